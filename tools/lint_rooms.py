@@ -68,7 +68,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "show": {
         *CELLAR,
-        *("model/spec", "model/plan", "store", "store/view", "host/accel", "host/runner"),
+        *("model/spec", "model/pack", "model/plan", "model/sched", "store", "store/view"),
+        *("host/accel", "host/preflight", "host/runner", "image/stack", "run", "run/exec"),
     },
 }
 ROOMS["cli"] = {*ROOMS}

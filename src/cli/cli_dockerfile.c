@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "cli/cli_image.h"
+#include "cli/cli_run.h"
 #include "image/image.h"
 #include "image/stack/stack.h"
 #include "run/run_python.h"

@@ -47,3 +47,18 @@ void stk_cli_early_end(stk_cli_early *early)
     }
     stk_file_close(&early->stop_fd);
 }
+
+int stk_cli_block_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        struct sigaction now;
+        if (sigaction(numbers[i], NULL, &now) < 0 || now.sa_handler != SIG_IGN) {
+            sigaddset(&set, numbers[i]);
+        }
+    }
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}

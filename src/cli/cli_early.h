@@ -21,4 +21,10 @@ void stk_cli_early_begin(stk_cli_early *early, int signal_fd, void (*tell)(void 
                          void *arg);
 void stk_cli_early_end(stk_cli_early *early);
 
+/* The signals we answer, before any thread or child exists. Ctrl-C reaches the whole foreground
+ * group: we decide for all. What whoever started us ignores (nohup, a shell's background) stays so:
+ * a blocked signal would be kept for us even then. */
+/* Returns their signalfd. */
+int stk_cli_block_signals(void);
+
 #endif

@@ -5,7 +5,6 @@
 
 #include "base/buf.h"
 #include "base/units.h"
-#include "cli/cli_image.h"
 #include "cli/cli_plan_grow.h"
 #include "cli/cli_read.h"
 #include "cli/cli_run.h"

@@ -44,6 +44,11 @@ char *stk_store_beyond(const char *cwd);
 /* STK_E_UNTRUSTED: the store isn't ours (sys/trust.h); nothing of it was read. */
 int stk_store_open(const char *path, int flags, stk_store **ret_store, stk_err *err);
 void stk_store_close(stk_store *store); /* NULL is fine */
+static inline void stk_store_close_auto(stk_store **owned)
+{
+    stk_store_close(*owned);
+}
+#define STK_STORE_AUTO __attribute__((cleanup(stk_store_close_auto))) stk_store *
 const char *stk_store_path(const stk_store *store);
 
 /* --- runs --- */

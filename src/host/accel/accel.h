@@ -58,6 +58,11 @@ typedef struct stk_accel stk_accel;
  * provider NULL: STOKER_ACCEL, else auto. */
 int stk_accel_open(const char *provider, stk_accel **ret_accel, stk_err *err);
 void stk_accel_close(stk_accel *accel);
+static inline void stk_accel_close_auto(stk_accel **owned)
+{
+    stk_accel_close(*owned);
+}
+#define STK_ACCEL_AUTO __attribute__((cleanup(stk_accel_close_auto))) stk_accel *
 uint32_t stk_accel_n_devices(const stk_accel *accel);
 const stk_device *stk_accel_device(const stk_accel *accel, uint32_t i);
 bool stk_accel_is_simulated(const stk_accel *accel); /* sim: nothing can run on these */

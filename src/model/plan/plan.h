@@ -96,6 +96,11 @@ int stk_plan_new(const stk_spec *spec, const stk_capacity *capacity, const int64
 int stk_plan_new_rest(const stk_spec *spec, const stk_capacity *capacity, const int64_t *gpu_peaks,
                       stk_policy policy, const bool *settled, stk_plan **ret_plan, stk_err *err);
 void stk_plan_free(stk_plan *plan);
+static inline void stk_plan_free_auto(stk_plan **owned)
+{
+    stk_plan_free(*owned);
+}
+#define STK_PLAN_AUTO __attribute__((cleanup(stk_plan_free_auto))) stk_plan *
 
 const stk_spec *stk_plan_spec(const stk_plan *plan);
 const stk_request *stk_plan_request(const stk_plan *plan, uint32_t i_step);

@@ -228,6 +228,11 @@ int stk_spec_load(const char *path, stk_spec **ret_spec, stk_err *err);
 int stk_spec_parse(const char *text, size_t len, const char *path, stk_spec **ret_spec,
                    stk_err *err);
 void stk_spec_free(stk_spec *spec);
+static inline void stk_spec_free_auto(stk_spec **owned)
+{
+    stk_spec_free(*owned);
+}
+#define STK_SPEC_AUTO __attribute__((cleanup(stk_spec_free_auto))) stk_spec *
 
 /* YAML text → JSON text (malloc'd, caller frees) with the same limits: `stoker spec convert`, run
  * configurations. */

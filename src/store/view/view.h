@@ -223,6 +223,11 @@ int stk_view_load(stk_store *store, const char *run, stk_view **ret_view, stk_er
  * is live. ret_new: how many there were. */
 int stk_view_refresh(stk_view *view, stk_store *store, uint32_t *ret_new, stk_err *err);
 void stk_view_free(stk_view *view); /* NULL is fine */
+static inline void stk_view_free_auto(stk_view **owned)
+{
+    stk_view_free(*owned);
+}
+#define STK_VIEW_AUTO __attribute__((cleanup(stk_view_free_auto))) stk_view *
 
 /* Rows come in the order of seq; a row whose seq was folded already is ignored (seq 0: not
  * checked). Nothing of `row` is kept. Errors: STK_E_STORE for a payload that is no JSON object or a

@@ -1,12 +1,12 @@
 /* `stoker doctor --image` and `--compare`: findings about images. */
-#include "cli/cli_image.h"
-
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "image/image.h"
 #include "image/stack/stack.h"
+#include "run/run_doctor.h"
 #include "run/run_python.h"
 
 #define add(f, ...) (void)stk_preflight_add(f, __VA_ARGS__)
@@ -34,6 +34,11 @@ static const char *size_text(int64_t bytes, char *buf, size_t size)
 
 /* --- can it be had --- */
 
+static const char *arch_of(const stk_engine *engine)
+{
+    return stk_text_or(engine != NULL ? engine->arch : NULL, stk_image_arch());
+}
+
 /* The image's configuration from the engine, else from its registry; false: from neither. */
 static bool find_image(const stk_engine *engine, const char *name, stk_image_config *config,
                        bool *ret_here, stk_findings *f)
@@ -59,9 +64,7 @@ static bool find_image(const stk_engine *engine, const char *name, stk_image_con
             "image '%s' isn't here, and 'localhost/' is no registry", name);
         return false;
     }
-    const char *arch = engine != NULL ? engine->arch : NULL;
-    if (stk_image_remote(&ref, arch != NULL ? arch : stk_image_arch(), f->arena, config, &err) <
-        0) {
+    if (stk_image_remote(&ref, arch_of(engine), f->arena, config, &err) < 0) {
         add_error(f, STK_CHECK_ERROR, "pull", name, &err);
         return false;
     }
@@ -134,7 +137,16 @@ static int look_inside(const stk_engine *engine, const char *name, const char *i
     return stk_image_look_inside(engine, id, false, f->arena, in, err);
 }
 
-void stk_cli_look_at_image(const char *name, bool inside, stk_accel *accel, stk_findings *findings)
+static int pull_image(const stk_engine *engine, const char *name, stk_image_config *config,
+                      stk_arena *arena, stk_err *err)
+{
+    stk_image_ref ref;
+    STK_TRY(stk_image_parse(name, arena, &ref, err));
+    STK_TRY(stk_image_pull(engine, &ref, NULL, NULL, err));
+    return stk_image_local(engine, name, arena, config, err);
+}
+
+void stk_run_doctor_image(const char *name, bool inside, stk_accel *accel, stk_findings *findings)
 {
     stk_engine engine;
     stk_err err = {0};
@@ -154,12 +166,14 @@ void stk_cli_look_at_image(const char *name, bool inside, stk_accel *accel, stk_
     if (!inside || !found) {
         return;
     }
-    stk_image_ref ref;
     stk_image_inside in;
-    int rc = here ? 0 : stk_image_parse(name, findings->arena, &ref, &err);
-    rc = rc < 0 || here ? rc : stk_image_pull(&engine, &ref, NULL, NULL, &err);
-    rc = rc < 0 || here ? rc : stk_image_local(&engine, name, findings->arena, &config, &err);
-    rc = rc < 0 ? rc : look_inside(&engine, name, config.id, accel, &in, findings, &err);
+    int rc = 0;
+    if (!here) {
+        rc = pull_image(&engine, name, &config, findings->arena, &err);
+    }
+    if (rc == 0) {
+        rc = look_inside(&engine, name, config.id, accel, &in, findings, &err);
+    }
     if (rc < 0) {
         add_error(findings, STK_CHECK_ERROR, "inside", name, &err);
     } else {
@@ -184,7 +198,7 @@ static void take_framework(side *s, const stk_framework *f, stk_arena *arena)
     s->framework = f->name;
     s->version = f->version;
     const char *cuda = cuda_text(f->cuda, arena);
-    s->cuda = cuda != NULL ? cuda : s->cuda;
+    s->cuda = stk_text_or(cuda, s->cuda);
 }
 
 static void read_host(const char *python, side *s, stk_findings *f)
@@ -221,8 +235,7 @@ static void read_image(const stk_stack *stack, const char *image, side *s, stk_f
     bool known = here;
     if (!here && stk_image_parse(image, f->arena, &ref, NULL) == 0) {
         known =
-            stk_image_remote(&ref, asked && engine.arch != NULL ? engine.arch : stk_image_arch(),
-                             f->arena, &config, &err) == 0;
+            stk_image_remote(&ref, arch_of(asked ? &engine : NULL), f->arena, &config, &err) == 0;
     }
     if (!known) {
         add(f, STK_CHECK_NOTE, "image", image, NULL,
@@ -236,7 +249,7 @@ static void read_image(const stk_stack *stack, const char *image, side *s, stk_f
         s->python = facts.python;
     }
     if (here && stk_image_look_inside(&engine, config.id, false, f->arena, &in, NULL) == 0) {
-        s->python = in.python != NULL ? in.python : s->python;
+        s->python = stk_text_or(in.python, s->python);
         if (in.n_frameworks > 0) {
             take_framework(s, &in.frameworks[0], f->arena);
         }
@@ -246,11 +259,8 @@ static void read_image(const stk_stack *stack, const char *image, side *s, stk_f
 static int read_side(const char *name, const char *python, side *s, stk_findings *f, stk_err *err)
 {
     stk_stack stack;
-    int rc = stk_stack_find(".", name, f->arena, &stack, err);
     *s = (side){.stack = name};
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_stack_find(".", name, f->arena, &stack, err));
     if (stack.kind == STK_PLACE_LOCAL) {
         read_host(python, s, f);
     } else if (stack.default_image == NULL) {
@@ -269,12 +279,11 @@ static void compare(const char *what, const char *check, const char *x, const ch
     if (x == NULL && y == NULL) {
         add(f, STK_CHECK_NOTE, check, NULL, NULL, "%s: unknown in both", what);
     } else if (x == NULL || y == NULL) {
+        const side *known = x != NULL ? a : b, *unknown = x != NULL ? b : a;
         add(f, STK_CHECK_NOTE, check, NULL, NULL,
             "%s: stack '%s' has %s (%s), of stack '%s' (%s) "
             "it isn't known",
-            what, x != NULL ? a->stack : b->stack, x != NULL ? x : y,
-            x != NULL ? a->where : b->where, x != NULL ? b->stack : a->stack,
-            x != NULL ? b->where : a->where);
+            what, known->stack, stk_text_or(x, y), known->where, unknown->stack, unknown->where);
     } else if (strcmp(x, y) != 0) {
         add(f, STK_CHECK_WARNING, check, NULL,
             "take images (or an environment) with the same versions, or count on results that "
@@ -290,20 +299,18 @@ static void compare(const char *what, const char *check, const char *x, const ch
 static const char *minor_of(const char *version, stk_arena *arena)
 {
     const char *dot = version == NULL ? NULL : strchr(version, '.');
-    return dot == NULL ? version
-                       : stk_arena_dupn(arena, version,
-                                        (size_t)(dot + 1 - version) + strcspn(dot + 1, "."));
+    if (dot == NULL) {
+        return version;
+    }
+    return stk_arena_dupn(arena, version, (size_t)(dot + 1 - version) + strcspn(dot + 1, "."));
 }
 
-int stk_cli_compare_stacks(const char *a, const char *b, const char *python, stk_accel *accel,
+int stk_run_doctor_compare(const char *a, const char *b, const char *python, stk_accel *accel,
                            stk_findings *findings, stk_err *err)
 {
     side x, y;
-    int rc = read_side(a, python, &x, findings, err);
-    rc = rc < 0 ? rc : read_side(b, python, &y, findings, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(read_side(a, python, &x, findings, err));
+    STK_TRY(read_side(b, python, &y, findings, err));
     const char *driver = accel != NULL ? stk_accel_driver(accel) : NULL;
     if (driver != NULL) {
         add(findings, STK_CHECK_OK, "driver", NULL, NULL, "this host's driver %s runs CUDA %d.x",
