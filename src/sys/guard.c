@@ -31,12 +31,14 @@ enum {
     END_MS = 5000,
     NAME_POLL_MS = 5,
     GATHER_MS = 200,
-    N_PASSES = 16
+    N_PASSES = 16,
+    FREE = 0,
+    NOT_BEGUN = -1 /* its files are known, its session isn't yet */
 };
 
 /* What is shared with the guardians. */
 typedef struct guard_table {
-    _Atomic int32_t sessions[N_SLOTS];             /* 0: free */
+    _Atomic int32_t sessions[N_SLOTS];             /* or FREE, NOT_BEGUN */
     stk_proc_file files[N_SLOTS][STK_GUARD_FILES]; /* that the session's processes have open */
     _Atomic int32_t guards[N_GUARDS];              /* their processes */
     _Atomic int32_t n_added;                       /* sessions, ever */
@@ -100,12 +102,13 @@ static void end_run(const char *run, const guard_table *table)
     static stk_proc_file files[N_SLOTS * STK_GUARD_FILES];
     stk_proc_ours ours = {.sids = sessions, .files = files};
     for (uint32_t i = 0; i < N_SLOTS; i++) {
-        if (table->sessions[i] > 1) {
-            for (uint32_t k = 0; k < STK_GUARD_FILES; k++) {
-                files[ours.n_files] = table->files[i][k];
-                ours.n_files += table->files[i][k].inode != 0;
-            }
-            sessions[ours.n_sids++] = table->sessions[i];
+        int32_t session = table->sessions[i];
+        for (uint32_t k = 0; session != FREE && k < STK_GUARD_FILES; k++) {
+            files[ours.n_files] = table->files[i][k];
+            ours.n_files += table->files[i][k].inode != 0;
+        }
+        if (session > 1) {
+            sessions[ours.n_sids++] = session;
         }
     }
     for (uint32_t i = 0; i < ours.n_sids; i++) {
@@ -302,34 +305,47 @@ void stk_guard_pids(const stk_guard *guard, pid_t *ret_pids)
     }
 }
 
-int stk_guard_add(stk_guard *guard, pid_t session, const int *files, uint32_t n_files,
-                  uint32_t *ret_slot, stk_err *err)
+int stk_guard_expect(stk_guard *guard, const int *files, uint32_t n_files, uint32_t *ret_slot,
+                     stk_err *err)
 {
     guard_table *t = guard->table;
     for (uint32_t i = 0; i < N_SLOTS; i++) {
         uint32_t slot = (guard->hint + i) % N_SLOTS;
-        if (t->sessions[slot] == 0) {
+        if (t->sessions[slot] == FREE) {
             for (uint32_t k = 0; k < STK_GUARD_FILES; k++) {
                 t->files[slot][k] = stk_proc_file_of(k < n_files ? files[k] : -1);
             }
-            t->sessions[slot] = (int32_t)session;
-            t->n_added++;
+            t->sessions[slot] = NOT_BEGUN;
             guard->hint = slot + 1;
             *ret_slot = slot;
-            if (t->asleep) {
-                t->asleep = 0;
-                (void)send(guard->guards[0].socket, "a", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-            }
             return 0;
         }
     }
     return stk_err_set(err, STK_E_LIMIT, "more than %d processes to guard at once", N_SLOTS);
 }
 
+void stk_guard_begun(stk_guard *guard, uint32_t slot, pid_t session)
+{
+    guard_table *t = guard->table;
+    t->sessions[slot] = (int32_t)session;
+    t->n_added++;
+    if (t->asleep) {
+        t->asleep = 0;
+        (void)send(guard->guards[0].socket, "a", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+}
+
+int stk_guard_add(stk_guard *guard, pid_t session, uint32_t *ret_slot, stk_err *err)
+{
+    STK_TRY(stk_guard_expect(guard, NULL, 0, ret_slot, err));
+    stk_guard_begun(guard, *ret_slot, session);
+    return 0;
+}
+
 void stk_guard_remove(stk_guard *guard, uint32_t slot)
 {
     if (slot < N_SLOTS) {
-        guard->table->sessions[slot] = 0;
+        guard->table->sessions[slot] = FREE;
         guard->hint = slot;
     }
 }

@@ -27,7 +27,8 @@ static char root[64];
 /* What a child and the test tell each other. */
 typedef struct shared {
     volatile int32_t ready;
-    bool by_lock; /* its file is one that all may read: the lock tells */
+    bool by_lock;  /* its file is one that all may read: the lock tells */
+    bool is_early; /* it is killed before it says which session its task leads */
     pid_t guards[STK_GUARD_N];
     pid_t task;
 } shared;
@@ -98,9 +99,12 @@ static void engine(shared *s, const char *run, const char *text)
     if (stk_guard_open(run, &guard, NULL) < 0) {
         _exit(1);
     }
-    s->task = start(text, file, NULL);
-    if (stk_guard_add(guard, s->task, &file, 1, &slot, NULL) < 0) {
+    if (stk_guard_expect(guard, &file, 1, &slot, NULL) < 0) {
         _exit(1);
+    }
+    s->task = start(text, file, NULL);
+    if (!s->is_early) {
+        stk_guard_begun(guard, slot, s->task);
     }
     stk_guard_pids(guard, s->guards);
     s->ready = 1;
@@ -160,6 +164,27 @@ static void killed_with(int which, int delay_us, bool by_lock)
     assert_true(lives(reader));
     (void)kill(reader, SIGKILL);
     assert_int_equal(waitpid(reader, NULL, 0), reader);
+    (void)munmap(s, sizeof *s);
+}
+
+/* Killed before it could say which session the task leads. */
+static void test_killed_while_a_task_starts(void **state)
+{
+    (void)state;
+    shared *s = share();
+    s->is_early = true;
+    pid_t pid = fork_engine(s, "guard-test-early", LEAVES);
+    pid_t child = pid_in("child");
+    pid_t daemon = pid_in("daemon");
+    assert_true(lives(child) && lives(daemon));
+    (void)kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_true(ends(s->task));
+    assert_true(ends(child));
+    assert_true(ends(daemon));
+    for (int i = 0; i < STK_GUARD_N; i++) {
+        assert_true(ends(s->guards[i]));
+    }
     (void)munmap(s, sizeof *s);
 }
 
@@ -245,7 +270,7 @@ static void test_watches_what_it_was_given(void **state)
             _exit(1);
         }
         s->task = start("exec sleep 600", -1, NULL);
-        if (stk_guard_add(guard, s->task, NULL, 0, &slot, NULL) < 0) {
+        if (stk_guard_add(guard, s->task, &slot, NULL) < 0) {
             _exit(2);
         }
         stk_guard_pids(guard, s->guards);
@@ -295,7 +320,7 @@ static void test_a_clean_end_ends_nothing(void **state)
     pid_t guards[STK_GUARD_N];
     pid_t task = start("exec sleep 600", -1, NULL);
     assert_int_equal(stk_guard_open(NULL, &guard, NULL), 0);
-    assert_int_equal(stk_guard_add(guard, task, NULL, 0, &slot, NULL), 0);
+    assert_int_equal(stk_guard_add(guard, task, &slot, NULL), 0);
     stk_guard_pids(guard, guards);
     assert_int_equal(kill(guards[0], SIGKILL), 0); /* a dead guardian is no reason to die */
     stk_guard_close(guard);
@@ -348,6 +373,7 @@ static int remove_root(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed_while_a_task_starts),
         cmocka_unit_test(test_either_is_enough),
         cmocka_unit_test(test_holders_of_the_file),
         cmocka_unit_test(test_gathered),

@@ -163,6 +163,9 @@ static int op_start(stk_backend *self, stk_job *job, stk_err *err)
             : stk_local_task_new(b, job, &t, err);
     rc = rc < 0 ? rc : stk_local_task_prepare(b, t, job, err);
     if (rc == 0) {
+        rc = stk_guard_expect(b->guard, t->fds + 1, t->hook ? 0 : 2, &t->slot, err);
+    }
+    if (rc == 0) {
         rc = job->argv != NULL ? stk_local_task_exec(b, t, job, job->argv, err)
                                : start_python(b, t, job, err);
     }

@@ -165,7 +165,7 @@ static int start_clean(local_backend *b, stk_err *err)
         stk_local_server_close(b, s);
         return rc;
     }
-    (void)stk_guard_add(b->guard, s->child, NULL, 0, &s->slot, NULL);
+    (void)stk_guard_add(b->guard, s->child, &s->slot, NULL);
     b->clean = s;
     return 0;
 }

@@ -254,16 +254,12 @@ int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pi
     task->pid = pid;
     task->pidfd = pidfd;
     task->start_ms = now;
-    int rc = stk_guard_add(b->guard, pid, task->fds + 1, task->hook ? 0 : 2, &task->slot, err);
-    if (rc == 0 && task->direct && stk_local_watch_fd(b, pidfd, EPOLLIN, task, false) < 0) {
-        rc = stk_err_sys(err, STK_E_SYS, errno, "watching process %d", (int)pid);
-    }
-    if (rc < 0) {
-        if (task->direct) { /* the caller frees it: nothing may run on */
-            (void)kill(pid, SIGKILL);
-            (void)stk_proc_kill_session(pid, NULL, LEFTOVER_MS);
-            (void)waitpid(pid, NULL, 0); /* last: until then the number is its own */
-        }
+    stk_guard_begun(b->guard, task->slot, pid);
+    if (task->direct && stk_local_watch_fd(b, pidfd, EPOLLIN, task, false) < 0) {
+        int rc = stk_err_sys(err, STK_E_SYS, errno, "watching process %d", (int)pid);
+        (void)kill(pid, SIGKILL); /* the caller frees it: nothing may run on */
+        (void)stk_proc_kill_session(pid, NULL, LEFTOVER_MS);
+        (void)waitpid(pid, NULL, 0); /* last: until then the number is its own */
         return rc;
     }
     stk_local_task_close_fds(task);

@@ -439,7 +439,7 @@ static int guard_ranks(stk_gang *g, stk_err *err)
     for (uint32_t i = 0; i < g->n && rc == 0; i++) {
         launch_rank *r = &g->ranks[i];
         if (r->state == RANK_RUNNING && r->slot == UINT32_MAX) {
-            rc = stk_guard_add(g->guard, r->pid, NULL, 0, &r->slot, err);
+            rc = stk_guard_add(g->guard, r->pid, &r->slot, err);
         }
     }
     return rc;

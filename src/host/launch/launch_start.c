@@ -22,7 +22,7 @@ int stk_launch_started(stk_gang *g, uint32_t rank, pid_t pid, int pidfd, stk_err
     r->status = -1;
     r->start_ms = stk_clock_anchored_ms(&g->clock);
     r->end_ms = -1;
-    int rc = g->guard == NULL ? 0 : stk_guard_add(g->guard, pid, NULL, 0, &r->slot, err);
+    int rc = g->guard == NULL ? 0 : stk_guard_add(g->guard, pid, &r->slot, err);
     bool told = r->by_server && pidfd < 0;
     if (rc == 0 && !told && stk_launch_watch(g, pidfd, EPOLLIN, LAUNCH_EV_EXIT, rank) < 0) {
         rc = stk_err_sys(err, STK_E_SYS, errno, "watching rank %u", rank);
