@@ -48,6 +48,9 @@ typedef struct stk_json_limits {
     size_t bytes;
     size_t nodes; /* aliases expanded */
     int depth;    /* nested lists and maps */
+    /* A program wrote it: whole numbers have 64 bits, texts no half of a surrogate pair, and of a
+     * key that is there twice the last counts. */
+    bool by_program;
 } stk_json_limits;
 
 /* Reads one JSON document into `arena`. `path` is used in messages. Errors: STK_E_SPEC with the

@@ -162,20 +162,24 @@ int stk_json_build_open(stk_json_builder *b, stk_json_kind kind, int line)
     return 0;
 }
 
+/* An error; 1 where the last one counts. */
 static int duplicate(stk_json_builder *b, const stk_json *key, const stk_json *first)
 {
+    if (b->limits.by_program) {
+        return 1;
+    }
     return stk_json_build_fail(b, STK_E_SPEC, (int)key->line,
                                "key '%s' is there twice, first on line %u; keep one", key->text,
                                (unsigned)first->line);
 }
 
-/* Small maps are compared pairwise, which is quicker than hashing. */
-static int check_small(stk_json_builder *b, const stk_json *members, size_t n)
+/* Small maps are compared pairwise, which is quicker than hashing. Returns whether a key is there
+ * twice, or below 0. */
+static int check_small(stk_json_builder *b, const stk_json *members, uint32_t n)
 {
-    for (size_t i = 1; i < n; i++) {
-        for (size_t j = 0; j < i; j++) {
-            const stk_json *one = &members[2 * i];
-            const stk_json *two = &members[2 * j];
+    for (uint32_t i = 1; i < n; i++) {
+        for (uint32_t j = 0; j < i; j++) {
+            const stk_json *one = &members[2 * (size_t)i], *two = &members[2 * (size_t)j];
             if (one->n == two->n && memcmp(one->text, two->text, one->n) == 0) {
                 return duplicate(b, one, two);
             }
@@ -197,30 +201,52 @@ static int index_keys(stk_json_builder *b, const stk_json *members, uint32_t n, 
     return 0;
 }
 
+/* Each key once, with its last value; returns how many there are. */
+static int drop_doubles(stk_json_builder *b, stk_json *members, uint32_t n, uint32_t *ret_n)
+{
+    stk_map seen = {0};
+    uint32_t kept = 0;
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        uint64_t first = kept;
+        if (!stk_map_get(&seen, members[2 * (size_t)i].text, &first)) {
+            rc = stk_map_put(&seen, members[2 * (size_t)i].text, kept);
+            members[2 * (size_t)kept++] = members[2 * (size_t)i];
+        }
+        members[2 * (size_t)first + 1] = members[2 * (size_t)i + 1];
+    }
+    stk_map_done(&seen);
+    *ret_n = kept;
+    return rc < 0 ? no_memory(b, (int)members[0].line) : 0;
+}
+
 int stk_json_build_close(stk_json_builder *b)
 {
     const stk_json_frame frame = b->frames[b->depth - 1];
-    const stk_json *children = b->pending + frame.start;
     size_t n = b->n_pending - frame.start;
     bool is_map = frame.kind == STK_JSON_MAP, indexed = is_map && n / 2 > SMALL_MAP;
     stk_json node = {.kind = (uint32_t)frame.kind & 7u,
-                     .indexed = indexed,
                      .n = (uint32_t)(is_map ? n / 2 : n),
                      .line = frame.line & 0x7FFFFFFu};
     if (n > 0) {
         size_t slots = indexed ? index_slots(node.n) * sizeof(uint32_t) : 0;
-        if (is_map && !indexed) {
-            STK_TRY(check_small(b, children, node.n));
-        }
         stk_json *items = stk_arena_alloc(b->arena, n * sizeof *items + slots);
+        int twice = 0;
         if (items == NULL) {
             return no_memory(b, (int)frame.line);
         }
-        memcpy(items, children, n * sizeof *items);
-        node.items = items;
+        memcpy(items, b->pending + frame.start, n * sizeof *items);
         if (indexed) {
-            STK_TRY(index_keys(b, items, node.n, (uint32_t *)(void *)(items + n)));
+            twice = index_keys(b, items, node.n, (uint32_t *)(void *)(items + n));
+        } else if (is_map) {
+            twice = check_small(b, items, node.n);
         }
+        STK_TRY(twice);
+        if (twice > 0) {
+            STK_TRY(drop_doubles(b, items, node.n, &node.n));
+        }
+        node.items = items;
+        node.indexed = indexed && twice == 0;
     }
     b->n_pending = frame.start;
     b->depth--;
@@ -326,7 +352,11 @@ static int unescape_unicode(reader *r, char **out)
             r->at += 6;
         }
     }
-    *out = put_utf8(*out, c >= 0xD800 && c < 0xE000 ? 0xFFFD : c);
+    bool is_half = c >= 0xD800 && c < 0xE000;
+    if (is_half && r->b.limits.by_program) {
+        return expected(r, "the other half of a surrogate pair");
+    }
+    *out = put_utf8(*out, is_half ? 0xFFFD : c);
     return 0;
 }
 
@@ -416,6 +446,11 @@ static int read_number(reader *r, stk_json *node)
                                    (int)MIN(node->n, 40), start);
     }
     node->text = stk_arena_dupn(r->b.arena, start, node->n);
+    int64_t number;
+    if (!real && r->b.limits.by_program && node->n > 18 && node->text != NULL &&
+        !stk_json_int(node, &number)) {
+        return expected(r, "a whole number of 64 bits");
+    }
     return node->text == NULL ? no_memory(&r->b, r->line) : 0;
 }
 
@@ -624,7 +659,7 @@ int stk_json_parse(const char *text, size_t len, const char *path, const stk_jso
 
 const stk_json *stk_json_readn(stk_arena *arena, const char *text, size_t len)
 {
-    static const stk_json_limits limits = {SIZE_MAX, SIZE_MAX, STK_LIMIT_NESTED};
+    static const stk_json_limits limits = {SIZE_MAX, SIZE_MAX, STK_LIMIT_NESTED, true};
     stk_json *root = arena == NULL || text == NULL ? NULL : stk_arena_alloc(arena, sizeof *root);
     return root != NULL && stk_json_parse(text, len, NULL, &limits, arena, root, NULL) == 0 ? root
                                                                                             : NULL;

@@ -295,13 +295,40 @@ static void test_nesting(void **state)
     assert_null(stk_json_read(NULL, "[1]"));
 }
 
+/* What a program wrote: no number and no text that a record can't keep, the last of equal keys. */
+static void test_by_program(void **state)
+{
+    (void)state;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    static const char *const bad[] = {"9223372036854775808", "-9223372036854775809", "\"\\ud800\"",
+                                      "\"\\ude00\\ud83d\"", "1e309"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_null(stk_json_read(arena, bad[i]));
+    }
+    assert_int_equal(stk_json_whole(stk_json_read(arena, "-9223372036854775808"), 0), INT64_MIN);
+    const stk_json *small = stk_json_read(arena, "{\"a\":1,\"b\":2,\"a\":3,\"c\":4,\"a\":5}");
+    assert_string_equal(stk_json_dump_in(small, arena), "{\"a\":5,\"b\":2,\"c\":4}");
+    STK_BUF_AUTO text = STK_BUF_INIT(1u << 20);
+    char key[16];
+    stk_json_open(&text, NULL, '{');
+    for (int i = 0; i < 100; i++) {
+        (void)snprintf(key, sizeof key, "k%d", i % 50);
+        stk_json_put_whole(&text, key, i);
+    }
+    stk_json_close(&text, '}');
+    const stk_json *large = stk_json_read(arena, text.data);
+    assert_int_equal(stk_json_n_members(large), 50);
+    assert_int_equal(stk_json_get_whole(large, "k7", 0), 57);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_index),   cmocka_unit_test(test_making),
-        cmocka_unit_test(test_writing), cmocka_unit_test(test_nesting),
-        cmocka_unit_test(test_values),  cmocka_unit_test(test_raw_nul),
-        cmocka_unit_test(test_limits),  cmocka_unit_test(test_many_keys),
-        cmocka_unit_test(test_asking),  cmocka_unit_test(test_reals)};
+        cmocka_unit_test(test_index),     cmocka_unit_test(test_by_program),
+        cmocka_unit_test(test_making),    cmocka_unit_test(test_writing),
+        cmocka_unit_test(test_nesting),   cmocka_unit_test(test_values),
+        cmocka_unit_test(test_raw_nul),   cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_many_keys), cmocka_unit_test(test_asking),
+        cmocka_unit_test(test_reals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
