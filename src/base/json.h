@@ -57,7 +57,9 @@ typedef struct stk_json_limits {
  * line, STK_E_LIMIT, STK_E_NOMEM. */
 int stk_json_parse(const char *text, size_t len, const char *path, const stk_json_limits *limits,
                    stk_arena *arena, stk_json *ret_root, stk_err *err);
-/* What a program wrote: the document, or NULL where `text` is NULL or damaged, or memory is out. */
+/* What a program wrote, of any size: the document, or NULL where `text` is NULL or damaged, or
+ * memory is out. */
+extern const stk_json_limits stk_json_by_program;
 const stk_json *stk_json_read(stk_arena *arena, const char *text);
 const stk_json *stk_json_readn(stk_arena *arena, const char *text, size_t len);
 

@@ -657,12 +657,15 @@ int stk_json_parse(const char *text, size_t len, const char *path, const stk_jso
     return rc;
 }
 
+const stk_json_limits stk_json_by_program = {SIZE_MAX, SIZE_MAX, STK_LIMIT_NESTED, true};
+
 const stk_json *stk_json_readn(stk_arena *arena, const char *text, size_t len)
 {
-    static const stk_json_limits limits = {SIZE_MAX, SIZE_MAX, STK_LIMIT_NESTED, true};
     stk_json *root = arena == NULL || text == NULL ? NULL : stk_arena_alloc(arena, sizeof *root);
-    return root != NULL && stk_json_parse(text, len, NULL, &limits, arena, root, NULL) == 0 ? root
-                                                                                            : NULL;
+    return root != NULL &&
+                   stk_json_parse(text, len, NULL, &stk_json_by_program, arena, root, NULL) == 0
+               ? root
+               : NULL;
 }
 
 const stk_json *stk_json_read(stk_arena *arena, const char *text)

@@ -1,24 +1,24 @@
 /* The clock of a run: its engines tell what the boot clock said when they began, so times go on by
  * it whatever happens to the wall clock. */
-#include <jansson.h>
 #include <sqlite3.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "store/store.h"
 #include "store/store_private.h"
 
 /* Of the last engine, in this boot; false where that isn't known. */
 static bool anchor_of(const char *data, int64_t time_ms, stk_clock_anchor *ret)
 {
-    json_t *doc = data == NULL ? NULL : json_loads(data, 0, NULL);
-    const char *boot = json_string_value(json_object_get(doc, "boot"));
-    const json_t *at = json_object_get(doc, "boot_ms");
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *doc = stk_json_read(scratch, data);
+    const char *boot = stk_json_get_text(doc, "boot");
+    const stk_json *at = stk_json_get(doc, "boot_ms");
     bool known = boot != NULL && *boot != '\0' && strcmp(boot, stk_clock_boot_id()) == 0 &&
-                 json_is_integer(at);
+                 stk_json_is_kind(at, STK_JSON_INT);
     if (known) {
-        *ret = (stk_clock_anchor){.wall_ms = time_ms, .boot_ms = json_integer_value(at)};
+        *ret = (stk_clock_anchor){.wall_ms = time_ms, .boot_ms = stk_json_whole(at, 0)};
     }
-    json_decref(doc);
     return known;
 }
 

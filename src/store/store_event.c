@@ -1,12 +1,12 @@
 /* What happened: events, cache entries, references and names, in one transaction. */
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/param.h>
 
 #include "base/buf.h"
 #include "base/failpoint.h"
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "store/store_private.h"
@@ -92,12 +92,13 @@ static bool can_be_read(const char *data, bool *ret_full)
     if (data == NULL || stk_store_is_plain_object(data)) {
         return true;
     }
-    json_error_t why;
-    json_t *doc = json_loads(data, JSON_ALLOW_NUL, &why);
-    bool can = json_is_object(doc);
-    *ret_full = doc == NULL && json_error_code(&why) == json_error_out_of_memory;
-    json_decref(doc);
-    return can;
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    stk_json doc;
+    int rc = scratch == NULL ? STK_E_NOMEM
+                             : stk_json_parse(data, strlen(data), NULL, &stk_json_by_program,
+                                              scratch, &doc, NULL);
+    *ret_full = rc == STK_E_NOMEM;
+    return rc == 0 && stk_json_is_map(&doc);
 }
 
 /* What would be damaged for whoever reads the run is not written. */

@@ -13,39 +13,45 @@
  * and each field of stk_device_state. What can change (state, processes, links, events, lost) is
  * read again at each question, so a test can change it; events count from opening on. */
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "host/accel/accel_priv.h"
 #include "sys/clock.h"
+#include "sys/file.h"
 
 typedef struct fake {
     const char *path;
     uint32_t n_events[STK_LIMIT_DEVICES]; /* told already */
 } fake;
 
-/* The list of devices; *ret_root is what to let go of. */
-static const json_t *load(const char *path, json_t **ret_root, stk_err *err)
+/* The list of devices; the whole document in *ret_root, where it is wanted. */
+static const stk_json *load(const char *path, stk_arena *arena, const stk_json **ret_root,
+                            stk_err *err)
 {
-    json_error_t why;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
-    *ret_root = root;
-    if (root == NULL) {
+    static const stk_json_limits limits = {16 << 20, 1 << 20, STK_LIMIT_DEPTH, false};
+    STK_TEXT_AUTO bytes = NULL;
+    size_t n;
+    stk_err why = {0};
+    stk_json *root = arena == NULL ? NULL : stk_arena_alloc(arena, sizeof *root);
+    if (root == NULL || stk_file_read(path, limits.bytes, &bytes, &n, &why) < 0 ||
+        stk_json_parse(bytes, n, path, &limits, arena, root, &why) < 0) {
         stk_err_set(err, STK_E_ENV, "fake devices can't be read: %s", why.text);
-        stk_err_at(err, path, MAX(why.line, 0));
+        stk_err_at(err, path, why.line);
         return NULL;
     }
-    const json_t *list = json_is_object(root) ? json_object_get(root, "devices") : root;
-    size_t i = 0;
-    const json_t *one = NULL;
-    bool is = json_is_array(list);
-    json_array_foreach((json_t *)(uintptr_t)list, i, one)
-    {
-        is = is && json_is_object(one);
+    if (ret_root != NULL) {
+        *ret_root = root;
+    }
+    const stk_json *list = stk_json_is_map(root) ? stk_json_get(root, "devices") : root;
+    bool is = stk_json_is_list(list);
+    for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
+        const stk_json *one = stk_json_item(list, i);
+        is = is && stk_json_is_map(one);
     }
     if (!is) {
         stk_err_set(err, STK_E_ENV,
@@ -57,23 +63,23 @@ static const json_t *load(const char *path, json_t **ret_root, stk_err *err)
     return list;
 }
 
-static int64_t number(const json_t *object, const char *key)
+static int64_t number(const stk_json *object, const char *key)
 {
-    const json_t *value = json_object_get(object, key);
-    return json_is_integer(value) ? json_integer_value(value) : -1;
+    const stk_json *value = stk_json_get(object, key);
+    return stk_json_is_kind(value, STK_JSON_INT) ? stk_json_whole(value, 0) : -1;
 }
 
-static const char *text(const json_t *object, const char *key, const char *otherwise)
+static const char *text(const stk_json *object, const char *key, const char *otherwise)
 {
-    const char *value = json_string_value(json_object_get(object, key));
+    const char *value = stk_json_get_text(object, key);
     return stk_text_or(value, otherwise);
 }
 
 /* Device `slot` as the file has it now, or NULL and why. */
-static const json_t *ask(const fake *self, uint32_t slot, json_t **ret_root, stk_err *err)
+static const stk_json *ask(const fake *self, uint32_t slot, stk_arena *arena, stk_err *err)
 {
-    const json_t *list = load(self->path, ret_root, err);
-    const json_t *device = json_array_get(list, slot);
+    const stk_json *list = load(self->path, arena, NULL, err);
+    const stk_json *device = stk_json_item(list, slot);
     const char *lost = text(device, "lost", NULL);
     if (list != NULL && (device == NULL || lost != NULL)) {
         stk_err_set(err, STK_E_ENV, "%s", stk_text_or(lost, "the device is gone"));
@@ -84,33 +90,31 @@ static const json_t *ask(const fake *self, uint32_t slot, json_t **ret_root, stk
 
 static int fake_state(void *self, uint32_t slot, stk_device_state *ret, stk_err *err)
 {
-    json_t *root = NULL;
-    const json_t *device = ask(self, slot, &root, err);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *device = ask(self, slot, scratch, err);
 #define X(name, type) ret->name = (type)number(device, #name);
 #include "tbl/device_state.def"
 #undef X
-    json_decref(root);
     return device != NULL ? 0 : STK_E_ENV;
 }
 
 /* Returns how many there are, or -1: the file doesn't say. */
-static int read_processes(const json_t *device, stk_device_process *ret, uint32_t n_max)
+static int read_processes(const stk_json *device, stk_device_process *ret, uint32_t n_max)
 {
-    json_t *processes = json_object_get(device, "processes");
-    if (!json_is_object(processes)) {
+    const stk_json *processes = stk_json_get(device, "processes");
+    if (!stk_json_is_map(processes)) {
         return -1;
     }
     uint32_t n = 0;
-    const char *pid;
-    json_t *one;
-    json_object_foreach(processes, pid, one)
-    {
+    for (uint32_t k = 0; k < stk_json_n_members(processes); k++) {
+        const char *pid = stk_json_key(processes, k)->text;
+        const stk_json *one = stk_json_value(processes, k);
         if (n < n_max) {
             ret[n++] = (stk_device_process){
                 .pid = (pid_t)strtol(pid, NULL, 10),
-                .memory_bytes =
-                    json_is_integer(one) ? json_integer_value(one) : number(one, "memory_bytes"),
-                .graphics = json_is_true(json_object_get(one, "graphics")),
+                .memory_bytes = stk_json_is_kind(one, STK_JSON_INT) ? stk_json_whole(one, 0)
+                                                                    : number(one, "memory_bytes"),
+                .graphics = stk_json_is_true(stk_json_get(one, "graphics")),
             };
         }
     }
@@ -119,9 +123,8 @@ static int read_processes(const json_t *device, stk_device_process *ret, uint32_
 
 static int fake_processes(void *self, uint32_t slot, stk_device_process *ret, uint32_t n_max)
 {
-    json_t *root = NULL;
-    int n = read_processes(ask(self, slot, &root, NULL), ret, n_max);
-    json_decref(root);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    int n = read_processes(ask(self, slot, scratch, NULL), ret, n_max);
     return n;
 }
 
@@ -130,8 +133,8 @@ static int fake_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n_
 {
     enum { N = 256 };
     stk_device_process processes[N];
-    json_t *root = NULL;
-    const json_t *device = ask(self, slot, &root, NULL);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *device = ask(self, slot, scratch, NULL);
 #define TAKE(type, name) ret->name = (type)number(device, #name)
     TAKE(int32_t, busy_percent);
     TAKE(int64_t, memory_used);
@@ -147,7 +150,6 @@ static int fake_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n_
     TAKE(int64_t, nvlink_rx_bytes);
 #undef TAKE
     stk_accel_sum_processes(processes, read_processes(device, processes, N), pids, n_pids, ret);
-    json_decref(root);
     return device != NULL ? 0 : STK_E_ENV;
 }
 
@@ -156,9 +158,9 @@ static stk_link fake_link(void *self, uint32_t slot, uint32_t other, int32_t *re
     static const char *const words[] = {
         [STK_LINK_SYSTEM] = "system", [STK_LINK_NODE] = "node",     [STK_LINK_HOST] = "host",
         [STK_LINK_SWITCH] = "switch", [STK_LINK_FABRIC] = "fabric", [STK_LINK_SAME] = "same"};
-    json_t *root = NULL;
-    const json_t *links = json_object_get(ask(self, slot, &root, NULL), "links");
-    const char *word = json_string_value(json_array_get(links, other));
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *links = stk_json_get(ask(self, slot, scratch, NULL), "links");
+    const char *word = stk_json_text(stk_json_item(links, other));
     stk_link link = STK_LINK_UNKNOWN;
     for (size_t i = 1; i < sizeof words / sizeof words[0] && word != NULL; i++) {
         size_t len = strlen(words[i]);
@@ -167,19 +169,18 @@ static stk_link fake_link(void *self, uint32_t slot, uint32_t other, int32_t *re
             *ret_n = word[len] == ':' ? (int32_t)strtol(word + len + 1, NULL, 10) : -1;
         }
     }
-    json_decref(root);
     return link;
 }
 
 static bool fake_next_event(void *state, stk_device_event *ret)
 {
     fake *self = state;
-    json_t *root = NULL;
-    const json_t *list = load(self->path, &root, NULL);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *list = load(self->path, scratch, NULL, NULL);
     bool found = false;
-    for (uint32_t i = 0; i < json_array_size(list) && i < STK_LIMIT_DEVICES && !found; i++) {
-        const json_t *events = json_object_get(json_array_get(list, i), "events");
-        const json_t *one = json_array_get(events, self->n_events[i]);
+    for (uint32_t i = 0; i < stk_json_n_items(list) && i < STK_LIMIT_DEVICES && !found; i++) {
+        const stk_json *events = stk_json_get(stk_json_item(list, i), "events");
+        const stk_json *one = stk_json_item(events, self->n_events[i]);
         if (one != NULL) {
             found = true;
             self->n_events[i]++;
@@ -193,11 +194,10 @@ static bool fake_next_event(void *state, stk_device_event *ret)
             (void)snprintf(ret->text, sizeof ret->text, "%s", text(one, "text", ""));
         }
     }
-    json_decref(root);
     return found;
 }
 
-static int add(stk_accel *accel, const json_t *one, uint32_t base, uint32_t i, stk_err *err)
+static int add(stk_accel *accel, const stk_json *one, uint32_t base, uint32_t i, stk_err *err)
 {
     stk_arena *arena = accel->arena;
     const char *uuid = text(one, "uuid", NULL);
@@ -214,7 +214,7 @@ static int add(stk_accel *accel, const json_t *one, uint32_t base, uint32_t i, s
         .driver = accel->driver,
         .cpus = stk_arena_dup(arena, text(one, "cpus", NULL)),
         .profile = stk_arena_dup(arena, text(one, "profile", NULL)),
-        .usable = !json_is_false(json_object_get(one, "usable")),
+        .usable = !stk_json_is_false(stk_json_get(one, "usable")),
         .trouble = stk_arena_dup(arena, text(one, "trouble", NULL)),
     };
     device.index = index >= 0 ? (int32_t)index : (int32_t)i;
@@ -240,26 +240,25 @@ static int add(stk_accel *accel, const json_t *one, uint32_t base, uint32_t i, s
 
 static int fake_open(stk_accel *accel, const char *path, void **ret_self, stk_err *err)
 {
-    json_t *root = NULL;
-    const json_t *list = load(path, &root, err);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *root = NULL, *list = load(path, scratch, &root, err);
     fake *self = stk_arena_alloc(accel->arena, sizeof *self);
     int rc = list == NULL ? STK_E_ENV : 0;
     if (rc == 0 && (self == NULL || (self->path = stk_arena_dup(accel->arena, path)) == NULL)) {
         rc = stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices");
     }
-    if (rc == 0 && json_is_object(root)) {
+    if (rc == 0 && stk_json_is_map(root)) {
         accel->driver = stk_arena_dup(accel->arena, text(root, "driver", NULL));
         accel->cuda_version = (int32_t)number(root, "cuda_version");
     }
     uint32_t base = accel->n;
-    for (uint32_t i = 0; rc == 0 && i < json_array_size(list); i++) {
-        const json_t *one = json_array_get(list, i);
+    for (uint32_t i = 0; rc == 0 && i < stk_json_n_items(list); i++) {
+        const stk_json *one = stk_json_item(list, i);
         rc = add(accel, one, base, i, err);
         if (rc == 0) {
-            self->n_events[i] = (uint32_t)json_array_size(json_object_get(one, "events"));
+            self->n_events[i] = (uint32_t)stk_json_n_items(stk_json_get(one, "events"));
         }
     }
-    json_decref(root);
     *ret_self = rc == 0 ? self : NULL;
     return rc;
 }

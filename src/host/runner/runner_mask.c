@@ -1,11 +1,11 @@
 #include "host/runner/runner_mask.h"
 
-#include <jansson.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "sys/file.h"
 
@@ -261,48 +261,40 @@ const char *stk_mask_text(const stk_mask *mask, const char *text, stk_arena *are
 
 /* --- documents --- */
 
-json_t *stk_mask_node(const stk_mask *mask, json_t *node, stk_arena *arena)
+int stk_mask_node(const stk_mask *mask, stk_json *node, stk_arena *arena)
 {
-    if (json_is_string(node)) {
-        const char *text = json_string_value(node);
-        const char *masked = stk_mask_text(mask, text, arena);
-        return masked == text ? json_incref(node) : json_string_nocheck(masked);
+    uint32_t n = stk_json_n_items(node) + 2 * stk_json_n_members(node);
+    stk_json *items = n == 0 ? NULL : stk_arena_array(arena, n, sizeof *items);
+    if (node->kind == STK_JSON_TEXT && stk_json_text(node) != NULL) {
+        const char *masked = stk_mask_text(mask, node->text, arena);
+        node->text = masked;
+        return masked == NULL ? STK_E_NOMEM : 0;
     }
-    if (json_is_array(node)) {
-        json_t *list = json_array();
-        size_t i;
-        json_t *item;
-        json_array_foreach(node, i, item)
-        {
-            (void)json_array_append_new(list, stk_mask_node(mask, item, arena));
-        }
-        return list;
+    if (n == 0) {
+        return 0;
     }
-    if (json_is_object(node)) {
-        json_t *map = json_object();
-        const char *key;
-        json_t *item;
-        json_object_foreach(node, key, item)
-        {
-            (void)json_object_set_new_nocheck(map, key, stk_mask_node(mask, item, arena));
-        }
-        return map;
+    if (items == NULL) {
+        return STK_E_NOMEM;
     }
-    return json_incref(node);
+    memcpy(items, node->items, n * sizeof *items);
+    for (uint32_t i = 0; i < n; i++) { /* of a map every second one is a key */
+        bool is_key = node->kind == STK_JSON_MAP && i % 2 == 0;
+        STK_TRY(is_key ? 0 : stk_mask_node(mask, &items[i], arena));
+    }
+    node->items = items;
+    node->indexed = 0;
+    return 0;
 }
 
 bool stk_mask_json(const stk_mask *mask, const char *json, size_t n, stk_buf *out)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    json_t *doc =
-        arena == NULL ? NULL : json_loadb(json, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
-    json_t *masked = doc == NULL ? NULL : stk_mask_node(mask, doc, arena);
-    char *text = masked == NULL ? NULL : json_dumps(masked, JSON_ENCODE_ANY | JSON_COMPACT);
-    bool ok = text != NULL && stk_buf_text(out, text) == 0;
-    free(text);
-    json_decref(masked);
-    json_decref(doc);
-    return ok;
+    stk_json *doc = (stk_json *)(uintptr_t)stk_json_readn(arena, json, n);
+    if (doc == NULL || stk_mask_node(mask, doc, arena) < 0) {
+        return false;
+    }
+    stk_json_dump(doc, out);
+    return !out->failed;
 }
 
 /* --- in pieces --- */

@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/json.h"
 
 enum { STK_MASK_SHORTEST = 4 }; /* bytes; shorter values would star out half of any text */
 
@@ -32,8 +33,8 @@ const char *stk_mask_text(const stk_mask *mask, const char *text, stk_arena *are
 /* In every string of a JSON document, not its keys. Appends to `out`; false: it is none. */
 bool stk_mask_json(const stk_mask *mask, const char *json, size_t n, stk_buf *out);
 
-struct json_t;
-struct json_t *stk_mask_node(const stk_mask *mask, struct json_t *node, stk_arena *arena);
+/* The same of a tree, in place; its values are copied. STK_E_NOMEM. */
+int stk_mask_node(const stk_mask *mask, stk_json *node, stk_arena *arena);
 /* In the cards that an attempt and its ranks left in `dir`. What can't be read stays. */
 int stk_mask_in_cards(const stk_mask *mask, const char *dir, stk_arena *arena, stk_err *err);
 /* In a result's error and warnings: of what leaves this machine. Its data stays. */

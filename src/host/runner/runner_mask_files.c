@@ -1,8 +1,8 @@
 /* Stars in files that are shown, or that others can read. */
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "host/runner/runner_mask.h"
 #include "sys/dir.h"
@@ -71,19 +71,17 @@ void stk_mask_in_errors(const stk_mask *mask, const char *path)
         stk_file_read_untrusted(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) < 0) {
         return;
     }
-    json_t *doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
-    for (size_t i = 0; json_is_object(doc) && i < sizeof shown / sizeof *shown; i++) {
-        json_t *node = json_object_get(doc, shown[i]);
-        json_t *masked = node == NULL ? NULL : stk_mask_node(mask, node, arena);
-        any = any || (masked != NULL && !json_equal(node, masked));
-        if (masked != NULL) {
-            (void)json_object_set_new_nocheck(doc, shown[i], masked);
+    stk_json *doc = (stk_json *)(uintptr_t)stk_json_readn(arena, text, len);
+    for (size_t i = 0; stk_json_is_map(doc) && i < sizeof shown / sizeof *shown; i++) {
+        const stk_json *node = stk_json_get(doc, shown[i]);
+        stk_json masked = node == NULL ? (stk_json){0} : *node;
+        if (node != NULL && stk_mask_node(mask, &masked, arena) == 0 &&
+            !stk_json_equal(node, &masked)) {
+            any = stk_json_set(arena, doc, shown[i], masked) != NULL;
         }
     }
-    char *out = any ? json_dumps(doc, JSON_COMPACT) : NULL;
+    const char *out = any ? stk_json_dump_in(doc, arena) : NULL;
     if (out != NULL) {
         (void)stk_file_write_atomic(path, out, strlen(out), 0600, NULL);
     }
-    free(out);
-    json_decref(doc);
 }

@@ -1,5 +1,6 @@
 #include "store/view/view.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
@@ -81,13 +82,12 @@ void stk_view_free(stk_view *view)
         return;
     }
     if (view->memo != NULL) {
-        json_decref(view->memo->json);
+        stk_arena_free(view->memo->arena);
         free(view->memo->scopes);
         free(view->memo);
     }
-    json_decref(view->parameters);
-    json_decref(view->logged);
     stk_map_done(&view->notes_seen);
+    stk_map_done(&view->logged);
     free(view->notes);
     free(view->tasks);
     stk_arena_free(view->arena);
@@ -97,63 +97,61 @@ void stk_view_free(stk_view *view)
 
 /* --- folding --- */
 
-static int fold_created(stk_view *view, const stk_event_row *row, const json_t *data, stk_err *err)
+static int fold_created(stk_view *view, const stk_event_row *row, const stk_json *data,
+                        stk_err *err)
 {
     stk_view_run *run = &view->run;
     stk_arena *arena = view->arena;
     run->created_ms = row->time_ms;
-    const char *name = stk_doc_text(data, "name");
+    const char *name = stk_json_get_text(data, "name");
     run->name = name ? stk_arena_dup(arena, name) : run->id;
-    const char *pipeline = stk_doc_text(data, "pipeline");
+    const char *pipeline = stk_json_get_text(data, "pipeline");
     if (pipeline) {
         run->pipeline = stk_arena_dup(arena, pipeline);
     }
-    const char *mode = stk_doc_text(data, "mode");
+    const char *mode = stk_json_get_text(data, "mode");
     if (mode) {
         run->mode = stk_arena_dup(arena, mode);
     }
-    const char *policy = stk_doc_text(data, "policy");
+    const char *policy = stk_json_get_text(data, "policy");
     if (policy) {
         run->policy = stk_arena_dup(arena, policy);
     }
-    run->spec_digest = stk_arena_dup(arena, stk_doc_text(data, "spec"));
-    run->parameters = stk_doc_dup(arena, json_object_get(data, "parameters"));
-    run->tags = stk_doc_dup(arena, json_object_get(data, "tags"));
-    run->origin = stk_doc_dup(arena, json_object_get(data, "origin"));
-    run->host = stk_doc_dup(arena, json_object_get(data, "host"));
-    run->max_workers = (uint32_t)stk_doc_integer(data, "max_workers", 0);
-    json_decref(view->parameters);
-    view->parameters = json_incref(json_object_get(data, "parameters"));
-    size_t i;
-    const json_t *note;
-    json_array_foreach(json_object_get(data, "notes"), i, note)
-    {
-        if (add_note(view, json_string_value(note), err) < 0) {
+    run->spec_digest = stk_arena_dup(arena, stk_json_get_text(data, "spec"));
+    run->parameters = stk_json_dump_in(stk_json_get(data, "parameters"), arena);
+    run->tags = stk_json_dump_in(stk_json_get(data, "tags"), arena);
+    run->origin = stk_json_dump_in(stk_json_get(data, "origin"), arena);
+    run->host = stk_json_dump_in(stk_json_get(data, "host"), arena);
+    run->max_workers = (uint32_t)stk_json_get_whole(data, "max_workers", 0);
+    view->parameters = stk_json_read(arena, run->parameters);
+    for (uint32_t i = 0; i < stk_json_n_items(stk_json_get(data, "notes")); i++) {
+        const stk_json *note = stk_json_item(stk_json_get(data, "notes"), i);
+        if (add_note(view, stk_json_text(note), err) < 0) {
             return err->code;
         }
     }
     return 0;
 }
 
-static void fold_started(stk_view *view, const stk_event_row *row, const json_t *data)
+static void fold_started(stk_view *view, const stk_event_row *row, const stk_json *data)
 {
     stk_view_run *run = &view->run;
     if (run->started_ms == 0) {
         run->started_ms = row->time_ms;
     }
-    run->n_resumed += json_is_true(json_object_get(data, "resumed"));
-    run->pool = stk_doc_dup(view->arena, json_object_get(data, "devices"));
+    run->n_resumed += stk_json_is_true(stk_json_get(data, "resumed"));
+    run->pool = stk_json_dump_in(stk_json_get(data, "devices"), view->arena);
     run->status = "running";
     run->error = NULL;
     run->ended_ms = 0;
     view->ended = false;
 }
 
-static int fold_ended(stk_view *view, const stk_event_row *row, const json_t *data, stk_err *err)
+static int fold_ended(stk_view *view, const stk_event_row *row, const stk_json *data, stk_err *err)
 {
-    const char *status = stk_doc_text(data, "status");
+    const char *status = stk_json_get_text(data, "status");
     view->run.status = stk_arena_dup(view->arena, status ? status : "failed");
-    view->run.error = stk_arena_dup(view->arena, stk_doc_text(data, "error"));
+    view->run.error = stk_arena_dup(view->arena, stk_json_get_text(data, "error"));
     view->run.ended_ms = row->time_ms;
     view->ended = true;
     return view->run.status == NULL ? stk_err_nomem(err) : 0;
@@ -189,8 +187,9 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
     stk_view_task *task = &view->tasks[row->task];
     stk_view_step *step = &view->steps[task->i_step];
     if (row->kind == STK_EV_TASK_RETRYING) {
-        STK_DOC_AUTO data = stk_doc_read(row->data);
-        task->retry_at_ms = stk_doc_integer(data, "at_ms", row->time_ms);
+        STK_ARENA_AUTO scratch = stk_arena_new(0);
+        const stk_json *data = stk_json_read(scratch, row->data);
+        task->retry_at_ms = stk_json_get_whole(data, "at_ms", row->time_ms);
         stk_view_set_state(view, task, STK_TASK_BACKOFF);
         return 0;
     }
@@ -227,48 +226,51 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
                            : row->kind == STK_EV_TASK_FAILED  ? STK_TASK_FAILED
                                                               : STK_TASK_CANCELLED;
     if (state == STK_TASK_FAILED) {
-        STK_DOC_AUTO data = stk_doc_read(text);
-        state = json_is_true(json_object_get(data, "final")) ? STK_TASK_FAILED : STK_TASK_BACKOFF;
+        STK_ARENA_AUTO scratch = stk_arena_new(0);
+        const stk_json *data = stk_json_read(scratch, text);
+        state = stk_json_is_true(stk_json_get(data, "final")) ? STK_TASK_FAILED : STK_TASK_BACKOFF;
     }
     stk_view_set_state(view, task, state);
     return 0;
 }
 
-/* The member of an object that is one, too; made if needed. NULL: out of memory. */
-static json_t *object_in(json_t *object, const char *key)
+/* Whose metadata it is, as a key of view->logged. */
+static const char *key_of(uint32_t task, const char *output, char buf[STK_LIMIT_NAME + 16])
 {
-    json_t *found = json_object_get(object, key);
-    if (found == NULL && json_object_set_new(object, key, json_object()) == 0) {
-        found = json_object_get(object, key);
-    }
-    return found;
-}
-
-static const char *key_of(uint32_t task, char buf[16])
-{
-    (void)snprintf(buf, 16, task == UINT32_MAX ? "" : "%u", task);
+    (void)snprintf(buf, STK_LIMIT_NAME + 16, "%u %s", task, output);
     return buf;
 }
 
-const json_t *stk_view_logged(const stk_view *view, uint32_t task, const char *output)
+const stk_json *stk_view_logged(const stk_view *view, uint32_t task, const char *output)
 {
-    char key[16];
-    return json_object_get(json_object_get(view->logged, key_of(task, key)), output);
+    char key[STK_LIMIT_NAME + 16];
+    uint64_t known;
+    return stk_map_get(&view->logged, key_of(task, output, key), &known)
+               ? (const stk_json *)(uintptr_t)known
+               : NULL;
 }
 
-static int fold_metadata(stk_view *view, const stk_event_row *row, const json_t *data, stk_err *err)
+static int fold_metadata(stk_view *view, const stk_event_row *row, stk_err *err)
 {
-    char key[16];
-    const char *output = stk_doc_text(data, "output");
-    view->logged = view->logged != NULL ? view->logged : json_object();
-    json_t *of_task = object_in(view->logged, key_of(row->task, key));
-    json_t *known = object_in(of_task, stk_text_or(output, ""));
-    json_t *more = json_object_get(data, "metadata");
-    if (known == NULL || (json_is_object(more) && json_object_update(known, more) != 0)) {
+    char key[STK_LIMIT_NAME + 16];
+    const stk_json *data = stk_json_read(view->arena, row->data);
+    const char *output = stk_json_get_text(data, "output");
+    output = output != NULL ? output : "";
+    stk_json *known = (stk_json *)(uintptr_t)stk_view_logged(view, row->task, output);
+    if (known == NULL) {
+        const char *own = stk_arena_dup(view->arena, key_of(row->task, output, key));
+        known = stk_arena_alloc(view->arena, sizeof *known);
+        if (own == NULL || known == NULL ||
+            stk_map_put(&view->logged, own, (uint64_t)(uintptr_t)known) < 0) {
+            return stk_err_nomem(err);
+        }
+        *known = stk_json_of_map();
+    }
+    if (!stk_json_update(view->arena, known, stk_json_get(data, "metadata"))) {
         return stk_err_nomem(err);
     }
     if (row->task == UINT32_MAX) {
-        view->run.metadata = stk_doc_dup(view->arena, known);
+        view->run.metadata = stk_json_dump_in(known, view->arena);
     }
     return 0;
 }
@@ -308,8 +310,9 @@ int stk_view_fold(stk_view *view, const stk_event_row *given, stk_err *err)
         rc = fold_task(view, row, err);
         break;
     default: {
-        STK_DOC_AUTO data = stk_doc_read(row->data);
-        if (row->data != NULL && !json_is_object(data)) {
+        STK_ARENA_AUTO scratch = stk_arena_new(0);
+        const stk_json *data = stk_json_read(scratch, row->data);
+        if (row->data != NULL && !stk_json_is_map(data)) {
             rc = note_damaged(view, row, err);
         }
         if (rc < 0) {
@@ -324,11 +327,11 @@ int stk_view_fold(stk_view *view, const stk_event_row *given, stk_err *err)
         } else if (row->kind == STK_EV_TASK_ADDED) {
             rc = stk_view_fold_added(view, row, data, err);
         } else if (row->kind == STK_EV_NOTE) {
-            rc = add_note(view, stk_doc_text(data, "text"), err);
+            rc = add_note(view, stk_json_get_text(data, "text"), err);
         } else if (row->kind == STK_EV_METADATA) {
-            rc = fold_metadata(view, row, data, err);
+            rc = fold_metadata(view, row, err);
         } else if (row->kind == STK_EV_TAGGED) {
-            view->run.tags = stk_doc_dup(view->arena, json_object_get(data, "tags"));
+            view->run.tags = stk_json_dump_in(stk_json_get(data, "tags"), view->arena);
         }
     }
     }
@@ -469,8 +472,9 @@ bool stk_view_find(const stk_view *view, const char *name, uint32_t *ret_task)
 
 static uint32_t skipped_because(const stk_view *view, const stk_view_task *task)
 {
-    STK_DOC_AUTO data = stk_doc_read(task->end_data);
-    const char *name = stk_doc_text(data, "because");
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *data = stk_json_read(scratch, task->end_data);
+    const char *name = stk_json_get_text(data, "because");
     uint32_t cause;
     return name != NULL && stk_view_find(view, name, &cause) ? cause : UINT32_MAX;
 }

@@ -1,4 +1,5 @@
 /* The payloads of tasks, read when somebody asks. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
@@ -36,47 +37,45 @@ static stk_view_amounts asked_of(const stk_step *step)
     return asked;
 }
 
-static stk_view_amounts granted_of(const json_t *granted)
+static stk_view_amounts granted_of(const stk_json *granted)
 {
     stk_view_amounts amounts = unknown_amounts();
-    const json_t *cpus = json_object_get(granted, "cpus");
-    amounts.cpus = json_is_array(cpus) && json_array_size(cpus) > 0
-                       ? (double)json_array_size(cpus)
-                       : stk_doc_number(granted, "cpu_count", -1);
-    int64_t memory = stk_doc_integer(granted, "memory_bytes", -1);
+    const stk_json *cpus = stk_json_get(granted, "cpus");
+    amounts.cpus = stk_json_is_list(cpus) && stk_json_n_items(cpus) > 0
+                       ? (double)stk_json_n_items(cpus)
+                       : stk_json_get_number(granted, "cpu_count", -1);
+    int64_t memory = stk_json_get_whole(granted, "memory_bytes", -1);
     amounts.memory_bytes = memory > 0 ? memory : -1;
-    const json_t *devices = json_object_get(granted, "devices");
-    amounts.n_devices = json_is_array(devices) ? (int64_t)json_array_size(devices) : -1;
-    amounts.share_bytes = stk_doc_integer(json_array_get(devices, 0), "share_bytes", -1);
+    const stk_json *devices = stk_json_get(granted, "devices");
+    amounts.n_devices = stk_json_is_list(devices) ? (int64_t)stk_json_n_items(devices) : -1;
+    amounts.share_bytes = stk_json_get_whole(stk_json_item(devices, 0), "share_bytes", -1);
     return amounts;
 }
 
-static stk_view_amounts used_of(const json_t *used)
+static stk_view_amounts used_of(const stk_json *used)
 {
     stk_view_amounts amounts = unknown_amounts();
-    amounts.cpu_s = stk_doc_number(used, "cpu_s", -1);
-    amounts.wall_s = stk_doc_number(used, "wall_s", -1);
-    amounts.memory_bytes = stk_doc_integer(used, "peak_memory_bytes", -1);
+    amounts.cpu_s = stk_json_get_number(used, "cpu_s", -1);
+    amounts.wall_s = stk_json_get_number(used, "wall_s", -1);
+    amounts.memory_bytes = stk_json_get_whole(used, "peak_memory_bytes", -1);
     /* Of a few milliseconds the ratio is noise. */
     if (amounts.cpu_s >= 0 && amounts.wall_s >= 0.05) {
         amounts.cpus = amounts.cpu_s / amounts.wall_s;
     }
-    amounts.n_devices = stk_doc_integer(json_object_get(used, "verdict"), "used", -1);
-    amounts.gpu_held_s = stk_doc_number(used, "gpu_held_s", -1);
-    amounts.gpu_busy_s = stk_doc_number(used, "gpu_busy_s", -1);
-    amounts.energy_j = stk_doc_number(used, "energy_j", -1);
-    amounts.read_bytes = stk_doc_integer(used, "read_bytes", -1);
-    amounts.write_bytes = stk_doc_integer(used, "write_bytes", -1);
+    amounts.n_devices = stk_json_get_whole(stk_json_get(used, "verdict"), "used", -1);
+    amounts.gpu_held_s = stk_json_get_number(used, "gpu_held_s", -1);
+    amounts.gpu_busy_s = stk_json_get_number(used, "gpu_busy_s", -1);
+    amounts.energy_j = stk_json_get_number(used, "energy_j", -1);
+    amounts.read_bytes = stk_json_get_whole(used, "read_bytes", -1);
+    amounts.write_bytes = stk_json_get_whole(used, "write_bytes", -1);
     return amounts;
 }
 
-static const json_t *device_of(const json_t *devices, const char *uuid)
+static const stk_json *device_of(const stk_json *devices, const char *uuid)
 {
-    size_t i;
-    json_t *device;
-    json_array_foreach((json_t *)(uintptr_t)devices, i, device)
-    {
-        const char *other = stk_doc_text(device, "uuid");
+    for (uint32_t i = 0; i < stk_json_n_items(devices); i++) {
+        const stk_json *device = stk_json_item(devices, i);
+        const char *other = stk_json_get_text(device, "uuid");
         if (uuid != NULL && other != NULL && strcmp(uuid, other) == 0) {
             return device;
         }
@@ -84,87 +83,83 @@ static const json_t *device_of(const json_t *devices, const char *uuid)
     return NULL;
 }
 
-static int known_bool(const json_t *object, const char *key)
+static int known_bool(const stk_json *object, const char *key)
 {
-    const json_t *value = json_object_get(object, key);
-    return json_is_boolean(value) ? json_is_true(value) : -1;
+    const stk_json *value = stk_json_get(object, key);
+    return stk_json_is_kind(value, STK_JSON_BOOL) ? stk_json_is_true(value) : -1;
 }
 
-static void read_devices(const json_t *granted, const json_t *used, stk_arena *arena,
+static void read_devices(const stk_json *granted, const stk_json *used, stk_arena *arena,
                          stk_view_details *d)
 {
-    const json_t *list = json_object_get(granted, "devices");
-    const json_t *seen = json_object_get(used, "devices");
-    const json_t *verdict = json_object_get(used, "verdict");
-    stk_view_device *devices = stk_arena_array(arena, json_array_size(list) + 1, sizeof *devices);
-    size_t i;
-    json_t *g;
-    json_array_foreach((json_t *)(uintptr_t)list, i, g)
-    {
-        const char *uuid = stk_doc_text(g, "uuid");
-        const json_t *u = device_of(seen, uuid);
+    const stk_json *list = stk_json_get(granted, "devices");
+    const stk_json *seen = stk_json_get(used, "devices");
+    const stk_json *verdict = stk_json_get(used, "verdict");
+    stk_view_device *devices = stk_arena_array(arena, stk_json_n_items(list) + 1, sizeof *devices);
+    for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
+        const stk_json *g = stk_json_item(list, i);
+        const char *uuid = stk_json_get_text(g, "uuid");
+        const stk_json *u = device_of(seen, uuid);
         if (devices == NULL) {
             return;
         }
-        devices[d->n_devices++] =
-            (stk_view_device){.uuid = stk_arena_dup(arena, uuid),
-                              .model = stk_arena_dup(arena, stk_doc_text(g, "model")),
-                              .noun = stk_arena_dup(arena, stk_doc_text(g, "noun")),
-                              .index = stk_doc_integer(g, "index", -1),
-                              .memory_bytes = stk_doc_integer(g, "memory_bytes", -1),
-                              .share_bytes = stk_doc_integer(g, "share_bytes", 0),
-                              .context = known_bool(u, "context"),
-                              .busy_percent = stk_doc_number(u, "busy_percent_mean", -1),
-                              .busy_s = stk_doc_number(u, "busy_s", -1),
-                              .throttled_s = stk_doc_number(u, "throttled_s", -1),
-                              .energy_j = stk_doc_number(u, "energy_j", -1),
-                              .peak_memory_bytes = stk_doc_integer(u, "peak_memory_bytes", -1),
-                              .peak_temperature_c = stk_doc_integer(u, "peak_temperature_c", -1)};
+        devices[d->n_devices++] = (stk_view_device){
+            .uuid = stk_arena_dup(arena, uuid),
+            .model = stk_arena_dup(arena, stk_json_get_text(g, "model")),
+            .noun = stk_arena_dup(arena, stk_json_get_text(g, "noun")),
+            .index = stk_json_get_whole(g, "index", -1),
+            .memory_bytes = stk_json_get_whole(g, "memory_bytes", -1),
+            .share_bytes = stk_json_get_whole(g, "share_bytes", 0),
+            .context = known_bool(u, "context"),
+            .busy_percent = stk_json_get_number(u, "busy_percent_mean", -1),
+            .busy_s = stk_json_get_number(u, "busy_s", -1),
+            .throttled_s = stk_json_get_number(u, "throttled_s", -1),
+            .energy_j = stk_json_get_number(u, "energy_j", -1),
+            .peak_memory_bytes = stk_json_get_whole(u, "peak_memory_bytes", -1),
+            .peak_temperature_c = stk_json_get_whole(u, "peak_temperature_c", -1)};
     }
     d->devices = devices;
-    d->verdict = stk_arena_dup(arena, stk_doc_text(verdict, "text"));
-    d->verdict_cause = stk_arena_dup(arena, stk_doc_text(verdict, "cause"));
-    d->n_devices_used = stk_doc_integer(verdict, "used", -1);
+    d->verdict = stk_arena_dup(arena, stk_json_get_text(verdict, "text"));
+    d->verdict_cause = stk_arena_dup(arena, stk_json_get_text(verdict, "cause"));
+    d->n_devices_used = stk_json_get_whole(verdict, "used", -1);
 }
 
 /* What the step said at its end, and what was logged of it later. */
 static const char *all_metadata(const stk_view *view, uint32_t i_task, const char *output,
-                                const json_t *own, stk_arena *arena)
+                                const stk_json *own, stk_arena *arena)
 {
-    const json_t *later = stk_view_logged(view, i_task, output);
-    if (later == NULL || !json_is_object(own)) {
-        const json_t *only = later != NULL ? later : own;
-        return json_is_object(only) ? stk_doc_dup(arena, only) : NULL;
+    const stk_json *later = stk_view_logged(view, i_task, output);
+    if (later == NULL || !stk_json_is_map(own)) {
+        const stk_json *only = later != NULL ? later : own;
+        return stk_json_is_map(only) ? stk_json_dump_in(only, arena) : NULL;
     }
-    STK_DOC_AUTO both = json_copy((json_t *)(uintptr_t)own);
-    return json_object_update(both, (json_t *)(uintptr_t)later) == 0 ? stk_doc_dup(arena, both)
-                                                                     : NULL;
+    stk_json both = *own;
+    return stk_json_update(arena, &both, later) ? stk_json_dump_in(&both, arena) : NULL;
 }
 
-static void read_outputs(const stk_view *view, uint32_t i_task, const json_t *outputs,
+static void read_outputs(const stk_view *view, uint32_t i_task, const stk_json *outputs,
                          stk_arena *arena, stk_view_details *d)
 {
-    size_t n = json_object_size(outputs);
+    size_t n = stk_json_n_members(outputs);
     stk_view_ref *refs = stk_arena_array(arena, n + 1, sizeof *refs);
     if (refs == NULL) {
         return;
     }
-    const char *name;
-    json_t *ref;
-    json_object_foreach((json_t *)(uintptr_t)outputs, name, ref)
-    {
+    for (uint32_t k = 0; k < stk_json_n_members(outputs); k++) {
+        const char *name = stk_json_key(outputs, k)->text;
+        const stk_json *ref = stk_json_value(outputs, k);
         refs[d->n_outputs++] = (stk_view_ref){
             .name = stk_arena_dup(arena, name),
-            .digest = stk_arena_dup(arena, stk_doc_text(ref, "digest")),
-            .format = stk_arena_dup(arena, stk_doc_text(ref, "format")),
-            .type = stk_arena_dup(arena, stk_doc_text(ref, "type")),
-            .meta = stk_doc_dup(arena, json_object_get(ref, "meta")),
-            .metadata = all_metadata(view, i_task, name, json_object_get(ref, "metadata"), arena),
-            .tags = stk_doc_dup(arena, json_object_get(ref, "tags")),
-            .value = stk_doc_dup(arena, json_object_get(ref, "value")),
-            .artifact_name = stk_arena_dup(arena, stk_doc_text(ref, "name")),
-            .artifact_version = stk_arena_dup(arena, stk_doc_text(ref, "version")),
-            .size = stk_doc_integer(ref, "size", -1)};
+            .digest = stk_arena_dup(arena, stk_json_get_text(ref, "digest")),
+            .format = stk_arena_dup(arena, stk_json_get_text(ref, "format")),
+            .type = stk_arena_dup(arena, stk_json_get_text(ref, "type")),
+            .meta = stk_json_dump_in(stk_json_get(ref, "meta"), arena),
+            .metadata = all_metadata(view, i_task, name, stk_json_get(ref, "metadata"), arena),
+            .tags = stk_json_dump_in(stk_json_get(ref, "tags"), arena),
+            .value = stk_json_dump_in(stk_json_get(ref, "value"), arena),
+            .artifact_name = stk_arena_dup(arena, stk_json_get_text(ref, "name")),
+            .artifact_version = stk_arena_dup(arena, stk_json_get_text(ref, "version")),
+            .size = stk_json_get_whole(ref, "size", -1)};
     }
     d->outputs = refs;
 }
@@ -177,12 +172,13 @@ static const char *output_digest(const stk_view *view, uint32_t i_task, const ch
         return NULL;
     }
     if (view->memo->data != data) {
-        json_decref(view->memo->json);
-        view->memo->json = stk_doc_read(data);
+        stk_arena_free(view->memo->arena);
+        view->memo->arena = stk_arena_new(0);
+        view->memo->json = stk_json_read(view->memo->arena, data);
         view->memo->data = data;
     }
-    const json_t *outputs = json_object_get(view->memo->json, "outputs");
-    return stk_doc_text(json_object_get(outputs, output), "digest");
+    const stk_json *outputs = stk_json_get(view->memo->json, "outputs");
+    return stk_json_get_text(stk_json_get(outputs, output), "digest");
 }
 
 static const char *source_of(const stk_view *view, const stk_input *input, stk_arena *arena)
@@ -222,14 +218,14 @@ static uint32_t maker_of(const stk_view *view, uint32_t i_task, uint32_t i_step)
                                                                                   : UINT32_MAX;
 }
 
-static void read_inputs(const stk_view *view, uint32_t i_task, const json_t *digests,
+static void read_inputs(const stk_view *view, uint32_t i_task, const stk_json *digests,
                         stk_arena *arena, stk_view_details *d)
 {
     const stk_step *step = view->tasks[i_task].step;
     stk_view_input *inputs = stk_arena_array(arena, (size_t)step->n_inputs + 1, sizeof *inputs);
     for (uint32_t i = 0; inputs != NULL && i < step->n_inputs; i++) {
         const stk_input *input = &step->inputs[i];
-        const char *digest = stk_doc_text(digests, input->name);
+        const char *digest = stk_json_get_text(digests, input->name);
         uint32_t maker =
             input->kind == STK_INPUT_OUTPUT ? maker_of(view, i_task, input->step) : UINT32_MAX;
         if (digest == NULL && maker != UINT32_MAX) {
@@ -242,7 +238,7 @@ static void read_inputs(const stk_view *view, uint32_t i_task, const json_t *dig
         if (input->kind == STK_INPUT_VALUE) {
             value = input->text;
         } else if (input->kind == STK_INPUT_PARAM) {
-            value = stk_doc_dup(arena, json_object_get(view->parameters, input->text));
+            value = stk_json_dump_in(stk_json_get(view->parameters, input->text), arena);
             if (!value) {
                 value = stk_spec_param(view->spec, input->i_param)->value;
             }
@@ -254,12 +250,12 @@ static void read_inputs(const stk_view *view, uint32_t i_task, const json_t *dig
     d->n_inputs = inputs != NULL ? step->n_inputs : 0;
 }
 
-static void read_warnings(const json_t *warnings, stk_arena *arena, stk_view_details *d)
+static void read_warnings(const stk_json *warnings, stk_arena *arena, stk_view_details *d)
 {
-    size_t n = json_array_size(warnings);
+    size_t n = stk_json_n_items(warnings);
     const char **texts = stk_arena_array(arena, n + 1, sizeof *texts);
     for (size_t i = 0; texts != NULL && i < n; i++) {
-        const char *text = json_string_value(json_array_get(warnings, i));
+        const char *text = stk_json_text(stk_json_item(warnings, i));
         if (text != NULL) {
             texts[d->n_warnings++] = stk_arena_dup(arena, text);
         }
@@ -267,40 +263,40 @@ static void read_warnings(const json_t *warnings, stk_arena *arena, stk_view_det
     d->warnings = texts;
 }
 
-static void read_end(const stk_view *view, uint32_t i_task, const json_t *end, stk_arena *arena,
+static void read_end(const stk_view *view, uint32_t i_task, const stk_json *end, stk_arena *arena,
                      stk_view_details *d)
 {
     const stk_view_task *task = &view->tasks[i_task];
-    const json_t *used = json_object_get(end, "used");
+    const stk_json *used = stk_json_get(end, "used");
     d->used = used_of(used);
     if (d->used.wall_s < 0 && task->started_ms > 0 && task->ended_ms >= task->started_ms) {
         d->used.wall_s = (double)(task->ended_ms - task->started_ms) / 1000;
     }
-    d->used_json = stk_doc_dup(arena, used);
-    d->metadata = all_metadata(view, i_task, "", json_object_get(end, "metadata"), arena);
-    d->cached_from = stk_arena_dup(arena, stk_doc_text(end, "from_run"));
-    d->from_task = stk_doc_integer(end, "from_task", -1);
-    d->because = stk_arena_dup(arena, stk_doc_text(end, "because"));
-    d->traceback = stk_arena_dup(arena, stk_doc_text(end, "traceback"));
-    d->where = stk_arena_dup(arena, stk_doc_text(end, "where"));
-    d->rank = stk_doc_integer(end, "rank", -1);
-    d->noticed_us = stk_doc_integer(end, "noticed_us", -1);
-    const char *class = stk_doc_text(end, "class");
+    d->used_json = stk_json_dump_in(used, arena);
+    d->metadata = all_metadata(view, i_task, "", stk_json_get(end, "metadata"), arena);
+    d->cached_from = stk_arena_dup(arena, stk_json_get_text(end, "from_run"));
+    d->from_task = stk_json_get_whole(end, "from_task", -1);
+    d->because = stk_arena_dup(arena, stk_json_get_text(end, "because"));
+    d->traceback = stk_arena_dup(arena, stk_json_get_text(end, "traceback"));
+    d->where = stk_arena_dup(arena, stk_json_get_text(end, "where"));
+    d->rank = stk_json_get_whole(end, "rank", -1);
+    d->noticed_us = stk_json_get_whole(end, "noticed_us", -1);
+    const char *class = stk_json_get_text(end, "class");
     if (class != NULL) {
         d->error_class = stk_arena_dup(arena, class);
-        const char *text = stk_doc_text(end, "text");
+        const char *text = stk_json_get_text(end, "text");
         d->error_text = stk_arena_dup(arena, text ? text : class);
     } else if (task->state == STK_TASK_SKIPPED) {
         d->error_class = "upstream";
         d->error_text =
             stk_arena_printf(arena, "'%s' did not succeed", d->because ? d->because : "?");
     } else if (task->state == STK_TASK_CANCELLED) {
-        const char *text = stk_doc_text(end, "text");
+        const char *text = stk_json_get_text(end, "text");
         d->error_class = "cancelled";
         d->error_text = stk_arena_dup(arena, text ? text : "cancelled");
     }
-    read_outputs(view, i_task, json_object_get(end, "outputs"), arena, d);
-    read_warnings(json_object_get(end, "warnings"), arena, d);
+    read_outputs(view, i_task, stk_json_get(end, "outputs"), arena, d);
+    read_warnings(stk_json_get(end, "warnings"), arena, d);
 }
 
 static void find_checkpoints(const stk_view *view, const stk_view_task *task, stk_arena *arena,
@@ -342,23 +338,27 @@ int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena
 {
     const stk_view_task *task = &view->tasks[i_task];
     stk_view_details d = {.asked = asked_of(task->step)};
-    STK_DOC_AUTO start = stk_doc_read(task->start_data);
-    STK_DOC_AUTO end = stk_doc_read(task->end_data); /* damaged: knows nothing */
-    json_t *granted = json_object_get(start, "granted");
-    if (json_is_object(granted)) { /* elsewhere: what its agent found, over what was asked for */
-        (void)json_object_update(granted, json_object_get(end, "granted"));
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *start = stk_json_read(scratch, task->start_data);
+    const stk_json *end = stk_json_read(scratch, task->end_data); /* damaged: knows nothing */
+    const stk_json *granted = stk_json_get(start, "granted");
+    stk_json both;
+    if (stk_json_is_map(granted)) { /* elsewhere: what its agent found, over what was asked for */
+        both = *granted;
+        (void)stk_json_update(scratch, &both, stk_json_get(end, "granted"));
+        granted = &both;
     }
     d.granted = granted_of(granted);
-    d.granted_json = stk_doc_dup(arena, granted);
-    d.image = stk_arena_dup(arena, stk_doc_text(json_object_get(granted, "image"), "name"));
-    d.miss = stk_arena_dup(arena, stk_doc_text(start, "miss"));
+    d.granted_json = stk_json_dump_in(granted, arena);
+    d.image = stk_arena_dup(arena, stk_json_get_text(stk_json_get(granted, "image"), "name"));
+    d.miss = stk_arena_dup(arena, stk_json_get_text(start, "miss"));
     read_end(view, i_task, end, arena, &d);
-    read_devices(granted, json_object_get(end, "used"), arena, &d);
+    read_devices(granted, stk_json_get(end, "used"), arena, &d);
     const char *noun = d.n_devices > 0 ? d.devices[0].noun : NULL;
     if (noun != NULL && strcmp(noun, "GPU") != 0) {
         d.asked.noun = d.granted.noun = d.used.noun = noun;
     }
-    read_inputs(view, i_task, json_object_get(end, "inputs"), arena, &d);
+    read_inputs(view, i_task, stk_json_get(end, "inputs"), arena, &d);
     if (task->attempt > 0 && view->run.store != NULL) {
         d.dir = stk_view_dir(view, task, arena);
         d.stdout_path = stk_arena_printf(arena, "%s/stdout.log", d.dir);
@@ -438,8 +438,9 @@ static double saved_seconds(const stk_view *view, stk_store *store)
         if (view->tasks[i].state != STK_TASK_CACHED) {
             continue;
         }
-        STK_DOC_AUTO data = stk_doc_read(view->tasks[i].end_data);
-        const char *key = stk_doc_text(data, "key");
+        STK_ARENA_AUTO scratch = stk_arena_new(0);
+        const stk_json *data = stk_json_read(scratch, view->tasks[i].end_data);
+        const char *key = stk_json_get_text(data, "key");
         stk_cache_row row = {0};
         if (key != NULL && stk_store_cache_get(store, key, arena, &row, NULL) == 0 && row.run) {
             origins[n++] = (struct origin){row.run, row.task};
@@ -477,18 +478,17 @@ static void add_noun(char *noun, size_t size, const char *its)
 /* How many devices a step had at most, and what they are called, for the sum. */
 static void add_devices(const stk_view_task *task, stk_view_totals *totals)
 {
-    STK_DOC_AUTO start = stk_doc_read(task->start_data);
-    const json_t *devices = json_object_get(json_object_get(start, "granted"), "devices");
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *start = stk_json_read(scratch, task->start_data);
+    const stk_json *devices = stk_json_get(stk_json_get(start, "granted"), "devices");
     char noun[sizeof totals->noun] = "";
-    size_t i;
-    json_t *one;
-    json_array_foreach((json_t *)(uintptr_t)devices, i, one)
-    {
-        const char *its = stk_doc_text(one, "noun");
+    for (uint32_t i = 0; i < stk_json_n_items(devices); i++) {
+        const stk_json *one = stk_json_item(devices, i);
+        const char *its = stk_json_get_text(one, "noun");
         add_noun(noun, sizeof noun, stk_text_or(its, "GPU"));
     }
-    if ((int64_t)json_array_size(devices) > totals->most_devices) {
-        totals->most_devices = (int64_t)json_array_size(devices);
+    if ((int64_t)stk_json_n_items(devices) > totals->most_devices) {
+        totals->most_devices = (int64_t)stk_json_n_items(devices);
         (void)strcpy(totals->most_noun, noun);
     }
     add_noun(totals->noun, sizeof totals->noun, noun);
@@ -518,8 +518,9 @@ int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
         if (task->started_ms == 0 || task->end_data == NULL) {
             continue;
         }
-        STK_DOC_AUTO end = stk_doc_read(task->end_data); /* damaged: knows nothing */
-        stk_view_amounts used = used_of(json_object_get(end, "used"));
+        STK_ARENA_AUTO scratch = stk_arena_new(0);
+        const stk_json *end = stk_json_read(scratch, task->end_data); /* damaged: knows nothing */
+        stk_view_amounts used = used_of(stk_json_get(end, "used"));
         totals.cpu_s += MAX(used.cpu_s, 0);
         totals.task_s += MAX(used.wall_s, 0);
         totals.peak_bytes = MAX(used.memory_bytes, totals.peak_bytes);
@@ -551,8 +552,9 @@ int stk_view_sum_steps(const stk_view *view, stk_arena *arena, stk_view_sums **r
         if (task->started_ms == 0 || task->end_data == NULL) {
             continue;
         }
-        STK_DOC_AUTO end = stk_doc_read(task->end_data); /* damaged: knows nothing */
-        stk_view_amounts used = used_of(json_object_get(end, "used"));
+        STK_ARENA_AUTO scratch = stk_arena_new(0);
+        const stk_json *end = stk_json_read(scratch, task->end_data); /* damaged: knows nothing */
+        stk_view_amounts used = used_of(stk_json_get(end, "used"));
         stk_view_sums *sum = &sums[task->i_step];
         add_known(&sum->cpu_s, used.cpu_s);
         add_known(&sum->task_s, used.wall_s);

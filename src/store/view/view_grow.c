@@ -46,17 +46,17 @@ static int bad_row(const stk_view *view, const stk_event_row *row, const char *w
                        what);
 }
 
-static int read_parents(stk_view *view, const stk_event_row *row, const json_t *deps,
+static int read_parents(stk_view *view, const stk_event_row *row, const stk_json *deps,
                         stk_view_task *ret, stk_err *err)
 {
-    uint32_t n = (uint32_t)json_array_size(deps);
+    uint32_t n = (uint32_t)stk_json_n_items(deps);
     uint32_t *parents = n > 0 ? stk_arena_array(view->arena, n, sizeof *parents) : NULL;
     if (n > 0 && parents == NULL) {
         return stk_err_nomem(err);
     }
     for (uint32_t i = 0; i < n; i++) {
-        const json_t *one = json_array_get(deps, i);
-        json_int_t number = json_is_integer(one) ? json_integer_value(one) : -1;
+        const stk_json *one = stk_json_item(deps, i);
+        int64_t number = stk_json_is_kind(one, STK_JSON_INT) ? stk_json_whole(one, 0) : -1;
         if (number < 0 || number >= row->task) {
             return bad_row(view, row, "after one that isn't there", err);
         }
@@ -67,16 +67,17 @@ static int read_parents(stk_view *view, const stk_event_row *row, const json_t *
     return 0;
 }
 
-int stk_view_fold_added(stk_view *view, const stk_event_row *row, const json_t *data, stk_err *err)
+int stk_view_fold_added(stk_view *view, const stk_event_row *row, const stk_json *data,
+                        stk_err *err)
 {
     if (row->task < view->n_tasks) {
         return 0; /* said again */
     }
-    const char *name = stk_doc_text(data, "step");
+    const char *name = stk_json_get_text(data, "step");
     int64_t i_step = name != NULL ? stk_spec_find(view->spec, name) : -1;
-    int64_t n = stk_doc_integer(data, "n", 1);
-    int64_t split = stk_doc_integer(data, "split", -1);
-    int64_t branch = stk_doc_integer(data, "branch", 0);
+    int64_t n = stk_json_get_whole(data, "n", 1);
+    int64_t split = stk_json_get_whole(data, "split", -1);
+    int64_t branch = stk_json_get_whole(data, "branch", 0);
     if (!view->grows || row->task != view->n_tasks) {
         return bad_row(view, row, "out of turn", err);
     }
@@ -88,8 +89,8 @@ int stk_view_fold_added(stk_view *view, const stk_event_row *row, const json_t *
                            .step = stk_spec_step(view->spec, (uint32_t)i_step),
                            .i_step = (uint32_t)i_step,
                            .split = split < 0 ? UINT32_MAX : (uint32_t)split,
-                           .ranks = (uint32_t)stk_doc_integer(data, "ranks", 0)};
-    int rc = read_parents(view, row, json_object_get(data, "deps"), &model, err);
+                           .ranks = (uint32_t)stk_json_get_whole(data, "ranks", 0)};
+    int rc = read_parents(view, row, stk_json_get(data, "deps"), &model, err);
     rc = rc < 0 ? rc : stk_view_grow_tasks(view, view->n_tasks + (uint32_t)n, err);
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
         stk_view_task *task = &view->tasks[view->n_tasks];
@@ -194,10 +195,10 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-static bool is_dropped(const json_t *dropped, const char *name)
+static bool is_dropped(const stk_json *dropped, const char *name)
 {
-    for (size_t i = 0; i < json_array_size(dropped); i++) {
-        const char *one = json_string_value(json_array_get(dropped, i));
+    for (size_t i = 0; i < stk_json_n_items(dropped); i++) {
+        const char *one = stk_json_text(stk_json_item(dropped, i));
         if (one != NULL && strcmp(one, name) == 0) {
             return true;
         }
@@ -205,29 +206,28 @@ static bool is_dropped(const json_t *dropped, const char *name)
     return false;
 }
 
-static stk_view_artifact artifact_of(const char *name, const json_t *ref, uint32_t i_task,
+static stk_view_artifact artifact_of(const char *name, const stk_json *ref, uint32_t i_task,
                                      stk_arena *arena)
 {
     stk_view_artifact own = {.name = stk_arena_dup(arena, name),
-                             .ref = stk_doc_dup(arena, ref),
-                             .digest = stk_arena_dup(arena, stk_doc_text(ref, "digest")),
+                             .ref = stk_json_dump_in(ref, arena),
+                             .digest = stk_arena_dup(arena, stk_json_get_text(ref, "digest")),
                              .task = i_task};
-    if (own.ref != NULL && strlen(own.ref) > MAX_VALUE && json_object_get(ref, "value") != NULL) {
-        STK_DOC_AUTO less = json_copy((json_t *)(uintptr_t)ref);
-        (void)json_object_del(less, "value");
-        own.ref = less != NULL ? stk_doc_dup(arena, less) : NULL;
+    if (own.ref != NULL && strlen(own.ref) > MAX_VALUE && stk_json_get(ref, "value") != NULL) {
+        stk_json less = *ref;
+        own.ref = stk_json_remove(arena, &less, "value") ? stk_json_dump_in(&less, arena) : NULL;
     }
     return own;
 }
 
 /* `said` (outputs, dropped) over what was there before. Both lists are sorted: one walk. */
-static int lay_over(const stk_view_scope *before, const json_t *said, uint32_t i_task,
+static int lay_over(const stk_view_scope *before, const stk_json *said, uint32_t i_task,
                     stk_arena *arena, stk_view_scope *ret, stk_err *err)
 {
-    const json_t *outputs = json_object_get(said, "outputs");
-    const json_t *dropped = json_object_get(said, "dropped");
-    uint32_t n_own = (uint32_t)json_object_size(outputs), n = 0;
-    if (n_own == 0 && json_array_size(dropped) == 0) {
+    const stk_json *outputs = stk_json_get(said, "outputs");
+    const stk_json *dropped = stk_json_get(said, "dropped");
+    uint32_t n_own = (uint32_t)stk_json_n_members(outputs), n = 0;
+    if (n_own == 0 && stk_json_n_items(dropped) == 0) {
         *ret = *before;
         return 0;
     }
@@ -236,10 +236,9 @@ static int lay_over(const stk_view_scope *before, const json_t *said, uint32_t i
     if (own == NULL || all == NULL) {
         return stk_err_nomem(err);
     }
-    const char *name;
-    json_t *ref;
-    json_object_foreach((json_t *)(uintptr_t)outputs, name, ref)
-    {
+    for (uint32_t k = 0; k < stk_json_n_members(outputs); k++) {
+        const char *name = stk_json_key(outputs, k)->text;
+        const stk_json *ref = stk_json_value(outputs, k);
         own[n] = artifact_of(name, ref, i_task, arena);
         if (own[n].name == NULL || own[n].ref == NULL) {
             return stk_err_nomem(err);
@@ -265,19 +264,18 @@ static int lay_over(const stk_view_scope *before, const json_t *said, uint32_t i
     return 0;
 }
 
-/* What `rank` of a task said at its end; a new reference, or NULL: nothing (yet). */
-static json_t *said_by(const stk_view *view, uint32_t i_task, uint32_t rank)
+/* What `rank` of a task said at its end; NULL: nothing (yet). */
+static const stk_json *said_by(const stk_view *view, uint32_t i_task, uint32_t rank,
+                               stk_arena *scratch)
 {
     const stk_view_task *task = &view->tasks[i_task];
     bool done = task->state == STK_TASK_SUCCEEDED || task->state == STK_TASK_CACHED ||
                 task->state == STK_TASK_FAILED;
-    json_t *end = done ? stk_doc_read(task->end_data) : NULL;
+    const stk_json *end = done ? stk_json_read(scratch, task->end_data) : NULL;
     if (rank == 0) {
         return end;
     }
-    json_t *said = json_incref(json_array_get(json_object_get(end, "ranks"), rank - 1));
-    json_decref(end);
-    return said;
+    return stk_json_item(stk_json_get(end, "ranks"), rank - 1);
 }
 
 static uint32_t heir_of(const stk_view *view, uint32_t i_task)
@@ -315,7 +313,8 @@ static int keep_scope(const stk_view *view, uint32_t i_task, const stk_view_scop
     }
     while (n > 0) {
         uint32_t t = chain[--n], heir = heir_of(view, t);
-        STK_DOC_AUTO said = said_by(view, t, 0);
+        STK_ARENA_AUTO own = stk_arena_new(0);
+        const stk_json *said = said_by(view, t, 0, own);
         stk_view_scope *scope = stk_arena_array(view->arena, 1, sizeof *scope);
         int rc = scope == NULL ? stk_err_nomem(err)
                                : lay_over(heir == UINT32_MAX ? &nothing : memo->scopes[heir], said,
@@ -338,6 +337,7 @@ int stk_view_get_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk
     if (heir != UINT32_MAX) {
         STK_TRY(keep_scope(view, heir, &before, err));
     }
-    STK_DOC_AUTO said = said_by(view, i_task, rank);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *said = said_by(view, i_task, rank, scratch);
     return lay_over(before, said, i_task, arena, ret_scope, err);
 }

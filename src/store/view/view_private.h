@@ -2,7 +2,7 @@
 #ifndef STK_STORE_VIEW_PRIVATE_H
 #define STK_STORE_VIEW_PRIVATE_H
 
-#include "base/doc.h"
+#include "base/json.h"
 #include "base/map.h"
 #include "store/view/view.h"
 
@@ -19,8 +19,8 @@ struct stk_view {
     const char **notes;
     uint32_t cap_notes;
     stk_map notes_seen;
-    json_t *parameters;
-    json_t *logged; /* METADATA events: {"task" or "": {"output" or "": {…}}}; NULL: none */
+    const stk_json *parameters;
+    stk_map logged; /* METADATA events: "TASK OUTPUT" → stk_json, a map */
     int64_t last_seq;
     int64_t last_ms; /* of the events of run and tasks */
     bool ended;      /* RUN_ENDED came last */
@@ -28,7 +28,8 @@ struct stk_view {
      * ask for the same one again and again. */
     struct stk_view_memo {
         const char *data;
-        json_t *json;
+        stk_arena *arena; /* of these outputs alone */
+        const stk_json *json;
         const stk_view_scope **scopes; /* of tasks that are parents, once asked for; or NULL */
         uint32_t n_scopes;
     } * memo;
@@ -36,10 +37,11 @@ struct stk_view {
 
 /* What METADATA events say of a task (UINT32_MAX: of the run) and its output ("": of itself). NULL:
  * nothing. */
-const json_t *stk_view_logged(const stk_view *view, uint32_t task, const char *output);
+const stk_json *stk_view_logged(const stk_view *view, uint32_t task, const char *output);
 
 /* TASK_ADDED of a growing run. */
-int stk_view_fold_added(stk_view *view, const stk_event_row *row, const json_t *data, stk_err *err);
+int stk_view_fold_added(stk_view *view, const stk_event_row *row, const stk_json *data,
+                        stk_err *err);
 /* Room for n tasks; view->tasks may move. */
 int stk_view_grow_tasks(stk_view *view, uint32_t n, stk_err *err);
 void stk_view_set_state(stk_view *view, stk_view_task *task, stk_task_state state);
