@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/param.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,13 +23,20 @@ enum { MAX_FILE = 4 << 20, MAX_ANSWER = 64 << 10, HELPER_MS = 30000 };
 
 const char *stk_image_base64(const char *text, size_t n, bool url_safe, stk_arena *arena)
 {
-    char *out = n > INT_MAX / 2 ? NULL : stk_arena_alloc(arena, 4 * ((n + 2) / 3) + 1);
+    char *out = NULL;
+    if (n <= INT_MAX / 2) {
+        out = stk_arena_alloc(arena, 4 * ((n + 2) / 3) + 1);
+    }
     if (out == NULL) {
         return NULL;
     }
     (void)EVP_EncodeBlock((unsigned char *)out, (const unsigned char *)text, (int)n);
     for (char *c = out; url_safe && *c != '\0'; c++) {
-        *c = *c == '+' ? '-' : *c == '/' ? '_' : *c;
+        if (*c == '+') {
+            *c = '-';
+        } else if (*c == '/') {
+            *c = '_';
+        }
     }
     return out;
 }
@@ -36,10 +44,14 @@ const char *stk_image_base64(const char *text, size_t n, bool url_safe, stk_aren
 static const char *decode(const char *text, stk_arena *arena)
 {
     size_t n = strlen(text);
-    char *out = n % 4 != 0 || n == 0 ? NULL : stk_arena_alloc(arena, n);
-    int len = out == NULL
-                  ? -1
-                  : EVP_DecodeBlock((unsigned char *)out, (const unsigned char *)text, (int)n);
+    if (n % 4 != 0 || n == 0) {
+        return NULL;
+    }
+    char *out = stk_arena_alloc(arena, n);
+    if (out == NULL) {
+        return NULL;
+    }
+    int len = EVP_DecodeBlock((unsigned char *)out, (const unsigned char *)text, (int)n);
     for (size_t i = n; len > 0 && i > 0 && text[i - 1] == '='; i--) {
         len--;
     }
@@ -60,18 +72,19 @@ static bool listen(int fd, stk_buf *out)
         char data[4096];
         int64_t left = end_ms - stk_clock_mono_ms(&stk_clock_real);
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        int ready = left <= 0 ? 0 : poll(&p, 1, (int)left);
+        int ready = poll(&p, 1, (int)MAX(left, 0));
         if (ready == 0) {
             return false;
         }
-        ssize_t n = ready < 0 ? -1 : read(fd, data, sizeof data);
-        if (n < 0 && errno == EINTR) {
-            continue;
+        ssize_t n = -1;
+        if (ready > 0) {
+            n = read(fd, data, sizeof data);
         }
-        if (n <= 0) {
+        if (n > 0) {
+            stk_buf_add(out, data, (size_t)n);
+        } else if (n == 0 || errno != EINTR) {
             return true;
         }
-        stk_buf_add(out, data, (size_t)n);
     }
 }
 
@@ -108,6 +121,15 @@ static int converse(const char *program, const char *question, stk_buf *out, int
     return rc;
 }
 
+/* What is wrong with credentials is the environment's fault, whatever the cause. */
+static int as_env(stk_err *err)
+{
+    if (err != NULL) {
+        err->code = STK_E_ENV;
+    }
+    return STK_E_ENV;
+}
+
 static int ask_helper(const char *name, const char *server, const char *file, stk_arena *arena,
                       stk_image_login *ret, stk_err *err)
 {
@@ -116,18 +138,18 @@ static int ask_helper(const char *name, const char *server, const char *file, st
     const char *program = stk_arena_printf(arena, "docker-credential-%s", name);
     int status = 0;
     stk_json root;
-    int rc = program == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory")
-                             : converse(program, server, &out, &status, err);
-    if (rc < 0) {
+    STK_TRY(stk_err_if_null(program, err));
+    if (converse(program, server, &out, &status, err) < 0) {
         stk_err_context(err, "the credentials of %s (%s)", server, file);
-        stk_err_hint(err, "install %s, or take it out of %s", stk_text_or(program, name), file);
-        return err != NULL ? (err->code = STK_E_ENV) : STK_E_ENV;
+        stk_err_hint(err, "install %s, or take it out of %s", program, file);
+        return as_env(err);
+    }
+    if (status != 0 && out.data != NULL && strstr(out.data, "not found") != NULL) {
+        return 0; /* it has none */
     }
     if (status != 0) {
-        bool none = out.data != NULL && strstr(out.data, "not found") != NULL;
-        return none ? 0
-                    : stk_err_set(err, STK_E_ENV, "%s can't give the credentials of %s: %.200s",
-                                  program, server, out.len > 0 ? out.data : "it says nothing");
+        return stk_err_set(err, STK_E_ENV, "%s can't give the credentials of %s: %.200s", program,
+                           server, stk_text_or(out.data, "it says nothing"));
     }
     if (stk_json_parse(stk_text_or(out.data, ""), out.len, program, &limits, arena, &root, NULL) <
         0) {
@@ -136,10 +158,13 @@ static int ask_helper(const char *name, const char *server, const char *file, st
     }
     const char *user = stk_json_text(stk_json_get(&root, "Username"));
     const char *secret = stk_json_text(stk_json_get(&root, "Secret"));
-    bool token = user != NULL && strcmp(user, "<token>") == 0;
-    if (user != NULL && secret != NULL) {
-        *ret = (stk_image_login){token ? NULL : user, token ? NULL : secret, token ? secret : NULL,
-                                 program};
+    if (user == NULL || secret == NULL) {
+        return 0;
+    }
+    if (strcmp(user, "<token>") == 0) {
+        *ret = (stk_image_login){.token = secret, .source = program};
+    } else {
+        *ret = (stk_image_login){.user = user, .secret = secret, .source = program};
     }
     return 0;
 }
@@ -149,8 +174,11 @@ static int ask_helper(const char *name, const char *server, const char *file, st
 /* "https://index.docker.io/v1/" → "docker.io"; "https://x/" → "x". */
 static const char *normal(const char *key, stk_arena *arena)
 {
-    const char *from = strstr(key, "://");
-    from = from == NULL ? key : from + 3;
+    const char *scheme = strstr(key, "://");
+    const char *from = key;
+    if (scheme != NULL) {
+        from = scheme + 3;
+    }
     size_t n = strlen(from);
     while (n > 0 && from[n - 1] == '/') {
         n--;
@@ -158,21 +186,25 @@ static const char *normal(const char *key, stk_arena *arena)
     for (int v = 1; v <= 2; v++) { /* what clients of old wrote behind the host */
         char end[4];
         (void)snprintf(end, sizeof end, "/v%d", v);
-        n -= n > 3 && strncmp(from + n - 3, end, 3) == 0 ? 3 : 0;
+        if (n > 3 && strncmp(from + n - 3, end, 3) == 0) {
+            n -= 3;
+        }
     }
     const char *name = stk_arena_dupn(arena, from, n);
-    return name != NULL && (strcmp(name, "index.docker.io") == 0 ||
-                            strcmp(name, "registry-1.docker.io") == 0)
-               ? "docker.io"
-               : name;
+    if (name != NULL &&
+        (strcmp(name, "index.docker.io") == 0 || strcmp(name, "registry-1.docker.io") == 0)) {
+        return "docker.io";
+    }
+    return name;
 }
 
 /* Does this key speak for `where` ("host/a/b")? As many characters as fit; 0: it doesn't. */
 static size_t speaks_for(const char *key, const char *where, stk_arena *arena)
 {
     const char *name = normal(key, arena);
-    size_t n = name == NULL ? 0 : strlen(name);
-    return n > 0 && strncmp(name, where, n) == 0 && (where[n] == '\0' || where[n] == '/') ? n : 0;
+    size_t n = strlen(stk_text_or(name, ""));
+    bool speaks = n > 0 && strncmp(name, where, n) == 0 && (where[n] == '\0' || where[n] == '/');
+    return speaks ? n : 0;
 }
 
 static void read_entry(const stk_json *entry, const char *file, stk_arena *arena,
@@ -182,8 +214,8 @@ static void read_entry(const stk_json *entry, const char *file, stk_arena *arena
     const char *token = stk_json_text(stk_json_get(entry, "identitytoken"));
     const char *user = stk_json_text(stk_json_get(entry, "username"));
     const char *secret = stk_json_text(stk_json_get(entry, "password"));
-    const char *pair = auth == NULL ? NULL : decode(auth, arena);
-    const char *colon = pair == NULL ? NULL : strchr(pair, ':');
+    const char *pair = decode(stk_text_or(auth, ""), arena);
+    const char *colon = strchr(stk_text_or(pair, ""), ':');
     if (colon != NULL) {
         user = stk_arena_dupn(arena, pair, (size_t)(colon - pair));
         secret = colon + 1;
@@ -223,7 +255,7 @@ static int look_in(const char *file, const char *where, stk_arena *arena, stk_im
         return 0; /* most people have none */
     }
     if (stk_json_parse(text, len, file, &limits, arena, &root, err) < 0) {
-        return err != NULL ? (err->code = STK_E_ENV) : STK_E_ENV;
+        return as_env(err);
     }
     const stk_json *helper = best(stk_json_get(&root, "credHelpers"), where, arena, &key);
     const char *store = stk_json_text(stk_json_get(&root, "credsStore"));
@@ -246,49 +278,58 @@ static int look_in(const char *file, const char *where, stk_arena *arena, stk_im
     return 0;
 }
 
+/* A file in the folder that a variable names, or else in another one. */
+static const char *in_folder(const char *variable, const char *file, const char *folder,
+                             const char *its_file, stk_arena *arena)
+{
+    const char *named = getenv(variable);
+    if (named != NULL) {
+        return stk_arena_printf(arena, "%s%s", named, file);
+    }
+    return stk_arena_printf(arena, "%s%s", folder, its_file);
+}
+
 int stk_image_login_find(const char *where, stk_arena *arena, stk_image_login *ret, stk_err *err)
 {
-    const char *home = getenv("HOME"), *runtime = getenv("XDG_RUNTIME_DIR");
-    const char *config = getenv("XDG_CONFIG_HOME"), *docker = getenv("DOCKER_CONFIG");
-    home = stk_text_or(home, "");
+    const char *home = stk_text_or(getenv("HOME"), "");
+    char run[32];
+    (void)snprintf(run, sizeof run, "/run/containers/%d", (int)getuid());
     const char *const files[] = {
         getenv("REGISTRY_AUTH_FILE"),
-        docker != NULL ? stk_arena_printf(arena, "%s/config.json", docker)
-                       : stk_arena_printf(arena, "%s/.docker/config.json", home),
-        runtime != NULL ? stk_arena_printf(arena, "%s/containers/auth.json", runtime)
-                        : stk_arena_printf(arena, "/run/containers/%d/auth.json", (int)getuid()),
-        config != NULL ? stk_arena_printf(arena, "%s/containers/auth.json", config)
-                       : stk_arena_printf(arena, "%s/.config/containers/auth.json", home)};
-    int rc = 0;
+        in_folder("DOCKER_CONFIG", "/config.json", home, "/.docker/config.json", arena),
+        in_folder("XDG_RUNTIME_DIR", "/containers/auth.json", run, "/auth.json", arena),
+        in_folder("XDG_CONFIG_HOME", "/containers/auth.json", home, "/.config/containers/auth.json",
+                  arena)};
     *ret = (stk_image_login){0};
-    for (size_t i = 0; rc == 0 && ret->source == NULL && i < sizeof files / sizeof files[0]; i++) {
-        rc = files[i] == NULL ? 0 : look_in(stk_arena_dup(arena, files[i]), where, arena, ret, err);
+    for (size_t i = 0; ret->source == NULL && i < sizeof files / sizeof files[0]; i++) {
+        if (files[i] != NULL) {
+            STK_TRY(look_in(stk_arena_dup(arena, files[i]), where, arena, ret, err));
+        }
     }
-    return rc;
+    return 0;
 }
 
 int stk_image_auth(const char *registry, stk_arena *arena, const char **ret, stk_err *err)
 {
     stk_image_login login;
     STK_BUF_AUTO json = STK_BUF_INIT(MAX_ANSWER);
-    int rc = stk_image_login_find(registry, arena, &login, err);
     *ret = NULL;
-    if (rc < 0 || login.source == NULL) {
-        return rc;
+    STK_TRY(stk_image_login_find(registry, arena, &login, err));
+    if (login.source == NULL) {
+        return 0;
     }
     const char *host = stk_arena_dupn(arena, registry, strcspn(registry, "/"));
-    stk_buf_text(&json, "{\"serveraddress\":");
-    stk_buf_json(&json, stk_text_or(host, registry));
+    stk_buf_char(&json, '{');
+    stk_json_put_text(&json, "serveraddress", stk_text_or(host, registry));
     if (login.token != NULL) {
-        stk_buf_text(&json, ",\"identitytoken\":");
-        stk_buf_json(&json, login.token);
+        stk_json_put_text(&json, "identitytoken", login.token);
     } else {
-        stk_buf_text(&json, ",\"username\":");
-        stk_buf_json(&json, login.user);
-        stk_buf_text(&json, ",\"password\":");
-        stk_buf_json(&json, login.secret);
+        stk_json_put_text(&json, "username", login.user);
+        stk_json_put_text(&json, "password", login.secret);
     }
     stk_buf_char(&json, '}');
-    *ret = json.failed ? NULL : stk_image_base64(json.data, json.len, true, arena);
-    return *ret == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for credentials") : 0;
+    if (!json.failed) {
+        *ret = stk_image_base64(json.data, json.len, true, arena);
+    }
+    return stk_err_need(*ret, "for credentials", err);
 }

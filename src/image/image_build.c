@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,7 +56,7 @@ static void put_option(const stk_json *value, const char *name, stk_arena *arena
     }
     stk_buf_printf(query, "&%s=", parameter(name));
     if (value->kind == STK_JSON_BOOL) {
-        stk_buf_text(query, value->truth ? "1" : "0");
+        stk_buf_char(query, (char)('0' + value->truth));
     } else if (value->kind == STK_JSON_MAP || value->kind == STK_JSON_LIST) {
         const char *json = stk_json_dump_in(value, arena);
         put_encoded(query, stk_text_or(json, ""));
@@ -78,34 +79,39 @@ static const char *question(const stk_image_make *make, const char *file, const 
     return query.failed ? NULL : stk_arena_dup(arena, query.data);
 }
 
+/* The image that a line of a Dockerfile begins with, "FROM [--platform=…] NAME"; NULL: none. */
+static const char *parent_in(const char *line, stk_arena *arena)
+{
+    const char *word = line + strspn(line, " \t");
+    if (strncasecmp(word, "FROM ", 5) != 0) {
+        return NULL;
+    }
+    word += 5 + strspn(word + 5, " \t");
+    if (strncmp(word, "--", 2) == 0) {
+        word += strcspn(word, " \t\n");
+        word += strspn(word, " \t");
+    }
+    return stk_arena_dupn(arena, word, strcspn(word, " \t\r\n"));
+}
+
 /* Credentials for the images that the Dockerfile begins with: X-Registry-Config. */
 static const char *registry_config(const char *dockerfile, stk_arena *arena, stk_err *err)
 {
     STK_BUF_AUTO json = STK_BUF_INIT(MAX_QUERY);
     stk_buf_char(&json, '{');
-    for (const char *line = dockerfile; line != NULL && *line != '\0';
-         line = strchr(line, '\n'), line = line == NULL ? NULL : line + 1) {
+    for (const char *line = dockerfile; line != NULL; line = stk_text_next_line(line)) {
         stk_image_ref ref;
         stk_image_login login;
-        const char *word = line + strspn(line, " \t");
-        if (strncasecmp(word, "FROM ", 5) != 0) {
-            continue;
-        }
-        word += 5 + strspn(word + 5, " \t");
-        if (strncmp(word, "--", 2) == 0) { /* --platform=… */
-            word += strcspn(word, " \t\n");
-            word += strspn(word, " \t");
-        }
-        const char *name = stk_arena_dupn(arena, word, strcspn(word, " \t\r\n"));
+        const char *name = parent_in(line, arena);
         if (name == NULL || stk_image_parse(name, arena, &ref, NULL) < 0) {
-            continue; /* an earlier stage, a variable */
+            continue; /* another line, an earlier stage, a variable */
         }
         const char *where = stk_arena_printf(arena, "%s/%s", ref.registry, ref.repository);
-        bool hub = strcmp(ref.registry, "docker.io") == 0;
         if (where == NULL || stk_image_login_find(where, arena, &login, err) < 0) {
             return NULL;
         }
         if (login.user != NULL) {
+            bool hub = strcmp(ref.registry, "docker.io") == 0;
             stk_json_put_key(&json, hub ? "https://index.docker.io/v1/" : ref.registry);
             stk_buf_char(&json, '{');
             stk_json_put_text(&json, "username", login.user);
@@ -144,8 +150,8 @@ static void hear_line(listener *l, const char *line)
     if (l->say != NULL) {
         l->say(l->arg, line);
     }
-    const char *colon = begins(line, "step ") ? strchr(line, ':') : NULL;
-    if (colon != NULL) {
+    const char *colon = strchr(line, ':');
+    if (begins(line, "step ") && colon != NULL) {
         (void)snprintf(l->step, sizeof l->step, "%s", colon + 1 + strspn(colon + 1, " "));
         l->n_last = 0;
     } else if (!begins(line, "-->") && !begins(line, "--->")) {
@@ -208,8 +214,7 @@ static const char *telling(const listener *l, const char *words)
 {
     static const char *const signs[] = {"error", "no space", "not found", "failed", "denied"};
     const char *last = "", *found = NULL;
-    uint32_t first = l->n_last > N_LAST ? l->n_last - N_LAST : 0;
-    for (uint32_t i = first; i < l->n_last; i++) {
+    for (uint32_t i = MAX(l->n_last, N_LAST) - N_LAST; i < l->n_last; i++) {
         const char *line = l->last[i % N_LAST];
         if (strncmp(line, words, strlen(line)) == 0) {
             continue;
@@ -226,16 +231,25 @@ static const char *telling(const listener *l, const char *words)
 
 static int failed(const listener *l, const char *words, const char *log_path, stk_err *err)
 {
-    int code = is_full(l) || strcasestr(words, "no space left") != NULL ? STK_E_FULL : STK_E_ENV;
-    const char *said = telling(l, words);
-    stk_err_set(err, code, "the build of an image failed%s at: %s%s%.300s (%.*s)",
-                code == STK_E_FULL ? ", no space left," : "",
-                *l->step != '\0' ? l->step : "its beginning", *said != '\0' ? ": " : "", said,
+    bool full = is_full(l) || strcasestr(words, "no space left") != NULL;
+    const char *line = telling(l, words);
+    char at[800];
+    (void)snprintf(at, sizeof at, "%s", *l->step != '\0' ? l->step : "its beginning");
+    if (*line != '\0') {
+        size_t n = strlen(at);
+        (void)snprintf(at + n, sizeof at - n, ": %.300s", line);
+    }
+    log_path = stk_text_or(log_path, "'stoker plan --dockerfile' shows what is built");
+    if (full) {
+        stk_err_set(err, STK_E_FULL, "the build of an image failed, no space left, at: %s (%.*s)",
+                    at, (int)strcspn(words, "\r\n"), words);
+        stk_err_hint(err, "make room: docker system prune, podman system prune; %s", log_path);
+        return STK_E_FULL;
+    }
+    stk_err_set(err, STK_E_ENV, "the build of an image failed at: %s (%.*s)", at,
                 (int)strcspn(words, "\r\n"), words);
-    stk_err_hint(err, "%s%s",
-                 code == STK_E_FULL ? "make room: docker system prune, podman system prune; " : "",
-                 stk_text_or(log_path, "'stoker plan --dockerfile' shows what is built"));
-    return code;
+    stk_err_hint(err, "%s", log_path);
+    return STK_E_ENV;
 }
 
 /* --- all of it --- */
@@ -252,18 +266,15 @@ static int build(const stk_engine *engine, const stk_image_make *make, const cha
     if (log_path != NULL) {
         log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     }
-    if (path == NULL || credentials == NULL) {
-        return path != NULL && err != NULL && err->code != 0
-                   ? err->code
-                   : stk_err_set(err, STK_E_NOMEM, "no memory for a build");
+    STK_TRY(stk_err_need(path, "for a build", err));
+    if (credentials == NULL && err != NULL && err->code != 0) {
+        return err->code;
     }
+    STK_TRY(stk_err_need(credentials, "for a build", err));
     if (log_path != NULL && log < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "writing the build's log %s", log_path);
     }
-    int rc = stk_image_context_tar(&make->context, &tar, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_image_context_tar(&make->context, &tar, err));
     const char *header = stk_arena_printf(arena, "X-Registry-Config: %s", credentials);
     const char *const headers[] = {"Content-Type: application/x-tar", header, NULL};
     listener l = {.fd = log, .say = say, .arg = arg, .line = STK_BUF_INIT(1 << 20)};
@@ -272,10 +283,14 @@ static int build(const stk_engine *engine, const stk_image_make *make, const cha
         (void)stk_file_write_all(log, text, strlen(text));
         (void)stk_file_write_all(log, "\n", 1);
     }
-    rc = stk_engine_stream(engine, "POST", path, headers, tar, on_build, &l, &why);
-    hear(&l, l.line.len > 0 ? "\n" : "");
-    if (rc < 0 || *l.error != '\0') {
-        rc = failed(&l, *l.error != '\0' ? l.error : why.text, log_path, err);
+    int rc = stk_engine_stream(engine, "POST", path, headers, tar, on_build, &l, &why);
+    if (l.line.len > 0) {
+        hear(&l, "\n");
+    }
+    if (*l.error != '\0') {
+        rc = failed(&l, l.error, log_path, err);
+    } else if (rc < 0) {
+        rc = failed(&l, why.text, log_path, err);
     }
     stk_buf_done(&l.line);
     return rc;
@@ -291,22 +306,20 @@ static int publish(const stk_engine *engine, const stk_image_recipe *recipe,
     const char *text = stk_arena_printf(arena, "%s/%s:%s", recipe->registry, repository, tag);
     const char *digest = NULL;
     stk_image_ref ref;
-    int rc = text == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for a name")
-                          : stk_image_parse(text, arena, &ref, err);
+    STK_TRY(stk_err_need(text, "for a name", err));
+    STK_TRY(stk_image_parse(text, arena, &ref, err));
     /* a tag of the user's own may be an older build */
-    bool known = rc == 0 && make->settings.image_tag == NULL &&
-                 !make->settings.prevent_build_reuse &&
+    bool known = make->settings.image_tag == NULL && !make->settings.prevent_build_reuse &&
                  stk_image_remote_digest(&ref, arena, &digest, NULL) == 0;
-    if (rc == 0 && !known) {
+    if (!known) {
         const char *path = stk_arena_printf(arena, "/images/%s/tag?repo=%s/%s&tag=%s", id,
                                             ref.registry, ref.repository, ref.tag);
-        rc = path == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for a name")
-                          : stk_engine_call(engine, "POST", path, NULL, NULL, NULL, err);
-        rc = rc < 0 ? rc : stk_image_push(engine, &ref, say, arg, &digest, arena, err);
+        STK_TRY(stk_err_need(path, "for a name", err));
+        STK_TRY(stk_engine_call(engine, "POST", path, NULL, NULL, NULL, err));
+        STK_TRY(stk_image_push(engine, &ref, say, arg, &digest, arena, err));
     }
-    *ret_pinned =
-        rc < 0 ? NULL : stk_arena_printf(arena, "%s/%s@%s", ref.registry, ref.repository, digest);
-    return rc;
+    *ret_pinned = stk_arena_printf(arena, "%s/%s@%s", ref.registry, ref.repository, digest);
+    return 0;
 }
 
 /* The parent of the packages: what is known, or the user's own Dockerfile, built first. Then the
@@ -317,38 +330,31 @@ static int check_plan(const stk_engine *engine, const stk_image_recipe *recipe,
 {
     stk_image_config own = {.id = recipe->parent_id};
     const char *parent = recipe->parent;
-    int rc = 0;
+    if (make->settings.dockerfile != NULL && make->own == NULL) {
+        return 0;
+    }
     if (make->settings.dockerfile != NULL) {
         const char *name = stk_arena_printf(arena, REPOSITORY ":own-%s", make->tag);
-        if (make->own == NULL || name == NULL) {
-            return name == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for a name") : 0;
-        }
+        STK_TRY(stk_err_need(name, "for a name", err));
         parent = make->settings.dockerfile;
-        rc = build(engine, make, STK_IMAGE_OWN, make->own, name, log_path, say, arg, arena, err);
-        rc = rc < 0 ? rc : stk_image_local(engine, name, arena, &own, err);
+        STK_TRY(
+            build(engine, make, STK_IMAGE_OWN, make->own, name, log_path, say, arg, arena, err));
+        STK_TRY(stk_image_local(engine, name, arena, &own, err));
     }
-    return rc < 0 || own.id == NULL
-               ? rc
-               : stk_image_plan_check(engine, make, parent, own.id, arena, err);
+    if (own.id == NULL) {
+        return 0;
+    }
+    return stk_image_plan_check(engine, make, parent, own.id, arena, err);
 }
 
 /* The image that the last stage of a Dockerfile begins with, where that is one: "" none. */
 static const char *last_parent(const char *dockerfile, stk_arena *arena)
 {
     const char *last = "";
-    for (const char *line = dockerfile; line != NULL && *line != '\0';
-         line = strchr(line, '\n'), line = line == NULL ? NULL : line + 1) {
-        const char *word = line + strspn(line, " \t");
-        if (strncasecmp(word, "FROM ", 5) == 0) {
-            word += 5 + strspn(word + 5, " \t");
-            if (strncmp(word, "--", 2) == 0) { /* --platform=… */
-                word += strcspn(word, " \t\n");
-                word += strspn(word, " \t");
-            }
-            last = stk_arena_dupn(arena, word, strcspn(word, " \t\r\n"));
-        }
+    for (const char *line = dockerfile; line != NULL; line = stk_text_next_line(line)) {
+        last = stk_text_or(parent_in(line, arena), last);
     }
-    return stk_text_or(last, "");
+    return last;
 }
 
 /* No resolver is asked what a command of the user's, or his own Dockerfile, installs: what came of
@@ -384,27 +390,25 @@ static int build_if_needed(const stk_engine *engine, const stk_image_recipe *rec
 {
     stk_image_config there;
     const char *name = stk_arena_printf(arena, REPOSITORY ":%s", make->tag);
-    if (name == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for a name");
+    STK_TRY(stk_err_need(name, "for a name", err));
+    int rc = STK_E_NOT_FOUND;
+    if (!make->settings.prevent_build_reuse) {
+        rc = stk_image_local(engine, name, arena, &there, NULL);
     }
-    int rc = make->settings.prevent_build_reuse
-                 ? STK_E_NOT_FOUND
-                 : stk_image_local(engine, name, arena, &there, NULL);
     if (rc == STK_E_NOT_FOUND) {
         if (log_path != NULL) {
             (void)unlink(log_path); /* of an earlier build */
         }
-        rc = check_plan(engine, recipe, make, log_path, say, arg, arena, err);
-        rc = rc < 0 ? rc
-                    : build(engine, make, "Dockerfile", make->dockerfile.data, name, log_path, say,
-                            arg, arena, err);
-        *ret_built = rc == 0;
-        rc = rc < 0 ? rc : stk_image_local(engine, name, arena, &there, err);
-    } else if (rc < 0) {
-        rc = stk_image_local(engine, name, arena, &there, err);
+        STK_TRY(check_plan(engine, recipe, make, log_path, say, arg, arena, err));
+        STK_TRY(build(engine, make, "Dockerfile", make->dockerfile.data, name, log_path, say, arg,
+                      arena, err));
+        *ret_built = true;
     }
-    *ret_id = rc < 0 ? NULL : there.id;
-    return rc;
+    if (rc < 0) { /* built just now, or asked once more to know why not */
+        STK_TRY(stk_image_local(engine, name, arena, &there, err));
+    }
+    *ret_id = there.id;
+    return 0;
 }
 
 static const char *note_of(const stk_image_make *make, stk_arena *arena)
@@ -424,21 +428,33 @@ int stk_image_built(const stk_engine *engine, const stk_image_recipe *recipe, st
 {
     stk_image_recipe ours = *recipe;
     stk_image_make *make = stk_arena_alloc(arena, sizeof *make);
-    if (make == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory to look for an image");
-    }
+    STK_TRY(stk_err_need(make, "to look for an image", err));
     ours.without_mounts = !engine->is_podman;
+    *ret_note = NULL;
     int rc = stk_image_make_read(&ours, arena, make, err);
-    const char *name = rc < 0 || (make->adds_nothing && recipe->parent_id != NULL)
-                           ? recipe->parent_id
-                           : stk_arena_printf(arena, REPOSITORY ":%s", make->tag);
-    *ret_note = rc < 0 ? NULL : note_of(make, arena);
     stk_buf_done(&make->dockerfile);
-    if (rc == 0 && name == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory to look for an image");
-    }
     STK_TRY(rc);
+    const char *name = recipe->parent_id;
+    if (!make->adds_nothing || name == NULL) {
+        name = stk_arena_printf(arena, REPOSITORY ":%s", make->tag);
+    }
+    *ret_note = note_of(make, arena);
+    STK_TRY(stk_err_need(name, "to look for an image", err));
     return stk_image_local(engine, name, arena, ret, err);
+}
+
+static int build_and_publish(const stk_engine *engine, const stk_image_recipe *recipe,
+                             const stk_image_recipe *ours, stk_image_make *make,
+                             const char *log_path, stk_image_say *say, void *arg, stk_arena *arena,
+                             stk_image_result *ret, stk_err *err)
+{
+    STK_TRY(build_if_needed(engine, ours, make, log_path, say, arg, arena, &ret->id,
+                            &ret->was_built, err));
+    STK_TRY(check_built(engine, recipe, make, ret->id, arena, err));
+    if (recipe->registry == NULL) {
+        return 0;
+    }
+    return publish(engine, recipe, make, ret->id, say, arg, arena, &ret->pinned, err);
 }
 
 int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, const char *log_path,
@@ -447,23 +463,18 @@ int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, co
 {
     stk_image_recipe ours = *recipe;
     stk_image_make *make = stk_arena_alloc(arena, sizeof *make);
-    if (make == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for a build");
-    }
+    STK_TRY(stk_err_need(make, "for a build", err));
     ours.without_mounts = !engine->is_podman;
     *ret = (stk_image_result){0};
     int rc = stk_image_make_read(&ours, arena, make, err);
     if (rc == 0 && make->adds_nothing && recipe->parent_id != NULL) {
         ret->id = recipe->parent_id;
     } else if (rc == 0) {
-        rc = build_if_needed(engine, &ours, make, log_path, say, arg, arena, &ret->id,
-                             &ret->was_built, err);
-        rc = rc < 0 ? rc : check_built(engine, recipe, make, ret->id, arena, err);
-        if (rc == 0 && recipe->registry != NULL) {
-            rc = publish(engine, recipe, make, ret->id, say, arg, arena, &ret->pinned, err);
-        }
+        rc = build_and_publish(engine, recipe, &ours, make, log_path, say, arg, arena, ret, err);
     }
-    ret->note = rc < 0 ? NULL : note_of(make, arena);
+    if (rc == 0) {
+        ret->note = note_of(make, arena);
+    }
     stk_buf_done(&make->dockerfile);
     return rc;
 }

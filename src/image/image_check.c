@@ -50,17 +50,22 @@ void stk_image_host_of(const stk_accel *accel, const char *arch, stk_arena *aren
                        stk_image_host *ret)
 {
     *ret = (stk_image_host){.arch = stk_text_or(arch, stk_image_arch()), .cuda = -1};
-    uint32_t n = accel == NULL ? 0 : stk_accel_n_devices(accel), n_vendors = 0;
-    for (uint32_t i = 0; i < n; i++) {
+    if (accel == NULL) {
+        return;
+    }
+    ret->driver = stk_accel_driver(accel);
+    ret->cuda = stk_accel_cuda_version(accel);
+    for (uint32_t i = 0, n_vendors = 0; i < stk_accel_n_devices(accel); i++) {
         const stk_device *d = stk_accel_device(accel, i);
         if (!d->usable || d->vendor == NULL) {
             continue;
         }
         if (strcmp(d->vendor, "nvidia") == 0 && ret->brand == NULL) {
             ret->brand = stk_image_brand(d->model);
-            ret->capability = d->cc_major < 0 || d->cc_minor < 0
-                                  ? NULL
-                                  : stk_arena_printf(arena, "%d.%d", d->cc_major, d->cc_minor);
+            ret->capability = NULL;
+            if (d->cc_major >= 0 && d->cc_minor >= 0) {
+                ret->capability = stk_arena_printf(arena, "%d.%d", d->cc_major, d->cc_minor);
+            }
         }
         uint32_t k = 0;
         while (k < n_vendors && strcmp(ret->vendors[k], d->vendor) != 0) {
@@ -69,10 +74,6 @@ void stk_image_host_of(const stk_accel *accel, const char *arch, stk_arena *aren
         if (k == n_vendors && n_vendors + 1 < sizeof ret->vendors / sizeof ret->vendors[0]) {
             ret->vendors[n_vendors++] = d->vendor;
         }
-    }
-    if (accel != NULL) {
-        ret->driver = stk_accel_driver(accel);
-        ret->cuda = stk_accel_cuda_version(accel);
     }
 }
 
@@ -109,9 +110,7 @@ static bool has_vendor(const stk_image_host *host, const char *vendor)
 
 static const char *framework_of(const judge *j)
 {
-    return j->facts->framework != NULL ? j->facts->framework
-           : j->use->n_uses > 0        ? j->use->uses[0]
-                                       : NULL;
+    return stk_text_or(j->facts->framework, j->use->n_uses > 0 ? j->use->uses[0] : NULL);
 }
 
 /* "take pytorch/pytorch:…, whose CUDA this driver runs". */
@@ -119,9 +118,10 @@ static const char *instead(const judge *j)
 {
     if (has_vendor(j->host, "amd") && !has_vendor(j->host, "nvidia")) {
         const char *framework = framework_of(j);
-        bool tensorflow = framework != NULL && strcmp(framework, "tensorflow") == 0;
-        return tensorflow ? "take an image built for ROCm: rocm/tensorflow:latest"
-                          : "take an image built for ROCm: rocm/pytorch:latest";
+        if (framework != NULL && strcmp(framework, "tensorflow") == 0) {
+            return "take an image built for ROCm: rocm/tensorflow:latest";
+        }
+        return "take an image built for ROCm: rocm/pytorch:latest";
     }
     if (!has_vendor(j->host, "nvidia")) {
         return "take an image made for this host's devices";
@@ -129,10 +129,11 @@ static const char *instead(const judge *j)
     int32_t major = stk_preflight_cuda_newest(j->host->driver, j->host->cuda);
     const char *other =
         stk_image_suggest(j->name, framework_of(j), MAX(major, 0), j->findings->arena);
-    return other == NULL ? "take an image with an older CUDA, or install a newer driver"
-           : major > 0   ? stk_arena_printf(j->findings->arena,
-                                            "take %s, whose CUDA this host's driver runs", other)
-                         : stk_arena_printf(j->findings->arena, "take %s", other);
+    if (other == NULL) {
+        return "take an image with an older CUDA, or install a newer driver";
+    }
+    return stk_arena_printf(j->findings->arena, "take %s%s", other,
+                            major > 0 ? ", whose CUDA this host's driver runs" : "");
 }
 
 static void check_platform(const judge *j)
@@ -163,17 +164,16 @@ static void check_python(const judge *j)
     if (python == NULL) {
         return;
     }
-    bool old = stk_preflight_compare_versions(python, STK_IMAGE_OLDEST_PYTHON) < 0;
+    if (stk_preflight_compare_versions(python, STK_IMAGE_OLDEST_PYTHON) >= 0) {
+        (void)stk_preflight_add(j->findings, STK_CHECK_OK, "python", j->name, NULL,
+                                "image '%s' has Python %s", j->name, python);
+        return;
+    }
     (void)stk_preflight_add(
-        j->findings,
-        !old             ? STK_CHECK_OK
-        : j->use->python ? STK_CHECK_ERROR
-                         : STK_CHECK_NOTE,
-        "python", j->name,
-        old ? "take a newer image; steps that are commands can run in this one" : NULL,
-        old ? "image '%s' has Python %s: Python steps need " STK_IMAGE_OLDEST_PYTHON " or newer"
-            : "image '%s' has Python %s",
-        j->name, python);
+        j->findings, j->use->python ? STK_CHECK_ERROR : STK_CHECK_NOTE, "python", j->name,
+        "take a newer image; steps that are commands can run in this one",
+        "image '%s' has Python %s: Python steps need " STK_IMAGE_OLDEST_PYTHON " or newer", j->name,
+        python);
 }
 
 /* CUDA's version against the driver: minor-version compatibility, else the image's own package. */
@@ -208,22 +208,24 @@ static void check_cuda(const judge *j, int required)
 static int check_requirement(const judge *j)
 {
     const stk_image_host *h = j->host;
-    const char *text = j->image == NULL ? NULL : stk_image_env(j->image, "NVIDIA_REQUIRE_CUDA");
-    const char *disabled =
-        j->image == NULL ? NULL : stk_image_env(j->image, "NVIDIA_DISABLE_REQUIRE");
-    char cuda[16] = "", why[200] = "";
-    if (text == NULL || h->driver == NULL) {
+    if (j->image == NULL || h->driver == NULL) {
+        return -1;
+    }
+    const char *text = stk_image_env(j->image, "NVIDIA_REQUIRE_CUDA");
+    const char *disabled = stk_image_env(j->image, "NVIDIA_DISABLE_REQUIRE");
+    const char *cuda = NULL;
+    char number[16], why[200] = "";
+    if (text == NULL) {
         return -1;
     }
     if (h->cuda > 0) {
-        (void)snprintf(cuda, sizeof cuda, "%d.%d", h->cuda / 1000, h->cuda % 1000 / 10);
+        (void)snprintf(number, sizeof number, "%d.%d", h->cuda / 1000, h->cuda % 1000 / 10);
+        cuda = number;
     }
-    int fits = stk_image_require(text, h->cuda > 0 ? cuda : NULL, h->driver, h->brand,
-                                 h->capability, why, sizeof why);
+    int fits = stk_image_require(text, cuda, h->driver, h->brand, h->capability, why, sizeof why);
     bool off = disabled != NULL && (strcmp(disabled, "1") == 0 || strcmp(disabled, "true") == 0);
     if (fits == 0 && !off) {
-        const char *lowest =
-            j->facts->cuda > 0 ? stk_preflight_cuda_driver(j->facts->cuda / 1000) : NULL;
+        const char *lowest = stk_preflight_cuda_driver(MAX(j->facts->cuda, 0) / 1000);
         bool runs = lowest != NULL && stk_preflight_compare_versions(h->driver, lowest) >= 0;
         if (runs) { /* where it doesn't, check_cuda says so */
             (void)stk_preflight_add(
@@ -293,9 +295,8 @@ void stk_image_judge(const stk_image_config *image, const stk_image_facts *facts
     check_python(&j);
     if (facts->framework != NULL) {
         (void)stk_preflight_add(findings, STK_CHECK_OK, facts->framework, name, NULL,
-                                facts->version != NULL ? "image '%s' has %s %s (%s)"
-                                                       : "image '%s' has %s%s (%s)",
-                                name, facts->framework, stk_text_or(facts->version, ""),
+                                "image '%s' has %s%s%s (%s)", name, facts->framework,
+                                facts->version != NULL ? " " : "", stk_text_or(facts->version, ""),
                                 stk_text_or(facts->family, "by its name"));
     }
     if (use->devices) {

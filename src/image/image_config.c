@@ -5,16 +5,13 @@
 
 static const char *text_of(const stk_json *map, const char *key, stk_arena *arena)
 {
-    const stk_json *value = map == NULL ? NULL : stk_json_get(map, key);
-    return value == NULL || stk_json_text(value) == NULL
-               ? NULL
-               : stk_arena_dup(arena, stk_json_text(value));
+    return stk_arena_dup(arena, stk_json_text(stk_json_get(map, key)));
 }
 
 /* NULL where it isn't there. */
 static const char *const *list_of(const stk_json *map, const char *key, stk_arena *arena)
 {
-    const stk_json *list = map == NULL ? NULL : stk_json_get(map, key);
+    const stk_json *list = stk_json_get(map, key);
     if (list == NULL || list->kind != STK_JSON_LIST) {
         return NULL;
     }
@@ -31,8 +28,11 @@ static const char *const *list_of(const stk_json *map, const char *key, stk_aren
 
 static const char *const *pairs_of(const stk_json *map, const char *key, stk_arena *arena)
 {
-    const stk_json *pairs = map == NULL ? NULL : stk_json_get(map, key);
-    uint32_t n = pairs != NULL && pairs->kind == STK_JSON_MAP ? pairs->n : 0, k = 0;
+    const stk_json *pairs = stk_json_get(map, key);
+    uint32_t n = 0, k = 0;
+    if (pairs != NULL && pairs->kind == STK_JSON_MAP) {
+        n = pairs->n;
+    }
     const char **texts = stk_arena_array(arena, (size_t)n + 1, sizeof *texts);
     for (uint32_t i = 0; texts != NULL && i < n; i++) {
         const char *value = stk_json_text(stk_json_value(pairs, i));
@@ -50,13 +50,15 @@ int stk_image_config_read(const stk_json *outer, const stk_json *config, stk_are
     const char *const *env = list_of(config, "Env", arena);
     ret->arch = text_of(outer, docker ? "Architecture" : "architecture", arena);
     ret->os = text_of(outer, docker ? "Os" : "os", arena);
-    ret->env = env != NULL ? env : stk_arena_alloc(arena, sizeof *env);
+    ret->env = env;
+    if (env == NULL) {
+        ret->env = stk_arena_alloc(arena, sizeof *env);
+    }
     ret->entrypoint = list_of(config, "Entrypoint", arena);
     ret->cmd = list_of(config, "Cmd", arena);
     ret->user = text_of(config, "User", arena);
     ret->workdir = text_of(config, "WorkingDir", arena);
     ret->labels = pairs_of(config, "Labels", arena);
-    return ret->env == NULL || ret->labels == NULL
-               ? stk_err_set(err, STK_E_NOMEM, "no memory for an image's configuration")
-               : 0;
+    STK_TRY(stk_err_need(ret->env, "for an image's configuration", err));
+    return stk_err_need(ret->labels, "for an image's configuration", err);
 }

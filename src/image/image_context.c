@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,20 +17,21 @@
 #include "sys/file.h"
 #include "sys/private.h"
 
+#define FOR_CONTEXT "for the build's context"
+
 enum { MAX_FILES = 1000000, MAX_LEVELS = 256, BLOCK = 512 };
 
 static int add(stk_image_context *c, const stk_image_file *file, stk_err *err)
 {
-    stk_image_file *files =
-        c->n >= MAX_FILES ? NULL : stk_arena_grow(c->arena, c->files, c->n, sizeof *files, &c->cap);
-    if (files == NULL || file->name == NULL) {
-        return c->n >= MAX_FILES
-                   ? stk_err_set(err, STK_E_LIMIT,
-                                 "the build's context has more than %d files; leave some out in "
-                                 ".dockerignore",
-                                 MAX_FILES)
-                   : stk_err_set(err, STK_E_NOMEM, "no memory for the build's context");
+    if (c->n >= MAX_FILES) {
+        return stk_err_set(err, STK_E_LIMIT,
+                           "the build's context has more than %d files; leave some out in "
+                           ".dockerignore",
+                           MAX_FILES);
     }
+    stk_image_file *files = stk_arena_grow(c->arena, c->files, c->n, sizeof *files, &c->cap);
+    STK_TRY(stk_err_need(files, FOR_CONTEXT, err));
+    STK_TRY(stk_err_need(file->name, FOR_CONTEXT, err));
     c->files = files;
     c->files[c->n++] = *file;
     return 0;
@@ -42,8 +44,8 @@ int stk_image_context_text(stk_image_context *context, const char *name, const c
                                  .text = stk_arena_dup(context->arena, text),
                                  .mode = S_IFREG | 0644,
                                  .size = (int64_t)strlen(text)};
-    return file.text == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the build's context")
-                             : add(context, &file, err);
+    STK_TRY(stk_err_need(file.text, FOR_CONTEXT, err));
+    return add(context, &file, err);
 }
 
 typedef struct walk {
@@ -74,13 +76,15 @@ static int take(const walk *w, const char *path, const char *below, const struct
         file.target = stk_arena_dupn(arena, target, (size_t)n);
         file.mode = S_IFLNK | 0777;
     } else if (S_ISDIR(st->st_mode)) {
-        file.mode = S_IFDIR | (is_shut(w, st) ? 0700u : 0755u);
+        file.mode = S_IFDIR | 0755u;
     } else if (S_ISREG(st->st_mode)) {
-        file.mode = (st->st_mode & 0100) != 0 ? 0755u : 0644u;
-        file.mode = S_IFREG | (is_shut(w, st) ? file.mode & 0700u : file.mode);
+        file.mode = S_IFREG | ((st->st_mode & 0100) != 0 ? 0755u : 0644u);
         file.size = st->st_size;
     } else {
         return 0; /* a socket, a device: nothing to build with */
+    }
+    if (!S_ISLNK(st->st_mode) && is_shut(w, st)) {
+        file.mode &= ~0077u;
     }
     return add(w->context, &file, w->err);
 }
@@ -95,33 +99,30 @@ static bool is_private(const walk *w, const struct stat *folder, const char *pat
 static int leave_out(const walk *w, const char *name)
 {
     stk_image_context *c = w->context;
-    if (c->n_left_out < STK_IMAGE_NAMED) {
-        c->left_out = stk_arena_printf(c->arena, "%s%s%s", c->n_left_out > 0 ? c->left_out : "",
-                                       c->n_left_out > 0 ? ", " : "", name);
+    if (c->n_left_out == 0) {
+        c->left_out = stk_arena_dup(c->arena, name);
+    } else if (c->n_left_out < STK_IMAGE_NAMED) {
+        c->left_out = stk_arena_printf(c->arena, "%s, %s", c->left_out, name);
     }
     c->n_left_out++;
-    return c->left_out == NULL ? stk_err_set(w->err, STK_E_NOMEM,
-                                             "no memory for the build's "
-                                             "context")
-                               : 0;
+    return stk_err_need(c->left_out, FOR_CONTEXT, w->err);
 }
 
 static int go(const walk *w, const char *folder, const char *below, int level)
 {
     STK_DIR_AUTO dir = {0};
-    int rc = stk_dir_read(folder, &dir, w->err);
-    if (rc < 0) {
+    if (stk_dir_read(folder, &dir, w->err) < 0) {
         return stk_err_context(w->err, "the build's context");
     }
     if (level > MAX_LEVELS) {
-        rc =
-            stk_err_set(w->err, STK_E_LIMIT, "%s is more than %d folders deep", folder, MAX_LEVELS);
+        return stk_err_set(w->err, STK_E_LIMIT, "%s is more than %d folders deep", folder,
+                           MAX_LEVELS);
     }
     struct stat own;
-    if (rc == 0 && fstat(dir.fd, &own) < 0) {
-        rc = stk_err_sys(w->err, STK_E_SYS, errno, "reading the build's context %s", folder);
+    if (fstat(dir.fd, &own) < 0) {
+        return stk_err_sys(w->err, STK_E_SYS, errno, "reading the build's context %s", folder);
     }
-    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+    for (uint32_t i = 0; i < dir.n; i++) {
         const char *last = dir.items[i].name;
         if (*below == '\0' && strcmp(last, ".stoker") == 0) { /* never code */
             continue;
@@ -129,22 +130,25 @@ static int go(const walk *w, const char *folder, const char *below, int level)
         struct stat st;
         STK_TEXT_AUTO path = stk_file_join(folder, last);
         STK_TEXT_AUTO name = *below == '\0' ? strdup(last) : stk_file_join(below, last);
-        if (path == NULL || name == NULL) {
-            rc = stk_err_set(w->err, STK_E_NOMEM, "no memory for the build's context");
-        } else if (lstat(path, &st) < 0) {
-            continue; /* gone meanwhile */
-        } else if (!stk_image_is_ignored(w->ignore, name) && is_private(w, &own, path, name, &st)) {
-            rc = leave_out(w, name);
-        } else {
-            bool ignored = stk_image_is_ignored(w->ignore, name);
-            rc = ignored ? 0 : take(w, path, name, &st);
-            /* an exception may be below */
-            if (rc == 0 && S_ISDIR(st.st_mode) && (!ignored || w->ignore->has_exceptions)) {
-                rc = go(w, path, name, level + 1);
-            }
+        STK_TRY(stk_err_need(path, FOR_CONTEXT, w->err));
+        STK_TRY(stk_err_need(name, FOR_CONTEXT, w->err));
+        if (lstat(path, &st) < 0) {
+            continue; /* removed since the folder was read */
+        }
+        bool ignored = stk_image_is_ignored(w->ignore, name);
+        if (!ignored && is_private(w, &own, path, name, &st)) {
+            STK_TRY(leave_out(w, name));
+            continue;
+        }
+        if (!ignored) {
+            STK_TRY(take(w, path, name, &st));
+        }
+        /* an exception may be below */
+        if (S_ISDIR(st.st_mode) && (!ignored || w->ignore->has_exceptions)) {
+            STK_TRY(go(w, path, name, level + 1));
         }
     }
-    return rc;
+    return 0;
 }
 
 int stk_image_context_tree(stk_image_context *context, const char *folder, const char *prefix,
@@ -156,16 +160,15 @@ int stk_image_context_tree(stk_image_context *context, const char *folder, const
     size_t len = 0;
     stk_image_ignore patterns;
     const char *path = stk_text_or(ignore, own);
-    int rc = path == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory")
-                          : stk_file_read(path, MAX_IGNORE_BYTES, &text, &len, err);
-    if (rc == STK_E_NOT_FOUND && ignore == NULL) {
-        rc = 0;
+    STK_TRY(stk_err_if_null(path, err));
+    int rc = stk_file_read(path, MAX_IGNORE_BYTES, &text, &len, err);
+    if (rc != STK_E_NOT_FOUND || ignore != NULL) {
+        STK_TRY(rc);
     }
-    rc = rc < 0 ? rc : stk_image_ignore_read(stk_text_or(text, ""), context->arena, &patterns, err);
+    STK_TRY(stk_image_ignore_read(stk_text_or(text, ""), context->arena, &patterns, err));
     struct stat st = {0};
     bool keeps_shut = stat(folder, &st) == 0 && !stk_private_is_shut(st.st_mode);
     const walk w = {context, &patterns, prefix, with_private, keeps_shut, err};
-    STK_TRY(rc);
     return go(&w, folder, "", 0);
 }
 
@@ -195,21 +198,18 @@ static int each_block(const stk_image_file *f, int (*to)(void *arg, const void *
         return stk_err_sys(err, STK_E_SYS, errno, "opening %s for the build's context", f->path);
     }
     char data[64 << 10];
-    int64_t left = f->size;
-    int rc = 0;
-    while (left > 0 && rc == 0) {
-        size_t want = left < (int64_t)sizeof data ? (size_t)left : sizeof data;
-        ssize_t n = read(fd, data, want);
+    for (int64_t left = f->size; left > 0;) {
+        ssize_t n = read(fd, data, (size_t)MIN(left, (int64_t)sizeof data));
         if (n < 0 && errno == EINTR) {
             continue;
         }
         if (n <= 0) {
             return stk_err_set(err, STK_E_SYS, "%s changed while it was read for a build", f->path);
         }
-        rc = to(arg, data, (size_t)n);
+        STK_TRY(to(arg, data, (size_t)n));
         left -= n;
     }
-    return rc;
+    return 0;
 }
 
 static int to_sha(void *arg, const void *data, size_t n)
@@ -229,9 +229,8 @@ int stk_image_context_digest(const stk_image_context *context, stk_sha256 *sha, 
         if (f->target != NULL) {
             stk_sha256_add(sha, f->target, strlen(f->target) + 1);
         }
-        int rc = S_ISREG(f->mode) ? each_block(f, to_sha, sha, err) : 0;
-        if (rc < 0) {
-            return rc;
+        if (S_ISREG(f->mode)) {
+            STK_TRY(each_block(f, to_sha, sha, err));
         }
     }
     return 0;
@@ -247,18 +246,17 @@ typedef struct tar {
 static int to_tar(void *arg, const void *data, size_t n)
 {
     const tar *t = arg;
-    return stk_file_write_all(t->fd, data, n) < 0
-               ? stk_err_sys(t->err, STK_E_SYS, errno,
-                             "writing the build's context to a temporary "
-                             "file")
-               : 0;
+    if (stk_file_write_all(t->fd, data, n) < 0) {
+        return stk_err_sys(t->err, STK_E_SYS, errno,
+                           "writing the build's context to a temporary file");
+    }
+    return 0;
 }
 
 static int pad(const tar *t, int64_t size)
 {
     static const char zeros[BLOCK];
-    size_t over = (size_t)(size % BLOCK);
-    return over == 0 ? 0 : to_tar((void *)t, zeros, BLOCK - over);
+    return to_tar((void *)t, zeros, (size_t)((BLOCK - size % BLOCK) % BLOCK));
 }
 
 static void octal(char *field, size_t size, int64_t number)
@@ -310,15 +308,19 @@ static int long_name(const tar *t, const char *text, char type)
 
 static int entry(const tar *t, const stk_image_file *f)
 {
-    char type = S_ISDIR(f->mode) ? '5' : S_ISLNK(f->mode) ? '2' : '0';
-    int rc = long_name(t, f->name, 'L');
-    rc = rc < 0 || f->target == NULL ? rc : long_name(t, f->target, 'K');
-    rc = rc < 0 ? rc : header(t, f->name, f->target, f->mode, type, f->size);
-    if (rc == 0 && type == '0') {
-        rc = each_block(f, to_tar, (void *)t, t->err);
-        rc = rc < 0 ? rc : pad(t, f->size);
+    STK_TRY(long_name(t, f->name, 'L'));
+    if (f->target != NULL) {
+        STK_TRY(long_name(t, f->target, 'K'));
     }
-    return rc;
+    if (S_ISDIR(f->mode)) {
+        return header(t, f->name, f->target, f->mode, '5', f->size);
+    }
+    if (S_ISLNK(f->mode)) {
+        return header(t, f->name, f->target, f->mode, '2', f->size);
+    }
+    STK_TRY(header(t, f->name, f->target, f->mode, '0', f->size));
+    STK_TRY(each_block(f, to_tar, (void *)t, t->err));
+    return pad(t, f->size);
 }
 
 int stk_image_context_tar(const stk_image_context *context, int *ret_fd, stk_err *err)
@@ -333,12 +335,10 @@ int stk_image_context_tar(const stk_image_context *context, int *ret_fd, stk_err
         return stk_err_sys(err, STK_E_SYS, errno, "making a temporary file in %s", folder);
     }
     const tar t = {fd, err};
-    int rc = 0;
-    for (uint32_t i = 0; i < context->n && rc == 0; i++) {
-        rc = entry(&t, &context->files[i]);
+    for (uint32_t i = 0; i < context->n; i++) {
+        STK_TRY(entry(&t, &context->files[i]));
     }
-    rc = rc < 0 ? rc : to_tar((void *)&t, end, sizeof end);
-    STK_TRY(rc);
+    STK_TRY(to_tar((void *)&t, end, sizeof end));
     if (lseek(fd, 0, SEEK_SET) < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "rewinding the build's context");
     }

@@ -15,17 +15,29 @@
 
 enum { MAX_DOCKERFILE = 1 << 20 };
 
+/* As Python shows it; NULL for lists and maps, which a Dockerfile can't hold. */
+static const char *shown(const stk_json *value, stk_arena *arena)
+{
+    switch ((stk_json_kind)value->kind) {
+    case STK_JSON_LIST:
+    case STK_JSON_MAP:
+        return NULL;
+    case STK_JSON_NULL:
+        return "";
+    case STK_JSON_BOOL:
+        return value->truth ? "True" : "False";
+    default:
+        return stk_arena_dupn(arena, value->text, value->n);
+    }
+}
+
 /* ENV K="v": quotes and backslashes are the value's own, $ and \$ stay Docker's. */
 static int put_environment(const stk_json *map, stk_arena *arena, stk_buf *out, stk_err *err)
 {
     for (uint32_t i = 0; map != NULL && i < map->n; i++) {
         const char *name = stk_json_key(map, i)->text;
         const stk_json *value = stk_json_value(map, i);
-        bool scalar = value->kind != STK_JSON_LIST && value->kind != STK_JSON_MAP;
-        const char *text = value->kind == STK_JSON_BOOL   ? value->truth ? "True" : "False"
-                           : value->kind == STK_JSON_NULL ? ""
-                           : scalar ? stk_arena_dupn(arena, value->text, value->n)
-                                    : NULL;
+        const char *text = shown(value, arena);
         if (text == NULL || strpbrk(text, "\n\r") != NULL || strpbrk(name, " =\n\"'$\\") != NULL ||
             *name == '\0') {
             return stk_err_set(err, STK_E_SPEC,
@@ -63,9 +75,11 @@ static void put_run(const stk_image_settings *s, bool without_mounts, stk_buf *o
 {
     stk_buf_text(out, "RUN ");
     if (s->cache_mount != NULL && !without_mounts) {
-        bool whole = strchr(s->cache_mount, '=') != NULL;
-        stk_buf_printf(out, whole ? "--mount=%s " : "--mount=type=cache,target=%s ",
-                       s->cache_mount);
+        stk_buf_text(out, "--mount=");
+        if (strchr(s->cache_mount, '=') == NULL) {
+            stk_buf_text(out, "type=cache,target=");
+        }
+        stk_buf_printf(out, "%s ", s->cache_mount);
     }
 }
 
@@ -109,6 +123,9 @@ static void put_notes(const stk_buf *notes, stk_buf *out)
 
 static char *below(const stk_image_recipe *recipe, const char *path)
 {
+    if (path == NULL) {
+        return NULL;
+    }
     return *path == '/' ? strdup(path) : stk_file_join(stk_text_or(recipe->folder, "."), path);
 }
 
@@ -124,20 +141,21 @@ static int put_beginning(const stk_image_recipe *recipe, stk_image_make *m, stk_
     STK_TEXT_AUTO path = below(recipe, s->dockerfile);
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
-    int rc = path == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the Dockerfile")
-                          : stk_file_read(path, MAX_DOCKERFILE, &text, &len, err);
-    if (rc < 0) {
+    STK_TRY(stk_err_need(path, "for the Dockerfile", err));
+    if (stk_file_read(path, MAX_DOCKERFILE, &text, &len, err) < 0) {
         return stk_err_context(err, "docker: dockerfile");
     }
     stk_buf_text(out, text);
-    stk_buf_text(out, len > 0 && text[len - 1] != '\n' ? "\n" : "");
+    if (len > 0 && text[len - 1] != '\n') {
+        stk_buf_char(out, '\n');
+    }
     if (s->build_context_root == NULL) {
         return 0;
     }
     STK_TEXT_AUTO root = below(recipe, s->build_context_root);
-    STK_TEXT_AUTO ignore = s->dockerignore == NULL ? NULL : below(recipe, s->dockerignore);
-    return root == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the build's context")
-                        : stk_image_context_tree(&m->context, root, "", ignore, true, err);
+    STK_TEXT_AUTO ignore = below(recipe, s->dockerignore);
+    STK_TRY(stk_err_need(root, "for the build's context", err));
+    return stk_image_context_tree(&m->context, root, "", ignore, true, err);
 }
 
 static int put_project(const stk_image_recipe *recipe, stk_image_make *m, stk_buf *out,
@@ -147,8 +165,10 @@ static int put_project(const stk_image_recipe *recipe, stk_image_make *m, stk_bu
     if (s->local_install == NULL) {
         return 0;
     }
-    STK_TEXT_AUTO ignore =
-        s->dockerignore == NULL || s->dockerfile != NULL ? NULL : below(recipe, s->dockerignore);
+    STK_TEXT_AUTO ignore = NULL;
+    if (s->dockerfile == NULL) {
+        ignore = below(recipe, s->dockerignore);
+    }
     stk_buf_printf(out,
                    "# local_project_install_command: the project's files are part of the image\n"
                    "COPY " IN_CONTEXT "project/ " PROJECT "/\nRUN cd " PROJECT " && %s\n",
@@ -202,9 +222,10 @@ static int digest(const stk_image_recipe *recipe, stk_image_make *m, stk_arena *
     stk_sha256_add(&sha, head.data, head.len + 1);
     int rc = stk_image_context_digest(&m->context, &sha, err);
     stk_sha256_done(&sha, sum);
+    STK_TRY(rc);
     stk_digest_hex(sum, hex);
     m->tag = stk_arena_dupn(arena, hex, 40);
-    return rc == 0 && m->tag == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for a tag") : rc;
+    return stk_err_need(m->tag, "for a tag", err);
 }
 
 int stk_image_make_read(const stk_image_recipe *recipe, stk_arena *arena, stk_image_make *ret,
@@ -214,62 +235,50 @@ int stk_image_make_read(const stk_image_recipe *recipe, stk_arena *arena, stk_im
     STK_BUF_AUTO notes = STK_BUF_INIT(1 << 20);
     STK_BUF_AUTO body = STK_BUF_INIT(MAX_DOCKERFILE);
     *m = (stk_image_make){.dockerfile = STK_BUF_INIT(2 * MAX_DOCKERFILE), .context.arena = arena};
-    int rc = stk_image_settings_read(recipe->docker, arena, &m->settings, err);
-    rc = rc < 0 ? rc
-                : stk_image_gather(recipe, &m->settings, arena, m->packages, &m->n_packages, &notes,
-                                   err);
-    if (rc == 0 && m->settings.dockerfile == NULL && recipe->parent == NULL) {
-        rc = stk_err_set(err, STK_E_SPEC,
-                         "docker: there is neither a parent_image nor a "
-                         "dockerfile to begin with");
+    STK_TRY(stk_image_settings_read(recipe->docker, arena, &m->settings, err));
+    STK_TRY(
+        stk_image_gather(recipe, &m->settings, arena, m->packages, &m->n_packages, &notes, err));
+    if (m->settings.dockerfile == NULL && recipe->parent == NULL) {
+        return stk_err_set(err, STK_E_SPEC,
+                           "docker: there is neither a parent_image nor a dockerfile to begin "
+                           "with");
     }
-    rc = rc < 0 ? rc : put_environment(m->settings.environment, arena, &body, err);
-    if (rc == 0) {
-        put_apt(m->settings.apt_packages, arena, &body);
-        put_packages(m, recipe->without_mounts, &body);
-        rc = put_project(recipe, m, &body, err);
-    }
+    STK_TRY(put_environment(m->settings.environment, arena, &body, err));
+    put_apt(m->settings.apt_packages, arena, &body);
+    put_packages(m, recipe->without_mounts, &body);
+    STK_TRY(put_project(recipe, m, &body, err));
     m->adds_nothing = body.len == 0 && m->settings.dockerfile == NULL;
-    if (rc == 0 && m->settings.user != NULL && !m->adds_nothing) {
+    if (m->settings.user != NULL && !m->adds_nothing) {
         stk_buf_printf(&body, "USER %s\n", m->settings.user);
     }
-    rc = rc < 0 ? rc : put_beginning(recipe, m, &m->dockerfile, err);
-    if (rc == 0 && m->settings.dockerfile != NULL && m->n_packages > 0) {
+    STK_TRY(put_beginning(recipe, m, &m->dockerfile, err));
+    if (m->settings.dockerfile != NULL && m->n_packages > 0) {
         m->own = stk_arena_dup(arena, stk_text_or(m->dockerfile.data, ""));
-        rc = m->own == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the Dockerfile") : 0;
+        STK_TRY(stk_err_need(m->own, "for the Dockerfile", err));
     }
-    if (rc == 0) {
-        put_notes(&notes, &m->dockerfile);
-        stk_buf_text(&m->dockerfile, stk_text_or(body.data, ""));
-        rc = m->dockerfile.failed || body.failed || notes.failed
-                 ? stk_err_set(err, STK_E_LIMIT, "the Dockerfile is more than %d bytes",
-                               MAX_DOCKERFILE)
-                 : 0;
+    put_notes(&notes, &m->dockerfile);
+    stk_buf_text(&m->dockerfile, stk_text_or(body.data, ""));
+    if (m->dockerfile.failed || body.failed || notes.failed) {
+        return stk_err_set(err, STK_E_LIMIT, "the Dockerfile is more than %d bytes",
+                           MAX_DOCKERFILE);
     }
-    if (rc == 0) {
-        drop_other_dockerfile(&m->context);
-        rc = put_files(m, err);
-    }
-    if (rc == 0) {
-        stk_image_context_sort(&m->context);
-        rc = digest(recipe, m, arena, err);
-    }
-    return rc;
+    drop_other_dockerfile(&m->context);
+    STK_TRY(put_files(m, err));
+    stk_image_context_sort(&m->context);
+    return digest(recipe, m, arena, err);
 }
 
 int stk_image_dockerfile(const stk_image_recipe *recipe, stk_arena *arena, stk_buf *buf,
                          const char **ret_tag, stk_err *err)
 {
     stk_image_make *m = stk_arena_alloc(arena, sizeof *m);
-    if (m == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for the Dockerfile");
-    }
+    STK_TRY(stk_err_need(m, "for the Dockerfile", err));
     int rc = stk_image_make_read(recipe, arena, m, err);
     if (rc == 0) {
-        stk_buf_add(buf, m->dockerfile.data, m->dockerfile.len);
         *ret_tag = m->tag;
+        stk_buf_add(buf, m->dockerfile.data, m->dockerfile.len);
+        rc = stk_buf_check(buf, err);
     }
     stk_buf_done(&m->dockerfile);
-    return rc == 0 && buf->failed ? stk_err_set(err, STK_E_NOMEM, "no memory for the Dockerfile")
-                                  : rc;
+    return rc;
 }

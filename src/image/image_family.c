@@ -97,7 +97,10 @@ static int32_t cuda_number(const char *text)
         long minor = strtol(end + 1, NULL, 10);
         return minor > 99 ? -1 : (int32_t)(major * 1000 + minor * 10);
     }
-    return (int32_t)(major < 30 ? major * 1000 : major / 10 * 1000 + major % 10 * 10);
+    if (major >= 30) { /* 121 is 12.1 */
+        return (int32_t)(major / 10 * 1000 + major % 10 * 10);
+    }
+    return (int32_t)(major * 1000);
 }
 
 static int32_t cuda_word(const char *text)
@@ -106,7 +109,7 @@ static int32_t cuda_word(const char *text)
     for (size_t i = 0; i < 2; i++) {
         for (const char *at = text; (at = word_at(text, at, starts[i])) != NULL;) {
             bool joined = i == 0 && (*at == '-' || *at == '_');
-            int32_t cuda = cuda_number(joined ? at + 1 : at);
+            int32_t cuda = cuda_number(at + joined);
             if (cuda > 0) {
                 return cuda;
             }
@@ -121,7 +124,7 @@ static const char *python_word(const char *text, stk_arena *arena)
     static const char *const starts[] = {"python3", "py3"};
     for (size_t i = 0; i < 2; i++) {
         for (const char *at = text; (at = word_at(text, at, starts[i])) != NULL;) {
-            const char *minor = *at == '.' ? at + 1 : at;
+            const char *minor = at + (*at == '.');
             size_t n = strspn(minor, "0123456789");
             if (n == 1 || n == 2) {
                 return stk_arena_printf(arena, "3.%.*s", (int)n, minor);
@@ -134,7 +137,7 @@ static const char *python_word(const char *text, stk_arena *arena)
 /* "2.9.0" at the beginning of a tag, "pytorch-gpu.2-0" in Google's repositories. */
 static const char *version_word(const family *f, const stk_image_ref *ref, stk_arena *arena)
 {
-    size_t n = ref->tag == NULL ? 0 : strspn(ref->tag, "0123456789.");
+    size_t n = strspn(stk_text_or(ref->tag, ""), "0123456789.");
     if (f->framework == NULL || f->reads == RELEASES || n < 3 || strchr(ref->tag, '.') == NULL) {
         return NULL;
     }
@@ -173,15 +176,21 @@ static int made_for(const family *f, const char *text, int32_t cuda)
             return words[i].who;
         }
     }
-    return cuda > 0 ? FOR(NVIDIA) : f != NULL ? f->without : FOR(UNKNOWN);
+    if (cuda > 0) {
+        return FOR(NVIDIA);
+    }
+    return f != NULL ? f->without : FOR(UNKNOWN);
 }
 
 static const char *framework_word(const char *text)
 {
-    return begins_word(text, "pytorch") || has_word(text, "torch") ? "torch"
-           : begins_word(text, "tensorflow")                       ? "tensorflow"
-           : has_word(text, "jax")                                 ? "jax"
-                                                                   : NULL;
+    if (begins_word(text, "pytorch") || has_word(text, "torch")) {
+        return "torch";
+    }
+    if (begins_word(text, "tensorflow")) {
+        return "tensorflow";
+    }
+    return has_word(text, "jax") ? "jax" : NULL;
 }
 
 /* --- its environment --- */
@@ -208,7 +217,7 @@ static void read_environment(const stk_image_config *config, stk_arena *arena, s
     const char *nvidia = stk_image_env(config, "NVIDIA_VISIBLE_DEVICES");
     const char *python = given(stk_image_env(config, "PYTHON_VERSION"), arena);
     const char *torch = given(stk_image_env(config, "PYTORCH_VERSION"), arena);
-    int32_t number = cuda == NULL ? -1 : cuda_number(cuda);
+    int32_t number = cuda_number(stk_text_or(cuda, ""));
     if (number > 0 || stk_image_env(config, "NVIDIA_REQUIRE_CUDA") != NULL) {
         f->made_for = FOR(NVIDIA);
         if (number > 0) {
@@ -235,29 +244,28 @@ int stk_image_facts_of(const char *name, const stk_image_config *config, stk_are
     stk_image_ref ref = {0};
     stk_image_facts f = {.cuda = -1};
     if (!stk_image_is_id(name)) {
-        int rc = stk_image_parse(name, arena, &ref, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(stk_image_parse(name, arena, &ref, err));
         const family *known = find_family(&ref);
-        char *text = stk_arena_printf(arena, "%s:%s", ref.repository, stk_text_or(ref.tag, ""));
-        for (char *c = text; c != NULL && *c != '\0'; c++) {
+        const char *tag = stk_text_or(ref.tag, "");
+        char *text = stk_arena_printf(arena, "%s:%s", ref.repository, tag);
+        STK_TRY(stk_err_need(text, "for the name of an image", err));
+        for (char *c = text; *c != '\0'; c++) {
             *c = (char)tolower((unsigned char)*c);
         }
-        if (text == NULL) {
-            return stk_err_set(err, STK_E_NOMEM, "no memory for the name of an image");
+        f.framework = framework_word(text);
+        if (known != NULL) {
+            f.family = known->shown;
+            f.framework = stk_text_or(known->framework, f.framework);
+            f.version = version_word(known, &ref, arena);
         }
-        f.family = known == NULL ? NULL : known->shown;
-        f.framework =
-            known != NULL && known->framework != NULL ? known->framework : framework_word(text);
-        f.version = known == NULL ? NULL : version_word(known, &ref, arena);
         f.cuda = cuda_of_name(known, &ref, text);
         f.made_for = made_for(known, text, f.cuda);
         f.source = "its name";
-        f.python = known != NULL && strcmp(known->key, "python") == 0 && ref.tag != NULL &&
-                           isdigit((unsigned char)*ref.tag)
-                       ? stk_arena_dupn(arena, ref.tag, strspn(ref.tag, "0123456789."))
-                       : python_word(text, arena);
+        if (known != NULL && strcmp(known->key, "python") == 0 && isdigit((unsigned char)*tag)) {
+            f.python = stk_arena_dupn(arena, tag, strspn(tag, "0123456789."));
+        } else {
+            f.python = python_word(text, arena);
+        }
     }
     if (config != NULL) {
         read_environment(config, arena, &f);
@@ -277,9 +285,10 @@ static const char *suggest(const char *key, const stk_image_ref *ref, int32_t ma
             continue;
         }
         const char *repository = stk_text_or(tags[i].repository, ref->repository);
-        return strcmp(ref->registry, "docker.io") == 0
-                   ? stk_arena_printf(arena, "%s:%s", repository, tags[i].tag)
-                   : stk_arena_printf(arena, "%s/%s:%s", ref->registry, repository, tags[i].tag);
+        if (strcmp(ref->registry, "docker.io") == 0) {
+            return stk_arena_printf(arena, "%s:%s", repository, tags[i].tag);
+        }
+        return stk_arena_printf(arena, "%s/%s:%s", ref->registry, repository, tags[i].tag);
     }
     return NULL;
 }
@@ -296,12 +305,12 @@ const char *stk_image_suggest(const char *name, const char *framework, int32_t m
     stk_image_ref ref;
     if (!stk_image_is_id(name) && stk_image_parse(name, arena, &ref, NULL) == 0) {
         const family *f = find_family(&ref);
-        const char *same = f == NULL ? NULL : suggest(f->key, &ref, major, arena);
-        if (same != NULL) {
-            return same;
-        }
-        if (framework == NULL && f != NULL) {
-            framework = f->framework;
+        if (f != NULL) {
+            const char *same = suggest(f->key, &ref, major, arena);
+            if (same != NULL) {
+                return same;
+            }
+            framework = stk_text_or(framework, f->framework);
         }
         framework = stk_text_or(framework, framework_word(ref.repository));
     }

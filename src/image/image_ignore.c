@@ -2,7 +2,9 @@
  * to the context's root, `**` is any number of folders, what is below a match is matched too, `!`
  * takes one back, the last match counts. */
 #include <string.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "image/image_private.h"
 #include "image/image_recipe.h"
 
@@ -14,11 +16,12 @@ static bool takes(const char *set, char c, const char **end)
     bool negated = set[1] == '^' || set[1] == '!', found = false;
     const char *p = set + 1 + negated, *first = p;
     for (; *p != '\0' && (*p != ']' || p == first); p++) {
-        char low = *p == '\\' && p[1] != '\0' ? *++p : *p;
-        char high = low;
+        p += *p == '\\' && p[1] != '\0';
+        char low = *p, high = low;
         if (p[1] == '-' && p[2] != ']' && p[2] != '\0') {
             p += 2;
-            high = *p == '\\' && p[1] != '\0' ? *++p : *p;
+            p += *p == '\\' && p[1] != '\0';
+            high = *p;
         }
         found = found || (c >= low && c <= high);
     }
@@ -51,7 +54,7 @@ static const char *behind(const char *p)
     }
     if (*p == '[') {
         (void)takes(p, '\0', &end);
-        return end != NULL ? end : p + strlen(p);
+        return stk_text_or(end, p + strlen(p));
     }
     return p + 1 + (*p == '\\' && p[1] != '\0');
 }
@@ -136,8 +139,8 @@ bool stk_image_is_named(const stk_image_ignore *ignore, const char *path)
     for (uint32_t i = 0; ignore->patterns[i] != NULL && !named; i++) {
         const char *pattern = ignore->patterns[i];
         const char *slash = strrchr(pattern, '/');
-        char first = slash != NULL ? slash[1] : pattern[1];
-        named = *pattern == '!' && strchr("*?[", first) == NULL && fits(pattern + 1, path);
+        slash = stk_text_or(slash, pattern);
+        named = *pattern == '!' && strchr("*?[", slash[1]) == NULL && fits(pattern + 1, path);
     }
     return named;
 }
@@ -150,7 +153,7 @@ int stk_image_ignore_read(const char *text, stk_arena *arena, stk_image_ignore *
     for (const char *line = text; *line != '\0';) {
         size_t len = strcspn(line, "\n");
         const char *from = line + strspn(line, " \t\r");
-        size_t size = from >= line + len ? 0 : (size_t)(line + len - from);
+        size_t size = (size_t)(MAX(line + len, from) - from);
         line += len + (line[len] == '\n');
         while (size > 0 && strchr(" \t\r/", from[size - 1]) != NULL) {
             size--;
@@ -160,9 +163,9 @@ int stk_image_ignore_read(const char *text, stk_arena *arena, stk_image_ignore *
         size_t bare_size = size - exception;
         while (bare_size > 0 && (*bare == '/' || *bare == ' ' ||
                                  (bare_size > 1 && bare[0] == '.' && bare[1] == '/'))) {
-            bool dot = *bare == '.';
-            bare += dot ? 2 : 1;
-            bare_size -= dot ? 2 : 1;
+            size_t skip = 1 + (*bare == '.');
+            bare += skip;
+            bare_size -= skip;
         }
         if (bare_size == 0 || *from == '#') {
             continue;
@@ -172,21 +175,20 @@ int stk_image_ignore_read(const char *text, stk_arena *arena, stk_image_ignore *
                                "a pattern of %zu bytes of files to leave out; %d are the most",
                                bare_size, MAX_PARTS);
         }
-        patterns =
-            n < MAX_PATTERNS ? stk_arena_grow(arena, patterns, n, sizeof *patterns, &cap) : NULL;
-        const char *clean =
-            stk_arena_printf(arena, "%s%.*s", exception ? "!" : "", (int)bare_size, bare);
-        if (patterns == NULL || clean == NULL) {
-            return stk_err_set(err, n < MAX_PATTERNS ? STK_E_NOMEM : STK_E_LIMIT,
-                               "more than %d patterns of files to leave out", MAX_PATTERNS);
+        if (n >= MAX_PATTERNS) {
+            return stk_err_set(err, STK_E_LIMIT, "more than %d patterns of files to leave out",
+                               MAX_PATTERNS);
         }
+        patterns = stk_arena_grow(arena, patterns, n, sizeof *patterns, &cap);
+        const char *clean =
+            stk_arena_printf(arena, "%.*s%.*s", exception, "!", (int)bare_size, bare);
+        STK_TRY(stk_err_need(patterns, "for patterns", err));
+        STK_TRY(stk_err_need(clean, "for patterns", err));
         patterns[n++] = clean;
         exceptions = exceptions || exception;
     }
     patterns = stk_arena_grow(arena, patterns, n, sizeof *patterns, &cap);
-    if (patterns == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for patterns");
-    }
+    STK_TRY(stk_err_need(patterns, "for patterns", err));
     patterns[n] = NULL;
     *ret = (stk_image_ignore){patterns, exceptions};
     return 0;

@@ -14,13 +14,11 @@ int stk_image_ask(const stk_engine *engine, const char *method, const char *path
                   stk_arena *arena, stk_json *ret, stk_err *err)
 {
     STK_BUF_AUTO answer = STK_BUF_INIT(MAX_ANSWER);
-    int rc = stk_engine_call(engine, method, path, body, NULL, &answer, err);
-    const char *text =
-        rc < 0 ? NULL : stk_arena_dupn(arena, stk_text_or(answer.data, ""), answer.len);
-    if (rc == 0 && text == NULL) {
+    STK_TRY(stk_engine_call(engine, method, path, body, NULL, &answer, err));
+    const char *text = stk_arena_dupn(arena, stk_text_or(answer.data, ""), answer.len);
+    if (text == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "no memory for an answer of %s", engine->name);
     }
-    STK_TRY(rc);
     return stk_json_parse(text, answer.len, path, &limits, arena, ret, err);
 }
 
@@ -32,38 +30,34 @@ int stk_image_local(const stk_engine *engine, const char *text, stk_arena *arena
     stk_image_ref ref;
     const char *name = text;
     stk_image_config config = {.size_bytes = -1};
-    int rc = 0;
     if (!stk_image_is_id(text)) {
-        rc = stk_image_parse(text, arena, &ref, err);
-        name = rc < 0 ? NULL : stk_image_text(&ref, arena);
+        STK_TRY(stk_image_parse(text, arena, &ref, err));
+        name = stk_image_text(&ref, arena);
     }
-    const char *path = name == NULL ? NULL : stk_arena_printf(arena, "/images/%s/json", name);
-    if (rc == 0 && path == NULL) {
-        rc = stk_err_set(err, STK_E_NOMEM, "no memory to look for image %s", text);
-    }
-    rc = rc < 0 ? rc : stk_image_ask(engine, "GET", path, NULL, arena, &root, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_err_need(name, "to look for an image", err));
+    const char *path = stk_arena_printf(arena, "/images/%s/json", name);
+    STK_TRY(stk_err_need(path, "to look for an image", err));
+    STK_TRY(stk_image_ask(engine, "GET", path, NULL, arena, &root, err));
     config.id = stk_json_text(stk_json_get(&root, "Id"));
-    rc = stk_image_config_read(&root, stk_json_get(&root, "Config"), arena, &config, err);
+    STK_TRY(stk_image_config_read(&root, stk_json_get(&root, "Config"), arena, &config, err));
     const stk_json *digests = stk_json_get(&root, "RepoDigests");
-    const char *pinned = digests != NULL && digests->kind == STK_JSON_LIST && digests->n > 0
-                             ? stk_json_text(&digests->items[0])
-                             : NULL;
-    const char *at = pinned == NULL ? NULL : strchr(pinned, '@');
-    config.digest = at == NULL ? NULL : at + 1;
+    if (digests != NULL && digests->kind == STK_JSON_LIST && digests->n > 0) {
+        const char *at = strchr(stk_text_or(stk_json_text(&digests->items[0]), ""), '@');
+        if (at != NULL) {
+            config.digest = at + 1;
+        }
+    }
     if (!stk_json_int(stk_json_get(&root, "Size"), &config.size_bytes)) {
         config.size_bytes = -1;
     }
-    if (rc == 0 && (config.id == NULL || config.env == NULL)) {
+    if (config.id == NULL) {
         return stk_err_set(err, STK_E_PROTOCOL, "%s tells no id of image %s", engine->name, text);
     }
-    if (rc == 0 && strchr(config.id, ':') == NULL) { /* older Podmans */
+    if (strchr(config.id, ':') == NULL) { /* older Podmans */
         config.id = stk_arena_printf(arena, "sha256:%s", config.id);
     }
     *ret = config;
-    return rc;
+    return 0;
 }
 
 /* --- streams --- */
@@ -78,8 +72,11 @@ typedef struct progress {
 static void tell(progress *p, const char *id, const char *status)
 {
     char line[256];
-    (void)snprintf(line, sizeof line, "%s%s%s", stk_text_or(id, ""), id != NULL ? ": " : "",
-                   status);
+    if (id == NULL) {
+        (void)snprintf(line, sizeof line, "%s", status);
+    } else {
+        (void)snprintf(line, sizeof line, "%s: %s", id, status);
+    }
     line[strcspn(line, "\r\n")] = '\0';
     if (p->say != NULL && *line != '\0' && strcmp(line, p->last) != 0) {
         memcpy(p->last, line, sizeof line);
@@ -125,11 +122,13 @@ static bool has(const char *words, const char *const *any)
 int stk_image_said(const stk_image_ref *ref, const char *doing, const char *words, stk_err *err)
 {
     static const char *const full[] = {"no space left", "disk quota", NULL};
-    static const char *const busy[] = {"toomanyrequests", "too many requests", "rate limit", NULL};
-    static const char *const login[] = {"unauthorized", "authentication required", "denied",
-                                        "forbidden", NULL};
-    static const char *const gone[] = {"manifest unknown", "name unknown", "not found",
-                                       "repository name not known", NULL};
+    static const struct {
+        int status;
+        const char *words[5];
+    } refusals[] = {
+        {429, {"toomanyrequests", "too many requests", "rate limit"}},
+        {401, {"unauthorized", "authentication required", "denied", "forbidden"}},
+        {404, {"manifest unknown", "name unknown", "not found", "repository name not known"}}};
     static const char *const cut[] = {
         "unexpected eof",     "connection reset", "broken pipe", "timeout",
         "connection refused", "content length",   NULL};
@@ -146,17 +145,21 @@ int stk_image_said(const stk_image_ref *ref, const char *doing, const char *word
     if (arena != NULL && stk_image_login_find(ref->registry, arena, &found, NULL) < 0) {
         found = none;
     }
-    int status = has(said, busy) ? 429 : has(said, login) ? 401 : has(said, gone) ? 404 : 0;
-    if (status != 0) {
-        return stk_image_refused(ref, status, said, NULL, &found, err);
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        if (has(said, refusals[i].words)) {
+            return stk_image_refused(ref, refusals[i].status, said, NULL, &found, err);
+        }
     }
-    bool reached = !has(said, away);
-    bool broke = reached && has(said, cut);
-    stk_err_set(err, STK_E_ENV, "%s image %s/%s %s: %s", doing, ref->registry, ref->repository,
-                broke ? "broke off" : "failed", said);
-    stk_err_hint(err, !reached ? STK_IMAGE_UNREACHED
-                      : broke  ? "start again: layers that came whole are kept"
-                               : "look at the container engine's own log");
+    const char *how = "failed", *hint = "look at the container engine's own log";
+    if (has(said, away)) {
+        hint = STK_IMAGE_UNREACHED;
+    } else if (has(said, cut)) {
+        how = "broke off";
+        hint = "start again: layers that came whole are kept";
+    }
+    stk_err_set(err, STK_E_ENV, "%s image %s/%s %s: %s", doing, ref->registry, ref->repository, how,
+                said);
+    stk_err_hint(err, "%s", hint);
     return STK_E_ENV;
 }
 
@@ -166,15 +169,12 @@ static int stream(const stk_engine *engine, const char *path, const stk_image_re
     const char *auth = NULL,
                *where = stk_arena_printf(arena, "%s/%s", ref->registry, ref->repository);
     stk_err why = {0};
-    int rc = where == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory to ask a registry")
-                           : stk_image_auth(where, arena, &auth, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_err_need(where, "to ask a registry", err));
+    STK_TRY(stk_image_auth(where, arena, &auth, err));
     /* Docker wants the header of a push even where there is nothing to say in it */
     const char *header = stk_arena_printf(arena, "X-Registry-Auth: %s", stk_text_or(auth, "e30="));
     const char *const headers[] = {header, NULL};
-    rc = stk_engine_stream(engine, "POST", path, headers, -1, on_progress, p, &why);
+    int rc = stk_engine_stream(engine, "POST", path, headers, -1, on_progress, p, &why);
     if (*p->error != '\0') {
         return stk_image_said(ref, doing, p->error, err);
     }
@@ -186,13 +186,12 @@ int stk_image_pull(const stk_engine *engine, const stk_image_ref *ref, stk_image
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     progress p = {.say = say, .arg = arg};
+    STK_TRY(stk_err_need(arena, "to pull an image", err));
     const char *path =
-        arena == NULL
-            ? NULL
-            : stk_arena_printf(arena, "/images/create?fromImage=%s/%s&tag=%s", ref->registry,
-                               ref->repository, stk_text_or(ref->digest, ref->tag));
-    return path == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory to pull an image")
-                        : stream(engine, path, ref, "the pull of", &p, arena, err);
+        stk_arena_printf(arena, "/images/create?fromImage=%s/%s&tag=%s", ref->registry,
+                         ref->repository, stk_text_or(ref->digest, ref->tag));
+    STK_TRY(stk_err_need(path, "to pull an image", err));
+    return stream(engine, path, ref, "the pull of", &p, arena, err);
 }
 
 int stk_image_push(const stk_engine *engine, const stk_image_ref *ref, stk_image_say *say,
@@ -201,9 +200,8 @@ int stk_image_push(const stk_engine *engine, const stk_image_ref *ref, stk_image
     progress p = {.say = say, .arg = arg};
     const char *path = stk_arena_printf(arena, "/images/%s/%s/push?tag=%s", ref->registry,
                                         ref->repository, stk_text_or(ref->tag, "latest"));
-    int rc = path == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory to push an image")
-                          : stream(engine, path, ref, "the push of", &p, arena, err);
+    STK_TRY(stk_err_need(path, "to push an image", err));
+    STK_TRY(stream(engine, path, ref, "the push of", &p, arena, err));
     /* the engine's own digest is of what it would push, which isn't always what it pushed */
-    STK_TRY(rc);
     return stk_image_remote_digest(ref, arena, ret_digest, err);
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -30,12 +31,11 @@ static void split_log(const stk_buf *body, stk_buf *out, stk_buf *log)
     for (size_t at = 0; at + 8 <= body->len;) {
         size_t n = (size_t)data[at + 4] << 24 | (size_t)data[at + 5] << 16 |
                    (size_t)data[at + 6] << 8 | data[at + 7];
-        if (n > body->len - at - 8) {
-            n = body->len - at - 8;
-        }
-        stk_buf *to = data[at] == 2 ? log : out;
-        if (to != NULL) {
-            stk_buf_add(to, data + at + 8, n);
+        n = MIN(n, body->len - at - 8);
+        if (data[at] != 2) {
+            stk_buf_add(out, data + at + 8, n);
+        } else if (log != NULL) {
+            stk_buf_add(log, data + at + 8, n);
         }
         at += 8 + n;
     }
@@ -53,8 +53,7 @@ static void put_list(stk_buf *json, const char *const *texts)
 
 static const char *text_of(const stk_json *map, const char *key)
 {
-    const stk_json *value = stk_json_get(map, key);
-    return value == NULL ? NULL : stk_json_text(value);
+    return stk_json_text(stk_json_get(map, key));
 }
 
 /* Docker's API. Podman's own is another one: before Podman 5 its Docker-compatible one leaves out
@@ -139,11 +138,13 @@ static void remove_left(const stk_engine *engine, stk_arena *arena)
     }
     for (uint32_t i = 0; i < list.n; i++) {
         const stk_json *labels = stk_json_get(&list.items[i], "Labels");
-        const char *pid = labels == NULL ? NULL : text_of(labels, LABEL);
+        const char *pid = text_of(labels, LABEL);
         const char *id = text_of(&list.items[i], "Id");
-        const char *path =
-            id == NULL ? NULL : stk_arena_printf(arena, "/containers/%s?force=1&v=1", id);
-        if (pid != NULL && path != NULL && kill(atoi(pid), 0) < 0 && errno == ESRCH) {
+        if (pid == NULL || id == NULL || kill(atoi(pid), 0) == 0 || errno != ESRCH) {
+            continue;
+        }
+        const char *path = stk_arena_printf(arena, "/containers/%s?force=1&v=1", id);
+        if (path != NULL) {
             (void)stk_engine_call(engine, "DELETE", path, NULL, NULL, NULL, NULL);
         }
     }
@@ -156,10 +157,7 @@ int stk_image_run(const stk_engine *engine, const stk_image_try *what, stk_arena
     const char *id = NULL;
     stk_json ended;
     remove_left(engine, arena);
-    int rc = create(engine, what, arena, &id, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(create(engine, what, arena, &id, err));
     const char *start = stk_arena_printf(arena, "/containers/%s/start", id);
     const char *wait = stk_arena_printf(arena, "/containers/%s/wait", id);
     const char *logs = stk_arena_printf(arena, "/containers/%s/logs?stdout=1&stderr=1", id);
@@ -167,9 +165,13 @@ int stk_image_run(const stk_engine *engine, const stk_image_try *what, stk_arena
     if (start == NULL || wait == NULL || logs == NULL || gone == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "no memory to look into an image");
     }
-    rc = stk_engine_call(engine, "POST", start, NULL, NULL, NULL, err);
-    rc = rc < 0 ? rc : stk_image_ask(engine, "POST", wait, NULL, arena, &ended, err);
-    rc = rc < 0 ? rc : stk_engine_call(engine, "GET", logs, NULL, NULL, &body, err);
+    int rc = stk_engine_call(engine, "POST", start, NULL, NULL, NULL, err);
+    if (rc == 0) {
+        rc = stk_image_ask(engine, "POST", wait, NULL, arena, &ended, err);
+    }
+    if (rc == 0) {
+        rc = stk_engine_call(engine, "GET", logs, NULL, NULL, &body, err);
+    }
     (void)stk_engine_call(engine, "DELETE", gone, NULL, NULL, NULL, NULL);
     if (rc == 0) {
         int64_t status = -1;
@@ -196,7 +198,7 @@ static int carry(struct dl_phdr_info *info, size_t size, void *arg)
                                        "librt.so", "ld-linux", "ld64.so"};
     (void)size;
     carried *c = arg;
-    const char *slash = info->dlpi_name == NULL ? NULL : strrchr(info->dlpi_name, '/');
+    const char *slash = strrchr(stk_text_or(info->dlpi_name, ""), '/');
     char path[PATH_MAX];
     for (size_t i = 0; slash != NULL && i < sizeof ours / sizeof ours[0]; i++) {
         if (strncmp(slash + 1, ours[i], strlen(ours[i])) != 0 || c->n >= MAX_LIBRARIES ||
@@ -235,9 +237,14 @@ static int look(const stk_engine *engine, const char *id, bool gpus, stk_arena *
         .id = id, .argv = argv, .binds = c.binds, .network = "none", .all_gpus = gpus};
     int status = 0, rc = stk_image_run(engine, &what, arena, out, &log, &status, err);
     if (rc == 0 && status != 0) {
-        const char *said = log.len > 0 ? log.data : out->len > 0 ? out->data : "no reason given";
+        const char *words = "no reason given";
+        if (log.len > 0) {
+            words = log.data;
+        } else if (out->len > 0) {
+            words = out->data;
+        }
         rc = stk_err_set(err, STK_E_ENV, "a look into image %.19s failed (%d): %.*s", id, status,
-                         (int)strcspn(said, "\n"), said);
+                         (int)strcspn(words, "\n"), words);
     }
     return rc;
 }
@@ -267,12 +274,14 @@ static void read_framework(const stk_json *map, stk_framework *f)
                          .folder = text_of(map, "folder"),
                          .cuda = (int32_t)cuda,
                          .cuda_minor_known = truth_of(map, "cuda_minor_known"),
-                         .arch_bits = bits == NULL ? 0 : strtoull(bits, NULL, 16),
+                         .arch_bits = strtoull(stk_text_or(bits, "0"), NULL, 16),
                          .has_ptx = truth_of(map, "has_ptx"),
                          .ptx_arch = (int32_t)ptx,
                          .lacks_cudnn = truth_of(map, "lacks_cudnn")};
-    f->build = build >= STK_BUILD_UNKNOWN && build <= STK_BUILD_OTHER ? (unsigned)build
-                                                                      : STK_BUILD_UNKNOWN;
+    f->build = STK_BUILD_UNKNOWN;
+    if (build >= STK_BUILD_UNKNOWN && build <= STK_BUILD_OTHER) {
+        f->build = (unsigned)build;
+    }
     for (uint32_t i = 0; serves != NULL && serves->kind == STK_JSON_LIST && i < serves->n &&
                          i + 1 < sizeof f->serves / sizeof f->serves[0];
          i++) {
@@ -321,9 +330,9 @@ static char *kept_path(const char *id, bool make)
     if (make && stk_file_mkdirs(folder, 0700, NULL) < 0) {
         return NULL;
     }
-    const char *hex = strchr(id, ':');
-    (void)snprintf(path, sizeof path, "%s/%s-" STK_VERSION ".json", folder,
-                   hex != NULL ? hex + 1 : id);
+    const char *hex = id + strcspn(id, ":");
+    hex = *hex == ':' ? hex + 1 : id;
+    (void)snprintf(path, sizeof path, "%s/%s-" STK_VERSION ".json", folder, hex);
     return strdup(path);
 }
 
@@ -339,15 +348,15 @@ int stk_image_look_inside(const stk_engine *engine, const char *id, bool with_gp
         return 0;
     }
     STK_BUF_AUTO out = STK_BUF_INIT(MAX_FACTS);
-    int rc = look(engine, id, with_gpus, arena, &out, err);
-    rc = rc < 0 ? rc : read_facts(stk_text_or(out.data, ""), out.len, arena, ret, err);
-    if (rc == 0 && !with_gpus) { /* with devices passed, it depends on the host as well */
+    STK_TRY(look(engine, id, with_gpus, arena, &out, err));
+    STK_TRY(read_facts(stk_text_or(out.data, ""), out.len, arena, ret, err));
+    if (!with_gpus) { /* with devices passed, it depends on the host as well */
         STK_TEXT_AUTO made = kept_path(id, true);
         if (made != NULL) {
             (void)stk_file_write_atomic(made, out.data, out.len, 0600, NULL);
         }
     }
-    return rc;
+    return 0;
 }
 
 /* --- inside --- */
@@ -362,17 +371,13 @@ static const char *toolkit_version(const char *folder, stk_arena *arena)
     stk_json root;
     if (stk_file_read(json_path, MAX_FACTS, &text, &len, NULL) == 0 &&
         stk_json_parse(text, len, json_path, &limits, arena, &root, NULL) == 0) {
-        const stk_json *nvcc = stk_json_get(&root, "cuda_nvcc");
-        const stk_json *cuda = stk_json_get(&root, "cuda");
-        const char *version = nvcc == NULL ? NULL : text_of(nvcc, "version");
-        if (version == NULL && cuda != NULL) {
-            version = text_of(cuda, "version");
-        }
-        return version == NULL ? NULL : stk_arena_dup(arena, version);
+        const char *nvcc = text_of(stk_json_get(&root, "cuda_nvcc"), "version");
+        const char *cuda = text_of(stk_json_get(&root, "cuda"), "version");
+        return stk_arena_dup(arena, stk_text_or(nvcc, cuda));
     }
     STK_TEXT_AUTO old = NULL;
-    const char *at =
-        stk_file_read(text_path, MAX_FACTS, &old, &len, NULL) < 0 ? NULL : strstr(old, "Version ");
+    (void)stk_file_read(text_path, MAX_FACTS, &old, &len, NULL);
+    const char *at = strstr(stk_text_or(old, ""), "Version ");
     return at == NULL ? NULL : stk_arena_dupn(arena, at + 8, strcspn(at + 8, " \r\n"));
 }
 
@@ -447,15 +452,16 @@ int stk_image_facts_here(stk_arena *arena, stk_buf *out, stk_err *err)
     stk_environment environment = {0};
     stk_framework found[STK_PREFLIGHT_FRAMEWORKS];
     uint32_t n = 0;
-    bool has = stk_preflight_environment("python3", arena, &environment, NULL) == 0 ||
-               stk_preflight_environment("python", arena, &environment, NULL) == 0;
-    if (has && stk_preflight_find(NULL, environment.sys_path, arena, found,
+    if (stk_preflight_environment("python3", arena, &environment, NULL) < 0 &&
+        stk_preflight_environment("python", arena, &environment, NULL) < 0) {
+        environment = (stk_environment){0};
+    } else if (stk_preflight_find(NULL, environment.sys_path, arena, found,
                                   STK_PREFLIGHT_FRAMEWORKS, &n, NULL) < 0) {
         n = 0;
     }
     stk_buf_char(out, '{');
-    stk_json_put_text(out, "python", has ? environment.version : NULL);
-    stk_json_put_text(out, "python_path", has ? environment.python : NULL);
+    stk_json_put_text(out, "python", environment.version);
+    stk_json_put_text(out, "python_path", environment.python);
     stk_json_put_key(out, "frameworks");
     stk_buf_char(out, '[');
     for (uint32_t i = 0; i < n; i++) {
@@ -467,5 +473,5 @@ int stk_image_facts_here(stk_arena *arena, stk_buf *out, stk_err *err)
     stk_json_put_text(out, "libcuda", find_libcuda(arena));
     stk_json_put_bool(out, "compat", access("/usr/local/cuda/compat/libcuda.so.1", F_OK) == 0);
     stk_buf_text(out, "}\n");
-    return out->failed ? stk_err_set(err, STK_E_NOMEM, "no memory for what is here") : 0;
+    return stk_buf_check(out, err);
 }

@@ -68,8 +68,8 @@ static bool read_lines(const char *text, stk_arena *arena, stk_image_planned *re
     bool known = strstr(text, "Would ") != NULL || strstr(text, "Audited ") != NULL;
     for (const char *line = text; *line != '\0';) {
         size_t len = strcspn(line, "\n");
-        const char *equals = len < 5 ? NULL : memmem(line, len, "==", 2);
-        if (equals != NULL && line[0] == ' ' && (line[1] == '+' || line[1] == '~') &&
+        const char *equals = memmem(line, len, "==", 2);
+        if (equals != NULL && len >= 5 && line[0] == ' ' && (line[1] == '+' || line[1] == '~') &&
             line[2] == ' ') {
             size_t left = (size_t)(line + len - equals - 2);
             size_t size = strcspn(equals + 2, " \r\n");
@@ -97,7 +97,10 @@ static bool is_named(const char *name, const char *pattern)
     size_t n = strcspn(pattern, "*");
     for (size_t i = 0; i < n; i++) {
         char c = (char)tolower((unsigned char)name[i]);
-        if ((c == '_' || c == '.' ? '-' : c) != pattern[i]) {
+        if (c == '_' || c == '.') {
+            c = '-';
+        }
+        if (c != pattern[i]) {
             return false;
         }
     }
@@ -206,15 +209,14 @@ int stk_image_plan_judge(const stk_image_planned *planned, uint32_t n,
 
 static int write_files(const stk_image_make *make, const char *folder, stk_buf *words, stk_err *err)
 {
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < make->n_packages; i++) {
+    for (uint32_t i = 0; i < make->n_packages; i++) {
+        const char *text = make->packages[i].text;
         STK_TEXT_AUTO path = stk_file_join(folder, make->packages[i].file);
-        rc = path == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for requirements")
-                          : stk_file_write(path, make->packages[i].text,
-                                           strlen(make->packages[i].text), 0644, err);
+        STK_TRY(stk_err_need(path, "for requirements", err));
+        STK_TRY(stk_file_write(path, text, strlen(text), 0644, err));
         stk_buf_printf(words, " -r " INSIDE "/%s", make->packages[i].file);
     }
-    return rc;
+    return 0;
 }
 
 /* In the parent's own shell, with the parent's own environment. */
@@ -239,18 +241,15 @@ static int ask(const stk_engine *engine, const stk_image_make *make, const char 
 {
     STK_BUF_AUTO files = STK_BUF_INIT(64 << 10);
     STK_BUF_AUTO script = STK_BUF_INIT(256 << 10);
-    int rc = write_files(make, folder, &files, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(write_files(make, folder, &files, err));
     put_script(make, files.data, &script);
     const char *bind = stk_arena_printf(arena, "%s:" INSIDE ":ro", folder);
     const char *const argv[] = {"/bin/sh", "-c", script.data, NULL};
     const char *const binds[] = {bind, NULL};
     const stk_image_try what = {.id = parent_id, .argv = argv, .binds = binds, .network = "host"};
-    return bind == NULL || script.failed
-               ? stk_err_set(err, STK_E_NOMEM, "no memory for requirements")
-               : stk_image_run(engine, &what, arena, out, log, status, err);
+    STK_TRY(stk_err_need(bind, "for requirements", err));
+    STK_TRY(stk_buf_check(&script, err));
+    return stk_image_run(engine, &what, arena, out, log, status, err);
 }
 
 int stk_image_plan_check(const stk_engine *engine, const stk_image_make *make, const char *parent,
@@ -258,15 +257,16 @@ int stk_image_plan_check(const stk_engine *engine, const stk_image_make *make, c
 {
     stk_image_inside inside = {0};
     bool built = false;
-    int rc = make->n_packages == 0
-                 ? 0
-                 : stk_image_look_inside(engine, parent_id, false, arena, &inside, err);
+    if (make->n_packages == 0) {
+        return 0;
+    }
+    STK_TRY(stk_image_look_inside(engine, parent_id, false, arena, &inside, err));
     for (uint32_t i = 0; i < inside.n_frameworks; i++) {
         built = built || inside.frameworks[i].build == STK_BUILD_CUDA ||
                 inside.frameworks[i].build == STK_BUILD_ROCM;
     }
-    if (rc < 0 || !built) {
-        return rc; /* nothing that could be broken */
+    if (!built) {
+        return 0; /* nothing that could be broken */
     }
     char folder[] = "/tmp/stoker-plan-XXXXXX";
     STK_BUF_AUTO out = STK_BUF_INIT(MAX_PLAN);
@@ -277,7 +277,7 @@ int stk_image_plan_check(const stk_engine *engine, const stk_image_make *make, c
     if (planned == NULL || mkdtemp(folder) == NULL) {
         return stk_err_set(err, STK_E_SYS, "no folder for requirements below /tmp");
     }
-    rc = ask(engine, make, parent_id, folder, arena, &out, &log, &status, err);
+    int rc = ask(engine, make, parent_id, folder, arena, &out, &log, &status, err);
     (void)stk_file_remove_tree(folder, NULL);
     if (rc == 0 && status == 0 &&
         stk_image_plan_read(stk_text_or(out.data, ""), arena, planned, MAX_PLANNED, &n)) {

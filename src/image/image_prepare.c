@@ -42,10 +42,13 @@ static int judge(const prepare *p, const stk_image_want *w, uint32_t first)
         }
         if (f->level == STK_CHECK_ERROR) {
             stk_err_set(p->err, STK_E_RESOURCES, "step '%s': %s", w->step, f->text);
-            bool meant = may_be_meant(f->check);
-            stk_err_hint(p->err, "%s%s%s", stk_text_or(f->remedy, ""),
-                         meant && f->remedy != NULL ? "; " : "",
-                         meant ? "STOKER_ALLOW_CPU_BUILD=1 goes on without" : "");
+            STK_BUF_AUTO hint = STK_BUF_INIT(4096);
+            stk_buf_text(&hint, stk_text_or(f->remedy, ""));
+            if (may_be_meant(f->check)) {
+                stk_buf_separate(&hint, "; ");
+                stk_buf_text(&hint, "STOKER_ALLOW_CPU_BUILD=1 goes on without");
+            }
+            stk_err_hint(p->err, "%s", stk_text_or(hint.data, ""));
             return STK_E_RESOURCES;
         }
     }
@@ -57,13 +60,13 @@ static int check(const prepare *p, const stk_image_want *w, const stk_image_conf
     uint32_t first = p->findings->n;
     stk_image_use use = w->use;
     use.arch = stk_text_or(use.arch, p->engine->arch);
-    int rc = stk_image_check(config, w->image, p->accel, &use, p->findings, p->err);
+    STK_TRY(stk_image_check(config, w->image, p->accel, &use, p->findings, p->err));
     for (uint32_t i = first; stk_image_builds(w->docker) && i < p->findings->n; i++) {
         stk_finding *f = &p->findings->items[i];
-        bool about_parent = f->level == STK_CHECK_ERROR && strcmp(f->check, "image") == 0;
-        f->level = about_parent ? STK_CHECK_NOTE : f->level; /* a look into what is built tells */
+        if (f->level == STK_CHECK_ERROR && strcmp(f->check, "image") == 0) {
+            f->level = STK_CHECK_NOTE; /* it is the parent's; a look into what is built tells */
+        }
     }
-    STK_TRY(rc);
     return judge(p, w, first);
 }
 
@@ -78,8 +81,8 @@ static int fetch(const prepare *p, stk_image_want *w, stk_image_config *config)
         stk_err_hint(p->err, "an id is known to one engine only: name the image");
         return STK_E_NOT_FOUND;
     }
-    int rc = stk_image_parse(w->image, p->arena, &ref, p->err);
-    if (rc == 0 && strcmp(ref.registry, "localhost") == 0) {
+    STK_TRY(stk_image_parse(w->image, p->arena, &ref, p->err));
+    if (strcmp(ref.registry, "localhost") == 0) {
         stk_err_set(p->err, STK_E_NOT_FOUND,
                     "image '%s' isn't here (%s), and 'localhost/' is no "
                     "registry",
@@ -87,25 +90,18 @@ static int fetch(const prepare *p, stk_image_want *w, stk_image_config *config)
         stk_err_hint(p->err, "build or load it, or correct its name");
         return STK_E_NOT_FOUND;
     }
-    rc = rc < 0 ? rc : stk_image_remote(&ref, arch, p->arena, config, &why);
+    int rc = stk_image_remote(&ref, arch, p->arena, config, &why);
     if (rc == 0) {
-        rc = check(p, w, config);
-    } else if (why.code == STK_E_ENV && strstr(why.text, "refuses") == NULL) {
-        rc = 0; /* perhaps the engine knows a way that we don't: a proxy, a mirror */
-    } else if (why.code != 0) {
-        if (p->err != NULL) {
-            *p->err = why;
-        }
-        rc = why.code;
-    }
-    if (rc < 0) {
+        STK_TRY(check(p, w, config));
+    } else if (why.code != STK_E_ENV || strstr(why.text, "refuses") != NULL) {
+        *p->err = why;
         return rc;
-    }
+    } /* else perhaps the engine knows a way that we don't: a proxy, a mirror */
     say(p, "pulling image %s", w->image);
-    rc = stk_image_pull(p->engine, &ref, p->how->say, p->how->arg, p->err);
-    rc = rc < 0 ? rc : stk_image_local(p->engine, w->image, p->arena, config, p->err);
-    w->was_pulled = rc == 0;
-    return rc;
+    STK_TRY(stk_image_pull(p->engine, &ref, p->how->say, p->how->arg, p->err));
+    STK_TRY(stk_image_local(p->engine, w->image, p->arena, config, p->err));
+    w->was_pulled = true;
+    return 0;
 }
 
 static const char *log_path(const prepare *p, const char *step)
@@ -128,11 +124,8 @@ static int make(const prepare *p, stk_image_want *w, stk_image_config *config)
                                      .registry = p->how->registry};
     stk_image_result result;
     say(p, "image for step '%s': built unless it is there", w->step);
-    int rc = stk_image_build(p->engine, &recipe, log_path(p, w->step), p->how->say, p->how->arg,
-                             p->arena, &result, p->err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_image_build(p->engine, &recipe, log_path(p, w->step), p->how->say, p->how->arg,
+                            p->arena, &result, p->err));
     w->pinned = result.pinned;
     w->was_built = result.was_built;
     if (result.note != NULL && stk_preflight_add(p->findings, STK_CHECK_WARNING, "private", w->step,
@@ -152,16 +145,14 @@ static int look(const prepare *p, const stk_image_want *w, const char *id)
     if (!w->use.devices || p->accel == NULL || stk_accel_is_simulated(p->accel)) {
         return 0;
     }
-    int rc = stk_image_look_inside(p->engine, id, false, p->arena, &inside, p->err);
-    rc = rc < 0 ? rc
-                : stk_preflight_frameworks(p->accel, NULL, inside.frameworks, inside.n_frameworks,
-                                           w->use.uses, w->use.n_uses, &found, p->err);
-    for (uint32_t i = 0; rc == 0 && i < found.n; i++) {
+    STK_TRY(stk_image_look_inside(p->engine, id, false, p->arena, &inside, p->err));
+    STK_TRY(stk_preflight_frameworks(p->accel, NULL, inside.frameworks, inside.n_frameworks,
+                                     w->use.uses, w->use.n_uses, &found, p->err));
+    for (uint32_t i = 0; i < found.n; i++) {
         const stk_finding *f = &found.items[i];
-        rc = stk_preflight_add(p->findings, f->level, f->check, f->subject, f->remedy,
-                               "image %s: %s", name, f->text);
+        STK_TRY(stk_preflight_add(p->findings, f->level, f->check, f->subject, f->remedy,
+                                  "image %s: %s", name, f->text));
     }
-    STK_TRY(rc);
     return judge(p, w, first);
 }
 
@@ -176,40 +167,43 @@ static const char *pinned(const char *image, const stk_image_config *config, stk
     return stk_arena_printf(arena, "%s/%s@%s", ref.registry, ref.repository, config->digest);
 }
 
-static int one(const prepare *p, stk_image_want *w)
+/* The image that is named: here already, or pulled. */
+static int have_parent(const prepare *p, stk_image_want *w, stk_image_config *config)
+{
+    stk_err why = {0};
+    int rc = stk_image_local(p->engine, w->image, p->arena, config, &why);
+    if (rc == 0) {
+        return check(p, w, config);
+    }
+    if (rc == STK_E_NOT_FOUND) {
+        return fetch(p, w, config);
+    }
+    *p->err = why;
+    return rc;
+}
+
+static int have_image(const prepare *p, stk_image_want *w)
 {
     stk_image_config config = {.size_bytes = -1};
-    int rc = 0;
+    bool builds = stk_image_builds(w->docker);
     if (w->image != NULL) {
-        stk_err why = {0};
-        rc = stk_image_local(p->engine, w->image, p->arena, &config, &why);
-        if (rc == 0) {
-            rc = check(p, w, &config);
-        } else if (rc == STK_E_NOT_FOUND) {
-            rc = fetch(p, w, &config);
-        } else if (p->err != NULL) {
-            *p->err = why;
-        }
+        STK_TRY(have_parent(p, w, &config));
+    } else if (!builds) {
+        return stk_err_set(p->err, STK_E_SPEC, "there is no image: name a parent_image");
     }
-    if (rc == 0 && stk_image_builds(w->docker)) {
-        rc = make(p, w, &config);
-    } else if (rc == 0 && w->image == NULL) {
-        rc = stk_err_set(p->err, STK_E_SPEC, "there is no image: name a parent_image");
+    if (builds) {
+        STK_TRY(make(p, w, &config));
     }
-    rc = rc < 0 ? rc : look(p, w, config.id);
-    if (rc == 0) {
-        w->id = config.id;
-        w->workdir = stk_text_or(config.workdir, "");
-        w->user = stk_text_or(config.user, "");
-        w->env = config.env;
-        w->entrypoint = config.entrypoint;
-        if (w->pinned == NULL && w->image != NULL && !stk_image_builds(w->docker)) {
-            w->pinned = pinned(w->image, &config, p->arena);
-        }
-    } else if (p->err != NULL && strncmp(p->err->text, "step '", 6) != 0) {
-        stk_err_context(p->err, "step '%s'", w->step);
+    STK_TRY(look(p, w, config.id));
+    w->id = config.id;
+    w->workdir = stk_text_or(config.workdir, "");
+    w->user = stk_text_or(config.user, "");
+    w->env = config.env;
+    w->entrypoint = config.entrypoint;
+    if (w->pinned == NULL && !builds) {
+        w->pinned = pinned(w->image, &config, p->arena);
     }
-    return rc;
+    return 0;
 }
 
 int stk_image_make_ready(const stk_engine *engine, const stk_image_prepare *how,
@@ -217,10 +211,16 @@ int stk_image_make_ready(const stk_engine *engine, const stk_image_prepare *how,
                          stk_findings *findings, stk_err *err)
 {
     stk_err own = {0};
-    const prepare p = {engine, how, accel, findings, findings->arena, err != NULL ? err : &own};
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < n; i++) {
-        rc = one(&p, &wants[i]);
+    if (err == NULL) {
+        err = &own;
     }
-    return rc;
+    const prepare p = {engine, how, accel, findings, findings->arena, err};
+    for (uint32_t i = 0; i < n; i++) {
+        int rc = have_image(&p, &wants[i]);
+        if (rc < 0 && strncmp(err->text, "step '", 6) != 0) {
+            stk_err_context(err, "step '%s'", wants[i].step);
+        }
+        STK_TRY(rc);
+    }
+    return 0;
 }

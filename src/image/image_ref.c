@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "image/image_private.h"
 
 enum { MAX_NAME = 255, MAX_TAG = 128 };
@@ -52,12 +53,20 @@ static const char *wrong_tag(const char *tag)
             return "a tag has letters, digits and _ . - only and begins with a word";
         }
     }
-    return n == 0 ? "the tag is empty" : n > MAX_TAG ? "the tag is longer than 128" : NULL;
+    if (n == 0) {
+        return "the tag is empty";
+    }
+    return n > MAX_TAG ? "the tag is longer than 128" : NULL;
 }
 
 static bool is_digest(const char *text)
 {
-    size_t n = strncmp(text, "sha256:", 7) == 0 ? 64 : strncmp(text, "sha512:", 7) == 0 ? 128 : 0;
+    size_t n = 0;
+    if (strncmp(text, "sha256:", 7) == 0) {
+        n = 64;
+    } else if (strncmp(text, "sha512:", 7) == 0) {
+        n = 128;
+    }
     return n > 0 && strlen(text + 7) == n && strspn(text + 7, "0123456789abcdef") == n;
 }
 
@@ -66,36 +75,40 @@ bool stk_image_is_id(const char *text)
     return is_digest(text);
 }
 
+#define FOR_NAME "for the name of an image"
+
 int stk_image_parse(const char *text, stk_arena *arena, stk_image_ref *ret, stk_err *err)
 {
-    const char *rest = strncmp(text, "docker://", 9) == 0 ? text + 9 : text;
-    const char *at = strchr(rest, '@');
-    const char *digest = at == NULL ? NULL : stk_arena_dup(arena, at + 1);
+    const char *rest = text;
+    const char *registry = "docker.io", *tag = NULL, *digest = NULL;
+    if (strncmp(text, "docker://", 9) == 0) {
+        rest += 9;
+    }
+    size_t n = strcspn(rest, "@"), first = strcspn(rest, "/@");
+    if (rest[n] == '@') {
+        digest = stk_arena_dup(arena, rest + n + 1);
+        STK_TRY(stk_err_need(digest, FOR_NAME, err));
+    }
     if (digest != NULL && !is_digest(digest)) {
         return fail(err, text, "what follows @ is no digest");
     }
     if (is_digest(rest)) {
         return fail(err, text, "it is an id, which only the container engine knows");
     }
-    size_t n = at == NULL ? strlen(rest) : (size_t)(at - rest);
-    size_t first = 0;
-    while (first < n && rest[first] != '/') {
-        first++;
+    if (first < n && is_registry(rest, first)) {
+        registry = stk_arena_dupn(arena, rest, first);
+        STK_TRY(stk_err_need(registry, FOR_NAME, err));
+        rest += first + 1;
+        n -= first + 1;
     }
-    bool has_registry = first < n && is_registry(rest, first);
-    const char *registry = has_registry ? stk_arena_dupn(arena, rest, first) : "docker.io";
-    const char *name = has_registry ? rest + first + 1 : rest;
-    char *repository = stk_arena_dupn(arena, name, n - (size_t)(name - rest));
-    char *colon = repository == NULL ? NULL : strrchr(repository, ':');
-    const char *tag = NULL;
+    char *repository = stk_arena_dupn(arena, rest, n);
+    STK_TRY(stk_err_need(repository, FOR_NAME, err));
+    char *colon = strrchr(repository, ':');
     if (colon != NULL) {
         *colon = '\0';
         tag = colon + 1;
     } else if (digest == NULL) {
         tag = "latest";
-    }
-    if (registry == NULL || repository == NULL || (at != NULL && digest == NULL)) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for the name of an image");
     }
     const char *wrong = wrong_repository(repository);
     if (wrong == NULL && tag != NULL) {
@@ -111,12 +124,12 @@ int stk_image_parse(const char *text, stk_arena *arena, stk_image_ref *ret, stk_
         repository = stk_arena_printf(arena, "library/%s", repository);
     }
     *ret = (stk_image_ref){registry, repository, digest == NULL ? tag : NULL, digest};
-    return repository == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the name") : 0;
+    return stk_err_need(repository, FOR_NAME, err);
 }
 
 const char *stk_image_text(const stk_image_ref *ref, stk_arena *arena)
 {
-    return ref->digest != NULL
-               ? stk_arena_printf(arena, "%s/%s@%s", ref->registry, ref->repository, ref->digest)
-               : stk_arena_printf(arena, "%s/%s:%s", ref->registry, ref->repository, ref->tag);
+    const char *joint = ref->digest != NULL ? "@" : ":";
+    return stk_arena_printf(arena, "%s/%s%s%s", ref->registry, ref->repository, joint,
+                            stk_text_or(ref->digest, ref->tag));
 }

@@ -55,10 +55,8 @@ bool stk_image_conf_insecure(const char *conf, const char *registry)
                    sscanf(at, "prefix = \"%255[^\"]\"", value) == 1) {
             mine = mine || strcmp(value, registry) == 0;
         } else if (strncmp(at, "insecure", 8) == 0) {
-            const char *is = memchr(at, '=', n - (size_t)(at - line));
-            is = is == NULL ? "" : is + 1;
-            is += strspn(is, " \t");
-            insecure = strncmp(is, "true", 4) == 0;
+            const char *is = at + strcspn(at, "=\n");
+            insecure = *is == '=' && strncmp(is + 1 + strspn(is + 1, " \t"), "true", 4) == 0;
         }
         line += n + (line[n] == '\n');
     }
@@ -96,43 +94,58 @@ static const char *way_in(const char *registry, stk_arena *arena)
     while (fnmatch(ways[i].pattern, registry, 0) != 0) { /* the last fits all */
         i++;
     }
-    return stk_arena_printf(arena, "%s%s%s", ways[i].before,
-                            strcmp(registry, "docker.io") == 0 ? "" : registry, ways[i].after);
+    if (strcmp(registry, "docker.io") == 0) {
+        registry = "";
+    }
+    return stk_arena_printf(arena, "%s%s%s", ways[i].before, registry, ways[i].after);
 }
 
 int stk_image_refused(const stk_image_ref *ref, int status, const char *words, const char *retry,
                       const stk_image_login *login, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    const char *name = arena == NULL ? ref->repository : stk_image_text(ref, arena);
-    const char *said = words != NULL && *words != '\0' ? words : NULL;
-    int code = STK_E_ENV;
-    if (status == 401 || status == 403) {
-        stk_err_set(err, code, "registry %s refuses image %s (%d%s%s): %s%s", ref->registry, name,
-                    status, said != NULL ? ", " : "", stk_text_or(said, ""),
-                    login->source == NULL ? "no credentials for it were found, or it doesn't exist"
-                                          : "the credentials are not accepted: ",
-                    stk_text_or(login->source, ""));
-        stk_err_hint(err, "%s", arena == NULL ? "log in" : way_in(ref->registry, arena));
-    } else if (status == 404) {
-        code = STK_E_NOT_FOUND;
-        stk_err_set(err, code, "registry %s has no image %s%s%s%s", ref->registry, name,
-                    said != NULL ? " (" : "", stk_text_or(said, ""), said != NULL ? ")" : "");
-        stk_err_hint(err, "look at the repository's tags, or correct the image's name");
-    } else if (status == 429) {
-        code = STK_E_BUSY;
-        stk_err_set(err, code, "registry %s has had enough requests from here (429%s%s%s%s)",
-                    ref->registry, said != NULL ? ", " : "", stk_text_or(said, ""),
-                    retry != NULL ? "; again in s: " : "", stk_text_or(retry, ""));
-        stk_err_hint(err, "%s; or name a mirror in image_map of stoker.yaml",
-                     login->source == NULL ? "log in: known users may ask more often" : "wait");
-    } else {
-        stk_err_set(err, code, "registry %s answered %d%s%s when asked for image %s", ref->registry,
-                    status, said != NULL ? ", " : "", stk_text_or(said, ""), name);
-        stk_err_hint(err, status >= 500 ? "the registry is in trouble; try again later"
-                                        : "look at the image's name");
+    bool is_known = login->source != NULL;
+    if (arena == NULL) {
+        return stk_err_nomem(err);
     }
-    return code;
+    const char *name = stk_image_text(ref, arena);
+    const char *what = stk_arena_printf(arena, "%d", status);
+    if (words != NULL && *words != '\0') {
+        what = stk_arena_printf(arena, "%d, %s", status, words);
+    }
+    if (status == 401 || status == 403) {
+        stk_err_set(err, STK_E_ENV, "registry %s refuses image %s (%s): %s%s", ref->registry, name,
+                    what,
+                    is_known ? "the credentials are not accepted: "
+                             : "no credentials for it were found, or it doesn't exist",
+                    stk_text_or(login->source, ""));
+        stk_err_hint(err, "%s", way_in(ref->registry, arena));
+        return STK_E_ENV;
+    }
+    if (status == 404) {
+        stk_err_set(err, STK_E_NOT_FOUND, "registry %s has no image %s", ref->registry, name);
+        if (words != NULL && *words != '\0') {
+            stk_err_set(err, STK_E_NOT_FOUND, "registry %s has no image %s (%s)", ref->registry,
+                        name, words);
+        }
+        stk_err_hint(err, "look at the repository's tags, or correct the image's name");
+        return STK_E_NOT_FOUND;
+    }
+    if (status == 429) {
+        if (retry != NULL) {
+            what = stk_arena_printf(arena, "%s; again in s: %s", what, retry);
+        }
+        stk_err_set(err, STK_E_BUSY, "registry %s has had enough requests from here (%s)",
+                    ref->registry, what);
+        stk_err_hint(err, "%s; or name a mirror in image_map of stoker.yaml",
+                     is_known ? "wait" : "log in: known users may ask more often");
+        return STK_E_BUSY;
+    }
+    stk_err_set(err, STK_E_ENV, "registry %s answered %s when asked for image %s", ref->registry,
+                what, name);
+    stk_err_hint(err, status >= 500 ? "the registry is in trouble; try again later"
+                                    : "look at the image's name");
+    return STK_E_ENV;
 }
 
 /* {"errors": [{"code", "message"}]} */
@@ -144,9 +157,10 @@ static const char *words_of(const stk_buf *body, stk_arena *arena)
         return NULL;
     }
     const stk_json *errors = stk_json_get(&root, "errors");
-    const stk_json *first =
-        errors != NULL && errors->kind == STK_JSON_LIST && errors->n > 0 ? &errors->items[0] : NULL;
-    const char *message = first == NULL ? NULL : stk_json_text(stk_json_get(first, "message"));
+    const char *message = NULL;
+    if (errors != NULL && errors->kind == STK_JSON_LIST && errors->n > 0) {
+        message = stk_json_text(stk_json_get(&errors->items[0], "message"));
+    }
     const char *details = stk_json_text(stk_json_get(&root, "details"));
     return stk_text_or(message, details);
 }
@@ -190,12 +204,18 @@ static void put_encoded(stk_buf *out, const char *text)
 
 static const char *basic(const server *r)
 {
-    const char *pair = r->login.user == NULL
-                           ? NULL
-                           : stk_arena_printf(r->arena, "%s:%s", r->login.user, r->login.secret);
-    const char *coded = pair == NULL ? NULL : stk_image_base64(pair, strlen(pair), false, r->arena);
+    if (r->login.user == NULL) {
+        return NULL;
+    }
+    const char *pair = stk_arena_printf(r->arena, "%s:%s", r->login.user, r->login.secret);
+    if (pair == NULL) {
+        return NULL;
+    }
+    const char *coded = stk_image_base64(pair, strlen(pair), false, r->arena);
     return coded == NULL ? NULL : stk_arena_printf(r->arena, "Authorization: Basic %s", coded);
 }
+
+#define RESPONSE_AUTO __attribute__((cleanup(stk_http_done))) stk_http_response
 
 static int read_token(server *r, const stk_http_response *response, stk_err *err)
 {
@@ -210,11 +230,11 @@ static int read_token(server *r, const stk_http_response *response, stk_err *err
     if (token == NULL) {
         token = stk_json_text(stk_json_get(&root, "access_token"));
     }
-    r->authorization =
-        token == NULL ? NULL : stk_arena_printf(r->arena, "Authorization: Bearer %s", token);
-    return r->authorization == NULL
-               ? stk_err_set(err, STK_E_PROTOCOL, "registry %s gave no token", r->ref->registry)
-               : 0;
+    if (token == NULL) {
+        return stk_err_set(err, STK_E_PROTOCOL, "registry %s gave no token", r->ref->registry);
+    }
+    r->authorization = stk_arena_printf(r->arena, "Authorization: Bearer %s", token);
+    return stk_err_need(r->authorization, "for a token", err);
 }
 
 /* GET with Basic credentials, or the exchange of an identity token. */
@@ -229,8 +249,10 @@ static int fetch_token(server *r, const char *header, stk_err *err)
                            r->ref->registry);
     }
     bool exchange = r->login.token != NULL;
-    stk_buf_text(&query,
-                 exchange ? "grant_type=refresh_token&client_id=stoker&service=" : "service=");
+    if (exchange) {
+        stk_buf_text(&query, "grant_type=refresh_token&client_id=stoker&");
+    }
+    stk_buf_text(&query, "service=");
     put_encoded(&query, stk_text_or(service, ""));
     stk_buf_text(&query, "&scope=");
     if (scope != NULL) {
@@ -242,29 +264,30 @@ static int fetch_token(server *r, const char *header, stk_err *err)
         stk_buf_text(&query, "&refresh_token=");
         put_encoded(&query, r->login.token);
     }
-    const char *credentials = basic(r);
-    const char *const headers[] = {
-        exchange ? "Content-Type: application/x-www-form-urlencoded" : credentials, NULL};
-    const char *url = exchange ? realm
-                               : stk_arena_printf(r->arena, "%s%c%s", realm,
-                                                  strchr(realm, '?') == NULL ? '?' : '&',
-                                                  stk_text_or(query.data, ""));
-    const stk_http_request request = {.method = exchange ? "POST" : "GET",
-                                      .url = url,
-                                      .headers = headers[0] != NULL ? headers : NULL,
-                                      .body = exchange ? query.data : NULL,
-                                      .body_len = exchange ? query.len : 0,
-                                      .connect_ms = CONNECT_MS,
-                                      .idle_ms = IDLE_MS,
-                                      .redirects = REDIRECTS};
-    stk_http_response response = {.body = STK_BUF_INIT(MAX_BODY)};
-    int rc = url == NULL || query.failed ? stk_err_set(err, STK_E_NOMEM, "no memory for a token")
-                                         : stk_http_send(&request, &response, err);
-    if (rc == 0) {
-        rc = response.status == 200 ? read_token(r, &response, err) : refused(r, &response, err);
+    STK_TRY(stk_buf_check(&query, err));
+    static const char *const form[] = {"Content-Type: application/x-www-form-urlencoded", NULL};
+    const char *const credentials[] = {basic(r), NULL};
+    stk_http_request request = {
+        .connect_ms = CONNECT_MS, .idle_ms = IDLE_MS, .redirects = REDIRECTS};
+    if (exchange) {
+        request.method = "POST";
+        request.url = realm;
+        request.headers = form;
+        request.body = query.data;
+        request.body_len = query.len;
+    } else {
+        const char *joint = strchr(realm, '?') == NULL ? "?" : "&";
+        request.method = "GET";
+        request.url = stk_arena_printf(r->arena, "%s%s%s", realm, joint, query.data);
+        request.headers = credentials[0] != NULL ? credentials : NULL;
     }
-    stk_http_done(&response);
-    return rc;
+    STK_TRY(stk_err_need(request.url, "for a token", err));
+    RESPONSE_AUTO response = {.body = STK_BUF_INIT(MAX_BODY)};
+    STK_TRY(stk_http_send(&request, &response, err));
+    if (response.status == 200) {
+        return read_token(r, &response, err);
+    }
+    return refused(r, &response, err);
 }
 
 static int authorize(server *r, const stk_http_response *refusal, stk_err *err)
@@ -276,7 +299,10 @@ static int authorize(server *r, const stk_http_response *refusal, stk_err *err)
     if (strncasecmp(header, "Bearer", 6) == 0) {
         return fetch_token(r, header, err);
     }
-    r->authorization = strncasecmp(header, "Basic", 5) == 0 ? basic(r) : NULL;
+    r->authorization = NULL;
+    if (strncasecmp(header, "Basic", 5) == 0) {
+        r->authorization = basic(r);
+    }
     return r->authorization == NULL ? STK_E_ENV : 0;
 }
 
@@ -325,26 +351,29 @@ static int open_registry(const stk_image_ref *ref, stk_arena *arena, server *ret
 {
     const char *where = stk_arena_printf(arena, "%s/%s", ref->registry, ref->repository);
     *ret = (server){.ref = ref, .arena = arena};
-    return where == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory to ask a registry")
-                         : stk_image_login_find(where, arena, &ret->login, err);
+    STK_TRY(stk_err_need(where, "to ask a registry", err));
+    return stk_image_login_find(where, arena, &ret->login, err);
 }
 
 /* The manifest by tag or digest, over TLS or, where that is said to be fine, without. */
 static int ask_manifest(server *r, const char *method, stk_http_response *response, stk_err *err)
 {
-    const char *host =
-        strcmp(r->ref->registry, "docker.io") == 0 ? "registry-1.docker.io" : r->ref->registry;
+    const char *host = r->ref->registry;
+    if (strcmp(host, "docker.io") == 0) {
+        host = "registry-1.docker.io";
+    }
     const char *which = stk_text_or(r->ref->digest, r->ref->tag);
     bool loopback = is_loopback(host);
     bool plain = loopback || is_insecure(r->ref->registry, r->arena);
     r->base = stk_arena_printf(r->arena, "%s://%s", loopback ? "http" : "https", host);
-    int rc = r->base == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory to ask a registry")
-                             : ask(r, method, "manifests", which, response, err);
+    STK_TRY(stk_err_need(r->base, "to ask a registry", err));
+    int rc = ask(r, method, "manifests", which, response, err);
     if (rc == STK_E_ENV && response->status == 0 && plain) {
         stk_err second = {0};
         r->base = stk_arena_printf(r->arena, "%s://%s", loopback ? "https" : "http", host);
+        STK_TRY(stk_err_need(r->base, "to ask a registry", err));
         stk_http_done(response);
-        int again = r->base == NULL ? rc : ask(r, method, "manifests", which, response, &second);
+        int again = ask(r, method, "manifests", which, response, &second);
         if (again == 0 || response->status != 0) {
             if (err != NULL) {
                 *err = second;
@@ -365,12 +394,11 @@ const char *stk_image_pick(const stk_json *index, const char *arch, stk_arena *a
                            const char **have)
 {
     const stk_json *list = stk_json_get(index, "manifests");
-    const char *all = NULL;
+    STK_BUF_AUTO all = STK_BUF_INIT(4096);
     for (uint32_t i = 0; list != NULL && list->kind == STK_JSON_LIST && i < list->n; i++) {
         const stk_json *platform = stk_json_get(&list->items[i], "platform");
-        const char *os = platform == NULL ? NULL : stk_json_text(stk_json_get(platform, "os"));
-        const char *its =
-            platform == NULL ? NULL : stk_json_text(stk_json_get(platform, "architecture"));
+        const char *os = stk_json_text(stk_json_get(platform, "os"));
+        const char *its = stk_json_text(stk_json_get(platform, "architecture"));
         const char *digest = stk_json_text(stk_json_get(&list->items[i], "digest"));
         if (os == NULL || its == NULL || digest == NULL || strcmp(os, "unknown") == 0) {
             continue; /* an attestation */
@@ -378,10 +406,10 @@ const char *stk_image_pick(const stk_json *index, const char *arch, stk_arena *a
         if (strcmp(os, "linux") == 0 && strcmp(its, arch) == 0) {
             return digest;
         }
-        all = stk_arena_printf(arena, "%s%s%s/%s", stk_text_or(all, ""), all != NULL ? ", " : "",
-                               os, its);
+        stk_buf_separate(&all, ", ");
+        stk_buf_printf(&all, "%s/%s", os, its);
     }
-    *have = stk_text_or(all, "none");
+    *have = stk_text_or(stk_arena_dup(arena, all.data), "none");
     return NULL;
 }
 
@@ -416,51 +444,53 @@ static const char *digest_of(const server *r, const stk_http_response *response)
 static int get_manifest(server *r, const char *arch, stk_json *ret, const char **ret_digest,
                         stk_err *err)
 {
-    stk_http_response response = {0};
-    int rc = ask_manifest(r, "GET", &response, err);
-    rc = rc < 0 ? rc : parse(r, &response, "manifest", ret, err);
-    *ret_digest = rc < 0 ? NULL : digest_of(r, &response);
-    if (rc == 0 && stk_json_get(ret, "manifests") != NULL) {
-        const char *have = "";
-        const char *digest = stk_image_pick(ret, arch, r->arena, &have);
-        if (digest == NULL) {
-            rc = stk_err_set(err, STK_E_RESOURCES,
-                             "image %s has no variant for linux/%s; it has: %s",
-                             stk_image_text(r->ref, r->arena), arch, have);
-            stk_err_hint(err, "take an image built for this architecture");
-        } else {
-            stk_http_done(&response);
-            rc = ask(r, "GET", "manifests", digest, &response, err);
-            rc = rc < 0 ? rc : parse(r, &response, "manifest", ret, err);
-        }
+    RESPONSE_AUTO response = {0};
+    STK_TRY(ask_manifest(r, "GET", &response, err));
+    STK_TRY(parse(r, &response, "manifest", ret, err));
+    *ret_digest = digest_of(r, &response);
+    if (stk_json_get(ret, "manifests") == NULL) {
+        return 0;
+    }
+    const char *have = "";
+    const char *digest = stk_image_pick(ret, arch, r->arena, &have);
+    if (digest == NULL) {
+        stk_err_set(err, STK_E_RESOURCES, "image %s has no variant for linux/%s; it has: %s",
+                    stk_image_text(r->ref, r->arena), arch, have);
+        stk_err_hint(err, "take an image built for this architecture");
+        return STK_E_RESOURCES;
     }
     stk_http_done(&response);
-    return rc;
+    STK_TRY(ask(r, "GET", "manifests", digest, &response, err));
+    return parse(r, &response, "manifest", ret, err);
 }
 
 static void read_layers(const stk_json *manifest, stk_arena *arena, stk_image_config *ret)
 {
     const stk_json *list = stk_json_get(manifest, "layers");
-    uint32_t n = list != NULL && list->kind == STK_JSON_LIST ? list->n : 0;
+    uint32_t n = 0;
+    if (list != NULL && list->kind == STK_JSON_LIST) {
+        n = list->n;
+    }
     const char **digests = stk_arena_array(arena, (size_t)n + 1, sizeof *digests);
-    int64_t total = n > 0 ? 0 : -1;
+    int64_t total = 0;
+    bool known = n > 0;
     for (uint32_t i = 0; digests != NULL && i < n; i++) {
         int64_t size = -1;
         const char *digest = stk_json_text(stk_json_get(&list->items[i], "digest"));
-        bool known = stk_json_int(stk_json_get(&list->items[i], "size"), &size) && size >= 0;
+        known = stk_json_int(stk_json_get(&list->items[i], "size"), &size) && size >= 0 && known;
         digests[i] = stk_text_or(digest, "");
-        total = known && total >= 0 ? total + size : -1;
+        total += size;
     }
     ret->layers = digests;
-    ret->size_bytes = total;
+    ret->size_bytes = known ? total : -1;
 }
 
 static int get_config(server *r, const stk_json *manifest, stk_image_config *ret, stk_err *err)
 {
     const stk_json *config = stk_json_get(manifest, "config");
-    const char *digest = config == NULL ? NULL : stk_json_text(stk_json_get(config, "digest"));
+    const char *digest = stk_json_text(stk_json_get(config, "digest"));
     char hex[STK_DIGEST_HEX + 1] = "";
-    stk_http_response response = {0};
+    RESPONSE_AUTO response = {0};
     stk_json root;
     if (digest == NULL || !stk_image_is_id(digest)) {
         return stk_err_set(err, STK_E_PROTOCOL,
@@ -468,20 +498,15 @@ static int get_config(server *r, const stk_json *manifest, stk_image_config *ret
                            "it again with a current tool",
                            stk_image_text(r->ref, r->arena));
     }
-    int rc = ask(r, "GET", "blobs", digest, &response, err);
-    if (rc == 0 && strncmp(digest, "sha256:", 7) == 0) {
-        stk_digest_of(stk_text_or(response.body.data, ""), response.body.len, hex);
-        if (strcmp(hex, digest + 7) != 0) {
-            rc = stk_err_set(err, STK_E_PROTOCOL, "registry %s gave something else than %s of %s",
-                             r->ref->registry, digest, r->ref->repository);
-        }
+    STK_TRY(ask(r, "GET", "blobs", digest, &response, err));
+    stk_digest_of(stk_text_or(response.body.data, ""), response.body.len, hex);
+    if (strncmp(digest, "sha256:", 7) == 0 && strcmp(hex, digest + 7) != 0) {
+        return stk_err_set(err, STK_E_PROTOCOL, "registry %s gave something else than %s of %s",
+                           r->ref->registry, digest, r->ref->repository);
     }
-    rc = rc < 0 ? rc : parse(r, &response, "configuration", &root, err);
-    rc = rc < 0 ? rc
-                : stk_image_config_read(&root, stk_json_get(&root, "config"), r->arena, ret, err);
+    STK_TRY(parse(r, &response, "configuration", &root, err));
     ret->id = digest;
-    stk_http_done(&response);
-    return rc;
+    return stk_image_config_read(&root, stk_json_get(&root, "config"), r->arena, ret, err);
 }
 
 int stk_image_remote(const stk_image_ref *ref, const char *arch, stk_arena *arena,
@@ -491,31 +516,26 @@ int stk_image_remote(const stk_image_ref *ref, const char *arch, stk_arena *aren
     stk_json manifest;
     const char *digest = NULL;
     stk_image_config config = {.size_bytes = -1};
-    int rc = open_registry(ref, arena, &r, err);
-    rc = rc < 0 ? rc : get_manifest(&r, arch, &manifest, &digest, err);
-    rc = rc < 0 ? rc : get_config(&r, &manifest, &config, err);
-    if (rc == 0) {
-        read_layers(&manifest, arena, &config);
-        config.digest = digest;
-        *ret = config;
-    }
-    return rc;
+    STK_TRY(open_registry(ref, arena, &r, err));
+    STK_TRY(get_manifest(&r, arch, &manifest, &digest, err));
+    STK_TRY(get_config(&r, &manifest, &config, err));
+    read_layers(&manifest, arena, &config);
+    config.digest = digest;
+    *ret = config;
+    return 0;
 }
 
 int stk_image_remote_digest(const stk_image_ref *ref, stk_arena *arena, const char **ret,
                             stk_err *err)
 {
     server r;
-    stk_http_response response = {0};
-    int rc = open_registry(ref, arena, &r, err);
-    if (rc < 0) {
-        return rc;
+    RESPONSE_AUTO response = {0};
+    STK_TRY(open_registry(ref, arena, &r, err));
+    STK_TRY(ask_manifest(&r, "HEAD", &response, err));
+    *ret = digest_of(&r, &response);
+    if (*ret == NULL) {
+        return stk_err_set(err, STK_E_PROTOCOL, "registry %s doesn't tell the digest of %s",
+                           ref->registry, stk_image_text(ref, arena));
     }
-    rc = ask_manifest(&r, "HEAD", &response, err);
-    *ret = rc < 0 ? NULL : digest_of(&r, &response);
-    stk_http_done(&response);
-    return rc == 0 && *ret == NULL
-               ? stk_err_set(err, STK_E_PROTOCOL, "registry %s doesn't tell the digest of %s",
-                             ref->registry, stk_image_text(ref, arena))
-               : rc;
+    return 0;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/param.h>
 
 #include "image/image_private.h"
 
@@ -17,13 +18,18 @@ typedef struct host {
 
 static int compare(const char *op, int order)
 {
-    return strcmp(op, "<") == 0    ? order < 0
-           : strcmp(op, "<=") == 0 ? order <= 0
-           : strcmp(op, ">") == 0  ? order > 0
-           : strcmp(op, ">=") == 0 ? order >= 0
-           : strcmp(op, "=") == 0  ? order == 0
-           : strcmp(op, "!=") == 0 ? order != 0
-                                   : -1;
+    static const struct {
+        const char *op;
+        bool less, equal, greater;
+    } ops[] = {{"<", true, false, false}, {"<=", true, true, false}, {">", false, false, true},
+               {">=", false, true, true}, {"=", false, true, false}, {"!=", true, false, true}};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        if (strcmp(op, ops[i].op) == 0) {
+            return (order < 0 && ops[i].less) || (order == 0 && ops[i].equal) ||
+                   (order > 0 && ops[i].greater);
+        }
+    }
+    return -1;
 }
 
 /* 1, 0, -1: can't be told. `why` where 0. */
@@ -42,16 +48,21 @@ static int term(const char *text, size_t n, const host *h, char *why, size_t siz
     (void)snprintf(value, sizeof value, "%.*s", (int)(n - end - k), text + end + k);
     const char *have = NULL;
     for (size_t i = 0; i < 4 && have == NULL; i++) {
-        have = strcasecmp(name, h->names[i]) == 0 ? h->values[i] : NULL;
+        if (strcasecmp(name, h->names[i]) == 0) {
+            have = h->values[i];
+        }
     }
     if (have == NULL || *op == '\0' || *value == '\0') {
         return -1;
     }
-    bool word = strcasecmp(name, "brand") == 0;
-    if (word && strcmp(op, "=") != 0 && strcmp(op, "!=") != 0) {
+    int order;
+    if (strcasecmp(name, "brand") != 0) {
+        order = stk_preflight_compare_versions(have, value);
+    } else if (strcmp(op, "=") == 0 || strcmp(op, "!=") == 0) {
+        order = strcasecmp(have, value);
+    } else {
         return -1;
     }
-    int order = word ? strcasecmp(have, value) != 0 : stk_preflight_compare_versions(have, value);
     int fits = compare(op, order);
     if (fits == 0) {
         (void)snprintf(why, size, "it wants %s %s %s, this host has %s", name, op, value, have);
@@ -67,12 +78,12 @@ static int alternative(const char *text, size_t n, const host *h, char *why, siz
         while (i + len < n && text[i + len] != ',') {
             len++;
         }
-        int one = len == 0 ? 1 : term(text + i, len, h, why, size);
-        if (one == 0) {
-            return 0;
-        }
-        if (one < 0) {
-            all = -1;
+        if (len > 0) {
+            int one = term(text + i, len, h, why, size);
+            if (one == 0) {
+                return 0;
+            }
+            all = MIN(all, one);
         }
         i += len + 1;
     }
@@ -84,18 +95,22 @@ int stk_image_require(const char *text, const char *cuda, const char *driver, co
 {
     const host h = {{"cuda", "driver", "brand", "arch"}, {cuda, driver, brand, arch}};
     char unused[160];
-    int any = -2; /* nothing said yet */
-    for (const char *at = text; *at != '\0';) {
+    const char *at = text + strspn(text, " \t\n");
+    int any = 0;
+    if (*at == '\0') {
+        return 1;
+    }
+    while (*at != '\0') {
         size_t n = strcspn(at, " \t\n");
-        /* the first alternative is what the image is for; the others are special hosts */
-        int one = n == 0 ? 0
-                         : alternative(at, n, &h, any == -2 ? why : unused,
-                                       any == -2 ? size : sizeof unused);
+        int one = alternative(at, n, &h, why, size);
         if (one == 1) {
             return 1;
         }
-        any = n == 0 ? any : any == -1 || one == -1 ? -1 : 0;
+        any = MIN(any, one);
         at += n + strspn(at + n, " \t\n");
+        /* the first alternative is what the image is for; the others are special hosts */
+        why = unused;
+        size = sizeof unused;
     }
-    return any == -2 ? 1 : any;
+    return any;
 }
