@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,12 +61,12 @@ static size_t trim(const char **line, size_t n)
 static const char *included(const gather *g, const char *line, size_t n, const char *letter,
                             const char *word)
 {
-    size_t skip = n > strlen(word) && strncmp(line, word, strlen(word)) == 0 &&
-                          (line[strlen(word)] == '=' || line[strlen(word)] == ' ')
-                      ? strlen(word) + 1
-                  : n > 2 && strncmp(line, letter, 2) == 0 ? 2
-                                                           : 0;
-    if (skip == 0) {
+    size_t skip = strlen(word);
+    if (n > skip && strncmp(line, word, skip) == 0 && (line[skip] == '=' || line[skip] == ' ')) {
+        skip++;
+    } else if (n > 2 && strncmp(line, letter, 2) == 0) {
+        skip = 2;
+    } else {
         return NULL;
     }
     const char *path = line + skip;
@@ -85,13 +86,13 @@ static int add_nested(gather *g, const char *name, const char *folder, stk_buf *
         return stk_err_set(g->err, STK_E_SPEC,
                            "requirements: '%s' is included by files that include each other", name);
     }
-    int rc = path == NULL ? stk_err_set(g->err, STK_E_NOMEM, "no memory for requirements")
-                          : stk_file_read(path, MAX_BYTES, &text, &len, g->err);
-    const char *slash = rc < 0 ? NULL : strrchr(path, '/');
-    const char *parent =
-        slash == NULL ? folder : stk_arena_dupn(g->arena, path, (size_t)(slash - path));
-    STK_TRY(rc);
-    return add_lines(g, text, parent, path, out, level + 1);
+    STK_TRY(stk_err_need(path, "for requirements", g->err));
+    STK_TRY(stk_file_read(path, MAX_BYTES, &text, &len, g->err));
+    const char *slash = strrchr(path, '/');
+    if (slash != NULL) {
+        folder = stk_arena_dupn(g->arena, path, (size_t)(slash - path));
+    }
+    return add_lines(g, text, folder, path, out, level + 1);
 }
 
 static int add_line(gather *g, const char *line, size_t n, const char *folder, const char *where,
@@ -145,15 +146,16 @@ static int add_file(gather *g, const char *file, const char *title, const char *
 {
     STK_BUF_AUTO out = STK_BUF_INIT(MAX_BYTES);
     const char *folder = stk_text_or(g->recipe->folder, ".");
-    int rc = add_lines(g, text, folder, where, &out, 0);
-    if (rc < 0 || out.len == 0) {
-        return rc;
+    STK_TRY(add_lines(g, text, folder, where, &out, 0));
+    if (out.len == 0) {
+        return 0;
     }
     stk_image_packages *p = &g->packages[g->n++];
     *p = (stk_image_packages){file, title, stk_arena_dup(g->arena, out.data)};
-    return out.failed || p->text == NULL
-               ? stk_err_set(g->err, STK_E_NOMEM, "no memory for %s", where)
-               : 0;
+    if (out.failed || p->text == NULL) {
+        return stk_err_set(g->err, STK_E_NOMEM, "no memory for %s", where);
+    }
+    return 0;
 }
 
 /* --- programs of the user's --- */
@@ -163,13 +165,14 @@ static int read_all(int fd, stk_buf *out)
     char data[4096];
     for (;;) {
         ssize_t n = read(fd, data, sizeof data);
-        if (n < 0 && errno == EINTR) {
-            continue;
+        if (n == 0) {
+            return 0;
         }
-        if (n <= 0) {
-            return n < 0 ? -1 : 0;
+        if (n > 0) {
+            stk_buf_add(out, data, (size_t)n);
+        } else if (errno != EINTR) {
+            return -1;
         }
-        stk_buf_add(out, data, (size_t)n);
     }
 }
 
@@ -215,13 +218,15 @@ static int run_list(gather *g, const stk_json *list, const char *key, const char
     }
     for (uint32_t i = 0; i < list->n; i++) {
         const char *word = stk_json_text(&list->items[i]);
-        const char *at = word == NULL ? NULL : strstr(word, "{directory}");
         if (word == NULL) {
             return stk_err_set(g->err, STK_E_SPEC, "docker: %s must be a list of texts", key);
         }
-        argv[i] = at == NULL ? word
-                             : stk_arena_printf(g->arena, "%.*s%s%s", (int)(at - word), word,
-                                                directory, at + strlen("{directory}"));
+        const char *at = strstr(word, "{directory}");
+        argv[i] = word;
+        if (at != NULL) {
+            argv[i] = stk_arena_printf(g->arena, "%.*s%s%s", (int)(at - word), word, directory,
+                                       at + strlen("{directory}"));
+        }
     }
     return run(g, argv, out);
 }
@@ -232,7 +237,10 @@ static int run_list(gather *g, const stk_json *list, const char *key, const char
 static const char *direct_url(const gather *g, const char *folder)
 {
     static const stk_json_limits limits = {64 << 10, 1000, 16};
-    STK_TEXT_AUTO path = stk_file_join(folder, "direct_url.json");
+    STK_TEXT_AUTO path = NULL;
+    if (folder != NULL) {
+        path = stk_file_join(folder, "direct_url.json");
+    }
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
     stk_json root;
@@ -242,14 +250,15 @@ static const char *direct_url(const gather *g, const char *folder)
     }
     const char *url = stk_json_text(stk_json_get(&root, "url"));
     const stk_json *vcs = stk_json_get(&root, "vcs_info");
-    const char *kind = vcs == NULL ? NULL : stk_json_text(stk_json_get(vcs, "vcs"));
-    const char *commit = vcs == NULL ? NULL : stk_json_text(stk_json_get(vcs, "commit_id"));
+    const char *kind = stk_json_text(stk_json_get(vcs, "vcs"));
+    const char *commit = stk_json_text(stk_json_get(vcs, "commit_id"));
     if (url == NULL || strncmp(url, "file:", 5) == 0) {
         return "";
     }
-    return kind != NULL && commit != NULL
-               ? stk_arena_printf(g->arena, "%s+%s@%s", kind, url, commit)
-               : stk_arena_dup(g->arena, url);
+    if (kind != NULL && commit != NULL) {
+        return stk_arena_printf(g->arena, "%s+%s@%s", kind, url, commit);
+    }
+    return stk_arena_dup(g->arena, url);
 }
 
 static void freeze_one(gather *g, const char *folder, const char *entry, stk_buf *seen,
@@ -258,7 +267,7 @@ static void freeze_one(gather *g, const char *folder, const char *entry, stk_buf
     static const char *const skipped[] = {"pip", "setuptools", "wheel",
                                           "uv",  "stoker",     "pkg_resources"};
     size_t size = strlen(entry);
-    const char *end = size > 10 ? entry + size - 10 : entry;
+    const char *end = entry + MAX(size, 10) - 10;
     const char *dash = strchr(entry, '-');
     if (strcmp(end, ".dist-info") != 0 || dash == NULL || dash > end) {
         return;
@@ -275,7 +284,7 @@ static void freeze_one(gather *g, const char *folder, const char *entry, stk_buf
     }
     stk_buf_printf(seen, "\n%s\n", name);
     STK_TEXT_AUTO path = stk_file_join(folder, entry);
-    const char *url = path == NULL ? NULL : direct_url(g, path);
+    const char *url = direct_url(g, path);
     if (url != NULL && *url == '\0') {
         stk_buf_printf(g->notes, "%s is left out: it was installed from a folder of this host\n",
                        name);
@@ -322,18 +331,19 @@ static int freeze(gather *g, stk_buf *out)
     STK_BUF_AUTO seen = STK_BUF_INIT(MAX_BYTES);
     stk_environment environment = {0};
     const char *python = stk_text_or(g->recipe->python, "python3");
-    int rc = stk_preflight_environment(python, g->arena, &environment, g->err);
-    for (uint32_t i = 0; rc == 0 && environment.sys_path[i] != NULL; i++) {
+    STK_TRY(stk_preflight_environment(python, g->arena, &environment, g->err));
+    for (uint32_t i = 0; environment.sys_path[i] != NULL; i++) {
         STK_DIR_AUTO dir = {0};
-        rc = stk_dir_read_if(environment.sys_path[i], &dir, g->err);
-        for (uint32_t k = 0; rc == 0 && k < dir.n; k++) {
+        STK_TRY(stk_dir_read_if(environment.sys_path[i], &dir, g->err));
+        for (uint32_t k = 0; k < dir.n; k++) {
             freeze_one(g, environment.sys_path[i], dir.items[k].name, &seen, out);
         }
     }
-    rc = rc < 0 ? rc : sort_lines(g, out);
-    return rc == 0 && (seen.failed || out->failed)
-               ? stk_err_set(g->err, STK_E_LIMIT, "the packages of %s are too many", python)
-               : rc;
+    STK_TRY(sort_lines(g, out));
+    if (seen.failed || out->failed) {
+        return stk_err_set(g->err, STK_E_LIMIT, "the packages of %s are too many", python);
+    }
+    return 0;
 }
 
 static int gather_local(gather *g)
@@ -341,28 +351,24 @@ static int gather_local(gather *g)
     static const char key[] = "replicate_local_python_environment";
     const stk_json *how = g->settings->replicate;
     STK_BUF_AUTO out = STK_BUF_INIT(MAX_BYTES);
-    int rc = 0;
     if (how == NULL) {
         return 0;
     }
     if (how->kind == STK_JSON_LIST) {
-        rc = run_list(g, how, key, "", &out);
+        STK_TRY(run_list(g, how, key, "", &out));
     } else if (how->kind == STK_JSON_BOOL || stk_json_is(how, "pip_freeze")) {
-        rc = freeze(g, &out);
+        STK_TRY(freeze(g, &out));
     } else if (stk_json_is(how, "poetry_export")) {
         static const char *const argv[] = {"poetry", "export", "--format=requirements.txt", NULL};
-        rc = run(g, argv, &out);
+        STK_TRY(run(g, argv, &out));
     } else {
-        const char *text = stk_json_text(how);
-        rc = stk_err_set(g->err, STK_E_SPEC,
-                         "docker: %s is '%s'; it must be true, \"pip_freeze\", \"poetry_export\" "
-                         "or a command as a list",
-                         key, stk_text_or(text, "?"));
+        return stk_err_set(g->err, STK_E_SPEC,
+                           "docker: %s is '%s'; it must be true, \"pip_freeze\", \"poetry_export\" "
+                           "or a command as a list",
+                           key, stk_text_or(stk_json_text(how), "?"));
     }
-    return rc < 0 || out.len == 0
-               ? rc
-               : add_file(g, "local-environment.txt", "the packages of the local environment",
-                          out.data, key);
+    return add_file(g, "local-environment.txt", "the packages of the local environment",
+                    stk_text_or(out.data, ""), key);
 }
 
 /* --- integrations --- */
@@ -390,10 +396,13 @@ static int gather_integrations(gather *g)
         }
         if (k == N) {
             const char *near = stk_units_nearest(name, names, N);
+            const char *asked = NULL;
+            if (near != NULL) {
+                asked = stk_arena_printf(g->arena, "; did you mean '%s'?", near);
+            }
             stk_err_set(g->err, STK_E_SPEC,
-                        "docker: required_integrations: '%s' is none that Stoker knows%s%s%s", name,
-                        near != NULL ? "; did you mean '" : "", stk_text_or(near, ""),
-                        near != NULL ? "'?" : "");
+                        "docker: required_integrations: '%s' is none that Stoker knows%s", name,
+                        stk_text_or(asked, ""));
             stk_err_hint(g->err, "name its packages under requirements");
             return STK_E_SPEC;
         }
@@ -403,9 +412,8 @@ static int gather_integrations(gather *g)
             word += n + (word[n] == ' ');
         }
     }
-    return out.len == 0 ? 0
-                        : add_file(g, "integrations.txt", "required_integrations", out.data,
-                                   "required_integrations");
+    return add_file(g, "integrations.txt", "required_integrations", stk_text_or(out.data, ""),
+                    "required_integrations");
 }
 
 /* --- pyproject.toml --- */
@@ -414,8 +422,7 @@ static int gather_integrations(gather *g)
 static bool read_dependencies(const char *text, stk_buf *out)
 {
     bool inside = false;
-    for (const char *line = text; line != NULL && *line != '\0';
-         line = strchr(line, '\n'), line = line == NULL ? NULL : line + 1) {
+    for (const char *line = text; line != NULL; line = stk_text_next_line(line)) {
         const char *at = line + strspn(line, " \t");
         if (*at == '[') {
             inside = strncmp(at, "[project]", 9) == 0;
@@ -428,7 +435,10 @@ static bool read_dependencies(const char *text, stk_buf *out)
         if (*at == '=') {
             at = at + 1 + strspn(at + 1, " \t");
         }
-        for (at = *at == '[' ? at + 1 : NULL; at != NULL && *at != '\0' && *at != ']';) {
+        if (*at != '[') {
+            return false;
+        }
+        for (at++; *at != '\0' && *at != ']';) {
             if (*at == '"' || *at == '\'') {
                 const char *end = strchr(at + 1, *at);
                 if (end == NULL) {
@@ -436,11 +446,13 @@ static bool read_dependencies(const char *text, stk_buf *out)
                 }
                 stk_buf_printf(out, "%.*s\n", (int)(end - at - 1), at + 1);
                 at = end + 1;
+            } else if (*at == '#') {
+                at += strcspn(at, "\n");
             } else {
-                at += *at == '#' ? strcspn(at, "\n") : 1;
+                at++;
             }
         }
-        return at != NULL;
+        return true;
     }
     return false;
 }
@@ -451,27 +463,24 @@ static int gather_pyproject(gather *g, const char *path)
     STK_TEXT_AUTO text = NULL;
     STK_BUF_AUTO out = STK_BUF_INIT(MAX_BYTES);
     size_t len = 0;
-    int rc = full == NULL ? stk_err_set(g->err, STK_E_NOMEM, "no memory")
-                          : stk_file_read(full, MAX_BYTES, &text, &len, g->err);
-    if (rc < 0) {
-        return rc;
+    const stk_json *command = g->settings->export_command;
+    STK_TRY(stk_err_if_null(full, g->err));
+    STK_TRY(stk_file_read(full, MAX_BYTES, &text, &len, g->err));
+    if (command != NULL && command->kind != STK_JSON_LIST) {
+        return stk_err_set(g->err, STK_E_SPEC,
+                           "docker: pyproject_export_command must be a list of texts");
     }
-    if (g->settings->export_command != NULL) {
-        const char *slash = strrchr(full, '/');
-        const char *folder = stk_arena_dupn(g->arena, full, (size_t)(slash - full));
-        rc =
-            g->settings->export_command->kind == STK_JSON_LIST
-                ? run_list(g, g->settings->export_command, "pyproject_export_command", folder, &out)
-                : stk_err_set(g->err, STK_E_SPEC,
-                              "docker: pyproject_export_command must be a list of texts");
+    if (command != NULL) {
+        const char *folder = stk_arena_dupn(g->arena, full, (size_t)(strrchr(full, '/') - full));
+        STK_TRY(run_list(g, command, "pyproject_export_command", folder, &out));
     } else if (!read_dependencies(text, &out)) {
-        rc = stk_err_set(g->err, STK_E_SPEC, "%s has no [project] with dependencies", full);
+        stk_err_set(g->err, STK_E_SPEC, "%s has no [project] with dependencies", full);
         stk_err_hint(g->err, "say how they are listed: pyproject_export_command, for instance "
                              "[\"poetry\", \"export\", \"--directory\", \"{directory}\"]");
+        return STK_E_SPEC;
     }
-    return rc < 0 || out.len == 0
-               ? rc
-               : add_file(g, "pyproject.txt", "dependencies of pyproject.toml", out.data, full);
+    return add_file(g, "pyproject.txt", "dependencies of pyproject.toml", stk_text_or(out.data, ""),
+                    full);
 }
 
 /* --- requirements --- */
@@ -481,10 +490,11 @@ static int gather_file(gather *g, const char *name)
     STK_TEXT_AUTO path = below(g, name);
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
-    int rc = path == NULL ? stk_err_set(g->err, STK_E_NOMEM, "no memory")
-                          : stk_file_read(path, MAX_BYTES, &text, &len, g->err);
-    return rc < 0 ? stk_err_context(g->err, "docker: requirements")
-                  : add_file(g, "requirements.txt", "requirements", text, path);
+    STK_TRY(stk_err_if_null(path, g->err));
+    if (stk_file_read(path, MAX_BYTES, &text, &len, g->err) < 0) {
+        return stk_err_context(g->err, "docker: requirements");
+    }
+    return add_file(g, "requirements.txt", "requirements", text, path);
 }
 
 static int gather_list(gather *g)
@@ -493,8 +503,8 @@ static int gather_list(gather *g)
     for (uint32_t i = 0; g->settings->requirements[i] != NULL; i++) {
         stk_buf_printf(&out, "%s\n", g->settings->requirements[i]);
     }
-    return out.len == 0 ? 0
-                        : add_file(g, "requirements.txt", "requirements", out.data, "requirements");
+    return add_file(g, "requirements.txt", "requirements", stk_text_or(out.data, ""),
+                    "requirements");
 }
 
 /* disable_automatic_requirements_detection=False: what lies in the project's folder. */
@@ -505,8 +515,10 @@ static int detect(gather *g)
     if (requirements != NULL && stk_file_exists(requirements)) {
         return gather_file(g, "requirements.txt");
     }
-    return pyproject != NULL && stk_file_exists(pyproject) ? gather_pyproject(g, "pyproject.toml")
-                                                           : 0;
+    if (pyproject != NULL && stk_file_exists(pyproject)) {
+        return gather_pyproject(g, "pyproject.toml");
+    }
+    return 0;
 }
 
 int stk_image_gather(const stk_image_recipe *recipe, const stk_image_settings *settings,
@@ -516,18 +528,18 @@ int stk_image_gather(const stk_image_recipe *recipe, const stk_image_settings *s
     gather g = {recipe, settings, arena, ret, 0, notes, err};
     bool named = settings->requirements_file != NULL || settings->requirements[0] != NULL ||
                  settings->pyproject_path != NULL || settings->replicate != NULL;
-    int rc = gather_local(&g);
-    rc = rc < 0 ? rc : gather_integrations(&g);
-    if (rc == 0 && settings->pyproject_path != NULL) {
-        rc = gather_pyproject(&g, settings->pyproject_path);
+    STK_TRY(gather_local(&g));
+    STK_TRY(gather_integrations(&g));
+    if (settings->pyproject_path != NULL) {
+        STK_TRY(gather_pyproject(&g, settings->pyproject_path));
     }
-    if (rc == 0 && settings->requirements_file != NULL) {
-        rc = gather_file(&g, settings->requirements_file);
+    if (settings->requirements_file != NULL) {
+        STK_TRY(gather_file(&g, settings->requirements_file));
     }
-    rc = rc < 0 ? rc : gather_list(&g);
-    if (rc == 0 && settings->detects && !named) {
-        rc = detect(&g);
+    STK_TRY(gather_list(&g));
+    if (settings->detects && !named) {
+        STK_TRY(detect(&g));
     }
     *ret_n = g.n;
-    return rc;
+    return 0;
 }

@@ -25,14 +25,17 @@ static int wrong(reader *r, const char *key, const stk_json *value, const char *
 /* NULL: not given, or null. */
 static const stk_json *get(reader *r, const stk_json *map, const char *key)
 {
-    const stk_json *value = r->rc < 0 ? NULL : stk_json_get(map, key);
+    if (r->rc < 0) {
+        return NULL;
+    }
+    const stk_json *value = stk_json_get(map, key);
     return value == NULL || value->kind == STK_JSON_NULL ? NULL : value;
 }
 
 static const char *text_of(reader *r, const stk_json *map, const char *key)
 {
     const stk_json *value = get(r, map, key);
-    const char *text = value == NULL ? NULL : stk_json_text(value);
+    const char *text = stk_json_text(value);
     if (value != NULL && text == NULL) {
         wrong(r, key, value, "text");
     }
@@ -42,10 +45,14 @@ static const char *text_of(reader *r, const stk_json *map, const char *key)
 static bool truth_of(reader *r, const char *key, bool otherwise)
 {
     const stk_json *value = get(r, r->root, key);
-    if (value != NULL && value->kind != STK_JSON_BOOL) {
-        wrong(r, key, value, "true or false");
+    if (value == NULL) {
+        return otherwise;
     }
-    return value != NULL && value->kind == STK_JSON_BOOL ? value->truth : otherwise;
+    if (value->kind != STK_JSON_BOOL) {
+        wrong(r, key, value, "true or false");
+        return otherwise;
+    }
+    return value->truth;
 }
 
 static const stk_json *map_of(reader *r, const stk_json *map, const char *key)
@@ -60,14 +67,16 @@ static const stk_json *map_of(reader *r, const stk_json *map, const char *key)
 
 static const char *const *texts_of(reader *r, const char *key, const stk_json *value)
 {
-    uint32_t n = value != NULL && value->kind == STK_JSON_LIST ? value->n : 0;
+    uint32_t n = 0;
+    if (value != NULL && value->kind == STK_JSON_LIST) {
+        n = value->n;
+    } else if (value != NULL) {
+        wrong(r, key, value, "a list of texts");
+    }
     const char **texts = stk_arena_array(r->arena, (size_t)n + 1, sizeof *texts);
     if (texts == NULL) {
         r->rc = stk_err_set(r->err, STK_E_NOMEM, "no memory for docker.%s", key);
         return NULL;
-    }
-    if (value != NULL && value->kind != STK_JSON_LIST) {
-        wrong(r, key, value, "a list of texts");
     }
     for (uint32_t i = 0; i < n; i++) {
         texts[i] = stk_json_text(&value->items[i]);
@@ -138,10 +147,14 @@ static void add_argument(reader *r, const char *name, const stk_json *value, stk
     if (value->kind == STK_JSON_NULL || value->kind == STK_JSON_BOOL) {
         return; /* a bare flag */
     }
-    bool scalar =
-        value->kind == STK_JSON_TEXT || value->kind == STK_JSON_INT || value->kind == STK_JSON_REAL;
-    const char *text = scalar ? stk_arena_dupn(r->arena, value->text, value->n) : NULL;
-    text = text == NULL ? NULL : stk_image_quote(text, r->arena);
+    const char *text = NULL;
+    if (value->kind == STK_JSON_TEXT || value->kind == STK_JSON_INT ||
+        value->kind == STK_JSON_REAL) {
+        text = stk_arena_dupn(r->arena, value->text, value->n);
+    }
+    if (text != NULL) {
+        text = stk_image_quote(text, r->arena);
+    }
     if (text == NULL) {
         wrong(r, "python_package_installer_args", value, "of texts, numbers, lists or null");
         return;
@@ -164,7 +177,7 @@ static void read_arguments(reader *r, stk_image_settings *s)
     for (uint32_t i = 0; args != NULL && i < args->n; i++) {
         const char *name = stk_json_key(args, i)->text;
         const stk_json *value = stk_json_value(args, i);
-        uint32_t n = value->kind == STK_JSON_LIST ? value->n : 1;
+        bool is_list = value->kind == STK_JSON_LIST;
         if (name[strspn(name,
                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")] !=
             '\0') {
@@ -174,8 +187,8 @@ static void read_arguments(reader *r, stk_image_settings *s)
                                 name);
             return;
         }
-        for (uint32_t k = 0; k < n; k++) {
-            const stk_json *one = value->kind == STK_JSON_LIST ? &value->items[k] : value;
+        for (uint32_t k = 0; k < (is_list ? value->n : 1); k++) {
+            const stk_json *one = is_list ? &value->items[k] : value;
             add_argument(r, name, one, &all);
             if (says_where(name)) {
                 add_argument(r, name, one, &where);
@@ -194,17 +207,20 @@ static void read_arguments(reader *r, stk_image_settings *s)
 
 static void read_build(reader *r, stk_image_settings *s)
 {
-    const char *key = s->dockerfile != NULL && get(r, r->root, "parent_image_build_config") != NULL
-                          ? "parent_image_build_config"
-                          : "build_config";
+    const char *key = "build_config";
+    if (s->dockerfile != NULL && get(r, r->root, "parent_image_build_config") != NULL) {
+        key = "parent_image_build_config";
+    }
     const stk_json *config = map_of(r, r->root, key);
     const stk_json *old = map_of(r, r->root, "build_options");
-    s->dockerignore = config == NULL ? NULL : text_of(r, config, "dockerignore");
-    s->build_options = config == NULL ? NULL : map_of(r, config, "build_options");
+    s->dockerignore = text_of(r, config, "dockerignore");
+    s->build_options = map_of(r, config, "build_options");
     if (s->dockerignore == NULL) {
         s->dockerignore = text_of(r, r->root, "dockerignore");
     }
-    s->build_options = s->build_options != NULL ? s->build_options : old;
+    if (s->build_options == NULL) {
+        s->build_options = old;
+    }
 }
 
 static void read_packages(reader *r, stk_image_settings *s)
@@ -245,11 +261,8 @@ int stk_image_settings_read(const char *docker, stk_arena *arena, stk_image_sett
     static const stk_json_limits limits = {16 << 20, 1 << 20, STK_LIMIT_DEPTH};
     stk_json *root = stk_arena_alloc(arena, sizeof *root);
     const char *text = stk_text_or(docker, "{}");
-    int rc = root == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the docker setting")
-                          : stk_json_parse(text, strlen(text), "docker", &limits, arena, root, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_err_need(root, "for the docker setting", err));
+    STK_TRY(stk_json_parse(text, strlen(text), "docker", &limits, arena, root, err));
     reader r = {.root = root, .arena = arena, .err = err};
     if (root->kind != STK_JSON_MAP) {
         return stk_err_set(err, STK_E_SPEC, "docker must be a mapping, it is %s",
@@ -277,7 +290,10 @@ int stk_image_settings_read(const char *docker, stk_arena *arena, stk_image_sett
 
 bool stk_image_builds(const char *docker)
 {
-    STK_ARENA_AUTO arena = docker == NULL ? NULL : stk_arena_new(0);
+    if (docker == NULL) {
+        return false;
+    }
+    STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_image_settings s;
     if (arena == NULL || stk_image_settings_read(docker, arena, &s, NULL) < 0 || s.skip_build) {
         return false; /* what is wrong with it is said when the image is made ready */

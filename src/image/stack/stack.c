@@ -42,9 +42,10 @@ typedef struct wish {
 
 static int parse(const char *json, stk_arena *arena, stk_json *ret, stk_err *err)
 {
-    return json == NULL
-               ? 0
-               : stk_json_parse(json, strlen(json), NULL, &setting_limits, arena, ret, err);
+    if (json == NULL) {
+        return 0;
+    }
+    return stk_json_parse(json, strlen(json), NULL, &setting_limits, arena, ret, err);
 }
 
 static const stk_stack *named(const stk_stack *run, const char *name)
@@ -75,7 +76,8 @@ static int unknown(const stk_stack *run, const char *step, const char *name, stk
         }
     }
     for (uint32_t i = 0; i < n; i++) {
-        stk_buf_printf(&list, "%s%.80s", i > 0 ? ", " : "", names[i]);
+        stk_buf_separate(&list, ", ");
+        stk_buf_printf(&list, "%.80s", names[i]);
     }
     stk_err_set(err, STK_E_SPEC, "step '%s': there is no backend '%.80s'; there are %.300s", step,
                 name, stk_text_or(list.data, "local"));
@@ -91,11 +93,8 @@ static int read_wish(const stk_stack *run, const char *step, const stk_settings 
      * does. */
     static const char *const later[] = {"slurm"};
     wish w = {.kind = -1};
-    int rc = parse(settings->backend, arena, &w.backend, err);
-    rc = rc < 0 ? rc : parse(settings->docker, arena, &w.docker, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(parse(settings->backend, arena, &w.backend, err));
+    STK_TRY(parse(settings->docker, arena, &w.docker, err));
     w.name = stk_json_text(&w.backend);
     w.stack = stk_json_text(stk_json_get(&w.backend, "stack"));
     w.kind = stk_stack_kind(w.name);
@@ -143,10 +142,10 @@ static const stk_stack *serving(const stk_stack *run, const wish *w, bool *ret_s
 {
     const stk_stack *own = named(run, stk_text_or(w->stack, w->name));
     *ret_stays = own == NULL && w->stack != NULL;
-    if (own != NULL || *ret_stays) {
-        return own != NULL ? own : run;
+    if (own != NULL) {
+        return own;
     }
-    if (w->kind < 0 || !stk_place_is_elsewhere((stk_place_kind)w->kind) ||
+    if (*ret_stays || w->kind < 0 || !stk_place_is_elsewhere((stk_place_kind)w->kind) ||
         run->kind == (stk_place_kind)w->kind || (w->only_options && run->is_chosen)) {
         return run;
     }
@@ -188,14 +187,15 @@ static int keep_options(const stk_json *options, stk_arena *arena, stk_place *pl
         return 0;
     }
     place->options = stk_json_dump_in(options, arena);
-    return place->options == NULL ? stk_err_nomem(err) : 0;
+    return stk_err_if_null(place->options, err);
 }
 
 static int set_note(stk_place *place, const char *note, const char *many, stk_err *err)
 {
     place->note = note;
     place->note_many = many;
-    return note == NULL || many == NULL ? stk_err_nomem(err) : 0;
+    STK_TRY(stk_err_if_null(note, err));
+    return stk_err_if_null(many, err);
 }
 
 /* --- in a container of this machine --- */
@@ -213,13 +213,13 @@ static int place_inside(const stk_stack *stack, const char *step, const wish *w,
     }
     const stk_json *options = stk_json_get(&w->backend, "docker");
     const char *unused = stk_spec_unused_run_arg(stk_json_get(options, "run_args"));
-    int rc = keep_options(options, arena, place, err);
-    if (rc == 0 && unused != NULL) {
+    STK_TRY(keep_options(options, arena, place, err));
+    if (unused != NULL) {
         place->note =
             stk_arena_printf(arena, "step '%s': run_args: '%s' has no effect here", step, unused);
-        rc = place->note == NULL ? stk_err_nomem(err) : 0;
+        STK_TRY(stk_err_if_null(place->note, err));
     }
-    if (rc == 0 && place->written == NULL && !builds) {
+    if (place->written == NULL && !builds) {
         place->options = NULL;
         return set_note(place,
                         stk_arena_printf(arena,
@@ -233,7 +233,7 @@ static int place_inside(const stk_stack *stack, const char *step, const wish *w,
                         err);
     }
     place->kind = STK_PLACE_DOCKER;
-    return rc;
+    return 0;
 }
 
 /* --- on other machines --- */
@@ -248,8 +248,12 @@ static stk_resources *with_defaults(const stk_stack *stack, const stk_resources 
     }
     *all = *own;
     if (d != NULL) {
-        all->cpu_milli = own->cpu_milli >= 0 ? own->cpu_milli : d->cpu_milli;
-        all->memory_bytes = own->memory_bytes >= 0 ? own->memory_bytes : d->memory_bytes;
+        if (own->cpu_milli < 0) {
+            all->cpu_milli = d->cpu_milli;
+        }
+        if (own->memory_bytes < 0) {
+            all->memory_bytes = d->memory_bytes;
+        }
         bool asks = stk_spec_n_devices(own) > 0;
         if (!asks && own->base.gpu_count < 0) {
             all->base.gpu_count = d->base.gpu_count;
@@ -281,16 +285,15 @@ static int merge_options(const stk_stack *stack, const wish *w, stk_arena *arena
     stk_spec_reader r = {.arena = arena, .err = err};
     stk_json all = {0}, over = {0};
     const stk_json *own = stk_json_get(&w->backend, stk_place_word(stack->kind));
-    int rc = parse(stack->said, arena, &all, err);
-    if (rc == 0 && place->pool != NULL && place->pool->options != NULL) {
-        rc = parse(place->pool->options, arena, &over, err);
-        rc = rc < 0 ? rc : stk_spec_merge(&r, &all, &over, &all);
+    STK_TRY(parse(stack->said, arena, &all, err));
+    if (place->pool != NULL && place->pool->options != NULL) {
+        STK_TRY(parse(place->pool->options, arena, &over, err));
+        STK_TRY(stk_spec_merge(&r, &all, &over, &all));
     }
-    if (rc == 0 && own != NULL && own->kind == STK_JSON_MAP) {
-        rc = stk_spec_merge(&r, &all, own, &all);
+    if (own != NULL && own->kind == STK_JSON_MAP) {
+        STK_TRY(stk_spec_merge(&r, &all, own, &all));
     }
-    rc = rc < 0 ? rc : stk_stack_lay_over(stack, &all, arena, &all, err);
-    STK_TRY(rc);
+    STK_TRY(stk_stack_lay_over(stack, &all, arena, &all, err));
     return keep_options(&all, arena, place, err);
 }
 
@@ -321,24 +324,26 @@ static int place_elsewhere(const stk_stack *stack, const char *step, const stk_s
     int64_t nodes = MAX(settings->gang.nodes, 1);
     stk_resources *asked = with_defaults(stack, &settings->resources, arena);
     place->resources = asked;
-    int rc = asked == NULL ? stk_err_nomem(err) : lay_options(stack->options, arena, asked, err);
-    rc = rc < 0 ? rc : stk_stack_fit(stack, step, asked, nodes, arena, &place->pool, err);
-    rc = rc < 0 || place->pool == NULL ? rc : lay_options(place->pool->options, arena, asked, err);
-    STK_TRY(rc);
+    STK_TRY(stk_err_if_null(asked, err));
+    STK_TRY(lay_options(stack->options, arena, asked, err));
+    STK_TRY(stk_stack_fit(stack, step, asked, nodes, arena, &place->pool, err));
+    if (place->pool != NULL) {
+        STK_TRY(lay_options(place->pool->options, arena, asked, err));
+    }
     return merge_options(stack, w, arena, place, err);
 }
 
 /* "'a', 'b'": the file's stacks of a backend; NULL: it has none, or no memory. */
 static const char *names_of_kind(const stk_stack *run, stk_place_kind kind, stk_arena *arena)
 {
-    const char *names = NULL;
+    STK_BUF_AUTO names = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
     for (uint32_t i = 0; i < run->n_all; i++) {
         if (run->all[i].kind == kind) {
-            names = stk_arena_printf(arena, "%s%s'%s'", stk_text_or(names, ""),
-                                     names == NULL ? "" : ", ", run->all[i].name);
+            stk_buf_separate(&names, ", ");
+            stk_buf_printf(&names, "'%s'", run->all[i].name);
         }
     }
-    return names;
+    return stk_arena_dup(arena, names.data);
 }
 
 static int stay(const stk_stack *run, const char *step, const wish *w, stk_arena *arena,
@@ -351,19 +356,17 @@ static int stay(const stk_stack *run, const char *step, const wish *w, stk_arena
     } else {
         const char *word = stk_place_word((stk_place_kind)w->kind);
         const char *several = names_of_kind(run, (stk_place_kind)w->kind, arena);
-        what = several == NULL
-                   ? stk_arena_printf(arena, "%s, of which this project has no stack", word)
-                   : stk_arena_printf(arena,
-                                      "%s, of which this project has more than one stack "
-                                      "(%s)",
-                                      word, several);
-        remedy = several == NULL
-                     ? stk_arena_printf(arena, "--with %s, or a stack in stoker.yaml", word)
-                     : "--with one of them, or its name as the step's backend";
+        if (several == NULL) {
+            what = stk_arena_printf(arena, "%s, of which this project has no stack", word);
+            remedy = stk_arena_printf(arena, "--with %s, or a stack in stoker.yaml", word);
+        } else {
+            what = stk_arena_printf(arena, "%s, of which this project has more than one stack (%s)",
+                                    word, several);
+            remedy = "--with one of them, or its name as the step's backend";
+        }
     }
-    if (what == NULL || remedy == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(what, err));
+    STK_TRY(stk_err_if_null(remedy, err));
     return set_note(place,
                     stk_arena_printf(arena, "step '%s' asks for %s: it runs %s (%s)", step, what,
                                      where, remedy),
@@ -376,29 +379,24 @@ int stk_stack_place(const stk_stack *run, const char *step, const stk_settings *
 {
     wish w = {0};
     bool stays = false;
-    int rc = read_wish(run, step, settings, arena, &w, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(read_wish(run, step, settings, arena, &w, err));
     const stk_stack *stack = serving(run, &w, &stays);
     stk_place place = {.docker = settings->docker, .stack = stack};
     bool is_here =
         (w.kind == STK_PLACE_LOCAL || w.kind == STK_PLACE_DOCKER) && (w.stack == NULL || stays);
     if (stk_place_is_elsewhere(stack->kind) && !is_here) {
-        rc = place_elsewhere(stack, step, settings, &w, arena, &place, err);
+        STK_TRY(place_elsewhere(stack, step, settings, &w, arena, &place, err));
     } else if (w.kind == STK_PLACE_DOCKER ||
                (w.kind != STK_PLACE_LOCAL && stack->kind == STK_PLACE_DOCKER)) {
-        rc = place_inside(stack, step, &w, arena, &place, err);
+        STK_TRY(place_inside(stack, step, &w, arena, &place, err));
     }
-    if (rc == 0 && stays && place.note == NULL) {
-        rc = stay(run, step, &w, arena, &place, err);
+    if (stays && place.note == NULL) {
+        STK_TRY(stay(run, step, &w, arena, &place, err));
     }
-    if (rc == 0 && place.kind != STK_PLACE_LOCAL) {
-        place.image = place.written == NULL ? NULL : stk_stack_map(stack, place.written, arena);
-        rc = place.written != NULL && place.image == NULL ? stk_err_nomem(err) : 0;
+    if (place.kind != STK_PLACE_LOCAL && place.written != NULL) {
+        place.image = stk_stack_map(stack, place.written, arena);
+        STK_TRY(stk_err_if_null(place.image, err));
     }
-    if (rc == 0) {
-        *ret = place;
-    }
-    return rc;
+    *ret = place;
+    return 0;
 }

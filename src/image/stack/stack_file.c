@@ -79,31 +79,30 @@ static int longer_first(const void *a, const void *b)
 {
     size_t x = strlen(((const stk_pair *)a)->key);
     size_t y = strlen(((const stk_pair *)b)->key);
-    return x != y ? (x > y ? -1 : 1)
-                  : strcmp(((const stk_pair *)a)->key, ((const stk_pair *)b)->key);
+    if (x != y) {
+        return x > y ? -1 : 1;
+    }
+    return strcmp(((const stk_pair *)a)->key, ((const stk_pair *)b)->key);
 }
 
 static int read_map(stk_spec_reader *r, const stk_json *node, stk_stack *stack)
 {
-    int rc = stk_spec_read_map(r, node, "image_map");
-    stk_pair *pairs = rc < 0 ? NULL : stk_arena_array(r->arena, node->n + 1, sizeof *pairs);
-    STK_TRY(rc);
-    if (pairs == NULL) {
-        return stk_err_nomem(r->err);
-    }
-    for (uint32_t i = 0; i < node->n && rc == 0; i++) {
+    STK_TRY(stk_spec_read_map(r, node, "image_map"));
+    stk_pair *pairs = stk_arena_array(r->arena, node->n + 1, sizeof *pairs);
+    STK_TRY(stk_err_if_null(pairs, r->err));
+    for (uint32_t i = 0; i < node->n; i++) {
         const char *to = NULL;
         const stk_json *key = stk_json_key(node, i);
-        rc = key->n == 0 ? stk_spec_fail(r, key, "image_map: an empty name fits every image")
-                         : stk_spec_read_text(r, stk_json_value(node, i), key->text, &to);
+        if (key->n == 0) {
+            return stk_spec_fail(r, key, "image_map: an empty name fits every image");
+        }
+        STK_TRY(stk_spec_read_text(r, stk_json_value(node, i), key->text, &to));
         pairs[i] = (stk_pair){.key = key->text, .value = to};
     }
-    if (rc == 0) {
-        qsort(pairs, node->n, sizeof *pairs, longer_first);
-        stack->image_map = pairs;
-        stack->n_image_map = node->n;
-    }
-    return rc;
+    qsort(pairs, node->n, sizeof *pairs, longer_first);
+    stack->image_map = pairs;
+    stack->n_image_map = node->n;
+    return 0;
 }
 
 static int read_backend(stk_spec_reader *r, const stk_json *node, stk_stack *stack)
@@ -130,7 +129,8 @@ static int read_holds(stk_spec_reader *r, const stk_json *node, const stk_resour
 {
     stk_resources *holds = stk_arena_array(r->arena, 1, sizeof *holds);
     *ret = holds;
-    return holds == NULL ? stk_err_nomem(r->err) : stk_spec_read_resources(r, node, holds);
+    STK_TRY(stk_err_if_null(holds, r->err));
+    return stk_spec_read_resources(r, node, holds);
 }
 
 #define CREDENTIALS                                                                                \
@@ -146,9 +146,9 @@ static bool has_credentials(const char *url)
 
 static int read_store(stk_spec_reader *r, const stk_json *node, const char **ret)
 {
-    int rc = stk_spec_read_text(r, node, "store", ret);
-    if (rc < 0 || (*ret)[0] == '/') {
-        return rc;
+    STK_TRY(stk_spec_read_text(r, node, "store", ret));
+    if ((*ret)[0] == '/') {
+        return 0;
     }
     if (has_credentials(*ret)) {
         return stk_spec_fail(r, node, "%s", CREDENTIALS);
@@ -156,10 +156,10 @@ static int read_store(stk_spec_reader *r, const stk_json *node, const char **ret
     if (strncmp(*ret, "s3://", 5) == 0 && (*ret)[5] != '\0') {
         return 0;
     }
-    rc = stk_spec_fail(r, node,
-                       "'store' is %.200s; it is s3://BUCKET/PREFIX or the absolute path of a "
-                       "folder that all machines have",
-                       *ret);
+    int rc = stk_spec_fail(r, node,
+                           "'store' is %.200s; it is s3://BUCKET/PREFIX or the absolute path of a "
+                           "folder that all machines have",
+                           *ret);
     if (strncasecmp(*ret, "s3:", 3) == 0) {
         const char *rest = *ret + 3 + strspn(*ret + 3, "/");
         stk_err_hint(r->err, "did you mean 's3://%.200s'?", *rest != '\0' ? rest : "BUCKET");
@@ -181,40 +181,43 @@ static int read_carry(stk_spec_reader *r, const stk_json *node, const char **ret
 
 static int read_pool(stk_spec_reader *r, const stk_json *name, const stk_json *map, stk_pool *pool)
 {
+    enum { NODES, HOLDS, PRICE, OPTIONS };
     static const char *const keys[] = {"nodes", "holds", "price", "options"};
     const stk_resources *holds = NULL;
     *pool = (stk_pool){.name = name->text, .nodes = -1, .price = -1, .holds = STK_RESOURCES_UNSET};
-    int rc = stk_spec_read_map(r, map, name->text);
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+    STK_TRY(stk_spec_read_map(r, map, name->text));
+    for (uint32_t i = 0; i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
         int key = stk_spec_key(r, stk_json_key(map, i), keys, 4, name->text);
-        rc = key < 0                        ? key
-             : value->kind == STK_JSON_NULL ? 0
-             : key == 0 ? stk_spec_read_int(r, value, "nodes", 1, INT32_MAX, &pool->nodes)
-             : key == 1 ? read_holds(r, value, &holds)
-             : key == 2 ? stk_spec_read_real(r, value, "price", 0, 1e9, &pool->price)
-                        : read_options(r, value, "options", &pool->options);
+        STK_TRY(key);
+        if (value->kind == STK_JSON_NULL) {
+            continue;
+        }
+        if (key == NODES) {
+            STK_TRY(stk_spec_read_int(r, value, "nodes", 1, INT32_MAX, &pool->nodes));
+        } else if (key == HOLDS) {
+            STK_TRY(read_holds(r, value, &holds));
+            pool->holds = *holds;
+        } else if (key == PRICE) {
+            STK_TRY(stk_spec_read_real(r, value, "price", 0, 1e9, &pool->price));
+        } else if (key == OPTIONS) {
+            STK_TRY(read_options(r, value, "options", &pool->options));
+        }
     }
-    if (holds != NULL) {
-        pool->holds = *holds;
-    }
-    return rc;
+    return 0;
 }
 
 static int read_pools(stk_spec_reader *r, const stk_json *node, stk_stack *stack)
 {
-    int rc = stk_spec_read_map(r, node, "pools");
-    stk_pool *pools = rc < 0 ? NULL : stk_arena_array(r->arena, node->n + 1, sizeof *pools);
-    STK_TRY(rc);
-    if (pools == NULL) {
-        return stk_err_nomem(r->err);
-    }
-    for (uint32_t i = 0; i < node->n && rc == 0; i++) {
-        rc = read_pool(r, stk_json_key(node, i), stk_json_value(node, i), &pools[i]);
+    STK_TRY(stk_spec_read_map(r, node, "pools"));
+    stk_pool *pools = stk_arena_array(r->arena, node->n + 1, sizeof *pools);
+    STK_TRY(stk_err_if_null(pools, r->err));
+    for (uint32_t i = 0; i < node->n; i++) {
+        STK_TRY(read_pool(r, stk_json_key(node, i), stk_json_value(node, i), &pools[i]));
     }
     stack->pools = pools;
     stack->n_pools = node->n;
-    return rc;
+    return 0;
 }
 
 static int read_key(stk_spec_reader *r, int key, const stk_json *value, stk_stack *stack)
@@ -279,10 +282,10 @@ static int complete(stk_stack *stack, stk_arena *arena, stk_err *err)
     if (!stk_place_is_elsewhere(stack->kind)) {
         return 0;
     }
-    if (stack->carry == NULL) {
-        stack->carry = stack->carry_volume != NULL           ? "volume"
-                       : stack->kind == STK_PLACE_KUBERNETES ? "image"
-                                                             : "store";
+    if (stack->carry == NULL && stack->carry_volume != NULL) {
+        stack->carry = "volume";
+    } else if (stack->carry == NULL) {
+        stack->carry = stack->kind == STK_PLACE_KUBERNETES ? "image" : "store";
     }
     if (stack->store == NULL && share != NULL && *share != '\0') {
         if (has_credentials(share)) {
@@ -290,21 +293,18 @@ static int complete(stk_stack *stack, stk_arena *arena, stk_err *err)
         }
         stack->store = stk_arena_dup(arena, share);
         stack->store_from = "STOKER_SHARE";
-        if (stack->store == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(stack->store, err));
     }
-    const char *from = NULL;
-    const char *metaflow =
-        stack->store != NULL ? NULL : stk_metaflow_setting("METAFLOW_DATASTORE_SYSROOT_S3", &from);
+    const char *from = NULL, *metaflow = NULL;
+    if (stack->store == NULL) {
+        metaflow = stk_metaflow_setting("METAFLOW_DATASTORE_SYSROOT_S3", &from);
+    }
     if (metaflow != NULL) {
         size_t n = strlen(metaflow);
         n -= metaflow[n - 1] == '/';
         stack->store = stk_arena_printf(arena, "%.*s/stoker", (int)n, metaflow);
         stack->store_from = from;
-        if (stack->store == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(stack->store, err));
     }
     return stk_stack_inherit(stack, arena, err);
 }
@@ -313,25 +313,29 @@ static int read_stack(stk_spec_reader *r, const stk_json *name, const stk_json *
 {
     const stk_json *backend = stk_json_get(map, "backend");
     int kind = stk_stack_kind(name->text);
-    int rc = stk_spec_read_map(r, map, name->text);
-    if (rc == 0 && (backend == NULL || backend->kind == STK_JSON_NULL) && kind < 0) {
+    STK_TRY(stk_spec_read_map(r, map, name->text));
+    if ((backend == NULL || backend->kind == STK_JSON_NULL) && kind < 0) {
         return stk_spec_fail(r, name,
                              "stack '%.80s' doesn't say its backend; add `backend: docker`, "
                              "`kubernetes`, `batch` or `local`",
                              name->text);
     }
-    stk_stack stack = blank(name->text, r->path, kind < 0 ? STK_PLACE_LOCAL : (stk_place_kind)kind);
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+    if (kind < 0) {
+        kind = STK_PLACE_LOCAL; /* until its key is read */
+    }
+    stk_stack stack = blank(name->text, r->path, (stk_place_kind)kind);
+    for (uint32_t i = 0; i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
         int key = stk_spec_key(r, stk_json_key(map, i), stack_keys, K_N, name->text);
-        rc = key < 0 ? key : value->kind == STK_JSON_NULL ? 0 : read_key(r, key, value, &stack);
+        STK_TRY(key);
+        if (value->kind != STK_JSON_NULL) {
+            STK_TRY(read_key(r, key, value, &stack));
+        }
     }
-    rc = rc < 0 ? rc : check_kind(r, map, &stack);
-    rc = rc < 0 ? rc : complete(&stack, r->arena, r->err);
-    if (rc == 0) {
-        *ret = stack;
-    }
-    return rc;
+    STK_TRY(check_kind(r, map, &stack));
+    STK_TRY(complete(&stack, r->arena, r->err));
+    *ret = stack;
+    return 0;
 }
 
 /* A file of blanks and comments only marks the project's folder. */
@@ -357,12 +361,15 @@ static int read_file(stk_spec_reader *r, const stk_json *root, stk_stack *stacks
     for (uint32_t i = 0; i < root->n; i++) {
         const stk_json *value = stk_json_value(root, i);
         int key = stk_spec_key(r, stk_json_key(root, i), keys, 2, NULL);
-        int rc = key < 0                        ? key
-                 : value->kind == STK_JSON_NULL ? 0
-                 : key == 0 ? stk_spec_read_int(r, value, "stoker", 1, INT32_MAX, &version)
-                            : stk_spec_read_map(r, value, "stacks");
-        if (rc < 0) {
-            return rc;
+        STK_TRY(key);
+        if (value->kind == STK_JSON_NULL) {
+            continue;
+        }
+        if (key == 0) {
+            STK_TRY(stk_spec_read_int(r, value, "stoker", 1, INT32_MAX, &version));
+        } else {
+            STK_TRY(stk_spec_read_map(r, value, "stacks"));
+            list = value;
         }
         if (version > FILE_VERSION) {
             return stk_spec_fail_code(r, STK_E_VERSION, value,
@@ -370,19 +377,13 @@ static int read_file(stk_spec_reader *r, const stk_json *root, stk_stack *stacks
                                       "older; upgrade Stoker",
                                       (long long)version, FILE_VERSION);
         }
-        if (key == 1 && value->kind == STK_JSON_MAP) {
-            list = value;
-        }
     }
     if (list != NULL && list->n > STACKS_MAX) {
         return stk_spec_fail_code(r, STK_E_LIMIT, list, "more than %d stacks", STACKS_MAX);
     }
     for (uint32_t i = 0; list != NULL && i < list->n; i++) {
         const stk_json *name = stk_json_key(list, i);
-        int rc = read_stack(r, name, stk_json_value(list, i), &stacks[i]);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(read_stack(r, name, stk_json_value(list, i), &stacks[i]));
         *ret_n = i + 1;
     }
     return 0;
@@ -395,11 +396,13 @@ static int find_file(const char *folder, stk_arena *arena, const char **ret,
 {
     STK_TEXT_AUTO path = NULL;
     STK_TEXT_AUTO beyond = NULL;
-    int rc = stk_project_find(folder, "stoker.yaml", &path, &beyond, err);
+    STK_TRY(stk_project_find(folder, "stoker.yaml", &path, &beyond, err));
     *ret = stk_arena_dup(arena, path);
     *ret_beyond = stk_arena_dup(arena, beyond);
-    bool is_full = (path != NULL && *ret == NULL) || (beyond != NULL && *ret_beyond == NULL);
-    return rc == 0 && is_full ? stk_err_nomem(err) : rc;
+    if ((path != NULL && *ret == NULL) || (beyond != NULL && *ret_beyond == NULL)) {
+        return stk_err_nomem(err);
+    }
+    return 0;
 }
 
 static int not_there(const char *name, const char *file, const char *beyond,
@@ -415,11 +418,15 @@ static int not_there(const char *name, const char *file, const char *beyond,
         names[n_names++] = words[i];
     }
     for (uint32_t i = 0; i < n_names; i++) {
-        stk_buf_printf(&list, "%s%.80s", i > 0 ? ", " : "", names[i]);
+        stk_buf_separate(&list, ", ");
+        stk_buf_printf(&list, "%.80s", names[i]);
     }
-    stk_err_set(err, STK_E_NOT_FOUND, "there is no stack '%.80s'; there are %.300s%s%.200s", name,
-                stk_text_or(list.data, "local"), file != NULL ? " (of " : "",
-                file != NULL ? stk_arena_printf(arena, "%s)", file) : "");
+    const char *of = "";
+    if (file != NULL) {
+        of = stk_text_or(stk_arena_printf(arena, " (of %s)", file), "");
+    }
+    stk_err_set(err, STK_E_NOT_FOUND, "there is no stack '%.80s'; there are %.300s%.205s", name,
+                stk_text_or(list.data, "local"), of);
     stk_spec_reader r = {.arena = arena, .err = err};
     stk_spec_did_you_mean(&r, name, names, n_names);
     if (err != NULL && err->hint[0] == '\0' && file == NULL && beyond != NULL) {
@@ -440,20 +447,18 @@ int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_s
     const char *want = stk_text_or(name, "local");
     stk_stack *stacks = stk_arena_array(arena, STACKS_MAX, sizeof *stacks);
     uint32_t n = 0;
-    int rc = stacks == NULL ? stk_err_nomem(err) : find_file(folder, arena, &file, &beyond, err);
-    if (rc == 0 && file != NULL) {
+    STK_TRY(stk_err_if_null(stacks, err));
+    STK_TRY(find_file(folder, arena, &file, &beyond, err));
+    if (file != NULL) {
         STK_TEXT_AUTO text = NULL;
         size_t len = 0;
         stk_json root = {0};
         stk_spec_reader r = {.arena = arena, .path = file, .err = err};
-        rc = stk_trust_read(file, FILE_BYTES, &text, &len, err);
-        if (rc == 0 && !says_nothing(text)) {
-            rc = stk_yaml_or_json_parse(text, len, file, &file_limits, arena, &root, err);
-            rc = rc < 0 ? rc : read_file(&r, &root, stacks, &n);
+        STK_TRY(stk_trust_read(file, FILE_BYTES, &text, &len, err));
+        if (!says_nothing(text)) {
+            STK_TRY(stk_yaml_or_json_parse(text, len, file, &file_limits, arena, &root, err));
+            STK_TRY(read_file(&r, &root, stacks, &n));
         }
-    }
-    if (rc < 0) {
-        return rc;
     }
     int kind = stk_stack_kind(want);
     for (uint32_t i = 0; i < n; i++) { /* a step's own stack knows the others, too */
@@ -469,10 +474,11 @@ int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_s
     }
     if (kind >= 0) {
         *ret = blank(stk_arena_dup(arena, want), NULL, (stk_place_kind)kind);
-        rc = ret->name == NULL ? stk_err_nomem(err) : complete(ret, arena, err);
+        STK_TRY(stk_err_if_null(ret->name, err));
+        STK_TRY(complete(ret, arena, err));
     }
     ret->all = stacks;
     ret->n_all = n;
     ret->is_chosen = name != NULL;
-    return rc;
+    return 0;
 }

@@ -13,28 +13,37 @@ static bool fits_class(const stk_alternative *want, const stk_alternative *holds
     const stk_capacity_device device = {.vendor = holds->gpu_vendor,
                                         .model = holds->gpu_class,
                                         .memory_bytes = holds->gpu_memory_bytes};
-    return (want->gpu_class == NULL && want->gpu_vendor == NULL) ||
-           (holds->gpu_class == NULL && holds->gpu_vendor == NULL) || /* not told */
-           stk_plan_device_fits(holds->gpu_class == NULL ? NULL : want->gpu_class,
-                                holds->gpu_vendor == NULL ? NULL : stk_spec_vendor_of(want),
-                                &device);
+    if ((want->gpu_class == NULL && want->gpu_vendor == NULL) ||
+        (holds->gpu_class == NULL && holds->gpu_vendor == NULL)) {
+        return true; /* any will do, or it isn't told what there is */
+    }
+    const char *class = want->gpu_class, *vendor = stk_spec_vendor_of(want);
+    if (holds->gpu_class == NULL) {
+        class = NULL;
+    }
+    if (holds->gpu_vendor == NULL) {
+        vendor = NULL;
+    }
+    return stk_plan_device_fits(class, vendor, &device);
 }
 
 static void say_too_much(stk_buf *why, const char *what, const char *asked, const char *has)
 {
-    stk_buf_printf(why, "%s%s of %s (it has %s)", why->len > 0 ? ", " : "", asked, what, has);
+    stk_buf_separate(why, ", ");
+    stk_buf_printf(why, "%s of %s (it has %s)", asked, what, has);
 }
 
 static bool check_devices(const stk_alternative *want, const stk_alternative *holds, stk_buf *why)
 {
     if (holds->gpu_count >= 0 && want->gpu_count > holds->gpu_count) {
-        stk_buf_printf(why, "%s%lld devices of %lld", why->len > 0 ? ", " : "",
-                       (long long)want->gpu_count, (long long)holds->gpu_count);
+        stk_buf_separate(why, ", ");
+        stk_buf_printf(why, "%lld devices of %lld", (long long)want->gpu_count,
+                       (long long)holds->gpu_count);
         return false;
     }
     if (!fits_class(want, holds)) {
-        stk_buf_printf(why, "%sa %s, it has %s", why->len > 0 ? ", " : "",
-                       stk_text_or(want->gpu_class, want->gpu_vendor),
+        stk_buf_separate(why, ", ");
+        stk_buf_printf(why, "a %s, it has %s", stk_text_or(want->gpu_class, want->gpu_vendor),
                        stk_text_or(holds->gpu_class, holds->gpu_vendor));
         return false;
     }
@@ -92,8 +101,7 @@ static int64_t distance(const stk_pool *pool, bool wants_devices, const char *wh
     for (; *why != '\0'; why++) {
         n += *why == ',';
     }
-    return (wants_devices && devices == 0 ? 1000000 : 0) + n * 1000 -
-           (devices < 0 ? 0 : MIN(devices, 999));
+    return (wants_devices && devices == 0) * 1000000 + n * 1000 - MIN(MAX(devices, 0), 999);
 }
 
 int stk_stack_fit(const stk_stack *stack, const char *step, const stk_resources *r, int64_t nodes,

@@ -82,7 +82,10 @@ static int read_value(const struct row *row, const char *value, stk_arena *arena
     } else {
         rc = split(value, row->shape == PAIRS, arena, ret, err);
     }
-    return rc < 0 ? stk_err_context(err, "%s is no JSON that is of use", row->variable) : 0;
+    if (rc < 0) {
+        return stk_err_context(err, "%s is no JSON that is of use", row->variable);
+    }
+    return 0;
 }
 
 static bool is_inherited(const stk_stack *stack, const char *name)
@@ -111,24 +114,24 @@ int stk_stack_inherit(stk_stack *stack, stk_arena *arena, stk_err *err)
     stk_inherited *all = stk_arena_array(arena, N_ROWS, sizeof *all);
     stk_json said = {0};
     stack->said = stack->options;
-    int rc = all == NULL           ? stk_err_nomem(err)
-             : stack->said == NULL ? 0
-                                   : stk_json_parse(stack->said, strlen(stack->said), NULL, &limits,
-                                                    arena, &said, err);
+    STK_TRY(stk_err_if_null(all, err));
+    if (stack->said != NULL) {
+        STK_TRY(stk_json_parse(stack->said, strlen(stack->said), NULL, &limits, arena, &said, err));
+    }
     stack->inherited = all;
-    for (size_t i = 0; i < N_ROWS && rc == 0; i++) {
+    for (size_t i = 0; i < N_ROWS; i++) {
         const struct row *row = &rows[i];
         stk_inherited one = {.name = row->name,
                              .variable = row->variable,
                              .is_option = row->how <= JOINED,
                              .is_joined = row->how == JOINED};
-        const char *own = row->how == IMAGE ? stack->default_image : NULL;
-        if (row->kind != stack->kind || own != NULL || is_inherited(stack, row->name) ||
+        bool is_own = row->how == IMAGE && stack->default_image != NULL;
+        if (row->kind != stack->kind || is_own || is_inherited(stack, row->name) ||
             (row->how == OPTION && said_of(stack, &said, row->name) != NULL) ||
             (one.value = stk_metaflow_setting(row->variable, &one.from)) == NULL) {
             continue;
         }
-        rc = read_value(row, one.value, arena, &one.node, err);
+        STK_TRY(read_value(row, one.value, arena, &one.node, err));
         if (row->how == IMAGE) {
             stack->default_image = one.value;
         }
@@ -137,12 +140,12 @@ int stk_stack_inherit(stk_stack *stack, stk_arena *arena, stk_err *err)
         }
         all[stack->n_inherited++] = one;
     }
-    if (rc == 0 && stack->n_inherited > 0) {
-        rc = stk_stack_lay_over(stack, &said, arena, &said, err);
-        stack->options = rc < 0 ? NULL : stk_json_dump_in(&said, arena);
-        rc = rc < 0 || stack->options != NULL ? rc : stk_err_nomem(err);
+    if (stack->n_inherited == 0) {
+        return 0;
     }
-    return rc;
+    STK_TRY(stk_stack_lay_over(stack, &said, arena, &said, err));
+    stack->options = stk_json_dump_in(&said, arena);
+    return stk_err_if_null(stack->options, err);
 }
 
 static int join(const stk_json *under, const stk_json *over, stk_arena *arena, stk_json *ret,
@@ -173,26 +176,31 @@ static int join(const stk_json *under, const stk_json *over, stk_arena *arena, s
 int stk_stack_lay_over(const stk_stack *stack, const stk_json *said, stk_arena *arena,
                        stk_json *ret, stk_err *err)
 {
-    uint32_t n_said = said->kind == STK_JSON_MAP ? said->n : 0, n = n_said;
+    uint32_t n_said = 0;
+    if (said->kind == STK_JSON_MAP) {
+        n_said = said->n;
+    }
+    uint32_t n = n_said;
     stk_json *items =
         stk_arena_array(arena, 2 * ((size_t)n_said + stack->n_inherited), sizeof *items);
-    int rc = items == NULL ? stk_err_nomem(err) : 0;
-    if (rc == 0 && n_said > 0) {
+    STK_TRY(stk_err_if_null(items, err));
+    if (n_said > 0) {
         memcpy(items, said->items, 2 * (size_t)n_said * sizeof *items);
     }
-    for (uint32_t i = 0; rc == 0 && i < stack->n_inherited; i++) {
+    for (uint32_t i = 0; i < stack->n_inherited; i++) {
         const stk_inherited *one = &stack->inherited[i];
-        const stk_json *over = one->is_option ? said_of(stack, said, one->name) : NULL;
-        if (one->is_option && over == NULL) {
+        if (!one->is_option) {
+            continue;
+        }
+        const stk_json *over = said_of(stack, said, one->name);
+        if (over == NULL) {
             items[2 * n] = (stk_json){
                 .text = one->name, .n = (uint32_t)strlen(one->name), .kind = STK_JSON_TEXT};
             items[2 * n++ + 1] = one->node;
         } else if (one->is_joined) {
-            rc = join(&one->node, over, arena, &items[over - said->items], err);
+            STK_TRY(join(&one->node, over, arena, &items[over - said->items], err));
         }
     }
-    if (rc == 0) {
-        *ret = (stk_json){.items = items, .n = n, .kind = STK_JSON_MAP, .line = said->line};
-    }
-    return rc;
+    *ret = (stk_json){.items = items, .n = n, .kind = STK_JSON_MAP, .line = said->line};
+    return 0;
 }

@@ -51,16 +51,18 @@ static void find_local(void)
 
 static void find_global(void)
 {
-    const char *home = own("METAFLOW_HOME"), *profile = own("METAFLOW_PROFILE");
-    const char *user = own("HOME");
+    const char *home = stk_text_or(own("METAFLOW_HOME"), "~/.metaflowconfig");
+    const char *profile = own("METAFLOW_PROFILE");
     const char *before = "";
-    if (home == NULL || strncmp(home, "~/", 2) == 0) {
-        before = stk_text_or(user, "");
-        home = home == NULL ? "/.metaflowconfig" : home + 1;
+    if (strncmp(home, "~/", 2) == 0) {
+        before = stk_text_or(own("HOME"), "");
+        home++;
     }
-    files[GLOBAL].path =
-        profile == NULL ? stk_arena_printf(arena, "%s%s/config.json", before, home)
-                        : stk_arena_printf(arena, "%s%s/config_%s.json", before, home, profile);
+    if (profile == NULL) {
+        files[GLOBAL].path = stk_arena_printf(arena, "%s%s/config.json", before, home);
+    } else {
+        files[GLOBAL].path = stk_arena_printf(arena, "%s%s/config_%s.json", before, home, profile);
+    }
     if (profile != NULL && files[GLOBAL].path != NULL && !stk_file_exists(files[GLOBAL].path)) {
         (void)stk_err_set(&trouble, STK_E_NOT_FOUND, "METAFLOW_PROFILE is '%s', and there is no %s",
                           profile, files[GLOBAL].path);
@@ -99,22 +101,26 @@ static void load(void)
 const char *stk_metaflow_setting(const char *name, const char **ret_from)
 {
     const char *value = getenv(name); /* also an empty one stands before the files */
-    const char *from = value != NULL ? name : NULL;
+    const char *from = NULL;
+    if (value != NULL) {
+        from = name;
+    }
     (void)pthread_once(&once, load);
     for (int i = 0; i < N_FILES && from == NULL; i++) {
-        const stk_json *node =
-            files[i].root.kind == STK_JSON_MAP ? stk_json_get(&files[i].root, name) : NULL;
+        const stk_json *node = stk_json_get(&files[i].root, name);
         if (node != NULL && node->kind != STK_JSON_NULL) {
             value = stk_json_text(node);
             value = stk_text_or(value, stk_json_dump_in(node, arena));
             from = files[i].path;
         }
     }
-    bool is_set = value != NULL && *value != '\0';
-    if (ret_from != NULL) {
-        *ret_from = is_set ? from : NULL;
+    if (value == NULL || *value == '\0') {
+        value = from = NULL;
     }
-    return is_set ? value : NULL;
+    if (ret_from != NULL) {
+        *ret_from = from;
+    }
+    return value;
 }
 
 int stk_metaflow_check(stk_err *err)
