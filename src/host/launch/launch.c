@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "host/launch/launch_gang.h"
 #include "host/launch/launch_private.h"
 #include "host/launch/launch_ranks.h"
@@ -65,7 +66,7 @@ void stk_launch_say(stk_gang *g, const char *fmt, ...)
     int more = vsnprintf(text + n, sizeof text - (size_t)n, fmt, args);
     va_end(args);
     n += MAX(more, 0);
-    stk_launch_view_line(g, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+    stk_launch_view_line(g, text, MIN((size_t)n, sizeof text - 1));
 }
 
 /* It has ended by itself, and we haven't looked yet. */
@@ -96,9 +97,11 @@ void stk_launch_signal(stk_gang *g, int number)
  * batch system, not us at the same place. */
 static bool is_preempted(const stk_gang *g)
 {
-    int status = g->first < 0 ? -1 : g->ranks[g->first].status;
-    return g->ending == END_FAILED && status >= 0 && WIFEXITED(status) &&
-           WEXITSTATUS(status) == LAUNCH_AGAIN;
+    if (g->ending != END_FAILED || g->first < 0) {
+        return false;
+    }
+    int status = g->ranks[g->first].status;
+    return status >= 0 && WIFEXITED(status) && WEXITSTATUS(status) == LAUNCH_AGAIN;
 }
 
 bool stk_launch_has_result(const stk_gang *g, uint32_t rank)
@@ -119,7 +122,7 @@ void stk_launch_end_all(stk_gang *g, end_cause cause, int number)
     for (uint32_t i = 0; i < g->n; i++) { /* at once, not because of the first */
         launch_rank *r = &g->ranks[i];
         r->failed = r->failed || r->fell > 0;
-        g->n_others -= r->state == RANK_RUNNING && (r->fell > 0 || is_dead(r)) ? 1 : 0;
+        g->n_others -= r->state == RANK_RUNNING && (r->fell > 0 || is_dead(r));
     }
     g->preempted = g->preempted || cause == END_SIGNAL || is_preempted(g);
     if (!g->preempted) {
@@ -129,7 +132,9 @@ void stk_launch_end_all(stk_gang *g, end_cause cause, int number)
     if (cause == END_SIGNAL && g->config->notice_ms > grace) {
         grace = g->config->notice_ms;
     }
-    grace = g->number == SIGUSR2 ? 0 : grace; /* memory is short */
+    if (g->number == SIGUSR2) {
+        grace = 0; /* memory is short */
+    }
     g->kill_ms = stk_launch_now_ms() + grace;
     stk_launch_signal(g, grace > 0 ? number : SIGKILL);
     stk_launch_nodes_tell(g);
@@ -157,9 +162,14 @@ void stk_launch_ended(stk_gang *g, uint32_t rank, int status)
     if (!r->was_ended && (r->status != 0 || !stk_launch_has_result(g, rank))) {
         r->failed = true;
         if (g->ending == END_NOT) {
-            int32_t first = stk_launch_line_first(g);
-            g->first = first < 0 ? (int32_t)rank : first;
-            g->noticed_us = r->died_us < 0 ? -1 : stk_launch_now_us() - r->died_us;
+            g->first = stk_launch_line_first(g);
+            if (g->first < 0) {
+                g->first = (int32_t)rank;
+            }
+            g->noticed_us = -1;
+            if (r->died_us >= 0) {
+                g->noticed_us = stk_launch_now_us() - r->died_us;
+            }
             stk_launch_end_all(g, END_FAILED, SIGTERM);
         }
     }
@@ -181,8 +191,11 @@ static void on_end(stk_gang *g, uint32_t rank)
         return;
     }
     stk_launch_unwatch(g, r->pidfd);
-    stk_launch_ended(g, rank,
-                     info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status & 0x7f);
+    int status = info.si_status & 0x7f;
+    if (info.si_code == CLD_EXITED) {
+        status = info.si_status << 8;
+    }
+    stk_launch_ended(g, rank, status);
 }
 
 /* The engine says that the step is past its memory limit: as the kernel does, we end the largest.
@@ -193,7 +206,10 @@ static void end_largest(stk_gang *g)
     pid_t pids[STK_LAUNCH_MAX_RANKS];
     int32_t largest = -1;
     for (uint32_t i = 0; i < g->n; i++) {
-        pids[i] = g->ranks[i].state == RANK_RUNNING ? g->ranks[i].pid : -1;
+        pids[i] = -1;
+        if (g->ranks[i].state == RANK_RUNNING) {
+            pids[i] = g->ranks[i].pid;
+        }
         usages[i] = (stk_proc_usage){.rss_bytes = -1};
     }
     (void)stk_proc_sessions(pids, g->n, usages);
@@ -268,8 +284,7 @@ static int timeout_of(const stk_gang *g, int64_t now)
     if (due < 0 || due == INT64_MAX) {
         return -1;
     }
-    int64_t left = due - now;
-    return left <= 0 ? 0 : left > 60000 ? 60000 : (int)left;
+    return (int)MIN(MAX(due - now, 0), 60000);
 }
 
 static void on_time(stk_gang *g)
@@ -291,7 +306,7 @@ static int64_t run_delay_us(const stk_gang *g)
     char text[96];
     long long ran = 0;
     long long waited = 0;
-    ssize_t n = g->schedstat < 0 ? -1 : pread(g->schedstat, text, sizeof text - 1, 0);
+    ssize_t n = pread(g->schedstat, text, sizeof text - 1, 0);
     text[MAX(n, 0)] = '\0';
     return sscanf(text, "%lld %lld", &ran, &waited) == 2 && ran > 0 ? waited / 1000 : -1;
 }
@@ -307,7 +322,10 @@ static int look(stk_gang *g, struct epoll_event *events, int timeout)
     int64_t after = run_delay_us(g);
     int64_t awake = stk_launch_now_us();
     int64_t delay = MIN(after - before, awake - asleep);
-    g->late_us = before < 0 || after < 0 ? -1 : asleep - g->awake_us + delay;
+    g->late_us = -1;
+    if (before >= 0 && after >= 0) {
+        g->late_us = asleep - g->awake_us + delay;
+    }
     g->awake_us = awake;
     errno = sys;
     return n;
@@ -318,11 +336,10 @@ int stk_launch_turn(stk_gang *g, int64_t until_ms, stk_err *err)
     struct epoll_event events[EVENTS];
     int64_t now = stk_launch_now_ms();
     int timeout = timeout_of(g, now);
-    int64_t left = until_ms < 0 ? INT_MAX : until_ms > now ? until_ms - now : 0;
-    if (timeout < 0 || left < timeout) {
-        timeout = (int)left;
+    if (until_ms >= 0 && (timeout < 0 || until_ms - now < timeout)) {
+        timeout = (int)MIN(MAX(until_ms - now, 0), INT_MAX);
     }
-    int n = look(g, events, timeout == INT_MAX ? -1 : timeout);
+    int n = look(g, events, timeout);
     if (n < 0 && errno != EINTR) {
         return stk_err_sys(err, STK_E_SYS, errno, "waiting for %u ranks", g->n_live);
     }
@@ -435,13 +452,42 @@ static void forget_results(stk_gang *g)
  * than this, while everything before their start makes them late. */
 static int guard_ranks(stk_gang *g, stk_err *err)
 {
-    int rc = g->guard != NULL ? 0 : stk_guard_open(NULL, &g->guard, err);
-    for (uint32_t i = 0; i < g->n && rc == 0; i++) {
+    if (g->guard == NULL) {
+        STK_TRY(stk_guard_open(NULL, &g->guard, err));
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
         launch_rank *r = &g->ranks[i];
         if (r->state == RANK_RUNNING && r->slot == UINT32_MAX) {
-            rc = stk_guard_add(g->guard, r->pid, &r->slot, err);
+            STK_TRY(stk_guard_add(g->guard, r->pid, &r->slot, err));
         }
     }
+    return 0;
+}
+
+/* All that is needed before ranks start: their line to us, the other nodes, a port. */
+static int prepare_attempt(stk_gang *g, stk_err *err)
+{
+    STK_TRY(stk_launch_line_open(g, err));
+    if (g->nodes != NULL) {
+        return stk_launch_nodes_meet(g, err);
+    }
+    return stk_launch_port(g->config->port, &g->port, err);
+}
+
+static int run_ranks(stk_gang *g, stk_err *err)
+{
+    int rc = stk_launch_start(g, err);
+    if (rc == 0) {
+        rc = guard_ranks(g, err);
+    }
+    if (g->schedstat < 0) {
+        g->schedstat = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
+    }
+    stk_launch_hang_begin(g);
+    if (rc == 0) {
+        rc = wait_for_all(g, err);
+    }
+    stk_launch_hang_end(g);
     return rc;
 }
 
@@ -461,20 +507,10 @@ static int run_attempt(stk_gang *g, stk_err *err)
     g->n_before = 0;
     g->hang.due_ms = INT64_MAX;
     reset_ranks(g);
-    int rc = stk_launch_line_open(g, err);
-    if (rc == 0) {
-        rc = g->nodes != NULL ? stk_launch_nodes_meet(g, err)
-                              : stk_launch_port(g->config->port, &g->port, err);
-    }
+    int rc = prepare_attempt(g, err);
     forget_results(g);
     if (rc == 0 && g->ending == END_NOT) {
-        rc = stk_launch_start(g, err);
-        rc = rc < 0 ? rc : guard_ranks(g, err);
-        g->schedstat =
-            g->schedstat >= 0 ? g->schedstat : open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
-        stk_launch_hang_begin(g);
-        rc = rc < 0 ? rc : wait_for_all(g, err);
-        stk_launch_hang_end(g);
+        rc = run_ranks(g, err);
     }
     if (rc < 0 && g->ending == END_NOT) {
         g->ending = END_FAILED;
@@ -500,10 +536,11 @@ static uint32_t ranks_again(const stk_gang *g)
     for (uint32_t i = 0; i < g->n; i++) {
         failed += g->ranks[i].failed;
     }
-    uint32_t left = g->n > failed ? g->n - failed : 1;
-    uint32_t min =
-        g->config->min_ranks == 0 || g->config->min_ranks > g->n ? g->n : g->config->min_ranks;
-    return MAX(left, min);
+    uint32_t min = g->config->min_ranks;
+    if (min == 0 || min > g->n) {
+        min = g->n;
+    }
+    return MAX(g->n - failed, min);
 }
 
 static bool try_again(stk_gang *g)
@@ -523,7 +560,7 @@ static bool try_again(stk_gang *g)
     stk_launch_devices_leave_out(g, n);
     g->restart++;
     stk_launch_say(g, "%s; restart %u of %u with %u rank%s%s", g->text, g->restart,
-                   g->config->max_restarts, n, n == 1 ? "" : "s",
+                   g->config->max_restarts, n, stk_text_plural(n),
                    g->nodes != NULL ? " on this node" : "");
     g->n = n;
     if (g->nodes != NULL) {
@@ -540,9 +577,11 @@ static void find_inherited(stk_gang *g)
     int rc = stk_dir_read("/proc/self/fd", &dir, NULL);
     for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
         int fd = atoi(dir.items[i].name);
-        int flags = fd > 2 && fd != dir.fd ? fcntl(fd, F_GETFD) : FD_CLOEXEC;
-        if (flags >= 0 && (flags & FD_CLOEXEC) == 0 && fd != g->config->server_fd &&
-            g->n_inherited < LAUNCH_INHERITED) {
+        if (fd <= 2 || fd == dir.fd || fd == g->config->server_fd) {
+            continue;
+        }
+        int flags = fcntl(fd, F_GETFD);
+        if (flags >= 0 && (flags & FD_CLOEXEC) == 0 && g->n_inherited < LAUNCH_INHERITED) {
             g->inherited[g->n_inherited++] = fd;
         }
     }
@@ -566,9 +605,10 @@ static int open_signals(stk_gang *g, sigset_t *ret_before, stk_err *err)
     (void)sigprocmask(SIG_BLOCK, &set, ret_before);
     (void)signal(SIGPIPE, SIG_IGN);
     g->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return g->signals < 0 || stk_launch_watch(g, g->signals, EPOLLIN, LAUNCH_EV_SIGNAL, 0) < 0
-               ? stk_err_sys(err, STK_E_SYS, errno, "cannot watch for signals")
-               : 0;
+    if (g->signals < 0 || stk_launch_watch(g, g->signals, EPOLLIN, LAUNCH_EV_SIGNAL, 0) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "cannot watch for signals");
+    }
+    return 0;
 }
 
 /* Five files a rank: a shell's usual 1024 are for 200 ranks. */
@@ -595,12 +635,13 @@ static int open_gang(stk_gang *g, sigset_t *ret_before, stk_err *err)
     if (g->epoll < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "cannot wait for events");
     }
-    int rc = g->config->dir == NULL ? 0 : stk_file_mkdirs(g->config->dir, 0755, err);
-    rc = rc < 0 ? rc : open_signals(g, ret_before, err);
-    rc = rc < 0 ? rc : stk_launch_view_open(g, err);
-    rc = rc < 0 ? rc : stk_launch_server_open(g, err);
-    rc = rc < 0 || g->config->nodes < 2 ? rc : stk_launch_nodes_open(g, err);
-    return rc;
+    if (g->config->dir != NULL) {
+        STK_TRY(stk_file_mkdirs(g->config->dir, 0755, err));
+    }
+    STK_TRY(open_signals(g, ret_before, err));
+    STK_TRY(stk_launch_view_open(g, err));
+    STK_TRY(stk_launch_server_open(g, err));
+    return g->config->nodes < 2 ? 0 : stk_launch_nodes_open(g, err);
 }
 
 static void close_gang(stk_gang *g, const sigset_t *before)
@@ -627,24 +668,30 @@ static void say_end(const stk_gang *g, stk_launch_end *end)
         return;
     }
     (void)snprintf(end->text, sizeof end->text, "%s", g->text);
-    int status = g->first >= 0 ? g->ranks[g->first].status : -1;
+    int status = -1;
+    if (g->first >= 0) {
+        status = g->ranks[g->first].status;
+    }
     if (g->ending == END_SIGNAL) {
         bool clean = true; /* each saved what it had and left well */
         for (uint32_t i = 0; i < g->n; i++) {
             clean = clean && g->ranks[i].status == 0;
         }
-        clean = clean && stk_launch_nodes_clean(g);
-        end->failure = clean ? STK_FAIL_NONE : STK_FAIL_SIGNAL;
-        end->exit_status = clean ? 0 : 128 + g->number;
-        if (clean) {
-            end->text[0] = '\0';
+        if (clean && stk_launch_nodes_clean(g)) {
+            *end = (stk_launch_end){.failure = STK_FAIL_NONE};
+        } else {
+            end->failure = STK_FAIL_SIGNAL;
+            end->exit_status = 128 + g->number;
         }
-    } else if (g->ending == END_HANG || g->ending == END_LOST) {
-        end->failure = g->ending == END_HANG ? STK_FAIL_HANG : STK_FAIL_LOST;
+    } else if (g->ending == END_HANG) {
+        end->failure = STK_FAIL_HANG;
+        end->exit_status = 1;
+    } else if (g->ending == END_LOST) {
+        end->failure = STK_FAIL_LOST;
         end->exit_status = 1;
     } else if (status >= 0 && WIFEXITED(status)) {
         end->failure = STK_FAIL_EXIT;
-        end->exit_status = status == 0 ? 1 : WEXITSTATUS(status);
+        end->exit_status = MAX(WEXITSTATUS(status), 1);
     } else if (status >= 0) {
         end->failure = STK_FAIL_SIGNAL;
         end->exit_status = 128 + WTERMSIG(status);
@@ -661,17 +708,18 @@ static int write_files(const stk_gang *g, const stk_launch_end *end, stk_buf *su
     if (text.failed) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "gang.json");
     }
-    int rc = 0;
-    bool leads = g->config->node == 0; /* it knows of all */
-    if (g->config->dir != NULL && leads) {
-        char path[PATH_MAX];
-        (void)snprintf(path, sizeof path, "%s/gang.json", g->config->dir);
-        rc = stk_file_write_atomic(path, text.data, text.len, 0644, err);
-    }
     if (summary != NULL) {
         (void)stk_buf_add(summary, text.data, text.len);
     }
-    return rc < 0 || !g->config->is_task || !leads ? rc : stk_launch_result(g, end, err);
+    if (g->config->node > 0) {
+        return 0; /* the leader knows of all */
+    }
+    if (g->config->dir != NULL) {
+        char path[PATH_MAX];
+        (void)snprintf(path, sizeof path, "%s/gang.json", g->config->dir);
+        STK_TRY(stk_file_write_atomic(path, text.data, text.len, 0644, err));
+    }
+    return g->config->is_task ? stk_launch_result(g, end, err) : 0;
 }
 
 int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch_end *ret_end,
@@ -701,16 +749,16 @@ int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch
     stk_launch_end never = {.exit_status = 1, .failure = STK_FAIL_START};
     if (rc == 0) {
         say_end(&g, ret_end);
+        stk_launch_nodes_close(&g, ret_end);
+        rc = write_files(&g, ret_end, summary, err);
     } else {
         (void)snprintf(never.text, sizeof never.text, "%s",
                        stk_err_format(err, text, (int)sizeof text));
-    }
-    stk_launch_nodes_close(&g, rc == 0 ? ret_end : &never);
-    if (rc == 0) {
-        rc = write_files(&g, ret_end, summary, err);
-    } else if (config->is_task && config->node == 0) { /* the step's error, not our exit status */
-        g.first = -1;
-        (void)stk_launch_result(&g, &never, NULL);
+        stk_launch_nodes_close(&g, &never);
+        if (config->is_task && config->node == 0) { /* the step's error, not our exit status */
+            g.first = -1;
+            (void)stk_launch_result(&g, &never, NULL);
+        }
     }
     close_gang(&g, &before);
     return rc;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "host/launch/launch_private.h"
 #include "host/launch/launch_ranks.h"
 
@@ -30,7 +31,7 @@ void stk_launch_devices_leave_out(stk_gang *g, uint32_t n_ranks)
     uint32_t n_out = g->n - n_ranks;
     for (uint32_t rank = 0; rank < g->n && own > 0; rank++) {
         bool out = n_out > 0 && g->ranks[rank].failed;
-        n_out -= out ? 1 : 0;
+        n_out -= out;
         for (uint32_t k = 0; k < own && !out; k++) {
             g->devices[left++] = g->devices[rank * own + k];
         }
@@ -41,6 +42,8 @@ void stk_launch_devices_leave_out(stk_gang *g, uint32_t n_ranks)
 }
 
 /* --- the masks --- */
+
+enum { MASK_BYTES = 1 << 20 };
 
 /* The entries of `list` at the places that are left; NULL: it isn't a list of these devices. */
 static const char *chosen(const stk_gang *g, const char *list)
@@ -56,29 +59,27 @@ static const char *chosen(const stk_gang *g, const char *list)
     if (n != g->config->n_seen) {
         return NULL;
     }
-    const char *text = "";
-    for (uint32_t i = 0; i < g->n_devices && text != NULL; i++) {
+    STK_BUF_AUTO text = STK_BUF_INIT(MASK_BYTES);
+    for (uint32_t i = 0; i < g->n_devices; i++) {
         uint32_t k = g->devices[i];
-        text = stk_arena_printf(g->arena, "%s%s%.*s", text, i > 0 ? "," : "", (int)lengths[k],
-                                entries[k]);
+        stk_buf_separate(&text, ",");
+        stk_buf_printf(&text, "%.*s", (int)lengths[k], entries[k]);
     }
-    return text;
+    return stk_arena_dup(g->arena, stk_text_or(text.data, ""));
 }
 
 /* What CUDA_VISIBLE_DEVICES would be, were it set; NULL: the devices aren't NVIDIA's. */
 static const char *unmasked(const stk_gang *g)
 {
-    const char *list = NULL;
+    STK_BUF_AUTO list = STK_BUF_INIT(MASK_BYTES);
     for (uint32_t i = 0; i < g->config->n_seen; i++) {
-        const char *mask = g->config->seen[i].mask;
-        list = mask == NULL ? NULL
-                            : stk_arena_printf(g->arena, "%s%s%s", i > 0 ? list : "",
-                                               i > 0 ? "," : "", mask);
-        if (list == NULL) {
+        if (g->config->seen[i].mask == NULL) {
             return NULL;
         }
+        stk_buf_separate(&list, ",");
+        stk_buf_text(&list, g->config->seen[i].mask);
     }
-    return list;
+    return stk_arena_dup(g->arena, list.data);
 }
 
 uint32_t stk_launch_devices_masks(stk_gang *g, const char *(*ret_pairs)[2], uint32_t n_max)
@@ -88,21 +89,25 @@ uint32_t stk_launch_devices_masks(stk_gang *g, const char *(*ret_pairs)[2], uint
     uint32_t n = 0;
     for (size_t i = 0; i < sizeof masks / sizeof *masks && g->n_devices < g->config->n_seen; i++) {
         const char *set = getenv(masks[i]);
-        const char *value = chosen(g, set == NULL && i == 0 ? unmasked(g) : set);
+        if (set == NULL && i == 0) {
+            set = unmasked(g);
+        }
+        const char *value = chosen(g, set);
         if (value != NULL && n < n_max) {
             ret_pairs[n][0] = masks[i];
             ret_pairs[n++][1] = value;
         }
     }
     /* HIP counts within what ROCR left over. */
-    const char *hip = n > 0 && n < n_max ? getenv("HIP_VISIBLE_DEVICES") : NULL;
-    if (hip != NULL && chosen(g, hip) != NULL) {
-        const char *text = "";
-        for (uint32_t i = 0; i < g->n_devices && text != NULL; i++) {
-            text = stk_arena_printf(g->arena, "%s%s%u", text, i > 0 ? "," : "", i);
+    const char *hip = getenv("HIP_VISIBLE_DEVICES");
+    if (n > 0 && n < n_max && hip != NULL && chosen(g, hip) != NULL) {
+        STK_BUF_AUTO text = STK_BUF_INIT(MASK_BYTES);
+        for (uint32_t i = 0; i < g->n_devices; i++) {
+            stk_buf_separate(&text, ",");
+            stk_buf_printf(&text, "%u", i);
         }
         ret_pairs[n][0] = "HIP_VISIBLE_DEVICES";
-        ret_pairs[n++][1] = text;
+        ret_pairs[n++][1] = stk_arena_dup(g->arena, stk_text_or(text.data, ""));
     }
     return n;
 }
@@ -114,14 +119,17 @@ static void add_listed(const char *list, cpu_set_t *set)
     for (const char *at = list; at != NULL && *at != '\0';) {
         char *end;
         unsigned long first = strtoul(at, &end, 10);
-        unsigned long last = *end == '-' ? strtoul(end + 1, &end, 10) : first;
+        unsigned long last = first;
+        if (*end == '-') {
+            last = strtoul(end + 1, &end, 10);
+        }
         if (end == at) {
             return;
         }
         for (unsigned long cpu = first; cpu <= last && cpu < CPU_SETSIZE; cpu++) {
             CPU_SET(cpu, set);
         }
-        at = *end == ',' ? end + 1 : end;
+        at = end + (*end == ',');
     }
 }
 

@@ -47,8 +47,7 @@ static uint32_t cpus_per_rank(uint32_t n_ranks)
     if (sched_getaffinity(0, sizeof ours, &ours) == 0 && (uint32_t)CPU_COUNT(&ours) < 2 * n_ranks) {
         return 1;
     }
-    uint32_t n = stk_proc_n_cpus() / n_ranks;
-    return n > 0 ? n : 1;
+    return MAX(stk_proc_n_cpus() / n_ranks, 1);
 }
 
 /* A count that was meant for the whole step is split; one that a user set himself stays. */
@@ -197,7 +196,10 @@ static int first_number(const char *path)
 {
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
-    return stk_file_read(path, 4096, &text, &len, NULL) < 0 || len == 0 ? -1 : atoi(text);
+    if (stk_file_read(path, 4096, &text, &len, NULL) < 0 || len == 0) {
+        return -1;
+    }
+    return atoi(text);
 }
 
 static int node_of(int cpu)
@@ -216,9 +218,16 @@ static int compare_places(const void *a, const void *b)
 {
     const cpu_place *x = a;
     const cpu_place *y = b;
-    return x->node != y->node   ? x->node - y->node
-           : x->core != y->core ? x->core - y->core
-                                : x->cpu - y->cpu;
+    if (x->node != y->node) {
+        return x->node - y->node;
+    }
+    return x->core != y->core ? x->core - y->core : x->cpu - y->cpu;
+}
+
+/* `all`: where nothing is known of devices. */
+static const cpu_set_t *near_rank(const cpu_set_t *near, uint32_t rank, const cpu_set_t *all)
+{
+    return near == NULL ? all : &near[rank];
 }
 
 bool stk_launch_split(const cpu_place *places, uint32_t n, const cpu_set_t *near, uint32_t n_ranks,
@@ -233,7 +242,7 @@ bool stk_launch_split(const cpu_place *places, uint32_t n, const cpu_set_t *near
         /* Who has the fewest to choose from comes first, with all who choose from the same. */
         const cpu_set_t *of = NULL;
         for (uint32_t i = 0; i < n_ranks; i++) {
-            const cpu_set_t *own = near == NULL ? &all : &near[i];
+            const cpu_set_t *own = near_rank(near, i, &all);
             if (!done[i] && (of == NULL || CPU_COUNT(own) < CPU_COUNT(of))) {
                 of = own;
             }
@@ -244,11 +253,11 @@ bool stk_launch_split(const cpu_place *places, uint32_t n, const cpu_set_t *near
         uint32_t n_alike = 0;
         uint32_t n_free = 0;
         for (uint32_t i = 0; i < n_ranks; i++) {
-            n_alike += !done[i] && CPU_EQUAL(near == NULL ? &all : &near[i], of) ? 1 : 0;
+            n_alike += !done[i] && CPU_EQUAL(near_rank(near, i, &all), of);
         }
         for (uint32_t k = 0; k < n; k++) {
             size_t cpu = (size_t)places[k].cpu;
-            n_free += CPU_ISSET(cpu, of) && !CPU_ISSET(cpu, &taken) ? 1 : 0;
+            n_free += CPU_ISSET(cpu, of) && !CPU_ISSET(cpu, &taken);
         }
         if (n_free < n_alike) {
             return false;
@@ -256,7 +265,7 @@ bool stk_launch_split(const cpu_place *places, uint32_t n, const cpu_set_t *near
         uint32_t k = 0;
         uint32_t at = 0; /* of the free ones */
         for (uint32_t i = 0, turn = 0; i < n_ranks; i++) {
-            if (done[i] || !CPU_EQUAL(near == NULL ? &all : &near[i], of)) {
+            if (done[i] || !CPU_EQUAL(near_rank(near, i, &all), of)) {
                 continue;
             }
             done[i] = true;
@@ -294,9 +303,18 @@ bool stk_launch_cpus(const stk_gang *g, cpu_set_t *ret_sets)
             char path[96];
             (void)snprintf(path, sizeof path,
                            "/sys/devices/system/cpu/cpu%zu/topology/thread_siblings_list", cpu);
-            int core = threaded ? first_number(path) : -1;
-            places[k++] =
-                (cpu_place){(int)cpu, nodes ? node_of((int)cpu) : 0, core < 0 ? (int)cpu : core};
+            cpu_place place = {.cpu = (int)cpu, .core = (int)cpu};
+            if (nodes) {
+                place.node = node_of((int)cpu);
+            }
+            int core = -1;
+            if (threaded) {
+                core = first_number(path);
+            }
+            if (core >= 0) {
+                place.core = core;
+            }
+            places[k++] = place;
         }
     }
     qsort(places, n, sizeof *places, compare_places);

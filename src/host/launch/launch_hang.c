@@ -38,7 +38,7 @@ static const stk_proc_usage unknown_usage = {0};
 static int64_t look_period(const stk_gang *g)
 {
     int64_t ms = g->config->hang_ms / LOOKS;
-    return ms < LOOK_MS_MIN ? LOOK_MS_MIN : MIN(ms, LOOK_MS_MAX);
+    return MIN(MAX(ms, LOOK_MS_MIN), LOOK_MS_MAX);
 }
 
 static int read_proc(pid_t pid, const char *name, char *text, size_t size)
@@ -46,7 +46,7 @@ static int read_proc(pid_t pid, const char *name, char *text, size_t size)
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
     STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+    ssize_t n = read(fd, text, size - 1);
     text[MAX(n, 0)] = '\0';
     return n > 0 ? 0 : -1;
 }
@@ -78,7 +78,10 @@ static bool devices_busy(stk_gang *g)
         g->hang.looked = true;
         (void)stk_accel_open(NULL, &g->hang.accel, NULL);
     }
-    uint32_t n = g->hang.accel == NULL ? 0 : stk_accel_n_devices(g->hang.accel);
+    if (g->hang.accel == NULL) {
+        return false;
+    }
+    uint32_t n = stk_accel_n_devices(g->hang.accel);
     uint32_t n_usable = 0;
     for (uint32_t i = 0; i < n; i++) {
         n_usable += stk_accel_device(g->hang.accel, i)->usable;
@@ -233,13 +236,18 @@ static bool ask(stk_gang *g, uint32_t rank)
 static bool ask_worker(const stk_gang *g, uint32_t rank, uint32_t n)
 {
     pid_t own = g->ranks[rank].pid;
-    pid_t pid = n == 0 ? own : 0;
+    pid_t pid = 0;
+    if (n == 0) {
+        pid = own;
+    }
     stk_proc_members members = {0};
     (void)stk_proc_members_find(own, &members);
     for (uint32_t i = 0, k = 0; i < members.n && n > 0 && pid == 0; i++) {
         bool child = members.pids[i] != own && catches(members.pids[i], SIGUSR1);
         k += child;
-        pid = child && k == n ? members.pids[i] : 0;
+        if (child && k == n) {
+            pid = members.pids[i];
+        }
     }
     stk_proc_members_done(&members);
     if (pid == 0 || !catches(pid, SIGUSR1)) {
@@ -261,7 +269,9 @@ static int64_t stack_bytes(const stk_gang *g)
         char path[PATH_MAX];
         struct stat st;
         stack_path(g, i, path, sizeof path);
-        sum += stat(path, &st) == 0 ? st.st_size : 0;
+        if (stat(path, &st) == 0) {
+            sum += st.st_size;
+        }
     }
     return sum;
 }
@@ -280,7 +290,11 @@ static void listen_to_all(stk_gang *g, int64_t bytes)
         }
         int64_t now = stack_bytes(g) + (int64_t)g->log_bytes;
         bool some = now > bytes + (int64_t)log;
-        quiet = some && now == before ? quiet + 1 : 0;
+        if (some && now == before) {
+            quiet++;
+        } else {
+            quiet = 0;
+        }
         before = now;
     }
 }
@@ -371,8 +385,8 @@ static void place_of(const char *stack, char *buf, size_t size)
     buf[0] = '\0';
     if (at != NULL && sscanf(at, "File \"%511[^\"]\", line %d in %127s", file, &line, name) >= 2) {
         const char *slash = strrchr(file, '/');
-        (void)snprintf(buf, size, " (%s:%d%s%s)", slash == NULL ? file : slash + 1, line,
-                       name[0] != '\0' ? " in " : "", name);
+        const char *last = slash == NULL ? file : slash + 1;
+        (void)snprintf(buf, size, " (%s:%d%s%s)", last, line, name[0] != '\0' ? " in " : "", name);
     }
 }
 
@@ -389,8 +403,8 @@ static int32_t find_missing(const stk_gang *g)
         }
         bool in = g->ranks[i].pulse.waits || in_collective(stack);
         n_in += in;
-        n_out += in ? 0 : 1;
         if (!in) {
+            n_out++;
             missing = (int32_t)i;
         }
     }
@@ -405,15 +419,16 @@ static void say(stk_gang *g)
     (void)stk_units_format_duration(g->config->hang_ms, how_long, sizeof how_long);
     uint32_t n_ranks = g->nodes != NULL ? g->world : g->n_live;
     int n = snprintf(g->text, sizeof g->text, "hang: nothing moved on %u rank%s for %s", n_ranks,
-                     n_ranks == 1 ? "" : "s", how_long);
+                     stk_text_plural(n_ranks), how_long);
     g->first = stk_launch_pulse_missing(g, why, sizeof why);
     if (g->first < 0) {
+        const char *silent = "";
         g->first = find_missing(g);
+        if (g->first >= 0 && g->ranks[g->first].silent) {
+            silent = "; it doesn't answer, as one that holds Python's lock (GIL) in compiled code";
+        }
         (void)snprintf(why, sizeof why, "is not in the collective that the others wait in%s",
-                       g->first >= 0 && g->ranks[g->first].silent
-                           ? "; it doesn't answer, as one that holds Python's lock (GIL) in "
-                             "compiled code"
-                           : "");
+                       silent);
     }
     if (g->first >= 0) {
         place_of(g->ranks[g->first].tail, place, sizeof place);
@@ -442,8 +457,12 @@ bool stk_launch_hang_look(stk_gang *g, int64_t now_ms)
     if (has_moved(g)) {
         g->hang.still_ms = 0;
     }
-    bool hangs = g->nodes != NULL ? stk_launch_nodes_still(g, g->hang.still_ms)
-                                  : g->hang.still_ms >= g->config->hang_ms;
+    bool hangs;
+    if (g->nodes != NULL) {
+        hangs = stk_launch_nodes_still(g, g->hang.still_ms);
+    } else {
+        hangs = g->hang.still_ms >= g->config->hang_ms;
+    }
     if (hangs) {
         stk_launch_hang_tell(g);
     }

@@ -23,6 +23,12 @@
 
 enum { SCRIPT_BYTES = 1 << 20, REAP_MS = 3000 };
 
+/* Behind the name of n bytes and its '='; "": there is none. */
+static const char *value_of(const char *entry, size_t n)
+{
+    return entry + n + (entry[n] == '=');
+}
+
 /* Which of this machine's devices: another one has others. That there are to be none is said on. */
 static bool is_mask(const char *entry, size_t n)
 {
@@ -37,7 +43,7 @@ static bool is_mask(const char *entry, size_t n)
         const char *const *m = masks[i];
         if (strlen(m[0]) == n && strncmp(entry, m[0], n) == 0 && m[1] != NULL &&
             strchr(m[1], '%') != NULL) {
-            return m[2] == NULL || strcmp(entry[n] == '=' ? entry + n + 1 : "", m[2]) != 0;
+            return m[2] == NULL || strcmp(value_of(entry, n), m[2]) != 0;
         }
     }
     return false;
@@ -68,7 +74,10 @@ static void add_quoted(stk_buf *out, const char *text)
 {
     (void)stk_buf_char(out, '\'');
     for (; *text != '\0'; text++) {
-        (void)(*text == '\'' ? stk_buf_text(out, "'\\''") : stk_buf_char(out, *text));
+        if (*text == '\'') {
+            (void)stk_buf_text(out, "'\\'");
+        }
+        (void)stk_buf_char(out, *text);
     }
     (void)stk_buf_char(out, '\'');
 }
@@ -94,13 +103,12 @@ static void write_script(const stk_gang *g, uint32_t node, stk_buf *out)
         if (is_mask(*e, n)) { /* the words may have passed it on */
             (void)stk_buf_printf(out, "unset %.*s\n", (int)n, *e);
         } else if (!is_local(*e)) {
-            add_export(out, *e, n, (*e)[n] == '=' ? *e + n + 1 : "");
+            add_export(out, *e, n, value_of(*e, n));
         }
     }
-    bool six = strchr(g->nodes->host, ':') != NULL;
+    const char *form = strchr(g->nodes->host, ':') != NULL ? "[%s]:%d" : "%s:%d";
     (void)snprintf(number, sizeof number, "%u", node);
-    (void)snprintf(rdzv, sizeof rdzv, six ? "[%s]:%d" : "%s:%d", g->nodes->host,
-                   (int)g->nodes->port);
+    (void)snprintf(rdzv, sizeof rdzv, form, g->nodes->host, (int)g->nodes->port);
     const char *ours[][2] = {{"STOKER_GANG_NODE", number},
                              {"STOKER_GANG_RDZV", rdzv},
                              {"STOKER_GANG_KEY", g->nodes->key},
@@ -146,9 +154,9 @@ static int start_host(stk_gang *g, launch_host *h, const stk_node *node, stk_err
     argv[n] = "sh";
     argv[n + 1] = NULL;
     write_script(g, h->node, &script);
+    errno = E2BIG;
     if (script.failed || pipe2(pipes, O_CLOEXEC) < 0) {
-        return stk_err_sys(err, STK_E_SYS, script.failed ? E2BIG : errno,
-                           "a script for node %u (%s)", h->node, h->name);
+        return stk_err_sys(err, STK_E_SYS, errno, "a script for node %u (%s)", h->node, h->name);
     }
     (void)fcntl(pipes[1], F_SETPIPE_SZ, SCRIPT_BYTES);
     (void)fcntl(pipes[1], F_SETFL, O_NONBLOCK);
@@ -162,10 +170,13 @@ static int start_host(stk_gang *g, launch_host *h, const stk_node *node, stk_err
                        .keep_fds = g->inherited,
                        .n_keep_fds = g->n_inherited,
                        .new_session = true};
-    int rc = stk_file_write_all(pipes[1], script.data, script.len) < 0
-                 ? stk_err_sys(err, STK_E_SYS, errno,
-                               "the environment for node %u (%s) is too large", h->node, h->name)
-                 : stk_sys_spawn(&spawn, &h->pid, &h->pidfd, err);
+    int rc;
+    if (stk_file_write_all(pipes[1], script.data, script.len) < 0) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "the environment for node %u (%s) is too large",
+                         h->node, h->name);
+    } else {
+        rc = stk_sys_spawn(&spawn, &h->pid, &h->pidfd, err);
+    }
     stk_file_close(&pipes[0]);
     if (rc == 0 && stk_launch_watch(g, h->pidfd, EPOLLIN, LAUNCH_EV_HOST, h->node - 1) < 0) {
         rc = stk_err_sys(err, STK_E_SYS, errno, "watching node %u", h->node);
@@ -178,11 +189,8 @@ int stk_launch_hosts_open(stk_gang *g, stk_err *err)
     launch_nodes *s = g->nodes;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_nodes list;
-    int rc = arena == NULL ? stk_err_sys(err, STK_E_NOMEM, ENOMEM, "nodes")
-                           : stk_nodes_read(arena, &list, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_nodes_read(arena, &list, err));
     if (list.n_others + 1 < s->n) {
         return stk_err_set(err, STK_E_ENV,
                            "%u nodes are asked for, and %s names %u besides this machine; add the "
@@ -196,18 +204,18 @@ int stk_launch_hosts_open(stk_gang *g, stk_err *err)
     }
     (void)snprintf(s->host, sizeof s->host, "%s", list.address);
     s->port = 0;
-    rc = stk_launch_net_listen(0, &s->listener, err);
-    s->port = rc < 0 ? 0 : stk_launch_net_port(s->listener);
+    STK_TRY(stk_launch_net_listen(0, &s->listener, err));
+    s->port = stk_launch_net_port(s->listener);
     stk_launch_net_nonce(s->key);
     for (uint32_t i = 0; i < s->n - 1; i++) {
         s->hosts[i] = (launch_host){.node = i + 1, .pidfd = -1, .leash = -1};
         (void)snprintf(s->hosts[i].name, sizeof s->hosts[i].name, "%s", list.others[i].name);
     }
     s->n_hosts = s->n - 1;
-    for (uint32_t i = 0; i < s->n_hosts && rc == 0; i++) {
-        rc = start_host(g, &s->hosts[i], &list.others[i], err);
+    for (uint32_t i = 0; i < s->n_hosts; i++) {
+        STK_TRY(start_host(g, &s->hosts[i], &list.others[i], err));
     }
-    return rc;
+    return 0;
 }
 
 void stk_launch_hosts_event(stk_gang *g, uint32_t i)
@@ -222,10 +230,11 @@ void stk_launch_hosts_event(stk_gang *g, uint32_t i)
     stk_file_close(&h->pidfd);
     if (!s->started && s->trouble[0] == '\0') {
         char how[64];
-        (void)snprintf(how, sizeof how,
-                       WIFSIGNALED(status) ? "was killed by signal %d"
-                                           : "ended with exit status %d",
-                       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        if (WIFSIGNALED(status)) {
+            (void)snprintf(how, sizeof how, "was killed by signal %d", WTERMSIG(status));
+        } else {
+            (void)snprintf(how, sizeof how, "ended with exit status %d", WEXITSTATUS(status));
+        }
         (void)snprintf(
             s->trouble, sizeof s->trouble,
             "node %u (%s) could not be started: what runs it %s before it had come; what "

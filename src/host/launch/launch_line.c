@@ -42,9 +42,10 @@ int stk_launch_line_open(stk_gang *g, stk_err *err)
         }
     }
     memcpy(g->inherited + g->n_inherited, line->fds, sizeof line->fds);
-    return stk_launch_watch(g, line->from, EPOLLIN, LAUNCH_EV_LINE, 0) < 0
-               ? stk_err_sys(err, STK_E_SYS, errno, "watching %u ranks", g->n)
-               : 0;
+    if (stk_launch_watch(g, line->from, EPOLLIN, LAUNCH_EV_LINE, 0) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "watching %u ranks", g->n);
+    }
+    return 0;
 }
 
 void stk_launch_line_close(stk_gang *g)

@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "host/launch/launch_gang.h"
 #include "host/launch/launch_nodes.h"
@@ -26,7 +27,8 @@ int stk_launch_nodes_open(stk_gang *g, stk_err *err)
     if (s->me >= s->n) {
         return stk_err_set(err, STK_E_USAGE, "node %u of %u nodes: they count from 0", s->me, s->n);
     }
-    uint32_t n_peers = stk_launch_leads(g) ? s->n - 1 + NODES_STRANGERS : 1;
+    bool leads = stk_launch_leads(g), starts = leads && g->config->node_argv != NULL;
+    uint32_t n_peers = leads ? s->n - 1 + NODES_STRANGERS : 1;
     s->peers = calloc(n_peers, sizeof *s->peers);
     s->ranks = calloc(s->n, sizeof *s->ranks);
     if (s->peers == NULL || s->ranks == NULL) {
@@ -37,21 +39,22 @@ int stk_launch_nodes_open(stk_gang *g, stk_err *err)
         s->peers[i].wire.fd = s->peers[i].node = -1;
         s->peers[i].out = STK_BUF_INIT(64 << 20);
     }
-    bool starts = stk_launch_leads(g) && g->config->node_argv != NULL;
     (void)snprintf(s->key, sizeof s->key, "%s", g->config->key);
-    int rc = starts ? stk_launch_hosts_open(g, err)
-                    : stk_launch_net_split(g->config->rdzv, s->host, sizeof s->host, &s->port, err);
-    if (rc == 0 && g->config->leash &&
-        stk_launch_watch(g, STDIN_FILENO, EPOLLIN, LAUNCH_EV_LEASH, 0) < 0) {
-        rc = stk_err_sys(err, STK_E_SYS, errno, "watching the leader's pipe");
+    if (starts) {
+        STK_TRY(stk_launch_hosts_open(g, err));
+    } else {
+        STK_TRY(stk_launch_net_split(g->config->rdzv, s->host, sizeof s->host, &s->port, err));
     }
-    if (rc == 0 && stk_launch_leads(g)) {
-        rc = starts ? 0 : stk_launch_net_listen(s->port, &s->listener, err);
-        if (rc == 0 && stk_launch_watch(g, s->listener, EPOLLIN, LAUNCH_EV_LISTEN, 0) < 0) {
-            rc = stk_err_sys(err, STK_E_SYS, errno, "waiting for nodes");
-        }
+    if (g->config->leash && stk_launch_watch(g, STDIN_FILENO, EPOLLIN, LAUNCH_EV_LEASH, 0) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "watching the leader's pipe");
     }
-    return rc;
+    if (leads && !starts) {
+        STK_TRY(stk_launch_net_listen(s->port, &s->listener, err));
+    }
+    if (leads && stk_launch_watch(g, s->listener, EPOLLIN, LAUNCH_EV_LISTEN, 0) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "waiting for nodes");
+    }
+    return 0;
 }
 
 enum { SAY_MS = 5000, LEASH_MS = 15000 };
@@ -64,8 +67,7 @@ static bool going(const stk_gang *g)
 static int missing_nodes(const stk_gang *g, stk_err *err)
 {
     const launch_nodes *s = g->nodes;
-    char list[200] = "";
-    size_t used = 0;
+    STK_BUF_AUTO list = STK_BUF_INIT(200);
     uint32_t n = 0;
     uint32_t first = 0;
     char time[32];
@@ -76,21 +78,22 @@ static int missing_nodes(const stk_gang *g, stk_err *err)
                 first = node;
             }
             if (n++ < 8) {
-                used += (size_t)snprintf(list + used, sizeof list - used, "%s%u", n > 1 ? ", " : "",
-                                         node);
+                stk_buf_separate(&list, ", ");
+                stk_buf_printf(&list, "%u", node);
             }
         }
     }
     (void)stk_units_format_duration(g->config->join_ms, time, sizeof time);
+    const char *verb = n == 1 ? " is" : " are";
+    if (n > 8) {
+        verb = " … are";
+    }
     return stk_err_set(
         err, STK_E_ENV,
         "%u of %u nodes came within %s: node%s %s%s missing, and nothing was started; start there "
         "stoker launch --nnodes %u --node-rank %u --rdzv %s:%d, and let port %d through",
-        s->n - n, s->n, time, n == 1 ? "" : "s", list,
-        n > 8    ? " … are"
-        : n == 1 ? " is"
-                 : " are",
-        s->n, first, s->host, (int)s->port, (int)s->port);
+        s->n - n, s->n, time, stk_text_plural(n), stk_text_or(list.data, ""), verb, s->n, first,
+        s->host, (int)s->port, (int)s->port);
 }
 
 static bool all(const stk_gang *g, size_t flag)
@@ -98,7 +101,7 @@ static bool all(const stk_gang *g, size_t flag)
     const launch_nodes *s = g->nodes;
     uint32_t n = 1;
     for (uint32_t i = 0; i < s->n_peers; i++) {
-        n += s->peers[i].node >= 0 && *((const bool *)&s->peers[i] + flag) ? 1 : 0;
+        n += s->peers[i].node >= 0 && *((const bool *)&s->peers[i] + flag);
     }
     return n >= s->n;
 }
@@ -110,7 +113,9 @@ static void count_ranks(stk_gang *g)
     const launch_nodes *s = g->nodes;
     g->world = g->n_before = 0;
     for (uint32_t node = 0; node < s->n; node++) {
-        g->n_before += node < s->me ? s->ranks[node] : 0;
+        if (node < s->me) {
+            g->n_before += s->ranks[node];
+        }
         g->world += s->ranks[node];
     }
 }
@@ -121,11 +126,11 @@ static void send_world(stk_gang *g)
     MESSAGE_AUTO m = MESSAGE;
     stk_launch_talk_begin(&m, "world");
     stk_json_put_int(&m, "port", g->port.number);
-    stk_json_put_key(&m, "ranks");
+    stk_json_open(&m, "ranks", '[');
     for (uint32_t i = 0; i < s->n; i++) {
-        (void)stk_buf_printf(&m, i > 0 ? ",%u" : "[%u", s->ranks[i]);
+        stk_json_put_whole(&m, NULL, s->ranks[i]);
     }
-    (void)stk_buf_char(&m, ']');
+    stk_json_close(&m, ']');
     stk_launch_talk_all(g, &m);
 }
 
@@ -148,7 +153,7 @@ static int closed_pair(const stk_gang *g, uint32_t node, const char *why, uint32
     stk_launch_nodes_name(g, node, who, sizeof who);
     if (n_more > 0) {
         (void)snprintf(more, sizeof more, " (and so it is for %u other node%s)", n_more,
-                       n_more == 1 ? "" : "s");
+                       stk_text_plural(n_more));
     }
     return stk_err_set(err, STK_E_ENV,
                        "%s can't reach node 0 at %s:%d: %s%s; let that port through "
@@ -160,7 +165,7 @@ static int closed_pair(const stk_gang *g, uint32_t node, const char *why, uint32
 static int check_probes(const stk_gang *g, const char *own, stk_err *err)
 {
     const launch_nodes *s = g->nodes;
-    uint32_t n = own[0] != '\0' ? 1 : 0;
+    uint32_t n = own[0] != '\0';
     const launch_peer *first = NULL;
     for (uint32_t i = 0; i < s->n_peers; i++) {
         if (s->peers[i].node > 0 && s->peers[i].trouble[0] != '\0') {
@@ -173,23 +178,27 @@ static int check_probes(const stk_gang *g, const char *own, stk_err *err)
     if (n == 0) {
         return 0;
     }
-    return first == NULL ? closed_pair(g, 0, own, 0, err)
-                         : closed_pair(g, (uint32_t)first->node, first->trouble, n - 1, err);
+    if (first == NULL) {
+        return closed_pair(g, 0, own, 0, err);
+    }
+    return closed_pair(g, (uint32_t)first->node, first->trouble, n - 1, err);
 }
 
 static int lead(stk_gang *g, stk_err *err)
 {
     launch_nodes *s = g->nodes;
     int64_t until = stk_launch_now_ms() + g->config->join_ms;
-    int rc = 0;
-    while (rc == 0 && going(g) && !ALL(g, ready)) {
-        rc = stk_launch_now_ms() >= until ? missing_nodes(g, err) : stk_launch_turn(g, until, err);
-        if (rc == 0 && s->trouble[0] != '\0') {
-            rc = stk_err_set(err, STK_E_ENV, "%s", s->trouble);
+    while (going(g) && !ALL(g, ready)) {
+        if (stk_launch_now_ms() >= until) {
+            return missing_nodes(g, err);
+        }
+        STK_TRY(stk_launch_turn(g, until, err));
+        if (s->trouble[0] != '\0') {
+            return stk_err_set(err, STK_E_ENV, "%s", s->trouble);
         }
     }
-    if (rc < 0 || !going(g)) {
-        return rc;
+    if (!going(g)) {
+        return 0;
     }
     s->started = true;
     s->ranks[0] = g->n;
@@ -201,25 +210,23 @@ static int lead(stk_gang *g, stk_err *err)
     count_ranks(g);
     char own[160];
     STK_FD_AUTO listener = -1;
-    rc = stk_launch_port(g->config->port, &g->port, err);
-    rc = rc < 0 ? rc : stk_launch_net_listen(g->port.number, &listener, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_launch_port(g->config->port, &g->port, err));
+    STK_TRY(stk_launch_net_listen(g->port.number, &listener, err));
     send_world(g);
     probe(g, own, sizeof own);
     until = stk_launch_now_ms() + 2 * NODES_PROBE_MS;
-    while (rc == 0 && going(g) && !ALL(g, probed) && stk_launch_now_ms() < until) {
-        rc = stk_launch_turn(g, until, err);
+    while (going(g) && !ALL(g, probed) && stk_launch_now_ms() < until) {
+        STK_TRY(stk_launch_turn(g, until, err));
     }
-    rc = rc < 0 || !going(g) ? rc : check_probes(g, own, err);
-    if (rc == 0 && going(g)) {
-        MESSAGE_AUTO m = MESSAGE;
-        stk_file_close(&listener); /* rank 0 listens there now; the port stays held */
-        stk_launch_talk_begin(&m, "go");
-        stk_launch_talk_all(g, &m);
+    if (!going(g)) {
+        return 0;
     }
-    return rc;
+    STK_TRY(check_probes(g, own, err));
+    MESSAGE_AUTO m = MESSAGE;
+    stk_file_close(&listener); /* rank 0 listens there now; the port stays held */
+    stk_launch_talk_begin(&m, "go");
+    stk_launch_talk_all(g, &m);
+    return 0;
 }
 
 static int find_leader(stk_gang *g, stk_err *err)
@@ -233,8 +240,7 @@ static int find_leader(stk_gang *g, stk_err *err)
     int64_t say_ms =
         stk_launch_now_ms() + SAY_MS; /* it may be a closed port: not only at the end */
     char why[200] = "it closes the connection";
-    int rc = 0;
-    while (rc == 0 && g->ending == END_NOT && !s->started && !s->bye) {
+    while (g->ending == END_NOT && !s->started && !s->bye) {
         int64_t now = stk_launch_now_ms();
         if (now >= until) {
             char time[32];
@@ -260,9 +266,9 @@ static int find_leader(stk_gang *g, stk_err *err)
             }
         }
         bool open = s->peers[0].wire.fd >= 0;
-        rc = stk_launch_turn(g, open ? until : now + 200, err);
+        STK_TRY(stk_launch_turn(g, open ? until : now + 200, err));
     }
-    return rc;
+    return 0;
 }
 
 static int follow(stk_gang *g, stk_err *err)

@@ -37,16 +37,24 @@ int stk_launch_net_split(const char *text, char *host, size_t size, int32_t *por
     if (colon != NULL && close != NULL && colon < close) {
         colon = NULL;
     }
-    size_t n = colon == NULL ? strlen(text) : (size_t)(colon - text);
-    bool square = n >= 2 && text[0] == '[' && text[n - 1] == ']';
+    size_t n = strlen(text);
     char *end = NULL;
-    long number = colon == NULL ? NODES_PORT : strtol(colon + 1, &end, 10);
-    if (n <= (square ? 2u : 0u) || n >= size || number < 1 || number > 65535 ||
+    long number = NODES_PORT;
+    if (colon != NULL) {
+        n = (size_t)(colon - text);
+        number = strtol(colon + 1, &end, 10);
+    }
+    const char *from = text;
+    if (n >= 2 && text[0] == '[' && text[n - 1] == ']') {
+        from++;
+        n -= 2;
+    }
+    if (n == 0 || n >= size || number < 1 || number > 65535 ||
         (colon != NULL && (end == colon + 1 || *end != '\0'))) {
         return stk_err_set(err, STK_E_USAGE,
                            "'%s' is no address of node 0 like 10.0.0.1:29400 or name:29400", text);
     }
-    (void)snprintf(host, size, "%.*s", (int)(square ? n - 2 : n), text + (square ? 1 : 0));
+    (void)snprintf(host, size, "%.*s", (int)n, from);
     *port = (int32_t)number;
     return 0;
 }
@@ -57,25 +65,28 @@ int stk_launch_net_listen(int32_t port, int *ret_fd, stk_err *err)
     int zero = 0;
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    const struct {
+        const struct sockaddr *at;
+        socklen_t size;
+    } kinds[] = {{(struct sockaddr *)&six, sizeof six}, {(struct sockaddr *)&four, sizeof four}};
     int code = 0;
-    for (int pass = 0; pass < 2 && code != EADDRINUSE; pass++) {
-        bool is_six = pass == 0; /* takes both kinds, where the kernel has it */
-        STK_FD_AUTO fd =
-            socket(is_six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    for (int i = 0; i < 2 && code != EADDRINUSE; i++) {
+        int family = kinds[i].at->sa_family;
+        bool is_six = family == AF_INET6; /* takes both kinds, where the kernel has it */
+        STK_FD_AUTO fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0 &&
             (!is_six || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero) == 0) &&
-            bind(fd, is_six ? (struct sockaddr *)&six : (struct sockaddr *)&four,
-                 is_six ? sizeof six : sizeof four) == 0 &&
-            listen(fd, NODES_MAX) == 0) {
+            bind(fd, kinds[i].at, kinds[i].size) == 0 && listen(fd, NODES_MAX) == 0) {
             *ret_fd = fd;
             fd = -1;
             return 0;
         }
         code = errno;
     }
-    return code == EADDRINUSE
-               ? stk_launch_port_taken(port, err)
-               : stk_err_sys(err, STK_E_SYS, code, "cannot listen on port %d", (int)port);
+    if (code == EADDRINUSE) {
+        return stk_launch_port_taken(port, err);
+    }
+    return stk_err_sys(err, STK_E_SYS, code, "cannot listen on port %d", (int)port);
 }
 
 int32_t stk_launch_net_port(int fd)
@@ -83,8 +94,10 @@ int32_t stk_launch_net_port(int fd)
     struct sockaddr_storage at = {0};
     socklen_t len = sizeof at;
     (void)getsockname(fd, (struct sockaddr *)&at, &len);
-    return ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
-                                          : ((struct sockaddr_in *)&at)->sin_port);
+    if (at.ss_family == AF_INET6) {
+        return ntohs(((struct sockaddr_in6 *)&at)->sin6_port);
+    }
+    return ntohs(((struct sockaddr_in *)&at)->sin_port);
 }
 
 static int connect_to(const struct addrinfo *at, int timeout_ms)

@@ -50,14 +50,18 @@ int32_t stk_launch_nodes_peer(const launch_nodes *s, uint32_t node)
 void stk_launch_nodes_name(const stk_gang *g, uint32_t node, char *text, size_t size)
 {
     const launch_nodes *s = g->nodes;
-    int32_t i = node == 0 || s->me > 0 ? -1 : stk_launch_nodes_peer(s, node);
-    if (i >= 0) {
-        const launch_peer *p = &s->peers[i];
-        (void)snprintf(text, size, "node %u (%s%s%s)", node, p->addr, p->host[0] ? ", " : "",
-                       p->host);
+    int32_t i = -1;
+    if (node > 0 && s->me == 0) {
+        i = stk_launch_nodes_peer(s, node);
+    }
+    if (node == 0) {
+        (void)snprintf(text, size, "node 0 (%s)", s->host);
+    } else if (i < 0) {
+        (void)snprintf(text, size, "node %u", node);
+    } else if (s->peers[i].host[0] == '\0') {
+        (void)snprintf(text, size, "node %u (%s)", node, s->peers[i].addr);
     } else {
-        (void)snprintf(text, size, "node %u%s%s%s", node, node == 0 ? " (" : "",
-                       node == 0 ? s->host : "", node == 0 ? ")" : "");
+        (void)snprintf(text, size, "node %u (%s, %s)", node, s->peers[i].addr, s->peers[i].host);
     }
 }
 
@@ -84,8 +88,7 @@ void stk_launch_nodes_tell(stk_gang *g)
     stk_launch_talk_begin(&m, "end");
     stk_json_put_int(&m, "cause", g->ending);
     stk_json_put_int(&m, "number", g->number);
-    stk_json_put_int(&m, "rank",
-                     g->first < 0 ? -1 : (int64_t)stk_launch_number(g, (uint32_t)g->first));
+    stk_json_put_int(&m, "rank", stk_launch_first(g));
     stk_json_put_int(&m, "node", here ? s->me : s->first_node);
     stk_json_put_text(&m, "text", g->text);
     stk_json_put_bool(&m, "preempted", g->preempted);
@@ -115,8 +118,7 @@ static void on_end(stk_gang *g, uint32_t i, const stk_json *m)
         return; /* who was first is known */
     }
     s->heard = true;
-    const stk_json *preempted = stk_json_get(m, "preempted");
-    g->preempted = preempted != NULL && preempted->kind == STK_JSON_BOOL && preempted->truth;
+    g->preempted = stk_json_is_true(stk_json_get(m, "preempted"));
     (void)snprintf(g->text, sizeof g->text, "%s", stk_launch_talk_text(m, "text"));
     if (cause == END_SIGNAL) {
         g->number = (int)number;
@@ -126,7 +128,10 @@ static void on_end(stk_gang *g, uint32_t i, const stk_json *m)
         int64_t node = stk_launch_talk_int(m, "node", 0);
         blame_elsewhere(g, rank, stk_launch_leads(g) ? s->peers[i].node : node);
     }
-    stk_launch_end_all(g, (end_cause)cause, cause == END_SIGNAL ? (int)number : SIGTERM);
+    if (cause != END_SIGNAL) {
+        number = SIGTERM;
+    }
+    stk_launch_end_all(g, (end_cause)cause, (int)number);
 }
 
 static void end_lost(stk_gang *g)
@@ -361,7 +366,10 @@ static void on_bye(stk_gang *g, const stk_json *m)
     int64_t failure = stk_launch_talk_int(m, "failure", STK_FAIL_LOST);
     set_end(s, stk_launch_talk_text(m, "text"));
     s->end.exit_status = (int)(stk_launch_talk_int(m, "exit_status", 1) & 0xff);
-    s->end.failure = failure >= 0 && failure < STK_FAIL_N ? (stk_failure)failure : STK_FAIL_LOST;
+    s->end.failure = STK_FAIL_LOST;
+    if (failure >= 0 && failure < STK_FAIL_N) {
+        s->end.failure = (stk_failure)failure;
+    }
     if (g->ending == END_NOT && g->n_live > 0) { /* the leader can't go on */
         s->heard = true;
         end_lost(g);
@@ -465,9 +473,9 @@ void stk_launch_nodes_event(stk_gang *g, launch_event kind, uint32_t i)
     } else if (kind == LAUNCH_EV_LEASH) {
         on_leash(g);
     } else if (g->nodes->peers[i].wire.fd >= 0) {
+        launch_take take = stk_launch_leads(g) ? from_node : from_leader;
         stk_launch_talk_flush(g, i);
-        if (!stk_launch_talk_read(g, i, stk_launch_leads(g) ? from_node : from_leader, why,
-                                  sizeof why)) {
+        if (!stk_launch_talk_read(g, i, take, why, sizeof why)) {
             on_lost(g, i, why);
         }
     }
@@ -515,13 +523,11 @@ static void send_done(stk_gang *g)
         put_account(g, stk_launch_number(g, (uint32_t)g->first), &m);
     }
     stk_json_put_text(&m, "text", g->text);
-    stk_json_put_key(&m, "members");
-    (void)stk_buf_char(&m, '[');
+    stk_json_open(&m, "members", '[');
     for (uint32_t i = 0; i < g->n; i++) {
-        (void)stk_buf_text(&m, i > 0 ? "," : "");
         stk_launch_add_member(g, i, &m);
     }
-    (void)stk_buf_char(&m, ']');
+    stk_json_close(&m, ']');
     stk_launch_talk_send(g, 0, &m);
 }
 
@@ -543,17 +549,19 @@ static void on_done(stk_gang *g, uint32_t i, const stk_json *m)
     launch_nodes *s = g->nodes;
     launch_peer *p = &s->peers[i];
     int64_t rank = stk_launch_talk_int(m, "rank", -1);
-    const stk_json *clean = stk_json_get(m, "clean");
     STK_BUF_AUTO members = STK_BUF_INIT(NODES_MESSAGE);
     const stk_json *list = stk_json_get(m, "members");
-    if (list != NULL && list->kind == STK_JSON_LIST) {
+    if (stk_json_is_list(list)) {
         stk_json_dump(list, &members);
         free(p->members);
-        p->members = members.failed || members.data == NULL ? NULL : strdup(members.data);
+        p->members = NULL;
+        if (!members.failed) {
+            p->members = strdup(members.data);
+        }
     }
     p->done = true;
     p->others = (uint32_t)stk_launch_talk_int(m, "others", 0);
-    p->clean = clean != NULL && clean->kind == STK_JSON_BOOL && clean->truth;
+    p->clean = stk_json_is_true(stk_json_get(m, "clean"));
     bool missing = g->ending == END_HANG && g->first < 0 && rank >= 0; /* in the collective */
     if (missing) {
         blame_elsewhere(g, rank, p->node);
@@ -602,7 +610,9 @@ void stk_launch_nodes_finish(stk_gang *g, stk_err *err)
         }
     }
     for (uint32_t k = 0; k < s->n_peers; k++) {
-        g->n_others += s->peers[k].node > 0 ? s->peers[k].others : 0;
+        if (s->peers[k].node > 0) {
+            g->n_others += s->peers[k].others;
+        }
     }
 }
 
@@ -659,10 +669,16 @@ bool stk_launch_nodes_still(stk_gang *g, int64_t ms)
 
 void stk_launch_nodes_members(const stk_gang *g, stk_buf *out)
 {
-    for (uint32_t node = 1; g->nodes != NULL && node < g->nodes->n; node++) {
-        int32_t i = stk_launch_leads(g) ? stk_launch_nodes_peer(g->nodes, node) : -1;
-        const char *members = i < 0 ? NULL : g->nodes->peers[i].members;
-        size_t n = members == NULL ? 0 : strlen(members);
+    if (g->nodes == NULL || !stk_launch_leads(g)) {
+        return;
+    }
+    for (uint32_t node = 1; node < g->nodes->n; node++) {
+        int32_t i = stk_launch_nodes_peer(g->nodes, node);
+        if (i < 0 || g->nodes->peers[i].members == NULL) {
+            continue;
+        }
+        const char *members = g->nodes->peers[i].members;
+        size_t n = strlen(members);
         if (n > 2) { /* without its brackets */
             (void)stk_buf_char(out, ',');
             (void)stk_buf_add(out, members + 1, n - 2);
@@ -678,18 +694,25 @@ void stk_launch_nodes_summary(const stk_gang *g, stk_buf *out)
     }
     char host[65] = "";
     (void)gethostname(host, sizeof host - 1);
-    stk_json_put_key(out, "nodes");
-    (void)stk_buf_char(out, '[');
+    stk_json_open(out, "nodes", '[');
     for (uint32_t node = 0; node < s->n; node++) {
-        int32_t i = node == 0 ? -1 : stk_launch_nodes_peer(s, node);
-        (void)stk_buf_text(out, node > 0 ? ",{" : "{");
+        const char *address = NULL, *name = NULL;
+        int32_t i = stk_launch_nodes_peer(s, node);
+        if (node == 0) {
+            address = s->host;
+            name = host;
+        } else if (i >= 0) {
+            address = s->peers[i].addr;
+            name = s->peers[i].host;
+        }
+        stk_json_open(out, NULL, '{');
         stk_json_put_int(out, "node", node);
-        stk_json_put_text(out, "address", node == 0 ? s->host : i < 0 ? NULL : s->peers[i].addr);
-        stk_json_put_text(out, "host", node == 0 ? host : i < 0 ? NULL : s->peers[i].host);
+        stk_json_put_text(out, "address", address);
+        stk_json_put_text(out, "host", name);
         stk_json_put_int(out, "ranks", s->ranks[node] > 0 ? (int64_t)s->ranks[node] : -1);
-        (void)stk_buf_char(out, '}');
+        stk_json_close(out, '}');
     }
-    (void)stk_buf_char(out, ']');
+    stk_json_close(out, ']');
 }
 
 /* --- the last word --- */
@@ -709,7 +732,7 @@ static void send_bye(stk_gang *g, const stk_launch_end *end)
     for (uint32_t open = 1; open > 0 && stk_launch_now_ms() < until;) {
         open = 0;
         for (uint32_t i = 0; i < s->n_peers; i++) { /* they close when they have read it */
-            open += s->peers[i].wire.fd >= 0 && s->peers[i].node > 0 ? 1 : 0;
+            open += s->peers[i].wire.fd >= 0 && s->peers[i].node > 0;
             s->peers[i].done = true;
         }
         if (open > 0 && stk_launch_turn(g, until, &err) < 0) {

@@ -31,7 +31,11 @@ static void name_process(int pid, char *text, size_t size)
             words[i] = ' ';
         }
     }
-    (void)snprintf(text, size, "pid %d%s%.120s", pid, len > 0 ? ": " : "", len > 0 ? words : "");
+    if (len > 0) {
+        (void)snprintf(text, size, "pid %d: %.120s", pid, words);
+    } else {
+        (void)snprintf(text, size, "pid %d", pid);
+    }
 }
 
 /* The inode of the socket that listens on `port`; 0: none does, or it can't be told. */

@@ -29,17 +29,12 @@ static void path_of(const stk_gang *g, uint32_t rank, const char *name, char *pa
 
 static int64_t number_at(const stk_json *list, uint32_t i)
 {
-    int64_t value = -1;
-    return list != NULL && list->kind == STK_JSON_LIST && i < list->n &&
-                   stk_json_int(&list->items[i], &value)
-               ? value
-               : -1;
+    return stk_json_whole(stk_json_item(list, i), -1);
 }
 
 static void copy(char *to, size_t size, const stk_json *from)
 {
-    const char *text = from == NULL ? NULL : stk_json_text(from);
-    (void)snprintf(to, size, "%.*s", (int)size - 1, stk_text_or(text, ""));
+    (void)snprintf(to, size, "%.*s", (int)size - 1, stk_text_or(stk_json_text(from), ""));
 }
 
 /* `text` → *ret; groups that aren't asked for are passed over. */
@@ -52,24 +47,20 @@ static void parse(const char *text, size_t len, const char *group, launch_pulse 
     if (arena == NULL || stk_json_parse(text, len, "pulse", &limits, arena, &doc, NULL) < 0) {
         return;
     }
-    const stk_json *waits = stk_json_get(&doc, "waits");
-    const stk_json *asked = stk_json_get(&doc, "asked");
     ret->known = true;
-    ret->waits = waits != NULL && waits->kind == STK_JSON_BOOL && waits->truth;
-    ret->asked = asked != NULL && asked->kind == STK_JSON_BOOL && asked->truth;
+    ret->waits = stk_json_is_true(stk_json_get(&doc, "waits"));
+    ret->asked = stk_json_is_true(stk_json_get(&doc, "asked"));
     copy(ret->group, sizeof ret->group, stk_json_get(&doc, "group"));
     copy(ret->op, sizeof ret->op, stk_json_get(&doc, "op"));
     const stk_json *members = stk_json_get(&doc, "members");
-    for (uint32_t i = 0; members != NULL && members->kind == STK_JSON_LIST && i < members->n; i++) {
+    for (uint32_t i = 0; i < stk_json_n_items(members); i++) {
         int64_t rank = number_at(members, i);
         if (rank >= 0 && rank < STK_LAUNCH_MAX_RANKS) {
             ret->members[rank / 8] |= (unsigned char)(1u << rank % 8);
         }
     }
     const stk_json *groups = stk_json_get(&doc, "groups");
-    const stk_json *counts =
-        groups == NULL ? NULL : stk_json_get(groups, stk_text_or(group, ret->group));
-    ret->issued = number_at(counts, 0);
+    ret->issued = number_at(stk_json_get(groups, stk_text_or(group, ret->group)), 0);
 }
 
 bool stk_launch_pulse_read(stk_gang *g, uint32_t rank, const char *group)
@@ -116,7 +107,7 @@ bool stk_launch_pulse_waits(const stk_gang *g, uint32_t rank)
 {
     const launch_pulse *p = &g->ranks[rank].pulse;
     int64_t beat = g->config->hang_ms / 10;
-    beat = beat < BEAT_MS_MIN ? BEAT_MS_MIN : MIN(beat, BEAT_MS_MAX);
+    beat = MIN(MAX(beat, BEAT_MS_MIN), BEAT_MS_MAX);
     return p->waits && stk_launch_now_ms() - p->beat_ms <= BEATS * beat;
 }
 
@@ -194,7 +185,10 @@ static int32_t find_behind(stk_gang *g, const char *group, int64_t *ret_most)
     for (uint32_t i = 0; i < g->n; i++) {
         const launch_rank *r = &g->ranks[i];
         /* Group 0 is everybody's; whoever doesn't know another one need not be in it. */
-        int64_t issued = r->pulse.issued < 0 && strcmp(group, "0") == 0 ? 0 : r->pulse.issued;
+        int64_t issued = r->pulse.issued;
+        if (strcmp(group, "0") == 0) {
+            issued = MAX(issued, 0);
+        }
         if (r->state == RANK_RUNNING && r->pulse.known && issued >= 0 && issued < most) {
             behind = (int32_t)i;
             n++;
@@ -212,8 +206,13 @@ static bool same_op(const char *a, const char *b)
     if ((x == NULL) == (y == NULL)) {
         return strcmp(a, b) == 0;
     }
-    x = x == NULL ? a : x + 1;
-    y = y == NULL ? b : y + 1;
+    if (x == NULL) {
+        x = a;
+        y++;
+    } else {
+        x++;
+        y = b;
+    }
     size_t n = strcspn(x, " ");
     return n == strcspn(y, " ") && memcmp(x, y, n) == 0;
 }
@@ -239,7 +238,10 @@ static int32_t find_odd(const stk_gang *g, uint32_t of)
             n_other++;
         }
     }
-    return n_other == 1 ? odd : n_other > 0 && n_other + 1 == g->n ? (int32_t)of : -1;
+    if (n_other == 1) {
+        return odd;
+    }
+    return n_other > 0 && n_other + 1 == g->n ? (int32_t)of : -1;
 }
 
 /* --- who crosses whom? --- */
@@ -282,12 +284,13 @@ static int32_t find_crossed(const stk_gang *g, char *why, size_t size)
     }
     int32_t first = at;
     size_t n = 0;
+    const char *joint = "";
     do {
         int32_t next = waits_for(g, (uint32_t)at);
-        n += (size_t)snprintf(why + n, size - n, "%swaits in %s for rank %u",
-                              at == first ? "" : ", which ", g->ranks[at].pulse.op,
-                              stk_launch_number(g, (uint32_t)next));
+        n += (size_t)snprintf(why + n, size - n, "%swaits in %s for rank %u", joint,
+                              g->ranks[at].pulse.op, stk_launch_number(g, (uint32_t)next));
         at = next;
+        joint = ", which ";
     } while (at != first && n < size);
     if (n < size) {
         (void)snprintf(why + n, size - n, ": they take their groups in different orders");
@@ -322,8 +325,8 @@ int32_t stk_launch_pulse_missing(stk_gang *g, char *why, size_t size)
                            op[0] != '\0' ? op : "one", (long long)most, (long long)MAX(own, 0));
             return behind;
         }
-        int32_t odd = behind < 0 ? find_odd(g, i) : -1;
-        if (odd >= 0) {
+        int32_t odd = find_odd(g, i);
+        if (behind < 0 && odd >= 0) {
             uint32_t other = (uint32_t)odd == i ? (i + 1) % g->n : i;
             (void)snprintf(why, size, "waits in %s where the others wait in %s",
                            g->ranks[odd].pulse.op, g->ranks[other].pulse.op);
@@ -351,11 +354,10 @@ void stk_launch_add_ranks(const stk_gang *g, const bool *in, stk_buf *out)
             last++;
         }
         if (in[i]) {
-            stk_buf_printf(out,
-                           last > i + 1 ? "%s%u-%u"
-                           : last > i   ? "%s%u, %u"
-                                        : "%s%u",
-                           comma, before + i, before + last);
+            stk_buf_printf(out, "%s%u", comma, before + i);
+            if (last > i) {
+                stk_buf_printf(out, "%s%u", last > i + 1 ? "-" : ", ", before + last);
+            }
             comma = ", ";
             i = last;
         }
@@ -367,18 +369,22 @@ static const char *frames_of(const char *stack, size_t *ret_len)
 {
     static const char worker[] = "/stoker/_worker/attempt.py\"";
     const char *at = strstr(stack, "Current thread");
-    at = at == NULL ? strstr(stack, "  File \"") : at + strcspn(at, "\n");
     *ret_len = 0;
+    if (at != NULL) {
+        at += strcspn(at, "\n");
+        at += *at == '\n';
+    } else {
+        at = strstr(stack, "  File \"");
+    }
     if (at == NULL) {
         return "";
     }
-    at += *at == '\n';
     for (const char *line = at; strncmp(line, "  ", 2) == 0;) {
         size_t n = strcspn(line, "\n");
         if (memmem(line, n, worker, sizeof worker - 1) != NULL) {
             break; /* from here on it is us */
         }
-        line += n + (line[n] == '\n' ? 1 : 0);
+        line += n + (line[n] == '\n');
         *ret_len = (size_t)(line - at);
     }
     return at;
@@ -436,7 +442,7 @@ void stk_launch_stacks(const stk_gang *g, stk_buf *out)
             in[k] = !told[k] && stands_alike(r, &g->ranks[k]);
             told[k] = told[k] || in[k];
         }
-        stk_buf_text(out, out->len > 0 ? "\n" : "");
+        stk_buf_separate(out, "\n");
         stk_launch_add_ranks(g, in, out);
         if (r->pulse.waits && r->pulse.op[0] != '\0') {
             stk_buf_printf(out, " in %s", r->pulse.op);
@@ -448,12 +454,15 @@ void stk_launch_stacks(const stk_gang *g, stk_buf *out)
         }
         size_t len;
         const char *frames = frames_of(r->tail, &len);
-        bool live = r->state == RANK_RUNNING;
-        stk_buf_text(out, live && r->silent ? " doesn't answer" : "");
-        stk_buf_text(out, !live ? ": had ended\n" : len > 0 ? ":\n" : ": no Python stack\n");
-        (void)stk_buf_add(out, frames, live ? len : 0);
-        if (live) {
-            add_children(g, i, out);
+        if (r->state != RANK_RUNNING) {
+            stk_buf_text(out, ": had ended\n");
+            continue;
         }
+        if (r->silent) {
+            stk_buf_text(out, " doesn't answer");
+        }
+        stk_buf_text(out, len > 0 ? ":\n" : ": no Python stack\n");
+        (void)stk_buf_add(out, frames, len);
+        add_children(g, i, out);
     }
 }

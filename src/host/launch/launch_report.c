@@ -89,13 +89,25 @@ static void status_words(const launch_rank *r, char *buf, size_t size)
     int status = r->status;
     if (status < 0) {
         (void)snprintf(buf, size, "%s", r->why[0] != '\0' ? r->why : "gone without a trace");
+    } else if (status == 0 && r->failed) {
+        (void)snprintf(buf, size, "exit status 0 before its function had returned (os._exit?)");
     } else if (WIFSIGNALED(status)) {
         (void)snprintf(buf, size, "killed by signal %d (%s)", WTERMSIG(status),
                        stk_runner_signal_name(WTERMSIG(status)));
     } else {
-        (void)snprintf(buf, size, "exit status %d%s", WEXITSTATUS(status),
-                       status == 0 && r->failed ? " before its function had returned (os._exit?)"
-                                                : "");
+        (void)snprintf(buf, size, "exit status %d", WEXITSTATUS(status));
+    }
+}
+
+/* The same with the last line of its traceback: "exit status 1 (KeyError: 'shard')". */
+static void ended_words(const launch_rank *r, char *buf, size_t size)
+{
+    size_t len, n_last = 0;
+    const char *last = "";
+    status_words(r, buf, size);
+    if (stk_launch_traceback(r->tail, &len, &last, &n_last) != NULL && n_last > 0) {
+        size_t n = strlen(buf);
+        (void)snprintf(buf + n, size - n, " (%.*s)", (int)MIN(n_last, WORDS), last);
     }
 }
 
@@ -127,8 +139,12 @@ static void drop_rank_marks(launch_rank *r)
 {
     char *to = r->tail;
     for (const char *from = r->tail; *from != '\0';) {
-        size_t digits = strncmp(from, "[rank", 5) == 0 ? strspn(from + 5, "0123456789") : 0;
-        from += digits > 0 && strncmp(from + 5 + digits, "]: ", 3) == 0 ? digits + 8 : 0;
+        if (strncmp(from, "[rank", 5) == 0) {
+            size_t digits = strspn(from + 5, "0123456789");
+            if (digits > 0 && strncmp(from + 5 + digits, "]: ", 3) == 0) {
+                from += digits + 8;
+            }
+        }
         size_t n = strcspn(from, "\n");
         n += from[n] == '\n';
         memmove(to, from, n);
@@ -183,24 +199,21 @@ static void failure_words(const stk_gang *g, uint32_t rank, char *buf, size_t si
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_json doc;
     const stk_json *error = error_of(g, rank, arena, &doc);
-    const char *type = error == NULL ? NULL : stk_json_text(stk_json_get(error, "type"));
-    const char *message = error == NULL ? NULL : stk_json_text(stk_json_get(error, "message"));
-    if (message != NULL) {
-        const char *said = strncmp(message, "rank ", 5) == 0 ? strstr(message, ": ") : NULL;
-        (void)snprintf(buf, size, "%.80s%s%.*s", stk_text_or(type, ""), type == NULL ? "" : ": ",
-                       WORDS, said == NULL ? message : said + 2);
+    const char *type = stk_json_get_text(error, "type");
+    const char *message = stk_json_get_text(error, "message");
+    if (message == NULL) {
+        ended_words(&g->ranks[rank], buf, size);
         return;
     }
-    size_t len;
-    size_t n_last = 0;
-    const char *last = "";
-    char how[512];
-    status_words(&g->ranks[rank], how, sizeof how);
-    if (stk_launch_traceback(g->ranks[rank].tail, &len, &last, &n_last) == NULL) {
-        n_last = 0;
+    const char *colon = strstr(message, ": ");
+    if (strncmp(message, "rank ", 5) == 0 && colon != NULL) {
+        message = colon + 2;
     }
-    (void)snprintf(buf, size, "%s%s%.*s%s", how, n_last > 0 ? " (" : "", (int)MIN(n_last, WORDS),
-                   last, n_last > 0 ? ")" : "");
+    if (type == NULL) {
+        (void)snprintf(buf, size, "%.*s", WORDS, message);
+    } else {
+        (void)snprintf(buf, size, "%.80s: %.*s", type, WORDS, message);
+    }
 }
 
 /* The traceback of a rank, for who reads it. */
@@ -209,9 +222,8 @@ static void add_trace(const stk_gang *g, uint32_t rank, const bool *alike, stk_b
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_json doc;
     const stk_json *error = error_of(g, rank, arena, &doc);
-    const stk_json *own = error == NULL ? NULL : stk_json_get(error, "traceback");
-    const char *trace = own == NULL ? NULL : stk_json_text(own);
-    size_t len = trace == NULL ? 0 : strlen(trace);
+    const char *trace = stk_json_get_text(error, "traceback");
+    size_t len = strlen(stk_text_or(trace, ""));
     const char *last;
     size_t n_last;
     if (error == NULL) {
@@ -258,14 +270,17 @@ static void add_others(const stk_gang *g, stk_buf *out, stk_buf *traces)
         }
         stk_buf_text(out, "; ");
         stk_launch_add_ranks(g, alike, out);
-        bool same = strcmp(words, first) == 0;
-        stk_buf_printf(out, " failed %s%s", same ? "alike" : "too: ", same ? "" : words);
-        if (!same && traces != NULL) {
+        if (strcmp(words, first) == 0) {
+            stk_buf_text(out, " failed alike");
+            continue;
+        }
+        stk_buf_printf(out, " failed too: %s", words);
+        if (traces != NULL) {
             add_trace(g, i, alike, traces);
         }
     }
     if (n_more > 0) {
-        stk_buf_printf(out, "; %u more rank%s failed too", n_more, n_more == 1 ? "" : "s");
+        stk_buf_printf(out, "; %u more rank%s failed too", n_more, stk_text_plural(n_more));
     }
     if (g->n_others > 0) {
         stk_buf_printf(out, "; %u other rank%s ended because of it", g->n_others,
@@ -277,20 +292,13 @@ static void blame_first(stk_gang *g)
 {
     launch_rank *r = &g->ranks[g->first];
     drop_rank_marks(r);
-    char how[512];
+    char how[512 + WORDS];
     char where[160];
-    size_t len;
-    size_t n_last = 0;
-    const char *last = "";
-    status_words(r, how, sizeof how);
-    if (stk_launch_traceback(r->tail, &len, &last, &n_last) == NULL) {
-        n_last = 0;
-    }
+    ended_words(r, how, sizeof how);
     stk_launch_nodes_where(g, where, sizeof where);
-    int n = snprintf(g->text, sizeof g->text, "rank %u%s failed: %s%s%.*s%s",
-                     stk_launch_number(g, (uint32_t)g->first), where, how, n_last > 0 ? " (" : "",
-                     (int)MIN(n_last, WORDS), last, n_last > 0 ? ")" : "");
-    if (lost_rank_zero(g, r) && n < WORDS + (int)sizeof how) {
+    int n = snprintf(g->text, sizeof g->text, "rank %u%s failed: %s",
+                     stk_launch_number(g, (uint32_t)g->first), where, how);
+    if (lost_rank_zero(g, r) && n < (int)sizeof how) {
         n += snprintf(g->text + n, sizeof g->text - (size_t)n,
                       "; rank 0 had ended before it with exit status 0, and with it what it hosts "
                       "(PyTorch's store): it must end last, after a barrier");
@@ -321,9 +329,8 @@ void stk_launch_add_member(const stk_gang *g, uint32_t rank, stk_buf *out)
     if (r->failed) {
         status_words(r, text, sizeof text);
     } else if (r->was_ended && g->ending == END_HANG) {
-        (void)snprintf(text, sizeof text, "%s%s%s",
-                       (int32_t)rank == g->first && !g->hang.crossed ? "not in the collective"
-                                                                     : "hung",
+        bool missing = (int32_t)rank == g->first && !g->hang.crossed;
+        (void)snprintf(text, sizeof text, "%s%s%s", missing ? "not in the collective" : "hung",
                        r->pulse.op[0] != '\0' ? " in " : "", r->pulse.op);
     } else if (r->was_ended && g->first >= 0) {
         (void)snprintf(text, sizeof text, "ended because of rank %u",
@@ -331,60 +338,72 @@ void stk_launch_add_member(const stk_gang *g, uint32_t rank, stk_buf *out)
     } else if (r->was_ended) {
         (void)snprintf(text, sizeof text, "ended with the gang");
     }
-    stk_buf_char(out, '{');
+    int exit_status = -1, signal = -1;
+    if (r->status >= 0 && WIFEXITED(r->status)) {
+        exit_status = WEXITSTATUS(r->status);
+    } else if (r->status >= 0 && WIFSIGNALED(r->status)) {
+        signal = WTERMSIG(r->status);
+    }
+    stk_json_open(out, NULL, '{');
     stk_json_put_int(out, "rank", stk_launch_number(g, rank));
     stk_json_put_int(out, "pid", r->pid > 0 ? r->pid : -1);
     stk_json_put_int(out, "started_ms", r->start_ms);
     stk_json_put_int(out, "ended_ms", r->end_ms);
-    stk_json_put_int(out, "exit_status",
-                     r->status >= 0 && WIFEXITED(r->status) ? WEXITSTATUS(r->status) : -1);
-    stk_json_put_int(out, "signal",
-                     r->status >= 0 && WIFSIGNALED(r->status) ? WTERMSIG(r->status) : -1);
-    stk_json_put_text(out, "text", text[0] == '\0' ? NULL : text);
-    stk_buf_char(out, '}');
+    stk_json_put_int(out, "exit_status", exit_status);
+    stk_json_put_int(out, "signal", signal);
+    stk_json_put_text(out, "text", stk_text_if_any(text));
+    stk_json_close(out, '}');
+}
+
+int64_t stk_launch_first(const stk_gang *g)
+{
+    return g->first < 0 ? -1 : (int64_t)stk_launch_number(g, (uint32_t)g->first);
 }
 
 void stk_launch_remember(stk_gang *g)
 {
     stk_buf *out = &g->past;
-    stk_buf_text(out, out->len > 0 ? ",{" : "{");
+    stk_json_open(out, NULL, '{');
     stk_json_put_int(out, "restart", g->restart);
     stk_json_put_int(out, "ranks", g->world);
     stk_json_put_int(out, "port", g->port.number);
-    stk_json_put_int(out, "first",
-                     g->first < 0 ? -1 : (int64_t)stk_launch_number(g, (uint32_t)g->first));
+    stk_json_put_int(out, "first", stk_launch_first(g));
     stk_json_put_int(out, "others", g->first < 0 ? -1 : (int64_t)g->n_others);
     stk_json_put_int(out, "noticed_us", g->noticed_us);
-    stk_json_put_text(out, "text", g->text[0] == '\0' ? NULL : g->text);
-    stk_json_put_key(out, "members");
-    stk_buf_char(out, '[');
+    stk_json_put_text(out, "text", stk_text_if_any(g->text));
+    stk_json_open(out, "members", '[');
     for (uint32_t i = 0; i < g->n; i++) {
-        stk_buf_text(out, i > 0 ? "," : "");
         stk_launch_add_member(g, i, out);
     }
     stk_launch_nodes_members(g, out);
-    stk_buf_text(out, "]}");
+    stk_json_close(out, ']');
+    stk_json_close(out, '}');
 }
 
 void stk_launch_summary(const stk_gang *g, const stk_launch_end *end, stk_buf *out)
 {
-    stk_buf_char(out, '{');
+    const char *status = "ok", *class = NULL;
+    if (end->failure != STK_FAIL_NONE) {
+        status = "failed";
+        class = stk_failure_word(end->failure);
+    }
+    stk_json_open(out, NULL, '{');
     stk_json_put_int(out, "stoker", 1);
-    stk_json_put_text(out, "status", end->failure == STK_FAIL_NONE ? "ok" : "failed");
+    stk_json_put_text(out, "status", status);
     stk_json_put_int(out, "exit_status", end->exit_status);
-    stk_json_put_text(out, "class",
-                      end->failure == STK_FAIL_NONE ? NULL : stk_failure_word(end->failure));
-    stk_json_put_text(out, "text", end->text[0] == '\0' ? NULL : end->text);
+    stk_json_put_text(out, "class", class);
+    stk_json_put_text(out, "text", stk_text_if_any(end->text));
     stk_json_put_int(out, "ranks", g->config->ranks); /* of each node */
     stk_launch_nodes_summary(g, out);
     stk_json_put_int(out, "restarts", g->restart);
     stk_json_put_int(out, "max_restarts", g->config->max_restarts);
     stk_json_put_int(out, "started_ms", g->clock.wall_ms);
     stk_json_put_int(out, "ended_ms", stk_clock_anchored_ms(&g->clock));
-    stk_json_put_key(out, "attempts");
-    stk_buf_char(out, '[');
+    stk_json_open(out, "attempts", '[');
     stk_buf_add(out, stk_text_or(g->past.data, ""), g->past.len);
-    stk_buf_text(out, "]}\n");
+    stk_json_close(out, ']');
+    stk_json_close(out, '}');
+    stk_buf_char(out, '\n');
     out->failed = out->failed || g->past.failed;
 }
 
@@ -397,11 +416,12 @@ static int write_failure(const char *path, const stk_gang *g, const stk_launch_e
     size_t len = 0;
     size_t n_last;
     const char *last;
-    const char *trace =
-        g->first < 0 ? NULL : stk_launch_traceback(g->ranks[g->first].tail, &len, &last, &n_last);
+    const char *trace = NULL;
     if (g->ending == END_HANG) { /* where all stood */
         trace = g->stacks.data;
         len = MIN(g->stacks.len, SHOWN_BYTES);
+    } else if (g->first >= 0) {
+        trace = stk_launch_traceback(g->ranks[g->first].tail, &len, &last, &n_last);
     }
     STK_BUF_AUTO others = STK_BUF_INIT(1 << 20);
     STK_BUF_AUTO whole = STK_BUF_INIT(1 << 20);
@@ -409,22 +429,30 @@ static int write_failure(const char *path, const stk_gang *g, const stk_launch_e
     STK_BUF_AUTO shown = STK_BUF_INIT(2 << 20);
     (void)stk_buf_add(&shown, stk_text_or(trace, ""), len);
     (void)stk_buf_add(&shown, stk_text_or(whole.data, ""), whole.len);
-    stk_buf_text(&out, "{\"stoker\":1,\"status\":\"failed\",\"error\":{");
+    stk_json_open(&out, NULL, '{');
+    stk_json_put_int(&out, "stoker", 1);
+    stk_json_put_text(&out, "status", "failed");
+    stk_json_open(&out, "error", '{');
     stk_json_put_text(&out, "class", stk_failure_word(end->failure));
     stk_json_put_text(&out, "message", end->text);
-    stk_json_put_text(&out, "traceback", shown.len == 0 ? NULL : shown.data);
-    stk_buf_text(&out, "}}\n");
-    return out.failed ? stk_err_set(err, STK_E_NOMEM, "%s: out of memory", path)
-                      : stk_file_write_atomic(path, out.data, out.len, 0644, err);
+    stk_json_put_text(&out, "traceback", stk_text_if_any(shown.data));
+    stk_json_close(&out, '}');
+    stk_json_close(&out, '}');
+    stk_buf_char(&out, '\n');
+    if (out.failed) {
+        return stk_err_set(err, STK_E_NOMEM, "%s: out of memory", path);
+    }
+    return stk_file_write_atomic(path, out.data, out.len, 0644, err);
 }
 
 /* More text behind one of a document in `arena`. */
 static void add_to(stk_arena *arena, const stk_json *text, const stk_buf *more)
 {
-    const char *words = text == NULL ? NULL : stk_json_text(text);
-    const char *longer = words == NULL || more->len == 0
-                             ? NULL
-                             : stk_arena_printf(arena, "%s%.*s", words, (int)more->len, more->data);
+    const char *words = stk_json_text(text);
+    if (words == NULL || more->len == 0) {
+        return;
+    }
+    const char *longer = stk_arena_printf(arena, "%s%.*s", words, (int)more->len, more->data);
     if (longer != NULL) {
         stk_json *said = (stk_json *)(uintptr_t)text;
         *said = (stk_json){.text = longer, .n = (uint32_t)strlen(longer), .kind = STK_JSON_TEXT};
@@ -437,9 +465,11 @@ static bool own_account(const stk_gang *g, stk_buf *out)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_json doc;
-    const stk_json *error = g->first < 0 ? NULL : error_of(g, (uint32_t)g->first, arena, &doc);
-    const char *words = error == NULL ? NULL : stk_json_text(stk_json_get(error, "message"));
-    if (words == NULL) {
+    if (g->first < 0) {
+        return false;
+    }
+    const stk_json *error = error_of(g, (uint32_t)g->first, arena, &doc);
+    if (stk_json_get_text(error, "message") == NULL) {
         return false;
     }
     STK_BUF_AUTO others = STK_BUF_INIT(64 << 10);
@@ -456,8 +486,11 @@ int stk_launch_result(const stk_gang *g, const stk_launch_end *end, stk_err *err
     char path[PATH_MAX];
     STK_BUF_AUTO own = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
     (void)snprintf(path, sizeof path, "%s/result.json", g->config->dir);
-    if (end->failure != STK_FAIL_NONE && own_account(g, &own)) {
+    if (end->failure == STK_FAIL_NONE) {
+        return 0;
+    }
+    if (own_account(g, &own)) {
         return stk_file_write_atomic(path, own.data, own.len, 0644, err);
     }
-    return end->failure == STK_FAIL_NONE ? 0 : write_failure(path, g, end, err);
+    return write_failure(path, g, end, err);
 }

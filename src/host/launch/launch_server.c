@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/param.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -55,7 +56,7 @@ static int send_all(stk_gang *g, const stk_buf *message, const int fds[2], stk_e
         if (n < 0 && errno != EAGAIN && errno != ETOOMANYREFS) {
             return stk_err_sys(err, STK_E_SYS, errno, "asking the fork server for a rank");
         }
-        sent += n > 0 ? (size_t)n : 0;
+        sent += (size_t)MAX(n, 0);
         struct pollfd p = {.fd = g->wire.fd, .events = POLLOUT};
         if (n < 0 && (poll(&p, 1, 20) < 0 || stk_launch_now_ms() > end)) {
             return stk_err_set(err, STK_E_PROTOCOL, "the fork server takes no message");
@@ -77,7 +78,9 @@ int stk_launch_server_start(stk_gang *g, launch_env *env, const cpu_set_t *cpus,
     }
     int theirs[2] = {-1, -1};
     int rc = stk_launch_streams_open(g, rank, theirs, err);
-    rc = rc < 0 ? rc : stk_launch_env_rank(g, env, rank, err);
+    if (rc == 0) {
+        rc = stk_launch_env_rank(g, env, rank, err);
+    }
     if (rc == 0) {
         static const char *const secret[] = {"STOKER_GANG_KEY", "STOKER_GANG_NODE",
                                              "STOKER_GANG_RDZV", "STOKER_GANG_LEASH", NULL};
@@ -93,7 +96,9 @@ int stk_launch_server_start(stk_gang *g, launch_env *env, const cpu_set_t *cpus,
         rc = stk_server_spawn_message(&spawn, &message, err);
         env->all[env->n_ours] = next;
     }
-    rc = rc < 0 ? rc : send_all(g, &message, theirs, err);
+    if (rc == 0) {
+        rc = send_all(g, &message, theirs, err);
+    }
     stk_file_close(&theirs[0]);
     stk_file_close(&theirs[1]);
     if (rc == 0) {
@@ -175,7 +180,10 @@ static void on_message(stk_gang *g, const char *data, size_t len)
     int64_t id = number(&m, "id");
     bool ours =
         id >= 0 && id / STK_LAUNCH_MAX_RANKS == g->restart && id % STK_LAUNCH_MAX_RANKS < g->n;
-    uint32_t rank = ours ? (uint32_t)(id % STK_LAUNCH_MAX_RANKS) : 0;
+    uint32_t rank = 0;
+    if (ours) {
+        rank = (uint32_t)(id % STK_LAUNCH_MAX_RANKS);
+    }
     bool live = ours &&
                 (g->ranks[rank].state == RANK_STARTING || g->ranks[rank].state == RANK_RUNNING) &&
                 g->ranks[rank].by_server;

@@ -22,12 +22,14 @@ int stk_launch_started(stk_gang *g, uint32_t rank, pid_t pid, int pidfd, stk_err
     r->status = -1;
     r->start_ms = stk_clock_anchored_ms(&g->clock);
     r->end_ms = -1;
-    int rc = g->guard == NULL ? 0 : stk_guard_add(g->guard, pid, &r->slot, err);
-    bool told = r->by_server && pidfd < 0;
-    if (rc == 0 && !told && stk_launch_watch(g, pidfd, EPOLLIN, LAUNCH_EV_EXIT, rank) < 0) {
-        rc = stk_err_sys(err, STK_E_SYS, errno, "watching rank %u", rank);
+    if (g->guard != NULL) {
+        STK_TRY(stk_guard_add(g->guard, pid, &r->slot, err));
     }
-    return rc;
+    bool told = r->by_server && pidfd < 0;
+    if (!told && stk_launch_watch(g, pidfd, EPOLLIN, LAUNCH_EV_EXIT, rank) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "watching rank %u", rank);
+    }
+    return 0;
 }
 
 int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err)
@@ -36,7 +38,9 @@ int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err)
     pid_t pid = 0;
     int pidfd = -1;
     int rc = stk_launch_streams_open(g, rank, theirs, err);
-    rc = rc < 0 ? rc : stk_launch_env_rank(g, &g->env, rank, err);
+    if (rc == 0) {
+        rc = stk_launch_env_rank(g, &g->env, rank, err);
+    }
     if (rc == 0) {
         stk_spawn spawn = {.argv = g->config->argv,
                            .env = g->env.all,
@@ -45,11 +49,18 @@ int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err)
                            .stderr_fd = theirs[1],
                            .n_files = &g->n_files,
                            .keep_fds = g->inherited,
-                           .n_keep_fds = g->n_inherited + (g->line.from < 0 ? 0 : LINE_FDS),
-                           .batch = g->batch.to < 0 ? NULL : &g->batch,
-                           .cpus = g->cpus == NULL ? NULL : &g->cpus[rank],
+                           .n_keep_fds = g->n_inherited,
                            .die_with_parent = true,
                            .new_session = true};
+        if (g->line.from >= 0) {
+            spawn.n_keep_fds += LINE_FDS;
+        }
+        if (g->batch.to >= 0) {
+            spawn.batch = &g->batch;
+        }
+        if (g->cpus != NULL) {
+            spawn.cpus = &g->cpus[rank];
+        }
         g->ranks[rank].born_us = stk_launch_now_us();
         rc = stk_sys_spawn(&spawn, &pid, &pidfd, err);
     }
@@ -65,14 +76,22 @@ int stk_launch_start(stk_gang *g, stk_err *err)
     if (cpus == NULL) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "starting %u ranks", g->n);
     }
-    g->cpus = !g->config->no_bind && stk_launch_cpus(g, cpus) ? cpus : NULL;
+    g->cpus = NULL;
+    if (!g->config->no_bind && stk_launch_cpus(g, cpus)) {
+        g->cpus = cpus;
+    }
     int rc = stk_launch_env_new(g, &g->env, err);
     bool fork = g->wire.fd >= 0 && !g->unfit;
-    rc = rc < 0 || fork || g->n < 2 ? rc : stk_sys_spawn_begin(&g->batch, err);
+    if (rc == 0 && !fork && g->n > 1) {
+        rc = stk_sys_spawn_begin(&g->batch, err);
+    }
     for (uint32_t rank = 0; rank < g->n && rc == 0; rank++) {
-        const cpu_set_t *own = g->cpus == NULL ? NULL : &g->cpus[rank];
-        rc = fork ? stk_launch_server_start(g, &g->env, own, rank, err)
-                  : stk_launch_start_rank(g, rank, err);
+        if (fork) {
+            const cpu_set_t *own = g->cpus == NULL ? NULL : &g->cpus[rank];
+            rc = stk_launch_server_start(g, &g->env, own, rank, err);
+        } else {
+            rc = stk_launch_start_rank(g, rank, err);
+        }
     }
     stk_file_close(&g->batch.to); /* what fails is told; nobody waits for it */
     if (rc == 0 && g->batch.from >= 0 &&

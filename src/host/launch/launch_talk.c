@@ -19,8 +19,10 @@ static void want(stk_gang *g, uint32_t i, bool on)
 {
     launch_peer *p = &g->nodes->peers[i];
     if (p->asked != on) {
-        struct epoll_event e = {.events = on ? EPOLLIN | EPOLLOUT : EPOLLIN,
-                                .data.u64 = (uint64_t)LAUNCH_EV_PEER << 32 | i};
+        struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)LAUNCH_EV_PEER << 32 | i};
+        if (on) {
+            e.events |= EPOLLOUT;
+        }
         (void)epoll_ctl(g->epoll, EPOLL_CTL_MOD, p->wire.fd, &e);
         p->asked = on;
     }
@@ -84,7 +86,10 @@ bool stk_launch_talk_read(stk_gang *g, uint32_t i_peer, launch_take take, char *
         if (n < 0 && errno == EAGAIN) {
             return true;
         }
-        int code = n < 0 ? errno : 0;
+        int code = 0;
+        if (n < 0) {
+            code = errno;
+        }
         const char *data;
         size_t len;
         int rc = 0;
@@ -130,14 +135,10 @@ void stk_launch_talk_close(stk_gang *g, uint32_t i_peer)
 
 int64_t stk_launch_talk_int(const stk_json *message, const char *key, int64_t otherwise)
 {
-    int64_t value = otherwise;
-    const stk_json *node = stk_json_get(message, key);
-    return node != NULL && stk_json_int(node, &value) ? value : otherwise;
+    return stk_json_get_whole(message, key, otherwise);
 }
 
 const char *stk_launch_talk_text(const stk_json *message, const char *key)
 {
-    const stk_json *node = stk_json_get(message, key);
-    const char *text = node == NULL ? NULL : stk_json_text(node);
-    return stk_text_or(text, "");
+    return stk_text_or(stk_json_get_text(message, key), "");
 }

@@ -25,7 +25,7 @@ static int64_t number(const stk_json *map, const char *key, int64_t otherwise)
 static int hide_secrets(const stk_json *names, stk_arena *arena, stk_launch_config *config,
                         stk_err *err)
 {
-    uint32_t n = names != NULL && names->kind == STK_JSON_LIST ? names->n : 0, k = 0;
+    uint32_t n = stk_json_n_items(names), k = 0;
     const char **values = stk_arena_array(arena, (size_t)n + 1, sizeof *values);
     stk_mask *mask = NULL;
     if (values == NULL) {
@@ -33,9 +33,8 @@ static int hide_secrets(const stk_json *names, stk_arena *arena, stk_launch_conf
     }
     for (uint32_t i = 0; i < n; i++) {
         const char *name = stk_json_text(&names->items[i]);
-        const char *value = name == NULL ? NULL : getenv(name);
-        if (value != NULL) {
-            values[k++] = value;
+        if (name != NULL && getenv(name) != NULL) {
+            values[k++] = getenv(name);
         }
     }
     int rc = stk_mask_new(values, &mask, err); /* for as long as we live */
@@ -51,26 +50,24 @@ int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
     stk_json task;
-    int rc = stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, err);
-    rc = rc < 0 ? rc : stk_json_parse(text, len, path, &limits, arena, &task, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, err));
+    STK_TRY(stk_json_parse(text, len, path, &limits, arena, &task, err));
     const stk_json *gang = stk_json_get(&task, "gang");
-    int64_t ranks = gang == NULL ? 0 : number(gang, "ranks", 0);
+    int64_t ranks = number(gang, "ranks", 0);
     int64_t min = number(gang, "min_ranks", ranks);
     if (ranks < 1 || ranks > STK_LAUNCH_MAX_RANKS || min < 1 || min > ranks) {
         return wrong(path, "its \"gang\" is no gang", err);
     }
-    char *real = realpath(path, NULL);
-    char *slash = real == NULL ? NULL : strrchr(real, '/');
-    config->dir = slash == NULL ? NULL : stk_arena_dupn(arena, real, (size_t)(slash - real));
-    free(real);
+    STK_TEXT_AUTO real = realpath(path, NULL);
+    config->dir = NULL;
+    if (real != NULL) {
+        config->dir = stk_arena_dupn(arena, real, (size_t)(strrchr(real, '/') - real));
+    }
     const char *run = stk_json_text(stk_json_get(&task, "run"));
     config->ranks = (uint32_t)ranks;
     config->min_ranks = (uint32_t)min;
     const stk_json *devices = stk_json_get(stk_json_get(&task, "granted"), "devices");
-    config->devices = devices != NULL && devices->kind == STK_JSON_LIST ? devices->n : 0;
+    config->devices = stk_json_n_items(devices);
     config->nodes = (uint32_t)number(gang, "nodes", 1);
     config->max_restarts = (uint32_t)number(gang, "restarts", 0);
     config->port = (int32_t)number(gang, "port", 0);
@@ -79,12 +76,12 @@ int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *
     config->notice_ms = number(gang, "notice_ms", 0);
     config->split = (uint32_t)number(stk_json_get(&task, "granted"), "threads", 0);
     config->run_id = stk_text_or(run, config->run_id);
-    bool some = devices != NULL && devices->kind == STK_JSON_LIST && devices->n > 0 &&
-                devices->n <= STK_LAUNCH_MAX_DEVICES;
-    stk_launch_device *own = some ? stk_arena_array(arena, devices->n, sizeof *own) : NULL;
+    stk_launch_device *own = NULL;
+    if (config->devices > 0 && config->devices <= STK_LAUNCH_MAX_DEVICES) {
+        own = stk_arena_array(arena, config->devices, sizeof *own);
+    }
     for (uint32_t i = 0; own != NULL && i < devices->n; i++) {
-        const stk_json *cpus = stk_json_get(&devices->items[i], "cpus");
-        own[i].cpus = cpus == NULL ? NULL : stk_json_text(cpus);
+        own[i].cpus = stk_json_get_text(&devices->items[i], "cpus");
         config->seen = own;
         config->n_seen = devices->n;
     }
@@ -93,5 +90,8 @@ int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *
     }
     config->is_task = true;
     config->is_python = stk_json_is(stk_json_get(&task, "kind"), "python");
-    return config->dir == NULL ? stk_err_set(err, STK_E_NOMEM, "%s: out of memory", path) : 0;
+    if (config->dir == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "%s: out of memory", path);
+    }
+    return 0;
 }

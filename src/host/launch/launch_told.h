@@ -29,6 +29,7 @@ void stk_launch_add_ranks(const stk_gang *g, const bool *in, stk_buf *out);
 /* Where all stand: their Python stacks, alike ones once. */
 void stk_launch_stacks(const stk_gang *g, stk_buf *out);
 
+int64_t stk_launch_first(const stk_gang *g); /* its number in the world; -1: none */
 void stk_launch_add_member(const stk_gang *g, uint32_t rank, stk_buf *out);
 /* g->text for the rank that failed first. */
 void stk_launch_blame(stk_gang *g);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -51,8 +52,10 @@ static void want(stk_gang *g, uint32_t i, bool on)
 {
     launch_sink *s = &g->sinks[i];
     if (s->polled && s->waiting != on) {
-        struct epoll_event e = {.events = on ? EPOLLOUT : 0,
-                                .data.u64 = (uint64_t)LAUNCH_EV_WRITE << 32 | i};
+        struct epoll_event e = {.data.u64 = (uint64_t)LAUNCH_EV_WRITE << 32 | i};
+        if (on) {
+            e.events = EPOLLOUT;
+        }
         (void)epoll_ctl(g->epoll, EPOLL_CTL_MOD, s->fd, &e);
         s->waiting = on;
     }
@@ -70,8 +73,10 @@ static bool sink_push(launch_sink *s)
         }
         size_t n = s->pending.len - done;
         const char *from = s->pending.data + done;
-        const char *end = n <= PIPE_BUF ? NULL : memrchr(from, '\n', PIPE_BUF);
-        n = n <= PIPE_BUF ? n : end == NULL ? PIPE_BUF : (size_t)(end + 1 - from);
+        if (n > PIPE_BUF) {
+            const char *end = memrchr(from, '\n', PIPE_BUF);
+            n = end == NULL ? PIPE_BUF : (size_t)(end + 1 - from);
+        }
         ssize_t wrote = write(s->fd, from, n); /* whole lines: other nodes may write here too */
         if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
             s->gone = true; /* the files still have it all */
@@ -79,9 +84,12 @@ static bool sink_push(launch_sink *s)
         if (wrote < 0 && errno == EAGAIN) {
             break;
         }
-        done += wrote > 0 ? (size_t)wrote : 0;
+        done += (size_t)MAX(wrote, 0);
     }
-    size_t left = s->gone ? 0 : s->pending.len - done;
+    size_t left = s->pending.len - done;
+    if (s->gone) {
+        left = 0;
+    }
     if (left > 0 && done > 0) {
         memmove(s->pending.data, s->pending.data + done, left);
     }
@@ -138,8 +146,8 @@ void stk_launch_view_flush(stk_gang *g, int timeout_ms)
 static void emit(stk_gang *g, uint32_t i_stream, const char *text, size_t n)
 {
     stk_buf *out = &g->sinks[i_stream % 2].pending;
-    n -= n > 0 && text[n - 1] == '\r' ? 1 : 0;
-    const char *shown = n == 0 ? NULL : memrchr(text, '\r', n); /* what a terminal would show */
+    n -= n > 0 && text[n - 1] == '\r';
+    const char *shown = memrchr(text, '\r', n); /* what a terminal would show */
     if (shown != NULL) {
         n -= (size_t)(shown + 1 - text);
         text = shown + 1;
@@ -159,7 +167,10 @@ static void take(stk_gang *g, uint32_t i_stream, const char *data, size_t n)
     launch_stream *s = &g->ranks[i_stream / 2].streams[i_stream % 2];
     while (n > 0) {
         const char *end = memchr(data, '\n', n);
-        size_t len = end == NULL ? n : (size_t)(end - data);
+        size_t len = n;
+        if (end != NULL) {
+            len = (size_t)(end - data);
+        }
         if (end != NULL && s->line.len == 0) {
             emit(g, i_stream, data, len);
         } else {
@@ -188,7 +199,7 @@ static void keep_tail(launch_rank *r, const char *data, size_t n)
         data += n - LAUNCH_TAIL;
         n = LAUNCH_TAIL;
     }
-    size_t keep = r->n_tail + n > LAUNCH_TAIL ? LAUNCH_TAIL - n : r->n_tail;
+    size_t keep = MIN(r->n_tail, (size_t)LAUNCH_TAIL - n);
     memmove(r->tail, r->tail + r->n_tail - keep, keep);
     memcpy(r->tail + keep, data, n);
     r->n_tail = keep + n;
@@ -280,12 +291,16 @@ static bool read_once(stk_gang *g, uint32_t i_stream)
 {
     launch_stream *s = &g->ranks[i_stream / 2].streams[i_stream % 2];
     char data[CHUNK];
-    ssize_t n = s->fd < 0 ? -1 : read(s->fd, data, sizeof data);
-    if (n <= 0) {
-        if (s->fd >= 0 && n == 0) {
-            stream_close(g, i_stream);
-        }
-        return n < 0 && s->fd >= 0 && errno == EINTR;
+    if (s->fd < 0) {
+        return false;
+    }
+    ssize_t n = read(s->fd, data, sizeof data);
+    if (n == 0) {
+        stream_close(g, i_stream);
+        return false;
+    }
+    if (n < 0) {
+        return errno == EINTR;
     }
     g->log_bytes += (uint64_t)n;
     if (s->mask.mask == NULL) {
