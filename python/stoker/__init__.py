@@ -30,9 +30,9 @@ _HOME = {
     "StepRetryConfig": "_definition.settings",
     "OnOOM": "_definition.settings",
     "CachePolicy": "_definition.settings",
-    "gpu_profile": "_worker.profile",
-    "run_with_accelerate": "_worker.ranks",
-    "torchrun": "_worker.ranks",
+    "gpu_profile": "_decorators.profile",
+    "run_with_accelerate": "_decorators.ranks",
+    "torchrun": "_decorators.ranks",
     "cleanup_memory": "_worker.memory",
     "cleanup_gpu_memory": "_worker.memory",
     "ArtifactConfig": "_definition.types",
@@ -46,15 +46,15 @@ _HOME = {
     "save_artifact": "_engine.artifacts",
     "load_artifact": "_engine.artifacts",
     "get_step_context": "_worker.context",
-    "log_metadata": "_worker.context",
+    "log_metadata": "_engine.metadata",
     "Materializer": "materializers",
     "register_materializer": "materializers",
     "StokerError": "_base.errors",
     "SettingsError": "_base.errors",
     "StepInterfaceError": "_base.errors",
     "PipelineInterfaceError": "_base.errors",
-    "PipelineFailed": "_base.errors",
-    "PipelineCancelled": "_base.errors",
+    "PipelineFailed": "_engine.failures",
+    "PipelineCancelled": "_engine.failures",
     "StokerWarning": "_base.errors",
 }
 
@@ -63,8 +63,6 @@ __all__ = [*_HOME, "__version__"]
 if TYPE_CHECKING:
     from typing import Any
 
-    from ._base.errors import PipelineCancelled as PipelineCancelled
-    from ._base.errors import PipelineFailed as PipelineFailed
     from ._base.errors import PipelineInterfaceError as PipelineInterfaceError
     from ._base.errors import SettingsError as SettingsError
     from ._base.errors import StepInterfaceError as StepInterfaceError
@@ -73,6 +71,9 @@ if TYPE_CHECKING:
     from ._decorators.pipeline import Pipeline as Pipeline
     from ._decorators.pipeline import get_pipeline_context as get_pipeline_context
     from ._decorators.pipeline import pipeline as pipeline
+    from ._decorators.profile import gpu_profile as gpu_profile
+    from ._decorators.ranks import run_with_accelerate as run_with_accelerate
+    from ._decorators.ranks import torchrun as torchrun
     from ._decorators.step import Step as Step
     from ._decorators.step import StepArtifact as StepArtifact
     from ._decorators.step import step as step
@@ -93,13 +94,12 @@ if TYPE_CHECKING:
     from ._engine.artifacts import save_artifact as save_artifact
     from ._engine.client import Client as Client
     from ._engine.client import PipelineRun as PipelineRun
+    from ._engine.failures import PipelineCancelled as PipelineCancelled
+    from ._engine.failures import PipelineFailed as PipelineFailed
+    from ._engine.metadata import log_metadata as log_metadata
     from ._worker.context import get_step_context as get_step_context
-    from ._worker.context import log_metadata as log_metadata
     from ._worker.memory import cleanup_gpu_memory as cleanup_gpu_memory
     from ._worker.memory import cleanup_memory as cleanup_memory
-    from ._worker.profile import gpu_profile as gpu_profile
-    from ._worker.ranks import run_with_accelerate as run_with_accelerate
-    from ._worker.ranks import torchrun as torchrun
     from .materializers import Materializer as Materializer
     from .materializers import register_materializer as register_materializer
 
@@ -128,6 +128,8 @@ class _Watch:
         return sys.modules[f"{__name__}._worker.seeds"].notice().find_spec(name, path, target)
 
 
+if os.environ.get("STOKER_RUN_OPTIONS"):
+    __import__(f"{__name__}._base.ending")
 if "random" in sys.modules:
     __import__(f"{__name__}._worker.seeds")
     sys.modules[f"{__name__}._worker.seeds"].notice()

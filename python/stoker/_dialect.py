@@ -8,6 +8,7 @@ import os
 from typing import Any, Dict, List, Optional, Union
 
 from ._base.errors import say
+from ._engine.metadata import log_metadata
 from ._worker import context
 from .materializers import BaseMaterializer, _artifact
 
@@ -122,7 +123,7 @@ def add_tags(
 
 def log_model_metadata(metadata: Dict[str, Any], **_: Any) -> None:
     """Attach metadata to the running step; there is no store of models."""
-    context.log_metadata(metadata)
+    log_metadata(metadata)
 
 
 def alerter_failure_hook(exception: BaseException) -> None:

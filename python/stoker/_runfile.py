@@ -11,6 +11,12 @@ import os
 import sys
 from typing import Any, List, Optional
 
+from ._base import registry
+from ._base.errors import StokerError, did_you_mean
+from ._decorators.pipeline import Pipeline
+from ._decorators.step import Step
+from ._engine.failures import PipelineFailed
+
 file: Optional[str] = None  # what runs, for the run's record and for a clean fork server
 name: Optional[str] = None
 
@@ -29,24 +35,13 @@ def load(path: str) -> Any:
     return module
 
 
-def _is_flow(thing: Any) -> bool:
-    """A flow's class, told without importing what flows need where a file has none."""
-    flow = sys.modules.get("stoker.flow._flow")
-    return (
-        flow is not None
-        and isinstance(thing, type)
-        and issubclass(thing, flow.FlowSpec)
-        and thing is not flow.FlowSpec
-    )
+def _can_run(thing: Any) -> bool:
+    return isinstance(thing, (Pipeline, Step)) or bool(registry.first(registry.runners, thing))
 
 
 def main(argv: List[str]) -> int:
     """Exit status: 0 ok, 1 the run failed, 2 wrong usage."""
     global file, name
-    from ._base.errors import PipelineFailed, StokerError, did_you_mean
-    from ._decorators.pipeline import Pipeline
-    from ._decorators.step import Step
-
     if len(argv) < 2:
         print("usage: python -m stoker._runfile FILE NAME", file=sys.stderr)
         return 2
@@ -59,11 +54,10 @@ def main(argv: List[str]) -> int:
     sys.modules["stoker._runfile"] = sys.modules[__name__]
     module = load(path)
     found = getattr(module, name, None)
-    if _is_flow(found):
-        from .flow import _cli
-
-        return _cli.run(found, ["run", *argv[2:]])
-    known = [k for k, v in vars(module).items() if isinstance(v, (Pipeline, Step)) or _is_flow(v)]
+    run = registry.first(registry.runners, found)
+    if run is not None:
+        return int(run(argv[2:]))
+    known = [k for k, v in vars(module).items() if _can_run(v)]
     if not isinstance(found, (Pipeline, Step)):
         have = ", ".join(known) or "none"
         hint = did_you_mean(name, known)

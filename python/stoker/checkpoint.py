@@ -27,7 +27,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ._worker import preemption
-from ._worker.preemption import Preempted, on_preemption, preempted, stop
+from ._worker.context import plain_metadata
+from ._worker.preemption import Preempted, directory, on_preemption, preempted, stop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ __all__ = [
     "stop",
 ]
 
-_VARIABLE = "STOKER_CHECKPOINT_DIR"
 _MANIFEST = "checkpoint.json"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 _POLL_S = 0.02
@@ -101,25 +101,6 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return f"Checkpoint({self.name!r}, step={self.step!r}, path={str(self.path)!r})"
-
-
-def directory() -> Path:
-    """The task's directory, for libraries that write checkpoints themselves.
-
-    What has a name with a leading dot isn't complete: it is removed before the next attempt.
-
-    Raises:
-        RuntimeError: no step of Stoker is running here.
-    """
-    given = os.environ.get(_VARIABLE)
-    if not given:
-        raise RuntimeError(
-            "stoker.checkpoint: no step is running here, so there is no task to keep checkpoints of; "
-            f"call it within a step, or set {_VARIABLE} to try it by hand"
-        )
-    os.makedirs(given, exist_ok=True)
-    preemption.arm()
-    return Path(given)
 
 
 # ---------------------------------------------------------------------------- save
@@ -300,8 +281,6 @@ def _commit(
     more: Dict[str, Any],
 ) -> Checkpoint:
     """On the disk first, then by one rename into sight."""
-    from ._worker.context import _plain
-
     number = 1 + max((_number(entry) for entry in os.listdir(home)), default=0)
     manifest = {
         "stoker": 1,
@@ -311,7 +290,7 @@ def _commit(
         "time": _time.time(),
         "attempt": int(os.environ.get("STOKER_ATTEMPT") or 1),
         "size": _size(partial),
-        "metadata": _plain(metadata or {}, "checkpoint.save"),
+        "metadata": plain_metadata(metadata or {}, "checkpoint.save"),
         **more,
     }
     with open(os.path.join(partial, _MANIFEST), "w", encoding="ascii") as stream:

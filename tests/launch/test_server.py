@@ -25,7 +25,7 @@ if os.fork() == 0:
         import threading, time
         threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
     import mod
-    from stoker._worker.entry import Entry
+    from stoker._definition.entry import Entry
     entry = Entry(mod.fn, [], [], importable=("mod", "fn"))
     server.serve(theirs, {"s": entry}, None, facts=fitness.prepare())
 theirs.close()

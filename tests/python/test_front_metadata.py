@@ -14,7 +14,7 @@ MADE = """
 import json
 from typing import Annotated
 from stoker import ArtifactConfig, Client, get_step_context, log_metadata, pipeline, save_artifact, step
-from stoker._worker.context import log_artifact_metadata
+from stoker._engine.metadata import log_artifact_metadata
 
 @step
 def make(n: int) -> Annotated[int, ArtifactConfig(name="number")]:

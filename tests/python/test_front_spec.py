@@ -298,7 +298,7 @@ class Config:
     "value", [(1, 2), {1, 2}, {1: "a"}, float("nan"), Colour.RED, Config(3), b"x", 1 << 80]
 )
 def test_literals_come_back(value):
-    from stoker._worker.entry import fit
+    from stoker._worker.fit import fit
     from stoker.materializers._artifact import load as load_value
 
     document = spec_of(lambda: report(value))["steps"]["report"]["inputs"]["x"]
@@ -324,7 +324,7 @@ def test_defaults_that_json_cannot_carry_stay_with_python():
 def test_fit():
     from pathlib import Path
 
-    from stoker._worker.entry import fit
+    from stoker._worker.fit import fit
 
     assert fit([1, 2], Tuple[float, ...]) == (1.0, 2.0)
     assert fit("a", Path) == Path("a")
@@ -510,7 +510,7 @@ def test_async_entrypoint():
 
 
 def test_entries():
-    from stoker._worker.entry import resolve, resolve_callable
+    from stoker._worker.resolve import resolve, resolve_callable
 
     entry = resolve(__name__, "train")
     assert entry.func is train.entrypoint and entry.output_names == ["score", "model"]

@@ -240,7 +240,7 @@ def test_environment_on_two_machines_is_accelerates_own(tmp_path: Path, group: s
 def test_default_config_file_never_counts(tmp_path: Path) -> None:
     (tmp_path / "hf/accelerate").mkdir(parents=True)
     (tmp_path / "hf/accelerate/default_config.yaml").write_text(CONFIG)
-    program = "from stoker._worker.accelerate import environment\nprint(environment({}, 2, 2))"
+    program = "from stoker._definition.accelerate import environment\nprint(environment({}, 2, 2))"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env=environment(tmp_path),
@@ -464,7 +464,7 @@ def test_every_option_of_accelerate_is_known() -> None:
     from accelerate.commands.launch import launch_command_parser
 
     from stoker._base.errors import SettingsError
-    from stoker._worker import accelerate
+    from stoker._definition import accelerate
 
     refused = set()
     n = 0

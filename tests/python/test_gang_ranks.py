@@ -252,8 +252,8 @@ RUN = """
 import sys, json
 sys.path.insert(0, {folder!r})
 import prog
-from stoker._worker import attempt
-from stoker._worker.entry import resolve
+from stoker._worker import attempt, server
+from stoker._worker.resolve import resolve
 entry = {entry}
 {before}
 attempt.run_attempt({directory!r}, entry, main_file=None)

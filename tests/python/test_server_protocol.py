@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from play_engine import ROOT, WAIT_S, Engine, has_ended, make_attempt, result_of
 
+from stoker._definition.entry import Entry
 from stoker._worker import fitness
-from stoker._worker.entry import Entry
 
 
 def entry_of(func: Any, outputs: list[str] | None = None, **more: Any) -> Entry:
@@ -306,7 +306,7 @@ import os, sys, time
 sys.path[:0] = [{str(ROOT / "python")!r}, {str(ROOT / "tests/python")!r}]
 from pathlib import Path
 from play_engine import Engine, make_attempt
-from stoker._worker.entry import Entry
+from stoker._definition.entry import Entry
 from test_server_protocol import sleep_with_child, wait_for_file
 file = Path({str(tmp_path / "pids")!r})
 engine = Engine.forked({{"one": Entry(sleep_with_child(file), [], [])}})
@@ -456,7 +456,7 @@ sys.path[:0] = [{str(ROOT / "python")!r}, {str(ROOT / "tests/python")!r}]
 from pathlib import Path
 from play_engine import Engine, make_attempt, result_of
 from stoker._worker import server
-from stoker._worker.entry import Entry
+from stoker._definition.entry import Entry
 {before}
 def step():
     {step}

@@ -14,9 +14,10 @@ from typing import Any, Dict, Tuple
 import pytest
 from play_engine import ROOT, make_attempt, result_of
 
+from stoker._definition.entry import Entry
+from stoker._engine.metadata import log_metadata
 from stoker._worker import context
 from stoker._worker.attempt import run_attempt
-from stoker._worker.entry import Entry
 
 
 def entry_of(func: Any, outputs: list[str] | None = None, **more: Any) -> Entry:
@@ -298,12 +299,12 @@ def test_context(tmp_path: Path) -> None:
         here.add_output_metadata({"rows": 3})
         here.add_output_tags(["a", "b"])
         here.remove_output_tags("a")
-        context.log_metadata({"accuracy": 0.5, "where": tmp_path, "worst": float("inf")})
-        context.log_metadata({"extra": [1]}, infer_artifact=True)
+        log_metadata({"accuracy": 0.5, "where": tmp_path, "worst": float("inf")})
+        log_metadata({"extra": [1]}, infer_artifact=True)
         with pytest.raises(ValueError, match="no output 'nope'; its outputs: output"):
             here.get_output_artifact_uri("nope")
         with pytest.raises(TypeError, match="log_metadata: 'x' is a builtins"):
-            context.log_metadata({"x": object()})
+            log_metadata({"x": object()})
         return 1
 
     task = {
@@ -332,7 +333,7 @@ def test_outside_of_a_step() -> None:
     with pytest.raises(RuntimeError, match="only available inside a running step"):
         context.get_step_context()
     with pytest.raises(RuntimeError, match="no step is running"):
-        context.log_metadata({"a": 1})
+        log_metadata({"a": 1})
 
 
 def test_seen_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

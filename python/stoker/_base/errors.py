@@ -6,22 +6,18 @@ peer ignores them silently; ``unknown_settings("warn")`` is the switch.
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any, Iterable, Optional, Type
+from typing import Iterable, Optional
 
 from . import PACKAGE
-
-if TYPE_CHECKING:
-    from .._engine.client import PipelineRun
 
 
 class StokerError(Exception):
     """Base of every exception that the front raises on purpose."""
 
     exit_status = 2  # of a program that ends by it under `stoker run`
+    told = False  # the engine has said it already
 
 
 class SettingsError(StokerError, ValueError):
@@ -57,25 +53,6 @@ class InWorkerError(StokerError, RuntimeError):
     What the file had defined by then stands: a clean fork server catches exactly this exception
     and serves the functions that exist so far.
     """
-
-
-class PipelineFailed(StokerError, RuntimeError):
-    """The run ended in failure. ``run`` is its record, ``traceback`` the failing step's own."""
-
-    exit_status = 1
-
-    def __init__(
-        self, text: str, run: Optional[PipelineRun] = None, traceback: Optional[str] = None
-    ) -> None:
-        super().__init__(text)
-        self.run = run
-        self.traceback = traceback
-
-
-class PipelineCancelled(PipelineFailed):
-    """The run was cancelled."""
-
-    exit_status = 130
 
 
 class StokerWarning(UserWarning):
@@ -140,54 +117,3 @@ def warn(text: str) -> None:
 def say(text: str) -> None:
     """One plain line on standard error, as the engine's own notices."""
     print(f"stoker: {text}", file=sys.stderr, flush=True)
-
-
-def end_in_one_line(kind: Type[BaseException], error: BaseException, trace: Any) -> None:
-    """``sys.excepthook`` under ``stoker run FILE``: our exceptions say what is to be done, a traceback hides it.
-
-    How a run failed was said by the engine already. Raises SystemExit with the contract's exit status.
-    """
-    if not isinstance(error, StokerError):
-        sys.__excepthook__(kind, error, trace)
-        return
-    if not isinstance(error, PipelineFailed):
-        place, text = "", str(error)
-        while trace is not None:
-            code = trace.tb_frame.f_code
-            if not code.co_filename.startswith((PACKAGE, "<frozen")):
-                place = f"{os.path.relpath(code.co_filename)}:{trace.tb_lineno}: "
-            trace = trace.tb_next
-        named = re.match(r"\S+:[0-9]+: ", text)
-        say(text if named else f"{place}{text}")
-    raise SystemExit(error.exit_status)
-
-
-def _say_if_nothing_was_planned() -> None:
-    """``stoker plan FILE`` ends the program at its first pipeline call; who gets here made none."""
-    from .binary import run_options
-
-    pipelines = sys.modules.get("stoker._decorators.pipeline")
-    if (
-        not run_options().get("plan")
-        or getattr(sys, "last_value", None) is not None  # it was said what went wrong
-        or getattr(pipelines, "was_called", False)
-        or "stoker.flow._cli"
-        in sys.modules  # a flow was called, and has said what there was to say
-    ):
-        return
-    file = sys.argv[0]
-    kind = getattr(pipelines, "Pipeline", ())
-    names = [k for k, v in vars(sys.modules["__main__"]).items() if kind and isinstance(v, kind)]
-    one = names[0] if names else "PIPELINE"
-    has = f" (it has: {', '.join(names)})" if names else ""
-    say(
-        f"{file} called no pipeline and no flow, so there is nothing to plan; "
-        f"name one: stoker plan {file}:{one}{has}"
-    )
-
-
-if os.environ.get("STOKER_RUN_OPTIONS") and sys.excepthook is sys.__excepthook__:
-    import atexit
-
-    sys.excepthook = end_in_one_line
-    atexit.register(_say_if_nothing_was_planned)

@@ -22,9 +22,11 @@ import pickle
 import re
 import sys
 import types
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
+from .._definition.step import StepDefinition
 from .._worker.frameworks import BUILT_ON, NAMES
+from .bytecode import code_text, hash_of
 from .modules import Modules
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -100,7 +102,7 @@ class _Walk:
             self.work.append(root)
         if annotations:
             texts = (f"{name}: {self._annotation(a)}" for name, a in annotations.items())
-            self.parts["annotations"] = _hash(list(texts))
+            self.parts["annotations"] = hash_of(list(texts))
         while self.work:
             current = self.work.pop()
             for kind, name, value in references(current):
@@ -251,14 +253,14 @@ class _Walk:
 
     def _add(self, label: str, value: Any) -> None:
         try:
-            self.parts[label] = _hash([self._value(value, 0)])
+            self.parts[label] = hash_of([self._value(value, 0)])
         except (_Unsure, RecursionError) as unsure:
             self.parts[f"{label} (can't be digested: {unsure})"] = os.urandom(16).hex()
 
     # Texts below begin with their kind, so that values of different types never look equal.
 
     def _function(self, function: types.FunctionType, depth: int) -> str:
-        texts = [_code_text(function.__code__)]
+        texts = [code_text(function.__code__)]
         for default in function.__defaults__ or ():
             texts.append(self._default(default, depth))
         for name, default in sorted((function.__kwdefaults__ or {}).items()):
@@ -268,7 +270,7 @@ class _Walk:
                 texts.append(f"{name}:{self._value(value, depth + 1)}")
             except (_Unsure, RecursionError):
                 texts.append(name)
-        return _hash(texts)
+        return hash_of(texts)
 
     def _default(self, value: Any, depth: int) -> str:
         try:
@@ -285,14 +287,14 @@ class _Walk:
             return simple
         kind = type(value)
         if kind in (tuple, list):
-            return f"{kind.__name__}:" + _hash(self._value(v, depth + 1) for v in value)
+            return f"{kind.__name__}:" + hash_of(self._value(v, depth + 1) for v in value)
         if kind in (set, frozenset):
-            return f"{kind.__name__}:" + _hash(sorted(self._value(v, depth + 1) for v in value))
+            return f"{kind.__name__}:" + hash_of(sorted(self._value(v, depth + 1) for v in value))
         if kind in (dict, types.MappingProxyType):
             pairs = (
                 f"{self._value(k, depth + 1)}={self._value(v, depth + 1)}" for k, v in value.items()
             )
-            return "dict:" + _hash(pairs)
+            return "dict:" + hash_of(pairs)
         return self._object(value, depth)
 
     def _object(self, value: Any, depth: int) -> str:
@@ -304,7 +306,7 @@ class _Walk:
         function = _function_of(value)
         if function is not None:
             self._value_reference(function.__qualname__, function)
-            return f"function:{function.__module__}.{function.__qualname__}:{_code_text(function.__code__)}"
+            return f"function:{function.__module__}.{function.__qualname__}:{code_text(function.__code__)}"
         if isinstance(value, type):
             self._class(value)
             return f"class:{value.__module__}.{value.__qualname__}"
@@ -316,16 +318,16 @@ class _Walk:
             return "cached_property:" + self._value(value.func, depth + 1)
         if isinstance(value, functools.partial):
             inner = [self._value(v, depth + 1) for v in (value.func, value.args, value.keywords)]
-            return "partial:" + _hash(inner)
+            return "partial:" + hash_of(inner)
         if isinstance(value, (staticmethod, classmethod)):
             return f"{type(value).__name__}:" + self._value(value.__func__, depth + 1)
         if isinstance(value, property):
             parts = [self._value(v, depth + 1) for v in (value.fget, value.fset, value.fdel)]
-            return "property:" + _hash(parts)
+            return "property:" + hash_of(parts)
         if type(value).__module__ == "logging" and hasattr(value, "getChild"):
             return f"logger:{value.name}"
         if isinstance(value, types.MethodType):
-            return "method:" + _hash(
+            return "method:" + hash_of(
                 [self._value(v, depth + 1) for v in (value.__func__, value.__self__)]
             )
         self._class(type(value))
@@ -362,7 +364,7 @@ class _Walk:
             else:
                 texts.append(f"{name}={self._value(value, depth + 1)}")
         texts.extend(self._fields(cls, depth))
-        return _hash(texts)
+        return hash_of(texts)
 
     def _follow(self, function: types.FunctionType) -> None:
         if id(function) not in self.seen:
@@ -500,9 +502,7 @@ def _function_of(value: Any) -> Optional[types.FunctionType]:
     """The plain function behind a function or a step."""
     if isinstance(value, types.FunctionType):
         return value
-    from .._decorators.step import Step
-
-    if isinstance(value, Step) and isinstance(value.entrypoint, types.FunctionType):
+    if isinstance(value, StepDefinition) and isinstance(value.entrypoint, types.FunctionType):
         return value.entrypoint
     return None
 
@@ -523,50 +523,6 @@ def _simple(value: Any) -> Optional[str]:
     if kind.__module__.split(".")[0] == "pathlib":
         return f"path:{value}"
     return None
-
-
-def _hash(texts: Iterable[str]) -> str:
-    digest = hashlib.sha256()
-    for text in texts:
-        data = text.encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return digest.hexdigest()[:32]
-
-
-def _code_text(code: types.CodeType) -> str:
-    """Digest of byte code, its constants and names; positions, file names and docstrings don't count."""
-    texts = [
-        code.co_code.hex(),
-        f"{code.co_argcount} {code.co_posonlyargcount} {code.co_kwonlyargcount} {code.co_flags & ~0x4000000}",
-        repr((code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)),
-        getattr(code, "co_exceptiontable", b"").hex(),
-    ]
-    skip_line = code.co_firstlineno if "__firstlineno__" in code.co_names else None
-    for i, constant in enumerate(code.co_consts):
-        if isinstance(constant, types.CodeType):
-            texts.append(f"{constant.co_name}:{_code_text(constant)}")
-        elif i == 0 and (constant is None or isinstance(constant, str)) and _never_loaded(code, 0):
-            texts.append("doc")
-        elif constant is not skip_line or skip_line is None:
-            texts.append(_constant_text(constant))
-    return _hash(texts)
-
-
-def _never_loaded(code: types.CodeType, i_constant: int) -> bool:
-    """No instruction uses the constant: it is a docstring, or the None in a docstring's place."""
-    for instruction in dis.get_instructions(code):
-        if instruction.arg == i_constant and "CONST" in instruction.opname:
-            return False
-    return True
-
-
-def _constant_text(constant: Any) -> str:
-    if isinstance(constant, frozenset):
-        return "frozenset:" + ",".join(sorted(_constant_text(c) for c in constant))
-    if isinstance(constant, tuple):
-        return "(" + ",".join(_constant_text(c) for c in constant) + ")"
-    return f"{type(constant).__name__}:{constant!r}"
 
 
 def references(function: types.FunctionType) -> Iterator[Tuple[str, str, Any]]:

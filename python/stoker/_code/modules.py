@@ -12,6 +12,7 @@ import types
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from .._base import PACKAGE
+from .bytecode import code_text
 
 if TYPE_CHECKING:
     from difflib import SequenceMatcher
@@ -99,7 +100,7 @@ class Modules:
             or (edited >= _STARTED - 1 and not _is_as_written(module, source, path))
         ):
             for name_of, code in _loaded(module):
-                digest.update(f"{name_of}:{_code_text(code)}".encode())
+                digest.update(f"{name_of}:{code_text(code)}".encode())
         self._direct[name] = {f"module {name}": digest.hexdigest()[:32]}
         self._imports[name] = set(_imports(name, source, module))
 
@@ -162,12 +163,6 @@ def _imports(name: str, source: bytes, module: Optional[types.ModuleType]) -> It
             yield value.__module__
 
 
-def _code_text(code: types.CodeType) -> str:
-    from .digester import _code_text  # it imports this module
-
-    return _code_text(code)
-
-
 def _is_as_written(module: types.ModuleType, source: bytes, path: str) -> bool:
     """Are the functions that a module has loaded from its file those that the file has now?"""
     try:
@@ -177,10 +172,10 @@ def _is_as_written(module: types.ModuleType, source: bytes, path: str) -> bool:
     written = set()
     while work:
         code = work.pop()
-        written.add(_code_text(code))
+        written.add(code_text(code))
         work.extend(inner for inner in code.co_consts if isinstance(inner, types.CodeType))
     return all(
-        _code_text(code) in written
+        code_text(code) in written
         for _, code in _loaded(module)
         if os.path.realpath(code.co_filename) == path
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-import re
 import sys
 import time
 from typing import (
@@ -12,181 +10,42 @@ from typing import (
     Any,
     Callable,
     Dict,
-    List,
     Mapping,
     NoReturn,
     Optional,
-    Set,
     Tuple,
     Union,
     overload,
 )
 
+from .._base import registry
+from .._base.binary import run_options
 from .._base.errors import (
     InWorkerError,
     NotYetError,
     PipelineInterfaceError,
     did_you_mean,
-    lenient,
     say,
     warn,
 )
-from .._definition.graph import STEP_NAME, Graph, StepArtifact, StepOutputs, active_graph
+from .._definition.graph import Graph, active_graph
 from .._definition.jsonable import NotJsonError, to_json
-from .._definition.layers import (
-    HOOKS,
-    PIPELINE_KEYS,
-    Layer,
-    RunConfig,
-    as_patch,
-    checked_options,
-    load_run_config,
-    make_layer,
-    merge,
-    refuse_schedule,
-)
-from .._definition.types import ExternalArtifact, Model
+from .._definition.layers import HOOKS, RunConfig
+from .._definition.pipeline import PipelineDefinition, all_parameters
+from .._definition.types import Model
 from .._engine.client import PipelineRun
 from .._engine.compiled import Compiled
 from .._engine.emit import compile_graph
+from .._worker.context import in_task
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .._definition.layers import PipelineOptions
-    from .step import Step
-
-was_called = False  # some pipeline, as a run of its own
-
-# What a nested pipeline hands down to its steps; the rest belongs to a run of its own.
-_STEP_DEFAULTS = [
-    "resources",
-    "retry",
-    "timeout",
-    "grace",
-    "timeout_notice",
-    "keep_checkpoints",
-    "cache",
-    "policy",
-    "environment",
-    "secrets",
-    "docker",
-    "backend",
-    "isolation",
-    "on_oom",
-    "xid",
-    "sample",
-    "gpu_profile",
-    "hooks",
-]
-
-_parameters: Set[str] = (
-    set()
-)  # of all pipelines of this process: --param speaks to whichever has it
 
 
-class Pipeline:
+class Pipeline(PipelineDefinition):
     """A function whose body builds a graph of steps; calling it runs the graph."""
-
-    __name__: str
-    __qualname__: str
-    __wrapped__: Callable[..., Any]
-
-    def __init__(self, func: Callable[..., Any], options: Mapping[str, Any]) -> None:
-        if not callable(func) or isinstance(func, type):
-            raise PipelineInterfaceError(f"@pipeline decorates a function, not {func!r}")
-        functools.update_wrapper(self, func, updated=())
-        self.entrypoint = func
-        self.name = _checked_name(options.get("name") or getattr(func, "__name__", "pipeline"))
-        self.signature = inspect.signature(func)
-        _parameters.update(self.signature.parameters)
-        self.layer: Layer = {}
-        self._runs: List[RunConfig] = []
-        self._apply(options, merging=True)
-
-    def _apply(self, options: Mapping[str, Any], merging: bool) -> None:
-        where = f"pipeline '{self.name}'"
-        checked = checked_options(where, options, PIPELINE_KEYS)
-        if checked.get("dynamic"):
-            raise NotYetError(
-                f"{where}: dynamic=True comes with a later version of Stoker; until then the body builds the "
-                "graph before the run, so decide inside of steps what depends on their values"
-            )
-        made = make_layer(where, checked)
-        self.layer = merge(self.layer, made) if merging else {**self.layer, **made}
-
-    def copy(self) -> Pipeline:
-        """An independent copy."""
-        made = Pipeline.__new__(Pipeline)
-        made.__dict__.update(self.__dict__)
-        made.layer = dict(self.layer)
-        made._runs = list(self._runs)
-        return made
-
-    def configure(self, merge: bool = True, **options: Unpack[PipelineOptions]) -> Pipeline:
-        """Change this pipeline in place; with ``merge=False`` the given options replace what was said."""
-        self._apply(options, merging=merge)
-        return self
-
-    def with_options(
-        self,
-        run_name: Optional[str] = None,
-        schedule: Any = None,
-        build: Any = None,
-        step_configurations: Optional[Mapping[str, Any]] = None,
-        steps: Optional[Mapping[str, Any]] = None,
-        config_path: Optional[str] = None,
-        unlisted: bool = False,
-        prevent_build_reuse: Optional[bool] = None,
-        **options: Unpack[PipelineOptions],
-    ) -> Pipeline:
-        """A copy with a run configuration.
-
-        Args:
-            run_name: name of the run; ``{date}`` and ``{time}`` are filled in.
-            step_configurations, steps: step name → its part of a run configuration.
-            config_path: a YAML or JSON run configuration; the other arguments win over it.
-            schedule: refused, Stoker has no scheduler of its own.
-            build, unlisted, prevent_build_reuse: no effect on local runs.
-        """
-        where = f"pipeline '{self.name}'"
-        refuse_schedule(where, schedule)
-        made = self.copy()
-        if config_path is not None:
-            data = load_run_config(config_path)
-            made._runs.append(RunConfig(f"run configuration {config_path}", data))
-        given: Dict[str, Any] = {**options, "run_name": run_name}
-        patches = {**(steps or {}), **(step_configurations or {})}
-        run = RunConfig(where, given)
-        run.steps = {k: as_patch(f"{where}: step '{k}'", v) for k, v in patches.items()}
-        made._runs.append(run)
-        if options.get("name"):
-            made.name = _checked_name(options["name"])
-        if options.get("dynamic"):
-            made._apply({"dynamic": True}, merging=True)
-        return made
-
-    def step_defaults(self) -> Layer:
-        """What this pipeline says about its steps, for use inside of another pipeline."""
-        layer, _ = self._folded()
-        return {k: layer[k] for k in _STEP_DEFAULTS if k in layer}
-
-    def _folded(self) -> Tuple[Layer, RunConfig]:
-        """The pipeline's layer with all run configurations, and these as one."""
-        layer, folded = self.layer, RunConfig(f"pipeline '{self.name}'", {})
-        for run in self._runs:
-            layer = merge(layer, run.layer)
-            folded.run_name = run.run_name or folded.run_name
-            folded.parameters.update(run.parameters)
-            for name, patch in run.steps.items():
-                before = folded.steps.get(name)
-                if before is not None:
-                    joined = as_patch(name, {})
-                    joined.layer = merge(before.layer, patch.layer)
-                    joined.parameters = {**before.parameters, **patch.parameters}
-                    patch = joined
-                folded.steps[name] = patch
-        return layer, folded
 
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
         """Run the body once and write the spec; nothing is executed or stored.
@@ -196,7 +55,7 @@ class Pipeline:
             StepInterfaceError: step calls that don't fit.
             RuntimeError: a parameter that code and run configuration give differently.
         """
-        layer, run = self._folded()
+        layer, run = self.folded()
         arguments = self._arguments(args, kwargs, run)
         with Graph(self) as graph:
             self._body(arguments)
@@ -234,7 +93,7 @@ class Pipeline:
                 )
             given.setdefault(key, value)
         for key, text in self._command_line().items():
-            if key not in known and key in _parameters:
+            if key not in known and key in all_parameters:
                 continue  # another pipeline's
             self._check_parameter("--param", key)
             value = _parsed(text, known[key])
@@ -256,8 +115,6 @@ class Pipeline:
         return {k: given[k] for k in known if k in given}
 
     def _command_line(self) -> Mapping[str, Any]:
-        from .._base.binary import run_options
-
         if active_graph() is not None:
             return {}
         return run_options().get("params") or {}
@@ -286,9 +143,8 @@ class Pipeline:
         outer = active_graph()
         if outer is not None:
             return self._inline(outer, args, kwargs)
-        _refuse_in_worker(f"pipeline '{self.name}'")
-        global was_called
-        was_called = True
+        refuse_in_worker(f"pipeline '{self.name}'")
+        registry.called = True
         compiled = self.compile(*args, **kwargs)
         if not compiled.spec["steps"]:
             warn(f"pipeline '{self.name}' has no steps, so there is nothing to run")
@@ -296,7 +152,7 @@ class Pipeline:
         return _run(compiled)
 
     def _inline(self, outer: Graph, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
-        _, run = self._folded()
+        _, run = self.folded()
         arguments = self._arguments(args, kwargs, run)
         before = outer.scope
         outer.scope = (*before, self)
@@ -337,18 +193,6 @@ class Pipeline:
         return f"<pipeline '{self.name}' of {self.__module__}:{self.__qualname__}>"
 
 
-def _checked_name(name: Any) -> str:
-    text = str(name)
-    if STEP_NAME.fullmatch(text.replace(".", "_")) and not text.startswith("."):
-        return text
-    if lenient():
-        return re.sub(r"[^A-Za-z0-9_.-]", "_", text).lstrip(".-")[:128] or "pipeline"
-    raise PipelineInterfaceError(
-        f"pipeline name {text!r} may hold letters, digits, '_', '-' and '.' only (128 at most); "
-        "give it another one with @pipeline(name=...)"
-    )
-
-
 def _literals(arguments: Mapping[str, Any]) -> Dict[str, Any]:
     found: Dict[str, Any] = {}
     for key, value in arguments.items():
@@ -384,9 +228,8 @@ def _parsed(text: Any, parameter: inspect.Parameter) -> Any:
     return value
 
 
-def _refuse_in_worker(what: str) -> None:
-    from .._worker.context import in_task
-
+def refuse_in_worker(what: str) -> None:
+    """Pipelines are called by programs, not by steps; raises InWorkerError."""
     if in_task():
         raise InWorkerError(
             f"{what} is called inside of a running step; call it inside of a pipeline's body instead, "
@@ -413,41 +256,11 @@ def _run(compiled: Compiled) -> PipelineRun:
     return launch(compiled)
 
 
-def run_single_step(step: Step, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
-    """Run a step that was called outside of a pipeline; returns its value, or a tuple of its values."""
-    _refuse_in_worker(f"step '{step.name}'")
-
-    def body() -> Any:
-        return step(*map(_wrapped, args), **{k: _wrapped(v) for k, v in kwargs.items()})
-
-    single = Pipeline(body, {"name": step.name})
-    run = single()
-    assert run is not None
-    outputs = run.steps[step.name].outputs
-    values = tuple(outputs[key][0].load() for key in step.outputs)
-    if not values:
-        return None
-    return values[0] if len(values) == 1 else values
-
-
-def _wrapped(value: Any) -> Any:
-    """Values that JSON can't carry travel as artifacts."""
-    if isinstance(value, (StepArtifact, StepOutputs, ExternalArtifact)) or hasattr(
-        value, "artifact_digest"
-    ):
-        return value
-    try:
-        to_json(value)
-    except NotJsonError:
-        return ExternalArtifact(value=value)
-    return value
-
-
 class PipelineContext:
     """The pipeline whose body is running: its name and configuration."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        layer, _ = pipeline._folded()
+    def __init__(self, pipeline: PipelineDefinition) -> None:
+        layer, _ = pipeline.folded()
         self.name = pipeline.name
         self.enable_cache: Optional[bool] = (layer.get("cache") or {}).get("enabled")
         extra = dict(layer.get("extra") or {})

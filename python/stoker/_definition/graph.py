@@ -7,7 +7,6 @@ before it.
 
 from __future__ import annotations
 
-import re
 from contextvars import ContextVar
 from typing import (
     TYPE_CHECKING,
@@ -23,14 +22,12 @@ from typing import (
 
 from .._base.errors import StepInterfaceError, did_you_mean, lenient, warn
 from .jsonable import NotJsonError, to_json
+from .names import NAME, check_name, plain_name
 from .types import ExternalArtifact
 
 if TYPE_CHECKING:
-    from .._decorators.pipeline import Pipeline
-    from .._decorators.step import Step
-
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-STEP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
+    from .pipeline import PipelineDefinition
+    from .step import StepDefinition
 
 _active: ContextVar[Optional[Graph]] = ContextVar("stoker_graph", default=None)
 
@@ -52,7 +49,7 @@ class StepArtifact:
         self.annotation = annotation
 
     @property
-    def pipeline(self) -> Pipeline:
+    def pipeline(self) -> PipelineDefinition:
         """The pipeline that is being built."""
         return self._graph.pipeline
 
@@ -120,10 +117,10 @@ class Invocation:
     def __init__(
         self,
         id: str,
-        step: Step,
+        step: StepDefinition,
         inputs: Dict[str, Any],
         after: List[str],
-        scope: Tuple[Pipeline, ...],
+        scope: Tuple[PipelineDefinition, ...],
     ) -> None:
         self.id = id
         self.step = step
@@ -135,10 +132,10 @@ class Invocation:
 class Graph:
     """The invocations of one pipeline call, in the order of the calls."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: PipelineDefinition) -> None:
         self.pipeline = pipeline
         self.invocations: Dict[str, Invocation] = {}
-        self.scope: Tuple[Pipeline, ...] = ()
+        self.scope: Tuple[PipelineDefinition, ...] = ()
         self._next: Dict[str, int] = {}
         self._token: Any = None
 
@@ -151,7 +148,7 @@ class Graph:
 
     def add(
         self,
-        step: Step,
+        step: StepDefinition,
         args: Tuple[Any, ...],
         kwargs: Dict[str, Any],
         id: Optional[str],
@@ -171,7 +168,7 @@ class Graph:
         outputs = [StepArtifact(self, name, key, out.type) for key, out in step.outputs.items()]
         return outputs[0] if len(outputs) == 1 else StepOutputs.of(name, outputs)
 
-    def _name(self, step: Step, id: Optional[str]) -> str:
+    def _name(self, step: StepDefinition, id: Optional[str]) -> str:
         if id is not None:
             check_name(id, f"id of step '{step.name}'")
             if id in self.invocations:
@@ -190,7 +187,7 @@ class Graph:
         self._next[name] = n + 1
         return f"{name}_{n}"
 
-    def _input(self, step: Step, key: str, value: Any) -> Any:
+    def _input(self, step: StepDefinition, key: str, value: Any) -> Any:
         if isinstance(value, StepArtifact):
             return {"from": self._reference(step, key, value)}
         if isinstance(value, (list, tuple)) and any(isinstance(v, StepArtifact) for v in value):
@@ -211,7 +208,7 @@ class Graph:
             )
         return {"value": literal(step, key, value)}
 
-    def _reference(self, step: Step, key: str, value: Any) -> str:
+    def _reference(self, step: StepDefinition, key: str, value: Any) -> str:
         if not isinstance(value, StepArtifact):
             raise StepInterfaceError(
                 f"step '{step.name}': argument '{key}' mixes step outputs with a {type(value).__name__}; "
@@ -224,7 +221,7 @@ class Graph:
             )
         return f"{value.invocation_id}.{value.output_name}"
 
-    def _after(self, step: Step, after: Any) -> List[str]:
+    def _after(self, step: StepDefinition, after: Any) -> List[str]:
         found: Dict[str, None] = {}
         work = [after]
         while work:
@@ -257,7 +254,7 @@ class Graph:
                     )
 
 
-def bind(step: Step, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str, Any]:
+def bind(step: StepDefinition, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str, Any]:
     """Names of the arguments that a call gives; missing ones may come from a run configuration."""
     if not args and kwargs.keys() <= step.signature.parameters.keys():
         return kwargs
@@ -272,7 +269,7 @@ def bind(step: Step, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str,
         ) from None
 
 
-def literal(step: Step, key: str, value: Any) -> Any:
+def literal(step: StepDefinition, key: str, value: Any) -> Any:
     """A literal argument as JSON.
 
     Raises:
@@ -335,12 +332,7 @@ _WORDS = {
 }
 
 
-def plain_name(name: str) -> str:
-    """The step name that stands for one which the spec doesn't allow (the compatibility shim)."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name).lstrip("-")[:128] or "step"
-
-
-def check_interface(step: Step) -> None:
+def check_interface(step: StepDefinition) -> None:
     """Names of arguments and outputs are names in the spec too.
 
     Raises:
@@ -350,22 +342,9 @@ def check_interface(step: Step) -> None:
         return
     for what, names in (("argument", step.signature.parameters), ("output", step.outputs)):
         for name in names:
-            if not _NAME.fullmatch(name):
+            if not NAME.fullmatch(name):
                 raise StepInterfaceError(
                     f"step '{step.name}': {what} '{name}' may hold letters, digits, '_', '-' and '.' only "
                     "(128 at most); rename it"
                 )
     step.checked = True
-
-
-def check_name(name: Any, what: str) -> None:
-    """A name that the spec allows for a step.
-
-    Raises:
-        StepInterfaceError: it isn't one.
-    """
-    if not isinstance(name, str) or not STEP_NAME.fullmatch(name):
-        raise StepInterfaceError(
-            f"{what} {name!r} may hold letters, digits, '_' and '-' only (128 at most), and can't begin with "
-            "'-'; give it another one with @step(name=...) or id="
-        )

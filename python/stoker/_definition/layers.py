@@ -22,6 +22,7 @@ from typing import (
     Union,
 )
 
+from .._base.binary import output_of
 from .._base.errors import SettingsError, refuse_unknown, warn
 from .settings import (
     BACKENDS,
@@ -464,8 +465,6 @@ def load_run_config(path: str) -> Mapping[str, Any]:
         except (OSError, ValueError) as bad:
             raise SettingsError(f"run configuration {path}: {bad}") from None
     else:
-        from .._base.binary import output_of
-
         try:
             data = json.loads(output_of(["spec", "convert", str(path)]))
         except (RuntimeError, ValueError) as bad:

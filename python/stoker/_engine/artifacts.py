@@ -7,7 +7,9 @@ import tempfile
 from typing import Any, List, Optional, Union
 
 from .._base.errors import say
+from ..materializers import _artifact
 from .client import ArtifactVersion, Client
+from .launch import add_artifact
 
 
 def save_artifact(
@@ -24,9 +26,6 @@ def save_artifact(
         SerializeError: it can't be stored.
         EngineError: the store refused it.
     """
-    from ..materializers import _artifact
-    from .launch import add_artifact
-
     with tempfile.TemporaryDirectory(prefix="stoker-save-") as folder:
         said: List[str] = []
         path = os.path.join(folder, "value")

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, 
 
 from .._base.binary import json_of, output_of
 from .._base.errors import EngineError, did_you_mean, lenient
-from .._definition.graph import plain_name
+from .._definition.names import plain_name
 from .._definition.types import ExecutionStatus
 from .._worker.profile import PROFILE_TAG
-from .config import RunConfiguration, stored_spec
+from ..materializers import _artifact
+from .config import RunConfiguration
+from .stored import stored, stored_spec
 
 if TYPE_CHECKING:
     import datetime
@@ -74,8 +76,6 @@ class ArtifactVersion:
     @property
     def uri(self) -> str:
         """Path of its file or folder."""
-        from .stored import stored
-
         path = stored(self.body.get("path"), self.artifact_digest, self.store)
         self.body = {**self.body, "path": path}
         return path
@@ -106,8 +106,6 @@ class ArtifactVersion:
         Raises:
             LoadError: it can't be read.
         """
-        from ..materializers import _artifact
-
         if self.body.get("format") is None:
             raise _artifact.LoadError(
                 f"artifact {self.artifact_digest[:12]}: the store doesn't say how its content is written; "
@@ -258,8 +256,6 @@ class StepInput(Dict[str, Any]):
         if origin is not None:
             return self._output(origin).load()
         if "value" in self:
-            from ..materializers import _artifact
-
             return _artifact.load({"value": self["value"]})
         body = json_of(["artifact", "get", str(self["digest"])], self._run.store)
         return ArtifactVersion(str(self["digest"]), body, self._run.store).load()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional
 
+from .._base.digest import sha256
 from .._base.errors import SettingsError
+from .._worker import seeds
 
 if TYPE_CHECKING:
+    from .._definition.entry import Entry
     from .._definition.types import ExternalArtifact
-    from .._worker.entry import Entry
 
 
 class External(NamedTuple):
@@ -69,3 +71,45 @@ def _refuse_bytes(what: str, text: str) -> None:
         raise SettingsError(
             f"{what}, {os.fsencode(text)!r}, is not UTF-8, and the record of a run is: rename it"
         ) from None
+
+
+def with_seeds(compiled: Compiled) -> Compiled:
+    """The document with the seeds of this program; as it is where nothing was seeded.
+
+    A Python step's cache key has them as well: with another seed its results are others.
+    """
+    found: Dict[str, Any] = dict(seeds.seeded())
+    if not found:
+        return compiled
+    code = sha256(repr(sorted(found.items())).encode()).hexdigest()[:32]
+    loops = _in_loops(compiled.spec["steps"])
+    if loops:
+        found["loops"] = loops
+    spec = dict(compiled.spec)
+    spec["extra"] = {**(spec.get("extra") or {}), seeds.KEY: found}
+    spec["steps"] = {
+        name: {**step, "code": {**(step.get("code") or {}), seeds.CODE: code}}
+        if "python" in step
+        else step
+        for name, step in spec["steps"].items()
+    }
+    return compiled._replace(spec=spec)
+
+
+def _in_loops(steps: Mapping[str, Any]) -> List[str]:
+    """Steps that may run again and again: their rounds differ by the task's number only."""
+    following = {}
+    for name, step in steps.items():
+        said = step.get("next") or []
+        following[name] = [said] if isinstance(said, str) else list(said)
+        following[name] += (step.get("cases") or {}).values()
+    looping = []
+    for name in following if any("cases" in step for step in steps.values()) else ():
+        reached, ahead = set(), list(following[name])
+        while ahead:
+            one = ahead.pop()
+            if one not in reached:
+                reached.add(one)
+                ahead += following.get(one, ())
+        looping += [name] if name in reached else []
+    return looping

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
-if TYPE_CHECKING:
-    from .._definition.settings import StepRetryConfig
-
-
-def stored_spec(store: Optional[str], run: str) -> Mapping[str, Any]:
-    """The spec that a run was made of; empty where it can't be read any more."""
-    if not store:
-        return {}
-    try:
-        with open(os.path.join(store, "runs", run, "spec.json"), encoding="utf-8") as stream:
-            found = json.load(stream)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+from .._definition.layers import merge
+from .._definition.settings import DockerSettings, ResourceSettings, StepRetryConfig
+from ..materializers import _artifact
 
 
 class RunConfiguration:
@@ -41,9 +28,6 @@ class RunConfiguration:
         spec: Optional[Mapping[str, Any]] = None,
         own: Optional[Mapping[str, Any]] = None,
     ) -> None:
-        from .._definition.layers import merge
-        from ..materializers import _artifact
-
         top = {k: v for k, v in (spec or {}).items() if k not in ("steps", "parameters", "origin")}
         self._said: Dict[str, Any] = top if own is None else merge(top, own)
         given: Mapping[str, Any] = body.get("parameters") or {}
@@ -61,8 +45,6 @@ class RunConfiguration:
     @property
     def settings(self) -> Dict[str, Any]:
         """Settings by key."""
-        from .._definition.settings import DockerSettings, ResourceSettings
-
         found: Dict[str, Any] = dict(self._kept)
         resources = {**(self._said.get("resources") or {}), **(found.pop("resources", None) or {})}
         if resources:
@@ -74,8 +56,6 @@ class RunConfiguration:
     @property
     def retry(self) -> Optional[StepRetryConfig]:
         """How often a failed step is tried again, or None."""
-        from .._definition.settings import StepRetryConfig
-
         given = self._said.get("retry")
         return StepRetryConfig(**given) if given else None
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from .._base.errors import StepInterfaceError, warn
+from .._base.errors import SettingsError, StepInterfaceError, warn
 from .._code.digester import Digester
 from .._code.holds import is_data, registered_parts
-from .._decorators.step import Step
+from .._definition.entry import Entry
+from .._definition.gang import check_launch
 from .._definition.graph import Graph, Invocation, literal
 from .._definition.jsonable import NotJsonError, exact
 from .._definition.layers import Layer, RunConfig, StepPatch, merge
 from .._definition.settings import CachePolicy
+from .._definition.step import StepDefinition
 from .._definition.types import ExternalArtifact
-from .._worker.entry import Entry
-from .._worker.profile import PROFILE_TAG, artifacts_of
+from .._worker.profile import PROFILE_TAG, output_names
 from .compiled import Compiled, External, origin
 
 _SPEC_KEYS = [
@@ -80,7 +81,7 @@ class _Emitter:
         self.scopes: Dict[Tuple[Any, ...], Layer] = {(): {}}
         self.passed: Dict[str, Dict[str, str]] = {}
         self.plain: Dict[
-            Tuple[int, Tuple[Any, ...]], Tuple[Step, Layer, Dict[str, Any], Entry]
+            Tuple[int, Tuple[Any, ...]], Tuple[StepDefinition, Layer, Dict[str, Any], Entry]
         ] = {}
 
     def emit(self, parameters: Mapping[str, Any]) -> Compiled:
@@ -114,7 +115,7 @@ class _Emitter:
         return spec
 
     def _base(
-        self, step: Step, scope: Tuple[Any, ...], patch: Optional[StepPatch]
+        self, step: StepDefinition, scope: Tuple[Any, ...], patch: Optional[StepPatch]
     ) -> Tuple[Layer, Dict[str, Any], Entry]:
         """What every call of a step in a scope has in common."""
         known = self.plain.get((id(step), scope))
@@ -127,13 +128,13 @@ class _Emitter:
             layer = dict(layer, cache={k: v for k, v in layer["cache"].items() if k != "enabled"})
         whole = merge(self.top, layer)
         spec: Dict[str, Any] = {"python": step.reference()}
-        profile = artifacts_of(whole.get("gpu_profile"), step)
+        profile = _profile_outputs(whole.get("gpu_profile"), step)
         if step.outputs or profile:
             spec["outputs"] = _outputs(step, profile)
         spec["code"] = self._code(step, whole.get("policy"))
         uses = self.digester.uses(step.entrypoint, _types(step))
         if step.launch is not None:
-            step.launch.check(f"step '{step.name}'")
+            check_launch(step.launch, f"step '{step.name}'")
             spec["code"] = {**spec["code"], **step.launch.code()}
             uses = sorted({*uses, *step.launch.uses})
         if uses or _DEVICES.intersection(whole.get("resources") or ()):
@@ -163,7 +164,7 @@ class _Emitter:
             self.scopes[scope] = layer
         return self.scopes[scope]
 
-    def _code(self, step: Step, policy: Optional[CachePolicy]) -> Dict[str, str]:
+    def _code(self, step: StepDefinition, policy: Optional[CachePolicy]) -> Dict[str, str]:
         if policy is not None and not policy.include_step_code:
             code = {"function": "not part of the key (cache_policy)"}
         else:
@@ -250,7 +251,7 @@ def _joined(some: Dict[str, str], more: Dict[str, str]) -> Dict[str, str]:
     return joined
 
 
-def _conflict(step: Step, key: str, given: Any, configured: Any) -> bool:
+def _conflict(step: StepDefinition, key: str, given: Any, configured: Any) -> bool:
     return not isinstance(given, dict) or given.get("value", _NOTHING) != literal(
         step, key, configured
     )
@@ -264,12 +265,28 @@ def spec_settings(layer: Layer) -> Dict[str, Any]:
     return {k: layer[k] for k in _SPEC_KEYS if layer.get(k) not in (None, {}, [])}
 
 
-def _types(step: Step) -> Dict[str, Any]:
+def _types(step: StepDefinition) -> Dict[str, Any]:
     outputs = {f"-> {name}": output.type for name, output in step.outputs.items()}
     return {**dict.fromkeys(step.signature.parameters, Any), **step.annotations, **outputs}
 
 
-def _outputs(step: Step, profile: List[str]) -> Any:
+def _profile_outputs(setting: Any, step: StepDefinition) -> List[str]:
+    """Names of the outputs that a step's ``gpu_profile`` setting adds.
+
+    Raises:
+        SettingsError: the step has an output of such a name.
+    """
+    names = output_names(setting)
+    for name in names:
+        if name in step.outputs:
+            raise SettingsError(
+                f"step '{step.name}' has an output '{name}', and @gpu_profile would store its own there; "
+                "give it another artifact_prefix"
+            )
+    return names
+
+
+def _outputs(step: StepDefinition, profile: List[str]) -> Any:
     tags = {k: [str(t) for t in o.config.get("tags") or ()] for k, o in step.outputs.items()}
     tags.update({k: [PROFILE_TAG] for k in profile})
     if any(tags.values()):
@@ -288,7 +305,7 @@ def _hook_reference(hook: Any) -> str:
     return f"{hook.__module__}:{getattr(hook, '__qualname__', type(hook).__qualname__)}"
 
 
-def _source(step: Step) -> str:
+def _source(step: StepDefinition) -> str:
     import inspect
 
     code = getattr(inspect.unwrap(step.entrypoint), "__code__", None)
@@ -301,7 +318,7 @@ def _source(step: Step) -> str:
     return f"{path}:{code.co_firstlineno}"
 
 
-def _source_object(step: Step, source: Any) -> Any:
+def _source_object(step: StepDefinition, source: Any) -> Any:
     if not isinstance(source, str):
         return source
     import importlib

@@ -17,7 +17,6 @@ import sys
 import warnings
 from contextlib import contextmanager
 from typing import (
-    TYPE_CHECKING,
     Any,
     Callable,
     Dict,
@@ -32,17 +31,16 @@ from typing import (
 from .._base.binary import find, json_of, output_of, run_options
 from .._base.errors import (
     EngineError,
-    PipelineCancelled,
-    PipelineFailed,
     SettingsError,
     did_you_mean,
     say,
 )
-from .._worker import fitness
-from .compiled import Compiled, External, main_file
-
-if TYPE_CHECKING:
-    from .client import PipelineRun
+from .._definition.graph import stored_input
+from .._worker import fitness, server
+from ..materializers import _artifact
+from .client import Client, PipelineRun
+from .compiled import Compiled, External, main_file, with_seeds
+from .failures import PipelineCancelled, PipelineFailed
 
 _PATIENCE = 3  # Ctrl-Cs that are the engine's to answer; the next one ends it
 _PASS_ON_MS = 300  # the engine has told of its own by then, if the terminal sent it one
@@ -189,10 +187,8 @@ def run_engine(
         EngineError: the binary is missing.
         SerializeError: an external artifact can't be stored.
     """
-    from .._worker import seeds
-
     binary = find()
-    compiled = seeds.into(compiled)
+    compiled = with_seeds(compiled)
     store_externals(compiled.externals)
     if plan and plan.get("plan"):
         show_plan(binary, compiled, dict(plan))
@@ -256,8 +252,6 @@ def _spec_fd(compiled: Compiled) -> int:
 
 def _start(binary: str, arguments: List[str], compiled: Compiled) -> Any:
     """Fork the engine; returns (the front pipe's end, its process id)."""
-    from .._worker import server
-
     spec_fd = _spec_fd(compiled)
     reader, writer = os.pipe()
     facts = server.prepare()
@@ -287,8 +281,6 @@ def _become_engine(
     writer: int,
 ) -> NoReturn:
     """In the child: fork the server, then be the engine. Never returns, whatever happens."""
-    from .._worker import server
-
     try:
         os.close(reader)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -448,8 +440,6 @@ class _Watch:
                 said or f"the run could not start: stoker ended with {_ending(status)}; see above",
                 status,
             )
-        from .client import PipelineRun
-
         run = PipelineRun(self.run, self.store)
         word = self.end.get("status")
         if word == "succeeded":
@@ -501,9 +491,6 @@ def store_externals(externals: List[External]) -> None:
         return
     import tempfile
 
-    from .._definition.graph import stored_input
-    from ..materializers import _artifact
-
     done: Dict[int, Any] = {}
     with tempfile.TemporaryDirectory(prefix="stoker-external-") as folder:
         for i, external in enumerate(externals):
@@ -526,8 +513,6 @@ def store_externals(externals: List[External]) -> None:
 def _stored(entry: Dict[str, Any]) -> Dict[str, Any]:
     if "value" in entry:
         return {"value": entry["value"]}
-    from .._definition.graph import stored_input
-
     return stored_input({**entry, "digest": add_artifact(entry)["digest"]})
 
 
@@ -553,6 +538,4 @@ def add_artifact(
 
 def _found(artifact: Any) -> Any:
     """The record of a stored artifact that is named by its id, or by name and version."""
-    from .client import Client
-
     return Client().get_artifact_version(artifact.id or artifact.name, artifact.version).body

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 
-from . import attempt, frameworks
+from . import attempt, frameworks, ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,10 @@ def main(argv: List[str]) -> int:
     error = None
     try:
         with open(os.path.join(directory, "task.json"), "rb") as stream:
-            granted = json.loads(stream.read().decode("utf-8")).get("granted") or {}
+            task = json.loads(stream.read().decode("utf-8"))
+        if task.get("gang") and ranks.rank_in(directory) is None:
+            from . import server  # noqa: F401  (ranks are forks of one)
+        granted = task.get("granted") or {}
         if granted.get("threads"):
             attempt.set_thread_variables(int(granted["threads"]), dict(os.environ))
     except (OSError, ValueError, AttributeError, TypeError):

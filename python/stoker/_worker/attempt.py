@@ -12,16 +12,18 @@ import json
 import os
 import sys
 
+from .._base.errors import InWorkerError
 from ..materializers import _artifact
 from . import context, frameworks, profile, ranks, seeds
-from .entry import fit, resolve, resolve_callable
+from .fit import fit
+from .resolve import resolve, resolve_callable
 from .seen import Baseline, is_ours, is_users, seen_since
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
-    from .entry import Entry
+    from .._definition.entry import Entry
 
 # Modules of the standard library that the worker, and what it imports of the front for a step, loads
 # besides those of every interpreter's start: what an image's Python must have. Held by a test.
@@ -69,6 +71,7 @@ _decode = json.JSONDecoder().raw_decode
 _encode = json.JSONEncoder(allow_nan=False).encode
 
 baseline: Optional[Baseline] = None  # set by the fork server
+serve: Any = None  # the fork server's, set by it: ranks are forks of one
 masks_at_start: Optional[Dict[str, Optional[str]]] = (
     None  # where the user's file is imported after it
 )
@@ -120,7 +123,7 @@ def run_attempt(
         if hook:
             attempt.run_hook(hook, RuntimeError(hook_error) if hook_error else None)
         elif rank is None and attempt.task.get("gang"):
-            ranks.launch(directory, attempt.task, attempt.entry, main_file)
+            ranks.launch(directory, attempt.task, attempt.entry, main_file, serve)
         else:
             attempt.run()
         result["status"] = "ok"
@@ -201,9 +204,7 @@ class _Attempt:
         """Inputs, hooks, the function, outputs."""
         of_flow = "flow" in self.task and hasattr(self.entry, "flow")
         if of_flow and self.rank is not None and self.task["flow"].get("ranks"):
-            from ..flow._node import become_node
-
-            become_node(self.rank, self.task)
+            self.entry.become_node(self.rank, self.task)
             self.masks = frameworks.masks()
         frameworks.guard(self._devices(), self.task.get("uses"))
         seeds.sow(self.task)
@@ -669,8 +670,6 @@ def import_main(path: str) -> Optional[BaseException]:
             code = compile(stream.read(), path, "exec")
         exec(code, module.__dict__)
     except BaseException as exc:
-        from .._base.errors import InWorkerError
-
         if isinstance(exc, InWorkerError):
             return None
         return exc

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List, Optional, Union
 
-    from .entry import Entry
+    from .._definition.entry import Entry
 
 _current: Optional[StepContext] = None
 
@@ -163,7 +163,7 @@ class StepContext:
             TypeError: a value has no JSON form.
         """
         known = self._output_metadata.setdefault(self._output(output_name), {})
-        known.update(_plain(metadata, "add_output_metadata"))
+        known.update(plain_metadata(metadata, "add_output_metadata"))
 
     def add_output_tags(
         self, tags: Union[str, Iterable[str]], output_name: Optional[str] = None
@@ -254,130 +254,7 @@ def get_step_context() -> StepContext:
     return _current
 
 
-def log_metadata(
-    metadata: Dict[str, Any],
-    *,
-    step_id: Any = None,
-    step_name: Optional[str] = None,
-    run_id_name_or_prefix: Any = None,
-    artifact_version_id: Any = None,
-    artifact_name: Optional[str] = None,
-    artifact_version: Any = None,
-    infer_artifact: bool = False,
-    **target: Any,
-) -> None:
-    """Attach metadata: in a step to it or to one of its outputs, anywhere to what is named.
-
-    Args:
-        metadata: names and values with a JSON form (numpy scalars and paths are turned into one).
-        step_id: a step of a finished run, ``RUN/STEP``.
-        step_name: the same with ``run_id_name_or_prefix``.
-        run_id_name_or_prefix: a finished run by id, name, prefix or ``"latest"``; without a step, the run itself.
-        artifact_version_id: a named artifact, by its digest.
-        artifact_name: an output of the step (the running one, or the one that is named); else a stored name.
-        artifact_version: version of a stored name (default: the latest).
-        infer_artifact: attach it to the running step's only output.
-
-    Raises:
-        RuntimeError: nothing is named and no step is running, or the target is a model.
-        EngineError: there is no such run, step or artifact, or the run has not ended yet.
-        TypeError: a value has no JSON form.
-    """
-    asked = sorted(name for name, value in target.items() if value not in (None, False))
-    if asked:
-        raise RuntimeError(
-            f"log_metadata({asked[0]}=…): metadata can be attached to runs, steps and artifacts; "
-            "Stoker keeps no models"
-        )
-    place = _place(step_id, step_name, run_id_name_or_prefix, artifact_name)
-    if place is not None:
-        _log_outside([place], metadata)
-    elif artifact_version_id is not None or artifact_version is not None:
-        named = _named(artifact_version_id, artifact_name, artifact_version)
-        _log_outside(["--artifact", named], metadata)
-    elif _current is not None:
-        if artifact_name is not None or infer_artifact:
-            _current.add_output_metadata(metadata, artifact_name)
-        else:
-            _current._metadata.update(_plain(metadata, "log_metadata"))
-    elif artifact_name is not None:
-        _log_outside(["--artifact", artifact_name], metadata)
-    else:
-        raise RuntimeError(
-            "log_metadata: no step is running in this process; call it within the function of a step, or say "
-            "what it belongs to: run_id_name_or_prefix=…, step_name=… or artifact_name=…"
-        )
-
-
-def _place(step_id: Any, step_name: Any, run: Any, output: Optional[str]) -> Optional[str]:
-    """``RUN[/STEP[.OUTPUT]]``; None: none is named, or it is the running step itself."""
-    if step_id is not None:
-        place = str(getattr(step_id, "id", step_id))
-        if "/" not in place:
-            raise RuntimeError(f"log_metadata(step_id='{place}'): a step's id is RUN/STEP")
-    elif run is None:
-        if step_name is not None and (_current is None or step_name != _current.step_name):
-            raise RuntimeError(
-                f"log_metadata(step_name='{step_name}'): of which run? say run_id_name_or_prefix=… too"
-            )
-        return None
-    else:
-        run = str(getattr(run, "id", run))
-        place = run if step_name is None else f"{run}/{step_name}"
-    if _current is not None and place == f"{_current.run_id}/{_current.step_name}":
-        return None
-    if output is None:
-        return place
-    if "/" not in place:
-        raise RuntimeError(
-            f"log_metadata(artifact_name='{output}'): of which step of run '{place}'? say step_name=… too"
-        )
-    return f"{place}.{output}"
-
-
-def _named(digest: Any, name: Optional[str], version: Any) -> str:
-    """``NAME:VERSION`` of a stored artifact."""
-    if digest is None:
-        if name is None:
-            raise RuntimeError(
-                f"log_metadata(artifact_version={version!r}): say artifact_name=… too"
-            )
-        return f"{name}:{version}"
-    from .._engine.client import Client
-
-    wanted = str(getattr(digest, "id", digest))
-    for found in Client().list_artifact_versions():
-        if found.id == wanted and name in (None, found.name):
-            return f"{found.name}:{found.version}"
-    raise RuntimeError(
-        f"log_metadata(artifact_version_id='{wanted[:12]}…'): no name was given to that artifact; name it by "
-        "run_id_name_or_prefix=…, step_name=… and artifact_name=…"
-    )
-
-
-def _log_outside(target: List[str], metadata: Dict[str, Any]) -> None:
-    import json
-
-    from .._base.binary import output_of
-
-    plain = _plain(metadata, "log_metadata")
-    output_of(["metadata", *target, json.dumps(plain, ensure_ascii=False)])
-
-
-def log_artifact_metadata(
-    metadata: Dict[str, Any], artifact_name: Optional[str] = None, **target: Any
-) -> None:
-    """Attach metadata to an output of the running step, or to a stored artifact; see :func:`log_metadata`."""
-    inside = _current is not None and not target
-    log_metadata(metadata, artifact_name=artifact_name, infer_artifact=inside, **target)
-
-
-def log_step_metadata(metadata: Dict[str, Any], **target: Any) -> None:
-    """Attach metadata to the running step, or to the one that is named; see :func:`log_metadata`."""
-    log_metadata(metadata, **target)
-
-
-def _plain(metadata: Any, caller: str) -> Dict[str, Any]:
+def plain_metadata(metadata: Any, caller: str) -> Dict[str, Any]:
     if not isinstance(metadata, dict):
         raise TypeError(f"{caller}: metadata is a {type(metadata).__name__}, not a dictionary")
     return {str(key): _plain_value(value, f"{caller}: '{key}'") for key, value in metadata.items()}

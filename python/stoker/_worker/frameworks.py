@@ -13,6 +13,8 @@ import os
 import re
 import sys
 
+from .._base.after_import import when_imported
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
@@ -354,8 +356,6 @@ _INSTALL = {
 def _check_when_imported(
     name: str, granted: Sequence[Mapping[str, Any]], used: Iterable[str]
 ) -> None:
-    from .._base.after_import import when_imported
-
     when_imported(name, lambda module: _check(name, module, granted, used))
 
 

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from .._base.errors import warn
+from .frameworks import keep_peaks
 
 
 def cleanup_memory() -> int:
@@ -45,8 +46,6 @@ def _torch() -> int:
     cuda: Any = getattr(torch, "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return 0
-    from .frameworks import keep_peaks
-
     devices = range(int(cuda.device_count()))
     before = sum(int(cuda.memory_reserved(i)) for i in devices)
     keep_peaks(torch)

@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 
 from . import line
 
@@ -17,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, List, Optional
 
+_VARIABLE = "STOKER_CHECKPOINT_DIR"
 STATUS = 75  # EX_TEMPFAIL: saved, to be run again
 
 
@@ -107,6 +109,25 @@ def _end(state: _State, number: int, frame: Any) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+def directory() -> Path:
+    """The task's directory, for libraries that write checkpoints themselves.
+
+    What has a name with a leading dot isn't complete: it is removed before the next attempt.
+
+    Raises:
+        RuntimeError: no step of Stoker is running here.
+    """
+    given = os.environ.get(_VARIABLE)
+    if not given:
+        raise RuntimeError(
+            "stoker.checkpoint: no step is running here, so there is no task to keep checkpoints of; "
+            f"call it within a step, or set {_VARIABLE} to try it by hand"
+        )
+    os.makedirs(given, exist_ok=True)
+    arm()
+    return Path(given)
+
+
 def run_hooks(state: _State) -> None:
     state.busy += 1
     try:
@@ -138,8 +159,6 @@ def on_preemption(hook: Callable[[], Any]) -> Callable[[], Any]:
     Raises:
         RuntimeError: no step is running here, or this isn't the main thread.
     """
-    from ..checkpoint import directory
-
     directory()
     state = _mine()
     if not state.armed:
@@ -157,8 +176,6 @@ def preempted() -> bool:
     Raises:
         RuntimeError: no step is running here.
     """
-    from ..checkpoint import directory
-
     state = _mine()
     if not state.polled:
         directory()

@@ -1,8 +1,7 @@
-"""``@gpu_profile``: the step's devices over time, in the run's card and as artifacts of the step.
+"""What ``@gpu_profile`` leaves as artifacts: the step's devices over time.
 
-The decorator only sets the step's ``gpu_profile`` setting: the engine samples at its interval, and draws the card.
-With ``include_artifacts`` the worker reads ``samples.bin`` (src/host/runner/runner_samples.h) at the step's end and
-stores the curves in the shape of the peer's decorator. The reader works on Python 3.7, as all that a worker needs.
+The worker reads ``samples.bin`` (src/host/runner/runner_samples.h) at the step's end and stores the curves in the
+shape of the peer's decorator. Works on Python 3.7, as all that a worker needs.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
         Tuple,
     )
 
-    from .._decorators.step import Step
-
     class Sample(NamedTuple):
         """Seconds since the start, bytes, seconds of CPU time; devices: (memory bytes, busy percent); sizes of stdout
         and stderr."""
@@ -42,114 +39,19 @@ else:
     Sample = namedtuple("Sample", "time_s rss_bytes cpu_s devices log_bytes")
 
 PROFILE_TAG = "gpu_profile"
-_marks: Any = None  # function → the setting that @gpu_profile below @step gave it
-
-
-# ---------------------------------------------------------------------------- the decorator
-
-
-def gpu_profile(
-    _target: Any = None,
-    *,
-    with_card: bool = True,
-    include_artifacts: bool = True,
-    artifact_prefix: str = "gpu_profile_",
-    interval: float = 1,
-) -> Any:
-    """Profile the devices of a step: put it above or below ``@step``, bare or with arguments.
-
-    Args:
-        with_card: the run's card shows curves and the table of the step's devices.
-        include_artifacts: the step gets two more outputs, ``<prefix>data`` and ``<prefix>num_gpus``. ``data`` is
-            ``{"error", "cuda_version", "driver_version", "devices": [{"device_id", "name", "memory"}], "profile":
-            {device_id: {"timestamp", "time_s", "gpu_utilization" (percent), "gpu_memory_used", "gpu_memory_total",
-            "ram_used", "ram_total" (MB), "cpu_utilization" (percent of one CPU, of the step's processes)}}}``, each
-            of the innermost a list over time; None is unknown. A step without devices has an ``error`` that says
-            so, and no profile.
-        artifact_prefix: how their names begin.
-        interval: seconds between two samples, 0.01 or more.
-
-    Raises:
-        SettingsError: a value out of range.
-    """
-    from .._definition.settings import GpuProfile
-
-    setting = GpuProfile(
-        with_card=with_card,
-        include_artifacts=include_artifacts,
-        artifact_prefix=artifact_prefix,
-        interval=interval,
-    ).as_spec()
-
-    def decorate(target: Any) -> Any:
-        from .._decorators.step import Step
-
-        if isinstance(target, Step):
-            return target.configure(gpu_profile=setting)
-        if getattr(target, "is_step", False):  # of a flow
-            from ..flow._decorators import attach_to_step
-
-            return attach_to_step("gpu_profile", target, setting)
-        return _mark(target, setting)
-
-    return decorate if _target is None else decorate(_target)
-
-
-def _mark(function: Any, setting: Dict[str, Any]) -> Any:
-    """Beside the function, not on it: its attributes are part of its cache key."""
-    global _marks
-    from .._base.errors import SettingsError
-
-    if not callable(function):
-        raise SettingsError(f"@gpu_profile decorates a step or its function, not {function!r}")
-    if _marks is None:
-        import weakref
-
-        _marks = weakref.WeakKeyDictionary()
-    _marks[function] = setting
-    return function
-
-
-def marked_profile(function: Any) -> Optional[Dict[str, Any]]:
-    """The setting of a ``@gpu_profile`` below ``@step``, also behind other decorators."""
-    while _marks and function is not None:
-        try:
-            if function in _marks:
-                return dict(_marks[function])
-        except TypeError:  # a callable that can't be hashed can't have been marked
-            pass
-        function = getattr(function, "__wrapped__", None)
-    return None
 
 
 # ---------------------------------------------------------------------------- names of the outputs
 
 
-def artifacts_of(setting: Any, step: Step) -> List[str]:
-    """Names of the outputs that a step's ``gpu_profile`` setting adds.
-
-    Raises:
-        SettingsError: the step has an output of such a name.
-    """
-    names = _names(setting)
-    for name in names:
-        if name in step.outputs:
-            from .._base.errors import SettingsError
-
-            raise SettingsError(
-                f"step '{step.name}' has an output '{name}', and @gpu_profile would store its own there; "
-                "give it another artifact_prefix"
-            )
-    return names
-
-
 def names_of(task: Mapping[str, Any]) -> List[str]:
-    """The same for a running task, by what the front has left in its ``extra``."""
+    """Of a running task, by what the front has left in its ``extra``."""
     declared = task.get("outputs") or ()
-    return [n for n in _names((task.get("extra") or {}).get("gpu_profile")) if n in declared]
+    return [n for n in output_names((task.get("extra") or {}).get("gpu_profile")) if n in declared]
 
 
-def _names(setting: Any) -> List[str]:
+def output_names(setting: Any) -> List[str]:
+    """Names of the outputs that a step's ``gpu_profile`` setting adds."""
     if not isinstance(setting, dict) or not setting.get("include_artifacts", True):
         return []
     prefix = setting.get("artifact_prefix", "gpu_profile_")

@@ -18,7 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Optional
 
-    from .._engine.compiled import Compiled
 
 KEY = "_seeds"  # in the document's and a task's `extra`
 CODE = "random seeds"  # the part of a step's cache key, and of its reasons
@@ -106,50 +105,6 @@ def seeded() -> Dict[str, str]:
     if torch is not None and _torch_is_seeded(torch):
         found["torch"] = bytes(torch.get_rng_state().numpy())
     return {name: sha256(raw).hexdigest()[:32] for name, raw in found.items()}
-
-
-def into(compiled: Compiled) -> Compiled:
-    """The document with the seeds of this program; as it is where nothing was seeded.
-
-    A Python step's cache key has them as well: with another seed its results are others.
-    """
-    found: Dict[str, Any] = dict(seeded())
-    if not found:
-        return compiled
-    from .._base.digest import sha256
-
-    code = sha256(repr(sorted(found.items())).encode()).hexdigest()[:32]
-    loops = _in_loops(compiled.spec["steps"])
-    if loops:
-        found["loops"] = loops
-    spec = dict(compiled.spec)
-    spec["extra"] = {**(spec.get("extra") or {}), KEY: found}
-    spec["steps"] = {
-        name: {**step, "code": {**(step.get("code") or {}), CODE: code}}
-        if "python" in step
-        else step
-        for name, step in spec["steps"].items()
-    }
-    return compiled._replace(spec=spec)
-
-
-def _in_loops(steps: Mapping[str, Any]) -> List[str]:
-    """Steps that may run again and again: their rounds differ by the task's number only."""
-    following = {}
-    for name, step in steps.items():
-        said = step.get("next") or []
-        following[name] = [said] if isinstance(said, str) else list(said)
-        following[name] += (step.get("cases") or {}).values()
-    looping = []
-    for name in following if any("cases" in step for step in steps.values()) else ():
-        reached, ahead = set(), list(following[name])
-        while ahead:
-            one = ahead.pop()
-            if one not in reached:
-                reached.add(one)
-                ahead += following.get(one, ())
-        looping += [name] if name in reached else []
-    return looping
 
 
 # ---------------------------------------------------------------------------- a task

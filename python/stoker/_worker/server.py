@@ -24,8 +24,8 @@ import struct
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from .._definition.entry import Entry
 from . import attempt, fitness, line, seeds, seen
-from .entry import Entry
 
 _VERSION = 1
 _MAX_MESSAGE = 64 << 20
@@ -73,6 +73,9 @@ def serve(
         sys.stderr.write(f"stoker: the fork server failed: {type(exc).__name__}: {exc}\n")
     finally:
         os._exit(status)
+
+
+attempt.serve = serve
 
 
 class _Server:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
 from .. import checkpoint
-from .._engine.config import stored_spec
+from .._engine.stored import stored_spec
 from ._current import current
 from .exception import MetaflowException
 

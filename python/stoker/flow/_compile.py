@@ -6,9 +6,9 @@ import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from .._base.digest import sha256
+from .._definition.entry import Entry
 from .._definition.jsonable import NotJsonError, exact
 from .._engine.compiled import Compiled, External, origin
-from .._worker.entry import Entry
 from ._decorators import attach, decorators_of, flow_decorators_of
 from ._decorators._resources import request_of
 from ._flow import constants_of

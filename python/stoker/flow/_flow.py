@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple, overload
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, overload
 
+from .._base import registry
 from ._next import say_next
 
 
@@ -69,6 +70,7 @@ class FlowSpec:
             _refuse_in_worker(type(self).__name__)
             from . import _cli
 
+            registry.called = True
             _cli.main(self)
 
     # ------------------------------------------------------------------ artifacts
@@ -226,3 +228,40 @@ def _static(cls: Any, name: str) -> Any:
         if name in base.__dict__:
             return base.__dict__[name]
     return None
+
+
+# ---------------------------------------------------------------------------- what the front asks of flows
+
+
+def _entry(module: str, qualname: str, found: Any) -> Any:
+    if not getattr(found, "is_step", False):
+        return None
+    from ._task import find_entry
+
+    return find_entry(module, qualname, found)
+
+
+def _decorated(name: str, found: Any, options: Dict[str, Any]) -> Any:
+    if not getattr(found, "is_step", False):
+        return None
+    from ._decorators import attach_to_step
+
+    return attach_to_step(name, found, options)
+
+
+def _runner(thing: Any) -> Any:
+    if not isinstance(thing, type) or not issubclass(thing, FlowSpec) or thing is FlowSpec:
+        return None
+
+    def run(words: List[str]) -> int:
+        from . import _cli
+
+        registry.called = True
+        return _cli.run(thing, ["run", *words])
+
+    return run
+
+
+registry.entries.append(_entry)
+registry.decorations.append(_decorated)
+registry.runners.append(_runner)

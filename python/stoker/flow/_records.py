@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 from .._base.binary import answer_of, json_of, output_of
 from .._base.digest import sha256
 from .._base.errors import EngineError
-from .._engine.config import stored_spec
+from .._engine.stored import stored_spec
 
 # An answer about a live run is good for so long, or for so many times what it took: one look reads many properties,
 # of many tasks.

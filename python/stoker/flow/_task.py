@@ -12,12 +12,14 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, List, Optional, Tuple
 
-from .._worker.entry import Entry
+from .._definition.entry import Entry
+from .._worker.resolve import resolve_callable
 from ..materializers import _artifact
 from ._current import current
 from ._decorators import decorators_of
 from ._flow import FlowSpec, constants_of
 from ._next import Transition
+from ._node import become_node
 from ._parameters import config_names, parameters_of, set_configs
 from ._scope import Given, Inputs, Scope
 from .exception import FailureHandledByCatch, InvalidNextException, MetaflowException
@@ -29,6 +31,10 @@ class FlowEntry(Entry):
 
     flow: Any = None
     step: str = ""
+
+    def become_node(self, rank: Any, task: Dict[str, Any]) -> None:
+        """A rank of ``num_parallel`` is a node of its own."""
+        become_node(rank, task)
 
     def run(self, attempt: Any) -> None:
         """The worker's call."""
@@ -51,8 +57,6 @@ def find_entry(module: str, qualname: str, found: Any) -> Optional[FlowEntry]:
     """The entry where ``module:qualname``, found already, is a flow's step."""
     if not getattr(found, "is_step", False):
         return None
-    from .._worker.entry import resolve_callable
-
     owner, _, step = qualname.rpartition(".")
     cls = resolve_callable(module, owner) if owner else None
     return entry_of(cls, step) if isinstance(cls, type) and issubclass(cls, FlowSpec) else None

@@ -8,20 +8,14 @@ import sys
 from ._errors import LoadError
 from ._files import write_parts
 from ._json import need
+from ._saved import Saved
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
 
-    from ._artifact import Saved
 
 _MAP_FROM = 1 << 20  # smaller arrays are read: a mapping costs more than a copy
-
-
-def _saved(format: str, meta: Dict[str, Any]) -> Saved:
-    from ._artifact import Saved
-
-    return Saved(format, meta)
 
 
 class Numpy:
@@ -60,7 +54,7 @@ class Numpy:
         raw = flat.view(numpy.uint8) if flat.size and flat.dtype.itemsize else b""
         address = flat.__array_interface__["data"][0] if spend else 0
         write_parts(path, [head.getvalue(), raw], spend=address)
-        return _saved("npy", {"shape": list(array.shape), "dtype": str(array.dtype)})
+        return Saved("npy", {"shape": list(array.shape), "dtype": str(array.dtype)})
 
     @staticmethod
     def load(path: str, meta: Dict[str, Any], type_: Any) -> Any:
@@ -103,11 +97,11 @@ class Pandas:
             from . import _skeleton
 
             format_, more = _skeleton.save(value, path)
-            return _saved(format_, {**meta, **more})
+            return Saved(format_, {**meta, **more})
         _write_arrow(table, path)
         if value.ndim == 2:
             meta["columns"] = [str(name) for name in value.columns[:100]]
-        return _saved("arrow", meta)
+        return Saved("arrow", meta)
 
     @staticmethod
     def load(path: str, meta: Dict[str, Any], type_: Any) -> Any:

@@ -15,6 +15,7 @@ import sys
 
 from . import _custom, _json, _trust
 from ._errors import LoadError, SerializeError
+from ._saved import Saved
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,28 +33,6 @@ _QUIET = re.compile(  # libraries whose objects are meant to be pickled: no warn
     r"(numpy|pandas|torch|torchvision|sklearn|scipy|xgboost|lightgbm|catboost|statsmodels|joblib|polars"
     r"|pyarrow|transformers|datasets|tokenizers|collections|builtins|stoker)\."
 )
-
-
-class Saved:
-    """What a materializer wrote.
-
-    Attributes:
-        format: the name that picks the loader.
-        meta: what the loader needs, JSON.
-        metadata: for the user to see, JSON; shown with the output.
-    """
-
-    __slots__ = ("format", "meta", "metadata")
-
-    def __init__(
-        self,
-        format: str,
-        meta: Dict[str, Any],
-        metadata: Optional[Dict[str, Any]] = None,
-    ) -> None:
-        self.format = format
-        self.meta = meta
-        self.metadata = metadata or {}
 
 
 class Json:

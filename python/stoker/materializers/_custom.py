@@ -10,12 +10,12 @@ import os
 
 from ._errors import LoadError, SerializeError
 from ._json import find_class, need
+from ._saved import Saved
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
-    from ._artifact import Saved
 
 FORMAT = "custom"
 
@@ -62,8 +62,6 @@ def choose(wanted: Any, value: Any) -> Optional[Any]:
 
 def save(materializer: Any, value: Any, path: str) -> Saved:
     """Let the materializer write at ``path``; its own exceptions become one sentence."""
-    from ._artifact import Saved
-
     is_pair = isinstance(materializer, Pair)
     name = materializer.path if is_pair else _class_name(materializer)
     try:

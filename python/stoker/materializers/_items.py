@@ -19,7 +19,7 @@ import struct
 from typing import Any, Dict, List, Sequence, Tuple
 
 from . import _json
-from ._artifact import LoadError, SerializeError
+from ._errors import LoadError, SerializeError
 
 FORMAT = "items"
 _MAGIC = b"STKITEM1"

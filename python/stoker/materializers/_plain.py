@@ -7,18 +7,11 @@ import sys
 
 from ._errors import LoadError, SerializeError
 from ._files import copy_file, write_parts
+from ._saved import Saved
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict
-
-    from ._artifact import Saved
-
-
-def _saved(format: str, meta: Dict[str, Any]) -> Saved:
-    from ._artifact import Saved
-
-    return Saved(format, meta)
 
 
 class HTMLString(str):
@@ -58,7 +51,7 @@ class Text:
             raise SerializeError(f"a text can't be written as UTF-8: {exc}") from exc
         write_parts(path, [raw])
         meta = {"json": True} if type(value) is JSONString else {}
-        return _saved(_TEXTS.get(type(value), "text"), meta)
+        return Saved(_TEXTS.get(type(value), "text"), meta)
 
     @staticmethod
     def load(path: str, meta: Dict[str, Any], type_: Any) -> Any:
@@ -85,7 +78,7 @@ class Bytes:
     @staticmethod
     def save(value: Any, path: str) -> Saved:
         write_parts(path, [value])
-        return _saved("bytes", {"type": type(value).__name__})
+        return Saved("bytes", {"type": type(value).__name__})
 
     @staticmethod
     def load(path: str, meta: Dict[str, Any], type_: Any) -> Any:
@@ -122,12 +115,12 @@ class File:
                         f"the directory '{value}' holds the step's own output folder"
                     )
                 shutil.copytree(source, path)
-            return _saved("dir", meta)
+            return Saved("dir", meta)
         if not os.path.isfile(source):
             raise SerializeError(f"the path '{value}' is neither a file nor a directory")
         if source != path:
             copy_file(source, path)
-        return _saved("file", meta)
+        return Saved("file", meta)
 
     @staticmethod
     def load(path: str, meta: Dict[str, Any], type_: Any) -> Any:
@@ -185,11 +178,11 @@ class Figure:
     def save(value: Any, path: str) -> Saved:
         if type(value) is Picture:
             copy_file(value.path, path)
-            return _saved("png", {})
+            return Saved("png", {})
         width, height = (float(inches) for inches in value.get_size_inches())
         with open(path, "xb") as stream:
             value.savefig(stream, format="png")
-        return _saved("png", {"width_inches": width, "height_inches": height})
+        return Saved("png", {"width_inches": width, "height_inches": height})
 
     @staticmethod
     def load(path: str, meta: Dict[str, Any], type_: Any) -> Any:

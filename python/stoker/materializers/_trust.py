@@ -7,6 +7,8 @@ import os
 import stat
 from typing import Iterator, Optional, Tuple
 
+from .._base.binary import find
+from .._base.errors import EngineError
 from ._errors import LoadError
 
 _Found = Optional[Tuple[str, str]]  # what isn't this user's, and why
@@ -42,9 +44,6 @@ def _look_below(folder: int, path: str) -> _Found:
 def _engine_trusts(path: str) -> bool:
     """`stoker trust` names a folder above it, or the group that may write it is the user's own."""
     import subprocess
-
-    from .._base.binary import find
-    from .._base.errors import EngineError
 
     try:
         words = [find(), "trust", "--check", path]

@@ -124,8 +124,8 @@ class Catch(StepDecorator):
         fallback = running.declared.get("fallback")
         if not fallback and (not running.last_attempt or running.attempt.rank is not None):
             return False  # another attempt follows; of a gang's failure the engine knows the whole
+        from ..._engine.metadata import log_metadata
         from ..._worker.attempt import Stopped, _traceback
-        from ..._worker.context import log_metadata
 
         caught = MetaflowExceptionWrapper(error)
         caught.stacktrace = _traceback(error)  # without frames of ours

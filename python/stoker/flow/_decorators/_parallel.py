@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Optional
 
+from ..._definition.entry import Launch
+from ..._definition.gang import accelerate_gang, check_launch
 from .._current import Parallel, current
 from ..exception import MetaflowException
 from ._base import StepDecorator
@@ -138,17 +140,13 @@ class RunWithAccelerate(StepDecorator):
                 f"step '{node.name}': @run_with_accelerate: a flow's task keeps what rank 0 leaves; all ranks' artifacts "
                 "reach a join by @parallel and num_parallel"
             )
-        self.launch().check(f"step '{node.name}'")
+        check_launch(self.launch(), f"step '{node.name}'")
 
-    def launch(self) -> Any:
+    def launch(self) -> Launch:
         """How the worker starts the ranks."""
-        from ..._worker.ranks import Launch
-
         return Launch("accelerate", self.given, False)
 
     def settings(self, decorators: List[Any]) -> Dict[str, Any]:
-        from ..._worker.ranks import accelerate_gang
-
         launch = self.launch()
         said: Dict[str, Any] = {"gang": accelerate_gang("run_with_accelerate", launch.options)}
         if launch.gpus():

@@ -16,7 +16,7 @@ import sys
 from types import SimpleNamespace
 
 from .._base.errors import NotYetError, SettingsError, did_you_mean, lenient, say, warn
-from .ranks import NOTES
+from .entry import NOTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,0 +1,171 @@
+"""What ``@pipeline`` makes of a function, without the running: its options and run configurations."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, TypeVar
+
+from .._base.errors import NotYetError, PipelineInterfaceError, lenient
+from .layers import (
+    PIPELINE_KEYS,
+    Layer,
+    RunConfig,
+    as_patch,
+    checked_options,
+    load_run_config,
+    make_layer,
+    merge,
+    refuse_schedule,
+)
+from .names import STEP_NAME
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .layers import PipelineOptions
+
+# What a nested pipeline hands down to its steps; the rest belongs to a run of its own.
+_STEP_DEFAULTS = [
+    "resources",
+    "retry",
+    "timeout",
+    "grace",
+    "timeout_notice",
+    "keep_checkpoints",
+    "cache",
+    "policy",
+    "environment",
+    "secrets",
+    "docker",
+    "backend",
+    "isolation",
+    "on_oom",
+    "xid",
+    "sample",
+    "gpu_profile",
+    "hooks",
+]
+
+all_parameters: Set[str] = (
+    set()
+)  # of all pipelines of this process: --param speaks to whichever has it
+
+_P = TypeVar("_P", bound="PipelineDefinition")
+
+
+class PipelineDefinition:
+    """A pipeline as graphs and specs see it; calling it is :class:`stoker.Pipeline`'s."""
+
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[..., Any]
+
+    def __init__(self, func: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        if not callable(func) or isinstance(func, type):
+            raise PipelineInterfaceError(f"@pipeline decorates a function, not {func!r}")
+        functools.update_wrapper(self, func, updated=())  # type: ignore[arg-type]
+        self.entrypoint = func
+        self.name = _checked_name(options.get("name") or getattr(func, "__name__", "pipeline"))
+        self.signature = inspect.signature(func)
+        all_parameters.update(self.signature.parameters)
+        self.layer: Layer = {}
+        self._runs: List[RunConfig] = []
+        self._apply(options, merging=True)
+
+    def _apply(self, options: Mapping[str, Any], merging: bool) -> None:
+        where = f"pipeline '{self.name}'"
+        checked = checked_options(where, options, PIPELINE_KEYS)
+        if checked.get("dynamic"):
+            raise NotYetError(
+                f"{where}: dynamic=True comes with a later version of Stoker; until then the body builds the "
+                "graph before the run, so decide inside of steps what depends on their values"
+            )
+        made = make_layer(where, checked)
+        self.layer = merge(self.layer, made) if merging else {**self.layer, **made}
+
+    def copy(self: _P) -> _P:
+        """An independent copy."""
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made.layer = dict(self.layer)
+        made._runs = list(self._runs)
+        return made
+
+    def configure(self: _P, merge: bool = True, **options: Unpack[PipelineOptions]) -> _P:
+        """Change this pipeline in place; with ``merge=False`` the given options replace what was said."""
+        self._apply(options, merging=merge)
+        return self
+
+    def with_options(
+        self: _P,
+        run_name: Optional[str] = None,
+        schedule: Any = None,
+        build: Any = None,
+        step_configurations: Optional[Mapping[str, Any]] = None,
+        steps: Optional[Mapping[str, Any]] = None,
+        config_path: Optional[str] = None,
+        unlisted: bool = False,
+        prevent_build_reuse: Optional[bool] = None,
+        **options: Unpack[PipelineOptions],
+    ) -> _P:
+        """A copy with a run configuration.
+
+        Args:
+            run_name: name of the run; ``{date}`` and ``{time}`` are filled in.
+            step_configurations, steps: step name → its part of a run configuration.
+            config_path: a YAML or JSON run configuration; the other arguments win over it.
+            schedule: refused, Stoker has no scheduler of its own.
+            build, unlisted, prevent_build_reuse: no effect on local runs.
+        """
+        where = f"pipeline '{self.name}'"
+        refuse_schedule(where, schedule)
+        made = self.copy()
+        if config_path is not None:
+            data = load_run_config(config_path)
+            made._runs.append(RunConfig(f"run configuration {config_path}", data))
+        given: Dict[str, Any] = {**options, "run_name": run_name}
+        patches = {**(steps or {}), **(step_configurations or {})}
+        run = RunConfig(where, given)
+        run.steps = {k: as_patch(f"{where}: step '{k}'", v) for k, v in patches.items()}
+        made._runs.append(run)
+        if options.get("name"):
+            made.name = _checked_name(options["name"])
+        if options.get("dynamic"):
+            made._apply({"dynamic": True}, merging=True)
+        return made
+
+    def step_defaults(self) -> Layer:
+        """What this pipeline says about its steps, for use inside of another pipeline."""
+        layer, _ = self.folded()
+        return {k: layer[k] for k in _STEP_DEFAULTS if k in layer}
+
+    def folded(self) -> Tuple[Layer, RunConfig]:
+        """The pipeline's layer with all run configurations, and these as one."""
+        layer, folded = self.layer, RunConfig(f"pipeline '{self.name}'", {})
+        for run in self._runs:
+            layer = merge(layer, run.layer)
+            folded.run_name = run.run_name or folded.run_name
+            folded.parameters.update(run.parameters)
+            for name, patch in run.steps.items():
+                before = folded.steps.get(name)
+                if before is not None:
+                    joined = as_patch(name, {})
+                    joined.layer = merge(before.layer, patch.layer)
+                    joined.parameters = {**before.parameters, **patch.parameters}
+                    patch = joined
+                folded.steps[name] = patch
+        return layer, folded
+
+
+def _checked_name(name: Any) -> str:
+    text = str(name)
+    if STEP_NAME.fullmatch(text.replace(".", "_")) and not text.startswith("."):
+        return text
+    if lenient():
+        return re.sub(r"[^A-Za-z0-9_.-]", "_", text).lstrip(".-")[:128] or "pipeline"
+    raise PipelineInterfaceError(
+        f"pipeline name {text!r} may hold letters, digits, '_', '-' and '.' only (128 at most); "
+        "give it another one with @pipeline(name=...)"
+    )

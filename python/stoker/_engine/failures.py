@@ -1,0 +1,28 @@
+"""What a program is told of a run that didn't succeed."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from .._base.errors import StokerError
+from .client import PipelineRun
+
+
+class PipelineFailed(StokerError, RuntimeError):
+    """The run ended in failure. ``run`` is its record, ``traceback`` the failing step's own."""
+
+    exit_status = 1
+    told = True
+
+    def __init__(
+        self, text: str, run: Optional[PipelineRun] = None, traceback: Optional[str] = None
+    ) -> None:
+        super().__init__(text)
+        self.run = run
+        self.traceback = traceback
+
+
+class PipelineCancelled(PipelineFailed):
+    """The run was cancelled."""
+
+    exit_status = 130
