@@ -159,7 +159,7 @@ def artifact_rows(bench: Bench, engine: Any, image: str, folder: Path) -> None:
 
 def rows(bench: Bench) -> None:
     """Two rows: until the program's first instruction, and until its end is known; one about images, one about large files."""
-    sys.path.insert(0, str(ROOT / "tests" / "container"))
+    sys.path[:0] = [str(ROOT / "tests" / name) for name in ("support", "container")]
     try:
         import conftest as engines
     except ImportError as error:

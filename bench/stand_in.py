@@ -84,9 +84,9 @@ def play_argv(argv: list[str]) -> int:
 
 
 def kube(kubeconfig: Path) -> None:
-    from tests.kubernetes.kube import Cluster, Options
-    from tests.kubernetes.kube import cluster as module
-    from tests.kubernetes.kube.containers import Container, Containers, End
+    from kube import Cluster, Options
+    from kube import cluster as module
+    from kube.containers import Container, Containers, End
 
     class Played(Containers):
         def start_runtime(self) -> None:

@@ -6,14 +6,14 @@ import itertools
 import json
 import os
 import queue
-import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
 from pathlib import Path
 from typing import Any, Callable
+
+from moto_server import start_moto
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVE = Path(
@@ -37,36 +37,13 @@ TRUST = json.dumps(
 _numbers = itertools.count(1)
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
 class Moto:
     """A server of moto's, and boto3 clients of it."""
 
     def __init__(self, log: Path, **env: str) -> None:
-        self.url = f"http://127.0.0.1:{(port := free_port())}"
         self.keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
-        self._log = log.open("wb")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-            stdout=self._log,
-            stderr=self._log,
-            env={**os.environ, **self.keys, **env},
-        )
-        deadline = time.monotonic() + START_S
-        while True:
-            try:
-                self.api("GET", "/moto-api/config")
-                break
-            except OSError:
-                assert self._process.poll() is None, log.read_text()
-                assert time.monotonic() < deadline, (
-                    f"moto's server doesn't start: {log.read_text()}"
-                )
-                time.sleep(0.1)
+        self._process, port = start_moto(log, **self.keys, **env)
+        self.url = f"http://127.0.0.1:{port}"
 
     def api(self, method: str, path: str, body: Any = None) -> Any:
         data = json.dumps(body).encode() if body is not None else None
@@ -131,7 +108,6 @@ class Moto:
     def close(self) -> None:
         self._process.terminate()
         self._process.wait(30)
-        self._log.close()
 
 
 class Drive:

@@ -11,14 +11,10 @@ for a server of its own by `moto_server(…)`.
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
-sys.path.insert(0, str(Path(__file__).parent))
 from batch_tools import DRIVE, Drive, Moto
 from front_tools import cannot
 

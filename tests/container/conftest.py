@@ -35,7 +35,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tarfile
 import tempfile
 import time
@@ -44,10 +43,8 @@ from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
-
 from front_tools import cannot
+from ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -85,12 +82,6 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(str(self.path))
 
 
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
 class Podman:
     """See the head of this file."""
 
@@ -100,7 +91,7 @@ class Podman:
         self.as_user: dict[str, Any] = {}  # user, group …: whose engine it is, as Popen takes it
         self.storage, self.state = storage, state
         self.socket = state / "podman.sock"
-        self.registry = f"127.0.0.1:{_free_port()}"
+        self.registry = f"127.0.0.1:{free_port()}"
         self.env = {
             **os.environ,
             "CONTAINERS_CONF": str(state / "containers.conf"),

@@ -6,24 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 from stoker_binary import find_binary
+from waiting import wait_for as wait_for
 
 STOKER = find_binary()
-
-
-def wait_for(true: Callable[[], Any], seconds: float = 120.0) -> Any:
-    """What `true` answers as soon as that is something; fails when it stays nothing."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        found = true()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds:g} s: {true}")
 
 
 class Contained:

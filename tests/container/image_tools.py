@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ports import free_port
 from stoker_binary import find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,12 +115,6 @@ class Stoker:
     def login(self, registry: str, user: str, secret: str) -> None:
         auth = base64.b64encode(f"{user}:{secret}".encode()).decode()
         self.write("home/.docker/config.json", json.dumps({"auths": {registry: {"auth": auth}}}))
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 class Registry:

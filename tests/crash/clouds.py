@@ -1,4 +1,4 @@
-"""Rounds whose steps run on the fakes of Kubernetes (tests/kubernetes/kube) and of AWS Batch (tests/batch/fake_batch.py,
+"""Rounds whose steps run on the fakes of Kubernetes (tests/fakes/kube) and of AWS Batch (tests/fakes/fake_batch.py,
 with moto's server for the other services); one of each serves all rounds of a process."""
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 from elsewhere import ElsewhereRound, carried, children, is_agent
 from rounds import ROOT, Wrong
 
-sys.path.insert(0, str(ROOT / "tests/kubernetes"))
-sys.path.insert(0, str(ROOT / "tests/batch"))
+sys.path[:0] = [str(ROOT / "tests" / name) for name in ("support", "fakes", "batch")]
 OBJECTS = [("batch/v1", "jobs"), ("v1", "pods"), ("v1", "secrets"), ("v1", "services")]
 
 

@@ -18,7 +18,7 @@ from documents import contained_spec
 from rounds import ROOT, Round, Wrong
 
 CONFTEST = ROOT / "tests/container/conftest.py"  # each folder of tests has one, all of one name
-sys.path.insert(0, str(ROOT / "tests/python"))
+sys.path.insert(0, str(ROOT / "tests/support"))
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from documents import remote_spec
 from rounds import ROOT, Round, Wrong, begun
 
 sys.path.insert(0, str(ROOT / "tests/remote"))
-sys.path.insert(0, str(ROOT / "tests/python"))
+sys.path.insert(0, str(ROOT / "tests/support"))
 
 AGENT_POINTS = re.findall(r'X\("(agent\.[a-z.]+)"', (ROOT / "src/tbl/failpoints.def").read_text())
 

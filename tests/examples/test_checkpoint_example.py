@@ -8,15 +8,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from stoker_binary import find_binary
+from waiting import WAIT_S, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 STOKER = find_binary()
-WAIT_S = 120
 
 
 def begin(folder: Path, *command: str | Path, **env: str) -> subprocess.Popen[str]:
@@ -36,26 +35,19 @@ def result(program: subprocess.Popen[str]) -> tuple[str, list[int]]:
     return found[1], [int(epoch) for epoch in found[2].split(",")]
 
 
-def until(look: object, what: str) -> object:
-    end = time.monotonic() + WAIT_S
-    while not (found := look()):  # type: ignore[operator]
-        assert time.monotonic() < end, f"no {what}"
-        time.sleep(0.02)
-    return found
-
-
 def step_of(folder: Path, attempt: int, n_saved: int) -> int:
     """The pid of an attempt's process, once at least so many checkpoints have been saved."""
     saved = ".stoker/runs/*/train/0/checkpoints/*.[0-9][0-9][0-9][0-9][0-9][0-9]"
-    until(
+    wait_for(
         lambda: any(int(p.name[-6:]) >= n_saved for p in folder.glob(saved)),
-        f"checkpoint {n_saved}",
+        why=f"checkpoint {n_saved}",
     )
     pattern = f".stoker/runs/*/train/0/{attempt}/stdout.log"
-    said = until(
-        lambda: [p.read_text() for p in folder.glob(pattern) if p.read_text()], f"attempt {attempt}"
+    said = wait_for(
+        lambda: [p.read_text() for p in folder.glob(pattern) if p.read_text()],
+        why=f"attempt {attempt}",
     )
-    return int(said[0].split()[1])  # type: ignore[index]
+    return int(said[0].split()[1])
 
 
 def test_the_same_model_whatever_happens(tmp_path: Path) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import datetime
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "cli"))
 from cli_tools import Cli  # noqa: E402
 
 

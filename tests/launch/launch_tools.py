@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 from cli_tools import WAIT_S, wait_for
 
 __all__ = ["WAIT_S", "wait_for"]

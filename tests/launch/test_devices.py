@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launch_tools import launch, python, shell
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 from cli_tools import Cli
+from launch_tools import launch, python, shell
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -15,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launch_tools import PYTHON, launch, processes_with, python, shell
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 from cli_tools import Cli, wait_for
+from launch_tools import PYTHON, launch, processes_with, python, shell
 
 NOTICED_MS = 100
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from launch_tools import PYTHON, launch, python, shell
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 from cli_tools import Cli
+from launch_tools import PYTHON, launch, python, shell
 
 
 def test_hang_before_init(tmp_path: Path) -> None:

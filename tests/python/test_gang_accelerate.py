@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import textwrap
@@ -26,6 +25,7 @@ from front_tools import (
     environment as front_environment,
 )
 from play_engine import make_attempt, result_of
+from ports import free_port
 
 pytest.importorskip("accelerate")
 pytest.importorskip("torch")
@@ -186,13 +186,6 @@ def test_environment_is_accelerates_own(tmp_path: Path, group: str) -> None:
 
 
 NODE_GROUPS = ("cpu", "multi_gpu", "fsdp", "megatron", "deepspeed")
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("", 0))
-        port: int = s.getsockname()[1]
-    return port
 
 
 @pytest.mark.parametrize("group", NODE_GROUPS)

@@ -12,12 +12,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from stoker_binary import find_binary
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
-sys.path.insert(0, str(Path(__file__).parent))
 from cluster import Cluster
 from front_tools import cannot
+from stoker_binary import find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
 STOKER = find_binary()

@@ -6,7 +6,7 @@ import json
 import re
 
 from conftest import Drive
-from test_engine import wait
+from waiting import wait_for
 
 POINTS = ("sys.open", "sys.read", "sys.dir.open", "sys.dir.read")
 WAYS = {"sys.open": "emfile", "sys.read": "eio", "sys.dir.open": "eacces", "sys.dir.read": "eio"}
@@ -53,7 +53,7 @@ def test_each_place_fails_once(drive: Drive) -> None:
     end = run(0, ",".join(f"{point}:1+:log" for point in POINTS))
     assert end["ok"], end
     assert saved(drive, 0) == ["a"]
-    wait(lambda: logs, "its job wasn't forgotten")
+    wait_for(lambda: logs, why="its job wasn't forgotten")
     names = sorted(set(re.findall(r"^failpoint (\S+) \d+$", logs[0], re.M)))
     places = [n for n in names if re.search(r"/(agent|share)|sys.dir", n)]
     assert len(places) >= 5, names

@@ -6,19 +6,16 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cluster import Cluster
 from conftest import Drive
-from test_agent_failpoints import SAVES
-from test_backend import wait
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "share"))
 from front_tools import cannot
 from share_tools import REGION, Moto
+from test_agent_failpoints import SAVES
+from waiting import wait_for
 
 POINTS = ("look", "get", "list", "put", "delete", "short")
 
@@ -98,7 +95,7 @@ def test_each_question_fails_once(on_s3: DriveS3, tmp_path: Path) -> None:
     end = drive.once(0, ",".join(f"share.s3.{point}:1+:log" for point in POINTS), gate)
     assert end["ok"], end
     assert drive.saved(0) == ["a"]
-    wait(lambda: logs)
+    wait_for(lambda: logs)
     passes = {p: len(re.findall(rf"^failpoint share.s3.{p} ", logs[0], re.M)) for p in POINTS}
     assert min(passes[p] for p in ("look", "get", "put", "short")) > 0, passes
     before = drive.objects()

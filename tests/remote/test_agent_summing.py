@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cluster import Pod
 from conftest import Drive
-from test_backend import wait
+from waiting import wait_for
 
 pytestmark = pytest.mark.tsan
 
@@ -36,7 +36,7 @@ class Held:
         }
 
     def wait(self) -> None:
-        wait(self.reached.exists)
+        wait_for(self.reached.exists)
 
 
 def objects(drive: Drive, below: str) -> list[Path]:
@@ -89,7 +89,7 @@ def test_told_while_it_saves_the_last_checkpoint(drive: Drive) -> None:
     process = drive.begin(drive.task(SAVES))
     pod = drive.cluster.pod("train")
     held.wait()
-    wait(lambda: not children(pod))
+    wait_for(lambda: not children(pod))
     pod.signal(signal.SIGTERM)
     end = drive.finish(process)[-1]
     assert held.file.exists()

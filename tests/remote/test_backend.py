@@ -13,13 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import Drive
-
-
-def wait(condition, timeout: float = 120) -> None:
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end, "it didn't happen"
-        time.sleep(0.02)
+from waiting import wait_for
 
 
 def test_a_task_end_to_end(drive: Drive) -> None:
@@ -39,7 +33,7 @@ def test_a_task_end_to_end(drive: Drive) -> None:
     assert not (drive.store / "artifacts" / digest[:2] / digest[2:]).exists()
     assert (drive.share / "artifacts" / digest[:2]).exists()
     assert len(drive.cluster.history) == 1
-    wait(lambda: drive.cluster.forgotten == drive.cluster.history)  # nothing is left behind
+    wait_for(lambda: drive.cluster.forgotten == drive.cluster.history)  # nothing is left behind
 
 
 @pytest.mark.parametrize(
@@ -109,7 +103,7 @@ def test_stop(drive: Drive) -> None:
     )
     assert end["failure"] == "cancelled", end
     assert "told" in (drive.dir() / "stdout.log").read_text()
-    wait(lambda: drive.cluster.forgotten == drive.cluster.history)
+    wait_for(lambda: drive.cluster.forgotten == drive.cluster.history)
 
 
 def test_stop_before_it_has_a_pod(drive: Drive) -> None:
@@ -132,7 +126,7 @@ echo ready; while :; do sleep 0.05; done
 def test_preempted_with_a_checkpoint(drive: Drive) -> None:
     process = drive.begin(drive.task(SAVER))
     pod = drive.cluster.pod("train")
-    wait(lambda: "ready" in pod.log.read_text())
+    wait_for(lambda: "ready" in pod.log.read_text())
     pod.signal(signal.SIGTERM)
     end = drive.finish(process)[-1]
     assert end["failure"] == "preempted", end
@@ -188,7 +182,7 @@ rm $d/one; echo 2 > $d/two; sleep 3; exit 75
     drive.cluster.keep.append(str(drive.share))
     process = drive.begin(drive.task(script, env=[f"GO={go}"]))
     listed = drive.key().parent / "checkpoints.json"
-    wait(lambda: listed.exists())
+    wait_for(lambda: listed.exists())
     before = listed.read_text()
     drive.key(attempt=2).mkdir()
     (drive.key(attempt=2) / "job.json").write_text("{}")
@@ -208,7 +202,7 @@ def test_told_before_it_listens(drive: Drive) -> None:
     drive.cluster.env["STOKER_FAILPOINTS"] = "agent.begin:1:stop"
     process = drive.begin(drive.task("echo ran", inputs={"x": x}))
     pod = drive.cluster.pod("train")
-    wait(lambda: pod.stopped() is not None)
+    wait_for(lambda: pod.stopped() is not None)
     agent = pod.stopped()
     shutil.rmtree(drive.share / "artifacts")
     os.kill(agent, signal.SIGTERM)
@@ -222,7 +216,7 @@ def test_told_before_it_listens(drive: Drive) -> None:
 def test_killed_keeps_what_it_had_saved(drive: Drive) -> None:
     process = drive.begin(drive.task(SAVER))
     pod = drive.cluster.pod("train")
-    wait(lambda: (drive.key().parent / "checkpoints.json").exists())
+    wait_for(lambda: (drive.key().parent / "checkpoints.json").exists())
     pod.signal(signal.SIGKILL)
     end = drive.finish(process)[-1]
     assert end["failure"] == "lost" and "killed" in end["text"], end
@@ -234,7 +228,7 @@ def test_killed_keeps_what_it_had_saved(drive: Drive) -> None:
 def test_the_engines_word_on_memory(drive: Drive) -> None:
     process = drive.begin(drive.task("echo ready; sleep 60"))
     pod = drive.cluster.pod("train")
-    wait(lambda: pod.log.exists() and "ready" in pod.log.read_text())
+    wait_for(lambda: pod.log.exists() and "ready" in pod.log.read_text())
     drive.cluster.finish(
         drive.cluster.history[0],
         phase="ended",
@@ -251,7 +245,7 @@ def test_a_second_pod_touches_nothing(drive: Drive) -> None:
     """Kubernetes made the pod again on another node, as it thought the first one lost."""
     process = drive.begin(drive.task("echo once >> $STOKER_OUTPUT/x; sleep 2", outputs=["x"]))
     pod = drive.cluster.pod("train")
-    wait(lambda: (drive.key() / "claim").exists())
+    wait_for(lambda: (drive.key() / "claim").exists())
     second = type(pod)(drive.cluster, pod.job, 0)
     assert second.process.wait(30) == 73
     assert "has begun this attempt already (pod s-" in pod.log.read_text()
@@ -280,7 +274,7 @@ def test_attached_after_its_end(drive: Drive) -> None:
     task = drive.task("echo done")
     process = drive.begin(task, leave_ms=300)
     drive.finish(process)
-    wait(lambda: (drive.key() / "end.json").exists() or not drive.cluster.history)
+    wait_for(lambda: (drive.key() / "end.json").exists() or not drive.cluster.history)
     for path in drive.cluster.folder.glob("s-*"):  # its engine has cleaned up, too
         path.unlink(missing_ok=True)
     end = drive.end(task | {"attach": True})
@@ -321,9 +315,9 @@ def test_secrets_are_hidden_while_it_runs(drive: Drive, tmp_path: Path) -> None:
     task = drive.task(script, secrets=["TOKEN"])
     task["env"].append(f"TOKEN={secret}")
     process = drive.begin(task)
-    wait(lambda: drive.cluster.history)
+    wait_for(lambda: drive.cluster.history)
     log = drive.cluster.folder / f"{drive.cluster.history[0]}.log"
-    wait(lambda: log.exists() and b"it is " + b"*" * len(secret) in log.read_bytes())
+    wait_for(lambda: log.exists() and b"it is " + b"*" * len(secret) in log.read_bytes())
     assert secret.encode() not in log.read_bytes()
     kept = log.read_bytes
     go.touch()
@@ -456,7 +450,7 @@ def test_share_gone_while_it_ends(drive: Drive) -> None:
         drive.task("echo ready; sleep 1; echo 5 > $STOKER_OUTPUT/x", outputs=["x"])
     )
     pod = drive.cluster.pod("train")
-    wait(lambda: pod.log.exists() and "ready" in pod.log.read_text())
+    wait_for(lambda: pod.log.exists() and "ready" in pod.log.read_text())
     aside = drive.share.rename(drive.share.with_name("aside"))
     drive.share.write_text("not a folder")
     time.sleep(4)  # sleeps: it would have given up by now
@@ -492,7 +486,7 @@ def test_many_jobs_few_threads(drive: Drive) -> None:
     drive.cluster.pending["s-"] = "no room"
     tasks = [drive.task("true", task=i) for i in range(300)]
     process = drive.begin(*tasks, leave_ms=20000)
-    wait(lambda: len(list(drive.cluster.folder.glob("s-*.json"))) == 300, 60)
+    wait_for(lambda: len(list(drive.cluster.folder.glob("s-*.json"))) == 300, why=60)
     status = Path(f"/proc/{process.pid}/status").read_text()
     assert int(re.search(r"Threads:\s+(\d+)", status)[1]) <= 1 + 8 + 1
     process.kill()

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster
-from test_engine import FLOW, HERE, Project, is_running, project, slow, spare_pods, wait
+from test_engine import FLOW, HERE, Project, is_running, project, slow, spare_pods
 from test_taken_over import Machine, other
+from waiting import wait_for
 
 
 def leave(project: Project, engine: subprocess.Popen[str]) -> None:
@@ -42,14 +43,14 @@ def jobs(cluster: Cluster) -> list[str]:
 def test_what_runs_is_ended(project: Project, cluster: Cluster, words: list[str]) -> None:
     doc, gate = slow(project)
     engine = project.begin("run", "--with", "prod", doc)
-    wait(lambda: is_running(project) and has_begun(project), "no pod")
+    wait_for(lambda: is_running(project) and has_begun(project), why="no pod")
     leave(project, engine)
     told = project("cancel", *words)
     assert told.returncode == 0, told.stderr
     assert "ending what it left on kubernetes (stack 'prod'): step 'train'" in told.stderr
     assert told.stdout.endswith(": cancelled\n")
     assert not is_running(project) and len(cluster.history) == 1
-    wait(lambda: not jobs(cluster), "a job is left")
+    wait_for(lambda: not jobs(cluster), why="a job is left")
     shown = project.show()
     assert shown["status"] == "cancelled"
     assert {name: step["status"] for name, step in shown["steps"].items()} == {
@@ -70,12 +71,12 @@ def test_what_waits_is_ended(project: Project, cluster: Cluster) -> None:
     cluster.pending["train"] = "no room"
     doc, _ = slow(project)
     engine = project.begin("run", "--with", "prod", doc)
-    wait(lambda: jobs(cluster), "no job")
+    wait_for(lambda: jobs(cluster), why="no job")
     leave(project, engine)
     told = project("cancel", "--json")
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["status"] == "cancelled"
-    wait(lambda: not jobs(cluster), "a job is left")
+    wait_for(lambda: not jobs(cluster), why="a job is left")
     assert not cluster.history, "a pod was made"
 
 
@@ -97,7 +98,7 @@ def test_from_another_machine(project: Project, cluster: Cluster, other: Machine
     step = {"run": "sleep 300", "inputs": {"table": {"file": "table.csv"}}}
     doc = project.document({"train": step, "gpus": {"run": "true", "resources": {"gpu_count": 64}, "after": ["train"], **HERE}})  # fmt: skip
     engine = project.begin("run", "--with", "prod", "--policy", "fit", doc)
-    wait(lambda: is_running(project) and has_begun(project), "no pod")
+    wait_for(lambda: is_running(project) and has_begun(project), why="no pod")
     leave(project, engine)
     doc.unlink()
     (project.folder / "table.csv").unlink()
@@ -115,7 +116,7 @@ def test_while_its_lock_is_held(project: Project, cluster: Cluster) -> None:
     """By what a killed engine leaves for a moment."""
     doc, _ = slow(project)
     engine = project.begin("run", "--with", "prod", doc)
-    wait(lambda: is_running(project) and has_begun(project), "no pod")
+    wait_for(lambda: is_running(project) and has_begun(project), why="no pod")
     leave(project, engine)
     with next((project.folder / ".stoker/runs").glob("*/lock")).open("r+") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
@@ -135,14 +136,16 @@ def test_of_a_flow(project: Project, cluster: Cluster) -> None:
         [sys.executable, "flow.py", "run"],
         cwd=project.folder, env=project.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    wait(lambda: has_begun(project, 2), "no pods")
-    id = wait(lambda: json.loads(project("runs", "--json").stdout or "[]"), "no run")[0]["run"]
+    wait_for(lambda: has_begun(project, 2), why="no pods")
+    id = wait_for(lambda: json.loads(project("runs", "--json").stdout or "[]"), why="no run")[0][
+        "run"
+    ]
     lock = next((project.folder / ".stoker/runs").glob("*/lock"))
     pid = int(lock.read_text().split()[0])
     spare_pods(pid)
     os.kill(pid, signal.SIGKILL)
     engine.wait(timeout=120)
-    wait(lambda: not Path(f"/proc/{pid}").exists(), "it lives")
+    wait_for(lambda: not Path(f"/proc/{pid}").exists(), why="it lives")
     flow.unlink()
     told = project("cancel", id)
     assert told.returncode == 0, told.stderr
@@ -156,7 +159,7 @@ def test_an_engine_that_cant_be_asked(project: Project, cluster: Cluster) -> Non
     """What may run on isn't recorded as cancelled; the next try does it."""
     doc, _ = slow(project)
     engine = project.begin("run", "--with", "prod", doc)
-    wait(lambda: is_running(project) and has_begun(project), "no pod")
+    wait_for(lambda: is_running(project) and has_begun(project), why="no pod")
     leave(project, engine)
     broken = cluster.folder / "engine.broken"
     broken.write_text("the certificate has expired")

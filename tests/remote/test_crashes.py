@@ -13,7 +13,8 @@ import pytest
 from cluster import Cluster
 from conftest import ROOT, STOKER
 from test_engine import Project, project
-from test_taken_over import Machine, other, show, steps, three, wait
+from test_taken_over import Machine, other, show, steps, three
+from waiting import wait_for
 
 POINTS = int(os.environ.get("STOKER_REMOTE_POINTS", "12"))  # `make crash` asks for more
 AGENT_POINTS = [
@@ -89,7 +90,7 @@ def test_agent_killed(project: Project, cluster: Cluster, point: str) -> None:
     )  # fmt: skip
     cluster.env["STOKER_FAILPOINTS"] = f"{point}:1:exit"
     engine = project.begin("run", document, "--with", "prod")
-    wait(lambda: cluster.history, "the first pod was made")
+    wait_for(lambda: cluster.history, why="the first pod was made")
     del cluster.env["STOKER_FAILPOINTS"]
     _, said = engine.communicate(timeout=120)
     assert engine.returncode == 0, said
@@ -103,18 +104,18 @@ def test_machines_by_turns(project: Project, cluster: Cluster, other: Machine) -
     engine = project.begin("run", three(project, 6), "--with", "prod")
     cluster.pod("-b-")
     run = show(project)["run"]
-    wait(
+    wait_for(
         lambda: len(list((project.folder.parent / f"share/runs/{run}/log").glob("*"))) >= 3,
-        "its log",
+        why="its log",
     )
     engine.kill()
     engine.wait()
     with other:
         engine = project.begin("resume", run, "--stack", "prod")
-        wait(lambda: (other.store / "runs" / run / "share.json").exists(), "it is here")
-        wait(
+        wait_for(lambda: (other.store / "runs" / run / "share.json").exists(), why="it is here")
+        wait_for(
             lambda: '"owner":""' not in (other.store / "runs" / run / "share.json").read_text(),
-            "it is taken",
+            why="it is taken",
         )
         engine.kill()
         engine.wait()

@@ -12,13 +12,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster import Cluster
 from conftest import ROOT, STOKER
+from waiting import wait_for
 
 IMAGE = "127.0.0.1:1/img:1"  # of whose registry nobody hears
 
@@ -79,14 +80,6 @@ def project(tmp_path: Path, cluster: Cluster) -> Iterator[Project]:
     yield Project(folder, cluster)
 
 
-def wait(what: Callable[[], Any], why: str, timeout_s: float = 120) -> Any:
-    deadline = time.monotonic() + timeout_s
-    while not (found := what()):
-        assert time.monotonic() < deadline, why
-        time.sleep(0.02)
-    return found
-
-
 HERE = {"backend": "local"}
 TRAIN = {
     "run": 'cat "$STOKER_INPUT_table" "$STOKER_INPUT_words" > "$STOKER_OUTPUT/model"; pwd; ls; echo $STOKER_PARAM_lr',
@@ -122,7 +115,10 @@ def test_there_and_back(project: Project) -> None:
     assert Path(shown["steps"]["report"]["logs"]["stdout"]).read_text() == "1,2\nw\n"
     assert shown["policy"] == "strict"
     assert len(project.cluster.history) == 1
-    wait(lambda: project.cluster.forgotten == project.cluster.history, "something was left behind")
+    wait_for(
+        lambda: project.cluster.forgotten == project.cluster.history,
+        why="something was left behind",
+    )
     again = project("run", "--stack", "prod", doc)
     assert again.returncode == 0, again.stderr
     assert all(step["status"] == "cached" for step in project.show()["steps"].values())
@@ -347,7 +343,7 @@ def spare_pods(engine: int) -> None:
 def test_outlives_its_engine(project: Project, number: signal.Signals) -> None:
     doc, gate = slow(project)
     engine = project.begin("run", "--with", "prod", doc)
-    wait(lambda: is_running(project), "no pod")
+    wait_for(lambda: is_running(project), why="no pod")
     time.sleep(0.3)  # sleeps: usually its pod is known as running by then
     if number == signal.SIGKILL:
         spare_pods(engine.pid)
@@ -430,11 +426,11 @@ def test_cancel(project: Project) -> None:
     doc, _ = slow(project)
     engine = project.begin("run", "--with", "prod", doc)
     share = project.folder.parent / "share"
-    wait(lambda: list(share.glob("runs/*/*/*/*/claim")), "no pod that hears signals")
+    wait_for(lambda: list(share.glob("runs/*/*/*/*/claim")), why="no pod that hears signals")
     assert project("cancel", "latest").returncode == 0
     _, err = engine.communicate(timeout=60)
     assert engine.returncode == 130, err
-    wait(lambda: not is_running(project), "the pod goes on")
+    wait_for(lambda: not is_running(project), why="the pod goes on")
     assert project.show()["steps"]["train"]["status"] == "cancelled"
 
 
@@ -637,8 +633,8 @@ def test_max_jobs(project: Project) -> None:
     engine = project.begin(
         "run", "--with", "prod", project.document({"a": {"run": run}, "b": {"run": run + "; :"}})
     )
-    wait(lambda: is_running(project), "no pod")
-    why = wait(lambda: project("why", "latest", "b").stdout, "nothing to say")
+    wait_for(lambda: is_running(project), why="no pod")
+    why = wait_for(lambda: project("why", "latest", "b").stdout, why="nothing to say")
     assert "waits for a place on kubernetes (stack 'prod' has at most 1 jobs at once)" in why, why
     (gate / "open").touch()
     engine.communicate(timeout=60)

@@ -19,7 +19,8 @@ import pytest
 from cluster import Cluster
 from conftest import Drive
 from front_tools import cannot
-from test_engine import Project, project, wait
+from test_engine import Project, project
+from waiting import wait_for
 
 __all__ = ["project"]
 
@@ -33,7 +34,7 @@ def begin_and_stop_at_collecting(drive: Drive, *jobs: dict, **more: object) -> s
     process = drive.begin(
         *jobs, env={"STOKER_FAILPOINTS": "remote.collect.before:1:stop", "STOKER_SHARE_WAIT": "90"}, **more
     )  # fmt: skip
-    wait(lambda: is_stopped(process), "nothing was collected")
+    wait_for(lambda: is_stopped(process), why="nothing was collected")
     return process
 
 
@@ -61,7 +62,7 @@ def test_a_share_that_stays_away(drive: Drive) -> None:
         drive.task("true"),
         env={"STOKER_FAILPOINTS": "remote.collect.before:1:stop", "STOKER_SHARE_WAIT": "1"},
     )
-    wait(lambda: is_stopped(process), "nothing was collected")
+    wait_for(lambda: is_stopped(process), why="nothing was collected")
     drive.share.rename(drive.share.with_name("away"))
     process.send_signal(signal.SIGCONT)
     end = drive.finish(process)[-1]
@@ -171,7 +172,7 @@ def test_lies_in_the_share(drive: Drive) -> None:
     process = begin_and_stop_at_collecting(drive, *tasks)
     for name, (lie, _) in LIES.items():
         path = drive.key(name) / "end.json"
-        wait(path.exists, f"{name} has no end")
+        wait_for(path.exists, why=f"{name} has no end")
         key = str(drive.key(name).relative_to(drive.share))
         path.write_text(lie(json.loads(path.read_text())).replace("KEY", key))
         if name == "huge":
@@ -293,9 +294,11 @@ def test_sigterm_with_a_full_share(project: Project, tmp_path: Path) -> None:
     share = Full(tmp_path / "share")
     try:
         process = project.begin("run", "--stack", "prod", project.document({"a": {"run": "true"}}))
-        wait(lambda: (share.folder / "runs").exists(), "no run began")
+        wait_for(lambda: (share.folder / "runs").exists(), why="no run began")
         share.fill()
-        wait(lambda: list(project.folder.glob(".stoker/runs/*/a/0/1/task.json")), "no step began")
+        wait_for(
+            lambda: list(project.folder.glob(".stoker/runs/*/a/0/1/task.json")), why="no step began"
+        )
         time.sleep(0.5)  # sleeps: it tries to begin it
         if project.cluster.history:
             pytest.skip("it was quicker than the file system was filled")
@@ -334,7 +337,10 @@ def test_what_an_agent_is_told(drive: Drive) -> None:
     process = drive.begin(
         *[drive.task("true", step=name, id=i, task=0) for i, name in enumerate(GARBLED)]
     )
-    wait(lambda: len(list(drive.cluster.folder.glob("s-*.json"))) == len(GARBLED), "not submitted")
+    wait_for(
+        lambda: len(list(drive.cluster.folder.glob("s-*.json"))) == len(GARBLED),
+        why="not submitted",
+    )
     for name, (garble, _) in GARBLED.items():
         path = drive.key(name) / "job.json"
         path.write_text(garble(json.loads(path.read_text())))

@@ -14,20 +14,13 @@ from typing import Any
 import pytest
 from cluster import Cluster
 from test_engine import Project, project
-
-
-def wait(what: Callable[[], Any], why: str, timeout_s: float = 120) -> Any:
-    deadline = time.monotonic() + timeout_s
-    while not (found := what()):
-        assert time.monotonic() < deadline, why
-        time.sleep(0.05)
-    return found
+from waiting import wait_for
 
 
 def wait_for_start(project: Project, run: str) -> None:
     """Until what the engine has recorded of b's start is in the share, too."""
     log = project.folder.parent / f"share/runs/{run}/log"
-    wait(lambda: len(list(log.glob("*"))) >= 3, "b's start isn't in the share")
+    wait_for(lambda: len(list(log.glob("*"))) >= 3, why="b's start isn't in the share")
 
 
 class Machine:
@@ -94,13 +87,13 @@ def test_read_while_it_runs(project: Project, cluster: Cluster, other: Machine) 
     engine = project.begin("run", three(project), "--with", "prod")
     cluster.pod("-b-")
     with other:
-        shown = wait(
+        shown = wait_for(
             lambda: (
                 (s := show(project, "latest", "--stack", "prod"))["steps"]["b"]["status"]
                 == "running"
                 and s
             ),
-            "b runs",
+            why="b runs",
         )
         assert shown["status"] == "running" and steps(shown)["a"] == "succeeded"
     assert engine.wait(120) == 0
@@ -156,15 +149,15 @@ def test_to_and_fro(project: Project, cluster: Cluster, other: Machine) -> None:
     """Interrupted here, taken up there, interrupted there, taken up here."""
     cluster.pending["-c-"] = "no room yet"
     engine = project.begin("run", three(project, 0.5), "--with", "prod")
-    wait(lambda: list(cluster.folder.glob("s-*-c-*.json")), "c was submitted")
+    wait_for(lambda: list(cluster.folder.glob("s-*-c-*.json")), why="c was submitted")
     run = show(project)["run"]
     engine.send_signal(signal.SIGTERM)
     assert engine.wait(120) == 143
     with other:
         engine = project.begin("resume", run, "--stack", "prod")
         taken = other.store / "runs" / run / "share.json"
-        wait(lambda: taken.exists() and '"owner":""' not in taken.read_text(), "it is here")
-        wait(lambda: show(project, run)["status"] == "running", "it goes on")
+        wait_for(lambda: taken.exists() and '"owner":""' not in taken.read_text(), why="it is here")
+        wait_for(lambda: show(project, run)["status"] == "running", why="it goes on")
         engine.send_signal(signal.SIGTERM)
         assert engine.wait(120) == 143, engine.stderr.read()
     del cluster.pending["-c-"]

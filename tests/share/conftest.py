@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 import uuid
 from pathlib import Path
 from typing import Iterator
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 from front_tools import cannot
 from share_tools import REGION, Moto, Proxy, Tool
 

@@ -58,7 +58,7 @@ def play(name: str, start: list[str], want: str) -> tuple[int, int, int]:
     report = Path(f"/tmp/{name.replace(' ', '-').replace(',', '')}.xml")
     command = [
         *start,
-        *("env", f"PYTHONPATH={ROOT}/tests/cli", f"STOKER_VM_WANT={want}", "LC_ALL=C.UTF-8"),
+        *("env", f"PYTHONPATH={ROOT}/tests/support", f"STOKER_VM_WANT={want}", "LC_ALL=C.UTF-8"),
         *("PYTHONDONTWRITEBYTECODE=1", "PATH=/usr/bin:/bin:/usr/sbin:/sbin"),
         *(sys.executable, "-m", "pytest", f"--rootdir={ROOT}", "-rs", f"--junitxml={report}"),
         f"{ROOT}/tests/vm/inside",

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any, NoReturn, Optional
 
 import pytest
+from stoker_binary import find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python"
 WAIT_S = 120  # far above what anything here takes
 if str(PACKAGE) not in sys.path:
     sys.path.insert(0, str(PACKAGE))
-sys.path.append(str(ROOT / "tests"))  # for programs that aren't pytest
-from stoker_binary import find_binary  # noqa: E402
 
 
 @functools.cache

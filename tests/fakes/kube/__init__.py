@@ -2,7 +2,7 @@
 
 By hand (as root, from the repository's root)::
 
-    python -m tests.kubernetes.kube --port 0 --kubeconfig /tmp/kubeconfig [--nodes nodes.json] [--plain] [--show PATH]...
+    PYTHONPATH=tests/fakes python -m kube --port 0 --kubeconfig /tmp/kubeconfig [--nodes nodes.json] [--plain] [--show PATH]...
 
 serves HTTPS (``--plain``: HTTP), prints its address, writes the kubeconfig (context and namespace ``default``, an administrator's token) and goes on until it
 gets SIGINT or SIGTERM. ``kubectl --kubeconfig /tmp/kubeconfig get pods`` works. nodes.json is a list of

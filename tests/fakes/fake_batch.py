@@ -25,7 +25,9 @@ import urllib.parse
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Optional
+
+from waiting import wait_for
 
 ACCOUNT = "123456789012"
 REGION = "eu-west-1"
@@ -205,31 +207,24 @@ class FakeBatch:
         with self.lock:
             return [job for job in self.jobs.values() if not job.size]
 
-    def wait_for(self, name: str, status: str, timeout: float = 120.0) -> Job:
-        deadline = time.monotonic() + timeout
-        while True:
-            for job in self.named(name):
-                if job.status == status:
-                    return job
-            assert time.monotonic() < deadline, f"{name} isn't {status}: {self.named(name)}"
-            time.sleep(0.01)
+    def wait_for(self, name: str, status: str) -> Job:
+        def found() -> Optional[Job]:
+            return next((job for job in self.named(name) if job.status == status), None)
 
-    def wait_for_step(self, step: str, status: str, timeout: float = 120.0) -> Job:
-        deadline = time.monotonic() + timeout
-        while True:
+        return wait_for(found, why=lambda: f"{name} isn't {status}: {self.named(name)}")
+
+    def wait_for_step(self, step: str, status: str) -> Job:
+        def jobs() -> list[Job]:
             with self.lock:
-                jobs = [j for j in self.ran() if j.request["tags"]["stoker.step"] == step]
-            for job in jobs:
-                if job.status == status:
-                    return job
-            assert time.monotonic() < deadline, f"{step} isn't {status}: {jobs}"
-            time.sleep(0.01)
+                return [j for j in self.ran() if j.request["tags"]["stoker.step"] == step]
 
-    def wait_until(self, what: Callable[[], Any], timeout: float = 120.0) -> None:
-        deadline = time.monotonic() + timeout
-        while not what():
-            assert time.monotonic() < deadline, f"{what}: {self.jobs}"
-            time.sleep(0.01)
+        def found() -> Optional[Job]:
+            return next((job for job in jobs() if job.status == status), None)
+
+        return wait_for(found, why=lambda: f"{step} isn't {status}: {jobs()}")
+
+    def wait_until(self, what: Callable[[], Any]) -> None:
+        wait_for(what, why=lambda: f"{what}: {self.jobs}")
 
     def reclaim(self, job: Job) -> None:
         """The spot instance is taken: two minutes' notice isn't given to those who don't look for it."""

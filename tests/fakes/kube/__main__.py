@@ -1,4 +1,4 @@
-"""``python -m tests.kubernetes.kube``: see the package's docstring."""
+"""``PYTHONPATH=tests/fakes python -m kube``: see the package's docstring."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def serve(cluster: Cluster, kubeconfig: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.kubernetes.kube")
+    parser = argparse.ArgumentParser(prog="python -m kube")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--kubeconfig", type=Path, required=True)

@@ -10,7 +10,6 @@ import re
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Callable, Dict, List, Optional, Tuple, Type
 
+from moto_server import start_moto
 from stoker_binary import find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,12 +30,6 @@ def stoker() -> str:
     return str(find_binary())
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 # --- S3 ---
 
 
@@ -43,29 +37,15 @@ class Moto:
     """moto's server. From `start` on it checks every signature, of the two keys that it has made."""
 
     def __init__(self, log: Path) -> None:
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
         self.keys: List[Tuple[str, str]] = []
 
     def start(self) -> None:
         import boto3
 
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
-            stdout=self.log.open("wb"),
-            stderr=subprocess.STDOUT,
-            # what makes the user, its two keys and its policy
-            env={**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": "4"},
-        )
-        end = time.monotonic() + 60
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                break
-            except OSError:
-                assert time.monotonic() < end and self.process.poll() is None, self.log.read_text()
-                time.sleep(0.05)
+        # what makes the user, its two keys and its policy
+        self.process, self.port = start_moto(self.log, INITIAL_NO_AUTH_ACTION_COUNT="4")
+        self.url = f"http://127.0.0.1:{self.port}"
         iam = boto3.client(
             "iam",
             endpoint_url=self.url,

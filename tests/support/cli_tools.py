@@ -7,25 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 from stoker_binary import find_binary
+from waiting import WAIT_S as WAIT_S
+from waiting import wait_for as wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("STOKER_TEST_PYTHON", sys.executable)
 Steps = dict[str, Any]
-WAIT_S = 120  # far above what anything here takes, also on a busy machine
-
-
-def wait_for(what: Callable[[], Any], timeout_s: float = WAIT_S, why: str = "") -> Any:
-    """What `what` returns once that is true; an AssertionError when it never is."""
-    end = time.monotonic() + timeout_s
-    while not (found := what()):
-        assert time.monotonic() < end, f"not within {timeout_s} s: {why or what}"
-        time.sleep(0.02)
-    return found
 
 
 def tell(pid: int, number: int) -> None:
