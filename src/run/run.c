@@ -242,9 +242,7 @@ static int settle_all(const stk_run *e, const bool **ret_settled, stk_err *err)
 {
     uint32_t n = stk_spec_n_steps(e->spec);
     bool *all = stk_arena_array(e->arena, (size_t)n + 1, sizeof *all);
-    if (all == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(all, err));
     for (uint32_t i = 0; i < n; i++) {
         all[i] = true;
     }
@@ -276,9 +274,7 @@ static int find_cached(stk_run *e, const bool **ret_cached, stk_err *err)
     uint32_t n = stk_spec_n_steps(e->spec);
     bool *cached = stk_arena_array(e->arena, n, sizeof *cached);
     stk_forecast *forecast = NULL;
-    if (cached == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(cached, err));
     STK_TRY(stk_store_find(".", STK_STORE_CREATE, &path, err));
     if (!stk_file_exists(path)) {
         return 0;
@@ -320,9 +316,7 @@ static int make_plan(stk_run *e, const int64_t *peaks, stk_err *err)
 static int open_images(stk_run *e, stk_err *err)
 {
     const char *logs = stk_arena_printf(e->arena, "%s/images", stk_store_path(e->store));
-    if (logs == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(logs, err));
     STK_TRY(
         stk_run_images(&e->containers, e->spec, e->options, logs, e->accel, e->plan, false, err));
     STK_TRY(

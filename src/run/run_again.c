@@ -61,5 +61,5 @@ int stk_run_settled(const stk_spec *spec, const stk_view *view, stk_arena *arena
                      (task->state == STK_TASK_SUCCEEDED || task->state == STK_TASK_CACHED);
     }
     *ret_settled = settled;
-    return settled == NULL ? stk_err_nomem(err) : 0;
+    return stk_err_if_null(settled, err);
 }

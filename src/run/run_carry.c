@@ -101,9 +101,7 @@ static int make_bin(const char *folder, stk_arena *arena, stk_err *err)
 {
     carry c = {.folder = folder, .arena = arena, .err = err};
     const char *lib = stk_arena_printf(arena, "%s/lib", folder);
-    if (lib == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(lib, err));
     STK_TRY(stk_file_mkdirs(lib, 0755, err));
     STK_TRY(copy_program(&c, "/proc/self/exe"));
     (void)dl_iterate_phdr(copy_library, &c);
@@ -157,7 +155,7 @@ static int copy_roots(const char *folder, stk_arena *arena, stk_err *err)
             return stk_file_copy_tree(real, to, err);
         }
     }
-    return to == NULL ? stk_err_nomem(err) : 0;
+    return stk_err_if_null(to, err);
 }
 
 /* A copy is copied whole: what it was loaded from is where it lies, not where it came from. */
@@ -198,9 +196,7 @@ static int clear_old(const char *folder, stk_arena *arena, stk_err *err)
     bool is_ours = rc == 0 && stk_file_exists(program);
     for (size_t i = 0; i < sizeof names / sizeof *names && rc == 0; i++) {
         const char *path = stk_arena_printf(arena, "%s/%s", folder, names[i]);
-        if (path == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(path, err));
         if (is_ours) {
             rc = stk_file_remove_tree(path, err);
         } else if (stk_file_exists(path)) {

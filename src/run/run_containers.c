@@ -100,9 +100,7 @@ static int join(stk_image_want *w, const stk_step *step, bool devices, stk_arena
         return 0;
     }
     const char **uses = stk_arena_array(arena, (size_t)w->use.n_uses + step->n_uses, sizeof *uses);
-    if (uses == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(uses, err));
     uint32_t n = w->use.n_uses;
     if (n > 0) {
         memcpy(uses, w->use.uses, n * sizeof *uses);
@@ -464,9 +462,7 @@ int stk_cli_private_note(const stk_run_containers *c, const stk_spec *spec, cons
     }
     const char *root =
         arena == NULL ? NULL : stk_run_project(spec, stk_run_main_file(spec, arena), arena);
-    if (root == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(root, err));
     int rc = stk_run_check_project(root, &why);
     rc = rc < 0 ? rc : stk_package_private(store, root, arena, &note, &why);
     if (rc < 0) {

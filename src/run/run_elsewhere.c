@@ -244,9 +244,7 @@ static int note_unseen(const stk_image_ref *ref, const stk_err *why, stk_arena *
                        stk_plan *plan, stk_err *err)
 {
     const char *name = stk_image_text(ref, arena);
-    if (name == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(name, err));
     if (why->code == STK_E_ENV) {
         return stk_plan_remark(plan, err, "image %s isn't checked: %s can't be reached from here",
                                name, ref->registry);

@@ -78,9 +78,7 @@ int stk_run_elsewhere_documents(const stk_run_elsewhere *e, const stk_spec *spec
     for (uint32_t k = 0; k < s->n_secrets; k++) {
         names[k] = s->secrets[k];
         pairs[k] = stk_arena_printf(e->arena, "%s=", s->secrets[k]);
-        if (pairs[k] == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(pairs[k], err));
     }
     const stk_job_elsewhere away = {.backend = e->away[i].place,
                                     .image = e->images != NULL ? e->images[i] : place->image,
@@ -265,7 +263,7 @@ int stk_run_elsewhere_code(stk_run_elsewhere *e, const stk_spec *spec, const cha
                                    .fetch_arg = e};
     stk_store_set_origin(store, fetch, e);
     stk_store_set_origin_has(store, has);
-    return e->code == NULL ? stk_err_nomem(err) : 0;
+    return stk_err_if_null(e->code, err);
 }
 
 /* A forecast brings nothing. */
@@ -297,7 +295,7 @@ int stk_run_elsewhere_to_end(stk_run_elsewhere *e, const stk_spec *spec, stk_sto
     e->exec = (stk_exec_elsewhere){.places = e->steps, .images = e->images, .carry_at = CARRY_AT};
     stk_store_set_origin(store, fetch, e);
     stk_store_set_origin_has(store, has);
-    return e->images == NULL ? stk_err_nomem(err) : 0;
+    return stk_err_if_null(e->images, err);
 }
 
 /* The containers get our program from the share. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "host/backend/backend.h"
@@ -51,7 +52,7 @@ static void wake(fake *self)
 static fake_job *new_job(fake *self)
 {
     if (self->n_jobs == self->cap_jobs) {
-        uint32_t cap = self->cap_jobs == 0 ? 8 : self->cap_jobs * 2;
+        uint32_t cap = MAX(8, self->cap_jobs * 2);
         fake_job *bigger = reallocarray(self->jobs, cap, sizeof *bigger);
         if (bigger == NULL) {
             return NULL;

@@ -151,13 +151,10 @@ static int start_clean(local_backend *b, stk_err *err)
     }
     STK_FD_AUTO theirs = pair[1];
     local_server *s = NULL;
-    int rc = stk_local_server_new(b, pair[0], &s, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_local_server_new(b, pair[0], &s, err));
     s->ours = true;
     s->log = memfd_create("stoker-server-stderr", MFD_CLOEXEC);
-    rc = spawn_clean(b, theirs, s->log, &s->child, err);
+    int rc = spawn_clean(b, theirs, s->log, &s->child, err);
     if (rc < 0) {
         s->child = 0;
         stk_err_hint(err, "Python steps need an interpreter that has Stoker installed; --python "

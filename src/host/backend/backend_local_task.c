@@ -37,7 +37,7 @@ enum {
 static int add_task(local_backend *b, local_task *task)
 {
     if (b->n_tasks + b->n_done == b->cap_tasks) {
-        uint32_t cap = b->cap_tasks == 0 ? 64 : b->cap_tasks * 2;
+        uint32_t cap = MAX(64, b->cap_tasks * 2);
         local_task **tasks = realloc(b->tasks, cap * sizeof *tasks);
         if (tasks == NULL) {
             return STK_E_NOMEM;
@@ -125,11 +125,8 @@ static int64_t watched_bytes(const local_task *task, const stk_job *job)
 
 int stk_local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk_err *err)
 {
-    int rc = stk_local_logs_open(task, job->hidden, err);
-    rc = rc < 0 ? rc : stk_local_logs_watch(b, task, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_local_logs_open(task, job->hidden, err));
+    STK_TRY(stk_local_logs_watch(b, task, err));
     for (uint32_t i = 0; i < job->lease.n_fds; i++) {
         task->fds[task->n_fds++] = job->lease.fds[i];
     }
@@ -162,7 +159,7 @@ static bool names_one(const char *entry, const char *const *list)
 static int put_env(local_backend *b, size_t n, const char *entry)
 {
     if (n == b->cap_env) {
-        size_t cap = b->cap_env == 0 ? 128 : b->cap_env * 2;
+        size_t cap = MAX(128, b->cap_env * 2);
         const char **env = realloc(b->env, cap * sizeof *env);
         if (env == NULL) {
             return STK_E_NOMEM;
@@ -239,10 +236,7 @@ int stk_local_task_exec(local_backend *b, local_task *task, const stk_job *job,
                        .no_new_privs = true};
     pid_t pid;
     int pidfd = -1;
-    int rc = stk_sys_spawn(&spawn, &pid, &pidfd, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_sys_spawn(&spawn, &pid, &pidfd, err));
     task->direct = true;
     return stk_local_task_started(b, task, pid, pidfd, err);
 }

@@ -35,9 +35,8 @@ static int look_at_memory(stk_findings *f)
     uint32_t n = stk_proc_n_cpus();
     int64_t total = stk_proc_memory_bytes(), available = stk_proc_available_bytes();
     bool low = available >= 0 && available < MEMORY_LOW_BYTES;
-    int rc = stk_preflight_add(f, STK_CHECK_OK, "cpus", NULL, NULL, "%u CPU%s may be used", n,
-                               n == 1 ? "" : "s");
-    STK_TRY(rc);
+    STK_TRY(stk_preflight_add(f, STK_CHECK_OK, "cpus", NULL, NULL, "%u CPU%s may be used", n,
+                              n == 1 ? "" : "s"));
     return stk_preflight_add(
         f, low ? STK_CHECK_WARNING : STK_CHECK_OK, "memory", NULL,
         low ? "end what uses it, or run fewer steps at once (--max-workers)" : NULL,

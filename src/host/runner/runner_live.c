@@ -144,9 +144,7 @@ static bool has_pid(const stk_live_task *task, pid_t pid)
 static int take_in(stk_live_task *task, const stk_live_task *more, stk_arena *arena, stk_err *err)
 {
     pid_t *pids = stk_arena_array(arena, (size_t)task->n_pids + more->n_pids + 1, sizeof *pids);
-    if (pids == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(pids, err));
     memcpy(pids, task->pids, task->n_pids * sizeof *pids);
     memcpy(pids + task->n_pids, more->pids, more->n_pids * sizeof *pids);
     task->pids = pids;

@@ -51,7 +51,7 @@ static int add(stk_mask *m, const char *text, size_t n)
         return 0;
     }
     if (m->n == m->cap) {
-        size_t cap = m->cap == 0 ? 8 : m->cap * 2;
+        size_t cap = MAX(8, m->cap * 2);
         pattern *all = reallocarray(m->all, cap, sizeof *all);
         if (all == NULL) {
             return STK_E_NOMEM;

@@ -122,9 +122,7 @@ static int make_asks(simulation *s, kind *k, stk_sim_fits fits, stk_err *err)
             }
         }
     }
-    if (k->asks == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(k->asks, err));
     for (uint32_t i = 0; i < s->cluster->n_nodes && !k->possible;) {
         const node *n = &s->nodes[i];
         k->possible = (n->cpu_milli < 0 || n->cpu_milli >= k->like->cpu_milli) &&
@@ -172,9 +170,7 @@ static int make_kinds(simulation *s, stk_sim_fits fits, stk_err *err)
 static int make_typical(simulation *s, stk_err *err)
 {
     stk_pack_typical *typical = stk_arena_array(s->arena, s->n_kinds + 1, sizeof *typical);
-    if (typical == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(typical, err));
     for (uint32_t i = 0; i < s->n_kinds; i++) {
         typical[i].ask = s->kinds[i].asks[0];
         memset(&typical[i].ask.wanted, 0xff, sizeof typical[i].ask.wanted);
@@ -500,12 +496,10 @@ int stk_simulate(const stk_cluster *cluster, const stk_workload *workload, stk_p
                     .arena = arena,
                     .pack = {.policy = policy, .seed = seed}};
     *ret = (stk_sim_result){0};
-    int rc = arena == NULL ? stk_err_nomem(err) : make_nodes(&s, err);
-    rc = rc < 0 ? rc : make_kinds(&s, fits, err);
-    rc = rc < 0 ? rc : make_typical(&s, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(make_nodes(&s, err));
+    STK_TRY(make_kinds(&s, fits, err));
+    STK_TRY(make_typical(&s, err));
     for (uint32_t i = 0; i < workload->n; i++) {
         const kind *k = &s.kinds[s.kind_of[i]];
         double part = cluster->n_machines > 0 && k->like->share_bytes > 0 &&

@@ -17,9 +17,7 @@ static int add_machine(stk_cluster *cluster, const stk_machine *machine, stk_are
     char provider[512];
     stk_machine *machines =
         stk_arena_array(arena, (size_t)cluster->n_machines + 1, sizeof *machines);
-    if (machines == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(machines, err));
     if ((uint64_t)cluster->n_nodes + machine->n_nodes > STK_SIMULATE_NODES) {
         return stk_err_set(err, STK_E_LIMIT, "a cluster of more than %d nodes", STK_SIMULATE_NODES);
     }
@@ -29,10 +27,7 @@ static int add_machine(stk_cluster *cluster, const stk_machine *machine, stk_are
     stk_machine *m = &machines[cluster->n_machines];
     *m = *machine;
     (void)snprintf(provider, sizeof provider, "sim:%s", m->spec);
-    int rc = stk_accel_open(provider, &m->accel, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_accel_open(provider, &m->accel, err));
     cluster->machines = machines;
     cluster->n_machines++;
     cluster->n_nodes += m->n_nodes;
@@ -141,9 +136,7 @@ static int make_room(stk_workload *w, uint32_t n, uint32_t *cap, stk_arena *aren
     if (w->n + n > *cap) {
         uint32_t bigger = (w->n + n) * 2;
         stk_sim_job *jobs = stk_arena_array(arena, bigger, sizeof *jobs);
-        if (jobs == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(jobs, err));
         if (w->n > 0) {
             memcpy(jobs, w->jobs, w->n * sizeof *jobs);
         }

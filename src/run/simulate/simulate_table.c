@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -49,7 +50,7 @@ static const char **add_row(reader *r, int line)
 {
     stk_table *t = r->table;
     if (t->n_rows == r->cap) {
-        uint32_t cap = r->cap == 0 ? 256 : r->cap * 2;
+        uint32_t cap = MAX(256, r->cap * 2);
         const char **cells = stk_arena_array(r->arena, (size_t)cap * t->n_columns, sizeof *cells);
         int *lines = stk_arena_array(r->arena, cap, sizeof *lines);
         if (cells == NULL || lines == NULL) {
@@ -164,10 +165,7 @@ static int read_json(reader *r, const char *text, size_t len)
 {
     static const stk_json_limits limits = {FILE_BYTES, 200u << 20, STK_LIMIT_DEPTH};
     stk_json root;
-    int rc = stk_json_parse(text, len, r->table->path, &limits, r->arena, &root, r->err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_json_parse(text, len, r->table->path, &limits, r->arena, &root, r->err));
     if (root.kind != STK_JSON_LIST) {
         return fail(r, (int)root.line, "this is no list of objects", NULL);
     }
@@ -207,10 +205,7 @@ int stk_table_load(const char *path, const char *const *columns, stk_arena *aren
         ret->n_columns++;
     }
     reader r = {.table = ret, .arena = arena, .err = err};
-    int rc = stk_file_read(path, FILE_BYTES, &data, &len, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_file_read(path, FILE_BYTES, &data, &len, err));
     char *text = stk_arena_dupn(arena, data, len);
     if (text == NULL) {
         return stk_err_nomem(r.err);

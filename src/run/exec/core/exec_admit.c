@@ -224,11 +224,9 @@ void stk_exec_granted_json(const stk_exec *x, uint32_t task, stk_buf *buf)
 int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err)
 {
     if (x->pending.n_launches == x->pending.cap_launches) {
-        uint32_t cap = x->pending.cap_launches == 0 ? 64 : x->pending.cap_launches * 2;
+        uint32_t cap = MAX(64, x->pending.cap_launches * 2);
         uint32_t *p = realloc(x->pending.launches, cap * sizeof *p);
-        if (p == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(p, err));
         x->pending.launches = p;
         x->pending.cap_launches = cap;
     }
@@ -242,9 +240,7 @@ int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err)
     exec_task *t = &x->tasks[task];
     const stk_request *r = stk_plan_request(x->config.plan, t->i_step);
     exec_slot *slot = stk_exec_slot_new(x);
-    if (slot == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(slot, err));
     t->slot = slot;
     if (start->i_ask != STK_SCHED_NO_ASK) {
         int rc = stk_exec_lease(x, start, &slot->lease, err);
@@ -270,10 +266,8 @@ int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err)
     }
     stk_buf_char(&buf, '}');
     char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
-    int rc = data == NULL ? stk_err_nomem(err) : stk_exec_push_launch(x, task, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_err_if_null(data, err));
+    STK_TRY(stk_exec_push_launch(x, task, err));
     t->hook_started = t->stopped = false;
     t->xid = 0;
     return stk_exec_emit(x,

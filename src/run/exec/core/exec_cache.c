@@ -215,9 +215,7 @@ int stk_exec_parse_outputs(exec_lookup *lookup, const stk_step *step, const char
                            exec_ref **ret_outputs, stk_err *err)
 {
     exec_ref *refs = stk_arena_array(lookup->arena, step->n_outputs + 1, sizeof *refs);
-    if (refs == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(refs, err));
     if (step->n_outputs == 0 && strcmp(json, "{}") == 0) {
         *ret_outputs = refs;
         return 0;
@@ -354,7 +352,7 @@ int stk_exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn o
         char text[1200];
         const char *why = stk_err_format(err, text, (int)sizeof text);
         ret_found->miss = stk_arena_dup(lookup->arena, why);
-        return ret_found->miss == NULL ? stk_err_nomem(err) : 0;
+        return stk_err_if_null(ret_found->miss, err);
     }
     if (rc < 0) {
         return stk_err_context(err, "step '%s'", step->name);
@@ -365,8 +363,7 @@ int stk_exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn o
         return 0;
     }
     stk_key key;
-    rc = stk_plan_key(lookup->plan, i_step, digests, files, lookup->arena, &key, err);
-    STK_TRY(rc);
+    STK_TRY(stk_plan_key(lookup->plan, i_step, digests, files, lookup->arena, &key, err));
     return stk_exec_lookup_key(lookup, i_step, &key, use_cache, now_ms, ret_found, err);
 }
 
@@ -375,9 +372,7 @@ int stk_exec_lookup_key(exec_lookup *lookup, uint32_t i_step, const stk_key *key
 {
     const stk_step *step = stk_spec_step(stk_plan_spec(lookup->plan), i_step);
     ret_found->key = stk_arena_dup(lookup->arena, key->hex);
-    if (ret_found->key == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(ret_found->key, err));
     stk_err ignored = {0};
     if (!use_cache) {
         ret_found->miss = "caching is off for this run";
@@ -394,7 +389,7 @@ int stk_exec_lookup_key(exec_lookup *lookup, uint32_t i_step, const stk_key *key
         ret_found->miss = stk_plan_miss(key, last, lookup->arena);
     }
     ret_found->parts = stk_plan_key_json(key, lookup->arena);
-    return ret_found->parts == NULL ? stk_err_nomem(err) : 0;
+    return stk_err_if_null(ret_found->parts, err);
 }
 
 /* --- forecast: the same question for `stoker plan` --- */
@@ -420,7 +415,7 @@ int stk_forecast_new(stk_store *store, const stk_plan *plan, stk_forecast **ret_
     f->outputs = stk_arena_array(arena, f->n_steps + 1, sizeof *f->outputs);
     stk_exec_lookup_init(&f->lookup, store, plan, arena);
     *ret_forecast = f;
-    return f->outputs == NULL ? stk_err_nomem(err) : 0;
+    return stk_err_if_null(f->outputs, err);
 }
 
 static const exec_ref *forecast_outputs(void *arg, uint32_t i_step)
@@ -439,7 +434,7 @@ int stk_forecast_step(stk_forecast *f, uint32_t i_step, bool *ret_hit, const cha
             const char *name = stk_spec_step(stk_plan_spec(f->lookup.plan), needs[i])->name;
             *ret_miss = stk_arena_printf(
                 f->arena, "'%s' runs before it: a hit if that gives what it gave before", name);
-            return *ret_miss == NULL ? stk_err_nomem(err) : 0;
+            return stk_err_if_null(*ret_miss, err);
         }
     }
     exec_found found;

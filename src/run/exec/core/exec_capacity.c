@@ -28,10 +28,7 @@ int stk_exec_capacity(stk_accel *accel, stk_arena *arena, stk_capacity *ret_capa
         }
     }
     stk_nodes nodes;
-    int rc = stk_nodes_read(arena, &nodes, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_nodes_read(arena, &nodes, err));
     *ret_capacity =
         (stk_capacity){.devices = devices,
                        .n_devices = n,

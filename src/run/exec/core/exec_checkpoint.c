@@ -66,9 +66,7 @@ static int tell(stk_exec *x, uint32_t task, const char *folder, bool same, stk_e
     const char *of =
         bytes < 0 ? "of unknown size" : stk_units_format_memory(bytes, size, sizeof size);
     const char *who = stk_exec_who(x, task, x->scratch);
-    if (who == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(who, err));
     const char *text =
         stk_arena_printf(x->scratch, "%s %s %u checkpoint%s (%s) of its earlier attempts%s", who,
                          same ? "goes on with" : "starts fresh:", n, n == 1 ? "" : "s", of,
@@ -82,9 +80,7 @@ int stk_exec_checkpoints_begin(stk_exec *x, uint32_t task, uint32_t attempt,
     exec_task *t = &x->tasks[task];
     const char *folder = stk_exec_checkpoints(x, task, x->scratch);
     t->checkpoints = (stk_checkpoints){.newest_ns = -1};
-    if (folder == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(folder, err));
     if (attempt <= 1 || stk_exec_is_away(x, task)) { /* the first checkpoint makes it; the agent */
         return 0;                                    /* keeps those of elsewhere in the share */
     }

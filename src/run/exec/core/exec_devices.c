@@ -98,9 +98,7 @@ static int make_claim(stk_exec *x, int64_t now, stk_err *err)
     stk_sched_event event = {.kind = STK_SE_CLAIMED, .task = x->outside.claim.task};
     stk_sched_why why = stk_sched_explain(x->sched, x->outside.claim.task);
     STK_ARENA_AUTO arena = stk_arena_new(1u << 20);
-    if (arena == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(arena, err));
     if (why.what != STK_WHY_DEVICES || stk_devset_count(&why.outside) == 0) {
         return 0; /* at this moment it waits for its own run */
     }

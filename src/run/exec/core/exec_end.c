@@ -36,7 +36,7 @@ static int remember_error(stk_exec *x, uint32_t task, const char *text, stk_err 
         const char *who = stk_exec_who(x, task, x->scratch);
         x->error = who == NULL ? NULL : stk_arena_printf(x->arena, "%s failed: %s", who, text);
     }
-    return x->error == NULL ? stk_err_nomem(err) : 0;
+    return stk_err_if_null(x->error, err);
 }
 
 static bool hook_was_run(const stk_result *result, const char *name)
@@ -161,22 +161,16 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
     clipped.text = clip(x, clipped.text, TEXT_BYTES);
     clipped.traceback = clip(x, clipped.traceback, TRACEBACK_BYTES);
     clipped.where = clip(x, clipped.where, TEXT_BYTES);
-    if (clipped.text == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(clipped.text, err));
     stk_sched_retrying next;
     bool again = failure->is_hopeless
                      ? stk_sched_last_resort(x->sched, task, &next)
                      : stk_sched_retry(x->sched, task, failure->class, failure->saved, &next);
     clipped.text = stk_exec_advise(x, task, failure->class, clipped.text, &next);
     stk_exec_release(x, task);
-    if (clipped.text == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(clipped.text, err));
     const char *data = failure_json(x, failure, again);
-    if (data == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(data, err));
     stk_sched_event failed = {.kind = STK_EV_TASK_FAILED,
                               .task = task,
                               .failure = failure->class,
@@ -290,9 +284,7 @@ static int fail_ending(stk_exec *x, const exec_ending *e, stk_err *err)
             failure.text = stk_exec_gang_oom(x, &gang, failure.text);
         }
     }
-    if (failure.text == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(failure.text, err));
     int rc = stk_exec_blame(x, e->task, &failure, err);
     stk_exec_preempted(x, e->task, o, &failure);
     STK_TRY(rc);
@@ -537,9 +529,7 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
 {
     exec_ending e = {.task = task, .step = stk_exec_step(x, task), .outcome = outcome};
     e.dir = stk_exec_dir(x, task, stk_exec_attempt(x, task), x->scratch);
-    if (e.dir == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(e.dir, err));
     stk_err why = {0};
     stk_exec_hide_in_cards(e.step->settings, e.dir, x->scratch);
     int rc = stk_exec_read_result(x, &e, &why);
@@ -549,9 +539,7 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
         *err = why;
         return rc;
     }
-    if (e.used == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(e.used, err));
     if (rc < 0 && outcome->ok) {
         return fail_output(x, &e, STK_FAIL_OUTPUT, &why, err);
     }

@@ -18,9 +18,7 @@ static int grow(void **array, uint32_t n, uint32_t *cap, size_t size, stk_err *e
     }
     uint32_t bigger = *cap == 0 ? 64 : *cap * 2;
     void *p = realloc(*array, (size_t)bigger * size);
-    if (p == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(p, err));
     *array = p;
     *cap = bigger;
     return 0;
@@ -102,10 +100,7 @@ int stk_exec_flush(stk_exec *x, stk_err *err)
                          .n_cache = x->pending.n_cache,
                          .refs = x->pending.refs,
                          .n_refs = x->pending.n_refs};
-    int rc = stk_store_commit(x->config.store, x->config.run, &commit, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_store_commit(x->config.store, x->config.run, &commit, err));
     for (uint32_t i = 0; i < x->pending.n_events; i++) {
         if (x->pending.events[i].kind == STK_EV_TASK_SUCCEEDED) {
             stk_exec_checkpoints_drop(x, x->pending.events[i].task);

@@ -112,9 +112,7 @@ static int add_path(exec_inputs *inputs, const char *path, stk_err *err)
 {
     const char **paths = stk_arena_grow(inputs->arena, inputs->mounts, inputs->n_mounts,
                                         sizeof *paths, &inputs->cap_mounts);
-    if (paths == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(paths, err));
     inputs->mounts = paths;
     paths[inputs->n_mounts++] = path;
     return 0;
@@ -138,9 +136,7 @@ int stk_exec_input_put(stk_exec *x, exec_inputs *inputs, const char *path, const
 {
     struct stat st;
     *ret_is_own = false;
-    if (at == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(at, err));
     if (inputs->is_elsewhere || lstat(path, &st) < 0) {
         return link_to(path, at, err);
     }

@@ -87,10 +87,7 @@ static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
     if (stk_exec_sum_aside(x, task, EXEC_ASIDE_LOOKUP, NULL, &rc, err) || rc < 0) {
         return rc;
     }
-    rc = stk_exec_note_damage(x, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_exec_note_damage(x, err));
     t->key = found.key;
     t->parts = found.parts;
     t->inputs = found.inputs;
@@ -103,9 +100,7 @@ static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
     const char *data = stk_arena_printf(
         x->tick, "{\"key\":\"%s\",\"from_run\":\"%s\",\"outputs\":%s,\"metadata\":%s}", found.key,
         found.row.run, found.row.outputs, found.row.metadata ? found.row.metadata : "{}");
-    if (data == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(data, err));
     for (uint32_t i = 0; i < step->n_outputs && rc == 0; i++) {
         if (t->outputs[i].digest != NULL) {
             rc = stk_exec_push_ref(x,
@@ -158,15 +153,9 @@ static int do_end(stk_exec *x, const stk_action *a, stk_err *err)
     if (status == STK_RUN_CANCELLED && x->is_interrupted) {
         status = STK_RUN_INTERRUPTED;
     }
-    int rc = flush_told(x, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(flush_told(x, err));
     let_go(x);
-    rc = stk_exec_note_left(x, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_exec_note_left(x, err));
     STK_FAILPOINT("exec.end.before");
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
     stk_buf_printf(&buf, "{\"status\":\"%s\",\"error\":", words[status]);
@@ -177,9 +166,7 @@ static int do_end(stk_exec *x, const stk_action *a, stk_err *err)
     }
     stk_buf_char(&buf, '}');
     char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
-    if (data == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(data, err));
     x->ended = true;
     x->status = status;
     return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_ENDED}, data, err);
@@ -570,9 +557,7 @@ static int64_t max_splits_of(const stk_spec *spec)
 static int init_tasks(stk_exec *x, stk_err *err)
 {
     x->tasks = calloc((size_t)stk_spec_n_steps(x->spec) + 1, sizeof *x->tasks);
-    if (x->tasks == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(x->tasks, err));
     for (; x->n_tasks < stk_spec_n_steps(x->spec); x->n_tasks++) {
         x->tasks[x->n_tasks] = (exec_task){.i_step = x->n_tasks, .hook = -1};
     }
@@ -597,11 +582,9 @@ static int init(stk_exec *x, stk_err *err)
         return stk_err_nomem(err);
     }
     x->n_cpus = stk_proc_cpus(x->cpu_ids, 4096);
-    int rc = stk_exec_sum_open(&x->sum, err);
-    if (rc < 0) {
-        return rc;
-    }
-    rc = stk_spec_grows(x->spec) ? stk_grow_new(x->spec, &x->graph.grow, err) : init_tasks(x, err);
+    STK_TRY(stk_exec_sum_open(&x->sum, err));
+    int rc =
+        stk_spec_grows(x->spec) ? stk_grow_new(x->spec, &x->graph.grow, err) : init_tasks(x, err);
     rc = rc < 0 ? rc : stk_exec_lookup_init(&x->lookup, c->store, c->plan, x->arena);
     x->lookup.sum = x->sum;
     STK_TRY(rc);

@@ -263,9 +263,7 @@ int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output 
     } else {
         char *path = output_path(x, e, r, declared);
         struct stat st;
-        if (path == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(path, err));
         rc = check_folders(e, name, path, err);
         if (rc < 0) {
             return rc;

@@ -177,9 +177,7 @@ static int fold_row(void *arg, const stk_event_row *row)
 static int end_attempt(stk_exec *x, uint32_t task, const exec_past *p, stk_err *err)
 {
     const char *dir = stk_exec_dir(x, task, p->attempt, x->scratch);
-    if (dir == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(dir, err));
     if (stk_runner_attempt_is_live(dir) &&
         stk_runner_attempt_kill(dir, x->config.run, KILL_TIMEOUT_MS) < 0) {
         return stk_err_set(err, STK_E_BUSY,
@@ -196,9 +194,7 @@ static int adopt(stk_exec *x, uint32_t task, bool *ret_adopted, stk_err *err)
 {
     const char *dir = stk_exec_dir(x, task, x->tasks[task].attempt_base, x->scratch);
     const char *path = dir == NULL ? NULL : stk_arena_printf(x->scratch, "%s/result.json", dir);
-    if (path == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(path, err));
     *ret_adopted = stk_exec_step(x, task)->python != NULL && stk_file_exists(path);
     if (!*ret_adopted) {
         return 0;

@@ -127,9 +127,8 @@ static int add_grown(refold *r, uint32_t task)
             needs[n++] = t->parents[i];
         }
     }
-    int rc = stk_exec_grow_add(r->sched, r->plan, r->capacity, r->policy, t->i_step, t->ranks,
-                               needs, n, &request, &why, r->err);
-    STK_TRY(rc);
+    STK_TRY(stk_exec_grow_add(r->sched, r->plan, r->capacity, r->policy, t->i_step, t->ranks, needs,
+                              n, &request, &why, r->err));
     return 0;
 }
 

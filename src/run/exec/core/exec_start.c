@@ -246,7 +246,7 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
     stk_buf_text(buf, ",\"rank\":0,\"world\":1,\"extra\":");
     stk_buf_text(buf, stk_text_or(step->settings->extra, "{}"));
     stk_buf_char(buf, '}');
-    return buf->failed ? stk_err_nomem(err) : 0;
+    return stk_buf_check(buf, err);
 }
 
 /* --- launching --- */
@@ -285,9 +285,7 @@ static int make_folders(const stk_exec *x, uint32_t task, uint32_t attempt, cons
     for (int i = 0; i < 2 && rc == 0; i++) {
         if (names[i] != NULL) {
             const char *path = stk_arena_printf(x->scratch, "%s/%s", dir, names[i]);
-            if (path == NULL) {
-                return stk_err_nomem(err);
-            }
+            STK_TRY(stk_err_if_null(path, err));
             if (mkdir(path, 0755) < 0 && errno != EEXIST) {
                 rc = stk_err_sys(err, STK_E_SYS, errno, "making folder %s", path);
             }
@@ -346,9 +344,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     exec_slot *slot = x->tasks[task].slot;
     uint32_t attempt = stk_exec_attempt(x, task);
     const char *dir = stk_exec_dir(x, task, attempt, x->scratch);
-    if (dir == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(dir, err));
     if (!x->tasks[task].attach) {
         drop_outputs(x, task, attempt);
     }
@@ -375,9 +371,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     stk_gang_ask gang = stk_exec_gang(x, task);
     if (contained || (step->python == NULL && gang.ranks != 0)) {
         argv = contained ? stk_exec_contain_argv(x, path) : gang_argv(x, step, path);
-        if (argv == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(argv, err));
     }
     *job = (stk_job){.id = task,
                      .attempt = attempt,
@@ -421,8 +415,8 @@ static int prepare_end(stk_exec *x, uint32_t task, stk_job *job, stk_err *err)
 {
     uint32_t attempt = stk_exec_attempt(x, task);
     const char *dir = stk_exec_dir(x, task, attempt, x->scratch);
-    int rc = dir == NULL ? stk_err_nomem(err) : make_folders(x, task, attempt, dir, err);
-    STK_TRY(rc);
+    STK_TRY(stk_err_if_null(dir, err));
+    STK_TRY(make_folders(x, task, attempt, dir, err));
     return stk_exec_away_end(x, task, dir, job, err);
 }
 
@@ -550,7 +544,7 @@ int stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, bool *r
         const char *mark = stk_exec_hook_mark(x, task, when);
         *ret_any = mark == NULL || !stk_file_exists(mark);
         if (mark == NULL || !*ret_any) {
-            return mark == NULL ? stk_err_nomem(err) : 0;
+            return stk_err_if_null(mark, err);
         }
     }
     if (start_hook(x, task, when, &why) < 0) {

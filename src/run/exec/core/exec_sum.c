@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -211,11 +212,9 @@ static int want(exec_sum *s, item *i, stk_err *err)
 {
     exec_aside *a = &s->wanted;
     if (a->n == a->cap) {
-        uint32_t cap = a->cap == 0 ? 8 : a->cap * 2;
+        uint32_t cap = MAX(8, a->cap * 2);
         item **more = reallocarray(a->items, cap, sizeof *more);
-        if (more == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(more, err));
         a->items = more;
         a->cap = cap;
     }
@@ -450,9 +449,7 @@ static int put_aside(stk_exec *x, uint32_t task, exec_aside_kind kind, const stk
         x->tasks[task].aside = a;
     }
     item **items = reallocarray(a->items, (size_t)a->n + wanted->n, sizeof *items);
-    if (items == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(items, err));
     memcpy(items + a->n, wanted->items, wanted->n * sizeof *items);
     a->items = items;
     a->n += wanted->n;

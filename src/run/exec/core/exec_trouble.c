@@ -106,9 +106,7 @@ static int take_event(stk_exec *x, const stk_device_event *event, stk_err *err)
         }
         steps = stk_arena_printf(arena, "%s%s'%s'", steps, *steps == '\0' ? "" : ", ",
                                  stk_exec_step(x, i)->name);
-        if (steps == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(steps, err));
         worst = MAX(action, worst);
         if (event->xid > 0 && action != STK_XID_IGNORE) {
             x->tasks[i].xid = event->xid;
@@ -166,7 +164,7 @@ int stk_exec_blame(stk_exec *x, uint32_t task, exec_failure *failure, stk_err *e
         stk_runner_blame_xid(t->xid, t->xid_text, t->xid_device, &blamed);
         failure->class = blamed.failure;
         failure->text = stk_arena_dup(x->scratch, blamed.text);
-        return failure->text == NULL ? stk_err_nomem(err) : 0;
+        return stk_err_if_null(failure->text, err);
     }
     return failure->class == STK_FAIL_DEVICE_LOST || failure->class == STK_FAIL_ECC
                ? quarantine_lost(x, slot, err)
@@ -198,9 +196,7 @@ int stk_exec_fail_gone(stk_exec *x, uint32_t task, stk_err *err)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
     const char *text = lost_text(x, task);
-    if (text == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(text, err));
     stk_buf_printf(
         &buf, "{\"class\":\"%s\",\"final\":true,\"text\":", stk_failure_word(STK_FAIL_RESOURCES));
     stk_buf_json(&buf, text);

@@ -90,12 +90,10 @@ static int take_row(void *arg, const stk_event_row *row)
 static int read_origin(stk_exec *x, exec_clone *c, const char *run, stk_err *err)
 {
     char id[40];
-    int rc = stk_store_resolve_run(x->config.store, run, id, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_store_resolve_run(x->config.store, run, id, err));
     c->run = stk_arena_dup(c->arena, id);
-    rc = c->run == NULL ? STK_E_NOMEM : stk_store_events(x->config.store, id, 0, take_row, c, err);
+    int rc =
+        c->run == NULL ? STK_E_NOMEM : stk_store_events(x->config.store, id, 0, take_row, c, err);
     if (rc == STK_E_NOMEM) {
         return stk_err_nomem(err);
     }

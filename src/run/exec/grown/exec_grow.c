@@ -78,14 +78,10 @@ static int reserve(stk_exec *x, uint32_t n_more, stk_err *err)
         n = (uint64_t)x->cap_tasks * 2;
     }
     exec_task *tasks = reallocarray(x->tasks, n, sizeof *tasks);
-    if (tasks == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(tasks, err));
     x->tasks = tasks;
     exec_grown *grown = reallocarray(x->graph.grown, n, sizeof *grown);
-    if (grown == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(grown, err));
     x->graph.grown = grown;
     x->cap_tasks = (uint32_t)n;
     return 0;
@@ -177,7 +173,7 @@ int stk_exec_grow_schedule(stk_exec *x, uint32_t task, const uint32_t *needs, ui
                                &why, err);
     if (rc == 1) { /* it is there, and fails when it is to begin */
         x->graph.grown[task].refusal = refusal_text(x, task, &r, &why);
-        return x->graph.grown[task].refusal == NULL ? stk_err_nomem(err) : 0;
+        return stk_err_if_null(x->graph.grown[task].refusal, err);
     }
     return rc;
 }
@@ -217,9 +213,7 @@ static int note_less(stk_exec *x, uint32_t i_step, uint32_t ranks, stk_err *err)
     if (x->noted_less == NULL) {
         x->noted_less = stk_arena_array(x->arena, stk_spec_n_steps(x->spec), sizeof *x->noted_less);
     }
-    if (x->noted_less == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(x->noted_less, err));
     if (x->noted_less[i_step]) {
         return 0;
     }
@@ -397,7 +391,7 @@ int stk_exec_keep_failure(stk_exec *x, uint32_t task, const exec_failure *failur
     }
     stk_buf_char(&buf, '}');
     x->graph.grown[task].fallback = buf.failed ? NULL : stk_arena_dup(x->arena, buf.data);
-    return x->graph.grown[task].fallback == NULL ? stk_err_nomem(err) : 0;
+    return stk_err_if_null(x->graph.grown[task].fallback, err);
 }
 
 int stk_exec_fail_refused(stk_exec *x, uint32_t task, stk_err *err)
@@ -414,9 +408,7 @@ int stk_exec_next_load(const stk_spec *spec, uint32_t i_step, const json_t *next
     const char **names = stk_arena_array(arena, (size_t)n + 1, sizeof *names);
     *ret_next = (stk_grow_next){.n_steps = n,
                                 .n = (uint32_t)json_integer_value(json_object_get(next, "n"))};
-    if (names == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(names, err));
     for (uint32_t i = 0; i < n; i++) {
         const char *name = json_string_value(json_array_get(list, i));
         names[i] = stk_text_or(name, "");

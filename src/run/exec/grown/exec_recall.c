@@ -91,9 +91,7 @@ static int look(stk_exec *x, uint32_t task, seen *s, stk_err *err)
     }
     enum { OTHERS = 4 };
     s->pairs = stk_arena_array(x->lookup.arena, (size_t)scope->n + OTHERS, sizeof *s->pairs);
-    if (s->pairs == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(s->pairs, err));
     for (uint32_t i = 0; i < scope->n; i++) {
         see(s, stk_arena_printf(x->lookup.arena, "artifact:%s", scope->items[i]->name),
             scope->items[i]->ref.digest);

@@ -19,9 +19,7 @@ static int take_added(stk_exec *x, const stk_event_row *row, const json_t *data,
     int64_t step = name == NULL ? -1 : stk_spec_find(x->spec, name);
     uint32_t n = (uint32_t)json_array_size(deps);
     uint32_t *parents = stk_arena_array(x->arena, (size_t)n + 1, sizeof *parents);
-    if (parents == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(parents, err));
     for (uint32_t i = 0; i < n; i++) {
         parents[i] = (uint32_t)json_integer_value(json_array_get(deps, i));
     }
@@ -105,9 +103,7 @@ static int schedule(stk_exec *x, uint32_t task, stk_err *err)
     stk_grow_task t = stk_grow_get(x->graph.grow, task);
     uint32_t n = 0;
     uint32_t *needs = stk_arena_array(x->scratch, (size_t)t.n_parents + 1, sizeof *needs);
-    if (needs == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(needs, err));
     for (uint32_t i = 0; i < t.n_parents; i++) {
         if (stk_sched_state(x->sched, t.parents[i]) != STK_TASK_CACHED) {
             needs[n++] = t.parents[i];

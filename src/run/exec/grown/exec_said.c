@@ -113,9 +113,7 @@ static int make_rank(stk_exec *x, const exec_ending *first, uint32_t rank, exec_
     exec_ending e = *first;
     e.has_result = false;
     e.dir = stk_arena_printf(x->scratch, "%s/rank-%u", first->dir, rank);
-    if (e.dir == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(e.dir, err));
     int rc = stk_exec_read_result(x, &e, err);
     if (rc == 0 && e.step->python != NULL && !e.has_result) {
         rc = stk_err_set(err, STK_E_NOT_FOUND, "it left no result");
@@ -198,10 +196,7 @@ static int next_by_output(stk_exec *x, uint32_t task, const exec_part *part, stk
                                               "there is none",
                            step->on);
     }
-    int rc = stk_exec_read_json(x, on, x->scratch, &value, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_exec_read_json(x, on, x->scratch, &value, err));
     if (step->grows == STK_NEXT_SWITCH) {
         return choose(x, step, &value, next, err);
     }
@@ -416,9 +411,7 @@ static int take_part(stk_exec *x, uint32_t task, const json_t *data, exec_part *
     for (uint32_t i = 0; i < part.n_dropped; i++) {
         const char *name = json_string_value(json_array_get(dropped, i));
         names[i] = stk_arena_dup(x->scratch, stk_text_or(name, ""));
-        if (names[i] == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(names[i], err));
     }
     part.dropped = names;
     const char *name;

@@ -200,9 +200,7 @@ static int frames_of(const stk_exec *x, uint32_t task, frame **ret_frames, uint3
     for (stk_grow_task t = stk_grow_get(x->graph.grow, task); t.split != STK_GROW_NONE;
          t = stk_grow_get(x->graph.grow, t.split)) {
         frames = stk_arena_grow(x->scratch, frames, n, sizeof *frames, &cap);
-        if (frames == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(frames, err));
         frames[n++] = (frame){t.split, t.branch};
     }
     *ret_frames = frames;
@@ -228,9 +226,7 @@ static int open_items(stk_exec *x, uint32_t split, stk_err *err)
     if (x->graph.items.arena == NULL) {
         x->graph.items.arena = stk_arena_new(0);
     }
-    if (x->graph.items.arena == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(x->graph.items.arena, err));
     stk_arena_reset(x->graph.items.arena);
     x->graph.items.split = STK_GROW_NONE;
     if (list == NULL) {
@@ -267,7 +263,7 @@ int stk_exec_scope_item(stk_exec *x, uint32_t task, const char **ret_json, uint3
             *ret_json = stk_json_dump_in(&x->graph.items.list.items[frames[i].index], x->scratch);
         }
         STK_TRY(rc);
-        return *ret_json == NULL ? stk_err_nomem(err) : 0;
+        return stk_err_if_null(*ret_json, err);
     }
     STK_TRY(rc);
     return stk_err_set(err, STK_E_NOT_FOUND, "it is in no foreach");

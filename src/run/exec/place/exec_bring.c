@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "run/exec/core/exec_start.h"
@@ -178,9 +179,7 @@ static int ask(exec_bring *b, const char *digest, const char *path, bool *ret_co
     *ret_comes = w != NULL ? w->state != CAME : !stk_file_exists(path);
     if (w == NULL && *ret_comes) {
         w = calloc(1, sizeof *w);
-        if (w == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(w, err));
         (void)strcpy(w->digest, digest);
         *b->end = w;
         b->end = &w->next;
@@ -220,7 +219,7 @@ bool stk_exec_bring_aside(exec_bring *b, uint32_t task, stk_err *err, int *ret_r
         return true;
     }
     if (b->n_aside == b->cap_aside) {
-        uint32_t cap = b->cap_aside == 0 ? 16 : b->cap_aside * 2;
+        uint32_t cap = MAX(16, b->cap_aside * 2);
         struct aside *more = reallocarray(b->aside, cap, sizeof *more);
         if (more == NULL) {
             *ret_rc = stk_err_nomem(err);

@@ -201,10 +201,7 @@ static int add_env(writer *w, const char *const *env)
     if (strcmp(w->all->owner, "0:0") != 0 && user_said(w) == NULL) {
         put_env(w, "HOME", "/tmp", false); /* a user whom the image doesn't know has none */
     }
-    int rc = stk_exec_inside_env(w->x, &w->inside, put_env, w, w->err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_exec_inside_env(w->x, &w->inside, put_env, w, w->err));
     stk_buf_text(w->buf, "},\"expand\":[");
     stk_buf_text(w->buf, stk_text_or(w->expand.data, ""));
     stk_buf_text(w->buf, "],\"pass\":[");

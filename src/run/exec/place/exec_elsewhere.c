@@ -134,9 +134,7 @@ int stk_exec_file(stk_exec *x, uint32_t task, bool is_away, const char *text, co
     const char *path = text[0] == '/'
                            ? text
                            : stk_arena_printf(x->scratch, "%s/%s", stk_spec_folder(x->spec), text);
-    if (path == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(path, err));
     int rc = 0;
     if (is_away) {
         rc = store_file(x, task, path, &path, &digest, err);
@@ -285,10 +283,7 @@ int stk_exec_away_job(stk_exec *x, uint32_t task, const char *dir, exec_env *env
                                 .resources = resources_of(x, task, place),
                                 .secrets = s->n_secrets > 0 ? secrets : NULL,
                                 .attach = x->tasks[task].attach};
-    rc = set_env(x, &in, env, job, away, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(set_env(x, &in, env, job, away, err));
     x->tasks[task].attach = false;
     const stk_request *r = stk_plan_request(x->config.plan, i_step);
     job->elsewhere = away;
@@ -309,9 +304,7 @@ int stk_exec_away_end(stk_exec *x, uint32_t task, const char *dir, stk_job *job,
     const stk_place *place = &x->config.elsewhere->places[x->tasks[task].i_step];
     stk_gang_ask gang = stk_exec_gang(x, task);
     stk_job_elsewhere *away = stk_arena_alloc(x->scratch, sizeof *away);
-    if (away == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(away, err));
     *away = (stk_job_elsewhere){.backend = stk_exec_place(x, task),
                                 .image = stk_exec_away_image(x, task),
                                 .options = stk_text_or(place->options, "{}"),
@@ -330,7 +323,7 @@ int stk_exec_away_end(stk_exec *x, uint32_t task, const char *dir, stk_job *job,
                      .grace_ms = step->settings->grace_ms,
                      .elsewhere = away};
     x->tasks[task].attach = false;
-    return away->resources == NULL ? stk_err_nomem(err) : 0;
+    return stk_err_if_null(away->resources, err);
 }
 
 /* --- what it was granted --- */
@@ -433,11 +426,10 @@ int stk_exec_note_left(stk_exec *x, stk_err *err)
 {
     uint32_t n = x->left.n_left, n_unborn = x->left.n_unborn;
     x->left.n_left = x->left.n_unborn = 0;
-    int rc = note(x, x->left.first_left, n, "goes on running", "go on running",
-                  stk_arena_printf(x->scratch, ": 'stoker resume %s' goes on with %s",
-                                   x->config.run, n > 1 ? "them" : "it"),
-                  err);
-    STK_TRY(rc);
+    STK_TRY(note(x, x->left.first_left, n, "goes on running", "go on running",
+                 stk_arena_printf(x->scratch, ": 'stoker resume %s' goes on with %s", x->config.run,
+                                  n > 1 ? "them" : "it"),
+                 err));
     return note(x, x->left.first_unborn, n_unborn, "was not begun", "were not begun",
                 stk_arena_printf(x->scratch, ": 'stoker resume %s' takes %s up again",
                                  x->config.run, n_unborn > 1 ? "them" : "it"),
@@ -479,9 +471,7 @@ int stk_exec_attach(stk_exec *x, uint32_t task, stk_err *err)
     t->attach = true;
     t->hook_started = true; /* what comes before an attempt came before it began */
     t->stopped = false;
-    if (t->slot == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(t->slot, err));
     stk_sched_event started = {
         .kind = STK_EV_TASK_STARTED, .task = task, .attempt = 1, .i_ask = STK_SCHED_NO_ASK};
     rc = rc < 0 ? rc
