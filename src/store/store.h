@@ -2,16 +2,19 @@
  * the data?
  *
  * Layout of a store folder (`.stoker`):
- *   store.db          runs, events, cache, artifact rows (WAL; schema version in PRAGMA
- * user_version) artifacts/ab/cd…  one file or folder an artifact, named by its digest: files 0444
- * (0555 where they were executable), folders 0555 runs/<run>/       lock, spec.json, and the task
- * directories (docs/formats/task-directory.md) quarantine/ artifacts that were damaged
- * tmp/<random>/ being written by one process, which holds tmp/<random>/lock lock              byte
- * 0: shared by whoever holds digests that no committed row names yet, exclusive for gc; byte 1:
- * exclusive while the database is set up Locks are open-file-description locks (F_OFD_SETLK), so
- * looking at one never takes it. Everything becomes visible by rename, after its row or before it:
- * a row without its file makes the step run again, a file without a row is collected by gc. Digest
- * and formats: docs/formats/task-directory.md.
+ * - store.db: runs, events, cache, artifact rows (WAL; PRAGMA user_version is the schema's).
+ * - artifacts/ab/cd…: one file or folder an artifact, named by its digest. Files have mode 0444, or
+ *   0555 if they were executable; folders 0555.
+ * - runs/<run>/: lock, spec.json, and the task directories (docs/formats/task-directory.md).
+ * - quarantine/: artifacts that were damaged.
+ * - tmp/<random>/: being written by one process, which holds tmp/<random>/lock.
+ * - lock: byte 0 is shared by whoever holds digests that no committed row names yet, and exclusive
+ *   for gc; byte 1 is exclusive while the database is set up.
+ *
+ * Locks are open-file-description locks (F_OFD_SETLK), so looking at one never takes it. Everything
+ * becomes visible by rename, after its row or before it: a row without its file makes the step run
+ * again, a file without a row is collected by gc. Digest and formats:
+ * docs/formats/task-directory.md.
  */
 #ifndef STK_STORE_H
 #define STK_STORE_H

@@ -4,12 +4,12 @@
  * Little-endian, appended one whole record at a time, so a reader may look while it grows; a torn
  * last record is ignored. Version 3:
  *
- *     header   8 bytes "STKSMP3\n" · uint32 n_devices · uint32 bytes of a device · int64 start
- * (Unix ms), then n_devices × 64 bytes: the device's uuid, NUL-padded record   int64 time_ms since
- * the start · int64 rss_bytes · int64 cpu_us since the start · int64 read_bytes · int64 write_bytes
- * · int64 stdout_bytes · int64 stderr_bytes · uint32 n · uint32 0 then n × stk_sample_device
- * (below, in memory order); n is 0 or n_devices: devices are asked less often than processes, and a
- * record without them repeats the last
+ * - The header: 8 bytes "STKSMP3\n", uint32 n_devices, uint32 bytes of a device, int64 start (Unix
+ *   ms), then for each device 64 bytes: its uuid, NUL-padded.
+ * - A record: int64 time_ms since the start, int64 rss_bytes, int64 cpu_us since the start, int64
+ *   read_bytes, int64 write_bytes, int64 stdout_bytes, int64 stderr_bytes, uint32 n, uint32 0, then
+ *   n stk_sample_device (below, in memory order). n is 0 or n_devices: devices are asked less often
+ *   than processes, and a record without them repeats the last.
  *
  * Older versions are read too: 2 ("STKSMP2\n") is without the sizes of the logs; 1 ("STKSMP1\n")
  * has records of fixed size, also without I/O, devices with memory and business only.
