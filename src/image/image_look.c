@@ -41,16 +41,6 @@ static void split_log(const stk_buf *body, stk_buf *out, stk_buf *log)
     }
 }
 
-static void put_list(stk_buf *json, const char *const *texts)
-{
-    stk_buf_char(json, '[');
-    for (uint32_t i = 0; texts != NULL && texts[i] != NULL; i++) {
-        stk_buf_text(json, i > 0 ? "," : "");
-        stk_buf_json(json, texts[i]);
-    }
-    stk_buf_char(json, ']');
-}
-
 static const char *text_of(const stk_json *map, const char *key)
 {
     return stk_json_text(stk_json_get(map, key));
@@ -60,44 +50,61 @@ static const char *text_of(const stk_json *map, const char *key)
  * devices without a word. */
 static void put_docker(const stk_engine *engine, const stk_image_try *what, stk_buf *json)
 {
-    stk_buf_text(json, ",\"Entrypoint\":");
-    put_list(json, what->argv);
-    stk_buf_text(json, ",\"Cmd\":[],\"User\":\"0:0\",\"WorkingDir\":\"/\",\"HostConfig\":{"
-                       "\"NetworkMode\":");
-    stk_buf_json(json, what->network);
-    stk_buf_text(json, ",\"Binds\":");
-    put_list(json, what->binds);
-    if (what->all_gpus && engine->has_nvidia) {
-        stk_buf_text(json, ",\"DeviceRequests\":[{\"Driver\":\"nvidia\",\"Count\":-1,"
-                           "\"Capabilities\":[[\"gpu\"]]}]");
-    } else if (what->all_gpus) {
-        stk_buf_text(json, ",\"DeviceRequests\":[{\"Driver\":\"cdi\",\"DeviceIDs\":"
-                           "[\"nvidia.com/gpu=all\"]}]");
+    static const char *const all[] = {"nvidia.com/gpu=all", NULL};
+    stk_json_put_texts(json, "Entrypoint", what->argv);
+    stk_json_put_texts(json, "Cmd", NULL);
+    stk_json_put_text(json, "User", "0:0");
+    stk_json_put_text(json, "WorkingDir", "/");
+    stk_json_open(json, "HostConfig", '{');
+    stk_json_put_text(json, "NetworkMode", what->network);
+    stk_json_put_texts(json, "Binds", what->binds);
+    if (what->all_gpus) {
+        stk_json_open(json, "DeviceRequests", '[');
+        stk_json_open(json, NULL, '{');
+        if (engine->has_nvidia) {
+            stk_json_put_text(json, "Driver", "nvidia");
+            stk_json_put_whole(json, "Count", -1);
+            stk_json_put_raw(json, "Capabilities", "[[\"gpu\"]]");
+        } else {
+            stk_json_put_text(json, "Driver", "cdi");
+            stk_json_put_texts(json, "DeviceIDs", all);
+        }
+        stk_json_close(json, '}');
+        stk_json_close(json, ']');
     }
-    stk_buf_char(json, '}');
+    stk_json_close(json, '}');
 }
 
 static void put_podman(const stk_image_try *what, stk_buf *json)
 {
-    stk_buf_text(json, ",\"entrypoint\":");
-    put_list(json, what->argv);
-    stk_buf_text(json,
-                 ",\"command\":[],\"user\":\"0:0\",\"work_dir\":\"/\",\"netns\":{\"nsmode\":");
-    stk_buf_json(json, what->network);
-    stk_buf_text(json, "},\"devices\":[{\"path\":\"nvidia.com/gpu=all\"}],\"mounts\":[");
+    static const char *const options[] = {"rbind", "ro", NULL};
+    stk_json_put_texts(json, "entrypoint", what->argv);
+    stk_json_put_texts(json, "command", NULL);
+    stk_json_put_text(json, "user", "0:0");
+    stk_json_put_text(json, "work_dir", "/");
+    stk_json_open(json, "netns", '{');
+    stk_json_put_text(json, "nsmode", what->network);
+    stk_json_close(json, '}');
+    stk_json_open(json, "devices", '[');
+    stk_json_open(json, NULL, '{');
+    stk_json_put_text(json, "path", "nvidia.com/gpu=all");
+    stk_json_close(json, '}');
+    stk_json_close(json, ']');
+    stk_json_open(json, "mounts", '[');
     for (uint32_t i = 0; what->binds[i] != NULL; i++) {
         const char *colon = strchr(what->binds[i], ':');
         size_t from = (size_t)(colon - what->binds[i]), to = strcspn(colon + 1, ":");
         char path[PATH_MAX];
-        stk_buf_text(json, i > 0 ? ",{" : "{");
+        stk_json_open(json, NULL, '{');
         stk_json_put_text(json, "type", "bind");
         (void)snprintf(path, sizeof path, "%.*s", (int)from, what->binds[i]);
         stk_json_put_text(json, "source", path);
         (void)snprintf(path, sizeof path, "%.*s", (int)to, colon + 1);
         stk_json_put_text(json, "destination", path);
-        stk_buf_text(json, ",\"options\":[\"rbind\",\"ro\"]}");
+        stk_json_put_texts(json, "options", options);
+        stk_json_close(json, '}');
     }
-    stk_buf_char(json, ']');
+    stk_json_close(json, ']');
 }
 
 static int create(const stk_engine *engine, const stk_image_try *what, stk_arena *arena,
@@ -105,25 +112,28 @@ static int create(const stk_engine *engine, const stk_image_try *what, stk_arena
 {
     STK_BUF_AUTO json = STK_BUF_INIT(1 << 20);
     bool own = what->all_gpus && engine->is_podman && !engine->has_nvidia;
+    const char *path = own ? "/libpod/containers/create" : "/containers/create";
+    char pid[16];
     stk_json root;
-    stk_buf_text(&json, own ? "{\"image\":" : "{\"Image\":");
-    stk_buf_json(&json, what->id);
-    stk_buf_printf(&json, ",\"%s\":{\"" LABEL "\":\"%d\"}", own ? "labels" : "Labels",
-                   (int)getpid());
+    (void)snprintf(pid, sizeof pid, "%d", (int)getpid());
+    stk_json_open(&json, NULL, '{');
+    stk_json_put_text(&json, own ? "image" : "Image", what->id);
+    stk_json_open(&json, own ? "labels" : "Labels", '{');
+    stk_json_put_text(&json, LABEL, pid);
+    stk_json_close(&json, '}');
     if (own) {
         put_podman(what, &json);
     } else {
         put_docker(engine, what, &json);
     }
-    stk_buf_char(&json, '}');
-    int rc = json.failed ? stk_err_set(err, STK_E_NOMEM, "no memory to look into an image")
-                         : stk_image_ask(engine, "POST",
-                                         own ? "/libpod/containers/create" : "/containers/create",
-                                         json.data, arena, &root, err);
-    *ret_id = rc < 0 ? NULL : stk_json_text(stk_json_get(&root, "Id"));
-    return rc == 0 && *ret_id == NULL
-               ? stk_err_set(err, STK_E_PROTOCOL, "%s gave a container no id", engine->name)
-               : rc;
+    stk_json_close(&json, '}');
+    STK_TRY(stk_buf_check(&json, err));
+    STK_TRY(stk_image_ask(engine, "POST", path, json.data, arena, &root, err));
+    *ret_id = stk_json_get_text(&root, "Id");
+    if (*ret_id == NULL) {
+        return stk_err_set(err, STK_E_PROTOCOL, "%s gave a container no id", engine->name);
+    }
+    return 0;
 }
 
 /* Containers of a look that was killed: their label is its process, which is no more. */
@@ -431,13 +441,12 @@ static void put_framework(stk_buf *out, const stk_framework *f)
 {
     char bits[24];
     (void)snprintf(bits, sizeof bits, "%llx", (unsigned long long)f->arch_bits);
-    stk_buf_char(out, '{');
+    stk_json_open(out, NULL, '{');
     stk_json_put_text(out, "name", f->name);
     stk_json_put_text(out, "version", f->version);
     stk_json_put_text(out, "folder", f->folder);
     stk_json_put_int(out, "build", f->build);
-    stk_json_put_key(out, "serves");
-    put_list(out, f->serves);
+    stk_json_put_texts(out, "serves", f->serves);
     stk_json_put_int(out, "cuda", f->cuda);
     stk_json_put_bool(out, "cuda_minor_known", f->cuda_minor_known);
     stk_json_put_text(out, "arch_bits", bits);
@@ -462,13 +471,11 @@ int stk_image_facts_here(stk_arena *arena, stk_buf *out, stk_err *err)
     stk_buf_char(out, '{');
     stk_json_put_text(out, "python", environment.version);
     stk_json_put_text(out, "python_path", environment.python);
-    stk_json_put_key(out, "frameworks");
-    stk_buf_char(out, '[');
+    stk_json_open(out, "frameworks", '[');
     for (uint32_t i = 0; i < n; i++) {
-        stk_buf_text(out, i > 0 ? "," : "");
         put_framework(out, &found[i]);
     }
-    stk_buf_char(out, ']');
+    stk_json_close(out, ']');
     stk_json_put_text(out, "nvcc", find_nvcc(arena));
     stk_json_put_text(out, "libcuda", find_libcuda(arena));
     stk_json_put_bool(out, "compat", access("/usr/local/cuda/compat/libcuda.so.1", F_OK) == 0);

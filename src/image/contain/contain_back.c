@@ -18,17 +18,17 @@ static int wait_for_end(const stk_engine *engine, const char *id, stk_err *err)
     while (stk_clock_mono_ms(&stk_clock_real) < until_ms) {
         STK_ARENA_AUTO arena = stk_arena_new(0);
         stk_json root = {0};
-        int rc = arena == NULL ? STK_E_NOMEM : stk_engine_get(engine, path, arena, &root, err);
-        const stk_json *running = stk_json_get(stk_json_get(&root, "State"), "Running");
+        STK_TRY(stk_err_if_null(arena, err));
+        int rc = stk_engine_get(engine, path, arena, &root, err);
         if (rc == STK_E_NOT_FOUND ||
-            (rc == 0 && running != NULL && running->kind == STK_JSON_BOOL && !running->truth)) {
+            stk_json_is_false(stk_json_get(stk_json_get(&root, "State"), "Running"))) {
             return 0;
         }
-        if (rc < 0) {
-            return rc;
+        STK_TRY(rc);
+        struct pollfd cancel = {.fd = -1, .events = POLLIN};
+        if (engine->cancel_fd > 0) {
+            cancel.fd = engine->cancel_fd;
         }
-        struct pollfd cancel = {.fd = engine->cancel_fd > 0 ? engine->cancel_fd : -1,
-                                .events = POLLIN};
         if (poll(&cancel, 1, LOOK_MS) > 0) {
             return stk_err_set(err, STK_E_CANCELLED, "told to end");
         }
@@ -63,11 +63,15 @@ int stk_contain_take_back(const contain_spec *spec, const stk_engine *engine, st
     back.cwd = "/";
     back.network = "none";
     int rc = stk_contain_files_make(spec->dir, &files, err);
-    rc = rc < 0 ? rc : stk_contain_create(&back, &own, &files, arena, &id, err);
+    if (rc == 0) {
+        rc = stk_contain_create(&back, &own, &files, arena, &id, err);
+    }
     if (rc == 0) {
         (void)snprintf(path, sizeof path, "/containers/%s/start", id);
         rc = stk_engine_call(&own, "POST", path, NULL, NULL, NULL, err);
-        rc = rc < 0 ? rc : wait_for_end(&own, id, err);
+        if (rc == 0) {
+            rc = wait_for_end(&own, id, err);
+        }
         (void)stk_contain_delete(&own, id, NULL);
     }
     stk_contain_files_remove(&files);

@@ -39,8 +39,10 @@ bool stk_contain_oom(const char *dir, bool *ret_known)
     char text[1024];
     *ret_known = false;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        const char *line =
-            read_in(dir, files[i], text, sizeof text) ? strstr(text, "oom_kill ") : NULL;
+        if (!read_in(dir, files[i], text, sizeof text)) {
+            continue;
+        }
+        const char *line = strstr(text, "oom_kill ");
         if (line != NULL) {
             *ret_known = true;
             return strtoll(line + strlen("oom_kill "), NULL, 10) > 0;

@@ -18,29 +18,18 @@ typedef struct writer {
 
 static void put_texts(stk_buf *out, const char *key, const char *const *texts, uint32_t n)
 {
-    stk_json_put_key(out, key);
-    stk_buf_char(out, '[');
+    stk_json_open(out, key, '[');
     for (uint32_t i = 0; i < n; i++) {
-        stk_buf_text(out, i > 0 ? "," : "");
-        stk_buf_json(out, texts[i]);
+        stk_json_put_text(out, NULL, texts[i]);
     }
-    stk_buf_char(out, ']');
+    stk_json_close(out, ']');
 }
 
-/* Arguments of the runner: its socket, or what is said. */
-static uint32_t count(const char *const *texts)
+/* Arguments of the runner: its socket, or its own. */
+static void put_arguments(const writer *w, const char *key)
 {
-    uint32_t n = 0;
-    while (texts != NULL && texts[n] != NULL) {
-        n++;
-    }
-    return texts == NULL ? 1 : n;
-}
-
-static void put_open(stk_buf *out, const char *key, char bracket)
-{
-    stk_json_put_key(out, key);
-    stk_buf_char(out, bracket);
+    static const char *const command[] = {CONTAIN_SOCKET, NULL};
+    stk_json_put_texts(w->out, key, w->spec->own != NULL ? w->spec->own : command);
 }
 
 static void put_number(stk_buf *out, const char *key, int64_t number)
@@ -58,45 +47,51 @@ static void put_mounts(const writer *w, bool podman)
         contain_mount own[] = {{w->files->runner, CONTAIN_RUNNER, false},
                                {w->files->socket, CONTAIN_SOCKET, true}};
         const contain_mount *m = i < 2 ? &own[i] : &s->mounts[i - 2];
-        stk_buf_text(w->out, i > 0 ? ",{" : "{");
-        stk_json_put_text(w->out, podman ? "type" : "Type", "bind");
-        stk_json_put_text(w->out, podman ? "source" : "Source", m->from);
-        stk_json_put_text(w->out, podman ? "destination" : "Target", m->to);
+        stk_json_open(w->out, NULL, '{');
         if (podman) {
-            static const char *const options[] = {"rbind", "rw"};
-            static const char *const read_only[] = {"rbind", "ro"};
-            put_texts(w->out, "options", m->write ? options : read_only, 2);
+            const char *const options[] = {"rbind", m->write ? "rw" : "ro", NULL};
+            stk_json_put_text(w->out, "type", "bind");
+            stk_json_put_text(w->out, "source", m->from);
+            stk_json_put_text(w->out, "destination", m->to);
+            stk_json_put_texts(w->out, "options", options);
         } else {
+            stk_json_put_text(w->out, "Type", "bind");
+            stk_json_put_text(w->out, "Source", m->from);
+            stk_json_put_text(w->out, "Target", m->to);
             stk_json_put_bool(w->out, "ReadOnly", !m->write);
         }
-        stk_buf_char(w->out, '}');
+        stk_json_close(w->out, '}');
     }
-    stk_buf_char(w->out, ']');
 }
 
 static void put_ulimits(const writer *w, bool podman)
 {
     const stk_json *map = w->spec->ulimits;
-    put_open(w->out, podman ? "r_limits" : "Ulimits", '[');
+    static const char *const words[2][4] = {{"Ulimits", "Name", "Soft", "Hard"},
+                                            {"r_limits", "type", "soft", "hard"}};
+    const char *const *word = words[podman];
+    stk_json_open(w->out, word[0], '[');
     for (uint32_t i = 0; i < map->n; i++) {
         int64_t n = 0;
         (void)stk_json_int(stk_json_value(map, i), &n);
-        stk_buf_text(w->out, i > 0 ? ",{" : "{");
-        stk_json_put_text(w->out, podman ? "type" : "Name", stk_json_key(map, i)->text);
-        stk_json_put_int(w->out, podman ? "soft" : "Soft", n);
-        stk_json_put_int(w->out, podman ? "hard" : "Hard", n);
-        stk_buf_char(w->out, '}');
+        stk_json_open(w->out, NULL, '{');
+        stk_json_put_text(w->out, word[1], stk_json_key(map, i)->text);
+        stk_json_put_int(w->out, word[2], n);
+        stk_json_put_int(w->out, word[3], n);
+        stk_json_close(w->out, '}');
     }
-    stk_buf_char(w->out, ']');
+    stk_json_close(w->out, ']');
 }
 
 static void put_groups(const writer *w, const char *key)
 {
-    put_open(w->out, key, '[');
+    stk_json_open(w->out, key, '[');
     for (uint32_t i = 0; i < w->devices->n_groups; i++) {
-        stk_buf_printf(w->out, "%s\"%u\"", i > 0 ? "," : "", (unsigned)w->devices->groups[i]);
+        char group[16];
+        (void)snprintf(group, sizeof group, "%u", (unsigned)w->devices->groups[i]);
+        stk_json_put_text(w->out, NULL, group);
     }
-    stk_buf_char(w->out, ']');
+    stk_json_close(w->out, ']');
 }
 
 /* An image that wants all GPUs (NVIDIA_VISIBLE_DEVICES=all) gets none but those that were granted,
@@ -109,71 +104,64 @@ static const char *visible(const writer *w)
 static void put_docker_devices(const writer *w)
 {
     const contain_devices *d = w->devices;
-    static const struct {
-        const char *driver, *capabilities;
-    } kinds[] = {{"nvidia", "[[\"gpu\",\"compute\",\"utility\"]]"}, {"cdi", NULL}};
-    put_open(w->out, "Devices", '[');
+    stk_json_open(w->out, "Devices", '[');
     for (uint32_t i = 0; i < d->n_nodes; i++) {
-        stk_buf_text(w->out, i > 0 ? ",{" : "{");
+        stk_json_open(w->out, NULL, '{');
         stk_json_put_text(w->out, "PathOnHost", d->nodes[i]);
         stk_json_put_text(w->out, "PathInContainer", d->nodes[i]);
         stk_json_put_text(w->out, "CgroupPermissions", "rwm");
-        stk_buf_char(w->out, '}');
+        stk_json_close(w->out, '}');
     }
-    stk_buf_char(w->out, ']');
+    stk_json_close(w->out, ']');
     if (d->n_uuids + d->n_cdi == 0) {
         return;
     }
-    put_open(w->out, "DeviceRequests", '[');
-    for (int k = 0; k < 2; k++) {
-        uint32_t n = k == 0 ? d->n_uuids : d->n_cdi;
-        if (n == 0) {
-            continue;
-        }
-        stk_buf_text(w->out, k == 1 && d->n_uuids > 0 ? ",{" : "{");
-        stk_json_put_text(w->out, "Driver", kinds[k].driver);
-        put_texts(w->out, "DeviceIDs", k == 0 ? d->uuids : d->cdi, n);
-        if (kinds[k].capabilities != NULL) {
-            stk_json_put_key(w->out, "Capabilities");
-            stk_buf_text(w->out, kinds[k].capabilities);
-        }
-        stk_buf_char(w->out, '}');
+    stk_json_open(w->out, "DeviceRequests", '[');
+    if (d->n_uuids > 0) {
+        stk_json_open(w->out, NULL, '{');
+        stk_json_put_text(w->out, "Driver", "nvidia");
+        put_texts(w->out, "DeviceIDs", d->uuids, d->n_uuids);
+        stk_json_put_raw(w->out, "Capabilities", "[[\"gpu\",\"compute\",\"utility\"]]");
+        stk_json_close(w->out, '}');
     }
-    stk_buf_char(w->out, ']');
+    if (d->n_cdi > 0) {
+        stk_json_open(w->out, NULL, '{');
+        stk_json_put_text(w->out, "Driver", "cdi");
+        put_texts(w->out, "DeviceIDs", d->cdi, d->n_cdi);
+        stk_json_close(w->out, '}');
+    }
+    stk_json_close(w->out, ']');
 }
 
 static void put_docker(const writer *w)
 {
-    static const char *const entrypoint[] = {CONTAIN_RUNNER};
-    static const char *const command[] = {CONTAIN_SOCKET};
-    static const char *const security[] = {"label=disable"};
+    static const char *const entrypoint[] = {CONTAIN_RUNNER, NULL};
+    static const char *const security[] = {"label=disable", NULL};
     static const char *const env[] = {"NVIDIA_VISIBLE_DEVICES=void"};
     const contain_spec *s = w->spec;
-    stk_buf_char(w->out, '{');
+    stk_json_open(w->out, NULL, '{');
     stk_json_put_text(w->out, "Image", s->image);
-    put_texts(w->out, "Entrypoint", entrypoint, 1);
-    put_texts(w->out, "Cmd", s->own != NULL ? s->own : command, count(s->own));
-    put_texts(w->out, "Env", env, visible(w) != NULL ? 1 : 0);
+    stk_json_put_texts(w->out, "Entrypoint", entrypoint);
+    put_arguments(w, "Cmd");
+    put_texts(w->out, "Env", env, visible(w) != NULL);
     stk_json_put_text(w->out, "User", w->user);
     if (s->cwd != NULL) { /* the runner goes there: an engine would make a folder, or fail */
         stk_json_put_text(w->out, "WorkingDir", "/");
     }
     if (s->labels != NULL) {
-        stk_json_put_key(w->out, "Labels");
-        stk_json_dump(s->labels, w->out);
+        stk_json_put(w->out, "Labels", s->labels);
     }
-    stk_json_put_key(w->out, "Healthcheck");
-    stk_buf_text(w->out, "{\"Test\":[\"NONE\"]}");
-    put_open(w->out, "HostConfig", '{');
+    stk_json_put_raw(w->out, "Healthcheck", "{\"Test\":[\"NONE\"]}");
+    stk_json_open(w->out, "HostConfig", '{');
     stk_json_put_bool(w->out, "AutoRemove", true); /* also when nobody of us lives any more */
     stk_json_put_text(w->out, "NetworkMode", s->network);
-    put_texts(w->out, "SecurityOpt", security, 1);
+    stk_json_put_texts(w->out, "SecurityOpt", security);
     if (s->read_only) {
         stk_json_put_bool(w->out, "ReadonlyRootfs", true);
     }
     put_number(w->out, "Memory", s->memory_bytes);
     put_number(w->out, "MemorySwap", s->memory_bytes); /* with swap: none of it */
-    put_number(w->out, "NanoCpus", s->cpu_milli < 0 ? -1 : s->cpu_milli * 1000000);
+    put_number(w->out, "NanoCpus", s->cpu_milli * 1000000);
     put_number(w->out, "ShmSize", s->shm_bytes);
     put_number(w->out, "PidsLimit", s->pids);
     if (s->cpus != NULL) {
@@ -184,22 +172,24 @@ static void put_docker(const writer *w)
     }
     put_groups(w, "GroupAdd");
     put_docker_devices(w);
-    put_open(w->out, "Mounts", '[');
+    stk_json_open(w->out, "Mounts", '[');
     put_mounts(w, false);
-    stk_buf_text(w->out, "}}");
+    stk_json_close(w->out, ']');
+    stk_json_close(w->out, '}');
+    stk_json_close(w->out, '}');
 }
 
 static void put_podman_limits(const writer *w)
 {
     const contain_spec *s = w->spec;
-    put_open(w->out, "resource_limits", '{');
+    stk_json_open(w->out, "resource_limits", '{');
     if (s->memory_bytes > 0) {
-        put_open(w->out, "memory", '{');
+        stk_json_open(w->out, "memory", '{');
         put_number(w->out, "limit", s->memory_bytes);
         put_number(w->out, "swap", s->memory_bytes);
-        stk_buf_char(w->out, '}');
+        stk_json_close(w->out, '}');
     }
-    put_open(w->out, "cpu", '{');
+    stk_json_open(w->out, "cpu", '{');
     if (s->cpu_milli > 0) {
         put_number(w->out, "period", 100000);
         put_number(w->out, "quota", s->cpu_milli * 100);
@@ -207,65 +197,63 @@ static void put_podman_limits(const writer *w)
     if (s->cpus != NULL) {
         stk_json_put_text(w->out, "cpus", s->cpus);
     }
-    stk_buf_char(w->out, '}');
+    stk_json_close(w->out, '}');
     if (s->pids > 0) {
-        put_open(w->out, "pids", '{');
+        stk_json_open(w->out, "pids", '{');
         put_number(w->out, "limit", s->pids);
-        stk_buf_char(w->out, '}');
+        stk_json_close(w->out, '}');
     }
-    stk_buf_char(w->out, '}');
+    stk_json_close(w->out, '}');
 }
 
 /* Podman's own API: its Docker API drops CDI names without a word. */
 static void put_podman(const writer *w)
 {
-    static const char *const entrypoint[] = {CONTAIN_RUNNER};
-    static const char *const command[] = {CONTAIN_SOCKET};
-    static const char *const security[] = {"disable"};
+    static const char *const entrypoint[] = {CONTAIN_RUNNER, NULL};
+    static const char *const security[] = {"disable", NULL};
     const contain_spec *s = w->spec;
     const contain_devices *d = w->devices;
-    stk_buf_char(w->out, '{');
+    stk_json_open(w->out, NULL, '{');
     stk_json_put_text(w->out, "name", s->name);
     stk_json_put_text(w->out, "image", s->image);
-    put_texts(w->out, "entrypoint", entrypoint, 1);
-    put_texts(w->out, "command", s->own != NULL ? s->own : command, count(s->own));
-    put_open(w->out, "env", '{');
+    stk_json_put_texts(w->out, "entrypoint", entrypoint);
+    put_arguments(w, "command");
+    stk_json_open(w->out, "env", '{');
     if (visible(w) != NULL) {
         stk_json_put_text(w->out, "NVIDIA_VISIBLE_DEVICES", visible(w));
     }
-    stk_buf_char(w->out, '}');
+    stk_json_close(w->out, '}');
     stk_json_put_text(w->out, "user", w->user);
     if (s->cwd != NULL) {
         stk_json_put_text(w->out, "work_dir", "/");
     }
     if (s->labels != NULL) {
-        stk_json_put_key(w->out, "labels");
-        stk_json_dump(s->labels, w->out);
+        stk_json_put(w->out, "labels", s->labels);
     }
-    stk_json_put_key(w->out, "healthconfig");
-    stk_buf_text(w->out, "{\"Test\":[\"NONE\"]}");
+    stk_json_put_raw(w->out, "healthconfig", "{\"Test\":[\"NONE\"]}");
     stk_json_put_bool(w->out, "remove", true);
     stk_json_put_bool(w->out, "read_only_filesystem", s->read_only);
-    put_texts(w->out, "selinux_opts", security, 1);
-    put_open(w->out, "netns", '{');
+    stk_json_put_texts(w->out, "selinux_opts", security);
+    stk_json_open(w->out, "netns", '{');
     stk_json_put_text(w->out, "nsmode", s->network);
-    stk_buf_char(w->out, '}');
+    stk_json_close(w->out, '}');
     put_number(w->out, "shm_size", s->shm_bytes);
     put_podman_limits(w);
     if (s->ulimits != NULL) {
         put_ulimits(w, true);
     }
     put_groups(w, "groups");
-    put_open(w->out, "devices", '[');
+    stk_json_open(w->out, "devices", '[');
     for (uint32_t i = 0; i < d->n_nodes + d->n_cdi; i++) {
-        stk_buf_text(w->out, i > 0 ? ",{" : "{");
+        stk_json_open(w->out, NULL, '{');
         stk_json_put_text(w->out, "path", i < d->n_nodes ? d->nodes[i] : d->cdi[i - d->n_nodes]);
-        stk_buf_char(w->out, '}');
+        stk_json_close(w->out, '}');
     }
-    stk_buf_char(w->out, ']');
-    put_open(w->out, "mounts", '[');
+    stk_json_close(w->out, ']');
+    stk_json_open(w->out, "mounts", '[');
     put_mounts(w, true);
-    stk_buf_char(w->out, '}');
+    stk_json_close(w->out, ']');
+    stk_json_close(w->out, '}');
 }
 
 /* Who the program is: files that it writes shall be ours. Root in a rootless engine is us. */
@@ -277,9 +265,10 @@ static const char *user_of(const contain_spec *spec, const stk_engine *engine, s
     if (spec->user != NULL && spec->user[0] != '\0') {
         return spec->user;
     }
-    return engine->is_rootless
-               ? "0:0"
-               : stk_arena_printf(arena, "%u:%u", (unsigned)geteuid(), (unsigned)getegid());
+    if (engine->is_rootless) {
+        return "0:0";
+    }
+    return stk_arena_printf(arena, "%u:%u", (unsigned)geteuid(), (unsigned)getegid());
 }
 
 static int check_mounts(const contain_spec *spec, stk_err *err)
@@ -310,11 +299,8 @@ int stk_contain_create(const contain_spec *spec, stk_engine *engine, const conta
     STK_BUF_AUTO answer = STK_BUF_INIT(1 << 20);
     stk_json root = {0};
     char path[512];
-    int rc = check_mounts(spec, err);
-    rc = rc < 0 ? rc : stk_contain_devices(spec, engine, arena, &devices, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(check_mounts(spec, err));
+    STK_TRY(stk_contain_devices(spec, engine, arena, &devices, err));
     writer w = {.spec = spec,
                 .files = files,
                 .devices = &devices,
@@ -332,26 +318,24 @@ int stk_contain_create(const contain_spec *spec, stk_engine *engine, const conta
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "container %s", spec->name);
     }
     int status = 0;
-    rc = stk_engine_call(engine, "POST", path, body.data, &status, &answer, err);
+    int rc = stk_engine_call(engine, "POST", path, body.data, &status, &answer, err);
     if (rc < 0 && status != 404 && err != NULL && strstr(err->text, spec->name) != NULL &&
         strstr(err->text, "in use") != NULL) { /* what a dead attempt of this name left */
-        rc = stk_contain_delete(engine, spec->name, err);
-        rc = rc < 0 ? rc : stk_engine_call(engine, "POST", path, body.data, &status, &answer, err);
+        STK_TRY(stk_contain_delete(engine, spec->name, err));
+        rc = stk_engine_call(engine, "POST", path, body.data, &status, &answer, err);
     }
-    if (rc < 0 && status == 404) {
-        stk_err words = err == NULL ? (stk_err){0} : *err;
+    if (rc < 0 && status == 404 && err != NULL) {
+        stk_err words = *err;
         stk_err_set(err, STK_E_NOT_FOUND, "image '%s' isn't on this host (%s)", spec->said,
                     words.text);
         stk_err_hint(err, "pull it: %s pull %s", engine->is_podman ? "podman" : "docker",
                      spec->said);
     }
-    rc = rc < 0 ? rc : stk_engine_parse(engine, path, &answer, arena, &root, err);
-    if (rc == 0) {
-        *ret_id = stk_json_text(stk_json_get(&root, "Id"));
-        if (*ret_id == NULL) {
-            rc =
-                stk_err_set(err, STK_E_PROTOCOL, "%s made a container without an id", engine->name);
-        }
+    STK_TRY(rc);
+    STK_TRY(stk_engine_parse(engine, path, &answer, arena, &root, err));
+    *ret_id = stk_json_get_text(&root, "Id");
+    if (*ret_id == NULL) {
+        return stk_err_set(err, STK_E_PROTOCOL, "%s made a container without an id", engine->name);
     }
-    return rc;
+    return 0;
 }

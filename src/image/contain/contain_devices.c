@@ -38,7 +38,9 @@ static int64_t minor_of(const char *uuid)
         (void)snprintf(path, sizeof path, "%s/%s/information", folder, dir.items[i].name);
         if (stk_file_read(path, INFO_MAX, &text, &n, NULL) == 0 && strstr(text, uuid) != NULL) {
             const char *minor = strstr(text, "Device Minor:");
-            found = minor == NULL ? -1 : strtol(minor + strlen("Device Minor:"), NULL, 10);
+            if (minor != NULL) {
+                found = strtol(minor + strlen("Device Minor:"), NULL, 10);
+            }
         }
     }
     return found;
@@ -109,33 +111,42 @@ static const char *cdi_name(const char *uuid, stk_arena *arena)
 
 static int no_way(const stk_engine *engine, const char *uuid, stk_err *err)
 {
-    stk_err_set(err, STK_E_RESOURCES,
-                engine->has_cdi ? "no CDI specification in /etc/cdi or /run/cdi has GPU %s, so %s "
-                                  "can't give it to a container"
-                                : "GPU %s can't be given to a container: %s has neither CDI nor "
-                                  "NVIDIA's runtime",
-                uuid, engine->name);
-    stk_err_hint(err, engine->has_cdi
-                          ? "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml makes it"
-                          : "install nvidia-container-toolkit, then: nvidia-ctk runtime configure");
+    if (engine->has_cdi) {
+        stk_err_set(err, STK_E_RESOURCES,
+                    "no CDI specification in /etc/cdi or /run/cdi has GPU %s, so %s can't give it "
+                    "to a container",
+                    uuid, engine->name);
+        stk_err_hint(err, "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml makes it");
+    } else {
+        stk_err_set(err, STK_E_RESOURCES,
+                    "GPU %s can't be given to a container: %s has neither CDI nor NVIDIA's runtime",
+                    uuid, engine->name);
+        stk_err_hint(err, "install nvidia-container-toolkit, then: nvidia-ctk runtime configure");
+    }
     return STK_E_RESOURCES;
 }
 
 static int add_gpus(const contain_spec *spec, stk_engine *engine, stk_arena *arena,
                     contain_devices *d, stk_err *err)
 {
-    int rc = spec->n_gpus == 0 ? 0 : stk_engine_ask(engine, arena, err);
-    for (uint32_t i = 0; rc == 0 && i < spec->n_gpus; i++) {
-        const char *name = engine->has_cdi ? cdi_name(spec->gpus[i], arena) : NULL;
+    if (spec->n_gpus == 0) {
+        return 0;
+    }
+    STK_TRY(stk_engine_ask(engine, arena, err));
+    for (uint32_t i = 0; i < spec->n_gpus; i++) {
+        const char *name = NULL;
+        if (engine->has_cdi) {
+            name = cdi_name(spec->gpus[i], arena);
+        }
         if (name != NULL) {
             d->cdi[d->n_cdi++] = name;
         } else if (engine->has_nvidia) {
             d->uuids[d->n_uuids++] = spec->gpus[i];
         } else {
-            rc = no_way(engine, spec->gpus[i], err);
+            return no_way(engine, spec->gpus[i], err);
         }
     }
-    return rc;
+    return 0;
 }
 
 /* Nodes of /dev/dri are often a group's (render): who isn't root in the container must be in it. */

@@ -50,8 +50,12 @@ static int refused(const stk_engine *e, int status, const stk_buf *body, stk_err
         words = body->len > 0 ? body->data : "no reason given";
     }
     /* Podman 4 says 500 of a container that goes just now. */
-    bool is_gone = status == 404 || strstr(words, "no such container") != NULL;
-    int code = is_gone ? STK_E_NOT_FOUND : status == 409 ? STK_E_BUSY : STK_E_ENV;
+    int code = STK_E_ENV;
+    if (status == 404 || strstr(words, "no such container") != NULL) {
+        code = STK_E_NOT_FOUND;
+    } else if (status == 409) {
+        code = STK_E_BUSY;
+    }
     stk_err_set(err, code, "%s: %.*s", stk_text_or(e->name, "the container engine"),
                 (int)strcspn(words, "\n"), words);
     return code;
@@ -93,9 +97,13 @@ static void be_patient(patience *p, stk_http_request *request)
     const stk_engine *e = p->engine;
     request->connect_ms = CONNECT_MS;
     request->cancel_fd = e->cancel_fd;
-    request->idle_ms = e->idle_ms > 0 ? e->idle_ms : SILENT_MS;
-    request->on_idle = e->idle_ms > 0 ? NULL : still_lives;
+    request->idle_ms = SILENT_MS;
+    request->on_idle = still_lives;
     request->idle_arg = p;
+    if (e->idle_ms > 0) {
+        request->idle_ms = e->idle_ms;
+        request->on_idle = NULL;
+    }
 }
 
 static int explain(const patience *p, int rc, stk_err *err)
@@ -116,15 +124,13 @@ int stk_engine_call(const stk_engine *engine, const char *method, const char *pa
     static const char *const headers[] = {"Content-Type: application/json", NULL};
     STK_BUF_AUTO url = STK_BUF_INIT(1 << 20);
     make_url(engine, path, &url);
-    if (url.failed) {
-        return stk_err_nomem(err);
+    STK_TRY(stk_buf_check(&url, err));
+    stk_http_request request = {.method = method, .url = url.data, .unix_socket = engine->socket};
+    if (json != NULL) {
+        request.headers = headers;
+        request.body = json;
+        request.body_len = strlen(json);
     }
-    stk_http_request request = {.method = method,
-                                .url = url.data,
-                                .unix_socket = engine->socket,
-                                .headers = json == NULL ? NULL : headers,
-                                .body = json,
-                                .body_len = json == NULL ? 0 : strlen(json)};
     patience p = {.engine = engine, .until_ms = stk_clock_mono_ms(&stk_clock_real) + CALL_MS};
     be_patient(&p, &request);
     stk_http_response r = {.body = STK_BUF_INIT(ANSWER_MAX)};
@@ -137,7 +143,7 @@ int stk_engine_call(const stk_engine *engine, const char *method, const char *pa
     }
     if (rc == 0 && ret_body != NULL) {
         stk_buf_add(ret_body, r.body.data, r.body.len);
-        rc = ret_body->failed ? stk_err_nomem(err) : 0;
+        rc = stk_buf_check(ret_body, err);
     }
     stk_http_done(&r);
     return rc;
@@ -147,11 +153,12 @@ int stk_engine_parse(const stk_engine *engine, const char *path, const stk_buf *
                      stk_arena *arena, stk_json *ret, stk_err *err)
 {
     stk_err why = {0};
-    int rc = stk_json_parse(stk_text_or(body->data, ""), body->len, path, &stk_engine_limits, arena,
-                            ret, &why);
-    return rc < 0 ? stk_err_set(err, STK_E_PROTOCOL, "%s answers %s with what isn't JSON: %s",
-                                engine->name, path, why.text)
-                  : 0;
+    if (stk_json_parse(stk_text_or(body->data, ""), body->len, path, &stk_engine_limits, arena, ret,
+                       &why) < 0) {
+        return stk_err_set(err, STK_E_PROTOCOL, "%s answers %s with what isn't JSON: %s",
+                           engine->name, path, why.text);
+    }
+    return 0;
 }
 
 int stk_engine_get(const stk_engine *engine, const char *path, stk_arena *arena, stk_json *ret,
@@ -205,7 +212,7 @@ static bool on_bytes(void *arg, const void *data, size_t n)
             s->escaped = c == '\\' && !s->escaped;
         } else {
             s->quoted = c == '"';
-            s->depth += c == '{' ? 1 : c == '}' ? -1 : 0;
+            s->depth += (c == '{') - (c == '}');
         }
         if (stk_buf_char(&s->part, c) < 0) {
             s->full = true;
@@ -306,7 +313,9 @@ static int ping(const search *s, const char *path, const char *source, stk_engin
         e.is_rootless = stat(path, &st) == 0 && st.st_uid != 0;
         e.limits_memory = true;
         *ret = e;
-        rc = e.api == NULL || e.name == NULL || e.socket == NULL ? stk_err_nomem(err) : 0;
+        if (e.api == NULL || e.name == NULL || e.socket == NULL) {
+            rc = stk_err_nomem(err);
+        }
     }
     stk_http_done(&r);
     return rc;
@@ -316,25 +325,30 @@ static bool try_one(search *s, const char *address, const char *source, stk_engi
 {
     stk_err why = {0};
     const char *path = path_of(address);
-    const char *between = s->tried.len > 0 ? ", " : "";
+    stk_buf_separate(&s->tried, ", ");
     if (path == NULL) {
-        stk_buf_printf(&s->tried,
-                       "%s%s (%s): only an engine of this host, by a unix socket, will do", between,
+        stk_buf_printf(&s->tried, "%s (%s): only an engine of this host, by a unix socket, will do",
                        address, source);
         return false;
     }
-    int rc = s->is_cancelled ? STK_E_CANCELLED : ping(s, path, source, ret, &why);
-    s->is_cancelled = rc == STK_E_CANCELLED;
-    if (rc < 0) {
-        const char *words = access(path, F_OK) != 0          ? "isn't there"
-                            : access(path, R_OK | W_OK) != 0 ? strerror(errno)
-                                                             : why.text;
-        stk_buf_printf(&s->tried, "%s%s (%s): %s", between, path, source, words);
-        if (why.hint[0] != '\0') {
-            stk_err_hint(s->err, "%s", why.hint);
+    if (!s->is_cancelled) {
+        int rc = ping(s, path, source, ret, &why);
+        if (rc == 0) {
+            return true;
         }
+        s->is_cancelled = rc == STK_E_CANCELLED;
     }
-    return rc == 0;
+    const char *words = why.text;
+    if (access(path, F_OK) != 0) {
+        words = "isn't there";
+    } else if (access(path, R_OK | W_OK) != 0) {
+        words = strerror(errno);
+    }
+    stk_buf_printf(&s->tried, "%s (%s): %s", path, source, words);
+    if (why.hint[0] != '\0') {
+        stk_err_hint(s->err, "%s", why.hint);
+    }
+    return false;
 }
 
 /* The address of the docker context in use; NULL: the default one, or none. */
@@ -347,8 +361,9 @@ static const char *context_address(stk_arena *arena, const char **ret_source)
     char *text = NULL;
     size_t n = 0;
     stk_json root = {0};
-    if (folder == NULL || folder[0] == '\0') {
-        folder = home == NULL ? NULL : stk_arena_printf(arena, "%s/.docker", home);
+    folder = stk_text_if_any(folder);
+    if (folder == NULL && home != NULL) {
+        folder = stk_arena_printf(arena, "%s/.docker", home);
     }
     if (folder == NULL) {
         return NULL;
@@ -380,13 +395,12 @@ static const char *context_address(stk_arena *arena, const char **ret_source)
 
 static bool try_usual(search *s, stk_engine *ret)
 {
-    const char *run = getenv("XDG_RUNTIME_DIR");
+    const char *run = stk_text_if_any(getenv("XDG_RUNTIME_DIR"));
     const char *home = getenv("HOME");
     const char *usual[6];
     size_t n = 0;
-    if (run == NULL || run[0] == '\0') {
-        run =
-            geteuid() == 0 ? NULL : stk_arena_printf(s->arena, "/run/user/%u", (unsigned)geteuid());
+    if (run == NULL && geteuid() != 0) {
+        run = stk_arena_printf(s->arena, "/run/user/%u", (unsigned)geteuid());
     }
     if (run != NULL) {
         usual[n++] = stk_arena_printf(s->arena, "%s/docker.sock", run);
@@ -419,8 +433,10 @@ static bool look(search *s, const char *socket, stk_engine *ret)
         }
     }
     const char *address = context_address(s->arena, &source);
-    return address != NULL ? try_one(s, address, stk_text_or(source, "docker context"), ret)
-                           : try_usual(s, ret);
+    if (address == NULL) {
+        return try_usual(s, ret);
+    }
+    return try_one(s, address, stk_text_or(source, "docker context"), ret);
 }
 
 int stk_engine_open(const char *socket, int cancel_fd, stk_arena *arena, stk_engine *ret,
@@ -437,10 +453,9 @@ int stk_engine_open(const char *socket, int cancel_fd, stk_arena *arena, stk_eng
         rc = stk_err_set(err, STK_E_NOT_FOUND, "no container engine answers: %s",
                          stk_text_or(s.tried.data, ""));
         stk_err_hint(err, "%s",
-                     mine.hint[0] != '\0'
-                         ? mine.hint
-                         : "start one (systemctl start docker, or systemctl --user start "
-                           "podman.socket), or name its socket: DOCKER_HOST=unix:///path");
+                     stk_text_or(stk_text_if_any(mine.hint),
+                                 "start one (systemctl start docker, or systemctl --user start "
+                                 "podman.socket), or name its socket: DOCKER_HOST=unix:///path"));
     }
     stk_buf_done(&s.tried);
     return rc;

@@ -16,10 +16,11 @@ static pid_t parent_of(pid_t pid, char *comm, size_t size)
     int parent = 0;
     (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     FILE *f = fopen(path, "re");
-    size_t n = f == NULL ? 0 : fread(text, 1, sizeof text - 1, f);
-    if (f != NULL) {
-        (void)fclose(f);
+    if (f == NULL) {
+        return 0;
     }
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    (void)fclose(f);
     text[n] = '\0';
     char *open = strchr(text, '(');
     char *close = strrchr(text, ')');
@@ -33,8 +34,14 @@ static pid_t parent_of(pid_t pid, char *comm, size_t size)
 int stk_contain_monitor(pid_t runner, pid_t *ret_pid, char *comm, size_t size)
 {
     char unused[64];
-    pid_t pid = runner > 0 ? parent_of(runner, unused, sizeof unused) : 0;
-    int fd = pid > 1 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    pid_t pid = 0;
+    int fd = -1;
+    if (runner > 0) {
+        pid = parent_of(runner, unused, sizeof unused);
+    }
+    if (pid > 1) {
+        fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    }
     if (fd >= 0 && (parent_of(runner, unused, sizeof unused) != pid ||
                     parent_of(pid, comm, size) <= 0)) { /* it is another one meanwhile */
         (void)close(fd);

@@ -56,7 +56,10 @@ bool stk_contain_said(const stk_engine *engine, const char *id, int64_t since_ms
     int64_t until_ms = stk_clock_wall_ms(&stk_clock_real) + WAIT_MS; /* for the engine's clock */
     char filter[256];
     (void)snprintf(filter, sizeof filter, "{\"container\":[\"%s\"]}", id);
-    const char *query = arena == NULL ? NULL : stk_engine_escape(filter, arena);
+    if (arena == NULL) {
+        return false;
+    }
+    const char *query = stk_engine_escape(filter, arena);
     stk_engine impatient = *engine;
     listener l = {.engine = engine, .said = ret};
     bool heard = query != NULL;
@@ -67,9 +70,10 @@ bool stk_contain_said(const stk_engine *engine, const char *id, int64_t since_ms
             arena, "/events?stream=false&since=%lld&until=%lld&filters=%s",
             (long long)(since_ms / 1000 - 1), (long long)(until_ms / 1000 + 1), query);
         *ret = (contain_said){0};
-        int rc = path == NULL
-                     ? STK_E_NOMEM
-                     : stk_engine_stream(&impatient, "GET", path, NULL, -1, on_event, &l, NULL);
+        if (path == NULL) {
+            return false;
+        }
+        int rc = stk_engine_stream(&impatient, "GET", path, NULL, -1, on_event, &l, NULL);
         heard = rc == 0 || rc == STK_E_CANCELLED; /* by us: we know enough */
         if (heard && !l.is_over) {
             (void)poll(NULL, 0, AGAIN_MS);

@@ -29,7 +29,9 @@ static void fail(reader *r, const char *key, const char *wants)
 
 static void out_of_memory(reader *r)
 {
-    r->rc = r->rc < 0 ? r->rc : stk_err_sys(r->err, STK_E_NOMEM, ENOMEM, "%s", r->path);
+    if (r->rc == 0) {
+        r->rc = stk_err_sys(r->err, STK_E_NOMEM, ENOMEM, "%s", r->path);
+    }
 }
 
 static const stk_json *get(reader *r, const char *key, stk_json_kind kind)
@@ -74,7 +76,7 @@ static bool truth(reader *r, const char *key)
 static const char **texts(reader *r, const char *key, uint32_t *ret_n)
 {
     const stk_json *v = get(r, key, STK_JSON_LIST);
-    uint32_t n = v == NULL ? 0 : v->n;
+    uint32_t n = stk_json_n_items(v);
     const char **all = stk_arena_array(r->arena, (size_t)n + 1, sizeof *all);
     for (uint32_t i = 0; all != NULL && i < n; i++) {
         all[i] = stk_json_text(&v->items[i]);
@@ -95,7 +97,7 @@ static void read_env(reader *r, contain_spec *s)
     const stk_json *map = get(r, "env", STK_JSON_MAP);
     uint32_t n_pass = 0;
     const char **pass = texts(r, "pass", &n_pass);
-    uint32_t n = map == NULL ? 0 : map->n;
+    uint32_t n = stk_json_n_members(map);
     s->env = stk_arena_array(r->arena, (size_t)n + n_pass + 1, sizeof *s->env);
     for (uint32_t i = 0; s->env != NULL && r->rc == 0 && i < n; i++) {
         const char *value = stk_json_text(stk_json_value(map, i));
@@ -124,7 +126,7 @@ static void read_env(reader *r, contain_spec *s)
 static void read_mounts(reader *r, contain_spec *s)
 {
     const stk_json *list = get(r, "mounts", STK_JSON_LIST);
-    s->n_mounts = list == NULL ? 0 : list->n;
+    s->n_mounts = stk_json_n_items(list);
     s->mounts = stk_arena_array(r->arena, (size_t)s->n_mounts + 1, sizeof *s->mounts);
     if (s->mounts == NULL) {
         out_of_memory(r);
@@ -132,11 +134,10 @@ static void read_mounts(reader *r, contain_spec *s)
     }
     for (uint32_t i = 0; i < s->n_mounts; i++) {
         const stk_json *one = &list->items[i];
-        const stk_json *write = stk_json_get(one, "write");
         contain_mount *m = &s->mounts[i];
         m->from = stk_json_text(stk_json_get(one, "from"));
         m->to = stk_json_text(stk_json_get(one, "to"));
-        m->write = write != NULL && write->kind == STK_JSON_BOOL && write->truth;
+        m->write = stk_json_is_true(stk_json_get(one, "write"));
         m->to = stk_text_or(m->to, m->from);
         if (m->from == NULL || m->from[0] != '/' || m->to[0] != '/') {
             fail(r, "mounts", "a list of {\"from\": \"/…\", \"to\": \"/…\", \"write\": false}");
@@ -228,11 +229,8 @@ int stk_contain_read(const char *task_json, stk_arena *arena, contain_spec *ret,
     if (path == NULL) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%s", task_json);
     }
-    int rc = stk_file_read(path, TASK_MAX, &data, &n, err);
-    rc = rc < 0 ? rc : stk_json_parse(data, n, path, &stk_engine_limits, arena, &root, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_file_read(path, TASK_MAX, &data, &n, err));
+    STK_TRY(stk_json_parse(data, n, path, &stk_engine_limits, arena, &root, err));
     reader r = {.arena = arena, .path = path, .map = stk_json_get(&root, "container"), .err = err};
     if (r.map == NULL || r.map->kind != STK_JSON_MAP) {
         return stk_err_set(err, STK_E_SPEC, "%s: there is no `container` in it", path);

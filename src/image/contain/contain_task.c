@@ -87,7 +87,10 @@ static bool is_ulimit(task *t, const char *text)
         "cpu",     "fsize", "data",  "stack",      "core",     "rss",  "nproc",  "nofile",
         "memlock", "as",    "locks", "sigpending", "msgqueue", "nice", "rtprio", "rttime"};
     const char *at = strstr(text, "rlimit type ");
-    int number = at == NULL ? -1 : atoi(at + strlen("rlimit type "));
+    if (at == NULL) {
+        return false;
+    }
+    int number = atoi(at + strlen("rlimit type "));
     if (number < 0 || number >= (int)(sizeof names / sizeof *names)) {
         return false;
     }
@@ -130,10 +133,9 @@ static void write_state(const task *t, bool at_end)
     stk_json_put_text(&out, "engine", t->engine.name);
     stk_json_put_text(&out, "socket", t->engine.socket);
     stk_json_put_int(&out, "pid", t->pid > 0 ? t->pid : -1);
-    stk_json_put_text(&out, "cgroup", t->cgroup[0] != '\0' ? t->cgroup : NULL);
+    stk_json_put_text(&out, "cgroup", stk_text_if_any(t->cgroup));
     stk_json_put_int(&out, "created", stk_clock_wall_ms(&stk_clock_real) - now_ms() + t->begin_ms);
-    stk_json_put_key(&out, "start_ms");
-    stk_buf_char(&out, '{');
+    stk_json_open(&out, "start_ms", '{');
     stk_json_put_int(&out, "create", t->create_ms);
     stk_json_put_int(&out, "start", t->started_ms);
     stk_json_put_int(&out, "runner", t->runner_ms);
@@ -146,8 +148,8 @@ static void write_state(const task *t, bool at_end)
         stk_json_put_int(&out, "exit", e->exit_status);
         stk_json_put_int(&out, "signal", e->signal);
         stk_json_put_int(&out, "cpu_us", e->cpu_us);
-        stk_json_put_text(&out, "ended_by", e->by[0] != '\0' ? e->by : NULL);
-        stk_json_put_text(&out, "failed", e->text[0] != '\0' ? e->text : NULL);
+        stk_json_put_text(&out, "ended_by", stk_text_if_any(e->by));
+        stk_json_put_text(&out, "failed", stk_text_if_any(e->text));
     }
     stk_buf_text(&out, "}\n");
     (void)snprintf(path, sizeof path, "%s/container.json", t->spec.dir);
@@ -161,8 +163,14 @@ static void write_state(const task *t, bool at_end)
 static const stk_json *image_of(task *t, const stk_engine *engine, stk_json *root)
 {
     const char *name = stk_engine_escape(t->spec.image, t->arena);
-    const char *path = name == NULL ? NULL : stk_arena_printf(t->arena, "/images/%s/json", name);
-    return path != NULL && stk_engine_get(engine, path, t->arena, root, NULL) == 0 ? root : NULL;
+    if (name == NULL) {
+        return NULL;
+    }
+    const char *path = stk_arena_printf(t->arena, "/images/%s/json", name);
+    if (path == NULL || stk_engine_get(engine, path, t->arena, root, NULL) < 0) {
+        return NULL;
+    }
+    return root;
 }
 
 static void find_entrypoint(task *t, const stk_engine *engine)
@@ -170,7 +178,7 @@ static void find_entrypoint(task *t, const stk_engine *engine)
     stk_json root = {0};
     const stk_json *config = stk_json_get(image_of(t, engine, &root), "Config");
     const stk_json *list = stk_json_get(config, "Entrypoint");
-    uint32_t n = list != NULL && list->kind == STK_JSON_LIST ? list->n : 0;
+    uint32_t n = stk_json_n_items(list);
     const char **words = stk_arena_array(t->arena, (size_t)n + 1, sizeof *words);
     for (uint32_t i = 0; words != NULL && i < n; i++) {
         words[i] = stk_json_text(&list->items[i]);
@@ -193,16 +201,16 @@ static int bring_up(task *t, stk_err *err)
         find_entrypoint(t, &engine);
     }
     int64_t begin_ms = now_ms();
-    rc = rc < 0 ? rc : stk_contain_create(&t->spec, &engine, &t->files, t->arena, &id, err);
+    if (rc == 0) {
+        rc = stk_contain_create(&t->spec, &engine, &t->files, t->arena, &id, err);
+    }
     (void)pthread_mutex_lock(&t->lock);
     t->id = rc < 0 ? NULL : id;
     t->begin_ms = begin_ms;
     t->create_ms = now_ms() - begin_ms;
     t->asked = engine.socket != NULL && engine.api != NULL;
     (void)pthread_mutex_unlock(&t->lock);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(rc);
     (void)snprintf(path, sizeof path, "/containers/%s/start", id);
     return stk_engine_call(&engine, "POST", path, NULL, NULL, NULL, err);
 }
@@ -234,8 +242,10 @@ static void read_logs(const stk_engine *engine, const char *id, char *ret, size_
             len = body.len - at - 8;
         }
         for (size_t i = 0; i < len && n + 1 < size; i++) {
-            char c = body.data[at + 8 + i];
-            ret[n++] = c == '\n' ? ' ' : c;
+            ret[n++] = body.data[at + 8 + i];
+            if (ret[n - 1] == '\n') {
+                ret[n - 1] = ' ';
+            }
         }
         at += 8 + len;
     }
@@ -254,9 +264,8 @@ static bool given_up(task *t, int64_t since_ms)
     stk_err err = {0};
     (void)snprintf(path, sizeof path, "/containers/%s/json", t->id);
     int rc = stk_engine_get(&engine, path, t->arena, &root, &err);
-    const stk_json *running = stk_json_get(stk_json_get(&root, "State"), "Running");
     bool gone = rc == STK_E_NOT_FOUND ||
-                (running != NULL && running->kind == STK_JSON_BOOL && !running->truth);
+                stk_json_is_false(stk_json_get(stk_json_get(&root, "State"), "Running"));
     read_logs(&engine, t->id, logs, sizeof logs);
     if (!gone && logs[0] == '\0' && now_ms() - since_ms < REACH_MS) {
         return false;
@@ -310,8 +319,10 @@ static int greet(task *t, stk_err *err)
 
 static const char *program_of(const task *t)
 {
-    return t->entrypoint != NULL && t->entrypoint[0] != NULL ? t->entrypoint[0]
-                                                             : stk_text_or(t->spec.argv[0], "");
+    if (t->entrypoint != NULL && t->entrypoint[0] != NULL) {
+        return t->entrypoint[0];
+    }
+    return stk_text_or(t->spec.argv[0], "");
 }
 
 /* The program couldn't be started in there: why, in a sentence. */
@@ -339,11 +350,15 @@ static void explain(task *t, const char *what, int sys)
               "the variables of docker: environment can't be made in image "
               "'%s': %s",
               image, strerror(sys));
+    } else if (strcmp(what, "exec") == 0 && sys == ENOENT && strchr(program, '/') != NULL) {
+        never(t, CONTAIN_NO_PROGRAM,
+              "image '%s' has no program '%s', or not the interpreter or loader that it names",
+              image, program);
     } else if (strcmp(what, "exec") == 0 && sys == ENOENT) {
-        never(t, CONTAIN_NO_PROGRAM, "image '%s' has no program '%s'%s", image, program,
-              strchr(program, '/') != NULL
-                  ? ", or not the interpreter or loader that it names"
-                  : " in its PATH; name one that it has, with its whole path, or another image");
+        never(t, CONTAIN_NO_PROGRAM,
+              "image '%s' has no program '%s' in its PATH; name one that it has, with its whole "
+              "path, or another image",
+              image, program);
     } else if (strcmp(what, "exec") == 0 && sys == ENOEXEC) {
         arch = stk_json_text(stk_json_get(image_of(t, &t->engine, &root), "Architecture"));
         never(t, CONTAIN_CANT_RUN,
@@ -537,9 +552,12 @@ static int watch(task *t, stk_err *err)
     int64_t since_ms = -1; /* the engine says that it runs */
     for (;;) {
         struct pollfd on[] = {{.fd = t->signals, .events = POLLIN},
-                              {.fd = t->conn < 0 ? t->files.listen_fd : t->conn, .events = POLLIN},
+                              {.fd = t->conn, .events = POLLIN},
                               {.fd = since_ms < 0 ? t->started_fd : -1, .events = POLLIN},
                               {.fd = t->ended ? -1 : t->monitor_fd, .events = POLLIN}};
+        if (t->conn < 0) {
+            on[1].fd = t->files.listen_fd;
+        }
         bool waits = t->conn < 0 && (since_ms >= 0 || t->told_ms >= 0);
         int n = poll(on, 4, waits ? TICK_MS : -1);
         if (n < 0 && errno != EINTR) {
@@ -596,7 +614,7 @@ static void join_start(task *t)
 /* Without its monitor an engine sees only after a while that nothing runs in it any more. */
 static int remove_it(task *t, const stk_engine *engine, stk_err *err)
 {
-    int64_t until_ms = now_ms() + (t->is_lost ? REMOVE_MS : 0);
+    int64_t until_ms = now_ms() + t->is_lost * REMOVE_MS;
     int rc = stk_contain_delete(engine, t->id, err);
     while (rc < 0 && rc != STK_E_CANCELLED && now_ms() < until_ms) {
         struct pollfd cancel = {.fd = t->ends, .events = POLLIN};
@@ -681,7 +699,9 @@ int stk_contain_run(const char *task_json, stk_contain_end *ret_end, stk_err *er
         sigemptyset(&t->ending);
         for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) {
             sigaddset(&mask, passed_on[i]);
-            sigaddset(i < N_ENDING ? &t->ending : &mask, passed_on[i]);
+            if (i < N_ENDING) {
+                sigaddset(&t->ending, passed_on[i]);
+            }
         }
         (void)pthread_sigmask(SIG_BLOCK, &mask, &before);
         t->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -710,25 +730,22 @@ int stk_contain_remove(const stk_engine *engine, const char *const *labels, uint
     STK_BUF_AUTO filter = STK_BUF_INIT(1 << 20);
     stk_json list = {0};
     *ret_n = 0;
-    stk_buf_text(&filter, "{\"label\":[");
-    for (uint32_t i = 0; labels[i] != NULL; i++) {
-        stk_buf_text(&filter, i > 0 ? "," : "");
-        stk_buf_json(&filter, labels[i]);
+    stk_json_open(&filter, NULL, '{');
+    stk_json_put_texts(&filter, "label", labels);
+    stk_json_close(&filter, '}');
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_buf_check(&filter, err));
+    const char *query = stk_engine_escape(filter.data, arena);
+    STK_TRY(stk_err_if_null(query, err));
+    const char *path = stk_arena_printf(arena, "/containers/json?all=true&filters=%s", query);
+    STK_TRY(stk_err_if_null(path, err));
+    STK_TRY(stk_engine_get(engine, path, arena, &list, err));
+    for (uint32_t i = 0; i < stk_json_n_items(&list); i++) {
+        const char *id = stk_json_get_text(&list.items[i], "Id");
+        if (id != NULL) {
+            STK_TRY(stk_contain_delete(engine, id, err));
+            (*ret_n)++;
+        }
     }
-    stk_buf_text(&filter, "]}");
-    const char *query =
-        arena == NULL || filter.failed ? NULL : stk_engine_escape(filter.data, arena);
-    const char *path = query == NULL
-                           ? NULL
-                           : stk_arena_printf(arena, "/containers/json?all=true&filters=%s", query);
-    if (path == NULL) {
-        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "removing containers");
-    }
-    int rc = stk_engine_get(engine, path, arena, &list, err);
-    for (uint32_t i = 0; rc == 0 && list.kind == STK_JSON_LIST && i < list.n; i++) {
-        const char *id = stk_json_text(stk_json_get(&list.items[i], "Id"));
-        rc = id == NULL ? 0 : stk_contain_delete(engine, id, err);
-        *ret_n += rc == 0 && id != NULL ? 1 : 0;
-    }
-    return rc;
+    return 0;
 }

@@ -26,17 +26,19 @@ enum { MESSAGE_MAX = 64 << 20 };
 static int make_folder(const char *dir, contain_files *f, stk_err *err)
 {
     struct statvfs fs;
-    bool can_run = statvfs(dir, &fs) != 0 || (fs.f_flag & ST_NOEXEC) == 0;
-    const char *tmp = getenv("XDG_RUNTIME_DIR");
-    if (tmp == NULL || tmp[0] != '/') {
-        tmp = "/tmp";
+    const char *prefix = "";
+    if (statvfs(dir, &fs) == 0 && (fs.f_flag & ST_NOEXEC) != 0) {
+        dir = getenv("XDG_RUNTIME_DIR");
+        if (dir == NULL || dir[0] != '/') {
+            dir = "/tmp";
+        }
+        prefix = "stoker-";
     }
-    (void)snprintf(f->folder, sizeof f->folder, "%s/%scontain.XXXXXX", can_run ? dir : tmp,
-                   can_run ? "" : "stoker-");
+    (void)snprintf(f->folder, sizeof f->folder, "%s/%scontain.XXXXXX", dir, prefix);
     if (mkdtemp(f->folder) == NULL) {
         int sys = errno;
         f->folder[0] = '\0';
-        return stk_err_sys(err, STK_E_SYS, sys, "a folder in %s", can_run ? dir : tmp);
+        return stk_err_sys(err, STK_E_SYS, sys, "a folder in %s", dir);
     }
     (void)snprintf(f->socket, sizeof f->socket, "%s/contain.sock", f->folder);
     (void)snprintf(f->runner, sizeof f->runner, "%s/stk-runner", f->folder);
@@ -60,15 +62,20 @@ static int listen_in(contain_files *f, stk_err *err)
     return 0;
 }
 
+static int fill_folder(const char *dir, contain_files *ret, stk_err *err)
+{
+    STK_TRY(make_folder(dir, ret, err));
+    STK_TRY(stk_file_write(ret->runner, runner_bytes, sizeof runner_bytes, 0755, err));
+    if (chmod(ret->runner, 0755) != 0) { /* whatever our umask is */
+        return stk_err_sys(err, STK_E_SYS, errno, "%s", ret->runner);
+    }
+    return listen_in(ret, err);
+}
+
 int stk_contain_files_make(const char *dir, contain_files *ret, stk_err *err)
 {
     ret->listen_fd = -1;
-    int rc = make_folder(dir, ret, err);
-    rc = rc < 0 ? rc : stk_file_write(ret->runner, runner_bytes, sizeof runner_bytes, 0755, err);
-    if (rc == 0 && chmod(ret->runner, 0755) != 0) { /* whatever our umask is */
-        rc = stk_err_sys(err, STK_E_SYS, errno, "%s", ret->runner);
-    }
-    rc = rc < 0 ? rc : listen_in(ret, err);
+    int rc = fill_folder(dir, ret, err);
     if (rc < 0) {
         stk_contain_files_remove(ret);
     }
@@ -93,7 +100,10 @@ uint32_t stk_contain_inherited(int *ret_fds, uint32_t n_max)
     int rc = stk_dir_read("/proc/self/fd", &dir, NULL);
     for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
         int fd = atoi(dir.items[i].name);
-        int flags = fd > 2 && fd != dir.fd ? fcntl(fd, F_GETFD) : FD_CLOEXEC;
+        if (fd <= 2 || fd == dir.fd) {
+            continue;
+        }
+        int flags = fcntl(fd, F_GETFD);
         if (flags >= 0 && (flags & FD_CLOEXEC) == 0 && n < n_max) {
             ret_fds[n++] = fd;
         }
@@ -159,7 +169,7 @@ static int send_with(int conn, const stk_buf *m, const int *fds, uint32_t n_fds)
     do {
         n = sendmsg(conn, &head, MSG_NOSIGNAL);
     } while (n < 0 && errno == EINTR);
-    for (size_t sent = n < 0 ? 0 : (size_t)n; n >= 0 && sent < m->len; sent += (size_t)n) {
+    for (size_t sent = (size_t)MAX(n, 0); n >= 0 && sent < m->len; sent += (size_t)n) {
         n = send(conn, m->data + sent, m->len - sent, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) {
             n = 0;
@@ -182,8 +192,9 @@ int stk_contain_send(int conn, const contain_spec *spec, const char *const *entr
     put_words(&m, (const char *const *)spec->env, NULL);
     put_words(&m, (const char *const *)spec->expand, NULL);
     put_word(&m, stk_text_or(spec->cwd, ""));
-    put_word(&m, stk_contain_switches(spec) ? spec->user : "");
-    put_word(&m, stk_contain_switches(spec) ? spec->owner : "");
+    bool switches = stk_contain_switches(spec);
+    put_word(&m, switches ? spec->user : "");
+    put_word(&m, switches ? spec->owner : "");
     put_mounts(&m, spec);
     if (m.failed) {
         return stk_err_set(err, STK_E_LIMIT, "arguments and environment of more than %d bytes",
@@ -191,7 +202,8 @@ int stk_contain_send(int conn, const contain_spec *spec, const char *const *entr
     }
     length = (uint32_t)(m.len - sizeof length);
     memcpy(m.data, &length, sizeof length);
-    return send_with(conn, &m, all, n_fds + 2) == 0
-               ? 0
-               : stk_err_sys(err, STK_E_SYS, errno, "telling the container what to run");
+    if (send_with(conn, &m, all, n_fds + 2) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "telling the container what to run");
+    }
+    return 0;
 }

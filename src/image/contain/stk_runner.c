@@ -55,7 +55,7 @@ static void say(const char *line)
             return;
         }
         line += MAX(sent, 0);
-        n -= sent > 0 ? (size_t)sent : 0;
+        n -= (size_t)MAX(sent, 0);
     }
 }
 
@@ -131,7 +131,7 @@ static void take_rest(char *buf, size_t n)
             exit(NEVER_RAN);
         }
         buf += MAX(got, 0);
-        n -= got > 0 ? (size_t)got : 0;
+        n -= (size_t)MAX(got, 0);
     }
 }
 
@@ -195,7 +195,7 @@ static bool set_variables(const order *o)
 {
     for (char **e = o->env; *e != NULL; e++) {
         char *equals = strchr(*e, '=');
-        size_t n = equals == NULL ? 0 : (size_t)(equals - *e);
+        size_t n = strcspn(*e, "=");
         bool expands = false;
         for (char **name = o->expand; *name != NULL; name++) {
             expands = expands || (strncmp(*name, *e, n) == 0 && (*name)[n] == '\0');
@@ -343,7 +343,9 @@ static void watch(int signals)
         if (on[1].revents != 0 && read(signals, &info, sizeof info) == sizeof info) {
             if (info.ssi_signo != SIGCHLD) { /* of the engine: `docker stop` */
                 (void)kill(-program, (int)info.ssi_signo);
-                told = info.ssi_pid == 0 ? (int)info.ssi_signo : told; /* from outside of here */
+                if (info.ssi_pid == 0) { /* from outside of here */
+                    told = (int)info.ssi_signo;
+                }
             } else if (reap(WNOHANG)) {
                 return;
             }
@@ -381,7 +383,7 @@ int main(int argc, char **argv)
     sigset_t all;
     if (argc > 2 && strcmp(argv[1], "--give-back") == 0) { /* contain_back.c */
         bool found = runner_user_find("0", argv[2], &who);
-        return found && runner_user_take_back(&who, argv + 3) ? 0 : 1;
+        return !(found && runner_user_take_back(&who, argv + 3));
     }
     if (argc != 2) {
         fputs("stk-runner is Stoker's own: PID 1 of its containers\n", stderr);

@@ -131,8 +131,12 @@ static void hand_one(handing *h, int at, const char *name, const struct stat *st
     h->failed |= fchownat(at, name, h->uid, h->gid, AT_SYMLINK_NOFOLLOW) != 0;
     if (!S_ISLNK(st->st_mode)) {
         mode_t mode = st->st_mode & 0777;
-        mode |= h->as_owner ? (mode & 0700) >> 3 : 0;
-        mode |= S_ISDIR(st->st_mode) ? h->add : 0;
+        if (h->as_owner) {
+            mode |= (mode & 0700) >> 3;
+        }
+        if (S_ISDIR(st->st_mode)) {
+            mode |= h->add;
+        }
         if (mode != (st->st_mode & 07777)) {
             h->failed |= fchmodat(at, name, mode, 0) != 0;
         }
