@@ -37,12 +37,10 @@ int stk_accel_add(stk_accel *accel, const stk_device *device, uint32_t slot, stk
 
 void stk_accel_remark(stk_accel *accel, const char *text)
 {
-    if (text != NULL) {
-        const char *both = accel->remark == NULL
-                               ? text
-                               : stk_arena_printf(accel->arena, "%s; %s", accel->remark, text);
-        accel->remark = stk_text_or(both, accel->remark);
+    if (text != NULL && accel->remark != NULL) {
+        text = stk_arena_printf(accel->arena, "%s; %s", accel->remark, text);
     }
+    accel->remark = stk_text_or(text, accel->remark);
 }
 
 static int open_part(stk_accel *accel, const stk_provider *provider, const char *spec, stk_err *err)
@@ -81,18 +79,17 @@ static int open_word(stk_accel *accel, const char *word, stk_err *err)
     }
     bool is_auto = strcmp(word, "auto") == 0;
     size_t len = strcspn(word, ":");
-    int rc = 0;
     bool known = is_auto;
-    for (size_t i = 0; i < N_PROVIDERS && rc == 0; i++) {
+    for (size_t i = 0; i < N_PROVIDERS; i++) {
         const stk_provider *p = providers[i];
         bool named = strlen(p->name) == len && strncmp(p->name, word, len) == 0 &&
                      p->takes_spec == (word[len] == ':');
         known = known || named;
         if (named || (is_auto && p->in_auto)) {
-            rc = open_part(accel, p, named && p->takes_spec ? word + len + 1 : "", err);
+            STK_TRY(open_part(accel, p, named && p->takes_spec ? word + len + 1 : "", err));
         }
     }
-    return known ? rc : unknown_provider(word, err);
+    return known ? 0 : unknown_provider(word, err);
 }
 
 /* A spec may hold commas ("sim:2xA100,mig=1g.10gb*7"): a comma ends a word only where the name of a
@@ -117,15 +114,14 @@ static size_t word_length(const char *text)
 
 static int open_all(stk_accel *accel, const char *list, stk_err *err)
 {
-    int rc = 0;
-    for (const char *word = list; rc == 0 && *word != '\0';) {
+    for (const char *word = list; *word != '\0';) {
         size_t len = word_length(word);
         const char *copy = stk_arena_dupn(accel->arena, word, len);
-        rc = copy == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices")
-                          : open_word(accel, copy, err);
+        STK_TRY(stk_err_need(copy, "for the list of devices", err));
+        STK_TRY(open_word(accel, copy, err));
         word += len + (word[len] == ',');
     }
-    return rc;
+    return 0;
 }
 
 int stk_accel_open(const char *provider, stk_accel **ret_accel, stk_err *err)
@@ -212,11 +208,14 @@ static const char *kind(const stk_accel *accel, uint32_t i)
 #include "tbl/vendors.def"
 #undef X
     };
+    const char *vendor = accel->devices[i].vendor;
     const char *adjective = accel->parts[accel->slots[i].part].provider->adjective;
     for (size_t v = 0; v < sizeof names / sizeof names[0] && adjective == NULL; v++) {
-        adjective = strcmp(names[v][0], accel->devices[i].vendor) == 0 ? names[v][1] : NULL;
+        if (strcmp(names[v][0], vendor) == 0) {
+            adjective = names[v][1];
+        }
     }
-    return stk_text_or(adjective, accel->devices[i].vendor);
+    return stk_text_or(adjective, vendor);
 }
 
 /* "2 NVIDIA GPUs, 8 Google TPU chips" */
@@ -232,8 +231,9 @@ static void count_kinds(const stk_accel *accel, stk_buf *text)
             counted[k] = counted[k] || same;
         }
         if (n > 0) {
-            stk_buf_printf(text, "%s%u %s %s%s", text->len > 0 ? ", " : "", n, kind(accel, i),
-                           accel->devices[i].noun, n == 1 ? "" : "s");
+            stk_buf_separate(text, ", ");
+            stk_buf_printf(text, "%u %s %s%s", n, kind(accel, i), accel->devices[i].noun,
+                           stk_text_plural(n));
         }
     }
     if (accel->n == 0) {
@@ -259,13 +259,12 @@ const char *stk_accel_describe(const stk_accel *accel, stk_arena *arena)
         stk_buf_printf(&text, ", driver %s", accel->driver);
     }
     if (n_usable < n_whole) {
-        stk_buf_printf(&text, ", %u usable: %s", n_usable, trouble ? trouble : "unknown trouble");
+        stk_buf_printf(&text, ", %u usable: %s", n_usable, stk_text_or(trouble, "unknown trouble"));
     }
     if (accel->remark != NULL) {
         stk_buf_printf(&text, "; %s", accel->remark);
     }
-    const char *copy = text.data != NULL ? stk_arena_dup(arena, text.data) : NULL;
-    return stk_text_or(copy, "no memory to describe the devices");
+    return stk_text_or(stk_arena_dup(arena, text.data), "no memory to describe the devices");
 }
 
 /* The provider of device i, or NULL where there is nobody to ask. */
@@ -285,7 +284,10 @@ int stk_accel_state(stk_accel *accel, uint32_t i, stk_device_state *ret_state, s
     const stk_accel_part *part = part_of(accel, i);
     if (part == NULL || part->provider->ops.state == NULL) {
         const char *trouble = accel->devices[i].trouble;
-        return trouble == NULL ? 0 : stk_err_set(err, STK_E_ENV, "%s", trouble);
+        if (trouble == NULL) {
+            return 0;
+        }
+        return stk_err_set(err, STK_E_ENV, "%s", trouble);
     }
     int rc = part->provider->ops.state(part->self, accel->slots[i].slot, ret_state, err);
     if (rc < 0) {
@@ -308,7 +310,10 @@ void stk_accel_exclude(stk_accel *accel, uint32_t i, const char *why)
 
 int stk_accel_processes(stk_accel *accel, uint32_t i, stk_device_process *ret, uint32_t n_max)
 {
-    const stk_accel_part *part = i < accel->n ? part_of(accel, i) : NULL;
+    if (i >= accel->n) {
+        return -1;
+    }
+    const stk_accel_part *part = part_of(accel, i);
     if (part == NULL || part->provider->ops.processes == NULL) {
         return -1;
     }
@@ -366,9 +371,11 @@ static uint32_t whole(const stk_accel *accel, uint32_t i)
 
 stk_link stk_accel_link(stk_accel *accel, uint32_t i, uint32_t j, int32_t *ret_n)
 {
-    int32_t n = -1;
-    int32_t *n_links = ret_n != NULL ? ret_n : &n;
-    *n_links = -1;
+    int32_t unused;
+    if (ret_n == NULL) {
+        ret_n = &unused;
+    }
+    *ret_n = -1;
     if (i >= accel->n || j >= accel->n) {
         return STK_LINK_UNKNOWN;
     }
@@ -380,8 +387,8 @@ stk_link stk_accel_link(stk_accel *accel, uint32_t i, uint32_t j, int32_t *ret_n
     const stk_accel_part *part = part_of(accel, i);
     stk_link link = STK_LINK_UNKNOWN;
     if (part != NULL && part == part_of(accel, j) && part->provider->ops.link != NULL) {
-        link = part->provider->ops.link(part->self, accel->slots[i].slot, accel->slots[j].slot,
-                                        n_links);
+        link =
+            part->provider->ops.link(part->self, accel->slots[i].slot, accel->slots[j].slot, ret_n);
     }
     const stk_device *a = &accel->devices[i], *b = &accel->devices[j];
     bool real = !accel->parts[accel->slots[i].part].provider->simulated;

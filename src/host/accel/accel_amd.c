@@ -62,10 +62,10 @@ static void find_peers(stk_arena *arena, const char *node_dir, amd_device *ret)
     for (size_t k = 0; k < 2; k++) {
         const char *const *names;
         const char *dir = stk_arena_printf(arena, "%s/%s", node_dir, kinds[k]);
-        uint32_t n = dir != NULL ? stk_sysfs_list(arena, dir, "", &names) : 0;
+        uint32_t n = stk_sysfs_list(arena, stk_text_or(dir, ""), "", &names);
         for (uint32_t i = 0; i < n && ret->n_peers < PEERS_MAX; i++) {
             const char *link = stk_arena_printf(arena, "%s/%s", dir, names[i]);
-            const char *text = link != NULL ? stk_vendor_text(arena, link, "properties") : NULL;
+            const char *text = stk_vendor_text(arena, stk_text_or(link, ""), "properties");
             if (property(text, "type") == LINK_XGMI && property(text, "node_to") <= INT32_MAX) {
                 ret->peers[ret->n_peers++] = (int32_t)property(text, "node_to");
             }
@@ -83,9 +83,11 @@ static void name_device(stk_arena *arena, const char *text, const char *dir, stk
                                     (unsigned)(location >> 8 & 0xff),
                                     (unsigned)(location >> 3 & 0x1f), (unsigned)(location & 7));
     }
-    ret->uuid = unique != 0 && unique != -1
-                    ? stk_arena_printf(arena, "GPU-%016llx", (unsigned long long)unique)
-                    : stk_arena_printf(arena, "amd-%s", stk_text_or(ret->pci, "unknown"));
+    if (unique != 0 && unique != -1) {
+        ret->uuid = stk_arena_printf(arena, "GPU-%016llx", (unsigned long long)unique);
+    } else {
+        ret->uuid = stk_arena_printf(arena, "amd-%s", stk_text_or(ret->pci, "unknown"));
+    }
     if (stk_sysfs_text(model, sizeof model, "%s/product_name", dir) && model[0] != '\0') {
         ret->model = stk_arena_printf(arena, strstr(model, "AMD") ? "%s" : "AMD %s", model);
     } else {
@@ -103,7 +105,7 @@ static int add_node(stk_accel *accel, amd *self, const char *name, int32_t *ret_
     stk_arena *arena = accel->arena;
     char driver[64];
     const char *node_dir = stk_arena_printf(arena, NODES "/%s", name);
-    const char *text = node_dir != NULL ? stk_vendor_text(arena, node_dir, "properties") : NULL;
+    const char *text = stk_vendor_text(arena, stk_text_or(node_dir, ""), "properties");
     int64_t minor = property(text, "drm_render_minor");
     if (property(text, "simd_count") <= 0 || minor <= 0) {
         return 0; /* a CPU */
@@ -210,7 +212,9 @@ static void count_errors(const amd_device *d, stk_device_state *ret)
         if (ce >= 0) {
             ret->ecc_corrected = MAX(ret->ecc_corrected, 0) + ce;
         }
-        ret->ecc = i == 0 && ue >= 0 ? 1 : ret->ecc; /* umc: the memory's */
+        if (i == 0 && ue >= 0) { /* umc: the memory's */
+            ret->ecc = 1;
+        }
     }
     const char *pages = stk_vendor_text(scratch, d->dir, "ras/gpu_vram_bad_pages");
     if (pages != NULL) { /* "0x00000400 : 0x00001000 : R", or P: waits for a reset */

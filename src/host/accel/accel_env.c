@@ -48,7 +48,9 @@ static void add_names(stk_buf *out, const own *mine, char how)
         const stk_device *d = mine->devices[i];
         bool by_name =
             d->uuid != NULL && (how == 'u' || (how == 'g' && !strncmp(d->uuid, "GPU-", 4)));
-        stk_buf_text(out, i > 0 ? "," : "");
+        if (i > 0) {
+            stk_buf_char(out, ',');
+        }
         if (by_name) {
             stk_buf_text(out, d->uuid);
         } else {
@@ -64,7 +66,7 @@ static uint32_t add_cores(stk_buf *out, const own *mine)
     uint32_t n = 0;
     for (uint32_t i = 0; i < mine->n; i++) {
         const stk_device *d = mine->devices[i];
-        int32_t n_cores = d->n_cores > 0 ? d->n_cores : 1;
+        int32_t n_cores = MAX(d->n_cores, 1);
         for (int32_t k = 0; k < n_cores; k++) {
             int32_t core = d->index * n_cores + k;
             if (core >= 0 && core < CORES_MAX && !ours[core]) {
@@ -80,7 +82,10 @@ static uint32_t add_cores(stk_buf *out, const own *mine)
             last++;
         }
         if (ours[first]) {
-            stk_buf_printf(out, last > first ? "%s%d-%d" : "%s%d", comma, (int)first, (int)last);
+            stk_buf_printf(out, "%s%d", comma, (int)first);
+            if (last > first) {
+                stk_buf_printf(out, "-%d", (int)last);
+            }
             comma = ",";
             first = last;
         }
@@ -135,13 +140,18 @@ uint32_t stk_lease_env(const stk_accel *accel, const stk_lease *lease, stk_arena
                        const char *(*ret_pairs)[2], uint32_t n_max)
 {
     uint32_t n = 0;
-    uint32_t n_devices = lease != NULL ? lease->n : 0;
+    uint32_t n_devices = 0;
+    if (lease != NULL) {
+        n_devices = lease->n;
+    }
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
         const struct variable *v = &variables[i];
         const own mine = devices_of(accel, lease, v->vendor);
         const char *value = NULL;
-        if (mine.n > 0) {
-            value = v->given != NULL ? fill(v->given, &mine, arena) : NULL;
+        if (mine.n > 0 && v->given != NULL) {
+            value = fill(v->given, &mine, arena);
+        } else if (mine.n > 0) {
+            continue;
         } else if ((v->given != NULL || n_devices == 0) && is_present(accel, v->vendor)) {
             value = v->none;
         }
@@ -155,11 +165,10 @@ uint32_t stk_lease_env(const stk_accel *accel, const stk_lease *lease, stk_arena
         ret_pairs[n++][1] = "1";
     }
     /* Who got nothing has nothing to lease on: its level stays. */
-    const char *deeper =
-        n_devices > 0 ? stk_arena_printf(arena, "%d", stk_lease_level() + 1) : NULL;
-    if (deeper != NULL && n < n_max) {
+    if (n_devices > 0 && n < n_max) {
+        ret_pairs[n][1] = stk_arena_printf(arena, "%d", stk_lease_level() + 1);
         ret_pairs[n][0] = "STOKER_LEASE_LEVEL";
-        ret_pairs[n++][1] = deeper;
+        n += ret_pairs[n][1] != NULL;
     }
     return n;
 }

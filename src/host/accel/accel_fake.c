@@ -37,7 +37,10 @@ static const stk_json *load(const char *path, stk_arena *arena, const stk_json *
     STK_TEXT_AUTO bytes = NULL;
     size_t n;
     stk_err why = {0};
-    stk_json *root = arena == NULL ? NULL : stk_arena_alloc(arena, sizeof *root);
+    stk_json *root = NULL;
+    if (arena != NULL) {
+        root = stk_arena_alloc(arena, sizeof *root);
+    }
     if (root == NULL || stk_file_read(path, limits.bytes, &bytes, &n, &why) < 0 ||
         stk_json_parse(bytes, n, path, &limits, arena, root, &why) < 0) {
         stk_err_set(err, STK_E_ENV, "fake devices can't be read: %s", why.text);
@@ -47,7 +50,10 @@ static const stk_json *load(const char *path, stk_arena *arena, const stk_json *
     if (ret_root != NULL) {
         *ret_root = root;
     }
-    const stk_json *list = stk_json_is_map(root) ? stk_json_get(root, "devices") : root;
+    const stk_json *list = root;
+    if (stk_json_is_map(root)) {
+        list = stk_json_get(root, "devices");
+    }
     bool is = stk_json_is_list(list);
     for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
         const stk_json *one = stk_json_item(list, i);
@@ -65,8 +71,8 @@ static const stk_json *load(const char *path, stk_arena *arena, const stk_json *
 
 static int64_t number(const stk_json *object, const char *key)
 {
-    const stk_json *value = stk_json_get(object, key);
-    return stk_json_is_kind(value, STK_JSON_INT) ? stk_json_whole(value, 0) : -1;
+    int64_t value = -1;
+    return stk_json_int(stk_json_get(object, key), &value) ? value : -1;
 }
 
 static const char *text(const stk_json *object, const char *key, const char *otherwise)
@@ -110,12 +116,14 @@ static int read_processes(const stk_json *device, stk_device_process *ret, uint3
         const char *pid = stk_json_key(processes, k)->text;
         const stk_json *one = stk_json_value(processes, k);
         if (n < n_max) {
-            ret[n++] = (stk_device_process){
+            ret[n] = (stk_device_process){
                 .pid = (pid_t)strtol(pid, NULL, 10),
-                .memory_bytes = stk_json_is_kind(one, STK_JSON_INT) ? stk_json_whole(one, 0)
-                                                                    : number(one, "memory_bytes"),
                 .graphics = stk_json_is_true(stk_json_get(one, "graphics")),
             };
+            if (!stk_json_int(one, &ret[n].memory_bytes)) {
+                ret[n].memory_bytes = number(one, "memory_bytes");
+            }
+            n++;
         }
     }
     return (int)n;
@@ -166,7 +174,10 @@ static stk_link fake_link(void *self, uint32_t slot, uint32_t other, int32_t *re
         size_t len = strlen(words[i]);
         if (strncmp(word, words[i], len) == 0 && (word[len] == '\0' || word[len] == ':')) {
             link = (stk_link)i;
-            *ret_n = word[len] == ':' ? (int32_t)strtol(word + len + 1, NULL, 10) : -1;
+            *ret_n = -1;
+            if (word[len] == ':') {
+                *ret_n = (int32_t)strtol(word + len + 1, NULL, 10);
+            }
         }
     }
     return link;
@@ -184,13 +195,15 @@ static bool fake_next_event(void *state, stk_device_event *ret)
         if (one != NULL) {
             found = true;
             self->n_events[i]++;
-            int64_t time_ms = number(one, "time_ms");
             *ret = (stk_device_event){
                 .i_device = i,
-                .mono_ms = time_ms >= 0 ? time_ms : stk_clock_mono_ms(&stk_clock_real),
-                .xid = number(one, "xid") > 0 ? (int32_t)number(one, "xid") : 0,
-                .pid = number(one, "pid") > 0 ? (pid_t)number(one, "pid") : 0,
+                .mono_ms = number(one, "time_ms"),
+                .xid = (int32_t)MAX(number(one, "xid"), 0),
+                .pid = (pid_t)MAX(number(one, "pid"), 0),
             };
+            if (ret->mono_ms < 0) {
+                ret->mono_ms = stk_clock_mono_ms(&stk_clock_real);
+            }
             (void)snprintf(ret->text, sizeof ret->text, "%s", text(one, "text", ""));
         }
     }
@@ -200,14 +213,13 @@ static bool fake_next_event(void *state, stk_device_event *ret)
 static int add(stk_accel *accel, const stk_json *one, uint32_t base, uint32_t i, stk_err *err)
 {
     stk_arena *arena = accel->arena;
-    const char *uuid = text(one, "uuid", NULL);
     int64_t parent = number(one, "parent"), index = number(one, "index");
     const char *cc = text(one, "cc", NULL);
     stk_device device = {
         STK_DEVICE_UNKNOWN,
         .vendor = stk_arena_dup(arena, text(one, "vendor", "nvidia")),
         .noun = stk_arena_dup(arena, text(one, "noun", parent >= 0 ? "MIG slice" : "GPU")),
-        .uuid = uuid ? stk_arena_dup(arena, uuid) : stk_arena_printf(arena, "GPU-fake-%u", i),
+        .uuid = stk_arena_dup(arena, text(one, "uuid", NULL)),
         .model = stk_arena_dup(arena, text(one, "model", "Fake GPU")),
         .pci = stk_arena_dup(arena, text(one, "pci", NULL)),
         .node = stk_arena_dup(arena, text(one, "node", NULL)),
@@ -217,6 +229,9 @@ static int add(stk_accel *accel, const stk_json *one, uint32_t base, uint32_t i,
         .usable = !stk_json_is_false(stk_json_get(one, "usable")),
         .trouble = stk_arena_dup(arena, text(one, "trouble", NULL)),
     };
+    if (device.uuid == NULL) {
+        device.uuid = stk_arena_printf(arena, "GPU-fake-%u", i);
+    }
     device.index = index >= 0 ? (int32_t)index : (int32_t)i;
     device.n_cores = (int32_t)number(one, "n_cores");
     device.numa = (int32_t)number(one, "numa");
@@ -243,24 +258,24 @@ static int fake_open(stk_accel *accel, const char *path, void **ret_self, stk_er
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *root = NULL, *list = load(path, scratch, &root, err);
     fake *self = stk_arena_alloc(accel->arena, sizeof *self);
-    int rc = list == NULL ? STK_E_ENV : 0;
-    if (rc == 0 && (self == NULL || (self->path = stk_arena_dup(accel->arena, path)) == NULL)) {
-        rc = stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices");
+    if (list == NULL) {
+        return STK_E_ENV;
     }
-    if (rc == 0 && stk_json_is_map(root)) {
+    STK_TRY(stk_err_need(self, "for the list of devices", err));
+    self->path = stk_arena_dup(accel->arena, path);
+    STK_TRY(stk_err_need(self->path, "for the list of devices", err));
+    if (stk_json_is_map(root)) {
         accel->driver = stk_arena_dup(accel->arena, text(root, "driver", NULL));
         accel->cuda_version = (int32_t)number(root, "cuda_version");
     }
     uint32_t base = accel->n;
-    for (uint32_t i = 0; rc == 0 && i < stk_json_n_items(list); i++) {
+    for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
         const stk_json *one = stk_json_item(list, i);
-        rc = add(accel, one, base, i, err);
-        if (rc == 0) {
-            self->n_events[i] = (uint32_t)stk_json_n_items(stk_json_get(one, "events"));
-        }
+        STK_TRY(add(accel, one, base, i, err));
+        self->n_events[i] = (uint32_t)stk_json_n_items(stk_json_get(one, "events"));
     }
-    *ret_self = rc == 0 ? self : NULL;
-    return rc;
+    *ret_self = self;
+    return 0;
 }
 
 const stk_provider stk_provider_fake = {

@@ -61,7 +61,10 @@ static int64_t memory_total(const intel_device *d)
     }
     bytes = stk_vendor_sensor(d->dir, "tile0/physical_vram_size_bytes", 1);
     int64_t second = stk_vendor_sensor(d->dir, "tile1/physical_vram_size_bytes", 1);
-    return bytes > 0 && second > 0 ? bytes + second : bytes;
+    if (bytes > 0) {
+        bytes += MAX(second, 0);
+    }
+    return bytes;
 }
 
 static int add_card(stk_accel *accel, intel *self, const found_card *card, int32_t index,
@@ -91,8 +94,10 @@ static int add_card(stk_accel *accel, intel *self, const found_card *card, int32
     }
     d.usable = d.trouble == NULL;
     int64_t id = stk_vendor_sensor(own->dir, "device", 1);
-    const char *model = stk_vendor_pci_model("intel", id, -1);
-    d.model = model != NULL ? model : stk_arena_printf(arena, "Intel GPU 0x%04llx", (long long)id);
+    d.model = stk_vendor_pci_model("intel", id, -1);
+    if (d.model == NULL) {
+        d.model = stk_arena_printf(arena, "Intel GPU 0x%04llx", (long long)id);
+    }
     if (stk_sysfs_link(driver, sizeof driver, "%s/driver", own->dir)) {
         d.driver = stk_arena_dup(arena, driver);
     }
@@ -111,12 +116,13 @@ static int intel_open(stk_accel *accel, const char *spec, void **ret_self, stk_e
         return stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices");
     }
     uint32_t n = list_cards(accel->arena, cards, STK_LIMIT_DEVICES);
-    int rc = 0;
-    for (uint32_t i = 0; i < n && rc == 0; i++) {
-        rc = is_in_cpu(cards[i].pci) ? 0 : add_card(accel, self, &cards[i], (int32_t)i, err);
-    }
     *ret_self = self;
-    return rc;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!is_in_cpu(cards[i].pci)) {
+            STK_TRY(add_card(accel, self, &cards[i], (int32_t)i, err));
+        }
+    }
+    return 0;
 }
 
 /* The first of these files that exists, below the card's or the device's folder. */
@@ -156,7 +162,10 @@ static int64_t throttle_of(const intel_device *d)
             on = stk_vendor_sensor(d->dir, reasons[i].xe, 1);
         }
         if (on >= 0) {
-            bits = MAX(bits, 0) | (on > 0 ? reasons[i].bit : 0);
+            bits = MAX(bits, 0);
+        }
+        if (on > 0) {
+            bits |= reasons[i].bit;
         }
     }
     return bits;
@@ -165,7 +174,9 @@ static int64_t throttle_of(const intel_device *d)
 static int32_t temperature_of(const intel_device *d)
 {
     int64_t degrees = stk_vendor_sensor(d->hwmon, "temp1_input", 1000);
-    degrees = degrees >= 0 ? degrees : stk_vendor_sensor(d->hwmon, "temp2_input", 1000); /* xe */
+    if (degrees < 0) {
+        degrees = stk_vendor_sensor(d->hwmon, "temp2_input", 1000); /* xe */
+    }
     return (int32_t)degrees;
 }
 

@@ -68,9 +68,8 @@ const char *stk_lease_dir(bool *ret_private)
 
 int stk_lease_level(void)
 {
-    const char *text = getenv("STOKER_LEASE_LEVEL");
-    long n = text != NULL ? strtol(text, NULL, 10) : 0;
-    return n < 0 ? 0 : n > STK_LEASE_LEVEL_MAX ? STK_LEASE_LEVEL_MAX : (int)n;
+    long n = strtol(stk_text_or(getenv("STOKER_LEASE_LEVEL"), "0"), NULL, 10);
+    return (int)MIN(MAX(n, 0), STK_LEASE_LEVEL_MAX);
 }
 
 int stk_lease_path(const stk_device *device, char *ret_path, size_t size)
@@ -127,8 +126,10 @@ int stk_lease_open_lock(const char *path)
     for (int i = 0; fd < 0 && errno == ENOENT && i < 8; i++) {
         char dir[PATH_MAX];
         const char *slash = strrchr(path, '/');
-        (void)snprintf(dir, sizeof dir, "%.*s", slash == NULL ? 1 : (int)(slash - path),
-                       slash == NULL ? "." : path);
+        (void)snprintf(dir, sizeof dir, "%s", ".");
+        if (slash != NULL) {
+            (void)snprintf(dir, sizeof dir, "%.*s", (int)(slash - path), path);
+        }
         fd = make_lock(dir, path);
         if (fd < 0 && errno == EEXIST) {
             fd = open(path, flags);
@@ -198,7 +199,7 @@ static void write_label(int fd, const char *label)
 
 void stk_lease_sign(const char *label, char *ret_text, size_t size)
 {
-    (void)snprintf(ret_text, size, "%.400s (user %s, pid %d)", label ? label : "somebody",
+    (void)snprintf(ret_text, size, "%.400s (user %s, pid %d)", stk_text_or(label, "somebody"),
                    user_name(), (int)getpid());
 }
 
@@ -271,9 +272,10 @@ static int lock_file(const stk_accel *accel, const stk_device *device, short typ
         int rc = -1;
         if (stk_lease_claimed_before(fd, stk_lease_own_claim(accel), NULL)) {
             errno = EAGAIN;
+        } else if (share_mib > 0) {
+            rc = lock_share(fd, stk_lease_total_mib(device), share_mib);
         } else {
-            rc = share_mib > 0 ? lock_share(fd, stk_lease_total_mib(device), share_mib)
-                               : lock_range(fd, type, 0, STK_LEASE_MEMORY);
+            rc = lock_range(fd, type, 0, STK_LEASE_MEMORY);
         }
         if (rc < 0) {
             int why = errno;
@@ -394,8 +396,8 @@ static int tell_busy(const stk_accel *accel, const stk_devset *devices, int64_t 
             continue;
         }
         stk_devset_add(&busy, i);
-        stk_buf_printf(&text, "%s%s", text.len > 0 ? ", " : "",
-                       stk_lease_name(device, name, sizeof name));
+        stk_buf_separate(&text, ", ");
+        stk_buf_text(&text, stk_lease_name(device, name, sizeof name));
         if (share_mib > 0 && free_mib > 0) {
             stk_buf_printf(&text, " (%s left)",
                            stk_units_format_memory(free_mib << 20, left, sizeof left));
@@ -407,27 +409,27 @@ static int tell_busy(const stk_accel *accel, const stk_devset *devices, int64_t 
     }
     uint32_t n = stk_devset_count(devices);
     return stk_err_set(err, STK_E_BUSY, "%u device%s to be leased, %u held: %s", n,
-                       n == 1 ? "" : "s", stk_devset_count(&busy), stk_text_or(text.data, ""));
+                       stk_text_plural(n), stk_devset_count(&busy), stk_text_or(text.data, ""));
 }
 
 int stk_lease_take(stk_accel *accel, const stk_devset *devices, int64_t share_bytes,
                    const char *label, stk_lease *ret_lease, stk_devset *ret_busy, stk_err *err)
 {
-    int64_t share_mib = share_bytes > 0 ? (share_bytes + (1 << 20) - 1) >> 20 : 0;
     stk_lease lease = {.share_bytes = MAX(share_bytes, 0)};
-    int rc = check_ask(accel, devices, share_mib, err);
-    for (uint32_t i = 0; rc == 0 && i < accel->n; i++) {
+    int64_t share_mib = (lease.share_bytes + (1 << 20) - 1) >> 20;
+    STK_TRY(check_ask(accel, devices, share_mib, err));
+    for (uint32_t i = 0; i < accel->n; i++) {
         if (stk_devset_has(devices, i) && take_one(accel, i, share_mib, label, &lease) < 0) {
             int why = errno;
             stk_lease_drop(&lease);
-            rc = why == EAGAIN ? tell_busy(accel, devices, share_mib, i, ret_busy, err)
-                               : cannot_lock(&accel->devices[i], why, err);
+            if (why == EAGAIN) {
+                return tell_busy(accel, devices, share_mib, i, ret_busy, err);
+            }
+            return cannot_lock(&accel->devices[i], why, err);
         }
     }
-    if (rc == 0) {
-        *ret_lease = lease;
-    }
-    return rc;
+    *ret_lease = lease;
+    return 0;
 }
 
 void stk_lease_drop(stk_lease *lease)

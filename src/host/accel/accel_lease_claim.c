@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "host/accel/accel_lease.h"
 #include "host/accel/accel_priv.h"
 
@@ -71,8 +72,7 @@ static int claim_one(const stk_device *device, const char text[STK_LEASE_LABEL])
     }
     int why = EAGAIN;
     for (int i = 0; i < 16 && why == EAGAIN; i++) {
-        int fd = stk_lease_open_lock(path);
-        int rc = fd < 0 ? -1 : 0;
+        int fd = stk_lease_open_lock(path), rc = -1;
         for (int slot = 0; fd >= 0 && slot < STK_LEASE_CLAIMS; slot++) {
             rc = stk_lease_write_slot(fd, lock_of(slot), text_of(slot), text);
             if (rc == 0 || errno != EAGAIN) {
@@ -107,7 +107,10 @@ int stk_lease_claim(stk_accel *accel, const stk_devset *devices, int64_t waited_
             continue;
         }
         char name[64];
-        int fd = accel->claim.n < STK_LEASE_DEVICES ? claim_one(&accel->devices[i], text) : -1;
+        int fd = -1;
+        if (accel->claim.n < STK_LEASE_DEVICES) {
+            fd = claim_one(&accel->devices[i], text);
+        }
         if (fd < 0) {
             int why = errno;
             stk_lease_unclaim(accel);
@@ -129,7 +132,10 @@ void stk_lease_unclaim(stk_accel *accel)
 const char *stk_lease_claimant(const stk_accel *accel, uint32_t i, stk_arena *arena)
 {
     char text[STK_LEASE_LABEL + 100];
-    int fd = i < accel->n ? stk_lease_open_to_look(&accel->devices[i]) : -1;
+    if (i >= accel->n) {
+        return NULL;
+    }
+    int fd = stk_lease_open_to_look(&accel->devices[i]);
     bool claimed = stk_lease_claimed_before(fd, stk_lease_own_claim(accel), text);
     if (fd >= 0) {
         close(fd);
@@ -141,7 +147,8 @@ const char *stk_lease_who(const stk_accel *accel, uint32_t i, stk_arena *arena)
 {
     const char *holder = stk_lease_holder(accel, i, arena);
     const char *claimant = stk_lease_claimant(accel, i, arena);
-    return holder == NULL     ? claimant
-           : claimant == NULL ? holder
-                              : stk_arena_printf(arena, "%s; %s", holder, claimant);
+    if (holder == NULL || claimant == NULL) {
+        return stk_text_or(holder, claimant);
+    }
+    return stk_arena_printf(arena, "%s; %s", holder, claimant);
 }

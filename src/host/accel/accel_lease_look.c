@@ -45,9 +45,11 @@ bool stk_lease_conflict(int fd, short type, off_t from, off_t len, off_t *ret_fr
     if (len <= 0 || fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type == F_UNLCK) {
         return false;
     }
-    off_t begin = lock.l_start - base, end = lock.l_len > 0 ? begin + lock.l_len : from + len;
+    off_t begin = lock.l_start - base, end = from + len;
+    if (lock.l_len > 0) {
+        end = MIN(begin + lock.l_len, end);
+    }
     begin = MAX(begin, from);
-    end = MIN(end, from + len);
     if (ret_from != NULL) {
         *ret_from = begin;
     }
@@ -80,7 +82,9 @@ bool stk_lease_read_slot(int fd, off_t lock, int i_text, char ret_text[STK_LEASE
         return false;
     }
     for (char *c = ret_text; *c != '\0'; c++) { /* somebody else's words, for our terminal */
-        *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
+        if ((unsigned char)*c < ' ' || *c == 0x7f) {
+            *c = '?';
+        }
     }
     return true;
 }
@@ -94,7 +98,8 @@ bool stk_lease_labels(int fd, stk_buf *text)
         char label[STK_LEASE_LABEL + 1];
         if (stk_lease_read_slot(fd, STK_LEASE_MEMORY + 2 * slot,
                                 stk_lease_level() * STK_LEASE_SLOTS + slot, label)) {
-            (void)stk_buf_printf(text, "%s%s", text->len > 0 ? "; " : "", label);
+            (void)stk_buf_separate(text, "; ");
+            (void)stk_buf_text(text, label);
         }
     }
     if (text->len == 0) {
@@ -106,7 +111,10 @@ bool stk_lease_labels(int fd, stk_buf *text)
 /* The parent of a slice where that is what others hold: then its lock keeps the slice from us. */
 static int open_held_parent(const stk_accel *accel, const stk_device *device)
 {
-    int fd = device->parent >= 0 ? stk_lease_open_to_look(&accel->devices[device->parent]) : -1;
+    if (device->parent < 0) {
+        return -1;
+    }
+    int fd = stk_lease_open_to_look(&accel->devices[device->parent]);
     if (fd >= 0 && !stk_lease_conflict(fd, F_RDLCK, 0, STK_LEASE_MEMORY, NULL, NULL)) {
         close(fd);
         fd = -1;
@@ -157,9 +165,10 @@ static int64_t free_of(stk_accel *accel, uint32_t i, stk_arena *arena, const cha
         return 0;
     }
     int fd = stk_lease_open_to_look(device);
-    int64_t n = stk_lease_claimed_before(fd, stk_lease_own_claim(accel), NULL)
-                    ? 0
-                    : stk_lease_unleased(fd, device);
+    int64_t n = 0;
+    if (!stk_lease_claimed_before(fd, stk_lease_own_claim(accel), NULL)) {
+        n = stk_lease_unleased(fd, device);
+    }
     if (n != 0) {
         *ret_outside = stk_lease_outsiders(accel, i, fd, arena);
         if (*ret_outside != NULL) {

@@ -63,11 +63,16 @@ static int64_t device_named(const stk_accel *accel, const vendor *who, const cha
         if (!concerns(accel, i, who) || (number && d->parent >= 0)) {
             continue;
         }
-        if (number ? d->index == index
-                   : len > 4 && d->uuid != NULL && strncmp(d->uuid, word, len) == 0) {
-            if (found >= 0) {
-                return -1;
-            }
+        bool is_it;
+        if (number) {
+            is_it = d->index == index;
+        } else {
+            is_it = len > 4 && d->uuid != NULL && strncmp(d->uuid, word, len) == 0;
+        }
+        if (is_it && found >= 0) {
+            return -1;
+        }
+        if (is_it) {
             found = i;
         }
     }
@@ -112,7 +117,10 @@ static void by_core(stk_accel *accel, const vendor *who, const char *mask, pool 
         size_t len = strcspn(word, " ,");
         char *end;
         long first = strtol(word, &end, 10);
-        long last = *end == '-' ? strtol(end + 1, &end, 10) : first;
+        long last = first;
+        if (*end == '-') {
+            last = strtol(end + 1, &end, 10);
+        }
         if (end != word + len || first < 0 || last < first || last >= n_max) {
             *ret_unknown = stk_arena_dupn(accel->arena, word, len);
             break;

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "host/accel/accel_priv.h"
 #include "host/accel/accel_sysfs.h"
 #include "host/accel/accel_vendor.h"
@@ -50,14 +52,16 @@ static const char *kind_of_instance(void)
  * variables count (LNC). */
 static int32_t cores_in_one(const char *name)
 {
-    const char *set = getenv("NEURON_LOGICAL_NC_CONFIG");
-    int64_t n = set != NULL ? strtol(set, NULL, 10) : -1;
+    int64_t n = strtol(stk_text_or(getenv("NEURON_LOGICAL_NC_CONFIG"), ""), NULL, 10);
     if (n <= 0) {
         n = stk_sysfs_number("/opt/aws/neuron/logical_nc_config");
     }
     bool joined =
         name != NULL && (strcmp(name, "Trainium2") == 0 || strcmp(name, "Trainium3") == 0);
-    return n == 1 || n == 2 ? (int32_t)n : joined ? 2 : 1;
+    if (n == 1 || n == 2) {
+        return (int32_t)n;
+    }
+    return joined ? 2 : 1;
 }
 
 static void find_peers(neuron_device *d)
@@ -85,18 +89,24 @@ static void identify(stk_arena *arena, neuron_device *own, stk_device *ret)
     bool named = stk_sysfs_text(name, sizeof name, "%s/info/architecture/device_name", own->dir) &&
                  name[0] != '\0';
     const char *kind = named ? name : kind_of_instance();
-    int32_t n_usual = -1;
-    const char *model =
-        kind != NULL ? stk_vendor_model("aws", kind, &ret->memory_bytes, &n_usual) : NULL;
-    ret->model = model != NULL ? model
-                 : named       ? stk_arena_printf(arena, "AWS %s", name)
-                               : "AWS Neuron device";
+    ret->n_cores = -1;
+    ret->model = NULL;
+    if (kind != NULL) {
+        ret->model = stk_vendor_model("aws", kind, &ret->memory_bytes, &ret->n_cores);
+    }
+    if (ret->model == NULL) {
+        ret->model = named ? stk_arena_printf(arena, "AWS %s", name) : "AWS Neuron device";
+    }
     own->n_physical = (int32_t)stk_vendor_sensor(own->dir, "core_count", 1);
-    ret->n_cores = own->n_physical > 0 ? own->n_physical / cores_in_one(kind) : n_usual;
-    ret->uuid = stk_sysfs_text(serial, sizeof serial, "%s/info/serial_number", own->dir) &&
-                        serial[0] != '\0' && strcmp(serial, "0") != 0
-                    ? stk_arena_printf(arena, "neuron-%s", serial)
-                    : stk_arena_printf(arena, "neuron-%d", (int)own->number);
+    if (own->n_physical > 0) {
+        ret->n_cores = own->n_physical / cores_in_one(kind);
+    }
+    if (stk_sysfs_text(serial, sizeof serial, "%s/info/serial_number", own->dir) &&
+        serial[0] != '\0' && strcmp(serial, "0") != 0) {
+        ret->uuid = stk_arena_printf(arena, "neuron-%s", serial);
+    } else {
+        ret->uuid = stk_arena_printf(arena, "neuron-%d", (int)own->number);
+    }
 }
 
 static int add_device(stk_accel *accel, neuron *self, int32_t number, stk_err *err)
@@ -143,13 +153,14 @@ static int neuron_open(stk_accel *accel, const char *spec, void **ret_self, stk_
     if (self == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices");
     }
-    int rc = 0;
-    for (uint32_t i = 0; i < n && rc == 0 && self->n < STK_LIMIT_DEVICES; i++) {
-        int32_t number = stk_vendor_number(names[i], "neuron");
-        rc = number < 0 ? 0 : add_device(accel, self, number, err);
-    }
     *ret_self = self;
-    return rc;
+    for (uint32_t i = 0; i < n && self->n < STK_LIMIT_DEVICES; i++) {
+        int32_t number = stk_vendor_number(names[i], "neuron");
+        if (number >= 0) {
+            STK_TRY(add_device(accel, self, number, err));
+        }
+    }
+    return 0;
 }
 
 /* A counter is a folder of total, present and peak; some drivers make it a file. */
@@ -161,7 +172,7 @@ static int64_t counter(const char *dir, const char *name)
 
 static int64_t plus(int64_t a, int64_t b)
 {
-    return a < 0 ? b : b < 0 ? a : a + b;
+    return a < 0 || b < 0 ? MAX(a, b) : a + b;
 }
 
 /* "total" is what is in use now. */

@@ -24,6 +24,21 @@ static bool is_gpu(const char *name)
            stk_sysfs_number("/sys/bus/pci/devices/%s/class", name) >> 16 == 0x03;
 }
 
+/* All PCI devices; in a container none: sysfs shows the host's. */
+static uint32_t list_pci(stk_accel *accel, const char *const **ret_names)
+{
+    if (stk_in_container()) {
+        return 0;
+    }
+    return stk_sysfs_list(accel->arena, "/sys/bus/pci/devices", "", ret_names);
+}
+
+/* Lists it with its trouble; without one it is only counted. */
+static int add_troubled(stk_accel *accel, const stk_device *device, stk_err *err)
+{
+    return device->trouble == NULL ? 0 : stk_accel_add(accel, device, STK_SLOT_NONE, err);
+}
+
 /* The NVIDIA devices that the kernel shows, asked without a driver; each listed with `trouble`
  * (NULL: only counted). In a container sysfs shows what the host has, not what we were given: only
  * device nodes count there. */
@@ -31,32 +46,31 @@ static int list_by_kernel(stk_accel *accel, const char *trouble, uint32_t *ret_n
 {
     stk_device device = unknown_gpu;
     device.trouble = trouble;
-    uint32_t n = 0;
-    int rc = 0;
+    uint32_t n = 0, n_nodes = 0;
     const char *const *names;
-    uint32_t n_pci =
-        stk_in_container() ? 0 : stk_sysfs_list(accel->arena, "/sys/bus/pci/devices", "", &names);
-    for (uint32_t i = 0; rc == 0 && i < n_pci; i++) {
+    uint32_t n_pci = list_pci(accel, &names);
+    for (uint32_t i = 0; i < n_pci; i++) {
         if (is_gpu(names[i])) {
             device.index = (int32_t)n++;
             device.pci = names[i];
             stk_pci_place(accel->arena, device.pci, &device.numa, &device.cpus);
-            rc = trouble != NULL ? stk_accel_add(accel, &device, STK_SLOT_NONE, err) : 0;
+            STK_TRY(add_troubled(accel, &device, err));
         }
     }
     device = unknown_gpu;
     device.trouble = trouble;
-    const bool by_node = n == 0; /* not all nodes need be here: a container may have nvidia3 only */
-    uint32_t n_nodes = by_node ? stk_sysfs_list(accel->arena, "/dev", "nvidia", &names) : 0;
-    for (uint32_t i = 0; rc == 0 && i < n_nodes; i++) {
+    if (n == 0) { /* not all nodes need be here: a container may have nvidia3 only */
+        n_nodes = stk_sysfs_list(accel->arena, "/dev", "nvidia", &names);
+    }
+    for (uint32_t i = 0; i < n_nodes; i++) {
         if (names[i][6] >= '0' && names[i][6] <= '9') { /* not nvidiactl */
             device.index = (int32_t)n++;
             device.node = stk_arena_printf(accel->arena, "/dev/%s", names[i]);
-            rc = trouble != NULL ? stk_accel_add(accel, &device, STK_SLOT_NONE, err) : 0;
+            STK_TRY(add_troubled(accel, &device, err));
         }
     }
     *ret_n = n;
-    return rc;
+    return 0;
 }
 
 /* Whether the driver has the GPU and this process may open it: a device cgroup (Slurm's) or a
@@ -65,15 +79,17 @@ static bool is_given(const char *pci)
 {
     char path[PATH_MAX], text[256];
     long minor = -1;
-    FILE *file = stk_sysfs_path(path, sizeof path, "/proc/driver/nvidia/gpus/%s/information", pci)
-                     ? fopen(path, "re")
-                     : NULL;
-    while (file != NULL && fgets(text, sizeof text, file) != NULL) {
+    if (!stk_sysfs_path(path, sizeof path, "/proc/driver/nvidia/gpus/%s/information", pci)) {
+        return false;
+    }
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return false;
+    }
+    while (fgets(text, sizeof text, file) != NULL) {
         (void)sscanf(text, "Device Minor: %ld", &minor);
     }
-    if (file != NULL) {
-        (void)fclose(file);
-    }
+    (void)fclose(file);
     return minor >= 0 && stk_sysfs_path(path, sizeof path, "/dev/nvidia%ld", minor) &&
            access(path, R_OK | W_OK) == 0; /* asks the device cgroup too */
 }
@@ -85,18 +101,19 @@ static const char *left_over_trouble(stk_accel *accel, const char *pci)
     if (!stk_sysfs_link(driver, sizeof driver, "/sys/bus/pci/devices/%s/driver", pci)) {
         return stk_arena_printf(accel->arena, "the GPU at %s has no driver: see 'dmesg'", pci);
     }
+    if (strncmp(driver, "vfio", 4) == 0) {
+        return stk_arena_printf(
+            accel->arena, "the GPU at %s is kept for a virtual machine (driver %s)", pci, driver);
+    }
     if (strcmp(driver, "nvidia") != 0) {
-        return stk_arena_printf(accel->arena,
-                                strncmp(driver, "vfio", 4) == 0
-                                    ? "the GPU at %s is kept for a virtual machine (driver %s)"
-                                    : "the GPU at %s has another driver (%s) than NVIDIA's",
+        return stk_arena_printf(accel->arena, "the GPU at %s has another driver (%s) than NVIDIA's",
                                 pci, driver);
     }
-    return is_given(pci) ? stk_arena_printf(accel->arena,
-                                            "the NVIDIA driver doesn't show the GPU at %s: see "
-                                            "'dmesg | grep NVRM'",
-                                            pci)
-                         : NULL;
+    if (!is_given(pci)) {
+        return NULL;
+    }
+    return stk_arena_printf(
+        accel->arena, "the NVIDIA driver doesn't show the GPU at %s: see 'dmesg | grep NVRM'", pci);
 }
 
 /* GPUs that the kernel has and NVML doesn't: passed through to a virtual machine, or broken before
@@ -104,30 +121,31 @@ static const char *left_over_trouble(stk_accel *accel, const char *pci)
 static int list_left_over(stk_accel *accel, uint32_t first, stk_err *err)
 {
     const char *const *names;
-    uint32_t n_pci =
-        stk_in_container() ? 0 : stk_sysfs_list(accel->arena, "/sys/bus/pci/devices", "", &names);
+    uint32_t n_pci = list_pci(accel, &names);
     uint32_t end = accel->n, n_nameless = 0;
-    int rc = 0;
     for (uint32_t i = first; i < end; i++) {
         n_nameless += accel->devices[i].pci == NULL; /* lost ones: NVML doesn't say where */
     }
-    for (uint32_t k = 0; rc == 0 && k < n_pci; k++) {
+    for (uint32_t k = 0; k < n_pci; k++) {
         bool listed = !is_gpu(names[k]);
         char pci[16];
         for (uint32_t i = first; i < end && !listed; i++) {
             listed = stk_pci_name(accel->devices[i].pci, pci) && strcmp(pci, names[k]) == 0;
         }
         stk_device device = unknown_gpu;
-        device.trouble = listed ? NULL : left_over_trouble(accel, names[k]);
+        device.trouble = NULL;
+        if (!listed) {
+            device.trouble = left_over_trouble(accel, names[k]);
+        }
         if (device.trouble == NULL || (n_nameless > 0 && is_given(names[k]))) {
             n_nameless -= device.trouble != NULL;
             continue;
         }
         device.pci = names[k];
         stk_pci_place(accel->arena, device.pci, &device.numa, &device.cpus);
-        rc = stk_accel_add(accel, &device, STK_SLOT_NONE, err);
+        STK_TRY(stk_accel_add(accel, &device, STK_SLOT_NONE, err));
     }
-    return rc;
+    return 0;
 }
 
 /* A sentence on why the library could not be started. */
@@ -183,9 +201,10 @@ static const char *slice_profile(stk_accel *accel, const nvml *lib, nvml_device 
     unsigned long long eighths = ((a.memory_mb << 20) * 8 + whole - 1) / whole;
     unsigned long long whole_gb = (whole + (1ull << 30) - 1) >> 30;
     unsigned gb = (unsigned)((eighths * whole_gb + 4) / 8);
-    return a.gpu_slices == a.compute_slices
-               ? stk_arena_printf(accel->arena, "%ug.%ugb", a.gpu_slices, gb)
-               : stk_arena_printf(accel->arena, "%uc.%ug.%ugb", a.compute_slices, a.gpu_slices, gb);
+    if (a.gpu_slices == a.compute_slices) {
+        return stk_arena_printf(accel->arena, "%ug.%ugb", a.gpu_slices, gb);
+    }
+    return stk_arena_printf(accel->arena, "%uc.%ug.%ugb", a.compute_slices, a.gpu_slices, gb);
 }
 
 /* The slices of device `parent` of the list, each an entry behind it. */
@@ -310,14 +329,13 @@ static int find(stk_accel *accel, nvml *lib, stk_err *err)
         uint32_t n_shown;
         const char *why = stk_arena_printf(accel->arena, "NVML can't count its devices: %s",
                                            stk_nvml_words(lib, code));
-        return list_by_kernel(accel, why ? why : "NVML fails", &n_shown, err);
+        return list_by_kernel(accel, stk_text_or(why, "NVML fails"), &n_shown, err);
     }
     uint32_t first = accel->n;
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < n && lib->n < STK_LIMIT_DEVICES; i++) {
-        rc = add_device(accel, lib, i, err);
+    for (uint32_t i = 0; i < n && lib->n < STK_LIMIT_DEVICES; i++) {
+        STK_TRY(add_device(accel, lib, i, err));
     }
-    return rc == 0 ? list_left_over(accel, first, err) : rc;
+    return list_left_over(accel, first, err);
 }
 
 static int nvml_open(stk_accel *accel, const char *spec, void **ret_self, stk_err *err)

@@ -106,9 +106,10 @@ static void ask_fields(const nvml *lib, nvml_device handle, nvml_field *ret)
 static int64_t field_value(const nvml_field *field, unsigned long long unit)
 {
     bool wide = field->type == 2 || field->type == 3;
-    return field->code == NVML_OK && wide && field->number <= INT64_MAX / unit
-               ? (int64_t)(field->number * unit)
-               : -1;
+    if (field->code != NVML_OK || !wide || field->number > INT64_MAX / unit) {
+        return -1;
+    }
+    return (int64_t)(field->number * unit);
 }
 
 static void take_nvlink(const nvml_field *fields, int64_t *ret_tx, int64_t *ret_rx)
@@ -207,8 +208,10 @@ int stk_nvml_state(void *self, uint32_t slot, stk_device_state *ret, stk_err *er
     const nvml_unit *unit = &lib->units[slot];
     int64_t total = -1;
     char text[256];
-    int code = unit->handle == NULL ? NVML_GPU_IS_LOST
-                                    : stk_nvml_memory(lib, unit->handle, &total, &ret->memory_used);
+    int code = NVML_GPU_IS_LOST;
+    if (unit->handle != NULL) {
+        code = stk_nvml_memory(lib, unit->handle, &total, &ret->memory_used);
+    }
     if (stk_nvml_gone(code)) {
         return stk_err_set(err, STK_E_ENV, "%s",
                            stk_nvml_trouble(lib, unit->index, code, text, sizeof text));
@@ -233,20 +236,28 @@ static int64_t known_memory(unsigned long long bytes)
 static bool list_processes(nvml *lib, nvml_device handle, bool graphics, uint32_t *n, int *ret_code)
 {
     unsigned count = NVML_PROCESSES;
-    bool new_one =
-        graphics ? lib->api.graphics_processes != NULL : lib->api.compute_processes != NULL;
-    *ret_code =
-        new_one    ? (graphics ? lib->api.graphics_processes
-                               : lib->api.compute_processes)(handle, &count, lib->list.new_ones)
-        : graphics ? NVML_CALL(lib, graphics_processes_v1, handle, &count, lib->list.old_ones)
-                   : NVML_CALL(lib, compute_processes_v1, handle, &count, lib->list.old_ones);
+    bool new_one = false;
+    if (graphics && lib->api.graphics_processes != NULL) {
+        new_one = true;
+        *ret_code = lib->api.graphics_processes(handle, &count, lib->list.new_ones);
+    } else if (graphics) {
+        *ret_code = NVML_CALL(lib, graphics_processes_v1, handle, &count, lib->list.old_ones);
+    } else if (lib->api.compute_processes != NULL) {
+        new_one = true;
+        *ret_code = lib->api.compute_processes(handle, &count, lib->list.new_ones);
+    } else {
+        *ret_code = NVML_CALL(lib, compute_processes_v1, handle, &count, lib->list.old_ones);
+    }
     if (*ret_code != NVML_OK || count > NVML_PROCESSES) {
         return false;
     }
     for (unsigned i = 0; i < count && *n < NVML_PROCESSES; i++) {
-        unsigned pid = new_one ? lib->list.new_ones[i].pid : lib->list.old_ones[i].pid;
-        unsigned long long bytes =
-            new_one ? lib->list.new_ones[i].memory : lib->list.old_ones[i].memory;
+        unsigned pid = lib->list.old_ones[i].pid;
+        unsigned long long bytes = lib->list.old_ones[i].memory;
+        if (new_one) {
+            pid = lib->list.new_ones[i].pid;
+            bytes = lib->list.new_ones[i].memory;
+        }
         bool known = false; /* it may both draw and compute */
         for (uint32_t k = 0; k < *n; k++) {
             known = known || lib->processes[k].pid == (pid_t)pid;

@@ -101,7 +101,10 @@ bool stk_nvml_load(nvml *lib, const char *path)
 
 const char *stk_nvml_words(const nvml *lib, int code)
 {
-    const char *text = lib->api.error_string != NULL ? lib->api.error_string(code) : NULL;
+    const char *text = NULL;
+    if (lib->api.error_string != NULL) {
+        text = lib->api.error_string(code);
+    }
     return stk_text_or(text, "unknown NVML error");
 }
 

@@ -67,10 +67,13 @@ stk_link stk_nvml_link(void *self, uint32_t slot, uint32_t other, int32_t *ret_n
     if (NVML_CALL(lib, ancestor, a->handle, b->handle, &level) != NVML_OK) {
         return STK_LINK_UNKNOWN;
     }
-    return level <= 20   ? STK_LINK_SWITCH /* one board, one switch, several switches */
-           : level <= 30 ? STK_LINK_HOST
-           : level <= 40 ? STK_LINK_NODE
-                         : STK_LINK_SYSTEM;
+    if (level <= 20) {
+        return STK_LINK_SWITCH; /* one board, one switch, several switches */
+    }
+    if (level <= 30) {
+        return STK_LINK_HOST;
+    }
+    return level <= 40 ? STK_LINK_NODE : STK_LINK_SYSTEM;
 }
 
 static void listen(nvml *lib)
@@ -109,7 +112,9 @@ bool stk_nvml_next_event(void *self, stk_device_event *ret)
         }
     }
     ret->mono_ms = stk_clock_mono_ms(&stk_clock_real);
-    ret->xid = (event.type & NVML_EVENT_XID) != 0 ? (int32_t)event.data
-                                                  : 48; /* the Xid of a double bit error */
+    ret->xid = 48; /* the Xid of a double bit error */
+    if ((event.type & NVML_EVENT_XID) != 0) {
+        ret->xid = (int32_t)event.data;
+    }
     return true;
 }

@@ -42,7 +42,10 @@ static int has_open(pid_t pid, const struct stat *lock)
 bool stk_lease_is_part(const stk_accel *accel, uint32_t i, pid_t pid)
 {
     struct stat lock;
-    int fd = i < accel->n ? stk_lease_open_to_look(&accel->devices[i]) : -1;
+    if (i >= accel->n) {
+        return false;
+    }
+    int fd = stk_lease_open_to_look(&accel->devices[i]);
     bool is = fd >= 0 && fstat(fd, &lock) == 0 && has_open(pid, &lock) > 0;
     if (fd >= 0) {
         close(fd);
@@ -94,14 +97,16 @@ static void describe(pid_t pid, char *ret_text, size_t size)
     name_user(st.st_uid, user, sizeof user);
     (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, comm, sizeof comm - 1) : 0;
     if (fd >= 0) {
+        ssize_t n = read(fd, comm, sizeof comm - 1);
         close(fd);
+        comm[MAX(n, 0)] = '\0';
     }
-    comm[MAX(n, 0)] = '\0';
     comm[strcspn(comm, "\n")] = '\0';
     for (char *c = comm; *c != '\0'; c++) { /* a program names itself */
-        *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
+        if ((unsigned char)*c < ' ' || *c == 0x7f) {
+            *c = '?';
+        }
     }
     (void)snprintf(ret_text, size, "pid %d (%s, user %s)", (int)pid, *comm ? comm : "unnamed",
                    user);

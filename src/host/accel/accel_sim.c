@@ -151,7 +151,10 @@ static int check_chips(const char *word, const part *p, stk_err *err)
 static int parse_model(const char *word, part *p, stk_err *err)
 {
     char *end;
-    unsigned long n = isdigit((unsigned char)*word) ? strtoul(word, &end, 10) : 0;
+    unsigned long n = 0;
+    if (isdigit((unsigned char)*word)) {
+        n = strtoul(word, &end, 10);
+    }
     p->n = 1;
     const char *name = word;
     if (n > 0 && (*end == 'x' || *end == 'X')) {
@@ -215,9 +218,12 @@ static int parse_cut(const char *value, part *p, stk_err *err)
         taken += p->cuts[i].n * compute_slices(p->cuts[i].slice->profile);
     }
     int32_t each = compute_slices(found->profile);
-    int32_t room = (most - taken) / each < found->max ? (most - taken) / each : found->max;
+    int32_t room = MIN((most - taken) / each, found->max);
     char *end = NULL;
-    long n = value[len] == '*' ? strtol(value + len + 1, &end, 10) : room;
+    long n = room;
+    if (value[len] == '*') {
+        n = strtol(value + len + 1, &end, 10);
+    }
     if (n < 1 || (end != NULL && (*end != '\0' || end == value + len + 1)) || n > room ||
         p->n_cuts == CUTS_MAX) {
         return stk_err_set(
@@ -235,10 +241,11 @@ static int parse_option(const char *word, part *p, stk_err *err)
         return parse_cut(word + 4, p, err);
     }
     if (strncmp(word, "memory=", 7) == 0) {
-        return stk_units_parse_memory(word + 7, &p->memory_bytes, NULL) == 0 && p->memory_bytes > 0
-                   ? 0
-                   : stk_err_set(err, STK_E_USAGE,
-                                 "simulated machine: %s is no amount like 80GB or 16 GiB", word);
+        if (stk_units_parse_memory(word + 7, &p->memory_bytes, NULL) < 0 || p->memory_bytes <= 0) {
+            return stk_err_set(err, STK_E_USAGE,
+                               "simulated machine: %s is no amount like 80GB or 16 GiB", word);
+        }
+        return 0;
     }
     if (strncmp(word, "busy=", 5) == 0) {
         char *end;
@@ -304,7 +311,7 @@ static int add_device(stk_accel *accel, sim *s, const part *p, uint32_t place, s
     d.index = index;
     d.uuid = stk_arena_printf(accel->arena, "%s-sim-%d",
                               strcmp(d.noun, "GPU") == 0 ? d.noun : m->vendor, (int)index);
-    d.numa = p->n > 4 && place >= p->n / 2 ? 1 : 0;
+    d.numa = p->n > 4 && place >= p->n / 2;
     d.n_cores = m->n_cores;
     d.memory_bytes = p->memory_bytes > 0 ? p->memory_bytes : (int64_t)m->memory_mib << 20;
     if (m->cc > 0) {
@@ -315,10 +322,7 @@ static int add_device(stk_accel *accel, sim *s, const part *p, uint32_t place, s
         d.n_slices += p->cuts[c].n;
         d.usable = false;
     }
-    int rc = stk_accel_add(accel, &d, s->n, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_accel_add(accel, &d, s->n, err));
     s->devices[s->n++] = (sim_device){m, s->n_boards, place, p->n, p->busy_percent};
     return add_slices(accel, p, &d, s->n - 1, err);
 }
@@ -327,23 +331,26 @@ static int add_part(stk_accel *accel, sim *s, char *text, stk_err *err)
 {
     part p = {.memory_bytes = -1, .busy_percent = -1};
     char *rest = text;
-    int rc = 0;
-    for (char *word; rc == 0 && (word = strsep(&rest, ",")) != NULL;) {
+    for (char *word; (word = strsep(&rest, ",")) != NULL;) {
         if (strlen(word) >= WORD_MAX) {
             return stk_err_set(err, STK_E_USAGE, "simulated machine: '%.40s…' is too long", word);
         }
-        rc = p.model == NULL ? parse_model(word, &p, err) : parse_option(word, &p, err);
+        if (p.model == NULL) {
+            STK_TRY(parse_model(word, &p, err));
+        } else {
+            STK_TRY(parse_option(word, &p, err));
+        }
     }
-    if (rc == 0 && p.n_cuts > 0 && p.memory_bytes > 0) {
+    if (p.n_cuts > 0 && p.memory_bytes > 0) {
         return stk_err_set(err, STK_E_USAGE,
                            "simulated machine: memory= and mig= exclude each other: a slice's "
                            "memory is in its profile's name");
     }
-    for (uint32_t i = 0; rc == 0 && i < p.n; i++) {
-        rc = add_device(accel, s, &p, i, err);
+    for (uint32_t i = 0; i < p.n; i++) {
+        STK_TRY(add_device(accel, s, &p, i, err));
     }
     s->n_boards++;
-    return rc;
+    return 0;
 }
 
 static int sim_open(stk_accel *accel, const char *spec, void **ret_self, stk_err *err)
@@ -386,8 +393,8 @@ static int sim_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n_p
 /* Steps from one place of a ring of n to another. */
 static uint32_t ring_distance(uint32_t a, uint32_t b, uint32_t n)
 {
-    uint32_t d = a > b ? a - b : b - a;
-    return n > 2 && n - d < d ? n - d : d;
+    uint32_t d = MAX(a, b) - MIN(a, b);
+    return n > 2 ? MIN(n - d, d) : d;
 }
 
 static stk_link sim_link(void *self, uint32_t slot, uint32_t other, int32_t *ret_n)

@@ -127,7 +127,10 @@ bool stk_sysfs_link(char *ret, size_t size, const char *fmt, ...)
 {
     PATH(path, fmt);
     char target[PATH_MAX];
-    ssize_t n = fits ? readlink(path, target, sizeof target - 1) : -1;
+    if (!fits) {
+        return false;
+    }
+    ssize_t n = readlink(path, target, sizeof target - 1);
     if (n <= 0) {
         return false;
     }
@@ -190,7 +193,10 @@ stk_link stk_pci_link(const char *address, const char *other)
     for (size_t i = 0; a[i] == b[i] && a[i] != '\0'; i++) {
         n_shared += a[i + 1] == '/' && b[i + 1] == '/';
     }
-    return n_shared >= 2 ? STK_LINK_SWITCH : n_shared == 1 ? STK_LINK_HOST : STK_LINK_UNKNOWN;
+    if (n_shared >= 2) {
+        return STK_LINK_SWITCH;
+    }
+    return n_shared == 1 ? STK_LINK_HOST : STK_LINK_UNKNOWN;
 }
 
 bool stk_in_container(void)

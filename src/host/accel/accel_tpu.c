@@ -20,8 +20,10 @@ static void describe_model(const char *model, stk_device *ret)
 {
     const char *space = strrchr(model, ' ');
     ret->model = model;
-    (void)stk_vendor_model("google", space != NULL ? space + 1 : model, &ret->memory_bytes,
-                           &ret->n_cores);
+    if (space != NULL) {
+        model = space + 1;
+    }
+    (void)stk_vendor_model("google", model, &ret->memory_bytes, &ret->n_cores);
 }
 
 /* The node of a chip, and its number where the node has one (-1). */
@@ -111,17 +113,21 @@ static int tpu_open(stk_accel *accel, const char *spec, void **ret_self, stk_err
     uint32_t n = stk_sysfs_list(accel->arena, "/sys/bus/pci/devices", "", &names);
     uint32_t n_before = accel->n;
     int32_t n_chips = 0;
-    int rc = 0;
-    for (uint32_t i = 0; i < n && rc == 0; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         if (stk_sysfs_number("/sys/bus/pci/devices/%s/vendor", names[i]) != GOOGLE) {
             continue;
         }
         const char *model = stk_vendor_pci_model(
             "google", stk_sysfs_number("/sys/bus/pci/devices/%s/device", names[i]),
             stk_sysfs_number("/sys/bus/pci/devices/%s/subsystem_device", names[i]));
-        rc = model == NULL ? 0 : add_chip(accel, names[i], model, n_chips++, err);
+        if (model != NULL) {
+            STK_TRY(add_chip(accel, names[i], model, n_chips++, err));
+        }
     }
-    return rc == 0 && accel->n == n_before && type != NULL ? add_by_nodes(accel, type, err) : rc;
+    if (accel->n > n_before || type == NULL) {
+        return 0;
+    }
+    return add_by_nodes(accel, type, err);
 }
 
 const stk_provider stk_provider_tpu = {

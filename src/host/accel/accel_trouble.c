@@ -159,10 +159,11 @@ static bool parse_line(const stk_accel *accel, const char *line, stk_device_even
         return false;
     }
     const char *pid = strstr(found + end, "pid=");
-    *ret = (stk_device_event){.i_device = device_at(accel, address),
-                              .mono_ms = kernel_us / 1000,
-                              .xid = number,
-                              .pid = pid != NULL ? (pid_t)strtol(pid + 4, NULL, 10) : 0};
+    *ret = (stk_device_event){
+        .i_device = device_at(accel, address), .mono_ms = kernel_us / 1000, .xid = number};
+    if (pid != NULL) {
+        ret->pid = (pid_t)strtol(pid + 4, NULL, 10);
+    }
     return true;
 }
 
@@ -240,8 +241,12 @@ bool stk_accel_next_event(stk_accel *accel, stk_device_event *ret_event)
     }
     for (uint32_t i = 0; i <= accel->n_parts;) {
         event = (stk_device_event){.i_device = UINT32_MAX};
-        bool found = i == 0 ? next_of_log(accel, accel->log, RECORDS, &event)
-                            : next_of_part(accel, i - 1, &event);
+        bool found;
+        if (i == 0) {
+            found = next_of_log(accel, accel->log, RECORDS, &event);
+        } else {
+            found = next_of_part(accel, i - 1, &event);
+        }
         if (!found) {
             i++;
             continue;
@@ -309,7 +314,9 @@ static const char *read_quarantine(stk_arena *arena, const stk_device *device)
     (void)close(fd);
     why[MAX(n, 0)] = '\0';
     for (char *c = why; *c != '\0'; c++) {
-        *c = ((unsigned char)*c < ' ' && *c != '\n') || *c == 0x7f ? '?' : *c;
+        if (((unsigned char)*c < ' ' && *c != '\n') || *c == 0x7f) {
+            *c = '?';
+        }
     }
     char *second = strchr(why, '\n');
     if (second != NULL) {
@@ -318,8 +325,8 @@ static const char *read_quarantine(stk_arena *arena, const stk_device *device)
     }
     return stk_arena_printf(
         arena, "%s %d is quarantined%s: %s; once it is sound again: stoker gpus --clear %s",
-        device->noun, device->index, line, why[0] != '\0' ? why : "no reason is written",
-        device->uuid);
+        device->noun, device->index, line,
+        stk_text_or(stk_text_if_any(why), "no reason is written"), device->uuid);
 }
 
 void stk_accel_apply_quarantine(stk_accel *accel)
@@ -333,15 +340,19 @@ void stk_accel_apply_quarantine(stk_accel *accel)
     }
     for (uint32_t i = 0; i < accel->n; i++) {
         stk_device *d = &accel->devices[i];
-        const stk_device *parent = d->parent >= 0 ? &accel->devices[d->parent] : NULL;
         char path[PATH_MAX];
         if (accel->parts[accel->slots[i].part].provider->simulated) {
             continue;
         }
         bool bad = quarantine_path(d, path, sizeof path) && access(path, F_OK) == 0;
-        bool parent_bad = parent != NULL && accel->quarantined[d->parent];
+        bool parent_bad = d->parent >= 0 && accel->quarantined[d->parent];
         if ((bad || parent_bad) && !accel->quarantined[i]) {
-            const char *why = bad ? read_quarantine(accel->arena, d) : parent->trouble;
+            const char *why;
+            if (bad) {
+                why = read_quarantine(accel->arena, d);
+            } else {
+                why = accel->devices[d->parent].trouble;
+            }
             d->trouble = stk_text_or(why, "it is quarantined");
             d->usable = false;
         } else if (!bad && !parent_bad && accel->quarantined[i]) {
@@ -354,11 +365,12 @@ void stk_accel_apply_quarantine(stk_accel *accel)
 
 static int nobody_to_quarantine(const stk_accel *accel, uint32_t i, stk_err *err)
 {
-    return i >= accel->n
-               ? stk_err_set(err, STK_E_NOT_FOUND, "there is no device %u: this host has %u", i,
-                             accel->n)
-               : stk_err_set(err, STK_E_ENV, "%s %d has no UUID that could be quarantined",
-                             accel->devices[i].noun, accel->devices[i].index);
+    if (i >= accel->n) {
+        return stk_err_set(err, STK_E_NOT_FOUND, "there is no device %u: this host has %u", i,
+                           accel->n);
+    }
+    return stk_err_set(err, STK_E_ENV, "%s %d has no UUID that could be quarantined",
+                       accel->devices[i].noun, accel->devices[i].index);
 }
 
 int stk_accel_quarantine(stk_accel *accel, uint32_t i, const char *why, stk_err *err)
@@ -382,8 +394,7 @@ int stk_accel_quarantine(stk_accel *accel, uint32_t i, const char *why, stk_err 
         int n =
             snprintf(text, sizeof text, "%.*s\nsince %s by %s (pid %d)\n", (int)strcspn(why, "\n"),
                      why, when, user != NULL ? user->pw_name : "somebody", (int)getpid());
-        size_t len = n < (int)sizeof text ? (size_t)n : sizeof text - 1;
-        int rc = stk_file_write_all(fd, text, len);
+        int rc = stk_file_write_all(fd, text, MIN((size_t)n, sizeof text - 1));
         int sys = errno;
         (void)close(fd);
         if (rc < 0) {

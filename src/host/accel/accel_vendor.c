@@ -90,13 +90,18 @@ const char *stk_vendor_hwmon(stk_arena *arena, const char *device_dir)
 {
     const char *const *names;
     const char *dir = stk_arena_printf(arena, "%s/hwmon", device_dir);
-    uint32_t n = dir != NULL ? stk_sysfs_list(arena, dir, "hwmon", &names) : 0;
-    return n > 0 ? stk_arena_printf(arena, "%s/%s", dir, names[0]) : NULL;
+    if (stk_sysfs_list(arena, stk_text_or(dir, ""), "hwmon", &names) == 0) {
+        return NULL;
+    }
+    return stk_arena_printf(arena, "%s/%s", dir, names[0]);
 }
 
 int64_t stk_vendor_sensor(const char *dir, const char *file, int64_t divisor)
 {
-    int64_t number = dir != NULL ? stk_sysfs_number("%s/%s", dir, file) : -1;
+    if (dir == NULL) {
+        return -1;
+    }
+    int64_t number = stk_sysfs_number("%s/%s", dir, file);
     return number < 0 ? -1 : number / divisor;
 }
 
