@@ -133,7 +133,10 @@ static const char *fill(const char *form, const own *mine, stk_arena *arena)
             add_names(&out, mine, *c);
         }
     }
-    return out.data != NULL && !out.failed ? stk_arena_dup(arena, out.data) : NULL;
+    if (out.failed) {
+        return NULL;
+    }
+    return stk_arena_dup(arena, out.data);
 }
 
 uint32_t stk_lease_env(const stk_accel *accel, const stk_lease *lease, stk_arena *arena,

@@ -232,7 +232,10 @@ static int add(stk_accel *accel, const stk_json *one, uint32_t base, uint32_t i,
     if (device.uuid == NULL) {
         device.uuid = stk_arena_printf(arena, "GPU-fake-%u", i);
     }
-    device.index = index >= 0 ? (int32_t)index : (int32_t)i;
+    device.index = (int32_t)index;
+    if (index < 0) {
+        device.index = (int32_t)i;
+    }
     device.n_cores = (int32_t)number(one, "n_cores");
     device.numa = (int32_t)number(one, "numa");
     device.memory_bytes = number(one, "memory_bytes");

@@ -323,7 +323,10 @@ static void ask_slow(const nvml *lib, nvml_unit *unit)
     stk_device_sample fresh = STK_DEVICE_SAMPLE_UNKNOWN;
     fresh.pcie_tx_bytes_s = unit->last.pcie_tx_bytes_s;
     fresh.pcie_rx_bytes_s = unit->last.pcie_rx_bytes_s;
-    unit->last = unit->slow_ms > 0 ? fresh : STK_DEVICE_SAMPLE_UNKNOWN;
+    unit->last = STK_DEVICE_SAMPLE_UNKNOWN;
+    if (unit->slow_ms > 0) {
+        unit->last = fresh;
+    }
     unit->slow_ms = now;
     ask_temperature(lib, whole, &unit->last.temperature_c);
     ask_clocks(lib, whole, &unit->last.sm_mhz, &unit->last.memory_mhz, &unit->last.throttle);

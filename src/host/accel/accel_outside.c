@@ -158,7 +158,7 @@ const char *stk_lease_outsiders(stk_accel *accel, uint32_t i, int fd, stk_arena 
             looked = true;
         }
         STK_ARENA_AUTO scratch = stk_arena_new(0);
-        if (!is_outsider(pid, is_file ? &lock : NULL, leased ? labels.data : NULL, scratch)) {
+        if (!is_outsider(pid, is_file ? &lock : NULL, labels.data, scratch)) {
             continue;
         }
         if (n_outside++ == 0) {

@@ -136,7 +136,8 @@ bool stk_sysfs_link(char *ret, size_t size, const char *fmt, ...)
     }
     target[n] = '\0';
     const char *slash = strrchr(target, '/');
-    int len = snprintf(ret, size, "%s", slash != NULL ? slash + 1 : target);
+    const char *last = slash != NULL ? slash + 1 : target;
+    int len = snprintf(ret, size, "%s", last);
     return len > 0 && (size_t)len < size;
 }
 

@@ -52,7 +52,10 @@ static int add_chip(stk_accel *accel, const char *pci, const char *model, int32_
     bool there = false;
     describe_model(model, &d);
     d.node = node_of(accel->arena, pci, i_chip, &number);
-    d.index = number >= 0 ? number : i_chip;
+    d.index = number;
+    if (number < 0) {
+        d.index = i_chip;
+    }
     d.pci = stk_arena_dup(accel->arena, pci);
     d.uuid = stk_arena_printf(accel->arena, "tpu-%s", pci);
     d.trouble = stk_vendor_node_trouble(accel->arena, d.node, &there);

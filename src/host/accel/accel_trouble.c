@@ -61,7 +61,10 @@ static bool action_named(const char *word, size_t len, stk_xid_action *ret)
 stk_xid_action stk_xid_policy(int32_t number, const char *overrides)
 {
     const xid_row *known = find_xid(number);
-    stk_xid_action action = known != NULL ? known->action : STK_XID_IGNORE;
+    stk_xid_action action = STK_XID_IGNORE;
+    if (known != NULL) {
+        action = known->action;
+    }
     for (const char *word = overrides; word != NULL && *word != '\0';) {
         word += strspn(word, ", ");
         size_t len = strcspn(word, ", ");
@@ -256,8 +259,11 @@ bool stk_accel_next_event(stk_accel *accel, stk_device_event *ret_event)
         }
         if (event.text[0] == '\0') {
             const char *words = stk_xid_text(event.xid);
-            (void)snprintf(event.text, sizeof event.text, "Xid %d%s%s", event.xid,
-                           words != NULL ? ": " : "", stk_text_or(words, ""));
+            if (words == NULL) {
+                (void)snprintf(event.text, sizeof event.text, "Xid %d", event.xid);
+            } else {
+                (void)snprintf(event.text, sizeof event.text, "Xid %d: %s", event.xid, words);
+            }
         }
         *ret_event = event;
         return true;

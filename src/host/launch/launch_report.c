@@ -330,8 +330,9 @@ void stk_launch_add_member(const stk_gang *g, uint32_t rank, stk_buf *out)
         status_words(r, text, sizeof text);
     } else if (r->was_ended && g->ending == END_HANG) {
         bool missing = (int32_t)rank == g->first && !g->hang.crossed;
-        (void)snprintf(text, sizeof text, "%s%s%s", missing ? "not in the collective" : "hung",
-                       r->pulse.op[0] != '\0' ? " in " : "", r->pulse.op);
+        const char *how = missing ? "not in the collective" : "hung";
+        (void)snprintf(text, sizeof text, "%s%s%s", how, r->pulse.op[0] != '\0' ? " in " : "",
+                       r->pulse.op);
     } else if (r->was_ended && g->first >= 0) {
         (void)snprintf(text, sizeof text, "ended because of rank %u",
                        stk_launch_number(g, (uint32_t)g->first));

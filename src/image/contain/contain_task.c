@@ -270,9 +270,9 @@ static bool given_up(task *t, int64_t since_ms)
     if (!gone && logs[0] == '\0' && now_ms() - since_ms < REACH_MS) {
         return false;
     }
+    const char *what = gone ? "ended" : "didn't reach us";
     never(t, CONTAIN_NEVER_RAN, "container %s of image '%s' %s before the program began%s%s",
-          t->spec.name, t->spec.said, gone ? "ended" : "didn't reach us",
-          logs[0] != '\0' ? ": " : "", logs);
+          t->spec.name, t->spec.said, what, logs[0] != '\0' ? ": " : "", logs);
     return true;
 }
 

@@ -359,13 +359,17 @@ static void watch(int signals)
 static int report_end(void)
 {
     char line[128];
-    bool exited = WIFEXITED(program_status);
+    int exit_status = -1, signal = 0;
+    if (WIFEXITED(program_status)) {
+        exit_status = WEXITSTATUS(program_status);
+    } else {
+        signal = WTERMSIG(program_status);
+    }
     kill_all(); /* what it left behind ends with it */
     (void)reap(0);
     (void)runner_user_take_back(&who, mounts);
     (void)snprintf(line, sizeof line, "{\"ended\":%d,\"signal\":%d,\"rss_kb\":%ld,\"told\":%d}\n",
-                   exited ? WEXITSTATUS(program_status) : -1, exited ? 0 : WTERMSIG(program_status),
-                   program_usage.ru_maxrss, told);
+                   exit_status, signal, program_usage.ru_maxrss, told);
     say(line);
     for (;;) { /* our group is read while we are in it */
         struct pollfd on = {.fd = conn, .events = POLLIN};
@@ -374,7 +378,7 @@ static int report_end(void)
             break;
         }
     }
-    return exited ? WEXITSTATUS(program_status) : 128 + WTERMSIG(program_status);
+    return signal == 0 ? exit_status : 128 + signal;
 }
 
 int main(int argc, char **argv)
