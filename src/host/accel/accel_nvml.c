@@ -172,7 +172,8 @@ static void read_place(stk_accel *accel, const nvml *lib, nvml_device handle, st
         pci.bus_id_legacy[sizeof pci.bus_id_legacy - 1] = '\0';
         pci.bus_id[sizeof pci.bus_id - 1] = '\0';
         /* Since _v3 the full id has a field of its own. */
-        device->pci = stk_arena_dup(accel->arena, pci.bus_id[0] ? pci.bus_id : pci.bus_id_legacy);
+        const char *id = stk_text_or(stk_text_if_any(pci.bus_id), pci.bus_id_legacy);
+        device->pci = stk_arena_dup(accel->arena, id);
         stk_pci_place(accel->arena, device->pci, &device->numa, &device->cpus);
     }
     unsigned minor = 0;

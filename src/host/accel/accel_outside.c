@@ -144,7 +144,7 @@ const char *stk_lease_outsiders(stk_accel *accel, uint32_t i, int fd, stk_arena 
     stk_device_process processes[PROCESSES];
     STK_BUF_AUTO labels = STK_BUF_INIT(STK_LEASE_SLOTS * (STK_LEASE_LABEL + 2));
     struct stat lock;
-    bool leased = false, looked = false, is_file = fd >= 0 && fstat(fd, &lock) == 0;
+    bool looked = false, is_file = fd >= 0 && fstat(fd, &lock) == 0;
     int n = stk_accel_processes(accel, i, processes, PROCESSES);
     char first[160] = "";
     uint32_t n_outside = 0;
@@ -154,7 +154,9 @@ const char *stk_lease_outsiders(stk_accel *accel, uint32_t i, int fd, stk_arena 
             continue;
         }
         if (!looked) {
-            leased = fd >= 0 && stk_lease_labels(fd, &labels);
+            if (fd >= 0) {
+                (void)stk_lease_labels(fd, &labels);
+            }
             looked = true;
         }
         STK_ARENA_AUTO scratch = stk_arena_new(0);

@@ -81,7 +81,7 @@ stk_xid_action stk_xid_policy(int32_t number, const char *overrides)
 const char *stk_xid_text(int32_t number)
 {
     const xid_row *known = find_xid(number);
-    return known != NULL ? known->text : NULL;
+    return known == NULL ? NULL : known->text;
 }
 
 /* --- events --- */
