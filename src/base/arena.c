@@ -93,7 +93,7 @@ static int add_block(stk_arena *arena, size_t need)
 
 void *stk_arena_alloc(stk_arena *arena, size_t bytes)
 {
-    if (bytes > SIZE_MAX / 2) {
+    if (arena == NULL || bytes > SIZE_MAX / 2) {
         return NULL;
     }
     bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
@@ -128,7 +128,10 @@ void *stk_arena_grow(stk_arena *arena, void *items, uint32_t n, size_t size, uin
         return items;
     }
     uint32_t more = n < 16 ? 32 : n * 2;
-    void *bigger = more <= n ? NULL : stk_arena_array(arena, more, size);
+    void *bigger = NULL;
+    if (more > n) {
+        bigger = stk_arena_array(arena, more, size);
+    }
     if (bigger != NULL) {
         if (n > 0) {
             memcpy(bigger, items, n * size);
@@ -149,7 +152,10 @@ char *stk_arena_dupn(stk_arena *arena, const char *text, size_t n)
 
 char *stk_arena_dup(stk_arena *arena, const char *text)
 {
-    return text == NULL ? NULL : stk_arena_dupn(arena, text, strlen(text));
+    if (text == NULL) {
+        return NULL;
+    }
+    return stk_arena_dupn(arena, text, strlen(text));
 }
 
 char *stk_arena_printf(stk_arena *arena, const char *fmt, ...)

@@ -16,6 +16,7 @@ void stk_arena_free(stk_arena *arena);  /* NULL is fine */
 void stk_arena_reset(stk_arena *arena); /* forget everything, keep the first block */
 size_t stk_arena_used(const stk_arena *arena);
 
+/* An arena that could not be made (NULL) gives NULL. */
 void *stk_arena_alloc(stk_arena *arena, size_t bytes);
 void *stk_arena_array(stk_arena *arena, size_t n, size_t size); /* NULL on overflow too */
 /* Room for one more than `n` items of `size` bytes: `items` itself, or a copy in twice the room.

@@ -64,12 +64,23 @@ int stk_buf_text(stk_buf *buf, const char *text)
 
 int stk_buf_separate(stk_buf *buf, const char *separator)
 {
-    return buf->len == 0 ? 0 : stk_buf_text(buf, separator);
+    if (buf->len == 0) {
+        return 0;
+    }
+    return stk_buf_text(buf, separator);
 }
 
 int stk_buf_check(const stk_buf *buf, stk_err *err)
 {
     return buf->failed ? stk_err_nomem(err) : 0;
+}
+
+char *stk_buf_keep(const stk_buf *buf, stk_arena *arena)
+{
+    if (buf->failed || buf->data == NULL) {
+        return NULL;
+    }
+    return stk_arena_dupn(arena, buf->data, buf->len);
 }
 
 int stk_buf_char(stk_buf *buf, char c)
@@ -100,10 +111,10 @@ static size_t utf8_len(const unsigned char *s)
     if (s[0] < 0x80) {
         return 1;
     }
-    size_t n = s[0] >= 0xF0 && s[0] <= 0xF4  ? 4
-               : s[0] >= 0xE0 && s[0] < 0xF0 ? 3
-               : s[0] >= 0xC2 && s[0] < 0xE0 ? 2
-                                             : 0;
+    size_t n = 0;
+    if (s[0] >= 0xC2 && s[0] <= 0xF4) {
+        n = 2u + (s[0] >= 0xE0) + (s[0] >= 0xF0);
+    }
     for (size_t i = 1; i < n; i++) {
         if ((s[i] & 0xC0) != 0x80) {
             return 0;

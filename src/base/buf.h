@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 
 typedef struct stk_buf {
@@ -35,6 +36,8 @@ int stk_buf_html(stk_buf *buf, const char *text); /* &<>"' escaped */
 int stk_buf_separate(stk_buf *buf, const char *separator);
 /* STK_E_NOMEM where an append failed, else 0. */
 int stk_buf_check(const stk_buf *buf, stk_err *err);
+/* A copy of the text; NULL where an append failed or there was none, or out of memory. */
+char *stk_buf_keep(const stk_buf *buf, stk_arena *arena);
 
 #define STK_BUF_AUTO __attribute__((cleanup(stk_buf_done))) stk_buf
 

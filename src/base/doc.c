@@ -10,7 +10,10 @@
 
 json_t *stk_doc_read(const char *text)
 {
-    return text == NULL ? NULL : json_loads(text, JSON_ALLOW_NUL, NULL);
+    if (text == NULL) {
+        return NULL;
+    }
+    return json_loads(text, JSON_ALLOW_NUL, NULL);
 }
 
 const char *stk_doc_text(const json_t *object, const char *key)
@@ -92,5 +95,5 @@ const char *stk_doc_dup(stk_arena *arena, const json_t *value)
     }
     STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2u);
     stk_doc_put(&text, value);
-    return text.failed ? NULL : stk_arena_dupn(arena, text.data, text.len);
+    return stk_buf_keep(&text, arena);
 }

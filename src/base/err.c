@@ -56,7 +56,10 @@ int stk_err_if_null(const void *p, stk_err *err)
 
 int stk_err_need(const void *p, const char *what, stk_err *err)
 {
-    return p == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory %s", what) : 0;
+    if (p == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory %s", what);
+    }
+    return 0;
 }
 
 void stk_err_hint(stk_err *err, const char *fmt, ...)

@@ -75,7 +75,9 @@ static const char *take_variable(expansion *e, const char *text, const char *end
     }
     if (!braced) {
         const char *value = value_of(e, name, n);
-        put(e, value != NULL ? value : "", value != NULL ? strlen(value) : 0);
+        if (value != NULL) {
+            put(e, value, strlen(value));
+        }
         return after;
     }
     const char *behind = find_end(name, end);

@@ -20,6 +20,8 @@ int stk_map_put(stk_map *map, const char *key, uint64_t value);
 bool stk_map_get(const stk_map *map, const char *key, uint64_t *ret_value);
 bool stk_map_getn(const stk_map *map, const char *key, size_t len, uint64_t *ret_value);
 
+#define STK_MAP_AUTO __attribute__((cleanup(stk_map_done))) stk_map
+
 uint64_t stk_hash_bytes(const void *data, size_t len, uint64_t seed);
 
 #endif

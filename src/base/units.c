@@ -81,9 +81,12 @@ const char *stk_units_format_memory(int64_t bytes, char *buf, size_t size)
         value /= 1000;
         i++;
     }
-    int digits = i == 0 || value >= 99.95 || fabs(value - round(value)) < 0.005 ? 0
-                 : value >= 9.995                                               ? 1
-                                                                                : 2;
+    int digits = 2;
+    if (i == 0 || value >= 99.95 || fabs(value - round(value)) < 0.005) {
+        digits = 0;
+    } else if (value >= 9.995) {
+        digits = 1;
+    }
     char number[32];
     (void)snprintf(number, sizeof number, "%.*f", digits, value);
     if (strchr(number, '.') != NULL) {

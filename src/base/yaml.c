@@ -84,7 +84,7 @@ static bool all_digits(const char *s, const char *digits)
 static bool is_real(const char *s)
 {
     static const char digits[] = "0123456789";
-    s += *s == '-' || *s == '+' ? 1 : 0;
+    s += *s == '-' || *s == '+';
     size_t whole = strspn(s, digits);
     s += whole;
     if (*s == '.') {
@@ -98,7 +98,7 @@ static bool is_real(const char *s)
     }
     if (*s == 'e' || *s == 'E') {
         s++;
-        s += *s == '-' || *s == '+' ? 1 : 0;
+        s += *s == '-' || *s == '+';
         return all_digits(s, digits);
     }
     return *s == '\0';
@@ -114,7 +114,10 @@ static int set_digits(reader *r, stk_json *node, stk_json_kind kind, const char 
     node->kind = (uint32_t)kind & 7u;
     node->n = (uint32_t)strlen(digits);
     node->text = stk_arena_dupn(r->b.arena, digits, node->n);
-    return node->text == NULL ? no_memory(r, (int)node->line) : 0;
+    if (node->text == NULL) {
+        return no_memory(r, (int)node->line);
+    }
+    return 0;
 }
 
 /* 0o17 and 0x1F, which JSON lacks. */
@@ -133,7 +136,7 @@ static int set_radix(reader *r, stk_json *node, const char *s, int radix)
 static int set_int(reader *r, stk_json *node, const char *s)
 {
     bool minus = *s == '-';
-    s += *s == '-' || *s == '+' ? 1 : 0;
+    s += *s == '-' || *s == '+';
     s += strspn(s, "0");
     if (*s == '\0') {
         return set_digits(r, node, STK_JSON_INT, "0");
@@ -255,7 +258,10 @@ static int remember(reader *r, const char *name, const stk_json *node)
 static int add(reader *r, const stk_json *node, size_t n_nodes, int height, const char *name)
 {
     int rc = stk_json_build_add(&r->b, node, n_nodes, height);
-    return rc < 0 || name == NULL ? rc : remember(r, name, node);
+    if (rc < 0 || name == NULL) {
+        return rc;
+    }
+    return remember(r, name, node);
 }
 
 static int on_alias(reader *r, const yaml_event_t *event)
@@ -311,7 +317,11 @@ static int on_scalar(reader *r, const yaml_event_t *event)
     if (text) {
         node.kind = STK_JSON_TEXT;
         node.n = (uint32_t)n;
-        node.text = key ? keep_key(r, s, n) : stk_arena_dupn(r->b.arena, s, n);
+        if (key) {
+            node.text = keep_key(r, s, n);
+        } else {
+            node.text = stk_arena_dupn(r->b.arena, s, n);
+        }
         if (node.text == NULL) {
             return no_memory(r, line);
         }
@@ -368,7 +378,9 @@ static int merge_one(reader *r, stk_map *have, const stk_json *from, uint32_t li
         }
         /* Their nodes were counted with the alias. */
         int rc = stk_json_build_add(&r->b, key, 0, 0);
-        rc = rc < 0 ? rc : stk_json_build_add(&r->b, stk_json_value(from, i), 0, 0);
+        if (rc == 0) {
+            rc = stk_json_build_add(&r->b, stk_json_value(from, i), 0, 0);
+        }
         if (rc < 0) {
             return rc;
         }
@@ -383,7 +395,10 @@ static int merge(reader *r)
     size_t n = (r->b.n_pending - start) / 2;
     stk_json *own = malloc(2 * n * sizeof *own);
     stk_map have = {0};
-    int rc = own == NULL ? no_memory(r, 0) : 0;
+    int rc = 0;
+    if (own == NULL) {
+        rc = no_memory(r, 0);
+    }
     if (rc == 0) {
         memcpy(own, r->b.pending + start, 2 * n * sizeof *own);
         r->b.n_pending = start;
@@ -392,7 +407,9 @@ static int merge(reader *r)
         if (own[2 * i].kind != STK_JSON_NULL) {
             r->b.pending[r->b.n_pending++] = own[2 * i];
             r->b.pending[r->b.n_pending++] = own[2 * i + 1];
-            rc = stk_map_put(&have, own[2 * i].text, 1) < 0 ? no_memory(r, 0) : 0;
+            if (stk_map_put(&have, own[2 * i].text, 1) < 0) {
+                rc = no_memory(r, 0);
+            }
         }
     }
     for (size_t i = 0; rc == 0 && i < n; i++) {

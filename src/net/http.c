@@ -78,7 +78,10 @@ static int perform(stk_curl_transfer *t, CURLM *multi, stk_err *err)
             int n = 0;
             const CURLMsg *message = stk_curl.curl_multi_info_read(multi, &n);
             CURLcode code = message == NULL ? CURLE_FAILED_INIT : message->data.result;
-            return code == CURLE_OK ? 0 : stk_curl_explain(t, code, err);
+            if (code == CURLE_OK) {
+                return 0;
+            }
+            return stk_curl_explain(t, code, err);
         }
     }
 }
@@ -86,8 +89,12 @@ static int perform(stk_curl_transfer *t, CURLM *multi, stk_err *err)
 static int send_in(stk_http_session *s, const stk_http_request *request, stk_http_response *ret,
                    stk_err *err)
 {
-    s->multi = s->multi != NULL ? s->multi : stk_curl.curl_multi_init();
-    s->easy = s->easy != NULL ? s->easy : stk_curl.curl_easy_init();
+    if (s->multi == NULL) {
+        s->multi = stk_curl.curl_multi_init();
+    }
+    if (s->easy == NULL) {
+        s->easy = stk_curl.curl_easy_init();
+    }
     if (s->multi == NULL || s->easy == NULL) {
         return stk_err_nomem(err);
     }
@@ -164,10 +171,11 @@ int64_t stk_http_date_ms(const stk_http_response *response)
 {
     char date[64];
     struct tm tm = {0};
-    return stk_http_header(response, "date", date, sizeof date) &&
-                   strptime(date, "%a, %d %b %Y %H:%M:%S", &tm) != NULL
-               ? (int64_t)timegm(&tm) * 1000
-               : -1;
+    if (stk_http_header(response, "date", date, sizeof date) &&
+        strptime(date, "%a, %d %b %Y %H:%M:%S", &tm) != NULL) {
+        return (int64_t)timegm(&tm) * 1000;
+    }
+    return -1;
 }
 
 void stk_http_done(stk_http_response *response)

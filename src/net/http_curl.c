@@ -118,7 +118,11 @@ static size_t on_header(char *data, size_t size, size_t n, void *arg)
     if (len > 5 && memcmp(data, "HTTP/", 5) == 0) { /* of the next answer: after 100, a redirect */
         const char *blank = memchr(data, ' ', len);
         stk_buf_clear(&r->head);
-        r->status = blank == NULL ? 0 : (int)strtol(blank + 1, NULL, 10);
+        if (blank == NULL) {
+            r->status = 0;
+        } else {
+            r->status = (int)strtol(blank + 1, NULL, 10);
+        }
     }
     if (stk_buf_add(&r->head, data, len) < 0) {
         t->end = TOO_LARGE;
@@ -168,7 +172,10 @@ static size_t on_ask(char *data, size_t size, size_t n, void *arg)
     int64_t left = (int64_t)q->body_len - t->n_sent;
     size_t want = left < (int64_t)(size * n) ? (size_t)left : size * n;
     stk_curl_moved(t);
-    int64_t got = want == 0 ? 0 : q->read_body(q->read_arg, t->n_sent, data, want);
+    int64_t got = 0;
+    if (want != 0) {
+        got = q->read_body(q->read_arg, t->n_sent, data, want);
+    }
     if (want > 0 && (got <= 0 || got > (int64_t)want)) { /* less than was promised */
         t->end = CANT_READ;
         t->sys = EIO;
@@ -203,7 +210,9 @@ const char *stk_http_shown(const char *url, char *buf)
 static bool add_header(stk_curl_transfer *t, const char *line)
 {
     struct curl_slist *longer = stk_curl.curl_slist_append(t->headers, line);
-    t->headers = longer != NULL ? longer : t->headers;
+    if (longer != NULL) {
+        t->headers = longer;
+    }
     return longer != NULL;
 }
 
@@ -299,7 +308,10 @@ static int set_pem(stk_curl_transfer *t, stk_curl_pems *pems, CURLoption option,
                    const char *file, stk_err *err)
 {
     char path[64];
-    int rc = data == NULL ? 0 : pem_path(pems, data, path, sizeof path, err);
+    int rc = 0;
+    if (data != NULL) {
+        rc = pem_path(pems, data, path, sizeof path, err);
+    }
     if (rc == 0 && (data != NULL || file != NULL)) {
         SET(option, data != NULL ? path : file);
     }
@@ -326,7 +338,11 @@ static int set_server_name(stk_curl_transfer *t, const char *name, stk_err *err)
     const char *port = colon == NULL ? "" : colon + 1;
     STK_BUF_AUTO text = STK_BUF_INIT(1 << 20);
     stk_buf_printf(&text, "%s:%.*s:%.*s:%.*s", name, n_port, port, (int)n_name, host, n_port, port);
-    t->connect_to = text.failed ? NULL : stk_curl.curl_slist_append(NULL, text.data);
+    if (text.failed) {
+        t->connect_to = NULL;
+    } else {
+        t->connect_to = stk_curl.curl_slist_append(NULL, text.data);
+    }
     stk_buf_clear(&text);
     stk_buf_printf(&text, "Host: %.*s", (int)n, host);
     bool ok = t->connect_to != NULL && add_header(t, text.data);
@@ -354,8 +370,12 @@ static int set_tls(stk_curl_transfer *t, stk_curl_pems *pems, stk_err *err)
         SET(CURLOPT_CAPATH, NULL); /* these only, not the host's own beside them */
     }
     int rc = set_pem(t, pems, CURLOPT_CAINFO, tls->ca_data, tls->ca_file, err);
-    rc = rc < 0 ? rc : set_pem(t, pems, CURLOPT_SSLCERT, tls->cert_data, tls->cert_file, err);
-    rc = rc < 0 ? rc : set_pem(t, pems, CURLOPT_SSLKEY, tls->key_data, tls->key_file, err);
+    if (rc == 0) {
+        rc = set_pem(t, pems, CURLOPT_SSLCERT, tls->cert_data, tls->cert_file, err);
+    }
+    if (rc == 0) {
+        rc = set_pem(t, pems, CURLOPT_SSLKEY, tls->key_data, tls->key_file, err);
+    }
     if (tls->insecure) {
         SET(CURLOPT_SSL_VERIFYPEER, 0L);
         SET(CURLOPT_SSL_VERIFYHOST, 0L);
@@ -411,9 +431,10 @@ void stk_curl_done(stk_curl_transfer *t)
 
 int64_t stk_curl_patience(const stk_curl_transfer *t)
 {
-    return t->request->idle_ms > 0
-               ? t->last_ms + t->request->idle_ms - stk_clock_mono_ms(&stk_clock_real)
-               : INT64_MAX;
+    if (t->request->idle_ms > 0) {
+        return t->last_ms + t->request->idle_ms - stk_clock_mono_ms(&stk_clock_real);
+    }
+    return INT64_MAX;
 }
 
 int stk_curl_silent(const stk_curl_transfer *t, stk_err *err)

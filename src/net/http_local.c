@@ -111,9 +111,10 @@ static int fill(exchange *x)
     char piece[PIECE];
     ssize_t n = read(x->q->body_fd, piece, sizeof piece);
     if (n < 0) {
-        return errno == EINTR || errno == EAGAIN
-                   ? 0
-                   : fail(x, STK_E_SYS, "reading what is sent: %s", strerror(errno));
+        if (errno != EINTR && errno != EAGAIN) {
+            return fail(x, STK_E_SYS, "reading what is sent: %s", strerror(errno));
+        }
+        return 0;
     }
     stk_buf_clear(&x->out);
     x->n_out = 0;
@@ -125,7 +126,10 @@ static int fill(exchange *x)
         stk_buf_add(&x->out, piece, (size_t)n);
         stk_buf_text(&x->out, "\r\n");
     }
-    return x->out.failed ? stk_err_sys(x->err, STK_E_NOMEM, ENOMEM, "a request") : 0;
+    if (x->out.failed) {
+        return stk_err_sys(x->err, STK_E_NOMEM, ENOMEM, "a request");
+    }
+    return 0;
 }
 
 static int push(exchange *x)
@@ -181,11 +185,15 @@ static int give(exchange *x, const char *data, size_t n)
     x->n_body += n;
     bool ok = x->r->status >= 200 && x->r->status < 300;
     if (x->q->on_body != NULL && (ok || !x->q->ok_only)) {
-        return x->q->on_body(x->q->arg, data, n) ? 0 : fail(x, STK_E_CANCELLED, "stopped");
+        if (!x->q->on_body(x->q->arg, data, n)) {
+            return fail(x, STK_E_CANCELLED, "stopped");
+        }
+        return 0;
     }
-    return stk_buf_add(&x->r->body, data, n) == 0
-               ? 0
-               : fail(x, STK_E_LIMIT, "the answer is larger than %zu bytes", x->r->body.max);
+    if (stk_buf_add(&x->r->body, data, n) != 0) {
+        return fail(x, STK_E_LIMIT, "the answer is larger than %zu bytes", x->r->body.max);
+    }
+    return 0;
 }
 
 /* One byte of the head; its end is an empty line. */
@@ -245,7 +253,9 @@ static int take(exchange *x, const char *data, size_t n)
             }
             rc = give(x, data + i, part);
             i += part;
-            x->left -= x->state == TO_THE_END ? 0 : part;
+            if (x->state != TO_THE_END) {
+                x->left -= part;
+            }
             if (x->left == 0 && x->state != TO_THE_END) {
                 x->state = x->state == SIZED ? WHOLE : CHUNK_END;
             }
@@ -271,10 +281,11 @@ static int pull(exchange *x)
         x->state = WHOLE;
         return 0;
     }
-    return x->state == HEAD
-               ? fail(x, STK_E_ENV, "the connection was cut before an answer came")
-               : fail(x, STK_E_ENV, "the connection was cut after %llu bytes of the answer",
-                      (unsigned long long)x->n_body);
+    if (x->state == HEAD) {
+        return fail(x, STK_E_ENV, "the connection was cut before an answer came");
+    }
+    return fail(x, STK_E_ENV, "the connection was cut after %llu bytes of the answer",
+                (unsigned long long)x->n_body);
 }
 
 /* Until the answer is whole, somebody cancels, or nothing moves any more. */
@@ -327,7 +338,9 @@ int stk_http_local(const stk_http_request *request, stk_http_response *ret, stk_
                   .err = err};
     write_head(&x);
     int rc = x.out.failed ? stk_err_sys(err, STK_E_NOMEM, ENOMEM, "a request") : reach(&x);
-    rc = rc < 0 ? rc : talk(&x);
+    if (rc == 0) {
+        rc = talk(&x);
+    }
     stk_file_close(&x.fd);
     stk_buf_done(&x.out);
     return rc;

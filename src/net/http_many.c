@@ -163,7 +163,9 @@ int stk_http_many_begin(stk_http_many *m, const stk_http_call *given, uint64_t *
     c->previous = m->last;
     *(m->last == NULL ? &m->first : &m->last->next) = c;
     m->last = c;
-    m->first_waiting = m->first_waiting != NULL ? m->first_waiting : c;
+    if (m->first_waiting == NULL) {
+        m->first_waiting = c;
+    }
     m->n++;
     if (ret_id != NULL) {
         *ret_id = c->id;

@@ -70,7 +70,11 @@ static int make_stage(stk_store *store, stk_err *err)
     if (sys == 0) {
         (void)snprintf(lock, sizeof lock, "%s/lock", name);
         store->stage_fd = stk_file_open_below(store->tmp_fd, lock, O_RDWR | O_CREAT, 0600);
-        sys = store->stage_fd < 0 ? errno : stk_store_lock(store->stage_fd, F_WRLCK, 0, 0, false);
+        if (store->stage_fd < 0) {
+            sys = errno;
+        } else {
+            sys = stk_store_lock(store->stage_fd, F_WRLCK, 0, 0, false);
+        }
     }
     if (sys != 0) {
         stk_file_close(&store->stage_fd);
@@ -85,7 +89,10 @@ static int make_stage(stk_store *store, stk_err *err)
 
 int stk_store_stage_path(stk_store *store, char **ret_path, stk_err *err)
 {
-    int rc = store->stage == NULL ? make_stage(store, err) : 0;
+    int rc = 0;
+    if (store->stage == NULL) {
+        rc = make_stage(store, err);
+    }
     if (rc == 0 && asprintf(ret_path, "%s/%u", store->stage, store->n_staged++) < 0) {
         *ret_path = NULL;
         rc = stk_err_nomem(err);
@@ -110,8 +117,10 @@ static bool is_left(const stk_store *store, const char *name)
         return false;
     }
     STK_FD_AUTO folder = openat(store->tmp_fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    STK_FD_AUTO lock =
-        folder < 0 ? -1 : stk_file_open_below(folder, "lock", O_RDWR | O_NONBLOCK, 0);
+    STK_FD_AUTO lock = -1;
+    if (folder >= 0) {
+        lock = stk_file_open_below(folder, "lock", O_RDWR | O_NONBLOCK, 0);
+    }
     if (folder < 0 || (lock < 0 && errno != ENOENT)) {
         return false; /* a link, or nothing that can be told */
     }
@@ -197,9 +206,7 @@ static int read_row(stk_store *store, const char *digest, row *ret, bool *ret_fo
                                .is_absent = sqlite3_column_int(stmt, 3) != 0}};
         (void)snprintf(ret->known.stamp, sizeof ret->known.stamp, "%s", stamp ? stamp : "");
     }
-    int code = rc == SQLITE_ROW || rc == SQLITE_DONE
-                   ? 0
-                   : stk_store_sql_err(store, rc, err, "looking for an artifact");
+    int code = stk_store_sql_check(store, rc, err, "looking for an artifact");
     (void)sqlite3_reset(stmt);
     return code;
 }
@@ -253,9 +260,10 @@ static int look_up(stk_store *store, const char *digest, const char *path, bool 
     *ret_known = (stk_store_known){.size = 0};
     if (lstat(path, &st) < 0) {
         *ret = ABSENT;
-        return errno == ENOENT || errno == ENOTDIR
-                   ? 0
-                   : stk_err_sys(err, STK_E_SYS, errno, "can't read artifact '%s'", path);
+        if (errno != ENOENT && errno != ENOTDIR) {
+            return stk_err_sys(err, STK_E_SYS, errno, "can't read artifact '%s'", path);
+        }
+        return 0;
     }
     int rc = recall(store, digest, ret_known, err);
     bool is_good = rc == 0 && ret_known->is_good && is_unchanged(path, &st, ret_known, by_walk);
@@ -347,9 +355,9 @@ static int move_in(stk_store *store, const char *src, const char *path, bool is_
         int sys = errno;
         int rc = 0;
         if (folder < 0 && sys == ENOENT && tries < 2) {
-            rc = mkdirat(store->artifacts_fd, part, 0777) == 0 || errno == EEXIST
-                     ? 0
-                     : stk_err_sys(err, STK_E_SYS, errno, "can't make the folder of '%s'", path);
+            if (mkdirat(store->artifacts_fd, part, 0777) != 0 && errno != EEXIST) {
+                rc = stk_err_sys(err, STK_E_SYS, errno, "can't make the folder of '%s'", path);
+            }
         } else if (sys == ENOENT && tries < 2) {
             stk_file_close(&folder); /* somebody removed it, empty */
         } else if ((sys == ENOTEMPTY || sys == EEXIST || sys == EISDIR || sys == ENOTDIR) &&
@@ -385,12 +393,13 @@ static int stamp_moved(const char *path, const stk_tree *tree, char ret[STK_STAM
         return 0;
     }
     stk_stamp_format(&now, ret);
-    return now.size == then->size && now.mtime_ns == then->mtime_ns
-               ? 0
-               : stk_err_set(err, STK_E_STORE,
-                             "'%s' was written to while it was being stored; a step's outputs must "
-                             "be finished when it ends",
-                             tree->root);
+    if (now.size != then->size || now.mtime_ns != then->mtime_ns) {
+        return stk_err_set(err, STK_E_STORE,
+                           "'%s' was written to while it was being stored; a step's outputs must "
+                           "be finished when it ends",
+                           tree->root);
+    }
+    return 0;
 }
 
 /* The last part of every add: `tree`, ours and on our file system, becomes the artifact `a`. */
@@ -406,8 +415,11 @@ static int take_in(stk_store *store, const stk_tree *tree, const stk_artifact *a
     }
     STK_FAILPOINT("store.add.renamed");
     known.looked_ms = now_ms();
-    rc = a->is_dir ? stk_tree_stamp(tree, known.stamp, err)
-                   : stamp_moved(path, tree, known.stamp, err);
+    if (a->is_dir) {
+        rc = stk_tree_stamp(tree, known.stamp, err);
+    } else {
+        rc = stamp_moved(path, tree, known.stamp, err);
+    }
     if (rc < 0) {
         (void)push_aside(store, path, NULL);
         return rc;
@@ -434,7 +446,9 @@ int stk_store_place(stk_store *store, const stk_tree *tree, stk_artifact *a, boo
         return stk_err_nomem(err);
     }
     int rc = stk_store_use_begin(store, err);
-    rc = rc < 0 ? rc : look_up(store, a->digest, path, true, &st, &known, err);
+    if (rc == 0) {
+        rc = look_up(store, a->digest, path, true, &st, &known, err);
+    }
     *ret_was_there = rc == 0 && st == GOOD;
     STK_TRY(rc);
     if (*ret_was_there) {
@@ -462,14 +476,21 @@ int stk_store_add_bytes(stk_store *store, const void *data, size_t len, stk_arti
         rc = look_up(store, ret->digest, path, true, &st, &known, err);
     }
     if (rc != 0 || st == GOOD) {
-        return rc != 0 ? rc : know(store, ret->digest, &known, err);
+        if (rc != 0) {
+            return rc;
+        }
+        return know(store, ret->digest, &known, err);
     }
     rc = stk_store_stage_path(store, &tmp, err);
     if (rc == 0) {
         rc = stk_file_write(tmp, data, len, 0444, err);
     }
-    rc = rc < 0 ? rc : stk_tree_walk(tmp, true, &tree, err);
-    rc = rc < 0 ? rc : take_in(store, &tree, ret, path, err);
+    if (rc == 0) {
+        rc = stk_tree_walk(tmp, true, &tree, err);
+    }
+    if (rc == 0) {
+        rc = take_in(store, &tree, ret, path, err);
+    }
     if (rc != 0 && tmp != NULL) {
         (void)unlink(tmp);
     }
@@ -512,9 +533,9 @@ static int quarantine(stk_store *store, const char *digest, const char *path, ch
             *ret_where = where;
             return 0;
         }
-        rc = errno == EEXIST || errno == ENOTEMPTY || errno == EINVAL
-                 ? 0
-                 : stk_err_sys(err, STK_E_SYS, errno, "can't set '%s' aside", path);
+        if (errno != EEXIST && errno != ENOTEMPTY && errno != EINVAL) {
+            rc = stk_err_sys(err, STK_E_SYS, errno, "can't set '%s' aside", path);
+        }
         free(where);
     }
     STK_TRY(rc);
@@ -525,8 +546,8 @@ int stk_store_set_aside(stk_store *store, const char *digest, char **ret_where, 
 {
     STK_TEXT_AUTO path = stk_store_artifact_path(store, digest);
     int rc = path == NULL ? stk_err_nomem(err) : stk_store_writable(store, err);
-    rc = rc < 0 ? rc : quarantine(store, digest, path, ret_where, err);
     STK_TRY(rc);
+    STK_TRY(quarantine(store, digest, path, ret_where, err));
     return forget_row(store, digest, err);
 }
 
@@ -557,8 +578,10 @@ int stk_store_believe(stk_store *store, const char *digest, const stk_tree *tree
         .is_good = true, .size = tree->size, .is_dir = tree->is_dir, .looked_ms = now_ms()};
     int rc = stk_tree_stamp(tree, known.stamp, err);
     STK_TRY(rc);
-    return store->flags & STK_STORE_READONLY ? know(store, digest, &known, err)
-                                             : add_pending(store, digest, &known, err);
+    if (store->flags & STK_STORE_READONLY) {
+        return know(store, digest, &known, err);
+    }
+    return add_pending(store, digest, &known, err);
 }
 
 /* --- finding --- */
@@ -569,8 +592,12 @@ static int check(stk_store *store, const char *digest, stk_store_known *ret_know
 {
     stk_store_work *work = NULL;
     int rc = stk_store_work_check(store, digest, &work, err);
-    rc = rc < 0 ? rc : stk_store_work_run(work, err);
-    rc = rc < 0 ? rc : stk_store_work_checked(store, work, err);
+    if (rc == 0) {
+        rc = stk_store_work_run(work, err);
+    }
+    if (rc == 0) {
+        rc = stk_store_work_checked(store, work, err);
+    }
     stk_store_work_free(work);
     if (rc == 0) {
         *ret_known = *known_of(store, digest);
@@ -584,8 +611,10 @@ bool stk_store_needs_sum(stk_store *store, const char *digest)
     state st = ABSENT;
     stk_store_known known;
     struct stat now;
-    STK_TEXT_AUTO path =
-        stk_store_is_digest(digest, strlen(digest)) ? stk_store_artifact_path(store, digest) : NULL;
+    STK_TEXT_AUTO path = NULL;
+    if (stk_store_is_digest(digest, strlen(digest))) {
+        path = stk_store_artifact_path(store, digest);
+    }
     return path != NULL && look_up(store, digest, path, false, &st, &known, NULL) == 0 &&
            st == UNSURE && lstat(path, &now) == 0 &&
            (S_ISDIR(now.st_mode) || now.st_size > AT_ONCE_BYTES);
@@ -626,7 +655,10 @@ static int is_absent(stk_store *store, const char *digest, bool *ret_absent, int
         rc = store->has(store->fetch_arg, digest, ret_absent, err);
         *ret_absent = rc == 0 && *ret_absent;
     }
-    return rc == 0 && *ret_absent ? know(store, digest, &r.known, err) : rc;
+    if (rc == 0 && *ret_absent) {
+        return know(store, digest, &r.known, err);
+    }
+    return rc;
 }
 
 /* STK_E_NOT_FOUND: it isn't here, and the origin doesn't have it either. */
@@ -646,7 +678,9 @@ static int fetch(stk_store *store, const char *digest, const char *path, state *
         }
         return rc;
     }
-    rc = rc == 0 ? look_up(store, digest, path, true, ret, ret_known, err) : rc;
+    if (rc == 0) {
+        rc = look_up(store, digest, path, true, ret, ret_known, err);
+    }
     if (rc == STK_E_NOT_FOUND || (rc == 0 && *ret == ABSENT)) {
         return stk_err_set(err, STK_E_NOT_FOUND, "artifact %.12s is not in store '%s'%s", digest,
                            store->path,
@@ -726,8 +760,17 @@ int stk_store_add_absent(stk_store *store, const char *digest, int64_t size, boo
     }
     STK_TEXT_AUTO path = stk_store_artifact_path(store, digest);
     int rc = path == NULL ? stk_err_nomem(err) : stk_store_writable(store, err);
-    rc = rc != 0 ? rc : stk_store_use_begin(store, err);
-    rc = rc != 0 ? rc : look_up(store, digest, path, false, &st, &known, err);
-    rc = rc != 0 || st != ABSENT ? rc : is_absent(store, digest, &absent, &there_size, err);
-    return rc != 0 || st != ABSENT || absent ? rc : add_pending(store, digest, &absent_one, err);
+    if (rc == 0) {
+        rc = stk_store_use_begin(store, err);
+    }
+    if (rc == 0) {
+        rc = look_up(store, digest, path, false, &st, &known, err);
+    }
+    if (rc == 0 && st == ABSENT) {
+        rc = is_absent(store, digest, &absent, &there_size, err);
+    }
+    if (rc != 0 || st != ABSENT || absent) {
+        return rc;
+    }
+    return add_pending(store, digest, &absent_one, err);
 }

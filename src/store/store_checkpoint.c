@@ -44,7 +44,9 @@ static int count_bytes(void *arg, const stk_dir_seen *e, stk_err *err)
     if (e->below[0] == '.') {
         return STK_DIR_SKIP;
     }
-    *(int64_t *)arg += S_ISREG(e->st->st_mode) ? e->st->st_size : 0;
+    if (S_ISREG(e->st->st_mode)) {
+        *(int64_t *)arg += e->st->st_size;
+    }
     return 0;
 }
 
@@ -63,8 +65,11 @@ int stk_store_checkpoints_clean(const char *folder, bool all, stk_err *err)
             continue;
         }
         STK_TEXT_AUTO path = stk_file_join(folder, dir.items[i].name);
-        rc = path == NULL ? stk_err_set(err, STK_E_NOMEM, "%s: out of memory", folder)
-                          : stk_file_remove_tree(path, err);
+        if (path == NULL) {
+            rc = stk_err_set(err, STK_E_NOMEM, "%s: out of memory", folder);
+        } else {
+            rc = stk_file_remove_tree(path, err);
+        }
     }
     return rc;
 }

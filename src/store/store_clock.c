@@ -37,7 +37,9 @@ int stk_store_run_clock(stk_store *store, const char *run, stk_clock_anchor *ret
         int rc = sqlite3_prepare_v2(store->db, queries[i], -1, &stmt, NULL);
         (void)sqlite3_bind_int64(stmt, 1, base);
         (void)sqlite3_bind_int64(stmt, 2, base + UINT32_MAX);
-        rc = rc == SQLITE_OK ? sqlite3_step(stmt) : rc;
+        if (rc == SQLITE_OK) {
+            rc = sqlite3_step(stmt);
+        }
         if (rc == SQLITE_ROW) {
             int64_t time_ms = sqlite3_column_int64(stmt, 0);
             bool known =

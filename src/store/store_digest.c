@@ -101,7 +101,10 @@ static int begin_chunk(const job *j, lane *l, uint64_t chunk)
 {
     size_t i = file_of_chunk(j->tree, chunk);
     const stk_tree_file *f = &j->tree->files[i];
-    int sys = l->fd >= 0 && l->i_file == i ? 0 : open_file(j, l, i);
+    int sys = 0;
+    if (l->fd < 0 || l->i_file != i) {
+        sys = open_file(j, l, i);
+    }
     l->at = (int64_t)(chunk - f->first_chunk) * STK_DIGEST_CHUNK;
     l->end = MIN(l->at + STK_DIGEST_CHUNK, f->size);
     l->n_zeros = 0;
@@ -158,7 +161,9 @@ static int read_some(lane *l, size_t *ret_n)
         if (n <= 0 && !(n < 0 && errno == EINTR)) {
             return n == 0 ? ESTALE : errno;
         }
-        *ret_n += n < 0 ? 0 : (size_t)n;
+        if (n >= 0) {
+            *ret_n += (size_t)n;
+        }
     }
     l->at += (int64_t)want;
     return 0;
@@ -275,7 +280,10 @@ static unsigned n_threads(const stk_tree *tree)
     if (tree->is_calm) {
         return 1;
     }
-    int n = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+    int n = 1;
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
+        n = CPU_COUNT(&cpus);
+    }
     if (tree->size < ALONE_BYTES && tree->n_chunks < 64) {
         return 1;
     }
@@ -366,13 +374,19 @@ int stk_tree_digest(const stk_tree *tree, char ret_hex[STK_DIGEST_HEX + 1], stk_
     run_job(&j);
     int sys = atomic_load(&j.sys);
     if (sys != 0) {
-        const char *path = tree->n == 0 ? "" : tree->files[atomic_load(&j.i_failed)].path;
-        rc = sys == ECANCELED ? stk_tree_stopped(tree, err)
-             : sys == ESTALE
-                 ? stk_err_set(err, STK_E_STORE, "'%s%s%s' changed while it was being hashed",
-                               tree->root, path[0] ? "/" : "", path)
-                 : stk_err_sys(err, STK_E_SYS, sys, "can't read '%s%s%s'", tree->root,
-                               path[0] ? "/" : "", path);
+        const char *path = "";
+        if (tree->n != 0) {
+            path = tree->files[atomic_load(&j.i_failed)].path;
+        }
+        char which[PATH_MAX];
+        (void)snprintf(which, sizeof which, "%s%s%s", tree->root, path[0] ? "/" : "", path);
+        if (sys == ECANCELED) {
+            rc = stk_tree_stopped(tree, err);
+        } else if (sys == ESTALE) {
+            rc = stk_err_set(err, STK_E_STORE, "'%s' changed while it was being hashed", which);
+        } else {
+            rc = stk_err_sys(err, STK_E_SYS, sys, "can't read '%s'", which);
+        }
     } else if (!tree->is_dir) {
         hash_of_chunks(j.chunks[0], tree->n_chunks, ret_hex);
     } else if (list_of(tree, j.chunks, &text) < 0) {

@@ -57,9 +57,13 @@ static int update_run(stk_store *store, const stk_event_row *e, stk_err *err)
     if (!ended && !tags && e->kind != STK_EV_RUN_STARTED) {
         return 0;
     }
-    sqlite3_stmt *stmt = store->stmts[ended  ? STK_SQL_RUN_END
-                                      : tags ? STK_SQL_RUN_TAGS
-                                             : STK_SQL_RUN_START];
+    int which = STK_SQL_RUN_START;
+    if (ended) {
+        which = STK_SQL_RUN_END;
+    } else if (tags) {
+        which = STK_SQL_RUN_TAGS;
+    }
+    sqlite3_stmt *stmt = store->stmts[which];
     (void)sqlite3_bind_int64(stmt, 1, store->run_row);
     if (ended || tags) {
         bind_text(stmt, 2, e->data);
@@ -78,8 +82,11 @@ static int find_last(stk_store *store, stk_err *err)
     (void)sqlite3_bind_int64(stmt, 1, store->run_row << 32);
     (void)sqlite3_bind_int64(stmt, 2, (store->run_row << 32) + UINT32_MAX);
     int rc = sqlite3_step(stmt);
-    int64_t last = rc == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : 0;
-    int code = rc == SQLITE_ROW ? 0 : stk_store_sql_err(store, rc, err, "reading a run");
+    int64_t last = 0;
+    if (rc == SQLITE_ROW) {
+        last = sqlite3_column_int64(stmt, 0);
+    }
+    int code = stk_store_sql_check(store, rc, err, "reading a run");
     (void)sqlite3_reset(stmt);
     store->last_event = MAX(last, store->last_event);
     return code;
@@ -108,10 +115,12 @@ static int check_event(const stk_event_row *e, stk_err *err)
     if (can_be_read(e->data, &is_full)) {
         return 0;
     }
-    return is_full ? stk_err_set(err, STK_E_NOMEM, "out of memory while recording an event")
-                   : stk_err_set(err, STK_E_PROTOCOL,
-                                 "what is to be recorded (%s) could not be read again: %.200s",
-                                 stk_event_word(e->kind), e->data);
+    if (is_full) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory while recording an event");
+    }
+    return stk_err_set(err, STK_E_PROTOCOL,
+                       "what is to be recorded (%s) could not be read again: %.200s",
+                       stk_event_word(e->kind), e->data);
 }
 
 static int add_events(stk_store *store, const stk_commit *commit, int64_t last, stk_err *err)
@@ -182,9 +191,10 @@ int stk_store_check_name(stk_store *store, const char *name, const char *version
     bind_text(stmt, 2, version);
     bind_text(stmt, 3, digest);
     int rc = sqlite3_step(stmt);
-    int code = rc == SQLITE_DONE  ? 0
-               : rc == SQLITE_ROW ? name_taken(name, version, err)
-                                  : stk_store_sql_err(store, rc, err, "looking for a name");
+    int code = stk_store_sql_check(store, rc, err, "looking for a name");
+    if (rc == SQLITE_ROW) {
+        code = name_taken(name, version, err);
+    }
     (void)sqlite3_reset(stmt);
     return code;
 }
@@ -236,7 +246,10 @@ static int add_refs(stk_store *store, const stk_commit *commit, const char *run,
 
 static int injected(const stk_store *store, int sys, stk_err *err)
 {
-    return sys == 0 ? 0 : stk_err_sys(err, STK_E_SYS, sys, "store '%s': committing", store->path);
+    if (sys != 0) {
+        return stk_err_sys(err, STK_E_SYS, sys, "store '%s': committing", store->path);
+    }
+    return 0;
 }
 
 int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_err *err)
@@ -260,7 +273,9 @@ int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_
         rc = stk_store_bear_run(store, &row, err);
         remember_run(store, run, row, 0, 0);
     }
-    rc = rc < 0 ? rc : find_last(store, err);
+    if (rc == 0) {
+        rc = find_last(store, err);
+    }
     if (rc == 0) {
         rc = add_events(store, commit, store->last_event, err);
     }
@@ -307,14 +322,23 @@ static int retag(stk_store *store, const char *run, const char *old, const stk_e
                                 -1, &stmt, NULL);
     bind_text(stmt, 1, run);
     bind_text(stmt, 2, old);
-    rc = rc == SQLITE_OK ? sqlite3_step(stmt) : rc;
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(stmt);
+    }
     bool same = rc == SQLITE_ROW && sqlite3_column_int(stmt, 0) != 0;
-    int code =
-        rc != SQLITE_ROW ? stk_store_sql_err(store, rc, err, "tagging a run")
-        : same           ? find_last(store, err)
-               : stk_err_set(err, STK_E_BUSY, "run %s was tagged by somebody else meanwhile", run);
+    int code;
+    if (rc != SQLITE_ROW) {
+        code = stk_store_sql_err(store, rc, err, "tagging a run");
+    } else if (same) {
+        code = find_last(store, err);
+    } else {
+        code = stk_err_set(err, STK_E_BUSY, "run %s was tagged by somebody else meanwhile", run);
+    }
     (void)sqlite3_finalize(stmt);
-    return code < 0 ? code : add_events(store, &commit, store->last_event, err);
+    if (code < 0) {
+        return code;
+    }
+    return add_events(store, &commit, store->last_event, err);
 }
 
 int stk_store_tag_run(stk_store *store, const char *run, const char *old_tags, const char *tags,
@@ -328,8 +352,9 @@ int stk_store_tag_run(stk_store *store, const char *run, const char *old_tags, c
     stk_event_row event = {
         .time_ms = now_ms, .kind = STK_EV_TAGGED, .task = UINT32_MAX, .data = data.data};
     int rc = stk_store_writable(store, err);
-    rc = rc < 0 ? rc : load_run(store, run, err);
-    rc = rc < 0 ? rc : stk_store_begin(store, err);
+    STK_TRY(rc);
+    STK_TRY(load_run(store, run, err));
+    rc = stk_store_begin(store, err);
     if (rc < 0) {
         return rc;
     }
@@ -381,7 +406,7 @@ int stk_store_verify_events(stk_store *store,
         }
         n++;
     }
-    int code = rc == SQLITE_DONE ? 0 : stk_store_sql_err(store, rc, err, "reading events");
+    int code = stk_store_sql_check(store, rc, err, "reading events");
     (void)sqlite3_finalize(stmt);
     *ret_n = n;
     return code;
@@ -397,7 +422,11 @@ int stk_store_events(stk_store *store, const char *run, int64_t after,
         return code;
     }
     base <<= 32;
-    after = after < 0 ? 0 : MIN(after, UINT32_MAX);
+    if (after < 0) {
+        after = 0;
+    } else {
+        after = MIN(after, UINT32_MAX);
+    }
     /* A statement of its own, so that `each` may use the store. */
     int rc = sqlite3_prepare_v2(store->db,
                                 "SELECT id, time_ms, kind, task, attempt, data FROM events"
@@ -460,9 +489,10 @@ int stk_store_cache_read(stk_store *store, const char *key, stk_arena *arena,
             *ret_row = row;
         }
     }
-    int code = rc == SQLITE_ROW    ? 0
-               : rc == SQLITE_DONE ? STK_E_NOT_FOUND
-                                   : stk_store_sql_err(store, rc, err, "asking the cache");
+    int code = stk_store_sql_check(store, rc, err, "asking the cache");
+    if (rc == SQLITE_DONE) {
+        code = STK_E_NOT_FOUND;
+    }
     (void)sqlite3_reset(stmt);
     return code;
 }
@@ -490,7 +520,10 @@ const char *stk_store_cache_last_parts(stk_store *store, const char *pipeline, c
     sqlite3_stmt *stmt = store->stmts[STK_SQL_CACHE_LAST];
     bind_text(stmt, 1, pipeline);
     bind_text(stmt, 2, step);
-    const char *parts = sqlite3_step(stmt) == SQLITE_ROW ? stk_store_column(stmt, 0, arena) : NULL;
+    const char *parts = NULL;
+    if (sqlite3_step(stmt) == SQLITE_ROW) {
+        parts = stk_store_column(stmt, 0, arena);
+    }
     (void)sqlite3_reset(stmt);
     return parts;
 }
@@ -524,7 +557,8 @@ static int change_named(stk_store *store, const char *sql, const char *const tex
 {
     sqlite3_stmt *stmt = NULL;
     int rc = stk_store_writable(store, err);
-    rc = rc != 0 ? rc : stk_store_begin(store, err);
+    STK_TRY(rc);
+    rc = stk_store_begin(store, err);
     if (rc != 0) {
         return rc;
     }
@@ -535,8 +569,12 @@ static int change_named(stk_store *store, const char *sql, const char *const tex
     if (code == SQLITE_OK) {
         code = sqlite3_step(stmt);
     }
-    rc = code == SQLITE_DONE ? 0 : stk_store_sql_err(store, code, err, "changing a name");
-    *ret_n = rc == 0 ? (uint32_t)sqlite3_changes(store->db) : 0;
+    rc = stk_store_sql_check(store, code, err, "changing a name");
+    if (rc == 0) {
+        *ret_n = (uint32_t)sqlite3_changes(store->db);
+    } else {
+        *ret_n = 0;
+    }
     (void)sqlite3_finalize(stmt);
     return stk_store_end(store, rc, err);
 }
@@ -548,11 +586,13 @@ int stk_store_set_named_ref(stk_store *store, const char *name, const char *vers
     int rc = change_named(
         store, "UPDATE named SET ref = ?4 WHERE name = ?1 AND version = ?2 AND ref IS ?3",
         (const char *const[4]){name, version, old_ref, ref}, &n, err);
-    return rc == 0 && n == 0 ? stk_err_set(err, STK_E_BUSY,
-                                           "artifact '%s:%s' was changed or removed meanwhile; try "
-                                           "again",
-                                           name, version)
-                             : rc;
+    if (rc == 0 && n == 0) {
+        return stk_err_set(err, STK_E_BUSY,
+                           "artifact '%s:%s' was changed or removed meanwhile; try "
+                           "again",
+                           name, version);
+    }
+    return rc;
 }
 
 int stk_store_remove_named(stk_store *store, const char *name, const char *version, uint32_t *ret_n,
@@ -561,10 +601,11 @@ int stk_store_remove_named(stk_store *store, const char *name, const char *versi
     int rc =
         change_named(store, "DELETE FROM named WHERE name = ?1 AND (?2 IS NULL OR version = ?2)",
                      (const char *const[4]){name, version}, ret_n, err);
-    return rc == 0 && *ret_n == 0
-               ? stk_err_set(err, STK_E_NOT_FOUND, "no artifact is named '%s%s%s'", name,
-                             version != NULL ? ":" : "", stk_text_or(version, ""))
-               : rc;
+    if (rc == 0 && *ret_n == 0) {
+        return stk_err_set(err, STK_E_NOT_FOUND, "no artifact is named '%s%s%s'", name,
+                           version != NULL ? ":" : "", stk_text_or(version, ""));
+    }
+    return rc;
 }
 
 /* All rows of a query on `named` whose parameters are bound. Finalizes the statement. */
@@ -594,7 +635,7 @@ static int read_named(stk_store *store, sqlite3_stmt *stmt, stk_arena *arena,
             break;
         }
     }
-    int code = rc == SQLITE_DONE ? 0 : stk_store_sql_err(store, rc, err, "listing artifacts");
+    int code = stk_store_sql_check(store, rc, err, "listing artifacts");
     (void)sqlite3_finalize(stmt);
     if (code == 0) {
         *ret_rows = rows;
@@ -645,9 +686,13 @@ int stk_store_peak(stk_store *store, const char *pipeline, const char *step, int
     int rc = sqlite3_step(stmt);
     if (rc == SQLITE_ROW) {
         bool known = sqlite3_column_type(stmt, 0) == SQLITE_INTEGER;
-        *ret_bytes = known ? sqlite3_column_int64(stmt, 0) : -1;
+        if (known) {
+            *ret_bytes = sqlite3_column_int64(stmt, 0);
+        } else {
+            *ret_bytes = -1;
+        }
     }
-    int code = rc == SQLITE_ROW ? 0 : stk_store_sql_err(store, rc, err, "looking for a peak");
+    int code = stk_store_sql_check(store, rc, err, "looking for a peak");
     (void)sqlite3_reset(stmt);
     return code;
 }

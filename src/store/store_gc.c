@@ -270,9 +270,13 @@ static int doom(chooser *ch, int64_t row, const char *run)
     if (ch->n == ch->cap) {
         size_t cap = ch->cap == 0 ? 64 : ch->cap * 2;
         int64_t *rows = reallocarray(ch->doomed, cap, sizeof *rows);
-        ch->doomed = rows != NULL ? rows : ch->doomed;
+        if (rows != NULL) {
+            ch->doomed = rows;
+        }
         const char **names = reallocarray(ch->doomed_names, cap, sizeof *names);
-        ch->doomed_names = names != NULL ? names : ch->doomed_names;
+        if (names != NULL) {
+            ch->doomed_names = names;
+        }
         if (rows == NULL || names == NULL) {
             return -1;
         }
@@ -302,7 +306,10 @@ static int choose(void *arg, sqlite3_stmt *row)
     (void)stk_map_get(&ch->n_kept, pipeline, &n);
     bool is_kept =
         n < ch->gc->keep_runs || sqlite3_column_int64(row, 3) > ch->now_ms - ch->gc->keep_ms;
-    int sys = is_kept ? 0 : stk_store_run_look(ch->store, run, &is_kept);
+    int sys = 0;
+    if (!is_kept) {
+        sys = stk_store_run_look(ch->store, run, &is_kept);
+    }
     if (sys != 0) {
         ch->rc = cant_tell(run, sys, ch->err);
         return -1;
@@ -327,7 +334,10 @@ static int choose_named(chooser *ch, stk_err *err)
         }
         rc = stk_store_run_row(ch->store, run, &row, err);
         bool is_live = false;
-        int sys = rc == 0 ? stk_store_run_look(ch->store, run, &is_live) : 0;
+        int sys = 0;
+        if (rc == 0) {
+            sys = stk_store_run_look(ch->store, run, &is_live);
+        }
         if (sys != 0) {
             rc = cant_tell(run, sys, err);
         }
@@ -376,14 +386,15 @@ static int delete_runs(chooser *ch, stk_err *err)
         rc = stk_store_exec(ch->store, sql, err);
     }
     /* An entry that a kept run was answered with stays, whoever made it. */
-    return rc != 0 || ch->n == 0
-               ? rc
-               : stk_store_exec(ch->store,
-                                "DELETE FROM cache WHERE run NOT IN (SELECT run FROM runs)"
-                                " AND key NOT IN (SELECT json_extract(data, '$.key') FROM events"
-                                " WHERE kind = 'task_cached' AND json_valid(data)"
-                                " AND json_extract(data, '$.key') IS NOT NULL)",
-                                err);
+    if (rc != 0 || ch->n == 0) {
+        return rc;
+    }
+    return stk_store_exec(ch->store,
+                          "DELETE FROM cache WHERE run NOT IN (SELECT run FROM runs)"
+                          " AND key NOT IN (SELECT json_extract(data, '$.key') FROM events"
+                          " WHERE kind = 'task_cached' AND json_valid(data)"
+                          " AND json_extract(data, '$.key') IS NOT NULL)",
+                          err);
 }
 
 /* --- files --- */
@@ -395,7 +406,10 @@ static int set_aside(stk_store *store, int at, const char *name, stk_err *err)
     STK_TEXT_AUTO aside = NULL;
     int rc = stk_store_stage_path(store, &aside, err);
     char proc[40];
-    STK_FD_AUTO fd = rc < 0 ? -1 : openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    STK_FD_AUTO fd = -1;
+    if (rc >= 0) {
+        fd = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    }
     if (fd >= 0) {
         (void)snprintf(proc, sizeof proc, "/proc/self/fd/%d", fd);
         (void)chmod(proc, 0700); /* moving a folder writes its ".." */
@@ -415,9 +429,12 @@ static bool is_made_here(const char *name)
         return false;
     }
     for (size_t i = 0; form[i] != '\0'; i++) {
-        const char *fine = form[i] == 'd'   ? "0123456789"
-                           : form[i] == 'x' ? "0123456789abcdef"
-                                            : "-";
+        const char *fine = "-";
+        if (form[i] == 'd') {
+            fine = "0123456789";
+        } else if (form[i] == 'x') {
+            fine = "0123456789abcdef";
+        }
         if (strchr(fine, name[i]) == NULL) {
             return false;
         }
@@ -465,7 +482,9 @@ static int remove_files(stk_store *store, const catalogue *c, stk_err *err)
             char part[3] = {c->items[i].digest[0], c->items[i].digest[1], '\0'};
             STK_FD_AUTO folder =
                 openat(store->artifacts_fd, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-            rc = folder < 0 ? 0 : set_aside(store, folder, c->items[i].digest + 2, err);
+            if (folder >= 0) {
+                rc = set_aside(store, folder, c->items[i].digest + 2, err);
+            }
             STK_FAILPOINT("store.gc.mid");
         }
     }
@@ -482,7 +501,9 @@ static int delete_artifact_rows(stk_store *store, const catalogue *c, stk_gc *gc
             continue;
         }
         gc->artifacts_removed++;
-        gc->bytes_freed += it->has_file ? (uint64_t)it->size : 0;
+        if (it->has_file) {
+            gc->bytes_freed += (uint64_t)it->size;
+        }
         if (it->has_row) {
             (void)sqlite3_bind_text(stmt, 1, it->digest, STK_DIGEST_HEX, SQLITE_STATIC);
             rc = stk_store_step(store, stmt, err, "removing artifacts");
@@ -657,7 +678,9 @@ static const char *check_one(stk_store *store, const char *path, const char *dig
     STK_TREE_AUTO tree = {0};
     int rc = stk_tree_walk(path, false, &tree, &why);
     tree.is_cold = true;
-    rc = rc < 0 ? rc : stk_tree_digest(&tree, hex, &why);
+    if (rc == 0) {
+        rc = stk_tree_digest(&tree, hex, &why);
+    }
     *ret_size = tree.size;
     if (rc == STK_E_NOT_FOUND) {
         (void)snprintf(buf, size, "missing");
@@ -708,7 +731,9 @@ int stk_store_verify(stk_store *store, void (*bad)(void *arg, const char *digest
     }
     if (rc == 0 && store->n_pending > 0) {
         rc = stk_store_begin(store, err);
-        rc = rc < 0 ? rc : stk_store_end(store, stk_store_flush_pending(store, err), err);
+        if (rc == 0) {
+            rc = stk_store_end(store, stk_store_flush_pending(store, err), err);
+        }
         if (rc == 0) {
             store->n_pending = 0;
         }

@@ -111,7 +111,10 @@ int stk_store_gc_begin(stk_store *store, stk_err *err)
         stk_err_hint(err, "try again in a moment");
         return STK_E_BUSY;
     }
-    return sys == 0 ? 0 : stk_err_sys(err, STK_E_SYS, sys, "can't lock '%s/lock'", store->path);
+    if (sys != 0) {
+        return stk_err_sys(err, STK_E_SYS, sys, "can't lock '%s/lock'", store->path);
+    }
+    return 0;
 }
 
 void stk_store_gc_end(stk_store *store)

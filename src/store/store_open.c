@@ -35,7 +35,10 @@ static char *named_folder(const char *path)
 {
     struct stat st;
     bool is_link = lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
-    char *real = is_link ? realpath(path, NULL) : NULL;
+    char *real = NULL;
+    if (is_link) {
+        real = realpath(path, NULL);
+    }
     return real != NULL ? real : stk_file_absolute(path);
 }
 
@@ -161,7 +164,10 @@ static int check_files(stk_store *store, stk_err *err)
             return stk_err_set(err, STK_E_STORE, "store: '%s/%s' is no regular file", store->path,
                                names[i]);
         }
-        int rc = fd < 0 ? 0 : check_part(store, fd, names[i], err);
+        int rc = 0;
+        if (fd >= 0) {
+            rc = check_part(store, fd, names[i], err);
+        }
         if (rc < 0) {
             return rc;
         }
@@ -184,7 +190,10 @@ static int open_parts(stk_store *store, stk_err *err)
             STK_TEXT_AUTO path = stk_file_join(store->path, parts[i].name);
             return not_a_folder(stk_text_or(path, store->path), sys, err);
         }
-        int rc = *fd < 0 ? 0 : check_part(store, *fd, parts[i].name, err);
+        int rc = 0;
+        if (*fd >= 0) {
+            rc = check_part(store, *fd, parts[i].name, err);
+        }
         if (rc < 0) {
             return rc;
         }
@@ -201,13 +210,19 @@ static int open_parts(stk_store *store, stk_err *err)
 static int make_folder(stk_store *store, bool *ret_made, stk_err *err)
 {
     STK_TEXT_AUTO above = strdup(store->path);
-    char *slash = above == NULL ? NULL : strrchr(above, '/');
+    char *slash = NULL;
+    if (above != NULL) {
+        slash = strrchr(above, '/');
+    }
     *ret_made = false;
     if (slash == NULL) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
     }
     *slash = '\0';
-    int rc = above[0] == '\0' ? 0 : stk_file_mkdirs(above, 0777, err);
+    int rc = 0;
+    if (above[0] != '\0') {
+        rc = stk_file_mkdirs(above, 0777, err);
+    }
     if (rc == 0 && mkdir(store->path, 0777) == 0) {
         *ret_made = true;
     } else if (rc == 0 && errno != EEXIST) {
@@ -220,7 +235,10 @@ static int open_folder(stk_store *store, stk_err *err)
 {
     bool is_made = false;
     bool writes = !(store->flags & STK_STORE_READONLY);
-    int rc = store->flags & STK_STORE_CREATE && writes ? make_folder(store, &is_made, err) : 0;
+    int rc = 0;
+    if (store->flags & STK_STORE_CREATE && writes) {
+        rc = make_folder(store, &is_made, err);
+    }
     if (rc < 0) {
         return rc;
     }
@@ -228,7 +246,9 @@ static int open_folder(stk_store *store, stk_err *err)
     if (store->dir_fd < 0) {
         int sys = errno;
         if (sys == EACCES || sys == EPERM) { /* whose it is says more */
-            rc = store->flags & STK_STORE_OWN ? 0 : stk_trust_path(store->path, err);
+            if (!(store->flags & STK_STORE_OWN)) {
+                rc = stk_trust_path(store->path, err);
+            }
         }
         if (rc == STK_E_UNTRUSTED) {
             return rc;
@@ -264,11 +284,11 @@ static int open_folder(stk_store *store, stk_err *err)
     }
     const char *forced =
         getenv("STOKER_JOURNAL"); /* wal | delete: for file systems unknown to us */
-    (void)snprintf(store->journal, sizeof store->journal, "%s",
-                   forced != NULL && strcmp(forced, "wal") == 0      ? "wal"
-                   : forced != NULL && strcmp(forced, "delete") == 0 ? "delete"
-                   : is_network                                      ? "delete"
-                                                                     : "wal");
+    const char *journal = is_network ? "delete" : "wal";
+    if (forced != NULL && (strcmp(forced, "wal") == 0 || strcmp(forced, "delete") == 0)) {
+        journal = forced;
+    }
+    (void)snprintf(store->journal, sizeof store->journal, "%s", journal);
     return 0;
 }
 
@@ -390,18 +410,24 @@ static bool sync_is_off(void)
 
 const char *stk_store_describe(stk_store *store, stk_arena *arena)
 {
-    bool wal = strcmp(store->journal, "wal") == 0;
+
+    const char *journal = "rollback journal (safe on network file systems, slower)";
+    if (strcmp(store->journal, "wal") == 0) {
+        journal = "write-ahead log";
+    }
+    const char *synced = sync_is_off() ? "never (STOKER_SYNC=0)" : "at the end of a run";
     const char *text = stk_arena_printf(
         arena, "%s: format %d, SQLite %s with a %s on %s; artifacts are synced %s", store->path,
-        STK_STORE_FORMAT, sqlite3_libversion(),
-        wal ? "write-ahead log" : "rollback journal (safe on network file systems, slower)",
-        store->fs, sync_is_off() ? "never (STOKER_SYNC=0)" : "at the end of a run");
+        STK_STORE_FORMAT, sqlite3_libversion(), journal, store->fs, synced);
     return stk_text_or(text, "");
 }
 
 static int mark_synced(stk_store *store, const char *const *digests, size_t n, stk_err *err)
 {
-    int rc = n == 0 ? 0 : stk_store_begin(store, err);
+    int rc = 0;
+    if (n != 0) {
+        rc = stk_store_begin(store, err);
+    }
     if (n == 0 || rc != 0) {
         return rc;
     }
@@ -444,7 +470,7 @@ static int list_unsynced(stk_store *store, stk_arena *arena, const char ***ret, 
         }
         (*ret)[(*ret_n)++] = digest;
     }
-    int code = rc == SQLITE_DONE ? 0 : stk_store_sql_err(store, rc, err, "listing artifacts");
+    int code = stk_store_sql_check(store, rc, err, "listing artifacts");
     (void)sqlite3_finalize(stmt);
     return code;
 }
@@ -453,14 +479,20 @@ static int list_unsynced(stk_store *store, stk_arena *arena, const char ***ret, 
 static int sync_files(const stk_store *store, int stop_fd, bool *ret_done, stk_err *err)
 {
     int status = 0;
-    pid_t pid = stop_fd < 0 ? -1 : fork();
+    pid_t pid = -1;
+    if (stop_fd >= 0) {
+        pid = fork();
+    }
     if (pid == 0) { /* no lock and no pipe of ours is held by it */
         unsigned fd = (unsigned)store->dir_fd;
         (void)syscall(SYS_close_range, fd + 1, ~0u, 0);
         (void)(fd > 0 && syscall(SYS_close_range, 0, fd - 1, 0));
         _exit(syncfs(store->dir_fd) < 0 ? errno & 0xff : 0);
     }
-    STK_FD_AUTO end = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+    STK_FD_AUTO end = -1;
+    if (pid >= 0) {
+        end = (int)syscall(SYS_pidfd_open, pid, 0);
+    }
     struct pollfd fds[2] = {{.fd = end, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
     int sys = 0;
     if (pid < 0) {
@@ -477,8 +509,10 @@ static int sync_files(const stk_store *store, int stop_fd, bool *ret_done, stk_e
         sys = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
     }
     *ret_done = true;
-    return sys == 0 ? 0
-                    : stk_err_sys(err, STK_E_SYS, sys, "store '%s' can't be synced", store->path);
+    if (sys != 0) {
+        return stk_err_sys(err, STK_E_SYS, sys, "store '%s' can't be synced", store->path);
+    }
+    return 0;
 }
 
 int stk_store_sync(stk_store *store, stk_err *err)
@@ -511,7 +545,9 @@ int stk_store_sync_until(stk_store *store, int stop_fd, stk_err *err)
         rc = list_unsynced(store, arena, &digests, &n, err);
     }
     bool is_done = false;
-    rc = rc < 0 ? rc : sync_files(store, stop_fd, &is_done, err);
+    if (rc == 0) {
+        rc = sync_files(store, stop_fd, &is_done, err);
+    }
     if (rc == 0 && is_done) {
         STK_FAILPOINT("store.sync.mid");
         rc = mark_synced(store, digests, n, err);

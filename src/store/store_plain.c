@@ -75,7 +75,9 @@ static bool skip_word(plain *p, const char *word)
 {
     size_t n = strlen(word);
     bool is = strncmp(p->at, word, n) == 0;
-    p->at += is ? n : 0;
+    if (is) {
+        p->at += n;
+    }
     return is;
 }
 

@@ -86,6 +86,8 @@ bool stk_store_has_runs(const stk_store *store); /* folders of such */
 void stk_store_sql_close(stk_store *store);
 /* The error of the last statement, by SQLite's code. Returns it as STK_E_…. */
 int stk_store_sql_err(stk_store *store, int rc, stk_err *err, const char *doing);
+/* 0 where SQLite's `rc` is OK, DONE or ROW, else that. */
+int stk_store_sql_check(stk_store *store, int rc, stk_err *err, const char *doing);
 int stk_store_exec(stk_store *store, const char *sql, stk_err *err);
 int stk_store_begin(stk_store *store, stk_err *err);       /* ends the reading, too */
 int stk_store_end(stk_store *store, int rc, stk_err *err); /* commits if rc is 0, else rolls back */

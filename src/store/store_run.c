@@ -58,7 +58,10 @@ static int make_folder(stk_store *store, int64_t now_ms, char *id, size_t size, 
 {
     for (;;) {
         int sys = make_id(now_ms, id, size);
-        STK_TEXT_AUTO path = sys == 0 ? run_path(store, id, NULL) : NULL;
+        STK_TEXT_AUTO path = NULL;
+        if (sys == 0) {
+            path = run_path(store, id, NULL);
+        }
         if (sys == 0 && path == NULL) {
             return stk_err_nomem(err);
         }
@@ -123,8 +126,10 @@ static int lock_folder(stk_store *store, const char *run, int flags, int *ret_fd
     }
     STK_FD_AUTO fd = open_of_run(store, run, "lock", O_RDWR | flags, 0666);
     if (fd < 0) {
-        return errno == ENOENT ? not_found(store, run, err)
-                               : stk_err_sys(err, STK_E_SYS, errno, "can't lock '%s'", path);
+        if (errno == ENOENT) {
+            return not_found(store, run, err);
+        }
+        return stk_err_sys(err, STK_E_SYS, errno, "can't lock '%s'", path);
     }
     int sys = stk_store_lock(fd, F_WRLCK, 0, 0, false);
     if (sys == EAGAIN) {
@@ -170,7 +175,11 @@ int stk_store_bear_run(stk_store *store, int64_t *ret_row, stk_err *err)
     (void)sqlite3_bind_text(stmt, 3, store->unborn.pipeline, -1, SQLITE_STATIC);
     (void)sqlite3_bind_int64(stmt, 4, store->unborn.created_ms);
     int rc = stk_store_step(store, stmt, err, "adding a run");
-    *ret_row = rc == 0 ? sqlite3_last_insert_rowid(store->db) : 0;
+    if (rc == 0) {
+        *ret_row = sqlite3_last_insert_rowid(store->db);
+    } else {
+        *ret_row = 0;
+    }
     return rc;
 }
 
@@ -218,12 +227,20 @@ int stk_store_new_run(stk_store *store, const char *name, const char *pipeline,
     if (rc == 0) {
         rc = lock_folder(store, id, O_CREAT, &fd, err);
     }
-    STK_TEXT_AUTO spec = rc == 0 ? run_path(store, id, "spec.json") : NULL;
+    STK_TEXT_AUTO spec = NULL;
     if (rc == 0) {
-        rc = spec == NULL ? stk_err_nomem(err)
-                          : stk_file_write(spec, spec_json, spec_len, 0644, err);
+        spec = run_path(store, id, "spec.json");
     }
-    rc = rc < 0 ? rc : keep_unborn(store, id, name, pipeline, now_ms, err);
+    if (rc == 0) {
+        if (spec == NULL) {
+            rc = stk_err_nomem(err);
+        } else {
+            rc = stk_file_write(spec, spec_json, spec_len, 0644, err);
+        }
+    }
+    if (rc == 0) {
+        rc = keep_unborn(store, id, name, pipeline, now_ms, err);
+    }
     if (!had_use) {
         stk_store_use_end(store);
     }
@@ -248,17 +265,20 @@ static int run_row(stk_store *store, const char *run, int64_t *ret_row, stk_err 
     if (rc == SQLITE_ROW && ret_row != NULL) {
         *ret_row = sqlite3_column_int64(stmt, 0);
     }
-    int code = rc == SQLITE_ROW    ? 0
-               : rc == SQLITE_DONE ? not_found(store, run, err)
-                                   : stk_store_sql_err(store, rc, err, "looking for a run");
+    int code = stk_store_sql_check(store, rc, err, "looking for a run");
+    if (rc == SQLITE_DONE) {
+        code = not_found(store, run, err);
+    }
     (void)sqlite3_reset(stmt);
     return code;
 }
 
 int stk_store_run_row(stk_store *store, const char *run, int64_t *ret_row, stk_err *err)
 {
-    return stk_store_is_run_id(run) ? run_row(store, run, ret_row, err)
-                                    : not_found(store, run, err);
+    if (stk_store_is_run_id(run)) {
+        return run_row(store, run, ret_row, err);
+    }
+    return not_found(store, run, err);
 }
 
 bool stk_store_has_run(stk_store *store, const char *run)
@@ -286,11 +306,21 @@ int stk_store_bring_run(stk_store *store, const char *id, const char *name, cons
     if (rc == 0 && (folder == NULL || spec == NULL || lock == NULL)) {
         rc = stk_err_nomem(err);
     }
-    rc = rc < 0 ? rc : stk_store_use_begin(store, err); /* gc lets the folder be until the commit */
-    rc = rc < 0 ? rc : stk_file_mkdirs(folder, 0777, err);
-    rc = rc < 0 ? rc : stk_file_write_atomic(spec, spec_json, spec_len, 0644, err);
-    rc = rc < 0 ? rc : stk_file_write(lock, "", 0, 0666, err);
-    rc = rc < 0 ? rc : keep_unborn(store, id, name, pipeline, created_ms, err);
+    if (rc == 0) {
+        rc = stk_store_use_begin(store, err); /* gc lets the folder be until the commit */
+    }
+    if (rc == 0) {
+        rc = stk_file_mkdirs(folder, 0777, err);
+    }
+    if (rc == 0) {
+        rc = stk_file_write_atomic(spec, spec_json, spec_len, 0644, err);
+    }
+    if (rc == 0) {
+        rc = stk_file_write(lock, "", 0, 0666, err);
+    }
+    if (rc == 0) {
+        rc = keep_unborn(store, id, name, pipeline, created_ms, err);
+    }
     *ret_new = rc == 0;
     return rc;
 }
@@ -319,7 +349,10 @@ int stk_store_lock_run(stk_store *store, const char *run, int *ret_lock_fd, stk_
 int stk_store_run_look(stk_store *store, const char *run, bool *ret_live)
 {
     int sys = STK_FAILPOINT_ERR("store.run.look");
-    STK_FD_AUTO fd = sys != 0 ? -1 : open_of_run(store, run, "lock", O_RDONLY, 0);
+    STK_FD_AUTO fd = -1;
+    if (sys == 0) {
+        fd = open_of_run(store, run, "lock", O_RDONLY, 0);
+    }
     *ret_live = fd >= 0 && stk_store_is_locked(fd);
     if (fd >= 0 || sys != 0) {
         return sys;
@@ -387,8 +420,12 @@ static int candidates(stk_store *store, const char *sql, const char *text,
 
 static int ambiguous(const char *text, char found[N_CANDIDATES][40], int n, stk_err *err)
 {
-    stk_err_set(err, STK_E_USAGE, "'%s' begins the ids of several runs: %s, %s%s%s%s", text,
-                found[0], found[1], n > 2 ? ", " : "", n > 2 ? found[2] : "", n > 3 ? ", …" : "");
+    char third[48] = "";
+    if (n > 2) {
+        (void)snprintf(third, sizeof third, ", %s", found[2]);
+    }
+    stk_err_set(err, STK_E_USAGE, "'%s' begins the ids of several runs: %s, %s%s%s", text, found[0],
+                found[1], third, n > 3 ? ", …" : "");
     stk_err_hint(err, "give more of the id");
     return STK_E_USAGE;
 }
@@ -486,7 +523,7 @@ int stk_store_list_runs(stk_store *store, const char *pipeline, const char *tags
             n++;
         }
     }
-    int code = rc == SQLITE_DONE ? 0 : stk_store_sql_err(store, rc, err, "listing runs");
+    int code = stk_store_sql_check(store, rc, err, "listing runs");
     (void)sqlite3_finalize(stmt);
     if (code == 0) {
         *ret_rows = rows;
@@ -504,11 +541,18 @@ int stk_store_make_attempt(const char *dir, stk_err *err)
     }
     STK_TEXT_AUTO of_task = strdup(dir);
     STK_TEXT_AUTO of_step = NULL;
-    char *slash = of_task == NULL ? NULL : strrchr(of_task, '/');
+    char *slash = NULL;
+    if (of_task != NULL) {
+        slash = strrchr(of_task, '/');
+    }
     if (slash != NULL) {
         *slash = '\0';
         of_step = strdup(of_task);
-        slash = of_step == NULL ? NULL : strrchr(of_step, '/');
+        if (of_step == NULL) {
+            slash = NULL;
+        } else {
+            slash = strrchr(of_step, '/');
+        }
     }
     if (slash == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "no memory for the name of '%s'", dir);

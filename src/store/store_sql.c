@@ -61,7 +61,10 @@ int stk_store_sql_err(stk_store *store, int rc, stk_err *err, const char *doing)
     int primary = rc & 0xff;
     /* SQLite keeps the errno of its last input or output, however long ago that was. */
     bool is_io = primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN || primary == SQLITE_FULL;
-    int sys = store->db != NULL && is_io ? sqlite3_system_errno(store->db) : 0;
+    int sys = 0;
+    if (store->db != NULL && is_io) {
+        sys = sqlite3_system_errno(store->db);
+    }
     int code = STK_E_STORE;
     if (primary == SQLITE_FULL || sys == ENOSPC || sys == EDQUOT) {
         code = stk_err_set(err, STK_E_FULL, "store '%s': %s: no space left on its file system",
@@ -81,18 +84,29 @@ int stk_store_sql_err(stk_store *store, int rc, stk_err *err, const char *doing)
     } else if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB) {
         stk_err_set(err, code, "store '%s' is damaged: store.db: %s (while %s)", path, text, doing);
         stk_err_hint(err, "restore store.db from a backup, or move the store folder away");
-    } else if (primary == SQLITE_READONLY || primary == SQLITE_CANTOPEN || primary == SQLITE_PERM) {
-        stk_err_set(err, code, "store '%s': %s: %s%s%s", path, doing, text, sys != 0 ? ": " : "",
-                    sys != 0 ? strerror(sys) : "");
-        stk_err_hint(err, "make it accessible, or use another store with STOKER_STORE");
     } else {
-        stk_err_set(err, code, "store '%s': %s: %s%s%s", path, doing, text, sys != 0 ? ": " : "",
-                    sys != 0 ? strerror(sys) : "");
+        char cause[160] = "";
+        if (sys != 0) {
+            (void)snprintf(cause, sizeof cause, ": %s", strerror(sys));
+        }
+        stk_err_set(err, code, "store '%s': %s: %s%s", path, doing, text, cause);
+        if (primary == SQLITE_READONLY || primary == SQLITE_CANTOPEN || primary == SQLITE_PERM) {
+            stk_err_hint(err, "make it accessible, or use another store with STOKER_STORE");
+        }
     }
     if (err != NULL) {
         err->sys = sys;
     }
     return code;
+}
+
+int stk_store_sql_check(stk_store *store, int rc, stk_err *err, const char *doing)
+{
+    bool is_good = rc == SQLITE_OK || rc == SQLITE_DONE || rc == SQLITE_ROW;
+    if (!is_good) {
+        return stk_store_sql_err(store, rc, err, doing);
+    }
+    return 0;
 }
 
 static int prepare(stk_store *store, int from, int to, stk_err *err)
@@ -110,7 +124,7 @@ static int prepare(stk_store *store, int from, int to, stk_err *err)
 int stk_store_step(stk_store *store, sqlite3_stmt *stmt, stk_err *err, const char *doing)
 {
     int rc = sqlite3_step(stmt);
-    int code = rc == SQLITE_DONE || rc == SQLITE_ROW ? 0 : stk_store_sql_err(store, rc, err, doing);
+    int code = stk_store_sql_check(store, rc, err, doing);
     (void)sqlite3_reset(stmt);
     return code;
 }
@@ -118,7 +132,7 @@ int stk_store_step(stk_store *store, sqlite3_stmt *stmt, stk_err *err, const cha
 int stk_store_exec(stk_store *store, const char *sql, stk_err *err)
 {
     int rc = sqlite3_exec(store->db, sql, NULL, NULL, NULL);
-    return rc == SQLITE_OK ? 0 : stk_store_sql_err(store, rc, err, "writing");
+    return stk_store_sql_check(store, rc, err, "writing");
 }
 
 void stk_store_read_begin(stk_store *store)
@@ -176,7 +190,10 @@ int stk_store_end(stk_store *store, int rc, stk_err *err)
 const char *stk_store_column(sqlite3_stmt *stmt, int i, stk_arena *arena)
 {
     const char *text = (const char *)sqlite3_column_text(stmt, i);
-    return text == NULL ? NULL : stk_arena_dupn(arena, text, (size_t)sqlite3_column_bytes(stmt, i));
+    if (text == NULL) {
+        return NULL;
+    }
+    return stk_arena_dupn(arena, text, (size_t)sqlite3_column_bytes(stmt, i));
 }
 
 /* While another process makes the store, or closes it as its last user, SQLite says "busy" at once,
@@ -203,7 +220,10 @@ static int pragma(stk_store *store, const char *sql, char *buf, size_t size, stk
     }
     int code = 0;
     if (rc == SQLITE_ROW || rc == SQLITE_DONE) {
-        const char *text = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(stmt, 0) : NULL;
+        const char *text = NULL;
+        if (rc == SQLITE_ROW) {
+            text = (const char *)sqlite3_column_text(stmt, 0);
+        }
         (void)snprintf(buf, size, "%s", stk_text_or(text, ""));
     } else {
         code = stk_store_sql_err(store, rc, err, "reading its settings");
@@ -310,8 +330,10 @@ static int open_as(stk_store *store, const char *db_path, int flags, stk_err *er
     (void)sqlite3_close(store->db);
     store->db = NULL;
     int rc = sqlite3_open_v2(db_path, &store->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
-    return rc != SQLITE_OK ? stk_store_sql_err(store, rc, err, "opening")
-                           : pragma(store, "PRAGMA user_version", text, sizeof text, err);
+    if (rc != SQLITE_OK) {
+        return stk_store_sql_err(store, rc, err, "opening");
+    }
+    return pragma(store, "PRAGMA user_version", text, sizeof text, err);
 }
 
 /* Read-only SQLite needs the -shm file of a WAL database, or nobody writing ("immutable"). A writer
@@ -354,7 +376,7 @@ static int open_readonly(stk_store *store, const char *db_path, stk_err *err)
     (void)sqlite3_close(store->db);
     rc = sqlite3_open_v2(uri, &store->db,
                          SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX, NULL);
-    return rc == SQLITE_OK ? 0 : stk_store_sql_err(store, rc, err, "opening");
+    return stk_store_sql_check(store, rc, err, "opening");
 }
 
 static int open_writable(stk_store *store, const char *db_path, stk_err *err)
@@ -396,8 +418,11 @@ int stk_store_sql_open(stk_store *store, stk_err *err)
     }
     int rc = refuse_lost(store, db_path, err);
     if (rc == 0) {
-        rc = store->flags & STK_STORE_READONLY ? open_readonly(store, db_path, err)
-                                               : open_writable(store, db_path, err);
+        if (store->flags & STK_STORE_READONLY) {
+            rc = open_readonly(store, db_path, err);
+        } else {
+            rc = open_writable(store, db_path, err);
+        }
     }
     if (rc != 0) {
         return rc;
@@ -414,7 +439,10 @@ int stk_store_sql_open(stk_store *store, stk_err *err)
     if (rc == 0) {
         rc = stk_store_migrate(store, migrations, STK_STORE_FORMAT, err);
     }
-    return rc != 0 ? rc : prepare(store, STK_SQL_COMMIT + 1, STK_SQL_N, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return prepare(store, STK_SQL_COMMIT + 1, STK_SQL_N, err);
 }
 
 void stk_store_sql_close(stk_store *store)

@@ -63,10 +63,16 @@ static int add(stk_tree *tree, const char *path, const struct stat *st, stk_err 
 
 static const char *kind_of(mode_t mode)
 {
-    return S_ISLNK(mode)    ? "a symbolic link"
-           : S_ISFIFO(mode) ? "a named pipe"
-           : S_ISSOCK(mode) ? "a socket"
-                            : "a device";
+    switch (mode & S_IFMT) {
+    case S_IFLNK:
+        return "a symbolic link";
+    case S_IFIFO:
+        return "a named pipe";
+    case S_IFSOCK:
+        return "a socket";
+    default:
+        return "a device";
+    }
 }
 
 static int refuse(const stk_tree *tree, const char *path, const char *what, stk_err *err)
@@ -79,8 +85,9 @@ static int refuse(const stk_tree *tree, const char *path, const char *what, stk_
 
 static int failed(const stk_tree *tree, const char *path, const char *what, stk_err *err)
 {
-    return stk_err_sys(err, errno == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, errno,
-                       "can't %s '%s%s%s'", what, tree->root, path[0] ? "/" : "", path);
+    int code = errno == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS;
+    return stk_err_sys(err, code, errno, "can't %s '%s%s%s'", what, tree->root, path[0] ? "/" : "",
+                       path);
 }
 
 static int see_file(stk_tree *tree, int at, const char *name, const char *path, struct stat *st,
@@ -202,7 +209,11 @@ int stk_tree_walk_until(const char *path, bool lock_down, const atomic_bool *sto
         rc = see_file(&tree, AT_FDCWD, path, "", &st, lock_down, err);
     } else {
         STK_FD_AUTO fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        rc = fd < 0 ? failed(&tree, "", "open", err) : walk(&tree, fd, "", 0, lock_down, err);
+        if (fd < 0) {
+            rc = failed(&tree, "", "open", err);
+        } else {
+            rc = walk(&tree, fd, "", 0, lock_down, err);
+        }
         tree.foreign |= st.st_uid != geteuid() && geteuid() != 0;
     }
     if (rc != 0) {
@@ -339,7 +350,10 @@ int stk_tree_copy_data(int in, int out, int64_t size, const atomic_bool *stop)
         }
         at = to;
     }
-    return sys != 0 ? sys : ftruncate(out, size) < 0 ? errno : 0;
+    if (sys == 0 && ftruncate(out, size) < 0) {
+        return errno;
+    }
+    return sys;
 }
 
 int stk_tree_copy(const stk_tree *tree, const char *to, stk_err *err)
@@ -381,8 +395,10 @@ int stk_tree_copy(const stk_tree *tree, const char *to, stk_err *err)
 
 void stk_tree_remove(const stk_tree *tree)
 {
-    STK_FD_AUTO root =
-        tree->is_dir ? open(tree->root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    STK_FD_AUTO root = -1;
+    if (tree->is_dir) {
+        root = open(tree->root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    }
     if (!tree->is_dir) {
         (void)unlink(tree->root);
         return;

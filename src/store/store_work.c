@@ -62,7 +62,8 @@ int stk_store_work_add(stk_store *store, const char *path, const char *known_dig
         rc = stk_err_set(err, STK_E_PROTOCOL, "'%s' comes with the digest '%.80s', which is none",
                          path, known_digest);
     }
-    rc = rc < 0 ? rc : stk_store_work_sum(path, &work, err);
+    STK_TRY(rc);
+    rc = stk_store_work_sum(path, &work, err);
     if (rc < 0) {
         return rc;
     }
@@ -86,7 +87,9 @@ int stk_store_work_add(stk_store *store, const char *path, const char *known_dig
 static int copy_locked(const stk_tree *tree, const char *to, stk_tree *ret_copied, stk_err *err)
 {
     int rc = stk_tree_copy(tree, to, err);
-    rc = rc < 0 ? rc : stk_tree_walk_until(to, true, tree->stop, ret_copied, err);
+    if (rc == 0) {
+        rc = stk_tree_walk_until(to, true, tree->stop, ret_copied, err);
+    }
     if (rc < 0) {
         (void)stk_file_remove_tree(to, NULL);
     }
@@ -161,8 +164,10 @@ static int run_add(stk_store_work *w, stk_err *err)
     }
     rc = copy_locked(&w->tree, w->stage, &w->copied, err);
     w->is_copied = rc == 0;
-    return rc < 0 || w->is_take || w->is_known ? rc
-                                               : stk_tree_digest(&w->copied, w->made.digest, err);
+    if (rc < 0 || w->is_take || w->is_known) {
+        return rc;
+    }
+    return stk_tree_digest(&w->copied, w->made.digest, err);
 }
 
 static int remove_left(stk_store_work *w)
@@ -188,16 +193,23 @@ int stk_store_work_run(stk_store_work *w, stk_err *err)
             stk_tree_remove(&w->tree);
         }
         /* what no artifact may have, such as links, too */
-        return atomic_load(w->until) ? 0 : stk_file_remove_tree(w->path, err);
+        if (atomic_load(w->until)) {
+            return 0;
+        }
+        return stk_file_remove_tree(w->path, err);
     }
     if (rc < 0) {
         return rc;
     }
     w->made.size = w->tree.size;
     w->made.is_dir = w->tree.is_dir;
-    return w->is_check ? run_check(w, err)
-           : w->is_add ? run_add(w, err)
-                       : stk_tree_digest(&w->tree, w->made.digest, err);
+    if (w->is_check) {
+        return run_check(w, err);
+    }
+    if (w->is_add) {
+        return run_add(w, err);
+    }
+    return stk_tree_digest(&w->tree, w->made.digest, err);
 }
 
 void stk_store_work_stop(stk_store_work *work)
@@ -255,9 +267,15 @@ static int add(stk_store *store, const char *path, const char *known_digest, boo
     if (rc == 0 && stop != NULL) {
         work->until = stop;
     }
-    rc = rc < 0 ? rc : stk_store_work_run(work, err);
-    rc = rc < 0 ? rc : stk_store_work_take(store, work, ret, &leaves, err);
-    rc = rc < 0 || !leaves ? rc : stk_store_work_run(work, err);
+    if (rc == 0) {
+        rc = stk_store_work_run(work, err);
+    }
+    if (rc == 0) {
+        rc = stk_store_work_take(store, work, ret, &leaves, err);
+    }
+    if (rc >= 0 && leaves) {
+        rc = stk_store_work_run(work, err);
+    }
     if (rc < 0 && work != NULL && work->is_copied) {
         (void)stk_file_remove_tree(work->stage, NULL);
     }

@@ -101,9 +101,10 @@ static int add_dir(stk_cgroup *group, const char *parent, const char *name, stk_
     group->paths[group->n] = strdup(path);
     group->procs[group->n] = strdup(procs);
     group->n++;
-    return group->paths[group->n - 1] == NULL || group->procs[group->n - 1] == NULL
-               ? stk_err_sys(err, STK_E_NOMEM, ENOMEM, "control group %s", name)
-               : 0;
+    if (group->paths[group->n - 1] == NULL || group->procs[group->n - 1] == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "control group %s", name);
+    }
+    return 0;
 }
 
 static int set_limit(const char *dir, const char *file, const char *value, bool optional,
@@ -143,17 +144,26 @@ static int limit_v1(stk_cgroups *g, const char *name, const stk_cgroup_limits *l
         (void)snprintf(value, sizeof value, "%lld", (long long)memory);
         rc = add_dir(ret, g->parents[STK_CG_MEMORY], name, err);
         const char *dir = ret->paths[ret->n - 1];
-        rc = rc < 0 ? rc : set_limit(dir, "memory.limit_in_bytes", value, false, err);
+        if (rc == 0) {
+            rc = set_limit(dir, "memory.limit_in_bytes", value, false, err);
+        }
         /* Memory and swap together; absent where the kernel doesn't count swap. */
-        rc = rc < 0 ? rc : set_limit(dir, "memory.memsw.limit_in_bytes", value, true, err);
+        if (rc == 0) {
+            rc = set_limit(dir, "memory.memsw.limit_in_bytes", value, true, err);
+        }
     }
-    rc = rc < 0 ? rc : close_devices(g, name, l, ret, err);
+    STK_TRY(rc);
+    rc = close_devices(g, name, l, ret, err);
     if (rc == 0 && milli > 0 && g->parents[STK_CG_CPU][0] != '\0') {
         (void)snprintf(value, sizeof value, "%lld", (long long)milli * 100);
         rc = add_dir(ret, g->parents[STK_CG_CPU], name, err);
         const char *dir = ret->paths[ret->n - 1];
-        rc = rc < 0 ? rc : set_limit(dir, "cpu.cfs_period_us", "100000", true, err);
-        rc = rc < 0 ? rc : set_limit(dir, "cpu.cfs_quota_us", value, true, err);
+        if (rc == 0) {
+            rc = set_limit(dir, "cpu.cfs_period_us", "100000", true, err);
+        }
+        if (rc == 0) {
+            rc = set_limit(dir, "cpu.cfs_quota_us", value, true, err);
+        }
     }
     return rc;
 }
@@ -172,8 +182,12 @@ static int limit_v2(stk_cgroups *g, const char *name, const stk_cgroup_limits *l
     if (rc == 0 && memory > 0) {
         (void)snprintf(value, sizeof value, "%lld", (long long)memory);
         rc = set_limit(dir, "memory.max", value, false, err);
-        rc = rc < 0 ? rc : set_limit(dir, "memory.swap.max", "0", true, err);
-        rc = rc < 0 ? rc : set_limit(dir, "memory.oom.group", l->one_by_one ? "0" : "1", true, err);
+        if (rc == 0) {
+            rc = set_limit(dir, "memory.swap.max", "0", true, err);
+        }
+        if (rc == 0) {
+            rc = set_limit(dir, "memory.oom.group", l->one_by_one ? "0" : "1", true, err);
+        }
     }
     if (rc == 0 && milli > 0) {
         (void)snprintf(value, sizeof value, "%lld 100000", (long long)milli * 100);
@@ -185,9 +199,10 @@ static int limit_v2(stk_cgroups *g, const char *name, const stk_cgroup_limits *l
 
 bool stk_cgroups_can_close(const stk_cgroups *groups)
 {
-    return groups->kind == STK_CGROUP_V1     ? groups->parents[STK_CG_DEVICES][0] != '\0'
-           : groups->kind == STK_CGROUP_NONE ? false
-                                             : stk_cgroup_bpf_can_close();
+    if (groups->kind == STK_CGROUP_V1) {
+        return groups->parents[STK_CG_DEVICES][0] != '\0';
+    }
+    return groups->kind != STK_CGROUP_NONE && stk_cgroup_bpf_can_close();
 }
 
 int stk_cgroup_new(stk_cgroups *groups, const char *name, const stk_cgroup_limits *limits,
@@ -233,22 +248,24 @@ bool stk_cgroup_oom(const stk_cgroups *groups, const stk_cgroup *group)
            stk_cgroup_file_field(dir, file, "oom_kill") > 0; /* not failcnt: v1 leaves it 0 */
 }
 
-int64_t stk_cgroup_peak(const stk_cgroups *groups, const stk_cgroup *group)
+static int64_t memory_number(const stk_cgroups *groups, const stk_cgroup *group, const char *v1,
+                             const char *v2)
 {
     const char *dir = memory_dir(groups, group);
-    bool v1 = groups->kind == STK_CGROUP_V1;
-    return dir == NULL
-               ? -1
-               : stk_cgroup_file_number(dir, v1 ? "memory.max_usage_in_bytes" : "memory.peak");
+    if (dir == NULL) {
+        return -1;
+    }
+    return stk_cgroup_file_number(dir, groups->kind == STK_CGROUP_V1 ? v1 : v2);
+}
+
+int64_t stk_cgroup_peak(const stk_cgroups *groups, const stk_cgroup *group)
+{
+    return memory_number(groups, group, "memory.max_usage_in_bytes", "memory.peak");
 }
 
 int64_t stk_cgroup_memory(const stk_cgroups *groups, const stk_cgroup *group)
 {
-    const char *dir = memory_dir(groups, group);
-    bool v1 = groups->kind == STK_CGROUP_V1;
-    return dir == NULL
-               ? -1
-               : stk_cgroup_file_number(dir, v1 ? "memory.usage_in_bytes" : "memory.current");
+    return memory_number(groups, group, "memory.usage_in_bytes", "memory.current");
 }
 
 int64_t stk_cgroup_cpu_us(const stk_cgroups *groups, const stk_cgroup *group)

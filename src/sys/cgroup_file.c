@@ -145,7 +145,10 @@ static void remove_dir(const char *dir, int wait_ms)
 static void end_below(const char *dir, bool remove, int depth)
 {
     STK_DIR_AUTO folder = {0};
-    int rc = depth < MAX_DEPTH ? stk_dir_read(dir, &folder, NULL) : STK_E_LIMIT;
+    int rc = STK_E_LIMIT;
+    if (depth < MAX_DEPTH) {
+        rc = stk_dir_read(dir, &folder, NULL);
+    }
     for (uint32_t i = 0; rc == 0 && i < folder.n; i++) {
         if (stk_dir_is_folder(&folder, &folder.items[i])) {
             char path[PATH_MAX];

@@ -31,7 +31,10 @@ static bool path_of(const char *process, const char *controller, char *ret, size
     bool found = false;
     while (f != NULL && !found && fgets(line, (int)sizeof line, f) != NULL) {
         char *list = strchr(line, ':');
-        char *path = list == NULL ? NULL : strchr(list + 1, ':');
+        char *path = NULL;
+        if (list != NULL) {
+            path = strchr(list + 1, ':');
+        }
         if (path == NULL) {
             continue;
         }
@@ -62,9 +65,11 @@ static bool find_mount(const char *controller, char *ret_point, char *ret_root)
             sscanf(line, "%*d %*d %*s %4095s %4095s", ret_root, ret_point) != 2) {
             continue;
         }
-        found = controller[0] == '\0'
-                    ? strcmp(type, "cgroup2") == 0
-                    : strcmp(type, "cgroup") == 0 && has_word(options, strlen(options), controller);
+        if (controller[0] == '\0') {
+            found = strcmp(type, "cgroup2") == 0;
+        } else {
+            found = strcmp(type, "cgroup") == 0 && has_word(options, strlen(options), controller);
+        }
     }
     if (f != NULL) {
         (void)fclose(f);

@@ -40,12 +40,14 @@ bool stk_cgroup_probe_v1(stk_cgroups *g, char *why, size_t why_size)
             (void)snprintf(g->parents[i], sizeof g->parents[i], "%.3000s/%s", dirs[i], g->name);
         }
     }
+    const char *cpu = g->parents[STK_CG_CPU][0] != '\0' ? " and CPU" : "";
+    const char *devices = "accelerators are hidden by variables only";
+    if (g->parents[STK_CG_DEVICES][0] != '\0') {
+        devices = "accelerators that a step was not given are closed to it";
+    }
     (void)snprintf(g->text, sizeof g->text,
-                   "memory%s limited by control groups v1 under %.300s; %s",
-                   g->parents[STK_CG_CPU][0] != '\0' ? " and CPU" : "", dirs[STK_CG_MEMORY],
-                   g->parents[STK_CG_DEVICES][0] != '\0'
-                       ? "accelerators that a step was not given are closed to it"
-                       : "accelerators are hidden by variables only");
+                   "memory%s limited by control groups v1 under %.300s; %s", cpu,
+                   dirs[STK_CG_MEMORY], devices);
     return true;
 }
 
@@ -103,10 +105,14 @@ static bool can_hand_down(const char *dir)
 static void describe_v2(stk_cgroups *g, const char *where, const char *controllers)
 {
     bool cpu = stk_cgroup_file_lists(controllers, "cgroup.controllers", "cpu");
-    (void)snprintf(g->text, sizeof g->text, "memory%s limited by control groups v2 %.300s; %s%s",
-                   cpu ? " and CPU" : "", where,
-                   cpu ? "" : "CPU by affinity only, the controller isn't handed down there; ",
-                   devices_words());
+    const char *of = "memory";
+    const char *otherwise = "CPU by affinity only, the controller isn't handed down there; ";
+    if (cpu) {
+        of = "memory and CPU";
+        otherwise = "";
+    }
+    (void)snprintf(g->text, sizeof g->text, "%s limited by control groups v2 %.300s; %s%s", of,
+                   where, otherwise, devices_words());
 }
 
 static bool use_v2(stk_cgroups *g, const char *base, bool leaf, const char *how)
@@ -116,8 +122,9 @@ static bool use_v2(stk_cgroups *g, const char *base, bool leaf, const char *how)
     g->leaf = leaf;
     (void)snprintf(g->base, sizeof g->base, "%s", base);
     (void)snprintf(g->parents[0], sizeof g->parents[0], "%.3000s/%s", base, g->name);
-    (void)snprintf(words, sizeof words, "%s %.280s%s", strcmp(how, "beside") == 0 ? "under" : "in",
-                   base, strcmp(how, "delegated") == 0 ? " (delegated)" : "");
+    const char *in = strcmp(how, "beside") == 0 ? "under" : "in";
+    const char *delegated = strcmp(how, "delegated") == 0 ? " (delegated)" : "";
+    (void)snprintf(words, sizeof words, "%s %.280s%s", in, base, delegated);
     describe_v2(g, words, base);
     return true;
 }

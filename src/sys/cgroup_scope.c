@@ -161,7 +161,10 @@ static void enable(const char *dir)
 
 int stk_cgroup_make_parents(stk_cgroups *g, stk_err *err)
 {
-    int rc = g->kind == STK_CGROUP_V2_SCOPE ? ask_systemd(g, err) : 0;
+    int rc = 0;
+    if (g->kind == STK_CGROUP_V2_SCOPE) {
+        rc = ask_systemd(g, err);
+    }
     if (rc == 0 && g->leaf) {
         rc = move_to_leaf(g->base, err);
     }

@@ -58,7 +58,10 @@ const char *stk_clock_boot_id(void)
     static bool read_already;
     if (!read_already) {
         int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? 0 : read(fd, id, sizeof id - 1);
+        ssize_t n = 0;
+        if (fd >= 0) {
+            n = read(fd, id, sizeof id - 1);
+        }
         if (fd >= 0) {
             (void)close(fd);
         }

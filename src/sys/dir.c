@@ -51,7 +51,10 @@ static int read_all(stk_dir *dir, const char *name)
         }
     }
     int sys = errno;
-    return sys != 0 || is_kernels(name) ? sys : STK_FAILPOINT_ERR("sys.dir.read");
+    if (sys != 0 || is_kernels(name)) {
+        return sys;
+    }
+    return STK_FAILPOINT_ERR("sys.dir.read");
 }
 
 static int take(DIR *stream, int sys, const char *name, stk_dir *ret, stk_err *err)
@@ -75,7 +78,10 @@ static int take(DIR *stream, int sys, const char *name, stk_dir *ret, stk_err *e
 
 int stk_dir_read(const char *path, stk_dir *ret, stk_err *err)
 {
-    int sys = is_kernels(path) ? 0 : STK_FAILPOINT_ERR("sys.dir.open");
+    int sys = 0;
+    if (!is_kernels(path)) {
+        sys = STK_FAILPOINT_ERR("sys.dir.open");
+    }
     DIR *stream = sys != 0 ? NULL : opendir(path);
     return take(stream, sys != 0 ? sys : errno, path, ret, err);
 }
@@ -89,7 +95,10 @@ int stk_dir_read_if(const char *path, stk_dir *ret, stk_err *err)
 int stk_dir_read_fd(int fd, const char *name, stk_dir *ret, stk_err *err)
 {
     int sys = STK_FAILPOINT_ERR("sys.dir.open");
-    int own = sys != 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    int own = -1;
+    if (sys == 0) {
+        own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    }
     DIR *stream = own < 0 ? NULL : fdopendir(own);
     if (sys == 0) {
         sys = errno;
@@ -133,9 +142,10 @@ static int walk_one(walker *w, const stk_dir *dir, const char *name, size_t len,
         return stk_err_set(w->err, STK_E_LIMIT, "'%s' lies too deep in folders", w->path);
     }
     if (fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-        return errno == ENOENT
-                   ? 0
-                   : stk_err_sys(w->err, STK_E_SYS, errno, "reading '%s/%s'", w->path, name);
+        if (errno != ENOENT) {
+            return stk_err_sys(w->err, STK_E_SYS, errno, "reading '%s/%s'", w->path, name);
+        }
+        return 0;
     }
     w->path[len] = '/';
     memcpy(w->path + len + 1, name, n + 1);
@@ -174,9 +184,13 @@ int stk_dir_walk(const char *root, stk_dir_visit *visit, void *arg, stk_err *err
     }
     memcpy(w.path, root, w.n_root + 1);
     int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rc = fd < 0 ? stk_err_sys(err, errno == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, errno,
-                                  "can't read folder '%s'", root)
-                    : walk(&w, fd, w.n_root, 0);
+    int rc;
+    if (fd < 0) {
+        rc = stk_err_sys(err, errno == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, errno,
+                         "can't read folder '%s'", root);
+    } else {
+        rc = walk(&w, fd, w.n_root, 0);
+    }
     if (fd >= 0) {
         (void)close(fd);
     }

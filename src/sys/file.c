@@ -184,7 +184,10 @@ static int create(const char *path, int flags, const void *data, size_t len, mod
 int stk_file_write(const char *path, const void *data, size_t len, mode_t mode, stk_err *err)
 {
     int sys = create(path, O_TRUNC, data, len, mode);
-    return sys == 0 ? 0 : stk_err_sys(err, STK_E_SYS, sys, "can't write '%s'", path);
+    if (sys != 0) {
+        return stk_err_sys(err, STK_E_SYS, sys, "can't write '%s'", path);
+    }
+    return 0;
 }
 
 int stk_file_write_atomic(const char *path, const void *data, size_t len, mode_t mode, stk_err *err)
@@ -207,7 +210,10 @@ int stk_file_write_atomic(const char *path, const void *data, size_t len, mode_t
         sys = errno;
         (void)unlink(tmp);
     }
-    return sys == 0 ? 0 : stk_err_sys(err, STK_E_SYS, sys, "can't write '%s'", path);
+    if (sys != 0) {
+        return stk_err_sys(err, STK_E_SYS, sys, "can't write '%s'", path);
+    }
+    return 0;
 }
 
 /* --- folders --- */
@@ -354,7 +360,10 @@ int stk_file_remove_tree_at(int at, const char *path, stk_err *err)
     }
     STK_FD_AUTO fd = open_folder(at, path);
     if (fd < 0) {
-        return errno == ENOENT ? 0 : stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s'", path);
+        if (errno != ENOENT) {
+            return stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s'", path);
+        }
+        return 0;
     }
     remover r = {.root_fd = fd};
     for (;;) {
@@ -404,7 +413,11 @@ char *stk_file_absolute(const char *path)
         full = strdup(path);
     } else {
         STK_TEXT_AUTO cwd = getcwd(NULL, 0);
-        full = cwd == NULL ? NULL : stk_file_join(cwd, path);
+        if (cwd == NULL) {
+            full = NULL;
+        } else {
+            full = stk_file_join(cwd, path);
+        }
     }
     if (full == NULL) {
         return NULL;

@@ -53,5 +53,8 @@ int stk_file_open_below(int at, const char *path, int flags, mode_t mode)
     int fd = (int)syscall(SYS_openat2, at, path, &how, sizeof how);
     /* An older kernel, or a filter of system calls that doesn't know it. */
     bool is_unknown = fd < 0 && (errno == ENOSYS || errno == EPERM || errno == EINVAL);
-    return is_unknown ? open_by_parts(at, path, flags, mode) : fd;
+    if (is_unknown) {
+        return open_by_parts(at, path, flags, mode);
+    }
+    return fd;
 }

@@ -172,7 +172,9 @@ ssize_t stk_wire_read(stk_wire *wire)
             }
         }
     }
-    wire->n_in += n > 0 ? (size_t)n : 0;
+    if (n > 0) {
+        wire->n_in += (size_t)n;
+    }
     return n;
 }
 

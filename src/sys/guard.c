@@ -178,7 +178,10 @@ static _Noreturn void guard_main(stk_guard *g, uint32_t i, int socket, pid_t eng
     if (chdir("/") != 0) {
         _exit(1);
     }
-    stk_cgroups *groups = i > 0 || g->run == NULL ? NULL : stk_cgroups_find(g->run);
+    stk_cgroups *groups = NULL;
+    if (i <= 0 && g->run != NULL) {
+        groups = stk_cgroups_find(g->run);
+    }
     if (stk_cgroups_can_gather(groups)) {
         gather_until_end(groups, engine, socket, g->table);
     } else {
@@ -244,8 +247,10 @@ static int take_name(const char *run)
     struct sockaddr_un at = {.sun_family = AF_UNIX}; /* abstract: gone with its last holder */
     int n = snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "stoker-guard-%u-%s", getuid(), run);
     socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-    int fd =
-        (size_t)n >= sizeof at.sun_path - 1 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = -1;
+    if ((size_t)n < sizeof at.sun_path - 1) {
+        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    }
     for (int waited_ms = 0; fd >= 0; waited_ms += NAME_POLL_MS) {
         if (bind(fd, (struct sockaddr *)&at, len) == 0) {
             return fd;

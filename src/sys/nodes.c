@@ -18,9 +18,10 @@ static const char *path_of(stk_arena *arena)
     }
     const char *config = getenv("XDG_CONFIG_HOME");
     const char *home = getenv("HOME");
-    return config != NULL && config[0] == '/'
-               ? stk_arena_printf(arena, "%s/stoker/nodes", config)
-               : stk_arena_printf(arena, "%s/.config/stoker/nodes", stk_text_or(home, ""));
+    if (config != NULL && config[0] == '/') {
+        return stk_arena_printf(arena, "%s/stoker/nodes", config);
+    }
+    return stk_arena_printf(arena, "%s/.config/stoker/nodes", stk_text_or(home, ""));
 }
 
 /* Words of a line, NULL-terminated; *ret_n of them. */
@@ -53,11 +54,13 @@ static int read_line(stk_arena *arena, char *line, int number, stk_node *list, s
     }
     if (nodes->address == NULL) {
         nodes->address = words[0];
-        return n == 1 ? 0
-                      : stk_err_set(err, STK_E_SPEC,
-                                    "%s:%d: the first line is this machine's address alone, as the "
-                                    "other nodes reach it",
-                                    nodes->path, number);
+        if (n != 1) {
+            return stk_err_set(err, STK_E_SPEC,
+                               "%s:%d: the first line is this machine's address alone, as the "
+                               "other nodes reach it",
+                               nodes->path, number);
+        }
+        return 0;
     }
     if (n == 1 || nodes->n_others == MAX_NODES) {
         return stk_err_set(err, STK_E_SPEC,
@@ -80,7 +83,11 @@ int stk_nodes_read(stk_arena *arena, stk_nodes *ret_nodes, stk_err *err)
     if (access(nodes.path, F_OK) == 0) {
         STK_TEXT_AUTO content = NULL;
         int rc = stk_file_read(nodes.path, MAX_BYTES, &content, &len, err);
-        text = rc < 0 ? NULL : stk_arena_dup(arena, content);
+        if (rc < 0) {
+            text = NULL;
+        } else {
+            text = stk_arena_dup(arena, content);
+        }
         if (text == NULL) {
             STK_TRY(rc);
             return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%s", nodes.path);

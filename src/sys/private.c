@@ -32,7 +32,7 @@ static const char *tail(const char *path, const char *pattern)
         if (p == NULL) {
             return at;
         }
-        at -= at > path ? 1 : 0;
+        at -= at > path;
     }
 }
 

@@ -40,7 +40,9 @@ static ssize_t read_text(const char *path, char *buf, size_t size)
             (void)close(fd);
             return -1;
         }
-        used += n > 0 ? (size_t)n : 0;
+        if (n > 0) {
+            used += (size_t)n;
+        }
         if (n < (ssize_t)room && (n <= 0 || n < 1024)) {
             break; /* the kernel fills what it can: a short piece is the last */
         }
@@ -146,23 +148,32 @@ static int64_t v2_memory(const char *dir)
     return number_in(dir, "memory.max");
 }
 
+/* What is left of `limit`, which `file` counts against; -1: there is none, or nobody counts. */
+static int64_t left_of(int64_t limit, const char *dir, const char *file)
+{
+    int64_t used = number_in(dir, file);
+    if (limit < 0 || used < 0) {
+        return -1;
+    }
+    return MAX(limit - used, 0);
+}
+
 static int64_t v1_memory_left(const char *dir)
 {
-    int64_t limit = v1_memory(dir);
-    int64_t used = limit < 0 ? -1 : number_in(dir, "memory.usage_in_bytes");
-    return used < 0 ? -1 : limit > used ? limit - used : 0;
+    return left_of(v1_memory(dir), dir, "memory.usage_in_bytes");
 }
 
 static int64_t v2_memory_left(const char *dir)
 {
-    int64_t limit = v2_memory(dir);
-    int64_t used = limit < 0 ? -1 : number_in(dir, "memory.current");
-    return used < 0 ? -1 : limit > used ? limit - used : 0;
+    return left_of(v2_memory(dir), dir, "memory.current");
 }
 
 static int64_t lower(int64_t a, int64_t b)
 {
-    return a < 0 ? b : b < 0 || a < b ? a : b;
+    if (a < 0 || b < 0) {
+        return MAX(a, b);
+    }
+    return MIN(a, b);
 }
 
 uint32_t stk_proc_n_cpus(void)
@@ -206,8 +217,10 @@ int64_t stk_proc_memory_bytes(void)
 int64_t stk_proc_available_bytes(void)
 {
     char text[4096];
-    int64_t free_bytes =
-        read_text("/proc/meminfo", text, sizeof text) > 0 ? kb_line(text, "MemAvailable") : -1;
+    int64_t free_bytes = -1;
+    if (read_text("/proc/meminfo", text, sizeof text) > 0) {
+        free_bytes = kb_line(text, "MemAvailable");
+    }
     return lower(free_bytes,
                  lower(lowest_limit("memory", v1_memory_left), lowest_limit("", v2_memory_left)));
 }
@@ -309,7 +322,10 @@ static int add_pid(stk_proc_members *list, pid_t pid)
 {
     if (list->n == list->cap) {
         uint32_t cap = list->cap == 0 ? 8 : list->cap * 2;
-        pid_t *grown = cap > MAX_PROCESSES ? NULL : realloc(list->pids, cap * sizeof *list->pids);
+        pid_t *grown = NULL;
+        if (cap <= MAX_PROCESSES) {
+            grown = realloc(list->pids, cap * sizeof *list->pids);
+        }
         if (grown == NULL) {
             return STK_E_NOMEM;
         }
@@ -396,7 +412,10 @@ static int table_read(table *t)
         }
         if (t->n == t->cap) {
             uint32_t cap = t->cap == 0 ? 256 : t->cap * 2;
-            process *grown = cap > MAX_PROCESSES ? NULL : realloc(t->all, cap * sizeof *t->all);
+            process *grown = NULL;
+            if (cap <= MAX_PROCESSES) {
+                grown = realloc(t->all, cap * sizeof *t->all);
+            }
             if (grown == NULL) {
                 rc = STK_E_NOMEM;
                 break;
@@ -408,7 +427,11 @@ static int table_read(table *t)
             t->n++;
         }
     }
-    t->ours = rc == 0 ? calloc(t->n + 1u, sizeof *t->ours) : NULL;
+    if (rc == 0) {
+        t->ours = calloc(t->n + 1u, sizeof *t->ours);
+    } else {
+        t->ours = NULL;
+    }
     if (t->ours == NULL) {
         STK_TRY(rc);
         return STK_E_NOMEM;
@@ -550,7 +573,7 @@ int stk_proc_kill(const stk_proc_ours *ours, int timeout_ms)
     for (long wait = 1;; wait = wait < 16 ? wait * 2 : wait) {
         found = kill_round(&sessions, ours);
         quiet = found == 0 ? quiet + 1 : 0;
-        n_rounds -= n_rounds > 0 ? 1 : 0;
+        n_rounds -= n_rounds > 0;
         if (quiet == (ours->marker == NULL ? 1 : 3) || (n_rounds == 0 && now_ms() >= end)) {
             break;
         }
@@ -577,7 +600,9 @@ static int find_by_table(pid_t sid, stk_proc_members *members)
     table t = {0};
     stk_proc_members sessions = {0};
     int rc = add_pid(&sessions, sid);
-    rc = rc < 0 ? rc : table_read(&t);
+    if (rc == 0) {
+        rc = table_read(&t);
+    }
     rc = rc < 0 ? rc : table_mark(&t, &sessions, &(stk_proc_ours){0});
     for (uint32_t i = 0; rc == 0 && i < t.n; i++) {
         if (t.ours[i]) {
@@ -596,7 +621,9 @@ static int add_below(stk_proc_members *members)
     for (uint32_t i = 0; rc == 0 && i < members->n && members->n < MAX_PROCESSES / 2; i++) {
         if (read_process(members->pids[i], &p)) {
             rc = add_children(p.pid, p.n_threads, members);
-            rc = rc == STK_E_NOMEM ? rc : 0;
+            if (rc != STK_E_NOMEM) {
+                rc = 0;
+            }
         }
     }
     return rc;

@@ -27,7 +27,10 @@ bool stk_proc_has_lock(pid_t pid, const char *fd)
     char path[64], text[4096];
     (void)snprintf(path, sizeof path, "/proc/%d/fdinfo/%.16s", (int)pid, fd);
     STK_FD_AUTO info = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = info < 0 ? 0 : read(info, text, sizeof text - 1);
+    ssize_t n = 0;
+    if (info >= 0) {
+        n = read(info, text, sizeof text - 1);
+    }
     text[MAX(n, 0)] = '\0';
     return strstr(text, "OFDLCK") != NULL;
 }
@@ -36,13 +39,17 @@ bool stk_proc_has_lock(pid_t pid, const char *fd)
 static stk_proc_file file_at(int folder, const char *name)
 {
     struct statx file;
-    bool is_there = statx(folder, name, AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO | STATX_BTIME,
-                          &file) == 0;
-    bool has_birth = is_there && (file.stx_mask & STATX_BTIME) != 0;
-    return (stk_proc_file){
-        .device = is_there ? makedev(file.stx_dev_major, file.stx_dev_minor) : 0,
-        .inode = is_there ? file.stx_ino : 0,
-        .born_ns = has_birth ? file.stx_btime.tv_sec * 1000000000 + file.stx_btime.tv_nsec : 0};
+    stk_proc_file ret = {0};
+    if (statx(folder, name, AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO | STATX_BTIME, &file) <
+        0) {
+        return ret;
+    }
+    ret.device = makedev(file.stx_dev_major, file.stx_dev_minor);
+    ret.inode = file.stx_ino;
+    if ((file.stx_mask & STATX_BTIME) != 0) {
+        ret.born_ns = file.stx_btime.tv_sec * 1000000000 + file.stx_btime.tv_nsec;
+    }
+    return ret;
 }
 
 static bool is_same_file(const stk_proc_file *a, const stk_proc_file *b)
@@ -75,7 +82,10 @@ bool stk_process_has_file(pid_t pid, const stk_proc_ours *ours)
 
 stk_proc_file stk_proc_file_of(int fd)
 {
-    int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
+    int flags = -1;
+    if (fd >= 0) {
+        flags = fcntl(fd, F_GETFL);
+    }
     stk_proc_file file = flags < 0 ? (stk_proc_file){0} : file_at(fd, "");
     file.by_lock = flags >= 0 && (flags & O_ACCMODE) == O_RDONLY;
     return file;

@@ -93,7 +93,10 @@ static void forget_gone(stk_proc_members *m)
 
 static ssize_t read_stat(int fd, char *text, size_t size)
 {
-    ssize_t n = fd < 0 ? -1 : pread(fd, text, size - 1, 0);
+    ssize_t n = -1;
+    if (fd >= 0) {
+        n = pread(fd, text, size - 1, 0);
+    }
     text[MAX(n, 0)] = '\0';
     return n;
 }
@@ -119,7 +122,10 @@ static bool read_usage(files *kept, pid_t pid, stk_process *ret)
 static int64_t field(const char *text, const char *key)
 {
     const char *at = strstr(text, key);
-    return at == NULL ? -1 : strtoll(at + strlen(key), NULL, 10);
+    if (at == NULL) {
+        return -1;
+    }
+    return strtoll(at + strlen(key), NULL, 10);
 }
 
 /* Of other users' processes it isn't told. */
@@ -158,7 +164,7 @@ void stk_proc_members_usage(stk_proc_members *members, bool with_io, stk_proc_us
         if (read_usage(f, members->pids[i], &p)) {
             ret_usage->cpu_us += p.cpu_ticks * tick_us;
             ret_usage->rss_bytes += p.rss_pages * page;
-            ret_usage->n += stk_process_is_dead(&p) ? 0 : 1;
+            ret_usage->n += !stk_process_is_dead(&p);
             if (with_io && f != NULL) {
                 add_io(f, ret_usage);
             }

@@ -77,7 +77,7 @@ int stk_project_find(const char *folder, const char *name, char **ret_path, char
         char **to = is_inside ? ret_path : ret_beyond;
         if (to != NULL && has(at, name)) {
             *to = stk_file_join(at, name);
-            return *to == NULL ? stk_err_nomem(err) : 0;
+            return stk_err_if_null(*to, err);
         }
     } while (go_up(at));
     return 0;

@@ -120,7 +120,10 @@ IN_CHILD static int mount_readonly(child *c)
 IN_CHILD static int keep_open(int fd)
 {
     int flags = fcntl(fd, F_GETFD);
-    return flags < 0 ? -1 : fcntl(fd, F_SETFD, flags & ~FD_CLOEXEC);
+    if (flags < 0) {
+        return -1;
+    }
+    return fcntl(fd, F_SETFD, flags & ~FD_CLOEXEC);
 }
 
 IN_CHILD static int set_fds(const stk_spawn *s)
@@ -319,8 +322,13 @@ static int start(child *c, pid_t *ret_pid, int *ret_pidfd, stk_err *err)
     sigset_t before;
     sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, &before);
-    int flags =
-        SIGCHLD | (ret_pidfd != NULL ? CLONE_PIDFD : 0) | (c->to >= 0 ? 0 : CLONE_VM | CLONE_VFORK);
+    int flags = SIGCHLD;
+    if (ret_pidfd != NULL) {
+        flags |= CLONE_PIDFD;
+    }
+    if (c->to < 0) {
+        flags |= CLONE_VM | CLONE_VFORK;
+    }
     pid_t pid = clone(run_child, stack + sizeof stack, flags, c, &pidfd);
     int sys = errno;
     (void)sigprocmask(SIG_SETMASK, &before, NULL);
@@ -339,10 +347,11 @@ static int start(child *c, pid_t *ret_pid, int *ret_pidfd, stk_err *err)
         if (pidfd >= 0) {
             (void)close(pidfd);
         }
-        return c->failed.at != AT_NOTHING
-                   ? explain(c, err)
-                   : stk_err_set(err, STK_E_ENV,
-                                 "this kernel has no process descriptors: Linux 5.3 is needed");
+        if (c->failed.at != AT_NOTHING) {
+            return explain(c, err);
+        }
+        return stk_err_set(err, STK_E_ENV,
+                           "this kernel has no process descriptors: Linux 5.3 is needed");
     }
     *ret_pid = pid;
     if (ret_pidfd != NULL) {

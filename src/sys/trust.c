@@ -23,9 +23,15 @@ enum { LIST_BYTES = 1 << 20, ACCOUNT_BYTES = 16 << 10 };
 /* Whom sudo serves; -1: nobody. Only root asks it: others could say what they like. */
 static int64_t sudo_user(void)
 {
-    const char *text = geteuid() == 0 ? getenv("SUDO_UID") : NULL;
+    const char *text = NULL;
+    if (geteuid() == 0) {
+        text = getenv("SUDO_UID");
+    }
     char *end = NULL;
-    unsigned long uid = text == NULL || *text < '0' || *text > '9' ? 0 : strtoul(text, &end, 10);
+    unsigned long uid = 0;
+    if (text != NULL && *text >= '0' && *text <= '9') {
+        uid = strtoul(text, &end, 10);
+    }
     return end != NULL && *end == '\0' && uid < UINT32_MAX ? (int64_t)uid : -1;
 }
 
@@ -199,7 +205,10 @@ int stk_trust_list(stk_trusted **ret, size_t *ret_n, stk_err *err)
         return rc;
     }
     char *rest = NULL;
-    char *line = rc < 0 ? NULL : strtok_r(text, "\n", &rest);
+    char *line = NULL;
+    if (rc >= 0) {
+        line = strtok_r(text, "\n", &rest);
+    }
     for (; line != NULL; line = strtok_r(NULL, "\n", &rest)) {
         if (add_line(line, &list, &n) < 0) {
             stk_trust_free(list, n);
@@ -288,7 +297,10 @@ int stk_trust_add(const char *folder, char **ret_path, stk_err *err)
     size_t n = 0;
     struct stat st;
     STK_TEXT_AUTO path = realpath(folder, NULL);
-    STK_FD_AUTO fd = path == NULL ? -1 : open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    STK_FD_AUTO fd = -1;
+    if (path != NULL) {
+        fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    }
     if (fd < 0 || fstat(fd, &st) < 0) {
         return stk_err_sys(err, errno == ENOENT ? STK_E_NOT_FOUND : STK_E_USAGE, errno,
                            "can't trust the folder '%s'", folder);
@@ -308,15 +320,21 @@ int stk_trust_add(const char *folder, char **ret_path, stk_err *err)
     }
     *strrchr(above, '/') = '\0';
     int rc = stk_file_mkdirs(above, 0700, err);
-    STK_FD_AUTO lock = rc < 0 ? -1 : lock_list();
-    rc = rc < 0 ? rc : stk_trust_list(&list, &n, err);
+    STK_FD_AUTO lock = -1;
+    if (rc >= 0) {
+        lock = lock_list();
+    }
+    STK_TRY(rc);
+    rc = stk_trust_list(&list, &n, err);
     if (rc < 0) {
         return rc;
     }
     (void)drop(list, &n, path);
     stk_trusted *more = reallocarray(list, n + 1, sizeof *list);
     char *copy = more == NULL ? NULL : strdup(path);
-    list = more != NULL ? more : list;
+    if (more != NULL) {
+        list = more;
+    }
     if (copy == NULL) {
         rc = stk_err_nomem(err);
     } else {
@@ -339,14 +357,18 @@ int stk_trust_remove(const char *folder, char **ret_path, bool *ret_was, stk_err
     stk_trusted *list = NULL;
     size_t n = 0;
     STK_TEXT_AUTO path = realpath(folder, NULL); /* NULL: it is gone */
-    path = path != NULL ? path : stk_file_absolute(folder);
+    if (path == NULL) {
+        path = stk_file_absolute(folder);
+    }
     STK_FD_AUTO lock = lock_list();
     int rc = path == NULL ? stk_err_nomem(err) : stk_trust_list(&list, &n, err);
     if (rc < 0) {
         return rc;
     }
     *ret_was = drop(list, &n, path);
-    rc = *ret_was ? write_list(list, n, err) : 0;
+    if (*ret_was) {
+        rc = write_list(list, n, err);
+    }
     stk_trust_free(list, n);
     if (rc == 0) {
         *ret_path = path;
@@ -359,14 +381,21 @@ int stk_trust_remove(const char *folder, char **ret_path, bool *ret_was, stk_err
 
 typedef enum { OURS, FOREIGN, GROUP, ALL, ABOVE, LINK } reason;
 
+static void say_account(unsigned id, const char *name, char *buf, size_t size)
+{
+    int n = snprintf(buf, size, "%u", id);
+    if (name != NULL) {
+        (void)snprintf(buf + n, size - (size_t)n, " (%s)", name);
+    }
+}
+
 static void user_name(uid_t uid, char *buf, size_t size)
 {
     char space[ACCOUNT_BYTES];
     struct passwd pw;
     struct passwd *p = NULL;
     (void)getpwuid_r(uid, &pw, space, sizeof space, &p);
-    (void)snprintf(buf, size, p != NULL ? "%u (%s)" : "%u", (unsigned)uid,
-                   p != NULL ? p->pw_name : "");
+    say_account(uid, p == NULL ? NULL : p->pw_name, buf, size);
 }
 
 static void group_name(gid_t gid, char *buf, size_t size)
@@ -375,8 +404,7 @@ static void group_name(gid_t gid, char *buf, size_t size)
     struct group gr;
     struct group *g = NULL;
     (void)getgrgid_r(gid, &gr, space, sizeof space, &g);
-    (void)snprintf(buf, size, g != NULL ? "%u (%s)" : "%u", (unsigned)gid,
-                   g != NULL ? g->gr_name : "");
+    say_account(gid, g == NULL ? NULL : g->gr_name, buf, size);
 }
 
 /* `real`: what the sentence names by its folder for `stoker trust`. */
@@ -398,9 +426,11 @@ static int refuse(const char *path, const char *real, reason why, const char *wh
         stk_err_set(err, STK_E_UNTRUSTED,
                     "'%s' is reached by '%s', a link of user %s: it is not used", path, where, who);
     } else {
-        bool itself = why == ALL;
-        stk_err_set(err, STK_E_UNTRUSTED, "'%s' is not used: everybody may write %s%s%s", path,
-                    itself ? "it" : "'", itself ? "" : where, itself ? "" : "' above it");
+        char what[PATH_MAX + 16] = "it";
+        if (why != ALL) {
+            (void)snprintf(what, sizeof what, "'%s' above it", where);
+        }
+        stk_err_set(err, STK_E_UNTRUSTED, "'%s' is not used: everybody may write %s", path, what);
         stk_err_hint(err, "take that right away with 'chmod o-w'");
         return STK_E_UNTRUSTED;
     }
@@ -502,7 +532,10 @@ int stk_trust_fd(int fd, const char *path, stk_err *err)
     } else if (has_open_folder(real, where, sizeof where)) {
         why = ABOVE;
     }
-    return why == OURS || is_in_named(real) ? 0 : refuse(path, real, why, where, &st, err);
+    if (why != OURS && !is_in_named(real)) {
+        return refuse(path, real, why, where, &st, err);
+    }
+    return 0;
 }
 
 int stk_trust_path(const char *path, stk_err *err)
@@ -536,7 +569,10 @@ int stk_trust_open(const char *path, stk_err *err)
     }
     (void)snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
     int ret = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    return ret >= 0 ? ret : stk_err_sys(err, STK_E_SYS, errno, "can't open '%s'", path);
+    if (ret >= 0) {
+        return ret;
+    }
+    return stk_err_sys(err, STK_E_SYS, errno, "can't open '%s'", path);
 }
 
 int stk_trust_read(const char *path, size_t max, char **ret_data, size_t *ret_len, stk_err *err)

@@ -52,7 +52,10 @@ static int reserve(void *array_of, uint32_t *cap, uint64_t n, size_t size)
     if (n <= *cap) {
         return 0;
     }
-    void *bigger = wanted >= NONE ? NULL : reallocarray(*array, wanted, size);
+    void *bigger = NULL;
+    if (wanted < NONE) {
+        bigger = reallocarray(*array, wanted, size);
+    }
     if (bigger == NULL) {
         return STK_E_NOMEM;
     }
@@ -181,7 +184,7 @@ int stk_grow_read_next(const stk_spec *spec, uint32_t i_step, const char *const 
     uint32_t *steps = stk_arena_array(arena, (size_t)n_names + 1, sizeof *steps);
     stk_map said = {0};
     stk_map known = {0};
-    int rc = steps == NULL ? stk_err_nomem(err) : 0;
+    int rc = stk_err_if_null(steps, err);
     for (uint32_t i = 0; rc == 0 && i < step->n_next; i++) {
         rc = stk_map_put(&known, stk_spec_step(spec, step->next[i])->name, i) < 0
                  ? stk_err_nomem(err)
@@ -252,10 +255,10 @@ static int check_steps(const stk_grow *grow, const stk_step *step, const stk_gro
     }
     STK_BUF_AUTO said = STK_BUF_INIT(1 << 12);
     for (uint32_t i = 0; i < next->n_steps && i < TOLD; i++) {
-        stk_buf_printf(&said, "%s%.60s", i == 0 ? "" : "', '",
-                       next->steps[i] < stk_spec_n_steps(grow->spec)
-                           ? stk_spec_step(grow->spec, next->steps[i])->name
-                           : "?");
+        bool exists = next->steps[i] < stk_spec_n_steps(grow->spec);
+        stk_buf_separate(&said, "', '");
+        stk_buf_printf(&said, "%.60s",
+                       exists ? stk_spec_step(grow->spec, next->steps[i])->name : "?");
     }
     return wrong_next(grow->spec, step, said.data, err);
 }
@@ -263,9 +266,11 @@ static int check_steps(const stk_grow *grow, const stk_step *step, const stk_gro
 /* How many tasks or ranks the frame that `step` opens has; 0: `next` doesn't say. */
 static uint32_t width_of(const stk_step *step, const stk_grow_next *next)
 {
-    return step->grows == STK_NEXT_ALL                                  ? step->n_next
-           : step->grows == STK_NEXT_PARALLEL && step->num_parallel > 0 ? step->num_parallel
-                                                                        : next->n;
+    if (step->grows == STK_NEXT_ALL) {
+        return step->n_next;
+    }
+    return step->grows == STK_NEXT_PARALLEL && step->num_parallel > 0 ? step->num_parallel
+                                                                      : next->n;
 }
 
 static int check_width(const stk_grow *grow, const stk_step *step, const stk_grow_next *next,
@@ -278,12 +283,14 @@ static int check_width(const stk_grow *grow, const stk_step *step, const stk_gro
         return STK_E_USAGE;
     }
     if (step->grows == STK_NEXT_PARALLEL) {
-        bool is_other = next->n > 0 && next->n != n;
-        if (n == 0 || n > STK_LIMIT_RANKS || is_other) {
-            stk_err_set(err, STK_E_USAGE, "its num_parallel is %u; %s %u", is_other ? next->n : n,
-                        is_other ? "its graph says" : "it must be between 1 and",
-                        is_other ? n : (uint32_t)STK_LIMIT_RANKS);
-            return STK_E_USAGE;
+        if (next->n > 0 && next->n != n) {
+            return stk_err_set(err, STK_E_USAGE, "its num_parallel is %u; its graph says %u",
+                               next->n, n);
+        }
+        if (n == 0 || n > STK_LIMIT_RANKS) {
+            return stk_err_set(err, STK_E_USAGE,
+                               "its num_parallel is %u; it must be between 1 and %u", n,
+                               (uint32_t)STK_LIMIT_RANKS);
         }
         n = 1; /* a gang is one task */
     }
@@ -311,10 +318,11 @@ static int check_arrival(const stk_grow *grow, uint32_t i_task, uint32_t i_join,
                            "its branch led to the join '%s', another one of the same split to '%s'",
                            name, stk_spec_step(grow->spec, f->join)->name);
     }
-    return f->ends != NULL && f->ends[t.branch] == NONE
-               ? 0
-               : stk_err_set(err, STK_E_PROTOCOL, "branch %u of task %u has ended already",
-                             t.branch, t.split);
+    if (f->ends == NULL || f->ends[t.branch] != NONE) {
+        return stk_err_set(err, STK_E_PROTOCOL, "branch %u of task %u has ended already", t.branch,
+                           t.split);
+    }
+    return 0;
 }
 
 int stk_grow_check(const stk_grow *grow, uint32_t i_task, const stk_grow_next *next, stk_err *err)
@@ -336,10 +344,11 @@ int stk_grow_check(const stk_grow *grow, uint32_t i_task, const stk_grow_next *n
     if (stk_spec_step(grow->spec, target)->is_join) {
         rc = check_arrival(grow, i_task, target, err);
     }
-    return rc == 0 && grow->n_tasks >= STK_LIMIT_TASKS
-               ? stk_err_set(err, STK_E_LIMIT, "the run has %u tasks, which is the most",
-                             grow->n_tasks)
-               : rc;
+    if (rc == 0 && grow->n_tasks >= STK_LIMIT_TASKS) {
+        return stk_err_set(err, STK_E_LIMIT, "the run has %u tasks, which is the most",
+                           grow->n_tasks);
+    }
+    return rc;
 }
 
 static const uint32_t *dup_tasks(stk_arena *arena, const uint32_t *tasks, uint32_t n)
@@ -379,16 +388,18 @@ static int split(stk_grow *grow, uint32_t i_task, const stk_step *step, const st
     if (adding == NULL || parents == NULL) {
         return stk_err_nomem(err);
     }
+    uint32_t n_each = step->grows == STK_NEXT_FOREACH ? width : 1;
+    uint32_t n_ranks = is_gang ? width : 0;
     int rc = open_frame(grow, i_task, is_gang ? 1 : width, err);
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
         adding[i] = (stk_grow_adding){.first = grow->n_tasks + i,
-                                      .n = step->grows == STK_NEXT_FOREACH ? width : 1,
+                                      .n = n_each,
                                       .i_step = step->next[i],
                                       .parents = parents,
                                       .n_parents = 1,
                                       .split = i_task,
                                       .branch = i,
-                                      .ranks = is_gang ? width : 0};
+                                      .ranks = n_ranks};
     }
     *ret_adding = adding;
     *ret_n = n;
@@ -497,7 +508,10 @@ static bool is_possible(const stk_grow *grow, const stk_grow_adding *a)
     if (ok && a->split == NONE) {
         return a->n == 1;
     }
-    const frame *f = ok && a->split < grow->n_tasks ? frame_of(grow, a->split) : NULL;
+    const frame *f = NULL;
+    if (ok && a->split < grow->n_tasks) {
+        f = frame_of(grow, a->split);
+    }
     return f != NULL && a->branch < f->width && a->n <= f->width - a->branch;
 }
 

@@ -84,7 +84,9 @@ static cost own_cost(const stk_pack_host *host, const stk_pack_ask *ask, uint32_
     if (d->free_mib == d->total_mib) {
         c.broken = 1;
         for (uint32_t j = 0; j < host->n; j++) {
-            c.cut += j != i && fits(&host->devices[j], 0) ? nearness(host, i, j) : 0;
+            if (j != i && fits(&host->devices[j], 0)) {
+                c.cut += nearness(host, i, j);
+            }
         }
     }
     return c;
@@ -122,7 +124,9 @@ static void search_all(search *s, uint32_t from, uint32_t depth, const cost *so_
 static void add_near(search *s, uint32_t i, int64_t sign)
 {
     for (uint32_t k = 0; k < s->n_cands; k++) {
-        s->near[k] += k != i ? sign * nearness(s->host, s->cands[i], s->cands[k]) : 0;
+        if (k != i) {
+            s->near[k] += sign * nearness(s->host, s->cands[i], s->cands[k]);
+        }
     }
 }
 
@@ -170,7 +174,10 @@ static void exchange(search *s)
             uint32_t out = s->chosen[k];
             for (uint32_t i = 0; i < s->n_cands; i++) {
                 const cost *a = &s->own[i], *b = &s->own[out];
-                int64_t pair = i != out ? nearness(s->host, s->cands[i], s->cands[out]) : 0;
+                int64_t pair = 0;
+                if (i != out) {
+                    pair = nearness(s->host, s->cands[i], s->cands[out]);
+                }
                 cost c = {s->best.broken + a->broken - b->broken,
                           s->best.far - (s->near[i] - pair) + s->near[out],
                           s->best.cut + a->cut - b->cut, s->best.left + a->left - b->left};
@@ -197,7 +204,10 @@ static void exchange(search *s)
 static void search_greedily(search *s)
 {
     uint32_t n_seeds = GREEDY_WORK / s->n;
-    uint32_t step = n_seeds >= s->n_cands ? 1 : s->n_cands / (n_seeds > 0 ? n_seeds : 1) + 1;
+    uint32_t step = 1;
+    if (n_seeds < s->n_cands) {
+        step += s->n_cands / MAX(n_seeds, 1);
+    }
     for (uint32_t seed = 0; seed < s->n_cands; seed += step) {
         cost c = grow(s, seed);
         keep_if_better(s, &c);
@@ -299,8 +309,12 @@ static void view_add(view *v, const stk_pack_host *host, const stk_pack_ask *ask
                      const stk_pack_device *as, int sign)
 {
     bool fit = i < host->n && stk_devset_has(&ask->wanted, i) && fits(as, ask->share_mib);
-    v->n_fit += fit ? (uint32_t)sign : 0;
-    v->unfit += fit ? 0 : sign * free_part(as);
+    if (fit) {
+        v->n_fit += (uint32_t)sign;
+    }
+    if (!fit) {
+        v->unfit += sign * free_part(as);
+    }
     v->all += sign * free_part(as);
 }
 

@@ -17,7 +17,7 @@ int stk_plan_new_rest(const stk_spec *spec, const stk_capacity *capacity, const 
                       stk_policy policy, const bool *settled, stk_plan **ret_plan, stk_err *err)
 {
     stk_arena *arena = stk_arena_new(0);
-    stk_plan *plan = arena == NULL ? NULL : stk_arena_alloc(arena, sizeof *plan);
+    stk_plan *plan = stk_arena_alloc(arena, sizeof *plan);
     if (plan == NULL) {
         stk_arena_free(arena);
         return stk_err_nomem(err);

@@ -60,7 +60,7 @@ static void look(const stk_capacity *cap, survey *s)
         }
         if (!d->usable) {
             bool split = d->trouble == NULL && !unnamed;
-            s->n_broken += split ? 0 : 1;
+            s->n_broken += !split;
             if (!split) {
                 s->trouble = d->trouble;
             }
@@ -180,21 +180,27 @@ typedef struct refusal {
     char hint[240];
 } refusal;
 
+/* Does it ask for a kind of device? */
+static bool is_picky(const survey *s)
+{
+    return s->want.gpu_class != NULL || s->want.gpu_vendor != NULL;
+}
+
 static void too_large(const stk_plan_requester *q, const survey *s, refusal *r)
 {
     char memory[32];
     char has[32];
     const stk_plan_kind *kind = stk_plan_kind_asked(q->cap, &s->want);
     const stk_capacity_device *d = &q->cap->devices[s->i_largest];
-    bool picky = s->want.gpu_class != NULL || s->want.gpu_vendor != NULL;
+    const char *of = is_picky(s) ? " of " : "";
     char sort[160];
     (void)stk_units_format_memory(s->share, memory, sizeof memory);
     (void)stk_units_format_memory(s->largest, has, sizeof has);
     (void)snprintf(r->text, sizeof r->text,
                    "gpu_memory %s is more than any %s%s%s of %s has; the largest, %.100s, has %s",
-                   memory, d->parent >= 0 ? "slice" : kind->noun, picky ? " of " : "",
+                   memory, d->parent >= 0 ? "slice" : kind->noun, of,
                    stk_plan_kind_text(&s->want, sort, sizeof sort), q->cap->where,
-                   d->profile != NULL ? d->profile : stk_text_or(d->model, kind->noun), has);
+                   stk_text_or(d->profile, stk_text_or(d->model, kind->noun)), has);
     (void)snprintf(r->hint, sizeof r->hint, "ask for at most %s", has);
 }
 
@@ -219,9 +225,16 @@ static void too_many(const stk_plan_requester *q, const survey *s, refusal *r)
     char kind[160];
     char memory[32];
     const stk_plan_kind *k = stk_plan_kind_asked(q->cap, &s->want);
-    bool picky = s->want.gpu_class != NULL || s->want.gpu_vendor != NULL;
     (void)stk_plan_kind_text(&s->want, kind, sizeof kind);
     long long n = (long long)s->want.gpu_count;
+    const char *of = "";
+    if (is_picky(s)) {
+        of = " of ";
+    } else if (s->share <= 0 && s->n_slices > 0) {
+        of = " that are whole";
+    } else if (s->share <= 0 && s->n_fit < s->n_kind) {
+        of = " of one vendor";
+    }
     if (s->n_fit >= s->want.gpu_count) {
         (void)snprintf(r->text, sizeof r->text,
                        "gpu_count %lld: of the %u %s that %s has, no %lld lie side by side", n,
@@ -229,16 +242,11 @@ static void too_many(const stk_plan_requester *q, const survey *s, refusal *r)
     } else if (s->share > 0) {
         (void)snprintf(r->text, sizeof r->text,
                        "gpu_count %lld is more than the %u %s%s%s of %s with %s of memory", n,
-                       s->n_fit, s->n_fit == 1 ? k->noun : k->nouns, picky ? " of " : "", kind,
-                       q->cap->where, stk_units_format_memory(s->share, memory, sizeof memory));
+                       s->n_fit, s->n_fit == 1 ? k->noun : k->nouns, of, kind, q->cap->where,
+                       stk_units_format_memory(s->share, memory, sizeof memory));
     } else {
         (void)snprintf(r->text, sizeof r->text, "gpu_count %lld is more than %s's %u%s%s", n,
-                       q->cap->where, s->n_fit,
-                       picky                  ? " of "
-                       : s->n_slices > 0      ? " that are whole"
-                       : s->n_fit < s->n_kind ? " of one vendor"
-                                              : "",
-                       kind);
+                       q->cap->where, s->n_fit, of, kind);
     }
     (void)snprintf(r->hint, sizeof r->hint, "lower it to what there is");
 }
@@ -253,10 +261,8 @@ static void explain(const stk_plan_requester *q, const survey *s, refusal *r)
         int64_t n = s->want.gpu_count;
         (void)snprintf(r->text, sizeof r->text, "gpu_count %lld: %s come in 1, 2, 4 or 8",
                        (long long)n, kind->nouns);
-        (void)snprintf(r->hint, sizeof r->hint, "write %s",
-                       n == 3  ? "2 or 4"
-                       : n < 8 ? "4 or 8"
-                               : "8");
+        const char *groups = n < 8 ? "4 or 8" : "8";
+        (void)snprintf(r->hint, sizeof r->hint, "write %s", n == 3 ? "2 or 4" : groups);
     } else if (!s->there) {
         (void)snprintf(r->text, sizeof r->text, "%s: %s has no %s", first, where, kind->noun);
         (void)snprintf(r->hint, sizeof r->hint, "take it out, or use --policy fit to run without");
@@ -288,8 +294,10 @@ static void explain(const stk_plan_requester *q, const survey *s, refusal *r)
 /* In brackets: why there may be less than one might think. */
 static const char *but(const stk_plan_requester *q)
 {
-    const char *text =
-        q->cap->remark == NULL ? "" : stk_arena_printf(q->plan->arena, " (%.300s)", q->cap->remark);
+    const char *text = "";
+    if (q->cap->remark != NULL) {
+        text = stk_arena_printf(q->plan->arena, " (%.300s)", q->cap->remark);
+    }
     return stk_text_or(text, "");
 }
 
@@ -407,8 +415,10 @@ static int survey_all(stk_plan_requester *q, uint32_t i_step, const stk_alternat
         }
     }
     if (n_asks == 0) {
-        return q->policy == STK_POLICY_STRICT || there ? refuse(q, i_step, surveys, n)
-                                                       : go_without(q, i_step, surveys, n, request);
+        if (q->policy == STK_POLICY_STRICT || there) {
+            return refuse(q, i_step, surveys, n);
+        }
+        return go_without(q, i_step, surveys, n, request);
     }
     stk_pack_ask *kept = stk_arena_array(q->plan->arena, n_asks, sizeof *kept);
     if (kept == NULL) {
@@ -445,7 +455,9 @@ int stk_plan_ask_devices(stk_plan_requester *q, uint32_t i_step, stk_request *re
     int rc = survey_all(q, i_step, wants, n, request);
     if (rc == 0 && q->peaks == NULL && request->n_asks > 0) {
         const char *kept = stk_arena_dup(q->plan->arena, key);
-        rc = kept == NULL || stk_map_put(&q->known, kept, i_step) < 0 ? stk_err_nomem(q->err) : 0;
+        if (kept == NULL || stk_map_put(&q->known, kept, i_step) < 0) {
+            rc = stk_err_nomem(q->err);
+        }
     }
     return rc;
 }

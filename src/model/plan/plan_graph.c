@@ -169,8 +169,8 @@ static int find_cycle(const stk_plan *plan, stk_err *err)
 {
     uint32_t n = plan->n_steps;
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    uint32_t *waits = scratch == NULL ? NULL : stk_arena_array(scratch, n, sizeof *waits);
-    uint32_t *free_steps = scratch == NULL ? NULL : stk_arena_array(scratch, n, sizeof *free_steps);
+    uint32_t *waits = stk_arena_array(scratch, n, sizeof *waits);
+    uint32_t *free_steps = stk_arena_array(scratch, n, sizeof *free_steps);
     if (waits == NULL || free_steps == NULL) {
         return stk_err_nomem(err);
     }

@@ -72,12 +72,21 @@ static const char *of_origin(const key_writer *w, const char *key)
 static const char *function_of(const key_writer *w, const stk_step *step)
 {
     const char *colon = strchr(step->python, ':');
-    const char *file = colon == NULL ? NULL : of_origin(w, "file");
-    const char *slash = file == NULL ? NULL : strrchr(file, '/');
+    const char *file = NULL;
+    if (colon != NULL) {
+        file = of_origin(w, "file");
+    }
+    const char *slash = NULL;
+    if (file != NULL) {
+        slash = strrchr(file, '/');
+    }
     const char *stem = slash == NULL ? file : slash + 1;
     size_t n = colon == NULL ? 0 : (size_t)(colon - step->python);
     bool own = stem != NULL && strncmp(stem, step->python, n) == 0 && strcmp(stem + n, ".py") == 0;
-    return own ? stk_arena_printf(w->arena, "__main__%s", colon) : step->python;
+    if (own) {
+        return stk_arena_printf(w->arena, "__main__%s", colon);
+    }
+    return step->python;
 }
 
 static int add_command(key_writer *w, const stk_step *step)
@@ -92,7 +101,7 @@ static int add_command(key_writer *w, const stk_step *step)
         stk_buf_json(&text, step->argv[i]);
     }
     stk_buf_char(&text, ']');
-    STK_TRY(add_part(w, "command", text.failed ? NULL : stk_arena_dup(w->arena, text.data)));
+    STK_TRY(add_part(w, "command", stk_buf_keep(&text, w->arena)));
     /* A command sees which step it is ($STOKER_STEP): two that read the same are two. */
     STK_TRY(add_part(w, "step", step->name));
     return add_part(w, "cwd", relative(stk_spec_folder(w->plan->spec), step->cwd));
@@ -183,17 +192,23 @@ static int add_outputs(key_writer *w, const stk_step *step)
             stk_buf_json(&text, sorted[i].type);
         }
     }
-    return add_part(w, "outputs",
-                    text.failed         ? NULL
-                    : text.data == NULL ? ""
-                                        : stk_arena_dup(w->arena, text.data));
+    if (!text.failed && text.data == NULL) {
+        return add_part(w, "outputs", "");
+    }
+    return add_part(w, "outputs", stk_buf_keep(&text, w->arena));
 }
 
 /* Which Python a step's functions run in: only the front knows, and writes it into the origin. */
 static int add_runtime(key_writer *w, const stk_step *step)
 {
-    const char *python = step->python == NULL ? NULL : of_origin(w, "python");
-    return python == NULL ? 0 : add_part(w, "runtime", python);
+    const char *python = NULL;
+    if (step->python != NULL) {
+        python = of_origin(w, "python");
+    }
+    if (python == NULL) {
+        return 0;
+    }
+    return add_part(w, "runtime", python);
 }
 
 /* Names and values with their lengths, so that no two lists of parts read the same. */
@@ -246,7 +261,7 @@ static int add_next(key_writer *w, const stk_step *step)
         }
         stk_buf_text(&text, stk_spec_step(w->plan->spec, step->next[i])->name);
     }
-    return add_part(w, "next", text.failed ? NULL : stk_arena_dup(w->arena, text.data));
+    return add_part(w, "next", stk_buf_keep(&text, w->arena));
 }
 
 static int add_seen(key_writer *w, const stk_pair *seen, uint32_t n_seen)
@@ -294,8 +309,12 @@ int stk_plan_key_seeing(const stk_plan *plan, uint32_t i_step, const char *const
     for (uint32_t i = 0; rc == 0 && i < s->cache.n_files; i++) {
         rc = add_named(&w, "file", s->cache.files[i], file_digests[i]);
     }
-    rc = rc < 0 ? rc : add_environment(&w, s);
-    rc = rc < 0 ? rc : add_outputs(&w, step);
+    if (rc == 0) {
+        rc = add_environment(&w, s);
+    }
+    if (rc == 0) {
+        rc = add_outputs(&w, step);
+    }
     const char *image = plan->images == NULL ? NULL : plan->images[i_step];
     if (rc == 0 && (image != NULL || s->docker != NULL)) {
         rc = add_part(&w, "image", stk_text_or(image, s->docker));
@@ -315,9 +334,12 @@ int stk_plan_key_seeing(const stk_plan *plan, uint32_t i_step, const char *const
     if (rc == 0 && s->gang.nodes > 1) {
         rc = add_part(&w, "nodes", stk_arena_printf(arena, "%lld", (long long)s->gang.nodes));
     }
-    rc = rc < 0 || image != NULL ? rc : add_runtime(&w, step);
-    rc = rc < 0 ? rc : add_next(&w, step);
-    rc = rc < 0 ? rc : add_seen(&w, seen, n_seen);
+    if (rc >= 0 && image == NULL) {
+        rc = add_runtime(&w, step);
+    }
+    STK_TRY(rc);
+    STK_TRY(add_next(&w, step));
+    rc = add_seen(&w, seen, n_seen);
     if (rc < 0) {
         return rc;
     }
@@ -352,7 +374,7 @@ const char *stk_plan_key_json(const stk_key *key, struct stk_arena *arena)
         stk_buf_json(&text, key->parts[i].value);
     }
     stk_buf_char(&text, '}');
-    return text.failed ? NULL : stk_arena_dupn(arena, text.data, text.len);
+    return stk_buf_keep(&text, arena);
 }
 
 /* --- why a key missed --- */
@@ -363,7 +385,12 @@ static void say_change(stk_buf *buf, const char *name, const char *before, const
     const char *colon = strchr(name, ':');
     size_t n = colon == NULL ? strlen(name) : (size_t)(colon - name);
     const char *own = colon == NULL ? "" : colon + 1;
-    const char *verb = before == NULL ? "is new" : now == NULL ? "is gone" : "changed";
+    const char *verb = "changed";
+    if (before == NULL) {
+        verb = "is new";
+    } else if (now == NULL) {
+        verb = "is gone";
+    }
     bool shown = before != NULL && now != NULL && strncmp(before, "sha256:", 7) != 0 &&
                  strncmp(now, "sha256:", 7) != 0;
     static const char python[] = "python ";
@@ -457,5 +484,8 @@ const char *stk_plan_miss(const stk_key *key, const char *parts_json, struct stk
     if (!ok || text.failed) {
         return NULL;
     }
-    return n == 0 ? "its stored result has expired or is gone" : stk_arena_dup(arena, text.data);
+    if (n == 0) {
+        return "its stored result has expired or is gone";
+    }
+    return stk_arena_dup(arena, text.data);
 }

@@ -58,20 +58,21 @@ static int write_notes(stk_plan_requester *q)
         const stk_plan_note_group *g = &q->groups[i];
         uint32_t named = g->n <= 3 ? g->n : 2;
         STK_BUF_AUTO text = STK_BUF_INIT(4096);
-        stk_buf_text(&text, g->n == 1 ? "step " : "steps ");
+        const char *before = g->n == 1 ? "step " : "steps ";
         for (uint32_t j = 0; j < named; j++) {
-            stk_buf_printf(&text, "%s'%s'",
-                           j == 0          ? ""
-                           : j + 1 == g->n ? " and "
-                                           : ", ",
-                           stk_spec_step(plan->spec, g->first[j])->name);
+            const char *name = stk_spec_step(plan->spec, g->first[j])->name;
+            stk_buf_printf(&text, "%s'%s'", before, name);
+            before = j + 2 == g->n ? " and " : ", ";
         }
         if (named < g->n) {
             stk_buf_printf(&text, " and %u more", g->n - named);
         }
-        stk_buf_printf(&text, " asked for %s%s: %s", g->asked, g->n == 1 ? "" : " each",
-                       g->n == 1 ? g->why : g->many);
-        plan->notes[i] = text.failed ? NULL : stk_arena_dup(plan->arena, text.data);
+        if (g->n == 1) {
+            stk_buf_printf(&text, " asked for %s: %s", g->asked, g->why);
+        } else {
+            stk_buf_printf(&text, " asked for %s each: %s", g->asked, g->many);
+        }
+        plan->notes[i] = stk_buf_keep(&text, plan->arena);
         if (plan->notes[i] == NULL) {
             return stk_err_nomem(q->err);
         }
@@ -179,7 +180,9 @@ static int ask_nodes(stk_plan_requester *q, uint32_t i_step)
 static int ask_elsewhere(const stk_capacity_away *away, const stk_resources *res,
                          stk_request *request)
 {
-    res = away->resources != NULL ? away->resources : res;
+    if (away->resources != NULL) {
+        res = away->resources;
+    }
     *request = (stk_request){.place = away->place,
                              .cpu_milli = MAX(res->cpu_milli, 0),
                              .memory_bytes = MAX(res->memory_bytes, 0),
@@ -223,7 +226,7 @@ static int ask_settled(stk_plan_requester *q, uint32_t i_step)
     if (rc == STK_E_RESOURCES) {
         const char *text = stk_arena_dup(q->plan->arena, why.text);
         q->plan->requests[i_step] = (stk_request){.refusal = text};
-        return text == NULL ? stk_err_nomem(err) : 0;
+        return stk_err_if_null(text, err);
     }
     if (rc < 0 && err != NULL) {
         *err = why;
@@ -237,11 +240,17 @@ int stk_plan_build_requests(stk_plan *plan, const stk_capacity *capacity, const 
     stk_plan_requester q = {
         .plan = plan, .cap = capacity, .peaks = peaks, .policy = policy, .err = err};
     plan->requests = stk_arena_array(plan->arena, plan->n_steps, sizeof *plan->requests);
-    int rc = plan->requests == NULL ? stk_err_nomem(err) : 0;
+    int rc = stk_err_if_null(plan->requests, err);
     for (uint32_t i = 0; rc == 0 && i < plan->n_steps; i++) {
-        rc = settled != NULL && settled[i] ? ask_settled(&q, i) : ask_all(&q, i);
+        if (settled != NULL && settled[i]) {
+            rc = ask_settled(&q, i);
+        } else {
+            rc = ask_all(&q, i);
+        }
     }
-    rc = rc < 0 ? rc : write_notes(&q);
+    if (rc == 0) {
+        rc = write_notes(&q);
+    }
     stk_map_done(&q.index);
     stk_map_done(&q.known);
     return rc;

@@ -44,11 +44,15 @@ const stk_plan_kind *stk_plan_kind_asked(const stk_capacity *cap, const stk_alte
 
 const char *stk_plan_kind_text(const stk_alternative *want, char *buf, size_t size)
 {
-    bool class = want->gpu_class != NULL;
-    bool vendor = want->gpu_vendor != NULL;
-    (void)snprintf(buf, size, "%s%.100s%s%s%s", class ? "gpu_class " : "",
-                   class ? want->gpu_class : "", class && vendor ? ", " : "",
-                   vendor ? "gpu_vendor " : "", vendor ? want->gpu_vendor : "");
+    int n = 0;
+    buf[0] = '\0';
+    if (want->gpu_class != NULL) {
+        n = snprintf(buf, size, "gpu_class %.100s", want->gpu_class);
+    }
+    if (want->gpu_vendor != NULL) {
+        (void)snprintf(buf + n, size - (size_t)n, "%sgpu_vendor %s", n > 0 ? ", " : "",
+                       want->gpu_vendor);
+    }
     return buf;
 }
 
@@ -58,7 +62,6 @@ const char *stk_plan_ask_text(const stk_capacity *cap, const stk_alternative *wa
     char kind[160];
     char memory[32];
     const stk_plan_kind *k = stk_plan_kind_asked(cap, want);
-    bool picky = want->gpu_class != NULL || want->gpu_vendor != NULL;
     long long n = (long long)want->gpu_count;
     char what[64];
     if (want->gpu_memory_bytes > 0) {
@@ -72,8 +75,11 @@ const char *stk_plan_ask_text(const stk_capacity *cap, const stk_alternative *wa
     } else {
         (void)snprintf(what, sizeof what, "%lld %s", n, n == 1 ? k->noun : k->nouns);
     }
-    (void)snprintf(buf, size, "%s%s%s%s", what, picky ? " (" : "",
-                   picky ? stk_plan_kind_text(want, kind, sizeof kind) : "", picky ? ")" : "");
+    int n_what = snprintf(buf, size, "%s", what);
+    if (want->gpu_class != NULL || want->gpu_vendor != NULL) {
+        (void)snprintf(buf + n_what, size - (size_t)n_what, " (%s)",
+                       stk_plan_kind_text(want, kind, sizeof kind));
+    }
     return buf;
 }
 
@@ -94,12 +100,14 @@ static bool is_same(const stk_capacity_device *a, const stk_capacity_device *b)
 
 static void device_text(const stk_capacity_device *d, uint32_t n, stk_buf *out)
 {
-    bool unsaid = d->profile != NULL && (d->model == NULL || strstr(d->model, d->profile) == NULL);
-    const char *model = d->model != NULL ? d->model : stk_text_or(d->noun, "unknown device");
+    const char *model = stk_text_or(d->model, stk_text_or(d->noun, "unknown device"));
     if (n > 1) {
         stk_buf_printf(out, "%u × ", n);
     }
-    stk_buf_printf(out, "%.100s%s%.40s", model, unsaid ? " " : "", unsaid ? d->profile : "");
+    stk_buf_printf(out, "%.100s", model);
+    if (d->profile != NULL && (d->model == NULL || strstr(d->model, d->profile) == NULL)) {
+        stk_buf_printf(out, " %.40s", d->profile);
+    }
 }
 
 const char *stk_plan_inventory(const stk_capacity *cap, const stk_devset *which,
@@ -131,5 +139,8 @@ const char *stk_plan_inventory(const stk_capacity *cap, const stk_devset *which,
     if (n_told > MOST) {
         stk_buf_printf(&out, " and %u kinds more", n_told - MOST);
     }
-    return out.failed ? NULL : stk_arena_dup(arena, n_told == 0 ? "none" : out.data);
+    if (n_told == 0) {
+        return stk_arena_dup(arena, "none");
+    }
+    return stk_buf_keep(&out, arena);
 }

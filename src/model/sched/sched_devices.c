@@ -16,7 +16,10 @@ int stk_sched_devices_init(stk_sched *sched)
     const uint8_t *links = host->links;
     uint32_t n = host->n;
     stk_pack_device *all = calloc((size_t)n + 1, sizeof *all);
-    uint8_t *own_links = links == NULL ? NULL : malloc((size_t)n * n + 1);
+    uint8_t *own_links = NULL;
+    if (links != NULL) {
+        own_links = malloc((size_t)n * n + 1);
+    }
     sched->view = calloc(1, sizeof *sched->view);
     sched->host = calloc((size_t)n + 1, sizeof *sched->host);
     sched->devices = calloc((size_t)n + 1, sizeof *sched->devices);
@@ -123,10 +126,11 @@ bool stk_sched_may_take(const stk_sched *sched, const stk_sched_event *event)
 
 int stk_sched_grants_reserve(stk_sched *sched)
 {
-    return sched->free_grants != NIL
-               ? 0
-               : stk_sched_reserve(&sched->grants, &sched->cap_grants,
-                                   (uint64_t)sched->n_grants + 1, sizeof *sched->grants);
+    if (sched->free_grants != NIL) {
+        return 0;
+    }
+    return stk_sched_reserve(&sched->grants, &sched->cap_grants, (uint64_t)sched->n_grants + 1,
+                             sizeof *sched->grants);
 }
 
 static void hold(stk_sched *sched, const stk_sched_grant *grant, int sign)

@@ -211,13 +211,22 @@ static void fold_task(stk_sched *sched, const stk_sched_event *event, uint32_t g
 
 static const char *kind_word(int kind)
 {
-    return kind == STK_SE_MISSED    ? "missed"
-           : kind == STK_SE_BUSY    ? "busy"
-           : kind == STK_SE_OUTSIDE ? "outside"
-           : kind == STK_SE_GROWN   ? "grown"
-           : kind == STK_SE_CLAIMED ? "claimed"
-           : kind == STK_SE_GONE    ? "gone"
-                                    : stk_event_word((stk_event_kind)kind);
+    switch (kind) {
+    case STK_SE_MISSED:
+        return "missed";
+    case STK_SE_BUSY:
+        return "busy";
+    case STK_SE_OUTSIDE:
+        return "outside";
+    case STK_SE_GROWN:
+        return "grown";
+    case STK_SE_CLAIMED:
+        return "claimed";
+    case STK_SE_GONE:
+        return "gone";
+    default:
+        return stk_event_word((stk_event_kind)kind);
+    }
 }
 
 static int fold_device(stk_sched *sched, const stk_sched_event *event, stk_err *err)

@@ -22,7 +22,10 @@ int stk_sched_reserve(void *array_of, uint32_t *cap, uint64_t n_wanted, size_t i
         n = n_wanted;
     }
     void **array = array_of;
-    void *bigger = n < NIL ? reallocarray(*array, n, item_bytes) : NULL;
+    void *bigger = NULL;
+    if (n < NIL) {
+        bigger = reallocarray(*array, n, item_bytes);
+    }
     if (bigger == NULL) {
         return STK_E_NOMEM;
     }
@@ -297,11 +300,12 @@ static int check(const stk_sched *sched, const stk_sched_task *task, const uint3
         return stk_err_set(err, STK_E_RESOURCES, "task %u asks for less than nothing", i);
     }
     if (task->place > 0) {
-        return task->place <= STK_SCHED_PLACES && task->n_asks == 0 && task->cpu_milli == 0
-                   ? 0
-                   : stk_err_set(err, STK_E_BUG,
-                                 "task %u is to be in place %u, and takes something here", i,
-                                 task->place);
+        if (task->place > STK_SCHED_PLACES || task->n_asks != 0 || task->cpu_milli != 0) {
+            return stk_err_set(err, STK_E_BUG,
+                               "task %u is to be in place %u, and takes something here", i,
+                               task->place);
+        }
+        return 0;
     }
     if (task->cpu_milli > sched->cap[DIM_CPU]) {
         return stk_err_set(err, STK_E_RESOURCES, "task %u asks for %g CPUs, there are %g", i,
@@ -389,7 +393,7 @@ static void add_need(stk_sched *sched, uint32_t task, uint32_t need)
 
     stk_sched_node *node = &sched->nodes[task];
     bool is_met = needed->state == STK_TASK_SUCCEEDED || needed->state == STK_TASK_CACHED;
-    node->n_open += is_met ? 0 : 1;
+    node->n_open += !is_met;
     if (node->cause == NIL) {
         bool is_cancelled_with_all =
             needed->state == STK_TASK_CANCELLED && stk_sched_is_stopping(sched);

@@ -71,10 +71,16 @@ static inline bool stk_sched_is_place_full(const int64_t ask[DIM_N], const int64
 /* Why a task waits for a dimension. */
 static inline int stk_sched_why_of(int dim)
 {
-    return dim == DIM_CPU       ? STK_WHY_CPU
-           : dim == DIM_MEMORY  ? STK_WHY_MEMORY
-           : dim == DIM_WORKERS ? STK_WHY_WORKERS
-                                : STK_WHY_PLACE;
+    switch (dim) {
+    case DIM_CPU:
+        return STK_WHY_CPU;
+    case DIM_MEMORY:
+        return STK_WHY_MEMORY;
+    case DIM_WORKERS:
+        return STK_WHY_WORKERS;
+    default:
+        return STK_WHY_PLACE;
+    }
 }
 
 /* sched_graph.c */

@@ -77,7 +77,9 @@ static uint64_t retries_spent(const stk_sched *sched, uint32_t task, stk_failure
     for (int class = 0; class < STK_FAIL_N; class ++) {
         uint64_t n = (uint64_t)f->n[class] + (class == (int)one_more);
         uint64_t n_own = stk_failure_own_retries((stk_failure) class);
-        n_spent += n > n_own ? n - n_own : 0;
+        if (n > n_own) {
+            n_spent += n - n_own;
+        }
     }
     return n_spent;
 }
@@ -92,9 +94,15 @@ bool stk_sched_is_last_attempt(const stk_sched *sched, uint32_t task)
 
 static stk_grows what_grows(stk_failure failure)
 {
-    return failure == STK_FAIL_HOST_OOM                                      ? STK_GROWS_MEMORY
-           : failure == STK_FAIL_DEVICE_OOM || failure == STK_FAIL_GPU_SHARE ? STK_GROWS_SHARE
-                                                                             : STK_GROWS_NOTHING;
+    switch (failure) {
+    case STK_FAIL_HOST_OOM:
+        return STK_GROWS_MEMORY;
+    case STK_FAIL_DEVICE_OOM:
+    case STK_FAIL_GPU_SHARE:
+        return STK_GROWS_SHARE;
+    default:
+        return STK_GROWS_NOTHING;
+    }
 }
 
 static int64_t more(int64_t amount, double factor, int64_t most)
@@ -138,9 +146,10 @@ uint32_t stk_sched_grown_kind(stk_sched *sched, uint32_t task, stk_grows grows)
     bool has_wish = stk_sched_wish_of(sched, kind) != NULL;
     int64_t ask[DIM_N];
     stk_sched_wish wish;
-    return grown(sched, task, grows, ask, &wish)
-               ? stk_sched_intern(sched, ask, has_wish ? &wish : NULL)
-               : NIL;
+    if (!grown(sched, task, grows, ask, &wish)) {
+        return NIL;
+    }
+    return stk_sched_intern(sched, ask, has_wish ? &wish : NULL);
 }
 
 /* Whether on_oom has something to say; *ret is what. */

@@ -101,11 +101,11 @@ static int check_origin(stk_spec_reader *r, const stk_json *map)
             continue;
         }
         if (key == 1) {
-            for (uint32_t j = 0; rc == 0 && (j == 0 || j < value->n); j++) {
-                rc = value->kind != STK_JSON_LIST
-                         ? stk_spec_wrong(r, value, "origin.argv", "a list of texts")
-                     : j < value->n ? stk_spec_read_text(r, &value->items[j], "origin.argv", &text)
-                                    : 0;
+            if (value->kind != STK_JSON_LIST) {
+                return stk_spec_wrong(r, value, "origin.argv", "a list of texts");
+            }
+            for (uint32_t j = 0; rc == 0 && j < value->n; j++) {
+                rc = stk_spec_read_text(r, &value->items[j], "origin.argv", &text);
             }
             continue;
         }
@@ -126,11 +126,18 @@ static int find_folder(stk_spec_reader *r, const stk_json *origin)
         r->spec->folder = cwd;
         return 0;
     }
-    const char *slash = r->path == NULL ? NULL : strrchr(r->path, '/');
+    const char *slash = NULL;
+    if (r->path != NULL) {
+        slash = strrchr(r->path, '/');
+    }
     char *folder = slash == NULL ? stk_arena_dup(r->arena, ".")
                                  : stk_arena_dupn(r->arena, r->path, (size_t)(slash - r->path) + 1);
     STK_TEXT_AUTO absolute = folder == NULL ? NULL : stk_file_absolute(folder);
-    r->spec->folder = absolute == NULL ? NULL : stk_arena_dup(r->arena, absolute);
+    if (absolute == NULL) {
+        r->spec->folder = NULL;
+    } else {
+        r->spec->folder = stk_arena_dup(r->arena, absolute);
+    }
     if (r->spec->folder != NULL &&
         (!stk_json_is_utf8(absolute, strlen(absolute)) ||
          (r->path != NULL && !stk_json_is_utf8(r->path, strlen(r->path))))) {
@@ -141,7 +148,7 @@ static int find_folder(stk_spec_reader *r, const stk_json *origin)
         stk_err_hint(r->err, "give it another name");
         return STK_E_USAGE;
     }
-    return r->spec->folder == NULL ? stk_spec_no_memory(r) : 0;
+    return stk_spec_if_null(r, r->spec->folder);
 }
 
 static stk_json text_node(const char *text)
@@ -158,7 +165,10 @@ static int make_text(stk_spec_reader *r, const stk_json *root)
     bool by_hand = stk_json_text(stk_json_get(given, "file")) == NULL &&
                    stk_json_text(stk_json_get(given, "cwd")) == NULL && r->path != NULL &&
                    stk_file_exists(r->path);
-    STK_TEXT_AUTO file = by_hand ? stk_file_absolute(r->path) : NULL;
+    STK_TEXT_AUTO file = NULL;
+    if (by_hand) {
+        file = stk_file_absolute(r->path);
+    }
     stk_json from[4] = {text_node("cwd"), text_node(r->spec->folder), text_node("file"),
                         text_node(stk_text_or(file, ""))};
     stk_json origin[2] = {
@@ -212,14 +222,19 @@ static int read_root(stk_spec_reader *r, const stk_json *root)
     stk_spec_base *base = stk_arena_alloc(r->arena, sizeof *base);
     spec->base = base;
     stk_spec_default_settings(&defaults);
-    rc = base == NULL ? stk_spec_no_memory(r) : read_name(r, nodes[T_NAME]);
+    if (base == NULL) {
+        rc = stk_spec_no_memory(r);
+    } else {
+        rc = read_name(r, nodes[T_NAME]);
+    }
     if (rc == 0 && nodes[T_ORIGIN] != NULL) {
         rc = check_origin(r, nodes[T_ORIGIN]);
     }
     /* The text comes before what is read from the same nodes: it refuses aliases that add up to
      * more than a document may hold. */
-    rc = rc < 0 ? rc : find_folder(r, nodes[T_ORIGIN]);
-    rc = rc < 0 ? rc : make_text(r, root);
+    STK_TRY(rc);
+    STK_TRY(find_folder(r, nodes[T_ORIGIN]));
+    rc = make_text(r, root);
     if (rc == 0 && nodes[T_DESCRIPTION] != NULL) {
         rc = stk_spec_read_text(r, nodes[T_DESCRIPTION], "description", &spec->description);
     }
@@ -229,8 +244,9 @@ static int read_root(stk_spec_reader *r, const stk_json *root)
     if (rc == 0 && nodes[T_MODE] != NULL) {
         rc = read_mode(r, nodes[T_MODE]);
     }
-    rc = rc < 0 ? rc : stk_spec_read_settings(r, &defaults, root, base);
-    rc = rc < 0 ? rc : stk_spec_read_steps(r, nodes[T_STEPS]);
+    STK_TRY(rc);
+    STK_TRY(stk_spec_read_settings(r, &defaults, root, base));
+    rc = stk_spec_read_steps(r, nodes[T_STEPS]);
     if (rc == 0 && spec->grows && nodes[T_MODE] == NULL) {
         spec->mode = STK_MODE_STOP; /* a branch that is missing makes its join impossible */
     }
@@ -241,7 +257,7 @@ int stk_spec_parse(const char *text, size_t len, const char *path, stk_spec **re
                    stk_err *err)
 {
     stk_arena *arena = stk_arena_new(0);
-    stk_spec *spec = arena == NULL ? NULL : stk_arena_alloc(arena, sizeof *spec);
+    stk_spec *spec = stk_arena_alloc(arena, sizeof *spec);
     if (spec == NULL) {
         stk_arena_free(arena);
         return stk_err_set(err, STK_E_NOMEM, "out of memory while reading the pipeline");

@@ -11,8 +11,9 @@ static stk_alternative lay_over(stk_alternative rest, const stk_alternative *ove
     if (over->gpu_count > 0) {
         rest.gpu_count = over->gpu_count;
     }
-    rest.gpu_memory_bytes =
-        over->gpu_memory_bytes != -1 ? over->gpu_memory_bytes : rest.gpu_memory_bytes;
+    if (over->gpu_memory_bytes != -1) {
+        rest.gpu_memory_bytes = over->gpu_memory_bytes;
+    }
     rest.gpu_class = stk_text_or(over->gpu_class, rest.gpu_class);
     rest.gpu_vendor = stk_text_or(over->gpu_vendor, rest.gpu_vendor);
     return rest;
@@ -28,7 +29,11 @@ uint32_t stk_spec_alternatives(const stk_resources *res, stk_alternative ret[STK
     }
     uint32_t n = 0;
     do {
-        ret[n] = res->n_any_of > 0 ? lay_over(rest, &res->any_of[n]) : rest;
+        if (res->n_any_of > 0) {
+            ret[n] = lay_over(rest, &res->any_of[n]);
+        } else {
+            ret[n] = rest;
+        }
         if (ret[n].gpu_count <= 0) {
             ret[n].gpu_count = 1;
         }

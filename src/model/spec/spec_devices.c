@@ -99,16 +99,19 @@ static int read_alternative(stk_spec_reader *r, const stk_json *map, stk_alterna
                                        [STK_SPEC_GPU_CLASS] = "gpu_class",
                                        [STK_SPEC_GPU_VENDOR] = "gpu_vendor"};
     *ret = (stk_alternative){.gpu_count = -1, .gpu_memory_bytes = -1};
-    int rc = map->kind == STK_JSON_MAP
-                 ? 0
-                 : stk_spec_wrong(r, map, "resources.any_of", "a list of mappings");
+    int rc = 0;
+    if (map->kind != STK_JSON_MAP) {
+        rc = stk_spec_wrong(r, map, "resources.any_of", "a list of mappings");
+    }
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
         int key = stk_spec_key(r, stk_json_key(map, i), keys, 4, "resources.any_of");
         if (key < 0) {
             return key;
         }
-        rc = value->kind == STK_JSON_NULL ? 0 : stk_spec_read_device(r, value, key, ret);
+        if (value->kind != STK_JSON_NULL) {
+            rc = stk_spec_read_device(r, value, key, ret);
+        }
         if (rc == 0 && key == STK_SPEC_GPU_COUNT && ret->gpu_count == 0) {
             return stk_spec_fail(r, value,
                                  "'resources.any_of' has an alternative of 0 devices; a step that "
@@ -184,7 +187,10 @@ static int read_factor(stk_spec_reader *r, const stk_json *node, const char *key
         const char *digits = before ? text + n : text;
         size_t len = strspn(digits, "0123456789.");
         char *end = NULL;
-        double number = isdigit((unsigned char)digits[0]) ? strtod(digits, &end) : 0;
+        double number = 0;
+        if (isdigit((unsigned char)digits[0])) {
+            number = strtod(digits, &end);
+        }
         if (end == digits + len && strcmp(end, before ? "" : times[i]) == 0) {
             factor = number;
             ok = true;
@@ -242,7 +248,9 @@ int stk_spec_read_xid(stk_spec_reader *r, const stk_json *map, stk_spec_base *ba
     };
     enum { N = sizeof words / sizeof *words };
     int rc = stk_spec_read_map(r, map, "xid");
-    rc = rc < 0 ? rc : stk_spec_merge(r, &base->xid, map, &base->xid);
+    if (rc == 0) {
+        rc = stk_spec_merge(r, &base->xid, map, &base->xid);
+    }
     STK_BUF_AUTO text = STK_BUF_INIT(1u << 20);
     for (uint32_t i = 0; rc == 0 && i < base->xid.n; i++) {
         const stk_json *key = stk_json_key(&base->xid, i);
@@ -272,8 +280,8 @@ int stk_spec_read_xid(stk_spec_reader *r, const stk_json *map, stk_spec_base *ba
         stk_buf_printf(&text, "%s%s=%s", text.len > 0 ? "," : "", key->text, word);
     }
     if (rc == 0 && text.len > 0) {
-        base->s.xid = text.failed ? NULL : stk_arena_dup(r->arena, text.data);
-        rc = base->s.xid == NULL ? stk_spec_no_memory(r) : 0;
+        base->s.xid = stk_buf_keep(&text, r->arena);
+        rc = stk_spec_if_null(r, base->s.xid);
     }
     return rc;
 }

@@ -247,7 +247,10 @@ bool stk_spec_container_bytes(const stk_json *node, int64_t *ret_bytes)
     char *end = NULL;
     double number = strtod(text, &end);
     const char *unit = end + strspn(end, " ");
-    const char *at = *unit == '\0' || unit[1] != '\0' ? NULL : strchr(units, *unit | 0x20);
+    const char *at = NULL;
+    if (*unit != '\0' && unit[1] == '\0') {
+        at = strchr(units, *unit | 0x20);
+    }
     if (at != NULL && end != text && number > 0 && number < 1e9) {
         *ret_bytes = (int64_t)(number * (double)((int64_t)1 << (10 * (at - units))));
         return *ret_bytes > 0;
@@ -266,11 +269,11 @@ static int read_word(stk_spec_reader *r, const stk_json *node, const char *key,
             return 0;
         }
         size_t at = strlen(list);
-        (void)snprintf(list + at, sizeof list - at, "%s%s",
-                       n == 0                 ? ""
-                       : words[n + 1] == NULL ? " or "
-                                              : ", ",
-                       words[n]);
+        const char *before = words[n + 1] == NULL ? " or " : ", ";
+        if (n == 0) {
+            before = "";
+        }
+        (void)snprintf(list + at, sizeof list - at, "%s%s", before, words[n]);
     }
     int rc = stk_spec_wrong(r, node, key, list);
     if (text != NULL) {
@@ -302,7 +305,9 @@ static int read_values(stk_spec_reader *r, const stk_json *node, const char *key
     for (uint32_t i = 0; rc == 0 && i < node->n; i++) {
         const stk_json *value = stk_json_value(node, i);
         bool nested = value->kind == STK_JSON_MAP || value->kind == STK_JSON_LIST;
-        rc = nested ? stk_spec_wrong(r, value, stk_json_key(node, i)->text, "text or a number") : 0;
+        if (nested) {
+            rc = stk_spec_wrong(r, value, stk_json_key(node, i)->text, "text or a number");
+        }
     }
     return rc;
 }
@@ -310,15 +315,17 @@ static int read_values(stk_spec_reader *r, const stk_json *node, const char *key
 static int read_ulimits(stk_spec_reader *r, const stk_json *node, const char *key)
 {
     int64_t number = 0;
-    int rc =
-        node->kind == STK_JSON_MAP
-            ? 0
-            : stk_spec_wrong(r, node, key, "a mapping of names to numbers, as {nofile: 65536}");
+    int rc = 0;
+    if (node->kind != STK_JSON_MAP) {
+        rc = stk_spec_wrong(r, node, key, "a mapping of names to numbers, as {nofile: 65536}");
+    }
     for (uint32_t i = 0; rc == 0 && i < node->n; i++) {
         const known *one = find(r, stk_json_key(node, i), ulimits, N(ulimits), key);
-        rc = one == NULL
-                 ? STK_E_SPEC
-                 : stk_spec_read_int(r, stk_json_value(node, i), one->name, -1, INT64_MAX, &number);
+        if (one == NULL) {
+            rc = STK_E_SPEC;
+        } else {
+            rc = stk_spec_read_int(r, stk_json_value(node, i), one->name, -1, INT64_MAX, &number);
+        }
     }
     return rc;
 }
@@ -380,7 +387,12 @@ static int read_table(stk_spec_reader *r, const stk_json *map, const char *where
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
         const known *key = find(r, stk_json_key(map, i), table, n, where);
-        rc = key == NULL ? STK_E_SPEC : value->kind == STK_JSON_NULL ? 0 : read_one(r, value, key);
+        if (key == NULL) {
+            return STK_E_SPEC;
+        }
+        if (value->kind != STK_JSON_NULL) {
+            rc = read_one(r, value, key);
+        }
     }
     return rc;
 }
@@ -403,9 +415,9 @@ int stk_spec_check_backend(stk_spec_reader *r, const stk_json *map)
         }
         if (strcmp(backend->name, "stack") == 0) {
             const char *name = NULL;
-            rc = value->kind == STK_JSON_NULL
-                     ? 0
-                     : stk_spec_read_text(r, value, "backend.stack", &name);
+            if (value->kind != STK_JSON_NULL) {
+                rc = stk_spec_read_text(r, value, "backend.stack", &name);
+            }
             continue;
         }
         if (value->kind != STK_JSON_NULL && value->kind != STK_JSON_MAP) {

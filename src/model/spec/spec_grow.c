@@ -27,9 +27,15 @@ typedef struct growth {
 /* The place of a complaint about a step. */
 static const stk_json *at(const growth *g, uint32_t i, const char *key)
 {
-    const stk_json *node = key == NULL ? NULL : stk_json_get(stk_json_value(g->map, i), key);
+    const stk_json *node = NULL;
+    if (key != NULL) {
+        node = stk_json_get(stk_json_value(g->map, i), key);
+    }
     g->r->step = g->steps[i].name;
-    return node != NULL ? node : stk_json_key(g->map, i);
+    if (node != NULL) {
+        return node;
+    }
+    return stk_json_key(g->map, i);
 }
 
 static const stk_json *at_next(const growth *g, uint32_t i)
@@ -63,15 +69,20 @@ static int reach(growth *g, uint32_t i, uint32_t target, uint32_t top)
     uint32_t tops[2] = {g->top[target], top};
     char words[2][STK_LIMIT_NAME + 40];
     for (int k = 0; k < 2; k++) {
-        (void)snprintf(words[k], sizeof words[k], "%s%s%s",
-                       tops[k] == NONE ? "outside of every split" : "within the split of '",
-                       tops[k] == NONE ? "" : g->steps[tops[k]].name, tops[k] == NONE ? "" : "'");
+        if (tops[k] == NONE) {
+            (void)snprintf(words[k], sizeof words[k], "outside of every split");
+        } else {
+            (void)snprintf(words[k], sizeof words[k], "within the split of '%s'",
+                           g->steps[tops[k]].name);
+        }
     }
     uint32_t first = g->from[target];
-    stk_spec_fail(g->r, at_next(g, i), "'%s' is reached from here %s, %s%s%s %s",
-                  g->steps[target].name, words[1], first == NONE ? "and is " : "from '",
-                  first == NONE ? "where a run begins," : g->steps[first].name,
-                  first == NONE ? "" : "'", words[0]);
+    char from[STK_LIMIT_NAME + 40] = "and is where a run begins,";
+    if (first != NONE) {
+        (void)snprintf(from, sizeof from, "from '%s'", g->steps[first].name);
+    }
+    stk_spec_fail(g->r, at_next(g, i), "'%s' is reached from here %s, %s %s", g->steps[target].name,
+                  words[1], from, words[0]);
     stk_err_hint(g->r->err, "close the split with a join first, or lead to another step");
     return STK_E_SPEC;
 }
@@ -128,9 +139,16 @@ static int walk_step(growth *g, uint32_t i)
     }
     for (uint32_t k = 0; rc == 0 && k < step->n_next; k++) {
         uint32_t target = step->next[k];
-        rc = g->steps[target].is_join ? reach_join(g, i, target, top) : reach(g, i, target, top);
+        if (g->steps[target].is_join) {
+            rc = reach_join(g, i, target, top);
+        } else {
+            rc = reach(g, i, target, top);
+        }
     }
-    return rc == 0 && step->grows == STK_NEXT_PARALLEL ? check_gang(g, i) : rc;
+    if (rc == 0 && step->grows == STK_NEXT_PARALLEL) {
+        return check_gang(g, i);
+    }
+    return rc;
 }
 
 static int walk(growth *g)
@@ -275,8 +293,10 @@ static int predecessors(const growth *g, stk_arena *scratch, uint32_t **ret_star
     for (uint32_t i = 0; start != NULL && i < g->n; i++) {
         n += g->steps[i].n_next;
     }
-    uint32_t *before =
-        start == NULL || n >= NONE ? NULL : stk_arena_array(scratch, n + 1, sizeof *before);
+    uint32_t *before = NULL;
+    if (start != NULL && n < NONE) {
+        before = stk_arena_array(scratch, n + 1, sizeof *before);
+    }
     if (before == NULL) {
         return stk_spec_no_memory(g->r);
     }
@@ -378,9 +398,15 @@ int stk_spec_check_growth(stk_spec_reader *r, const stk_json *map)
     }
     memset(g.join, 0xff, n * sizeof *g.join);
     int rc = check_doubles(&g, scratch);
-    rc = rc < 0 ? rc : walk(&g);
-    rc = rc < 0 ? rc : check_circles(&g, scratch);
-    rc = rc < 0 ? rc : check_all_links(&g, scratch);
+    if (rc == 0) {
+        rc = walk(&g);
+    }
+    if (rc == 0) {
+        rc = check_circles(&g, scratch);
+    }
+    if (rc == 0) {
+        rc = check_all_links(&g, scratch);
+    }
     if (rc >= 0) {
         r->step = NULL;
     }

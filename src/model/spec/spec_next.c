@@ -46,7 +46,7 @@ static int read_targets(stk_spec_reader *r, const stk_json *node, const uint32_t
         return too_many(r, node, "next");
     }
     uint32_t *targets = stk_arena_array(r->arena, n, sizeof *targets);
-    int rc = targets == NULL ? stk_spec_no_memory(r) : 0;
+    int rc = stk_spec_if_null(r, targets);
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
         rc = read_target(r, list ? &node->items[i] : node, "next", &targets[i]);
     }
@@ -73,9 +73,11 @@ static int read_cases(stk_spec_reader *r, const stk_json *map, stk_step *step)
     rc = targets == NULL || values == NULL ? stk_spec_no_memory(r) : 0;
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
         values[i] = stk_json_text(stk_json_key(map, i));
-        rc = values[i] == NULL
-                 ? stk_spec_wrong(r, stk_json_key(map, i), "cases", "values without a NUL byte")
-                 : read_target(r, stk_json_value(map, i), "cases", &targets[i]);
+        if (values[i] == NULL) {
+            rc = stk_spec_wrong(r, stk_json_key(map, i), "cases", "values without a NUL byte");
+        } else {
+            rc = read_target(r, stk_json_value(map, i), "cases", &targets[i]);
+        }
     }
     step->next = targets;
     step->n_next = map->n;
@@ -117,9 +119,8 @@ static int read_switch(stk_spec_reader *r, const stk_json *const nodes[N_KEYS], 
     if (rc < 0 || nodes[NEXT] == NULL) {
         return rc;
     }
-    rc = read_targets(r, nodes[NEXT], &next, &n);
-    rc = rc < 0 ? rc : check_among(r, nodes[NEXT], next, n, step->next, step->n_next, "cases");
-    STK_TRY(rc);
+    STK_TRY(read_targets(r, nodes[NEXT], &next, &n));
+    STK_TRY(check_among(r, nodes[NEXT], next, n, step->next, step->n_next, "cases"));
     return check_among(r, nodes[CASES], step->next, step->n_next, next, n, keys[NEXT]);
 }
 
@@ -136,11 +137,13 @@ static int read_on(stk_spec_reader *r, const stk_json *node, const char *key, st
         known = strcmp(step->outputs[i].name, name) == 0;
     }
     step->on = name;
-    return known ? 0
-                 : stk_spec_fail(r, node,
-                                 "'%s' names '%.128s', which is none of the step's outputs; add it "
-                                 "to 'outputs'",
-                                 key, name);
+    if (!known) {
+        return stk_spec_fail(r, node,
+                             "'%s' names '%.128s', which is none of the step's outputs; add it "
+                             "to 'outputs'",
+                             key, name);
+    }
+    return 0;
 }
 
 static int read_num_parallel(stk_spec_reader *r, const stk_json *node, stk_step *step)
@@ -164,7 +167,12 @@ static int read_num_parallel(stk_spec_reader *r, const stk_json *node, stk_step 
 
 static int read_kind(stk_spec_reader *r, const stk_json *const nodes[N_KEYS], stk_step *step)
 {
-    int how = nodes[FOREACH] != NULL ? FOREACH : nodes[NUM_PARALLEL] != NULL ? NUM_PARALLEL : NEXT;
+    int how = NEXT;
+    if (nodes[FOREACH] != NULL) {
+        how = FOREACH;
+    } else if (nodes[NUM_PARALLEL] != NULL) {
+        how = NUM_PARALLEL;
+    }
     int rc = read_targets(r, nodes[NEXT], &step->next, &step->n_next);
     if (rc < 0 || how == NEXT) {
         step->grows = STK_NEXT_ALL;
@@ -175,8 +183,10 @@ static int read_kind(stk_spec_reader *r, const stk_json *const nodes[N_KEYS], st
                              keys[how], step->n_next);
     }
     step->grows = how == FOREACH ? STK_NEXT_FOREACH : STK_NEXT_PARALLEL;
-    return how == FOREACH ? read_on(r, nodes[FOREACH], keys[FOREACH], step)
-                          : read_num_parallel(r, nodes[NUM_PARALLEL], step);
+    if (how == FOREACH) {
+        return read_on(r, nodes[FOREACH], keys[FOREACH], step);
+    }
+    return read_num_parallel(r, nodes[NUM_PARALLEL], step);
 }
 
 int stk_spec_read_next(stk_spec_reader *r, const stk_json *map, stk_step *step)
@@ -189,8 +199,10 @@ int stk_spec_read_next(stk_spec_reader *r, const stk_json *map, stk_step *step)
         if (nodes[i] != NULL && nodes[i]->kind == STK_JSON_NULL) {
             nodes[i] = NULL;
         }
-        first = first != NULL ? first : nodes[i];
-        n_kinds += nodes[i] != NULL && (i == FOREACH || i == NUM_PARALLEL || i == SWITCH) ? 1 : 0;
+        if (first == NULL) {
+            first = nodes[i];
+        }
+        n_kinds += nodes[i] != NULL && (i == FOREACH || i == NUM_PARALLEL || i == SWITCH);
     }
     if (first == NULL) {
         return 0;

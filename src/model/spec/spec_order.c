@@ -68,7 +68,7 @@ static uint32_t pop(order *o)
     uint32_t last = o->heap[--o->n_heap];
     uint32_t i = 0;
     for (uint32_t child = 1; child < o->n_heap; child = 2 * i + 1) {
-        child += child + 1 < o->n_heap && o->heap[child + 1] < o->heap[child] ? 1 : 0;
+        child += child + 1 < o->n_heap && o->heap[child + 1] < o->heap[child];
         if (o->heap[child] >= last) {
             break;
         }

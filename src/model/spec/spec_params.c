@@ -62,7 +62,7 @@ static int set_value(stk_spec_reader *r, const stk_json *value, stk_param *param
         char text[32];
         stk_json_format_real(number, text); /* 1, 1.0 and 1.00 are one value of a float */
         param->value = stk_arena_dup(r->arena, text);
-        return param->value == NULL ? stk_spec_no_memory(r) : 0;
+        return stk_spec_if_null(r, param->value);
     }
     return stk_spec_read_json(r, value, &param->value);
 }
@@ -95,9 +95,10 @@ static int read_declaration(stk_spec_reader *r, const stk_json *map, stk_param *
             if (rc == 0 && !known) {
                 return stk_spec_wrong(r, value, "type", "int, float, str, bool or json");
             }
+        } else if (key == 2) {
+            rc = stk_spec_read_text(r, value, "help", &param->help);
         } else {
-            rc = key == 2 ? stk_spec_read_text(r, value, "help", &param->help)
-                          : stk_spec_read_bool(r, value, "required", &required);
+            rc = stk_spec_read_bool(r, value, "required", &required);
         }
     }
     if (rc < 0 || preset == NULL) {
@@ -169,7 +170,10 @@ static int unknown(const stk_spec *spec, const char *name, stk_err *err)
     for (uint32_t i = 0; names != NULL && i < spec->n_params; i++) {
         names[i] = spec->params[i].name;
     }
-    const char *near = names == NULL ? NULL : stk_units_nearest(name, names, spec->n_params);
+    const char *near = NULL;
+    if (names != NULL) {
+        near = stk_units_nearest(name, names, spec->n_params);
+    }
     if (near != NULL) {
         stk_err_hint(err, "did you mean '%s'?", near);
     }

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/units.h"
 
@@ -43,15 +44,20 @@ int stk_spec_no_memory(stk_spec_reader *r)
     return stk_spec_fail_code(r, STK_E_NOMEM, NULL, "out of memory while reading the document");
 }
 
+int stk_spec_if_null(stk_spec_reader *r, const void *p)
+{
+    return p == NULL ? stk_spec_no_memory(r) : 0;
+}
+
 int stk_spec_wrong(stk_spec_reader *r, const stk_json *node, const char *key, const char *what)
 {
     if (node->kind == STK_JSON_TEXT && strlen(node->text) != node->n) {
         return stk_spec_fail(r, node, "'%s' holds a NUL byte", key);
     }
     if (node->kind == STK_JSON_TEXT || node->kind == STK_JSON_INT || node->kind == STK_JSON_REAL) {
-        return stk_spec_fail(r, node, "'%s' must be %s, not %s%.60s%s", key, what,
-                             node->kind == STK_JSON_TEXT ? "'" : "", node->text,
-                             node->kind == STK_JSON_TEXT ? "'" : "");
+        const char *quote = node->kind == STK_JSON_TEXT ? "'" : "";
+        return stk_spec_fail(r, node, "'%s' must be %s, not %s%.60s%s", key, what, quote,
+                             node->text, quote);
     }
     if (node->kind == STK_JSON_BOOL) {
         return stk_spec_fail(r, node, "'%s' must be %s, not %s", key, what,
@@ -98,7 +104,10 @@ int stk_spec_key(stk_spec_reader *r, const stk_json *key, const char *const *kno
 
 int stk_spec_read_map(stk_spec_reader *r, const stk_json *node, const char *key)
 {
-    return node->kind == STK_JSON_MAP ? 0 : stk_spec_wrong(r, node, key, "a mapping");
+    if (node->kind != STK_JSON_MAP) {
+        return stk_spec_wrong(r, node, key, "a mapping");
+    }
+    return 0;
 }
 
 int stk_spec_read_text(stk_spec_reader *r, const stk_json *node, const char *key,
@@ -162,7 +171,8 @@ int stk_spec_read_duration(stk_spec_reader *r, const stk_json *node, const char 
             return stk_spec_wrong(r, node, key, "a time like 90, 90s, 10m or 2h");
         }
     } else if (stk_json_real(node, &seconds)) {
-        ms = seconds < 0 ? -1 : seconds > 1e12 ? INT64_MAX : llround(seconds * 1000);
+
+        ms = seconds < 0 ? -1 : llround(MIN(seconds, 1e12) * 1000);
     } else {
         return stk_spec_wrong(r, node, key, "a time like 90, 90s, 10m or 2h");
     }
@@ -209,7 +219,10 @@ int stk_spec_read_entry(stk_spec_reader *r, const stk_json *node, const char *ke
                         const char **ret_entry)
 {
     const char *text = stk_json_text(node);
-    const char *colon = text == NULL ? NULL : strchr(text, ':');
+    const char *colon = NULL;
+    if (text != NULL) {
+        colon = strchr(text, ':');
+    }
     if (colon == NULL || colon == text || colon[1] == '\0' || strchr(colon + 1, ':') != NULL ||
         strpbrk(text, " \t\r\n/") != NULL) {
         return stk_spec_wrong(r, node, key, "module:function");

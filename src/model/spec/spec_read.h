@@ -53,6 +53,7 @@ int stk_spec_fail(stk_spec_reader *r, const stk_json *node, const char *fmt, ...
 int stk_spec_fail_code(stk_spec_reader *r, int code, const stk_json *node, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 int stk_spec_no_memory(stk_spec_reader *r);
+int stk_spec_if_null(stk_spec_reader *r, const void *p); /* that where it is NULL, else 0 */
 /* "'key' must be WHAT, not a list". */
 int stk_spec_wrong(stk_spec_reader *r, const stk_json *node, const char *key, const char *what);
 /* Hint: "did you mean 'x'?" where a candidate is near. */

@@ -140,10 +140,11 @@ static int read_output(stk_spec_reader *r, const stk_json *map, stk_result_outpu
 
 static int check_name(stk_spec_reader *r, const stk_json *node, const char *name)
 {
-    return stk_units_is_name(name, true)
-               ? 0
-               : stk_spec_fail(r, node,
-                               "output '%.80s': a name is made of letters, digits and _ . -", name);
+    if (!stk_units_is_name(name, true)) {
+        return stk_spec_fail(r, node, "output '%.80s': a name is made of letters, digits and _ . -",
+                             name);
+    }
+    return 0;
 }
 
 static int read_dropped(stk_spec_reader *r, const stk_json *list, stk_result *result)
@@ -183,10 +184,14 @@ static int read_next(stk_spec_reader *r, const stk_json *map, stk_result *result
         if (value->kind == STK_JSON_NULL) {
             continue;
         }
-        rc = key == 0   ? stk_spec_read_texts(r, value, "next.steps", &result->next_steps,
-                                              &result->n_next_steps)
-             : key == 1 ? stk_spec_read_int(r, value, "next.n", 0, INT32_MAX, &result->next_n)
-                        : read_items(r, value, result);
+        if (key == 0) {
+            rc = stk_spec_read_texts(r, value, "next.steps", &result->next_steps,
+                                     &result->n_next_steps);
+        } else if (key == 1) {
+            rc = stk_spec_read_int(r, value, "next.n", 0, INT32_MAX, &result->next_n);
+        } else {
+            rc = read_items(r, value, result);
+        }
     }
     return rc;
 }
@@ -208,7 +213,9 @@ static int read_outputs(stk_spec_reader *r, const stk_json *map, stk_result *res
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
         outputs[i].name = stk_json_key(map, i)->text;
         rc = check_name(r, stk_json_key(map, i), outputs[i].name);
-        rc = rc < 0 ? rc : read_output(r, stk_json_value(map, i), &outputs[i]);
+        if (rc == 0) {
+            rc = read_output(r, stk_json_value(map, i), &outputs[i]);
+        }
     }
     result->outputs = outputs;
     result->n_outputs = map->n;
@@ -288,7 +295,10 @@ static int read_all_about_outputs(stk_spec_reader *r, const stk_json *const node
 static int read_seen(stk_spec_reader *r, const stk_json *map, stk_result *result)
 {
     int rc = read_object(r, map, "seen", &result->seen_json);
-    stk_pair *seen = rc < 0 ? NULL : stk_arena_array(r->arena, map->n, sizeof *seen);
+    stk_pair *seen = NULL;
+    if (rc >= 0) {
+        seen = stk_arena_array(r->arena, map->n, sizeof *seen);
+    }
     if (rc == 0 && seen == NULL) {
         return stk_spec_no_memory(r);
     }
@@ -315,11 +325,14 @@ static int read_words(stk_spec_reader *r, const stk_json *node, const char *key,
         return stk_spec_read_text(r, node, key, ret_text);
     }
     for (uint32_t i = 0; i < node->n; i++) {
-        stk_buf_add(&clean, node->text[i] == '\0' ? "\xEF\xBF\xBD" : &node->text[i],
-                    node->text[i] == '\0' ? 3 : 1);
+        if (node->text[i] == '\0') {
+            stk_buf_text(&clean, "\xEF\xBF\xBD");
+        } else {
+            stk_buf_char(&clean, node->text[i]);
+        }
     }
-    *ret_text = clean.failed ? NULL : stk_arena_dupn(r->arena, clean.data, clean.len);
-    return *ret_text == NULL ? stk_spec_no_memory(r) : 0;
+    *ret_text = stk_buf_keep(&clean, r->arena);
+    return stk_spec_if_null(r, *ret_text);
 }
 
 static int read_warnings(stk_spec_reader *r, const stk_json *list, stk_result *result)
@@ -328,7 +341,7 @@ static int read_warnings(stk_spec_reader *r, const stk_json *list, stk_result *r
         return stk_spec_wrong(r, list, "warnings", "a list of texts");
     }
     const char **warnings = stk_arena_array(r->arena, list->n, sizeof *warnings);
-    int rc = warnings == NULL ? stk_spec_no_memory(r) : 0;
+    int rc = stk_spec_if_null(r, warnings);
     for (uint32_t i = 0; rc == 0 && i < list->n; i++) {
         rc = read_words(r, &list->items[i], "warnings", &warnings[i]);
     }
@@ -370,8 +383,11 @@ static int read_error(stk_spec_reader *r, const stk_json *map, stk_result_error 
             return key;
         }
         if (value->kind != STK_JSON_NULL) {
-            rc = key == 0 ? read_class(r, value, &error->class)
-                          : read_words(r, value, keys[key], texts[key]);
+            if (key == 0) {
+                rc = read_class(r, value, &error->class);
+            } else {
+                rc = read_words(r, value, keys[key], texts[key]);
+            }
         }
     }
     return rc;
@@ -385,7 +401,7 @@ static int read_peaks(stk_spec_reader *r, const stk_json *list, stk_result_frame
         return stk_spec_wrong(r, list, "peak_bytes", "a list of whole numbers");
     }
     int64_t *peaks = stk_arena_array(r->arena, list->n, sizeof *peaks);
-    int rc = peaks == NULL ? stk_spec_no_memory(r) : 0;
+    int rc = stk_spec_if_null(r, peaks);
     for (uint32_t i = 0; rc == 0 && i < list->n; i++) {
         peaks[i] = -1;
         if (list->items[i].kind != STK_JSON_NULL) {
@@ -441,9 +457,10 @@ static int read_framework(stk_spec_reader *r, const stk_json *map, stk_result_fr
             rc = read_peaks(r, value, ret);
         }
     }
-    return rc == 0 && ret->name == NULL
-               ? stk_spec_fail(r, map, "accelerator.frameworks: 'name' is missing")
-               : rc;
+    if (rc == 0 && ret->name == NULL) {
+        return stk_spec_fail(r, map, "accelerator.frameworks: 'name' is missing");
+    }
+    return rc;
 }
 
 static int read_frameworks(stk_spec_reader *r, const stk_json *list, stk_result *result)
@@ -452,7 +469,7 @@ static int read_frameworks(stk_spec_reader *r, const stk_json *list, stk_result 
         return stk_spec_wrong(r, list, "accelerator.frameworks", "a list of mappings");
     }
     stk_result_framework *all = stk_arena_array(r->arena, list->n, sizeof *all);
-    int rc = all == NULL ? stk_spec_no_memory(r) : 0;
+    int rc = stk_spec_if_null(r, all);
     for (uint32_t i = 0; rc == 0 && i < list->n; i++) {
         rc = read_framework(r, &list->items[i], &all[i]);
     }
@@ -485,8 +502,11 @@ static int read_accelerator(stk_spec_reader *r, const stk_json *map, stk_result 
             return key;
         }
         if (value->kind != STK_JSON_NULL) {
-            rc = key == 0 ? read_frameworks(r, value, result)
-                          : read_masks(r, value, &result->mask_changed);
+            if (key == 0) {
+                rc = read_frameworks(r, value, result);
+            } else {
+                rc = read_masks(r, value, &result->mask_changed);
+            }
         }
     }
     return rc;
@@ -522,9 +542,10 @@ static int read_status(stk_spec_reader *r, const stk_json *root, const stk_json 
         return stk_spec_fail(r, root, "'status' is missing: ok or failed");
     }
     *ret_ok = stk_json_is(node, "ok");
-    return *ret_ok || stk_json_is(node, "failed")
-               ? 0
-               : stk_spec_wrong(r, node, "status", "ok or failed");
+    if (!*ret_ok && !stk_json_is(node, "failed")) {
+        return stk_spec_wrong(r, node, "status", "ok or failed");
+    }
+    return 0;
 }
 
 static int read_rest(stk_spec_reader *r, const stk_json *const nodes[T_N], stk_result *result)
@@ -544,9 +565,11 @@ static int read_rest(stk_spec_reader *r, const stk_json *const nodes[T_N], stk_r
                                  &result->n_hooks_run);
     }
     if (rc == 0 && nodes[T_CARDS] != NULL) {
-        rc = nodes[T_CARDS]->kind == STK_JSON_LIST
-                 ? stk_spec_read_json(r, nodes[T_CARDS], &result->cards)
-                 : stk_spec_wrong(r, nodes[T_CARDS], "cards", "a list");
+        if (nodes[T_CARDS]->kind == STK_JSON_LIST) {
+            rc = stk_spec_read_json(r, nodes[T_CARDS], &result->cards);
+        } else {
+            rc = stk_spec_wrong(r, nodes[T_CARDS], "cards", "a list");
+        }
     }
     if (rc == 0 && nodes[T_ACCELERATOR] != NULL) {
         rc = read_accelerator(r, nodes[T_ACCELERATOR], result);
@@ -566,7 +589,9 @@ int stk_result_parse(const char *text, size_t len, const char *path, stk_arena *
     stk_result result = {.next_n = -1, .error = {.class = STK_FAIL_EXCEPTION}};
     stk_json root;
     int rc = stk_json_parse(text, len, path, &result_limits, arena, &root, err);
-    rc = rc < 0 ? rc : check_version(&r, &root);
+    if (rc == 0) {
+        rc = check_version(&r, &root);
+    }
     for (uint32_t i = 0; rc == 0 && i < root.n; i++) {
         int key = stk_spec_key(&r, stk_json_key(&root, i), top_keys, T_N, NULL);
         if (key < 0) {
@@ -576,7 +601,8 @@ int stk_result_parse(const char *text, size_t len, const char *path, stk_arena *
             nodes[key] = stk_json_value(&root, i);
         }
     }
-    rc = rc < 0 ? rc : read_status(&r, &root, nodes[T_STATUS], &result.ok);
+    STK_TRY(rc);
+    rc = read_status(&r, &root, nodes[T_STATUS], &result.ok);
     if (rc == 0 && nodes[T_OUTPUTS] != NULL) {
         rc = read_outputs(&r, nodes[T_OUTPUTS], &result);
     }
@@ -586,8 +612,9 @@ int stk_result_parse(const char *text, size_t len, const char *path, stk_arena *
     if (rc == 0 && nodes[T_NEXT] != NULL) {
         rc = read_next(&r, nodes[T_NEXT], &result);
     }
-    rc = rc < 0 ? rc : read_all_about_outputs(&r, nodes, &result);
-    rc = rc < 0 ? rc : read_rest(&r, nodes, &result);
+    STK_TRY(rc);
+    STK_TRY(read_all_about_outputs(&r, nodes, &result));
+    rc = read_rest(&r, nodes, &result);
     if (rc < 0) {
         return rc;
     }

@@ -152,7 +152,10 @@ static int read_resources(stk_spec_reader *r, const stk_json *map, stk_spec_base
 {
     stk_resources *res = &base->s.resources;
     int rc = stk_spec_read_map(r, map, "resources");
-    stk_json *more = rc < 0 ? NULL : stk_arena_array(r->arena, 2 * (size_t)map->n, sizeof *more);
+    stk_json *more = NULL;
+    if (rc >= 0) {
+        more = stk_arena_array(r->arena, 2 * (size_t)map->n, sizeof *more);
+    }
     uint32_t n_more = 0;
     bool said[4] = {false};
     bool says_any_of = false;
@@ -204,7 +207,9 @@ static int read_resources(stk_spec_reader *r, const stk_json *map, stk_spec_base
     if (rc == 0 && n_more > 0) {
         stk_json own = {.items = more, .n = n_more, .kind = STK_JSON_MAP, .line = map->line};
         rc = stk_spec_merge(r, &base->more, &own, &base->more);
-        rc = rc < 0 ? rc : stk_spec_read_json(r, &base->more, &res->more);
+        if (rc == 0) {
+            rc = stk_spec_read_json(r, &base->more, &res->more);
+        }
     }
     return rc;
 }
@@ -307,8 +312,11 @@ static int read_hook(stk_spec_reader *r, const stk_json *map, const char *key, s
         if (value->kind == STK_JSON_NULL) {
             continue;
         }
-        rc = which == 0 ? stk_spec_read_text(r, value, key, &hook.run)
-                        : stk_spec_read_entry(r, value, key, &hook.python);
+        if (which == 0) {
+            rc = stk_spec_read_text(r, value, key, &hook.run);
+        } else {
+            rc = stk_spec_read_entry(r, value, key, &hook.python);
+        }
     }
     if (rc == 0 && (hook.run == NULL) == (hook.python == NULL)) {
         return stk_spec_fail(r, map, "'%s' needs exactly one of 'run' and 'python'", key);
@@ -357,7 +365,8 @@ static bool is_ours(const char *key)
 static int read_environment(stk_spec_reader *r, const stk_json *node, stk_spec_base *base)
 {
     int rc = stk_spec_read_map(r, node, "environment");
-    rc = rc < 0 ? rc : stk_spec_merge(r, &base->environment, node, &base->environment);
+    STK_TRY(rc);
+    rc = stk_spec_merge(r, &base->environment, node, &base->environment);
     if (rc < 0) {
         return rc;
     }
@@ -523,7 +532,9 @@ int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const 
             break;
         case S_DOCKER:
             rc = stk_spec_check_docker(r, value);
-            rc = rc < 0 ? rc : read_merged(r, value, "docker", &own.docker, &s->docker);
+            if (rc == 0) {
+                rc = read_merged(r, value, "docker", &own.docker, &s->docker);
+            }
             break;
         case S_BACKEND:
             rc = read_backend(r, value, &own);

@@ -78,7 +78,11 @@ static int read_command(stk_spec_reader *r, const stk_json *node, stk_step *step
     for (uint32_t i = 0; i < n; i++) {
         const stk_json *word = list ? &node->items[i] : node;
         bool number = word->kind == STK_JSON_INT || word->kind == STK_JSON_REAL;
-        argv[i] = !list && i < 2 ? shell[i] : number ? word->text : stk_json_text(word);
+        if (!list && i < 2) {
+            argv[i] = shell[i];
+        } else {
+            argv[i] = number ? word->text : stk_json_text(word);
+        }
         if (argv[i] == NULL || (i == 0 && argv[i][0] == '\0')) {
             return stk_spec_wrong(r, word, "run", "a list of texts and numbers");
         }
@@ -98,7 +102,7 @@ static int read_cwd(stk_spec_reader *r, const stk_json *node, stk_step *step)
     }
     step->cwd = stk_arena_printf(r->arena, "%s%s%s", r->spec->folder,
                                  strcmp(r->spec->folder, "/") == 0 ? "" : "/", text);
-    return step->cwd == NULL ? stk_spec_no_memory(r) : 0;
+    return stk_spec_if_null(r, step->cwd);
 }
 
 static int compare_pairs(const void *a, const void *b)
@@ -109,7 +113,10 @@ static int compare_pairs(const void *a, const void *b)
 static int read_code(stk_spec_reader *r, const stk_json *map, stk_step *step)
 {
     int rc = stk_spec_read_map(r, map, "code");
-    stk_pair *code = rc < 0 ? NULL : stk_arena_array(r->arena, map->n, sizeof *code);
+    stk_pair *code = NULL;
+    if (rc >= 0) {
+        code = stk_arena_array(r->arena, map->n, sizeof *code);
+    }
     if (rc == 0 && code == NULL) {
         return stk_spec_no_memory(r);
     }
@@ -139,8 +146,11 @@ static int read_output(stk_spec_reader *r, const stk_json *map, stk_output *outp
             return key;
         }
         if (value->kind != STK_JSON_NULL) {
-            rc = key == 0 ? stk_spec_read_text(r, value, "type", &output->type)
-                          : stk_spec_read_texts(r, value, "tags", &output->tags, &output->n_tags);
+            if (key == 0) {
+                rc = stk_spec_read_text(r, value, "type", &output->type);
+            } else {
+                rc = stk_spec_read_texts(r, value, "tags", &output->tags, &output->n_tags);
+            }
         }
     }
     return rc;
@@ -185,7 +195,10 @@ static int read_outputs(steps_reader *s, const stk_json *node, uint32_t i_step)
             return stk_spec_wrong(r, key, "outputs",
                                   "names of letters, digits and _ . - (no dot or - in front)");
         }
-        int rc = map ? read_output(r, stk_json_value(node, i), &outputs[i]) : 0;
+        int rc = 0;
+        if (map) {
+            rc = read_output(r, stk_json_value(node, i), &outputs[i]);
+        }
         if (rc < 0) {
             return rc;
         }
@@ -288,7 +301,10 @@ static int read_step(steps_reader *s, uint32_t i_step)
             continue;
         }
         own_settings |= key < 0;
-        int rc = key < 0 ? 0 : read_field(s, key, value, i_step);
+        int rc = 0;
+        if (key >= 0) {
+            rc = read_field(s, key, value, i_step);
+        }
         if (rc < 0) {
             return rc;
         }
@@ -305,7 +321,10 @@ static int read_step(steps_reader *s, uint32_t i_step)
     if (step->argv != NULL && step->cwd == NULL) {
         step->cwd = r->spec->folder;
     }
-    return own_settings ? read_step_settings(s, map, step) : 0;
+    if (own_settings) {
+        return read_step_settings(s, map, step);
+    }
+    return 0;
 }
 
 /* --- what refers to other steps --- */
@@ -354,7 +373,10 @@ static int read_reference(steps_reader *s, const stk_json *node, const char *wha
 {
     stk_spec_reader *r = s->r;
     const char *text = stk_json_text(node);
-    const char *dot = text == NULL ? NULL : strchr(text, '.');
+    const char *dot = NULL;
+    if (text != NULL) {
+        dot = strchr(text, '.');
+    }
     uint64_t i_step;
     if (text == NULL) {
         return stk_spec_wrong(r, node, what, "step.output");
@@ -446,22 +468,27 @@ static int read_source(steps_reader *s, const stk_json *key, const stk_json *val
     case 2:
         input->kind = STK_INPUT_FILE;
         input->text = stk_json_text(value);
-        return input->text == NULL || value->n == 0 ? stk_spec_wrong(r, value, what, "a path") : 0;
+        if (input->text == NULL || value->n == 0) {
+            return stk_spec_wrong(r, value, what, "a path");
+        }
+        return 0;
     case 3:
         input->kind = STK_INPUT_ARTIFACT;
         input->text = stk_json_text(value);
-        return input->text == NULL || value->n != 64 ||
-                       strspn(input->text, "0123456789abcdef") != 64
-                   ? stk_spec_wrong(r, value, what, "a digest of 64 lower-case hex digits")
-                   : 0;
+        if (input->text == NULL || value->n != 64 ||
+            strspn(input->text, "0123456789abcdef") != 64) {
+            return stk_spec_wrong(r, value, what, "a digest of 64 lower-case hex digits");
+        }
+        return 0;
     case 4:
         input->kind = STK_INPUT_VALUE;
         return stk_spec_read_json(r, value, &input->text);
     case 5:
         input->kind = STK_INPUT_ITEM;
-        return value->kind == STK_JSON_BOOL && value->truth
-                   ? 0
-                   : stk_spec_wrong(r, value, what, "{item: true}, the item of the foreach");
+        if (value->kind != STK_JSON_BOOL || !value->truth) {
+            return stk_spec_wrong(r, value, what, "{item: true}, the item of the foreach");
+        }
+        return 0;
     default:
         return kind;
     }
@@ -474,7 +501,7 @@ static int read_artifact(steps_reader *s, const stk_json *map, const char *what,
     stk_json *about = stk_arena_array(s->r->arena, 2 * (size_t)map->n, sizeof *about);
     stk_json whole = {.items = about, .kind = STK_JSON_MAP, .line = map->line};
     const char *text = NULL;
-    int rc = about == NULL ? stk_spec_no_memory(s->r) : 0;
+    int rc = stk_spec_if_null(s->r, about);
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
         const stk_json *key = stk_json_key(map, i);
         const stk_json *value = stk_json_value(map, i);
@@ -486,14 +513,19 @@ static int read_artifact(steps_reader *s, const stk_json *map, const char *what,
         if (kind > 0 && value->kind == STK_JSON_NULL) {
             continue;
         }
-        rc = kind < 0    ? kind
-             : kind == 3 ? stk_spec_read_map(s->r, value, "meta")
-                         : stk_spec_read_text(s->r, value, keys[kind], &text);
+        if (kind < 0) {
+            return kind;
+        }
+        rc = kind == 3 ? stk_spec_read_map(s->r, value, "meta")
+                       : stk_spec_read_text(s->r, value, keys[kind], &text);
         about[2 * (size_t)whole.n] = *key;
         about[2 * (size_t)whole.n + 1] = *value;
         whole.n++;
     }
-    return rc < 0 || whole.n == 0 ? rc : stk_spec_read_json(s->r, &whole, &input->about);
+    if (rc < 0 || whole.n == 0) {
+        return rc;
+    }
+    return stk_spec_read_json(s->r, &whole, &input->about);
 }
 
 static int read_input(steps_reader *s, const stk_json *key, const stk_json *node, stk_input *input)
@@ -531,7 +563,10 @@ static int read_inputs(steps_reader *s, const stk_json *map, stk_step *step)
 {
     stk_spec_reader *r = s->r;
     int rc = stk_spec_read_map(r, map, "inputs");
-    stk_input *inputs = rc < 0 ? NULL : stk_arena_array(r->arena, map->n, sizeof *inputs);
+    stk_input *inputs = NULL;
+    if (rc >= 0) {
+        inputs = stk_arena_array(r->arena, map->n, sizeof *inputs);
+    }
     size_t n = rc < 0 ? 0 : map->n;
     if (rc == 0 && inputs == NULL) {
         return stk_spec_no_memory(r);
@@ -655,7 +690,11 @@ int stk_spec_read_steps(stk_spec_reader *r, const stk_json *map)
     steps_reader s = {.r = r, .map = map, .scratch = STK_BUF_INIT(SIZE_MAX / 2)};
     s.steps = stk_arena_array(r->arena, map->n, sizeof *s.steps);
     s.outputs = calloc((size_t)map->n + 1, sizeof *s.outputs);
-    rc = s.steps == NULL || s.outputs == NULL ? stk_spec_no_memory(r) : read_names(&s);
+    if (s.steps == NULL || s.outputs == NULL) {
+        rc = stk_spec_no_memory(r);
+    } else {
+        rc = read_names(&s);
+    }
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
         r->step = s.steps[i].name;
         rc = read_step(&s, i);
@@ -673,6 +712,11 @@ int stk_spec_read_steps(stk_spec_reader *r, const stk_json *map)
     free(s.outputs);
     stk_map_done(&s.shared);
     stk_buf_done(&s.scratch);
-    rc = rc < 0 ? rc : stk_spec_check_growth(r, map);
-    return rc < 0 || r->spec->grows ? rc : stk_spec_order_steps(r, s.steps, map->n);
+    if (rc == 0) {
+        rc = stk_spec_check_growth(r, map);
+    }
+    if (rc < 0 || r->spec->grows) {
+        return rc;
+    }
+    return stk_spec_order_steps(r, s.steps, map->n);
 }

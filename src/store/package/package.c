@@ -46,7 +46,10 @@ const char *stk_package_root(const char *folder, stk_arena *arena)
             }
         }
         char *slash = strrchr(at, '/');
-        *(slash != NULL ? slash : at) = '\0';
+        if (slash == NULL) {
+            break;
+        }
+        *slash = '\0';
     }
     return folder;
 }
@@ -57,8 +60,10 @@ static int larger_first(const void *a, const void *b)
 {
     const package_file *x = *(package_file *const *)a;
     const package_file *y = *(package_file *const *)b;
-    return x->st.st_size != y->st.st_size ? (x->st.st_size > y->st.st_size ? -1 : 1)
-                                          : strcmp(x->path, y->path);
+    if (x->st.st_size != y->st.st_size) {
+        return x->st.st_size > y->st.st_size ? -1 : 1;
+    }
+    return strcmp(x->path, y->path);
 }
 
 static int too_large(const package_list *list, int64_t max, stk_arena *arena, stk_err *err)
@@ -75,7 +80,8 @@ static int too_large(const package_list *list, int64_t max, stk_arena *arena, st
     }
     qsort(files, list->n, sizeof *files, larger_first);
     for (uint32_t i = 0; i < list->n && i < N_LARGEST; i++) {
-        stk_buf_printf(&text, "%s%.80s (%s)", i > 0 ? ", " : "", files[i]->path,
+        stk_buf_separate(&text, ", ");
+        stk_buf_printf(&text, "%.80s (%s)", files[i]->path,
                        stk_units_format_memory(files[i]->st.st_size, size, sizeof size));
     }
     stk_err_set(err, STK_E_LIMIT,
@@ -94,21 +100,24 @@ static const char *note_of(const package_list *list, stk_arena *arena)
     STK_BUF_AUTO text = STK_BUF_INIT(2000);
     stk_buf_printf(&text, "left out of the project's code as private: ");
     for (uint32_t i = 0; i < list->n_left_out && i < N_PRIVATE; i++) {
-        stk_buf_printf(&text, "%s%.100s", i > 0 ? ", " : "", list->left_out[i]);
+        stk_buf_text(&text, i > 0 ? ", " : "");
+        stk_buf_printf(&text, "%.100s", list->left_out[i]);
     }
     if (list->n_left_out > N_PRIVATE) {
         stk_buf_printf(&text, " and %u more", list->n_left_out - N_PRIVATE);
     }
     stk_buf_text(&text, "; a line with '!' and its name in .stokerignore takes one along");
-    return text.failed ? NULL : stk_arena_dup(arena, text.data);
+    return stk_buf_keep(&text, arena);
 }
 
 /* The store's own folder for packages: nobody else is to see what is in them. */
 static int make_own_folder(const char *folder, stk_err *err)
 {
-    int rc = stk_file_mkdirs(folder, 0700, err);
-    return rc == 0 && chmod(folder, 0700) < 0 ? stk_err_sys(err, STK_E_SYS, errno, "%s", folder)
-                                              : rc;
+    STK_TRY(stk_file_mkdirs(folder, 0700, err));
+    if (chmod(folder, 0700) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "%s", folder);
+    }
+    return 0;
 }
 
 /* --- digests that are known --- */
@@ -144,7 +153,9 @@ static void read_index(const char *path, stk_map *ret, stk_arena *arena)
     for (char *end; line != NULL && (end = strchr(line, '\n')) != NULL; line = end + 1) {
         *end = '\0';
         char *name = strchr(line, ' ');
-        name = name == NULL ? NULL : strchr(name + 1, ' ');
+        if (name != NULL) {
+            name = strchr(name + 1, ' ');
+        }
         if (name != NULL && stk_map_put(ret, name + 1, (uintptr_t)line) < 0) {
             return;
         }
@@ -169,18 +180,16 @@ static bool is_known(const stk_map *known, package_file *file)
 
 static int find_digests(const stk_store *store, package_list *list, stk_arena *arena, stk_err *err)
 {
-    stk_map known = {0};
+    STK_MAP_AUTO known = {0};
     STK_BUF_AUTO text = STK_BUF_INIT(INDEX_BYTES);
     const char *path = index_path(store, list->root, arena);
     struct timespec now;
     bool all_known = true;
-    int rc = path == NULL ? stk_err_nomem(err) : 0;
+    STK_TRY(stk_err_if_null(path, err));
     (void)clock_gettime(CLOCK_REALTIME, &now);
-    if (rc == 0) {
-        read_index(path, &known, arena);
-    }
+    read_index(path, &known, arena);
     stk_buf_text(&text, INDEX_HEAD);
-    for (uint32_t i = 0; i < list->n && rc == 0; i++) {
+    for (uint32_t i = 0; i < list->n; i++) {
         package_file *file = &list->files[i];
         char mark[160];
         if (file->link != NULL) {
@@ -188,14 +197,15 @@ static int find_digests(const stk_store *store, package_list *list, stk_arena *a
         }
         if (!is_known(&known, file)) {
             const char *full = stk_arena_printf(arena, "%s/%s", list->root, file->path);
-            STK_TEXT_AUTO real =
-                full == NULL ? NULL : realpath(full, NULL); /* a link may lead out */
+            STK_TRY(stk_err_if_null(full, err));
+            STK_TEXT_AUTO real = realpath(full, NULL); /* a link may lead out */
             int64_t size = 0;
-            rc = full == NULL   ? stk_err_nomem(err)
-                 : real == NULL ? stk_err_sys(err, STK_E_SYS, errno, "reading %s", full)
-                                : stk_store_digest_path(real, file->digest, &size, err);
+            if (real == NULL) {
+                return stk_err_sys(err, STK_E_SYS, errno, "reading %s", full);
+            }
+            STK_TRY(stk_store_digest_path(real, file->digest, &size, err));
             all_known = false;
-            if (rc < 0 || size != file->st.st_size) {
+            if (size != file->st.st_size) {
                 continue; /* it changes just now: the copy will have its own digest */
             }
         }
@@ -204,13 +214,11 @@ static int find_digests(const stk_store *store, package_list *list, stk_arena *a
                            file->path);
         }
     }
-    stk_map_done(&known);
     const char *folder = stk_arena_printf(arena, "%s/package", stk_store_path(store));
-    if (rc == 0 && !all_known && !text.failed && folder != NULL &&
-        make_own_folder(folder, NULL) == 0) {
+    if (!all_known && !text.failed && folder != NULL && make_own_folder(folder, NULL) == 0) {
         (void)stk_file_write_atomic(path, text.data, text.len, 0600, NULL); /* only costs time */
     }
-    return rc;
+    return 0;
 }
 
 /* --- the artifact --- */
@@ -235,7 +243,7 @@ static int manifest(const package_list *list, stk_buf *buf, stk_err *err)
             stk_buf_printf(buf, "p %s\n", file->path);
         }
     }
-    return buf->failed ? stk_err_nomem(err) : 0;
+    return stk_buf_check(buf, err);
 }
 
 /* As docs/formats/task-directory.md has it for folders. */
@@ -261,14 +269,17 @@ static int digest_of(const package_list *list, const stk_buf *man, char ret[STK_
     if (!text.failed) {
         stk_tree_digest_bytes(text.data, text.len, ret);
     }
-    return text.failed ? stk_err_nomem(err) : 0;
+    return stk_buf_check(&text, err);
 }
 
 /* Blocks are shared where the file system can. */
 static int copy_file(const char *from, const char *to, mode_t mode, stk_err *err)
 {
     STK_FD_AUTO in = open(from, O_RDONLY | O_CLOEXEC);
-    STK_FD_AUTO out = in < 0 ? -1 : open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    STK_FD_AUTO out = -1;
+    if (in >= 0) {
+        out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    }
     if (out < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "copying %s", from);
     }
@@ -278,7 +289,10 @@ static int copy_file(const char *from, const char *to, mode_t mode, stk_err *err
     ssize_t n;
     while ((n = sendfile(out, in, NULL, 16 << 20)) > 0) {
     }
-    return n < 0 ? stk_err_sys(err, STK_E_SYS, errno, "copying %s to %s", from, to) : 0;
+    if (n < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "copying %s to %s", from, to);
+    }
+    return 0;
 }
 
 /* The folders of `path` (relative) below `base`; `made` saves asking twice. */
@@ -290,33 +304,52 @@ static int make_parents(const char *base, const char *path, stk_map *made, stk_a
         return 0;
     }
     const char *parent = stk_arena_dupn(arena, path, (size_t)(slash - path));
-    const char *full = parent == NULL ? NULL : stk_arena_printf(arena, "%s/%s", base, parent);
-    int rc = full == NULL ? stk_err_nomem(err) : stk_file_mkdirs(full, 0755, err);
-    return rc < 0 || stk_map_put(made, parent, 1) == 0 ? rc : stk_err_nomem(err);
+    STK_TRY(stk_err_if_null(parent, err));
+    const char *full = stk_arena_printf(arena, "%s/%s", base, parent);
+    STK_TRY(stk_err_if_null(full, err));
+    STK_TRY(stk_file_mkdirs(full, 0755, err));
+    if (stk_map_put(made, parent, 1) < 0) {
+        return stk_err_nomem(err);
+    }
+    return 0;
 }
 
 static int lay_out(const package_list *list, const stk_buf *man, const char *folder,
                    stk_arena *arena, stk_err *err)
 {
-    stk_map made = {0};
+    STK_MAP_AUTO made = {0};
     const char *own = stk_arena_printf(arena, "%s/%s", folder, STK_PACKAGE_MANIFEST);
-    int rc = own == NULL ? stk_err_nomem(err) : stk_file_mkdirs(folder, 0755, err);
-    rc = rc < 0 ? rc : stk_file_write(own, man->data, man->len, 0644, err);
-    for (uint32_t i = 0; i < list->n && rc == 0; i++) {
+    STK_TRY(stk_err_if_null(own, err));
+    STK_TRY(stk_file_mkdirs(folder, 0755, err));
+    STK_TRY(stk_file_write(own, man->data, man->len, 0644, err));
+    for (uint32_t i = 0; i < list->n; i++) {
         const package_file *file = &list->files[i];
-        if (file->link == NULL) {
-            const char *from = stk_arena_printf(arena, "%s/%s", list->root, file->path);
-            const char *to = stk_arena_printf(arena, "%s/%s", folder, file->path);
-            mode_t mode = (file->st.st_mode & 0111) != 0 ? 0755 : 0644;
-            mode &= file->is_shut ? 0500 : 0777; /* the store keeps it so */
-            rc = make_parents(folder, file->path, &made, arena, err);
-            rc = rc < 0                       ? rc
-                 : from == NULL || to == NULL ? stk_err_nomem(err)
-                                              : copy_file(from, to, mode, err);
+        if (file->link != NULL) {
+            continue;
         }
+        const char *from = stk_arena_printf(arena, "%s/%s", list->root, file->path);
+        const char *to = stk_arena_printf(arena, "%s/%s", folder, file->path);
+        mode_t mode = (file->st.st_mode & 0111) != 0 ? 0755 : 0644;
+        if (file->is_shut) {
+            mode &= 0500; /* the store keeps it so */
+        }
+        STK_TRY(make_parents(folder, file->path, &made, arena, err));
+        if (from == NULL || to == NULL) {
+            return stk_err_nomem(err);
+        }
+        STK_TRY(copy_file(from, to, mode, err));
     }
-    stk_map_done(&made);
-    return rc;
+    return 0;
+}
+
+/* Into *ret_note: what was left out as private, or NULL. */
+static int make_note(const package_list *list, stk_arena *keep, const char **ret_note, stk_err *err)
+{
+    if (list->n_left_out == 0) {
+        return 0;
+    }
+    *ret_note = note_of(list, keep);
+    return stk_err_if_null(*ret_note, err);
 }
 
 int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_arena *keep,
@@ -327,22 +360,18 @@ int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_a
     char digest[STK_DIGEST_HEX + 1];
     int64_t max = max_bytes > 0 ? max_bytes : DEFAULT_BYTES;
     package_list list = {.root = root, .store = stk_store_path(store)};
-    int rc = arena == NULL ? stk_err_nomem(err) : stk_package_walk(&list, arena, err);
-    if (rc == 0 && list.bytes > max) {
-        rc = too_large(&list, max, arena, err);
-    }
-    rc = rc < 0 ? rc : manifest(&list, &man, err);
-    rc = rc < 0 ? rc : find_digests(store, &list, arena, err);
-    rc = rc < 0 ? rc : digest_of(&list, &man, digest, err);
     const char *path = NULL;
     int64_t size = 0;
-    *ret_note = rc < 0 || list.n_left_out == 0 ? NULL : note_of(&list, keep);
-    if (rc == 0 && list.n_left_out > 0 && *ret_note == NULL) {
-        rc = stk_err_nomem(err);
+    *ret_note = NULL;
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_package_walk(&list, arena, err));
+    if (list.bytes > max) {
+        return too_large(&list, max, arena, err);
     }
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(manifest(&list, &man, err));
+    STK_TRY(find_digests(store, &list, arena, err));
+    STK_TRY(digest_of(&list, &man, digest, err));
+    STK_TRY(make_note(&list, keep, ret_note, err));
     if (stk_store_artifact(store, digest, arena, &path, &size, NULL) == 0) {
         *ret = (stk_artifact){.size = size, .is_dir = true};
         memcpy(ret->digest, digest, sizeof digest);
@@ -350,20 +379,23 @@ int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_a
         return 0;
     }
     const char *own = stk_arena_printf(arena, "%s/package", stk_store_path(store));
-    const char *folder =
-        own == NULL ? NULL : stk_arena_printf(arena, "%s/new.%d", own, (int)getpid());
-    rc = folder == NULL ? stk_err_nomem(err) : make_own_folder(own, err);
-    rc = rc < 0 ? rc : stk_file_remove_tree(folder, err);
-    rc = rc < 0 ? rc : lay_out(&list, &man, folder, arena, err);
-    /* A file may have changed since it was summed: what was copied counts. */
-    rc = rc < 0 ? rc : stk_store_add_path(store, folder, NULL, ret, err);
-    if (rc < 0 && folder != NULL) {
-        (void)stk_file_remove_tree(folder, NULL);
+    STK_TRY(stk_err_if_null(own, err));
+    const char *folder = stk_arena_printf(arena, "%s/new.%d", own, (int)getpid());
+    STK_TRY(stk_err_if_null(folder, err));
+    STK_TRY(make_own_folder(own, err));
+    STK_TRY(stk_file_remove_tree(folder, err));
+    int rc = lay_out(&list, &man, folder, arena, err);
+    if (rc == 0) { /* a file may have changed since it was summed: what was copied counts */
+        rc = stk_store_add_path(store, folder, NULL, ret, err);
     }
-    if (rc == 0 && stk_store_artifact(store, ret->digest, arena, &path, &size, NULL) == 0) {
+    if (rc < 0) {
+        (void)stk_file_remove_tree(folder, NULL);
+        return rc;
+    }
+    if (stk_store_artifact(store, ret->digest, arena, &path, &size, NULL) == 0) {
         (void)chmod(path, 0500); /* code is nobody else's to read */
     }
-    return rc;
+    return 0;
 }
 
 int stk_package_private(const char *store, const char *root, stk_arena *keep, const char **ret_note,
@@ -371,9 +403,10 @@ int stk_package_private(const char *store, const char *root, stk_arena *keep, co
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     package_list list = {.root = root, .store = store};
-    int rc = arena == NULL ? stk_err_nomem(err) : stk_package_walk(&list, arena, err);
-    *ret_note = rc < 0 || list.n_left_out == 0 ? NULL : note_of(&list, keep);
-    return rc == 0 && list.n_left_out > 0 && *ret_note == NULL ? stk_err_nomem(err) : rc;
+    *ret_note = NULL;
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_package_walk(&list, arena, err));
+    return make_note(&list, keep, ret_note, err);
 }
 
 /* --- laid out again --- */
@@ -388,16 +421,15 @@ typedef struct viewer {
 static int view_link(viewer *v, const char *path, const char *target)
 {
     char *link = stk_arena_printf(v->arena, "%s/%s", v->to, path);
-    char *slash = link == NULL ? NULL : strrchr(link, '/');
-    if (slash == NULL) {
-        return stk_err_nomem(v->err);
-    }
+    STK_TRY(stk_err_if_null(link, v->err));
+    char *slash = strrchr(link, '/');
     *slash = '\0';
-    int rc = stk_file_mkdirs(link, 0755, v->err); /* it may be all that this folder holds */
+    STK_TRY(stk_file_mkdirs(link, 0755, v->err)); /* it may be all that this folder holds */
     *slash = '/';
-    return rc == 0 && symlink(target, link) < 0
-               ? stk_err_sys(v->err, STK_E_SYS, errno, "linking %s", link)
-               : rc;
+    if (symlink(target, link) < 0) {
+        return stk_err_sys(v->err, STK_E_SYS, errno, "linking %s", link);
+    }
+    return 0;
 }
 
 /* The manifest's lines: links are made, or (`links` false) what is shut is noted. */
@@ -406,23 +438,29 @@ static int read_manifest(viewer *v, bool links)
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
     const char *path = stk_arena_printf(v->arena, "%s/%s", v->from, STK_PACKAGE_MANIFEST);
-    int rc = path == NULL ? stk_err_nomem(v->err)
-                          : stk_file_read(path, MANIFEST_BYTES, &text, &len, v->err);
-    char *line = rc < 0 ? NULL : text;
-    for (char *end; rc == 0 && (end = strchr(line, '\n')) != NULL; line = end + 1) {
+    STK_TRY(stk_err_if_null(path, v->err));
+    STK_TRY(stk_file_read(path, MANIFEST_BYTES, &text, &len, v->err));
+    char *line = text;
+    for (char *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
         *end = '\0';
-        char *after = line[0] == 'l' ? strchr(end + 1, '\n') : NULL;
         if (!links && strncmp(line, "p ", 2) == 0) {
             const char *name = stk_arena_dup(v->arena, line + 2);
-            rc = name == NULL || stk_map_put(&v->shut, name, 1) < 0 ? stk_err_nomem(v->err) : 0;
+            if (name == NULL || stk_map_put(&v->shut, name, 1) < 0) {
+                return stk_err_nomem(v->err);
+            }
         }
-        if (after != NULL) {
-            *after = '\0';
-            rc = links ? view_link(v, line + 2, end + 1) : 0;
-            end = after;
+        char *target = end + 1;
+        char *after = strchr(target, '\n');
+        if (line[0] != 'l' || after == NULL) {
+            continue;
         }
+        *after = '\0';
+        if (links) {
+            STK_TRY(view_link(v, line + 2, target));
+        }
+        end = after;
     }
-    return rc;
+    return 0;
 }
 
 /* A link, so that it costs nothing; a copy where that can't be, or where the file is to be shut and
@@ -434,11 +472,14 @@ static int view_file(viewer *v, const char *path, const char *from, const char *
         return stk_err_sys(v->err, STK_E_SYS, errno, "reading %s", from);
     }
     bool is_shut = stk_map_get(&v->shut, path, NULL);
-    mode_t mode = (st.st_mode & 0111) != 0 ? 0555 : 0444;
     if ((!is_shut || (st.st_mode & 0077) == 0) && link(from, to) == 0) {
         return 0;
     }
-    return copy_file(from, to, is_shut ? mode & 0500 : mode, v->err);
+    mode_t mode = (st.st_mode & 0111) != 0 ? 0555 : 0444;
+    if (is_shut) {
+        mode &= 0500;
+    }
+    return copy_file(from, to, mode, v->err);
 }
 
 static int view_files(viewer *v)
@@ -465,12 +506,16 @@ int stk_package_view(stk_store *store, const char *digest, const char *folder, s
     STK_ARENA_AUTO arena = stk_arena_new(0);
     viewer v = {.to = folder, .arena = arena, .err = err};
     int64_t size = 0;
-    int rc = arena == NULL ? stk_err_nomem(err)
-                           : stk_store_artifact(store, digest, arena, &v.from, &size, err);
-    rc = rc < 0 ? rc : stk_file_mkdirs(folder, 0755, err);
-    rc = rc < 0 ? rc : read_manifest(&v, false);
-    rc = rc < 0 ? rc : view_files(&v);
-    rc = rc < 0 ? rc : read_manifest(&v, true);
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_store_artifact(store, digest, arena, &v.from, &size, err));
+    STK_TRY(stk_file_mkdirs(folder, 0755, err));
+    int rc = read_manifest(&v, false);
+    if (rc == 0) {
+        rc = view_files(&v);
+    }
+    if (rc == 0) {
+        rc = read_manifest(&v, true);
+    }
     stk_map_done(&v.shut);
     return rc;
 }

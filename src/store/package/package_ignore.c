@@ -45,7 +45,7 @@ static bool in_set(const char *p, unsigned char c, const char **ret_end)
             p = end + 2;
             continue;
         }
-        p += *p == '\\' && p[1] != '\0' ? 1 : 0;
+        p += *p == '\\' && p[1] != '\0';
         unsigned char low = (unsigned char)*p++;
         unsigned char high = low;
         if (p[0] == '-' && p[1] != ']' && p[1] != '\0') {
@@ -71,7 +71,7 @@ static const char *take(const char *p, char c)
     if (*p == '?') {
         return c != '/' ? p + 1 : NULL;
     }
-    p += *p == '\\' && p[1] != '\0' ? 1 : 0;
+    p += *p == '\\' && p[1] != '\0';
     return *p == c ? p + 1 : NULL;
 }
 
@@ -106,7 +106,10 @@ bool stk_ignore_match(const char *pattern, const char *text)
         if (*p == '\0' && *t == '\0') {
             return true;
         }
-        const char *next = *p != '\0' && *t != '\0' ? take(p, *t) : NULL;
+        const char *next = NULL;
+        if (*p != '\0' && *t != '\0') {
+            next = take(p, *t);
+        }
         if (next != NULL) {
             if (*t == '/') {
                 star = NULL;
@@ -132,7 +135,7 @@ bool stk_ignore_match(const char *pattern, const char *text)
 static bool read_rule(char *line, ignore_rule *ret)
 {
     size_t n = strlen(line);
-    n -= n > 0 && line[n - 1] == '\r' ? 1 : 0;
+    n -= n > 0 && line[n - 1] == '\r';
     while (n > 0 && line[n - 1] == ' ' && (n < 2 || line[n - 2] != '\\')) {
         n--;
     }
@@ -142,9 +145,9 @@ static bool read_rule(char *line, ignore_rule *ret)
         return false;
     }
     line += ret->negated;
-    n -= ret->negated ? 1 : 0;
+    n -= ret->negated;
     ret->folders_only = n > 0 && line[n - 1] == '/';
-    n -= ret->folders_only ? 1 : 0;
+    n -= ret->folders_only;
     line[n] = '\0';
     ret->anchored = strchr(line, '/') != NULL;
     line += line[0] == '/';
@@ -162,12 +165,13 @@ int stk_ignore_read(const char *folder, const char *name, ignore_list *above, st
     if (path != NULL && !stk_file_exists(path)) {
         return 0;
     }
-    int rc = path == NULL ? STK_E_NOMEM : stk_file_read(path, FILE_BYTES, &text, &len, err);
-    char *kept = rc < 0 ? NULL : stk_arena_dup(arena, text);
-    ignore_list *list = kept == NULL ? NULL : stk_arena_alloc(arena, sizeof *list);
-    const char *base = list == NULL ? NULL : stk_arena_dup(arena, folder);
-    if (rc < 0 || base == NULL) {
-        return rc < 0 && rc != STK_E_NOMEM ? rc : stk_err_nomem(err);
+    STK_TRY(stk_err_if_null(path, err));
+    STK_TRY(stk_file_read(path, FILE_BYTES, &text, &len, err));
+    char *kept = stk_arena_dup(arena, text);
+    ignore_list *list = stk_arena_alloc(arena, sizeof *list);
+    const char *base = stk_arena_dup(arena, folder);
+    if (kept == NULL || list == NULL || base == NULL) {
+        return stk_err_nomem(err);
     }
     uint32_t cap = 0;
     *list = (ignore_list){.base = base, .above = above};
@@ -199,7 +203,9 @@ static const ignore_rule *rule_for(const ignore_list *list, const char *path, bo
     const char *name = slash == NULL ? path : slash + 1;
     for (; list != NULL; list = list->above) {
         size_t n = strlen(list->base);
-        n = n == 1 ? 0 : n; /* "/" */
+        if (n == 1) {
+            n = 0; /* "/" */
+        }
         if (strncmp(path, list->base, n) != 0 || path[n] != '/') {
             continue;
         }
@@ -226,10 +232,10 @@ int stk_ignore_ask(const ignore_list *list, const char *path, bool is_folder)
 bool stk_ignore_names(const ignore_list *list, const char *path, bool is_folder)
 {
     const ignore_rule *rule = rule_for(list, path, is_folder);
-    const char *slash = rule == NULL ? NULL : strrchr(rule->pattern, '/');
     if (rule == NULL || !rule->negated) {
         return false;
     }
+    const char *slash = strrchr(rule->pattern, '/');
     return strchr("*?[", slash != NULL ? slash[1] : rule->pattern[0]) == NULL;
 }
 
@@ -245,16 +251,20 @@ static uint32_t be32(const char *at)
 static int keep(const char *top, const char *name, stk_arena *arena, stk_map *ret)
 {
     char *path = stk_arena_printf(arena, "%s/%s", top, name);
-    int rc = path == NULL ? STK_E_NOMEM : stk_map_put(ret, path, 1);
-    size_t n = strlen(top);
-    for (char *slash; rc == 0 && (slash = strrchr(path, '/')) != path + n;) {
-        path = stk_arena_dupn(arena, path, (size_t)(slash - path));
-        if (path == NULL || stk_map_get(ret, path, NULL)) {
-            return path == NULL ? STK_E_NOMEM : 0; /* and so are those above */
-        }
-        rc = stk_map_put(ret, path, 1);
+    const size_t n = strlen(top);
+    if (path == NULL || stk_map_put(ret, path, 1) < 0) {
+        return STK_E_NOMEM;
     }
-    return rc;
+    for (char *slash; (slash = strrchr(path, '/')) != path + n;) {
+        path = stk_arena_dupn(arena, path, (size_t)(slash - path));
+        if (path != NULL && stk_map_get(ret, path, NULL)) {
+            return 0; /* and so are those above */
+        }
+        if (path == NULL || stk_map_put(ret, path, 1) < 0) {
+            return STK_E_NOMEM;
+        }
+    }
+    return 0;
 }
 
 /* Version 4 has names as what differs from the one before. */
@@ -263,7 +273,10 @@ static const char *next_name(const char **at, const char *end, uint32_t version,
 {
     bool extended = (ntohs(*(const uint16_t *)(const void *)(*at + INDEX_ENTRY - 2)) & 0x4000) != 0;
     const char *p = *at + INDEX_ENTRY + (extended ? 2 : 0);
-    const char *nul = p < end ? memchr(p, '\0', (size_t)(end - p)) : NULL;
+    const char *nul = NULL;
+    if (p < end) {
+        nul = memchr(p, '\0', (size_t)(end - p));
+    }
     size_t kept = 0;
     if (nul == NULL) {
         return NULL;
@@ -298,10 +311,13 @@ int stk_ignore_tracked(const char *top, stk_arena *arena, stk_map *ret, stk_err 
     const char *path = stk_arena_printf(arena, "%s/.git/index", top);
     if (path == NULL || stk_file_read(path, INDEX_BYTES, &data, &len, NULL) < 0 || len < 12 ||
         memcmp(data, "DIRC", 4) != 0) {
-        return path == NULL ? stk_err_nomem(err) : 0;
+        return stk_err_if_null(path, err);
     }
     uint32_t version = be32(data + 4);
-    uint32_t n = version >= 2 && version <= 4 ? be32(data + 8) : 0;
+    uint32_t n = 0;
+    if (version >= 2 && version <= 4) {
+        n = be32(data + 8);
+    }
     const char *end = data + len;
     int rc = 0;
     const char *at = data + 12;

@@ -86,7 +86,10 @@ static const char *inner_link(const walker *w, const char *path)
         return NULL;
     }
     target[n] = '\0';
-    return strchr(target, '\n') != NULL ? NULL : stk_arena_dup(w->arena, target);
+    if (strchr(target, '\n') != NULL) {
+        return NULL;
+    }
+    return stk_arena_dup(w->arena, target);
 }
 
 static int add(walker *w, const char *path, const struct stat *st, const char *link)
@@ -106,7 +109,9 @@ static int add(walker *w, const char *path, const struct stat *st, const char *l
                                       .link = link,
                                       .st = *st,
                                       .is_shut = link == NULL && stk_private_is_shut(st->st_mode)};
-    list->bytes += link == NULL ? st->st_size : 0;
+    if (link == NULL) {
+        list->bytes += st->st_size;
+    }
     return 0;
 }
 
@@ -165,17 +170,16 @@ static int by_name(const void *a, const void *b)
 static int names_in(walker *w, const char *folder, const char ***ret, uint32_t *ret_n)
 {
     STK_DIR_AUTO dir = {0};
-    int rc = stk_dir_read(folder, &dir, w->err);
-    const char **names =
-        rc < 0 ? NULL : stk_arena_array(w->arena, (size_t)dir.n + 1, sizeof *names);
-    rc = rc == 0 && names == NULL ? stk_err_nomem(w->err) : rc;
-    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+    STK_TRY(stk_dir_read(folder, &dir, w->err));
+    const char **names = stk_arena_array(w->arena, (size_t)dir.n + 1, sizeof *names);
+    STK_TRY(stk_err_if_null(names, w->err));
+    for (uint32_t i = 0; i < dir.n; i++) {
         names[i] = stk_arena_dup(w->arena, dir.items[i].name);
-        rc = names[i] == NULL ? stk_err_nomem(w->err) : 0;
+        STK_TRY(stk_err_if_null(names[i], w->err));
     }
     *ret = names;
-    *ret_n = rc < 0 ? 0 : dir.n;
-    return rc;
+    *ret_n = dir.n;
+    return 0;
 }
 
 static bool has(const char **names, uint32_t n, const char *name)
@@ -243,7 +247,9 @@ static int read_repository(walker *w, const char *root)
         }
         *slash = '\0';
     }
-    n = found ? n : 1; /* without a repository only the project's own files count */
+    if (!found) {
+        n = 1; /* without a repository only the project's own files count */
+    }
     const char *top = tops[n - 1];
     int rc = stk_ignore_read(top, ".git/info/exclude", NULL, w->arena, &w->gits, w->err);
     if (rc == 0 && w->gits != NULL) {
@@ -252,7 +258,10 @@ static int read_repository(walker *w, const char *root)
     for (int i = n - 1; i >= 0 && rc == 0; i--) {
         rc = stk_ignore_read(tops[i], ".gitignore", w->gits, w->arena, &w->gits, w->err);
     }
-    return rc < 0 || !found ? rc : stk_ignore_tracked(top, w->arena, &w->tracked, w->err);
+    if (rc < 0 || !found) {
+        return rc;
+    }
+    return stk_ignore_tracked(top, w->arena, &w->tracked, w->err);
 }
 
 static int by_path(const void *a, const void *b)
@@ -264,7 +273,9 @@ int stk_package_walk(package_list *list, stk_arena *arena, stk_err *err)
 {
     walker w = {.list = list, .arena = arena, .err = err};
     int rc = read_repository(&w, list->root);
-    rc = rc < 0 ? rc : walk(&w, list->root, 0);
+    if (rc == 0) {
+        rc = walk(&w, list->root, 0);
+    }
     if (rc == 0 && list->n > 0) {
         qsort(list->files, list->n, sizeof *list->files, by_path);
     }

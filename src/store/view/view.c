@@ -154,7 +154,7 @@ static int fold_ended(stk_view *view, const stk_event_row *row, const stk_json *
     view->run.error = stk_arena_dup(view->arena, stk_json_get_text(data, "error"));
     view->run.ended_ms = row->time_ms;
     view->ended = true;
-    return view->run.status == NULL ? stk_err_nomem(err) : 0;
+    return stk_err_if_null(view->run.status, err);
 }
 
 /* What can't be read costs what it told and nothing else: the events around it are good. */
@@ -163,7 +163,10 @@ static int note_damaged(stk_view *view, const stk_event_row *row, stk_err *err)
     const char *text = stk_arena_printf(
         view->arena, "event %lld (%s) of the record is damaged: what it told is not known",
         (long long)row->seq, stk_event_word(row->kind));
-    return text == NULL ? stk_err_nomem(err) : add_note(view, text, err);
+    if (text == NULL) {
+        return stk_err_nomem(err);
+    }
+    return add_note(view, text, err);
 }
 
 /* By its ends only: it is read when somebody asks for the task. */
@@ -172,6 +175,22 @@ static bool looks_damaged(const char *data)
     size_t n = data == NULL ? 0 : strlen(data);
     return data != NULL &&
            (n < 2 || data[0] != '{' || data[n - 1] != '}' || !stk_json_is_utf8(data, n));
+}
+
+static stk_task_state state_after(stk_event_kind kind)
+{
+    switch (kind) {
+    case STK_EV_TASK_SUCCEEDED:
+        return STK_TASK_SUCCEEDED;
+    case STK_EV_TASK_CACHED:
+        return STK_TASK_CACHED;
+    case STK_EV_TASK_SKIPPED:
+        return STK_TASK_SKIPPED;
+    case STK_EV_TASK_FAILED:
+        return STK_TASK_FAILED;
+    default:
+        return STK_TASK_CANCELLED;
+    }
 }
 
 /* Payloads of tasks are kept as text; only what decides the state is read here. */
@@ -220,11 +239,7 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
     task->ended_ms = row->time_ms;
     step->ended_ms = MAX(row->time_ms, step->ended_ms);
     task->end_data = text;
-    stk_task_state state = row->kind == STK_EV_TASK_SUCCEEDED ? STK_TASK_SUCCEEDED
-                           : row->kind == STK_EV_TASK_CACHED  ? STK_TASK_CACHED
-                           : row->kind == STK_EV_TASK_SKIPPED ? STK_TASK_SKIPPED
-                           : row->kind == STK_EV_TASK_FAILED  ? STK_TASK_FAILED
-                                                              : STK_TASK_CANCELLED;
+    stk_task_state state = state_after(row->kind);
     if (state == STK_TASK_FAILED) {
         STK_ARENA_AUTO scratch = stk_arena_new(0);
         const stk_json *data = stk_json_read(scratch, text);
@@ -455,13 +470,19 @@ bool stk_view_find(const stk_view *view, const char *name, uint32_t *ret_task)
         return i_step >= 0;
     }
     const char *slash = strrchr(name, '/');
-    int64_t only = slash == NULL ? stk_spec_find(view->spec, name) : -1;
+    int64_t only = -1;
+    if (slash == NULL) {
+        only = stk_spec_find(view->spec, name);
+    }
     if (only >= 0 && view->steps[only].n == 1) {
         *ret_task = view->steps[only].first;
         return true;
     }
     char *end = NULL;
-    unsigned long id = slash != NULL ? strtoul(slash + 1, &end, 10) : 0;
+    unsigned long id = 0;
+    if (slash != NULL) {
+        id = strtoul(slash + 1, &end, 10);
+    }
     if (id == 0 || id > view->n_tasks || *end != '\0' ||
         strcmp(view->tasks[id - 1].label, name) != 0) {
         return false;
@@ -488,8 +509,11 @@ int stk_view_roots(const stk_view *view, stk_arena *arena, uint32_t **ret_roots,
         return stk_err_nomem(err);
     }
     for (uint32_t i = 0; i < n; i++) {
-        roots[i] = view->tasks[i].state == STK_TASK_SKIPPED ? skipped_because(view, &view->tasks[i])
-                                                            : UINT32_MAX;
+        if (view->tasks[i].state == STK_TASK_SKIPPED) {
+            roots[i] = skipped_because(view, &view->tasks[i]);
+        } else {
+            roots[i] = UINT32_MAX;
+        }
         known[i] = roots[i] == UINT32_MAX || view->tasks[roots[i]].state != STK_TASK_SKIPPED;
     }
     /* Walk each chain to a known end, then write that end along it: every edge is walked twice. A

@@ -321,15 +321,19 @@ static void find_checkpoints(const stk_view *view, const stk_view_task *task, st
 
 const char *stk_view_dir(const stk_view *view, const stk_view_task *task, stk_arena *arena)
 {
-    return task->attempt == 0 || view->run.store == NULL
-               ? NULL
-               : stk_arena_printf(arena, "%s/runs/%s/%s/%u/%u", view->run.store, view->run.id,
-                                  task->name, task->id, task->attempt);
+    if (task->attempt == 0 || view->run.store == NULL) {
+        return NULL;
+    }
+    return stk_arena_printf(arena, "%s/runs/%s/%s/%u/%u", view->run.store, view->run.id, task->name,
+                            task->id, task->attempt);
 }
 
 bool stk_view_has_devices(const stk_view_task *task)
 {
-    const char *at = task->start_data == NULL ? NULL : strstr(task->start_data, "\"devices\":[");
+    const char *at = NULL;
+    if (task->start_data != NULL) {
+        at = strstr(task->start_data, "\"devices\":[");
+    }
     return at != NULL && at[sizeof "\"devices\":[" - 1] != ']';
 }
 
@@ -508,7 +512,9 @@ int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
     int64_t end_ms = run->ended_ms ? run->ended_ms : now_ms;
     totals.wall_s = start_ms > 0 && end_ms > start_ms ? (double)(end_ms - start_ms) / 1000 : 0;
     for (int state = 0; state < STK_TASK_N; state++) {
-        totals.n_done += stk_state_is_final(state) ? run->n[state] : 0;
+        if (stk_state_is_final(state)) {
+            totals.n_done += run->n[state];
+        }
     }
     for (uint32_t i = 0; i < view->n_tasks; i++) {
         const stk_view_task *task = &view->tasks[i];

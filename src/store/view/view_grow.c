@@ -183,7 +183,7 @@ const char *stk_view_who(const stk_view *view, uint32_t i_task, stk_arena *arena
                        view->tasks[frames[i].task].name);
     }
     stk_buf_char(&text, ')');
-    const char *own = text.failed ? NULL : stk_arena_dup(arena, text.data);
+    const char *own = stk_buf_keep(&text, arena);
     return stk_text_or(own, task->label);
 }
 
@@ -248,9 +248,12 @@ static int lay_over(const stk_view_scope *before, const stk_json *said, uint32_t
     qsort(own, n_own, sizeof *own, by_name);
     n = 0;
     for (uint32_t i = 0, k = 0; i < before->n || k < n_own;) {
-        int order = i == before->n ? 1
-                    : k == n_own   ? -1
-                                   : strcmp(before->items[i].name, own[k].name);
+        int order = i == before->n;
+        if (i < before->n && k < n_own) {
+            order = strcmp(before->items[i].name, own[k].name);
+        } else if (i < before->n) {
+            order = -1;
+        }
         if (order >= 0) {
             all[n++] = own[k++];
             i += order == 0;
@@ -305,7 +308,11 @@ static int keep_scope(const stk_view *view, uint32_t i_task, const stk_view_scop
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     uint32_t *chain = NULL, n = 0, cap = 0;
     for (uint32_t t = i_task; t != UINT32_MAX && memo->scopes[t] == NULL; t = heir_of(view, t)) {
-        chain = scratch ? stk_arena_grow(scratch, chain, n, sizeof *chain, &cap) : NULL;
+        if (scratch) {
+            chain = stk_arena_grow(scratch, chain, n, sizeof *chain, &cap);
+        } else {
+            chain = NULL;
+        }
         if (chain == NULL) {
             return stk_err_nomem(err);
         }
@@ -316,9 +323,9 @@ static int keep_scope(const stk_view *view, uint32_t i_task, const stk_view_scop
         STK_ARENA_AUTO own = stk_arena_new(0);
         const stk_json *said = said_by(view, t, 0, own);
         stk_view_scope *scope = stk_arena_array(view->arena, 1, sizeof *scope);
-        int rc = scope == NULL ? stk_err_nomem(err)
-                               : lay_over(heir == UINT32_MAX ? &nothing : memo->scopes[heir], said,
-                                          t, view->arena, scope, err);
+        STK_TRY(stk_err_if_null(scope, err));
+        const stk_view_scope *over = heir == UINT32_MAX ? &nothing : memo->scopes[heir];
+        int rc = lay_over(over, said, t, view->arena, scope, err);
         if (rc < 0) {
             return rc;
         }
