@@ -94,7 +94,7 @@ test-gpu: deps-test-all ## on a machine with an NVIDIA GPU
 test-vm: build ## limits by control groups v2, in a Debian of its own under QEMU (KVM: 2 minutes; without: 12)
 	@STOKER_VM_SLOW=1 $(PY) tools/run_tests.py vm
 
-lint: $(STAMPS)/test build ## rooms, clang-format, ruff, mypy
+lint: $(STAMPS)/test build ## rooms, clang-format, ruff, mypy, import-linter
 	@$(PY) tools/run_tests.py lint
 
 format: $(STAMPS)/test ## rewrites C and Python files in the project's style

@@ -266,8 +266,15 @@ def lint() -> Result:
         "ruff": [str(BIN / "ruff"), "check", "."],
         "ruff format": [str(BIN / "ruff"), "format", "--check", "."],
         "mypy": [str(BIN / "mypy")],
+        "imports": [str(BIN / "lint-imports"), "--no-cache", "--no-logo"],
     }
     total = Result()
+    if not (BIN / "lint-imports").exists():  # `make lint` installs it
+        del checks["imports"]
+        total.skipped += 1
+        total.said.append(
+            "imports are not checked: import-linter is not there; `make lint` installs it"
+        )
     for name, command in checks.items():
         status, output = run(command, SILENT_S)
         if status == 0:

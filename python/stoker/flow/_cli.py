@@ -12,46 +12,9 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from .._base.errors import StokerError, say
 from ._commands import LATER, table
+from ._commands._context import Context, program
 from ._commands._parse import Command, HelpAsked, Option, Parsed, UsageError, help_of, parse
-from .exception import CommandException, MetaflowException, WrongValue
-
-
-class Context:
-    """What every command is given.
-
-    Attributes:
-        flow: the flow's class.
-        top: values of the options before the command.
-        root: the whole table.
-    """
-
-    def __init__(self, flow: Any, root: Command, top: Dict[str, Any]) -> None:
-        self.flow = flow
-        self.root = root
-        self.top = top
-        self.quiet = bool(top["quiet"])
-
-    @property
-    def name(self) -> str:
-        """The flow's name."""
-        return str(self.flow.__name__)
-
-    @property
-    def graph(self) -> Any:
-        """Its graph, read from its source."""
-        from ._graph import FlowGraph
-
-        return FlowGraph(self.flow)
-
-    def say(self, text: str = "") -> None:
-        """A message on standard error, unless ``--quiet``."""
-        if not self.quiet:
-            print(text, file=sys.stderr, flush=True)
-
-
-def program() -> str:
-    """The file as the user named it."""
-    return os.path.basename(sys.argv[0]) or "flow.py"
+from .exception import MetaflowException, WrongValue
 
 
 def main(flow: Any, words: Optional[Sequence[str]] = None) -> NoReturn:
@@ -187,17 +150,3 @@ def _headline(context: Context) -> str:
     from ._current import username
 
     return f"Stoker {__version__} executing {context.name} for user:{username()}"
-
-
-def run_id_of(context: Context, text: str, n: Sequence[int] = (2, 3)) -> List[str]:
-    """The parts of ``RUN/STEP[/TASK]``, the flow's own name before them or not.
-
-    Raises:
-        CommandException: it is none.
-    """
-    parts = text.split("/")
-    if len(parts) > max(n) and parts[0] == context.name:
-        parts = parts[1:]
-    if len(parts) not in n or not all(parts):
-        raise CommandException(f"'{text}' is neither RUN/STEP nor RUN/STEP/TASK")
-    return parts

@@ -16,6 +16,7 @@ import textwrap
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from ._decorators import decorators_of
+from ._decorators._base import to_pod
 from .exception import LintWarn
 
 RESERVED = frozenset(["name", "next", "input", "index", "cmd"])
@@ -590,17 +591,6 @@ def _listed(names: Any) -> str:
 
 
 # ---------------------------------------------------------------------------- to tell of it
-
-
-def to_pod(value: Any) -> Any:
-    """Plain data of a decorator's attribute: what is none becomes its text."""
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
-    if isinstance(value, dict):
-        return {to_pod(key): to_pod(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [to_pod(one) for one in value]
-    return str(value)
 
 
 _TYPES = {"split": "split-static", "foreach": "split-foreach"}

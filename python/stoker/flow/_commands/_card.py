@@ -13,7 +13,7 @@ from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNot
 from ._data import tasks_at
 
 if TYPE_CHECKING:
-    from .._cli import Context
+    from ._context import Context
 
 _DIGITS = 20  # of a card's digest that are shown
 

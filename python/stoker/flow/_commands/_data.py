@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple
 
 from .. import _records
 from ..exception import CommandException, MetaflowNotFound
+from ._context import run_id_of
 
 if TYPE_CHECKING:
-    from .._cli import Context
     from ..client import Task
+    from ._context import Context
 
 _TOO_LARGE = "< artifact too large >"
 
@@ -23,7 +24,6 @@ def tasks_at(context: Context, text: str) -> List[Task]:
     Raises:
         CommandException: it names nothing.
     """
-    from .._cli import run_id_of
     from ..client import Step, Task
 
     parts = [context.name, *run_id_of(context, text)]

@@ -7,10 +7,11 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Dict, Iterator
 
 from .. import _graph
+from ._context import program
 from ._parse import help_of
 
 if TYPE_CHECKING:
-    from .._cli import Context
+    from ._context import Context
 
 
 def _path() -> str:
@@ -115,6 +116,4 @@ def version(context: Context, values: Dict[str, Any]) -> None:
 
 def show_help(context: Context, values: Dict[str, Any]) -> None:
     """All commands."""
-    from .._cli import program
-
     print(help_of(context.root, program()))

@@ -9,7 +9,7 @@ from ..exception import MetaflowException
 from ._parse import Option
 
 if TYPE_CHECKING:
-    from .._cli import Context
+    from ._context import Context
 
 KEY = "parameter "  # before a parameter's name: no option of ours is called so
 

@@ -15,7 +15,7 @@ from ._graph import validate
 
 if TYPE_CHECKING:
     from .. import client
-    from .._cli import Context
+    from ._context import Context
 
 
 def run(context: Context, values: Dict[str, Any]) -> int:

@@ -16,11 +16,12 @@ from typing import IO, TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from .. import client
 from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
+from ._context import run_id_of
 from ._graph import validate
 from ._run import write
 
 if TYPE_CHECKING:
-    from .._cli import Context
+    from ._context import Context
 
 
 def spin(context: Context, values: Dict[str, Any]) -> int:
@@ -60,8 +61,6 @@ def _past(context: Context, text: str) -> client.Task:
     Raises:
         CommandException: there is none.
     """
-    from .._cli import run_id_of
-
     parts = text.split("/")
     try:
         if len(parts) > 1:

@@ -8,7 +8,7 @@ from .. import client
 from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
 
 if TYPE_CHECKING:
-    from .._cli import Context
+    from ._context import Context
 
 _WIDE = 120  # characters of a line of tags
 _GAP = 4

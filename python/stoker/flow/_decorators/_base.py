@@ -110,3 +110,14 @@ class FlowDecorator(Decorator):
     def note(self) -> Optional[str]:
         """One sentence where it has no effect here."""
         return None
+
+
+def to_pod(value: Any) -> Any:
+    """Plain data of a decorator's attribute: what is none becomes its text."""
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    if isinstance(value, dict):
+        return {to_pod(key): to_pod(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [to_pod(one) for one in value]
+    return str(value)

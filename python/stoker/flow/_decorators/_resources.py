@@ -11,7 +11,7 @@ import math
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ..exception import MetaflowException
-from ._base import StepDecorator
+from ._base import StepDecorator, to_pod
 
 _COUNTED = ("cpu", "memory", "disk")
 _KUBERNETES = (
@@ -111,12 +111,12 @@ class _Compute(StepDecorator):
     """What asks for resources and has options of a place."""
 
     def settings(self, decorators: List[Any]) -> Dict[str, Any]:
-        return {"backend": {self.name: {key: _plain(value) for key, value in self.given.items()}}}
+        return {"backend": {self.name: {key: to_pod(value) for key, value in self.given.items()}}}
 
     def init(self) -> None:
         for key, value in self.given.items():
             words, is_it = _CHECKS.get(key, ("", None))
-            if is_it is not None and not is_it(_plain(value)):
+            if is_it is not None and not is_it(to_pod(value)):
                 raise MetaflowException(f"@{self.name}: {key} is {value!r}; it must be {words}")
         if "trainium" in self.given and "inferentia" in self.given:
             raise MetaflowException(
@@ -155,12 +155,6 @@ class Batch(_Compute):
 
     name = "batch"
     defaults: Dict[str, Any] = dict.fromkeys(_BATCH.split())
-
-
-def _plain(value: Any) -> Any:
-    from .._graph import to_pod
-
-    return to_pod(value)
 
 
 def request_of(step: str, decorators: List[Any]) -> Dict[str, Any]:
