@@ -65,9 +65,10 @@ static int catch_signals(agent *a, stk_err *err)
     a->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     a->told_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     a->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return a->signal_fd < 0 || a->told_fd < 0 || a->stop_fd < 0
-               ? stk_err_sys(err, STK_E_SYS, errno, "listening for signals")
-               : 0;
+    if (a->signal_fd < 0 || a->told_fd < 0 || a->stop_fd < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "listening for signals");
+    }
+    return 0;
 }
 
 /* Which of the nodes: whoever started us says it in its own words. */
@@ -257,11 +258,19 @@ static int save(agent *a, stk_err *err)
 static int exit_status(const agent *a)
 {
     const stk_outcome *o = &a->outcome;
-    return o->ok                              ? 0
-           : o->failure == STK_FAIL_PREEMPTED ? STK_AGENT_PREEMPTED
-           : o->signal != 0                   ? 128 + o->signal
-           : o->exit_status > 0               ? o->exit_status
-                                              : 1;
+    if (o->ok) {
+        return 0;
+    }
+    if (o->failure == STK_FAIL_PREEMPTED) {
+        return STK_AGENT_PREEMPTED;
+    }
+    if (o->signal != 0) {
+        return 128 + o->signal;
+    }
+    if (o->exit_status > 0) {
+        return o->exit_status;
+    }
+    return 1;
 }
 
 /* A Python step exits with 0 whether or not its function raised: here people, and the engine's own
@@ -367,7 +376,9 @@ int stk_agent_run(const char *url, const char *key)
                            .write_bytes = -1}};
     STK_FAILPOINT("agent.begin");
     int rc = catch_signals(&a, &err);
-    rc = rc == 0 && a.arena == NULL ? stk_err_nomem(&err) : rc;
+    if (rc == 0 && a.arena == NULL) {
+        rc = stk_err_nomem(&err);
+    }
     rc = rc < 0 ? rc : stk_share_open(url, &a.share, &err);
     rc = rc < 0 ? rc : stk_agent_aside(&a, AGENT_SHORTLY, look_for_work, &err);
     int status = rc == 0            ? run_claimed(&a, &err)

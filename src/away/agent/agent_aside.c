@@ -120,5 +120,8 @@ int stk_agent_aside(agent *a, agent_patience patience, int (*work)(agent *a, stk
         return why.code;
     }
     /* What was cut off says so in many ways. */
-    return s.rc < 0 && is_stopped ? stk_err_set(err, STK_E_CANCELLED, "told to end") : s.rc;
+    if (s.rc < 0 && is_stopped) {
+        return stk_err_set(err, STK_E_CANCELLED, "told to end");
+    }
+    return s.rc;
 }

@@ -190,7 +190,9 @@ static bool push_one(agent *a, const char *name, int64_t ns)
     if (known != NULL && strcmp(known->digest, digest) != 0 && c->n_gone < AGENT_GONE) {
         c->gone[c->n_gone++] = known->digest;
     }
-    known = known != NULL ? known : add(c, name, digest, a->order.attempt, ns);
+    if (known == NULL) {
+        known = add(c, name, digest, a->order.attempt, ns);
+    }
     if (known != NULL) {
         known->digest = stk_arena_dup(c->arena, digest);
         known->attempt = a->order.attempt;

@@ -140,7 +140,7 @@ static int describe(agent *a, stk_err *err)
     }
     stk_buf_char(&buf, '}');
     a->granted = buf.failed ? NULL : stk_arena_dup(a->arena, buf.data);
-    return a->granted == NULL ? stk_err_nomem(err) : 0;
+    return stk_err_if_null(a->granted, err);
 }
 
 int stk_agent_devices(agent *a, stk_err *err)

@@ -165,7 +165,9 @@ static int rewrite(outputs *o)
     int rc = path == NULL ? stk_err_nomem(o->err)
                           : stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, o->err);
     bool is_there = rc == 0;
-    rc = rc == 0 ? stk_json_parse(text, len, path, &limits, o->a->arena, &doc, o->err) : rc;
+    if (rc == 0) {
+        rc = stk_json_parse(text, len, path, &limits, o->a->arena, &doc, o->err);
+    }
     if (rc == STK_E_NOT_FOUND && !o->a->outcome.ok) {
         return 0;
     }
@@ -198,8 +200,8 @@ static int rewrite(outputs *o)
         stk_buf_text(&buf, "}}");
     }
     STK_TRY(rc);
-    return buf.failed ? stk_err_nomem(o->err)
-                      : stk_file_write_atomic(path, buf.data, buf.len, 0644, o->err);
+    STK_TRY(stk_buf_check(&buf, o->err));
+    return stk_file_write_atomic(path, buf.data, buf.len, 0644, o->err);
 }
 
 /* Each rank of a gang that num_parallel opened has a result of its own; a command's has its out/.

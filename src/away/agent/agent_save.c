@@ -56,7 +56,9 @@ static int save_file(saver *s, const stk_dir_seen *e, stk_err *err)
         f->data = copy;
         f->size = (int64_t)len;
         s->inlined += (int64_t)len;
-        rc = rc == 0 && copy == NULL ? stk_err_nomem(err) : rc;
+        if (rc == 0 && copy == NULL) {
+            rc = stk_err_nomem(err);
+        }
     } else {
         char of_node[16] = "";
         if (s->a->node > 0) {
@@ -112,7 +114,9 @@ int stk_agent_save(agent *a, stk_err *err)
     rc = rc < 0 ? rc : stk_remote_end_write(&end, &text, err);
     STK_FAILPOINT("agent.save.files");
     const char *key = rc < 0 ? NULL : stk_agent_object(a, name);
-    rc = rc == 0 && key == NULL ? stk_err_nomem(err) : rc;
+    if (rc == 0 && key == NULL) {
+        rc = stk_err_nomem(err);
+    }
     STK_TRY(rc);
     return stk_share_put(a->share, key, text.data, text.len, false, err);
 }

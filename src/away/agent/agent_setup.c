@@ -208,7 +208,8 @@ static int find_secrets(agent *a, stk_err *err)
         }
         a->secrets[a->n_secrets++] = value;
     }
-    return a->secrets == NULL ? stk_err_nomem(err) : stk_mask_new(a->secrets, &a->mask, err);
+    STK_TRY(stk_err_if_null(a->secrets, err));
+    return stk_mask_new(a->secrets, &a->mask, err);
 }
 
 int stk_agent_setup(agent *a, stk_err *err)

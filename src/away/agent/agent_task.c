@@ -44,8 +44,10 @@ static int write_task(agent *a, stk_err *err)
     }
     stk_buf_char(&buf, '}');
     const char *path = stk_arena_printf(a->arena, "%s/task.json", a->order.dir);
-    return buf.failed || path == NULL ? stk_err_nomem(err)
-                                      : stk_file_write(path, buf.data, buf.len, 0644, err);
+    if (buf.failed || path == NULL) {
+        return stk_err_nomem(err);
+    }
+    return stk_file_write(path, buf.data, buf.len, 0644, err);
 }
 
 /* --- its output --- */

@@ -20,7 +20,7 @@ enum { REREAD_MS = 3000 };
 const char *stk_aws_env(const char *name)
 {
     const char *value = getenv(name);
-    return value == NULL || value[0] == '\0' ? NULL : value;
+    return stk_text_if_any(value);
 }
 
 bool stk_aws_is_true(const char *text)
@@ -34,7 +34,13 @@ static const char *home(void)
 {
     const char *path = stk_aws_env("HOME");
     const struct passwd *me = path == NULL ? getpwuid(getuid()) : NULL;
-    return path != NULL ? path : me != NULL ? me->pw_dir : "/";
+    if (path != NULL) {
+        return path;
+    }
+    if (me != NULL) {
+        return me->pw_dir;
+    }
+    return "/";
 }
 
 static int read_file(stk_aws_config *config, const char *variable, const char *name,
@@ -57,7 +63,10 @@ static int read_file(stk_aws_config *config, const char *variable, const char *n
         return 0;
     }
     rc = rc < 0 ? rc : stk_aws_config_parse(config, text, credentials);
-    return rc == 0 || rc == STK_E_SYS ? rc : stk_err_set(err, rc, "can't take in '%s'", path);
+    if (rc == 0 || rc == STK_E_SYS) {
+        return rc;
+    }
+    return stk_err_set(err, rc, "can't take in '%s'", path);
 }
 
 int stk_aws_read_files(stk_aws_config *ret, stk_err *err)
@@ -72,7 +81,7 @@ static const char *of_profile(const stk_aws *aws, const char *profile, const cha
     char section[SECTION];
     (void)snprintf(section, sizeof section, "profile %s", profile);
     const char *value = stk_aws_config_get(&aws->config, section, key);
-    return value == NULL || value[0] == '\0' ? NULL : value;
+    return stk_text_if_any(value);
 }
 
 const char *stk_aws_setting(const stk_aws *aws, const char *key)
@@ -228,9 +237,10 @@ int stk_aws_region(stk_aws *aws, char *ret, size_t size, stk_err *err)
         stk_err_hint(err, "set AWS_REGION, or region in ~/.aws/config");
         return STK_E_ENV;
     }
-    return snprintf(ret, size, "%s", found) < (int)size
-               ? 0
-               : stk_err_set(err, STK_E_ENV, "'%.40s…' is no AWS region", found);
+    if (snprintf(ret, size, "%s", found) >= (int)size) {
+        return stk_err_set(err, STK_E_ENV, "'%.40s…' is no AWS region", found);
+    }
+    return 0;
 }
 
 /* The word for a service in variables and files, where it is another than in hosts. */
@@ -313,9 +323,10 @@ int stk_aws_endpoint(stk_aws *aws, const char *service, char *ret, size_t size, 
         while (n > 0 && url[n - 1] == '/') {
             n--;
         }
-        return strstr(url, "://") != NULL && snprintf(ret, size, "%.*s", (int)n, url) < (int)size
-                   ? 0
-                   : stk_err_set(err, STK_E_ENV, "'%.100s' is no endpoint's URL", url);
+        if (strstr(url, "://") == NULL || snprintf(ret, size, "%.*s", (int)n, url) >= (int)size) {
+            return stk_err_set(err, STK_E_ENV, "'%.100s' is no endpoint's URL", url);
+        }
+        return 0;
     }
     int rc = stk_aws_region(aws, region, sizeof region, err);
     if (rc < 0) {

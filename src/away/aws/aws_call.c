@@ -56,7 +56,9 @@ int stk_aws_call(stk_aws *aws, stk_http_session *session, const stk_aws_ask *ask
         rc = stk_http_send(&q, ret, err);
         rc = stk_aws_settle(aws, rc, ret, ret_code, &again, err);
     } while (rc < 0 && stk_aws_next(&tries, again, ret, &wait));
-    return rc < 0 ? stk_err_context(err, "%s %s", ask->service,
-                                    ask->target != NULL ? ask->target : stk_text_or(ask->path, "/"))
-                  : 0;
+    if (rc < 0) {
+        return stk_err_context(err, "%s %s", ask->service,
+                               ask->target != NULL ? ask->target : stk_text_or(ask->path, "/"));
+    }
+    return 0;
 }

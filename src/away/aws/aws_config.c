@@ -96,14 +96,18 @@ int stk_aws_config_parse(stk_aws_config *config, const char *text, bool credenti
             *is = '\0';
             const char *value = is + 1;
             char *comment = strstr(is + 1, " #");
-            comment = comment == NULL ? strstr(is + 1, " ;") : comment;
+            if (comment == NULL) {
+                comment = strstr(is + 1, " ;");
+            }
             if (comment != NULL) {
                 *comment = '\0';
             }
             value = trimmed(is + 1);
             const char *key = lower(config->arena, nested ? outer : "", trimmed(line));
             rc = add(config, section, key, value);
-            outer = nested ? outer : *value == '\0' ? key : "";
+            if (!nested) {
+                outer = *value == '\0' ? key : "";
+            }
         }
         line = next;
     }

@@ -80,7 +80,7 @@ static const char *of(const stk_aws *aws, const char *profile, const char *key)
     (void)snprintf(section, sizeof section, "profile %s", profile);
     const stk_aws_config *files = aws->files.arena != NULL ? &aws->files : &aws->config;
     const char *value = stk_aws_config_get(files, section, key);
-    return value == NULL || value[0] == '\0' ? NULL : value;
+    return stk_text_if_any(value);
 }
 
 /* What a program of the user's prints. */
@@ -160,8 +160,10 @@ static int of_source(stk_aws *aws, const char *source, stk_aws_keys *ret, stk_er
     if (strcmp(source, "Environment") == 0) {
         return from_environment(ret, err);
     }
-    return strcmp(source, "EcsContainer") == 0 ? stk_aws_keys_container(aws, ret, err)
-                                               : stk_aws_keys_instance(aws, ret, err);
+    if (strcmp(source, "EcsContainer") == 0) {
+        return stk_aws_keys_container(aws, ret, err);
+    }
+    return stk_aws_keys_instance(aws, ret, err);
 }
 
 static int base_of_role(stk_aws *aws, const char *profile, int depth, stk_aws_keys *ret,
@@ -179,13 +181,13 @@ static int base_of_role(stk_aws *aws, const char *profile, int depth, stk_aws_ke
         return assume(aws, from, role, depth + 1, ret, err);
     }
     int rc = own_keys(aws, from, &found, ret, err);
-    return rc < 0 || found
-               ? rc
-               : stk_err_set(
-                     err, STK_E_ENV,
-                     "AWS profile '%.100s' assumes a role with the credentials of '%.100s', "
-                     "which has none",
-                     profile, from);
+    if (rc < 0 || found) {
+        return rc;
+    }
+    return stk_err_set(err, STK_E_ENV,
+                       "AWS profile '%.100s' assumes a role with the credentials of '%.100s', "
+                       "which has none",
+                       profile, from);
 }
 
 int stk_aws_find_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err)

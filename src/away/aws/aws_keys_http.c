@@ -45,7 +45,10 @@ static int read_token(const char *path, char **ret, stk_err *err)
     while (rc == 0 && n > 0 && strchr("\r\n \t", (*ret)[n - 1]) != NULL) {
         (*ret)[--n] = '\0';
     }
-    return rc < 0 ? stk_err_context(err, "the token for AWS") : 0;
+    if (rc < 0) {
+        return stk_err_context(err, "the token for AWS");
+    }
+    return 0;
 }
 
 /* --- ECS, EKS pod identity --- */
@@ -125,7 +128,9 @@ static int ask_instance(stk_aws *aws, const char *way, stk_buf *ret, stk_err *er
         mode = stk_aws_setting(aws, "ec2_metadata_service_endpoint_mode");
     }
     bool six = mode != NULL && strcasecmp(mode, "ipv6") == 0;
-    base = base != NULL ? base : six ? "http://[fd00:ec2::254]" : "http://169.254.169.254";
+    if (base == NULL) {
+        base = six ? "http://[fd00:ec2::254]" : "http://169.254.169.254";
+    }
     int n_base = (int)strlen(base);
     n_base -= n_base > 0 && base[n_base - 1] == '/';
     if (stk_aws_is_true(stk_aws_env("AWS_EC2_METADATA_DISABLED"))) {

@@ -67,10 +67,11 @@ stk_aws_again stk_aws_retry(int status, const char *code)
     if (status == 429) {
         return STK_AWS_SLOWER;
     }
-    return status == 0 || status == 408 || status == 500 || status == 502 || status == 503 ||
-                   status == 504
-               ? STK_AWS_AGAIN
-               : STK_AWS_STOP;
+    if (status == 0 || status == 408 || status == 500 || status == 502 || status == 503 ||
+        status == 504) {
+        return STK_AWS_AGAIN;
+    }
+    return STK_AWS_STOP;
 }
 
 /* --- errors in answers --- */

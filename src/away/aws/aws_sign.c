@@ -400,7 +400,10 @@ int stk_aws_make_signature(const stk_aws_to_sign *q, const stk_aws_keys *keys,
                    keys->id, ret->date, q->region, q->service);
     add_names(&ret->authorization, &h);
     stk_buf_printf(&ret->authorization, ", Signature=%s", hex);
-    return ret->authorization.failed || ret->query.failed ? stk_err_nomem(err) : 0;
+    if (ret->authorization.failed || ret->query.failed) {
+        return stk_err_nomem(err);
+    }
+    return 0;
 }
 
 /* --- into a request --- */

@@ -285,7 +285,9 @@ static void send_one(one *c)
     stk_batch_calls *calls = c->calls;
     stk_err err = {0};
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    c->begun_ms = c->begun_ms > 0 ? c->begun_ms : now_of();
+    if (c->begun_ms <= 0) {
+        c->begun_ms = now_of();
+    }
     stk_http_call call = {.body_max = ANSWER_BYTES, .done = answered, .done_arg = c};
     const stk_aws_ask ask = {
         .service = c->ask.service, .path = c->ask.path, .target = c->ask.target, .body = c->body};

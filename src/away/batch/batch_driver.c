@@ -25,10 +25,11 @@ const stk_json *stk_batch_keep(const stk_json *json, stk_arena *arena)
     STK_BUF_AUTO text = STK_BUF_INIT(32 << 20);
     stk_json *kept = stk_arena_alloc(arena, sizeof *kept);
     stk_json_dump(json, &text);
-    return kept == NULL || text.failed ||
-                   stk_json_parse(text.data, text.len, "answer", &limits, arena, kept, NULL) < 0
-               ? NULL
-               : kept;
+    if (kept == NULL || text.failed ||
+        stk_json_parse(text.data, text.len, "answer", &limits, arena, kept, NULL) < 0) {
+        return NULL;
+    }
+    return kept;
 }
 
 void stk_batch_put_list(stk_buf *out, const char *key, const char *only)
@@ -111,7 +112,9 @@ bool stk_batch_is_broken(batch_driver *d, const stk_batch_answer *answer)
                                            "InvalidToken",       "InvalidAccessKey"};
     for (size_t i = 0; i < sizeof hopeless / sizeof *hopeless; i++) {
         if (strstr(answer->code, hopeless[i]) != NULL) {
-            d->may_end = d->broken == 0 ? i == 0 : d->may_end; /* one right is missing */
+            if (d->broken == 0) {
+                d->may_end = i == 0; /* one right is missing */
+            }
             d->broken = STK_E_ENV;
         }
     }
@@ -267,7 +270,13 @@ static void batch_forget(stk_driver *self, uint32_t id)
 
 static int64_t soonest(int64_t a, int64_t b)
 {
-    return a < 0 ? b : b < 0 || a < b ? a : b;
+    if (a < 0) {
+        return b;
+    }
+    if (b < 0 || a < b) {
+        return a;
+    }
+    return b;
 }
 
 static int batch_turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err *err)

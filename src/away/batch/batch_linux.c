@@ -209,7 +209,8 @@ int stk_batch_put_volumes(const stk_batch_ask *ask, stk_buf *out, stk_err *err)
         stk_json_put_key(out, "mountPoints");
         (void)stk_buf_printf(out, "[%s]", mounts.data);
     }
-    return rc < 0 || !(volumes.failed || mounts.failed)
-               ? rc
-               : stk_err_set(err, STK_E_LIMIT, "too many volumes");
+    if (rc < 0 || !(volumes.failed || mounts.failed)) {
+        return rc;
+    }
+    return stk_err_set(err, STK_E_LIMIT, "too many volumes");
 }

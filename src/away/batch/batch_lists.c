@@ -45,7 +45,10 @@ static int add_list(batch_errand *e, const char *key, stk_err *err)
             .next = (const batch_child *)(uintptr_t)other, .array = array, .index = i};
         rc = stk_map_put(&e->children, keys[i], (uintptr_t)&children[i]);
     }
-    return rc < 0 ? stk_err_nomem(err) : 0;
+    if (rc < 0) {
+        return stk_err_nomem(err);
+    }
+    return 0;
 }
 
 typedef struct found_keys {
@@ -92,7 +95,9 @@ static void *run(void *arg)
         e->rc = read_lists(e, &e->err);
     } else {
         e->rc = stk_share_put(e->share, e->key, e->text, strlen(e->text), true, &e->err);
-        e->rc = e->rc == STK_E_BUSY ? 0 : e->rc; /* its name is its content's: the same is there */
+        if (e->rc == STK_E_BUSY) {
+            e->rc = 0; /* its name is its content's: the same is there */
+        }
     }
     atomic_store(&e->is_over, true);
     return NULL;

@@ -222,8 +222,12 @@ static int read_sizes(stk_batch_ask *ask, stk_err *err)
     int64_t memory = asked->memory_bytes > 0 ? (asked->memory_bytes + MIB - 1) / MIB : -1;
     ask->cpu_milli = larger(asked->cpu_milli, cpu > 0 ? (int64_t)ceil(cpu * 1000) : -1);
     ask->memory_mib = larger(memory, stk_batch_whole(&ask->options, "memory"));
-    ask->cpu_milli = ask->cpu_milli > 0 ? ask->cpu_milli : 1000;
-    ask->memory_mib = ask->memory_mib > 0 ? ask->memory_mib : DEFAULT_MEMORY_MIB;
+    if (ask->cpu_milli <= 0) {
+        ask->cpu_milli = 1000;
+    }
+    if (ask->memory_mib <= 0) {
+        ask->memory_mib = DEFAULT_MEMORY_MIB;
+    }
     ask->efa = larger(stk_batch_whole(&ask->options, "efa"), 0);
     int rc = read_devices(ask, err);
     if (rc < 0 || ask->platform == STK_BATCH_FARGATE) {
@@ -499,7 +503,9 @@ static void put_fargate(const stk_batch_ask *ask, stk_buf *out)
     int64_t disk = stk_batch_whole(&ask->options, "disk");
     if (gib < 0 && disk > 0) {
         gib = (disk * 1000000 + (1ll << 30) - 1) >> 30;
-        gib = gib > 20 ? gib : -1; /* it has 20 anyway */
+        if (gib <= 20) {
+            gib = -1; /* it has 20 anyway */
+        }
     }
     stk_json_put_key(out, "networkConfiguration");
     (void)stk_buf_char(out, '{');
@@ -584,7 +590,10 @@ int stk_batch_definition(const stk_batch_ask *ask, stk_arena *arena, const char 
     *ret_name = stk_arena_printf(arena, "stoker-%.32s", digest);
     *ret_request =
         stk_arena_printf(arena, "{\"jobDefinitionName\":\"stoker-%.32s\",%s}", digest, out.data);
-    return *ret_name == NULL || *ret_request == NULL ? stk_err_nomem(err) : 0;
+    if (*ret_name == NULL || *ret_request == NULL) {
+        return stk_err_nomem(err);
+    }
+    return 0;
 }
 
 /* --- one job --- */
@@ -733,5 +742,8 @@ int stk_batch_submit(const stk_batch_ask *ask, const char *definition, stk_arena
                          (int)REQUEST_BYTES);
     }
     *ret_request = rc == 0 ? stk_arena_dupn(arena, out.data, out.len) : NULL;
-    return rc < 0 || *ret_request != NULL ? rc : stk_err_nomem(err);
+    if (rc < 0 || *ret_request != NULL) {
+        return rc;
+    }
+    return stk_err_nomem(err);
 }

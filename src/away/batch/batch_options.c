@@ -180,10 +180,11 @@ int stk_batch_options_read(const char *step, const char *options, const char *st
                  ? read_layer("the stack: ", stack_options, true, arena, &ret->layers[1], err)
                  : 0;
     /* A step's options come merged with the stack's, so the stack's own pass there as well. */
-    rc = rc < 0 ? rc
-                : read_layer(step != NULL ? "" : "the stack: ", options, stack_options != NULL,
-                             arena, &ret->layers[0], err);
-    return rc;
+    if (rc < 0) {
+        return rc;
+    }
+    return read_layer(step != NULL ? "" : "the stack: ", options, stack_options != NULL, arena,
+                      &ret->layers[0], err);
 }
 
 const stk_json *stk_batch_option(const stk_batch_options *options, const char *name)

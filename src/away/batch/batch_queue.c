@@ -17,8 +17,7 @@ static const struct {
 
 static const char *member(const stk_json *map, const char *key)
 {
-    const char *text = map != NULL ? stk_json_text(stk_json_get(map, key)) : NULL;
-    return text != NULL && *text != 0 ? text : NULL;
+    return stk_text_if_any(stk_json_get_text(map, key));
 }
 
 int stk_batch_queue_read(const stk_json *answer, stk_arena *arena, stk_batch_queue *ret)
@@ -30,7 +29,7 @@ int stk_batch_queue_read(const stk_json *answer, stk_arena *arena, stk_batch_que
     }
     const stk_json *queue = &list->items[0];
     const stk_json *order = stk_json_get(queue, "computeEnvironmentOrder");
-    uint32_t n = order != NULL && order->kind == STK_JSON_LIST ? order->n : 0;
+    uint32_t n = stk_json_n_items(order);
     const char **names = stk_arena_array(arena, n + 1, sizeof *names);
     if (names == NULL) {
         return STK_E_NOMEM;
@@ -69,7 +68,7 @@ static int read_one(const stk_json *one, stk_arena *arena, stk_batch_environment
         (void)stk_json_int(stk_json_get(has, "maxvCpus"), &ret->max_vcpus);
     }
     const stk_json *types = stk_json_get(has, "instanceTypes");
-    uint32_t n = types != NULL && types->kind == STK_JSON_LIST ? types->n : 0;
+    uint32_t n = stk_json_n_items(types);
     const char **names = stk_arena_array(arena, n + 1, sizeof *names);
     if (names == NULL) {
         return STK_E_NOMEM;
@@ -88,7 +87,7 @@ int stk_batch_environments_read(const stk_json *answer, stk_arena *arena,
                                 stk_batch_environment **ret, uint32_t *ret_n)
 {
     const stk_json *list = stk_json_get(answer, "computeEnvironments");
-    uint32_t n = list != NULL && list->kind == STK_JSON_LIST ? list->n : 0;
+    uint32_t n = stk_json_n_items(list);
     *ret_n = 0;
     *ret = stk_arena_array(arena, n + 1, sizeof **ret);
     for (uint32_t i = 0; *ret != NULL && i < n; i++) {
@@ -180,10 +179,16 @@ static const char *cannot(const stk_batch_environment *environment, const stk_ba
     }
     if ((ask->gpus > 0 || ask->neurons > 0) && !has_devices(environment, ask)) {
         bool is_gpu = ask->gpus > 0;
-        return ask->classes[0] != NULL ? is_gpu ? "has no instances with that model of GPU"
-                                                : "has no instances with that model"
-               : is_gpu                ? "has no instances with NVIDIA GPUs"
-                                       : "has no instances with Neuron devices";
+        if (ask->classes[0] != NULL) {
+            if (is_gpu) {
+                return "has no instances with that model of GPU";
+            }
+            return "has no instances with that model";
+        }
+        if (is_gpu) {
+            return "has no instances with NVIDIA GPUs";
+        }
+        return "has no instances with Neuron devices";
     }
     return NULL;
 }

@@ -25,8 +25,7 @@ static const struct reason {
 
 static const char *member(const stk_json *map, const char *key)
 {
-    const char *text = map != NULL ? stk_json_text(stk_json_get(map, key)) : NULL;
-    return text != NULL && *text != 0 ? text : NULL;
+    return stk_text_if_any(stk_json_get_text(map, key));
 }
 
 static bool is_true(const stk_json *map, const char *key)
@@ -106,7 +105,9 @@ void stk_batch_said_end(const stk_batch_said *said, stk_remote_report *ret)
         if (outer != NULL && outer->failure != STK_FAIL_EXIT) {
             words = said->reason;
         }
-        reason = outer != NULL ? outer : reason;
+        if (outer != NULL) {
+            reason = outer;
+        }
     }
     ret->exit_status = said->exit_status;
     ret->text[0] = 0;

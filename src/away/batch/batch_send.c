@@ -110,7 +110,13 @@ static int form_of(const batch_job *job, char ret[STK_DIGEST_HEX + 1], stk_err *
 static uint32_t array_min(const batch_job *job)
 {
     int64_t n = stk_batch_whole(&job->ask.options, "array_min");
-    return n < 0 ? STK_BATCH_ARRAY_MIN : n < 2 && n > 0 ? 2 : (uint32_t)n;
+    if (n < 0) {
+        return STK_BATCH_ARRAY_MIN;
+    }
+    if (n < 2 && n > 0) {
+        return 2;
+    }
+    return (uint32_t)n;
 }
 
 /* "s-<run>-<step>-<task>-<attempt>" → "s-<run>-<step>-array-<digest of the list>" */
@@ -136,9 +142,10 @@ int stk_batch_array_preview(const stk_batch_ask *ask, const char *definition, st
     const char *name =
         stk_arena_printf(arena, "%.*s-array-(digest of its list)", (int)n, job->name);
     const char *list = stk_arena_printf(arena, "runs/%s/arrays/%s.json", job->run, name);
-    return name == NULL || list == NULL
-               ? stk_err_nomem(err)
-               : array_request(ask, definition, name, list, 0, arena, ret_request, err);
+    if (name == NULL || list == NULL) {
+        return stk_err_nomem(err);
+    }
+    return array_request(ask, definition, name, list, 0, arena, ret_request, err);
 }
 
 /* --- gathering --- */
@@ -205,7 +212,9 @@ void stk_batch_gather(batch_job *job)
                              strcmp(send->form, form) == 0)) {
         send = send->next;
     }
-    send = send != NULL ? send : new_send(d, form);
+    if (send == NULL) {
+        send = new_send(d, form);
+    }
     if (send == NULL || add_job(send, job) < 0) {
         stk_batch_fail(job, STK_FAIL_START, "out of memory");
     } else {
@@ -331,10 +340,11 @@ static int make_request(batch_send *send, stk_err *err)
 {
     batch_job *first = send->jobs[0];
     first->ask.facts.carry_link = carry_link(send->driver);
-    return is_array(send) ? array_request(&first->ask, first->definition->arn, send->name,
-                                          send->list_key, send->n, send->arena, &send->request, err)
-                          : stk_batch_submit(&first->ask, first->definition->arn, send->arena,
-                                             &send->request, err);
+    if (is_array(send)) {
+        return array_request(&first->ask, first->definition->arn, send->name, send->list_key,
+                             send->n, send->arena, &send->request, err);
+    }
+    return stk_batch_submit(&first->ask, first->definition->arn, send->arena, &send->request, err);
 }
 
 static int make_list(batch_send *send, const char **ret_text, stk_err *err)
@@ -352,7 +362,10 @@ static int make_list(batch_send *send, const char **ret_text, stk_err *err)
     *ret_text = stk_arena_dup(send->arena, text.data);
     send->list_key = stk_arena_printf(send->arena, "runs/%s/arrays/%s.json",
                                       send->driver->config.run, send->name);
-    return *ret_text == NULL || send->list_key == NULL ? stk_err_nomem(err) : 0;
+    if (*ret_text == NULL || send->list_key == NULL) {
+        return stk_err_nomem(err);
+    }
+    return 0;
 }
 
 static void send_array(batch_send *send)

@@ -209,7 +209,9 @@ void stk_batch_terminate(batch_job *job)
 {
     batch_driver *d = job->driver;
     job->is_stopped = true;
-    d->stops_ms = d->stops_ms > 0 ? d->stops_ms : stk_batch_now_ms() + STOPS_MS;
+    if (d->stops_ms <= 0) {
+        d->stops_ms = stk_batch_now_ms() + STOPS_MS;
+    }
 }
 
 static bool is_to_end(const batch_job *job)

@@ -85,7 +85,7 @@ static int set_basic(const stk_kube_config *c, stk_kube_auth *auth, stk_err *err
     char *header = plain.failed || out.failed ? NULL : strdup(out.data);
     free(auth->header);
     auth->header = header;
-    return header == NULL ? stk_err_nomem(err) : 0;
+    return stk_err_if_null(header, err);
 }
 
 static int read_token(const stk_kube_config *c, stk_kube_auth *auth, stk_err *err)
@@ -93,7 +93,10 @@ static int read_token(const stk_kube_config *c, stk_kube_auth *auth, stk_err *er
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
     int rc = stk_file_read(c->token_file, ANSWER_BYTES, &text, &len, err);
-    return rc < 0 ? stk_err_context(err, "%s", c->origin) : set_bearer(auth, text, err);
+    if (rc < 0) {
+        return stk_err_context(err, "%s", c->origin);
+    }
+    return set_bearer(auth, text, err);
 }
 
 /* --- plugins --- */

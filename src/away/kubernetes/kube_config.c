@@ -87,7 +87,8 @@ static int read_files(reader *r, const char *asked)
         const char *path = strncmp(asked, "~/", 2) == 0 && home != NULL
                                ? stk_arena_printf(r->arena, "%s%s", home, asked + 1)
                                : asked;
-        return path == NULL ? stk_err_nomem(r->err) : read_file(r, path);
+        STK_TRY(stk_err_if_null(path, r->err));
+        return read_file(r, path);
     }
     if (list != NULL && *list != '\0') {
         return read_list(r, list);
@@ -100,7 +101,7 @@ static int read_files(reader *r, const char *asked)
 static const char *say(const stk_json *map, const char *key)
 {
     const char *text = stk_json_text(stk_json_get(map, key));
-    return text == NULL || *text == '\0' ? NULL : text;
+    return stk_text_if_any(text);
 }
 
 static bool truth(const stk_json *map, const char *key)
@@ -146,9 +147,10 @@ static const char *names_of(const reader *r, const char *outer)
 static const char *path_of(const reader *r, const entry *e, const char *key)
 {
     const char *path = say(e->node, key);
-    return path == NULL || *path == '/'
-               ? path
-               : stk_arena_printf(r->arena, "%s/%s", e->from->folder, path);
+    if (path == NULL || *path == '/') {
+        return path;
+    }
+    return stk_arena_printf(r->arena, "%s/%s", e->from->folder, path);
 }
 
 static int base64(const reader *r, const char *text, const char *key, const char **ret)
@@ -221,7 +223,7 @@ static int exec_info(const reader *r, const stk_json *exec, const stk_json *clus
     c->exec.info =
         text == NULL ? NULL : stk_arena_printf(r->arena, "KUBERNETES_EXEC_INFO=%s", text);
     free(text);
-    return c->exec.info == NULL ? stk_err_nomem(r->err) : 0;
+    return stk_err_if_null(c->exec.info, r->err);
 }
 
 static int read_exec(const reader *r, const entry *user, const stk_json *exec,
@@ -230,8 +232,8 @@ static int read_exec(const reader *r, const entry *user, const stk_json *exec,
     const char *command = say(exec, "command");
     const stk_json *args = stk_json_get(exec, "args");
     const stk_json *env = stk_json_get(exec, "env");
-    uint32_t n_args = args != NULL && args->kind == STK_JSON_LIST ? args->n : 0;
-    uint32_t n_env = env != NULL && env->kind == STK_JSON_LIST ? env->n : 0;
+    uint32_t n_args = stk_json_n_items(args);
+    uint32_t n_env = stk_json_n_items(env);
     const char **argv = stk_arena_array(r->arena, (size_t)n_args + 2, sizeof *argv);
     const char **pairs = stk_arena_array(r->arena, (size_t)n_env + 1, sizeof *pairs);
     c->exec.version = say(exec, "apiVersion");
@@ -263,7 +265,8 @@ static int read_exec(const reader *r, const entry *user, const stk_json *exec,
     }
     c->exec.argv = argv;
     c->exec.env = pairs;
-    return argv[0] == NULL ? stk_err_nomem(r->err) : exec_info(r, exec, cluster, c);
+    STK_TRY(stk_err_if_null(argv[0], r->err));
+    return exec_info(r, exec, cluster, c);
 }
 
 /* --- a context --- */
@@ -284,9 +287,10 @@ static int read_user(const reader *r, const entry *user, const stk_json *cluster
                            "exec plugin (like gke-gcloud-auth-plugin or kubelogin)",
                            c->origin);
     }
-    return rc < 0 || exec == NULL || exec->kind != STK_JSON_MAP
-               ? rc
-               : read_exec(r, user, exec, cluster, c);
+    if (rc < 0 || exec == NULL || exec->kind != STK_JSON_MAP) {
+        return rc;
+    }
+    return read_exec(r, user, exec, cluster, c);
 }
 
 static int read_cluster(const reader *r, const entry *cluster, stk_kube_config *c)
@@ -309,9 +313,8 @@ static int read_cluster(const reader *r, const entry *cluster, stk_kube_config *
                            "HTTPS_PROXY=%s instead",
                            c->origin, proxy);
     }
-    return c->server == NULL
-               ? stk_err_nomem(r->err)
-               : pem(r, cluster, "certificate-authority", &c->tls.ca_data, &c->tls.ca_file);
+    STK_TRY(stk_err_if_null(c->server, r->err));
+    return pem(r, cluster, "certificate-authority", &c->tls.ca_data, &c->tls.ca_file);
 }
 
 static int read_context(reader *r, const char *asked, stk_kube_config *c)
@@ -345,7 +348,10 @@ static int read_context(reader *r, const char *asked, stk_kube_config *c)
     }
     c->name_space = say(context.node, "namespace");
     int rc = read_cluster(r, &cluster, c);
-    return rc < 0 || user.node == NULL ? rc : read_user(r, &user, cluster.node, c);
+    if (rc < 0 || user.node == NULL) {
+        return rc;
+    }
+    return read_user(r, &user, cluster.node, c);
 }
 
 /* --- the account of our own pod --- */

@@ -93,11 +93,12 @@ static int read_accelerator(stk_kube_maker *m, const char *class, const char **r
                    ? tpus[i].accelerator
                    : NULL;
     }
-    return is_any || *ret != NULL
-               ? 0
-               : stk_kube_refuse(
-                     m, stk_arena_printf(m->arena, "gpu_class '%s' is no TPU that is known", class),
-                     "say v4, v5e, v5p, v6e, or its label in the option tpu_accelerator");
+    if (!is_any && *ret == NULL) {
+        return stk_kube_refuse(
+            m, stk_arena_printf(m->arena, "gpu_class '%s' is no TPU that is known", class),
+            "say v4, v5e, v5p, v6e, or its label in the option tpu_accelerator");
+    }
+    return 0;
 }
 
 static int put_tpus(stk_kube_maker *m, json_t *spec, stk_kube_wanted *a)
@@ -163,8 +164,10 @@ static void put_amount(stk_kube_maker *m, json_t *resources, const char *name, c
 
 static const char *bytes_words(const stk_kube_maker *m, int64_t bytes)
 {
-    return bytes % (1 << 20) == 0 ? stk_arena_printf(m->arena, "%lldMi", (long long)(bytes >> 20))
-                                  : stk_arena_printf(m->arena, "%lld", (long long)bytes);
+    if (bytes % (1 << 20) == 0) {
+        return stk_arena_printf(m->arena, "%lldMi", (long long)(bytes >> 20));
+    }
+    return stk_arena_printf(m->arena, "%lld", (long long)bytes);
 }
 
 static int put_host(stk_kube_maker *m, json_t *resources)

@@ -239,9 +239,13 @@ stk_kube_form stk_kube_form_of(const stk_remote_job *job, const json_t *options)
 {
     bool is_said = json_object_get(options, "jobset") != NULL;
     bool as_set = stk_kube_true(options, "jobset", true);
-    return job->nodes < 2 || !as_set ? STK_KUBE_AS_JOB
-           : is_said                 ? STK_KUBE_AS_SET
-                                     : STK_KUBE_AS_EITHER;
+    if (job->nodes < 2 || !as_set) {
+        return STK_KUBE_AS_JOB;
+    }
+    if (is_said) {
+        return STK_KUBE_AS_SET;
+    }
+    return STK_KUBE_AS_EITHER;
 }
 
 int stk_kube_make(const stk_driver_config *config, const stk_remote_job *job, const json_t *options,

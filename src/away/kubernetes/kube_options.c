@@ -98,9 +98,13 @@ static json_t *scalar_text(const json_t *value)
         (void)snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
         return json_string(number);
     }
-    return json_is_string(value)    ? json_string(json_string_value(value))
-           : json_is_boolean(value) ? json_string(json_is_true(value) ? "true" : "false")
-                                    : NULL;
+    if (json_is_string(value)) {
+        return json_string(json_string_value(value));
+    }
+    if (json_is_boolean(value)) {
+        return json_string(json_is_true(value) ? "true" : "false");
+    }
+    return NULL;
 }
 
 static json_t *pairs_of(const json_t *value)
@@ -166,8 +170,10 @@ static json_t *number_of(const json_t *value, bool whole)
         return NULL;
     }
     if (whole) {
-        return d >= 0 && d <= 1e12 && d == (double)(json_int_t)d ? json_integer((json_int_t)d)
-                                                                 : NULL;
+        if (d >= 0 && d <= 1e12 && d == (double)(json_int_t)d) {
+            return json_integer((json_int_t)d);
+        }
+        return NULL;
     }
     return d > 0 && d < 1e9 ? json_real(d) : NULL;
 }
@@ -182,10 +188,11 @@ static json_t *memory_of(const json_t *value)
         json_decref(number);
         return json_integer(bytes);
     }
-    return json_is_string(value) &&
-                   stk_units_parse_memory(json_string_value(value), &bytes, NULL) == 0
-               ? json_integer(bytes)
-               : NULL;
+    if (json_is_string(value) &&
+        stk_units_parse_memory(json_string_value(value), &bytes, NULL) == 0) {
+        return json_integer(bytes);
+    }
+    return NULL;
 }
 
 /* Objects and lists may come as JSON in a text, from a command line. */
@@ -214,9 +221,13 @@ static json_t *value_of(const json_t *value, type t)
         const char *word = json_string_value(value);
         bool yes = word != NULL && (strcmp(word, "true") == 0 || strcmp(word, "True") == 0);
         bool no = word != NULL && (strcmp(word, "false") == 0 || strcmp(word, "False") == 0);
-        return json_is_boolean(value) ? json_incref((json_t *)(uintptr_t)value)
-               : yes || no            ? json_boolean(yes)
-                                      : NULL;
+        if (json_is_boolean(value)) {
+            return json_incref((json_t *)(uintptr_t)value);
+        }
+        if (yes || no) {
+            return json_boolean(yes);
+        }
+        return NULL;
     }
     case WHOLE:
     case CPU:
@@ -253,7 +264,10 @@ static int add(json_t *all, const option *o, const char *where, json_t *value, s
     } else {
         failed = json_object_set_new(all, name, value);
     }
-    return failed == 0 ? 0 : stk_err_nomem(err);
+    if (failed != 0) {
+        return stk_err_nomem(err);
+    }
+    return 0;
 }
 
 static int read_all(const json_t *map, const char *where, json_t *all, stk_err *err)
@@ -316,7 +330,7 @@ int stk_kube_options(const char *text, const char *where, json_t **ret, stk_err 
 const char *stk_kube_text(const json_t *options, const char *name)
 {
     const char *text = json_string_value(json_object_get(options, name));
-    return text == NULL || *text == '\0' ? NULL : text;
+    return stk_text_if_any(text);
 }
 
 int64_t stk_kube_whole(const json_t *options, const char *name)

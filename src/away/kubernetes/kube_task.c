@@ -600,7 +600,9 @@ static const stk_kube_right *find_missing(stk_kube_task *t)
         drop_way(t); /* nobody asked for one */
         of_sets = NULL;
     }
-    missing = missing != NULL ? missing : of_sets;
+    if (missing == NULL) {
+        missing = of_sets;
+    }
     for (size_t i = 1; missing == NULL && i < json_array_size(way(t)->docs); i++) {
         const char *kind =
             json_string_value(json_object_get(json_array_get(way(t)->docs, i), "kind"));

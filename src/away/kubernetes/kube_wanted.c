@@ -402,14 +402,16 @@ static int check_type(stk_kube_maker *m, const wish *w, const char *type)
     if (fits && (of == NULL || strcmp(of, w->vendor) == 0)) {
         return 0;
     }
-    return fits ? refuse_vendor(m, stk_arena_printf(m->arena, "option gpu_type '%s'", type), of,
-                                w->vendor)
-                : stk_kube_refuse(m,
-                                  stk_arena_printf(m->arena,
-                                                   "gpu_class '%s' and option gpu_type '%s' are "
-                                                   "two models",
-                                                   w->wants[0].gpu_class, type),
-                                  "say one of them");
+    if (fits) {
+        return refuse_vendor(m, stk_arena_printf(m->arena, "option gpu_type '%s'", type), of,
+                             w->vendor);
+    }
+    return stk_kube_refuse(m,
+                           stk_arena_printf(m->arena,
+                                            "gpu_class '%s' and option gpu_type '%s' are "
+                                            "two models",
+                                            w->wants[0].gpu_class, type),
+                           "say one of them");
 }
 
 static int find_model(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
@@ -426,9 +428,11 @@ static int find_model(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
     }
     if (is_same(w->vendor, "google") && type == NULL && label == NULL) {
         a->class = w->wants[0].gpu_class; /* whoever knows machines of Google reads it */
-        return w->n == 1 ? 0
-                         : stk_kube_refuse(m, "any_of of several TPUs can't be one Job",
-                                           "keep one of them");
+        if (w->n != 1) {
+            return stk_kube_refuse(m, "any_of of several TPUs can't be one Job",
+                                   "keep one of them");
+        }
+        return 0;
     }
     for (size_t i = 0; i < sizeof vendors / sizeof *vendors && label == NULL; i++) {
         label = strcmp(vendors[i].vendor, w->vendor) == 0 ? vendors[i].label : NULL;

@@ -353,7 +353,10 @@ static int start_driver(remote_backend *b, stk_err *err)
     }
     int sys = pthread_create(&b->driver_thread, NULL, stk_remote_drive, b);
     b->has_driver_thread = sys == 0;
-    return sys == 0 ? 0 : stk_err_sys(err, STK_E_SYS, sys, "starting a thread");
+    if (sys != 0) {
+        return stk_err_sys(err, STK_E_SYS, sys, "starting a thread");
+    }
+    return 0;
 }
 
 static int op_start(stk_backend *self, stk_job *job, stk_err *err)

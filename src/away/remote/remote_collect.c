@@ -41,8 +41,10 @@ static int bring_file(stk_share *share, const char *dir, uint32_t node, const st
     rc = rc < 0 || stk_file_exists(path) ? rc : stk_file_mkdirs(path, 0755, err);
     *slash = '/';
     STK_TRY(rc);
-    return f->data != NULL ? stk_file_write_atomic(path, f->data, (size_t)f->size, 0644, err)
-                           : stk_share_get_file(share, f->key, path, err);
+    if (f->data != NULL) {
+        return stk_file_write_atomic(path, f->data, (size_t)f->size, 0644, err);
+    }
+    return stk_share_get_file(share, f->key, path, err);
 }
 
 /* result.json last: it says that the rest is there. */
@@ -57,7 +59,10 @@ static int bring_files(stk_share *share, const char *dir, const stk_remote_end *
             rc = bring_file(share, dir, end->node, &end->files[i], err);
         }
     }
-    return rc < 0 || result == NULL ? rc : bring_file(share, dir, end->node, result, err);
+    if (rc < 0 || result == NULL) {
+        return rc;
+    }
+    return bring_file(share, dir, end->node, result, err);
 }
 
 /* Of the attempt's own objects, and of the node whose end it is: an end.json is text that anybody
@@ -74,9 +79,10 @@ static int check_end(const char *key, uint32_t node, const stk_remote_end *end, 
                                f->key);
         }
     }
-    return end->node == node
-               ? 0
-               : stk_err_set(err, STK_E_PROTOCOL, "%s says that it is of node %u", key, end->node);
+    if (end->node != node) {
+        return stk_err_set(err, STK_E_PROTOCOL, "%s says that it is of node %u", key, end->node);
+    }
+    return 0;
 }
 
 int stk_remote_bring_end(stk_share *share, const char *key, const char *dir, stk_arena *arena,
@@ -88,7 +94,9 @@ int stk_remote_bring_end(stk_share *share, const char *key, const char *dir, stk
     STK_BUF_AUTO text = STK_BUF_INIT(REMOTE_OBJECT_BYTES);
     STK_ARENA_AUTO own = arena == NULL ? stk_arena_new(0) : NULL;
     stk_remote_end end;
-    arena = arena != NULL ? arena : own;
+    if (arena == NULL) {
+        arena = own;
+    }
     int rc = arena == NULL ? stk_err_nomem(err) : stk_share_get(share, key, &text, err);
     if (rc == 0 && (rc = stk_remote_end_read(text.data, text.len, arena, &end, err)) < 0) {
         (void)stk_err_context(err, "%s", key);
@@ -180,8 +188,10 @@ static int add_logs(const char *dir, uint32_t last, const char *name, stk_err *e
         (void)snprintf(path, sizeof path, "%s/node-%u/%s", dir, node, name);
         sys = append(to, path);
     }
-    return sys != 0 ? stk_err_sys(err, STK_E_SYS, sys, "writing the nodes' %s in '%s'", name, dir)
-                    : rc;
+    if (sys != 0) {
+        return stk_err_sys(err, STK_E_SYS, sys, "writing the nodes' %s in '%s'", name, dir);
+    }
+    return rc;
 }
 
 int stk_remote_add_nodes(const char *dir, uint32_t last, stk_err *err)
@@ -227,7 +237,8 @@ static int write_granted(remote_worker *w, remote_task *t, const char *granted, 
     stk_buf_printf(&text, "{\"n\":%u,\"saved\":%s}}", n, saved ? "true" : "false");
     stk_remote_file f = {.name = "granted.json", .data = text.data, .size = (int64_t)text.len};
     STK_TRY(rc);
-    return text.failed ? stk_err_nomem(err) : bring_file(w->b->share, t->order.dir, 0, &f, err);
+    STK_TRY(stk_buf_check(&text, err));
+    return bring_file(w->b->share, t->order.dir, 0, &f, err);
 }
 
 /* --- the outcome --- */
@@ -368,10 +379,11 @@ static int check_share(remote_worker *w, remote_task *t, stk_err *err)
     const char *key = stk_remote_object(t, "job.json");
     int rc =
         key == NULL ? stk_err_nomem(err) : stk_share_get_range(w->b->share, key, 0, &order, err);
-    return rc != STK_E_NOT_FOUND || t->job.attach
-               ? (rc == STK_E_NOT_FOUND ? 0 : rc)
-               : stk_err_set(err, STK_E_ENV, "store '%s' hasn't got %s any more; is it mounted?",
-                             stk_share_url(w->b->share), key);
+    if (rc != STK_E_NOT_FOUND || t->job.attach) {
+        return rc == STK_E_NOT_FOUND ? 0 : rc;
+    }
+    return stk_err_set(err, STK_E_ENV, "store '%s' hasn't got %s any more; is it mounted?",
+                       stk_share_url(w->b->share), key);
 }
 
 /* Its agent was there, so what is missing is what it didn't come to say. */

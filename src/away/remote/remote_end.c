@@ -108,9 +108,10 @@ int stk_remote_end_write(const stk_remote_end *end, stk_buf *buf, stk_err *err)
         put_file(&end->files[i], buf);
     }
     stk_buf_text(buf, "}}");
-    return buf->failed
-               ? stk_err_set(err, STK_E_LIMIT, "end.json would be more than %zu bytes", buf->max)
-               : 0;
+    if (buf->failed) {
+        return stk_err_set(err, STK_E_LIMIT, "end.json would be more than %zu bytes", buf->max);
+    }
+    return 0;
 }
 
 /* --- reading --- */
@@ -136,7 +137,7 @@ static bool bool_of(const stk_json *map, const char *key)
 static void read_devices(const stk_json *list, stk_outcome *o)
 {
     uint32_t most = sizeof o->devices / sizeof *o->devices;
-    uint32_t n = list != NULL && list->kind == STK_JSON_LIST ? list->n : 0;
+    uint32_t n = stk_json_n_items(list);
     for (uint32_t i = 0; i < n && i < most; i++) {
         const stk_json *from = &list->items[i];
         stk_outcome_device *d = &o->devices[o->n_devices++];
@@ -200,9 +201,8 @@ static int decode(const char *text, size_t len, stk_arena *arena, stk_remote_fil
                 ? -1
                 : EVP_DecodeBlock((unsigned char *)data, (const unsigned char *)text, (int)len);
     if (data == NULL || n < 0) {
-        return data == NULL
-                   ? stk_err_nomem(err)
-                   : stk_err_set(err, STK_E_PROTOCOL, "end.json: file '%s' is no base64", f->name);
+        STK_TRY(stk_err_if_null(data, err));
+        return stk_err_set(err, STK_E_PROTOCOL, "end.json: file '%s' is no base64", f->name);
     }
     for (size_t i = len; i > 0 && text[i - 1] == '='; i--) {
         n--;
@@ -232,9 +232,10 @@ static int read_file(const stk_json *key, const stk_json *value, stk_arena *aren
         return decode(coded->text, coded->n, arena, f, err);
     }
     f->size = int_of(value, "size", -1);
-    return f->key != NULL
-               ? 0
-               : stk_err_set(err, STK_E_PROTOCOL, "end.json: file '%s' has no content", f->name);
+    if (f->key == NULL) {
+        return stk_err_set(err, STK_E_PROTOCOL, "end.json: file '%s' has no content", f->name);
+    }
+    return 0;
 }
 
 int stk_remote_end_read(const char *text, size_t len, stk_arena *arena, stk_remote_end *ret,
@@ -257,7 +258,7 @@ int stk_remote_end_read(const char *text, size_t len, stk_arena *arena, stk_remo
     const char *host = stk_json_text(stk_json_get(&doc, "host"));
     const stk_json *granted = stk_json_get(&doc, "granted");
     const stk_json *files = stk_json_get(&doc, "files");
-    uint32_t n = files != NULL && files->kind == STK_JSON_MAP ? files->n : 0;
+    uint32_t n = stk_json_n_members(files);
     stk_remote_file *list = stk_arena_array(arena, (size_t)n + 1, sizeof *list);
     for (uint32_t i = 0; i < n && list != NULL && rc == 0; i++) {
         rc = read_file(stk_json_key(files, i), stk_json_value(files, i), arena, &list[i], err);
@@ -271,5 +272,8 @@ int stk_remote_end_read(const char *text, size_t len, stk_arena *arena, stk_remo
     end.files = list;
     end.n_files = n;
     *ret = end;
-    return rc < 0 || list != NULL ? rc : stk_err_nomem(err);
+    if (rc < 0 || list != NULL) {
+        return rc;
+    }
+    return stk_err_nomem(err);
 }

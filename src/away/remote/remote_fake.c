@@ -98,7 +98,9 @@ static int submit(stk_driver *self, const stk_remote_job *job, stk_err *err)
         uint32_t cap = f->cap == 0 ? 16 : f->cap * 2;
         fake_job *jobs = reallocarray(f->jobs, cap, sizeof *jobs);
         rc = jobs == NULL ? stk_err_nomem(err) : 0;
-        f->jobs = jobs != NULL ? jobs : f->jobs;
+        if (jobs != NULL) {
+            f->jobs = jobs;
+        }
         if (jobs != NULL) {
             f->cap = cap;
         }
@@ -238,8 +240,10 @@ static int turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err *err)
         look(f, &f->jobs[i]);
     }
     path_of(f, "engine", "broken", path); /* a test takes the right away */
-    return stk_file_read(path, 4096, &why, &len, NULL) == 0 ? stk_err_set(err, STK_E_ENV, "%s", why)
-                                                            : 0;
+    if (stk_file_read(path, 4096, &why, &len, NULL) == 0) {
+        return stk_err_set(err, STK_E_ENV, "%s", why);
+    }
+    return 0;
 }
 
 static void close_fake(stk_driver *self)

@@ -134,7 +134,10 @@ static int look(stk_remote_log *log, stk_err *err)
     int rc = arena == NULL ? STK_E_NOMEM
                            : stk_remote_batch_read(log->share, log->run, log->mark.n + 1, arena,
                                                    &other, &lines, &ignored);
-    return rc == 0 && strcmp(other.owner, log->mark.owner) != 0 ? fenced(log, err) : 0;
+    if (rc == 0 && strcmp(other.owner, log->mark.owner) != 0) {
+        return fenced(log, err);
+    }
+    return 0;
 }
 
 /* Of what the event names, what is here and not there. What is neither is the reader's to miss. */
@@ -155,7 +158,8 @@ static int push_digest(stk_remote_log *log, const char *digest, stk_err *err)
     }
     STK_TRY(rc);
     const char *key = stk_arena_dup(log->arena, digest);
-    return key == NULL ? stk_err_nomem(err) : stk_map_put(&log->known, key, 1);
+    STK_TRY(stk_err_if_null(key, err));
+    return stk_map_put(&log->known, key, 1);
 }
 
 static int push_named(stk_remote_log *log, const stk_json *node, stk_err *err)
@@ -232,7 +236,10 @@ static int put_next(stk_remote_log *log, bool must, bool *ret_put, bool *ret_mor
     *ret_more = rc > 0;
     *ret_put = false;
     if (rc < 0 || (t.n == 0 && !must)) {
-        return rc == STK_E_NOMEM ? stk_err_nomem(err) : rc;
+        if (rc == STK_E_NOMEM) {
+            return stk_err_nomem(err);
+        }
+        return rc;
     }
     begin_batch(log, &text);
     rc = 0;
@@ -271,7 +278,9 @@ static void *write_log(void *arg)
         log->is_working = true;
         pthread_mutex_unlock(&log->lock);
         int rc = put_next(log, false, &any, &more, &err);
-        rc = rc == 0 && !any && !is_due ? look(log, &err) : rc;
+        if (rc == 0 && !any && !is_due) {
+            rc = look(log, &err);
+        }
         pthread_mutex_lock(&log->lock);
         log->is_working = false;
         log->seq_there = log->mark.seq;
@@ -328,14 +337,18 @@ int stk_remote_log_wait(stk_remote_log *log, int64_t most_ms, stk_err *err)
         return trouble.code;
     }
     if (is_there || trouble.code == 0) {
-        return is_there ? 0
-                        : stk_err_set(err, STK_E_BUSY, "the record of run %s isn't in %s yet",
-                                      log->run, stk_share_url(log->share));
+        if (!is_there) {
+            return stk_err_set(err, STK_E_BUSY, "the record of run %s isn't in %s yet", log->run,
+                               stk_share_url(log->share));
+        }
+        return 0;
     }
     bool is_full = trouble.code == STK_E_FULL; /* then it says which store */
-    return is_full ? stk_err_set(err, STK_E_FULL, "%s", trouble.text)
-                   : stk_err_set(err, STK_E_ENV, "the record of run %s can't be written to %s: %s",
-                                 log->run, stk_share_url(log->share), trouble.text);
+    if (is_full) {
+        return stk_err_set(err, STK_E_FULL, "%s", trouble.text);
+    }
+    return stk_err_set(err, STK_E_ENV, "the record of run %s can't be written to %s: %s", log->run,
+                       stk_share_url(log->share), trouble.text);
 }
 
 int stk_remote_log_check(stk_remote_log *log, stk_err *err)
@@ -412,8 +425,8 @@ static int put_run(const stk_remote_log *log, const stk_remote_log_config *c, st
     put_owner(&text, log);
     stk_buf_text(&text, "}\n");
     (void)snprintf(key, sizeof key, "runs/%s/run.json", c->run);
-    return text.failed ? stk_err_nomem(err)
-                       : stk_share_put(log->share, key, text.data, text.len, false, err);
+    STK_TRY(stk_buf_check(&text, err));
+    return stk_share_put(log->share, key, text.data, text.len, false, err);
 }
 
 static int put_spec(const stk_remote_log *log, const stk_remote_log_config *c, stk_err *err)

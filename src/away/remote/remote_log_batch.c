@@ -50,8 +50,8 @@ int stk_remote_mark_write(stk_store *store, const char *run, const remote_mark *
     int n =
         snprintf(text, sizeof text, "{\"n\":%lld,\"seq\":%lld,\"epoch\":%lld,\"owner\":\"%s\"}\n",
                  (long long)mark->n, (long long)mark->seq, (long long)mark->epoch, mark->owner);
-    return path == NULL ? stk_err_nomem(err)
-                        : stk_file_write_atomic(path, text, (size_t)n, 0644, err);
+    STK_TRY(stk_err_if_null(path, err));
+    return stk_file_write_atomic(path, text, (size_t)n, 0644, err);
 }
 
 /* --- batches --- */
@@ -187,6 +187,11 @@ int stk_remote_log_skip_own(stk_share *share, stk_store *store, const char *run,
         mark->epoch = batch.epoch;
         moved = true;
     }
-    rc = rc == STK_E_NOT_FOUND ? 0 : rc;
-    return rc == 0 && moved ? stk_remote_mark_write(store, run, mark, err) : rc;
+    if (rc == STK_E_NOT_FOUND) {
+        rc = 0;
+    }
+    if (rc == 0 && moved) {
+        return stk_remote_mark_write(store, run, mark, err);
+    }
+    return rc;
 }

@@ -53,7 +53,7 @@ static int read_run(stk_share *share, const char *id, stk_arena *arena, stk_remo
     (void)stk_json_int(stk_json_get(&doc, "at_ms"), &ret->created_ms);
     ret->name = stk_text_or(ret->name, ret->id);
     ret->pipeline = stk_text_or(ret->pipeline, "");
-    return ret->id == NULL ? stk_err_nomem(err) : 0;
+    return stk_err_if_null(ret->id, err);
 }
 
 /* A run has thousands of objects: the list is asked for the first one behind each run's. */
@@ -132,11 +132,14 @@ static int resolve(stk_share *share, const char *text, stk_arena *arena, stk_rem
         }
     }
     STK_TRY(rc);
-    return n_found == 1 ? 0
-           : n_found == 0
-               ? stk_err_set(err, STK_E_NOT_FOUND, "no run '%s' in %s", text, stk_share_url(share))
-               : stk_err_set(err, STK_E_USAGE, "'%s' is the beginning of %u runs in %s", text,
-                             n_found, stk_share_url(share));
+    if (n_found == 1) {
+        return 0;
+    }
+    if (n_found == 0) {
+        return stk_err_set(err, STK_E_NOT_FOUND, "no run '%s' in %s", text, stk_share_url(share));
+    }
+    return stk_err_set(err, STK_E_USAGE, "'%s' is the beginning of %u runs in %s", text, n_found,
+                       stk_share_url(share));
 }
 
 /* --- its events --- */
@@ -198,7 +201,10 @@ static int add_refs(bringer *b, uint32_t task, const stk_json *data)
          i++) {
         rc = add_refs(b, task, &ranks->items[i]);
     }
-    return rc == 0 && items != NULL ? add_ref(b, task, "next.items", items) : rc;
+    if (rc == 0 && items != NULL) {
+        return add_ref(b, task, "next.items", items);
+    }
+    return rc;
 }
 
 static const char *dump(const stk_json *doc, const char *key, stk_arena *arena)
@@ -378,7 +384,10 @@ static int bring_batch(bringer *b, remote_mark *mark)
         mark->epoch = batch.epoch;
     }
     mark->owner[0] = '\0';
-    return rc < 0 || !b->is_here ? rc : stk_remote_mark_write(b->store, b->run, mark, b->err);
+    if (rc < 0 || !b->is_here) {
+        return rc;
+    }
+    return stk_remote_mark_write(b->store, b->run, mark, b->err);
 }
 
 static int later(void *arg, const char *key, int64_t size, int64_t mtime_ms)
@@ -402,12 +411,16 @@ static int check_end(const bringer *b, const remote_mark *mark)
         return rc;
     }
     rc = stk_share_get_range(b->share, next, 0, &byte, b->err);
-    return rc != STK_E_NOT_FOUND
-               ? (rc == 0 ? 1 : rc)
-               : stk_err_set(b->err, STK_E_PROTOCOL,
-                             "the log of run %s has a gap: %s is there, and %s is not; what is "
-                             "behind it can't be told",
-                             b->run, other, next);
+    if (rc != STK_E_NOT_FOUND) {
+        if (rc == 0) {
+            return 1;
+        }
+        return rc;
+    }
+    return stk_err_set(b->err, STK_E_PROTOCOL,
+                       "the log of run %s has a gap: %s is there, and %s is not; what is "
+                       "behind it can't be told",
+                       b->run, other, next);
 }
 
 /* One whose engine ended before anything was on record: an engine of today shares none such. */

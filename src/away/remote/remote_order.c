@@ -89,9 +89,10 @@ int stk_remote_order_write(const stk_remote_order *o, stk_buf *buf, stk_err *err
     stk_buf_text(buf, o->task_json);
     stk_buf_char(buf, '}');
     STK_TRY(rc);
-    return buf->failed
-               ? stk_err_set(err, STK_E_NOMEM, "no memory for the job of step '%s'", o->step)
-               : 0;
+    if (buf->failed) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory for the job of step '%s'", o->step);
+    }
+    return 0;
 }
 
 /* --- reading --- */
@@ -357,7 +358,7 @@ int stk_remote_list_write(const char *const *keys, uint32_t n, stk_buf *buf, stk
         stk_buf_json(buf, keys[i] + n_step + 1);
     }
     stk_buf_text(buf, n == 0 ? "[]}" : "]}");
-    return buf->failed ? stk_err_nomem(err) : 0;
+    return stk_buf_check(buf, err);
 }
 
 int stk_remote_list_read(const char *text, size_t len, stk_arena *arena, const char ***ret_keys,

@@ -65,7 +65,10 @@ static int push(stage *s, const char *digest)
     if (rc == 0) {
         now_known(b, digest);
     }
-    return rc < 0 ? stk_err_context(s->err, "artifact %.12s…", digest) : 0;
+    if (rc < 0) {
+        return stk_err_context(s->err, "artifact %.12s…", digest);
+    }
+    return 0;
 }
 
 /* Whatever in task.json has a digest is an artifact that the task may read. */
@@ -110,7 +113,10 @@ static int push_inputs(stage *s)
         rc = node == NULL ? 0 : push_named(s, node);
     }
     t->order.gang = stk_json_get(&doc, "gang") != NULL;
-    return rc == 0 && t->order.task_json == NULL ? stk_err_nomem(s->err) : rc;
+    if (rc == 0 && t->order.task_json == NULL) {
+        return stk_err_nomem(s->err);
+    }
+    return rc;
 }
 
 /* --- links --- */
@@ -173,7 +179,10 @@ static int put_order(stage *s)
         key == NULL ? stk_err_nomem(s->err) : stk_remote_order_write(&s->t->order, &text, s->err);
     rc = rc < 0 ? rc
                 : stk_share_put(s->w->b->share, key, text.data, text.len, s->t->job.look, s->err);
-    return rc == STK_E_BUSY ? 0 : rc;
+    if (rc != STK_E_BUSY) {
+        return rc;
+    }
+    return 0;
 }
 
 int stk_remote_stage(remote_worker *w, remote_task *t, stk_err *err)

@@ -314,10 +314,11 @@ int stk_remote_task_new(remote_backend *b, const stk_job *job, remote_task **ret
     int rc = t == NULL || t->arena == NULL ? STK_E_NOMEM : fill(b, t, job);
     if (rc < 0) {
         stk_remote_task_free(t);
-        return rc == STK_E_NOMEM
-                   ? stk_err_set(err, rc, "out of memory")
-                   : stk_err_set(err, rc, "step '%s': its directory %s is not one of store %s",
-                                 job->step, job->dir, b->store_path);
+        if (rc == STK_E_NOMEM) {
+            return stk_err_set(err, rc, "out of memory");
+        }
+        return stk_err_set(err, rc, "step '%s': its directory %s is not one of store %s", job->step,
+                           job->dir, b->store_path);
     }
     *ret = t;
     return 0;

@@ -48,10 +48,11 @@ int stk_share_verify(const stk_share *share, const char *path, const char *key, 
 {
     char hex[STK_DIGEST_HEX + 1];
     int rc = stk_share_sum(share, path, hex, err);
-    return rc < 0 || strcmp(hex, digest) == 0
-               ? rc
-               : stk_err_set(err, STK_E_STORE, "'%s' was changed: its digest is %.12s, not %.12s",
-                             key, hex, digest);
+    if (rc < 0 || strcmp(hex, digest) == 0) {
+        return rc;
+    }
+    return stk_err_set(err, STK_E_STORE, "'%s' was changed: its digest is %.12s, not %.12s", key,
+                       hex, digest);
 }
 
 /* --- open --- */
@@ -168,9 +169,10 @@ static int begin(const stk_share *share, const char *key, stk_err *err)
         }
         part = part[len] == '/' ? part + len + 1 : NULL;
     }
-    return wrong == NULL
-               ? 0
-               : stk_err_set(err, STK_E_USAGE, "'%.100s' %s: no key of an object", key, wrong);
+    if (wrong != NULL) {
+        return stk_err_set(err, STK_E_USAGE, "'%.100s' %s: no key of an object", key, wrong);
+    }
+    return 0;
 }
 
 int64_t stk_share_patience_ms(void)
@@ -341,7 +343,10 @@ int stk_share_delete_all(stk_share *share, const char *below, stk_err *err)
                  ? 0
                  : stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s/%s'", share->folder, below);
     }
-    return rc == STK_E_NOMEM ? stk_share_no_memory(share, err) : rc;
+    if (rc == STK_E_NOMEM) {
+        return stk_share_no_memory(share, err);
+    }
+    return rc;
 }
 
 int stk_share_link(stk_share *share, const char *key, int64_t seconds, stk_buf *ret, stk_err *err)

@@ -29,9 +29,10 @@ static void key_of(const char *under, const char *digest, const char *suffix, ch
 
 static int check_digest(const char *digest, stk_err *err)
 {
-    return strlen(digest) == STK_DIGEST_HEX && strspn(digest, "0123456789abcdef") == STK_DIGEST_HEX
-               ? 0
-               : stk_err_set(err, STK_E_USAGE, "'%.80s' is not an artifact's digest", digest);
+    if (strlen(digest) != STK_DIGEST_HEX || strspn(digest, "0123456789abcdef") != STK_DIGEST_HEX) {
+        return stk_err_set(err, STK_E_USAGE, "'%.80s' is not an artifact's digest", digest);
+    }
+    return 0;
 }
 
 /* 0 and *ret, also where it isn't there. */
@@ -58,7 +59,10 @@ static int is_there(stk_share *share, const char *under, const char *digest, con
 static int has(stk_share *share, const char *under, const char *digest, bool *ret, stk_err *err)
 {
     int rc = is_there(share, under, digest, "", ret, err);
-    return rc < 0 || *ret ? rc : is_there(share, under, digest, ".tree", ret, err);
+    if (rc < 0 || *ret) {
+        return rc;
+    }
+    return is_there(share, under, digest, ".tree", ret, err);
 }
 
 int stk_share_has(stk_share *share, const char *digest, bool *ret, stk_err *err)
@@ -76,7 +80,10 @@ static int push_file(stk_share *share, const char *under, const char *path, cons
     bool there = false;
     key_of(under, digest, "", key);
     int rc = is_there(share, under, digest, "", &there, err);
-    return rc < 0 || there ? rc : stk_share_send_file(share, key, path, digest, err);
+    if (rc < 0 || there) {
+        return rc;
+    }
+    return stk_share_send_file(share, key, path, digest, err);
 }
 
 typedef struct pushed {
@@ -144,7 +151,10 @@ static int write_tree(const pushed *p, const char *digest, stk_buf *text, stk_er
             stk_buf_printf(text, "%s %s\n", f->is_dir ? "+d" : "+x", f->path);
         }
     }
-    return text->failed ? stk_share_no_memory(p->share, err) : 0;
+    if (text->failed) {
+        return stk_share_no_memory(p->share, err);
+    }
+    return 0;
 }
 
 static int push_folder(stk_share *share, const char *under, const char *path, const char *digest,
@@ -186,7 +196,10 @@ static int push_what(stk_share *share, const char *under, const char *path, cons
     }
     key_of(under, digest, "", key);
     rc = rc < 0 ? rc : stk_share_send_file(share, key, path, digest, err);
-    return rc < 0 || share->ops->sync == NULL ? rc : share->ops->sync(share, err);
+    if (rc < 0 || share->ops->sync == NULL) {
+        return rc;
+    }
+    return share->ops->sync(share, err);
 }
 
 int stk_share_push(stk_share *share, stk_store *store, const char *digest, stk_err *err)
@@ -210,7 +223,10 @@ int stk_share_push_path(stk_share *share, const char *under, const char *path, c
     bool there = false;
     int rc = check_digest(digest, err);
     rc = rc < 0 ? rc : has(share, under, digest, &there, err);
-    return rc < 0 || there ? rc : push_what(share, under, path, digest, err);
+    if (rc < 0 || there) {
+        return rc;
+    }
+    return push_what(share, under, path, digest, err);
 }
 
 /* --- pull --- */
@@ -316,9 +332,10 @@ static int pull_one(void *arg, uint64_t i, stk_err *err)
                          "store '%s' has a list that isn't one: '%s' is of %lld bytes, not %lld",
                          p->share->url, f->path, (long long)st.st_size, (long long)f->size);
     }
-    return rc == 0 && rename(part, path) < 0
-               ? stk_err_sys(err, STK_E_SYS, errno, "can't write '%s'", path)
-               : rc;
+    if (rc == 0 && rename(part, path) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "can't write '%s'", path);
+    }
+    return rc;
 }
 
 /* All of it once more, as it lies here: an earlier pull's files too. */
@@ -326,12 +343,13 @@ static int check_sum(const stk_share *share, const char *digest, const char *roo
 {
     char hex[STK_DIGEST_HEX + 1];
     int rc = stk_share_sum(share, root, hex, err);
-    return rc < 0 || strcmp(hex, digest) == 0
-               ? rc
-               : stk_err_set(err, STK_E_STORE,
-                             "artifact %.12s from store '%s' came as something else: its digest is "
-                             "%.12s; it isn't taken",
-                             digest, share->url, hex);
+    if (rc < 0 || strcmp(hex, digest) == 0) {
+        return rc;
+    }
+    return stk_err_set(err, STK_E_STORE,
+                       "artifact %.12s from store '%s' came as something else: its digest is "
+                       "%.12s; it isn't taken",
+                       digest, share->url, hex);
 }
 
 static int pull_folder(stk_share *share, const char *under, const char *digest, const char *root,
@@ -364,9 +382,10 @@ static int pull_file(stk_share *share, const char *under, const char *digest, in
     key_of(under, digest, "", key);
     int rc = share->ops->get_file(share, key, path, digest, size, err);
     rc = rc < 0 ? rc : is_there(share, under, digest, ".x", &is_program, err);
-    return rc == 0 && is_program && chmod(path, 0555) < 0
-               ? stk_err_sys(err, STK_E_SYS, errno, "can't make '%s' executable", path)
-               : rc;
+    if (rc == 0 && is_program && chmod(path, 0555) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "can't make '%s' executable", path);
+    }
+    return rc;
 }
 
 /* Its bytes, here: the store may be one that fetches from this share what it hasn't. */

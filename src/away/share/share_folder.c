@@ -45,9 +45,10 @@ static int check_mounted(const stk_share *share, stk_err *err)
 {
     STK_DIR_AUTO dir = {0};
     bool is_empty = share->seen && stk_dir_read_if(share->folder, &dir, NULL) == 0 && dir.n == 0;
-    return is_empty
-               ? stk_err_set(err, STK_E_ENV, "store '%s' is empty now; is it mounted?", share->url)
-               : 0;
+    if (is_empty) {
+        return stk_err_set(err, STK_E_ENV, "store '%s' is empty now; is it mounted?", share->url);
+    }
+    return 0;
 }
 
 /* What a writer that died has left: nobody writes for a week. */
@@ -112,7 +113,10 @@ static int make_tmp(stk_share *share, int *ret_dir, stk_err *err)
     int rc = tmp == NULL ? stk_share_no_memory(share, err) : check_mounted(share, err);
     rc = rc < 0 ? rc : stk_file_mkdirs(tmp, 0777, err);
     *ret_dir = rc < 0 ? -1 : open_tmp(share);
-    return rc == 0 && *ret_dir < 0 ? failed("open", tmp, err) : rc;
+    if (rc == 0 && *ret_dir < 0) {
+        return failed("open", tmp, err);
+    }
+    return rc;
 }
 
 static int new_temporary(stk_share *share, temporary *ret, stk_err *err)
@@ -172,11 +176,16 @@ static int publish(stk_share *share, const temporary *t, const char *key, bool o
     if (sys == 0 && sync && sync_folder(at) < 0) {
         return failed("sync the folder of", key, err);
     }
-    return sys == 0        ? 0
-           : sys == EEXIST ? stk_share_taken(share, key, err)
-           : sys == ELOOP
-               ? stk_share_behind_link(share, key, err)
-               : stk_err_sys(err, STK_E_SYS, sys, "can't write '%s/%s'", share->folder, key);
+    if (sys == 0) {
+        return 0;
+    }
+    if (sys == EEXIST) {
+        return stk_share_taken(share, key, err);
+    }
+    if (sys == ELOOP) {
+        return stk_share_behind_link(share, key, err);
+    }
+    return stk_err_sys(err, STK_E_SYS, sys, "can't write '%s/%s'", share->folder, key);
 }
 
 static int put(stk_share *share, const char *key, const void *data, size_t n, bool only_new,
@@ -232,11 +241,16 @@ static int open_object(stk_share *share, const char *key, int *ret_fd, struct st
     *ret_fd = stk_share_open_object(share, key, ret_st);
     int sys = *ret_fd < 0 ? errno : 0;
     share->seen = share->seen || sys == 0;
-    return sys == 0                          ? 0
-           : sys == ENOENT || sys == ENOTDIR ? stk_share_absent(share, key, err)
-           : sys == ELOOP
-               ? stk_share_behind_link(share, key, err)
-               : stk_err_sys(err, STK_E_SYS, sys, "can't read '%s/%s'", share->folder, key);
+    if (sys == 0) {
+        return 0;
+    }
+    if (sys == ENOENT || sys == ENOTDIR) {
+        return stk_share_absent(share, key, err);
+    }
+    if (sys == ELOOP) {
+        return stk_share_behind_link(share, key, err);
+    }
+    return stk_err_sys(err, STK_E_SYS, sys, "can't read '%s/%s'", share->folder, key);
 }
 
 static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_buf *ret,
@@ -303,10 +317,13 @@ static int look(stk_share *share, const char *key, int64_t *ret_size, stk_err *e
         *ret_size = st.st_size;
         return 0;
     }
-    return sys == 0 || sys == ENOENT || sys == ENOTDIR ? stk_share_absent(share, key, err)
-           : sys == ELOOP
-               ? stk_share_behind_link(share, key, err)
-               : stk_err_sys(err, STK_E_SYS, sys, "can't read '%s/%s'", share->folder, key);
+    if (sys == 0 || sys == ENOENT || sys == ENOTDIR) {
+        return stk_share_absent(share, key, err);
+    }
+    if (sys == ELOOP) {
+        return stk_share_behind_link(share, key, err);
+    }
+    return stk_err_sys(err, STK_E_SYS, sys, "can't read '%s/%s'", share->folder, key);
 }
 
 /* A link itself goes, whatever it names. */
@@ -315,10 +332,13 @@ static int remove_object(stk_share *share, const char *key, stk_err *err)
     const char *last;
     STK_FD_AUTO at = stk_share_parent(share, key, false, &last);
     int sys = at >= 0 && unlinkat(at, last, 0) == 0 ? 0 : errno;
-    return sys == 0 || sys == ENOENT || sys == ENOTDIR || sys == EISDIR ? 0
-           : sys == ELOOP
-               ? stk_share_behind_link(share, key, err)
-               : stk_err_sys(err, STK_E_SYS, sys, "can't remove '%s/%s'", share->folder, key);
+    if (sys == 0 || sys == ENOENT || sys == ENOTDIR || sys == EISDIR) {
+        return 0;
+    }
+    if (sys == ELOOP) {
+        return stk_share_behind_link(share, key, err);
+    }
+    return stk_err_sys(err, STK_E_SYS, sys, "can't remove '%s/%s'", share->folder, key);
 }
 
 static int sync_all(stk_share *share, stk_err *err)
@@ -433,8 +453,10 @@ static int read_names(const listing *l, const char *stem, names *list)
     STK_FD_AUTO at = stk_share_parent(l->share, stem, false, &last);
     STK_FD_AUTO fd = at < 0 ? -1 : openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) { /* gone, or replaced by a link */
-        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0
-                                                                     : failed("list", stem, l->err);
+        if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP) {
+            return failed("list", stem, l->err);
+        }
+        return 0;
     }
     STK_TRY(stk_dir_read_fd(fd, *stem != '\0' ? stem : l->share->folder, &dir, l->err));
     return add_names(l, &dir, stem, list);
@@ -486,5 +508,8 @@ int stk_share_open_folder(const char *path, stk_share *share, stk_err *err)
 {
     share->folder = stk_file_absolute(path);
     share->ops = &folder_ops;
-    return share->folder == NULL ? stk_share_no_memory(share, err) : 0;
+    if (share->folder == NULL) {
+        return stk_share_no_memory(share, err);
+    }
+    return 0;
 }

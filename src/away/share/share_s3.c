@@ -92,7 +92,10 @@ static int url_of(stk_share *share, const stk_s3_ask *ask, char region[64], stk_
         stk_buf_printf(url, "?%s", ask->query);
     }
     STK_TRY(rc);
-    return url->failed ? stk_share_no_memory(share, err) : 0;
+    if (url->failed) {
+        return stk_share_no_memory(share, err);
+    }
+    return 0;
 }
 
 /* true: it is in another region than was asked. */
@@ -175,11 +178,19 @@ static bool is_full(int status, const char *code)
 static int fault_of(const stk_s3_ask *ask)
 {
     bool is_list = ask->key == NULL;
-    return strcmp(ask->method, "HEAD") == 0     ? STK_FAILPOINT_ERR("share.s3.look")
-           : strcmp(ask->method, "DELETE") == 0 ? STK_FAILPOINT_ERR("share.s3.delete")
-           : strcmp(ask->method, "GET") != 0    ? STK_FAILPOINT_ERR("share.s3.put")
-           : is_list                            ? STK_FAILPOINT_ERR("share.s3.list")
-                                                : STK_FAILPOINT_ERR("share.s3.get");
+    if (strcmp(ask->method, "HEAD") == 0) {
+        return STK_FAILPOINT_ERR("share.s3.look");
+    }
+    if (strcmp(ask->method, "DELETE") == 0) {
+        return STK_FAILPOINT_ERR("share.s3.delete");
+    }
+    if (strcmp(ask->method, "GET") != 0) {
+        return STK_FAILPOINT_ERR("share.s3.put");
+    }
+    if (is_list) {
+        return STK_FAILPOINT_ERR("share.s3.list");
+    }
+    return STK_FAILPOINT_ERR("share.s3.get");
 }
 
 int stk_s3_try(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, char code[80],
@@ -293,7 +304,9 @@ static int ask_why(stk_share *share, const char *key, int64_t *ret_size, stk_err
         all = strchr(text, '/');
     }
     *ret_size = all == NULL ? (int64_t)r.body.len : strtoll(all + 1, NULL, 10);
-    rc = r.status == 416 ? 0 : rc; /* it is empty */
+    if (r.status == 416) {
+        rc = 0; /* it is empty */
+    }
     stk_http_done(&r);
     return rc;
 }

@@ -195,10 +195,11 @@ static int verify(const download *d, stk_err *err)
 {
     char hex[STK_DIGEST_HEX + 1];
     stk_digest_of(d->sums, d->n_chunks * STK_DIGEST_BYTES, hex);
-    return strcmp(hex, d->digest) == 0
-               ? 0
-               : stk_err_set(err, STK_E_STORE, "'%s' was changed: its digest is %.12s, not %.12s",
-                             d->key, hex, d->digest);
+    if (strcmp(hex, d->digest) != 0) {
+        return stk_err_set(err, STK_E_STORE, "'%s' was changed: its digest is %.12s, not %.12s",
+                           d->key, hex, d->digest);
+    }
+    return 0;
 }
 
 static int get_all(download *d, const char *path, const char *notes, stk_err *err)

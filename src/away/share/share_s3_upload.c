@@ -78,9 +78,10 @@ static int sum_piece(const piece *p, unsigned char sum[STK_DIGEST_BYTES], stk_er
     if (sys != 0) {
         return stk_err_sys(err, STK_E_SYS, sys, "can't read '%s'", p->u->path);
     }
-    return at == p->end - p->from
-               ? 0
-               : stk_err_set(err, STK_E_STORE, "'%s' became shorter while it was read", p->u->path);
+    if (at != p->end - p->from) {
+        return stk_err_set(err, STK_E_STORE, "'%s' became shorter while it was read", p->u->path);
+    }
+    return 0;
 }
 
 static int put_piece(const upload *u, uint64_t i, const char *query, char etag[ETAG], char code[80],
@@ -177,7 +178,10 @@ static int find_open(upload *u, stk_err *err)
         at += 8;
     }
     stk_http_done(&r);
-    return rc == STK_E_ENV ? 0 : rc; /* one may not list them: a new one, then */
+    if (rc != STK_E_ENV) {
+        return rc;
+    }
+    return 0; /* one may not list them: a new one, then */
 }
 
 /* Which parts are there; another part size than ours: none is of use. */
@@ -276,10 +280,11 @@ static int verify(const upload *u, stk_err *err)
 {
     char hex[STK_DIGEST_HEX + 1];
     stk_digest_of(u->sums, u->n * STK_DIGEST_BYTES, hex);
-    return u->digest == NULL || u->part_size != STK_S3_CHUNK || strcmp(hex, u->digest) == 0
-               ? 0
-               : stk_err_set(err, STK_E_STORE, "'%s' was changed: its digest is %.12s, not %.12s",
-                             u->path, hex, u->digest);
+    if (u->digest != NULL && u->part_size == STK_S3_CHUNK && strcmp(hex, u->digest) != 0) {
+        return stk_err_set(err, STK_E_STORE, "'%s' was changed: its digest is %.12s, not %.12s",
+                           u->path, hex, u->digest);
+    }
+    return 0;
 }
 
 static int put_parts(upload *u, stk_err *err)
@@ -326,7 +331,10 @@ static int put_open(upload *u, stk_err *err)
         piece p = piece_of(u, 0);
         int rc = sum_piece(&p, u->sums[0], err);
         rc = rc < 0 ? rc : verify(u, err);
-        return rc < 0 ? rc : put_piece(u, 0, NULL, NULL, (char[80]){0}, err);
+        if (rc < 0) {
+            return rc;
+        }
+        return put_piece(u, 0, NULL, NULL, (char[80]){0}, err);
     }
     int rc = put_parts(u, err);
     if (rc < 0 && u->gone) { /* another machine has completed the upload that was ours, too */

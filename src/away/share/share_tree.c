@@ -118,7 +118,10 @@ static int count(const char *text, stk_share_tree *ret, stk_err *err)
     }
     ret->files = calloc(ret->n + 1, sizeof *ret->files);
     ret->rest = calloc(ret->n_rest + 1, sizeof *ret->rest);
-    return ret->files == NULL || ret->rest == NULL ? stk_err_nomem(err) : 0;
+    if (ret->files == NULL || ret->rest == NULL) {
+        return stk_err_nomem(err);
+    }
+    return 0;
 }
 
 static int read_lines(char *text, stk_share_tree *ret, stk_err *err)
