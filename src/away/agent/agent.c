@@ -211,9 +211,9 @@ bool stk_agent_try_again(agent *a, int64_t *since_ms, const stk_err *why)
 static int hide_in_files(agent *a, stk_err *err)
 {
     STK_DIR_AUTO list = {0};
-    int rc = stk_mask_in_cards(a->mask, a->order.dir, a->arena, err);
-    rc = rc < 0 ? rc : stk_dir_read_if(a->order.dir, &list, err);
-    for (uint32_t i = 0; rc == 0 && i < list.n; i++) {
+    STK_TRY(stk_mask_in_cards(a->mask, a->order.dir, a->arena, err));
+    STK_TRY(stk_dir_read_if(a->order.dir, &list, err));
+    for (uint32_t i = 0; i < list.n; i++) {
         const char *name = list.items[i].name;
         const char *result =
             strcmp(name, "result.json") == 0
@@ -225,7 +225,7 @@ static int hide_in_files(agent *a, stk_err *err)
             stk_mask_in_errors(a->mask, result);
         }
     }
-    return rc;
+    return 0;
 }
 
 static void hide_secrets(agent *a)

@@ -101,8 +101,10 @@ int stk_agent_save(agent *a, stk_err *err)
     if (a->node > 0) {
         (void)snprintf(name, sizeof name, "end-%u.json", a->node);
     }
-    int rc = arena == NULL ? stk_err_nomem(err) : 0;
-    rc = rc < 0 || !stk_file_exists(a->order.dir) ? rc : save_files(&s, err);
+    STK_TRY(stk_err_if_null(arena, err));
+    if (stk_file_exists(a->order.dir)) {
+        STK_TRY(save_files(&s, err));
+    }
     stk_remote_end end = {.host = host,
                           .node = a->node,
                           .started_ms = a->started_ms,
@@ -111,12 +113,9 @@ int stk_agent_save(agent *a, stk_err *err)
                           .granted = a->granted,
                           .files = s.files,
                           .n_files = s.n};
-    rc = rc < 0 ? rc : stk_remote_end_write(&end, &text, err);
+    STK_TRY(stk_remote_end_write(&end, &text, err));
     STK_FAILPOINT("agent.save.files");
-    const char *key = rc < 0 ? NULL : stk_agent_object(a, name);
-    if (rc == 0 && key == NULL) {
-        rc = stk_err_nomem(err);
-    }
-    STK_TRY(rc);
+    const char *key = stk_agent_object(a, name);
+    STK_TRY(stk_err_if_null(key, err));
     return stk_share_put(a->share, key, text.data, text.len, false, err);
 }

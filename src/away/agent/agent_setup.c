@@ -214,15 +214,13 @@ static int find_secrets(agent *a, stk_err *err)
 
 int stk_agent_setup(agent *a, stk_err *err)
 {
-    int rc = find_secrets(a, err);
-    rc = rc < 0 ? rc : stk_file_mkdirs(a->order.store, 0755, err);
-    rc = rc < 0 ? rc
-                : stk_store_open(a->order.store, STK_STORE_CREATE | STK_STORE_OWN, &a->store, err);
+    STK_TRY(find_secrets(a, err));
+    STK_TRY(stk_file_mkdirs(a->order.store, 0755, err));
+    STK_TRY(stk_store_open(a->order.store, STK_STORE_CREATE | STK_STORE_OWN, &a->store, err));
     STK_FAILPOINT("agent.setup.store");
-    rc = rc < 0 ? rc : pull_inputs(a, err);
-    rc = rc < 0 ? rc : lay_out_code(a, err);
-    rc = rc < 0 ? rc : make_folder(a, err);
-    rc = rc < 0 ? rc : make_links(a, err);
-    STK_TRY(rc);
+    STK_TRY(pull_inputs(a, err));
+    STK_TRY(lay_out_code(a, err));
+    STK_TRY(make_folder(a, err));
+    STK_TRY(make_links(a, err));
     return stk_agent_checkpoints_bring(a, err);
 }

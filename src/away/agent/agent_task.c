@@ -229,11 +229,9 @@ static int start(agent *a, stk_backend **ret, stk_err *err)
                                .server_fd = -1,
                                .accel = a->accel,
                                .sample_ms = o->sample_ms};
-    int rc = config.run == NULL ? stk_err_nomem(err) : make_env(a, &env, err);
-    rc = rc < 0 ? rc : stk_backend_local_open(&config, ret, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_err_if_null(config.run, err));
+    STK_TRY(make_env(a, &env, err));
+    STK_TRY(stk_backend_local_open(&config, ret, err));
     stk_job job = {.attempt = o->attempt,
                    .step = o->step,
                    .gang = o->gang,
@@ -251,8 +249,7 @@ static int start(agent *a, stk_backend **ret, stk_err *err)
                    .hidden = a->n_secrets > 0 ? (const char *const *)a->secrets : NULL,
                    .lease = a->lease};
     memset(&a->lease, 0, sizeof a->lease); /* the backend has it now */
-    rc = (*ret)->ops->start(*ret, &job, err);
-    return rc;
+    return (*ret)->ops->start(*ret, &job, err);
 }
 
 /* Orphans come to the first process of a container, and stay as zombies until it looks at them.

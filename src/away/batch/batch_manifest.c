@@ -370,21 +370,21 @@ int stk_batch_ask_read(const stk_driver_config *config, const stk_remote_job *jo
 {
     static const stk_batch_facts none = {0};
     *ret = (stk_batch_ask){.config = config, .job = job, .facts = facts != NULL ? *facts : none};
-    int rc =
-        stk_batch_options_read(job->step, job->options, config->options, arena, &ret->options, err);
-    rc = rc < 0 ? rc : read_platform(ret, err);
-    rc = rc < 0 ? rc : check_ranges(ret, err);
-    rc = rc < 0 ? rc : read_sizes(ret, err);
-    rc = rc < 0 ? rc : sort_secrets(ret, arena, err);
-    rc = rc < 0 ? rc : check_secrets(ret, err);
+    STK_TRY(stk_batch_options_read(job->step, job->options, config->options, arena, &ret->options,
+                                   err));
+    STK_TRY(read_platform(ret, err));
+    STK_TRY(check_ranges(ret, err));
+    STK_TRY(read_sizes(ret, err));
+    STK_TRY(sort_secrets(ret, arena, err));
+    STK_TRY(check_secrets(ret, err));
     ret->queue = stk_batch_text(&ret->options, "queue");
-    if (rc == 0 && (ret->queue == NULL || *ret->queue == 0)) {
-        rc = stk_err_set(err, STK_E_SPEC,
-                         "no job queue of AWS Batch is named; give queue in @batch(…), "
-                         "in the stack's options, or "
-                         "METAFLOW_BATCH_JOB_QUEUE");
+    if (ret->queue == NULL || *ret->queue == 0) {
+        STK_TRY(stk_err_set(err, STK_E_SPEC,
+                            "no job queue of AWS Batch is named; give queue in @batch(…), "
+                            "in the stack's options, or "
+                            "METAFLOW_BATCH_JOB_QUEUE"));
     }
-    return rc;
+    return 0;
 }
 
 /* --- the definition --- */
@@ -535,13 +535,13 @@ static int put_container(const stk_batch_ask *ask, stk_arena *arena, stk_buf *ou
     const char *image = ask->job->image;
     (void)stk_buf_char(out, '{');
     stk_json_put_text(out, "image", stk_text_or(image, "(the image that is built for the step)"));
-    int rc = stk_batch_put_command(ask, out, err);
+    STK_TRY(stk_batch_put_command(ask, out, err));
     put_requirements(ask, out);
     put_if(ask, out, "jobRoleArn", "iam_role");
     put_if(ask, out, "executionRoleArn", "execution_role");
     put_if(ask, out, "user", "user");
-    rc = rc < 0 ? rc : stk_batch_put_linux(ask, out, err);
-    rc = rc < 0 ? rc : stk_batch_put_volumes(ask, out, err);
+    STK_TRY(stk_batch_put_linux(ask, out, err));
+    STK_TRY(stk_batch_put_volumes(ask, out, err));
     const stk_json *ulimits = stk_batch_option(&ask->options, "ulimits");
     if (ulimits != NULL) {
         stk_json_put_key(out, "ulimits");
@@ -558,7 +558,7 @@ static int put_container(const stk_batch_ask *ask, stk_arena *arena, stk_buf *ou
         put_fargate(ask, out);
     }
     (void)stk_buf_char(out, '}');
-    return rc;
+    return 0;
 }
 
 int stk_batch_definition(const stk_batch_ask *ask, stk_arena *arena, const char **ret_request,

@@ -217,6 +217,15 @@ static int check_server(checker *c)
     return 0;
 }
 
+static int check_all(checker *c)
+{
+    STK_TRY(check_server(c));
+    STK_TRY(check_namespace(c));
+    STK_TRY(check_addons(c));
+    STK_TRY(check_rights(c));
+    return check_nodes(c);
+}
+
 int stk_kube_check(const stk_driver_config *config,
                    void (*say)(void *arg, bool is_good, const char *text), void *arg, stk_err *err)
 {
@@ -227,11 +236,7 @@ int stk_kube_check(const stk_driver_config *config,
     }
     k->api.auth.waits = true;
     checker c = {.k = k, .say = say, .arg = arg, .arena = k->arena, .err = err};
-    rc = check_server(&c);
-    rc = rc < 0 ? rc : check_namespace(&c);
-    rc = rc < 0 ? rc : check_addons(&c);
-    rc = rc < 0 ? rc : check_rights(&c);
-    rc = rc < 0 ? rc : check_nodes(&c);
+    rc = check_all(&c);
     k->base.ops->close(&k->base);
     return rc;
 }

@@ -107,10 +107,10 @@ static int put_tpus(stk_kube_maker *m, json_t *spec, stk_kube_wanted *a)
     const char *topology = stk_kube_text(m->options, "tpu_topology");
     const char *spelt = NULL, *by_class = NULL;
     int64_t largest_alone = CHIPS_OF_A_HOST;
-    int rc = accelerator != NULL && a->class != NULL && strcasecmp(a->class, "tpu") != 0 &&
-                     strcmp(a->class, accelerator) == 0
-                 ? 0
-                 : read_accelerator(m, a->class, &by_class);
+    if (accelerator == NULL || a->class == NULL || strcasecmp(a->class, "tpu") == 0 ||
+        strcmp(a->class, accelerator) != 0) {
+        STK_TRY(read_accelerator(m, a->class, &by_class));
+    }
     accelerator = stk_text_or(accelerator, by_class);
     for (size_t i = 0; i < sizeof tpus / sizeof *tpus && accelerator != NULL; i++) {
         if (strcmp(accelerator, tpus[i].word) == 0 ||
@@ -119,12 +119,12 @@ static int put_tpus(stk_kube_maker *m, json_t *spec, stk_kube_wanted *a)
             largest_alone = tpus[i].largest_alone;
         }
     }
-    if (rc == 0 && accelerator != NULL && spelt == NULL && strncmp(accelerator, "tpu", 3) != 0) {
+    if (accelerator != NULL && spelt == NULL && strncmp(accelerator, "tpu", 3) != 0) {
         return stk_kube_refuse(
             m, stk_arena_printf(m->arena, "tpu_accelerator '%s' is not known", accelerator),
             "say v4, v5e, v5p, v6e, or a value of cloud.google.com/gke-tpu-accelerator");
     }
-    if (rc == 0 && by_class != NULL && spelt != NULL && strcmp(by_class, spelt) != 0) {
+    if (by_class != NULL && spelt != NULL && strcmp(by_class, spelt) != 0) {
         return stk_kube_refuse(m,
                                stk_arena_printf(m->arena,
                                                 "gpu_class '%s' and option tpu_accelerator '%s' "
@@ -132,10 +132,10 @@ static int put_tpus(stk_kube_maker *m, json_t *spec, stk_kube_wanted *a)
                                                 a->class, accelerator),
                                "say one of them");
     }
-    rc = rc < 0 || topology == NULL
-             ? rc
-             : put_tpu_hosts(m, a->is_counted ? a->n : 0, largest_alone, topology, &a->n);
-    if (rc == 0 && !a->is_counted && topology == NULL && a->class == NULL && accelerator != NULL) {
+    if (topology != NULL) {
+        STK_TRY(put_tpu_hosts(m, a->is_counted ? a->n : 0, largest_alone, topology, &a->n));
+    }
+    if (!a->is_counted && topology == NULL && a->class == NULL && accelerator != NULL) {
         return stk_kube_refuse(m, "tpu_accelerator needs the number of chips",
                                "say tpu or tpu_topology");
     }
@@ -148,7 +148,7 @@ static int put_tpus(stk_kube_maker *m, json_t *spec, stk_kube_wanted *a)
                               labels[i][1]);
         }
     }
-    return rc;
+    return 0;
 }
 
 /* --- all --- */
@@ -259,13 +259,10 @@ int stk_kube_put_devices(stk_kube_maker *m, json_t *pod_spec, json_t *resources,
 {
     const json_t *o = m->options;
     int64_t efa = stk_kube_whole(o, "efa");
-    int rc = put_host(m, resources);
-    rc = rc < 0 ? rc : stk_kube_wanted_read(m, ret_ask);
-    if (rc == 0 && ret_ask->resource != NULL && strcmp(ret_ask->resource, "google.com/tpu") == 0) {
-        rc = put_tpus(m, pod_spec, ret_ask);
-    }
-    if (rc < 0) {
-        return rc;
+    STK_TRY(put_host(m, resources));
+    STK_TRY(stk_kube_wanted_read(m, ret_ask));
+    if (ret_ask->resource != NULL && strcmp(ret_ask->resource, "google.com/tpu") == 0) {
+        STK_TRY(put_tpus(m, pod_spec, ret_ask));
     }
     if (ret_ask->resource != NULL) {
         put_ask(m, pod_spec, resources, ret_ask);
@@ -283,5 +280,5 @@ int stk_kube_put_devices(stk_kube_maker *m, json_t *pod_spec, json_t *resources,
             tolerate(m, pod_spec, name);
         }
     }
-    return rc;
+    return 0;
 }

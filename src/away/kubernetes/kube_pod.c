@@ -359,7 +359,7 @@ static int put_container(stk_kube_maker *m, json_t *spec)
     put_env(m, container);
     json_t *resources = stk_kube_child(m, container, "resources");
     stk_kube_wanted ask;
-    int rc = stk_kube_put_devices(m, spec, resources, &ask);
+    STK_TRY(stk_kube_put_devices(m, spec, resources, &ask));
     const char *const kinds[] = {"requests", "limits", "claims"};
     json_t *said = json_object_get(m->options, "resources");
     for (size_t i = 0; i < 3; i++) {
@@ -370,7 +370,7 @@ static int put_container(stk_kube_maker *m, json_t *spec)
             append_all(m, resources, kinds[i], more);
         }
     }
-    rc = rc < 0 ? rc : stk_kube_wanted_check(m, &ask, resources);
+    STK_TRY(stk_kube_wanted_check(m, &ask, resources));
     const char *asked = stk_kube_asked(m, resources);
     if (asked != NULL) { /* however it was said: the agent looks whether they are there */
         stk_kube_append(m, stk_kube_list(m, container, "env"),
@@ -396,8 +396,7 @@ static int put_container(stk_kube_maker *m, json_t *spec)
     put_claims(m, spec, container);
     put_memory_folders(m, spec, container);
     put_folders(m, spec, container);
-    rc = rc < 0 ? rc : put_share(m, spec, container);
-    STK_TRY(rc);
+    STK_TRY(put_share(m, spec, container));
     return put_carry(m, spec, container);
 }
 

@@ -37,10 +37,11 @@ static int bring_file(stk_share *share, const char *dir, uint32_t node, const st
     (void)snprintf(path, sizeof path, "%s/%s%s", dir, of_node, f->name);
     char *slash = strrchr(path, '/');
     *slash = '\0';
-    int rc = stk_store_make_attempt(dir, err);
-    rc = rc < 0 || stk_file_exists(path) ? rc : stk_file_mkdirs(path, 0755, err);
+    STK_TRY(stk_store_make_attempt(dir, err));
+    if (!stk_file_exists(path)) {
+        STK_TRY(stk_file_mkdirs(path, 0755, err));
+    }
     *slash = '/';
-    STK_TRY(rc);
     if (f->data != NULL) {
         return stk_file_write_atomic(path, f->data, (size_t)f->size, 0644, err);
     }
@@ -361,14 +362,13 @@ static int take_end(remote_worker *w, remote_task *t, uint32_t node, stk_outcome
         (void)snprintf(name, sizeof name, "end-%u.json", node);
     }
     const char *key = stk_remote_object(t, name);
-    int rc = key == NULL
-                 ? stk_err_nomem(err)
-                 : stk_remote_bring_end(w->b->share, key, t->order.dir, t->arena, &end, err);
-    rc = rc < 0 || node > 0 ? rc : write_granted(w, t, end.granted, err);
-    if (rc == 0 && node == 0) {
+    STK_TRY(stk_err_if_null(key, err));
+    STK_TRY(stk_remote_bring_end(w->b->share, key, t->order.dir, t->arena, &end, err));
+    if (node == 0) {
+        STK_TRY(write_granted(w, t, end.granted, err));
         *ret = end.outcome;
     }
-    return rc;
+    return 0;
 }
 
 /* We have put it there ourselves: a folder without it is another one, of a file system that isn't

@@ -446,18 +446,19 @@ static int put_spec(const stk_remote_log *log, const stk_remote_log_config *c, s
 static int take(stk_remote_log *log, const stk_remote_log_config *c, stk_err *err)
 {
     bool any = false, more = true;
-    int rc = stk_remote_mark_read(log->store, c->run, &log->mark, err);
-    rc = rc < 0 ? rc : stk_remote_log_skip_own(log->share, log->store, c->run, &log->mark, err);
+    STK_TRY(stk_remote_mark_read(log->store, c->run, &log->mark, err));
+    STK_TRY(stk_remote_log_skip_own(log->share, log->store, c->run, &log->mark, err));
     bool is_new = log->mark.n < 0;
-    rc = rc < 0 ? rc : new_owner(&log->mark, err);
-    rc = rc < 0 || !is_new ? rc : put_spec(log, c, err);
-    /* A batch that is there when we are killed before it is marked is known by its owner. */
-    rc = rc < 0 ? rc : stk_remote_mark_write(log->store, c->run, &log->mark, err);
-    log->mark.epoch++;
-    for (bool is_first = true; rc == 0 && more; is_first = false) {
-        rc = put_next(log, is_first, &any, &more, err);
+    STK_TRY(new_owner(&log->mark, err));
+    if (is_new) {
+        STK_TRY(put_spec(log, c, err));
     }
-    STK_TRY(rc);
+    /* A batch that is there when we are killed before it is marked is known by its owner. */
+    STK_TRY(stk_remote_mark_write(log->store, c->run, &log->mark, err));
+    log->mark.epoch++;
+    for (bool is_first = true; more; is_first = false) {
+        STK_TRY(put_next(log, is_first, &any, &more, err));
+    }
     return put_run(log, c, err);
 }
 

@@ -37,11 +37,8 @@ static int read_run(stk_share *share, const char *id, stk_arena *arena, stk_remo
     stk_json doc;
     char key[200];
     (void)snprintf(key, sizeof key, "runs/%s/run.json", id);
-    int rc = stk_share_get(share, key, &text, err);
-    rc = rc < 0 ? rc : stk_json_parse(text.data, text.len, key, &limits, arena, &doc, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_share_get(share, key, &text, err));
+    STK_TRY(stk_json_parse(text.data, text.len, key, &limits, arena, &doc, err));
     *ret = (stk_remote_run){.id = stk_arena_dup(arena, id),
                             .name = stk_json_text(stk_json_get(&doc, "name")),
                             .pipeline = stk_json_text(stk_json_get(&doc, "pipeline")),
@@ -101,11 +98,9 @@ static int find_runs(stk_share *share, stk_arena *arena, stk_remote_run **ret, u
 int stk_remote_log_runs(const char *share_url, stk_arena *arena, stk_remote_run **ret,
                         uint32_t *ret_n, stk_err *err)
 {
-    stk_share *share = NULL;
-    int rc = stk_share_open(share_url, &share, err);
-    rc = rc < 0 ? rc : find_runs(share, arena, ret, ret_n, err);
-    stk_share_close(share);
-    return rc;
+    STK_SHARE_AUTO share = NULL;
+    STK_TRY(stk_share_open(share_url, &share, err));
+    return find_runs(share, arena, ret, ret_n, err);
 }
 
 /* An id that is whole needs no list. */
@@ -309,12 +304,13 @@ static int commit(bringer *b, int64_t *seq)
                     .n_refs = b->n_refs,
                     .cache = b->cache,
                     .n_cache = b->n_cache};
-    int rc = b->n == 0 ? 0 : bring_row(b);
-    rc = rc < 0 || b->n == 0 ? rc : stk_store_commit(b->store, b->run, &c, b->err);
-    if (rc == 0 && b->n > 0) {
-        *seq = b->events[b->n - 1].seq;
+    if (b->n == 0) {
+        return 0;
     }
-    return rc;
+    STK_TRY(bring_row(b));
+    STK_TRY(stk_store_commit(b->store, b->run, &c, b->err));
+    *seq = b->events[b->n - 1].seq;
+    return 0;
 }
 
 static int last_event(void *arg, const stk_event_row *row)
@@ -445,15 +441,12 @@ static int bring(stk_share *share, const stk_remote_run *run, stk_store *store, 
                  .is_here = stk_store_has_run(store, run->id),
                  .err = err};
     (void)snprintf(key, sizeof key, "runs/%s/spec.json", run->id);
-    int rc = stk_share_get(share, key, &spec, err);
-    if (rc < 0) {
-        return rc;
-    }
-    rc = stk_remote_mark_read(store, run->id, &mark, err);
-    if (rc == 0 && !b.is_here) { /* left by one whose row never came */
+    STK_TRY(stk_share_get(share, key, &spec, err));
+    STK_TRY(stk_remote_mark_read(store, run->id, &mark, err));
+    if (!b.is_here) { /* left by one whose row never came */
         mark = (remote_mark){.n = -1};
     }
-    rc = rc < 0 ? rc : stk_remote_log_skip_own(share, store, run->id, &mark, err);
+    int rc = stk_remote_log_skip_own(share, store, run->id, &mark, err);
     while (rc == 0) {
         rc = bring_batch(&b, &mark);
         if (rc == STK_E_NOT_FOUND && (rc = check_end(&b, &mark)) == 0) {
@@ -467,17 +460,15 @@ static int bring(stk_share *share, const stk_remote_run *run, stk_store *store, 
 int stk_remote_log_bring(const char *share_url, const char *run, stk_store *store, bool with_cache,
                          char ret_id[40], stk_err *err)
 {
-    stk_share *share = NULL;
+    STK_SHARE_AUTO share = NULL;
     stk_remote_run found;
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    int rc = arena == NULL ? stk_err_nomem(err) : stk_share_open(share_url, &share, err);
-    rc = rc < 0 ? rc : resolve(share, run, arena, &found, err);
-    rc = rc < 0 ? rc : bring(share, &found, store, with_cache, err);
-    if (rc == 0) {
-        (void)snprintf(ret_id, 40, "%s", found.id);
-    }
-    stk_share_close(share);
-    return rc;
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_share_open(share_url, &share, err));
+    STK_TRY(resolve(share, run, arena, &found, err));
+    STK_TRY(bring(share, &found, store, with_cache, err));
+    (void)snprintf(ret_id, 40, "%s", found.id);
+    return 0;
 }
 
 /* --- its attempts' files --- */

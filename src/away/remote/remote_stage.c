@@ -191,16 +191,20 @@ int stk_remote_stage(remote_worker *w, remote_task *t, stk_err *err)
     remote_backend *b = w->b;
     t->order.n_links = 0;
     t->order.links = NULL;
-    int rc = stk_remote_worker_store(w, err);
+    STK_TRY(stk_remote_worker_store(w, err));
     STK_FAILPOINT("remote.stage.before");
-    rc = rc < 0 || !t->job.look ? rc : find_claim(&s); /* attach is the driver's by now, maybe */
-    rc = rc < 0 ? rc : push_inputs(&s);
-    rc = rc < 0 ? rc : find_links(&s, "in", true);
-    rc = rc < 0 || b->config.code_digest == NULL ? rc : push(&s, b->config.code_digest);
-    rc = rc < 0 || b->config.log == NULL
-             ? rc
-             : stk_remote_log_wait(b->config.log, REMOTE_LOG_WAIT_MS, err);
-    rc = rc < 0 ? rc : put_order(&s);
+    if (t->job.look) { /* attach is the driver's by now, maybe */
+        STK_TRY(find_claim(&s));
+    }
+    STK_TRY(push_inputs(&s));
+    STK_TRY(find_links(&s, "in", true));
+    if (b->config.code_digest != NULL) {
+        STK_TRY(push(&s, b->config.code_digest));
+    }
+    if (b->config.log != NULL) {
+        STK_TRY(stk_remote_log_wait(b->config.log, REMOTE_LOG_WAIT_MS, err));
+    }
+    STK_TRY(put_order(&s));
     STK_FAILPOINT("remote.stage.after");
-    return rc;
+    return 0;
 }

@@ -30,6 +30,11 @@ enum { STK_SHARE_KEY_MAX = 900 };
 /* "s3://bucket/prefix", "file:///abs" or "/abs". Nothing is asked or made yet. STK_E_USAGE. */
 int stk_share_open(const char *url, stk_share **ret, stk_err *err);
 void stk_share_close(stk_share *share); /* NULL is fine */
+static inline void stk_share_close_auto(stk_share **share)
+{
+    stk_share_close(*share);
+}
+#define STK_SHARE_AUTO __attribute__((cleanup(stk_share_close_auto))) stk_share *
 /* Ends what is under way and all that is asked from now on (STK_E_CANCELLED), within the time of
  * one write to a disk; from any thread, and from a signal handler. What was being summed, copied or
  * sent has no name in the share then. */

@@ -157,24 +157,31 @@ static int write_tree(const pushed *p, const char *digest, stk_buf *text, stk_er
     return 0;
 }
 
+static int sync_all(stk_share *share, stk_err *err)
+{
+    if (share->ops->sync == NULL) {
+        return 0;
+    }
+    return share->ops->sync(share, err);
+}
+
 static int push_folder(stk_share *share, const char *under, const char *path, const char *digest,
                        stk_err *err)
 {
     STK_TREE_AUTO tree = {0};
     STK_BUF_AUTO text = STK_BUF_INIT(TREE_MAX);
     char key[KEY_SIZE];
-    int rc = stk_tree_walk_until(path, false, &share->cancelled, &tree, err);
-    pushed p = {.share = share, .under = under, .tree = &tree};
-    if (rc == 0) {
-        p.digests = calloc(tree.n + 1, sizeof *p.digests);
-        rc = p.digests == NULL ? stk_share_no_memory(share, err) : 0;
+    STK_TRY(stk_tree_walk_until(path, false, &share->cancelled, &tree, err));
+    STK_TEXT_AUTO digests = calloc(tree.n + 1, STK_DIGEST_HEX + 1);
+    if (digests == NULL) {
+        return stk_share_no_memory(share, err);
     }
-    rc = rc < 0 ? rc : stk_share_parallel(SHARE_FILES, tree.n, push_one, &p, err);
-    rc = rc < 0 ? rc : write_tree(&p, digest, &text, err);
-    rc = rc < 0 || share->ops->sync == NULL ? rc : share->ops->sync(share, err);
-    free(p.digests);
+    pushed p = {.share = share, .under = under, .tree = &tree};
+    p.digests = (char(*)[STK_DIGEST_HEX + 1]) digests;
+    STK_TRY(stk_share_parallel(SHARE_FILES, tree.n, push_one, &p, err));
+    STK_TRY(write_tree(&p, digest, &text, err));
+    STK_TRY(sync_all(share, err));
     key_of(under, digest, ".tree", key);
-    STK_TRY(rc);
     return stk_share_put(share, key, text.data, text.len, false, err);
 }
 
@@ -183,7 +190,6 @@ static int push_what(stk_share *share, const char *under, const char *path, cons
 {
     struct stat st;
     char key[KEY_SIZE];
-    int rc = 0;
     if (stat(path, &st) < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "can't read artifact '%s'", path);
     }
@@ -192,14 +198,11 @@ static int push_what(stk_share *share, const char *under, const char *path, cons
     }
     if ((st.st_mode & 0111) != 0) { /* before the file, so that it is known when that is there */
         key_of(under, digest, ".x", key);
-        rc = stk_share_put(share, key, "", 0, false, err);
+        STK_TRY(stk_share_put(share, key, "", 0, false, err));
     }
     key_of(under, digest, "", key);
-    rc = rc < 0 ? rc : stk_share_send_file(share, key, path, digest, err);
-    if (rc < 0 || share->ops->sync == NULL) {
-        return rc;
-    }
-    return share->ops->sync(share, err);
+    STK_TRY(stk_share_send_file(share, key, path, digest, err));
+    return sync_all(share, err);
 }
 
 int stk_share_push(stk_share *share, stk_store *store, const char *digest, stk_err *err)
@@ -208,10 +211,12 @@ int stk_share_push(stk_share *share, stk_store *store, const char *digest, stk_e
     const char *path = NULL;
     int64_t size = 0;
     bool there = false;
-    int rc = arena == NULL ? stk_share_no_memory(share, err) : 0;
-    rc = rc < 0 ? rc : stk_share_has(share, digest, &there, err);
-    if (rc < 0 || there) { /* before the store is asked, which may have it from here only */
-        return rc;
+    if (arena == NULL) {
+        return stk_share_no_memory(share, err);
+    }
+    STK_TRY(stk_share_has(share, digest, &there, err));
+    if (there) { /* before the store is asked, which may have it from here only */
+        return 0;
     }
     STK_TRY(stk_store_artifact(store, digest, arena, &path, &size, err));
     return push_what(share, ARTIFACTS, path, digest, err);
@@ -221,10 +226,10 @@ int stk_share_push_path(stk_share *share, const char *under, const char *path, c
                         stk_err *err)
 {
     bool there = false;
-    int rc = check_digest(digest, err);
-    rc = rc < 0 ? rc : has(share, under, digest, &there, err);
-    if (rc < 0 || there) {
-        return rc;
+    STK_TRY(check_digest(digest, err));
+    STK_TRY(has(share, under, digest, &there, err));
+    if (there) {
+        return 0;
     }
     return push_what(share, under, path, digest, err);
 }
@@ -268,7 +273,7 @@ typedef struct pulled {
     stk_share *share;
     const char *under;
     const char *root;
-    stk_share_tree tree;
+    const stk_share_tree *tree;
 } pulled;
 
 static int make_parent(const pulled *p, const char *path, stk_err *err)
@@ -284,29 +289,28 @@ static int make_parent(const pulled *p, const char *path, stk_err *err)
 /* The folders that files need. */
 static int make_folders(const pulled *p, stk_err *err)
 {
-    int rc = 0;
-    for (uint64_t i = 0; i < p->tree.n && rc == 0; i++) {
-        rc = make_parent(p, p->tree.files[i].path, err);
+    for (uint64_t i = 0; i < p->tree->n; i++) {
+        STK_TRY(make_parent(p, p->tree->files[i].path, err));
     }
-    return rc;
+    return 0;
 }
 
 /* "+x PATH", "+d PATH": once the files are there. */
 static int apply_rest(const pulled *p, stk_err *err)
 {
-    int rc = 0;
-    for (uint64_t i = 0; i < p->tree.n_rest && rc == 0; i++) {
-        const char *line = p->tree.rest[i];
+    for (uint64_t i = 0; i < p->tree->n_rest; i++) {
+        const char *line = p->tree->rest[i];
         STK_TEXT_AUTO path = stk_file_join(p->root, line + 3);
         if (path == NULL) {
             return stk_share_no_memory(p->share, err);
         }
-        rc = line[1] == 'd' ? stk_file_mkdirs(path, 0755, err) : 0;
-        if (line[1] == 'x' && chmod(path, 0555) < 0) {
-            rc = stk_err_sys(err, STK_E_SYS, errno, "can't make '%s' executable", path);
+        if (line[1] == 'd') {
+            STK_TRY(stk_file_mkdirs(path, 0755, err));
+        } else if (line[1] == 'x' && chmod(path, 0555) < 0) {
+            return stk_err_sys(err, STK_E_SYS, errno, "can't make '%s' executable", path);
         }
     }
-    return rc;
+    return 0;
 }
 
 /* One that is there already was made by an interrupted pull: under its own name once verified. */
@@ -314,7 +318,7 @@ static int pull_one(void *arg, uint64_t i, stk_err *err)
 {
     pulled *p = arg;
     char key[KEY_SIZE];
-    STK_TEXT_AUTO path = stk_file_join(p->root, p->tree.files[i].path);
+    STK_TEXT_AUTO path = stk_file_join(p->root, p->tree->files[i].path);
     STK_TEXT_AUTO part = NULL;
     if (path == NULL || asprintf(&part, "%s/../part-%llu", p->root, (unsigned long long)i) < 0) {
         part = NULL;
@@ -323,8 +327,8 @@ static int pull_one(void *arg, uint64_t i, stk_err *err)
     if (stk_file_exists(path)) {
         return 0;
     }
-    key_of(p->under, p->tree.files[i].digest, "", key);
-    const stk_share_tree_file *f = &p->tree.files[i];
+    key_of(p->under, p->tree->files[i].digest, "", key);
+    const stk_share_tree_file *f = &p->tree->files[i];
     struct stat st;
     int rc = p->share->ops->get_file(p->share, key, part, f->digest, f->size, err);
     if (rc == 0 && stat(part, &st) == 0 && st.st_size != f->size) {
@@ -357,20 +361,20 @@ static int pull_folder(stk_share *share, const char *under, const char *digest, 
 {
     STK_BUF_AUTO text = STK_BUF_INIT(TREE_MAX);
     char key[KEY_SIZE];
-    pulled p = {.share = share, .under = under, .root = root};
+    STK_SHARE_TREE_AUTO tree = {0};
     key_of(under, digest, ".tree", key);
     int rc = share->ops->get(share, key, 0, true, &text, err);
     if (rc == 0 &&
-        (rc = stk_share_tree_read(text.data, text.len, digest, &p.tree, err)) == STK_E_STORE) {
+        (rc = stk_share_tree_read(text.data, text.len, digest, &tree, err)) == STK_E_STORE) {
         (void)stk_err_context(err, "artifact %.12s in store '%s' has a list that isn't one", digest,
                               share->url);
     }
-    rc = rc < 0 ? rc : stk_file_mkdirs(root, 0755, err);
-    rc = rc < 0 ? rc : make_folders(&p, err);
-    rc = rc < 0 ? rc : stk_share_parallel(SHARE_FILES, p.tree.n, pull_one, &p, err);
-    rc = rc < 0 ? rc : apply_rest(&p, err);
-    stk_share_tree_done(&p.tree);
     STK_TRY(rc);
+    pulled p = {.share = share, .under = under, .root = root, .tree = &tree};
+    STK_TRY(stk_file_mkdirs(root, 0755, err));
+    STK_TRY(make_folders(&p, err));
+    STK_TRY(stk_share_parallel(SHARE_FILES, tree.n, pull_one, &p, err));
+    STK_TRY(apply_rest(&p, err));
     return check_sum(share, digest, root, err);
 }
 
@@ -380,12 +384,12 @@ static int pull_file(stk_share *share, const char *under, const char *digest, in
     char key[KEY_SIZE];
     bool is_program = false;
     key_of(under, digest, "", key);
-    int rc = share->ops->get_file(share, key, path, digest, size, err);
-    rc = rc < 0 ? rc : is_there(share, under, digest, ".x", &is_program, err);
-    if (rc == 0 && is_program && chmod(path, 0555) < 0) {
+    STK_TRY(share->ops->get_file(share, key, path, digest, size, err));
+    STK_TRY(is_there(share, under, digest, ".x", &is_program, err));
+    if (is_program && chmod(path, 0555) < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "can't make '%s' executable", path);
     }
-    return rc;
+    return 0;
 }
 
 /* Its bytes, here: the store may be one that fetches from this share what it hasn't. */

@@ -79,6 +79,7 @@ typedef struct stk_share_tree {
 int stk_share_tree_read(char *text, size_t len, const char *digest, stk_share_tree *ret,
                         stk_err *err);
 void stk_share_tree_done(stk_share_tree *tree);
+#define STK_SHARE_TREE_AUTO __attribute__((cleanup(stk_share_tree_done))) stk_share_tree
 
 /* Calls job(arg, 0 … n - 1), `at_once` of them; stops at the first error, which is returned. */
 int stk_share_parallel(uint32_t at_once, uint64_t n,

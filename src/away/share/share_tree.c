@@ -159,12 +159,14 @@ int stk_share_tree_read(char *text, size_t len, const char *digest, stk_share_tr
     }
     const char *more = strstr(text, "\n+");
     stk_tree_digest_bytes(text, more == NULL ? len : (size_t)(more + 1 - text), hex);
-    int rc = strcmp(hex, digest) == 0 ? 0 : stk_err_set(err, STK_E_STORE, "it was changed");
-    rc = rc < 0 ? rc : count(text + n_head, ret, err);
-    rc = rc < 0 ? rc : read_lines(text + n_head, ret, err);
-    rc = rc < 0 ? rc : check_paths(ret, err);
-    if (rc < 0) {
-        stk_share_tree_done(ret);
+    if (strcmp(hex, digest) != 0) {
+        return stk_err_set(err, STK_E_STORE, "it was changed");
     }
-    return rc;
+    STK_SHARE_TREE_AUTO tree = {0};
+    STK_TRY(count(text + n_head, &tree, err));
+    STK_TRY(read_lines(text + n_head, &tree, err));
+    STK_TRY(check_paths(&tree, err));
+    *ret = tree;
+    tree = (stk_share_tree){0};
+    return 0;
 }
