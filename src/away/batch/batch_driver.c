@@ -1,11 +1,10 @@
 /* The driver of AWS Batch, as the remote backend calls it. */
-#include "away/batch/batch_driver.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "away/batch/batch.h"
+#include "away/batch/batch_send.h"
 #include "sys/clock.h"
 
 enum {

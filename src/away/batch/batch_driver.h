@@ -5,11 +5,15 @@
 
 #include "away/batch/batch_calls.h"
 #include "away/batch/batch_private.h"
-#include "base/digest.h"
 #include "base/map.h"
 
 typedef struct batch_driver batch_driver;
 typedef struct batch_job batch_job;
+typedef struct batch_find batch_find; /* batch_find.h */
+typedef struct batch_listing batch_listing;
+typedef struct batch_child batch_child;
+typedef struct batch_errand batch_errand;
+typedef struct batch_send batch_send; /* batch_send.h */
 
 enum { STK_BATCH_NAME = 128 /* bytes of a job's name, at most */ };
 
@@ -46,32 +50,6 @@ typedef struct batch_stream {
     int64_t due_ms, wait_ms;
 } batch_stream;
 
-/* Is a job of this name there? ListJobs, asked again after a while where it may not know yet; of
- * many names at once by what they begin with. */
-typedef struct batch_find {
-    struct batch_find *next;
-    batch_driver *driver;
-    batch_queue *queue;
-    char name[STK_BATCH_NAME + 1], aws_id[64]; /* aws_id "": it isn't there */
-    uint32_t n_left;                           /* times that it is still asked for */
-    int64_t due_ms;                            /* 0: under way */
-    bool is_known;
-} batch_find;
-
-typedef struct batch_listing {
-    struct batch_listing *next;
-    batch_queue *queue;
-    batch_find **finds; /* by name */
-    uint32_t n;
-} batch_listing;
-
-/* A child of an array, as a list in the share says; further lists may name the same attempt. */
-typedef struct batch_child {
-    const struct batch_child *next;
-    const char *array; /* its name */
-    uint32_t index;
-} batch_child;
-
 /* An array that Batch has. */
 typedef struct batch_array {
     struct batch_array *next;
@@ -79,25 +57,6 @@ typedef struct batch_array {
     char aws_id[64];
     uint32_t n_open, n_stops; /* children that are watched; of them to be ended */
 } batch_array;
-
-/* Something with the share, which may take long: on a thread of its own (batch_lists.c). */
-typedef struct batch_errand batch_errand;
-
-/* What one SubmitJob asks for: a job, or the children of an array. It gathers jobs that are alike
- * for a moment, then has its list put into the share, and is sent. */
-typedef struct batch_send {
-    struct batch_send *next;
-    batch_driver *driver;
-    stk_arena *arena;
-    char form[STK_DIGEST_HEX + 1]; /* of what they have in common; "": takes nobody in */
-    char name[STK_BATCH_NAME + 1]; /* "": it gathers */
-    batch_job **jobs;              /* by their index */
-    uint32_t n, cap;
-    int64_t first_ms, last_ms; /* when the first and the last one came */
-    const char *list_key, *request;
-    batch_errand *errand; /* its list is being put */
-    batch_find *find;     /* its answer was lost */
-} batch_send;
 
 typedef enum {
     BATCH_QUEUE,   /* its queue is being looked at */
@@ -199,28 +158,6 @@ void stk_batch_put_list(stk_buf *out, const char *key, const char *only); /* "ke
 void stk_batch_begin(batch_job *job);
 void stk_batch_queue_look(batch_queue *queue); /* again: why do jobs wait? */
 void stk_batch_remove_parameters(batch_driver *driver);
-/* batch_find.c: is it there already? */
-void stk_batch_look(batch_job *job); /* attaches to it, sends it, or ends it as lost */
-batch_find *stk_batch_find(batch_driver *driver, batch_queue *queue, const char *name,
-                           uint32_t n_tries, int64_t due_ms); /* NULL: no memory */
-/* What has come due is asked; milliseconds until more is (-1: nothing). */
-int64_t stk_batch_find_due(batch_driver *driver, int64_t now_ms);
-void stk_batch_finds_free(batch_driver *driver);
-/* batch_send.c: with others that are alike, or alone */
-void stk_batch_gather(batch_job *job);
-int64_t stk_batch_send_due(batch_driver *driver, int64_t now_ms); /* as of stk_batch_find_due */
-void stk_batch_send_found(batch_send *send);                      /* its find is known */
-void stk_batch_sends_free(batch_driver *driver);
-/* The request and the name of the array that begins with this job, for `plan --manifest`. */
-int stk_batch_array_preview(const stk_batch_ask *ask, const char *definition, stk_arena *arena,
-                            const char **ret_request, stk_err *err);
-/* batch_lists.c: puts the object, or (text NULL) reads all lists of the run. NULL: no memory. */
-batch_errand *stk_batch_errand_begin(batch_driver *driver, const char *key, const char *text,
-                                     stk_err *err);
-bool stk_batch_errand_is_over(const batch_errand *errand);
-/* After that; what it read goes to the driver. */
-int stk_batch_errand_end(batch_errand *errand, stk_err *err);
-void stk_batch_errand_drop(batch_errand *errand); /* whether or not it is over; NULL is fine */
 /* batch_watch.c */
 void stk_batch_live(batch_job *job, const char *aws_id);
 /* As child `index` of the array. */

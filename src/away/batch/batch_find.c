@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "away/batch/batch_driver.h"
+#include "away/batch/batch_send.h"
 
 enum {
     FIND_AGAIN_MS = 2000, /* ListJobs may not know yet what was submitted just now */

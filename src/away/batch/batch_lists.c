@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "away/batch/batch_driver.h"
+#include "away/batch/batch_find.h"
 #include "away/remote/remote_order.h"
 
 enum { LIST_BYTES = 4 << 20 };

@@ -2,12 +2,13 @@
  * tasks of a wide step become array jobs. Which child is whose attempt stands in a list in the
  * share, there before the array is; the array's name is made of that list, so it can be looked for
  * and submitted again as any job (batch_find.c). */
+#include "away/batch/batch_send.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
-#include "away/batch/batch_driver.h"
 #include "away/remote/remote_order.h"
 #include "base/failpoint.h"
 #include "base/text.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "away/batch/batch_driver.h"
+#include "away/batch/batch_send.h"
 #include "base/text.h"
 
 #define PARAMETERS "AmazonSSM."

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "away/batch/batch_driver.h"
+#include "away/batch/batch_find.h"
 #include "base/text.h"
 #include "base/units.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "away/kubernetes/kube.h"
+#include "away/kubernetes/kube_manifest.h"
 #include "base/text.h"
 
 /* What machines of Google are called, and how many chips one of their hosts has. */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "away/kubernetes/kube_manifest.h"
 #include "away/kubernetes/kubernetes.h"
 #include "base/map.h"
 #include "base/text.h"

@@ -1,9 +1,10 @@
-/* Private to the room's driver: its jobs, and the namespaces that are watched. All on one thread.
- */
+/* Private to the room's driver: its jobs, and the namespaces that are watched.
+ * All on one thread. */
 #ifndef STK_KUBE_DRIVER_H
 #define STK_KUBE_DRIVER_H
 
-#include "away/kubernetes/kube.h"
+#include "away/kubernetes/kube_rights.h"
+#include "away/kubernetes/kube_status.h"
 
 enum { KUBE_BUCKETS = 4096, KUBE_OPS = 16, KUBE_LOGS = 64, KUBE_LAST_LOGS = 32 };
 
@@ -89,22 +90,6 @@ typedef struct stk_kube_feed { /* a list, then a watch from there on; again and 
     int64_t begun_ms;
 } stk_kube_feed;
 
-typedef enum {
-    KUBE_FOR_NONE, /* it goes without */
-    KUBE_FOR_ALL,
-    KUBE_FOR_SECRETS,
-    KUBE_FOR_SERVICES,
-    KUBE_FOR_SETS
-} stk_kube_need;
-
-typedef struct stk_kube_right {
-    const char *group, *resource, *sub, *verb, *why;
-    stk_kube_need need;
-} stk_kube_right;
-
-enum { KUBE_RIGHTS = 15 };
-extern const stk_kube_right stk_kube_rights[KUBE_RIGHTS];
-
 typedef struct stk_kube_ask_right {
     struct stk_kube_space *space;
     enum { KUBE_RIGHT_UNKNOWN, KUBE_RIGHT_ASKED, KUBE_RIGHT_GIVEN, KUBE_RIGHT_DENIED } state;
@@ -186,8 +171,6 @@ void stk_kube_spaces_free(stk_kube *k);
 bool stk_kube_knows_rights(stk_kube_space *s, int64_t now);
 /* One that is needed for that, and not ours; NULL: none. */
 const stk_kube_right *stk_kube_missing(const stk_kube_space *s, stk_kube_need need);
-/* The document that asks for it, malloc'd; NULL: no memory. */
-char *stk_kube_review(const stk_kube_right *right, const char *name_space);
 
 /* --- kube_sweep --- */
 /* Waits for seconds at most. */

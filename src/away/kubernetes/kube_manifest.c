@@ -1,10 +1,11 @@
 /* kube_manifest: a job → the documents that are sent, in this order: the Job (or JobSet), then what
  * it owns, so that nothing is left when it goes. Pure. */
+#include "away/kubernetes/kube_manifest.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "away/kubernetes/kube.h"
 #include "base/text.h"
 
 enum { TTL_S = 86400, ENV_BYTES = STK_LIMIT_ENV_BYTES };

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "away/kubernetes/kube.h"
+#include "away/kubernetes/kube_manifest.h"
 #include "base/text.h"
 
 /* The agent writes its report within this, after the task's own grace. */

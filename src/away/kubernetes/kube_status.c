@@ -1,10 +1,10 @@
 /* kube_status: what pods and Jobs say, in words for a user. Pure: what the real API server was
  * recorded to answer is read here by the tests (tests/data/kubernetes/transcripts). */
+#include "away/kubernetes/kube_status.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "away/kubernetes/kube.h"
 
 /* --- reading --- */
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "away/kubernetes/kube.h"
+#include "away/kubernetes/kube_status.h"
 #include "base/testing.h"
 
 /* Tests run in the build folder, which is where this name starts from. */

@@ -6,6 +6,7 @@
 #include <sys/param.h>
 
 #include "away/kubernetes/kube_driver.h"
+#include "away/kubernetes/kube_manifest.h"
 #include "base/map.h"
 #include "base/text.h"
 

@@ -7,7 +7,7 @@
 #include <strings.h>
 #include <sys/param.h>
 
-#include "away/kubernetes/kube.h"
+#include "away/kubernetes/kube_manifest.h"
 #include "base/text.h"
 
 static const struct {

@@ -1,0 +1,24 @@
+/* The rights that the driver needs, as a table, and the question whether we have one. */
+#ifndef STK_KUBE_RIGHTS_H
+#define STK_KUBE_RIGHTS_H
+
+typedef enum {
+    KUBE_FOR_NONE, /* it goes without */
+    KUBE_FOR_ALL,
+    KUBE_FOR_SECRETS,
+    KUBE_FOR_SERVICES,
+    KUBE_FOR_SETS
+} stk_kube_need;
+
+typedef struct stk_kube_right {
+    const char *group, *resource, *sub, *verb, *why;
+    stk_kube_need need;
+} stk_kube_right;
+
+enum { KUBE_RIGHTS = 15 };
+extern const stk_kube_right stk_kube_rights[KUBE_RIGHTS];
+
+/* The document that asks for it, malloc'd; NULL: no memory. */
+char *stk_kube_review(const stk_kube_right *right, const char *name_space);
+
+#endif
