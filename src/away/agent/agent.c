@@ -215,12 +215,12 @@ static int hide_in_files(agent *a, stk_err *err)
     STK_TRY(stk_dir_read_if(a->order.dir, &list, err));
     for (uint32_t i = 0; i < list.n; i++) {
         const char *name = list.items[i].name;
-        const char *result =
-            strcmp(name, "result.json") == 0
-                ? stk_arena_printf(a->arena, "%s/%s", a->order.dir, name)
-            : strncmp(name, "rank-", 5) == 0
-                ? stk_arena_printf(a->arena, "%s/%s/result.json", a->order.dir, name)
-                : NULL;
+        const char *result = NULL;
+        if (strcmp(name, "result.json") == 0) {
+            result = stk_arena_printf(a->arena, "%s/%s", a->order.dir, name);
+        } else if (strncmp(name, "rank-", 5) == 0) {
+            result = stk_arena_printf(a->arena, "%s/%s/result.json", a->order.dir, name);
+        }
         if (result != NULL) {
             stk_mask_in_errors(a->mask, result);
         }
@@ -293,9 +293,10 @@ static bool says_failed(const agent *a)
 
 static stk_failure class_of(int code)
 {
-    return code == STK_E_RESOURCES       ? STK_FAIL_RESOURCES
-           : stk_share_is_at_fault(code) ? STK_FAIL_STORE /* it may be there next time */
-                                         : STK_FAIL_START;
+    if (code == STK_E_RESOURCES) {
+        return STK_FAIL_RESOURCES;
+    }
+    return stk_share_is_at_fault(code) ? STK_FAIL_STORE : STK_FAIL_START; /* may be there later */
 }
 
 static int look_for_work(agent *a, stk_err *err)
@@ -381,9 +382,12 @@ int stk_agent_run(const char *url, const char *key)
     }
     rc = rc < 0 ? rc : stk_share_open(url, &a.share, &err);
     rc = rc < 0 ? rc : stk_agent_aside(&a, AGENT_SHORTLY, look_for_work, &err);
-    int status = rc == 0            ? run_claimed(&a, &err)
-                 : rc == STK_E_BUSY ? STK_AGENT_CLAIMED
-                                    : STK_AGENT_NO_SHARE;
+    int status = STK_AGENT_NO_SHARE;
+    if (rc == 0) {
+        status = run_claimed(&a, &err);
+    } else if (rc == STK_E_BUSY) {
+        status = STK_AGENT_CLAIMED;
+    }
     if (rc < 0) {
         complain(&err);
         stk_agent_fail(&a, STK_FAIL_LOST, err.text);

@@ -218,9 +218,12 @@ int stk_aws_settle(stk_aws *aws, int rc, const stk_http_response *response, char
     if (*ret_again == STK_AWS_CLOCK || silent) {
         *ret_again = learn_time(aws, response) ? STK_AWS_CLOCK : STK_AWS_STOP;
     }
-    int as = response->status == 404 || strcmp(code, "NotFound") == 0   ? STK_E_NOT_FOUND
-             : response->status == 412 || strcmp(code, "Conflict") == 0 ? STK_E_BUSY
-                                                                        : STK_E_ENV;
+    int as = STK_E_ENV;
+    if (response->status == 404 || strcmp(code, "NotFound") == 0) {
+        as = STK_E_NOT_FOUND;
+    } else if (response->status == 412 || strcmp(code, "Conflict") == 0) {
+        as = STK_E_BUSY;
+    }
     if (*ret_again == STK_AWS_EXPIRED) {
         return refuse_keys(aws, code, as, err);
     }

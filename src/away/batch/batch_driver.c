@@ -423,9 +423,11 @@ static int batch_manifest(const stk_driver_config *config, const stk_remote_job 
     int rc = stk_batch_ask_read(config, job, NULL, arena, &ask, err);
     rc = rc < 0 ? rc : stk_batch_definition(&ask, arena, &documents[0], &name, err);
     bool array = job->is_many && job->nodes == 1 && stk_batch_whole(&ask.options, "array_min") != 0;
-    rc = rc < 0  ? rc
-         : array ? stk_batch_array_preview(&ask, name, arena, &documents[1], err)
-                 : stk_batch_submit(&ask, name, arena, &documents[1], err);
+    if (rc == 0 && array) {
+        rc = stk_batch_array_preview(&ask, name, arena, &documents[1], err);
+    } else if (rc == 0) {
+        rc = stk_batch_submit(&ask, name, arena, &documents[1], err);
+    }
     if (rc == 0) {
         *ret_documents = documents;
         *ret_n = 2;

@@ -139,9 +139,7 @@ static void read_answered(void *arg, const stk_batch_answer *answer)
     s->is_read = job->phase == BATCH_DRAIN && none;
     s->wait_ms = none ? 2 * s->wait_ms : job->driver->poll_ms;
     s->wait_ms = MIN(s->wait_ms, SLOWEST_MS);
-    s->due_ms = stk_batch_now_ms() + (none                        ? s->wait_ms
-                                      : job->phase == BATCH_DRAIN ? 0
-                                                                  : s->wait_ms);
+    s->due_ms = stk_batch_now_ms() + (none || job->phase != BATCH_DRAIN ? s->wait_ms : 0);
 }
 
 static void ask(batch_stream *s)

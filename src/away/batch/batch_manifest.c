@@ -127,7 +127,10 @@ static int read_kind(const stk_batch_ask *ask, const char **ret_kind, int64_t *r
 static int check_want(const stk_alternative *want, const char *kind, const char **ret_vendor,
                       stk_err *err)
 {
-    const char *of_kind = kind == NULL ? NULL : strcmp(kind, "gpu") == 0 ? "nvidia" : "aws";
+    const char *of_kind = NULL;
+    if (kind != NULL) {
+        of_kind = strcmp(kind, "gpu") == 0 ? "nvidia" : "aws";
+    }
     const char *by_class = stk_spec_vendor_of_class(want->gpu_class);
     const char *vendor = stk_spec_vendor_of(want);
     if (by_class != NULL && strcmp(by_class, vendor) != 0) {
@@ -413,6 +416,14 @@ static void put_if(const stk_batch_ask *ask, stk_buf *out, const char *key, cons
     }
 }
 
+static const char *plain_text(const stk_json *v)
+{
+    if (v->kind != STK_JSON_BOOL) {
+        return v->text;
+    }
+    return v->truth ? "true" : "false";
+}
+
 /* Each pair of a mapping, or of "key:value" and "key=value" texts. */
 static void each_pair(const stk_json *value, stk_arena *arena,
                       void (*fn)(void *arg, const char *key, const char *value), void *arg)
@@ -421,8 +432,7 @@ static void each_pair(const stk_json *value, stk_arena *arena,
     for (uint32_t i = 0; value != NULL && i < (value->kind == STK_JSON_TEXT ? 1 : value->n); i++) {
         if (value->kind == STK_JSON_MAP) {
             const stk_json *v = stk_json_value(value, i);
-            fn(arg, stk_json_key(value, i)->text,
-               v->kind == STK_JSON_BOOL ? (v->truth ? "true" : "false") : v->text);
+            fn(arg, stk_json_key(value, i)->text, plain_text(v));
             continue;
         }
         const char *text = is_list ? value->items[i].text : value->text;

@@ -53,9 +53,12 @@ static int put_tpu_hosts(stk_kube_maker *m, int64_t asked, int64_t largest_alone
             m, stk_arena_printf(m->arena, "tpu_topology '%s' is no topology", topology),
             "write it like 2x4 or 2x2x4");
     }
-    int64_t each = asked > 0 && asked < chips ? asked
-                   : chips <= largest_alone   ? chips
-                                              : CHIPS_OF_A_HOST;
+    int64_t each = CHIPS_OF_A_HOST;
+    if (asked > 0 && asked < chips) {
+        each = asked;
+    } else if (chips <= largest_alone) {
+        each = chips;
+    }
     if (asked > chips || chips % each != 0) {
         return stk_kube_refuse(
             m,

@@ -393,10 +393,14 @@ static bool would_be_set(const stk_driver_config *config, const stk_remote_job *
                        as_set ? "a JobSet" : "an Indexed Job", k->cluster.server,
                        as_set ? "has" : "hasn't");
     } else {
-        const char *at = rc < 0                           ? stk_err_format(&err, why, sizeof why)
-                         : k != NULL && k->fatal.code < 0 ? k->fatal.text
-                         : k != NULL && *k->api.down      ? k->api.down
-                                                          : "no answer";
+        const char *at = "no answer";
+        if (rc < 0) {
+            at = stk_err_format(&err, why, sizeof why);
+        } else if (k != NULL && k->fatal.code < 0) {
+            at = k->fatal.text;
+        } else if (k != NULL && *k->api.down) {
+            at = k->api.down;
+        }
         (void)snprintf(
             text, sizeof text,
             "step '%.120s' is an Indexed Job, or a JobSet where the cluster has that; it "

@@ -256,10 +256,12 @@ static int carry_by_volume(stk_kube_maker *m, json_t *spec, json_t *container)
 static int put_share(stk_kube_maker *m, json_t *spec, json_t *container)
 {
     const char *url = m->config->share_url;
-    const char *folder = url == NULL                       ? NULL
-                         : strncmp(url, "file://", 7) == 0 ? url + 7
-                         : *url == '/'                     ? url
-                                                           : NULL;
+    const char *folder = NULL;
+    if (url != NULL && strncmp(url, "file://", 7) == 0) {
+        folder = url + 7;
+    } else if (url != NULL && *url == '/') {
+        folder = url;
+    }
     if (folder == NULL || is_mounted(container, folder)) {
         return 0;
     }

@@ -144,17 +144,23 @@ static void say_unscheduled(const stk_kube_pod *p, char *text, size_t size)
                      p->unscheduled[n - 1] == ',')) {
         n--;
     }
-    const char *way = strstr(p->unscheduled, "Insufficient") /* some would do otherwise */
-                          ? "ask for less, or wait until other pods end or nodes are added"
-                          : strstr(p->unscheduled, "untolerated taint")
-                                ? "add a toleration for that taint, or choose other nodes"
-                            : strstr(p->unscheduled, "didn't match Pod's node affinity")
-                                ? "look at node_selector, affinity, gpu_type and tpu_topology"
-                            : strstr(p->unscheduled, "persistentvolumeclaim")
-                                ? "look at persistent_volume_claims and volumes"
-                                : "it waits for a node";
+    /* The first that is found counts: where only resources are short, some node would do. */
+    static const struct {
+        const char *words, *way;
+    } ways[] = {
+        {"Insufficient", "ask for less, or wait until other pods end or nodes are added"},
+        {"untolerated taint", "add a toleration for that taint, or choose other nodes"},
+        {"didn't match Pod's node affinity",
+         "look at node_selector, affinity, gpu_type and tpu_topology"},
+        {"persistentvolumeclaim", "look at persistent_volume_claims and volumes"},
+        {"", "it waits for a node"},
+    };
+    uint32_t i = 0;
+    while (strstr(p->unscheduled, ways[i].words) == NULL) {
+        i++;
+    }
     (void)snprintf(text, size, "no node takes it: %.*s; %s", (int)n, n == 0 ? "" : p->unscheduled,
-                   way);
+                   ways[i].way);
 }
 
 static bool is_any(const char *word, const char *const *words)
@@ -243,12 +249,12 @@ const char *stk_kube_event_words(const char *reason, const char *message, char *
     if (strcmp(reason, "FailedCreate") == 0) {
         const char *at = strstr(message, " is forbidden: ");
         const char *why = at == NULL ? message : at + strlen(" is forbidden: ");
-        const char *way =
-            strstr(message, "exceeded quota") != NULL
-                ? "wait until others end, ask for less, or have the quota raised"
-            : strstr(message, "error looking up service account") != NULL
-                ? "name one that the namespace has by service_account, or have it made"
-                : "the namespace doesn't allow it: ask for what it allows";
+        const char *way = "the namespace doesn't allow it: ask for what it allows";
+        if (strstr(message, "exceeded quota") != NULL) {
+            way = "wait until others end, ask for less, or have the quota raised";
+        } else if (strstr(message, "error looking up service account") != NULL) {
+            way = "name one that the namespace has by service_account, or have it made";
+        }
         (void)snprintf(buf, size, "no pod may be made: %.700s; %s", why, way);
     } else if (strcmp(reason, "FailedMount") == 0 || strcmp(reason, "FailedAttachVolume") == 0) {
         (void)snprintf(buf, size, "a volume can't be mounted: %.700s", message);
@@ -350,9 +356,12 @@ static void judge_ended(const stk_kube_pod *p, stk_kube_verdict *v)
     v->is_end = true;
     v->report.state = STK_REMOTE_ENDED;
     v->report.oom = strcmp(p->reason, "OOMKilled") == 0;
-    v->report.signal = p->signal > 0                                    ? p->signal
-                       : p->exit_code > 128 && p->exit_code <= 128 + 64 ? p->exit_code - 128
-                                                                        : 0;
+    v->report.signal = 0;
+    if (p->signal > 0) {
+        v->report.signal = p->signal;
+    } else if (p->exit_code > 128 && p->exit_code <= 128 + 64) {
+        v->report.signal = p->exit_code - 128;
+    }
     v->report.exit_status = v->report.signal > 0 ? -1 : p->exit_code;
     /* the agent's own message is in its end.json, and read there */
     const char *message = strncmp(p->message, "{\"stoker\"", 9) == 0 ? "" : p->message;
@@ -414,12 +423,18 @@ static const stk_kube_pod *who_tells(const stk_kube_pod *pods, uint32_t n)
     int best_rank = 0;
     for (uint32_t i = 0; i < n; i++) {
         const stk_kube_pod *p = &pods[i];
-        int rank = *p->name == '\0'                                      ? 0
-                   : *p->disruption != '\0' || *p->pod_reason != '\0'    ? 5
-                   : !is_over(p)                                         ? 1
-                   : p->main == STK_KUBE_TERMINATED && p->exit_code == 0 ? 2
-                   : p->deleting || p->gone                              ? 3
-                                                                         : 4;
+        int rank = 4;
+        if (*p->name == '\0') {
+            rank = 0;
+        } else if (*p->disruption != '\0' || *p->pod_reason != '\0') {
+            rank = 5;
+        } else if (!is_over(p)) {
+            rank = 1;
+        } else if (p->main == STK_KUBE_TERMINATED && p->exit_code == 0) {
+            rank = 2;
+        } else if (p->deleting || p->gone) {
+            rank = 3;
+        }
         if (rank > best_rank) {
             best_rank = rank;
             best = p;

@@ -123,7 +123,11 @@ static void give_up_pods(stk_kube_task *t, int64_t now)
             }
         }
     }
-    t->deleting_ms = !any ? 0 : t->deleting_ms == 0 ? now : t->deleting_ms;
+    if (!any) {
+        t->deleting_ms = 0;
+    } else if (t->deleting_ms == 0) {
+        t->deleting_ms = now;
+    }
 }
 
 static void check_patience(stk_kube_task *t, int64_t now)
@@ -135,10 +139,14 @@ static void check_patience(stk_kube_task *t, int64_t now)
                                  .failure = t->kube->api.down_since_ms > 0
                                                 ? STK_FAIL_START
                                                 : stk_kube_blame(&t->job, t->pods, t->n)};
-        const char *words = *t->words != '\0'                ? t->words
-                            : t->kube->api.down_since_ms > 0 ? t->kube->api.down
-                            : t->pods[0].scheduled           ? "its container is still being made"
-                                                             : "the cluster doesn't say why";
+        const char *words = "the cluster doesn't say why";
+        if (*t->words != '\0') {
+            words = t->words;
+        } else if (t->kube->api.down_since_ms > 0) {
+            words = t->kube->api.down;
+        } else if (t->pods[0].scheduled) {
+            words = "its container is still being made";
+        }
         (void)snprintf(end.text, sizeof end.text, "it didn't start within %lld s: %.900s",
                        (long long)(patience / 1000), words);
         stk_kube_task_remove(t, &end, 0);

@@ -243,10 +243,16 @@ static int find_resource(stk_kube_maker *m, wish *w, stk_kube_wanted *a)
         return refuse_vendor(m, stk_arena_printf(m->arena, "option gpu_resource '%s'", own), own_of,
                              w->vendor);
     }
-    const char *vendor = w->vendor != NULL ? w->vendor
-                         : said_of != NULL ? said_of
-                         : said != NULL    ? said
-                                           : stk_text_or(own_of, stk_spec_vendor_of_class(type));
+    const char *vendor;
+    if (w->vendor != NULL) {
+        vendor = w->vendor;
+    } else if (said_of != NULL) {
+        vendor = said_of;
+    } else if (said != NULL) {
+        vendor = said;
+    } else {
+        vendor = stk_text_or(own_of, stk_spec_vendor_of_class(type));
+    }
     w->vendor = stk_text_or(vendor, "nvidia");
     a->resource = is_gpu && said != NULL && strchr(said, '/') != NULL ? said : NULL;
     for (size_t i = 0; i < sizeof vendors / sizeof *vendors && a->resource == NULL; i++) {

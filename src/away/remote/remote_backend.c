@@ -300,9 +300,12 @@ static void *work(void *arg)
         int64_t again_ms = RETRY_MS;
         t->has_worker = true;
         pthread_mutex_unlock(&b->lock);
-        int rc = needs_nothing             ? 0
-                 : phase == REMOTE_STAGING ? stk_remote_stage(&w, t, &err)
-                                           : stk_remote_collect(&w, t, &o, &again_ms, &err);
+        int rc = 0;
+        if (!needs_nothing && phase == REMOTE_STAGING) {
+            rc = stk_remote_stage(&w, t, &err);
+        } else if (!needs_nothing) {
+            rc = stk_remote_collect(&w, t, &o, &again_ms, &err);
+        }
         pthread_mutex_lock(&b->lock);
         t->has_worker = false;
         if (t->is_dropped) {

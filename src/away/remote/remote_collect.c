@@ -403,7 +403,12 @@ int stk_remote_collect(remote_worker *w, remote_task *t, stk_outcome *ret, int64
     int rc = take_end(w, t, 0, ret, err);
     if (rc == STK_E_NOT_FOUND && (rc = check_share(w, t, err)) == 0) {
         int64_t waited = (int64_t)t->n_looks++ * AGAIN_MS;
-        int64_t most = !by_itself ? AGAIN_MS * 4 : t->end.exit_status == 0 ? WAIT_MS : WAIT_MS / 5;
+        int64_t most = WAIT_MS / 5;
+        if (!by_itself) {
+            most = AGAIN_MS * 4;
+        } else if (t->end.exit_status == 0) {
+            most = WAIT_MS;
+        }
         if (waited < most) {
             *ret_again_ms = AGAIN_MS;
             return STK_E_BUSY;

@@ -247,9 +247,12 @@ static int put_next(stk_remote_log *log, bool must, bool *ret_put, bool *ret_mor
         rc = push_of(log, &t.rows[i], err);
         rc = rc < 0 ? rc : stk_remote_batch_put_event(&text, log->store, &t.rows[i], err);
     }
-    rc = rc < 0        ? rc
-         : text.failed ? stk_err_nomem(err)
-                       : put_batch(log, &text, t.n == 0 ? log->mark.seq : t.rows[t.n - 1].seq, err);
+    if (rc == 0) {
+        rc = stk_buf_check(&text, err);
+    }
+    if (rc == 0) {
+        rc = put_batch(log, &text, t.n == 0 ? log->mark.seq : t.rows[t.n - 1].seq, err);
+    }
     *ret_put = rc == 0;
     return rc;
 }

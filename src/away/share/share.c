@@ -160,9 +160,12 @@ static int begin(const stk_share *share, const char *key, stk_err *err)
     for (const char *part = key; wrong == NULL && part != NULL;) {
         size_t len = strcspn(part, "/");
         bool dots = (len == 1 && part[0] == '.') || (len == 2 && memcmp(part, "..", 2) == 0);
-        wrong = len == 0 || dots ? "has an empty, '.' or '..' part"
-                : len > 255      ? "has a part of more than 255 bytes"
-                                 : NULL;
+        wrong = NULL;
+        if (len == 0 || dots) {
+            wrong = "has an empty, '.' or '..' part";
+        } else if (len > 255) {
+            wrong = "has a part of more than 255 bytes";
+        }
         for (size_t i = 0; wrong == NULL && i < len; i++) {
             wrong =
                 (unsigned char)part[i] < ' ' || part[i] == 127 ? "has a control character" : NULL;
@@ -337,11 +340,15 @@ int stk_share_delete_all(stk_share *share, const char *below, stk_err *err)
     if (rc == 0 && share->folder != NULL) { /* what is left are its folders */
         const char *last;
         STK_FD_AUTO at = stk_share_parent(share, below, false, &last);
-        rc = at >= 0          ? stk_file_remove_tree_at(at, last, err)
-             : errno == ELOOP ? stk_share_behind_link(share, below, err)
-             : errno == ENOENT || errno == ENOTDIR
-                 ? 0
-                 : stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s/%s'", share->folder, below);
+        if (at >= 0) {
+            rc = stk_file_remove_tree_at(at, last, err);
+        } else if (errno == ELOOP) {
+            rc = stk_share_behind_link(share, below, err);
+        } else if (errno == ENOENT || errno == ENOTDIR) {
+            rc = 0;
+        } else {
+            rc = stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s/%s'", share->folder, below);
+        }
     }
     if (rc == STK_E_NOMEM) {
         return stk_share_no_memory(share, err);

@@ -123,11 +123,14 @@ static int new_temporary(stk_share *share, temporary *ret, stk_err *err)
 {
     uint64_t random[2] = {0};
     ret->dir = open_tmp(share);
-    int rc = ret->dir >= 0     ? 0
-             : errno == ENOENT ? make_tmp(share, &ret->dir, err)
-             : errno == ELOOP
-                 ? stk_share_behind_link(share, ".tmp", err)
-                 : failed("open the folder for what is being written in", share->folder, err);
+    int rc = 0;
+    if (ret->dir < 0 && errno == ENOENT) {
+        rc = make_tmp(share, &ret->dir, err);
+    } else if (ret->dir < 0 && errno == ELOOP) {
+        rc = stk_share_behind_link(share, ".tmp", err);
+    } else if (ret->dir < 0) {
+        rc = failed("open the folder for what is being written in", share->folder, err);
+    }
     if (rc == 0 && !share->swept) {
         share->swept = share->seen = true;
         keep_out(share);
@@ -169,10 +172,14 @@ static int publish(stk_share *share, const temporary *t, const char *key, bool o
 {
     const char *last;
     STK_FD_AUTO at = stk_share_parent(share, key, true, &last);
-    int sys = at < 0                                     ? errno
-              : only_new                                 ? link_new(t, at, last)
-              : renameat(t->dir, t->name, at, last) == 0 ? 0
-                                                         : errno;
+    int sys = 0;
+    if (at < 0) {
+        sys = errno;
+    } else if (only_new) {
+        sys = link_new(t, at, last);
+    } else if (renameat(t->dir, t->name, at, last) < 0) {
+        sys = errno;
+    }
     if (sys == 0 && sync && sync_folder(at) < 0) {
         return failed("sync the folder of", key, err);
     }

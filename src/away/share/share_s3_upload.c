@@ -72,7 +72,12 @@ static int sum_piece(const piece *p, unsigned char sum[STK_DIGEST_BYTES], stk_er
         stk_sha256_add(&sha, buf, (size_t)got);
         at += got;
     }
-    int sys = buf == NULL ? ENOMEM : got < 0 ? errno : 0;
+    int sys = 0;
+    if (buf == NULL) {
+        sys = ENOMEM;
+    } else if (got < 0) {
+        sys = errno;
+    }
     stk_sha256_done(&sha, sum);
     free(buf);
     if (sys != 0) {
