@@ -265,7 +265,7 @@ int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err)
         stk_buf_json(&buf, t->miss);
     }
     stk_buf_char(&buf, '}');
-    char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    const char *data = stk_exec_event_data(x, &buf);
     STK_TRY(stk_err_if_null(data, err));
     STK_TRY(stk_exec_push_launch(x, task, err));
     t->hook_started = t->stopped = false;

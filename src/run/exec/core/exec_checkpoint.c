@@ -71,7 +71,7 @@ static int tell(stk_exec *x, uint32_t task, const char *folder, bool same, stk_e
         stk_arena_printf(x->scratch, "%s %s %u checkpoint%s (%s) of its earlier attempts%s", who,
                          same ? "goes on with" : "starts fresh:", n, n == 1 ? "" : "s", of,
                          same ? "" : ", of other inputs or another command, were removed");
-    return text == NULL ? stk_err_nomem(err) : stk_exec_emit_note(x, text, err);
+    return stk_exec_emit_note(x, text, err);
 }
 
 int stk_exec_checkpoints_begin(stk_exec *x, uint32_t task, uint32_t attempt,

@@ -274,8 +274,7 @@ static int note_wait(stk_exec *x, stk_err *err)
             const char *text = stk_arena_printf(x->tick, "step '%s' waits for devices: %s",
                                                 stk_exec_step(x, i)->name, who);
             x->noted_busy = true;
-            return who == NULL || text == NULL ? stk_err_nomem(err)
-                                               : stk_exec_emit_note(x, text, err);
+            return stk_exec_emit_note(x, who == NULL ? NULL : text, err);
         }
     }
     return 0;
@@ -289,7 +288,8 @@ int stk_exec_wait_devices(stk_exec *x, int64_t *wake_ms, stk_err *err)
     if (*wake_ms < 0 || x->outside.look_ms < *wake_ms) {
         *wake_ms = x->outside.look_ms;
     }
-    int rc = x->noted_busy || !x->outside.is_any_outside ? 0 : note_wait(x, err);
-    STK_TRY(rc);
+    if (!x->noted_busy && x->outside.is_any_outside) {
+        STK_TRY(note_wait(x, err));
+    }
     return stk_exec_flush(x, err);
 }

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "run/exec/core/exec_cache.h"
@@ -85,22 +86,28 @@ static int emit_retrying(stk_exec *x, uint32_t task, const stk_sched_retrying *n
 {
     long long wall = stk_clock_wall_ms(x->config.clock) + next->delay_ms;
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 12);
-    stk_buf_printf(&buf, "{\"at_ms\":%lld,\"delay_ms\":%lld", wall, (long long)next->delay_ms);
+    stk_json_open(&buf, NULL, '{');
+    stk_json_put_whole(&buf, "at_ms", wall);
+    stk_json_put_whole(&buf, "delay_ms", next->delay_ms);
     if (next->grows == STK_GROWS_MEMORY) {
-        stk_buf_printf(&buf, ",\"grows\":\"memory\",\"bytes\":%lld", (long long)next->amount);
+        stk_json_put_text(&buf, "grows", "memory");
+        stk_json_put_whole(&buf, "bytes", next->amount);
     } else if (next->grows == STK_GROWS_SHARE) {
-        stk_buf_printf(&buf, ",\"grows\":\"gpu_memory\",\"bytes\":%lld",
-                       (long long)next->amount << 20);
+        stk_json_put_text(&buf, "grows", "gpu_memory");
+        stk_json_put_whole(&buf, "bytes", (int64_t)next->amount << 20);
     }
-    stk_buf_text(&buf, next->is_fallback ? ",\"fallback\":true" : "");
-    stk_buf_char(&buf, '}');
-    const char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    if (next->is_fallback) {
+        stk_json_put_bool(&buf, "fallback", true);
+    }
+    stk_json_close(&buf, '}');
+    const char *data = stk_exec_event_data(x, &buf);
     stk_sched_event event = {.kind = STK_EV_TASK_RETRYING,
                              .task = task,
                              .at_ms = stk_clock_mono_ms(x->config.clock) + next->delay_ms,
                              .grows = next->grows,
                              .is_fallback = next->is_fallback};
-    return data == NULL ? stk_err_nomem(err) : stk_exec_emit(x, &event, data, err);
+    STK_TRY(stk_err_if_null(data, err));
+    return stk_exec_emit(x, &event, data, err);
 }
 
 /* The payload of TASK_FAILED, in x->tick. */
@@ -108,38 +115,36 @@ static const char *failure_json(stk_exec *x, const exec_failure *failure, bool a
 {
     STK_BUF_AUTO buf =
         STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 3); /* digests of what it left on top */
-    stk_buf_printf(&buf,
-                   "{\"class\":\"%s\",\"final\":%s,\"text\":", stk_failure_word(failure->class),
-                   again ? "false" : "true");
-    stk_buf_json(&buf, failure->text);
-    stk_buf_text(&buf, failure->saved ? ",\"saved\":true" : "");
+    stk_json_open(&buf, NULL, '{');
+    stk_json_put_text(&buf, "class", stk_failure_word(failure->class));
+    stk_json_put_bool(&buf, "final", !again);
+    stk_json_put_text(&buf, "text", failure->text);
+    if (failure->saved) {
+        stk_json_put_bool(&buf, "saved", true);
+    }
     if (failure->gang != NULL && failure->gang->first >= 0) {
-        stk_buf_printf(&buf, ",\"rank\":%lld", (long long)failure->gang->first);
+        stk_json_put_whole(&buf, "rank", failure->gang->first);
     }
     if (failure->gang != NULL && failure->gang->noticed_us >= 0) {
-        stk_buf_printf(&buf, ",\"noticed_us\":%lld", (long long)failure->gang->noticed_us);
+        stk_json_put_whole(&buf, "noticed_us", failure->gang->noticed_us);
     }
     if (failure->used != NULL) {
-        stk_buf_text(&buf, ",\"used\":");
-        stk_buf_text(&buf, failure->used);
+        stk_json_put_raw(&buf, "used", failure->used);
     }
     if (failure->got != NULL) {
-        stk_buf_text(&buf, ",\"granted\":");
-        stk_buf_text(&buf, failure->got);
+        stk_json_put_raw(&buf, "granted", failure->got);
     }
     if (failure->traceback != NULL) {
-        stk_buf_text(&buf, ",\"traceback\":");
-        stk_buf_json(&buf, failure->traceback);
+        stk_json_put_text(&buf, "traceback", failure->traceback);
     }
     if (failure->where != NULL) {
-        stk_buf_text(&buf, ",\"where\":");
-        stk_buf_json(&buf, failure->where);
+        stk_json_put_text(&buf, "where", failure->where);
     }
     if (failure->ending != NULL && x->graph.grow != NULL && !again) {
         stk_exec_said_left(x, failure->ending, &buf);
     }
-    stk_buf_char(&buf, '}');
-    return buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    stk_json_close(&buf, '}');
+    return stk_exec_event_data(x, &buf);
 }
 
 /* Before it is cut: half a value is one that nobody would find. */
@@ -176,19 +181,12 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
                               .failure = failure->class,
                               .is_final = !again,
                               .saved = failure->saved};
-    int rc = stk_exec_emit(x, &failed, data, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_exec_emit(x, &failed, data, err));
     if (next.is_fallback) { /* of a failure of the fallback itself: that of the step */
-        rc = stk_exec_keep_failure(x, task, failure, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(stk_exec_keep_failure(x, task, failure, err));
     }
     if (!again) {
-        rc = remember_error(x, task, failure->text, err);
-        STK_TRY(rc);
+        STK_TRY(remember_error(x, task, failure->text, err));
         return run_hooks(x, task, failure->result, failure->text, err);
     }
     return emit_retrying(x, task, &next, err);
@@ -246,7 +244,10 @@ static stk_failure error_class(const stk_result_error *e, const stk_outcome *o)
     stk_failure said = stk_runner_symptom(e->message, o->n_devices > 0, NULL, NULL);
     bool seen = !o->ok && o->failure != STK_FAIL_EXIT && o->failure != STK_FAIL_LOST &&
                 o->failure != STK_FAIL_START;
-    return said != STK_FAIL_NONE ? said : seen ? o->failure : e->class;
+    if (said != STK_FAIL_NONE) {
+        return said;
+    }
+    return seen ? o->failure : e->class;
 }
 
 static int fail_ending(stk_exec *x, const exec_ending *e, stk_err *err)
@@ -313,38 +314,28 @@ static int publish_all(stk_exec *x, const exec_ending *e, exec_ref **ret_refs, s
 {
     const stk_step *step = e->step;
     exec_ref *refs = stk_arena_array(x->arena, step->n_outputs + 1, sizeof *refs);
-    int rc = refs == NULL ? stk_err_nomem(err) : 0;
-    stk_buf_char(buf, '{');
-    for (uint32_t i = 0; i < step->n_outputs && rc == 0; i++) {
+    STK_TRY(stk_err_if_null(refs, err));
+    stk_json_open(buf, NULL, '{');
+    for (uint32_t i = 0; i < step->n_outputs; i++) {
         const stk_result_output *r = stk_exec_find_result(e, step->outputs[i].name);
         if (r == NULL && step->python != NULL) {
             return stk_err_set(err, STK_E_NOT_FOUND, "output '%s' is not in the task's result",
                                step->outputs[i].name);
         }
-        rc = stk_exec_publish(x, e, r, &step->outputs[i], &refs[i], err);
-        if (rc == 0) {
-            stk_buf_text(buf, i > 0 ? "," : "");
-            stk_buf_json(buf, step->outputs[i].name);
-            stk_buf_char(buf, ':');
-            stk_buf_text(buf, refs[i].json);
-        }
+        STK_TRY(stk_exec_publish(x, e, r, &step->outputs[i], &refs[i], err));
+        stk_json_put_raw(buf, step->outputs[i].name, refs[i].json);
     }
-    for (uint32_t i = 0; e->has_result && i < e->result.n_outputs && rc == 0; i++) {
+    for (uint32_t i = 0; e->has_result && i < e->result.n_outputs; i++) {
         const stk_result_output *r = &e->result.outputs[i];
         exec_ref extra;
         if (!stk_exec_declares(step, r->name)) {
-            rc = stk_exec_publish(x, e, r, NULL, &extra, err);
-            if (rc == 0) {
-                stk_buf_text(buf, buf->len > 1 ? "," : "");
-                stk_buf_json(buf, r->name);
-                stk_buf_char(buf, ':');
-                stk_buf_text(buf, extra.json);
-            }
+            STK_TRY(stk_exec_publish(x, e, r, NULL, &extra, err));
+            stk_json_put_raw(buf, r->name, extra.json);
         }
     }
-    stk_buf_char(buf, '}');
+    stk_json_close(buf, '}');
     *ret_refs = refs;
-    return rc == 0 && buf->failed ? stk_err_nomem(err) : rc;
+    return stk_buf_check(buf, err);
 }
 
 /* --- success --- */
@@ -381,7 +372,8 @@ static int push_cache(stk_exec *x, const exec_ending *e, const char *outputs, co
                                 : stk_arena_printf(x->arena, "{\"outputs\":%s%s}", outputs, more),
         .metadata = stk_arena_dup(x->arena, e->has_result ? e->result.metadata : NULL),
         .seen = stk_arena_dup(x->arena, seen)};
-    return row.outputs == NULL ? stk_err_nomem(err) : stk_exec_push_cache(x, &row, err);
+    STK_TRY(stk_err_if_null(row.outputs, err));
+    return stk_exec_push_cache(x, &row, err);
 }
 
 /* `more`: further members, each with a comma before it. */
@@ -389,47 +381,41 @@ static const char *success_json(stk_exec *x, const exec_ending *e, const char *o
                                 const char *more)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 4);
-    stk_buf_text(&buf, "{\"outputs\":");
-    stk_buf_text(&buf, outputs);
+    stk_json_open(&buf, NULL, '{');
+    stk_json_put_raw(&buf, "outputs", outputs);
     stk_buf_text(&buf, more);
     if (x->tasks[e->task].inputs != NULL) {
-        stk_buf_text(&buf, ",\"inputs\":");
-        stk_buf_text(&buf, x->tasks[e->task].inputs);
+        stk_json_put_raw(&buf, "inputs", x->tasks[e->task].inputs);
     }
     if (is_for_cache(x, e)) { /* whoever takes the run over finds the entry by it */
-        stk_buf_printf(&buf, ",\"key\":\"%s\"", x->tasks[e->task].key);
+        stk_json_put_text(&buf, "key", x->tasks[e->task].key);
     }
-    stk_buf_text(&buf, ",\"used\":");
-    stk_buf_text(&buf, e->used);
+    stk_json_put_raw(&buf, "used", e->used);
     if (e->got != NULL) {
-        stk_buf_text(&buf, ",\"granted\":");
-        stk_buf_text(&buf, e->got);
+        stk_json_put_raw(&buf, "granted", e->got);
     }
     if (e->outcome->n_devices > 0) { /* later runs look for what this step needed */
-        stk_buf_text(&buf, ",\"step\":");
-        stk_buf_json(&buf, e->step->name);
+        stk_json_put_text(&buf, "step", e->step->name);
     }
     if (e->has_result && e->result.metadata != NULL) {
-        stk_buf_text(&buf, ",\"metadata\":");
-        stk_buf_text(&buf, e->result.metadata);
+        stk_json_put_raw(&buf, "metadata", e->result.metadata);
     }
     if (e->has_result && e->result.n_warnings > 0) {
-        stk_buf_text(&buf, ",\"warnings\":[");
+        stk_json_open(&buf, "warnings", '[');
         for (uint32_t i = 0; i < e->result.n_warnings; i++) {
-            stk_buf_text(&buf, i > 0 ? "," : "");
             const char *text = stk_exec_hide(e->step->settings, e->result.warnings[i], x->scratch);
-            stk_buf_json(&buf, stk_text_or(text, ""));
+            stk_json_put_text(&buf, NULL, stk_text_or(text, ""));
         }
-        stk_buf_char(&buf, ']');
+        stk_json_close(&buf, ']');
     }
-    stk_buf_char(&buf, '}');
-    return buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    stk_json_close(&buf, '}');
+    return stk_exec_event_data(x, &buf);
 }
 
 static int note_remark(stk_exec *x, const exec_ending *e, stk_err *err)
 {
     const char *text = stk_arena_printf(x->scratch, "step '%s': %s", e->step->name, e->remark);
-    return text == NULL ? stk_err_nomem(err) : stk_exec_emit_note(x, text, err);
+    return stk_exec_emit_note(x, text, err);
 }
 
 static int succeed(stk_exec *x, const exec_ending *e, stk_err *err)
@@ -455,22 +441,23 @@ static int succeed(stk_exec *x, const exec_ending *e, stk_err *err)
         stk_exec_said_json(x, &said, &outputs, &more);
     }
     x->tasks[e->task].outputs = refs;
-    rc = outputs.failed || more.failed ? stk_err_nomem(err)
-                                       : push_cache(x, e, outputs.data, more.data, err);
-    const char *data =
-        rc < 0 ? NULL : success_json(x, e, outputs.data, more.len > 0 ? more.data : "");
-    if (data == NULL) {
-        STK_TRY(rc);
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_buf_check(&outputs, err));
+    STK_TRY(stk_buf_check(&more, err));
+    STK_TRY(push_cache(x, e, outputs.data, more.data, err));
+    const char *data = success_json(x, e, outputs.data, stk_text_or(more.data, ""));
+    STK_TRY(stk_err_if_null(data, err));
     stk_exec_release(x, e->task);
     x->is_held = x->graph.grow != NULL; /* what follows belongs to it */
     rc = stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_SUCCEEDED, .task = e->task}, data,
                        err);
-    rc = rc < 0 || x->graph.grow == NULL ? rc : stk_exec_follow(x, e->task, &said, err);
+    if (rc >= 0 && x->graph.grow != NULL) {
+        rc = stk_exec_follow(x, e->task, &said, err);
+    }
     x->is_held = false;
-    rc = rc < 0 || e->remark == NULL ? rc : note_remark(x, e, err);
     STK_TRY(rc);
+    if (e->remark != NULL) {
+        STK_TRY(note_remark(x, e, err));
+    }
     return run_hooks(x, e->task, e->has_result ? &e->result : NULL, NULL, err);
 }
 
@@ -491,9 +478,10 @@ int stk_exec_read_result(stk_exec *x, exec_ending *e, stk_err *why)
     if (rc == STK_E_NOT_FOUND) {
         return 0;
     }
-    rc = rc < 0 ? rc : stk_result_parse(text, len, path, x->scratch, &e->result, why);
-    e->has_result = rc == 0;
-    return rc;
+    STK_TRY(rc);
+    STK_TRY(stk_result_parse(text, len, path, x->scratch, &e->result, why));
+    e->has_result = true;
+    return 0;
 }
 
 /* All that was to be summed is. `changed`: what an input that isn't as it was is told with, or
@@ -509,18 +497,14 @@ static int conclude(stk_exec *x, const exec_ending *e, bool ok, const stk_err *c
     if (changed != NULL) { /* its own failure counts */
         const char *note =
             stk_arena_printf(x->scratch, "step '%s': %s", e->step->name, changed->text);
-        int rc = note == NULL ? stk_err_nomem(err) : stk_exec_emit_note(x, note, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(stk_exec_emit_note(x, note, err));
     }
     if (ok) {
         return succeed(x, e, err);
     }
     if (e->outcome->failure == STK_FAIL_CANCELLED) {
         stk_exec_release(x, e->task);
-        return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = e->task},
-                             NULL, err);
+        return stk_exec_emit_task(x, STK_EV_TASK_CANCELLED, e->task, err);
     }
     return fail_ending(x, e, err);
 }
@@ -584,12 +568,12 @@ static int after_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *e
             return stk_exec_push_launch(x, task, err);
         }
         stk_exec_release(x, task);
-        return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = task},
-                             NULL, err);
+        return stk_exec_emit_task(x, STK_EV_TASK_CANCELLED, task, err);
     }
-    return when == STK_HOOK_END || t->end_by_task
-               ? 0
-               : stk_exec_launch_hook(x, task, STK_HOOK_END, &any, err);
+    if (when == STK_HOOK_END || t->end_by_task) {
+        return 0;
+    }
+    return stk_exec_launch_hook(x, task, STK_HOOK_END, &any, err);
 }
 
 static int hook_ended(stk_exec *x, const stk_report *report, stk_err *err)
@@ -602,18 +586,17 @@ static int hook_ended(stk_exec *x, const stk_report *report, stk_err *err)
     stk_hook_when when = (stk_hook_when)t->hook;
     t->hook = -1;
     x->n_hooks--;
-    int rc = 0;
     if (when != STK_HOOK_START && report->outcome.failure != STK_FAIL_CANCELLED) {
         const char *mark = stk_exec_hook_mark(x, task, when);
-        rc = mark == NULL ? stk_err_nomem(err) : stk_file_write(mark, "", 0, 0644, err);
+        STK_TRY(stk_err_if_null(mark, err));
+        STK_TRY(stk_file_write(mark, "", 0, 0644, err));
     }
-    if (rc == 0 && !report->outcome.ok && !t->stopped) {
+    if (!report->outcome.ok && !t->stopped) {
         const char *text = stk_arena_printf(x->scratch, "a hook of step '%s' failed: %s",
                                             stk_exec_step(x, task)->name, report->outcome.text);
         text = stk_exec_hide(stk_exec_step(x, task)->settings, text, x->scratch);
-        rc = text == NULL ? stk_err_nomem(err) : stk_exec_emit_note(x, text, err);
+        STK_TRY(stk_exec_emit_note(x, text, err));
     }
-    STK_TRY(rc);
     return after_hook(x, task, when, err);
 }
 

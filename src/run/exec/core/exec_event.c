@@ -2,8 +2,10 @@
 #include "run/exec/core/exec_event.h"
 
 #include <stdlib.h>
+#include <sys/param.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_loop.h"
 #include "run/exec/core/exec_state.h"
@@ -16,7 +18,7 @@ static int grow(void **array, uint32_t n, uint32_t *cap, size_t size, stk_err *e
     if (n < *cap) {
         return 0;
     }
-    uint32_t bigger = *cap == 0 ? 64 : *cap * 2;
+    uint32_t bigger = MAX(64, *cap * 2);
     void *p = realloc(*array, (size_t)bigger * size);
     STK_TRY(stk_err_if_null(p, err));
     *array = p;
@@ -27,17 +29,15 @@ static int grow(void **array, uint32_t n, uint32_t *cap, size_t size, stk_err *e
 static int queue(stk_exec *x, stk_event_kind kind, uint32_t task, uint32_t attempt,
                  const char *data, stk_err *err)
 {
-    int rc = grow((void **)&x->pending.events, x->pending.n_events, &x->pending.cap_events,
-                  sizeof *x->pending.events, err);
-    if (rc == 0) {
-        x->pending.events[x->pending.n_events++] =
-            (stk_event_row){.time_ms = stk_clock_wall_ms(x->config.clock),
-                            .kind = kind,
-                            .task = task,
-                            .attempt = attempt,
-                            .data = data};
-    }
-    return rc;
+    STK_TRY(grow((void **)&x->pending.events, x->pending.n_events, &x->pending.cap_events,
+                 sizeof *x->pending.events, err));
+    x->pending.events[x->pending.n_events++] =
+        (stk_event_row){.time_ms = stk_clock_wall_ms(x->config.clock),
+                        .kind = kind,
+                        .task = task,
+                        .attempt = attempt,
+                        .data = data};
+    return 0;
 }
 
 int stk_exec_emit(stk_exec *x, const stk_sched_event *event, const char *data, stk_err *err)
@@ -46,12 +46,26 @@ int stk_exec_emit(stk_exec *x, const stk_sched_event *event, const char *data, s
     if (rc < 0 || event->kind >= STK_EV_N) {
         return rc;
     }
-    bool of_run = event->kind == STK_EV_RUN_CANCELLING || event->kind == STK_EV_RUN_ENDED;
-    uint32_t attempt = of_run ? 0 : stk_exec_attempt(x, event->task);
-    rc = queue(x, (stk_event_kind)event->kind, of_run ? UINT32_MAX : event->task, attempt, data,
-               err);
-    bool many = x->pending.n_events >= EVENTS_AT_ONCE && !x->is_held;
-    return rc == 0 && many ? stk_exec_flush(x, err) : rc;
+    stk_event_kind kind = (stk_event_kind)event->kind;
+    if (event->kind == STK_EV_RUN_CANCELLING || event->kind == STK_EV_RUN_ENDED) {
+        STK_TRY(stk_exec_emit_plain(x, kind, data, err));
+    } else {
+        STK_TRY(queue(x, kind, event->task, stk_exec_attempt(x, event->task), data, err));
+    }
+    if (x->pending.n_events >= EVENTS_AT_ONCE && !x->is_held) {
+        return stk_exec_flush(x, err);
+    }
+    return 0;
+}
+
+int stk_exec_emit_task(stk_exec *x, int kind, uint32_t task, stk_err *err)
+{
+    return stk_exec_emit(x, &(stk_sched_event){.kind = kind, .task = task}, NULL, err);
+}
+
+const char *stk_exec_event_data(const stk_exec *x, const stk_buf *buf)
+{
+    return buf->failed ? NULL : stk_arena_dup(x->tick, buf->data);
 }
 
 int stk_exec_emit_plain(stk_exec *x, stk_event_kind kind, const char *data, stk_err *err)
@@ -62,31 +76,29 @@ int stk_exec_emit_plain(stk_exec *x, stk_event_kind kind, const char *data, stk_
 int stk_exec_emit_note(stk_exec *x, const char *text, stk_err *err)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
-    stk_buf_text(&buf, "{\"text\":");
-    stk_buf_json(&buf, text);
-    stk_buf_char(&buf, '}');
-    char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
-    return data == NULL ? stk_err_nomem(err) : stk_exec_emit_plain(x, STK_EV_NOTE, data, err);
+    STK_TRY(stk_err_if_null(text, err));
+    stk_json_open(&buf, NULL, '{');
+    stk_json_put_text(&buf, "text", text);
+    stk_json_close(&buf, '}');
+    const char *data = stk_exec_event_data(x, &buf);
+    STK_TRY(stk_err_if_null(data, err));
+    return stk_exec_emit_plain(x, STK_EV_NOTE, data, err);
 }
 
 int stk_exec_push_cache(stk_exec *x, const stk_cache_row *row, stk_err *err)
 {
-    int rc = grow((void **)&x->pending.cache, x->pending.n_cache, &x->pending.cap_cache,
-                  sizeof *x->pending.cache, err);
-    if (rc == 0) {
-        x->pending.cache[x->pending.n_cache++] = *row;
-    }
-    return rc;
+    STK_TRY(grow((void **)&x->pending.cache, x->pending.n_cache, &x->pending.cap_cache,
+                 sizeof *x->pending.cache, err));
+    x->pending.cache[x->pending.n_cache++] = *row;
+    return 0;
 }
 
 int stk_exec_push_ref(stk_exec *x, const stk_ref_row *row, stk_err *err)
 {
-    int rc = grow((void **)&x->pending.refs, x->pending.n_refs, &x->pending.cap_refs,
-                  sizeof *x->pending.refs, err);
-    if (rc == 0) {
-        x->pending.refs[x->pending.n_refs++] = *row;
-    }
-    return rc;
+    STK_TRY(grow((void **)&x->pending.refs, x->pending.n_refs, &x->pending.cap_refs,
+                 sizeof *x->pending.refs, err));
+    x->pending.refs[x->pending.n_refs++] = *row;
+    return 0;
 }
 
 int stk_exec_flush(stk_exec *x, stk_err *err)

@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/failpoint.h"
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "base/turn.h"
@@ -93,7 +95,7 @@ static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
     t->inputs = found.inputs;
     t->miss = found.miss;
     if (found.verdict == EXEC_MISS) {
-        return stk_exec_emit(x, &(stk_sched_event){.kind = STK_SE_MISSED, .task = task}, NULL, err);
+        return stk_exec_emit_task(x, STK_SE_MISSED, task, err);
     }
     t->outputs = found.outputs;
     const stk_step *step = stk_exec_step(x, task);
@@ -101,38 +103,36 @@ static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
         x->tick, "{\"key\":\"%s\",\"from_run\":\"%s\",\"outputs\":%s,\"metadata\":%s}", found.key,
         found.row.run, found.row.outputs, found.row.metadata ? found.row.metadata : "{}");
     STK_TRY(stk_err_if_null(data, err));
-    for (uint32_t i = 0; i < step->n_outputs && rc == 0; i++) {
+    for (uint32_t i = 0; i < step->n_outputs; i++) {
         if (t->outputs[i].digest != NULL) {
-            rc = stk_exec_push_ref(x,
-                                   &(stk_ref_row){.digest = t->outputs[i].digest,
-                                                  .task = task,
-                                                  .output = step->outputs[i].name},
-                                   err);
+            STK_TRY(stk_exec_push_ref(x,
+                                      &(stk_ref_row){.digest = t->outputs[i].digest,
+                                                     .task = task,
+                                                     .output = step->outputs[i].name},
+                                      err));
         }
     }
-    return rc < 0 ? rc
-                  : stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task},
-                                  data, err);
+    return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task}, data,
+                         err);
 }
 
 static int do_skip(stk_exec *x, const stk_action *a, stk_err *err)
 {
     const char *data =
         stk_arena_printf(x->tick, "{\"because\":\"%s\"}", stk_exec_step(x, a->cause)->name);
-    return data == NULL
-               ? stk_err_nomem(err)
-               : stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_SKIPPED, .task = a->task},
-                               data, err);
+    STK_TRY(stk_err_if_null(data, err));
+    return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_SKIPPED, .task = a->task}, data,
+                         err);
 }
 
 static int flush_told(stk_exec *x, stk_err *err)
 {
     stk_backend *backend = x->config.backend;
-    int rc = stk_exec_flush(x, err);
-    if (rc == 0 && backend != NULL && backend->ops->recorded != NULL) {
+    STK_TRY(stk_exec_flush(x, err));
+    if (backend != NULL && backend->ops->recorded != NULL) {
         backend->ops->recorded(backend);
     }
-    return rc;
+    return 0;
 }
 
 /* What the run holds on this host is given back before its end is on record: a run that says that
@@ -158,14 +158,11 @@ static int do_end(stk_exec *x, const stk_action *a, stk_err *err)
     STK_TRY(stk_exec_note_left(x, err));
     STK_FAILPOINT("exec.end.before");
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
-    stk_buf_printf(&buf, "{\"status\":\"%s\",\"error\":", words[status]);
-    if (x->error != NULL && status != STK_RUN_SUCCEEDED) {
-        stk_buf_json(&buf, x->error);
-    } else {
-        stk_buf_text(&buf, "null");
-    }
-    stk_buf_char(&buf, '}');
-    char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    stk_json_open(&buf, NULL, '{');
+    stk_json_put_text(&buf, "status", words[status]);
+    stk_json_put_text(&buf, "error", status != STK_RUN_SUCCEEDED ? x->error : NULL);
+    stk_json_close(&buf, '}');
+    const char *data = stk_exec_event_data(x, &buf);
     STK_TRY(stk_err_if_null(data, err));
     x->ended = true;
     x->status = status;
@@ -181,8 +178,7 @@ static int do_stop(stk_exec *x, uint32_t task, stk_err *err)
     bool was_aside = stk_exec_sum_drop(x, task, &kind);
     if (was_aside && kind == EXEC_ASIDE_END) { /* its process is gone */
         stk_exec_release(x, task);
-        return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = task},
-                             NULL, err);
+        return stk_exec_emit_task(x, STK_EV_TASK_CANCELLED, task, err);
     }
     if (x->is_interrupted && t->hook != STK_HOOK_START && stk_exec_is_away(x, task)) {
         return stk_exec_leave(x, task, err);
@@ -213,8 +209,7 @@ static int act(stk_exec *x, const stk_action *a, stk_err *err)
         return do_skip(x, a, err);
     case STK_ACT_CANCEL:
         (void)stk_exec_sum_drop(x, a->task, &(exec_aside_kind){0});
-        return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = a->task},
-                             NULL, err);
+        return stk_exec_emit_task(x, STK_EV_TASK_CANCELLED, a->task, err);
     case STK_ACT_FAIL:
         return stk_exec_fail_gone(x, a->task, err);
     case STK_ACT_END:
@@ -244,9 +239,8 @@ static int cancel(stk_exec *x, const char *why, stk_err *err)
         return 0;
     }
     const char *data = stk_arena_printf(x->tick, "{\"why\":\"%s\"}", why);
-    return data == NULL
-               ? stk_err_nomem(err)
-               : stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_CANCELLING}, data, err);
+    STK_TRY(stk_err_if_null(data, err));
+    return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_CANCELLING}, data, err);
 }
 
 /* Everything the scheduler wants now. Lookups may answer at once and lead to more, so it is asked
@@ -257,23 +251,20 @@ static int decide(stk_exec *x, int64_t *ret_wake_ms, stk_err *err)
     for (bool again = true; again && !x->ended;) {
         uint32_t n = 0;
         int64_t now = stk_clock_mono_ms(x->config.clock);
-        int rc = stk_exec_look(x, err);
-        rc = rc < 0 ? rc : stk_sched_next(x->sched, now, actions, ACTIONS_AT_ONCE, &n, ret_wake_ms);
+        STK_TRY(stk_exec_look(x, err));
+        STK_TRY(stk_sched_next(x->sched, now, actions, ACTIONS_AT_ONCE, &n, ret_wake_ms));
         again = false;
-        for (uint32_t i = 0; i < n && rc >= 0; i++) {
-            rc = act(x, &actions[i], err);
+        for (uint32_t i = 0; i < n; i++) {
+            STK_TRY(act(x, &actions[i], err));
             again =
                 again ||
                 (actions[i].kind != STK_ACT_STOP && actions[i].kind != STK_ACT_END &&
                  !(x->is_waiting && actions[i].kind == STK_ACT_START) &&
                  !(actions[i].kind == STK_ACT_LOOKUP && stk_exec_sum_waits(x, actions[i].task)));
         }
-        if (rc >= 0 && x->is_waiting && !again && !stk_sched_is_cancelling(x->sched)) {
+        if (x->is_waiting && !again && !stk_sched_is_cancelling(x->sched)) {
             x->is_interrupted = again = true; /* `stoker resume` goes on */
-            rc = cancel(x, "only what could be cloned was asked for", err);
-        }
-        if (rc < 0) {
-            return rc;
+            STK_TRY(cancel(x, "only what could be cloned was asked for", err));
         }
     }
     return flush_told(x, err);
@@ -286,64 +277,75 @@ static int launch_all(stk_exec *x, bool *ret_any, stk_err *err)
         STK_FAILPOINT("exec.launch.before");
         int rc = stk_exec_launch(x, x->pending.launches[i], err);
         stk_arena_reset(x->scratch);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(rc);
     }
     x->pending.n_launches = 0;
     return 0;
 }
 
-static int drain(stk_exec *x, bool *ret_any, stk_err *err)
+static int take_end(stk_exec *x, const stk_report *report, stk_err *err)
+{
+    STK_FAILPOINT("exec.settle.before");
+    if (x->outside.n_leases > 0) { /* it may have ended of one */
+        STK_TRY(stk_exec_device_events(x, err));
+    }
+    int rc = stk_exec_ended(x, report, err);
+    stk_arena_reset(x->scratch);
+    STK_FAILPOINT("exec.settle.after");
+    return rc;
+}
+
+static int drain(stk_exec *x, stk_err *err)
 {
     stk_report report;
-    *ret_any = false;
     while (x->config.backend->ops->next(x->config.backend, &report)) {
-        *ret_any = true;
-        int rc = 0;
         if (report.kind == STK_REPORT_ENDED) {
-            STK_FAILPOINT("exec.settle.before");
-            rc = x->outside.n_leases > 0 ? stk_exec_device_events(x, err)
-                                         : 0; /* it may have ended of one */
-            rc = rc < 0 ? rc : stk_exec_ended(x, &report, err);
-            stk_arena_reset(x->scratch);
-            STK_FAILPOINT("exec.settle.after");
+            STK_TRY(take_end(x, &report, err));
         } else if (report.kind == STK_REPORT_NOTE) {
-            rc = stk_exec_emit_note(x, report.text, err);
+            STK_TRY(stk_exec_emit_note(x, report.text, err));
         } else if (report.id < x->n_tasks && x->tasks[report.id].slot != NULL) {
             x->tasks[report.id].slot->pid = report.pid;
             if (x->config.on_started != NULL) {
                 x->config.on_started(x->config.arg, report.id, report.pid);
             }
         }
-        if (rc < 0) {
-            return rc;
-        }
     }
     return 0;
+}
+
+static const char *signal_words(uint32_t signo)
+{
+    switch (signo) {
+    case SIGINT:
+        return "Ctrl-C";
+    case SIGTERM:
+        return "asked to end (SIGTERM)";
+    case SIGHUP:
+        return "the terminal was closed (SIGHUP)";
+    default:
+        return "asked to end at once";
+    }
 }
 
 static int read_signals(stk_exec *x, stk_err *err)
 {
     struct signalfd_siginfo info;
     while (read(x->config.signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        const char *why = info.ssi_signo == SIGINT    ? "Ctrl-C"
-                          : info.ssi_signo == SIGTERM ? "asked to end (SIGTERM)"
-                          : info.ssi_signo == SIGHUP  ? "the terminal was closed (SIGHUP)"
-                                                      : "asked to end at once";
         bool is_notice = info.ssi_signo == SIGTERM && info.ssi_int != STK_EXEC_CANCEL;
         if (x->n_signals == 0) {
             x->is_interrupted = is_notice;
         }
-        int rc = cancel(x, why, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(cancel(x, signal_words(info.ssi_signo), err));
         if (x->config.on_signal != NULL) {
             x->config.on_signal(x->config.arg, x->n_signals);
         }
     }
     return 0;
+}
+
+static int64_t sooner(int64_t timeout_ms, int64_t other_ms)
+{
+    return timeout_ms < 0 ? other_ms : MIN(timeout_ms, other_ms);
 }
 
 /* Sleeps until something happens, at most until `wake_ms` (-1: no limit). */
@@ -352,15 +354,12 @@ static int wait(stk_exec *x, int64_t wake_ms, stk_err *err)
     int64_t now = stk_clock_mono_ms(x->config.clock);
     int64_t timeout = x->config.backend->ops->wait_ms(x->config.backend);
     if (wake_ms >= 0) {
-        int64_t left = wake_ms > now ? wake_ms - now : 0;
-        if (timeout < 0 || left < timeout) {
-            timeout = left;
-        }
+        timeout = sooner(timeout, MAX(wake_ms - now, 0));
     }
     if (x->config.on_tick != NULL) {
         int64_t tick = x->config.on_tick(x->config.arg, stk_clock_wall_ms(x->config.clock));
-        if (tick >= 0 && (timeout < 0 || tick < timeout)) {
-            timeout = tick;
+        if (tick >= 0) {
+            timeout = sooner(timeout, tick);
         }
     }
     struct pollfd fds[] = {{.fd = x->config.backend->ops->fd(x->config.backend), .events = POLLIN},
@@ -370,30 +369,18 @@ static int wait(stk_exec *x, int64_t wake_ms, stk_err *err)
                            {.fd = stk_exec_sum_fd(x->sum), .events = POLLIN}};
     stk_turn_begin();
     stk_exec_sum_turn(x->sum);
-    int n = poll(fds, sizeof fds / sizeof *fds,
-                 timeout < 0         ? -1
-                 : timeout > 3600000 ? 3600000
-                                     : (int)timeout);
+    int n = poll(fds, sizeof fds / sizeof *fds, (int)MIN(MAX(timeout, -1), 3600000));
     if (n < 0 && errno != EINTR) {
         return stk_err_sys(err, STK_E_SYS, errno, "waiting for tasks");
     }
     if (n > 0 && fds[1].revents != 0) {
-        int rc = read_signals(x, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(read_signals(x, err));
     }
     if (n > 0 && fds[3].revents != 0) {
-        int rc = stk_exec_brought(x, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(stk_exec_brought(x, err));
     }
     if (n > 0 && fds[4].revents != 0) {
-        int rc = stk_exec_summed(x, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(stk_exec_summed(x, err));
     }
     if (n > 0 && (fds[2].revents & (POLLHUP | POLLERR)) != 0) {
         x->hung_up = true;
@@ -402,74 +389,70 @@ static int wait(stk_exec *x, int64_t wake_ms, stk_err *err)
     return 0;
 }
 
-int stk_exec_loop(stk_exec *x, stk_run_status *ret_status, stk_err *err)
+/* Until the run and its last hook have ended. */
+static int loop(stk_exec *x, stk_err *err)
 {
-    int rc = 0;
-    while (rc >= 0) {
-        bool drained = false;
+    for (;;) {
         bool launched = false;
         int64_t wake_ms = -1;
-        rc = x->config.check == NULL ? 0 : x->config.check(x->config.arg, err);
-        rc = rc < 0 ? rc : drain(x, &drained, err);
-        rc = rc < 0 || x->outside.n_leases == 0 ? rc : stk_exec_device_events(x, err);
-        rc = rc < 0 ? rc : decide(x, &wake_ms, err);
-        rc = rc < 0 ? rc : stk_exec_wait_devices(x, &wake_ms, err);
-        rc = rc < 0 ? rc : launch_all(x, &launched, err);
-        rc = rc < 0 || x->ended ? rc : stk_exec_idle(x, &wake_ms, err);
-        if (rc < 0 || (x->ended && x->n_hooks == 0)) {
-            break;
+        if (x->config.check != NULL) {
+            STK_TRY(x->config.check(x->config.arg, err));
+        }
+        STK_TRY(drain(x, err));
+        if (x->outside.n_leases > 0) {
+            STK_TRY(stk_exec_device_events(x, err));
+        }
+        STK_TRY(decide(x, &wake_ms, err));
+        STK_TRY(stk_exec_wait_devices(x, &wake_ms, err));
+        STK_TRY(launch_all(x, &launched, err));
+        if (!x->ended) {
+            STK_TRY(stk_exec_idle(x, &wake_ms, err));
+        } else if (x->n_hooks == 0) {
+            return stk_exec_flush(x, err);
         }
         /* a launch may have failed and queued events: look again before sleeping */
-        rc = launched && x->pending.n_events > 0 ? 0 : wait(x, wake_ms, err);
+        if (!launched || x->pending.n_events == 0) {
+            STK_TRY(wait(x, wake_ms, err));
+        }
     }
-    if (rc >= 0) {
-        rc = stk_exec_flush(x, err);
-    }
+}
+
+int stk_exec_loop(stk_exec *x, stk_run_status *ret_status, stk_err *err)
+{
+    int rc = loop(x, err);
     let_go(x);
-    if (rc >= 0) {
-        stk_exec_sum_finish(x);
-    }
     *ret_status = x->status;
     STK_TRY(rc);
+    stk_exec_sum_finish(x);
     return 0;
 }
 
 /* --- opening --- */
 
-static void add_json_text(stk_buf *buf, const char *key, const char *json, const char *otherwise)
-{
-    stk_buf_printf(buf, ",\"%s\":", key);
-    stk_buf_text(buf, stk_text_or(json, otherwise));
-}
-
 static void add_host(stk_buf *buf, const stk_exec_config *config)
 {
     char name[256] = "";
     (void)gethostname(name, sizeof name - 1);
-    stk_buf_text(buf, ",\"host\":{\"name\":");
-    stk_buf_json(buf, name);
-    stk_buf_printf(buf, ",\"cpus\":%g,\"memory_bytes\":%lld,\"devices\":[",
-                   (double)config->capacity->cpu_milli / 1000,
-                   (long long)config->capacity->memory_bytes);
-    const char *comma = "";
+    stk_json_open(buf, "host", '{');
+    stk_json_put_text(buf, "name", name);
+    stk_json_put_real(buf, "cpus", (double)config->capacity->cpu_milli / 1000);
+    stk_json_put_whole(buf, "memory_bytes", config->capacity->memory_bytes);
+    stk_json_open(buf, "devices", '[');
     for (uint32_t i = 0; i < config->capacity->n_devices; i++) {
         const stk_capacity_device *d = &config->capacity->devices[i];
         if (d->usable) {
-            stk_buf_text(buf, comma);
-            stk_buf_json(buf, stk_text_or(d->model, d->noun));
-            comma = ",";
+            stk_json_put_text(buf, NULL, stk_text_or(d->model, d->noun));
         }
     }
-    stk_buf_char(buf, ']');
+    stk_json_close(buf, ']');
     if (config->accel != NULL && stk_accel_is_simulated(config->accel)) {
-        stk_buf_text(buf, ",\"accel\":"); /* who asks about the run later asks about that machine */
-        stk_buf_json(buf, getenv("STOKER_ACCEL"));
+        /* who asks about the run later asks about that machine */
+        stk_json_put_text(buf, "accel", getenv("STOKER_ACCEL"));
     }
     if (config->stack != NULL) { /* who resumes it puts the steps where they were */
-        stk_buf_text(buf, ",\"stack\":");
-        stk_buf_json(buf, config->stack);
+        stk_json_put_text(buf, "stack", config->stack);
     }
-    stk_buf_char(buf, '}');
+    stk_json_close(buf, '}');
 }
 
 static int emit_created(stk_exec *x, stk_err *err)
@@ -481,65 +464,61 @@ static int emit_created(stk_exec *x, stk_err *err)
     size_t len = 0;
     const char *text = stk_spec_text(x->spec, &len);
     stk_digest_of(text, len, digest);
-    stk_buf_text(&buf, "{\"name\":");
-    stk_buf_json(&buf, stk_text_or(c->name, c->run));
-    stk_buf_text(&buf, ",\"pipeline\":");
-    stk_buf_json(&buf, stk_spec_name(x->spec));
-    stk_buf_printf(
-        &buf,
-        ",\"spec\":\"%s\",\"mode\":\"%s\",\"policy\":\"%s\",\"max_workers\":%u,\"parameters\":{",
-        digest, stk_mode_word(c->mode), c->policy == STK_POLICY_STRICT ? "strict" : "fit",
-        c->max_workers);
+    stk_json_open(&buf, NULL, '{');
+    stk_json_put_text(&buf, "name", stk_text_or(c->name, c->run));
+    stk_json_put_text(&buf, "pipeline", stk_spec_name(x->spec));
+    stk_json_put_text(&buf, "spec", digest);
+    stk_json_put_text(&buf, "mode", stk_mode_word(c->mode));
+    stk_json_put_text(&buf, "policy", c->policy == STK_POLICY_STRICT ? "strict" : "fit");
+    stk_json_put_whole(&buf, "max_workers", c->max_workers);
+    stk_json_open(&buf, "parameters", '{');
     for (uint32_t i = 0; i < stk_spec_n_params(x->spec); i++) {
         const stk_param *p = stk_spec_param(x->spec, i);
-        stk_buf_text(&buf, i > 0 ? "," : "");
-        stk_buf_json(&buf, p->name);
-        stk_buf_char(&buf, ':');
-        stk_buf_text(&buf, stk_text_or(p->value, "null"));
+        stk_json_put_raw(&buf, p->name, p->value);
     }
-    stk_buf_text(&buf, c->use_cache ? "}" : "},\"no_cache\":true"); /* who resumes it is told */
-    stk_buf_text(&buf, ",\"tags\":[");
+    stk_json_close(&buf, '}');
+    if (!c->use_cache) { /* who resumes it is told */
+        stk_json_put_bool(&buf, "no_cache", true);
+    }
+    stk_json_open(&buf, "tags", '[');
     for (uint32_t i = 0; i < settings->n_tags; i++) {
-        stk_buf_text(&buf, i > 0 ? "," : "");
-        stk_buf_json(&buf, settings->tags[i]);
+        stk_json_put_text(&buf, NULL, settings->tags[i]);
     }
-    stk_buf_char(&buf, ']');
-    add_json_text(&buf, "origin", stk_spec_origin(x->spec), "{}");
+    stk_json_close(&buf, ']');
+    stk_json_put_raw(&buf, "origin", stk_text_or(stk_spec_origin(x->spec), "{}"));
     add_host(&buf, c);
-    stk_buf_text(&buf, ",\"notes\":[");
+    stk_json_open(&buf, "notes", '[');
     for (uint32_t i = 0; i < stk_plan_n_notes(c->plan); i++) {
-        stk_buf_text(&buf, i > 0 ? "," : "");
-        stk_buf_json(&buf, stk_plan_note(c->plan, i));
+        stk_json_put_text(&buf, NULL, stk_plan_note(c->plan, i));
     }
-    stk_buf_char(&buf, ']');
+    stk_json_close(&buf, ']');
     stk_exec_clone_json(x->graph.clone, &buf);
-    stk_buf_char(&buf, '}');
-    char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
-    return data == NULL ? stk_err_nomem(err)
-                        : stk_exec_emit_plain(x, STK_EV_RUN_CREATED, data, err);
+    stk_json_close(&buf, '}');
+    const char *data = stk_exec_event_data(x, &buf);
+    STK_TRY(stk_err_if_null(data, err));
+    return stk_exec_emit_plain(x, STK_EV_RUN_CREATED, data, err);
 }
 
 static int emit_started(stk_exec *x, stk_err *err)
 {
     const stk_accel *accel = x->config.accel;
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
-    stk_buf_printf(&buf,
-                   "{\"pid\":%d,\"boot\":\"%s\",\"boot_ms\":%lld,\"resumed\":%s,\"devices\":[",
-                   (int)getpid(), stk_clock_boot_id(), (long long)stk_clock_boot_ms(),
-                   x->config.resumed ? "true" : "false");
-    const char *comma = "";
+    stk_json_open(&buf, NULL, '{');
+    stk_json_put_whole(&buf, "pid", getpid());
+    stk_json_put_text(&buf, "boot", stk_clock_boot_id());
+    stk_json_put_whole(&buf, "boot_ms", stk_clock_boot_ms());
+    stk_json_put_bool(&buf, "resumed", x->config.resumed);
+    stk_json_open(&buf, "devices", '[');
     for (uint32_t i = 0; accel != NULL && i < stk_accel_n_devices(accel); i++) {
         const stk_device *d = stk_accel_device(accel, i);
         if (d->usable && d->uuid != NULL) {
-            stk_buf_text(&buf, comma);
-            stk_buf_json(&buf, d->uuid);
-            comma = ",";
+            stk_json_put_text(&buf, NULL, d->uuid);
         }
     }
     stk_buf_text(&buf, "]}");
-    const char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
-    return data == NULL ? stk_err_nomem(err)
-                        : stk_exec_emit_plain(x, STK_EV_RUN_STARTED, data, err);
+    const char *data = stk_exec_event_data(x, &buf);
+    STK_TRY(stk_err_if_null(data, err));
+    return stk_exec_emit_plain(x, STK_EV_RUN_STARTED, data, err);
 }
 
 /* A flow's own limit, which its front has put beside the document's settings. */
@@ -583,12 +562,49 @@ static int init(stk_exec *x, stk_err *err)
     }
     x->n_cpus = stk_proc_cpus(x->cpu_ids, 4096);
     STK_TRY(stk_exec_sum_open(&x->sum, err));
-    int rc =
-        stk_spec_grows(x->spec) ? stk_grow_new(x->spec, &x->graph.grow, err) : init_tasks(x, err);
-    rc = rc < 0 ? rc : stk_exec_lookup_init(&x->lookup, c->store, c->plan, x->arena);
+    if (stk_spec_grows(x->spec)) {
+        STK_TRY(stk_grow_new(x->spec, &x->graph.grow, err));
+    } else {
+        STK_TRY(init_tasks(x, err));
+    }
+    STK_TRY(stk_exec_lookup_init(&x->lookup, c->store, c->plan, x->arena));
     x->lookup.sum = x->sum;
-    STK_TRY(rc);
     return stk_exec_schedule(c->plan, c->capacity, c->mode, c->max_workers, c->run, &x->sched, err);
+}
+
+/* What stands before the first turn of the loop. */
+static int begin(stk_exec *x, stk_err *err)
+{
+    const stk_exec_config *config = &x->config;
+    STK_TRY(init(x, err));
+    if (config->elsewhere != NULL && config->elsewhere->fetch != NULL) {
+        STK_TRY(stk_exec_bring_open(config->elsewhere, config->store, &x->bring, err));
+    }
+    if (config->clone_of != NULL) {
+        STK_TRY(stk_exec_clone_open(x, config->clone_of, config->clone_until, err));
+    }
+    if (!config->resumed) {
+        STK_TRY(emit_created(x, err));
+    }
+    if (!config->resumed && x->graph.grow != NULL) {
+        STK_TRY(stk_exec_grow_begin(x, err));
+    }
+    STK_TRY(emit_started(x, err));
+    if (config->resumed) {
+        STK_TRY(stk_exec_replay(x, err));
+    }
+    if (config->cancelled) {
+        STK_TRY(cancel(x, "'stoker cancel', after its engine's end", err));
+        x->n_signals += config->at_once;
+    }
+    STK_TRY(stk_exec_flush(x, err));
+    for (uint32_t i = 0; i < x->n_tasks && !config->cancelled; i++) {
+        if (x->tasks[i].owes_hooks) {
+            STK_TRY(stk_exec_catch_up(x, i, err));
+        }
+        stk_arena_reset(x->scratch);
+    }
+    return 0;
 }
 
 int stk_exec_open(const stk_exec_config *config, stk_exec **ret_exec, stk_err *err)
@@ -600,34 +616,7 @@ int stk_exec_open(const stk_exec_config *config, stk_exec **ret_exec, stk_err *e
     }
     x->config = *config;
     x->spec = stk_plan_spec(config->plan);
-    int rc = init(x, err);
-    if (rc >= 0 && config->elsewhere != NULL && config->elsewhere->fetch != NULL) {
-        rc = stk_exec_bring_open(config->elsewhere, config->store, &x->bring, err);
-    }
-    if (rc >= 0 && config->clone_of != NULL) {
-        rc = stk_exec_clone_open(x, config->clone_of, config->clone_until, err);
-    }
-    if (rc >= 0 && !config->resumed) {
-        rc = emit_created(x, err);
-        rc = rc < 0 || x->graph.grow == NULL ? rc : stk_exec_grow_begin(x, err);
-    }
-    if (rc >= 0) {
-        rc = emit_started(x, err);
-    }
-    if (rc >= 0 && config->resumed) {
-        rc = stk_exec_replay(x, err);
-    }
-    if (rc >= 0 && config->cancelled) {
-        rc = cancel(x, "'stoker cancel', after its engine's end", err);
-        x->n_signals += config->at_once;
-    }
-    if (rc >= 0) {
-        rc = stk_exec_flush(x, err);
-    }
-    for (uint32_t i = 0; i < x->n_tasks && rc >= 0; i++) {
-        rc = x->tasks[i].owes_hooks && !config->cancelled ? stk_exec_catch_up(x, i, err) : 0;
-        stk_arena_reset(x->scratch);
-    }
+    int rc = begin(x, err);
     if (rc < 0) {
         stk_exec_close(x);
         return rc;

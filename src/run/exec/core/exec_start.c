@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/failpoint.h"
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "run/exec/core/exec_cache.h"
@@ -31,21 +32,34 @@ enum {
     ERROR_BYTES = 32 << 10 /* as much of a failure as a hook is told */
 };
 
+static const char *const hook_names[] = {"on_start", "on_success", "on_failure", "on_end"};
+
 /* --- task.json --- */
 
 static int add_artifact(stk_exec *x, uint32_t task, const exec_ref *ref, stk_buf *buf, stk_err *err)
 {
     const char *path = NULL;
     int64_t size = 0;
-    int rc =
-        stk_exec_artifact(x, stk_exec_is_away(x, task), ref->digest, x->scratch, &path, &size, err);
-    if (rc == 0) { /* the ref's object, with the path added */
-        stk_buf_add(buf, ref->json, strlen(ref->json) - 1);
-        stk_buf_text(buf, ",\"path\":");
-        stk_buf_json(buf, path);
-        stk_buf_char(buf, '}');
-    }
-    return rc;
+    STK_TRY(stk_exec_artifact(x, stk_exec_is_away(x, task), ref->digest, x->scratch, &path, &size,
+                              err));
+    stk_json_put_key(buf, NULL); /* the ref's object, with the path added */
+    stk_buf_add(buf, ref->json, strlen(ref->json) - 1);
+    stk_json_put_text(buf, "path", path);
+    stk_json_close(buf, '}');
+    return 0;
+}
+
+static void add_value(stk_buf *buf, const char *json)
+{
+    stk_json_open(buf, NULL, '{');
+    stk_json_put_raw(buf, "value", json);
+    stk_json_close(buf, '}');
+}
+
+static void open_list(stk_buf *buf)
+{
+    stk_json_open(buf, NULL, '{');
+    stk_json_open(buf, "list", '[');
 }
 
 /* Of a graph that grows: the parent's, or of a join all that its inputs have. */
@@ -53,106 +67,111 @@ static int add_from(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *bu
 {
     const exec_artifact **found = NULL;
     uint32_t n = 0;
-    bool many = stk_exec_step(x, task)->is_join;
-    int rc = stk_exec_scope_from(x, task, in, &found, &n, err);
-    stk_buf_text(buf, many ? "{\"list\":[" : "");
-    for (uint32_t i = 0; i < (many ? n : 1) && rc == 0; i++) {
-        stk_buf_text(buf, i > 0 ? "," : "");
-        rc = add_artifact(x, task, &found[i]->ref, buf, err);
+    STK_TRY(stk_exec_scope_from(x, task, in, &found, &n, err));
+    if (!stk_exec_step(x, task)->is_join) {
+        return add_artifact(x, task, &found[0]->ref, buf, err);
     }
-    stk_buf_text(buf, many ? "]}" : "");
-    return rc;
+    open_list(buf);
+    for (uint32_t i = 0; i < n; i++) {
+        STK_TRY(add_artifact(x, task, &found[i]->ref, buf, err));
+    }
+    stk_buf_text(buf, "]}");
+    return 0;
 }
 
 static int add_item(stk_exec *x, uint32_t task, stk_buf *buf, stk_err *err)
 {
     const char *item = NULL;
     uint32_t index = 0;
-    int rc = stk_exec_scope_item(x, task, &item, &index, err);
-    if (rc == 0) {
-        stk_buf_text(buf, "{\"value\":");
-        stk_buf_text(buf, item);
-        stk_buf_char(buf, '}');
-    }
-    return rc;
+    STK_TRY(stk_exec_scope_item(x, task, &item, &index, err));
+    add_value(buf, item);
+    return 0;
+}
+
+/* A file of the project's, in the form of an artifact. */
+static int add_file(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *buf, stk_err *err)
+{
+    const char *path = NULL, *digest = NULL;
+    STK_TRY(stk_exec_file(x, task, stk_exec_is_away(x, task), in->text, &path, &digest, err));
+    stk_json_open(buf, NULL, '{');
+    stk_json_put_text(buf, "digest", digest);
+    stk_json_put_text(buf, "format", "file");
+    stk_json_put_text(buf, "type", "file");
+    stk_json_put_raw(buf, "meta", "{}");
+    stk_json_put_text(buf, "path", path);
+    stk_json_close(buf, '}');
+    return 0;
+}
+
+/* By its digest; `about` has what else is known of it. */
+static int add_named(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *buf, stk_err *err)
+{
+    const char *path = NULL;
+    const char *about = stk_text_or(in->about, "{}");
+    int64_t size = 0;
+    STK_TRY(
+        stk_exec_artifact(x, stk_exec_is_away(x, task), in->text, x->scratch, &path, &size, err));
+    stk_json_put_key(buf, NULL);
+    stk_buf_add(buf, about, strlen(about) - 1);
+    stk_json_put_text(buf, "digest", in->text);
+    stk_json_put_whole(buf, "size", size);
+    stk_json_put_text(buf, "path", path);
+    stk_json_close(buf, '}');
+    return 0;
 }
 
 static int add_input(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *buf, stk_err *err)
 {
-    const char *path = NULL;
-    int64_t size = 0;
-    int rc = 0;
     switch (in->kind) {
     case STK_INPUT_VALUE:
+        add_value(buf, in->text);
+        return 0;
     case STK_INPUT_PARAM:
-        stk_buf_text(buf, "{\"value\":");
-        stk_buf_text(buf, in->kind == STK_INPUT_VALUE
-                              ? in->text
-                              : stk_spec_param(x->spec, in->i_param)->value);
-        return stk_buf_char(buf, '}');
+        add_value(buf, stk_spec_param(x->spec, in->i_param)->value);
+        return 0;
     case STK_INPUT_OUTPUT:
-        return x->graph.grow != NULL
-                   ? add_from(x, task, in, buf, err)
-                   : add_artifact(x, task, &x->tasks[in->step].outputs[in->output], buf, err);
-    case STK_INPUT_FILE: {
-        const char *at = NULL, *digest = NULL;
-        rc = stk_exec_file(x, task, stk_exec_is_away(x, task), in->text, &at, &digest, err);
-        if (rc < 0) {
-            return rc;
+        if (x->graph.grow != NULL) {
+            return add_from(x, task, in, buf, err);
         }
-        stk_buf_printf(
-            buf, "{\"digest\":\"%s\",\"format\":\"file\",\"type\":\"file\",\"meta\":{},\"path\":",
-            digest);
-        stk_buf_json(buf, at);
-        return stk_buf_char(buf, '}');
-    }
+        return add_artifact(x, task, &x->tasks[in->step].outputs[in->output], buf, err);
+    case STK_INPUT_FILE:
+        return add_file(x, task, in, buf, err);
     case STK_INPUT_ARTIFACT:
-        rc = stk_exec_artifact(x, stk_exec_is_away(x, task), in->text, x->scratch, &path, &size,
-                               err);
-        if (rc == 0) {
-            const char *about = stk_text_or(in->about, "{");
-            stk_buf_add(buf, about, strlen(about) - (in->about != NULL));
-            stk_buf_printf(buf, "%s\"digest\":\"%s\",\"size\":%lld,\"path\":",
-                           in->about == NULL ? "" : ",", in->text, (long long)size);
-            stk_buf_json(buf, path);
-            stk_buf_char(buf, '}');
-        }
-        return rc;
+        return add_named(x, task, in, buf, err);
     case STK_INPUT_ITEM:
         return add_item(x, task, buf, err);
     case STK_INPUT_LIST:
-        stk_buf_text(buf, "{\"list\":[");
-        for (uint32_t i = 0; i < in->n_items && rc >= 0; i++) {
-            stk_buf_text(buf, i > 0 ? "," : "");
-            rc = add_input(x, task, &in->items[i], buf, err);
+        open_list(buf);
+        for (uint32_t i = 0; i < in->n_items; i++) {
+            STK_TRY(add_input(x, task, &in->items[i], buf, err));
         }
         stk_buf_text(buf, "]}");
-        return rc;
+        return 0;
     }
     return stk_err_set(err, STK_E_BUG, "unknown kind of input");
 }
 
 static void add_hooks(const stk_settings *s, stk_buf *buf)
 {
-    static const char *const names[] = {"on_start", "on_success", "on_failure", "on_end"};
-    const char *comma = "";
-    stk_buf_text(buf, ",\"hooks\":{");
+    stk_json_open(buf, "hooks", '{');
     for (int i = 0; i < STK_HOOK_N; i++) {
         if (s->hooks[i].python != NULL) {
-            stk_buf_printf(buf, "%s\"%s\":{\"python\":", comma, names[i]);
-            stk_buf_json(buf, s->hooks[i].python);
-            stk_buf_char(buf, '}');
-            comma = ",";
+            stk_json_open(buf, hook_names[i], '{');
+            stk_json_put_text(buf, "python", s->hooks[i].python);
+            stk_json_close(buf, '}');
         }
     }
-    stk_buf_char(buf, '}');
+    stk_json_close(buf, '}');
 }
 
 static uint32_t n_ranks(const stk_exec *x, uint32_t task)
 {
     stk_gang_ask gang = stk_exec_gang(x, task);
+    if (gang.ranks != STK_GANG_GPUS) {
+        return (uint32_t)gang.ranks;
+    }
     uint32_t n_devices = stk_exec_n_devices(x, task);
-    return gang.ranks != STK_GANG_GPUS ? (uint32_t)gang.ranks : n_devices > 0 ? n_devices : 1;
+    return MAX(n_devices, 1);
 }
 
 static void add_gang(const stk_exec *x, uint32_t task, stk_buf *buf)
@@ -163,28 +182,26 @@ static void add_gang(const stk_exec *x, uint32_t task, stk_buf *buf)
         return;
     }
     int64_t ranks = n_ranks(x, task);
-    int64_t min = gang.min_ranks > 0 && gang.min_ranks < ranks ? gang.min_ranks : ranks;
-    stk_buf_printf(buf,
-                   ",\"gang\":{\"ranks\":%lld,\"min_ranks\":%lld,\"restarts\":%lld,"
-                   "\"nodes\":%lld,\"port\":",
-                   (long long)ranks, (long long)min, (long long)gang.restarts,
-                   gang.nodes > 1 ? (long long)gang.nodes : 1LL);
-    stk_buf_printf(buf, gang.port > 0 ? "%lld" : "null", (long long)gang.port);
-    stk_buf_printf(
-        buf, ",\"hang_ms\":%lld,\"grace_ms\":%lld,\"notice_ms\":%lld,\"devices_per_rank\":%lld}",
-        (long long)gang.hang_ms, (long long)s->grace_ms,
-        (long long)(s->timeout_ms > 0 ? s->timeout_notice_ms : 0),
-        (long long)stk_exec_n_devices(x, task) / (long long)ranks);
+    stk_json_open(buf, "gang", '{');
+    stk_json_put_whole(buf, "ranks", ranks);
+    stk_json_put_whole(buf, "min_ranks", gang.min_ranks > 0 ? MIN(gang.min_ranks, ranks) : ranks);
+    stk_json_put_whole(buf, "restarts", gang.restarts);
+    stk_json_put_whole(buf, "nodes", MAX(gang.nodes, 1));
+    stk_json_put_int(buf, "port", gang.port > 0 ? gang.port : -1);
+    stk_json_put_whole(buf, "hang_ms", gang.hang_ms);
+    stk_json_put_whole(buf, "grace_ms", s->grace_ms);
+    stk_json_put_whole(buf, "notice_ms", s->timeout_ms > 0 ? s->timeout_notice_ms : 0);
+    stk_json_put_whole(buf, "devices_per_rank", stk_exec_n_devices(x, task) / ranks);
+    stk_json_close(buf, '}');
 }
 
-static void add_texts(const char *head, const char *const *texts, uint32_t n, stk_buf *buf)
+static void add_texts(stk_buf *buf, const char *key, const char *const *texts, uint32_t n)
 {
-    stk_buf_text(buf, head);
+    stk_json_open(buf, key, '[');
     for (uint32_t i = 0; i < n; i++) {
-        stk_buf_text(buf, i > 0 ? "," : "");
-        stk_buf_json(buf, texts[i]);
+        stk_json_put_text(buf, NULL, texts[i]);
     }
-    stk_buf_char(buf, ']');
+    stk_json_close(buf, ']');
 }
 
 /* `env`: of the job, NULL-terminated. */
@@ -192,47 +209,47 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
                      const char *const *env, stk_buf *buf, stk_failure *ret_class, stk_err *err)
 {
     const stk_step *step = stk_exec_step(x, task);
-    stk_buf_printf(buf, "{\"stoker\":1,\"run\":\"%s\",\"pipeline\":", x->config.run);
-    stk_buf_json(buf, stk_spec_name(x->spec));
-    stk_buf_printf(buf,
-                   ",\"step\":\"%s\",\"task\":%u,\"attempt\":%u,\"last_attempt\":%s,\"store\":",
-                   step->name, stk_exec_id(x, task), attempt,
-                   stk_sched_is_last_attempt(x->sched, task) ? "true" : "false");
-    stk_buf_json(buf, stk_store_path(x->config.store));
+    stk_json_open(buf, NULL, '{');
+    stk_json_put_whole(buf, "stoker", 1);
+    stk_json_put_text(buf, "run", x->config.run);
+    stk_json_put_text(buf, "pipeline", stk_spec_name(x->spec));
+    stk_json_put_text(buf, "step", step->name);
+    stk_json_put_whole(buf, "task", stk_exec_id(x, task));
+    stk_json_put_whole(buf, "attempt", attempt);
+    stk_json_put_bool(buf, "last_attempt", stk_sched_is_last_attempt(x->sched, task));
+    stk_json_put_text(buf, "store", stk_store_path(x->config.store));
+    stk_json_put_text(buf, "kind", step->python != NULL ? "python" : "command");
     if (step->python != NULL) {
-        stk_buf_text(buf, ",\"kind\":\"python\",\"entry\":");
-        stk_buf_json(buf, step->python);
-        stk_buf_printf(buf, ",\"isolation\":\"%s\"",
-                       step->settings->isolation == STK_ISOLATION_SPAWN ? "spawn" : "fork");
+        bool spawns = step->settings->isolation == STK_ISOLATION_SPAWN;
+        stk_json_put_text(buf, "entry", step->python);
+        stk_json_put_text(buf, "isolation", spawns ? "spawn" : "fork");
     } else {
-        add_texts(",\"kind\":\"command\",\"command\":[", step->argv, step->n_argv, buf);
+        add_texts(buf, "command", step->argv, step->n_argv);
     }
-    stk_buf_text(buf, ",\"inputs\":{");
+    stk_json_open(buf, "inputs", '{');
     for (uint32_t i = 0; i < step->n_inputs; i++) {
-        stk_buf_text(buf, i > 0 ? "," : "");
-        stk_buf_json(buf, step->inputs[i].name);
-        stk_buf_char(buf, ':');
+        stk_json_put_key(buf, step->inputs[i].name);
         int rc = add_input(x, task, &step->inputs[i], buf, err);
         if (rc < 0) {
             *ret_class = STK_FAIL_LOAD;
             return stk_err_context(err, "input '%s'", step->inputs[i].name);
         }
     }
-    stk_buf_text(buf, "},\"outputs\":[");
+    stk_json_close(buf, '}');
+    stk_json_open(buf, "outputs", '[');
     for (uint32_t i = 0; i < step->n_outputs; i++) {
-        stk_buf_text(buf, i > 0 ? "," : "");
-        stk_buf_json(buf, step->outputs[i].name);
+        stk_json_put_text(buf, NULL, step->outputs[i].name);
     }
-    stk_buf_char(buf, ']');
+    stk_json_close(buf, ']');
     stk_exec_asked_json(&step->settings->resources, buf);
-    stk_buf_text(buf, ",\"granted\":");
+    stk_json_put_key(buf, "granted");
     stk_exec_granted_json(x, task, buf);
     if (step->uses != NULL) { /* an empty list is an answer too */
-        add_texts(",\"uses\":[", step->uses, step->n_uses, buf);
+        add_texts(buf, "uses", step->uses, step->n_uses);
     }
     add_hooks(step->settings, buf);
     if (step->settings->n_secrets > 0) { /* by name: their values are in its environment */
-        add_texts(",\"secrets\":[", step->settings->secrets, step->settings->n_secrets, buf);
+        add_texts(buf, "secrets", step->settings->secrets, step->settings->n_secrets);
     }
     add_gang(x, task, buf);
     if (x->graph.grow != NULL && stk_exec_scope_json(x, task, buf, err) < 0) {
@@ -243,9 +260,10 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
         stk_exec_container_json(x, task, attempt, dir, env, buf, err) < 0) {
         return err->code;
     }
-    stk_buf_text(buf, ",\"rank\":0,\"world\":1,\"extra\":");
-    stk_buf_text(buf, stk_text_or(step->settings->extra, "{}"));
-    stk_buf_char(buf, '}');
+    stk_json_put_whole(buf, "rank", 0);
+    stk_json_put_whole(buf, "world", 1);
+    stk_json_put_raw(buf, "extra", stk_text_or(step->settings->extra, "{}"));
+    stk_json_close(buf, '}');
     return stk_buf_check(buf, err);
 }
 
@@ -255,11 +273,24 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
  * removed is no harm. */
 static void drop_outputs(stk_exec *x, uint32_t task, uint32_t attempt)
 {
-    const char *dir = attempt <= 1 ? NULL : stk_exec_dir(x, task, attempt - 1, x->scratch);
+    if (attempt <= 1) {
+        return;
+    }
+    const char *dir = stk_exec_dir(x, task, attempt - 1, x->scratch);
     const char *out = dir == NULL ? NULL : stk_arena_printf(x->scratch, "%s/out", dir);
     if (out != NULL) {
         stk_exec_sum_remove(x, out);
     }
+}
+
+static int make_folder(const stk_exec *x, const char *dir, const char *name, stk_err *err)
+{
+    const char *path = stk_arena_printf(x->scratch, "%s/%s", dir, name);
+    STK_TRY(stk_err_if_null(path, err));
+    if (mkdir(path, 0755) < 0 && errno != EEXIST) {
+        return stk_err_sys(err, STK_E_SYS, errno, "making folder %s", path);
+    }
+    return 0;
 }
 
 static int make_folders(const stk_exec *x, uint32_t task, uint32_t attempt, const char *dir,
@@ -278,20 +309,14 @@ static int make_folders(const stk_exec *x, uint32_t task, uint32_t attempt, cons
         }
         (void)mkdir(of_task, 0700);
     }
-    int rc = stk_store_make_attempt(dir, err);
-    errno = 0;
-    const char *names[2] = {step->n_outputs > 0 || step->python != NULL ? "out" : NULL,
-                            step->n_inputs > 0 && step->python == NULL ? "in" : NULL};
-    for (int i = 0; i < 2 && rc == 0; i++) {
-        if (names[i] != NULL) {
-            const char *path = stk_arena_printf(x->scratch, "%s/%s", dir, names[i]);
-            STK_TRY(stk_err_if_null(path, err));
-            if (mkdir(path, 0755) < 0 && errno != EEXIST) {
-                rc = stk_err_sys(err, STK_E_SYS, errno, "making folder %s", path);
-            }
-        }
+    STK_TRY(stk_store_make_attempt(dir, err));
+    if (step->n_outputs > 0 || step->python != NULL) {
+        STK_TRY(make_folder(x, dir, "out", err));
     }
-    return rc;
+    if (step->n_inputs > 0 && step->python == NULL) {
+        return make_folder(x, dir, "in", err);
+    }
+    return 0;
 }
 
 /* Secrets are the engine's: a task sees those it named, under their own names. */
@@ -348,20 +373,16 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     if (!x->tasks[task].attach) {
         drop_outputs(x, task, attempt);
     }
-    int rc = make_folders(x, task, attempt, dir, err);
+    STK_TRY(make_folders(x, task, attempt, dir, err));
     exec_env env = {.arena = x->scratch};
-    rc = rc < 0 ? rc : stk_exec_job_env(x, task, attempt, dir, false, &env, err);
+    STK_TRY(stk_exec_job_env(x, task, attempt, dir, false, &env, err));
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
-    rc = rc < 0 ? rc : task_json(x, task, attempt, dir, env.items, &buf, ret_class, err);
+    STK_TRY(task_json(x, task, attempt, dir, env.items, &buf, ret_class, err));
     const char *path = stk_arena_printf(x->scratch, "%s/task.json", dir);
+    STK_TRY(stk_err_if_null(path, err));
     /* Not by a rename: the attempt's lock is on the file (runner_attempt.c). */
-    rc = rc < 0         ? rc
-         : path == NULL ? stk_err_nomem(err)
-                        : stk_file_write(path, buf.data, buf.len, 0644, err);
-    rc = rc < 0 ? rc : stk_exec_checkpoints_begin(x, task, attempt, &buf, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_file_write(path, buf.data, buf.len, 0644, err));
+    STK_TRY(stk_exec_checkpoints_begin(x, task, attempt, &buf, err));
     uint32_t *cpus = stk_arena_array(x->scratch, slot->n_cpus + 1, sizeof *cpus);
     for (uint32_t i = 0; cpus != NULL && i < slot->n_cpus; i++) {
         cpus[i] = x->cpu_ids[slot->cpus[i]];
@@ -403,7 +424,10 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
                      .grace_ms = s->grace_ms,
                      .readonly = stk_exec_input_mounts(&env.inputs),
                      .lease = slot->lease};
-    rc = stk_exec_is_away(x, task) ? stk_exec_away_job(x, task, dir, &env, job, err) : 0;
+    if (!stk_exec_is_away(x, task)) {
+        return 0;
+    }
+    int rc = stk_exec_away_job(x, task, dir, &env, job, err);
     if (rc == STK_E_RESOURCES) {
         *ret_class = STK_FAIL_RESOURCES;
     }
@@ -438,8 +462,7 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
     }
     if (t->stopped && !t->attach) { /* since it was admitted */
         stk_exec_release(x, task);
-        return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = task},
-                             NULL, err);
+        return stk_exec_emit_task(x, STK_EV_TASK_CANCELLED, task, err);
     }
     bool ends = t->stopped;
     int rc = ends ? prepare_end(x, task, &job, &why) : prepare(x, task, &job, &class, &why);
@@ -482,8 +505,6 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
     return 0;
 }
 
-static const char *const hook_names[] = {"on_start", "on_success", "on_failure", "on_end"};
-
 const char *stk_exec_hook_mark(stk_exec *x, uint32_t task, stk_hook_when when)
 {
     const char *dir = stk_exec_dir(x, task, stk_exec_attempt(x, task), x->scratch);
@@ -498,13 +519,12 @@ static int start_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *e
     uint32_t attempt = stk_exec_attempt(x, task);
     const char *dir = stk_exec_dir(x, task, attempt, x->scratch);
     exec_env env = {.arena = x->scratch};
-    int rc =
-        dir == NULL ? stk_err_nomem(err) : stk_exec_job_env(x, task, attempt, dir, true, &env, err);
+    STK_TRY(stk_err_if_null(dir, err));
+    STK_TRY(stk_exec_job_env(x, task, attempt, dir, true, &env, err));
     stk_exec_env_add(&env, "STOKER_HOOK", hook_names[when]);
     stk_exec_env_add(
         &env, "STOKER_ERROR",
         error == NULL ? "" : stk_arena_dupn(x->scratch, error, strnlen(error, ERROR_BYTES)));
-    STK_TRY(rc);
     if (env.failed) {
         return stk_err_nomem(err);
     }
@@ -553,7 +573,7 @@ int stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, bool *r
         const char *note =
             stk_arena_printf(x->scratch, "a hook of step '%s' could not be started: %s", step->name,
                              stk_err_format(&why, text, (int)sizeof text));
-        return note == NULL ? stk_err_nomem(err) : stk_exec_emit_note(x, note, err);
+        return stk_exec_emit_note(x, note, err);
     }
     x->tasks[task].hook = (int8_t)when;
     x->n_hooks++;

@@ -31,7 +31,7 @@ int stk_exec_gone(stk_exec *x, uint32_t i_device, const char *why, stk_err *err)
     STK_TRY(stk_sched_fold(x->sched, &gone, err));
     const char *note =
         stk_arena_printf(x->tick, "%s is out of the pool: %s", name_of(x, i_device, x->tick), why);
-    return note == NULL ? stk_err_nomem(err) : stk_exec_emit_note(x, note, err);
+    return stk_exec_emit_note(x, note, err);
 }
 
 /* Out of the pool, for every run on this host, until somebody clears it. */
@@ -120,7 +120,7 @@ static int take_event(stk_exec *x, const stk_device_event *event, stk_err *err)
     const char *text =
         stk_arena_printf(arena, "%s, with step %s on it: %s%s", device, steps, event->text,
                          worst == STK_XID_NODE ? "; the whole host needs care" : "");
-    int rc = text == NULL ? stk_err_nomem(err) : stk_exec_emit_note(x, text, err);
+    int rc = stk_exec_emit_note(x, text, err);
     return rc < 0 || worst < STK_XID_QUARANTINE ? rc
                                                 : quarantine(x, event->i_device, event->text, err);
 }
@@ -201,7 +201,7 @@ int stk_exec_fail_gone(stk_exec *x, uint32_t task, stk_err *err)
         &buf, "{\"class\":\"%s\",\"final\":true,\"text\":", stk_failure_word(STK_FAIL_RESOURCES));
     stk_buf_json(&buf, text);
     stk_buf_char(&buf, '}');
-    const char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    const char *data = stk_exec_event_data(x, &buf);
     if (x->error == NULL) {
         x->error =
             stk_arena_printf(x->arena, "step '%s' failed: %s", stk_exec_step(x, task)->name, text);

@@ -195,7 +195,7 @@ static const char *added_json(const stk_exec *x, const stk_grow_adding *a)
         stk_buf_printf(&buf, ",\"ranks\":%u", a->ranks);
     }
     stk_buf_char(&buf, '}');
-    return buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    return stk_exec_event_data(x, &buf);
 }
 
 /* Policy fit gives a gang less than its ranks ask for together: said once for a step. (What one
@@ -237,7 +237,7 @@ static int note_less(stk_exec *x, uint32_t i_step, uint32_t ranks, stk_err *err)
                   "the %u ranks of step '%s' ask for %s together: %s has %s, which they "
                   "share (policy fit)",
                   ranks, stk_spec_step(x->spec, i_step)->name, asked, c->where, has);
-    return text == NULL ? stk_err_nomem(err) : stk_exec_emit_note(x, text, err);
+    return stk_exec_emit_note(x, text, err);
 }
 
 /* One row, however many tasks; the number of one is that of the first. */
@@ -372,7 +372,7 @@ int stk_exec_lookup_grown(stk_exec *x, uint32_t task, stk_err *err)
     if (rc == 0 && found) {
         rc = take_over(x, task, head, &said, metadata, err);
     } else if (rc == 0) {
-        rc = stk_exec_emit(x, &(stk_sched_event){.kind = STK_SE_MISSED, .task = task}, NULL, err);
+        rc = stk_exec_emit_task(x, STK_SE_MISSED, task, err);
     }
     stk_arena_reset(x->scratch);
     return rc;

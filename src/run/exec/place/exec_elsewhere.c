@@ -419,7 +419,7 @@ static int note(stk_exec *x, uint32_t task, uint32_t n, const char *one, const c
             ? NULL
             : stk_arena_printf(x->scratch, "%s%s %s on %s (stack '%s')%s", who, n > 1 ? more : "",
                                n > 1 ? many : one, place->backend, place->stack, end);
-    return text == NULL ? stk_err_nomem(err) : stk_exec_emit_note(x, text, err);
+    return stk_exec_emit_note(x, text, err);
 }
 
 int stk_exec_note_left(stk_exec *x, stk_err *err)
