@@ -103,7 +103,10 @@ int stk_run_elsewhere_documents(const stk_run_elsewhere *e, const stk_spec *spec
     config.driver.note_arg = arg;
     rc = rc < 0 ? rc : stk_remote_preview(&config, &job, e->arena, ret_documents, ret_n, err);
     bool is_named = strncmp(err->text, "step '", 6) == 0; /* some drivers do */
-    return rc < 0 && !is_named ? stk_err_context(err, "step '%s'", step->name) : rc;
+    if (rc < 0 && !is_named) {
+        return stk_err_context(err, "step '%s'", step->name);
+    }
+    return rc;
 }
 
 /* Is there an engine to ask, and (unless `soft`, when nobody is asked) a store to leave things in?
@@ -119,9 +122,11 @@ static int check_place(const stk_run_elsewhere *e, uint32_t k, bool soft, stk_er
     if (driver != NULL) {
         driver->ops->close(driver);
     }
-    rc = rc < 0 || soft ? rc : stk_share_open(e->stacks[k]->store, &share, err);
-    rc = rc < 0 || soft ? rc : stk_share_check(share, err);
-    stk_share_close(share);
+    if (rc >= 0 && !soft) {
+        rc = stk_share_open(e->stacks[k]->store, &share, err);
+        rc = rc < 0 ? rc : stk_share_check(share, err);
+        stk_share_close(share);
+    }
     return rc < 0 ? stk_err_context(err, "stack '%s'", e->stacks[k]->name) : 0;
 }
 
@@ -234,21 +239,19 @@ int stk_run_elsewhere_code(stk_run_elsewhere *e, const stk_spec *spec, const cha
     }
     stk_artifact package;
     const char *root = stk_run_project(spec, main_file, e->arena);
-    int rc = root == NULL ? stk_err_nomem(err) : stk_run_check_project(root, err);
-    rc = rc < 0 ? rc : stk_run_package(store, root, plan, &package, err);
-    for (uint32_t i = 0; i < stk_spec_n_steps(spec) && rc == 0; i++) {
+    STK_TRY(stk_err_if_null(root, err));
+    STK_TRY(stk_run_check_project(root, err));
+    STK_TRY(stk_run_package(store, root, plan, &package, err));
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
         const stk_step *step = stk_spec_step(spec, i);
-        rc = is_away(e, i) && step->python != NULL
-                 ? stk_run_check_python(spec, step, main_file, err)
-                 : 0;
+        if (is_away(e, i) && step->python != NULL) {
+            STK_TRY(stk_run_check_python(spec, step, main_file, err));
+        }
     }
-    for (uint32_t k = 0; k < e->n_places && rc == 0; k++) {
-        rc = check_share(e->stacks[k], root, store, err);
-        rc = rc < 0 ? rc : stk_run_share_keep(store, e->stacks[k]->store, err);
-        rc = rc < 0 ? rc : stk_share_open(e->stacks[k]->store, &e->shares[k], err);
-    }
-    if (rc < 0) {
-        return rc;
+    for (uint32_t k = 0; k < e->n_places; k++) {
+        STK_TRY(check_share(e->stacks[k], root, store, err));
+        STK_TRY(stk_run_share_keep(store, e->stacks[k]->store, err));
+        STK_TRY(stk_share_open(e->stacks[k]->store, &e->shares[k], err));
     }
     e->code = stk_arena_dup(e->arena, package.digest);
     e->exec = (stk_exec_elsewhere){.places = e->steps,

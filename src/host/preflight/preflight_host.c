@@ -55,11 +55,12 @@ static int look_at_shm(stk_findings *f)
     }
     int64_t size = (int64_t)(shm.f_blocks * shm.f_frsize);
     int64_t left = (int64_t)(shm.f_bavail * shm.f_frsize);
-    bool full = left < SHM_LOW_BYTES;
-    const char *remedy =
-        size <= SHM_LOW_BYTES ? "give the container more: docker run --shm-size=1g (or --ipc=host)"
-        : full                ? "remove what was left there (ls -l /dev/shm), or give it more room"
-                              : NULL;
+    const char *remedy = NULL;
+    if (size <= SHM_LOW_BYTES) {
+        remedy = "give the container more: docker run --shm-size=1g (or --ipc=host)";
+    } else if (left < SHM_LOW_BYTES) {
+        remedy = "remove what was left there (ls -l /dev/shm), or give it more room";
+    }
     return stk_preflight_add(
         f, remedy != NULL ? STK_CHECK_WARNING : STK_CHECK_OK, "shm", "/dev/shm", remedy,
         "/dev/shm has %s, %s free%s", amount(size, a), amount(left, b),
@@ -137,23 +138,21 @@ static int look_at_disk(const char *folder, stk_findings *f)
                                  strerror(errno));
     }
     int64_t left = (int64_t)(fs.f_bavail * fs.f_frsize);
-    bool full = left < DISK_FULL_BYTES, low = left < DISK_LOW_BYTES;
-    int rc = stk_preflight_add(
-        f,
-        full  ? STK_CHECK_ERROR
-        : low ? STK_CHECK_WARNING
-              : STK_CHECK_OK,
-        "disk", path,
-        low ? "free some ('stoker store gc' removes old runs), or name another store in "
-              "STOKER_STORE"
-            : NULL,
-        "%s is free on the disk of %s", amount(left, a), path);
-    if (rc == 0 && fs.f_files > 0 && fs.f_favail < INODES_LOW) {
-        rc = stk_preflight_add(f, STK_CHECK_ERROR, "disk", path, "remove files there",
-                               "%s has only %llu inodes left", path,
-                               (unsigned long long)fs.f_favail);
+    stk_check_level level = STK_CHECK_OK;
+    const char *remedy = NULL;
+    if (left < DISK_LOW_BYTES) {
+        level = left < DISK_FULL_BYTES ? STK_CHECK_ERROR : STK_CHECK_WARNING;
+        remedy = "free some ('stoker store gc' removes old runs), or name another store in "
+                 "STOKER_STORE";
     }
-    return rc;
+    STK_TRY(stk_preflight_add(f, level, "disk", path, remedy, "%s is free on the disk of %s",
+                              amount(left, a), path));
+    if (fs.f_files > 0 && fs.f_favail < INODES_LOW) {
+        return stk_preflight_add(f, STK_CHECK_ERROR, "disk", path, "remove files there",
+                                 "%s has only %llu inodes left", path,
+                                 (unsigned long long)fs.f_favail);
+    }
+    return 0;
 }
 
 /* Ranks on one machine meet at a port of the loopback interface. */
@@ -174,10 +173,9 @@ static int look_at_port(stk_findings *f)
 
 int stk_preflight_host(const char *folder, stk_findings *findings, stk_err *err)
 {
-    int rc = look_at_memory(findings);
-    rc = rc < 0 ? rc : look_at_shm(findings);
-    rc = rc < 0 ? rc : look_at_limits(findings);
-    rc = rc < 0 ? rc : look_at_disk(folder, findings);
-    rc = rc < 0 ? rc : look_at_port(findings);
-    return rc < 0 ? stk_err_set(err, STK_E_NOMEM, "no memory for the findings") : 0;
+    if (look_at_memory(findings) < 0 || look_at_shm(findings) < 0 || look_at_limits(findings) < 0 ||
+        look_at_disk(folder, findings) < 0 || look_at_port(findings) < 0) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory for the findings");
+    }
+    return 0;
 }

@@ -37,29 +37,38 @@ static int add_machine(stk_cluster *cluster, const stk_machine *machine, stk_are
     return 0;
 }
 
+static int read_machine(stk_cluster *cluster, const stk_table *t, uint32_t row, stk_arena *arena,
+                        stk_err *err)
+{
+    double n_nodes = 1;
+    double cpus = -1;
+    stk_machine m = {.spec = stk_table_cell(t, row, 1), .cpu_milli = -1, .memory_bytes = -1};
+    STK_TRY(stk_table_number(t, row, 0, 1, STK_SIMULATE_NODES, &n_nodes, err));
+    STK_TRY(stk_table_number(t, row, 2, 0.001, 1e6, &cpus, err));
+    STK_TRY(stk_table_memory(t, row, 3, &m.memory_bytes, err));
+    m.n_nodes = (uint32_t)n_nodes;
+    if (cpus >= 0) {
+        m.cpu_milli = (int64_t)(cpus * 1000);
+    }
+    if (m.spec == NULL) {
+        return stk_err_set(err, STK_E_USAGE, "a row without a machine, such as 8xH100");
+    }
+    return add_machine(cluster, &m, arena, err);
+}
+
 static int load_cluster(stk_cluster *cluster, const char *path, stk_arena *arena, stk_err *err)
 {
     static const char *const columns[] = {"nodes", "machine", "cpus", "memory", NULL};
     stk_table table;
-    int rc = stk_table_load(path, columns, arena, &table, err);
-    for (uint32_t i = 0; rc == 0 && i < table.n_rows; i++) {
-        double n_nodes = 1;
-        double cpus = -1;
-        stk_machine m = {.spec = stk_table_cell(&table, i, 1), .cpu_milli = -1, .memory_bytes = -1};
-        rc = stk_table_number(&table, i, 0, 1, STK_SIMULATE_NODES, &n_nodes, err);
-        rc = rc < 0 ? rc : stk_table_number(&table, i, 2, 0.001, 1e6, &cpus, err);
-        rc = rc < 0 ? rc : stk_table_memory(&table, i, 3, &m.memory_bytes, err);
-        m.n_nodes = (uint32_t)n_nodes;
-        m.cpu_milli = cpus < 0 ? -1 : (int64_t)(cpus * 1000);
-        if (rc == 0 && m.spec == NULL) {
-            rc = stk_err_set(err, STK_E_USAGE, "a row without a machine, such as 8xH100");
-        }
-        rc = rc < 0 ? rc : add_machine(cluster, &m, arena, err);
+    STK_TRY(stk_table_load(path, columns, arena, &table, err));
+    for (uint32_t i = 0; i < table.n_rows; i++) {
+        int rc = read_machine(cluster, &table, i, arena, err);
         if (rc < 0 && err != NULL && err->file[0] == '\0') {
             stk_err_at(err, path, table.lines[i]);
         }
+        STK_TRY(rc);
     }
-    return rc;
+    return 0;
 }
 
 int stk_cluster_add(stk_cluster *cluster, const char *text, stk_arena *arena, stk_err *err)
@@ -78,7 +87,8 @@ int stk_cluster_add(stk_cluster *cluster, const char *text, stk_arena *arena, st
                      .n_nodes = counted ? (uint32_t)n : 1,
                      .cpu_milli = -1,
                      .memory_bytes = -1};
-    int rc = m.spec == NULL ? stk_err_nomem(err) : add_machine(cluster, &m, arena, err);
+    STK_TRY(stk_err_if_null(m.spec, err));
+    int rc = add_machine(cluster, &m, arena, err);
     if (rc < 0 && strpbrk(text, "/.") != NULL) {
         stk_err_hint(err, "'%s' is no file here; a cluster is a file or as 16*8xH100", text);
     }
@@ -111,21 +121,21 @@ static int read_job(const stk_table *t, uint32_t row, stk_sim_job *ret, double *
     double cpus = 0;
     *ret = (stk_sim_job){.gpu_class = stk_table_cell(t, row, GPU_CLASS)};
     *ret_count = 1;
-    int rc = stk_table_number(t, row, ARRIVAL, 0, 1e12, &ret->arrival_s, err);
-    rc = rc < 0 ? rc : stk_table_number(t, row, DURATION, 0, 1e12, &ret->duration_s, err);
-    rc = rc < 0 ? rc : stk_table_number(t, row, GPUS, 0, STK_LIMIT_DEVICES, &gpus, err);
-    rc = rc < 0 ? rc : stk_table_number(t, row, CPUS, 0, 1e6, &cpus, err);
-    rc = rc < 0 ? rc : stk_table_memory(t, row, GPU_MEMORY, &ret->share_bytes, err);
-    rc = rc < 0 ? rc : stk_table_memory(t, row, MEMORY, &ret->memory_bytes, err);
-    rc = rc < 0 ? rc : stk_table_number(t, row, COUNT, 1, STK_SIMULATE_JOBS, ret_count, err);
-    if (rc == 0 && gpus != floor(gpus)) {
-        rc = stk_err_set(err, STK_E_USAGE, "gpus %g: part of a GPU is asked for by gpu_memory",
-                         gpus);
+    STK_TRY(stk_table_number(t, row, ARRIVAL, 0, 1e12, &ret->arrival_s, err));
+    STK_TRY(stk_table_number(t, row, DURATION, 0, 1e12, &ret->duration_s, err));
+    STK_TRY(stk_table_number(t, row, GPUS, 0, STK_LIMIT_DEVICES, &gpus, err));
+    STK_TRY(stk_table_number(t, row, CPUS, 0, 1e6, &cpus, err));
+    STK_TRY(stk_table_memory(t, row, GPU_MEMORY, &ret->share_bytes, err));
+    STK_TRY(stk_table_memory(t, row, MEMORY, &ret->memory_bytes, err));
+    STK_TRY(stk_table_number(t, row, COUNT, 1, STK_SIMULATE_JOBS, ret_count, err));
+    if (gpus != floor(gpus)) {
+        stk_err_set(err, STK_E_USAGE, "gpus %g: part of a GPU is asked for by gpu_memory", gpus);
         stk_err_at(err, t->path, t->lines[row]);
+        return STK_E_USAGE;
     }
     ret->n_devices = (uint32_t)gpus;
     ret->cpu_milli = (int64_t)(cpus * 1000);
-    return rc;
+    return 0;
 }
 
 static int make_room(stk_workload *w, uint32_t n, uint32_t *cap, stk_arena *arena, stk_err *err)
@@ -146,6 +156,13 @@ static int make_room(stk_workload *w, uint32_t n, uint32_t *cap, stk_arena *aren
     return 0;
 }
 
+static int refuse_workload(const char *path, const char *why, stk_err *err)
+{
+    stk_err_set(err, STK_E_USAGE, "%s", why);
+    stk_err_at(err, path, 0);
+    return STK_E_USAGE;
+}
+
 int stk_workload_load(const char *path, stk_arena *arena, stk_workload *ret, stk_err *err)
 {
     static const char *const columns[] = {"arrival", "duration", "gpus",  "gpu_memory", "gpu_class",
@@ -153,31 +170,26 @@ int stk_workload_load(const char *path, stk_arena *arena, stk_workload *ret, stk
     stk_table table;
     uint32_t cap = 0;
     *ret = (stk_workload){0};
-    int rc = stk_table_load(path, columns, arena, &table, err);
-    for (uint32_t i = 0; rc == 0 && i < table.n_rows; i++) {
+    STK_TRY(stk_table_load(path, columns, arena, &table, err));
+    for (uint32_t i = 0; i < table.n_rows; i++) {
         stk_sim_job job;
         double count;
-        rc = read_job(&table, i, &job, &count, err);
-        rc = rc < 0 ? rc : make_room(ret, (uint32_t)count, &cap, arena, err);
-        for (uint32_t k = 0; rc == 0 && k < (uint32_t)count; k++) {
+        STK_TRY(read_job(&table, i, &job, &count, err));
+        STK_TRY(make_room(ret, (uint32_t)count, &cap, arena, err));
+        for (uint32_t k = 0; k < (uint32_t)count; k++) {
             ret->jobs[ret->n++] = job;
         }
     }
-    if (rc == 0 && ret->n == 0) {
-        rc = stk_err_set(err, STK_E_USAGE, "the workload has no jobs");
-        stk_err_at(err, path, 0);
+    if (ret->n == 0) {
+        return refuse_workload(path, "the workload has no jobs", err);
     }
-    if (rc == 0) {
-        bool same = ret->jobs[0].duration_s > 0;
-        for (uint32_t i = 1; rc == 0 && i < ret->n; i++) {
-            if ((ret->jobs[i].duration_s > 0) != same) {
-                rc = stk_err_set(err, STK_E_USAGE, "some jobs have a duration and some have none");
-                stk_err_at(err, path, 0);
-            }
+    for (uint32_t i = 1; i < ret->n; i++) {
+        if ((ret->jobs[i].duration_s > 0) != (ret->jobs[0].duration_s > 0)) {
+            return refuse_workload(path, "some jobs have a duration and some have none", err);
         }
-        qsort(ret->jobs, ret->n, sizeof *ret->jobs, by_arrival);
     }
-    return rc;
+    qsort(ret->jobs, ret->n, sizeof *ret->jobs, by_arrival);
+    return 0;
 }
 
 /* --- a workload of our own --- */

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "base/json.h"
 #include "run/exec/core/exec_devices.h"
 #include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_start.h"
@@ -103,48 +104,44 @@ int64_t stk_exec_memory_limit(const stk_exec *x, uint32_t task)
     return r->limit_memory ? stk_sched_asks(x->sched, task).memory_bytes : 0;
 }
 
-static void add_asked_devices(const stk_alternative *a, const char *comma, stk_buf *buf)
+static void add_asked_devices(const stk_alternative *a, stk_buf *buf)
 {
     if (a->gpu_count >= 0) {
-        stk_buf_printf(buf, "%s\"gpu_count\":%lld", comma, (long long)a->gpu_count);
-        comma = ",";
+        stk_json_put_whole(buf, "gpu_count", a->gpu_count);
     }
     if (a->gpu_memory_bytes > 0) {
-        stk_buf_printf(buf, "%s\"gpu_memory_bytes\":%lld", comma, (long long)a->gpu_memory_bytes);
-        comma = ",";
+        stk_json_put_whole(buf, "gpu_memory_bytes", a->gpu_memory_bytes);
     } else if (a->gpu_memory_bytes == STK_GPU_MEMORY_AUTO) {
-        stk_buf_printf(buf, "%s\"gpu_memory\":\"auto\"", comma);
-        comma = ",";
+        stk_json_put_text(buf, "gpu_memory", "auto");
     }
     if (a->gpu_class != NULL) {
-        stk_buf_printf(buf, "%s\"gpu_class\":", comma);
-        stk_buf_json(buf, a->gpu_class);
-        comma = ",";
+        stk_json_put_text(buf, "gpu_class", a->gpu_class);
     }
     if (a->gpu_vendor != NULL) {
-        stk_buf_printf(buf, "%s\"gpu_vendor\":", comma);
-        stk_buf_json(buf, a->gpu_vendor);
+        stk_json_put_text(buf, "gpu_vendor", a->gpu_vendor);
     }
 }
 
 void stk_exec_asked_json(const stk_resources *r, stk_buf *buf)
 {
-    stk_buf_text(buf, ",\"asked\":{");
-    size_t empty = buf->len;
+    stk_json_open(buf, "asked", '{');
     if (r->cpu_milli >= 0) {
-        stk_buf_printf(buf, "\"cpu_count\":%g", (double)r->cpu_milli / 1000);
+        stk_json_put_real(buf, "cpu_count", (double)r->cpu_milli / 1000);
     }
     if (r->memory_bytes >= 0) {
-        stk_buf_printf(buf, "%s\"memory_bytes\":%lld", buf->len > empty ? "," : "",
-                       (long long)r->memory_bytes);
+        stk_json_put_whole(buf, "memory_bytes", r->memory_bytes);
     }
-    add_asked_devices(&r->base, buf->len > empty ? "," : "", buf);
-    for (uint32_t i = 0; i < r->n_any_of; i++) {
-        stk_buf_text(buf, i > 0 ? ",{" : buf->len > empty ? ",\"any_of\":[{" : "\"any_of\":[{");
-        add_asked_devices(&r->any_of[i], "", buf);
-        stk_buf_text(buf, i + 1 == r->n_any_of ? "}]" : "}");
+    add_asked_devices(&r->base, buf);
+    if (r->n_any_of > 0) {
+        stk_json_open(buf, "any_of", '[');
+        for (uint32_t i = 0; i < r->n_any_of; i++) {
+            stk_json_open(buf, NULL, '{');
+            add_asked_devices(&r->any_of[i], buf);
+            stk_json_close(buf, '}');
+        }
+        stk_json_close(buf, ']');
     }
-    stk_buf_char(buf, '}');
+    stk_json_close(buf, '}');
 }
 
 /* What it is to have of the host's CPUs: as asked, all ranks together, as far as there are so many.
@@ -194,23 +191,22 @@ void stk_exec_granted_json(const stk_exec *x, uint32_t task, stk_buf *buf)
     }
     int64_t memory_bytes = stk_exec_memory_limit(x, task);
     int64_t cpu_milli = stk_exec_cpu_milli(x, task);
-    stk_buf_char(buf, '{');
-    const char *comma = "";
+    stk_json_open(buf, NULL, '{');
     if (r->limit_cpu) {
-        stk_buf_printf(buf, "\"cpu_count\":%g,\"cpus\":[", (double)cpu_milli / 1000);
+        stk_json_put_real(buf, "cpu_count", (double)cpu_milli / 1000);
+        stk_json_open(buf, "cpus", '[');
         for (uint32_t i = 0; i < slot->n_cpus; i++) {
-            stk_buf_printf(buf, "%s%u", i > 0 ? "," : "", x->cpu_ids[slot->cpus[i]]);
+            stk_json_put_whole(buf, NULL, x->cpu_ids[slot->cpus[i]]);
         }
-        stk_buf_printf(buf, "],\"threads\":%u", slot->n_cpus);
-        comma = ",";
+        stk_json_close(buf, ']');
+        stk_json_put_whole(buf, "threads", slot->n_cpus);
     }
     if (memory_bytes > 0) {
-        stk_buf_printf(buf, "%s\"memory_bytes\":%lld", comma, (long long)memory_bytes);
-        comma = ",";
+        stk_json_put_whole(buf, "memory_bytes", memory_bytes);
     }
-    stk_buf_printf(buf, "%s\"devices\":[", comma);
+    stk_json_open(buf, "devices", '[');
     for (uint32_t i = 0; i < slot->lease.n; i++) {
-        stk_buf_text(buf, i > 0 ? "," : "");
+        stk_json_put_key(buf, NULL);
         device_json(stk_accel_device(x->config.accel, slot->lease.devices[i]),
                     slot->lease.share_bytes, buf);
     }
@@ -255,16 +251,16 @@ int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err)
         pick_cpus(x, slot, (uint32_t)((stk_exec_cpu_milli(x, task) + 999) / 1000));
     }
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
-    stk_buf_text(&buf, "{\"granted\":");
+    stk_json_open(&buf, NULL, '{');
+    stk_json_put_key(&buf, "granted");
     stk_exec_granted_json(x, task, &buf);
     if (start->i_ask != STK_SCHED_NO_ASK) {
-        stk_buf_printf(&buf, ",\"ask\":%u", start->i_ask);
+        stk_json_put_whole(&buf, "ask", start->i_ask);
     }
     if (t->miss != NULL) {
-        stk_buf_text(&buf, ",\"miss\":");
-        stk_buf_json(&buf, t->miss);
+        stk_json_put_text(&buf, "miss", t->miss);
     }
-    stk_buf_char(&buf, '}');
+    stk_json_close(&buf, '}');
     const char *data = stk_exec_event_data(x, &buf);
     STK_TRY(stk_err_if_null(data, err));
     STK_TRY(stk_exec_push_launch(x, task, err));

@@ -108,11 +108,11 @@ int stk_exec_idle(stk_exec *x, int64_t *wake_ms, stk_err *err)
         return 0;
     }
     int64_t now = stk_clock_mono_ms(x->config.clock);
-    int rc = x->idle == NULL ? open_idle(x, now, err) : 0;
-    exec_idle *idle = x->idle;
-    if (rc < 0) {
-        return rc;
+    int rc = 0;
+    if (x->idle == NULL) {
+        STK_TRY(open_idle(x, now, err));
     }
+    exec_idle *idle = x->idle;
     if (idle->runs && atomic_load(&idle->is_done)) {
         rc = finish_one(x, idle, err);
     }

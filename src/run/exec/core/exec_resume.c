@@ -57,12 +57,13 @@ static bool began_without_cache(const char *data)
 /* The host may have changed since: what the plan says of it now, and didn't say before. */
 static int emit_new_notes(stk_exec *x, const json_t *said, stk_err *err)
 {
-    int rc = 0;
-    for (uint32_t i = 0; i < stk_plan_n_notes(x->config.plan) && rc >= 0; i++) {
+    for (uint32_t i = 0; i < stk_plan_n_notes(x->config.plan); i++) {
         const char *note = stk_plan_note(x->config.plan, i);
-        rc = json_object_get(said, note) != NULL ? 0 : stk_exec_emit_note(x, note, err);
+        if (json_object_get(said, note) == NULL) {
+            STK_TRY(stk_exec_emit_note(x, note, err));
+        }
     }
-    return rc;
+    return 0;
 }
 
 static char *outputs_of(const char *data)
@@ -128,10 +129,9 @@ static int check_row(const history *h, const stk_event_row *row)
 static int fold_row(void *arg, const stk_event_row *row)
 {
     history *h = arg;
-    int rc = check_row(h, row);
-    rc = rc < 0 || h->x->graph.grow == NULL ? rc : take_grown(h, row);
-    if (rc < 0) {
-        return rc;
+    STK_TRY(check_row(h, row));
+    if (h->x->graph.grow != NULL) {
+        STK_TRY(take_grown(h, row));
     }
     if (row->kind == STK_EV_RUN_CREATED || row->kind == STK_EV_NOTE) {
         keep_notes(h->notes, row->data);
@@ -255,10 +255,11 @@ int stk_exec_replay_unfinished(stk_exec *x, uint32_t task, const exec_past *p, s
 int stk_exec_replay_again(stk_exec *x, uint32_t task, stk_err *err)
 {
     const char *refusal = stk_plan_request(x->config.plan, x->tasks[task].i_step)->refusal;
-    return refusal == NULL
-               ? 0
-               : stk_err_set(err, STK_E_RESOURCES,
-                             "%s; it had finished, but its result is gone from the store", refusal);
+    if (refusal == NULL) {
+        return 0;
+    }
+    return stk_err_set(err, STK_E_RESOURCES,
+                       "%s; it had finished, but its result is gone from the store", refusal);
 }
 
 static int replay_task(stk_exec *x, uint32_t task, exec_past *p, stk_err *err)
@@ -274,10 +275,11 @@ static int replay_task(stk_exec *x, uint32_t task, exec_past *p, stk_err *err)
     }
     bool ready = stk_sched_state(x->sched, task) == STK_TASK_LOOKUP;
     x->tasks[task].owes_hooks = rc >= 0 && ready && p->ran;
-    return rc < 0 || !ready
-               ? rc
-               : stk_sched_fold(x->sched,
-                                &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task}, err);
+    if (rc < 0 || !ready) {
+        return rc;
+    }
+    return stk_sched_fold(x->sched, &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task},
+                          err);
 }
 
 /* What is not what was stored any more is made again. Where a signal wants the engine, whoever uses

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "run/exec/core/exec_cache.h"
@@ -59,22 +60,27 @@ static int make(stk_exec *x, const exec_ending *e, const stk_result_output *r,
     const char *name = r != NULL ? r->name : declared->name;
     if (r != NULL && r->artifact != NULL) {
         *ret = stk_exec_scope_inherited(x, e->task, name, r->artifact);
-        return *ret != NULL ? 0
-                            : stk_err_set(err, STK_E_PROTOCOL,
-                                          "output '%s' names artifact %.12s…, which none of its "
-                                          "inputs has under that name",
-                                          name, r->artifact);
+        if (*ret != NULL) {
+            return 0;
+        }
+        return stk_err_set(err, STK_E_PROTOCOL,
+                           "output '%s' names artifact %.12s…, which none of its inputs has under "
+                           "that name",
+                           name, r->artifact);
     }
     *ret = new_artifact(x, name);
-    return *ret == NULL ? stk_err_nomem(err)
-                        : stk_exec_publish(x, e, r, declared, &(*ret)->ref, err);
+    STK_TRY(stk_err_if_null(*ret, err));
+    return stk_exec_publish(x, e, r, declared, &(*ret)->ref, err);
 }
 
 /* Of the ranks of a command the first one owes what is declared, the others what they wrote. */
 static bool is_owed(stk_exec *x, const exec_ending *e, uint32_t rank, const char *name)
 {
-    const char *path = rank == 0 ? NULL : stk_arena_printf(x->scratch, "%s/out/%s", e->dir, name);
-    return rank == 0 || (path != NULL && stk_file_exists(path));
+    if (rank == 0) {
+        return true;
+    }
+    const char *path = stk_arena_printf(x->scratch, "%s/out/%s", e->dir, name);
+    return path != NULL && stk_file_exists(path);
 }
 
 static int make_part(stk_exec *x, const exec_ending *e, uint32_t rank, exec_part *ret, stk_err *err)
@@ -290,27 +296,26 @@ static void put_dropped(const exec_part *part, stk_buf *buf)
     }
     stk_buf_text(buf, ",\"dropped\":[");
     for (uint32_t i = 0; i < part->n_dropped; i++) {
-        stk_buf_text(buf, i > 0 ? "," : "");
-        stk_buf_json(buf, part->dropped[i]);
+        stk_json_put_text(buf, NULL, part->dropped[i]);
     }
-    stk_buf_char(buf, ']');
+    stk_json_close(buf, ']');
 }
 
 void stk_exec_said_json(const stk_exec *x, const exec_said *said, stk_buf *outputs, stk_buf *more)
 {
     put_made(&said->parts[0], outputs);
     put_dropped(&said->parts[0], more);
-    stk_buf_text(more, ",\"next\":{\"steps\":[");
+    stk_buf_text(more, ",\"next\":{");
+    stk_json_open(more, "steps", '[');
     for (uint32_t i = 0; i < said->next.n_steps; i++) {
-        stk_buf_printf(more, i > 0 ? ",\"%s\"" : "\"%s\"",
-                       stk_spec_step(x->spec, said->next.steps[i])->name);
+        stk_json_put_text(more, NULL, stk_spec_step(x->spec, said->next.steps[i])->name);
     }
-    stk_buf_printf(more, "],\"n\":%u", said->next.n);
+    stk_json_close(more, ']');
+    stk_json_put_whole(more, "n", said->next.n);
     if (said->items != NULL) {
-        stk_buf_text(more, ",\"items\":");
-        stk_buf_text(more, said->items->ref.json);
+        stk_json_put_raw(more, "items", said->items->ref.json);
     }
-    stk_buf_char(more, '}');
+    stk_json_close(more, '}');
     for (uint32_t i = 1; i < said->n_parts; i++) {
         stk_buf_text(more, i > 1 ? ",{\"outputs\":" : ",\"ranks\":[{\"outputs\":");
         put_made(&said->parts[i], more);
