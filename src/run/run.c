@@ -91,7 +91,10 @@ static void on_signal(void *arg, uint32_t n)
 static int is_ours(void *arg, stk_err *err)
 {
     stk_run *e = arg;
-    return e->elsewhere.log == NULL ? 0 : stk_remote_log_check(e->elsewhere.log, err);
+    if (e->elsewhere.log == NULL) {
+        return 0;
+    }
+    return stk_remote_log_check(e->elsewhere.log, err);
 }
 
 /* --- opening --- */
@@ -337,7 +340,10 @@ static int open_log(stk_run *e, stk_err *err)
                                     .name = e->options->name,
                                     .stack = e->elsewhere.stacks[0]->name};
     STK_TRY(stk_remote_log_open(&config, &e->elsewhere.log, err));
-    return e->options->resume == NULL ? 0 : stk_remote_log_begin(e->elsewhere.log, err);
+    if (e->options->resume == NULL) {
+        return 0;
+    }
+    return stk_remote_log_begin(e->elsewhere.log, err);
 }
 
 /* The run is over, or left: what is on record here is to be in the share. */

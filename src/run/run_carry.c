@@ -287,7 +287,10 @@ static int put_one(void *arg, const stk_dir_seen *e, stk_err *err)
     if (put_header(out, e->below, is_folder, e->st->st_mode, is_folder ? 0 : e->st->st_size) < 0) {
         return stk_err_set(err, STK_E_LIMIT, "'%s' is too long a name for an archive", e->path);
     }
-    return is_folder ? 0 : put_content(out, e->path, err);
+    if (is_folder) {
+        return 0;
+    }
+    return put_content(out, e->path, err);
 }
 
 int stk_run_carry_write(const char *folder, const char *path, stk_err *err)
@@ -347,7 +350,8 @@ static int send_copy(const char *program, const char *folder, const char *tar, s
     STK_TRY(stk_run_carry_write(folder, tar, err));
     STK_TRY(sum(tar, arena, ret_digest, err));
     const char *key = stk_arena_printf(arena, "carry/%s.tar", *ret_digest);
-    return key == NULL ? stk_err_nomem(err) : put_once(share, key, tar, err);
+    STK_TRY(stk_err_if_null(key, err));
+    return put_once(share, key, tar, err);
 }
 
 int stk_run_carry_tar(const char *program, const stk_store *store, stk_share *share,

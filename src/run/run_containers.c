@@ -342,9 +342,7 @@ int stk_run_images(stk_run_containers *c, const stk_spec *spec, const stk_run_op
             rc = stk_run_check_python(spec, step, c->exec.main_file, err);
         }
     }
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(rc);
     rc = stk_engine_find(c->stack.socket, c->arena, &c->engine, &why);
     if (rc < 0 && soft) {
         return stk_plan_remark(plan, err, "%s", why.text);
@@ -468,7 +466,10 @@ int stk_cli_private_note(const stk_run_containers *c, const stk_spec *spec, cons
     if (rc < 0) {
         return stk_plan_remark(plan, err, "refused: %s", why.text);
     }
-    return note == NULL ? 0 : stk_plan_remark(plan, err, "%s", note);
+    if (note == NULL) {
+        return 0;
+    }
+    return stk_plan_remark(plan, err, "%s", note);
 }
 
 /* The name of another user, who is to read the code as well. */
@@ -504,9 +505,7 @@ int stk_run_code(stk_run_containers *c, const stk_spec *spec, stk_plan *plan, st
     if (rc == 0 && chmod(code, is_shared ? 0755 : 0700) < 0) {
         rc = stk_err_sys(err, STK_E_SYS, errno, "%s", code);
     }
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(rc);
     char owner[64];
     (void)snprintf(owner, sizeof owner, "%u:%u", c->engine.is_rootless ? 0 : getuid(),
                    c->engine.is_rootless ? 0 : getgid());

@@ -279,9 +279,7 @@ static int look(stk_run_elsewhere *e, const stk_spec *spec, uint32_t i, stk_plan
         }
     }
     rc = rc < 0 ? rc : stk_image_parse(image, e->arena, &ref, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(rc);
     e->images[i] = image;
     rc = ask_registry(e, spec, i, &ref, &config, &why);
     if (rc == STK_E_RESOURCES) {

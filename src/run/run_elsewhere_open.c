@@ -40,9 +40,11 @@ static int driver_of(const stk_run_elsewhere *e, uint32_t k, const char *run,
     const stk_stack *stack = e->stacks[k];
     *ret_kind = e->drivers == NULL ? NULL : e->drivers(stk_place_word(stack->kind));
     stk_run_driver_config(stack, NULL, run, ret);
-    return *ret_kind != NULL ? 0
-                             : stk_err_set(err, STK_E_ENV, "this build has no driver for %s",
-                                           stk_place_word(stack->kind));
+    if (*ret_kind != NULL) {
+        return 0;
+    }
+    return stk_err_set(err, STK_E_ENV, "this build has no driver for %s",
+                       stk_place_word(stack->kind));
 }
 
 int stk_run_elsewhere_documents(const stk_run_elsewhere *e, const stk_spec *spec, uint32_t i,
@@ -62,9 +64,7 @@ int stk_run_elsewhere_documents(const stk_run_elsewhere *e, const stk_spec *spec
     free(store_path);
     const char *dir = stk_arena_printf(e->arena, "%s/runs/RUN/%s/%u/1", stk_text_or(store, ""),
                                        step->name, stk_spec_grows(spec) ? 1u : 0u);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(rc);
     stk_remote_config config = {
         .share_url = place->stack->store,
         .store_path = store,

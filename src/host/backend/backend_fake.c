@@ -69,10 +69,11 @@ static int fake_start(stk_backend *base, stk_job *job, stk_err *err)
     const fake_job *same = find(self, job->id);
     if (same != NULL) { /* acting twice is harmless; another attempt of what still runs is not */
         stk_lease_drop(&job->lease);
-        return same->attempt == job->attempt
-                   ? 0
-                   : stk_err_set(err, STK_E_BUG, "job %u was started while its attempt %u ran",
-                                 job->id, same->attempt);
+        if (same->attempt == job->attempt) {
+            return 0;
+        }
+        return stk_err_set(err, STK_E_BUG, "job %u was started while its attempt %u ran", job->id,
+                           same->attempt);
     }
     stk_fake_fate fate = self->fate(self->arg, job);
     if (fate.start_error != 0) {

@@ -364,9 +364,7 @@ int stk_local_server_submit(local_backend *b, local_task *task, const stk_job *j
     if (rc == 0 && b->given == NULL && b->clean == NULL) {
         rc = start_clean(b, err);
     }
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(rc);
     task->server = b->given != NULL ? b->given : b->clean;
     flush(b, task->server);
     return 0;

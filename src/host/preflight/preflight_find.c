@@ -419,9 +419,7 @@ int stk_preflight_find(const char *python, const char *const *sys_path, stk_aren
 {
     stk_environment environment = {.sys_path = sys_path};
     int rc = sys_path != NULL ? 0 : stk_preflight_environment(python, arena, &environment, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(rc);
     finder *f = stk_arena_alloc(arena, sizeof *f);
     if (f == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "no memory for the frameworks of %s", python);

@@ -120,7 +120,10 @@ static int fill(stk_live_task *task, pid_t pid, stk_arena *arena, stk_err *err)
     task->n_pids = pids == NULL ? 0 : members.n;
     stk_proc_members_done(&members);
     read_grant(task, arena);
-    return pids != NULL ? 0 : stk_err_nomem(err);
+    if (pids != NULL) {
+        return 0;
+    }
+    return stk_err_nomem(err);
 }
 
 static int by_start(const void *a, const void *b)

@@ -121,7 +121,10 @@ static int add_escaped(stk_mask *m, const char *text, size_t n)
     if (buf.failed) {
         return STK_E_NOMEM;
     }
-    return buf.len == n + 2 ? 0 : add(m, buf.data + 1, buf.len - 2);
+    if (buf.len == n + 2) {
+        return 0;
+    }
+    return add(m, buf.data + 1, buf.len - 2);
 }
 
 static int add_value(stk_mask *m, const char *value)

@@ -192,9 +192,7 @@ static int read_records(const source *s, stk_arena *arena, stk_samples *ret, stk
     uint32_t n_here;
     for (size_t at = s->at;; at += size) {
         int rc = next_record(s, at, &size, &n_here, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(rc);
         if (size == 0) {
             break;
         }

@@ -314,9 +314,10 @@ static int begin(stk_scribe *s, stk_err *err)
     }
     s->pid = pid;
     s->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    return s->pidfd >= 0
-               ? 0
-               : stk_err_sys(err, STK_E_SYS, errno, "cannot watch the process that hides secrets");
+    if (s->pidfd >= 0) {
+        return 0;
+    }
+    return stk_err_sys(err, STK_E_SYS, errno, "cannot watch the process that hides secrets");
 }
 
 /* --- the engine's side --- */

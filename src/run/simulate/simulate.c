@@ -157,9 +157,7 @@ static int make_kinds(simulation *s, stk_sim_fits fits, stk_err *err)
         if (k == s->n_kinds) {
             s->kinds[s->n_kinds++] = (kind){.like = &w->jobs[i], .first = NONE, .last = NONE};
             int rc = make_asks(s, &s->kinds[k], fits, err);
-            if (rc < 0) {
-                return rc;
-            }
+            STK_TRY(rc);
         }
         s->kind_of[i] = k;
     }

@@ -278,9 +278,7 @@ int stk_workload_make(const stk_cluster *cluster, double load, double mean_s, ui
         }
         uint32_t i = able[k];
         int rc = make_room(ret, 1, &cap, arena, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(rc);
         now += -log(stk_sim_uniform(&seed)) / rate;
         ret->jobs[ret->n++] =
             (stk_sim_job){.arrival_s = now,

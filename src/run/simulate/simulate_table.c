@@ -139,9 +139,7 @@ static int read_csv(reader *r, char *text)
         }
         if (n < 0) {
             int rc = read_header(r, line, number, map, &n);
-            if (rc < 0) {
-                return rc;
-            }
+            STK_TRY(rc);
             continue;
         }
         const char **row = add_row(r, number);

@@ -188,7 +188,10 @@ int stk_exec_note_damage(stk_exec *x, stk_err *err)
 {
     const char *text = x->lookup.damage;
     x->lookup.damage = NULL;
-    return text == NULL ? 0 : stk_exec_emit_note(x, text, err);
+    if (text == NULL) {
+        return 0;
+    }
+    return stk_exec_emit_note(x, text, err);
 }
 
 /* One ref object of an outputs document → exec_ref. */

@@ -217,9 +217,7 @@ int stk_exec_lease(stk_exec *x, const stk_action *start, stk_lease *ret_lease, s
     int64_t share_mib = stk_sched_asks(x->sched, task).asks[start->i_ask].share_mib;
     stk_err busy = {0};
     int rc = stk_exec_device_events(x, err); /* what was before isn't this attempt's */
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(rc);
     (void)snprintf(label, sizeof label, "run %s step %s", x->config.run,
                    stk_exec_step(x, task)->name);
     rc = stk_lease_take(x->config.accel, &start->devices, share_mib << 20, label, ret_lease, NULL,

@@ -69,7 +69,10 @@ static int clone_or_copy(stk_exec *x, const char *path, const struct stat *st, b
                               : open(at, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
                                      (st->st_mode & 0111) != 0 ? 0755 : 0644);
     if (to < 0) {
-        return errno == EEXIST ? 0 : stk_err_sys(err, STK_E_SYS, errno, "making input %s", at);
+        if (errno == EEXIST) {
+            return 0;
+        }
+        return stk_err_sys(err, STK_E_SYS, errno, "making input %s", at);
     }
     if (!x->no_clones && st->st_size > 0) {
         if (ioctl(to, FICLONE, from) == 0) {
@@ -81,9 +84,10 @@ static int clone_or_copy(stk_exec *x, const char *path, const struct stat *st, b
         return unlink(at) < 0 ? stk_err_sys(err, STK_E_SYS, errno, "making input %s", at) : 1;
     }
     ssize_t n = pread(from, text, sizeof text, 0);
-    return n == st->st_size && stk_file_write_all(to, text, (size_t)n) == 0
-               ? 0
-               : stk_err_sys(err, STK_E_SYS, errno, "copying input %s", at);
+    if (n == st->st_size && stk_file_write_all(to, text, (size_t)n) == 0) {
+        return 0;
+    }
+    return stk_err_sys(err, STK_E_SYS, errno, "copying input %s", at);
 }
 
 /* Tried once, for what a kernel, a container or a policy allows is not to be had from a list. */

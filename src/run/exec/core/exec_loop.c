@@ -199,10 +199,16 @@ static int act(stk_exec *x, const stk_action *a, stk_err *err)
     }
     switch (a->kind) {
     case STK_ACT_LOOKUP:
-        return stk_exec_sum_waits(x, a->task) ? 0 : do_lookup(x, a->task, err);
+        if (stk_exec_sum_waits(x, a->task)) {
+            return 0;
+        }
+        return do_lookup(x, a->task, err);
     case STK_ACT_START:
         x->is_waiting = x->config.clone_only;
-        return x->is_waiting ? 0 : stk_exec_admit(x, a, err);
+        if (x->is_waiting) {
+            return 0;
+        }
+        return stk_exec_admit(x, a, err);
     case STK_ACT_STOP:
         return do_stop(x, a->task, err);
     case STK_ACT_SKIP:
@@ -214,7 +220,10 @@ static int act(stk_exec *x, const stk_action *a, stk_err *err)
         return stk_exec_fail_gone(x, a->task, err);
     case STK_ACT_END:
         /* the end waits for hooks: they belong to the run */
-        return x->n_hooks > 0 ? 0 : do_end(x, a, err);
+        if (x->n_hooks > 0) {
+            return 0;
+        }
+        return do_end(x, a, err);
     }
     return stk_err_set(err, STK_E_BUG, "unknown action %d", (int)a->kind);
 }

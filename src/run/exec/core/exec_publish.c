@@ -107,9 +107,7 @@ static int check_folders(const exec_ending *e, const char *name, char *path, stk
                                         "$STOKER_OUTPUT itself",
                                         name, path);
         *slash = '/';
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(rc);
     }
     return 0;
 }
@@ -123,9 +121,7 @@ static int name_output(stk_exec *x, const exec_ending *e, const stk_result_outpu
     if (r != NULL && r->artifact_version != NULL) {
         int rc = stk_store_check_name(x->config.store, r->artifact_name, r->artifact_version,
                                       artifact->digest, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(rc);
     }
     ret_ref->digest = stk_arena_dup(x->arena, artifact->digest);
     ret_ref->json = ref_json(artifact, r, declared, format, value, x->arena);
@@ -265,9 +261,7 @@ int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output 
         struct stat st;
         STK_TRY(stk_err_if_null(path, err));
         rc = check_folders(e, name, path, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(rc);
         if (lstat(path, &st) < 0 && errno == ENOENT && r != NULL && r->digest != NULL &&
             stk_exec_is_away(x, e->task)) {
             return publish_absent(x, e, r, declared, ret_ref, err);

@@ -39,9 +39,7 @@ static int add_tasks(stk_sched *sched, const stk_plan *plan, stk_err *err)
         uint32_t n_needs = 0;
         const uint32_t *needs = stk_plan_needs(plan, i, &n_needs);
         int rc = stk_sched_add(sched, &task, needs, n_needs, NULL, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(rc);
     }
     return 0;
 }
@@ -212,9 +210,7 @@ static int begin(refold *r)
         stk_exec_schedule(r->plan, r->capacity, r->mode, r->max_workers, r->run, &r->sched, r->err);
     for (uint32_t i = 0; i < r->n_tasks && rc >= 0; i++) {
         rc = r->grows ? add_grown(r, i) : 0;
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(rc);
         if (r->is_done[i] && stk_sched_state(r->sched, i) == STK_TASK_LOOKUP) {
             stk_sched_event cached = {.kind = STK_EV_TASK_CACHED, .task = i};
             rc = stk_sched_fold(r->sched, &cached, r->err);

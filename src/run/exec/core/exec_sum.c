@@ -293,7 +293,10 @@ int stk_exec_sum_artifact(exec_sum *s, stk_store *store, const char *digest, boo
         return rc == STK_E_NOT_FOUND ? 0 : rc; /* who uses it sees that it has gone */
     }
     *ret_comes = work == NULL;
-    return work == NULL ? 0 : stk_store_work_checked(store, work, err);
+    if (work == NULL) {
+        return 0;
+    }
+    return stk_store_work_checked(store, work, err);
 }
 
 int stk_exec_sum_ask_all(stk_exec *x, const char *json, stk_err *err)

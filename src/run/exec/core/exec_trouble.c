@@ -44,7 +44,8 @@ static int quarantine(stk_exec *x, uint32_t i_device, const char *why, stk_err *
         text = stk_arena_printf(x->tick, "%s; other runs don't know: %s", why,
                                 stk_err_format(&trouble, said, (int)sizeof said));
     }
-    return text == NULL ? stk_err_nomem(err) : stk_exec_gone(x, i_device, text, err);
+    STK_TRY(stk_err_if_null(text, err));
+    return stk_exec_gone(x, i_device, text, err);
 }
 
 static const char *overrides_of(const stk_exec *x, uint32_t task)

@@ -33,7 +33,10 @@ const char *stk_exec_who(const stk_exec *x, uint32_t task, stk_arena *arena)
 
 uint32_t stk_exec_ranks(const stk_exec *x, uint32_t task)
 {
-    return x->graph.grow == NULL ? 0 : stk_grow_get(x->graph.grow, task).ranks;
+    if (x->graph.grow == NULL) {
+        return 0;
+    }
+    return stk_grow_get(x->graph.grow, task).ranks;
 }
 
 stk_gang_ask stk_exec_gang(const stk_exec *x, uint32_t task)
@@ -277,12 +280,13 @@ int stk_exec_follow_check(const stk_exec *x, uint32_t task, const stk_grow_next 
     if (!g->has_followed) {
         return stk_grow_check(x->graph.grow, task, next, err);
     }
-    return says_the_same(&g->next, next)
-               ? 0
-               : stk_err_set(err, STK_E_USAGE,
-                             "it ran again, as its artifacts are gone from the store, and chose "
-                             "other steps, or another number of them, than the first time; start a "
-                             "new run");
+    if (says_the_same(&g->next, next)) {
+        return 0;
+    }
+    return stk_err_set(err, STK_E_USAGE,
+                       "it ran again, as its artifacts are gone from the store, and chose "
+                       "other steps, or another number of them, than the first time; start a "
+                       "new run");
 }
 
 int stk_exec_follow(stk_exec *x, uint32_t task, const exec_said *said, stk_err *err)

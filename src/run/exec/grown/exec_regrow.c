@@ -130,10 +130,9 @@ static int replay_done(stk_exec *x, uint32_t task, const exec_past *past, stk_er
         x->graph.grown[task].is_clone = true;
     }
     json_decref(data);
-    return rc < 0
-               ? rc
-               : stk_sched_fold(x->sched,
-                                &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task}, err);
+    STK_TRY(rc);
+    return stk_sched_fold(x->sched, &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task},
+                          err);
 }
 
 int stk_exec_regrow(stk_exec *x, exec_past *pasts, stk_err *err)

@@ -210,11 +210,12 @@ static int next_by_output(stk_exec *x, uint32_t task, const exec_part *part, stk
         return ranks_of(&value, step, next, err);
     }
     next->n = value.n;
-    return value.kind == STK_JSON_LIST
-               ? 0
-               : stk_err_set(err, STK_E_USAGE,
-                             "output '%s' is %s; foreach goes over the items of a JSON list",
-                             step->on, stk_json_kind_words((stk_json_kind)value.kind));
+    if (value.kind == STK_JSON_LIST) {
+        return 0;
+    }
+    return stk_err_set(err, STK_E_USAGE,
+                       "output '%s' is %s; foreach goes over the items of a JSON list", step->on,
+                       stk_json_kind_words((stk_json_kind)value.kind));
 }
 
 static int next_by_result(stk_exec *x, const exec_ending *e, exec_said *said, stk_err *err)
@@ -223,9 +224,7 @@ static int next_by_result(stk_exec *x, const exec_ending *e, exec_said *said, st
     const uint32_t *steps = NULL;
     int rc = stk_grow_read_next(x->spec, x->tasks[e->task].i_step, r->next_steps, r->n_next_steps,
                                 x->scratch, &steps, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(rc);
     bool has_n = r->next_n >= 0 && r->next_n < UINT32_MAX;
     said->next = (stk_grow_next){steps, r->n_next_steps,
                                  has_n ? (uint32_t)r->next_n : e->step->num_parallel};
@@ -246,9 +245,8 @@ static int make_items(stk_exec *x, const exec_ending *e, exec_said *said, stk_er
         return 0;
     }
     said->items = new_artifact(x, "next.items");
-    return said->items == NULL
-               ? stk_err_nomem(err)
-               : stk_exec_publish(x, e, e->result.next_items, NULL, &said->items->ref, err);
+    STK_TRY(stk_err_if_null(said->items, err));
+    return stk_exec_publish(x, e, e->result.next_items, NULL, &said->items->ref, err);
 }
 
 int stk_exec_say(stk_exec *x, const exec_ending *e, exec_said *ret_said, stk_failure *ret_class,
@@ -263,9 +261,7 @@ int stk_exec_say(stk_exec *x, const exec_ending *e, exec_said *ret_said, stk_fai
         rc = make_rank(x, e, i, &said.parts[i], err);
     }
     rc = rc < 0 ? rc : make_items(x, e, &said, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(rc);
     *ret_class = STK_FAIL_USAGE;
     rc = e->has_result && e->result.n_next_steps > 0
              ? next_by_result(x, e, &said, err)

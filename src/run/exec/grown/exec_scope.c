@@ -390,9 +390,7 @@ int stk_exec_scope_json(stk_exec *x, uint32_t task, stk_buf *buf, stk_err *err)
         put_parent(&w, parent, rank, scope);
     }
     int rc = w.rc < 0 ? w.rc : put_frames(&w, task);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(rc);
     put_next(&w, stk_exec_step(x, task));
     const char *origin = stk_exec_clone_run(x->graph.clone);
     const char *fallback = x->graph.grown[task].fallback;

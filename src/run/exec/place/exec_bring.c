@@ -192,9 +192,10 @@ static int ask(exec_bring *b, const char *digest, const char *path, bool *ret_co
     if (*ret_comes) {
         (void)strcpy(b->missing, w->digest);
     }
-    return b->n_threads > 0 || !*ret_comes
-               ? 0
-               : stk_err_set(err, STK_E_SYS, "no thread to bring artifacts");
+    if (b->n_threads > 0 || !*ret_comes) {
+        return 0;
+    }
+    return stk_err_set(err, STK_E_SYS, "no thread to bring artifacts");
 }
 
 int stk_exec_bring_ask(exec_bring *b, const char *digest, const char *path, bool *ret_comes,

@@ -56,9 +56,7 @@ int stk_exec_artifact(stk_exec *x, bool is_away, const char *digest, stk_arena *
 {
     bool comes = false;
     int rc = stk_exec_sum_artifact(x->sum, x->config.store, digest, &comes, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(rc);
     if (comes) { /* the launch is put aside: nothing of this counts */
         *ret_size = 0;
         *ret_path = stk_store_path(x->config.store);
@@ -118,9 +116,7 @@ static int store_file(stk_exec *x, uint32_t task, const char *path, const char *
         rc = rc == 0 && digest == NULL ? stk_err_nomem(err) : rc;
         rc = rc < 0 ? rc
                     : stk_store_locate(x->config.store, digest, x->scratch, ret_path, &size, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(rc);
     }
     *ret_digest = digest;
     stk_ref_row row = {.digest = digest, .task = task, .output = "in"};
@@ -274,9 +270,7 @@ int stk_exec_away_job(stk_exec *x, uint32_t task, const char *dir, exec_env *env
     for (uint32_t i = 0; rc == 0 && i < s->n_secrets; i++) {
         secrets[i] = s->secrets[i];
     }
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(rc);
     *away = (stk_job_elsewhere){.backend = stk_exec_place(x, task),
                                 .image = stk_exec_away_image(x, task),
                                 .options = stk_text_or(place->options, "{}"),

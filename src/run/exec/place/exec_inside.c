@@ -14,7 +14,10 @@ static int parse(const char *json, stk_arena *arena, stk_json *ret, stk_err *err
 {
     static const stk_json_limits limits = {STK_LIMIT_SPEC_BYTES, STK_LIMIT_YAML_NODES,
                                            STK_LIMIT_DEPTH};
-    return json == NULL ? 0 : stk_json_parse(json, strlen(json), NULL, &limits, arena, ret, err);
+    if (json == NULL) {
+        return 0;
+    }
+    return stk_json_parse(json, strlen(json), NULL, &limits, arena, ret, err);
 }
 
 int stk_exec_inside_open(stk_exec *x, uint32_t task, const stk_place *place, exec_inside *inside,
