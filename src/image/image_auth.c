@@ -41,7 +41,7 @@ const char *stk_image_base64(const char *text, size_t n, bool url_safe, stk_aren
     return out;
 }
 
-static const char *decode(const char *text, stk_arena *arena)
+static const char *decode_base64(const char *text, stk_arena *arena)
 {
     size_t n = strlen(text);
     if (n % 4 != 0 || n == 0) {
@@ -214,7 +214,7 @@ static void read_entry(const stk_json *entry, const char *file, stk_arena *arena
     const char *token = stk_json_text(stk_json_get(entry, "identitytoken"));
     const char *user = stk_json_text(stk_json_get(entry, "username"));
     const char *secret = stk_json_text(stk_json_get(entry, "password"));
-    const char *pair = decode(stk_text_or(auth, ""), arena);
+    const char *pair = decode_base64(stk_text_or(auth, ""), arena);
     const char *colon = strchr(stk_text_or(pair, ""), ':');
     if (colon != NULL) {
         user = stk_arena_dupn(arena, pair, (size_t)(colon - pair));

@@ -159,7 +159,7 @@ static void hear_line(listener *l, const char *line)
     }
 }
 
-static void hear(listener *l, const char *text)
+static void hear_output(listener *l, const char *text)
 {
     if (l->fd >= 0) {
         (void)stk_file_write_all(l->fd, text, strlen(text));
@@ -186,15 +186,15 @@ static bool on_build(void *arg, const char *json, size_t n)
     const char *status = stk_json_text(stk_json_get(&root, "status"));
     const char *error = stk_json_text(stk_json_get(&root, "error"));
     if (stream != NULL) {
-        hear(l, stream);
+        hear_output(l, stream);
     } else if (status != NULL && stk_json_get(&root, "progressDetail") == NULL) {
-        hear(l, status);
-        hear(l, "\n");
+        hear_output(l, status);
+        hear_output(l, "\n");
     }
     if (error != NULL) {
         (void)snprintf(l->error, sizeof l->error, "%s", error);
-        hear(l, error);
-        hear(l, "\n");
+        hear_output(l, error);
+        hear_output(l, "\n");
     }
     return true;
 }
@@ -285,7 +285,7 @@ static int build(const stk_engine *engine, const stk_image_make *make, const cha
     }
     int rc = stk_engine_stream(engine, "POST", path, headers, tar, on_build, &l, &why);
     if (l.line.len > 0) {
-        hear(&l, "\n");
+        hear_output(&l, "\n");
     }
     if (*l.error != '\0') {
         rc = failed(&l, l.error, log_path, err);

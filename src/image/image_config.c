@@ -3,13 +3,13 @@
 
 #include "image/image_private.h"
 
-static const char *text_of(const stk_json *map, const char *key, stk_arena *arena)
+static const char *config_text(const stk_json *map, const char *key, stk_arena *arena)
 {
     return stk_arena_dup(arena, stk_json_text(stk_json_get(map, key)));
 }
 
 /* NULL where it isn't there. */
-static const char *const *list_of(const stk_json *map, const char *key, stk_arena *arena)
+static const char *const *config_list(const stk_json *map, const char *key, stk_arena *arena)
 {
     const stk_json *list = stk_json_get(map, key);
     if (list == NULL || list->kind != STK_JSON_LIST) {
@@ -47,17 +47,17 @@ int stk_image_config_read(const stk_json *outer, const stk_json *config, stk_are
                           stk_image_config *ret, stk_err *err)
 {
     bool docker = stk_json_get(outer, "Architecture") != NULL;
-    const char *const *env = list_of(config, "Env", arena);
-    ret->arch = text_of(outer, docker ? "Architecture" : "architecture", arena);
-    ret->os = text_of(outer, docker ? "Os" : "os", arena);
+    const char *const *env = config_list(config, "Env", arena);
+    ret->arch = config_text(outer, docker ? "Architecture" : "architecture", arena);
+    ret->os = config_text(outer, docker ? "Os" : "os", arena);
     ret->env = env;
     if (env == NULL) {
         ret->env = stk_arena_alloc(arena, sizeof *env);
     }
-    ret->entrypoint = list_of(config, "Entrypoint", arena);
-    ret->cmd = list_of(config, "Cmd", arena);
-    ret->user = text_of(config, "User", arena);
-    ret->workdir = text_of(config, "WorkingDir", arena);
+    ret->entrypoint = config_list(config, "Entrypoint", arena);
+    ret->cmd = config_list(config, "Cmd", arena);
+    ret->user = config_text(config, "User", arena);
+    ret->workdir = config_text(config, "WorkingDir", arena);
     ret->labels = pairs_of(config, "Labels", arena);
     STK_TRY(stk_err_need(ret->env, "for an image's configuration", err));
     return stk_err_need(ret->labels, "for an image's configuration", err);

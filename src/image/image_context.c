@@ -21,7 +21,7 @@
 
 enum { MAX_FILES = 1000000, MAX_LEVELS = 256, BLOCK = 512 };
 
-static int add(stk_image_context *c, const stk_image_file *file, stk_err *err)
+static int add_to_context(stk_image_context *c, const stk_image_file *file, stk_err *err)
 {
     if (c->n >= MAX_FILES) {
         return stk_err_set(err, STK_E_LIMIT,
@@ -45,7 +45,7 @@ int stk_image_context_text(stk_image_context *context, const char *name, const c
                                  .mode = S_IFREG | 0644,
                                  .size = (int64_t)strlen(text)};
     STK_TRY(stk_err_need(file.text, FOR_CONTEXT, err));
-    return add(context, &file, err);
+    return add_to_context(context, &file, err);
 }
 
 typedef struct walk {
@@ -62,7 +62,7 @@ static bool is_shut(const walk *w, const struct stat *st)
     return w->keeps_shut && stk_private_is_shut(st->st_mode);
 }
 
-static int take(const walk *w, const char *path, const char *below, const struct stat *st)
+static int take_file(const walk *w, const char *path, const char *below, const struct stat *st)
 {
     stk_arena *arena = w->context->arena;
     stk_image_file file = {.name = stk_arena_printf(arena, "%s%s", w->prefix, below),
@@ -86,7 +86,7 @@ static int take(const walk *w, const char *path, const char *below, const struct
     if (!S_ISLNK(st->st_mode) && is_shut(w, st)) {
         file.mode &= ~0077u;
     }
-    return add(w->context, &file, w->err);
+    return add_to_context(w->context, &file, w->err);
 }
 
 static bool is_private(const walk *w, const struct stat *folder, const char *path, const char *name,
@@ -141,7 +141,7 @@ static int go(const walk *w, const char *folder, const char *below, int level)
             continue;
         }
         if (!ignored) {
-            STK_TRY(take(w, path, name, &st));
+            STK_TRY(take_file(w, path, name, &st));
         }
         /* an exception may be below */
         if (S_ISDIR(st.st_mode) && (!ignored || w->ignore->has_exceptions)) {
@@ -172,7 +172,7 @@ int stk_image_context_tree(stk_image_context *context, const char *folder, const
     return go(&w, folder, "", 0);
 }
 
-static int by_name(const void *a, const void *b)
+static int by_file_name(const void *a, const void *b)
 {
     return strcmp(((const stk_image_file *)a)->name, ((const stk_image_file *)b)->name);
 }
@@ -180,7 +180,7 @@ static int by_name(const void *a, const void *b)
 void stk_image_context_sort(stk_image_context *context)
 {
     if (context->n > 1) {
-        qsort(context->files, context->n, sizeof *context->files, by_name);
+        qsort(context->files, context->n, sizeof *context->files, by_file_name);
     }
 }
 

@@ -101,7 +101,7 @@ static void pass_stars(const char *const *parts, uint32_t n, reached *r)
 }
 
 /* The pattern fits the path or a folder above it. */
-static bool fits(const char *pattern, const char *path)
+static bool fits_pattern(const char *pattern, const char *path)
 {
     const char *parts[MAX_PARTS];
     reached both[2] = {{.at = {true}}};
@@ -126,7 +126,7 @@ bool stk_image_is_ignored(const stk_image_ignore *ignore, const char *path)
     bool ignored = false;
     for (uint32_t i = 0; ignore->patterns[i] != NULL; i++) {
         bool exception = ignore->patterns[i][0] == '!';
-        if (ignored == exception && fits(ignore->patterns[i] + exception, path)) {
+        if (ignored == exception && fits_pattern(ignore->patterns[i] + exception, path)) {
             ignored = !exception;
         }
     }
@@ -140,7 +140,8 @@ bool stk_image_is_named(const stk_image_ignore *ignore, const char *path)
         const char *pattern = ignore->patterns[i];
         const char *slash = strrchr(pattern, '/');
         slash = stk_text_or(slash, pattern);
-        named = *pattern == '!' && strchr("*?[", slash[1]) == NULL && fits(pattern + 1, path);
+        named =
+            *pattern == '!' && strchr("*?[", slash[1]) == NULL && fits_pattern(pattern + 1, path);
     }
     return named;
 }

@@ -69,7 +69,7 @@ typedef struct progress {
     char error[600];
 } progress;
 
-static void tell(progress *p, const char *id, const char *status)
+static void tell_progress(progress *p, const char *id, const char *status)
 {
     char line[256];
     if (id == NULL) {
@@ -102,14 +102,14 @@ static bool on_progress(void *arg, const char *json, size_t n)
     /* numbers that go up would be thousands of lines */
     const stk_json *detail = stk_json_get(&root, "progressDetail");
     if (status != NULL && (detail == NULL || stk_json_get(detail, "current") == NULL)) {
-        tell(p, stk_json_text(stk_json_get(&root, "id")), status);
+        tell_progress(p, stk_json_text(stk_json_get(&root, "id")), status);
     } else if (stream != NULL) {
-        tell(p, NULL, stream);
+        tell_progress(p, NULL, stream);
     }
     return true;
 }
 
-static bool has(const char *words, const char *const *any)
+static bool has_any_word(const char *words, const char *const *any)
 {
     for (; *any != NULL; any++) {
         if (strcasestr(words, *any) != NULL) {
@@ -137,7 +137,7 @@ int stk_image_said(const stk_image_ref *ref, const char *doing, const char *word
     STK_ARENA_AUTO arena = stk_arena_new(0);
     char said[400];
     (void)snprintf(said, sizeof said, "%s", words); /* may lie in `err` */
-    if (has(said, full)) {
+    if (has_any_word(said, full)) {
         stk_err_set(err, STK_E_FULL, "no space left for image %s: %s", ref->repository, said);
         stk_err_hint(err, "remove what isn't needed: docker system prune, podman system prune");
         return STK_E_FULL;
@@ -146,14 +146,14 @@ int stk_image_said(const stk_image_ref *ref, const char *doing, const char *word
         found = none;
     }
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
-        if (has(said, refusals[i].words)) {
+        if (has_any_word(said, refusals[i].words)) {
             return stk_image_refused(ref, refusals[i].status, said, NULL, &found, err);
         }
     }
     const char *how = "failed", *hint = "look at the container engine's own log";
-    if (has(said, away)) {
+    if (has_any_word(said, away)) {
         hint = STK_IMAGE_UNREACHED;
-    } else if (has(said, cut)) {
+    } else if (has_any_word(said, cut)) {
         how = "broke off";
         hint = "start again: layers that came whole are kept";
     }

@@ -41,7 +41,7 @@ static void split_log(const stk_buf *body, stk_buf *out, stk_buf *log)
     }
 }
 
-static const char *text_of(const stk_json *map, const char *key)
+static const char *fact_text(const stk_json *map, const char *key)
 {
     return stk_json_text(stk_json_get(map, key));
 }
@@ -148,8 +148,8 @@ static void remove_left(const stk_engine *engine, stk_arena *arena)
     }
     for (uint32_t i = 0; i < list.n; i++) {
         const stk_json *labels = stk_json_get(&list.items[i], "Labels");
-        const char *pid = text_of(labels, LABEL);
-        const char *id = text_of(&list.items[i], "Id");
+        const char *pid = fact_text(labels, LABEL);
+        const char *id = fact_text(&list.items[i], "Id");
         if (pid == NULL || id == NULL || kill(atoi(pid), 0) == 0 || errno != ESRCH) {
             continue;
         }
@@ -223,8 +223,8 @@ static int carry(struct dl_phdr_info *info, size_t size, void *arg)
     return 0;
 }
 
-static int look(const stk_engine *engine, const char *id, bool gpus, stk_arena *arena, stk_buf *out,
-                stk_err *err)
+static int look_in_container(const stk_engine *engine, const char *id, bool gpus, stk_arena *arena,
+                             stk_buf *out, stk_err *err)
 {
     STK_BUF_AUTO log = STK_BUF_INIT(MAX_OUTPUT);
     carried c = {.arena = arena};
@@ -270,7 +270,7 @@ static bool truth_of(const stk_json *map, const char *key)
 static void read_framework(const stk_json *map, stk_framework *f)
 {
     int64_t build = STK_BUILD_UNKNOWN, cuda = -1, ptx = -1;
-    const char *bits = text_of(map, "arch_bits");
+    const char *bits = fact_text(map, "arch_bits");
     const stk_json *serves = stk_json_get(map, "serves");
     (void)stk_json_int(stk_json_get(map, "build"), &build);
     if (!stk_json_int(stk_json_get(map, "cuda"), &cuda)) {
@@ -279,9 +279,9 @@ static void read_framework(const stk_json *map, stk_framework *f)
     if (!stk_json_int(stk_json_get(map, "ptx_arch"), &ptx)) {
         ptx = -1;
     }
-    *f = (stk_framework){.name = text_of(map, "name"),
-                         .version = text_of(map, "version"),
-                         .folder = text_of(map, "folder"),
+    *f = (stk_framework){.name = fact_text(map, "name"),
+                         .version = fact_text(map, "version"),
+                         .folder = fact_text(map, "folder"),
                          .cuda = (int32_t)cuda,
                          .cuda_minor_known = truth_of(map, "cuda_minor_known"),
                          .arch_bits = strtoull(stk_text_or(bits, "0"), NULL, 16),
@@ -308,16 +308,16 @@ static int read_facts(const char *text, size_t n, stk_arena *arena, stk_image_in
         root.kind != STK_JSON_MAP) {
         return stk_err_set(err, STK_E_PROTOCOL, "what a look into the image printed is no JSON");
     }
-    *ret = (stk_image_inside){.python = text_of(&root, "python"),
-                              .python_path = text_of(&root, "python_path"),
-                              .nvcc = text_of(&root, "nvcc"),
-                              .libcuda = text_of(&root, "libcuda"),
+    *ret = (stk_image_inside){.python = fact_text(&root, "python"),
+                              .python_path = fact_text(&root, "python_path"),
+                              .nvcc = fact_text(&root, "nvcc"),
+                              .libcuda = fact_text(&root, "libcuda"),
                               .compat = truth_of(&root, "compat")};
     const stk_json *list = stk_json_get(&root, "frameworks");
     for (uint32_t i = 0; list != NULL && list->kind == STK_JSON_LIST && i < list->n &&
                          ret->n_frameworks < STK_PREFLIGHT_FRAMEWORKS;
          i++) {
-        if (text_of(&list->items[i], "name") != NULL) {
+        if (fact_text(&list->items[i], "name") != NULL) {
             read_framework(&list->items[i], &ret->frameworks[ret->n_frameworks++]);
         }
     }
@@ -358,7 +358,7 @@ int stk_image_look_inside(const stk_engine *engine, const char *id, bool with_gp
         return 0;
     }
     STK_BUF_AUTO out = STK_BUF_INIT(MAX_FACTS);
-    STK_TRY(look(engine, id, with_gpus, arena, &out, err));
+    STK_TRY(look_in_container(engine, id, with_gpus, arena, &out, err));
     STK_TRY(read_facts(stk_text_or(out.data, ""), out.len, arena, ret, err));
     if (!with_gpus) { /* with devices passed, it depends on the host as well */
         STK_TEXT_AUTO made = kept_path(id, true);
@@ -381,8 +381,8 @@ static const char *toolkit_version(const char *folder, stk_arena *arena)
     stk_json root;
     if (stk_file_read(json_path, MAX_FACTS, &text, &len, NULL) == 0 &&
         stk_json_parse(text, len, json_path, &limits, arena, &root, NULL) == 0) {
-        const char *nvcc = text_of(stk_json_get(&root, "cuda_nvcc"), "version");
-        const char *cuda = text_of(stk_json_get(&root, "cuda"), "version");
+        const char *nvcc = fact_text(stk_json_get(&root, "cuda_nvcc"), "version");
+        const char *cuda = fact_text(stk_json_get(&root, "cuda"), "version");
         return stk_arena_dup(arena, stk_text_or(nvcc, cuda));
     }
     STK_TEXT_AUTO old = NULL;

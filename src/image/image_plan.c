@@ -32,8 +32,8 @@ static const struct {
 
 /* --- reading --- */
 
-static void add(stk_image_planned *ret, uint32_t n_max, uint32_t *n, const char *name,
-                const char *version)
+static void add_planned(stk_image_planned *ret, uint32_t n_max, uint32_t *n, const char *name,
+                        const char *version)
 {
     if (name != NULL && version != NULL && *n < n_max) {
         ret[(*n)++] = (stk_image_planned){name, version};
@@ -54,8 +54,8 @@ static bool read_report(const char *text, stk_arena *arena, stk_image_planned *r
     for (uint32_t i = 0; list != NULL && list->kind == STK_JSON_LIST && i < list->n; i++) {
         const stk_json *metadata = stk_json_get(&list->items[i], "metadata");
         if (metadata != NULL) {
-            add(ret, n_max, n, stk_json_text(stk_json_get(metadata, "name")),
-                stk_json_text(stk_json_get(metadata, "version")));
+            add_planned(ret, n_max, n, stk_json_text(stk_json_get(metadata, "name")),
+                        stk_json_text(stk_json_get(metadata, "version")));
         }
     }
     return list != NULL;
@@ -73,8 +73,8 @@ static bool read_lines(const char *text, stk_arena *arena, stk_image_planned *re
             line[2] == ' ') {
             size_t left = (size_t)(line + len - equals - 2);
             size_t size = strcspn(equals + 2, " \r\n");
-            add(ret, n_max, n, stk_arena_dupn(arena, line + 3, (size_t)(equals - line - 3)),
-                stk_arena_dupn(arena, equals + 2, MIN(size, left)));
+            add_planned(ret, n_max, n, stk_arena_dupn(arena, line + 3, (size_t)(equals - line - 3)),
+                        stk_arena_dupn(arena, equals + 2, MIN(size, left)));
         }
         line += len + (line[len] == '\n');
     }
@@ -235,9 +235,9 @@ static void put_script(const stk_image_make *make, const char *files, stk_buf *s
                    s->installer_args, files);
 }
 
-static int ask(const stk_engine *engine, const stk_image_make *make, const char *parent_id,
-               const char *folder, stk_arena *arena, stk_buf *out, stk_buf *log, int *status,
-               stk_err *err)
+static int ask_resolver(const stk_engine *engine, const stk_image_make *make, const char *parent_id,
+                        const char *folder, stk_arena *arena, stk_buf *out, stk_buf *log,
+                        int *status, stk_err *err)
 {
     STK_BUF_AUTO files = STK_BUF_INIT(64 << 10);
     STK_BUF_AUTO script = STK_BUF_INIT(256 << 10);
@@ -277,7 +277,7 @@ int stk_image_plan_check(const stk_engine *engine, const stk_image_make *make, c
     if (planned == NULL || mkdtemp(folder) == NULL) {
         return stk_err_set(err, STK_E_SYS, "no folder for requirements below /tmp");
     }
-    int rc = ask(engine, make, parent_id, folder, arena, &out, &log, &status, err);
+    int rc = ask_resolver(engine, make, parent_id, folder, arena, &out, &log, &status, err);
     (void)stk_file_remove_tree(folder, NULL);
     if (rc == 0 && status == 0 &&
         stk_image_plan_read(stk_text_or(out.data, ""), arena, planned, MAX_PLANNED, &n)) {

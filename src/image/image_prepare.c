@@ -17,7 +17,7 @@ typedef struct prepare {
     stk_err *err;
 } prepare;
 
-static void say(const prepare *p, const char *fmt, const char *name)
+static void say_progress(const prepare *p, const char *fmt, const char *name)
 {
     char line[512];
     if (p->how->say != NULL) {
@@ -55,7 +55,7 @@ static int judge(const prepare *p, const stk_image_want *w, uint32_t first)
     return 0;
 }
 
-static int check(const prepare *p, const stk_image_want *w, const stk_image_config *config)
+static int check_image(const prepare *p, const stk_image_want *w, const stk_image_config *config)
 {
     uint32_t first = p->findings->n;
     stk_image_use use = w->use;
@@ -92,12 +92,12 @@ static int fetch(const prepare *p, stk_image_want *w, stk_image_config *config)
     }
     int rc = stk_image_remote(&ref, arch, p->arena, config, &why);
     if (rc == 0) {
-        STK_TRY(check(p, w, config));
+        STK_TRY(check_image(p, w, config));
     } else if (why.code != STK_E_ENV || strstr(why.text, "refuses") != NULL) {
         *p->err = why;
         return rc;
     } /* else perhaps the engine knows a way that we don't: a proxy, a mirror */
-    say(p, "pulling image %s", w->image);
+    say_progress(p, "pulling image %s", w->image);
     STK_TRY(stk_image_pull(p->engine, &ref, p->how->say, p->how->arg, p->err));
     STK_TRY(stk_image_local(p->engine, w->image, p->arena, config, p->err));
     w->was_pulled = true;
@@ -114,7 +114,7 @@ static const char *log_path(const prepare *p, const char *step)
     return stk_arena_dup(p->arena, path);
 }
 
-static int make(const prepare *p, stk_image_want *w, stk_image_config *config)
+static int build_image(const prepare *p, stk_image_want *w, stk_image_config *config)
 {
     const stk_image_recipe recipe = {.docker = w->docker,
                                      .parent = w->image,
@@ -123,7 +123,7 @@ static int make(const prepare *p, stk_image_want *w, stk_image_config *config)
                                      .python = p->how->python,
                                      .registry = p->how->registry};
     stk_image_result result;
-    say(p, "image for step '%s': built unless it is there", w->step);
+    say_progress(p, "image for step '%s': built unless it is there", w->step);
     STK_TRY(stk_image_build(p->engine, &recipe, log_path(p, w->step), p->how->say, p->how->arg,
                             p->arena, &result, p->err));
     w->pinned = result.pinned;
@@ -136,7 +136,7 @@ static int make(const prepare *p, stk_image_want *w, stk_image_config *config)
 }
 
 /* What its frameworks are built for: only a look inside tells. */
-static int look(const prepare *p, const stk_image_want *w, const char *id)
+static int look_at_frameworks(const prepare *p, const stk_image_want *w, const char *id)
 {
     stk_image_inside inside;
     stk_findings found = {.arena = p->arena};
@@ -173,7 +173,7 @@ static int have_parent(const prepare *p, stk_image_want *w, stk_image_config *co
     stk_err why = {0};
     int rc = stk_image_local(p->engine, w->image, p->arena, config, &why);
     if (rc == 0) {
-        return check(p, w, config);
+        return check_image(p, w, config);
     }
     if (rc == STK_E_NOT_FOUND) {
         return fetch(p, w, config);
@@ -192,9 +192,9 @@ static int have_image(const prepare *p, stk_image_want *w)
         return stk_err_set(p->err, STK_E_SPEC, "there is no image: name a parent_image");
     }
     if (builds) {
-        STK_TRY(make(p, w, &config));
+        STK_TRY(build_image(p, w, &config));
     }
-    STK_TRY(look(p, w, config.id));
+    STK_TRY(look_at_frameworks(p, w, config.id));
     w->id = config.id;
     w->workdir = stk_text_or(config.workdir, "");
     w->user = stk_text_or(config.user, "");

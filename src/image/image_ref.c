@@ -13,7 +13,7 @@ static bool is_registry(const char *first, size_t n)
            (n == 9 && memcmp(first, "localhost", 9) == 0);
 }
 
-static int fail(stk_err *err, const char *text, const char *why)
+static int fail_reference(stk_err *err, const char *text, const char *why)
 {
     stk_err_set(err, STK_E_SPEC, "'%s' is no name of an image: %s", text, why);
     stk_err_hint(err, "write [registry/]repository[:tag] or repository@sha256:…");
@@ -90,10 +90,10 @@ int stk_image_parse(const char *text, stk_arena *arena, stk_image_ref *ret, stk_
         STK_TRY(stk_err_need(digest, FOR_NAME, err));
     }
     if (digest != NULL && !is_digest(digest)) {
-        return fail(err, text, "what follows @ is no digest");
+        return fail_reference(err, text, "what follows @ is no digest");
     }
     if (is_digest(rest)) {
-        return fail(err, text, "it is an id, which only the container engine knows");
+        return fail_reference(err, text, "it is an id, which only the container engine knows");
     }
     if (first < n && is_registry(rest, first)) {
         registry = stk_arena_dupn(arena, rest, first);
@@ -115,7 +115,7 @@ int stk_image_parse(const char *text, stk_arena *arena, stk_image_ref *ret, stk_
         wrong = wrong_tag(tag);
     }
     if (wrong != NULL) {
-        return fail(err, text, wrong);
+        return fail_reference(err, text, wrong);
     }
     if (strcmp(registry, "index.docker.io") == 0 || strcmp(registry, "registry-1.docker.io") == 0) {
         registry = "docker.io";

@@ -165,7 +165,7 @@ static const char *words_of(const stk_buf *body, stk_arena *arena)
     return stk_text_or(message, details);
 }
 
-static int refused(const server *r, stk_http_response *response, stk_err *err)
+static int refused_by_registry(const server *r, stk_http_response *response, stk_err *err)
 {
     char retry[32];
     bool has = stk_http_header(response, "Retry-After", retry, sizeof retry);
@@ -287,7 +287,7 @@ static int fetch_token(server *r, const char *header, stk_err *err)
     if (response.status == 200) {
         return read_token(r, &response, err);
     }
-    return refused(r, &response, err);
+    return refused_by_registry(r, &response, err);
 }
 
 static int authorize(server *r, const stk_http_response *refusal, stk_err *err)
@@ -309,8 +309,8 @@ static int authorize(server *r, const stk_http_response *refusal, stk_err *err)
 /* --- asking --- */
 
 /* Any answer but 200 is an error. `response` is done by the caller. */
-static int ask(server *r, const char *method, const char *what, const char *which,
-               stk_http_response *response, stk_err *err)
+static int ask_registry(server *r, const char *method, const char *what, const char *which,
+                        stk_http_response *response, stk_err *err)
 {
     const char *url =
         stk_arena_printf(r->arena, "%s/v2/%s/%s/%s", r->base, r->ref->repository, what, which);
@@ -341,7 +341,7 @@ static int ask(server *r, const char *method, const char *what, const char *whic
                 }
                 return why.code;
             }
-            return refused(r, response, err);
+            return refused_by_registry(r, response, err);
         }
         stk_http_done(response);
     }
@@ -367,13 +367,13 @@ static int ask_manifest(server *r, const char *method, stk_http_response *respon
     bool plain = loopback || is_insecure(r->ref->registry, r->arena);
     r->base = stk_arena_printf(r->arena, "%s://%s", loopback ? "http" : "https", host);
     STK_TRY(stk_err_need(r->base, "to ask a registry", err));
-    int rc = ask(r, method, "manifests", which, response, err);
+    int rc = ask_registry(r, method, "manifests", which, response, err);
     if (rc == STK_E_ENV && response->status == 0 && plain) {
         stk_err second = {0};
         r->base = stk_arena_printf(r->arena, "%s://%s", loopback ? "https" : "http", host);
         STK_TRY(stk_err_need(r->base, "to ask a registry", err));
         stk_http_done(response);
-        int again = ask(r, method, "manifests", which, response, &second);
+        int again = ask_registry(r, method, "manifests", which, response, &second);
         if (again == 0 || response->status != 0) {
             if (err != NULL) {
                 *err = second;
@@ -413,8 +413,8 @@ const char *stk_image_pick(const stk_json *index, const char *arch, stk_arena *a
     return NULL;
 }
 
-static int parse(const server *r, const stk_http_response *response, const char *what,
-                 stk_json *ret, stk_err *err)
+static int parse_answer(const server *r, const stk_http_response *response, const char *what,
+                        stk_json *ret, stk_err *err)
 {
     const char *text =
         stk_arena_dupn(r->arena, stk_text_or(response->body.data, ""), response->body.len);
@@ -426,7 +426,7 @@ static int parse(const server *r, const stk_http_response *response, const char 
     return 0;
 }
 
-static const char *digest_of(const server *r, const stk_http_response *response)
+static const char *digest_in_answer(const server *r, const stk_http_response *response)
 {
     char digest[160], hex[STK_DIGEST_HEX + 1];
     if (stk_http_header(response, "Docker-Content-Digest", digest, sizeof digest) &&
@@ -446,8 +446,8 @@ static int get_manifest(server *r, const char *arch, stk_json *ret, const char *
 {
     RESPONSE_AUTO response = {0};
     STK_TRY(ask_manifest(r, "GET", &response, err));
-    STK_TRY(parse(r, &response, "manifest", ret, err));
-    *ret_digest = digest_of(r, &response);
+    STK_TRY(parse_answer(r, &response, "manifest", ret, err));
+    *ret_digest = digest_in_answer(r, &response);
     if (stk_json_get(ret, "manifests") == NULL) {
         return 0;
     }
@@ -460,8 +460,8 @@ static int get_manifest(server *r, const char *arch, stk_json *ret, const char *
         return STK_E_RESOURCES;
     }
     stk_http_done(&response);
-    STK_TRY(ask(r, "GET", "manifests", digest, &response, err));
-    return parse(r, &response, "manifest", ret, err);
+    STK_TRY(ask_registry(r, "GET", "manifests", digest, &response, err));
+    return parse_answer(r, &response, "manifest", ret, err);
 }
 
 static void read_layers(const stk_json *manifest, stk_arena *arena, stk_image_config *ret)
@@ -498,13 +498,13 @@ static int get_config(server *r, const stk_json *manifest, stk_image_config *ret
                            "it again with a current tool",
                            stk_image_text(r->ref, r->arena));
     }
-    STK_TRY(ask(r, "GET", "blobs", digest, &response, err));
+    STK_TRY(ask_registry(r, "GET", "blobs", digest, &response, err));
     stk_digest_of(stk_text_or(response.body.data, ""), response.body.len, hex);
     if (strncmp(digest, "sha256:", 7) == 0 && strcmp(hex, digest + 7) != 0) {
         return stk_err_set(err, STK_E_PROTOCOL, "registry %s gave something else than %s of %s",
                            r->ref->registry, digest, r->ref->repository);
     }
-    STK_TRY(parse(r, &response, "configuration", &root, err));
+    STK_TRY(parse_answer(r, &response, "configuration", &root, err));
     ret->id = digest;
     return stk_image_config_read(&root, stk_json_get(&root, "config"), r->arena, ret, err);
 }
@@ -532,7 +532,7 @@ int stk_image_remote_digest(const stk_image_ref *ref, stk_arena *arena, const ch
     RESPONSE_AUTO response = {0};
     STK_TRY(open_registry(ref, arena, &r, err));
     STK_TRY(ask_manifest(&r, "HEAD", &response, err));
-    *ret = digest_of(&r, &response);
+    *ret = digest_in_answer(&r, &response);
     if (*ret == NULL) {
         return stk_err_set(err, STK_E_PROTOCOL, "registry %s doesn't tell the digest of %s",
                            ref->registry, stk_image_text(ref, arena));

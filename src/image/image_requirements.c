@@ -160,7 +160,7 @@ static int add_file(gather *g, const char *file, const char *title, const char *
 
 /* --- programs of the user's --- */
 
-static int read_all(int fd, stk_buf *out)
+static int read_output(int fd, stk_buf *out)
 {
     char data[4096];
     for (;;) {
@@ -176,7 +176,7 @@ static int read_all(int fd, stk_buf *out)
     }
 }
 
-static int run(const gather *g, const char *const *argv, stk_buf *out)
+static int run_program(const gather *g, const char *const *argv, stk_buf *out)
 {
     extern char **environ;
     int pipes[2];
@@ -194,7 +194,7 @@ static int run(const gather *g, const char *const *argv, stk_buf *out)
     int status = 0, rc = stk_sys_spawn(&spawn, &pid, NULL, g->err);
     stk_file_close(&pipes[1]);
     if (rc == 0) {
-        (void)read_all(pipes[0], out);
+        (void)read_output(pipes[0], out);
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
         }
         if (status != 0 || out->failed) {
@@ -228,7 +228,7 @@ static int run_list(gather *g, const stk_json *list, const char *key, const char
                                        at + strlen("{directory}"));
         }
     }
-    return run(g, argv, out);
+    return run_program(g, argv, out);
 }
 
 /* --- the local environment --- */
@@ -360,7 +360,7 @@ static int gather_local(gather *g)
         STK_TRY(freeze(g, &out));
     } else if (stk_json_is(how, "poetry_export")) {
         static const char *const argv[] = {"poetry", "export", "--format=requirements.txt", NULL};
-        STK_TRY(run(g, argv, &out));
+        STK_TRY(run_program(g, argv, &out));
     } else {
         return stk_err_set(g->err, STK_E_SPEC,
                            "docker: %s is '%s'; it must be true, \"pip_freeze\", \"poetry_export\" "

@@ -15,7 +15,7 @@ typedef struct reader {
     int rc;
 } reader;
 
-static int wrong(reader *r, const char *key, const stk_json *value, const char *wanted)
+static int wrong_setting(reader *r, const char *key, const stk_json *value, const char *wanted)
 {
     r->rc = stk_err_set(r->err, STK_E_SPEC, "docker: %s must be %s, it is %s", key, wanted,
                         stk_json_kind_words((stk_json_kind)value->kind));
@@ -23,7 +23,7 @@ static int wrong(reader *r, const char *key, const stk_json *value, const char *
 }
 
 /* NULL: not given, or null. */
-static const stk_json *get(reader *r, const stk_json *map, const char *key)
+static const stk_json *get_setting(reader *r, const stk_json *map, const char *key)
 {
     if (r->rc < 0) {
         return NULL;
@@ -32,24 +32,24 @@ static const stk_json *get(reader *r, const stk_json *map, const char *key)
     return value == NULL || value->kind == STK_JSON_NULL ? NULL : value;
 }
 
-static const char *text_of(reader *r, const stk_json *map, const char *key)
+static const char *setting_text(reader *r, const stk_json *map, const char *key)
 {
-    const stk_json *value = get(r, map, key);
+    const stk_json *value = get_setting(r, map, key);
     const char *text = stk_json_text(value);
     if (value != NULL && text == NULL) {
-        wrong(r, key, value, "text");
+        wrong_setting(r, key, value, "text");
     }
     return text != NULL && *text == '\0' ? NULL : text;
 }
 
 static bool truth_of(reader *r, const char *key, bool otherwise)
 {
-    const stk_json *value = get(r, r->root, key);
+    const stk_json *value = get_setting(r, r->root, key);
     if (value == NULL) {
         return otherwise;
     }
     if (value->kind != STK_JSON_BOOL) {
-        wrong(r, key, value, "true or false");
+        wrong_setting(r, key, value, "true or false");
         return otherwise;
     }
     return value->truth;
@@ -57,9 +57,9 @@ static bool truth_of(reader *r, const char *key, bool otherwise)
 
 static const stk_json *map_of(reader *r, const stk_json *map, const char *key)
 {
-    const stk_json *value = get(r, map, key);
+    const stk_json *value = get_setting(r, map, key);
     if (value != NULL && value->kind != STK_JSON_MAP) {
-        wrong(r, key, value, "a mapping");
+        wrong_setting(r, key, value, "a mapping");
         return NULL;
     }
     return value != NULL && value->n == 0 ? NULL : value;
@@ -71,7 +71,7 @@ static const char *const *texts_of(reader *r, const char *key, const stk_json *v
     if (value != NULL && value->kind == STK_JSON_LIST) {
         n = value->n;
     } else if (value != NULL) {
-        wrong(r, key, value, "a list of texts");
+        wrong_setting(r, key, value, "a list of texts");
     }
     const char **texts = stk_arena_array(r->arena, (size_t)n + 1, sizeof *texts);
     if (texts == NULL) {
@@ -81,7 +81,7 @@ static const char *const *texts_of(reader *r, const char *key, const stk_json *v
     for (uint32_t i = 0; i < n; i++) {
         texts[i] = stk_json_text(&value->items[i]);
         if (texts[i] == NULL) {
-            wrong(r, key, &value->items[i], "a list of texts");
+            wrong_setting(r, key, &value->items[i], "a list of texts");
             texts[i] = "";
         }
     }
@@ -156,7 +156,8 @@ static void add_argument(reader *r, const char *name, const stk_json *value, stk
         text = stk_image_quote(text, r->arena);
     }
     if (text == NULL) {
-        wrong(r, "python_package_installer_args", value, "of texts, numbers, lists or null");
+        wrong_setting(r, "python_package_installer_args", value,
+                      "of texts, numbers, lists or null");
         return;
     }
     stk_buf_printf(out, "=%s", text);
@@ -208,15 +209,15 @@ static void read_arguments(reader *r, stk_image_settings *s)
 static void read_build(reader *r, stk_image_settings *s)
 {
     const char *key = "build_config";
-    if (s->dockerfile != NULL && get(r, r->root, "parent_image_build_config") != NULL) {
+    if (s->dockerfile != NULL && get_setting(r, r->root, "parent_image_build_config") != NULL) {
         key = "parent_image_build_config";
     }
     const stk_json *config = map_of(r, r->root, key);
     const stk_json *old = map_of(r, r->root, "build_options");
-    s->dockerignore = text_of(r, config, "dockerignore");
+    s->dockerignore = setting_text(r, config, "dockerignore");
     s->build_options = map_of(r, config, "build_options");
     if (s->dockerignore == NULL) {
-        s->dockerignore = text_of(r, r->root, "dockerignore");
+        s->dockerignore = setting_text(r, r->root, "dockerignore");
     }
     if (s->build_options == NULL) {
         s->build_options = old;
@@ -225,27 +226,27 @@ static void read_build(reader *r, stk_image_settings *s)
 
 static void read_packages(reader *r, stk_image_settings *s)
 {
-    const stk_json *requirements = get(r, r->root, "requirements");
-    const char *installer = text_of(r, r->root, "python_package_installer");
+    const stk_json *requirements = get_setting(r, r->root, "requirements");
+    const char *installer = setting_text(r, r->root, "python_package_installer");
     if (installer != NULL && strcmp(installer, "uv") != 0 && strcmp(installer, "pip") != 0) {
         r->rc = stk_err_set(r->err, STK_E_SPEC,
                             "docker: python_package_installer '%s' is neither 'pip' nor 'uv'",
                             installer);
     }
     s->uses_uv = installer == NULL || strcmp(installer, "uv") == 0;
-    s->cache_mount = text_of(r, r->root, "python_package_installer_cache_mount");
+    s->cache_mount = setting_text(r, r->root, "python_package_installer_cache_mount");
     if (requirements != NULL && requirements->kind == STK_JSON_TEXT) {
-        s->requirements_file = text_of(r, r->root, "requirements");
+        s->requirements_file = setting_text(r, r->root, "requirements");
         requirements = NULL;
     }
     s->requirements = texts_of(r, "requirements", requirements);
     s->integrations =
-        texts_of(r, "required_integrations", get(r, r->root, "required_integrations"));
-    s->apt_packages = texts_of(r, "apt_packages", get(r, r->root, "apt_packages"));
-    s->pyproject_path = text_of(r, r->root, "pyproject_path");
-    s->export_command = get(r, r->root, "pyproject_export_command");
-    s->local_install = text_of(r, r->root, "local_project_install_command");
-    s->replicate = get(r, r->root, "replicate_local_python_environment");
+        texts_of(r, "required_integrations", get_setting(r, r->root, "required_integrations"));
+    s->apt_packages = texts_of(r, "apt_packages", get_setting(r, r->root, "apt_packages"));
+    s->pyproject_path = setting_text(r, r->root, "pyproject_path");
+    s->export_command = get_setting(r, r->root, "pyproject_export_command");
+    s->local_install = setting_text(r, r->root, "local_project_install_command");
+    s->replicate = get_setting(r, r->root, "replicate_local_python_environment");
     if (s->replicate != NULL && s->replicate->kind == STK_JSON_BOOL && !s->replicate->truth) {
         s->replicate = NULL;
     }
@@ -268,12 +269,12 @@ int stk_image_settings_read(const char *docker, stk_arena *arena, stk_image_sett
         return stk_err_set(err, STK_E_SPEC, "docker must be a mapping, it is %s",
                            stk_json_kind_words((stk_json_kind)root->kind));
     }
-    stk_image_settings s = {.parent_image = text_of(&r, root, "parent_image"),
-                            .image_tag = text_of(&r, root, "image_tag"),
-                            .dockerfile = text_of(&r, root, "dockerfile"),
-                            .build_context_root = text_of(&r, root, "build_context_root"),
-                            .target_repository = text_of(&r, root, "target_repository"),
-                            .user = text_of(&r, root, "user"),
+    stk_image_settings s = {.parent_image = setting_text(&r, root, "parent_image"),
+                            .image_tag = setting_text(&r, root, "image_tag"),
+                            .dockerfile = setting_text(&r, root, "dockerfile"),
+                            .build_context_root = setting_text(&r, root, "build_context_root"),
+                            .target_repository = setting_text(&r, root, "target_repository"),
+                            .user = setting_text(&r, root, "user"),
                             .skip_build = truth_of(&r, "skip_build", false),
                             .prevent_build_reuse = truth_of(&r, "prevent_build_reuse", false),
                             .environment = map_of(&r, root, "environment")};

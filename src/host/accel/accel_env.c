@@ -108,7 +108,7 @@ static int32_t port_of(const own *mine)
     return FIRST_PORT + MAX(lowest, 0); /* two leases never share a chip */
 }
 
-static const char *fill(const char *form, const own *mine, stk_arena *arena)
+static const char *fill_form(const char *form, const own *mine, stk_arena *arena)
 {
     STK_BUF_AUTO out = STK_BUF_INIT(64u << 10);
     for (const char *c = form; *c != '\0'; c++) {
@@ -152,7 +152,7 @@ uint32_t stk_lease_env(const stk_accel *accel, const stk_lease *lease, stk_arena
         const own mine = devices_of(accel, lease, v->vendor);
         const char *value = NULL;
         if (mine.n > 0 && v->given != NULL) {
-            value = fill(v->given, &mine, arena);
+            value = fill_form(v->given, &mine, arena);
         } else if (mine.n > 0) {
             continue;
         } else if ((v->given != NULL || n_devices == 0) && is_present(accel, v->vendor)) {

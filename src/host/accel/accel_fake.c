@@ -30,8 +30,8 @@ typedef struct fake {
 } fake;
 
 /* The list of devices; the whole document in *ret_root, where it is wanted. */
-static const stk_json *load(const char *path, stk_arena *arena, const stk_json **ret_root,
-                            stk_err *err)
+static const stk_json *load_fakes(const char *path, stk_arena *arena, const stk_json **ret_root,
+                                  stk_err *err)
 {
     static const stk_json_limits limits = {16 << 20, 1 << 20, STK_LIMIT_DEPTH, false};
     STK_TEXT_AUTO bytes = NULL;
@@ -69,7 +69,7 @@ static const stk_json *load(const char *path, stk_arena *arena, const stk_json *
     return list;
 }
 
-static int64_t number(const stk_json *object, const char *key)
+static int64_t number_in(const stk_json *object, const char *key)
 {
     int64_t value = -1;
     return stk_json_int(stk_json_get(object, key), &value) ? value : -1;
@@ -82,9 +82,9 @@ static const char *text(const stk_json *object, const char *key, const char *oth
 }
 
 /* Device `slot` as the file has it now, or NULL and why. */
-static const stk_json *ask(const fake *self, uint32_t slot, stk_arena *arena, stk_err *err)
+static const stk_json *ask_fake(const fake *self, uint32_t slot, stk_arena *arena, stk_err *err)
 {
-    const stk_json *list = load(self->path, arena, NULL, err);
+    const stk_json *list = load_fakes(self->path, arena, NULL, err);
     const stk_json *device = stk_json_item(list, slot);
     const char *lost = text(device, "lost", NULL);
     if (list != NULL && (device == NULL || lost != NULL)) {
@@ -97,8 +97,8 @@ static const stk_json *ask(const fake *self, uint32_t slot, stk_arena *arena, st
 static int fake_state(void *self, uint32_t slot, stk_device_state *ret, stk_err *err)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    const stk_json *device = ask(self, slot, scratch, err);
-#define X(name, type) ret->name = (type)number(device, #name);
+    const stk_json *device = ask_fake(self, slot, scratch, err);
+#define X(name, type) ret->name = (type)number_in(device, #name);
 #include "tbl/device_state.def"
 #undef X
     return device != NULL ? 0 : STK_E_ENV;
@@ -121,7 +121,7 @@ static int read_processes(const stk_json *device, stk_device_process *ret, uint3
                 .graphics = stk_json_is_true(stk_json_get(one, "graphics")),
             };
             if (!stk_json_int(one, &ret[n].memory_bytes)) {
-                ret[n].memory_bytes = number(one, "memory_bytes");
+                ret[n].memory_bytes = number_in(one, "memory_bytes");
             }
             n++;
         }
@@ -132,7 +132,7 @@ static int read_processes(const stk_json *device, stk_device_process *ret, uint3
 static int fake_processes(void *self, uint32_t slot, stk_device_process *ret, uint32_t n_max)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    int n = read_processes(ask(self, slot, scratch, NULL), ret, n_max);
+    int n = read_processes(ask_fake(self, slot, scratch, NULL), ret, n_max);
     return n;
 }
 
@@ -142,8 +142,8 @@ static int fake_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n_
     enum { N = 256 };
     stk_device_process processes[N];
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    const stk_json *device = ask(self, slot, scratch, NULL);
-#define TAKE(type, name) ret->name = (type)number(device, #name)
+    const stk_json *device = ask_fake(self, slot, scratch, NULL);
+#define TAKE(type, name) ret->name = (type)number_in(device, #name)
     TAKE(int32_t, busy_percent);
     TAKE(int64_t, memory_used);
     TAKE(int32_t, power_mw);
@@ -167,7 +167,7 @@ static stk_link fake_link(void *self, uint32_t slot, uint32_t other, int32_t *re
         [STK_LINK_SYSTEM] = "system", [STK_LINK_NODE] = "node",     [STK_LINK_HOST] = "host",
         [STK_LINK_SWITCH] = "switch", [STK_LINK_FABRIC] = "fabric", [STK_LINK_SAME] = "same"};
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    const stk_json *links = stk_json_get(ask(self, slot, scratch, NULL), "links");
+    const stk_json *links = stk_json_get(ask_fake(self, slot, scratch, NULL), "links");
     const char *word = stk_json_text(stk_json_item(links, other));
     stk_link link = STK_LINK_UNKNOWN;
     for (size_t i = 1; i < sizeof words / sizeof words[0] && word != NULL; i++) {
@@ -187,7 +187,7 @@ static bool fake_next_event(void *state, stk_device_event *ret)
 {
     fake *self = state;
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    const stk_json *list = load(self->path, scratch, NULL, NULL);
+    const stk_json *list = load_fakes(self->path, scratch, NULL, NULL);
     bool found = false;
     for (uint32_t i = 0; i < stk_json_n_items(list) && i < STK_LIMIT_DEVICES && !found; i++) {
         const stk_json *events = stk_json_get(stk_json_item(list, i), "events");
@@ -197,9 +197,9 @@ static bool fake_next_event(void *state, stk_device_event *ret)
             self->n_events[i]++;
             *ret = (stk_device_event){
                 .i_device = i,
-                .mono_ms = number(one, "time_ms"),
-                .xid = (int32_t)MAX(number(one, "xid"), 0),
-                .pid = (pid_t)MAX(number(one, "pid"), 0),
+                .mono_ms = number_in(one, "time_ms"),
+                .xid = (int32_t)MAX(number_in(one, "xid"), 0),
+                .pid = (pid_t)MAX(number_in(one, "pid"), 0),
             };
             if (ret->mono_ms < 0) {
                 ret->mono_ms = stk_clock_mono_ms(&stk_clock_real);
@@ -210,10 +210,11 @@ static bool fake_next_event(void *state, stk_device_event *ret)
     return found;
 }
 
-static int add(stk_accel *accel, const stk_json *one, uint32_t base, uint32_t i, stk_err *err)
+static int add_fake_device(stk_accel *accel, const stk_json *one, uint32_t base, uint32_t i,
+                           stk_err *err)
 {
     stk_arena *arena = accel->arena;
-    int64_t parent = number(one, "parent"), index = number(one, "index");
+    int64_t parent = number_in(one, "parent"), index = number_in(one, "index");
     const char *cc = text(one, "cc", NULL);
     stk_device device = {
         STK_DEVICE_UNKNOWN,
@@ -236,9 +237,9 @@ static int add(stk_accel *accel, const stk_json *one, uint32_t base, uint32_t i,
     if (index < 0) {
         device.index = (int32_t)i;
     }
-    device.n_cores = (int32_t)number(one, "n_cores");
-    device.numa = (int32_t)number(one, "numa");
-    device.memory_bytes = number(one, "memory_bytes");
+    device.n_cores = (int32_t)number_in(one, "n_cores");
+    device.numa = (int32_t)number_in(one, "numa");
+    device.memory_bytes = number_in(one, "memory_bytes");
     if (cc != NULL && sscanf(cc, "%" SCNd32 ".%" SCNd32, &device.cc_major, &device.cc_minor) != 2) {
         device.cc_major = device.cc_minor = -1;
     }
@@ -259,7 +260,7 @@ static int add(stk_accel *accel, const stk_json *one, uint32_t base, uint32_t i,
 static int fake_open(stk_accel *accel, const char *path, void **ret_self, stk_err *err)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    const stk_json *root = NULL, *list = load(path, scratch, &root, err);
+    const stk_json *root = NULL, *list = load_fakes(path, scratch, &root, err);
     fake *self = stk_arena_alloc(accel->arena, sizeof *self);
     if (list == NULL) {
         return STK_E_ENV;
@@ -269,12 +270,12 @@ static int fake_open(stk_accel *accel, const char *path, void **ret_self, stk_er
     STK_TRY(stk_err_need(self->path, "for the list of devices", err));
     if (stk_json_is_map(root)) {
         accel->driver = stk_arena_dup(accel->arena, text(root, "driver", NULL));
-        accel->cuda_version = (int32_t)number(root, "cuda_version");
+        accel->cuda_version = (int32_t)number_in(root, "cuda_version");
     }
     uint32_t base = accel->n;
     for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
         const stk_json *one = stk_json_item(list, i);
-        STK_TRY(add(accel, one, base, i, err));
+        STK_TRY(add_fake_device(accel, one, base, i, err));
         self->n_events[i] = (uint32_t)stk_json_n_items(stk_json_get(one, "events"));
     }
     *ret_self = self;

@@ -24,7 +24,7 @@ static off_t lock_of(int slot)
     return STK_LEASE_CLAIM + 2 * slot;
 }
 
-static int text_of(int slot)
+static int text_slot(int slot)
 {
     return STK_LEASE_CLAIM_TEXT + stk_lease_level() * STK_LEASE_CLAIMS + slot;
 }
@@ -44,7 +44,7 @@ bool stk_lease_claimed_before(int fd, int64_t since_ns, char *ret_text)
         return false;
     }
     for (int slot = 0; slot < STK_LEASE_CLAIMS; slot++) {
-        if (!stk_lease_read_slot(fd, lock_of(slot), text_of(slot), text)) {
+        if (!stk_lease_read_slot(fd, lock_of(slot), text_slot(slot), text)) {
             continue;
         }
         char *label;
@@ -74,7 +74,7 @@ static int claim_one(const stk_device *device, const char text[STK_LEASE_LABEL])
     for (int i = 0; i < 16 && why == EAGAIN; i++) {
         int fd = stk_lease_open_lock(path), rc = -1;
         for (int slot = 0; fd >= 0 && slot < STK_LEASE_CLAIMS; slot++) {
-            rc = stk_lease_write_slot(fd, lock_of(slot), text_of(slot), text);
+            rc = stk_lease_write_slot(fd, lock_of(slot), text_slot(slot), text);
             if (rc == 0 || errno != EAGAIN) {
                 break;
             }

@@ -34,7 +34,7 @@ static bool concerns(const stk_accel *accel, uint32_t i, const vendor *who)
     return !part->provider->simulated && strcmp(accel->devices[i].vendor, who->id) == 0;
 }
 
-static void take(const stk_accel *accel, pool *to, uint32_t i)
+static void take_device(const stk_accel *accel, pool *to, uint32_t i)
 {
     int32_t parent = accel->devices[i].parent;
     if (parent >= 0 && !to->in[parent]) { /* listed before its slices */
@@ -91,11 +91,11 @@ static void by_device(stk_accel *accel, const vendor *who, const char *mask, poo
             *ret_unknown = stk_arena_dupn(accel->arena, word, len);
             return;
         }
-        take(accel, to, (uint32_t)i);
+        take_device(accel, to, (uint32_t)i);
         stk_device *d = &accel->devices[i];
         for (uint32_t k = 0; k < accel->n && d->n_slices > 0; k++) {
             if (accel->devices[k].parent == i) {
-                take(accel, to, k);
+                take_device(accel, to, k);
             }
         }
         if (part && d->usable) {
@@ -139,7 +139,7 @@ static void by_core(stk_accel *accel, const vendor *who, const char *mask, pool 
             n_named += named[core++];
         }
         if (n_named > 0) {
-            take(accel, to, i);
+            take_device(accel, to, i);
         }
         if (n_named > 0 && n_named < d->n_cores && d->usable) {
             d->usable = false;
@@ -224,7 +224,7 @@ int stk_accel_apply_masks(stk_accel *accel, stk_err *err)
     }
     for (uint32_t i = 0; i < accel->n; i++) {
         if (!done[i]) {
-            take(accel, &to, i);
+            take_device(accel, &to, i);
         }
     }
     return masked ? rebuild(accel, &to, err) : 0;

@@ -314,7 +314,7 @@ static nvml *new_library(stk_arena *arena)
     return lib;
 }
 
-static int find(stk_accel *accel, nvml *lib, stk_err *err)
+static int find_by_nvml(stk_accel *accel, nvml *lib, stk_err *err)
 {
     char version[96];
     int cuda = 0;
@@ -375,7 +375,7 @@ static int nvml_open(stk_accel *accel, const char *spec, void **ret_self, stk_er
         }
         return list_by_kernel(accel, trouble, &n_shown, err);
     }
-    rc = find(accel, lib, err);
+    rc = find_by_nvml(accel, lib, err);
     if (rc < 0) {
         nvml_close(lib);
         return rc;

@@ -7,7 +7,7 @@
 #include "sys/clock.h"
 
 /* One number of a device into a field that is -1 so far. */
-static void take(int code, const unsigned *value, int32_t *ret)
+static void take_value(int code, const unsigned *value, int32_t *ret)
 {
     if (code == NVML_OK && *value <= INT32_MAX) {
         *ret = (int32_t)*value;
@@ -18,7 +18,7 @@ static void take(int code, const unsigned *value, int32_t *ret)
     do {                                                                                           \
         unsigned value_ = 0;                                                                       \
         int code_ = NVML_CALL(lib, function, handle, &value_);                                     \
-        take(code_, &value_, ret);                                                                 \
+        take_value(code_, &value_, ret);                                                           \
     } while (0)
 
 static void take_long(int code, const unsigned long long *value, int64_t *ret)
@@ -58,7 +58,7 @@ static void ask_temperature(const nvml *lib, nvml_device handle, int32_t *ret)
     if (NVML_CALL(lib, temperature_v, handle, &t) == NVML_OK) {
         *ret = t.celsius;
     } else {
-        take(NVML_CALL(lib, temperature, handle, 0, &celsius), &celsius, ret);
+        take_value(NVML_CALL(lib, temperature, handle, 0, &celsius), &celsius, ret);
     }
 }
 
@@ -67,8 +67,8 @@ static void ask_clocks(const nvml *lib, nvml_device handle, int32_t *ret_sm, int
 {
     unsigned mhz = 0;
     unsigned long long reasons = 0;
-    take(NVML_CALL(lib, clock, handle, NVML_CLOCK_SM, &mhz), &mhz, ret_sm);
-    take(NVML_CALL(lib, clock, handle, NVML_CLOCK_MEMORY, &mhz), &mhz, ret_memory);
+    take_value(NVML_CALL(lib, clock, handle, NVML_CLOCK_SM, &mhz), &mhz, ret_sm);
+    take_value(NVML_CALL(lib, clock, handle, NVML_CLOCK_MEMORY, &mhz), &mhz, ret_memory);
     take_long(NVML_CALL(lib, reasons, handle, &reasons), &reasons, ret_throttle);
 }
 
@@ -132,7 +132,7 @@ static void ask_health(const nvml *lib, nvml_device handle, nvml_device whole,
 {
     unsigned a = 0, b = 0, pending = 0, failed = 0;
     unsigned long long n = 0;
-    take(NVML_CALL(lib, ecc_mode, whole, &a, &b), &a, &ret->ecc);
+    take_value(NVML_CALL(lib, ecc_mode, whole, &a, &b), &a, &ret->ecc);
     take_long(NVML_CALL(lib, ecc_errors, handle, 0, 0, &n), &n, &ret->ecc_corrected);
     take_long(NVML_CALL(lib, ecc_errors, handle, 1, 0, &n), &n, &ret->ecc_uncorrected);
     take_long(NVML_CALL(lib, ecc_errors, handle, 1, 1, &n), &n, &ret->ecc_uncorrected_total);
@@ -161,8 +161,9 @@ static void ask_whole(nvml *lib, nvml_device whole, stk_device_state *ret)
     TAKE(lib, pcie_gen_max, whole, &ret->pcie_gen_max);
     TAKE(lib, pcie_width, whole, &ret->pcie_width);
     TAKE(lib, pcie_width_max, whole, &ret->pcie_width_max);
-    take(NVML_CALL(lib, max_clock, whole, NVML_CLOCK_SM, &mhz), &mhz, &ret->sm_max_mhz);
-    take(NVML_CALL(lib, max_clock, whole, NVML_CLOCK_MEMORY, &mhz), &mhz, &ret->memory_max_mhz);
+    take_value(NVML_CALL(lib, max_clock, whole, NVML_CLOCK_SM, &mhz), &mhz, &ret->sm_max_mhz);
+    take_value(NVML_CALL(lib, max_clock, whole, NVML_CLOCK_MEMORY, &mhz), &mhz,
+               &ret->memory_max_mhz);
     ask_temperature(lib, whole, &ret->temperature_c);
     ask_clocks(lib, whole, &ret->sm_mhz, &ret->memory_mhz, &ret->throttle);
     for (unsigned link = 0, up = 0; link < NVML_LINKS; link++) {
@@ -178,8 +179,8 @@ static void ask_traffic_and_power(const nvml *lib, nvml_device handle, stk_devic
 {
     nvml_utilization busy = {0};
     if (NVML_CALL(lib, utilization, handle, &busy) == NVML_OK) {
-        take(NVML_OK, &busy.gpu, &ret->busy_percent);
-        take(NVML_OK, &busy.memory, &ret->memory_busy_percent);
+        take_value(NVML_OK, &busy.gpu, &ret->busy_percent);
+        take_value(NVML_OK, &busy.memory, &ret->memory_busy_percent);
     }
     TAKE(lib, power, handle, &ret->power_mw);
     TAKE(lib, power_limit, handle, &ret->power_limit_mw);
@@ -376,7 +377,7 @@ int stk_nvml_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n_pid
     ret->memory_used = memory_used;
     if (unit->parent < 0) {
         nvml_utilization busy = {0};
-        take(NVML_CALL(lib, utilization, unit->handle, &busy), &busy.gpu, &ret->busy_percent);
+        take_value(NVML_CALL(lib, utilization, unit->handle, &busy), &busy.gpu, &ret->busy_percent);
         TAKE(lib, power, unit->handle, &ret->power_mw);
     }
     ask_context(lib, unit->handle, pids, n_pids, ret);

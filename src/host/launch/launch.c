@@ -226,7 +226,7 @@ static void end_largest(stk_gang *g)
     }
 }
 
-static void on_signal(stk_gang *g)
+static void on_gang_signal(stk_gang *g)
 {
     struct signalfd_siginfo info;
     while (read(g->signals, &info, sizeof info) == (ssize_t)sizeof info) {
@@ -245,12 +245,12 @@ static void on_signal(stk_gang *g)
     }
 }
 
-static void on_event(stk_gang *g, const struct epoll_event *e)
+static void on_gang_event(stk_gang *g, const struct epoll_event *e)
 {
     uint32_t i = (uint32_t)e->data.u64;
     switch ((launch_event)(e->data.u64 >> 32)) {
     case LAUNCH_EV_SIGNAL:
-        on_signal(g);
+        on_gang_signal(g);
         break;
     case LAUNCH_EV_START: /* was looked at first */
         break;
@@ -313,7 +313,7 @@ static int64_t run_delay_us(const stk_gang *g)
 
 /* epoll_wait; and how long ago what it tells of happened, at most: since the last one we were busy,
  * and when it woke us we had to wait for a CPU. */
-static int look(stk_gang *g, struct epoll_event *events, int timeout)
+static int wait_for_events(stk_gang *g, struct epoll_event *events, int timeout)
 {
     int64_t before = run_delay_us(g);
     int64_t asleep = stk_launch_now_us();
@@ -339,7 +339,7 @@ int stk_launch_turn(stk_gang *g, int64_t until_ms, stk_err *err)
     if (until_ms >= 0 && (timeout < 0 || until_ms - now < timeout)) {
         timeout = (int)MIN(MAX(until_ms - now, 0), INT_MAX);
     }
-    int n = look(g, events, timeout);
+    int n = wait_for_events(g, events, timeout);
     if (n < 0 && errno != EINTR) {
         return stk_err_sys(err, STK_E_SYS, errno, "waiting for %u ranks", g->n_live);
     }
@@ -353,7 +353,7 @@ int stk_launch_turn(stk_gang *g, int64_t until_ms, stk_err *err)
             uint64_t kind = events[i].data.u64 >> 32;
             bool dead = kind == LAUNCH_EV_EXIT || kind == LAUNCH_EV_SERVER;
             if (dead == (pass == 0)) {
-                on_event(g, &events[i]);
+                on_gang_event(g, &events[i]);
             }
         }
     }

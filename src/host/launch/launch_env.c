@@ -29,12 +29,12 @@ static const char *const threads[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPE
                                       "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"};
 enum { N_THREADS = sizeof threads / sizeof *threads, MAX_OURS = 48 };
 
-static void put(stk_gang *g, launch_env *e, const char *name, const char *value)
+static void put_variable(stk_gang *g, launch_env *e, const char *name, const char *value)
 {
     e->ours[e->n_ours++] = stk_arena_printf(g->arena, "%s=%s", name, value);
 }
 
-static void put_number(stk_gang *g, launch_env *e, const char *name, int64_t value)
+static void put_number_variable(stk_gang *g, launch_env *e, const char *name, int64_t value)
 {
     e->ours[e->n_ours++] = stk_arena_printf(g->arena, "%s=%lld", name, (long long)value);
 }
@@ -68,12 +68,12 @@ static void put_threads(stk_gang *g, launch_env *e)
             if (per_rank == 0) {
                 per_rank = cpus_per_rank(g->n);
             }
-            put_number(g, e, threads[i], per_rank);
+            put_number_variable(g, e, threads[i], per_rank);
         }
     }
 }
 
-static bool is_set(const launch_env *e, const char *entry)
+static bool is_in_environment(const launch_env *e, const char *entry)
 {
     size_t n = strcspn(entry, "=") + 1;
     for (uint32_t i = 0; i < e->n_ours; i++) {
@@ -91,33 +91,33 @@ static bool is_set(const launch_env *e, const char *entry)
 
 static void put_fixed(stk_gang *g, launch_env *e)
 {
-    put_number(g, e, "WORLD_SIZE", g->world);
-    put_number(g, e, "LOCAL_WORLD_SIZE", g->n);
-    put_number(g, e, "NODE_RANK", g->config->node);
-    put_number(g, e, "GROUP_RANK", g->config->node);
-    put_number(g, e, "GROUP_WORLD_SIZE", MAX(g->config->nodes, 1));
-    put_number(g, e, "ROLE_WORLD_SIZE", g->world);
-    put(g, e, "ROLE_NAME", "default");
-    put(g, e, "MASTER_ADDR", stk_launch_nodes_address(g));
-    put_number(g, e, "MASTER_PORT", g->port.number);
-    put_number(g, e, "TORCHELASTIC_RESTART_COUNT", g->restart);
-    put_number(g, e, "TORCHELASTIC_MAX_RESTARTS", g->config->max_restarts);
-    put(g, e, "TORCHELASTIC_RUN_ID", g->config->run_id);
-    put(g, e, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+    put_number_variable(g, e, "WORLD_SIZE", g->world);
+    put_number_variable(g, e, "LOCAL_WORLD_SIZE", g->n);
+    put_number_variable(g, e, "NODE_RANK", g->config->node);
+    put_number_variable(g, e, "GROUP_RANK", g->config->node);
+    put_number_variable(g, e, "GROUP_WORLD_SIZE", MAX(g->config->nodes, 1));
+    put_number_variable(g, e, "ROLE_WORLD_SIZE", g->world);
+    put_variable(g, e, "ROLE_NAME", "default");
+    put_variable(g, e, "MASTER_ADDR", stk_launch_nodes_address(g));
+    put_number_variable(g, e, "MASTER_PORT", g->port.number);
+    put_number_variable(g, e, "TORCHELASTIC_RESTART_COUNT", g->restart);
+    put_number_variable(g, e, "TORCHELASTIC_MAX_RESTARTS", g->config->max_restarts);
+    put_variable(g, e, "TORCHELASTIC_RUN_ID", g->config->run_id);
+    put_variable(g, e, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
     /* As torchrun (which passes -u); and a crash or a hang shows where it was. A user's own
      * setting stands. */
     static const char *const ones[] = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "PYTHONUNBUFFERED",
                                        "PYTHONFAULTHANDLER"};
     for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
         if (getenv(ones[i]) == NULL) {
-            put(g, e, ones[i], "1");
+            put_variable(g, e, ones[i], "1");
         }
     }
     /* Gloo takes the address of the host's own name, on Debian 127.0.1.1: no other node's to reach.
      */
     if (g->nodes != NULL && g->nodes->interface[0] != '\0' &&
         getenv("GLOO_SOCKET_IFNAME") == NULL) {
-        put(g, e, "GLOO_SOCKET_IFNAME", g->nodes->interface);
+        put_variable(g, e, "GLOO_SOCKET_IFNAME", g->nodes->interface);
     }
     if (g->line.from >= 0) {
         e->ours[e->n_ours++] =
@@ -128,7 +128,7 @@ static void put_fixed(stk_gang *g, launch_env *e)
     const char *masks[8][2];
     uint32_t n = stk_launch_devices_masks(g, masks, 8);
     for (uint32_t i = 0; i < n; i++) {
-        put(g, e, masks[i][0], masks[i][1]);
+        put_variable(g, e, masks[i][0], masks[i][1]);
     }
 }
 
@@ -151,7 +151,7 @@ int stk_launch_env_new(stk_gang *g, launch_env *ret_env, stk_err *err)
     }
     uint32_t n = e.n_ours;
     for (size_t i = 0; i < n_have; i++) {
-        if (!is_set(&e, environ[i])) {
+        if (!is_in_environment(&e, environ[i])) {
             e.all[n++] = environ[i];
         }
     }
@@ -164,12 +164,12 @@ int stk_launch_env_rank(stk_gang *g, launch_env *env, uint32_t rank, stk_err *er
 {
     uint32_t number = stk_launch_number(g, rank);
     env->n_ours = env->n_fixed;
-    put_number(g, env, "RANK", number);
-    put_number(g, env, "LOCAL_RANK", rank);
-    put_number(g, env, "ROLE_RANK", number);
+    put_number_variable(g, env, "RANK", number);
+    put_number_variable(g, env, "LOCAL_RANK", rank);
+    put_number_variable(g, env, "ROLE_RANK", number);
     if (g->config->dir != NULL) {
         const char *dir = stk_arena_printf(g->arena, "%s/rank-%u", g->config->dir, number);
-        put(g, env, "STOKER_RANK_DIR", dir);
+        put_variable(g, env, "STOKER_RANK_DIR", dir);
         env->ours[env->n_ours++] =
             stk_arena_printf(g->arena, "TORCHELASTIC_ERROR_FILE=%s/error.json", dir);
         /* PyTorch's flight recorder writes there when NCCL fails, or asked through the pipe. */

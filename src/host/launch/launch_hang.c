@@ -209,7 +209,7 @@ static void append(const stk_gang *g, uint32_t rank, const char *text, size_t n)
 
 /* What the kernel tells of the rank; and any program but our worker is asked for its stack. False:
  * there is none that can answer. */
-static bool ask(stk_gang *g, uint32_t rank)
+static bool ask_for_stack(stk_gang *g, uint32_t rank)
 {
     bool asked = false;
     STK_BUF_AUTO text = STK_BUF_INIT(4 << 20);
@@ -303,7 +303,7 @@ static void ask_all(stk_gang *g)
 {
     bool some = false;
     for (uint32_t i = 0; i < g->n; i++) {
-        some = (g->ranks[i].state == RANK_RUNNING && ask(g, i)) || some;
+        some = (g->ranks[i].state == RANK_RUNNING && ask_for_stack(g, i)) || some;
     }
     if (some) {
         listen_to_all(g, stack_bytes(g));
@@ -375,7 +375,7 @@ static bool in_collective(const char *stack)
 }
 
 /* "train.py:12 in load": the innermost line of the thread that was asked. */
-static void place_of(const char *stack, char *buf, size_t size)
+static void innermost_place(const char *stack, char *buf, size_t size)
 {
     const char *at = strstr(stack, "Current thread");
     at = strstr(stk_text_or(at, stack), "File \"");
@@ -411,7 +411,7 @@ static int32_t find_missing(const stk_gang *g)
     return n_in > 0 && n_out == 1 ? missing : -1;
 }
 
-static void say(stk_gang *g)
+static void say_hang(stk_gang *g)
 {
     char how_long[32];
     char place[700];
@@ -431,11 +431,11 @@ static void say(stk_gang *g)
                        silent);
     }
     if (g->first >= 0) {
-        place_of(g->ranks[g->first].tail, place, sizeof place);
+        innermost_place(g->ranks[g->first].tail, place, sizeof place);
         n += snprintf(g->text + n, sizeof g->text - (size_t)n, "; rank %u%.200s %s",
                       stk_launch_number(g, (uint32_t)g->first), place, why);
     } else if (strstr(g->ranks[0].tail, "File \"") != NULL) {
-        place_of(g->ranks[0].tail, place, sizeof place);
+        innermost_place(g->ranks[0].tail, place, sizeof place);
         n += snprintf(g->text + n, sizeof g->text - (size_t)n, "; rank %u waits%s",
                       stk_launch_number(g, 0), place);
     }
@@ -486,5 +486,5 @@ void stk_launch_hang_tell(stk_gang *g)
             (void)(r->silent && stk_launch_pulse_read(g, i, ""));
         }
     }
-    say(g);
+    say_hang(g);
 }

@@ -24,7 +24,7 @@
 enum { SCRIPT_BYTES = 1 << 20, REAP_MS = 3000 };
 
 /* Behind the name of n bytes and its '='; "": there is none. */
-static const char *value_of(const char *entry, size_t n)
+static const char *variable_value(const char *entry, size_t n)
 {
     return entry + n + (entry[n] == '=');
 }
@@ -43,7 +43,7 @@ static bool is_mask(const char *entry, size_t n)
         const char *const *m = masks[i];
         if (strlen(m[0]) == n && strncmp(entry, m[0], n) == 0 && m[1] != NULL &&
             strchr(m[1], '%') != NULL) {
-            return m[2] == NULL || strcmp(value_of(entry, n), m[2]) != 0;
+            return m[2] == NULL || strcmp(variable_value(entry, n), m[2]) != 0;
         }
     }
     return false;
@@ -103,7 +103,7 @@ static void write_script(const stk_gang *g, uint32_t node, stk_buf *out)
         if (is_mask(*e, n)) { /* the words may have passed it on */
             (void)stk_buf_printf(out, "unset %.*s\n", (int)n, *e);
         } else if (!is_local(*e)) {
-            add_export(out, *e, n, value_of(*e, n));
+            add_export(out, *e, n, variable_value(*e, n));
         }
     }
     const char *form = strchr(g->nodes->host, ':') != NULL ? "[%s]:%d" : "%s:%d";

@@ -232,7 +232,7 @@ static void on_hello(stk_gang *g, const stk_json *m)
     stk_launch_talk_send(g, 0, &out);
 }
 
-static void refuse(stk_gang *g, uint32_t i, const char *text)
+static void refuse_node(stk_gang *g, uint32_t i, const char *text)
 {
     MESSAGE_AUTO m = MESSAGE;
     stk_launch_say(g, "refused a node at %s: %s", g->nodes->peers[i].addr, text);
@@ -269,7 +269,7 @@ static void on_join(stk_gang *g, uint32_t i, const stk_json *m)
                        (long long)node);
     }
     if (text[0] != '\0') {
-        refuse(g, i, text);
+        refuse_node(g, i, text);
         return;
     }
     MESSAGE_AUTO out = MESSAGE;

@@ -22,7 +22,7 @@
 enum { PULSE_BYTES = 64 << 10, ANSWER_MS = 5000 };
 enum { BEATS = 5, BEAT_MS_MIN = 100, BEAT_MS_MAX = 500 }; /* as pulse.py's periods */
 
-static void path_of(const stk_gang *g, uint32_t rank, const char *name, char *path, size_t size)
+static void pulse_path(const stk_gang *g, uint32_t rank, const char *name, char *path, size_t size)
 {
     (void)snprintf(path, size, "%s/rank-%u/%s", g->config->dir, stk_launch_number(g, rank), name);
 }
@@ -38,7 +38,7 @@ static void copy(char *to, size_t size, const stk_json *from)
 }
 
 /* `text` → *ret; groups that aren't asked for are passed over. */
-static void parse(const char *text, size_t len, const char *group, launch_pulse *ret)
+static void parse_pulse(const char *text, size_t len, const char *group, launch_pulse *ret)
 {
     static const stk_json_limits limits = {PULSE_BYTES, 10000, 16};
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -72,7 +72,7 @@ bool stk_launch_pulse_read(stk_gang *g, uint32_t rank, const char *group)
     if (g->config->dir == NULL || !g->config->is_python) {
         return false;
     }
-    path_of(g, rank, "pulse.json", path, sizeof path);
+    pulse_path(g, rank, "pulse.json", path, sizeof path);
     if (stk_file_read_untrusted(path, PULSE_BYTES, &text, &len, NULL) < 0) {
         return false;
     }
@@ -89,7 +89,7 @@ bool stk_launch_pulse_read(stk_gang *g, uint32_t rank, const char *group)
         beat_ms = stk_launch_now_ms();
     }
     if (changed || group != NULL) {
-        parse(text, len, group, &r->pulse);
+        parse_pulse(text, len, group, &r->pulse);
         r->pulse.seen = seen;
     }
     if (r->silent) { /* what it told is from before; its stack is from now */
@@ -117,7 +117,7 @@ void stk_launch_pulse_forget(stk_gang *g, uint32_t rank)
     char path[PATH_MAX];
     g->ranks[rank].pulse = (launch_pulse){.issued = -1};
     for (size_t i = 0; g->config->dir != NULL && i < sizeof names / sizeof *names; i++) {
-        path_of(g, rank, names[i], path, sizeof path);
+        pulse_path(g, rank, names[i], path, sizeof path);
         (void)unlink(path);
     }
 }
@@ -128,7 +128,7 @@ static bool ask_nccl(const stk_gang *g, uint32_t rank)
     char path[PATH_MAX];
     char name[32];
     (void)snprintf(name, sizeof name, "flight-%u.pipe", stk_launch_number(g, rank));
-    path_of(g, rank, name, path, sizeof path);
+    pulse_path(g, rank, name, path, sizeof path);
     STK_FD_AUTO fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     (void)unlink(path);
     return fd >= 0 && write(fd, "1\n", 2) == 2;
@@ -142,7 +142,7 @@ static bool has_answered(stk_gang *g, uint32_t rank, bool nccl)
     (void)stk_launch_pulse_read(g, rank, NULL);
     char name[32];
     (void)snprintf(name, sizeof name, "flight-%u", stk_launch_number(g, rank));
-    path_of(g, rank, name, path, sizeof path);
+    pulse_path(g, rank, name, path, sizeof path);
     return r->state != RANK_RUNNING || ((!g->config->is_python || r->pulse.asked) &&
                                         (!nccl || (stat(path, &st) == 0 && st.st_size > 0)));
 }
@@ -154,7 +154,7 @@ void stk_launch_pulse_ask(stk_gang *g)
     for (uint32_t i = 0; i < g->n && waits; i++) {
         if (g->ranks[i].state == RANK_RUNNING) {
             char path[PATH_MAX];
-            path_of(g, i, "ask", path, sizeof path);
+            pulse_path(g, i, "ask", path, sizeof path);
             STK_FD_AUTO fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
             nccl[i] = ask_nccl(g, i);
         }
@@ -409,7 +409,7 @@ static void add_children(const stk_gang *g, uint32_t rank, stk_buf *out)
     if (g->config->dir == NULL || !g->config->is_python) {
         return;
     }
-    path_of(g, rank, "stack.txt", path, sizeof path);
+    pulse_path(g, rank, "stack.txt", path, sizeof path);
     if (stk_file_read_untrusted(path, 8 << 20, &text, &len, NULL) < 0) {
         return;
     }

@@ -111,7 +111,7 @@ int stk_launch_server_start(stk_gang *g, launch_env *env, const cpu_set_t *cpus,
 
 /* --- what it says --- */
 
-static int64_t number(const stk_json *m, const char *key)
+static int64_t number_in_message(const stk_json *m, const char *key)
 {
     int64_t value = -1;
     return stk_json_int(stk_json_get(m, key), &value) ? value : -1;
@@ -124,12 +124,12 @@ static void fail_start(stk_gang *g, uint32_t rank, const char *why)
     stk_launch_ended(g, rank, -1);
 }
 
-static void on_started(stk_gang *g, uint32_t rank, const stk_json *m)
+static void on_rank_started(stk_gang *g, uint32_t rank, const stk_json *m)
 {
     launch_rank *r = &g->ranks[rank];
     stk_err err = {0};
     int pidfd = stk_wire_claim(&g->wire);
-    int64_t pid = number(m, "pid");
+    int64_t pid = number_in_message(m, "pid");
     if (pid <= 1 || pid > INT_MAX || r->state != RANK_STARTING ||
         stk_launch_started(g, rank, (pid_t)pid, pidfd, &err) < 0) {
         stk_file_close(&pidfd);
@@ -177,7 +177,7 @@ static void on_message(stk_gang *g, const char *data, size_t len)
         return;
     }
     const stk_json *op = stk_json_get(&m, "op");
-    int64_t id = number(&m, "id");
+    int64_t id = number_in_message(&m, "id");
     bool ours =
         id >= 0 && id / STK_LAUNCH_MAX_RANKS == g->restart && id % STK_LAUNCH_MAX_RANKS < g->n;
     uint32_t rank = 0;
@@ -195,10 +195,10 @@ static void on_message(stk_gang *g, const char *data, size_t len)
         return; /* hello, or about a rank of an earlier attempt */
     }
     if (stk_json_is(op, "started")) {
-        on_started(g, rank, &m);
+        on_rank_started(g, rank, &m);
     } else if (stk_json_is(op, "ended")) {
         stk_launch_unwatch(g, g->ranks[rank].pidfd);
-        stk_launch_ended(g, rank, (int)number(&m, "status"));
+        stk_launch_ended(g, rank, (int)number_in_message(&m, "status"));
     } else if (stk_json_is(op, "failed")) {
         fail_start(g, rank, stk_json_text(stk_json_get(&m, "error")));
     } else if (stk_json_is(op, "unfit")) {

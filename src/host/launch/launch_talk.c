@@ -15,7 +15,7 @@ void stk_launch_talk_begin(stk_buf *out, const char *op)
     stk_json_put_text(out, "op", op);
 }
 
-static void want(stk_gang *g, uint32_t i, bool on)
+static void poll_peer(stk_gang *g, uint32_t i, bool on)
 {
     launch_peer *p = &g->nodes->peers[i];
     if (p->asked != on) {
@@ -44,7 +44,7 @@ void stk_launch_talk_flush(stk_gang *g, uint32_t i_peer)
         p->out.len -= sent;
     }
     if (p->wire.fd >= 0) {
-        want(g, i_peer, p->out.len > 0);
+        poll_peer(g, i_peer, p->out.len > 0);
     }
 }
 

@@ -10,12 +10,12 @@
 #include "host/runner/runner_mask.h"
 #include "sys/file.h"
 
-static int wrong(const char *path, const char *what, stk_err *err)
+static int wrong_task(const char *path, const char *what, stk_err *err)
 {
     return stk_err_set(err, STK_E_PROTOCOL, "%s: %s", path, what);
 }
 
-static int64_t number(const stk_json *map, const char *key, int64_t otherwise)
+static int64_t number_in_task(const stk_json *map, const char *key, int64_t otherwise)
 {
     int64_t value = 0;
     return stk_json_int(stk_json_get(map, key), &value) ? value : otherwise;
@@ -53,10 +53,10 @@ int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *
     STK_TRY(stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, err));
     STK_TRY(stk_json_parse(text, len, path, &limits, arena, &task, err));
     const stk_json *gang = stk_json_get(&task, "gang");
-    int64_t ranks = number(gang, "ranks", 0);
-    int64_t min = number(gang, "min_ranks", ranks);
+    int64_t ranks = number_in_task(gang, "ranks", 0);
+    int64_t min = number_in_task(gang, "min_ranks", ranks);
     if (ranks < 1 || ranks > STK_LAUNCH_MAX_RANKS || min < 1 || min > ranks) {
-        return wrong(path, "its \"gang\" is no gang", err);
+        return wrong_task(path, "its \"gang\" is no gang", err);
     }
     STK_TEXT_AUTO real = realpath(path, NULL);
     config->dir = NULL;
@@ -68,13 +68,13 @@ int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *
     config->min_ranks = (uint32_t)min;
     const stk_json *devices = stk_json_get(stk_json_get(&task, "granted"), "devices");
     config->devices = stk_json_n_items(devices);
-    config->nodes = (uint32_t)number(gang, "nodes", 1);
-    config->max_restarts = (uint32_t)number(gang, "restarts", 0);
-    config->port = (int32_t)number(gang, "port", 0);
-    config->hang_ms = number(gang, "hang_ms", 0);
-    config->grace_ms = number(gang, "grace_ms", config->grace_ms);
-    config->notice_ms = number(gang, "notice_ms", 0);
-    config->split = (uint32_t)number(stk_json_get(&task, "granted"), "threads", 0);
+    config->nodes = (uint32_t)number_in_task(gang, "nodes", 1);
+    config->max_restarts = (uint32_t)number_in_task(gang, "restarts", 0);
+    config->port = (int32_t)number_in_task(gang, "port", 0);
+    config->hang_ms = number_in_task(gang, "hang_ms", 0);
+    config->grace_ms = number_in_task(gang, "grace_ms", config->grace_ms);
+    config->notice_ms = number_in_task(gang, "notice_ms", 0);
+    config->split = (uint32_t)number_in_task(stk_json_get(&task, "granted"), "threads", 0);
     config->run_id = stk_text_or(run, config->run_id);
     stk_launch_device *own = NULL;
     if (config->devices > 0 && config->devices <= STK_LAUNCH_MAX_DEVICES) {

@@ -48,7 +48,7 @@ void stk_launch_view_close(stk_gang *g)
     stk_buf_done(&g->sinks[1].pending);
 }
 
-static void want(stk_gang *g, uint32_t i, bool on)
+static void poll_sink(stk_gang *g, uint32_t i, bool on)
 {
     launch_sink *s = &g->sinks[i];
     if (s->polled && s->waiting != on) {
@@ -121,7 +121,7 @@ void stk_launch_sink_write(stk_gang *g, uint32_t i_sink)
 {
     launch_sink *s = &g->sinks[i_sink];
     (void)sink_push(s);
-    want(g, i_sink, s->pending.len > 0);
+    poll_sink(g, i_sink, s->pending.len > 0);
     pause_streams(g, i_sink, s->pending.len > LAUNCH_PENDING);
 }
 
@@ -137,7 +137,7 @@ void stk_launch_view_flush(stk_gang *g, int timeout_ms)
                 end = stk_launch_now_ms() + timeout_ms;
             }
         }
-        want(g, i, s->pending.len > 0);
+        poll_sink(g, i, s->pending.len > 0);
     }
 }
 
@@ -162,7 +162,7 @@ static void emit(stk_gang *g, uint32_t i_stream, const char *text, size_t n)
     (void)stk_buf_char(out, '\n');
 }
 
-static void take(stk_gang *g, uint32_t i_stream, const char *data, size_t n)
+static void take_output(stk_gang *g, uint32_t i_stream, const char *data, size_t n)
 {
     launch_stream *s = &g->ranks[i_stream / 2].streams[i_stream % 2];
     while (n > 0) {
@@ -208,7 +208,7 @@ static void keep_tail(launch_rank *r, const char *data, size_t n)
 
 /* --- streams --- */
 
-static int open_log(stk_gang *g, uint32_t rank, const char *name, int *ret_fd, stk_err *err)
+static int open_rank_log(stk_gang *g, uint32_t rank, const char *name, int *ret_fd, stk_err *err)
 {
     char path[PATH_MAX];
     uint32_t number = stk_launch_number(g, rank);
@@ -230,7 +230,8 @@ int stk_launch_streams_open(stk_gang *g, uint32_t rank, int ret_theirs[2], stk_e
     for (uint32_t i = 0; i < 2; i++) {
         launch_stream *s = &g->ranks[rank].streams[i];
         int ends[2];
-        if (g->config->dir != NULL && s->log < 0 && open_log(g, rank, names[i], &s->log, err) < 0) {
+        if (g->config->dir != NULL && s->log < 0 &&
+            open_rank_log(g, rank, names[i], &s->log, err) < 0) {
             return err->code;
         }
         if (pipe2(ends, O_CLOEXEC) < 0) {
@@ -263,7 +264,7 @@ static void pass_on(stk_gang *g, uint32_t i_stream, const char *data, size_t n)
     if (i_stream % 2 == 1) {
         keep_tail(r, data, n);
     }
-    take(g, i_stream, data, n);
+    take_output(g, i_stream, data, n);
 }
 
 static void stream_close(stk_gang *g, uint32_t i_stream)

@@ -32,7 +32,7 @@ static void put_arguments(const writer *w, const char *key)
     stk_json_put_texts(w->out, key, w->spec->own != NULL ? w->spec->own : command);
 }
 
-static void put_number(stk_buf *out, const char *key, int64_t number)
+static void put_known_number(stk_buf *out, const char *key, int64_t number)
 {
     if (number >= 0) {
         stk_json_put_int(out, key, number);
@@ -159,11 +159,11 @@ static void put_docker(const writer *w)
     if (s->read_only) {
         stk_json_put_bool(w->out, "ReadonlyRootfs", true);
     }
-    put_number(w->out, "Memory", s->memory_bytes);
-    put_number(w->out, "MemorySwap", s->memory_bytes); /* with swap: none of it */
-    put_number(w->out, "NanoCpus", s->cpu_milli * 1000000);
-    put_number(w->out, "ShmSize", s->shm_bytes);
-    put_number(w->out, "PidsLimit", s->pids);
+    put_known_number(w->out, "Memory", s->memory_bytes);
+    put_known_number(w->out, "MemorySwap", s->memory_bytes); /* with swap: none of it */
+    put_known_number(w->out, "NanoCpus", s->cpu_milli * 1000000);
+    put_known_number(w->out, "ShmSize", s->shm_bytes);
+    put_known_number(w->out, "PidsLimit", s->pids);
     if (s->cpus != NULL) {
         stk_json_put_text(w->out, "CpusetCpus", s->cpus);
     }
@@ -185,14 +185,14 @@ static void put_podman_limits(const writer *w)
     stk_json_open(w->out, "resource_limits", '{');
     if (s->memory_bytes > 0) {
         stk_json_open(w->out, "memory", '{');
-        put_number(w->out, "limit", s->memory_bytes);
-        put_number(w->out, "swap", s->memory_bytes);
+        put_known_number(w->out, "limit", s->memory_bytes);
+        put_known_number(w->out, "swap", s->memory_bytes);
         stk_json_close(w->out, '}');
     }
     stk_json_open(w->out, "cpu", '{');
     if (s->cpu_milli > 0) {
-        put_number(w->out, "period", 100000);
-        put_number(w->out, "quota", s->cpu_milli * 100);
+        put_known_number(w->out, "period", 100000);
+        put_known_number(w->out, "quota", s->cpu_milli * 100);
     }
     if (s->cpus != NULL) {
         stk_json_put_text(w->out, "cpus", s->cpus);
@@ -200,7 +200,7 @@ static void put_podman_limits(const writer *w)
     stk_json_close(w->out, '}');
     if (s->pids > 0) {
         stk_json_open(w->out, "pids", '{');
-        put_number(w->out, "limit", s->pids);
+        put_known_number(w->out, "limit", s->pids);
         stk_json_close(w->out, '}');
     }
     stk_json_close(w->out, '}');
@@ -237,7 +237,7 @@ static void put_podman(const writer *w)
     stk_json_open(w->out, "netns", '{');
     stk_json_put_text(w->out, "nsmode", s->network);
     stk_json_close(w->out, '}');
-    put_number(w->out, "shm_size", s->shm_bytes);
+    put_known_number(w->out, "shm_size", s->shm_bytes);
     put_podman_limits(w);
     if (s->ulimits != NULL) {
         put_ulimits(w, true);

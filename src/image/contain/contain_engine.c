@@ -37,7 +37,7 @@ static void make_url(const stk_engine *e, const char *path, stk_buf *url)
 }
 
 /* What it says in an answer of 400 and above: {"message": "…"}. */
-static int refused(const stk_engine *e, int status, const stk_buf *body, stk_err *err)
+static int refused_by_engine(const stk_engine *e, int status, const stk_buf *body, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_json root = {0};
@@ -106,7 +106,7 @@ static void be_patient(patience *p, stk_http_request *request)
     }
 }
 
-static int explain(const patience *p, int rc, stk_err *err)
+static int explain_silence(const patience *p, int rc, stk_err *err)
 {
     if (rc < 0 && p->is_deaf) {
         stk_err_set(err, STK_E_ENV, "%s doesn't answer any more at %s: it is silent for %d s",
@@ -134,9 +134,9 @@ int stk_engine_call(const stk_engine *engine, const char *method, const char *pa
     patience p = {.engine = engine, .until_ms = stk_clock_mono_ms(&stk_clock_real) + CALL_MS};
     be_patient(&p, &request);
     stk_http_response r = {.body = STK_BUF_INIT(ANSWER_MAX)};
-    int rc = explain(&p, stk_http_send(&request, &r, err), err);
+    int rc = explain_silence(&p, stk_http_send(&request, &r, err), err);
     if (rc == 0 && r.status >= 400) {
-        rc = refused(engine, r.status, &r.body, err);
+        rc = refused_by_engine(engine, r.status, &r.body, err);
     }
     if (ret_status != NULL) {
         *ret_status = r.status;
@@ -250,9 +250,9 @@ int stk_engine_stream(const stk_engine *engine, const char *method, const char *
                                 .arg = &s};
     patience p = {.engine = engine, .until_ms = INT64_MAX};
     be_patient(&p, &request);
-    int rc = explain(&p, stk_http_send(&request, &r, err), err);
+    int rc = explain_silence(&p, stk_http_send(&request, &r, err), err);
     if (rc == 0 && r.status >= 400) {
-        rc = refused(engine, r.status, &s.part, err);
+        rc = refused_by_engine(engine, r.status, &s.part, err);
     } else if (s.full) {
         rc = stk_err_set(err, STK_E_LIMIT, "%s: one message of more than %d bytes", engine->name,
                          ANSWER_MAX);
@@ -273,7 +273,7 @@ typedef struct search {
 } search;
 
 /* "unix:///x", "/x"; NULL: something else. */
-static const char *path_of(const char *address)
+static const char *socket_path(const char *address)
 {
     if (strncmp(address, "unix://", 7) == 0) {
         return address + 7;
@@ -324,7 +324,7 @@ static int ping(const search *s, const char *path, const char *source, stk_engin
 static bool try_one(search *s, const char *address, const char *source, stk_engine *ret)
 {
     stk_err why = {0};
-    const char *path = path_of(address);
+    const char *path = socket_path(address);
     stk_buf_separate(&s->tried, ", ");
     if (path == NULL) {
         stk_buf_printf(&s->tried, "%s (%s): only an engine of this host, by a unix socket, will do",
@@ -419,7 +419,7 @@ static bool try_usual(search *s, stk_engine *ret)
     return false;
 }
 
-static bool look(search *s, const char *socket, stk_engine *ret)
+static bool look_for_engine(search *s, const char *socket, stk_engine *ret)
 {
     static const char *const variables[] = {"DOCKER_HOST", "CONTAINER_HOST"};
     const char *source = NULL;
@@ -445,7 +445,7 @@ int stk_engine_open(const char *socket, int cancel_fd, stk_arena *arena, stk_eng
     stk_err mine = {0};
     search s = {
         .arena = arena, .cancel_fd = cancel_fd, .tried = STK_BUF_INIT(64 << 10), .err = &mine};
-    bool found = look(&s, socket, ret);
+    bool found = look_for_engine(&s, socket, ret);
     int rc = 0;
     if (!found && s.is_cancelled) {
         rc = stk_err_set(err, STK_E_CANCELLED, "the search for a container engine: cancelled");

@@ -23,7 +23,7 @@ static void add_way(contain_said *said, const char *way)
 }
 
 /* Docker tells signals ("kill") and, after the end, "stop"; Podman "kill" or "stop" without one. */
-static bool on_event(void *arg, const char *json, size_t n)
+static bool on_engine_event(void *arg, const char *json, size_t n)
 {
     listener *l = arg;
     char signal[48];
@@ -73,7 +73,7 @@ bool stk_contain_said(const stk_engine *engine, const char *id, int64_t since_ms
         if (path == NULL) {
             return false;
         }
-        int rc = stk_engine_stream(&impatient, "GET", path, NULL, -1, on_event, &l, NULL);
+        int rc = stk_engine_stream(&impatient, "GET", path, NULL, -1, on_engine_event, &l, NULL);
         heard = rc == 0 || rc == STK_E_CANCELLED; /* by us: we know enough */
         if (heard && !l.is_over) {
             (void)poll(NULL, 0, AGAIN_MS);

@@ -20,7 +20,7 @@ typedef struct reader {
     int rc;
 } reader;
 
-static void fail(reader *r, const char *key, const char *wants)
+static void fail_at_key(reader *r, const char *key, const char *wants)
 {
     if (r->rc == 0) {
         r->rc = stk_err_set(r->err, STK_E_SPEC, "%s: container.%s must be %s", r->path, key, wants);
@@ -34,14 +34,14 @@ static void out_of_memory(reader *r)
     }
 }
 
-static const stk_json *get(reader *r, const char *key, stk_json_kind kind)
+static const stk_json *get_member(reader *r, const char *key, stk_json_kind kind)
 {
     const stk_json *v = stk_json_get(r->map, key);
     if (v == NULL || v->kind == STK_JSON_NULL) {
         return NULL;
     }
     if (v->kind != kind) {
-        fail(r, key, stk_json_kind_words(kind));
+        fail_at_key(r, key, stk_json_kind_words(kind));
         return NULL;
     }
     return v;
@@ -49,39 +49,39 @@ static const stk_json *get(reader *r, const char *key, stk_json_kind kind)
 
 static const char *text(reader *r, const char *key)
 {
-    const stk_json *v = get(r, key, STK_JSON_TEXT);
+    const stk_json *v = get_member(r, key, STK_JSON_TEXT);
     const char *t = stk_json_text(v);
     if (v != NULL && t == NULL) {
-        fail(r, key, "text without NUL bytes");
+        fail_at_key(r, key, "text without NUL bytes");
     }
     return t;
 }
 
-static int64_t number(reader *r, const char *key)
+static int64_t number_of_key(reader *r, const char *key)
 {
-    const stk_json *v = get(r, key, STK_JSON_INT);
+    const stk_json *v = get_member(r, key, STK_JSON_INT);
     int64_t n = -1;
     if (v != NULL && (!stk_json_int(v, &n) || n <= 0)) {
-        fail(r, key, "a number above 0");
+        fail_at_key(r, key, "a number above 0");
     }
     return n;
 }
 
 static bool truth(reader *r, const char *key)
 {
-    const stk_json *v = get(r, key, STK_JSON_BOOL);
+    const stk_json *v = get_member(r, key, STK_JSON_BOOL);
     return v != NULL && v->truth;
 }
 
 static const char **texts(reader *r, const char *key, uint32_t *ret_n)
 {
-    const stk_json *v = get(r, key, STK_JSON_LIST);
+    const stk_json *v = get_member(r, key, STK_JSON_LIST);
     uint32_t n = stk_json_n_items(v);
     const char **all = stk_arena_array(r->arena, (size_t)n + 1, sizeof *all);
     for (uint32_t i = 0; all != NULL && i < n; i++) {
         all[i] = stk_json_text(&v->items[i]);
         if (all[i] == NULL) {
-            fail(r, key, "a list of texts");
+            fail_at_key(r, key, "a list of texts");
         }
     }
     if (all == NULL) {
@@ -94,7 +94,7 @@ static const char **texts(reader *r, const char *key, uint32_t *ret_n)
 /* env, and what of our own environment is named in `pass`. */
 static void read_env(reader *r, contain_spec *s)
 {
-    const stk_json *map = get(r, "env", STK_JSON_MAP);
+    const stk_json *map = get_member(r, "env", STK_JSON_MAP);
     uint32_t n_pass = 0;
     const char **pass = texts(r, "pass", &n_pass);
     uint32_t n = stk_json_n_members(map);
@@ -102,7 +102,7 @@ static void read_env(reader *r, contain_spec *s)
     for (uint32_t i = 0; s->env != NULL && r->rc == 0 && i < n; i++) {
         const char *value = stk_json_text(stk_json_value(map, i));
         if (value == NULL) {
-            fail(r, "env", "a map of texts");
+            fail_at_key(r, "env", "a map of texts");
             return;
         }
         s->env[s->n_env++] = stk_arena_printf(r->arena, "%s=%s", stk_json_key(map, i)->text, value);
@@ -125,7 +125,7 @@ static void read_env(reader *r, contain_spec *s)
 
 static void read_mounts(reader *r, contain_spec *s)
 {
-    const stk_json *list = get(r, "mounts", STK_JSON_LIST);
+    const stk_json *list = get_member(r, "mounts", STK_JSON_LIST);
     s->n_mounts = stk_json_n_items(list);
     s->mounts = stk_arena_array(r->arena, (size_t)s->n_mounts + 1, sizeof *s->mounts);
     if (s->mounts == NULL) {
@@ -140,7 +140,8 @@ static void read_mounts(reader *r, contain_spec *s)
         m->write = stk_json_is_true(stk_json_get(one, "write"));
         m->to = stk_text_or(m->to, m->from);
         if (m->from == NULL || m->from[0] != '/' || m->to[0] != '/') {
-            fail(r, "mounts", "a list of {\"from\": \"/…\", \"to\": \"/…\", \"write\": false}");
+            fail_at_key(r, "mounts",
+                        "a list of {\"from\": \"/…\", \"to\": \"/…\", \"write\": false}");
             return;
         }
     }
@@ -168,7 +169,7 @@ static void make_name(reader *r, const stk_json *root, contain_spec *s)
     }
 }
 
-static void read_all(reader *r, contain_spec *s)
+static void read_members(reader *r, contain_spec *s)
 {
     s->image = text(r, "image");
     s->said = text(r, "name");
@@ -182,30 +183,30 @@ static void read_all(reader *r, contain_spec *s)
     s->argv = texts(r, "argv", &s->n_argv);
     s->devices = texts(r, "devices", &s->n_devices);
     s->gpus = texts(r, "gpus", &s->n_gpus);
-    s->labels = get(r, "labels", STK_JSON_MAP);
-    s->ulimits = get(r, "ulimits", STK_JSON_MAP);
-    s->memory_bytes = number(r, "memory_bytes");
-    s->cpu_milli = number(r, "cpu_milli");
-    s->shm_bytes = number(r, "shm_bytes");
-    s->pids = number(r, "pids");
+    s->labels = get_member(r, "labels", STK_JSON_MAP);
+    s->ulimits = get_member(r, "ulimits", STK_JSON_MAP);
+    s->memory_bytes = number_of_key(r, "memory_bytes");
+    s->cpu_milli = number_of_key(r, "cpu_milli");
+    s->shm_bytes = number_of_key(r, "shm_bytes");
+    s->pids = number_of_key(r, "pids");
     s->read_only = truth(r, "read_only");
     const char *entrypoint = text(r, "entrypoint");
     s->keep_entrypoint = entrypoint != NULL && strcmp(entrypoint, "keep") == 0;
     if (entrypoint != NULL && !s->keep_entrypoint && strcmp(entrypoint, "bypass") != 0) {
-        fail(r, "entrypoint", "bypass or keep");
+        fail_at_key(r, "entrypoint", "bypass or keep");
     }
     if (s->network == NULL) {
         s->network = "host";
     }
     if (strcmp(s->network, "host") != 0 && strcmp(s->network, "bridge") != 0 &&
         strcmp(s->network, "none") != 0) {
-        fail(r, "network", "host, bridge or none");
+        fail_at_key(r, "network", "host, bridge or none");
     }
     if (s->image == NULL) {
-        fail(r, "image", "an image");
+        fail_at_key(r, "image", "an image");
     }
     if (s->n_argv == 0 && !s->keep_entrypoint) {
-        fail(r, "argv", "the program and its arguments");
+        fail_at_key(r, "argv", "the program and its arguments");
     }
     uint32_t n_expand = 0;
     s->expand = texts(r, "expand", &n_expand);
@@ -236,7 +237,7 @@ int stk_contain_read(const char *task_json, stk_arena *arena, contain_spec *ret,
         return stk_err_set(err, STK_E_SPEC, "%s: there is no `container` in it", path);
     }
     ret->dir = stk_arena_dupn(arena, path, (size_t)(strrchr(path, '/') - path));
-    read_all(&r, ret);
+    read_members(&r, ret);
     make_name(&r, &root, ret);
     if (ret->dir == NULL) {
         out_of_memory(&r);

@@ -64,7 +64,7 @@ typedef struct task {
     stk_err start_err;
 } task;
 
-static int64_t now_ms(void)
+static int64_t mono_ms(void)
 {
     return stk_clock_mono_ms(&stk_clock_real);
 }
@@ -134,7 +134,7 @@ static void write_state(const task *t, bool at_end)
     stk_json_put_text(&out, "socket", t->engine.socket);
     stk_json_put_int(&out, "pid", t->pid > 0 ? t->pid : -1);
     stk_json_put_text(&out, "cgroup", stk_text_if_any(t->cgroup));
-    stk_json_put_int(&out, "created", stk_clock_wall_ms(&stk_clock_real) - now_ms() + t->begin_ms);
+    stk_json_put_int(&out, "created", stk_clock_wall_ms(&stk_clock_real) - mono_ms() + t->begin_ms);
     stk_json_open(&out, "start_ms", '{');
     stk_json_put_int(&out, "create", t->create_ms);
     stk_json_put_int(&out, "start", t->started_ms);
@@ -200,14 +200,14 @@ static int bring_up(task *t, stk_err *err)
     if (rc == 0 && t->spec.keep_entrypoint) {
         find_entrypoint(t, &engine);
     }
-    int64_t begin_ms = now_ms();
+    int64_t begin_ms = mono_ms();
     if (rc == 0) {
         rc = stk_contain_create(&t->spec, &engine, &t->files, t->arena, &id, err);
     }
     (void)pthread_mutex_lock(&t->lock);
     t->id = rc < 0 ? NULL : id;
     t->begin_ms = begin_ms;
-    t->create_ms = now_ms() - begin_ms;
+    t->create_ms = mono_ms() - begin_ms;
     t->asked = engine.socket != NULL && engine.api != NULL;
     (void)pthread_mutex_unlock(&t->lock);
     STK_TRY(rc);
@@ -267,7 +267,7 @@ static bool given_up(task *t, int64_t since_ms)
     bool gone = rc == STK_E_NOT_FOUND ||
                 stk_json_is_false(stk_json_get(stk_json_get(&root, "State"), "Running"));
     read_logs(&engine, t->id, logs, sizeof logs);
-    if (!gone && logs[0] == '\0' && now_ms() - since_ms < REACH_MS) {
+    if (!gone && logs[0] == '\0' && mono_ms() - since_ms < REACH_MS) {
         return false;
     }
     const char *what = gone ? "ended" : "didn't reach us";
@@ -297,7 +297,7 @@ static int greet(task *t, stk_err *err)
         return stk_err_sys(err, STK_E_SYS, errno, "%s", t->files.socket);
     }
     (void)pthread_mutex_lock(&t->lock);
-    t->runner_ms = now_ms() - t->begin_ms - t->create_ms;
+    t->runner_ms = mono_ms() - t->begin_ms - t->create_ms;
     (void)pthread_mutex_unlock(&t->lock); /* and `id` is there */
     t->was_reached = true;
     if (getsockopt(t->conn, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.pid > 0) {
@@ -326,7 +326,7 @@ static const char *program_of(const task *t)
 }
 
 /* The program couldn't be started in there: why, in a sentence. */
-static void explain(task *t, const char *what, int sys)
+static void explain_failed_start(task *t, const char *what, int sys)
 {
     const char *program = program_of(t);
     const char *image = t->spec.said;
@@ -391,11 +391,11 @@ static void look_by_engine(task *t)
 
 /* Who ended it, as its engine knows. Signals of ours go to the runner itself, so those that the
  * engine tells of are others'. */
-static void hear(task *t, int told)
+static void hear_runner(task *t, int told)
 {
     contain_said said = {0};
     const char *name = t->spec.name;
-    int64_t since_ms = stk_clock_wall_ms(&stk_clock_real) - now_ms() + t->begin_ms;
+    int64_t since_ms = stk_clock_wall_ms(&stk_clock_real) - mono_ms() + t->begin_ms;
     bool heard = stk_contain_said(&t->engine, t->id, since_ms, &said);
     t->end->oom |= !t->knows_oom && said.oom;
     if (said.how[0] != '\0') {
@@ -440,7 +440,7 @@ static void on_line(task *t, const char *line, size_t n)
     const char *failed = stk_json_text(stk_json_get(&root, "failed"));
     if (failed != NULL) {
         (void)stk_json_int(stk_json_get(&root, "errno"), &number);
-        explain(t, failed, (int)number);
+        explain_failed_start(t, failed, (int)number);
         t->ended = true;
     } else if (stk_json_int(stk_json_get(&root, "ended"), &number)) {
         int64_t signal_number = 0;
@@ -463,7 +463,7 @@ static void on_line(task *t, const char *line, size_t n)
         (void)shutdown(t->conn, SHUT_WR);
     }
     if (told > 0 || (!t->knows_oom && t->end->signal == SIGKILL && t->spec.memory_bytes > 0)) {
-        hear(t, (int)told);
+        hear_runner(t, (int)told);
     }
 }
 
@@ -502,7 +502,7 @@ static void on_conn(task *t)
         } else if (!t->ended) { /* PID 1 is gone, and so is everything */
             t->end->signal = SIGKILL;
             look_at_group(t);
-            hear(t, 0);
+            hear_runner(t, 0);
             (void)snprintf(t->end->text, sizeof t->end->text, "%s, with all that ran in it",
                            t->end->by);
         }
@@ -523,7 +523,7 @@ static void on_conn(task *t)
 
 /* --- the whole --- */
 
-static void on_signal(task *t)
+static void pass_signal_on(task *t)
 {
     struct signalfd_siginfo info;
     if (read(t->signals, &info, sizeof info) != sizeof info) {
@@ -532,14 +532,14 @@ static void on_signal(task *t)
     send_signal(t, (int)info.ssi_signo);
     if (sigismember(&t->ending, (int)info.ssi_signo) == 1 && t->conn < 0 && t->told_ms < 0) {
         t->told = (int)info.ssi_signo;
-        t->told_ms = now_ms();
+        t->told_ms = mono_ms();
     }
 }
 
 /* Told to end, and there is no program that could hear of it, nor will there be one soon. */
 static bool leaves(task *t)
 {
-    if (t->told_ms < 0 || t->conn >= 0 || now_ms() - t->told_ms < LEAVE_MS) {
+    if (t->told_ms < 0 || t->conn >= 0 || mono_ms() - t->told_ms < LEAVE_MS) {
         return false;
     }
     t->end->signal = t->told;
@@ -547,7 +547,7 @@ static bool leaves(task *t)
 }
 
 /* Until its end is known and its last process is gone, or it never came to that. */
-static int watch(task *t, stk_err *err)
+static int watch_container(task *t, stk_err *err)
 {
     int64_t since_ms = -1; /* the engine says that it runs */
     for (;;) {
@@ -564,7 +564,7 @@ static int watch(task *t, stk_err *err)
             return stk_err_sys(err, STK_E_SYS, errno, "waiting for container %s", t->spec.name);
         }
         if (n > 0 && on[0].revents != 0) {
-            on_signal(t);
+            pass_signal_on(t);
         }
         if (n > 0 && on[1].revents != 0) {
             int rc = 0;
@@ -580,7 +580,7 @@ static int watch(task *t, stk_err *err)
         if (n > 0 && on[2].revents != 0) {
             uint64_t count; /* read, not only seen: what the thread wrote before it is ours now */
             (void)!read(t->started_fd, &count, sizeof count);
-            since_ms = now_ms();
+            since_ms = mono_ms();
             t->started_ms = since_ms - t->begin_ms - t->create_ms;
             if (t->start_rc < 0 && t->conn < 0) {
                 never_for(t, &t->start_err);
@@ -614,9 +614,9 @@ static void join_start(task *t)
 /* Without its monitor an engine sees only after a while that nothing runs in it any more. */
 static int remove_it(task *t, const stk_engine *engine, stk_err *err)
 {
-    int64_t until_ms = now_ms() + t->is_lost * REMOVE_MS;
+    int64_t until_ms = mono_ms() + t->is_lost * REMOVE_MS;
     int rc = stk_contain_delete(engine, t->id, err);
-    while (rc < 0 && rc != STK_E_CANCELLED && now_ms() < until_ms) {
+    while (rc < 0 && rc != STK_E_CANCELLED && mono_ms() < until_ms) {
         struct pollfd cancel = {.fd = t->ends, .events = POLLIN};
         (void)poll(&cancel, 1, AGAIN_MS);
         rc = stk_contain_delete(engine, t->id, err);
@@ -646,21 +646,21 @@ static void clean_up(task *t)
     }
 }
 
-static int run(task *t, stk_err *err)
+static int run_container(task *t, stk_err *err)
 {
     stk_err why = {0};
     if (stk_contain_files_make(t->spec.dir, &t->files, &why) < 0) {
         never_for(t, &why);
         return 0;
     }
-    t->begin_ms = now_ms();
+    t->begin_ms = mono_ms();
     t->started_fd = eventfd(0, EFD_CLOEXEC);
     t->stop_fd = eventfd(0, EFD_CLOEXEC);
     if (t->started_fd < 0 || t->stop_fd < 0 || pthread_mutex_init(&t->lock, NULL) != 0 ||
         pthread_create(&t->thread, NULL, start_thread, t) != 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "starting container %s", t->spec.name);
     }
-    int rc = watch(t, err);
+    int rc = watch_container(t, err);
     join_start(t);
     clean_up(t);
     (void)pthread_mutex_destroy(&t->lock);
@@ -706,7 +706,7 @@ int stk_contain_run(const char *task_json, stk_contain_end *ret_end, stk_err *er
         (void)pthread_sigmask(SIG_BLOCK, &mask, &before);
         t->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
         t->ends = signalfd(-1, &t->ending, SFD_CLOEXEC);
-        rc = run(t, err);
+        rc = run_container(t, err);
         stk_contain_files_remove(&t->files);
         if (rc == 0) {
             write_state(t, true);

@@ -23,7 +23,7 @@ enum { MESSAGE_MAX = 64 << 20 };
 /* --- the folder --- */
 
 /* A folder that only we can enter: who could, could take the program's secrets in its place. */
-static int make_folder(const char *dir, contain_files *f, stk_err *err)
+static int make_own_folder(const char *dir, contain_files *f, stk_err *err)
 {
     struct statvfs fs;
     const char *prefix = "";
@@ -64,7 +64,7 @@ static int listen_in(contain_files *f, stk_err *err)
 
 static int fill_folder(const char *dir, contain_files *ret, stk_err *err)
 {
-    STK_TRY(make_folder(dir, ret, err));
+    STK_TRY(make_own_folder(dir, ret, err));
     STK_TRY(stk_file_write(ret->runner, runner_bytes, sizeof runner_bytes, 0755, err));
     if (chmod(ret->runner, 0755) != 0) { /* whatever our umask is */
         return stk_err_sys(err, STK_E_SYS, errno, "%s", ret->runner);

@@ -46,7 +46,7 @@ static int program_status;
 static struct rusage program_usage;
 static int told; /* the last signal that came from outside of the container */
 
-static void say(const char *line)
+static void say_line(const char *line)
 {
     size_t n = strlen(line);
     while (n > 0) {
@@ -184,7 +184,7 @@ static void take_order(order *o)
 
 /* --- the program --- */
 
-static const char *value_of(void *arg, const char *name)
+static const char *image_value(void *arg, const char *name)
 {
     (void)arg;
     return getenv(name);
@@ -201,7 +201,7 @@ static bool set_variables(const order *o)
             expands = expands || (strncmp(*name, *e, n) == 0 && (*name)[n] == '\0');
         }
         if (equals != NULL && expands) {
-            char *value = stk_expand(equals + 1, value_of, NULL);
+            char *value = stk_expand(equals + 1, image_value, NULL);
             *equals = '\0';
             if (value == NULL || setenv(*e, value, 1) != 0) {
                 return false;
@@ -266,14 +266,14 @@ _Noreturn static void fail(const char *word, int sys)
     char line[128];
     (void)runner_user_take_back(&who, mounts);
     (void)snprintf(line, sizeof line, "{\"failed\":\"%s\",\"errno\":%d}\n", word, sys);
-    say(line);
+    say_line(line);
     struct pollfd end = {.fd = conn, .events = POLLIN};
     (void)poll(&end, 1, ACK_MS);
     exit(CANT_RUN);
 }
 
 /* Ends with us when it can't be started. */
-static void start(const order *o)
+static void start_program(const order *o)
 {
     mounts = o->mounts;
     if (!runner_user_find(o->user, o->owner, &who)) {
@@ -297,7 +297,7 @@ static void start(const order *o)
         fail(word_of(words[0]), words[1]);
     }
     (void)snprintf(line, sizeof line, "{\"started\":%d}\n", (int)program);
-    say(line);
+    say_line(line);
 }
 
 /* True: the program has ended. */
@@ -334,7 +334,7 @@ static void on_bytes(void)
     }
 }
 
-static void watch(int signals)
+static void watch_program(int signals)
 {
     struct pollfd on[] = {{.fd = conn, .events = POLLIN}, {.fd = signals, .events = POLLIN}};
     for (;;) {
@@ -370,7 +370,7 @@ static int report_end(void)
     (void)runner_user_take_back(&who, mounts);
     (void)snprintf(line, sizeof line, "{\"ended\":%d,\"signal\":%d,\"rss_kb\":%ld,\"told\":%d}\n",
                    exit_status, signal, program_usage.ru_maxrss, told);
-    say(line);
+    say_line(line);
     for (;;) { /* our group is read while we are in it */
         struct pollfd on = {.fd = conn, .events = POLLIN};
         char c;
@@ -399,7 +399,7 @@ int main(int argc, char **argv)
     int signals = signalfd(-1, &all, SFD_CLOEXEC);
     reach(argv[1]);
     take_order(&o);
-    start(&o);
-    watch(signals);
+    start_program(&o);
+    watch_program(signals);
     return report_end();
 }

@@ -40,7 +40,7 @@ typedef struct wish {
     bool only_options;        /* for other machines, without saying that it is to go there */
 } wish;
 
-static int parse(const char *json, stk_arena *arena, stk_json *ret, stk_err *err)
+static int parse_setting(const char *json, stk_arena *arena, stk_json *ret, stk_err *err)
 {
     if (json == NULL) {
         return 0;
@@ -58,8 +58,8 @@ static const stk_stack *named(const stk_stack *run, const char *name)
     return NULL;
 }
 
-static int unknown(const stk_stack *run, const char *step, const char *name, stk_arena *arena,
-                   stk_err *err)
+static int unknown_backend(const stk_stack *run, const char *step, const char *name,
+                           stk_arena *arena, stk_err *err)
 {
     STK_BUF_AUTO list = STK_BUF_INIT(400);
     const char **names = stk_arena_array(arena, run->n_all + STK_PLACE_N, sizeof *names);
@@ -93,8 +93,8 @@ static int read_wish(const stk_stack *run, const char *step, const stk_settings 
      * does. */
     static const char *const later[] = {"slurm"};
     wish w = {.kind = -1};
-    STK_TRY(parse(settings->backend, arena, &w.backend, err));
-    STK_TRY(parse(settings->docker, arena, &w.docker, err));
+    STK_TRY(parse_setting(settings->backend, arena, &w.backend, err));
+    STK_TRY(parse_setting(settings->docker, arena, &w.docker, err));
     w.name = stk_json_text(&w.backend);
     w.stack = stk_json_text(stk_json_get(&w.backend, "stack"));
     w.kind = stk_stack_kind(w.name);
@@ -117,7 +117,7 @@ static int read_wish(const stk_stack *run, const char *step, const stk_settings 
         is_known = strcmp(w.name, later[i]) == 0;
     }
     *ret = w;
-    return is_known ? 0 : unknown(run, step, w.name, arena, err);
+    return is_known ? 0 : unknown_backend(run, step, w.name, arena, err);
 }
 
 /* The file's only stack of this backend, or the one that has its name; NULL: none, or several. */
@@ -271,7 +271,7 @@ static stk_resources *with_defaults(const stk_stack *stack, const stk_resources 
 static int lay_options(const char *options, stk_arena *arena, stk_resources *res, stk_err *err)
 {
     stk_json node = {0};
-    int rc = parse(options, arena, &node, err);
+    int rc = parse_setting(options, arena, &node, err);
     if (rc == 0 && options != NULL) {
         stk_spec_lay_options(&node, res);
     }
@@ -285,9 +285,9 @@ static int merge_options(const stk_stack *stack, const wish *w, stk_arena *arena
     stk_spec_reader r = {.arena = arena, .err = err};
     stk_json all = {0}, over = {0};
     const stk_json *own = stk_json_get(&w->backend, stk_place_word(stack->kind));
-    STK_TRY(parse(stack->said, arena, &all, err));
+    STK_TRY(parse_setting(stack->said, arena, &all, err));
     if (place->pool != NULL && place->pool->options != NULL) {
-        STK_TRY(parse(place->pool->options, arena, &over, err));
+        STK_TRY(parse_setting(place->pool->options, arena, &over, err));
         STK_TRY(stk_spec_merge(&r, &all, &over, &all));
     }
     if (own != NULL && own->kind == STK_JSON_MAP) {

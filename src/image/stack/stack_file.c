@@ -348,7 +348,7 @@ static bool says_nothing(const char *text)
 }
 
 /* All of it is read, whichever stack is asked for: a mistake is seen when it is made. */
-static int read_file(stk_spec_reader *r, const stk_json *root, stk_stack *stacks, uint32_t *ret_n)
+static int read_stacks(stk_spec_reader *r, const stk_json *root, stk_stack *stacks, uint32_t *ret_n)
 {
     static const char *const keys[] = {"stoker", "stacks"};
     int64_t version = FILE_VERSION;
@@ -457,7 +457,7 @@ int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_s
         STK_TRY(stk_trust_read(file, FILE_BYTES, &text, &len, err));
         if (!says_nothing(text)) {
             STK_TRY(stk_yaml_or_json_parse(text, len, file, &file_limits, arena, &root, err));
-            STK_TRY(read_file(&r, &root, stacks, &n));
+            STK_TRY(read_stacks(&r, &root, stacks, &n));
         }
     }
     int kind = stk_stack_kind(want);

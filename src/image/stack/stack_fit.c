@@ -59,7 +59,7 @@ static bool check_devices(const stk_alternative *want, const stk_alternative *ho
 }
 
 /* Why `holds` can't hold it, into `why`; false then. */
-static bool check(const stk_resources *r, const stk_resources *holds, stk_buf *why)
+static bool check_capacity(const stk_resources *r, const stk_resources *holds, stk_buf *why)
 {
     char a[32], b[32];
     stk_alternative wants[STK_LIMIT_ASKS];
@@ -111,7 +111,7 @@ int stk_stack_fit(const stk_stack *stack, const char *step, const stk_resources 
     const stk_pool *best = NULL, *nearest = NULL;
     *ret_pool = NULL;
     (void)arena;
-    if (stack->limits != NULL && !check(r, stack->limits, &why)) {
+    if (stack->limits != NULL && !check_capacity(r, stack->limits, &why)) {
         return stk_err_set(err, STK_E_RESOURCES,
                            "step '%s' asks for more than stack '%.80s' allows: %.500s", step,
                            stack->name, why.data);
@@ -122,7 +122,7 @@ int stk_stack_fit(const stk_stack *stack, const char *step, const stk_resources 
     for (uint32_t i = 0; i < stack->n_pools; i++) {
         const stk_pool *pool = &stack->pools[i];
         stk_buf_clear(&why);
-        bool good = check(r, &pool->holds, &why);
+        bool good = check_capacity(r, &pool->holds, &why);
         if (good && pool->nodes >= 0 && nodes > pool->nodes) {
             stk_buf_printf(&why, "%lld nodes of %lld", (long long)nodes, (long long)pool->nodes);
             good = false;

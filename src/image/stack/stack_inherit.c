@@ -44,7 +44,7 @@ static const char *meaning(stk_place_kind kind, const char *name)
 }
 
 /* "a,b" as a list, "k=v,l" as a map, whose values are text. */
-static int split(const char *text, bool pairs, stk_arena *arena, stk_json *ret, stk_err *err)
+static int split_words(const char *text, bool pairs, stk_arena *arena, stk_json *ret, stk_err *err)
 {
     STK_BUF_AUTO json = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
     stk_buf_char(&json, pairs ? '{' : '[');
@@ -80,7 +80,7 @@ static int read_value(const struct row *row, const char *value, stk_arena *arena
             rc = stk_err_set(err, STK_E_SPEC, "it must be a list or a map");
         }
     } else {
-        rc = split(value, row->shape == PAIRS, arena, ret, err);
+        rc = split_words(value, row->shape == PAIRS, arena, ret, err);
     }
     if (rc < 0) {
         return stk_err_context(err, "%s is no JSON that is of use", row->variable);
@@ -158,7 +158,7 @@ static int join(const stk_json *under, const stk_json *over, stk_arena *arena, s
         return stk_spec_merge(&r, under, over, ret);
     }
     if (stk_json_text(over) != NULL) {
-        rc = split(over->text, false, arena, &list, err);
+        rc = split_words(over->text, false, arena, &list, err);
     }
     if (rc < 0 || list.kind != STK_JSON_LIST) {
         return rc; /* of another type: whoever reads it says so */

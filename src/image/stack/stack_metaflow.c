@@ -70,7 +70,7 @@ static void find_global(void)
     }
 }
 
-static void load(void)
+static void load_settings(void)
 {
     static const stk_json_limits limits = {FILE_BYTES, NODES, STK_LIMIT_DEPTH};
     arena = stk_arena_new(0);
@@ -105,7 +105,7 @@ const char *stk_metaflow_setting(const char *name, const char **ret_from)
     if (value != NULL) {
         from = name;
     }
-    (void)pthread_once(&once, load);
+    (void)pthread_once(&once, load_settings);
     for (int i = 0; i < N_FILES && from == NULL; i++) {
         const stk_json *node = stk_json_get(&files[i].root, name);
         if (node != NULL && node->kind != STK_JSON_NULL) {
@@ -125,7 +125,7 @@ const char *stk_metaflow_setting(const char *name, const char **ret_from)
 
 int stk_metaflow_check(stk_err *err)
 {
-    (void)pthread_once(&once, load);
+    (void)pthread_once(&once, load_settings);
     if (err != NULL) {
         *err = trouble;
     }
