@@ -183,7 +183,7 @@ static const char *normal(const char *key, stk_arena *arena)
     while (n > 0 && from[n - 1] == '/') {
         n--;
     }
-    for (int v = 1; v <= 2; v++) { /* what clients of old wrote behind the host */
+    for (int v = 1; v <= 2; v++) { /* older clients wrote this behind the host */
         char end[4];
         (void)snprintf(end, sizeof end, "/v%d", v);
         if (n > 3 && strncmp(from + n - 3, end, 3) == 0) {

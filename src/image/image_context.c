@@ -186,7 +186,7 @@ void stk_image_context_sort(stk_image_context *context)
 
 /* --- its content --- */
 
-/* Gives the file's bytes to `to`; a file that changed its size meanwhile is an error. */
+/* Gives the file's bytes to `to`; a file that is shorter than when it was listed is an error. */
 static int each_block(const stk_image_file *f, int (*to)(void *arg, const void *data, size_t n),
                       void *arg, stk_err *err)
 {

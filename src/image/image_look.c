@@ -136,7 +136,7 @@ static int create(const stk_engine *engine, const stk_image_try *what, stk_arena
     return 0;
 }
 
-/* Containers of a look that was killed: their label is its process, which is no more. */
+/* Containers that a killed process left: their label is its pid. */
 static void remove_left(const stk_engine *engine, stk_arena *arena)
 {
     stk_json list;
@@ -201,7 +201,7 @@ typedef struct carried {
     const char *loader; /* where it is inside */
 } carried;
 
-/* What our program itself needs: what libcurl brought along stays here. */
+/* The libraries that our program needs; those that libcurl has loaded are not among them. */
 static int carry(struct dl_phdr_info *info, size_t size, void *arg)
 {
     static const char *const ours[] = {"libc.so",  "libm.so",  "libdl.so", "libpthread.so",

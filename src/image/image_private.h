@@ -54,9 +54,9 @@ bool stk_image_conf_insecure(const char *conf, const char *registry);
 /* An answer's JSON, in `arena`. */
 int stk_image_ask(const stk_engine *engine, const char *method, const char *path, const char *body,
                   stk_arena *arena, stk_json *ret, stk_err *err);
-/* The error that a stream of JSON ended with: whose words say what went wrong. */
 #define STK_IMAGE_UNREACHED                                                                        \
     "is the registry reachable from here? image_map in stoker.yaml names a mirror"
+/* The error for a pull or push that the engine ended with these words. */
 int stk_image_said(const stk_image_ref *ref, const char *doing, const char *words, stk_err *err);
 
 /* A program of the host or of the image, run in a container of it that is removed again. */

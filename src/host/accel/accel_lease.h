@@ -6,7 +6,7 @@
  * follow: the holder's slot (locked first), and "its label is written" (locked second), so that
  * nobody reads the words of an earlier holder. The labels are the file's text, LABEL bytes a slot;
  * locks and text don't touch each other. Who leases a slice also holds a read lock on all the
- * memory of its parent, which keeps the parent from being leased should it be unsplit meanwhile.
+ * memory of its parent, which keeps the parent from being leased if it stops being split.
  *
  * Behind the slots of holders lie those of claims, two bytes each in the same way: of those who
  * have waited long for the device. A claim holds nothing; its text begins with the nanosecond of

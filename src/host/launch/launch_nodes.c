@@ -195,7 +195,8 @@ static void send_hello(stk_gang *g, uint32_t i)
     stk_launch_talk_send(g, i, &m);
 }
 
-/* What a node proves to know the key for: so that nobody's words are another's. */
+/* What a node proves to know the key for: its number is in it, so that no node can speak for
+ * another. */
 static void join_proof(const stk_gang *g, const char *nonce, int64_t node, int64_t nodes,
                        const char *id, char hex[65])
 {

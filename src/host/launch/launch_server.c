@@ -136,7 +136,7 @@ static void on_rank_started(stk_gang *g, uint32_t rank, const stk_json *m)
         fail_start(g, rank, err.text);
         return;
     }
-    if (g->ending != END_NOT) { /* meanwhile another one failed */
+    if (g->ending != END_NOT) { /* another rank has failed since it was asked for */
         r->was_ended = true;
         (void)kill(r->pid, SIGKILL);
     }

@@ -43,7 +43,7 @@ int stk_contain_monitor(pid_t runner, pid_t *ret_pid, char *comm, size_t size)
         fd = (int)syscall(SYS_pidfd_open, pid, 0);
     }
     if (fd >= 0 && (parent_of(runner, unused, sizeof unused) != pid ||
-                    parent_of(pid, comm, size) <= 0)) { /* it is another one meanwhile */
+                    parent_of(pid, comm, size) <= 0)) { /* the pid was given to another process */
         (void)close(fd);
         fd = -1;
     }

@@ -624,7 +624,7 @@ static int remove_it(task *t, const stk_engine *engine, stk_err *err)
     return rc;
 }
 
-/* What isn't gone by itself is removed. A signal is heard meanwhile. */
+/* Removes the container if the engine hasn't. A signal still ends the wait. */
 static void clean_up(task *t)
 {
     stk_err why = {0};
