@@ -342,13 +342,8 @@ static int on_open(reader *r, const yaml_event_t *event, stk_json_kind kind)
         return stk_json_build_fail(&r->b, STK_E_SPEC, line, "a key is text, not %s",
                                    stk_json_kind_words(kind));
     }
-    int rc = check_tag(r, (const char *)tag, &node);
-    if (rc == 0) {
-        rc = stk_json_build_open(&r->b, kind, line);
-    }
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(check_tag(r, (const char *)tag, &node));
+    STK_TRY(stk_json_build_open(&r->b, kind, line));
     r->merges[r->b.depth - 1] = false;
     r->open_anchor[r->b.depth - 1] = NULL;
     if (name != NULL) {

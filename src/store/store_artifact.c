@@ -468,30 +468,22 @@ int stk_store_add_bytes(stk_store *store, const void *data, size_t len, stk_arti
     ret->size = (int64_t)len;
     ret->is_dir = false;
     STK_TEXT_AUTO path = stk_store_artifact_path(store, ret->digest);
-    int rc = path == NULL ? stk_err_nomem(err) : stk_store_writable(store, err);
-    if (rc == 0) {
-        rc = stk_store_use_begin(store, err);
-    }
-    if (rc == 0) {
-        rc = look_up(store, ret->digest, path, true, &st, &known, err);
-    }
-    if (rc != 0 || st == GOOD) {
-        if (rc != 0) {
-            return rc;
-        }
+    STK_TRY(stk_err_if_null(path, err));
+    STK_TRY(stk_store_writable(store, err));
+    STK_TRY(stk_store_use_begin(store, err));
+    STK_TRY(look_up(store, ret->digest, path, true, &st, &known, err));
+    if (st == GOOD) {
         return know(store, ret->digest, &known, err);
     }
-    rc = stk_store_stage_path(store, &tmp, err);
-    if (rc == 0) {
-        rc = stk_file_write(tmp, data, len, 0444, err);
-    }
+    STK_TRY(stk_store_stage_path(store, &tmp, err));
+    int rc = stk_file_write(tmp, data, len, 0444, err);
     if (rc == 0) {
         rc = stk_tree_walk(tmp, true, &tree, err);
     }
     if (rc == 0) {
         rc = take_in(store, &tree, ret, path, err);
     }
-    if (rc != 0 && tmp != NULL) {
+    if (rc != 0) {
         (void)unlink(tmp);
     }
     return rc;
@@ -545,8 +537,8 @@ static int quarantine(stk_store *store, const char *digest, const char *path, ch
 int stk_store_set_aside(stk_store *store, const char *digest, char **ret_where, stk_err *err)
 {
     STK_TEXT_AUTO path = stk_store_artifact_path(store, digest);
-    int rc = path == NULL ? stk_err_nomem(err) : stk_store_writable(store, err);
-    STK_TRY(rc);
+    STK_TRY(stk_err_if_null(path, err));
+    STK_TRY(stk_store_writable(store, err));
     STK_TRY(quarantine(store, digest, path, ret_where, err));
     return forget_row(store, digest, err);
 }

@@ -302,27 +302,17 @@ int stk_store_bring_run(stk_store *store, const char *id, const char *name, cons
     STK_TEXT_AUTO folder = run_path(store, id, NULL);
     STK_TEXT_AUTO spec = run_path(store, id, "spec.json");
     STK_TEXT_AUTO lock = run_path(store, id, "lock");
-    rc = stk_store_writable(store, err);
-    if (rc == 0 && (folder == NULL || spec == NULL || lock == NULL)) {
-        rc = stk_err_nomem(err);
+    STK_TRY(stk_store_writable(store, err));
+    if (folder == NULL || spec == NULL || lock == NULL) {
+        return stk_err_nomem(err);
     }
-    if (rc == 0) {
-        rc = stk_store_use_begin(store, err); /* gc lets the folder be until the commit */
-    }
-    if (rc == 0) {
-        rc = stk_file_mkdirs(folder, 0777, err);
-    }
-    if (rc == 0) {
-        rc = stk_file_write_atomic(spec, spec_json, spec_len, 0644, err);
-    }
-    if (rc == 0) {
-        rc = stk_file_write(lock, "", 0, 0666, err);
-    }
-    if (rc == 0) {
-        rc = keep_unborn(store, id, name, pipeline, created_ms, err);
-    }
-    *ret_new = rc == 0;
-    return rc;
+    STK_TRY(stk_store_use_begin(store, err)); /* gc lets the folder be until the commit */
+    STK_TRY(stk_file_mkdirs(folder, 0777, err));
+    STK_TRY(stk_file_write_atomic(spec, spec_json, spec_len, 0644, err));
+    STK_TRY(stk_file_write(lock, "", 0, 0666, err));
+    STK_TRY(keep_unborn(store, id, name, pipeline, created_ms, err));
+    *ret_new = true;
+    return 0;
 }
 
 int stk_store_lock_run(stk_store *store, const char *run, int *ret_lock_fd, stk_err *err)

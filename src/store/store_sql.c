@@ -236,13 +236,8 @@ static int read_version(stk_store *store, int n_known, int *ret_version, stk_err
 {
     char text[32];
     char id[32];
-    int rc = pragma(store, "PRAGMA user_version", text, sizeof text, err);
-    if (rc == 0) {
-        rc = pragma(store, "PRAGMA application_id", id, sizeof id, err);
-    }
-    if (rc != 0) {
-        return rc;
-    }
+    STK_TRY(pragma(store, "PRAGMA user_version", text, sizeof text, err));
+    STK_TRY(pragma(store, "PRAGMA application_id", id, sizeof id, err));
     int version = atoi(text);
     if (version != 0 && atoi(id) != APPLICATION_ID) {
         return stk_err_set(err, STK_E_STORE, "'%s/store.db' is a database of another program",

@@ -299,50 +299,44 @@ int stk_plan_key_seeing(const stk_plan *plan, uint32_t i_step, const char *const
     size_t most = 10 + (size_t)n_seen + step->n_code + step->n_inputs + s->cache.n_files + s->n_env;
     key_writer w = {.plan = plan, .arena = arena, .err = err, .key = &key};
     key.parts = stk_arena_array(arena, most, sizeof *key.parts);
-    int rc = key.parts == NULL ? stk_err_nomem(err) : add_command(&w, step);
-    for (uint32_t i = 0; rc == 0 && i < step->n_code; i++) {
-        rc = add_named(&w, "code", step->code[i].key, step->code[i].value);
+    STK_TRY(stk_err_if_null(key.parts, err));
+    STK_TRY(add_command(&w, step));
+    for (uint32_t i = 0; i < step->n_code; i++) {
+        STK_TRY(add_named(&w, "code", step->code[i].key, step->code[i].value));
     }
-    for (uint32_t i = 0; rc == 0 && i < step->n_inputs; i++) {
-        rc = add_input(&w, step, i, input_digests == NULL ? NULL : input_digests[i]);
+    for (uint32_t i = 0; i < step->n_inputs; i++) {
+        STK_TRY(add_input(&w, step, i, input_digests == NULL ? NULL : input_digests[i]));
     }
-    for (uint32_t i = 0; rc == 0 && i < s->cache.n_files; i++) {
-        rc = add_named(&w, "file", s->cache.files[i], file_digests[i]);
+    for (uint32_t i = 0; i < s->cache.n_files; i++) {
+        STK_TRY(add_named(&w, "file", s->cache.files[i], file_digests[i]));
     }
-    if (rc == 0) {
-        rc = add_environment(&w, s);
-    }
-    if (rc == 0) {
-        rc = add_outputs(&w, step);
-    }
+    STK_TRY(add_environment(&w, s));
+    STK_TRY(add_outputs(&w, step));
     const char *image = plan->images == NULL ? NULL : plan->images[i_step];
-    if (rc == 0 && (image != NULL || s->docker != NULL)) {
-        rc = add_part(&w, "image", stk_text_or(image, s->docker));
+    if (image != NULL || s->docker != NULL) {
+        STK_TRY(add_part(&w, "image", stk_text_or(image, s->docker)));
     }
-    if (rc == 0 && image != NULL && plan->hows[i_step] != NULL) {
-        rc = add_part(&w, "container", plan->hows[i_step]);
+    if (image != NULL && plan->hows[i_step] != NULL) {
+        STK_TRY(add_part(&w, "container", plan->hows[i_step]));
     }
-    if (rc == 0 && s->cache.salt != NULL) {
-        rc = add_part(&w, "salt", s->cache.salt);
+    if (s->cache.salt != NULL) {
+        STK_TRY(add_part(&w, "salt", s->cache.salt));
     }
-    if (rc == 0 && s->gang.ranks != 0) { /* how often the program ran, and what it saw */
-        rc = add_part(&w, "ranks",
-                      s->gang.ranks == STK_GANG_GPUS
-                          ? "gpus"
-                          : stk_arena_printf(arena, "%lld", (long long)s->gang.ranks));
+    if (s->gang.ranks != 0) { /* how often the program ran, and what it saw */
+        const char *ranks = "gpus";
+        if (s->gang.ranks != STK_GANG_GPUS) {
+            ranks = stk_arena_printf(arena, "%lld", (long long)s->gang.ranks);
+        }
+        STK_TRY(add_part(&w, "ranks", ranks));
     }
-    if (rc == 0 && s->gang.nodes > 1) {
-        rc = add_part(&w, "nodes", stk_arena_printf(arena, "%lld", (long long)s->gang.nodes));
+    if (s->gang.nodes > 1) {
+        STK_TRY(add_part(&w, "nodes", stk_arena_printf(arena, "%lld", (long long)s->gang.nodes)));
     }
-    if (rc >= 0 && image == NULL) {
-        rc = add_runtime(&w, step);
+    if (image == NULL) {
+        STK_TRY(add_runtime(&w, step));
     }
-    STK_TRY(rc);
     STK_TRY(add_next(&w, step));
-    rc = add_seen(&w, seen, n_seen);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(add_seen(&w, seen, n_seen));
     hash_parts(&key);
     *ret_key = key;
     return 0;
