@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/failpoint.h"
 #include "base/text.h"
 #include "store/store_private.h"
 #include "sys/file.h"
@@ -279,6 +280,9 @@ int stk_store_migrate(stk_store *store, const char *const *steps, int n_steps, s
     }
     for (int i = version; rc == 0 && i < n_steps; i++) {
         rc = stk_store_exec(store, steps[i], err);
+    }
+    if (rc == 0 && version > 0) {
+        STK_FAILPOINT("store.migrate.mid");
     }
     if (rc == 0) {
         char sql[96];
