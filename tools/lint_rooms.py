@@ -62,8 +62,8 @@ ROOMS: dict[str, set[str]] = {
     "run/simulate": {*CELLAR, "model/pack", "host/accel"},
     "run": {
         *CELLAR,
-        *("model/spec", "model/plan", "store", "store/package", "store/view", "host/accel"),
-        *("host/preflight", "host/backend", "image/stack", "image/contain", "image"),
+        *("model/spec", "model/plan", "model/sched", "store", "store/package", "store/view"),
+        *("host/accel", "host/preflight", "host/backend", "image/stack", "image/contain", "image"),
         *("away/share", "away/remote", "run/exec"),
     },
     "show": {

@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "base/units.h"
 #include "cli/cli_parse.h"
+#include "sys/file.h"
 
 const stk_command *const stk_commands[] = {
 #define X(word) &stk_cmd_##word,
@@ -173,39 +175,12 @@ int stk_cli_usage(const stk_cli *cli, const char *fmt, ...)
 int stk_cli_store(const stk_cli *cli, int flags, stk_store **ret_store)
 {
     stk_err err = {0};
-    char *path = NULL;
-    int rc = stk_store_find(".", flags, &path, &err);
-    if (rc == 0) {
-        rc = stk_store_open(path, flags, ret_store, &err);
+    STK_TEXT_AUTO path = NULL;
+    if (stk_store_find(".", flags, &path, &err) < 0 ||
+        stk_store_open(path, flags, ret_store, &err) < 0) {
+        return stk_cli_fail(cli, &err);
     }
-    free(path);
-    return rc == 0 ? 0 : stk_cli_fail(cli, &err);
-}
-
-static void print_option(const char *name, char letter, const char *arg, const char *help)
-{
-    char left[64];
-    if (letter != 0) {
-        (void)snprintf(left, sizeof left, "-%c, --%s%s%s", letter, name, arg ? " " : "",
-                       arg ? arg : "");
-    } else {
-        (void)snprintf(left, sizeof left, "    --%s%s%s", name, arg ? " " : "", arg ? arg : "");
-    }
-    printf("  %-28s %s\n", left, help);
-}
-
-void stk_cli_print_help(const stk_command *command)
-{
-    printf("usage: stoker %s %s\n\n%s\n", command->name, command->usage, command->summary);
-    if (command->text != NULL) {
-        printf("\n%s\n", command->text);
-    }
-    puts("\noptions:");
-    for (const stk_option *o = command->options; o != NULL && o->name != NULL; o++) {
-        print_option(o->name, o->letter, o->arg, o->help);
-    }
-    print_option("json", 0, NULL, "answer (and errors) as JSON");
-    print_option("help", 'h', NULL, "this text");
+    return 0;
 }
 
 static const char *nearest_command(const char *word)
@@ -241,13 +216,16 @@ int stk_cli_main(int argc, char **argv)
     const stk_command *command = stk_cli_find(word);
     if (command == NULL) {
         const char *near = nearest_command(word);
-        return stk_cli_usage(NULL, "unknown command '%s'%s%s%s", word,
-                             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+        if (near == NULL) {
+            return stk_cli_usage(NULL, "unknown command '%s'", word);
+        }
+        return stk_cli_usage(NULL, "unknown command '%s'; did you mean '%s'?", word, near);
     }
     stk_cli cli = {.command = command};
     stk_err err = {0};
     int status = 0;
-    if (stk_cli_parse(&cli, argc > 1 ? argc - 2 : 0, argv + (argc > 1 ? 2 : 1), &err) < 0) {
+    int n_own = MIN(argc, 2); /* words: ours and the command's */
+    if (stk_cli_parse(&cli, argc - n_own, argv + n_own, &err) < 0) {
         status = stk_cli_usage(&cli, "%s", err.text);
     } else if (stk_cli_flag(&cli, "help")) {
         stk_cli_print_help(command);

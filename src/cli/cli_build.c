@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/cli_run.h"
 #include "run/exec/exec.h"
 #include "run/run_containers.h"
@@ -43,30 +44,29 @@ static bool is_in(const building *b, uint32_t i_step, uint32_t i_want)
 static void print_json(const building *b)
 {
     STK_BUF_AUTO out = STK_BUF_INIT(64u << 20);
-    stk_buf_text(&out, "{\"pipeline\":");
-    stk_buf_json(&out, stk_spec_name(b->spec));
-    stk_buf_text(&out, ",\"images\":[");
+    stk_json_open(&out, NULL, '{');
+    stk_json_put_text(&out, "pipeline", stk_spec_name(b->spec));
+    stk_json_open(&out, "images", '[');
     for (uint32_t i = 0; i < b->containers.n_wants; i++) {
         const stk_image_want *w = &b->containers.wants[i];
-        const char *sep = "";
-        stk_buf_text(&out, i > 0 ? ",{" : "{");
+        stk_json_open(&out, NULL, '{');
         stk_json_put_text(&out, "image", w->image);
         stk_json_put_text(&out, "id", w->id);
         stk_json_put_text(&out, "pinned", w->pinned);
         stk_json_put_bool(&out, "pulled", w->was_pulled);
         stk_json_put_bool(&out, "built", w->was_built);
-        stk_json_put_key(&out, "steps");
-        stk_buf_char(&out, '[');
+        stk_json_open(&out, "steps", '[');
         for (uint32_t k = 0; k < stk_spec_n_steps(b->spec); k++) {
             if (is_in(b, k, i)) {
-                stk_buf_text(&out, sep);
-                stk_buf_json(&out, stk_spec_step(b->spec, k)->name);
-                sep = ",";
+                stk_json_put_text(&out, NULL, stk_spec_step(b->spec, k)->name);
             }
         }
-        stk_buf_text(&out, "]}");
+        stk_json_close(&out, ']');
+        stk_json_close(&out, '}');
     }
-    stk_buf_text(&out, "]}\n");
+    stk_json_close(&out, ']');
+    stk_json_close(&out, '}');
+    stk_buf_char(&out, '\n');
     fputs(out.failed ? "{}\n" : out.data, stdout);
 }
 
@@ -85,13 +85,12 @@ static void print_text(const building *b)
             continue;
         }
         const stk_image_want *w = &c->wants[c->i_want[k]];
+        const char *done = w->was_pulled ? ", pulled" : "";
+        if (w->was_built) {
+            done = ", built";
+        }
         printf("%-20s %.19s  %s%s\n", step, w->id,
-               w->pinned != NULL  ? w->pinned
-               : w->image != NULL ? w->image
-                                  : "its own Dockerfile",
-               w->was_built    ? ", built"
-               : w->was_pulled ? ", pulled"
-                               : "");
+               stk_text_or(w->pinned, stk_text_or(w->image, "its own Dockerfile")), done);
     }
 }
 

@@ -7,10 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "cli/cli_read.h"
 #include "cli/cli_run.h"
-#include "cli/cli_shared.h"
 #include "run/run_again.h"
+#include "run/run_shared.h"
 #include "store/view/view.h"
 #include "sys/file.h"
 #include "sys/proc.h"
@@ -102,10 +103,10 @@ static int end_left(stk_cli *cli, stk_store *store, const char *run, const stk_v
     json_t *origin = was == NULL ? NULL : json_loads(was, 0, NULL);
     const char *file = json_string_value(json_object_get(origin, "file"));
     bool is_document = json_object_get(origin, "argv") == NULL && file != NULL;
-    rc = rc < 0
-             ? rc
-             : stk_spec_parse(text, len, is_document && stk_file_exists(file) ? file : "pipeline",
-                              &spec, &err);
+    if (rc == 0) {
+        const char *name = is_document && stk_file_exists(file) ? file : "pipeline";
+        rc = stk_spec_parse(text, len, name, &spec, &err);
+    }
     const char *values = stk_view_get_run(view)->parameters;
     json_t *params = values == NULL ? NULL : json_loads(values, 0, NULL);
     rc = rc < 0 ? rc : stk_run_same_params(spec, params, run, &err);
@@ -126,7 +127,7 @@ static int cancel_left(stk_cli *cli, stk_store *store, const char *text, stk_are
     stk_view *view = NULL;
     left l = {0};
     char run[40] = "";
-    int rc = stk_cli_shared_bring(store, stk_cli_value(cli, "stack"), text, run, &err);
+    int rc = stk_run_shared_bring(store, stk_cli_value(cli, "stack"), text, run, &err);
     if (rc == 0) {
         stk_run_await_end(store, run);
         rc = stk_view_load(store, run, &view, &err);
@@ -165,7 +166,13 @@ static int ask(stk_cli *cli, pid_t pid, const char *run)
         (void)kill(pid, SIGUSR1); /* a second SIGTERM would melt into the first */
     }
     if (stk_cli_json(cli)) {
-        printf("{\"run\":\"%s\",\"pid\":%d,\"cancelling\":true}\n", run, (int)pid);
+        STK_BUF_AUTO out = STK_BUF_INIT(1u << 16);
+        stk_json_open(&out, NULL, '{');
+        stk_json_put_text(&out, "run", run);
+        stk_json_put_whole(&out, "pid", pid);
+        stk_json_put_bool(&out, "cancelling", true);
+        stk_json_close(&out, '}');
+        puts(out.failed ? "{}" : out.data);
     } else {
         printf("run %s is ending its steps\n", run);
     }

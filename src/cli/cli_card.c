@@ -3,10 +3,11 @@
 #include <stdlib.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "cli/cli_read.h"
-#include "show/report_html.h"
-#include "show/report_task_card.h"
+#include "show/show_html.h"
+#include "show/show_task_card.h"
 #include "sys/file.h"
 
 /* `STEP` alone means its only task. */
@@ -59,7 +60,7 @@ static int task_list(const stk_cli *cli, const stk_cli_read *read, stk_buf *out,
     }
     int rc = stk_task_cards(read->view, read->task, read->rank, arena, &cards, &n, err);
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
-        stk_buf_printf(out, "%s  %s  %s\n", cards[i].name, cards[i].type ? cards[i].type : "?",
+        stk_buf_printf(out, "%s  %s  %s\n", cards[i].name, stk_text_or(cards[i].type, "?"),
                        cards[i].path);
     }
     return rc;
@@ -113,9 +114,10 @@ static int run_card(stk_cli *cli)
     }
     rc = rc < 0 ? rc : write_card(cli, &read, &path, &err);
     if (rc == 0 && stk_cli_json(cli)) {
-        stk_buf_text(&out, "{\"path\":");
-        stk_buf_json(&out, path);
-        stk_buf_text(&out, "}\n");
+        stk_json_open(&out, NULL, '{');
+        stk_json_put_text(&out, "path", path);
+        stk_json_close(&out, '}');
+        stk_buf_char(&out, '\n');
     } else if (rc == 0) {
         stk_buf_printf(&out, "%s\n", path);
     }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/json.h"
 #include "cli/cli_read.h"
 #include "run/run_python.h"
 
@@ -21,8 +22,14 @@ static const char *python_path(const char *shim, stk_arena *arena)
     char *front = stk_arena_dupn(arena, shim, len);
     bool source_tree = front != NULL && len > 7 && strcmp(front + len - 7, "/python") == 0;
     bool more = before != NULL && *before != '\0';
-    return stk_arena_printf(arena, "%s%s%s%s%s", shim, source_tree ? ":" : "",
-                            source_tree ? front : "", more ? ":" : "", more ? before : "");
+    const char *path = shim;
+    if (source_tree) {
+        path = stk_arena_printf(arena, "%s:%s", path, front);
+    }
+    if (more && path != NULL) {
+        path = stk_arena_printf(arena, "%s:%s", path, before);
+    }
+    return path;
 }
 
 static int run_compat(stk_cli *cli)
@@ -43,9 +50,10 @@ static int run_compat(stk_cli *cli)
     if (only_path) {
         STK_BUF_AUTO out = STK_BUF_INIT(1u << 16);
         if (stk_cli_json(cli)) {
-            stk_buf_text(&out, "{\"path\":");
-            stk_buf_json(&out, shim);
-            stk_buf_text(&out, "}\n");
+            stk_json_open(&out, NULL, '{');
+            stk_json_put_text(&out, "path", shim);
+            stk_json_close(&out, '}');
+            stk_buf_char(&out, '\n');
         } else {
             stk_buf_printf(&out, "%s\n", shim);
         }

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "base/text.h"
 #include "cli/cli_read.h"
 
 static const char head[] =
@@ -150,9 +152,11 @@ static int run_completion(stk_cli *cli)
     }
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 20);
     stk_err err = {0};
-    stk_buf_text(&out, "{\"shell\":\"bash\",\"script\":");
-    stk_buf_json(&out, text != NULL ? text : "");
-    stk_buf_text(&out, "}\n");
+    stk_json_open(&out, NULL, '{');
+    stk_json_put_text(&out, "shell", "bash");
+    stk_json_put_text(&out, "script", stk_text_or(text, ""));
+    stk_json_close(&out, '}');
+    stk_buf_char(&out, '\n');
     int rc = text == NULL ? stk_err_nomem(&err) : 0;
     free(text);
     return stk_cli_answer(cli, rc, &out, &err);

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "cli/cli.h"
 #include "image/contain/contain.h"
 
@@ -37,7 +38,15 @@ static int run_remove(stk_cli *cli)
     if (rc < 0) {
         return stk_cli_fail(cli, &err);
     }
-    printf(stk_cli_json(cli) ? "{\"removed\":%u}\n" : "%u removed\n", n);
+    if (stk_cli_json(cli)) {
+        STK_BUF_AUTO out = STK_BUF_INIT(1u << 10);
+        stk_json_open(&out, NULL, '{');
+        stk_json_put_whole(&out, "removed", n);
+        stk_json_close(&out, '}');
+        puts(out.failed ? "{}" : out.data);
+    } else {
+        printf("%u removed\n", n);
+    }
     return 0;
 }
 

@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/json.h"
+#include "base/text.h"
 #include "cli/cli_run.h"
 #include "sys/file.h"
 
@@ -51,13 +53,18 @@ int stk_cli_detach(const stk_cli *cli)
     close(pipes[1]);
     ssize_t n = read(pipes[0], id, sizeof id - 1);
     if (n > 0) {
-        const char *quote = stk_cli_json(cli) ? "\"" : "";
-        printf("%s%s%.*s%s%s\n", *quote ? "{\"run\":" : "", quote, (int)strcspn(id, "\n"), id,
-               quote, *quote ? "}" : "");
+        id[strcspn(id, "\n")] = '\0';
+        STK_BUF_AUTO out = STK_BUF_INIT(1u << 16);
+        if (stk_cli_json(cli)) {
+            stk_json_open(&out, NULL, '{');
+            stk_json_put_text(&out, "run", id);
+            stk_json_close(&out, '}');
+        }
+        puts(stk_text_or(out.data, id));
         fprintf(stderr,
-                "stoker: run %.*s goes on in the background; 'stoker logs -f %.*s' follows it, "
+                "stoker: run %s goes on in the background; 'stoker logs -f %s' follows it, "
                 "output in %s\n",
-                (int)strcspn(id, "\n"), id, (int)strcspn(id, "\n"), id, log);
+                id, id, log);
         fflush(stdout);
         _exit(0);
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 #include "cli/cli_run.h"
 #include "image/image.h"
 #include "image/stack/stack.h"
@@ -62,8 +63,8 @@ int stk_cli_print_dockerfiles(const stk_cli *cli, const stk_spec *spec, const ch
     python =
         python != NULL ? python : stk_run_python(stk_cli_value(cli, "python"), venv, sizeof venv);
     int rc = all == NULL ? stk_err_nomem(err)
-                         : stk_stack_find(stk_spec_folder(spec), with != NULL ? with : "docker",
-                                          arena, &stack, err);
+                         : stk_stack_find(stk_spec_folder(spec), stk_text_or(with, "docker"), arena,
+                                          &stack, err);
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
         const stk_step *s = stk_spec_step(spec, i);
         stk_place place;
@@ -82,9 +83,8 @@ int stk_cli_print_dockerfiles(const stk_cli *cli, const stk_spec *spec, const ch
     if (rc == 0 && n_seen == 0) {
         rc = stk_err_set(err, STK_E_NOT_FOUND, "there is no step '%s'", step);
     } else if (rc == 0 && n_shown == 0) {
-        printf("# nothing to build: %s as %s\n",
-               step != NULL ? "the step's image runs" : "the steps' images run",
-               step != NULL ? "it is" : "they are");
+        puts(step != NULL ? "# nothing to build: the step's image runs as it is"
+                          : "# nothing to build: the steps' images run as they are");
     }
     json_decref(origin);
     return rc;

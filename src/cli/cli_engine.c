@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "cli/cli_front.h"
 #include "cli/cli_watch.h"
-#include "show/report_html.h"
-#include "show/report_json.h"
-#include "show/report_text.h"
+#include "show/show_html.h"
+#include "show/show_json.h"
+#include "show/show_text.h"
 #include "sys/file.h"
 
 static void say_line(void *arg, const char *line)
@@ -30,8 +32,7 @@ static void tell_early(void *arg, int number)
     const char *word = number == SIGINT ? "cancelled" : "interrupted";
     char text[256];
     (void)snprintf(text, sizeof text, "%s before the first task%s%s", word,
-                   resume != NULL ? "; 'stoker resume' goes on: " : "",
-                   resume != NULL ? resume : "");
+                   resume != NULL ? "; 'stoker resume' goes on: " : "", stk_text_or(resume, ""));
     if (w->how->front_fd < 0) {
         dprintf(STDERR_FILENO, "stoker: %s\n", text);
     }
@@ -55,7 +56,7 @@ static int summary(const stk_cli_watcher *w, stk_err *err)
     STK_TRY(stk_run_view_check(w->run, err));
     STK_TRY(stk_html_write_card(view, store, now, &card, err));
     if (stk_cli_json(w->cli)) {
-        int rc = stk_report_json_run(view, &buf, err);
+        int rc = stk_show_json_run(view, &buf, err);
         (void)fwrite(buf.data, 1, buf.len, stdout);
         return rc;
     }
@@ -74,8 +75,16 @@ static int summary(const stk_cli_watcher *w, stk_err *err)
 static void tell_cancelled(const stk_cli_watcher *w, const char *word)
 {
     stk_progress_clear(w->progress);
-    printf(stk_cli_json(w->cli) ? "{\"run\":\"%s\",\"status\":\"%s\"}\n" : "run %s: %s\n",
-           stk_run_id(w->run), word);
+    if (!stk_cli_json(w->cli)) {
+        printf("run %s: %s\n", stk_run_id(w->run), word);
+        return;
+    }
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 16);
+    stk_json_open(&out, NULL, '{');
+    stk_json_put_text(&out, "run", stk_run_id(w->run));
+    stk_json_put_text(&out, "status", word);
+    stk_json_close(&out, '}');
+    puts(stk_text_or(out.data, "{}"));
 }
 
 /* The run can't begin, or can't go on. A front end raises the sentence as its own error; without

@@ -1,40 +1,61 @@
 #include <stdio.h>
 
+#include "base/json.h"
 #include "cli/cli_man.h"
 #include "cli/cli_parse.h"
 #include "cli/cli_read.h"
 
-static void put_text(stk_buf *out, const char *key, const char *text)
+static void print_option(const char *name, char letter, const char *arg, const char *help)
 {
-    stk_buf_printf(out, ",\"%s\":", key);
-    if (text != NULL) {
-        stk_buf_json(out, text);
-    } else {
-        stk_buf_text(out, "null");
+    char left[64], value[32] = "";
+    if (arg != NULL) {
+        (void)snprintf(value, sizeof value, " %s", arg);
     }
+    if (letter != 0) {
+        (void)snprintf(left, sizeof left, "-%c, --%s%s", letter, name, value);
+    } else {
+        (void)snprintf(left, sizeof left, "    --%s%s", name, value);
+    }
+    printf("  %-28s %s\n", left, help);
+}
+
+void stk_cli_print_help(const stk_command *command)
+{
+    printf("usage: stoker %s %s\n\n%s\n", command->name, command->usage, command->summary);
+    if (command->text != NULL) {
+        printf("\n%s\n", command->text);
+    }
+    puts("\noptions:");
+    for (const stk_option *o = command->options; o != NULL && o->name != NULL; o++) {
+        print_option(o->name, o->letter, o->arg, o->help);
+    }
+    print_option("json", 0, NULL, "answer (and errors) as JSON");
+    print_option("help", 'h', NULL, "this text");
 }
 
 static void put_command(const stk_command *command, bool whole, stk_buf *out)
 {
-    stk_buf_text(out, "{\"command\":");
-    stk_buf_json(out, command->name);
-    put_text(out, "summary", command->summary);
+    stk_json_open(out, NULL, '{');
+    stk_json_put_text(out, "command", command->name);
+    stk_json_put_text(out, "summary", command->summary);
     if (whole) {
-        put_text(out, "usage", command->usage);
-        put_text(out, "text", command->text);
-        stk_buf_text(out, ",\"options\":[");
+        stk_json_put_text(out, "usage", command->usage);
+        stk_json_put_text(out, "text", command->text);
+        stk_json_open(out, "options", '[');
         for (const stk_option *o = command->options; o != NULL && o->name != NULL; o++) {
             const char letter[2] = {o->letter, '\0'};
-            stk_buf_printf(out, "%s{\"option\":\"--%s\"", o == command->options ? "" : ",",
-                           o->name);
-            put_text(out, "letter", o->letter != '\0' ? letter : NULL);
-            put_text(out, "value", o->arg);
-            put_text(out, "help", o->help);
-            stk_buf_char(out, '}');
+            char word[64];
+            (void)snprintf(word, sizeof word, "--%s", o->name);
+            stk_json_open(out, NULL, '{');
+            stk_json_put_text(out, "option", word);
+            stk_json_put_text(out, "letter", o->letter != '\0' ? letter : NULL);
+            stk_json_put_text(out, "value", o->arg);
+            stk_json_put_text(out, "help", o->help);
+            stk_json_close(out, '}');
         }
-        stk_buf_char(out, ']');
+        stk_json_close(out, ']');
     }
-    stk_buf_char(out, '}');
+    stk_json_close(out, '}');
 }
 
 /* The same as data: one command, or all. */
@@ -45,16 +66,16 @@ static int answer_json(const stk_cli *cli, const stk_command *command)
     if (command != NULL) {
         put_command(command, true, &out);
     } else {
-        stk_buf_text(&out, "{\"version\":\"" STK_VERSION "\",\"commands\":[");
-        const char *comma = "";
+        stk_json_open(&out, NULL, '{');
+        stk_json_put_text(&out, "version", STK_VERSION);
+        stk_json_open(&out, "commands", '[');
         for (size_t i = 0; stk_commands[i] != NULL; i++) {
             if (!stk_commands[i]->hidden) {
-                stk_buf_text(&out, comma);
                 put_command(stk_commands[i], false, &out);
-                comma = ",";
             }
         }
-        stk_buf_text(&out, "]}");
+        stk_json_close(&out, ']');
+        stk_json_close(&out, '}');
     }
     stk_buf_char(&out, '\n');
     return stk_cli_answer(cli, 0, &out, &err);

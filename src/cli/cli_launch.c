@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "host/accel/accel.h"
 #include "host/launch/launch_hold.h"
@@ -127,7 +128,7 @@ static int run_launch(stk_cli *cli)
     stk_launch_config config = {.run_id = id,
                                 .grace_ms = 5000,
                                 .nodes = 1,
-                                .key = key != NULL ? key : "",
+                                .key = stk_text_or(key, ""),
                                 .join_ms = 600000,
                                 .out_fd = stk_cli_json(cli) ? STDERR_FILENO : STDOUT_FILENO,
                                 .err_fd = STDERR_FILENO};
@@ -162,7 +163,7 @@ static int run_launch(stk_cli *cli)
         fprintf(stderr, "stoker launch: %s\n", end.text);
     }
     if (stk_cli_json(cli)) {
-        fputs(summary.data != NULL ? summary.data : "{}\n", stdout);
+        fputs(stk_text_or(summary.data, "{}\n"), stdout);
     }
     return end.exit_status;
 }

@@ -36,10 +36,8 @@ static int read_duration(const stk_cli *cli, const char *name, int64_t *ret_ms, 
 static int check_nodes(const stk_cli *cli, const stk_launch_config *c, bool is_ranked, stk_err *err)
 {
     bool is_gang = stk_cli_value(cli, "gang") != NULL;
-    const char *lone = stk_cli_value(cli, "rdzv") != NULL        ? "rdzv"
-                       : stk_cli_value(cli, "node-rank") != NULL ? "node-rank"
-                                                                 : NULL;
-    if (lone != NULL && !is_gang && stk_cli_value(cli, "nnodes") == NULL) {
+    const char *lone = stk_cli_value(cli, "rdzv") != NULL ? "rdzv" : "node-rank";
+    if (stk_cli_value(cli, lone) != NULL && !is_gang && stk_cli_value(cli, "nnodes") == NULL) {
         char word[128];
         return stk_err_set(err, STK_E_USAGE, "%s is for several nodes: add --nnodes N",
                            stk_cli_spelling(cli, lone, word, sizeof word));

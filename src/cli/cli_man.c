@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 /* Text that troff must not read as its own: backslashes, hyphens, dots at the start of a line. */
 static void put(const char *text)
 {
@@ -100,7 +102,7 @@ static void put_command(const stk_command *command)
     printf(".B stoker %s\n", command->name);
     put(command->usage);
     puts("\n.SH DESCRIPTION");
-    put_paragraphs(command->text != NULL ? command->text : command->summary);
+    put_paragraphs(stk_text_or(command->text, command->summary));
     puts(".SH OPTIONS");
     for (const stk_option *o = command->options; o != NULL && o->name != NULL; o++) {
         put_option(o->name, o->letter, o->arg, o->help);

@@ -3,9 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "cli/cli_read.h"
 #include "cli/cli_shared.h"
+#include "run/run_shared.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 
@@ -69,12 +72,12 @@ static int log_event(stk_store *store, const target *t, const char *metadata, st
         stk_err_hint(err, "a running step logs its own metadata (log_metadata in it); of a run and "
                           "its other steps it is added when the run has ended");
     }
-    stk_buf_printf(&data, "{\"metadata\":%s", metadata);
+    stk_json_open(&data, NULL, '{');
+    stk_json_put_raw(&data, "metadata", metadata);
     if (t->output != NULL) {
-        stk_buf_text(&data, ",\"output\":");
-        stk_buf_json(&data, t->output);
+        stk_json_put_text(&data, "output", t->output);
     }
-    stk_buf_char(&data, '}');
+    stk_json_close(&data, '}');
     if (rc == 0 && data.failed) {
         rc = stk_err_set(err, STK_E_LIMIT, "the metadata is larger than %zu bytes", data.max);
     }
@@ -97,7 +100,7 @@ static int change(stk_store *store, const char *text, json_t *more, stk_arena *a
     int rc = find_target(store, text, arena, &t, err);
     if (rc == 0 && more != NULL) {
         char *dump = json_dumps(more, JSON_COMPACT);
-        rc = dump == NULL ? stk_err_nomem(err) : stk_cli_shared_may_add(store, t.run, err);
+        rc = dump == NULL ? stk_err_nomem(err) : stk_run_shared_may_add(store, t.run, err);
         if (rc == 0) {
             rc = log_event(store, &t, dump, err);
         }
@@ -173,11 +176,13 @@ static int run_metadata(stk_cli *cli)
     status = stk_cli_store(cli, more != NULL ? 0 : STK_STORE_READONLY, &read.store);
     if (status == 0) {
         const char *known = NULL;
-        int rc = arena == NULL ? stk_err_nomem(&err)
-                 : stk_cli_flag(cli, "artifact")
-                     ? change_named(read.store, text, more, arena, &known, &err)
-                     : change(read.store, text, more, arena, &known, &err);
-        stk_buf_printf(&out, "%s\n", known != NULL ? known : "{}");
+        int rc = stk_err_if_null(arena, &err);
+        if (rc == 0 && stk_cli_flag(cli, "artifact")) {
+            rc = change_named(read.store, text, more, arena, &known, &err);
+        } else if (rc == 0) {
+            rc = change(read.store, text, more, arena, &known, &err);
+        }
+        stk_buf_printf(&out, "%s\n", stk_text_or(known, "{}"));
         status = stk_cli_answer(cli, rc, &out, &err);
     }
     json_decref(more);

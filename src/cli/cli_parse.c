@@ -5,6 +5,7 @@
 #include <sys/param.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/units.h"
 
 static const stk_option everywhere[] = {
@@ -75,8 +76,10 @@ static int unknown(const stk_command *command, const char *word, size_t len, stk
     for (const stk_option *o = command->options; o != NULL && o->name != NULL; o++) {
         near = is_also(o->also, bare, m, '?') ? o->name : near;
     }
-    return stk_err_set(err, STK_E_USAGE, "unknown option '%s'%s%s%s", word,
-                       near ? "; did you mean '--" : "", near ? near : "", near ? "'?" : "");
+    if (near == NULL) {
+        return stk_err_set(err, STK_E_USAGE, "unknown option '%s'", word);
+    }
+    return stk_err_set(err, STK_E_USAGE, "unknown option '%s'; did you mean '--%s'?", word, near);
 }
 
 /* One option word at words[*i]; may take the next word as its argument. */

@@ -5,6 +5,7 @@
 #include <sys/param.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "cli/cli_parse.h"
 #include "cli/cli_shared.h"
@@ -130,8 +131,8 @@ int stk_cli_read_open(const stk_cli *cli, int i_arg, stk_cli_read *ret_read)
     int status = 0;
     if (stk_cli_value(cli, "stack") != NULL) {
         bool with_files = cli->command == &stk_cmd_logs;
-        status = stk_cli_shared_store(cli, text != NULL ? text : "latest", with_files, 1,
-                                      &ret_read->store);
+        status =
+            stk_cli_shared_store(cli, stk_text_or(text, "latest"), with_files, 1, &ret_read->store);
     } else {
         status = stk_cli_store(cli, STK_STORE_READONLY, &ret_read->store);
     }
@@ -139,7 +140,7 @@ int stk_cli_read_open(const stk_cli *cli, int i_arg, stk_cli_read *ret_read)
         return status;
     }
     const char *step = text != NULL ? stk_cli_arg(cli, i_arg + 1) : NULL;
-    int rc = open_run(ret_read, text != NULL ? text : "latest", step, &err);
+    int rc = open_run(ret_read, stk_text_or(text, "latest"), step, &err);
     return rc < 0 ? stk_cli_fail(cli, &err) : 0;
 }
 

@@ -5,7 +5,7 @@
 
 #include "base/buf.h"
 #include "cli/cli.h"
-#include "show/report_text.h"
+#include "show/show_text.h"
 #include "store/view/view.h"
 
 typedef struct stk_cli_read {

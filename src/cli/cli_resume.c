@@ -5,10 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "cli/cli_read.h"
 #include "cli/cli_run.h"
-#include "cli/cli_shared.h"
 #include "run/run_again.h"
+#include "run/run_shared.h"
 #include "store/view/view.h"
 #include "sys/file.h"
 
@@ -34,7 +35,7 @@ static int resume_python(const stk_cli *cli, const stk_cli_run *how, json_t *ori
         return stk_cli_usage(cli,
                              "run %s was started from %s, which is not there: run the cell or "
                              "program again, finished steps are reused",
-                             how->options.resume, file != NULL ? file : "an interactive session");
+                             how->options.resume, stk_text_or(file, "an interactive session"));
     }
     if (cwd != NULL && chdir(cwd) < 0) {
         return stk_cli_usage(cli, "run %s was started in %s, which can't be entered",
@@ -42,7 +43,7 @@ static int resume_python(const stk_cli *cli, const stk_cli_run *how, json_t *ori
     }
     stk_cli_run with = *how;
     const char *python = json_string_value(json_object_get(origin, "python"));
-    with.options.python = with.options.python != NULL ? with.options.python : python;
+    with.options.python = stk_text_or(with.options.python, python);
     char **argv = calloc(n + 1, sizeof *argv);
     for (size_t i = 1; argv != NULL && i < n; i++) {
         argv[i - 1] = (char *)(uintptr_t)json_string_value(json_array_get(args, i));
@@ -58,7 +59,7 @@ static int resume_python(const stk_cli *cli, const stk_cli_run *how, json_t *ori
 static int share_end(stk_store *store, const char *stack, const char *run, stk_err *err)
 {
     bool is_told = false;
-    int rc = stk_cli_shared_publish(store, stack, run, &is_told, err);
+    int rc = stk_run_shared_publish(store, stack, run, &is_told, err);
     if (rc == 0 && !is_told) {
         return stk_err_set(err, STK_E_USAGE, "run %s has succeeded: there is nothing to resume",
                            run);
@@ -89,7 +90,7 @@ static int run_resume(stk_cli *cli)
     STK_ARENA_AUTO arena = stk_arena_new(0);
     const char *text = NULL;
     size_t len = 0;
-    int rc = stk_cli_shared_bring(store, options->with, which, run, &err);
+    int rc = stk_run_shared_bring(store, options->with, which, run, &err);
     rc = rc < 0 ? rc : stk_store_load_spec(store, run, arena, &text, &len, &err);
     if (rc == 0) {
         stk_run_await_end(store, run);

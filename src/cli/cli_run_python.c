@@ -48,12 +48,14 @@ static int set_run_options(const stk_cli *cli, const stk_cli_run *how)
         json_object_set_new(doc, "run_name", json_string(options->name));
     }
     if (how->plan) {
-        json_object_set_new(doc, "plan",
-                            json_string(how->build                        ? "build"
-                                        : stk_cli_flag(cli, "dockerfile") ? "dockerfile"
-                                        : stk_cli_flag(cli, "manifest")   ? "manifest"
-                                        : stk_cli_json(cli)               ? "json"
-                                                                          : "text"));
+        static const char *const forms[] = {"dockerfile", "manifest", "json"};
+        const char *form = how->build ? "build" : "text";
+        for (size_t i = sizeof forms / sizeof *forms; !how->build && i-- > 0;) {
+            if (stk_cli_flag(cli, forms[i])) {
+                form = forms[i];
+            }
+        }
+        json_object_set_new(doc, "plan", json_string(form));
     }
     if (options->resume != NULL) {
         json_object_set_new(doc, "resume", json_string(options->resume));

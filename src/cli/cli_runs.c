@@ -1,9 +1,10 @@
 /* stoker runs: the runs of this store. */
 #include <stdio.h>
 
+#include "base/text.h"
 #include "cli/cli_read.h"
 #include "cli/cli_shared.h"
-#include "show/report_json.h"
+#include "show/show_json.h"
 #include "sys/clock.h"
 
 static int run_runs(stk_cli *cli)
@@ -37,15 +38,18 @@ static int run_runs(stk_cli *cli)
                                  (uint32_t)limit, arena, &rows, &n_rows, &err);
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 30);
     if (rc == 0 && stk_cli_json(cli)) {
-        rc = stk_report_json_runs(rows, n_rows, &out, &err);
+        rc = stk_show_json_runs(rows, n_rows, &out, &err);
     } else if (rc == 0) {
         stk_style style = stk_style_of(stdout, stk_cli_colour(cli, fileno(stdout)));
         stk_text_runs(rows, n_rows, &style, &out);
         if (n_rows == 0) {
             const char *pipeline = stk_cli_arg(cli, 0);
-            stk_buf_printf(&out, "no runs%s%s%s%s in %s\n", pipeline ? " of pipeline '" : "",
-                           pipeline ? pipeline : "", pipeline ? "'" : "",
-                           tags.len > 0 ? " with such tags" : "", stk_store_path(read.store));
+            stk_buf_text(&out, "no runs");
+            if (pipeline != NULL) {
+                stk_buf_printf(&out, " of pipeline '%s'", pipeline);
+            }
+            stk_buf_printf(&out, "%s in %s\n", tags.len > 0 ? " with such tags" : "",
+                           stk_store_path(read.store));
         }
     }
     return stk_cli_answer(cli, rc, &out, &err);

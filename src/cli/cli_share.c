@@ -6,6 +6,7 @@
 #include "away/share/share.h"
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "cli/cli_read.h"
 #include "sys/file.h"
@@ -24,9 +25,11 @@ static int run_check(job *j, const char *const *words, stk_err *err)
     (void)words;
     int rc = stk_share_check(j->share, err);
     if (rc == 0 && stk_cli_json(j->cli)) {
-        stk_buf_text(&j->out, "{\"store\":");
-        stk_buf_json(&j->out, stk_share_url(j->share));
-        stk_buf_text(&j->out, ",\"ok\":true}\n");
+        stk_json_open(&j->out, NULL, '{');
+        stk_json_put_text(&j->out, "store", stk_share_url(j->share));
+        stk_json_put_bool(&j->out, "ok", true);
+        stk_json_close(&j->out, '}');
+        stk_buf_char(&j->out, '\n');
     } else if (rc == 0) {
         stk_buf_printf(&j->out, "store '%s' can be written, listed, read and cleared\n",
                        stk_share_url(j->share));
@@ -39,11 +42,11 @@ static int note_one(void *arg, const char *key, int64_t size, int64_t mtime_ms)
     job *j = arg;
     char text[32];
     if (stk_cli_json(j->cli)) {
-        stk_buf_text(&j->out, j->n++ > 0 ? ",{\"key\":" : "{\"key\":");
-        stk_buf_json(&j->out, key);
+        stk_json_open(&j->out, NULL, '{');
+        stk_json_put_text(&j->out, "key", key);
         stk_json_put_int(&j->out, "size", size);
         stk_json_put_int(&j->out, "mtime_ms", mtime_ms);
-        stk_buf_char(&j->out, '}');
+        stk_json_close(&j->out, '}');
     } else {
         stk_buf_printf(&j->out, "%10s  %s\n", stk_units_format_memory(size, text, sizeof text),
                        key);
@@ -142,7 +145,7 @@ static int run_share(stk_cli *cli)
     }
     if (i == n) {
         return stk_cli_usage(cli, "stoker share check, ls, get, put, rm, link, push or pull%s%s",
-                             word ? ", not " : "", word ? word : "");
+                             word ? ", not " : "", stk_text_or(word, ""));
     }
     int n_more = stk_cli_n_args(cli) - 2;
     if (n_more < verbs[i].min || n_more > verbs[i].max) {

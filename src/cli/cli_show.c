@@ -1,7 +1,7 @@
 /* stoker show: one run, one step of it, or one task. */
 #include "cli/cli_read.h"
 #include "cli/cli_shared.h"
-#include "show/report_json.h"
+#include "show/show_json.h"
 
 static int run_show(stk_cli *cli)
 {
@@ -15,13 +15,13 @@ static int run_show(stk_cli *cli)
     int rc;
     bool grows = stk_view_grows(read.view);
     if (grows && read.has_step && stk_cli_json(cli)) {
-        rc = stk_report_json_step(read.view, read.i_step, read.has_task ? read.task : UINT32_MAX,
-                                  stk_cli_flag(cli, "refs"), &out, &err);
+        rc = stk_show_json_step(read.view, read.i_step, read.has_task ? read.task : UINT32_MAX,
+                                stk_cli_flag(cli, "refs"), &out, &err);
     } else if (grows && read.has_step && !read.has_task) {
         rc = stk_text_step(read.view, read.i_step, read.now_ms, &read.style, &out, &err);
     } else if (stk_cli_json(cli)) {
-        rc = read.has_task ? stk_report_json_task(read.view, read.task, &out, &err)
-                           : stk_report_json_run(read.view, &out, &err);
+        rc = read.has_task ? stk_show_json_task(read.view, read.task, &out, &err)
+                           : stk_show_json_run(read.view, &out, &err);
     } else if (read.has_task) {
         rc = stk_text_task(read.view, read.task, read.now_ms, &read.style, &out, &err);
     } else {

@@ -125,27 +125,31 @@ static void put_text(const char *policy, const stk_sim_result *r, stk_buf *out)
     stk_buf_char(out, '\n');
 }
 
-static void put_json(const char *policy, const stk_sim_result *r, bool first, stk_buf *out)
+static void put_json(const char *policy, const stk_sim_result *r, stk_buf *out)
 {
-    stk_buf_printf(out, "%s{\"policy\":\"%s\",\"placed\":%u,\"refused\":%u", first ? "" : ",",
-                   policy, r->placed, r->refused);
+    stk_json_open(out, NULL, '{');
+    stk_json_put_text(out, "policy", policy);
+    stk_json_put_whole(out, "placed", r->placed);
+    stk_json_put_whole(out, "refused", r->refused);
     stk_json_put_real(out, "in_use_percent", r->in_use_percent);
     stk_json_put_real(out, "fragment_percent", r->fragment_percent);
     stk_json_put_real(out, "mean_wait_s", r->mean_wait_s);
     stk_json_put_real(out, "p95_wait_s", r->p95_wait_s);
     stk_json_put_real(out, "makespan_s", r->makespan_s);
     stk_json_put_real(out, "decide_us", r->decide_us);
-    stk_buf_char(out, '}');
+    stk_json_close(out, '}');
 }
 
 static void put_head(const stk_cli *cli, const stk_cluster *c, const stk_workload *w,
                      const stk_sim_result *r, stk_buf *out)
 {
     if (stk_cli_json(cli)) {
-        stk_buf_printf(out,
-                       "{\"nodes\":%u,\"devices\":%.10g,\"jobs\":%u,\"asked_devices\":%.10g,"
-                       "\"policies\":[",
-                       c->n_nodes, r->devices, w->n, r->asked);
+        stk_json_open(out, NULL, '{');
+        stk_json_put_whole(out, "nodes", c->n_nodes);
+        stk_json_put_real(out, "devices", r->devices);
+        stk_json_put_whole(out, "jobs", w->n);
+        stk_json_put_real(out, "asked_devices", r->asked);
+        stk_json_open(out, "policies", '[');
         return;
     }
     stk_buf_printf(out, "%u nodes with %.0f devices; %u jobs ask for %.1f devices (%.0f %%)\n\n",
@@ -172,7 +176,7 @@ static int run_all(const stk_cli *cli, const wish *w, const stk_cluster *cluster
             put_head(cli, cluster, workload, &r, out);
         }
         if (stk_cli_json(cli)) {
-            put_json(policies[i].name, &r, first, out);
+            put_json(policies[i].name, &r, out);
         } else {
             put_text(policies[i].name, &r, out);
         }

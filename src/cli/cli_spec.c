@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "model/plan/plan.h"
 #include "model/spec/spec.h"
@@ -49,11 +51,16 @@ static int check_pipeline(const stk_cli *cli, const char *path, stk_err *err)
     if (rc == 0) {
         uint32_t n = stk_spec_n_steps(spec);
         if (stk_cli_json(cli)) {
-            printf("{\"kind\":\"pipeline\",\"name\":\"%s\",\"steps\":%u}\n", stk_spec_name(spec),
-                   n);
+            STK_BUF_AUTO out = STK_BUF_INIT(1u << 16);
+            stk_json_open(&out, NULL, '{');
+            stk_json_put_text(&out, "kind", "pipeline");
+            stk_json_put_text(&out, "name", stk_spec_name(spec));
+            stk_json_put_whole(&out, "steps", n);
+            stk_json_close(&out, '}');
+            puts(stk_text_or(out.data, "{}"));
         } else {
             printf("%s: pipeline '%s', %u step%s, nothing wrong\n", path, stk_spec_name(spec), n,
-                   n == 1 ? "" : "s");
+                   stk_text_plural(n));
         }
     }
     stk_plan_free(plan);
@@ -72,9 +79,18 @@ static int check_result(const stk_cli *cli, const char *path, stk_err *err)
     rc = rc < 0 ? rc : stk_result_parse(text, len, path, arena, &result, err);
     if (rc == 0) {
         const char *status = result.ok ? "ok" : "failed";
-        printf(stk_cli_json(cli) ? "{\"kind\":\"result\",\"status\":\"%s\",\"outputs\":%u}\n"
-                                 : "a result with status %s and %u outputs, nothing wrong\n",
-               status, result.n_outputs);
+        if (stk_cli_json(cli)) {
+            STK_BUF_AUTO out = STK_BUF_INIT(1u << 16);
+            stk_json_open(&out, NULL, '{');
+            stk_json_put_text(&out, "kind", "result");
+            stk_json_put_text(&out, "status", status);
+            stk_json_put_whole(&out, "outputs", result.n_outputs);
+            stk_json_close(&out, '}');
+            puts(stk_text_or(out.data, "{}"));
+        } else {
+            printf("a result with status %s and %u outputs, nothing wrong\n", status,
+                   result.n_outputs);
+        }
     }
     return rc;
 }
@@ -91,9 +107,11 @@ static int run_spec(stk_cli *cli)
     if (path == NULL || stk_cli_n_args(cli) > 2) {
         return stk_cli_usage(cli, "one document, please; - is standard input");
     }
-    int rc = !is_check                     ? convert(cli, path, &err)
-             : stk_cli_flag(cli, "result") ? check_result(cli, path, &err)
-                                           : check_pipeline(cli, path, &err);
+    int (*act)(const stk_cli *cli, const char *path, stk_err *err) = convert;
+    if (is_check) {
+        act = stk_cli_flag(cli, "result") ? check_result : check_pipeline;
+    }
+    int rc = act(cli, path, &err);
     return rc < 0 ? stk_cli_fail(cli, &err) : 0;
 }
 

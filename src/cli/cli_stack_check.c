@@ -1,16 +1,16 @@
 /* stoker stack check: can this place be used? Each finding a line; nothing is left behind. */
-#include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "base/text.h"
 #include "cli/cli_read.h"
 #include "cli/cli_stack.h"
 #include "image/contain/contain.h"
 
 typedef struct findings {
     const stk_cli *cli;
-    json_t *list; /* with --json */
+    stk_buf list; /* with --json: their items */
     bool is_good;
     stk_buf bad; /* what stands in the way of several things is said once */
 } findings;
@@ -18,7 +18,7 @@ typedef struct findings {
 static void say(void *arg, bool is_good, const char *text)
 {
     findings *f = arg;
-    text = text != NULL ? text : "out of memory";
+    text = stk_text_or(text, "out of memory");
     if (!is_good && f->bad.data != NULL && strstr(f->bad.data, text) != NULL) {
         return;
     }
@@ -26,12 +26,15 @@ static void say(void *arg, bool is_good, const char *text)
         stk_buf_printf(&f->bad, "%s\n", text);
     }
     f->is_good = f->is_good && is_good;
-    if (f->list != NULL) {
-        json_array_append_new(f->list, json_pack("{s:b,s:s}", "ok", is_good, "text", text));
+    if (stk_cli_json(f->cli)) {
+        stk_json_open(&f->list, NULL, '{');
+        stk_json_put_bool(&f->list, "ok", is_good);
+        stk_json_put_text(&f->list, "text", text);
+        stk_json_close(&f->list, '}');
     } else {
         STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
         stk_text_safe(&line, text, "");
-        printf("%s %s\n", is_good ? "✓" : "✗", line.data != NULL ? line.data : "");
+        printf("%s %s\n", is_good ? "✓" : "✗", stk_text_or(line.data, ""));
     }
 }
 
@@ -59,10 +62,8 @@ static void check_engine(findings *f, const stk_stack *stack, stk_arena *arena)
 
 int stk_cli_stack_check(stk_cli *cli, const stk_stack *stack, stk_arena *arena)
 {
-    findings f = {.cli = cli,
-                  .is_good = true,
-                  .list = stk_cli_json(cli) ? json_array() : NULL,
-                  .bad = STK_BUF_INIT(1u << 16)};
+    findings f = {
+        .cli = cli, .is_good = true, .list = STK_BUF_INIT(1u << 24), .bad = STK_BUF_INIT(1u << 16)};
     if (stack->kind == STK_PLACE_LOCAL) {
         say(&f, true, "steps run on this machine itself: `stoker doctor` looks at it");
     } else if (stack->kind == STK_PLACE_DOCKER) {
@@ -70,13 +71,18 @@ int stk_cli_stack_check(stk_cli *cli, const stk_stack *stack, stk_arena *arena)
     } else {
         stk_cli_stack_check_elsewhere(stack, arena, say, &f);
     }
-    if (f.list != NULL) {
-        char *text = json_dumps(f.list, JSON_COMPACT);
-        printf("{\"stack\":\"%s\",\"ok\":%s,\"findings\":%s}\n", stack->name,
-               f.is_good ? "true" : "false", text != NULL ? text : "[]");
-        free(text);
-        json_decref(f.list);
+    if (stk_cli_json(cli)) {
+        STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
+        stk_json_open(&out, NULL, '{');
+        stk_json_put_text(&out, "stack", stack->name);
+        stk_json_put_bool(&out, "ok", f.is_good);
+        stk_json_open(&out, "findings", '[');
+        stk_buf_text(&out, stk_text_or(f.list.data, ""));
+        stk_json_close(&out, ']');
+        stk_json_close(&out, '}');
+        puts(stk_text_or(out.data, "{}"));
     }
+    stk_buf_done(&f.list);
     stk_buf_done(&f.bad);
     return f.is_good ? 0 : 3;
 }

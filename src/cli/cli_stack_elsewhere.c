@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "away/share/share.h"
+#include "base/text.h"
 #include "cli/cli_run.h"
 #include "cli/cli_stack.h"
 #include "image/stack/stack_metaflow.h"
@@ -17,10 +18,11 @@ static void say_inherited(const stk_stack *stack, stk_arena *arena, stk_cli_find
     }
     for (uint32_t i = 0; i < stack->n_inherited; i++) {
         const stk_inherited *one = &stack->inherited[i];
-        bool is_own = strcmp(one->from, one->variable) == 0;
-        say(arg, true,
-            stk_arena_printf(arena, "%s is %s, from %s%s%s", one->name, one->value, one->variable,
-                             is_own ? "" : " in ", is_own ? "" : one->from));
+        const char *from = one->variable;
+        if (strcmp(one->from, one->variable) != 0) {
+            from = stk_arena_printf(arena, "%s in %s", one->variable, one->from);
+        }
+        say(arg, true, stk_arena_printf(arena, "%s is %s, from %s", one->name, one->value, from));
     }
 }
 
@@ -37,7 +39,7 @@ static void say_error(stk_cli_finding say, void *arg, const char *about, const s
         }
     }
     const char *said = stk_arena_printf(arena, "%s%s%s", about, *about != '\0' ? ": " : "", text);
-    say(arg, false, said != NULL ? said : text);
+    say(arg, false, stk_text_or(said, text));
 }
 
 /* What a store that can be reached from here needs of its machines, or "". */
@@ -76,7 +78,7 @@ static void check_store(const stk_stack *stack, stk_arena *arena, stk_cli_findin
         say(arg, true,
             stk_arena_printf(arena, "store %s can be written, read and listed%s%s%s", stack->store,
                              needed_there(stack), stack->store_from != NULL ? "; it is from " : "",
-                             stack->store_from != NULL ? stack->store_from : ""));
+                             stk_text_or(stack->store_from, "")));
     }
 }
 
@@ -92,7 +94,7 @@ static void check_options(const stk_stack *stack, const stk_driver_kind *kind, s
             pool == NULL ? "options" : stk_arena_printf(arena, "pool '%s'", pool->name);
         stk_resources holds = pool != NULL ? pool->holds : STK_RESOURCES_UNSET;
         holds.base.gpu_memory_bytes = -1; /* what a device has: no share of it */
-        json_t *all = json_loads(stack->options != NULL ? stack->options : "{}", 0, NULL);
+        json_t *all = json_loads(stk_text_or(stack->options, "{}"), 0, NULL);
         json_t *own =
             pool == NULL || pool->options == NULL ? NULL : json_loads(pool->options, 0, NULL);
         (void)json_object_update(all, own);
@@ -113,7 +115,7 @@ static void check_options(const stk_stack *stack, const stk_driver_kind *kind, s
                                     .name = "s-check",
                                     .image = "image",
                                     .resources = &holds,
-                                    .options = text != NULL ? text : "{}",
+                                    .options = stk_text_or(text, "{}"),
                                     .argv = argv,
                                     .env = none,
                                     .folders = none,
@@ -121,7 +123,7 @@ static void check_options(const stk_stack *stack, const stk_driver_kind *kind, s
                                     .carry_at = "/stoker",
                                     .nodes = 1};
         if (kind->manifest(&config, &job, arena, &documents, &n, &err) < 0) {
-            say_error(say, arg, about != NULL ? about : "", &err, arena);
+            say_error(say, arg, stk_text_or(about, ""), &err, arena);
             n_bad++;
         }
         free(text);

@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "cli/cli_read.h"
 #include "cli/cli_shared.h"
+#include "run/run_shared.h"
 #include "sys/clock.h"
 
 enum { LONGEST = 500, MOST = 1000, TRIES = 20 };
@@ -123,7 +125,7 @@ static int run_tag(stk_cli *cli)
     char run[40];
     char *tags = NULL;
     int rc = stk_store_resolve_run(store, text, run, &err);
-    rc = rc < 0 || !changes ? rc : stk_cli_shared_may_add(store, run, &err);
+    rc = rc < 0 || !changes ? rc : stk_run_shared_may_add(store, run, &err);
     for (int i = 0; rc == 0 && tags == NULL; i++) {
         rc = try_tag(cli, store, run, changes, &tags, &err);
         rc = rc == STK_E_BUSY && i < TRIES ? 0 : rc;
@@ -133,7 +135,11 @@ static int run_tag(stk_cli *cli)
     }
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 26);
     if (rc == 0 && stk_cli_json(cli)) {
-        stk_buf_printf(&out, "{\"run\":\"%s\",\"tags\":%s}\n", run, tags);
+        stk_json_open(&out, NULL, '{');
+        stk_json_put_text(&out, "run", run);
+        stk_json_put_raw(&out, "tags", tags);
+        stk_json_close(&out, '}');
+        stk_buf_char(&out, '\n');
     } else if (rc == 0) {
         json_t *list = json_loads(tags, 0, NULL);
         for (size_t i = 0; i < json_array_size(list); i++) {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "cli/cli.h"
 #include "cli/cli_read.h"
 #include "sys/file.h"
@@ -18,12 +19,13 @@ static int list_folders(const stk_cli *cli, stk_buf *out, stk_err *err)
         return rc;
     }
     if (stk_cli_json(cli)) {
-        stk_buf_char(out, '[');
+        stk_json_open(out, NULL, '[');
         for (size_t i = 0; i < n; i++) {
-            stk_buf_text(out, i > 0 ? ",{\"folder\":" : "{\"folder\":");
-            stk_buf_json(out, list[i].path);
-            stk_buf_printf(out, ",\"owner\":%u,\"is_current\":%s}", (unsigned)list[i].owner,
-                           list[i].is_current ? "true" : "false");
+            stk_json_open(out, NULL, '{');
+            stk_json_put_text(out, "folder", list[i].path);
+            stk_json_put_whole(out, "owner", list[i].owner);
+            stk_json_put_bool(out, "is_current", list[i].is_current);
+            stk_json_close(out, '}');
         }
         stk_buf_text(out, "]\n");
     }
@@ -40,9 +42,11 @@ static int list_folders(const stk_cli *cli, stk_buf *out, stk_err *err)
 static void say(const stk_cli *cli, stk_buf *out, const char *path, bool is_trusted)
 {
     if (stk_cli_json(cli)) {
-        stk_buf_text(out, "{\"folder\":");
-        stk_buf_json(out, path);
-        stk_buf_printf(out, ",\"trusted\":%s}\n", is_trusted ? "true" : "false");
+        stk_json_open(out, NULL, '{');
+        stk_json_put_text(out, "folder", path);
+        stk_json_put_bool(out, "trusted", is_trusted);
+        stk_json_close(out, '}');
+        stk_buf_char(out, '\n');
         return;
     }
     stk_text_safe(out, path, "");

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "cli/cli_front.h"
-#include "show/report_text.h"
+#include "show/show_text.h"
 #include "sys/file.h"
 
 static void on_begin(void *arg, stk_run *run)

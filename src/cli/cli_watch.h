@@ -5,7 +5,7 @@
 #include "cli/cli_early.h"
 #include "cli/cli_run.h"
 #include "show/echo.h"
-#include "show/report_progress.h"
+#include "show/show_progress.h"
 
 typedef struct stk_cli_watcher {
     const stk_cli *cli;

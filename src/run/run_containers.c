@@ -449,7 +449,7 @@ static bool code_travels(const stk_run_containers *c, const stk_spec *spec)
     return travels;
 }
 
-int stk_cli_private_note(const stk_run_containers *c, const stk_spec *spec, const char *store,
+int stk_run_private_note(const stk_run_containers *c, const stk_spec *spec, const char *store,
                          stk_plan *plan, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);

@@ -39,7 +39,7 @@ int stk_run_package(stk_store *store, const char *root, stk_plan *plan, stk_arti
                     stk_err *err);
 /* That note for a plan, where some step's code travels: to a container, an image or another
  * machine. A project that no run would take is a note, too. */
-int stk_cli_private_note(const stk_run_containers *c, const stk_spec *spec, const char *store,
+int stk_run_private_note(const stk_run_containers *c, const stk_spec *spec, const char *store,
                          stk_plan *plan, stk_err *err);
 /* Packs the project and lays it out for this run, and ends containers of an engine that died in it;
  * exec's half is whole then. */

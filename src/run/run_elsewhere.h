@@ -76,5 +76,9 @@ int stk_run_share_keep(const stk_store *store, const char *url, stk_err *err);
 /* Brings an artifact from one of these into the store. STK_E_NOT_FOUND, maybe without a word: none
  * has it. */
 int stk_run_share_fetch(const char *store_path, const char *digest, stk_err *err);
+/* An artifact's place in the store; what a step elsewhere made may be in the share alone, and is
+ * brought then. */
+int stk_run_share_artifact(stk_store *store, const char *digest, stk_arena *arena,
+                           const char **ret_path, int64_t *ret_size, stk_err *err);
 
 #endif

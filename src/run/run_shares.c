@@ -81,3 +81,20 @@ int stk_run_share_fetch(const char *store_path, const char *digest, stk_err *err
     }
     return rc;
 }
+
+int stk_run_share_artifact(stk_store *store, const char *digest, stk_arena *arena,
+                           const char **ret_path, int64_t *ret_size, stk_err *err)
+{
+    stk_err why = {0};
+    int rc = stk_store_artifact(store, digest, arena, ret_path, ret_size, err);
+    if (rc != STK_E_NOT_FOUND) {
+        return rc;
+    }
+    if (stk_run_share_fetch(stk_store_path(store), digest, &why) == 0) {
+        return stk_store_artifact(store, digest, arena, ret_path, ret_size, err);
+    }
+    if (why.code != 0) {
+        *err = why;
+    }
+    return err->code;
+}

@@ -200,7 +200,7 @@ static void say_cached(const json_t *data, stk_buf *out, const stk_view_task *ta
         stk_buf_printf(out, "Cloned from %s/%s/%lld.\n", stk_text_or(run, "?"), task->name,
                        (long long)json_integer_value(clone) + 1);
     } else {
-        stk_buf_printf(out, "Not run: its result is known from run %s.\n", run ? run : "?");
+        stk_buf_printf(out, "Not run: its result is known from run %s.\n", stk_text_or(run, "?"));
     }
 }
 
@@ -278,5 +278,8 @@ int64_t stk_echo_tick(stk_echo *echo, int64_t now_ms)
         echo->looked_ms = now_ms;
     }
     flush(echo);
-    return echo->n == 0 ? -1 : due ? LOOK_MS : LOOK_MS - since;
+    if (echo->n == 0) {
+        return -1;
+    }
+    return due ? LOOK_MS : LOOK_MS - since;
 }

@@ -20,8 +20,13 @@ void stk_findings_text(const stk_findings *findings, bool colour, stk_buf *out)
                                                      "\033[31m"};
     for (uint32_t i = 0; i < findings->n; i++) {
         const stk_finding *f = &findings->items[i];
-        stk_buf_printf(out, "%s%-8s%s %-10s %s\n", colour ? colours[f->level] : "",
-                       stk_check_word(f->level), colour ? "\033[0m" : "", f->check, f->text);
+        const char *word = stk_check_word(f->level);
+        if (colour) {
+            stk_buf_printf(out, "%s%-8s\033[0m", colours[f->level], word);
+        } else {
+            stk_buf_printf(out, "%-8s", word);
+        }
+        stk_buf_printf(out, " %-10s %s\n", f->check, f->text);
         if (f->remedy != NULL) {
             stk_buf_printf(out, "%20s→ %s\n", "", f->remedy);
         }

@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include "base/limits.h"
 #include "host/accel/accel.h"
-#include "show/report_text.h"
+#include "show/show_text.h"
 
 enum { STK_GPUS_PROCESSES = 64 };
 
@@ -37,6 +37,10 @@ typedef struct stk_gpus {
     int64_t time_ms; /* wall clock */
 } stk_gpus;
 
+/* One look at everything; the texts live until the next. */
+int stk_gpus_look(stk_gpus *gpus, stk_err *err);
+/* For stk_accel_history; `arg` is the stk_gpus. */
+void stk_gpus_note_xid(void *arg, const stk_device_event *event);
 /* "link" words, as in JSON: "same" "fabric" "switch" "host" "node" "system", NULL unknown. */
 const char *stk_gpus_link_word(stk_link link);
 /* "free" "leased" "claimed" (nobody has it, and nobody else gets it) "in use" "split" "unusable" */

@@ -135,8 +135,11 @@ static void labels(stk_buf *out, const stk_gpus *gpus, uint32_t i, const char *h
     char number[16], node[64];
     (void)snprintf(number, sizeof number, "%d", (int)d->index);
     const char *slash = d->node != NULL ? strrchr(d->node, '/') : NULL;
-    (void)snprintf(node, sizeof node, "%s%s", slash != NULL ? slash + 1 : d->vendor,
-                   slash != NULL ? "" : number);
+    if (slash != NULL) {
+        (void)snprintf(node, sizeof node, "%s", slash + 1);
+    } else {
+        (void)snprintf(node, sizeof node, "%s%s", d->vendor, number);
+    }
     stk_buf_char(out, '{');
     label(out, "gpu", number);
     label(out, "UUID", d->uuid);

@@ -120,8 +120,8 @@ static void put_details(stk_buf *out, const stk_gpus_row *row, const stk_style *
         if (p->name != NULL) {
             stk_buf_printf(&text, " %s (user %s)", p->name, stk_text_or(p->user, "?"));
         }
-        stk_buf_printf(&text, ", %s%s", p->on.memory_bytes < 0 ? "memory unknown" : memory,
-                       p->on.graphics ? ", graphics" : "");
+        stk_buf_printf(&text, ", %s", p->on.memory_bytes < 0 ? "memory unknown" : memory);
+        stk_buf_text(&text, p->on.graphics ? ", graphics" : "");
         stk_text_fit(out, stk_text_or(text.data, "?"), 400, false, style->utf8);
         stk_buf_char(out, '\n');
     }
@@ -141,10 +141,16 @@ static void put_details(stk_buf *out, const stk_gpus_row *row, const stk_style *
 
 static stk_ink ink_of(const char *status)
 {
-    return strcmp(status, "free") == 0       ? STK_INK_GOOD
-           : strcmp(status, "unusable") == 0 ? STK_INK_BAD
-           : strcmp(status, "split") == 0    ? STK_INK_DIM
-                                             : STK_INK_WARN;
+    static const struct {
+        const char *status;
+        stk_ink ink;
+    } inks[] = {{"free", STK_INK_GOOD}, {"unusable", STK_INK_BAD}, {"split", STK_INK_DIM}};
+    for (size_t i = 0; i < sizeof inks / sizeof *inks; i++) {
+        if (strcmp(status, inks[i].status) == 0) {
+            return inks[i].ink;
+        }
+    }
+    return STK_INK_WARN;
 }
 
 void stk_gpus_table(const stk_gpus *gpus, const stk_style *style, stk_buf *out)
@@ -249,12 +255,14 @@ void stk_gpus_lines(const stk_gpus *gpus, stk_buf *out)
         const stk_gpus_row *row = &gpus->rows[i];
         const stk_device *d = row->device;
         const cells c = cells_of(row, true);
-        stk_buf_printf(out, "%s  %s %d  %s  memory %s  busy %s  %s  %s  %s%s%s\n", when, d->noun,
+        stk_buf_printf(out, "%s  %s %d  %s  memory %s  busy %s  %s  %s  %s", when, d->noun,
                        (int)d->index, stk_text_or(d->uuid, "-"), c.memory, c.busy, c.temperature,
-                       c.power, stk_gpus_status(row),
-                       row->trouble != NULL  ? ": "
-                       : row->holder != NULL ? " by "
-                                             : "",
-                       row->trouble != NULL ? row->trouble : stk_text_or(row->holder, ""));
+                       c.power, stk_gpus_status(row));
+        if (row->trouble != NULL) {
+            stk_buf_printf(out, ": %s", row->trouble);
+        } else if (row->holder != NULL) {
+            stk_buf_printf(out, " by %s", row->holder);
+        }
+        stk_buf_char(out, '\n');
     }
 }

@@ -209,6 +209,16 @@ typedef struct stk_step {
     bool fallback;            /* one more attempt, told of it, in place of a final failure */
     int line;                 /* in the document */
 } stk_step;
+/* Has `from` the step among those that follow it in a document that grows? */
+static inline bool stk_step_leads_to(const stk_step *from, uint32_t i_step)
+{
+    for (uint32_t i = 0; i < from->n_next; i++) {
+        if (from->next[i] == i_step) {
+            return true;
+        }
+    }
+    return false;
+}
 
 typedef struct stk_param {
     const char *name;

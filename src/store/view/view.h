@@ -287,4 +287,16 @@ bool stk_view_has_devices(const stk_view_task *task);
 /* The tasks of the step are too many to be told one by one. */
 bool stk_view_is_wide(const stk_view *view, uint32_t i_step);
 
+/* An artifact with what is known about it. */
+typedef struct stk_view_found {
+    const char *step; /* or NULL */
+    stk_view_ref ref;
+} stk_view_found;
+
+/* By its digest, as RUN/STEP.OUTPUT (RUN/STEP where it is the only one, RUN/STEP/ID.NAME of a
+ * growing run), or as NAME[:VERSION]; in `arena`. */
+int stk_view_find_artifact(stk_store *store, const char *text, stk_arena *arena,
+                           stk_view_found *ret, stk_err *err);
+stk_view_ref stk_view_named_ref(const stk_named_row *row, stk_arena *arena);
+
 #endif

@@ -1,0 +1,14 @@
+/* `stoker store verify`. Private to the cli room. */
+#ifndef STK_CLI_VERIFY_H
+#define STK_CLI_VERIFY_H
+
+#include "base/buf.h"
+#include "cli/cli.h"
+
+enum { STK_CLI_VERIFY_MAX = 1 << 28 }; /* bytes of an answer */
+
+/* Reads everything again; *ret_status is 3 when something is bad, repaired or not. */
+int stk_cli_verify(const stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err,
+                   int *ret_status);
+
+#endif

@@ -1,0 +1,90 @@
+#include "run/run_shared.h"
+
+#include "away/remote/remote_log.h"
+#include "base/json.h"
+#include "image/stack/stack.h"
+#include "store/view/view.h"
+
+int stk_run_shared_url(const char *stack, stk_arena *arena, const char **ret_url, stk_err *err)
+{
+    stk_stack found;
+    *ret_url = NULL;
+    STK_TRY(stk_stack_find(".", stack, arena, &found, err));
+    *ret_url = found.store;
+    return 0;
+}
+
+/* The stack that is on record with a run's creation, or NULL. */
+static const char *stack_of(stk_store *store, const char *run, stk_arena *arena)
+{
+    STK_VIEW_AUTO view = NULL;
+    if (stk_view_load(store, run, &view, NULL) < 0) {
+        return NULL;
+    }
+    return stk_json_get_text(stk_json_read(arena, stk_view_get_run(view)->host), "stack");
+}
+
+int stk_run_shared_bring(stk_store *store, const char *stack, const char *text, char ret_run[40],
+                         stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *url = NULL;
+    stk_err why = {0};
+    STK_TRY(stk_err_if_null(arena, err));
+    int here = stk_store_resolve_run(store, text, ret_run, &why);
+    if (here == 0 && stk_store_run_is_live(store, ret_run)) {
+        return 0;
+    }
+    if (stack == NULL && here == 0) {
+        stack = stack_of(store, ret_run, arena);
+    }
+    if (stack != NULL) {
+        STK_TRY(stk_run_shared_url(stack, arena, &url, err));
+    }
+    if (url == NULL) {
+        *err = why;
+        return here;
+    }
+    int rc = stk_remote_log_bring(url, here == 0 ? ret_run : text, store, true, ret_run, err);
+    if (rc == STK_E_NOT_FOUND && here == 0) { /* it was begun before there was a share */
+        *err = (stk_err){0};
+        return 0;
+    }
+    return rc;
+}
+
+int stk_run_shared_may_add(stk_store *store, const char *run, stk_err *err)
+{
+    char id[40];
+    stk_err ignored = {0};
+    if (!stk_remote_log_is_shared(store, run) || stk_store_run_is_live(store, run)) {
+        return 0;
+    }
+    /* A share that can't be asked now is spoken of when it should be told. */
+    (void)stk_run_shared_bring(store, NULL, run, id, &ignored);
+    return stk_remote_log_may_add(store, run, err);
+}
+
+int stk_run_shared_publish(stk_store *store, const char *stack, const char *run, bool *ret_told,
+                           stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *url = NULL;
+    *ret_told = false;
+    if (!stk_remote_log_is_shared(store, run)) {
+        return 0;
+    }
+    STK_TRY(stk_err_if_null(arena, err));
+    if (stack == NULL) {
+        stack = stack_of(store, run, arena);
+    }
+    if (stack != NULL) {
+        STK_TRY(stk_run_shared_url(stack, arena, &url, err));
+    }
+    if (url == NULL) {
+        return stk_err_set(err, STK_E_NOT_FOUND,
+                           "the stack that it was run by shares no store now");
+    }
+    const stk_remote_log_config config = {.store = store, .share_url = url, .run = run};
+    return stk_remote_log_publish(&config, ret_told, err);
+}

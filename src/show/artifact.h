@@ -1,0 +1,15 @@
+/* artifact: artifacts as lines and as JSON. */
+#ifndef STK_SHOW_ARTIFACT_H
+#define STK_SHOW_ARTIFACT_H
+
+#include "base/buf.h"
+#include "store/view/view.h"
+
+/* Of a run all its outputs; `run` NULL: every named artifact of the store. */
+int stk_show_artifacts(stk_store *store, const char *run, bool json, stk_arena *arena, stk_buf *out,
+                       stk_err *err);
+/* `path`: where it lies, or NULL. */
+void stk_show_artifact_json(const stk_view_found *found, const char *path, int64_t size,
+                            stk_buf *out);
+
+#endif

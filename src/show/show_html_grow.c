@@ -1,0 +1,239 @@
+/* The card's tables of a growing run: steps with their tasks counted, what many made as one. */
+#include <string.h>
+#include <sys/param.h>
+
+#include "base/map.h"
+#include "base/units.h"
+#include "show/show_html_private.h"
+#include "show/show_text.h"
+
+enum { MAX_LISTED = 100 /* tasks of a step */ };
+
+static const char *name_of(const page *p, uint32_t i_step)
+{
+    return stk_spec_step(stk_view_spec(p->view), i_step)->name;
+}
+
+static void wide_row(const page *p, uint32_t i_step, const stk_view_sums *sums)
+{
+    const stk_view_step *step = stk_view_get_step(p->view, i_step);
+    stk_buf *out = p->out;
+    char text[64];
+    STK_BUF_AUTO counts = STK_BUF_INIT(4096);
+    bool runs = step->by_state[STK_TASK_RUNNING] + step->by_state[STK_TASK_BACKOFF] > 0;
+    int64_t end = runs ? p->now_ms : step->ended_ms;
+    stk_buf_text(out, "<tr><td><b>");
+    stk_html_user(out, name_of(p, i_step));
+    stk_buf_printf(out, "</b> <span class=\"dim\">×%s</span></td><td>",
+                   stk_text_count(step->n, text, sizeof text));
+    stk_html_status(out, stk_state_word(stk_view_worst(step)));
+    stk_buf_text(out, "</td><td class=\"num\">");
+    if (step->started_ms > 0 && end >= step->started_ms) {
+        stk_html_seconds(out, (double)(end - step->started_ms) / 1000);
+    } else {
+        stk_buf_text(out, "–");
+    }
+    stk_buf_text(out, "</td><td></td><td></td><td>");
+    if (sums->cpu_s >= 0) {
+        stk_html_seconds(out, sums->cpu_s);
+        stk_buf_text(out, " of CPU time");
+    }
+    if (sums->peak_memory_bytes >= 0) {
+        stk_buf_printf(out, ", at most %s each",
+                       stk_units_format_memory(sums->peak_memory_bytes, text, sizeof text));
+    }
+    stk_show_counts(step, &counts);
+    stk_buf_text(out, "</td>");
+    stk_html_cell(out, "dim", counts.data);
+    stk_buf_text(out, "</tr>\n");
+}
+
+static void unreached_row(const page *p, uint32_t i_step)
+{
+    stk_buf_text(p->out, "<tr><td class=\"dim\">");
+    stk_html_user(p->out, name_of(p, i_step));
+    stk_buf_text(p->out, "</td><td class=\"dim\">not reached</td><td></td><td></td><td></td>"
+                         "<td></td><td></td></tr>\n");
+}
+
+static int task_row(const page *p, uint32_t i_task)
+{
+    const stk_view_task *task = stk_view_get_task(p->view, i_task);
+    stk_view_details d;
+    int rc = stk_html_details(p, i_task, &d);
+    if (rc < 0) {
+        return rc;
+    }
+    stk_buf_text(p->out, "<tr>");
+    stk_html_cell(p->out, NULL, stk_view_who(p->view, i_task, p->arena));
+    stk_buf_text(p->out, "<td>");
+    stk_html_status(p->out, stk_view_status(p->view, task, true));
+    stk_buf_text(p->out, "</td><td class=\"num\">");
+    if (task->started_ms > 0) {
+        int64_t end = task->ended_ms ? task->ended_ms : p->now_ms;
+        stk_html_seconds(p->out, (double)(end - task->started_ms) / 1000);
+    }
+    stk_buf_text(p->out, "</td>");
+    const char *about = "";
+    if (task->state == STK_TASK_FAILED) {
+        about = d.error_text;
+    } else if (d.cached_from != NULL) {
+        about = stk_arena_printf(p->arena, "from run %s", d.cached_from);
+    }
+    stk_html_cell(p->out, "dim", about);
+    stk_buf_text(p->out, "</tr>\n");
+    return 0;
+}
+
+/* The tasks of one step, folded away; those that failed first. */
+static int tasks_of(const page *p, uint32_t i_step)
+{
+    const stk_view_step *step = stk_view_get_step(p->view, i_step);
+    uint32_t shown = 0;
+    int rc = 0;
+    char text[32];
+    stk_buf_text(p->out, "<details><summary>tasks of <b>");
+    stk_html_user(p->out, name_of(p, i_step));
+    stk_buf_text(p->out, "</b></summary><div class=\"scroll tall\"><table><tbody>\n");
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = step->first; rc == 0 && i < stk_view_n_tasks(p->view); i++) {
+            const stk_view_task *task = stk_view_get_task(p->view, i);
+            bool failed = task->state == STK_TASK_FAILED;
+            if (task->i_step == i_step && failed == (pass == 0) && shown < MAX_LISTED) {
+                rc = task_row(p, i);
+                shown++;
+            }
+        }
+    }
+    stk_buf_text(p->out, "</tbody></table></div>");
+    if (step->n > shown) {
+        stk_buf_printf(p->out, "<p class=\"meta\">and %s more: <code>stoker show %s/",
+                       stk_text_count(step->n - shown, text, sizeof text), p->run->id);
+        stk_html_user(p->out, name_of(p, i_step));
+        stk_buf_text(p->out, "</code></p>");
+    }
+    stk_buf_text(p->out, "</details>\n");
+    return rc;
+}
+
+int stk_html_grown_steps(const page *p)
+{
+    STK_ARENA_AUTO keep = stk_arena_new(0);
+    stk_view_sums *sums = NULL;
+    uint32_t n = stk_spec_n_steps(stk_view_spec(p->view)), shown = MIN(n, MAX_ROWS);
+    int rc = keep == NULL ? stk_err_set(p->err, STK_E_NOMEM, "out of memory for the card")
+                          : stk_view_sum_steps(p->view, keep, &sums, p->err);
+    for (uint32_t i = 0; rc == 0 && i < shown; i++) {
+        const stk_view_step *step = stk_view_get_step(p->view, i);
+        if (step->n == 1) {
+            rc = stk_html_step_row(p, step->first);
+        } else if (step->n == 0) {
+            unreached_row(p, i);
+        } else {
+            wide_row(p, i, &sums[i]);
+        }
+    }
+    stk_buf_text(p->out, "</tbody></table></div>");
+    stk_html_more(p, n, shown, "steps");
+    for (uint32_t i = 0; rc == 0 && i < shown; i++) {
+        rc = stk_view_get_step(p->view, i)->n > 1 ? tasks_of(p, i) : 0;
+    }
+    return rc;
+}
+
+/* --- artifacts --- */
+
+/* What tasks of a step gave one name. */
+typedef struct made {
+    uint32_t i_step, n;
+    int64_t bytes; /* of all whose size is known; -1: of none */
+    stk_view_ref first;
+} made;
+
+static int add_made(const page *p, uint32_t i_step, const char *name, const json_t *ref,
+                    stk_map *known, made *all, uint32_t *n, stk_arena *keep)
+{
+    const char *key = stk_arena_printf(keep, "%u %s", i_step, name);
+    uint64_t at = 0;
+    if (key == NULL) {
+        return stk_err_set(p->err, STK_E_NOMEM, "out of memory for the card");
+    }
+    if (!stk_map_get(known, key, &at)) {
+        if (*n == MAX_ARTIFACTS) {
+            return 0;
+        }
+        at = (*n)++;
+        all[at] = (made){.i_step = i_step,
+                         .bytes = -1,
+                         .first = {.name = stk_arena_dup(keep, name),
+                                   .digest = stk_arena_dup(keep, stk_doc_text(ref, "digest")),
+                                   .format = stk_arena_dup(keep, stk_doc_text(ref, "format")),
+                                   .type = stk_arena_dup(keep, stk_doc_text(ref, "type")),
+                                   .size = stk_doc_integer(ref, "size", -1)}};
+        if (all[at].first.name == NULL || stk_map_put(known, key, at) < 0) {
+            return stk_err_set(p->err, STK_E_NOMEM, "out of memory for the card");
+        }
+    }
+    int64_t size = stk_doc_integer(ref, "size", -1);
+    all[at].n++;
+    if (size >= 0) {
+        all[at].bytes = size + MAX(all[at].bytes, 0);
+    }
+    return 0;
+}
+
+static int find_made(const page *p, made *all, uint32_t *ret_n, stk_arena *keep)
+{
+    stk_map known = {0};
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < stk_view_n_tasks(p->view); i++) {
+        const stk_view_task *task = stk_view_get_task(p->view, i);
+        STK_DOC_AUTO end = stk_doc_read(task->end_data);
+        const char *name;
+        json_t *ref;
+        json_object_foreach(json_object_get(end, "outputs"), name, ref)
+        {
+            rc = rc < 0 ? rc : add_made(p, task->i_step, name, ref, &known, all, ret_n, keep);
+        }
+    }
+    stk_map_done(&known);
+    return rc;
+}
+
+int stk_html_grown_artifacts(const page *p)
+{
+    STK_ARENA_AUTO keep = stk_arena_new(0);
+    made *all = keep ? stk_arena_array(keep, MAX_ARTIFACTS, sizeof *all) : NULL;
+    uint32_t n = 0;
+    char text[32];
+    if (all == NULL) {
+        return stk_err_set(p->err, STK_E_NOMEM, "out of memory for the card");
+    }
+    int rc = find_made(p, all, &n, keep);
+    if (n > 0) {
+        stk_buf_text(p->out, "<section class=\"panel\"><h2>Artifacts</h2><div class=\"scroll\">"
+                             "<table><thead><tr><th>artifact</th><th>type</th><th>format</th>"
+                             "<th>size</th><th>digest</th></tr></thead><tbody>\n");
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const made *one = &all[i];
+        if (one->n == 1) {
+            stk_html_artifact_row(p->out, name_of(p, one->i_step), &one->first);
+            continue;
+        }
+        stk_buf_text(p->out, "<tr><td><b>");
+        stk_html_user(p->out, name_of(p, one->i_step));
+        stk_buf_char(p->out, '.');
+        stk_html_user(p->out, one->first.name);
+        stk_buf_printf(p->out, "</b> <span class=\"dim\">×%s</span></td>",
+                       stk_text_count(one->n, text, sizeof text));
+        stk_html_cell(p->out, NULL, one->first.type);
+        stk_html_cell(p->out, NULL, one->first.format);
+        stk_html_cell(p->out, "num",
+                      one->bytes >= 0 ? stk_units_format_memory(one->bytes, text, sizeof text)
+                                      : "");
+        stk_buf_text(p->out, "<td class=\"dim\">one a task</td></tr>\n");
+    }
+    stk_buf_text(p->out, n > 0 ? "</tbody></table></div></section>\n" : "");
+    return rc;
+}

@@ -1,0 +1,66 @@
+/* What the files that write a card share. */
+#ifndef STK_SHOW_HTML_PRIVATE_H
+#define STK_SHOW_HTML_PRIVATE_H
+
+#include "show/show_html.h"
+#include "show/show_private.h"
+
+/* What is listed in full; more is counted. */
+enum {
+    MAX_ROWS = 500,
+    MAX_CURVES = 40,
+    MAX_FAILURES = 10,
+    MAX_ARTIFACTS = 500,
+    TAIL_LINES = 30,
+    MAX_WIDE = 3
+};
+#define MAX_CARD_BYTES ((size_t)256 << 20)
+
+typedef struct page {
+    const stk_view *view;
+    const stk_view_run *run;
+    stk_view_totals totals;
+    int64_t now_ms;
+    stk_arena *arena; /* scratch: reset after each task */
+    stk_buf *out;
+    stk_err *err;
+} page;
+
+int stk_html_details(const page *p, uint32_t i_task,
+                     stk_view_details *ret); /* in p->arena, reset */
+/* Escaped, with control characters made visible: everything that isn't ours goes through here. */
+void stk_html_user(stk_buf *out, const char *text);
+void stk_html_cell_open(stk_buf *out, const char *class); /* NULL: none */
+void stk_html_cell(stk_buf *out, const char *class, const char *text);
+void stk_html_seconds(stk_buf *out, double s);
+void stk_html_status(stk_buf *out, const char *status);
+/* One task as a row of the table of steps. */
+int stk_html_step_row(const page *p, uint32_t i_task);
+void stk_html_more(const page *p, uint32_t n, uint32_t shown, const char *what);
+/* Up to the title's text; `more`: what the Content-Security-Policy allows besides our own style. */
+void stk_html_open(stk_buf *out, const char *more);
+void stk_html_tile(stk_buf *out, const char *value, const char *what);
+/* Rows of two cells, the members of a JSON object, long values cut; how many. */
+uint32_t stk_html_pairs(const page *p, stk_buf *out, const char *prefix, const char *json);
+/* What a task failed by, as a panel. */
+int stk_html_failure(const page *p, uint32_t i_task);
+/* What a task used over time; the first that has some (*n_shown is 0) opens the panel. */
+int stk_html_curves(const page *p, uint32_t i_task, uint32_t *n_shown);
+void stk_html_artifact_row(stk_buf *out, const char *step, const stk_view_ref *ref);
+
+/* --- show_task_cards.c --- */
+
+/* Where the cards of a task's last attempt (of a rank > 0 of it) are; NULL: it never started. */
+const char *stk_show_cards_dir(const stk_view *view, uint32_t i_task, int64_t rank,
+                               stk_arena *arena);
+/* What a step wrote there: NULL where it can't be read. */
+json_t *stk_show_read_card(const char *path);
+
+/* --- show_html_grow.c: a growing run --- */
+
+/* The body of the table of steps, a row a step; then the tasks of those that have many. */
+int stk_html_grown_steps(const page *p);
+/* Artifacts, what many tasks of a step made as one row. */
+int stk_html_grown_artifacts(const page *p);
+
+#endif

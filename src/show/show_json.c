@@ -1,0 +1,341 @@
+#include "show/show_json.h"
+
+#include <string.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "show/show_private.h"
+
+/* A piece that is JSON already. */
+void stk_show_raw(stk_buf *out, const char *key, const char *json, const char *otherwise)
+{
+    stk_json_put_key(out, key);
+    stk_buf_text(out, stk_text_or(json, otherwise));
+}
+
+/* What is said of devices, but for their number. */
+static void put_alternative(stk_buf *out, const stk_alternative *a)
+{
+    if (a->gpu_memory_bytes > 0) {
+        stk_json_put_int(out, "gpu_memory_bytes", a->gpu_memory_bytes);
+    } else if (a->gpu_memory_bytes == STK_GPU_MEMORY_AUTO) {
+        stk_json_put_text(out, "gpu_memory", "auto");
+    }
+    if (a->gpu_class != NULL) {
+        stk_json_put_text(out, "gpu_class", a->gpu_class);
+    }
+    if (a->gpu_vendor != NULL) {
+        stk_json_put_text(out, "gpu_vendor", a->gpu_vendor);
+    }
+}
+
+void stk_show_asked(stk_buf *out, const stk_view_amounts *asked, const stk_step *step)
+{
+    stk_json_put_key(out, "asked");
+    stk_buf_char(out, '{');
+    if (asked->cpus >= 0) {
+        stk_json_put_key(out, "cpu_count");
+        stk_buf_printf(out, "%.10g", asked->cpus);
+    }
+    if (asked->n_devices >= 0) {
+        stk_json_put_int(out, "gpu_count", asked->n_devices);
+    }
+    if (asked->memory_bytes >= 0) {
+        stk_json_put_int(out, "memory_bytes", asked->memory_bytes);
+    }
+    const stk_resources *r = step && step->settings ? &step->settings->resources : NULL;
+    if (r != NULL) {
+        put_alternative(out, &r->base);
+    }
+    for (uint32_t i = 0; r != NULL && i < r->n_any_of; i++) {
+        if (i == 0) {
+            stk_json_put_key(out, "any_of");
+        }
+        stk_buf_text(out, i == 0 ? "[{" : ",{");
+        if (r->any_of[i].gpu_count > 0) {
+            stk_json_put_int(out, "gpu_count", r->any_of[i].gpu_count);
+        }
+        put_alternative(out, &r->any_of[i]);
+        stk_buf_text(out, i + 1 == r->n_any_of ? "}]" : "}");
+    }
+    stk_buf_char(out, '}');
+}
+
+/* "from" of an input as the spec writes it: a text, or an array for a list. Depth is bounded by the
+ * spec's own limit. */
+static void put_from(const stk_view *view, stk_buf *out, const stk_input *input)
+{
+    if (input->kind == STK_INPUT_OUTPUT) {
+        const stk_step *step = stk_spec_step(stk_view_spec(view), input->step);
+        STK_BUF_AUTO from = STK_BUF_INIT(4096);
+        stk_buf_printf(&from, "%s.%s", step->name, step->outputs[input->output].name);
+        stk_buf_json(out, stk_text_or(from.data, ""));
+    } else if (input->kind == STK_INPUT_LIST) {
+        stk_buf_char(out, '[');
+        for (uint32_t i = 0; i < input->n_items; i++) {
+            stk_buf_text(out, i > 0 ? "," : "");
+            put_from(view, out, &input->items[i]);
+        }
+        stk_buf_char(out, ']');
+    } else {
+        stk_buf_text(out, "null");
+    }
+}
+
+static void put_inputs(const stk_view *view, stk_buf *out, const stk_view_details *d)
+{
+    stk_json_put_key(out, "inputs");
+    stk_buf_char(out, '{');
+    for (uint32_t i = 0; i < d->n_inputs; i++) {
+        const stk_view_input *in = &d->inputs[i];
+        stk_json_put_key(out, in->input->name);
+        stk_buf_char(out, '{');
+        switch (in->input->kind) {
+        case STK_INPUT_PARAM:
+            stk_json_put_text(out, "param", in->input->text);
+            stk_show_raw(out, "value", in->value, "null");
+            break;
+        case STK_INPUT_VALUE:
+            stk_show_raw(out, "value", in->value, "null");
+            break;
+        case STK_INPUT_FILE:
+            stk_json_put_text(out, "file", in->input->text);
+            stk_json_put_text(out, "digest", in->digest);
+            break;
+        default:
+            stk_json_put_key(out, "from");
+            put_from(view, out, in->input);
+            stk_json_put_text(out, "digest", in->digest);
+        }
+        stk_buf_char(out, '}');
+    }
+    stk_buf_char(out, '}');
+}
+
+static void put_outputs(const stk_view *view, stk_buf *out, const stk_view_details *d,
+                        stk_arena *arena)
+{
+    stk_json_put_key(out, "outputs");
+    stk_buf_char(out, '{');
+    for (uint32_t i = 0; i < d->n_outputs; i++) {
+        const stk_view_ref *ref = &d->outputs[i];
+        stk_json_put_key(out, ref->name);
+        stk_buf_char(out, '{');
+        stk_json_put_text(out, "digest", ref->digest);
+        stk_json_put_text(
+            out, "path", stk_view_artifact_path(arena, stk_view_get_run(view)->store, ref->digest));
+        stk_json_put_int(out, "size", ref->size);
+        stk_json_put_text(out, "format", ref->format);
+        stk_json_put_text(out, "type", ref->type);
+        stk_show_raw(out, "meta", ref->meta, "{}");
+        stk_show_raw(out, "metadata", ref->metadata, "{}");
+        stk_show_raw(out, "tags", ref->tags, "[]");
+        stk_json_put_text(out, "name", ref->artifact_name);
+        stk_json_put_text(out, "version", ref->artifact_version);
+        if (ref->value != NULL) {
+            stk_show_raw(out, "value", ref->value, "null");
+        }
+        stk_buf_char(out, '}');
+    }
+    stk_buf_char(out, '}');
+}
+
+/* The sentence that stands alone: who, what, how often tried. */
+void stk_show_error(stk_buf *out, const stk_view_task *task, const stk_view_details *d,
+                    stk_arena *arena)
+{
+    if (d->error_class == NULL || task->state == STK_TASK_RUNNING) {
+        stk_show_raw(out, "error", NULL, "null");
+        return;
+    }
+    static const char *const verbs[STK_TASK_N] = {
+        [STK_TASK_SKIPPED] = "was skipped", [STK_TASK_CANCELLED] = "was cancelled"};
+    const char *verb = stk_text_or(verbs[task->state], "failed");
+    const char *tries = task->state == STK_TASK_FAILED && task->attempt > 1
+                            ? stk_arena_printf(arena, " after %u attempts", task->attempt)
+                            : "";
+    stk_json_put_key(out, "error");
+    stk_buf_char(out, '{');
+    stk_json_put_text(out, "class", d->error_class);
+    stk_json_put_text(
+        out, "text",
+        stk_arena_printf(arena, "step '%s' %s%s: %s", task->label, verb, tries, d->error_text));
+    stk_json_put_text(out, "cause", d->error_text);
+    stk_json_put_text(out, "traceback", d->traceback);
+    stk_json_put_text(out, "where", d->where);
+    if (d->rank >= 0) {
+        stk_json_put_int(out, "rank", d->rank);
+    }
+    if (d->noticed_us >= 0) {
+        stk_json_put_int(out, "noticed_us", d->noticed_us);
+    }
+    stk_buf_char(out, '}');
+}
+
+int stk_show_task_members(const stk_view *view, uint32_t i_task, stk_arena *arena, stk_buf *out,
+                          stk_err *err)
+{
+    const stk_view_task *task = stk_view_get_task(view, i_task);
+    stk_view_details d;
+    int rc = stk_view_get_details(view, i_task, arena, &d, err);
+    if (rc < 0) {
+        return rc;
+    }
+    stk_json_put_text(out, "status", stk_view_status(view, task, false));
+    stk_show_raw(out, "cached", task->state == STK_TASK_CACHED ? "true" : "false", NULL);
+    stk_json_put_text(out, "cached_from", d.cached_from);
+    stk_json_put_int(out, "attempts", task->attempt);
+    stk_json_put_int(out, "started_ms", task->first_ms ? task->first_ms : task->ended_ms);
+    stk_json_put_int(out, "ended_ms", task->ended_ms);
+    stk_show_asked(out, &d.asked, task->step);
+    stk_show_raw(out, "granted", d.granted_json, "{}");
+    stk_show_raw(out, "used", d.used_json, "{}");
+    put_inputs(view, out, &d);
+    put_outputs(view, out, &d, arena);
+    stk_show_raw(out, "metadata", d.metadata, "{}");
+    stk_json_put_text(out, "miss", d.miss);
+    stk_show_error(out, task, &d, arena);
+    stk_json_put_key(out, "warnings");
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; i < d.n_warnings; i++) {
+        stk_buf_text(out, i > 0 ? "," : "");
+        stk_buf_json(out, d.warnings[i]);
+    }
+    stk_buf_char(out, ']');
+    stk_json_put_key(out, "logs");
+    stk_buf_char(out, '{');
+    stk_json_put_text(out, "stdout", d.stdout_path);
+    stk_json_put_text(out, "stderr", d.stderr_path);
+    stk_buf_char(out, '}');
+    if (d.n_checkpoints > 0) {
+        stk_json_put_key(out, "checkpoints");
+        stk_buf_char(out, '{');
+        stk_json_put_int(out, "n", d.n_checkpoints);
+        stk_json_put_int(out, "size", d.checkpoint_bytes);
+        stk_json_put_text(out, "path", d.checkpoints_path);
+        stk_buf_char(out, '}');
+    }
+    stk_json_put_text(out, "source", task->step ? task->step->source : NULL);
+    stk_json_put_text(out, "dir", d.dir);
+    return 0;
+}
+
+static int put_task(const stk_view *view, uint32_t i_task, stk_arena *arena, stk_buf *out,
+                    stk_err *err)
+{
+    stk_buf_char(out, '{');
+    int rc = stk_show_task_members(view, i_task, arena, out, err);
+    stk_buf_char(out, '}');
+    return rc;
+}
+
+static int check(const stk_buf *out, stk_err *err)
+{
+    return out->failed
+               ? stk_err_set(err, STK_E_LIMIT, "the answer is larger than %zu bytes", out->max)
+               : 0;
+}
+
+int stk_show_json_task(const stk_view *view, uint32_t i_task, stk_buf *out, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    int rc = arena ? put_task(view, i_task, arena, out, err) : stk_err_nomem(err);
+    stk_buf_char(out, '\n');
+    STK_TRY(rc);
+    return check(out, err);
+}
+
+static void put_known(stk_buf *out, const char *key, double amount)
+{
+    if (amount >= 0) {
+        stk_json_put_key(out, key);
+        stk_buf_printf(out, "%.10g", amount);
+    }
+}
+
+/* Sums over the steps. */
+static int put_totals(const stk_view *view, stk_buf *out, stk_err *err)
+{
+    stk_view_totals t;
+    int rc = stk_view_total(view, NULL, 0, &t, err);
+    stk_json_put_key(out, "used");
+    stk_buf_char(out, '{');
+    put_known(out, "cpu_s", rc < 0 ? -1 : t.cpu_s);
+    put_known(out, "gpu_held_s", rc < 0 ? -1 : t.gpu_held_s);
+    put_known(out, "gpu_busy_s", rc < 0 ? -1 : t.gpu_busy_s);
+    put_known(out, "energy_j", rc < 0 ? -1 : t.energy_j);
+    stk_buf_char(out, '}');
+    return rc;
+}
+
+int stk_show_json_run(const stk_view *view, stk_buf *out, stk_err *err)
+{
+    const stk_view_run *run = stk_view_get_run(view);
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    if (arena == NULL) {
+        return stk_err_nomem(err);
+    }
+    stk_buf_char(out, '{');
+    stk_json_put_text(out, "run", run->id);
+    stk_json_put_text(out, "name", run->name);
+    stk_json_put_text(out, "pipeline", run->pipeline);
+    stk_json_put_text(out, "status", run->status);
+    stk_json_put_text(out, "error", run->error);
+    stk_json_put_text(out, "store", run->store);
+    stk_json_put_int(out, "created_ms", run->created_ms);
+    stk_json_put_int(out, "started_ms", run->started_ms);
+    stk_json_put_int(out, "ended_ms", run->ended_ms);
+    stk_json_put_text(out, "mode", run->mode);
+    stk_json_put_text(out, "policy", run->policy);
+    stk_show_raw(out, "parameters", run->parameters, "{}");
+    stk_show_raw(out, "tags", run->tags, "[]");
+    stk_show_raw(out, "metadata", run->metadata, "{}");
+    if (stk_view_grows(view)) {
+        stk_show_raw(out, "grows", "true", NULL);
+    }
+    stk_json_put_text(out, "spec_digest", run->spec_digest);
+    stk_show_raw(out, "origin", run->origin, "{}");
+    stk_show_raw(out, "host", run->host, "{}");
+    stk_json_put_key(out, "notes");
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; i < run->n_notes; i++) {
+        stk_buf_text(out, i > 0 ? "," : "");
+        stk_buf_json(out, run->notes[i]);
+    }
+    stk_buf_char(out, ']');
+    int rc = put_totals(view, out, err);
+    if (rc < 0) {
+        return rc;
+    }
+    stk_json_put_key(out, "steps");
+    stk_buf_char(out, '{');
+    rc = stk_view_grows(view) ? stk_show_put_grown(view, out, err) : 0;
+    for (uint32_t i = 0; !stk_view_grows(view) && rc == 0 && i < stk_view_n_tasks(view); i++) {
+        stk_arena_reset(arena);
+        stk_json_put_key(out, stk_view_get_task(view, i)->name);
+        rc = put_task(view, i, arena, out, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    stk_buf_text(out, stk_view_grows(view) ? "}\n" : "}}\n");
+    return check(out, err);
+}
+
+int stk_show_json_runs(const stk_run_row *rows, uint32_t n_rows, stk_buf *out, stk_err *err)
+{
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; i < n_rows; i++) {
+        stk_buf_text(out, i > 0 ? ",\n {" : "{");
+        stk_json_put_text(out, "run", rows[i].id);
+        stk_json_put_text(out, "name", rows[i].name);
+        stk_json_put_text(out, "pipeline", rows[i].pipeline);
+        stk_json_put_text(out, "status", rows[i].status);
+        stk_json_put_int(out, "created_ms", rows[i].created_ms);
+        stk_json_put_int(out, "ended_ms", rows[i].ended_ms);
+        stk_show_raw(out, "tags", rows[i].tags, "[]");
+        stk_buf_char(out, '}');
+    }
+    stk_buf_text(out, "]\n");
+    return check(out, err);
+}

@@ -1,0 +1,337 @@
+/* A growing run as JSON: steps with their tasks counted, tasks one by one, what each sees. */
+#include <string.h>
+
+#include "base/json.h"
+#include "base/map.h"
+#include "show/show_json.h"
+#include "show/show_private.h"
+#include "show/show_task_card.h"
+
+static void put_count(stk_buf *out, const stk_view_step *step)
+{
+    stk_json_put_key(out, "tasks");
+    stk_buf_char(out, '{');
+    stk_json_put_int(out, "n", step->n);
+    for (int state = 0; state < STK_TASK_N; state++) {
+        if (step->by_state[state] > 0) {
+            stk_json_put_int(out, stk_state_word((stk_task_state)state), step->by_state[state]);
+        }
+    }
+    stk_buf_char(out, '}');
+}
+
+static uint32_t first_failed(const stk_view *view, uint32_t i_step)
+{
+    uint32_t n = stk_view_get_step(view, i_step)->by_state[STK_TASK_FAILED], found = UINT32_MAX;
+    for (uint32_t i = n > 0 ? stk_view_get_step(view, i_step)->first : stk_view_n_tasks(view);
+         i < stk_view_n_tasks(view); i++) {
+        const stk_view_task *task = stk_view_get_task(view, i);
+        if (task->i_step == i_step && task->state == STK_TASK_FAILED &&
+            (found == UINT32_MAX || task->ended_ms < stk_view_get_task(view, found)->ended_ms)) {
+            found = i;
+        }
+    }
+    return found;
+}
+
+/* What a step with many tasks, or none, has in common with one that has one. */
+static int put_many(const stk_view *view, uint32_t i_step, const stk_view_sums *sums,
+                    stk_arena *arena, stk_buf *out, stk_err *err)
+{
+    const stk_view_step *step = stk_view_get_step(view, i_step);
+    const stk_step *spec = stk_spec_step(stk_view_spec(view), i_step);
+    stk_task_state worst = stk_view_worst(step);
+    bool cached = step->n > 0 && step->by_state[STK_TASK_CACHED] == step->n;
+    uint32_t failed = first_failed(view, i_step), n_final = 0;
+    stk_view_details d = {.asked = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL, 0}};
+    int rc = 0;
+    if (step->n > 0) {
+        uint32_t told = failed != UINT32_MAX ? failed : step->first;
+        rc = stk_view_get_details(view, told, arena, &d, err);
+    }
+    for (int state = 0; state < STK_TASK_N; state++) {
+        n_final += stk_state_is_final(state) ? step->by_state[state] : 0;
+    }
+    stk_json_put_text(out, "status", stk_state_word(worst));
+    stk_show_raw(out, "cached", cached ? "true" : "false", NULL);
+    stk_json_put_text(out, "cached_from", NULL);
+    stk_json_put_int(out, "attempts", step->most_attempts);
+    stk_json_put_int(out, "started_ms", step->started_ms);
+    stk_json_put_int(out, "ended_ms", n_final == step->n ? step->ended_ms : 0);
+    stk_show_asked(out, &d.asked, spec);
+    stk_show_raw(out, "granted", NULL, "{}");
+    stk_json_put_key(out, "used");
+    stk_buf_char(out, '{');
+    if (sums->cpu_s >= 0) {
+        stk_json_put_key(out, "cpu_s");
+        stk_buf_printf(out, "%.10g", sums->cpu_s);
+    }
+    if (sums->peak_memory_bytes >= 0) {
+        stk_json_put_int(out, "peak_memory_bytes", sums->peak_memory_bytes);
+    }
+    if (sums->gpu_held_s >= 0) {
+        stk_json_put_key(out, "gpu_held_s");
+        stk_buf_printf(out, "%.10g", sums->gpu_held_s);
+    }
+    stk_buf_char(out, '}');
+    stk_show_raw(out, "inputs", NULL, "{}");
+    stk_show_raw(out, "outputs", NULL, "{}");
+    stk_show_raw(out, "metadata", NULL, "{}");
+    stk_json_put_text(out, "miss", NULL);
+    if (failed != UINT32_MAX && rc == 0) {
+        stk_show_error(out, stk_view_get_task(view, failed), &d, arena);
+    } else {
+        stk_show_raw(out, "error", NULL, "null");
+    }
+    stk_show_raw(out, "warnings", NULL, "[]");
+    stk_json_open(out, "logs", '{');
+    stk_json_put_text(out, "stdout", NULL);
+    stk_json_put_text(out, "stderr", NULL);
+    stk_json_close(out, '}');
+    stk_json_put_text(out, "source", spec->source);
+    stk_json_put_text(out, "dir", NULL);
+    return rc;
+}
+
+/* --- one task --- */
+
+static void put_ids(const stk_view_task *task, stk_buf *out)
+{
+    stk_json_put_key(out, "parents");
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; i < task->n_parents; i++) {
+        stk_buf_printf(out, i > 0 ? ",%u" : "%u", task->parents[i] + 1);
+    }
+    stk_buf_char(out, ']');
+}
+
+static int put_frames(const stk_view *view, uint32_t i_task, stk_arena *arena, stk_buf *out,
+                      stk_err *err)
+{
+    stk_view_frame *frames;
+    uint32_t n = 0;
+    int rc = stk_view_foreach(view, i_task, arena, &frames, &n, err);
+    stk_json_put_key(out, "foreach");
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        stk_buf_text(out, i > 0 ? ",[" : "[");
+        stk_buf_json(out, stk_view_get_task(view, frames[i].task)->name);
+        stk_buf_printf(out, ",%u,%u]", frames[i].index, frames[i].n);
+    }
+    stk_buf_char(out, ']');
+    return rc;
+}
+
+/* The refs of many tasks, each once. */
+typedef struct shared {
+    stk_map numbers;
+    stk_arena *keep;
+    stk_buf *out;
+    uint32_t n;
+} shared;
+
+static void put_ref(const stk_view *view, const stk_view_artifact *one, stk_arena *arena,
+                    stk_buf *out)
+{
+    size_t len = strlen(one->ref);
+    stk_buf_add(out, one->ref, len > 0 ? len - 1 : 0); /* up to its closing brace */
+    stk_json_put_text(out, "path",
+                      stk_view_artifact_path(arena, stk_view_get_run(view)->store, one->digest));
+    stk_buf_char(out, '}');
+}
+
+static int put_number(const stk_view *view, const stk_view_artifact *one, stk_arena *arena,
+                      shared *refs, stk_buf *out, stk_err *err)
+{
+    uint64_t number = 0;
+    if (!stk_map_get(&refs->numbers, one->ref, &number)) {
+        const char *key = stk_arena_dup(refs->keep, one->ref);
+        number = refs->n++;
+        if (key == NULL || stk_map_put(&refs->numbers, key, number) < 0) {
+            return stk_err_nomem(err);
+        }
+        stk_buf_text(refs->out, number > 0 ? ",\n" : "");
+        put_ref(view, one, arena, refs->out);
+    }
+    stk_buf_printf(out, "%u", (uint32_t)number);
+    return 0;
+}
+
+/* refs: NULL, or where the artifacts are put in place of here. */
+static int put_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_arena *arena,
+                     shared *refs, stk_buf *out, stk_err *err)
+{
+    stk_view_scope scope;
+    int rc = stk_view_get_scope(view, i_task, rank, arena, &scope, err);
+    stk_json_put_key(out, "artifacts");
+    stk_buf_char(out, '{');
+    for (uint32_t i = 0; rc == 0 && i < scope.n; i++) {
+        const stk_view_artifact *one = &scope.items[i];
+        stk_json_put_key(out, one->name);
+        if (refs != NULL) {
+            rc = put_number(view, one, arena, refs, out, err);
+        } else {
+            put_ref(view, one, arena, out);
+        }
+    }
+    stk_buf_char(out, '}');
+    return rc;
+}
+
+/* What only somebody who looks at the task itself wants. */
+static int put_inside(const stk_view *view, uint32_t i_task, const stk_view_details *d,
+                      stk_arena *arena, shared *refs, stk_buf *out, stk_err *err)
+{
+    STK_DOC_AUTO used = stk_doc_read(d->used_json);
+    const char *verdict = stk_doc_dup(arena, json_object_get(used, "verdict"));
+    uint32_t n_ranks = stk_view_get_task(view, i_task)->ranks;
+    int rc = put_scope(view, i_task, 0, arena, refs, out, err);
+    stk_show_raw(out, "metadata", d->metadata, "{}");
+    stk_show_raw(out, "granted", d->granted_json, "{}");
+    stk_show_raw(out, "used", d->used_json, "{}");
+    stk_show_raw(out, "verdict", verdict, "null");
+    stk_json_put_text(out, "miss", d->miss);
+    stk_json_put_key(out, "warnings");
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; i < d->n_warnings; i++) {
+        stk_buf_text(out, i > 0 ? "," : "");
+        stk_buf_json(out, d->warnings[i]);
+    }
+    stk_buf_char(out, ']');
+    stk_json_put_key(out, "cards");
+    rc = rc < 0 ? rc : stk_task_cards_json(view, i_task, -1, arena, out, err);
+    stk_json_put_key(out, "ranks");
+    stk_buf_char(out, '[');
+    for (uint32_t k = 0; rc == 0 && k < n_ranks; k++) {
+        stk_buf_text(out, k > 0 ? ",{" : "{");
+        rc = put_scope(view, i_task, k, arena, refs, out, err);
+        stk_buf_char(out, '}');
+    }
+    stk_buf_char(out, ']');
+    return rc;
+}
+
+static int put_one(const stk_view *view, uint32_t i_task, bool inside, stk_arena *arena,
+                   shared *refs, stk_buf *out, stk_err *err)
+{
+    const stk_view_task *task = stk_view_get_task(view, i_task);
+    stk_view_details d = {.from_task = -1};
+    /* Of ten thousand that succeeded nobody wants every payload read. */
+    bool dull = !inside && (task->state == STK_TASK_SUCCEEDED || task->end_data == NULL);
+    int rc = dull ? 0 : stk_view_get_details(view, i_task, arena, &d, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const char *dir =
+        task->attempt > 0 && stk_view_get_run(view)->store != NULL
+            ? stk_arena_printf(arena, "%s/runs/%s/%s/%u", stk_view_get_run(view)->store,
+                               stk_view_get_run(view)->id, task->label, task->attempt)
+            : NULL;
+    d.dir = dir;
+    stk_buf_char(out, '{');
+    stk_json_put_int(out, "id", task->id);
+    stk_json_put_text(out, "step", task->name);
+    stk_json_put_text(out, "status", stk_view_status(view, task, false));
+    stk_show_raw(out, "cached", task->state == STK_TASK_CACHED ? "true" : "false", NULL);
+    stk_json_put_text(out, "from_run", d.cached_from);
+    if (d.from_task >= 0) {
+        stk_json_put_int(out, "from_task", d.from_task + 1);
+    } else {
+        stk_show_raw(out, "from_task", NULL, "null");
+    }
+    stk_json_put_int(out, "attempts", task->attempt);
+    stk_json_put_int(out, "started_ms", task->first_ms ? task->first_ms : task->ended_ms);
+    stk_json_put_int(out, "ended_ms", task->ended_ms);
+    put_ids(task, out);
+    rc = put_frames(view, i_task, arena, out, err);
+    if (task->split != UINT32_MAX) {
+        stk_json_put_int(out, "split", task->split + 1);
+    } else {
+        stk_show_raw(out, "split", NULL, "null");
+    }
+    stk_json_put_int(out, "branch", task->branch);
+    if (!inside) {
+        stk_json_put_int(out, "ranks", task->ranks);
+    }
+    stk_show_error(out, task, &d, arena);
+    stk_json_put_text(out, "dir", dir);
+    stk_json_put_key(out, "logs");
+    stk_buf_char(out, '{');
+    stk_json_put_text(out, "stdout", dir ? stk_arena_printf(arena, "%s/stdout.log", dir) : NULL);
+    stk_json_put_text(out, "stderr", dir ? stk_arena_printf(arena, "%s/stderr.log", dir) : NULL);
+    stk_buf_char(out, '}');
+    rc = rc < 0 || !inside ? rc : put_inside(view, i_task, &d, arena, refs, out, err);
+    stk_buf_char(out, '}');
+    return rc;
+}
+
+/* --- all --- */
+
+int stk_show_put_grown(const stk_view *view, stk_buf *out, stk_err *err)
+{
+    STK_ARENA_AUTO keep = stk_arena_new(0);
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_view_sums *sums = NULL;
+    if (keep == NULL || arena == NULL) {
+        return stk_err_nomem(err);
+    }
+    int rc = stk_view_sum_steps(view, keep, &sums, err);
+    for (uint32_t i = 0; rc == 0 && i < stk_spec_n_steps(stk_view_spec(view)); i++) {
+        const stk_view_step *step = stk_view_get_step(view, i);
+        stk_arena_reset(arena);
+        stk_json_put_key(out, stk_spec_step(stk_view_spec(view), i)->name);
+        stk_buf_char(out, '{');
+        rc = step->n == 1 ? stk_show_task_members(view, step->first, arena, out, err)
+                          : put_many(view, i, &sums[i], arena, out, err);
+        put_count(out, step);
+        stk_buf_char(out, '}');
+    }
+    stk_buf_char(out, '}');
+    stk_json_put_key(out, "tasks");
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; rc == 0 && i < stk_view_n_tasks(view); i++) {
+        stk_arena_reset(arena);
+        stk_buf_text(out, i > 0 ? ",\n" : "");
+        rc = put_one(view, i, false, arena, NULL, out, err);
+    }
+    stk_buf_char(out, ']');
+    return rc;
+}
+
+int stk_show_json_step(const stk_view *view, uint32_t i_step, uint32_t i_task, bool by_number,
+                       stk_buf *out, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_ARENA_AUTO keep = stk_arena_new(0);
+    STK_BUF_AUTO listed = STK_BUF_INIT(out->max);
+    shared refs = {.keep = keep, .out = &listed};
+    int rc = arena == NULL || keep == NULL ? stk_err_nomem(err) : 0;
+    const char *comma = "";
+    stk_buf_char(out, '{');
+    stk_json_put_text(out, "run", stk_view_get_run(view)->id);
+    stk_json_put_text(out, "step", stk_spec_step(stk_view_spec(view), i_step)->name);
+    stk_json_put_key(out, "tasks");
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; rc == 0 && i < stk_view_n_tasks(view); i++) {
+        if (i_task == UINT32_MAX ? stk_view_get_task(view, i)->i_step == i_step : i == i_task) {
+            stk_arena_reset(arena);
+            stk_buf_text(out, comma);
+            rc = put_one(view, i, true, arena, by_number ? &refs : NULL, out, err);
+            comma = ",\n";
+        }
+    }
+    stk_map_done(&refs.numbers);
+    stk_buf_char(out, ']');
+    if (by_number) {
+        stk_json_put_key(out, "refs");
+        stk_buf_char(out, '[');
+        stk_buf_add(out, listed.len > 0 ? listed.data : "", listed.len);
+        stk_buf_char(out, ']');
+        out->failed = out->failed || listed.failed;
+    }
+    stk_buf_text(out, "}\n");
+    STK_TRY(rc);
+    return (out->failed
+                ? stk_err_set(err, STK_E_LIMIT, "the answer is larger than %zu bytes", out->max)
+                : 0);
+}

@@ -1,0 +1,433 @@
+#include "show/show_task_card.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "show/show_components.h"
+#include "show/show_css.h"
+#include "show/show_html_private.h"
+#include "show/show_svg.h"
+#include "show/show_text.h"
+#include "sys/file.h"
+
+enum { LOG_LINES = 40 };
+
+/* The page of one task: `card` is what the step wrote, or NULL. */
+typedef struct sheet {
+    page p;
+    uint32_t i_task;
+    int64_t rank;
+    const stk_view_task *task;
+    const json_t *card;
+    const char *type;
+    int reload_s;
+} sheet;
+
+static void open_panel(stk_buf *out, const char *heading)
+{
+    stk_buf_printf(out, "<section class=\"panel\"><h2>%s</h2>", heading);
+}
+
+static void close_panel(stk_buf *out)
+{
+    stk_buf_text(out, "</section>\n");
+}
+
+/* --- head --- */
+
+static bool is_live(const sheet *s)
+{
+    return stk_view_is_live(s->p.view) && !stk_state_is_final(s->task->state);
+}
+
+static void meta(const sheet *s, const stk_view_details *d)
+{
+    stk_buf *out = s->p.out;
+    char text[64];
+    stk_buf_text(out, "<div class=\"meta\">task <code>");
+    stk_html_user(out, s->p.run->id);
+    stk_buf_char(out, '/');
+    stk_html_user(out, s->task->label);
+    if (s->rank > 0) {
+        stk_buf_printf(out, "_node_%lld", (long long)s->rank);
+    }
+    stk_buf_text(out, "</code> of ");
+    stk_html_user(out, s->p.run->pipeline);
+    if (s->task->started_ms > 0) {
+        stk_buf_printf(out, " · %s", stk_text_time(s->task->started_ms, false, text, sizeof text));
+    }
+    if (d->cached_from != NULL) {
+        stk_buf_text(out, " · taken over from run <code>");
+        stk_html_user(out, d->cached_from);
+        stk_buf_text(out, "</code>");
+    }
+    stk_buf_text(out, "</div></header>\n");
+}
+
+static int head(const sheet *s)
+{
+    const page *p = &s->p;
+    stk_buf *out = p->out;
+    stk_ink ink;
+    stk_view_details d;
+    const char *status = stk_view_status(p->view, s->task, true);
+    const char *title = stk_doc_text(s->card, "title");
+    int rc = stk_html_details(p, s->i_task, &d);
+    if (rc < 0) {
+        return rc;
+    }
+    stk_html_open(out, "img-src data:; ");
+    stk_html_user(out, stk_text_or(title, s->task->label));
+    stk_buf_printf(out, " %s</title>\n", status);
+    if (s->reload_s > 0 && is_live(s)) {
+        stk_buf_printf(out, "<meta http-equiv=\"refresh\" content=\"%d\"/>\n", s->reload_s);
+    }
+    stk_buf_printf(out,
+                   "<style>\n%s%s</style></head>\n<body><main>\n<header><div class=\"title\">"
+                   "<h1>",
+                   stk_show_css, stk_show_task_css);
+    stk_html_user(out, stk_text_or(title, stk_view_who(p->view, s->i_task, p->arena)));
+    stk_buf_printf(out, "</h1><span class=\"pill s-%s\">%s %s</span></div>\n", status,
+                   stk_text_mark(status, true, &ink), status);
+    meta(s, &d);
+    return 0;
+}
+
+static int tiles(const sheet *s)
+{
+    stk_buf *out = s->p.out;
+    stk_view_details d;
+    char a[32];
+    int rc = stk_html_details(&s->p, s->i_task, &d);
+    if (rc < 0 || s->task->started_ms == 0) {
+        return rc;
+    }
+    int64_t end = s->task->ended_ms > 0 ? s->task->ended_ms : s->p.now_ms;
+    stk_buf_text(out, "<div class=\"tiles\">\n");
+    stk_html_tile(out, stk_units_format_duration(end - s->task->started_ms, a, sizeof a),
+                  "wall time");
+    if (d.used.cpu_s >= 0) {
+        stk_html_tile(out, stk_units_format_duration((int64_t)(d.used.cpu_s * 1000), a, sizeof a),
+                      "CPU time");
+    }
+    if (d.used.memory_bytes >= 0) {
+        stk_html_tile(out, stk_units_format_memory(d.used.memory_bytes, a, sizeof a),
+                      "peak memory");
+    }
+    if (s->task->attempt > 1) {
+        stk_html_tile(out, stk_text_count(s->task->attempt, a, sizeof a), "attempts");
+    }
+    stk_buf_text(out, "</div>\n");
+    return 0;
+}
+
+static int notes(const sheet *s)
+{
+    stk_view_details d;
+    int rc = stk_html_details(&s->p, s->i_task, &d);
+    for (uint32_t i = 0; rc == 0 && i < d.n_warnings; i++) {
+        stk_buf_text(s->p.out, "<div class=\"note\">");
+        stk_html_user(s->p.out, d.warnings[i]);
+        stk_buf_text(s->p.out, "</div>\n");
+    }
+    return rc < 0 || s->task->state != STK_TASK_FAILED ? rc : stk_html_failure(&s->p, s->i_task);
+}
+
+static int components(const sheet *s)
+{
+    const json_t *list = json_object_get(s->card, "components");
+    if (json_array_size(list) > 0) {
+        stk_buf_text(s->p.out, "<section class=\"panel report\"><h2>Report of the step</h2>\n");
+        stk_html_components(s->p.out, list);
+        close_panel(s->p.out);
+    }
+    return 0;
+}
+
+/* --- what the engine knows --- */
+
+static int parameters(const sheet *s)
+{
+    STK_BUF_AUTO rows = STK_BUF_INIT(MAX_CARD_BYTES);
+    if (stk_html_pairs(&s->p, &rows, "", s->p.run->parameters) > 0) {
+        open_panel(s->p.out, "Parameters");
+        stk_buf_text(s->p.out, "<table class=\"pairs\"><tbody>");
+        stk_buf_add(s->p.out, rows.data, rows.len);
+        stk_buf_text(s->p.out, "</tbody></table>");
+        close_panel(s->p.out);
+    }
+    return 0;
+}
+
+/* What the step logged of itself, and what @catch stood in for. */
+static int metadata(const sheet *s)
+{
+    stk_view_details d;
+    int rc = stk_html_details(&s->p, s->i_task, &d);
+    STK_BUF_AUTO rows = STK_BUF_INIT(MAX_CARD_BYTES);
+    if (rc == 0 && d.metadata != NULL && stk_html_pairs(&s->p, &rows, "", d.metadata) > 0) {
+        open_panel(s->p.out, "Metadata");
+        stk_buf_text(s->p.out, "<table class=\"pairs\"><tbody>");
+        stk_buf_add(s->p.out, rows.data, rows.len);
+        stk_buf_text(s->p.out, "</tbody></table>");
+        close_panel(s->p.out);
+    }
+    return rc;
+}
+
+static void artifact_row(const sheet *s, const char *name, const stk_view_ref *ref)
+{
+    stk_buf *out = s->p.out;
+    char size[32];
+    const char *preview = stk_doc_text(json_object_get(s->card, "previews"), name);
+    STK_BUF_AUTO cut = STK_BUF_INIT(1u << 16);
+    stk_text_fit(&cut, preview != NULL ? preview : stk_text_or(ref->value, ""), 300, false, true);
+    stk_buf_text(out, "<tr><td><b>");
+    stk_html_user(out, name);
+    stk_buf_text(out, "</b></td>");
+    const char *type = stk_text_or(ref->type, ref->format);
+    stk_html_cell(out, NULL, type != NULL && strncmp(type, "builtins.", 9) == 0 ? type + 9 : type);
+    stk_html_cell(out, "num",
+                  ref->size >= 0 ? stk_units_format_memory(ref->size, size, sizeof size) : "");
+    stk_buf_text(out, "<td><code>");
+    stk_html_user(out, stk_text_or(cut.data, ""));
+    stk_buf_text(out, "</code></td></tr>\n");
+}
+
+static void artifacts_head(stk_buf *out, uint32_t i)
+{
+    if (i == 0) {
+        open_panel(out, "Artifacts");
+        stk_buf_text(out, "<div class=\"scroll tall\"><table class=\"artifacts\"><thead><tr><th>"
+                          "name</th><th>type</th><th class=\"num\">size</th><th>value</th></tr>"
+                          "</thead><tbody>\n");
+    }
+}
+
+static int grown_artifacts(const sheet *s, uint32_t *n)
+{
+    stk_view_scope scope = {0};
+    int rc = stk_view_get_scope(s->p.view, s->i_task, s->rank > 0 ? (uint32_t)s->rank : 0,
+                                s->p.arena, &scope, s->p.err);
+    for (uint32_t i = 0; rc == 0 && i < scope.n && *n < MAX_ARTIFACTS; i++) {
+        STK_DOC_AUTO json = stk_doc_read(scope.items[i].ref);
+        const json_t *value = json_object_get(json, "value");
+        const stk_view_ref ref = {.format = stk_doc_text(json, "format"),
+                                  .type = stk_doc_text(json, "type"),
+                                  .size = stk_doc_integer(json, "size", -1),
+                                  .value = stk_doc_dup(s->p.arena, value)};
+        artifacts_head(s->p.out, (*n)++);
+        artifact_row(s, scope.items[i].name, &ref);
+    }
+    return rc;
+}
+
+static int artifacts(const sheet *s)
+{
+    uint32_t n = 0;
+    stk_view_details d;
+    int rc = stk_html_details(&s->p, s->i_task, &d);
+    if (rc == 0 && stk_view_grows(s->p.view)) {
+        rc = grown_artifacts(s, &n);
+    }
+    for (uint32_t i = 0; rc == 0 && !stk_view_grows(s->p.view) && i < d.n_outputs; i++) {
+        artifacts_head(s->p.out, n++);
+        artifact_row(s, d.outputs[i].name, &d.outputs[i]);
+    }
+    if (n > 0) {
+        stk_buf_text(s->p.out, "</tbody></table></div>");
+        close_panel(s->p.out);
+    }
+    return rc;
+}
+
+static int graph(const sheet *s)
+{
+    bool collapsed = false;
+    STK_BUF_AUTO svg = STK_BUF_INIT(MAX_CARD_BYTES);
+    int rc = stk_svg_graph(s->p.view, s->p.now_ms, &svg, &collapsed, s->p.err);
+    if (rc == 0 && svg.len > 0) {
+        open_panel(s->p.out, "Graph");
+        stk_buf_text(s->p.out, "<div class=\"scroll tall\">");
+        stk_buf_add(s->p.out, svg.data, svg.len);
+        stk_buf_text(s->p.out, "</div>");
+        close_panel(s->p.out);
+    }
+    return rc == STK_E_LIMIT ? 0 : rc;
+}
+
+static int code(const sheet *s)
+{
+    const char *text = stk_doc_text(s->card, "code");
+    if (text != NULL) {
+        open_panel(s->p.out, "Code of the step");
+        stk_html_python(s->p.out, text);
+        close_panel(s->p.out);
+    }
+    return 0;
+}
+
+static int resources(const sheet *s)
+{
+    stk_buf *out = s->p.out;
+    open_panel(out, "Resources: asked, granted, used");
+    stk_buf_text(out, "<div class=\"scroll\"><table><thead><tr><th>task</th><th>status</th><th>time"
+                      "</th><th>asked</th><th>granted</th><th>used</th><th></th></tr></thead>"
+                      "<tbody>\n");
+    int rc = stk_html_step_row(&s->p, s->i_task);
+    stk_buf_text(out, "</tbody></table></div>");
+    close_panel(out);
+    return rc;
+}
+
+static int curves(const sheet *s)
+{
+    uint32_t n_shown = 0;
+    int rc = stk_html_curves(&s->p, s->i_task, &n_shown);
+    stk_buf_text(s->p.out, n_shown > 0 ? "</section>\n" : "");
+    return rc;
+}
+
+static void log_end(stk_buf *out, const char *name, const char *path)
+{
+    STK_BUF_AUTO tail = STK_BUF_INIT(1u << 20);
+    if (path != NULL) {
+        stk_text_tail(&tail, path, LOG_LINES);
+    }
+    if (tail.len > 0) {
+        stk_buf_printf(out, "<h3>%s</h3><pre>", name);
+        stk_html_user(out, tail.data);
+        stk_buf_text(out, "</pre>");
+    }
+}
+
+static int logs(const sheet *s)
+{
+    stk_view_details d;
+    STK_BUF_AUTO text = STK_BUF_INIT(MAX_CARD_BYTES);
+    int rc = stk_html_details(&s->p, s->i_task, &d);
+    if (rc < 0) {
+        return rc;
+    }
+    log_end(&text, "stdout", d.stdout_path);
+    log_end(&text, "stderr", d.stderr_path);
+    if (text.len > 0) {
+        open_panel(s->p.out, "Ends of the logs");
+        stk_buf_add(s->p.out, text.data, text.len);
+        close_panel(s->p.out);
+    }
+    return 0;
+}
+
+/* --- the page --- */
+
+typedef int (*part)(const sheet *s);
+/* What the engine knows beside the step's report, by the card's type. */
+static const part all_parts[] = {head,      tiles,    notes, components, parameters,
+                                 artifacts, metadata, graph, code,       resources,
+                                 curves,    logs,     NULL};
+static const part blank_parts[] = {head, notes, components, NULL};
+static const part device_parts[] = {head, tiles, resources, curves, NULL};
+
+static int write_page(const sheet *s)
+{
+    const part *parts = all_parts;
+    if (s->type != NULL && strcmp(s->type, "blank") == 0) {
+        parts = blank_parts;
+    } else if (s->type != NULL && strcmp(s->type, "gpu_profile") == 0) {
+        parts = device_parts;
+    }
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && parts[i] != NULL; i++) {
+        rc = parts[i](s);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    stk_buf_printf(s->p.out, "<footer>stoker %s · <code>stoker card %s/", STK_VERSION,
+                   s->p.run->id);
+    stk_html_user(s->p.out, s->task->label);
+    stk_buf_text(s->p.out, "</code></footer>\n</main></body></html>\n");
+    return s->p.out->failed
+               ? stk_err_set(s->p.err, STK_E_LIMIT, "the card of task %s is larger than %zu bytes",
+                             s->task->label, s->p.out->max)
+               : 0;
+}
+
+static bool is_same(const char *a, const char *b)
+{
+    return a != NULL && strcmp(a, b) == 0;
+}
+
+/* The card that is meant: NULL and 0 where the task has none and none was asked for. */
+static int choose(const sheet *s, const char *id, const stk_task_card **ret)
+{
+    stk_task_card *cards = NULL;
+    uint32_t n = 0, i = 0;
+    *ret = NULL;
+    int rc = stk_task_cards(s->p.view, s->i_task, s->rank, s->p.arena, &cards, &n, s->p.err);
+    if (rc < 0 || (n == 0 && id == NULL)) {
+        return rc;
+    }
+    while (i < n && (id != NULL ? !is_same(cards[i].id, id)
+                                : cards[i].id != NULL || cards[i].type == NULL)) {
+        i++;
+    }
+    for (uint32_t k = 0; i == n && id != NULL && k < n; k++) {
+        if (is_same(cards[k].name, id)) {
+            i = k;
+        }
+    }
+    if (i == n && id == NULL) {
+        i = 0;
+    }
+    if (i == n) {
+        stk_err_set(s->p.err, STK_E_NOT_FOUND, "task %s has no card '%s'", s->task->label, id);
+        if (n > 0) {
+            stk_err_hint(s->p.err, "it has %u, the first is '%s'; --list names all", n,
+                         cards[0].name);
+        }
+        return s->p.err->code;
+    }
+    *ret = &cards[i];
+    return 0;
+}
+
+int stk_html_task_card(const stk_view *view, uint32_t i_task, const stk_task_card_options *options,
+                       int64_t now_ms, stk_buf *out, stk_err *err)
+{
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    STK_ARENA_AUTO keep = stk_arena_new(0);
+    if (scratch == NULL || keep == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory for the card");
+    }
+    sheet s = {.p = {.view = view,
+                     .run = stk_view_get_run(view),
+                     .now_ms = now_ms,
+                     .arena = keep,
+                     .out = out,
+                     .err = err},
+               .i_task = i_task,
+               .rank = options->rank,
+               .task = stk_view_get_task(view, i_task),
+               .reload_s = options->reload_s};
+    const stk_task_card *card = NULL;
+    int rc = choose(&s, options->id, &card);
+    if (rc < 0) {
+        return rc;
+    }
+    if (card != NULL && card->html != NULL) {
+        STK_TEXT_AUTO html = NULL;
+        size_t len = 0;
+        rc = stk_file_read_untrusted(card->html, MAX_CARD_BYTES, &html, &len, err);
+        STK_TRY(rc);
+        return stk_buf_add(out, html, len) < 0 ? STK_E_LIMIT : 0;
+    }
+    STK_DOC_AUTO written = card != NULL ? stk_show_read_card(card->path) : NULL;
+    s.card = written;
+    s.type = card != NULL ? card->type : NULL;
+    s.p.arena = scratch;
+    return write_page(&s);
+}

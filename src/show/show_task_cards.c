@@ -1,0 +1,113 @@
+/* Which cards a task has. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "show/show_html_private.h"
+#include "show/show_task_card.h"
+#include "sys/dir.h"
+#include "sys/file.h"
+
+enum { MAX_CARDS = 1000, MAX_CARD_FILE = 64 << 20 };
+
+const char *stk_show_cards_dir(const stk_view *view, uint32_t i_task, int64_t rank,
+                               stk_arena *arena)
+{
+    const stk_view_task *task = stk_view_get_task(view, i_task);
+    const char *dir = task->attempt > 0 ? stk_view_dir(view, task, arena) : NULL;
+    if (dir == NULL) {
+        return NULL;
+    }
+    if (rank > 0) {
+        return stk_arena_printf(arena, "%s/rank-%lld/cards", dir, (long long)rank);
+    }
+    return stk_arena_printf(arena, "%s/cards", dir);
+}
+
+json_t *stk_show_read_card(const char *path)
+{
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    return stk_file_read_untrusted(path, MAX_CARD_FILE, &text, &len, NULL) < 0 ? NULL
+                                                                               : stk_doc_read(text);
+}
+
+static bool is_card(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return *name != '.' && dot != NULL && strcmp(dot, ".json") == 0;
+}
+
+static void read_one(const char *folder, const char *file, stk_arena *arena, stk_task_card *ret)
+{
+    const char *path = stk_arena_printf(arena, "%s/%s", folder, file);
+    STK_DOC_AUTO card = stk_show_read_card(path);
+    const char *html = stk_doc_text(card, "html");
+    /* A name of ours in this folder, not a way out of it. */
+    bool inside = html != NULL && strchr(html, '/') == NULL && *html != '.';
+    *ret = (stk_task_card){.name = stk_arena_dupn(arena, file, strlen(file) - 5),
+                           .id = stk_arena_dup(arena, stk_doc_text(card, "id")),
+                           .type = stk_arena_dup(arena, stk_doc_text(card, "type")),
+                           .title = stk_arena_dup(arena, stk_doc_text(card, "title")),
+                           .html = inside ? stk_arena_printf(arena, "%s/%s", folder, html) : NULL};
+    ret->path = stk_text_or(ret->html, path);
+}
+
+int stk_task_cards(const stk_view *view, uint32_t i_task, int64_t rank, stk_arena *arena,
+                   stk_task_card **ret_cards, uint32_t *ret_n, stk_err *err)
+{
+    const char *folder = stk_show_cards_dir(view, i_task, rank, arena);
+    const stk_step *step = stk_view_get_task(view, i_task)->step;
+    stk_task_card *cards = stk_arena_array(arena, MAX_CARDS + 1, sizeof *cards);
+    STK_DIR_AUTO found = {0};
+    uint32_t k = 0;
+    if (cards == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory for the cards");
+    }
+    int rc = folder == NULL ? 0 : stk_dir_read_if(folder, &found, err);
+    if (rc < 0) {
+        return rc;
+    }
+    for (uint32_t i = 0; i < found.n && k < MAX_CARDS; i++) {
+        if (is_card(found.items[i].name)) {
+            read_one(folder, found.items[i].name, arena, &cards[k++]);
+        }
+    }
+    if (step != NULL && step->settings != NULL && step->settings->gpu_profile.enabled &&
+        step->settings->gpu_profile.with_card) {
+        const char *dir = stk_view_dir(view, stk_view_get_task(view, i_task), arena);
+        const char *path = dir != NULL ? stk_arena_printf(arena, "%s/samples.bin", dir) : NULL;
+        if (path != NULL && access(path, F_OK) == 0) {
+            cards[k++] = (stk_task_card){.name = "gpu_profile",
+                                         .id = "gpu_profile",
+                                         .type = "gpu_profile",
+                                         .title = "Devices",
+                                         .path = path};
+        }
+    }
+    *ret_cards = cards;
+    *ret_n = k;
+    return 0;
+}
+
+int stk_task_cards_json(const stk_view *view, uint32_t i_task, int64_t rank, stk_arena *arena,
+                        stk_buf *out, stk_err *err)
+{
+    stk_task_card *cards = NULL;
+    uint32_t n = 0;
+    int rc = stk_task_cards(view, i_task, rank, arena, &cards, &n, err);
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        stk_buf_text(out, i > 0 ? ",{" : "{");
+        stk_json_put_text(out, "id", cards[i].id);
+        stk_json_put_text(out, "name", cards[i].name);
+        stk_json_put_text(out, "type", cards[i].type);
+        stk_json_put_text(out, "title", cards[i].title);
+        stk_json_put_text(out, "path", cards[i].path);
+        stk_buf_char(out, '}');
+    }
+    stk_buf_char(out, ']');
+    return rc;
+}

@@ -1,0 +1,581 @@
+#include "show/show_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/param.h>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "show/show_devices.h"
+#include "show/show_text_private.h"
+
+/* What is counted: steps, of a growing run tasks. */
+static const char *noun(const stk_view *view, uint64_t n)
+{
+    return stk_view_grows(view) ? plural(n, "task", "tasks") : plural(n, "step", "steps");
+}
+
+/* --- verdict --- */
+
+static void verdict(const line_ctx *c, const stk_view_totals *totals)
+{
+    const stk_view_run *run = stk_view_get_run(c->view);
+    STK_BUF_AUTO left = STK_BUF_INIT(4096);
+    char text[64];
+    bool live = stk_view_is_live(c->view);
+    stk_buf_printf(&left, "%s %s", run->pipeline, live ? "is running" : run->status);
+    stk_buf_printf(&left, "%s%s %s", dot(c->style),
+                   stk_text_count(totals->n_tasks, text, sizeof text),
+                   noun(c->view, totals->n_tasks));
+    if (run->n[STK_TASK_CACHED] > 0) {
+        stk_buf_printf(&left, ", %s cached",
+                       run->n[STK_TASK_CACHED] == totals->n_tasks
+                           ? "all"
+                           : stk_text_count(run->n[STK_TASK_CACHED], text, sizeof text));
+    }
+    if (run->n[STK_TASK_FAILED] > 0) {
+        stk_buf_printf(&left, ", %s failed",
+                       stk_text_count(run->n[STK_TASK_FAILED], text, sizeof text));
+    }
+    stk_buf_printf(&left, "%s%s", dot(c->style),
+                   stk_units_format_duration((int64_t)(totals->wall_s * 1000), text, sizeof text));
+    stk_text_put_mark(c, run->status);
+    stk_buf_char(c->out, ' ');
+    int used = 2 + stk_text_width(left.data);
+    stk_text_ink(c->out, c->style, STK_INK_BOLD, left.data);
+    STK_BUF_AUTO right = STK_BUF_INIT(4096);
+    stk_buf_printf(&right, "run %s", run->id);
+    int gap = c->style->columns - used - (int)right.len;
+    stk_buf_printf(c->out, "%*s", MAX(gap, 2), "");
+    stk_text_ink(c->out, c->style, STK_INK_DIM, right.data);
+    stk_buf_char(c->out, '\n');
+}
+
+/* --- failures --- */
+
+static void put_block(const line_ctx *c, const char *text)
+{
+    const char *bar = c->style->utf8 ? "    │ " : "    | ";
+    STK_BUF_AUTO block = STK_BUF_INIT(1u << 20);
+    stk_buf_text(&block, bar);
+    stk_text_safe(&block, text, bar);
+    stk_text_ink(c->out, c->style, STK_INK_DIM, block.data);
+    stk_buf_char(c->out, '\n');
+}
+
+/* The end of a long traceback is what tells; its first line stays. */
+static const char *last_lines(const char *text, int n_lines)
+{
+    const char *end = text + strlen(text);
+    while (end > text && n_lines > 0) {
+        end--;
+        n_lines -= *end == '\n' && end[1] != '\0';
+    }
+    return *end == '\n' ? end + 1 : end;
+}
+
+static int failure(const line_ctx *c, uint32_t i_task)
+{
+    const stk_view_task *task = stk_view_get_task(c->view, i_task);
+    stk_view_details d;
+    int rc = stk_view_get_details(c->view, i_task, c->arena, &d, c->err);
+    if (rc < 0) {
+        return rc;
+    }
+    stk_buf_char(c->out, '\n');
+    stk_text_put_mark(c, "failed");
+    stk_buf_char(c->out, ' ');
+    const char *tries =
+        task->attempt > 1 ? stk_arena_printf(c->arena, " after %u attempts", task->attempt) : "";
+    STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
+    stk_text_safe(&line, stk_view_who(c->view, i_task, c->arena), "");
+    stk_buf_text(&line, " failed: ");
+    stk_text_safe(&line, stk_text_or(d.error_text, "?"), "    ");
+    stk_buf_text(&line, tries);
+    stk_text_ink(c->out, c->style, STK_INK_BOLD, line.data);
+    int used = 2 + stk_text_width(line.data);
+    if (d.error_class != NULL) {
+        used +=
+            stk_buf_printf(c->out, " [%s]", d.error_class) < 0 ? 0 : 3 + (int)strlen(d.error_class);
+    }
+    STK_BUF_AUTO more = STK_BUF_INIT(1u << 16);
+    if (d.where != NULL) {
+        stk_buf_text(&more, "at ");
+        stk_text_safe(&more, d.where, "");
+    }
+    if (d.stderr_path != NULL) {
+        stk_buf_printf(&more, "%sstderr: %s", more.len > 0 ? ", " : "",
+                       stk_text_path(c->style, d.stderr_path));
+    }
+    if (more.len > 0) {
+        bool fits = used + 3 + (int)more.len <= c->style->columns;
+        stk_buf_printf(c->out, fits ? " (%s)" : "\n    (%s)", more.data);
+    }
+    stk_buf_char(c->out, '\n');
+    STK_BUF_AUTO tail = STK_BUF_INIT(1u << 16);
+    if (d.traceback != NULL) {
+        put_block(c, last_lines(d.traceback, 2 * TAIL));
+    } else if (d.stderr_path != NULL) {
+        stk_text_tail(&tail, d.stderr_path, TAIL);
+        if (tail.len > 0) {
+            put_block(c, tail.data);
+        }
+    }
+    return 0;
+}
+
+/* "  12 steps skipped because of 'train': evaluate, report, …" */
+static void skipped_line(const line_ctx *c, const uint32_t *roots, uint32_t root)
+{
+    STK_BUF_AUTO names = STK_BUF_INIT(1u << 16);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < stk_view_n_tasks(c->view); i++) {
+        const stk_view_task *task = stk_view_get_task(c->view, i);
+        if (task->state != STK_TASK_SKIPPED || roots[i] != root) {
+            continue;
+        }
+        if (n++ < NAMES) {
+            stk_buf_text(&names, n > 1 ? ", " : "");
+            stk_text_safe(&names, task->label, "");
+        }
+    }
+    if (n > 0) {
+        char count[32];
+        const char *cause =
+            root == UINT32_MAX ? "what it needs" : stk_view_get_task(c->view, root)->label;
+        stk_buf_printf(c->out, "  %s %s %s skipped because of '%s': %s%s\n", dash(c->style),
+                       stk_text_count(n, count, sizeof count), plural(n, "step", "steps"), cause,
+                       names.data, n > NAMES ? ", …" : "");
+    }
+}
+
+static int64_t failed_at(const stk_view *view, uint32_t i_task)
+{
+    return stk_view_get_task(view, i_task)->ended_ms;
+}
+
+/* Failed tasks in the order in which they failed: what failed first is the cause to look at. */
+static uint32_t *failed_tasks(const line_ctx *c, stk_arena *keep, uint32_t *ret_n)
+{
+    uint32_t n = stk_view_n_tasks(c->view), n_failed = 0;
+    uint32_t *list = stk_arena_array(keep, (size_t)n + 1, sizeof *list);
+    for (uint32_t i = 0; list != NULL && i < n; i++) {
+        if (stk_view_get_task(c->view, i)->state == STK_TASK_FAILED) {
+            list[n_failed++] = i;
+        }
+    }
+    /* Only the first few are shown: select those, no need to sort ten thousand. */
+    for (uint32_t k = 0; k < n_failed && k < FAILURES; k++) {
+        uint32_t best = k;
+        for (uint32_t i = k + 1; i < n_failed; i++) {
+            if (failed_at(c->view, list[i]) < failed_at(c->view, list[best])) {
+                best = i;
+            }
+        }
+        uint32_t first = list[best];
+        memmove(list + k + 1, list + k, (best - k) * sizeof *list);
+        list[k] = first;
+    }
+    *ret_n = n_failed;
+    return list;
+}
+
+static int failures(const line_ctx *c)
+{
+    const stk_view_run *run = stk_view_get_run(c->view);
+    if (run->n[STK_TASK_FAILED] + run->n[STK_TASK_SKIPPED] + run->n[STK_TASK_CANCELLED] == 0) {
+        return 0;
+    }
+    STK_ARENA_AUTO keep = stk_arena_new(0);
+    uint32_t *roots = NULL, n_failed = 0;
+    if (keep == NULL) {
+        return stk_err_nomem(c->err);
+    }
+    int rc = stk_view_roots(c->view, keep, &roots, c->err);
+    uint32_t *failed = failed_tasks(c, keep, &n_failed);
+    for (uint32_t i = 0; rc == 0 && failed && i < n_failed && i < FAILURES; i++) {
+        rc = failure(c, failed[i]);
+        skipped_line(c, roots, failed[i]);
+        stk_arena_reset(c->arena);
+    }
+    char count[32];
+    if (n_failed > FAILURES) {
+        stk_buf_printf(c->out, "\n  … and %s more failed; stoker show %s --json lists all\n",
+                       stk_text_count(n_failed - FAILURES, count, sizeof count), run->id);
+    }
+    if (run->n[STK_TASK_CANCELLED] > 0) {
+        stk_buf_char(c->out, '\n');
+        stk_text_put_mark(c, "cancelled");
+        stk_buf_printf(c->out, " %s %s cancelled\n",
+                       stk_text_count(run->n[STK_TASK_CANCELLED], count, sizeof count),
+                       stk_view_grows(c->view)
+                           ? plural(run->n[STK_TASK_CANCELLED], "task was", "tasks were")
+                           : plural(run->n[STK_TASK_CANCELLED], "step was", "steps were"));
+    }
+    return rc;
+}
+
+/* --- notes, totals, artifacts --- */
+
+static void label(const line_ctx *c, const char *word)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(64);
+    stk_buf_printf(&text, "  %-*s", LABEL, word);
+    stk_text_ink(c->out, c->style, STK_INK_DIM, text.data);
+}
+
+/* Adds words with a separator, breaking lines under the label. */
+typedef struct wrap {
+    const line_ctx *c;
+    int at;
+    uint32_t n;
+} wrap;
+
+static void wrap_word(wrap *w, const char *word)
+{
+    int width = stk_text_width(word);
+    if (w->n > 0) {
+        stk_buf_char(w->c->out, ',');
+        if (w->at + 2 + width > w->c->style->columns) {
+            stk_buf_printf(w->c->out, "\n%*s", 2 + LABEL, "");
+            w->at = 2 + LABEL;
+        } else {
+            stk_buf_char(w->c->out, ' ');
+            w->at += 2;
+        }
+    }
+    stk_text_safe(w->c->out, word, "");
+    w->at += width;
+    w->n++;
+}
+
+static const char *scalar_text(stk_arena *arena, const json_t *value)
+{
+    if (json_is_real(value)) {
+        return stk_arena_printf(arena, "%.6g", json_real_value(value));
+    }
+    return json_is_string(value) ? stk_arena_dup(arena, json_string_value(value))
+                                 : stk_doc_dup(arena, value);
+}
+
+/* Metadata that fit a line: numbers, words, booleans. */
+static void metadata_words(wrap *w, const char *prefix, const char *metadata, stk_arena *arena)
+{
+    STK_DOC_AUTO json = stk_doc_read(metadata);
+    const char *key;
+    json_t *value;
+    json_object_foreach(json, key, value)
+    {
+        if (json_is_object(value) || json_is_array(value) || json_is_null(value)) {
+            continue;
+        }
+        const char *text = scalar_text(arena, value);
+        if (text != NULL && strlen(text) <= 60) {
+            if (w->n == 0) {
+                label(w->c, "metadata");
+            }
+            wrap_word(w, stk_arena_printf(arena, "%s%s %s", prefix, key, text));
+        }
+    }
+}
+
+static int results(const line_ctx *c)
+{
+    uint32_t n = stk_view_n_tasks(c->view), n_more = 0;
+    wrap artifacts = {c, 2 + LABEL, 0}, metadata = {c, 2 + LABEL, 0};
+    STK_BUF_AUTO later = STK_BUF_INIT(1u << 20);
+    line_ctx below = *c;
+    below.out = &later;
+    metadata.c = &below;
+    for (uint32_t i = 0; (n <= MANY || stk_view_grows(c->view)) && i < n; i++) {
+        const stk_view_task *task = stk_view_get_task(c->view, i);
+        stk_view_details d;
+        if (stk_view_get_step(c->view, task->i_step)->n > 1) {
+            continue; /* of many tasks alike: 'stoker show RUN/STEP/ID' has them */
+        }
+        int rc = stk_view_get_details(c->view, i, c->arena, &d, c->err);
+        if (rc < 0) {
+            return rc;
+        }
+        uint32_t k = 0;
+        for (; k < d.n_outputs && artifacts.n < NAMED; k++) {
+            const stk_view_ref *ref = &d.outputs[k];
+            if (artifacts.n == 0) {
+                label(c, "artifacts");
+            }
+            STK_BUF_AUTO word = STK_BUF_INIT(1u << 16);
+            stk_buf_printf(&word, "%s.%s", task->label, ref->name);
+            if (ref->artifact_name != NULL) {
+                stk_buf_printf(&word, " (%s", ref->artifact_name);
+                if (ref->artifact_version != NULL) {
+                    stk_buf_printf(&word, " v%s", ref->artifact_version);
+                }
+                stk_buf_char(&word, ')');
+            }
+            wrap_word(&artifacts, word.data);
+        }
+        n_more += d.n_outputs - k;
+        metadata_words(&metadata, stk_arena_printf(c->arena, "%s.", task->label), d.metadata,
+                       c->arena);
+        stk_arena_reset(c->arena);
+    }
+    if (n_more > 0) {
+        stk_buf_printf(c->out, " and %u more", n_more);
+    }
+    stk_buf_text(c->out, artifacts.n > 0 ? "\n" : "");
+    if (metadata.n > 0) {
+        stk_buf_add(c->out, later.data, later.len);
+        stk_buf_char(c->out, '\n');
+    }
+    return 0;
+}
+
+static void totals_line(const line_ctx *c, const stk_view_totals *t)
+{
+    char text[64];
+    label(c, "totals");
+    stk_buf_printf(c->out, "%s of CPU time",
+                   stk_units_format_duration((int64_t)(t->cpu_s * 1000), text, sizeof text));
+    if (t->gpu_held_s >= 0) {
+        stk_buf_text(c->out, dot(c->style));
+        stk_text_gpu_time(t, c->out);
+    }
+    const stk_view_run *run = stk_view_get_run(c->view);
+    if (run->n[STK_TASK_CACHED] > 0) {
+        stk_buf_printf(c->out, "%s%s cache %s", dot(c->style),
+                       stk_text_count(run->n[STK_TASK_CACHED], text, sizeof text),
+                       plural(run->n[STK_TASK_CACHED], "hit", "hits"));
+        if (t->saved_s > 0) {
+            stk_buf_printf(
+                c->out, " saved %s",
+                stk_units_format_duration((int64_t)(t->saved_s * 1000), text, sizeof text));
+        }
+    }
+    if (run->n_attempts_extra > 0) {
+        stk_buf_printf(c->out, "%s%u %s", dot(c->style), run->n_attempts_extra,
+                       plural(run->n_attempts_extra, "retry", "retries"));
+    }
+    if (run->n_resumed > 0) {
+        stk_buf_printf(c->out, "%sresumed %u %s", dot(c->style), run->n_resumed,
+                       plural(run->n_resumed, "time", "times"));
+    }
+    stk_buf_char(c->out, '\n');
+}
+
+static void next_line(const line_ctx *c)
+{
+    const stk_view_run *run = stk_view_get_run(c->view);
+    const char *status = run->status;
+    if (strcmp(status, "interrupted") == 0 && run->started_ms <= 0) {
+        stk_buf_text(c->out, "\n  its engine was gone before anything of the run was on record: "
+                             "start it anew with 'stoker run'\n");
+    } else if (strcmp(status, "interrupted") == 0) {
+        stk_buf_printf(c->out, "\n  no engine runs it any more: stoker resume %s continues it\n",
+                       run->id);
+    } else if (strcmp(status, "failed") == 0 && run->error != NULL &&
+               run->n[STK_TASK_FAILED] == 0) {
+        stk_buf_text(c->out, "\n  ");
+        stk_text_safe(c->out, run->error, "  ");
+        stk_buf_char(c->out, '\n');
+    }
+}
+
+int stk_text_summary(const stk_view *view, stk_store *store, const char *card, int64_t now_ms,
+                     const stk_style *style, stk_buf *out, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    line_ctx c = {view, style, arena, now_ms, out, err};
+    stk_view_totals totals;
+    if (arena == NULL) {
+        return stk_err_nomem(err);
+    }
+    int rc = stk_view_total(view, store, now_ms, &totals, err);
+    if (rc < 0) {
+        return rc;
+    }
+    verdict(&c, &totals);
+    if ((rc = stk_text_steps(&c)) < 0) {
+        return rc;
+    }
+    stk_text_many(&c);
+    if ((rc = stk_text_notes(c.view, c.style, MANY, c.out, c.err)) < 0 || (rc = failures(&c)) < 0) {
+        return rc;
+    }
+    next_line(&c);
+    stk_buf_char(out, '\n');
+    totals_line(&c, &totals);
+    if ((rc = results(&c)) < 0) {
+        return rc;
+    }
+    if (card != NULL) {
+        label(&c, "card");
+        stk_buf_printf(out, "%s\n", stk_text_path(style, card));
+    }
+    return out->failed ? stk_err_set(err, STK_E_NOMEM, "out of memory for the summary") : 0;
+}
+
+int stk_text_failures(const stk_view *view, const stk_style *style, stk_buf *out, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    line_ctx c = {view, style, arena, 0, out, err};
+    if (arena == NULL) {
+        return stk_err_nomem(err);
+    }
+    int rc = failures(&c);
+    next_line(&c);
+    return rc;
+}
+
+/* --- one task --- */
+
+static void field(const line_ctx *c, const char *word, const char *text)
+{
+    if (text != NULL) {
+        label(c, word);
+        stk_text_safe(c->out, text, "             ");
+        stk_buf_char(c->out, '\n');
+    }
+}
+
+static void amounts_field(const line_ctx *c, const char *word, const stk_view_amounts *amounts)
+{
+    label(c, word);
+    stk_text_amounts(c->out, amounts, c->style->utf8);
+    stk_buf_char(c->out, '\n');
+}
+
+static void devices_field(const line_ctx *c, const stk_view_details *d)
+{
+    if (d->n_devices > 0) {
+        label(c, "devices");
+        stk_text_devices(d, c->style, 2 + LABEL, c->out);
+        field(c, "verdict", d->verdict);
+    }
+}
+
+static void task_ports(const line_ctx *c, const stk_view_details *d)
+{
+    char size[32];
+    for (uint32_t i = 0; i < d->n_inputs; i++) {
+        const stk_view_input *in = &d->inputs[i];
+        const char *what = stk_text_or(in->value, stk_text_or(in->digest, ""));
+        label(c, i == 0 ? "inputs" : "");
+        STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
+        stk_buf_printf(&line, "%s from %s  %.64s", in->input->name, in->from, what);
+        stk_text_fit(c->out, line.data, c->style->columns - 2 - LABEL, false, c->style->utf8);
+        stk_buf_char(c->out, '\n');
+    }
+    for (uint32_t i = 0; i < d->n_outputs; i++) {
+        const stk_view_ref *ref = &d->outputs[i];
+        label(c, i == 0 ? "outputs" : "");
+        STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
+        stk_buf_printf(&line, "%s  %s %s %s", ref->name, stk_text_or(ref->type, ""),
+                       stk_text_or(ref->format, ""),
+                       ref->size >= 0 ? stk_units_format_memory(ref->size, size, sizeof size) : "");
+        stk_text_safe(c->out, line.data, "");
+        stk_buf_printf(c->out, "\n%*s%s\n", 4 + LABEL, "", stk_text_or(ref->digest, ""));
+    }
+}
+
+/* What it sees beyond its own outputs: names, and who made them. */
+static int scope_lines(const line_ctx *c, uint32_t i_task)
+{
+    stk_view_scope scope;
+    int rc = stk_view_get_scope(c->view, i_task, 0, c->arena, &scope, c->err);
+    wrap words = {c, 2 + LABEL, 0};
+    for (uint32_t i = 0; rc == 0 && i < scope.n && words.n < NAMED; i++) {
+        const stk_view_artifact *one = &scope.items[i];
+        if (one->task != i_task) {
+            if (words.n == 0) {
+                label(c, "inherits");
+            }
+            wrap_word(&words, stk_arena_printf(c->arena, "%s (%s)", one->name,
+                                               stk_view_get_task(c->view, one->task)->label));
+        }
+    }
+    stk_buf_text(c->out, words.n > 0 ? "\n" : "");
+    return rc;
+}
+
+/* The tasks that one of a growing run follows. */
+static void after_field(const line_ctx *c, const stk_view_task *task)
+{
+    STK_BUF_AUTO names = STK_BUF_INIT(1u << 16);
+    for (uint32_t i = 0; i < task->n_parents && i < NAMES; i++) {
+        stk_buf_printf(&names, "%s%s", i > 0 ? ", " : "",
+                       stk_view_get_task(c->view, task->parents[i])->label);
+    }
+    if (task->n_parents > NAMES) {
+        stk_buf_printf(&names, " and %u more", task->n_parents - NAMES);
+    }
+    field(c, "after", names.len > 0 ? names.data : NULL);
+}
+
+int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const stk_style *style,
+                  stk_buf *out, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    line_ctx c = {view, style, arena, now_ms, out, err};
+    const stk_view_task *task = stk_view_get_task(view, i_task);
+    stk_view_details d;
+    if (arena == NULL) {
+        return stk_err_nomem(err);
+    }
+    int rc = stk_view_get_details(view, i_task, arena, &d, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const char *status = stk_view_status(view, task, true);
+    char text[64];
+    stk_text_put_mark(&c, status);
+    stk_buf_char(out, ' ');
+    stk_text_ink(out, style, STK_INK_BOLD,
+                 stk_arena_printf(arena, "%s %s", stk_view_who(view, i_task, arena), status));
+    if (task->started_ms > 0) {
+        stk_buf_printf(out, "%s%s", dot(style), stk_text_took(&c, task, arena));
+    }
+    stk_buf_char(out, '\n');
+    field(&c, "run", stk_view_get_run(view)->id);
+    field(&c, "about", task->step ? task->step->description : NULL);
+    field(&c, "source", task->step ? task->step->source : NULL);
+    if (d.cached_from != NULL && d.from_task >= 0) {
+        field(&c, "cached",
+              stk_arena_printf(arena, "from %s/%s/%lld", d.cached_from, task->name,
+                               (long long)d.from_task + 1));
+    } else if (d.cached_from != NULL) {
+        field(&c, "cached", stk_arena_printf(arena, "from run %s", d.cached_from));
+    }
+    after_field(&c, task);
+    field(&c, "not cached", d.miss);
+    if (task->started_ms > 0) {
+        field(&c, "started", stk_text_time(task->started_ms, false, text, sizeof text));
+        label(&c, "asked");
+        stk_text_amounts(out, &d.asked, style->utf8);
+        if (task->step != NULL) {
+            stk_text_alternatives(&task->step->settings->resources, style->utf8, out);
+        }
+        stk_buf_char(out, '\n');
+        amounts_field(&c, "granted", &d.granted);
+        field(&c, "image", d.image);
+        amounts_field(&c, "used", &d.used);
+        devices_field(&c, &d);
+    }
+    task_ports(&c, &d);
+    if (stk_view_grows(view) && (rc = scope_lines(&c, i_task)) < 0) {
+        return rc;
+    }
+    wrap words = {&c, 2 + LABEL, 0};
+    metadata_words(&words, "", d.metadata, arena);
+    stk_buf_text(out, words.n > 0 ? "\n" : "");
+    field(&c, "checkpoints", stk_show_checkpoints(&d, arena));
+    field(&c, "directory", d.dir ? stk_text_path(style, d.dir) : NULL);
+    for (uint32_t i = 0; i < d.n_warnings; i++) {
+        stk_text_note(d.warnings[i], c.style, c.out);
+    }
+    if (task->state == STK_TASK_FAILED) {
+        return failure(&c, i_task);
+    }
+    field(&c, "because", d.error_text);
+    return 0;
+}

@@ -1,0 +1,361 @@
+/* The table of a run's steps, in lines that fit a terminal. */
+#include <string.h>
+#include <sys/param.h>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "show/show_text_private.h"
+
+void stk_text_put_mark(const line_ctx *c, const char *status)
+{
+    stk_ink ink;
+    const char *text = stk_text_mark(status, c->style->utf8, &ink);
+    stk_text_ink(c->out, c->style, ink, text);
+}
+
+/* --- the table of steps --- */
+
+enum { C_NAME, C_TIME, C_ASKED, C_GRANTED, C_USED, N_CELLS, MIN_NAME = 12, MIN_AMOUNT = 8 };
+
+/* One line: its cells, or fewer and a remark behind them. */
+typedef struct step_row {
+    const char *status;
+    const char *cells[N_CELLS]; /* NULL: none from here on */
+    const char *remark;
+} step_row;
+
+static void cell(const line_ctx *c, const char *text, int width)
+{
+    stk_text_fit(c->out, text, width, true, c->style->utf8);
+    stk_buf_text(c->out, "  ");
+}
+
+static void end_line(stk_buf *out)
+{
+    while (out->len > 0 && out->data[out->len - 1] == ' ') {
+        out->data[--out->len] = '\0';
+    }
+    stk_buf_char(out, '\n');
+}
+
+const char *stk_text_took(const line_ctx *c, const stk_view_task *task, stk_arena *arena)
+{
+    char text[32];
+    stk_units_format_duration(took_ms(task, c->now_ms), text, sizeof text);
+    return task->attempt > 1 ? stk_arena_printf(arena, "%s (try %u)", text, task->attempt)
+                             : stk_arena_dup(arena, text);
+}
+
+static const char *amounts_text(const line_ctx *c, const stk_view_amounts *amounts,
+                                stk_arena *arena)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(256);
+    stk_text_amounts(&text, amounts, c->style->utf8);
+    return stk_arena_dup(arena, text.data);
+}
+
+static int read_row(const line_ctx *c, uint32_t i_task, stk_arena *keep, step_row *row)
+{
+    const stk_view_task *task = stk_view_get_task(c->view, i_task);
+    stk_view_details d;
+    int rc = stk_view_get_details(c->view, i_task, c->arena, &d, c->err);
+    if (rc < 0) {
+        return rc;
+    }
+    *row = (step_row){.status = stk_view_status(c->view, task, true)};
+    row->cells[C_NAME] = task->label;
+    if (task->started_ms > 0 && task->state != STK_TASK_CACHED && task->state != STK_TASK_SKIPPED) {
+        row->cells[C_TIME] = stk_text_took(c, task, keep);
+        row->cells[C_ASKED] = amounts_text(c, &d.asked, keep);
+        row->cells[C_GRANTED] = amounts_text(c, &d.granted, keep);
+        row->cells[C_USED] = amounts_text(c, &d.used, keep);
+    } else {
+        row->cells[C_TIME] = row->status;
+        row->remark = NULL;
+        if (d.cached_from != NULL) {
+            row->remark = stk_arena_printf(keep, "from run %s", d.cached_from);
+        } else if (d.because != NULL) {
+            row->remark = stk_arena_printf(keep, "because of '%s'", d.because);
+        }
+    }
+    stk_arena_reset(c->arena);
+    return 0;
+}
+
+/* As wide as needed; where that is too much, the widest column gives way. */
+static void fit_columns(const stk_style *style, const step_row *rows, uint32_t n, int *widths)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        for (int k = 0; k < N_CELLS && rows[i].cells[k] != NULL; k++) {
+            int width = stk_text_width(rows[i].cells[k]);
+            widths[k] = MAX(width, widths[k]);
+        }
+    }
+    for (;;) {
+        int total = 2 + 2 * (N_CELLS - 1), widest = C_ASKED;
+        for (int k = 0; k < N_CELLS; k++) {
+            total += widths[k];
+            if (k != C_TIME && widths[k] > widths[widest]) {
+                widest = k;
+            }
+        }
+        if (total <= style->columns || widths[widest] <= (widest ? MIN_AMOUNT : MIN_NAME)) {
+            return;
+        }
+        widths[widest]--;
+    }
+}
+
+static void put_row(const line_ctx *c, const step_row *row, const int *widths)
+{
+    if (row->status != NULL) {
+        stk_text_put_mark(c, row->status);
+        stk_buf_char(c->out, ' ');
+    } else {
+        stk_buf_text(c->out, "  ");
+    }
+    for (int k = 0; k < N_CELLS && row->cells[k] != NULL; k++) {
+        cell(c, row->cells[k], widths[k]);
+    }
+    if (row->remark != NULL) {
+        stk_text_ink(c->out, c->style, STK_INK_DIM, row->remark);
+    }
+    end_line(c->out);
+}
+
+static void put_head(const line_ctx *c, const step_row *head, const int *widths)
+{
+    STK_BUF_AUTO line = STK_BUF_INIT(4096);
+    line_ctx h = *c;
+    h.out = &line;
+    put_row(&h, head, widths);
+    line.data[line.len - 1] = '\0'; /* the colour ends before the line does */
+    stk_text_ink(c->out, c->style, STK_INK_DIM, line.data);
+    stk_buf_char(c->out, '\n');
+}
+
+typedef struct slow {
+    uint32_t task;
+    int64_t ms;
+} slow;
+
+/* The slowest tasks that ran, slowest first: one pass with a short insertion list. */
+static uint32_t find_slowest(const line_ctx *c, slow *ret, uint32_t n_max)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < stk_view_n_tasks(c->view); i++) {
+        const stk_view_task *task = stk_view_get_task(c->view, i);
+        int64_t ms = took_ms(task, c->now_ms);
+        if (task->started_ms == 0 || (n == n_max && ms <= ret[n - 1].ms)) {
+            continue;
+        }
+        uint32_t k = n < n_max ? n++ : n - 1;
+        for (; k > 0 && ret[k - 1].ms < ms; k--) {
+            ret[k] = ret[k - 1];
+        }
+        ret[k] = (slow){i, ms};
+    }
+    return n;
+}
+
+static int static_steps(const line_ctx *c)
+{
+    STK_ARENA_AUTO keep = stk_arena_new(0);
+    uint32_t n = stk_view_n_tasks(c->view), n_rows = 0;
+    slow picked[MANY];
+    step_row rows[MANY + 1] = {{.cells = {"step", "time", "asked", "granted", "used"}}};
+    int widths[N_CELLS] = {0};
+    if (keep == NULL) {
+        return stk_err_nomem(c->err);
+    }
+    if (n > MANY) {
+        n_rows = find_slowest(c, picked, SLOWEST);
+    } else {
+        for (; n_rows < n; n_rows++) {
+            picked[n_rows] = (slow){n_rows, 0};
+        }
+    }
+    for (uint32_t i = 0; i < n_rows; i++) {
+        int rc = read_row(c, picked[i].task, keep, &rows[i + 1]);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    if (n_rows > 0) {
+        fit_columns(c->style, rows, n_rows + 1, widths);
+        stk_buf_char(c->out, '\n');
+        put_head(c, &rows[0], widths);
+    }
+    for (uint32_t i = 1; i <= n_rows; i++) {
+        put_row(c, &rows[i], widths);
+    }
+    return 0;
+}
+
+/* --- growing runs --- */
+
+/* "work ×1,000", the time from its first start to its last end, what became of its tasks. */
+static int read_wide_row(const line_ctx *c, uint32_t i_step, const stk_view_sums *sums,
+                         stk_arena *keep, step_row *row)
+{
+    const stk_view_step *step = stk_view_get_step(c->view, i_step);
+    const char *name = stk_spec_step(stk_view_spec(c->view), i_step)->name;
+    char text[32];
+    row->cells[C_NAME] = name;
+    if (step->n == 0) {
+        row->cells[C_TIME] = dash(c->style);
+        row->remark = stk_view_is_live(c->view) ? "not reached yet" : "not reached";
+        return 0;
+    }
+    STK_BUF_AUTO more = STK_BUF_INIT(4096);
+    int64_t end = step->by_state[STK_TASK_RUNNING] > 0 ? c->now_ms : step->ended_ms;
+    int64_t ms = step->started_ms > 0 && end > step->started_ms ? end - step->started_ms : 0;
+    row->status = stk_state_word(stk_view_worst(step));
+    row->cells[C_NAME] = stk_arena_printf(keep, "%s %s%s", name, c->style->utf8 ? "×" : "x",
+                                          stk_text_count(step->n, text, sizeof text));
+    row->cells[C_TIME] = step->started_ms > 0
+                             ? stk_arena_dup(keep, stk_units_format_duration(ms, text, sizeof text))
+                             : dash(c->style);
+    stk_show_counts(step, &more);
+    if (sums->cpu_s >= 0) {
+        stk_buf_printf(&more, "%s%s of CPU time", dot(c->style),
+                       stk_units_format_duration((int64_t)(sums->cpu_s * 1000), text, sizeof text));
+    }
+    if (sums->peak_memory_bytes >= 0) {
+        stk_buf_printf(&more, ", at most %s each",
+                       stk_units_format_memory(sums->peak_memory_bytes, text, sizeof text));
+    }
+    if (step->n_extra > 0) {
+        stk_buf_printf(&more, ", %u %s", step->n_extra, plural(step->n_extra, "retry", "retries"));
+    }
+    row->remark = stk_arena_dup(keep, more.data);
+    return 0;
+}
+
+static int grown_steps(const line_ctx *c)
+{
+    STK_ARENA_AUTO keep = stk_arena_new(0);
+    uint32_t n = stk_spec_n_steps(stk_view_spec(c->view)), n_rows = MIN(n, MANY);
+    step_row rows[MANY + 1] = {{.cells = {"step", "time", "asked", "granted", "used"}}};
+    int widths[N_CELLS] = {0};
+    stk_view_sums *sums = NULL;
+    int rc =
+        keep == NULL ? stk_err_nomem(c->err) : stk_view_sum_steps(c->view, keep, &sums, c->err);
+    for (uint32_t i = 0; rc == 0 && i < n_rows; i++) {
+        const stk_view_step *step = stk_view_get_step(c->view, i);
+        rc = step->n == 1 ? read_row(c, step->first, keep, &rows[i + 1])
+                          : read_wide_row(c, i, &sums[i], keep, &rows[i + 1]);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    fit_columns(c->style, rows, n_rows + 1, widths);
+    stk_buf_char(c->out, '\n');
+    put_head(c, &rows[0], widths);
+    for (uint32_t i = 1; i <= n_rows; i++) {
+        put_row(c, &rows[i], widths);
+    }
+    if (n > n_rows) {
+        stk_buf_printf(c->out, "  and %u more steps\n", n - n_rows);
+    }
+    return 0;
+}
+
+int stk_text_steps(const line_ctx *c)
+{
+    return stk_view_grows(c->view) ? grown_steps(c) : static_steps(c);
+}
+
+int stk_text_step(const stk_view *view, uint32_t i_step, int64_t now_ms, const stk_style *style,
+                  stk_buf *out, stk_err *err)
+{
+    enum { SHOWN = 200 };
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_ARENA_AUTO keep = stk_arena_new(0);
+    const stk_view_step *step = stk_view_get_step(view, i_step);
+    if (step->n == 1) {
+        return stk_text_task(view, step->first, now_ms, style, out, err);
+    }
+    line_ctx c = {view, style, arena, now_ms, out, err};
+    step_row *rows = keep ? stk_arena_array(keep, SHOWN + 2, sizeof *rows) : NULL;
+    stk_view_sums *sums = NULL;
+    uint32_t n_rows = 1;
+    int widths[N_CELLS] = {0};
+    if (arena == NULL || rows == NULL) {
+        return stk_err_nomem(err);
+    }
+    int rc = stk_view_sum_steps(view, keep, &sums, err);
+    rc = rc < 0 ? rc : read_wide_row(&c, i_step, &sums[i_step], keep, &rows[0]);
+    /* Those that failed first: nobody looks for them among ten thousand. */
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; rc == 0 && i < stk_view_n_tasks(view) && n_rows <= SHOWN; i++) {
+            const stk_view_task *task = stk_view_get_task(view, i);
+            bool failed = task->state == STK_TASK_FAILED;
+            if (task->i_step == i_step && failed == (pass == 0)) {
+                rc = read_row(&c, i, keep, &rows[n_rows]);
+                rows[n_rows++].cells[C_NAME] = stk_view_who(view, i, keep);
+            }
+        }
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    fit_columns(style, rows, n_rows, widths);
+    for (uint32_t i = 0; i < n_rows; i++) {
+        put_row(&c, &rows[i], widths);
+    }
+    if (step->n > n_rows - 1) {
+        char count[32];
+        stk_buf_printf(out, "  and %s more; --json has all\n",
+                       stk_text_count(step->n - (n_rows - 1), count, sizeof count));
+    }
+    return 0;
+}
+
+/* "  9,990 succeeded, 8 failed, 2 skipped; the slowest above" */
+void stk_text_many(const line_ctx *c)
+{
+    const stk_view_run *run = stk_view_get_run(c->view);
+    if (stk_view_n_tasks(c->view) <= MANY || stk_view_grows(c->view)) {
+        return;
+    }
+    stk_buf_text(c->out, "  ");
+    const char *sep = "";
+    for (int state = 0; state < STK_TASK_N; state++) {
+        char count[32];
+        if (run->n[state] > 0) {
+            stk_buf_printf(c->out, "%s%s %s", sep,
+                           stk_text_count(run->n[state], count, sizeof count),
+                           stk_state_word((stk_task_state)state));
+            sep = ", ";
+        }
+    }
+    stk_buf_text(c->out, run->n[STK_TASK_CACHED] < stk_view_n_tasks(c->view)
+                             ? "; the slowest are above\n"
+                             : "\n");
+}
+
+void stk_show_counts(const stk_view_step *step, stk_buf *out)
+{
+    const char *comma = "";
+    char count[32];
+    for (int state = 0; state < STK_TASK_N; state++) {
+        if (step->by_state[state] > 0) {
+            stk_buf_printf(out, "%s%s %s", comma,
+                           stk_text_count(step->by_state[state], count, sizeof count),
+                           stk_state_word((stk_task_state)state));
+            comma = ", ";
+        }
+    }
+}
+
+const char *stk_show_checkpoints(const stk_view_details *d, stk_arena *arena)
+{
+    char size[32] = "size unknown";
+    if (d->checkpoint_bytes >= 0) {
+        (void)stk_units_format_memory(d->checkpoint_bytes, size, sizeof size);
+    }
+    return d->n_checkpoints == 0 ? NULL
+                                 : stk_arena_printf(arena, "%u checkpoint%s (%s)", d->n_checkpoints,
+                                                    stk_text_plural(d->n_checkpoints), size);
+}

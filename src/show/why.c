@@ -1,0 +1,246 @@
+#include "show/why.h"
+
+#include <string.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "run/run_standing.h"
+
+/* The first thing that `task` waits for: a step before it that isn't done. */
+static const stk_view_task *waits_for(const stk_view *view, const stk_input *inputs, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const stk_view_task *found = NULL;
+        if (inputs[i].kind == STK_INPUT_OUTPUT) {
+            const stk_view_task *task = stk_view_get_task(view, inputs[i].step);
+            found = stk_state_is_final(task->state) ? NULL : task;
+        } else if (inputs[i].kind == STK_INPUT_LIST) {
+            found = waits_for(view, inputs[i].items, inputs[i].n_items);
+        }
+        if (found != NULL) {
+            return found;
+        }
+    }
+    return NULL;
+}
+
+/* Devices: by whom of this run each is held, then who else has some. */
+static void say_devices(const stk_view *view, stk_run_standing *s, const stk_sched_why *why,
+                        stk_arena *arena, stk_buf *out)
+{
+    const char *comma = "";
+    for (uint32_t i = 0; i < stk_accel_n_devices(s->accel); i++) {
+        const stk_device *d = stk_accel_device(s->accel, i);
+        uint32_t holder = stk_sched_holder(s->sched, i);
+        if (stk_devset_has(&why->held, i) && holder != UINT32_MAX) {
+            stk_buf_printf(out, "%s%s %d: step '%s' of this run", comma,
+                           stk_text_or(d->noun, "device"), d->index,
+                           stk_view_get_task(view, holder)->label);
+            comma = "; ";
+        }
+    }
+    if (stk_devset_count(&why->outside) > 0) {
+        const char *who = stk_exec_holders(s->accel, &why->outside, arena);
+        stk_buf_printf(out, "%s%s", comma, stk_text_or(who, "others hold some"));
+    }
+}
+
+/* What a step with all its inputs waits for. */
+static void why_ready(const stk_view *view, stk_run_standing *s, uint32_t i_task, stk_arena *arena,
+                      stk_buf *out)
+{
+    static const char *const whats[] = {[STK_WHY_CPU] = "CPUs",
+                                        [STK_WHY_MEMORY] = "memory",
+                                        [STK_WHY_DEVICES] = "devices",
+                                        [STK_WHY_WORKERS] = "a free worker (--max-workers)",
+                                        [STK_WHY_PLACE] = "a place"};
+    stk_sched_why why = stk_sched_explain(s->sched, i_task);
+    const char *name = stk_view_get_task(view, i_task)->label;
+    const char *what = why.what < sizeof whats / sizeof *whats ? whats[why.what] : NULL;
+    if (what == NULL) {
+        stk_buf_printf(out, "step '%s' has all its inputs and is about to start", name);
+        return;
+    }
+    stk_buf_printf(out, "step '%s' has all its inputs and waits for %s", name, what);
+    uint32_t place = stk_plan_request(s->plan, stk_view_get_task(view, i_task)->i_step)->place;
+    if (why.what == STK_WHY_PLACE && place > 0) {
+        const stk_capacity_place *p = &s->capacity.places[place - 1];
+        stk_buf_printf(out, " on %s (stack '%s' has at most %u jobs at once)", p->backend, p->stack,
+                       p->max_jobs);
+    }
+    if (why.is_queue) {
+        stk_buf_printf(out, "; step '%s' has waited for these longer and comes first",
+                       stk_view_get_task(view, why.other)->label);
+    } else if (why.what == STK_WHY_DEVICES) {
+        stk_buf_text(out, ": ");
+        say_devices(view, s, &why, arena, out);
+    } else if (why.other != UINT32_MAX) {
+        stk_buf_printf(
+            out, ", which step '%s' of this run holds%s", stk_view_get_task(view, why.other)->label,
+            why.what == STK_WHY_WORKERS || why.what == STK_WHY_PLACE ? ", among others" : "");
+    }
+}
+
+static int why_waiting(stk_store *store, const stk_view *view, uint32_t i_task, stk_arena *arena,
+                       stk_buf *out, stk_err *err)
+{
+    const stk_view_task *task = stk_view_get_task(view, i_task);
+    /* A task of a growing run is added when it could start: it waits for no other step. */
+    bool grows = stk_view_grows(view);
+    const stk_view_task *other = NULL;
+    if (!grows) {
+        other = waits_for(view, task->step->inputs, task->step->n_inputs);
+    }
+    for (uint32_t i = 0; other == NULL && !grows && i < task->step->n_after; i++) {
+        const stk_view_task *after = stk_view_get_task(view, task->step->after[i]);
+        other = stk_state_is_final(after->state) ? NULL : after;
+    }
+    if (!stk_view_is_live(view)) {
+        stk_buf_printf(out, "step '%s' never ran: the run was %s before its turn came", task->label,
+                       stk_view_get_run(view)->status);
+    } else if (other != NULL) {
+        stk_buf_printf(out, "step '%s' waits for step '%s', which is %s", task->name, other->name,
+                       stk_state_word(other->state));
+    } else if (grows) {
+        /* Its scheduler can't be made again from the record alone: its tasks' requests are, but not
+         * which of them would come first. */
+        uint32_t n = stk_view_get_run(view)->n[STK_TASK_RUNNING];
+        stk_buf_printf(out,
+                       "step '%s' has all its inputs and waits for CPUs, memory, devices or a free "
+                       "worker (--max-workers); %u %s running",
+                       task->label, n, n == 1 ? "task of its run is" : "tasks of its run are");
+    } else if (!stk_run_is_of_this_host(stk_view_get_run(view), arena)) {
+        stk_buf_printf(out,
+                       "step '%s' has all its inputs and waits for CPUs, memory, devices or a free "
+                       "worker; ask on the host of its run for which",
+                       task->label);
+    } else {
+        STK_RUN_STANDING_AUTO standing = {0};
+        STK_TRY(stk_run_standing_open(store, view, arena, &standing, err));
+        why_ready(view, &standing, i_task, arena, out);
+    }
+    return 0;
+}
+
+/* Of a step elsewhere: where. */
+static void say_place(const stk_view_details *d, bool runs, stk_arena *arena, stk_buf *out)
+{
+    const stk_json *granted = stk_json_read(arena, d->granted_json);
+    const char *backend = stk_json_get_text(granted, "backend");
+    const char *stack = stk_json_get_text(granted, "stack");
+    if (backend != NULL && stack != NULL) {
+        stk_buf_printf(out, "; it %s on %s (stack '%s')", runs ? "runs" : "ran", backend, stack);
+    }
+}
+
+int stk_show_why_task(stk_store *store, const stk_view *view, uint32_t i_task, stk_arena *arena,
+                      stk_buf *out, stk_err *err)
+{
+    const stk_view_task *task = stk_view_get_task(view, i_task);
+    const char *name = stk_view_who(view, i_task, arena);
+    stk_view_details d;
+    uint32_t *roots;
+    STK_TRY(stk_view_get_details(view, i_task, arena, &d, err));
+    STK_TRY(stk_view_roots(view, arena, &roots, err));
+    switch (task->state) {
+    case STK_TASK_CACHED:
+        if (d.from_task >= 0) {
+            stk_buf_printf(out, "step '%s' did not run: it was cloned from %s/%s/%lld", name,
+                           stk_text_or(d.cached_from, "?"), task->name, (long long)d.from_task + 1);
+            break;
+        }
+        stk_buf_printf(out,
+                       "step '%s' did not run: nothing that its result depends on has changed "
+                       "since run %s",
+                       name, stk_text_or(d.cached_from, "before"));
+        break;
+    case STK_TASK_FAILED:
+    case STK_TASK_BACKOFF:
+        stk_buf_printf(out, "step '%s' failed: %s [%s]%s", name, stk_text_or(d.error_text, "?"),
+                       stk_text_or(d.error_class, "?"),
+                       task->state == STK_TASK_FAILED ? "" : "; it will be tried again");
+        break;
+    case STK_TASK_SKIPPED:
+        stk_buf_printf(out, "step '%s' was skipped: it needs '%s'", name,
+                       stk_text_or(d.because, "?"));
+        if (roots[i_task] != UINT32_MAX) {
+            const stk_view_task *root = stk_view_get_task(view, roots[i_task]);
+            stk_buf_printf(out, "; it all began with '%s', which %s %s", root->name,
+                           root->state == STK_TASK_CANCELLED ? "was" : "has",
+                           stk_state_word(root->state));
+        }
+        break;
+    case STK_TASK_CANCELLED:
+        stk_buf_printf(out, "step '%s' was cancelled", name);
+        if (d.error_text != NULL && strcmp(d.error_text, "cancelled") != 0) {
+            stk_buf_printf(out, ": %s", d.error_text);
+        }
+        break;
+    case STK_TASK_SUCCEEDED:
+    case STK_TASK_RUNNING:
+        stk_buf_printf(out, "step '%s' ran: %s", name, stk_text_or(d.miss, "it was not cached"));
+        say_place(&d, task->state == STK_TASK_RUNNING, arena, out);
+        break;
+    default:
+        return why_waiting(store, view, i_task, arena, out, err);
+    }
+    return 0;
+}
+
+int stk_show_why_step(stk_store *store, const stk_view *view, uint32_t i_step, stk_arena *arena,
+                      stk_buf *out, stk_err *err)
+{
+    enum { MAX_TASKS = 20 };
+    const stk_view_step *step = stk_view_get_step(view, i_step);
+    const char *name = stk_spec_step(stk_view_spec(view), i_step)->name;
+    bool failed = step->by_state[STK_TASK_FAILED] > 0;
+    uint32_t n = failed ? step->by_state[STK_TASK_FAILED] : step->n, shown = 0;
+    if (n == 0) {
+        const char *when = stk_view_is_live(view) ? "yet" : "before the run ended";
+        stk_buf_printf(
+            out, "no task of step '%s' was added %s: none of those before it has come to it\n",
+            name, when);
+    }
+    for (uint32_t i = 0; i < stk_view_n_tasks(view) && shown < n && shown < MAX_TASKS; i++) {
+        const stk_view_task *task = stk_view_get_task(view, i);
+        if (task->i_step != i_step || (failed && task->state != STK_TASK_FAILED)) {
+            continue;
+        }
+        STK_TRY(stk_show_why_task(store, view, i, arena, out, err));
+        stk_buf_char(out, '\n');
+        shown++;
+    }
+    if (n > shown) {
+        stk_buf_printf(out, "… and %u more\n", n - shown);
+    }
+    return 0;
+}
+
+int stk_show_why_run(stk_store *store, const stk_view *view, stk_arena *arena, stk_buf *out,
+                     stk_err *err)
+{
+    enum { MAX_LINES = 20 };
+    const stk_view_run *run = stk_view_get_run(view);
+    bool failed = run->n[STK_TASK_FAILED] > 0;
+    uint32_t shown = 0, more = 0;
+    for (uint32_t i = 0; i < stk_view_n_tasks(view); i++) {
+        stk_task_state state = stk_view_get_task(view, i)->state;
+        if (failed ? state != STK_TASK_FAILED : state == STK_TASK_CACHED) {
+            continue;
+        }
+        if (shown == MAX_LINES) {
+            more++;
+            continue;
+        }
+        STK_TRY(stk_show_why_task(store, view, i, arena, out, err));
+        stk_buf_char(out, '\n');
+        shown++;
+        stk_arena_reset(arena);
+    }
+    if (shown == 0) {
+        stk_buf_printf(out, "no step of run %s had to run: all were cached\n", run->id);
+    } else if (more > 0) {
+        stk_buf_printf(out, "… and %u more\n", more);
+    }
+    return 0;
+}
