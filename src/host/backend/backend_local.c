@@ -16,6 +16,8 @@
 
 #include "base/failpoint.h"
 #include "base/text.h"
+#include "host/backend/backend_local_logs.h"
+#include "host/backend/backend_local_server.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 #include "sys/proc.h"

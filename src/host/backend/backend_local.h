@@ -168,19 +168,6 @@ void stk_local_end_orphans(local_backend *b, bool all);
 /* What follows once its logs are whole. */
 void stk_local_task_tell_end(local_backend *b, local_task *task);
 
-/* --- backend_local_logs.c --- */
-
-/* The first descriptors of a task: stdout, stderr and, but for a hook, its attempt's lock. */
-int stk_local_logs_open(local_task *task, const char *const *hidden, stk_err *err);
-/* From now on its scribe's end is heard of. */
-int stk_local_logs_watch(local_backend *b, local_task *task, stk_err *err);
-/* The task has ended. True: its logs are whole; else stk_local_task_tell_end is called later. */
-bool stk_local_logs_finish(local_backend *b, local_task *task);
-void stk_local_logs_event(local_backend *b, local_task *task);
-/* While the rest is written: a scribe that stands still. */
-void stk_local_logs_timers(local_backend *b, local_task *task, int64_t now_ms);
-void stk_local_logs_close(local_backend *b, local_task *task);
-
 /* --- backend_local_contained.c --- */
 
 /* Has its container begun? Then that is what is watched. */
@@ -197,19 +184,5 @@ uint32_t stk_local_closed_nodes(const local_backend *b, const stk_lease *given, 
  * Looks only now and then. */
 void stk_local_look_outside(local_backend *b, int64_t now_ms);
 void stk_local_look_outside_soon(local_backend *b, int64_t now_ms); /* a task has started */
-
-/* --- backend_local_server.c --- */
-
-/* Takes `fd` over. */
-int stk_local_server_new(local_backend *b, int fd, local_server **ret_server, stk_err *err);
-/* Hands a prepared Python task to the server it belongs to, started if need be. `job` is NULL when
- * it was handed to another one before: its message is kept. */
-int stk_local_server_submit(local_backend *b, local_task *task, const stk_job *job, stk_err *err);
-void stk_local_server_drop_task(local_backend *b, local_task *task);
-void stk_local_server_event(local_backend *b, local_server *server, uint32_t events);
-pid_t stk_local_server_child(const local_server *server); /* its pid if it is our child, else 0 */
-/* Ends one that doesn't answer any more; the end of its socket then tells the rest. */
-void stk_local_server_kill(local_server *server);
-void stk_local_server_close(local_backend *b, local_server *server);
 
 #endif

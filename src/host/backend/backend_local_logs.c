@@ -1,5 +1,7 @@
 /* What a task writes into: its logs, or, of one that has secrets, pipes to a scribe that hides
  * them. */
+#include "host/backend/backend_local_logs.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -1,6 +1,8 @@
 /* Fork servers, the engine's side of docs/formats/server-protocol.md. The front's server has
  * everything imported; a clean one is a fresh interpreter of ours, for what the front's can't fork
  * safely. */
+#include "host/backend/backend_local_server.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

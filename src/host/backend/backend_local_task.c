@@ -18,6 +18,8 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "host/backend/backend_local.h"
+#include "host/backend/backend_local_logs.h"
+#include "host/backend/backend_local_server.h"
 #include "sys/file.h"
 #include "sys/proc.h"
 #include "sys/spawn.h"
