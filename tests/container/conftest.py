@@ -175,6 +175,7 @@ runroot = "{self.state}/run"
             ["podman", "system", "service", "--time=0", f"unix://{self.socket}"],
             **self.as_user,
             env=self.env,
+            cwd=self.state,  # its monitors leave a file `oom` where they run
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
