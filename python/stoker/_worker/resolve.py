@@ -6,7 +6,6 @@ import importlib
 import sys
 
 from .._base import registry
-from .._definition.step import StepDefinition, entry_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,10 +24,12 @@ def resolve(module: str, qualname: str) -> Entry:
         LookupError: it has no such function, or the name lies inside of another function.
     """
     found = resolve_callable(module, qualname)
-    if isinstance(found, StepDefinition):
-        return found.entry()
     of_flow: Any = registry.first(registry.entries, module, qualname, found)
-    return of_flow if of_flow is not None else entry_of(found)
+    if of_flow is not None:
+        return of_flow  # type: ignore[no-any-return]
+    from .._definition.step import StepDefinition, entry_of  # a tenth of a flow's start
+
+    return found.entry() if isinstance(found, StepDefinition) else entry_of(found)
 
 
 def resolve_callable(module: str, qualname: str) -> Any:
