@@ -1,13 +1,13 @@
 /* One run from its options to its end: what is opened, in which order, and closed. */
 #include "run/run.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "away/remote/remote_log.h"
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/units.h"
 #include "run/run_again.h"
@@ -194,13 +194,12 @@ static int import_from(const char *folder, stk_err *err)
 
 static int open_backend(stk_run *e, stk_err *err)
 {
-    json_t *origin =
-        stk_spec_origin(e->spec) == NULL ? NULL : json_loads(stk_spec_origin(e->spec), 0, NULL);
-    bool by_python = json_object_get(origin, "argv") != NULL;
-    const char *main_file = by_python ? json_string_value(json_object_get(origin, "file")) : NULL;
-    const char *python = json_string_value(json_object_get(origin, "python"));
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *origin = stk_json_read(scratch, stk_spec_origin(e->spec));
+    bool by_python = stk_json_get(origin, "argv") != NULL;
+    const char *main_file = by_python ? stk_json_get_text(origin, "file") : NULL;
+    const char *python = stk_json_get_text(origin, "python");
     if (python == NULL && main_file == NULL && import_from(stk_spec_folder(e->spec), err) < 0) {
-        json_decref(origin);
         return STK_E_NOMEM;
     }
     char venv[4096];
@@ -216,7 +215,6 @@ static int open_backend(stk_run *e, stk_err *err)
                                .policy = e->policy};
     stk_backend *local = NULL;
     int rc = stk_backend_local_open(&config, &local, err);
-    json_decref(origin);
     STK_TRY(rc);
     return stk_run_elsewhere_open(&e->elsewhere, e->options->program, e->spec, e->store, e->id,
                                   local, &e->backend, err);

@@ -6,22 +6,21 @@
 
 enum { ENDING_MS = 5000 };
 
-int stk_run_same_params(stk_spec *spec, json_t *params, const char *run, stk_err *err)
+int stk_run_same_params(stk_spec *spec, const stk_json *params, const char *run, stk_err *err)
 {
-    const char *name;
-    json_t *value;
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
     int rc = 0;
     if (params == NULL && stk_spec_n_params(spec) > 0) {
         return stk_err_set(err, STK_E_USAGE,
                            "run %s ended before it had begun; run the pipeline again", run);
     }
-    json_object_foreach(params, name, value)
-    {
-        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        if (text != NULL && rc >= 0) {
+    for (uint32_t k = 0; k < stk_json_n_members(params); k++) {
+        const char *name = stk_json_key(params, k)->text;
+        const stk_json *value = stk_json_value(params, k);
+        const char *text = stk_json_dump_in(value, scratch);
+        if (scratch != NULL && text != NULL && rc >= 0) {
             rc = stk_spec_set_param_json(spec, name, text, err);
         }
-        free(text);
     }
     return rc;
 }
@@ -29,16 +28,16 @@ int stk_run_same_params(stk_spec *spec, json_t *params, const char *run, stk_err
 void stk_run_same_place(const stk_view *view, stk_run_options *options, stk_arena *arena)
 {
     const char *text = stk_view_get_run(view)->host;
-    json_t *host = text == NULL ? NULL : json_loads(text, 0, NULL);
-    const char *simulated = json_string_value(json_object_get(host, "accel"));
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *host = stk_json_read(scratch, text);
+    const char *simulated = stk_json_get_text(host, "accel");
     if (simulated != NULL) { /* its devices go by their places on that machine */
         (void)setenv("STOKER_ACCEL", simulated, 1);
     }
-    const char *stack = json_string_value(json_object_get(host, "stack"));
+    const char *stack = stk_json_get_text(host, "stack");
     if (options->with == NULL && stack != NULL) {
         options->with = stk_arena_dup(arena, stack);
     }
-    json_decref(host);
 }
 
 void stk_run_await_end(stk_store *store, const char *run)

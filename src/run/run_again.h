@@ -2,12 +2,11 @@
 #ifndef STK_RUN_AGAIN_H
 #define STK_RUN_AGAIN_H
 
-#include <jansson.h>
-
+#include "base/json.h"
 #include "run/run.h"
 
 /* The values that the run was begun with; `params`: an object, NULL: none are on record. */
-int stk_run_same_params(stk_spec *spec, json_t *params, const char *run, stk_err *err);
+int stk_run_same_params(stk_spec *spec, const stk_json *params, const char *run, stk_err *err);
 /* Its stack, unless the options name one, and the machine that it simulates. In `arena`. */
 void stk_run_same_place(const stk_view *view, stk_run_options *options, stk_arena *arena);
 /* Of a run whose engine was killed a moment ago: until its guard, which ends its tasks, has let go

@@ -2,11 +2,11 @@
  * fit together? Only runs whose steps get devices pay for the answer. */
 #include "run/run_check.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "run/run_python.h"
@@ -179,9 +179,9 @@ int stk_run_check_steps(const stk_spec *spec, const stk_run_options *options,
         return rc;
     }
     char venv[4096];
-    json_t *origin =
-        stk_spec_origin(spec) == NULL ? NULL : json_loads(stk_spec_origin(spec), 0, NULL);
-    const char *python = json_string_value(json_object_get(origin, "python"));
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *origin = stk_json_read(scratch, stk_spec_origin(spec));
+    const char *python = stk_json_get_text(origin, "python");
     if (options->python != NULL || python == NULL) {
         python = stk_run_python(options->python, venv, sizeof venv);
     }
@@ -191,7 +191,6 @@ int stk_run_check_steps(const stk_spec *spec, const stk_run_options *options,
     rc = stk_preflight_find(python, NULL, c.arena, c.found, STK_PREFLIGHT_FRAMEWORKS, &c.n_found,
                             NULL);
     rc = rc < 0 ? 0 : check_steps(&c, err);
-    json_decref(origin);
     return rc;
 }
 

@@ -1,7 +1,6 @@
 #include "run/run_containers.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "run/run_carry.h"
 #include "run/run_check.h"
 #include "run/run_python.h"
@@ -188,9 +188,9 @@ static int make_ready(stk_run_containers *c, const stk_spec *spec, const stk_run
                       const char *logs, stk_accel *accel, stk_plan *plan, bool soft, stk_err *err)
 {
     char venv[4096];
-    json_t *origin =
-        stk_spec_origin(spec) == NULL ? NULL : json_loads(stk_spec_origin(spec), 0, NULL);
-    const char *python = json_string_value(json_object_get(origin, "python"));
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *origin = stk_json_read(scratch, stk_spec_origin(spec));
+    const char *python = stk_json_get_text(origin, "python");
     if (options->python != NULL || python == NULL) {
         python = stk_run_python(options->python, venv, sizeof venv);
     }
@@ -207,7 +207,6 @@ static int make_ready(stk_run_containers *c, const stk_spec *spec, const stk_run
             rc = stk_image_make_ready(&c->engine, &how, &c->wants[k], 1, accel, &findings, err);
         }
     }
-    json_decref(origin);
     for (uint32_t i = 0; i < findings.n && rc == 0; i++) {
         if (findings.items[i].level >= STK_CHECK_WARNING) {
             rc = stk_plan_remark(plan, err, "%s", findings.items[i].text);
@@ -216,37 +215,64 @@ static int make_ready(stk_run_containers *c, const stk_spec *spec, const stk_run
     return rc;
 }
 
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const stk_json *)a)->text, ((const stk_json *)b)->text);
+}
+
+/* The same with the members of maps in the order of their keys. */
+static stk_json in_order(const stk_json *value, stk_arena *arena)
+{
+    stk_json copy = stk_json_of_map();
+    if (!stk_json_is_map(value)) {
+        return *value;
+    }
+    for (uint32_t i = 0; i < value->n; i++) {
+        (void)stk_json_set(arena, &copy, stk_json_key(value, i)->text,
+                           in_order(stk_json_value(value, i), arena));
+    }
+    if (copy.n > 0) {
+        qsort((stk_json *)(uintptr_t)copy.items, copy.n, 2 * sizeof *copy.items, by_key);
+    }
+    return copy;
+}
+
+static bool is_said(const stk_json *value)
+{
+    return value != NULL && value->kind != STK_JSON_NULL;
+}
+
+/* An option of a place, or of its run_args. */
+static const stk_json *known(const stk_json *options, const char *name)
+{
+    const stk_json *value = stk_json_get(options, name);
+    return value != NULL ? value : stk_json_get(stk_json_get(options, "run_args"), name);
+}
+
 int stk_run_how_it_runs(const stk_place *place, stk_arena *arena, const char **ret, stk_err *err)
 {
-    static const char *const of_docker[] = {"entrypoint", "environment", "runtime_environment",
-                                            "user"};
-    static const char *const of_options[] = {"python", "user"};
-    json_t *docker = place->docker == NULL ? NULL : json_loads(place->docker, 0, NULL);
-    json_t *options = place->options == NULL ? NULL : json_loads(place->options, 0, NULL);
-    json_t *said = json_object();
-    for (size_t i = 0; i < sizeof of_docker / sizeof *of_docker; i++) {
-        json_t *value = json_object_get(docker, of_docker[i]);
-        if (value != NULL && !json_is_null(value)) {
-            (void)json_object_set(said, of_docker[i], value);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *docker = stk_json_read(scratch, place->docker);
+    const stk_json *options = stk_json_read(scratch, place->options);
+    const stk_json *values[] = {stk_json_get(docker, "entrypoint"),
+                                stk_json_get(docker, "environment"), known(options, "python"),
+                                stk_json_get(docker, "runtime_environment"),
+                                is_said(stk_json_get(docker, "user")) ? stk_json_get(docker, "user")
+                                                                      : known(options, "user")};
+    static const char *const names[] = {"entrypoint", "environment", "python",
+                                        "runtime_environment", "user"};
+    STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
+    stk_json_open(&text, NULL, '{');
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) { /* by their names */
+        if (is_said(values[i])) {
+            stk_json value = in_order(values[i], scratch);
+            stk_json_put(&text, names[i], &value);
         }
     }
-    for (size_t i = 0; i < sizeof of_options / sizeof *of_options; i++) {
-        json_t *value = json_object_get(options, of_options[i]);
-        if (value == NULL) {
-            value = json_object_get(json_object_get(options, "run_args"), of_options[i]);
-        }
-        if (value != NULL && !json_is_null(value) && json_object_get(said, of_options[i]) == NULL) {
-            (void)json_object_set(said, of_options[i], value);
-        }
-    }
-    char *text = json_dumps(said, JSON_COMPACT | JSON_SORT_KEYS);
-    *ret = text == NULL || json_object_size(said) == 0 ? NULL : stk_arena_dup(arena, text);
-    int rc = text == NULL || (*ret == NULL && json_object_size(said) > 0) ? stk_err_nomem(err) : 0;
-    free(text);
-    json_decref(docker);
-    json_decref(options);
-    json_decref(said);
-    return rc;
+    stk_json_close(&text, '}');
+    *ret = text.len <= 2 ? NULL : stk_arena_dup(arena, text.data);
+    return text.failed || scratch == NULL || (*ret == NULL && text.len > 2) ? stk_err_nomem(err)
+                                                                            : 0;
 }
 
 int stk_run_check_python(const stk_spec *spec, const stk_step *step, const char *main_file,
@@ -268,11 +294,11 @@ int stk_run_check_python(const stk_spec *spec, const stk_step *step, const char 
 const char *stk_run_main_file(const stk_spec *spec, stk_arena *arena)
 {
     const char *text = stk_spec_origin(spec);
-    json_t *origin = text == NULL ? NULL : json_loads(text, 0, NULL);
-    bool by_python = json_object_get(origin, "argv") != NULL;
-    const char *file = json_string_value(json_object_get(origin, "file"));
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *origin = stk_json_read(scratch, text);
+    bool by_python = stk_json_get(origin, "argv") != NULL;
+    const char *file = stk_json_get_text(origin, "file");
     const char *kept = by_python && file != NULL ? stk_arena_dup(arena, file) : NULL;
-    json_decref(origin);
     return kept;
 }
 
@@ -565,14 +591,12 @@ int stk_run_drop_containers(stk_store *store, bool dry_run, uint32_t *ret_n, stk
     int rc = stk_engine_call(
         &engine, "GET", "/containers/json?all=1&filters=%7B%22label%22%3A%5B%22stoker.run%22%5D%7D",
         NULL, &status, &body, err);
-    json_t *list = rc < 0 ? NULL : json_loadb(body.data, body.len, 0, NULL);
-    size_t i;
-    json_t *item;
-    json_array_foreach(list, i, item)
-    {
-        json_t *labels = json_object_get(item, "Labels");
-        const char *run = json_string_value(json_object_get(labels, "stoker.run"));
-        const char *of = json_string_value(json_object_get(labels, "stoker.store"));
+    const stk_json *list = rc < 0 ? NULL : stk_json_readn(arena, body.data, body.len);
+    for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
+        const stk_json *item = stk_json_item(list, i);
+        const stk_json *labels = stk_json_get(item, "Labels");
+        const char *run = stk_json_get_text(labels, "stoker.run");
+        const char *of = stk_json_get_text(labels, "stoker.store");
         uint32_t n = 0;
         if (rc < 0 || run == NULL || of == NULL || strcmp(of, stk_store_path(store)) != 0 ||
             stk_store_run_is_live(store, run)) {
@@ -581,6 +605,5 @@ int stk_run_drop_containers(stk_store *store, bool dry_run, uint32_t *ret_n, stk
         rc = dry_run ? 0 : remove_old(&engine, run, &n, err);
         *ret_n += dry_run ? 1 : n;
     }
-    json_decref(list);
     return rc;
 }

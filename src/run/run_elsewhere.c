@@ -1,10 +1,10 @@
 #include "run/run_elsewhere.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "image/image.h"
 #include "run/run_check.h"
@@ -141,9 +141,9 @@ static const char *env_value(const char *const *env, const char *name)
 
 /* --- for which machines --- */
 
-static const char *text_at(const json_t *map, const char *key)
+static const char *text_at(const stk_json *map, const char *key)
 {
-    return json_string_value(json_object_get(map, key));
+    return stk_json_get_text(map, key);
 }
 
 static bool is_grace(const char *class)
@@ -167,11 +167,12 @@ static bool asks_for_grace(const stk_resources *resources)
 /* The architecture that a step's place asks for, in Docker's words; NULL: it doesn't say. */
 static const char *arch_of(const stk_place *place)
 {
-    json_t *options = place->options == NULL ? NULL : json_loads(place->options, 0, NULL);
-    const json_t *pod = json_object_get(options, "pod_settings");
-    const json_t *selectors[] = {json_object_get(options, "node_selector"),
-                                 json_object_get(options, "node_selectors"),
-                                 json_object_get(pod, "node_selectors")};
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *options = stk_json_read(scratch, place->options);
+    const stk_json *pod = stk_json_get(options, "pod_settings");
+    const stk_json *selectors[] = {stk_json_get(options, "node_selector"),
+                                   stk_json_get(options, "node_selectors"),
+                                   stk_json_get(pod, "node_selectors")};
     const char *said = text_at(options, "arch");
     for (size_t i = 0; said == NULL && i < sizeof selectors / sizeof *selectors; i++) {
         said = text_at(selectors[i], "kubernetes.io/arch");
@@ -181,7 +182,6 @@ static const char *arch_of(const stk_place *place)
                   : class != NULL ? is_grace(class)
                                   : asks_for_grace(place->resources);
     const char *arch = is_arm ? "arm64" : said != NULL ? "amd64" : NULL;
-    json_decref(options);
     return arch;
 }
 

@@ -1,13 +1,13 @@
 #include "show/echo.h"
 
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "sys/file.h"
@@ -192,13 +192,13 @@ void stk_echo_started(stk_echo *echo, uint32_t task, int64_t pid)
     stk_buf_text(&echo->out[OUT], ".\n");
 }
 
-static void say_cached(const json_t *data, stk_buf *out, const stk_view_task *task)
+static void say_cached(const stk_json *data, stk_buf *out, const stk_view_task *task)
 {
-    const char *run = json_string_value(json_object_get(data, "from_run"));
-    const json_t *clone = json_object_get(data, "from_task");
-    if (json_is_integer(clone)) {
+    const char *run = stk_json_get_text(data, "from_run");
+    const stk_json *clone = stk_json_get(data, "from_task");
+    if (stk_json_is_kind(clone, STK_JSON_INT)) {
         stk_buf_printf(out, "Cloned from %s/%s/%lld.\n", stk_text_or(run, "?"), task->name,
-                       (long long)json_integer_value(clone) + 1);
+                       (long long)stk_json_whole(clone, 0) + 1);
     } else {
         stk_buf_printf(out, "Not run: its result is known from run %s.\n", stk_text_or(run, "?"));
     }
@@ -214,7 +214,8 @@ static void say_end(stk_echo *echo, const stk_event_row *row, int64_t pid)
                      : 0;
     char took[32];
     bool parsed = row->kind == STK_EV_TASK_FAILED || row->kind == STK_EV_TASK_CACHED;
-    json_t *data = parsed && row->data ? json_loads(row->data, JSON_ALLOW_NUL, NULL) : NULL;
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *data = stk_json_read(scratch, parsed ? row->data : NULL);
     stk_units_format_duration(ms, took, sizeof took);
     prefix(echo, row->task, pid, out);
     if (row->kind == STK_EV_TASK_SUCCEEDED) {
@@ -222,13 +223,12 @@ static void say_end(stk_echo *echo, const stk_event_row *row, int64_t pid)
     } else if (row->kind == STK_EV_TASK_CACHED) {
         say_cached(data, out, task);
     } else if (row->kind == STK_EV_TASK_FAILED) {
-        const char *why = json_string_value(json_object_get(data, "text"));
+        const char *why = stk_json_get_text(data, "text");
         stk_buf_printf(out, "Failed after %s: %s%s.\n", took, stk_text_or(why, "?"),
                        task->state == STK_TASK_FAILED ? "" : "; it will be tried again");
     } else {
         stk_buf_text(out, row->kind == STK_EV_TASK_SKIPPED ? "Skipped.\n" : "Cancelled.\n");
     }
-    json_decref(data);
 }
 
 static void end(stk_echo *echo, const stk_event_row *row)

@@ -8,7 +8,7 @@
 
 enum { MAX_DEPTH = 16, MAX_TABLE_ROWS = 2000, MAX_EVENTS = 1000 };
 
-static void component(stk_buf *out, const json_t *one, int depth);
+static void component(stk_buf *out, const stk_json *one, int depth);
 
 static void tag(stk_buf *out, const char *open, const char *text, const char *close)
 {
@@ -20,24 +20,24 @@ static void tag(stk_buf *out, const char *open, const char *text, const char *cl
 }
 
 /* A text as it is, a number in its shortest form, else compact JSON. */
-static void scalar(stk_buf *out, const json_t *value)
+static void scalar(stk_buf *out, const stk_json *value)
 {
-    if (json_is_string(value)) {
-        stk_html_user(out, json_string_value(value));
-    } else if (json_is_real(value)) {
-        stk_buf_printf(out, "%.6g", json_real_value(value));
-    } else if (value != NULL && !json_is_null(value)) {
+    if (stk_json_is_kind(value, STK_JSON_TEXT)) {
+        stk_html_user(out, stk_json_text(value));
+    } else if (stk_json_is_kind(value, STK_JSON_REAL)) {
+        stk_buf_printf(out, "%.6g", stk_json_number(value, 0));
+    } else if (value != NULL && !stk_json_is_kind(value, STK_JSON_NULL)) {
         STK_BUF_AUTO text = STK_BUF_INIT(MAX_CARD_BYTES);
-        stk_doc_put(&text, value);
+        stk_json_dump(value, &text);
         stk_html_user(out, stk_text_or(text.data, ""));
     }
 }
 
-static void member(stk_buf *out, const char *open, const json_t *one, const char *key,
+static void member(stk_buf *out, const char *open, const stk_json *one, const char *key,
                    const char *close)
 {
-    const json_t *value = json_object_get(one, key);
-    if (value != NULL && !json_is_null(value)) {
+    const stk_json *value = stk_json_get(one, key);
+    if (value != NULL && !stk_json_is_kind(value, STK_JSON_NULL)) {
         stk_buf_text(out, open);
         scalar(out, value);
         stk_buf_text(out, close);
@@ -46,17 +46,17 @@ static void member(stk_buf *out, const char *open, const json_t *one, const char
 
 /* --- one kind after the other --- */
 
-static void markdown(stk_buf *out, const json_t *one, int depth)
+static void markdown(stk_buf *out, const stk_json *one, int depth)
 {
     (void)depth;
-    const char *text = stk_doc_text(one, "text");
+    const char *text = stk_json_get_text(one, "text");
     stk_html_markdown(out, stk_text_or(text, ""));
 }
 
-static void cell(stk_buf *out, const json_t *value, int depth)
+static void cell(stk_buf *out, const stk_json *value, int depth)
 {
-    stk_buf_text(out, json_is_number(value) ? "<td class=\"num\">" : "<td>");
-    if (json_is_object(value) && stk_doc_text(value, "kind") != NULL) {
+    stk_buf_text(out, stk_json_is_number(value) ? "<td class=\"num\">" : "<td>");
+    if (stk_json_is_map(value) && stk_json_get_text(value, "kind") != NULL) {
         component(out, value, depth + 1);
     } else {
         scalar(out, value);
@@ -64,32 +64,32 @@ static void cell(stk_buf *out, const json_t *value, int depth)
     stk_buf_text(out, "</td>");
 }
 
-static void table(stk_buf *out, const json_t *one, int depth)
+static void table(stk_buf *out, const stk_json *one, int depth)
 {
-    const json_t *headers = json_object_get(one, "headers"), *rows = json_object_get(one, "rows");
-    size_t n = json_array_size(rows), shown = MIN(n, MAX_TABLE_ROWS);
+    const stk_json *headers = stk_json_get(one, "headers"), *rows = stk_json_get(one, "rows");
+    size_t n = stk_json_n_items(rows), shown = MIN(n, MAX_TABLE_ROWS);
     stk_buf_text(out, "<div class=\"scroll\"><table class=\"data\">");
-    if (json_array_size(headers) > 0) {
+    if (stk_json_n_items(headers) > 0) {
         stk_buf_text(out, "<thead><tr>");
-        for (size_t i = 0; i < json_array_size(headers); i++) {
-            bool is_num = json_is_number(json_array_get(json_array_get(rows, 0), i));
+        for (size_t i = 0; i < stk_json_n_items(headers); i++) {
+            bool is_num = stk_json_is_number(stk_json_item(stk_json_item(rows, 0), i));
             stk_buf_text(out, is_num ? "<th class=\"num\">" : "<th>");
-            scalar(out, json_array_get(headers, i));
+            scalar(out, stk_json_item(headers, i));
             stk_buf_text(out, "</th>");
         }
         stk_buf_text(out, "</tr></thead>");
     }
     stk_buf_text(out, "<tbody>");
     for (size_t i = 0; i < shown; i++) {
-        const json_t *row = json_array_get(rows, i);
+        const stk_json *row = stk_json_item(rows, i);
         stk_buf_text(out, "<tr>");
-        for (size_t k = 0; k < json_array_size(row); k++) {
-            cell(out, json_array_get(row, k), depth);
+        for (size_t k = 0; k < stk_json_n_items(row); k++) {
+            cell(out, stk_json_item(row, k), depth);
         }
         stk_buf_text(out, "</tr>\n");
     }
     stk_buf_text(out, "</tbody></table></div>");
-    size_t total = (size_t)stk_doc_integer(one, "n", (int64_t)n);
+    size_t total = (size_t)stk_json_get_whole(one, "n", (int64_t)n);
     if (total > shown) {
         stk_buf_printf(out, "<p class=\"meta\">%zu of %zu rows</p>", shown, total);
     }
@@ -111,10 +111,10 @@ static bool is_picture(const char *src)
     return false;
 }
 
-static void image(stk_buf *out, const json_t *one, int depth)
+static void image(stk_buf *out, const stk_json *one, int depth)
 {
     (void)depth;
-    const char *src = stk_doc_text(one, "src"), *label = stk_doc_text(one, "label");
+    const char *src = stk_json_get_text(one, "src"), *label = stk_json_get_text(one, "label");
     stk_buf_text(out, "<figure>");
     if (is_picture(src)) {
         stk_buf_text(out, "<img alt=\"");
@@ -129,20 +129,20 @@ static void image(stk_buf *out, const json_t *one, int depth)
     stk_buf_text(out, "</figure>");
 }
 
-static void artifact(stk_buf *out, const json_t *one, int depth)
+static void artifact(stk_buf *out, const stk_json *one, int depth)
 {
     (void)depth;
     stk_buf_text(out, "<div class=\"artifact\">");
-    tag(out, "<b>", stk_doc_text(one, "name"), "</b> ");
-    tag(out, "<code class=\"dim\">", stk_doc_text(one, "type"), "</code>");
-    tag(out, "<pre>", stk_doc_text(one, "text"), "</pre>");
+    tag(out, "<b>", stk_json_get_text(one, "name"), "</b> ");
+    tag(out, "<code class=\"dim\">", stk_json_get_text(one, "type"), "</code>");
+    tag(out, "<pre>", stk_json_get_text(one, "text"), "</pre>");
     stk_buf_text(out, "</div>");
 }
 
-static void progress(stk_buf *out, const json_t *one, int depth)
+static void progress(stk_buf *out, const stk_json *one, int depth)
 {
     (void)depth;
-    double max = stk_doc_number(one, "max", 100), value = stk_doc_number(one, "value", 0);
+    double max = stk_json_get_number(one, "max", 100), value = stk_json_get_number(one, "value", 0);
     double part = max > 0 ? value / max * 100 : 0;
     stk_buf_text(out, "<div class=\"progress\"><div class=\"said\"><span>");
     member(out, "", one, "label", "");
@@ -157,14 +157,14 @@ static void progress(stk_buf *out, const json_t *one, int depth)
     stk_buf_text(out, "</div>");
 }
 
-static void value_box(stk_buf *out, const json_t *one, int depth)
+static void value_box(stk_buf *out, const stk_json *one, int depth)
 {
     (void)depth;
     static const char *const themes[][2] = {{"success", "t-good"},
                                             {"warning", "t-warn"},
                                             {"danger", "t-bad"},
                                             {"bg-gradient-indigo-purple", "t-strong"}};
-    const char *theme = stk_doc_text(one, "theme"), *class = "";
+    const char *theme = stk_json_get_text(one, "theme"), *class = "";
     for (size_t i = 0; theme != NULL && i < sizeof themes / sizeof *themes; i++) {
         if (strcmp(theme, themes[i][0]) == 0) {
             class = themes[i][1];
@@ -178,29 +178,29 @@ static void value_box(stk_buf *out, const json_t *one, int depth)
     stk_buf_text(out, "</div>");
 }
 
-static void code(stk_buf *out, const json_t *one, int depth)
+static void code(stk_buf *out, const stk_json *one, int depth)
 {
     (void)depth;
-    const char *text = stk_doc_text(one, "text");
+    const char *text = stk_json_get_text(one, "text");
     stk_html_python(out, stk_text_or(text, ""));
 }
 
-static void failure(stk_buf *out, const json_t *one, int depth)
+static void failure(stk_buf *out, const stk_json *one, int depth)
 {
     (void)depth;
     stk_buf_text(out, "<div class=\"wrong\">");
-    tag(out, "<b>", stk_doc_text(one, "title"), "</b>");
-    tag(out, "<pre>", stk_doc_text(one, "text"), "</pre>");
+    tag(out, "<b>", stk_json_get_text(one, "title"), "</b>");
+    tag(out, "<pre>", stk_json_get_text(one, "text"), "</pre>");
     stk_buf_text(out, "</div>");
 }
 
 /* JSON and YAML as the worker wrote it, folded where it says so. */
-static void viewer(stk_buf *out, const json_t *one, int depth)
+static void viewer(stk_buf *out, const stk_json *one, int depth)
 {
     (void)depth;
-    const char *title = stk_doc_text(one, "title"), *kind = stk_doc_text(one, "kind");
-    const char *text = stk_doc_text(one, "text");
-    bool folds = !json_is_false(json_object_get(one, "collapsible"));
+    const char *title = stk_json_get_text(one, "title"), *kind = stk_json_get_text(one, "kind");
+    const char *text = stk_json_get_text(one, "text");
+    bool folds = !stk_json_is_false(stk_json_get(one, "collapsible"));
     stk_buf_text(out, folds ? "<details class=\"viewer\" open=\"open\"><summary>"
                             : "<div class=\"viewer\"><div class=\"meta\">");
     stk_html_user(out, stk_text_or(title, strcmp(kind, "json") == 0 ? "JSON" : "YAML"));
@@ -209,12 +209,12 @@ static void viewer(stk_buf *out, const json_t *one, int depth)
     stk_buf_text(out, folds ? "</details>" : "</div>");
 }
 
-static const char *theme_of(const json_t *event)
+static const char *theme_of(const stk_json *event)
 {
     static const char *const themes[][2] = {
         {"success", "t-good"}, {"warning", "t-warn"},  {"error", "t-bad"},      {"info", "t-info"},
         {"primary", "t-info"}, {"tool_call", "t-mem"}, {"ai_response", "t-gpu"}};
-    const char *theme = stk_doc_text(event, "theme");
+    const char *theme = stk_json_get_text(event, "theme");
     for (size_t i = 0; theme != NULL && i < sizeof themes / sizeof *themes; i++) {
         if (strcmp(theme, themes[i][0]) == 0) {
             return themes[i][1];
@@ -223,24 +223,25 @@ static const char *theme_of(const json_t *event)
     return "";
 }
 
-static void event(stk_buf *out, const json_t *one, int depth)
+static void event(stk_buf *out, const stk_json *one, int depth)
 {
-    const char *key, *priority = stk_doc_text(one, "priority");
-    json_t *value;
+    const char *priority = stk_json_get_text(one, "priority");
     bool urgent =
         priority != NULL && (strcmp(priority, "high") == 0 || strcmp(priority, "critical") == 0);
     stk_buf_printf(out, "<li class=\"%s%s\">", theme_of(one), urgent ? " urgent" : "");
-    tag(out, "<time>", stk_doc_text(one, "at"), "</time>");
+    tag(out, "<time>", stk_json_get_text(one, "at"), "</time>");
     stk_buf_text(out, "<div class=\"facts\">");
-    json_object_foreach(json_object_get(one, "data"), key, value)
-    {
+    for (uint32_t k = 0; k < stk_json_n_members(stk_json_get(one, "data")); k++) {
+        const char *key = stk_json_key(stk_json_get(one, "data"), k)->text;
+        const stk_json *value = stk_json_value(stk_json_get(one, "data"), k);
         tag(out, "<span><span class=\"dim\">", key, "</span> ");
         scalar(out, value);
         stk_buf_text(out, "</span>");
     }
     stk_buf_text(out, "</div>");
-    json_object_foreach(json_object_get(one, "payloads"), key, value)
-    {
+    for (uint32_t k = 0; k < stk_json_n_members(stk_json_get(one, "payloads")); k++) {
+        const char *key = stk_json_key(stk_json_get(one, "payloads"), k)->text;
+        const stk_json *value = stk_json_value(stk_json_get(one, "payloads"), k);
         stk_buf_text(out, "<details><summary>");
         stk_html_user(out, key);
         stk_buf_text(out, "</summary>");
@@ -250,63 +251,63 @@ static void event(stk_buf *out, const json_t *one, int depth)
     stk_buf_text(out, "</li>\n");
 }
 
-static void events(stk_buf *out, const json_t *one, int depth)
+static void events(stk_buf *out, const stk_json *one, int depth)
 {
-    const json_t *list = json_object_get(one, "events");
-    size_t n = json_array_size(list), shown = MIN(n, MAX_EVENTS);
-    int64_t total = stk_doc_integer(one, "n", (int64_t)n);
+    const stk_json *list = stk_json_get(one, "events");
+    size_t n = stk_json_n_items(list), shown = MIN(n, MAX_EVENTS);
+    int64_t total = stk_json_get_whole(one, "n", (int64_t)n);
     stk_buf_text(out, "<div class=\"events\">");
-    tag(out, "<h3>", stk_doc_text(one, "title"), "</h3>");
+    tag(out, "<h3>", stk_json_get_text(one, "title"), "</h3>");
     stk_buf_printf(out, "<div class=\"meta\">%lld event%s%s</div><ol>", (long long)total,
                    stk_text_plural((uint64_t)total),
-                   json_is_true(json_object_get(one, "finished")) ? ", finished" : "");
+                   stk_json_is_true(stk_json_get(one, "finished")) ? ", finished" : "");
     for (size_t i = 0; i < shown; i++) {
-        event(out, json_array_get(list, i), depth);
+        event(out, stk_json_item(list, i), depth);
     }
     stk_buf_text(out, "</ol></div>");
 }
 
 /* --- a chart, or what it was to be drawn from --- */
 
-static const json_t *values_of(const json_t *spec)
+static const stk_json *values_of(const stk_json *spec)
 {
-    const json_t *data = json_object_get(spec, "data");
-    const char *name = stk_doc_text(data, "name");
-    return name != NULL ? json_object_get(json_object_get(spec, "datasets"), name)
-                        : json_object_get(data, "values");
+    const stk_json *data = stk_json_get(spec, "data");
+    const char *name = stk_json_get_text(data, "name");
+    return name != NULL ? stk_json_get(stk_json_get(spec, "datasets"), name)
+                        : stk_json_get(data, "values");
 }
 
 /* The records as a table with the first one's keys. */
-static void records(stk_buf *out, const json_t *values)
+static void records(stk_buf *out, const stk_json *values)
 {
-    const json_t *first = json_array_get(values, 0);
-    STK_DOC_AUTO headers = json_array();
-    STK_DOC_AUTO rows = json_array();
-    STK_DOC_AUTO made = json_object();
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)first, key, value)
-    {
-        json_array_append_new(headers, json_string(key));
+    const stk_json *first = stk_json_item(values, 0);
+    STK_BUF_AUTO made = STK_BUF_INIT(MAX_CARD_BYTES);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    uint32_t n = stk_json_n_items(values);
+    stk_json_open(&made, NULL, '{');
+    stk_json_open(&made, "headers", '[');
+    for (uint32_t k = 0; k < stk_json_n_members(first); k++) {
+        stk_json_put(&made, NULL, stk_json_key(first, k));
     }
-    for (size_t i = 0; i < json_array_size(values) && i < MAX_TABLE_ROWS; i++) {
-        json_t *row = json_array();
-        for (size_t k = 0; k < json_array_size(headers); k++) {
-            value = json_object_get(json_array_get(values, i),
-                                    json_string_value(json_array_get(headers, k)));
-            json_array_append_new(row, value != NULL ? json_incref(value) : json_null());
+    stk_json_close(&made, ']');
+    stk_json_open(&made, "rows", '[');
+    for (uint32_t i = 0; i < n && i < MAX_TABLE_ROWS; i++) {
+        stk_json_open(&made, NULL, '[');
+        for (uint32_t k = 0; k < stk_json_n_members(first); k++) {
+            const char *key = stk_json_key(first, k)->text;
+            stk_json_put(&made, NULL, stk_json_get(stk_json_item(values, i), key));
         }
-        json_array_append_new(rows, row);
+        stk_json_close(&made, ']');
     }
-    json_object_set(made, "headers", headers);
-    json_object_set(made, "rows", rows);
-    json_object_set_new(made, "n", json_integer((json_int_t)json_array_size(values)));
-    table(out, made, MAX_DEPTH);
+    stk_json_close(&made, ']');
+    stk_json_put_whole(&made, "n", n);
+    stk_json_close(&made, '}');
+    table(out, stk_json_read(scratch, made.data), MAX_DEPTH);
 }
 
-static void vega(stk_buf *out, const json_t *one, int depth)
+static void vega(stk_buf *out, const stk_json *one, int depth)
 {
-    const json_t *spec = json_object_get(one, "spec"), *values = values_of(spec);
+    const stk_json *spec = stk_json_get(one, "spec"), *values = values_of(spec);
     char why[160];
     STK_BUF_AUTO svg = STK_BUF_INIT(MAX_CARD_BYTES);
     if (stk_svg_vega(spec, depth > 0, &svg, why, sizeof why)) {
@@ -318,28 +319,28 @@ static void vega(stk_buf *out, const json_t *one, int depth)
     stk_buf_text(out, "<div class=\"undrawn\"><p class=\"meta\">This chart is not drawn (");
     stk_html_user(out, why);
     stk_buf_text(out, "); here are its data and its specification.</p>");
-    if (json_is_object(json_array_get(values, 0))) {
+    if (stk_json_is_map(stk_json_item(values, 0))) {
         records(out, values);
     }
-    char *text = json_dumps(spec, JSON_INDENT(2));
+    STK_BUF_AUTO text = STK_BUF_INIT(MAX_CARD_BYTES);
+    stk_json_dump_pretty(spec, &text);
     stk_buf_text(out, "<details><summary>specification</summary>");
-    tag(out, "<pre class=\"code\">", text, "</pre>");
+    tag(out, "<pre class=\"code\">", text.data, "</pre>");
     stk_buf_text(out, "</details></div>");
-    free(text);
 }
 
 /* --- all --- */
 
 static const struct {
     const char *kind;
-    void (*show)(stk_buf *out, const json_t *one, int depth);
+    void (*show)(stk_buf *out, const stk_json *one, int depth);
 } kinds[] = {{"markdown", markdown}, {"table", table},     {"image", image}, {"artifact", artifact},
              {"progress", progress}, {"value", value_box}, {"code", code},   {"error", failure},
              {"json", viewer},       {"yaml", viewer},     {"vega", vega},   {"events", events}};
 
-static void component(stk_buf *out, const json_t *one, int depth)
+static void component(stk_buf *out, const stk_json *one, int depth)
 {
-    const char *kind = stk_doc_text(one, "kind");
+    const char *kind = stk_json_get_text(one, "kind");
     for (size_t i = 0; kind != NULL && depth < MAX_DEPTH && i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(kind, kinds[i].kind) == 0) {
             kinds[i].show(out, one, depth);
@@ -351,12 +352,12 @@ static void component(stk_buf *out, const json_t *one, int depth)
     stk_buf_text(out, "</pre>");
 }
 
-void stk_html_components(stk_buf *out, const json_t *components)
+void stk_html_components(stk_buf *out, const stk_json *components)
 {
     bool in_row = false; /* boxes with values stand side by side */
-    for (size_t i = 0; i < json_array_size(components); i++) {
-        const json_t *one = json_array_get(components, i);
-        const char *kind = stk_doc_text(one, "kind");
+    for (size_t i = 0; i < stk_json_n_items(components); i++) {
+        const stk_json *one = stk_json_item(components, i);
+        const char *kind = stk_json_get_text(one, "kind");
         bool is_value = kind != NULL && strcmp(kind, "value") == 0;
         if (is_value != in_row) {
             stk_buf_text(out, is_value ? "<div class=\"values\">" : "</div>\n");

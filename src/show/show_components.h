@@ -5,18 +5,17 @@
 #ifndef STK_SHOW_COMPONENTS_H
 #define STK_SHOW_COMPONENTS_H
 
-#include <jansson.h>
-
 #include "base/buf.h"
+#include "base/json.h"
 
 /* A JSON list of components; those that aren't objects are shown as text. */
-void stk_html_components(stk_buf *out, const json_t *components);
+void stk_html_components(stk_buf *out, const stk_json *components);
 /* CommonMark, and tables of the `| a | b |` kind. */
 void stk_html_markdown(stk_buf *out, const char *text);
 /* Python with its words, texts and comments told apart. */
 void stk_html_python(stk_buf *out, const char *code);
 /* A Vega-Lite chart as SVG, `narrow` where it stands in a table. Not drawn: false, and `why` (a
  * static sentence's middle: "the mark 'boxplot'"), with nothing added to `out`. */
-bool stk_svg_vega(const json_t *spec, bool narrow, stk_buf *out, char *why, size_t why_size);
+bool stk_svg_vega(const stk_json *spec, bool narrow, stk_buf *out, char *why, size_t why_size);
 
 #endif

@@ -8,12 +8,12 @@
 
 static const char *shown(stk_buf *out, const char *json)
 {
-    json_t *list = json_loads(json, 0, NULL);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *list = stk_json_read(scratch, json);
     assert_non_null(list);
     stk_buf_clear(out);
     stk_buf_text(out, "");
     stk_html_components(out, list);
-    json_decref(list);
     stk_case_well_formed(out->data);
     return out->data;
 }
@@ -200,10 +200,10 @@ static void test_charts(void **state)
         STK_BUF_AUTO out = STK_BUF_INIT(1u << 20);
         char why[160];
         stk_buf_printf(&json, "{%s}", cases[i].spec);
-        json_t *spec = json_loads(json.data, 0, NULL);
+        STK_ARENA_AUTO scratch = stk_arena_new(0);
+        const stk_json *spec = stk_json_read(scratch, json.data);
         assert_non_null(spec);
         bool drawn = stk_svg_vega(spec, false, &out, why, sizeof why);
-        json_decref(spec);
         bool right =
             drawn ? strstr(out.data, cases[i].has) != NULL
                   : cases[i].has[0] == '!' && strstr(why, cases[i].has + 1) != NULL && out.len == 0;
@@ -224,24 +224,24 @@ static void test_stack(void **state)
     (void)state;
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 20);
     char why[160];
-    json_t *spec = json_loads("{\"mark\":\"bar\",\"data\":{\"values\":[{\"a\":1,\"b\":30,\"c\":2},{"
-                              "\"a\":2,\"b\":5,\"c\":1},"
-                              "{\"a\":1,\"b\":10,\"c\":1},{\"a\":1,\"b\":-20,\"c\":3}]},"
-                              "\"encoding\":{\"x\":{\"field\":\"a\","
-                              "\"type\":\"ordinal\"},\"y\":{\"field\":\"b\"},\"color\":{\"field\":"
-                              "\"c\",\"type\":\"nominal\"}}}",
-                              0, NULL);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *spec = stk_json_read(
+        scratch, "{\"mark\":\"bar\",\"data\":{\"values\":[{\"a\":1,\"b\":30,\"c\":2},{"
+                 "\"a\":2,\"b\":5,\"c\":1},"
+                 "{\"a\":1,\"b\":10,\"c\":1},{\"a\":1,\"b\":-20,\"c\":3}]},"
+                 "\"encoding\":{\"x\":{\"field\":\"a\","
+                 "\"type\":\"ordinal\"},\"y\":{\"field\":\"b\"},\"color\":{\"field\":"
+                 "\"c\",\"type\":\"nominal\"}}}");
     assert_true(stk_svg_vega(spec, true, &out, why, sizeof why));
     assert_non_null(strstr(out.data, "<title>a: 1, b: 30, c: 2</title>"));
     assert_non_null(strstr(out.data, "<title>a: 1, b: -20, c: 3</title>"));
     assert_non_null(strstr(out.data, ">40</text>"));
     assert_non_null(strstr(out.data, ">-20</text>"));
     assert_null(strstr(out.data, ">60</text>"));
-    json_decref(spec);
 }
 
 /* Any specification ends in a picture or a reason: words of real ones put together at random. */
-static json_t *random_value(uint32_t *seed, int depth)
+static stk_json random_value(stk_arena *arena, uint32_t *seed, int depth)
 {
     static const char *const words[] = {
         "x",     "y",    "color", "field",     "type",  "quantitative", "nominal", "temporal",
@@ -251,20 +251,23 @@ static json_t *random_value(uint32_t *seed, int depth)
     *seed = *seed * 1664525u + 1013904223u;
     uint32_t r = *seed >> 8;
     if (depth > 4 || r % 10 < 3) {
-        return json_string(words[r / 10 % 32]);
+        return stk_json_of_text(words[r / 10 % 32]);
     }
     if (r % 10 < 5) {
         static const double numbers[] = {0, -1, 1e300, 1e-300, 3.5, 1e15, -7, 12345678};
-        return r % 20 == 3 ? json_null() : json_real(numbers[r / 10 % 8]);
+        char digits[32];
+        stk_json_format_real(numbers[r / 10 % 8], digits);
+        return r % 20 == 3 ? (stk_json){0}
+                           : stk_json_of_digits(stk_arena_dup(arena, digits), STK_JSON_REAL);
     }
-    json_t *made = r % 10 < 8 ? json_object() : json_array();
+    stk_json made = r % 10 < 8 ? stk_json_of_map() : stk_json_of_list();
     for (uint32_t i = 0; i < r / 10 % 6; i++) {
         *seed = *seed * 1664525u + 1013904223u;
-        json_t *value = random_value(seed, depth + 1);
-        if (json_is_array(made)) {
-            json_array_append_new(made, value);
+        stk_json value = random_value(arena, seed, depth + 1);
+        if (stk_json_is_list(&made)) {
+            assert_non_null(stk_json_append(arena, &made, value));
         } else {
-            json_object_set_new(made, words[(*seed >> 8) % 32], value);
+            assert_non_null(stk_json_set(arena, &made, words[(*seed >> 8) % 32], value));
         }
     }
     return made;
@@ -278,24 +281,29 @@ static void test_any_chart(void **state)
     for (int i = 0; i < 3000; i++) {
         STK_BUF_AUTO out = STK_BUF_INIT(1u << 22);
         char why[160];
-        json_t *spec =
-            json_pack("{s:s,s:{s:o},s:{s:{s:s},s:{s:s}}}", "mark", marks[i % 7], "data", "values",
-                      random_value(&seed, 1), "encoding", "x", "field", "a", "y", "field", "b");
-        json_t *rows = json_array();
+        STK_ARENA_AUTO scratch = stk_arena_new(0);
+        stk_json spec = *stk_json_read(
+            scratch, "{\"data\":{\"values\":[]},\"encoding\":{\"x\":{\"field\":\"a\"},"
+                     "\"y\":{\"field\":\"b\"}}}");
+        stk_json data = *stk_json_get(&spec, "data"), encoding = *stk_json_get(&spec, "encoding");
+        stk_json rows = stk_json_of_list(), x = *stk_json_get(&encoding, "x");
         for (int k = 0; k < i % 5; k++) {
-            json_array_append_new(rows, json_pack("{s:o,s:o}", "a", random_value(&seed, 4), "b",
-                                                  random_value(&seed, 4)));
+            stk_json row = stk_json_of_map();
+            assert_non_null(stk_json_set(scratch, &row, "a", random_value(scratch, &seed, 4)));
+            assert_non_null(stk_json_set(scratch, &row, "b", random_value(scratch, &seed, 4)));
+            assert_non_null(stk_json_append(scratch, &rows, row));
         }
-        json_object_set_new(json_object_get(spec, "data"), "values", rows);
-        json_t *more = random_value(&seed, 1);
-        json_object_update(json_object_get(json_object_get(spec, "encoding"), "x"),
-                           json_is_object(more) ? more : NULL);
-        json_decref(more);
-        n_drawn += stk_svg_vega(spec, i % 2, &out, why, sizeof why);
+        stk_json more = random_value(scratch, &seed, 1);
+        assert_true(stk_json_update(scratch, &x, &more));
+        assert_non_null(stk_json_set(scratch, &encoding, "x", x));
+        assert_non_null(stk_json_set(scratch, &data, "values", rows));
+        assert_non_null(stk_json_set(scratch, &spec, "encoding", encoding));
+        assert_non_null(stk_json_set(scratch, &spec, "data", data));
+        assert_non_null(stk_json_set(scratch, &spec, "mark", stk_json_of_text(marks[i % 7])));
+        n_drawn += stk_svg_vega(&spec, i % 2, &out, why, sizeof why);
         if (out.len > 0) {
             stk_case_well_formed(out.data);
         }
-        json_decref(spec);
     }
     assert_true(n_drawn > 100);
 }

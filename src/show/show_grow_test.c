@@ -1,32 +1,32 @@
 /* Growing runs: tasks as they are added, frames, scopes, JSON and text. */
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/testing.h"
 #include "show/show_json.h"
 #include "show/show_progress.h"
 #include "show/show_testing.h"
 #include "show/show_text.h"
 
-static json_t *json_of(const stk_buf *out)
+static const stk_json *json_of(const stk_buf *out, stk_arena *arena)
 {
-    json_error_t wrong;
-    json_t *json = json_loads(out->data, 0, &wrong);
-    if (json == NULL) {
-        fail_msg("%s at %d: %.80s", wrong.text, wrong.position, out->data + wrong.position);
+    stk_json *json = stk_arena_alloc(arena, sizeof *json);
+    stk_err err = {0};
+    if (stk_json_parse(out->data, out->len, NULL, &stk_json_by_program, arena, json, &err) < 0) {
+        fail_msg("%s", err.text);
     }
     return json;
 }
 
-static const char *text_at(const json_t *object, const char *key)
+static const char *text_at(const stk_json *object, const char *key)
 {
-    return json_string_value(json_object_get(object, key));
+    return stk_json_get_text(object, key);
 }
 
-static json_int_t int_at(const json_t *object, const char *key)
+static int64_t int_at(const stk_json *object, const char *key)
 {
-    return json_integer_value(json_object_get(object, key));
+    return stk_json_get_whole(object, key, 0);
 }
 
 static void test_fold(void **state)
@@ -159,14 +159,13 @@ static void test_ranks(void **state)
     assert_int_equal(stk_view_get_scope(c.view, 1, 1, arena, &scope, &err), 0);
     assert_string_equal(names_of(&scope, arena), "x:2 y:2");
     assert_int_equal(stk_show_json_step(c.view, 1, 1, false, &out, &err), 0);
-    json_t *json = json_of(&out);
-    const json_t *ranks =
-        json_object_get(json_array_get(json_object_get(json, "tasks"), 0), "ranks");
-    assert_int_equal(json_array_size(ranks), 2);
-    const json_t *second = json_object_get(json_array_get(ranks, 1), "artifacts");
-    assert_non_null(json_object_get(second, "y"));
-    assert_null(json_object_get(second, "a"));
-    json_decref(json);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *json = json_of(&out, scratch);
+    const stk_json *ranks = stk_json_get(stk_json_item(stk_json_get(json, "tasks"), 0), "ranks");
+    assert_int_equal(stk_json_n_items(ranks), 2);
+    const stk_json *second = stk_json_get(stk_json_item(ranks, 1), "artifacts");
+    assert_non_null(stk_json_get(second, "y"));
+    assert_null(stk_json_get(second, "a"));
     stk_case_done(&c);
 }
 
@@ -178,38 +177,37 @@ static void test_json_run(void **state)
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
     stk_err err = {0};
     assert_int_equal(stk_show_json_run(c.view, &out, &err), 0);
-    json_t *json = json_of(&out);
-    assert_true(json_is_true(json_object_get(json, "grows")));
-    const json_t *work = json_object_get(json_object_get(json, "steps"), "work");
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *json = json_of(&out, scratch);
+    assert_true(stk_json_is_true(stk_json_get(json, "grows")));
+    const stk_json *work = stk_json_get(stk_json_get(json, "steps"), "work");
     assert_string_equal(text_at(work, "status"), "succeeded");
-    const json_t *count = json_object_get(work, "tasks");
+    const stk_json *count = stk_json_get(work, "tasks");
     assert_int_equal(int_at(count, "n"), 12);
     assert_int_equal(int_at(count, "succeeded"), 11);
     assert_int_equal(int_at(count, "cached"), 1);
-    const json_t *bad = json_object_get(json_object_get(json, "steps"), "bad");
+    const stk_json *bad = stk_json_get(stk_json_get(json, "steps"), "bad");
     assert_string_equal(text_at(bad, "status"), "failed");
-    assert_string_equal(text_at(json_object_get(bad, "error"), "text"),
+    assert_string_equal(text_at(stk_json_get(bad, "error"), "text"),
                         "step 'bad/15' failed: exit status 3");
-    const json_t *tasks = json_object_get(json, "tasks");
-    assert_int_equal(json_array_size(tasks), 15);
-    const json_t *one = json_array_get(tasks, 3);
+    const stk_json *tasks = stk_json_get(json, "tasks");
+    assert_int_equal(stk_json_n_items(tasks), 15);
+    const stk_json *one = stk_json_item(tasks, 3);
     assert_int_equal(int_at(one, "id"), 4);
     assert_string_equal(text_at(one, "step"), "work");
     assert_int_equal(int_at(one, "split"), 1);
     assert_int_equal(int_at(one, "branch"), 2);
     assert_string_equal(text_at(one, "dir"), "/s/runs/20261121-130501-7f3a/work/4/1");
-    char *frames = json_dumps(json_object_get(one, "foreach"), JSON_COMPACT);
+    const char *frames = stk_json_dump_in(stk_json_get(one, "foreach"), scratch);
     assert_string_equal(frames, "[[\"start\",2,12]]");
-    free(frames);
-    const json_t *clone = json_array_get(tasks, 12);
+    const stk_json *clone = stk_json_item(tasks, 12);
     assert_string_equal(text_at(clone, "status"), "cached");
     assert_string_equal(text_at(clone, "from_run"), "20261120-090000-aaaa");
     assert_int_equal(int_at(clone, "from_task"), 9);
-    assert_true(json_is_null(json_object_get(clone, "dir")));
-    const json_t *join = json_array_get(tasks, 13);
-    assert_int_equal(json_array_size(json_object_get(join, "parents")), 12);
-    assert_true(json_is_null(json_object_get(join, "split")));
-    json_decref(json);
+    assert_true(stk_json_is_kind(stk_json_get(clone, "dir"), STK_JSON_NULL));
+    const stk_json *join = stk_json_item(tasks, 13);
+    assert_int_equal(stk_json_n_items(stk_json_get(join, "parents")), 12);
+    assert_true(stk_json_is_kind(stk_json_get(join, "split"), STK_JSON_NULL));
     stk_case_done(&c);
 }
 
@@ -221,27 +219,26 @@ static void test_json_step(void **state)
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
     stk_err err = {0};
     assert_int_equal(stk_show_json_step(c.view, 1, UINT32_MAX, false, &out, &err), 0);
-    json_t *json = json_of(&out);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *json = json_of(&out, scratch);
     assert_string_equal(text_at(json, "step"), "work");
-    const json_t *tasks = json_object_get(json, "tasks");
-    assert_int_equal(json_array_size(tasks), 12);
-    const json_t *first = json_array_get(tasks, 0);
-    const json_t *part = json_object_get(json_object_get(first, "artifacts"), "part");
+    const stk_json *tasks = stk_json_get(json, "tasks");
+    assert_int_equal(stk_json_n_items(tasks), 12);
+    const stk_json *first = stk_json_item(tasks, 0);
+    const stk_json *part = stk_json_get(stk_json_get(first, "artifacts"), "part");
     assert_string_equal(
         text_at(part, "path"),
         "/s/artifacts/01/23456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef");
-    assert_non_null(json_object_get(json_object_get(first, "artifacts"), "todo"));
-    assert_true(json_real_value(json_object_get(json_object_get(first, "used"), "cpu_s")) > 0);
-    assert_int_equal(json_array_size(json_object_get(first, "ranks")), 0);
-    assert_true(json_is_array(json_object_get(first, "cards")));
-    json_decref(json);
+    assert_non_null(stk_json_get(stk_json_get(first, "artifacts"), "todo"));
+    assert_true(stk_json_number(stk_json_get(stk_json_get(first, "used"), "cpu_s"), 0) > 0);
+    assert_int_equal(stk_json_n_items(stk_json_get(first, "ranks")), 0);
+    assert_true(stk_json_is_list(stk_json_get(first, "cards")));
     stk_buf_clear(&out);
     assert_int_equal(stk_show_json_step(c.view, 1, 4, false, &out, &err), 0);
-    json = json_of(&out);
-    tasks = json_object_get(json, "tasks");
-    assert_int_equal(json_array_size(tasks), 1);
-    assert_int_equal(int_at(json_array_get(tasks, 0), "id"), 5);
-    json_decref(json);
+    json = json_of(&out, scratch);
+    tasks = stk_json_get(json, "tasks");
+    assert_int_equal(stk_json_n_items(tasks), 1);
+    assert_int_equal(int_at(stk_json_item(tasks, 0), "id"), 5);
     stk_case_done(&c);
 }
 

@@ -167,10 +167,11 @@ static int head(const page *p)
     if (p->run->created_ms > 0) {
         stk_buf_printf(out, " · %s", stk_text_time(p->run->created_ms, false, text, sizeof text));
     }
-    STK_DOC_AUTO host = stk_doc_read(p->run->host);
-    if (stk_doc_text(host, "name") != NULL) {
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *host = stk_json_read(scratch, p->run->host);
+    if (stk_json_get_text(host, "name") != NULL) {
         stk_buf_text(out, " · on ");
-        stk_html_user(out, stk_doc_text(host, "name"));
+        stk_html_user(out, stk_json_get_text(host, "name"));
     }
     stk_buf_text(out, "</div></header>\n");
     return rc;
@@ -628,17 +629,19 @@ static void pair(stk_buf *out, const char *prefix, const char *key, const char *
 /* The members of an object, long values cut. */
 uint32_t stk_html_pairs(const page *p, stk_buf *out, const char *prefix, const char *json)
 {
-    STK_DOC_AUTO object = stk_doc_read(json);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *object = stk_json_read(scratch, json);
     uint32_t n = 0;
     const char *key;
-    json_t *value;
-    json_object_foreach(object, key, value)
-    {
-        const char *text = json_string_value(value);
-        if (json_is_real(value)) {
-            text = stk_arena_printf(p->arena, "%.6g", json_real_value(value));
+    const stk_json *value;
+    for (uint32_t k = 0; k < stk_json_n_members(object); k++) {
+        const char *key = stk_json_key(object, k)->text;
+        const stk_json *value = stk_json_value(object, k);
+        const char *text = stk_json_text(value);
+        if (stk_json_is_kind(value, STK_JSON_REAL)) {
+            text = stk_arena_printf(p->arena, "%.6g", stk_json_number(value, 0));
         } else if (text == NULL) {
-            text = stk_doc_dup(p->arena, value);
+            text = stk_json_dump_in(value, p->arena);
         }
         STK_BUF_AUTO cut = STK_BUF_INIT(1u << 16);
         stk_text_fit(&cut, stk_text_or(text, ""), 400, false, true);
@@ -683,20 +686,21 @@ static int facts(const page *p)
 }
 
 /* "2 × NVIDIA H100 80GB HBM3, NVIDIA T4" of a list of models. */
-static const char *devices_of(const json_t *models, stk_arena *arena)
+static const char *devices_of(const stk_json *models, stk_arena *arena)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(1u << 16);
-    size_t n = json_array_size(models);
+    size_t n = stk_json_n_items(models);
     for (size_t i = 0, k; i < n; i = k) {
-        json_t *model = json_array_get(models, i);
-        for (k = i + 1; k < n && json_equal(model, json_array_get(models, k));) {
+        const stk_json *model = stk_json_item(models, i);
+        for (k = i + 1; k < n && stk_json_equal(model, stk_json_item(models, k));) {
             k++;
         }
         stk_buf_text(&text, i > 0 ? ", " : "");
         if (k - i > 1) {
             stk_buf_printf(&text, "%zu × ", k - i);
         }
-        stk_buf_text(&text, json_is_string(model) ? json_string_value(model) : "unknown device");
+        stk_buf_text(&text, stk_json_is_kind(model, STK_JSON_TEXT) ? stk_json_text(model)
+                                                                   : "unknown device");
     }
     return text.data != NULL ? stk_arena_dup(arena, text.data) : "no accelerators";
 }
@@ -705,7 +709,8 @@ static void origin(const page *p)
 {
     const stk_view_run *run = p->run;
     stk_buf *out = p->out;
-    STK_DOC_AUTO host = stk_doc_read(run->host);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *host = stk_json_read(scratch, run->host);
     char text[64];
     stk_buf_text(out, "<section class=\"panel\"><h2>Origin</h2><table class=\"pairs\"><tbody>\n");
     stk_arena_reset(p->arena);
@@ -714,13 +719,13 @@ static void origin(const page *p)
     pair(out, "", "mode", run->mode);
     pair(out, "", "policy", run->policy);
     pair(out, "", "store", run->store);
-    int64_t cpus = stk_doc_integer(host, "cpus", -1);
-    int64_t memory = stk_doc_integer(host, "memory_bytes", -1);
+    int64_t cpus = stk_json_get_whole(host, "cpus", -1);
+    int64_t memory = stk_json_get_whole(host, "memory_bytes", -1);
     if (cpus > 0 && memory > 0) {
         pair(out, "", "machine",
              stk_arena_printf(p->arena, "%lld CPUs, %s, %s", (long long)cpus,
                               stk_units_format_memory(memory, text, sizeof text),
-                              devices_of(json_object_get(host, "devices"), p->arena)));
+                              devices_of(stk_json_get(host, "devices"), p->arena)));
     }
     if (run->n_resumed > 0) {
         pair(out, "", "resumed", stk_arena_printf(p->arena, "%u times", run->n_resumed));

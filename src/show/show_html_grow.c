@@ -150,7 +150,7 @@ typedef struct made {
     stk_view_ref first;
 } made;
 
-static int add_made(const page *p, uint32_t i_step, const char *name, const json_t *ref,
+static int add_made(const page *p, uint32_t i_step, const char *name, const stk_json *ref,
                     stk_map *known, made *all, uint32_t *n, stk_arena *keep)
 {
     const char *key = stk_arena_printf(keep, "%u %s", i_step, name);
@@ -166,15 +166,15 @@ static int add_made(const page *p, uint32_t i_step, const char *name, const json
         all[at] = (made){.i_step = i_step,
                          .bytes = -1,
                          .first = {.name = stk_arena_dup(keep, name),
-                                   .digest = stk_arena_dup(keep, stk_doc_text(ref, "digest")),
-                                   .format = stk_arena_dup(keep, stk_doc_text(ref, "format")),
-                                   .type = stk_arena_dup(keep, stk_doc_text(ref, "type")),
-                                   .size = stk_doc_integer(ref, "size", -1)}};
+                                   .digest = stk_arena_dup(keep, stk_json_get_text(ref, "digest")),
+                                   .format = stk_arena_dup(keep, stk_json_get_text(ref, "format")),
+                                   .type = stk_arena_dup(keep, stk_json_get_text(ref, "type")),
+                                   .size = stk_json_get_whole(ref, "size", -1)}};
         if (all[at].first.name == NULL || stk_map_put(known, key, at) < 0) {
             return stk_err_set(p->err, STK_E_NOMEM, "out of memory for the card");
         }
     }
-    int64_t size = stk_doc_integer(ref, "size", -1);
+    int64_t size = stk_json_get_whole(ref, "size", -1);
     all[at].n++;
     if (size >= 0) {
         all[at].bytes = size + MAX(all[at].bytes, 0);
@@ -188,11 +188,11 @@ static int find_made(const page *p, made *all, uint32_t *ret_n, stk_arena *keep)
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < stk_view_n_tasks(p->view); i++) {
         const stk_view_task *task = stk_view_get_task(p->view, i);
-        STK_DOC_AUTO end = stk_doc_read(task->end_data);
-        const char *name;
-        json_t *ref;
-        json_object_foreach(json_object_get(end, "outputs"), name, ref)
-        {
+        STK_ARENA_AUTO scratch = stk_arena_new(0);
+        const stk_json *end = stk_json_read(scratch, task->end_data);
+        for (uint32_t k = 0; k < stk_json_n_members(stk_json_get(end, "outputs")); k++) {
+            const char *name = stk_json_key(stk_json_get(end, "outputs"), k)->text;
+            const stk_json *ref = stk_json_value(stk_json_get(end, "outputs"), k);
             rc = rc < 0 ? rc : add_made(p, task->i_step, name, ref, &known, all, ret_n, keep);
         }
     }

@@ -54,7 +54,7 @@ void stk_html_artifact_row(stk_buf *out, const char *step, const stk_view_ref *r
 const char *stk_show_cards_dir(const stk_view *view, uint32_t i_task, int64_t rank,
                                stk_arena *arena);
 /* What a step wrote there: NULL where it can't be read. */
-json_t *stk_show_read_card(const char *path);
+const stk_json *stk_show_read_card(const char *path, stk_arena *arena);
 
 /* --- show_html_grow.c: a growing run --- */
 

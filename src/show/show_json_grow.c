@@ -182,8 +182,9 @@ static int put_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_a
 static int put_inside(const stk_view *view, uint32_t i_task, const stk_view_details *d,
                       stk_arena *arena, shared *refs, stk_buf *out, stk_err *err)
 {
-    STK_DOC_AUTO used = stk_doc_read(d->used_json);
-    const char *verdict = stk_doc_dup(arena, json_object_get(used, "verdict"));
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *used = stk_json_read(scratch, d->used_json);
+    const char *verdict = stk_json_dump_in(stk_json_get(used, "verdict"), arena);
     uint32_t n_ranks = stk_view_get_task(view, i_task)->ranks;
     int rc = put_scope(view, i_task, 0, arena, refs, out, err);
     stk_show_raw(out, "metadata", d->metadata, "{}");

@@ -2,7 +2,7 @@
 #ifndef STK_SHOW_PRIVATE_H
 #define STK_SHOW_PRIVATE_H
 
-#include "base/doc.h"
+#include "base/json.h"
 #include "base/limits.h"
 #include "store/view/view.h"
 

@@ -130,9 +130,10 @@ static void plain_line(stk_progress *p, const char *status, const char *word, co
 static void failed_line(stk_progress *p, const stk_view_task *task, const stk_event_row *row,
                         const char *took)
 {
-    STK_DOC_AUTO data = stk_doc_read(row->data);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *data = stk_json_read(scratch, row->data);
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    const char *text = stk_doc_text(data, "text");
+    const char *text = stk_json_get_text(data, "text");
     bool is_final = task->state == STK_TASK_FAILED;
     STK_BUF_AUTO more = STK_BUF_INIT(1u << 16);
     stk_buf_printf(&more, "failed%s: %s (%s)", is_final ? "" : ", will be tried again",
@@ -308,8 +309,9 @@ void stk_progress_event(stk_progress *p, const stk_event_row *row)
         }
         break;
     case STK_EV_NOTE: {
-        STK_DOC_AUTO data = stk_doc_read(row->data);
-        note_line(p, stk_doc_text(data, "text"));
+        STK_ARENA_AUTO scratch = stk_arena_new(0);
+        const stk_json *data = stk_json_read(scratch, row->data);
+        note_line(p, stk_json_get_text(data, "text"));
         break;
     }
     case STK_EV_RUN_CREATED: {

@@ -129,7 +129,10 @@ static double next_tick(const vega_scale *s, double v, int n)
         }
         step = steps[i] * fmax(1, ceil(extent / steps[i] / n));
     }
-    return isnan(v) ? ceil(s->min / step - 1e-9) * step : v + step;
+    if (isnan(v)) {
+        return ceil(s->min / step - 1e-9) * step;
+    }
+    return v + step > v ? v + step : INFINITY; /* beside 1e300 a step is nothing */
 }
 
 static bool is_over(const vega_scale *s, double v)

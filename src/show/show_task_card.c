@@ -20,7 +20,7 @@ typedef struct sheet {
     uint32_t i_task;
     int64_t rank;
     const stk_view_task *task;
-    const json_t *card;
+    const stk_json *card;
     const char *type;
     int reload_s;
 } sheet;
@@ -73,7 +73,7 @@ static int head(const sheet *s)
     stk_ink ink;
     stk_view_details d;
     const char *status = stk_view_status(p->view, s->task, true);
-    const char *title = stk_doc_text(s->card, "title");
+    const char *title = stk_json_get_text(s->card, "title");
     int rc = stk_html_details(p, s->i_task, &d);
     if (rc < 0) {
         return rc;
@@ -137,8 +137,8 @@ static int notes(const sheet *s)
 
 static int components(const sheet *s)
 {
-    const json_t *list = json_object_get(s->card, "components");
-    if (json_array_size(list) > 0) {
+    const stk_json *list = stk_json_get(s->card, "components");
+    if (stk_json_n_items(list) > 0) {
         stk_buf_text(s->p.out, "<section class=\"panel report\"><h2>Report of the step</h2>\n");
         stk_html_components(s->p.out, list);
         close_panel(s->p.out);
@@ -181,7 +181,7 @@ static void artifact_row(const sheet *s, const char *name, const stk_view_ref *r
 {
     stk_buf *out = s->p.out;
     char size[32];
-    const char *preview = stk_doc_text(json_object_get(s->card, "previews"), name);
+    const char *preview = stk_json_get_text(stk_json_get(s->card, "previews"), name);
     STK_BUF_AUTO cut = STK_BUF_INIT(1u << 16);
     stk_text_fit(&cut, preview != NULL ? preview : stk_text_or(ref->value, ""), 300, false, true);
     stk_buf_text(out, "<tr><td><b>");
@@ -212,12 +212,13 @@ static int grown_artifacts(const sheet *s, uint32_t *n)
     int rc = stk_view_get_scope(s->p.view, s->i_task, s->rank > 0 ? (uint32_t)s->rank : 0,
                                 s->p.arena, &scope, s->p.err);
     for (uint32_t i = 0; rc == 0 && i < scope.n && *n < MAX_ARTIFACTS; i++) {
-        STK_DOC_AUTO json = stk_doc_read(scope.items[i].ref);
-        const json_t *value = json_object_get(json, "value");
-        const stk_view_ref ref = {.format = stk_doc_text(json, "format"),
-                                  .type = stk_doc_text(json, "type"),
-                                  .size = stk_doc_integer(json, "size", -1),
-                                  .value = stk_doc_dup(s->p.arena, value)};
+        STK_ARENA_AUTO scratch = stk_arena_new(0);
+        const stk_json *json = stk_json_read(scratch, scope.items[i].ref);
+        const stk_json *value = stk_json_get(json, "value");
+        const stk_view_ref ref = {.format = stk_json_get_text(json, "format"),
+                                  .type = stk_json_get_text(json, "type"),
+                                  .size = stk_json_get_whole(json, "size", -1),
+                                  .value = stk_json_dump_in(value, s->p.arena)};
         artifacts_head(s->p.out, (*n)++);
         artifact_row(s, scope.items[i].name, &ref);
     }
@@ -260,7 +261,7 @@ static int graph(const sheet *s)
 
 static int code(const sheet *s)
 {
-    const char *text = stk_doc_text(s->card, "code");
+    const char *text = stk_json_get_text(s->card, "code");
     if (text != NULL) {
         open_panel(s->p.out, "Code of the step");
         stk_html_python(s->p.out, text);
@@ -425,8 +426,7 @@ int stk_html_task_card(const stk_view *view, uint32_t i_task, const stk_task_car
         STK_TRY(rc);
         return stk_buf_add(out, html, len) < 0 ? STK_E_LIMIT : 0;
     }
-    STK_DOC_AUTO written = card != NULL ? stk_show_read_card(card->path) : NULL;
-    s.card = written;
+    s.card = card != NULL ? stk_show_read_card(card->path, keep) : NULL;
     s.type = card != NULL ? card->type : NULL;
     s.p.arena = scratch;
     return write_page(&s);

@@ -26,12 +26,13 @@ const char *stk_show_cards_dir(const stk_view *view, uint32_t i_task, int64_t ra
     return stk_arena_printf(arena, "%s/cards", dir);
 }
 
-json_t *stk_show_read_card(const char *path)
+const stk_json *stk_show_read_card(const char *path, stk_arena *arena)
 {
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
-    return stk_file_read_untrusted(path, MAX_CARD_FILE, &text, &len, NULL) < 0 ? NULL
-                                                                               : stk_doc_read(text);
+    return stk_file_read_untrusted(path, MAX_CARD_FILE, &text, &len, NULL) < 0
+               ? NULL
+               : stk_json_readn(arena, text, len);
 }
 
 static bool is_card(const char *name)
@@ -43,14 +44,15 @@ static bool is_card(const char *name)
 static void read_one(const char *folder, const char *file, stk_arena *arena, stk_task_card *ret)
 {
     const char *path = stk_arena_printf(arena, "%s/%s", folder, file);
-    STK_DOC_AUTO card = stk_show_read_card(path);
-    const char *html = stk_doc_text(card, "html");
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *card = stk_show_read_card(path, scratch);
+    const char *html = stk_json_get_text(card, "html");
     /* A name of ours in this folder, not a way out of it. */
     bool inside = html != NULL && strchr(html, '/') == NULL && *html != '.';
     *ret = (stk_task_card){.name = stk_arena_dupn(arena, file, strlen(file) - 5),
-                           .id = stk_arena_dup(arena, stk_doc_text(card, "id")),
-                           .type = stk_arena_dup(arena, stk_doc_text(card, "type")),
-                           .title = stk_arena_dup(arena, stk_doc_text(card, "title")),
+                           .id = stk_arena_dup(arena, stk_json_get_text(card, "id")),
+                           .type = stk_arena_dup(arena, stk_json_get_text(card, "type")),
+                           .title = stk_arena_dup(arena, stk_json_get_text(card, "title")),
                            .html = inside ? stk_arena_printf(arena, "%s/%s", folder, html) : NULL};
     ret->path = stk_text_or(ret->html, path);
 }

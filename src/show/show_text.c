@@ -250,24 +250,25 @@ static void wrap_word(wrap *w, const char *word)
     w->n++;
 }
 
-static const char *scalar_text(stk_arena *arena, const json_t *value)
+static const char *scalar_text(stk_arena *arena, const stk_json *value)
 {
-    if (json_is_real(value)) {
-        return stk_arena_printf(arena, "%.6g", json_real_value(value));
+    if (stk_json_is_kind(value, STK_JSON_REAL)) {
+        return stk_arena_printf(arena, "%.6g", stk_json_number(value, 0));
     }
-    return json_is_string(value) ? stk_arena_dup(arena, json_string_value(value))
-                                 : stk_doc_dup(arena, value);
+    return stk_json_is_kind(value, STK_JSON_TEXT) ? stk_arena_dup(arena, stk_json_text(value))
+                                                  : stk_json_dump_in(value, arena);
 }
 
 /* Metadata that fit a line: numbers, words, booleans. */
 static void metadata_words(wrap *w, const char *prefix, const char *metadata, stk_arena *arena)
 {
-    STK_DOC_AUTO json = stk_doc_read(metadata);
-    const char *key;
-    json_t *value;
-    json_object_foreach(json, key, value)
-    {
-        if (json_is_object(value) || json_is_array(value) || json_is_null(value)) {
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *json = stk_json_read(scratch, metadata);
+    for (uint32_t k = 0; k < stk_json_n_members(json); k++) {
+        const char *key = stk_json_key(json, k)->text;
+        const stk_json *value = stk_json_value(json, k);
+        if (stk_json_is_map(value) || stk_json_is_list(value) ||
+            stk_json_is_kind(value, STK_JSON_NULL)) {
             continue;
         }
         const char *text = scalar_text(arena, value);

@@ -1,9 +1,9 @@
 /* Summaries, tables and JSON against golden files; widths; harmless text. */
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
+#include "base/json.h"
 #include "base/testing.h"
 #include "show/show_json.h"
 #include "show/show_testing.h"
@@ -110,31 +110,29 @@ static void test_json(void **state)
     stk_case_mixed(&c, "/s");
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 20);
     assert_int_equal(stk_show_json_run(c.view, &out, &(stk_err){0}), 0);
-    json_t *json = json_loads(out.data, 0, NULL);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *json = stk_json_read(scratch, out.data);
     assert_non_null(json);
-    char *pretty = json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
-    stk_case_golden("show.json", pretty);
-    free(pretty);
+    STK_BUF_AUTO pretty = STK_BUF_INIT(1u << 20);
+    stk_json_dump_pretty(json, &pretty);
+    stk_case_golden("show.json", pretty.data);
     static const char *const keys[] = {"run",         "name",       "pipeline",   "status",
                                        "store",       "created_ms", "started_ms", "ended_ms",
                                        "mode",        "policy",     "parameters", "tags",
                                        "spec_digest", "origin",     "notes",      "steps"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        assert_non_null(json_object_get(json, keys[i]));
+        assert_non_null(stk_json_get(json, keys[i]));
     }
     static const char *const step_keys[] = {
         "status", "cached",  "cached_from", "attempts", "started_ms", "ended_ms",
         "asked",  "granted", "used",        "inputs",   "outputs",    "metadata",
         "miss",   "error",   "logs",        "source",   "dir"};
-    const char *name;
-    json_t *step;
-    json_object_foreach(json_object_get(json, "steps"), name, step)
-    {
+    for (uint32_t k = 0; k < stk_json_n_members(stk_json_get(json, "steps")); k++) {
+        const stk_json *step = stk_json_value(stk_json_get(json, "steps"), k);
         for (size_t i = 0; i < sizeof step_keys / sizeof *step_keys; i++) {
-            assert_non_null(json_object_get(step, step_keys[i]));
+            assert_non_null(stk_json_get(step, step_keys[i]));
         }
     }
-    json_decref(json);
     stk_case_done(&c);
 }
 
@@ -150,9 +148,9 @@ static void test_runs(void **state)
     stk_case_golden("runs.txt", out.data);
     stk_buf_clear(&out);
     assert_int_equal(stk_show_json_runs(rows, 2, &out, NULL), 0);
-    json_t *json = json_loads(out.data, 0, NULL);
-    assert_int_equal(json_array_size(json), 2);
-    json_decref(json);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *json = stk_json_read(scratch, out.data);
+    assert_int_equal(stk_json_n_items(json), 2);
     stk_buf_clear(&out);
     assert_int_equal(stk_show_json_runs(rows, 0, &out, NULL), 0);
     assert_string_equal(out.data, "[]\n");

@@ -35,7 +35,7 @@ double stk_vega_step(double extent, int n)
 
 /* A channel of a layer, as the specification says it. */
 typedef struct channel {
-    const json_t *said;
+    const stk_json *said;
     const char *field, *aggregate;
     bool is_binned;
     double first, step; /* of the bins */
@@ -44,20 +44,20 @@ typedef struct channel {
 typedef struct reading {
     vega_chart *chart;
     vega_layer *layer;
-    const json_t *values;
+    const stk_json *values;
     channel channels[VEGA_N];
 } reading;
 
 static const char *const names[] = {"x", "y", "color"};
 
-static const char *any_text(const json_t *value)
+static const char *any_text(const stk_json *value)
 {
-    return json_is_object(value) ? stk_doc_text(value, "text") : json_string_value(value);
+    return stk_json_is_map(value) ? stk_json_get_text(value, "text") : stk_json_text(value);
 }
 
 /* --- marks and channels --- */
 
-static bool read_mark(reading *r, const json_t *mark)
+static bool read_mark(reading *r, const stk_json *mark)
 {
     static const struct {
         const char *name;
@@ -66,9 +66,10 @@ static bool read_mark(reading *r, const json_t *mark)
                  {"area", MARK_AREA},     {"point", MARK_POINT}, {"circle", MARK_CIRCLE},
                  {"square", MARK_CIRCLE}, {"tick", MARK_TICK},   {"rect", MARK_RECT},
                  {"rule", MARK_RULE}};
-    const char *name = json_is_object(mark) ? stk_doc_text(mark, "type") : json_string_value(mark);
-    const json_t *point = json_object_get(mark, "point");
-    r->layer->dots = json_is_object(point) || json_is_true(point);
+    const char *name =
+        stk_json_is_map(mark) ? stk_json_get_text(mark, "type") : stk_json_text(mark);
+    const stk_json *point = stk_json_get(mark, "point");
+    r->layer->dots = stk_json_is_map(point) || stk_json_is_true(point);
     for (size_t i = 0; name != NULL && i < sizeof marks / sizeof *marks; i++) {
         if (strcmp(name, marks[i].name) == 0) {
             r->layer->mark = marks[i].mark;
@@ -79,23 +80,22 @@ static bool read_mark(reading *r, const json_t *mark)
 }
 
 /* Channels that would change the picture and aren't known are not passed over. */
-static bool check_channels(reading *r, const json_t *encoding)
+static bool check_channels(reading *r, const stk_json *encoding)
 {
     static const char *const dull[] = {"x",      "y",     "color", "tooltip",
                                        "detail", "order", "key",   "href"};
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)encoding, key, value)
-    {
+    for (uint32_t k = 0; k < stk_json_n_members(encoding); k++) {
+        const char *key = stk_json_key(encoding, k)->text;
+        const stk_json *value = stk_json_value(encoding, k);
         bool known =
-            json_object_get(value, "field") == NULL && json_object_get(value, "aggregate") == NULL;
+            stk_json_get(value, "field") == NULL && stk_json_get(value, "aggregate") == NULL;
         for (size_t i = 0; i < sizeof dull / sizeof *dull; i++) {
             known |= strcmp(key, dull[i]) == 0;
         }
         if (!known) {
             return unfit(r->chart, "the channel '%s'", key);
         }
-        if (json_object_get(value, "timeUnit") != NULL) {
+        if (stk_json_get(value, "timeUnit") != NULL) {
             return unfit(r->chart, "the channel '%s' has a timeUnit", key);
         }
     }
@@ -104,31 +104,31 @@ static bool check_channels(reading *r, const json_t *encoding)
 
 static vega_kind kind_of(const reading *r, const channel *c)
 {
-    const char *type = stk_doc_text(c->said, "type");
+    const char *type = stk_json_get_text(c->said, "type");
     if (type != NULL) {
         if (strcmp(type, "quantitative") == 0) {
             return SCALE_LINEAR;
         }
         return strcmp(type, "temporal") == 0 ? SCALE_TIME : SCALE_BAND;
     }
-    const json_t *first =
-        c->field != NULL ? json_object_get(json_array_get(r->values, 0), c->field) : NULL;
-    return c->aggregate != NULL || c->is_binned || json_is_number(first) ? SCALE_LINEAR
-                                                                         : SCALE_BAND;
+    const stk_json *first =
+        c->field != NULL ? stk_json_get(stk_json_item(r->values, 0), c->field) : NULL;
+    return c->aggregate != NULL || c->is_binned || stk_json_is_number(first) ? SCALE_LINEAR
+                                                                             : SCALE_BAND;
 }
 
 static void title_of(vega_scale *scale, const channel *c)
 {
-    const json_t *axis = json_object_get(c->said, "axis"), *title = json_object_get(axis, "title");
-    const json_t *legend = json_object_get(c->said, "legend");
+    const stk_json *axis = stk_json_get(c->said, "axis"), *title = stk_json_get(axis, "title");
+    const stk_json *legend = stk_json_get(c->said, "legend");
     if (title == NULL) {
-        title = json_object_get(legend, "title");
+        title = stk_json_get(legend, "title");
     }
     if (title == NULL) {
-        title = json_object_get(c->said, "title");
+        title = stk_json_get(c->said, "title");
     }
-    scale->untitled |= json_is_null(title);
-    if (scale->title[0] != '\0' || json_is_null(title)) {
+    scale->untitled |= stk_json_is_kind(title, STK_JSON_NULL);
+    if (scale->title[0] != '\0' || stk_json_is_kind(title, STK_JSON_NULL)) {
         return;
     }
     if (any_text(title) != NULL) {
@@ -145,9 +145,9 @@ static bool read_scale(reading *r, int ch)
 {
     channel *c = &r->channels[ch];
     vega_scale *scale = &r->chart->scales[ch];
-    const json_t *said = json_object_get(c->said, "scale");
-    const json_t *domain = json_object_get(said, "domain");
-    const char *type = stk_doc_text(said, "type");
+    const stk_json *said = stk_json_get(c->said, "scale");
+    const stk_json *domain = stk_json_get(said, "domain");
+    const char *type = stk_json_get_text(said, "type");
     vega_kind kind = kind_of(r, c);
     if (scale->kind != SCALE_NONE && scale->kind != kind) {
         return unfit(r->chart, "its layers have different kinds of %s", names[ch]);
@@ -157,29 +157,29 @@ static bool read_scale(reading *r, int ch)
     if (type != NULL && !scale->log && kind == SCALE_LINEAR && strcmp(type, "linear") != 0) {
         return unfit(r->chart, "a scale of the type '%s'", type);
     }
-    scale->no_zero |= json_is_false(json_object_get(said, "zero")) || c->is_binned;
+    scale->no_zero |= stk_json_is_false(stk_json_get(said, "zero")) || c->is_binned;
     if (scale->sort == NULL) {
-        scale->sort = json_object_get(c->said, "sort");
+        scale->sort = stk_json_get(c->said, "sort");
     }
-    if (kind == SCALE_LINEAR && json_is_number(json_array_get(domain, 0)) &&
-        json_is_number(json_array_get(domain, 1))) {
-        scale->min = json_number_value(json_array_get(domain, 0));
-        scale->max = json_number_value(json_array_get(domain, 1));
+    if (kind == SCALE_LINEAR && stk_json_is_number(stk_json_item(domain, 0)) &&
+        stk_json_is_number(stk_json_item(domain, 1))) {
+        scale->min = stk_json_number(stk_json_item(domain, 0), 0);
+        scale->max = stk_json_number(stk_json_item(domain, 1), 0);
         scale->known = scale->fixed = scale->max > scale->min;
     }
     title_of(scale, c);
     return true;
 }
 
-static bool read_channel(reading *r, int ch, const json_t *said)
+static bool read_channel(reading *r, int ch, const stk_json *said)
 {
     static const char *const known[] = {"count", "sum", "mean", "average", "min", "max"};
     channel *c = &r->channels[ch];
-    const json_t *bin = json_object_get(said, "bin");
+    const stk_json *bin = stk_json_get(said, "bin");
     *c = (channel){.said = said,
-                   .field = stk_doc_text(said, "field"),
-                   .aggregate = stk_doc_text(said, "aggregate"),
-                   .is_binned = json_is_true(bin) || json_is_object(bin)};
+                   .field = stk_json_get_text(said, "field"),
+                   .aggregate = stk_json_get_text(said, "aggregate"),
+                   .is_binned = stk_json_is_true(bin) || stk_json_is_map(bin)};
     bool fits = c->aggregate == NULL;
     for (size_t i = 0; !fits && i < sizeof known / sizeof *known; i++) {
         fits = strcmp(c->aggregate, known[i]) == 0;
@@ -193,14 +193,14 @@ static bool read_channel(reading *r, int ch, const json_t *said)
 
 /* --- values --- */
 
-static double time_of(const json_t *value)
+static double time_of(const stk_json *value)
 {
     struct tm tm = {.tm_mday = 1};
-    const char *text = json_string_value(value);
+    const char *text = stk_json_text(value);
     int month = 1, n = 0;
     double second = 0;
-    if (json_is_number(value)) {
-        return json_number_value(value) / 1000;
+    if (stk_json_is_number(value)) {
+        return stk_json_number(value, 0) / 1000;
     }
     if (text == NULL || sscanf(text, "%4d-%2d-%2d%n", &tm.tm_year, &month, &tm.tm_mday, &n) < 1) {
         return NAN;
@@ -214,18 +214,18 @@ static double time_of(const json_t *value)
 }
 
 /* The category's number; -1: there are too many. */
-static double band_of(vega_chart *chart, vega_scale *scale, const json_t *value)
+static double band_of(vega_chart *chart, vega_scale *scale, const stk_json *value)
 {
     char number[40];
-    const char *text = json_string_value(value);
+    const char *text = stk_json_text(value);
     uint64_t at = 0;
-    if (json_is_number(value)) {
-        (void)snprintf(number, sizeof number, "%.10g", json_number_value(value));
+    if (stk_json_is_number(value)) {
+        (void)snprintf(number, sizeof number, "%.10g", stk_json_number(value, 0));
     }
-    if (text == NULL && json_is_boolean(value)) {
-        text = json_is_true(value) ? "true" : "false";
+    if (text == NULL && stk_json_is_kind(value, STK_JSON_BOOL)) {
+        text = stk_json_is_true(value) ? "true" : "false";
     } else if (text == NULL) {
-        text = json_is_number(value) ? number : "null";
+        text = stk_json_is_number(value) ? number : "null";
     }
     if (stk_map_get(&scale->index, text, &at)) {
         return (double)at;
@@ -247,17 +247,17 @@ static double band_of(vega_chart *chart, vega_scale *scale, const json_t *value)
 /* The bins of a channel: from its extent in the data. */
 static void set_bins(reading *r, channel *c)
 {
-    const json_t *bin = json_object_get(c->said, "bin");
+    const stk_json *bin = stk_json_get(c->said, "bin");
     double min = INFINITY, max = -INFINITY;
-    for (size_t i = 0; i < json_array_size(r->values); i++) {
-        const json_t *value = json_object_get(json_array_get(r->values, i), c->field);
-        if (json_is_number(value)) {
-            min = fmin(min, json_number_value(value));
-            max = fmax(max, json_number_value(value));
+    for (size_t i = 0; i < stk_json_n_items(r->values); i++) {
+        const stk_json *value = stk_json_get(stk_json_item(r->values, i), c->field);
+        if (stk_json_is_number(value)) {
+            min = fmin(min, stk_json_number(value, 0));
+            max = fmax(max, stk_json_number(value, 0));
         }
     }
-    double most = stk_doc_number(bin, "maxbins", 10);
-    c->step = stk_doc_number(bin, "step", 0);
+    double most = stk_json_get_number(bin, "maxbins", 10);
+    c->step = stk_json_get_number(bin, "step", 0);
     if (!(c->step > 0)) {
         c->step = stk_vega_step(max - min, most >= 1 && most < 500 ? (int)most : 10);
     }
@@ -265,11 +265,11 @@ static void set_bins(reading *r, channel *c)
 }
 
 /* False: nothing is known of this record on that channel. */
-static bool read_value(reading *r, int ch, const json_t *record, vega_row *row)
+static bool read_value(reading *r, int ch, const stk_json *record, vega_row *row)
 {
     const channel *c = &r->channels[ch];
     vega_scale *scale = &r->chart->scales[ch];
-    const json_t *value = c->field != NULL ? json_object_get(record, c->field) : NULL;
+    const stk_json *value = c->field != NULL ? stk_json_get(record, c->field) : NULL;
     double v = 0;
     if (c->aggregate != NULL && strcmp(c->aggregate, "count") == 0) {
         v = 1;
@@ -278,7 +278,7 @@ static bool read_value(reading *r, int ch, const json_t *record, vega_row *row)
     } else if (scale->kind == SCALE_TIME) {
         v = time_of(value);
     } else {
-        v = json_is_number(value) ? json_number_value(value) : NAN;
+        v = stk_json_is_number(value) ? stk_json_number(value, 0) : NAN;
     }
     row->at[ch] = row->end[ch] = v;
     if (c->is_binned && isfinite(v)) {
@@ -339,7 +339,7 @@ static bool add_row(reading *r, const vega_row *row, stk_map *groups)
 
 static bool read_rows(reading *r)
 {
-    size_t n = json_array_size(r->values);
+    size_t n = stk_json_n_items(r->values);
     stk_map groups = {0};
     bool ok = true;
     if (n > VEGA_MAX_ROWS) {
@@ -355,7 +355,7 @@ static bool read_rows(reading *r)
         vega_row row = {0};
         bool known = true;
         for (int ch = 0; known && ch < VEGA_N; ch++) {
-            known = !r->layer->has[ch] || read_value(r, ch, json_array_get(r->values, i), &row);
+            known = !r->layer->has[ch] || read_value(r, ch, stk_json_item(r->values, i), &row);
             if (known && row.at[ch] < 0 && r->chart->scales[ch].kind == SCALE_BAND) {
                 stk_map_done(&groups);
                 return unfit(r->chart, "more than %d categories of %s", VEGA_MAX_BANDS, names[ch]);
@@ -392,18 +392,18 @@ static int by_sum(const void *a, const void *b)
 /* Names in the order that the specification wants: by name where it says nothing. */
 static void order_names(vega_chart *chart, vega_scale *scale)
 {
-    const char *how = json_string_value(scale->sort);
+    const char *how = stk_json_text(scale->sort);
     uint32_t k = 0;
-    if (json_is_null(scale->sort) || json_is_object(scale->sort)) {
+    if (stk_json_is_kind(scale->sort, STK_JSON_NULL) || stk_json_is_map(scale->sort)) {
         return;
     }
-    if (json_is_array(scale->sort)) { /* those that it names first, then the others */
+    if (stk_json_is_list(scale->sort)) { /* those that it names first, then the others */
         const char **sorted = stk_arena_array(chart->arena, scale->n, sizeof *sorted);
         bool *taken = stk_arena_array(chart->arena, scale->n, sizeof *taken);
-        for (size_t i = 0; sorted != NULL && taken != NULL && i <= json_array_size(scale->sort);
+        for (size_t i = 0; sorted != NULL && taken != NULL && i <= stk_json_n_items(scale->sort);
              i++) {
-            const char *name = json_string_value(json_array_get(scale->sort, i));
-            bool rest = i == json_array_size(scale->sort);
+            const char *name = stk_json_text(stk_json_item(scale->sort, i));
+            bool rest = i == stk_json_n_items(scale->sort);
             for (uint32_t j = 0; j < scale->n; j++) {
                 if (!taken[j] && (rest || (name != NULL && strcmp(name, scale->names[j]) == 0))) {
                     taken[j] = true;
@@ -546,41 +546,41 @@ static void set_extent(vega_chart *chart, int ch)
 
 /* --- the whole --- */
 
-static const json_t *values_of(const json_t *spec, const json_t *outer)
+static const stk_json *values_of(const stk_json *spec, const stk_json *outer)
 {
-    const json_t *data = json_object_get(spec, "data");
-    const char *name = stk_doc_text(data, "name");
-    const json_t *sets = json_object_get(spec, "datasets");
+    const stk_json *data = stk_json_get(spec, "data");
+    const char *name = stk_json_get_text(data, "name");
+    const stk_json *sets = stk_json_get(spec, "datasets");
     if (sets == NULL) {
-        sets = json_object_get(outer, "datasets");
+        sets = stk_json_get(outer, "datasets");
     }
-    return name != NULL ? json_object_get(sets, name) : json_object_get(data, "values");
+    return name != NULL ? stk_json_get(sets, name) : stk_json_get(data, "values");
 }
 
-static bool read_layer(vega_chart *chart, const json_t *spec, const json_t *outer)
+static bool read_layer(vega_chart *chart, const stk_json *spec, const stk_json *outer)
 {
     reading r = {.chart = chart, .layer = &chart->layers[chart->n_layers]};
-    const json_t *own = json_object_get(spec, "encoding");
-    const json_t *shared = json_object_get(outer, "encoding");
+    const stk_json *own = stk_json_get(spec, "encoding");
+    const stk_json *shared = stk_json_get(outer, "encoding");
     if (chart->n_layers == VEGA_MAX_LAYERS) {
         return unfit(chart, "more than %d layers", VEGA_MAX_LAYERS);
     }
-    if (json_object_get(spec, "transform") != NULL || json_object_get(spec, "layer") != NULL) {
+    if (stk_json_get(spec, "transform") != NULL || stk_json_get(spec, "layer") != NULL) {
         return unfit(chart, "its data is transformed");
     }
     r.values = values_of(spec, outer);
     r.values = r.values != NULL ? r.values : values_of(outer, outer);
-    if (!json_is_array(r.values)) {
+    if (!stk_json_is_list(r.values)) {
         return unfit(chart, "its data is not in the specification");
     }
-    if (!read_mark(&r, json_object_get(spec, "mark")) || !check_channels(&r, own) ||
+    if (!read_mark(&r, stk_json_get(spec, "mark")) || !check_channels(&r, own) ||
         !check_channels(&r, shared)) {
         return false;
     }
     for (int ch = 0; ch < VEGA_N; ch++) {
-        const json_t *said = json_object_get(own, names[ch]);
+        const stk_json *said = stk_json_get(own, names[ch]);
         if (said == NULL) {
-            said = json_object_get(shared, names[ch]);
+            said = stk_json_get(shared, names[ch]);
         }
         if (said != NULL && !read_channel(&r, ch, said)) {
             return false;
@@ -592,12 +592,13 @@ static bool read_layer(vega_chart *chart, const json_t *spec, const json_t *oute
                 (!layer->has[VEGA_Y] || chart->scales[VEGA_Y].kind != SCALE_LINEAR ||
                  r.channels[VEGA_Y].is_binned);
     layer->along = lies ? VEGA_X : VEGA_Y;
-    const json_t *stack_said = json_object_get(r.channels[layer->along].said, "stack");
+    const stk_json *stack_said = stk_json_get(r.channels[layer->along].said, "stack");
     bool solid = layer->mark == MARK_BAR || layer->mark == MARK_AREA;
-    layer->stacks =
-        solid && layer->has[VEGA_COLOR] && !json_is_null(stack_said) && !json_is_false(stack_said);
-    if (json_is_string(stack_said) && strcmp(json_string_value(stack_said), "zero") != 0) {
-        return unfit(chart, "it stacks by '%s'", json_string_value(stack_said));
+    layer->stacks = solid && layer->has[VEGA_COLOR] &&
+                    !stk_json_is_kind(stack_said, STK_JSON_NULL) && !stk_json_is_false(stack_said);
+    if (stk_json_is_kind(stack_said, STK_JSON_TEXT) &&
+        strcmp(stk_json_text(stack_said), "zero") != 0) {
+        return unfit(chart, "it stacks by '%s'", stk_json_text(stack_said));
     }
     if (!layer->has[VEGA_X] && !layer->has[VEGA_Y]) {
         return unfit(chart, "it has neither x nor y");
@@ -610,21 +611,21 @@ static bool read_layer(vega_chart *chart, const json_t *spec, const json_t *oute
     return ok;
 }
 
-bool stk_vega_read(vega_chart *chart, const json_t *spec)
+bool stk_vega_read(vega_chart *chart, const stk_json *spec)
 {
     static const char *const others[] = {"hconcat", "vconcat", "concat",   "facet",
                                          "repeat",  "spec",    "transform"};
-    const json_t *layers = json_object_get(spec, "layer");
-    const char *title = any_text(json_object_get(spec, "title"));
+    const stk_json *layers = stk_json_get(spec, "layer");
+    const char *title = any_text(stk_json_get(spec, "title"));
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (json_object_get(spec, others[i]) != NULL) {
+        if (stk_json_get(spec, others[i]) != NULL) {
             return unfit(chart, "it has '%s'", others[i]);
         }
     }
     (void)snprintf(chart->title, sizeof chart->title, "%s", stk_text_or(title, ""));
-    bool ok = json_is_array(layers) || read_layer(chart, spec, spec);
-    for (size_t i = 0; ok && i < json_array_size(layers); i++) {
-        ok = read_layer(chart, json_array_get(layers, i), spec);
+    bool ok = stk_json_is_list(layers) || read_layer(chart, spec, spec);
+    for (size_t i = 0; ok && i < stk_json_n_items(layers); i++) {
+        ok = read_layer(chart, stk_json_item(layers, i), spec);
     }
     for (int ch = 0; ok && ch < VEGA_N; ch++) {
         ok = sort_bands(chart, ch);
@@ -640,7 +641,7 @@ bool stk_vega_read(vega_chart *chart, const json_t *spec)
     return ok && (n > 0 || unfit(chart, "it has no data"));
 }
 
-bool stk_svg_vega(const json_t *spec, bool narrow, stk_buf *out, char *why, size_t why_size)
+bool stk_svg_vega(const stk_json *spec, bool narrow, stk_buf *out, char *why, size_t why_size)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     vega_chart *chart = arena != NULL ? stk_arena_array(arena, 1, sizeof *chart) : NULL;

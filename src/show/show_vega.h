@@ -34,7 +34,7 @@ typedef struct vega_scale {
     double *sums;       /* … and what the other axis has of each, for sorting by it */
     uint32_t n;
     stk_map index;
-    const json_t *sort; /* as the specification says it; NULL: it doesn't */
+    const stk_json *sort; /* as the specification says it; NULL: it doesn't */
 } vega_scale;
 
 typedef struct vega_row {
@@ -66,7 +66,7 @@ typedef struct vega_chart {
 } vega_chart;
 
 /* False: the chart is of a kind that isn't drawn, and `why` says which. */
-bool stk_vega_read(vega_chart *chart, const json_t *spec);
+bool stk_vega_read(vega_chart *chart, const stk_json *spec);
 void stk_vega_draw(const vega_chart *chart, bool narrow, stk_buf *out);
 /* The step of ticks or bins: 1, 2 or 5 of a power of ten, at most `n` of them in `extent`. */
 double stk_vega_step(double extent, int n);

@@ -1,11 +1,11 @@
 /* Steps on other machines: what their backend is asked, what takes nothing here, and what outlives
  * an engine. The cloud of these tests goes on when the engine is gone, as a cluster does. */
-#include <jansson.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/param.h>
 #include <sys/signalfd.h>
 
+#include "base/json.h"
 #include "run/exec/exec_testing.h"
 
 enum { MAX_JOBS = 32 };
@@ -191,22 +191,22 @@ static void elsewhere(fixture *f, const stk_capacity_away *away)
 typedef struct finding {
     stk_event_kind kind;
     uint32_t task;
-    json_t *data;
+    stk_arena *arena;
+    const stk_json *data;
 } finding;
 
 static int find_row(void *arg, const stk_event_row *row)
 {
     finding *f = arg;
     if (row->kind == f->kind && row->task == f->task) {
-        json_decref(f->data);
-        f->data = json_loads(row->data, 0, NULL);
+        f->data = stk_json_read(f->arena, row->data);
     }
     return 0;
 }
 
-static json_t *data_of(fixture *f, stk_event_kind kind, uint32_t task)
+static const stk_json *data_of(fixture *f, stk_event_kind kind, uint32_t task)
 {
-    finding found = {.kind = kind, .task = task};
+    finding found = {.kind = kind, .task = task, .arena = f->arena};
     OK(stk_store_events(f->store, f->run, 0, find_row, &found, &f->err));
     return found.data;
 }
@@ -254,16 +254,15 @@ static void check_job(fixture *f, const stk_job *job)
     STK_TEXT_AUTO text = NULL;
     OK(stk_file_read(stk_arena_printf(f->arena, "%s/task.json", job->dir), 1 << 20, &text, NULL,
                      &f->err));
-    json_t *doc = json_loads(text, 0, NULL);
-    assert_string_equal(json_string_value(json_object_get(
-                            json_object_get(json_object_get(doc, "inputs"), "table"), "path")),
-                        table);
-    json_t *granted = json_object_get(doc, "granted");
-    assert_string_equal(json_string_value(json_object_get(granted, "backend")), "kubernetes");
-    assert_string_equal(json_string_value(json_object_get(granted, "stack")), "prod");
-    assert_int_equal(json_array_size(json_object_get(granted, "devices")), 0);
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(doc, "gang"), "ranks")), 8);
-    json_decref(doc);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *doc = stk_json_read(scratch, text);
+    assert_string_equal(
+        stk_json_get_text(stk_json_get(stk_json_get(doc, "inputs"), "table"), "path"), table);
+    const stk_json *granted = stk_json_get(doc, "granted");
+    assert_string_equal(stk_json_get_text(granted, "backend"), "kubernetes");
+    assert_string_equal(stk_json_get_text(granted, "stack"), "prod");
+    assert_int_equal(stk_json_n_items(stk_json_get(granted, "devices")), 0);
+    assert_int_equal(stk_json_get_whole(stk_json_get(doc, "gang"), "ranks", 0), 8);
 }
 
 /* It asks for what this machine is far from having, under policy strict. */
@@ -379,12 +378,10 @@ static void test_more_than_a_pool(void **state)
     assert_int_equal(run(f, steps), STK_RUN_FAILED);
     assert_int_equal(cloud.n_submitted, 2);
     assert_int_equal(cloud.memory[1], 80000000000);
-    json_t *data = data_of(f, STK_EV_TASK_FAILED, 0);
-    assert_string_equal(json_string_value(json_object_get(data, "class")), "resources");
-    assert_non_null(strstr(json_string_value(json_object_get(data, "text")),
-                           "fits on no node of stack 'prod'"));
-    assert_non_null(strstr(json_string_value(json_object_get(data, "text")), "160 GB of memory"));
-    json_decref(data);
+    const stk_json *data = data_of(f, STK_EV_TASK_FAILED, 0);
+    assert_string_equal(stk_json_get_text(data, "class"), "resources");
+    assert_non_null(strstr(stk_json_get_text(data, "text"), "fits on no node of stack 'prod'"));
+    assert_non_null(strstr(stk_json_get_text(data, "text"), "160 GB of memory"));
     stk_spec_free(spec);
 }
 
@@ -434,13 +431,12 @@ static void test_output_stays(void **state)
                      STK_RUN_SUCCEEDED);
     assert_true(f->looked);
     assert_int_equal(n_fetched, 0);
-    json_t *data = data_of(f, STK_EV_TASK_SUCCEEDED, 0);
-    json_t *m = json_object_get(json_object_get(data, "outputs"), "m");
-    assert_string_equal(json_string_value(json_object_get(m, "digest")), hello_digest);
-    assert_int_equal(json_integer_value(json_object_get(m, "size")), 77);
-    json_t *granted = json_object_get(data, "granted");
-    assert_int_equal(json_array_size(json_object_get(granted, "devices")), 1);
-    json_decref(data);
+    const stk_json *data = data_of(f, STK_EV_TASK_SUCCEEDED, 0);
+    const stk_json *m = stk_json_get(stk_json_get(data, "outputs"), "m");
+    assert_string_equal(stk_json_get_text(m, "digest"), hello_digest);
+    assert_int_equal(stk_json_get_whole(m, "size", 0), 77);
+    const stk_json *granted = stk_json_get(data, "granted");
+    assert_int_equal(stk_json_n_items(stk_json_get(granted, "devices")), 1);
 }
 
 /* What a step here reads is fetched; that it can't be is the step's failure to load. */
@@ -522,10 +518,9 @@ static void test_preempted(void **state)
     cloud.does = leave_checkpoint;
     cloud.failure = STK_FAIL_PREEMPTED;
     assert_int_equal(run(f, "{\"a\":{\"run\":\"x\"}}"), STK_RUN_SUCCEEDED);
-    json_t *data = data_of(f, STK_EV_TASK_FAILED, 0);
-    assert_true(json_is_true(json_object_get(data, "saved")));
-    assert_non_null(json_object_get(data, "granted"));
-    json_decref(data);
+    const stk_json *data = data_of(f, STK_EV_TASK_FAILED, 0);
+    assert_true(stk_json_is_true(stk_json_get(data, "saved")));
+    assert_non_null(stk_json_get(data, "granted"));
 }
 
 /* --- what outlives an engine --- */
@@ -581,18 +576,16 @@ static void test_interrupted_unborn(void **state)
     elsewhere(f, first_away);
     cloud.is_waiting = true;
     assert_int_equal(interrupted(f, TWO, false), STK_RUN_INTERRUPTED);
-    json_t *note = data_of(f, STK_EV_NOTE, UINT32_MAX);
-    const char *text = json_string_value(json_object_get(note, "text"));
+    const stk_json *note = data_of(f, STK_EV_NOTE, UINT32_MAX);
+    const char *text = stk_json_get_text(note, "text");
     assert_non_null(
         strstr(text, "step 'a' was not begun on kubernetes (stack 'prod'): 'stoker resume"));
     assert_string_equal(strstr(text, "' takes"), "' takes it up again");
-    json_decref(note);
     cloud.is_waiting = false; /* … nor, later, that it was running */
     assert_int_equal(resume(f), STK_RUN_SUCCEEDED);
     note = data_of(f, STK_EV_NOTE, UINT32_MAX);
-    assert_string_equal(json_string_value(json_object_get(note, "text")),
+    assert_string_equal(stk_json_get_text(note, "text"),
                         "step 'a' is taken up again on kubernetes (stack 'prod')");
-    json_decref(note);
 }
 
 static void test_interrupted(void **state)
@@ -603,16 +596,14 @@ static void test_interrupted(void **state)
     assert_int_equal(cloud.n_stopped, 0);
     assert_int_equal(cloud.n_running, 1);
     assert_int_equal(committed(f, STK_EV_TASK_CANCELLED, 0, 0).n, 0);
-    json_t *note = data_of(f, STK_EV_NOTE, UINT32_MAX);
+    const stk_json *note = data_of(f, STK_EV_NOTE, UINT32_MAX);
     assert_non_null(
-        strstr(json_string_value(json_object_get(note, "text")),
+        strstr(stk_json_get_text(note, "text"),
                "step 'a' goes on running on kubernetes (stack 'prod'): 'stoker resume"));
-    json_decref(note);
     assert_int_equal(resume(f), STK_RUN_SUCCEEDED);
     note = data_of(f, STK_EV_NOTE, UINT32_MAX);
-    assert_string_equal(json_string_value(json_object_get(note, "text")),
+    assert_string_equal(stk_json_get_text(note, "text"),
                         "step 'a' is taken up again on kubernetes (stack 'prod')");
-    json_decref(note);
     assert_int_equal(cloud.n_attached, 1);
     assert_int_equal(cloud.n_submitted, 1);
     assert_int_equal(committed(f, STK_EV_TASK_STARTED, 0, 0).n, 1);

@@ -1,8 +1,8 @@
 /* What the sentence of a failure advises: nothing that is set already, nor what can't be written
  * where the step comes from. */
-#include <jansson.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/units.h"
 #include "run/exec/core/exec_devices.h"
 #include "run/exec/core/exec_loop.h"
@@ -11,10 +11,9 @@
 /* Is the step one of a flow, whose user writes decorators? */
 static bool is_of_flow(const stk_step *step)
 {
-    json_t *extra =
-        step->settings->extra == NULL ? NULL : json_loads(step->settings->extra, 0, NULL);
-    bool is_flow = json_is_object(json_object_get(extra, "flow"));
-    json_decref(extra);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *extra = stk_json_read(scratch, step->settings->extra);
+    bool is_flow = stk_json_is_map(stk_json_get(extra, "flow"));
     return is_flow;
 }
 

@@ -3,10 +3,10 @@
 #include "run/exec/core/exec_cache.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_state.h"
@@ -195,9 +195,9 @@ int stk_exec_note_damage(stk_exec *x, stk_err *err)
 }
 
 /* One ref object of an outputs document → exec_ref. */
-static bool take_ref(exec_lookup *lookup, json_t *ref, bool check, exec_ref *ret_ref)
+static bool take_ref(exec_lookup *lookup, const stk_json *ref, bool check, exec_ref *ret_ref)
 {
-    const char *digest = json_string_value(json_object_get(ref, "digest"));
+    const char *digest = stk_json_get_text(ref, "digest");
     if (digest == NULL) {
         return false;
     }
@@ -205,10 +205,8 @@ static bool take_ref(exec_lookup *lookup, json_t *ref, bool check, exec_ref *ret
     if (check && stk_exec_lookup_artifact(lookup, digest, &ignored) < 0) {
         return false;
     }
-    char *text = json_dumps(ref, JSON_COMPACT);
     ret_ref->digest = stk_arena_dup(lookup->arena, digest);
-    ret_ref->json = text == NULL ? NULL : stk_arena_dup(lookup->arena, text);
-    free(text);
+    ret_ref->json = stk_json_dump_in(ref, lookup->arena);
     return ret_ref->digest != NULL && ret_ref->json != NULL;
 }
 
@@ -223,18 +221,18 @@ int stk_exec_parse_outputs(exec_lookup *lookup, const stk_step *step, const char
         *ret_outputs = refs;
         return 0;
     }
-    json_t *doc = json_loads(json, JSON_ALLOW_NUL, NULL);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *doc = stk_json_read(scratch, json);
     int rc = doc == NULL ? stk_err_set(err, STK_E_STORE,
                                        "step '%s': its stored outputs can't be read", step->name)
                          : 0;
     for (uint32_t i = 0; i < step->n_outputs && rc == 0; i++) {
-        json_t *ref = json_object_get(doc, step->outputs[i].name);
+        const stk_json *ref = stk_json_get(doc, step->outputs[i].name);
         if (!take_ref(lookup, ref, check, &refs[i])) {
             rc = stk_err_set(err, STK_E_NOT_FOUND, "its stored output '%s' is gone",
                              step->outputs[i].name);
         }
     }
-    json_decref(doc);
     if (rc == 0) {
         *ret_outputs = refs;
     }
@@ -270,13 +268,13 @@ static const char *changed_file(exec_lookup *lookup, const char *seen)
     if (seen == NULL || strcmp(seen, "{}") == 0) {
         return NULL;
     }
-    json_t *doc = json_loads(seen, JSON_ALLOW_NUL, NULL);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *doc = stk_json_read(scratch, seen);
     const char *changed = doc == NULL ? "what it loaded" : NULL;
-    const char *path;
-    json_t *value;
-    json_object_foreach(doc, path, value)
-    {
-        const char *was = json_string_value(value);
+    for (uint32_t k = 0; k < stk_json_n_members(doc); k++) {
+        const char *path = stk_json_key(doc, k)->text;
+        const stk_json *value = stk_json_value(doc, k);
+        const char *was = stk_json_text(value);
         const char *is = was == NULL || *was == '\0' ? NULL : source_digest(lookup, path);
         bool same = was != NULL &&
                     (*was == '\0' ? stk_file_exists(path) : is != NULL && strcmp(is, was) == 0);
@@ -285,7 +283,6 @@ static const char *changed_file(exec_lookup *lookup, const char *seen)
             break;
         }
     }
-    json_decref(doc);
     return changed;
 }
 

@@ -1,12 +1,12 @@
 /* A task's checkpoints (docs/decisions/0008): kept between attempts, gone once it has succeeded;
  * and whether the end of an attempt was a preemption, and got it any further. */
 #include <errno.h>
-#include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -28,13 +28,13 @@ const char *stk_exec_checkpoints(stk_exec *x, uint32_t task, stk_arena *arena)
 
 /* --- begin --- */
 
-static json_t *load_task(const char *path)
+static const stk_json *load_task(const char *path, stk_arena *arena)
 {
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
     return stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) < 0
                ? NULL
-               : json_loadb(text, len, 0, NULL);
+               : stk_json_readn(arena, text, len);
 }
 
 /* Whether the attempt before was given the same: its task.json against this one's. One that can't
@@ -43,17 +43,18 @@ static bool is_same(stk_exec *x, uint32_t task, uint32_t attempt, const stk_buf 
 {
     const char *dir = stk_exec_dir(x, task, attempt - 1, x->scratch);
     const char *path = dir == NULL ? NULL : stk_arena_printf(x->scratch, "%s/task.json", dir);
-    json_t *before = path == NULL ? NULL : load_task(path);
-    json_t *now = json_loadb(task_json->data, task_json->len, 0, NULL);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *before = path == NULL ? NULL : load_task(path, scratch);
+    const stk_json *now = stk_json_readn(scratch, task_json->data, task_json->len);
     bool same = true;
     static const char *const keys[] = {"inputs", "command", "kind"};
     for (size_t i = 0; before != NULL && i < sizeof keys / sizeof *keys; i++) {
-        json_t *a = json_object_get(before, keys[i]);
-        json_t *b = json_object_get(now, keys[i]);
-        same = same && (a == b || json_equal(a, b)); /* both NULL: not there */
+        const stk_json *a = stk_json_get(before, keys[i]);
+        const stk_json *b = stk_json_get(now, keys[i]);
+        same =
+            same &&
+            (a == b || (a != NULL && b != NULL && stk_json_equal(a, b))); /* both NULL: not there */
     }
-    json_decref(before);
-    json_decref(now);
     return same;
 }
 

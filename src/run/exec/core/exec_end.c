@@ -3,7 +3,6 @@
 #include "run/exec/core/exec_end.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* The environment of a step's program: who it is, its inputs, the user's variables, secrets. */
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "run/exec/core/exec_end.h"
@@ -59,9 +59,9 @@ static void env_param(exec_env *env, const char *name, const char *json)
     bool plain = n >= 2 && json[0] == '"' && memchr(json, '\\', n) == NULL;
     const char *value = plain ? stk_arena_dupn(env->arena, json + 1, n - 2) : json;
     if (json[0] == '"' && !plain) {
-        json_t *text = json_loads(json, JSON_DECODE_ANY, NULL);
-        value = stk_arena_dup(env->arena, json_string_value(text));
-        json_decref(text);
+        STK_ARENA_AUTO scratch = stk_arena_new(0);
+        const stk_json *text = stk_json_read(scratch, json);
+        value = stk_arena_dup(env->arena, stk_json_text(text));
     }
     if (value == NULL) {
         env->failed = true;

@@ -535,10 +535,10 @@ static int64_t max_splits_of(const stk_spec *spec)
 {
     enum { DEFAULT_SPLITS = 100 };
     const char *extra = stk_spec_settings(spec)->extra;
-    json_t *doc = extra == NULL ? NULL : json_loads(extra, 0, NULL);
-    const json_t *splits = json_object_get(doc, "max_splits");
-    int64_t n = json_is_integer(splits) ? json_integer_value(splits) : DEFAULT_SPLITS;
-    json_decref(doc);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *doc = stk_json_read(scratch, extra);
+    const stk_json *splits = stk_json_get(doc, "max_splits");
+    int64_t n = stk_json_is_kind(splits, STK_JSON_INT) ? stk_json_whole(splits, 0) : DEFAULT_SPLITS;
     return n;
 }
 

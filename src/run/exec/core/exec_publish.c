@@ -1,10 +1,10 @@
 /* One output of a task → an artifact in the store, and what is said of it. */
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "run/exec/core/exec_cache.h"
@@ -78,18 +78,15 @@ static const char *ref_json(const stk_artifact *a, const stk_result_output *r,
 /* A small file whose text is JSON is also passed by value. NULL when it isn't. */
 static const char *small_json(const char *path, int64_t size, size_t most, stk_arena *arena)
 {
-    char *text = NULL;
+    STK_TEXT_AUTO text = NULL;
     size_t len = 0;
     if (size > (int64_t)most || stk_file_read_untrusted(path, most, &text, &len, NULL) < 0) {
         return NULL;
     }
-    json_t *doc = json_loadb(text, len, JSON_DECODE_ANY, NULL);
-    free(text);
-    char *compact = doc == NULL ? NULL : json_dumps(doc, JSON_COMPACT | JSON_ENCODE_ANY);
-    json_decref(doc);
-    const char *copy = compact == NULL ? NULL : stk_arena_dup(arena, compact);
-    free(compact);
-    return copy;
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *doc = stk_json_readn(scratch, text, len);
+    return doc == NULL || stk_json_not_kept(doc, NULL) != NULL ? NULL
+                                                               : stk_json_dump_in(doc, arena);
 }
 
 /* Every folder between the attempt's and the output must be one: a link would lead to files that

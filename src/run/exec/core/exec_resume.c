@@ -2,11 +2,11 @@
  * running when the engine died. */
 #include "run/exec/core/exec_resume.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "host/runner/runner.h"
 #include "run/exec/core/exec_cache.h"
@@ -25,41 +25,39 @@ typedef struct history {
     stk_exec *x;
     exec_past *tasks;
     uint32_t n_tasks, cap_tasks;
-    json_t *notes; /* an object whose keys are what was said */
+    stk_map notes; /* what was said */
     stk_err *err;
 } history;
 
-static void keep_notes(json_t *said, const char *data)
+static void keep_notes(stk_exec *x, stk_map *said, const char *data)
 {
-    json_t *doc = data == NULL ? NULL : json_loads(data, JSON_ALLOW_NUL, NULL), *note;
-    const char *text = json_string_value(json_object_get(doc, "text"));
-    size_t i;
-    if (text != NULL) {
-        (void)json_object_set_new_nocheck(said, text, json_true());
-    }
-    json_array_foreach(json_object_get(doc, "notes"), i, note)
-    {
-        if (json_is_string(note)) {
-            (void)json_object_set_new_nocheck(said, json_string_value(note), json_true());
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *doc = stk_json_read(scratch, data);
+    const stk_json *notes = stk_json_get(doc, "notes");
+    for (uint32_t i = 0; i <= stk_json_n_items(notes); i++) { /* the last: the event's own */
+        const char *note = i < stk_json_n_items(notes) ? stk_json_text(&notes->items[i])
+                                                       : stk_json_get_text(doc, "text");
+        char *own = stk_arena_dup(x->arena, note);
+        if (own != NULL) {
+            (void)stk_map_put(said, own, 1);
         }
     }
-    json_decref(doc);
 }
 
 static bool began_without_cache(const char *data)
 {
-    json_t *doc = data == NULL ? NULL : json_loads(data, JSON_ALLOW_NUL, NULL);
-    bool without = json_is_true(json_object_get(doc, "no_cache"));
-    json_decref(doc);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *doc = stk_json_read(scratch, data);
+    bool without = stk_json_is_true(stk_json_get(doc, "no_cache"));
     return without;
 }
 
 /* The host may have changed since: what the plan says of it now, and didn't say before. */
-static int emit_new_notes(stk_exec *x, const json_t *said, stk_err *err)
+static int emit_new_notes(stk_exec *x, const stk_map *said, stk_err *err)
 {
     for (uint32_t i = 0; i < stk_plan_n_notes(x->config.plan); i++) {
         const char *note = stk_plan_note(x->config.plan, i);
-        if (json_object_get(said, note) == NULL) {
+        if (!stk_map_get(said, note, NULL)) {
             STK_TRY(stk_exec_emit_note(x, note, err));
         }
     }
@@ -68,11 +66,11 @@ static int emit_new_notes(stk_exec *x, const json_t *said, stk_err *err)
 
 static char *outputs_of(const char *data)
 {
-    json_t *doc = data == NULL ? NULL : json_loads(data, JSON_ALLOW_NUL, NULL);
-    json_t *outputs = json_object_get(doc, "outputs");
-    char *text = outputs == NULL ? strdup("{}") : json_dumps(outputs, JSON_COMPACT);
-    json_decref(doc);
-    return text;
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *doc = stk_json_read(scratch, data);
+    const stk_json *outputs = stk_json_get(doc, "outputs");
+    const char *text = outputs == NULL ? "{}" : stk_json_dump_in(outputs, scratch);
+    return text == NULL ? NULL : strdup(text);
 }
 
 /* Where an attempt was started, if not here. */
@@ -81,11 +79,10 @@ static char *stack_of(const char *data)
     if (data == NULL || strstr(data, "\"stack\"") == NULL) {
         return NULL;
     }
-    json_t *doc = json_loads(data, JSON_ALLOW_NUL, NULL);
-    const char *stack =
-        json_string_value(json_object_get(json_object_get(doc, "granted"), "stack"));
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *doc = stk_json_read(scratch, data);
+    const char *stack = stk_json_get_text(stk_json_get(doc, "granted"), "stack");
     char *copy = stack == NULL ? NULL : strdup(stack);
-    json_decref(doc);
     return copy;
 }
 
@@ -112,9 +109,9 @@ static int take_grown(history *h, const stk_event_row *row)
 /* What a finished task left is known by its event alone: without it the run can't go on. */
 static int check_row(const history *h, const stk_event_row *row)
 {
-    json_t *doc = row->data == NULL ? NULL : json_loads(row->data, JSON_ALLOW_NUL, NULL);
-    bool is_good = row->data == NULL || json_is_object(doc);
-    json_decref(doc);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *doc = stk_json_read(scratch, row->data);
+    bool is_good = row->data == NULL || stk_json_is_map(doc);
     if (is_good) {
         return 0;
     }
@@ -134,7 +131,7 @@ static int fold_row(void *arg, const stk_event_row *row)
         STK_TRY(take_grown(h, row));
     }
     if (row->kind == STK_EV_RUN_CREATED || row->kind == STK_EV_NOTE) {
-        keep_notes(h->notes, row->data);
+        keep_notes(h->x, &h->notes, row->data);
         if (row->kind == STK_EV_RUN_CREATED && began_without_cache(row->data)) {
             h->x->config.use_cache = false;
         }
@@ -304,16 +301,14 @@ int stk_exec_replay(stk_exec *x, stk_err *err)
                  .tasks = calloc((size_t)x->n_tasks + 1, sizeof *h.tasks),
                  .n_tasks = x->n_tasks,
                  .cap_tasks = x->n_tasks,
-                 .notes = json_object(),
                  .err = err};
-    if (h.tasks == NULL || h.notes == NULL) {
+    if (h.tasks == NULL) {
         free(h.tasks);
-        json_decref(h.notes);
         return stk_err_nomem(err);
     }
     int rc = stk_store_events(x->config.store, x->config.run, 0, fold_row, &h, err);
     rc = rc < 0 ? rc : look_at_artifacts(&h);
-    rc = rc < 0 ? rc : emit_new_notes(x, h.notes, err);
+    rc = rc < 0 ? rc : emit_new_notes(x, &h.notes, err);
     rc = rc < 0 || x->graph.grow == NULL ? rc : stk_exec_regrow(x, h.tasks, err);
     const uint32_t *order = stk_plan_order(x->config.plan);
     for (uint32_t i = 0; i < x->n_tasks && rc >= 0 && x->graph.grow == NULL; i++) {
@@ -328,7 +323,7 @@ int stk_exec_replay(stk_exec *x, stk_err *err)
         free(h.tasks[i].stack);
     }
     free(h.tasks);
-    json_decref(h.notes);
+    stk_map_done(&h.notes);
     STK_TRY(rc);
     return 0;
 }

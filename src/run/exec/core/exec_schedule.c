@@ -1,9 +1,9 @@
 /* The scheduler of a run: for the engine that drives it, and, folded anew from what is on record,
  * for those who want to know how things stand. */
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/map.h"
 #include "base/text.h"
@@ -72,13 +72,13 @@ int stk_exec_schedule(const stk_plan *plan, const stk_capacity *capacity, stk_mo
 
 stk_grows stk_exec_grows(const char *data)
 {
-    json_t *doc = data == NULL ? NULL : json_loads(data, JSON_ALLOW_NUL, NULL);
-    const char *word = json_string_value(json_object_get(doc, "grows"));
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *doc = stk_json_read(scratch, data);
+    const char *word = stk_json_get_text(doc, "grows");
     stk_grows grows = word == NULL                      ? STK_GROWS_NOTHING
                       : strcmp(word, "memory") == 0     ? STK_GROWS_MEMORY
                       : strcmp(word, "gpu_memory") == 0 ? STK_GROWS_SHARE
                                                         : STK_GROWS_NOTHING;
-    json_decref(doc);
     return grows;
 }
 
@@ -157,29 +157,29 @@ static int reserve_tasks(refold *r, uint64_t n)
 }
 
 /* What can't be placed is left out: the rest is still true. */
-static int fold_added(refold *r, const stk_event_row *row, const json_t *data)
+static int fold_added(refold *r, const stk_event_row *row, const stk_json *data)
 {
-    const char *name = json_string_value(json_object_get(data, "step"));
-    const json_t *deps = json_object_get(data, "deps");
+    const char *name = stk_json_get_text(data, "step");
+    const stk_json *deps = stk_json_get(data, "deps");
     int64_t step = name == NULL ? -1 : stk_spec_find(stk_plan_spec(r->plan), name);
-    json_int_t n = json_integer_value(json_object_get(data, "n"));
+    int64_t n = stk_json_get_whole(data, "n", 0);
     if (step < 0 || row->task != r->n_tasks || n < 1 || n > STK_LIMIT_TASKS) {
         return 0;
     }
     refold_task task = {.i_step = (uint32_t)step,
-                        .ranks = (uint32_t)json_integer_value(json_object_get(data, "ranks")),
-                        .n_parents = (uint32_t)json_array_size(deps)};
+                        .ranks = (uint32_t)stk_json_get_whole(data, "ranks", 0),
+                        .n_parents = (uint32_t)stk_json_n_items(deps)};
     uint32_t *parents = stk_arena_array(r->arena, (size_t)task.n_parents + 1, sizeof *parents);
     int rc = parents == NULL ? stk_err_nomem(r->err) : reserve_tasks(r, r->n_tasks + (uint64_t)n);
     for (uint32_t i = 0; i < task.n_parents && rc == 0; i++) {
-        parents[i] = (uint32_t)json_integer_value(json_array_get(deps, i));
+        parents[i] = (uint32_t)stk_json_whole(stk_json_item(deps, i), 0);
         rc = parents[i] < r->n_tasks
                  ? 0
                  : stk_err_set(r->err, STK_E_STORE, "task %u follows task %u, which comes after it",
                                row->task, parents[i]);
     }
     task.parents = parents;
-    for (json_int_t i = 0; i < n && rc == 0; i++) {
+    for (int64_t i = 0; i < n && rc == 0; i++) {
         r->added[r->n_tasks++] = task;
         rc = r->sched == NULL ? 0 : add_grown(r, r->n_tasks - 1);
     }
@@ -226,27 +226,26 @@ static int begin(refold *r)
     return rc;
 }
 
-static void read_created(refold *r, const json_t *data)
+static void read_created(refold *r, const stk_json *data)
 {
-    const char *mode = json_string_value(json_object_get(data, "mode"));
+    const char *mode = stk_json_get_text(data, "mode");
     int known = mode == NULL ? -1 : stk_mode_of(mode);
     r->mode = known < 0 ? STK_MODE_CONTINUE : (stk_mode)known;
-    const char *policy = json_string_value(json_object_get(data, "policy"));
+    const char *policy = stk_json_get_text(data, "policy");
     r->policy =
         policy != NULL && strcmp(policy, "strict") == 0 ? STK_POLICY_STRICT : STK_POLICY_FIT;
-    r->max_workers = (uint32_t)json_integer_value(json_object_get(data, "max_workers"));
+    r->max_workers = (uint32_t)stk_json_get_whole(data, "max_workers", 0);
 }
 
-static void read_started(const refold *r, const json_t *data, stk_sched_event *event)
+static void read_started(const refold *r, const stk_json *data, stk_sched_event *event)
 {
-    const json_t *ask = json_object_get(data, "ask");
-    const json_t *list = json_object_get(json_object_get(data, "granted"), "devices");
-    size_t i;
-    json_t *one;
-    event->i_ask = json_is_integer(ask) ? (uint32_t)json_integer_value(ask) : STK_SCHED_NO_ASK;
-    json_array_foreach(list, i, one)
-    {
-        const char *uuid = json_string_value(json_object_get(one, "uuid"));
+    const stk_json *ask = stk_json_get(data, "ask");
+    const stk_json *list = stk_json_get(stk_json_get(data, "granted"), "devices");
+    event->i_ask =
+        stk_json_is_kind(ask, STK_JSON_INT) ? (uint32_t)stk_json_whole(ask, 0) : STK_SCHED_NO_ASK;
+    for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
+        const stk_json *one = stk_json_item(list, i);
+        const char *uuid = stk_json_get_text(one, "uuid");
         for (uint32_t k = 0; uuid != NULL && k < stk_accel_n_devices(r->accel); k++) {
             const char *known = stk_accel_device(r->accel, k)->uuid;
             if (event->i_ask != STK_SCHED_NO_ASK && known != NULL && strcmp(known, uuid) == 0) {
@@ -256,16 +255,16 @@ static void read_started(const refold *r, const json_t *data, stk_sched_event *e
     }
 }
 
-static void read_task(const refold *r, const stk_event_row *row, const json_t *data,
+static void read_task(const refold *r, const stk_event_row *row, const stk_json *data,
                       stk_sched_event *event)
 {
-    const char *word = json_string_value(json_object_get(data, "class"));
+    const char *word = stk_json_get_text(data, "class");
     int class = word == NULL ? -1 : stk_failure_of(word);
     event->failure = class < 0 ? STK_FAIL_LOST : (stk_failure) class;
-    event->is_final = json_is_true(json_object_get(data, "final"));
-    event->saved = json_is_true(json_object_get(data, "saved"));
-    event->at_ms = json_integer_value(json_object_get(data, "at_ms"));
-    event->is_fallback = json_is_true(json_object_get(data, "fallback"));
+    event->is_final = stk_json_is_true(stk_json_get(data, "final"));
+    event->saved = stk_json_is_true(stk_json_get(data, "saved"));
+    event->at_ms = stk_json_get_whole(data, "at_ms", 0);
+    event->is_fallback = stk_json_is_true(stk_json_get(data, "fallback"));
     event->grows = row->kind == STK_EV_TASK_RETRYING ? stk_exec_grows(row->data) : 0;
     if (row->kind == STK_EV_TASK_STARTED) {
         event->attempt = stk_sched_attempt(r->sched, row->task) + 1;
@@ -275,7 +274,7 @@ static void read_task(const refold *r, const stk_event_row *row, const json_t *d
 
 /* What this reader can't place (another host's devices, an older Stoker's record) is left out: the
  * rest is still true. */
-static void fold_task(refold *r, const stk_event_row *row, const json_t *data)
+static void fold_task(refold *r, const stk_event_row *row, const stk_json *data)
 {
     stk_sched_event event = {.kind = (int)row->kind, .task = row->task};
     read_task(r, row, data, &event);
@@ -300,7 +299,8 @@ static void fold_task(refold *r, const stk_event_row *row, const json_t *data)
 static int fold_row(void *arg, const stk_event_row *row)
 {
     refold *r = arg;
-    json_t *data = row->data == NULL ? NULL : json_loads(row->data, JSON_ALLOW_NUL, NULL);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *data = stk_json_read(scratch, row->data);
     int rc = 0;
     if (row->kind == STK_EV_RUN_CREATED) {
         read_created(r, data);
@@ -313,7 +313,6 @@ static int fold_row(void *arg, const stk_event_row *row)
     } else if (r->sched != NULL && row->kind == STK_EV_RUN_CANCELLING) {
         rc = stk_sched_fold(r->sched, &(stk_sched_event){.kind = STK_EV_RUN_CANCELLING}, r->err);
     }
-    json_decref(data);
     return rc;
 }
 

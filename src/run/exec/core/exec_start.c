@@ -2,7 +2,6 @@
 #include "run/exec/core/exec_start.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -36,18 +36,18 @@ static const char *key_of(stk_arena *arena, uint32_t i_step, uint32_t n_parents,
                           : stk_arena_printf(arena, "%u/%u/%u", i_step, first, branch);
 }
 
-static uint32_t number_of(const json_t *data, const char *key)
+static uint32_t number_of(const stk_json *data, const char *key)
 {
-    return (uint32_t)json_integer_value(json_object_get(data, key));
+    return (uint32_t)stk_json_get_whole(data, key, 0);
 }
 
-static int take_added(exec_clone *c, const stk_event_row *row, const json_t *data)
+static int take_added(exec_clone *c, const stk_event_row *row, const stk_json *data)
 {
-    const char *name = json_string_value(json_object_get(data, "step"));
-    const json_t *deps = json_object_get(data, "deps");
+    const char *name = stk_json_get_text(data, "step");
+    const stk_json *deps = stk_json_get(data, "deps");
     int64_t step = name == NULL ? -1 : stk_spec_find(c->spec, name);
     old_task task = {.i_step = step < 0 ? STK_GROW_NONE : (uint32_t)step,
-                     .n_parents = (uint32_t)json_array_size(deps),
+                     .n_parents = (uint32_t)stk_json_n_items(deps),
                      .branch = number_of(data, "branch"),
                      .ranks = number_of(data, "ranks")};
     task.parents = stk_arena_array(c->arena, (size_t)task.n_parents + 1, sizeof *task.parents);
@@ -55,7 +55,7 @@ static int take_added(exec_clone *c, const stk_event_row *row, const json_t *dat
         return STK_E_NOMEM;
     }
     for (uint32_t i = 0; i < task.n_parents; i++) {
-        task.parents[i] = (uint32_t)json_integer_value(json_array_get(deps, i));
+        task.parents[i] = (uint32_t)stk_json_whole(stk_json_item(deps, i), 0);
     }
     uint32_t n = number_of(data, "n");
     for (uint32_t i = 0; i < n && row->task == c->n_tasks - i; i++) {
@@ -76,9 +76,9 @@ static int take_row(void *arg, const stk_event_row *row)
     exec_clone *c = arg;
     int rc = 0;
     if (row->kind == STK_EV_TASK_ADDED) {
-        json_t *data = row->data == NULL ? NULL : json_loads(row->data, JSON_ALLOW_NUL, NULL);
+        STK_ARENA_AUTO scratch = stk_arena_new(0);
+        const stk_json *data = stk_json_read(scratch, row->data);
         rc = take_added(c, row, data);
-        json_decref(data);
     } else if ((row->kind == STK_EV_TASK_SUCCEEDED || row->kind == STK_EV_TASK_CACHED) &&
                row->task < c->n_tasks) {
         c->tasks[row->task].data = stk_arena_dup(c->arena, row->data);
@@ -193,14 +193,12 @@ int stk_exec_clone_find(stk_exec *x, uint32_t task, bool *ret_found, exec_said *
     if (at == STK_GROW_NONE || c->tasks[at].data == NULL || x->tasks[task].i_step == c->i_until) {
         return 0;
     }
-    json_t *data = json_loads(c->tasks[at].data, JSON_ALLOW_NUL, NULL);
-    json_t *metadata = json_object_get(data, "metadata");
-    char *text = metadata == NULL ? NULL : json_dumps(metadata, JSON_COMPACT);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *data = stk_json_read(scratch, c->tasks[at].data);
+    const stk_json *metadata = stk_json_get(data, "metadata");
     int rc = stk_exec_said_load(x, task, data, ret_said, &why);
     rc = rc < 0 ? rc : stk_exec_follow_check(x, task, &ret_said->next, &why);
-    *ret_metadata = stk_arena_dup(x->scratch, text);
-    free(text);
-    json_decref(data);
+    *ret_metadata = stk_json_dump_in(metadata, x->scratch);
     if (rc == STK_E_NOMEM || rc == STK_E_FULL) {
         *err = why;
         return rc;

@@ -404,17 +404,16 @@ int stk_exec_fail_refused(stk_exec *x, uint32_t task, stk_err *err)
     return stk_exec_fail(x, task, &failure, err);
 }
 
-int stk_exec_next_load(const stk_spec *spec, uint32_t i_step, const json_t *next, stk_arena *arena,
-                       stk_grow_next *ret_next, stk_err *err)
+int stk_exec_next_load(const stk_spec *spec, uint32_t i_step, const stk_json *next,
+                       stk_arena *arena, stk_grow_next *ret_next, stk_err *err)
 {
-    const json_t *list = json_object_get(next, "steps");
-    uint32_t n = (uint32_t)json_array_size(list);
+    const stk_json *list = stk_json_get(next, "steps");
+    uint32_t n = (uint32_t)stk_json_n_items(list);
     const char **names = stk_arena_array(arena, (size_t)n + 1, sizeof *names);
-    *ret_next = (stk_grow_next){.n_steps = n,
-                                .n = (uint32_t)json_integer_value(json_object_get(next, "n"))};
+    *ret_next = (stk_grow_next){.n_steps = n, .n = (uint32_t)stk_json_get_whole(next, "n", 0)};
     STK_TRY(stk_err_if_null(names, err));
     for (uint32_t i = 0; i < n; i++) {
-        const char *name = json_string_value(json_array_get(list, i));
+        const char *name = stk_json_text(stk_json_item(list, i));
         names[i] = stk_text_or(name, "");
     }
     return stk_grow_read_next(spec, i_step, names, n, arena, &ret_next->steps, err);

@@ -2,8 +2,7 @@
 #ifndef STK_EXEC_GROW_H
 #define STK_EXEC_GROW_H
 
-#include <jansson.h>
-
+#include "base/json.h"
 #include "run/exec/core/exec_state.h"
 
 /* The run's first task. */
@@ -40,8 +39,8 @@ int stk_exec_grow_add(stk_sched *sched, const stk_plan *plan, const stk_capacity
 /* A task that can't be had here (exec_grown.refusal) was to start. */
 int stk_exec_fail_refused(stk_exec *x, uint32_t task, stk_err *err);
 /* {"steps", "n"} of an event of the step → next, in `arena`. STK_E_USAGE: no such step. */
-int stk_exec_next_load(const stk_spec *spec, uint32_t i_step, const json_t *next, stk_arena *arena,
-                       stk_grow_next *ret_next, stk_err *err);
+int stk_exec_next_load(const stk_spec *spec, uint32_t i_step, const stk_json *next,
+                       stk_arena *arena, stk_grow_next *ret_next, stk_err *err);
 
 const exec_artifact *stk_exec_scope_find(const exec_scope *scope, const char *name);
 /* Number i of the inputs of `task`: a task, and a rank of it. False: there are not so many. */

@@ -176,10 +176,10 @@ static int take_entry(stk_exec *x, uint32_t task, const exec_found *entry, bool 
                       exec_said *ret_said, stk_err *err)
 {
     stk_err why = {0};
-    json_t *data = json_loads(entry->row.outputs, JSON_ALLOW_NUL, NULL);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *data = stk_json_read(scratch, entry->row.outputs);
     int rc = stk_exec_said_load(x, task, data, ret_said, &why);
     rc = rc < 0 ? rc : stk_exec_follow_check(x, task, &ret_said->next, &why);
-    json_decref(data);
     *ret_found = rc == 0;
     if (rc == STK_E_NOMEM || rc == STK_E_FULL) {
         *err = why;

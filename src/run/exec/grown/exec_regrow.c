@@ -12,36 +12,36 @@
 
 /* --- the log, in its order --- */
 
-static int take_added(stk_exec *x, const stk_event_row *row, const json_t *data, stk_err *err)
+static int take_added(stk_exec *x, const stk_event_row *row, const stk_json *data, stk_err *err)
 {
-    const char *name = json_string_value(json_object_get(data, "step"));
-    const json_t *deps = json_object_get(data, "deps"), *split = json_object_get(data, "split");
+    const char *name = stk_json_get_text(data, "step");
+    const stk_json *deps = stk_json_get(data, "deps"), *split = stk_json_get(data, "split");
     int64_t step = name == NULL ? -1 : stk_spec_find(x->spec, name);
-    uint32_t n = (uint32_t)json_array_size(deps);
+    uint32_t n = (uint32_t)stk_json_n_items(deps);
     uint32_t *parents = stk_arena_array(x->arena, (size_t)n + 1, sizeof *parents);
     STK_TRY(stk_err_if_null(parents, err));
     for (uint32_t i = 0; i < n; i++) {
-        parents[i] = (uint32_t)json_integer_value(json_array_get(deps, i));
+        parents[i] = (uint32_t)stk_json_whole(stk_json_item(deps, i), 0);
     }
     if (step < 0) {
         return stk_err_set(err, STK_E_STORE,
                            "the run has tasks of step '%s', which the document doesn't have",
                            stk_text_or(name, ""));
     }
-    stk_grow_adding adding = {
-        .first = row->task,
-        .n = (uint32_t)json_integer_value(json_object_get(data, "n")),
-        .i_step = (uint32_t)step,
-        .parents = parents,
-        .n_parents = n,
-        .split = split == NULL ? STK_GROW_NONE : (uint32_t)json_integer_value(split),
-        .branch = (uint32_t)json_integer_value(json_object_get(data, "branch")),
-        .ranks = (uint32_t)json_integer_value(json_object_get(data, "ranks"))};
+    stk_grow_adding adding = {.first = row->task,
+                              .n = (uint32_t)stk_json_get_whole(data, "n", 0),
+                              .i_step = (uint32_t)step,
+                              .parents = parents,
+                              .n_parents = n,
+                              .split = split == NULL ? STK_GROW_NONE
+                                                     : (uint32_t)stk_json_whole(split, 0),
+                              .branch = (uint32_t)stk_json_get_whole(data, "branch", 0),
+                              .ranks = (uint32_t)stk_json_get_whole(data, "ranks", 0)};
     return stk_exec_grow_tasks(x, &adding, err);
 }
 
 /* What follows stands in the log, too: here the graph only learns that it has been asked. */
-static int take_done(stk_exec *x, uint32_t task, const json_t *data, stk_err *err)
+static int take_done(stk_exec *x, uint32_t task, const stk_json *data, stk_err *err)
 {
     exec_grown *g = &x->graph.grown[task];
     stk_grow_adding *adding = NULL;
@@ -49,7 +49,7 @@ static int take_done(stk_exec *x, uint32_t task, const json_t *data, stk_err *er
     if (g->has_followed) { /* it ran again */
         return 0;
     }
-    int rc = stk_exec_next_load(x->spec, x->tasks[task].i_step, json_object_get(data, "next"),
+    int rc = stk_exec_next_load(x->spec, x->tasks[task].i_step, stk_json_get(data, "next"),
                                 x->arena, &g->next, err);
     rc = rc < 0 ? rc : stk_grow_done(x->graph.grow, task, &g->next, x->scratch, &adding, &n, err);
     if (rc < 0) {
@@ -63,15 +63,14 @@ static int take_done(stk_exec *x, uint32_t task, const json_t *data, stk_err *er
 }
 
 /* What was to be cloned still is; that run may be gone meanwhile. */
-static int take_created(stk_exec *x, const json_t *data, stk_err *err)
+static int take_created(stk_exec *x, const stk_json *data, stk_err *err)
 {
-    const json_t *clone = json_object_get(data, "clone");
-    const char *run = json_string_value(json_object_get(clone, "run"));
+    const stk_json *clone = stk_json_get(data, "clone");
+    const char *run = stk_json_get_text(clone, "run");
     stk_err why = {0};
-    int rc =
-        run == NULL || x->graph.clone != NULL
-            ? 0
-            : stk_exec_clone_open(x, run, json_string_value(json_object_get(clone, "until")), &why);
+    int rc = run == NULL || x->graph.clone != NULL
+                 ? 0
+                 : stk_exec_clone_open(x, run, stk_json_get_text(clone, "until"), &why);
     if (rc == STK_E_NOMEM) {
         *err = why;
         return rc;
@@ -85,12 +84,12 @@ int stk_exec_regrow_row(stk_exec *x, const stk_event_row *row, stk_err *err)
     if (!is_done && row->kind != STK_EV_TASK_ADDED && row->kind != STK_EV_RUN_CREATED) {
         return 0;
     }
-    json_t *data = row->data == NULL ? NULL : json_loads(row->data, JSON_ALLOW_NUL, NULL);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *data = stk_json_read(scratch, row->data);
     int rc = row->kind == STK_EV_RUN_CREATED     ? take_created(x, data, err)
              : row->kind == STK_EV_TASK_ADDED    ? take_added(x, row, data, err)
              : is_done && row->task < x->n_tasks ? take_done(x, row->task, data, err)
                                                  : 0;
-    json_decref(data);
     stk_arena_reset(x->scratch);
     return rc;
 }
@@ -115,21 +114,20 @@ static int schedule(stk_exec *x, uint32_t task, stk_err *err)
 static int replay_done(stk_exec *x, uint32_t task, const exec_past *past, stk_err *err)
 {
     exec_said said;
-    json_t *data = json_loads(past->said, JSON_ALLOW_NUL, NULL);
-    const json_t *from = json_object_get(data, "from_task");
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *data = stk_json_read(scratch, past->said);
+    const stk_json *from = stk_json_get(data, "from_task");
     int rc = stk_exec_said_load(x, task, data, &said, err);
     if (rc == STK_E_NOT_FOUND) { /* an artifact was torn or removed */
-        json_decref(data);
         return stk_exec_replay_again(x, task, err);
     }
     rc = rc < 0 ? rc : stk_exec_scope_end(x, task, &said, err);
     x->tasks[task].owes_hooks = rc >= 0 && past->ran;
     x->graph.grown[task].refusal = NULL; /* whether it could run here is no matter any more */
     if (rc >= 0 && x->graph.clone != NULL && from != NULL) {
-        x->graph.grown[task].origin = (uint32_t)json_integer_value(from);
+        x->graph.grown[task].origin = (uint32_t)stk_json_whole(from, 0);
         x->graph.grown[task].is_clone = true;
     }
-    json_decref(data);
     STK_TRY(rc);
     return stk_sched_fold(x->sched, &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task},
                           err);

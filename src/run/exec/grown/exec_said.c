@@ -375,10 +375,10 @@ void stk_exec_said_left(stk_exec *x, const exec_ending *e, stk_buf *buf)
 /* --- and back --- */
 
 /* A ref of an event → an artifact that is in the store. */
-static int take(stk_exec *x, uint32_t task, const char *name, json_t *ref, exec_artifact **ret,
-                stk_err *err)
+static int take(stk_exec *x, uint32_t task, const char *name, const stk_json *ref,
+                exec_artifact **ret, stk_err *err)
 {
-    const char *digest = json_string_value(json_object_get(ref, "digest"));
+    const char *digest = stk_json_get_text(ref, "digest");
     stk_err ignored;
     if (digest == NULL || stk_exec_lookup_artifact(&x->lookup, digest, &ignored) < 0) {
         return stk_err_set(err, STK_E_NOT_FOUND, "its stored output '%s' is gone", name);
@@ -388,54 +388,52 @@ static int take(stk_exec *x, uint32_t task, const char *name, json_t *ref, exec_
         return 0;
     }
     *ret = new_artifact(x, name);
-    char *text = *ret == NULL ? NULL : json_dumps(ref, JSON_COMPACT);
-    if (text != NULL) {
+    if (*ret != NULL) {
         (*ret)->ref.digest = stk_arena_dup(x->arena, digest);
-        (*ret)->ref.json = stk_arena_dup(x->arena, text);
+        (*ret)->ref.json = stk_json_dump_in(ref, x->arena);
     }
-    free(text);
     return *ret == NULL || (*ret)->ref.digest == NULL || (*ret)->ref.json == NULL
                ? stk_err_nomem(err)
                : 0;
 }
 
-static int take_part(stk_exec *x, uint32_t task, const json_t *data, exec_part *ret, stk_err *err)
+static int take_part(stk_exec *x, uint32_t task, const stk_json *data, exec_part *ret, stk_err *err)
 {
-    json_t *outputs = json_object_get(data, "outputs"), *ref;
-    json_t *dropped = json_object_get(data, "dropped");
-    exec_part part = {.n_dropped = (uint32_t)json_array_size(dropped)};
-    part.made = stk_arena_array(x->scratch, json_object_size(outputs) + 1, sizeof *part.made);
+    const stk_json *outputs = stk_json_get(data, "outputs");
+    const stk_json *dropped = stk_json_get(data, "dropped");
+    exec_part part = {.n_dropped = (uint32_t)stk_json_n_items(dropped)};
+    part.made = stk_arena_array(x->scratch, stk_json_n_members(outputs) + 1, sizeof *part.made);
     const char **names = stk_arena_array(x->scratch, (size_t)part.n_dropped + 1, sizeof *names);
     if (part.made == NULL || names == NULL) {
         return stk_err_nomem(err);
     }
     for (uint32_t i = 0; i < part.n_dropped; i++) {
-        const char *name = json_string_value(json_array_get(dropped, i));
+        const char *name = stk_json_text(stk_json_item(dropped, i));
         names[i] = stk_arena_dup(x->scratch, stk_text_or(name, ""));
         STK_TRY(stk_err_if_null(names[i], err));
     }
     part.dropped = names;
-    const char *name;
     int rc = 0;
-    json_object_foreach(outputs, name, ref)
-    {
+    for (uint32_t k = 0; k < stk_json_n_members(outputs); k++) {
+        const char *name = stk_json_key(outputs, k)->text;
+        const stk_json *ref = stk_json_value(outputs, k);
         rc = rc < 0 ? rc : take(x, task, name, ref, &part.made[part.n_made++], err);
     }
     *ret = part;
     return rc;
 }
 
-int stk_exec_said_load(stk_exec *x, uint32_t task, const json_t *data, exec_said *ret_said,
+int stk_exec_said_load(stk_exec *x, uint32_t task, const stk_json *data, exec_said *ret_said,
                        stk_err *err)
 {
-    const json_t *ranks = json_object_get(data, "ranks");
-    const json_t *next = json_object_get(data, "next");
-    json_t *items = json_object_get(next, "items");
-    exec_said said = {.n_parts = (uint32_t)json_array_size(ranks) + 1};
+    const stk_json *ranks = stk_json_get(data, "ranks");
+    const stk_json *next = stk_json_get(data, "next");
+    const stk_json *items = stk_json_get(next, "items");
+    exec_said said = {.n_parts = (uint32_t)stk_json_n_items(ranks) + 1};
     said.parts = stk_arena_array(x->scratch, said.n_parts, sizeof *said.parts);
     int rc = said.parts == NULL ? stk_err_nomem(err) : take_part(x, task, data, said.parts, err);
     for (uint32_t i = 1; i < said.n_parts && rc == 0; i++) {
-        rc = take_part(x, task, json_array_get(ranks, i - 1), &said.parts[i], err);
+        rc = take_part(x, task, stk_json_item(ranks, i - 1), &said.parts[i], err);
     }
     rc = rc < 0 ? rc
                 : stk_exec_next_load(x->spec, x->tasks[task].i_step, next, x->scratch, &said.next,

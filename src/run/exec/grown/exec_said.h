@@ -2,8 +2,7 @@
 #ifndef STK_EXEC_SAID_H
 #define STK_EXEC_SAID_H
 
-#include <jansson.h>
-
+#include "base/json.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_resume.h"
 
@@ -16,7 +15,7 @@ void stk_exec_said_json(const stk_exec *x, const exec_said *said, stk_buf *outpu
  * deleted until then, published. What can't be is left out. */
 void stk_exec_said_left(stk_exec *x, const exec_ending *e, stk_buf *buf);
 /* The same back from an event's data. STK_E_NOT_FOUND: an artifact is gone from the store. */
-int stk_exec_said_load(stk_exec *x, uint32_t task, const json_t *data, exec_said *ret_said,
+int stk_exec_said_load(stk_exec *x, uint32_t task, const stk_json *data, exec_said *ret_said,
                        stk_err *err);
 /* The artifact as JSON, in `arena`. STK_E_USAGE: it isn't. */
 int stk_exec_read_json(stk_exec *x, const exec_artifact *artifact, stk_arena *arena,

@@ -188,7 +188,7 @@ static const stk_json *option(const writer *w, const char *key)
 /* Another user than who starts it, or NULL. */
 static const char *user_said(const writer *w)
 {
-    const char *user = stk_json_text(stk_json_get(&w->inside.docker, "user"));
+    const char *user = stk_json_get_text(&w->inside.docker, "user");
     if (user == NULL) {
         user = stk_json_text(option(w, "user"));
     }
@@ -285,7 +285,7 @@ static void add_words(writer *w)
 {
     const char *user = user_said(w);
     const char *network = stk_json_text(option(w, "network"));
-    const char *entrypoint = stk_json_text(stk_json_get(&w->inside.docker, "entrypoint"));
+    const char *entrypoint = stk_json_get_text(&w->inside.docker, "entrypoint");
     bool keep = entrypoint != NULL && strcmp(entrypoint, "keep") == 0;
     char host[256] = "";
     (void)gethostname(host, sizeof host - 1);

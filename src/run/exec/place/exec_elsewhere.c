@@ -1,10 +1,10 @@
 /* Steps on other machines (docs/decisions/0010-elsewhere.md): where their inputs are, what the
  * backend is asked to run, what came of it, and attempts that outlive an engine. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "run/exec/core/exec_cache.h"
 #include "run/exec/core/exec_end.h"
@@ -357,23 +357,20 @@ const char *stk_exec_away_got(stk_exec *x, uint32_t task, const char *dir)
     if (path == NULL || stk_file_read_untrusted(path, GRANTED_BYTES, &text, &len, NULL) < 0) {
         return NULL;
     }
-    json_t *doc = json_loadb(text, len, 0, NULL);
-    char *compact = json_is_object(doc) ? json_dumps(doc, JSON_COMPACT) : NULL;
-    const char *copy = stk_arena_dup(x->scratch, compact);
-    free(compact);
-    json_decref(doc);
-    return copy;
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *doc = stk_json_readn(scratch, text, len);
+    return stk_json_is_map(doc) ? stk_json_dump_in(doc, x->scratch) : NULL;
 }
 
 bool stk_exec_away_saved(stk_exec *x, uint32_t task, const char *dir, uint32_t *ret_n)
 {
     const char *text = stk_exec_away_got(x, task, dir);
-    json_t *doc = text == NULL ? NULL : json_loads(text, 0, NULL);
-    const json_t *checkpoints = json_object_get(doc, "checkpoints");
-    json_int_t n = json_integer_value(json_object_get(checkpoints, "n"));
-    bool saved = json_is_true(json_object_get(checkpoints, "saved"));
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *doc = stk_json_read(scratch, text);
+    const stk_json *checkpoints = stk_json_get(doc, "checkpoints");
+    int64_t n = stk_json_get_whole(checkpoints, "n", 0);
+    bool saved = stk_json_is_true(stk_json_get(checkpoints, "saved"));
     *ret_n = n > 0 ? (uint32_t)n : 0;
-    json_decref(doc);
     return saved;
 }
 

@@ -51,9 +51,9 @@ const char *const *stk_exec_inside_argv(stk_exec *x, const exec_inside *in)
         return NULL;
     }
     if (step->python != NULL) {
-        const char *python = stk_json_text(stk_json_get(&in->options, "python"));
+        const char *python = stk_json_get_text(&in->options, "python");
         if (python == NULL) {
-            python = stk_json_text(stk_json_get(&in->options, "executable"));
+            python = stk_json_get_text(&in->options, "executable");
         }
         argv[n++] = stk_text_or(python, "python3");
         argv[n++] = "-m";
@@ -144,9 +144,9 @@ static const char *python_path(stk_exec *x, const exec_inside *in)
     const char *written =
         has_environment(in)
             ? NULL
-            : stk_json_text(stk_json_get(stk_json_get(&in->docker, "environment"), "PYTHONPATH"));
+            : stk_json_get_text(stk_json_get(&in->docker, "environment"), "PYTHONPATH");
     const char *plain =
-        stk_json_text(stk_json_get(stk_json_get(&in->docker, "runtime_environment"), "PYTHONPATH"));
+        stk_json_get_text(stk_json_get(&in->docker, "runtime_environment"), "PYTHONPATH");
     if (plain == NULL && written == NULL) {
         plain = in->python_path;
     }
