@@ -2,9 +2,9 @@
  * real one where Python is there. The fake is this program again: --fake FD. */
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/testing.h"
 #include "host/backend/backend.h"
 #include "sys/file.h"
@@ -23,10 +24,14 @@
 
 /* --- the fake: what it does with a spawn is the step's name --- */
 
-static void say(int fd, json_t *message, int passed)
+static void say(int fd, int passed, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void say(int fd, int passed, const char *fmt, ...)
 {
-    char *text = json_dumps(message, JSON_COMPACT);
-    size_t len = strlen(text);
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    size_t len = (size_t)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
     unsigned char head[4] = {(unsigned char)len, (unsigned char)(len >> 8),
                              (unsigned char)(len >> 16), (unsigned char)(len >> 24)};
     char room[CMSG_SPACE(sizeof(int))] = {0};
@@ -43,11 +48,9 @@ static void say(int fd, json_t *message, int passed)
     if (sendmsg(fd, &m, MSG_NOSIGNAL) < 0) {
         _exit(9);
     }
-    free(text);
-    json_decref(message);
 }
 
-static json_t *hear(int fd, int *fds, int *n_fds)
+static const stk_json *hear(int fd, int *fds, int *n_fds, stk_arena *arena)
 {
     static char text[1 << 22];
     unsigned char head[4];
@@ -67,23 +70,21 @@ static json_t *hear(int fd, int *fds, int *n_fds)
     if (len >= sizeof text || recv(fd, text, len, MSG_WAITALL) != (ssize_t)len) {
         return NULL;
     }
-    return json_loadb(text, len, 0, NULL);
+    return stk_json_readn(arena, text, len);
 }
 
 /* The task: writes what it was given to stdout, then ends as the step says. */
-static _Noreturn void fake_task(const char *step, json_t *m, int *fds, int n_fds)
+static _Noreturn void fake_task(const char *step, const stk_json *m, int *fds, int n_fds)
 {
     setsid();
     dup2(fds[0], 1);
     dup2(fds[1], 2);
     dprintf(1, "%s fds=%d cwd=%s A=%s gone=%s cpus=%d threads=%d hook=%s error=%s\n", step, n_fds,
-            json_string_value(json_object_get(m, "cwd")),
-            json_string_value(json_object_get(json_object_get(m, "env"), "A")),
-            json_string_value(json_array_get(json_object_get(m, "unset"), 0)),
-            (int)json_array_size(json_object_get(m, "cpus")),
-            (int)json_integer_value(json_object_get(m, "threads")),
-            json_string_value(json_object_get(m, "hook")),
-            json_string_value(json_object_get(m, "error")));
+            stk_json_get_text(m, "cwd"), stk_json_get_text(stk_json_get(m, "env"), "A"),
+            stk_json_text(stk_json_item(stk_json_get(m, "unset"), 0)),
+            (int)stk_json_n_items(stk_json_get(m, "cpus")),
+            (int)stk_json_get_whole(m, "threads", 0), stk_json_get_text(m, "hook"),
+            stk_json_get_text(m, "error"));
     if (strcmp(step, "die") == 0 || strcmp(step, "pdeath") == 0) {
         usleep(200000);
         _exit(5);
@@ -97,10 +98,10 @@ static _Noreturn void fake_task(const char *step, json_t *m, int *fds, int n_fds
     _exit(strcmp(step, "fail") == 0 ? 3 : 0);
 }
 
-static void fake_spawn(int fd, json_t *m, int *fds, int n_fds, bool clean)
+static void fake_spawn(int fd, const stk_json *m, int *fds, int n_fds, bool clean)
 {
-    const char *step = json_string_value(json_object_get(m, "step"));
-    json_int_t id = json_integer_value(json_object_get(m, "id"));
+    const char *step = stk_json_get_text(m, "step");
+    int64_t id = stk_json_get_whole(m, "id", 0);
     if (strcmp(step, "gone") == 0) {
         _exit(0);
     }
@@ -112,15 +113,15 @@ static void fake_spawn(int fd, json_t *m, int *fds, int n_fds, bool clean)
         return;
     }
     if (strcmp(step, "refused") == 0) {
-        say(fd, json_pack("{sssIss}", "op", "failed", "id", id, "error", "fork: no more"), -1);
+        say(fd, -1, "{\"op\":\"failed\",\"id\":%lld,\"error\":\"fork: no more\"}", (long long)id);
         return;
     }
     if (strcmp(step, "unfit") == 0 && !clean) {
-        say(fd, json_pack("{sssIss}", "op", "unfit", "id", id, "why", "a pool is running"), -1);
+        say(fd, -1, "{\"op\":\"unfit\",\"id\":%lld,\"why\":\"a pool is running\"}", (long long)id);
         return;
     }
     if (strcmp(step, "noted") == 0) {
-        say(fd, json_pack("{sssIss}", "op", "note", "id", id, "text", "with one thread"), -1);
+        say(fd, -1, "{\"op\":\"note\",\"id\":%lld,\"text\":\"with one thread\"}", (long long)id);
     }
     fflush(NULL);
     int status;
@@ -133,7 +134,7 @@ static void fake_spawn(int fd, json_t *m, int *fds, int n_fds, bool clean)
         fake_task(step, m, fds, n_fds);
     }
     int pidfd = (int)syscall(434 /* pidfd_open */, pid, 0);
-    say(fd, json_pack("{sssIsi}", "op", "started", "id", id, "pid", pid), pidfd);
+    say(fd, pidfd, "{\"op\":\"started\",\"id\":%lld,\"pid\":%d}", (long long)id, pid);
     close(pidfd);
     if (strcmp(step, "die") == 0 || strcmp(step, "pdeath") == 0) {
         usleep(50000);
@@ -149,31 +150,31 @@ static void fake_spawn(int fd, json_t *m, int *fds, int n_fds, bool clean)
     } else {
         waitpid(pid, &status, 0);
     }
-    say(fd,
-        json_pack("{sssIsisisisi}", "op", "ended", "id", id, "status", status, "utime_us", 1000,
-                  "stime_us", 500, "maxrss_kb", 4321),
-        -1);
+    say(fd, -1,
+        "{\"op\":\"ended\",\"id\":%lld,\"status\":%d,\"utime_us\":1000,\"stime_us\":500,\"maxrss_"
+        "kb\":4321}",
+        (long long)id, status);
 }
 
 static _Noreturn void fake_server(int fd, bool clean)
 {
     int fds[70];
     int n_fds;
-    json_t *m;
+    const stk_json *m;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
     if (clean && getenv("FAKE_BROKEN") != NULL) {
         fprintf(stderr, "Traceback\nModuleNotFoundError: No module named 'stoker'\n");
         _exit(1);
     }
-    say(fd,
-        json_pack("{sssisssssi}", "op", "hello", "pid", getpid(), "python", "3.11.7", "main",
-                  "x.py", "version", 1),
-        -1);
-    while ((m = hear(fd, fds, &n_fds)) != NULL) {
+    say(fd, -1,
+        "{\"op\":\"hello\",\"pid\":%d,\"python\":\"3.11.7\",\"main\":\"x.py\",\"version\":1}",
+        getpid());
+    while ((m = hear(fd, fds, &n_fds, arena)) != NULL) {
         fake_spawn(fd, m, fds, n_fds, clean);
         for (int i = 0; i < n_fds; i++) {
             close(fds[i]);
         }
-        json_decref(m);
+        stk_arena_reset(arena);
     }
     _exit(0);
 }
