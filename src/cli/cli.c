@@ -1,7 +1,6 @@
 #include "cli/cli.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include <sys/param.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/units.h"
 #include "cli/cli_parse.h"
 #include "sys/file.h"
@@ -138,18 +138,19 @@ int stk_cli_fail(const stk_cli *cli, const stk_err *err)
 {
     char text[1400];
     if (cli != NULL && stk_cli_json(cli)) {
-        json_t *body = json_pack("{s:{s:s, s:s, s:s}}", "error", "class", stk_err_word(err->code),
-                                 "text", err->text, "hint", err->hint);
-        if (body != NULL && err->file[0] != '\0') {
-            json_t *inner = json_object_get(body, "error");
-            json_object_set_new(inner, "file", json_string(err->file));
-            json_object_set_new(inner, "line", json_integer(err->line));
+        STK_BUF_AUTO out = STK_BUF_INIT(1u << 16);
+        stk_json_open(&out, NULL, '{');
+        stk_json_open(&out, "error", '{');
+        stk_json_put_text(&out, "class", stk_err_word(err->code));
+        stk_json_put_text(&out, "text", err->text);
+        stk_json_put_text(&out, "hint", err->hint);
+        if (err->file[0] != '\0') {
+            stk_json_put_text(&out, "file", err->file);
+            stk_json_put_whole(&out, "line", err->line);
         }
-        if (body != NULL) {
-            json_dumpf(body, stdout, JSON_COMPACT);
-            putchar('\n');
-            json_decref(body);
-        }
+        stk_json_close(&out, '}');
+        stk_json_close(&out, '}');
+        puts(out.data);
     }
     fprintf(stderr, "stoker: %s\n", stk_err_format(err, text, (int)sizeof text));
     return stk_err_exit_status(err->code);

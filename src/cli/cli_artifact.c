@@ -1,5 +1,4 @@
 /* stoker artifact: list, get, path, add, rm. */
-#include <jansson.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -88,13 +87,14 @@ static int run_add(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *ou
     if (file == NULL || stk_cli_n_args(cli) > 2) {
         return stk_err_set(err, STK_E_USAGE, "which file? stoker artifact add FILE");
     }
-    json_error_t wrong;
-    json_t *json = meta ? json_loads(meta, JSON_ALLOW_NUL, &wrong) : NULL;
-    bool is_object = json_is_object(json);
-    json_decref(json);
-    if (meta != NULL && !is_object) {
+    stk_err wrong = {0};
+    stk_json json;
+    int rc = meta == NULL ? 0
+                          : stk_json_parse(meta, strlen(meta), NULL, &stk_json_by_program, arena,
+                                           &json, &wrong);
+    if (rc < 0 || (meta != NULL && !stk_json_is_map(&json))) {
         return stk_err_set(err, STK_E_USAGE, "--meta is not a JSON object: %s",
-                           json ? "it is another value" : wrong.text);
+                           rc < 0 ? wrong.text : "it is another value");
     }
     stk_artifact artifact;
     const char *path = NULL;

@@ -1,6 +1,5 @@
 /* `stoker cancel`: ask a live engine to end its run, or end what a dead one left elsewhere. */
 #include <errno.h>
-#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,17 +49,15 @@ static void find_left(const stk_view *view, left *ret)
     uint32_t n = stk_view_n_tasks(view);
     for (uint32_t i = 0; i < n; i++) {
         const stk_view_task *t = stk_view_get_task(view, i);
-        json_t *said = t->state != STK_TASK_RUNNING || t->start_data == NULL
-                           ? NULL
-                           : json_loads(t->start_data, 0, NULL);
-        const json_t *granted = json_object_get(said, "granted");
-        const char *stack = json_string_value(json_object_get(granted, "stack"));
-        const char *backend = json_string_value(json_object_get(granted, "backend"));
+        STK_ARENA_AUTO scratch = stk_arena_new(0);
+        const stk_json *said = stk_json_read(scratch, t->start_data);
+        const stk_json *granted = stk_json_get(said, "granted");
+        const char *stack = stk_json_get_text(granted, "stack");
+        const char *backend = stk_json_get_text(granted, "backend");
         if (stack != NULL && backend != NULL && ret->n++ == 0) {
             ret->step = t->label;
             (void)snprintf(ret->where, sizeof ret->where, "%s (stack '%s')", backend, stack);
         }
-        json_decref(said);
     }
 }
 
@@ -75,9 +72,9 @@ static void say_left(const left *l, const char *run)
 }
 
 /* Of a run that began in another folder its stacks are that one's. */
-static void enter_folder(const json_t *origin)
+static void enter_folder(const stk_json *origin)
 {
-    const char *cwd = json_string_value(json_object_get(origin, "cwd"));
+    const char *cwd = stk_json_get_text(origin, "cwd");
     if (cwd != NULL && chdir(cwd) < 0) {
         return; /* on another machine: the stacks are those that are named here */
     }
@@ -100,23 +97,22 @@ static int end_left(stk_cli *cli, stk_store *store, const char *run, const stk_v
     stk_run_same_place(view, &how.options, arena);
     int rc = stk_store_load_spec(store, run, arena, &text, &len, &err);
     const char *was = stk_view_get_run(view)->origin;
-    json_t *origin = was == NULL ? NULL : json_loads(was, 0, NULL);
-    const char *file = json_string_value(json_object_get(origin, "file"));
-    bool is_document = json_object_get(origin, "argv") == NULL && file != NULL;
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *origin = stk_json_read(scratch, was);
+    const char *file = stk_json_get_text(origin, "file");
+    bool is_document = stk_json_get(origin, "argv") == NULL && file != NULL;
     if (rc == 0) {
         const char *name = is_document && stk_file_exists(file) ? file : "pipeline";
         rc = stk_spec_parse(text, len, name, &spec, &err);
     }
     const char *values = stk_view_get_run(view)->parameters;
-    json_t *params = values == NULL ? NULL : json_loads(values, 0, NULL);
+    const stk_json *params = stk_json_read(scratch, values);
     rc = rc < 0 ? rc : stk_run_same_params(spec, params, run, &err);
     if (rc == 0 && setenv("STOKER_STORE", stk_store_path(store), 1) == 0) {
         enter_folder(origin);
     }
     int status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &how);
     stk_spec_free(spec);
-    json_decref(params);
-    json_decref(origin);
     return status;
 }
 

@@ -1,10 +1,10 @@
 /* `stoker plan --dockerfile`: what would be built for the steps. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/cli_run.h"
 #include "image/image.h"
@@ -57,9 +57,8 @@ int stk_cli_print_dockerfiles(const stk_cli *cli, const stk_spec *spec, const ch
     stk_stack stack;
     uint32_t n = stk_spec_n_steps(spec), n_shown = 0, n_seen = 0;
     shown *all = arena == NULL ? NULL : stk_arena_array(arena, (size_t)n + 1, sizeof *all);
-    json_t *origin =
-        stk_spec_origin(spec) == NULL ? NULL : json_loads(stk_spec_origin(spec), 0, NULL);
-    const char *python = json_string_value(json_object_get(origin, "python"));
+    const stk_json *origin = stk_json_read(arena, stk_spec_origin(spec));
+    const char *python = stk_json_get_text(origin, "python");
     python =
         python != NULL ? python : stk_run_python(stk_cli_value(cli, "python"), venv, sizeof venv);
     int rc = all == NULL ? stk_err_nomem(err)
@@ -86,6 +85,5 @@ int stk_cli_print_dockerfiles(const stk_cli *cli, const stk_spec *spec, const ch
         puts(step != NULL ? "# nothing to build: the step's image runs as it is"
                           : "# nothing to build: the steps' images run as they are");
     }
-    json_decref(origin);
     return rc;
 }

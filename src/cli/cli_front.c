@@ -1,35 +1,46 @@
 #include "cli/cli_front.h"
 
-#include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "base/json.h"
 #include "sys/file.h"
 
-static void tell(int fd, json_t *doc)
+static void tell(int fd, stk_buf *line)
 {
-    char *text = fd < 0 ? NULL : json_dumps(doc, JSON_COMPACT);
-    if (text != NULL) {
-        (void)stk_file_write_all(fd, text, strlen(text));
-        (void)stk_file_write_all(fd, "\n", 1);
+    stk_json_close(line, '}');
+    stk_buf_char(line, '\n');
+    if (fd >= 0 && !line->failed) {
+        (void)stk_file_write_all(fd, line->data, line->len);
     }
-    free(text);
-    json_decref(doc);
+    stk_buf_done(line);
+}
+
+static stk_buf begin_line(const char *event)
+{
+    stk_buf line = STK_BUF_INIT(1u << 20);
+    stk_json_open(&line, NULL, '{');
+    stk_json_put_text(&line, "event", event);
+    return line;
 }
 
 void stk_cli_front_begin(int fd, const stk_run *run)
 {
-    tell(fd, json_pack("{s:s,s:s,s:s}", "event", "run", "run", stk_run_id(run), "store",
-                       stk_store_path(stk_run_store(run))));
+    stk_buf line = begin_line("run");
+    stk_json_put_text(&line, "run", stk_run_id(run));
+    stk_json_put_text(&line, "store", stk_store_path(stk_run_store(run)));
+    tell(fd, &line);
 }
 
 void stk_cli_front_signal(int fd, uint32_t n)
 {
-    tell(fd, json_pack("{s:s,s:i}", "event", "interrupted", "times", (int)n));
+    stk_buf line = begin_line("interrupted");
+    stk_json_put_whole(&line, "times", n);
+    tell(fd, &line);
 }
 
 void stk_cli_front_end(int fd, const stk_run *run, const char *status, const char *error)
 {
-    tell(fd, json_pack("{s:s,s:s?,s:s,s:s?}", "event", "end", "run",
-                       run == NULL ? NULL : stk_run_id(run), "status", status, "error", error));
+    stk_buf line = begin_line("end");
+    stk_json_put_text(&line, "run", run == NULL ? NULL : stk_run_id(run));
+    stk_json_put_text(&line, "status", status);
+    stk_json_put_text(&line, "error", error);
+    tell(fd, &line);
 }

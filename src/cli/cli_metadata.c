@@ -1,5 +1,4 @@
 /* stoker metadata: shows and adds what is known of a run, a step, an output or a named artifact. */
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,18 +92,17 @@ static int log_event(stk_store *store, const target *t, const char *metadata, st
     return rc;
 }
 
-static int change(stk_store *store, const char *text, json_t *more, stk_arena *arena,
+static int change(stk_store *store, const char *text, const stk_json *more, stk_arena *arena,
                   const char **ret_known, stk_err *err)
 {
     target t;
     int rc = find_target(store, text, arena, &t, err);
     if (rc == 0 && more != NULL) {
-        char *dump = json_dumps(more, JSON_COMPACT);
+        const char *dump = stk_json_dump_in(more, arena);
         rc = dump == NULL ? stk_err_nomem(err) : stk_run_shared_may_add(store, t.run, err);
         if (rc == 0) {
             rc = log_event(store, &t, dump, err);
         }
-        free(dump);
         if (rc == 0) {
             stk_cli_shared_added(store, t.run);
         }
@@ -115,7 +113,7 @@ static int change(stk_store *store, const char *text, json_t *more, stk_arena *a
 }
 
 /* NAME[:VERSION]: kept with the name. */
-static int change_named(stk_store *store, const char *text, json_t *more, stk_arena *arena,
+static int change_named(stk_store *store, const char *text, const stk_json *more, stk_arena *arena,
                         const char **ret_known, stk_err *err)
 {
     char *name = stk_arena_dup(arena, text);
@@ -132,24 +130,21 @@ static int change_named(stk_store *store, const char *text, json_t *more, stk_ar
     if (rc < 0) {
         return rc;
     }
-    json_t *ref = rows[0].ref ? json_loads(rows[0].ref, JSON_ALLOW_NUL, NULL) : json_object();
-    json_t *known = json_object_get(ref, "metadata");
-    if (!json_is_object(known)) {
-        (void)json_object_set_new(ref, "metadata", json_object());
-        known = json_object_get(ref, "metadata");
+    const stk_json *read = stk_json_read(arena, stk_text_or(rows[0].ref, "{}"));
+    stk_json ref = stk_json_is_map(read) ? *read : stk_json_of_map(), known = stk_json_of_map();
+    if (stk_json_is_map(stk_json_get(&ref, "metadata"))) {
+        known = *stk_json_get(&ref, "metadata");
     }
-    bool fine = known != NULL && (more == NULL || json_object_update(known, more) == 0);
-    char *now = fine ? json_dumps(known, JSON_COMPACT) : NULL;
-    char *dump = fine ? json_dumps(ref, JSON_COMPACT) : NULL;
+    bool fine = read != NULL && stk_json_update(arena, &known, more) &&
+                stk_json_set(arena, &ref, "metadata", known) != NULL;
+    const char *now = fine ? stk_json_dump_in(&known, arena) : NULL;
+    const char *dump = fine ? stk_json_dump_in(&ref, arena) : NULL;
     if (now == NULL || dump == NULL) {
         rc = stk_err_set(err, STK_E_STORE, "what is recorded of artifact '%s' can't be read", text);
     } else if (more != NULL) {
         rc = stk_store_set_named_ref(store, rows[0].name, rows[0].version, rows[0].ref, dump, err);
     }
-    *ret_known = stk_arena_dup(arena, now);
-    free(now);
-    free(dump);
-    json_decref(ref);
+    *ret_known = now;
     return rc;
 }
 
@@ -161,16 +156,19 @@ static int run_metadata(stk_cli *cli)
     if (status != 0 || text == NULL) {
         return status != 0 ? status : stk_cli_usage(cli, "of what? stoker metadata RUN[/STEP]");
     }
-    json_error_t wrong;
-    json_t *more = given != NULL ? json_loads(given, JSON_ALLOW_NUL, &wrong) : NULL;
-    if (given != NULL && !json_is_object(more)) {
-        status = stk_cli_usage(cli, "'%s' is not a JSON object: %s", given,
-                               more != NULL ? "it is another value" : wrong.text);
-        json_decref(more);
-        return status;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_err wrong = {0};
+    stk_json doc, *more = NULL;
+    if (given != NULL && arena != NULL) {
+        int rc =
+            stk_json_parse(given, strlen(given), NULL, &stk_json_by_program, arena, &doc, &wrong);
+        if (rc < 0 || !stk_json_is_map(&doc)) {
+            return stk_cli_usage(cli, "'%s' is not a JSON object: %s", given,
+                                 rc < 0 ? wrong.text : "it is another value");
+        }
+        more = &doc;
     }
     STK_CLI_READ_AUTO read = {0};
-    STK_ARENA_AUTO arena = stk_arena_new(0);
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 28);
     stk_err err = {0};
     status = stk_cli_store(cli, more != NULL ? 0 : STK_STORE_READONLY, &read.store);
@@ -185,7 +183,6 @@ static int run_metadata(stk_cli *cli)
         stk_buf_printf(&out, "%s\n", stk_text_or(known, "{}"));
         status = stk_cli_answer(cli, rc, &out, &err);
     }
-    json_decref(more);
     return status;
 }
 

@@ -1,10 +1,10 @@
 /* `stoker resume`: take a run up where it stopped. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/cli_read.h"
 #include "cli/cli_run.h"
@@ -25,12 +25,12 @@ static bool has_python_steps(const stk_spec *spec)
 
 /* A run of a Python file: the file is run again with its arguments, in its folder; its pipeline
  * call takes the run up. */
-static int resume_python(const stk_cli *cli, const stk_cli_run *how, json_t *origin)
+static int resume_python(const stk_cli *cli, const stk_cli_run *how, const stk_json *origin)
 {
-    const char *file = json_string_value(json_object_get(origin, "file"));
-    const char *cwd = json_string_value(json_object_get(origin, "cwd"));
-    json_t *args = json_object_get(origin, "argv");
-    size_t n = json_array_size(args);
+    const char *file = stk_json_get_text(origin, "file");
+    const char *cwd = stk_json_get_text(origin, "cwd");
+    const stk_json *args = stk_json_get(origin, "argv");
+    size_t n = stk_json_n_items(args);
     if (file == NULL || !stk_file_exists(file)) {
         return stk_cli_usage(cli,
                              "run %s was started from %s, which is not there: run the cell or "
@@ -42,14 +42,14 @@ static int resume_python(const stk_cli *cli, const stk_cli_run *how, json_t *ori
                              how->options.resume, cwd);
     }
     stk_cli_run with = *how;
-    const char *python = json_string_value(json_object_get(origin, "python"));
+    const char *python = stk_json_get_text(origin, "python");
     with.options.python = stk_text_or(with.options.python, python);
     char **argv = calloc(n + 1, sizeof *argv);
     for (size_t i = 1; argv != NULL && i < n; i++) {
-        argv[i - 1] = (char *)(uintptr_t)json_string_value(json_array_get(args, i));
+        argv[i - 1] = (char *)(uintptr_t)stk_json_text(stk_json_item(args, i));
     }
     /* 'stoker run file.py:name' leaves its target there */
-    const char *target = json_string_value(json_array_get(args, 0));
+    const char *target = stk_json_text(stk_json_item(args, 0));
     bool named = target != NULL && strstr(target, ".py:") != NULL;
     return stk_cli_exec_python(cli, &with, named ? target : file, argv);
 }
@@ -121,16 +121,17 @@ static int run_resume(stk_cli *cli)
     stk_spec *spec = NULL;
     rc = stk_spec_parse(text, len, "pipeline", &spec, &err);
     const char *origin_text = rc < 0 ? NULL : stk_spec_origin(spec);
-    json_t *origin = origin_text == NULL ? NULL : json_loads(origin_text, 0, NULL);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *origin = stk_json_read(scratch, origin_text);
     const char *params_text = stk_view_get_run(view)->parameters;
-    json_t *params = params_text == NULL ? NULL : json_loads(params_text, 0, NULL);
+    const stk_json *params = stk_json_read(scratch, params_text);
     stk_run_same_place(view, options, arena);
     stk_view_free(view);
     stk_store_close(store);
-    if (rc == 0 && json_object_get(origin, "argv") != NULL && has_python_steps(spec)) {
+    if (rc == 0 && stk_json_get(origin, "argv") != NULL && has_python_steps(spec)) {
         status = resume_python(cli, &how, origin);
     } else {
-        const char *file = json_string_value(json_object_get(origin, "file"));
+        const char *file = stk_json_get_text(origin, "file");
         if (rc == 0 && file != NULL && stk_file_exists(file)) {
             /* as it is now, so that a change is noticed; as it was when the file is gone */
             stk_spec_free(spec);
@@ -140,8 +141,6 @@ static int run_resume(stk_cli *cli)
         status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &how);
     }
     stk_spec_free(spec);
-    json_decref(params);
-    json_decref(origin);
     return status;
 }
 

@@ -1,70 +1,73 @@
 /* A Python file is run by its interpreter, with our options in STOKER_RUN_OPTIONS. */
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
+#include "base/text.h"
 #include "cli/cli_run.h"
 #include "run/run_python.h"
 #include "sys/file.h"
 #include "sys/trust.h"
 
-static json_t *params_json(const stk_cli *cli)
+static void put_params(stk_buf *out, const stk_cli *cli)
 {
-    json_t *params = json_object();
+    stk_json_open(out, "params", '{');
     for (int i = 0; stk_cli_value_at(cli, "param", i) != NULL; i++) {
         const char *pair = stk_cli_value_at(cli, "param", i);
         const char *eq = strchr(pair, '='); /* there is one: the options were checked */
         STK_TEXT_AUTO name = strndup(pair, (size_t)(eq - pair));
-        json_object_set_new(params, name, json_string(eq + 1)); /* the front knows the type */
+        stk_json_put_text(out, stk_text_or(name, ""), eq + 1); /* the front knows the type */
     }
-    return params;
+    stk_json_close(out, '}');
+}
+
+static const char *plan_form(const stk_cli *cli, const stk_cli_run *how)
+{
+    if (how->build) {
+        return "build";
+    }
+    if (stk_cli_flag(cli, "dockerfile")) {
+        return "dockerfile";
+    }
+    if (stk_cli_flag(cli, "manifest")) {
+        return "manifest";
+    }
+    return stk_cli_json(cli) ? "json" : "text";
 }
 
 static int set_run_options(const stk_cli *cli, const stk_cli_run *how)
 {
     const stk_run_options *options = &how->options;
-    json_t *doc = json_object();
+    const struct {
+        const char *key, *text; /* NULL: not said */
+    } texts[] = {{"mode", options->mode < 0 ? NULL : stk_mode_word((stk_mode)options->mode)},
+                 {"with", options->with},
+                 {"run_name", options->name},
+                 {"plan", how->plan ? plan_form(cli, how) : NULL},
+                 {"resume", options->resume}};
+    STK_BUF_AUTO out = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
+    stk_json_open(&out, NULL, '{');
     if (options->has_policy) {
-        json_object_set_new(doc, "policy",
-                            json_string(options->policy == STK_POLICY_STRICT ? "strict" : "fit"));
+        bool is_strict = options->policy == STK_POLICY_STRICT;
+        stk_json_put_text(&out, "policy", is_strict ? "strict" : "fit");
     }
-    json_object_set_new(doc, "params", params_json(cli));
-    json_object_set_new(doc, "no_cache", json_boolean(!options->use_cache));
-    json_object_set_new(doc, "quiet", json_boolean(how->quiet));
-    json_object_set_new(doc, "echo", json_boolean(how->echo));
-    json_object_set_new(doc, "use_new_code", json_boolean(options->use_new_code));
+    put_params(&out, cli);
+    stk_json_put_bool(&out, "no_cache", !options->use_cache);
+    stk_json_put_bool(&out, "quiet", how->quiet);
+    stk_json_put_bool(&out, "echo", how->echo);
+    stk_json_put_bool(&out, "use_new_code", options->use_new_code);
     if (options->max_workers > 0) {
-        json_object_set_new(doc, "max_workers", json_integer(options->max_workers));
+        stk_json_put_whole(&out, "max_workers", options->max_workers);
     }
-    if (options->mode >= 0) {
-        json_object_set_new(doc, "mode", json_string(stk_mode_word((stk_mode)options->mode)));
-    }
-    if (options->with != NULL) {
-        json_object_set_new(doc, "with", json_string(options->with));
-    }
-    if (options->name != NULL) {
-        json_object_set_new(doc, "run_name", json_string(options->name));
-    }
-    if (how->plan) {
-        static const char *const forms[] = {"dockerfile", "manifest", "json"};
-        const char *form = how->build ? "build" : "text";
-        for (size_t i = sizeof forms / sizeof *forms; !how->build && i-- > 0;) {
-            if (stk_cli_flag(cli, forms[i])) {
-                form = forms[i];
-            }
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (texts[i].text != NULL) {
+            stk_json_put_text(&out, texts[i].key, texts[i].text);
         }
-        json_object_set_new(doc, "plan", json_string(form));
     }
-    if (options->resume != NULL) {
-        json_object_set_new(doc, "resume", json_string(options->resume));
-    }
-    char *text = json_dumps(doc, JSON_COMPACT);
-    json_decref(doc);
-    int rc = text == NULL ? -1 : setenv("STOKER_RUN_OPTIONS", text, 1);
-    free(text);
-    return rc;
+    stk_json_close(&out, '}');
+    return out.failed ? -1 : setenv("STOKER_RUN_OPTIONS", out.data, 1);
 }
 
 int stk_cli_exec_python(const stk_cli *cli, const stk_cli_run *how, const char *file, char **args)

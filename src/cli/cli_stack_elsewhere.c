@@ -1,9 +1,9 @@
 /* A stack of other machines: what its driver is opened with, and can it be used? */
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "away/share/share.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/cli_run.h"
 #include "cli/cli_stack.h"
@@ -94,15 +94,16 @@ static void check_options(const stk_stack *stack, const stk_driver_kind *kind, s
             pool == NULL ? "options" : stk_arena_printf(arena, "pool '%s'", pool->name);
         stk_resources holds = pool != NULL ? pool->holds : STK_RESOURCES_UNSET;
         holds.base.gpu_memory_bytes = -1; /* what a device has: no share of it */
-        json_t *all = json_loads(stk_text_or(stack->options, "{}"), 0, NULL);
-        json_t *own =
-            pool == NULL || pool->options == NULL ? NULL : json_loads(pool->options, 0, NULL);
-        (void)json_object_update(all, own);
-        if (stack->kind == STK_PLACE_BATCH && json_object_get(all, "queue") == NULL) {
-            json_object_set_new(all, "queue",
-                                json_string("(a step's)")); /* each may name its own */
+        STK_ARENA_AUTO scratch = stk_arena_new(0);
+        const stk_json *said = stk_json_read(scratch, stack->options);
+        stk_json all = said != NULL ? *said : stk_json_of_map();
+        (void)stk_json_update(scratch, &all,
+                              pool == NULL ? NULL : stk_json_read(scratch, pool->options));
+        if (stack->kind == STK_PLACE_BATCH && stk_json_get(&all, "queue") == NULL) {
+            /* each may name its own */
+            (void)stk_json_set(scratch, &all, "queue", stk_json_of_text("(a step's)"));
         }
-        char *text = json_dumps(all, JSON_COMPACT);
+        const char *text = stk_json_dump_in(&all, scratch);
         stk_driver_config config;
         const char **documents = NULL;
         uint32_t n = 0;
@@ -126,9 +127,6 @@ static void check_options(const stk_stack *stack, const stk_driver_kind *kind, s
             say_error(say, arg, stk_text_or(about, ""), &err, arena);
             n_bad++;
         }
-        free(text);
-        json_decref(all);
-        json_decref(own);
     }
     if (n_bad == 0) {
         say(arg, true, "its options are known");

@@ -1,9 +1,9 @@
 /* stoker tag: the tags of a run, also of one that still runs. */
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/cli_read.h"
 #include "cli/cli_shared.h"
 #include "run/run_shared.h"
@@ -11,10 +11,10 @@
 
 enum { LONGEST = 500, MOST = 1000, TRIES = 20 };
 
-static bool has(const json_t *tags, const char *tag, size_t *ret_at)
+static bool has(const stk_json *tags, const char *tag, size_t *ret_at)
 {
-    for (size_t i = 0; i < json_array_size(tags); i++) {
-        const char *one = json_string_value(json_array_get(tags, i));
+    for (size_t i = 0; i < stk_json_n_items(tags); i++) {
+        const char *one = stk_json_text(stk_json_item(tags, i));
         if (one != NULL && strcmp(one, tag) == 0) {
             *ret_at = i;
             return true;
@@ -23,7 +23,7 @@ static bool has(const json_t *tags, const char *tag, size_t *ret_at)
     return false;
 }
 
-static int add_tag(json_t *tags, const char *tag, stk_err *err)
+static int add_tag(stk_json *tags, const char *tag, stk_arena *arena, stk_err *err)
 {
     size_t at;
     if (*tag == '\0' || strlen(tag) > LONGEST) {
@@ -33,39 +33,42 @@ static int add_tag(json_t *tags, const char *tag, stk_err *err)
     if (has(tags, tag, &at)) {
         return 0;
     }
-    if (json_array_size(tags) >= MOST) {
+    if (stk_json_n_items(tags) >= MOST) {
         return stk_err_set(err, STK_E_LIMIT, "a run has at most %d tags", MOST);
     }
-    return json_array_append_new(tags, json_string(tag)) == 0
-               ? 0
-               : stk_err_set(err, STK_E_USAGE, "tag '%s' is not UTF-8 text", tag);
+    if (!stk_json_is_utf8(tag, strlen(tag))) {
+        return stk_err_set(err, STK_E_USAGE, "tag '%s' is not UTF-8 text", tag);
+    }
+    return stk_json_append(arena, tags, stk_json_of_text(tag)) != NULL ? 0 : stk_err_nomem(err);
 }
 
 /* First --replace, which leaves nothing of what was, then --remove, then --add. */
-static int change(const stk_cli *cli, const json_t *old, json_t **ret_tags, stk_err *err)
+static int change(const stk_cli *cli, const stk_json *old, stk_arena *arena, stk_json *ret_tags,
+                  stk_err *err)
 {
     bool replaces = stk_cli_value(cli, "replace") != NULL;
-    json_t *tags = json_array();
-    int rc = tags == NULL ? stk_err_nomem(err) : 0;
-    for (size_t i = 0; rc == 0 && !replaces && i < json_array_size(old); i++) {
-        rc = json_array_append(tags, json_array_get(old, i)) == 0 ? 0 : stk_err_nomem(err);
-    }
+    stk_json tags = stk_json_of_list();
     const char *tag;
-    for (int i = 0; rc == 0 && (tag = stk_cli_value_at(cli, "replace", i)) != NULL; i++) {
-        rc = add_tag(tags, tag, err);
+    for (int i = 0; (tag = stk_cli_value_at(cli, "replace", i)) != NULL; i++) {
+        STK_TRY(add_tag(&tags, tag, arena, err));
     }
-    for (int i = 0; rc == 0 && (tag = stk_cli_value_at(cli, "remove", i)) != NULL; i++) {
-        size_t at;
-        if (has(tags, tag, &at)) {
-            (void)json_array_remove(tags, at);
+    for (size_t i = 0; !replaces && i < stk_json_n_items(old); i++) {
+        if (stk_json_append(arena, &tags, old->items[i]) == NULL) {
+            return stk_err_nomem(err);
         }
     }
-    for (int i = 0; rc == 0 && (tag = stk_cli_value_at(cli, "add", i)) != NULL; i++) {
-        rc = add_tag(tags, tag, err);
+    for (int i = 0; (tag = stk_cli_value_at(cli, "remove", i)) != NULL; i++) {
+        stk_json rest = stk_json_of_list();
+        for (size_t at = 0; at < tags.n; at++) {
+            if (!stk_json_is(&tags.items[at], tag) &&
+                stk_json_append(arena, &rest, tags.items[at]) == NULL) {
+                return stk_err_nomem(err);
+            }
+        }
+        tags = rest;
     }
-    if (rc < 0) {
-        json_decref(tags);
-        return rc;
+    for (int i = 0; (tag = stk_cli_value_at(cli, "add", i)) != NULL; i++) {
+        STK_TRY(add_tag(&tags, tag, arena, err));
     }
     *ret_tags = tags;
     return 0;
@@ -73,37 +76,25 @@ static int change(const stk_cli *cli, const json_t *old, json_t **ret_tags, stk_
 
 /* One try: STK_E_BUSY, somebody else was quicker. *ret_tags: what the run has then, JSON. */
 static int try_tag(const stk_cli *cli, stk_store *store, const char *run, bool changes,
-                   char **ret_tags, stk_err *err)
+                   stk_arena *arena, const char **ret_tags, stk_err *err)
 {
     stk_view *view = NULL;
-    int rc = stk_view_load(store, run, &view, err);
-    if (rc < 0) {
-        return rc;
+    STK_TRY(stk_view_load(store, run, &view, err));
+    const stk_json *old = stk_json_read(arena, stk_text_or(stk_view_get_run(view)->tags, "[]"));
+    stk_json tags = old != NULL ? *old : stk_json_of_list();
+    int rc = old == NULL ? stk_err_nomem(err) : 0;
+    if (rc == 0 && changes) {
+        rc = change(cli, old, arena, &tags, err);
     }
-    json_t *old = json_loads(stk_view_get_run(view)->tags ? stk_view_get_run(view)->tags : "[]",
-                             JSON_ALLOW_NUL, NULL);
-    json_t *tags = json_incref(old);
-    if (changes) {
-        json_decref(tags);
-        tags = NULL;
-        rc = change(cli, old, &tags, err);
-    }
-    char *before = json_dumps(old, JSON_COMPACT);
-    char *after = rc == 0 ? json_dumps(tags, JSON_COMPACT) : NULL;
+    const char *before = stk_json_dump_in(old, arena), *after = stk_json_dump_in(&tags, arena);
     if (rc == 0 && (before == NULL || after == NULL)) {
         rc = stk_err_nomem(err);
     }
     if (rc == 0 && strcmp(before, after) != 0) {
         rc = stk_store_tag_run(store, run, before, after, stk_clock_wall_ms(&stk_clock_real), err);
     }
-    free(before);
-    json_decref(old);
-    json_decref(tags);
     stk_view_free(view);
-    if (rc < 0) {
-        free(after);
-        return rc;
-    }
+    STK_TRY(rc);
     *ret_tags = after;
     return 0;
 }
@@ -123,11 +114,12 @@ static int run_tag(stk_cli *cli)
         return status;
     }
     char run[40];
-    char *tags = NULL;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *tags = NULL;
     int rc = stk_store_resolve_run(store, text, run, &err);
     rc = rc < 0 || !changes ? rc : stk_run_shared_may_add(store, run, &err);
     for (int i = 0; rc == 0 && tags == NULL; i++) {
-        rc = try_tag(cli, store, run, changes, &tags, &err);
+        rc = try_tag(cli, store, run, changes, arena, &tags, &err);
         rc = rc == STK_E_BUSY && i < TRIES ? 0 : rc;
     }
     if (rc == 0 && changes) {
@@ -141,15 +133,13 @@ static int run_tag(stk_cli *cli)
         stk_json_close(&out, '}');
         stk_buf_char(&out, '\n');
     } else if (rc == 0) {
-        json_t *list = json_loads(tags, 0, NULL);
-        for (size_t i = 0; i < json_array_size(list); i++) {
-            stk_text_safe(&out, json_string_value(json_array_get(list, i)), "");
+        const stk_json *list = stk_json_read(arena, tags);
+        for (size_t i = 0; i < stk_json_n_items(list); i++) {
+            stk_text_safe(&out, stk_json_text(stk_json_item(list, i)), "");
             stk_buf_char(&out, '\n');
         }
-        json_decref(list);
     }
     status = stk_cli_answer(cli, rc, &out, &err);
-    free(tags);
     stk_store_close(store);
     return status;
 }

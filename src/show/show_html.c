@@ -632,8 +632,6 @@ uint32_t stk_html_pairs(const page *p, stk_buf *out, const char *prefix, const c
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *object = stk_json_read(scratch, json);
     uint32_t n = 0;
-    const char *key;
-    const stk_json *value;
     for (uint32_t k = 0; k < stk_json_n_members(object); k++) {
         const char *key = stk_json_key(object, k)->text;
         const stk_json *value = stk_json_value(object, k);
