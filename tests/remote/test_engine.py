@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from cluster import Cluster
 from conftest import ROOT, STOKER
@@ -78,6 +79,9 @@ def project(tmp_path: Path, cluster: Cluster) -> Iterator[Project]:
     folder = tmp_path / "project"
     folder.mkdir()
     yield Project(folder, cluster)
+    schema = json.loads((ROOT / "schema/task.schema.json").read_text())
+    for path in folder.glob(".stoker/runs/*/*/*/*/task.json"):
+        jsonschema.validate(json.loads(path.read_text()), schema)
 
 
 HERE = {"backend": "local"}

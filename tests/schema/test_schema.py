@@ -202,3 +202,26 @@ def test_what_python_steps_leave(tmp_path: Path) -> None:
     )
     assert "with a NUL" in done.stderr, done.stderr
     check_run(tmp_path / "store", ["fails", "load", "total"], 3)
+
+
+def test_what_a_step_with_devices_is_told(tmp_path: Path) -> None:
+    """Of a card near some CPUs, with a share of its memory and as a whole."""
+    card = {"uuid": "GPU-1", "model": "A100", "memory_bytes": 1 << 34, "cpus": "0-1"}
+    (tmp_path / "devices.json").write_text(json.dumps([card]))
+    share = {"gpu_count": 1, "gpu_memory": "4GiB"}
+    steps = {
+        "part": {"run": "true", "resources": share},
+        "whole": {"run": "true", "resources": {"gpu_count": 1}},
+    }
+    (tmp_path / "p.json").write_text(json.dumps({"stoker": 1, "name": "p", "steps": steps}))
+    more = {
+        "STOKER_ACCEL": f"fake:{tmp_path}/devices.json",
+        "STOKER_LEASE_DIR": str(tmp_path / "leases"),
+    }
+    env = {**os.environ, **more, "STOKER_STORE": str(tmp_path / ".stoker")}
+    done = stoker("run", "p.json", cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    check_run(tmp_path / ".stoker", ["part", "whole"], 0)
+    for path in (tmp_path / ".stoker/runs").glob("*/*/*/*/task.json"):
+        [device] = json.loads(path.read_text())["granted"]["devices"]
+        assert device["cpus"] == "0-1"
