@@ -37,12 +37,18 @@ _threads: Optional[str] = (
 )
 
 
+_mine: Optional[Rank] = None
+
+
 def rank_in(directory: str) -> Optional[Rank]:
     """The rank that this process is of the attempt, or None."""
     own = os.environ.get(_MARK, "")
     if not own or os.path.realpath(os.path.dirname(own)) != os.path.realpath(directory):
         return None
-    return Rank(own, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    global _mine
+    if _mine is None or _mine.own != own:  # its notes can be taken once
+        _mine = Rank(own, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    return _mine
 
 
 def launch(
