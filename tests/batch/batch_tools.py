@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Callable
 
@@ -136,6 +137,13 @@ class Drive:
     def send(self, do: str, **words: Any) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"do": do, **words}) + "\n")
+        self.process.stdin.flush()
+
+    def stop(self, ids: Iterable[int]) -> None:
+        """Sent as one write, as the engine does: the driver sees all of them in one turn."""
+        assert self.process.stdin is not None
+        lines = [json.dumps({"do": "stop", "id": i}) + "\n" for i in ids]
+        self.process.stdin.write("".join(lines))
         self.process.stdin.flush()
 
     def submit(self, id: int, step: str = "a", **words: Any) -> None:

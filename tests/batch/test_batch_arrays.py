@@ -125,15 +125,13 @@ def test_stop_all(start: Start, fake: FakeBatch) -> None:
     submit(d, range(100, 120), "sleep 1000", step="b")
     d.wait(lambda r: r["state"] == "running")
     fake.wait_until(lambda: [j.status for j in fake.ran()].count("RUNNING") == 60)
-    for i in [*range(40), 103, 104]:
-        d.send("stop", id=i)
+    d.stop((*range(40), 103, 104))
     stopped = {*range(40), 103, 104}
     ends = d.ends_of(stopped)
     assert {(e["state"], e["failure"]) for e in ends.values()} == {("failed", "cancelled")}
     assert fake.calls["TerminateJob"] == 1 + 2
     assert len(fake.live()) == 18 + 1, "the others of b, and its array"
-    for i in range(100, 120):
-        d.send("stop", id=i)
+    d.stop(range(100, 120))
     d.ends_of(set(range(100, 120)) - {103, 104})
     assert fake.calls["TerminateJob"] == 1 + 2 + 1
     assert fake.live() == []
@@ -142,8 +140,7 @@ def test_stop_all(start: Start, fake: FakeBatch) -> None:
 def test_stopped_while_they_gather(start: Start, fake: FakeBatch) -> None:
     d = start()
     submit(d, range(12))
-    for i in range(4):
-        d.send("stop", id=i)
+    d.stop(range(4))
     ends = d.ends_of(set(range(12)))
     assert {ends[i]["failure"] for i in range(4)} == {"cancelled"}
     assert [a.size for a in fake.arrays()] == [8]
@@ -207,8 +204,7 @@ def test_attached(start: Start, fake: FakeBatch, tmp_path: Path) -> None:
     d = start()
     submit(d, range(20), "not again", attach=1, look=1)
     submit(d, range(20, 40), "not again", step="b", attach=1, look=1)
-    for i in range(20, 40):
-        d.send("stop", id=i)
+    d.stop(range(20, 40))
     ends = d.ends_of(set(range(40)))
     assert sorted(ends[i]["exit_status"] for i in range(20)) == list(range(20))
     assert {ends[i]["failure"] for i in range(20, 40)} == {"cancelled"}

@@ -219,8 +219,9 @@ static bool is_to_end(const batch_job *job)
     return job->phase == BATCH_LIVE && job->is_stopped && !job->is_terminated;
 }
 
-/* All that are to be ended: an array of which no child is to go on by one request. */
-static void end_jobs(batch_driver *d)
+/* All that are to be ended: an array of which no child is to go on by one request. While some jobs
+ * are still looked for, not all children of an array are known: it is put off. */
+static void end_jobs(batch_driver *d, int64_t now_ms)
 {
     for (batch_array *array = d->arrays; array != NULL; array = array->next) {
         array->n_stops = 0;
@@ -237,9 +238,10 @@ static void end_jobs(batch_driver *d)
         if (!is_to_end(job)) {
             continue;
         }
-        /* While some are still looked for, its other children aren't all known. */
-        if (array != NULL && array->n_stops > 1 && array->n_stops == array->n_open &&
-            d->n_looking == 0) {
+        bool whole = array != NULL && array->n_stops > 1 && array->n_stops == array->n_open;
+        if (whole && d->n_looking > 0) {
+            d->stops_ms = now_ms + STOPS_MS;
+        } else if (whole) {
             terminate_array(array, job);
         } else {
             terminate_one(job);
@@ -249,12 +251,11 @@ static void end_jobs(batch_driver *d)
 
 int64_t stk_batch_end_jobs(batch_driver *d, int64_t now_ms)
 {
-    if (d->stops_ms == 0 || d->stops_ms > now_ms) {
-        return d->stops_ms == 0 ? -1 : d->stops_ms - now_ms;
+    if (d->stops_ms != 0 && d->stops_ms <= now_ms) {
+        d->stops_ms = 0;
+        end_jobs(d, now_ms);
     }
-    d->stops_ms = 0;
-    end_jobs(d);
-    return -1;
+    return d->stops_ms == 0 ? -1 : d->stops_ms - now_ms;
 }
 
 /* --- its end --- */
