@@ -86,6 +86,12 @@ static int start_server(void **state)
     return http_server_start(&here.on, converse);
 }
 
+static int stop_server(void **state)
+{
+    (void)state;
+    return http_server_stop(&here.on);
+}
+
 static int forget(void **state)
 {
     (void)state;
@@ -312,5 +318,5 @@ int main(void)
         cmocka_unit_test_setup(test_failures, forget),
         cmocka_unit_test_setup(test_wakes, forget),
     };
-    return cmocka_run_group_tests(tests, start_server, NULL);
+    return cmocka_run_group_tests(tests, start_server, stop_server);
 }

@@ -170,15 +170,16 @@ static int start_server(void **state)
     return http_server_start(&here.on, converse);
 }
 
-static int free_texts(void **state)
+static int stop_server(void **state)
 {
     (void)state;
+    int rc = http_server_stop(&here.on);
     char *texts[] = {authority, server_key, client_cert, client_key};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         free(texts[i]);
     }
     authority = server_key = client_cert = client_key = NULL;
-    return 0;
+    return rc;
 }
 
 static int forget(void **state)
@@ -338,5 +339,5 @@ int main(void)
         cmocka_unit_test_setup(test_session_keeps_connections, forget),
         cmocka_unit_test_setup(test_many, forget),
     };
-    return cmocka_run_group_tests(tests, start_server, free_texts);
+    return cmocka_run_group_tests(tests, start_server, stop_server);
 }
