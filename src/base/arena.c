@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "base/err.h"
+
 enum { BLOCK_MIN = 16 * 1024, BLOCK_MAX = 4 * 1024 * 1024, ALIGN = 16 };
 
 typedef struct block {
@@ -139,6 +141,27 @@ void *stk_arena_grow(stk_arena *arena, void *items, uint32_t n, size_t size, uin
         *cap = more;
     }
     return bigger;
+}
+
+int stk_array_reserve(void *array, uint32_t *cap, uint64_t n, size_t size)
+{
+    uint64_t wanted = *cap + (uint64_t)*cap / 2 + 16;
+    void *items;
+    if (n <= *cap) {
+        return 0;
+    }
+    wanted = MAX(wanted, n);
+    if (wanted >= UINT32_MAX) {
+        return STK_E_NOMEM;
+    }
+    memcpy(&items, array, sizeof items);
+    items = reallocarray(items, wanted, size);
+    if (items == NULL) {
+        return STK_E_NOMEM;
+    }
+    memcpy(array, &items, sizeof items);
+    *cap = (uint32_t)wanted;
+    return 0;
 }
 
 char *stk_arena_dupn(stk_arena *arena, const char *text, size_t n)

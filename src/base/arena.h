@@ -23,6 +23,9 @@ void *stk_arena_array(stk_arena *arena, size_t n, size_t size); /* NULL on overf
  * *cap: how many it has room for; 0, and `items` NULL, at first. NULL when out of memory: `items`
  * stays. */
 void *stk_arena_grow(stk_arena *arena, void *items, uint32_t n, size_t size, uint32_t *cap);
+/* With malloc: room for `n` items of `size` bytes at `array` (a T **), and for half as many again
+ * where it moves. 0, or STK_E_NOMEM: all stays. */
+int stk_array_reserve(void *array, uint32_t *cap, uint64_t n, size_t size);
 char *stk_arena_dup(stk_arena *arena, const char *text); /* NULL in, NULL out */
 char *stk_arena_dupn(stk_arena *arena, const char *text, size_t n);
 char *stk_arena_printf(stk_arena *arena, const char *fmt, ...)

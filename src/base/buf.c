@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 void stk_buf_done(stk_buf *buf)
 {
@@ -29,10 +30,8 @@ static int room(stk_buf *buf, size_t more)
     }
     size_t need = buf->len + more + 1;
     if (need > buf->cap) {
-        size_t cap = buf->cap < 128 ? 128 : buf->cap * 2;
-        if (cap < need) {
-            cap = need;
-        }
+        size_t cap = MAX(128, buf->cap * 2);
+        cap = MAX(cap, need);
         char *data = realloc(buf->data, cap);
         if (data == NULL) {
             buf->failed = true;
@@ -105,28 +104,27 @@ int stk_buf_printf(stk_buf *buf, const char *fmt, ...)
     return 0;
 }
 
-/* Length of the valid UTF-8 sequence at s (1–4), or 0. */
-static size_t utf8_len(const unsigned char *s)
+size_t stk_buf_utf8_len(const char *text, size_t n)
 {
+    const unsigned char *s = (const unsigned char *)text;
     if (s[0] < 0x80) {
         return 1;
     }
-    size_t n = 0;
+    size_t len = 0;
     if (s[0] >= 0xC2 && s[0] <= 0xF4) {
-        n = 2u + (s[0] >= 0xE0) + (s[0] >= 0xF0);
+        len = 2u + (s[0] >= 0xE0) + (s[0] >= 0xF0);
     }
-    for (size_t i = 1; i < n; i++) {
+    if (len > n) {
+        return 0;
+    }
+    for (size_t i = 1; i < len; i++) {
         if ((s[i] & 0xC0) != 0x80) {
             return 0;
         }
     }
-    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0))) {
-        return 0;
-    }
-    if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90))) {
-        return 0;
-    }
-    return n;
+    bool is_bad = (s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0) ||
+                  (s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90);
+    return len * !is_bad;
 }
 
 int stk_buf_json(stk_buf *buf, const char *text)
@@ -142,7 +140,7 @@ int stk_buf_json(stk_buf *buf, const char *text)
         if (*s == '\0') {
             break;
         }
-        size_t n = utf8_len(s);
+        size_t n = stk_buf_utf8_len((const char *)s, 4); /* a NUL ends it */
         if (n == 0) {
             stk_buf_text(buf, "\xEF\xBF\xBD");
             s++;

@@ -30,6 +30,8 @@ int stk_buf_printf(stk_buf *buf, const char *fmt, ...) __attribute__((format(pri
 int stk_buf_json(
     stk_buf *buf,
     const char *text); /* a quoted JSON string; bytes that aren't UTF-8 become U+FFFD */
+/* Length of the UTF-8 sequence at `s`, of which `n` bytes are there; 0: none begins there. */
+size_t stk_buf_utf8_len(const char *s, size_t n);
 int stk_buf_html(stk_buf *buf, const char *text); /* &<>"' escaped */
 
 /* Puts `separator` between what is there and what comes: nothing in an empty buffer. */

@@ -67,8 +67,8 @@ static const char *value_of(expansion *e, const char *name, size_t n)
 static const char *take_variable(expansion *e, const char *text, const char *end, int depth)
 {
     bool braced = text + 1 < end && text[1] == '{';
-    const char *name = text + (braced ? 2 : 1);
-    size_t n = name < end ? name_length(name) : 0;
+    const char *name = text + 1 + braced;
+    size_t n = name_length(name); /* the text ends in a NUL */
     const char *after = name + n;
     if (n == 0 || after > end) {
         return NULL;
@@ -82,13 +82,13 @@ static const char *take_variable(expansion *e, const char *text, const char *end
     }
     const char *behind = find_end(name, end);
     bool colon = behind != NULL && *after == ':';
-    const char *word = after + (colon ? 1 : 0);
+    const char *word = after + colon;
     if (behind == NULL || (*word != '-' && *word != '+' && (colon || *word != '}'))) {
         return NULL;
     }
     const char *value = value_of(e, name, n);
     bool is_there = value != NULL && (!colon || *value != '\0');
-    if (*word == '+' ? is_there : (*word == '-' && !is_there)) {
+    if ((*word == '+' && is_there) || (*word == '-' && !is_there)) {
         expand(e, word + 1, behind - 1, depth + 1);
     } else if (*word != '+' && value != NULL) {
         put(e, value, strlen(value));

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 /* --- asking --- */
 
 const char *stk_json_text(const stk_json *node)
@@ -262,7 +264,11 @@ static void dump_items(const stk_json *node, stk_buf *buf, int indent);
 
 static void dump(const stk_json *node, stk_buf *buf, int indent)
 {
-    switch (node == NULL ? STK_JSON_NULL : (stk_json_kind)node->kind) {
+    static const stk_json null = {.kind = STK_JSON_NULL};
+    if (node == NULL) {
+        node = &null;
+    }
+    switch ((stk_json_kind)node->kind) {
     case STK_JSON_NULL:
         stk_buf_add(buf, "null", 4);
         break;
@@ -322,13 +328,14 @@ const char *stk_json_dump_in(const stk_json *node, stk_arena *arena)
         return NULL;
     }
     dump(node, &buf, -1);
-    return buf.failed ? NULL : stk_arena_dupn(arena, buf.data, buf.len);
+    return stk_buf_keep(&buf, arena);
 }
 
 /* --- member by member --- */
 
 void stk_json_put_key(stk_buf *out, const char *key)
 {
+    /* strchr finds a NUL, too: one that ends what stands before a message of a protocol. */
     if (out->len > 0 && strchr("{[:\n", out->data[out->len - 1]) == NULL) {
         (void)stk_buf_char(out, ',');
     }
@@ -358,13 +365,17 @@ void stk_json_put(stk_buf *out, const char *key, const stk_json *value)
 void stk_json_put_raw(stk_buf *out, const char *key, const char *json)
 {
     stk_json_put_key(out, key);
-    (void)stk_buf_text(out, json != NULL ? json : "null");
+    (void)stk_buf_text(out, stk_text_or(json, "null"));
 }
 
 void stk_json_put_text(stk_buf *out, const char *key, const char *text)
 {
+    if (text == NULL) {
+        stk_json_put_raw(out, key, NULL);
+        return;
+    }
     stk_json_put_key(out, key);
-    (void)(text != NULL ? stk_buf_json(out, text) : stk_buf_text(out, "null"));
+    (void)stk_buf_json(out, text);
 }
 
 void stk_json_put_texts(stk_buf *out, const char *key, const char *const *texts)
@@ -393,12 +404,16 @@ void stk_json_put_int(stk_buf *out, const char *key, int64_t number)
 
 void stk_json_put_real(stk_buf *out, const char *key, double number)
 {
+    if (!(number >= 0)) {
+        stk_json_put_raw(out, key, NULL);
+        return;
+    }
     stk_json_put_key(out, key);
-    (void)(number >= 0 ? stk_buf_printf(out, "%.15g", number) : stk_buf_text(out, "null"));
+    (void)stk_buf_printf(out, "%.15g", number);
 }
 
 void stk_json_put_bool(stk_buf *out, const char *key, int truth)
 {
-    static const char *const words[] = {"null", "false", "true"};
-    stk_json_put_raw(out, key, words[truth < 0 ? 0 : 1 + (truth != 0)]);
+    static const char *const words[] = {"false", "true"};
+    stk_json_put_raw(out, key, truth < 0 ? NULL : words[truth != 0]);
 }

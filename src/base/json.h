@@ -203,13 +203,13 @@ typedef struct stk_json_builder {
     stk_err *err;
     stk_json_limits limits;
     stk_json *pending; /* children of the lists and maps that are still open */
-    size_t n_pending, cap_pending;
+    size_t n_pending;
+    uint32_t cap_pending, cap_frames;
     size_t n_nodes;
     int depth;
     size_t last_nodes; /* of the node added or closed last: nodes in it, itself included … */
     int last_height;   /* … and how deep lists and maps are nested in it */
     stk_json_frame *frames;
-    int cap_frames;
 } stk_json_builder;
 
 /* Release with stk_json_build_done. Every call returns 0 or fills `err`. */

@@ -1,4 +1,5 @@
 /* Reading JSON, and what readers of other notations build the same trees with. */
+#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/map.h"
+#include "base/text.h"
 
 /* --- members by their keys --- */
 
@@ -30,8 +32,11 @@ static uint32_t *find_slot(uint32_t *slots, uint32_t n_slots, const stk_json *it
 {
     uint64_t hash = stk_hash_bytes(key, len, 0);
     for (uint32_t i = (uint32_t)hash & (n_slots - 1);; i = (i + 1) & (n_slots - 1)) {
-        const stk_json *have = slots[i] == 0 ? NULL : &items[2 * ((size_t)slots[i] - 1)];
-        if (have == NULL || (have->n == len && memcmp(have->text, key, len) == 0)) {
+        if (slots[i] == 0) {
+            return &slots[i];
+        }
+        const stk_json *have = &items[2 * ((size_t)slots[i] - 1)];
+        if (have->n == len && memcmp(have->text, key, len) == 0) {
             return &slots[i];
         }
     }
@@ -66,8 +71,8 @@ void stk_json_build_init(stk_json_builder *b, stk_arena *arena, const char *path
     b->limits = *limits;
     b->pending = NULL;
     b->frames = NULL;
-    b->cap_frames = 0;
-    b->n_pending = b->cap_pending = b->n_nodes = b->last_nodes = 0;
+    b->cap_frames = b->cap_pending = 0;
+    b->n_pending = b->n_nodes = b->last_nodes = 0;
     b->depth = b->last_height = 0;
 }
 
@@ -107,14 +112,8 @@ bool stk_json_build_wants_key(const stk_json_builder *b)
 
 static int push(stk_json_builder *b, const stk_json *node, size_t n_nodes, int height)
 {
-    if (b->n_pending == b->cap_pending) {
-        size_t cap = b->cap_pending == 0 ? 64 : b->cap_pending * 2;
-        stk_json *bigger = realloc(b->pending, cap * sizeof *bigger);
-        if (bigger == NULL) {
-            return no_memory(b, (int)node->line);
-        }
-        b->pending = bigger;
-        b->cap_pending = cap;
+    if (stk_array_reserve(&b->pending, &b->cap_pending, b->n_pending + 1, sizeof *b->pending) < 0) {
+        return no_memory(b, (int)node->line);
     }
     b->pending[b->n_pending++] = *node;
     b->last_nodes = n_nodes;
@@ -148,14 +147,9 @@ int stk_json_build_open(stk_json_builder *b, stk_json_kind kind, int line)
                                    "lists and mappings are nested more than %d deep",
                                    b->limits.depth);
     }
-    if (b->depth == b->cap_frames) {
-        int cap = b->cap_frames == 0 ? 16 : b->cap_frames * 2;
-        stk_json_frame *bigger = realloc(b->frames, (size_t)cap * sizeof *bigger);
-        if (bigger == NULL) {
-            return no_memory(b, line);
-        }
-        b->frames = bigger;
-        b->cap_frames = cap;
+    if (stk_array_reserve(&b->frames, &b->cap_frames, (uint64_t)b->depth + 1, sizeof *b->frames) <
+        0) {
+        return no_memory(b, line);
     }
     b->frames[b->depth++] = (stk_json_frame){
         .start = b->n_pending, .n_before = b->n_nodes, .line = (uint32_t)line, .kind = kind};
@@ -204,20 +198,20 @@ static int index_keys(stk_json_builder *b, const stk_json *members, uint32_t n, 
 /* Each key once, with its last value; returns how many there are. */
 static int drop_doubles(stk_json_builder *b, stk_json *members, uint32_t n, uint32_t *ret_n)
 {
-    stk_map seen = {0};
+    STK_MAP_AUTO seen = {0};
     uint32_t kept = 0;
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         uint64_t first = kept;
         if (!stk_map_get(&seen, members[2 * (size_t)i].text, &first)) {
-            rc = stk_map_put(&seen, members[2 * (size_t)i].text, kept);
+            if (stk_map_put(&seen, members[2 * (size_t)i].text, kept) < 0) {
+                return no_memory(b, (int)members[0].line);
+            }
             members[2 * (size_t)kept++] = members[2 * (size_t)i];
         }
         members[2 * (size_t)first + 1] = members[2 * (size_t)i + 1];
     }
-    stk_map_done(&seen);
     *ret_n = kept;
-    return rc < 0 ? no_memory(b, (int)members[0].line) : 0;
+    return 0;
 }
 
 int stk_json_build_close(stk_json_builder *b)
@@ -300,17 +294,14 @@ static void skip_space(reader *r)
 
 static int hex4(const char *s)
 {
+    static const char digits[] = "0123456789abcdef";
     int value = 0;
     for (int i = 0; i < 4; i++) {
-        int c = (unsigned char)s[i];
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
-        if (digit < 0) {
+        const char *digit = strchr(digits, tolower((unsigned char)s[i]));
+        if (digit == NULL || *digit == '\0') {
             return -1;
         }
-        value = value * 16 + digit;
+        value = value * 16 + (int)(digit - digits);
     }
     return value;
 }
@@ -382,10 +373,7 @@ static int read_text(reader *r, stk_json *ret_node)
         r->at++;
         const char *at = strchr("\"\"\\\\//b\bf\fn\nr\rt\t", *r->at);
         if (*r->at == 'u') {
-            int rc = unescape_unicode(r, &out);
-            if (rc < 0) {
-                return rc;
-            }
+            STK_TRY(unescape_unicode(r, &out));
         } else if ((unsigned char)*r->at >= 0x20 && at != NULL) {
             *out++ = at[1];
             r->at++;
@@ -433,7 +421,7 @@ static int read_number(reader *r, stk_json *node)
     if (*r->at == 'e' || *r->at == 'E') {
         real = true;
         r->at++;
-        r->at += *r->at == '-' || *r->at == '+' ? 1 : 0;
+        r->at += *r->at == '-' || *r->at == '+';
         if (*r->at < '0' || *r->at > '9') {
             return expected(r, "a digit in the exponent");
         }
@@ -451,7 +439,10 @@ static int read_number(reader *r, stk_json *node)
         !stk_json_int(node, &number)) {
         return expected(r, "a whole number of 64 bits");
     }
-    return node->text == NULL ? no_memory(&r->b, r->line) : 0;
+    if (node->text == NULL) {
+        return no_memory(&r->b, r->line);
+    }
+    return 0;
 }
 
 static int read_scalar(reader *r)
@@ -486,10 +477,7 @@ static int read_key(reader *r)
     if (*r->at != '"') {
         return expected(r, "a key in double quotes");
     }
-    int rc = read_text(r, &key);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(read_text(r, &key));
     if (strlen(key.text) != key.n) {
         return stk_json_build_fail(&r->b, STK_E_SPEC, r->line, "a key holds a NUL byte");
     }
@@ -501,95 +489,78 @@ static int read_key(reader *r)
     return stk_json_build_add(&r->b, &key, 1, 0);
 }
 
-/* What may follow a value: closes lists and maps until one goes on or the document ends. */
-static int read_after(reader *r, bool *ret_done)
+/* Where a list or map is open: its closing bracket. */
+static char bracket_of(const reader *r)
 {
-    for (;;) {
-        if (r->b.depth == 0) {
-            *ret_done = true;
-            return 0;
-        }
-        bool map = r->b.frames[r->b.depth - 1].kind == STK_JSON_MAP;
+    return r->b.frames[r->b.depth - 1].kind == STK_JSON_MAP ? '}' : ']';
+}
+
+/* Up to the next item's value. */
+static int begin_item(reader *r)
+{
+    if (bracket_of(r) == '}') {
+        return read_key(r);
+    }
+    return 0;
+}
+
+/* What may follow a value: closes lists and maps until one goes on or the document ends. */
+static int read_after(reader *r)
+{
+    while (r->b.depth > 0) {
         skip_space(r);
         if (*r->at == ',') {
             r->at++;
-            return map ? read_key(r) : 0;
+            return begin_item(r);
         }
-        if (*r->at != (map ? '}' : ']')) {
-            return expected(r, map ? "',' or '}'" : "',' or ']'");
+        if (*r->at != bracket_of(r)) {
+            return expected(r, bracket_of(r) == '}' ? "',' or '}'" : "',' or ']'");
         }
         r->at++;
-        int rc = stk_json_build_close(&r->b);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(stk_json_build_close(&r->b));
     }
+    return 0;
 }
 
 static int read_document(reader *r)
 {
-    bool done = false;
-    while (!done) {
+    do {
         skip_space(r);
-        int rc;
-        bool open = *r->at == '{' || *r->at == '[';
-        if (open) {
-            bool map = *r->at == '{';
-            rc = stk_json_build_open(&r->b, map ? STK_JSON_MAP : STK_JSON_LIST, r->line);
-            if (rc < 0) {
-                return rc;
-            }
+        if (*r->at == '{' || *r->at == '[') {
+            stk_json_kind kind = *r->at == '{' ? STK_JSON_MAP : STK_JSON_LIST;
+            STK_TRY(stk_json_build_open(&r->b, kind, r->line));
             r->at++;
             skip_space(r);
-            if (*r->at != (map ? '}' : ']')) {
-                rc = map ? read_key(r) : 0;
-                if (rc < 0) {
-                    return rc;
-                }
+            if (*r->at != bracket_of(r)) {
+                STK_TRY(begin_item(r));
                 continue;
             }
         } else {
-            rc = read_scalar(r);
+            STK_TRY(read_scalar(r));
         }
-        if (rc == 0) {
-            rc = read_after(r, &done);
-        }
-        if (rc < 0) {
-            return rc;
-        }
-    }
+        STK_TRY(read_after(r));
+    } while (r->b.depth > 0);
     skip_space(r);
-    return r->at == r->end ? 0 : expected(r, "the end of the document");
+    if (r->at != r->end) {
+        return expected(r, "the end of the document");
+    }
+    return 0;
 }
 
 /* 0, or the line of the first byte that is not UTF-8. */
 static int find_bad_utf8(const char *text, size_t len)
 {
-    const unsigned char *s = (const unsigned char *)text;
-    const unsigned char *end = s + len;
+    const char *s = text, *end = text + len;
     while (s < end) {
         uint64_t word;
         if (end - s >= 8 && (memcpy(&word, s, 8), (word & 0x8080808080808080u) == 0)) {
             s += 8;
             continue;
         }
-        size_t n = *s < 0x80   ? 1
-                   : *s < 0xC2 ? 0
-                   : *s < 0xE0 ? 2
-                   : *s < 0xF0 ? 3
-                   : *s < 0xF5 ? 4
-                               : 0;
-        bool bad = n == 0 || (size_t)(end - s) < n;
-        for (size_t i = 1; !bad && i < n; i++) {
-            bad = (s[i] & 0xC0) != 0x80;
-        }
-        if (!bad && n > 2) {
-            bad = (*s == 0xE0 && s[1] < 0xA0) || (*s == 0xED && s[1] >= 0xA0) ||
-                  (*s == 0xF0 && s[1] < 0x90) || (*s == 0xF4 && s[1] >= 0x90);
-        }
-        if (bad) {
+        size_t n = stk_buf_utf8_len(s, (size_t)(end - s));
+        if (n == 0) {
             int line = 1;
-            for (const char *p = text; p < (const char *)s; p++) {
+            for (const char *p = text; p < s; p++) {
                 line += *p == '\n';
             }
             return line;
@@ -608,10 +579,7 @@ const char *stk_json_not_kept(const stk_json *node, const char **ret_digits)
 {
     int64_t number;
     const char *why = NULL;
-    uint32_t n = node->kind == STK_JSON_LIST ? node->n : 0;
-    if (node->kind == STK_JSON_MAP) {
-        n = 2 * node->n;
-    }
+    uint32_t n = stk_json_n_items(node) + 2 * stk_json_n_members(node);
     if (node->kind == STK_JSON_INT && !stk_json_int(node, &number)) {
         if (ret_digits != NULL) {
             *ret_digits = node->text;
@@ -661,14 +629,15 @@ const stk_json_limits stk_json_by_program = {SIZE_MAX, SIZE_MAX, STK_LIMIT_NESTE
 
 const stk_json *stk_json_readn(stk_arena *arena, const char *text, size_t len)
 {
-    stk_json *root = arena == NULL || text == NULL ? NULL : stk_arena_alloc(arena, sizeof *root);
-    return root != NULL &&
-                   stk_json_parse(text, len, NULL, &stk_json_by_program, arena, root, NULL) == 0
-               ? root
-               : NULL;
+    stk_json *root = stk_arena_alloc(arena, sizeof *root);
+    if (text == NULL || root == NULL ||
+        stk_json_parse(text, len, NULL, &stk_json_by_program, arena, root, NULL) < 0) {
+        return NULL;
+    }
+    return root;
 }
 
 const stk_json *stk_json_read(stk_arena *arena, const char *text)
 {
-    return stk_json_readn(arena, text, text == NULL ? 0 : strlen(text));
+    return stk_json_readn(arena, text, strlen(stk_text_or(text, "")));
 }

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/err.h"
 
@@ -54,7 +55,7 @@ static struct stk_map_slot *find(const stk_map *map, const char *key, size_t len
 
 static int grow(stk_map *map)
 {
-    stk_map bigger = {.cap = map->cap == 0 ? 16 : map->cap * 2, .n = map->n};
+    stk_map bigger = {.cap = MAX(16, map->cap * 2), .n = map->n};
     bigger.slots = calloc(bigger.cap, sizeof *bigger.slots);
     if (bigger.slots == NULL) {
         return STK_E_NOMEM;

@@ -11,7 +11,7 @@
 
 /* Splits "1.5 GB" into number and unit; false unless it begins with a finite, non-negative decimal
  * number. */
-static bool split(const char *text, double *ret_number, const char **ret_unit)
+static bool split_amount(const char *text, double *ret_number, const char **ret_unit)
 {
     while (isspace((unsigned char)*text)) {
         text++;
@@ -36,24 +36,33 @@ static bool split(const char *text, double *ret_number, const char **ret_unit)
     return true;
 }
 
+static const struct {
+    bool is_time;
+    const char *word;
+    double amount;
+} units[] = {
+#define X(is_time, word, amount) {is_time, word, amount},
+#include "tbl/units.def"
+#undef X
+};
+enum { N_UNITS = sizeof units / sizeof *units };
+
 static double memory_factor(const char *unit)
 {
-    static const char letters[] = "KMGTP";
     if (*unit == '\0' || strcasecmp(unit, "b") == 0) {
         return 1;
     }
-    const char *at = strchr(letters, toupper((unsigned char)unit[0]));
-    if (at == NULL || *at == '\0') {
-        return 0;
+    for (size_t i = 0; i < N_UNITS; i++) {
+        if (units[i].is_time || tolower((unsigned char)*unit) != units[i].word[0]) {
+            continue;
+        }
+        bool binary = unit[1] == 'i' || unit[1] == 'I';
+        const char *rest = unit + 1 + binary;
+        if (*rest == '\0' || strcasecmp(rest, "b") == 0) {
+            return pow(binary ? 1024.0 : 1000.0, units[i].amount);
+        }
     }
-    int power = (int)(at - letters) + 1;
-    const char *rest = unit + 1;
-    bool binary = *rest == 'i' || *rest == 'I';
-    rest += binary;
-    if (*rest != '\0' && strcasecmp(rest, "b") != 0) {
-        return 0;
-    }
-    return pow(binary ? 1024.0 : 1000.0, power);
+    return 0;
 }
 
 int stk_units_parse_memory(const char *text, int64_t *ret_bytes, stk_err *err)
@@ -61,7 +70,7 @@ int stk_units_parse_memory(const char *text, int64_t *ret_bytes, stk_err *err)
     double number;
     const char *unit;
     double factor = 0;
-    if (split(text, &number, &unit)) {
+    if (split_amount(text, &number, &unit)) {
         factor = memory_factor(unit);
     }
     if (factor <= 0 || number * factor > 9e18) {
@@ -74,10 +83,10 @@ int stk_units_parse_memory(const char *text, int64_t *ret_bytes, stk_err *err)
 
 const char *stk_units_format_memory(int64_t bytes, char *buf, size_t size)
 {
-    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
+    static const char *const words[] = {"B", "KB", "MB", "GB", "TB", "PB"};
     double value = (double)bytes;
     size_t i = 0;
-    while (fabs(value) >= 999.5 && i + 1 < sizeof units / sizeof *units) {
+    while (fabs(value) >= 999.5 && i + 1 < sizeof words / sizeof *words) {
         value /= 1000;
         i++;
     }
@@ -98,23 +107,19 @@ const char *stk_units_format_memory(int64_t bytes, char *buf, size_t size)
             end[-1] = '\0';
         }
     }
-    (void)snprintf(buf, size, "%s %s", number, units[i]);
+    (void)snprintf(buf, size, "%s %s", number, words[i]);
     return buf;
 }
 
 int stk_units_parse_duration(const char *text, int64_t *ret_ms, stk_err *err)
 {
-    static const struct {
-        const char *unit;
-        double ms;
-    } table[] = {{"", 1e3},    {"s", 1e3},   {"sec", 1e3},  {"ms", 1},     {"m", 6e4},
-                 {"min", 6e4}, {"h", 3.6e6}, {"d", 8.64e7}, {"w", 6.048e8}};
     double number;
     const char *unit;
-    if (split(text, &number, &unit)) {
-        for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-            if (strcasecmp(unit, table[i].unit) == 0 && number * table[i].ms < 9e15) {
-                *ret_ms = (int64_t)llround(number * table[i].ms);
+    if (split_amount(text, &number, &unit)) {
+        for (size_t i = 0; i < N_UNITS; i++) {
+            if (units[i].is_time && strcasecmp(unit, units[i].word) == 0 &&
+                number * units[i].amount < 9e15) {
+                *ret_ms = (int64_t)llround(number * units[i].amount);
                 return 0;
             }
         }
@@ -196,7 +201,7 @@ static size_t distance(const char *a, size_t n, const char *b, size_t m)
         row[0] = i;
         for (size_t j = 1; j <= m; j++) {
             int d = tolower((unsigned char)b[j - 1]);
-            size_t best = min2(last[j - 1] + (c == d ? 0 : 1), min2(last[j], row[j - 1]) + 1);
+            size_t best = min2(last[j - 1] + (c != d), min2(last[j], row[j - 1]) + 1);
             if (i > 1 && j > 1 && c == tolower((unsigned char)b[j - 2]) &&
                 d == tolower((unsigned char)a[i - 2])) {
                 best = min2(best, before[j - 2] + 1);
@@ -217,7 +222,7 @@ const char *stk_units_nearest(const char *word, const char *const *candidates, s
     if (n > WORD_MAX) {
         return NULL;
     }
-    size_t best = n / 3 < 1 ? 1 : n / 3;
+    size_t best = MAX(n / 3, 1);
     const char *found = NULL;
     for (size_t i = 0; i < n_candidates; i++) {
         size_t m = strlen(candidates[i]);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <yaml.h>
 
 #include "base/map.h"
@@ -25,7 +26,8 @@ typedef struct reader {
     yaml_parser_t yaml;
     stk_map anchors; /* name → index in `list` */
     anchor *list;
-    size_t n_list, cap_list;
+    size_t n_list;
+    uint32_t cap_list;
     size_t n_aliases;
     const char *open_anchor[STK_LIMIT_DEPTH];
     bool merges[STK_LIMIT_DEPTH]; /* the mapping open at this depth has a merge key */
@@ -35,7 +37,7 @@ typedef struct reader {
 
 static int line_of(const yaml_mark_t *mark)
 {
-    return mark->line < 0xFFFFFFEu ? (int)mark->line + 1 : 0xFFFFFFF;
+    return (int)MIN(mark->line + 1, 0x7FFFFFFu);
 }
 
 static int no_memory(reader *r, int line)
@@ -142,13 +144,13 @@ static int set_int(reader *r, stk_json *node, const char *s)
         return set_digits(r, node, STK_JSON_INT, "0");
     }
     node->kind = STK_JSON_INT;
-    node->n = (uint32_t)(strlen(s) + (minus ? 1 : 0));
+    node->n = (uint32_t)strlen(s) + minus;
     char *text = stk_arena_alloc(r->b.arena, (size_t)node->n + 1);
     if (text == NULL) {
         return no_memory(r, (int)node->line);
     }
     text[0] = '-';
-    memcpy(text + (minus ? 1 : 0), s, strlen(s));
+    memcpy(text + minus, s, strlen(s));
     node->text = text;
     return 0;
 }
@@ -177,7 +179,7 @@ static int resolve(reader *r, stk_json *node, const char *s, bool *ret_text)
     if (strncmp(s, "0x", 2) == 0 && all_digits(s + 2, "0123456789abcdefABCDEF")) {
         return set_radix(r, node, s, 16);
     }
-    const char *unsigned_part = s + (*s == '-' || *s == '+' ? 1 : 0);
+    const char *unsigned_part = s + (*s == '-' || *s == '+');
     if (all_digits(unsigned_part, digits)) {
         return set_int(r, node, s);
     }
@@ -237,14 +239,8 @@ static int check_tag(reader *r, const char *tag, const stk_json *node)
 
 static int remember(reader *r, const char *name, const stk_json *node)
 {
-    if (r->n_list == r->cap_list) {
-        size_t cap = r->cap_list == 0 ? 16 : r->cap_list * 2;
-        anchor *bigger = realloc(r->list, cap * sizeof *bigger);
-        if (bigger == NULL) {
-            return no_memory(r, (int)node->line);
-        }
-        r->list = bigger;
-        r->cap_list = cap;
+    if (stk_array_reserve(&r->list, &r->cap_list, r->n_list + 1, sizeof *r->list) < 0) {
+        return no_memory(r, (int)node->line);
     }
     r->list[r->n_list] = (anchor){*node, r->b.last_nodes, r->b.last_height};
     const char *kept = stk_arena_dup(r->b.arena, name);
@@ -309,10 +305,7 @@ static int on_scalar(reader *r, const yaml_event_t *event)
         return stk_json_build_add(&r->b, &node, 1, 0);
     }
     if (!key && (plain || tagged) && memchr(s, '\0', n) == NULL) {
-        int rc = resolve(r, &node, s, &text);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(resolve(r, &node, s, &text));
     }
     if (text) {
         node.kind = STK_JSON_TEXT;
@@ -330,12 +323,9 @@ static int on_scalar(reader *r, const yaml_event_t *event)
     return add(r, &node, 1, 0, (const char *)event->data.scalar.anchor);
 }
 
-static int on_open(reader *r, const yaml_event_t *event, stk_json_kind kind)
+static int on_open(reader *r, const yaml_event_t *event, stk_json_kind kind,
+                   const yaml_char_t *name, const yaml_char_t *tag)
 {
-    bool map = kind == STK_JSON_MAP;
-    const yaml_char_t *name =
-        map ? event->data.mapping_start.anchor : event->data.sequence_start.anchor;
-    const yaml_char_t *tag = map ? event->data.mapping_start.tag : event->data.sequence_start.tag;
     int line = line_of(&event->start_mark);
     stk_json node = {.kind = (uint32_t)kind & 7u, .line = (uint32_t)line & 0x7FFFFFFu};
     if (stk_json_build_wants_key(&r->b)) {
@@ -372,13 +362,8 @@ static int merge_one(reader *r, stk_map *have, const stk_json *from, uint32_t li
             return no_memory(r, (int)line);
         }
         /* Their nodes were counted with the alias. */
-        int rc = stk_json_build_add(&r->b, key, 0, 0);
-        if (rc == 0) {
-            rc = stk_json_build_add(&r->b, stk_json_value(from, i), 0, 0);
-        }
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(stk_json_build_add(&r->b, key, 0, 0));
+        STK_TRY(stk_json_build_add(&r->b, stk_json_value(from, i), 0, 0));
     }
     return 0;
 }
@@ -388,54 +373,49 @@ static int merge(reader *r)
 {
     size_t start = r->b.frames[r->b.depth - 1].start;
     size_t n = (r->b.n_pending - start) / 2;
-    stk_json *own = malloc(2 * n * sizeof *own);
-    stk_map have = {0};
-    int rc = 0;
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    stk_json *own = stk_arena_array(scratch, 2 * n, sizeof *own);
+    STK_MAP_AUTO have = {0};
     if (own == NULL) {
-        rc = no_memory(r, 0);
+        return no_memory(r, 0);
     }
-    if (rc == 0) {
-        memcpy(own, r->b.pending + start, 2 * n * sizeof *own);
-        r->b.n_pending = start;
-    }
-    for (size_t i = 0; rc == 0 && i < n; i++) {
+    memcpy(own, r->b.pending + start, 2 * n * sizeof *own);
+    r->b.n_pending = start;
+    for (size_t i = 0; i < n; i++) {
         if (own[2 * i].kind != STK_JSON_NULL) {
             r->b.pending[r->b.n_pending++] = own[2 * i];
             r->b.pending[r->b.n_pending++] = own[2 * i + 1];
             if (stk_map_put(&have, own[2 * i].text, 1) < 0) {
-                rc = no_memory(r, 0);
+                return no_memory(r, 0);
             }
         }
     }
-    for (size_t i = 0; rc == 0 && i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const stk_json *value = &own[2 * i + 1];
         if (own[2 * i].kind != STK_JSON_NULL) {
             continue;
         }
         if (value->kind != STK_JSON_LIST) {
-            rc = merge_one(r, &have, value, own[2 * i].line);
-        } else {
-            for (uint32_t j = 0; rc == 0 && j < value->n; j++) {
-                rc = merge_one(r, &have, &value->items[j], own[2 * i].line);
-            }
+            STK_TRY(merge_one(r, &have, value, own[2 * i].line));
+        }
+        for (uint32_t j = 0; j < stk_json_n_items(value); j++) {
+            STK_TRY(merge_one(r, &have, &value->items[j], own[2 * i].line));
         }
     }
-    free(own);
-    stk_map_done(&have);
-    return rc;
+    return 0;
 }
 
 static int on_close(reader *r)
 {
     int depth = r->b.depth - 1;
-    int rc = r->merges[depth] ? merge(r) : 0;
-    if (rc == 0) {
-        rc = stk_json_build_close(&r->b);
+    if (r->merges[depth]) {
+        STK_TRY(merge(r));
     }
-    if (rc == 0 && r->open_anchor[depth] != NULL) {
-        rc = remember(r, r->open_anchor[depth], &r->b.pending[r->b.n_pending - 1]);
+    STK_TRY(stk_json_build_close(&r->b));
+    if (r->open_anchor[depth] != NULL) {
+        return remember(r, r->open_anchor[depth], &r->b.pending[r->b.n_pending - 1]);
     }
-    return rc;
+    return 0;
 }
 
 static int on_event(reader *r, const yaml_event_t *event, int *n_documents)
@@ -452,9 +432,11 @@ static int on_event(reader *r, const yaml_event_t *event, int *n_documents)
     case YAML_ALIAS_EVENT:
         return on_alias(r, event);
     case YAML_MAPPING_START_EVENT:
-        return on_open(r, event, STK_JSON_MAP);
+        return on_open(r, event, STK_JSON_MAP, event->data.mapping_start.anchor,
+                       event->data.mapping_start.tag);
     case YAML_SEQUENCE_START_EVENT:
-        return on_open(r, event, STK_JSON_LIST);
+        return on_open(r, event, STK_JSON_LIST, event->data.sequence_start.anchor,
+                       event->data.sequence_start.tag);
     case YAML_MAPPING_END_EVENT:
     case YAML_SEQUENCE_END_EVENT:
         return on_close(r);
@@ -488,6 +470,7 @@ int stk_yaml_parse(const char *text, size_t len, const char *path, const stk_jso
         return stk_err_set(err, STK_E_NOMEM, "out of memory while reading the document");
     }
     stk_json_build_init(&r->b, arena, path, limits, err);
+    r->b.limits.depth = MIN(limits->depth, STK_LIMIT_DEPTH); /* as deep as `open_anchor` */
     int rc;
     if (len >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) { /* libyaml takes it for a character */
         text += 3;
@@ -521,10 +504,12 @@ int stk_yaml_or_json_parse(const char *text, size_t len, const char *path,
                            const stk_json_limits *limits, stk_arena *arena, stk_json *ret_root,
                            stk_err *err)
 {
-    size_t i = len >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+    size_t i = 3u * (len >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0);
     while (i < len && strchr(" \t\r\n", text[i]) != NULL && text[i] != '\0') {
         i++;
     }
-    bool json = i < len && text[i] == '{';
-    return (json ? stk_json_parse : stk_yaml_parse)(text, len, path, limits, arena, ret_root, err);
+    if (i < len && text[i] == '{') {
+        return stk_json_parse(text, len, path, limits, arena, ret_root, err);
+    }
+    return stk_yaml_parse(text, len, path, limits, arena, ret_root, err);
 }

@@ -103,7 +103,7 @@ static int end_left(stk_cli *cli, stk_store *store, const char *run, const stk_v
     bool is_document = stk_json_get(origin, "argv") == NULL && file != NULL;
     if (rc == 0) {
         const char *name = is_document && stk_file_exists(file) ? file : "pipeline";
-        rc = stk_spec_parse(text, len, name, &spec, &err);
+        rc = stk_spec_parse(text, len, &(stk_spec_place){.path = name}, &spec, &err);
     }
     const char *values = stk_view_get_run(view)->parameters;
     const stk_json *params = stk_json_read(scratch, values);

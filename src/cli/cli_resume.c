@@ -119,7 +119,7 @@ static int run_resume(stk_cli *cli)
     setenv("STOKER_STORE", stk_store_path(store), 1);
     options->resume = run;
     stk_spec *spec = NULL;
-    rc = stk_spec_parse(text, len, "pipeline", &spec, &err);
+    rc = stk_spec_parse(text, len, &(stk_spec_place){.path = "pipeline"}, &spec, &err);
     const char *origin_text = rc < 0 ? NULL : stk_spec_origin(spec);
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *origin = stk_json_read(scratch, origin_text);
@@ -135,7 +135,7 @@ static int run_resume(stk_cli *cli)
         if (rc == 0 && file != NULL && stk_file_exists(file)) {
             /* as it is now, so that a change is noticed; as it was when the file is gone */
             stk_spec_free(spec);
-            rc = stk_spec_load(file, &spec, &err);
+            rc = stk_run_load_document(file, &spec, &err);
         }
         rc = rc < 0 ? rc : stk_run_same_params(spec, params, run, &err);
         status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &how);

@@ -156,7 +156,7 @@ int stk_cli_load_spec(const stk_cli *cli, stk_spec **ret_spec, stk_err *err)
     int64_t fd = -1;
     STK_TRY(stk_cli_number(cli, "spec-fd", 0, 1 << 20, &fd, err));
     if (fd < 0 && strcmp(file, "-") != 0) {
-        return stk_spec_load(file, ret_spec, err);
+        return stk_run_load_document(file, ret_spec, err);
     }
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
@@ -166,5 +166,5 @@ int stk_cli_load_spec(const stk_cli *cli, stk_spec **ret_spec, stk_err *err)
         close((int)fd);
     }
     STK_TRY(rc);
-    return stk_spec_parse(text, len, NULL, ret_spec, err);
+    return stk_run_parse_document(text, len, NULL, ret_spec, err);
 }

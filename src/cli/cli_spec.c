@@ -12,6 +12,7 @@
 #include "model/plan/plan.h"
 #include "model/spec/spec.h"
 #include "model/spec/spec_result.h"
+#include "run/run.h"
 #include "sys/file.h"
 
 static int read_document(const char *path, size_t max, char **ret_text, size_t *ret_len,
@@ -46,7 +47,7 @@ static int check_pipeline(const stk_cli *cli, const char *path, stk_err *err)
     stk_spec *spec = NULL;
     stk_plan *plan = NULL;
     int rc = read_document(path, STK_LIMIT_SPEC_BYTES, &text, &len, err);
-    rc = rc < 0 ? rc : stk_spec_parse(text, len, path, &spec, err);
+    rc = rc < 0 ? rc : stk_run_parse_document(text, len, path, &spec, err);
     rc = rc < 0 ? rc : stk_plan_new(spec, NULL, NULL, STK_POLICY_STRICT, &plan, err);
     if (rc == 0) {
         uint32_t n = stk_spec_n_steps(spec);

@@ -152,7 +152,7 @@ static int open_old_run(stk_run *e, stk_err *err)
     STK_TRY(stk_store_lock_run(e->store, e->id, &e->lock_fd, err));
     STK_TRY(stk_store_run_clock(e->store, e->id, &e->anchor, err));
     STK_TRY(stk_store_load_spec(e->store, e->id, e->arena, &text, &len, err));
-    STK_TRY(stk_spec_parse(text, len, "pipeline", &old, err));
+    STK_TRY(stk_spec_parse(text, len, &(stk_spec_place){.path = "pipeline"}, &old, err));
     int rc = check_steps(e, old, err);
     stk_spec_free(old);
     return rc;

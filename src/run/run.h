@@ -76,6 +76,13 @@ typedef struct stk_run_calls {
     void *arg;
 } stk_run_calls;
 
+/* The pipeline of the document `path`. What it names by a relative path counts from its folder, or
+ * from the current one where it came by a pipe (NULL). Errors: those of stk_spec_parse, of a file
+ * STK_E_NOT_FOUND, STK_E_UNTRUSTED, STK_E_SYS. */
+int stk_run_load_document(const char *path, stk_spec **ret_spec, stk_err *err);
+int stk_run_parse_document(const char *text, size_t len, const char *path, stk_spec **ret_spec,
+                           stk_err *err);
+
 typedef struct stk_run_config {
     stk_spec *spec;                 /* borrowed; its parameters have their values */
     const stk_run_options *options; /* borrowed */

@@ -66,7 +66,7 @@ static int drive(const char *text, const stk_run_options *options, seen *s, stk_
     stk_spec *spec = NULL;
     stk_run *run = NULL;
     *s = (seen){0};
-    assert_int_equal(stk_spec_parse(text, strlen(text), "pipeline", &spec, err), 0);
+    assert_int_equal(stk_run_parse_document(text, strlen(text), NULL, &spec, err), 0);
     assert_int_equal(stk_spec_check_params(spec, err), 0);
     const stk_run_config config = {.spec = spec,
                                    .options = options,

@@ -24,7 +24,10 @@ void stk_case_new(stk_show_case *c, const char *spec_json, const char *store_pat
 {
     stk_err err = {0};
     *c = (stk_show_case){0};
-    must(stk_spec_parse(spec_json, strlen(spec_json), "/w/pipeline.json", &c->spec, &err), &err);
+    must(stk_spec_parse(spec_json, strlen(spec_json),
+                        &(stk_spec_place){.path = "/w/pipeline.json", .folder = "/w"}, &c->spec,
+                        &err),
+         &err);
     must(stk_view_new(c->spec, "20261121-130501-7f3a", store_path, &c->view, &err), &err);
 }
 

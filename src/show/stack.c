@@ -128,7 +128,7 @@ static void put_holds(stk_buf *out, const stk_resources *r)
         comma = ", ";
     }
     uint32_t n_devices = stk_spec_n_devices(r);
-    if (n_devices > 0 || r->base.gpu_count == 0) {
+    if (n_devices > 0 || stk_spec_asks_none(r)) {
         stk_buf_printf(out, "%s%u × %s", comma, n_devices,
                        stk_text_or(r->base.gpu_class, stk_text_or(r->base.gpu_vendor, "GPU")));
         comma = ", ";

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/failpoint.h"
+#include "base/text.h"
 #include "store/store_digest.h"
 #include "store/store_private.h"
 #include "sys/clock.h"
@@ -58,12 +59,10 @@ static int make_stage(stk_store *store, stk_err *err)
         (void)snprintf(name + 2 * i, 3, "%02x", r[i]);
     }
     /* The sweeper holds the other side of this lock, so it never sees the folder half made. */
-    int rc = stk_store_use_begin(store, err);
-    if (rc != 0) {
-        return rc;
-    }
-    char *stage = NULL;
+    STK_TRY(stk_store_use_begin(store, err));
+    STK_TEXT_AUTO stage = NULL;
     if (asprintf(&stage, "%s/tmp/%s", store->path, name) < 0) {
+        stage = NULL;
         return stk_err_nomem(err);
     }
     int sys = mkdirat(store->tmp_fd, name, 0700) < 0 ? errno : 0;
@@ -79,25 +78,23 @@ static int make_stage(stk_store *store, stk_err *err)
     if (sys != 0) {
         stk_file_close(&store->stage_fd);
         (void)stk_file_remove_tree_at(store->tmp_fd, name, NULL);
-        rc = stk_err_sys(err, STK_E_SYS, sys, "can't make folder '%s'", stage);
-        free(stage);
-        return rc;
+        return stk_err_sys(err, STK_E_SYS, sys, "can't make folder '%s'", stage);
     }
     store->stage = stage;
+    stage = NULL;
     return 0;
 }
 
 int stk_store_stage_path(stk_store *store, char **ret_path, stk_err *err)
 {
-    int rc = 0;
     if (store->stage == NULL) {
-        rc = make_stage(store, err);
+        STK_TRY(make_stage(store, err));
     }
-    if (rc == 0 && asprintf(ret_path, "%s/%u", store->stage, store->n_staged++) < 0) {
+    if (asprintf(ret_path, "%s/%u", store->stage, store->n_staged++) < 0) {
         *ret_path = NULL;
-        rc = stk_err_nomem(err);
+        return stk_err_nomem(err);
     }
-    return rc;
+    return 0;
 }
 
 void stk_store_stage_close(stk_store *store)
@@ -172,8 +169,10 @@ static int know(stk_store *store, const char *digest, const stk_store_known *kno
 static const stk_store_known *known_of(const stk_store *store, const char *digest)
 {
     uint64_t known;
-    return stk_map_get(&store->known, digest, &known) ? (const stk_store_known *)(uintptr_t)known
-                                                      : NULL;
+    if (!stk_map_get(&store->known, digest, &known)) {
+        return NULL;
+    }
+    return (const stk_store_known *)(uintptr_t)known;
 }
 
 void stk_store_forget(stk_store *store, const char *digest)
@@ -204,7 +203,7 @@ static int read_row(stk_store *store, const char *digest, row *ret, bool *ret_fo
                      .known = {.size = sqlite3_column_int64(stmt, 0),
                                .is_dir = sqlite3_column_int(stmt, 1) != 0,
                                .is_absent = sqlite3_column_int(stmt, 3) != 0}};
-        (void)snprintf(ret->known.stamp, sizeof ret->known.stamp, "%s", stamp ? stamp : "");
+        (void)snprintf(ret->known.stamp, sizeof ret->known.stamp, "%s", stk_text_or(stamp, ""));
     }
     int code = stk_store_sql_check(store, rc, err, "looking for an artifact");
     (void)sqlite3_reset(stmt);
@@ -294,31 +293,35 @@ static int write_row(stk_store *store, const stk_store_pending *p, stk_err *err)
 
 int stk_store_flush_pending(stk_store *store, stk_err *err)
 {
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < store->n_pending; i++) {
-        rc = write_row(store, &store->pending[i], err);
+    for (size_t i = 0; i < store->n_pending; i++) {
+        STK_TRY(write_row(store, &store->pending[i], err));
     }
-    return rc;
+    return 0;
+}
+
+int stk_store_write_pending(stk_store *store, stk_err *err)
+{
+    if (store->n_pending > 0) {
+        STK_TRY(stk_store_begin(store, err));
+        STK_TRY(stk_store_end(store, stk_store_flush_pending(store, err), err));
+        store->n_pending = 0;
+    }
+    return 0;
 }
 
 static int add_pending(stk_store *store, const char *digest, const stk_store_known *known,
                        stk_err *err)
 {
-    if (store->n_pending == store->cap_pending) {
-        size_t cap = store->cap_pending == 0 ? 16 : store->cap_pending * 2;
-        stk_store_pending *more = reallocarray(store->pending, cap, sizeof *more);
-        if (more == NULL) {
-            return stk_err_nomem(err);
-        }
-        store->pending = more;
-        store->cap_pending = cap;
+    if (stk_array_reserve(&store->pending, &store->cap_pending, store->n_pending + 1,
+                          sizeof *store->pending) < 0) {
+        return stk_err_nomem(err);
     }
     stk_store_pending *p = &store->pending[store->n_pending];
     memcpy(p->digest, digest, sizeof p->digest);
     p->known = *known;
-    int rc = know(store, digest, known, err);
-    store->n_pending += rc == 0;
-    return rc;
+    STK_TRY(know(store, digest, known, err));
+    store->n_pending++;
+    return 0;
 }
 
 /* --- taking in --- */
@@ -327,10 +330,7 @@ static int add_pending(stk_store *store, const char *digest, const stk_store_kno
 static int push_aside(stk_store *store, const char *path, stk_err *err)
 {
     STK_TEXT_AUTO aside = NULL;
-    int rc = stk_store_stage_path(store, &aside, err);
-    if (rc != 0) {
-        return rc;
-    }
+    STK_TRY(stk_store_stage_path(store, &aside, err));
     (void)chmod(path, 0700); /* moving a folder writes its ".." */
     if (rename(path, aside) < 0 && errno != ENOENT) {
         return stk_err_sys(err, STK_E_SYS, errno, "can't replace artifact '%s'", path);
@@ -353,21 +353,17 @@ static int move_in(stk_store *store, const char *src, const char *path, bool is_
             break;
         }
         int sys = errno;
-        int rc = 0;
         if (folder < 0 && sys == ENOENT && tries < 2) {
             if (mkdirat(store->artifacts_fd, part, 0777) != 0 && errno != EEXIST) {
-                rc = stk_err_sys(err, STK_E_SYS, errno, "can't make the folder of '%s'", path);
+                return stk_err_sys(err, STK_E_SYS, errno, "can't make the folder of '%s'", path);
             }
         } else if (sys == ENOENT && tries < 2) {
             stk_file_close(&folder); /* somebody removed it, empty */
         } else if ((sys == ENOTEMPTY || sys == EEXIST || sys == EISDIR || sys == ENOTDIR) &&
                    tries < 3) {
-            rc = push_aside(store, path, err);
+            STK_TRY(push_aside(store, path, err));
         } else {
             return stk_err_sys(err, STK_E_SYS, sys, "can't move '%s' to '%s'", src, path);
-        }
-        if (rc != 0) {
-            return rc;
         }
     }
     if (is_dir &&
@@ -408,13 +404,13 @@ static int take_in(stk_store *store, const stk_tree *tree, const stk_artifact *a
 {
     stk_store_known known = {.is_good = true, .size = a->size, .is_dir = a->is_dir};
     int sys = STK_FAILPOINT_ERR("store.add.hashed");
-    int rc = sys != 0 ? stk_err_sys(err, STK_E_SYS, sys, "can't add '%s' to the store", tree->root)
-                      : move_in(store, tree->root, path, a->is_dir, err);
-    if (rc < 0) {
-        return rc;
+    if (sys != 0) {
+        return stk_err_sys(err, STK_E_SYS, sys, "can't add '%s' to the store", tree->root);
     }
+    STK_TRY(move_in(store, tree->root, path, a->is_dir, err));
     STK_FAILPOINT("store.add.renamed");
     known.looked_ms = now_ms();
+    int rc;
     if (a->is_dir) {
         rc = stk_tree_stamp(tree, known.stamp, err);
     } else {
@@ -442,15 +438,11 @@ int stk_store_place(stk_store *store, const stk_tree *tree, stk_artifact *a, boo
     stk_store_known known;
     a->size = tree->size;
     a->is_dir = tree->is_dir;
-    if (path == NULL) {
-        return stk_err_nomem(err);
-    }
-    int rc = stk_store_use_begin(store, err);
-    if (rc == 0) {
-        rc = look_up(store, a->digest, path, true, &st, &known, err);
-    }
-    *ret_was_there = rc == 0 && st == GOOD;
-    STK_TRY(rc);
+    *ret_was_there = false;
+    STK_TRY(stk_err_if_null(path, err));
+    STK_TRY(stk_store_use_begin(store, err));
+    STK_TRY(look_up(store, a->digest, path, true, &st, &known, err));
+    *ret_was_there = st == GOOD;
     if (*ret_was_there) {
         return know(store, a->digest, &known, err);
     }
@@ -506,12 +498,14 @@ static int quarantine(stk_store *store, const char *digest, const char *path, ch
 {
     enum { MOST = 1000 };
     STK_TEXT_AUTO folder = stk_file_join(store->path, "quarantine");
-    int rc = folder == NULL ? stk_err_nomem(err) : stk_file_mkdirs(folder, 0700, err);
+    STK_TRY(stk_err_if_null(folder, err));
+    STK_TRY(stk_file_mkdirs(folder, 0700, err));
     struct stat st;
     bool is_dir = lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
-    for (int i = 1; rc == 0 && i <= MOST; i++) {
-        char *where = NULL;
+    for (int i = 1; i <= MOST; i++) {
+        STK_TEXT_AUTO where = NULL;
         if (asprintf(&where, i == 1 ? "%s/%s" : "%s/%s.%d", folder, digest, i) < 0) {
+            where = NULL;
             return stk_err_nomem(err);
         }
         if (is_dir) {
@@ -523,14 +517,13 @@ static int quarantine(stk_store *store, const char *digest, const char *path, ch
         }
         if (failed == 0 || errno == ENOENT) {
             *ret_where = where;
+            where = NULL;
             return 0;
         }
         if (errno != EEXIST && errno != ENOTEMPTY && errno != EINVAL) {
-            rc = stk_err_sys(err, STK_E_SYS, errno, "can't set '%s' aside", path);
+            return stk_err_sys(err, STK_E_SYS, errno, "can't set '%s' aside", path);
         }
-        free(where);
     }
-    STK_TRY(rc);
     return stk_err_set(err, STK_E_STORE, "'%s' is full; empty it", folder);
 }
 
@@ -568,8 +561,7 @@ int stk_store_believe(stk_store *store, const char *digest, const stk_tree *tree
 {
     stk_store_known known = {
         .is_good = true, .size = tree->size, .is_dir = tree->is_dir, .looked_ms = now_ms()};
-    int rc = stk_tree_stamp(tree, known.stamp, err);
-    STK_TRY(rc);
+    STK_TRY(stk_tree_stamp(tree, known.stamp, err));
     if (store->flags & STK_STORE_READONLY) {
         return know(store, digest, &known, err);
     }
@@ -580,7 +572,7 @@ int stk_store_believe(stk_store *store, const char *digest, const stk_tree *tree
 
 /* Sums what may be something else by now. Fitting content is believed from now on: after a reboot
  * it was read from the disk. */
-static int check(stk_store *store, const char *digest, stk_store_known *ret_known, stk_err *err)
+static int sum_again(stk_store *store, const char *digest, stk_store_known *ret_known, stk_err *err)
 {
     stk_store_work *work = NULL;
     int rc = stk_store_work_check(store, digest, &work, err);
@@ -681,8 +673,8 @@ static int fetch(stk_store *store, const char *digest, const char *path, state *
     return rc;
 }
 
-static int find(stk_store *store, const char *digest, bool bytes, stk_arena *arena,
-                const char **ret_path, int64_t *ret_size, stk_err *err)
+static int find_artifact(stk_store *store, const char *digest, bool bytes, stk_arena *arena,
+                         const char **ret_path, int64_t *ret_size, stk_err *err)
 {
     state st = ABSENT;
     stk_store_known known;
@@ -695,37 +687,35 @@ static int find(stk_store *store, const char *digest, bool bytes, stk_arena *are
     if (path == NULL) {
         return stk_err_nomem(err);
     }
-    int rc = look_up(store, digest, path, true, &st, &known, err);
-    if (rc == 0 && st == ABSENT && !bytes && store->fetch != NULL) {
-        rc = is_absent(store, digest, &absent, &known.size, err);
+    STK_TRY(look_up(store, digest, path, true, &st, &known, err));
+    if (st == ABSENT && !bytes && store->fetch != NULL) {
+        STK_TRY(is_absent(store, digest, &absent, &known.size, err));
     }
-    if (rc == 0 && st == ABSENT && !absent) {
-        rc = fetch(store, digest, path, &st, &known, err);
+    if (st == ABSENT && !absent) {
+        STK_TRY(fetch(store, digest, path, &st, &known, err));
     }
-    if (rc == 0 && st == UNSURE) {
-        rc = check(store, digest, &known, err);
-    } else if (rc == 0 && st == GOOD) {
-        rc = know(store, digest, &known, err);
+    if (st == UNSURE) {
+        STK_TRY(sum_again(store, digest, &known, err));
+    } else if (st == GOOD) {
+        STK_TRY(know(store, digest, &known, err));
     }
-    if (rc == 0) {
-        *ret_path = path;
-        if (ret_size != NULL) {
-            *ret_size = known.size;
-        }
+    *ret_path = path;
+    if (ret_size != NULL) {
+        *ret_size = known.size;
     }
-    return rc;
+    return 0;
 }
 
 int stk_store_artifact(stk_store *store, const char *digest, stk_arena *arena,
                        const char **ret_path, int64_t *ret_size, stk_err *err)
 {
-    return find(store, digest, true, arena, ret_path, ret_size, err);
+    return find_artifact(store, digest, true, arena, ret_path, ret_size, err);
 }
 
 int stk_store_locate(stk_store *store, const char *digest, stk_arena *arena, const char **ret_path,
                      int64_t *ret_size, stk_err *err)
 {
-    return find(store, digest, false, arena, ret_path, ret_size, err);
+    return find_artifact(store, digest, false, arena, ret_path, ret_size, err);
 }
 
 void stk_store_set_origin(stk_store *store, stk_store_fetch fetch_fn, void *arg)
@@ -751,18 +741,15 @@ int stk_store_add_absent(stk_store *store, const char *digest, int64_t size, boo
                            (long long)size);
     }
     STK_TEXT_AUTO path = stk_store_artifact_path(store, digest);
-    int rc = path == NULL ? stk_err_nomem(err) : stk_store_writable(store, err);
-    if (rc == 0) {
-        rc = stk_store_use_begin(store, err);
+    STK_TRY(stk_err_if_null(path, err));
+    STK_TRY(stk_store_writable(store, err));
+    STK_TRY(stk_store_use_begin(store, err));
+    STK_TRY(look_up(store, digest, path, false, &st, &known, err));
+    if (st == ABSENT) {
+        STK_TRY(is_absent(store, digest, &absent, &there_size, err));
     }
-    if (rc == 0) {
-        rc = look_up(store, digest, path, false, &st, &known, err);
-    }
-    if (rc == 0 && st == ABSENT) {
-        rc = is_absent(store, digest, &absent, &there_size, err);
-    }
-    if (rc != 0 || st != ABSENT || absent) {
-        return rc;
+    if (st != ABSENT || absent) {
+        return 0;
     }
     return add_pending(store, digest, &absent_one, err);
 }

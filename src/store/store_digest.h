@@ -37,7 +37,7 @@ typedef struct stk_tree {
     stk_arena *arena;
     stk_tree_file *files; /* sorted by path, folders among them */
     size_t n;
-    size_t cap;
+    uint32_t cap;
     uint64_t n_chunks;
     int64_t size; /* bytes in all files */
     bool is_dir;

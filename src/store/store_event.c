@@ -20,8 +20,8 @@ static void bind_text(sqlite3_stmt *stmt, int i, const char *text)
 
 static void remember_run(stk_store *store, const char *run, int64_t row, int64_t event, int64_t ref)
 {
-    store->last_event = event != 0 ? event : row << 32;
-    store->last_ref = ref != 0 ? ref : row << 32;
+    store->last_event = MAX(event, row << 32);
+    store->last_ref = MAX(ref, row << 32);
     store->run_row = row;
     (void)snprintf(store->run, sizeof store->run, "%s", run);
 }
@@ -100,10 +100,8 @@ static bool can_be_read(const char *data, bool *ret_full)
         return true;
     }
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    stk_json doc;
-    int rc = scratch == NULL ? STK_E_NOMEM
-                             : stk_json_parse(data, strlen(data), NULL, &stk_json_by_program,
-                                              scratch, &doc, NULL);
+    stk_json doc; /* without an arena it is STK_E_NOMEM */
+    int rc = stk_json_parse(data, strlen(data), NULL, &stk_json_by_program, scratch, &doc, NULL);
     *ret_full = rc == STK_E_NOMEM;
     return rc == 0 && stk_json_is_map(&doc);
 }
@@ -126,13 +124,9 @@ static int check_event(const stk_event_row *e, stk_err *err)
 static int add_events(stk_store *store, const stk_commit *commit, int64_t last, stk_err *err)
 {
     sqlite3_stmt *stmt = store->stmts[STK_SQL_EVENT_ADD];
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < commit->n_events; i++) {
+    for (uint32_t i = 0; i < commit->n_events; i++) {
         const stk_event_row *e = &commit->events[i];
-        rc = check_event(e, err);
-        if (rc < 0) {
-            break;
-        }
+        STK_TRY(check_event(e, err));
         (void)sqlite3_bind_int64(stmt, 1, last + 1 + i);
         (void)sqlite3_bind_int64(stmt, 2, e->time_ms);
         bind_text(stmt, 3, stk_event_word(e->kind));
@@ -143,19 +137,16 @@ static int add_events(stk_store *store, const stk_commit *commit, int64_t last, 
         }
         (void)sqlite3_bind_int64(stmt, 5, e->attempt);
         bind_text(stmt, 6, e->data);
-        rc = stk_store_step(store, stmt, err, "adding events");
-        if (rc == 0) {
-            rc = update_run(store, e, err);
-        }
+        STK_TRY(stk_store_step(store, stmt, err, "adding events"));
+        STK_TRY(update_run(store, e, err));
     }
-    return rc;
+    return 0;
 }
 
 static int add_cache(stk_store *store, const stk_commit *commit, stk_err *err)
 {
     sqlite3_stmt *stmt = store->stmts[STK_SQL_CACHE_PUT];
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < commit->n_cache; i++) {
+    for (uint32_t i = 0; i < commit->n_cache; i++) {
         const stk_cache_row *c = &commit->cache[i];
         bind_text(stmt, 1, c->key);
         bind_text(stmt, 2, c->pipeline);
@@ -167,9 +158,9 @@ static int add_cache(stk_store *store, const stk_commit *commit, stk_err *err)
         bind_text(stmt, 8, c->outputs);
         bind_text(stmt, 9, c->metadata);
         bind_text(stmt, 10, c->seen);
-        rc = stk_store_step(store, stmt, err, "adding cache entries");
+        STK_TRY(stk_store_step(store, stmt, err, "adding cache entries"));
     }
-    return rc;
+    return 0;
 }
 
 static int name_taken(const char *name, const char *version, stk_err *err)
@@ -199,7 +190,7 @@ int stk_store_check_name(stk_store *store, const char *name, const char *version
     return code;
 }
 
-static int add_named(stk_store *store, const stk_named_row *row, stk_err *err)
+static int add_name_row(stk_store *store, const stk_named_row *row, stk_err *err)
 {
     sqlite3_stmt *stmt = store->stmts[STK_SQL_NAMED_ADD];
     bind_text(stmt, 1, row->name);
@@ -210,26 +201,25 @@ static int add_named(stk_store *store, const stk_named_row *row, stk_err *err)
     bind_text(stmt, 6, row->output);
     bind_text(stmt, 7, row->ref);
     (void)sqlite3_bind_int64(stmt, 8, row->created_ms);
-    int rc = stk_store_step(store, stmt, err, "naming an artifact");
-    if (rc == 0 && sqlite3_changes(store->db) == 0) {
+    STK_TRY(stk_store_step(store, stmt, err, "naming an artifact"));
+    if (sqlite3_changes(store->db) == 0) {
         return name_taken(row->name, row->version, err);
     }
-    return rc;
+    return 0;
 }
 
 static int add_refs(stk_store *store, const stk_commit *commit, const char *run, int64_t last,
                     stk_err *err)
 {
     sqlite3_stmt *stmt = store->stmts[STK_SQL_REF_ADD];
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < commit->n_refs; i++) {
+    for (uint32_t i = 0; i < commit->n_refs; i++) {
         const stk_ref_row *r = &commit->refs[i];
         (void)sqlite3_bind_int64(stmt, 1, last + 1 + i);
         bind_text(stmt, 2, r->digest);
         (void)sqlite3_bind_int64(stmt, 3, r->task);
         bind_text(stmt, 4, r->output);
-        rc = stk_store_step(store, stmt, err, "adding references");
-        if (rc == 0 && r->name != NULL) {
+        STK_TRY(stk_store_step(store, stmt, err, "adding references"));
+        if (r->name != NULL) {
             stk_named_row named = {.name = r->name,
                                    .version = r->version,
                                    .digest = r->digest,
@@ -237,11 +227,13 @@ static int add_refs(stk_store *store, const stk_commit *commit, const char *run,
                                    .step = r->step,
                                    .output = r->output,
                                    .ref = r->ref};
-            named.created_ms = commit->n_events > 0 ? commit->events[0].time_ms : 0;
-            rc = add_named(store, &named, err);
+            if (commit->n_events > 0) {
+                named.created_ms = commit->events[0].time_ms;
+            }
+            STK_TRY(add_name_row(store, &named, err));
         }
     }
-    return rc;
+    return 0;
 }
 
 static int injected(const stk_store *store, int sys, stk_err *err)
@@ -252,45 +244,33 @@ static int injected(const stk_store *store, int sys, stk_err *err)
     return 0;
 }
 
-int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_err *err)
+/* Inside the transaction. */
+static int write_commit(stk_store *store, const char *run, const stk_commit *commit, bool is_birth,
+                        stk_err *err)
 {
-    int rc = stk_store_writable(store, err);
-    if (rc == 0) {
-        rc = injected(store, STK_FAILPOINT_ERR("store.commit.before"), err);
-    }
-    bool is_birth = strcmp(store->unborn.run, run) == 0;
-    if (rc == 0 && !is_birth) {
-        rc = load_run(store, run, err);
-    }
-    if (rc == 0) {
-        rc = stk_store_begin(store, err);
-    }
-    if (rc != 0) {
-        return rc;
-    }
     if (is_birth) {
         int64_t row = 0;
-        rc = stk_store_bear_run(store, &row, err);
+        STK_TRY(stk_store_bear_run(store, &row, err));
         remember_run(store, run, row, 0, 0);
     }
-    if (rc == 0) {
-        rc = find_last(store, err);
+    STK_TRY(find_last(store, err));
+    STK_TRY(add_events(store, commit, store->last_event, err));
+    STK_TRY(stk_store_flush_pending(store, err));
+    STK_TRY(add_cache(store, commit, err));
+    STK_TRY(add_refs(store, commit, run, store->last_ref, err));
+    return injected(store, STK_FAILPOINT_ERR("store.commit.mid"), err);
+}
+
+int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_err *err)
+{
+    bool is_birth = strcmp(store->unborn.run, run) == 0;
+    STK_TRY(stk_store_writable(store, err));
+    STK_TRY(injected(store, STK_FAILPOINT_ERR("store.commit.before"), err));
+    if (!is_birth) {
+        STK_TRY(load_run(store, run, err));
     }
-    if (rc == 0) {
-        rc = add_events(store, commit, store->last_event, err);
-    }
-    if (rc == 0) {
-        rc = stk_store_flush_pending(store, err);
-    }
-    if (rc == 0) {
-        rc = add_cache(store, commit, err);
-    }
-    if (rc == 0) {
-        rc = add_refs(store, commit, run, store->last_ref, err);
-    }
-    if (rc == 0) {
-        rc = injected(store, STK_FAILPOINT_ERR("store.commit.mid"), err);
-    }
+    STK_TRY(stk_store_begin(store, err));
+    int rc = write_commit(store, run, commit, is_birth, err);
     rc = stk_store_end(store, rc, err);
     if (rc != 0) {
         if (is_birth) {
@@ -345,22 +325,20 @@ int stk_store_tag_run(stk_store *store, const char *run, const char *old_tags, c
                       int64_t now_ms, stk_err *err)
 {
     STK_BUF_AUTO data = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
-    stk_buf_printf(&data, "{\"tags\":%s}", tags);
+    stk_json_open(&data, NULL, '{');
+    stk_json_put_raw(&data, "tags", tags);
+    stk_json_close(&data, '}');
     if (data.failed) {
         return stk_err_set(err, STK_E_LIMIT, "the tags are larger than %zu bytes", data.max);
     }
     stk_event_row event = {
         .time_ms = now_ms, .kind = STK_EV_TAGGED, .task = UINT32_MAX, .data = data.data};
-    int rc = stk_store_writable(store, err);
-    STK_TRY(rc);
+    STK_TRY(stk_store_writable(store, err));
     STK_TRY(load_run(store, run, err));
-    rc = stk_store_begin(store, err);
-    if (rc < 0) {
-        return rc;
-    }
-    rc = stk_store_end(store, retag(store, run, old_tags, &event, err), err);
-    store->last_event += rc == 0;
-    return rc;
+    STK_TRY(stk_store_begin(store, err));
+    STK_TRY(stk_store_end(store, retag(store, run, old_tags, &event, err), err));
+    store->last_event++;
+    return 0;
 }
 
 /* One of no kind that is known here, by damage or by a newer Stoker, hides none of the others. */
@@ -368,11 +346,14 @@ static int tell_unknown(int64_t seq, int64_t time_ms,
                         int (*each)(void *arg, const stk_event_row *row), void *arg)
 {
     char text[128];
-    (void)snprintf(text, sizeof text,
-                   "{\"text\":\"event %lld of the record is damaged: its kind is not known\"}",
+    STK_BUF_AUTO data = STK_BUF_INIT(sizeof text * 2);
+    (void)snprintf(text, sizeof text, "event %lld of the record is damaged: its kind is not known",
                    (long long)seq);
+    stk_json_open(&data, NULL, '{');
+    stk_json_put_text(&data, "text", text);
+    stk_json_close(&data, '}');
     stk_event_row row = {
-        .seq = seq, .time_ms = time_ms, .kind = STK_EV_NOTE, .task = UINT32_MAX, .data = text};
+        .seq = seq, .time_ms = time_ms, .kind = STK_EV_NOTE, .task = UINT32_MAX, .data = data.data};
     return each(arg, &row);
 }
 
@@ -532,23 +513,16 @@ const char *stk_store_cache_last_parts(stk_store *store, const char *pipeline, c
 
 int stk_store_add_named(stk_store *store, const stk_named_row *row, stk_err *err)
 {
-    int rc = stk_store_writable(store, err);
+    STK_TRY(stk_store_writable(store, err));
+    STK_TRY(stk_store_begin(store, err));
+    int rc = stk_store_flush_pending(store, err);
     if (rc == 0) {
-        rc = stk_store_begin(store, err);
+        rc = add_name_row(store, row, err);
     }
-    if (rc != 0) {
-        return rc;
-    }
-    rc = stk_store_flush_pending(store, err);
-    if (rc == 0) {
-        rc = add_named(store, row, err);
-    }
-    rc = stk_store_end(store, rc, err);
-    if (rc == 0) {
-        store->n_pending = 0;
-        stk_store_use_end(store);
-    }
-    return rc;
+    STK_TRY(stk_store_end(store, rc, err));
+    store->n_pending = 0;
+    stk_store_use_end(store);
+    return 0;
 }
 
 /* A statement of its own on `named`; how many rows it changed. */
@@ -556,12 +530,8 @@ static int change_named(stk_store *store, const char *sql, const char *const tex
                         uint32_t *ret_n, stk_err *err)
 {
     sqlite3_stmt *stmt = NULL;
-    int rc = stk_store_writable(store, err);
-    STK_TRY(rc);
-    rc = stk_store_begin(store, err);
-    if (rc != 0) {
-        return rc;
-    }
+    STK_TRY(stk_store_writable(store, err));
+    STK_TRY(stk_store_begin(store, err));
     int code = sqlite3_prepare_v2(store->db, sql, -1, &stmt, NULL);
     for (int i = 0; i < 4 && i < sqlite3_bind_parameter_count(stmt); i++) {
         bind_text(stmt, i + 1, texts[i]);
@@ -569,11 +539,10 @@ static int change_named(stk_store *store, const char *sql, const char *const tex
     if (code == SQLITE_OK) {
         code = sqlite3_step(stmt);
     }
-    rc = stk_store_sql_check(store, code, err, "changing a name");
+    int rc = stk_store_sql_check(store, code, err, "changing a name");
+    *ret_n = 0;
     if (rc == 0) {
         *ret_n = (uint32_t)sqlite3_changes(store->db);
-    } else {
-        *ret_n = 0;
     }
     (void)sqlite3_finalize(stmt);
     return stk_store_end(store, rc, err);
@@ -686,11 +655,7 @@ int stk_store_peak(stk_store *store, const char *pipeline, const char *step, int
     int rc = sqlite3_step(stmt);
     if (rc == SQLITE_ROW) {
         bool known = sqlite3_column_type(stmt, 0) == SQLITE_INTEGER;
-        if (known) {
-            *ret_bytes = sqlite3_column_int64(stmt, 0);
-        } else {
-            *ret_bytes = -1;
-        }
+        *ret_bytes = known ? sqlite3_column_int64(stmt, 0) : -1;
     }
     int code = stk_store_sql_check(store, rc, err, "looking for a peak");
     (void)sqlite3_reset(stmt);

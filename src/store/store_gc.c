@@ -34,7 +34,7 @@ typedef struct catalogue {
     stk_map index; /* digest → place in items */
     item *items;
     size_t n;
-    size_t cap;
+    uint32_t cap;
 } catalogue;
 
 static void catalogue_done(catalogue *c)
@@ -52,17 +52,9 @@ static item *entry(catalogue *c, const char *digest)
     if (stk_map_getn(&c->index, digest, STK_DIGEST_HEX, &at)) {
         return &c->items[at];
     }
-    if (c->n == c->cap) {
-        size_t cap = c->cap == 0 ? 256 : c->cap * 2;
-        item *more = reallocarray(c->items, cap, sizeof *more);
-        if (more == NULL) {
-            return NULL;
-        }
-        c->items = more;
-        c->cap = cap;
-    }
     const char *key = stk_arena_dupn(c->arena, digest, STK_DIGEST_HEX);
-    if (key == NULL || stk_map_put(&c->index, key, c->n) != 0) {
+    if (key == NULL || stk_array_reserve(&c->items, &c->cap, c->n + 1, sizeof *c->items) < 0 ||
+        stk_map_put(&c->index, key, c->n) < 0) {
         return NULL;
     }
     c->items[c->n] = (item){.digest = key};
@@ -234,19 +226,17 @@ static int mark(stk_store *store, catalogue *c, stk_err *err)
         "SELECT digest FROM refs",
         "SELECT digest, ref FROM named",
     };
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < sizeof queries / sizeof queries[0]; i++) {
-        rc = for_rows(store, queries[i], keep_row, c, err);
+    for (size_t i = 0; i < sizeof queries / sizeof queries[0]; i++) {
+        STK_TRY(for_rows(store, queries[i], keep_row, c, err));
     }
     spec_reader r = {.store = store, .c = c, .err = err};
     stk_err other; /* what for_rows says of a callback that failed */
-    if (rc == 0) {
-        rc = for_rows(store, "SELECT run FROM runs", keep_spec, &r, &other);
-        if (rc != 0 && r.rc == 0 && err != NULL) {
-            *err = other;
-        }
+    int rc = for_rows(store, "SELECT run FROM runs", keep_spec, &r, &other);
+    STK_TRY(r.rc);
+    if (rc < 0 && err != NULL) {
+        *err = other;
     }
-    return r.rc != 0 ? r.rc : rc;
+    return rc;
 }
 
 /* --- runs --- */
@@ -257,34 +247,24 @@ typedef struct chooser {
     int64_t now_ms;
     stk_arena *arena;
     stk_map n_kept; /* pipeline → runs kept so far */
-    int64_t *doomed;
-    const char **doomed_names;
+    struct doomed {
+        int64_t row;
+        const char *run;
+    } * doomed;
     size_t n;
-    size_t cap;
+    uint32_t cap;
     stk_err *err;
     int rc; /* what a callback failed with, in `err` */
 } chooser;
 
 static int doom(chooser *ch, int64_t row, const char *run)
 {
-    if (ch->n == ch->cap) {
-        size_t cap = ch->cap == 0 ? 64 : ch->cap * 2;
-        int64_t *rows = reallocarray(ch->doomed, cap, sizeof *rows);
-        if (rows != NULL) {
-            ch->doomed = rows;
-        }
-        const char **names = reallocarray(ch->doomed_names, cap, sizeof *names);
-        if (names != NULL) {
-            ch->doomed_names = names;
-        }
-        if (rows == NULL || names == NULL) {
-            return -1;
-        }
-        ch->cap = cap;
+    const struct doomed one = {row, stk_arena_dup(ch->arena, run)};
+    if (one.run == NULL || stk_array_reserve(&ch->doomed, &ch->cap, ch->n + 1, sizeof one) < 0) {
+        return -1;
     }
-    ch->doomed[ch->n] = row;
-    ch->doomed_names[ch->n] = stk_arena_dup(ch->arena, run);
-    return ch->doomed_names[ch->n++] == NULL ? -1 : 0;
+    ch->doomed[ch->n++] = one;
+    return 0;
 }
 
 static int cant_tell(const char *run, int sys, stk_err *err)
@@ -316,7 +296,10 @@ static int choose(void *arg, sqlite3_stmt *row)
     }
     if (is_kept) {
         const char *key = stk_arena_dup(ch->arena, pipeline);
-        return key == NULL || stk_map_put(&ch->n_kept, key, n + 1) != 0 ? -1 : 0;
+        if (key == NULL || stk_map_put(&ch->n_kept, key, n + 1) < 0) {
+            return -1;
+        }
+        return 0;
     }
     return doom(ch, sqlite3_column_int64(row, 0), run);
 }
@@ -324,31 +307,27 @@ static int choose(void *arg, sqlite3_stmt *row)
 /* Those that were named, whatever their age. */
 static int choose_named(chooser *ch, stk_err *err)
 {
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < ch->gc->n_only; i++) {
+    for (uint32_t i = 0; i < ch->gc->n_only; i++) {
         const char *run = ch->gc->only[i];
         int64_t row = 0;
         bool again = false;
         for (size_t k = 0; k < ch->n; k++) {
-            again = again || strcmp(ch->doomed_names[k], run) == 0;
+            again = again || strcmp(ch->doomed[k].run, run) == 0;
         }
-        rc = stk_store_run_row(ch->store, run, &row, err);
+        STK_TRY(stk_store_run_row(ch->store, run, &row, err));
         bool is_live = false;
-        int sys = 0;
-        if (rc == 0) {
-            sys = stk_store_run_look(ch->store, run, &is_live);
-        }
+        int sys = stk_store_run_look(ch->store, run, &is_live);
         if (sys != 0) {
-            rc = cant_tell(run, sys, err);
+            return cant_tell(run, sys, err);
         }
-        if (rc == 0 && is_live) {
-            rc = stk_err_set(err, STK_E_BUSY, "run %s is still running; cancel it first", run);
+        if (is_live) {
+            return stk_err_set(err, STK_E_BUSY, "run %s is still running; cancel it first", run);
         }
-        if (rc == 0 && !again && doom(ch, row, run) != 0) {
-            rc = stk_err_nomem(err);
+        if (!again && doom(ch, row, run) < 0) {
+            return stk_err_nomem(err);
         }
     }
-    return rc;
+    return 0;
 }
 
 static int choose_runs(chooser *ch, stk_err *err)
@@ -365,29 +344,29 @@ static int choose_runs(chooser *ch, stk_err *err)
                  "  AND (runs.id << 32) + 4294967295 ORDER BY events.id DESC LIMIT 1), created_ms)"
                  " FROM runs ORDER BY id DESC",
                  choose, ch, &other);
-    if (rc != 0 && ch->rc == 0 && err != NULL) {
+    STK_TRY(ch->rc);
+    if (rc < 0 && err != NULL) {
         *err = other;
     }
-    return ch->rc != 0 ? ch->rc : rc;
+    return rc;
 }
 
 static int delete_runs(chooser *ch, stk_err *err)
 {
     char sql[256];
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < ch->n; i++) {
-        long long first = (long long)ch->doomed[i] << 32;
+    for (size_t i = 0; i < ch->n; i++) {
+        long long first = (long long)ch->doomed[i].row << 32;
         (void)snprintf(sql, sizeof sql,
                        "DELETE FROM events WHERE id BETWEEN %lld AND %lld;"
                        "DELETE FROM refs WHERE id BETWEEN %lld AND %lld;"
                        "DELETE FROM runs WHERE id = %lld",
                        first, first + UINT32_MAX, first, first + UINT32_MAX,
-                       (long long)ch->doomed[i]);
-        rc = stk_store_exec(ch->store, sql, err);
+                       (long long)ch->doomed[i].row);
+        STK_TRY(stk_store_exec(ch->store, sql, err));
     }
     /* An entry that a kept run was answered with stays, whoever made it. */
-    if (rc != 0 || ch->n == 0) {
-        return rc;
+    if (ch->n == 0) {
+        return 0;
     }
     return stk_store_exec(ch->store,
                           "DELETE FROM cache WHERE run NOT IN (SELECT run FROM runs)"
@@ -404,21 +383,18 @@ static int delete_runs(chooser *ch, stk_err *err)
 static int set_aside(stk_store *store, int at, const char *name, stk_err *err)
 {
     STK_TEXT_AUTO aside = NULL;
-    int rc = stk_store_stage_path(store, &aside, err);
     char proc[40];
-    STK_FD_AUTO fd = -1;
-    if (rc >= 0) {
-        fd = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    }
+    STK_TRY(stk_store_stage_path(store, &aside, err));
+    STK_FD_AUTO fd = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0) {
         (void)snprintf(proc, sizeof proc, "/proc/self/fd/%d", fd);
         (void)chmod(proc, 0700); /* moving a folder writes its ".." */
     }
-    if (rc == 0 && renameat(at, name, AT_FDCWD, aside) < 0 && errno != ENOENT) {
-        rc = stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s' of store '%s'", name,
-                         store->path);
+    if (renameat(at, name, AT_FDCWD, aside) < 0 && errno != ENOENT) {
+        return stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s' of store '%s'", name,
+                           store->path);
     }
-    return rc;
+    return 0;
 }
 
 /* Exactly as make_id makes it: a folder of another name is somebody's own. */
@@ -448,7 +424,7 @@ static int remove_run_folder(stk_store *store, const chooser *ch, const char *ru
     int64_t row;
     bool is_ours = is_made_here(run);
     for (size_t i = 0; i < ch->n && !is_ours; i++) {
-        is_ours = strcmp(ch->doomed_names[i], run) == 0;
+        is_ours = strcmp(ch->doomed[i].run, run) == 0;
     }
     bool is_live = false;
     if (!is_ours || stk_store_run_look(store, run, &is_live) != 0 || is_live) {
@@ -512,31 +488,24 @@ static int delete_artifact_rows(stk_store *store, const catalogue *c, stk_gc *gc
     return rc;
 }
 
+static int change_rows(chooser *ch, catalogue *c, stk_gc *gc, stk_err *err)
+{
+    stk_store *store = ch->store;
+    STK_TRY(choose_runs(ch, err));
+    STK_TRY(delete_runs(ch, err));
+    STK_TRY(list_rows(store, c, err));
+    STK_TRY(list_files(store, c, err));
+    STK_TRY(mark(store, c, err));
+    gc->runs_removed = ch->n;
+    return delete_artifact_rows(store, c, gc, err);
+}
+
 /* Everything in the database, in one transaction; a dry run rolls it back. */
 static int gc_rows(chooser *ch, catalogue *c, stk_gc *gc, stk_err *err)
 {
     stk_store *store = ch->store;
-    int rc = stk_store_begin(store, err);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = choose_runs(ch, err);
-    if (rc == 0) {
-        rc = delete_runs(ch, err);
-    }
-    if (rc == 0) {
-        rc = list_rows(store, c, err);
-    }
-    if (rc == 0) {
-        rc = list_files(store, c, err);
-    }
-    if (rc == 0) {
-        rc = mark(store, c, err);
-    }
-    if (rc == 0) {
-        gc->runs_removed = ch->n;
-        rc = delete_artifact_rows(store, c, gc, err);
-    }
+    STK_TRY(stk_store_begin(store, err));
+    int rc = change_rows(ch, c, gc, err);
     if (rc == 0 && gc->dry_run) {
         return stk_store_exec(store, "ROLLBACK", err);
     }
@@ -548,7 +517,6 @@ static void chooser_done(chooser *ch)
     stk_map_done(&ch->n_kept);
     stk_arena_free(ch->arena);
     free(ch->doomed);
-    free(ch->doomed_names);
 }
 
 /* Gives free pages back when they are most of the file. Only tidying: it may fail (no space for the
@@ -576,26 +544,21 @@ int stk_store_gc(stk_store *store, stk_gc *gc, int64_t now_ms, stk_err *err)
     __attribute__((cleanup(chooser_done)))
     chooser ch = {.store = store, .gc = gc, .now_ms = now_ms, .arena = stk_arena_new(0)};
     gc->runs_removed = gc->artifacts_removed = gc->bytes_freed = 0;
-    int rc = stk_store_writable(store, err);
-    if (rc == 0 && (c.arena == NULL || ch.arena == NULL)) {
-        rc = stk_err_nomem(err);
+    STK_TRY(stk_store_writable(store, err));
+    if (c.arena == NULL || ch.arena == NULL) {
+        return stk_err_nomem(err);
     }
-    if (rc == 0 && store->n_pending > 0) {
-        rc = stk_err_set(err, STK_E_BUSY, "store '%s': this process is storing artifacts",
-                         store->path);
+    if (store->n_pending > 0) {
+        return stk_err_set(err, STK_E_BUSY, "store '%s': this process is storing artifacts",
+                           store->path);
     }
     /* Our stage must exist before: making it takes the other side of the lock. */
     STK_TEXT_AUTO unused = NULL;
-    if (rc == 0 && !gc->dry_run) {
-        rc = stk_store_stage_path(store, &unused, err);
+    if (!gc->dry_run) {
+        STK_TRY(stk_store_stage_path(store, &unused, err));
     }
-    if (rc == 0) {
-        rc = stk_store_gc_begin(store, err);
-    }
-    if (rc != 0) {
-        return rc;
-    }
-    rc = gc_rows(&ch, &c, gc, err);
+    STK_TRY(stk_store_gc_begin(store, err));
+    int rc = gc_rows(&ch, &c, gc, err);
     if (rc == 0 && !gc->dry_run) {
         store->run[0] = '\0'; /* it may be gone */
         STK_FAILPOINT("store.gc.rows");
@@ -627,10 +590,12 @@ static int put_digest(void *arg, sqlite3_stmt *row)
 {
     digest_list *list = arg;
     const char *digest = stk_store_column(row, 0, list->arena);
-    if (digest == NULL || list->n == list->max) {
-        return digest == NULL ? STK_E_NOMEM : 0;
+    if (digest == NULL) {
+        return STK_E_NOMEM;
     }
-    list->items[list->n++] = digest;
+    if (list->n < list->max) {
+        list->items[list->n++] = digest;
+    }
     return 0;
 }
 
@@ -705,15 +670,11 @@ int stk_store_verify(stk_store *store, void (*bad)(void *arg, const char *digest
     if (c.arena == NULL) {
         return stk_err_nomem(err);
     }
-    int rc = for_rows(store, "PRAGMA quick_check(20)", tell_database, &b, err);
     uint64_t n_events = 0;
-    if (rc == 0) {
-        rc = stk_store_verify_events(store, bad, arg, &n_events, err);
-    }
-    if (rc == 0) {
-        rc = list_rows(store, &c, err);
-    }
-    for (size_t i = 0; rc == 0 && i < c.n; i++) {
+    STK_TRY(for_rows(store, "PRAGMA quick_check(20)", tell_database, &b, err));
+    STK_TRY(stk_store_verify_events(store, bad, arg, &n_events, err));
+    STK_TRY(list_rows(store, &c, err));
+    for (size_t i = 0; i < c.n; i++) {
         char what[900];
         int64_t size = 0;
         STK_TEXT_AUTO path = stk_store_artifact_path(store, c.items[i].digest);
@@ -729,18 +690,8 @@ int stk_store_verify(stk_store *store, void (*bad)(void *arg, const char *digest
         n++;
         bytes += (uint64_t)size;
     }
-    if (rc == 0 && store->n_pending > 0) {
-        rc = stk_store_begin(store, err);
-        if (rc == 0) {
-            rc = stk_store_end(store, stk_store_flush_pending(store, err), err);
-        }
-        if (rc == 0) {
-            store->n_pending = 0;
-        }
-    }
-    if (rc == 0) {
-        *ret_checked = n;
-        *ret_bytes = bytes;
-    }
-    return rc;
+    STK_TRY(stk_store_write_pending(store, err));
+    *ret_checked = n;
+    *ret_bytes = bytes;
+    return 0;
 }

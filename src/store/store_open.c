@@ -45,10 +45,7 @@ static char *named_folder(const char *path)
 static int not_found(const char *folder, const char *beyond, stk_err *err)
 {
     STK_TEXT_AUTO root = NULL;
-    int rc = stk_project_root(folder, &root, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_project_root(folder, &root, err));
     if (strcmp(root, folder) == 0) {
         stk_err_set(err, STK_E_NOT_FOUND, "no store (.stoker) in '%s'", folder);
     } else {
@@ -97,10 +94,7 @@ int stk_store_find(const char *cwd, int flags, char **ret_path, stk_err *err)
         path = joined == NULL ? NULL : named_folder(joined);
     } else {
         STK_TEXT_AUTO beyond = NULL;
-        int rc = stk_project_find(full, ".stoker", &path, &beyond, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(stk_project_find(full, ".stoker", &path, &beyond, err));
         if (path == NULL && !(flags & STK_STORE_CREATE)) {
             return not_found(full, beyond, err);
         }
@@ -164,12 +158,8 @@ static int check_files(stk_store *store, stk_err *err)
             return stk_err_set(err, STK_E_STORE, "store: '%s/%s' is no regular file", store->path,
                                names[i]);
         }
-        int rc = 0;
         if (fd >= 0) {
-            rc = check_part(store, fd, names[i], err);
-        }
-        if (rc < 0) {
-            return rc;
+            STK_TRY(check_part(store, fd, names[i], err));
         }
     }
     return 0;
@@ -190,12 +180,8 @@ static int open_parts(stk_store *store, stk_err *err)
             STK_TEXT_AUTO path = stk_file_join(store->path, parts[i].name);
             return not_a_folder(stk_text_or(path, store->path), sys, err);
         }
-        int rc = 0;
         if (*fd >= 0) {
-            rc = check_part(store, *fd, parts[i].name, err);
-        }
-        if (rc < 0) {
-            return rc;
+            STK_TRY(check_part(store, *fd, parts[i].name, err));
         }
     }
     STK_TEXT_AUTO ignore = stk_file_join(store->path, ".gitignore");
@@ -207,51 +193,36 @@ static int open_parts(stk_store *store, stk_err *err)
 }
 
 /* Makes the store's own folder where it isn't there: *ret_made. */
-static int make_folder(stk_store *store, bool *ret_made, stk_err *err)
+static int make_own_folder(stk_store *store, bool *ret_made, stk_err *err)
 {
     STK_TEXT_AUTO above = strdup(store->path);
-    char *slash = NULL;
-    if (above != NULL) {
-        slash = strrchr(above, '/');
-    }
-    *ret_made = false;
-    if (slash == NULL) {
+    if (above == NULL) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
     }
-    *slash = '\0';
-    int rc = 0;
+    *strrchr(above, '/') = '\0'; /* the path is absolute */
     if (above[0] != '\0') {
-        rc = stk_file_mkdirs(above, 0777, err);
+        STK_TRY(stk_file_mkdirs(above, 0777, err));
     }
-    if (rc == 0 && mkdir(store->path, 0777) == 0) {
-        *ret_made = true;
-    } else if (rc == 0 && errno != EEXIST) {
-        rc = stk_err_sys(err, STK_E_SYS, errno, "can't make folder '%s'", store->path);
+    *ret_made = mkdir(store->path, 0777) == 0;
+    if (!*ret_made && errno != EEXIST) {
+        return stk_err_sys(err, STK_E_SYS, errno, "can't make folder '%s'", store->path);
     }
-    return rc;
+    return 0;
 }
 
 static int open_folder(stk_store *store, stk_err *err)
 {
     bool is_made = false;
     bool writes = !(store->flags & STK_STORE_READONLY);
-    int rc = 0;
     if (store->flags & STK_STORE_CREATE && writes) {
-        rc = make_folder(store, &is_made, err);
-    }
-    if (rc < 0) {
-        return rc;
+        STK_TRY(make_own_folder(store, &is_made, err));
     }
     store->dir_fd = open(store->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (store->dir_fd < 0) {
         int sys = errno;
-        if (sys == EACCES || sys == EPERM) { /* whose it is says more */
-            if (!(store->flags & STK_STORE_OWN)) {
-                rc = stk_trust_path(store->path, err);
-            }
-        }
-        if (rc == STK_E_UNTRUSTED) {
-            return rc;
+        if ((sys == EACCES || sys == EPERM) && !(store->flags & STK_STORE_OWN) &&
+            stk_trust_path(store->path, err) == STK_E_UNTRUSTED) {
+            return STK_E_UNTRUSTED; /* whose it is says more */
         }
         if (sys != ENOENT) {
             return not_a_folder(store->path, sys, err);
@@ -264,10 +235,7 @@ static int open_folder(stk_store *store, stk_err *err)
         stk_trust_make_own(store->dir_fd);
     }
     if (!(store->flags & STK_STORE_OWN)) {
-        rc = stk_trust_fd(store->dir_fd, store->path, err);
-    }
-    if (rc < 0) {
-        return rc;
+        STK_TRY(stk_trust_fd(store->dir_fd, store->path, err));
     }
     struct statfs fs;
     bool is_network = false;
@@ -321,6 +289,17 @@ static int open_lock(stk_store *store, stk_err *err)
     return err == NULL ? STK_E_STORE : err->code;
 }
 
+static int open_all(stk_store *store, stk_err *err)
+{
+    STK_TRY(open_folder(store, err));
+    STK_TRY(find_database(store, err));
+    STK_TRY(open_parts(store, err));
+    if (!(store->flags & STK_STORE_READONLY)) {
+        STK_TRY(open_lock(store, err));
+    }
+    return stk_store_sql_open(store, err);
+}
+
 int stk_store_open(const char *path, int flags, stk_store **ret_store, stk_err *err)
 {
     stk_store *store = calloc(1, sizeof *store);
@@ -333,25 +312,11 @@ int stk_store_open(const char *path, int flags, stk_store **ret_store, stk_err *
     store->path = stk_file_absolute(path);
     store->arena = stk_arena_new(0);
     (void)snprintf(store->boot, sizeof store->boot, "%s", stk_clock_boot_id());
-    int rc = 0;
-    bool readonly = flags & STK_STORE_READONLY;
+    int rc;
     if (store->path == NULL || store->arena == NULL) {
         rc = stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", path);
-    }
-    if (rc == 0) {
-        rc = open_folder(store, err);
-    }
-    if (rc == 0) {
-        rc = find_database(store, err);
-    }
-    if (rc == 0) {
-        rc = open_parts(store, err);
-    }
-    if (rc == 0 && !readonly) {
-        rc = open_lock(store, err);
-    }
-    if (rc == 0) {
-        rc = stk_store_sql_open(store, err);
+    } else {
+        rc = open_all(store, err);
     }
     if (store->lock_fd >= 0) {
         (void)stk_store_lock(store->lock_fd, F_UNLCK, 1, 1, false);
@@ -410,7 +375,6 @@ static bool sync_is_off(void)
 
 const char *stk_store_describe(stk_store *store, stk_arena *arena)
 {
-
     const char *journal = "rollback journal (safe on network file systems, slower)";
     if (strcmp(store->journal, "wal") == 0) {
         journal = "write-ahead log";
@@ -424,14 +388,12 @@ const char *stk_store_describe(stk_store *store, stk_arena *arena)
 
 static int mark_synced(stk_store *store, const char *const *digests, size_t n, stk_err *err)
 {
-    int rc = 0;
-    if (n != 0) {
-        rc = stk_store_begin(store, err);
-    }
-    if (n == 0 || rc != 0) {
-        return rc;
-    }
     sqlite3_stmt *stmt = store->stmts[STK_SQL_ART_SYNCED];
+    if (n == 0) {
+        return 0;
+    }
+    STK_TRY(stk_store_begin(store, err));
+    int rc = 0;
     for (size_t i = 0; rc == 0 && i < n; i++) {
         (void)sqlite3_bind_text(stmt, 1, digests[i], -1, SQLITE_STATIC);
         rc = stk_store_step(store, stmt, err, "marking artifacts as synced");
@@ -441,10 +403,10 @@ static int mark_synced(stk_store *store, const char *const *digests, size_t n, s
 
 /* The digests of this boot's unsynced rows: only they may be marked, for another process may add
  * more while the file system is being synced. */
-static int list_unsynced(stk_store *store, stk_arena *arena, const char ***ret, size_t *ret_n,
+static int list_unsynced(stk_store *store, stk_arena *arena, const char ***ret, uint32_t *ret_n,
                          stk_err *err)
 {
-    size_t cap = 0;
+    uint32_t cap = 0;
     sqlite3_stmt *stmt = NULL;
     int rc = sqlite3_prepare_v2(
         store->db, "SELECT digest FROM artifacts WHERE synced = 0 AND boot = ?1", -1, &stmt, NULL);
@@ -454,21 +416,14 @@ static int list_unsynced(stk_store *store, stk_arena *arena, const char ***ret, 
         if (rc != SQLITE_ROW) {
             break;
         }
-        if (*ret_n == cap) {
-            cap = cap == 0 ? 64 : cap * 2;
-            const char **more = reallocarray(*ret, cap, sizeof *more);
-            if (more == NULL) {
-                rc = SQLITE_NOMEM;
-                break;
-            }
-            *ret = more;
-        }
         const char *digest = stk_store_column(stmt, 0, arena);
-        if (digest == NULL) {
+        const char **more = stk_arena_grow(arena, *ret, *ret_n, sizeof *more, &cap);
+        if (digest == NULL || more == NULL) {
             rc = SQLITE_NOMEM;
             break;
         }
-        (*ret)[(*ret_n)++] = digest;
+        more[(*ret_n)++] = digest;
+        *ret = more;
     }
     int code = stk_store_sql_check(store, rc, err, "listing artifacts");
     (void)sqlite3_finalize(stmt);
@@ -526,32 +481,18 @@ int stk_store_sync_until(stk_store *store, int stop_fd, stk_err *err)
         return 0;
     }
     const char **digests = NULL;
-    size_t n = 0;
-    int rc = 0;
+    uint32_t n = 0;
+    bool is_done = false;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     if (arena == NULL) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
     }
-    if (store->n_pending > 0) {
-        rc = stk_store_begin(store, err);
-        if (rc == 0) {
-            rc = stk_store_end(store, stk_store_flush_pending(store, err), err);
-        }
-        if (rc == 0) {
-            store->n_pending = 0;
-        }
+    STK_TRY(stk_store_write_pending(store, err));
+    STK_TRY(list_unsynced(store, arena, &digests, &n, err));
+    STK_TRY(sync_files(store, stop_fd, &is_done, err));
+    if (!is_done) {
+        return 0;
     }
-    if (rc == 0) {
-        rc = list_unsynced(store, arena, &digests, &n, err);
-    }
-    bool is_done = false;
-    if (rc == 0) {
-        rc = sync_files(store, stop_fd, &is_done, err);
-    }
-    if (rc == 0 && is_done) {
-        STK_FAILPOINT("store.sync.mid");
-        rc = mark_synced(store, digests, n, err);
-    }
-    free(digests);
-    return rc;
+    STK_FAILPOINT("store.sync.mid");
+    return mark_synced(store, digests, n, err);
 }

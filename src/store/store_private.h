@@ -68,7 +68,7 @@ struct stk_store {
     stk_map known;    /* digest → stk_store_known, of what was looked at already */
     stk_store_pending *pending;
     size_t n_pending;
-    size_t cap_pending;
+    uint32_t cap_pending;
 
     stk_store_fetch fetch; /* of the origin, or NULL */
     stk_store_has has;     /* likewise */
@@ -88,6 +88,7 @@ void stk_store_sql_close(stk_store *store);
 int stk_store_sql_err(stk_store *store, int rc, stk_err *err, const char *doing);
 /* 0 where SQLite's `rc` is OK, DONE or ROW, else that. */
 int stk_store_sql_check(stk_store *store, int rc, stk_err *err, const char *doing);
+int stk_store_write_pending(stk_store *store, stk_err *err); /* in a transaction of its own */
 int stk_store_exec(stk_store *store, const char *sql, stk_err *err);
 int stk_store_begin(stk_store *store, stk_err *err);       /* ends the reading, too */
 int stk_store_end(stk_store *store, int rc, stk_err *err); /* commits if rc is 0, else rolls back */

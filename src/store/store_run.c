@@ -53,8 +53,8 @@ static int make_id(int64_t now_ms, char *id, size_t size)
     return 0;
 }
 
-static int make_folder(stk_store *store, int64_t now_ms, char *id, size_t size, char **ret_path,
-                       stk_err *err)
+static int make_run_folder(stk_store *store, int64_t now_ms, char *id, size_t size, char **ret_path,
+                           stk_err *err)
 {
     for (;;) {
         int sys = make_id(now_ms, id, size);
@@ -207,6 +207,16 @@ static void sweep(stk_store *store)
     }
 }
 
+/* What is in the folder of a new run: its lock and its document. */
+static int fill_folder(stk_store *store, const char *id, const char *spec_json, size_t spec_len,
+                       int *ret_fd, stk_err *err)
+{
+    STK_TEXT_AUTO spec = run_path(store, id, "spec.json");
+    STK_TRY(stk_err_if_null(spec, err));
+    STK_TRY(lock_folder(store, id, O_CREAT, ret_fd, err));
+    return stk_file_write(spec, spec_json, spec_len, 0644, err);
+}
+
 int stk_store_new_run(stk_store *store, const char *name, const char *pipeline,
                       const char *spec_json, size_t spec_len, int64_t now_ms, char ret_id[40],
                       int *ret_lock_fd, stk_err *err)
@@ -214,29 +224,13 @@ int stk_store_new_run(stk_store *store, const char *name, const char *pipeline,
     char id[40];
     STK_TEXT_AUTO folder = NULL;
     STK_FD_AUTO fd = -1;
-    int rc = stk_store_writable(store, err);
-    if (rc != 0) {
-        return rc;
-    }
+    STK_TRY(stk_store_writable(store, err));
     sweep(store);
     bool had_use = store->in_use;
-    rc = stk_store_use_begin(store, err);
+    STK_TRY(stk_store_use_begin(store, err));
+    int rc = make_run_folder(store, now_ms, id, sizeof id, &folder, err);
     if (rc == 0) {
-        rc = make_folder(store, now_ms, id, sizeof id, &folder, err);
-    }
-    if (rc == 0) {
-        rc = lock_folder(store, id, O_CREAT, &fd, err);
-    }
-    STK_TEXT_AUTO spec = NULL;
-    if (rc == 0) {
-        spec = run_path(store, id, "spec.json");
-    }
-    if (rc == 0) {
-        if (spec == NULL) {
-            rc = stk_err_nomem(err);
-        } else {
-            rc = stk_file_write(spec, spec_json, spec_len, 0644, err);
-        }
+        rc = fill_folder(store, id, spec_json, spec_len, &fd, err);
     }
     if (rc == 0) {
         rc = keep_unborn(store, id, name, pipeline, now_ms, err);

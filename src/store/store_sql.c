@@ -169,10 +169,7 @@ static int check_there(const stk_store *store, stk_err *err)
 
 int stk_store_begin(stk_store *store, stk_err *err)
 {
-    int rc = check_there(store, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(check_there(store, err));
     stk_store_read_end(store);
     return stk_store_step(store, store->stmts[STK_SQL_BEGIN], err, "beginning a transaction");
 }
@@ -219,15 +216,11 @@ static int pragma(stk_store *store, const char *sql, char *buf, size_t size, stk
     if (rc == SQLITE_OK) {
         rc = step_patiently(stmt);
     }
-    int code = 0;
-    if (rc == SQLITE_ROW || rc == SQLITE_DONE) {
-        const char *text = NULL;
-        if (rc == SQLITE_ROW) {
-            text = (const char *)sqlite3_column_text(stmt, 0);
-        }
+    int code = stk_store_sql_check(store, rc, err, "reading its settings");
+    buf[0] = '\0';
+    if (rc == SQLITE_ROW) {
+        const char *text = (const char *)sqlite3_column_text(stmt, 0);
         (void)snprintf(buf, size, "%s", stk_text_or(text, ""));
-    } else {
-        code = stk_store_sql_err(store, rc, err, "reading its settings");
     }
     (void)sqlite3_finalize(stmt);
     return code;
@@ -255,6 +248,20 @@ static int read_version(stk_store *store, int n_known, int *ret_version, stk_err
     return 0;
 }
 
+static int take_steps(stk_store *store, const char *const *steps, int from, int to, stk_err *err)
+{
+    char sql[96];
+    for (int i = from; i < to; i++) {
+        STK_TRY(stk_store_exec(store, steps[i], err));
+    }
+    if (from > 0) {
+        STK_FAILPOINT("store.migrate.mid");
+    }
+    (void)snprintf(sql, sizeof sql, "PRAGMA application_id = %d; PRAGMA user_version = %d",
+                   APPLICATION_ID, to);
+    return stk_store_exec(store, sql, err);
+}
+
 int stk_store_migrate(stk_store *store, const char *const *steps, int n_steps, stk_err *err)
 {
     int version = 0;
@@ -274,23 +281,8 @@ int stk_store_migrate(stk_store *store, const char *const *steps, int n_steps, s
         stk_err_hint(err, "the next `stoker run` there migrates it");
         return STK_E_STORE;
     }
-    rc = stk_store_begin(store, err);
-    if (rc != 0) {
-        return rc;
-    }
-    for (int i = version; rc == 0 && i < n_steps; i++) {
-        rc = stk_store_exec(store, steps[i], err);
-    }
-    if (rc == 0 && version > 0) {
-        STK_FAILPOINT("store.migrate.mid");
-    }
-    if (rc == 0) {
-        char sql[96];
-        (void)snprintf(sql, sizeof sql, "PRAGMA application_id = %d; PRAGMA user_version = %d",
-                       APPLICATION_ID, n_steps);
-        rc = stk_store_exec(store, sql, err);
-    }
-    rc = stk_store_end(store, rc, err);
+    STK_TRY(stk_store_begin(store, err));
+    rc = stk_store_end(store, take_steps(store, steps, version, n_steps, err), err);
     if (rc != 0) {
         (void)stk_err_context(err, "bringing it from format %d to %d", version, n_steps);
     }
@@ -395,10 +387,7 @@ static int open_writable(stk_store *store, const char *db_path, stk_err *err)
     char sql[48];
     char got[sizeof store->journal];
     (void)snprintf(sql, sizeof sql, "PRAGMA journal_mode = %s", store->journal);
-    int code = pragma(store, sql, got, sizeof got, err);
-    if (code != 0) {
-        return code;
-    }
+    STK_TRY(pragma(store, sql, got, sizeof got, err));
     (void)snprintf(store->journal, sizeof store->journal, "%s", got);
     /* WAL: a commit is one write, never a sync; stk_store_sync and checkpoints sync. A rollback
      * journal without its syncs can lose the database in a power cut, so there every one. */
@@ -415,32 +404,21 @@ int stk_store_sql_open(stk_store *store, stk_err *err)
     if (db_path == NULL) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
     }
-    int rc = refuse_lost(store, db_path, err);
-    if (rc == 0) {
-        if (store->flags & STK_STORE_READONLY) {
-            rc = open_readonly(store, db_path, err);
-        } else {
-            rc = open_writable(store, db_path, err);
-        }
-    }
-    if (rc != 0) {
-        return rc;
+    bool readonly = store->flags & STK_STORE_READONLY;
+    STK_TRY(refuse_lost(store, db_path, err));
+    if (readonly) {
+        STK_TRY(open_readonly(store, db_path, err));
+    } else {
+        STK_TRY(open_writable(store, db_path, err));
     }
     (void)sqlite3_extended_result_codes(store->db, 1);
     (void)sqlite3_busy_timeout(store->db, STK_STORE_BUSY_MS);
-    rc = stk_store_exec(store, "PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY", err);
-    if (rc == 0 && (store->flags & STK_STORE_READONLY)) {
-        rc = pragma(store, "PRAGMA journal_mode", store->journal, sizeof store->journal, err);
+    STK_TRY(stk_store_exec(store, "PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY", err));
+    if (readonly) {
+        STK_TRY(pragma(store, "PRAGMA journal_mode", store->journal, sizeof store->journal, err));
     }
-    if (rc == 0) {
-        rc = prepare(store, 0, STK_SQL_COMMIT + 1, err); /* the others need the tables */
-    }
-    if (rc == 0) {
-        rc = stk_store_migrate(store, migrations, STK_STORE_FORMAT, err);
-    }
-    if (rc != 0) {
-        return rc;
-    }
+    STK_TRY(prepare(store, 0, STK_SQL_COMMIT + 1, err)); /* the others need the tables */
+    STK_TRY(stk_store_migrate(store, migrations, STK_STORE_FORMAT, err));
     return prepare(store, STK_SQL_COMMIT + 1, STK_SQL_N, err);
 }
 

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "base/buf.h"
 #include "base/failpoint.h"
 #include "base/text.h"
@@ -32,14 +33,8 @@ static int add(stk_tree *tree, const char *path, const struct stat *st, stk_err 
         return stk_err_set(err, STK_E_LIMIT, "'%s' has more than %d files; pack them", tree->root,
                            (int)STK_TREE_FILES);
     }
-    if (tree->n == tree->cap) {
-        size_t cap = tree->cap == 0 ? 16 : tree->cap * 2;
-        stk_tree_file *files = reallocarray(tree->files, cap, sizeof *files);
-        if (files == NULL) {
-            return stk_err_nomem(err);
-        }
-        tree->files = files;
-        tree->cap = cap;
+    if (stk_array_reserve(&tree->files, &tree->cap, tree->n + 1, sizeof *tree->files) < 0) {
+        return stk_err_nomem(err);
     }
     stk_tree_file *f = &tree->files[tree->n];
     *f = (stk_tree_file){.path = stk_arena_dup(tree->arena, path), .is_dir = S_ISDIR(st->st_mode)};

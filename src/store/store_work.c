@@ -45,28 +45,21 @@ int stk_store_work_sum(const char *path, stk_store_work **ret_work, stk_err *err
 
 int stk_store_work_remove(const char *path, stk_store_work **ret_work, stk_err *err)
 {
-    int rc = stk_store_work_sum(path, ret_work, err);
-    if (rc == 0) {
-        (*ret_work)->is_remove = true;
-    }
-    return rc;
+    STK_TRY(stk_store_work_sum(path, ret_work, err));
+    (*ret_work)->is_remove = true;
+    return 0;
 }
 
 int stk_store_work_add(stk_store *store, const char *path, const char *known_digest, bool take,
                        stk_store_work **ret_work, stk_err *err)
 {
     stk_store_work *work = NULL;
-    int rc = stk_store_writable(store, err);
-    if (rc == 0 && known_digest != NULL &&
-        !stk_store_is_digest(known_digest, strlen(known_digest))) {
-        rc = stk_err_set(err, STK_E_PROTOCOL, "'%s' comes with the digest '%.80s', which is none",
-                         path, known_digest);
+    STK_TRY(stk_store_writable(store, err));
+    if (known_digest != NULL && !stk_store_is_digest(known_digest, strlen(known_digest))) {
+        return stk_err_set(err, STK_E_PROTOCOL, "'%s' comes with the digest '%.80s', which is none",
+                           path, known_digest);
     }
-    STK_TRY(rc);
-    rc = stk_store_work_sum(path, &work, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_store_work_sum(path, &work, err));
     work->is_add = true;
     work->is_take = take;
     work->is_beside = stk_store_is_beside(store, path);
@@ -74,7 +67,7 @@ int stk_store_work_add(stk_store *store, const char *path, const char *known_dig
     if (known_digest != NULL) {
         memcpy(work->made.digest, known_digest, sizeof work->made.digest);
     }
-    rc = stk_store_stage_path(store, &work->stage, err);
+    int rc = stk_store_stage_path(store, &work->stage, err);
     if (rc < 0) {
         stk_store_work_free(work);
         return rc;
@@ -102,38 +95,34 @@ int stk_store_work_check(stk_store *store, const char *digest, stk_store_work **
                          stk_err *err)
 {
     STK_TEXT_AUTO path = stk_store_artifact_path(store, digest);
-    int rc = path == NULL ? stk_err_nomem(err) : stk_store_work_sum(path, ret_work, err);
-    if (rc == 0) {
-        (*ret_work)->is_check = true;
-        memcpy((*ret_work)->digest, digest, STK_DIGEST_HEX);
-        bool is_good = stk_store_recall(store, digest, (*ret_work)->stamp);
-        (*ret_work)->is_stamped = is_good && (*ret_work)->stamp[0] != '\0';
-    }
-    return rc;
+    STK_TRY(stk_err_if_null(path, err));
+    STK_TRY(stk_store_work_sum(path, ret_work, err));
+    (*ret_work)->is_check = true;
+    memcpy((*ret_work)->digest, digest, STK_DIGEST_HEX);
+    bool is_good = stk_store_recall(store, digest, (*ret_work)->stamp);
+    (*ret_work)->is_stamped = is_good && (*ret_work)->stamp[0] != '\0';
+    return 0;
 }
 
 int stk_store_work_verify(stk_store *store, const char *digest, stk_store_work **ret_work,
                           stk_err *err)
 {
-    int rc = stk_store_work_check(store, digest, ret_work, err);
-    if (rc == 0) {
-        (*ret_work)->is_stamped = false;
-        (*ret_work)->is_calm = true;
-    }
-    return rc;
+    STK_TRY(stk_store_work_check(store, digest, ret_work, err));
+    (*ret_work)->is_stamped = false;
+    (*ret_work)->is_calm = true;
+    return 0;
 }
 
 /* What has its stamp isn't read. */
 static int run_check(stk_store_work *w, stk_err *err)
 {
     char stamp[STK_STAMP_TEXT];
-    int rc = stk_tree_stamp(&w->tree, stamp, err);
+    STK_TRY(stk_tree_stamp(&w->tree, stamp, err));
     w->tree.is_calm = w->tree.is_cold = w->is_calm;
-    if (rc == 0 && w->is_stamped && strcmp(stamp, w->stamp) == 0) {
+    if (w->is_stamped && strcmp(stamp, w->stamp) == 0) {
         memcpy(w->made.digest, w->digest, sizeof w->made.digest);
         return 0;
     }
-    STK_TRY(rc);
     return stk_tree_digest(&w->tree, w->made.digest, err);
 }
 
@@ -155,17 +144,16 @@ int stk_store_work_checked(stk_store *store, stk_store_work *w, stk_err *err)
 /* What is only copied is summed as the copy, which can't change any more. */
 static int run_add(stk_store_work *w, stk_err *err)
 {
-    int rc = 0;
     if (w->is_take && !w->is_known) {
-        rc = stk_tree_digest(&w->tree, w->made.digest, err);
+        STK_TRY(stk_tree_digest(&w->tree, w->made.digest, err));
     }
-    if (rc < 0 || (w->is_take && w->is_beside && !w->tree.foreign)) {
-        return rc;
+    if (w->is_take && w->is_beside && !w->tree.foreign) {
+        return 0;
     }
-    rc = copy_locked(&w->tree, w->stage, &w->copied, err);
-    w->is_copied = rc == 0;
-    if (rc < 0 || w->is_take || w->is_known) {
-        return rc;
+    STK_TRY(copy_locked(&w->tree, w->stage, &w->copied, err));
+    w->is_copied = true;
+    if (w->is_take || w->is_known) {
+        return 0;
     }
     return stk_tree_digest(&w->copied, w->made.digest, err);
 }
@@ -223,10 +211,7 @@ int stk_store_work_take(stk_store *store, stk_store_work *w, stk_artifact *ret, 
     bool was_there = false;
     const stk_tree *tree = w->is_copied ? &w->copied : &w->tree;
     *ret = w->made;
-    int rc = stk_store_place(store, tree, ret, &was_there, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_store_place(store, tree, ret, &was_there, err));
     w->leaves_path = w->is_take && (w->is_copied || was_there);
     w->leaves_stage = w->is_copied && was_there;
     *ret_leaves = w->leaves_path || w->leaves_stage;
@@ -258,44 +243,52 @@ void stk_store_work_free(stk_store_work *w)
 
 /* --- at once --- */
 
-static int add(stk_store *store, const char *path, const char *known_digest, bool take,
-               const atomic_bool *stop, stk_artifact *ret, stk_err *err)
+static void free_work(stk_store_work **work)
 {
-    stk_store_work *work = NULL;
+    stk_store_work_free(*work);
+}
+#define WORK_AUTO __attribute__((cleanup(free_work))) stk_store_work *
+
+/* From the walk to the row; then again, to remove what is left over. */
+static int work_through(stk_store *store, stk_store_work *work, stk_artifact *ret, stk_err *err)
+{
     bool leaves = false;
-    int rc = stk_store_work_add(store, path, known_digest, take, &work, err);
-    if (rc == 0 && stop != NULL) {
+    STK_TRY(stk_store_work_run(work, err));
+    STK_TRY(stk_store_work_take(store, work, ret, &leaves, err));
+    if (leaves) {
+        return stk_store_work_run(work, err);
+    }
+    return 0;
+}
+
+static int add_at_once(stk_store *store, const char *path, const char *known_digest, bool take,
+                       const atomic_bool *stop, stk_artifact *ret, stk_err *err)
+{
+    WORK_AUTO work = NULL;
+    STK_TRY(stk_store_work_add(store, path, known_digest, take, &work, err));
+    if (stop != NULL) {
         work->until = stop;
     }
-    if (rc == 0) {
-        rc = stk_store_work_run(work, err);
-    }
-    if (rc == 0) {
-        rc = stk_store_work_take(store, work, ret, &leaves, err);
-    }
-    if (rc >= 0 && leaves) {
-        rc = stk_store_work_run(work, err);
-    }
-    if (rc < 0 && work != NULL && work->is_copied) {
+    int rc = work_through(store, work, ret, err);
+    if (rc < 0 && work->is_copied) {
         (void)stk_file_remove_tree(work->stage, NULL);
     }
-    stk_store_work_free(work);
     return rc;
 }
 
 int stk_store_add_path(stk_store *store, const char *path, const char *known_digest,
                        stk_artifact *ret, stk_err *err)
 {
-    return add(store, path, known_digest, true, NULL, ret, err);
+    return add_at_once(store, path, known_digest, true, NULL, ret, err);
 }
 
 int stk_store_add_path_until(stk_store *store, const char *path, const char *known_digest,
                              const atomic_bool *stop, stk_artifact *ret, stk_err *err)
 {
-    return add(store, path, known_digest, true, stop, ret, err);
+    return add_at_once(store, path, known_digest, true, stop, ret, err);
 }
 
 int stk_store_copy_path(stk_store *store, const char *path, stk_artifact *ret, stk_err *err)
 {
-    return add(store, path, NULL, false, NULL, ret, err);
+    return add_at_once(store, path, NULL, false, NULL, ret, err);
 }

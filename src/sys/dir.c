@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "base/failpoint.h"
 
 /* Of what the kernel makes up, tests fail nothing: it is looked at all the time. */
@@ -20,22 +21,16 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const stk_dir_entry *)a)->name, ((const stk_dir_entry *)b)->name);
 }
 
-static bool add(stk_dir *dir, const struct dirent *e, uint32_t *cap)
+static bool add_entry(stk_dir *dir, const struct dirent *e, uint32_t *cap)
 {
-    stk_dir_entry *items = (stk_dir_entry *)(uintptr_t)dir->items;
-    if (dir->n == *cap) {
-        *cap = *cap == 0 ? 32 : *cap * 2;
-        items = reallocarray(items, *cap, sizeof *items);
-        if (items == NULL) {
-            return false;
-        }
-        dir->items = items;
-    }
     char *name = strdup(e->d_name);
-    if (name != NULL) {
-        items[dir->n++] = (stk_dir_entry){.name = name, .type = e->d_type};
+    if (name == NULL || stk_array_reserve(&dir->items, cap, dir->n + 1ul, sizeof *dir->items) < 0) {
+        free(name);
+        return false;
     }
-    return name != NULL;
+    stk_dir_entry *items = (stk_dir_entry *)(uintptr_t)dir->items;
+    items[dir->n++] = (stk_dir_entry){.name = name, .type = e->d_type};
+    return true;
 }
 
 /* All entries; 0 or an errno. */
@@ -46,7 +41,7 @@ static int read_all(stk_dir *dir, const char *name)
     while ((errno = 0, e = readdir(dir->stream)) != NULL) {
         bool is_self =
             e->d_name[0] == '.' && (e->d_name[1] == '\0' || strcmp(e->d_name, "..") == 0);
-        if (!is_self && !add(dir, e, &cap)) {
+        if (!is_self && !add_entry(dir, e, &cap)) {
             return ENOMEM;
         }
     }

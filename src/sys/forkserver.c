@@ -7,68 +7,54 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
 
 /* --- what we say --- */
 
-static void put_list(stk_buf *buf, const char *key, const char *const *items, uint32_t n_max)
-{
-    (void)stk_buf_printf(buf, ",\"%s\":[", key);
-    for (uint32_t i = 0; items != NULL && i < n_max && items[i] != NULL; i++) {
-        (void)stk_buf_text(buf, i > 0 ? "," : "");
-        (void)stk_buf_json(buf, items[i]);
-    }
-    (void)stk_buf_char(buf, ']');
-}
-
-static void put_text(stk_buf *buf, const char *key, const char *text)
-{
-    (void)stk_buf_printf(buf, ",\"%s\":", key);
-    if (text == NULL) {
-        (void)stk_buf_text(buf, "null");
-    } else {
-        (void)stk_buf_json(buf, text);
-    }
-}
-
 static void put_env(stk_buf *buf, const char *const *env)
 {
     STK_BUF_AUTO name = STK_BUF_INIT(STK_LIMIT_MESSAGE_BYTES);
-    (void)stk_buf_text(buf, ",\"env\":{");
+    stk_json_open(buf, "env", '{');
     for (size_t i = 0; env != NULL && env[i] != NULL; i++) {
         size_t n = strcspn(env[i], "=");
         stk_buf_clear(&name);
         (void)stk_buf_add(&name, env[i], n);
-        (void)stk_buf_text(buf, i > 0 ? "," : "");
-        (void)stk_buf_json(buf, name.failed || n == 0 ? "" : name.data);
-        (void)stk_buf_char(buf, ':');
-        (void)stk_buf_json(buf, env[i][n] == '=' ? env[i] + n + 1 : "");
+        const char *value = env[i] + n;
+        stk_json_put_text(buf, stk_text_or(name.data, ""), value + (*value == '='));
     }
     buf->failed = buf->failed || name.failed;
-    (void)stk_buf_char(buf, '}');
+    stk_json_close(buf, '}');
 }
 
-int stk_server_spawn_message(const stk_server_spawn *spawn, stk_buf *buf, stk_err *err)
+int stk_server_spawn_message(const stk_server_spawn *j, stk_buf *buf, stk_err *err)
 {
-    const stk_server_spawn *j = spawn;
     char cwd[PATH_MAX];
     (void)stk_buf_add(buf, "\0\0\0\0", 4);
-    (void)stk_buf_printf(buf, "{\"op\":\"spawn\",\"id\":%u", j->id);
-    put_text(buf, "dir", j->dir);
-    put_text(buf, "step", j->step);
+    stk_json_open(buf, NULL, '{');
+    stk_json_put_text(buf, "op", "spawn");
+    stk_json_put_whole(buf, "id", j->id);
+    stk_json_put_text(buf, "dir", j->dir);
+    stk_json_put_text(buf, "step", j->step);
     put_env(buf, j->env);
-    put_list(buf, "unset", j->unset, STK_LIMIT_ENV);
-    put_list(buf, "cgroup_procs", j->cgroup_procs, j->n_cgroup_procs);
-    (void)stk_buf_text(buf, ",\"cpus\":[");
-    for (uint32_t i = 0; i < j->n_cpus; i++) {
-        (void)stk_buf_printf(buf, i > 0 ? ",%u" : "%u", j->cpus[i]);
+    stk_json_put_texts(buf, "unset", j->unset);
+    stk_json_open(buf, "cgroup_procs", '[');
+    for (uint32_t i = 0; i < j->n_cgroup_procs; i++) {
+        stk_json_put_text(buf, NULL, j->cgroup_procs[i]);
     }
-    (void)stk_buf_printf(buf, "],\"threads\":%u,\"rlimits\":{}", j->threads);
-    put_text(buf, "cwd", stk_text_or(j->cwd, getcwd(cwd, sizeof cwd)));
-    put_text(buf, "hook", j->hook);
-    put_text(buf, "error", j->hook_error);
-    (void)stk_buf_char(buf, '}');
+    stk_json_close(buf, ']');
+    stk_json_open(buf, "cpus", '[');
+    for (uint32_t i = 0; i < j->n_cpus; i++) {
+        stk_json_put_whole(buf, NULL, j->cpus[i]);
+    }
+    stk_json_close(buf, ']');
+    stk_json_put_whole(buf, "threads", j->threads);
+    stk_json_put_raw(buf, "rlimits", "{}");
+    stk_json_put_text(buf, "cwd", stk_text_or(j->cwd, getcwd(cwd, sizeof cwd)));
+    stk_json_put_text(buf, "hook", j->hook);
+    stk_json_put_text(buf, "error", j->hook_error);
+    stk_json_close(buf, '}');
     if (buf->failed) {
         return stk_err_set(err, STK_E_LIMIT,
                            "step '%s': its environment is too large for one message (%u MB)",
@@ -117,7 +103,7 @@ int stk_wire_claim(stk_wire *wire)
     return fd;
 }
 
-static int make_room(stk_wire *w)
+static int make_read_room(stk_wire *w)
 {
     if (w->at > 0) {
         memmove(w->in, w->in + w->at, w->n_in - w->at);
@@ -140,7 +126,7 @@ static int make_room(stk_wire *w)
 /* Descriptors are kept in order. */
 ssize_t stk_wire_read(stk_wire *wire)
 {
-    if (make_room(wire) < 0) {
+    if (make_read_room(wire) < 0) {
         return -1;
     }
     union {

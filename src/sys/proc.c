@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "sys/cgroup.h"
 #include "sys/dir.h"
 #include "sys/file.h"
@@ -320,18 +321,10 @@ bool stk_proc_has_env(pid_t pid, const char *text)
 
 static int add_pid(stk_proc_members *list, pid_t pid)
 {
-    if (list->n == list->cap) {
-        uint32_t cap = list->cap == 0 ? 8 : list->cap * 2;
-        pid_t *grown = NULL;
-        if (cap <= MAX_PROCESSES) {
-            grown = realloc(list->pids, cap * sizeof *list->pids);
-        }
-        if (grown == NULL) {
-            return STK_E_NOMEM;
-        }
-        list->pids = grown;
-        list->cap = cap;
+    if (list->n == MAX_PROCESSES) {
+        return STK_E_NOMEM;
     }
+    STK_TRY(stk_array_reserve(&list->pids, &list->cap, list->n + 1, sizeof *list->pids));
     list->pids[list->n++] = pid;
     return 0;
 }
@@ -405,35 +398,21 @@ static int by_pid(const void *a, const void *b)
 static int table_read(table *t)
 {
     STK_DIR_AUTO dir = {0};
-    int rc = stk_dir_read("/proc", &dir, NULL);
-    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+    STK_TRY(stk_dir_read("/proc", &dir, NULL));
+    for (uint32_t i = 0; i < dir.n; i++) {
         if (!isdigit((unsigned char)dir.items[i].name[0])) {
             continue;
         }
-        if (t->n == t->cap) {
-            uint32_t cap = t->cap == 0 ? 256 : t->cap * 2;
-            process *grown = NULL;
-            if (cap <= MAX_PROCESSES) {
-                grown = realloc(t->all, cap * sizeof *t->all);
-            }
-            if (grown == NULL) {
-                rc = STK_E_NOMEM;
-                break;
-            }
-            t->all = grown;
-            t->cap = cap;
+        if (t->n == MAX_PROCESSES) {
+            return STK_E_NOMEM;
         }
+        STK_TRY(stk_array_reserve(&t->all, &t->cap, t->n + 1, sizeof *t->all));
         if (read_process((pid_t)atoi(dir.items[i].name), &t->all[t->n])) {
             t->n++;
         }
     }
-    if (rc == 0) {
-        t->ours = calloc(t->n + 1u, sizeof *t->ours);
-    } else {
-        t->ours = NULL;
-    }
+    t->ours = calloc(t->n + 1u, sizeof *t->ours);
     if (t->ours == NULL) {
-        STK_TRY(rc);
         return STK_E_NOMEM;
     }
     qsort(t->all, t->n, sizeof *t->all, by_pid);
@@ -603,7 +582,9 @@ static int find_by_table(pid_t sid, stk_proc_members *members)
     if (rc == 0) {
         rc = table_read(&t);
     }
-    rc = rc < 0 ? rc : table_mark(&t, &sessions, &(stk_proc_ours){0});
+    if (rc == 0) {
+        rc = table_mark(&t, &sessions, &(stk_proc_ours){0});
+    }
     for (uint32_t i = 0; rc == 0 && i < t.n; i++) {
         if (t.ours[i]) {
             rc = add_pid(members, t.all[i].pid);

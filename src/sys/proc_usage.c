@@ -6,6 +6,7 @@
 #include <sys/param.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "sys/proc_private.h"
 
 /* A task of thousands of processes must not take all descriptors. */
@@ -65,14 +66,8 @@ static files *files_of(stk_proc_members *m, uint32_t i)
     if (m->n_files >= MAX_KEPT) {
         return NULL;
     }
-    if (m->n_files == m->cap_files) {
-        uint32_t cap = m->cap_files == 0 ? 4 : m->cap_files * 2;
-        files *grown = realloc(m->files, cap * sizeof *grown);
-        if (grown == NULL) {
-            return NULL;
-        }
-        m->files = grown;
-        m->cap_files = cap;
+    if (stk_array_reserve(&m->files, &m->cap_files, m->n_files + 1, sizeof *m->files) < 0) {
+        return NULL;
     }
     m->files[m->n_files] = (files){pid, -1, -1};
     return &m->files[m->n_files++];

@@ -563,10 +563,7 @@ int stk_trust_open(const char *path, stk_err *err)
     if (!S_ISREG(st.st_mode)) {
         return stk_err_set(err, STK_E_USAGE, "'%s' is no regular file", path);
     }
-    int rc = stk_trust_fd(fd, path, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_trust_fd(fd, path, err));
     (void)snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
     int ret = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (ret >= 0) {

@@ -67,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (text.failed) {
         return 0;
     }
-    int rc = stk_spec_parse(text.data, text.len, "p.yaml", &spec, &err);
+    int rc = stk_spec_parse(text.data, text.len, &(stk_spec_place){.path = "p.yaml"}, &spec, &err);
     if (rc < 0) {
         fuzz_require(rc == err.code && err.text[0] != '\0', "a refusal says why");
         return 0;

@@ -117,7 +117,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     stk_spec *spec = NULL;
     stk_spec *again = NULL;
     stk_err err = {0};
-    int rc = stk_spec_parse((const char *)data, size, "/f/p.yaml", &spec, &err);
+    int rc = stk_spec_parse((const char *)data, size,
+                            &(stk_spec_place){.path = "/f/p.yaml", .folder = "/f"}, &spec, &err);
     if (rc < 0) {
         fuzz_require(rc == err.code && err.text[0] != '\0', "a refusal says why");
         return 0;
@@ -128,7 +129,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     size_t len;
     const char *text = stk_spec_text(spec, &len);
-    rc = stk_spec_parse(text, len, "/elsewhere/p.json", &again, &err);
+    rc = stk_spec_parse(text, len,
+                        &(stk_spec_place){.path = "/elsewhere/p.json", .folder = "/elsewhere"},
+                        &again, &err);
     fuzz_require(rc == 0, err.text);
     fuzz_require(strcmp(stk_spec_text(again, NULL), text) == 0, "stored text is canonical");
     fuzz_require(strcmp(stk_spec_folder(again), stk_spec_folder(spec)) == 0, "and of one folder");

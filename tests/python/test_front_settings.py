@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from pathlib import Path
 
 import pytest
 from front_tools import PACKAGE  # noqa: F401 - puts the package on the path
@@ -18,7 +20,32 @@ from stoker import (
     step,
 )
 from stoker._base.errors import unknown_settings
-from stoker._definition.settings import memory_bytes, settings_layer
+from stoker._definition.settings import (
+    MEMORY_UNITS,
+    TIME_UNITS,
+    memory_bytes,
+    settings_layer,
+    time_seconds,
+)
+
+
+def test_units_are_those_of_the_engine() -> None:
+    table = Path(__file__).resolve().parents[2] / "src" / "tbl" / "units.def"
+    rows = re.findall(
+        r'^X\((\w+), "(\w*)", (\d+)\)$', table.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    units = {"true": {}, "false": {}}
+    for is_time, word, amount in rows:
+        units[is_time][word] = int(amount)
+    assert units == {"true": TIME_UNITS, "false": MEMORY_UNITS}
+    for word, ms in TIME_UNITS.items():
+        assert time_seconds(f" 2.5 {word.upper()}") == 2.5 * ms / 1000
+    for letter, power in MEMORY_UNITS.items():
+        assert memory_bytes(f"2{letter}") == 2 * 1000**power
+        assert memory_bytes(f"2 {letter.upper()}iB") == 2 * 1024**power
+    for text in ("2 parsecs", "s", "2,5s", "", None, 5):
+        assert time_seconds(text) is None
+
 
 SIZES = [
     ("8GB", 8 * 10**9),

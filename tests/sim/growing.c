@@ -386,7 +386,8 @@ static void draw(run *r)
     if (r->is_verbose) {
         printf("%s\n%u tasks\n", text.data, r->world.n_expected);
     }
-    if (stk_spec_parse(text.data, text.len, "g.json", &r->spec, &err) < 0) {
+    if (stk_spec_parse(text.data, text.len, &(stk_spec_place){.path = "g.json"}, &r->spec, &err) <
+        0) {
         broken(r, "the document is refused: %s", err.text);
         return;
     }

@@ -96,6 +96,33 @@ def test_a_call_upstairs_is_found(tmp_path: Path) -> None:
     assert len(found) == 1 and "room 'model/plan' uses stk_up of room 'run'" in found[0]
 
 
+def test_a_file_a_clock_or_a_process_in_the_model_is_found(tmp_path: Path) -> None:
+    impure = (
+        "fopen",
+        "time",
+        "fork",
+        "getenv",
+        "clock_gettime",
+        "_exit",
+        "__read_chk",
+        "memfd_create",
+    )
+    pure = ("strlen", "snprintf", "__snprintf_chk", "malloc", "__stack_chk_fail", "qsort")
+    for source in ("src_model_plan_plan", "src_store_store"):
+        calls = "".join(f"extern char {name}[]; {name}[0] = 1;" for name in (*impure, *pure))
+        (tmp_path / f"{source}.c").write_text(f"void stk_{source}(void) {{ {calls} }}\n")
+        object_file = f"{source}.c.o"
+        subprocess.run(
+            ["cc", "-c", "-fno-builtin", "-w", f"{source}.c", "-o", object_file],
+            check=True,
+            cwd=tmp_path,
+        )
+        subprocess.run(["ar", "rc", "x.a", object_file], check=True, cwd=tmp_path)
+    found = lint_rooms.check_symbols(tmp_path / "x.a")
+    assert {line.rpartition(" ")[2] for line in found} == {*impure}, found
+    assert all(line.startswith("src_model_plan_plan.c.o:1: model is pure") for line in found)
+
+
 def test_exit_status_and_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lint_rooms.main(["--root", str(tree(tmp_path, "base/a.c", "int x;\n"))]) == 0
     assert (

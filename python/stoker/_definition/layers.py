@@ -9,7 +9,6 @@ the pipeline; then, per key, step decorator < ``configure`` < run configuration'
 from __future__ import annotations
 
 import math
-import re
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -36,6 +35,7 @@ from .settings import (
     plain,
     sample_layer,
     settings_layer,
+    time_seconds,
     xid_layer,
 )
 
@@ -156,7 +156,6 @@ _ALIASES = {
     "init_hook_source": "on_init",
     "cleanup_hook_source": "on_cleanup",
 }
-_DURATION = re.compile(r"\s*[0-9]+(\.[0-9]+)?\s*(ms|s|m|h|d)?\s*")
 
 
 def checked_options(where: str, options: Mapping[str, Any], known: Sequence[str]) -> Dict[str, Any]:
@@ -312,7 +311,7 @@ def _duration(key: str) -> Callable[[str, Any], Layer]:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if number and math.isfinite(value) and value > 0:
             return {key: value}
-        if isinstance(value, str) and _DURATION.fullmatch(value):
+        if isinstance(value, str) and time_seconds(value) is not None:
             return {key: value.strip()}
         raise SettingsError(
             f"{where}: {key} {value!r} is no duration; give seconds, or text such as '90s', '10m', '2h'"

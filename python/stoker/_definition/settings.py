@@ -34,8 +34,15 @@ else:
         return lambda cls: cls
 
 
-_EXP = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
-_MEMORY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgtp])(i?)(b?)|(b))\s*", re.IGNORECASE)
+# The engine's units (src/tbl/units.def): of memory as powers of 1000 or 1024, of time in milliseconds.
+MEMORY_UNITS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+TIME_UNITS = {
+    **{"": 1000, "ms": 1, "s": 1000, "sec": 1000, "m": 60000, "min": 60000},
+    **{"h": 3600000, "d": 86400000, "w": 604800000},
+}
+_NUMBER = r"\s*([0-9]+(?:\.[0-9]+)?)\s*"
+_MEMORY = re.compile(_NUMBER + rf"(?:([{''.join(MEMORY_UNITS)}])(i?)(b?)|(b))\s*", re.IGNORECASE)
+_TIME = re.compile(_NUMBER + r"([a-z]*)\s*", re.IGNORECASE)
 
 
 def memory_bytes(text: Union[str, int, float], where: str = "memory") -> int:
@@ -56,10 +63,17 @@ def memory_bytes(text: Union[str, int, float], where: str = "memory") -> int:
             )
         number, prefix, binary, _, _ = match.groups()
         base = 1024 if binary else 1000
-        size = round(float(number) * base ** _EXP[(prefix or "").lower()])
+        size = round(float(number) * base ** (MEMORY_UNITS[prefix.lower()] if prefix else 0))
     if size <= 0:
         raise SettingsError(f"{where} {text!r} must be above 0")
     return size
+
+
+def time_seconds(text: Any) -> Optional[float]:
+    """Seconds of a time such as ``90s``, ``1.5h`` or ``100ms``, or None: it is none."""
+    match = _TIME.fullmatch(text) if isinstance(text, str) else None
+    factor = TIME_UNITS.get(match.group(2).lower()) if match else None
+    return float(match.group(1)) * factor / 1000 if match and factor else None
 
 
 class _CheckedType(type):
@@ -483,16 +497,12 @@ def sampling(value: Any, where: str) -> float:
     Raises:
         SettingsError: it is no duration, or outside of 0.01 s (100 Hz) to 3600 s.
     """
-    match = re.fullmatch(_SECONDS, value) if isinstance(value, str) else None
-    seconds = value if _is_number(value) else -1
-    if match is not None:
-        seconds = float(match.group(1)) * {"ms": 0.001, "m": 60, "h": 3600}.get(match.group(2), 1)
+    seconds = value if _is_number(value) else time_seconds(value) or -1
     if not 0.01 <= seconds <= 3600:
         raise SettingsError(f"{where} {value!r} must be between 0.01 and 3600 seconds")
     return float(seconds)
 
 
-_SECONDS = r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?\s*"
 _XID_WORDS = ("ignore", "restart", "quarantine", "node")
 
 

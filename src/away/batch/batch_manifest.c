@@ -181,7 +181,7 @@ static int read_devices(stk_batch_ask *ask, stk_err *err)
     const char *vendor = NULL, *first = NULL;
     int64_t said = 0;
     int rc = read_kind(ask, &ask->kind, &said, err);
-    if (rc < 0 || asked->base.gpu_count == 0 || (n == 0 && said == 0)) {
+    if (rc < 0 || stk_spec_asks_none(asked) || (n == 0 && said == 0)) {
         ask->kind = NULL; /* none is none, whatever else is said */
         return rc;
     }

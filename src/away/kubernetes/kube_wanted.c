@@ -125,7 +125,7 @@ static int read_wish(stk_kube_maker *m, wish *w)
     const stk_resources *r = m->job->resources;
     int64_t gpus = stk_kube_whole(m->options, "gpu"), of_kind = 0;
     int rc = read_kind(m, w, &of_kind);
-    if (rc < 0 || (r != NULL && r->base.gpu_count == 0)) {
+    if (rc < 0 || (r != NULL && stk_spec_asks_none(r))) {
         w->option = NULL; /* none is none, whatever else is said */
         return rc;
     }

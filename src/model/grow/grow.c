@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "base/arena.h"
 #include "base/buf.h"
 #include "base/limits.h"
 #include "base/map.h"
@@ -42,27 +43,6 @@ struct stk_grow {
     uint32_t n_tasks, cap_tasks;
     uint32_t n_frames, cap_frames;
 };
-
-/* Room for `n` items in all. */
-static int reserve(void *array_of, uint32_t *cap, uint64_t n, size_t size)
-{
-    void **array = array_of;
-    uint64_t wanted = *cap + (uint64_t)*cap / 2 + 16;
-    wanted = MAX(wanted, n);
-    if (n <= *cap) {
-        return 0;
-    }
-    void *bigger = NULL;
-    if (wanted < NONE) {
-        bigger = reallocarray(*array, wanted, size);
-    }
-    if (bigger == NULL) {
-        return STK_E_NOMEM;
-    }
-    *array = bigger;
-    *cap = (uint32_t)wanted;
-    return 0;
-}
 
 int stk_grow_new(const stk_spec *spec, stk_grow **ret_grow, stk_err *err)
 {
@@ -363,8 +343,8 @@ static const uint32_t *dup_tasks(stk_arena *arena, const uint32_t *tasks, uint32
 /* Its frame, in which `width` branches are missing. */
 static int open_frame(stk_grow *grow, uint32_t i_task, uint32_t width, stk_err *err)
 {
-    if (reserve(&grow->frames, &grow->cap_frames, (uint64_t)grow->n_frames + 1,
-                sizeof *grow->frames) < 0) {
+    if (stk_array_reserve(&grow->frames, &grow->cap_frames, (uint64_t)grow->n_frames + 1,
+                          sizeof *grow->frames) < 0) {
         return stk_err_nomem(err);
     }
     uint32_t *ends = reallocarray(NULL, width, sizeof *ends);
@@ -529,10 +509,10 @@ int stk_grow_add(stk_grow *grow, const stk_grow_adding *a, stk_err *err)
     }
     const uint32_t *parents = dup_tasks(grow->arena, a->parents, a->n_parents);
     if (parents == NULL ||
-        reserve(&grow->batches, &grow->cap_batches, (uint64_t)grow->n_batches + 1,
-                sizeof *grow->batches) < 0 ||
-        reserve(&grow->tasks, &grow->cap_tasks, (uint64_t)grow->n_tasks + a->n,
-                sizeof *grow->tasks) < 0) {
+        stk_array_reserve(&grow->batches, &grow->cap_batches, (uint64_t)grow->n_batches + 1,
+                          sizeof *grow->batches) < 0 ||
+        stk_array_reserve(&grow->tasks, &grow->cap_tasks, (uint64_t)grow->n_tasks + a->n,
+                          sizeof *grow->tasks) < 0) {
         return stk_err_nomem(err);
     }
     grow->batches[grow->n_batches] = (batch){.first = a->first,

@@ -14,7 +14,7 @@ static stk_spec *parse(const char *text)
     stk_spec *spec = NULL;
     stk_err err = {0};
     char message[1200];
-    if (stk_spec_parse(text, strlen(text), "p.yaml", &spec, &err) < 0) {
+    if (stk_spec_parse(text, strlen(text), &(stk_spec_place){.path = "p.yaml"}, &spec, &err) < 0) {
         fail_msg("%s", stk_err_format(&err, message, sizeof message));
     }
     return spec;

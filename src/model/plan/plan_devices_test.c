@@ -111,7 +111,7 @@ static void check(const machine *on, const char *resources, stk_policy policy, i
     stk_plan *plan = NULL;
     stk_err err = {0};
     char message[1200];
-    int rc = stk_spec_parse(text.data, text.len, "p.yaml", &spec, &err);
+    int rc = stk_spec_parse(text.data, text.len, &(stk_spec_place){.path = "p.yaml"}, &spec, &err);
     rc = rc < 0 ? rc : stk_plan_new(spec, &capacity, peak < 0 ? NULL : &peak, policy, &plan, &err);
     if (rc < 0) {
         const char *told = stk_err_format(&err, message, sizeof message);
@@ -436,7 +436,8 @@ static void test_many_steps(void **state)
     stk_buf_text(&text, "  b: {run: x, resources: {gpu_class: T4}}\n  c: {run: x}\n");
     stk_spec *spec = NULL;
     stk_plan *plan = NULL;
-    assert_int_equal(stk_spec_parse(text.data, text.len, "p.yaml", &spec, NULL), 0);
+    assert_int_equal(
+        stk_spec_parse(text.data, text.len, &(stk_spec_place){.path = "p.yaml"}, &spec, NULL), 0);
     assert_int_equal(stk_plan_new(spec, &capacity, NULL, STK_POLICY_FIT, &plan, NULL), 0);
     assert_ptr_equal(stk_plan_request(plan, 99)->asks, stk_plan_request(plan, 0)->asks);
     for (uint32_t i = 0; i < 102; i++) {
@@ -458,7 +459,8 @@ static void test_notes_name_all(void **state)
                                "steps:\n  a: {run: x}\n  b: {run: x}\n";
     stk_spec *spec = NULL;
     stk_plan *plan = NULL;
-    assert_int_equal(stk_spec_parse(text, strlen(text), "p.yaml", &spec, NULL), 0);
+    assert_int_equal(
+        stk_spec_parse(text, strlen(text), &(stk_spec_place){.path = "p.yaml"}, &spec, NULL), 0);
     assert_int_equal(stk_plan_new(spec, &capacity, NULL, STK_POLICY_FIT, &plan, NULL), 0);
     assert_int_equal(stk_plan_n_notes(plan), 1);
     assert_non_null(

@@ -39,7 +39,7 @@ static void key_of(const variant *v, stk_arena *arena, stk_key *ret_key)
     stk_err err = {0};
     char message[1200];
     const char *digests[] = {v->digest, NULL, NULL, v->digest};
-    int rc = stk_spec_parse(text.data, text.len, "p.yaml", &spec, &err);
+    int rc = stk_spec_parse(text.data, text.len, &(stk_spec_place){.path = "p.yaml"}, &spec, &err);
     rc = rc < 0 || v->lr == NULL ? rc : stk_spec_set_param(spec, "lr", v->lr, &err);
     rc = rc < 0 ? rc : stk_plan_new(spec, NULL, NULL, STK_POLICY_FIT, &plan, &err);
     rc = rc < 0 || v->image == NULL ? rc : stk_plan_set_image(plan, 1, v->image, v->how, &err);
@@ -302,7 +302,7 @@ static void test_errors(void **state)
     stk_plan *plan = NULL;
     stk_key key;
     stk_err err = {0};
-    assert_int_equal(stk_spec_parse(text, sizeof text - 1, NULL, &spec, NULL), 0);
+    assert_int_equal(stk_spec_parse(text, sizeof text - 1, &(stk_spec_place){0}, &spec, NULL), 0);
     assert_int_equal(stk_plan_new(spec, NULL, NULL, STK_POLICY_FIT, &plan, NULL), 0);
     assert_int_equal(stk_plan_key(plan, 0, NULL, NULL, arena, &key, &err), STK_E_USAGE);
     assert_string_equal(err.text, "step 'a': parameter 'n' has no value yet");
@@ -359,7 +359,9 @@ static void test_seeing(void **state)
                        "stoker: 1\nname: p\nsteps:\n  a: {python: 'm:f', %s}\n  b: {run: x, next: "
                        "j}\n  j: {run: x, join: true}\n",
                        cases[i].next);
-        assert_return_code(stk_spec_parse(text, strlen(text), "p.yaml", &spec, &err), 0);
+        assert_return_code(
+            stk_spec_parse(text, strlen(text), &(stk_spec_place){.path = "p.yaml"}, &spec, &err),
+            0);
         assert_return_code(stk_plan_new(spec, NULL, NULL, STK_POLICY_FIT, &plan, &err), 0);
         assert_return_code(stk_plan_key_seeing(plan, 0, NULL, NULL, cases[i].seen, cases[i].n_seen,
                                                arena, &key, &err),

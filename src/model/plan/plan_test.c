@@ -13,7 +13,7 @@ static stk_spec *parse(const char *text)
     stk_spec *spec = NULL;
     stk_err err = {0};
     char message[1200];
-    if (stk_spec_parse(text, strlen(text), "p.yaml", &spec, &err) < 0) {
+    if (stk_spec_parse(text, strlen(text), &(stk_spec_place){.path = "p.yaml"}, &spec, &err) < 0) {
         fail_msg("%s", stk_err_format(&err, message, sizeof message));
     }
     return spec;
@@ -376,7 +376,8 @@ static void test_growing(void **state)
     stk_err err = {0};
     stk_spec *spec = NULL;
     stk_plan *plan = NULL;
-    assert_return_code(stk_spec_parse(text, strlen(text), "p.yaml", &spec, &err), 0);
+    assert_return_code(
+        stk_spec_parse(text, strlen(text), &(stk_spec_place){.path = "p.yaml"}, &spec, &err), 0);
     assert_return_code(stk_plan_new(spec, NULL, NULL, STK_POLICY_STRICT, &plan, &err), 0);
     static const uint32_t needs[][2] = {{0}, {0, 1}, {1}};
     static const uint32_t feeds[][2] = {{1}, {1, 2}, {0}};

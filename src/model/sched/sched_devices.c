@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "base/arena.h"
 #include "model/sched/sched.h"
 #include "model/sched/sched_internal.h"
 
@@ -129,7 +130,7 @@ int stk_sched_grants_reserve(stk_sched *sched)
     if (sched->free_grants != NIL) {
         return 0;
     }
-    return stk_sched_reserve(&sched->grants, &sched->cap_grants, (uint64_t)sched->n_grants + 1,
+    return stk_array_reserve(&sched->grants, &sched->cap_grants, (uint64_t)sched->n_grants + 1,
                              sizeof *sched->grants);
 }
 

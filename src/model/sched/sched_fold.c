@@ -1,4 +1,5 @@
 /* (state, event) → state; the digest. */
+#include "base/arena.h"
 #include "base/map.h"
 #include "model/sched/sched.h"
 #include "model/sched/sched_internal.h"
@@ -15,7 +16,7 @@ static bool is_earlier(const stk_sched_timer *a, const stk_sched_timer *b)
 /* Room for whatever one event may add. */
 static int reserve_one(stk_sched *sched)
 {
-    STK_TRY(stk_sched_reserve(&sched->timers, &sched->cap_timers, (uint64_t)sched->n_timers + 1,
+    STK_TRY(stk_array_reserve(&sched->timers, &sched->cap_timers, (uint64_t)sched->n_timers + 1,
                               sizeof *sched->timers));
     STK_TRY(stk_sched_failures_reserve(sched));
     return stk_sched_grants_reserve(sched);

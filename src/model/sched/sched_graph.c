@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "base/arena.h"
 #include "base/limits.h"
 #include "base/map.h"
 #include "model/sched/sched.h"
@@ -11,28 +12,6 @@
 #define NIL STK_SCHED_NIL
 
 /* --- memory --- */
-
-int stk_sched_reserve(void *array_of, uint32_t *cap, uint64_t n_wanted, size_t item_bytes)
-{
-    if (n_wanted <= *cap) {
-        return 0;
-    }
-    uint64_t n = *cap < 16 ? 16 : *cap + (uint64_t)*cap / 2;
-    if (n < n_wanted) {
-        n = n_wanted;
-    }
-    void **array = array_of;
-    void *bigger = NULL;
-    if (n < NIL) {
-        bigger = reallocarray(*array, n, item_bytes);
-    }
-    if (bigger == NULL) {
-        return STK_E_NOMEM;
-    }
-    *array = bigger;
-    *cap = (uint32_t)n;
-    return 0;
-}
 
 static uint32_t *pool_slot(const stk_sched_pool *pool, const void *key)
 {
@@ -48,13 +27,13 @@ static uint32_t *pool_slot(const stk_sched_pool *pool, const void *key)
 
 static int pool_grow(stk_sched_pool *pool)
 {
-    if (stk_sched_reserve(&pool->items, &pool->cap, (uint64_t)pool->n + 1, pool->item_bytes) < 0) {
+    if (stk_array_reserve(&pool->items, &pool->cap, (uint64_t)pool->n + 1, pool->item_bytes) < 0) {
         return STK_E_NOMEM;
     }
     if (pool->n * 2 < pool->n_slots) {
         return 0;
     }
-    uint32_t n_slots = pool->n_slots == 0 ? 16 : pool->n_slots * 2;
+    uint32_t n_slots = MAX(16, pool->n_slots * 2);
     uint32_t *slots = calloc(n_slots, sizeof *slots);
     if (slots == NULL) {
         return STK_E_NOMEM;
@@ -334,9 +313,9 @@ uint32_t stk_sched_intern(stk_sched *sched, const int64_t ask[DIM_N], const stk_
     uint32_t i = pool_intern(&sched->kinds, &kind);
     uint32_t cap_candidates = sched->cap_live;
     if (i == NIL ||
-        stk_sched_reserve(&sched->candidates, &cap_candidates, sched->kinds.n,
+        stk_array_reserve(&sched->candidates, &cap_candidates, sched->kinds.n,
                           sizeof *sched->candidates) < 0 ||
-        stk_sched_reserve(&sched->live, &sched->cap_live, sched->kinds.n, sizeof *sched->live) <
+        stk_array_reserve(&sched->live, &sched->cap_live, sched->kinds.n, sizeof *sched->live) <
             0) {
         return NIL;
     }
@@ -370,9 +349,9 @@ static int reserve_for(stk_sched *sched, const stk_sched_task *task, uint32_t n_
     *ret_kind = stk_sched_intern(sched, ask, task->n_asks > 0 ? &wish : NULL);
     *ret_policy = pool_intern(&sched->policies, &policy);
     if (*ret_kind == NIL || *ret_policy == NIL ||
-        stk_sched_reserve(&sched->nodes, &sched->cap_nodes, (uint64_t)sched->n_nodes + 1,
+        stk_array_reserve(&sched->nodes, &sched->cap_nodes, (uint64_t)sched->n_nodes + 1,
                           sizeof *sched->nodes) < 0 ||
-        stk_sched_reserve(&sched->edges, &sched->cap_edges, (uint64_t)sched->n_edges + n_needs,
+        stk_array_reserve(&sched->edges, &sched->cap_edges, (uint64_t)sched->n_edges + n_needs,
                           sizeof *sched->edges) < 0) {
         return STK_E_NOMEM;
     }

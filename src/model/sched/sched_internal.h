@@ -84,7 +84,6 @@ static inline int stk_sched_why_of(int dim)
 }
 
 /* sched_graph.c */
-int stk_sched_reserve(void *array_of, uint32_t *cap, uint64_t n_wanted, size_t item_bytes);
 /* The number of the kind that asks for this much (asks as in `wish`; NULL: no devices), with room
  * for it wherever kinds are listed. NIL: out of memory. */
 uint32_t stk_sched_intern(stk_sched *sched, const int64_t ask[DIM_N], const stk_sched_wish *wish);

@@ -1,6 +1,7 @@
 /* Whether a failed attempt is followed by another, when, and with how much. */
 #include <math.h>
 
+#include "base/arena.h"
 #include "base/limits.h"
 #include "base/map.h"
 #include "model/sched/sched.h"
@@ -12,7 +13,7 @@
 
 int stk_sched_failures_reserve(stk_sched *sched)
 {
-    return stk_sched_reserve(&sched->failures, &sched->cap_failures,
+    return stk_array_reserve(&sched->failures, &sched->cap_failures,
                              (uint64_t)sched->n_failures + 1, sizeof *sched->failures);
 }
 

@@ -7,8 +7,6 @@
 #include "base/units.h"
 #include "base/yaml.h"
 #include "model/spec/spec_read.h"
-#include "sys/file.h"
-#include "sys/trust.h"
 
 enum { FORMAT_VERSION = 1 };
 
@@ -121,39 +119,20 @@ static int check_origin(stk_spec_reader *r, const stk_json *map)
 
 static int find_folder(stk_spec_reader *r, const stk_json *origin)
 {
-    const char *cwd = stk_json_text(stk_json_get(origin, "cwd"));
-    if (cwd != NULL) {
-        r->spec->folder = cwd;
-        return 0;
-    }
-    const char *slash = NULL;
-    if (r->path != NULL) {
-        slash = strrchr(r->path, '/');
-    }
-    char *folder = slash == NULL ? stk_arena_dup(r->arena, ".")
-                                 : stk_arena_dupn(r->arena, r->path, (size_t)(slash - r->path) + 1);
-    STK_TEXT_AUTO absolute = folder == NULL ? NULL : stk_file_absolute(folder);
-    if (absolute == NULL) {
-        r->spec->folder = NULL;
-    } else {
-        r->spec->folder = stk_arena_dup(r->arena, absolute);
-    }
-    if (r->spec->folder != NULL &&
-        (!stk_json_is_utf8(absolute, strlen(absolute)) ||
-         (r->path != NULL && !stk_json_is_utf8(r->path, strlen(r->path))))) {
+    const stk_spec_place *at = r->place;
+    const char *cwd = stk_json_get_text(origin, "cwd");
+    const char *folder = stk_text_or(at->folder, "/");
+    if (cwd == NULL && (!stk_json_is_utf8(folder, strlen(folder)) ||
+                        (at->path != NULL && !stk_json_is_utf8(at->path, strlen(at->path))))) {
         stk_err_set(
             r->err, STK_E_USAGE,
             "the name of '%s' or of a folder above it isn't UTF-8: a run's record can't keep it",
-            stk_text_or(r->path, absolute));
+            stk_text_or(at->path, folder));
         stk_err_hint(r->err, "give it another name");
         return STK_E_USAGE;
     }
+    r->spec->folder = stk_arena_dup(r->arena, stk_text_or(cwd, folder));
     return stk_spec_if_null(r, r->spec->folder);
-}
-
-static stk_json text_node(const char *text)
-{
-    return (stk_json){.text = text, .n = (uint32_t)strlen(text), .kind = STK_JSON_TEXT, .line = 1};
 }
 
 /* The stored text must mean the same wherever it is read again, so it says which folder it is of,
@@ -162,25 +141,17 @@ static int make_text(stk_spec_reader *r, const stk_json *root)
 {
     /* A document by hand says neither where it is from nor its folder; a stored one says both. */
     const stk_json *given = stk_json_get(root, "origin");
-    bool by_hand = stk_json_text(stk_json_get(given, "file")) == NULL &&
-                   stk_json_text(stk_json_get(given, "cwd")) == NULL && r->path != NULL &&
-                   stk_file_exists(r->path);
-    STK_TEXT_AUTO file = NULL;
-    if (by_hand) {
-        file = stk_file_absolute(r->path);
-    }
-    stk_json from[4] = {text_node("cwd"), text_node(r->spec->folder), text_node("file"),
-                        text_node(stk_text_or(file, ""))};
-    stk_json origin[2] = {
-        text_node("origin"),
-        {.items = from, .n = file != NULL ? 2 : 1, .kind = STK_JSON_MAP, .line = 1}};
-    stk_json own = {.items = origin, .n = 1, .kind = STK_JSON_MAP, .line = 1};
+    bool by_hand = stk_json_get_text(given, "file") == NULL &&
+                   stk_json_get_text(given, "cwd") == NULL && r->place->file != NULL;
+    stk_json from[4] = {stk_json_of_text("cwd"), stk_json_of_text(r->spec->folder),
+                        stk_json_of_text("file"),
+                        stk_json_of_text(stk_text_or(r->place->file, ""))};
+    stk_json origin[2] = {stk_json_of_text("origin"),
+                          {.items = from, .n = 1u + by_hand, .kind = STK_JSON_MAP}};
+    stk_json own = {.items = origin, .n = 1, .kind = STK_JSON_MAP};
     stk_json whole;
-    int rc = stk_spec_merge(r, root, &own, &whole);
     STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_spec_merge(r, root, &own, &whole));
     stk_json_dump(&whole, &text);
     if (text.failed) {
         return stk_spec_fail_code(
@@ -201,10 +172,7 @@ static int make_text(stk_spec_reader *r, const stk_json *root)
 static int read_root(stk_spec_reader *r, const stk_json *root)
 {
     const stk_json *nodes[T_N] = {0};
-    int rc = check_version(r, root);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(check_version(r, root));
     for (uint32_t i = 0; i < root->n; i++) {
         int key = stk_spec_find_key(stk_json_key(root, i), top_keys, T_N);
         if (key < 0 && !stk_spec_is_setting(stk_json_key(root, i))) {
@@ -222,38 +190,33 @@ static int read_root(stk_spec_reader *r, const stk_json *root)
     stk_spec_base *base = stk_arena_alloc(r->arena, sizeof *base);
     spec->base = base;
     stk_spec_default_settings(&defaults);
-    if (base == NULL) {
-        rc = stk_spec_no_memory(r);
-    } else {
-        rc = read_name(r, nodes[T_NAME]);
-    }
-    if (rc == 0 && nodes[T_ORIGIN] != NULL) {
-        rc = check_origin(r, nodes[T_ORIGIN]);
+    STK_TRY(stk_spec_if_null(r, base));
+    STK_TRY(read_name(r, nodes[T_NAME]));
+    if (nodes[T_ORIGIN] != NULL) {
+        STK_TRY(check_origin(r, nodes[T_ORIGIN]));
     }
     /* The text comes before what is read from the same nodes: it refuses aliases that add up to
      * more than a document may hold. */
-    STK_TRY(rc);
     STK_TRY(find_folder(r, nodes[T_ORIGIN]));
-    rc = make_text(r, root);
-    if (rc == 0 && nodes[T_DESCRIPTION] != NULL) {
-        rc = stk_spec_read_text(r, nodes[T_DESCRIPTION], "description", &spec->description);
+    STK_TRY(make_text(r, root));
+    if (nodes[T_DESCRIPTION] != NULL) {
+        STK_TRY(stk_spec_read_text(r, nodes[T_DESCRIPTION], "description", &spec->description));
     }
-    if (rc == 0 && nodes[T_PARAMETERS] != NULL) {
-        rc = stk_spec_read_params(r, nodes[T_PARAMETERS]);
+    if (nodes[T_PARAMETERS] != NULL) {
+        STK_TRY(stk_spec_read_params(r, nodes[T_PARAMETERS]));
     }
-    if (rc == 0 && nodes[T_MODE] != NULL) {
-        rc = read_mode(r, nodes[T_MODE]);
+    if (nodes[T_MODE] != NULL) {
+        STK_TRY(read_mode(r, nodes[T_MODE]));
     }
-    STK_TRY(rc);
     STK_TRY(stk_spec_read_settings(r, &defaults, root, base));
-    rc = stk_spec_read_steps(r, nodes[T_STEPS]);
-    if (rc == 0 && spec->grows && nodes[T_MODE] == NULL) {
+    STK_TRY(stk_spec_read_steps(r, nodes[T_STEPS]));
+    if (spec->grows && nodes[T_MODE] == NULL) {
         spec->mode = STK_MODE_STOP; /* a branch that is missing makes its join impossible */
     }
-    return rc;
+    return 0;
 }
 
-int stk_spec_parse(const char *text, size_t len, const char *path, stk_spec **ret_spec,
+int stk_spec_parse(const char *text, size_t len, const stk_spec_place *place, stk_spec **ret_spec,
                    stk_err *err)
 {
     stk_arena *arena = stk_arena_new(0);
@@ -263,10 +226,11 @@ int stk_spec_parse(const char *text, size_t len, const char *path, stk_spec **re
         return stk_err_set(err, STK_E_NOMEM, "out of memory while reading the pipeline");
     }
     spec->arena = arena;
-    spec->path = stk_arena_dup(arena, path);
-    stk_spec_reader r = {.arena = arena, .path = path, .err = err, .spec = spec};
+    spec->path = stk_arena_dup(arena, place->path);
+    stk_spec_reader r = {
+        .arena = arena, .path = place->path, .place = place, .err = err, .spec = spec};
     stk_json root;
-    int rc = stk_yaml_or_json_parse(text, len, path, &spec_limits, arena, &root, err);
+    int rc = stk_yaml_or_json_parse(text, len, place->path, &spec_limits, arena, &root, err);
     if (rc == 0) {
         rc = read_root(&r, &root);
     }
@@ -276,21 +240,6 @@ int stk_spec_parse(const char *text, size_t len, const char *path, stk_spec **re
     }
     *ret_spec = spec;
     return 0;
-}
-
-int stk_spec_load(const char *path, stk_spec **ret_spec, stk_err *err)
-{
-    STK_TEXT_AUTO text = NULL;
-    size_t len;
-    bool is_stream = strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0;
-    int rc = is_stream ? stk_file_read(path, STK_LIMIT_SPEC_BYTES, &text, &len, err)
-                       : stk_trust_read(path, STK_LIMIT_SPEC_BYTES, &text, &len, err);
-    if (rc == STK_E_NOT_FOUND) {
-        stk_err_hint(err, "name a pipeline document (.yaml or .json) or a Python file; a relative "
-                          "path counts from the current folder");
-    }
-    STK_TRY(rc);
-    return stk_spec_parse(text, len, path, ret_spec, err);
 }
 
 void stk_spec_free(stk_spec *spec)
@@ -303,28 +252,29 @@ void stk_spec_free(stk_spec *spec)
 
 /* "/steps/train":7 for every member and item under `node`. Recursion is bounded by the depth of
  * documents. */
-static void dump_lines(const stk_json *node, stk_buf *pointer, stk_buf *out, bool *first)
+static void dump_lines(const stk_json *node, stk_buf *pointer, stk_buf *out)
 {
-    bool map = node->kind == STK_JSON_MAP;
+    bool map = stk_json_is_map(node);
     size_t len = pointer->len;
-    for (uint32_t i = 0; (map || node->kind == STK_JSON_LIST) && i < node->n; i++) {
+    for (uint32_t i = 0; i < stk_json_n_items(node) + stk_json_n_members(node); i++) {
         const stk_json *child = map ? stk_json_value(node, i) : &node->items[i];
+        const stk_json *named = map ? stk_json_key(node, i) : child;
         stk_buf_char(pointer, '/');
         if (!map) {
             stk_buf_printf(pointer, "%u", i);
         }
-        for (const char *c = map ? stk_json_key(node, i)->text : ""; *c != '\0'; c++) {
+        for (const char *c = named->text; map && *c != '\0'; c++) {
             if (*c == '~' || *c == '/') {
                 stk_buf_text(pointer, *c == '~' ? "~0" : "~1"); /* RFC 6901 */
             } else {
                 stk_buf_char(pointer, *c);
             }
         }
-        stk_buf_text(out, *first ? "" : ",");
-        stk_buf_json(out, pointer->data);
-        stk_buf_printf(out, ":%u", (unsigned)(map ? stk_json_key(node, i) : child)->line);
-        *first = false;
-        dump_lines(child, pointer, out, first);
+        if (pointer->failed) {
+            return;
+        }
+        stk_json_put_whole(out, pointer->data, named->line);
+        dump_lines(child, pointer, out);
         pointer->len = len;
         pointer->data[len] = '\0';
     }
@@ -338,23 +288,20 @@ static int convert(const char *text, size_t len, const char *path, bool lines, c
     if (arena == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "out of memory while reading the document");
     }
-    int rc = stk_yaml_or_json_parse(text, len, path, &spec_limits, arena, &root, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_yaml_or_json_parse(text, len, path, &spec_limits, arena, &root, err));
     /* Aliases are written out, so the text can grow far beyond the document. */
-    stk_buf json = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
+    STK_BUF_AUTO json = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
     STK_BUF_AUTO pointer = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
-    stk_buf_text(&json, lines ? "{\"document\":" : "");
-    stk_json_dump(&root, &json);
     if (lines) {
-        bool first = true;
-        stk_buf_text(&json, ",\"lines\":{");
-        dump_lines(&root, &pointer, &json, &first);
+        stk_json_open(&json, NULL, '{');
+        stk_json_put(&json, "document", &root);
+        stk_json_open(&json, "lines", '{');
+        dump_lines(&root, &pointer, &json);
         stk_buf_text(&json, "}}");
+    } else {
+        stk_json_dump(&root, &json);
     }
     if (json.failed || pointer.failed) {
-        stk_buf_done(&json);
         stk_err_set(err, STK_E_LIMIT,
                     "the document as JSON, aliases written out, is larger than %u bytes",
                     STK_LIMIT_SPEC_BYTES);
@@ -362,6 +309,7 @@ static int convert(const char *text, size_t len, const char *path, bool lines, c
         return STK_E_LIMIT;
     }
     *ret_json = json.data;
+    json.data = NULL;
     return 0;
 }
 

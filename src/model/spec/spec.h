@@ -72,6 +72,12 @@ typedef struct stk_resources {
     bool of_pools; /* it also asks ZenML's pools of resources, of which there are none */
 } stk_resources;
 
+/* `gpu_count: 0` was said: none, whatever else is. */
+static inline bool stk_spec_asks_none(const stk_resources *res)
+{
+    return res->base.gpu_count == 0;
+}
+
 /* Nothing said. */
 #define STK_RESOURCES_UNSET                                                                        \
     ((stk_resources){                                                                              \
@@ -230,12 +236,16 @@ typedef struct stk_param {
 
 /* --- making one --- */
 
-/* Reads YAML or JSON: JSON when the file's first non-space byte is '{', else YAML. `path` is used
- * in messages and to resolve relative paths; the document's folder is the default cwd of its
- * commands. Errors: STK_E_SPEC (line known), STK_E_LIMIT, STK_E_VERSION, STK_E_NOT_FOUND,
- * STK_E_SYS. */
-int stk_spec_load(const char *path, stk_spec **ret_spec, stk_err *err);
-int stk_spec_parse(const char *text, size_t len, const char *path, stk_spec **ret_spec,
+/* Where a document lies; each may be NULL. What is stored says folder and file itself. */
+typedef struct stk_spec_place {
+    const char *path;   /* for messages */
+    const char *folder; /* absolute: relative paths count from it, commands run in it; NULL: "/" */
+    const char *file;   /* absolute: where the document can be read again */
+} stk_spec_place;
+
+/* Reads YAML or JSON: JSON when the document's first non-space byte is '{', else YAML. Errors:
+ * STK_E_SPEC (line known), STK_E_LIMIT, STK_E_VERSION. */
+int stk_spec_parse(const char *text, size_t len, const stk_spec_place *place, stk_spec **ret_spec,
                    stk_err *err);
 void stk_spec_free(stk_spec *spec);
 static inline void stk_spec_free_auto(stk_spec **owned)

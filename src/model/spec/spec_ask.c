@@ -24,7 +24,7 @@ uint32_t stk_spec_alternatives(const stk_resources *res, stk_alternative ret[STK
     const stk_alternative rest = res->base;
     bool asks = rest.gpu_count > 0 || rest.gpu_memory_bytes != -1 || rest.gpu_class != NULL ||
                 rest.gpu_vendor != NULL || res->n_any_of > 0;
-    if (rest.gpu_count == 0 || !asks) {
+    if (stk_spec_asks_none(res) || !asks) {
         return 0;
     }
     uint32_t n = 0;
@@ -81,7 +81,7 @@ void stk_spec_lay_options(const stk_json *options, stk_resources *res)
                  {"tpu", "google", true},
                  {"tpu_topology", "google", false}};
     static const char *const gpus[] = {"nvidia", "amd", "intel"};
-    if (options == NULL || options->kind != STK_JSON_MAP || res->base.gpu_count == 0) {
+    if (options == NULL || options->kind != STK_JSON_MAP || stk_spec_asks_none(res)) {
         return;
     }
     bool is_named =

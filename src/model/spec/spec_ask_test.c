@@ -15,7 +15,7 @@ static void asked_by(const char *text, stk_buf *out)
     stk_err err = {0};
     stk_alternative all[STK_LIMIT_ASKS];
     stk_buf_clear(out);
-    if (stk_spec_parse(text, strlen(text), NULL, &spec, &err) < 0) {
+    if (stk_spec_parse(text, strlen(text), &(stk_spec_place){0}, &spec, &err) < 0) {
         stk_buf_text(out, err.text);
         return;
     }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/limits.h"
 #include "base/units.h"
@@ -62,19 +63,17 @@ static int read_vendor(stk_spec_reader *r, const stk_json *node, const char **re
     enum { N = sizeof words / sizeof *words };
     const char *names[N];
     const char *text;
-    int rc = stk_spec_read_text(r, node, "resources.gpu_vendor", &text);
-    for (size_t i = 0; rc == 0 && i < N; i++) {
+    STK_TRY(stk_spec_read_text(r, node, "resources.gpu_vendor", &text));
+    for (size_t i = 0; i < N; i++) {
         names[i] = words[i].word;
         if (strcasecmp(text, words[i].word) == 0) {
             *ret_vendor = words[i].vendor;
             return 0;
         }
     }
-    if (rc == 0) {
-        rc = stk_spec_wrong(r, node, "resources.gpu_vendor",
+    int rc = stk_spec_wrong(r, node, "resources.gpu_vendor",
                             "nvidia, amd, intel, aws (neuron), google (tpu) or habana (gaudi)");
-        stk_spec_did_you_mean(r, text, names, N);
-    }
+    stk_spec_did_you_mean(r, text, names, N);
     return rc;
 }
 
@@ -99,26 +98,23 @@ static int read_alternative(stk_spec_reader *r, const stk_json *map, stk_alterna
                                        [STK_SPEC_GPU_CLASS] = "gpu_class",
                                        [STK_SPEC_GPU_VENDOR] = "gpu_vendor"};
     *ret = (stk_alternative){.gpu_count = -1, .gpu_memory_bytes = -1};
-    int rc = 0;
     if (map->kind != STK_JSON_MAP) {
-        rc = stk_spec_wrong(r, map, "resources.any_of", "a list of mappings");
+        return stk_spec_wrong(r, map, "resources.any_of", "a list of mappings");
     }
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+    for (uint32_t i = 0; i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
         int key = stk_spec_key(r, stk_json_key(map, i), keys, 4, "resources.any_of");
-        if (key < 0) {
-            return key;
-        }
+        STK_TRY(key);
         if (value->kind != STK_JSON_NULL) {
-            rc = stk_spec_read_device(r, value, key, ret);
+            STK_TRY(stk_spec_read_device(r, value, key, ret));
         }
-        if (rc == 0 && key == STK_SPEC_GPU_COUNT && ret->gpu_count == 0) {
+        if (key == STK_SPEC_GPU_COUNT && ret->gpu_count == 0) {
             return stk_spec_fail(r, value,
                                  "'resources.any_of' has an alternative of 0 devices; a step that "
                                  "can do without runs so by --policy fit");
         }
     }
-    return rc;
+    return 0;
 }
 
 int stk_spec_read_any_of(stk_spec_reader *r, const stk_json *list, stk_resources *res)
@@ -136,10 +132,7 @@ int stk_spec_read_any_of(stk_spec_reader *r, const stk_json *list, stk_resources
         return stk_spec_no_memory(r);
     }
     for (uint32_t i = 0; i < list->n; i++) {
-        int rc = read_alternative(r, &list->items[i], &any_of[i]);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(read_alternative(r, &list->items[i], &any_of[i]));
     }
     res->any_of = any_of;
     res->n_any_of = list->n;
@@ -175,7 +168,7 @@ int stk_spec_say_over_any_of(stk_spec_reader *r, const bool said[4], stk_resourc
 /* --- when something runs out or fails --- */
 
 /* 2, or as people say it: "x2", "2x", "×2". */
-static int read_factor(stk_spec_reader *r, const stk_json *node, const char *key, double *ret)
+static int read_factor(stk_spec_reader *r, const stk_json *node, const char *key, void *ret)
 {
     static const char *const times[] = {"x", "X", "×"};
     double factor = 0;
@@ -203,40 +196,29 @@ static int read_factor(stk_spec_reader *r, const stk_json *node, const char *key
         return stk_spec_fail(r, node, "'%s' is %.40s; it must be more than 1 and at most 1000", key,
                              node->text);
     }
-    *ret = factor;
+    *(double *)ret = factor;
     return 0;
 }
 
+static const stk_spec_field on_oom_fields[] = {
+    {.label = "on_oom.memory", .at = offsetof(stk_on_oom, memory), .read = read_factor},
+    {.label = "on_oom.gpu_memory", .at = offsetof(stk_on_oom, gpu_memory), .read = read_factor},
+    {.label = "on_oom.max_retries",
+     .kind = STK_SPEC_COUNT,
+     .at = offsetof(stk_on_oom, max_retries),
+     .max = STK_LIMIT_RETRIES}};
+
 int stk_spec_read_on_oom(stk_spec_reader *r, const stk_json *map, stk_on_oom *on_oom)
 {
-    static const char *const keys[] = {"memory", "gpu_memory", "max_retries"};
-    /* Saying what to do means doing it once. */
-    int64_t n = on_oom->max_retries > 0 ? (int64_t)on_oom->max_retries : 1;
-    int rc = stk_spec_read_map(r, map, "on_oom");
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
-        const stk_json *value = stk_json_value(map, i);
-        int key = stk_spec_key(r, stk_json_key(map, i), keys, 3, "on_oom");
-        if (key < 0) {
-            return key;
-        }
-        if (value->kind == STK_JSON_NULL) {
-            continue;
-        }
-        if (key == 0) {
-            rc = read_factor(r, value, "on_oom.memory", &on_oom->memory);
-        } else if (key == 1) {
-            rc = read_factor(r, value, "on_oom.gpu_memory", &on_oom->gpu_memory);
-        } else {
-            rc = stk_spec_read_int(r, value, "on_oom.max_retries", 0, STK_LIMIT_RETRIES, &n);
-        }
-    }
-    if (rc == 0 && !(on_oom->memory > 0) && !(on_oom->gpu_memory > 0)) {
+    on_oom->max_retries = MAX(on_oom->max_retries, 1); /* saying what to do means doing it once */
+    STK_TRY(
+        stk_spec_read_fields(r, map, "on_oom", on_oom_fields, STK_SPEC_N(on_oom_fields), on_oom));
+    if (!(on_oom->memory > 0) && !(on_oom->gpu_memory > 0)) {
         return stk_spec_fail(r, map,
                              "'on_oom' says neither 'memory' nor 'gpu_memory': how many times as "
                              "much the next attempt asks for; write {gpu_memory: 2}");
     }
-    on_oom->max_retries = (uint32_t)n;
-    return rc;
+    return 0;
 }
 
 int stk_spec_read_xid(stk_spec_reader *r, const stk_json *map, stk_spec_base *base)
@@ -247,12 +229,10 @@ int stk_spec_read_xid(stk_spec_reader *r, const stk_json *map, stk_spec_base *ba
 #undef X
     };
     enum { N = sizeof words / sizeof *words };
-    int rc = stk_spec_read_map(r, map, "xid");
-    if (rc == 0) {
-        rc = stk_spec_merge(r, &base->xid, map, &base->xid);
-    }
     STK_BUF_AUTO text = STK_BUF_INIT(1u << 20);
-    for (uint32_t i = 0; rc == 0 && i < base->xid.n; i++) {
+    STK_TRY(stk_spec_read_map(r, map, "xid"));
+    STK_TRY(stk_spec_merge(r, &base->xid, map, &base->xid));
+    for (uint32_t i = 0; i < base->xid.n; i++) {
         const stk_json *key = stk_json_key(&base->xid, i);
         const stk_json *value = stk_json_value(&base->xid, i);
         const char *word = stk_json_text(value);
@@ -271,77 +251,74 @@ int stk_spec_read_xid(stk_spec_reader *r, const stk_json *map, stk_spec_base *ba
         if (!known) {
             char name[16];
             (void)snprintf(name, sizeof name, "xid.%.8s", key->text);
-            rc = stk_spec_wrong(r, value, name, "ignore, restart, quarantine or node");
+            int rc = stk_spec_wrong(r, value, name, "ignore, restart, quarantine or node");
             if (word != NULL) {
                 stk_spec_did_you_mean(r, word, words, N);
             }
             return rc;
         }
-        stk_buf_printf(&text, "%s%s=%s", text.len > 0 ? "," : "", key->text, word);
+        stk_buf_separate(&text, ",");
+        stk_buf_printf(&text, "%s=%s", key->text, word);
     }
-    if (rc == 0 && text.len > 0) {
-        base->s.xid = stk_buf_keep(&text, r->arena);
-        rc = stk_spec_if_null(r, base->s.xid);
+    if (text.len == 0) {
+        return 0;
     }
-    return rc;
+    base->s.xid = stk_buf_keep(&text, r->arena);
+    return stk_spec_if_null(r, base->s.xid);
 }
 
 int stk_spec_read_sample(stk_spec_reader *r, const stk_json *node, const char *key, int64_t *ret_ms)
 {
     int64_t ms = 0;
-    int rc = stk_spec_read_duration(r, node, key, &ms);
-    if (rc == 0 && (ms < STK_LIMIT_SAMPLE_MS_MIN || ms > STK_LIMIT_SAMPLE_MS_MAX)) {
+    STK_TRY(stk_spec_read_duration(r, node, key, &ms));
+    if (ms < STK_LIMIT_SAMPLE_MS_MIN || ms > STK_LIMIT_SAMPLE_MS_MAX) {
         return stk_spec_fail(r, node, "'%s' is %.40s; it must be between %g and %d seconds", key,
                              node->text, STK_LIMIT_SAMPLE_MS_MIN / 1000.0,
                              STK_LIMIT_SAMPLE_MS_MAX / 1000);
     }
-    if (rc == 0) {
-        *ret_ms = ms;
-    }
-    return rc;
+    *ret_ms = ms;
+    return 0;
 }
+
+static int read_prefix(stk_spec_reader *r, const stk_json *value, const char *label, void *at)
+{
+    if (stk_json_text(value) == NULL || !stk_units_is_name(value->text, true)) {
+        return stk_spec_wrong(r, value, label,
+                              "the beginning of a name: letters, digits and _ . -");
+    }
+    *(const char **)at = value->text;
+    return 0;
+}
+
+static int read_interval(stk_spec_reader *r, const stk_json *value, const char *label, void *at)
+{
+    return stk_spec_read_sample(r, value, label, at);
+}
+
+static const stk_spec_field profile_fields[] = {
+    {.label = "gpu_profile.with_card",
+     .kind = STK_SPEC_BOOL,
+     .at = offsetof(stk_gpu_profile, with_card)},
+    {.label = "gpu_profile.include_artifacts",
+     .kind = STK_SPEC_BOOL,
+     .at = offsetof(stk_gpu_profile, include_artifacts)},
+    {.label = "gpu_profile.artifact_prefix",
+     .at = offsetof(stk_gpu_profile, artifact_prefix),
+     .read = read_prefix},
+    {.label = "gpu_profile.interval",
+     .at = offsetof(stk_gpu_profile, interval_ms),
+     .read = read_interval}};
 
 int stk_spec_read_gpu_profile(stk_spec_reader *r, const stk_json *node, stk_settings *s)
 {
-    static const char *const keys[] = {"with_card", "include_artifacts", "artifact_prefix",
-                                       "interval"};
-    stk_gpu_profile *p = &s->gpu_profile;
     if (node->kind == STK_JSON_BOOL) {
-        p->enabled = node->truth;
+        s->gpu_profile.enabled = node->truth;
         return 0;
     }
     if (node->kind != STK_JSON_MAP) {
         return stk_spec_wrong(r, node, "gpu_profile", "true, false or a mapping");
     }
-    int rc = 0;
-    p->enabled = true;
-    for (uint32_t i = 0; rc == 0 && i < node->n; i++) {
-        const stk_json *value = stk_json_value(node, i);
-        int key = stk_spec_key(r, stk_json_key(node, i), keys, 4, "gpu_profile");
-        if (key < 0) {
-            return key;
-        }
-        if (value->kind == STK_JSON_NULL) {
-            continue;
-        }
-        switch (key) {
-        case 0:
-            rc = stk_spec_read_bool(r, value, "gpu_profile.with_card", &p->with_card);
-            break;
-        case 1:
-            rc = stk_spec_read_bool(r, value, "gpu_profile.include_artifacts",
-                                    &p->include_artifacts);
-            break;
-        case 2:
-            rc = stk_json_text(value) != NULL && stk_units_is_name(value->text, true)
-                     ? 0
-                     : stk_spec_wrong(r, value, "gpu_profile.artifact_prefix",
-                                      "the beginning of a name: letters, digits and _ . -");
-            p->artifact_prefix = value->text;
-            break;
-        default:
-            rc = stk_spec_read_sample(r, value, "gpu_profile.interval", &p->interval_ms);
-        }
-    }
-    return rc;
+    s->gpu_profile.enabled = true;
+    return stk_spec_read_fields(r, node, "gpu_profile", profile_fields, STK_SPEC_N(profile_fields),
+                                &s->gpu_profile);
 }

@@ -1,84 +1,85 @@
 /* gang: how many ranks a step's program runs as, and what becomes of them when one fails. */
+#include <sys/param.h>
+
 #include "base/units.h"
 #include "model/spec/spec_read.h"
 
 enum { MAX_RANKS = STK_LIMIT_RANKS, MAX_RESTARTS = 1000, MAX_NODES = 1024 };
 
-/* `ret_min` is written only where the range says it. */
-static int read_ranks(stk_spec_reader *r, const stk_json *node, int64_t *ret, int64_t *ret_min)
+typedef struct gang_reader {
+    stk_gang_ask ask;
+    int64_t least; /* that ranks' own min:max says, or 0 */
+} gang_reader;
+
+static int read_ranks(stk_spec_reader *r, const stk_json *node, const char *label, void *reader)
 {
+    gang_reader *g = reader;
     const char *text = stk_json_text(node);
     int64_t max = 0;
     if (stk_json_is(node, "gpus")) {
-        *ret = STK_GANG_GPUS;
+        g->ask.ranks = STK_GANG_GPUS;
         return 0;
     }
-    if (text != NULL && stk_units_parse_range(text, ret_min, &max) && max <= MAX_RANKS) {
-        *ret = max;
+    if (text != NULL && stk_units_parse_range(text, &g->least, &max) && max <= MAX_RANKS) {
+        g->ask.ranks = max;
         return 0;
     }
     if (node->kind != STK_JSON_INT) {
-        return stk_spec_wrong(r, node, "gang.ranks",
+        return stk_spec_wrong(r, node, label,
                               "a number of processes up to 1024, min:max (2:4 starts 4; a restart "
                               "may leave out 2), or gpus: one for each device");
     }
-    return stk_spec_read_int(r, node, "gang.ranks", 1, MAX_RANKS, ret);
+    return stk_spec_read_int(r, node, label, 1, MAX_RANKS, &g->ask.ranks);
 }
+
+static const stk_spec_field fields[] = {
+    {.label = "gang.ranks", .read = read_ranks},
+    {.label = "gang.restarts",
+     .kind = STK_SPEC_INT,
+     .at = offsetof(gang_reader, ask.restarts),
+     .max = MAX_RESTARTS},
+    {.label = "gang.min_ranks",
+     .kind = STK_SPEC_INT,
+     .at = offsetof(gang_reader, ask.min_ranks),
+     .min = 1,
+     .max = MAX_RANKS},
+    {.label = "gang.port",
+     .kind = STK_SPEC_INT,
+     .at = offsetof(gang_reader, ask.port),
+     .min = 1,
+     .max = 65535},
+    {.label = "gang.hang", .kind = STK_SPEC_DURATION, .at = offsetof(gang_reader, ask.hang_ms)},
+    {.label = "gang.nodes",
+     .kind = STK_SPEC_INT,
+     .at = offsetof(gang_reader, ask.nodes),
+     .min = 1,
+     .max = MAX_NODES}};
 
 int stk_spec_read_gang(stk_spec_reader *r, const stk_json *node, stk_gang_ask *gang)
 {
-    static const char *const keys[] = {"ranks", "restarts", "min_ranks", "port", "hang", "nodes"};
     if (node->kind == STK_JSON_BOOL && !node->truth) { /* not what the pipeline says */
         *gang = (stk_gang_ask){0};
         return 0;
     }
-    int64_t least = 0; /* that ranks' own min:max says */
-    int rc = stk_spec_read_map(r, node, "gang");
-    if (rc < 0 && node->kind != STK_JSON_LIST) {
+    gang_reader g = {.ask = *gang};
+    int rc = stk_spec_read_fields(r, node, "gang", fields, STK_SPEC_N(fields), &g);
+    if (node->kind != STK_JSON_MAP && node->kind != STK_JSON_LIST) {
         stk_err_hint(r->err, "two ranks are gang: {ranks: 2}");
     }
-    for (uint32_t i = 0; rc == 0 && i < node->n; i++) {
-        const stk_json *value = stk_json_value(node, i);
-        int key = stk_spec_key(r, stk_json_key(node, i), keys, 6, "gang");
-        if (key < 0) {
-            return key;
-        }
-        if (value->kind == STK_JSON_NULL) {
-            continue;
-        }
-        switch (key) {
-        case 0:
-            rc = read_ranks(r, value, &gang->ranks, &least);
-            break;
-        case 1:
-            rc = stk_spec_read_int(r, value, "gang.restarts", 0, MAX_RESTARTS, &gang->restarts);
-            break;
-        case 2:
-            rc = stk_spec_read_int(r, value, "gang.min_ranks", 1, MAX_RANKS, &gang->min_ranks);
-            break;
-        case 3:
-            rc = stk_spec_read_int(r, value, "gang.port", 1, 65535, &gang->port);
-            break;
-        case 4:
-            rc = stk_spec_read_duration(r, value, "gang.hang", &gang->hang_ms);
-            break;
-        default:
-            rc = stk_spec_read_int(r, value, "gang.nodes", 1, MAX_NODES, &gang->nodes);
-        }
-    }
-    if (rc == 0 && gang->ranks == 0) {
+    STK_TRY(rc);
+    *gang = g.ask;
+    if (gang->ranks == 0) {
         return stk_spec_fail(r, node, "'gang' needs 'ranks': how many processes, or gpus");
     }
-    if (rc == 0 && least > 0 && gang->min_ranks > 0 && gang->min_ranks != least) {
+    if (g.least > 0 && gang->min_ranks > 0 && gang->min_ranks != g.least) {
         return stk_spec_fail(r, node, "'gang.min_ranks' is %lld, but its ranks say %lld:%lld",
-                             (long long)gang->min_ranks, (long long)least, (long long)gang->ranks);
+                             (long long)gang->min_ranks, (long long)g.least,
+                             (long long)gang->ranks);
     }
-    if (least > 0) {
-        gang->min_ranks = least;
-    }
-    if (rc == 0 && gang->ranks > 0 && gang->min_ranks > gang->ranks) {
+    gang->min_ranks = MAX(g.least, gang->min_ranks);
+    if (gang->ranks > 0 && gang->min_ranks > gang->ranks) {
         return stk_spec_fail(r, node, "'gang.min_ranks' is %lld, more than its %lld ranks",
                              (long long)gang->min_ranks, (long long)gang->ranks);
     }
-    return rc;
+    return 0;
 }

@@ -12,7 +12,7 @@ static char *message_of(const char *text)
     stk_spec *spec = NULL;
     stk_err err = {0};
     char message[1200] = "fine";
-    if (stk_spec_parse(text, strlen(text), "p.yaml", &spec, &err) < 0) {
+    if (stk_spec_parse(text, strlen(text), &(stk_spec_place){.path = "p.yaml"}, &spec, &err) < 0) {
         assert_int_equal(err.code, STK_E_SPEC);
         (void)stk_err_format(&err, message, sizeof message);
     }
@@ -178,12 +178,16 @@ static void test_everything(void **state)
     stk_spec *again = NULL;
     stk_err err = {0};
     size_t len;
-    if (stk_spec_parse(EVERYTHING, strlen(EVERYTHING), "/p/p.yaml", &spec, &err) < 0) {
+    if (stk_spec_parse(EVERYTHING, strlen(EVERYTHING),
+                       &(stk_spec_place){.path = "/p/p.yaml", .folder = "/p"}, &spec, &err) < 0) {
         fail_msg("%s", err.text);
     }
     check_everything(spec);
     const char *text = stk_spec_text(spec, &len);
-    assert_return_code(stk_spec_parse(text, len, "/elsewhere.json", &again, &err), 0);
+    assert_return_code(stk_spec_parse(text, len,
+                                      &(stk_spec_place){.path = "/elsewhere.json", .folder = "/"},
+                                      &again, &err),
+                       0);
     check_everything(again);
     assert_string_equal(stk_spec_text(again, NULL), text);
     stk_spec_free(spec);
@@ -197,7 +201,8 @@ static void test_one_step(void **state)
     const char *text = HEAD "  a: {run: x, next: []}";
     stk_spec *spec = NULL;
     stk_err err = {0};
-    assert_return_code(stk_spec_parse(text, strlen(text), "p.yaml", &spec, &err), 0);
+    assert_return_code(
+        stk_spec_parse(text, strlen(text), &(stk_spec_place){.path = "p.yaml"}, &spec, &err), 0);
     assert_true(stk_spec_grows(spec));
     assert_int_equal(stk_spec_step(spec, 0)->n_next, 0);
     stk_spec_free(spec);
@@ -218,8 +223,9 @@ static void test_modes(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         stk_spec *spec = NULL;
         stk_err err = {0};
-        assert_return_code(
-            stk_spec_parse(cases[i].text, strlen(cases[i].text), "p.yaml", &spec, &err), 0);
+        assert_return_code(stk_spec_parse(cases[i].text, strlen(cases[i].text),
+                                          &(stk_spec_place){.path = "p.yaml"}, &spec, &err),
+                           0);
         assert_int_equal(stk_spec_mode(spec), cases[i].mode);
         stk_spec_free(spec);
     }
@@ -250,7 +256,7 @@ static void test_many(void **state)
     stk_buf_printf(&text, ",\"c%d\":{\"run\":\"x\"}}}", N);
     stk_spec *spec = NULL;
     stk_err err = {0};
-    if (stk_spec_parse(text.data, text.len, "p.json", &spec, &err) < 0) {
+    if (stk_spec_parse(text.data, text.len, &(stk_spec_place){.path = "p.json"}, &spec, &err) < 0) {
         fail_msg("%s", err.text);
     }
     assert_int_equal(stk_spec_n_steps(spec), 2 * N + 3);

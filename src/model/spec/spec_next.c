@@ -58,10 +58,7 @@ static int read_targets(stk_spec_reader *r, const stk_json *node, const uint32_t
 /* cases: {value: step}; several values may lead to one step. */
 static int read_cases(stk_spec_reader *r, const stk_json *map, stk_step *step)
 {
-    int rc = stk_spec_read_map(r, map, "cases");
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_spec_read_map(r, map, "cases"));
     if (map->n == 0) {
         return stk_spec_fail(r, map, "'cases' is empty; write value: step for each");
     }
@@ -70,7 +67,7 @@ static int read_cases(stk_spec_reader *r, const stk_json *map, stk_step *step)
     }
     uint32_t *targets = stk_arena_array(r->arena, map->n, sizeof *targets);
     const char **values = stk_arena_array(r->arena, map->n, sizeof *values);
-    rc = targets == NULL || values == NULL ? stk_spec_no_memory(r) : 0;
+    int rc = targets == NULL || values == NULL ? stk_spec_no_memory(r) : 0;
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
         values[i] = stk_json_text(stk_json_key(map, i));
         if (values[i] == NULL) {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "base/text.h"
 #include "base/units.h"
 
 static int fail(stk_spec_reader *r, int code, const stk_json *node, const char *fmt, va_list ap)
@@ -171,7 +172,6 @@ int stk_spec_read_duration(stk_spec_reader *r, const stk_json *node, const char 
             return stk_spec_wrong(r, node, key, "a time like 90, 90s, 10m or 2h");
         }
     } else if (stk_json_real(node, &seconds)) {
-
         ms = seconds < 0 ? -1 : llround(MIN(seconds, 1e12) * 1000);
     } else {
         return stk_spec_wrong(r, node, key, "a time like 90, 90s, 10m or 2h");
@@ -219,15 +219,66 @@ int stk_spec_read_entry(stk_spec_reader *r, const stk_json *node, const char *ke
                         const char **ret_entry)
 {
     const char *text = stk_json_text(node);
-    const char *colon = NULL;
-    if (text != NULL) {
-        colon = strchr(text, ':');
-    }
+    const char *colon = strchr(stk_text_or(text, ""), ':');
     if (colon == NULL || colon == text || colon[1] == '\0' || strchr(colon + 1, ':') != NULL ||
         strpbrk(text, " \t\r\n/") != NULL) {
         return stk_spec_wrong(r, node, key, "module:function");
     }
     *ret_entry = text;
+    return 0;
+}
+
+static int read_field(stk_spec_reader *r, const stk_json *value, const stk_spec_field *field,
+                      char *at)
+{
+    int64_t n = 0;
+    switch (field->kind) {
+    case STK_SPEC_OWN:
+        return field->read(r, value, field->label, at);
+    case STK_SPEC_TEXT:
+        return stk_spec_read_text(r, value, field->label, (const char **)(void *)at);
+    case STK_SPEC_TEXTS:
+        return stk_spec_read_texts(r, value, field->label, (const char *const **)(void *)at,
+                                   (uint32_t *)(void *)(at + sizeof(char **)));
+    case STK_SPEC_BOOL:
+        return stk_spec_read_bool(r, value, field->label, (bool *)at);
+    case STK_SPEC_COUNT:
+        STK_TRY(stk_spec_read_int(r, value, field->label, 0, field->max, &n));
+        *(uint32_t *)(void *)at = (uint32_t)n;
+        return 0;
+    case STK_SPEC_INT:
+        return stk_spec_read_int(r, value, field->label, field->min, field->max,
+                                 (int64_t *)(void *)at);
+    case STK_SPEC_REAL:
+        return stk_spec_read_real(r, value, field->label, (double)field->min, (double)field->max,
+                                  (double *)(void *)at);
+    case STK_SPEC_DURATION:
+        return stk_spec_read_duration(r, value, field->label, (int64_t *)(void *)at);
+    case STK_SPEC_OBJECT:
+        STK_TRY(stk_spec_read_map(r, value, field->label));
+        return stk_spec_read_json(r, value, (const char **)(void *)at);
+    }
+    return 0;
+}
+
+int stk_spec_read_fields(stk_spec_reader *r, const stk_json *map, const char *where,
+                         const stk_spec_field *fields, int n_fields, void *to)
+{
+    enum { MOST = 16 };
+    const char *keys[MOST];
+    for (int i = 0; i < n_fields; i++) {
+        const char *dot = strrchr(fields[i].label, '.');
+        keys[i] = dot == NULL ? fields[i].label : dot + 1;
+    }
+    STK_TRY(stk_spec_read_map(r, map, where));
+    for (uint32_t i = 0; i < map->n; i++) {
+        int key = stk_spec_key(r, stk_json_key(map, i), keys, n_fields, where);
+        STK_TRY(key);
+        if (stk_json_value(map, i)->kind != STK_JSON_NULL) {
+            STK_TRY(
+                read_field(r, stk_json_value(map, i), &fields[key], (char *)to + fields[key].at));
+        }
+    }
     return 0;
 }
 
@@ -244,28 +295,27 @@ int stk_spec_merge(stk_spec_reader *r, const stk_json *base, const stk_json *ove
         return 0;
     }
     stk_json *items = stk_arena_array(r->arena, 2 * ((size_t)base->n + over->n), sizeof *items);
-    stk_map index = {0};
-    int rc = items == NULL ? STK_E_NOMEM : 0;
+    STK_MAP_AUTO index = {0};
     uint32_t n = 0;
-    for (; rc == 0 && n < base->n; n++) {
+    STK_TRY(stk_spec_if_null(r, items));
+    for (; n < base->n; n++) {
         items[2 * n] = *stk_json_key(base, n);
         items[2 * n + 1] = *stk_json_value(base, n);
-        rc = stk_map_put(&index, items[2 * n].text, n);
+        if (stk_map_put(&index, items[2 * n].text, n) < 0) {
+            return stk_spec_no_memory(r);
+        }
     }
-    for (uint32_t i = 0; rc == 0 && i < over->n; i++) {
+    for (uint32_t i = 0; i < over->n; i++) {
         uint64_t at;
         const stk_json *key = stk_json_key(over, i);
         if (stk_map_get(&index, key->text, &at)) {
-            rc = stk_spec_merge(r, &items[2 * at + 1], stk_json_value(over, i), &items[2 * at + 1]);
+            STK_TRY(
+                stk_spec_merge(r, &items[2 * at + 1], stk_json_value(over, i), &items[2 * at + 1]));
         } else {
             items[2 * n] = *key;
             items[2 * n + 1] = *stk_json_value(over, i);
             n++;
         }
-    }
-    stk_map_done(&index);
-    if (rc < 0) {
-        return stk_spec_no_memory(r);
     }
     *ret_node = (stk_json){.items = items, .n = n, .kind = STK_JSON_MAP, .line = over->line};
     return 0;

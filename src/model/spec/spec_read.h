@@ -14,6 +14,7 @@
 typedef struct stk_spec_reader {
     stk_arena *arena;
     const char *path;
+    const stk_spec_place *place; /* of a pipeline; else NULL */
     stk_err *err;
     const char *step; /* messages begin with "step 'x': "; NULL outside of steps */
     stk_spec *spec;
@@ -88,6 +89,30 @@ int stk_spec_read_json(stk_spec_reader *r, const stk_json *node, const char **re
 /* "module:function". */
 int stk_spec_read_entry(stk_spec_reader *r, const stk_json *node, const char *key,
                         const char **ret_entry);
+
+/* A member of a mapping, and where its value goes. */
+typedef struct stk_spec_field {
+    const char *label; /* as messages show it ("retry.delay"); the key is what follows its dot */
+    enum {
+        STK_SPEC_OWN,      /* by `read` */
+        STK_SPEC_TEXT,     /* const char * */
+        STK_SPEC_TEXTS,    /* const char *const *, their number behind it: uint32_t */
+        STK_SPEC_BOOL,     /* bool */
+        STK_SPEC_COUNT,    /* uint32_t, at most `max` */
+        STK_SPEC_INT,      /* int64_t, from `min` to `max` */
+        STK_SPEC_REAL,     /* double, from `min` to `max` */
+        STK_SPEC_DURATION, /* int64_t, milliseconds */
+        STK_SPEC_OBJECT    /* const char *: a mapping as JSON */
+    } kind;
+    size_t at; /* of the value in what `to` points to */
+    int64_t min, max;
+    int (*read)(stk_spec_reader *r, const stk_json *value, const char *label, void *at);
+} stk_spec_field;
+
+/* The members of `map` that aren't null; `where` as for stk_spec_key. */
+int stk_spec_read_fields(stk_spec_reader *r, const stk_json *map, const char *where,
+                         const stk_spec_field *fields, int n_fields, void *to);
+#define STK_SPEC_N(fields) ((int)(sizeof(fields) / sizeof *(fields)))
 
 /* Mappings merged recursively, anything else replaced; null in `over` leaves what was there. */
 int stk_spec_merge(stk_spec_reader *r, const stk_json *base, const stk_json *over,

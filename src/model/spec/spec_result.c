@@ -614,10 +614,7 @@ int stk_result_parse(const char *text, size_t len, const char *path, stk_arena *
     }
     STK_TRY(rc);
     STK_TRY(read_all_about_outputs(&r, nodes, &result));
-    rc = read_rest(&r, nodes, &result);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(read_rest(&r, nodes, &result));
     if (!result.ok) {
         result.has_error = true;
         if (result.error.message == NULL) {

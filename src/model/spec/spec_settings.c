@@ -151,17 +151,12 @@ static bool asks_pools(const stk_json *key)
 static int read_resources(stk_spec_reader *r, const stk_json *map, stk_spec_base *base)
 {
     stk_resources *res = &base->s.resources;
-    int rc = stk_spec_read_map(r, map, "resources");
-    stk_json *more = NULL;
-    if (rc >= 0) {
-        more = stk_arena_array(r->arena, 2 * (size_t)map->n, sizeof *more);
-    }
+    STK_TRY(stk_spec_read_map(r, map, "resources"));
+    stk_json *more = stk_arena_array(r->arena, 2 * (size_t)map->n, sizeof *more);
     uint32_t n_more = 0;
     bool said[4] = {false};
     bool says_any_of = false;
-    if (rc == 0 && more == NULL) {
-        return stk_spec_no_memory(r);
-    }
+    int rc = stk_spec_if_null(r, more);
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
         int key = stk_spec_key(r, stk_json_key(map, i), resources_keys, R_N, "resources");
@@ -206,10 +201,8 @@ static int read_resources(stk_spec_reader *r, const stk_json *map, stk_spec_base
     }
     if (rc == 0 && n_more > 0) {
         stk_json own = {.items = more, .n = n_more, .kind = STK_JSON_MAP, .line = map->line};
-        rc = stk_spec_merge(r, &base->more, &own, &base->more);
-        if (rc == 0) {
-            rc = stk_spec_read_json(r, &base->more, &res->more);
-        }
+        STK_TRY(stk_spec_merge(r, &base->more, &own, &base->more));
+        return stk_spec_read_json(r, &base->more, &res->more);
     }
     return rc;
 }
@@ -228,37 +221,31 @@ int stk_spec_read_resources(stk_spec_reader *r, const stk_json *map, stk_resourc
 
 /* --- retry, cache, hooks --- */
 
-static int read_retry(stk_spec_reader *r, const stk_json *map, bool had_retry, stk_retry *retry)
-{
-    static const char *const keys[] = {"max_retries", "delay", "backoff", "jitter"};
-    int64_t n = had_retry ? (int64_t)retry->max_retries : 1; /* asking for a retry means one */
-    int rc = stk_spec_read_map(r, map, "retry");
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
-        const stk_json *value = stk_json_value(map, i);
-        int key = stk_spec_key(r, stk_json_key(map, i), keys, 4, "retry");
-        if (key < 0) {
-            return key;
-        }
-        if (value->kind == STK_JSON_NULL) {
-            continue;
-        }
-        if (key == 0) {
-            rc = stk_spec_read_int(r, value, "retry.max_retries", 0, STK_LIMIT_RETRIES, &n);
-        } else if (key == 1) {
-            rc = stk_spec_read_duration(r, value, "retry.delay", &retry->delay_ms);
-        } else if (key == 2) {
-            rc = stk_spec_read_real(r, value, "retry.backoff", 0, 1000, &retry->backoff);
-        } else {
-            rc = stk_spec_read_real(r, value, "retry.jitter", 0, 1, &retry->jitter);
-        }
-    }
-    retry->max_retries = (uint32_t)n;
-    return rc;
-}
+static const stk_spec_field retry_fields[] = {
+    {.label = "retry.max_retries",
+     .kind = STK_SPEC_COUNT,
+     .at = offsetof(stk_retry, max_retries),
+     .max = STK_LIMIT_RETRIES},
+    {.label = "retry.delay", .kind = STK_SPEC_DURATION, .at = offsetof(stk_retry, delay_ms)},
+    {.label = "retry.backoff",
+     .kind = STK_SPEC_REAL,
+     .at = offsetof(stk_retry, backoff),
+     .max = 1000},
+    {.label = "retry.jitter", .kind = STK_SPEC_REAL, .at = offsetof(stk_retry, jitter), .max = 1}};
+
+static const stk_spec_field cache_fields[] = {
+    {.label = "cache.enabled", .kind = STK_SPEC_BOOL, .at = offsetof(stk_cache_policy, enabled)},
+    {.label = "cache.expires",
+     .kind = STK_SPEC_DURATION,
+     .at = offsetof(stk_cache_policy, expires_ms)},
+    {.label = "cache.ignore_inputs",
+     .kind = STK_SPEC_TEXTS,
+     .at = offsetof(stk_cache_policy, ignore_inputs)},
+    {.label = "cache.files", .kind = STK_SPEC_TEXTS, .at = offsetof(stk_cache_policy, files)},
+    {.label = "cache.salt", .kind = STK_SPEC_TEXT, .at = offsetof(stk_cache_policy, salt)}};
 
 static int read_cache(stk_spec_reader *r, const stk_json *node, stk_cache_policy *cache)
 {
-    static const char *const keys[] = {"enabled", "expires", "ignore_inputs", "files", "salt"};
     cache->is_asked = true;
     if (node->kind == STK_JSON_BOOL) {
         cache->enabled = node->truth;
@@ -267,35 +254,7 @@ static int read_cache(stk_spec_reader *r, const stk_json *node, stk_cache_policy
     if (node->kind != STK_JSON_MAP) {
         return stk_spec_wrong(r, node, "cache", "true, false or a mapping");
     }
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < node->n; i++) {
-        const stk_json *value = stk_json_value(node, i);
-        int key = stk_spec_key(r, stk_json_key(node, i), keys, 5, "cache");
-        if (key < 0) {
-            return key;
-        }
-        if (value->kind == STK_JSON_NULL) {
-            continue;
-        }
-        switch (key) {
-        case 0:
-            rc = stk_spec_read_bool(r, value, "cache.enabled", &cache->enabled);
-            break;
-        case 1:
-            rc = stk_spec_read_duration(r, value, "cache.expires", &cache->expires_ms);
-            break;
-        case 2:
-            rc = stk_spec_read_texts(r, value, "cache.ignore_inputs", &cache->ignore_inputs,
-                                     &cache->n_ignore_inputs);
-            break;
-        case 3:
-            rc = stk_spec_read_texts(r, value, "cache.files", &cache->files, &cache->n_files);
-            break;
-        default:
-            rc = stk_spec_read_text(r, value, "cache.salt", &cache->salt);
-        }
-    }
-    return rc;
+    return stk_spec_read_fields(r, node, "cache", cache_fields, STK_SPEC_N(cache_fields), cache);
 }
 
 static int read_hook(stk_spec_reader *r, const stk_json *map, const char *key, stk_hook *ret_hook)
@@ -364,12 +323,8 @@ static bool is_ours(const char *key)
 
 static int read_environment(stk_spec_reader *r, const stk_json *node, stk_spec_base *base)
 {
-    int rc = stk_spec_read_map(r, node, "environment");
-    STK_TRY(rc);
-    rc = stk_spec_merge(r, &base->environment, node, &base->environment);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_spec_read_map(r, node, "environment"));
+    STK_TRY(stk_spec_merge(r, &base->environment, node, &base->environment));
     const stk_json *map = &base->environment;
     if (map->n > STK_LIMIT_ENV) {
         return stk_spec_fail_code(r, STK_E_LIMIT, node,
@@ -401,10 +356,7 @@ static int read_environment(stk_spec_reader *r, const stk_json *node, stk_spec_b
         } else if (value->kind == STK_JSON_INT || value->kind == STK_JSON_REAL) {
             env[n].value = value->text;
         } else {
-            rc = stk_spec_read_text(r, value, key->text, &env[n].value);
-            if (rc < 0) {
-                return rc;
-            }
+            STK_TRY(stk_spec_read_text(r, value, key->text, &env[n].value));
         }
         n++;
     }
@@ -418,10 +370,7 @@ static int read_secrets(stk_spec_reader *r, const stk_json *node, stk_settings *
 {
     const char *const *own;
     uint32_t n_own;
-    int rc = stk_spec_read_texts(r, node, "secrets", &own, &n_own);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_spec_read_texts(r, node, "secrets", &own, &n_own));
     const char **all = stk_arena_array(r->arena, (size_t)s->n_secrets + n_own, sizeof *all);
     if (all == NULL) {
         return stk_spec_no_memory(r);
@@ -456,10 +405,7 @@ static int read_secrets(stk_spec_reader *r, const stk_json *node, stk_settings *
 static int read_backend(stk_spec_reader *r, const stk_json *node, stk_spec_base *base)
 {
     if (node->kind == STK_JSON_MAP) {
-        int rc = stk_spec_check_backend(r, node);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(stk_spec_check_backend(r, node));
     } else if (stk_json_text(node) == NULL || node->n == 0) {
         return stk_spec_wrong(r, node, "backend", "a name, or a mapping of names to options");
     }
@@ -507,7 +453,9 @@ int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const 
             rc = read_resources(r, value, &own);
             break;
         case S_RETRY:
-            rc = read_retry(r, value, base->s.retry.max_retries > 0, &s->retry);
+            s->retry.max_retries = MAX(s->retry.max_retries, 1); /* asking for one means one */
+            rc = stk_spec_read_fields(r, value, "retry", retry_fields, STK_SPEC_N(retry_fields),
+                                      &s->retry);
             break;
         case S_TIMEOUT:
             rc = stk_spec_read_duration(r, value, "timeout", &s->timeout_ms);
@@ -531,10 +479,8 @@ int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const 
             rc = read_secrets(r, value, s);
             break;
         case S_DOCKER:
-            rc = stk_spec_check_docker(r, value);
-            if (rc == 0) {
-                rc = read_merged(r, value, "docker", &own.docker, &s->docker);
-            }
+            STK_TRY(stk_spec_check_docker(r, value));
+            rc = read_merged(r, value, "docker", &own.docker, &s->docker);
             break;
         case S_BACKEND:
             rc = read_backend(r, value, &own);

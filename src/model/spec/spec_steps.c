@@ -417,10 +417,7 @@ static int read_from(steps_reader *s, const stk_json *node, const char *what, st
         return stk_spec_no_memory(s->r);
     }
     for (uint32_t i = 0; i < node->n; i++) {
-        int rc = read_reference(s, &node->items[i], what, &items[i]);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(read_reference(s, &node->items[i], what, &items[i]));
     }
     input->kind = STK_INPUT_LIST;
     input->items = items;

@@ -14,7 +14,8 @@ static char *message_of(const char *text, int *ret_code)
     stk_spec *spec = NULL;
     stk_err err = {0};
     char message[1200] = "fine";
-    *ret_code = stk_spec_parse(text, strlen(text), "p.yaml", &spec, &err);
+    *ret_code =
+        stk_spec_parse(text, strlen(text), &(stk_spec_place){.path = "p.yaml"}, &spec, &err);
     if (*ret_code < 0) {
         (void)stk_err_format(&err, message, sizeof message);
     }
@@ -27,7 +28,8 @@ static stk_spec *parse(const char *text)
     stk_spec *spec = NULL;
     stk_err err = {0};
     char message[1200];
-    if (stk_spec_parse(text, strlen(text), "/p/p.yaml", &spec, &err) < 0) {
+    if (stk_spec_parse(text, strlen(text), &(stk_spec_place){.path = "/p/p.yaml", .folder = "/p"},
+                       &spec, &err) < 0) {
         fail_msg("%s", stk_err_format(&err, message, sizeof message));
     }
     return spec;
@@ -349,7 +351,11 @@ static void test_text(void **state)
     assert_string_equal(stk_spec_origin(spec), "{\"cwd\":\"/p\"}");
     stk_spec *again = NULL;
     size_t len;
-    assert_int_equal(stk_spec_parse(text, strlen(text), "/elsewhere/x.json", &again, NULL), 0);
+    assert_int_equal(
+        stk_spec_parse(text, strlen(text),
+                       &(stk_spec_place){.path = "/elsewhere/x.json", .folder = "/elsewhere"},
+                       &again, NULL),
+        0);
     assert_string_equal(stk_spec_text(again, &len), text);
     assert_int_equal(len, strlen(text));
     assert_string_equal(stk_spec_step(again, 0)->cwd, "/p/s");

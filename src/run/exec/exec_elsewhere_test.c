@@ -368,7 +368,7 @@ static void test_more_than_a_pool(void **state)
     stk_place place;
     stk_spec *spec = NULL;
     char *text = stk_arena_printf(f->arena, "{\"stoker\":1,\"name\":\"p\",\"steps\":%s}", steps);
-    OK(stk_spec_parse(text, strlen(text), "p.json", &spec, &f->err));
+    OK(stk_spec_parse(text, strlen(text), &(stk_spec_place){.path = "p.json"}, &spec, &f->err));
     OK(stk_stack_place(&stack, "a", stk_spec_step(spec, 0)->settings, f->arena, &place, &f->err));
     elsewhere(f, first_away);
     f->elsewhere.places = &place;

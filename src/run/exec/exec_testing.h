@@ -241,7 +241,8 @@ static inline int open_exec(fixture *f, const char *steps, bool resumed)
     if (steps != NULL) {
         char *text =
             stk_arena_printf(f->arena, "{\"stoker\":1,\"name\":\"p\",\"steps\":%s}", steps);
-        OK(stk_spec_parse(text, strlen(text), "p.json", &f->spec, &f->err));
+        OK(stk_spec_parse(text, strlen(text), &(stk_spec_place){.path = "p.json"}, &f->spec,
+                          &f->err));
         OK(stk_plan_new(f->spec, &f->capacity, NULL, f->policy, &f->plan, &f->err));
         OK(stk_store_new_run(f->store, NULL, "p", text, strlen(text), f->now_ms, f->run,
                              &f->lock_fd, &f->err));

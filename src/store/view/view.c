@@ -16,17 +16,11 @@ static int add_note(stk_view *view, const char *text, stk_err *err)
         return 0;
     }
     stk_view_run *run = &view->run;
-    if (run->n_notes == view->cap_notes) {
-        uint32_t cap = view->cap_notes < 8 ? 8 : view->cap_notes * 2;
-        const char **notes = realloc(view->notes, cap * sizeof *notes);
-        if (notes == NULL) {
-            return stk_err_nomem(err);
-        }
-        view->notes = notes;
-        view->cap_notes = cap;
-    }
     const char *own = stk_arena_dup(view->arena, text);
-    if (own == NULL || stk_map_put(&view->notes_seen, own, 1) < 0) {
+    if (own == NULL ||
+        stk_array_reserve(&view->notes, &view->cap_notes, run->n_notes + 1, sizeof *view->notes) <
+            0 ||
+        stk_map_put(&view->notes_seen, own, 1) < 0) {
         return stk_err_nomem(err);
     }
     view->notes[run->n_notes++] = own;
@@ -396,19 +390,14 @@ int stk_view_load(stk_store *store, const char *run, stk_view **ret_view, stk_er
     if (scratch == NULL) {
         return stk_err_nomem(err);
     }
-    int rc = stk_store_load_spec(store, run, scratch, &text, &len, err);
-    if (rc < 0) {
-        return rc;
-    }
-    char *path =
-        stk_arena_printf(scratch, "%s/spec.json", stk_store_run_folder(store, run, scratch));
+    STK_TRY(stk_store_load_spec(store, run, scratch, &text, &len, err));
+    const char *folder = stk_store_run_folder(store, run, scratch);
+    const stk_spec_place place = {.path = stk_arena_printf(scratch, "%s/spec.json", folder),
+                                  .folder = folder};
     stk_spec *spec = NULL;
-    rc = stk_spec_parse(text, len, path, &spec, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_spec_parse(text, len, &place, &spec, err));
     stk_view *view = NULL;
-    rc = stk_view_new(spec, run, stk_store_path(store), &view, err);
+    int rc = stk_view_new(spec, run, stk_store_path(store), &view, err);
     if (rc < 0) {
         stk_spec_free(spec);
         return rc;

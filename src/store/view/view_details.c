@@ -29,10 +29,13 @@ static stk_view_amounts asked_of(const stk_step *step)
         asked.cpus = r->cpu_milli < 0 ? -1 : (double)r->cpu_milli / 1000;
         asked.memory_bytes = r->memory_bytes;
         stk_alternative wants[STK_LIMIT_ASKS];
-        uint32_t n = stk_spec_alternatives(r, wants);
-        asked.n_devices = n > 0 ? wants[0].gpu_count : r->base.gpu_count;
-        asked.n_alternatives = n > 0 ? r->n_any_of : 0;
-        asked.share_bytes = n > 0 && wants[0].gpu_memory_bytes > 0 ? wants[0].gpu_memory_bytes : -1;
+        if (stk_spec_alternatives(r, wants) > 0) {
+            asked.n_devices = wants[0].gpu_count;
+            asked.n_alternatives = r->n_any_of;
+            asked.share_bytes = MAX(wants[0].gpu_memory_bytes, -1);
+        } else if (stk_spec_asks_none(r)) {
+            asked.n_devices = 0; /* which is known */
+        }
     }
     return asked;
 }

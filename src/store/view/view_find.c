@@ -14,12 +14,14 @@ static bool is_digest(const char *text)
 stk_view_ref stk_view_named_ref(const stk_named_row *row, stk_arena *arena)
 {
     const stk_json *ref = stk_json_read(arena, row->ref);
+    const stk_json *metadata = stk_json_get(ref, "metadata"); /* none: null in records */
     return (stk_view_ref){.name = row->output,
                           .digest = row->digest,
                           .format = stk_json_get_text(ref, "format"),
                           .type = stk_json_get_text(ref, "type"),
                           .meta = stk_json_dump_in(stk_json_get(ref, "meta"), arena),
-                          .metadata = stk_json_dump_in(stk_json_get(ref, "metadata"), arena),
+                          .metadata =
+                              stk_json_is_map(metadata) ? stk_json_dump_in(metadata, arena) : NULL,
                           .artifact_name = row->name,
                           .artifact_version = row->version,
                           .size = stk_json_get_whole(ref, "size", -1)};

@@ -17,15 +17,8 @@ enum {
 
 int stk_view_grow_tasks(stk_view *view, uint32_t n, stk_err *err)
 {
-    if (n > view->cap_tasks) {
-        uint32_t cap = view->cap_tasks < 64 ? 64 : view->cap_tasks * 2;
-        cap = MAX(cap, n);
-        stk_view_task *tasks = realloc(view->tasks, (size_t)cap * sizeof *tasks);
-        if (tasks == NULL) {
-            return stk_err_nomem(err);
-        }
-        view->tasks = tasks;
-        view->cap_tasks = cap;
+    if (stk_array_reserve(&view->tasks, &view->cap_tasks, n, sizeof *view->tasks) < 0) {
+        return stk_err_nomem(err);
     }
     return 0;
 }
@@ -325,10 +318,7 @@ static int keep_scope(const stk_view *view, uint32_t i_task, const stk_view_scop
         stk_view_scope *scope = stk_arena_array(view->arena, 1, sizeof *scope);
         STK_TRY(stk_err_if_null(scope, err));
         const stk_view_scope *over = heir == UINT32_MAX ? &nothing : memo->scopes[heir];
-        int rc = lay_over(over, said, t, view->arena, scope, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(lay_over(over, said, t, view->arena, scope, err));
         memo->scopes[t] = scope;
     }
     *ret = memo->scopes[i_task];
