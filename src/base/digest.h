@@ -20,6 +20,10 @@ void stk_sha256_add_pair(stk_sha256 *a, const void *data_a, stk_sha256 *b, const
                          size_t len);
 void stk_sha256_done(stk_sha256 *sha, unsigned char ret_digest[STK_DIGEST_BYTES]);
 
+/* HMAC (RFC 2104); `ret_digest` may be the data or the key. */
+void stk_hmac_sha256(const void *key, size_t n_key, const void *data, size_t n,
+                     unsigned char ret_digest[STK_DIGEST_BYTES]);
+
 /* 64 lower-case hex digits and a NUL. */
 void stk_digest_hex(const unsigned char digest[STK_DIGEST_BYTES], char ret_hex[STK_DIGEST_HEX + 1]);
 void stk_digest_of(const void *data, size_t len, char ret_hex[STK_DIGEST_HEX + 1]);

@@ -50,8 +50,26 @@ static void test_pair_is_two(void **state)
     free(data);
 }
 
+/* Test cases 1 and 6 of RFC 4231: a short key, and one that is longer than a block. */
+static void test_hmac(void **state)
+{
+    static const char long_data[] = "Test Using Larger Than Block-Size Key - Hash Key First";
+    unsigned char key[131], sum[STK_DIGEST_BYTES];
+    char hex[STK_DIGEST_HEX + 1];
+    (void)state;
+    memset(key, 0x0b, 20);
+    stk_hmac_sha256(key, 20, "Hi There", 8, sum);
+    stk_digest_hex(sum, hex);
+    assert_string_equal(hex, "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+    memset(key, 0xaa, sizeof key);
+    stk_hmac_sha256(key, sizeof key, long_data, sizeof long_data - 1, sum);
+    stk_digest_hex(sum, hex);
+    assert_string_equal(hex, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pair_is_two)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pair_is_two),
+                                       cmocka_unit_test(test_hmac)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,23 @@ static inline const char *stk_text_plural(uint64_t n)
     return n == 1 ? "" : "s";
 }
 
+/* What stands behind the last `c`; all of it where there is none. */
+static inline const char *stk_text_behind(const char *text, char c)
+{
+    const char *at = strrchr(text, c);
+    return at == NULL ? text : at + 1;
+}
+
+/* What would steer a terminal becomes '?'. */
+static inline void stk_text_tame(char *text)
+{
+    for (; *text != '\0'; text++) {
+        if ((unsigned char)*text < ' ' || *text == 0x7f) {
+            *text = '?';
+        }
+    }
+}
+
 /* The line after this one; NULL: it is the last. */
 static inline const char *stk_text_next_line(const char *line)
 {

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pwd.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -51,6 +52,31 @@ static ssize_t read_text(const char *path, char *buf, size_t size)
     (void)close(fd);
     buf[used] = '\0';
     return (ssize_t)used;
+}
+
+ssize_t stk_proc_read(pid_t pid, const char *name, char *ret, size_t size)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    ret[0] = '\0';
+    return read_text(path, ret, size);
+}
+
+const char *stk_proc_name(pid_t pid, char *ret, size_t size)
+{
+    (void)stk_proc_read(pid, "comm", ret, size);
+    ret[strcspn(ret, "\n")] = '\0';
+    return ret;
+}
+
+const char *stk_proc_user(uid_t uid, char ret[48])
+{
+    const struct passwd *user = getpwuid(uid);
+    (void)snprintf(ret, 48, "%u", (unsigned)uid);
+    if (user != NULL) {
+        (void)snprintf(ret, 48, "%.40s", user->pw_name);
+    }
+    return ret;
 }
 
 /* Bytes of a "Key:   123 kB" line of a /proc file, -1 if absent. */

@@ -93,4 +93,12 @@ bool stk_proc_has_lock(pid_t pid, const char *fd);
 /* `text` ("K=V") is in the initial environment of `pid`. */
 bool stk_proc_has_env(pid_t pid, const char *text);
 
+/* A small file of a process's folder in /proc ("io"), as text; its bytes, or -1. `ret` is "" then.
+ */
+ssize_t stk_proc_read(pid_t pid, const char *name, char *ret, size_t size);
+/* What the kernel calls its program ("python"); "" where there is none. */
+const char *stk_proc_name(pid_t pid, char *ret, size_t size);
+/* "ann", or the number of a user without a name. */
+const char *stk_proc_user(uid_t uid, char ret[48]);
+
 #endif

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 #ifndef CLONE_PIDFD
@@ -409,4 +410,19 @@ int stk_sys_spawn_end(stk_spawn_batch *batch, const stk_spawn *spawn, stk_err *e
     }
     c.path = find_program(spawn, found, sizeof found);
     return explain(&c, err);
+}
+
+uint32_t stk_sys_inherited(int *ret_fds, uint32_t n_max)
+{
+    STK_DIR_AUTO dir = {0};
+    uint32_t n = 0;
+    int rc = stk_dir_read("/proc/self/fd", &dir, NULL);
+    for (uint32_t i = 0; rc == 0 && i < dir.n && n < n_max; i++) {
+        int fd = atoi(dir.items[i].name);
+        int flags = fcntl(fd, F_GETFD);
+        if (fd > 2 && flags >= 0 && (flags & FD_CLOEXEC) == 0) { /* not `dir`, which has it */
+            ret_fds[n++] = fd;
+        }
+    }
+    return n;
 }

@@ -37,6 +37,10 @@ typedef struct stk_spawn {
     bool no_new_privs;
 } stk_spawn;
 
+/* Descriptors that we were handed, and that a program we become would have: all but CLOEXEC ones
+ * and 0 to 2. Returns how many were written. */
+uint32_t stk_sys_inherited(int *ret_fds, uint32_t n_max);
+
 /* ret_pidfd may be NULL. A failed exec is reported here (STK_E_SYS with the program's name), not as
  * an exit status. */
 int stk_sys_spawn(const stk_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, stk_err *err);

@@ -156,6 +156,23 @@ def test_traceback_is_told() -> None:
     assert [m["text"] for m in first["members"]] == ["ended because of rank 1", "exit status 1"]
 
 
+def test_traceback_is_told_whole_and_alone() -> None:
+    # sleeps: for the other rank to begin
+    code = """time.sleep(0.3 + 3000 * (RANK == 0))
+import traceback
+try:
+    raise ValueError('boom')
+except ValueError:
+    traceback.print_exc()
+for i in range(20):
+    print('line', i, file=sys.stderr)
+sys.exit(1)"""
+    done = launch("-n", "2", *python(code))
+    told = done.err.partition("the end of rank 1's stderr:\n")[2]
+    assert told.startswith("    Traceback (most recent call last):")
+    assert "    ValueError: boom\n" in told and "line 1" not in told.replace("line 4", "")
+
+
 @pytest.mark.parametrize(
     "name, code", [("SIGKILL", 128 + 9), ("SIGSEGV", 128 + 11)], ids=["killed", "segfault"]
 )

@@ -11,29 +11,7 @@
 #include "base/digest.h"
 #include "base/text.h"
 
-enum { TEXT_MAX = 1 << 20, HEADERS_MAX = 64, PARAMETERS_MAX = 256, BLOCK = 64 };
-
-static void hmac(const void *key, size_t n_key, const void *data, size_t n,
-                 unsigned char ret[STK_DIGEST_BYTES])
-{
-    unsigned char pad[BLOCK] = {0};
-    stk_sha256 sha;
-    memcpy(pad, key, n_key); /* ours are never longer than a block */
-    for (int i = 0; i < BLOCK; i++) {
-        pad[i] ^= 0x36;
-    }
-    stk_sha256_init(&sha);
-    stk_sha256_add(&sha, pad, sizeof pad);
-    stk_sha256_add(&sha, data, n);
-    stk_sha256_done(&sha, ret);
-    for (int i = 0; i < BLOCK; i++) {
-        pad[i] ^= 0x36 ^ 0x5c;
-    }
-    stk_sha256_init(&sha);
-    stk_sha256_add(&sha, pad, sizeof pad);
-    stk_sha256_add(&sha, ret, STK_DIGEST_BYTES);
-    stk_sha256_done(&sha, ret);
-}
+enum { TEXT_MAX = 1 << 20, HEADERS_MAX = 64, PARAMETERS_MAX = 256 };
 
 static void encode(stk_buf *out, const char *text, size_t n, bool slashes)
 {
@@ -295,20 +273,11 @@ static void sign_text(const stk_aws_to_sign *q, const stk_aws_keys *keys, const 
     stk_digest_of(canonical, n, hash);
     int n_text = snprintf(text, sizeof text, "AWS4-HMAC-SHA256\n%s\n%.8s/%s/%s/aws4_request\n%s",
                           date, date, q->region, q->service, hash);
-    unsigned char long_key[STK_DIGEST_BYTES];
-    if (n_first > BLOCK) { /* a key that is longer than a block is its sum */
-        stk_sha256 sha;
-        stk_sha256_init(&sha);
-        stk_sha256_add(&sha, first, (size_t)n_first);
-        stk_sha256_done(&sha, long_key);
-        hmac(long_key, sizeof long_key, date, 8, key);
-    } else {
-        hmac(first, (size_t)n_first, date, 8, key);
-    }
-    hmac(key, sizeof key, q->region, strlen(q->region), key);
-    hmac(key, sizeof key, q->service, strlen(q->service), key);
-    hmac(key, sizeof key, "aws4_request", 12, key);
-    hmac(key, sizeof key, text, (size_t)n_text, key);
+    stk_hmac_sha256(first, (size_t)n_first, date, 8, key);
+    stk_hmac_sha256(key, sizeof key, q->region, strlen(q->region), key);
+    stk_hmac_sha256(key, sizeof key, q->service, strlen(q->service), key);
+    stk_hmac_sha256(key, sizeof key, "aws4_request", 12, key);
+    stk_hmac_sha256(key, sizeof key, text, (size_t)n_text, key);
     stk_digest_hex(key, ret_hex);
 }
 

@@ -26,9 +26,8 @@ int stk_accel_add(stk_accel *accel, const stk_device *device, uint32_t slot, stk
     if (accel->devices == NULL) {
         accel->devices = stk_arena_array(accel->arena, STK_LIMIT_DEVICES, sizeof *accel->devices);
         accel->slots = stk_arena_array(accel->arena, STK_LIMIT_DEVICES, sizeof *accel->slots);
-        if (accel->devices == NULL || accel->slots == NULL) {
-            return stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices");
-        }
+        STK_TRY(stk_err_need(accel->devices, "for the list of devices", err));
+        STK_TRY(stk_err_need(accel->slots, "for the list of devices", err));
     }
     accel->devices[accel->n] = *device;
     accel->slots[accel->n++] = (stk_accel_slot){accel->n_parts, slot};
@@ -50,12 +49,10 @@ static int open_part(stk_accel *accel, const stk_provider *provider, const char 
                            STK_ACCEL_PARTS);
     }
     stk_accel_part *part = &accel->parts[accel->n_parts];
+    void *self = NULL;
     part->provider = provider;
-    int rc = provider->open(accel, spec, &part->self, err);
-    if (rc < 0) {
-        part->self = NULL;
-        return rc;
-    }
+    STK_TRY(provider->open(accel, spec, &self, err));
+    part->self = self;
     accel->simulated = accel->simulated || provider->simulated;
     accel->n_parts++;
     return 0;
@@ -96,14 +93,16 @@ static int open_word(stk_accel *accel, const char *word, stk_err *err)
  * provider follows it. */
 static size_t word_length(const char *text)
 {
+    static const char *const others[] = {"auto", "none"};
     for (const char *comma = text; (comma = strchr(comma, ',')) != NULL; comma++) {
-        size_t len = strcspn(comma + 1, ":,");
-        bool name = (len == 4 &&
-                     (strncmp(comma + 1, "auto", 4) == 0 || strncmp(comma + 1, "none", 4) == 0)) ||
-                    memchr(text, ':', (size_t)(comma - text)) == NULL;
+        const char *next = comma + 1;
+        size_t len = strcspn(next, ":,");
+        bool name = memchr(text, ':', (size_t)(comma - text)) == NULL;
+        for (size_t i = 0; i < 2 && !name; i++) {
+            name = len == 4 && strncmp(others[i], next, 4) == 0;
+        }
         for (size_t i = 0; i < N_PROVIDERS && !name; i++) {
-            name = strlen(providers[i]->name) == len &&
-                   strncmp(providers[i]->name, comma + 1, len) == 0;
+            name = strlen(providers[i]->name) == len && strncmp(providers[i]->name, next, len) == 0;
         }
         if (name) {
             return (size_t)(comma - text);
@@ -126,12 +125,7 @@ static int open_all(stk_accel *accel, const char *list, stk_err *err)
 
 int stk_accel_open(const char *provider, stk_accel **ret_accel, stk_err *err)
 {
-    if (provider == NULL || *provider == '\0') {
-        provider = getenv("STOKER_ACCEL");
-    }
-    if (provider == NULL || *provider == '\0') {
-        provider = "auto";
-    }
+    provider = stk_text_or(stk_text_if_any(provider), stk_text_if_any(getenv("STOKER_ACCEL")));
     stk_arena *arena = stk_arena_new(8u << 20);
     stk_accel *accel = stk_arena_alloc(arena, sizeof *accel);
     if (accel == NULL) {
@@ -140,7 +134,7 @@ int stk_accel_open(const char *provider, stk_accel **ret_accel, stk_err *err)
     }
     accel->arena = arena;
     accel->cuda_version = -1;
-    int rc = open_all(accel, provider, err);
+    int rc = open_all(accel, stk_text_or(provider, "auto"), err);
     if (rc == 0 && accel->n > 0) {
         rc = stk_accel_apply_masks(accel, err);
     }
@@ -387,8 +381,8 @@ stk_link stk_accel_link(stk_accel *accel, uint32_t i, uint32_t j, int32_t *ret_n
     const stk_accel_part *part = part_of(accel, i);
     stk_link link = STK_LINK_UNKNOWN;
     if (part != NULL && part == part_of(accel, j) && part->provider->ops.link != NULL) {
-        link =
-            part->provider->ops.link(part->self, accel->slots[i].slot, accel->slots[j].slot, ret_n);
+        uint32_t slot = accel->slots[i].slot, other = accel->slots[j].slot;
+        link = part->provider->ops.link(part->self, slot, other, ret_n);
     }
     const stk_device *a = &accel->devices[i], *b = &accel->devices[j];
     bool real = !accel->parts[accel->slots[i].part].provider->simulated;

@@ -14,14 +14,13 @@
 
 #define NODES "/sys/class/kfd/kfd/topology/nodes"
 #define PROCESSES "/sys/class/kfd/kfd/proc"
-enum { LINK_XGMI = 11, PEERS_MAX = 64 };
+enum { LINK_XGMI = 11 };
 
 typedef struct amd_device {
     const char *dir, *hwmon; /* folders in sysfs */
     int64_t gpu_id;          /* as in the names of files under PROCESSES */
     int32_t kfd_node;
-    int32_t peers[PEERS_MAX]; /* KFD nodes joined by XGMI */
-    uint32_t n_peers;
+    stk_vendor_peers peers;             /* KFD nodes joined by XGMI */
     int64_t sm_max_mhz, memory_max_mhz; /* or -1 */
 } amd_device;
 
@@ -63,11 +62,11 @@ static void find_peers(stk_arena *arena, const char *node_dir, amd_device *ret)
         const char *const *names;
         const char *dir = stk_arena_printf(arena, "%s/%s", node_dir, kinds[k]);
         uint32_t n = stk_sysfs_list(arena, stk_text_or(dir, ""), "", &names);
-        for (uint32_t i = 0; i < n && ret->n_peers < PEERS_MAX; i++) {
+        for (uint32_t i = 0; i < n; i++) {
             const char *link = stk_arena_printf(arena, "%s/%s", dir, names[i]);
             const char *text = stk_vendor_text(arena, stk_text_or(link, ""), "properties");
-            if (property(text, "type") == LINK_XGMI && property(text, "node_to") <= INT32_MAX) {
-                ret->peers[ret->n_peers++] = (int32_t)property(text, "node_to");
+            if (property(text, "type") == LINK_XGMI) {
+                stk_vendor_add_peer(&ret->peers, property(text, "node_to"));
             }
         }
     }
@@ -94,8 +93,8 @@ static void name_device(stk_arena *arena, const char *text, const char *dir, stk
         ret->model = stk_vendor_pci_model("amd", property(text, "device_id"), -1);
     }
     if (ret->model == NULL) {
-        ret->model =
-            stk_arena_printf(arena, "AMD GPU 0x%04llx", (long long)property(text, "device_id"));
+        long long id = property(text, "device_id");
+        ret->model = stk_arena_printf(arena, "AMD GPU 0x%04llx", id);
     }
 }
 
@@ -119,9 +118,8 @@ static int add_node(stk_accel *accel, amd *self, const char *name, int32_t *ret_
     stk_device d = {STK_DEVICE_UNKNOWN, .vendor = "amd", .noun = "GPU"};
     d.index = index;
     d.node = stk_arena_printf(arena, "/dev/dri/renderD%d", (int)minor);
-    if (own->dir == NULL || d.node == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices");
-    }
+    STK_TRY(stk_err_need(own->dir, "for the list of devices", err));
+    STK_TRY(stk_err_need(d.node, "for the list of devices", err));
     bool there = false, kfd_there = false;
     const char *kfd_trouble = stk_vendor_node_trouble(arena, "/dev/kfd", &kfd_there);
     d.trouble = stk_vendor_node_trouble(arena, d.node, &there);
@@ -152,8 +150,7 @@ static int add_unbound(stk_accel *accel, stk_err *err)
     const char *const *names;
     uint32_t n = stk_sysfs_list(accel->arena, "/sys/class/drm", "card", &names);
     int32_t index = 0;
-    int rc = 0;
-    for (uint32_t i = 0; i < n && rc == 0 && !stk_in_container(); i++) {
+    for (uint32_t i = 0; i < n && !stk_in_container(); i++) {
         char pci[16];
         const char *model = stk_vendor_pci_model(
             "amd", stk_sysfs_number("/sys/class/drm/%s/device/device", names[i]), -1);
@@ -169,9 +166,9 @@ static int add_unbound(stk_accel *accel, stk_err *err)
             d.pci = stk_arena_dup(accel->arena, pci);
             d.uuid = stk_arena_printf(accel->arena, "amd-%s", pci);
         }
-        rc = stk_accel_add(accel, &d, 0, err);
+        STK_TRY(stk_accel_add(accel, &d, 0, err));
     }
-    return rc;
+    return 0;
 }
 
 static int amd_open(stk_accel *accel, const char *spec, void **ret_self, stk_err *err)
@@ -183,16 +180,13 @@ static int amd_open(stk_accel *accel, const char *spec, void **ret_self, stk_err
         return add_unbound(accel, err);
     }
     amd *self = stk_arena_alloc(accel->arena, sizeof *self);
-    if (self == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices");
-    }
+    STK_TRY(stk_err_need(self, "for the list of devices", err));
     int32_t index = 0;
-    int rc = 0;
-    for (uint32_t i = 0; i < n && rc == 0; i++) {
-        rc = add_node(accel, self, names[i], &index, err);
-    }
     *ret_self = self;
-    return rc;
+    for (uint32_t i = 0; i < n; i++) {
+        STK_TRY(add_node(accel, self, names[i], &index, err));
+    }
+    return 0;
 }
 
 /* Sums of "ue: 3" and "ce: 0" over the blocks that count errors. */
@@ -315,13 +309,7 @@ static stk_link amd_link(void *opened, uint32_t slot, uint32_t other, int32_t *r
 {
     (void)ret_n; /* how many lanes a link has isn't told */
     const amd *self = opened;
-    const amd_device *a = &self->devices[slot], *b = &self->devices[other];
-    for (uint32_t i = 0; i < a->n_peers; i++) {
-        if (a->peers[i] == b->kfd_node) {
-            return STK_LINK_FABRIC;
-        }
-    }
-    return STK_LINK_UNKNOWN;
+    return stk_vendor_peer_link(&self->devices[slot].peers, self->devices[other].kfd_node);
 }
 
 const stk_provider stk_provider_amd = {

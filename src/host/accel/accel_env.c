@@ -133,20 +133,13 @@ static const char *fill_form(const char *form, const own *mine, stk_arena *arena
             add_names(&out, mine, *c);
         }
     }
-    if (out.failed) {
-        return NULL;
-    }
-    return stk_arena_dup(arena, out.data);
+    return stk_buf_keep(&out, arena);
 }
 
 uint32_t stk_lease_env(const stk_accel *accel, const stk_lease *lease, stk_arena *arena,
                        const char *(*ret_pairs)[2], uint32_t n_max)
 {
-    uint32_t n = 0;
-    uint32_t n_devices = 0;
-    if (lease != NULL) {
-        n_devices = lease->n;
-    }
+    uint32_t n = 0, n_devices = lease == NULL ? 0 : lease->n;
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
         const struct variable *v = &variables[i];
         const own mine = devices_of(accel, lease, v->vendor);

@@ -37,10 +37,7 @@ static const stk_json *load_fakes(const char *path, stk_arena *arena, const stk_
     STK_TEXT_AUTO bytes = NULL;
     size_t n;
     stk_err why = {0};
-    stk_json *root = NULL;
-    if (arena != NULL) {
-        root = stk_arena_alloc(arena, sizeof *root);
-    }
+    stk_json *root = stk_arena_alloc(arena, sizeof *root);
     if (root == NULL || stk_file_read(path, limits.bytes, &bytes, &n, &why) < 0 ||
         stk_json_parse(bytes, n, path, &limits, arena, root, &why) < 0) {
         stk_err_set(err, STK_E_ENV, "fake devices can't be read: %s", why.text);
@@ -56,8 +53,7 @@ static const stk_json *load_fakes(const char *path, stk_arena *arena, const stk_
     }
     bool is = stk_json_is_list(list);
     for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
-        const stk_json *one = stk_json_item(list, i);
-        is = is && stk_json_is_map(one);
+        is = is && stk_json_is_map(stk_json_item(list, i));
     }
     if (!is) {
         stk_err_set(err, STK_E_ENV,
@@ -69,16 +65,9 @@ static const stk_json *load_fakes(const char *path, stk_arena *arena, const stk_
     return list;
 }
 
-static int64_t number_in(const stk_json *object, const char *key)
-{
-    int64_t value = -1;
-    return stk_json_int(stk_json_get(object, key), &value) ? value : -1;
-}
-
 static const char *text(const stk_json *object, const char *key, const char *otherwise)
 {
-    const char *value = stk_json_get_text(object, key);
-    return stk_text_or(value, otherwise);
+    return stk_text_or(stk_json_get_text(object, key), otherwise);
 }
 
 /* Device `slot` as the file has it now, or NULL and why. */
@@ -98,7 +87,7 @@ static int fake_state(void *self, uint32_t slot, stk_device_state *ret, stk_err 
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *device = ask_fake(self, slot, scratch, err);
-#define X(name, type) ret->name = (type)number_in(device, #name);
+#define X(name, type) ret->name = (type)stk_json_get_whole(device, #name, -1);
 #include "tbl/device_state.def"
 #undef X
     return device != NULL ? 0 : STK_E_ENV;
@@ -121,7 +110,7 @@ static int read_processes(const stk_json *device, stk_device_process *ret, uint3
                 .graphics = stk_json_is_true(stk_json_get(one, "graphics")),
             };
             if (!stk_json_int(one, &ret[n].memory_bytes)) {
-                ret[n].memory_bytes = number_in(one, "memory_bytes");
+                ret[n].memory_bytes = stk_json_get_whole(one, "memory_bytes", -1);
             }
             n++;
         }
@@ -143,7 +132,7 @@ static int fake_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n_
     stk_device_process processes[N];
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *device = ask_fake(self, slot, scratch, NULL);
-#define TAKE(type, name) ret->name = (type)number_in(device, #name)
+#define TAKE(type, name) ret->name = (type)stk_json_get_whole(device, #name, -1)
     TAKE(int32_t, busy_percent);
     TAKE(int64_t, memory_used);
     TAKE(int32_t, power_mw);
@@ -197,9 +186,9 @@ static bool fake_next_event(void *state, stk_device_event *ret)
             self->n_events[i]++;
             *ret = (stk_device_event){
                 .i_device = i,
-                .mono_ms = number_in(one, "time_ms"),
-                .xid = (int32_t)MAX(number_in(one, "xid"), 0),
-                .pid = (pid_t)MAX(number_in(one, "pid"), 0),
+                .mono_ms = stk_json_get_whole(one, "time_ms", -1),
+                .xid = (int32_t)MAX(stk_json_get_whole(one, "xid", -1), 0),
+                .pid = (pid_t)MAX(stk_json_get_whole(one, "pid", -1), 0),
             };
             if (ret->mono_ms < 0) {
                 ret->mono_ms = stk_clock_mono_ms(&stk_clock_real);
@@ -214,7 +203,8 @@ static int add_fake_device(stk_accel *accel, const stk_json *one, uint32_t base,
                            stk_err *err)
 {
     stk_arena *arena = accel->arena;
-    int64_t parent = number_in(one, "parent"), index = number_in(one, "index");
+    int64_t parent = stk_json_get_whole(one, "parent", -1),
+            index = stk_json_get_whole(one, "index", -1);
     const char *cc = text(one, "cc", NULL);
     stk_device device = {
         STK_DEVICE_UNKNOWN,
@@ -237,9 +227,9 @@ static int add_fake_device(stk_accel *accel, const stk_json *one, uint32_t base,
     if (index < 0) {
         device.index = (int32_t)i;
     }
-    device.n_cores = (int32_t)number_in(one, "n_cores");
-    device.numa = (int32_t)number_in(one, "numa");
-    device.memory_bytes = number_in(one, "memory_bytes");
+    device.n_cores = (int32_t)stk_json_get_whole(one, "n_cores", -1);
+    device.numa = (int32_t)stk_json_get_whole(one, "numa", -1);
+    device.memory_bytes = stk_json_get_whole(one, "memory_bytes", -1);
     if (cc != NULL && sscanf(cc, "%" SCNd32 ".%" SCNd32, &device.cc_major, &device.cc_minor) != 2) {
         device.cc_major = device.cc_minor = -1;
     }
@@ -270,7 +260,7 @@ static int fake_open(stk_accel *accel, const char *path, void **ret_self, stk_er
     STK_TRY(stk_err_need(self->path, "for the list of devices", err));
     if (stk_json_is_map(root)) {
         accel->driver = stk_arena_dup(accel->arena, text(root, "driver", NULL));
-        accel->cuda_version = (int32_t)number_in(root, "cuda_version");
+        accel->cuda_version = (int32_t)stk_json_get_whole(root, "cuda_version", -1);
     }
     uint32_t base = accel->n;
     for (uint32_t i = 0; i < stk_json_n_items(list); i++) {

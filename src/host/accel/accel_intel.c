@@ -77,9 +77,9 @@ static int add_card(stk_accel *accel, intel *self, const found_card *card, int32
     own->card = stk_arena_printf(arena, "/sys/class/drm/%s", card->name);
     own->dir = stk_arena_printf(arena, "/sys/class/drm/%s/device", card->name);
     const char *drm = stk_arena_printf(arena, "%s/drm", own->dir);
-    if (own->card == NULL || own->dir == NULL || drm == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices");
-    }
+    STK_TRY(stk_err_need(own->card, "for the list of devices", err));
+    STK_TRY(stk_err_need(own->dir, "for the list of devices", err));
+    STK_TRY(stk_err_need(drm, "for the list of devices", err));
     stk_device d = {STK_DEVICE_UNKNOWN, .vendor = "intel", .noun = "GPU"};
     d.index = index;
     d.pci = stk_arena_dup(arena, card->pci);
@@ -112,9 +112,8 @@ static int intel_open(stk_accel *accel, const char *spec, void **ret_self, stk_e
     (void)spec;
     found_card *cards = stk_arena_array(accel->arena, STK_LIMIT_DEVICES, sizeof *cards);
     intel *self = stk_arena_alloc(accel->arena, sizeof *self);
-    if (cards == NULL || self == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices");
-    }
+    STK_TRY(stk_err_need(cards, "for the list of devices", err));
+    STK_TRY(stk_err_need(self, "for the list of devices", err));
     uint32_t n = list_cards(accel->arena, cards, STK_LIMIT_DEVICES);
     *ret_self = self;
     for (uint32_t i = 0; i < n; i++) {

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +19,8 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "host/accel/accel_priv.h"
+#include "sys/file.h"
+#include "sys/proc.h"
 
 static bool make_shared_dir(const char *path)
 {
@@ -77,16 +78,13 @@ int stk_lease_path(const stk_device *device, char *ret_path, size_t size)
     const char *dir = stk_lease_dir(NULL);
     int n = snprintf(ret_path, size, "%s/%s-%s", dir, device->vendor,
                      stk_text_or(device->uuid, "unknown"));
-    if (n < 0 || (size_t)n >= size) {
-        return -1;
-    }
     /* Old drivers' slices are MIG-GPU-…/1/0: one file's name all the same. */
-    for (char *c = ret_path + strlen(dir) + 1; *c != '\0'; c++) {
-        if (strchr("/ \n\t", *c) != NULL) {
-            *c = '_';
+    for (size_t i = strlen(dir) + 1; n > 0 && (size_t)n < size && i < (size_t)n; i++) {
+        if (strchr("/ \n\t", ret_path[i]) != NULL) {
+            ret_path[i] = '_';
         }
     }
-    return 0;
+    return n > 0 && (size_t)n < size ? 0 : -1;
 }
 
 /* A new file of that name which everybody may read and write. It has its mode before it has its
@@ -102,9 +100,7 @@ static int make_lock(const char *dir, const char *path)
         return fd;
     }
     int sys = errno;
-    if (fd >= 0) {
-        (void)close(fd);
-    }
+    stk_file_close(&fd);
     if (sys == EEXIST) {
         errno = sys;
         return -1;
@@ -125,11 +121,7 @@ int stk_lease_open_lock(const char *path)
     int fd = open(path, flags);
     for (int i = 0; fd < 0 && errno == ENOENT && i < 8; i++) {
         char dir[PATH_MAX];
-        const char *slash = strrchr(path, '/');
-        (void)snprintf(dir, sizeof dir, "%s", ".");
-        if (slash != NULL) {
-            (void)snprintf(dir, sizeof dir, "%.*s", (int)(slash - path), path);
-        }
+        (void)snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(path, '/') - path), path);
         fd = make_lock(dir, path);
         if (fd < 0 && errno == EEXIST) {
             fd = open(path, flags);
@@ -166,23 +158,6 @@ static int lock_range(int fd, short type, off_t from, off_t len)
     return rc;
 }
 
-/* "ann", or the number of a user without a name; looked up once. */
-static const char *user_name(void)
-{
-    static char name[48];
-    static uid_t of = (uid_t)-1;
-    if (of != geteuid() || name[0] == '\0') {
-        const struct passwd *user = getpwuid(geteuid());
-        if (user != NULL) {
-            (void)snprintf(name, sizeof name, "%.40s", user->pw_name);
-        } else {
-            (void)snprintf(name, sizeof name, "%u", (unsigned)geteuid());
-        }
-        of = geteuid();
-    }
-    return name;
-}
-
 /* Only for others to read: the lock counts, also without a label (no slot free, the disk full). */
 static void write_label(int fd, const char *label)
 {
@@ -199,8 +174,14 @@ static void write_label(int fd, const char *label)
 
 void stk_lease_sign(const char *label, char *ret_text, size_t size)
 {
-    (void)snprintf(ret_text, size, "%.400s (user %s, pid %d)", stk_text_or(label, "somebody"),
-                   user_name(), (int)getpid());
+    static char user[48]; /* looked up once */
+    static uid_t of = (uid_t)-1;
+    if (of != geteuid()) {
+        of = geteuid();
+        (void)stk_proc_user(of, user);
+    }
+    (void)snprintf(ret_text, size, "%.400s (user %s, pid %d)", stk_text_or(label, "somebody"), user,
+                   (int)getpid());
 }
 
 int stk_lease_write_slot(int fd, off_t lock, int i_text, const char text[STK_LEASE_LABEL])
@@ -308,9 +289,7 @@ static int take_one(const stk_accel *accel, uint32_t i, int64_t share_mib, const
     int fd = lock_file(accel, device, F_WRLCK, share_mib, label);
     if (fd < 0) {
         int why = errno;
-        if (parent_fd >= 0) {
-            close(parent_fd);
-        }
+        stk_file_close(&parent_fd);
         errno = why;
         return -1;
     }
@@ -387,11 +366,8 @@ static int tell_busy(const stk_accel *accel, const stk_devset *devices, int64_t 
         }
         const stk_device *device = &accel->devices[i];
         const char *holder = stk_lease_who(accel, i, scratch);
-        int fd = stk_lease_open_to_look(device);
+        STK_FD_AUTO fd = stk_lease_open_to_look(device);
         int64_t free_mib = stk_lease_unleased(fd, device) >> 20;
-        if (fd >= 0) {
-            close(fd);
-        }
         if (i != i_failed && (holder == NULL || (share_mib > 0 && free_mib >= share_mib))) {
             continue;
         }

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "host/accel/accel_lease.h"
 #include "host/accel/accel_priv.h"
+#include "sys/file.h"
 
 static int64_t now_ns(void)
 {
@@ -83,9 +84,7 @@ static int claim_one(const stk_device *device, const char text[STK_LEASE_LABEL])
         if (rc == 0 && stk_lease_is_current(fd, path)) {
             return fd;
         }
-        if (fd >= 0) {
-            close(fd);
-        }
+        stk_file_close(&fd);
         if (rc == 0) {
             why = EAGAIN; /* the file was removed: claim the new one */
         }
@@ -135,11 +134,8 @@ const char *stk_lease_claimant(const stk_accel *accel, uint32_t i, stk_arena *ar
     if (i >= accel->n) {
         return NULL;
     }
-    int fd = stk_lease_open_to_look(&accel->devices[i]);
+    STK_FD_AUTO fd = stk_lease_open_to_look(&accel->devices[i]);
     bool claimed = stk_lease_claimed_before(fd, stk_lease_own_claim(accel), text);
-    if (fd >= 0) {
-        close(fd);
-    }
     return claimed ? stk_arena_dup(arena, text) : NULL;
 }
 

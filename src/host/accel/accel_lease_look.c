@@ -3,12 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/param.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/text.h"
 #include "host/accel/accel_lease.h"
 #include "host/accel/accel_priv.h"
+#include "sys/file.h"
 
 const char *stk_lease_name(const stk_device *device, char *buf, size_t size)
 {
@@ -28,13 +27,7 @@ int stk_lease_open_to_look(const stk_device *device)
     if (stk_lease_path(device, path, sizeof path) < 0) {
         return -1;
     }
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    struct stat st;
-    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))) {
-        close(fd);
-        fd = -1;
-    }
-    return fd;
+    return stk_file_open_regular(path, O_RDONLY, 0);
 }
 
 bool stk_lease_conflict(int fd, short type, off_t from, off_t len, off_t *ret_from, off_t *ret_len)
@@ -81,11 +74,7 @@ bool stk_lease_read_slot(int fd, off_t lock, int i_text, char ret_text[STK_LEASE
         ret_text[0] == '\0') {
         return false;
     }
-    for (char *c = ret_text; *c != '\0'; c++) { /* somebody else's words, for our terminal */
-        if ((unsigned char)*c < ' ' || *c == 0x7f) {
-            *c = '?';
-        }
-    }
+    stk_text_tame(ret_text); /* somebody else's words, for our terminal */
     return true;
 }
 
@@ -108,18 +97,21 @@ bool stk_lease_labels(int fd, stk_buf *text)
     return true;
 }
 
-/* The parent of a slice where that is what others hold: then its lock keeps the slice from us. */
-static int open_held_parent(const stk_accel *accel, const stk_device *device)
+/* Do others hold the parent of a slice? Then its lock keeps the slice from us. Their labels go into
+ * `labels` (may be NULL). */
+static bool is_parent_held(const stk_accel *accel, const stk_device *device, stk_buf *labels)
 {
     if (device->parent < 0) {
-        return -1;
+        return false;
     }
-    int fd = stk_lease_open_to_look(&accel->devices[device->parent]);
-    if (fd >= 0 && !stk_lease_conflict(fd, F_RDLCK, 0, STK_LEASE_MEMORY, NULL, NULL)) {
-        close(fd);
-        fd = -1;
+    STK_FD_AUTO fd = stk_lease_open_to_look(&accel->devices[device->parent]);
+    if (fd < 0 || !stk_lease_conflict(fd, F_RDLCK, 0, STK_LEASE_MEMORY, NULL, NULL)) {
+        return false;
     }
-    return fd;
+    if (labels != NULL) {
+        (void)stk_lease_labels(fd, labels);
+    }
+    return true;
 }
 
 const char *stk_lease_holder(const stk_accel *accel, uint32_t i, stk_arena *arena)
@@ -128,13 +120,11 @@ const char *stk_lease_holder(const stk_accel *accel, uint32_t i, stk_arena *aren
         return NULL;
     }
     STK_BUF_AUTO text = STK_BUF_INIT(STK_LEASE_SLOTS * (STK_LEASE_LABEL + 2));
-    int fd = open_held_parent(accel, &accel->devices[i]);
-    if (fd < 0) {
-        fd = stk_lease_open_to_look(&accel->devices[i]);
-    }
-    if (fd >= 0) {
-        (void)stk_lease_labels(fd, &text); /* nothing where nobody holds it */
-        close(fd);
+    if (!is_parent_held(accel, &accel->devices[i], &text)) {
+        STK_FD_AUTO fd = stk_lease_open_to_look(&accel->devices[i]);
+        if (fd >= 0) {
+            (void)stk_lease_labels(fd, &text); /* nothing where nobody holds it */
+        }
     }
     return stk_arena_dup(arena, text.data);
 }
@@ -159,26 +149,18 @@ static int64_t free_of(stk_accel *accel, uint32_t i, stk_arena *arena, const cha
         *ret_outside = device->trouble;
         return 0;
     }
-    int parent = open_held_parent(accel, device);
-    if (parent >= 0) {
-        close(parent);
+    if (is_parent_held(accel, device, NULL)) {
         return 0;
     }
-    int fd = stk_lease_open_to_look(device);
-    int64_t n = 0;
-    if (!stk_lease_claimed_before(fd, stk_lease_own_claim(accel), NULL)) {
-        n = stk_lease_unleased(fd, device);
+    STK_FD_AUTO fd = stk_lease_open_to_look(device);
+    if (stk_lease_claimed_before(fd, stk_lease_own_claim(accel), NULL)) {
+        return 0;
     }
+    int64_t n = stk_lease_unleased(fd, device);
     if (n != 0) {
         *ret_outside = stk_lease_outsiders(accel, i, fd, arena);
-        if (*ret_outside != NULL) {
-            n = 0;
-        }
     }
-    if (fd >= 0) {
-        close(fd);
-    }
-    return n;
+    return *ret_outside == NULL ? n : 0;
 }
 
 int stk_lease_free(stk_accel *accel, stk_arena *arena, int64_t *ret_free, const char **ret_outside,

@@ -63,10 +63,8 @@ static int64_t device_named(const stk_accel *accel, const vendor *who, const cha
         if (!concerns(accel, i, who) || (number && d->parent >= 0)) {
             continue;
         }
-        bool is_it;
-        if (number) {
-            is_it = d->index == index;
-        } else {
+        bool is_it = d->index == index;
+        if (!number) {
             is_it = len > 4 && d->uuid != NULL && strncmp(d->uuid, word, len) == 0;
         }
         if (is_it && found >= 0) {

@@ -13,14 +13,13 @@
 #include "host/accel/accel_vendor.h"
 
 #define FOLDER "/sys/devices/virtual/neuron_device"
-enum { PEERS_MAX = 32, CORES_MAX = 16 };
+enum { CORES_MAX = 16 };
 
 typedef struct neuron_device {
     const char *dir; /* in sysfs; perhaps there is none */
     int32_t number;
-    int32_t n_physical;       /* cores as the hardware has them, or -1 */
-    int32_t peers[PEERS_MAX]; /* devices joined by NeuronLink */
-    uint32_t n_peers;
+    int32_t n_physical;     /* cores as the hardware has them, or -1 */
+    stk_vendor_peers peers; /* devices joined by NeuronLink */
 } neuron_device;
 
 typedef struct neuron {
@@ -56,12 +55,11 @@ static int32_t cores_in_one(const char *name)
     if (n <= 0) {
         n = stk_sysfs_number("/opt/aws/neuron/logical_nc_config");
     }
-    bool joined =
-        name != NULL && (strcmp(name, "Trainium2") == 0 || strcmp(name, "Trainium3") == 0);
     if (n == 1 || n == 2) {
         return (int32_t)n;
     }
-    return joined ? 2 : 1;
+    name = stk_text_or(name, "");
+    return strcmp(name, "Trainium2") == 0 || strcmp(name, "Trainium3") == 0 ? 2 : 1;
 }
 
 static void find_peers(neuron_device *d)
@@ -70,11 +68,11 @@ static void find_peers(neuron_device *d)
     if (!stk_sysfs_text(text, sizeof text, "%s/connected_devices", d->dir)) {
         return;
     }
-    for (char *at = text; *at != '\0' && d->n_peers < PEERS_MAX;) {
+    for (char *at = text; *at != '\0';) {
         char *end;
         long number = strtol(at, &end, 10);
         if (end != at) {
-            d->peers[d->n_peers++] = (int32_t)number;
+            stk_vendor_add_peer(&d->peers, number);
         }
         at = end + strspn(end, ", ");
         if (end == at) {
@@ -119,9 +117,8 @@ static int add_device(stk_accel *accel, neuron *self, int32_t number, stk_err *e
     stk_device d = {STK_DEVICE_UNKNOWN, .vendor = "aws", .noun = "Neuron device"};
     d.index = number;
     d.node = stk_arena_printf(arena, "/dev/neuron%d", (int)number);
-    if (own->dir == NULL || d.node == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices");
-    }
+    STK_TRY(stk_err_need(own->dir, "for the list of devices", err));
+    STK_TRY(stk_err_need(d.node, "for the list of devices", err));
     bool there = false;
     d.trouble = stk_vendor_node_trouble(arena, d.node, &there);
     identify(arena, own, &d);
@@ -150,9 +147,7 @@ static int neuron_open(stk_accel *accel, const char *spec, void **ret_self, stk_
         return 0;
     }
     neuron *self = stk_arena_alloc(accel->arena, sizeof *self);
-    if (self == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices");
-    }
+    STK_TRY(stk_err_need(self, "for the list of devices", err));
     *ret_self = self;
     for (uint32_t i = 0; i < n && self->n < STK_LIMIT_DEVICES; i++) {
         int32_t number = stk_vendor_number(names[i], "neuron");
@@ -167,7 +162,10 @@ static int neuron_open(stk_accel *accel, const char *spec, void **ret_self, stk_
 static int64_t counter(const char *dir, const char *name)
 {
     int64_t value = stk_sysfs_number("%s/%s/total", dir, name);
-    return value >= 0 ? value : stk_sysfs_number("%s/%s", dir, name);
+    if (value < 0) {
+        value = stk_sysfs_number("%s/%s", dir, name);
+    }
+    return value;
 }
 
 static int64_t plus(int64_t a, int64_t b)
@@ -225,13 +223,7 @@ static stk_link neuron_link(void *opened, uint32_t slot, uint32_t other, int32_t
 {
     (void)ret_n;
     const neuron *self = opened;
-    const neuron_device *a = &self->devices[slot];
-    for (uint32_t i = 0; i < a->n_peers; i++) {
-        if (a->peers[i] == self->devices[other].number) {
-            return STK_LINK_FABRIC;
-        }
-    }
-    return STK_LINK_UNKNOWN;
+    return stk_vendor_peer_link(&self->devices[slot].peers, self->devices[other].number);
 }
 
 const stk_provider stk_provider_neuron = {

@@ -342,10 +342,7 @@ static int find_by_nvml(stk_accel *accel, nvml *lib, stk_err *err)
 static int nvml_open(stk_accel *accel, const char *spec, void **ret_self, stk_err *err)
 {
     (void)spec;
-    const char *forced = getenv("STOKER_NVML");
-    if (forced == NULL || *forced == '\0') {
-        forced = NULL;
-    }
+    const char *forced = stk_text_if_any(getenv("STOKER_NVML"));
     uint32_t n_shown = 0;
     int rc = list_by_kernel(accel, NULL, &n_shown, err);
     bool wsl = stk_sysfs_exists("/dev/dxg"); /* Windows' GPU node; its NVML needs no /dev/nvidia0 */
@@ -353,9 +350,7 @@ static int nvml_open(stk_accel *accel, const char *spec, void **ret_self, stk_er
         return rc;
     }
     nvml *lib = new_library(accel->arena);
-    if (lib == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices");
-    }
+    STK_TRY(stk_err_need(lib, "for the list of devices", err));
     if (!stk_nvml_load(lib, stk_text_or(forced, "libnvidia-ml.so.1"))) {
         if (forced != NULL) {
             return stk_err_set(err, STK_E_ENV, "STOKER_NVML names '%s', which is no NVML library",

@@ -7,17 +7,18 @@
  * container: on a leased device it is taken for the holder's. */
 #include <errno.h>
 #include <fcntl.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "host/accel/accel_lease.h"
 #include "host/accel/accel_priv.h"
 #include "sys/dir.h"
+#include "sys/file.h"
+#include "sys/proc.h"
 
 enum { PROCESSES = 64, ENVIRON = 256 << 10 };
 
@@ -45,12 +46,8 @@ bool stk_lease_is_part(const stk_accel *accel, uint32_t i, pid_t pid)
     if (i >= accel->n) {
         return false;
     }
-    int fd = stk_lease_open_to_look(&accel->devices[i]);
-    bool is = fd >= 0 && fstat(fd, &lock) == 0 && has_open(pid, &lock) > 0;
-    if (fd >= 0) {
-        close(fd);
-    }
-    return is;
+    STK_FD_AUTO fd = stk_lease_open_to_look(&accel->devices[i]);
+    return fd >= 0 && fstat(fd, &lock) == 0 && has_open(pid, &lock) > 0;
 }
 
 static bool is_of_a_run(pid_t pid, stk_arena *scratch)
@@ -58,58 +55,32 @@ static bool is_of_a_run(pid_t pid, stk_arena *scratch)
     static const char key[] = "\0STOKER_RUN=";
     char path[32];
     (void)snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC);
     char *text = stk_arena_alloc(scratch, ENVIRON);
     if (fd < 0 || text == NULL) {
-        if (fd >= 0) {
-            close(fd);
-        }
         return false;
     }
     size_t len = 1; /* a NUL before the first entry too */
     for (ssize_t n; len < ENVIRON && (n = read(fd, text + len, ENVIRON - len)) > 0;) {
         len += (size_t)n;
     }
-    close(fd);
     return memmem(text, len, key, sizeof key - 1) != NULL;
-}
-
-static void name_user(uid_t uid, char *ret_name, size_t size)
-{
-    const struct passwd *user = getpwuid(uid);
-    if (user != NULL) {
-        (void)snprintf(ret_name, size, "%.40s", user->pw_name);
-    } else {
-        (void)snprintf(ret_name, size, "%u", (unsigned)uid);
-    }
 }
 
 /* "pid 4242 (python, user ann)". */
 static void describe(pid_t pid, char *ret_text, size_t size)
 {
-    char path[32], comm[20] = "", user[48] = "";
+    char path[32], comm[20], user[48];
     struct stat st;
     (void)snprintf(path, sizeof path, "/proc/%d", (int)pid);
     if (stat(path, &st) < 0) {
         (void)snprintf(ret_text, size, "pid %d (of another container or user)", (int)pid);
         return;
     }
-    name_user(st.st_uid, user, sizeof user);
-    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        ssize_t n = read(fd, comm, sizeof comm - 1);
-        close(fd);
-        comm[MAX(n, 0)] = '\0';
-    }
-    comm[strcspn(comm, "\n")] = '\0';
-    for (char *c = comm; *c != '\0'; c++) { /* a program names itself */
-        if ((unsigned char)*c < ' ' || *c == 0x7f) {
-            *c = '?';
-        }
-    }
-    (void)snprintf(ret_text, size, "pid %d (%s, user %s)", (int)pid, *comm ? comm : "unnamed",
-                   user);
+    (void)stk_proc_name(pid, comm, sizeof comm);
+    stk_text_tame(comm); /* a program names itself */
+    (void)snprintf(ret_text, size, "pid %d (%s, user %s)", (int)pid,
+                   stk_text_or(stk_text_if_any(comm), "unnamed"), stk_proc_user(st.st_uid, user));
 }
 
 /* Numbers of processes are the host's own here: one that isn't found is gone. */
@@ -134,8 +105,7 @@ static bool is_outsider(pid_t pid, const struct stat *lock, const char *labels, 
         bool gone = kill(pid, 0) < 0 && errno == ESRCH && sees_all_processes();
         return !gone && labels == NULL;
     }
-    name_user(st.st_uid, user, sizeof user);
-    (void)snprintf(holder, sizeof holder, "(user %s, pid ", user);
+    (void)snprintf(holder, sizeof holder, "(user %s, pid ", stk_proc_user(st.st_uid, user));
     return labels == NULL || strstr(labels, holder) == NULL;
 }
 

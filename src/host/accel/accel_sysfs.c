@@ -18,8 +18,7 @@ enum { ENTRIES = 4096 }; /* of one folder; a large server has some thousand PCI 
 
 static const char *root(void)
 {
-    const char *text = getenv("STOKER_SYSROOT");
-    return stk_text_or(text, "");
+    return stk_text_or(getenv("STOKER_SYSROOT"), "");
 }
 
 static bool path_v(char *ret, size_t size, const char *fmt, va_list args)
@@ -135,9 +134,7 @@ bool stk_sysfs_link(char *ret, size_t size, const char *fmt, ...)
         return false;
     }
     target[n] = '\0';
-    const char *slash = strrchr(target, '/');
-    const char *last = slash != NULL ? slash + 1 : target;
-    int len = snprintf(ret, size, "%s", last);
+    int len = snprintf(ret, size, "%s", stk_text_behind(target, '/'));
     return len > 0 && (size_t)len < size;
 }
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "host/accel/accel_lease.h"
 #include "host/accel/accel_priv.h"
 #include "host/accel/accel_sysfs.h"
 #include "sys/file.h"
@@ -61,10 +62,7 @@ static bool action_named(const char *word, size_t len, stk_xid_action *ret)
 stk_xid_action stk_xid_policy(int32_t number, const char *overrides)
 {
     const xid_row *known = find_xid(number);
-    stk_xid_action action = STK_XID_IGNORE;
-    if (known != NULL) {
-        action = known->action;
-    }
+    stk_xid_action action = known != NULL ? known->action : STK_XID_IGNORE;
     for (const char *word = overrides; word != NULL && *word != '\0';) {
         word += strspn(word, ", ");
         size_t len = strcspn(word, ", ");
@@ -244,12 +242,8 @@ bool stk_accel_next_event(stk_accel *accel, stk_device_event *ret_event)
     }
     for (uint32_t i = 0; i <= accel->n_parts;) {
         event = (stk_device_event){.i_device = UINT32_MAX};
-        bool found;
-        if (i == 0) {
-            found = next_of_log(accel, accel->log, RECORDS, &event);
-        } else {
-            found = next_of_part(accel, i - 1, &event);
-        }
+        bool found = (i == 0 && next_of_log(accel, accel->log, RECORDS, &event)) ||
+                     (i > 0 && next_of_part(accel, i - 1, &event));
         if (!found) {
             i++;
             continue;
@@ -291,44 +285,34 @@ void stk_accel_history(stk_accel *accel, void (*tell)(void *arg, const stk_devic
 
 static bool quarantine_path(const stk_device *device, char *ret, size_t size)
 {
-    int n = snprintf(ret, size, "%s/", stk_lease_dir(NULL));
-    if (device->uuid == NULL || n < 0 || (size_t)n >= size) {
+    static const char suffix[] = ".quarantine";
+    if (device->uuid == NULL || stk_lease_path(device, ret, size - sizeof suffix) < 0) {
         return false;
     }
-    int more =
-        snprintf(ret + n, size - (size_t)n, "%s-%s.quarantine", device->vendor, device->uuid);
-    for (char *c = ret + n; *c != '\0'; c++) {
-        if (strchr("/ \n\t", *c) != NULL) {
-            *c = '_';
-        }
-    }
-    return more > 0 && (size_t)more < size - (size_t)n;
+    (void)strcat(ret, suffix);
+    return true;
 }
 
 /* What the file says, for our terminal; NULL: not quarantined. */
 static const char *read_quarantine(stk_arena *arena, const stk_device *device)
 {
-    char path[PATH_MAX], why[600] = "", line[200] = "";
+    char path[PATH_MAX], why[600], line[200] = "";
     if (!quarantine_path(device, path, sizeof path)) {
         return NULL;
     }
-    int fd = stk_file_open_regular(path, O_RDONLY, 0);
+    STK_FD_AUTO fd = stk_file_open_regular(path, O_RDONLY, 0);
     if (fd < 0) {
         return errno == ENOENT ? NULL : stk_arena_printf(arena, "it is quarantined (%s)", path);
     }
     ssize_t n = read(fd, why, sizeof why - 1);
-    (void)close(fd);
     why[MAX(n, 0)] = '\0';
-    for (char *c = why; *c != '\0'; c++) {
-        if (((unsigned char)*c < ' ' && *c != '\n') || *c == 0x7f) {
-            *c = '?';
-        }
-    }
     char *second = strchr(why, '\n');
     if (second != NULL) {
         *second++ = '\0';
         (void)snprintf(line, sizeof line, " %.*s", (int)strcspn(second, "\n"), second);
     }
+    stk_text_tame(why);
+    stk_text_tame(line);
     return stk_arena_printf(
         arena, "%s %d is quarantined%s: %s; once it is sound again: stoker gpus --clear %s",
         device->noun, device->index, line,
@@ -353,7 +337,7 @@ void stk_accel_apply_quarantine(stk_accel *accel)
         bool bad = quarantine_path(d, path, sizeof path) && access(path, F_OK) == 0;
         bool parent_bad = d->parent >= 0 && accel->quarantined[d->parent];
         if ((bad || parent_bad) && !accel->quarantined[i]) {
-            const char *why;
+            const char *why = NULL;
             if (bad) {
                 why = read_quarantine(accel->arena, d);
             } else {
@@ -385,7 +369,7 @@ int stk_accel_quarantine(stk_accel *accel, uint32_t i, const char *why, stk_err 
     if (i >= accel->n || !quarantine_path(&accel->devices[i], path, sizeof path)) {
         return nobody_to_quarantine(accel, i, err);
     }
-    int fd = stk_file_open_regular(path, O_WRONLY | O_CREAT | O_EXCL, 0644);
+    STK_FD_AUTO fd = stk_file_open_regular(path, O_WRONLY | O_CREAT | O_EXCL, 0644);
     if (fd < 0 && errno != EEXIST) { /* who was first said why */
         return stk_err_sys(err, STK_E_SYS, errno, "quarantining %s %d: '%s'",
                            accel->devices[i].noun, accel->devices[i].index, path);
@@ -400,10 +384,8 @@ int stk_accel_quarantine(stk_accel *accel, uint32_t i, const char *why, stk_err 
         int n =
             snprintf(text, sizeof text, "%.*s\nsince %s by %s (pid %d)\n", (int)strcspn(why, "\n"),
                      why, when, user != NULL ? user->pw_name : "somebody", (int)getpid());
-        int rc = stk_file_write_all(fd, text, MIN((size_t)n, sizeof text - 1));
-        int sys = errno;
-        (void)close(fd);
-        if (rc < 0) {
+        if (stk_file_write_all(fd, text, MIN((size_t)n, sizeof text - 1)) < 0) {
+            int sys = errno;
             (void)unlink(path);
             return stk_err_sys(err, STK_E_SYS, sys, "writing '%s'", path);
         }

@@ -143,3 +143,20 @@ const char *stk_vendor_text(stk_arena *arena, const char *dir, const char *file)
     }
     return stk_arena_dup(arena, text);
 }
+
+void stk_vendor_add_peer(stk_vendor_peers *peers, int64_t number)
+{
+    if (peers->n < sizeof peers->numbers / sizeof *peers->numbers && number <= INT32_MAX) {
+        peers->numbers[peers->n++] = (int32_t)number;
+    }
+}
+
+stk_link stk_vendor_peer_link(const stk_vendor_peers *peers, int32_t number)
+{
+    for (uint32_t i = 0; i < peers->n; i++) {
+        if (peers->numbers[i] == number) {
+            return STK_LINK_FABRIC;
+        }
+    }
+    return STK_LINK_UNKNOWN;
+}

@@ -23,6 +23,14 @@ const char *stk_vendor_hwmon(stk_arena *arena, const char *device_dir);
 int64_t stk_vendor_sensor(const char *dir, const char *file, int64_t divisor);
 /* PCIe generation and lanes, now and at most, of a device's folder in sysfs. */
 void stk_vendor_pcie(const char *device_dir, stk_device_state *ret);
+/* Devices of a kind that a device is joined to by a fabric, by their numbers. */
+typedef struct stk_vendor_peers {
+    int32_t numbers[64];
+    uint32_t n;
+} stk_vendor_peers;
+void stk_vendor_add_peer(stk_vendor_peers *peers, int64_t number); /* as many as there is room */
+/* STK_LINK_FABRIC to one of them, else STK_LINK_UNKNOWN. */
+stk_link stk_vendor_peer_link(const stk_vendor_peers *peers, int32_t number);
 /* The whole small file below `dir` (arena), or NULL. */
 const char *stk_vendor_text(stk_arena *arena, const char *dir, const char *file);
 

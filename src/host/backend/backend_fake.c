@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <sys/param.h>
 #include <unistd.h>
 
+#include "base/grow.h"
 #include "host/backend/backend.h"
 
 typedef struct fake_job {
@@ -33,7 +33,7 @@ typedef struct fake {
     int fd; /* an eventfd: written when next() has something at once, read when it has not */
 } fake;
 
-static fake_job *find(fake *self, uint32_t id)
+static fake_job *find_job(fake *self, uint32_t id)
 {
     for (uint32_t i = 0; i < self->n_jobs; i++) {
         if (self->jobs[i].id == id) {
@@ -49,24 +49,10 @@ static void wake(fake *self)
     (void)!write(self->fd, &one, sizeof one); /* full means readable already */
 }
 
-static fake_job *new_job(fake *self)
-{
-    if (self->n_jobs == self->cap_jobs) {
-        uint32_t cap = MAX(8, self->cap_jobs * 2);
-        fake_job *bigger = reallocarray(self->jobs, cap, sizeof *bigger);
-        if (bigger == NULL) {
-            return NULL;
-        }
-        self->jobs = bigger;
-        self->cap_jobs = cap;
-    }
-    return &self->jobs[self->n_jobs++];
-}
-
 static int fake_start(stk_backend *base, stk_job *job, stk_err *err)
 {
     fake *self = (fake *)base;
-    const fake_job *same = find(self, job->id);
+    const fake_job *same = find_job(self, job->id);
     if (same != NULL) { /* acting twice is harmless; another attempt of what still runs is not */
         stk_lease_drop(&job->lease);
         if (same->attempt == job->attempt) {
@@ -80,11 +66,13 @@ static int fake_start(stk_backend *base, stk_job *job, stk_err *err)
         stk_lease_drop(&job->lease);
         return stk_err_set(err, fate.start_error, "job %u could not be started: its fate", job->id);
     }
-    fake_job *made = new_job(self);
-    if (made == NULL) {
+    fake_job *jobs = stk_grow(self->jobs, self->n_jobs, sizeof *jobs, &self->cap_jobs);
+    if (jobs == NULL) {
         stk_lease_drop(&job->lease);
         return stk_err_set(err, STK_E_NOMEM, "out of memory for job %u", job->id);
     }
+    self->jobs = jobs;
+    fake_job *made = &jobs[self->n_jobs++];
     *made = (fake_job){.id = job->id,
                        .attempt = job->attempt,
                        .end_ms = self->now_ms(self->arg) + fate.after_ms,
@@ -100,7 +88,7 @@ static int fake_start(stk_backend *base, stk_job *job, stk_err *err)
 static void fake_stop(stk_backend *base, uint32_t id, int64_t grace_ms, stk_failure why)
 {
     fake *self = (fake *)base;
-    fake_job *job = find(self, id);
+    fake_job *job = find_job(self, id);
     int64_t now_ms = self->now_ms(self->arg);
     (void)grace_ms; /* it listens to the first signal */
     if (job == NULL || job->end_ms <= now_ms) {
@@ -185,15 +173,6 @@ static void fake_close(stk_backend *base)
     free(self);
 }
 
-static bool fake_usage(stk_backend *base, uint32_t id, int64_t *ret_memory_bytes, double *ret_cpus)
-{
-    (void)base;
-    (void)id;
-    (void)ret_memory_bytes;
-    (void)ret_cpus;
-    return false;
-}
-
 static const stk_backend_ops fake_ops = {
     .name = "fake",
     .start = fake_start,
@@ -202,7 +181,6 @@ static const stk_backend_ops fake_ops = {
     .fd = fake_fd,
     .wait_ms = fake_wait_ms,
     .close = fake_close,
-    .usage = fake_usage,
 };
 
 int stk_backend_fake_open(stk_fake_fn fate, void *arg, int64_t (*now_ms)(void *arg),

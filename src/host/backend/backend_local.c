@@ -53,7 +53,7 @@ void stk_local_unwatch_fd(local_backend *b, int *fd)
 
 /* --- reports --- */
 
-static int make_room(local_reports *q, size_t n)
+static int grow_reports(local_reports *q, size_t n)
 {
     if (q->first + q->n + n > q->cap && q->first > 0) {
         memmove(q->items, q->items + q->first, q->n * sizeof *q->items);
@@ -73,14 +73,17 @@ static int make_room(local_reports *q, size_t n)
 
 int stk_local_reserve(local_backend *b)
 {
-    return make_room(&b->reports, b->n_tasks + 1);
+    return grow_reports(&b->reports, b->n_tasks + 1);
 }
 
 stk_report *stk_local_report(local_backend *b, const local_task *task, stk_report_kind kind)
 {
     local_reports *q = &b->reports;
-    size_t kept = kind == STK_REPORT_ENDED ? 0 : b->n_tasks; /* the room for their ends */
-    if (make_room(q, kept + 1) < 0) {
+    size_t wanted = 1;
+    if (kind != STK_REPORT_ENDED) {
+        wanted += b->n_tasks; /* the room for their ends is kept */
+    }
+    if (grow_reports(q, wanted) < 0) {
         return NULL;
     }
     stk_report *r = &q->items[q->first + q->n++];
@@ -119,7 +122,7 @@ static bool take_report(local_backend *b, stk_report *ret)
 
 /* --- operations --- */
 
-static local_task *find(local_backend *b, uint32_t id)
+static local_task *find_task(local_backend *b, uint32_t id)
 {
     for (uint32_t i = 0; i < b->n_tasks; i++) {
         if (b->tasks[i]->id == id) {
@@ -131,15 +134,13 @@ static local_task *find(local_backend *b, uint32_t id)
 
 static int start_python(local_backend *b, local_task *t, const stk_job *job, stk_err *err)
 {
-    if (job->spawn) { /* for a hook the environment says which */
-        const char *argv[] = {b->python,    "-m", "stoker._worker", t->dir, "--main",
-                              b->main_file, NULL};
-        if (b->main_file == NULL) {
-            argv[4] = NULL;
-        }
-        return stk_local_task_exec(b, t, job, argv, err);
+    if (!job->spawn) {
+        return stk_local_server_submit(b, t, job, err);
     }
-    return stk_local_server_submit(b, t, job, err);
+    const char *main = b->main_file == NULL ? NULL : "--main";
+    /* For a hook the environment says which. */
+    const char *argv[] = {b->python, "-m", "stoker._worker", t->dir, main, b->main_file, NULL};
+    return stk_local_task_exec(b, t, job, argv, err);
 }
 
 /* Forgets a task that could not be started. */
@@ -154,23 +155,28 @@ static void unmake(local_backend *b, local_task *t)
     stk_local_task_free(b, t);
 }
 
+static int start_task(local_backend *b, stk_job *job, local_task **ret_task, stk_err *err)
+{
+    if (find_task(b, job->id) != NULL) {
+        return stk_err_set(err, STK_E_BUG, "step '%s': its task %u runs already", job->step,
+                           job->id);
+    }
+    STK_TRY(stk_local_task_new(b, job, ret_task, err));
+    local_task *t = *ret_task;
+    STK_TRY(stk_local_task_prepare(b, t, job, err));
+    STK_TRY(stk_guard_expect(b->guard, t->fds + 1, t->hook ? 0 : 2, &t->slot, err));
+    if (job->argv != NULL) {
+        return stk_local_task_exec(b, t, job, job->argv, err);
+    }
+    return start_python(b, t, job, err);
+}
+
 static int op_start(stk_backend *self, stk_job *job, stk_err *err)
 {
     local_backend *b = (local_backend *)self;
     local_task *t = NULL;
     STK_FAILPOINT("backend.start.before");
-    int rc =
-        find(b, job->id) != NULL
-            ? stk_err_set(err, STK_E_BUG, "step '%s': its task %u runs already", job->step, job->id)
-            : stk_local_task_new(b, job, &t, err);
-    rc = rc < 0 ? rc : stk_local_task_prepare(b, t, job, err);
-    if (rc == 0) {
-        rc = stk_guard_expect(b->guard, t->fds + 1, t->hook ? 0 : 2, &t->slot, err);
-    }
-    if (rc == 0) {
-        rc = job->argv != NULL ? stk_local_task_exec(b, t, job, job->argv, err)
-                               : start_python(b, t, job, err);
-    }
+    int rc = start_task(b, job, &t, err);
     if (rc < 0) {
         if (t != NULL) {
             unmake(b, t);
@@ -185,7 +191,7 @@ static int op_start(stk_backend *self, stk_job *job, stk_err *err)
 static void op_stop(stk_backend *self, uint32_t id, int64_t grace_ms, stk_failure why)
 {
     local_backend *b = (local_backend *)self;
-    local_task *t = find(b, id);
+    local_task *t = find_task(b, id);
     if (t != NULL) {
         stk_local_task_stop(b, t, grace_ms, why);
     }
@@ -198,8 +204,7 @@ static void run_timers(local_backend *b)
         return;
     }
     b->due_ms = INT64_MAX;
-    for (uint32_t i = b->n_tasks;
-         i-- > 0;) { /* backwards: ending one moves the last into its place */
+    for (uint32_t i = b->n_tasks; i-- > 0;) { /* ending one moves the last into its place */
         stk_local_task_timers(b, b->tasks[i], now);
     }
     stk_local_look_outside(b, now);
@@ -266,7 +271,7 @@ static int64_t op_wait_ms(const stk_backend *self)
 
 static bool op_usage(stk_backend *self, uint32_t id, int64_t *ret_memory_bytes, double *ret_cpus)
 {
-    const local_task *t = find((local_backend *)self, id);
+    const local_task *t = find_task((local_backend *)self, id);
     if (t == NULL || t->watch.rss_bytes < 0) {
         return false;
     }
@@ -356,7 +361,9 @@ static int open_parts(local_backend *b, const stk_local_config *config, stk_err 
 {
     b->run = strdup(config->run);
     b->python = strdup(stk_text_or(config->python, "python3"));
-    b->main_file = config->main_file == NULL ? NULL : strdup(config->main_file);
+    if (config->main_file != NULL) {
+        b->main_file = strdup(config->main_file);
+    }
     if (b->run == NULL || b->python == NULL ||
         (config->main_file != NULL && b->main_file == NULL)) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "local backend");
@@ -381,13 +388,16 @@ int stk_backend_local_open(const stk_local_config *config, stk_backend **ret_bac
     }
     *b = (local_backend){.base = {.ops = &local_ops},
                          .accel = config->accel,
-                         .clock = config->clock != NULL ? config->clock : &stk_clock_real,
+                         .clock = config->clock,
                          .sample_ms = config->sample_ms,
-                         .server_ms = config->server_ms > 0 ? config->server_ms : SERVER_MS,
+                         .server_ms = SERVER_MS,
                          .policy = config->policy,
                          .outside_ms = INT64_MAX,
                          .epoll = -1,
                          .due_ms = INT64_MAX};
+    if (config->server_ms > 0) {
+        b->server_ms = config->server_ms;
+    }
     int rc = open_parts(b, config, err);
     int server_fd = config->server_fd;
     if (rc == 0 && server_fd >= 0) {

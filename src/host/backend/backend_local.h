@@ -125,7 +125,7 @@ typedef struct local_backend {
     pid_t *known; /* scratch: our children */
     uint32_t cap_known;
     const char **env; /* scratch: the environment of a command */
-    size_t cap_env;
+    uint32_t cap_env;
     char thread_env[6][40];
 } local_backend;
 

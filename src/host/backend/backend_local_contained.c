@@ -33,20 +33,17 @@ static bool read_container(const local_task *task, container *ret)
         stk_json_parse(text, len, path, &limits, arena, &root, NULL) < 0) {
         return false;
     }
-    const stk_json *oom = stk_json_get(&root, "oom");
-    const char *failed = stk_json_text(stk_json_get(&root, "failed"));
-    const char *ended_by = stk_json_text(stk_json_get(&root, "ended_by"));
-    *ret = (container){
-        .pid = -1, .peak_bytes = -1, .cpu_us = -1, .shm_bytes = -1, .shm_free_bytes = -1};
+    const char *failed = stk_json_get_text(&root, "failed");
+    const char *ended_by = stk_json_get_text(&root, "ended_by");
+    *ret = (container){.pid = stk_json_get_whole(&root, "pid", -1),
+                       .peak_bytes = stk_json_get_whole(&root, "peak_bytes", -1),
+                       .cpu_us = stk_json_get_whole(&root, "cpu_us", -1),
+                       .signal = stk_json_get_whole(&root, "signal", 0),
+                       .shm_bytes = stk_json_get_whole(&root, "shm_bytes", -1),
+                       .shm_free_bytes = stk_json_get_whole(&root, "shm_free_bytes", -1),
+                       .oom = stk_json_is_true(stk_json_get(&root, "oom"))};
     (void)snprintf(ret->failed, sizeof ret->failed, "%s", stk_text_or(failed, ""));
     (void)snprintf(ret->ended_by, sizeof ret->ended_by, "%s", stk_text_or(ended_by, ""));
-    ret->oom = oom != NULL && oom->kind == STK_JSON_BOOL && oom->truth;
-    (void)stk_json_int(stk_json_get(&root, "pid"), &ret->pid);
-    (void)stk_json_int(stk_json_get(&root, "peak_bytes"), &ret->peak_bytes);
-    (void)stk_json_int(stk_json_get(&root, "cpu_us"), &ret->cpu_us);
-    (void)stk_json_int(stk_json_get(&root, "shm_bytes"), &ret->shm_bytes);
-    (void)stk_json_int(stk_json_get(&root, "shm_free_bytes"), &ret->shm_free_bytes);
-    (void)stk_json_int(stk_json_get(&root, "signal"), &ret->signal);
     return true;
 }
 
@@ -64,14 +61,13 @@ void stk_local_contained_ended(local_task *task, stk_ending *ending, stk_outcome
 {
     container c = {.peak_bytes = -1, .cpu_us = -1, .shm_bytes = -1};
     bool known = read_container(task, &c);
-    outcome->peak_memory_bytes = task->followed ? task->watch.peak_bytes : -1;
-    outcome->cpu_us = task->followed ? task->watch.cpu_us : -1;
-    if (known && c.cpu_us > outcome->cpu_us) {
-        outcome->cpu_us = c.cpu_us;
+    outcome->peak_memory_bytes = outcome->cpu_us = -1;
+    if (task->followed) {
+        outcome->peak_memory_bytes = task->watch.peak_bytes;
+        outcome->cpu_us = task->watch.cpu_us;
     }
-    if (task->used_bytes > outcome->peak_memory_bytes) {
-        outcome->peak_memory_bytes = task->used_bytes;
-    }
+    outcome->cpu_us = MAX(c.cpu_us, outcome->cpu_us);
+    outcome->peak_memory_bytes = MAX(task->used_bytes, outcome->peak_memory_bytes);
     ending->used_bytes = outcome->peak_memory_bytes;
     ending->cgroup_oom = known && c.oom && task->memory_bytes > 0;
     if (ending->cgroup_oom || outcome->peak_memory_bytes < 0) { /* it counts cached files too */

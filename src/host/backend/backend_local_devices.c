@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "host/backend/backend_local.h"
 
 enum {
@@ -15,7 +16,7 @@ enum {
     MAX_PROCESSES = 256
 };
 
-/* A slice is a part of its parent: who has one is seen on the other. */
+/* A slice is a part of its parent: who is_given one is seen on the other. */
 static bool has_device(const stk_accel *accel, const uint32_t *given, uint32_t n, uint32_t i)
 {
     const stk_device *asked = stk_accel_device(accel, i);
@@ -35,8 +36,7 @@ uint32_t stk_local_closed_nodes(const local_backend *b, const stk_lease *given, 
                                 uint32_t n_max)
 {
     uint32_t n = 0;
-    uint32_t n_devices = b->accel == NULL ? 0 : stk_accel_n_devices(b->accel);
-    for (uint32_t i = 0; i < n_devices && n < n_max; i++) {
+    for (uint32_t i = 0; b->accel != NULL && i < stk_accel_n_devices(b->accel) && n < n_max; i++) {
         const char *node = stk_accel_device(b->accel, i)->node;
         struct stat st;
         bool theirs = has_device(b->accel, given->devices, given->n, i);
@@ -79,11 +79,10 @@ static const char *step_of(const local_task *t, char *buf, size_t size)
             *slash = '\0';
         }
     }
-    const char *slash = strrchr(buf, '/');
-    return slash != NULL ? slash + 1 : buf;
+    return stk_text_behind(buf, '/');
 }
 
-static void tell(local_backend *b, local_task *t, const stk_device *d, pid_t pid)
+static void tell_of_stranger(local_backend *b, local_task *t, const stk_device *d, pid_t pid)
 {
     char path[PATH_MAX];
     bool first = t->watch.other_device == NULL;
@@ -99,7 +98,7 @@ static void tell(local_backend *b, local_task *t, const stk_device *d, pid_t pid
     }
 }
 
-static bool has(const local_backend *b, const local_task *t, uint32_t i)
+static bool is_given(const local_backend *b, const local_task *t, uint32_t i)
 {
     uint32_t given[STK_LEASE_DEVICES];
     return has_device(b->accel, given, stk_watch_devices(&t->watch, given, STK_LEASE_DEVICES), i);
@@ -110,9 +109,9 @@ static void look_at(local_backend *b, uint32_t i)
     stk_device_process list[MAX_PROCESSES];
     int n = stk_accel_processes(b->accel, i, list, MAX_PROCESSES);
     for (int k = 0; k < n; k++) {
-        local_task *t = list[k].graphics ? NULL : task_of(b, list[k].pid);
-        if (t != NULL && !has(b, t, i)) {
-            tell(b, t, stk_accel_device(b->accel, i), list[k].pid);
+        local_task *t = task_of(b, list[k].pid);
+        if (t != NULL && !list[k].graphics && !is_given(b, t, i)) {
+            tell_of_stranger(b, t, stk_accel_device(b->accel, i), list[k].pid);
         }
     }
 }
@@ -123,7 +122,8 @@ static void tell_of_shares(local_backend *b)
         if (b->tasks[i]->watch.shares_unknown) {
             b->noted_shares = true;
             stk_local_note(b, b->tasks[i],
-                           "the driver doesn't tell here which process has how much of a device's "
+                           "the driver doesn't tell_of_stranger here which process is_given how "
+                           "much of a device's "
                            "memory: a share is enforced only while nobody else is on its device");
         }
     }

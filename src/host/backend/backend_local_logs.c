@@ -19,7 +19,7 @@ enum {
     MOST_RENEWED = 100
 };
 
-static int open_log(local_task *t, const char *name, stk_err *err)
+static int open_task_log(local_task *t, const char *name, stk_err *err)
 {
     char path[PATH_MAX];
     if ((size_t)snprintf(path, sizeof path, "%s/%s", t->dir, name) >= sizeof path) {
@@ -35,27 +35,26 @@ static int open_log(local_task *t, const char *name, stk_err *err)
 
 int stk_local_logs_open(local_task *task, const char *const *hidden, stk_err *err)
 {
-    int lock = -1;
-    bool is_first = hidden != NULL && !task->hook; /* later its log has our lock */
-    if (is_first && stk_runner_attempt_is_live(task->dir)) {
-        return stk_err_set(err, STK_E_BUSY, "%s: a process of this attempt still lives", task->dir);
+    local_scribe *l = &task->logs;
+    if (hidden != NULL) {
+        if (!task->hook && stk_runner_attempt_is_live(task->dir)) { /* later its log has our lock */
+            return stk_err_set(err, STK_E_BUSY, "%s: a process of this attempt still lives",
+                               task->dir);
+        }
+        STK_TRY(stk_scribe_open(task->dir, hidden, task->fds, &l->scribe, err));
     }
-    int rc =
-        hidden == NULL ? 0 : stk_scribe_open(task->dir, hidden, task->fds, &task->logs.scribe, err);
-    if (rc == 0 && task->logs.scribe != NULL) {
+    if (l->scribe != NULL) {
         task->n_fds = 2;
-    } else if (rc == 0) {
-        rc = open_log(task, "stdout.log", err);
-        rc = rc < 0 ? rc : open_log(task, "stderr.log", err);
+    } else {
+        STK_TRY(open_task_log(task, "stdout.log", err));
+        STK_TRY(open_task_log(task, "stderr.log", err));
     }
-    if (rc == 0 && !task->hook) { /* a hook runs beside or after the attempt that it belongs to */
-        int log = task->logs.scribe == NULL ? task->fds[1] : -1;
-        rc = stk_runner_attempt_lock(task->dir, log, &lock, err);
+    if (!task->hook) { /* a hook runs beside or after the attempt that it belongs to */
+        int log = l->scribe == NULL ? task->fds[1] : -1;
+        STK_TRY(stk_runner_attempt_lock(task->dir, log, &task->fds[task->n_fds], err));
+        task->n_fds++;
     }
-    if (lock >= 0) {
-        task->fds[task->n_fds++] = lock;
-    }
-    return rc;
+    return 0;
 }
 
 int stk_local_logs_watch(local_backend *b, local_task *task, stk_err *err)
@@ -97,6 +96,16 @@ bool stk_local_logs_finish(local_backend *b, local_task *task)
     return false;
 }
 
+static int renew_scribe(local_backend *b, local_task *task, stk_err *err)
+{
+    if (task->logs.n_renewed > MOST_RENEWED) {
+        return stk_err_set(err, STK_E_SYS, "the process that hides its secrets was killed %d times",
+                           MOST_RENEWED);
+    }
+    STK_TRY(stk_scribe_renew(task->logs.scribe, err));
+    return stk_local_logs_watch(b, task, err);
+}
+
 /* Ended: it has written everything; or somebody killed it, and another one goes on. */
 void stk_local_logs_event(local_backend *b, local_task *task)
 {
@@ -119,14 +128,8 @@ void stk_local_logs_event(local_backend *b, local_task *task)
                        "the process that hides its secrets was killed, not by Stoker; "
                        "another one goes on where it was");
     }
-    int rc = l->n_renewed > MOST_RENEWED
-                 ? stk_err_set(&err, STK_E_SYS,
-                               "the process that hides its secrets was killed %d "
-                               "times",
-                               MOST_RENEWED)
-                 : stk_scribe_renew(l->scribe, &err);
-    rc = rc < 0 ? rc : stk_local_logs_watch(b, task, &err);
-    if (rc < 0) { /* its output can't be kept, and may not be kept as it is */
+    if (renew_scribe(b, task, &err) <
+        0) { /* its output can't be kept, and may not be kept as it is */
         (void)snprintf(task->failed, sizeof task->failed, "its log can't be written: %.400s",
                        err.text);
         if (task->state == LOCAL_WRITING) {

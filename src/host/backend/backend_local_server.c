@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/param.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -173,9 +174,8 @@ static int start_clean(local_backend *b, stk_err *err)
 static void last_words(local_server *s, char *buf, size_t size)
 {
     char text[4097];
-    off_t end = s->log < 0 ? 0 : lseek(s->log, 0, SEEK_END);
-    off_t from = end > 4096 ? end - 4096 : 0;
-    ssize_t n = end <= 0 ? 0 : pread(s->log, text, 4096, from);
+    off_t end = lseek(s->log, 0, SEEK_END);
+    ssize_t n = pread(s->log, text, 4096, MAX(end - 4096, 0));
     buf[0] = '\0';
     if (n <= 0) {
         return;
@@ -184,8 +184,7 @@ static void last_words(local_server *s, char *buf, size_t size)
         n--;
     }
     text[n] = '\0';
-    const char *line = strrchr(text, '\n');
-    (void)snprintf(buf, size, ": %.300s", line == NULL ? text : line + 1);
+    (void)snprintf(buf, size, ": %.300s", stk_text_behind(text, '\n'));
 }
 
 static void adopt(local_backend *b, local_task *t)
@@ -221,11 +220,15 @@ static void note_end(local_backend *b, const local_server *s, pid_t pid, int sta
     for (uint32_t i = 0; i < b->n_tasks; i++) {
         const local_task *t = b->tasks[i];
         if (t->server == s && (t->state == LOCAL_RUNNING || t->state == LOCAL_SENT)) {
-            bool killed = WIFSIGNALED(status);
-            stk_local_note(b, t, "the fork server (process %d) %s %d%s%s; another one goes on",
-                           (int)pid, killed ? "was killed by signal" : "ended with status",
-                           killed ? WTERMSIG(status) : WEXITSTATUS(status),
-                           killed ? ", not by Stoker" : "", words);
+            char how[64];
+            if (WIFSIGNALED(status)) {
+                (void)snprintf(how, sizeof how, "was killed by signal %d, not by Stoker",
+                               WTERMSIG(status));
+            } else {
+                (void)snprintf(how, sizeof how, "ended with status %d", WEXITSTATUS(status));
+            }
+            stk_local_note(b, t, "the fork server (process %d) %s%s; another one goes on", (int)pid,
+                           how, words);
             return;
         }
     }
@@ -236,8 +239,7 @@ static void note_end(local_backend *b, const local_server *s, pid_t pid, int sta
 static void server_died(local_backend *b, local_server *s, const char *why)
 {
     int status = -1; /* stays so where it doesn't end, or isn't ours to ask */
-    char words[320];
-    char text[512];
+    char words[320], text[512];
     pid_t child = s->child;
     bool by_itself = false;
     stk_local_unwatch_fd(b, &s->wire.fd);
@@ -280,9 +282,11 @@ static void server_died(local_backend *b, local_server *s, const char *why)
             adopt(b, t);
         } else if (t->state == LOCAL_SENT) {
             bool stopped = t->stopped_for != STK_FAIL_NONE; /* it was what hung */
-            bool late = stopped || stk_local_now_ms() >= t->start_ms + b->server_ms;
-            stk_local_task_not_started(b, t, stopped ? t->stopped_for : STK_FAIL_LOST,
-                                       late ? "its fork server did not start it in time" : text);
+            const char *how = text;
+            if (stopped || stk_local_now_ms() >= t->start_ms + b->server_ms) {
+                how = "its fork server did not start it in time";
+            }
+            stk_local_task_not_started(b, t, stopped ? t->stopped_for : STK_FAIL_LOST, how);
         } else if (never_up) {
             stk_local_task_not_started(b, t, STK_FAIL_START, text);
         } else if (t->state == LOCAL_QUEUED) {
@@ -316,7 +320,8 @@ static void want_out(local_backend *b, local_server *s, bool on)
 {
     if (s->wants_out != on) {
         s->wants_out = on;
-        (void)stk_local_watch_fd(b, s->wire.fd, EPOLLIN | (on ? EPOLLOUT : 0u), s, true);
+        uint32_t out = on ? EPOLLOUT : 0u;
+        (void)stk_local_watch_fd(b, s->wire.fd, EPOLLIN | out, s, true);
     }
 }
 
@@ -362,11 +367,12 @@ static void flush(local_backend *b, local_server *s)
 
 int stk_local_server_submit(local_backend *b, local_task *task, const stk_job *job, stk_err *err)
 {
-    int rc = job == NULL ? 0 : make_message(task, job, err);
-    if (rc == 0 && b->given == NULL && b->clean == NULL) {
-        rc = start_clean(b, err);
+    if (job != NULL) {
+        STK_TRY(make_message(task, job, err));
     }
-    STK_TRY(rc);
+    if (b->given == NULL && b->clean == NULL) {
+        STK_TRY(start_clean(b, err));
+    }
     task->server = b->given != NULL ? b->given : b->clean;
     flush(b, task->server);
     return 0;
@@ -413,26 +419,21 @@ static void on_started(local_backend *b, local_server *s, local_task *t, const s
     }
 }
 
-static int64_t number(const stk_json *m, const char *key, int64_t otherwise)
-{
-    int64_t value = 0;
-    return stk_json_int(stk_json_get(m, key), &value) ? value : otherwise;
-}
-
 static void on_ended(local_backend *b, local_task *t, const stk_json *m)
 {
-    int64_t user = number(m, "utime_us", -1);
-    int64_t sys = number(m, "stime_us", -1);
-    int64_t rss = number(m, "maxrss_kb", -1);
+    int64_t user = stk_json_get_whole(m, "utime_us", -1);
+    int64_t sys = stk_json_get_whole(m, "stime_us", -1);
+    int64_t rss = stk_json_get_whole(m, "maxrss_kb", -1);
+    int64_t cpu_us = user < 0 || sys < 0 ? -1 : user + sys;
     if (t->state == LOCAL_RUNNING) {
-        stk_local_task_ended(b, t, (int)number(m, "status", -1),
-                             user < 0 || sys < 0 ? -1 : user + sys, rss < 0 ? -1 : rss * 1024);
+        stk_local_task_ended(b, t, (int)stk_json_get_whole(m, "status", -1), cpu_us,
+                             rss < 0 ? -1 : rss * 1024);
     }
 }
 
 static void on_failed(local_backend *b, local_task *t, const stk_json *m)
 {
-    const char *text = stk_json_text(stk_json_get(m, "error"));
+    const char *text = stk_json_get_text(m, "error");
     (void)snprintf(t->failed, sizeof t->failed, "its process could not be set up: %.400s",
                    stk_text_or(text, "no reason given"));
     if (t->state == LOCAL_SENT) {
@@ -443,7 +444,7 @@ static void on_failed(local_backend *b, local_task *t, const stk_json *m)
 /* The front's server can't fork safely: a clean one, which serves everything that it is given. */
 static void on_unfit(local_backend *b, local_server *s, local_task *t, const stk_json *m)
 {
-    const char *why = stk_json_text(stk_json_get(m, "why"));
+    const char *why = stk_json_get_text(m, "why");
     stk_err err = {0};
     char text[1200];
     if (t->state != LOCAL_SENT) {
@@ -459,8 +460,7 @@ static void on_unfit(local_backend *b, local_server *s, local_task *t, const stk
                                    stk_text_or(why, "its fork server refused it"));
         return;
     }
-    int rc = b->clean == NULL ? start_clean(b, &err) : 0;
-    if (rc < 0) {
+    if (b->clean == NULL && start_clean(b, &err) < 0) {
         stk_local_task_not_started(b, t, STK_FAIL_START, stk_err_format(&err, text, sizeof text));
         return;
     }
@@ -472,7 +472,7 @@ static void on_unfit(local_backend *b, local_server *s, local_task *t, const stk
 
 static local_task *task_of(local_backend *b, const local_server *s, const stk_json *m)
 {
-    int64_t id = number(m, "id", -1);
+    int64_t id = stk_json_get_whole(m, "id", -1);
     for (uint32_t i = 0; i < b->n_tasks; i++) {
         if (b->tasks[i]->server == s && b->tasks[i]->serial == id) {
             return b->tasks[i];
@@ -496,7 +496,7 @@ static const char *on_message(local_backend *b, local_server *s, const char *dat
     }
     local_task *t = task_of(b, s, &m);
     if (stk_json_is(op, "hello")) {
-        if (number(&m, "version", STK_SERVER_PROTOCOL) > STK_SERVER_PROTOCOL) {
+        if (stk_json_get_whole(&m, "version", STK_SERVER_PROTOCOL) > STK_SERVER_PROTOCOL) {
             return ": it is newer than this engine; use the stoker that belongs to it";
         }
         on_hello(b, s, &m);
@@ -511,8 +511,7 @@ static const char *on_message(local_backend *b, local_server *s, const char *dat
     } else if (stk_json_is(op, "unfit")) {
         on_unfit(b, s, t, &m);
     } else if (stk_json_is(op, "note")) {
-        const char *text = stk_json_text(stk_json_get(&m, "text"));
-        stk_local_note(b, t, "%s", stk_text_or(text, ""));
+        stk_local_note(b, t, "%s", stk_text_or(stk_json_get_text(&m, "text"), ""));
     }
     return NULL;
 }
@@ -539,7 +538,10 @@ void stk_local_server_event(local_backend *b, local_server *server, uint32_t eve
         if (n < 0 && errno == EAGAIN) {
             return;
         }
-        const char *wrong = n > 0 ? take_messages(b, server) : "";
+        const char *wrong = "";
+        if (n > 0) {
+            wrong = take_messages(b, server);
+        }
         if (wrong != NULL) {
             server_died(b, server, wrong);
             return;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/failpoint.h"
+#include "base/grow.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "host/backend/backend_local.h"
@@ -107,14 +108,16 @@ static void make_group(local_backend *b, local_task *t, const stk_job *job, cons
         return;
     }
     char name[64];
+    const char *instead = "CPU is limited by affinity only";
     (void)snprintf(name, sizeof name, "%u-%u%s", job->id, job->attempt, t->hook ? "-hook" : "");
+    if (job->memory_bytes > 0) {
+        instead = "memory is watched, not limited";
+    } else if (limits.n_closed > 0) {
+        instead = "accelerators are hidden by variables only";
+    }
     if (stk_cgroup_new(b->groups, name, &limits, &t->group, &why) < 0 && !b->noted_watchdog) {
         b->noted_watchdog = true;
-        stk_local_note(b, t, "%s: %s",
-                       job->memory_bytes > 0 ? "memory is watched, not limited"
-                       : limits.n_closed > 0 ? "accelerators are hidden by variables only"
-                                             : "CPU is limited by affinity only",
-                       why.text);
+        stk_local_note(b, t, "%s: %s", instead, why.text);
     }
 }
 
@@ -138,12 +141,15 @@ int stk_local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk
         make_group(b, task, job, &given);
     }
     stk_watch_config watch = {.dir = task->dir,
-                              .period_ms = job->sample_ms > 0 ? job->sample_ms : b->sample_ms,
+                              .period_ms = b->sample_ms,
                               .write_at_once = job->reads_samples,
                               .memory_bytes = watched_bytes(task, job),
                               .accel = b->accel,
                               .clock = b->clock,
                               .lease = &given};
+    if (job->sample_ms > 0) {
+        watch.period_ms = job->sample_ms;
+    }
     return stk_watch_init(&task->watch, &watch, err);
 }
 
@@ -158,18 +164,14 @@ static bool names_one(const char *entry, const char *const *list)
     return false;
 }
 
-static int put_env(local_backend *b, size_t n, const char *entry)
+static int put_entry(local_backend *b, uint32_t n, const char *entry)
 {
-    if (n == b->cap_env) {
-        size_t cap = MAX(128, b->cap_env * 2);
-        const char **env = realloc(b->env, cap * sizeof *env);
-        if (env == NULL) {
-            return STK_E_NOMEM;
-        }
-        b->env = env;
-        b->cap_env = cap;
+    const char **env = stk_grow(b->env, n, sizeof *env, &b->cap_env);
+    if (env == NULL) {
+        return STK_E_NOMEM;
     }
-    b->env[n] = entry;
+    b->env = env;
+    env[n] = entry;
     return 0;
 }
 
@@ -177,34 +179,33 @@ static int put_env(local_backend *b, size_t n, const char *entry)
  * as many threads as CPUs were granted, unless the job says otherwise. */
 static int make_env(local_backend *b, const stk_job *job)
 {
-    static const char *const thread_names[] = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
-                                               "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
-                                               "VECLIB_MAXIMUM_THREADS"};
-    const char *ours[sizeof thread_names / sizeof thread_names[0] + 1] = {NULL};
-    size_t n_ours = 0;
-    for (size_t i = 0; job->threads > 0 && i < sizeof thread_names / sizeof thread_names[0]; i++) {
-        if (!names_one(thread_names[i], job->env)) {
-            (void)snprintf(b->thread_env[n_ours], sizeof b->thread_env[n_ours], "%s=%u",
-                           thread_names[i], job->threads);
+    static const char *const threads[] = {
+#define X(name) name,
+#include "tbl/threads.def"
+#undef X
+    };
+    const char *ours[sizeof threads / sizeof *threads + 1] = {NULL};
+    uint32_t n = 0, n_ours = 0;
+    for (size_t i = 0; job->threads > 0 && i < sizeof threads / sizeof *threads; i++) {
+        if (!names_one(threads[i], job->env)) {
+            (void)snprintf(b->thread_env[n_ours], sizeof b->thread_env[n_ours], "%s=%u", threads[i],
+                           job->threads);
             ours[n_ours] = b->thread_env[n_ours];
             n_ours++;
         }
     }
-    size_t n = 0;
-    int rc = 0;
-    for (char **e = environ; rc == 0 && *e != NULL; e++) {
+    for (char **e = environ; *e != NULL; e++) {
         if (!names_one(*e, job->env) && !names_one(*e, job->unset) && !names_one(*e, ours)) {
-            rc = put_env(b, n++, *e);
+            STK_TRY(put_entry(b, n++, *e));
         }
     }
-    for (size_t i = 0; rc == 0 && i < n_ours; i++) {
-        rc = put_env(b, n++, ours[i]);
+    for (uint32_t i = 0; i < n_ours; i++) {
+        STK_TRY(put_entry(b, n++, ours[i]));
     }
-    for (const char *const *e = job->env; rc == 0 && e != NULL && *e != NULL; e++) {
-        rc = put_env(b, n++, *e);
+    for (const char *const *e = job->env; e != NULL && *e != NULL; e++) {
+        STK_TRY(put_entry(b, n++, *e));
     }
-    STK_TRY(rc);
-    return put_env(b, n, NULL);
+    return put_entry(b, n, NULL);
 }
 
 int stk_local_task_exec(local_backend *b, local_task *task, const stk_job *job,
@@ -232,10 +233,12 @@ int stk_local_task_exec(local_backend *b, local_task *task, const stk_job *job,
                        .n_cgroup_procs = task->group.n,
                        .n_files = &b->n_files,
                        .readonly = job->readonly,
-                       .cpus = CPU_COUNT(&cpus) > 0 ? &cpus : NULL,
                        .die_with_parent = true,
                        .new_session = true,
                        .no_new_privs = true};
+    if (CPU_COUNT(&cpus) > 0) {
+        spawn.cpus = &cpus;
+    }
     pid_t pid;
     int pidfd = -1;
     STK_TRY(stk_sys_spawn(&spawn, &pid, &pidfd, err));
@@ -308,7 +311,7 @@ void stk_local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, s
     }
     if (task->state == LOCAL_QUEUED && task->n_sent == 0) {
         stk_local_server_drop_task(b, task);
-        stk_local_task_not_started(b, task, why, why == STK_FAIL_CANCELLED ? "cancelled" : NULL);
+        stk_local_task_not_started(b, task, why, NULL);
         return;
     }
     if (task->stopped_for == STK_FAIL_NONE) {
@@ -392,8 +395,9 @@ static void stop_ranks(local_backend *b, local_task *task)
 /* Those due soon are looked at now too: one wake-up for all. */
 static void sample(local_backend *b, local_task *task, int64_t now_ms)
 {
-    int64_t soon = task->watch.config.period_ms > 0 ? task->watch.config.period_ms / 10 : 10;
-    if (now_ms + MIN(soon, 10) < task->watch.due_ms) {
+    int64_t period_ms = task->watch.config.period_ms;
+    int64_t soon_ms = period_ms > 0 ? MIN(period_ms / 10, 10) : 10;
+    if (now_ms + soon_ms < task->watch.due_ms) {
         return;
     }
     stk_local_contained_look(task);
@@ -466,11 +470,8 @@ void stk_local_task_timers(local_backend *b, local_task *task, int64_t now_ms)
 static int64_t own_peak_kb(void)
 {
     char text[4096];
-    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    stk_file_close(&fd);
-    text[MAX(n, 0)] = '\0';
-    char *line = strstr(text, "VmHWM:");
+    (void)stk_proc_read(getpid(), "status", text, sizeof text);
+    const char *line = strstr(text, "VmHWM:");
     return line == NULL ? -1 : strtoll(line + 6, NULL, 10);
 }
 
@@ -481,8 +482,10 @@ static int64_t true_maxrss(local_backend *b, const struct rusage *used)
     if (used->ru_maxrss > b->own_peak_kb) {
         b->own_peak_kb = own_peak_kb();
     }
-    bool known = b->own_peak_kb >= 0 && used->ru_maxrss > b->own_peak_kb;
-    return known ? used->ru_maxrss * 1024 : -1;
+    if (b->own_peak_kb < 0 || used->ru_maxrss <= b->own_peak_kb) {
+        return -1;
+    }
+    return used->ru_maxrss * 1024;
 }
 
 /* What it left in its group ends now: once it is reaped, its number may become somebody else's. */
@@ -520,11 +523,6 @@ void stk_local_task_reap(local_backend *b, local_task *task)
     }
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return MAX(a, b);
-}
-
 static void leave(local_backend *b, local_task *t)
 {
     t->state = LOCAL_DONE;
@@ -550,19 +548,16 @@ static char *read_tail(const local_task *t)
     if (fd < 0 || fstat(fd, &st) < 0 || st.st_size == 0) {
         return NULL;
     }
-    char *text = malloc(TAIL_BYTES + 1);
-    off_t from = st.st_size > TAIL_BYTES ? st.st_size - TAIL_BYTES : 0;
-    ssize_t n = text == NULL ? -1 : pread(fd, text, TAIL_BYTES, from);
-    if (n < 0) {
-        free(text);
+    char *text = calloc(1, TAIL_BYTES + 1);
+    if (text == NULL) {
         return NULL;
     }
+    ssize_t n = pread(fd, text, TAIL_BYTES, MAX(st.st_size - TAIL_BYTES, 0));
     for (ssize_t i = 0; i < n; i++) {
         if (text[i] == '\0') {
             text[i] = ' ';
         }
     }
-    text[n] = '\0';
     return text;
 }
 
@@ -573,8 +568,10 @@ static int why_full(const char *dir)
     char piece[256 << 10];
     STK_FD_AUTO fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     memset(piece, 1, sizeof piece);
-    bool fits = fd >= 0 && stk_file_write_all(fd, piece, sizeof piece) == 0 && fsync(fd) == 0;
-    return !fits && (errno == ENOSPC || errno == EDQUOT) ? errno : 0;
+    if (fd >= 0 && stk_file_write_all(fd, piece, sizeof piece) == 0 && fsync(fd) == 0) {
+        return 0;
+    }
+    return errno == ENOSPC || errno == EDQUOT ? errno : 0;
 }
 
 /* Of one that failed by itself, all that may tell why is looked at. */
@@ -596,11 +593,15 @@ static void classify(local_task *t, stk_ending *e, stk_outcome *o)
     } else if (t->stopped_for == STK_FAIL_NONE && e->wait_status != 0) {
         stk_watch_look_at_shm(w);
         e->full_errno = why_full(t->dir);
-        e->full = e->full_errno != 0 ? t->dir : NULL;
+        if (e->full_errno != 0) {
+            e->full = t->dir;
+        }
         tail = read_tail(t);
         e->stderr_tail = tail;
         e->device_full = stk_watch_device_is_full(w);
-        e->device_trouble = stk_watch_trouble(w, trouble, sizeof trouble) ? trouble : NULL;
+        if (stk_watch_trouble(w, trouble, sizeof trouble)) {
+            e->device_trouble = trouble;
+        }
         e->shm_free_bytes = w->shm_free_bytes;
         e->shm_bytes = w->shm_bytes;
     }
@@ -625,27 +626,30 @@ void stk_local_task_ended(local_backend *b, local_task *task, int wait_status, i
 
 void stk_local_task_tell_end(local_backend *b, local_task *task)
 {
-    int64_t cpu_us = task->end.cpu_us, maxrss_bytes = task->end.maxrss_bytes;
-    stk_ending ending = {.wait_status = task->end.wait_status,
+    const local_end *end = &task->end;
+    const stk_watch *w = &task->watch;
+    stk_ending ending = {.wait_status = end->wait_status,
                          .stopped_for = task->stopped_for,
                          .timeout_ms = task->timeout_ms,
-                         .notice_ms = task->noticed ? task->notice_ms : 0,
                          .memory_bytes = task->memory_bytes,
-                         .used_bytes = larger(task->used_bytes, maxrss_bytes),
+                         .used_bytes = MAX(task->used_bytes, end->maxrss_bytes),
                          .lost_server = task->lost_server};
+    if (task->noticed) {
+        ending.notice_ms = task->notice_ms;
+    }
     stk_report *r = stk_local_report(b, task, STK_REPORT_ENDED);
     if (r != NULL) {
         stk_outcome *o = &r->outcome;
         r->pid = task->pid;
-        o->peak_memory_bytes =
-            larger(larger(task->watch.peak_bytes, maxrss_bytes), task->used_bytes);
-        o->cpu_us = larger(cpu_us, task->watch.cpu_us);
+        o->peak_memory_bytes = MAX(w->peak_bytes, ending.used_bytes);
+        o->cpu_us = MAX(end->cpu_us, w->cpu_us);
         if (task->group.n > 0) {
             ending.cgroup_oom = task->memory_bytes > 0 && stk_cgroup_oom(b->groups, &task->group);
-            o->cpu_us = larger(o->cpu_us, stk_cgroup_cpu_us(b->groups, &task->group));
+            int64_t cpu_us = stk_cgroup_cpu_us(b->groups, &task->group);
+            o->cpu_us = MAX(o->cpu_us, cpu_us);
             if (ending.cgroup_oom) { /* else its peak counts cached files too */
                 ending.used_bytes = stk_cgroup_peak(b->groups, &task->group);
-                o->peak_memory_bytes = larger(o->peak_memory_bytes, ending.used_bytes);
+                o->peak_memory_bytes = MAX(o->peak_memory_bytes, ending.used_bytes);
             }
         }
         if (task->contained) {
@@ -657,8 +661,8 @@ void stk_local_task_tell_end(local_backend *b, local_task *task)
             o->failure = STK_FAIL_START;
             (void)snprintf(o->text, sizeof o->text, "%s", task->failed);
         }
-        o->wall_ms = task->end.at_ms - task->start_ms;
-        stk_watch_report(&task->watch, task->end.at_ms, o);
+        o->wall_ms = end->at_ms - task->start_ms;
+        stk_watch_report(&task->watch, end->at_ms, o);
     }
     stk_cgroup_remove(b->groups, &task->group);
     leave(b, task);
@@ -717,20 +721,18 @@ static bool known_children(local_backend *b, uint32_t *ret_n, uint32_t *ret_n_ch
         b->known = known;
         b->cap_known = want * 2;
     }
-    uint32_t n = 0;
-    uint32_t n_served = 0;
+    const local_server *servers[] = {b->given, b->clean};
+    uint32_t n = STK_GUARD_N, n_served = 0;
     stk_guard_pids(b->guard, b->known);
-    n += STK_GUARD_N;
     for (uint32_t i = 0; i < 2; i++) {
-        local_server *server = i == 0 ? b->given : b->clean;
-        if (server != NULL && stk_local_server_child(server) > 0) {
-            b->known[n++] = stk_local_server_child(server);
+        if (servers[i] != NULL && stk_local_server_child(servers[i]) > 0) {
+            b->known[n++] = stk_local_server_child(servers[i]);
         }
     }
     for (uint32_t i = 0; i < b->n_tasks; i++) {
         if (b->tasks[i]->state == LOCAL_RUNNING) {
             b->known[n++] = b->tasks[i]->pid;
-            n_served += b->tasks[i]->direct ? 0 : 1;
+            n_served += !b->tasks[i]->direct;
         }
     }
     *ret_n = n;
@@ -755,8 +757,7 @@ void stk_local_end_orphans(local_backend *b, bool all)
 {
     enum { N_MAX = 256 };
     pid_t orphans[N_MAX];
-    uint32_t n_known;
-    uint32_t n_children;
+    uint32_t n_known, n_children;
     if (!known_children(b, &n_known, &n_children)) {
         return;
     }

@@ -2,10 +2,11 @@
  * turn. Ids are unique over all, so who is to stop or measure a job finds it where it is. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include "host/backend/backend.h"
+#include "sys/file.h"
 
 typedef struct mux {
     stk_backend base;
@@ -18,7 +19,10 @@ typedef struct mux {
 static int mux_start(stk_backend *base, stk_job *job, stk_err *err)
 {
     mux *self = (mux *)base;
-    uint32_t i = job->elsewhere == NULL ? 0 : job->elsewhere->backend;
+    uint32_t i = 0;
+    if (job->elsewhere != NULL) {
+        i = job->elsewhere->backend;
+    }
     if (i >= self->n) {
         stk_lease_drop(&job->lease);
         return stk_err_set(err, STK_E_BUG, "job %u is for backend %u of %u", job->id, i, self->n);
@@ -102,7 +106,7 @@ static void mux_close(stk_backend *base)
     for (uint32_t i = 0; i < self->n; i++) {
         self->backends[i]->ops->close(self->backends[i]);
     }
-    (void)close(self->fd);
+    stk_file_close(&self->fd);
     free(self);
 }
 
@@ -131,36 +135,41 @@ static const stk_backend_ops mux_ops = {
     .usage = mux_usage,
 };
 
+static int open_mux(mux *self, stk_backend *const *backends, uint32_t n, stk_err *err)
+{
+    self->fd = epoll_create1(EPOLL_CLOEXEC);
+    if (self->fd < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "watching %u backends", n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct epoll_event event = {.events = EPOLLIN, .data.u32 = i};
+        int of_one = backends[i]->ops->fd(backends[i]);
+        if (of_one >= 0 && epoll_ctl(self->fd, EPOLL_CTL_ADD, of_one, &event) < 0) {
+            return stk_err_sys(err, STK_E_SYS, errno, "watching the %s backend",
+                               backends[i]->ops->name);
+        }
+    }
+    return 0;
+}
+
 int stk_backend_mux_open(stk_backend *const *backends, uint32_t n, stk_backend **ret_backend,
                          stk_err *err)
 {
     mux *self = calloc(1, sizeof *self + n * sizeof *self->backends);
-    int fd = self == NULL ? -1 : epoll_create1(EPOLL_CLOEXEC);
-    int rc = self == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory for %u backends", n)
-             : fd < 0     ? stk_err_sys(err, STK_E_SYS, errno, "watching %u backends", n)
-                          : 0;
-    for (uint32_t i = 0; i < n && rc == 0; i++) {
-        struct epoll_event event = {.events = EPOLLIN, .data.u32 = i};
-        int of_one = backends[i]->ops->fd(backends[i]);
-        self->backends[i] = backends[i];
-        if (of_one >= 0 && epoll_ctl(fd, EPOLL_CTL_ADD, of_one, &event) < 0) {
-            rc = stk_err_sys(err, STK_E_SYS, errno, "watching the %s backend",
-                             backends[i]->ops->name);
-        }
-    }
-    if (rc < 0) {
+    if (self == NULL) {
         for (uint32_t i = 0; i < n; i++) {
             backends[i]->ops->close(backends[i]);
         }
-        if (fd >= 0) {
-            (void)close(fd);
-        }
-        free(self);
-        return rc;
+        return stk_err_set(err, STK_E_NOMEM, "out of memory for %u backends", n);
     }
     self->base.ops = &mux_ops;
-    self->fd = fd;
     self->n = n;
+    memcpy(self->backends, backends, n * sizeof *backends);
+    int rc = open_mux(self, backends, n, err);
+    if (rc < 0) {
+        mux_close(&self->base);
+        return rc;
+    }
     *ret_backend = &self->base;
     return 0;
 }

@@ -24,7 +24,6 @@
 #include "host/launch/launch_told.h"
 #include "host/runner/runner.h"
 #include "sys/clock.h"
-#include "sys/dir.h"
 #include "sys/file.h"
 
 enum { EVENTS = 64, LEFTOVER_MS = 200, FLUSH_MS = 3000, LAUNCH_AGAIN = 75 /* EX_TEMPFAIL */ };
@@ -110,9 +109,14 @@ bool stk_launch_has_result(const stk_gang *g, uint32_t rank)
     if (!g->config->is_python || g->config->dir == NULL) {
         return true;
     }
-    (void)snprintf(path, sizeof path, "%s/rank-%u/result.json", g->config->dir,
-                   stk_launch_number(g, rank));
-    return access(path, F_OK) == 0;
+    return access(stk_launch_path(g, rank, "result.json", path), F_OK) == 0;
+}
+
+const char *stk_launch_path(const stk_gang *g, uint32_t rank, const char *name, char ret[PATH_MAX])
+{
+    (void)snprintf(ret, PATH_MAX, "%s/rank-%u/%s", g->config->dir, stk_launch_number(g, rank),
+                   name);
+    return ret;
 }
 
 void stk_launch_end_all(stk_gang *g, end_cause cause, int number)
@@ -177,7 +181,7 @@ void stk_launch_ended(stk_gang *g, uint32_t rank, int status)
 
 /* The zombie stays until the attempt is over: as long as it does, its number is nobody else's, and
  * what it left behind can be ended by it. */
-static void on_end(stk_gang *g, uint32_t rank)
+static void on_exit_event(stk_gang *g, uint32_t rank)
 {
     launch_rank *r = &g->ranks[rank];
     siginfo_t info = {0};
@@ -191,11 +195,8 @@ static void on_end(stk_gang *g, uint32_t rank)
         return;
     }
     stk_launch_unwatch(g, r->pidfd);
-    int status = info.si_status & 0x7f;
-    if (info.si_code == CLD_EXITED) {
-        status = info.si_status << 8;
-    }
-    stk_launch_ended(g, rank, status);
+    bool exited = info.si_code == CLD_EXITED;
+    stk_launch_ended(g, rank, exited ? info.si_status << 8 : info.si_status & 0x7f);
 }
 
 /* The engine says that the step is past its memory limit: as the kernel does, we end the largest.
@@ -206,16 +207,12 @@ static void end_largest(stk_gang *g)
     pid_t pids[STK_LAUNCH_MAX_RANKS];
     int32_t largest = -1;
     for (uint32_t i = 0; i < g->n; i++) {
-        pids[i] = -1;
-        if (g->ranks[i].state == RANK_RUNNING) {
-            pids[i] = g->ranks[i].pid;
-        }
+        pids[i] = g->ranks[i].state == RANK_RUNNING ? g->ranks[i].pid : -1;
         usages[i] = (stk_proc_usage){.rss_bytes = -1};
     }
     (void)stk_proc_sessions(pids, g->n, usages);
     for (uint32_t i = 0; i < g->n; i++) {
-        bool larger = largest < 0 || usages[i].rss_bytes > usages[largest].rss_bytes;
-        if (pids[i] > 0 && larger) {
+        if (pids[i] > 0 && (largest < 0 || usages[i].rss_bytes > usages[largest].rss_bytes)) {
             largest = (int32_t)i;
         }
     }
@@ -255,7 +252,7 @@ static void on_gang_event(stk_gang *g, const struct epoll_event *e)
     case LAUNCH_EV_START: /* was looked at first */
         break;
     case LAUNCH_EV_EXIT:
-        on_end(g, i);
+        on_exit_event(g, i);
         break;
     case LAUNCH_EV_READ:
         stk_launch_stream_read(g, i);
@@ -363,11 +360,10 @@ int stk_launch_turn(stk_gang *g, int64_t until_ms, stk_err *err)
 
 static int wait_for_all(stk_gang *g, stk_err *err)
 {
-    int rc = 0;
-    while (g->n_live > 0 && rc == 0) {
-        rc = stk_launch_turn(g, -1, err);
+    while (g->n_live > 0) {
+        STK_TRY(stk_launch_turn(g, -1, err));
     }
-    return rc;
+    return 0;
 }
 
 /* --- an attempt --- */
@@ -436,14 +432,12 @@ static void reset_ranks(stk_gang *g)
 /* An earlier attempt's. */
 static void forget_results(stk_gang *g)
 {
-    for (uint32_t i = 0; i < g->n && g->config->is_python && g->config->dir != NULL; i++) {
-        char path[PATH_MAX];
-        (void)snprintf(path, sizeof path, "%s/rank-%u/result.json", g->config->dir,
-                       stk_launch_number(g, i));
-        (void)unlink(path);
-        stk_launch_pulse_forget(g, i);
-    }
+    char path[PATH_MAX];
     for (uint32_t i = 0; i < g->n; i++) {
+        if (g->config->is_python && g->config->dir != NULL) {
+            (void)unlink(stk_launch_path(g, i, "result.json", path));
+            stk_launch_pulse_forget(g, i);
+        }
         stk_launch_line_forget_why(g, i);
     }
 }
@@ -477,11 +471,11 @@ static int prepare_attempt(stk_gang *g, stk_err *err)
 static int run_ranks(stk_gang *g, stk_err *err)
 {
     int rc = stk_launch_start(g, err);
-    if (rc == 0) {
-        rc = guard_ranks(g, err);
-    }
     if (g->schedstat < 0) {
         g->schedstat = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
+    }
+    if (rc == 0) {
+        rc = guard_ranks(g, err);
     }
     stk_launch_hang_begin(g);
     if (rc == 0) {
@@ -573,18 +567,10 @@ static bool try_again(stk_gang *g)
 
 static void find_inherited(stk_gang *g)
 {
-    STK_DIR_AUTO dir = {0};
-    int rc = stk_dir_read("/proc/self/fd", &dir, NULL);
-    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
-        int fd = atoi(dir.items[i].name);
-        if (fd <= 2 || fd == dir.fd || fd == g->config->server_fd) {
-            continue;
-        }
-        int flags = fcntl(fd, F_GETFD);
-        if (flags >= 0 && (flags & FD_CLOEXEC) == 0 && g->n_inherited < LAUNCH_INHERITED) {
-            g->inherited[g->n_inherited++] = fd;
-        }
+    if (g->config->server_fd >= 0) { /* ours alone */
+        (void)fcntl(g->config->server_fd, F_SETFD, FD_CLOEXEC);
     }
+    g->n_inherited = stk_sys_inherited(g->inherited, LAUNCH_INHERITED);
 }
 
 /* What is ignored (nohup, a background job) stays so. */
@@ -667,37 +653,29 @@ static void say_end(const stk_gang *g, stk_launch_end *end)
     if (g->ending == END_NOT) {
         return;
     }
-    (void)snprintf(end->text, sizeof end->text, "%s", g->text);
+    if (g->ending == END_SIGNAL && stk_launch_nodes_clean(g)) {
+        return; /* each saved what it had */
+    }
     int status = -1;
+    (void)snprintf(end->text, sizeof end->text, "%s", g->text);
     if (g->first >= 0) {
         status = g->ranks[g->first].status;
     }
+    end->failure = STK_FAIL_START;
+    end->exit_status = 1;
     if (g->ending == END_SIGNAL) {
-        bool clean = true; /* each saved what it had and left well */
-        for (uint32_t i = 0; i < g->n; i++) {
-            clean = clean && g->ranks[i].status == 0;
-        }
-        if (clean && stk_launch_nodes_clean(g)) {
-            *end = (stk_launch_end){.failure = STK_FAIL_NONE};
-        } else {
-            end->failure = STK_FAIL_SIGNAL;
-            end->exit_status = 128 + g->number;
-        }
+        end->failure = STK_FAIL_SIGNAL;
+        end->exit_status = 128 + g->number;
     } else if (g->ending == END_HANG) {
         end->failure = STK_FAIL_HANG;
-        end->exit_status = 1;
     } else if (g->ending == END_LOST) {
         end->failure = STK_FAIL_LOST;
-        end->exit_status = 1;
     } else if (status >= 0 && WIFEXITED(status)) {
         end->failure = STK_FAIL_EXIT;
         end->exit_status = MAX(WEXITSTATUS(status), 1);
     } else if (status >= 0) {
         end->failure = STK_FAIL_SIGNAL;
         end->exit_status = 128 + WTERMSIG(status);
-    } else {
-        end->failure = STK_FAIL_START;
-        end->exit_status = 1;
     }
 }
 

@@ -65,7 +65,7 @@ static const char *chosen(const stk_gang *g, const char *list)
         stk_buf_separate(&text, ",");
         stk_buf_printf(&text, "%.*s", (int)lengths[k], entries[k]);
     }
-    return stk_arena_dup(g->arena, stk_text_or(text.data, ""));
+    return text.failed ? NULL : stk_arena_dup(g->arena, stk_text_or(text.data, ""));
 }
 
 /* What CUDA_VISIBLE_DEVICES would be, were it set; NULL: the devices aren't NVIDIA's. */
@@ -79,7 +79,7 @@ static const char *unmasked(const stk_gang *g)
         stk_buf_separate(&list, ",");
         stk_buf_text(&list, g->config->seen[i].mask);
     }
-    return stk_arena_dup(g->arena, list.data);
+    return stk_buf_keep(&list, g->arena);
 }
 
 uint32_t stk_launch_devices_masks(stk_gang *g, const char *(*ret_pairs)[2], uint32_t n_max)

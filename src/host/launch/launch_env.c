@@ -25,8 +25,11 @@ static const char *const cleared[] = {"TORCHELASTIC_USE_AGENT_STORE",
                                       "STOKER_GANG_JOIN",
                                       "STOKER_GANG_KEY",
                                       "STOKER_GANG_LEASH"};
-static const char *const threads[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
-                                      "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"};
+static const char *const threads[] = {
+#define X(name) name,
+#include "tbl/threads.def"
+#undef X
+};
 enum { N_THREADS = sizeof threads / sizeof *threads, MAX_OURS = 48 };
 
 static void put_variable(stk_gang *g, launch_env *e, const char *name, const char *value)
@@ -234,8 +237,7 @@ bool stk_launch_split(const cpu_place *places, uint32_t n, const cpu_set_t *near
                       cpu_set_t *ret_sets)
 {
     bool done[STK_LAUNCH_MAX_RANKS] = {false};
-    cpu_set_t taken;
-    cpu_set_t all;
+    cpu_set_t taken, all;
     CPU_ZERO(&taken);
     memset(&all, 0xff, sizeof all);
     for (;;) {
@@ -250,8 +252,7 @@ bool stk_launch_split(const cpu_place *places, uint32_t n, const cpu_set_t *near
         if (of == NULL) {
             return true;
         }
-        uint32_t n_alike = 0;
-        uint32_t n_free = 0;
+        uint32_t n_alike = 0, n_free = 0;
         for (uint32_t i = 0; i < n_ranks; i++) {
             n_alike += !done[i] && CPU_EQUAL(near_rank(near, i, &all), of);
         }
@@ -262,8 +263,7 @@ bool stk_launch_split(const cpu_place *places, uint32_t n, const cpu_set_t *near
         if (n_free < n_alike) {
             return false;
         }
-        uint32_t k = 0;
-        uint32_t at = 0; /* of the free ones */
+        uint32_t k = 0, at = 0; /* of the free ones */
         for (uint32_t i = 0, turn = 0; i < n_ranks; i++) {
             if (done[i] || !CPU_EQUAL(near_rank(near, i, &all), of)) {
                 continue;
@@ -303,16 +303,15 @@ bool stk_launch_cpus(const stk_gang *g, cpu_set_t *ret_sets)
             char path[96];
             (void)snprintf(path, sizeof path,
                            "/sys/devices/system/cpu/cpu%zu/topology/thread_siblings_list", cpu);
-            cpu_place place = {.cpu = (int)cpu, .core = (int)cpu};
+            cpu_place place = {.cpu = (int)cpu, .core = -1};
             if (nodes) {
                 place.node = node_of((int)cpu);
             }
-            int core = -1;
             if (threaded) {
-                core = first_number(path);
+                place.core = first_number(path);
             }
-            if (core >= 0) {
-                place.core = core;
+            if (place.core < 0) {
+                place.core = (int)cpu;
             }
             places[k++] = place;
         }

@@ -19,7 +19,7 @@ bool stk_launch_nodes_verdict(stk_gang *g);
 void stk_launch_nodes_again(stk_gang *g);
 /* Nothing has moved here for `ms`: is it so on all nodes? A node tells its leader, and is told. */
 bool stk_launch_nodes_still(stk_gang *g, int64_t ms);
-/* Did every rank elsewhere leave well? */
+/* Did every rank leave well, here and elsewhere? */
 bool stk_launch_nodes_clean(const stk_gang *g);
 uint32_t stk_launch_nodes_first(const stk_gang *g); /* the number of a rank elsewhere that failed */
 /* " on node 1 (10.0.0.2)", of the rank that failed first; "": here is the only node. */

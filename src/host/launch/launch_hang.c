@@ -41,16 +41,6 @@ static int64_t look_period(const stk_gang *g)
     return MIN(MAX(ms, LOOK_MS_MIN), LOOK_MS_MAX);
 }
 
-static int read_proc(pid_t pid, const char *name, char *text, size_t size)
-{
-    char path[64];
-    (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
-    STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = read(fd, text, size - 1);
-    text[MAX(n, 0)] = '\0';
-    return n > 0 ? 0 : -1;
-}
-
 static int64_t field(const char *text, const char *key, int base)
 {
     const char *at = strstr(text, key);
@@ -110,7 +100,7 @@ static bool has_moved(stk_gang *g)
         usages[i] = unknown_usage;
         if (g->ranks[i].state == RANK_RUNNING) {
             moved = stk_launch_pulse_read(g, i, NULL) || moved;
-            if (read_proc(pids[i], "io", text, sizeof text) == 0) {
+            if (stk_proc_read(pids[i], "io", text, sizeof text) > 0) {
                 int64_t io = field(text, "rchar: ", 10) + field(text, "wchar: ", 10);
                 int64_t few = stk_launch_pulse_waits(g, i) ? polling : 0;
                 moved = moved || io - g->hang.io_bytes[i] > few || io < g->hang.io_bytes[i];
@@ -156,42 +146,34 @@ void stk_launch_hang_end(stk_gang *g)
 static bool catches(pid_t pid, int number)
 {
     char text[4096];
-    return read_proc(pid, "status", text, sizeof text) == 0 &&
+    return stk_proc_read(pid, "status", text, sizeof text) > 0 &&
            (field(text, "SigCgt:\t", 16) >> (number - 1) & 1) != 0;
 }
 
 /* What the kernel tells of a process and its threads. */
 static void add_process(pid_t pid, stk_buf *out)
 {
-    char path[64];
-    char text[2048];
+    char path[64], text[2048];
     (void)snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
     STK_DIR_AUTO dir = {0};
     int rc = stk_dir_read(path, &dir, NULL);
     for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
         pid_t thread = (pid_t)atoi(dir.items[i].name);
-        if (thread <= 0 || read_proc(thread, "comm", text, sizeof text) < 0) {
+        if (thread <= 0 || *stk_proc_name(thread, text, sizeof text) == '\0') {
             continue;
         }
-        text[strcspn(text, "\n")] = '\0';
         stk_buf_printf(out, "process %d thread %d (%s)", (int)pid, (int)thread, text);
-        if (read_proc(thread, "wchan", text, sizeof text) == 0 && strcmp(text, "0") != 0) {
+        if (stk_proc_read(thread, "wchan", text, sizeof text) > 0 && strcmp(text, "0") != 0) {
             stk_buf_printf(out, " waits in %s", text);
         }
-        if (read_proc(thread, "syscall", text, sizeof text) == 0) {
+        if (stk_proc_read(thread, "syscall", text, sizeof text) > 0) {
             text[strcspn(text, "\n")] = '\0';
             stk_buf_printf(out, ", system call %s", text);
         }
         stk_buf_char(out, '\n');
-        if (read_proc(thread, "stack", text, sizeof text) == 0) {
-            stk_buf_text(out, text);
-        }
+        (void)stk_proc_read(thread, "stack", text, sizeof text);
+        stk_buf_text(out, text);
     }
-}
-
-static void stack_path(const stk_gang *g, uint32_t rank, char *path, size_t size)
-{
-    (void)snprintf(path, size, "%s/rank-%u/stack.txt", g->config->dir, stk_launch_number(g, rank));
 }
 
 static void append(const stk_gang *g, uint32_t rank, const char *text, size_t n)
@@ -200,8 +182,8 @@ static void append(const stk_gang *g, uint32_t rank, const char *text, size_t n)
     if (g->config->dir == NULL) {
         return;
     }
-    stack_path(g, rank, path, sizeof path);
-    STK_FD_AUTO fd = stk_file_open_regular(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
+    STK_FD_AUTO fd = stk_file_open_regular(stk_launch_path(g, rank, "stack.txt", path),
+                                           O_WRONLY | O_CREAT | O_APPEND, 0644);
     if (fd >= 0) {
         (void)stk_file_write_all(fd, text, n);
     }
@@ -236,10 +218,7 @@ static bool ask_for_stack(stk_gang *g, uint32_t rank)
 static bool ask_worker(const stk_gang *g, uint32_t rank, uint32_t n)
 {
     pid_t own = g->ranks[rank].pid;
-    pid_t pid = 0;
-    if (n == 0) {
-        pid = own;
-    }
+    pid_t pid = n == 0 ? own : 0;
     stk_proc_members members = {0};
     (void)stk_proc_members_find(own, &members);
     for (uint32_t i = 0, k = 0; i < members.n && n > 0 && pid == 0; i++) {
@@ -253,12 +232,12 @@ static bool ask_worker(const stk_gang *g, uint32_t rank, uint32_t n)
     if (pid == 0 || !catches(pid, SIGUSR1)) {
         return false;
     }
-    char name[64] = "";
-    char line[128];
-    (void)read_proc(pid, "comm", name, sizeof name);
-    name[strcspn(name, "\n")] = '\0';
-    int len = snprintf(line, sizeof line, LAUNCH_CHILD "%d (%s):\n", (int)pid, name);
-    append(g, rank, line, n == 0 ? 0 : (size_t)len);
+    if (n > 0) {
+        char name[64], line[128];
+        int len = snprintf(line, sizeof line, LAUNCH_CHILD "%d (%s):\n", (int)pid,
+                           stk_proc_name(pid, name, sizeof name));
+        append(g, rank, line, (size_t)len);
+    }
     return kill(pid, SIGUSR1) == 0;
 }
 
@@ -268,8 +247,7 @@ static int64_t stack_bytes(const stk_gang *g)
     for (uint32_t i = 0; i < g->n && g->config->dir != NULL; i++) {
         char path[PATH_MAX];
         struct stat st;
-        stack_path(g, i, path, sizeof path);
-        if (stat(path, &st) == 0) {
+        if (stat(stk_launch_path(g, i, "stack.txt", path), &st) == 0) {
             sum += st.st_size;
         }
     }
@@ -290,11 +268,7 @@ static void listen_to_all(stk_gang *g, int64_t bytes)
         }
         int64_t now = stack_bytes(g) + (int64_t)g->log_bytes;
         bool some = now > bytes + (int64_t)log;
-        if (some && now == before) {
-            quiet++;
-        } else {
-            quiet = 0;
-        }
+        quiet = some && now == before ? quiet + 1 : 0;
         before = now;
     }
 }
@@ -332,7 +306,7 @@ static void collect(stk_gang *g, uint32_t rank)
     char path[PATH_MAX];
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
-    stack_path(g, rank, path, sizeof path);
+    (void)stk_launch_path(g, rank, "stack.txt", path);
     if (r->n_tail > 0 || stk_file_read_untrusted(path, 8 << 20, &text, &len, NULL) < 0) {
         return;
     }
@@ -348,6 +322,12 @@ static void collect(stk_gang *g, uint32_t rank)
 
 /* --- who is missing? --- */
 
+/* The innermost frame of the thread that was asked; NULL: none is known. */
+static const char *first_frame(const char *stack)
+{
+    return strstr(stk_text_or(strstr(stack, "Current thread"), stack), "File \"");
+}
+
 /* The innermost function of the thread that was asked tells, as in python/stoker/_worker/pulse.py:
  * user code runs inside of a distributed library's functions too. */
 static bool in_collective(const char *stack)
@@ -356,8 +336,7 @@ static bool in_collective(const char *stack)
                                             "/jax/experimental/multihost_utils"};
     static const char *const waiting[] = {"/threading.py", "/selectors.py", "/socket.py",
                                           "/ssl.py"};
-    const char *at = strstr(stack, "Current thread");
-    at = strstr(stk_text_or(at, stack), "File \"");
+    const char *at = first_frame(stack);
     for (bool inner = true; at != NULL && inner; at = strstr(at + 1, "File \"")) {
         size_t n = strcspn(at + 6, "\"");
         inner = false;
@@ -377,16 +356,17 @@ static bool in_collective(const char *stack)
 /* "train.py:12 in load": the innermost line of the thread that was asked. */
 static void innermost_place(const char *stack, char *buf, size_t size)
 {
-    const char *at = strstr(stack, "Current thread");
-    at = strstr(stk_text_or(at, stack), "File \"");
-    char file[512];
-    char name[128] = "";
-    int line = 0;
+    const char *at = first_frame(stack);
+    char file[512], name[128];
+    int line = 0, n = 0;
     buf[0] = '\0';
-    if (at != NULL && sscanf(at, "File \"%511[^\"]\", line %d in %127s", file, &line, name) >= 2) {
-        const char *slash = strrchr(file, '/');
-        const char *last = slash == NULL ? file : slash + 1;
-        (void)snprintf(buf, size, " (%s:%d%s%s)", last, line, name[0] != '\0' ? " in " : "", name);
+    if (at != NULL) {
+        n = sscanf(at, "File \"%511[^\"]\", line %d in %127s", file, &line, name);
+    }
+    if (n == 3) {
+        (void)snprintf(buf, size, " (%s:%d in %s)", stk_text_behind(file, '/'), line, name);
+    } else if (n == 2) {
+        (void)snprintf(buf, size, " (%s:%d)", stk_text_behind(file, '/'), line);
     }
 }
 
@@ -394,8 +374,7 @@ static void innermost_place(const char *stack, char *buf, size_t size)
 static int32_t find_missing(const stk_gang *g)
 {
     int32_t missing = -1;
-    uint32_t n_in = 0;
-    uint32_t n_out = 0;
+    uint32_t n_in = 0, n_out = 0;
     for (uint32_t i = 0; i < g->n; i++) {
         const char *stack = g->ranks[i].tail;
         if (g->ranks[i].state != RANK_RUNNING || strstr(stack, "File \"") == NULL) {
@@ -413,9 +392,7 @@ static int32_t find_missing(const stk_gang *g)
 
 static void say_hang(stk_gang *g)
 {
-    char how_long[32];
-    char place[700];
-    char why[500];
+    char how_long[32], place[700], why[500];
     (void)stk_units_format_duration(g->config->hang_ms, how_long, sizeof how_long);
     uint32_t n_ranks = g->nodes != NULL ? g->world : g->n_live;
     int n = snprintf(g->text, sizeof g->text, "hang: nothing moved on %u rank%s for %s", n_ranks,
@@ -457,11 +434,9 @@ bool stk_launch_hang_look(stk_gang *g, int64_t now_ms)
     if (has_moved(g)) {
         g->hang.still_ms = 0;
     }
-    bool hangs;
+    bool hangs = g->hang.still_ms >= g->config->hang_ms;
     if (g->nodes != NULL) {
         hangs = stk_launch_nodes_still(g, g->hang.still_ms);
-    } else {
-        hangs = g->hang.still_ms >= g->config->hang_ms;
     }
     if (hangs) {
         stk_launch_hang_tell(g);

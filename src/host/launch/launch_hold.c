@@ -4,7 +4,6 @@
 #include "host/launch/launch_hold.h"
 
 #include <fcntl.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 
 #include "base/text.h"
 #include "host/accel/accel.h"
+#include "sys/proc.h"
 
 enum { TRIES = 5, N_PAIRS = 64 };
 
@@ -59,11 +59,10 @@ static int choose_free(stk_accel *accel, stk_arena *arena, uint32_t n, stk_devse
 static int lease_free(stk_accel *accel, stk_arena *arena, uint32_t n, stk_lease *lease,
                       stk_err *err)
 {
-    const struct passwd *user = getpwuid(getuid());
-    char label[300];
+    char label[300], user[48];
     (void)snprintf(label, sizeof label, "run %s step %s (user %s, pid %d)",
                    stk_text_or(getenv("STOKER_RUN"), "?"), stk_text_or(getenv("STOKER_STEP"), "?"),
-                   user == NULL ? "?" : user->pw_name, (int)getpid());
+                   stk_proc_user(getuid(), user), (int)getpid());
     int rc = STK_E_BUSY;
     for (int i = 0; rc == STK_E_BUSY && i < TRIES; i++) { /* another may be quicker */
         stk_devset devices = {0};

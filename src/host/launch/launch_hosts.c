@@ -94,10 +94,7 @@ static void add_export(stk_buf *out, const char *name, size_t n, const char *val
 static void write_script(const stk_gang *g, uint32_t node, stk_buf *out)
 {
     extern char **environ;
-    char cwd[PATH_MAX];
-    char self[PATH_MAX];
-    char number[16];
-    char rdzv[300];
+    char cwd[PATH_MAX], self[PATH_MAX], number[16], rdzv[300];
     for (char **e = environ; *e != NULL; e++) {
         size_t n = strcspn(*e, "=");
         if (is_mask(*e, n)) { /* the words may have passed it on */

@@ -94,6 +94,15 @@ static bool all_came(const stk_gang *g, uint32_t gate)
     return came;
 }
 
+/* A node's only peer is its leader. */
+static void send_gate(stk_gang *g, const char *op, uint32_t gate)
+{
+    MESSAGE_AUTO m = MESSAGE;
+    stk_launch_talk_begin(&m, op);
+    stk_json_put_int(&m, "gate", gate);
+    stk_launch_talk_all(g, &m);
+}
+
 static void look_at_gate(stk_gang *g, uint32_t gate)
 {
     if (gate == LINE_ALONE) {
@@ -104,31 +113,24 @@ static void look_at_gate(stk_gang *g, uint32_t gate)
     }
     bool came = all_came(g, gate);
     if (came && g->nodes != NULL && !stk_launch_leads(g)) {
-        MESSAGE_AUTO m = MESSAGE;
-        stk_launch_talk_begin(&m, "came");
-        stk_json_put_int(&m, "gate", gate);
-        stk_launch_talk_send(g, 0, &m);
+        send_gate(g, "came", gate);
         return; /* the leader says when all have */
     }
     for (uint32_t i = 0; g->nodes != NULL && i < g->nodes->n_peers; i++) {
         const launch_peer *p = &g->nodes->peers[i];
         came = came && (p->node <= 0 || (p->came & 1u << gate) != 0);
     }
-    if (!came) {
-        return;
-    }
-    open_gate(g, gate);
-    if (g->nodes != NULL) {
-        MESSAGE_AUTO m = MESSAGE;
-        stk_launch_talk_begin(&m, "open");
-        stk_json_put_int(&m, "gate", gate);
-        stk_launch_talk_all(g, &m);
+    if (came) {
+        open_gate(g, gate);
+        if (g->nodes != NULL) {
+            send_gate(g, "open", gate);
+        }
     }
 }
 
 void stk_launch_line_node(stk_gang *g, uint32_t i_peer, const stk_json *m)
 {
-    int64_t gate = stk_launch_talk_int(m, "gate", -1);
+    int64_t gate = stk_json_get_whole(m, "gate", -1);
     if (gate < 0 || gate >= LINE_GATES) {
         return;
     }
@@ -187,20 +189,13 @@ int32_t stk_launch_line_first(const stk_gang *g)
     return first;
 }
 
-/* --- what they are told --- */
-
-static void ended_path(const stk_gang *g, uint32_t rank, char *path, size_t size)
-{
-    (void)snprintf(path, size, "%s/rank-%u/ended", g->config->dir, stk_launch_number(g, rank));
-}
-
 void stk_launch_line_tell_why(stk_gang *g)
 {
     char path[PATH_MAX];
     for (uint32_t i = 0; g->config->dir != NULL && i < g->n; i++) {
         if (g->ranks[i].state == RANK_RUNNING) {
-            ended_path(g, i, path, sizeof path);
-            STK_FD_AUTO fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+            STK_FD_AUTO fd = open(stk_launch_path(g, i, "ended", path),
+                                  O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
         }
     }
 }
@@ -209,7 +204,6 @@ void stk_launch_line_forget_why(stk_gang *g, uint32_t rank)
 {
     char path[PATH_MAX];
     if (g->config->dir != NULL) {
-        ended_path(g, rank, path, sizeof path);
-        (void)unlink(path);
+        (void)unlink(stk_launch_path(g, rank, "ended", path));
     }
 }

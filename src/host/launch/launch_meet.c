@@ -68,8 +68,7 @@ static int missing_nodes(const stk_gang *g, stk_err *err)
 {
     const launch_nodes *s = g->nodes;
     STK_BUF_AUTO list = STK_BUF_INIT(200);
-    uint32_t n = 0;
-    uint32_t first = 0;
+    uint32_t n = 0, first = 0;
     char time[32];
     for (uint32_t node = 1; node < s->n; node++) {
         int32_t i = stk_launch_nodes_peer(s, node);

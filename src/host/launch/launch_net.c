@@ -61,8 +61,7 @@ int stk_launch_net_split(const char *text, char *host, size_t size, int32_t *por
 
 int stk_launch_net_listen(int32_t port, int *ret_fd, stk_err *err)
 {
-    int one = 1;
-    int zero = 0;
+    int one = 1, zero = 0;
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     const struct {
@@ -228,49 +227,20 @@ void stk_launch_net_interface(int fd, char *name, size_t size)
     freeifaddrs(list);
 }
 
-static void hex_of(const unsigned char *data, size_t n, char *text)
-{
-    for (size_t i = 0; i < n; i++) {
-        (void)snprintf(text + 2 * i, 3, "%02x", data[i]);
-    }
-}
-
 void stk_launch_net_nonce(char ret_hex[NODES_NONCE + 1])
 {
     unsigned char data[NODES_NONCE / 2];
     if (getrandom(data, sizeof data, 0) != (ssize_t)sizeof data) {
         abort(); /* never for so few bytes */
     }
-    hex_of(data, sizeof data, ret_hex);
+    for (size_t i = 0; i < sizeof data; i++) {
+        (void)snprintf(ret_hex + 2 * i, 3, "%02x", data[i]);
+    }
 }
 
 void stk_launch_net_proof(const char *key, const char *words, char ret_hex[65])
 {
-    enum { BLOCK = 64 };
-    unsigned char pad[BLOCK] = {0};
     unsigned char sum[STK_DIGEST_BYTES];
-    stk_sha256 sha;
-    size_t n = strlen(key);
-    if (n > BLOCK) { /* RFC 2104 */
-        stk_sha256_init(&sha);
-        stk_sha256_add(&sha, key, n);
-        stk_sha256_done(&sha, pad);
-    } else {
-        memcpy(pad, key, n);
-    }
-    for (int i = 0; i < BLOCK; i++) {
-        pad[i] ^= 0x36;
-    }
-    stk_sha256_init(&sha);
-    stk_sha256_add(&sha, pad, BLOCK);
-    stk_sha256_add(&sha, words, strlen(words));
-    stk_sha256_done(&sha, sum);
-    for (int i = 0; i < BLOCK; i++) {
-        pad[i] ^= 0x36 ^ 0x5c;
-    }
-    stk_sha256_init(&sha);
-    stk_sha256_add(&sha, pad, BLOCK);
-    stk_sha256_add(&sha, sum, sizeof sum);
-    stk_sha256_done(&sha, sum);
-    hex_of(sum, sizeof sum, ret_hex);
+    stk_hmac_sha256(key, strlen(key), words, strlen(words), sum);
+    stk_digest_hex(sum, ret_hex);
 }

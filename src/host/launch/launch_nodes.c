@@ -107,11 +107,11 @@ static void blame_elsewhere(stk_gang *g, int64_t rank, int64_t node)
     g->first = (int32_t)g->config->ranks;
 }
 
-static void on_end(stk_gang *g, uint32_t i, const stk_json *m)
+static void on_end_message(stk_gang *g, uint32_t i, const stk_json *m)
 {
-    int64_t cause = stk_launch_talk_int(m, "cause", END_LOST);
-    int64_t number = stk_launch_talk_int(m, "number", SIGTERM);
-    int64_t rank = stk_launch_talk_int(m, "rank", -1);
+    int64_t cause = stk_json_get_whole(m, "cause", END_LOST);
+    int64_t number = stk_json_get_whole(m, "number", SIGTERM);
+    int64_t rank = stk_json_get_whole(m, "rank", -1);
     launch_nodes *s = g->nodes;
     if (g->ending != END_NOT || cause <= END_NOT || cause > END_START || number < 0 ||
         number > SIGRTMAX) {
@@ -125,7 +125,7 @@ static void on_end(stk_gang *g, uint32_t i, const stk_json *m)
     } else if (cause == END_HANG) {
         stk_launch_hang_tell(g);
     } else if (rank >= 0) {
-        int64_t node = stk_launch_talk_int(m, "node", 0);
+        int64_t node = stk_json_get_whole(m, "node", 0);
         blame_elsewhere(g, rank, stk_launch_leads(g) ? s->peers[i].node : node);
     }
     if (cause != END_SIGNAL) {
@@ -247,8 +247,8 @@ static void on_join(stk_gang *g, uint32_t i, const stk_json *m)
 {
     launch_nodes *s = g->nodes;
     launch_peer *p = &s->peers[i];
-    int64_t node = stk_launch_talk_int(m, "node", -1);
-    int64_t nodes = stk_launch_talk_int(m, "nodes", -1);
+    int64_t node = stk_json_get_whole(m, "node", -1);
+    int64_t nodes = stk_json_get_whole(m, "nodes", -1);
     const char *id = stk_launch_talk_text(m, "id");
     char proof[65];
     char text[300] = "";
@@ -326,18 +326,18 @@ static void from_node(stk_gang *g, uint32_t i, const stk_json *m)
         return;
     }
     if (strcmp(op, "ready") == 0) {
-        int64_t ranks = stk_launch_talk_int(m, "ranks", 0);
+        int64_t ranks = stk_json_get_whole(m, "ranks", 0);
         p->ready = ranks >= 1 && ranks <= STK_LAUNCH_MAX_RANKS;
         p->ranks = (uint32_t)ranks;
     } else if (strcmp(op, "probed") == 0) {
         p->probed = true;
         (void)snprintf(p->trouble, sizeof p->trouble, "%s", stk_launch_talk_text(m, "trouble"));
     } else if (strcmp(op, "end") == 0) {
-        on_end(g, i, m);
+        on_end_message(g, i, m);
     } else if (strcmp(op, "done") == 0) {
         on_done(g, i, m);
     } else if (strcmp(op, "still") == 0) {
-        p->still_ms = stk_launch_talk_int(m, "ms", 0);
+        p->still_ms = stk_json_get_whole(m, "ms", 0);
     } else if (strcmp(op, "came") == 0) {
         stk_launch_line_node(g, i, m);
     }
@@ -347,7 +347,7 @@ static void on_world(stk_gang *g, const stk_json *m)
 {
     launch_nodes *s = g->nodes;
     const stk_json *ranks = stk_json_get(m, "ranks");
-    int64_t port = stk_launch_talk_int(m, "port", 0);
+    int64_t port = stk_json_get_whole(m, "port", 0);
     bool good = ranks != NULL && ranks->kind == STK_JSON_LIST && ranks->n == s->n && port > 0 &&
                 port < 65536;
     for (uint32_t i = 0; good && i < s->n; i++) {
@@ -364,9 +364,9 @@ static void on_world(stk_gang *g, const stk_json *m)
 static void on_bye(stk_gang *g, const stk_json *m)
 {
     launch_nodes *s = g->nodes;
-    int64_t failure = stk_launch_talk_int(m, "failure", STK_FAIL_LOST);
+    int64_t failure = stk_json_get_whole(m, "failure", STK_FAIL_LOST);
     set_end(s, stk_launch_talk_text(m, "text"));
-    s->end.exit_status = (int)(stk_launch_talk_int(m, "exit_status", 1) & 0xff);
+    s->end.exit_status = (int)(stk_json_get_whole(m, "exit_status", 1) & 0xff);
     s->end.failure = STK_FAIL_LOST;
     if (failure >= 0 && failure < STK_FAIL_N) {
         s->end.failure = (stk_failure)failure;
@@ -403,7 +403,7 @@ static void from_leader(stk_gang *g, uint32_t i, const stk_json *m)
     } else if (strcmp(op, "again") == 0) {
         s->again = true;
     } else if (strcmp(op, "end") == 0) {
-        on_end(g, i, m);
+        on_end_message(g, i, m);
     } else if (strcmp(op, "bye") == 0) {
         on_bye(g, m);
     }
@@ -539,8 +539,8 @@ static void keep_account(const stk_gang *g, int64_t rank, const char *text)
     if (g->config->dir != NULL && text[0] != '\0') {
         (void)snprintf(path, sizeof path, "%s/rank-%lld", g->config->dir, (long long)rank);
         (void)mkdir(path, 0755);
-        (void)snprintf(path, sizeof path, "%s/rank-%lld/result.json", g->config->dir,
-                       (long long)rank);
+        size_t n = strlen(path);
+        (void)snprintf(path + n, sizeof path - n, "/result.json");
         (void)stk_file_write_atomic(path, text, strlen(text), 0644, NULL);
     }
 }
@@ -549,7 +549,7 @@ static void on_done(stk_gang *g, uint32_t i, const stk_json *m)
 {
     launch_nodes *s = g->nodes;
     launch_peer *p = &s->peers[i];
-    int64_t rank = stk_launch_talk_int(m, "rank", -1);
+    int64_t rank = stk_json_get_whole(m, "rank", -1);
     STK_BUF_AUTO members = STK_BUF_INIT(NODES_MESSAGE);
     const stk_json *list = stk_json_get(m, "members");
     if (stk_json_is_list(list)) {
@@ -561,7 +561,7 @@ static void on_done(stk_gang *g, uint32_t i, const stk_json *m)
         }
     }
     p->done = true;
-    p->others = (uint32_t)stk_launch_talk_int(m, "others", 0);
+    p->others = (uint32_t)stk_json_get_whole(m, "others", 0);
     p->clean = stk_json_is_true(stk_json_get(m, "clean"));
     bool missing = g->ending == END_HANG && g->first < 0 && rank >= 0; /* in the collective */
     if (missing) {
@@ -570,7 +570,7 @@ static void on_done(stk_gang *g, uint32_t i, const stk_json *m)
     }
     if (g->first == (int32_t)g->config->ranks && rank == (int64_t)s->first_rank) {
         launch_rank *r = &g->ranks[g->first];
-        r->status = (int)stk_launch_talk_int(m, "status", -1);
+        r->status = (int)stk_json_get_whole(m, "status", -1);
         (void)snprintf(r->why, sizeof r->why, "%s", stk_launch_talk_text(m, "why"));
         (void)snprintf(r->tail, sizeof r->tail, "%s", stk_launch_talk_text(m, "tail"));
         r->n_tail = strlen(r->tail);
@@ -619,7 +619,7 @@ void stk_launch_nodes_finish(stk_gang *g, stk_err *err)
 
 bool stk_launch_nodes_clean(const stk_gang *g)
 {
-    bool clean = true;
+    bool clean = all_left_well(g);
     for (uint32_t i = 0; g->nodes != NULL && stk_launch_leads(g) && i < g->nodes->n_peers; i++) {
         clean = clean && (g->nodes->peers[i].node <= 0 || g->nodes->peers[i].clean);
     }
@@ -772,11 +772,11 @@ void stk_launch_nodes_close(stk_gang *g, stk_launch_end *end)
 void stk_launch_nodes_free(stk_gang *g)
 {
     launch_nodes *s = g->nodes;
-    for (uint32_t i = 0; s != NULL && s->peers != NULL && i < s->n_peers; i++) {
-        free(s->peers[i].members);
-    }
     if (s == NULL) {
         return;
+    }
+    for (uint32_t i = 0; s->peers != NULL && i < s->n_peers; i++) {
+        free(s->peers[i].members);
     }
     free(s->peers);
     free(s->hosts);

@@ -115,7 +115,6 @@ void stk_launch_talk_flush(stk_gang *g, uint32_t i_peer);
 typedef void (*launch_take)(stk_gang *g, uint32_t i_peer, const stk_json *message);
 bool stk_launch_talk_read(stk_gang *g, uint32_t i_peer, launch_take take, char *why, size_t size);
 void stk_launch_talk_close(stk_gang *g, uint32_t i_peer);
-int64_t stk_launch_talk_int(const stk_json *message, const char *key, int64_t otherwise);
 /* Never NULL. */
 const char *stk_launch_talk_text(const stk_json *message, const char *key);
 

@@ -23,9 +23,7 @@ static void name_process(int pid, char *text, size_t size)
     STK_TEXT_AUTO words = NULL;
     size_t len = 0;
     (void)snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
-    if (stk_file_read(path, 64 << 10, &words, &len, NULL) < 0) {
-        len = 0;
-    }
+    (void)stk_file_read(path, 64 << 10, &words, &len, NULL);
     for (size_t i = 0; i + 1 < len; i++) {
         if ((unsigned char)words[i] < ' ') {
             words[i] = ' ';
@@ -45,9 +43,8 @@ static unsigned long listener_inode(const char *table, int port)
     unsigned long found = 0;
     FILE *file = fopen(table, "re");
     while (file != NULL && found == 0 && fgets(line, sizeof line, file) != NULL) {
-        unsigned local = 0;
-        unsigned state = 0;
-        unsigned long inode = 0;
+        unsigned local, state;
+        unsigned long inode;
         if (sscanf(line, " %*[^:]: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*u %*d %lu",
                    &local, &state, &inode) == 3 &&
             local == (unsigned)port && state == 10) { /* TCP_LISTEN */
@@ -62,9 +59,7 @@ static unsigned long listener_inode(const char *table, int port)
 
 static bool has_socket(const char *pid, unsigned long inode)
 {
-    char path[300];
-    char wanted[64];
-    char target[64];
+    char path[300], wanted[64], target[64];
     bool found = false;
     (void)snprintf(wanted, sizeof wanted, "socket:[%lu]", inode);
     (void)snprintf(path, sizeof path, "/proc/%s/fd", pid);

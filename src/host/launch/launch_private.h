@@ -84,6 +84,8 @@ int stk_launch_watch(stk_gang *g, int fd, uint32_t events, launch_event kind, ui
 void stk_launch_unwatch(stk_gang *g, int fd);
 /* A rank's number among all nodes' ranks. */
 uint32_t stk_launch_number(const stk_gang *g, uint32_t rank);
+/* DIR/rank-NUMBER/NAME. */
+const char *stk_launch_path(const stk_gang *g, uint32_t rank, const char *name, char ret[PATH_MAX]);
 /* Waits for what happens, at most until `until_ms` (mono; -1: for ever), and handles it. */
 int stk_launch_turn(stk_gang *g, int64_t until_ms, stk_err *err);
 /* Ends every rank that lives, here and on the other nodes. */

@@ -20,21 +20,15 @@
 #include "sys/file.h"
 
 enum { PULSE_BYTES = 64 << 10, ANSWER_MS = 5000 };
-enum { BEATS = 5, BEAT_MS_MIN = 100, BEAT_MS_MAX = 500 }; /* as pulse.py's periods */
-
-static void pulse_path(const stk_gang *g, uint32_t rank, const char *name, char *path, size_t size)
-{
-    (void)snprintf(path, size, "%s/rank-%u/%s", g->config->dir, stk_launch_number(g, rank), name);
-}
-
+enum { BEATS = 5, BEAT_MS_MIN = 100, BEAT_MS_MAX = 500 };
 static int64_t number_at(const stk_json *list, uint32_t i)
 {
     return stk_json_whole(stk_json_item(list, i), -1);
 }
 
-static void copy(char *to, size_t size, const stk_json *from)
+static void copy_text(char *to, size_t size, const stk_json *map, const char *key)
 {
-    (void)snprintf(to, size, "%.*s", (int)size - 1, stk_text_or(stk_json_text(from), ""));
+    (void)snprintf(to, size, "%.*s", (int)size - 1, stk_text_or(stk_json_get_text(map, key), ""));
 }
 
 /* `text` → *ret; groups that aren't asked for are passed over. */
@@ -50,8 +44,8 @@ static void parse_pulse(const char *text, size_t len, const char *group, launch_
     ret->known = true;
     ret->waits = stk_json_is_true(stk_json_get(&doc, "waits"));
     ret->asked = stk_json_is_true(stk_json_get(&doc, "asked"));
-    copy(ret->group, sizeof ret->group, stk_json_get(&doc, "group"));
-    copy(ret->op, sizeof ret->op, stk_json_get(&doc, "op"));
+    copy_text(ret->group, sizeof ret->group, &doc, "group");
+    copy_text(ret->op, sizeof ret->op, &doc, "op");
     const stk_json *members = stk_json_get(&doc, "members");
     for (uint32_t i = 0; i < stk_json_n_items(members); i++) {
         int64_t rank = number_at(members, i);
@@ -72,8 +66,8 @@ bool stk_launch_pulse_read(stk_gang *g, uint32_t rank, const char *group)
     if (g->config->dir == NULL || !g->config->is_python) {
         return false;
     }
-    pulse_path(g, rank, "pulse.json", path, sizeof path);
-    if (stk_file_read_untrusted(path, PULSE_BYTES, &text, &len, NULL) < 0) {
+    if (stk_file_read_untrusted(stk_launch_path(g, rank, "pulse.json", path), PULSE_BYTES, &text,
+                                &len, NULL) < 0) {
         return false;
     }
     uint64_t seen = 14695981039346656037u; /* FNV-1a */
@@ -81,8 +75,7 @@ bool stk_launch_pulse_read(stk_gang *g, uint32_t rank, const char *group)
         seen = (seen ^ (unsigned char)text[i]) * 1099511628211u;
     }
     bool changed = seen != r->pulse.seen;
-    int64_t beat_ns = r->pulse.beat_ns;
-    int64_t beat_ms = r->pulse.beat_ms;
+    int64_t beat_ns = r->pulse.beat_ns, beat_ms = r->pulse.beat_ms;
     struct stat st;
     if (stat(path, &st) == 0 && st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec != beat_ns) {
         beat_ns = st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
@@ -117,18 +110,16 @@ void stk_launch_pulse_forget(stk_gang *g, uint32_t rank)
     char path[PATH_MAX];
     g->ranks[rank].pulse = (launch_pulse){.issued = -1};
     for (size_t i = 0; g->config->dir != NULL && i < sizeof names / sizeof *names; i++) {
-        pulse_path(g, rank, names[i], path, sizeof path);
-        (void)unlink(path);
+        (void)unlink(stk_launch_path(g, rank, names[i], path));
     }
 }
 
 /* NCCL's own thread writes its account where it is told to, when a byte comes through this pipe. */
 static bool ask_nccl(const stk_gang *g, uint32_t rank)
 {
-    char path[PATH_MAX];
-    char name[32];
+    char path[PATH_MAX], name[32];
     (void)snprintf(name, sizeof name, "flight-%u.pipe", stk_launch_number(g, rank));
-    pulse_path(g, rank, name, path, sizeof path);
+    (void)stk_launch_path(g, rank, name, path);
     STK_FD_AUTO fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     (void)unlink(path);
     return fd >= 0 && write(fd, "1\n", 2) == 2;
@@ -137,14 +128,15 @@ static bool ask_nccl(const stk_gang *g, uint32_t rank)
 static bool has_answered(stk_gang *g, uint32_t rank, bool nccl)
 {
     const launch_rank *r = &g->ranks[rank];
-    char path[PATH_MAX];
+    char path[PATH_MAX], name[32];
     struct stat st;
     (void)stk_launch_pulse_read(g, rank, NULL);
-    char name[32];
+    if (r->state != RANK_RUNNING) {
+        return true;
+    }
     (void)snprintf(name, sizeof name, "flight-%u", stk_launch_number(g, rank));
-    pulse_path(g, rank, name, path, sizeof path);
-    return r->state != RANK_RUNNING || ((!g->config->is_python || r->pulse.asked) &&
-                                        (!nccl || (stat(path, &st) == 0 && st.st_size > 0)));
+    return (!g->config->is_python || r->pulse.asked) &&
+           (!nccl || (stat(stk_launch_path(g, rank, name, path), &st) == 0 && st.st_size > 0));
 }
 
 void stk_launch_pulse_ask(stk_gang *g)
@@ -154,8 +146,8 @@ void stk_launch_pulse_ask(stk_gang *g)
     for (uint32_t i = 0; i < g->n && waits; i++) {
         if (g->ranks[i].state == RANK_RUNNING) {
             char path[PATH_MAX];
-            pulse_path(g, i, "ask", path, sizeof path);
-            STK_FD_AUTO fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+            STK_FD_AUTO fd = open(stk_launch_path(g, i, "ask", path),
+                                  O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
             nccl[i] = ask_nccl(g, i);
         }
     }
@@ -311,8 +303,7 @@ int32_t stk_launch_pulse_missing(stk_gang *g, char *why, size_t size)
         if (g->ranks[i].state != RANK_RUNNING || !p->waits || p->group[0] == '\0') {
             continue;
         }
-        char group[sizeof p->group];
-        char op[sizeof p->op];
+        char group[sizeof p->group], op[sizeof p->op];
         int64_t most = -1;
         (void)snprintf(group, sizeof group, "%s", p->group);
         (void)snprintf(op, sizeof op, "%s", p->op);
@@ -322,7 +313,8 @@ int32_t stk_launch_pulse_missing(stk_gang *g, char *why, size_t size)
             (void)snprintf(why, size,
                            "is not in the collective that the others wait in: %s, number %lld of "
                            "its group, and it has issued %lld",
-                           op[0] != '\0' ? op : "one", (long long)most, (long long)MAX(own, 0));
+                           stk_text_or(stk_text_if_any(op), "one"), (long long)most,
+                           (long long)MAX(own, 0));
             return behind;
         }
         int32_t odd = find_odd(g, i);
@@ -392,10 +384,8 @@ static const char *frames_of(const char *stack, size_t *ret_len)
 
 static bool stands_alike(const launch_rank *a, const launch_rank *b)
 {
-    size_t n_a;
-    size_t n_b;
-    const char *x = frames_of(a->tail, &n_a);
-    const char *y = frames_of(b->tail, &n_b);
+    size_t n_a, n_b;
+    const char *x = frames_of(a->tail, &n_a), *y = frames_of(b->tail, &n_b);
     return n_a == n_b && memcmp(x, y, n_a) == 0 && strcmp(a->pulse.op, b->pulse.op) == 0 &&
            a->pulse.issued == b->pulse.issued && a->state == b->state;
 }
@@ -409,8 +399,8 @@ static void add_children(const stk_gang *g, uint32_t rank, stk_buf *out)
     if (g->config->dir == NULL || !g->config->is_python) {
         return;
     }
-    pulse_path(g, rank, "stack.txt", path, sizeof path);
-    if (stk_file_read_untrusted(path, 8 << 20, &text, &len, NULL) < 0) {
+    if (stk_file_read_untrusted(stk_launch_path(g, rank, "stack.txt", path), 8 << 20, &text, &len,
+                                NULL) < 0) {
         return;
     }
     for (char *at = strstr(text, LAUNCH_CHILD); at != NULL;) {

@@ -88,7 +88,8 @@ static void status_words(const launch_rank *r, char *buf, size_t size)
 {
     int status = r->status;
     if (status < 0) {
-        (void)snprintf(buf, size, "%s", r->why[0] != '\0' ? r->why : "gone without a trace");
+        (void)snprintf(buf, size, "%s",
+                       stk_text_or(stk_text_if_any(r->why), "gone without a trace"));
     } else if (status == 0 && r->failed) {
         (void)snprintf(buf, size, "exit status 0 before its function had returned (os._exit?)");
     } else if (WIFSIGNALED(status)) {
@@ -113,11 +114,12 @@ static void ended_words(const launch_rank *r, char *buf, size_t size)
 
 static void tell_stderr(stk_gang *g, const launch_rank *r)
 {
-    size_t len = 0;
-    size_t n_last;
+    size_t len = 0, n_last;
     const char *last;
     const char *text = stk_launch_traceback(r->tail, &len, &last, &n_last);
-    text = stk_text_or(text, last_lines(r->tail, &len));
+    if (text == NULL) {
+        text = last_lines(r->tail, &len);
+    }
     if (text == NULL || g->world == 1 || g->config->node > 0) {
         return; /* there is nothing else that it could be lost in; or the leader tells */
     }
@@ -183,14 +185,13 @@ static const stk_json *error_of(const stk_gang *g, uint32_t rank, stk_arena *are
     if (!g->config->is_python || g->config->dir == NULL || arena == NULL) {
         return NULL;
     }
-    (void)snprintf(path, sizeof path, "%s/rank-%u/result.json", g->config->dir,
-                   stk_launch_number(g, rank));
+    (void)stk_launch_path(g, rank, "result.json", path);
     if (stk_file_read_untrusted(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) < 0 ||
         stk_json_parse(text, len, path, &limits, arena, ret, NULL) < 0) {
         return NULL;
     }
     const stk_json *error = stk_json_get(ret, "error");
-    return error == NULL || stk_json_get(error, "message") == NULL ? NULL : error;
+    return stk_json_get(error, "message") == NULL ? NULL : error;
 }
 
 /* "KeyError: shard", or "exit status 1 (KeyError: 'shard')". */
@@ -242,13 +243,9 @@ static void add_trace(const stk_gang *g, uint32_t rank, const bool *alike, stk_b
 static void add_others(const stk_gang *g, stk_buf *out, stk_buf *traces)
 {
     bool told[STK_LAUNCH_MAX_RANKS] = {false};
-    char first[512] = "";
-    char words[512];
-    char other[512];
-    uint32_t n_ways = 0;
-    uint32_t n_more = 0;
-    bool here = g->first >= 0 && (uint32_t)g->first < g->n;
-    if (here) {
+    char first[512] = "", words[512], other[512];
+    uint32_t n_ways = 0, n_more = 0;
+    if (g->first >= 0 && (uint32_t)g->first < g->n) {
         failure_words(g, (uint32_t)g->first, first, sizeof first);
         told[g->first] = true;
     }
@@ -292,8 +289,7 @@ static void blame_first(stk_gang *g)
 {
     launch_rank *r = &g->ranks[g->first];
     drop_rank_marks(r);
-    char how[512 + WORDS];
-    char where[160];
+    char how[512 + WORDS], where[160];
     ended_words(r, how, sizeof how);
     stk_launch_nodes_where(g, where, sizeof where);
     int n = snprintf(g->text, sizeof g->text, "rank %u%s failed: %s",
@@ -330,9 +326,10 @@ void stk_launch_add_member(const stk_gang *g, uint32_t rank, stk_buf *out)
         status_words(r, text, sizeof text);
     } else if (r->was_ended && g->ending == END_HANG) {
         bool missing = (int32_t)rank == g->first && !g->hang.crossed;
-        const char *how = missing ? "not in the collective" : "hung";
-        (void)snprintf(text, sizeof text, "%s%s%s", how, r->pulse.op[0] != '\0' ? " in " : "",
-                       r->pulse.op);
+        int n = snprintf(text, sizeof text, missing ? "not in the collective" : "hung");
+        if (r->pulse.op[0] != '\0') {
+            (void)snprintf(text + n, sizeof text - (size_t)n, " in %s", r->pulse.op);
+        }
     } else if (r->was_ended && g->first >= 0) {
         (void)snprintf(text, sizeof text, "ended because of rank %u",
                        stk_launch_number(g, (uint32_t)g->first));
@@ -414,8 +411,7 @@ static int write_failure(const char *path, const stk_gang *g, const stk_launch_e
                          stk_err *err)
 {
     STK_BUF_AUTO out = STK_BUF_INIT(1 << 20);
-    size_t len = 0;
-    size_t n_last;
+    size_t len = 0, n_last;
     const char *last;
     const char *trace = NULL;
     if (g->ending == END_HANG) { /* where all stood */
@@ -437,9 +433,7 @@ static int write_failure(const char *path, const stk_gang *g, const stk_launch_e
     stk_json_put_text(&out, "class", stk_failure_word(end->failure));
     stk_json_put_text(&out, "message", end->text);
     stk_json_put_text(&out, "traceback", stk_text_if_any(shown.data));
-    stk_json_close(&out, '}');
-    stk_json_close(&out, '}');
-    stk_buf_char(&out, '\n');
+    stk_buf_text(&out, "}}\n");
     if (out.failed) {
         return stk_err_set(err, STK_E_NOMEM, "%s: out of memory", path);
     }
@@ -455,8 +449,7 @@ static void add_to(stk_arena *arena, const stk_json *text, const stk_buf *more)
     }
     const char *longer = stk_arena_printf(arena, "%s%.*s", words, (int)more->len, more->data);
     if (longer != NULL) {
-        stk_json *said = (stk_json *)(uintptr_t)text;
-        *said = (stk_json){.text = longer, .n = (uint32_t)strlen(longer), .kind = STK_JSON_TEXT};
+        *(stk_json *)(uintptr_t)text = stk_json_of_text(longer);
     }
 }
 

@@ -69,8 +69,7 @@ int stk_launch_server_start(stk_gang *g, launch_env *env, const cpu_set_t *cpus,
                             stk_err *err)
 {
     STK_BUF_AUTO message = STK_BUF_INIT(STK_LIMIT_MESSAGE_BYTES);
-    uint32_t numbers[CPU_SETSIZE];
-    uint32_t n_cpus = 0;
+    uint32_t numbers[CPU_SETSIZE], n_cpus = 0;
     for (uint32_t i = 0; cpus != NULL && i < CPU_SETSIZE; i++) {
         if (CPU_ISSET(i, cpus)) {
             numbers[n_cpus++] = i;
@@ -109,14 +108,6 @@ int stk_launch_server_start(stk_gang *g, launch_env *env, const cpu_set_t *cpus,
     return rc;
 }
 
-/* --- what it says --- */
-
-static int64_t number_in_message(const stk_json *m, const char *key)
-{
-    int64_t value = -1;
-    return stk_json_int(stk_json_get(m, key), &value) ? value : -1;
-}
-
 static void fail_start(stk_gang *g, uint32_t rank, const char *why)
 {
     (void)snprintf(g->ranks[rank].why, sizeof g->ranks[rank].why, "%.400s",
@@ -128,15 +119,17 @@ static void on_rank_started(stk_gang *g, uint32_t rank, const stk_json *m)
 {
     launch_rank *r = &g->ranks[rank];
     stk_err err = {0};
-    int pidfd = stk_wire_claim(&g->wire);
-    int64_t pid = number_in_message(m, "pid");
-    if (pid <= 1 || pid > INT_MAX || r->state != RANK_STARTING ||
-        stk_launch_started(g, rank, (pid_t)pid, pidfd, &err) < 0) {
-        stk_file_close(&pidfd);
-        fail_start(g, rank, err.text);
+    STK_FD_AUTO claimed = stk_wire_claim(&g->wire);
+    int64_t pid = stk_json_get_whole(m, "pid", -1);
+    if (pid <= 1 || pid > INT_MAX || r->state != RANK_STARTING) {
+        fail_start(g, rank, "");
         return;
     }
-    if (g->ending != END_NOT) { /* another rank has failed since it was asked for */
+    int pidfd = claimed;
+    claimed = -1; /* the rank's from now on, also where this fails */
+    if (stk_launch_started(g, rank, (pid_t)pid, pidfd, &err) < 0) {
+        fail_start(g, rank, err.text);
+    } else if (g->ending != END_NOT) { /* another rank has failed since it was asked for */
         r->was_ended = true;
         (void)kill(r->pid, SIGKILL);
     }
@@ -177,28 +170,22 @@ static void on_message(stk_gang *g, const char *data, size_t len)
         return;
     }
     const stk_json *op = stk_json_get(&m, "op");
-    int64_t id = number_in_message(&m, "id");
+    int64_t id = stk_json_get_whole(&m, "id", -1);
     bool ours =
         id >= 0 && id / STK_LAUNCH_MAX_RANKS == g->restart && id % STK_LAUNCH_MAX_RANKS < g->n;
-    uint32_t rank = 0;
-    if (ours) {
-        rank = (uint32_t)(id % STK_LAUNCH_MAX_RANKS);
-    }
+    uint32_t rank = ours ? (uint32_t)(id % STK_LAUNCH_MAX_RANKS) : 0;
     bool live = ours &&
                 (g->ranks[rank].state == RANK_STARTING || g->ranks[rank].state == RANK_RUNNING) &&
                 g->ranks[rank].by_server;
-    if (op != NULL && stk_json_is(op, "started") && !live) {
-        int fd = stk_wire_claim(&g->wire);
-        stk_file_close(&fd);
-    }
-    if (op == NULL || !live) {
-        return; /* hello, or about a rank of an earlier attempt */
+    if (!live) { /* hello, or about a rank of an earlier attempt */
+        STK_FD_AUTO fd = stk_json_is(op, "started") ? stk_wire_claim(&g->wire) : -1;
+        return;
     }
     if (stk_json_is(op, "started")) {
         on_rank_started(g, rank, &m);
     } else if (stk_json_is(op, "ended")) {
         stk_launch_unwatch(g, g->ranks[rank].pidfd);
-        stk_launch_ended(g, rank, (int)number_in_message(&m, "status"));
+        stk_launch_ended(g, rank, (int)stk_json_get_whole(&m, "status", -1));
     } else if (stk_json_is(op, "failed")) {
         fail_start(g, rank, stk_json_text(stk_json_get(&m, "error")));
     } else if (stk_json_is(op, "unfit")) {

@@ -86,10 +86,7 @@ bool stk_launch_talk_read(stk_gang *g, uint32_t i_peer, launch_take take, char *
         if (n < 0 && errno == EAGAIN) {
             return true;
         }
-        int code = 0;
-        if (n < 0) {
-            code = errno;
-        }
+        int code = n < 0 ? errno : 0;
         const char *data;
         size_t len;
         int rc = 0;
@@ -131,11 +128,6 @@ void stk_launch_talk_close(stk_gang *g, uint32_t i_peer)
     stk_buf_done(&p->out);
     p->out = STK_BUF_INIT(64 << 20);
     p->asked = false;
-}
-
-int64_t stk_launch_talk_int(const stk_json *message, const char *key, int64_t otherwise)
-{
-    return stk_json_get_whole(message, key, otherwise);
 }
 
 const char *stk_launch_talk_text(const stk_json *message, const char *key)

@@ -10,17 +10,6 @@
 #include "host/runner/runner_mask.h"
 #include "sys/file.h"
 
-static int wrong_task(const char *path, const char *what, stk_err *err)
-{
-    return stk_err_set(err, STK_E_PROTOCOL, "%s: %s", path, what);
-}
-
-static int64_t number_in_task(const stk_json *map, const char *key, int64_t otherwise)
-{
-    int64_t value = 0;
-    return stk_json_int(stk_json_get(map, key), &value) ? value : otherwise;
-}
-
 /* The ranks' environment is ours. */
 static int hide_secrets(const stk_json *names, stk_arena *arena, stk_launch_config *config,
                         stk_err *err)
@@ -53,29 +42,29 @@ int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *
     STK_TRY(stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, err));
     STK_TRY(stk_json_parse(text, len, path, &limits, arena, &task, err));
     const stk_json *gang = stk_json_get(&task, "gang");
-    int64_t ranks = number_in_task(gang, "ranks", 0);
-    int64_t min = number_in_task(gang, "min_ranks", ranks);
+    int64_t ranks = stk_json_get_whole(gang, "ranks", 0);
+    int64_t min = stk_json_get_whole(gang, "min_ranks", ranks);
     if (ranks < 1 || ranks > STK_LAUNCH_MAX_RANKS || min < 1 || min > ranks) {
-        return wrong_task(path, "its \"gang\" is no gang", err);
+        return stk_err_set(err, STK_E_PROTOCOL, "%s: its \"gang\" is no gang", path);
     }
     STK_TEXT_AUTO real = realpath(path, NULL);
     config->dir = NULL;
     if (real != NULL) {
         config->dir = stk_arena_dupn(arena, real, (size_t)(strrchr(real, '/') - real));
     }
-    const char *run = stk_json_text(stk_json_get(&task, "run"));
     config->ranks = (uint32_t)ranks;
     config->min_ranks = (uint32_t)min;
-    const stk_json *devices = stk_json_get(stk_json_get(&task, "granted"), "devices");
+    const stk_json *granted = stk_json_get(&task, "granted");
+    const stk_json *devices = stk_json_get(granted, "devices");
     config->devices = stk_json_n_items(devices);
-    config->nodes = (uint32_t)number_in_task(gang, "nodes", 1);
-    config->max_restarts = (uint32_t)number_in_task(gang, "restarts", 0);
-    config->port = (int32_t)number_in_task(gang, "port", 0);
-    config->hang_ms = number_in_task(gang, "hang_ms", 0);
-    config->grace_ms = number_in_task(gang, "grace_ms", config->grace_ms);
-    config->notice_ms = number_in_task(gang, "notice_ms", 0);
-    config->split = (uint32_t)number_in_task(stk_json_get(&task, "granted"), "threads", 0);
-    config->run_id = stk_text_or(run, config->run_id);
+    config->nodes = (uint32_t)stk_json_get_whole(gang, "nodes", 1);
+    config->max_restarts = (uint32_t)stk_json_get_whole(gang, "restarts", 0);
+    config->port = (int32_t)stk_json_get_whole(gang, "port", 0);
+    config->hang_ms = stk_json_get_whole(gang, "hang_ms", 0);
+    config->grace_ms = stk_json_get_whole(gang, "grace_ms", config->grace_ms);
+    config->notice_ms = stk_json_get_whole(gang, "notice_ms", 0);
+    config->split = (uint32_t)stk_json_get_whole(granted, "threads", 0);
+    config->run_id = stk_text_or(stk_json_get_text(&task, "run"), config->run_id);
     stk_launch_device *own = NULL;
     if (config->devices > 0 && config->devices <= STK_LAUNCH_MAX_DEVICES) {
         own = stk_arena_array(arena, config->devices, sizeof *own);
@@ -85,9 +74,7 @@ int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *
         config->seen = own;
         config->n_seen = devices->n;
     }
-    if (hide_secrets(stk_json_get(&task, "secrets"), arena, config, err) < 0) {
-        return err->code;
-    }
+    STK_TRY(hide_secrets(stk_json_get(&task, "secrets"), arena, config, err));
     config->is_task = true;
     config->is_python = stk_json_is(stk_json_get(&task, "kind"), "python");
     if (config->dir == NULL) {

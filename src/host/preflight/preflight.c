@@ -12,16 +12,6 @@ const char *stk_check_word(stk_check_level level)
     return words[level];
 }
 
-static int grow(stk_findings *f)
-{
-    stk_finding *items = stk_arena_grow(f->arena, f->items, f->n, sizeof *items, &f->cap);
-    if (items == NULL) {
-        return STK_E_NOMEM;
-    }
-    f->items = items;
-    return 0;
-}
-
 int stk_preflight_add(stk_findings *findings, stk_check_level level, const char *check,
                       const char *subject, const char *remedy, const char *fmt, ...)
 {
@@ -30,15 +20,18 @@ int stk_preflight_add(stk_findings *findings, stk_check_level level, const char 
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    stk_finding *items = stk_arena_grow(findings->arena, findings->items, findings->n,
+                                        sizeof *items, &findings->cap);
     stk_finding finding = {.level = level,
                            .check = check,
                            .subject = stk_arena_dup(findings->arena, subject),
                            .text = stk_arena_dup(findings->arena, text),
                            .remedy = stk_arena_dup(findings->arena, remedy)};
-    if (finding.text == NULL || (subject != NULL) != (finding.subject != NULL) ||
-        (remedy != NULL) != (finding.remedy != NULL) || grow(findings) < 0) {
+    if (items == NULL || finding.text == NULL || (subject != NULL) != (finding.subject != NULL) ||
+        (remedy != NULL) != (finding.remedy != NULL)) {
         return STK_E_NOMEM;
     }
+    findings->items = items;
     findings->items[findings->n++] = finding;
     return 0;
 }

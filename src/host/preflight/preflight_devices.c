@@ -1,16 +1,16 @@
 /* The devices' health: what each one says of itself, who sits on it, what the kernel said of it. */
 #include <inttypes.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 
 #include "base/text.h"
 #include "base/units.h"
 #include "host/preflight/preflight_private.h"
 #include "sys/clock.h"
-#include "sys/file.h"
+#include "sys/proc.h"
 
 enum {
     PAGES_RETIRED_MAX = 60, /* NVIDIA takes a board back then (dynamic page retirement) */
@@ -22,10 +22,11 @@ enum {
 static const char *title(const stk_device *d, stk_arena *arena)
 {
     const char *noun = stk_text_or(d->noun, "device");
-    const char *text = d->index >= 0 ? stk_arena_printf(arena, "%s %d (%s)", noun, d->index,
-                                                        stk_text_or(d->model, "unknown model"))
-                                     : stk_arena_printf(arena, "%s %s", noun, d->uuid);
-    return stk_text_or(text, noun);
+    if (d->index < 0) {
+        return stk_text_or(stk_arena_printf(arena, "%s %s", noun, d->uuid), noun);
+    }
+    const char *model = stk_text_or(d->model, "unknown model");
+    return stk_text_or(stk_arena_printf(arena, "%s %d (%s)", noun, d->index, model), noun);
 }
 
 /* --- what it says of itself --- */
@@ -40,16 +41,17 @@ static void judge_memory(const stk_device *d, const stk_device_state *s, const c
                                 "%s: ECC is off, a flipped bit goes unnoticed", named);
     }
     if (s->ecc_uncorrected > 0) {
-        (void)stk_preflight_add(f, STK_CHECK_ERROR, "ecc", d->uuid,
-                                "reset the GPU; if it comes back, have the board replaced",
-                                "%s had %" PRId64
-                                " uncorrected memory error%s since its last reset: results may be "
-                                "wrong",
-                                named, s->ecc_uncorrected, s->ecc_uncorrected == 1 ? "" : "s");
+        (void)stk_preflight_add(
+            f, STK_CHECK_ERROR, "ecc", d->uuid,
+            "reset the GPU; if it comes back, have the board replaced",
+            "%s had %" PRId64 " uncorrected memory error%s since its last reset: results may be "
+            "wrong",
+            named, s->ecc_uncorrected, stk_text_plural((uint64_t)s->ecc_uncorrected));
     } else if (s->ecc_uncorrected_total > 0) {
         (void)stk_preflight_add(f, STK_CHECK_NOTE, "ecc", d->uuid, NULL,
                                 "%s had %" PRId64 " uncorrected memory error%s in its life", named,
-                                s->ecc_uncorrected_total, s->ecc_uncorrected_total == 1 ? "" : "s");
+                                s->ecc_uncorrected_total,
+                                stk_text_plural((uint64_t)s->ecc_uncorrected_total));
     }
     if (s->remap_failed > 0) {
         (void)stk_preflight_add(f, STK_CHECK_ERROR, "remap", d->uuid,
@@ -151,23 +153,15 @@ void stk_preflight_judge_device(const stk_device *device, const stk_device_state
 /* "pid 4242 (python, user ann)"; what isn't known is left out: the number may be the host's. */
 static const char *process_text(pid_t pid, stk_arena *arena)
 {
-    char path[64], name[64] = "";
+    char path[64], name[64], user[48];
     struct stat info;
-    STK_TEXT_AUTO comm = NULL;
-    size_t len = 0;
     (void)snprintf(path, sizeof path, "/proc/%d", (int)pid);
-    bool known = stat(path, &info) == 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
-    if (stk_file_read(path, 256, &comm, &len, NULL) == 0) {
-        (void)snprintf(name, sizeof name, "%.*s, ", (int)strcspn(comm, "\n"), comm);
-    }
-    if (!known) {
+    if (stat(path, &info) < 0) {
         return stk_arena_printf(arena, "pid %d (outside of this container?)", (int)pid);
     }
-    struct passwd *user = getpwuid(info.st_uid);
-    return user != NULL
-               ? stk_arena_printf(arena, "pid %d (%suser %s)", (int)pid, name, user->pw_name)
-               : stk_arena_printf(arena, "pid %d (%suser %u)", (int)pid, name, info.st_uid);
+    (void)stk_proc_name(pid, name, sizeof name);
+    return stk_arena_printf(arena, "pid %d (%s%suser %s)", (int)pid, name, *name ? ", " : "",
+                            stk_proc_user(info.st_uid, user));
 }
 
 static void look_at_processes(stk_accel *accel, uint32_t i, const char *named, stk_findings *f)
@@ -178,32 +172,36 @@ static void look_at_processes(stk_accel *accel, uint32_t i, const char *named, s
     if (n <= 0 || stk_lease_holder(accel, i, f->arena) != NULL) {
         return; /* a lease's own processes are its runner's business */
     }
-    int n_more = -1; /* besides the first */
+    uint32_t n_found = 0;
+    bool known = true; /* how much of its memory they have */
     int64_t bytes = 0;
     const char *who = NULL;
     for (int k = 0; k < n && k < PROCESSES_MAX; k++) {
         if (list[k].graphics) {
             continue;
         }
-        if (n_more++ < 0) {
+        if (n_found++ == 0) {
             who = process_text(list[k].pid, f->arena);
         }
-        bytes = bytes < 0 || list[k].memory_bytes < 0 ? -1 : bytes + list[k].memory_bytes;
+        known = known && list[k].memory_bytes >= 0;
+        bytes += list[k].memory_bytes;
     }
-    char more[48] = "", memory[32];
-    if (n_more < 0) {
+    char more[48] = " holds", memory[32] = "some";
+    if (n_found == 0) {
         return;
     }
-    if (n_more > 0) {
-        (void)snprintf(more, sizeof more, " and %d other process%s", n_more,
-                       n_more > 1 ? "es" : "");
+    if (n_found > 1) {
+        (void)snprintf(more, sizeof more, " and %u other process%s hold", n_found - 1,
+                       n_found > 2 ? "es" : "");
+    }
+    if (known) {
+        (void)stk_units_format_memory(bytes, memory, sizeof memory);
     }
     (void)stk_preflight_add(
         f, STK_CHECK_WARNING, "processes", d->uuid,
         "end it if it is left over; Stoker passes over a device that others use",
-        "%s: %s%s hold%s %s of its memory without a lease", named, stk_text_or(who, "a process"),
-        more, n_more > 0 ? "" : "s",
-        bytes < 0 ? "some" : stk_units_format_memory(bytes, memory, sizeof memory));
+        "%s: %s%s %s of its memory without a lease", named, stk_text_or(who, "a process"), more,
+        memory);
 }
 
 /* --- what the kernel said --- */
@@ -229,7 +227,7 @@ static void note_event(void *arg, const stk_device_event *event)
     }
     if (i < XIDS_MAX) {
         if (i == h->n) {
-            h->n = h->n + 1;
+            h->n++;
         }
         h->seen[i] = (xid_seen){event->i_device, h->seen[i].n + 1, event->xid, event->mono_ms};
     }
@@ -254,22 +252,25 @@ static void tell_xids(stk_accel *accel, const stk_devset *devices, stk_findings 
         const xid_seen *x = &history.seen[i];
         const stk_device *d = stk_accel_device(accel, x->i_device);
         stk_xid_action action = stk_xid_policy(x->xid, getenv("STOKER_XID_POLICY"));
-        const char *words = stk_xid_text(x->xid);
-        char ago[32];
         if (d == NULL || action == STK_XID_IGNORE || !is_meant(accel, devices, x->i_device)) {
             continue;
         }
-        bool grave = action == STK_XID_QUARANTINE || action == STK_XID_NODE;
+        char words[200] = "", ago[32];
+        stk_check_level level = STK_CHECK_WARNING;
+        const char *remedy = "if it was not reset since: nvidia-smi -r, or a reboot";
+        if (action == STK_XID_NODE) {
+            remedy = "the host needs care: reboot it, then test the GPU";
+        } else if (action != STK_XID_QUARANTINE) {
+            level = STK_CHECK_NOTE;
+            remedy = NULL;
+        }
+        if (stk_xid_text(x->xid) != NULL) {
+            (void)snprintf(words, sizeof words, " (%s)", stk_xid_text(x->xid));
+        }
+        (void)stk_units_format_duration(MAX(now_ms - x->last_ms, 0), ago, sizeof ago);
         (void)stk_preflight_add(
-            f, grave ? STK_CHECK_WARNING : STK_CHECK_NOTE, "xid", d->uuid,
-            action == STK_XID_NODE ? "the host needs care: reboot it, then test the GPU"
-            : grave                ? "if it was not reset since: nvidia-smi -r, or a reboot"
-                                   : NULL,
-            "%s: Xid %d%s%s%s, %u time%s since boot, last %s ago", title(d, f->arena), x->xid,
-            words != NULL ? " (" : "", stk_text_or(words, ""), words != NULL ? ")" : "", x->n,
-            x->n == 1 ? "" : "s",
-            stk_units_format_duration(now_ms > x->last_ms ? now_ms - x->last_ms : 0, ago,
-                                      sizeof ago));
+            f, level, "xid", d->uuid, remedy, "%s: Xid %d%s, %u time%s since boot, last %s ago",
+            title(d, f->arena), x->xid, words, x->n, stk_text_plural(x->n), ago);
     }
 }
 
@@ -281,16 +282,17 @@ static void look_at_device(stk_accel *accel, uint32_t i, stk_findings *findings)
     if (!d->usable && d->n_slices <= 0) {
         (void)stk_preflight_add(findings, STK_CHECK_ERROR, "devices", d->uuid, NULL,
                                 "%s can't be used: %s", named,
-                                d->trouble ? d->trouble : "nobody knows why");
+                                stk_text_or(d->trouble, "nobody knows why"));
         return;
     }
     stk_device_state state;
     stk_err why = {0};
     int rc = d->parent >= 0 ? STK_E_NOT_FOUND : stk_accel_state(accel, i, &state, &why);
     if (rc == STK_E_ENV) {
-        (void)stk_preflight_add(findings, STK_CHECK_ERROR, "devices", d->uuid,
-                                why.hint[0] ? why.hint : "reset it, or reboot the host",
-                                "%s does not answer: %s", named, why.text);
+        (void)stk_preflight_add(
+            findings, STK_CHECK_ERROR, "devices", d->uuid,
+            stk_text_or(stk_text_if_any(why.hint), "reset it, or reboot the host"),
+            "%s does not answer: %s", named, why.text);
         return;
     }
     if (rc == 0) {
@@ -310,6 +312,5 @@ int stk_preflight_devices(stk_accel *accel, const stk_devset *devices, stk_findi
         }
     }
     tell_xids(accel, devices, findings);
-    return findings->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the findings")
-                                   : 0;
+    return stk_err_need(findings->arena, "for the findings", err);
 }

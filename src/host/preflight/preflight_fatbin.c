@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 #include "host/preflight/preflight_private.h"
 #include "sys/clock.h"
 #include "sys/file.h"
@@ -63,15 +64,16 @@ const char *stk_preflight_arch_text(uint64_t arch_bits, bool has_ptx, int32_t pt
     for (uint32_t i = 0; i < stk_preflight_n_arches; i++) {
         int32_t arch = stk_preflight_arches[i].arch;
         if ((arch_bits >> i & 1) != 0 && arch != last) {
-            stk_buf_printf(&text, "%s%d.%d", last < 0 ? "" : ", ", arch / 10, arch % 10);
+            stk_buf_separate(&text, ", ");
+            stk_buf_printf(&text, "%d.%d", arch / 10, arch % 10);
             last = arch;
         }
     }
     if (has_ptx) {
-        stk_buf_printf(&text, "%sPTX of %d.%d", last < 0 ? "" : " and ", ptx_arch / 10,
-                       ptx_arch % 10);
+        stk_buf_separate(&text, " and ");
+        stk_buf_printf(&text, "PTX of %d.%d", ptx_arch / 10, ptx_arch % 10);
     }
-    return text.data == NULL ? "nothing" : stk_arena_dup(arena, text.data);
+    return stk_arena_dup(arena, stk_text_or(text.data, "nothing"));
 }
 
 /* --- reading --- */
@@ -126,13 +128,15 @@ static void note_entry(code_found *found, const unsigned char *entry)
     memcpy(&kind, entry, sizeof kind);
     memcpy(&arch, entry + 28, sizeof arch);
     memcpy(&flags, entry + 40, sizeof flags);
-    int of = (flags & FATBIN_FLAG_FAMILY) != 0  ? STK_ARCH_FAMILY
-             : (flags & FATBIN_FLAG_EXACT) != 0 ? STK_ARCH_EXACT
-                                                : STK_ARCH_PLAIN;
-    if (kind == FATBIN_KIND_PTX && of == STK_ARCH_PLAIN && arch < 1000) {
-        if (found->ptx_arch < 0 || (int32_t)arch < found->ptx_arch) {
-            found->ptx_arch = (int32_t)arch;
-        }
+    int of = STK_ARCH_PLAIN;
+    if ((flags & FATBIN_FLAG_FAMILY) != 0) {
+        of = STK_ARCH_FAMILY;
+    } else if ((flags & FATBIN_FLAG_EXACT) != 0) {
+        of = STK_ARCH_EXACT;
+    }
+    if (kind == FATBIN_KIND_PTX && of == STK_ARCH_PLAIN && arch < 1000 &&
+        (found->ptx_arch < 0 || (int32_t)arch < found->ptx_arch)) {
+        found->ptx_arch = (int32_t)arch;
     }
     for (uint32_t i = 0; i < stk_preflight_n_arches && kind == FATBIN_KIND_ELF; i++) {
         if (stk_preflight_arches[i].arch == (int32_t)arch &&

@@ -8,6 +8,7 @@
 #include <sys/param.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "host/preflight/preflight_private.h"
 #include "sys/dir.h"
 #include "sys/file.h"
@@ -57,7 +58,7 @@ static void note_distribution(finder *f, const char *folder, const char *entry)
     char name[128], version[64];
     (void)snprintf(name, sizeof name, "%.*s", (int)(dash - entry), entry);
     for (char *c = name; *c != '\0'; c++) {
-        *c = *c == '.' || *c == '-' ? '_' : (char)tolower((unsigned char)*c);
+        *c = strchr(".-", *c) != NULL ? '_' : (char)tolower((unsigned char)*c);
     }
     if (!matters(name)) {
         return;
@@ -109,8 +110,7 @@ static const char *assigned(stk_arena *arena, const char *source, const char *na
     size_t n = strlen(name);
     for (const char *line = source; line != NULL; line = strchr(line, '\n')) {
         line += *line == '\n';
-        char after = strncmp(line, name, n) == 0 ? line[n] : 'x';
-        if (after != ' ' && after != ':' && after != '=') {
+        if (strncmp(line, name, n) != 0 || strchr(" :=", line[n]) == NULL || line[n] == '\0') {
             continue;
         }
         const char *value = line + n + strcspn(line + n, "=\n");
@@ -128,18 +128,17 @@ static const char *assigned(stk_arena *arena, const char *source, const char *na
 /* What stands behind 'key' in a Python literal: after its comma or colon. */
 static const char *literal(const char *source, const char *key)
 {
-    char quoted[64];
-    (void)snprintf(quoted, sizeof quoted, "'%s'", key);
-    const char *at = strstr(source, quoted);
-    if (at == NULL) {
-        (void)snprintf(quoted, sizeof quoted, "\"%s\"", key);
-        at = strstr(source, quoted);
+    static const char *const forms[] = {"'%s'", "\"%s\""};
+    for (size_t i = 0; i < 2 && source != NULL; i++) {
+        char quoted[64];
+        (void)snprintf(quoted, sizeof quoted, forms[i], key);
+        const char *at = strstr(source, quoted);
+        if (at != NULL) {
+            at += strlen(quoted);
+            return at + strspn(at, " ,:");
+        }
     }
-    if (at == NULL) {
-        return NULL;
-    }
-    at += strlen(quoted);
-    return at + strspn(at, " ,:");
+    return NULL;
 }
 
 static bool is_true(const char *value)
@@ -151,10 +150,11 @@ static bool is_true(const char *value)
 static int32_t cuda_number(const char *text)
 {
     int major = 0, minor = 0;
-    int n = text == NULL ? 0 : sscanf(text, "%d.%d", &major, &minor);
-    return n < 1 || major < 1 || major > 1000 || minor < 0 || minor > 99
-               ? -1
-               : (int32_t)(major * 1000 + minor * 10);
+    if (text == NULL || sscanf(text + strspn(text, "'\""), "%d.%d", &major, &minor) < 1 ||
+        major < 1 || major > 1000 || minor < 0 || minor > 99) {
+        return -1;
+    }
+    return (int32_t)(major * 1000 + minor * 10);
 }
 
 static char *read_source(const char *folder, const char *name)
@@ -162,14 +162,16 @@ static char *read_source(const char *folder, const char *name)
     STK_TEXT_AUTO path = stk_file_join(folder, name);
     char *text = NULL;
     size_t len = 0;
-    return path != NULL && stk_file_read(path, MAX_SOURCE_BYTES, &text, &len, NULL) == 0 ? text
-                                                                                         : NULL;
+    if (path != NULL) {
+        (void)stk_file_read(path, MAX_SOURCE_BYTES, &text, &len, NULL);
+    }
+    return text;
 }
 
 const char *stk_preflight_version(const char *folder, stk_arena *arena)
 {
     STK_TEXT_AUTO source = read_source(folder, "__init__.py");
-    return source == NULL ? NULL : assigned(arena, source, "__version__");
+    return assigned(arena, source, "__version__");
 }
 
 /* --- frameworks --- */
@@ -208,19 +210,36 @@ static void add_framework(finder *f, stk_framework framework)
     }
 }
 
+/* What is known of every framework: that its package is there. */
+static bool find_package(finder *f, const char *name, stk_framework *ret)
+{
+    *ret = (stk_framework){.name = name,
+                           .folder = stk_preflight_package(f->sys_path, name, f->arena),
+                           .build = STK_BUILD_UNKNOWN,
+                           .cuda = -1,
+                           .ptx_arch = -1};
+    return ret->folder != NULL;
+}
+
+/* The version of a distribution; NULL: it isn't there. */
+static const char *version_of(const finder *f, const char *pattern)
+{
+    const distribution *d = find_distribution(f, pattern);
+    return d == NULL ? NULL : d->version;
+}
+
 static void find_torch(finder *f)
 {
-    const char *folder = stk_preflight_package(f->sys_path, "torch", f->arena);
-    STK_TEXT_AUTO source = folder == NULL ? NULL : read_source(folder, "version.py");
+    stk_framework t;
+    if (!find_package(f, "torch", &t)) {
+        return;
+    }
+    STK_TEXT_AUTO source = read_source(t.folder, "version.py");
     if (source == NULL) {
         return;
     }
-    stk_framework t = {.name = "torch",
-                       .folder = folder,
-                       .version = assigned(f->arena, source, "__version__"),
-                       .build = STK_BUILD_CPU,
-                       .cuda = -1,
-                       .ptx_arch = -1};
+    t.version = assigned(f->arena, source, "__version__");
+    t.build = STK_BUILD_CPU;
     const char *cuda = assigned(f->arena, source, "cuda");
     if (t.version == NULL) {
         t.build = STK_BUILD_UNKNOWN;
@@ -230,7 +249,7 @@ static void find_torch(finder *f)
         t.cuda = cuda_number(cuda);
         t.cuda_minor_known = true;
         serve(&t, "nvidia");
-        (void)snprintf(library, sizeof library, "%s/lib/libtorch_cuda.so", folder);
+        (void)snprintf(library, sizeof library, "%s/lib/libtorch_cuda.so", t.folder);
         if (stk_preflight_fatbin(library, &t.arch_bits, &t.ptx_arch)) {
             t.has_ptx = t.ptx_arch >= 0;
         }
@@ -247,13 +266,12 @@ static void find_torch(finder *f)
 /* "sm_60", "compute_90" in cuda_compute_capabilities. */
 static void read_capabilities(stk_framework *t, const char *list)
 {
-    size_t n = list == NULL ? 0 : strcspn(list, "])");
+    size_t n = strcspn(stk_text_or(list, ""), "])");
     for (size_t i = 0; i < n; i++) {
         int32_t arch = 0;
         char kind = '\0';
-        bool ptx = strncmp(list + i, "compute_", 8) == 0;
-        if ((!ptx && strncmp(list + i, "sm_", 3) != 0) ||
-            sscanf(list + i + (ptx ? 8 : 3), "%d%c", &arch, &kind) < 1) {
+        bool ptx = sscanf(list + i, "compute_%d%c", &arch, &kind) > 0;
+        if (!ptx && sscanf(list + i, "sm_%d%c", &arch, &kind) < 1) {
             continue;
         }
         if (ptx) { /* means machine code as well */
@@ -300,13 +318,10 @@ static bool finds_cudnn(const finder *f)
             return true;
         }
     }
-    for (const char *list = getenv("LD_LIBRARY_PATH"); list != NULL && *list != '\0';) {
-        int len = (int)strcspn(list, ":");
-        (void)snprintf(path, sizeof path, "%.*s", len, list);
-        if (len > 0 && has_cudnn(path)) {
+    for (const char *list = getenv("LD_LIBRARY_PATH"); stk_preflight_next_folder(&list, path);) {
+        if (has_cudnn(path)) {
             return true;
         }
-        list += len + (list[len] == ':');
     }
     for (size_t i = 0; i < sizeof system / sizeof system[0]; i++) {
         if (has_cudnn(system[i])) {
@@ -321,30 +336,23 @@ static void find_tensorflow(finder *f)
     static const char *const names[] = {"tensorflow",      "tensorflow_cpu",   "tensorflow_gpu",
                                         "tensorflow_rocm", "tensorflow_intel", "tensorflow_tpu",
                                         "tf_nightly",      "tf_nightly_cpu"};
-    const char *folder = stk_preflight_package(f->sys_path, "tensorflow", f->arena);
-    if (folder == NULL) {
+    stk_framework t;
+    if (!find_package(f, "tensorflow", &t)) {
         return;
     }
-    stk_framework t = {.name = "tensorflow",
-                       .folder = folder,
-                       .build = STK_BUILD_UNKNOWN,
-                       .cuda = -1,
-                       .ptx_arch = -1};
     for (size_t i = 0; i < sizeof names / sizeof names[0] && t.version == NULL; i++) {
-        const distribution *d = find_distribution(f, names[i]);
-        t.version = d == NULL ? NULL : d->version;
+        t.version = version_of(f, names[i]);
     }
-    STK_TEXT_AUTO source = read_source(folder, "python/platform/build_info.py");
-    const char *is_cuda = source == NULL ? NULL : literal(source, "is_cuda_build");
+    STK_TEXT_AUTO source = read_source(t.folder, "python/platform/build_info.py");
+    const char *is_cuda = literal(source, "is_cuda_build");
     if (is_true(is_cuda)) {
-        const char *cuda = literal(source, "cuda_version");
         t.build = STK_BUILD_CUDA;
-        t.cuda = cuda_number(cuda == NULL ? NULL : cuda + strspn(cuda, "'\""));
+        t.cuda = cuda_number(literal(source, "cuda_version"));
         t.cuda_minor_known = true;
         serve(&t, "nvidia");
         read_capabilities(&t, literal(source, "cuda_compute_capabilities"));
         t.lacks_cudnn = !finds_cudnn(f);
-    } else if (source != NULL && is_true(literal(source, "is_rocm_build"))) {
+    } else if (is_true(literal(source, "is_rocm_build"))) {
         t.build = STK_BUILD_ROCM;
         serve(&t, "amd");
     } else if (is_cuda != NULL) {
@@ -359,30 +367,32 @@ static int32_t cuda_in_name(const char *name, bool *ret_minor_known)
     const char *at = strstr(name, "cuda");
     int number = at == NULL ? 0 : atoi(at + 4);
     *ret_minor_known = number >= 100 && number < 200;
-    return number <= 0        ? -1
-           : *ret_minor_known ? number / 10 * 1000 + number % 10 * 10
-                              : number * 1000;
+    if (number <= 0) {
+        return -1;
+    }
+    return *ret_minor_known ? number / 10 * 1000 + number % 10 * 10 : number * 1000;
 }
 
 static void find_jax(finder *f)
 {
-    const char *folder = stk_preflight_package(f->sys_path, "jax", f->arena);
-    const distribution *jax = find_distribution(f, "jax");
     const distribution *lib = find_distribution(f, "jaxlib");
     const distribution *plugin = find_distribution(f, "jax_cuda*");
-    if (folder == NULL) {
+    const char *cuda = NULL;
+    stk_framework t;
+    if (!find_package(f, "jax", &t)) {
         return;
     }
-    stk_framework t = {.name = "jax",
-                       .folder = folder,
-                       .version = jax != NULL ? jax->version : NULL,
-                       .build = lib == NULL ? STK_BUILD_UNKNOWN : STK_BUILD_CPU,
-                       .cuda = -1,
-                       .ptx_arch = -1};
-    const char *local = lib == NULL ? NULL : strstr(lib->version, "+cuda");
-    if (plugin != NULL || local != NULL) { /* before 2024 jaxlib itself had it */
+    t.version = version_of(f, "jax");
+    if (lib != NULL) {
+        t.build = STK_BUILD_CPU;
+        cuda = strstr(lib->version, "+cuda"); /* before 2024 jaxlib itself had it */
+    }
+    if (plugin != NULL) {
+        cuda = plugin->name;
+    }
+    if (cuda != NULL) {
         t.build = STK_BUILD_CUDA;
-        t.cuda = cuda_in_name(plugin != NULL ? plugin->name : local, &t.cuda_minor_known);
+        t.cuda = cuda_in_name(cuda, &t.cuda_minor_known);
         serve(&t, "nvidia");
     } else if (find_distribution(f, "jax_rocm*") != NULL) {
         t.build = STK_BUILD_ROCM;
@@ -392,24 +402,20 @@ static void find_jax(finder *f)
 
 static void find_cupy(finder *f)
 {
-    const char *folder = stk_preflight_package(f->sys_path, "cupy", f->arena);
     const distribution *cuda = find_distribution(f, "cupy_cuda*");
-    const distribution *rocm = find_distribution(f, "cupy_rocm*");
-    const distribution *plain = find_distribution(f, "cupy");
-    if (folder == NULL) {
+    stk_framework t;
+    if (!find_package(f, "cupy", &t)) {
         return;
     }
-    stk_framework t = {.name = "cupy", .folder = folder, .cuda = -1, .ptx_arch = -1};
+    t.version = version_of(f, "cupy_rocm*");
     if (cuda != NULL) {
         t.build = STK_BUILD_CUDA;
         t.version = cuda->version;
         t.cuda = cuda_in_name(cuda->name, &t.cuda_minor_known);
-    } else if (rocm != NULL) {
+    } else if (t.version != NULL) {
         t.build = STK_BUILD_ROCM;
-        t.version = rocm->version;
     } else { /* compiled here: for what, its files don't say */
-        t.build = STK_BUILD_UNKNOWN;
-        t.version = plain != NULL ? plain->version : NULL;
+        t.version = version_of(f, "cupy");
     }
     add_framework(f, t);
 }
@@ -418,8 +424,9 @@ int stk_preflight_find(const char *python, const char *const *sys_path, stk_aren
                        stk_framework *ret, uint32_t n_max, uint32_t *ret_n, stk_err *err)
 {
     stk_environment environment = {.sys_path = sys_path};
-    int rc = sys_path != NULL ? 0 : stk_preflight_environment(python, arena, &environment, err);
-    STK_TRY(rc);
+    if (sys_path == NULL) {
+        STK_TRY(stk_preflight_environment(python, arena, &environment, err));
+    }
     finder *f = stk_arena_alloc(arena, sizeof *f);
     if (f == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "no memory for the frameworks of %s", python);

@@ -43,11 +43,17 @@ static const char *newest_cuda(const judge *j)
 
 static const char *build_for(const judge *j, const char *vendor)
 {
-    return strcmp(vendor, "nvidia") == 0   ? newest_cuda(j)
-           : strcmp(vendor, "amd") == 0    ? "ROCm"
-           : strcmp(vendor, "intel") == 0  ? "Intel's XPU"
-           : strcmp(vendor, "google") == 0 ? "TPU"
-                                           : "Neuron";
+    static const char *const builds[][2] = {
+        {"amd", "ROCm"}, {"intel", "Intel's XPU"}, {"google", "TPU"}};
+    if (strcmp(vendor, "nvidia") == 0) {
+        return newest_cuda(j);
+    }
+    for (size_t i = 0; i < sizeof builds / sizeof *builds; i++) {
+        if (strcmp(vendor, builds[i][0]) == 0) {
+            return builds[i][1];
+        }
+    }
+    return "Neuron";
 }
 
 /* None of the devices is of a vendor that it can use. */
@@ -56,44 +62,49 @@ static void check_build(const judge *j, const stk_framework *f, trouble *t)
     const stk_device *first = j->gpus->devices[0];
     const char *vendor = stk_preflight_vendor_name(first->vendor);
     const char *noun = stk_text_or(first->noun, "device");
-    const char *kind = f->build == STK_BUILD_CPU ? "is a CPU-only build" : NULL;
-    if (kind == NULL) {
-        kind = stk_arena_printf(j->arena, "is built for %s's devices only",
-                                f->serves[0] != NULL ? stk_preflight_vendor_name(f->serves[0])
-                                                     : "other");
+    const char *kind = "is a CPU-only build", *other = "other";
+    if (f->serves[0] != NULL) {
+        other = stk_preflight_vendor_name(f->serves[0]);
     }
-    bool plural = j->gpus->n > 1;
-    t->text = stk_arena_printf(j->arena, "%s: it can't use %s %s %s%s", kind,
-                               plural ? "the" : "this host's", vendor, noun,
-                               plural ? "s of this host" : "");
-    t->remedy = stk_arena_printf(j->arena, "install a build of %s for %s in its environment",
-                                 f->name, build_for(j, first->vendor));
+    if (f->build != STK_BUILD_CPU) {
+        kind = stk_arena_printf(j->arena, "is built for %s's devices only", other);
+    }
+    const char *form = "%s: it can't use this host's %s %s";
+    if (j->gpus->n > 1) {
+        form = "%s: it can't use the %s %ss of this host";
+    }
+    t->text = stk_arena_printf(j->arena, form, kind, vendor, noun);
+    const char *build = build_for(j, first->vendor);
     bool nvidia = strcmp(first->vendor, "nvidia") == 0;
     if (nvidia && strcmp(f->name, "jax") == 0) {
         t->remedy = stk_arena_printf(j->arena,
                                      "install jax's plugin for %s beside it (jax[cuda12], "
                                      "jax[cuda13])",
-                                     build_for(j, first->vendor));
+                                     build);
     } else if (nvidia && strcmp(f->name, "tensorflow") == 0) {
         t->remedy = "install tensorflow[and-cuda] in its place";
+    } else {
+        t->remedy = stk_arena_printf(j->arena, "install a build of %s for %s in its environment",
+                                     f->name, build);
     }
 }
 
 static void check_driver(const judge *j, const stk_framework *f, trouble *t)
 {
     const stk_gpus *g = j->gpus;
-    const char *lowest = f->cuda > 0 ? stk_preflight_cuda_driver(f->cuda / 1000) : NULL;
+    const char *lowest = stk_preflight_cuda_driver(f->cuda / 1000);
+    char cuda[32] = "";
     if (lowest == NULL || g->driver == NULL ||
         stk_preflight_compare_versions(g->driver, lowest) >= 0) {
         return;
     }
+    if (strchr(stk_text_or(f->version, ""), '+') == NULL) {
+        (void)snprintf(cuda, sizeof cuda, " (CUDA %d)", f->cuda / 1000);
+    }
     t->mild = g->compat;
     t->text = stk_arena_printf(
-        j->arena, "needs driver %s or newer%s; this host has %s%s", lowest,
-        strchr(stk_text_or(f->version, ""), '+') != NULL
-            ? ""
-            : stk_arena_printf(j->arena, " (CUDA %d)", f->cuda / 1000),
-        g->driver, g->compat ? ", and a forward compatibility package that may do" : "");
+        j->arena, "needs driver %s or newer%s; this host has %s%s", lowest, cuda, g->driver,
+        g->compat ? ", and a forward compatibility package that may do" : "");
     t->remedy = stk_arena_printf(
         j->arena,
         "install a build of %s for %s, or a newer driver; on data-centre GPUs the package "
@@ -104,10 +115,10 @@ static void check_driver(const judge *j, const stk_framework *f, trouble *t)
 /* Can it run on a device of this capability? -1 unknown. */
 static int runs_on(const stk_framework *f, const stk_device *d, bool *ret_by_ptx)
 {
-    int32_t cc = d->cc_major < 0 || d->cc_minor < 0 ? -1 : d->cc_major * 10 + d->cc_minor;
-    if (cc < 0 || (f->arch_bits == 0 && !f->has_ptx)) {
+    if (d->cc_major < 0 || d->cc_minor < 0 || (f->arch_bits == 0 && !f->has_ptx)) {
         return -1;
     }
+    int32_t cc = d->cc_major * 10 + d->cc_minor;
     bool native = stk_preflight_arch_runs(f->arch_bits, cc);
     *ret_by_ptx = !native && f->has_ptx && f->ptx_arch <= cc;
     return native || *ret_by_ptx;
@@ -129,8 +140,9 @@ static void check_capability(const judge *j, const stk_framework *f, trouble *t)
         /* a driver compiles the PTX of its own CUDA and of older ones only */
         bool late = by_ptx && g->cuda > 0 && f->cuda > g->cuda && f->cuda_minor_known;
         if (runs == 0 || late) {
-            n_bad++;
-            bad = bad != NULL ? bad : g->devices[i];
+            if (n_bad++ == 0) {
+                bad = g->devices[i];
+            }
             late_ptx = late;
         }
     }
@@ -158,18 +170,17 @@ static void check_capability(const judge *j, const stk_framework *f, trouble *t)
         newer_device =
             newer_device && !((f->arch_bits >> i & 1) != 0 && stk_preflight_arches[i].arch > cc);
     }
-    t->remedy =
-        stk_arena_printf(j->arena,
-                         newer_device ? "install a newer build of %s, made for this GPU"
-                                      : "install an older build of %s, which still has code for it",
-                         f->name);
+    const char *form = "install an older build of %s, which still has code for it";
+    if (newer_device) {
+        form = "install a newer build of %s, made for this GPU";
+    }
+    t->remedy = stk_arena_printf(j->arena, form, f->name);
 }
 
-static trouble look(const judge *j, const stk_framework *f)
+static trouble check_framework(const judge *j, const stk_framework *f)
 {
     trouble t = {0};
-    bool any = false;
-    bool nvidia = false;
+    bool any = false, nvidia = false;
     for (uint32_t i = 0; i < j->gpus->n; i++) {
         any = any || serves(f, j->gpus->devices[i]->vendor);
         nvidia = nvidia || strcmp(j->gpus->devices[i]->vendor, "nvidia") == 0;
@@ -200,28 +211,32 @@ static const char *title(const stk_framework *f, stk_arena *arena)
     if (f->version == NULL) {
         return f->name;
     }
-    bool told = strchr(f->version, '+') != NULL || f->build != STK_BUILD_CUDA || f->cuda < 0;
-    return told ? stk_arena_printf(arena, "%s %s", f->name, f->version)
-           : f->cuda_minor_known
-               ? stk_arena_printf(arena, "%s %s (CUDA %d.%d)", f->name, f->version, f->cuda / 1000,
-                                  f->cuda % 1000 / 10)
-               : stk_arena_printf(arena, "%s %s (CUDA %d)", f->name, f->version, f->cuda / 1000);
+    if (strchr(f->version, '+') != NULL || f->build != STK_BUILD_CUDA || f->cuda < 0) {
+        return stk_arena_printf(arena, "%s %s", f->name, f->version);
+    }
+    if (f->cuda_minor_known) {
+        return stk_arena_printf(arena, "%s %s (CUDA %d.%d)", f->name, f->version, f->cuda / 1000,
+                                f->cuda % 1000 / 10);
+    }
+    return stk_arena_printf(arena, "%s %s (CUDA %d)", f->name, f->version, f->cuda / 1000);
 }
 
 static void tell_ok(const judge *j, const stk_framework *f, const char *named,
                     stk_findings *findings)
 {
-    const char *code = f->arch_bits == 0 && !f->has_ptx
-                           ? ""
-                           : stk_arena_printf(j->arena, ", with code for compute capability %s",
-                                              stk_preflight_arch_text(f->arch_bits, f->has_ptx,
-                                                                      f->ptx_arch, j->arena));
-    const char *what = f->build == STK_BUILD_UNKNOWN
-                           ? " is installed; how it was built can't be told from its files"
-                       : j->gpus->n == 0 && f->build == STK_BUILD_CPU
-                           ? " is installed, a CPU-only build"
-                       : j->gpus->n == 0 ? " is installed; there is no device for it"
-                                         : " fits the driver and the devices";
+    const char *code = "", *what = " fits the driver and the devices";
+    if (f->arch_bits != 0 || f->has_ptx) {
+        code = stk_arena_printf(
+            j->arena, ", with code for compute capability %s",
+            stk_preflight_arch_text(f->arch_bits, f->has_ptx, f->ptx_arch, j->arena));
+    }
+    if (f->build == STK_BUILD_UNKNOWN) {
+        what = " is installed; how it was built can't be told from its files";
+    } else if (j->gpus->n == 0 && f->build == STK_BUILD_CPU) {
+        what = " is installed, a CPU-only build";
+    } else if (j->gpus->n == 0) {
+        what = " is installed; there is no device for it";
+    }
     (void)stk_preflight_add(findings, STK_CHECK_OK, f->name, f->folder, NULL, "%s%s%s", named, what,
                             code);
 }
@@ -263,7 +278,7 @@ void stk_preflight_judge(const stk_gpus *gpus, const stk_framework *frameworks, 
     n = MIN(n, STK_PREFLIGHT_FRAMEWORKS);
     for (uint32_t i = 0; i < n; i++) {
         if (is_used(frameworks[i].name, uses, n_uses) && gpus->n > 0) {
-            troubles[i] = look(&j, &frameworks[i]);
+            troubles[i] = check_framework(&j, &frameworks[i]);
             one_works =
                 one_works || (troubles[i].text == NULL && frameworks[i].build != STK_BUILD_UNKNOWN);
         }
@@ -271,19 +286,16 @@ void stk_preflight_judge(const stk_gpus *gpus, const stk_framework *frameworks, 
     for (uint32_t i = 0; i < n; i++) {
         const stk_framework *f = &frameworks[i];
         const trouble *t = &troubles[i];
-        const char *named = title(f, findings->arena);
+        const char *named = stk_text_or(title(f, findings->arena), f->name);
         if (!is_used(f->name, uses, n_uses)) {
             continue;
-        }
-        if (named == NULL) {
-            named = f->name;
         }
         if (t->text == NULL) {
             tell_ok(&j, f, named, findings);
             continue;
         }
         stk_check_level level = n_uses == 0 ? STK_CHECK_WARNING : STK_CHECK_ERROR;
-        level -= one_works || t->mild ? 1 : 0;
+        level -= one_works || t->mild;
         (void)stk_preflight_add(findings, level, f->name, f->folder, t->remedy, "%s %s", named,
                                 t->text);
     }
@@ -292,18 +304,15 @@ void stk_preflight_judge(const stk_gpus *gpus, const stk_framework *frameworks, 
 /* NVIDIA's user-space driver for newer toolkits, where CUDA's own packages put it. */
 static bool has_compat(void)
 {
+    char path[PATH_MAX];
     if (access("/usr/local/cuda/compat/libcuda.so.1", F_OK) == 0) {
         return true;
     }
-    const char *list = getenv("LD_LIBRARY_PATH");
-    while (list != NULL && *list != '\0') {
-        char path[PATH_MAX];
-        int len = (int)strcspn(list, ":");
-        (void)snprintf(path, sizeof path, "%.*s/libcuda.so.1", len, list);
-        if (len > 0 && strstr(path, "compat") != NULL && access(path, F_OK) == 0) {
+    for (const char *list = getenv("LD_LIBRARY_PATH"); stk_preflight_next_folder(&list, path);) {
+        (void)snprintf(path + strlen(path), sizeof path - strlen(path), "/libcuda.so.1");
+        if (strstr(path, "compat") != NULL && access(path, F_OK) == 0) {
             return true;
         }
-        list += len + (list[len] == ':');
     }
     return false;
 }
@@ -327,6 +336,5 @@ int stk_preflight_frameworks(stk_accel *accel, const stk_devset *devices,
                            .cuda = stk_accel_cuda_version(accel),
                            .compat = has_compat()};
     stk_preflight_judge(&gpus, frameworks, n_frameworks, uses, n_uses, findings);
-    return findings->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the findings")
-                                   : 0;
+    return stk_err_need(findings->arena, "for the findings", err);
 }

@@ -26,21 +26,30 @@ enum { FILES_LOW = 4096, PROCESSES_LOW = 512, INODES_LOW = 1000, STACK_LOW_BYTES
 /* Into buf; "?" where unknown. */
 static const char *amount(int64_t bytes, char buf[32])
 {
-    return bytes < 0 ? "?" : stk_units_format_memory(bytes, buf, 32);
+    (void)snprintf(buf, 32, "?");
+    return bytes < 0 ? buf : stk_units_format_memory(bytes, buf, 32);
+}
+
+/* Of what is wrong only where there is a remedy. */
+static stk_check_level warning_if(const char *remedy)
+{
+    return remedy != NULL ? STK_CHECK_WARNING : STK_CHECK_OK;
 }
 
 static int look_at_memory(stk_findings *f)
 {
     char a[32], b[32];
     uint32_t n = stk_proc_n_cpus();
-    int64_t total = stk_proc_memory_bytes(), available = stk_proc_available_bytes();
-    bool low = available >= 0 && available < MEMORY_LOW_BYTES;
+    int64_t available = stk_proc_available_bytes();
+    const char *remedy = NULL;
+    if (available >= 0 && available < MEMORY_LOW_BYTES) {
+        remedy = "end what uses it, or run fewer steps at once (--max-workers)";
+    }
     STK_TRY(stk_preflight_add(f, STK_CHECK_OK, "cpus", NULL, NULL, "%u CPU%s may be used", n,
-                              n == 1 ? "" : "s"));
-    return stk_preflight_add(
-        f, low ? STK_CHECK_WARNING : STK_CHECK_OK, "memory", NULL,
-        low ? "end what uses it, or run fewer steps at once (--max-workers)" : NULL,
-        "%s of memory, %s available now", amount(total, a), amount(available, b));
+                              stk_text_plural(n)));
+    return stk_preflight_add(f, warning_if(remedy), "memory", NULL, remedy,
+                             "%s of memory, %s available now", amount(stk_proc_memory_bytes(), a),
+                             amount(available, b));
 }
 
 static int look_at_shm(stk_findings *f)
@@ -62,8 +71,8 @@ static int look_at_shm(stk_findings *f)
         remedy = "remove what was left there (ls -l /dev/shm), or give it more room";
     }
     return stk_preflight_add(
-        f, remedy != NULL ? STK_CHECK_WARNING : STK_CHECK_OK, "shm", "/dev/shm", remedy,
-        "/dev/shm has %s, %s free%s", amount(size, a), amount(left, b),
+        f, warning_if(remedy), "shm", "/dev/shm", remedy, "/dev/shm has %s, %s free%s",
+        amount(size, a), amount(left, b),
         remedy != NULL ? ": too little for PyTorch's data loader workers and NCCL" : "");
 }
 
@@ -83,48 +92,50 @@ static int look_at_files(stk_findings *f)
 {
     struct rlimit files;
     char a[32], b[32];
+    const char *remedy = NULL;
     if (getrlimit(RLIMIT_NOFILE, &files) < 0) {
         return 0;
     }
-    bool low = files.rlim_max != RLIM_INFINITY && files.rlim_max < FILES_LOW;
-    return stk_preflight_add(
-        f, low ? STK_CHECK_WARNING : STK_CHECK_OK, "ulimit", "nofile",
-        low ? "raise the hard limit of open files (ulimit -Hn, limits.conf) to 4096 or more" : NULL,
-        "a process may open %s files and ask for %s", limit_text(files.rlim_cur, false, a),
-        limit_text(files.rlim_max, false, b));
+    if (files.rlim_max != RLIM_INFINITY && files.rlim_max < FILES_LOW) {
+        remedy = "raise the hard limit of open files (ulimit -Hn, limits.conf) to 4096 or more";
+    }
+    return stk_preflight_add(f, warning_if(remedy), "ulimit", "nofile", remedy,
+                             "a process may open %s files and ask for %s",
+                             limit_text(files.rlim_cur, false, a),
+                             limit_text(files.rlim_max, false, b));
 }
 
 static int look_at_limits(stk_findings *f)
 {
     struct rlimit l;
     char a[32];
-    int rc = look_at_files(f);
-    if (rc == 0 && getrlimit(RLIMIT_NPROC, &l) == 0 && l.rlim_cur < PROCESSES_LOW) {
-        rc = stk_preflight_add(
+    STK_TRY(look_at_files(f));
+    if (getrlimit(RLIMIT_NPROC, &l) == 0 && l.rlim_cur < PROCESSES_LOW) {
+        STK_TRY(stk_preflight_add(
             f, STK_CHECK_WARNING, "ulimit", "nproc", "raise the limit of processes (ulimit -u)",
-            "a user may run only %s processes and threads", limit_text(l.rlim_cur, false, a));
+            "a user may run only %s processes and threads", limit_text(l.rlim_cur, false, a)));
     }
-    if (rc == 0 && getrlimit(RLIMIT_STACK, &l) == 0 && l.rlim_cur < STACK_LOW_BYTES) {
-        rc = stk_preflight_add(f, STK_CHECK_WARNING, "ulimit", "stack",
-                               "raise the limit of stacks (ulimit -s) to 8 MB",
-                               "a thread's stack has only %s: compilers of kernels may crash",
-                               limit_text(l.rlim_cur, true, a));
+    if (getrlimit(RLIMIT_STACK, &l) == 0 && l.rlim_cur < STACK_LOW_BYTES) {
+        STK_TRY(stk_preflight_add(f, STK_CHECK_WARNING, "ulimit", "stack",
+                                  "raise the limit of stacks (ulimit -s) to 8 MB",
+                                  "a thread's stack has only %s: compilers of kernels may crash",
+                                  limit_text(l.rlim_cur, true, a)));
     }
     /* only RDMA pins memory by itself; CUDA's driver isn't held by this limit */
-    if (rc == 0 && getrlimit(RLIMIT_MEMLOCK, &l) == 0 && l.rlim_cur != RLIM_INFINITY &&
+    if (getrlimit(RLIMIT_MEMLOCK, &l) == 0 && l.rlim_cur != RLIM_INFINITY &&
         stk_sysfs_exists("/sys/class/infiniband")) {
-        rc = stk_preflight_add(f, STK_CHECK_WARNING, "ulimit", "memlock",
-                               "allow it: ulimit -l unlimited (docker run --ulimit memlock=-1)",
-                               "a process may lock only %s of memory: InfiniBand needs more",
-                               limit_text(l.rlim_cur, true, a));
+        STK_TRY(stk_preflight_add(f, STK_CHECK_WARNING, "ulimit", "memlock",
+                                  "allow it: ulimit -l unlimited (docker run --ulimit memlock=-1)",
+                                  "a process may lock only %s of memory: InfiniBand needs more",
+                                  limit_text(l.rlim_cur, true, a)));
     }
-    if (rc == 0 && getrlimit(RLIMIT_CORE, &l) == 0 && l.rlim_cur == RLIM_INFINITY) {
-        rc = stk_preflight_add(f, STK_CHECK_NOTE, "ulimit", "core",
-                               "ulimit -c 0 keeps crashes from writing them",
-                               "core dumps are not limited: one of a training process is as large "
-                               "as its memory");
+    if (getrlimit(RLIMIT_CORE, &l) == 0 && l.rlim_cur == RLIM_INFINITY) {
+        STK_TRY(stk_preflight_add(f, STK_CHECK_NOTE, "ulimit", "core",
+                                  "ulimit -c 0 keeps crashes from writing them",
+                                  "core dumps are not limited: one of a training process is as "
+                                  "large as its memory"));
     }
-    return rc;
+    return 0;
 }
 
 static int look_at_disk(const char *folder, stk_findings *f)

@@ -65,7 +65,11 @@ static void read_pth(pather *p, const char *folder, const char *name)
             strncmp(line, "import\t", 7) == 0) {
             continue;
         }
-        STK_TEXT_AUTO below = *line == '/' ? strdup(line) : stk_file_join(folder, line);
+        if (*line == '/') {
+            (void)add_folder(p, line);
+            continue;
+        }
+        STK_TEXT_AUTO below = stk_file_join(folder, line);
         if (below != NULL) {
             (void)add_folder(p, below);
         }
@@ -151,46 +155,54 @@ static void newest_library(const char *prefix, char ret[16])
 /* site-packages and their like of an installation; Debian's dist-packages too. */
 static void add_prefix(pather *p, const char *prefix)
 {
-    static const char *const places[] = {"lib/python%s/site-packages",
-                                         "lib64/python%s/site-packages",
-                                         "local/lib/python%s/dist-packages",
-                                         "lib/python3/dist-packages", "lib/python%s/dist-packages"};
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        char path[PATH_MAX + 128], place[64];
-        const char *hole = strstr(places[i], "%s");
-        int before = hole == NULL ? (int)strlen(places[i]) : (int)(hole - places[i]);
-        (void)snprintf(place, sizeof place, "%.*s%s%s", before, places[i],
-                       hole == NULL ? "" : p->version, hole == NULL ? "" : hole + 2);
-        (void)snprintf(path, sizeof path, "%s/%s", prefix, place);
+    static const struct {
+        const char *before;
+        bool versioned;
+        const char *after;
+    } places[] = {{"lib/python", true, "/site-packages"},
+                  {"lib64/python", true, "/site-packages"},
+                  {"local/lib/python", true, "/dist-packages"},
+                  {"lib/python3", false, "/dist-packages"},
+                  {"lib/python", true, "/dist-packages"}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char path[PATH_MAX + 128];
+        const char *version = places[i].versioned ? p->version : "";
+        (void)snprintf(path, sizeof path, "%s/%s%s%s", prefix, places[i].before, version,
+                       places[i].after);
         add_site(p, path);
     }
 }
 
 static void add_user(pather *p)
 {
-    const char *off = getenv("PYTHONNOUSERSITE");
-    const char *base = getenv("PYTHONUSERBASE");
-    const char *home = getenv("HOME");
+    const char *base = stk_text_if_any(getenv("PYTHONUSERBASE")), *home = getenv("HOME");
     char path[PATH_MAX + 64];
-    if (off != NULL && *off != '\0') {
+    if (stk_text_if_any(getenv("PYTHONNOUSERSITE")) != NULL || (base == NULL && home == NULL)) {
         return;
     }
-    if (base != NULL && *base != '\0') {
-        (void)snprintf(path, sizeof path, "%s/lib/python%s/site-packages", base, p->version);
-        add_site(p, path);
-    } else if (home != NULL) {
-        (void)snprintf(path, sizeof path, "%s/.local/lib/python%s/site-packages", home, p->version);
-        add_site(p, path);
+    (void)snprintf(path, sizeof path, "%s%s/lib/python%s/site-packages", stk_text_or(base, home),
+                   base == NULL ? "/.local" : "", p->version);
+    add_site(p, path);
+}
+
+bool stk_preflight_next_folder(const char **list, char ret[PATH_MAX])
+{
+    while (*list != NULL && **list != '\0') {
+        size_t len = strcspn(*list, ":");
+        int n = snprintf(ret, PATH_MAX, "%.*s", (int)len, *list);
+        *list += len + ((*list)[len] == ':');
+        if (n > 0 && n < PATH_MAX) {
+            return true;
+        }
     }
+    return false;
 }
 
 static void add_pythonpath(pather *p)
 {
-    const char *list = getenv("PYTHONPATH");
-    STK_TEXT_AUTO copy = strdup(stk_text_or(list, ""));
-    char *rest = copy;
-    for (char *word; copy != NULL && (word = strsep(&rest, ":")) != NULL;) {
-        STK_TEXT_AUTO absolute = *word == '\0' ? NULL : stk_file_absolute(word);
+    char folder[PATH_MAX];
+    for (const char *list = getenv("PYTHONPATH"); stk_preflight_next_folder(&list, folder);) {
+        STK_TEXT_AUTO absolute = stk_file_absolute(folder);
         if (absolute != NULL) {
             (void)add_folder(p, absolute);
         }
@@ -198,20 +210,18 @@ static void add_pythonpath(pather *p)
 }
 
 /* The path of an executable as it is called, links kept; false: there is none. */
-static bool look_up(const char *word, char ret[PATH_MAX])
+static bool find_executable(const char *word, char ret[PATH_MAX])
 {
     if (strchr(word, '/') != NULL) {
         STK_TEXT_AUTO absolute = stk_file_absolute(word);
         return absolute != NULL && access(absolute, X_OK) == 0 &&
                snprintf(ret, PATH_MAX, "%s", absolute) < PATH_MAX;
     }
-    for (const char *dir = getenv("PATH"); dir != NULL && *dir != '\0';) {
-        int len = (int)strcspn(dir, ":");
-        if (len > 0 && snprintf(ret, PATH_MAX, "%.*s/%s", len, dir, word) < PATH_MAX &&
-            access(ret, X_OK) == 0) {
+    char folder[PATH_MAX];
+    for (const char *list = getenv("PATH"); stk_preflight_next_folder(&list, folder);) {
+        if (snprintf(ret, PATH_MAX, "%s/%s", folder, word) < PATH_MAX && access(ret, X_OK) == 0) {
             return true;
         }
-        dir += len + (dir[len] == ':');
     }
     return false;
 }
@@ -296,7 +306,7 @@ int stk_preflight_environment(const char *python, stk_arena *arena, stk_environm
     if (p.paths == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "no memory for the path of %s", python);
     }
-    if (!look_up(python, exe)) {
+    if (!find_executable(python, exe)) {
         return stk_err_set(err, STK_E_NOT_FOUND, "there is no interpreter %s", python);
     }
     add_pythonpath(&p);
@@ -307,11 +317,12 @@ int stk_preflight_environment(const char *python, stk_arena *arena, stk_environm
                            exe);
     }
     *ret = (stk_environment){.python = stk_arena_dup(arena, exe),
-                             .version = p.version[0] ? stk_arena_dup(arena, p.version) : NULL,
+                             .version = stk_arena_dup(arena, stk_text_if_any(p.version)),
                              .sys_path = p.paths};
-    return p.failed || ret->python == NULL
-               ? stk_err_set(err, STK_E_NOMEM, "no memory for the path of %s", python)
-               : 0;
+    if (p.failed || ret->python == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory for the path of %s", python);
+    }
+    return 0;
 }
 
 const char *stk_preflight_package(const char *const *sys_path, const char *package,

@@ -3,6 +3,8 @@
 #ifndef STK_PREFLIGHT_PRIVATE_H
 #define STK_PREFLIGHT_PRIVATE_H
 
+#include <limits.h>
+
 #include "host/preflight/preflight.h"
 
 /* One kind of machine code: a row of tbl/arches.def. */
@@ -29,6 +31,9 @@ typedef struct stk_gpus {
 } stk_gpus;
 void stk_preflight_judge(const stk_gpus *gpus, const stk_framework *frameworks, uint32_t n,
                          const char *const *uses, uint32_t n_uses, stk_findings *findings);
+
+/* The next folder of a list like PATH into ret, empty ones left out; false: there is none. */
+bool stk_preflight_next_folder(const char **list, char ret[PATH_MAX]);
 
 /* The state of one device. */
 void stk_preflight_judge_device(const stk_device *device, const stk_device_state *state,

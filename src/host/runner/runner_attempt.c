@@ -53,9 +53,10 @@ static int lock_one(const char *dir, const char *name, int fd, short type, stk_e
     if (fcntl(fd, F_OFD_SETLK, &lock) == 0) {
         return 0;
     }
-    return errno == EAGAIN || errno == EACCES
-               ? still_lives(dir, err)
-               : stk_err_sys(err, STK_E_SYS, errno, "cannot lock %s/%s", dir, name);
+    if (errno == EAGAIN || errno == EACCES) {
+        return still_lives(dir, err);
+    }
+    return stk_err_sys(err, STK_E_SYS, errno, "cannot lock %s/%s", dir, name);
 }
 
 int stk_runner_attempt_lock(const char *dir, int stderr_fd, int *ret_fd, stk_err *err)
@@ -64,17 +65,19 @@ int stk_runner_attempt_lock(const char *dir, int stderr_fd, int *ret_fd, stk_err
     if ((size_t)snprintf(path, sizeof path, "%s/task.json", dir) >= sizeof path) {
         return stk_err_set(err, STK_E_LIMIT, "%s: the path is too long", dir);
     }
-    int fd = stk_file_open_regular(path, O_RDONLY, 0);
+    STK_FD_AUTO fd = stk_file_open_regular(path, O_RDONLY, 0);
     if (fd < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "cannot open %s", path);
     }
-    int rc = is_locked(fd) ? still_lives(dir, err) : lock_one(dir, "task.json", fd, F_RDLCK, err);
-    rc = rc < 0 || stderr_fd < 0 ? rc : lock_one(dir, "stderr.log", stderr_fd, F_WRLCK, err);
-    if (rc < 0) {
-        (void)close(fd);
-        return rc;
+    if (is_locked(fd)) {
+        return still_lives(dir, err);
+    }
+    STK_TRY(lock_one(dir, "task.json", fd, F_RDLCK, err));
+    if (stderr_fd >= 0) {
+        STK_TRY(lock_one(dir, "stderr.log", stderr_fd, F_WRLCK, err));
     }
     *ret_fd = fd;
+    fd = -1;
     return 0;
 }
 
@@ -84,21 +87,18 @@ bool stk_runner_attempt_is_live(const char *dir)
     bool is = false;
     for (size_t i = 0; !is && i < sizeof names / sizeof *names; i++) {
         char path[PATH_MAX];
-        bool fits = (size_t)snprintf(path, sizeof path, "%s/%s", dir, names[i]) < sizeof path;
-        STK_FD_AUTO fd = fits ? stk_file_open_regular(path, O_RDONLY, 0) : -1;
-        is = fd >= 0 && is_locked(fd);
+        if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, names[i]) < sizeof path) {
+            STK_FD_AUTO fd = stk_file_open_regular(path, O_RDONLY, 0);
+            is = fd >= 0 && is_locked(fd);
+        }
     }
     return is;
 }
 
 static bool is_scribe(pid_t pid)
 {
-    char path[64], name[32] = "";
-    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
-    STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, name, sizeof name - 1);
-    name[n > 0 ? n - 1 : 0] = '\0';
-    return strcmp(name, STK_SCRIBE_NAME) == 0;
+    char name[32];
+    return strcmp(stk_proc_name(pid, name, sizeof name), STK_SCRIBE_NAME) == 0;
 }
 
 static uint32_t add_pids(pid_t *pids, uint32_t n, const char *path)
@@ -165,8 +165,7 @@ static void kill_holders(const char *dir)
 
 int stk_runner_attempt_kill(const char *dir, const char *run, int timeout_ms)
 {
-    char real[PATH_MAX];
-    char marker[PATH_MAX + 32];
+    char real[PATH_MAX], marker[PATH_MAX + 32];
     if (realpath(dir, real) == NULL) {
         return 0; /* no such attempt */
     }

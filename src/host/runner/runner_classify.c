@@ -116,8 +116,8 @@ stk_failure stk_runner_symptom(const char *text, bool with_devices, const char *
 
 /* --- sentences --- */
 
-static void add(stk_outcome *ret, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void add(stk_outcome *ret, const char *fmt, ...)
+static void add_words(stk_outcome *ret, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add_words(stk_outcome *ret, const char *fmt, ...)
 {
     size_t len = strlen(ret->text);
     va_list args;
@@ -128,27 +128,26 @@ static void add(stk_outcome *ret, const char *fmt, ...)
 
 static void say_oom(const stk_ending *e, stk_outcome *ret)
 {
-    char used[32];
-    char limit[32];
+    char used[32], limit[32];
     (void)stk_units_format_memory(e->memory_bytes, limit, sizeof limit);
     ret->failure = STK_FAIL_HOST_OOM;
     if (e->used_bytes >= 0) {
-        add(ret, "host OOM: used %s of its %s",
-            stk_units_format_memory(e->used_bytes, used, sizeof used), limit);
+        add_words(ret, "host OOM: used %s of its %s",
+                  stk_units_format_memory(e->used_bytes, used, sizeof used), limit);
     } else {
-        add(ret, "host OOM: used all of its %s", limit);
+        add_words(ret, "host OOM: used all of its %s", limit);
     }
-    add(ret, "%s", stk_runner_way_out(STK_FAIL_HOST_OOM));
+    add_words(ret, "%s", stk_runner_way_out(STK_FAIL_HOST_OOM));
 }
 
 static void say_share(const stk_ending *e, stk_outcome *ret)
 {
-    char used[32];
-    char share[32];
-    add(ret, "used %s of its %s of %s memory (%s)%s",
-        stk_units_format_memory(e->device_bytes, used, sizeof used),
-        stk_units_format_memory(e->share_bytes, share, sizeof share), stk_text_or(e->noun, "GPU"),
-        stk_text_or(e->device, "unnamed"), stk_runner_way_out(STK_FAIL_GPU_SHARE));
+    char used[32], share[32];
+    add_words(ret, "used %s of its %s of %s memory (%s)%s",
+              stk_units_format_memory(e->device_bytes, used, sizeof used),
+              stk_units_format_memory(e->share_bytes, share, sizeof share),
+              stk_text_or(e->noun, "GPU"), stk_text_or(e->device, "unnamed"),
+              stk_runner_way_out(STK_FAIL_GPU_SHARE));
 }
 
 static const char *round_duration(int64_t ms, char *text, int size)
@@ -163,26 +162,24 @@ static const char *round_duration(int64_t ms, char *text, int size)
 
 static void say_timeout(const stk_ending *e, stk_outcome *ret)
 {
-    char after[32];
-    char before[32];
-    add(ret, "timeout: still running after %s", round_duration(e->timeout_ms, after, 32));
+    char after[32], before[32];
+    add_words(ret, "timeout: still running after %s", round_duration(e->timeout_ms, after, 32));
     if (e->notice_ms > 0) {
-        add(ret, ", told %s before", round_duration(e->notice_ms, before, 32));
+        add_words(ret, ", told %s before", round_duration(e->notice_ms, before, 32));
     }
 }
 
 /* It was told that its time was nearly up, and ended in some way but well. */
 static void say_noticed(const stk_ending *e, stk_outcome *ret)
 {
-    char limit[32];
-    char before[32];
+    char limit[32], before[32];
     ret->failure = STK_FAIL_TIMEOUT;
-    add(ret, "timeout: told %s before its %s were over, it ended (",
-        round_duration(e->notice_ms, before, 32), round_duration(e->timeout_ms, limit, 32));
+    add_words(ret, "timeout: told %s before its %s were over, it ended (",
+              round_duration(e->notice_ms, before, 32), round_duration(e->timeout_ms, limit, 32));
     if (ret->signal != 0) {
-        add(ret, "%s)", stk_runner_signal_name(ret->signal));
+        add_words(ret, "%s)", stk_runner_signal_name(ret->signal));
     } else {
-        add(ret, "exit status %d)", ret->exit_status);
+        add_words(ret, "exit status %d)", ret->exit_status);
     }
 }
 
@@ -200,11 +197,11 @@ static void say_stopped(const stk_ending *e, stk_outcome *ret)
         say_share(e, ret);
         break;
     case STK_FAIL_OTHER_DEVICE:
-        add(ret, "used %s, which it was not given (policy strict)%s",
-            stk_text_or(e->device, "a device"), stk_runner_way_out(e->stopped_for));
+        add_words(ret, "used %s, which it was not given (policy strict)%s",
+                  stk_text_or(e->device, "a device"), stk_runner_way_out(e->stopped_for));
         break;
     default:
-        add(ret, "%s", stk_failure_word(e->stopped_for));
+        add_words(ret, "%s", stk_failure_word(e->stopped_for));
     }
 }
 
@@ -213,15 +210,17 @@ static void say_signal(const stk_ending *e, stk_outcome *ret)
     const char *name = stk_runner_signal_name(ret->signal);
     if (ret->signal == SIGKILL && e->lost_server) {
         ret->failure = STK_FAIL_LOST;
-        add(ret, "its fork server ended and took it along (killed by signal %d (%s))", ret->signal,
-            name);
+        add_words(ret, "its fork server ended and took it along (killed by signal %d (%s))",
+                  ret->signal, name);
         return;
     }
     ret->failure = STK_FAIL_SIGNAL;
-    add(ret, "killed by signal %d (%s)%s%s", ret->signal, name, e->ended_by != NULL ? ": " : "",
-        e->ended_by != NULL      ? e->ended_by
-        : ret->signal == SIGKILL ? ", not by Stoker: another program or the kernel's OOM killer"
-                                 : "");
+    add_words(ret, "killed by signal %d (%s)", ret->signal, name);
+    if (e->ended_by != NULL) {
+        add_words(ret, ": %s", e->ended_by);
+    } else if (ret->signal == SIGKILL) {
+        add_words(ret, ", not by Stoker: another program or the kernel's OOM killer");
+    }
 }
 
 /* --- causes behind an exit status or a signal --- */
@@ -249,25 +248,28 @@ void stk_runner_blame_xid(int32_t xid, const char *text, const char *device, stk
     (void)snprintf(before, sizeof before, "%s", outcome->text);
     outcome->failure = xid_class(xid);
     outcome->text[0] = '\0';
-    bool named = text != NULL && strncmp(text, "Xid", 3) == 0;
-    if (named) {
-        add(outcome, "%s", text);
+    if (text == NULL) {
+        add_words(outcome, "Xid %d", xid);
+    } else if (strncmp(text, "Xid", 3) == 0) {
+        add_words(outcome, "%s", text);
     } else {
-        add(outcome, "Xid %d%s%s", xid, text != NULL ? ": " : "", stk_text_or(text, ""));
+        add_words(outcome, "Xid %d: %s", xid, text);
     }
-    add(outcome, " on %s%s%s%s", stk_text_or(device, "its device"), before[0] != '\0' ? "; " : "",
-        before, stk_runner_way_out(outcome->failure));
+    add_words(outcome, " on %s", stk_text_or(device, "its device"));
+    if (before[0] != '\0') {
+        add_words(outcome, "; %s", before);
+    }
+    add_words(outcome, "%s", stk_runner_way_out(outcome->failure));
 }
 
 static void say_shm(const stk_ending *e, stk_outcome *ret)
 {
-    char left[32];
-    char all[32];
+    char left[32], all[32];
     ret->failure = STK_FAIL_SHM_FULL;
     if (e->shm_bytes > 0) {
-        add(ret, ": /dev/shm was full (%s left of %s)",
-            stk_units_format_memory(e->shm_free_bytes, left, sizeof left),
-            stk_units_format_memory(e->shm_bytes, all, sizeof all));
+        add_words(ret, ": /dev/shm was full (%s left of %s)",
+                  stk_units_format_memory(e->shm_free_bytes, left, sizeof left),
+                  stk_units_format_memory(e->shm_bytes, all, sizeof all));
     }
 }
 
@@ -285,13 +287,14 @@ static bool is_shm_full(const stk_ending *e, const stk_outcome *ret)
 static void say_crash(const stk_ending *e, stk_outcome *ret)
 {
     static const char head[] = "(most recent call first):\n  File ";
-    const char *at = e->stderr_tail != NULL ? strstr(e->stderr_tail, head) : NULL;
+    const char *at = strstr(stk_text_or(e->stderr_tail, ""), head);
     if (ret->signal == 0 || ret->signal == SIGKILL || at == NULL) {
         return;
     }
     size_t len = 0;
     const char *line = line_of(e->stderr_tail, at + sizeof head - 1, &len);
-    add(ret,
+    add_words(
+        ret,
         " in compiled code, called at %.*s; its stderr has the whole stack: update the library "
         "that crashed, or go around this call",
         (int)MIN(len, LINE_BYTES), line);
@@ -299,17 +302,14 @@ static void say_crash(const stk_ending *e, stk_outcome *ret)
 
 static void find_cause(const stk_ending *e, stk_outcome *ret)
 {
-    const char *line = NULL;
+    const char *tail = stk_text_or(e->stderr_tail, ""), *line = NULL;
     size_t len = 0;
-    stk_failure said = stk_runner_symptom(e->stderr_tail, e->n_devices > 0, &line, &len);
-    if (said == STK_FAIL_NONE && e->device_full && e->stderr_tail != NULL) {
-        const char *at = strcasestr(e->stderr_tail, "out of memory");
-        if (at != NULL) {
-            said = STK_FAIL_DEVICE_OOM;
-        }
-        if (at != NULL) {
-            line = line_of(e->stderr_tail, at, &len);
-        }
+    stk_failure symptom = stk_runner_symptom(tail, e->n_devices > 0, &line, &len);
+    const char *full = strcasestr(tail, "out of memory");
+    const char *readonly = strcasestr(tail, "read-only file system");
+    if (symptom == STK_FAIL_NONE && e->device_full && full != NULL) {
+        symptom = STK_FAIL_DEVICE_OOM;
+        line = line_of(tail, full, &len);
     }
     if (is_shm_full(e, ret)) {
         say_shm(e, ret);
@@ -317,28 +317,24 @@ static void find_cause(const stk_ending *e, stk_outcome *ret)
         bool driver = strcasestr(e->device_trouble, "driver") != NULL &&
                       strcasestr(e->device_trouble, "lost") == NULL;
         ret->failure = driver ? STK_FAIL_DRIVER_GONE : STK_FAIL_DEVICE_LOST;
-        add(ret, ": %s", e->device_trouble);
-    } else if (said == STK_FAIL_NONE && e->full != NULL) { /* it couldn't even say so */
+        add_words(ret, ": %s", e->device_trouble);
+    } else if (symptom == STK_FAIL_NONE && e->full != NULL) { /* it couldn't even say so */
         ret->failure = STK_FAIL_DISK_FULL;
-        add(ret, ": there is no room left in %s (%s)", e->full, strerror(e->full_errno));
-    } else if (said != STK_FAIL_NONE) {
-        ret->failure = said;
-        add(ret, ": %.*s", (int)MIN(len, LINE_BYTES), line);
+        add_words(ret, ": there is no room left in %s (%s)", e->full, strerror(e->full_errno));
+    } else if (symptom != STK_FAIL_NONE) {
+        ret->failure = symptom;
+        add_words(ret, ": %.*s", (int)MIN(len, LINE_BYTES), line);
+    } else if (e->contained && readonly != NULL) {
+        line = line_of(tail, readonly, &len);
+        add_words(
+            ret, ": %.*s; in a container the project is read-only: write to $STOKER_OUTPUT or /tmp",
+            (int)MIN(len, LINE_BYTES), line);
+        return;
     } else {
-        const char *at = e->contained && e->stderr_tail != NULL
-                             ? strcasestr(e->stderr_tail, "read-only file system")
-                             : NULL;
-        if (at != NULL) {
-            line = line_of(e->stderr_tail, at, &len);
-            add(ret,
-                ": %.*s; in a container the project is read-only: write to $STOKER_OUTPUT or /tmp",
-                (int)MIN(len, LINE_BYTES), line);
-        } else {
-            say_crash(e, ret);
-        }
+        say_crash(e, ret);
         return;
     }
-    add(ret, "%s", stk_runner_way_out(ret->failure));
+    add_words(ret, "%s", stk_runner_way_out(ret->failure));
 }
 
 void stk_runner_classify(const stk_ending *ending, stk_outcome *ret_outcome)
@@ -349,14 +345,19 @@ void stk_runner_classify(const stk_ending *ending, stk_outcome *ret_outcome)
     ret->ok = false;
     ret->failure = STK_FAIL_NONE;
     ret->text[0] = '\0';
-    ret->exit_status = known && WIFEXITED(e->wait_status) ? WEXITSTATUS(e->wait_status) : -1;
-    ret->signal = known && WIFSIGNALED(e->wait_status) ? WTERMSIG(e->wait_status) : 0;
+    ret->exit_status = -1;
+    ret->signal = 0;
+    if (known && WIFEXITED(e->wait_status)) {
+        ret->exit_status = WEXITSTATUS(e->wait_status);
+    } else if (known && WIFSIGNALED(e->wait_status)) {
+        ret->signal = WTERMSIG(e->wait_status);
+    }
     if (e->stopped_for != STK_FAIL_NONE) {
         say_stopped(e, ret);
     } else if (!known) {
         ret->failure = STK_FAIL_LOST;
-        add(ret, e->lost_server ? "gone without a trace, with its fork server"
-                                : "gone without a trace: nobody saw how it ended");
+        add_words(ret, e->lost_server ? "gone without a trace, with its fork server"
+                                      : "gone without a trace: nobody saw how it ended");
     } else if (ret->exit_status == 0) {
         ret->ok = true; /* a helper of it that the kernel killed did not matter to it */
     } else if (e->cgroup_oom) {
@@ -370,8 +371,10 @@ void stk_runner_classify(const stk_ending *ending, stk_outcome *ret_outcome)
         }
     } else {
         ret->failure = STK_FAIL_EXIT;
-        add(ret, "exit status %d%s%s", ret->exit_status, e->ended_by != NULL ? "; " : "",
-            stk_text_or(e->ended_by, ""));
+        add_words(ret, "exit status %d", ret->exit_status);
+        if (e->ended_by != NULL) {
+            add_words(ret, "; %s", e->ended_by);
+        }
         find_cause(e, ret);
     }
     stk_runner_blame_xid(e->xid, e->xid_text, e->device, ret);

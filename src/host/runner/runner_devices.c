@@ -37,9 +37,7 @@ int stk_watch_devices_init(stk_watch *watch, const stk_lease *lease, stk_err *er
     watch->asked_ms = INT64_MIN / 2;
     for (uint32_t i = 0; i < lease->n; i++) {
         stk_device_sample s;
-        if (stk_accel_sample(watch->config.accel, lease->devices[i], NULL, 0, &s) < 0) {
-            s = STK_DEVICE_SAMPLE_UNKNOWN;
-        }
+        (void)stk_accel_sample(watch->config.accel, lease->devices[i], NULL, 0, &s);
         watch->devices[i] =
             (watch_device){.i = lease->devices[i],
                            .device = stk_accel_device(watch->config.accel, lease->devices[i]),
@@ -47,7 +45,7 @@ int stk_watch_devices_init(stk_watch *watch, const stk_lease *lease, stk_err *er
                            .base_energy_mj = s.energy_mj,
                            .peak_bytes = -1,
                            .peak_temperature_c = -1,
-                           .said = -1,
+                           .context = -1,
                            .last = STK_SAMPLE_DEVICE_UNKNOWN};
         watch->devices[i].last.energy_mj = s.energy_mj;
     }
@@ -81,48 +79,43 @@ static void add_up(const stk_watch *watch, watch_device *d, const stk_device_sam
         d->known_ms += passed;
     }
     if (s->throttle >= 0) {
-        d->throttled_ms += (s->throttle & SLOWED) != 0 ? passed : 0;
         d->throttle_known_ms += passed;
+        if ((s->throttle & SLOWED) != 0) {
+            d->throttled_ms += passed;
+        }
     }
     if (s->power_mw >= 0) {
         d->power_mj += passed * s->power_mw / 1000;
         d->power_known_ms += passed;
     }
-    if (s->temperature_c > d->peak_temperature_c) {
-        d->peak_temperature_c = s->temperature_c;
-    }
-    if (d->last.memory_bytes > d->peak_bytes) {
-        d->peak_bytes = d->last.memory_bytes;
-    }
-    d->said = MAX(s->context, d->said);
+    d->peak_temperature_c = MAX(s->temperature_c, d->peak_temperature_c);
+    d->peak_bytes = MAX(d->last.memory_bytes, d->peak_bytes);
+    d->context = MAX(s->context, d->context);
     d->memory_seen = d->memory_seen || s->memory_used >= 0;
     bool more = d->base_bytes >= 0 && s->memory_used - d->base_bytes > CONTEXT_BYTES;
     more = more || (d->base_bytes < 0 && s->busy_percent > 0);
-    bool new = more && !d->rose && d->said != 1 && watch->share_bytes == 0;
+    bool new = more && !d->rose && d->context != 1 && watch->share_bytes == 0;
     d->rose = d->rose || (new && !has_stranger(watch, d));
 }
 
 static stk_device_sample sample_of(const stk_watch *watch, const watch_device *d)
 {
-    stk_device_sample s;
+    stk_device_sample s; /* where the device can't be asked all is unknown */
     const stk_proc_members *members = &watch->members;
-    return stk_accel_sample(watch->config.accel, d->i, members->pids, members->n, &s) < 0
-               ? STK_DEVICE_SAMPLE_UNKNOWN
-               : s;
+    (void)stk_accel_sample(watch->config.accel, d->i, members->pids, members->n, &s);
+    return s;
 }
 
-static void ask(stk_watch *watch, watch_device *d, int64_t age_ms)
+static void ask_device(stk_watch *watch, watch_device *d, int64_t age_ms)
 {
     stk_device_sample s = sample_of(watch, d);
-    bool alone = watch->share_bytes == 0;
     /* Who is new there may be a child that the task had since its processes were found. */
     if (s.n_others > 0 && s.n_others != d->n_others &&
         stk_proc_members_find(watch->sid, &watch->members) == 0) {
         s = sample_of(watch, d);
     }
     d->n_others = s.n_others;
-    d->last = (stk_sample_device){.memory_bytes = s.process_memory >= 0 || !alone ? s.process_memory
-                                                                                  : s.memory_used,
+    d->last = (stk_sample_device){.memory_bytes = s.process_memory,
                                   .busy_percent = s.busy_percent,
                                   .temperature_c = s.temperature_c,
                                   .device_memory_bytes = s.memory_used,
@@ -135,6 +128,9 @@ static void ask(stk_watch *watch, watch_device *d, int64_t age_ms)
                                   .pcie_rx_bytes_s = s.pcie_rx_bytes_s,
                                   .nvlink_tx_bytes = s.nvlink_tx_bytes,
                                   .nvlink_rx_bytes = s.nvlink_rx_bytes};
+    if (s.process_memory < 0 && watch->share_bytes == 0) { /* it has the device alone */
+        d->last.memory_bytes = s.memory_used;
+    }
     add_up(watch, d, &s, age_ms);
 }
 
@@ -154,12 +150,14 @@ bool stk_watch_devices_ask(stk_watch *watch, int64_t now_ms, int64_t period_ms)
     }
     int64_t before = cpu_us();
     for (uint32_t i = 0; i < watch->n_devices; i++) {
-        ask(watch, &watch->devices[i], now_ms - watch->start_ms);
+        ask_device(watch, &watch->devices[i], now_ms - watch->start_ms);
     }
     int64_t cost_ms = (cpu_us() - before) * CPU_SHARE / 1000;
-    cost_ms = cost_ms < ASK_MS ? ASK_MS : MIN(cost_ms, ASK_MAX_MS);
-    bool urgent = watch->share_bytes > 0 && period_ms > ASK_MAX_MS;
-    watch->ask_for_ms = cost_ms > period_ms || urgent ? cost_ms : period_ms;
+    cost_ms = MIN(MAX(cost_ms, ASK_MS), ASK_MAX_MS);
+    watch->ask_for_ms = MAX(cost_ms, period_ms);
+    if (watch->share_bytes > 0 && period_ms > ASK_MAX_MS) {
+        watch->ask_for_ms = cost_ms;
+    }
     /* A little less, because a period is not kept to the millisecond. */
     watch->ask_for_ms -= watch->ask_for_ms / 10;
     watch->asked_ms = now_ms;
@@ -171,8 +169,11 @@ bool stk_watch_devices_ask(stk_watch *watch, int64_t now_ms, int64_t period_ms)
 static bool is_alone(const stk_watch *watch, const watch_device *d)
 {
     STK_ARENA_AUTO arena = stk_arena_new(1 << 16);
-    const char *holder = arena == NULL ? NULL : stk_lease_holder(watch->config.accel, d->i, arena);
-    return holder != NULL && strchr(holder, ';') == NULL && !has_stranger(watch, d);
+    if (arena == NULL || has_stranger(watch, d)) {
+        return false;
+    }
+    const char *holder = stk_lease_holder(watch->config.accel, d->i, arena);
+    return holder != NULL && strchr(holder, ';') == NULL;
 }
 
 bool stk_watch_over_share(stk_watch *watch)
@@ -245,17 +246,17 @@ bool stk_watch_trouble(const stk_watch *watch, char *text, size_t size)
  * went with the task is the task's. A node that nobody opened speaks against it. */
 static int had_context(const stk_watch *watch, const watch_device *d)
 {
-    if (d->said == 1) {
+    if (d->context == 1) {
         return 1;
     }
     if (d->rose && (d->opened || !watch->has_looked || d->device->node == NULL)) {
         return 1;
     }
     if (stk_watch_node_tells(d) && watch->has_looked) {
-        return d->opened ? 1 : 0; /* only who uses it opens it */
+        return d->opened; /* only who uses it opens it */
     }
     bool still = watch->share_bytes == 0 && d->base_bytes >= 0 && d->memory_seen;
-    return d->said == 0 || still ? 0 : -1;
+    return d->context == 0 || still ? 0 : -1;
 }
 
 /* The counter's difference, with what came after the last look; else power over time. */
@@ -272,7 +273,6 @@ static double energy_j(const stk_watch *watch, const watch_device *d)
 void stk_watch_report(stk_watch *watch, int64_t now_ms, stk_outcome *outcome)
 {
     uint32_t max = sizeof outcome->devices / sizeof outcome->devices[0];
-    bool shared = watch->share_bytes > 0;
     stk_watch_flush(watch);
     outcome->n_devices = MIN(watch->n_devices, max);
     outcome->read_bytes = watch->read_bytes;
@@ -285,22 +285,35 @@ void stk_watch_report(stk_watch *watch, int64_t now_ms, stk_outcome *outcome)
         const watch_device *d = &watch->devices[i];
         /* What was last heard holds until the end. */
         double rest = (double)(now_ms - watch->start_ms - d->asked_ms);
-        double busy = d->busy_ms + (d->last.busy_percent > 0 && rest > 0 && d->asked_ms > 0
-                                        ? rest * d->last.busy_percent / 100
-                                        : 0);
-        outcome->devices[i] = (stk_outcome_device){
-            .uuid = d->device->uuid,
-            .model = d->device->model,
-            .noun = d->device->noun,
-            .index = d->device->index,
-            .memory_bytes = d->device->memory_bytes,
-            .share_bytes = watch->share_bytes,
-            .busy_percent_mean = d->known_ms > 0 ? d->busy_ms / d->known_ms * 100 : -1,
-            .busy_s = d->known_ms > 0 && !shared ? busy / 1000 : -1,
-            .throttled_s = d->throttle_known_ms > 0 ? d->throttled_ms / 1000 : -1,
-            .energy_j = shared ? -1 : energy_j(watch, d),
-            .peak_memory_bytes = d->peak_bytes,
-            .peak_temperature_c = d->peak_temperature_c,
-            .context = had_context(watch, d)};
+        double busy = d->busy_ms;
+        if (d->last.busy_percent > 0 && rest > 0 && d->asked_ms > 0) {
+            busy += rest * d->last.busy_percent / 100;
+        }
+        stk_outcome_device *o = &outcome->devices[i];
+        *o = (stk_outcome_device){.uuid = d->device->uuid,
+                                  .model = d->device->model,
+                                  .noun = d->device->noun,
+                                  .index = d->device->index,
+                                  .memory_bytes = d->device->memory_bytes,
+                                  .share_bytes = watch->share_bytes,
+                                  .busy_percent_mean = -1,
+                                  .busy_s = -1,
+                                  .throttled_s = -1,
+                                  .energy_j = -1,
+                                  .peak_memory_bytes = d->peak_bytes,
+                                  .peak_temperature_c = d->peak_temperature_c,
+                                  .context = had_context(watch, d)};
+        if (d->known_ms > 0) {
+            o->busy_percent_mean = d->busy_ms / d->known_ms * 100;
+        }
+        if (d->throttle_known_ms > 0) {
+            o->throttled_s = d->throttled_ms / 1000;
+        }
+        if (d->known_ms > 0 && watch->share_bytes == 0) {
+            o->busy_s = busy / 1000;
+        }
+        if (watch->share_bytes == 0) {
+            o->energy_j = energy_j(watch, d);
+        }
     }
 }

@@ -50,8 +50,7 @@ static bool parse_path(const char *path, stk_arena *arena, stk_live_task *ret)
 /* With its lock: who only reads it is somebody else. */
 static bool find_attempt(pid_t pid, stk_arena *arena, stk_live_task *ret)
 {
-    char path[64];
-    char target[PATH_MAX];
+    char path[64], target[PATH_MAX];
     (void)snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
     STK_DIR_AUTO dir = {0};
     bool found = false;
@@ -78,12 +77,11 @@ static void read_grant(stk_live_task *task, stk_arena *arena)
         stk_json_parse(text, len, path, &limits, arena, &root, NULL) < 0) {
         return; /* it may be over by now */
     }
-    const stk_json *granted = stk_json_get(&root, "granted");
-    const stk_json *devices = granted == NULL ? NULL : stk_json_get(granted, "devices");
-    uint32_t n = devices != NULL && devices->kind == STK_JSON_LIST ? devices->n : 0;
+    const stk_json *devices = stk_json_get(stk_json_get(&root, "granted"), "devices");
+    uint32_t n = stk_json_n_items(devices);
     const char **uuids = stk_arena_array(arena, (size_t)n + 1, sizeof *uuids);
     for (uint32_t i = 0; uuids != NULL && i < n; i++) {
-        const char *uuid = stk_json_text(stk_json_get(&devices->items[i], "uuid"));
+        const char *uuid = stk_json_get_text(&devices->items[i], "uuid");
         if (uuid != NULL) {
             uuids[task->n_uuids++] = uuid;
         }
@@ -95,12 +93,13 @@ static void read_grant(stk_live_task *task, stk_arena *arena)
 static int64_t started_ms(uint64_t ticks)
 {
     int64_t hz = sysconf(_SC_CLK_TCK);
-    return ticks == 0 || hz <= 0 ? -1
-                                 : stk_clock_wall_ms(&stk_clock_real) - stk_clock_boot_ms() +
-                                       (int64_t)ticks * 1000 / hz;
+    if (ticks == 0 || hz <= 0) {
+        return -1;
+    }
+    return stk_clock_wall_ms(&stk_clock_real) - stk_clock_boot_ms() + (int64_t)ticks * 1000 / hz;
 }
 
-static int fill(stk_live_task *task, pid_t pid, stk_arena *arena, stk_err *err)
+static int fill_live_task(stk_live_task *task, pid_t pid, stk_arena *arena, stk_err *err)
 {
     char path[64];
     struct stat st;
@@ -112,26 +111,26 @@ static int fill(stk_live_task *task, pid_t pid, stk_arena *arena, stk_err *err)
     task->started_ms = started_ms(task->start);
     int rc = stk_proc_members_find(pid, &members);
     stk_proc_members_usage(&members, false, &task->usage);
-    pid_t *pids = rc < 0 ? NULL : stk_arena_array(arena, (size_t)members.n + 1, sizeof *pids);
-    if (pids != NULL && members.n > 0) {
-        memcpy(pids, members.pids, members.n * sizeof *pids);
+    pid_t *pids = stk_arena_array(arena, (size_t)members.n + 1, sizeof *pids);
+    for (uint32_t i = 0; pids != NULL && i < members.n; i++) {
+        pids[i] = members.pids[i];
     }
-    task->pids = pids;
-    task->n_pids = pids == NULL ? 0 : members.n;
+    if (rc == 0 && pids != NULL) {
+        task->pids = pids;
+        task->n_pids = members.n;
+    }
     stk_proc_members_done(&members);
     read_grant(task, arena);
-    if (pids != NULL) {
-        return 0;
-    }
-    return stk_err_nomem(err);
+    return stk_err_if_null(task->pids, err);
 }
 
 static int by_start(const void *a, const void *b)
 {
-    const stk_live_task *x = a;
-    const stk_live_task *y = b;
-    return x->start != y->start ? (x->start < y->start ? -1 : 1)
-                                : (x->pid > y->pid) - (x->pid < y->pid);
+    const stk_live_task *x = a, *y = b;
+    if (x->start != y->start) {
+        return x->start < y->start ? -1 : 1;
+    }
+    return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
 static bool has_pid(const stk_live_task *task, pid_t pid)
@@ -165,12 +164,14 @@ static int unite(stk_live_task *tasks, uint32_t *n, stk_arena *arena, stk_err *e
     for (uint32_t i = 0; i < *n; i++) {
         stk_live_task *same = NULL;
         for (uint32_t k = 0; k < kept && same == NULL; k++) {
-            same = strcmp(tasks[k].dir, tasks[i].dir) == 0 ? &tasks[k] : NULL;
+            if (strcmp(tasks[k].dir, tasks[i].dir) == 0) {
+                same = &tasks[k];
+            }
         }
         if (same == NULL) {
             tasks[kept++] = tasks[i];
-        } else if (!has_pid(same, tasks[i].pid) && take_in(same, &tasks[i], arena, err) < 0) {
-            return err->code;
+        } else if (!has_pid(same, tasks[i].pid)) {
+            STK_TRY(take_in(same, &tasks[i], arena, err));
         }
     }
     *n = kept;
@@ -182,19 +183,17 @@ int stk_live_tasks(stk_arena *arena, stk_live_task **ret_tasks, uint32_t *ret_n,
     stk_live_task *tasks = stk_arena_array(arena, TASKS_MAX, sizeof *tasks);
     STK_DIR_AUTO proc = {0};
     uint32_t n = 0;
-    int rc = tasks == NULL ? stk_err_nomem(err) : stk_dir_read("/proc", &proc, err);
-    for (uint32_t i = 0; rc == 0 && n < TASKS_MAX && i < proc.n; i++) {
+    STK_TRY(stk_err_if_null(tasks, err));
+    STK_TRY(stk_dir_read("/proc", &proc, err));
+    for (uint32_t i = 0; n < TASKS_MAX && i < proc.n; i++) {
         pid_t pid = (pid_t)atoi(proc.items[i].name);
         if (pid > 0 && getsid(pid) == pid && find_attempt(pid, arena, &tasks[n])) {
-            rc = fill(&tasks[n], pid, arena, err);
-            n++;
+            STK_TRY(fill_live_task(&tasks[n++], pid, arena, err));
         }
     }
-    if (rc == 0) {
-        qsort(tasks, n, sizeof *tasks, by_start);
-        rc = unite(tasks, &n, arena, err);
-        *ret_tasks = tasks;
-        *ret_n = n;
-    }
-    return rc;
+    qsort(tasks, n, sizeof *tasks, by_start);
+    STK_TRY(unite(tasks, &n, arena, err));
+    *ret_tasks = tasks;
+    *ret_n = n;
+    return 0;
 }

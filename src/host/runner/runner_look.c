@@ -6,8 +6,10 @@
 #include <sys/param.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "host/runner/runner_private.h"
 #include "sys/dir.h"
+#include "sys/file.h"
 
 enum { MAX_LOOKED_AT = 64 }; /* processes; what a thousand workers load, the first ones load too */
 
@@ -19,13 +21,13 @@ static const char *const names[] = {
 
 static uint64_t match(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    const char *base = slash == NULL ? path : slash + 1;
+    const char *base = stk_text_behind(path, '/');
     uint64_t found = 0;
     for (int i = 0; i < STK_LIB_N; i++) {
-        bool is = names[i][0] == '/' ? strstr(path, names[i]) != NULL
-                                     : strncmp(base, names[i], strlen(names[i])) == 0;
-        found |= is ? (uint64_t)1 << i : 0;
+        if ((names[i][0] == '/' && strstr(path, names[i]) != NULL) ||
+            strncmp(base, names[i], strlen(names[i])) == 0) {
+            found |= (uint64_t)1 << i;
+        }
     }
     return found;
 }
@@ -42,11 +44,9 @@ static void match_line(char *line, char *last, size_t size, uint64_t *found)
 
 static bool read_maps(pid_t pid, uint64_t *found)
 {
-    char name[64];
-    char text[16384];
-    char last[PATH_MAX] = "";
+    char name[64], text[16384], last[PATH_MAX] = "";
     (void)snprintf(name, sizeof name, "/proc/%d/maps", (int)pid);
-    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    STK_FD_AUTO fd = open(name, O_RDONLY | O_CLOEXEC);
     size_t kept = 0;
     ssize_t n = -1;
     bool any = false;
@@ -60,11 +60,10 @@ static bool read_maps(pid_t pid, uint64_t *found)
             match_line(line, last, sizeof last, found);
         }
         kept = (size_t)(text + len - line);
-        kept = kept < sizeof text / 2 ? kept : 0; /* no line is that long */
+        if (kept >= sizeof text / 2) {
+            kept = 0; /* no line is that long */
+        }
         memmove(text, line, kept);
-    }
-    if (fd >= 0) {
-        (void)close(fd);
     }
     return any;
 }
@@ -125,18 +124,18 @@ bool stk_watch_node_tells(const watch_device *d)
 
 bool stk_watch_look_at_nodes(stk_watch *watch)
 {
-    uint32_t n_before = 0, n_after = 0;
-    for (uint32_t i = 0; i < watch->n_devices; i++) {
-        n_before += watch->devices[i].opened;
-    }
+    int32_t n_new = 0;
     if (stk_proc_members_find(watch->sid, &watch->members) < 0) {
         return false;
+    }
+    for (uint32_t i = 0; i < watch->n_devices; i++) {
+        n_new -= watch->devices[i].opened;
     }
     for (uint32_t i = 0; i < watch->members.n && i < MAX_LOOKED_AT; i++) {
         read_nodes(watch, watch->members.pids[i]);
     }
     for (uint32_t i = 0; i < watch->n_devices; i++) {
-        n_after += watch->devices[i].opened;
+        n_new += watch->devices[i].opened;
     }
-    return n_after > n_before;
+    return n_new > 0;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "base/grow.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "sys/file.h"
@@ -27,7 +28,8 @@ typedef struct pattern {
  * first bytes of all of them. */
 struct stk_mask {
     pattern *all;
-    size_t n, cap, reach;
+    uint32_t n, cap;
+    size_t reach;
     uint64_t starts[1 << (GRAM_BITS - 6)];
 };
 
@@ -45,20 +47,16 @@ static uint32_t hash_of(uint32_t gram)
 
 /* --- what is hidden --- */
 
-static int add(stk_mask *m, const char *text, size_t n)
+static int add_pattern(stk_mask *m, const char *text, size_t n)
 {
     if (n < STK_MASK_SHORTEST || n > UINT32_MAX) {
         return 0;
     }
-    if (m->n == m->cap) {
-        size_t cap = MAX(8, m->cap * 2);
-        pattern *all = reallocarray(m->all, cap, sizeof *all);
-        if (all == NULL) {
-            return STK_E_NOMEM;
-        }
-        m->all = all;
-        m->cap = cap;
+    pattern *all = stk_grow(m->all, m->n, sizeof *all, &m->cap);
+    if (all == NULL) {
+        return STK_E_NOMEM;
     }
+    m->all = all;
     char *copy = malloc(n);
     uint32_t *falls = calloc(n, sizeof *falls);
     if (copy == NULL || falls == NULL) {
@@ -95,18 +93,16 @@ static size_t trim(const char **text, size_t n)
 
 static int add_lines(stk_mask *m, const char *text, size_t n)
 {
-    int rc = 0;
-    for (const char *end = text + n; rc == 0 && text < end;) {
-        size_t len = strcspn(text, "\n");
-        if (len >= (size_t)(end - text)) {
-            len = (size_t)(end - text);
-        }
+    for (const char *end = text + n; text < end;) {
+        size_t len = MIN(strcspn(text, "\n"), (size_t)(end - text));
         const char *line = text;
         size_t shown = trim(&line, len);
-        rc = shown < SHORTEST_LINE ? 0 : add(m, line, shown);
+        if (shown >= SHORTEST_LINE) {
+            STK_TRY(add_pattern(m, line, shown));
+        }
         text += len + 1;
     }
-    return rc;
+    return 0;
 }
 
 /* As it stands within a JSON text, where that is another way. */
@@ -114,53 +110,59 @@ static int add_escaped(stk_mask *m, const char *text, size_t n)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(SIZE_MAX / 2);
     STK_TEXT_AUTO copy = strndup(text, n);
-    if (copy == NULL) {
+    if (copy == NULL || stk_buf_json(&buf, copy) < 0) {
         return STK_E_NOMEM;
     }
-    stk_buf_json(&buf, copy);
-    if (buf.failed) {
-        return STK_E_NOMEM;
-    }
-    if (buf.len == n + 2) {
-        return 0;
-    }
-    return add(m, buf.data + 1, buf.len - 2);
+    return buf.len == n + 2 ? 0 : add_pattern(m, buf.data + 1, buf.len - 2);
 }
 
 static int add_value(stk_mask *m, const char *value)
 {
     const char *text = value;
     size_t n = trim(&text, strlen(value));
-    int rc = add(m, text, n);
-    if (rc == 0 && n >= STK_MASK_SHORTEST) {
-        rc = memchr(text, '\n', n) == NULL ? 0 : add_lines(m, text, n);
-        rc = rc < 0 ? rc : add_escaped(m, text, n);
+    STK_TRY(add_pattern(m, text, n));
+    if (n < STK_MASK_SHORTEST) {
+        return 0;
     }
-    return rc;
+    if (memchr(text, '\n', n) != NULL) {
+        STK_TRY(add_lines(m, text, n));
+    }
+    return add_escaped(m, text, n);
 }
 
 int stk_mask_new(const char *const *values, stk_mask **ret_mask, stk_err *err)
 {
-    stk_mask *m = values == NULL || values[0] == NULL ? NULL : calloc(1, sizeof *m);
-    int rc = m == NULL && values != NULL && values[0] != NULL ? STK_E_NOMEM : 0;
-    for (uint32_t i = 0; m != NULL && rc == 0 && values[i] != NULL; i++) {
+    *ret_mask = NULL;
+    if (values == NULL || values[0] == NULL) {
+        return 0;
+    }
+    stk_mask *m = calloc(1, sizeof *m);
+    int rc = m == NULL ? STK_E_NOMEM : 0;
+    for (uint32_t i = 0; rc == 0 && values[i] != NULL; i++) {
         rc = add_value(m, values[i]);
     }
-    if (rc < 0 || (m != NULL && m->n == 0)) {
+    if (rc < 0) {
+        stk_mask_free(m);
+        return stk_err_set(err, rc, "out of memory for a step's secrets");
+    }
+    if (m->n == 0) {
         stk_mask_free(m);
         m = NULL;
     }
     *ret_mask = m;
-    return rc < 0 ? stk_err_set(err, rc, "out of memory for a step's secrets") : 0;
+    return 0;
 }
 
 void stk_mask_free(stk_mask *mask)
 {
-    for (size_t i = 0; mask != NULL && i < mask->n; i++) {
+    if (mask == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < mask->n; i++) {
         free((char *)(uintptr_t)mask->all[i].text);
         free(mask->all[i].falls);
     }
-    free(mask == NULL ? NULL : mask->all);
+    free(mask->all);
     free(mask);
 }
 
@@ -187,7 +189,7 @@ static size_t mark_one(const pattern *p, const char *data, size_t n, unsigned ch
         }
         state += data[i] == p->text[state];
         if (state == p->n) {
-            size_t from = i + 1 - p->n > marked ? i + 1 - p->n : marked;
+            size_t from = MAX(i + 1 - p->n, marked);
             marked = i + 1;
             memset(stars + from, 1, marked - from);
             state = p->falls[state - 1];
@@ -218,6 +220,16 @@ static void find_starts(const stk_mask *m, const char *data, size_t n)
     }
 }
 
+/* In place of the bytes that are marked. */
+static void put_stars(char *text, const unsigned char *stars, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (stars[i]) {
+            text[i] = '*';
+        }
+    }
+}
+
 size_t stk_mask_mark(const stk_mask *mask, const char *data, size_t n, unsigned char *stars)
 {
     size_t held = 0;
@@ -240,52 +252,55 @@ size_t stk_mask_mark(const stk_mask *mask, const char *data, size_t n, unsigned 
     return held;
 }
 
-const char *stk_mask_text(const stk_mask *mask, const char *text, stk_arena *arena)
+/* The same of n bytes, which may be NUL. */
+static const char *mask_bytes(const stk_mask *mask, const char *text, size_t n, stk_arena *arena)
 {
-    size_t n = mask == NULL || text == NULL ? 0 : strlen(text);
-    unsigned char *stars = n == 0 ? NULL : calloc(n, 1);
-    if (n == 0) {
+    if (mask == NULL || n == 0) {
         return text;
     }
+    STK_TEXT_AUTO stars = calloc(n, 1);
     if (stars == NULL) {
         return NULL;
     }
-    (void)stk_mask_mark(mask, text, n, stars);
-    char *copy = memchr(stars, 1, n) == NULL ? NULL : stk_arena_dupn(arena, text, n);
-    bool any = memchr(stars, 1, n) != NULL;
-    for (size_t i = 0; copy != NULL && i < n; i++) {
-        if (stars[i]) {
-            copy[i] = '*';
-        }
+    (void)stk_mask_mark(mask, text, n, (unsigned char *)stars);
+    if (memchr(stars, 1, n) == NULL) {
+        return text;
     }
-    free(stars);
-    return any ? copy : text;
+    char *copy = stk_arena_dupn(arena, text, n);
+    if (copy != NULL) {
+        put_stars(copy, (const unsigned char *)stars, n);
+    }
+    return copy;
+}
+
+const char *stk_mask_text(const stk_mask *mask, const char *text, stk_arena *arena)
+{
+    return mask_bytes(mask, text, strlen(stk_text_or(text, "")), arena);
 }
 
 /* --- documents --- */
 
 int stk_mask_node(const stk_mask *mask, stk_json *node, stk_arena *arena)
 {
-    uint32_t n = stk_json_n_items(node) + 2 * stk_json_n_members(node);
-    stk_json *items = n == 0 ? NULL : stk_arena_array(arena, n, sizeof *items);
-    if (node->kind == STK_JSON_TEXT && stk_json_text(node) != NULL) {
-        const char *masked = stk_mask_text(mask, node->text, arena);
-        node->text = masked;
-        return masked == NULL ? STK_E_NOMEM : 0;
+    if (node->kind == STK_JSON_TEXT) {
+        node->text = mask_bytes(mask, node->text, node->n, arena);
+        return node->text == NULL ? STK_E_NOMEM : 0;
     }
+    uint32_t n = stk_json_n_items(node) + 2 * stk_json_n_members(node);
+    uint32_t step = stk_json_is_map(node) ? 2 : 1; /* of a map every second one is a key */
     if (n == 0) {
         return 0;
     }
+    stk_json *items = stk_arena_array(arena, n, sizeof *items);
     if (items == NULL) {
         return STK_E_NOMEM;
     }
     memcpy(items, node->items, n * sizeof *items);
-    for (uint32_t i = 0; i < n; i++) { /* of a map every second one is a key */
-        bool is_key = node->kind == STK_JSON_MAP && i % 2 == 0;
-        STK_TRY(is_key ? 0 : stk_mask_node(mask, &items[i], arena));
+    for (uint32_t i = step - 1; i < n; i += step) {
+        STK_TRY(stk_mask_node(mask, &items[i], arena));
     }
     node->items = items;
-    node->indexed = 0;
+    node->indexed = node->made = 0; /* there is no room behind them */
     return 0;
 }
 
@@ -310,23 +325,22 @@ int stk_mask_push(stk_mask_stream *s, const char *data, size_t n, stk_buf *out)
     if (s->n + n > s->cap) {
         size_t cap = (s->n + n) * 2;
         char *more = realloc(s->data, cap);
-        s->data = more != NULL ? more : s->data;
-        unsigned char *stars = more == NULL ? NULL : realloc(s->stars, cap);
-        s->stars = stars != NULL ? stars : s->stars;
+        if (more == NULL) {
+            return STK_E_NOMEM;
+        }
+        s->data = more;
+        unsigned char *stars = realloc(s->stars, cap);
         if (stars == NULL) {
             return STK_E_NOMEM;
         }
+        s->stars = stars;
         s->cap = cap;
     }
     memcpy(s->data + s->n, data, n);
     memset(s->stars + s->n, 0, n);
     s->n += n;
     size_t sure = s->n - stk_mask_mark(s->mask, s->data, s->n, s->stars);
-    for (size_t i = 0; i < sure; i++) {
-        if (s->stars[i]) {
-            s->data[i] = '*';
-        }
-    }
+    put_stars(s->data, s->stars, sure);
     int rc = stk_buf_add(out, s->data, sure);
     s->n -= sure;
     memmove(s->data, s->data + sure, s->n);
@@ -336,12 +350,11 @@ int stk_mask_push(stk_mask_stream *s, const char *data, size_t n, stk_buf *out)
 
 void stk_mask_end(stk_mask_stream *s, stk_buf *out)
 {
-    for (size_t i = 0; i < s->n; i++) {
-        stk_buf_char(out, s->stars[i] ? '*' : s->data[i]);
+    if (s->n > 0) {
+        put_stars(s->data, s->stars, s->n);
+        (void)stk_buf_add(out, s->data, s->n);
     }
     free(s->data);
     free(s->stars);
-    s->data = NULL;
-    s->stars = NULL;
-    s->n = s->cap = 0;
+    *s = (stk_mask_stream){.mask = s->mask};
 }

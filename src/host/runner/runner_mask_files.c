@@ -35,29 +35,37 @@ static int hide_in_folder(const stk_mask *mask, const char *dir, stk_arena *aren
 {
     STK_DIR_AUTO list = {0};
     const char *folder = stk_arena_printf(arena, "%s/cards", dir);
-    int rc = folder == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory for the cards")
-                            : stk_dir_read_if(folder, &list, err);
+    if (folder == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory for the cards");
+    }
+    STK_TRY(stk_dir_read_if(folder, &list, err));
     for (uint32_t i = 0; i < list.n; i++) {
         const char *path = stk_arena_printf(arena, "%s/%s", folder, list.items[i].name);
         if (path != NULL) {
             hide_in_card(mask, path);
         }
     }
-    return rc;
+    return 0;
 }
 
 int stk_mask_in_cards(const stk_mask *mask, const char *dir, stk_arena *arena, stk_err *err)
 {
     STK_DIR_AUTO list = {0};
-    int rc = mask == NULL ? 0 : hide_in_folder(mask, dir, arena, err);
-    rc = rc < 0 || mask == NULL ? rc : stk_dir_read_if(dir, &list, err);
-    for (uint32_t i = 0; rc == 0 && i < list.n; i++) {
-        const char *rank = strncmp(list.items[i].name, "rank-", 5) != 0
-                               ? NULL
-                               : stk_arena_printf(arena, "%s/%s", dir, list.items[i].name);
-        rc = rank == NULL ? 0 : hide_in_folder(mask, rank, arena, err);
+    if (mask == NULL) {
+        return 0;
     }
-    return rc;
+    STK_TRY(hide_in_folder(mask, dir, arena, err));
+    STK_TRY(stk_dir_read_if(dir, &list, err));
+    for (uint32_t i = 0; i < list.n; i++) {
+        const char *rank = NULL;
+        if (strncmp(list.items[i].name, "rank-", 5) == 0) {
+            rank = stk_arena_printf(arena, "%s/%s", dir, list.items[i].name);
+        }
+        if (rank != NULL) {
+            STK_TRY(hide_in_folder(mask, rank, arena, err));
+        }
+    }
+    return 0;
 }
 
 void stk_mask_in_errors(const stk_mask *mask, const char *path)
@@ -67,17 +75,19 @@ void stk_mask_in_errors(const stk_mask *mask, const char *path)
     STK_ARENA_AUTO arena = stk_arena_new(0);
     size_t len = 0;
     bool any = false;
-    if (mask == NULL || arena == NULL ||
+    if (mask == NULL ||
         stk_file_read_untrusted(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) < 0) {
         return;
     }
     stk_json *doc = (stk_json *)(uintptr_t)stk_json_readn(arena, text, len);
-    for (size_t i = 0; stk_json_is_map(doc) && i < sizeof shown / sizeof *shown; i++) {
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
         const stk_json *node = stk_json_get(doc, shown[i]);
-        stk_json masked = node == NULL ? (stk_json){0} : *node;
-        if (node != NULL && stk_mask_node(mask, &masked, arena) == 0 &&
-            !stk_json_equal(node, &masked)) {
-            any = stk_json_set(arena, doc, shown[i], masked) != NULL;
+        if (node == NULL) {
+            continue;
+        }
+        stk_json masked = *node;
+        if (stk_mask_node(mask, &masked, arena) == 0 && !stk_json_equal(node, &masked)) {
+            any = stk_json_set(arena, doc, shown[i], masked) != NULL || any;
         }
     }
     const char *out = any ? stk_json_dump_in(doc, arena) : NULL;

@@ -149,6 +149,25 @@ static void test_a_result_keeps_its_data(void **state)
     (void)unlink(path);
 }
 
+/* A NUL in a text ends no search, and what was masked can still be added to. */
+static void test_a_text_with_a_nul(void **state)
+{
+    static const char text[] = "[\"a\\u0000hunter2\",{\"k\":\"hunter2\"}]";
+    stk_mask *mask = NULL;
+    STK_BUF_AUTO out = STK_BUF_INIT(1000);
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    (void)state;
+    assert_int_equal(stk_mask_new(VALUES("hunter2"), &mask, NULL), 0);
+    assert_true(stk_mask_json(mask, text, strlen(text), &out));
+    assert_string_equal(out.data, "[\"a\\u0000*******\",{\"k\":\"*******\"}]");
+    stk_json map = stk_json_of_map();
+    assert_non_null(stk_json_set(arena, &map, "a", stk_json_of_text("hunter2")));
+    assert_int_equal(stk_mask_node(mask, &map, arena), 0);
+    assert_non_null(stk_json_set(arena, &map, "b", stk_json_of_text("plain")));
+    assert_string_equal(stk_json_dump_in(&map, arena), "{\"a\":\"*******\",\"b\":\"plain\"}");
+    stk_mask_free(mask);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +176,7 @@ int main(void)
         cmocka_unit_test(test_only_the_beginning_of_a_value_is_held_back),
         cmocka_unit_test(test_nothing_to_hide),
         cmocka_unit_test(test_a_result_keeps_its_data),
+        cmocka_unit_test(test_a_text_with_a_nul),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

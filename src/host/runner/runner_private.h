@@ -18,7 +18,7 @@ typedef struct stk_watch_device {
     double power_mj, power_known_ms; /* power × time: where there is no counter */
     int32_t peak_temperature_c;
     int32_t n_others; /* processes on it at the last answer that weren't the task's */
-    int said;         /* context, by the driver: 1 once, else 0, else -1 */
+    int context;      /* as the driver tells: 1 once, else 0, else -1 */
     bool rose;        /* its memory in use rose while the task had it alone, or it was busy */
     bool opened;      /* a process of the task had its node open */
     bool memory_seen; /* its use was known besides base_bytes */

@@ -14,9 +14,7 @@ _Static_assert(sizeof(stk_sample_device) == 88, "record of a device");
 enum { UUID_BYTES = 64, MAX_DEVICES = 64 };
 #define MAX_FILE_BYTES ((size_t)1 << 30)
 
-static const char magic[8] = "STKSMP3\n";
-static const char magic_2[8] = "STKSMP2\n";
-static const char magic_1[8] = "STKSMP1\n";
+static const char magics[][8] = {"STKSMP1\n", "STKSMP2\n", "STKSMP3\n"}; /* version i + 1 */
 enum { MAGIC_WORD = 6 }; /* as much of them as is the same in all versions */
 
 typedef struct header {
@@ -60,7 +58,7 @@ int stk_samples_create(const char *path, int64_t start_ms, uint32_t n_devices,
                            MAX_DEVICES);
     }
     header head = {.n_devices = n_devices, .size = sizeof(stk_sample_device), .start_ms = start_ms};
-    memcpy(head.magic, magic, sizeof magic);
+    memcpy(head.magic, magics[2], sizeof magics[2]);
     memcpy(buf, &head, sizeof head);
     for (uint32_t i = 0; i < n_devices; i++) {
         memcpy(buf + sizeof head + i * UUID_BYTES, uuids[i], strnlen(uuids[i], UUID_BYTES - 1));
@@ -186,13 +184,11 @@ static void read_record(const source *s, size_t at, stk_sample *ret, stk_sample_
 
 static int read_records(const source *s, stk_arena *arena, stk_samples *ret, stk_err *err)
 {
-    size_t n = 0;
-    size_t n_blocks = 1; /* the first: nothing is known yet */
+    size_t n = 0, n_blocks = 1; /* the first: nothing is known yet */
     size_t size;
     uint32_t n_here;
     for (size_t at = s->at;; at += size) {
-        int rc = next_record(s, at, &size, &n_here, err);
-        STK_TRY(rc);
+        STK_TRY(next_record(s, at, &size, &n_here, err));
         if (size == 0) {
             break;
         }
@@ -225,17 +221,20 @@ static int read_header(source *s, stk_err *err)
         return 0; /* it is just being made */
     }
     memcpy(&s->head, s->data, sizeof s->head);
-    s->version = memcmp(s->head.magic, magic, sizeof magic) == 0       ? 3
-                 : memcmp(s->head.magic, magic_2, sizeof magic_2) == 0 ? 2
-                 : memcmp(s->head.magic, magic_1, sizeof magic_1) == 0 ? 1
-                                                                       : 0;
-    uint32_t n = s->head.n_devices;
-    if (s->version == 0 && memcmp(s->head.magic, magic, MAGIC_WORD) == 0) {
+    for (int i = 1; i <= 3; i++) {
+        if (memcmp(s->head.magic, magics[i - 1], sizeof magics[0]) == 0) {
+            s->version = i;
+        }
+    }
+    if (s->version == 0 && memcmp(s->head.magic, magics[0], MAGIC_WORD) == 0) {
         return stk_err_set(err, STK_E_VERSION, "%s: samples of a newer Stoker", s->path);
     }
-    if (s->version == 0 || n > MAX_DEVICES ||
-        s->head.size != (s->version == 1 ? sizeof(record_1) + n * sizeof(device_1)
-                                         : sizeof(stk_sample_device))) {
+    uint32_t n = s->head.n_devices;
+    size_t size = sizeof(stk_sample_device);
+    if (s->version == 1) {
+        size = sizeof(record_1) + n * sizeof(device_1);
+    }
+    if (s->version == 0 || n > MAX_DEVICES || s->head.size != size) {
         return stk_err_set(err, STK_E_STORE, "%s: not a file of samples", s->path);
     }
     s->at = sizeof s->head + n * (size_t)UUID_BYTES;
@@ -249,9 +248,9 @@ static int decode(source *s, stk_arena *arena, stk_samples *ret, stk_err *err)
         return rc;
     }
     const char **uuids = stk_arena_array(arena, s->head.n_devices + 1u, sizeof *uuids);
-    for (uint32_t i = 0; uuids != NULL && i < s->head.n_devices; i++) {
-        uuids[i] =
-            stk_arena_dupn(arena, s->data + sizeof s->head + i * (size_t)UUID_BYTES, UUID_BYTES);
+    const char *from = s->data + sizeof s->head;
+    for (uint32_t i = 0; uuids != NULL && i < s->head.n_devices; i++, from += UUID_BYTES) {
+        uuids[i] = stk_arena_dupn(arena, from, UUID_BYTES);
         if (uuids[i] == NULL) {
             uuids = NULL;
         }
@@ -261,11 +260,9 @@ static int decode(source *s, stk_arena *arena, stk_samples *ret, stk_err *err)
     }
     stk_samples found = {.start_ms = s->head.start_ms, .n_devices = s->head.n_devices};
     found.uuids = uuids;
-    rc = read_records(s, arena, &found, err);
-    if (rc == 0) {
-        *ret = found;
-    }
-    return rc;
+    STK_TRY(read_records(s, arena, &found, err));
+    *ret = found;
+    return 0;
 }
 
 int stk_samples_load(const char *path, stk_arena *arena, stk_samples *ret_samples, stk_err *err)

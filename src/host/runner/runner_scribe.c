@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/param.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -122,7 +123,7 @@ static void write_out(const stk_scribe *s, unsigned stream, size_t n, size_t don
     const char *text = text_of(s, stream, h);
     const unsigned char *stars = stars_of(s, stream, h);
     while (done < n) {
-        size_t len = n - done < sizeof out ? n - done : sizeof out;
+        size_t len = MIN(n - done, sizeof out);
         for (size_t i = 0; i < len; i++) {
             out[i] = stars[done + i] ? '*' : text[done + i];
         }
@@ -132,22 +133,27 @@ static void write_out(const stk_scribe *s, unsigned stream, size_t n, size_t don
             atomic_fetch_add(&j->lost, n - done);
             break;
         }
-        done += wrote > 0 ? (size_t)wrote : 0;
+        done += (size_t)MAX(wrote, 0);
     }
     turn_over(s, stream, n);
+}
+
+static int64_t log_size(unsigned stream)
+{
+    struct stat st;
+    return fstat(FIRST_FD + 2 + (int)stream, &st) == 0 ? st.st_size : 0;
 }
 
 static void begin_write(const stk_scribe *s, unsigned stream, size_t n)
 {
     journal *j = &s->shared->streams[stream];
     half *h = &j->halves[half_in(atomic_load(&j->state))];
-    struct stat st;
-    h->log_at = fstat(FIRST_FD + 2 + (int)stream, &st) == 0 ? st.st_size : 0;
+    h->log_at = log_size(stream);
     atomic_store(&h->writing, (uint32_t)n);
     write_out(s, stream, n, 0);
 }
 
-static void take(const stk_scribe *s, unsigned stream, bool to_end)
+static void write_sure(const stk_scribe *s, unsigned stream, bool to_end)
 {
     uint64_t state = atomic_load(&s->shared->streams[stream].state);
     unsigned h = half_in(state);
@@ -171,13 +177,14 @@ static size_t read_some(const stk_scribe *s, unsigned stream)
     if (ioctl(FIRST_FD + (int)stream, FIONREAD, &there) < 0 || there <= 0) {
         return 0;
     }
-    size_t len = (size_t)there < CHUNK ? (size_t)there : CHUNK;
+    size_t len = MIN((size_t)there, CHUNK);
     memcpy(text_of(s, stream, h) + n, s->shared->unread, len);
     memset(stars_of(s, stream, h) + n, 0, len);
     atomic_store(&j->state, state_of(h, n, len));
     ssize_t got = read(FIRST_FD + (int)stream, text_of(s, stream, h) + n, len);
-    atomic_store(&j->state, state_of(h, n + (got > 0 ? (size_t)got : 0), 0));
-    return got > 0 ? (size_t)got : 0;
+    len = (size_t)MAX(got, 0);
+    atomic_store(&j->state, state_of(h, n + len, 0));
+    return len;
 }
 
 /* From where another process was. */
@@ -188,32 +195,30 @@ static void go_on(const stk_scribe *s, unsigned stream)
     unsigned h = half_in(state);
     size_t n = bytes_in(state), reading = (uint32_t)state;
     size_t writing = atomic_load(&j->halves[h].writing);
-    struct stat st;
     if (reading > 0) {
         bool was_read = memcmp(text_of(s, stream, h) + n, s->shared->unread, reading) != 0;
-        atomic_store(&j->state, state_of(h, n + (was_read ? reading : 0), 0));
+        atomic_store(&j->state, state_of(h, was_read ? n + reading : n, 0));
     }
     if (writing > 0) {
-        int64_t size = fstat(FIRST_FD + 2 + (int)stream, &st) == 0 ? st.st_size : 0;
-        int64_t done = size > j->halves[h].log_at ? size - j->halves[h].log_at : 0;
-        write_out(s, stream, writing, (size_t)done < writing ? (size_t)done : writing);
+        int64_t done = MAX(log_size(stream) - j->halves[h].log_at, 0);
+        write_out(s, stream, writing, MIN((size_t)done, writing));
     }
-    take(s, stream, false);
+    write_sure(s, stream, false);
 }
 
 static void end_stream(const stk_scribe *s, unsigned stream)
 {
-    take(s, stream, true);
+    write_sure(s, stream, true);
     atomic_store(&s->shared->streams[stream].is_ended, true);
 }
 
-static _Noreturn void finish(const stk_scribe *s)
+static _Noreturn void finish_streams(const stk_scribe *s)
 {
     for (unsigned i = 0; i < 2; i++) {
         size_t n = 1;
         for (size_t all = 0; n > 0 && all < LAST_BYTES; all += n) {
             n = read_some(s, i);
-            take(s, i, false);
+            write_sure(s, i, false);
         }
         if (!atomic_load(&s->shared->streams[i].is_ended)) {
             end_stream(s, i);
@@ -239,7 +244,7 @@ static _Noreturn void serve(const stk_scribe *s)
         for (unsigned i = 0; i < 2; i++) {
             if (on[i].fd >= 0 && on[i].revents != 0) {
                 if (read_some(s, i) > 0) {
-                    take(s, i, false);
+                    write_sure(s, i, false);
                 } else if ((on[i].revents & POLLIN) == 0) { /* the last writer is gone */
                     end_stream(s, i);
                     on[i].fd = -1;
@@ -248,7 +253,7 @@ static _Noreturn void serve(const stk_scribe *s)
         }
         if (on[2].fd >= 0 && on[2].revents != 0) {
             if (recv(on[2].fd, &word, 1, MSG_DONTWAIT | MSG_PEEK) == 1) {
-                finish(s);
+                finish_streams(s);
             }
             on[2].fd = -1; /* the engine is gone: until all who write are */
         }
@@ -286,7 +291,8 @@ static _Noreturn void be_scribe(const stk_scribe *s)
     (void)prctl(PR_SET_NAME, STK_SCRIBE_NAME, 0, 0, 0);
     int null = open("/dev/null", O_RDWR);
     for (int i = 0; i < N_FDS; i++) {
-        high[i] = fcntl(i == N_FDS - 1 ? s->word : s->fds[i], F_DUPFD, FIRST_FD + N_FDS);
+        int fd = i == N_FDS - 1 ? s->word : s->fds[i];
+        high[i] = fcntl(fd, F_DUPFD, FIRST_FD + N_FDS);
     }
     for (int i = 0; i < FIRST_FD; i++) {
         (void)dup2(null, i);
@@ -303,7 +309,7 @@ static _Noreturn void be_scribe(const stk_scribe *s)
     serve(s);
 }
 
-static int begin(stk_scribe *s, stk_err *err)
+static int start_scribe(stk_scribe *s, stk_err *err)
 {
     pid_t pid = fork();
     if (pid == 0) {
@@ -322,7 +328,7 @@ static int begin(stk_scribe *s, stk_err *err)
 
 /* --- the engine's side --- */
 
-static int open_log(const char *dir, const char *name, int *ret_fd, stk_err *err)
+static int open_scribe_log(const char *dir, const char *name, int *ret_fd, stk_err *err)
 {
     char path[PATH_MAX];
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
@@ -368,10 +374,27 @@ static int make_journal(stk_scribe *s, stk_err *err)
     return 0;
 }
 
+/* Journal, logs and pipes; then the process. */
+static int open_parts(stk_scribe *s, const char *dir, int ret_to[2], stk_err *err)
+{
+    int words[2];
+    STK_TRY(make_journal(s, err));
+    STK_TRY(open_scribe_log(dir, "stdout.log", &s->fds[2], err));
+    STK_TRY(open_scribe_log(dir, "stderr.log", &s->fds[3], err));
+    STK_TRY(open_pipe(&s->fds[0], &ret_to[0], err));
+    STK_TRY(open_pipe(&s->fds[1], &ret_to[1], err));
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, words) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "a socket pair");
+    }
+    s->fds[4] = words[0];
+    s->word = words[1];
+    return start_scribe(s, err);
+}
+
 int stk_scribe_open(const char *dir, const char *const *values, int ret_fds[2],
                     stk_scribe **ret_scribe, stk_err *err)
 {
-    int to[2] = {-1, -1}, words[2] = {-1, -1};
+    int to[2] = {-1, -1};
     stk_mask *mask = NULL;
     int rc = stk_mask_new(values, &mask, err);
     *ret_scribe = NULL;
@@ -384,18 +407,7 @@ int stk_scribe_open(const char *dir, const char *const *values, int ret_fds[2],
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%s", dir);
     }
     *s = (stk_scribe){.mask = mask, .fds = {-1, -1, -1, -1, -1}, .word = -1, .pidfd = -1};
-    rc = make_journal(s, err);
-    rc = rc < 0 ? rc : open_log(dir, "stdout.log", &s->fds[2], err);
-    rc = rc < 0 ? rc : open_log(dir, "stderr.log", &s->fds[3], err);
-    for (int i = 0; i < 2 && rc == 0; i++) {
-        rc = open_pipe(&s->fds[i], &to[i], err);
-    }
-    if (rc == 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, words) < 0) {
-        rc = stk_err_sys(err, STK_E_SYS, errno, "a socket pair");
-    }
-    s->fds[4] = words[0];
-    s->word = words[1];
-    rc = rc < 0 ? rc : begin(s, err);
+    rc = open_parts(s, dir, to, err);
     if (rc < 0) {
         stk_file_close(&to[0]);
         stk_file_close(&to[1]);
@@ -440,7 +452,7 @@ static void reap(stk_scribe *s)
 int stk_scribe_renew(stk_scribe *scribe, stk_err *err)
 {
     reap(scribe);
-    return begin(scribe, err);
+    return start_scribe(scribe, err);
 }
 
 void stk_scribe_kill(stk_scribe *scribe)
@@ -460,7 +472,7 @@ uint64_t stk_scribe_lost(const stk_scribe *scribe, int *ret_errno)
 {
     const journal *j = scribe->shared->streams;
     uint64_t first = atomic_load(&j[0].lost);
-    *ret_errno = atomic_load(first > 0 ? &j[0].lost_errno : &j[1].lost_errno);
+    *ret_errno = atomic_load(&j[first == 0].lost_errno);
     return first + atomic_load(&j[1].lost);
 }
 

@@ -93,7 +93,7 @@ static bool says(const char *text, const char *const *phrases)
 }
 
 /* Why this framework left a device alone, in its own words. */
-static blame ask(const facts *f, const stk_framework_report *r)
+static blame blame_framework(const facts *f, const stk_framework_report *r)
 {
     static const char *const old[] = {"too old", "driver version is insufficient", "older than",
                                       "newer driver", NULL};
@@ -125,7 +125,7 @@ static blame ask_all(const facts *f)
     blame best = {.cause = STK_CAUSE_UNKNOWN};
     for (uint32_t i = 0; i < f->n_frameworks; i++) {
         const stk_framework_report *r = &f->frameworks[i];
-        blame one = ask(f, r);
+        blame one = blame_framework(f, r);
         if (f->n_used > 0 && r->initialized == 1) {
             return one;
         }
@@ -137,15 +137,14 @@ static blame ask_all(const facts *f)
 }
 
 /* From the libraries alone: what a step of any language had mapped. */
-static blame look(const stk_outcome *o)
+static blame blame_libraries(const stk_outcome *o)
 {
     blame b = {.cause = STK_CAUSE_UNKNOWN};
     bool can_use = false;
     for (int i = 0; i < STK_LIB_N; i++) {
         if ((o->libraries >> i & 1) != 0) {
             can_use = can_use || libraries[i].can_use;
-            b.name =
-                libraries[i].framework != NULL && b.name == NULL ? libraries[i].framework : b.name;
+            b.name = stk_text_or(b.name, libraries[i].framework);
         }
     }
     if (!o->has_looked) {
@@ -167,46 +166,51 @@ static blame look(const stk_outcome *o)
 
 static blame find_cause(const facts *f)
 {
+    blame b;
     if (f->outcome->other_device != NULL) {
         return (blame){.cause = STK_CAUSE_OTHER_DEVICE};
     }
-    blame b = f->n_frameworks > 0 ? ask_all(f) : look(f->outcome);
+    if (f->n_frameworks > 0) {
+        b = ask_all(f);
+    } else {
+        b = blame_libraries(f->outcome);
+    }
     if (b.cause == STK_CAUSE_NO_FRAMEWORK && f->n_used > 0) {
         b.cause = STK_CAUSE_UNKNOWN; /* something used the others: by what isn't known */
     }
+    if (b.cause == STK_CAUSE_UNKNOWN && f->outcome->mask_changed) {
+        return (blame){.cause = STK_CAUSE_WRONG_MASK};
+    }
     b.never_asked = b.never_asked && f->n_used == 0;
-    return b.cause == STK_CAUSE_UNKNOWN && f->outcome->mask_changed
-               ? (blame){.cause = STK_CAUSE_WRONG_MASK}
-               : b;
+    return b;
 }
 
 /* --- the sentence --- */
 
 static void say_unused(const facts *f, const char *noun, stk_buf *out)
 {
-    uint32_t n = f->outcome->n_devices - f->n_used - f->n_unknown;
-    uint32_t said = 0;
-    for (uint32_t i = 0; i < f->outcome->n_devices && said < NAMED; i++) {
+    uint32_t n = f->outcome->n_devices - f->n_used - f->n_unknown, n_named = 0;
+    const char *joint = "";
+    for (uint32_t i = 0; i < f->outcome->n_devices && n_named < NAMED; i++) {
         const stk_outcome_device *d = &f->outcome->devices[i];
         if (is_used(f, i) != 0) {
             continue;
         }
-        bool last = said + 1 == n && said > 0;
-        stk_buf_text(out, said == 0 ? "" : last ? " and " : ", ");
-        stk_buf_text(out, stk_text_or(d->uuid, noun));
+        stk_buf_printf(out, "%s%s", joint, stk_text_or(d->uuid, noun));
         if (d->index >= 0) {
             stk_buf_printf(out, " (index %d)", d->index);
         }
-        said++;
+        n_named++;
+        joint = n_named + 1 == n ? " and " : ", ";
     }
-    if (said < n) {
-        stk_buf_printf(out, " and %u more", n - said);
+    if (n_named < n) {
+        stk_buf_printf(out, " and %u more", n - n_named);
     }
-    bool opens = strncmp(noun, "TPU", 3) == 0 || strncmp(noun, "Neuron", 6) == 0;
-    stk_buf_printf(out, "%s",
-                   !opens  ? " never had a context"
-                   : n > 1 ? " were never opened"
-                           : " was never opened");
+    if (strncmp(noun, "TPU", 3) == 0 || strncmp(noun, "Neuron", 6) == 0) {
+        stk_buf_text(out, n > 1 ? " were never opened" : " was never opened");
+    } else {
+        stk_buf_text(out, " never had a context");
+    }
 }
 
 /* The clause of the cause, with the framework in the place of %s. */
@@ -219,7 +223,9 @@ static void say_cause(const facts *f, const blame *b, stk_buf *out)
     } else {
         stk_buf_add(out, clause, (size_t)(gap - clause));
         stk_buf_text(out, stk_text_or(b->name, "framework"));
-        stk_buf_printf(out, "%s%s", b->version != NULL ? " " : "", stk_text_or(b->version, ""));
+        if (b->version != NULL) {
+            stk_buf_printf(out, " %s", b->version);
+        }
         if (b->seen > 0) {
             stk_buf_printf(out, " saw only %d of them", b->seen);
         } else if (b->never_asked) {
@@ -230,7 +236,7 @@ static void say_cause(const facts *f, const blame *b, stk_buf *out)
     }
     if (b->cause == STK_CAUSE_OTHER_DEVICE) {
         stk_buf_printf(out, " (%s)", f->outcome->other_device);
-    } else if (b->reason != NULL && b->reason[0] != '\0' && b->cause != STK_CAUSE_CPU_ONLY_BUILD) {
+    } else if (stk_text_if_any(b->reason) != NULL && b->cause != STK_CAUSE_CPU_ONLY_BUILD) {
         size_t n = strcspn(b->reason, "\r\n");
         stk_buf_printf(out, " (%.*s)", (int)MIN(n, REASON_BYTES), b->reason);
     }
@@ -251,16 +257,14 @@ bool stk_runner_verdict(const stk_outcome *outcome, const stk_framework_report *
         f.n_unknown += used == -1;
     }
     STK_BUF_AUTO text = STK_BUF_INIT(1 << 14);
-    stk_buf_printf(&text, "granted %u %s%s", n, noun, n == 1 ? "" : "s");
+    stk_buf_printf(&text, "granted %u %s%s", n, noun, stk_text_plural(n));
     *ret_verdict = (stk_verdict){.granted = n, .used = (int32_t)f.n_used};
     if (f.n_used == n) {
-        ret_verdict->cause =
-            outcome->other_device != NULL ? STK_CAUSE_OTHER_DEVICE : STK_CAUSE_USED;
+        ret_verdict->cause = STK_CAUSE_USED;
         stk_buf_printf(&text, ", used %u", n);
     } else if (f.n_used + f.n_unknown == n) {
         ret_verdict->used = -1;
-        ret_verdict->cause =
-            outcome->other_device != NULL ? STK_CAUSE_OTHER_DEVICE : STK_CAUSE_UNKNOWN;
+        ret_verdict->cause = STK_CAUSE_UNKNOWN;
         stk_buf_text(&text, ", used ");
         if (f.n_used > 0) {
             stk_buf_printf(&text, "at least %u", f.n_used);
@@ -278,9 +282,10 @@ bool stk_runner_verdict(const stk_outcome *outcome, const stk_framework_report *
         say_cause(&f, &b, &text);
     }
     if (f.n_used + f.n_unknown == n && outcome->other_device != NULL) {
+        ret_verdict->cause = STK_CAUSE_OTHER_DEVICE;
         stk_buf_printf(&text, "; %s (%s)", causes[STK_CAUSE_OTHER_DEVICE].clause,
                        outcome->other_device);
     }
-    ret_verdict->text = text.failed ? NULL : stk_arena_dup(arena, text.data);
+    ret_verdict->text = stk_buf_keep(&text, arena);
     return ret_verdict->text != NULL;
 }

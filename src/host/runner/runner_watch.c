@@ -35,7 +35,10 @@ static char *mask_of(stk_accel *accel, const stk_lease *lease)
     const char *pairs[64][2];
     char *mask = NULL;
     STK_ARENA_AUTO arena = stk_arena_new(1 << 20);
-    uint32_t n = arena == NULL ? 0 : stk_lease_env(accel, lease, arena, pairs, 64);
+    if (arena == NULL) {
+        return NULL;
+    }
+    uint32_t n = stk_lease_env(accel, lease, arena, pairs, 64);
     for (uint32_t i = 0; i < n && mask == NULL; i++) {
         bool names_devices =
             strstr(pairs[i][0], "VISIBLE") != NULL || strstr(pairs[i][0], "MASK") != NULL;
@@ -68,6 +71,9 @@ int stk_watch_init(stk_watch *watch, const stk_watch_config *config, stk_err *er
                          .shm_bytes = -1,
                          .fd = -1};
     watch->config.lease = NULL;
+    if (config->clock == NULL) {
+        watch->config.clock = &stk_clock_real;
+    }
     if (config->accel == NULL || config->lease == NULL || config->lease->n == 0) {
         return 0;
     }
@@ -91,10 +97,18 @@ void stk_watch_done(stk_watch *watch)
  */
 static int64_t period_at(const stk_watch *watch, int64_t age_ms)
 {
+    static const struct {
+        int64_t age_ms, period_ms;
+    } periods[] = {{10000, FIRST_MS}, {60000, 250}, {600000, 500}};
     if (watch->config.period_ms > 0) {
         return watch->config.period_ms;
     }
-    return age_ms < 10000 ? FIRST_MS : age_ms < 60000 ? 250 : age_ms < 600000 ? 500 : 1000;
+    for (size_t i = 0; i < sizeof periods / sizeof *periods; i++) {
+        if (age_ms < periods[i].age_ms) {
+            return periods[i].period_ms;
+        }
+    }
+    return 1000;
 }
 
 void stk_watch_start(stk_watch *watch, pid_t sid, int64_t now_ms)
@@ -103,7 +117,7 @@ void stk_watch_start(stk_watch *watch, pid_t sid, int64_t now_ms)
     watch->start_ms = now_ms;
     watch->due_ms = now_ms + period_at(watch, 0);
     if (watch->n_devices > 0 || watch->config.memory_bytes > 0) {
-        watch->due_ms = now_ms + (MIN(period_at(watch, 0), FIRST_MS));
+        watch->due_ms = now_ms + MIN(period_at(watch, 0), FIRST_MS);
     }
 }
 
@@ -132,18 +146,16 @@ static void create(stk_watch *watch, int64_t now_ms)
         const char *uuid = watch->devices[i].device->uuid;
         uuids[i] = stk_text_or(uuid, "");
     }
-    const stk_clock *clock = watch->config.clock;
-    int64_t start =
-        stk_clock_wall_ms(clock != NULL ? clock : &stk_clock_real) - (now_ms - watch->start_ms);
+    int64_t start = stk_clock_wall_ms(watch->config.clock) - (now_ms - watch->start_ms);
     (void)snprintf(path, sizeof path, "%s/samples.bin", watch->config.dir);
     if (stk_samples_create(path, start, watch->n_devices, uuids, &watch->fd, NULL) < 0) {
         watch->fd = -2; /* a full disk costs the curve, not the task */
     }
 }
 
-static void put(stk_watch *watch, const void *data, size_t len)
+static void write_samples(stk_watch *watch, const void *data, size_t len)
 {
-    if (watch->fd >= 0 && len > 0 && stk_file_write_all(watch->fd, data, len) < 0) {
+    if (watch->fd >= 0 && stk_file_write_all(watch->fd, data, len) < 0) {
         stk_file_close(&watch->fd);
         watch->fd = -2;
     }
@@ -151,7 +163,7 @@ static void put(stk_watch *watch, const void *data, size_t len)
 
 void stk_watch_flush(stk_watch *watch)
 {
-    put(watch, watch->pending, watch->n_pending);
+    write_samples(watch, watch->pending, watch->n_pending);
     watch->n_pending = 0;
 }
 
@@ -225,12 +237,15 @@ static void find_members(stk_watch *watch, int64_t now_ms, int64_t age_ms)
         return;
     }
     uint32_t n = watch->members.n;
-    pid_t last = n > 0 ? watch->members.pids[n - 1] : 0;
+    pid_t last = 0;
+    if (n > 0) {
+        last = watch->members.pids[n - 1];
+    }
     (void)stk_proc_members_find(watch->sid, &watch->members);
     watch->members_ms = now_ms;
     bool same = watch->members.n == n && n > 0 && watch->members.pids[n - 1] == last;
-    int64_t longer = MIN(watch->members_for_ms * 2, MEMBERS_MAX_MS);
     bool limited = watch->config.memory_bytes > 0 || watch->share_bytes > 0;
+    int64_t longer = MIN(watch->members_for_ms * 2, MEMBERS_MAX_MS);
     watch->members_for_ms = same && !limited && age_ms >= 500 ? longer : MEMBERS_MS;
 }
 
@@ -243,27 +258,21 @@ void stk_watch_look_at_shm(stk_watch *watch)
     }
     if (statvfs(path, &fs) == 0) {
         int64_t left = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
-        bool least = watch->shm_free_bytes < 0 || left < watch->shm_free_bytes;
-        if (least) {
+        if (watch->shm_free_bytes < 0 || left < watch->shm_free_bytes) {
             watch->shm_free_bytes = left;
         }
         watch->shm_bytes = (int64_t)fs.f_blocks * (int64_t)fs.f_frsize;
     }
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return MAX(a, b);
-}
-
 /* What ended processes used goes with them; a task's totals never fall. */
 static void take_usage(stk_watch *watch, const stk_proc_usage *usage, int64_t now_ms)
 {
     watch->rss_bytes = usage->rss_bytes;
-    watch->peak_bytes = larger(watch->peak_bytes, usage->rss_bytes);
-    watch->read_bytes = larger(watch->read_bytes, usage->read_bytes);
-    watch->write_bytes = larger(watch->write_bytes, usage->write_bytes);
-    int64_t cpu = larger(watch->cpu_us, usage->cpu_us);
+    watch->peak_bytes = MAX(watch->peak_bytes, usage->rss_bytes);
+    watch->read_bytes = MAX(watch->read_bytes, usage->read_bytes);
+    watch->write_bytes = MAX(watch->write_bytes, usage->write_bytes);
+    int64_t cpu = MAX(watch->cpu_us, usage->cpu_us);
     if (watch->cpu_ms > 0 && now_ms > watch->cpu_ms) {
         watch->cpus = (double)(cpu - watch->cpu_us) / 1000.0 / (double)(now_ms - watch->cpu_ms);
     }
@@ -291,7 +300,7 @@ static void look_now_and_then(stk_watch *watch, int64_t age_ms)
     }
     if (watch->n_devices > 0 && age_ms >= watch->look_ms) {
         stk_watch_look(watch);
-        watch->look_ms = age_ms < LOOK_MAX_MS ? age_ms * 2 : age_ms + LOOK_MAX_MS;
+        watch->look_ms = age_ms + MIN(age_ms, LOOK_MAX_MS);
     }
 }
 
@@ -328,8 +337,11 @@ stk_failure stk_watch_sample(stk_watch *watch, int64_t now_ms)
             record(watch, now_ms);
         }
     }
-    bool hurry = watch->config.memory_bytes > 0 && period > WATCHDOG_MS;
-    bool share = watch->share_bytes > 0 && period > watch->ask_for_ms;
-    watch->due_ms = now_ms + (hurry ? WATCHDOG_MS : share ? watch->ask_for_ms : period);
+    if (watch->config.memory_bytes > 0 && period > WATCHDOG_MS) {
+        period = WATCHDOG_MS;
+    } else if (watch->share_bytes > 0) {
+        period = MIN(period, watch->ask_for_ms);
+    }
+    watch->due_ms = now_ms + period;
     return failure;
 }

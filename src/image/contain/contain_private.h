@@ -119,8 +119,6 @@ void stk_contain_files_remove(contain_files *files);
 /* The message, with our own streams and what was handed to us (`fds`). */
 int stk_contain_send(int conn, const contain_spec *spec, const char *const *entrypoint,
                      const int *fds, uint32_t n_fds, stk_err *err);
-/* Descriptors that we were handed to hold: an attempt's lock, leases. */
-uint32_t stk_contain_inherited(int *ret_fds, uint32_t n_max);
 
 /* --- contain_said.c --- */
 

@@ -20,6 +20,7 @@
 #include "image/contain/contain_private.h"
 #include "sys/clock.h"
 #include "sys/file.h"
+#include "sys/spawn.h"
 
 enum { TICK_MS = 500, REACH_MS = 30000, LINE_MAX_BYTES = 512, LOGS_MAX = 400 };
 enum { REMOVE_MS = 30000, AGAIN_MS = 200 };
@@ -692,7 +693,7 @@ int stk_contain_run(const char *task_json, stk_contain_end *ret_end, stk_err *er
                 .end = ret_end};
     t->create_ms = t->started_ms = t->runner_ms = -1;
     t->files.listen_fd = -1;
-    t->n_fds = stk_contain_inherited(t->fds, CONTAIN_MAX_FDS);
+    t->n_fds = stk_sys_inherited(t->fds, CONTAIN_MAX_FDS); /* a lock, leases */
     int rc = stk_contain_read(task_json, arena, &t->spec, err);
     if (rc == 0) {
         sigemptyset(&mask);

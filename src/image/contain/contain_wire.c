@@ -15,7 +15,6 @@
 #include "base/text.h"
 #include "image/contain/contain_private.h"
 #include "image/contain/runner_bytes.h"
-#include "sys/dir.h"
 #include "sys/file.h"
 
 enum { MESSAGE_MAX = 64 << 20 };
@@ -91,24 +90,6 @@ void stk_contain_files_remove(contain_files *files)
         (void)rmdir(files->folder);
         files->folder[0] = '\0';
     }
-}
-
-uint32_t stk_contain_inherited(int *ret_fds, uint32_t n_max)
-{
-    STK_DIR_AUTO dir = {0};
-    uint32_t n = 0;
-    int rc = stk_dir_read("/proc/self/fd", &dir, NULL);
-    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
-        int fd = atoi(dir.items[i].name);
-        if (fd <= 2 || fd == dir.fd) {
-            continue;
-        }
-        int flags = fcntl(fd, F_GETFD);
-        if (flags >= 0 && (flags & FD_CLOEXEC) == 0 && n < n_max) {
-            ret_fds[n++] = fd;
-        }
-    }
-    return n;
 }
 
 /* --- the message --- */

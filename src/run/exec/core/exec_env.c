@@ -215,9 +215,11 @@ int stk_exec_job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
         rc = env_input(x, task, env, dir, &step->inputs[i], many, err);
     }
     if (slot != NULL && slot->n_cpus > 0) {
-        static const char *const names[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS",
-                                            "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
-                                            "VECLIB_MAXIMUM_THREADS"};
+        static const char *const names[] = {
+#define X(name) name,
+#include "tbl/threads.def"
+#undef X
+        };
         (void)snprintf(number, sizeof number, "%u", slot->n_cpus);
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
             stk_exec_env_add(env, names[i], number);
