@@ -13,14 +13,14 @@ export NINJA = $(firstword $(wildcard /usr/bin/ninja) ninja)
 PY := .venv/bin/python
 STAMPS := .venv/.stamps
 
-.PHONY: help build demo demo-torch test test-all test-gpu test-vm lint format wheel bench bench-peers record-metaflow crash fuzz sim tsan clean \
+.PHONY: help build all demo demo-torch test test-all test-gpu test-vm lint format wheel bench bench-peers record-metaflow crash fuzz sim tsan clean \
 	deps-test deps-test-all runner-image
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
 
 build: build/.debian $(STAMPS)/venv build/build.ninja ## .venv/bin/stoker and `import stoker` in .venv
-	@$(NINJA) -C build
+	@$(NINJA) -C build product
 	@mkdir -p .venv/share/man/man1 && ln -sf $(CURDIR)/build/src/cli/*.1 .venv/share/man/man1/
 
 build/.debian: tools/debian.txt tools/bootstrap.sh
@@ -57,7 +57,10 @@ demo: build $(STAMPS)/demo ## the main job: train on handwritten digits, then lo
 demo-torch: build $(STAMPS)/demo $(STAMPS)/torch ## the main job with PyTorch (names the size of the download first)
 	@$(PY) examples/digits/train.py
 
-deps-test: build build-asan/build.ninja $(STAMPS)/test
+all: build # that, and the programs of tests and bench
+	@$(NINJA) -C build
+
+deps-test: all build-asan/build.ninja $(STAMPS)/test
 	@$(NINJA) -C build-asan
 
 build/.debian-test-all: tools/debian-test-all.txt tools/bootstrap.sh | build/.debian
@@ -111,7 +114,7 @@ runner-image: build ## the image that brings our program into pods: IMAGE=regist
 	@printf 'FROM scratch\nCOPY stoker /stoker\nENTRYPOINT ["/stoker/bin/stoker"]\n' > build/runner/Dockerfile
 	@$(ENGINE) build -t $(IMAGE) build/runner
 
-bench: build $(STAMPS)/test ## figures against the other side, into docs/benchmarks.md
+bench: all $(STAMPS)/test ## figures against the other side, into docs/benchmarks.md
 	@$(PY) bench/bench.py $(if $(wildcard build/peers/bin/python),--peers build/peers/bin/python)
 
 bench-peers: build tools/requirements-peers.txt ## ZenML, Metaflow and AWS's command line from PyPI, for `make bench` to measure too
@@ -122,11 +125,11 @@ N ?= 200
 crash: deps-test ## N kills at instants and failpoints, and their resumes (make crash N=2000; WRITE=1: figures into docs/benchmarks.md)
 	@STOKER_CRASH_N=$(N) STOKER_CRASH_PAGE=$(if $(WRITE),docs/benchmarks.md) $(PY) tools/run_tests.py crash
 
-tsan: build build-tsan/build.ninja $(STAMPS)/test ## ThreadSanitizer over all that has threads
+tsan: all build-tsan/build.ninja $(STAMPS)/test ## ThreadSanitizer over all that has threads
 	@$(NINJA) -C build-tsan
 	@$(PY) tools/run_tests.py tsan
 
-sim: build ## the scheduler over SEEDS random graphs (make sim SEEDS=20000)
+sim: all ## the scheduler over SEEDS random graphs (make sim SEEDS=20000)
 	@STOKER_SIM_SEEDS=$(or $(SEEDS),5000) $(PY) tools/run_tests.py sim
 
 fuzz: deps-test ## SECONDS of new inputs after the corpus (make fuzz SECONDS=600)

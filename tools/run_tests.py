@@ -262,6 +262,7 @@ def lint() -> Result:
     ]
     checks = {
         "rooms": [sys.executable, "tools/lint_rooms.py"],
+        "figures": [sys.executable, "tools/figures.py", "--check"],
         "clang-format": [str(BIN / "clang-format"), "--dry-run", "-Werror", *c_files],
         "ruff": [str(BIN / "ruff"), "check", "."],
         "ruff format": [str(BIN / "ruff"), "format", "--check", "."],

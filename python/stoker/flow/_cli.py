@@ -10,7 +10,8 @@ import os
 import sys
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
-from .._base.errors import StokerError, say
+from .. import __version__
+from .._base.errors import StokerError, did_you_mean, say
 from ._commands import LATER, table
 from ._commands._context import Context, program
 from ._commands._parse import Command, HelpAsked, Option, Parsed, UsageError, help_of, parse
@@ -101,8 +102,6 @@ def _find(root: Command, path: str, words: List[str]) -> Any:
             command = command.commands[command.default]
             break
         else:
-            from .._base.errors import did_you_mean
-
             if command is root and name in LATER:
                 raise UsageError(f"{name}: {LATER[name]}")
             known = [n for n, c in command.commands.items() if not c.hidden]
@@ -146,7 +145,6 @@ def _notes(top: Parsed, own: Parsed) -> None:
 
 
 def _headline(context: Context) -> str:
-    from .. import __version__
     from ._current import username
 
     return f"Stoker {__version__} executing {context.name} for user:{username()}"

@@ -9,11 +9,12 @@ from .._base.digest import sha256
 from .._definition.entry import Entry
 from .._definition.jsonable import NotJsonError, exact
 from .._engine.compiled import Compiled, External, origin
+from ._current import username
 from ._decorators import attach, decorators_of, flow_decorators_of
 from ._decorators._resources import request_of
 from ._flow import constants_of
 from ._graph import FlowGraph, Node, decorators_info, lint, steps_info, structure
-from ._parameters import config_names, parameters_of, set_configs
+from ._parameters import DelayEvaluator, config_names, parameters_of, set_configs
 from ._tags import system_tags
 from ._task import entry_of
 from .exception import MetaflowException
@@ -90,8 +91,6 @@ def compile_flow(
 
 def _for_tasks(cls: Any, specs: List[str], options: Mapping[str, Any]) -> Dict[str, Any]:
     """What every task is told beyond its artifacts."""
-    from ._current import username
-
     told = {
         "with": specs,
         "tags": list(options.get("tags") or ()),
@@ -191,8 +190,6 @@ def _following(cls: Any, graph: FlowGraph, node: Node) -> Dict[str, Any]:
 def _case(cls: Any, key: Any) -> str:
     """A case as the document has it: a text as it is, another value as JSON."""
     if isinstance(key, str) and key.startswith("config:"):
-        from ._parameters import DelayEvaluator
-
         key = DelayEvaluator(key[len("config:") :])()
     if isinstance(key, str):
         return key

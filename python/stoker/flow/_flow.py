@@ -7,7 +7,9 @@ import sys
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, overload
 
 from .._base import registry
+from .._base.errors import InWorkerError
 from ._next import say_next
+from .exception import MetaflowException
 
 
 @overload
@@ -99,8 +101,6 @@ class FlowSpec:
             object.__delattr__(self, name)
 
     def __getstate__(self) -> Any:
-        from .exception import MetaflowException
-
         raise MetaflowException(
             "a flow can't be stored: was `self`, or one of the `inputs`, assigned to an attribute? Store what you "
             "need of it, such as inputs[0].x"
@@ -190,7 +190,6 @@ class FlowSpec:
 
 
 def _refuse_in_worker(name: str) -> None:
-    from .._base.errors import InWorkerError
     from .._worker.context import in_task
 
     main = sys.modules.get("__mp_main__")

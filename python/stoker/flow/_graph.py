@@ -15,6 +15,7 @@ import re
 import textwrap
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+from .._base.errors import did_you_mean
 from ._decorators import decorators_of
 from ._decorators._base import to_pod
 from .exception import LintWarn
@@ -407,8 +408,6 @@ def _transitions(graph: FlowGraph) -> None:
             )
         for name in node.out_funcs:
             if name not in graph:
-                from .._base.errors import did_you_mean
-
                 raise _wrong(
                     f"step '{node.name}' goes on to '{name}', which is no step of the flow"
                     f"{did_you_mean(name, graph.nodes)}",

@@ -13,6 +13,7 @@ import os
 import re
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
+from .._base.errors import did_you_mean, say
 from .exception import (
     MetaflowException,
     ParameterFieldFailed,
@@ -639,7 +640,6 @@ def environment_name(parameter: Parameter) -> str:
 
 def context_of(flow: Any) -> ParameterContext:
     """What functions of defaults are told."""
-    from .._base.errors import say
     from ._current import username
 
     return ParameterContext(
@@ -672,8 +672,6 @@ def read_configs(
     names = {one.name for one in configs}
     for given in (*paths, *values):
         if given not in names:
-            from .._base.errors import did_you_mean
-
             raise WrongValue(
                 f"flow '{flow.__name__}' has no config '{given}'{did_you_mean(given, names)}"
             )
@@ -724,8 +722,6 @@ def read_parameters(
     }
     for name in given:
         if not any(name in names for names in known.values()):
-            from .._base.errors import did_you_mean
-
             raise WrongValue(
                 f"flow '{flow.__name__}' has no parameter '{name}'"
                 f"{did_you_mean(name, [one.name for one in parameters])}"

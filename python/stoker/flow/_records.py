@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 from .._base.binary import answer_of, json_of, output_of
 from .._base.digest import sha256
 from .._base.errors import EngineError
-from .._engine.stored import stored_spec
+from .._engine.stored import stored, stored_spec
 
 # An answer about a live run is good for so long, or for so many times what it took: one look reads many properties,
 # of many tasks.
@@ -298,8 +298,6 @@ def load(ref: Mapping[str, Any]) -> Any:
         return _artifact.load({"value": ref["value"]})
     path = str(ref["path"])
     if str(ref.get("digest"))[2:] == os.path.basename(path):  # what was only spun is elsewhere
-        from .._engine.stored import stored
-
         path = stored(path, str(ref["digest"]), path.rpartition("/artifacts/")[0])
     entry = {"path": path, "format": ref.get("format"), "type": ref.get("type") or ""}
     return _artifact.load({**entry, "meta": dict(ref.get("meta") or {})})

@@ -9,6 +9,7 @@ from .._base.binary import run_options
 from .._base.errors import say
 from ._compile import compile_flow
 from ._parameters import config_names, parameters_of, read_configs, read_parameters
+from ._task import prepare
 
 # Option → option of `stoker run`.
 _ENGINE = {
@@ -48,7 +49,6 @@ def run_flow(cls: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
         EngineError: the ``stoker`` program is missing, or ended without an answer.
     """
     from .._engine.launch import run_engine
-    from ._task import prepare
 
     values = options.get("values")
     if values is None:

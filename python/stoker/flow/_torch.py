@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from ._current import Parallel
+from ._current import Parallel, current
 from .exception import MetaflowException, TorchrunException
 
 _WAIT_S = 2.0  # for what the leading node's launcher writes at its end
@@ -186,8 +186,6 @@ def _words(given: Any) -> List[str]:
 def _found(entrypoint: str) -> str:
     if os.path.isfile(entrypoint):
         return entrypoint
-    from ._current import current
-
     module: Any = sys.modules.get(current._cls.__module__) if current._cls is not None else None
     folder = os.path.dirname(os.path.abspath(getattr(module, "__file__", None) or "."))
     beside = os.path.join(folder, entrypoint)
@@ -203,8 +201,6 @@ class TorchrunSingleNodeMultiGPU(TorchrunExecutor):
     """``TorchrunSingleNodeMultiGPU().run(entrypoint=…, nproc_per_node=4)`` in a step that is one node."""
 
     def __init__(self) -> None:
-        from ._current import current
-
         task: Dict[str, Any] = current._task
         devices = len((task.get("granted") or {}).get("devices") or ())
         folder = os.environ.get("STOKER_TASK_DIR") or os.getcwd()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict, Iterable, List, Optional
 
-from .._base.errors import StokerError
+from .._base.errors import StokerError, did_you_mean
 
 
 def told(sentence: Exception) -> Exception:
@@ -163,8 +163,6 @@ class InvalidDecoratorAttribute(MetaflowException):
     headline = "Unknown decorator attribute"
 
     def __init__(self, deconame: str, attr: str, defaults: Iterable[str]) -> None:
-        from .._base.errors import did_you_mean
-
         known = list(defaults)
         has = f"it has {', '.join(known)}" if known else "it has none"
         hint = did_you_mean(attr, known)
@@ -199,8 +197,6 @@ class UnknownStepDecoratorException(MetaflowException):
     headline = "Unknown step decorator"
 
     def __init__(self, deconame: str, known: Iterable[str]) -> None:
-        from .._base.errors import did_you_mean
-
         names = sorted(known)
         super().__init__(
             f"there is no decorator '{deconame}' for steps: there are {', '.join(names)}"

@@ -15,6 +15,7 @@ import sys
 
 from . import _custom, _json, _trust
 from ._errors import LoadError, SerializeError
+from ._files import write_parts
 from ._saved import Saved
 
 TYPE_CHECKING = False
@@ -42,8 +43,6 @@ class Json:
 
     @staticmethod
     def save_text(text: bytes, path: str) -> Saved:
-        from ._files import write_parts
-
         write_parts(path, [text])
         return Saved("json", {})
 

@@ -6,6 +6,7 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, Dict, Iterator
 
+from ... import __version__
 from .. import _graph
 from ._context import program
 from ._parse import help_of
@@ -109,8 +110,6 @@ def output_raw(context: Context, values: Dict[str, Any]) -> None:
 
 def version(context: Context, values: Dict[str, Any]) -> None:
     """Stoker's version; on stderr, as Metaflow tells its own."""
-    from ... import __version__
-
     print(__version__, file=sys.stderr)
 
 

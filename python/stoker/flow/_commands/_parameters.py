@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping
 
+from .. import _parameters
 from .._parameters import Parameter, parameters_of
 from ..exception import MetaflowException
 from ._parse import Option
@@ -23,8 +24,6 @@ def options(context: Context) -> List[Option]:
 
 def read_configs(context: Context) -> Dict[str, Any]:
     """The flow's configurations, from the command line or their defaults."""
-    from .. import _parameters
-
     return _parameters.read_configs(
         context.flow, dict(context.top["config"]), dict(context.top["config_value"])
     )

@@ -8,7 +8,10 @@ import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
 from ..._base.binary import answer_of, run_options
+from ..._base.errors import did_you_mean
 from .. import _records
+from .._decorators import STEP
+from .._parameters import parameters_of
 from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
 from . import _parameters
 from ._graph import validate
@@ -30,8 +33,6 @@ def resume(context: Context, values: Dict[str, Any]) -> int:
     _use_namespace(values)
     step = values["step_to_rerun"]
     if step is not None and step not in context.graph:
-        from ..._base.errors import did_you_mean
-
         names = [n.name for n in context.graph]
         raise CommandException(
             f"flow {context.name} has no step '{step}'{did_you_mean(step, names)} "
@@ -76,7 +77,6 @@ def _origin(context: Context, wanted: Optional[str]) -> client.Run:
 def _values_of(context: Context, origin: client.Run) -> Dict[str, Any]:
     """Parameters and configurations of a run, by attribute: a resumed run has its origin's."""
     from ...materializers import _artifact
-    from .._parameters import parameters_of
     from .._spun import placed
 
     spec = origin._run.spec
@@ -133,8 +133,6 @@ def _start(
 
 def _with(specs: List[str]) -> Dict[str, Any]:
     """``--with`` names decorators, and at most one stack: ``docker``, or one of ``stoker.yaml``."""
-    from .._decorators import STEP
-
     stacks = [one for one in specs if one.partition(":")[0].strip() not in STEP and is_stack(one)]
     if len(stacks) > 1:
         raise CommandException(

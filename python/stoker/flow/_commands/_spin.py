@@ -14,7 +14,10 @@ import sys
 import threading
 from typing import IO, TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
+from ..._base.binary import find, json_of
+from ..._base.errors import did_you_mean
 from .. import client
+from .._decorators import decorators_of
 from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
 from ._context import run_id_of
 from ._graph import validate
@@ -68,8 +71,6 @@ def _past(context: Context, text: str) -> client.Task:
             step = client.Step("/".join([context.name, *parts[:2]]), _namespace_check=False)
             return step[parts[2]] if len(parts) == 3 else _first(step)
         if text not in context.graph:
-            from ..._base.errors import did_you_mean
-
             names = [n.name for n in context.graph]
             raise CommandException(
                 f"flow {context.name} has no step '{text}'{did_you_mean(text, names)}"
@@ -166,8 +167,6 @@ def _tell(
 
 def _devices_for(context: Context, step: str, body: Dict[str, Any]) -> int:
     """How many devices the step asks for, and this machine has."""
-    from ..._base.binary import json_of
-    from .._decorators import decorators_of
     from .._decorators._resources import request_of
 
     given = ((body.get("extra") or {}).get("flow") or {}).get("with")
@@ -185,8 +184,6 @@ def _devices_for(context: Context, step: str, body: Dict[str, Any]) -> int:
 
 def _work(context: Context, folder: str, path: str, most_mb: int, n_devices: int) -> bool:
     """Run the worker; its lines go to our streams and into the logs. True: the step ran to its end."""
-    from ..._base.binary import find
-
     module = sys.modules[context.flow.__module__]
     words = [sys.executable, "-m", "stoker._worker", folder, "--main", str(module.__file__)]
     words = [find(), "launch", "--hold", str(n_devices), "--", *words]
