@@ -2,6 +2,7 @@
 """Measures Stoker against the other side, both in this run, and writes docs/benchmarks.md.
 
     python bench/bench.py [--stoker .venv/bin/stoker] [--python .venv/bin/python] [--quick] [--only NAME] [--peers PYTHON]
+    python bench/bench.py --beside TREE   # this tree beside another built one, both in turn
 
 Every figure is a ratio (or a difference) between two things measured in turn on this machine; the median of several pairs
 counts. CPU is user + system time of the command and everything it started. --peers names a Python in which
@@ -17,6 +18,7 @@ import json
 import os
 import platform
 import random
+import re
 import resource
 import shutil
 import statistics
@@ -28,6 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+BESIDE = "## Beside an earlier commit"
+ROUNDS = 2
 
 
 @dataclass
@@ -51,6 +55,8 @@ class Row:
     ratio: str
     target: str
     ok: bool
+    value: float
+    unit: str
 
 
 def measure(words: list[str], cwd: Path, env: dict[str, str]) -> Cost:
@@ -120,7 +126,7 @@ class Bench:
         # Without bytecode every start would compile what it imports, as no installed program does.
         drop = {"STOKER_STORE", "STOKER_RUN_OPTIONS", "NINJA_STATUS", "PYTHONDONTWRITEBYTECODE"}
         self.env = {k: v for k, v in os.environ.items() if k not in drop}
-        self.env["PYTHONPATH"] = str(ROOT / "python")
+        self.env["PYTHONPATH"] = str(args.tree / "python")
         self.env["STOKER_BIN"] = str(args.stoker)
 
     def fresh(self, name: str) -> Path:
@@ -147,7 +153,15 @@ class Bench:
         unit: str = "×",
     ) -> None:
         row = Row(
-            name, what, stoker, other, f"{ratio:.2f} {unit}", f"≤ {limit:g} {unit}", ratio <= limit
+            name,
+            what,
+            stoker,
+            other,
+            f"{ratio:.2f} {unit}",
+            f"≤ {limit:g} {unit}",
+            ratio <= limit,
+            ratio,
+            unit,
         )
         self.rows.append(row)
         print(
@@ -526,6 +540,57 @@ class Bench:
         print(f"written to {self.args.out}")
 
 
+def beside(args: argparse.Namespace, figures: list[str]) -> None:
+    """This tree and another one in turn, figure by figure, ROUNDS times; the lowest of each side counts."""
+    other = argparse.Namespace(**vars(args))
+    other.tree = args.beside.resolve()
+    other.build = other.tree / "build"
+    other.stoker = other.build / "src/cli/stoker"
+    commits = [
+        subprocess.run(
+            ["git", "-C", str(tree), "rev-parse", "--short", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for tree in (args.tree, other.tree)
+    ]
+    sides = [Bench(args), Bench(other)]
+    rows: list[list[Row]] = [[], []]
+    try:
+        for name in figures:
+            for turn in range(ROUNDS):
+                for side, bench in enumerate(sides):
+                    bench.rows = []
+                    getattr(bench, name)()
+                    if turn == 0:
+                        rows[side] += bench.rows
+                        continue
+                    first = len(rows[side]) - len(bench.rows)
+                    for i, row in enumerate(bench.rows, first):
+                        rows[side][i] = min(row, rows[side][i], key=lambda r: r.value)
+    finally:
+        for bench in sides:
+            shutil.rmtree(bench.folder, ignore_errors=True)
+    lines = [
+        BESIDE,
+        "",
+        f"`bench.py --beside TREE` measured {commits[0]} and {commits[1]} in turn on {time.strftime('%Y-%m-%d')},",
+        f"{ROUNDS} times each row; the lower figure of each counts. The load from other programs at the start",
+        f"was {sides[0].load:.1f}.",
+        "",
+        f"| what | {commits[1]} | {commits[0]} | difference |",
+        "|---|---|---|---|",
+    ]
+    for mine, theirs in zip(*rows):
+        change = f"{(mine.value / theirs.value - 1) * 100:+.0f} %" if theirs.value > 0 else ""
+        lines.append(f"| {mine.what} | {theirs.ratio} | {mine.ratio} | {change} |")
+    print("\n".join(lines))
+    if not args.quick and not args.only:
+        page = re.sub(rf"\n{BESIDE}\n.*?(?=\n## |\Z)", "", args.out.read_text(), flags=re.S)
+        args.out.write_text(page.rstrip("\n") + "\n\n" + "\n".join(lines) + "\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--stoker", type=Path, default=ROOT / ".venv/bin/stoker")
@@ -535,10 +600,11 @@ def main() -> int:
     parser.add_argument("--peers", help="a Python with zenml and metaflow")
     parser.add_argument("--quick", action="store_true", help="small sizes; nothing is written")
     parser.add_argument("--only", action="append", help="a figure's function name")
+    parser.add_argument("--beside", type=Path, help="a built checkout of another commit")
     args = parser.parse_args()
+    args.tree = ROOT
     args.stoker = Path(os.path.abspath(args.stoker))
     args.python = Path(os.path.abspath(args.python))
-    bench = Bench(args)
     figures = [
         "startup",
         "commands",
@@ -556,10 +622,14 @@ def main() -> int:
         "s3",
         "elsewhere",
     ]
+    figures = [name for name in figures if not args.only or name in args.only]
+    if args.beside:
+        beside(args, figures)
+        return 0
+    bench = Bench(args)
     try:
         for name in figures:
-            if not args.only or name in args.only:
-                getattr(bench, name)()
+            getattr(bench, name)()
     finally:
         shutil.rmtree(bench.folder, ignore_errors=True)
     if not args.quick and not args.only:

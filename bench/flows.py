@@ -68,9 +68,8 @@ class Sides:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        from bench import ROOT
-
-        shim = os.pathsep.join([str(ROOT / "python" / "stoker" / "_compat"), str(ROOT / "python")])
+        python = bench.args.tree / "python"
+        shim = os.pathsep.join([str(python / "stoker" / "_compat"), str(python)])
         user = {"METAFLOW_USER": "bench"}
         self.envs = {
             "stoker": {**bench.env, **user, "PYTHONPATH": shim},
