@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional
 
-from .._parameters import resolve
+from .._parameters import Config, DelayEvaluator, resolve
 from ..exception import InvalidDecoratorAttribute
 
 
@@ -58,8 +58,6 @@ class Decorator:
 
 
 def _is_delayed(value: Any) -> bool:
-    from .._parameters import Config, DelayEvaluator
-
     if isinstance(value, (DelayEvaluator, Config)):
         return True
     if isinstance(value, dict):
