@@ -67,6 +67,10 @@ build/.debian-test-all: tools/debian-test-all.txt tools/bootstrap.sh | build/.de
 	@tools/bootstrap.sh debian tools/debian-test-all.txt
 	@touch $@
 
+build/.debian-lint: tools/debian-lint.txt tools/bootstrap.sh | build/.debian
+	@tools/bootstrap.sh debian tools/debian-lint.txt
+	@touch $@
+
 build/docker/usr/sbin/dockerd: | build/.debian-test-all
 	@tools/bootstrap.sh unpack build/docker docker.io containerd || echo "going on without Docker: its tests are skipped"
 
@@ -82,7 +86,7 @@ build/metaflow/pyvenv.cfg: tools/requirements-metaflow.txt | build/.debian
 record-metaflow: deps-test build/metaflow/pyvenv.cfg ## what real Metaflow does with tests/compat/flows, into tests/data/metaflow
 	@$(PY) tools/record_metaflow.py build/metaflow/bin/python
 
-deps-test-all: deps-test build-tsan/build.ninja build/metaflow/pyvenv.cfg $(STAMPS)/torch build/.debian-test-all build/docker/usr/sbin/dockerd build/docker-cdi/usr/sbin/dockerd
+deps-test-all: deps-test build-tsan/build.ninja build/metaflow/pyvenv.cfg $(STAMPS)/torch build/.debian-lint build/.debian-test-all build/docker/usr/sbin/dockerd build/docker-cdi/usr/sbin/dockerd
 	@$(NINJA) -C build-tsan
 
 test: deps-test ## everything that takes minutes; ends in `N passed, N failed`
@@ -97,7 +101,7 @@ test-gpu: deps-test-all ## on a machine with an NVIDIA GPU
 test-vm: build ## limits by control groups v2, in a Debian of its own under QEMU (KVM: 2 minutes; without: 12)
 	@STOKER_VM_SLOW=1 $(PY) tools/run_tests.py vm
 
-lint: $(STAMPS)/test build ## rooms, clang-format, ruff, mypy, import-linter
+lint: $(STAMPS)/test build build/.debian-lint ## rooms, figures, clang-format, clang-tidy, ruff, mypy, import-linter
 	@$(PY) tools/run_tests.py lint
 
 format: $(STAMPS)/test ## rewrites C and Python files in the project's style

@@ -50,6 +50,7 @@ ADDR_NO_RANDOMIZE = 0x0040000
 SIM_SEEDS_ALL = "5000"
 LEASE_STARTS_ALL = "20000"
 CRASH_KILLS = 100
+TIDY = 'printf "%s\\0" "$@" | xargs -0 -n 16 -P "$(nproc)" clang-tidy --quiet -p build'
 VM_TIMEOUT_S = 5000  # the machine has limits of its own
 
 
@@ -255,6 +256,10 @@ def machine() -> Result:
     return result
 
 
+def is_product(file: str) -> bool:
+    return f"{ROOT}/src/" in file and re.search(r"(?<!_test)\.c$", file) is not None
+
+
 def lint() -> Result:
     """Each check is one test."""
     c_files = [
@@ -267,15 +272,18 @@ def lint() -> Result:
         "ruff": [str(BIN / "ruff"), "check", "."],
         "ruff format": [str(BIN / "ruff"), "format", "--check", "."],
         "mypy": [str(BIN / "mypy")],
-        "imports": [str(BIN / "lint-imports"), "--no-cache", "--no-logo"],
+        "import-linter": [str(BIN / "lint-imports"), "--no-cache", "--no-logo"],
+        "clang-tidy": ["sh", "-c", TIDY, "sh", *(f for f in c_files if is_product(f))],
     }
     total = Result()
-    if not (BIN / "lint-imports").exists():  # `make lint` installs it
-        del checks["imports"]
-        total.skipped += 1
-        total.said.append(
-            "imports are not checked: import-linter is not there; `make lint` installs it"
-        )
+    for name, program in (
+        ("import-linter", (BIN / "lint-imports").exists()),
+        ("clang-tidy", shutil.which("clang-tidy")),
+    ):
+        if not program:
+            del checks[name]
+            total.skipped += 1
+            total.said.append(f"{name} is not there: its checks are skipped; `make lint` installs it")
     for name, command in checks.items():
         status, output = run(command, SILENT_S)
         if status == 0:

@@ -241,7 +241,8 @@ static int look_in_container(const stk_engine *engine, const char *id, bool gpus
                            "the loader of this program can't be found, so that it "
                            "can't run inside an image");
     }
-    const char *const argv[] = {c.loader, "--library-path", INSIDE, INSIDE "/stoker",
+    static const char program[] = INSIDE "/stoker";
+    const char *const argv[] = {c.loader, "--library-path", INSIDE, program,
                                 "doctor", "--facts",        NULL};
     const stk_image_try what = {
         .id = id, .argv = argv, .binds = c.binds, .network = "none", .all_gpus = gpus};

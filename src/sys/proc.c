@@ -45,7 +45,7 @@ static ssize_t read_text(const char *path, char *buf, size_t size)
         if (n > 0) {
             used += (size_t)n;
         }
-        if (n < (ssize_t)room && (n <= 0 || n < 1024)) {
+        if (n < (ssize_t)room && n < 1024) {
             break; /* the kernel fills what it can: a short piece is the last */
         }
     }

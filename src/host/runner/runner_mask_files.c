@@ -25,7 +25,7 @@ static void hide_in_card(const stk_mask *mask, const char *path)
     size_t len = 0;
     if (stk_file_read_untrusted(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) == 0 &&
         (stk_mask_json(mask, text, len, &out) || hide_in_page(mask, text, len, &out)) &&
-        (out.len != len || memcmp(out.data, text, len))) {
+        (out.len != len || memcmp(out.data, text, len) != 0)) {
         (void)stk_file_write_atomic(path, out.data, out.len, 0600, NULL);
     }
 }

@@ -203,7 +203,7 @@ static int64_t retry_delay(const stk_sched *sched, uint32_t task, bool free)
     if (!(ms > 0)) { /* not a number, too */
         return 0;
     }
-    return ms < (double)STK_LIMIT_TIMEOUT_MS ? (int64_t)(ms + 0.5) : STK_LIMIT_TIMEOUT_MS;
+    return ms < (double)STK_LIMIT_TIMEOUT_MS ? llround(ms) : STK_LIMIT_TIMEOUT_MS;
 }
 
 bool stk_sched_last_resort(const stk_sched *sched, uint32_t task, stk_sched_retrying *ret_retrying)
