@@ -283,7 +283,9 @@ def lint() -> Result:
         if not program:
             del checks[name]
             total.skipped += 1
-            total.said.append(f"{name} is not there: its checks are skipped; `make lint` installs it")
+            total.said.append(
+                f"{name} is not there: its checks are skipped; `make lint` installs it"
+            )
     for name, command in checks.items():
         status, output = run(command, SILENT_S)
         if status == 0:
