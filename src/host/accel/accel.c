@@ -1,6 +1,5 @@
 #include "host/accel/accel.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>

@@ -1,7 +1,6 @@
 /* AMD GPUs from the files of the amdgpu driver: the compute nodes of /sys/class/kfd (which ROCm
  * counts by) and, behind their render nodes, the device's own folder. GPUs that are part of a CPU
  * are passed over. libamd_smi tells nothing more that is needed here. */
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,4 @@
 /* What a task's environment says about devices: the table of tbl/vendors.def, filled in. */
-#include <stdio.h>
 #include <string.h>
 #include <sys/param.h>
 

@@ -2,7 +2,6 @@
  * (Level Zero numbers them too) but not listed. Load and the memory in use are in no file of
  * theirs, so they are unknown; so are the lanes of the slot, since such a card's own link is one
  * inside the card. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>

@@ -2,7 +2,6 @@
  * like (tbl/vendors.def), set by Slurm, a user or an outer Stoker. A split device stays listed
  * while one of its slices does. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

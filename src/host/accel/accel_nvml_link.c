@@ -1,10 +1,7 @@
 /* NVML: how devices hang together, and the events that it tells. */
-#include <stdio.h>
-#include <string.h>
 #include <sys/param.h>
 
 #include "host/accel/accel_nvml.h"
-#include "host/accel/accel_sysfs.h"
 #include "sys/clock.h"
 
 enum { TO_GPU = 0, TO_SWITCH = 2 }; /* nvmlIntNvLinkDeviceType_t */

@@ -10,7 +10,6 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "base/limits.h"
 #include "base/text.h"
 #include "sys/dir.h"
 

@@ -11,7 +11,6 @@
 #include <sys/epoll.h>
 #include <sys/param.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/failpoint.h"
@@ -20,7 +19,6 @@
 #include "host/backend/backend_local_server.h"
 #include "sys/clock.h"
 #include "sys/file.h"
-#include "sys/proc.h"
 
 enum { N_EVENTS = 64, CLOSE_MS = 3000, SERVER_MS = 60000 };
 

@@ -1,7 +1,8 @@
 /* Private to the local backend: its parts and what they share.
  *
  *   backend_local.c         the table of operations, the event loop, timers, reports
- *   backend_local_task.c    one task: started as a command, stopped, ended
+ *   backend_local_task.c    one task: started as a command, watched over, stopped
+ *   backend_local_end.c     how it ends, and what it left behind
  *   backend_local_server.c  fork servers: the protocol of docs/formats/server-protocol.md
  *   backend_local_devices.c devices that a task was not given
  *   backend_local_logs.c    what a task writes into; of one with secrets through a scribe
@@ -22,7 +23,12 @@
 
 /* --- tasks --- */
 
-enum { LOCAL_MAX_FDS = 2 * STK_LEASE_DEVICES + 3, LOCAL_NO_SLOT = UINT32_MAX };
+enum {
+    LOCAL_MAX_FDS = 2 * STK_LEASE_DEVICES + 3,
+    LOCAL_NO_SLOT = UINT32_MAX,
+    LOCAL_TERM_AGAIN_MS = 20,
+    LOCAL_LEFTOVER_MS = 200 /* how long we wait for what a task left behind to be gone */
+};
 
 /* What epoll's data points to begins with this. */
 typedef enum { LOCAL_EV_TASK, LOCAL_EV_SERVER, LOCAL_EV_SCRIBE } local_ev;
@@ -116,7 +122,7 @@ typedef struct local_backend {
     local_task **tasks;
     uint32_t n_tasks, cap_tasks;
     local_task **done; /* to be freed after this turn */
-    uint32_t n_done, cap_done;
+    uint32_t n_done;
     uint32_t next_serial;
     struct rlimit n_files; /* what we were started with, and tasks get */
     int64_t own_peak_kb;   /* our own highest memory, as last looked at */
@@ -151,6 +157,12 @@ int stk_local_task_exec(local_backend *b, local_task *task, const stk_job *job,
 /* It runs: from now on it is watched. */
 int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pidfd, stk_err *err);
 void stk_local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, stk_failure why);
+void stk_local_task_timers(local_backend *b, local_task *task, int64_t now_ms);
+
+/* --- backend_local_end.c --- */
+
+/* Its pidfd says that it has ended; its status just hasn't been fetched yet. */
+bool stk_local_task_has_ended(const local_task *task);
 /* A look at a child of ours: ends it if it has ended. */
 void stk_local_task_reap(local_backend *b, local_task *task);
 /* wait_status -1: unknown. cpu_us, maxrss_bytes: of the process and its children, -1 unknown. */
@@ -159,7 +171,6 @@ void stk_local_task_ended(local_backend *b, local_task *task, int wait_status, i
 /* It never ran. */
 void stk_local_task_not_started(local_backend *b, local_task *task, stk_failure failure,
                                 const char *text);
-void stk_local_task_timers(local_backend *b, local_task *task, int64_t now_ms);
 void stk_local_task_close_fds(local_task *task);
 void stk_local_task_free(local_backend *b, local_task *task);
 /* Ends orphans of tasks that are done: every process that a task left behind is ours by then. */

@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/param.h>
@@ -25,7 +24,6 @@
 #include "host/backend/backend_local.h"
 #include "sys/file.h"
 #include "sys/forkserver.h"
-#include "sys/proc.h"
 #include "sys/spawn.h"
 
 #ifndef SYS_pidfd_open

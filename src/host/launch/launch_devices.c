@@ -2,7 +2,6 @@
  *
  * Every rank sees all devices, and LOCAL_RANK picks: devices are dealt out to ranks in the order of
  * the mask, as many to each. Where that doesn't work out, none is anybody's own. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

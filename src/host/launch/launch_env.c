@@ -1,16 +1,15 @@
 /* What a rank sees: torchrun's variables, its CPUs. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 #include <unistd.h>
 
+#include "host/accel/accel_sysfs.h"
 #include "host/launch/launch_gang.h"
 #include "host/launch/launch_nodes.h"
 #include "host/launch/launch_private.h"
 #include "host/launch/launch_ranks.h"
-#include "sys/file.h"
 #include "sys/proc.h"
 
 /* --- environment --- */
@@ -193,24 +192,10 @@ int stk_launch_env_rank(stk_gang *g, launch_env *env, uint32_t rank, stk_err *er
     return 0;
 }
 
-/* --- CPUs --- */
-
-static int first_number(const char *path)
-{
-    STK_TEXT_AUTO text = NULL;
-    size_t len = 0;
-    if (stk_file_read(path, 4096, &text, &len, NULL) < 0 || len == 0) {
-        return -1;
-    }
-    return atoi(text);
-}
-
 static int node_of(int cpu)
 {
     for (int node = 0; node < 64; node++) { /* cpuN holds a link nodeK */
-        char path[96];
-        (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/node%d", cpu, node);
-        if (access(path, F_OK) == 0) {
+        if (stk_sysfs_exists("/sys/devices/system/cpu/cpu%d/node%d", cpu, node)) {
             return node;
         }
     }
@@ -294,21 +279,19 @@ bool stk_launch_cpus(const stk_gang *g, cpu_set_t *ret_sets)
     if (n < g->n || g->n < 2) {
         return false;
     }
-    bool nodes = access("/sys/devices/system/node/node1", F_OK) == 0;
-    bool threaded = first_number("/sys/devices/system/cpu/smt/active") == 1;
+    bool nodes = stk_sysfs_exists("/sys/devices/system/node/node1");
+    bool threaded = stk_sysfs_number("/sys/devices/system/cpu/smt/active") == 1;
     cpu_place places[CPU_SETSIZE];
     uint32_t k = 0;
     for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
         if (CPU_ISSET(cpu, &ours)) {
-            char path[96];
-            (void)snprintf(path, sizeof path,
-                           "/sys/devices/system/cpu/cpu%zu/topology/thread_siblings_list", cpu);
             cpu_place place = {.cpu = (int)cpu, .core = -1};
             if (nodes) {
                 place.node = node_of((int)cpu);
             }
             if (threaded) {
-                place.core = first_number(path);
+                place.core = (int)stk_sysfs_number(
+                    "/sys/devices/system/cpu/cpu%zu/topology/thread_siblings_list", cpu);
             }
             if (place.core < 0) {
                 place.core = (int)cpu;

@@ -5,7 +5,6 @@
  * are no progress. Python's own stacks come from faulthandler: a Stoker worker writes them at
  * SIGUSR1, any other Python at SIGABRT (PYTHONFAULTHANDLER is set), which ends it too; that is due
  * anyway. */
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +13,6 @@
 #include <sys/param.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/text.h"
 #include "base/units.h"

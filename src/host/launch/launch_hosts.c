@@ -6,7 +6,6 @@
  * through ssh, which passes on no signal. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

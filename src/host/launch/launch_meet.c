@@ -4,7 +4,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -83,9 +82,9 @@ static int missing_nodes(const stk_gang *g, stk_err *err)
         }
     }
     (void)stk_units_format_duration(g->config->join_ms, time, sizeof time);
-    const char *verb = n == 1 ? " is" : " are";
-    if (n > 8) {
-        verb = " … are";
+    const char *verb = n > 8 ? " … are" : " are";
+    if (n == 1) {
+        verb = " is";
     }
     return stk_err_set(
         err, STK_E_ENV,
@@ -273,16 +272,15 @@ static int find_leader(stk_gang *g, stk_err *err)
 static int follow(stk_gang *g, stk_err *err)
 {
     launch_nodes *s = g->nodes;
-    int rc = 0;
     if (!s->started) {
-        rc = find_leader(g, err);
+        STK_TRY(find_leader(g, err));
     } else {
         stk_launch_send_ready(g);
     }
-    while (rc == 0 && going(g) && !s->world) {
-        rc = stk_launch_turn(g, -1, err);
+    while (going(g) && !s->world) {
+        STK_TRY(stk_launch_turn(g, -1, err));
     }
-    if (rc == 0 && going(g)) {
+    if (going(g)) {
         char why[160];
         MESSAGE_AUTO m = MESSAGE;
         count_ranks(g);
@@ -291,13 +289,10 @@ static int follow(stk_gang *g, stk_err *err)
         stk_json_put_text(&m, "trouble", why);
         stk_launch_talk_send(g, 0, &m);
     }
-    while (rc == 0 && going(g) && !s->go) {
-        rc = stk_launch_turn(g, -1, err);
+    while (going(g) && !s->go) {
+        STK_TRY(stk_launch_turn(g, -1, err));
     }
-    if (rc == 0 && s->bye) {
-        rc = stk_err_set(err, STK_E_ENV, "%s", s->end.text);
-    }
-    return rc;
+    return s->bye ? stk_err_set(err, STK_E_ENV, "%s", s->end.text) : 0;
 }
 
 int stk_launch_nodes_meet(stk_gang *g, stk_err *err)

@@ -75,6 +75,15 @@ int32_t stk_launch_nodes_peer(const launch_nodes *nodes, uint32_t node);
 /* "node 1 (10.0.0.2, ws2)" */
 void stk_launch_nodes_name(const stk_gang *g, uint32_t node, char *text, size_t size);
 void stk_launch_send_ready(stk_gang *g);
+/* A rank that isn't one of ours was the first to fail. */
+void stk_launch_nodes_blame(stk_gang *g, int64_t rank, int64_t node);
+/* The connection to a peer has ended, or it doesn't answer. */
+void stk_launch_nodes_lost(stk_gang *g, uint32_t i, const char *why);
+
+/* --- launch_nodes_end.c --- */
+
+/* A node tells how its ranks ended. */
+void stk_launch_nodes_on_done(stk_gang *g, uint32_t i, const stk_json *m);
 
 /* --- launch_hosts.c --- */
 

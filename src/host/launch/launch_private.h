@@ -1,9 +1,11 @@
 /* Private to the launch room.
  *
- *   launch.c         the gang's life: start, wait, end, again
+ *   launch.c         what happens while it runs
+ *   launch_run.c     the gang's life: start, wait, end, again
  *   launch_env.c     what a rank sees, its CPUs
  *   launch_port.c    the port where ranks meet
  *   launch_nodes.c   several nodes: who they are, one end of all
+ *   launch_nodes_end.c  … how it ended everywhere
  *   launch_meet.c    … all or nothing
  *   launch_hosts.c   … that the leader starts itself
  *   launch_talk.c    … what they say to each other

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/json.h"
-#include "base/limits.h"
 #include "base/text.h"
 #include "host/launch/launch_private.h"
 #include "host/launch/launch_told.h"

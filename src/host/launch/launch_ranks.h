@@ -3,6 +3,7 @@
 #define STK_LAUNCH_RANKS_H
 
 #include "host/launch/launch_private.h"
+#include "sys/file.h"
 
 int stk_launch_env_new(stk_gang *g, launch_env *ret_env, stk_err *err);
 /* Sets what differs between ranks; strings live until the arena's end. */
@@ -64,6 +65,16 @@ void stk_launch_server_give_up(stk_gang *g);
 
 int stk_launch_view_open(stk_gang *g, stk_err *err);
 void stk_launch_view_close(stk_gang *g);
+/* A rank's ends of its pipes. */
+typedef struct launch_pair {
+    int fds[2];
+} launch_pair;
+static inline void stk_launch_pair_close(launch_pair *pair)
+{
+    stk_file_close(&pair->fds[0]);
+    stk_file_close(&pair->fds[1]);
+}
+#define LAUNCH_PAIR_AUTO __attribute__((cleanup(stk_launch_pair_close))) launch_pair
 /* Pipes and logs of a rank; the other ends go to the rank. */
 int stk_launch_streams_open(stk_gang *g, uint32_t rank, int ret_theirs[2], stk_err *err);
 void stk_launch_stream_read(stk_gang *g, uint32_t i_stream);

@@ -3,12 +3,10 @@
 #include <string.h>
 #include <sys/param.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "base/units.h"
 #include "host/launch/launch_gang.h"
 #include "host/launch/launch_private.h"
 #include "host/launch/launch_ranks.h"

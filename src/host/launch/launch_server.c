@@ -10,7 +10,6 @@
 #include <sys/epoll.h>
 #include <sys/param.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -75,37 +74,28 @@ int stk_launch_server_start(stk_gang *g, launch_env *env, const cpu_set_t *cpus,
             numbers[n_cpus++] = i;
         }
     }
-    int theirs[2] = {-1, -1};
-    int rc = stk_launch_streams_open(g, rank, theirs, err);
-    if (rc == 0) {
-        rc = stk_launch_env_rank(g, env, rank, err);
-    }
-    if (rc == 0) {
-        static const char *const secret[] = {"STOKER_GANG_KEY", "STOKER_GANG_NODE",
-                                             "STOKER_GANG_RDZV", "STOKER_GANG_LEASH", NULL};
-        const char *next = env->all[env->n_ours]; /* it has the rest itself */
-        env->all[env->n_ours] = NULL;
-        stk_server_spawn spawn = {.id = g->restart * STK_LAUNCH_MAX_RANKS + rank,
-                                  .dir = g->config->dir,
-                                  .env = env->ours,
-                                  .unset = secret,
-                                  .cpus = numbers,
-                                  .n_cpus = n_cpus,
-                                  .threads = n_cpus};
-        rc = stk_server_spawn_message(&spawn, &message, err);
-        env->all[env->n_ours] = next;
-    }
-    if (rc == 0) {
-        rc = send_all(g, &message, theirs, err);
-    }
-    stk_file_close(&theirs[0]);
-    stk_file_close(&theirs[1]);
-    if (rc == 0) {
-        g->ranks[rank].state = RANK_STARTING;
-        g->ranks[rank].by_server = true;
-        g->n_live++;
-    }
-    return rc;
+    static const char *const secret[] = {"STOKER_GANG_KEY", "STOKER_GANG_NODE", "STOKER_GANG_RDZV",
+                                         "STOKER_GANG_LEASH", NULL};
+    LAUNCH_PAIR_AUTO theirs = {{-1, -1}};
+    STK_TRY(stk_launch_streams_open(g, rank, theirs.fds, err));
+    STK_TRY(stk_launch_env_rank(g, env, rank, err));
+    const char *next = env->all[env->n_ours]; /* it has the rest itself */
+    env->all[env->n_ours] = NULL;
+    stk_server_spawn spawn = {.id = g->restart * STK_LAUNCH_MAX_RANKS + rank,
+                              .dir = g->config->dir,
+                              .env = env->ours,
+                              .unset = secret,
+                              .cpus = numbers,
+                              .n_cpus = n_cpus,
+                              .threads = n_cpus};
+    int rc = stk_server_spawn_message(&spawn, &message, err);
+    env->all[env->n_ours] = next;
+    STK_TRY(rc);
+    STK_TRY(send_all(g, &message, theirs.fds, err));
+    g->ranks[rank].state = RANK_STARTING;
+    g->ranks[rank].by_server = true;
+    g->n_live++;
+    return 0;
 }
 
 static void fail_start(stk_gang *g, uint32_t rank, const char *why)

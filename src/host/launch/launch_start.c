@@ -1,7 +1,6 @@
 /* Ranks start: by vfork and exec, or asked of a fork server. A session each, which dies with the
  * launcher. */
 #include <errno.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -34,39 +33,32 @@ int stk_launch_started(stk_gang *g, uint32_t rank, pid_t pid, int pidfd, stk_err
 
 int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err)
 {
-    int theirs[2] = {-1, -1};
+    LAUNCH_PAIR_AUTO theirs = {{-1, -1}};
     pid_t pid = 0;
     int pidfd = -1;
-    int rc = stk_launch_streams_open(g, rank, theirs, err);
-    if (rc == 0) {
-        rc = stk_launch_env_rank(g, &g->env, rank, err);
+    STK_TRY(stk_launch_streams_open(g, rank, theirs.fds, err));
+    STK_TRY(stk_launch_env_rank(g, &g->env, rank, err));
+    stk_spawn spawn = {.argv = g->config->argv,
+                       .env = g->env.all,
+                       .stdin_fd = -1,
+                       .stdout_fd = theirs.fds[0],
+                       .stderr_fd = theirs.fds[1],
+                       .n_files = &g->n_files,
+                       .keep_fds = g->inherited,
+                       .n_keep_fds = g->n_inherited,
+                       .die_with_parent = true,
+                       .new_session = true};
+    if (g->line.from >= 0) {
+        spawn.n_keep_fds += LINE_FDS;
     }
-    if (rc == 0) {
-        stk_spawn spawn = {.argv = g->config->argv,
-                           .env = g->env.all,
-                           .stdin_fd = -1,
-                           .stdout_fd = theirs[0],
-                           .stderr_fd = theirs[1],
-                           .n_files = &g->n_files,
-                           .keep_fds = g->inherited,
-                           .n_keep_fds = g->n_inherited,
-                           .die_with_parent = true,
-                           .new_session = true};
-        if (g->line.from >= 0) {
-            spawn.n_keep_fds += LINE_FDS;
-        }
-        if (g->batch.to >= 0) {
-            spawn.batch = &g->batch;
-        }
-        if (g->cpus != NULL) {
-            spawn.cpus = &g->cpus[rank];
-        }
-        g->ranks[rank].born_us = stk_launch_now_us();
-        rc = stk_sys_spawn(&spawn, &pid, &pidfd, err);
+    if (g->batch.to >= 0) {
+        spawn.batch = &g->batch;
     }
-    stk_file_close(&theirs[0]);
-    stk_file_close(&theirs[1]);
-    STK_TRY(rc);
+    if (g->cpus != NULL) {
+        spawn.cpus = &g->cpus[rank];
+    }
+    g->ranks[rank].born_us = stk_launch_now_us();
+    STK_TRY(stk_sys_spawn(&spawn, &pid, &pidfd, err));
     return stk_launch_started(g, rank, pid, pidfd, err);
 }
 

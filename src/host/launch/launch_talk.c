@@ -1,7 +1,6 @@
 /* Messages between the launchers of a gang's nodes: a length and JSON, as with a fork server. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 

@@ -1,5 +1,4 @@
 /* A task's gang, from its task.json. */
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

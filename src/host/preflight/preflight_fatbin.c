@@ -10,7 +10,6 @@
  * and never read a payload. */
 #include <elf.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

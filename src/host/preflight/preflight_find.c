@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
-#include <unistd.h>
 
 #include "base/text.h"
 #include "host/preflight/preflight_private.h"

@@ -1,5 +1,4 @@
 /* Do the driver, CUDA, the frameworks' builds and the devices fit together? */
-#include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,9 +7,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
-#include "base/buf.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "host/accel/accel_sysfs.h"

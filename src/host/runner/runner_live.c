@@ -1,7 +1,6 @@
 #include "host/runner/runner_live.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

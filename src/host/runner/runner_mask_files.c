@@ -1,5 +1,4 @@
 /* Stars in files that are shown, or that others can read. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"

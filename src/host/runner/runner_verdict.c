@@ -1,7 +1,6 @@
 /* Pure: devices as they were seen, and what the frameworks say → was it used, and why not. */
 #include "host/runner/runner_verdict.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <sys/param.h>
 

@@ -1,5 +1,4 @@
 /* Sampling of one task, and the memory watchdog where no control group limits it. */
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +6,6 @@
 #include <sys/param.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/text.h"
 #include "host/runner/runner_private.h"
