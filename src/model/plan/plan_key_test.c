@@ -375,9 +375,79 @@ static void test_seeing(void **state)
     }
 }
 
+/* A former Stoker's keys, of the commit c5795f5: what is in people's stores must be found again. */
+static void test_keys_of_former_versions(void **state)
+{
+    static const struct {
+        const char *text;
+        const char *keys[16]; /* how they begin: a step's, and with an image's */
+    } docs[] = {
+        {"stoker: 1\nname: p\nparameters: {lr: 0.10, n: 5, e: 1e3, t: \"a\\r\\tb\\u00e9\\u007f\", "
+         "l: [1, 2.50, null, true, {k: v}], f: {type: float, default: 1}}\n"
+         "environment: {A: '1', B: x}\norigin: {cwd: /w, python: 3.11.2, file: /w/m.py}\nsteps:\n"
+         "  a: {run: 'echo \"hi\" \\ > x', outputs: [o, b]}\n"
+         "  b: {run: [python, t.py, 1, 2.0], cwd: sub, outputs: {z: {type: json}, y: }, code: {f: "
+         "d1, e: d2}, environment: {C: 1.50, D: true},\n"
+         "      inputs: {d: {from: a.o}, lr: {param: lr}, n: 5, big: "
+         "123456789012345678901234567890, t: {file: t.csv}, v: {value: {x: [1.0, 1e5, "
+         "\"\\r\\n\\b\"]}}, e: {param: e}, tt: {param: t}, l: {param: l}, f: {param: f}},\n"
+         "      cache: {files: [f.txt], salt: z}}\n"
+         "  c: {python: 'm:f', inputs: {x: {from: [a.o, a.b]}}, outputs: [q], gang: {ranks: 2, "
+         "nodes: 2}, docker: {parent_image: i}}\n"
+         "  d: {python: 'other:g', cache: {ignore_inputs: [k]}, inputs: {k: 1, j: 2, art: "
+         "{artifact: d111111111111111111111111111111111111111111111111111111111111111, format: "
+         "npy, meta: {a: 1.50}}}, gang: {ranks: gpus}}\n",
+         {"705fd8c91277356a", "a620b5bbecfc06d6", "6d7875389d4fd1db", "06d41176d2ac44b3",
+          "d79fadb20b25d6d7", "970569b3fa672769", "2c4aa8cd6964f2e3", "7fd81144d42244a0"}},
+        {"stoker: 1\nname: g\norigin: {cwd: /w, python: 3.11.2}\ncache: true\nsteps:\n"
+         "  start: {python: 'm:s', outputs: [items], next: [body], foreach: items}\n"
+         "  body: {python: 'm:b', inputs: {i: {item: true}}, outputs: [r], next: [done]}\n"
+         "  done: {python: 'm:d', join: true, next: [w]}\n"
+         "  w: {python: 'm:w', outputs: [c], switch: c, cases: {a: x, b: y}}\n"
+         "  x: {python: 'm:x'}\n  y: {python: 'm:y'}\n",
+         {"fe0d01ac38067872", "4ca964609ba12e30", "09e92043c070f696", "a8b83c2d87a9653a",
+          "27ca83ad360fe296", "da136842c6bf47bf", "a2f89cc9fa680e17", "756079d9129e65f6",
+          "3729c641422cadb2", "772a43587df3dd37", "f5d2102ad6e11bfb", "f0d9298e2b73b61b"}},
+        {"{\"stoker\": 1, \"name\": \"j\", \"origin\": {\"cwd\": \"/w\"}, \"parameters\": {\"p\": "
+         "1.10, \"q\": -0, \"r\": 1E5, \"s\": \"\\u2028\\ud83d\\ude00\\/\"}, \"steps\": {\"a\": "
+         "{\"run\": \"x\", \"inputs\": {\"p\": {\"param\": \"p\"}, \"q\": {\"param\": \"q\"}, "
+         "\"r\": {\"param\": \"r\"}, \"s\": {\"param\": \"s\"}, \"long\": "
+         "\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+         "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+         "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"}"
+         ", \"cache\": {\"expires\": \"2h\"}, \"environment\": {\"N\": 1e-7}}}}",
+         {"39dca0ea7af578f5", "2813be5d5d488af6"}}};
+    (void)state;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *given[16];
+    for (int i = 0; i < 16; i++) {
+        given[i] = D1;
+    }
+    for (size_t i = 0; i < sizeof docs / sizeof *docs; i++) {
+        stk_spec *spec = NULL;
+        stk_plan *plan = NULL;
+        stk_key key;
+        assert_int_equal(stk_spec_parse(docs[i].text, strlen(docs[i].text),
+                                        &(stk_spec_place){.path = "p.yaml"}, &spec, NULL),
+                         0);
+        assert_int_equal(stk_plan_new(spec, NULL, NULL, STK_POLICY_FIT, &plan, NULL), 0);
+        for (uint32_t k = 0; k < 2 * stk_spec_n_steps(spec); k++) {
+            if (k % 2 == 1) {
+                assert_int_equal(
+                    stk_plan_set_image(plan, k / 2, "sha256:abc", "{\"user\":1}", NULL), 0);
+            }
+            assert_int_equal(stk_plan_key(plan, k / 2, given, given, arena, &key, NULL), 0);
+            assert_memory_equal(key.hex, docs[i].keys[k], 16);
+        }
+        stk_plan_free(plan);
+        stk_spec_free(spec);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_own_file),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys_of_former_versions),
+                                       cmocka_unit_test(test_own_file),
                                        cmocka_unit_test(test_parts),
                                        cmocka_unit_test(test_changes),
                                        cmocka_unit_test(test_image),
