@@ -64,32 +64,37 @@ static bool is_inside(const char *path)
     return true;
 }
 
-static int read_path(stk_spec_reader *r, const stk_json *node, const char *output,
-                     const char **ret_path)
+static int read_path(stk_spec_reader *r, const stk_json *node, const char *label, void *into)
 {
+    stk_result_output *output = into;
     const char *path = stk_json_text(node);
     if (path == NULL || *path == '\0' || node->n > 4000) {
-        return stk_spec_wrong(r, node, "path", "a path of at most 4000 bytes");
+        return stk_spec_wrong(r, node, label, "a path of at most 4000 bytes");
     }
     if (!is_inside(path)) {
         return stk_spec_fail(r, node,
                              "output '%s': path '%.120s' must be relative to the task's directory "
                              "and stay in it: out/%s",
-                             output, path, output);
+                             output->name, path, output->name);
     }
-    *ret_path = path;
+    output->path = path;
     return 0;
 }
 
-static int read_digest(stk_spec_reader *r, const stk_json *node, const char *key,
-                       const char **ret_digest)
+static int read_digest(stk_spec_reader *r, const stk_json *node, const char *key, void *ret_digest)
 {
     const char *text = stk_json_text(node);
     if (text == NULL || node->n != 64 || strspn(text, "0123456789abcdef") != 64) {
         return stk_spec_wrong(r, node, key, "64 lower-case hex digits");
     }
-    *ret_digest = text;
+    *(const char **)ret_digest = text;
     return 0;
+}
+
+static int read_value(stk_spec_reader *r, const stk_json *node, const char *label, void *ret_json)
+{
+    (void)label;
+    return stk_spec_read_json(r, node, ret_json);
 }
 
 static int read_object(stk_spec_reader *r, const stk_json *node, const char *key,
@@ -99,43 +104,34 @@ static int read_object(stk_spec_reader *r, const stk_json *node, const char *key
     return stk_spec_read_json(r, node, ret_json);
 }
 
+static const stk_spec_field output_fields[] = {
+    {.label = "path", .read = read_path},
+    {.label = "value", .at = offsetof(stk_result_output, value), .read = read_value},
+    {.label = "format", .kind = STK_SPEC_TEXT, .at = offsetof(stk_result_output, format)},
+    {.label = "type", .kind = STK_SPEC_TEXT, .at = offsetof(stk_result_output, type)},
+    {.label = "meta", .kind = STK_SPEC_OBJECT, .at = offsetof(stk_result_output, meta)},
+    {.label = "digest", .at = offsetof(stk_result_output, digest), .read = read_digest},
+    {.label = "artifact", .at = offsetof(stk_result_output, artifact), .read = read_digest},
+    {.label = "size",
+     .kind = STK_SPEC_INT,
+     .at = offsetof(stk_result_output, size),
+     .max = INT64_MAX}};
+
 static int read_output(stk_spec_reader *r, const stk_json *map, stk_result_output *output)
 {
-    static const char *const keys[] = {"path", "value",  "format",   "type",
-                                       "meta", "digest", "artifact", "size"};
-    int rc = stk_spec_read_map(r, map, output->name);
     output->size = -1;
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
-        const stk_json *value = stk_json_value(map, i);
-        int key = stk_spec_key(r, stk_json_key(map, i), keys, 8, output->name);
-        if (key < 0) {
-            return key;
-        }
-        if (key == 1) {
-            rc = stk_spec_read_json(r, value, &output->value);
-        } else if (value->kind == STK_JSON_NULL) {
-            continue;
-        } else if (key == 0) {
-            rc = read_path(r, value, output->name, &output->path);
-        } else if (key == 2) {
-            rc = stk_spec_read_text(r, value, "format", &output->format);
-        } else if (key == 3) {
-            rc = stk_spec_read_text(r, value, "type", &output->type);
-        } else if (key == 4) {
-            rc = read_object(r, value, "meta", &output->meta);
-        } else if (key == 7) {
-            rc = stk_spec_read_int(r, value, "size", 0, INT64_MAX, &output->size);
-        } else {
-            rc = read_digest(r, value, keys[key], key == 5 ? &output->digest : &output->artifact);
-        }
+    STK_TRY(stk_spec_read_fields(r, map, output->name, output_fields, STK_SPEC_N(output_fields),
+                                 output));
+    if (stk_json_is_kind(stk_json_get(map, "value"), STK_JSON_NULL)) {
+        output->value = "null"; /* is a value */
     }
     int n = (output->path != NULL) + (output->value != NULL) + (output->artifact != NULL);
-    if (rc == 0 && n != 1) {
+    if (n != 1) {
         return stk_spec_fail(r, map,
                              "output '%s' needs exactly one of 'path', 'value' and 'artifact'",
                              output->name);
     }
-    return rc;
+    return 0;
 }
 
 static int check_name(stk_spec_reader *r, const stk_json *node, const char *name)
@@ -149,96 +145,55 @@ static int check_name(stk_spec_reader *r, const stk_json *node, const char *name
 
 static int read_dropped(stk_spec_reader *r, const stk_json *list, stk_result *result)
 {
-    int rc = stk_spec_read_texts(r, list, "dropped", &result->dropped, &result->n_dropped);
-    for (uint32_t i = 0; rc == 0 && i < result->n_dropped; i++) {
-        rc = check_name(r, &list->items[i], result->dropped[i]);
+    STK_TRY(stk_spec_read_texts(r, list, "dropped", &result->dropped, &result->n_dropped));
+    for (uint32_t i = 0; i < result->n_dropped; i++) {
+        STK_TRY(check_name(r, &list->items[i], result->dropped[i]));
     }
-    return rc;
+    return 0;
 }
 
-static int read_items(stk_spec_reader *r, const stk_json *map, stk_result *result)
+static int read_items(stk_spec_reader *r, const stk_json *map, const char *label, void *ret_items)
 {
     stk_result_output *items = stk_arena_alloc(r->arena, sizeof *items);
-    if (items == NULL) {
-        return stk_spec_no_memory(r);
-    }
-    items->name = "next.items";
-    int rc = read_output(r, map, items);
-    if (rc == 0 && items->artifact != NULL) {
+    STK_TRY(stk_spec_if_null(r, items));
+    items->name = label;
+    STK_TRY(read_output(r, map, items));
+    if (items->artifact != NULL) {
         return stk_spec_fail(r, map, "'next.items' needs 'path' or 'value'");
     }
-    result->next_items = items;
-    return rc;
+    *(const stk_result_output **)ret_items = items;
+    return 0;
 }
 
-static int read_next(stk_spec_reader *r, const stk_json *map, stk_result *result)
-{
-    static const char *const keys[] = {"steps", "n", "items"};
-    int rc = stk_spec_read_map(r, map, "next");
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
-        const stk_json *value = stk_json_value(map, i);
-        int key = stk_spec_key(r, stk_json_key(map, i), keys, 3, "next");
-        if (key < 0) {
-            return key;
-        }
-        if (value->kind == STK_JSON_NULL) {
-            continue;
-        }
-        if (key == 0) {
-            rc = stk_spec_read_texts(r, value, "next.steps", &result->next_steps,
-                                     &result->n_next_steps);
-        } else if (key == 1) {
-            rc = stk_spec_read_int(r, value, "next.n", 0, INT32_MAX, &result->next_n);
-        } else {
-            rc = read_items(r, value, result);
-        }
-    }
-    return rc;
-}
+static const stk_spec_field next_fields[] = {
+    {.label = "next.steps", .kind = STK_SPEC_TEXTS, .at = offsetof(stk_result, next_steps)},
+    {.label = "next.n", .kind = STK_SPEC_INT, .at = offsetof(stk_result, next_n), .max = INT32_MAX},
+    {.label = "next.items", .at = offsetof(stk_result, next_items), .read = read_items}};
 
 static int read_outputs(stk_spec_reader *r, const stk_json *map, stk_result *result)
 {
-    int rc = stk_spec_read_map(r, map, "outputs");
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_spec_read_map(r, map, "outputs"));
     if (map->n > STK_LIMIT_OUTPUTS) {
         return stk_spec_fail_code(r, STK_E_LIMIT, map, "%u outputs; %d is the most",
                                   (unsigned)map->n, STK_LIMIT_OUTPUTS);
     }
     stk_result_output *outputs = stk_arena_array(r->arena, map->n, sizeof *outputs);
-    if (outputs == NULL) {
-        return stk_spec_no_memory(r);
-    }
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+    STK_TRY(stk_spec_if_null(r, outputs));
+    for (uint32_t i = 0; i < map->n; i++) {
         outputs[i].name = stk_json_key(map, i)->text;
-        rc = check_name(r, stk_json_key(map, i), outputs[i].name);
-        if (rc == 0) {
-            rc = read_output(r, stk_json_value(map, i), &outputs[i]);
-        }
+        STK_TRY(check_name(r, stk_json_key(map, i), outputs[i].name));
+        STK_TRY(read_output(r, stk_json_value(map, i), &outputs[i]));
     }
     result->outputs = outputs;
     result->n_outputs = map->n;
-    return rc;
+    return 0;
 }
 
-static int read_names(stk_spec_reader *r, const stk_json *map, stk_result_output *output)
-{
-    static const char *const keys[] = {"name", "version"};
-    int rc = stk_spec_read_map(r, map, "output_names");
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
-        const stk_json *value = stk_json_value(map, i);
-        int key = stk_spec_key(r, stk_json_key(map, i), keys, 2, "output_names");
-        if (key < 0) {
-            return key;
-        }
-        if (value->kind != STK_JSON_NULL) {
-            rc = stk_spec_read_text(r, value, keys[key],
-                                    key == 0 ? &output->artifact_name : &output->artifact_version);
-        }
-    }
-    return rc;
-}
+static const stk_spec_field name_fields[] = {
+    {.label = "name", .kind = STK_SPEC_TEXT, .at = offsetof(stk_result_output, artifact_name)},
+    {.label = "version",
+     .kind = STK_SPEC_TEXT,
+     .at = offsetof(stk_result_output, artifact_version)}};
 
 /* output_metadata, output_tags and output_names: by output, each of which must be there, unless the
  * task failed: it had no time to keep them. */
@@ -246,8 +201,8 @@ static int read_about_outputs(stk_spec_reader *r, int key, const stk_json *map, 
                               bool ok, stk_result_output *outputs)
 {
     stk_result_output nowhere;
-    int rc = stk_spec_read_map(r, map, top_keys[key]);
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+    STK_TRY(stk_spec_read_map(r, map, top_keys[key]));
+    for (uint32_t i = 0; i < map->n; i++) {
         const stk_json *name = stk_json_key(map, i);
         const stk_json *value = stk_json_value(map, i);
         uint64_t at;
@@ -261,65 +216,61 @@ static int read_about_outputs(stk_spec_reader *r, int key, const stk_json *map, 
             continue;
         }
         if (key == T_OUTPUT_METADATA) {
-            rc = read_object(r, value, top_keys[key], &output->metadata);
+            STK_TRY(read_object(r, value, top_keys[key], &output->metadata));
         } else if (key == T_OUTPUT_TAGS) {
-            rc = stk_spec_read_texts(r, value, top_keys[key], &output->tags, &output->n_tags);
+            STK_TRY(stk_spec_read_texts(r, value, top_keys[key], &output->tags, &output->n_tags));
         } else {
-            rc = read_names(r, value, output);
+            STK_TRY(stk_spec_read_fields(r, value, top_keys[key], name_fields,
+                                         STK_SPEC_N(name_fields), output));
         }
     }
-    return rc;
+    return 0;
 }
 
 static int read_all_about_outputs(stk_spec_reader *r, const stk_json *const nodes[T_N],
                                   stk_result *result)
 {
-    stk_map index = {0};
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < result->n_outputs; i++) {
-        rc = stk_map_put(&index, result->outputs[i].name, i) < 0 ? stk_spec_no_memory(r) : 0;
-    }
-    for (int key = T_OUTPUT_METADATA; rc == 0 && key <= T_OUTPUT_NAMES; key++) {
-        if (nodes[key] != NULL) {
-            /* Ours, from read_outputs; const is for the readers of the result. */
-            rc = read_about_outputs(r, key, nodes[key], &index, result->ok,
-                                    (stk_result_output *)(uintptr_t)result->outputs);
+    STK_MAP_AUTO index = {0};
+    for (uint32_t i = 0; i < result->n_outputs; i++) {
+        if (stk_map_put(&index, result->outputs[i].name, i) < 0) {
+            return stk_spec_no_memory(r);
         }
     }
-    stk_map_done(&index);
-    return rc;
+    for (int key = T_OUTPUT_METADATA; key <= T_OUTPUT_NAMES; key++) {
+        if (nodes[key] != NULL) {
+            /* Ours, from read_outputs; const is for the readers of the result. */
+            STK_TRY(read_about_outputs(r, key, nodes[key], &index, result->ok,
+                                       (stk_result_output *)(uintptr_t)result->outputs));
+        }
+    }
+    return 0;
 }
 
 /* --- the rest --- */
 
 static int read_seen(stk_spec_reader *r, const stk_json *map, stk_result *result)
 {
-    int rc = read_object(r, map, "seen", &result->seen_json);
-    stk_pair *seen = NULL;
-    if (rc >= 0) {
-        seen = stk_arena_array(r->arena, map->n, sizeof *seen);
-    }
-    if (rc == 0 && seen == NULL) {
-        return stk_spec_no_memory(r);
-    }
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+    STK_TRY(read_object(r, map, "seen", &result->seen_json));
+    stk_pair *seen = stk_arena_array(r->arena, map->n, sizeof *seen);
+    STK_TRY(stk_spec_if_null(r, seen));
+    for (uint32_t i = 0; i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
         seen[i].key = stk_json_key(map, i)->text;
         seen[i].value = "";
         if (value->kind != STK_JSON_TEXT || value->n > 0) {
-            rc = read_digest(r, value, "digest", &seen[i].value);
+            STK_TRY(read_digest(r, value, "digest", &seen[i].value));
         }
     }
     result->seen = seen;
     result->n_seen = map->n;
-    return rc;
+    return 0;
 }
 
 /* Words that people will read, whatever is in them: a NUL byte becomes U+FFFD, as refusing it would
  * hide the error that the text is about. */
-static int read_words(stk_spec_reader *r, const stk_json *node, const char *key,
-                      const char **ret_text)
+static int read_words(stk_spec_reader *r, const stk_json *node, const char *key, void *into)
 {
+    const char **ret_text = into;
     STK_BUF_AUTO clean = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 3ul);
     if (node->kind != STK_JSON_TEXT || stk_json_text(node) != NULL) {
         return stk_spec_read_text(r, node, key, ret_text);
@@ -341,16 +292,16 @@ static int read_warnings(stk_spec_reader *r, const stk_json *list, stk_result *r
         return stk_spec_wrong(r, list, "warnings", "a list of texts");
     }
     const char **warnings = stk_arena_array(r->arena, list->n, sizeof *warnings);
-    int rc = stk_spec_if_null(r, warnings);
-    for (uint32_t i = 0; rc == 0 && i < list->n; i++) {
-        rc = read_words(r, &list->items[i], "warnings", &warnings[i]);
+    STK_TRY(stk_spec_if_null(r, warnings));
+    for (uint32_t i = 0; i < list->n; i++) {
+        STK_TRY(read_words(r, &list->items[i], "warnings", &warnings[i]));
     }
     result->warnings = warnings;
     result->n_warnings = list->n;
-    return rc;
+    return 0;
 }
 
-static int read_class(stk_spec_reader *r, const stk_json *node, stk_failure *ret_class)
+static int read_class(stk_spec_reader *r, const stk_json *node, const char *label, void *ret_class)
 {
     static const stk_failure allowed[] = {
         STK_FAIL_EXCEPTION,  STK_FAIL_IMPORT,    STK_FAIL_SERIALIZE, STK_FAIL_LOAD,
@@ -359,158 +310,111 @@ static int read_class(stk_spec_reader *r, const stk_json *node, stk_failure *ret
         STK_FAIL_LOST,       STK_FAIL_STORE};
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++) {
         if (stk_json_is(node, stk_failure_word(allowed[i]))) {
-            *ret_class = allowed[i];
+            *(stk_failure *)ret_class = allowed[i];
             return 0;
         }
     }
-    return stk_spec_wrong(r, node, "error.class",
+    return stk_spec_wrong(r, node, label,
                           "exception, import, serialize, load, device_oom, resources, usage, "
                           "preempted, or a "
                           "gang's exit, signal, hang, lost, store or start");
 }
 
-static int read_error(stk_spec_reader *r, const stk_json *map, stk_result_error *error)
-{
-    static const char *const keys[] = {"class", "type",   "message", "traceback",
-                                       "where", "module", "output"};
-    const char **texts[] = {NULL,          &error->type,   &error->message, &error->traceback,
-                            &error->where, &error->module, &error->output};
-    int rc = stk_spec_read_map(r, map, "error");
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
-        const stk_json *value = stk_json_value(map, i);
-        int key = stk_spec_key(r, stk_json_key(map, i), keys, 7, "error");
-        if (key < 0) {
-            return key;
-        }
-        if (value->kind != STK_JSON_NULL) {
-            if (key == 0) {
-                rc = read_class(r, value, &error->class);
-            } else {
-                rc = read_words(r, value, keys[key], texts[key]);
-            }
-        }
-    }
-    return rc;
-}
+static const stk_spec_field error_fields[] = {
+    {.label = "error.class", .at = offsetof(stk_result_error, class), .read = read_class},
+    {.label = "type", .at = offsetof(stk_result_error, type), .read = read_words},
+    {.label = "message", .at = offsetof(stk_result_error, message), .read = read_words},
+    {.label = "traceback", .at = offsetof(stk_result_error, traceback), .read = read_words},
+    {.label = "where", .at = offsetof(stk_result_error, where), .read = read_words},
+    {.label = "module", .at = offsetof(stk_result_error, module), .read = read_words},
+    {.label = "output", .at = offsetof(stk_result_error, output), .read = read_words}};
 
 /* --- the accelerator --- */
 
-static int read_peaks(stk_spec_reader *r, const stk_json *list, stk_result_framework *framework)
+static int read_peaks(stk_spec_reader *r, const stk_json *list, const char *label, void *into)
 {
+    stk_result_framework *framework = into;
     if (list->kind != STK_JSON_LIST) {
-        return stk_spec_wrong(r, list, "peak_bytes", "a list of whole numbers");
+        return stk_spec_wrong(r, list, label, "a list of whole numbers");
     }
     int64_t *peaks = stk_arena_array(r->arena, list->n, sizeof *peaks);
-    int rc = stk_spec_if_null(r, peaks);
-    for (uint32_t i = 0; rc == 0 && i < list->n; i++) {
+    STK_TRY(stk_spec_if_null(r, peaks));
+    for (uint32_t i = 0; i < list->n; i++) {
         peaks[i] = -1;
         if (list->items[i].kind != STK_JSON_NULL) {
-            rc = stk_spec_read_int(r, &list->items[i], "peak_bytes", 0, INT64_MAX, &peaks[i]);
+            STK_TRY(stk_spec_read_int(r, &list->items[i], label, 0, INT64_MAX, &peaks[i]));
         }
     }
     framework->peak_bytes = peaks;
     framework->n_peak_bytes = list->n;
-    return rc;
+    return 0;
 }
 
-static int read_truth(stk_spec_reader *r, const stk_json *node, const char *key, int *ret_truth)
+static int read_truth(stk_spec_reader *r, const stk_json *node, const char *label, void *ret_truth)
 {
     bool truth = false;
-    int rc = stk_spec_read_bool(r, node, key, &truth);
-    *ret_truth = rc == 0 ? truth : -1;
-    return rc;
+    STK_TRY(stk_spec_read_bool(r, node, label, &truth));
+    *(int *)ret_truth = truth;
+    return 0;
 }
 
-static int read_framework(stk_spec_reader *r, const stk_json *map, stk_result_framework *ret)
+static int read_devices(stk_spec_reader *r, const stk_json *node, const char *label, void *ret_n)
 {
-    enum { NAME, VERSION, BUILD, REASON, AVAILABLE, INITIALIZED, DEVICE_COUNT, PEAK_BYTES, N };
-    static const char *const keys[N] = {[NAME] = "name",
-                                        [VERSION] = "version",
-                                        [BUILD] = "build",
-                                        [REASON] = "reason",
-                                        [AVAILABLE] = "available",
-                                        [INITIALIZED] = "initialized",
-                                        [DEVICE_COUNT] = "device_count",
-                                        [PEAK_BYTES] = "peak_bytes"};
-    *ret = (stk_result_framework){.available = -1, .initialized = -1, .device_count = -1};
-    const char **texts[] = {&ret->name, &ret->version, &ret->build, &ret->reason};
-    int rc = stk_spec_read_map(r, map, "accelerator.frameworks");
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
-        const stk_json *value = stk_json_value(map, i);
-        int key = stk_spec_key(r, stk_json_key(map, i), keys, N, "accelerator.frameworks");
-        if (key < 0) {
-            return key;
-        }
-        if (value->kind == STK_JSON_NULL) {
-            continue;
-        }
-        int64_t n = -1;
-        if (key <= REASON) {
-            rc = read_words(r, value, keys[key], texts[key]);
-        } else if (key == AVAILABLE || key == INITIALIZED) {
-            rc = read_truth(r, value, keys[key],
-                            key == AVAILABLE ? &ret->available : &ret->initialized);
-        } else if (key == DEVICE_COUNT) {
-            rc = stk_spec_read_int(r, value, keys[key], 0, INT32_MAX, &n);
-            ret->device_count = (int32_t)n;
-        } else {
-            rc = read_peaks(r, value, ret);
-        }
-    }
-    if (rc == 0 && ret->name == NULL) {
-        return stk_spec_fail(r, map, "accelerator.frameworks: 'name' is missing");
-    }
-    return rc;
+    int64_t n = -1;
+    STK_TRY(stk_spec_read_int(r, node, label, 0, INT32_MAX, &n));
+    *(int32_t *)ret_n = (int32_t)n;
+    return 0;
 }
 
-static int read_frameworks(stk_spec_reader *r, const stk_json *list, stk_result *result)
+static const stk_spec_field framework_fields[] = {
+    {.label = "name", .at = offsetof(stk_result_framework, name), .read = read_words},
+    {.label = "version", .at = offsetof(stk_result_framework, version), .read = read_words},
+    {.label = "build", .at = offsetof(stk_result_framework, build), .read = read_words},
+    {.label = "reason", .at = offsetof(stk_result_framework, reason), .read = read_words},
+    {.label = "available", .at = offsetof(stk_result_framework, available), .read = read_truth},
+    {.label = "initialized", .at = offsetof(stk_result_framework, initialized), .read = read_truth},
+    {.label = "device_count",
+     .at = offsetof(stk_result_framework, device_count),
+     .read = read_devices},
+    {.label = "peak_bytes", .read = read_peaks}};
+
+static int read_frameworks(stk_spec_reader *r, const stk_json *list, const char *label, void *into)
 {
+    stk_result *result = into;
     if (list->kind != STK_JSON_LIST) {
-        return stk_spec_wrong(r, list, "accelerator.frameworks", "a list of mappings");
+        return stk_spec_wrong(r, list, label, "a list of mappings");
     }
     stk_result_framework *all = stk_arena_array(r->arena, list->n, sizeof *all);
-    int rc = stk_spec_if_null(r, all);
-    for (uint32_t i = 0; rc == 0 && i < list->n; i++) {
-        rc = read_framework(r, &list->items[i], &all[i]);
+    STK_TRY(stk_spec_if_null(r, all));
+    for (uint32_t i = 0; i < list->n; i++) {
+        all[i] = (stk_result_framework){.available = -1, .initialized = -1, .device_count = -1};
+        STK_TRY(stk_spec_read_fields(r, &list->items[i], label, framework_fields,
+                                     STK_SPEC_N(framework_fields), &all[i]));
+        if (all[i].name == NULL) {
+            return stk_spec_fail(r, &list->items[i], "%s: 'name' is missing", label);
+        }
     }
     result->frameworks = all;
     result->n_frameworks = list->n;
-    return rc;
+    return 0;
 }
 
-static int read_masks(stk_spec_reader *r, const stk_json *map, bool *ret_changed)
+static int read_masks(stk_spec_reader *r, const stk_json *map, const char *label, void *ret_changed)
 {
-    int rc = stk_spec_read_map(r, map, "accelerator.masks");
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+    STK_TRY(stk_spec_read_map(r, map, label));
+    for (uint32_t i = 0; i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
         if (value->kind != STK_JSON_TEXT && value->kind != STK_JSON_NULL) {
-            rc = stk_spec_wrong(r, value, "accelerator.masks", "a mapping of texts");
+            return stk_spec_wrong(r, value, label, "a mapping of texts");
         }
     }
-    *ret_changed = rc == 0 && map->n > 0;
-    return rc;
+    *(bool *)ret_changed = map->n > 0;
+    return 0;
 }
 
-static int read_accelerator(stk_spec_reader *r, const stk_json *map, stk_result *result)
-{
-    static const char *const keys[] = {"frameworks", "masks"};
-    int rc = stk_spec_read_map(r, map, "accelerator");
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
-        const stk_json *value = stk_json_value(map, i);
-        int key = stk_spec_key(r, stk_json_key(map, i), keys, 2, "accelerator");
-        if (key < 0) {
-            return key;
-        }
-        if (value->kind != STK_JSON_NULL) {
-            if (key == 0) {
-                rc = read_frameworks(r, value, result);
-            } else {
-                rc = read_masks(r, value, &result->mask_changed);
-            }
-        }
-    }
-    return rc;
-}
+static const stk_spec_field accelerator_fields[] = {
+    {.label = "accelerator.frameworks", .read = read_frameworks},
+    {.label = "accelerator.masks", .at = offsetof(stk_result, mask_changed), .read = read_masks}};
 
 static int check_version(stk_spec_reader *r, const stk_json *root)
 {
@@ -548,37 +452,38 @@ static int read_status(stk_spec_reader *r, const stk_json *root, const stk_json 
     return 0;
 }
 
+/* What needs no look at the outputs. */
 static int read_rest(stk_spec_reader *r, const stk_json *const nodes[T_N], stk_result *result)
 {
-    int rc = 0;
     if (nodes[T_METADATA] != NULL) {
-        rc = read_object(r, nodes[T_METADATA], "metadata", &result->metadata);
+        STK_TRY(read_object(r, nodes[T_METADATA], "metadata", &result->metadata));
     }
-    if (rc == 0 && nodes[T_SEEN] != NULL) {
-        rc = read_seen(r, nodes[T_SEEN], result);
+    if (nodes[T_SEEN] != NULL) {
+        STK_TRY(read_seen(r, nodes[T_SEEN], result));
     }
-    if (rc == 0 && nodes[T_WARNINGS] != NULL) {
-        rc = read_warnings(r, nodes[T_WARNINGS], result);
+    if (nodes[T_WARNINGS] != NULL) {
+        STK_TRY(read_warnings(r, nodes[T_WARNINGS], result));
     }
-    if (rc == 0 && nodes[T_HOOKS_RUN] != NULL) {
-        rc = stk_spec_read_texts(r, nodes[T_HOOKS_RUN], "hooks_run", &result->hooks_run,
-                                 &result->n_hooks_run);
+    if (nodes[T_HOOKS_RUN] != NULL) {
+        STK_TRY(stk_spec_read_texts(r, nodes[T_HOOKS_RUN], "hooks_run", &result->hooks_run,
+                                    &result->n_hooks_run));
     }
-    if (rc == 0 && nodes[T_CARDS] != NULL) {
-        if (nodes[T_CARDS]->kind == STK_JSON_LIST) {
-            rc = stk_spec_read_json(r, nodes[T_CARDS], &result->cards);
-        } else {
-            rc = stk_spec_wrong(r, nodes[T_CARDS], "cards", "a list");
+    if (nodes[T_CARDS] != NULL) {
+        if (nodes[T_CARDS]->kind != STK_JSON_LIST) {
+            return stk_spec_wrong(r, nodes[T_CARDS], "cards", "a list");
         }
+        STK_TRY(stk_spec_read_json(r, nodes[T_CARDS], &result->cards));
     }
-    if (rc == 0 && nodes[T_ACCELERATOR] != NULL) {
-        rc = read_accelerator(r, nodes[T_ACCELERATOR], result);
+    if (nodes[T_ACCELERATOR] != NULL) {
+        STK_TRY(stk_spec_read_fields(r, nodes[T_ACCELERATOR], "accelerator", accelerator_fields,
+                                     STK_SPEC_N(accelerator_fields), result));
     }
-    if (rc == 0 && nodes[T_ERROR] != NULL) {
+    if (nodes[T_ERROR] != NULL) {
         result->has_error = true;
-        rc = read_error(r, nodes[T_ERROR], &result->error);
+        STK_TRY(stk_spec_read_fields(r, nodes[T_ERROR], "error", error_fields,
+                                     STK_SPEC_N(error_fields), &result->error));
     }
-    return rc;
+    return 0;
 }
 
 int stk_result_parse(const char *text, size_t len, const char *path, stk_arena *arena,
@@ -588,31 +493,26 @@ int stk_result_parse(const char *text, size_t len, const char *path, stk_arena *
     const stk_json *nodes[T_N] = {0};
     stk_result result = {.next_n = -1, .error = {.class = STK_FAIL_EXCEPTION}};
     stk_json root;
-    int rc = stk_json_parse(text, len, path, &result_limits, arena, &root, err);
-    if (rc == 0) {
-        rc = check_version(&r, &root);
-    }
-    for (uint32_t i = 0; rc == 0 && i < root.n; i++) {
+    STK_TRY(stk_json_parse(text, len, path, &result_limits, arena, &root, err));
+    STK_TRY(check_version(&r, &root));
+    for (uint32_t i = 0; i < root.n; i++) {
         int key = stk_spec_key(&r, stk_json_key(&root, i), top_keys, T_N, NULL);
-        if (key < 0) {
-            return key;
-        }
+        STK_TRY(key);
         if (stk_json_value(&root, i)->kind != STK_JSON_NULL) {
             nodes[key] = stk_json_value(&root, i);
         }
     }
-    STK_TRY(rc);
-    rc = read_status(&r, &root, nodes[T_STATUS], &result.ok);
-    if (rc == 0 && nodes[T_OUTPUTS] != NULL) {
-        rc = read_outputs(&r, nodes[T_OUTPUTS], &result);
+    STK_TRY(read_status(&r, &root, nodes[T_STATUS], &result.ok));
+    if (nodes[T_OUTPUTS] != NULL) {
+        STK_TRY(read_outputs(&r, nodes[T_OUTPUTS], &result));
     }
-    if (rc == 0 && nodes[T_DROPPED] != NULL) {
-        rc = read_dropped(&r, nodes[T_DROPPED], &result);
+    if (nodes[T_DROPPED] != NULL) {
+        STK_TRY(read_dropped(&r, nodes[T_DROPPED], &result));
     }
-    if (rc == 0 && nodes[T_NEXT] != NULL) {
-        rc = read_next(&r, nodes[T_NEXT], &result);
+    if (nodes[T_NEXT] != NULL) {
+        STK_TRY(stk_spec_read_fields(&r, nodes[T_NEXT], "next", next_fields,
+                                     STK_SPEC_N(next_fields), &result));
     }
-    STK_TRY(rc);
     STK_TRY(read_all_about_outputs(&r, nodes, &result));
     STK_TRY(read_rest(&r, nodes, &result));
     if (!result.ok) {

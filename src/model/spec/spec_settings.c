@@ -261,29 +261,25 @@ static int read_hook(stk_spec_reader *r, const stk_json *map, const char *key, s
 {
     static const char *const keys[] = {"run", "python"};
     stk_hook hook = {0};
-    int rc = stk_spec_read_map(r, map, key);
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+    STK_TRY(stk_spec_read_map(r, map, key));
+    for (uint32_t i = 0; i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
         int which = stk_spec_key(r, stk_json_key(map, i), keys, 2, key);
-        if (which < 0) {
-            return which;
-        }
+        STK_TRY(which);
         if (value->kind == STK_JSON_NULL) {
             continue;
         }
         if (which == 0) {
-            rc = stk_spec_read_text(r, value, key, &hook.run);
+            STK_TRY(stk_spec_read_text(r, value, key, &hook.run));
         } else {
-            rc = stk_spec_read_entry(r, value, key, &hook.python);
+            STK_TRY(stk_spec_read_entry(r, value, key, &hook.python));
         }
     }
-    if (rc == 0 && (hook.run == NULL) == (hook.python == NULL)) {
+    if ((hook.run == NULL) == (hook.python == NULL)) {
         return stk_spec_fail(r, map, "'%s' needs exactly one of 'run' and 'python'", key);
     }
-    if (rc == 0) {
-        *ret_hook = hook;
-    }
-    return rc;
+    *ret_hook = hook;
+    return 0;
 }
 
 static int read_hooks(stk_spec_reader *r, const stk_json *map, stk_hook hooks[STK_HOOK_N])
@@ -292,17 +288,15 @@ static int read_hooks(stk_spec_reader *r, const stk_json *map, stk_hook hooks[ST
                                                  [STK_HOOK_SUCCESS] = "on_success",
                                                  [STK_HOOK_FAILURE] = "on_failure",
                                                  [STK_HOOK_END] = "on_end"};
-    int rc = stk_spec_read_map(r, map, "hooks");
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+    STK_TRY(stk_spec_read_map(r, map, "hooks"));
+    for (uint32_t i = 0; i < map->n; i++) {
         int key = stk_spec_key(r, stk_json_key(map, i), keys, STK_HOOK_N, "hooks");
-        if (key < 0) {
-            return key;
-        }
+        STK_TRY(key);
         if (stk_json_value(map, i)->kind != STK_JSON_NULL) {
-            rc = read_hook(r, stk_json_value(map, i), keys[key], &hooks[key]);
+            STK_TRY(read_hook(r, stk_json_value(map, i), keys[key], &hooks[key]));
         }
     }
-    return rc;
+    return 0;
 }
 
 /* --- environment, secrets, the rest --- */

@@ -95,10 +95,10 @@ static int read_command(stk_spec_reader *r, const stk_json *node, stk_step *step
 static int read_cwd(stk_spec_reader *r, const stk_json *node, stk_step *step)
 {
     const char *text;
-    int rc = stk_spec_read_text(r, node, "cwd", &text);
-    if (rc < 0 || *text == '/') {
-        step->cwd = rc < 0 ? NULL : text;
-        return rc;
+    STK_TRY(stk_spec_read_text(r, node, "cwd", &text));
+    if (*text == '/') {
+        step->cwd = text;
+        return 0;
     }
     step->cwd = stk_arena_printf(r->arena, "%s%s%s", r->spec->folder,
                                  strcmp(r->spec->folder, "/") == 0 ? "" : "/", text);
@@ -112,49 +112,22 @@ static int compare_pairs(const void *a, const void *b)
 
 static int read_code(stk_spec_reader *r, const stk_json *map, stk_step *step)
 {
-    int rc = stk_spec_read_map(r, map, "code");
-    stk_pair *code = NULL;
-    if (rc >= 0) {
-        code = stk_arena_array(r->arena, map->n, sizeof *code);
-    }
-    if (rc == 0 && code == NULL) {
-        return stk_spec_no_memory(r);
-    }
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+    STK_TRY(stk_spec_read_map(r, map, "code"));
+    stk_pair *code = stk_arena_array(r->arena, map->n, sizeof *code);
+    STK_TRY(stk_spec_if_null(r, code));
+    for (uint32_t i = 0; i < map->n; i++) {
         code[i].key = stk_json_key(map, i)->text;
-        rc = stk_spec_read_text(r, stk_json_value(map, i), "code", &code[i].value);
+        STK_TRY(stk_spec_read_text(r, stk_json_value(map, i), "code", &code[i].value));
     }
-    if (rc == 0) {
-        qsort(code, map->n, sizeof *code, compare_pairs);
-        step->code = code;
-        step->n_code = map->n;
-    }
-    return rc;
+    qsort(code, map->n, sizeof *code, compare_pairs);
+    step->code = code;
+    step->n_code = map->n;
+    return 0;
 }
 
-static int read_output(stk_spec_reader *r, const stk_json *map, stk_output *output)
-{
-    static const char *const keys[] = {"type", "tags"};
-    if (map->kind == STK_JSON_NULL) {
-        return 0;
-    }
-    int rc = stk_spec_read_map(r, map, output->name);
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
-        const stk_json *value = stk_json_value(map, i);
-        int key = stk_spec_key(r, stk_json_key(map, i), keys, 2, output->name);
-        if (key < 0) {
-            return key;
-        }
-        if (value->kind != STK_JSON_NULL) {
-            if (key == 0) {
-                rc = stk_spec_read_text(r, value, "type", &output->type);
-            } else {
-                rc = stk_spec_read_texts(r, value, "tags", &output->tags, &output->n_tags);
-            }
-        }
-    }
-    return rc;
-}
+static const stk_spec_field output_fields[] = {
+    {.label = "type", .kind = STK_SPEC_TEXT, .at = offsetof(stk_output, type)},
+    {.label = "tags", .kind = STK_SPEC_TEXTS, .at = offsetof(stk_output, tags)}};
 
 static int64_t find_output(const steps_reader *s, uint32_t i_step, const char *name)
 {
@@ -195,12 +168,9 @@ static int read_outputs(steps_reader *s, const stk_json *node, uint32_t i_step)
             return stk_spec_wrong(r, key, "outputs",
                                   "names of letters, digits and _ . - (no dot or - in front)");
         }
-        int rc = 0;
-        if (map) {
-            rc = read_output(r, stk_json_value(node, i), &outputs[i]);
-        }
-        if (rc < 0) {
-            return rc;
+        if (map && stk_json_value(node, i)->kind != STK_JSON_NULL) {
+            STK_TRY(stk_spec_read_fields(r, stk_json_value(node, i), outputs[i].name, output_fields,
+                                         STK_SPEC_N(output_fields), &outputs[i]));
         }
     }
     step->outputs = outputs;
@@ -301,12 +271,8 @@ static int read_step(steps_reader *s, uint32_t i_step)
             continue;
         }
         own_settings |= key < 0;
-        int rc = 0;
         if (key >= 0) {
-            rc = read_field(s, key, value, i_step);
-        }
-        if (rc < 0) {
-            return rc;
+            STK_TRY(read_field(s, key, value, i_step));
         }
     }
     if ((step->argv == NULL) == (step->python == NULL)) {
@@ -373,14 +339,11 @@ static int read_reference(steps_reader *s, const stk_json *node, const char *wha
 {
     stk_spec_reader *r = s->r;
     const char *text = stk_json_text(node);
-    const char *dot = NULL;
-    if (text != NULL) {
-        dot = strchr(text, '.');
-    }
     uint64_t i_step;
     if (text == NULL) {
         return stk_spec_wrong(r, node, what, "step.output");
     }
+    const char *dot = strchr(text, '.');
     if (dot == NULL) {
         stk_spec_fail(r, node, "%s: '%.128s' names no output", what, text);
         if (stk_map_get(&r->spec->step_index, text, &i_step) && s->steps[i_step].n_outputs > 0) {
@@ -392,9 +355,7 @@ static int read_reference(steps_reader *s, const stk_json *node, const char *wha
     }
     if (!stk_map_getn(&r->spec->step_index, text, (size_t)(dot - text), &i_step)) {
         char name[STK_LIMIT_NAME + 1];
-        size_t n = (size_t)(dot - text) < sizeof name ? (size_t)(dot - text) : sizeof name - 1;
-        memcpy(name, text, n);
-        name[n] = '\0';
+        (void)snprintf(name, sizeof name, "%.*s", (int)(dot - text), text);
         return stk_spec_unknown_step(r, node, what, name);
     }
     int64_t i_output = find_output(s, (uint32_t)i_step, dot + 1);
@@ -498,29 +459,30 @@ static int read_artifact(steps_reader *s, const stk_json *map, const char *what,
     stk_json *about = stk_arena_array(s->r->arena, 2 * (size_t)map->n, sizeof *about);
     stk_json whole = {.items = about, .kind = STK_JSON_MAP, .line = map->line};
     const char *text = NULL;
-    int rc = stk_spec_if_null(s->r, about);
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+    STK_TRY(stk_spec_if_null(s->r, about));
+    for (uint32_t i = 0; i < map->n; i++) {
         const stk_json *key = stk_json_key(map, i);
         const stk_json *value = stk_json_value(map, i);
         int kind = stk_spec_key(s->r, key, keys, 4, what);
+        STK_TRY(kind);
         if (kind == 0) {
-            rc = read_source(s, key, value, what, input);
+            STK_TRY(read_source(s, key, value, what, input));
             continue;
         }
-        if (kind > 0 && value->kind == STK_JSON_NULL) {
+        if (value->kind == STK_JSON_NULL) {
             continue;
         }
-        if (kind < 0) {
-            return kind;
+        if (kind == 3) {
+            STK_TRY(stk_spec_read_map(s->r, value, "meta"));
+        } else {
+            STK_TRY(stk_spec_read_text(s->r, value, keys[kind], &text));
         }
-        rc = kind == 3 ? stk_spec_read_map(s->r, value, "meta")
-                       : stk_spec_read_text(s->r, value, keys[kind], &text);
         about[2 * (size_t)whole.n] = *key;
         about[2 * (size_t)whole.n + 1] = *value;
         whole.n++;
     }
-    if (rc < 0 || whole.n == 0) {
-        return rc;
+    if (whole.n == 0) {
+        return 0;
     }
     return stk_spec_read_json(s->r, &whole, &input->about);
 }
@@ -559,29 +521,22 @@ static int read_input(steps_reader *s, const stk_json *key, const stk_json *node
 static int read_inputs(steps_reader *s, const stk_json *map, stk_step *step)
 {
     stk_spec_reader *r = s->r;
-    int rc = stk_spec_read_map(r, map, "inputs");
-    stk_input *inputs = NULL;
-    if (rc >= 0) {
-        inputs = stk_arena_array(r->arena, map->n, sizeof *inputs);
-    }
-    size_t n = rc < 0 ? 0 : map->n;
-    if (rc == 0 && inputs == NULL) {
-        return stk_spec_no_memory(r);
-    }
-    for (uint32_t i = 0; rc == 0 && i < map->n && n <= STK_LIMIT_INPUTS; i++) {
-        rc = read_input(s, stk_json_key(map, i), stk_json_value(map, i), &inputs[i]);
+    STK_TRY(stk_spec_read_map(r, map, "inputs"));
+    stk_input *inputs = stk_arena_array(r->arena, map->n, sizeof *inputs);
+    size_t n = map->n;
+    STK_TRY(stk_spec_if_null(r, inputs));
+    for (uint32_t i = 0; i < map->n && n <= STK_LIMIT_INPUTS; i++) {
+        STK_TRY(read_input(s, stk_json_key(map, i), stk_json_value(map, i), &inputs[i]));
         n += inputs[i].n_items;
     }
-    if (rc == 0 && n > STK_LIMIT_INPUTS) {
+    if (n > STK_LIMIT_INPUTS) {
         return stk_spec_fail_code(r, STK_E_LIMIT, map,
                                   "more than %d inputs; gather them in a step in between",
                                   STK_LIMIT_INPUTS);
     }
-    if (rc == 0) {
-        step->inputs = inputs;
-        step->n_inputs = map->n;
-    }
-    return rc;
+    step->inputs = inputs;
+    step->n_inputs = map->n;
+    return 0;
 }
 
 static int read_after(steps_reader *s, const stk_json *list, stk_step *step)
@@ -634,22 +589,20 @@ static int read_links(steps_reader *s, uint32_t i_step)
 {
     const stk_json *map = stk_json_value(s->map, i_step);
     stk_step *step = &s->steps[i_step];
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+    for (uint32_t i = 0; i < map->n; i++) {
         const stk_json *key = stk_json_key(map, i);
         const stk_json *value = stk_json_value(map, i);
         if (value->kind == STK_JSON_NULL) {
             continue;
         }
         if (strcmp(key->text, step_keys[K_INPUTS]) == 0) {
-            rc = read_inputs(s, value, step);
+            STK_TRY(read_inputs(s, value, step));
         } else if (strcmp(key->text, step_keys[K_AFTER]) == 0) {
-            rc = read_after(s, value, step);
+            STK_TRY(read_after(s, value, step));
         } else if (strcmp(key->text, "cache") == 0) {
-            rc = check_ignored(s, map, step);
+            STK_TRY(check_ignored(s, map, step));
         }
     }
-    STK_TRY(rc);
     return stk_spec_read_next(s->r, map, step);
 }
 
