@@ -114,7 +114,8 @@ int stk_grow_refuse_case(const stk_spec *spec, uint32_t i_step, const char *valu
     const stk_step *step = stk_spec_step(spec, i_step);
     STK_BUF_AUTO cases = STK_BUF_INIT(1 << 12);
     for (uint32_t i = 0; i < step->n_next && i < TOLD; i++) {
-        stk_buf_printf(&cases, "%s%.40s", i == 0 ? "" : ", ", step->cases[i]);
+        stk_buf_separate(&cases, ", ");
+        stk_buf_printf(&cases, "%.40s", step->cases[i]);
     }
     if (step->n_next > TOLD) {
         stk_buf_printf(&cases, " and %u more", step->n_next - TOLD);
@@ -134,8 +135,8 @@ static void say_next(const stk_spec *spec, const stk_step *step, stk_buf *buf)
             is_new = is_new && step->next[k] != step->next[i];
         }
         if (is_new) {
-            stk_buf_printf(buf, "%s%.60s", i == 0 ? "" : ", ",
-                           stk_spec_step(spec, step->next[i])->name);
+            stk_buf_separate(buf, ", ");
+            stk_buf_printf(buf, "%.60s", stk_spec_step(spec, step->next[i])->name);
         }
     }
     if (step->n_next > TOLD) {
@@ -162,37 +163,34 @@ int stk_grow_read_next(const stk_spec *spec, uint32_t i_step, const char *const 
 {
     const stk_step *step = stk_spec_step(spec, i_step);
     uint32_t *steps = stk_arena_array(arena, (size_t)n_names + 1, sizeof *steps);
-    stk_map said = {0};
-    stk_map known = {0};
-    int rc = stk_err_if_null(steps, err);
-    for (uint32_t i = 0; rc == 0 && i < step->n_next; i++) {
-        rc = stk_map_put(&known, stk_spec_step(spec, step->next[i])->name, i) < 0
-                 ? stk_err_nomem(err)
-                 : 0;
+    STK_MAP_AUTO chosen = {0};
+    STK_MAP_AUTO known = {0};
+    STK_TRY(stk_err_if_null(steps, err));
+    for (uint32_t i = 0; i < step->n_next; i++) {
+        if (stk_map_put(&known, stk_spec_step(spec, step->next[i])->name, i) < 0) {
+            return stk_err_nomem(err);
+        }
     }
-    for (uint32_t i = 0; rc == 0 && i < n_names; i++) {
-        if (!stk_map_get(&known, names[i], NULL) || stk_map_get(&said, names[i], NULL)) {
-            rc = wrong_next(spec, step, names[i], err);
-        } else if (stk_map_put(&said, names[i], i) < 0) {
-            rc = stk_err_nomem(err);
+    for (uint32_t i = 0; i < n_names; i++) {
+        if (!stk_map_get(&known, names[i], NULL) || stk_map_get(&chosen, names[i], NULL)) {
+            return wrong_next(spec, step, names[i], err);
+        }
+        if (stk_map_put(&chosen, names[i], i) < 0) {
+            return stk_err_nomem(err);
         }
     }
     uint32_t n = 0;
     uint32_t most = step->cases == NULL ? n_names : 1;
-    for (uint32_t i = 0; rc == 0 && i < step->n_next && n < most; i++) {
-        if (stk_map_get(&said, stk_spec_step(spec, step->next[i])->name, NULL)) {
+    for (uint32_t i = 0; i < step->n_next && n < most; i++) {
+        if (stk_map_get(&chosen, stk_spec_step(spec, step->next[i])->name, NULL)) {
             steps[n++] = step->next[i];
         }
     }
-    if (rc == 0 && n < n_names) { /* several of a switch */
-        rc = wrong_next(spec, step, names[n_names - 1], err);
+    if (n < n_names) { /* several of a switch */
+        return wrong_next(spec, step, names[n_names - 1], err);
     }
-    stk_map_done(&said);
-    stk_map_done(&known);
-    if (rc == 0) {
-        *ret_steps = steps;
-    }
-    return rc;
+    *ret_steps = steps;
+    return 0;
 }
 
 /* --- what follows --- */
@@ -205,8 +203,10 @@ static bool is_split(const stk_step *step)
 
 static frame *frame_of(const stk_grow *grow, uint32_t split)
 {
-    uint32_t i = split == NONE ? NONE : grow->tasks[split].frame;
-    return i == NONE ? NULL : &grow->frames[i];
+    if (split == NONE || grow->tasks[split].frame == NONE) {
+        return NULL;
+    }
+    return &grow->frames[grow->tasks[split].frame];
 }
 
 /* Are these the steps that the document has there? None stands for all of them. */
@@ -249,8 +249,10 @@ static uint32_t width_of(const stk_step *step, const stk_grow_next *next)
     if (step->grows == STK_NEXT_ALL) {
         return step->n_next;
     }
-    return step->grows == STK_NEXT_PARALLEL && step->num_parallel > 0 ? step->num_parallel
-                                                                      : next->n;
+    if (step->grows == STK_NEXT_PARALLEL && step->num_parallel > 0) {
+        return step->num_parallel;
+    }
+    return next->n;
 }
 
 static int check_width(const stk_grow *grow, const stk_step *step, const stk_grow_next *next,
@@ -357,8 +359,9 @@ static int open_frame(stk_grow *grow, uint32_t i_task, uint32_t width, stk_err *
     return 0;
 }
 
-static int split(stk_grow *grow, uint32_t i_task, const stk_step *step, const stk_grow_next *next,
-                 stk_arena *arena, stk_grow_adding **ret_adding, uint32_t *ret_n, stk_err *err)
+static int split_up(stk_grow *grow, uint32_t i_task, const stk_step *step,
+                    const stk_grow_next *next, stk_arena *arena, stk_grow_adding **ret_adding,
+                    uint32_t *ret_n, stk_err *err)
 {
     bool is_gang = step->grows == STK_NEXT_PARALLEL;
     uint32_t width = width_of(step, next);
@@ -456,7 +459,7 @@ int stk_grow_done(stk_grow *grow, uint32_t i_task, const stk_grow_next *next, st
     const stk_step *step =
         stk_spec_step(grow->spec, grow->batches[grow->tasks[i_task].batch].i_step);
     if (is_split(step)) {
-        rc = split(grow, i_task, step, next, arena, &adding, &n, err);
+        rc = split_up(grow, i_task, step, next, arena, &adding, &n, err);
     } else if (step->n_next > 0) {
         uint32_t target = step->grows == STK_NEXT_SWITCH ? next->steps[0] : step->next[0];
         rc = go_on(grow, i_task, target, arena, &adding, &n, err);
@@ -488,10 +491,10 @@ static bool is_possible(const stk_grow *grow, const stk_grow_adding *a)
     if (ok && a->split == NONE) {
         return a->n == 1;
     }
-    const frame *f = NULL;
-    if (ok && a->split < grow->n_tasks) {
-        f = frame_of(grow, a->split);
+    if (!ok || a->split >= grow->n_tasks) {
+        return false;
     }
+    const frame *f = frame_of(grow, a->split);
     return f != NULL && a->branch < f->width && a->n <= f->width - a->branch;
 }
 

@@ -311,8 +311,7 @@ static void view_add(view *v, const stk_pack_host *host, const stk_pack_ask *ask
     bool fit = i < host->n && stk_devset_has(&ask->wanted, i) && fits(as, ask->share_mib);
     if (fit) {
         v->n_fit += (uint32_t)sign;
-    }
-    if (!fit) {
+    } else {
         v->unfit += sign * free_part(as);
     }
     v->all += sign * free_part(as);

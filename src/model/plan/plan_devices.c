@@ -46,7 +46,7 @@ static bool is_offered(const stk_alternative *want, bool shares, const stk_capac
            (shares && want->gpu_count == 1);
 }
 
-static void look(const stk_capacity *cap, survey *s)
+static void survey_devices(const stk_capacity *cap, survey *s)
 {
     const stk_plan_kind *asked = stk_plan_kind_asked(cap, &s->want);
     bool any = stk_spec_vendor_of(&s->want) == NULL;
@@ -81,10 +81,16 @@ static void look(const stk_capacity *cap, survey *s)
     }
 }
 
+/* What earlier runs needed, or -1. */
+static int64_t peak_of(const stk_plan_requester *q, uint32_t i_step)
+{
+    return q->peaks == NULL ? -1 : q->peaks[i_step];
+}
+
 /* What earlier runs needed and a margin, as much as the largest device has at most. */
 static int64_t share_of(const stk_plan_requester *q, uint32_t i_step, const stk_alternative *want)
 {
-    int64_t peak = q->peaks == NULL ? -1 : q->peaks[i_step];
+    int64_t peak = peak_of(q, i_step);
     if (want->gpu_memory_bytes != STK_GPU_MEMORY_AUTO) {
         return MAX(want->gpu_memory_bytes, 0);
     }
@@ -108,8 +114,8 @@ void stk_plan_pack_devices(const stk_capacity *cap, stk_pack_device *ret)
 {
     for (uint32_t i = 0; i < cap->n_devices && i < STK_LIMIT_DEVICES; i++) {
         const stk_capacity_device *d = &cap->devices[i];
-        int64_t mib = d->memory_bytes > 0 ? d->memory_bytes / MIB : 0;
-        int32_t total = mib < INT32_MAX ? (int32_t)mib : INT32_MAX - 1;
+        int64_t mib = MAX(d->memory_bytes, 0) / MIB;
+        int32_t total = (int32_t)MIN(mib, INT32_MAX - 1);
         ret[i] = (stk_pack_device){
             .total_mib = total, .free_mib = total, .numa = d->numa, .taken = !d->usable};
     }
@@ -138,7 +144,7 @@ static uint32_t make_asks(const stk_capacity *cap, survey *s, stk_pack_ask *asks
         }
         const stk_plan_kind *kind = stk_plan_kind_of(cap->devices[i].vendor);
         bool shared = s->share > 0 && can_share(&cap->devices[i]);
-        int64_t share_mib = s->share < MIB ? 1 : s->share / MIB;
+        int64_t share_mib = MAX(s->share / MIB, 1);
         stk_pack_ask ask = {.n = (uint32_t)s->want.gpu_count,
                             .share_mib = shared ? (int32_t)share_mib : 0,
                             .contiguous = kind->neighbours};
@@ -301,7 +307,7 @@ static const char *but(const stk_plan_requester *q)
     return stk_text_or(text, "");
 }
 
-static int refuse(stk_plan_requester *q, uint32_t i_step, const survey *surveys, uint32_t n)
+static int refuse_devices(stk_plan_requester *q, uint32_t i_step, const survey *surveys, uint32_t n)
 {
     refusal r;
     char text[1024];
@@ -357,7 +363,7 @@ static int go_without(stk_plan_requester *q, uint32_t i_step, const survey *surv
 static int note_learned(stk_plan_requester *q, uint32_t i_step, const stk_alternative *wants,
                         uint32_t n)
 {
-    int64_t peak = q->peaks == NULL ? -1 : q->peaks[i_step];
+    int64_t peak = peak_of(q, i_step);
     int64_t least = -1;
     for (uint32_t i = 0; i < n; i++) {
         int64_t own = wants[i].gpu_memory_bytes;
@@ -406,7 +412,7 @@ static int survey_all(stk_plan_requester *q, uint32_t i_step, const stk_alternat
         s->want = wants[i];
         s->share = share_of(q, i_step, &s->want);
         request->gpu_memory_auto |= s->want.gpu_memory_bytes == STK_GPU_MEMORY_AUTO;
-        look(q->cap, s);
+        survey_devices(q->cap, s);
         bool odd =
             stk_plan_kind_asked(q->cap, &s->want)->neighbours && !is_group(s->want.gpu_count);
         there |= s->there || odd;
@@ -416,7 +422,7 @@ static int survey_all(stk_plan_requester *q, uint32_t i_step, const stk_alternat
     }
     if (n_asks == 0) {
         if (q->policy == STK_POLICY_STRICT || there) {
-            return refuse(q, i_step, surveys, n);
+            return refuse_devices(q, i_step, surveys, n);
         }
         return go_without(q, i_step, surveys, n, request);
     }

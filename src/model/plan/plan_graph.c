@@ -154,8 +154,8 @@ static int say_cycle(const stk_plan *plan, const uint32_t *waits, stk_arena *scr
             stk_buf_printf(&text, " -> … %u more …", n_circle - 11);
         }
         if (n_circle <= 12 || k < 6 || k > n_circle - 6) {
-            stk_buf_printf(&text, "%s%.40s", k == 0 ? "" : " -> ",
-                           stk_spec_step(plan->spec, path[i])->name);
+            stk_buf_separate(&text, " -> ");
+            stk_buf_printf(&text, "%.40s", stk_spec_step(plan->spec, path[i])->name);
         }
     }
     stk_err_set(err, STK_E_SPEC, "steps wait for each other in a circle: %s", text.data);

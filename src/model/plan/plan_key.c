@@ -36,7 +36,7 @@ static int add_part(key_writer *w, const char *name, const char *value)
     return 0;
 }
 
-static int add_named(key_writer *w, const char *kind, const char *name, const char *value)
+static int add_of_kind(key_writer *w, const char *kind, const char *name, const char *value)
 {
     return add_part(w, stk_arena_printf(w->arena, "%s:%s", kind, name), value);
 }
@@ -72,18 +72,14 @@ static const char *of_origin(const key_writer *w, const char *key)
 static const char *function_of(const key_writer *w, const stk_step *step)
 {
     const char *colon = strchr(step->python, ':');
-    const char *file = NULL;
-    if (colon != NULL) {
-        file = of_origin(w, "file");
+    const char *file = of_origin(w, "file");
+    if (colon == NULL || file == NULL) {
+        return step->python;
     }
-    const char *slash = NULL;
-    if (file != NULL) {
-        slash = strrchr(file, '/');
-    }
+    const char *slash = strrchr(file, '/');
     const char *stem = slash == NULL ? file : slash + 1;
-    size_t n = colon == NULL ? 0 : (size_t)(colon - step->python);
-    bool own = stem != NULL && strncmp(stem, step->python, n) == 0 && strcmp(stem + n, ".py") == 0;
-    if (own) {
+    size_t n = (size_t)(colon - step->python);
+    if (strncmp(stem, step->python, n) == 0 && strcmp(stem + n, ".py") == 0) {
         return stk_arena_printf(w->arena, "__main__%s", colon);
     }
     return step->python;
@@ -96,11 +92,7 @@ static int add_command(key_writer *w, const stk_step *step)
         return add_part(w, "command", stk_arena_printf(w->arena, "python %s", function));
     }
     STK_BUF_AUTO text = STK_BUF_INIT(SIZE_MAX / 2);
-    for (uint32_t i = 0; i < step->n_argv; i++) {
-        stk_buf_char(&text, i == 0 ? '[' : ',');
-        stk_buf_json(&text, step->argv[i]);
-    }
-    stk_buf_char(&text, ']');
+    stk_json_put_texts(&text, NULL, step->argv);
     STK_TRY(add_part(w, "command", stk_buf_keep(&text, w->arena)));
     /* A command sees which step it is ($STOKER_STEP): two that read the same are two. */
     STK_TRY(add_part(w, "step", step->name));
@@ -124,14 +116,15 @@ static int add_input(key_writer *w, const stk_step *step, uint32_t i, const char
         return 0;
     }
     if (input->kind == STK_INPUT_VALUE || input->kind == STK_INPUT_PARAM) {
-        const char *value = input->kind == STK_INPUT_VALUE
-                                ? input->text
-                                : stk_spec_param(w->plan->spec, input->i_param)->value;
+        const char *value = input->text;
+        if (input->kind == STK_INPUT_PARAM) {
+            value = stk_spec_param(w->plan->spec, input->i_param)->value;
+        }
         if (value == NULL) {
             return stk_err_set(w->err, STK_E_USAGE, "step '%s': parameter '%s' has no value yet",
                                step->name, input->text);
         }
-        return add_named(w, "param", input->name, value);
+        return add_of_kind(w, "param", input->name, value);
     }
     if (digest == NULL && input->kind == STK_INPUT_ARTIFACT) {
         digest = input->text;
@@ -140,7 +133,7 @@ static int add_input(key_writer *w, const stk_step *step, uint32_t i, const char
         return stk_err_set(w->err, STK_E_BUG, "step '%s': input '%s' has no digest yet", step->name,
                            input->name);
     }
-    return add_named(w, "input", input->name, digest);
+    return add_of_kind(w, "input", input->name, digest);
 }
 
 static int compare_pairs(const void *a, const void *b)
@@ -164,7 +157,7 @@ static int add_environment(key_writer *w, const stk_settings *s)
     for (uint32_t i = 0; rc == 0 && i < s->n_env; i++) {
         char hex[STK_DIGEST_HEX + 1];
         stk_digest_of(sorted[i].value, strlen(sorted[i].value), hex);
-        rc = add_named(w, "env", sorted[i].key, stk_arena_printf(w->arena, "sha256:%s", hex));
+        rc = add_of_kind(w, "env", sorted[i].key, stk_arena_printf(w->arena, "sha256:%s", hex));
     }
     return rc;
 }
@@ -186,7 +179,8 @@ static int add_outputs(key_writer *w, const stk_step *step)
         qsort(sorted, step->n_outputs, sizeof *sorted, compare_outputs);
     }
     for (uint32_t i = 0; i < step->n_outputs; i++) {
-        stk_buf_printf(&text, "%s%s", i == 0 ? "" : " ", sorted[i].name);
+        stk_buf_separate(&text, " ");
+        stk_buf_text(&text, sorted[i].name);
         if (sorted[i].type != NULL) {
             stk_buf_char(&text, '=');
             stk_buf_json(&text, sorted[i].type);
@@ -201,10 +195,10 @@ static int add_outputs(key_writer *w, const stk_step *step)
 /* Which Python a step's functions run in: only the front knows, and writes it into the origin. */
 static int add_runtime(key_writer *w, const stk_step *step)
 {
-    const char *python = NULL;
-    if (step->python != NULL) {
-        python = of_origin(w, "python");
+    if (step->python == NULL) {
+        return 0;
     }
+    const char *python = of_origin(w, "python");
     if (python == NULL) {
         return 0;
     }
@@ -302,13 +296,13 @@ int stk_plan_key_seeing(const stk_plan *plan, uint32_t i_step, const char *const
     STK_TRY(stk_err_if_null(key.parts, err));
     STK_TRY(add_command(&w, step));
     for (uint32_t i = 0; i < step->n_code; i++) {
-        STK_TRY(add_named(&w, "code", step->code[i].key, step->code[i].value));
+        STK_TRY(add_of_kind(&w, "code", step->code[i].key, step->code[i].value));
     }
     for (uint32_t i = 0; i < step->n_inputs; i++) {
         STK_TRY(add_input(&w, step, i, input_digests == NULL ? NULL : input_digests[i]));
     }
     for (uint32_t i = 0; i < s->cache.n_files; i++) {
-        STK_TRY(add_named(&w, "file", s->cache.files[i], file_digests[i]));
+        STK_TRY(add_of_kind(&w, "file", s->cache.files[i], file_digests[i]));
     }
     STK_TRY(add_environment(&w, s));
     STK_TRY(add_outputs(&w, step));
@@ -360,14 +354,11 @@ void stk_plan_list_digest(const char *const *digests, uint32_t n, char ret_hex[S
 const char *stk_plan_key_json(const stk_key *key, struct stk_arena *arena)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(SIZE_MAX / 2);
-    stk_buf_char(&text, '{');
+    stk_json_open(&text, NULL, '{');
     for (uint32_t i = 0; i < key->n_parts; i++) {
-        stk_buf_text(&text, i == 0 ? "" : ",");
-        stk_buf_json(&text, key->parts[i].name);
-        stk_buf_char(&text, ':');
-        stk_buf_json(&text, key->parts[i].value);
+        stk_json_put_text(&text, key->parts[i].name, key->parts[i].value);
     }
-    stk_buf_char(&text, '}');
+    stk_json_close(&text, '}');
     return stk_buf_keep(&text, arena);
 }
 
@@ -376,9 +367,8 @@ const char *stk_plan_key_json(const stk_key *key, struct stk_arena *arena)
 /* One difference as a clause. `before` or `now` is NULL where the part is new or gone. */
 static void say_change(stk_buf *buf, const char *name, const char *before, const char *now)
 {
-    const char *colon = strchr(name, ':');
-    size_t n = colon == NULL ? strlen(name) : (size_t)(colon - name);
-    const char *own = colon == NULL ? "" : colon + 1;
+    size_t n = strcspn(name, ":");
+    const char *own = name + n + (name[n] == ':');
     const char *verb = "changed";
     if (before == NULL) {
         verb = "is new";
@@ -436,8 +426,8 @@ const char *stk_plan_miss(const stk_key *key, const char *parts_json, struct stk
     static const stk_json_limits limits = {STK_LIMIT_SPEC_BYTES, STK_LIMIT_YAML_NODES,
                                            STK_LIMIT_DEPTH};
     STK_BUF_AUTO text = STK_BUF_INIT(4096);
-    stk_map now = {0};
-    stk_map then = {0};
+    STK_MAP_AUTO now = {0};
+    STK_MAP_AUTO then = {0};
     stk_json old;
     uint32_t n = 0;
     if (parts_json == NULL) {
@@ -459,22 +449,20 @@ const char *stk_plan_miss(const stk_key *key, const char *parts_json, struct stk
         (void)stk_map_get(&then, part->name, &at);
         const char *before = (const char *)(uintptr_t)at;
         if ((before == NULL || strcmp(before, part->value) != 0) && n++ < TOLD) {
-            stk_buf_text(&text, n > 1 ? ", " : "");
+            stk_buf_separate(&text, ", ");
             say_change(&text, part->name, before, part->value);
         }
     }
     for (uint32_t i = 0; ok && i < old.n; i++) {
         const char *name = stk_json_key(&old, i)->text;
         if (!stk_map_get(&now, name, NULL) && n++ < TOLD) {
-            stk_buf_text(&text, n > 1 ? ", " : "");
+            stk_buf_separate(&text, ", ");
             say_change(&text, name, "", NULL);
         }
     }
     if (n > TOLD) {
         stk_buf_printf(&text, " and %u more changes", n - TOLD);
     }
-    stk_map_done(&now);
-    stk_map_done(&then);
     if (!ok || text.failed) {
         return NULL;
     }

@@ -111,7 +111,10 @@ static int note_less(stk_plan_requester *q, uint32_t i_step, const char *asked, 
 static int ask_cpu(stk_plan_requester *q, uint32_t i_step, const stk_resources *res,
                    stk_request *request)
 {
-    int64_t most = q->cap == NULL || q->cap->cpu_milli <= 0 ? INT64_MAX : q->cap->cpu_milli;
+    int64_t most = INT64_MAX;
+    if (q->cap != NULL && q->cap->cpu_milli > 0) {
+        most = q->cap->cpu_milli;
+    }
     request->limit_cpu = res->cpu_milli >= 0;
     request->cpu_milli = res->cpu_milli >= 0 ? res->cpu_milli : 1000;
     if (request->cpu_milli <= most) {
@@ -137,7 +140,10 @@ static int ask_cpu(stk_plan_requester *q, uint32_t i_step, const stk_resources *
 static int ask_memory(stk_plan_requester *q, uint32_t i_step, const stk_resources *res,
                       stk_request *request)
 {
-    int64_t most = q->cap == NULL || q->cap->memory_bytes <= 0 ? INT64_MAX : q->cap->memory_bytes;
+    int64_t most = INT64_MAX;
+    if (q->cap != NULL && q->cap->memory_bytes > 0) {
+        most = q->cap->memory_bytes;
+    }
     if (res->memory_bytes < 0) {
         return 0;
     }

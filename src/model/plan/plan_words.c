@@ -85,7 +85,7 @@ const char *stk_plan_ask_text(const stk_capacity *cap, const stk_alternative *wa
 
 /* --- devices --- */
 
-static bool is_same(const stk_capacity_device *a, const stk_capacity_device *b)
+static bool is_same_device(const stk_capacity_device *a, const stk_capacity_device *b)
 {
     const char *texts[][2] = {{a->model, b->model}, {a->profile, b->profile}, {a->noun, b->noun}};
     for (size_t i = 0; i < 3; i++) {
@@ -125,13 +125,13 @@ const char *stk_plan_inventory(const stk_capacity *cap, const stk_devset *which,
         }
         for (uint32_t k = i; k < cap->n_devices; k++) {
             bool counts = which != NULL ? stk_devset_has(which, k) : cap->devices[k].usable;
-            if (counts && is_same(d, &cap->devices[k])) {
+            if (counts && is_same_device(d, &cap->devices[k])) {
                 stk_devset_add(&told, k);
                 n++;
             }
         }
         if (n_told < MOST) {
-            stk_buf_text(&out, n_told > 0 ? ", " : "");
+            stk_buf_separate(&out, ", ");
             device_text(d, n, &out);
         }
         n_told++;

@@ -214,7 +214,7 @@ void stk_sched_look(const stk_sched *sched)
         stk_pack_device *free = &view->devices[i];
         *free = sched->host[i];
         int64_t left = (int64_t)free->total_mib - d->own_mib - d->outside_mib;
-        free->free_mib = left > 0 ? (int32_t)left : 0;
+        free->free_mib = (int32_t)MAX(left, 0);
         free->taken = free->taken || d->is_whole || d->outside_mib == STK_SCHED_ALL ||
                       (free->total_mib > 0 ? left <= 0 : d->outside_mib > 0);
         view->n_holders[i] = d->n_holders;

@@ -301,9 +301,10 @@ int stk_sched_fold(stk_sched *sched, const stk_sched_event *event, stk_err *err)
     case STK_SE_GONE:
         return fold_device(sched, event, err);
     default:
-        return event->kind < 0 || event->kind > STK_SE_GONE
-                   ? stk_err_set(err, STK_E_PROTOCOL, "event kind %d doesn't exist", event->kind)
-                   : fold_of_task(sched, event, err);
+        if (event->kind < 0 || event->kind > STK_SE_GONE) {
+            return stk_err_set(err, STK_E_PROTOCOL, "event kind %d doesn't exist", event->kind);
+        }
+        return fold_of_task(sched, event, err);
     }
     sched->is_idle = false;
     return 0;

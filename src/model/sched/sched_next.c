@@ -218,7 +218,7 @@ static void put_stops(const stk_sched *sched, stk_sched_out *out)
         /* STOP is given until the task is final: it must not crowd out the rest. */
         uint32_t max = out->max;
         uint32_t half = max - max / 2;
-        out->max = max - (n_idle < half ? (uint32_t)n_idle : half);
+        out->max = max - (uint32_t)MIN(n_idle, half);
         put_list(sched, out, sched->lists[STK_TASK_RUNNING], STK_ACT_STOP);
         out->max = max;
     }

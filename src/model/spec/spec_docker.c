@@ -221,8 +221,8 @@ static const known backends[] = {{"local", ANY, NULL},      {"docker", ANY, NULL
 enum { NAMES_MAX = 128 };
 #define N(table) (int)(sizeof(table) / sizeof *(table))
 
-static const known *find(stk_spec_reader *r, const stk_json *key, const known *table, int n,
-                         const char *where)
+static const known *find_known(stk_spec_reader *r, const stk_json *key, const known *table, int n,
+                               const char *where)
 {
     const char *names[NAMES_MAX];
     for (int i = 0; i < n; i++) {
@@ -247,11 +247,9 @@ bool stk_spec_container_bytes(const stk_json *node, int64_t *ret_bytes)
     char *end = NULL;
     double number = strtod(text, &end);
     const char *unit = end + strspn(end, " ");
-    const char *at = NULL;
-    if (*unit != '\0' && unit[1] == '\0') {
-        at = strchr(units, *unit | 0x20);
-    }
-    if (at != NULL && end != text && number > 0 && number < 1e9) {
+    bool is_letter = *unit != '\0' && unit[1] == '\0';
+    const char *at = strchr(units, *unit | 0x20);
+    if (is_letter && at != NULL && end != text && number > 0 && number < 1e9) {
         *ret_bytes = (int64_t)(number * (double)((int64_t)1 << (10 * (at - units))));
         return *ret_bytes > 0;
     }
@@ -291,7 +289,7 @@ static bool is_platform(const char *text)
         if (len == 0 || (text[len] != '/' && text[len] != '\0')) {
             return false;
         }
-        text += len + (text[len] == '/' ? 1 : 0);
+        text += len + (text[len] == '/');
         if (*text == '\0' && text[-1] == '/') {
             return false;
         }
@@ -301,39 +299,37 @@ static bool is_platform(const char *text)
 
 static int read_values(stk_spec_reader *r, const stk_json *node, const char *key)
 {
-    int rc = stk_spec_read_map(r, node, key);
-    for (uint32_t i = 0; rc == 0 && i < node->n; i++) {
+    STK_TRY(stk_spec_read_map(r, node, key));
+    for (uint32_t i = 0; i < node->n; i++) {
         const stk_json *value = stk_json_value(node, i);
         bool nested = value->kind == STK_JSON_MAP || value->kind == STK_JSON_LIST;
         if (nested) {
-            rc = stk_spec_wrong(r, value, stk_json_key(node, i)->text, "text or a number");
+            return stk_spec_wrong(r, value, stk_json_key(node, i)->text, "text or a number");
         }
     }
-    return rc;
+    return 0;
 }
 
 static int read_ulimits(stk_spec_reader *r, const stk_json *node, const char *key)
 {
     int64_t number = 0;
-    int rc = 0;
     if (node->kind != STK_JSON_MAP) {
-        rc = stk_spec_wrong(r, node, key, "a mapping of names to numbers, as {nofile: 65536}");
+        return stk_spec_wrong(r, node, key, "a mapping of names to numbers, as {nofile: 65536}");
     }
-    for (uint32_t i = 0; rc == 0 && i < node->n; i++) {
-        const known *one = find(r, stk_json_key(node, i), ulimits, N(ulimits), key);
+    for (uint32_t i = 0; i < node->n; i++) {
+        const known *one = find_known(r, stk_json_key(node, i), ulimits, N(ulimits), key);
         if (one == NULL) {
-            rc = STK_E_SPEC;
-        } else {
-            rc = stk_spec_read_int(r, stk_json_value(node, i), one->name, -1, INT64_MAX, &number);
+            return STK_E_SPEC;
         }
+        STK_TRY(stk_spec_read_int(r, stk_json_value(node, i), one->name, -1, INT64_MAX, &number));
     }
-    return rc;
+    return 0;
 }
 
 static int read_table(stk_spec_reader *r, const stk_json *map, const char *where,
                       const known *table, int n);
 
-static int read_one(stk_spec_reader *r, const stk_json *node, const known *key)
+static int read_known(stk_spec_reader *r, const stk_json *node, const known *key)
 {
     const char *text = NULL;
     const char *const *texts = NULL;
@@ -346,8 +342,10 @@ static int read_one(stk_spec_reader *r, const stk_json *node, const known *key)
     case TRUTH:
         return stk_spec_read_bool(r, node, key->name, &truth);
     case TEXT_S:
-        return node->kind == STK_JSON_TEXT ? stk_spec_read_text(r, node, key->name, &text)
-                                           : stk_spec_read_texts(r, node, key->name, &texts, &n);
+        if (node->kind == STK_JSON_TEXT) {
+            return stk_spec_read_text(r, node, key->name, &text);
+        }
+        return stk_spec_read_texts(r, node, key->name, &texts, &n);
     case TEXTS:
         return stk_spec_read_texts(r, node, key->name, &texts, &n);
     case VALUES:
@@ -361,15 +359,17 @@ static int read_one(stk_spec_reader *r, const stk_json *node, const known *key)
     case ARGS:
         return read_table(r, node, key->name, run_args, N(run_args));
     case BYTES:
-        return stk_spec_container_bytes(node, &number)
-                   ? 0
-                   : stk_spec_wrong(r, node, key->name, "a size above 0, as 64m or 8GB");
+        if (!stk_spec_container_bytes(node, &number)) {
+            return stk_spec_wrong(r, node, key->name, "a size above 0, as 64m or 8GB");
+        }
+        return 0;
     case WHOLE_BYTES:
         return stk_spec_read_int(r, node, key->name, 1, INT64_MAX, &number);
     case PLATFORM:
-        return is_platform(stk_json_text(node))
-                   ? 0
-                   : stk_spec_wrong(r, node, key->name, "a platform like linux/amd64");
+        if (!is_platform(stk_json_text(node))) {
+            return stk_spec_wrong(r, node, key->name, "a platform like linux/amd64");
+        }
+        return 0;
     case ULIMITS:
         return read_ulimits(r, node, key->name);
     case WORD:
@@ -383,18 +383,18 @@ static int read_one(stk_spec_reader *r, const stk_json *node, const known *key)
 static int read_table(stk_spec_reader *r, const stk_json *map, const char *where,
                       const known *table, int n)
 {
-    int rc = stk_spec_read_map(r, map, where);
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+    STK_TRY(stk_spec_read_map(r, map, where));
+    for (uint32_t i = 0; i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
-        const known *key = find(r, stk_json_key(map, i), table, n, where);
+        const known *key = find_known(r, stk_json_key(map, i), table, n, where);
         if (key == NULL) {
             return STK_E_SPEC;
         }
         if (value->kind != STK_JSON_NULL) {
-            rc = read_one(r, value, key);
+            STK_TRY(read_known(r, value, key));
         }
     }
-    return rc;
+    return 0;
 }
 
 /* --- the two settings --- */
@@ -406,17 +406,17 @@ int stk_spec_check_docker(stk_spec_reader *r, const stk_json *map)
 
 int stk_spec_check_backend(stk_spec_reader *r, const stk_json *map)
 {
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+    for (uint32_t i = 0; i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
-        const known *backend = find(r, stk_json_key(map, i), backends, N(backends), "backend");
+        const known *backend =
+            find_known(r, stk_json_key(map, i), backends, N(backends), "backend");
         if (backend == NULL) {
             return STK_E_SPEC;
         }
         if (strcmp(backend->name, "stack") == 0) {
             const char *name = NULL;
             if (value->kind != STK_JSON_NULL) {
-                rc = stk_spec_read_text(r, value, "backend.stack", &name);
+                STK_TRY(stk_spec_read_text(r, value, "backend.stack", &name));
             }
             continue;
         }
@@ -424,10 +424,10 @@ int stk_spec_check_backend(stk_spec_reader *r, const stk_json *map)
             return stk_spec_wrong(r, value, backend->name, "a mapping of the backend's options");
         }
         if (value->kind == STK_JSON_MAP && strcmp(backend->name, "docker") == 0) {
-            rc = read_table(r, value, "backend.docker", options, N(options));
+            STK_TRY(read_table(r, value, "backend.docker", options, N(options)));
         }
     }
-    return rc;
+    return 0;
 }
 
 const char *stk_spec_unused_run_arg(const stk_json *args)

@@ -27,15 +27,9 @@ typedef struct growth {
 /* The place of a complaint about a step. */
 static const stk_json *at(const growth *g, uint32_t i, const char *key)
 {
-    const stk_json *node = NULL;
-    if (key != NULL) {
-        node = stk_json_get(stk_json_value(g->map, i), key);
-    }
+    const stk_json *node = stk_json_get(stk_json_value(g->map, i), key);
     g->r->step = g->steps[i].name;
-    if (node != NULL) {
-        return node;
-    }
-    return stk_json_key(g->map, i);
+    return node != NULL ? node : stk_json_key(g->map, i);
 }
 
 static const stk_json *at_next(const growth *g, uint32_t i)
@@ -130,28 +124,27 @@ static int walk_step(growth *g, uint32_t i)
 {
     const stk_step *step = &g->steps[i];
     uint32_t top = is_split(step) ? i : g->top[i];
-    int rc = 0;
     if (step->n_next == 0 && top != NONE) {
-        stk_spec_fail(g->r, at(g, i, NULL), "the graph ends here while the split of '%s' is open",
+        stk_spec_fail(g->r, at(g, i, ""), "the graph ends here while the split of '%s' is open",
                       g->steps[top].name);
         stk_err_hint(g->r->err, "lead its branches to a step with join: true");
         return STK_E_SPEC;
     }
-    for (uint32_t k = 0; rc == 0 && k < step->n_next; k++) {
+    for (uint32_t k = 0; k < step->n_next; k++) {
         uint32_t target = step->next[k];
         if (g->steps[target].is_join) {
-            rc = reach_join(g, i, target, top);
+            STK_TRY(reach_join(g, i, target, top));
         } else {
-            rc = reach(g, i, target, top);
+            STK_TRY(reach(g, i, target, top));
         }
     }
-    if (rc == 0 && step->grows == STK_NEXT_PARALLEL) {
+    if (step->grows == STK_NEXT_PARALLEL) {
         return check_gang(g, i);
     }
-    return rc;
+    return 0;
 }
 
-static int walk(growth *g)
+static int walk_steps(growth *g)
 {
     bool has_end = false;
     int rc = 0;
@@ -290,14 +283,11 @@ static int predecessors(const growth *g, stk_arena *scratch, uint32_t **ret_star
 {
     uint32_t *start = stk_arena_array(scratch, (size_t)g->n + 2, sizeof *start);
     uint64_t n = 0;
-    for (uint32_t i = 0; start != NULL && i < g->n; i++) {
+    for (uint32_t i = 0; i < g->n; i++) {
         n += g->steps[i].n_next;
     }
-    uint32_t *before = NULL;
-    if (start != NULL && n < NONE) {
-        before = stk_arena_array(scratch, n + 1, sizeof *before);
-    }
-    if (before == NULL) {
+    uint32_t *before = stk_arena_array(scratch, n + 1, sizeof *before);
+    if (start == NULL || before == NULL || n >= NONE) {
         return stk_spec_no_memory(g->r);
     }
     for (uint32_t i = 0; i < g->n; i++) {
@@ -323,14 +313,15 @@ static int check_all_links(const growth *g, stk_arena *scratch)
     uint32_t *mark = stk_arena_array(scratch, g->n, sizeof *mark);
     uint32_t *start = NULL;
     uint32_t *before = NULL;
-    int rc = mark == NULL ? stk_spec_no_memory(g->r) : predecessors(g, scratch, &start, &before);
-    for (uint32_t i = 0; rc == 0 && i < g->n; i++) {
+    STK_TRY(stk_spec_if_null(g->r, mark));
+    STK_TRY(predecessors(g, scratch, &start, &before));
+    for (uint32_t i = 0; i < g->n; i++) {
         for (uint32_t k = start[i]; k < start[i + 1]; k++) {
             mark[before[k]] = i + 1;
         }
-        rc = check_links(g, i, mark);
+        STK_TRY(check_links(g, i, mark));
     }
-    return rc;
+    return 0;
 }
 
 /* `next: [a, a]` */
@@ -397,18 +388,10 @@ int stk_spec_check_growth(stk_spec_reader *r, const stk_json *map)
         return stk_spec_no_memory(r);
     }
     memset(g.join, 0xff, n * sizeof *g.join);
-    int rc = check_doubles(&g, scratch);
-    if (rc == 0) {
-        rc = walk(&g);
-    }
-    if (rc == 0) {
-        rc = check_circles(&g, scratch);
-    }
-    if (rc == 0) {
-        rc = check_all_links(&g, scratch);
-    }
-    if (rc >= 0) {
-        r->step = NULL;
-    }
-    return rc;
+    STK_TRY(check_doubles(&g, scratch));
+    STK_TRY(walk_steps(&g));
+    STK_TRY(check_circles(&g, scratch));
+    STK_TRY(check_all_links(&g, scratch));
+    r->step = NULL;
+    return 0;
 }

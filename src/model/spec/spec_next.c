@@ -46,13 +46,13 @@ static int read_targets(stk_spec_reader *r, const stk_json *node, const uint32_t
         return too_many(r, node, "next");
     }
     uint32_t *targets = stk_arena_array(r->arena, n, sizeof *targets);
-    int rc = stk_spec_if_null(r, targets);
-    for (uint32_t i = 0; rc == 0 && i < n; i++) {
-        rc = read_target(r, list ? &node->items[i] : node, "next", &targets[i]);
+    STK_TRY(stk_spec_if_null(r, targets));
+    for (uint32_t i = 0; i < n; i++) {
+        STK_TRY(read_target(r, list ? &node->items[i] : node, "next", &targets[i]));
     }
     *ret = targets;
     *ret_n = n;
-    return rc;
+    return 0;
 }
 
 /* cases: {value: step}; several values may lead to one step. */
@@ -67,40 +67,41 @@ static int read_cases(stk_spec_reader *r, const stk_json *map, stk_step *step)
     }
     uint32_t *targets = stk_arena_array(r->arena, map->n, sizeof *targets);
     const char **values = stk_arena_array(r->arena, map->n, sizeof *values);
-    int rc = targets == NULL || values == NULL ? stk_spec_no_memory(r) : 0;
-    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+    if (targets == NULL || values == NULL) {
+        return stk_spec_no_memory(r);
+    }
+    for (uint32_t i = 0; i < map->n; i++) {
         values[i] = stk_json_text(stk_json_key(map, i));
         if (values[i] == NULL) {
-            rc = stk_spec_wrong(r, stk_json_key(map, i), "cases", "values without a NUL byte");
-        } else {
-            rc = read_target(r, stk_json_value(map, i), "cases", &targets[i]);
+            return stk_spec_wrong(r, stk_json_key(map, i), "cases", "values without a NUL byte");
         }
+        STK_TRY(read_target(r, stk_json_value(map, i), "cases", &targets[i]));
     }
     step->next = targets;
     step->n_next = map->n;
     step->cases = values;
-    return rc;
+    return 0;
 }
 
 /* Every one of `some` is among `all`, or it is an error of `node` that says which isn't. */
 static int check_among(stk_spec_reader *r, const stk_json *node, const uint32_t *some,
                        uint32_t n_some, const uint32_t *all, uint32_t n_all, const char *where)
 {
-    stk_map index = {0};
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < n_all; i++) {
-        rc = stk_map_put(&index, r->spec->steps[all[i]].name, i) < 0 ? stk_spec_no_memory(r) : 0;
-    }
-    for (uint32_t i = 0; rc == 0 && i < n_some; i++) {
-        const char *name = r->spec->steps[some[i]].name;
-        if (!stk_map_get(&index, name, NULL)) {
-            rc = stk_spec_fail(r, node,
-                               "'next' and 'cases' must lead to the same steps; '%s' isn't in '%s'",
-                               name, where);
+    STK_MAP_AUTO index = {0};
+    for (uint32_t i = 0; i < n_all; i++) {
+        if (stk_map_put(&index, r->spec->steps[all[i]].name, i) < 0) {
+            return stk_spec_no_memory(r);
         }
     }
-    stk_map_done(&index);
-    return rc;
+    for (uint32_t i = 0; i < n_some; i++) {
+        const char *name = r->spec->steps[some[i]].name;
+        if (!stk_map_get(&index, name, NULL)) {
+            return stk_spec_fail(
+                r, node, "'next' and 'cases' must lead to the same steps; '%s' isn't in '%s'", name,
+                where);
+        }
+    }
+    return 0;
 }
 
 static int read_switch(stk_spec_reader *r, const stk_json *const nodes[N_KEYS], stk_step *step)
@@ -215,8 +216,7 @@ int stk_spec_read_next(stk_spec_reader *r, const stk_json *map, stk_step *step)
     }
     if (nodes[SWITCH] != NULL || nodes[CASES] != NULL) {
         step->grows = STK_NEXT_SWITCH;
-        int rc = read_switch(r, nodes, step);
-        STK_TRY(rc);
+        STK_TRY(read_switch(r, nodes, step));
         return read_on(r, nodes[SWITCH], keys[SWITCH], step);
     }
     if (nodes[NEXT] == NULL) {

@@ -184,9 +184,8 @@ int stk_spec_order_steps(stk_spec_reader *r, stk_step *steps, uint32_t n)
     o.start = calloc((size_t)n + 2, sizeof *o.start);
     o.heap = calloc((size_t)n + 1, sizeof *o.heap);
     o.number = calloc((size_t)n + 1, sizeof *o.number);
-    int rc = o.n_open == NULL || o.start == NULL || o.heap == NULL || o.number == NULL
-                 ? stk_spec_no_memory(r)
-                 : sort(&o, r);
+    bool is_short = o.n_open == NULL || o.start == NULL || o.heap == NULL || o.number == NULL;
+    int rc = is_short ? stk_spec_no_memory(r) : sort(&o, r);
     free(o.n_open);
     free(o.start);
     free(o.heap);

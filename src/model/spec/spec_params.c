@@ -153,7 +153,7 @@ int stk_spec_read_params(stk_spec_reader *r, const stk_json *node)
 
 /* --- values from outside --- */
 
-static stk_param *find(const stk_spec *spec, const char *name)
+static stk_param *find_param(const stk_spec *spec, const char *name)
 {
     for (uint32_t i = 0; i < spec->n_params; i++) {
         if (strcmp(spec->params[i].name, name) == 0) {
@@ -223,7 +223,7 @@ static int read_as(stk_spec *spec, const char *type, const char *text, stk_json 
     if (strcmp(type, "bool") == 0) {
         bool yes = strcasecmp(text, "true") == 0 || strcmp(text, "1") == 0;
         bool no = strcasecmp(text, "false") == 0 || strcmp(text, "0") == 0;
-        *ret_node = (stk_json){.kind = STK_JSON_BOOL, .truth = yes};
+        *ret_node = stk_json_of_bool(yes);
         return yes || no ? 0 : -1;
     }
     if (strcmp(type, "float") == 0) {
@@ -254,7 +254,7 @@ static int read_as(stk_spec *spec, const char *type, const char *text, stk_json 
 
 int stk_spec_set_param(stk_spec *spec, const char *name, const char *value, stk_err *err)
 {
-    stk_param *param = find(spec, name);
+    stk_param *param = find_param(spec, name);
     if (param == NULL) {
         return unknown(spec, name, err);
     }
@@ -280,7 +280,7 @@ int stk_spec_set_param(stk_spec *spec, const char *name, const char *value, stk_
 
 int stk_spec_set_param_json(stk_spec *spec, const char *name, const char *json, stk_err *err)
 {
-    stk_param *param = find(spec, name);
+    stk_param *param = find_param(spec, name);
     stk_json node;
     if (param == NULL) {
         return unknown(spec, name, err);
@@ -299,7 +299,8 @@ int stk_spec_check_params(const stk_spec *spec, stk_err *err)
     uint32_t n = 0;
     for (uint32_t i = 0; i < spec->n_params; i++) {
         if (spec->params[i].value == NULL) {
-            stk_buf_printf(&names, "%s'%s'", n > 0 ? ", " : "", spec->params[i].name);
+            stk_buf_separate(&names, ", ");
+            stk_buf_printf(&names, "'%s'", spec->params[i].name);
             n++;
         }
     }
