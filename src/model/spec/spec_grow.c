@@ -24,7 +24,7 @@ typedef struct growth {
     uint32_t n_queue;
 } growth;
 
-/* The place of a complaint about a step. */
+/* The place of a complaint about a step: its `key`, or ("") its name. */
 static const stk_json *at(const growth *g, uint32_t i, const char *key)
 {
     const stk_json *node = stk_json_get(stk_json_value(g->map, i), key);
@@ -147,30 +147,29 @@ static int walk_step(growth *g, uint32_t i)
 static int walk_steps(growth *g)
 {
     bool has_end = false;
-    int rc = 0;
     if (g->steps[0].is_join) {
         return stk_spec_fail(g->r, at(g, 0, "join"),
                              "a run begins with the document's first step, which can't be a join");
     }
-    rc = reach(g, NONE, 0, NONE);
-    for (uint32_t i = 0; rc == 0 && i < g->n_queue; i++) {
+    STK_TRY(reach(g, NONE, 0, NONE));
+    for (uint32_t i = 0; i < g->n_queue; i++) {
         has_end = has_end || g->steps[g->queue[i]].n_next == 0;
-        rc = walk_step(g, g->queue[i]);
+        STK_TRY(walk_step(g, g->queue[i]));
     }
-    for (uint32_t i = 0; rc == 0 && i < g->n; i++) {
+    for (uint32_t i = 0; i < g->n; i++) {
         if (!g->seen[i]) {
-            stk_spec_fail(g->r, at(g, i, NULL), "no step leads here from '%s', where a run begins",
+            stk_spec_fail(g->r, at(g, i, ""), "no step leads here from '%s', where a run begins",
                           g->steps[0].name);
             stk_err_hint(g->r->err, "name it in a step's 'next', or take it out");
             return STK_E_SPEC;
         }
     }
-    if (rc == 0 && !has_end) {
-        stk_spec_fail(g->r, at(g, 0, NULL), "no step is an end: a run would go round for ever");
+    if (!has_end) {
+        stk_spec_fail(g->r, at(g, 0, ""), "no step is an end: a run would go round for ever");
         stk_err_hint(g->r->err, "leave 'next' out of the last step");
         return STK_E_SPEC;
     }
-    return rc;
+    return 0;
 }
 
 /* --- circles --- */
