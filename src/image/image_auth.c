@@ -156,8 +156,8 @@ static int ask_helper(const char *name, const char *server, const char *file, st
         return stk_err_set(err, STK_E_ENV, "%s, asked for the credentials of %s, answered no JSON",
                            program, server);
     }
-    const char *user = stk_json_text(stk_json_get(&root, "Username"));
-    const char *secret = stk_json_text(stk_json_get(&root, "Secret"));
+    const char *user = stk_json_get_text(&root, "Username");
+    const char *secret = stk_json_get_text(&root, "Secret");
     if (user == NULL || secret == NULL) {
         return 0;
     }
@@ -210,10 +210,10 @@ static size_t speaks_for(const char *key, const char *where, stk_arena *arena)
 static void read_entry(const stk_json *entry, const char *file, stk_arena *arena,
                        stk_image_login *ret)
 {
-    const char *auth = stk_json_text(stk_json_get(entry, "auth"));
-    const char *token = stk_json_text(stk_json_get(entry, "identitytoken"));
-    const char *user = stk_json_text(stk_json_get(entry, "username"));
-    const char *secret = stk_json_text(stk_json_get(entry, "password"));
+    const char *auth = stk_json_get_text(entry, "auth");
+    const char *token = stk_json_get_text(entry, "identitytoken");
+    const char *user = stk_json_get_text(entry, "username");
+    const char *secret = stk_json_get_text(entry, "password");
     const char *pair = decode_base64(stk_text_or(auth, ""), arena);
     const char *colon = strchr(stk_text_or(pair, ""), ':');
     if (colon != NULL) {
@@ -232,7 +232,7 @@ static const stk_json *best(const stk_json *map, const char *where, stk_arena *a
 {
     const stk_json *found = NULL;
     size_t most = 0;
-    for (uint32_t i = 0; map != NULL && map->kind == STK_JSON_MAP && i < map->n; i++) {
+    for (uint32_t i = 0; i < stk_json_n_members(map); i++) {
         size_t n = speaks_for(stk_json_key(map, i)->text, where, arena);
         if (n > most) {
             most = n;
@@ -258,7 +258,7 @@ static int look_in(const char *file, const char *where, stk_arena *arena, stk_im
         return as_env(err);
     }
     const stk_json *helper = best(stk_json_get(&root, "credHelpers"), where, arena, &key);
-    const char *store = stk_json_text(stk_json_get(&root, "credsStore"));
+    const char *store = stk_json_get_text(&root, "credsStore");
     const stk_json *entry = best(stk_json_get(&root, "auths"), where, arena, &key);
     if (helper != NULL && stk_json_text(helper) != NULL) {
         return ask_helper(stk_json_text(helper), key, file, arena, ret, err);
@@ -319,7 +319,7 @@ int stk_image_auth(const char *registry, stk_arena *arena, const char **ret, stk
         return 0;
     }
     const char *host = stk_arena_dupn(arena, registry, strcspn(registry, "/"));
-    stk_buf_char(&json, '{');
+    stk_json_open(&json, NULL, '{');
     stk_json_put_text(&json, "serveraddress", stk_text_or(host, registry));
     if (login.token != NULL) {
         stk_json_put_text(&json, "identitytoken", login.token);
@@ -327,7 +327,7 @@ int stk_image_auth(const char *registry, stk_arena *arena, const char **ret, stk
         stk_json_put_text(&json, "username", login.user);
         stk_json_put_text(&json, "password", login.secret);
     }
-    stk_buf_char(&json, '}');
+    stk_json_close(&json, '}');
     if (!json.failed) {
         *ret = stk_image_base64(json.data, json.len, true, arena);
     }

@@ -98,7 +98,7 @@ static const char *parent_in(const char *line, stk_arena *arena)
 static const char *registry_config(const char *dockerfile, stk_arena *arena, stk_err *err)
 {
     STK_BUF_AUTO json = STK_BUF_INIT(MAX_QUERY);
-    stk_buf_char(&json, '{');
+    stk_json_open(&json, NULL, '{');
     for (const char *line = dockerfile; line != NULL; line = stk_text_next_line(line)) {
         stk_image_ref ref;
         stk_image_login login;
@@ -112,14 +112,13 @@ static const char *registry_config(const char *dockerfile, stk_arena *arena, stk
         }
         if (login.user != NULL) {
             bool hub = strcmp(ref.registry, "docker.io") == 0;
-            stk_json_put_key(&json, hub ? "https://index.docker.io/v1/" : ref.registry);
-            stk_buf_char(&json, '{');
+            stk_json_open(&json, hub ? "https://index.docker.io/v1/" : ref.registry, '{');
             stk_json_put_text(&json, "username", login.user);
             stk_json_put_text(&json, "password", login.secret);
-            stk_buf_char(&json, '}');
+            stk_json_close(&json, '}');
         }
     }
-    stk_buf_char(&json, '}');
+    stk_json_close(&json, '}');
     return json.failed ? NULL : stk_image_base64(json.data, json.len, true, arena);
 }
 
@@ -182,9 +181,9 @@ static bool on_build(void *arg, const char *json, size_t n)
     if (arena == NULL || stk_json_parse(json, n, "build", &limits, arena, &root, NULL) < 0) {
         return true;
     }
-    const char *stream = stk_json_text(stk_json_get(&root, "stream"));
-    const char *status = stk_json_text(stk_json_get(&root, "status"));
-    const char *error = stk_json_text(stk_json_get(&root, "error"));
+    const char *stream = stk_json_get_text(&root, "stream");
+    const char *status = stk_json_get_text(&root, "status");
+    const char *error = stk_json_get_text(&root, "error");
     if (stream != NULL) {
         hear_output(l, stream);
     } else if (status != NULL && stk_json_get(&root, "progressDetail") == NULL) {

@@ -5,14 +5,14 @@
 
 static const char *config_text(const stk_json *map, const char *key, stk_arena *arena)
 {
-    return stk_arena_dup(arena, stk_json_text(stk_json_get(map, key)));
+    return stk_arena_dup(arena, stk_json_get_text(map, key));
 }
 
 /* NULL where it isn't there. */
 static const char *const *config_list(const stk_json *map, const char *key, stk_arena *arena)
 {
     const stk_json *list = stk_json_get(map, key);
-    if (list == NULL || list->kind != STK_JSON_LIST) {
+    if (!stk_json_is_list(list)) {
         return NULL;
     }
     const char **texts = stk_arena_array(arena, (size_t)list->n + 1, sizeof *texts);
@@ -30,7 +30,7 @@ static const char *const *pairs_of(const stk_json *map, const char *key, stk_are
 {
     const stk_json *pairs = stk_json_get(map, key);
     uint32_t n = 0, k = 0;
-    if (pairs != NULL && pairs->kind == STK_JSON_MAP) {
+    if (stk_json_is_map(pairs)) {
         n = pairs->n;
     }
     const char **texts = stk_arena_array(arena, (size_t)n + 1, sizeof *texts);

@@ -38,10 +38,10 @@ int stk_image_local(const stk_engine *engine, const char *text, stk_arena *arena
     const char *path = stk_arena_printf(arena, "/images/%s/json", name);
     STK_TRY(stk_err_need(path, "to look for an image", err));
     STK_TRY(stk_image_ask(engine, "GET", path, NULL, arena, &root, err));
-    config.id = stk_json_text(stk_json_get(&root, "Id"));
+    config.id = stk_json_get_text(&root, "Id");
     STK_TRY(stk_image_config_read(&root, stk_json_get(&root, "Config"), arena, &config, err));
     const stk_json *digests = stk_json_get(&root, "RepoDigests");
-    if (digests != NULL && digests->kind == STK_JSON_LIST && digests->n > 0) {
+    if (stk_json_n_items(digests) > 0) {
         const char *at = strchr(stk_text_or(stk_json_text(&digests->items[0]), ""), '@');
         if (at != NULL) {
             config.digest = at + 1;
@@ -92,9 +92,9 @@ static bool on_progress(void *arg, const char *json, size_t n)
     if (arena == NULL || stk_json_parse(json, n, "progress", &limits, arena, &root, NULL) < 0) {
         return true;
     }
-    const char *error = stk_json_text(stk_json_get(&root, "error"));
-    const char *status = stk_json_text(stk_json_get(&root, "status"));
-    const char *stream = stk_json_text(stk_json_get(&root, "stream"));
+    const char *error = stk_json_get_text(&root, "error");
+    const char *status = stk_json_get_text(&root, "status");
+    const char *stream = stk_json_get_text(&root, "stream");
     if (error != NULL) {
         (void)snprintf(p->error, sizeof p->error, "%s", error);
         p->error[strcspn(p->error, "\r\n")] = '\0';
@@ -102,7 +102,7 @@ static bool on_progress(void *arg, const char *json, size_t n)
     /* numbers that go up would be thousands of lines */
     const stk_json *detail = stk_json_get(&root, "progressDetail");
     if (status != NULL && (detail == NULL || stk_json_get(detail, "current") == NULL)) {
-        tell_progress(p, stk_json_text(stk_json_get(&root, "id")), status);
+        tell_progress(p, stk_json_get_text(&root, "id"), status);
     } else if (stream != NULL) {
         tell_progress(p, NULL, stream);
     }

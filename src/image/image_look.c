@@ -43,7 +43,7 @@ static void split_log(const stk_buf *body, stk_buf *out, stk_buf *log)
 
 static const char *fact_text(const stk_json *map, const char *key)
 {
-    return stk_json_text(stk_json_get(map, key));
+    return stk_json_get_text(map, key);
 }
 
 /* Docker's API. Podman's own is another one: before Podman 5 its Docker-compatible one leaves out
@@ -265,7 +265,7 @@ static int look_in_container(const stk_engine *engine, const char *id, bool gpus
 static bool truth_of(const stk_json *map, const char *key)
 {
     const stk_json *value = stk_json_get(map, key);
-    return value != NULL && value->kind == STK_JSON_BOOL && value->truth;
+    return stk_json_is_true(value);
 }
 
 static void read_framework(const stk_json *map, stk_framework *f)
@@ -293,9 +293,8 @@ static void read_framework(const stk_json *map, stk_framework *f)
     if (build >= STK_BUILD_UNKNOWN && build <= STK_BUILD_OTHER) {
         f->build = (unsigned)build;
     }
-    for (uint32_t i = 0; serves != NULL && serves->kind == STK_JSON_LIST && i < serves->n &&
-                         i + 1 < sizeof f->serves / sizeof f->serves[0];
-         i++) {
+    for (uint32_t i = 0;
+         i < stk_json_n_items(serves) && i + 1 < sizeof f->serves / sizeof f->serves[0]; i++) {
         f->serves[i] = stk_json_text(&serves->items[i]);
     }
 }
@@ -315,8 +314,7 @@ static int read_facts(const char *text, size_t n, stk_arena *arena, stk_image_in
                               .libcuda = fact_text(&root, "libcuda"),
                               .compat = truth_of(&root, "compat")};
     const stk_json *list = stk_json_get(&root, "frameworks");
-    for (uint32_t i = 0; list != NULL && list->kind == STK_JSON_LIST && i < list->n &&
-                         ret->n_frameworks < STK_PREFLIGHT_FRAMEWORKS;
+    for (uint32_t i = 0; i < stk_json_n_items(list) && ret->n_frameworks < STK_PREFLIGHT_FRAMEWORKS;
          i++) {
         if (fact_text(&list->items[i], "name") != NULL) {
             read_framework(&list->items[i], &ret->frameworks[ret->n_frameworks++]);
@@ -454,7 +452,7 @@ static void put_framework(stk_buf *out, const stk_framework *f)
     stk_json_put_bool(out, "has_ptx", f->has_ptx);
     stk_json_put_int(out, "ptx_arch", f->ptx_arch);
     stk_json_put_bool(out, "lacks_cudnn", f->lacks_cudnn);
-    stk_buf_char(out, '}');
+    stk_json_close(out, '}');
 }
 
 int stk_image_facts_here(stk_arena *arena, stk_buf *out, stk_err *err)
@@ -469,7 +467,7 @@ int stk_image_facts_here(stk_arena *arena, stk_buf *out, stk_err *err)
                                   STK_PREFLIGHT_FRAMEWORKS, &n, NULL) < 0) {
         n = 0;
     }
-    stk_buf_char(out, '{');
+    stk_json_open(out, NULL, '{');
     stk_json_put_text(out, "python", environment.version);
     stk_json_put_text(out, "python_path", environment.python);
     stk_json_open(out, "frameworks", '[');

@@ -51,11 +51,11 @@ static bool read_report(const char *text, stk_arena *arena, stk_image_planned *r
         return false;
     }
     const stk_json *list = stk_json_get(&root, "install");
-    for (uint32_t i = 0; list != NULL && list->kind == STK_JSON_LIST && i < list->n; i++) {
+    for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
         const stk_json *metadata = stk_json_get(&list->items[i], "metadata");
         if (metadata != NULL) {
-            add_planned(ret, n_max, n, stk_json_text(stk_json_get(metadata, "name")),
-                        stk_json_text(stk_json_get(metadata, "version")));
+            add_planned(ret, n_max, n, stk_json_get_text(metadata, "name"),
+                        stk_json_get_text(metadata, "version"));
         }
     }
     return list != NULL;

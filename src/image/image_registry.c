@@ -105,9 +105,7 @@ int stk_image_refused(const stk_image_ref *ref, int status, const char *words, c
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     bool is_known = login->source != NULL;
-    if (arena == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(arena, err));
     const char *name = stk_image_text(ref, arena);
     const char *what = stk_arena_printf(arena, "%d", status);
     if (words != NULL && *words != '\0') {
@@ -158,10 +156,10 @@ static const char *words_of(const stk_buf *body, stk_arena *arena)
     }
     const stk_json *errors = stk_json_get(&root, "errors");
     const char *message = NULL;
-    if (errors != NULL && errors->kind == STK_JSON_LIST && errors->n > 0) {
-        message = stk_json_text(stk_json_get(&errors->items[0], "message"));
+    if (stk_json_n_items(errors) > 0) {
+        message = stk_json_get_text(&errors->items[0], "message");
     }
-    const char *details = stk_json_text(stk_json_get(&root, "details"));
+    const char *details = stk_json_get_text(&root, "details");
     return stk_text_or(message, details);
 }
 
@@ -215,8 +213,6 @@ static const char *basic(const server *r)
     return coded == NULL ? NULL : stk_arena_printf(r->arena, "Authorization: Basic %s", coded);
 }
 
-#define RESPONSE_AUTO __attribute__((cleanup(stk_http_done))) stk_http_response
-
 static int read_token(server *r, const stk_http_response *response, stk_err *err)
 {
     stk_json root;
@@ -226,9 +222,9 @@ static int read_token(server *r, const stk_http_response *response, stk_err *err
         return stk_err_set(err, STK_E_PROTOCOL, "registry %s gave a token that is no JSON",
                            r->ref->registry);
     }
-    const char *token = stk_json_text(stk_json_get(&root, "token"));
+    const char *token = stk_json_get_text(&root, "token");
     if (token == NULL) {
-        token = stk_json_text(stk_json_get(&root, "access_token"));
+        token = stk_json_get_text(&root, "access_token");
     }
     if (token == NULL) {
         return stk_err_set(err, STK_E_PROTOCOL, "registry %s gave no token", r->ref->registry);
@@ -282,7 +278,7 @@ static int fetch_token(server *r, const char *header, stk_err *err)
         request.headers = credentials[0] != NULL ? credentials : NULL;
     }
     STK_TRY(stk_err_need(request.url, "for a token", err));
-    RESPONSE_AUTO response = {.body = STK_BUF_INIT(MAX_BODY)};
+    STK_HTTP_RESPONSE_AUTO response = {.body = STK_BUF_INIT(MAX_BODY)};
     STK_TRY(stk_http_send(&request, &response, err));
     if (response.status == 200) {
         return read_token(r, &response, err);
@@ -326,10 +322,7 @@ static int ask_registry(server *r, const char *method, const char *what, const c
                                           .idle_ms = IDLE_MS,
                                           .redirects = REDIRECTS};
         *response = (stk_http_response){.body = STK_BUF_INIT(MAX_BODY)};
-        int rc = stk_http_send(&request, response, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(stk_http_send(&request, response, err));
         if (response->status == 200) {
             return 0;
         }
@@ -395,11 +388,11 @@ const char *stk_image_pick(const stk_json *index, const char *arch, stk_arena *a
 {
     const stk_json *list = stk_json_get(index, "manifests");
     STK_BUF_AUTO all = STK_BUF_INIT(4096);
-    for (uint32_t i = 0; list != NULL && list->kind == STK_JSON_LIST && i < list->n; i++) {
+    for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
         const stk_json *platform = stk_json_get(&list->items[i], "platform");
-        const char *os = stk_json_text(stk_json_get(platform, "os"));
-        const char *its = stk_json_text(stk_json_get(platform, "architecture"));
-        const char *digest = stk_json_text(stk_json_get(&list->items[i], "digest"));
+        const char *os = stk_json_get_text(platform, "os");
+        const char *its = stk_json_get_text(platform, "architecture");
+        const char *digest = stk_json_get_text(&list->items[i], "digest");
         if (os == NULL || its == NULL || digest == NULL || strcmp(os, "unknown") == 0) {
             continue; /* an attestation */
         }
@@ -444,7 +437,7 @@ static const char *digest_in_answer(const server *r, const stk_http_response *re
 static int get_manifest(server *r, const char *arch, stk_json *ret, const char **ret_digest,
                         stk_err *err)
 {
-    RESPONSE_AUTO response = {0};
+    STK_HTTP_RESPONSE_AUTO response = {0};
     STK_TRY(ask_manifest(r, "GET", &response, err));
     STK_TRY(parse_answer(r, &response, "manifest", ret, err));
     *ret_digest = digest_in_answer(r, &response);
@@ -468,7 +461,7 @@ static void read_layers(const stk_json *manifest, stk_arena *arena, stk_image_co
 {
     const stk_json *list = stk_json_get(manifest, "layers");
     uint32_t n = 0;
-    if (list != NULL && list->kind == STK_JSON_LIST) {
+    if (stk_json_is_list(list)) {
         n = list->n;
     }
     const char **digests = stk_arena_array(arena, (size_t)n + 1, sizeof *digests);
@@ -476,7 +469,7 @@ static void read_layers(const stk_json *manifest, stk_arena *arena, stk_image_co
     bool known = n > 0;
     for (uint32_t i = 0; digests != NULL && i < n; i++) {
         int64_t size = -1;
-        const char *digest = stk_json_text(stk_json_get(&list->items[i], "digest"));
+        const char *digest = stk_json_get_text(&list->items[i], "digest");
         known = stk_json_int(stk_json_get(&list->items[i], "size"), &size) && size >= 0 && known;
         digests[i] = stk_text_or(digest, "");
         total += size;
@@ -488,9 +481,9 @@ static void read_layers(const stk_json *manifest, stk_arena *arena, stk_image_co
 static int get_config(server *r, const stk_json *manifest, stk_image_config *ret, stk_err *err)
 {
     const stk_json *config = stk_json_get(manifest, "config");
-    const char *digest = stk_json_text(stk_json_get(config, "digest"));
+    const char *digest = stk_json_get_text(config, "digest");
     char hex[STK_DIGEST_HEX + 1] = "";
-    RESPONSE_AUTO response = {0};
+    STK_HTTP_RESPONSE_AUTO response = {0};
     stk_json root;
     if (digest == NULL || !stk_image_is_id(digest)) {
         return stk_err_set(err, STK_E_PROTOCOL,
@@ -529,7 +522,7 @@ int stk_image_remote_digest(const stk_image_ref *ref, stk_arena *arena, const ch
                             stk_err *err)
 {
     server r;
-    RESPONSE_AUTO response = {0};
+    STK_HTTP_RESPONSE_AUTO response = {0};
     STK_TRY(open_registry(ref, arena, &r, err));
     STK_TRY(ask_manifest(&r, "HEAD", &response, err));
     *ret = digest_in_answer(&r, &response);

@@ -248,10 +248,10 @@ static const char *direct_url(const gather *g, const char *folder)
         stk_json_parse(text, len, path, &limits, g->arena, &root, NULL) < 0) {
         return NULL;
     }
-    const char *url = stk_json_text(stk_json_get(&root, "url"));
+    const char *url = stk_json_get_text(&root, "url");
     const stk_json *vcs = stk_json_get(&root, "vcs_info");
-    const char *kind = stk_json_text(stk_json_get(vcs, "vcs"));
-    const char *commit = stk_json_text(stk_json_get(vcs, "commit_id"));
+    const char *kind = stk_json_get_text(vcs, "vcs");
+    const char *commit = stk_json_get_text(vcs, "commit_id");
     if (url == NULL || strncmp(url, "file:", 5) == 0) {
         return "";
     }

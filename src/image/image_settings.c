@@ -68,7 +68,7 @@ static const stk_json *map_of(reader *r, const stk_json *map, const char *key)
 static const char *const *texts_of(reader *r, const char *key, const stk_json *value)
 {
     uint32_t n = 0;
-    if (value != NULL && value->kind == STK_JSON_LIST) {
+    if (stk_json_is_list(value)) {
         n = value->n;
     } else if (value != NULL) {
         wrong_setting(r, key, value, "a list of texts");

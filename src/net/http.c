@@ -22,9 +22,7 @@ struct stk_http_session {
 int stk_http_session_open(stk_http_session **ret, stk_err *err)
 {
     stk_http_session *s = calloc(1, sizeof *s);
-    if (s == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(s, err));
     *ret = s;
     return 0;
 }

@@ -73,9 +73,16 @@ bool stk_http_header(const stk_http_response *response, const char *name, char *
 /* Its Date, in wall-clock ms since 1970; -1: it says none. */
 int64_t stk_http_date_ms(const stk_http_response *response);
 void stk_http_done(stk_http_response *response);
+#define STK_HTTP_RESPONSE_AUTO __attribute__((cleanup(stk_http_done))) stk_http_response
 
 /* Nothing is connected or loaded yet. */
 int stk_http_session_open(stk_http_session **ret, stk_err *err);
 void stk_http_session_close(stk_http_session *session); /* NULL is fine */
+static inline void stk_http_session_close_auto(stk_http_session **session)
+{
+    stk_http_session_close(*session);
+}
+#define STK_HTTP_SESSION_AUTO                                                                      \
+    __attribute__((cleanup(stk_http_session_close_auto))) stk_http_session *
 
 #endif

@@ -50,10 +50,7 @@ struct stk_http_many {
 
 int stk_http_many_open(uint32_t max_at_once, stk_http_many **ret, stk_err *err)
 {
-    int rc = stk_curl_need(err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_curl_need(err));
     stk_http_many *m = calloc(1, sizeof *m);
     if (m != NULL) {
         m->max = max_at_once == 0 ? 1 : max_at_once;
@@ -143,9 +140,7 @@ int stk_http_many_begin(stk_http_many *m, const stk_http_call *given, uint64_t *
     stk_http_tls tls;
     take_request(&count, &counted, &tls);
     call *c = calloc(1, sizeof *c + count.n);
-    if (c == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(c, err));
     copier copy = {.to = c->texts};
     c->request = given->request;
     take_request(&copy, &c->request, &c->tls);

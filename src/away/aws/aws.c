@@ -1,6 +1,7 @@
 /* What the environment and the files say: profile, region, endpoints. */
 #include "away/aws/aws.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -33,36 +34,35 @@ bool stk_aws_is_true(const char *text)
 static const char *home(void)
 {
     const char *path = stk_aws_env("HOME");
-    const struct passwd *me = path == NULL ? getpwuid(getuid()) : NULL;
     if (path != NULL) {
         return path;
     }
-    if (me != NULL) {
-        return me->pw_dir;
-    }
-    return "/";
+    const struct passwd *me = getpwuid(getuid());
+    return me != NULL ? me->pw_dir : "/";
 }
 
-static int read_file(stk_aws_config *config, const char *variable, const char *name,
-                     bool credentials, stk_err *err)
+static int read_config(stk_aws_config *config, const char *variable, const char *name,
+                       bool credentials, stk_err *err)
 {
     const char *named = stk_aws_env(variable);
     STK_TEXT_AUTO path = NULL;
     STK_TEXT_AUTO text = NULL;
     size_t n = 0;
-    if (named != NULL && strncmp(named, "~/", 2) == 0) {
+    if (named == NULL) {
+        path = stk_file_join(home(), name);
+    } else if (strncmp(named, "~/", 2) == 0) {
         path = stk_file_join(home(), named + 2);
     } else {
-        path = named != NULL ? strdup(named) : stk_file_join(home(), name);
+        path = strdup(named);
     }
-    if (path == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(path, err));
     int rc = stk_file_read(path, FILE_MAX, &text, &n, err);
     if (rc == STK_E_NOT_FOUND) {
         return 0;
     }
-    rc = rc < 0 ? rc : stk_aws_config_parse(config, text, credentials);
+    if (rc == 0) {
+        rc = stk_aws_config_parse(config, text, credentials);
+    }
     if (rc == 0 || rc == STK_E_SYS) {
         return rc;
     }
@@ -71,65 +71,58 @@ static int read_file(stk_aws_config *config, const char *variable, const char *n
 
 int stk_aws_read_files(stk_aws_config *ret, stk_err *err)
 {
-    int rc = read_file(ret, "AWS_CONFIG_FILE", ".aws/config", false, err);
-    STK_TRY(rc);
-    return read_file(ret, "AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", true, err);
-}
-
-static const char *of_profile(const stk_aws *aws, const char *profile, const char *key)
-{
-    char section[SECTION];
-    (void)snprintf(section, sizeof section, "profile %s", profile);
-    const char *value = stk_aws_config_get(&aws->config, section, key);
-    return stk_text_if_any(value);
+    STK_TRY(read_config(ret, "AWS_CONFIG_FILE", ".aws/config", false, err));
+    return read_config(ret, "AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", true, err);
 }
 
 const char *stk_aws_setting(const stk_aws *aws, const char *key)
 {
-    return of_profile(aws, aws->profile, key);
+    return stk_aws_config_of_profile(&aws->config, aws->profile, key);
+}
+
+static bool has_profile(const stk_aws_config *config, const char *profile)
+{
+    char section[SECTION];
+    (void)snprintf(section, sizeof section, "profile %s", profile);
+    return stk_aws_config_get(config, section, "") != NULL;
+}
+
+static int read_profile(stk_aws *aws, const char *profile, stk_err *err)
+{
+    aws->profile = strdup(stk_text_or(profile, "default"));
+    STK_TRY(stk_err_if_null(aws->profile, err));
+    STK_TRY(stk_aws_read_files(&aws->config, err));
+    if (profile != NULL && !has_profile(&aws->config, profile)) { /* somebody asked for it */
+        stk_err_set(err, STK_E_ENV, "AWS profile '%.100s' is in neither of AWS's files", profile);
+        stk_err_hint(err, "`aws configure list-profiles` lists them; AWS_CONFIG_FILE and "
+                          "AWS_SHARED_CREDENTIALS_FILE say where they are");
+        return STK_E_ENV;
+    }
+    const char *bundle =
+        stk_text_or(stk_aws_env("AWS_CA_BUNDLE"), stk_aws_setting(aws, "ca_bundle"));
+    if (bundle != NULL) {
+        aws->ca_file = strdup(bundle);
+    }
+    aws->tls.ca_file = aws->ca_file;
+    return 0;
 }
 
 int stk_aws_open(const char *profile, stk_aws **ret, stk_err *err)
 {
-    char section[SECTION];
     stk_aws *aws = calloc(1, sizeof *aws);
-    if (aws == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(aws, err));
     pthread_mutexattr_t attr;
     (void)pthread_mutexattr_init(&attr);
     (void)pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
     (void)pthread_mutex_init(&aws->lock, &attr);
     (void)pthread_mutexattr_destroy(&attr);
-    if (profile == NULL) {
-        profile = stk_aws_env("AWS_PROFILE");
-    }
-    if (profile == NULL) {
-        profile = stk_aws_env("AWS_DEFAULT_PROFILE");
-    }
-    aws->named = profile != NULL;
-    aws->profile = strdup(stk_text_or(profile, "default"));
-    int rc = aws->profile == NULL ? stk_err_nomem(err) : 0;
-    rc = rc < 0 ? rc : stk_aws_read_files(&aws->config, err);
-    if (rc == 0) {
-        (void)snprintf(section, sizeof section, "profile %s", aws->profile);
-        if (aws->named && !stk_aws_config_has(&aws->config, section)) {
-            rc = stk_err_set(err, STK_E_ENV, "AWS profile '%.100s' is in neither of AWS's files",
-                             aws->profile);
-            stk_err_hint(err, "`aws configure list-profiles` lists them; AWS_CONFIG_FILE and "
-                              "AWS_SHARED_CREDENTIALS_FILE say where they are");
-        }
-    }
+    profile = stk_text_or(
+        profile, stk_text_or(stk_aws_env("AWS_PROFILE"), stk_aws_env("AWS_DEFAULT_PROFILE")));
+    int rc = read_profile(aws, profile, err);
     if (rc < 0) {
         stk_aws_close(aws);
         return rc;
     }
-    const char *bundle = stk_aws_env("AWS_CA_BUNDLE");
-    if (bundle == NULL) {
-        bundle = stk_aws_setting(aws, "ca_bundle");
-    }
-    aws->ca_file = bundle == NULL ? NULL : strdup(bundle);
-    aws->tls.ca_file = aws->ca_file;
     *ret = aws;
     return 0;
 }
@@ -158,10 +151,8 @@ const stk_http_tls *stk_aws_tls(const stk_aws *aws)
  * they can't be read or lack our profile, are as they were. */
 static void read_again(stk_aws *aws)
 {
-    char section[SECTION];
     stk_aws_config found = {0};
-    (void)snprintf(section, sizeof section, "profile %s", aws->profile);
-    if (stk_aws_read_files(&found, NULL) == 0 && stk_aws_config_has(&found, section)) {
+    if (stk_aws_read_files(&found, NULL) == 0 && has_profile(&found, aws->profile)) {
         stk_aws_config_done(&aws->files);
         aws->files = found;
     } else {
@@ -214,15 +205,15 @@ int stk_aws_get_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
 
 /* --- region and endpoints --- */
 
+const char *stk_aws_known_region(const stk_aws *aws)
+{
+    return stk_text_or(stk_aws_env("AWS_REGION"), stk_text_or(stk_aws_env("AWS_DEFAULT_REGION"),
+                                                              stk_aws_setting(aws, "region")));
+}
+
 int stk_aws_region(stk_aws *aws, char *ret, size_t size, stk_err *err)
 {
-    const char *found = stk_aws_env("AWS_REGION");
-    if (found == NULL) {
-        found = stk_aws_env("AWS_DEFAULT_REGION");
-    }
-    if (found == NULL) {
-        found = stk_aws_setting(aws, "region");
-    }
+    const char *found = stk_aws_known_region(aws);
     int rc = 0;
     if (found == NULL) {
         (void)pthread_mutex_lock(&aws->lock);
@@ -243,53 +234,39 @@ int stk_aws_region(stk_aws *aws, char *ret, size_t size, stk_err *err)
     return 0;
 }
 
-/* The word for a service in variables and files, where it is another than in hosts. */
-static const char *id_of(const char *service)
+static bool is_set(const stk_aws *aws, const char *variable, const char *key)
 {
-    static const struct {
-        const char *service;
-        const char *id;
-    } ids[] = {{"logs", "cloudwatch_logs"}, {"monitoring", "cloudwatch"}};
-    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
-        if (strcmp(ids[i].service, service) == 0) {
-            return ids[i].id;
-        }
+    return stk_aws_is_true(stk_text_or(stk_aws_env(variable), stk_aws_setting(aws, key)));
+}
+
+/* The word for a service in variables and files, where it is another than in hosts. */
+static const char *service_id(const char *service)
+{
+    if (strcmp(service, "logs") == 0) {
+        return "cloudwatch_logs";
     }
-    return service;
+    return strcmp(service, "monitoring") == 0 ? "cloudwatch" : service;
 }
 
 static const char *custom_endpoint(const stk_aws *aws, const char *service)
 {
     char name[96];
     char section[SECTION];
-    const char *ignored = stk_aws_env("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
-    if (stk_aws_is_true(
-            ignored != NULL ? ignored : stk_aws_setting(aws, "ignore_configured_endpoint_urls"))) {
+    if (is_set(aws, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "ignore_configured_endpoint_urls")) {
         return NULL;
     }
-    (void)snprintf(name, sizeof name, "AWS_ENDPOINT_URL_%s", id_of(service));
-    for (char *c = name + 17; *c != '\0'; c++) {
-        if (*c >= 'a' && *c <= 'z') {
-            *c = (char)(*c - 'a' + 'A');
-        }
+    (void)snprintf(name, sizeof name, "AWS_ENDPOINT_URL_%s", service_id(service));
+    for (char *c = name; *c != '\0'; c++) {
+        *c = (char)toupper((unsigned char)*c);
     }
-    const char *url = stk_aws_env(name);
-    if (url == NULL) {
-        url = stk_aws_env("AWS_ENDPOINT_URL");
-    }
+    const char *url = stk_text_or(stk_aws_env(name), stk_aws_env("AWS_ENDPOINT_URL"));
     const char *services = stk_aws_setting(aws, "services");
     if (url == NULL && services != NULL) {
         (void)snprintf(section, sizeof section, "services %s", services);
-        (void)snprintf(name, sizeof name, "%s.endpoint_url", id_of(service));
+        (void)snprintf(name, sizeof name, "%s.endpoint_url", service_id(service));
         url = stk_aws_config_get(&aws->config, section, name);
     }
-    return url != NULL ? url : stk_aws_setting(aws, "endpoint_url");
-}
-
-static bool is_set(const stk_aws *aws, const char *variable, const char *key)
-{
-    const char *value = stk_aws_env(variable);
-    return stk_aws_is_true(stk_text_or(value, stk_aws_setting(aws, key)));
+    return stk_text_or(url, stk_aws_setting(aws, "endpoint_url"));
 }
 
 /* By how the region begins. */
@@ -328,10 +305,7 @@ int stk_aws_endpoint(stk_aws *aws, const char *service, char *ret, size_t size, 
         }
         return 0;
     }
-    int rc = stk_aws_region(aws, region, sizeof region, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_aws_region(aws, region, sizeof region, err));
     bool fips = is_set(aws, "AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint");
     bool dual = is_set(aws, "AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint");
     bool s3 = strcmp(service, "s3") == 0; /* which has its own word for dual stack */
@@ -345,11 +319,11 @@ int stk_aws_endpoint(stk_aws *aws, const char *service, char *ret, size_t size, 
 static int scope(stk_aws *aws, const char *region, char *buf, size_t size, stk_aws_keys *keys,
                  stk_err *err)
 {
-    int rc = region != NULL ? 0 : stk_aws_region(aws, buf, size, err);
-    if (rc == 0 && region != NULL) {
+    if (region != NULL) {
         (void)snprintf(buf, size, "%s", region);
+    } else {
+        STK_TRY(stk_aws_region(aws, buf, size, err));
     }
-    STK_TRY(rc);
     return stk_aws_get_keys(aws, keys, err);
 }
 
@@ -359,13 +333,11 @@ int stk_aws_sign(stk_aws *aws, const char *service, const char *region, const ch
     stk_aws_keys keys;
     char in[64];
     char sum[STK_DIGEST_HEX + 1];
-    int rc = scope(aws, region, in, sizeof in, &keys, err);
-    if (rc < 0) {
-        return rc;
-    }
-    if (payload_sha256 == NULL) {
-        stk_digest_of(stk_text_or(request->body, ""), request->body == NULL ? 0 : request->body_len,
-                      sum);
+    STK_TRY(scope(aws, region, in, sizeof in, &keys, err));
+    if (payload_sha256 == NULL && request->body != NULL) {
+        stk_digest_of(request->body, request->body_len, sum);
+    } else {
+        stk_digest_of("", 0, sum);
     }
     stk_aws_to_sign q = {.method = request->method,
                          .url = request->url,
@@ -373,7 +345,7 @@ int stk_aws_sign(stk_aws *aws, const char *service, const char *region, const ch
                          .service = service,
                          .region = in,
                          .time_ms = stk_clock_wall_ms(&stk_clock_real) + aws->skew_ms};
-    rc = stk_aws_sign_with(&q, &keys, request, arena, err);
+    int rc = stk_aws_sign_with(&q, &keys, request, arena, err);
     explicit_bzero(&keys, sizeof keys);
     return rc;
 }
@@ -384,10 +356,7 @@ int stk_aws_presign(stk_aws *aws, const char *service, const char *region, const
     stk_aws_keys keys;
     stk_aws_signature s = {0};
     char in[64];
-    int rc = scope(aws, region, in, sizeof in, &keys, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(scope(aws, region, in, sizeof in, &keys, err));
     stk_aws_to_sign q = {.method = method,
                          .url = url,
                          .payload_sha256 = "UNSIGNED-PAYLOAD",
@@ -395,10 +364,10 @@ int stk_aws_presign(stk_aws *aws, const char *service, const char *region, const
                          .region = in,
                          .time_ms = stk_clock_wall_ms(&stk_clock_real) + aws->skew_ms,
                          .presign_s = seconds};
-    rc = stk_aws_make_signature(&q, &keys, &s, err);
+    int rc = stk_aws_make_signature(&q, &keys, &s, err);
     if (rc == 0) {
         stk_buf_printf(ret, "%.*s?%s", (int)strcspn(url, "?"), url, s.query.data);
-        rc = ret->failed ? stk_err_nomem(err) : 0;
+        rc = stk_buf_check(ret, err);
     }
     stk_aws_signature_done(&s);
     explicit_bzero(&keys, sizeof keys);

@@ -29,6 +29,11 @@ typedef struct stk_aws stk_aws;
  * STK_E_ENV: no such profile, a file that can't be read. */
 int stk_aws_open(const char *profile, stk_aws **ret, stk_err *err);
 void stk_aws_close(stk_aws *aws); /* NULL is fine */
+static inline void stk_aws_close_auto(stk_aws **aws)
+{
+    stk_aws_close(*aws);
+}
+#define STK_AWS_AUTO __attribute__((cleanup(stk_aws_close_auto))) stk_aws *
 
 typedef struct stk_aws_keys {
     char id[160];

@@ -11,26 +11,24 @@ int stk_aws_request(stk_aws *aws, const stk_aws_ask *ask, stk_arena *arena, stk_
                     stk_err *err)
 {
     char endpoint[URL_SIZE];
-    int rc = stk_aws_endpoint(aws, ask->service, endpoint, sizeof endpoint, NULL, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_aws_endpoint(aws, ask->service, endpoint, sizeof endpoint, NULL, err));
     const char **headers = stk_arena_array(arena, 3, sizeof *headers);
     *ret = (stk_http_request){
         .method = stk_text_or(ask->method, "POST"),
         .url = stk_arena_printf(arena, "%s%s", endpoint, stk_text_or(ask->path, "/")),
         .body = stk_arena_dup(arena, ask->body),
-        .body_len = ask->body == NULL ? 0 : strlen(ask->body),
+        .body_len = strlen(stk_text_or(ask->body, "")),
         .idle_ms = IDLE_MS,
         .cancel_fd = ask->cancel_fd,
         .tls = stk_aws_tls(aws)};
     if (headers == NULL || ret->url == NULL || (ask->body != NULL && ret->body == NULL)) {
         return stk_err_nomem(err);
     }
-    headers[0] = ask->target == NULL ? "Content-Type: application/json"
-                                     : "Content-Type: application/x-amz-json-1.1";
-    headers[1] =
-        ask->target == NULL ? NULL : stk_arena_printf(arena, "X-Amz-Target: %s", ask->target);
+    headers[0] = "Content-Type: application/json";
+    if (ask->target != NULL) {
+        headers[0] = "Content-Type: application/x-amz-json-1.1";
+        headers[1] = stk_arena_printf(arena, "X-Amz-Target: %s", ask->target);
+    }
     ret->headers = headers;
     return stk_aws_sign(aws, ask->service, NULL, NULL, ret, arena, err);
 }
@@ -48,17 +46,14 @@ int stk_aws_call(stk_aws *aws, stk_http_session *session, const stk_aws_ask *ask
         if (stk_aws_wait(wait, ask->cancel_fd)) {
             return stk_err_set(err, STK_E_CANCELLED, "AWS %s: cancelled", ask->service);
         }
-        rc = arena == NULL ? stk_err_nomem(err) : stk_aws_request(aws, ask, arena, &q, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(stk_aws_request(aws, ask, arena, &q, err));
         q.session = session;
         rc = stk_http_send(&q, ret, err);
         rc = stk_aws_settle(aws, rc, ret, ret_code, &again, err);
     } while (rc < 0 && stk_aws_next(&tries, again, ret, &wait));
     if (rc < 0) {
         return stk_err_context(err, "%s %s", ask->service,
-                               ask->target != NULL ? ask->target : stk_text_or(ask->path, "/"));
+                               stk_text_or(ask->target, stk_text_or(ask->path, "/")));
     }
     return 0;
 }

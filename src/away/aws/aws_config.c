@@ -1,10 +1,12 @@
 /* AWS's own configuration files: https://docs.aws.amazon.com/sdkref/latest/guide/file-format.html
  */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "away/aws/aws_private.h"
+#include "base/text.h"
 
 enum { ENTRIES_MAX = 100000 };
 
@@ -42,7 +44,8 @@ static const char *read_section(stk_arena *arena, char *line, bool credentials)
     return stk_arena_printf(arena, "%.*s %s", (int)word, name, rest);
 }
 
-static int add(stk_aws_config *config, const char *section, const char *key, const char *value)
+static int add_entry(stk_aws_config *config, const char *section, const char *key,
+                     const char *value)
 {
     if (config->n == ENTRIES_MAX) {
         return STK_E_LIMIT;
@@ -59,13 +62,11 @@ static int add(stk_aws_config *config, const char *section, const char *key, con
     return 0;
 }
 
-static const char *lower(stk_arena *arena, const char *a, const char *b)
+static const char *lower(stk_arena *arena, const char *outer, const char *name)
 {
-    char *key = stk_arena_printf(arena, "%s%s%s", a, a[0] != '\0' ? "." : "", b);
+    char *key = stk_arena_printf(arena, "%s%s", outer, name);
     for (char *c = key; c != NULL && *c != '\0'; c++) {
-        if (*c >= 'A' && *c <= 'Z') {
-            *c = (char)(*c - 'A' + 'a');
-        }
+        *c = (char)tolower((unsigned char)*c);
     }
     return key;
 }
@@ -73,45 +74,51 @@ static const char *lower(stk_arena *arena, const char *a, const char *b)
 int stk_aws_config_parse(stk_aws_config *config, const char *text, bool credentials)
 {
     const char *section = NULL;
-    const char *outer = ""; /* the key that nested ones stand below */
+    const char *outer = ""; /* "KEY." of the key that nested ones stand below */
     if (config->arena == NULL) {
         config->arena = stk_arena_new(64 << 20);
     }
-    char *copy = config->arena == NULL ? NULL : stk_arena_dup(config->arena, text);
-    int rc = copy == NULL ? STK_E_NOMEM : 0;
-    for (char *line = copy; rc == 0 && line != NULL && *line != '\0';) {
+    char *copy = stk_arena_dup(config->arena, text);
+    STK_TRY(stk_err_if_null(copy, NULL));
+    for (char *line = copy, *next; *line != '\0'; line = next) {
         char *end = line + strcspn(line, "\n");
-        char *next = *end == '\0' ? end : end + 1;
+        next = end + (*end != '\0');
         *end = '\0';
         bool nested = *line == ' ' || *line == '\t';
-        char *is = strchr(line, '=');
-        const char *first = line + strspn(line, " \t\r");
-        if (*first == '\0' || *first == '#' || *first == ';') {
-            /* blank, or a comment */
-        } else if (*line == '[') {
+        if (strchr("#;", line[strspn(line, " \t\r")]) != NULL) { /* a comment, or blank */
+            continue;
+        }
+        if (*line == '[') {
             section = read_section(config->arena, line, credentials);
             outer = "";
-            rc = section == NULL ? 0 : add(config, section, "", "");
-        } else if (section != NULL && is != NULL && (!nested || outer[0] != '\0')) {
-            *is = '\0';
-            const char *value = is + 1;
-            char *comment = strstr(is + 1, " #");
-            if (comment == NULL) {
-                comment = strstr(is + 1, " ;");
+            if (section != NULL) {
+                STK_TRY(add_entry(config, section, "", ""));
             }
-            if (comment != NULL) {
-                *comment = '\0';
-            }
-            value = trimmed(is + 1);
-            const char *key = lower(config->arena, nested ? outer : "", trimmed(line));
-            rc = add(config, section, key, value);
-            if (!nested) {
-                outer = *value == '\0' ? key : "";
-            }
+            continue;
         }
-        line = next;
+        char *is = strchr(line, '=');
+        if (section == NULL || is == NULL || (nested && outer[0] == '\0')) {
+            continue;
+        }
+        *is = '\0';
+        char *comment = strstr(is + 1, " #");
+        if (comment == NULL) {
+            comment = strstr(is + 1, " ;");
+        }
+        if (comment != NULL) {
+            *comment = '\0';
+        }
+        const char *value = trimmed(is + 1);
+        const char *key = lower(config->arena, nested ? outer : "", trimmed(line));
+        STK_TRY(add_entry(config, section, key, value));
+        if (!nested) {
+            outer = "";
+        }
+        if (!nested && *value == '\0') {
+            outer = stk_text_or(stk_arena_printf(config->arena, "%s.", key), "");
+        }
     }
-    return rc;
+    return 0;
 }
 
 const char *stk_aws_config_get(const stk_aws_config *config, const char *section, const char *key)
@@ -125,9 +132,12 @@ const char *stk_aws_config_get(const stk_aws_config *config, const char *section
     return NULL;
 }
 
-bool stk_aws_config_has(const stk_aws_config *config, const char *section)
+const char *stk_aws_config_of_profile(const stk_aws_config *config, const char *profile,
+                                      const char *key)
 {
-    return stk_aws_config_get(config, section, "") != NULL;
+    char section[300];
+    (void)snprintf(section, sizeof section, "profile %s", profile);
+    return stk_text_if_any(stk_aws_config_get(config, section, key));
 }
 
 void stk_aws_config_done(stk_aws_config *config)

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "sys/file.h"
 
-enum { CHAIN_MAX = 5, OUTPUT_MAX = 64 << 10, SECTION = 300 };
+enum { CHAIN_MAX = 5, OUTPUT_MAX = 64 << 10 };
 
 int64_t stk_aws_parse_time(const char *text)
 {
@@ -22,13 +22,17 @@ int64_t stk_aws_parse_time(const char *text)
     tm.tm_year -= 1900;
     tm.tm_mon -= 1;
     int64_t seconds = timegm(&tm);
-    const char *zone = rest + (rest[0] == '.' ? 1 + strspn(rest + 1, "0123456789") : 0);
+    const char *zone = rest;
+    if (*zone == '.') {
+        zone += 1 + strspn(zone + 1, "0123456789");
+    }
     int hours = 0;
     int minutes = 0;
-    if ((zone[0] == '+' || zone[0] == '-') && sscanf(zone + 1, "%2d:%2d", &hours, &minutes) >= 1) {
-        seconds -= (zone[0] == '-' ? -1 : 1) * (hours * 3600 + minutes * 60);
+    if (strchr("+-", *zone) != NULL) {
+        (void)sscanf(zone + (*zone != '\0'), "%2d:%2d", &hours, &minutes);
     }
-    return seconds * 1000;
+    int64_t ahead = hours * 3600 + minutes * 60;
+    return (*zone == '-' ? seconds + ahead : seconds - ahead) * 1000;
 }
 
 int stk_aws_set_keys(stk_aws_keys *keys, const char *id, const char *secret, const char *token,
@@ -40,7 +44,7 @@ int stk_aws_set_keys(stk_aws_keys *keys, const char *id, const char *secret, con
         return stk_err_set(err, STK_E_ENV, "AWS credentials from %s are incomplete, or too long",
                            from);
     }
-    *keys = (stk_aws_keys){.expires_ms = expires == NULL ? -1 : stk_aws_parse_time(expires)};
+    *keys = (stk_aws_keys){.expires_ms = stk_aws_parse_time(stk_text_or(expires, ""))};
     (void)snprintf(keys->from, sizeof keys->from, "%s", from);
     (void)snprintf(keys->id, sizeof keys->id, "%s", id);
     (void)snprintf(keys->secret, sizeof keys->secret, "%s", secret);
@@ -53,34 +57,27 @@ int stk_aws_keys_json(const char *text, size_t n, const char *from, stk_aws_keys
     static const stk_json_limits limits = {.bytes = OUTPUT_MAX, .nodes = 1000, .depth = 8};
     STK_ARENA_AUTO arena = stk_arena_new(1 << 20);
     stk_json root;
-    if (arena == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(arena, err));
     if (stk_json_parse(stk_text_or(text, ""), n, from, &limits, arena, &root, NULL) < 0) {
         return stk_err_set(err, STK_E_ENV, "AWS credentials from %s are no JSON", from);
     }
-    const char *token = stk_json_text(stk_json_get(&root, "Token"));
-    if (token == NULL) {
-        token = stk_json_text(stk_json_get(&root, "SessionToken"));
-    }
-    const char *code = stk_json_text(stk_json_get(&root, "Code"));
+    const char *token =
+        stk_text_or(stk_json_get_text(&root, "Token"), stk_json_get_text(&root, "SessionToken"));
+    const char *code = stk_json_get_text(&root, "Code");
     if (code != NULL && strcmp(code, "Success") != 0) {
         return stk_err_set(err, STK_E_ENV, "no AWS credentials from %s: %.100s", from, code);
     }
-    return stk_aws_set_keys(ret, stk_json_text(stk_json_get(&root, "AccessKeyId")),
-                            stk_json_text(stk_json_get(&root, "SecretAccessKey")), token,
-                            stk_json_text(stk_json_get(&root, "Expiration")), from, err);
+    return stk_aws_set_keys(ret, stk_json_get_text(&root, "AccessKeyId"),
+                            stk_json_get_text(&root, "SecretAccessKey"), token,
+                            stk_json_get_text(&root, "Expiration"), from, err);
 }
 
 /* --- a profile --- */
 
-static const char *of(const stk_aws *aws, const char *profile, const char *key)
+static const char *of_profile(const stk_aws *aws, const char *profile, const char *key)
 {
-    char section[SECTION];
-    (void)snprintf(section, sizeof section, "profile %s", profile);
     const stk_aws_config *files = aws->files.arena != NULL ? &aws->files : &aws->config;
-    const char *value = stk_aws_config_get(files, section, key);
-    return stk_text_if_any(value);
+    return stk_aws_config_of_profile(files, profile, key);
 }
 
 /* What a program of the user's prints. */
@@ -121,13 +118,13 @@ static int own_keys(const stk_aws *aws, const char *profile, bool *ret_found, st
                     stk_err *err)
 {
     char from[200];
-    const char *id = of(aws, profile, "aws_access_key_id");
-    const char *process = of(aws, profile, "credential_process");
+    const char *id = of_profile(aws, profile, "aws_access_key_id");
+    const char *process = of_profile(aws, profile, "credential_process");
     *ret_found = id != NULL || process != NULL;
     (void)snprintf(from, sizeof from, "profile '%.100s'", profile);
     if (id != NULL) {
-        return stk_aws_set_keys(ret, id, of(aws, profile, "aws_secret_access_key"),
-                                of(aws, profile, "aws_session_token"), NULL, from, err);
+        return stk_aws_set_keys(ret, id, of_profile(aws, profile, "aws_secret_access_key"),
+                                of_profile(aws, profile, "aws_session_token"), NULL, from, err);
     }
     return process != NULL ? from_process(process, ret, err) : 0;
 }
@@ -140,17 +137,23 @@ static int assume(stk_aws *aws, const char *profile, const char *role, int depth
                   stk_err *err)
 {
     stk_aws_keys base = {0};
-    const char *token_file = of(aws, profile, "web_identity_token_file");
-    const char *session = of(aws, profile, "role_session_name");
-    if (of(aws, profile, "mfa_serial") != NULL) {
+    const char *token_file = of_profile(aws, profile, "web_identity_token_file");
+    const char *session = of_profile(aws, profile, "role_session_name");
+    if (of_profile(aws, profile, "mfa_serial") != NULL) {
         return stk_err_set(err, STK_E_ENV, "AWS profile '%.100s' wants a code of a device (MFA)",
                            profile);
     }
-    int rc = token_file != NULL ? 0 : base_of_role(aws, profile, depth, &base, err);
-    rc = rc < 0 ? rc
-                : stk_aws_keys_role(aws, token_file != NULL ? NULL : &base, role, session,
-                                    token_file, of(aws, profile, "external_id"),
-                                    of(aws, profile, "duration_seconds"), ret, err);
+    const stk_aws_keys *by = NULL;
+    int rc = 0;
+    if (token_file == NULL) {
+        rc = base_of_role(aws, profile, depth, &base, err);
+        by = &base;
+    }
+    if (rc == 0) {
+        rc = stk_aws_keys_role(aws, by, role, session, token_file,
+                               of_profile(aws, profile, "external_id"),
+                               of_profile(aws, profile, "duration_seconds"), ret, err);
+    }
     explicit_bzero(&base, sizeof base);
     return rc;
 }
@@ -170,14 +173,14 @@ static int base_of_role(stk_aws *aws, const char *profile, int depth, stk_aws_ke
                         stk_err *err)
 {
     bool found = false;
-    const char *from = of(aws, profile, "source_profile");
-    const char *source = of(aws, profile, "credential_source");
+    const char *from = of_profile(aws, profile, "source_profile");
+    const char *source = of_profile(aws, profile, "credential_source");
     if (from == NULL && source != NULL) {
         return of_source(aws, source, ret, err);
     }
     from = stk_text_or(from, profile);
-    const char *role = strcmp(from, profile) == 0 ? NULL : of(aws, from, "role_arn");
-    if (role != NULL && depth < CHAIN_MAX) {
+    const char *role = of_profile(aws, from, "role_arn");
+    if (role != NULL && strcmp(from, profile) != 0 && depth < CHAIN_MAX) {
         return assume(aws, from, role, depth + 1, ret, err);
     }
     int rc = own_keys(aws, from, &found, ret, err);
@@ -196,7 +199,7 @@ int stk_aws_find_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
     if (stk_aws_env("AWS_ACCESS_KEY_ID") != NULL) {
         return from_environment(ret, err);
     }
-    const char *role = of(aws, aws->profile, "role_arn");
+    const char *role = of_profile(aws, aws->profile, "role_arn");
     if (role != NULL) {
         return assume(aws, aws->profile, role, 0, ret, err);
     }
@@ -210,8 +213,8 @@ int stk_aws_find_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
     if (rc < 0 || found) {
         return rc;
     }
-    if (of(aws, aws->profile, "sso_session") != NULL ||
-        of(aws, aws->profile, "sso_start_url") != NULL) {
+    if (of_profile(aws, aws->profile, "sso_session") != NULL ||
+        of_profile(aws, aws->profile, "sso_start_url") != NULL) {
         stk_err_set(err, STK_E_ENV, "AWS profile '%.100s' signs in by a browser (SSO)",
                     aws->profile);
         stk_err_hint(err, "eval \"$(aws configure export-credentials --format env)\", or name that "

@@ -61,7 +61,10 @@ static bool may_know_token(const char *url)
     if (strncasecmp(url, "https://", 8) == 0) {
         return true;
     }
-    const char *host = strncasecmp(url, "http://", 7) == 0 ? url + 7 : "";
+    if (strncasecmp(url, "http://", 7) != 0) {
+        return false;
+    }
+    const char *host = url + 7;
     size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/?#");
     bool known = n > 4 && memchr(host, '@', strcspn(host, "/?#")) == NULL &&
                  strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") >= n;
@@ -81,35 +84,29 @@ int stk_aws_keys_container(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
     const char *full = stk_aws_env("AWS_CONTAINER_CREDENTIALS_FULL_URI");
     const char *token_file = stk_aws_env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
     const char *plain = stk_aws_env("AWS_CONTAINER_AUTHORIZATION_TOKEN");
-    int n = relative != NULL ? snprintf(url, sizeof url, "http://169.254.170.2%s", relative)
-                             : snprintf(url, sizeof url, "%s", stk_text_or(full, ""));
+    const char *host = relative != NULL ? "http://169.254.170.2" : stk_text_or(full, "");
+    int n = snprintf(url, sizeof url, "%s%s", host, stk_text_or(relative, ""));
     if (n <= 0 || n >= (int)sizeof url || !may_know_token(url)) {
         return stk_err_set(err, STK_E_ENV,
                            "AWS_CONTAINER_CREDENTIALS_FULL_URI '%.200s' is neither https nor of "
                            "this machine",
                            url);
     }
-    int rc = token_file == NULL ? 0 : read_token(token_file, &token, err);
     if (token_file != NULL) {
+        STK_TRY(read_token(token_file, &token, err));
         plain = token;
     }
-    if (rc == 0 && plain != NULL && asprintf(&header, "Authorization: %s", plain) < 0) {
+    if (plain != NULL && asprintf(&header, "Authorization: %s", plain) < 0) {
         header = NULL;
-        rc = stk_err_nomem(err);
-    }
-    if (rc < 0) {
-        return rc;
+        return stk_err_nomem(err);
     }
     if (header != NULL && strpbrk(header, "\r\n") != NULL) {
         return stk_err_set(err, STK_E_ENV, "the container's authorization token has a line break");
     }
     const char *headers[] = {header, NULL};
-    stk_http_response r = {0};
-    rc = ask_near("GET", url, headers, &r, err);
-    rc =
-        rc < 0 ? rc : stk_aws_keys_json(r.body.data, r.body.len, "the container's agent", ret, err);
-    stk_http_done(&r);
-    return rc;
+    STK_HTTP_RESPONSE_AUTO r = {0};
+    STK_TRY(ask_near("GET", url, headers, &r, err));
+    return stk_aws_keys_json(r.body.data, r.body.len, "the container's agent", ret, err);
 }
 
 /* --- IMDSv2 --- */
@@ -119,42 +116,31 @@ static int ask_instance(stk_aws *aws, const char *way, stk_buf *ret, stk_err *er
 {
     char url[URL_MAX];
     char header[512];
-    const char *base = stk_aws_env("AWS_EC2_METADATA_SERVICE_ENDPOINT");
-    const char *mode = stk_aws_env("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
-    if (base == NULL) {
-        base = stk_aws_setting(aws, "ec2_metadata_service_endpoint");
-    }
-    if (mode == NULL) {
-        mode = stk_aws_setting(aws, "ec2_metadata_service_endpoint_mode");
-    }
+    const char *base = stk_text_or(stk_aws_env("AWS_EC2_METADATA_SERVICE_ENDPOINT"),
+                                   stk_aws_setting(aws, "ec2_metadata_service_endpoint"));
+    const char *mode = stk_text_or(stk_aws_env("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE"),
+                                   stk_aws_setting(aws, "ec2_metadata_service_endpoint_mode"));
     bool six = mode != NULL && strcasecmp(mode, "ipv6") == 0;
-    if (base == NULL) {
-        base = six ? "http://[fd00:ec2::254]" : "http://169.254.169.254";
-    }
+    base = stk_text_or(base, six ? "http://[fd00:ec2::254]" : "http://169.254.169.254");
     int n_base = (int)strlen(base);
     n_base -= n_base > 0 && base[n_base - 1] == '/';
     if (stk_aws_is_true(stk_aws_env("AWS_EC2_METADATA_DISABLED"))) {
         return stk_err_set(err, STK_E_ENV, "AWS_EC2_METADATA_DISABLED is set");
     }
     static const char *const ttl[] = {"X-aws-ec2-metadata-token-ttl-seconds: 300", NULL};
-    stk_http_response r = {0};
+    STK_HTTP_RESPONSE_AUTO r = {0};
     (void)snprintf(url, sizeof url, "%.*s/latest/api/token", n_base, base);
-    int rc = ask_near("PUT", url, ttl, &r, err);
-    if (rc == 0 && (r.body.len == 0 || strpbrk(r.body.data, "\r\n") != NULL ||
-                    r.body.len > sizeof header - 40)) {
-        rc = stk_err_set(err, STK_E_ENV, "the instance's metadata gives no token");
+    STK_TRY(ask_near("PUT", url, ttl, &r, err));
+    if (r.body.len == 0 || strpbrk(r.body.data, "\r\n") != NULL ||
+        r.body.len > sizeof header - 40) {
+        return stk_err_set(err, STK_E_ENV, "the instance's metadata gives no token");
     }
-    if (rc == 0) {
-        (void)snprintf(header, sizeof header, "X-aws-ec2-metadata-token: %s", r.body.data);
-        const char *headers[] = {header, NULL};
-        (void)snprintf(url, sizeof url, "%.*s/latest/%s", n_base, base, way);
-        rc = ask_near("GET", url, headers, &r, err);
-    }
-    if (rc == 0 && stk_buf_add(ret, r.body.data, r.body.len) < 0) {
-        rc = stk_err_nomem(err);
-    }
-    stk_http_done(&r);
-    return rc;
+    (void)snprintf(header, sizeof header, "X-aws-ec2-metadata-token: %s", r.body.data);
+    const char *headers[] = {header, NULL};
+    (void)snprintf(url, sizeof url, "%.*s/latest/%s", n_base, base, way);
+    STK_TRY(ask_near("GET", url, headers, &r, err));
+    (void)stk_buf_add(ret, r.body.data, r.body.len);
+    return stk_buf_check(ret, err);
 }
 
 int stk_aws_keys_instance(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
@@ -162,29 +148,25 @@ int stk_aws_keys_instance(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
     STK_BUF_AUTO role = STK_BUF_INIT(512);
     STK_BUF_AUTO keys = STK_BUF_INIT(ANSWER_MAX);
     char way[700];
-    int rc = ask_instance(aws, "meta-data/iam/security-credentials/", &role, err);
-    STK_TRY(rc);
+    STK_TRY(ask_instance(aws, "meta-data/iam/security-credentials/", &role, err));
     if (role.len == 0) {
         return stk_err_set(err, STK_E_ENV, "the instance has no role");
     }
     role.data[strcspn(role.data, "\r\n")] = '\0';
     (void)snprintf(way, sizeof way, "meta-data/iam/security-credentials/%s", role.data);
-    rc = ask_instance(aws, way, &keys, err);
-    STK_TRY(rc);
+    STK_TRY(ask_instance(aws, way, &keys, err));
     return stk_aws_keys_json(keys.data, keys.len, "the instance's metadata", ret, err);
 }
 
 int stk_aws_instance_region(stk_aws *aws, char *ret, size_t size, stk_err *err)
 {
     STK_BUF_AUTO region = STK_BUF_INIT(size - 1);
-    int rc = ask_instance(aws, "meta-data/placement/region", &region, err);
-    if (rc == 0 && region.len == 0) {
-        rc = stk_err_set(err, STK_E_ENV, "the instance knows no region");
+    STK_TRY(ask_instance(aws, "meta-data/placement/region", &region, err));
+    if (region.len == 0) {
+        return stk_err_set(err, STK_E_ENV, "the instance knows no region");
     }
-    if (rc == 0) {
-        (void)snprintf(ret, size, "%.*s", (int)strcspn(region.data, "\r\n"), region.data);
-    }
-    return rc;
+    (void)snprintf(ret, size, "%.*s", (int)strcspn(region.data, "\r\n"), region.data);
+    return 0;
 }
 
 /* --- STS --- */
@@ -208,15 +190,15 @@ static int ask_sts(stk_aws *aws, const stk_aws_keys *base, const stk_buf *body,
     stk_aws_again again = STK_AWS_STOP;
     int64_t wait = 0;
     int rc;
-    if (stk_aws_env("AWS_REGION") != NULL || stk_aws_env("AWS_DEFAULT_REGION") != NULL ||
-        stk_aws_setting(aws, "region") != NULL) {
-        (void)stk_aws_region(aws, region, sizeof region, NULL);
-        rc = stk_aws_endpoint(aws, "sts", url, sizeof url - 1, NULL, err);
-    } else { /* the one for all regions, so that nobody is asked where we are */
-        (void)snprintf(url, sizeof url, "%s", "https://sts.amazonaws.com");
-        rc = stk_aws_env("AWS_ENDPOINT_URL_STS") == NULL && stk_aws_env("AWS_ENDPOINT_URL") == NULL
-                 ? 0
-                 : stk_aws_endpoint(aws, "sts", url, sizeof url - 1, NULL, err);
+    const char *known = stk_aws_known_region(aws);
+    /* Without a region the one for all regions, so that nobody is asked where we are. */
+    (void)snprintf(url, sizeof url, "%s", "https://sts.amazonaws.com");
+    if (known != NULL) {
+        (void)snprintf(region, sizeof region, "%s", known);
+    }
+    if (known != NULL || stk_aws_env("AWS_ENDPOINT_URL_STS") != NULL ||
+        stk_aws_env("AWS_ENDPOINT_URL") != NULL) {
+        STK_TRY(stk_aws_endpoint(aws, "sts", url, sizeof url - 1, NULL, err));
     }
     (void)strcat(url, "/");
     char sum[STK_DIGEST_HEX + 1];
@@ -238,14 +220,9 @@ static int ask_sts(stk_aws *aws, const stk_aws_keys *base, const stk_buf *body,
                              .region = region,
                              .time_ms = stk_clock_wall_ms(&stk_clock_real) + aws->skew_ms};
         (void)stk_aws_wait(wait, 0);
-        if (rc == 0 && arena == NULL) {
-            rc = stk_err_nomem(err);
-        }
-        if (rc == 0 && base != NULL) {
-            rc = stk_aws_sign_with(&s, base, &q, arena, err);
-        }
-        if (rc < 0) {
-            return rc;
+        STK_TRY(stk_err_if_null(arena, err));
+        if (base != NULL) {
+            STK_TRY(stk_aws_sign_with(&s, base, &q, arena, err));
         }
         rc = stk_http_send(&q, r, err);
         rc = stk_aws_settle(aws, rc, r, code, &again, err);
@@ -254,7 +231,7 @@ static int ask_sts(stk_aws *aws, const stk_aws_keys *base, const stk_buf *body,
                                      err);
             again = STK_AWS_STOP;
         }
-    } while (rc < 0 && stk_aws_next(&tries, again, r, &wait) && (rc = 0, true));
+    } while (rc < 0 && stk_aws_next(&tries, again, r, &wait));
     return rc;
 }
 
@@ -264,16 +241,13 @@ int stk_aws_keys_role(stk_aws *aws, const stk_aws_keys *base, const char *role, 
 {
     STK_TEXT_AUTO token = NULL;
     STK_BUF_AUTO body = STK_BUF_INIT(256 << 10);
-    char id[sizeof ret->id];
-    char secret[sizeof ret->secret];
+    STK_HTTP_RESPONSE_AUTO r = {0};
+    stk_aws_keys got = {0};
     char expires[64];
     char name[64];
-    char from_role[sizeof ret->from];
-    stk_http_response r = {0};
-    (void)snprintf(from_role, sizeof from_role, "role '%.180s'", role);
-    int rc = token_file == NULL ? 0 : read_token(token_file, &token, err);
-    if (rc < 0) {
-        return rc;
+    (void)snprintf(got.from, sizeof got.from, "role '%.180s'", role);
+    if (token_file != NULL) {
+        STK_TRY(read_token(token_file, &token, err));
     }
     (void)snprintf(name, sizeof name, "stoker-%d", (int)getpid());
     stk_buf_printf(&body, "Action=%s&Version=2011-06-15",
@@ -283,28 +257,27 @@ int stk_aws_keys_role(stk_aws *aws, const stk_aws_keys *base, const char *role, 
     add_field(&body, "ExternalId", external_id);
     add_field(&body, "DurationSeconds", duration);
     add_field(&body, "WebIdentityToken", token);
-    rc = body.failed ? stk_err_nomem(err) : ask_sts(aws, base, &body, &r, err);
-    char *session_token = rc < 0 ? NULL : malloc(sizeof ret->token);
+    int rc = stk_buf_check(&body, err);
+    if (rc == 0) {
+        rc = ask_sts(aws, base, &body, &r, err);
+    }
     if (rc < 0) {
         (void)stk_err_context(err, "AWS role '%.200s' can't be assumed", role);
-    } else if (session_token == NULL) {
-        rc = stk_err_nomem(err);
-    } else {
-        const char *at = stk_text_or(r.body.data, "");
-        const char *from = strstr(at, "<Credentials>");
-        const char *a = from;
-        const char *b = from;
-        const char *c = from;
-        const char *d = from;
-        rc = from != NULL && stk_aws_xml(&a, "AccessKeyId", id, sizeof id) &&
-                     stk_aws_xml(&b, "SecretAccessKey", secret, sizeof secret) &&
-                     stk_aws_xml(&c, "SessionToken", session_token, sizeof ret->token) &&
-                     stk_aws_xml(&d, "Expiration", expires, sizeof expires)
-                 ? stk_aws_set_keys(ret, id, secret, session_token, expires, from_role, err)
-                 : stk_err_set(err, STK_E_ENV, "STS gives no credentials for role '%.200s'", role);
-        explicit_bzero(secret, sizeof secret);
+        return rc;
     }
-    free(session_token);
-    stk_http_done(&r);
+    const char *from = strstr(stk_text_or(r.body.data, ""), "<Credentials>");
+    const char *a = from;
+    const char *b = from;
+    const char *c = from;
+    const char *d = from;
+    if (from != NULL && stk_aws_xml(&a, "AccessKeyId", got.id, sizeof got.id) &&
+        stk_aws_xml(&b, "SecretAccessKey", got.secret, sizeof got.secret) &&
+        stk_aws_xml(&c, "SessionToken", got.token, sizeof got.token) &&
+        stk_aws_xml(&d, "Expiration", expires, sizeof expires)) {
+        rc = stk_aws_set_keys(ret, got.id, got.secret, got.token, expires, got.from, err);
+    } else {
+        rc = stk_err_set(err, STK_E_ENV, "STS gives no credentials for role '%.200s'", role);
+    }
+    explicit_bzero(&got, sizeof got);
     return rc;
 }

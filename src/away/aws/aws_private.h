@@ -26,14 +26,15 @@ typedef struct stk_aws_config {
 /* Text of one file; `credentials`: its sections are profiles' names. Later values win. */
 int stk_aws_config_parse(stk_aws_config *config, const char *text, bool credentials);
 const char *stk_aws_config_get(const stk_aws_config *config, const char *section, const char *key);
-bool stk_aws_config_has(const stk_aws_config *config, const char *section);
+/* Of section "profile NAME"; NULL where it is empty, too. */
+const char *stk_aws_config_of_profile(const stk_aws_config *config, const char *profile,
+                                      const char *key);
 void stk_aws_config_done(stk_aws_config *config);
 
 struct stk_aws {
     stk_aws_config config; /* as they were at first: what is borrowed of it stays */
     char *profile;
     char *ca_file;
-    bool named; /* somebody asked for this profile: it must be there */
     stk_http_tls tls;
     _Atomic int64_t skew_ms; /* AWS's clock less ours */
     /* Of what follows. Recursive: asking STS for keys may find that the ones asked with expired. */
@@ -50,7 +51,9 @@ struct stk_aws {
 
 /* aws_keys.c: from wherever they come. */
 int stk_aws_find_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err);
-/* aws.c: both files into an empty `ret`. */
+/* aws.c: the environment's region or the profile's, or NULL. */
+const char *stk_aws_known_region(const stk_aws *aws);
+/* Both files into an empty `ret`. */
 int stk_aws_read_files(stk_aws_config *ret, stk_err *err);
 /* aws_keys_http.c */
 int stk_aws_keys_container(stk_aws *aws, stk_aws_keys *ret, stk_err *err);

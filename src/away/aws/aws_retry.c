@@ -98,8 +98,8 @@ static void read_json_error(const stk_http_response *r, char code[80], char *mes
         return;
     }
     for (size_t i = 0; i < 3; i++) {
-        const char *text = stk_json_text(stk_json_get(&root, codes[i]));
-        const char *words = stk_json_text(stk_json_get(&root, messages[i]));
+        const char *text = stk_json_get_text(&root, codes[i]);
+        const char *words = stk_json_get_text(&root, messages[i]);
         if (text != NULL && code[0] == '\0') {
             keep_code(text, code);
         }
@@ -157,14 +157,13 @@ static bool is_expired(const char *code)
 
 int stk_aws_say_refused(const char *from, const char *code, int as, stk_err *err)
 {
-    bool fixed = strcmp(from, STK_AWS_FROM_ENV) == 0;
     stk_err_set(err, as, "AWS says that the credentials from %s %s (%s)", from,
                 is_expired(code) ? "have expired" : "aren't valid any more", code);
-    if (err != NULL) {
-        stk_err_hint(err, "%s",
-                     fixed ? "renew the credentials, and begin anew with them: SIGTERM leaves a "
-                             "run's jobs, and `stoker resume` goes on"
-                           : "renew the credentials (`aws sso login`, or new keys in AWS's files)");
+    if (strcmp(from, STK_AWS_FROM_ENV) == 0) {
+        stk_err_hint(err, "renew the credentials, and begin anew with them: SIGTERM leaves a run's "
+                          "jobs, and `stoker resume` goes on");
+    } else {
+        stk_err_hint(err, "renew the credentials (`aws sso login`, or new keys in AWS's files)");
     }
     return as;
 }
@@ -202,7 +201,9 @@ int stk_aws_settle(stk_aws *aws, int rc, const stk_http_response *response, char
     code[0] = '\0';
     *ret_again = STK_AWS_STOP;
     if (rc < 0) {
-        *ret_again = rc == STK_E_ENV && !response->fatal ? STK_AWS_AGAIN : STK_AWS_STOP;
+        if (rc == STK_E_ENV && !response->fatal) {
+            *ret_again = STK_AWS_AGAIN;
+        }
         return rc;
     }
     if (response->status >= 200 && response->status < 300) {
@@ -227,11 +228,12 @@ int stk_aws_settle(stk_aws *aws, int rc, const stk_http_response *response, char
     if (*ret_again == STK_AWS_EXPIRED) {
         return refuse_keys(aws, code, as, err);
     }
-    if (code[0] != '\0' && message[0] != '\0') {
-        stk_err_set(err, as, "AWS says %s: %s", code, message);
+    if (code[0] == '\0') {
+        stk_err_set(err, as, "AWS says status %d", response->status);
+    } else if (message[0] == '\0') {
+        stk_err_set(err, as, "AWS says %s, status %d", code, response->status);
     } else {
-        stk_err_set(err, as, "AWS says %s%sstatus %d", code, code[0] != '\0' ? ", " : "",
-                    response->status);
+        stk_err_set(err, as, "AWS says %s: %s", code, message);
     }
     if (err != NULL) {
         add_hint(code, err);
@@ -258,7 +260,7 @@ bool stk_aws_next(stk_aws_tries *tries, stk_aws_again again, const stk_http_resp
 {
     const char *most = stk_aws_env("AWS_MAX_ATTEMPTS");
     if (tries->max == 0) {
-        long n = most == NULL ? TRIES : strtol(most, NULL, 10);
+        long n = strtol(stk_text_or(most, ""), NULL, 10);
         tries->max = n >= 1 && n <= TRIES_MAX ? (uint32_t)n : TRIES;
     }
     tries->n++;
@@ -277,11 +279,8 @@ bool stk_aws_next(stk_aws_tries *tries, stk_aws_again again, const stk_http_resp
     uint32_t shift = MIN(tries->n - 1, 16);
     int64_t most_ms = (int64_t)(again == STK_AWS_SLOWER ? SLOWER_MS : BASE_MS) << shift;
     most_ms = MIN(most_ms, WAIT_MAX_MS);
-    *ret_wait_ms = most_ms / 2 + (int64_t)(random % (uint32_t)(most_ms / 2 + 1));
-    int64_t asked = asked_to_wait(response);
-    if (asked > *ret_wait_ms) {
-        *ret_wait_ms = asked;
-    }
+    int64_t wait_ms = most_ms / 2 + (int64_t)(random % (uint32_t)(most_ms / 2 + 1));
+    *ret_wait_ms = MAX(wait_ms, asked_to_wait(response));
     return true;
 }
 
@@ -291,7 +290,7 @@ bool stk_aws_wait(int64_t wait_ms, int cancel_fd)
     for (;;) {
         int64_t left = end - stk_clock_mono_ms(&stk_clock_real);
         struct pollfd on = {.fd = cancel_fd > 0 ? cancel_fd : -1, .events = POLLIN};
-        int n = poll(&on, 1, left > 0 ? (int)MIN(left, 60000) : 0);
+        int n = poll(&on, 1, (int)MIN(MAX(left, 0), 60000));
         if (n > 0) {
             return true;
         }
@@ -323,7 +322,7 @@ static size_t resolve(const char *from, size_t n, char *to)
         if (took == 0 && from[i] == '&' && i + 3 < n && from[i + 1] == '#') {
             char *end = NULL;
             bool hex = from[i + 2] == 'x';
-            long c = strtol(from + i + (hex ? 3 : 2), &end, hex ? 16 : 10);
+            long c = strtol(from + i + 2 + hex, &end, hex ? 16 : 10);
             if (c > 0 && c < 128 && *end == ';') {
                 to[len++] = (char)c;
                 took = (size_t)(end + 1 - (from + i));
@@ -345,7 +344,7 @@ bool stk_aws_xml(const char **at, const char *tag, char *ret, size_t size)
     (void)snprintf(open, sizeof open, "<%s>", tag);
     (void)snprintf(close, sizeof close, "</%s>", tag);
     const char *from = strstr(*at, open);
-    const char *end = from == NULL ? NULL : strstr(from, close);
+    const char *end = strstr(stk_text_or(from, ""), close);
     if (end == NULL) {
         return false;
     }

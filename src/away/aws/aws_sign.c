@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/param.h>
 #include <time.h>
 
 #include "away/aws/aws_private.h"
@@ -102,7 +103,7 @@ typedef struct pair {
     char *value;
 } pair;
 
-static int by_name(const void *a, const void *b)
+static int by_pair(const void *a, const void *b)
 {
     const pair *p = a;
     const pair *q = b;
@@ -133,6 +134,12 @@ static char *decoded(const char *text, size_t n, stk_arena *arena)
     return out.failed ? NULL : stk_arena_dup(arena, stk_text_or(out.data, ""));
 }
 
+static size_t length_until(const char *text, char end, size_t n)
+{
+    const char *at = memchr(text, end, n);
+    return at == NULL ? n : (size_t)(at - text);
+}
+
 /* Sorted, encoded as AWS does; parameters that stand without '=' get one. */
 static bool add_query(stk_buf *out, const char *query, size_t n, stk_arena *arena)
 {
@@ -140,25 +147,23 @@ static bool add_query(stk_buf *out, const char *query, size_t n, stk_arena *aren
     size_t n_pairs = 0;
     for (size_t i = 0; i < n;) {
         const char *from = query + i;
-        const char *amp = memchr(from, '&', n - i);
-        size_t len = amp == NULL ? n - i : (size_t)(amp - from);
-        const char *is = memchr(from, '=', len);
-        size_t n_name = is == NULL ? len : (size_t)(is - from);
+        size_t len = length_until(from, '&', n - i);
+        size_t n_name = length_until(from, '=', len);
         if (len > 0) {
             if (n_pairs == PARAMETERS_MAX) {
                 return false;
             }
             pair *p = &pairs[n_pairs++];
             p->name = decoded(from, n_name, arena);
-            p->value =
-                is == NULL ? stk_arena_dup(arena, "") : decoded(is + 1, len - n_name - 1, arena);
+            size_t skip = MIN(n_name + 1, len);
+            p->value = decoded(from + skip, len - skip, arena);
             if (p->name == NULL || p->value == NULL) {
                 return false;
             }
         }
         i += len + 1;
     }
-    qsort(pairs, n_pairs, sizeof *pairs, by_name);
+    qsort(pairs, n_pairs, sizeof *pairs, by_pair);
     for (size_t i = 0; i < n_pairs; i++) {
         stk_buf_printf(out, "%s%s=%s", i > 0 ? "&" : "", pairs[i].name, pairs[i].value);
     }
@@ -173,7 +178,7 @@ static bool read_header(const char *line, pair *ret, stk_arena *arena)
                                                 "x-amzn-trace-id"};
     size_t n = strcspn(line, ":");
     ret->name = stk_arena_dupn(arena, line, n);
-    const char *value = line[n] == ':' ? line + n + 1 : "";
+    const char *value = line + n + (line[n] == ':');
     ret->value = stk_arena_alloc(arena, strlen(value) + 1);
     if (ret->name == NULL || ret->value == NULL) {
         return false;
@@ -337,8 +342,11 @@ int stk_aws_make_signature(const stk_aws_to_sign *q, const stk_aws_keys *keys,
     stk_buf *c = &ret->canonical;
     stk_buf_printf(c, "%s\n", q->method);
     if (strcmp(q->service, "s3") == 0) { /* the path as it is: keys may hold "//" and ".." */
-        stk_buf_printf(c, "%.*s", where.n_path > 0 ? (int)where.n_path : 1,
-                       where.n_path > 0 ? where.path : "/");
+        if (where.n_path == 0) {
+            where.path = "/";
+            where.n_path = 1;
+        }
+        stk_buf_add(c, where.path, where.n_path);
     } else {
         add_path(c, where.path, where.n_path);
     }
@@ -349,12 +357,13 @@ int stk_aws_make_signature(const stk_aws_to_sign *q, const stk_aws_keys *keys,
     }
     stk_buf_char(c, '\n');
     for (size_t i = 0; i < h.n; i++) {
-        bool again = i > 0 && strcmp(h.at[i].name, h.at[i - 1].name) == 0;
-        bool more = i + 1 < h.n && strcmp(h.at[i].name, h.at[i + 1].name) == 0;
-        stk_buf_printf(c, "%s%s%s%s", again ? "," : h.at[i].name, again ? "" : ":", h.at[i].value,
-                       more ? "" : "\n");
+        if (i > 0 && strcmp(h.at[i].name, h.at[i - 1].name) == 0) {
+            stk_buf_printf(c, ",%s", h.at[i].value);
+        } else {
+            stk_buf_printf(c, "%s%s:%s", i > 0 ? "\n" : "", h.at[i].name, h.at[i].value);
+        }
     }
-    stk_buf_char(c, '\n');
+    stk_buf_text(c, "\n\n"); /* there is always a host */
     add_names(c, &h);
     stk_buf_printf(c, "\n%s", q->payload_sha256);
     if (c->failed || ret->query.failed) {
@@ -386,9 +395,7 @@ int stk_aws_sign_with(const stk_aws_to_sign *q, const stk_aws_keys *keys, stk_ht
         n++;
     }
     const char **lines = stk_arena_array(arena, n + 5, sizeof *lines);
-    if (lines == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(lines, err));
     for (size_t i = 0; i < n; i++) {
         lines[i] = request->headers[i];
     }
@@ -401,16 +408,16 @@ int stk_aws_sign_with(const stk_aws_to_sign *q, const stk_aws_keys *keys, stk_ht
     to_sign.headers = lines;
     int rc = stk_aws_make_signature(&to_sign, keys, &s, err);
     if (rc == 0) {
+        bool has_token = keys->token[0] != '\0';
         lines[n] = stk_arena_printf(arena, "X-Amz-Date: %s", s.date);
         lines[n + 1] = stk_arena_printf(arena, "Authorization: %s", s.authorization.data);
-        bool ok = lines[n] != NULL && lines[n + 1] != NULL;
-        n += 2;
-        if (keys->token[0] != '\0') {
-            lines[n] = stk_arena_printf(arena, "X-Amz-Security-Token: %s", keys->token);
-            ok = ok && lines[n] != NULL;
+        if (has_token) {
+            lines[n + 2] = stk_arena_printf(arena, "X-Amz-Security-Token: %s", keys->token);
         }
         request->headers = lines;
-        rc = ok ? 0 : stk_err_nomem(err);
+        if (lines[n] == NULL || lines[n + 1] == NULL || (has_token && lines[n + 2] == NULL)) {
+            rc = stk_err_nomem(err);
+        }
     }
     stk_aws_signature_done(&s);
     return rc;

@@ -65,9 +65,7 @@ int stk_batch_calls_open(stk_aws *aws, stk_http_many *m, void (*note)(void *arg,
                          void *arg, stk_batch_calls **ret, stk_err *err)
 {
     stk_batch_calls *calls = calloc(1, sizeof *calls);
-    if (calls == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(calls, err));
     *calls = (stk_batch_calls){.aws = aws, .http = m, .note = note, .arg = arg, .noted_ms = -1};
     for (int i = 0; i < STK_BATCH_LANES; i++) {
         calls->lanes[i] =
@@ -127,17 +125,32 @@ int stk_batch_call(stk_batch_calls *calls, const stk_batch_ask_call *ask, stk_er
     return 0;
 }
 
+int stk_batch_call_batch(stk_batch_calls *calls, const char *path, const char *body,
+                         stk_batch_done done, void *arg, stk_err *err)
+{
+    const stk_batch_ask_call ask = {.lane = STK_BATCH_ASKS,
+                                    .service = "batch",
+                                    .path = path,
+                                    .body = body,
+                                    .done = done,
+                                    .arg = arg};
+    return stk_batch_call(calls, &ask, err);
+}
+
 /* Tells `done`, and is gone. */
-static void finish(one *c, const stk_batch_answer *answer)
+static void finish_call(one *c, const stk_batch_answer *answer)
 {
     c->calls->lanes[c->ask.lane].n--;
-    c->ask.done(c->ask.arg, answer);
+    if (c->ask.done != NULL) {
+        c->ask.done(c->ask.arg, answer);
+    }
     free_one(c);
 }
 
 static void finish_error(one *c, int rc, const char *code, const stk_err *err, bool maybe_done)
 {
-    finish(c, &(stk_batch_answer){.rc = rc, .code = code, .err = err, .maybe_done = maybe_done});
+    finish_call(c,
+                &(stk_batch_answer){.rc = rc, .code = code, .err = err, .maybe_done = maybe_done});
 }
 
 /* Halved when throttled, and found again slowly: AWS's limits are shared by an account's callers.
@@ -145,10 +158,10 @@ static void finish_error(one *c, int rc, const char *code, const stk_err *err, b
 static void learn_rate(lane *l, double full, stk_aws_again again, bool ok)
 {
     if (again == STK_AWS_SLOWER && !ok) {
-        l->rate = l->rate > 1 ? l->rate / 2 : 0.5;
+        l->rate = MAX(l->rate / 2, 0.5);
         l->tokens = MIN(l->tokens, 0);
     } else if (ok && l->rate < full) {
-        l->rate = l->rate + full / 100 < full ? l->rate + full / 100 : full;
+        l->rate = MIN(l->rate + full / 100, full);
     }
 }
 
@@ -177,7 +190,7 @@ static void wait_for_keys(one *c, int rc, const char *code, bool was_probe, cons
     } else if (was_probe) {
         if (calls->n_probes == 0) {
             (void)snprintf(text, sizeof text, "%.600s; %.250s; the run waits", err->text,
-                           err->hint[0] != 0 ? err->hint : "renew the credentials");
+                           stk_text_or(stk_text_if_any(err->hint), "renew the credentials"));
             calls->note(calls->arg, text);
         }
         uint32_t shift = MIN(calls->n_probes, KEYS_DOUBLINGS);
@@ -217,7 +230,10 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
     stk_batch_calls *calls = c->calls;
     char code[80] = "";
     stk_aws_again again = STK_AWS_STOP;
-    stk_err err = http_err != NULL ? *http_err : (stk_err){0};
+    stk_err err = {0};
+    if (http_err != NULL) {
+        err = *http_err;
+    }
     for (one **at = &calls->sent; *at != NULL; at = &(*at)->next) {
         if (*at == c) {
             *at = c->next;
@@ -229,19 +245,19 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
     if (was_probe) {
         calls->probe = NULL;
     }
-    int said = stk_aws_settle(calls->aws, rc, response, code, &again, &err);
-    learn_rate(&calls->lanes[c->ask.lane], full_rate[c->ask.lane], again, said == 0);
+    int settled = stk_aws_settle(calls->aws, rc, response, code, &again, &err);
+    learn_rate(&calls->lanes[c->ask.lane], full_rate[c->ask.lane], again, settled == 0);
     calls->answered = calls->answered || rc == 0;
-    calls->accepted = calls->accepted || said == 0;
-    if (said < 0 && again == STK_AWS_EXPIRED) {
-        wait_for_keys(c, said, code, was_probe, &err);
+    calls->accepted = calls->accepted || settled == 0;
+    if (settled < 0 && again == STK_AWS_EXPIRED) {
+        wait_for_keys(c, settled, code, was_probe, &err);
         return;
     }
-    if (said == 0 || (rc == 0 && again == STK_AWS_STOP)) { /* they are taken */
+    if (settled == 0 || (rc == 0 && again == STK_AWS_STOP)) { /* they are taken */
         calls->refused_ms = 0;
     }
-    if (said < 0) {
-        again_or_finish(c, said, response, code, again, &err);
+    if (settled < 0) {
+        again_or_finish(c, settled, response, code, again, &err);
         return;
     }
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -251,15 +267,15 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
         return;
     }
     if (response->body.len > 0) {
-        said = stk_json_parse(response->body.data, response->body.len, c->ask.path, &limits, arena,
-                              &root, &err);
+        settled = stk_json_parse(response->body.data, response->body.len, c->ask.path, &limits,
+                                 arena, &root, &err);
     }
-    if (said < 0) {
+    if (settled < 0) {
         (void)stk_err_context(&err, "%s answered what isn't JSON", c->ask.service);
         again_or_finish(c, STK_E_ENV, response, code, STK_AWS_AGAIN, &err);
         return;
     }
-    finish(c, &(stk_batch_answer){.code = "", .json = root.kind == STK_JSON_MAP ? &root : NULL});
+    finish_call(c, &(stk_batch_answer){.code = "", .json = stk_json_is_map(&root) ? &root : NULL});
 }
 
 /* libcurl sends a request again by itself where a kept connection turns out to be dead, which it
@@ -273,9 +289,7 @@ static int64_t read_once(void *arg, int64_t at, void *data, size_t n)
         return -1;
     }
     c->is_read = true;
-    if (n >= len - (size_t)at) {
-        n = len - (size_t)at;
-    }
+    n = MIN(n, len - (size_t)at);
     memcpy(data, c->body + at, n);
     return (int64_t)n;
 }
@@ -291,8 +305,7 @@ static void send_one(one *c)
     stk_http_call call = {.body_max = ANSWER_BYTES, .done = answered, .done_arg = c};
     const stk_aws_ask ask = {
         .service = c->ask.service, .path = c->ask.path, .target = c->ask.target, .body = c->body};
-    int rc = arena != NULL ? stk_aws_request(calls->aws, &ask, arena, &call.request, &err)
-                           : stk_err_nomem(&err);
+    int rc = stk_aws_request(calls->aws, &ask, arena, &call.request, &err);
     if (rc == 0) {
         call.request.connect_ms = CONNECT_MS;
         call.request.idle_ms = IDLE_MS;
@@ -330,9 +343,7 @@ static one *take_due(lane *l, int64_t now_ms, int64_t *wait)
             }
             return c;
         }
-        if (*wait < 0 || c->due_ms - now_ms < *wait) {
-            *wait = c->due_ms - now_ms;
-        }
+        *wait = stk_batch_sooner(*wait, c->due_ms - now_ms);
     }
     return NULL;
 }
@@ -344,10 +355,7 @@ static bool may_send(const stk_batch_calls *calls, int64_t now_ms, int64_t *wait
         return true;
     }
     if (calls->probe == NULL && calls->probe_ms > now_ms) {
-        int64_t more = calls->probe_ms - now_ms;
-        if (*wait < 0 || more < *wait) {
-            *wait = more;
-        }
+        *wait = stk_batch_sooner(*wait, calls->probe_ms - now_ms);
     }
     return calls->probe == NULL && calls->probe_ms <= now_ms;
 }
@@ -357,7 +365,7 @@ int64_t stk_batch_calls_pump(stk_batch_calls *calls, int64_t now_ms)
     int64_t wait = -1;
     for (int i = 0; i < STK_BATCH_LANES; i++) {
         lane *l = &calls->lanes[i];
-        double burst = l->rate / 4 > 1 ? l->rate / 4 : 1;
+        double burst = MAX(l->rate / 4, 1);
         l->tokens += l->rate * (double)(now_ms - l->filled_ms) / 1000;
         l->tokens = MIN(l->tokens, burst);
         l->filled_ms = now_ms;
@@ -370,10 +378,7 @@ int64_t stk_batch_calls_pump(stk_batch_calls *calls, int64_t now_ms)
             send_one(c);
         }
         if (l->tokens < 1 && l->first != NULL) {
-            int64_t more = (int64_t)((1 - l->tokens) * 1000 / l->rate) + 1;
-            if (wait < 0 || more < wait) {
-                wait = more;
-            }
+            wait = stk_batch_sooner(wait, (int64_t)((1 - l->tokens) * 1000 / l->rate) + 1);
         }
     }
     return wait;

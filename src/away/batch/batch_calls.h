@@ -35,9 +35,15 @@ typedef struct stk_batch_ask_call {
     const char *service, *path, *target; /* as of stk_aws_ask; texts are static */
     const char *body;                    /* copied */
     bool once; /* after a try that may have been carried out it isn't asked again: maybe_done */
-    stk_batch_done done;
+    stk_batch_done done; /* NULL: nobody wants the answer */
     void *arg;
 } stk_batch_ask_call;
+
+/* The sooner one of two waits; below 0: never. */
+static inline int64_t stk_batch_sooner(int64_t a, int64_t b)
+{
+    return a < 0 || (b >= 0 && b < a) ? b : a;
+}
 
 /* `note` is told what goes wrong for long. Borrowed: aws, m. */
 int stk_batch_calls_open(stk_aws *aws, stk_http_many *m, void (*note)(void *arg, const char *text),
@@ -45,6 +51,9 @@ int stk_batch_calls_open(stk_aws *aws, stk_http_many *m, void (*note)(void *arg,
 void stk_batch_calls_close(stk_batch_calls *calls); /* `done` isn't called any more */
 /* STK_E_NOMEM. */
 int stk_batch_call(stk_batch_calls *calls, const stk_batch_ask_call *ask, stk_err *err);
+/* The same of a request to Batch itself that isn't SubmitJob. */
+int stk_batch_call_batch(stk_batch_calls *calls, const char *path, const char *body,
+                         stk_batch_done done, void *arg, stk_err *err);
 /* Sends what may be sent now; milliseconds until there is more to send (-1: nothing waits for its
  * time). */
 int64_t stk_batch_calls_pump(stk_batch_calls *calls, int64_t now_ms);

@@ -7,7 +7,7 @@
 #include "away/batch/batch_private.h"
 #include "base/text.h"
 
-enum { NOTHING_FETCHES = 78 }; /* sysexits' EX_CONFIG: the text below, stk_batch_said_end */
+enum { NOTHING_FETCHES = 78 }; /* sysexits' EX_CONFIG: the text below, stk_batch_detail_end */
 
 /* POSIX sh. STOKER_CARRY: s3://… or a path. _LINK: the same without credentials, or empty. _SUM:
  * its SHA-256. _AT: where it is unpacked. STOKER_ARGV: the agent's words, quoted. STOKER_FOLDERS:
@@ -69,39 +69,29 @@ static const char script[] =
     "[ -x \"$1\" ] || no \"$STOKER_CARRY holds no $1\"\n"
     "exec \"$@\"\n";
 
-int stk_batch_put_command(const stk_batch_ask *ask, stk_buf *out, stk_err *err)
+void stk_batch_put_command(const stk_batch_ask *ask, stk_buf *out)
 {
-    (void)err;
-    stk_json_put_key(out, "command");
-    if (strcmp(ask->config->carry, "volume") == 0) {
-        (void)stk_buf_char(out, '[');
-        (void)stk_buf_json(out, ask->job->argv[0]);
-        (void)stk_buf_text(out, ",\"--version\"]"); /* each job says its own words */
-        return 0;
-    }
-    (void)stk_buf_text(out, "[\"/bin/sh\",\"-c\",");
-    (void)stk_buf_json(out, script);
-    (void)stk_buf_char(out, ']');
-    return 0;
+    const char *const version[] = {ask->job->argv[0], "--version", NULL}; /* each job has its own */
+    static const char *const fetch[] = {"/bin/sh", "-c", script, NULL};
+    bool is_there = strcmp(ask->config->carry, "volume") == 0;
+    stk_json_put_texts(out, "command", is_there ? version : fetch);
 }
 
-/* As one word of sh. */
-static void quote(stk_buf *out, const char *word)
-{
-    (void)stk_buf_char(out, '\'');
-    for (; *word != 0; word++) {
-        (void)(*word == '\'' ? stk_buf_text(out, "'\\''") : stk_buf_char(out, *word));
-    }
-    (void)stk_buf_char(out, '\'');
-}
-
+/* The words, each quoted for sh. */
 static void put_words(stk_buf *out, const char *name, const char *const *words)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(1 << 20);
     (void)stk_buf_text(&text, "");
     for (; words != NULL && *words != NULL; words++) {
-        (void)(text.len > 0 ? stk_buf_char(&text, ' ') : 0);
-        quote(&text, *words);
+        (void)stk_buf_separate(&text, " ");
+        (void)stk_buf_char(&text, '\'');
+        for (const char *c = *words; *c != 0; c++) {
+            if (*c == '\'') {
+                (void)stk_buf_text(&text, "'\\'");
+            }
+            (void)stk_buf_char(&text, *c);
+        }
+        (void)stk_buf_char(&text, '\'');
     }
     stk_batch_put_pair(out, "name", name, "value", text.data);
 }
@@ -122,8 +112,8 @@ void stk_batch_put_carry_env(const stk_batch_ask *ask, stk_buf *out)
     n -= n > 0 && share[n - 1] == '/';
     (void)stk_buf_printf(&from, "%.*s/carry/%s.tar", (int)n, share,
                          stk_text_or(config->carry_digest, "(digest of our program)"));
-    const char *at = strncmp(from.data, "file://", 7) == 0 ? from.data + 7 : from.data;
-    stk_batch_put_pair(out, "name", "STOKER_CARRY", "value", at);
+    size_t scheme = strncmp(from.data, "file://", 7) == 0 ? 7 : 0;
+    stk_batch_put_pair(out, "name", "STOKER_CARRY", "value", from.data + scheme);
     stk_batch_put_pair(out, "name", "STOKER_CARRY_LINK", "value",
                        stk_text_or(ask->facts.carry_link, ""));
     stk_batch_put_pair(out, "name", "STOKER_CARRY_SUM", "value",

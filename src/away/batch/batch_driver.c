@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/batch/batch.h"
 #include "away/batch/batch_send.h"
@@ -31,15 +32,7 @@ const stk_json *stk_batch_keep(const stk_json *json, stk_arena *arena)
     return kept;
 }
 
-void stk_batch_put_list(stk_buf *out, const char *key, const char *only)
-{
-    stk_json_put_key(out, key);
-    (void)stk_buf_char(out, '[');
-    (void)stk_buf_json(out, only);
-    (void)stk_buf_char(out, ']');
-}
-
-/* --- what is said --- */
+/* --- reports --- */
 
 void stk_batch_say(batch_job *job, stk_remote_state state, const char *text)
 {
@@ -101,6 +94,11 @@ void stk_batch_fail(batch_job *job, stk_failure failure, const char *fmt, ...)
     stk_batch_report_end(job);
 }
 
+void stk_batch_fail_unsent(batch_job *job)
+{
+    stk_batch_fail(job, job->why, "ended before it was submitted");
+}
+
 bool stk_batch_is_broken(batch_driver *d, const stk_batch_answer *answer)
 {
     static const char *const hopeless[] = {"AccessDenied",       "UnrecognizedClient",
@@ -137,7 +135,7 @@ static void free_job(batch_job *job)
     free(job);
 }
 
-static void drop(batch_job *job)
+static void drop_job(batch_job *job)
 {
     batch_driver *d = job->driver;
     for (uint32_t i = 0; i < d->n_jobs; i++) {
@@ -154,25 +152,16 @@ batch_job *stk_batch_answered(void *arg)
     batch_job *job = arg;
     job->refs--;
     if (job->forgotten && job->refs == 0) {
-        drop(job);
+        drop_job(job);
         return NULL;
     }
     return job->phase == BATCH_DONE ? NULL : job;
 }
 
-void stk_batch_job_ask(batch_job *job, stk_batch_lane lane, const char *service, const char *path,
-                       const char *target, const char *body, bool once, stk_batch_done done)
+void stk_batch_job_ask(batch_job *job, const stk_batch_ask_call *call)
 {
     stk_err err = {0};
-    const stk_batch_ask_call call = {.lane = lane,
-                                     .service = service,
-                                     .path = path,
-                                     .target = target,
-                                     .body = body,
-                                     .once = once,
-                                     .done = done,
-                                     .arg = job};
-    if (stk_batch_call(job->driver->calls, &call, &err) < 0) {
+    if (stk_batch_call(job->driver->calls, call, &err) < 0) {
         stk_batch_fail(job, STK_FAIL_LOST, "%s", err.text);
         return;
     }
@@ -195,15 +184,9 @@ static int batch_submit(stk_driver *self, const stk_remote_job *spec, stk_err *e
     if (d->broken != 0) {
         return stk_err_set(err, d->broken, "%s", d->broken_text);
     }
-    if (d->n_jobs == d->cap_jobs) {
-        uint32_t cap = d->cap_jobs > 0 ? 2 * d->cap_jobs : 64;
-        batch_job **more = realloc(d->jobs, cap * sizeof(batch_job *));
-        if (more == NULL) {
-            return stk_err_nomem(err);
-        }
-        d->jobs = more;
-        d->cap_jobs = cap;
-    }
+    batch_job **jobs = stk_arena_grow(d->arena, d->jobs, d->n_jobs, sizeof *jobs, &d->cap_jobs);
+    STK_TRY(stk_err_if_null(jobs, err));
+    d->jobs = jobs;
     batch_job *job = calloc(1, sizeof *job);
     stk_arena *arena = stk_arena_new(0);
     if (job == NULL || arena == NULL) {
@@ -216,7 +199,7 @@ static int batch_submit(stk_driver *self, const stk_remote_job *spec, stk_err *e
                        .spec = spec,
                        .id = spec->id,
                        .attempt = spec->attempt,
-                       .nodes = spec->nodes > 0 ? spec->nodes : 1,
+                       .nodes = MAX(spec->nodes, 1),
                        .attach = spec->attach,
                        .look = spec->look};
     (void)snprintf(job->name, sizeof job->name, "%s", spec->name);
@@ -247,7 +230,7 @@ static void batch_stop(stk_driver *self, uint32_t id, int64_t grace_ms, stk_fail
                (job->phase == BATCH_QUEUE || job->phase == BATCH_DEFINE)) {
         stk_batch_look(job); /* what it would be made of needn't be known */
     } else if (job->phase < BATCH_SEND && !job->attach && !job->look) { /* nobody has heard of it */
-        stk_batch_fail(job, why, "%s", "ended before it was submitted");
+        stk_batch_fail_unsent(job);
     } else if (job->phase == BATCH_DRAIN) {
         job->drain_ms = 0;
     }
@@ -261,39 +244,27 @@ static void batch_forget(stk_driver *self, uint32_t id)
     }
     job->forgotten = true;
     if (job->refs == 0) {
-        drop(job);
+        drop_job(job);
     }
 }
 
 /* --- turns --- */
 
-static int64_t soonest(int64_t a, int64_t b)
-{
-    if (a < 0) {
-        return b;
-    }
-    if (b < 0 || a < b) {
-        return a;
-    }
-    return b;
-}
-
 static int batch_turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err *err)
 {
     batch_driver *d = (batch_driver *)self;
     int64_t now = stk_batch_now_ms();
-    int64_t wait = soonest(timeout_ms, stk_batch_find_due(d, now));
-    wait = soonest(wait, stk_batch_send_due(d, now));
+    int64_t wait = stk_batch_sooner(timeout_ms, stk_batch_find_due(d, now));
+    wait = stk_batch_sooner(wait, stk_batch_send_due(d, now));
     stk_batch_look_at_jobs(d, now);
-    wait = soonest(wait, stk_batch_end_jobs(d, now));
+    wait = stk_batch_sooner(wait, stk_batch_end_jobs(d, now));
     stk_batch_read_logs(d, now);
-    wait = soonest(wait, stk_batch_calls_pump(d->calls, now));
+    wait = stk_batch_sooner(wait, stk_batch_calls_pump(d->calls, now));
     if (d->n_live > 0 || d->n_drain > 0) {
-        int64_t look = d->next_look_ms - now;
-        wait = soonest(wait, look > 0 ? look : 1);
+        wait = stk_batch_sooner(wait, MAX(d->next_look_ms - now, 1));
     }
     if (d->n_drain > 0) {
-        wait = soonest(wait, 200);
+        wait = stk_batch_sooner(wait, 200);
     }
     if (d->broken != 0 && stk_batch_give_up(d, now)) {
         return stk_err_set(err, d->broken, "%s", d->broken_text);
@@ -334,26 +305,10 @@ static void batch_close(stk_driver *self)
     for (uint32_t i = 0; i < d->n_jobs; i++) {
         free_job(d->jobs[i]);
     }
-    for (batch_queue *q = d->queues, *next; q != NULL; q = next) {
-        next = q->next;
+    for (batch_queue *q = d->queues; q != NULL; q = q->next) {
         stk_arena_free(q->arena);
-        free((char *)(uintptr_t)q->name);
-        free(q);
     }
-    for (batch_array *array = d->arrays, *next; array != NULL; array = next) {
-        next = array->next;
-        free(array);
-    }
-    for (batch_definition *one = d->definitions, *next; one != NULL; one = next) {
-        next = one->next;
-        free(one->request);
-        free(one);
-    }
-    for (uint32_t i = 0; i < d->n_parameters; i++) {
-        free(d->parameters[i]);
-    }
-    free(d->parameters);
-    free(d->jobs);
+    stk_arena_free(d->arena);
     free(d);
 }
 
@@ -377,31 +332,28 @@ static const stk_driver_ops ops = {.name = "batch",
                                    .turn = batch_turn,
                                    .close = batch_close};
 
-static int64_t poll_ms(const stk_driver_config *config, int *ret_rc, stk_err *err)
+static int open_parts(batch_driver *d, stk_err *err)
 {
     stk_batch_options options;
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    *ret_rc = arena != NULL
-                  ? stk_batch_options_read(NULL, config->options, "{}", arena, &options, err)
-                  : stk_err_nomem(err);
-    double seconds = *ret_rc == 0 ? stk_batch_number(&options, "poll") : -1;
-    return seconds > 0 ? (int64_t)(seconds * 1000) + 1 : LOOK_MS;
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_err_if_null(d->arena, err));
+    STK_TRY(stk_batch_options_read(NULL, d->config.options, "{}", arena, &options, err));
+    double seconds = stk_batch_number(&options, "poll");
+    d->poll_ms = seconds > 0 ? (int64_t)(seconds * 1000) + 1 : LOOK_MS;
+    d->look_ms = d->poll_ms;
+    STK_TRY(stk_aws_open(NULL, &d->aws, err));
+    STK_TRY(stk_aws_region(d->aws, d->region, sizeof d->region, err));
+    STK_TRY(stk_http_many_open(AT_ONCE, &d->http, err));
+    return stk_batch_calls_open(d->aws, d->http, note, d, &d->calls, err);
 }
 
 static int batch_open(const stk_driver_config *config, stk_driver **ret, stk_err *err)
 {
     batch_driver *d = calloc(1, sizeof *d);
-    if (d == NULL) {
-        return stk_err_nomem(err);
-    }
-    int rc;
-    *d = (batch_driver){.base = {.ops = &ops}, .config = *config};
-    d->poll_ms = poll_ms(config, &rc, err);
-    d->look_ms = d->poll_ms;
-    rc = rc < 0 ? rc : stk_aws_open(NULL, &d->aws, err);
-    rc = rc < 0 ? rc : stk_aws_region(d->aws, d->region, sizeof d->region, err);
-    rc = rc < 0 ? rc : stk_http_many_open(AT_ONCE, &d->http, err);
-    rc = rc < 0 ? rc : stk_batch_calls_open(d->aws, d->http, note, d, &d->calls, err);
+    STK_TRY(stk_err_if_null(d, err));
+    *d = (batch_driver){.base = {.ops = &ops}, .config = *config, .arena = stk_arena_new(0)};
+    int rc = open_parts(d, err);
     if (rc < 0) {
         batch_close(&d->base);
         return rc;
@@ -417,27 +369,18 @@ static int batch_manifest(const stk_driver_config *config, const stk_remote_job 
     stk_batch_ask ask;
     const char *name;
     const char **documents = stk_arena_array(arena, 2, sizeof *documents);
-    if (documents == NULL) {
-        return stk_err_nomem(err);
+    STK_TRY(stk_err_if_null(documents, err));
+    STK_TRY(stk_batch_ask_read(config, job, NULL, arena, &ask, err));
+    STK_TRY(stk_batch_definition(&ask, arena, &documents[0], &name, err));
+    if (job->is_many && job->nodes == 1 && stk_batch_whole(&ask.options, "array_min") != 0) {
+        STK_TRY(stk_batch_array_preview(&ask, name, arena, &documents[1], err));
+    } else {
+        STK_TRY(stk_batch_submit(&ask, name, arena, &documents[1], err));
     }
-    int rc = stk_batch_ask_read(config, job, NULL, arena, &ask, err);
-    rc = rc < 0 ? rc : stk_batch_definition(&ask, arena, &documents[0], &name, err);
-    bool array = job->is_many && job->nodes == 1 && stk_batch_whole(&ask.options, "array_min") != 0;
-    if (rc == 0 && array) {
-        rc = stk_batch_array_preview(&ask, name, arena, &documents[1], err);
-    } else if (rc == 0) {
-        rc = stk_batch_submit(&ask, name, arena, &documents[1], err);
-    }
-    if (rc == 0) {
-        *ret_documents = documents;
-        *ret_n = 2;
-    }
-    return rc;
+    *ret_documents = documents;
+    *ret_n = 2;
+    return 0;
 }
-
-int stk_batch_check(const stk_driver_config *config,
-                    void (*say)(void *arg, bool is_good, const char *text), void *arg,
-                    stk_err *err); /* batch_check.c */
 
 const stk_driver_kind stk_driver_batch = {
     .name = "batch", .open = batch_open, .manifest = batch_manifest, .check = stk_batch_check};

@@ -38,7 +38,7 @@ typedef struct batch_definition {
     struct batch_definition *next;
     batch_driver *driver;
     char name[64];
-    char *request;
+    const char *request;
     char arn[256]; /* "": not known yet */
 } batch_definition;
 
@@ -105,6 +105,7 @@ struct batch_job {
 struct batch_driver {
     stk_driver base;
     stk_driver_config config;
+    stk_arena *arena; /* of what lives as long as the driver */
     stk_aws *aws;
     stk_http_many *http;
     stk_batch_calls *calls;
@@ -127,9 +128,9 @@ struct batch_driver {
     int64_t poll_ms, look_ms, next_look_ms; /* look_ms: the period now */
     uint32_t n_looks;                       /* DescribeJobs under way */
     bool logs_off, logs_other_told;
-    uint32_t next_log; /* whose turn it is to be read */
-    char **parameters; /* put for this run */
-    uint32_t n_parameters;
+    uint32_t next_log;       /* whose turn it is to be read */
+    const char **parameters; /* put for this run */
+    uint32_t n_parameters, cap_parameters;
     bool may_look;      /* DescribeJobs was answered */
     int broken;         /* ≠ 0: Batch can't be used any more */
     bool may_end;       /* … and yet jobs may perhaps be ended */
@@ -139,20 +140,19 @@ struct batch_driver {
 
 int64_t stk_batch_now_ms(void);
 /* A call about a job, which isn't freed before the answer. An error is the job's end. */
-void stk_batch_job_ask(batch_job *job, stk_batch_lane lane, const char *service, const char *path,
-                       const char *target, const char *body, bool once, stk_batch_done done);
+void stk_batch_job_ask(batch_job *job, const stk_batch_ask_call *call);
 /* In `done` of such a call: the job, or NULL when it is gone; lets go of it. */
 batch_job *stk_batch_answered(void *arg);
 void stk_batch_say(batch_job *job, stk_remote_state state, const char *text);
 /* Its end without Batch's word. */
 void stk_batch_fail(batch_job *job, stk_failure failure, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+void stk_batch_fail_unsent(batch_job *job); /* it was to end before it was submitted */
 void stk_batch_report_end(batch_job *job);
 /* Batch can't be used any more (no right): true when `answer` says so. */
 bool stk_batch_is_broken(batch_driver *driver, const stk_batch_answer *answer);
 /* In an arena of its own, for answers are lent. NULL: no memory. */
 const stk_json *stk_batch_keep(const stk_json *json, stk_arena *arena);
-void stk_batch_put_list(stk_buf *out, const char *key, const char *only); /* "key": ["only"] */
 
 /* batch_submit.c: until its definition is there */
 void stk_batch_begin(batch_job *job);
@@ -170,7 +170,7 @@ void stk_batch_terminate(batch_job *job); /* soon: by stk_batch_end_jobs */
 bool stk_batch_give_up(batch_driver *driver, int64_t now_ms);
 int64_t stk_batch_end_jobs(batch_driver *driver, int64_t now_ms); /* as of stk_batch_find_due */
 /* batch_logs.c */
-void stk_batch_log_found(batch_job *job, uint32_t node, const stk_batch_said *said);
+void stk_batch_log_found(batch_job *job, uint32_t node, const stk_batch_detail *detail);
 void stk_batch_read_logs(batch_driver *driver, int64_t now_ms);
 bool stk_batch_log_is_read(const batch_job *job);
 void stk_batch_logs_free(batch_job *job);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/batch/batch_send.h"
 
@@ -16,25 +17,14 @@ static void look_next(batch_job *job);
 
 /* --- by a name --- */
 
-static void doubled(void *arg, const stk_batch_answer *answer)
-{
-    (void)arg;
-    (void)answer;
-}
-
 static void end_double(batch_driver *d, const char *aws_id)
 {
     STK_BUF_AUTO body = STK_BUF_INIT(4096);
-    (void)stk_buf_char(&body, '{');
+    stk_json_open(&body, NULL, '{');
     stk_json_put_text(&body, "jobId", aws_id);
     stk_json_put_text(&body, "reason", "stoker: the same job was submitted twice");
-    (void)stk_buf_char(&body, '}');
-    const stk_batch_ask_call call = {.lane = STK_BATCH_ASKS,
-                                     .service = "batch",
-                                     .path = "/v1/terminatejob",
-                                     .body = body.data,
-                                     .done = doubled};
-    (void)stk_batch_call(d->calls, &call, NULL);
+    stk_json_close(&body, '}');
+    (void)stk_batch_call_batch(d->calls, "/v1/terminatejob", body.data, NULL, NULL, NULL);
 }
 
 static void known(batch_find *find)
@@ -74,7 +64,7 @@ static void find_failed(batch_find *find, const stk_err *err)
     known(find);
 }
 
-static int by_name(const void *a, const void *b)
+static int by_find_name(const void *a, const void *b)
 {
     const batch_find *const *x = a, *const *y = b;
     return strcmp((*x)->name, (*y)->name);
@@ -121,7 +111,7 @@ static void listed(batch_listing *l, const char *name, const char *id)
         return;
     }
     (void)snprintf(wanted.name, sizeof wanted.name, "%s", name);
-    batch_find **at = bsearch(&key, l->finds, l->n, sizeof(batch_find *), by_name);
+    batch_find **at = bsearch(&key, l->finds, l->n, sizeof(batch_find *), by_find_name);
     if (at != NULL && (*at)->aws_id[0] == 0) {
         (void)snprintf((*at)->aws_id, sizeof(*at)->aws_id, "%s", id);
     } else if (at != NULL && strcmp((*at)->aws_id, id) != 0) {
@@ -129,13 +119,13 @@ static void listed(batch_listing *l, const char *name, const char *id)
     }
 }
 
-static void ask(batch_listing *l, const char *token);
+static void ask_page(batch_listing *l, const char *token);
 
 static void page(void *arg, const stk_batch_answer *answer)
 {
     batch_listing *l = arg;
     const stk_json *list = stk_json_get(answer->json, "jobSummaryList");
-    const char *token = stk_json_text(stk_json_get(answer->json, "nextToken"));
+    const char *token = stk_json_get_text(answer->json, "nextToken");
     if (answer->rc < 0) {
         if (stk_batch_is_broken(l->queue->driver, answer)) {
             drop_listing(l);
@@ -144,19 +134,19 @@ static void page(void *arg, const stk_batch_answer *answer)
         }
         return;
     }
-    for (uint32_t i = 0; list != NULL && list->kind == STK_JSON_LIST && i < list->n; i++) {
-        listed(l, stk_json_text(stk_json_get(&list->items[i], "jobName")),
-               stk_json_text(stk_json_get(&list->items[i], "jobId")));
+    for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
+        listed(l, stk_json_get_text(&list->items[i], "jobName"),
+               stk_json_get_text(&list->items[i], "jobId"));
     }
     if (token != NULL && token[0] != 0) {
-        ask(l, token);
+        ask_page(l, token);
     } else {
         listing_over(l);
     }
 }
 
 /* Its next page: of the name, or of all names that begin as ours do. */
-static void ask(batch_listing *l, const char *token)
+static void ask_page(batch_listing *l, const char *token)
 {
     STK_BUF_AUTO body = STK_BUF_INIT(16384);
     stk_err err = {0};
@@ -167,23 +157,21 @@ static void ask(batch_listing *l, const char *token)
         same++;
     }
     (void)snprintf(names, sizeof names, "%.*s%s", (int)same, first, l->n > 1 ? "*" : "");
-    (void)stk_buf_char(&body, '{');
+    stk_json_open(&body, NULL, '{');
     stk_json_put_text(&body, "jobQueue", l->queue->name);
-    stk_json_put_key(&body, "filters");
-    (void)stk_buf_text(&body, "[{\"name\":\"JOB_NAME\"");
-    stk_batch_put_list(&body, "values", names);
-    (void)stk_buf_text(&body, "}]");
+    const char *const values[] = {names, NULL};
+    stk_json_open(&body, "filters", '[');
+    stk_json_open(&body, NULL, '{');
+    stk_json_put_text(&body, "name", "JOB_NAME");
+    stk_json_put_texts(&body, "values", values);
+    stk_json_close(&body, '}');
+    stk_json_close(&body, ']');
     if (token != NULL) {
         stk_json_put_text(&body, "nextToken", token);
     }
-    (void)stk_buf_char(&body, '}');
-    const stk_batch_ask_call call = {.lane = STK_BATCH_ASKS,
-                                     .service = "batch",
-                                     .path = "/v1/listjobs",
-                                     .body = body.data,
-                                     .done = page,
-                                     .arg = l};
-    if (stk_batch_call(l->queue->driver->calls, &call, &err) < 0) {
+    stk_json_close(&body, '}');
+    if (stk_batch_call_batch(l->queue->driver->calls, "/v1/listjobs", body.data, page, l, &err) <
+        0) {
         listing_failed(l, &err);
     }
 }
@@ -200,14 +188,14 @@ static void list(batch_queue *queue, batch_find **finds, uint32_t n)
         return;
     }
     memcpy(mine, finds, n * sizeof *mine);
-    qsort(mine, n, sizeof *mine, by_name);
+    qsort(mine, n, sizeof *mine, by_find_name);
     *l = (batch_listing){.next = d->listings, .queue = queue, .finds = mine, .n = n};
     d->listings = l;
     queue->n_listings++;
     for (uint32_t i = 0; i < n; i++) {
         mine[i]->due_ms = 0;
     }
-    ask(l, NULL);
+    ask_page(l, NULL);
 }
 
 /* All names of the queue that are to be asked for now; those that come while an answer is waited
@@ -216,18 +204,16 @@ static void list_due(batch_queue *queue, int64_t now_ms)
 {
     uint32_t n = 0, cap = 0;
     batch_find **due = NULL;
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
     for (batch_find *find = queue->driver->finds; find != NULL; find = find->next) {
         if (find->queue != queue || find->is_known || find->due_ms == 0 || find->due_ms > now_ms) {
             continue;
         }
-        if (n == cap) {
-            cap = cap > 0 ? 2 * cap : 64;
-            batch_find **more = realloc(due, cap * sizeof *due);
-            if (more == NULL) {
-                break;
-            }
-            due = more;
+        batch_find **more = stk_arena_grow(scratch, due, n, sizeof *due, &cap);
+        if (more == NULL) {
+            break;
         }
+        due = more;
         due[n++] = find;
     }
     if (n > FEW) {
@@ -236,13 +222,12 @@ static void list_due(batch_queue *queue, int64_t now_ms)
     for (uint32_t i = 0; n <= FEW && i < n; i++) {
         list(queue, &due[i], 1);
     }
-    free(due);
 }
 
 batch_find *stk_batch_find(batch_driver *d, batch_queue *queue, const char *name, uint32_t n_tries,
                            int64_t due_ms)
 {
-    batch_find *find = calloc(1, sizeof *find);
+    batch_find *find = stk_arena_alloc(d->arena, sizeof *find);
     if (find != NULL) {
         *find = (batch_find){
             .next = d->finds, .driver = d, .queue = queue, .n_left = n_tries, .due_ms = due_ms};
@@ -268,7 +253,7 @@ static batch_find *find_array(batch_job *job, const char *name)
 static void not_there(batch_job *job)
 {
     if (job->is_stopped) {
-        stk_batch_fail(job, job->why, "%s", "ended before it was submitted");
+        stk_batch_fail_unsent(job);
     } else if (job->attach) {
         stk_batch_fail(job, STK_FAIL_LOST, "AWS Batch has no job '%s' any more", job->name);
     } else {
@@ -307,9 +292,11 @@ static void look_next(batch_job *job)
         } else {
             job->child = job->child->next;
         }
-        job->find = job->child != NULL
-                        ? find_array(job, job->child->array)
-                        : stk_batch_find(d, job->queue, job->name, job->attach ? FINDS : 1, 1);
+        if (job->child != NULL) {
+            job->find = find_array(job, job->child->array);
+        } else {
+            job->find = stk_batch_find(d, job->queue, job->name, job->attach ? FINDS : 1, 1);
+        }
         if (job->find == NULL) {
             d->n_looking--;
             stk_batch_fail(job, STK_FAIL_LOST, "out of memory");
@@ -380,10 +367,7 @@ int64_t stk_batch_find_due(batch_driver *d, int64_t now_ms)
     for (const batch_find *find = d->finds; find != NULL; find = find->next) {
         bool gathers = find->queue->n_listings > 0; /* the answer comes first */
         if (!find->is_known && find->due_ms > 0 && !gathers) {
-            int64_t more = find->due_ms > now_ms ? find->due_ms - now_ms : 0;
-            if (wait < 0 || more < wait) {
-                wait = more;
-            }
+            wait = stk_batch_sooner(wait, MAX(find->due_ms - now_ms, 0));
         }
     }
     return wait;
@@ -396,10 +380,6 @@ void stk_batch_finds_free(batch_driver *d)
         next = l->next;
         free(l->finds);
         free(l);
-    }
-    for (batch_find *find = d->finds, *next; find != NULL; find = next) {
-        next = find->next;
-        free(find);
     }
     stk_map_done(&d->children);
     stk_arena_free(d->lists_arena);

@@ -7,18 +7,16 @@
 
 #define TMPFS_PATH "/metaflow_temp" /* Metaflow's */
 
-static void put_devices(stk_buf *out, const char *prefix, int64_t n, bool is_efa)
+static void put_devices(stk_buf *out, const char *prefix, int64_t n, const char *const *permissions)
 {
     for (int64_t i = 0; i < n; i++) {
         char path[64];
         (void)snprintf(path, sizeof path, "%s%lld", prefix, (long long)i);
-        stk_batch_put_comma(out);
-        (void)stk_buf_char(out, '{');
+        stk_json_open(out, NULL, '{');
         stk_json_put_text(out, "hostPath", path);
         stk_json_put_text(out, "containerPath", path);
-        stk_json_put_key(out, "permissions");
-        (void)stk_buf_text(out,
-                           is_efa ? "[\"READ\",\"WRITE\",\"MKNOD\"]}" : "[\"READ\",\"WRITE\"]}");
+        stk_json_put_texts(out, "permissions", permissions);
+        stk_json_close(out, '}');
     }
 }
 
@@ -43,21 +41,21 @@ int stk_batch_put_linux(const stk_batch_ask *ask, stk_buf *out, stk_err *err)
     static const char *const numbers[][2] = {{"sharedMemorySize", "shared_memory"},
                                              {"maxSwap", "max_swap"},
                                              {"swappiness", "swappiness"}};
+    static const char *const neuron[] = {"READ", "WRITE", NULL};
+    static const char *const efa[] = {"READ", "WRITE", "MKNOD", NULL};
     int64_t tmpfs = tmpfs_mib(ask);
     if (stk_batch_whole(&ask->options, "swappiness") >= 0 &&
         stk_batch_whole(&ask->options, "max_swap") < 0) {
         return stk_err_set(err, STK_E_SPEC, "swappiness means nothing without max_swap; give both");
     }
-    stk_json_put_key(out, "linuxParameters");
-    (void)stk_buf_char(out, '{');
+    stk_json_open(out, "linuxParameters", '{');
     stk_json_put_bool(out, "initProcessEnabled",
                       stk_batch_bool(&ask->options, "init_process", false));
     if (ask->neurons > 0 || ask->efa > 0) {
-        stk_json_put_key(out, "devices");
-        (void)stk_buf_char(out, '[');
-        put_devices(out, "/dev/neuron", ask->neurons, false);
-        put_devices(out, "/dev/infiniband/uverbs", ask->efa, true);
-        (void)stk_buf_char(out, ']');
+        stk_json_open(out, "devices", '[');
+        put_devices(out, "/dev/neuron", ask->neurons, neuron);
+        put_devices(out, "/dev/infiniband/uverbs", ask->efa, efa);
+        stk_json_close(out, ']');
     }
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         int64_t number = stk_batch_whole(&ask->options, numbers[i][1]);
@@ -66,19 +64,19 @@ int stk_batch_put_linux(const stk_batch_ask *ask, stk_buf *out, stk_err *err)
         }
     }
     if (tmpfs > 0) {
-        stk_json_put_key(out, "tmpfs");
-        (void)stk_buf_text(out, "[{");
+        stk_json_open(out, "tmpfs", '[');
+        stk_json_open(out, NULL, '{');
         stk_json_put_text(out, "containerPath", tmpfs_path(ask));
         stk_json_put_int(out, "size", tmpfs);
-        (void)stk_buf_text(out, "}]");
+        stk_json_close(out, '}');
+        stk_json_close(out, ']');
     }
-    (void)stk_buf_char(out, '}');
+    stk_json_close(out, '}');
     if (tmpfs > 0 && stk_batch_bool(&ask->options, "tmpfs_tempdir", true)) {
-        stk_json_put_key(out, "environment");
-        (void)stk_buf_char(out, '[');
+        stk_json_open(out, "environment", '[');
         stk_batch_put_pair(out, "name", "TMPDIR", "value", tmpfs_path(ask));
         stk_batch_put_pair(out, "name", "METAFLOW_TEMPDIR", "value", tmpfs_path(ask));
-        (void)stk_buf_char(out, ']');
+        stk_json_close(out, ']');
     }
     return 0;
 }
@@ -105,47 +103,61 @@ bool stk_batch_carry_volume(const char *text, stk_arena *arena, const char **ret
     return *ret_efs != NULL && n > 0;
 }
 
-static void put_efs(stk_buf *out, const char *id, const char *root)
+/* A folder of an EFS file system, or with `efs` NULL of the host. */
+static void put_volume(stk_buf *volumes, const char *name, const char *efs, const char *path)
 {
-    stk_json_put_key(out, "efsVolumeConfiguration");
-    (void)stk_buf_char(out, '{');
-    stk_json_put_text(out, "fileSystemId", id);
-    if (root != NULL) {
-        stk_json_put_text(out, "rootDirectory", root);
+    stk_json_open(volumes, NULL, '{');
+    stk_json_put_text(volumes, "name", name);
+    stk_json_open(volumes, efs != NULL ? "efsVolumeConfiguration" : "host", '{');
+    if (efs == NULL) {
+        stk_json_put_text(volumes, "sourcePath", path);
+    } else {
+        stk_json_put_text(volumes, "fileSystemId", efs);
+        if (path != NULL) {
+            stk_json_put_text(volumes, "rootDirectory", path);
+        }
+        stk_json_put_text(volumes, "transitEncryption", "ENABLED");
     }
-    stk_json_put_text(out, "transitEncryption", "ENABLED");
-    (void)stk_buf_char(out, '}');
+    stk_json_close(volumes, '}');
+    stk_json_close(volumes, '}');
 }
 
-/* One text of host_volumes or efs_volumes: into `volumes` and `mounts`. */
-static int put_volume(const char *text, bool is_efs, stk_buf *volumes, stk_buf *mounts,
-                      stk_err *err)
+static int wrong_volume(const char *text, const char *option, const char *form, stk_err *err)
 {
-    char name[64], from[1024], inside[1024 + 8];
+    return stk_err_set(err, STK_E_SPEC, "'%s' of %s must be %s, both paths absolute", text, option,
+                       form);
+}
+
+/* One text of host_volumes. */
+static int put_host_volume(const char *text, stk_buf *volumes, stk_buf *mounts, stk_err *err)
+{
+    char name[64], from[1024];
     size_t n = strcspn(text, ":");
-    if (n == 0 || n >= sizeof from || (!is_efs && *text != '/') ||
-        (text[n] == ':' && text[n + 1] != '/')) {
-        return stk_err_set(err, STK_E_SPEC, "'%s' of %s must be %s, both paths absolute", text,
-                           is_efs ? "efs_volumes" : "host_volumes",
-                           is_efs ? "fs-id or fs-id:/inside" : "/path or /path:/inside");
+    if (n >= sizeof from || *text != '/' || (text[n] == ':' && text[n + 1] != '/')) {
+        return wrong_volume(text, "host_volumes", "/path or /path:/inside", err);
     }
     (void)snprintf(from, sizeof from, "%.*s", (int)n, text);
-    (void)snprintf(inside, sizeof inside, "%s%s", text[n] == 0 && is_efs ? "/mnt/" : "",
-                   text[n] == 0 ? from : text + n + 1);
-    (void)snprintf(name, sizeof name, "%s%zu", is_efs ? "efs" : "host", volumes->len);
-    stk_batch_put_comma(volumes);
-    (void)stk_buf_char(volumes, '{');
-    stk_json_put_text(volumes, "name", name);
-    if (is_efs) {
-        put_efs(volumes, from, NULL);
-    } else {
-        stk_json_put_key(volumes, "host");
-        (void)stk_buf_char(volumes, '{');
-        stk_json_put_text(volumes, "sourcePath", from);
-        (void)stk_buf_char(volumes, '}');
+    (void)snprintf(name, sizeof name, "host%zu", volumes->len);
+    put_volume(volumes, name, NULL, from);
+    stk_batch_put_pair(mounts, "sourceVolume", name, "containerPath",
+                       text[n] == ':' ? text + n + 1 : from);
+    return 0;
+}
+
+/* One text of efs_volumes. */
+static int put_efs_volume(const char *text, stk_buf *volumes, stk_buf *mounts, stk_err *err)
+{
+    char name[64], id[1024], inside[1024 + 8];
+    size_t n = strcspn(text, ":");
+    if (n == 0 || n >= sizeof id || (text[n] == ':' && text[n + 1] != '/')) {
+        return wrong_volume(text, "efs_volumes", "fs-id or fs-id:/inside", err);
     }
-    (void)stk_buf_char(volumes, '}');
-    stk_batch_put_pair(mounts, "sourceVolume", name, "containerPath", inside);
+    (void)snprintf(id, sizeof id, "%.*s", (int)n, text);
+    (void)snprintf(inside, sizeof inside, "/mnt/%s", id);
+    (void)snprintf(name, sizeof name, "efs%zu", volumes->len);
+    put_volume(volumes, name, id, NULL);
+    stk_batch_put_pair(mounts, "sourceVolume", name, "containerPath",
+                       text[n] == ':' ? text + n + 1 : inside);
     return 0;
 }
 
@@ -154,63 +166,50 @@ static int put_carry_volume(const stk_batch_ask *ask, stk_buf *volumes, stk_buf 
 {
     const char *efs, *path;
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    if (scratch == NULL ||
-        !stk_batch_carry_volume(ask->config->carry_volume, scratch, &efs, &path)) {
+    if (!stk_batch_carry_volume(ask->config->carry_volume, scratch, &efs, &path)) {
         return stk_err_set(err, STK_E_SPEC,
                            "stack '%s': carry_volume is '%s'; with carry: volume on AWS Batch it "
                            "must be a folder of the "
                            "instances (/path) or efs:fs-id[/path], filled by 'stoker carry'",
                            ask->config->stack, stk_text_or(ask->config->carry_volume, ""));
     }
-    stk_batch_put_comma(volumes);
-    (void)stk_buf_text(volumes, "{\"name\":\"stoker\"");
-    if (efs != NULL) {
-        put_efs(volumes, efs, path);
-    } else {
-        stk_json_put_key(volumes, "host");
-        (void)stk_buf_char(volumes, '{');
-        stk_json_put_text(volumes, "sourcePath", path);
-        (void)stk_buf_char(volumes, '}');
-    }
-    (void)stk_buf_char(volumes, '}');
-    stk_batch_put_comma(mounts);
-    (void)stk_buf_text(mounts, "{\"sourceVolume\":\"stoker\"");
+    put_volume(volumes, "stoker", efs, path);
+    stk_json_open(mounts, NULL, '{');
+    stk_json_put_text(mounts, "sourceVolume", "stoker");
     stk_json_put_text(mounts, "containerPath", ask->job->carry_at);
     stk_json_put_bool(mounts, "readOnly", true);
-    (void)stk_buf_char(mounts, '}');
+    stk_json_close(mounts, '}');
     return 0;
 }
 
 int stk_batch_put_volumes(const stk_batch_ask *ask, stk_buf *out, stk_err *err)
 {
-    static const char *const lists[] = {"host_volumes", "efs_volumes"};
     STK_BUF_AUTO volumes = STK_BUF_INIT(1 << 18);
     STK_BUF_AUTO mounts = STK_BUF_INIT(1 << 18);
-    int rc = 0;
-    for (int k = 0; k < 2; k++) {
-        const stk_json *list = stk_batch_option(&ask->options, lists[k]);
-        bool alone = list != NULL && list->kind != STK_JSON_LIST;
-        for (uint32_t i = 0; list != NULL && rc == 0 && i < (alone ? 1 : list->n); i++) {
-            rc = put_volume(alone ? list->text : list->items[i].text, k == 1, &volumes, &mounts,
-                            err);
-        }
+    const stk_json *items;
+    uint32_t n = stk_batch_items(stk_batch_option(&ask->options, "host_volumes"), &items);
+    for (uint32_t i = 0; i < n; i++) {
+        STK_TRY(put_host_volume(items[i].text, &volumes, &mounts, err));
     }
-    const char *share = ask->config->share_url;
-    if (rc == 0 && share != NULL && *share == '/' &&
-        (mounts.data == NULL || strstr(mounts.data, share) == NULL)) {
-        rc = put_volume(share, false, &volumes, &mounts, err); /* each instance has it */
+    n = stk_batch_items(stk_batch_option(&ask->options, "efs_volumes"), &items);
+    for (uint32_t i = 0; i < n; i++) {
+        STK_TRY(put_efs_volume(items[i].text, &volumes, &mounts, err));
     }
-    if (rc == 0 && strcmp(ask->config->carry, "volume") == 0) {
-        rc = put_carry_volume(ask, &volumes, &mounts, err);
+    const char *share = stk_text_or(ask->config->share_url, "");
+    if (*share == '/' && strstr(stk_text_or(mounts.data, ""), share) == NULL) {
+        STK_TRY(put_host_volume(share, &volumes, &mounts, err)); /* each instance has it */
     }
-    if (rc == 0 && volumes.len > 0) {
+    if (strcmp(ask->config->carry, "volume") == 0) {
+        STK_TRY(put_carry_volume(ask, &volumes, &mounts, err));
+    }
+    if (volumes.failed || mounts.failed) {
+        return stk_err_set(err, STK_E_LIMIT, "too many volumes");
+    }
+    if (volumes.len > 0) {
         stk_json_put_key(out, "volumes");
         (void)stk_buf_printf(out, "[%s]", volumes.data);
         stk_json_put_key(out, "mountPoints");
         (void)stk_buf_printf(out, "[%s]", mounts.data);
     }
-    if (rc < 0 || !(volumes.failed || mounts.failed)) {
-        return rc;
-    }
-    return stk_err_set(err, STK_E_LIMIT, "too many volumes");
+    return 0;
 }

@@ -29,24 +29,24 @@ static int add_list(batch_errand *e, const char *key, stk_err *err)
     STK_BUF_AUTO text = STK_BUF_INIT(LIST_BYTES);
     const char **keys = NULL;
     uint32_t n = 0;
-    int rc = stk_share_get(e->share, key, &text, err);
-    rc = rc < 0 ? rc : stk_remote_list_read(text.data, text.len, e->arena, &keys, &n, err);
-    const char *slash = strrchr(key, '/'), *name = slash != NULL ? slash + 1 : key;
+    STK_TRY(stk_share_get(e->share, key, &text, err));
+    STK_TRY(stk_remote_list_read(text.data, text.len, e->arena, &keys, &n, err));
+    const char *name = key;
+    if (strrchr(key, '/') != NULL) {
+        name = strrchr(key, '/') + 1;
+    }
     const char *array = stk_arena_dupn(e->arena, name, strlen(name) - strlen(".json"));
     batch_child *children = stk_arena_array(e->arena, (size_t)n + 1, sizeof *children);
-    STK_TRY(rc);
-    if (array == NULL || children == NULL) {
-        return stk_err_nomem(err);
-    }
-    for (uint32_t i = 0; i < n && rc == 0; i++) {
+    STK_TRY(stk_err_if_null(array, err));
+    STK_TRY(stk_err_if_null(children, err));
+    for (uint32_t i = 0; i < n; i++) {
         uint64_t other = 0;
         (void)stk_map_get(&e->children, keys[i], &other);
         children[i] = (batch_child){
             .next = (const batch_child *)(uintptr_t)other, .array = array, .index = i};
-        rc = stk_map_put(&e->children, keys[i], (uintptr_t)&children[i]);
-    }
-    if (rc < 0) {
-        return stk_err_nomem(err);
+        if (stk_map_put(&e->children, keys[i], (uintptr_t)&children[i]) < 0) {
+            return stk_err_nomem(err);
+        }
     }
     return 0;
 }
@@ -80,15 +80,15 @@ static int read_lists(batch_errand *e, stk_err *err)
 {
     e->arena = stk_arena_new(0);
     found_keys found = {.arena = e->arena};
-    int rc = e->arena == NULL ? stk_err_nomem(err)
-                              : stk_share_list(e->share, e->key, NULL, each_key, &found, err);
-    for (uint32_t i = 0; i < found.n && rc == 0; i++) {
-        rc = add_list(e, found.keys[i], err);
+    STK_TRY(stk_err_if_null(e->arena, err));
+    STK_TRY(stk_share_list(e->share, e->key, NULL, each_key, &found, err));
+    for (uint32_t i = 0; i < found.n; i++) {
+        STK_TRY(add_list(e, found.keys[i], err));
     }
-    return rc;
+    return 0;
 }
 
-static void *run(void *arg)
+static void *run_errand(void *arg)
 {
     batch_errand *e = arg;
     if (e->text == NULL) {
@@ -127,9 +127,13 @@ batch_errand *stk_batch_errand_begin(batch_driver *d, const char *key, const cha
     }
     e->driver = d;
     int rc = stk_share_open(d->config.share_url, &e->share, err);
-    int sys = rc < 0 ? 0 : pthread_create(&e->thread, NULL, run, e);
-    if (rc < 0 || sys != 0) {
-        (void)(sys != 0 ? stk_err_sys(err, STK_E_SYS, sys, "starting a thread") : 0);
+    if (rc == 0) {
+        int sys = pthread_create(&e->thread, NULL, run_errand, e);
+        if (sys != 0) {
+            rc = stk_err_sys(err, STK_E_SYS, sys, "starting a thread");
+        }
+    }
+    if (rc < 0) {
         free_errand(e);
         return NULL;
     }

@@ -23,13 +23,13 @@ void stk_batch_logs_free(batch_job *job)
     job->streams = NULL;
 }
 
-void stk_batch_log_found(batch_job *job, uint32_t node, const stk_batch_said *said)
+void stk_batch_log_found(batch_job *job, uint32_t node, const stk_batch_detail *detail)
 {
     batch_driver *d = job->driver;
-    if (said->log_stream == NULL || d->logs_off) {
+    if (detail->log_stream == NULL || d->logs_off) {
         return;
     }
-    if (said->log_group == NULL) {
+    if (detail->log_group == NULL) {
         if (!d->logs_other_told) {
             d->logs_other_told = true;
             stk_batch_say(
@@ -46,8 +46,8 @@ void stk_batch_log_found(batch_job *job, uint32_t node, const stk_batch_said *sa
     }
     batch_stream *s = &job->streams[node];
     *s = (batch_stream){.job = job, .node = node, .wait_ms = d->poll_ms};
-    s->group = strdup(said->log_group);
-    s->name = strdup(said->log_stream);
+    s->group = strdup(detail->log_group);
+    s->name = strdup(detail->log_stream);
     if (s->group == NULL || s->name == NULL) {
         free(s->group);
         free(s->name);
@@ -79,7 +79,7 @@ static void say_lines(batch_stream *s, const stk_json *events)
     STK_BUF_AUTO text = STK_BUF_INIT(16 << 20);
     for (uint32_t i = 0; i < events->n; i++) {
         const stk_json *message = stk_json_get(&events->items[i], "message");
-        if (message != NULL && message->kind == STK_JSON_TEXT) {
+        if (stk_json_is_kind(message, STK_JSON_TEXT)) {
             (void)stk_buf_add(&text, message->text, message->n);
             (void)stk_buf_char(&text, '\n'); /* an event is a line, without its end */
         }
@@ -122,12 +122,12 @@ static void read_answered(void *arg, const stk_batch_answer *answer)
     }
     s->is_asked = false;
     const stk_json *events = stk_json_get(answer->json, "events");
-    const char *token = stk_json_text(stk_json_get(answer->json, "nextForwardToken"));
+    const char *token = stk_json_get_text(answer->json, "nextForwardToken");
     if (answer->rc < 0) {
         read_failed(s, answer);
         return;
     }
-    bool none = events == NULL || events->kind != STK_JSON_LIST || events->n == 0;
+    bool none = stk_json_n_items(events) == 0;
     bool same = token != NULL && s->token != NULL && strcmp(token, s->token) == 0;
     if (!none && !same) {
         say_lines(s, events);
@@ -137,24 +137,26 @@ static void read_answered(void *arg, const stk_batch_answer *answer)
         s->token = strdup(token);
     }
     s->is_read = job->phase == BATCH_DRAIN && none;
-    s->wait_ms = none ? 2 * s->wait_ms : job->driver->poll_ms;
-    s->wait_ms = MIN(s->wait_ms, SLOWEST_MS);
-    s->due_ms = stk_batch_now_ms() + (none || job->phase != BATCH_DRAIN ? s->wait_ms : 0);
+    s->wait_ms = MIN(none ? 2 * s->wait_ms : job->driver->poll_ms, SLOWEST_MS);
+    s->due_ms = stk_batch_now_ms();
+    if (none || job->phase != BATCH_DRAIN) {
+        s->due_ms += s->wait_ms;
+    }
 }
 
-static void ask(batch_stream *s)
+static void ask_events(batch_stream *s)
 {
     STK_BUF_AUTO body = STK_BUF_INIT(16384);
     batch_job *job = s->job;
     stk_err err = {0};
-    (void)stk_buf_char(&body, '{');
+    stk_json_open(&body, NULL, '{');
     stk_json_put_text(&body, "logGroupName", s->group);
     stk_json_put_text(&body, "logStreamName", s->name);
     stk_json_put_bool(&body, "startFromHead", true);
     if (s->token != NULL) {
         stk_json_put_text(&body, "nextToken", s->token);
     }
-    (void)stk_buf_char(&body, '}');
+    stk_json_close(&body, '}');
     const stk_batch_ask_call call = {.lane = STK_BATCH_LOGS,
                                      .service = "logs",
                                      .target = GET_LOG_EVENTS,
@@ -177,7 +179,7 @@ void stk_batch_read_logs(batch_driver *d, int64_t now_ms)
         for (uint32_t i = 0; reads && job->streams != NULL && i < job->nodes; i++) {
             batch_stream *s = &job->streams[i];
             if (s->name != NULL && !s->is_asked && !s->is_read && s->due_ms <= now_ms) {
-                ask(s);
+                ask_events(s);
                 waiting++;
                 d->next_log = (d->next_log + k + 1) % d->n_jobs;
             }

@@ -25,16 +25,6 @@ enum { N_OPTIONS = sizeof options_known / sizeof *options_known };
 
 static const stk_json_limits limits = {.bytes = 1 << 20, .nodes = 100000, .depth = 16};
 
-static const struct option *find(const char *name)
-{
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        if (strcmp(options_known[i].name, name) == 0) {
-            return &options_known[i];
-        }
-    }
-    return NULL;
-}
-
 /* A number, or its text as command lines give it. */
 static bool as_number(const stk_json *value, double *ret)
 {
@@ -43,19 +33,24 @@ static bool as_number(const stk_json *value, double *ret)
     if (text == NULL) {
         return stk_json_real(value, ret);
     }
-    *ret = strtod(text, &end);
-    return end != text && *end == 0 && isfinite(*ret);
+    double number = strtod(text, &end);
+    if (end == text || *end != 0 || !isfinite(number)) {
+        return false;
+    }
+    *ret = number;
+    return true;
 }
 
 static bool as_bool(const stk_json *value, bool *ret)
 {
-    if (value->kind == STK_JSON_BOOL) {
-        *ret = value->truth;
-        return true;
+    bool yes = stk_json_is_true(value) || stk_json_is(value, "true") ||
+               stk_json_is(value, "True") || stk_json_is(value, "1");
+    bool no = stk_json_is_false(value) || stk_json_is(value, "false") ||
+              stk_json_is(value, "False") || stk_json_is(value, "0");
+    if (yes || no) {
+        *ret = yes;
     }
-    *ret = stk_json_is(value, "true") || stk_json_is(value, "True") || stk_json_is(value, "1");
-    return *ret || stk_json_is(value, "false") || stk_json_is(value, "False") ||
-           stk_json_is(value, "0");
+    return yes || no;
 }
 
 static bool is_scalar(const stk_json *value)
@@ -64,66 +59,96 @@ static bool is_scalar(const stk_json *value)
            value->kind != STK_JSON_NULL;
 }
 
-static bool is_texts(const stk_json *value, char needed)
+static bool is_texts(const stk_json *value, bool pairs)
 {
-    for (uint32_t i = 0; value->kind == STK_JSON_LIST && i < value->n; i++) {
-        const char *text = stk_json_text(&value->items[i]);
-        if (text == NULL || (needed != 0 && strpbrk(text, ":=") == NULL)) {
+    const stk_json *items;
+    uint32_t n = stk_batch_items(value, &items);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *text = stk_json_text(&items[i]);
+        if (text == NULL || (pairs && strpbrk(text, ":=") == NULL)) {
             return false;
         }
     }
-    const char *alone = stk_json_text(value);
-    return value->kind == STK_JSON_LIST ||
-           (alone != NULL && (needed == 0 || strpbrk(alone, ":=") != NULL));
+    return true;
 }
 
 /* NULL: it is of the type; else what it should be. */
 static const char *should_be(const stk_json *value, option_type type)
 {
+    static const char *const words[] = {[TEXT] = "text",
+                                        [WHOLE] = "a whole number from 0 on",
+                                        [NUMBER] = "a number above 0",
+                                        [BOOL] = "true or false",
+                                        [TEXTS] = "a list of text",
+                                        [PAIRS] = "a mapping, or a list of \"key:value\""};
     double number;
-    bool truth;
+    bool good = true;
     switch (type) {
     case TEXT:
-        return is_scalar(value) ? NULL : "text";
+        good = is_scalar(value);
+        break;
     case WHOLE:
-        return as_number(value, &number) && number >= 0 && number == floor(number) && number < 1e15
-                   ? NULL
-                   : "a whole number from 0 on";
+        good = as_number(value, &number) && number >= 0 && number == floor(number) && number < 1e15;
+        break;
     case NUMBER:
-        return as_number(value, &number) && number > 0 && number < 1e9 ? NULL : "a number above 0";
+        good = as_number(value, &number) && number > 0 && number < 1e9;
+        break;
     case BOOL:
-        return as_bool(value, &truth) ? NULL : "true or false";
+        good = as_bool(value, &good);
+        break;
     case TEXTS:
-        return is_texts(value, 0) ? NULL : "a list of text";
+        good = is_texts(value, false);
+        break;
     case PAIRS:
-        if (value->kind != STK_JSON_MAP) {
-            return is_texts(value, ':') ? NULL : "a mapping, or a list of \"key:value\"";
-        }
-        for (uint32_t i = 0; i < value->n; i++) {
+        for (uint32_t i = 0; i < stk_json_n_members(value); i++) {
             if (!is_scalar(stk_json_value(value, i))) {
                 return "a mapping of text";
             }
         }
-        return NULL;
+        good = stk_json_is_map(value) || is_texts(value, true);
+        break;
     }
-    return NULL;
+    return good ? NULL : words[type];
 }
 
-static int check(const char *who, const stk_json *map, bool is_stack, stk_err *err)
+/* A value as a message shows it. */
+static const char *shown(const stk_json *value, char *buf, size_t size)
 {
-    const char *names[N_OPTIONS];
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        names[i] = options_known[i].name;
+    if (stk_json_text(value) != NULL) {
+        (void)snprintf(buf, size, "'%s'", stk_json_text(value));
+        return buf;
     }
+    if (stk_json_is_number(value)) {
+        return value->text;
+    }
+    return stk_json_kind_words(value->kind);
+}
+
+static int check_options(const char *who, const stk_json *map, bool is_stack, stk_err *err)
+{
+    static const char *const names[] = {
+#define X(name, type, how, text) #name,
+#include "tbl/batch_options.def"
+#undef X
+    };
     for (uint32_t i = 0; i < map->n; i++) {
         const char *name = stk_json_key(map, i)->text;
         const stk_json *value = stk_json_value(map, i);
-        const struct option *option = find(name);
-        if (option == NULL) {
+        size_t k = 0;
+        while (k < N_OPTIONS && strcmp(names[k], name) != 0) {
+            k++;
+        }
+        const struct option *option = &options_known[k];
+        if (k == N_OPTIONS) {
             const char *near = stk_units_nearest(name, names, N_OPTIONS);
-            return stk_err_set(err, STK_E_SPEC, "%sAWS Batch has no option '%s'%s%s%s", who, name,
-                               near != NULL ? "; did you mean '" : "; docs/batch.md lists them",
-                               stk_text_or(near, ""), near != NULL ? "'?" : "");
+            if (near == NULL) {
+                return stk_err_set(err, STK_E_SPEC,
+                                   "%sAWS Batch has no option '%s'; docs/batch.md lists them", who,
+                                   name);
+            }
+            return stk_err_set(err, STK_E_SPEC,
+                               "%sAWS Batch has no option '%s'; did you mean '%s'?", who, name,
+                               near);
         }
         if (value->kind == STK_JSON_NULL) {
             continue;
@@ -138,15 +163,9 @@ static int check(const char *who, const stk_json *map, bool is_stack, stk_err *e
         }
         const char *type = should_be(value, option->type);
         if (type != NULL) {
-            const char *shown = stk_json_text(value);
-            return stk_err_set(err, STK_E_SPEC,
-                               "%soption '%s' of AWS Batch is %s%s%s; it must be %s", who, name,
-                               shown != NULL ? "'" : "",
-                               shown != NULL ? shown
-                               : value->kind == STK_JSON_INT || value->kind == STK_JSON_REAL
-                                   ? value->text
-                                   : stk_json_kind_words(value->kind),
-                               shown != NULL ? "'" : "", type);
+            char buf[600];
+            return stk_err_set(err, STK_E_SPEC, "%soption '%s' of AWS Batch is %s; it must be %s",
+                               who, name, shown(value, buf, sizeof buf), type);
         }
     }
     return 0;
@@ -159,39 +178,31 @@ static int read_layer(const char *who, const char *text, bool is_stack, stk_aren
         return 0;
     }
     stk_json *root = stk_arena_alloc(arena, sizeof *root);
-    if (root == NULL) {
-        return stk_err_nomem(err);
+    STK_TRY(stk_err_if_null(root, err));
+    STK_TRY(stk_json_parse(text, strlen(text), "options", &limits, arena, root, err));
+    if (root->kind != STK_JSON_MAP) {
+        return stk_err_set(err, STK_E_SPEC, "%soptions of AWS Batch are %s; they must be a mapping",
+                           who, stk_json_kind_words(root->kind));
     }
-    int rc = stk_json_parse(text, strlen(text), "options", &limits, arena, root, err);
-    if (rc == 0 && root->kind != STK_JSON_MAP) {
-        rc = stk_err_set(err, STK_E_SPEC, "%soptions of AWS Batch are %s; they must be a mapping",
-                         who, stk_json_kind_words(root->kind));
-    }
-    rc = rc < 0 ? rc : check(who, root, is_stack, err);
-    *ret = rc == 0 ? root : NULL;
-    return rc;
+    *ret = root;
+    return check_options(who, root, is_stack, err);
 }
 
 int stk_batch_options_read(const char *step, const char *options, const char *stack_options,
                            stk_arena *arena, stk_batch_options *ret, stk_err *err)
 {
+    static const char stack[] = "the stack: ";
     *ret = (stk_batch_options){.step = step};
-    int rc = stack_options != NULL
-                 ? read_layer("the stack: ", stack_options, true, arena, &ret->layers[1], err)
-                 : 0;
+    STK_TRY(read_layer(stack, stack_options, true, arena, &ret->layers[1], err));
     /* A step's options come merged with the stack's, so the stack's own pass there as well. */
-    if (rc < 0) {
-        return rc;
-    }
-    return read_layer(step != NULL ? "" : "the stack: ", options, stack_options != NULL, arena,
+    return read_layer(step != NULL ? "" : stack, options, stack_options != NULL, arena,
                       &ret->layers[0], err);
 }
 
 const stk_json *stk_batch_option(const stk_batch_options *options, const char *name)
 {
     for (int i = 0; i < 2; i++) {
-        const stk_json *value =
-            options->layers[i] != NULL ? stk_json_get(options->layers[i], name) : NULL;
+        const stk_json *value = stk_json_get(options->layers[i], name);
         if (value != NULL && value->kind != STK_JSON_NULL) {
             return value;
         }
@@ -199,23 +210,34 @@ const stk_json *stk_batch_option(const stk_batch_options *options, const char *n
     return NULL;
 }
 
+const char *stk_batch_text_of(const stk_json *value)
+{
+    if (value == NULL || value->kind != STK_JSON_BOOL) {
+        return value == NULL ? NULL : value->text;
+    }
+    return value->truth ? "true" : "false";
+}
+
 const char *stk_batch_text(const stk_batch_options *options, const char *name)
 {
-    const stk_json *value = stk_batch_option(options, name);
-    if (value == NULL) {
-        return NULL;
+    return stk_batch_text_of(stk_batch_option(options, name));
+}
+
+uint32_t stk_batch_items(const stk_json *value, const stk_json **ret)
+{
+    *ret = value;
+    if (!stk_json_is_list(value)) {
+        return value != NULL;
     }
-    if (value->kind == STK_JSON_BOOL) {
-        return value->truth ? "true" : "false";
-    }
-    return value->text;
+    *ret = value->items;
+    return value->n;
 }
 
 double stk_batch_number(const stk_batch_options *options, const char *name)
 {
     double number = -1;
-    const stk_json *value = stk_batch_option(options, name);
-    return value != NULL && as_number(value, &number) ? number : -1;
+    (void)as_number(stk_batch_option(options, name), &number);
+    return number;
 }
 
 int64_t stk_batch_whole(const stk_batch_options *options, const char *name)
@@ -225,7 +247,7 @@ int64_t stk_batch_whole(const stk_batch_options *options, const char *name)
 
 bool stk_batch_bool(const stk_batch_options *options, const char *name, bool unless)
 {
-    bool truth = unless;
     const stk_json *value = stk_batch_option(options, name);
-    return value != NULL && as_bool(value, &truth) ? truth : unless;
+    (void)(value != NULL && as_bool(value, &unless));
+    return unless;
 }

@@ -22,17 +22,19 @@ int stk_batch_options_read(const char *step, const char *options, const char *st
 /* The value, or NULL where nobody gave one. */
 const stk_json *stk_batch_option(const stk_batch_options *options, const char *name);
 const char *stk_batch_text(const stk_batch_options *options, const char *name); /* or NULL */
-double stk_batch_number(const stk_batch_options *options, const char *name);    /* -1: not given */
-int64_t stk_batch_whole(const stk_batch_options *options, const char *name);    /* -1: not given */
+/* Of an option's value: its text (NULL: none), and the items of a list; a text alone is one. */
+const char *stk_batch_text_of(const stk_json *value);
+uint32_t stk_batch_items(const stk_json *value, const stk_json **ret);
+double stk_batch_number(const stk_batch_options *options, const char *name); /* -1: not given */
+int64_t stk_batch_whole(const stk_batch_options *options, const char *name); /* -1: not given */
 bool stk_batch_bool(const stk_batch_options *options, const char *name, bool unless);
 
-/* --- the two requests: batch_manifest.c, batch_linux.c, batch_carry.c --- */
+/* --- the two requests: batch_ask.c, batch_manifest.c, batch_linux.c, batch_carry.c --- */
 
 typedef enum { STK_BATCH_EC2, STK_BATCH_FARGATE } stk_batch_platform;
 
 /* What the driver knows beyond the options; zero: nothing. */
 typedef struct stk_batch_facts {
-    bool platform_known;
     stk_batch_platform platform; /* of the queue; the option goes first */
     const char *carry_link;      /* a link to the carried tar that needs no credentials, or NULL */
     const char *region;          /* or NULL */
@@ -75,18 +77,17 @@ int stk_batch_submit(const stk_batch_ask *ask, const char *definition, stk_arena
 int stk_batch_put_linux(const stk_batch_ask *ask, stk_buf *out, stk_err *err);
 int stk_batch_put_volumes(const stk_batch_ask *ask, stk_buf *out, stk_err *err);
 /* "command" of the definition, and what a job's environment has besides its own. */
-int stk_batch_put_command(const stk_batch_ask *ask, stk_buf *out, stk_err *err);
+void stk_batch_put_command(const stk_batch_ask *ask, stk_buf *out);
 void stk_batch_put_carry_env(const stk_batch_ask *ask, stk_buf *out);
-/* {"name": …, "value": …}, with a comma before it unless it is the list's first. */
+/* {"name": …, "value": …}, an item of a list. */
 void stk_batch_put_pair(stk_buf *out, const char *name_key, const char *name, const char *value_key,
                         const char *value);
-void stk_batch_put_comma(stk_buf *out); /* unless something has just begun */
 /* Where `carry: volume` is mounted from: an EFS file system and a folder in it, or a folder of the
  * host. False: neither. */
 bool stk_batch_carry_volume(const char *text, stk_arena *arena, const char **ret_efs,
                             const char **ret_path);
 
-/* --- what Batch says: batch_said.c, batch_queue.c --- */
+/* --- what Batch says: batch_detail.c, batch_queue.c --- */
 
 typedef enum {
     STK_BATCH_UNKNOWN,
@@ -98,7 +99,7 @@ typedef enum {
 } stk_batch_state;
 
 /* One job of DescribeJobs. Texts live as long as the answer. */
-typedef struct stk_batch_said {
+typedef struct stk_batch_detail {
     stk_batch_state state;
     const char *status;    /* "RUNNABLE" */
     const char *id, *name; /* or NULL */
@@ -109,20 +110,24 @@ typedef struct stk_batch_said {
     const char *log_stream; /* or NULL */
     const char *instance;   /* last part of the container instance's or task's ARN, or NULL */
     bool ended_by_somebody; /* terminated or cancelled by a request */
-} stk_batch_said;
+} stk_batch_detail;
 
-void stk_batch_said_read(const stk_json *job, stk_batch_said *ret);
+void stk_batch_detail_read(const stk_json *job, stk_batch_detail *ret);
 /* How a job that SUCCEEDED or FAILED ended: state ENDED or FAILED, failure, exit status, oom, text.
  */
-void stk_batch_said_end(const stk_batch_said *said, stk_remote_report *ret);
+void stk_batch_detail_end(const stk_batch_detail *detail, stk_remote_report *ret);
 /* Why it waits, as one sentence; "" when Batch says nothing: it has its turn to come. */
-void stk_batch_said_wait(const stk_batch_said *said, const char *queue, char *text, size_t size);
+void stk_batch_detail_wait(const stk_batch_detail *detail, const char *queue, char *text,
+                           size_t size);
+
+/* A member's text, or NULL where it is empty or not there. */
+const char *stk_batch_member(const stk_json *map, const char *key);
 
 /* A queue and its compute environments. */
 typedef struct stk_batch_queue {
     bool found, enabled, valid;
     const char *name, *arn, *reason;
-    const char *const *environments; /* ARNs, in order */
+    const char *const *environments; /* ARNs, in order, NULL-terminated */
     uint32_t n_environments;
     bool fair_share;
 } stk_batch_queue;
@@ -138,11 +143,18 @@ typedef struct stk_batch_environment {
 int stk_batch_queue_read(const stk_json *answer, stk_arena *arena, stk_batch_queue *ret);
 int stk_batch_environments_read(const stk_json *answer, stk_arena *arena,
                                 stk_batch_environment **ret, uint32_t *ret_n);
+/* Does it take jobs? */
+bool stk_batch_is_good(const stk_batch_environment *environment);
+bool stk_batch_is_fargate(const stk_batch_environment *environment);
 /* Can these ever run it? False: `text` says why not. */
 bool stk_batch_can_hold(const stk_batch_environment *environments, uint32_t n,
                         const stk_batch_ask *ask, char *text, size_t size);
 /* Is there any instance that has what is asked for? */
 bool stk_batch_is_made(const stk_batch_ask *ask);
+/* `stoker stack check`: batch_check.c. */
+int stk_batch_check(const stk_driver_config *config,
+                    void (*say)(void *arg, bool is_good, const char *text), void *arg,
+                    stk_err *err);
 /* What one of them is, as a sentence for `stack check`. */
 void stk_batch_environment_describe(const stk_batch_environment *environment, char *text,
                                     size_t size);

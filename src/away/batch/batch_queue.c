@@ -7,7 +7,7 @@
 #include "away/batch/batch_private.h"
 #include "base/text.h"
 
-static const struct {
+static const struct family {
     const char *family, *vendor, *model;
 } accelerated[] = {
 #define X(family, vendor, model, sizes) {family, vendor, model},
@@ -15,72 +15,53 @@ static const struct {
 #undef X
 };
 
-static const char *member(const stk_json *map, const char *key)
+/* Texts that a list has, of its items or of a member of them; NULL: no memory. */
+static const char *const *read_texts(const stk_json *list, const char *key, stk_arena *arena,
+                                     uint32_t *ret_n)
 {
-    return stk_text_if_any(stk_json_get_text(map, key));
+    const char **texts = stk_arena_array(arena, (size_t)stk_json_n_items(list) + 1, sizeof *texts);
+    for (uint32_t i = 0; texts != NULL && i < stk_json_n_items(list); i++) {
+        const stk_json *item = &list->items[i];
+        const char *text = stk_json_text(key != NULL ? stk_json_get(item, key) : item);
+        if (stk_text_if_any(text) != NULL) {
+            texts[(*ret_n)++] = text;
+        }
+    }
+    return texts;
 }
 
 int stk_batch_queue_read(const stk_json *answer, stk_arena *arena, stk_batch_queue *ret)
 {
-    const stk_json *list = stk_json_get(answer, "jobQueues");
+    const stk_json *queue = stk_json_item(stk_json_get(answer, "jobQueues"), 0);
     *ret = (stk_batch_queue){0};
-    if (list == NULL || list->kind != STK_JSON_LIST || list->n == 0) {
+    if (queue == NULL) {
         return 0;
     }
-    const stk_json *queue = &list->items[0];
-    const stk_json *order = stk_json_get(queue, "computeEnvironmentOrder");
-    uint32_t n = stk_json_n_items(order);
-    const char **names = stk_arena_array(arena, n + 1, sizeof *names);
-    if (names == NULL) {
-        return STK_E_NOMEM;
-    }
-    ret->found = true;
-    ret->name = member(queue, "jobQueueName");
-    ret->arn = member(queue, "jobQueueArn");
+    ret->name = stk_batch_member(queue, "jobQueueName");
+    ret->arn = stk_batch_member(queue, "jobQueueArn");
     ret->enabled = stk_json_is(stk_json_get(queue, "state"), "ENABLED");
     ret->valid = stk_json_is(stk_json_get(queue, "status"), "VALID");
-    ret->reason = member(queue, "statusReason");
-    ret->fair_share = member(queue, "schedulingPolicyArn") != NULL;
-    for (uint32_t i = 0; i < n; i++) {
-        const char *name = member(&order->items[i], "computeEnvironment");
-        if (name != NULL) {
-            names[ret->n_environments++] = name;
-        }
-    }
-    ret->environments = names;
-    return 0;
+    ret->reason = stk_batch_member(queue, "statusReason");
+    ret->fair_share = stk_batch_member(queue, "schedulingPolicyArn") != NULL;
+    ret->environments = read_texts(stk_json_get(queue, "computeEnvironmentOrder"),
+                                   "computeEnvironment", arena, &ret->n_environments);
+    ret->found = ret->environments != NULL;
+    return ret->found ? 0 : STK_E_NOMEM;
 }
 
-static int read_one(const stk_json *one, stk_arena *arena, stk_batch_environment *ret)
+static int read_environment(const stk_json *one, stk_arena *arena, stk_batch_environment *ret)
 {
     const stk_json *has = stk_json_get(one, "computeResources");
-    *ret = (stk_batch_environment){.name = member(one, "computeEnvironmentName"),
-                                   .arn = member(one, "computeEnvironmentArn"),
-                                   .state = member(one, "state"),
-                                   .status = member(one, "status"),
-                                   .reason = member(one, "statusReason"),
+    *ret = (stk_batch_environment){.name = stk_batch_member(one, "computeEnvironmentName"),
+                                   .arn = stk_batch_member(one, "computeEnvironmentArn"),
+                                   .state = stk_batch_member(one, "state"),
+                                   .status = stk_batch_member(one, "status"),
+                                   .reason = stk_batch_member(one, "statusReason"),
                                    .max_vcpus = -1};
-    if (has == NULL || has->kind != STK_JSON_MAP) {
-        return 0;
-    }
-    ret->type = member(has, "type");
-    if (stk_json_get(has, "maxvCpus") != NULL) {
-        (void)stk_json_int(stk_json_get(has, "maxvCpus"), &ret->max_vcpus);
-    }
-    const stk_json *types = stk_json_get(has, "instanceTypes");
-    uint32_t n = stk_json_n_items(types);
-    const char **names = stk_arena_array(arena, n + 1, sizeof *names);
-    if (names == NULL) {
-        return STK_E_NOMEM;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        const char *name = stk_json_text(&types->items[i]);
-        if (name != NULL) {
-            names[ret->n_instances++] = name;
-        }
-    }
-    ret->instances = names;
-    return 0;
+    ret->type = stk_batch_member(has, "type");
+    (void)stk_json_int(stk_json_get(has, "maxvCpus"), &ret->max_vcpus);
+    ret->instances = read_texts(stk_json_get(has, "instanceTypes"), NULL, arena, &ret->n_instances);
+    return ret->instances != NULL ? 0 : STK_E_NOMEM;
 }
 
 int stk_batch_environments_read(const stk_json *answer, stk_arena *arena,
@@ -91,56 +72,62 @@ int stk_batch_environments_read(const stk_json *answer, stk_arena *arena,
     *ret_n = 0;
     *ret = stk_arena_array(arena, n + 1, sizeof **ret);
     for (uint32_t i = 0; *ret != NULL && i < n; i++) {
-        if (read_one(&list->items[i], arena, &(*ret)[(*ret_n)++]) < 0) {
+        if (read_environment(&list->items[i], arena, &(*ret)[(*ret_n)++]) < 0) {
             return STK_E_NOMEM;
         }
     }
     return *ret != NULL ? 0 : STK_E_NOMEM;
 }
 
-/* What instances of this type, or family, have; NULL vendor: no accelerator that we know. */
-static size_t find_family(const char *instance)
+/* What instances of this type, or family, have; NULL: no accelerator that we know. */
+static const struct family *find_family(const char *instance)
 {
     size_t n = strcspn(instance, ".");
-    size_t i = 0;
-    while (
-        i < sizeof accelerated / sizeof *accelerated &&
-        !(strlen(accelerated[i].family) == n && strncmp(accelerated[i].family, instance, n) == 0)) {
-        i++;
+    for (size_t i = 0; i < sizeof accelerated / sizeof *accelerated; i++) {
+        const char *family = accelerated[i].family;
+        if (strlen(family) == n && strncmp(family, instance, n) == 0) {
+            return &accelerated[i];
+        }
     }
-    return i;
+    return NULL;
 }
 
-static bool is_fargate(const stk_batch_environment *environment)
+bool stk_batch_is_good(const stk_batch_environment *e)
+{
+    return strcmp(stk_text_or(e->state, "ENABLED"), "ENABLED") == 0 &&
+           strcmp(stk_text_or(e->status, ""), "INVALID") != 0;
+}
+
+bool stk_batch_is_fargate(const stk_batch_environment *environment)
 {
     return environment->type != NULL && strncmp(environment->type, "FARGATE", 7) == 0;
 }
 
 /* Is a family's model one that is wanted? `trainium` of any generation is one. */
-static bool is_wanted(const stk_batch_ask *ask, const char *vendor, const char *model)
+static bool is_wanted(const stk_batch_ask *ask, const struct family *family)
 {
     char whole[64];
     bool is_neuron = ask->neurons > 0;
-    (void)snprintf(whole, sizeof whole, "%s%s", is_neuron ? "AWS " : "NVIDIA ", model);
-    const stk_spec_device d = {.vendor = vendor,
+    const char *kind = stk_text_or(ask->kind, "");
+    (void)snprintf(whole, sizeof whole, "%s %s", is_neuron ? "AWS" : "NVIDIA", family->model);
+    const stk_spec_device d = {.vendor = family->vendor,
                                .noun = is_neuron ? "Neuron device" : "GPU",
                                .model = whole,
                                .memory_bytes = -1};
-    bool is_kind =
-        !is_neuron || ask->kind == NULL || strncasecmp(model, ask->kind, strlen(ask->kind)) == 0;
+    bool is_kind = !is_neuron || strncasecmp(family->model, kind, strlen(kind)) == 0;
     bool fits = ask->classes[0] == NULL;
     for (size_t i = 0; ask->classes[i] != NULL && !fits; i++) {
         fits = stk_spec_device_fits(ask->classes[i], NULL, &d) ||
-               (ask->kind != NULL && strcasecmp(ask->classes[i], ask->kind) == 0);
+               strcasecmp(ask->classes[i], kind) == 0;
     }
-    return strcmp(vendor, is_neuron ? "aws" : "nvidia") == 0 && is_kind && fits;
+    return strcmp(family->vendor, is_neuron ? "aws" : "nvidia") == 0 && is_kind && fits;
 }
 
 bool stk_batch_is_made(const stk_batch_ask *ask)
 {
     bool is_made = false;
     for (size_t i = 0; i < sizeof accelerated / sizeof *accelerated; i++) {
-        is_made = is_made || is_wanted(ask, accelerated[i].vendor, accelerated[i].model);
+        is_made = is_made || is_wanted(ask, &accelerated[i]);
     }
     return is_made;
 }
@@ -152,9 +139,8 @@ static bool has_devices(const stk_batch_environment *environment, const stk_batc
         return true; /* unmanaged: whatever its owner put there */
     }
     for (uint32_t i = 0; i < environment->n_instances; i++) {
-        size_t at = find_family(environment->instances[i]);
-        if (at < sizeof accelerated / sizeof *accelerated &&
-            is_wanted(ask, accelerated[at].vendor, accelerated[at].model)) {
+        const struct family *family = find_family(environment->instances[i]);
+        if (family != NULL && is_wanted(ask, family)) {
             return true;
         }
     }
@@ -171,24 +157,17 @@ static const char *cannot(const stk_batch_environment *environment, const stk_ba
     if (environment->status != NULL && strcmp(environment->status, "INVALID") == 0) {
         return "is invalid";
     }
-    if (is_fargate(environment) != (ask->platform == STK_BATCH_FARGATE)) {
-        return is_fargate(environment) ? "is Fargate" : "has EC2 instances, not Fargate";
+    if (stk_batch_is_fargate(environment) != (ask->platform == STK_BATCH_FARGATE)) {
+        return stk_batch_is_fargate(environment) ? "is Fargate" : "has EC2 instances, not Fargate";
     }
     if (environment->max_vcpus >= 0 && vcpus > environment->max_vcpus) {
         return "has a smaller maximum of vCPUs";
     }
     if ((ask->gpus > 0 || ask->neurons > 0) && !has_devices(environment, ask)) {
-        bool is_gpu = ask->gpus > 0;
-        if (ask->classes[0] != NULL) {
-            if (is_gpu) {
-                return "has no instances with that model of GPU";
-            }
-            return "has no instances with that model";
-        }
-        if (is_gpu) {
-            return "has no instances with NVIDIA GPUs";
-        }
-        return "has no instances with Neuron devices";
+        static const char *const lacks[2][2] = {
+            {"has no instances with Neuron devices", "has no instances with NVIDIA GPUs"},
+            {"has no instances with that model", "has no instances with that model of GPU"}};
+        return lacks[ask->classes[0] != NULL][ask->gpus > 0];
     }
     return NULL;
 }
@@ -203,7 +182,8 @@ bool stk_batch_can_hold(const stk_batch_environment *environments, uint32_t n,
             return true;
         }
         const stk_batch_environment *e = &environments[i];
-        (void)stk_buf_printf(&why, "%s'%s' %s", i > 0 ? ", " : "", e->name, no);
+        (void)stk_buf_separate(&why, ", ");
+        (void)stk_buf_printf(&why, "'%s' %s", e->name, no);
         if (strstr(no, "maximum") != NULL) {
             (void)stk_buf_printf(&why, " (%lld)", (long long)e->max_vcpus);
         } else if (strstr(no, "is invalid") != NULL && e->reason != NULL) {
@@ -213,13 +193,17 @@ bool stk_batch_can_hold(const stk_batch_environment *environments, uint32_t n,
     if (n == 0) {
         return true; /* we weren't told */
     }
-    const char *what = ask->gpus > 0 ? "GPUs" : "Neuron devices";
-    int64_t devices = ask->gpus > 0 ? ask->gpus : ask->neurons;
-    (void)snprintf(text, size,
-                   "queue '%s' can't hold it (%.15g vCPUs%s%.0lld%s%s%s%s): %s; name another queue",
-                   ask->queue, (double)ask->cpu_milli / 1000, devices > 0 ? ", " : "",
-                   (long long)devices, devices > 0 ? " " : "", devices > 0 ? what : "",
-                   ask->classes[0] != NULL ? " of model " : "", stk_text_or(ask->classes[0], ""),
+    STK_BUF_AUTO devices = STK_BUF_INIT(1024);
+    if (ask->gpus > 0) {
+        (void)stk_buf_printf(&devices, ", %lld GPUs", (long long)ask->gpus);
+    } else if (ask->neurons > 0) {
+        (void)stk_buf_printf(&devices, ", %lld Neuron devices", (long long)ask->neurons);
+    }
+    if (ask->classes[0] != NULL) {
+        (void)stk_buf_printf(&devices, " of model %s", ask->classes[0]);
+    }
+    (void)snprintf(text, size, "queue '%s' can't hold it (%.15g vCPUs%s): %s; name another queue",
+                   ask->queue, (double)ask->cpu_milli / 1000, stk_text_or(devices.data, ""),
                    stk_text_or(why.data, ""));
     return false;
 }
@@ -227,19 +211,23 @@ bool stk_batch_can_hold(const stk_batch_environment *environments, uint32_t n,
 void stk_batch_environment_describe(const stk_batch_environment *e, char *text, size_t size)
 {
     STK_BUF_AUTO held = STK_BUF_INIT(512);
+    STK_BUF_AUTO reason = STK_BUF_INIT(1024);
     for (uint32_t i = 0; i < e->n_instances; i++) {
-        size_t at = find_family(e->instances[i]);
+        const struct family *family = find_family(e->instances[i]);
         (void)stk_buf_printf(&held, "%s%s", i > 0 ? ", " : ": ", e->instances[i]);
-        if (at < sizeof accelerated / sizeof *accelerated) {
-            (void)stk_buf_printf(&held, " (%s)", accelerated[at].model);
+        if (family != NULL) {
+            (void)stk_buf_printf(&held, " (%s)", family->model);
         }
     }
     char vcpus[48] = "";
     if (e->max_vcpus >= 0) {
         (void)snprintf(vcpus, sizeof vcpus, ", at most %lld vCPUs", (long long)e->max_vcpus);
     }
-    (void)snprintf(text, size, "compute environment '%s': %s, %s, %s%s%s%s%s", e->name,
+    if (e->reason != NULL) {
+        (void)stk_buf_printf(&reason, "; %s", e->reason);
+    }
+    (void)snprintf(text, size, "compute environment '%s': %s, %s, %s%s%s%s", e->name,
                    stk_text_or(e->state, "state unknown"), stk_text_or(e->status, "status unknown"),
                    stk_text_or(e->type, "unmanaged"), vcpus, stk_text_or(held.data, ""),
-                   e->reason != NULL ? "; " : "", stk_text_or(e->reason, ""));
+                   stk_text_or(reason.data, ""));
 }

@@ -99,13 +99,9 @@ static int form_of(const batch_job *job, char ret[STK_DIGEST_HEX + 1], stk_err *
 {
     const char *request = NULL;
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    int rc = scratch == NULL ? stk_err_nomem(err)
-                             : array_request(&job->ask, job->definition->arn, "", "", 0, scratch,
-                                             &request, err);
-    if (rc == 0) {
-        stk_digest_of(request, strlen(request), ret);
-    }
-    return rc;
+    STK_TRY(array_request(&job->ask, job->definition->arn, "", "", 0, scratch, &request, err));
+    stk_digest_of(request, strlen(request), ret);
+    return 0;
 }
 
 static uint32_t array_min(const batch_job *job)
@@ -114,38 +110,31 @@ static uint32_t array_min(const batch_job *job)
     if (n < 0) {
         return STK_BATCH_ARRAY_MIN;
     }
-    if (n < 2 && n > 0) {
-        return 2;
-    }
-    return (uint32_t)n;
+    return n == 1 ? 2 : (uint32_t)n;
 }
 
-/* "s-<run>-<step>-<task>-<attempt>" → "s-<run>-<step>-array-<digest of the list>" */
-static void array_name(const batch_job *first, const char *list, char ret[STK_BATCH_NAME + 1])
+/* "s-<run>-<step>-<task>-<attempt>" → "s-<run>-<step>-array-<which>" */
+static const char *array_name(const char *job, const char *which, stk_arena *arena)
 {
-    char digest[STK_DIGEST_HEX + 1];
-    size_t n = strlen(first->name);
-    for (int parts = 0; n > 0 && parts < 2; parts += first->name[n] == '-') {
+    size_t n = strlen(job);
+    for (int parts = 0; n > 0 && parts < 2; parts += job[n] == '-') {
         n--;
     }
-    stk_digest_of(list, strlen(list), digest);
-    (void)snprintf(ret, STK_BATCH_NAME + 1, "%.*s-array-%.32s", (int)n, first->name, digest);
+    return stk_arena_printf(arena, "%.*s-array-%s", (int)n, job, which);
+}
+
+static const char *list_key(const char *run, const char *array, stk_arena *arena)
+{
+    return stk_arena_printf(arena, "runs/%s/arrays/%s.json", run, array);
 }
 
 int stk_batch_array_preview(const stk_batch_ask *ask, const char *definition, stk_arena *arena,
                             const char **ret_request, stk_err *err)
 {
-    const stk_remote_job *job = ask->job;
-    size_t n = strlen(job->name);
-    for (int parts = 0; n > 0 && parts < 2; parts += job->name[n] == '-') {
-        n--;
-    }
-    const char *name =
-        stk_arena_printf(arena, "%.*s-array-(digest of its list)", (int)n, job->name);
-    const char *list = stk_arena_printf(arena, "runs/%s/arrays/%s.json", job->run, name);
-    if (name == NULL || list == NULL) {
-        return stk_err_nomem(err);
-    }
+    const char *name = array_name(ask->job->name, "(digest of its list)", arena);
+    STK_TRY(stk_err_if_null(name, err));
+    const char *list = list_key(ask->job->run, name, arena);
+    STK_TRY(stk_err_if_null(list, err));
     return array_request(ask, definition, name, list, 0, arena, ret_request, err);
 }
 
@@ -176,22 +165,15 @@ static void free_send(batch_send *send)
     *at = send->next;
     stk_batch_errand_drop(send->errand);
     stk_arena_free(send->arena);
-    free(send->jobs);
     free(send);
 }
 
 /* A job that waits in a send isn't freed. */
 static int add_job(batch_send *send, batch_job *job)
 {
-    if (send->n == send->cap) {
-        uint32_t cap = send->cap > 0 ? 4 * send->cap : 1;
-        batch_job **more = realloc(send->jobs, cap * sizeof(batch_job *));
-        if (more == NULL) {
-            return STK_E_NOMEM;
-        }
-        send->jobs = more;
-        send->cap = cap;
-    }
+    batch_job **jobs = stk_arena_grow(send->arena, send->jobs, send->n, sizeof *jobs, &send->cap);
+    STK_TRY(stk_err_if_null(jobs, NULL));
+    send->jobs = jobs;
     job->refs++;
     send->jobs[send->n++] = job;
     send->last_ms = stk_batch_now_ms();
@@ -208,8 +190,8 @@ void stk_batch_gather(batch_job *job)
         stk_batch_fail(job, STK_FAIL_RESOURCES, "%s", err.text);
         return;
     }
-    batch_send *send = may_be_child ? d->sends : NULL;
-    while (send != NULL && !(send->name[0] == 0 && send->n < STK_BATCH_ARRAY_MAX &&
+    batch_send *send = d->sends;
+    while (send != NULL && !(may_be_child && send->name[0] == 0 && send->n < STK_BATCH_ARRAY_MAX &&
                              strcmp(send->form, form) == 0)) {
         send = send->next;
     }
@@ -256,13 +238,6 @@ static void fail_plainly(batch_job *job, uint32_t index, void *arg)
                    err->text);
 }
 
-static void end_unsent(batch_job *job, uint32_t index, void *arg)
-{
-    (void)index;
-    (void)arg;
-    stk_batch_fail(job, job->why, "%s", "ended before it was submitted");
-}
-
 static void live_alone(batch_job *job, uint32_t index, void *arg)
 {
     (void)index;
@@ -279,7 +254,7 @@ static bool is_array(const batch_send *send)
     return send->list_key != NULL;
 }
 
-static void is_there(batch_send *send, const char *aws_id)
+static void sent(batch_send *send, const char *aws_id)
 {
     char id[64];
     (void)snprintf(id, sizeof id, "%s", aws_id);
@@ -290,9 +265,9 @@ static void is_there(batch_send *send, const char *aws_id)
 static void submitted(void *arg, const stk_batch_answer *answer)
 {
     batch_send *send = arg;
-    const char *id = stk_json_text(stk_json_get(answer->json, "jobId"));
+    const char *id = stk_json_get_text(answer->json, "jobId");
     if (id != NULL) {
-        is_there(send, id);
+        sent(send, id);
     } else if (answer->maybe_done) { /* the answer was lost: perhaps it is there */
         send->find = stk_batch_find(send->driver, send->jobs[0]->queue, send->name, FINDS,
                                     stk_batch_now_ms() + AGAIN_MS);
@@ -315,7 +290,7 @@ void stk_batch_send_found(batch_send *send)
     if (!any) {
         let_go(send, NULL, NULL);
     } else if (find->aws_id[0] != 0) {
-        is_there(send, find->aws_id);
+        sent(send, find->aws_id);
     } else { /* looked for, and not there */
         submit(send);
     }
@@ -351,35 +326,32 @@ static int make_request(batch_send *send, stk_err *err)
 static int make_list(batch_send *send, const char **ret_text, stk_err *err)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(LIST_BYTES);
+    char digest[STK_DIGEST_HEX + 1];
     const char **keys = stk_arena_array(send->arena, send->n, sizeof *keys);
-    for (uint32_t i = 0; keys != NULL && i < send->n; i++) {
+    STK_TRY(stk_err_if_null(keys, err));
+    for (uint32_t i = 0; i < send->n; i++) {
         keys[i] = send->jobs[i]->spec->key;
     }
-    int rc = keys == NULL ? stk_err_nomem(err) : stk_remote_list_write(keys, send->n, &text, err);
-    if (rc < 0) {
-        return rc;
-    }
-    array_name(send->jobs[0], text.data, send->name);
-    *ret_text = stk_arena_dup(send->arena, text.data);
-    send->list_key = stk_arena_printf(send->arena, "runs/%s/arrays/%s.json",
-                                      send->driver->config.run, send->name);
-    if (*ret_text == NULL || send->list_key == NULL) {
-        return stk_err_nomem(err);
-    }
-    return 0;
+    STK_TRY(stk_remote_list_write(keys, send->n, &text, err));
+    stk_digest_of(text.data, text.len, digest);
+    digest[32] = '\0';
+    const char *name = array_name(send->jobs[0]->name, digest, send->arena);
+    STK_TRY(stk_err_if_null(name, err));
+    (void)snprintf(send->name, sizeof send->name, "%s", name);
+    *ret_text = stk_buf_keep(&text, send->arena);
+    STK_TRY(stk_err_if_null(*ret_text, err));
+    send->list_key = list_key(send->driver->config.run, send->name, send->arena);
+    return stk_err_if_null(send->list_key, err);
 }
 
 static void send_array(batch_send *send)
 {
     stk_err err = {0};
     const char *text = NULL;
-    int rc = make_list(send, &text, &err);
-    rc = rc < 0 ? rc : make_request(send, &err);
-    if (rc == 0) {
+    if (make_list(send, &text, &err) == 0 && make_request(send, &err) == 0) {
         send->errand = stk_batch_errand_begin(send->driver, send->list_key, text, &err);
-        rc = send->errand == NULL ? err.code : 0;
     }
-    if (rc < 0) {
+    if (send->errand == NULL) {
         let_go(send, fail_plainly, &err);
     }
 }
@@ -422,7 +394,7 @@ static void drop_ended(batch_send *send)
     for (uint32_t i = 0; i < send->n; i++) {
         batch_job *job = stk_batch_answered(send->jobs[i]);
         if (job != NULL && job->is_stopped) {
-            end_unsent(job, i, NULL);
+            stk_batch_fail_unsent(job);
         } else if (job != NULL) {
             job->refs++;
             job->phase = BATCH_SEND;
@@ -435,10 +407,9 @@ static void drop_ended(batch_send *send)
 static void gathered(batch_send *send)
 {
     drop_ended(send);
-    uint32_t least = send->n > 0 ? array_min(send->jobs[0]) : 0;
     if (send->n == 0) {
         free_send(send);
-    } else if (send->form[0] != 0 && send->n >= least) {
+    } else if (send->form[0] != 0 && send->n >= array_min(send->jobs[0])) {
         send_array(send);
     } else if (send->n == 1) {
         send_alone(send);
@@ -464,8 +435,10 @@ static void listed(batch_send *send)
 static int64_t gathers_for(const batch_send *send, int64_t now_ms)
 {
     int64_t quiet = send->last_ms + QUIET_MS - now_ms, linger = send->first_ms + LINGER_MS - now_ms;
-    int64_t wait = MIN(quiet, linger);
-    return send->form[0] == 0 || send->n >= STK_BATCH_ARRAY_MAX || wait < 0 ? 0 : wait;
+    if (send->form[0] == 0 || send->n >= STK_BATCH_ARRAY_MAX) {
+        return 0;
+    }
+    return MAX(MIN(quiet, linger), 0);
 }
 
 int64_t stk_batch_send_due(batch_driver *d, int64_t now_ms)
@@ -485,11 +458,9 @@ int64_t stk_batch_send_due(batch_driver *d, int64_t now_ms)
                 more = d->n_errands > 0 ? ERRAND_MS : -1; /* its list, now */
             }
         }
-        if (more >= 0 && (wait < 0 || more < wait)) {
-            wait = more;
-        }
+        wait = stk_batch_sooner(wait, more);
     }
-    return d->lists != NULL && (wait < 0 || wait > ERRAND_MS) ? ERRAND_MS : wait;
+    return d->lists != NULL ? stk_batch_sooner(wait, ERRAND_MS) : wait;
 }
 
 void stk_batch_sends_free(batch_driver *d)

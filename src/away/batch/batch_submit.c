@@ -14,7 +14,8 @@ static void with_definition(batch_job *job);
 
 /* --- the queue --- */
 
-static void ask_queue(batch_queue *queue, const char *path, const char *body, stk_batch_done done);
+static void ask_queue(batch_queue *queue, const char *path, const char *key, const char *const *ids,
+                      stk_batch_done done);
 static void queue_known(batch_queue *queue);
 
 static void look_answered(void *arg, const stk_batch_answer *answer)
@@ -30,8 +31,8 @@ static void look_answered(void *arg, const stk_batch_answer *answer)
 /* Before anything is submitted: what can't be watched then would run unseen. */
 static void ask_to_look(batch_queue *queue)
 {
-    ask_queue(queue, "/v1/describejobs", "{\"jobs\":[\"00000000-0000-0000-0000-000000000000\"]}",
-              look_answered);
+    static const char *const nobody[] = {"00000000-0000-0000-0000-000000000000", NULL};
+    ask_queue(queue, "/v1/describejobs", "jobs", nobody, look_answered);
 }
 
 static void queue_known(batch_queue *queue)
@@ -57,29 +58,37 @@ static void queue_failed(batch_queue *queue, const char *text)
     queue_known(queue);
 }
 
+/* ": REASON" behind it, where Batch says one. */
+static void add_reason(char *text, size_t size, const char *reason)
+{
+    size_t n = strlen(text);
+    if (reason != NULL) {
+        (void)snprintf(text + n, size - n, ": %s", reason);
+    }
+}
+
 /* Says why its jobs wait, of what would never let them run. */
 static void explain(batch_queue *queue)
 {
     char text[400] = "";
     uint32_t n_good = 0;
-    const char *name = stk_text_or(queue->facts.name, queue->name);
+    const stk_batch_queue *facts = &queue->facts;
+    const char *name = stk_text_or(facts->name, queue->name);
     for (uint32_t i = 0; i < queue->n_environments; i++) {
         const stk_batch_environment *e = &queue->environments[i];
-        bool bad = (e->state != NULL && strcmp(e->state, "ENABLED") != 0) ||
-                   (e->status != NULL && strcmp(e->status, "INVALID") == 0);
-        n_good += !bad;
-        if (bad) {
-            (void)snprintf(text, sizeof text, "its compute environment '%s' is %s, %s%s%s", e->name,
-                           e->state, stk_text_or(e->status, "status unknown"),
-                           e->reason != NULL ? ": " : "", stk_text_or(e->reason, ""));
+        if (stk_batch_is_good(e)) {
+            n_good++;
+            continue;
         }
+        (void)snprintf(text, sizeof text, "its compute environment '%s' is %s, %s", e->name,
+                       e->state, stk_text_or(e->status, "status unknown"));
+        add_reason(text, sizeof text, e->reason);
     }
     queue->waits[0] = 0;
-    if (!queue->facts.enabled || !queue->facts.valid) {
-        (void)snprintf(queue->waits, sizeof queue->waits, "queue '%s' is %s%s%s", name,
-                       !queue->facts.enabled ? "disabled" : "not valid",
-                       queue->facts.reason != NULL ? ": " : "",
-                       stk_text_or(queue->facts.reason, ""));
+    if (!facts->enabled || !facts->valid) {
+        (void)snprintf(queue->waits, sizeof queue->waits, "queue '%s' is %s", name,
+                       facts->enabled ? "not valid" : "disabled");
+        add_reason(queue->waits, sizeof queue->waits, facts->reason);
     } else if (n_good == 0 && text[0] != 0) {
         (void)snprintf(queue->waits, sizeof queue->waits, "queue '%s': %s", name, text);
     }
@@ -90,26 +99,22 @@ static void environments_answered(void *arg, const stk_batch_answer *answer)
     batch_queue *queue = arg;
     queue->is_asked = false;
     /* Who may not look at them can submit all the same. */
-    const stk_json *kept = answer->json != NULL ? stk_batch_keep(answer->json, queue->arena) : NULL;
-    if (kept != NULL) {
-        (void)stk_batch_environments_read(kept, queue->arena, &queue->environments,
-                                          &queue->n_environments);
-    }
+    (void)stk_batch_environments_read(stk_batch_keep(answer->json, queue->arena), queue->arena,
+                                      &queue->environments, &queue->n_environments);
     explain(queue);
     queue_known(queue);
 }
 
-static void ask_queue(batch_queue *queue, const char *path, const char *body, stk_batch_done done)
+static void ask_queue(batch_queue *queue, const char *path, const char *key, const char *const *ids,
+                      stk_batch_done done)
 {
+    STK_BUF_AUTO body = STK_BUF_INIT(1 << 16);
     stk_err err = {0};
-    const stk_batch_ask_call call = {.lane = STK_BATCH_ASKS,
-                                     .service = "batch",
-                                     .path = path,
-                                     .body = body,
-                                     .done = done,
-                                     .arg = queue};
+    stk_json_open(&body, NULL, '{');
+    stk_json_put_texts(&body, key, ids);
+    stk_json_close(&body, '}');
     queue->is_asked = true;
-    if (stk_batch_call(queue->driver->calls, &call, &err) < 0) {
+    if (stk_batch_call_batch(queue->driver->calls, path, body.data, done, queue, &err) < 0) {
         queue_failed(queue, err.text);
     }
 }
@@ -120,23 +125,19 @@ static void queue_answered(void *arg, const stk_batch_answer *answer)
     char text[1024];
     queue->is_asked = false;
     if (answer->rc < 0 || answer->json == NULL) {
-        const char *said = answer->err != NULL ? answer->err->text : "no answer";
-        bool denied = strstr(answer->code, "AccessDenied") != NULL;
         /* Without the right to look, what it is isn't known: a queue of EC2 instances then. */
         queue->facts = (stk_batch_queue){.found = true, .enabled = true, .valid = true};
-        if (denied) {
+        if (strstr(answer->code, "AccessDenied") != NULL) {
             queue_known(queue);
-            return;
+        } else if (!stk_batch_is_broken(queue->driver, answer)) {
+            (void)snprintf(text, sizeof text, "queue '%s': %s", queue->name,
+                           answer->err != NULL ? answer->err->text : "no answer");
+            queue_failed(queue, text);
         }
-        if (stk_batch_is_broken(queue->driver, answer)) {
-            return;
-        }
-        (void)snprintf(text, sizeof text, "queue '%s': %s", queue->name, said);
-        queue_failed(queue, text);
         return;
     }
     stk_arena *arena = stk_arena_new(0);
-    const stk_json *kept = arena != NULL ? stk_batch_keep(answer->json, arena) : NULL;
+    const stk_json *kept = stk_batch_keep(answer->json, arena);
     if (kept == NULL) {
         stk_arena_free(arena);
         queue_failed(queue, "out of memory");
@@ -154,32 +155,20 @@ static void queue_answered(void *arg, const stk_batch_answer *answer)
         queue_failed(queue, text);
         return;
     }
-    STK_BUF_AUTO body = STK_BUF_INIT(1 << 16);
-    (void)stk_buf_char(&body, '{');
-    stk_json_put_key(&body, "computeEnvironments");
-    (void)stk_buf_char(&body, '[');
-    for (uint32_t i = 0; i < queue->facts.n_environments; i++) {
-        stk_batch_put_comma(&body);
-        (void)stk_buf_json(&body, queue->facts.environments[i]);
-    }
-    (void)stk_buf_text(&body, "]}");
     if (queue->facts.n_environments == 0) {
         queue_known(queue);
     } else {
-        ask_queue(queue, "/v1/describecomputeenvironments", body.data, environments_answered);
+        ask_queue(queue, "/v1/describecomputeenvironments", "computeEnvironments",
+                  queue->facts.environments, environments_answered);
     }
 }
 
 void stk_batch_queue_look(batch_queue *queue)
 {
-    STK_BUF_AUTO body = STK_BUF_INIT(4096);
-    if (queue->is_asked) {
-        return;
+    const char *const names[] = {queue->name, NULL};
+    if (!queue->is_asked) {
+        ask_queue(queue, "/v1/describejobqueues", "jobQueues", names, queue_answered);
     }
-    (void)stk_buf_char(&body, '{');
-    stk_batch_put_list(&body, "jobQueues", queue->name);
-    (void)stk_buf_char(&body, '}');
-    ask_queue(queue, "/v1/describejobqueues", body.data, queue_answered);
 }
 
 static batch_queue *get_queue(batch_driver *d, const char *name)
@@ -189,11 +178,9 @@ static batch_queue *get_queue(batch_driver *d, const char *name)
             return q;
         }
     }
-    batch_queue *queue = calloc(1, sizeof *queue);
-    char *copy = strdup(name);
+    batch_queue *queue = stk_arena_alloc(d->arena, sizeof *queue);
+    const char *copy = stk_arena_dup(d->arena, name);
     if (queue == NULL || copy == NULL) {
-        free(queue);
-        free(copy);
         return NULL;
     }
     *queue = (batch_queue){.next = d->queues, .driver = d, .name = copy};
@@ -217,12 +204,11 @@ void stk_batch_begin(batch_job *job)
 static stk_batch_facts facts_of(const batch_job *job)
 {
     const batch_queue *queue = job->queue;
-    const char *type = queue->n_environments > 0 ? queue->environments[0].type : NULL;
-    bool fargate = type != NULL && strncmp(type, "FARGATE", 7) == 0;
-    return (stk_batch_facts){.platform_known = type != NULL,
-                             .platform = fargate ? STK_BATCH_FARGATE : STK_BATCH_EC2,
-                             .region = job->driver->region,
-                             .secret_at = job->secret_at};
+    stk_batch_facts facts = {.region = job->driver->region, .secret_at = job->secret_at};
+    if (queue->n_environments > 0 && stk_batch_is_fargate(&queue->environments[0])) {
+        facts.platform = STK_BATCH_FARGATE;
+    }
+    return facts;
 }
 
 static void with_queue(batch_job *job)
@@ -252,21 +238,6 @@ static void with_queue(batch_job *job)
 /* --- secrets: parameters of SSM, of this run, removed when the driver is closed with no job left
  * --- */
 
-static void keep_parameter(batch_driver *d, const char *name)
-{
-    for (uint32_t i = 0; i < d->n_parameters; i++) {
-        if (strcmp(d->parameters[i], name) == 0) {
-            return;
-        }
-    }
-    char **more = realloc(d->parameters, (d->n_parameters + 1) * sizeof *more);
-    if (more != NULL) {
-        d->parameters = more;
-        more[d->n_parameters] = strdup(name);
-        d->n_parameters += more[d->n_parameters] != NULL;
-    }
-}
-
 static bool is_put(const batch_driver *d, const char *name)
 {
     for (uint32_t i = 0; i < d->n_parameters; i++) {
@@ -275,6 +246,20 @@ static bool is_put(const batch_driver *d, const char *name)
         }
     }
     return false;
+}
+
+static void keep_parameter(batch_driver *d, const char *name)
+{
+    if (is_put(d, name)) {
+        return;
+    }
+    const char **more =
+        stk_arena_grow(d->arena, d->parameters, d->n_parameters, sizeof *more, &d->cap_parameters);
+    if (more != NULL) {
+        d->parameters = more;
+        more[d->n_parameters] = stk_arena_dup(d->arena, name);
+        d->n_parameters += more[d->n_parameters] != NULL;
+    }
 }
 
 static void secret_answered(void *arg, const stk_batch_answer *answer)
@@ -296,18 +281,22 @@ static void secret_answered(void *arg, const stk_batch_answer *answer)
 static void put_secret(batch_job *job, const char *path, const char *value)
 {
     STK_BUF_AUTO body = STK_BUF_INIT(1 << 16);
-    (void)stk_buf_char(&body, '{');
+    stk_json_open(&body, NULL, '{');
     stk_json_put_text(&body, "Name", path);
     stk_json_put_text(&body, "Value", value);
     stk_json_put_text(&body, "Type", "SecureString");
     stk_json_put_bool(&body, "Overwrite", true);
-    (void)stk_buf_char(&body, '}');
+    stk_json_close(&body, '}');
     if (body.failed) {
         stk_batch_fail(job, STK_FAIL_START,
                        "the secret for %s is too long for SSM, which takes 8 KB", path);
     } else {
-        stk_batch_job_ask(job, STK_BATCH_ASKS, "ssm", NULL, PARAMETERS "PutParameter", body.data,
-                          false, secret_answered);
+        stk_batch_job_ask(job, &(stk_batch_ask_call){.lane = STK_BATCH_ASKS,
+                                                     .service = "ssm",
+                                                     .target = PARAMETERS "PutParameter",
+                                                     .body = body.data,
+                                                     .done = secret_answered,
+                                                     .arg = job});
     }
     if (body.data != NULL) {
         explicit_bzero(body.data, body.len);
@@ -326,23 +315,19 @@ static void with_secrets(batch_job *job)
         job->secret_at = stk_arena_array(job->arena, 2 * (size_t)n + 1, sizeof *job->secret_at);
     }
     for (; job->n_secrets < n; job->n_secrets++) {
-        const char *equals = strchr(secret[job->n_secrets], '=');
-        const char *name = equals == NULL
-                               ? NULL
-                               : stk_arena_dupn(job->arena, secret[job->n_secrets],
-                                                (size_t)(equals - secret[job->n_secrets]));
-        const char *path =
-            name == NULL ? NULL
-                         : stk_arena_printf(job->arena, "%s/%s/%s/%s", prefix + strlen("ssm:"),
-                                            job->spec->run, job->spec->step, name);
-        if (path == NULL || job->secret_at == NULL) {
+        const char *pair = secret[job->n_secrets];
+        size_t n_name = strcspn(pair, "=");
+        const char *name = stk_arena_dupn(job->arena, pair, n_name);
+        const char *path = stk_arena_printf(job->arena, "%s/%s/%s/%.*s", prefix + strlen("ssm:"),
+                                            job->spec->run, job->spec->step, (int)n_name, pair);
+        if (name == NULL || path == NULL || pair[n_name] == 0 || job->secret_at == NULL) {
             stk_batch_fail(job, STK_FAIL_START, "out of memory");
             return;
         }
         job->secret_at[2 * job->n_secrets] = name;
         job->secret_at[2 * job->n_secrets + 1] = path;
         if (!is_put(job->driver, path)) {
-            put_secret(job, path, equals + 1);
+            put_secret(job, path, pair + n_name + 1);
             return;
         }
     }
@@ -351,27 +336,21 @@ static void with_secrets(batch_job *job)
     with_definition(job);
 }
 
-static void parameters_answered(void *arg, const stk_batch_answer *answer)
-{
-    (void)arg;
-    (void)answer;
-}
-
 void stk_batch_remove_parameters(batch_driver *d)
 {
     for (uint32_t i = 0; i < d->n_parameters; i += 10) { /* so many at once, at most */
         STK_BUF_AUTO body = STK_BUF_INIT(1 << 16);
-        (void)stk_buf_text(&body, "{\"Names\":[");
+        stk_json_open(&body, NULL, '{');
+        stk_json_open(&body, "Names", '[');
         for (uint32_t k = i; k < d->n_parameters && k < i + 10; k++) {
-            stk_batch_put_comma(&body);
-            (void)stk_buf_json(&body, d->parameters[k]);
+            stk_json_put_text(&body, NULL, d->parameters[k]);
         }
-        (void)stk_buf_text(&body, "]}");
+        stk_json_close(&body, ']');
+        stk_json_close(&body, '}');
         const stk_batch_ask_call call = {.lane = STK_BATCH_ASKS,
                                          .service = "ssm",
                                          .target = PARAMETERS "DeleteParameters",
-                                         .body = body.data,
-                                         .done = parameters_answered};
+                                         .body = body.data};
         (void)stk_batch_call(d->calls, &call, NULL);
     }
 }
@@ -383,7 +362,7 @@ static void defined(batch_job *job)
     if (job->attach || job->look) {
         stk_batch_look(job);
     } else if (job->is_stopped) {
-        stk_batch_fail(job, job->why, "%s", "ended before it was submitted");
+        stk_batch_fail_unsent(job);
     } else {
         stk_batch_gather(job);
     }
@@ -418,14 +397,12 @@ static void definition_failed(batch_definition *definition, const stk_batch_answ
         at = &(*at)->next;
     }
     *at = definition->next;
-    free(definition->request);
-    free(definition);
 }
 
 static void registered(void *arg, const stk_batch_answer *answer)
 {
     batch_definition *definition = arg;
-    const char *arn = stk_json_text(stk_json_get(answer->json, "jobDefinitionArn"));
+    const char *arn = stk_json_get_text(answer->json, "jobDefinitionArn");
     if (arn == NULL) {
         definition_failed(definition, answer);
     } else {
@@ -437,13 +414,7 @@ static void ask_definition(batch_definition *definition, const char *path, const
                            stk_batch_done done)
 {
     stk_err err = {0};
-    const stk_batch_ask_call call = {.lane = STK_BATCH_ASKS,
-                                     .service = "batch",
-                                     .path = path,
-                                     .body = body,
-                                     .done = done,
-                                     .arg = definition};
-    if (stk_batch_call(definition->driver->calls, &call, &err) < 0) {
+    if (stk_batch_call_batch(definition->driver->calls, path, body, done, definition, &err) < 0) {
         definition_failed(definition, &(stk_batch_answer){.rc = err.code, .code = "", .err = &err});
     }
 }
@@ -454,13 +425,12 @@ static void looked_up(void *arg, const stk_batch_answer *answer)
     const stk_json *list = stk_json_get(answer->json, "jobDefinitions");
     const char *best = NULL;
     int64_t newest = -1;
-    for (uint32_t i = 0; list != NULL && list->kind == STK_JSON_LIST && i < list->n; i++) {
-        int64_t revision = 0;
-        const char *arn = stk_json_text(stk_json_get(&list->items[i], "jobDefinitionArn"));
-        const stk_json *node = stk_json_get(&list->items[i], "revision");
-        bool active = stk_json_is(stk_json_get(&list->items[i], "status"), "ACTIVE");
-        if (arn != NULL && active && node != NULL && stk_json_int(node, &revision) &&
-            revision > newest) {
+    for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
+        const stk_json *one = &list->items[i];
+        const char *arn = stk_json_get_text(one, "jobDefinitionArn");
+        int64_t revision = stk_json_get_whole(one, "revision", -1);
+        if (arn != NULL && revision > newest &&
+            stk_json_is(stk_json_get(one, "status"), "ACTIVE")) {
             newest = revision;
             best = arn;
         }
@@ -475,13 +445,12 @@ static void looked_up(void *arg, const stk_batch_answer *answer)
 static batch_definition *add_definition(batch_job *job, const char *name, const char *request)
 {
     batch_driver *d = job->driver;
-    batch_definition *definition = calloc(1, sizeof *definition);
-    if (definition == NULL || (definition->request = strdup(request)) == NULL) {
-        free(definition);
+    batch_definition *definition = stk_arena_alloc(d->arena, sizeof *definition);
+    const char *copy = stk_arena_dup(d->arena, request);
+    if (definition == NULL || copy == NULL) {
         return NULL;
     }
-    definition->driver = d;
-    definition->next = d->definitions;
+    *definition = (batch_definition){.next = d->definitions, .driver = d, .request = copy};
     d->definitions = definition;
     (void)snprintf(definition->name, sizeof definition->name, "%s", name);
     return definition;
@@ -510,9 +479,9 @@ static void with_definition(batch_job *job)
         return;
     }
     STK_BUF_AUTO body = STK_BUF_INIT(4096);
-    (void)stk_buf_char(&body, '{');
+    stk_json_open(&body, NULL, '{');
     stk_json_put_text(&body, "jobDefinitionName", name);
     stk_json_put_text(&body, "status", "ACTIVE");
-    (void)stk_buf_char(&body, '}');
+    stk_json_close(&body, '}');
     ask_definition(job->definition, "/v1/describejobdefinitions", body.data, looked_up);
 }

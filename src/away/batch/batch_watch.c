@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/batch/batch_find.h"
 #include "base/text.h"
@@ -48,7 +49,7 @@ static batch_array *get_array(batch_driver *d, const char *aws_id)
     while (array != NULL && strcmp(array->aws_id, aws_id) != 0) {
         array = array->next;
     }
-    if (array == NULL && (array = calloc(1, sizeof *array)) != NULL) {
+    if (array == NULL && (array = stk_arena_alloc(d->arena, sizeof *array)) != NULL) {
         *array = (batch_array){.next = d->arrays, .driver = d};
         (void)snprintf(array->aws_id, sizeof array->aws_id, "%s", aws_id);
         d->arrays = array;
@@ -125,20 +126,24 @@ static void array_terminated(void *arg, const stk_batch_answer *answer)
 
 static void put_terminate(stk_buf *body, const char *aws_id, const batch_job *job)
 {
-    (void)stk_buf_char(body, '{');
+    stk_json_open(body, NULL, '{');
     stk_json_put_text(body, "jobId", aws_id);
-    stk_json_put_text(body, "reason", job->why_text[0] != 0 ? job->why_text : "ended by stoker");
-    (void)stk_buf_char(body, '}');
+    stk_json_put_text(body, "reason",
+                      stk_text_or(stk_text_if_any(job->why_text), "ended by stoker"));
+    stk_json_close(body, '}');
 }
 
 /* Of a job that hasn't begun this is CancelJob. */
-static void terminate_one(batch_job *job)
+static void terminate_one(batch_job *job, stk_batch_done done)
 {
     STK_BUF_AUTO body = STK_BUF_INIT(4096);
     put_terminate(&body, job->aws_id, job);
-    job->is_terminated = true;
-    stk_batch_job_ask(job, STK_BATCH_ASKS, "batch", "/v1/terminatejob", NULL, body.data, false,
-                      terminated);
+    stk_batch_job_ask(job, &(stk_batch_ask_call){.lane = STK_BATCH_ASKS,
+                                                 .service = "batch",
+                                                 .path = "/v1/terminatejob",
+                                                 .body = body.data,
+                                                 .done = done,
+                                                 .arg = job});
 }
 
 static void terminate_array(batch_array *array, const batch_job *of)
@@ -150,13 +155,8 @@ static void terminate_array(batch_array *array, const batch_job *of)
     for (uint32_t i = 0; i < d->n_jobs; i++) {
         d->jobs[i]->is_terminated = d->jobs[i]->is_terminated || d->jobs[i]->array == array;
     }
-    const stk_batch_ask_call call = {.lane = STK_BATCH_ASKS,
-                                     .service = "batch",
-                                     .path = "/v1/terminatejob",
-                                     .body = body.data,
-                                     .done = array_terminated,
-                                     .arg = array};
-    if (stk_batch_call(d->calls, &call, &err) < 0) {
+    if (stk_batch_call_batch(d->calls, "/v1/terminatejob", body.data, array_terminated, array,
+                             &err) < 0) {
         array_terminated(array, &(stk_batch_answer){.rc = err.code, .code = "", .err = &err});
     }
 }
@@ -195,10 +195,7 @@ bool stk_batch_give_up(batch_driver *d, int64_t now_ms)
         if (now_ms >= d->give_up_ms || !d->may_end) {
             fail_alive(job);
         } else if (begins) {
-            STK_BUF_AUTO body = STK_BUF_INIT(4096);
-            put_terminate(&body, job->aws_id, job);
-            stk_batch_job_ask(job, STK_BATCH_ASKS, "batch", "/v1/terminatejob", NULL, body.data,
-                              false, given_up);
+            terminate_one(job, given_up);
         }
         any = any || job->phase == BATCH_LIVE;
     }
@@ -244,7 +241,8 @@ static void end_jobs(batch_driver *d, int64_t now_ms)
         } else if (whole) {
             terminate_array(array, job);
         } else {
-            terminate_one(job);
+            job->is_terminated = true;
+            terminate_one(job, terminated);
         }
     }
 }
@@ -267,10 +265,10 @@ static void drained(batch_job *job)
     }
 }
 
-static void ended(batch_job *job, const stk_batch_said *said)
+static void ended(batch_job *job, const stk_batch_detail *detail)
 {
     batch_driver *d = job->driver;
-    stk_batch_said_end(said, &job->end);
+    stk_batch_detail_end(detail, &job->end);
     if (job->is_stopped && job->end.state == STK_REMOTE_FAILED) {
         job->end.failure = job->why; /* whatever had become of it by then */
     }
@@ -279,7 +277,7 @@ static void ended(batch_job *job, const stk_batch_said *said)
     d->n_drain++;
     bool ok = job->end.state == STK_REMOTE_ENDED && job->end.exit_status == 0;
     bool many = d->n_drain > MANY_DRAIN;
-    job->drain_ms = stk_batch_now_ms() + (many ? 0 : DRAIN_MS);
+    job->drain_ms = stk_batch_now_ms() + !many * DRAIN_MS;
     for (uint32_t i = 0; job->streams != NULL && i < job->nodes; i++) {
         job->streams[i].due_ms = 0;
         job->streams[i].is_read = false;
@@ -299,13 +297,13 @@ typedef struct look {
 } look;
 
 /* Fargate and others say why in their own time; the queue says what will never pass. */
-static void tell_wait(batch_job *job, const stk_batch_said *said, int64_t now)
+static void tell_wait(batch_job *job, const stk_batch_detail *detail, int64_t now)
 {
     char text[512];
     const batch_queue *queue = job->queue;
-    stk_batch_said_wait(said, queue->name, text, sizeof text);
+    stk_batch_detail_wait(detail, queue->name, text, sizeof text);
     if (text[0] == 0 && now - job->state_ms > LONG_MS) {
-        if (said->state == STK_BATCH_STARTS) {
+        if (detail->state == STK_BATCH_STARTS) {
             (void)snprintf(
                 text, sizeof text,
                 "its container is being started, which the pull of the image is part of");
@@ -313,7 +311,7 @@ static void tell_wait(batch_job *job, const stk_batch_said *said, int64_t now)
             (void)snprintf(text, sizeof text, "%s", queue->waits);
         }
     }
-    if (said->state == STK_BATCH_WAITS && now - job->state_ms > LONG_MS &&
+    if (detail->state == STK_BATCH_WAITS && now - job->state_ms > LONG_MS &&
         now - queue->looked_ms > LOOK_QUEUE_MS) {
         stk_batch_queue_look(job->queue);
     }
@@ -332,64 +330,66 @@ static void check_deadline(batch_job *job, int64_t now)
     }
     (void)snprintf(job->why_text, sizeof job->why_text, "waited in queue '%s' for %s: %s",
                    job->queue->name, stk_units_format_duration(waited, span, sizeof span),
-                   job->told[0] != 0 ? job->told : "AWS Batch doesn't say why");
+                   stk_text_or(stk_text_if_any(job->told), "AWS Batch doesn't say why"));
     job->why = STK_FAIL_RESOURCES;
     stk_batch_terminate(job);
 }
 
-static void said_job(batch_job *job, const stk_batch_said *said, int64_t now)
+static void job_described(batch_job *job, const stk_batch_detail *detail, int64_t now)
 {
     char text[256];
     batch_driver *d = job->driver;
     job->n_missing = 0;
-    if (said->state != job->state) {
-        job->state = said->state;
+    if (detail->state != job->state) {
+        job->state = detail->state;
         job->state_ms = now;
         d->look_ms = d->poll_ms;
-        if (said->state == STK_BATCH_RUNS) {
-            (void)snprintf(text, sizeof text, "AWS Batch job %s%s%s", job->aws_id,
-                           said->instance != NULL ? " on " : "", stk_text_or(said->instance, ""));
+        if (detail->state == STK_BATCH_RUNS) {
+            int n = snprintf(text, sizeof text, "AWS Batch job %s", job->aws_id);
+            if (detail->instance != NULL) {
+                (void)snprintf(text + n, sizeof text - (size_t)n, " on %s", detail->instance);
+            }
             stk_batch_say(job, STK_REMOTE_RUNNING, text);
         }
     }
-    stk_batch_log_found(job, 0, said);
-    if (said->state == STK_BATCH_WAITS || said->state == STK_BATCH_STARTS) {
-        tell_wait(job, said, now);
+    stk_batch_log_found(job, 0, detail);
+    if (detail->state == STK_BATCH_WAITS || detail->state == STK_BATCH_STARTS) {
+        tell_wait(job, detail, now);
         check_deadline(job, now);
     }
-    if (said->state == STK_BATCH_SUCCEEDED || said->state == STK_BATCH_FAILED) {
+    if (detail->state == STK_BATCH_SUCCEEDED || detail->state == STK_BATCH_FAILED) {
         if (job->nodes > 1 && !job->has_nodes) {
             job->has_nodes = true; /* its nodes' ends first: the job itself says little */
             d->next_look_ms = now;
             return;
         }
         if (job->nodes > 1 && job->end.exit_status > 0) {
-            stk_batch_said of_node = *said;
+            stk_batch_detail of_node = *detail;
             of_node.exit_status = job->end.exit_status;
-            of_node.container_reason = job->end.text[0] != 0 ? job->end.text : NULL;
+            of_node.container_reason = stk_text_if_any(job->end.text);
             ended(job, &of_node);
             return;
         }
-        ended(job, said);
+        ended(job, detail);
     } else if (job->is_stopped && !job->is_terminated) {
         stk_batch_terminate(job);
     }
 }
 
 /* A node of a multi-node job. The first one that failed stands for the job. */
-static void said_node(batch_job *job, uint32_t node, const stk_batch_said *said)
+static void node_described(batch_job *job, uint32_t node, const stk_batch_detail *detail)
 {
-    stk_batch_log_found(job, node, said);
-    if (said->state == STK_BATCH_FAILED && job->end.exit_status <= 0) {
-        job->end.exit_status = said->exit_status;
-        const char *words = stk_text_or(said->container_reason, said->reason);
+    stk_batch_log_found(job, node, detail);
+    if (detail->state == STK_BATCH_FAILED && job->end.exit_status <= 0) {
+        job->end.exit_status = detail->exit_status;
+        const char *words = stk_text_or(detail->container_reason, detail->reason);
         (void)snprintf(job->end.text, sizeof job->end.text, "%s", stk_text_or(words, ""));
     }
 }
 
 static const stk_json *find_answer(const stk_json *list, uint32_t i, const char *id)
 {
-    for (uint32_t k = 0; list != NULL && list->kind == STK_JSON_LIST && k < list->n; k++) {
+    for (uint32_t k = 0; k < stk_json_n_items(list); k++) {
         const stk_json *one = &list->items[(i + k) % list->n]; /* mostly in our order */
         if (stk_json_is(stk_json_get(one, "jobId"), id)) {
             return one;
@@ -400,8 +400,11 @@ static const stk_json *find_answer(const stk_json *list, uint32_t i, const char 
 
 static void node_id(const batch_job *job, uint32_t node, char *ret, size_t size)
 {
-    (void)(node == UINT32_MAX ? snprintf(ret, size, "%s", job->aws_id)
-                              : snprintf(ret, size, "%s#%u", job->aws_id, node));
+    if (node == UINT32_MAX) {
+        (void)snprintf(ret, size, "%s", job->aws_id);
+    } else {
+        (void)snprintf(ret, size, "%s#%u", job->aws_id, node);
+    }
 }
 
 static void looked(void *arg, const stk_batch_answer *answer)
@@ -421,13 +424,13 @@ static void looked(void *arg, const stk_batch_answer *answer)
             continue;
         }
         const stk_json *one = find_answer(list, i, id);
-        stk_batch_said said;
+        stk_batch_detail detail;
         if (one != NULL) {
-            stk_batch_said_read(one, &said);
+            stk_batch_detail_read(one, &detail);
             if (l->nodes[i] == UINT32_MAX) {
-                said_job(job, &said, now);
+                job_described(job, &detail, now);
             } else {
-                said_node(job, l->nodes[i], &said);
+                node_described(job, l->nodes[i], &detail);
             }
         } else if (l->nodes[i] == UINT32_MAX && ++job->n_missing > MISSING) {
             stk_batch_fail(job, STK_FAIL_LOST, "AWS Batch doesn't know job %s any more",
@@ -437,46 +440,46 @@ static void looked(void *arg, const stk_batch_answer *answer)
     free(l);
 }
 
-static void send_look(look *l, const stk_buf *ids)
+/* Sends it; NULL: nothing. */
+static void send_look(look *l)
 {
     STK_BUF_AUTO body = STK_BUF_INIT(1 << 16);
     stk_err err = {0};
-    (void)stk_buf_printf(&body, "{\"jobs\":[%s]}", ids->data);
-    const stk_batch_ask_call call = {.lane = STK_BATCH_ASKS,
-                                     .service = "batch",
-                                     .path = "/v1/describejobs",
-                                     .body = body.data,
-                                     .done = looked,
-                                     .arg = l};
-    l->driver->n_looks++;
+    if (l == NULL) {
+        return;
+    }
+    stk_json_open(&body, NULL, '{');
+    stk_json_open(&body, "jobs", '[');
     for (uint32_t i = 0; i < l->n; i++) {
+        char id[96];
+        node_id(l->jobs[i], l->nodes[i], id, sizeof id);
+        stk_json_put_text(&body, NULL, id);
         l->jobs[i]->refs++;
     }
-    if (stk_batch_call(l->driver->calls, &call, &err) < 0) {
+    stk_json_close(&body, ']');
+    stk_json_close(&body, '}');
+    l->driver->n_looks++;
+    if (stk_batch_call_batch(l->driver->calls, "/v1/describejobs", body.data, looked, l, &err) <
+        0) {
         looked(l, &(stk_batch_answer){.rc = err.code, .code = "", .err = &err, .maybe_done = true});
     }
 }
 
 /* Adds a job or node to the look, and sends the look when it is full; NULL: no memory, later then.
  */
-static look *add(batch_driver *d, look *l, stk_buf *ids, batch_job *job, uint32_t node)
+static look *add_to_look(batch_driver *d, look *l, batch_job *job, uint32_t node)
 {
-    char id[96];
     if (l == NULL) {
         l = calloc(1, sizeof *l);
         if (l == NULL) {
             return NULL;
         }
         l->driver = d;
-        stk_buf_clear(ids);
     }
-    node_id(job, node, id, sizeof id);
-    (void)(l->n > 0 ? stk_buf_char(ids, ',') : 0);
-    (void)stk_buf_json(ids, id);
     l->jobs[l->n] = job;
     l->nodes[l->n++] = node;
     if (l->n == LOOK_AT) {
-        send_look(l, ids);
+        send_look(l);
         return NULL;
     }
     return l;
@@ -484,7 +487,6 @@ static look *add(batch_driver *d, look *l, stk_buf *ids, batch_job *job, uint32_
 
 void stk_batch_look_at_jobs(batch_driver *d, int64_t now_ms)
 {
-    STK_BUF_AUTO ids = STK_BUF_INIT(1 << 15);
     look *l = NULL;
     for (uint32_t i = 0; d->n_drain > 0 && i < d->n_jobs; i++) {
         if (d->jobs[i]->phase == BATCH_DRAIN) {
@@ -500,17 +502,13 @@ void stk_batch_look_at_jobs(batch_driver *d, int64_t now_ms)
             continue;
         }
         /* Nodes first, so that they are known when the job's own answer ends it. */
-        for (uint32_t k = 0;
-             job->nodes > 1 && k < job->nodes && (job->state == STK_BATCH_RUNS || job->has_nodes);
-             k++) {
-            l = add(d, l, &ids, job, k);
+        bool with_nodes = job->nodes > 1 && (job->state == STK_BATCH_RUNS || job->has_nodes);
+        for (uint32_t k = 0; with_nodes && k < job->nodes; k++) {
+            l = add_to_look(d, l, job, k);
         }
-        l = add(d, l, &ids, job, UINT32_MAX);
+        l = add_to_look(d, l, job, UINT32_MAX);
     }
-    if (l != NULL) {
-        send_look(l, &ids);
-    }
-    d->look_ms = d->look_ms + d->look_ms / 4 > SLOWEST * d->poll_ms ? SLOWEST * d->poll_ms
-                                                                    : d->look_ms + d->look_ms / 4;
+    send_look(l);
+    d->look_ms = MIN(d->look_ms + d->look_ms / 4, SLOWEST * d->poll_ms);
     d->next_look_ms = now_ms + d->look_ms;
 }

@@ -57,8 +57,8 @@ static bool is_device(const stk_json *device, const char *uuid, int64_t minor)
     uint32_t n_whole = 0;
     bool ours = false;
     (void)snprintf(node, sizeof node, "/dev/nvidia%lld", (long long)minor);
-    for (uint32_t i = 0; nodes != NULL && nodes->kind == STK_JSON_LIST && i < nodes->n; i++) {
-        const char *path = stk_json_text(stk_json_get(&nodes->items[i], "path"));
+    for (uint32_t i = 0; i < stk_json_n_items(nodes); i++) {
+        const char *path = stk_json_get_text(&nodes->items[i], "path");
         bool whole = path != NULL && strncmp(path, "/dev/nvidia", 11) == 0 && path[11] >= '0' &&
                      path[11] <= '9';
         n_whole += whole;
@@ -77,12 +77,12 @@ static const char *name_in(const char *path, const char *uuid, int64_t minor, st
         stk_yaml_or_json_parse(text, n, path, &stk_engine_limits, arena, &root, NULL) < 0) {
         return NULL;
     }
-    const char *kind = stk_json_text(stk_json_get(&root, "kind"));
+    const char *kind = stk_json_get_text(&root, "kind");
     const stk_json *devices = stk_json_get(&root, "devices");
     for (uint32_t i = 0; kind != NULL && strcmp(kind, "nvidia.com/gpu") == 0 && devices != NULL &&
                          devices->kind == STK_JSON_LIST && i < devices->n;
          i++) {
-        const char *name = stk_json_text(stk_json_get(&devices->items[i], "name"));
+        const char *name = stk_json_get_text(&devices->items[i], "name");
         if (name != NULL && is_device(&devices->items[i], uuid, minor)) {
             return stk_arena_printf(arena, "%s=%s", kind, name);
         }

@@ -44,7 +44,7 @@ static int refused_by_engine(const stk_engine *e, int status, const stk_buf *bod
     const char *words = NULL;
     if (arena != NULL && body->len > 0 &&
         stk_json_parse(body->data, body->len, "", &stk_engine_limits, arena, &root, NULL) == 0) {
-        words = stk_json_text(stk_json_get(&root, "message"));
+        words = stk_json_get_text(&root, "message");
     }
     if (words == NULL) {
         words = body->len > 0 ? body->data : "no reason given";
@@ -236,9 +236,7 @@ int stk_engine_stream(const stk_engine *engine, const char *method, const char *
 {
     STK_BUF_AUTO url = STK_BUF_INIT(1 << 20);
     make_url(engine, path, &url);
-    if (url.failed) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_buf_check(&url, err));
     stk_http_response r = {0};
     stream s = {.response = &r, .on_json = on_json, .arg = arg, .part = STK_BUF_INIT(ANSWER_MAX)};
     stk_http_request request = {.method = method,
@@ -372,7 +370,7 @@ static const char *context_address(stk_arena *arena, const char **ret_source)
         const char *path = stk_arena_printf(arena, "%s/config.json", folder);
         if (path != NULL && stk_file_read(path, CONFIG_MAX, &text, &n, NULL) == 0 &&
             stk_json_parse(text, n, path, &stk_engine_limits, arena, &root, NULL) == 0) {
-            name = stk_json_text(stk_json_get(&root, "currentContext"));
+            name = stk_json_get_text(&root, "currentContext");
         }
         free(text);
         text = NULL;
@@ -386,7 +384,7 @@ static const char *context_address(stk_arena *arena, const char **ret_source)
     if (path != NULL && stk_file_read(path, CONFIG_MAX, &text, &n, NULL) == 0 &&
         stk_json_parse(text, n, path, &stk_engine_limits, arena, &root, NULL) == 0) {
         const stk_json *docker = stk_json_get(stk_json_get(&root, "Endpoints"), "docker");
-        address = stk_json_text(stk_json_get(docker, "Host"));
+        address = stk_json_get_text(docker, "Host");
     }
     free(text);
     *ret_source = stk_arena_printf(arena, "docker context '%s'", name);
@@ -497,13 +495,12 @@ int stk_engine_ask(stk_engine *engine, stk_arena *arena, stk_err *err)
     if (rc < 0) {
         return stk_err_context(err, "asking %s what it can", engine->socket);
     }
-    engine->root = stk_json_text(stk_json_get(&info, "DockerRootDir"));
-    engine->arch = arch_word(stk_json_text(stk_json_get(&info, "Architecture")));
+    engine->root = stk_json_get_text(&info, "DockerRootDir");
+    engine->arch = arch_word(stk_json_get_text(&info, "Architecture"));
     const stk_json *limits = stk_json_get(&info, "MemoryLimit");
     engine->limits_memory = limits == NULL || (limits->kind == STK_JSON_BOOL && limits->truth);
     const stk_json *security = stk_json_get(&info, "SecurityOptions");
-    for (uint32_t i = 0; security != NULL && security->kind == STK_JSON_LIST && i < security->n;
-         i++) {
+    for (uint32_t i = 0; i < stk_json_n_items(security); i++) {
         const char *word = stk_json_text(&security->items[i]);
         engine->is_rootless |= word != NULL && strstr(word, "rootless") != NULL;
     }
@@ -513,7 +510,7 @@ int stk_engine_ask(stk_engine *engine, stk_arena *arena, stk_err *err)
         return 0;
     }
     const stk_json *folders = stk_json_get(&info, "CDISpecDirs");
-    engine->has_cdi = folders != NULL && folders->kind == STK_JSON_LIST && folders->n > 0;
+    engine->has_cdi = stk_json_n_items(folders) > 0;
     engine->has_nvidia = stk_json_get(stk_json_get(&info, "Runtimes"), "nvidia") != NULL ||
                          in_path("nvidia-container-runtime-hook");
     return 0;

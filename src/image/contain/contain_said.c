@@ -35,7 +35,7 @@ static bool on_engine_event(void *arg, const char *json, size_t n)
     }
     const stk_json *action = stk_json_get(&root, "Action");
     const stk_json *more = stk_json_get(stk_json_get(&root, "Actor"), "Attributes");
-    const char *number = stk_json_text(stk_json_get(more, "signal"));
+    const char *number = stk_json_get_text(more, "signal");
     if (stk_json_is(action, "kill") && number != NULL) {
         (void)snprintf(signal, sizeof signal, "signal %.16s", number);
         add_way(l->said, signal);

@@ -135,8 +135,8 @@ static void read_mounts(reader *r, contain_spec *s)
     for (uint32_t i = 0; i < s->n_mounts; i++) {
         const stk_json *one = &list->items[i];
         contain_mount *m = &s->mounts[i];
-        m->from = stk_json_text(stk_json_get(one, "from"));
-        m->to = stk_json_text(stk_json_get(one, "to"));
+        m->from = stk_json_get_text(one, "from");
+        m->to = stk_json_get_text(one, "to");
         m->write = stk_json_is_true(stk_json_get(one, "write"));
         m->to = stk_text_or(m->to, m->from);
         if (m->from == NULL || m->from[0] != '/' || m->to[0] != '/') {
@@ -150,8 +150,8 @@ static void read_mounts(reader *r, contain_spec *s)
 /* stoker-RUN-STEP-ATTEMPT; of a document that names no run, one that nobody else has. */
 static void make_name(reader *r, const stk_json *root, contain_spec *s)
 {
-    const char *run = stk_json_text(stk_json_get(root, "run"));
-    const char *step = stk_json_text(stk_json_get(root, "step"));
+    const char *run = stk_json_get_text(root, "run");
+    const char *step = stk_json_get_text(root, "step");
     int64_t task = 0;
     int64_t attempt = 1;
     (void)stk_json_int(stk_json_get(root, "task"), &task);

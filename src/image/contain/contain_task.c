@@ -127,7 +127,7 @@ static void write_state(const task *t, bool at_end)
     char path[4200];
     STK_BUF_AUTO out = STK_BUF_INIT(64 << 10);
     const stk_contain_end *e = t->end;
-    stk_buf_char(&out, '{');
+    stk_json_open(&out, NULL, '{');
     stk_json_put_text(&out, "id", t->id);
     stk_json_put_text(&out, "name", t->spec.name);
     stk_json_put_text(&out, "image", t->spec.said);
@@ -140,7 +140,7 @@ static void write_state(const task *t, bool at_end)
     stk_json_put_int(&out, "create", t->create_ms);
     stk_json_put_int(&out, "start", t->started_ms);
     stk_json_put_int(&out, "runner", t->runner_ms);
-    stk_buf_char(&out, '}');
+    stk_json_close(&out, '}');
     if (at_end) {
         stk_json_put_bool(&out, "oom", e->oom);
         stk_json_put_int(&out, "peak_bytes", e->peak_bytes);
@@ -361,7 +361,7 @@ static void explain_failed_start(task *t, const char *what, int sys)
               "path, or another image",
               image, program);
     } else if (strcmp(what, "exec") == 0 && sys == ENOEXEC) {
-        arch = stk_json_text(stk_json_get(image_of(t, &t->engine, &root), "Architecture"));
+        arch = stk_json_get_text(image_of(t, &t->engine, &root), "Architecture");
         never(t, CONTAIN_CANT_RUN,
               "'%s' of image '%s' can't be executed here (exec format error): the image is for %s",
               program, image, stk_text_or(arch, "another architecture"));
@@ -438,7 +438,7 @@ static void on_line(task *t, const char *line, size_t n)
         stk_json_parse(line, n, "stk-runner", &stk_engine_limits, arena, &root, NULL) < 0) {
         return;
     }
-    const char *failed = stk_json_text(stk_json_get(&root, "failed"));
+    const char *failed = stk_json_get_text(&root, "failed");
     if (failed != NULL) {
         (void)stk_json_int(stk_json_get(&root, "errno"), &number);
         explain_failed_start(t, failed, (int)number);

@@ -64,9 +64,7 @@ static int unknown_backend(const stk_stack *run, const char *step, const char *n
     STK_BUF_AUTO list = STK_BUF_INIT(400);
     const char **names = stk_arena_array(arena, run->n_all + STK_PLACE_N, sizeof *names);
     uint32_t n = 0;
-    if (names == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(names, err));
     for (uint32_t i = 0; i < run->n_all; i++) {
         names[n++] = run->all[i].name;
     }
@@ -96,7 +94,7 @@ static int read_wish(const stk_stack *run, const char *step, const stk_settings 
     STK_TRY(parse_setting(settings->backend, arena, &w.backend, err));
     STK_TRY(parse_setting(settings->docker, arena, &w.docker, err));
     w.name = stk_json_text(&w.backend);
-    w.stack = stk_json_text(stk_json_get(&w.backend, "stack"));
+    w.stack = stk_json_get_text(&w.backend, "stack");
     w.kind = stk_stack_kind(w.name);
     /* of several that it has options for: a container here before here itself before elsewhere */
     static const stk_place_kind order[] = {STK_PLACE_DOCKER, STK_PLACE_LOCAL, STK_PLACE_KUBERNETES,
@@ -161,18 +159,18 @@ static const char *written_image(const wish *w, const stk_stack *stack, stk_aren
     static const char *const holders[] = {"docker", "kubernetes", "batch"};
     const char *image = NULL;
     *ret_source = "the step";
-    if (stk_json_text(stk_json_get(&w->docker, "dockerfile")) != NULL) {
+    if (stk_json_get_text(&w->docker, "dockerfile") != NULL) {
         return NULL; /* which names its own parent */
     }
     if (stk_place_is_elsewhere(stack->kind)) { /* what is said of just this place */
         const stk_json *own = stk_json_get(&w->backend, stk_place_word(stack->kind));
-        image = stk_json_text(stk_json_get(own, "image"));
+        image = stk_json_get_text(own, "image");
     }
     if (image == NULL) {
-        image = stk_json_text(stk_json_get(&w->docker, "parent_image"));
+        image = stk_json_get_text(&w->docker, "parent_image");
     }
     for (size_t i = 0; image == NULL && i < sizeof holders / sizeof *holders; i++) {
-        image = stk_json_text(stk_json_get(stk_json_get(&w->backend, holders[i]), "image"));
+        image = stk_json_get_text(stk_json_get(&w->backend, holders[i]), "image");
     }
     if (image == NULL && stack->default_image != NULL) {
         image = stack->default_image;
@@ -183,7 +181,7 @@ static const char *written_image(const wish *w, const stk_stack *stack, stk_aren
 
 static int keep_options(const stk_json *options, stk_arena *arena, stk_place *place, stk_err *err)
 {
-    if (options == NULL || options->kind != STK_JSON_MAP || options->n == 0) {
+    if (!stk_json_is_map(options) || options->n == 0) {
         return 0;
     }
     place->options = stk_json_dump_in(options, arena);
@@ -204,7 +202,7 @@ static int place_inside(const stk_stack *stack, const char *step, const wish *w,
                         stk_place *place, stk_err *err)
 {
     place->written = written_image(w, stack, arena, &place->source);
-    bool builds = stk_json_text(stk_json_get(&w->docker, "dockerfile")) != NULL;
+    bool builds = stk_json_get_text(&w->docker, "dockerfile") != NULL;
     if (place->written == NULL && !builds && w->kind == STK_PLACE_DOCKER) {
         stk_err_set(err, STK_E_SPEC, "step '%s' is to run in a container, but no image is named",
                     step);
@@ -290,7 +288,7 @@ static int merge_options(const stk_stack *stack, const wish *w, stk_arena *arena
         STK_TRY(parse_setting(place->pool->options, arena, &over, err));
         STK_TRY(stk_spec_merge(&r, &all, &over, &all));
     }
-    if (own != NULL && own->kind == STK_JSON_MAP) {
+    if (stk_json_is_map(own)) {
         STK_TRY(stk_spec_merge(&r, &all, own, &all));
     }
     STK_TRY(stk_stack_lay_over(stack, &all, arena, &all, err));
@@ -302,7 +300,7 @@ static int place_elsewhere(const stk_stack *stack, const char *step, const stk_s
 {
     place->kind = stack->kind;
     place->written = written_image(w, stack, arena, &place->source);
-    bool builds = stk_json_text(stk_json_get(&w->docker, "dockerfile")) != NULL;
+    bool builds = stk_json_get_text(&w->docker, "dockerfile") != NULL;
     if (place->written == NULL && !builds) {
         stk_err_set(err, STK_E_SPEC, "step '%s' is to run on %s (stack '%.80s') and names no image",
                     step, stk_place_word(stack->kind), stack->name);

@@ -164,9 +164,7 @@ static int join(const stk_json *under, const stk_json *over, stk_arena *arena, s
         return rc; /* of another type: whoever reads it says so */
     }
     stk_json *items = stk_arena_array(arena, (size_t)under->n + list.n, sizeof *items);
-    if (items == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(items, err));
     memcpy(items, under->items, under->n * sizeof *items);
     memcpy(items + under->n, list.items, list.n * sizeof *items);
     *ret = (stk_json){.items = items, .n = under->n + list.n, .kind = STK_JSON_LIST};

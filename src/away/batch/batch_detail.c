@@ -23,57 +23,49 @@ static const struct reason {
 #undef X
 };
 
-static const char *member(const stk_json *map, const char *key)
+const char *stk_batch_member(const stk_json *map, const char *key)
 {
     return stk_text_if_any(stk_json_get_text(map, key));
 }
 
-static bool is_true(const stk_json *map, const char *key)
-{
-    const stk_json *value = stk_json_get(map, key);
-    return value != NULL && value->kind == STK_JSON_BOOL && value->truth;
-}
-
-static void read_log(const stk_json *container, stk_batch_said *ret)
+static void read_log(const stk_json *container, stk_batch_detail *ret)
 {
     const stk_json *log = stk_json_get(container, "logConfiguration");
-    const char *driver = member(log, "logDriver");
-    const char *group = log != NULL ? member(stk_json_get(log, "options"), "awslogs-group") : NULL;
-    ret->log_stream = member(container, "logStreamName");
+    const char *driver = stk_batch_member(log, "logDriver");
+    const char *group = stk_batch_member(stk_json_get(log, "options"), "awslogs-group");
+    ret->log_stream = stk_batch_member(container, "logStreamName");
     if (driver == NULL || strcmp(driver, "awslogs") == 0) {
         ret->log_group = stk_text_or(group, "/aws/batch/job");
     }
 }
 
-void stk_batch_said_read(const stk_json *job, stk_batch_said *ret)
+void stk_batch_detail_read(const stk_json *job, stk_batch_detail *ret)
 {
-    *ret = (stk_batch_said){.status = member(job, "status"),
-                            .id = member(job, "jobId"),
-                            .name = member(job, "jobName"),
-                            .reason = member(job, "statusReason"),
-                            .exit_status = -1};
+    *ret = (stk_batch_detail){.status = stk_batch_member(job, "status"),
+                              .id = stk_batch_member(job, "jobId"),
+                              .name = stk_batch_member(job, "jobName"),
+                              .reason = stk_batch_member(job, "statusReason"),
+                              .exit_status = -1};
     for (size_t i = 0; ret->status != NULL && i < sizeof states / sizeof *states; i++) {
         if (strcmp(states[i].word, ret->status) == 0) {
             ret->state = states[i].state;
         }
     }
-    ret->ended_by_somebody = is_true(job, "isTerminated") || is_true(job, "isCancelled");
+    ret->ended_by_somebody = stk_json_is_true(stk_json_get(job, "isTerminated")) ||
+                             stk_json_is_true(stk_json_get(job, "isCancelled"));
     const stk_json *container = stk_json_get(job, "container");
-    if (container == NULL || container->kind != STK_JSON_MAP) {
+    if (!stk_json_is_map(container)) {
         return;
     }
     int64_t status;
-    if (stk_json_get(container, "exitCode") != NULL &&
-        stk_json_int(stk_json_get(container, "exitCode"), &status)) {
+    if (stk_json_int(stk_json_get(container, "exitCode"), &status)) {
         ret->exit_status = (int)status;
     }
-    ret->container_reason = member(container, "reason");
+    ret->container_reason = stk_batch_member(container, "reason");
     read_log(container, ret);
-    const char *arn = member(container, "containerInstanceArn");
-    if (arn == NULL) {
-        arn = member(container, "taskArn");
-    }
-    const char *slash = arn != NULL ? strrchr(arn, '/') : NULL;
+    const char *arn = stk_text_or(stk_batch_member(container, "containerInstanceArn"),
+                                  stk_batch_member(container, "taskArn"));
+    const char *slash = strrchr(stk_text_or(arn, ""), '/');
     ret->instance = slash != NULL ? slash + 1 : arn;
 }
 
@@ -88,30 +80,32 @@ static const struct reason *find_reason(const char *text)
 }
 
 /* "AWS Batch: SENTENCE (ITS WORDS)" */
-static void tell(stk_remote_report *ret, const char *sentence, const char *words)
+static void explain_end(stk_remote_report *ret, const char *sentence, const char *words)
 {
-    bool both = *sentence != 0 && words != NULL;
-    (void)snprintf(ret->text, sizeof ret->text, "AWS Batch: %s%s%s%s", sentence, both ? " (" : "",
-                   stk_text_or(words, ""), both ? ")" : "");
+    (void)snprintf(ret->text, sizeof ret->text, "AWS Batch: %s", sentence);
+    if (words != NULL) {
+        size_t n = strlen(ret->text);
+        (void)snprintf(ret->text + n, sizeof ret->text - n, " (%s)", words);
+    }
 }
 
-void stk_batch_said_end(const stk_batch_said *said, stk_remote_report *ret)
+void stk_batch_detail_end(const stk_batch_detail *detail, stk_remote_report *ret)
 {
-    const char *words = stk_text_or(said->container_reason, said->reason);
+    const char *words = stk_text_or(detail->container_reason, detail->reason);
     /* The container's own reason is nearer to the cause than the job's. */
-    const struct reason *reason = find_reason(said->container_reason);
+    const struct reason *reason = find_reason(detail->container_reason);
     if (reason == NULL || reason->failure == STK_FAIL_EXIT) {
-        const struct reason *outer = find_reason(said->reason);
+        const struct reason *outer = find_reason(detail->reason);
         if (outer != NULL && outer->failure != STK_FAIL_EXIT) {
-            words = said->reason;
+            words = detail->reason;
         }
         if (outer != NULL) {
             reason = outer;
         }
     }
-    ret->exit_status = said->exit_status;
+    ret->exit_status = detail->exit_status;
     ret->text[0] = 0;
-    if (said->state == STK_BATCH_SUCCEEDED) {
+    if (detail->state == STK_BATCH_SUCCEEDED) {
         ret->state = STK_REMOTE_ENDED;
         ret->exit_status = 0;
         return;
@@ -120,20 +114,21 @@ void stk_batch_said_end(const stk_batch_said *said, stk_remote_report *ret)
     if (reason != NULL && reason->failure != STK_FAIL_EXIT) {
         ret->failure = reason->failure;
         ret->oom = reason->failure == STK_FAIL_HOST_OOM;
-        tell(ret, reason->text, words);
-    } else if (said->ended_by_somebody) {
+        explain_end(ret, reason->text, words);
+    } else if (detail->ended_by_somebody) {
         ret->failure = STK_FAIL_CANCELLED;
-        tell(ret, "it was terminated by somebody", said->reason);
-    } else if (said->exit_status >= 0) {
+        explain_end(ret, "it was terminated by somebody", detail->reason);
+    } else if (detail->exit_status >= 0) {
         ret->state = STK_REMOTE_ENDED;
-        tell(ret, "", stk_text_or(words, "it failed"));
+        explain_end(ret, stk_text_or(words, "it failed"), NULL);
     } else { /* what its agent left stands; without that it is lost */
         ret->failure = STK_FAIL_NONE;
-        tell(ret, "it failed, and its exit status isn't known", words);
+        explain_end(ret, "it failed, and its exit status isn't known", words);
     }
 }
 
-void stk_batch_said_wait(const stk_batch_said *said, const char *queue, char *text, size_t size)
+void stk_batch_detail_wait(const stk_batch_detail *detail, const char *queue, char *text,
+                           size_t size)
 {
     static const struct {
         const char *begins, *text;
@@ -149,15 +144,15 @@ void stk_batch_said_wait(const stk_batch_said *said, const char *queue, char *te
         {"ACTION_REQUIRED", "something must be done about the compute environment"},
     };
     text[0] = 0;
-    if (said->reason == NULL || said->state != STK_BATCH_WAITS) {
+    if (detail->reason == NULL || detail->state != STK_BATCH_WAITS) {
         return;
     }
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strncmp(said->reason, known[i].begins, strlen(known[i].begins)) == 0) {
-            (void)snprintf(text, size, "%s in queue '%s': %s (%s)", said->status, queue,
-                           known[i].text, said->reason);
+        if (strncmp(detail->reason, known[i].begins, strlen(known[i].begins)) == 0) {
+            (void)snprintf(text, size, "%s in queue '%s': %s (%s)", detail->status, queue,
+                           known[i].text, detail->reason);
             return;
         }
     }
-    (void)snprintf(text, size, "%s in queue '%s': %s", said->status, queue, said->reason);
+    (void)snprintf(text, size, "%s in queue '%s': %s", detail->status, queue, detail->reason);
 }
