@@ -154,7 +154,7 @@ int stk_image_built(const stk_engine *engine, const stk_image_recipe *recipe, st
 /* --- what is in it (image_look.c): a container of it that reads files, no program of it runs ---
  */
 
-typedef struct stk_image_inside {
+typedef struct stk_image_contents {
     const char *python; /* version, "3.11.2"; NULL: none in its PATH */
     const char *python_path;
     stk_framework frameworks[STK_PREFLIGHT_FRAMEWORKS];
@@ -162,12 +162,12 @@ typedef struct stk_image_inside {
     const char *nvcc;    /* CUDA's release as its toolkit says: "12.8"; NULL: no toolkit */
     const char *libcuda; /* path of the driver's library in the container; NULL: none */
     bool compat;         /* NVIDIA's forward compatibility package is in it */
-} stk_image_inside;
+} stk_image_contents;
 /* Kept per image id, since what an id means never changes; `with_gpus`: looked at anew, in a
  * container that gets all of NVIDIA's devices (an error where the engine can't pass them). The
  * engine must have the image. */
 int stk_image_look_inside(const stk_engine *engine, const char *id, bool with_gpus,
-                          stk_arena *arena, stk_image_inside *ret, stk_err *err);
+                          stk_arena *arena, stk_image_contents *ret, stk_err *err);
 /* The same for where we are: what `stoker doctor --facts` prints, one line of JSON, into `out`. */
 int stk_image_facts_here(stk_arena *arena, stk_buf *out, stk_err *err);
 

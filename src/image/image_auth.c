@@ -64,8 +64,8 @@ static const char *decode_base64(const char *text, stk_arena *arena)
 
 /* --- helpers --- */
 
-/* Reads to the end, at most HELPER_MS. False: it took longer. */
-static bool listen(int fd, stk_buf *out)
+/* Reads what the helper prints to the end, which must come within HELPER_MS. */
+static int read_answer(int fd, const char *program, stk_buf *out, stk_err *err)
 {
     int64_t end_ms = stk_clock_mono_ms(&stk_clock_real) + HELPER_MS;
     for (;;) {
@@ -73,17 +73,20 @@ static bool listen(int fd, stk_buf *out)
         int64_t left = end_ms - stk_clock_mono_ms(&stk_clock_real);
         struct pollfd p = {.fd = fd, .events = POLLIN};
         int ready = poll(&p, 1, (int)MAX(left, 0));
-        if (ready == 0) {
-            return false;
+        if (ready == 0 || left <= 0) {
+            return stk_err_set(err, STK_E_ENV, "%s gave no answer in %d s", program,
+                               HELPER_MS / 1000);
         }
         ssize_t n = -1;
         if (ready > 0) {
             n = read(fd, data, sizeof data);
         }
-        if (n > 0) {
-            stk_buf_add(out, data, (size_t)n);
-        } else if (n == 0 || errno != EINTR) {
-            return true;
+        if (n == 0 || (n < 0 && errno != EINTR)) {
+            return 0;
+        }
+        if (n > 0 && stk_buf_add(out, data, (size_t)n) < 0) {
+            return stk_err_set(err, STK_E_ENV, "%s answers with more than %d bytes", program,
+                               MAX_ANSWER);
         }
     }
 }
@@ -109,10 +112,9 @@ static int converse(const char *program, const char *question, stk_buf *out, int
     int rc = stk_sys_spawn(&spawn, &pid, NULL, err);
     stk_file_close(&answer[1]);
     if (rc == 0) {
-        if (!listen(answer[0], out)) {
+        rc = read_answer(answer[0], program, out, err);
+        if (rc < 0) {
             (void)kill(pid, SIGKILL);
-            rc =
-                stk_err_set(err, STK_E_ENV, "%s gave no answer in %d s", program, HELPER_MS / 1000);
         }
         while (waitpid(pid, ret_status, 0) < 0 && errno == EINTR) {
         }

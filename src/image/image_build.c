@@ -361,7 +361,7 @@ static const char *last_parent(const char *dockerfile, stk_arena *arena)
 static int check_built(const stk_engine *engine, const stk_image_recipe *recipe,
                        const stk_image_make *make, const char *id, stk_arena *arena, stk_err *err)
 {
-    stk_image_inside before = {0}, after = {0};
+    stk_image_contents before = {0}, after = {0};
     stk_image_config config = {.id = recipe->parent_id};
     const char *name = recipe->parent;
     if (make->settings.dockerfile == NULL && make->settings.local_install == NULL) {

@@ -119,7 +119,7 @@ static bool has_any_word(const char *words, const char *const *any)
     return false;
 }
 
-int stk_image_said(const stk_image_ref *ref, const char *doing, const char *words, stk_err *err)
+int stk_image_explain(const stk_image_ref *ref, const char *doing, const char *words, stk_err *err)
 {
     static const char *const full[] = {"no space left", "disk quota", NULL};
     static const struct {
@@ -135,10 +135,10 @@ int stk_image_said(const stk_image_ref *ref, const char *doing, const char *word
     static const char *const away[] = {"no such host", "dial tcp", "network is unreachable", NULL};
     stk_image_login none = {0}, found = {0};
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    char said[400];
-    (void)snprintf(said, sizeof said, "%s", words); /* may lie in `err` */
-    if (has_any_word(said, full)) {
-        stk_err_set(err, STK_E_FULL, "no space left for image %s: %s", ref->repository, said);
+    char copy[400];
+    (void)snprintf(copy, sizeof copy, "%s", words); /* may lie in `err` */
+    if (has_any_word(copy, full)) {
+        stk_err_set(err, STK_E_FULL, "no space left for image %s: %s", ref->repository, copy);
         stk_err_hint(err, "remove what isn't needed: docker system prune, podman system prune");
         return STK_E_FULL;
     }
@@ -146,19 +146,19 @@ int stk_image_said(const stk_image_ref *ref, const char *doing, const char *word
         found = none;
     }
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
-        if (has_any_word(said, refusals[i].words)) {
-            return stk_image_refused(ref, refusals[i].status, said, NULL, &found, err);
+        if (has_any_word(copy, refusals[i].words)) {
+            return stk_image_refused(ref, refusals[i].status, copy, NULL, &found, err);
         }
     }
     const char *how = "failed", *hint = "look at the container engine's own log";
-    if (has_any_word(said, away)) {
+    if (has_any_word(copy, away)) {
         hint = STK_IMAGE_UNREACHED;
-    } else if (has_any_word(said, cut)) {
+    } else if (has_any_word(copy, cut)) {
         how = "broke off";
         hint = "start again: layers that came whole are kept";
     }
     stk_err_set(err, STK_E_ENV, "%s image %s/%s %s: %s", doing, ref->registry, ref->repository, how,
-                said);
+                copy);
     stk_err_hint(err, "%s", hint);
     return STK_E_ENV;
 }
@@ -176,9 +176,9 @@ static int stream(const stk_engine *engine, const char *path, const stk_image_re
     const char *const headers[] = {header, NULL};
     int rc = stk_engine_stream(engine, "POST", path, headers, -1, on_progress, p, &why);
     if (*p->error != '\0') {
-        return stk_image_said(ref, doing, p->error, err);
+        return stk_image_explain(ref, doing, p->error, err);
     }
-    return rc < 0 ? stk_image_said(ref, doing, why.text, err) : 0;
+    return rc < 0 ? stk_image_explain(ref, doing, why.text, err) : 0;
 }
 
 int stk_image_pull(const stk_engine *engine, const stk_image_ref *ref, stk_image_say *say,

@@ -299,7 +299,7 @@ static void read_framework(const stk_json *map, stk_framework *f)
     }
 }
 
-static int read_facts(const char *text, size_t n, stk_arena *arena, stk_image_inside *ret,
+static int read_facts(const char *text, size_t n, stk_arena *arena, stk_image_contents *ret,
                       stk_err *err)
 {
     stk_json root;
@@ -308,11 +308,11 @@ static int read_facts(const char *text, size_t n, stk_arena *arena, stk_image_in
         root.kind != STK_JSON_MAP) {
         return stk_err_set(err, STK_E_PROTOCOL, "what a look into the image printed is no JSON");
     }
-    *ret = (stk_image_inside){.python = fact_text(&root, "python"),
-                              .python_path = fact_text(&root, "python_path"),
-                              .nvcc = fact_text(&root, "nvcc"),
-                              .libcuda = fact_text(&root, "libcuda"),
-                              .compat = truth_of(&root, "compat")};
+    *ret = (stk_image_contents){.python = fact_text(&root, "python"),
+                                .python_path = fact_text(&root, "python_path"),
+                                .nvcc = fact_text(&root, "nvcc"),
+                                .libcuda = fact_text(&root, "libcuda"),
+                                .compat = truth_of(&root, "compat")};
     const stk_json *list = stk_json_get(&root, "frameworks");
     for (uint32_t i = 0; i < stk_json_n_items(list) && ret->n_frameworks < STK_PREFLIGHT_FRAMEWORKS;
          i++) {
@@ -346,7 +346,7 @@ static char *kept_path(const char *id, bool make)
 }
 
 int stk_image_look_inside(const stk_engine *engine, const char *id, bool with_gpus,
-                          stk_arena *arena, stk_image_inside *ret, stk_err *err)
+                          stk_arena *arena, stk_image_contents *ret, stk_err *err)
 {
     STK_TEXT_AUTO path = kept_path(id, false);
     STK_TEXT_AUTO kept = NULL;

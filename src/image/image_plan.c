@@ -107,12 +107,13 @@ static bool is_named(const char *name, const char *pattern)
     return pattern[n] == '*' || name[n] == '\0';
 }
 
-static const stk_framework *replaced_by(const stk_image_planned *p, const stk_image_inside *inside)
+static const stk_framework *replaced_by(const stk_image_planned *p,
+                                        const stk_image_contents *contents)
 {
     for (size_t i = 0; i < sizeof builds / sizeof builds[0]; i++) {
-        for (uint32_t k = 0; is_named(p->name, builds[i].distribution) && k < inside->n_frameworks;
-             k++) {
-            const stk_framework *f = &inside->frameworks[k];
+        for (uint32_t k = 0;
+             is_named(p->name, builds[i].distribution) && k < contents->n_frameworks; k++) {
+            const stk_framework *f = &contents->frameworks[k];
             if (strcmp(f->name, builds[i].framework) == 0 &&
                 (f->build == STK_BUILD_CUDA || f->build == STK_BUILD_ROCM)) {
                 return f;
@@ -158,7 +159,7 @@ static void hint_at(const stk_framework *f, const char *distribution, const char
                  own ? f->name : distribution, stk_text_or(f->version, version), more);
 }
 
-int stk_image_plan_compare(const stk_image_inside *parent, const stk_image_inside *built,
+int stk_image_plan_compare(const stk_image_contents *parent, const stk_image_contents *built,
                            const char *name, stk_err *err)
 {
     for (uint32_t i = 0; i < parent->n_frameworks; i++) {
@@ -185,10 +186,10 @@ int stk_image_plan_compare(const stk_image_inside *parent, const stk_image_insid
 }
 
 int stk_image_plan_judge(const stk_image_planned *planned, uint32_t n,
-                         const stk_image_inside *inside, const char *parent, stk_err *err)
+                         const stk_image_contents *contents, const char *parent, stk_err *err)
 {
     for (uint32_t i = 0; i < n; i++) {
-        const stk_framework *f = replaced_by(&planned[i], inside);
+        const stk_framework *f = replaced_by(&planned[i], contents);
         if (f == NULL || is_chosen(planned[i].version)) {
             continue;
         }
@@ -255,15 +256,15 @@ static int ask_resolver(const stk_engine *engine, const stk_image_make *make, co
 int stk_image_plan_check(const stk_engine *engine, const stk_image_make *make, const char *parent,
                          const char *parent_id, stk_arena *arena, stk_err *err)
 {
-    stk_image_inside inside = {0};
+    stk_image_contents contents = {0};
     bool built = false;
     if (make->n_packages == 0) {
         return 0;
     }
-    STK_TRY(stk_image_look_inside(engine, parent_id, false, arena, &inside, err));
-    for (uint32_t i = 0; i < inside.n_frameworks; i++) {
-        built = built || inside.frameworks[i].build == STK_BUILD_CUDA ||
-                inside.frameworks[i].build == STK_BUILD_ROCM;
+    STK_TRY(stk_image_look_inside(engine, parent_id, false, arena, &contents, err));
+    for (uint32_t i = 0; i < contents.n_frameworks; i++) {
+        built = built || contents.frameworks[i].build == STK_BUILD_CUDA ||
+                contents.frameworks[i].build == STK_BUILD_ROCM;
     }
     if (!built) {
         return 0; /* nothing that could be broken */
@@ -281,7 +282,7 @@ int stk_image_plan_check(const stk_engine *engine, const stk_image_make *make, c
     (void)stk_file_remove_tree(folder, NULL);
     if (rc == 0 && status == 0 &&
         stk_image_plan_read(stk_text_or(out.data, ""), arena, planned, MAX_PLANNED, &n)) {
-        rc = stk_image_plan_judge(planned, n, &inside, parent, err);
+        rc = stk_image_plan_judge(planned, n, &contents, parent, err);
     }
     /* a resolver that fails now fails in the build as well, with its log; one that is too old to
      * plan (pip before 22.2) leaves it to the look into what was built */

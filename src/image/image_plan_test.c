@@ -45,7 +45,7 @@ static void test_reading(void **state)
 static void test_judging(void **state)
 {
     (void)state;
-    const stk_image_inside inside = {
+    const stk_image_contents contents = {
         .frameworks = {{.name = "torch",
                         .version = "2.9.0+cu130",
                         .build = STK_BUILD_CUDA,
@@ -79,7 +79,7 @@ static void test_judging(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const stk_image_planned planned[] = {{"first", "1"}, {cases[i].name, cases[i].version}};
         stk_err err = {0};
-        int rc = stk_image_plan_judge(planned, 2, &inside, "img", &err);
+        int rc = stk_image_plan_judge(planned, 2, &contents, "img", &err);
         if (rc != (cases[i].text == NULL ? 0 : STK_E_RESOURCES) ||
             (cases[i].text != NULL && strstr(err.text, cases[i].text) == NULL)) {
             fail_msg("%s %s: %d %s", cases[i].name, cases[i].version, rc, err.text);
@@ -90,7 +90,7 @@ static void test_judging(void **state)
 static void test_comparing(void **state)
 {
     (void)state;
-    stk_image_inside before = {
+    stk_image_contents before = {
         .frameworks =
             {{.name = "torch", .version = "2.9.0+cu130", .build = STK_BUILD_CUDA, .cuda = 13000},
              {.name = "tensorflow", .version = "2.19", .build = STK_BUILD_CPU}},
@@ -109,7 +109,7 @@ static void test_comparing(void **state)
         {"2.8.0", STK_BUILD_CUDA, 12080, "by 2.8.0, built for CUDA 12.8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        stk_image_inside after = before;
+        stk_image_contents after = before;
         stk_err err = {0};
         after.frameworks[0].version = cases[i].version;
         after.frameworks[0].build = cases[i].build;

@@ -135,18 +135,18 @@ static int build_image(const prepare *p, stk_image_want *w, stk_image_config *co
     return stk_image_local(p->engine, result.id, p->arena, config, p->err);
 }
 
-/* What its frameworks are built for: only a look inside tells. */
+/* What its frameworks are built for: only a look contents tells. */
 static int look_at_frameworks(const prepare *p, const stk_image_want *w, const char *id)
 {
-    stk_image_inside inside;
+    stk_image_contents contents;
     stk_findings found = {.arena = p->arena};
     uint32_t first = p->findings->n;
     const char *name = stk_text_or(w->image, "of its own Dockerfile");
     if (!w->use.devices || p->accel == NULL || stk_accel_is_simulated(p->accel)) {
         return 0;
     }
-    STK_TRY(stk_image_look_inside(p->engine, id, false, p->arena, &inside, p->err));
-    STK_TRY(stk_preflight_frameworks(p->accel, NULL, inside.frameworks, inside.n_frameworks,
+    STK_TRY(stk_image_look_inside(p->engine, id, false, p->arena, &contents, p->err));
+    STK_TRY(stk_preflight_frameworks(p->accel, NULL, contents.frameworks, contents.n_frameworks,
                                      w->use.uses, w->use.n_uses, &found, p->err));
     for (uint32_t i = 0; i < found.n; i++) {
         const stk_finding *f = &found.items[i];

@@ -57,7 +57,7 @@ int stk_image_ask(const stk_engine *engine, const char *method, const char *path
 #define STK_IMAGE_UNREACHED                                                                        \
     "is the registry reachable from here? image_map in stoker.yaml names a mirror"
 /* The error for a pull or push that the engine ended with these words. */
-int stk_image_said(const stk_image_ref *ref, const char *doing, const char *words, stk_err *err);
+int stk_image_explain(const stk_image_ref *ref, const char *doing, const char *words, stk_err *err);
 
 /* A program of the host or of the image, run in a container of it that is removed again. */
 typedef struct stk_image_try {
@@ -84,10 +84,10 @@ bool stk_image_plan_read(const char *text, stk_arena *arena, stk_image_planned *
 /* The first that would replace a build for devices in `inside`: the sentence and the way out in
  * `err` (STK_E_RESOURCES); 0: none does. */
 int stk_image_plan_judge(const stk_image_planned *planned, uint32_t n,
-                         const stk_image_inside *inside, const char *parent, stk_err *err);
+                         const stk_image_contents(*contents), const char *parent, stk_err *err);
 /* Has what was built on an image another build of a framework than the image, which nobody named
  * ("+cu126")? STK_E_RESOURCES, as above. */
-int stk_image_plan_compare(const stk_image_inside *parent, const stk_image_inside *built,
+int stk_image_plan_compare(const stk_image_contents *parent, const stk_image_contents *built,
                            const char *name, stk_err *err);
 /* Asks the resolver in a container of the parent. */
 int stk_image_plan_check(const stk_engine *engine, const stk_image_make *make, const char *parent,

@@ -106,7 +106,8 @@ static void test_helpers(void **state)
     stk_err err = {0};
     put(".docker/config.json",
         "{\"credHelpers\": {\"1.dkr.ecr.eu-west-1.amazonaws.com\": \"ecr\", \"gone.io\": \"gone\", "
-        "\"sad.io\": \"sad\", \"odd.io\": \"odd\"}, \"credsStore\": \"all\", \"auths\": "
+        "\"sad.io\": \"sad\", \"odd.io\": \"odd\", \"big.io\": \"big\"}, \"credsStore\": \"all\", "
+        "\"auths\": "
         "{\"kept.io\": {\"auth\": \"aDpp\"}}}",
         0600);
     put("bin/docker-credential-ecr",
@@ -120,6 +121,7 @@ static void test_helpers(void **state)
         0755);
     put("bin/docker-credential-sad", "#!/bin/sh\necho 'the keyring is locked'; exit 2\n", 0755);
     put("bin/docker-credential-odd", "#!/bin/sh\necho hello\n", 0755);
+    put("bin/docker-credential-big", "#!/bin/sh\nwhile :; do echo and so on; done\n", 0755);
     expect("1.dkr.ecr.eu-west-1.amazonaws.com/x", "AWS", "for 1.dkr.ecr.eu-west-1.amazonaws.com",
            NULL);
     expect("docker.io/x", NULL, NULL, "t");
@@ -127,6 +129,8 @@ static void test_helpers(void **state)
     expect("none.io/x", NULL, NULL, NULL);
     assert_int_equal(stk_image_login_find("gone.io/x", arena, &login, &err), STK_E_ENV);
     assert_non_null(strstr(err.text, "docker-credential-gone"));
+    assert_int_equal(stk_image_login_find("big.io/x", arena, &login, &err), STK_E_ENV);
+    assert_non_null(strstr(err.text, "more than 65536 bytes")); /* one that never ends */
     assert_int_equal(stk_image_login_find("sad.io/x", arena, &login, &err), STK_E_ENV);
     assert_non_null(strstr(err.text, "the keyring is locked"));
     assert_int_equal(stk_image_login_find("odd.io/x", arena, &login, &err), STK_E_ENV);

@@ -421,14 +421,14 @@ static int gather_integrations(gather *g)
 /* The texts of `dependencies = [ … ]` in the table [project]. False: it has none. */
 static bool read_dependencies(const char *text, stk_buf *out)
 {
-    bool inside = false;
+    bool in_project = false;
     for (const char *line = text; line != NULL; line = stk_text_next_line(line)) {
         const char *at = line + strspn(line, " \t");
         if (*at == '[') {
-            inside = strncmp(at, "[project]", 9) == 0;
+            in_project = strncmp(at, "[project]", 9) == 0;
         }
         size_t key = strlen("dependencies");
-        if (!inside || strncmp(at, "dependencies", key) != 0) {
+        if (!in_project || strncmp(at, "dependencies", key) != 0) {
             continue;
         }
         at += key + strspn(at + key, " \t");

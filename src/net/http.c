@@ -61,8 +61,7 @@ static int perform(stk_curl_transfer *t, CURLM *multi, stk_err *err)
                 return stk_curl_silent(t, err);
             }
             left = MIN(left, WAIT_MS);
-            rc =
-                stk_curl.curl_multi_wait(multi, &cancel, q->cancel_fd > 0 ? 1 : 0, (int)left, NULL);
+            rc = stk_curl.curl_multi_wait(multi, &cancel, q->cancel_fd > 0, (int)left, NULL);
             if (rc == CURLM_OK && q->cancel_fd > 0 && cancel.revents != 0) {
                 return stk_err_set(err, STK_E_CANCELLED, "%s %s: cancelled", q->method,
                                    stk_http_shown(q->url, url));
@@ -76,9 +75,6 @@ static int perform(stk_curl_transfer *t, CURLM *multi, stk_err *err)
             int n = 0;
             const CURLMsg *message = stk_curl.curl_multi_info_read(multi, &n);
             CURLcode code = message == NULL ? CURLE_FAILED_INIT : message->data.result;
-            if (code == CURLE_OK) {
-                return 0;
-            }
             return stk_curl_explain(t, code, err);
         }
     }

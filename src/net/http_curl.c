@@ -118,11 +118,7 @@ static size_t on_header(char *data, size_t size, size_t n, void *arg)
     if (len > 5 && memcmp(data, "HTTP/", 5) == 0) { /* of the next answer: after 100, a redirect */
         const char *blank = memchr(data, ' ', len);
         stk_buf_clear(&r->head);
-        if (blank == NULL) {
-            r->status = 0;
-        } else {
-            r->status = (int)strtol(blank + 1, NULL, 10);
-        }
+        r->status = (int)strtol(stk_text_or(blank, ""), NULL, 10);
     }
     if (stk_buf_add(&r->head, data, len) < 0) {
         t->end = TOO_LARGE;
@@ -140,11 +136,11 @@ static size_t on_data(char *data, size_t size, size_t n, void *arg)
     if (t->request->on_body != NULL && (ok || !t->request->ok_only)) {
         if (!t->request->on_body(t->request->arg, data, len)) {
             t->end = STOPPED;
-            return len == 0 ? 1 : 0;
+            return len == 0;
         }
     } else if (stk_buf_add(&t->response->body, data, len) < 0) {
         t->end = TOO_LARGE;
-        return len == 0 ? 1 : 0;
+        return len == 0;
     }
     return len;
 }
@@ -170,13 +166,13 @@ static size_t on_ask(char *data, size_t size, size_t n, void *arg)
     stk_curl_transfer *t = arg;
     const stk_http_request *q = t->request;
     int64_t left = (int64_t)q->body_len - t->n_sent;
-    size_t want = left < (int64_t)(size * n) ? (size_t)left : size * n;
+    size_t want = (size_t)MIN(left, (int64_t)(size * n));
     stk_curl_moved(t);
-    int64_t got = 0;
-    if (want != 0) {
-        got = q->read_body(q->read_arg, t->n_sent, data, want);
+    if (want == 0) {
+        return 0;
     }
-    if (want > 0 && (got <= 0 || got > (int64_t)want)) { /* less than was promised */
+    int64_t got = q->read_body(q->read_arg, t->n_sent, data, want);
+    if (got <= 0 || got > (int64_t)want) { /* less than was promised */
         t->end = CANT_READ;
         t->sys = EIO;
         return CURL_READFUNC_ABORT;
@@ -197,11 +193,12 @@ static int on_seek(void *arg, curl_off_t offset, int origin)
 
 const char *stk_http_shown(const char *url, char *buf)
 {
-    const char *host = strstr(url, "://");
-    host = host == NULL ? url : host + 3;
-    size_t n = strcspn(host, "/?#");
-    const char *at = memrchr(host, '@', n);
-    const char *from = at == NULL ? host : at + 1;
+    const char *host = stk_http_host(url);
+    const char *from = host;
+    const char *at = memrchr(host, '@', strcspn(host, "/?#"));
+    if (at != NULL) {
+        from = at + 1;
+    }
     (void)snprintf(buf, HTTP_SHOWN_MAX, "%.*s%.*s", (int)(host - url), url,
                    (int)strcspn(from, "?#"), from);
     return buf;
@@ -240,7 +237,7 @@ static void set_body(stk_curl_transfer *t)
         SET(CURLOPT_READDATA, t);
         SET(CURLOPT_UPLOAD_BUFFERSIZE, 256L << 10);
     } else if (q->body != NULL || strcmp(q->method, "POST") == 0 || strcmp(q->method, "PUT") == 0) {
-        SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)(q->body == NULL ? 0 : q->body_len));
+        SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)stk_http_body_len(q));
         SET(CURLOPT_POSTFIELDS, stk_text_or(q->body, ""));
     }
     if (strcmp(q->method, "HEAD") == 0) {
@@ -308,14 +305,14 @@ static int set_pem(stk_curl_transfer *t, stk_curl_pems *pems, CURLoption option,
                    const char *file, stk_err *err)
 {
     char path[64];
-    int rc = 0;
     if (data != NULL) {
-        rc = pem_path(pems, data, path, sizeof path, err);
+        STK_TRY(pem_path(pems, data, path, sizeof path, err));
+        file = path;
     }
-    if (rc == 0 && (data != NULL || file != NULL)) {
-        SET(option, data != NULL ? path : file);
+    if (file != NULL) {
+        SET(option, file);
     }
-    return rc;
+    return 0;
 }
 
 /* The URL under another name, which goes to the same place: libcurl has no other way to ask for a
@@ -329,20 +326,17 @@ static int set_server_name(stk_curl_transfer *t, const char *name, stk_err *err)
     }
     host += 3;
     size_t n = strcspn(host, "/?#");
-    const char *colon = memrchr(host, ':', n);
-    if (colon != NULL && memchr(colon, ']', (size_t)(host + n - colon)) != NULL) {
-        colon = NULL; /* within an IPv6 address */
+    const char *end = host + n, *colon = memrchr(host, ':', n);
+    if (colon == NULL || memchr(colon, ']', (size_t)(end - colon)) != NULL) {
+        colon = end; /* there is none, or it is within an IPv6 address */
     }
-    size_t n_name = colon == NULL ? n : (size_t)(colon - host);
-    int n_port = colon == NULL ? 0 : (int)(host + n - colon - 1);
-    const char *port = colon == NULL ? "" : colon + 1;
+    size_t n_name = (size_t)(colon - host);
+    const char *port = colon + (colon < end);
+    int n_port = (int)(end - port);
     STK_BUF_AUTO text = STK_BUF_INIT(1 << 20);
     stk_buf_printf(&text, "%s:%.*s:%.*s:%.*s", name, n_port, port, (int)n_name, host, n_port, port);
-    if (text.failed) {
-        t->connect_to = NULL;
-    } else {
-        t->connect_to = stk_curl.curl_slist_append(NULL, text.data);
-    }
+    STK_TRY(stk_buf_check(&text, err));
+    t->connect_to = stk_curl.curl_slist_append(NULL, text.data);
     stk_buf_clear(&text);
     stk_buf_printf(&text, "Host: %.*s", (int)n, host);
     bool ok = t->connect_to != NULL && add_header(t, text.data);
@@ -369,21 +363,17 @@ static int set_tls(stk_curl_transfer *t, stk_curl_pems *pems, stk_err *err)
     if (tls->ca_data != NULL || tls->ca_file != NULL) {
         SET(CURLOPT_CAPATH, NULL); /* these only, not the host's own beside them */
     }
-    int rc = set_pem(t, pems, CURLOPT_CAINFO, tls->ca_data, tls->ca_file, err);
-    if (rc == 0) {
-        rc = set_pem(t, pems, CURLOPT_SSLCERT, tls->cert_data, tls->cert_file, err);
-    }
-    if (rc == 0) {
-        rc = set_pem(t, pems, CURLOPT_SSLKEY, tls->key_data, tls->key_file, err);
-    }
+    STK_TRY(set_pem(t, pems, CURLOPT_CAINFO, tls->ca_data, tls->ca_file, err));
+    STK_TRY(set_pem(t, pems, CURLOPT_SSLCERT, tls->cert_data, tls->cert_file, err));
+    STK_TRY(set_pem(t, pems, CURLOPT_SSLKEY, tls->key_data, tls->key_file, err));
     if (tls->insecure) {
         SET(CURLOPT_SSL_VERIFYPEER, 0L);
         SET(CURLOPT_SSL_VERIFYHOST, 0L);
     }
-    if (rc == 0 && tls->server_name != NULL && tls->server_name[0] != '\0') {
-        rc = set_server_name(t, tls->server_name, err);
+    if (stk_text_if_any(tls->server_name) != NULL) {
+        return set_server_name(t, tls->server_name, err);
     }
-    return rc;
+    return 0;
 }
 
 /* --- all of it --- */
@@ -457,6 +447,9 @@ int stk_curl_explain(const stk_curl_transfer *t, CURLcode code, stk_err *err)
 {
     char url[HTTP_SHOWN_MAX];
     const stk_http_request *q = t->request;
+    if (code == CURLE_OK) {
+        return 0;
+    }
     (void)stk_http_shown(q->url, url);
     t->response->fatal = t->end != GOING || is_fatal(code);
     if (t->end == STOPPED) {
@@ -469,7 +462,7 @@ int stk_curl_explain(const stk_curl_transfer *t, CURLcode code, stk_err *err)
     if (t->end == CANT_READ) {
         return stk_err_sys(err, STK_E_SYS, t->sys, "%s %s: reading what is sent", q->method, url);
     }
-    const char *why = t->text[0] != '\0' ? t->text : stk_curl.curl_easy_strerror(code);
+    const char *why = stk_text_or(stk_text_if_any(t->text), stk_curl.curl_easy_strerror(code));
     bool by_time = code == CURLE_PEER_FAILED_VERIFICATION &&
                    (strstr(why, "not yet") != NULL || strstr(why, "expired") != NULL);
     if (by_time) { /* of the two, it is mostly ours that is wrong */

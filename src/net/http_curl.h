@@ -69,7 +69,7 @@ typedef struct stk_curl_transfer {
 int stk_curl_set_up(stk_curl_transfer *t, stk_curl_pems *pems, stk_err *err);
 void stk_curl_done(stk_curl_transfer *t); /* all but the handle */
 void stk_curl_moved(stk_curl_transfer *t);
-/* What became of it, in words. */
+/* What became of it, in words; 0: it went well. */
 int stk_curl_explain(const stk_curl_transfer *t, CURLcode code, stk_err *err);
 /* Milliseconds until its silence is too long (INT64_MAX: never); at 0 or below it is. */
 int64_t stk_curl_patience(const stk_curl_transfer *t);

@@ -20,7 +20,7 @@ enum { PIECE = 64 << 10, AGAIN_MS = 20 };
 typedef struct exchange {
     const stk_http_request *q;
     stk_http_response *r;
-    int fd;
+    int fd, cancel_fd; /* cancel_fd -1: none */
     /* What is sent: the head, then the body, or pieces of the descriptor's. */
     stk_buf out;
     size_t n_out;  /* of `out` sent */
@@ -68,7 +68,7 @@ static int reach(exchange *x)
     int64_t until_ms = stk_clock_mono_ms(&stk_clock_real) + ms;
     while (connect(x->fd, (struct sockaddr *)&at, sizeof at) != 0) {
         int sys = errno;
-        struct pollfd cancel = {.fd = x->q->cancel_fd > 0 ? x->q->cancel_fd : -1, .events = POLLIN};
+        struct pollfd cancel = {.fd = x->cancel_fd, .events = POLLIN};
         if ((sys != EAGAIN && sys != EINTR) || stk_clock_mono_ms(&stk_clock_real) > until_ms) {
             return stk_err_set(x->err, STK_E_ENV, "nobody answers at %s: %s", path, strerror(sys));
         }
@@ -82,8 +82,7 @@ static int reach(exchange *x)
 static void write_head(exchange *x)
 {
     const stk_http_request *q = x->q;
-    const char *host = strstr(q->url, "://");
-    host = host == NULL ? q->url : host + 3;
+    const char *host = stk_http_host(q->url);
     size_t n = strcspn(host, "/?#");
     stk_buf_printf(&x->out, "%s %s%s HTTP/1.1\r\nHost: %.*s\r\nUser-Agent: stoker/%s\r\n",
                    q->method, host[n] == '/' ? "" : "/", host + n, (int)n, host, STK_VERSION);
@@ -94,7 +93,7 @@ static void write_head(exchange *x)
     if (x->reads_fd) {
         stk_buf_text(&x->out, "Transfer-Encoding: chunked\r\n");
     } else if (q->body != NULL || strcmp(q->method, "POST") == 0 || strcmp(q->method, "PUT") == 0) {
-        stk_buf_printf(&x->out, "Content-Length: %zu\r\n", q->body == NULL ? 0 : q->body_len);
+        stk_buf_printf(&x->out, "Content-Length: %zu\r\n", stk_http_body_len(q));
     }
     stk_buf_text(&x->out, "Connection: close\r\n\r\n");
     x->body_next = q->body != NULL && q->body_len > 0;
@@ -105,8 +104,16 @@ static bool has_to_send(const exchange *x)
     return !x->deaf && (x->n_out < x->out.len || x->body_next);
 }
 
+static int check_out(const exchange *x)
+{
+    if (x->out.failed) {
+        return stk_err_sys(x->err, STK_E_NOMEM, ENOMEM, "a request");
+    }
+    return 0;
+}
+
 /* The next piece of the descriptor's body, or its end. */
-static int fill(exchange *x)
+static int fill_out(exchange *x)
 {
     char piece[PIECE];
     ssize_t n = read(x->q->body_fd, piece, sizeof piece);
@@ -126,13 +133,10 @@ static int fill(exchange *x)
         stk_buf_add(&x->out, piece, (size_t)n);
         stk_buf_text(&x->out, "\r\n");
     }
-    if (x->out.failed) {
-        return stk_err_sys(x->err, STK_E_NOMEM, ENOMEM, "a request");
-    }
-    return 0;
+    return check_out(x);
 }
 
-static int push(exchange *x)
+static int send_out(exchange *x)
 {
     const char *from = x->out.data + x->n_out;
     size_t n = x->out.len - x->n_out;
@@ -240,7 +244,7 @@ static int take_line(exchange *x, char c)
     return 0;
 }
 
-static int take(exchange *x, const char *data, size_t n)
+static int take_answer(exchange *x, const char *data, size_t n)
 {
     int rc = 0;
     for (size_t i = 0; i < n && rc == 0 && x->state != WHOLE;) {
@@ -275,7 +279,7 @@ static int pull(exchange *x)
     }
     x->last_ms = stk_clock_mono_ms(&stk_clock_real);
     if (n > 0) {
-        return take(x, data, (size_t)n);
+        return take_answer(x, data, (size_t)n);
     }
     if (x->state == TO_THE_END && n == 0) {
         x->state = WHOLE;
@@ -307,8 +311,8 @@ static int talk(exchange *x)
             }
         }
         struct pollfd on[] = {
-            {.fd = x->fd, .events = (short)(POLLIN | (sends ? POLLOUT : 0))},
-            {.fd = x->q->cancel_fd > 0 ? x->q->cancel_fd : -1, .events = POLLIN},
+            {.fd = x->fd, .events = (short)(POLLIN | sends * POLLOUT)},
+            {.fd = x->cancel_fd, .events = POLLIN},
             {.fd = reads ? x->q->body_fd : -1, .events = POLLIN},
         };
         if (poll(on, 3, (int)MIN(wait, 1000000)) < 0 && errno != EINTR) {
@@ -320,9 +324,9 @@ static int talk(exchange *x)
         if ((on[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
             rc = pull(x);
         } else if ((on[0].revents & POLLOUT) != 0) {
-            rc = push(x);
+            rc = send_out(x);
         } else if (on[2].revents != 0) {
-            rc = fill(x);
+            rc = fill_out(x);
         }
     }
     return rc;
@@ -333,11 +337,15 @@ int stk_http_local(const stk_http_request *request, stk_http_response *ret, stk_
     exchange x = {.q = request,
                   .r = ret,
                   .fd = -1,
+                  .cancel_fd = request->cancel_fd > 0 ? request->cancel_fd : -1,
                   .out = STK_BUF_INIT(16 << 20),
                   .last_ms = stk_clock_mono_ms(&stk_clock_real),
                   .err = err};
     write_head(&x);
-    int rc = x.out.failed ? stk_err_sys(err, STK_E_NOMEM, ENOMEM, "a request") : reach(&x);
+    int rc = check_out(&x);
+    if (rc == 0) {
+        rc = reach(&x);
+    }
     if (rc == 0) {
         rc = talk(&x);
     }

@@ -43,9 +43,9 @@ struct stk_http_many {
     uint32_t n_active;
     uint32_t max;
     uint64_t last_id;
-    bool inside;  /* of libcurl: handles can't be taken away now */
-    bool stopped; /* some call was, inside */
-    bool passed;  /* some on_body was called */
+    bool in_libcurl; /* handles can't be taken away now */
+    bool stopped;    /* some call was, in libcurl */
+    bool passed;     /* some on_body was called */
 };
 
 int stk_http_many_open(uint32_t max_at_once, stk_http_many **ret, stk_err *err)
@@ -53,7 +53,7 @@ int stk_http_many_open(uint32_t max_at_once, stk_http_many **ret, stk_err *err)
     STK_TRY(stk_curl_need(err));
     stk_http_many *m = calloc(1, sizeof *m);
     if (m != NULL) {
-        m->max = max_at_once == 0 ? 1 : max_at_once;
+        m->max = MAX(max_at_once, 1);
         m->multi = stk_curl.curl_multi_init();
     }
     if (m == NULL || m->multi == NULL) {
@@ -71,7 +71,7 @@ typedef struct copier {
     size_t n;
 } copier;
 
-static void *take(copier *c, const void *data, size_t n)
+static void *copy_bytes(copier *c, const void *data, size_t n)
 {
     void *at = NULL;
     if (c->to != NULL) {
@@ -85,7 +85,7 @@ static void *take(copier *c, const void *data, size_t n)
 static void take_text(copier *c, const char **text)
 {
     if (*text != NULL) {
-        *text = take(c, *text, strlen(*text) + 1);
+        *text = copy_bytes(c, *text, strlen(*text) + 1);
     }
 }
 
@@ -97,7 +97,7 @@ static void take_request(copier *c, stk_http_request *q, stk_http_tls *tls)
     }
     if (q->headers != NULL) { /* first: pointers are aligned there */
         const char *const *from = q->headers;
-        const char **to = take(c, from, (n_headers + 1) * sizeof *from);
+        const char **to = copy_bytes(c, from, (n_headers + 1) * sizeof *from);
         for (size_t i = 0; i < n_headers; i++) {
             const char *line = from[i];
             take_text(c, &line);
@@ -111,7 +111,7 @@ static void take_request(copier *c, stk_http_request *q, stk_http_tls *tls)
     take_text(c, &q->url);
     take_text(c, &q->unix_socket);
     if (q->body != NULL) {
-        q->body = take(c, q->body, q->body_len);
+        q->body = copy_bytes(c, q->body, q->body_len);
     }
     if (q->tls != NULL) {
         const char **texts[] = {&tls->ca_file,  &tls->ca_data,  &tls->cert_file,  &tls->cert_data,
@@ -216,7 +216,7 @@ void stk_http_many_stop(stk_http_many *m, uint64_t id)
     m->n--;
     c->state = STOPPED_BY_US;
     m->stopped = true;
-    if (!m->inside) {
+    if (!m->in_libcurl) {
         free_call(m, c);
     }
 }
@@ -268,7 +268,7 @@ static void collect(stk_http_many *m)
         call *c = (call *)((char *)t - offsetof(call, transfer));
         CURLcode code = message->data.result;
         if (c->state == ACTIVE) {
-            end(c, code == CURLE_OK ? 0 : stk_curl_explain(t, code, &c->err));
+            end(c, stk_curl_explain(t, code, &c->err));
         }
     }
     for (call *c = m->first; c != NULL; c = c->next) {
@@ -301,12 +301,11 @@ static bool tell_one(stk_http_many *m)
 
 static void sweep(stk_http_many *m)
 {
-    for (call *c = m->stopped ? m->first : NULL; c != NULL;) {
-        call *next = c->next;
+    for (call *c = m->first, *next; m->stopped && c != NULL; c = next) {
+        next = c->next;
         if (c->state == STOPPED_BY_US) {
             free_call(m, c);
         }
-        c = next;
     }
     m->stopped = false;
 }
@@ -317,9 +316,9 @@ static int step(stk_http_many *m, stk_err *err)
     int running;
     start_some(m);
     m->passed = false;
-    m->inside = true;
+    m->in_libcurl = true;
     CURLMcode rc = stk_curl.curl_multi_perform(m->multi, &running);
-    m->inside = false;
+    m->in_libcurl = false;
     if (rc != CURLM_OK) {
         return stk_err_set(err, rc == CURLM_OUT_OF_MEMORY ? STK_E_NOMEM : STK_E_BUG, "requests: %s",
                            stk_curl.curl_multi_strerror(rc));
@@ -330,15 +329,17 @@ static int step(stk_http_many *m, stk_err *err)
     while (tell_one(m)) {
         told = true;
     }
-    return told ? 1 : 0;
+    return told;
 }
 
 static int64_t patience(const stk_http_many *m, int64_t timeout_ms)
 {
     int64_t wait = MIN(timeout_ms, WAIT_MAX_MS);
     for (const call *c = m->first; c != NULL; c = c->next) {
-        int64_t left = c->state == ACTIVE ? stk_curl_patience(&c->transfer) : wait;
-        wait = MIN(left, wait);
+        if (c->state == ACTIVE) {
+            int64_t left = stk_curl_patience(&c->transfer);
+            wait = MIN(left, wait);
+        }
     }
     return MAX(wait, 0);
 }
@@ -357,7 +358,7 @@ int stk_http_many_turn(stk_http_many *m, int wake_fd, int64_t timeout_ms, stk_er
         (void)poll(&on, 1, wait);
         return 0;
     }
-    CURLMcode rc = stk_curl.curl_multi_wait(m->multi, &wake, wake_fd >= 0 ? 1 : 0, wait, &n_ready);
+    CURLMcode rc = stk_curl.curl_multi_wait(m->multi, &wake, wake_fd >= 0, wait, &n_ready);
     if (rc != CURLM_OK) {
         return stk_err_set(err, STK_E_SYS, "waiting for answers: %s",
                            stk_curl.curl_multi_strerror(rc));

@@ -75,7 +75,7 @@ static bool find_image(const stk_engine *engine, const char *name, stk_image_con
 
 /* --- what is in it --- */
 
-static void tell_inside(const char *name, const stk_image_inside *in, stk_accel *accel,
+static void tell_inside(const char *name, const stk_image_contents *in, stk_accel *accel,
                         stk_findings *f)
 {
     stk_findings own = {.arena = f->arena};
@@ -123,7 +123,7 @@ static void tell_inside(const char *name, const stk_image_inside *in, stk_accel 
 /* With the host's GPUs, where it has some; an engine that can't pass them is a finding, and the
  * rest is looked at without. */
 static int look_inside(const stk_engine *engine, const char *name, const char *id, stk_accel *accel,
-                       stk_image_inside *in, stk_findings *f, stk_err *err)
+                       stk_image_contents *in, stk_findings *f, stk_err *err)
 {
     stk_err why = {0};
     bool gpus = stk_accel_driver(accel) != NULL && has_devices(accel) &&
@@ -166,7 +166,7 @@ void stk_run_doctor_image(const char *name, bool inside, stk_accel *accel, stk_f
     if (!inside || !found) {
         return;
     }
-    stk_image_inside in;
+    stk_image_contents in;
     int rc = 0;
     if (!here) {
         rc = pull_image(&engine, name, &config, findings->arena, &err);
@@ -226,7 +226,7 @@ static void read_image(const stk_stack *stack, const char *image, side *s, stk_f
     stk_engine engine;
     stk_image_config config;
     stk_image_facts facts;
-    stk_image_inside in;
+    stk_image_contents in;
     stk_image_ref ref;
     stk_err err = {0};
     s->where = stk_arena_printf(f->arena, "image '%s'", image);

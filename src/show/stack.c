@@ -74,7 +74,7 @@ static void put_elsewhere_json(const stk_stack *s, stk_buf *out)
     stk_json_put_text(out, "carry_volume", s->carry_volume);
     stk_json_put_whole(out, "max_jobs", s->max_jobs);
     stk_json_put_whole(out, "pending_ms", s->pending_ms);
-    stk_json_put_raw(out, "options", stk_text_or(s->said, "{}"));
+    stk_json_put_raw(out, "options", stk_text_or(s->own_options, "{}"));
     stk_json_open(out, "inherited", '{');
     for (uint32_t i = 0; i < s->n_inherited; i++) {
         stk_json_open(out, s->inherited[i].name, '{');
@@ -171,7 +171,7 @@ void stk_show_stack_text(const stk_stack *s, stk_buf *out)
     put_line(out, "carry", s->carry);
     put_line(out, "runner image", s->runner_image);
     put_line(out, "volume", s->carry_volume);
-    put_line(out, "options", s->said);
+    put_line(out, "options", s->own_options);
     for (uint32_t i = 0; i < s->n_inherited; i++) {
         put_line(out, s->inherited[i].name, s->inherited[i].value);
         put_line(out, "  from", s->inherited[i].from);

@@ -308,9 +308,13 @@ int stk_aws_endpoint(stk_aws *aws, const char *service, char *ret, size_t size, 
     STK_TRY(stk_aws_region(aws, region, sizeof region, err));
     bool fips = is_set(aws, "AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint");
     bool dual = is_set(aws, "AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint");
-    bool s3 = strcmp(service, "s3") == 0; /* which has its own word for dual stack */
-    (void)snprintf(ret, size, "https://%s%s%s.%s.%s", service, fips ? "-fips" : "",
-                   dual && s3 ? ".dualstack" : "", region, suffix_of(region, dual && !s3));
+    const char *word = "";
+    if (dual && strcmp(service, "s3") == 0) { /* which has its own word for dual stack */
+        word = ".dualstack";
+        dual = false;
+    }
+    (void)snprintf(ret, size, "https://%s%s%s.%s.%s", service, fips ? "-fips" : "", word, region,
+                   suffix_of(region, dual));
     return 0;
 }
 

@@ -154,9 +154,9 @@ static void check_queue(checker *c)
     if (queue.reason != NULL) {
         (void)snprintf(reason, sizeof reason, ": %s", queue.reason);
     }
-    tell_result(c, queue.enabled && queue.valid, "job queue '%s' is %s%s%s", name,
-                queue.enabled ? "enabled" : "disabled", queue.valid ? "" : ", and not valid",
-                reason);
+    const char *state = queue.enabled ? "enabled" : "disabled";
+    tell_result(c, queue.enabled && queue.valid, "job queue '%s' is %s%s%s", name, state,
+                queue.valid ? "" : ", and not valid", reason);
     check_environments(c, &queue);
 }
 

@@ -147,17 +147,17 @@ static int put_host_volume(const char *text, stk_buf *volumes, stk_buf *mounts, 
 /* One text of efs_volumes. */
 static int put_efs_volume(const char *text, stk_buf *volumes, stk_buf *mounts, stk_err *err)
 {
-    char name[64], id[1024], inside[1024 + 8];
+    char name[64], id[1024], target[1024 + 8];
     size_t n = strcspn(text, ":");
     if (n == 0 || n >= sizeof id || (text[n] == ':' && text[n + 1] != '/')) {
         return wrong_volume(text, "efs_volumes", "fs-id or fs-id:/inside", err);
     }
     (void)snprintf(id, sizeof id, "%.*s", (int)n, text);
-    (void)snprintf(inside, sizeof inside, "/mnt/%s", id);
+    (void)snprintf(target, sizeof target, "/mnt/%s", id);
     (void)snprintf(name, sizeof name, "efs%zu", volumes->len);
     put_volume(volumes, name, id, NULL);
     stk_batch_put_pair(mounts, "sourceVolume", name, "containerPath",
-                       text[n] == ':' ? text + n + 1 : inside);
+                       text[n] == ':' ? text + n + 1 : target);
     return 0;
 }
 

@@ -183,6 +183,15 @@ const char *stk_engine_escape(const char *text, stk_arena *arena)
     return out;
 }
 
+const char *stk_engine_filter(const char *key, const char *const *texts, stk_arena *arena)
+{
+    STK_BUF_AUTO json = STK_BUF_INIT(1 << 20);
+    stk_json_open(&json, NULL, '{');
+    stk_json_put_texts(&json, key, texts);
+    stk_json_close(&json, '}');
+    return json.failed ? NULL : stk_engine_escape(json.data, arena);
+}
+
 /* --- a stream of objects --- */
 
 typedef struct stream {
@@ -474,16 +483,16 @@ static bool in_path(const char *program)
     return false;
 }
 
-static const char *arch_word(const char *said)
+static const char *arch_word(const char *machine)
 {
     static const char *const words[][2] = {
         {"x86_64", "amd64"}, {"aarch64", "arm64"}, {"armv7l", "arm"}, {"i686", "386"}};
-    for (size_t i = 0; said != NULL && i < sizeof words / sizeof *words; i++) {
-        if (strcmp(said, words[i][0]) == 0) {
+    for (size_t i = 0; machine != NULL && i < sizeof words / sizeof *words; i++) {
+        if (strcmp(machine, words[i][0]) == 0) {
             return words[i][1];
         }
     }
-    return said;
+    return machine;
 }
 
 int stk_engine_ask(stk_engine *engine, stk_arena *arena, stk_err *err)

@@ -29,6 +29,8 @@ int stk_engine_parse(const stk_engine *engine, const char *path, const stk_buf *
                      stk_arena *arena, stk_json *ret, stk_err *err);
 /* Text for a path or a query: what isn't plain is %XX. NULL when out of memory. */
 const char *stk_engine_escape(const char *text, stk_arena *arena);
+/* {key: texts} as such a text: what a list is to be filtered by. */
+const char *stk_engine_filter(const char *key, const char *const *texts, stk_arena *arena);
 
 /* --- contain_spec.c: the `container` of a task.json --- */
 
@@ -41,7 +43,7 @@ typedef struct contain_spec {
     const char *dir;        /* of the attempt, absolute */
     const char *name;       /* of the container */
     const char *image;      /* what is run */
-    const char *said;       /* what the user wrote, for messages */
+    const char *shown;      /* what the user wrote, for messages */
     const char *socket;     /* NULL: to be found */
     const char *cwd;        /* NULL: the image's */
     const char *user;       /* NULL: who owns the files outside */
@@ -120,18 +122,18 @@ void stk_contain_files_remove(contain_files *files);
 int stk_contain_send(int conn, const contain_spec *spec, const char *const *entrypoint,
                      const int *fds, uint32_t n_fds, stk_err *err);
 
-/* --- contain_said.c --- */
+/* --- contain_events.c --- */
 
-typedef struct contain_said {
+typedef struct contain_ending {
     char
         how[160]; /* other clients asked for its end: "signal 15, then signal 9", "stop"; "" none */
     bool oom;     /* Docker only: Podman has no such event */
-} contain_said;
+} contain_ending;
 
 /* What the engine's events say of its end; waits for that for two seconds at most. False: the
  * engine doesn't answer, or keeps no events. */
-bool stk_contain_said(const stk_engine *engine, const char *id, int64_t since_ms,
-                      contain_said *ret);
+bool stk_contain_ending(const stk_engine *engine, const char *id, int64_t since_ms,
+                        contain_ending *ret);
 
 typedef struct contain_stats {
     int64_t cpu_us, peak_bytes; /* -1 unknown */

@@ -172,8 +172,8 @@ static void make_name(reader *r, const stk_json *root, contain_spec *s)
 static void read_members(reader *r, contain_spec *s)
 {
     s->image = text(r, "image");
-    s->said = text(r, "name");
-    s->said = stk_text_or(s->said, s->image);
+    s->shown = text(r, "name");
+    s->shown = stk_text_or(s->shown, s->image);
     s->socket = text(r, "socket");
     s->cwd = text(r, "cwd");
     s->user = text(r, "user");

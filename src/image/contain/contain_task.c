@@ -130,7 +130,7 @@ static void write_state(const task *t, bool at_end)
     stk_json_open(&out, NULL, '{');
     stk_json_put_text(&out, "id", t->id);
     stk_json_put_text(&out, "name", t->spec.name);
-    stk_json_put_text(&out, "image", t->spec.said);
+    stk_json_put_text(&out, "image", t->spec.shown);
     stk_json_put_text(&out, "engine", t->engine.name);
     stk_json_put_text(&out, "socket", t->engine.socket);
     stk_json_put_int(&out, "pid", t->pid > 0 ? t->pid : -1);
@@ -188,7 +188,7 @@ static void find_entrypoint(task *t, const stk_engine *engine)
 }
 
 /* Everything that the engine is asked for before the program runs. */
-static int bring_up(task *t, stk_err *err)
+static int create_and_start(task *t, stk_err *err)
 {
     char path[256];
     const char *id = NULL;
@@ -220,7 +220,7 @@ static void *start_thread(void *arg)
 {
     task *t = arg;
     uint64_t one = 1;
-    t->start_rc = bring_up(t, &t->start_err);
+    t->start_rc = create_and_start(t, &t->start_err);
     (void)!write(t->started_fd, &one, sizeof one);
     return NULL;
 }
@@ -273,7 +273,7 @@ static bool given_up(task *t, int64_t since_ms)
     }
     const char *what = gone ? "ended" : "didn't reach us";
     never(t, CONTAIN_NEVER_RAN, "container %s of image '%s' %s before the program began%s%s",
-          t->spec.name, t->spec.said, what, logs[0] != '\0' ? ": " : "", logs);
+          t->spec.name, t->spec.shown, what, logs[0] != '\0' ? ": " : "", logs);
     return true;
 }
 
@@ -330,7 +330,7 @@ static const char *program_of(const task *t)
 static void explain_failed_start(task *t, const char *what, int sys)
 {
     const char *program = program_of(t);
-    const char *image = t->spec.said;
+    const char *image = t->spec.shown;
     stk_json root = {0};
     const char *arch = NULL;
     if (strcmp(what, "cwd") == 0) {
@@ -394,15 +394,15 @@ static void look_by_engine(task *t)
  * engine tells of are others'. */
 static void hear_runner(task *t, int told)
 {
-    contain_said said = {0};
+    contain_ending ending = {0};
     const char *name = t->spec.name;
     int64_t since_ms = stk_clock_wall_ms(&stk_clock_real) - mono_ms() + t->begin_ms;
-    bool heard = stk_contain_said(&t->engine, t->id, since_ms, &said);
-    t->end->oom |= !t->knows_oom && said.oom;
-    if (said.how[0] != '\0') {
+    bool heard = stk_contain_ending(&t->engine, t->id, since_ms, &ending);
+    t->end->oom |= !t->knows_oom && ending.oom;
+    if (ending.how[0] != '\0') {
         (void)snprintf(t->end->by, sizeof t->end->by,
                        "container %s was ended by another client of %s (%s)", name, t->engine.name,
-                       said.how);
+                       ending.how);
     } else if (heard && !t->ended && !t->engine.is_podman && !t->end->oom) { /* `rm -f` of Podman */
         (void)snprintf(t->end->by, sizeof t->end->by,
                        "the first process of container %s was killed on this host, by no client of "
@@ -728,15 +728,9 @@ int stk_contain_remove(const stk_engine *engine, const char *const *labels, uint
                        stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    STK_BUF_AUTO filter = STK_BUF_INIT(1 << 20);
     stk_json list = {0};
     *ret_n = 0;
-    stk_json_open(&filter, NULL, '{');
-    stk_json_put_texts(&filter, "label", labels);
-    stk_json_close(&filter, '}');
-    STK_TRY(stk_err_if_null(arena, err));
-    STK_TRY(stk_buf_check(&filter, err));
-    const char *query = stk_engine_escape(filter.data, arena);
+    const char *query = stk_engine_filter("label", labels, arena);
     STK_TRY(stk_err_if_null(query, err));
     const char *path = stk_arena_printf(arena, "/containers/json?all=true&filters=%s", query);
     STK_TRY(stk_err_if_null(path, err));

@@ -283,7 +283,7 @@ static int merge_options(const stk_stack *stack, const wish *w, stk_arena *arena
     stk_spec_reader r = {.arena = arena, .err = err};
     stk_json all = {0}, over = {0};
     const stk_json *own = stk_json_get(&w->backend, stk_place_word(stack->kind));
-    STK_TRY(parse_setting(stack->said, arena, &all, err));
+    STK_TRY(parse_setting(stack->own_options, arena, &all, err));
     if (place->pool != NULL && place->pool->options != NULL) {
         STK_TRY(parse_setting(place->pool->options, arena, &over, err));
         STK_TRY(stk_spec_merge(&r, &all, &over, &all));

@@ -60,7 +60,7 @@ typedef struct stk_stack {
     const char *store_volume; /* of a folder: how containers get it, "pvc:NAME[/path]"; or NULL */
     const char *options;      /* of the backend, for every step (JSON object), or NULL: what is said
                                  over what is inherited */
-    const char *said;         /* … what the file says of them, or NULL */
+    const char *own_options;  /* … what the file says of them, or NULL */
     const char *image_registry; /* of images whose name has none, or NULL */
     const stk_inherited *inherited;
     uint32_t n_inherited;

@@ -98,12 +98,12 @@ static bool is_inherited(const stk_stack *stack, const char *name)
     return false;
 }
 
-static const stk_json *said_of(const stk_stack *stack, const stk_json *said, const char *name)
+static const stk_json *own_option(const stk_stack *stack, const stk_json *own, const char *name)
 {
-    for (uint32_t i = 0; said->kind == STK_JSON_MAP && i < said->n; i++) {
-        if (strcmp(meaning(stack->kind, stk_json_key(said, i)->text), name) == 0 &&
-            stk_json_value(said, i)->kind != STK_JSON_NULL) {
-            return stk_json_value(said, i);
+    for (uint32_t i = 0; own->kind == STK_JSON_MAP && i < own->n; i++) {
+        if (strcmp(meaning(stack->kind, stk_json_key(own, i)->text), name) == 0 &&
+            stk_json_value(own, i)->kind != STK_JSON_NULL) {
+            return stk_json_value(own, i);
         }
     }
     return NULL;
@@ -112,11 +112,12 @@ static const stk_json *said_of(const stk_stack *stack, const stk_json *said, con
 int stk_stack_inherit(stk_stack *stack, stk_arena *arena, stk_err *err)
 {
     stk_inherited *all = stk_arena_array(arena, N_ROWS, sizeof *all);
-    stk_json said = {0};
-    stack->said = stack->options;
+    stk_json own = {0};
+    stack->own_options = stack->options;
     STK_TRY(stk_err_if_null(all, err));
-    if (stack->said != NULL) {
-        STK_TRY(stk_json_parse(stack->said, strlen(stack->said), NULL, &limits, arena, &said, err));
+    if (stack->own_options != NULL) {
+        STK_TRY(stk_json_parse(stack->own_options, strlen(stack->own_options), NULL, &limits, arena,
+                               &own, err));
     }
     stack->inherited = all;
     for (size_t i = 0; i < N_ROWS; i++) {
@@ -127,7 +128,7 @@ int stk_stack_inherit(stk_stack *stack, stk_arena *arena, stk_err *err)
                              .is_joined = row->how == JOINED};
         bool is_own = row->how == IMAGE && stack->default_image != NULL;
         if (row->kind != stack->kind || is_own || is_inherited(stack, row->name) ||
-            (row->how == OPTION && said_of(stack, &said, row->name) != NULL) ||
+            (row->how == OPTION && own_option(stack, &own, row->name) != NULL) ||
             (one.value = stk_metaflow_setting(row->variable, &one.from)) == NULL) {
             continue;
         }
@@ -143,8 +144,8 @@ int stk_stack_inherit(stk_stack *stack, stk_arena *arena, stk_err *err)
     if (stack->n_inherited == 0) {
         return 0;
     }
-    STK_TRY(stk_stack_lay_over(stack, &said, arena, &said, err));
-    stack->options = stk_json_dump_in(&said, arena);
+    STK_TRY(stk_stack_lay_over(stack, &own, arena, &own, err));
+    stack->options = stk_json_dump_in(&own, arena);
     return stk_err_if_null(stack->options, err);
 }
 
@@ -171,34 +172,34 @@ static int join(const stk_json *under, const stk_json *over, stk_arena *arena, s
     return 0;
 }
 
-int stk_stack_lay_over(const stk_stack *stack, const stk_json *said, stk_arena *arena,
-                       stk_json *ret, stk_err *err)
+int stk_stack_lay_over(const stk_stack *stack, const stk_json *own, stk_arena *arena, stk_json *ret,
+                       stk_err *err)
 {
-    uint32_t n_said = 0;
-    if (said->kind == STK_JSON_MAP) {
-        n_said = said->n;
+    uint32_t n_own = 0;
+    if (own->kind == STK_JSON_MAP) {
+        n_own = own->n;
     }
-    uint32_t n = n_said;
+    uint32_t n = n_own;
     stk_json *items =
-        stk_arena_array(arena, 2 * ((size_t)n_said + stack->n_inherited), sizeof *items);
+        stk_arena_array(arena, 2 * ((size_t)n_own + stack->n_inherited), sizeof *items);
     STK_TRY(stk_err_if_null(items, err));
-    if (n_said > 0) {
-        memcpy(items, said->items, 2 * (size_t)n_said * sizeof *items);
+    if (n_own > 0) {
+        memcpy(items, own->items, 2 * (size_t)n_own * sizeof *items);
     }
     for (uint32_t i = 0; i < stack->n_inherited; i++) {
         const stk_inherited *one = &stack->inherited[i];
         if (!one->is_option) {
             continue;
         }
-        const stk_json *over = said_of(stack, said, one->name);
+        const stk_json *over = own_option(stack, own, one->name);
         if (over == NULL) {
             items[2 * n] = (stk_json){
                 .text = one->name, .n = (uint32_t)strlen(one->name), .kind = STK_JSON_TEXT};
             items[2 * n++ + 1] = one->node;
         } else if (one->is_joined) {
-            STK_TRY(join(&one->node, over, arena, &items[over - said->items], err));
+            STK_TRY(join(&one->node, over, arena, &items[over - own->items], err));
         }
     }
-    *ret = (stk_json){.items = items, .n = n, .kind = STK_JSON_MAP, .line = said->line};
+    *ret = (stk_json){.items = items, .n = n, .kind = STK_JSON_MAP, .line = own->line};
     return 0;
 }

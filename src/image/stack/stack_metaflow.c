@@ -26,12 +26,6 @@ static struct {
 } files[N_FILES];
 static stk_err trouble;
 
-static const char *own(const char *name)
-{
-    const char *value = getenv(name);
-    return value != NULL && *value != '\0' ? value : NULL;
-}
-
 /* Of the nearest .metaflow at or above the current folder, whether or not that has one. */
 static void find_local(void)
 {
@@ -51,11 +45,11 @@ static void find_local(void)
 
 static void find_global(void)
 {
-    const char *home = stk_text_or(own("METAFLOW_HOME"), "~/.metaflowconfig");
-    const char *profile = own("METAFLOW_PROFILE");
+    const char *home = stk_text_or(stk_text_if_any(getenv("METAFLOW_HOME")), "~/.metaflowconfig");
+    const char *profile = stk_text_if_any(getenv("METAFLOW_PROFILE"));
     const char *before = "";
     if (strncmp(home, "~/", 2) == 0) {
-        before = stk_text_or(own("HOME"), "");
+        before = stk_text_or(stk_text_if_any(getenv("HOME")), "");
         home++;
     }
     if (profile == NULL) {
@@ -110,7 +104,9 @@ const char *stk_metaflow_setting(const char *name, const char **ret_from)
         const stk_json *node = stk_json_get(&files[i].root, name);
         if (node != NULL && node->kind != STK_JSON_NULL) {
             value = stk_json_text(node);
-            value = stk_text_or(value, stk_json_dump_in(node, arena));
+            if (value == NULL) {
+                value = stk_json_dump_in(node, arena);
+            }
             from = files[i].path;
         }
     }

@@ -12,14 +12,14 @@ enum { WAIT_MS = 2000, AGAIN_MS = 50, IDLE_MS = 4000 /* an engine that hangs hol
 
 typedef struct listener {
     const stk_engine *engine;
-    contain_said *said;
+    contain_ending *ending;
     bool is_over;
 } listener;
 
-static void add_way(contain_said *said, const char *way)
+static void add_way(contain_ending *ending, const char *way)
 {
-    size_t at = strlen(said->how);
-    (void)snprintf(said->how + at, sizeof said->how - at, "%s%s", at > 0 ? ", then " : "", way);
+    size_t at = strlen(ending->how);
+    (void)snprintf(ending->how + at, sizeof ending->how - at, "%s%s", at > 0 ? ", then " : "", way);
 }
 
 /* Docker tells signals ("kill") and, after the end, "stop"; Podman "kill" or "stop" without one. */
@@ -38,30 +38,26 @@ static bool on_engine_event(void *arg, const char *json, size_t n)
     const char *number = stk_json_get_text(more, "signal");
     if (stk_json_is(action, "kill") && number != NULL) {
         (void)snprintf(signal, sizeof signal, "signal %.16s", number);
-        add_way(l->said, signal);
+        add_way(l->ending, signal);
     } else if (stk_json_is(action, "kill") ||
                (l->engine->is_podman && stk_json_is(action, "stop"))) {
-        add_way(l->said, stk_json_text(action));
+        add_way(l->ending, stk_json_text(action));
     }
-    l->said->oom |= stk_json_is(action, "oom");
+    l->ending->oom |= stk_json_is(action, "oom");
     /* Podman writes "stop" after "die" at times, but never after it has removed the container. */
     l->is_over |= stk_json_is(action, l->engine->is_podman ? "remove" : "die");
     return !l->is_over;
 }
 
-bool stk_contain_said(const stk_engine *engine, const char *id, int64_t since_ms, contain_said *ret)
+bool stk_contain_ending(const stk_engine *engine, const char *id, int64_t since_ms, contain_ending *ret)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     int64_t end_ms = stk_clock_mono_ms(&stk_clock_real) + WAIT_MS;
     int64_t until_ms = stk_clock_wall_ms(&stk_clock_real) + WAIT_MS; /* for the engine's clock */
-    char filter[256];
-    (void)snprintf(filter, sizeof filter, "{\"container\":[\"%s\"]}", id);
-    if (arena == NULL) {
-        return false;
-    }
-    const char *query = stk_engine_escape(filter, arena);
+    const char *const ids[] = {id, NULL};
+    const char *query = stk_engine_filter("container", ids, arena);
     stk_engine impatient = *engine;
-    listener l = {.engine = engine, .said = ret};
+    listener l = {.engine = engine, .ending = ret};
     bool heard = query != NULL;
     impatient.idle_ms = IDLE_MS;
     /* Docker's stream lasts until then, Podman's ends with what it knows so far. */
@@ -69,7 +65,7 @@ bool stk_contain_said(const stk_engine *engine, const char *id, int64_t since_ms
         const char *path = stk_arena_printf(
             arena, "/events?stream=false&since=%lld&until=%lld&filters=%s",
             (long long)(since_ms / 1000 - 1), (long long)(until_ms / 1000 + 1), query);
-        *ret = (contain_said){0};
+        *ret = (contain_ending){0};
         if (path == NULL) {
             return false;
         }
