@@ -49,7 +49,8 @@ static bool on_engine_event(void *arg, const char *json, size_t n)
     return !l->is_over;
 }
 
-bool stk_contain_ending(const stk_engine *engine, const char *id, int64_t since_ms, contain_ending *ret)
+bool stk_contain_ending(const stk_engine *engine, const char *id, int64_t since_ms,
+                        contain_ending *ret)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     int64_t end_ms = stk_clock_mono_ms(&stk_clock_real) + WAIT_MS;
