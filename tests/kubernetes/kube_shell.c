@@ -1,8 +1,8 @@
 /* The Kubernetes driver alone, without an engine: commands come as lines of JSON on standard input,
  * reports go out as lines of JSON. `kube_shell run OPTIONS RUN PENDING_MS`, `kube_shell manifest
  * CONFIG JOB` (or -: on standard input), `kube_shell check OPTIONS`. */
+#include <assert.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "away/kubernetes/kubernetes.h"
+#include "base/json.h"
+#include "base/text.h"
 
 static const char *const failures[] = {
 #define X(name, word, own) word,
@@ -18,107 +20,111 @@ static const char *const failures[] = {
 };
 static const char *const states[] = {"queued", "running", "ended", "failed", "log", "note"};
 
-static void print_line(json_t *line)
+/* Begins a line; put_end ends and prints it. */
+static stk_buf new_line(void)
 {
-    json_dumpf(line, stdout, JSON_COMPACT);
-    (void)putchar('\n');
+    stk_buf line = STK_BUF_INIT(64 << 20);
+    stk_json_open(&line, NULL, '{');
+    return line;
+}
+
+static void put_end(stk_buf *line)
+{
+    stk_json_close(line, '}');
+    assert(!line->failed);
+    (void)puts(line->data);
     (void)fflush(stdout);
-    json_decref(line);
+    stk_buf_done(line);
 }
 
 static void say(void *arg, const stk_remote_report *r)
 {
     (void)arg;
-    json_t *line =
-        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:s, s:s}", "state", states[r->state],
-                  "id", (int)r->id, "attempt", (int)r->attempt, "node", (int)r->node, "exit_status",
-                  r->exit_status, "signal", r->signal, "oom", r->oom, "is_hopeless", r->is_hopeless,
-                  "failure", failures[r->failure], "text", r->text);
+    stk_buf line = new_line();
+    stk_json_put_text(&line, "state", states[r->state]);
+    stk_json_put_whole(&line, "id", r->id);
+    stk_json_put_whole(&line, "attempt", r->attempt);
+    stk_json_put_whole(&line, "node", r->node);
+    stk_json_put_whole(&line, "exit_status", r->exit_status);
+    stk_json_put_whole(&line, "signal", r->signal);
+    stk_json_put_bool(&line, "oom", r->oom);
+    stk_json_put_bool(&line, "is_hopeless", r->is_hopeless);
+    stk_json_put_text(&line, "failure", failures[r->failure]);
+    stk_json_put_text(&line, "text", r->text);
     if (r->data != NULL) {
-        json_object_set_new(line, "data", json_stringn(r->data, r->n));
+        const stk_json data = {.text = r->data, .n = (uint32_t)r->n, .kind = STK_JSON_TEXT};
+        stk_json_put(&line, "data", &data);
     }
-    print_line(line);
+    put_end(&line);
 }
 
 static void fail(const stk_err *err, int id)
 {
     char text[1200];
-    print_line(json_pack("{s:s, s:i, s:s}", "state", "error", "id", id, "text",
-                         stk_err_format(err, text, sizeof text)));
+    stk_buf line = new_line();
+    stk_json_put_text(&line, "state", "error");
+    stk_json_put_whole(&line, "id", id);
+    stk_json_put_text(&line, "text", stk_err_format(err, text, sizeof text));
+    put_end(&line);
 }
 
-static int64_t whole(const json_t *map, const char *key, int64_t otherwise)
+static const char *const *texts_of(const stk_json *map, const char *key, stk_arena *arena)
 {
-    const json_t *node = json_object_get(map, key);
-    return json_is_integer(node) ? json_integer_value(node) : otherwise;
-}
-
-static const char *text_of(const json_t *map, const char *key, const char *otherwise)
-{
-    const char *text = json_string_value(json_object_get(map, key));
-    return text == NULL ? otherwise : text;
-}
-
-static const char *const *texts_of(const json_t *map, const char *key, stk_arena *arena)
-{
-    const json_t *list = json_object_get(map, key);
-    const char **all = stk_arena_array(arena, json_array_size(list) + 1, sizeof *all);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        all[i] = stk_arena_dup(arena, json_string_value(json_array_get(list, i)));
+    const stk_json *list = stk_json_get(map, key);
+    const char **all = stk_arena_array(arena, (size_t)stk_json_n_items(list) + 1, sizeof *all);
+    for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
+        all[i] = stk_json_text(&list->items[i]);
     }
-    return json_is_array(list) ? all : NULL;
+    return stk_json_is_list(list) ? all : NULL;
 }
 
-static void read_job(const json_t *from, stk_arena *arena, stk_remote_job *job, stk_resources *r,
+static stk_alternative read_alternative(const stk_json *from)
+{
+    return (stk_alternative){.gpu_count = stk_json_get_whole(from, "gpu_count", -1),
+                             .gpu_memory_bytes = stk_json_get_whole(from, "gpu_memory_bytes", -1),
+                             .gpu_class = stk_json_get_text(from, "gpu_class"),
+                             .gpu_vendor = stk_json_get_text(from, "gpu_vendor")};
+}
+
+static void read_job(const stk_json *from, stk_arena *arena, stk_remote_job *job, stk_resources *r,
                      stk_alternative any_of[8])
 {
-    const json_t *asked = json_object_get(from, "resources");
-    const json_t *options = json_object_get(from, "options");
-    char *text = options == NULL ? NULL : json_dumps(options, 0);
-    *r = (stk_resources){.cpu_milli = whole(asked, "cpu_milli", -1),
-                         .memory_bytes = whole(asked, "memory_bytes", -1),
-                         .base = {.gpu_count = whole(asked, "gpu_count", -1),
-                                  .gpu_memory_bytes = whole(asked, "gpu_memory_bytes", -1),
-                                  .gpu_class = text_of(asked, "gpu_class", NULL),
-                                  .gpu_vendor = text_of(asked, "gpu_vendor", NULL)}};
-    const json_t *list = json_object_get(asked, "any_of");
-    for (size_t i = 0; i < json_array_size(list) && i < 8; i++) {
-        const json_t *one = json_array_get(list, i);
-        any_of[i] = (stk_alternative){.gpu_count = whole(one, "gpu_count", -1),
-                                      .gpu_memory_bytes = whole(one, "gpu_memory_bytes", -1),
-                                      .gpu_class = text_of(one, "gpu_class", NULL),
-                                      .gpu_vendor = text_of(one, "gpu_vendor", NULL)};
-        r->n_any_of++;
+    const stk_json *asked = stk_json_get(from, "resources");
+    const stk_json *list = stk_json_get(asked, "any_of");
+    const char *options = stk_json_dump_in(stk_json_get(from, "options"), arena);
+    *r = (stk_resources){.cpu_milli = stk_json_get_whole(asked, "cpu_milli", -1),
+                         .memory_bytes = stk_json_get_whole(asked, "memory_bytes", -1),
+                         .base = read_alternative(asked),
+                         .any_of = any_of};
+    for (uint32_t i = 0; i < stk_json_n_items(list) && i < 8; i++) {
+        any_of[r->n_any_of++] = read_alternative(&list->items[i]);
     }
-    r->any_of = any_of;
-    *job = (stk_remote_job){.id = (uint32_t)whole(from, "id", 1),
-                            .run = text_of(from, "run", "r1"),
-                            .pipeline = text_of(from, "pipeline", "p"),
-                            .step = text_of(from, "step", "train"),
-                            .task = (uint32_t)whole(from, "id", 1),
-                            .attempt = (uint32_t)whole(from, "attempt", 1),
-                            .name = text_of(from, "name", "s-1"),
-                            .image = text_of(from, "image", NULL),
+    *job = (stk_remote_job){.id = (uint32_t)stk_json_get_whole(from, "id", 1),
+                            .run = stk_text_or(stk_json_get_text(from, "run"), "r1"),
+                            .pipeline = stk_text_or(stk_json_get_text(from, "pipeline"), "p"),
+                            .step = stk_text_or(stk_json_get_text(from, "step"), "train"),
+                            .task = (uint32_t)stk_json_get_whole(from, "id", 1),
+                            .attempt = (uint32_t)stk_json_get_whole(from, "attempt", 1),
+                            .name = stk_text_or(stk_json_get_text(from, "name"), "s-1"),
+                            .image = stk_json_get_text(from, "image"),
                             .resources = r,
-                            .options = text == NULL ? "{}" : stk_arena_dup(arena, text),
+                            .options = stk_text_or(options, "{}"),
                             .argv = texts_of(from, "argv", arena),
                             .env = texts_of(from, "env", arena),
                             .secret = texts_of(from, "secret", arena),
                             .folders = texts_of(from, "folders", arena),
-                            .carry = text_of(from, "carry", NULL),
-                            .carry_at = text_of(from, "carry_at", NULL),
-                            .nodes = (uint32_t)whole(from, "nodes", 1),
-                            .port = (int32_t)whole(from, "port", 0),
-                            .timeout_ms = whole(from, "timeout_ms", 0),
-                            .grace_ms = whole(from, "grace_ms", 1000),
-                            .attach = json_is_true(json_object_get(from, "attach")),
-                            .look = json_is_true(json_object_get(from, "look"))};
-    free(text);
+                            .carry = stk_json_get_text(from, "carry"),
+                            .carry_at = stk_json_get_text(from, "carry_at"),
+                            .nodes = (uint32_t)stk_json_get_whole(from, "nodes", 1),
+                            .port = (int32_t)stk_json_get_whole(from, "port", 0),
+                            .timeout_ms = stk_json_get_whole(from, "timeout_ms", 0),
+                            .grace_ms = stk_json_get_whole(from, "grace_ms", 1000),
+                            .attach = stk_json_is_true(stk_json_get(from, "attach")),
+                            .look = stk_json_is_true(stk_json_get(from, "look"))};
 }
 
-static void submit(stk_driver *driver, const json_t *command)
+static void submit(stk_driver *driver, const stk_json *command, stk_arena *arena)
 {
-    stk_arena *arena = stk_arena_new(0);
     stk_remote_job job;
     stk_resources resources;
     stk_alternative any_of[8];
@@ -127,25 +133,24 @@ static void submit(stk_driver *driver, const json_t *command)
     if (driver->ops->submit(driver, &job, &err) < 0) {
         fail(&err, (int)job.id);
     }
-    stk_arena_free(arena);
 }
 
 /* false: enough. */
 static bool obey(stk_driver *driver, const char *line)
 {
-    json_t *command = json_loads(line, 0, NULL);
-    const char *what = text_of(command, "do", "close");
-    uint32_t id = (uint32_t)whole(command, "id", 1);
-    bool goes_on = strcmp(what, "close") != 0;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const stk_json *command = stk_json_read(arena, line);
+    const char *what = stk_text_or(stk_json_get_text(command, "do"), "close");
+    uint32_t id = (uint32_t)stk_json_get_whole(command, "id", 1);
     if (strcmp(what, "submit") == 0) {
-        submit(driver, command);
+        submit(driver, command, arena);
     } else if (strcmp(what, "stop") == 0) {
-        driver->ops->stop(driver, id, whole(command, "grace_ms", 1000), STK_FAIL_CANCELLED);
+        driver->ops->stop(driver, id, stk_json_get_whole(command, "grace_ms", 1000),
+                          STK_FAIL_CANCELLED);
     } else if (strcmp(what, "forget") == 0) {
         driver->ops->forget(driver, id);
     }
-    json_decref(command);
-    return goes_on;
+    return strcmp(what, "close") != 0;
 }
 
 static int run(const char *options, const char *name, int64_t pending_ms)
@@ -185,10 +190,13 @@ static int run(const char *options, const char *name, int64_t pending_ms)
 
 static int manifest(const char *config_text, const char *job_text)
 {
-    json_t *c = json_loads(config_text, 0, NULL);
-    json_t *j =
-        strcmp(job_text, "-") == 0 ? json_loadf(stdin, 0, NULL) : json_loads(job_text, 0, NULL);
-    stk_arena *arena = stk_arena_new(0);
+    static char input[8 << 20];
+    if (strcmp(job_text, "-") == 0) {
+        input[fread(input, 1, sizeof input - 1, stdin)] = '\0';
+        job_text = input;
+    }
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const stk_json *c = stk_json_read(arena, config_text);
     stk_remote_job job;
     stk_resources resources;
     stk_alternative any_of[8];
@@ -198,27 +206,27 @@ static int manifest(const char *config_text, const char *job_text)
     stk_driver_config config = {.stack = "test",
                                 .options = "{}",
                                 .run = "r1",
-                                .carry = text_of(c, "carry", NULL),
-                                .runner_image = text_of(c, "runner_image", NULL),
-                                .carry_volume = text_of(c, "carry_volume", NULL)};
-    read_job(j, arena, &job, &resources, any_of);
+                                .carry = stk_json_get_text(c, "carry"),
+                                .runner_image = stk_json_get_text(c, "runner_image"),
+                                .carry_volume = stk_json_get_text(c, "carry_volume")};
+    read_job(stk_json_read(arena, job_text), arena, &job, &resources, any_of);
     int rc = stk_driver_kubernetes.manifest(&config, &job, arena, &documents, &n, &err);
     if (rc < 0) {
         fail(&err, 0);
     }
     for (uint32_t i = 0; i < n; i++) {
-        print_line(json_loads(documents[i], 0, NULL));
+        (void)puts(stk_json_dump_in(stk_json_read(arena, documents[i]), arena));
     }
-    stk_arena_free(arena);
-    json_decref(c);
-    json_decref(j);
     return rc < 0;
 }
 
 static void tell(void *arg, bool is_good, const char *text)
 {
     (void)arg;
-    print_line(json_pack("{s:b, s:s}", "good", is_good, "text", text));
+    stk_buf line = new_line();
+    stk_json_put_bool(&line, "good", is_good);
+    stk_json_put_text(&line, "text", text);
+    put_end(&line);
 }
 
 int main(int argc, char **argv)

@@ -10,8 +10,6 @@
 #ifndef STK_KUBE_H
 #define STK_KUBE_H
 
-#include <jansson.h>
-
 #include "away/remote/remote.h"
 #include "net/http_many.h"
 
@@ -37,7 +35,7 @@ typedef struct stk_kube_config {
 } stk_kube_config;
 
 /* `options` may be NULL. STK_E_ENV: no cluster is named anywhere. */
-int stk_kube_config_load(const json_t *options, stk_arena *arena, stk_kube_config *ret,
+int stk_kube_config_load(const stk_json *options, stk_arena *arena, stk_kube_config *ret,
                          stk_err *err);
 
 /* The credential of now; zeroed before its first use. */
@@ -57,18 +55,12 @@ void stk_kube_auth_done(stk_kube_auth *auth);
 
 /* --- options --- */
 
-/* Checked by the table and under their first names; a new reference. `where`: "step 'x'". */
-int stk_kube_options(const char *text, const char *where, json_t **ret, stk_err *err);
-const char *stk_kube_text(const json_t *options, const char *name); /* or NULL */
-int64_t stk_kube_whole(const json_t *options, const char *name);    /* -1: not given */
-bool stk_kube_true(const json_t *options, const char *name, bool otherwise);
-int64_t stk_kube_bytes(const json_t *options, const char *name); /* -1: not given */
-
-static inline void stk_kube_unref(json_t **node)
-{
-    json_decref(*node);
-}
-#define STK_KUBE_JSON_AUTO __attribute__((cleanup(stk_kube_unref))) json_t *
+/* Checked by the table and under their first names, in the arena. `where`: "step 'x'". */
+int stk_kube_options(const char *text, const char *where, stk_arena *arena, stk_json *ret,
+                     stk_err *err);
+const char *stk_kube_text(const stk_json *options, const char *name); /* or NULL */
+int64_t stk_kube_whole(const stk_json *options, const char *name);    /* -1: not given */
+bool stk_kube_true(const stk_json *options, const char *name, bool otherwise);
 
 /* --- names --- */
 

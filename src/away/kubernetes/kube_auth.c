@@ -265,11 +265,11 @@ static int begin_plugin(const stk_kube_config *c, stk_kube_auth *auth, stk_err *
 static int take_answer(const stk_kube_config *c, stk_kube_auth *auth, const stk_buf *said,
                        stk_err *err)
 {
-    STK_KUBE_JSON_AUTO root = json_loadb(stk_text_or(said->data, ""), said->len, 0, NULL);
-    const json_t *status = json_object_get(root, "status");
-    const char *token = json_string_value(json_object_get(status, "token"));
-    const char *cert = json_string_value(json_object_get(status, "clientCertificateData"));
-    const char *key = json_string_value(json_object_get(status, "clientKeyData"));
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const stk_json *status = stk_json_get(stk_json_readn(arena, said->data, said->len), "status");
+    const char *token = stk_json_get_text(status, "token");
+    const char *cert = stk_json_get_text(status, "clientCertificateData");
+    const char *key = stk_json_get_text(status, "clientKeyData");
     if (token == NULL && cert == NULL) {
         return stk_err_set(err, STK_E_ENV,
                            "%s: its plugin '%s' gave neither a token nor a certificate", c->origin,
@@ -279,7 +279,7 @@ static int take_answer(const stk_kube_config *c, stk_kube_auth *auth, const stk_
     free(auth->key);
     auth->cert = cert == NULL ? NULL : strdup(cert);
     auth->key = key == NULL ? NULL : strdup(key);
-    auth->until_ms = good_until(json_string_value(json_object_get(status, "expirationTimestamp")));
+    auth->until_ms = good_until(stk_json_get_text(status, "expirationTimestamp"));
     return token == NULL ? 0 : set_bearer(auth, token, err);
 }
 

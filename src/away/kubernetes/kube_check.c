@@ -5,6 +5,7 @@
 #include <sys/param.h>
 
 #include "away/kubernetes/kube_driver.h"
+#include "base/text.h"
 
 typedef struct checker {
     stk_kube *k;
@@ -83,12 +84,11 @@ static int check_rights(checker *c)
         if (right->need == KUBE_FOR_SETS && !c->makes_sets) {
             continue;
         }
-        char *body = stk_kube_review(right, c->k->cluster.name_space);
-        int status = ask(c, "POST", KUBE_REVIEWS, body);
-        free(body);
-        if (status < 0) {
-            return status;
-        }
+        STK_BUF_AUTO body = STK_BUF_INIT(KUBE_REVIEW_BYTES);
+        stk_kube_review(right, c->k->cluster.name_space, &body);
+        STK_TRY(stk_buf_check(&body, c->err));
+        int status = ask(c, "POST", KUBE_REVIEWS, body.data);
+        STK_TRY(status);
         const stk_json *allowed = stk_kube_at(&c->root, "status/allowed");
         if (status != 201 || allowed == NULL || allowed->kind != STK_JSON_BOOL) {
             tell(c, false, "what we may do can't be asked: %s",
@@ -143,15 +143,13 @@ static int check_addons(checker *c)
     };
     for (size_t i = 0; i < 2; i++) {
         int status = ask(c, "GET", addons[i].way, NULL);
-        if (status < 0) {
-            return status;
-        }
+        STK_TRY(status);
         if (status == 200) {
             tell(c, true, "%s is installed: %s", addons[i].name, addons[i].use);
         }
         c->makes_sets = c->makes_sets ||
-                        (i == 0 && status == 200 && stk_kube_true(c->k->options, "jobset", true));
-        if (i == 0 && status == 404 && stk_kube_true(c->k->options, "jobset", false)) {
+                        (i == 0 && status == 200 && stk_kube_true(&c->k->options, "jobset", true));
+        if (i == 0 && status == 404 && stk_kube_true(&c->k->options, "jobset", false)) {
             tell(c, false,
                  "the option is jobset: true, and JobSet isn't installed: have it installed, or "
                  "leave the option out: gangs are Indexed Jobs then");
@@ -160,12 +158,39 @@ static int check_addons(checker *c)
     return 0;
 }
 
-/* "gpu-a, gpu-b: 8 nvidia.com/gpu": how many nodes have how many of which device. */
+typedef struct device {
+    const char *name;
+    long long sum;
+    uint32_t n_nodes;
+} device;
+
+/* Counts a node's share of a device in. */
+static int count_device(checker *c, device **all, uint32_t *n, uint32_t *cap, const char *name,
+                        long long amount)
+{
+    uint32_t i = 0;
+    while (i < *n && strcmp((*all)[i].name, name) != 0) {
+        i++;
+    }
+    if (i == *n) {
+        device *grown = stk_arena_grow(c->arena, *all, *n, sizeof *grown, cap);
+        STK_TRY(stk_err_if_null(grown, c->err));
+        *all = grown;
+        grown[(*n)++] = (device){.name = name};
+    }
+    (*all)[i].sum += amount;
+    (*all)[i].n_nodes++;
+    return 0;
+}
+
+/* "16 nvidia.com/gpu on 2 nodes". */
 static int check_nodes(checker *c)
 {
+    device *all = NULL;
+    uint32_t n = 0, cap = 0;
     int status = ask(c, "GET", "/api/v1/nodes?limit=500", NULL);
     const stk_json *items = stk_kube_at(&c->root, "items");
-    if (status != 200 || items == NULL || items->kind != STK_JSON_LIST) {
+    if (status != 200 || !stk_json_is_list(items)) {
         if (status >= 400) {
             tell(c, true,
                  "nodes can't be seen (no right to list them): what there is of devices "
@@ -173,30 +198,21 @@ static int check_nodes(checker *c)
         }
         return MIN(status, 0);
     }
-    STK_KUBE_JSON_AUTO sums = json_object();
-    STK_KUBE_JSON_AUTO counts = json_object();
     for (uint32_t i = 0; i < items->n; i++) {
         const stk_json *has = stk_kube_at(&items->items[i], "status/allocatable");
-        for (uint32_t j = 0; has != NULL && has->kind == STK_JSON_MAP && j < has->n; j++) {
+        for (uint32_t j = 0; j < stk_json_n_members(has); j++) {
             const char *name = stk_json_key(has, j)->text;
-            const char *amount = stk_json_text(stk_json_value(has, j));
-            long long n = amount == NULL ? 0 : strtoll(amount, NULL, 10);
-            if (strchr(name, '/') != NULL && n > 0) {
-                json_int_t sum = json_integer_value(json_object_get(sums, name));
-                json_int_t count = json_integer_value(json_object_get(counts, name));
-                (void)json_object_set_new(sums, name, json_integer(sum + n));
-                (void)json_object_set_new(counts, name, json_integer(count + 1));
+            const char *amount = stk_text_or(stk_json_text(stk_json_value(has, j)), "");
+            long long n_has = strtoll(amount, NULL, 10);
+            if (strchr(name, '/') != NULL && n_has > 0) {
+                STK_TRY(count_device(c, &all, &n, &cap, name, n_has));
             }
         }
     }
-    tell(c, true, "%u node%s", items->n, items->n == 1 ? "" : "s");
-    const char *name;
-    json_t *sum;
-    json_object_foreach(sums, name, sum)
-    {
-        json_int_t on = json_integer_value(json_object_get(counts, name));
-        tell(c, true, "%lld %s on %lld node%s", (long long)json_integer_value(sum), name,
-             (long long)on, on == 1 ? "" : "s");
+    tell(c, true, "%u node%s", items->n, stk_text_plural(items->n));
+    for (uint32_t i = 0; i < n; i++) {
+        tell(c, true, "%lld %s on %u node%s", all[i].sum, all[i].name, all[i].n_nodes,
+             stk_text_plural(all[i].n_nodes));
     }
     return 0;
 }

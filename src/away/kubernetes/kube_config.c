@@ -195,34 +195,34 @@ static int pem(const reader *r, const entry *e, const char *key, const char **re
 
 /* --- an exec plugin --- */
 
-/* What a plugin may want to know of the cluster (provideClusterInfo). */
-static json_t *cluster_info(const stk_kube_config *c, const stk_json *cluster)
-{
-    json_t *info =
-        json_pack("{s:s, s:b}", "server", c->server, "insecure-skip-tls-verify", c->tls.insecure);
-    const char *const keys[] = {"certificate-authority-data", "tls-server-name", "proxy-url"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const char *value = say(cluster, keys[i]);
-        if (value != NULL && info != NULL) {
-            (void)json_object_set_new(info, keys[i], json_string(value));
-        }
-    }
-    return info;
-}
-
+/* With what a plugin may want to know of the cluster (provideClusterInfo). */
 static int exec_info(const reader *r, const stk_json *exec, const stk_json *cluster,
                      stk_kube_config *c)
 {
-    STK_KUBE_JSON_AUTO info = json_pack("{s:s, s:s, s:{s:b}}", "apiVersion", c->exec.version,
-                                        "kind", "ExecCredential", "spec", "interactive", 0);
-    if (info != NULL && truth(exec, "provideClusterInfo")) {
-        (void)json_object_set_new(json_object_get(info, "spec"), "cluster",
-                                  cluster_info(c, cluster));
+    static const char *const keys[] = {"certificate-authority-data", "tls-server-name",
+                                       "proxy-url"};
+    STK_BUF_AUTO out = STK_BUF_INIT(FILE_BYTES);
+    stk_json_open(&out, NULL, '{');
+    stk_json_put_text(&out, "apiVersion", c->exec.version);
+    stk_json_put_text(&out, "kind", "ExecCredential");
+    stk_json_open(&out, "spec", '{');
+    stk_json_put_bool(&out, "interactive", false);
+    if (truth(exec, "provideClusterInfo")) {
+        stk_json_open(&out, "cluster", '{');
+        stk_json_put_text(&out, "server", c->server);
+        stk_json_put_bool(&out, "insecure-skip-tls-verify", c->tls.insecure);
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+            const char *value = say(cluster, keys[i]);
+            if (value != NULL) {
+                stk_json_put_text(&out, keys[i], value);
+            }
+        }
+        stk_json_close(&out, '}');
     }
-    char *text = info == NULL ? NULL : json_dumps(info, JSON_COMPACT);
-    c->exec.info =
-        text == NULL ? NULL : stk_arena_printf(r->arena, "KUBERNETES_EXEC_INFO=%s", text);
-    free(text);
+    stk_json_close(&out, '}');
+    stk_json_close(&out, '}');
+    STK_TRY(stk_buf_check(&out, r->err));
+    c->exec.info = stk_arena_printf(r->arena, "KUBERNETES_EXEC_INFO=%s", out.data);
     return stk_err_if_null(c->exec.info, r->err);
 }
 
@@ -391,7 +391,7 @@ static int read_account(stk_arena *arena, stk_kube_config *c, stk_err *err)
     return 0;
 }
 
-int stk_kube_config_load(const json_t *options, stk_arena *arena, stk_kube_config *ret,
+int stk_kube_config_load(const stk_json *options, stk_arena *arena, stk_kube_config *ret,
                          stk_err *err)
 {
     reader *r = stk_arena_alloc(arena, sizeof *r);

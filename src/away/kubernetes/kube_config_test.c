@@ -52,7 +52,7 @@ static int tear_down(void **state)
 
 static int load(fixture *f, const char *options)
 {
-    STK_KUBE_JSON_AUTO o = json_loads(options, 0, NULL);
+    const stk_json *o = stk_json_read(f->arena, options);
     f->err = (stk_err){0};
     return stk_kube_config_load(o, f->arena, &f->c, &f->err);
 }

@@ -49,9 +49,8 @@ static int put_tpu_hosts(stk_kube_maker *m, int64_t asked, int64_t largest_alone
 {
     int64_t chips = chips_of(topology);
     if (chips < 0) {
-        return stk_kube_refuse(
-            m, stk_arena_printf(m->arena, "tpu_topology '%s' is no topology", topology),
-            "write it like 2x4 or 2x2x4");
+        return stk_kube_refuse(m, "write it like 2x4 or 2x2x4", "tpu_topology '%s' is no topology",
+                               topology);
     }
     int64_t each = CHIPS_OF_A_HOST;
     if (asked > 0 && asked < chips) {
@@ -60,23 +59,19 @@ static int put_tpu_hosts(stk_kube_maker *m, int64_t asked, int64_t largest_alone
         each = chips;
     }
     if (asked > chips || chips % each != 0) {
-        return stk_kube_refuse(
-            m,
-            stk_arena_printf(m->arena, "tpu %lld doesn't go with topology %s of %lld chips",
-                             (long long)asked, topology, (long long)chips),
-            "say all its chips, or those of one host");
+        return stk_kube_refuse(m, "say all its chips, or those of one host",
+                               "tpu %lld doesn't go with topology %s of %lld chips",
+                               (long long)asked, topology, (long long)chips);
     }
     if (chips / each != m->job->nodes) {
         return stk_kube_refuse(m,
                                stk_arena_printf(m->arena,
-                                                "topology %s is %lld hosts of %lld chips, and the "
-                                                "step runs on %u",
-                                                topology, (long long)(chips / each),
-                                                (long long)each, m->job->nodes),
-                               stk_arena_printf(m->arena,
                                                 "make it a gang of %lld nodes (num_parallel), or "
                                                 "take a smaller topology",
-                                                (long long)(chips / each)));
+                                                (long long)(chips / each)),
+                               "topology %s is %lld hosts of %lld chips, and the "
+                               "step runs on %u",
+                               topology, (long long)(chips / each), (long long)each, m->job->nodes);
     }
     *ret_each = each;
     return 0;
@@ -97,14 +92,14 @@ static int read_accelerator(stk_kube_maker *m, const char *class, const char **r
                    : NULL;
     }
     if (!is_any && *ret == NULL) {
-        return stk_kube_refuse(
-            m, stk_arena_printf(m->arena, "gpu_class '%s' is no TPU that is known", class),
-            "say v4, v5e, v5p, v6e, or its label in the option tpu_accelerator");
+        return stk_kube_refuse(m,
+                               "say v4, v5e, v5p, v6e, or its label in the option tpu_accelerator",
+                               "gpu_class '%s' is no TPU that is known", class);
     }
     return 0;
 }
 
-static int put_tpus(stk_kube_maker *m, json_t *spec, stk_kube_wanted *a)
+static int put_tpus(stk_kube_maker *m, stk_json *spec, stk_kube_wanted *a)
 {
     const char *accelerator = stk_kube_text(m->options, "tpu_accelerator");
     const char *topology = stk_kube_text(m->options, "tpu_topology");
@@ -124,23 +119,21 @@ static int put_tpus(stk_kube_maker *m, json_t *spec, stk_kube_wanted *a)
     }
     if (accelerator != NULL && spelt == NULL && strncmp(accelerator, "tpu", 3) != 0) {
         return stk_kube_refuse(
-            m, stk_arena_printf(m->arena, "tpu_accelerator '%s' is not known", accelerator),
-            "say v4, v5e, v5p, v6e, or a value of cloud.google.com/gke-tpu-accelerator");
+            m, "say v4, v5e, v5p, v6e, or a value of cloud.google.com/gke-tpu-accelerator",
+            "tpu_accelerator '%s' is not known", accelerator);
     }
     if (by_class != NULL && spelt != NULL && strcmp(by_class, spelt) != 0) {
-        return stk_kube_refuse(m,
-                               stk_arena_printf(m->arena,
-                                                "gpu_class '%s' and option tpu_accelerator '%s' "
-                                                "are two models",
-                                                a->class, accelerator),
-                               "say one of them");
+        return stk_kube_refuse(m, "say one of them",
+                               "gpu_class '%s' and option tpu_accelerator '%s' "
+                               "are two models",
+                               a->class, accelerator);
     }
     if (topology != NULL) {
         STK_TRY(put_tpu_hosts(m, a->is_counted ? a->n : 0, largest_alone, topology, &a->n));
     }
     if (!a->is_counted && topology == NULL && a->class == NULL && accelerator != NULL) {
-        return stk_kube_refuse(m, "tpu_accelerator needs the number of chips",
-                               "say tpu or tpu_topology");
+        return stk_kube_refuse(m, "say tpu or tpu_topology",
+                               "tpu_accelerator needs the number of chips");
     }
     const char *const labels[][2] = {
         {"cloud.google.com/gke-tpu-accelerator", stk_text_or(spelt, accelerator)},
@@ -156,7 +149,7 @@ static int put_tpus(stk_kube_maker *m, json_t *spec, stk_kube_wanted *a)
 
 /* --- all --- */
 
-static void put_amount(stk_kube_maker *m, json_t *resources, const char *name, const char *amount,
+static void put_amount(stk_kube_maker *m, stk_json *resources, const char *name, const char *amount,
                        bool is_limit)
 {
     stk_kube_set_text(m, stk_kube_child(m, resources, "requests"), name, amount);
@@ -173,15 +166,15 @@ static const char *bytes_words(const stk_kube_maker *m, int64_t bytes)
     return stk_arena_printf(m->arena, "%lld", (long long)bytes);
 }
 
-static int put_host(stk_kube_maker *m, json_t *resources)
+static int put_host(stk_kube_maker *m, stk_json *resources)
 {
     const stk_resources *r = m->job->resources;
     const char *qos = stk_kube_text(m->options, "qos");
     bool burst = qos != NULL && strcasecmp(qos, "burstable") == 0;
-    double cpu = json_number_value(json_object_get(m->options, "cpu"));
+    double cpu = stk_json_get_number(m->options, "cpu", 0);
     int64_t milli = (int64_t)(cpu * 1000 + 0.5);
-    int64_t memory = stk_kube_bytes(m->options, "memory");
-    int64_t disk = stk_kube_bytes(m->options, "disk");
+    int64_t memory = stk_kube_whole(m->options, "memory");
+    int64_t disk = stk_kube_whole(m->options, "disk");
     if (r != NULL && r->cpu_milli > milli) {
         milli = r->cpu_milli;
     }
@@ -189,8 +182,8 @@ static int put_host(stk_kube_maker *m, json_t *resources)
         memory = r->memory_bytes;
     }
     if (qos != NULL && !burst && strcasecmp(qos, "guaranteed") != 0) {
-        return stk_kube_refuse(m, stk_arena_printf(m->arena, "qos '%s' is not known", qos),
-                               "it can be Guaranteed or Burstable");
+        return stk_kube_refuse(m, "it can be Guaranteed or Burstable", "qos '%s' is not known",
+                               qos);
     }
     if (milli > 0) {
         put_amount(m, resources, "cpu",
@@ -208,25 +201,46 @@ static int put_host(stk_kube_maker *m, json_t *resources)
 }
 
 /* What GPU pools of many clusters keep others away with. */
-static void tolerate(stk_kube_maker *m, json_t *spec, const char *resource)
+static void tolerate(stk_kube_maker *m, stk_json *spec, const char *resource)
 {
-    const char *key = strncmp(resource, "nvidia.com/", 11) == 0 ? "nvidia.com/gpu" : resource;
-    json_t *list = stk_kube_list(m, spec, "tolerations");
-    size_t i;
-    json_t *one;
-    json_array_foreach(list, i, one)
-    {
-        const char *there = json_string_value(json_object_get(one, "key"));
-        if (there != NULL && strcmp(there, key) == 0) {
+    const char *key = resource;
+    if (strncmp(resource, "nvidia.com/", 11) == 0) {
+        key = "nvidia.com/gpu";
+    }
+    const stk_json *list = stk_json_get(spec, "tolerations");
+    for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
+        if (stk_json_is(stk_json_get(&list->items[i], "key"), key)) {
             return;
         }
     }
     stk_kube_append(
-        m, list,
-        json_pack("{s:s, s:s, s:s}", "key", key, "operator", "Exists", "effect", "NoSchedule"));
+        m, stk_kube_list(m, spec, "tolerations"),
+        stk_kube_map(m, "key", key, "operator", "Exists", "effect", "NoSchedule", NULL));
 }
 
-static void put_ask(stk_kube_maker *m, json_t *spec, json_t *resources, const stk_kube_wanted *a)
+/* Only nodes whose label has (`is_not`: hasn't) one of the values. */
+static void choose_nodes(stk_kube_maker *m, stk_json *spec, const stk_kube_wanted *a)
+{
+    static const char *const operators[] = {"In", "NotIn"};
+    stk_json match = stk_kube_map(m, "key", a->label, "operator", operators[a->is_not], NULL);
+    for (uint32_t i = 0; i < a->n_values; i++) {
+        stk_kube_append_text(m, stk_kube_list(m, &match, "values"), a->values[i]);
+    }
+    stk_json *node = stk_kube_child(m, stk_kube_child(m, spec, "affinity"), "nodeAffinity");
+    stk_json *terms =
+        stk_kube_list(m, stk_kube_child(m, node, "requiredDuringSchedulingIgnoredDuringExecution"),
+                      "nodeSelectorTerms");
+    if (stk_json_n_items(terms) == 0) {
+        stk_kube_append(m, terms, stk_json_of_map());
+    }
+    for (uint32_t i = 0; i < stk_json_n_items(terms); i++) { /* alternatives: each must have it */
+        stk_json *term = (stk_json *)(uintptr_t)&terms->items[i];
+        stk_kube_append(m, stk_kube_list(m, term, "matchExpressions"), match);
+    }
+}
+
+static void put_ask(stk_kube_maker *m, stk_json *spec, stk_json *resources,
+                    const stk_kube_wanted *a)
 {
     put_amount(m, resources, a->resource, stk_arena_printf(m->arena, "%lld", (long long)a->n),
                true);
@@ -234,33 +248,14 @@ static void put_ask(stk_kube_maker *m, json_t *spec, json_t *resources, const st
     if (a->n_values == 1 && !a->is_not) {
         stk_kube_set_text(m, stk_kube_child(m, spec, "nodeSelector"), a->label, a->values[0]);
     } else if (a->n_values > 0) {
-        json_t *values = json_array();
-        for (uint32_t i = 0; i < a->n_values; i++) {
-            stk_kube_append(m, values, json_string(a->values[i]));
-        }
-        json_t *need = stk_kube_child(
-            m, stk_kube_child(m, stk_kube_child(m, spec, "affinity"), "nodeAffinity"),
-            "requiredDuringSchedulingIgnoredDuringExecution");
-        json_t *terms = stk_kube_list(m, need, "nodeSelectorTerms");
-        json_t *match = json_pack("{s:s, s:s, s:o}", "key", a->label, "operator",
-                                  a->is_not ? "NotIn" : "In", "values", values);
-        if (json_array_size(terms) == 0) {
-            stk_kube_append(m, terms, json_object());
-        }
-        size_t i;
-        json_t *term;
-        json_array_foreach(terms, i, term) /* terms are alternatives: each must have it */
-        {
-            stk_kube_append(m, stk_kube_list(m, term, "matchExpressions"), json_incref(match));
-        }
-        json_decref(match);
+        choose_nodes(m, spec, a);
     }
 }
 
-int stk_kube_put_devices(stk_kube_maker *m, json_t *pod_spec, json_t *resources,
+int stk_kube_put_devices(stk_kube_maker *m, stk_json *pod_spec, stk_json *resources,
                          stk_kube_wanted *ret_ask)
 {
-    const json_t *o = m->options;
+    const stk_json *o = m->options;
     int64_t efa = stk_kube_whole(o, "efa");
     STK_TRY(put_host(m, resources));
     STK_TRY(stk_kube_wanted_read(m, ret_ask));
@@ -274,12 +269,11 @@ int stk_kube_put_devices(stk_kube_maker *m, json_t *pod_spec, json_t *resources,
         put_amount(m, resources, "vpc.amazonaws.com/efa",
                    stk_arena_printf(m->arena, "%lld", (long long)efa), true);
     }
-    const char *name;
-    json_t *amount;
-    json_object_foreach(json_object_get(o, "extended_resources"), name, amount)
-    {
-        if (strcmp(json_string_value(amount), "0") != 0) {
-            put_amount(m, resources, name, json_string_value(amount), true);
+    const stk_json *more = stk_json_get(o, "extended_resources");
+    for (uint32_t i = 0; i < stk_json_n_members(more); i++) {
+        const char *name = stk_json_key(more, i)->text, *amount = stk_json_value(more, i)->text;
+        if (strcmp(amount, "0") != 0) {
+            put_amount(m, resources, name, amount, true);
             tolerate(m, pod_spec, name);
         }
     }

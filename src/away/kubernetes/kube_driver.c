@@ -146,27 +146,27 @@ bool stk_kube_knows_sets(stk_kube *k, int64_t now)
 /* --- the functions of a driver --- */
 
 /* The wanted one first. */
-static int make_ways(stk_kube *k, const stk_remote_job *job, const json_t *options,
+static int make_ways(stk_kube *k, const stk_remote_job *job, const stk_json *options,
                      const char *name_space, stk_arena *arena, stk_kube_way ways[2],
                      uint32_t *ret_n, stk_err *err)
 {
-    stk_kube_form form = stk_kube_form_of(job, options);
-    int rc = 0;
-    for (uint32_t i = form == STK_KUBE_AS_JOB ? 1 : 0; i < 2 && rc == 0; i++) {
-        stk_kube_way *way = &ways[*ret_n];
-        *way = i == 0 ? (stk_kube_way){"jobsets", KUBE_JOBSET, NULL}
-                      : (stk_kube_way){"jobs", KUBE_BATCH, NULL};
-        rc = stk_kube_make(k->config, job, options, name_space, i == 0, arena, &way->docs, err);
-        *ret_n += rc == 0;
+    static const stk_kube_way both[] = {{.plural = "jobsets", .group = KUBE_JOBSET},
+                                        {.plural = "jobs", .group = KUBE_BATCH}};
+    uint32_t first = stk_kube_form_of(job, options) == STK_KUBE_AS_JOB;
+    for (uint32_t i = first; i < 2; i++) {
+        stk_kube_way *way = &ways[i - first];
+        *way = both[i];
+        STK_TRY(stk_kube_make(k->config, job, options, name_space, i == 0, arena, &way->docs, err));
     }
-    return rc;
+    *ret_n = 2 - first;
+    return 0;
 }
 
 static int submit(stk_driver *self, const stk_remote_job *job, stk_err *err)
 {
     stk_kube *k = of(self);
     char where[160];
-    json_t *read = NULL;
+    stk_json options;
     stk_kube_way ways[2];
     uint32_t n_ways = 0;
     stk_kube_space *space = NULL;
@@ -176,23 +176,14 @@ static int submit(stk_driver *self, const stk_remote_job *job, stk_err *err)
         *err = k->fatal;
         return err->code;
     }
-    int rc = arena == NULL ? stk_err_nomem(err) : stk_kube_options(job->options, where, &read, err);
-    if (rc < 0) {
-        return rc;
-    }
-    STK_KUBE_JSON_AUTO options = read;
-    const char *own = stk_kube_text(options, "namespace");
-    const char *name = stk_text_or(own, k->cluster.name_space);
-    rc = make_ways(k, job, options, name, arena, ways, &n_ways, err);
-    rc = rc < 0 ? rc : stk_kube_space_get(k, name, &space, err);
-    stk_kube_task *t = rc < 0 ? NULL : stk_kube_task_new(k, job, options, ways, n_ways);
-    if (t == NULL) {
-        while (n_ways > 0) {
-            json_decref(ways[--n_ways].docs);
-        }
-        STK_TRY(rc);
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_kube_options(job->options, where, arena, &options, err));
+    const char *name = stk_text_or(stk_kube_text(&options, "namespace"), k->cluster.name_space);
+    STK_TRY(make_ways(k, job, &options, name, arena, ways, &n_ways, err));
+    STK_TRY(stk_kube_space_get(k, name, &space, err));
+    stk_kube_task *t = stk_kube_task_new(k, job, &options, ways, n_ways, arena);
+    STK_TRY(stk_err_if_null(t, err));
+    arena = NULL;
     t->space = space;
     return 0;
 }
@@ -301,6 +292,13 @@ static bool forget_all(stk_kube *k)
     return any;
 }
 
+static void free_driver(stk_kube *k)
+{
+    stk_arena_free(k->scratch);
+    stk_arena_free(k->arena);
+    free(k);
+}
+
 /* What is to be removed still is; the rest goes on without us. */
 static void close_driver(stk_driver *self)
 {
@@ -317,10 +315,7 @@ static void close_driver(stk_driver *self)
     }
     stk_kube_api_done(&k->api);
     stk_kube_spaces_free(k);
-    json_decref(k->options);
-    stk_arena_free(k->scratch);
-    stk_arena_free(k->arena);
-    free(k);
+    free_driver(k);
 }
 
 static const stk_driver_ops ops = {.name = "kubernetes",
@@ -330,9 +325,19 @@ static const stk_driver_ops ops = {.name = "kubernetes",
                                    .turn = turn,
                                    .close = close_driver};
 
-int stk_kube_open(const stk_driver_config *config, stk_kube **ret, stk_err *err)
+static int read_config(stk_kube *k, stk_err *err)
 {
     char where[160];
+    (void)snprintf(where, sizeof where, "stack '%.120s'", k->config->stack);
+    STK_TRY(stk_err_if_null(k->arena, err));
+    STK_TRY(stk_err_if_null(k->scratch, err));
+    STK_TRY(stk_kube_options(k->config->options, where, k->arena, &k->options, err));
+    STK_TRY(stk_kube_config_load(&k->options, k->arena, &k->cluster, err));
+    return stk_http_many_open(AT_ONCE, &k->api.many, err);
+}
+
+int stk_kube_open(const stk_driver_config *config, stk_kube **ret, stk_err *err)
+{
     stk_kube *k = calloc(1, sizeof *k);
     if (k == NULL) {
         return stk_err_nomem(err);
@@ -341,17 +346,9 @@ int stk_kube_open(const stk_driver_config *config, stk_kube **ret, stk_err *err)
     k->config = config;
     k->arena = stk_arena_new(0);
     k->scratch = stk_arena_new(0);
-    (void)snprintf(where, sizeof where, "stack '%.120s'", config->stack);
-    int rc = k->arena == NULL || k->scratch == NULL
-                 ? stk_err_nomem(err)
-                 : stk_kube_options(config->options, where, &k->options, err);
-    rc = rc < 0 ? rc : stk_kube_config_load(k->options, k->arena, &k->cluster, err);
-    rc = rc < 0 ? rc : stk_http_many_open(AT_ONCE, &k->api.many, err);
+    int rc = read_config(k, err);
     if (rc < 0) {
-        json_decref(k->options);
-        stk_arena_free(k->scratch);
-        stk_arena_free(k->arena);
-        free(k);
+        free_driver(k);
         return rc;
     }
     k->api.config = &k->cluster;
@@ -362,16 +359,14 @@ int stk_kube_open(const stk_driver_config *config, stk_kube **ret, stk_err *err)
 static int open_driver(const stk_driver_config *config, stk_driver **ret, stk_err *err)
 {
     stk_kube *k = NULL;
-    int rc = stk_kube_open(config, &k, err);
-    if (rc == 0) {
-        *ret = &k->base;
-    }
-    return rc;
+    STK_TRY(stk_kube_open(config, &k, err));
+    *ret = &k->base;
+    return 0;
 }
 
 /* Would a gang be a JobSet? Where nobody listens to what is said of it, nothing is asked. */
 static bool would_be_set(const stk_driver_config *config, const stk_remote_job *job,
-                         const json_t *options)
+                         const stk_json *options)
 {
     stk_kube_form form = stk_kube_form_of(job, options);
     stk_kube *k = NULL;
@@ -418,32 +413,22 @@ static int manifest(const stk_driver_config *config, const stk_remote_job *job, 
                     const char ***ret_documents, uint32_t *ret_n, stk_err *err)
 {
     char where[160];
-    json_t *read = NULL, *docs = NULL;
+    stk_json options, docs;
     (void)snprintf(where, sizeof where, "step '%.120s'", job->step);
-    int rc = stk_kube_options(job->options, where, &read, err);
-    STK_KUBE_JSON_AUTO options = read;
-    rc = rc < 0 ? rc
-                : stk_kube_make(config, job, options, stk_kube_text(options, "namespace"),
-                                would_be_set(config, job, options), arena, &docs, err);
-    STK_KUBE_JSON_AUTO all = docs;
-    size_t n = json_array_size(all);
-    const char **texts = rc < 0 ? NULL : stk_arena_array(arena, n + 1, sizeof *texts);
-    for (size_t i = 0; texts != NULL && i < n; i++) {
-        char *text = json_dumps(json_array_get(all, i), JSON_INDENT(2));
-        texts[i] = stk_arena_dup(arena, text);
-        free(text);
-        if (texts[i] == NULL) {
-            rc = stk_err_nomem(err);
-        }
+    STK_TRY(stk_kube_options(job->options, where, arena, &options, err));
+    STK_TRY(stk_kube_make(config, job, &options, stk_kube_text(&options, "namespace"),
+                          would_be_set(config, job, &options), arena, &docs, err));
+    const char **texts = stk_arena_array(arena, (size_t)docs.n + 1, sizeof *texts);
+    STK_TRY(stk_err_if_null(texts, err));
+    for (uint32_t i = 0; i < docs.n; i++) {
+        STK_BUF_AUTO text = STK_BUF_INIT(SIZE_MAX / 2);
+        stk_json_dump_pretty(&docs.items[i], &text);
+        texts[i] = stk_buf_keep(&text, arena);
+        STK_TRY(stk_err_if_null(texts[i], err));
     }
-    if (rc == 0 && texts == NULL) {
-        rc = stk_err_nomem(err);
-    }
-    if (rc == 0) {
-        *ret_documents = texts;
-        *ret_n = (uint32_t)n;
-    }
-    return rc;
+    *ret_documents = texts;
+    *ret_n = docs.n;
+    return 0;
 }
 
 const stk_driver_kind stk_driver_kubernetes = {

@@ -26,7 +26,7 @@ typedef struct stk_kube_log {
 typedef struct stk_kube_way {
     const char *plural; /* "/apis/batch/v1", "jobs" */
     const char *group;
-    json_t *docs; /* in the order of their sending */
+    stk_json docs; /* in the order of their sending, in the job's arena */
 } stk_kube_way;
 
 typedef struct stk_kube_task {
@@ -35,6 +35,7 @@ typedef struct stk_kube_task {
     struct stk_kube_task *chain;           /* of its bucket */
     struct stk_kube *kube;
     struct stk_kube_space *space;
+    stk_arena *arena;        /* of the documents; NULL once all of them are there */
     uint32_t id, attempt, n; /* n: nodes */
     char name[STK_KUBE_NAME + 1];
     /* Of a gang two, the wanted one first: an engine before us may have sent the other. */
@@ -109,7 +110,7 @@ typedef struct stk_kube {
     const stk_driver_config *config;
     stk_arena *arena;
     stk_arena *scratch; /* of one event */
-    json_t *options;
+    stk_json options;
     stk_kube_config cluster;
     stk_kube_api api;
     stk_kube_space *spaces;
@@ -149,9 +150,9 @@ void stk_kube_note(stk_kube *k, const stk_kube_task *t, const char *fmt, ...)
 bool stk_kube_knows_sets(stk_kube *k, int64_t now);
 
 /* --- kube_task --- */
-/* Takes the ways' documents over, where it isn't NULL. */
-stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const json_t *options,
-                                 const stk_kube_way *ways, uint32_t n_ways);
+/* Takes the arena over, which has the ways' documents; NULL: no memory, and it doesn't. */
+stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const stk_json *options,
+                                 const stk_kube_way *ways, uint32_t n_ways, stk_arena *arena);
 void stk_kube_task_free(stk_kube_task *t);
 void stk_kube_task_step(stk_kube_task *t, int64_t now); /* may free it */
 /* Remove it, then say `end`. */

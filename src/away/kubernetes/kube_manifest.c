@@ -3,56 +3,94 @@
 #include "away/kubernetes/kube_manifest.h"
 
 #include <ctype.h>
-#include <stdlib.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "base/text.h"
 
 enum { TTL_S = 86400, ENV_BYTES = STK_LIMIT_ENV_BYTES };
+#define TTL "ttlSecondsAfterFinished"
+
+/* A Job's, a JobSet's. */
+static const char *const versions[] = {"batch/v1", "jobset.x-k8s.io/v1alpha2"};
+static const char *const kinds[] = {"Job", "JobSet"};
 
 /* --- trees --- */
 
-void stk_kube_set(stk_kube_maker *m, json_t *map, const char *key, json_t *value)
+void stk_kube_set(stk_kube_maker *m, stk_json *map, const char *key, stk_json value)
 {
-    if (value == NULL || json_object_set_new(map, key, value) != 0) {
-        m->failed = true;
-    }
+    m->failed =
+        !stk_json_is_map(map) || stk_json_set(m->arena, map, key, value) == NULL || m->failed;
 }
 
-void stk_kube_set_text(stk_kube_maker *m, json_t *map, const char *key, const char *text)
+void stk_kube_update(stk_kube_maker *m, stk_json *map, const stk_json *more)
+{
+    m->failed = !stk_json_is_map(map) || !stk_json_update(m->arena, map, more) || m->failed;
+}
+
+void stk_kube_append(stk_kube_maker *m, stk_json *list, stk_json value)
+{
+    m->failed =
+        !stk_json_is_list(list) || stk_json_append(m->arena, list, value) == NULL || m->failed;
+}
+
+static stk_json copy_of(stk_kube_maker *m, const char *text)
+{
+    const char *own = stk_arena_dup(m->arena, text);
+    m->failed = own == NULL || m->failed;
+    m->is_odd = !stk_json_is_utf8(text, strlen(text)) || m->is_odd;
+    return stk_json_of_text(stk_text_or(own, ""));
+}
+
+void stk_kube_append_text(stk_kube_maker *m, stk_json *list, const char *text)
+{
+    stk_kube_append(m, list, copy_of(m, text));
+}
+
+void stk_kube_set_text(stk_kube_maker *m, stk_json *map, const char *key, const char *text)
 {
     if (text != NULL) {
-        json_t *value = json_string(text);
-        stk_kube_set(m, map, key, value == NULL ? json_string("?") : value); /* no UTF-8 */
+        stk_kube_set(m, map, key, copy_of(m, text));
     }
 }
 
-void stk_kube_append(stk_kube_maker *m, json_t *list, json_t *value)
+void stk_kube_set_whole(stk_kube_maker *m, stk_json *map, const char *key, int64_t number)
 {
-    if (value == NULL || json_array_append_new(list, value) != 0) {
-        m->failed = true;
+    const char *digits = stk_arena_printf(m->arena, "%lld", (long long)number);
+    m->failed = digits == NULL || m->failed;
+    stk_kube_set(m, map, key, stk_json_of_digits(stk_text_or(digits, "0"), STK_JSON_INT));
+}
+
+stk_json stk_kube_map(stk_kube_maker *m, ...)
+{
+    stk_json map = stk_json_of_map();
+    va_list args;
+    va_start(args, m);
+    for (const char *key; (key = va_arg(args, const char *)) != NULL;) {
+        const char *text = va_arg(args, const char *);
+        m->failed = text == NULL || m->failed;
+        stk_kube_set_text(m, &map, key, text);
     }
+    va_end(args);
+    return map;
 }
 
-static json_t *member(stk_kube_maker *m, json_t *map, const char *key, json_t *fresh)
+static stk_json *member(stk_kube_maker *m, stk_json *map, const char *key, stk_json fresh)
 {
-    json_t *there = json_object_get(map, key);
-    if (there != NULL && json_typeof(there) == json_typeof(fresh)) {
-        json_decref(fresh);
-        return there;
+    if (!stk_json_is_kind(stk_json_get(map, key), (stk_json_kind)fresh.kind)) {
+        stk_kube_set(m, map, key, fresh);
     }
-    stk_kube_set(m, map, key, fresh);
-    return json_object_get(map, key);
+    return (stk_json *)(uintptr_t)stk_json_get(map, key);
 }
 
-json_t *stk_kube_child(stk_kube_maker *m, json_t *map, const char *key)
+stk_json *stk_kube_child(stk_kube_maker *m, stk_json *map, const char *key)
 {
-    return member(m, map, key, json_object());
+    return member(m, map, key, stk_json_of_map());
 }
 
-json_t *stk_kube_list(stk_kube_maker *m, json_t *map, const char *key)
+stk_json *stk_kube_list(stk_kube_maker *m, stk_json *map, const char *key)
 {
-    return member(m, map, key, json_array());
+    return member(m, map, key, stk_json_of_list());
 }
 
 /* --- names --- */
@@ -73,7 +111,7 @@ const char *stk_kube_label(const char *text, char *buf)
     return buf;
 }
 
-static void put_labels(stk_kube_maker *m, json_t *meta)
+static void put_labels(stk_kube_maker *m, stk_json *meta)
 {
     const stk_remote_job *j = m->job;
     const struct {
@@ -84,20 +122,19 @@ static void put_labels(stk_kube_maker *m, json_t *meta)
                {"stoker.task", stk_arena_printf(m->arena, "%u", j->task)},
                {STK_KUBE_LABEL_ATTEMPT, stk_arena_printf(m->arena, "%u", j->attempt)},
                {STK_KUBE_LABEL_JOB, j->name}};
-    json_t *labels = stk_kube_child(m, meta, "labels");
+    stk_json parts[] = {stk_json_of_map(), stk_json_of_map()};
+    stk_json *labels = &parts[0], *notes = &parts[1];
     char buf[STK_KUBE_NAME + 1];
     stk_kube_set_text(m, labels, "app.kubernetes.io/managed-by", "stoker");
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (all[i].text != NULL) {
             stk_kube_set_text(m, labels, all[i].key, stk_kube_label(all[i].text, buf));
             if (strcmp(buf, all[i].text) != 0) {
-                stk_kube_set_text(m, stk_kube_child(m, meta, "annotations"), all[i].key,
-                                  all[i].text);
+                stk_kube_set_text(m, notes, all[i].key, all[i].text);
             }
         }
     }
-    stk_kube_set_text(m, stk_kube_child(m, meta, "annotations"), STK_KUBE_NOTE_ID,
-                      stk_arena_printf(m->arena, "%u", j->id));
+    stk_kube_set_text(m, notes, STK_KUBE_NOTE_ID, stk_arena_printf(m->arena, "%u", j->id));
     if (stk_kube_true(m->options, "keep", false)) {
         stk_kube_set_text(m, labels, STK_KUBE_LABEL_KEEP, "true");
     }
@@ -105,120 +142,123 @@ static void put_labels(stk_kube_maker *m, json_t *meta)
                       stk_kube_text(m->options, "kueue_queue"));
     stk_kube_set_text(m, labels, "kueue.x-k8s.io/priority-class",
                       stk_kube_text(m->options, "kueue_priority_class"));
-    const char *const given[] = {"labels", "annotations"};
+    const char *const names[] = {"labels", "annotations"};
     for (size_t i = 0; i < 2; i++) {
-        json_t *pairs = json_object_get(m->options, given[i]);
-        if (pairs != NULL && json_object_update_missing(stk_kube_child(m, meta, given[i]), pairs)) {
-            m->failed = true;
+        const stk_json *pairs = stk_json_get(m->options, names[i]);
+        for (uint32_t k = 0; k < stk_json_n_members(pairs); k++) {
+            const char *key = stk_json_key(pairs, k)->text;
+            if (stk_json_get(&parts[i], key) == NULL) {
+                stk_kube_set(m, &parts[i], key, *stk_json_value(pairs, k));
+            }
         }
+        stk_kube_set(m, meta, names[i], parts[i]);
     }
 }
 
-static json_t *new_document(stk_kube_maker *m, const char *version, const char *kind,
-                            const char *name)
+static stk_json new_document(stk_kube_maker *m, const char *version, const char *kind)
 {
-    json_t *doc = json_pack("{s:s, s:s, s:{s:s}}", "apiVersion", version, "kind", kind, "metadata",
-                            "name", name);
-    json_t *meta = json_object_get(doc, "metadata");
-    if (doc == NULL) {
-        m->failed = true;
-    }
-    stk_kube_set_text(m, meta, "namespace", m->name_space);
-    put_labels(m, meta);
+    stk_json doc = stk_kube_map(m, "apiVersion", version, "kind", kind, NULL);
+    stk_json meta = stk_kube_map(m, "name", m->job->name, NULL);
+    stk_kube_set_text(m, &meta, "namespace", m->name_space);
+    put_labels(m, &meta);
+    stk_kube_set(m, &doc, "metadata", meta);
     return doc;
 }
 
 /* --- documents --- */
 
-static json_t *new_job_spec(stk_kube_maker *m, int *ret_rc)
+static int put_job_spec(stk_kube_maker *m, stk_json *spec)
 {
     const stk_remote_job *j = m->job;
+    int64_t deadline = stk_kube_whole(m->options, "active_deadline_seconds");
     /* Its own retries are none: an attempt is ours to repeat. A pod that makes way for another
      * fails the Job at once, with a reason that outlives the pod. */
-    json_t *spec = json_pack("{s:i, s:{s:[{s:s, s:[{s:s, s:s}]}]}}", "backoffLimit", 0,
-                             "podFailurePolicy", "rules", "action", "FailJob", "onPodConditions",
-                             "type", "DisruptionTarget", "status", "True");
-    int64_t ttl = stk_kube_whole(m->options, "ttl_seconds_after_finished");
-    int64_t deadline = stk_kube_whole(m->options, "active_deadline_seconds");
-    stk_kube_set(m, spec, "ttlSecondsAfterFinished", json_integer(ttl < 0 ? TTL_S : ttl));
+    stk_json rule = stk_kube_map(m, "action", "FailJob", NULL);
+    stk_kube_append(m, stk_kube_list(m, &rule, "onPodConditions"),
+                    stk_kube_map(m, "type", "DisruptionTarget", "status", "True", NULL));
+    stk_kube_set_whole(m, spec, "backoffLimit", 0);
+    stk_kube_append(m, stk_kube_list(m, stk_kube_child(m, spec, "podFailurePolicy"), "rules"),
+                    rule);
+    if (!m->as_set) { /* the set's, not its Job's */
+        stk_kube_set_whole(m, spec, TTL, m->ttl_s);
+    }
     if (deadline > 0) {
-        stk_kube_set(m, spec, "activeDeadlineSeconds", json_integer(deadline));
+        stk_kube_set_whole(m, spec, "activeDeadlineSeconds", deadline);
     }
     if (j->nodes > 1) {
         stk_kube_set_text(m, spec, "completionMode", "Indexed");
-        stk_kube_set(m, spec, "completions", json_integer(j->nodes));
-        stk_kube_set(m, spec, "parallelism", json_integer(j->nodes));
+        stk_kube_set_whole(m, spec, "completions", j->nodes);
+        stk_kube_set_whole(m, spec, "parallelism", j->nodes);
     }
-    json_t *template = stk_kube_child(m, spec, "template");
-    put_labels(m, stk_kube_child(m, template, "metadata"));
-    *ret_rc = stk_kube_put_pod(m, template);
-    return spec;
-}
-
-static json_t *new_job(stk_kube_maker *m, int *ret_rc)
-{
-    json_t *doc = m->as_set ? new_document(m, "jobset.x-k8s.io/v1alpha2", "JobSet", m->job->name)
-                            : new_document(m, "batch/v1", "Job", m->job->name);
-    json_t *spec = new_job_spec(m, ret_rc);
-    if (!m->as_set) {
-        stk_kube_set(m, doc, "spec", spec);
-        return doc;
-    }
-    json_t *set = stk_kube_child(m, doc, "spec");
-    json_t *template = json_object();
-    put_labels(m, stk_kube_child(m, template, "metadata"));
-    json_t *ttl = json_incref(json_object_get(spec, "ttlSecondsAfterFinished"));
-    (void)json_object_del(spec, "ttlSecondsAfterFinished"); /* the set's, not its Job's */
-    stk_kube_set(m, template, "spec", spec);
-    stk_kube_set(m, set, "ttlSecondsAfterFinished", ttl);
-    stk_kube_set(m, set, "network",
-                 json_pack("{s:b, s:s, s:b}", "enableDNSHostnames", 1, "subdomain", m->job->name,
-                           "publishNotReadyAddresses", 1));
-    stk_kube_set(m, set, "failurePolicy", json_pack("{s:i}", "maxRestarts", 0));
-    stk_kube_set(m, set, "replicatedJobs",
-                 json_pack("[{s:s, s:i, s:o}]", "name", "n", "replicas", 1, "template", template));
-    return doc;
-}
-
-static void set_owner(stk_kube_maker *m, json_t *doc, const json_t *owner)
-{
-    json_t *meta = json_object_get(doc, "metadata");
-    stk_kube_set(m, meta, "ownerReferences",
-                 json_pack("[{s:O, s:O, s:s, s:s, s:b}]", "apiVersion",
-                           json_object_get(owner, "apiVersion"), "kind",
-                           json_object_get(owner, "kind"), "name", m->job->name, "uid",
-                           "(of the Job)", "controller", 0));
-}
-
-static int add_secret(stk_kube_maker *m, json_t *all, const json_t *owner)
-{
-    const char *const *secret = m->job->secret;
-    if (secret == NULL || secret[0] == NULL) {
-        return 0;
-    }
-    json_t *doc = new_document(m, "v1", "Secret", m->job->name);
-    set_owner(m, doc, owner);
-    stk_kube_set_text(m, doc, "type", "Opaque");
-    json_t *data = stk_kube_child(m, doc, "stringData");
-    for (; *secret != NULL; secret++) {
-        const char *equals = strchr(*secret, '=');
-        const char *name = equals == NULL
-                               ? *secret
-                               : stk_arena_dupn(m->arena, *secret, (size_t)(equals - *secret));
-        stk_kube_set_text(m, data, stk_text_or(name, ""), equals == NULL ? "" : equals + 1);
-    }
-    stk_kube_append(m, all, doc);
+    stk_json template = stk_json_of_map();
+    put_labels(m, stk_kube_child(m, &template, "metadata"));
+    STK_TRY(stk_kube_put_pod(m, &template));
+    stk_kube_set(m, spec, "template", template);
     return 0;
 }
 
-/* Names for the nodes of a gang to find each other by, before they are ready. */
-static void add_service(stk_kube_maker *m, json_t *all, const json_t *owner)
+static int make_job(stk_kube_maker *m, stk_json *ret_doc)
 {
-    json_t *doc = new_document(m, "v1", "Service", m->job->name);
-    set_owner(m, doc, owner);
-    stk_kube_set(m, doc, "spec",
-                 json_pack("{s:s, s:b, s:{s:s}}", "clusterIP", "None", "publishNotReadyAddresses",
-                           1, "selector", STK_KUBE_LABEL_JOB, m->job->name));
+    stk_json spec = stk_json_of_map();
+    *ret_doc = new_document(m, versions[m->as_set], kinds[m->as_set]);
+    STK_TRY(put_job_spec(m, &spec));
+    if (m->as_set) {
+        stk_json template = stk_json_of_map(), set = stk_json_of_map();
+        put_labels(m, stk_kube_child(m, &template, "metadata"));
+        stk_kube_set(m, &template, "spec", spec);
+        stk_kube_set_whole(m, &set, TTL, m->ttl_s);
+        stk_json *network = stk_kube_child(m, &set, "network");
+        stk_kube_set(m, network, "enableDNSHostnames", stk_json_of_bool(true));
+        stk_kube_set_text(m, network, "subdomain", m->job->name);
+        stk_kube_set(m, network, "publishNotReadyAddresses", stk_json_of_bool(true));
+        stk_kube_set_whole(m, stk_kube_child(m, &set, "failurePolicy"), "maxRestarts", 0);
+        stk_json jobs = stk_kube_map(m, "name", "n", NULL);
+        stk_kube_set_whole(m, &jobs, "replicas", 1);
+        stk_kube_set(m, &jobs, "template", template);
+        stk_kube_append(m, stk_kube_list(m, &set, "replicatedJobs"), jobs);
+        spec = set;
+    }
+    stk_kube_set(m, ret_doc, "spec", spec);
+    return 0;
+}
+
+/* What the Job owns: it goes with it. */
+static stk_json new_owned(stk_kube_maker *m, const char *kind)
+{
+    stk_json doc = new_document(m, "v1", kind);
+    stk_json owner = stk_kube_map(m, "apiVersion", versions[m->as_set], "kind", kinds[m->as_set],
+                                  "name", m->job->name, "uid", "(of the Job)", NULL);
+    stk_kube_set(m, &owner, "controller", stk_json_of_bool(false));
+    stk_kube_append(m, stk_kube_list(m, stk_kube_child(m, &doc, "metadata"), "ownerReferences"),
+                    owner);
+    return doc;
+}
+
+static void add_secret(stk_kube_maker *m, stk_json *all)
+{
+    const char *const *secret = m->job->secret;
+    if (secret == NULL || secret[0] == NULL) {
+        return;
+    }
+    stk_json doc = new_owned(m, "Secret"), data = stk_json_of_map();
+    for (; *secret != NULL; secret++) {
+        size_t n = strcspn(*secret, "=");
+        const char *name = stk_arena_dupn(m->arena, *secret, n);
+        stk_kube_set_text(m, &data, stk_text_or(name, ""), *secret + n + ((*secret)[n] == '='));
+    }
+    stk_kube_set_text(m, &doc, "type", "Opaque");
+    stk_kube_set(m, &doc, "stringData", data);
+    stk_kube_append(m, all, doc);
+}
+
+/* Names for the nodes of a gang to find each other by, before they are ready. */
+static void add_service(stk_kube_maker *m, stk_json *all)
+{
+    stk_json doc = new_owned(m, "Service");
+    stk_json spec = stk_kube_map(m, "clusterIP", "None", NULL);
+    stk_kube_set(m, &spec, "publishNotReadyAddresses", stk_json_of_bool(true));
+    stk_kube_set_text(m, stk_kube_child(m, &spec, "selector"), STK_KUBE_LABEL_JOB, m->job->name);
+    stk_kube_set(m, &doc, "spec", spec);
     stk_kube_append(m, all, doc);
 }
 
@@ -236,49 +276,47 @@ static int check_env(const stk_kube_maker *m, const char *const *env)
     return 0;
 }
 
-stk_kube_form stk_kube_form_of(const stk_remote_job *job, const json_t *options)
+stk_kube_form stk_kube_form_of(const stk_remote_job *job, const stk_json *options)
 {
-    bool is_said = json_object_get(options, "jobset") != NULL;
-    bool as_set = stk_kube_true(options, "jobset", true);
-    if (job->nodes < 2 || !as_set) {
+    if (job->nodes < 2 || !stk_kube_true(options, "jobset", true)) {
         return STK_KUBE_AS_JOB;
     }
-    if (is_said) {
+    if (stk_json_get(options, "jobset") != NULL) {
         return STK_KUBE_AS_SET;
     }
     return STK_KUBE_AS_EITHER;
 }
 
-int stk_kube_make(const stk_driver_config *config, const stk_remote_job *job, const json_t *options,
-                  const char *name_space, bool as_set, stk_arena *arena, json_t **ret, stk_err *err)
+int stk_kube_make(const stk_driver_config *config, const stk_remote_job *job,
+                  const stk_json *options, const char *name_space, bool as_set, stk_arena *arena,
+                  stk_json *ret, stk_err *err)
 {
+    int64_t ttl_s = stk_kube_whole(options, "ttl_seconds_after_finished");
     stk_kube_maker m = {.config = config,
                         .job = job,
                         .options = options,
                         .name_space = name_space,
                         .arena = arena,
                         .err = err,
+                        .ttl_s = ttl_s < 0 ? TTL_S : ttl_s,
                         .as_set = as_set};
-    int rc = check_env(&m, job->env);
-    rc = rc < 0 ? rc : check_env(&m, job->secret);
-    if (rc < 0) {
-        return rc;
+    stk_json all = stk_json_of_list(), first;
+    STK_TRY(check_env(&m, job->env));
+    STK_TRY(check_env(&m, job->secret));
+    STK_TRY(make_job(&m, &first));
+    stk_kube_append(&m, &all, first);
+    add_secret(&m, &all);
+    if (job->nodes > 1 && !as_set) {
+        add_service(&m, &all);
     }
-    json_t *all = json_array();
-    json_t *first = new_job(&m, &rc);
-    stk_kube_append(&m, all, first);
-    if (rc == 0) {
-        rc = add_secret(&m, all, first);
+    if (m.failed) {
+        return stk_err_set(err, STK_E_NOMEM, "step '%s': out of memory", job->step);
     }
-    if (rc == 0 && job->nodes > 1 && !as_set) {
-        add_service(&m, all, first);
-    }
-    if (rc == 0 && m.failed) {
-        rc = stk_err_set(err, STK_E_NOMEM, "step '%s': out of memory", job->step);
-    }
-    if (rc < 0) {
-        json_decref(all);
-        return rc;
+    if (m.is_odd) {
+        return stk_err_set(err, STK_E_SPEC,
+                           "step '%s': an argument or a variable of it is not UTF-8, as all that "
+                           "a cluster is told must be; pass it as a file",
+                           job->step);
     }
     *ret = all;
     return 0;

@@ -1,5 +1,6 @@
 /* kube_options: what a step says of its pods, checked by src/tbl/kubernetes_options.def: every name
  * known, every value of its type, nothing that can't be honoured. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,289 +64,283 @@ static int unknown(const char *where, const char *name, stk_err *err)
     return STK_E_SPEC;
 }
 
-/* --- values by type; each returns a new reference, or NULL where it is none --- */
+/* --- values by type: false where it is none --- */
 
-/* "a,b" as a list, "k=v,l=w" as a map. */
-static json_t *split(const char *text, bool pairs)
+/* "a,b" as a list, "k=v,l=w" as a map, added to `all`. */
+static bool split(stk_arena *arena, const char *text, stk_json *all)
 {
-    json_t *all = pairs ? json_object() : json_array();
-    for (const char *c = text; *c != '\0' && all != NULL;) {
-        size_t n = strcspn(c, ",");
-        const char *equals = memchr(c, '=', n);
-        if (pairs && equals == NULL) {
-            json_decref(all);
-            return NULL;
+    bool pairs = stk_json_is_map(all), is_good = text != NULL;
+    for (const char *c = stk_text_or(text, ""); is_good && *c != '\0';) {
+        size_t n = strcspn(c, ","), n_key = strcspn(c, "=");
+        const char *word = stk_arena_dupn(arena, c, n);
+        c += n + (c[n] == ',');
+        if (word == NULL || (pairs && n_key >= n)) {
+            return false;
         }
         if (pairs) {
-            char key[256];
-            size_t n_key = (size_t)(equals - c) < sizeof key ? (size_t)(equals - c) : 0;
-            memcpy(key, c, n_key);
-            key[n_key] = '\0';
-            (void)json_object_set_new(all, key,
-                                      json_stringn(equals + 1, n - (size_t)(equals - c) - 1));
+            const char *key = stk_arena_dupn(arena, word, n_key);
+            is_good = key != NULL &&
+                      stk_json_set(arena, all, key, stk_json_of_text(word + n_key + 1)) != NULL;
         } else if (n > 0) {
-            (void)json_array_append_new(all, json_stringn(c, n));
-        }
-        c += n + (c[n] == ',');
-    }
-    return all;
-}
-
-static json_t *scalar_text(const json_t *value)
-{
-    char number[64];
-    if (json_is_integer(value)) {
-        (void)snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
-        return json_string(number);
-    }
-    if (json_is_string(value)) {
-        return json_string(json_string_value(value));
-    }
-    if (json_is_boolean(value)) {
-        return json_string(json_is_true(value) ? "true" : "false");
-    }
-    return NULL;
-}
-
-static json_t *pairs_of(const json_t *value)
-{
-    if (json_is_string(value)) {
-        return split(json_string_value(value), true);
-    }
-    json_t *all = json_object();
-    const char *key;
-    json_t *one;
-    size_t i;
-    json_object_foreach((json_t *)(uintptr_t)value, key, one)
-    {
-        json_t *text = scalar_text(one);
-        if (text == NULL) {
-            json_decref(all);
-            return NULL;
-        }
-        (void)json_object_set_new(all, key, text);
-    }
-    json_array_foreach(value, i, one)
-    {
-        json_t *some = json_is_string(one) ? split(json_string_value(one), true) : NULL;
-        if (some == NULL) {
-            json_decref(all);
-            return NULL;
-        }
-        (void)json_object_update_new(all, some);
-    }
-    return json_is_object(value) || json_is_array(value) ? all : (json_decref(all), NULL);
-}
-
-static json_t *texts_of(const json_t *value)
-{
-    json_t *all = json_is_string(value) ? split(json_string_value(value), false) : NULL;
-    if (json_is_array(value)) {
-        size_t i;
-        json_t *one;
-        all = json_array();
-        json_array_foreach(value, i, one)
-        {
-            const json_t *name = json_is_object(one) ? json_object_get(one, "name") : one;
-            if (!json_is_string(name)) {
-                json_decref(all);
-                return NULL;
-            }
-            (void)json_array_append_new(all, json_string(json_string_value(name)));
+            is_good = stk_json_append(arena, all, stk_json_of_text(word)) != NULL;
         }
     }
-    return all;
+    return is_good;
 }
 
-static json_t *number_of(const json_t *value, bool whole)
+/* What is written as text in a map of texts. */
+static const char *scalar_text(const stk_json *value)
 {
+    if (stk_json_is_kind(value, STK_JSON_INT)) {
+        return value->text;
+    }
+    if (stk_json_is_kind(value, STK_JSON_BOOL)) {
+        return value->truth ? "true" : "false";
+    }
+    return stk_json_text(value);
+}
+
+static bool pairs_of(stk_arena *arena, const stk_json *value, stk_json *all)
+{
+    bool is_good = stk_json_is_map(value) || stk_json_is_list(value);
+    *all = stk_json_of_map();
+    if (stk_json_is_kind(value, STK_JSON_TEXT)) {
+        return split(arena, stk_json_text(value), all);
+    }
+    for (uint32_t i = 0; is_good && i < stk_json_n_members(value); i++) {
+        const char *text = scalar_text(stk_json_value(value, i));
+        is_good = text != NULL && stk_json_set(arena, all, stk_json_key(value, i)->text,
+                                               stk_json_of_text(text)) != NULL;
+    }
+    for (uint32_t i = 0; is_good && i < stk_json_n_items(value); i++) {
+        is_good = split(arena, stk_json_text(&value->items[i]), all);
+    }
+    return is_good;
+}
+
+static bool texts_of(stk_arena *arena, const stk_json *value, stk_json *all)
+{
+    *all = stk_json_of_list();
+    if (!stk_json_is_list(value)) {
+        return split(arena, stk_json_text(value), all);
+    }
+    bool is_good = true;
+    for (uint32_t i = 0; is_good && i < value->n; i++) {
+        const stk_json *name = &value->items[i];
+        if (stk_json_is_map(name)) {
+            name = stk_json_get(name, "name");
+        }
+        is_good = stk_json_text(name) != NULL && stk_json_append(arena, all, *name) != NULL;
+    }
+    return is_good;
+}
+
+static bool digits_of(const char *digits, stk_json_kind kind, stk_json *ret)
+{
+    *ret = stk_json_of_digits(stk_text_or(digits, ""), kind);
+    return digits != NULL;
+}
+
+static bool number_of(const stk_json *value, double *ret)
+{
+    const char *text = stk_json_text(value);
     char *end = NULL;
-    double d = json_number_value(value);
-    if (json_is_string(value)) {
-        d = strtod(json_string_value(value), &end);
-        if (end == json_string_value(value) || *end != '\0') {
-            return NULL;
-        }
-    } else if (!json_is_number(value)) {
-        return NULL;
+    if (text == NULL) {
+        return stk_json_real(value, ret);
     }
-    if (whole) {
-        if (d >= 0 && d <= 1e12 && d == (double)(json_int_t)d) {
-            return json_integer((json_int_t)d);
-        }
-        return NULL;
+    *ret = strtod(text, &end);
+    return end != text && *end == '\0';
+}
+
+static bool whole_of(stk_arena *arena, const stk_json *value, stk_json *ret)
+{
+    double d = 0;
+    bool is_good = number_of(value, &d) && d >= 0 && d <= 1e12 && d == (double)(int64_t)d;
+    return is_good && digits_of(stk_arena_printf(arena, "%lld", (long long)d), STK_JSON_INT, ret);
+}
+
+static bool above_zero(const stk_json *value, double *ret)
+{
+    return number_of(value, ret) && *ret > 0 && *ret < 1e9;
+}
+
+static bool cpu_of(stk_arena *arena, const stk_json *value, stk_json *ret)
+{
+    double d = 0;
+    char digits[32];
+    if (!above_zero(value, &d)) {
+        return false;
     }
-    return d > 0 && d < 1e9 ? json_real(d) : NULL;
+    stk_json_format_real(d, digits);
+    return digits_of(stk_arena_dup(arena, digits), STK_JSON_REAL, ret);
 }
 
 /* Bytes. */
-static json_t *memory_of(const json_t *value)
+static bool memory_of(stk_arena *arena, const stk_json *value, stk_json *ret)
 {
+    double mib = 0;
     int64_t bytes = 0;
-    json_t *number = number_of(value, false);
-    if (number != NULL) {
-        bytes = (int64_t)(json_number_value(number) * (1 << 20));
-        json_decref(number);
-        return json_integer(bytes);
+    const char *text = stk_json_text(value);
+    if (above_zero(value, &mib)) {
+        bytes = (int64_t)(mib * (1 << 20));
+    } else if (text == NULL || stk_units_parse_memory(text, &bytes, NULL) != 0) {
+        return false;
     }
-    if (json_is_string(value) &&
-        stk_units_parse_memory(json_string_value(value), &bytes, NULL) == 0) {
-        return json_integer(bytes);
+    return digits_of(stk_arena_printf(arena, "%lld", (long long)bytes), STK_JSON_INT, ret);
+}
+
+static bool truth_of(const stk_json *value, stk_json *ret)
+{
+    bool yes = stk_json_is_true(value) || stk_json_is(value, "true") || stk_json_is(value, "True");
+    *ret = stk_json_of_bool(yes);
+    return yes || stk_json_is_false(value) || stk_json_is(value, "false") ||
+           stk_json_is(value, "False");
+}
+
+/* No program takes a text with a NUL byte, which JSON writes as \u0000 only. */
+static const stk_json *read_json(stk_arena *arena, const char *text)
+{
+    for (const char *c = strchr(stk_text_or(text, ""), '\\'); c != NULL; c = strchr(c + 2, '\\')) {
+        if (strncmp(c + 1, "u0000", 5) == 0 || c[1] == '\0') {
+            return NULL;
+        }
     }
-    return NULL;
+    return stk_json_read(arena, text);
 }
 
 /* Objects and lists may come as JSON in a text, from a command line. */
-static json_t *shape_of(const json_t *value, type t)
+static bool shape_of(stk_arena *arena, const stk_json *value, type t, stk_json *ret)
 {
-    json_t *read = json_is_string(value) ? json_loads(json_string_value(value), 0, NULL)
-                                         : json_incref((json_t *)(uintptr_t)value);
-    if (t == LIST && json_is_object(read)) {
-        json_t *list = json_array();
-        (void)json_array_append_new(list, read);
-        read = list;
+    static const stk_json_kind shapes[] = {[LIST] = STK_JSON_LIST, [OBJECT] = STK_JSON_MAP};
+    const char *text = stk_json_text(value);
+    if (text != NULL) {
+        value = read_json(arena, text);
     }
-    if (read != NULL && (t == LIST ? json_is_array(read) : json_is_object(read))) {
-        return read;
+    if (t == LIST && stk_json_is_map(value)) {
+        *ret = stk_json_of_list();
+        return stk_json_append(arena, ret, *value) != NULL;
     }
-    json_decref(read);
-    return NULL;
+    if (value != NULL) {
+        *ret = *value;
+    }
+    return stk_json_is_kind(value, shapes[t]);
 }
 
-static json_t *value_of(const json_t *value, type t)
+static bool value_of(stk_arena *arena, const stk_json *value, type t, stk_json *ret)
 {
     switch (t) {
     case TEXT:
-        return json_is_string(value) ? json_incref((json_t *)(uintptr_t)value) : NULL;
-    case BOOL: {
-        const char *word = json_string_value(value);
-        bool yes = word != NULL && (strcmp(word, "true") == 0 || strcmp(word, "True") == 0);
-        bool no = word != NULL && (strcmp(word, "false") == 0 || strcmp(word, "False") == 0);
-        if (json_is_boolean(value)) {
-            return json_incref((json_t *)(uintptr_t)value);
-        }
-        if (yes || no) {
-            return json_boolean(yes);
-        }
-        return NULL;
-    }
+        *ret = *value;
+        return stk_json_is_kind(value, STK_JSON_TEXT);
+    case BOOL:
+        return truth_of(value, ret);
     case WHOLE:
+        return whole_of(arena, value, ret);
     case CPU:
-        return number_of(value, t == WHOLE);
+        return cpu_of(arena, value, ret);
     case MIB:
-        return memory_of(value);
+        return memory_of(arena, value, ret);
     case TEXTS:
-        return texts_of(value);
+        return texts_of(arena, value, ret);
     case PAIRS:
-        return pairs_of(value);
+        return pairs_of(arena, value, ret);
     default:
-        return shape_of(value, t);
+        return shape_of(arena, value, t, ret);
     }
 }
 
 /* --- all of them --- */
 
-/* Takes `value` over. What is said under two names is one: maps and lists are joined. */
-static int add(json_t *all, const option *o, const char *where, json_t *value, stk_err *err)
+/* What is said under two names is one: maps and lists are joined. */
+static int add(stk_arena *arena, stk_json *all, const option *o, const char *where, stk_json value,
+               stk_err *err)
 {
-    const char *name = *o->same == '\0' ? o->name : o->same;
-    json_t *there = json_object_get(all, name);
-    int failed = 0;
-    if (json_is_object(there) && json_is_object(value)) {
-        failed = json_object_update(there, value);
-        json_decref(value);
-    } else if (json_is_array(there) && json_is_array(value)) {
-        failed = json_array_extend(there, value);
-        json_decref(value);
-    } else if (there != NULL && !json_equal(there, value)) {
-        json_decref(value);
+    const char *name = o->name;
+    if (*o->same != '\0') {
+        name = o->same;
+    }
+    const stk_json *there = stk_json_get(all, name);
+    bool is_good = true;
+    if (stk_json_is_map(there) && stk_json_is_map(&value)) {
+        stk_json both = *there;
+        is_good = stk_json_update(arena, &both, &value);
+        value = both;
+    } else if (stk_json_is_list(there) && stk_json_is_list(&value)) {
+        stk_json both = *there;
+        for (uint32_t i = 0; is_good && i < value.n; i++) {
+            is_good = stk_json_append(arena, &both, value.items[i]) != NULL;
+        }
+        value = both;
+    } else if (there != NULL && !stk_json_equal(there, &value)) {
         return stk_err_set(err, STK_E_SPEC, "%s: '%s' and '%s' say different things; keep one",
                            where, o->name, name);
-    } else {
-        failed = json_object_set_new(all, name, value);
     }
-    if (failed != 0) {
+    if (!is_good || stk_json_set(arena, all, name, value) == NULL) {
         return stk_err_nomem(err);
     }
     return 0;
 }
 
-static int read_all(const json_t *map, const char *where, json_t *all, stk_err *err)
+static int read_all(stk_arena *arena, const stk_json *map, const char *where, stk_json *all,
+                    stk_err *err)
 {
-    const char *key;
-    json_t *value;
-    int rc = 0;
-    json_object_foreach((json_t *)(uintptr_t)map, key, value)
-    {
+    for (uint32_t i = 0; i < map->n; i++) {
+        const char *key = stk_json_key(map, i)->text;
+        const stk_json *value = stk_json_value(map, i);
         const option *o = find(key);
+        stk_json read;
         if (o == NULL) {
             return unknown(where, key, err);
         }
-        if (json_is_null(value)) {
+        if (value->kind == STK_JSON_NULL) {
             continue;
         }
         if (o->how == REFUSED) {
             return stk_err_set(err, STK_E_SPEC, "%s: '%s' can't be honoured on Kubernetes; %s",
                                where, key, o->words);
         }
-        json_t *read = value_of(value, o->type);
-        if (read == NULL) {
-            char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-            (void)stk_err_set(err, STK_E_SPEC, "%s: '%s' must be %s, not %.100s", where, key,
-                              type_words[o->type], stk_text_or(shown, "this"));
-            free(shown);
-            return STK_E_SPEC;
+        if (!value_of(arena, value, o->type, &read)) {
+            return stk_err_set(err, STK_E_SPEC, "%s: '%s' must be %s, not %.100s", where, key,
+                               type_words[o->type],
+                               stk_text_or(stk_json_dump_in(value, arena), "this"));
         }
         if (strcmp(key, "pod_settings") == 0) {
-            rc = read_all(read, where, all, err);
-            json_decref(read);
+            STK_TRY(read_all(arena, &read, where, all, err));
         } else {
-            rc = add(all, o, where, read, err);
-        }
-        if (rc < 0) {
-            return rc;
+            STK_TRY(add(arena, all, o, where, read, err));
         }
     }
     return 0;
 }
 
-int stk_kube_options(const char *text, const char *where, json_t **ret, stk_err *err)
+int stk_kube_options(const char *text, const char *where, stk_arena *arena, stk_json *ret,
+                     stk_err *err)
 {
-    json_error_t why;
-    STK_KUBE_JSON_AUTO map = json_loads(text, 0, &why);
-    if (!json_is_object(map)) {
-        return stk_err_set(err, STK_E_SPEC, "%s: options of Kubernetes must be a map: %s", where,
-                           why.text);
+    const stk_json *map = read_json(arena, text);
+    stk_json all = stk_json_of_map();
+    if (!stk_json_is_map(map)) {
+        return stk_err_set(err, STK_E_SPEC,
+                           "%s: options of Kubernetes must be a map, without NUL bytes", where);
     }
-    json_t *all = json_object();
-    int rc = all == NULL ? stk_err_nomem(err) : read_all(map, where, all, err);
-    if (rc < 0) {
-        json_decref(all);
-        return rc;
-    }
+    STK_TRY(read_all(arena, map, where, &all, err));
     *ret = all;
     return 0;
 }
 
-const char *stk_kube_text(const json_t *options, const char *name)
+const char *stk_kube_text(const stk_json *options, const char *name)
 {
-    const char *text = json_string_value(json_object_get(options, name));
-    return stk_text_if_any(text);
+    return stk_text_if_any(stk_json_get_text(options, name));
 }
 
-int64_t stk_kube_whole(const json_t *options, const char *name)
+int64_t stk_kube_whole(const stk_json *options, const char *name)
 {
-    const json_t *node = json_object_get(options, name);
-    return json_is_integer(node) ? (int64_t)json_integer_value(node) : -1;
+    int64_t number = -1;
+    (void)stk_json_int(stk_json_get(options, name), &number);
+    return number;
 }
 
-bool stk_kube_true(const json_t *options, const char *name, bool otherwise)
+bool stk_kube_true(const stk_json *options, const char *name, bool otherwise)
 {
-    const json_t *node = json_object_get(options, name);
-    return json_is_boolean(node) ? json_is_true(node) : otherwise;
-}
-
-int64_t stk_kube_bytes(const json_t *options, const char *name)
-{
-    return stk_kube_whole(options, name);
+    const stk_json *node = stk_json_get(options, name);
+    return stk_json_is_true(node) || (otherwise && !stk_json_is_false(node));
 }

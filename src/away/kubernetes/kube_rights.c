@@ -29,14 +29,21 @@ const stk_kube_right stk_kube_rights[] = {
 };
 _Static_assert(sizeof stk_kube_rights / sizeof *stk_kube_rights == KUBE_RIGHTS, "their number");
 
-char *stk_kube_review(const stk_kube_right *right, const char *name_space)
+void stk_kube_review(const stk_kube_right *right, const char *name_space, stk_buf *out)
 {
-    STK_KUBE_JSON_AUTO review =
-        json_pack("{s:s, s:s, s:{s:{s:s, s:s, s:s, s:s, s:s}}}", "apiVersion",
-                  "authorization.k8s.io/v1", "kind", "SelfSubjectAccessReview", "spec",
-                  "resourceAttributes", "namespace", name_space, "group", right->group, "resource",
-                  right->resource, "subresource", right->sub, "verb", right->verb);
-    return json_dumps(review, JSON_COMPACT);
+    stk_json_open(out, NULL, '{');
+    stk_json_put_text(out, "apiVersion", "authorization.k8s.io/v1");
+    stk_json_put_text(out, "kind", "SelfSubjectAccessReview");
+    stk_json_open(out, "spec", '{');
+    stk_json_open(out, "resourceAttributes", '{');
+    stk_json_put_text(out, "namespace", name_space);
+    stk_json_put_text(out, "group", right->group);
+    stk_json_put_text(out, "resource", right->resource);
+    stk_json_put_text(out, "subresource", right->sub);
+    stk_json_put_text(out, "verb", right->verb);
+    for (int i = 0; i < 3; i++) {
+        stk_json_close(out, '}');
+    }
 }
 
 /* Where it can't be asked, the answers to what is done say it. */
@@ -63,16 +70,16 @@ static void on_review(void *arg, const stk_kube_answer *a)
 static void begin(stk_kube_ask_right *ask, const stk_kube_right *right, int64_t now)
 {
     stk_kube *k = ask->space->kube;
-    char *body = stk_kube_review(right, ask->space->name);
+    STK_BUF_AUTO body = STK_BUF_INIT(KUBE_REVIEW_BYTES);
+    stk_kube_review(right, ask->space->name, &body);
     const stk_kube_request request = {
-        .method = "POST", .way = KUBE_REVIEWS, .body = body, .done = on_review, .arg = ask};
+        .method = "POST", .way = KUBE_REVIEWS, .body = body.data, .done = on_review, .arg = ask};
     uint64_t id;
-    if (body != NULL && stk_kube_begin(k, &request, &id)) {
+    if (!body.failed && stk_kube_begin(k, &request, &id)) {
         ask->state = KUBE_RIGHT_ASKED;
     } else {
         ask->not_before_ms = now + AGAIN_MS;
     }
-    free(body);
 }
 
 bool stk_kube_knows_rights(stk_kube_space *s, int64_t now)

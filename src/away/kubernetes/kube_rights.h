@@ -2,6 +2,8 @@
 #ifndef STK_KUBE_RIGHTS_H
 #define STK_KUBE_RIGHTS_H
 
+#include "base/buf.h"
+
 typedef enum {
     KUBE_FOR_NONE, /* it goes without */
     KUBE_FOR_ALL,
@@ -18,7 +20,8 @@ typedef struct stk_kube_right {
 enum { KUBE_RIGHTS = 15 };
 extern const stk_kube_right stk_kube_rights[KUBE_RIGHTS];
 
-/* The document that asks for it, malloc'd; NULL: no memory. */
-char *stk_kube_review(const stk_kube_right *right, const char *name_space);
+/* The document that asks for it. */
+enum { KUBE_REVIEW_BYTES = 4096 };
+void stk_kube_review(const stk_kube_right *right, const char *name_space, stk_buf *out);
 
 #endif

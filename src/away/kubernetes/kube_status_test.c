@@ -1,5 +1,4 @@
 /* What users are told of what a real API server answered: the recordings, event by event. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,25 +21,6 @@ typedef struct story {
     stk_kube_verdict end; /* the first that is sure, else the last */
 } story;
 
-static void parse(json_t *from, stk_arena *arena, stk_json *ret)
-{
-    char *text = json_dumps(from, JSON_COMPACT);
-    assert_int_equal(stk_kube_parse(text, strlen(text), arena, ret), 0);
-    free(text);
-}
-
-static const char *text_in(const json_t *from, const char *a, const char *b, const char *c)
-{
-    const json_t *node = json_object_get(from, a);
-    if (b != NULL) {
-        node = json_object_get(node, b);
-    }
-    if (c != NULL) {
-        node = json_object_get(node, c);
-    }
-    return json_is_string(node) ? json_string_value(node) : "";
-}
-
 static void judge(story *s)
 {
     stk_kube_verdict v;
@@ -55,22 +35,16 @@ static void judge(story *s)
     }
 }
 
-static void hear(story *s, const char *name, json_t *event, stk_arena *arena)
+static void hear(story *s, const char *name, const stk_json *object, const char *kind, bool gone)
 {
-    json_t *object = json_object_get(event, "object");
-    const char *kind = text_in(object, "kind", NULL, NULL);
-    bool gone = strcmp(text_in(event, "type", NULL, NULL), "DELETED") == 0;
-    stk_json read;
-    if (strcmp(kind, "Job") == 0 && strcmp(text_in(object, "metadata", "name", NULL), name) == 0) {
-        parse(object, arena, &read);
-        stk_kube_read_job(&read, &s->job);
+    if (strcmp(kind, "Job") == 0 && strcmp(stk_kube_text_at(object, "metadata/name"), name) == 0) {
+        stk_kube_read_job(object, &s->job);
         s->job.gone = gone;
     } else if (strcmp(kind, "Pod") == 0 &&
-               strcmp(text_in(object, "metadata", "labels", "batch.kubernetes.io/job-name"),
+               strcmp(stk_kube_text_at(object, "metadata/labels/batch.kubernetes.io~job-name"),
                       name) == 0) {
         stk_kube_pod pod;
-        parse(object, arena, &read);
-        stk_kube_read_pod(&read, &pod);
+        stk_kube_read_pod(object, &pod);
         pod.gone = gone;
         assert_true(pod.index < s->n);
         bool is_first =
@@ -84,34 +58,26 @@ static void hear(story *s, const char *name, json_t *event, stk_arena *arena)
     judge(s);
 }
 
-static void hear_lists(story *s, const char *name, const json_t *line, stk_arena *arena)
+static void hear_lists(story *s, const char *name, const stk_json *response)
 {
-    json_t *response = json_object_get(line, "response");
-    const json_t *items = json_object_get(response, "items");
-    const char *kind = text_in(response, "kind", NULL, NULL);
-    size_t i;
-    json_t *one;
+    const stk_json *items = stk_json_get(response, "items");
+    const char *kind = stk_kube_text_at(response, "kind");
     if (strcmp(kind, "Pod") == 0) { /* what a DELETE answers */
-        json_t *event = json_pack("{s:O}", "object", response);
-        hear(s, name, event, arena);
-        json_decref(event);
+        hear(s, name, response, kind, false);
     }
-    json_array_foreach(items, i, one)
-    {
+    for (uint32_t i = 0; i < stk_json_n_items(items); i++) {
+        const stk_json *one = &items->items[i];
         if (strcmp(kind, "PodList") == 0) { /* items don't say what they are */
-            (void)json_object_set_new(one, "kind", json_string("Pod"));
-            json_t *event = json_pack("{s:O}", "object", one);
-            hear(s, name, event, arena);
-            json_decref(event);
+            hear(s, name, one, "Pod", false);
             continue;
         }
         char words[1024];
-        const char *of = text_in(one, "involvedObject", "name", NULL);
-        if (strcmp(text_in(one, "kind", NULL, NULL), "") == 0 &&
+        const char *of = stk_kube_text_at(one, "involvedObject/name");
+        if (strcmp(stk_kube_text_at(one, "kind"), "") == 0 &&
             strncmp(of, name, strlen(name)) == 0 &&
-            strcmp(text_in(one, "type", NULL, NULL), "Warning") == 0) {
-            (void)stk_kube_event_words(text_in(one, "reason", NULL, NULL),
-                                       text_in(one, "message", NULL, NULL), words, sizeof words);
+            strcmp(stk_kube_text_at(one, "type"), "Warning") == 0) {
+            (void)stk_kube_event_words(stk_kube_text_at(one, "reason"),
+                                       stk_kube_text_at(one, "message"), words, sizeof words);
             if (*words != '\0') {
                 (void)snprintf(s->event, sizeof s->event, "%s", words);
             }
@@ -131,14 +97,15 @@ static void replay(const char *scenario, const char *name, uint32_t n, story *s)
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     while (getline(&text, &size, file) > 0) {
-        json_t *line = json_loads(text, 0, NULL);
-        json_t *event = json_object_get(line, "event");
+        stk_json line;
+        assert_int_equal(stk_kube_parse(text, strlen(text), arena, &line), 0);
+        const stk_json *event = stk_json_get(&line, "event");
         if (event != NULL) {
-            hear(s, name, event, arena);
+            hear(s, name, stk_json_get(event, "object"), stk_kube_text_at(event, "object/kind"),
+                 strcmp(stk_kube_text_at(event, "type"), "DELETED") == 0);
         } else {
-            hear_lists(s, name, line, arena);
+            hear_lists(s, name, stk_json_get(&line, "response"));
         }
-        json_decref(line);
         stk_arena_reset(arena);
     }
     free(text);

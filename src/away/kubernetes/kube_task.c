@@ -263,7 +263,6 @@ static bool is_set(const stk_kube_task *t)
 /* The way that is wanted isn't to be had. */
 static void drop_way(stk_kube_task *t)
 {
-    json_decref(t->ways[0].docs);
     t->ways[0] = t->ways[--t->n_ways];
     t->i_way = 0;
     t->open = t->is_allowed = false;
@@ -287,11 +286,12 @@ static void know_job(stk_kube_task *t, const stk_kube_answer *a)
     if (arena != NULL && stk_kube_parse(a->body, a->len, arena, &root) == 0) {
         (void)snprintf(t->job.uid, sizeof t->job.uid, "%s",
                        stk_kube_text_at(&root, "metadata/uid"));
-        const json_t *docs = way(t)->docs;
-        for (uint32_t i = 1; i < json_array_size(docs); i++) {
-            json_t *owners = json_object_get(json_object_get(json_array_get(docs, i), "metadata"),
-                                             "ownerReferences");
-            (void)json_object_set_new(json_array_get(owners, 0), "uid", json_string(t->job.uid));
+        const char *uid = stk_arena_dup(t->arena, t->job.uid);
+        for (uint32_t i = 1; uid != NULL && i < way(t)->docs.n; i++) {
+            const stk_json *owners =
+                stk_kube_at(&way(t)->docs.items[i], "metadata/ownerReferences");
+            (void)stk_json_set(t->arena, (stk_json *)(uintptr_t)stk_json_item(owners, 0), "uid",
+                               stk_json_of_text(uid));
         }
     }
     if (t->i_doc == 0) {
@@ -352,7 +352,7 @@ static void on_post(void *arg, const stk_kube_answer *a)
     } else if (a->status == 409) { /* there already: ours, from before? */
         t->ask = true;
     } else if (!first && a->status == 404) {
-        t->i_doc = (uint32_t)json_array_size(way(t)->docs);
+        t->i_doc = way(t)->docs.n;
     } else if (first && t->open && (a->status == 403 || a->status == 404) &&
                strstr(a->text, "exceeded quota") == NULL && strstr(a->text, "namespaces") == NULL) {
         drop_way(t); /* no right to it: nobody asked for one */
@@ -491,21 +491,20 @@ static void on_look(void *arg, const stk_kube_answer *a)
 static void post(stk_kube_task *t)
 {
     static const char *const others[][2] = {{"Secret", "secrets"}, {"Service", "services"}};
-    const json_t *doc = json_array_get(way(t)->docs, t->i_doc);
-    const char *kind = json_string_value(json_object_get(doc, "kind"));
+    const stk_json *doc = &way(t)->docs.items[t->i_doc];
     const char *group = way(t)->group, *plural = way(t)->plural;
     for (size_t i = 0; t->i_doc > 0 && i < 2; i++) {
-        if (strcmp(kind, others[i][0]) == 0) {
+        if (stk_json_is(stk_json_get(doc, "kind"), others[i][0])) {
             group = "/api/v1";
             plural = others[i][1];
         }
     }
-    char *body = json_dumps(doc, JSON_COMPACT);
-    if (body != NULL) {
-        begin(t, "POST", way_of(t, group, plural, NULL, "?fieldValidation=Strict"), body, on_post,
-              KUBE_POST);
+    STK_BUF_AUTO body = STK_BUF_INIT(SIZE_MAX / 2);
+    stk_json_dump(doc, &body);
+    if (!body.failed) {
+        begin(t, "POST", way_of(t, group, plural, NULL, "?fieldValidation=Strict"), body.data,
+              on_post, KUBE_POST);
     }
-    free(body);
 }
 
 /* A Job that went by itself leaves its JobSet, which may make it anew. */
@@ -612,12 +611,12 @@ static const stk_kube_right *find_missing(stk_kube_task *t)
     if (missing == NULL) {
         missing = of_sets;
     }
-    for (size_t i = 1; missing == NULL && i < json_array_size(way(t)->docs); i++) {
-        const char *kind =
-            json_string_value(json_object_get(json_array_get(way(t)->docs, i), "kind"));
+    for (uint32_t i = 1; missing == NULL && i < way(t)->docs.n; i++) {
+        const stk_json *kind = stk_json_get(&way(t)->docs.items[i], "kind");
         for (size_t k = 0; missing == NULL && k < sizeof needs / sizeof *needs; k++) {
-            missing =
-                strcmp(kind, needs[k].kind) == 0 ? stk_kube_missing(t->space, needs[k].need) : NULL;
+            if (stk_json_is(kind, needs[k].kind)) {
+                missing = stk_kube_missing(t->space, needs[k].need);
+            }
         }
     }
     return missing;
@@ -698,11 +697,14 @@ void stk_kube_task_step(stk_kube_task *t, int64_t now)
               KUBE_GET);
     } else if (t->removing) {
         step_removal(t, now);
-    } else if (t->i_doc < json_array_size(way(t)->docs)) {
+    } else if (t->i_doc < way(t)->docs.n) {
         post(t);
     } else {
         if (t->made_ms == 0) {
             t->made_ms = now;
+            t->ways[0].docs = t->ways[1].docs = stk_json_of_list();
+            stk_arena_free(t->arena);
+            t->arena = NULL;
         }
         look(t, now);
         t->idle_until_ms = rests && !t->ended ? t->settle_ms : 0;
@@ -711,8 +713,8 @@ void stk_kube_task_step(stk_kube_task *t, int64_t now)
 
 /* --- life --- */
 
-stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const json_t *options,
-                                 const stk_kube_way *ways, uint32_t n_ways)
+stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const stk_json *options,
+                                 const stk_kube_way *ways, uint32_t n_ways, stk_arena *arena)
 {
     stk_kube_task *t = calloc(1, sizeof *t);
     uint32_t n = job->nodes == 0 ? 1 : job->nodes;
@@ -733,6 +735,7 @@ stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const j
         t->logs[i].rest = STK_BUF_INIT(4 << 20);
     }
     t->kube = k;
+    t->arena = arena;
     t->id = job->id;
     t->attempt = job->attempt;
     t->n = n;
@@ -766,9 +769,7 @@ void stk_kube_task_free(stk_kube_task *t)
     *(t->previous == NULL ? &k->first : &t->previous->next) = t->next;
     *(t->next == NULL ? &k->last : &t->next->previous) = t->previous;
     stk_kube_logs_free(t);
-    for (uint32_t i = 0; i < t->n_ways; i++) {
-        json_decref(t->ways[i].docs);
-    }
+    stk_arena_free(t->arena);
     free(t->pods);
     free(t->logs);
     free(t->said_running);

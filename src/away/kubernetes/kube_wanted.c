@@ -1,6 +1,7 @@
 /* kube_wanted: which devices a step asks a cluster for. Its request and the options that say the
  * same in other words become one resource, a number and what tells the nodes apart that have the
  * model. What can't be had so is refused: a step that asked for a device never runs without. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,9 +60,14 @@ typedef struct wish {
     bool is_counted;    /* somebody said how many */
 } wish;
 
-int stk_kube_refuse(const stk_kube_maker *m, const char *what, const char *instead)
+int stk_kube_refuse(const stk_kube_maker *m, const char *instead, const char *what, ...)
 {
-    return stk_err_set(m->err, STK_E_SPEC, "step '%s': %s; %s", m->job->step, what, instead);
+    char text[600];
+    va_list args;
+    va_start(args, what);
+    (void)vsnprintf(text, sizeof text, what, args);
+    va_end(args);
+    return stk_err_set(m->err, STK_E_SPEC, "step '%s': %s; %s", m->job->step, text, instead);
 }
 
 static const char *counted_vendor(const char *resource, bool *ret_is_whole)
@@ -103,12 +109,12 @@ static int read_kind(stk_kube_maker *m, wish *w, int64_t *ret_n)
             continue;
         }
         if (w->option != NULL && is_same(w->kind, kinds[i].vendor) && is_same(w->kind, "aws")) {
-            return stk_kube_refuse(m, "trainium, inferentia and neuroncores name the same devices",
-                                   "say one");
+            return stk_kube_refuse(m, "say one",
+                                   "trainium, inferentia and neuroncores name the same devices");
         }
         if (w->option != NULL && !is_same(w->kind, kinds[i].vendor)) {
-            return stk_kube_refuse(m, "a pod has devices of one kind only",
-                                   "split the step in two");
+            return stk_kube_refuse(m, "split the step in two",
+                                   "a pod has devices of one kind only");
         }
         w->option = stk_text_or(w->option, kinds[i].option);
         w->kind = kinds[i].vendor;
@@ -130,7 +136,7 @@ static int read_wish(stk_kube_maker *m, wish *w)
         return rc;
     }
     if (gpus > 0 && w->kind != NULL) {
-        return stk_kube_refuse(m, "a pod has devices of one kind only", "split the step in two");
+        return stk_kube_refuse(m, "split the step in two", "a pod has devices of one kind only");
     }
     int64_t said = MAX(gpus, of_kind);
     bool more = said > 0 || w->kind != NULL || stk_kube_text(m->options, "gpu_type") != NULL;
@@ -153,11 +159,8 @@ static int read_wish(stk_kube_maker *m, wish *w)
 
 static int refuse_vendor(stk_kube_maker *m, const char *what, const char *is, const char *other)
 {
-    return stk_kube_refuse(m,
-                           stk_arena_printf(m->arena,
-                                            "%s means devices of %s, and the step asks for %s's",
-                                            what, is, other),
-                           "say one of them");
+    return stk_kube_refuse(m, "say one of them",
+                           "%s means devices of %s, and the step asks for %s's", what, is, other);
 }
 
 /* Alternatives become one Job where they differ only in the model. */
@@ -181,13 +184,13 @@ static int find_vendor(stk_kube_maker *m, wish *w)
         }
         if (!is_same(of, w->vendor) || a->gpu_count != w->wants[0].gpu_count ||
             (a->gpu_class == NULL) != (w->wants[0].gpu_class == NULL)) {
-            return stk_kube_refuse(m, "any_of with different vendors or counts can't be one Job",
-                                   "keep alternatives that differ in gpu_class only");
+            return stk_kube_refuse(m, "keep alternatives that differ in gpu_class only",
+                                   "any_of with different vendors or counts can't be one Job");
         }
         if (a->gpu_memory_bytes != -1 && stk_kube_text(m->options, "gpu_resource") == NULL) {
             return stk_kube_refuse(
-                m, "a share of a GPU (gpu_memory) can't be asked of Kubernetes",
-                "say a MIG profile as gpu_class, or gpu_resource: nvidia.com/gpu.shared");
+                m, "say a MIG profile as gpu_class, or gpu_resource: nvidia.com/gpu.shared",
+                "a share of a GPU (gpu_memory) can't be asked of Kubernetes");
         }
     }
     return 0;
@@ -206,20 +209,20 @@ static int refuse_uncounted(stk_kube_maker *m, const wish *w, const char *resour
     }
     if (resource == NULL) {
         return stk_kube_refuse(
-            m, stk_arena_printf(m->arena, "gpu_vendor '%s' is not known", vendor),
+            m,
             "it can be nvidia, amd, intel, aws, google, or one of their resources, like "
-            "nvidia.com/gpu.shared");
+            "nvidia.com/gpu.shared",
+            "gpu_vendor '%s' is not known", vendor);
     }
     return stk_kube_refuse(
         m,
         stk_arena_printf(m->arena,
-                         "devices of %s can't be counted in their container (gpu_%s '%s'), so "
-                         "whether the step got them would stay unknown",
-                         resource, class != NULL ? "class" : "vendor", stk_text_or(class, vendor)),
-        stk_arena_printf(m->arena,
                          "say them as extended_resources: {%s: %lld}, which are asked of the "
                          "cluster and left to the step",
-                         resource, (long long)n));
+                         resource, (long long)n),
+        "devices of %s can't be counted in their container (gpu_%s '%s'), so "
+        "whether the step got them would stay unknown",
+        resource, class != NULL ? "class" : "vendor", stk_text_or(class, vendor));
 }
 
 /* The resource that is asked for. Options of a whole cluster say whose GPUs it has: they are no
@@ -263,12 +266,10 @@ static int find_resource(stk_kube_maker *m, wish *w, stk_kube_wanted *a)
         return refuse_uncounted(m, w, a->resource, a->n);
     }
     if (is_same(w->option, "neuroncores") && w->is_counted) {
-        return stk_kube_refuse(m,
-                               stk_arena_printf(m->arena,
-                                                "it asks for %lld devices, and by the option "
-                                                "neuroncores for parts of them",
-                                                (long long)a->n),
-                               "say one of them");
+        return stk_kube_refuse(m, "say one of them",
+                               "it asks for %lld devices, and by the option "
+                               "neuroncores for parts of them",
+                               (long long)a->n);
     }
     if (is_same(w->option, "neuroncores")) {
         a->resource = "aws.amazon.com/neuroncore";
@@ -343,11 +344,10 @@ static int tell_instances(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
     if (!any) {
         return stk_kube_refuse(
             m,
-            stk_arena_printf(m->arena, "no instance of EC2 is known that has gpu_class '%s'%s%s",
-                             w->wants[0].gpu_class, w->option != NULL ? " and option " : "",
-                             stk_text_or(w->option, "")),
             "say Trainium, Trainium2, Inferentia or Inferentia2, or the label of your nodes in the "
-            "option gpu_type_label");
+            "option gpu_type_label",
+            "no instance of EC2 is known that has gpu_class '%s'%s%s", w->wants[0].gpu_class,
+            w->option != NULL ? " and option " : "", stk_text_or(w->option, ""));
     }
     a->label = a->n_values > 0 ? "node.kubernetes.io/instance-type" : NULL;
     a->is_not = true;
@@ -360,35 +360,29 @@ static int read_class(stk_kube_maker *m, const wish *w, const char *name, const 
     const char *own = stk_kube_text(m->options, "gpu_resource");
     const char *resource = resource_of_class(m, w->vendor, name);
     if (resource != NULL && w->n > 1) {
-        return stk_kube_refuse(m,
-                               stk_arena_printf(m->arena,
-                                                "any_of with gpu_class '%s', which is the resource "
-                                                "%s, can't be one Job",
-                                                name, resource),
-                               "keep alternatives that differ in the model only");
+        return stk_kube_refuse(m, "keep alternatives that differ in the model only",
+                               "any_of with gpu_class '%s', which is the resource "
+                               "%s, can't be one Job",
+                               name, resource);
     }
     if (resource != NULL && own != NULL && strcmp(own, resource) != 0) {
-        return stk_kube_refuse(m,
-                               stk_arena_printf(m->arena,
-                                                "gpu_class '%s' is the resource %s, and option "
-                                                "gpu_resource says %s",
-                                                name, resource, own),
-                               "say one of them");
+        return stk_kube_refuse(m, "say one of them",
+                               "gpu_class '%s' is the resource %s, and option "
+                               "gpu_resource says %s",
+                               name, resource, own);
     }
     if (resource != NULL) {
         a->resource = resource;
         return 0;
     }
     if (strcasecmp(name, "mig") == 0) {
-        return stk_kube_refuse(m, "gpu_class 'mig' names no profile", "say one, like 1g.10gb");
+        return stk_kube_refuse(m, "say one, like 1g.10gb", "gpu_class 'mig' names no profile");
     }
     if (label == NULL) {
-        return stk_kube_refuse(m,
-                               stk_arena_printf(m->arena,
-                                                "no label is known that tells models of %s apart "
-                                                "(gpu_class '%s')",
-                                                w->vendor, name),
-                               "say the label of your nodes in the option gpu_type_label");
+        return stk_kube_refuse(m, "say the label of your nodes in the option gpu_type_label",
+                               "no label is known that tells models of %s apart "
+                               "(gpu_class '%s')",
+                               w->vendor, name);
     }
     a->label = label;
     a->values[a->n_values++] = name;
@@ -412,12 +406,10 @@ static int check_type(stk_kube_maker *m, const wish *w, const char *type)
         return refuse_vendor(m, stk_arena_printf(m->arena, "option gpu_type '%s'", type), of,
                              w->vendor);
     }
-    return stk_kube_refuse(m,
-                           stk_arena_printf(m->arena,
-                                            "gpu_class '%s' and option gpu_type '%s' are "
-                                            "two models",
-                                            w->wants[0].gpu_class, type),
-                           "say one of them");
+    return stk_kube_refuse(m, "say one of them",
+                           "gpu_class '%s' and option gpu_type '%s' are "
+                           "two models",
+                           w->wants[0].gpu_class, type);
 }
 
 static int find_model(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
@@ -435,8 +427,8 @@ static int find_model(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
     if (is_same(w->vendor, "google") && type == NULL && label == NULL) {
         a->class = w->wants[0].gpu_class; /* whoever knows machines of Google reads it */
         if (w->n != 1) {
-            return stk_kube_refuse(m, "any_of of several TPUs can't be one Job",
-                                   "keep one of them");
+            return stk_kube_refuse(m, "keep one of them",
+                                   "any_of of several TPUs can't be one Job");
         }
         return 0;
     }
@@ -469,38 +461,41 @@ int stk_kube_wanted_read(stk_kube_maker *m, stk_kube_wanted *ret)
     return find_model(m, &w, ret);
 }
 
-static int64_t amount_of(const json_t *resources, const char *name)
+static int64_t amount_of(const stk_json *amount)
 {
-    const json_t *amount = json_object_get(json_object_get(resources, "limits"), name);
-    const char *text = json_string_value(amount);
-    return text != NULL ? strtoll(text, NULL, 10) : json_integer_value(amount);
+    int64_t n = 0;
+    const char *text = stk_json_text(amount);
+    if (text != NULL) {
+        return strtoll(text, NULL, 10);
+    }
+    (void)stk_json_int(amount, &n);
+    return n;
 }
 
 int stk_kube_wanted_check(const stk_kube_maker *m, const stk_kube_wanted *ask,
-                          const json_t *resources)
+                          const stk_json *resources)
 {
-    int64_t n = ask->resource == NULL ? 0 : amount_of(resources, ask->resource);
+    int64_t n = 0;
+    if (ask->resource != NULL) {
+        n = amount_of(stk_json_get(stk_json_get(resources, "limits"), ask->resource));
+    }
     if (n >= ask->n) {
         return 0;
     }
-    return stk_kube_refuse(m,
-                           stk_arena_printf(m->arena,
-                                            "it asks for %lld of %s, and its options (resources, "
-                                            "extended_resources) leave %lld",
-                                            (long long)ask->n, ask->resource, (long long)n),
-                           "say the number once");
+    return stk_kube_refuse(m, "say the number once",
+                           "it asks for %lld of %s, and its options (resources, "
+                           "extended_resources) leave %lld",
+                           (long long)ask->n, ask->resource, (long long)n);
 }
 
-const char *stk_kube_asked(const stk_kube_maker *m, const json_t *resources)
+const char *stk_kube_asked(const stk_kube_maker *m, const stk_json *resources)
 {
-    const char *name;
-    json_t *amount;
-    json_object_foreach(json_object_get(resources, "limits"), name, amount)
-    {
-        int64_t n = amount_of(resources, name);
+    const stk_json *limits = stk_json_get(resources, "limits");
+    for (uint32_t i = 0; i < stk_json_n_members(limits); i++) {
+        int64_t n = amount_of(stk_json_value(limits, i));
         bool is_whole = false;
-        const char *vendor = n > 0 ? counted_vendor(name, &is_whole) : NULL;
-        if (vendor != NULL) {
+        const char *vendor = counted_vendor(stk_json_key(limits, i)->text, &is_whole);
+        if (n > 0 && vendor != NULL) {
             return stk_arena_printf(m->arena, "%s %lld", vendor, (long long)(is_whole ? n : 1));
         }
     }
