@@ -58,7 +58,6 @@ void stk_arena_reset(stk_arena *arena)
     if (arena->head != NULL) {
         free_blocks(arena->head->next);
         arena->head->next = NULL;
-        memset(arena->head->data, 0, arena->head->used);
         arena->head->used = 0;
         arena->total = arena->head->size;
     }
@@ -79,12 +78,11 @@ static int add_block(stk_arena *arena, size_t need)
     if (need > arena->limit - arena->total) {
         return -1;
     }
-    block *b = calloc(1, sizeof *b + size);
+    block *b = malloc(sizeof *b + size);
     if (b == NULL) {
         return -1;
     }
-    b->size = size;
-    b->next = arena->head;
+    *b = (block){.next = arena->head, .size = size};
     arena->head = b;
     arena->total += size;
     if (arena->next_size < BLOCK_MAX) {
@@ -93,7 +91,8 @@ static int add_block(stk_arena *arena, size_t need)
     return 0;
 }
 
-void *stk_arena_alloc(stk_arena *arena, size_t bytes)
+/* Not zeroed: most of a block is never given out, and a text is written over at once. */
+static void *take(stk_arena *arena, size_t bytes)
 {
     if (arena == NULL || bytes > SIZE_MAX / 2) {
         return NULL;
@@ -112,6 +111,15 @@ void *stk_arena_alloc(stk_arena *arena, size_t bytes)
     void *p = b->data + b->used;
     b->used += bytes;
     arena->used += bytes;
+    return p;
+}
+
+void *stk_arena_alloc(stk_arena *arena, size_t bytes)
+{
+    void *p = take(arena, bytes);
+    if (p != NULL) {
+        memset(p, 0, bytes);
+    }
     return p;
 }
 
@@ -166,9 +174,10 @@ int stk_array_reserve(void *array, uint32_t *cap, uint64_t n, size_t size)
 
 char *stk_arena_dupn(stk_arena *arena, const char *text, size_t n)
 {
-    char *copy = stk_arena_alloc(arena, n + 1);
+    char *copy = take(arena, n + 1);
     if (copy != NULL) {
         memcpy(copy, text, n);
+        copy[n] = '\0';
     }
     return copy;
 }
@@ -194,7 +203,7 @@ char *stk_arena_printf(stk_arena *arena, const char *fmt, ...)
     if ((size_t)n < sizeof most) {
         return stk_arena_dupn(arena, most, (size_t)n);
     }
-    char *text = stk_arena_alloc(arena, (size_t)n + 1);
+    char *text = take(arena, (size_t)n + 1);
     if (text != NULL) {
         va_start(ap, fmt);
         (void)vsnprintf(text, (size_t)n + 1, fmt, ap);
