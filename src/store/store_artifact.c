@@ -32,9 +32,7 @@ bool stk_store_is_digest(const char *text, size_t len)
 
 char *stk_store_artifact_path(const stk_store *store, const char *digest)
 {
-    char *path = NULL;
-    return asprintf(&path, "%s/artifacts/%.2s/%s", store->path, digest, digest + 2) < 0 ? NULL
-                                                                                        : path;
+    return stk_file_printf("%s/artifacts/%.2s/%s", store->path, digest, digest + 2);
 }
 
 /* --- our folder below tmp/ --- */
@@ -60,11 +58,8 @@ static int make_stage(stk_store *store, stk_err *err)
     }
     /* The sweeper holds the other side of this lock, so it never sees the folder half made. */
     STK_TRY(stk_store_use_begin(store, err));
-    STK_TEXT_AUTO stage = NULL;
-    if (asprintf(&stage, "%s/tmp/%s", store->path, name) < 0) {
-        stage = NULL;
-        return stk_err_nomem(err);
-    }
+    STK_TEXT_AUTO stage = stk_file_printf("%s/tmp/%s", store->path, name);
+    STK_TRY(stk_err_if_null(stage, err));
     int sys = mkdirat(store->tmp_fd, name, 0700) < 0 ? errno : 0;
     if (sys == 0) {
         (void)snprintf(lock, sizeof lock, "%s/lock", name);
@@ -90,11 +85,8 @@ int stk_store_stage_path(stk_store *store, char **ret_path, stk_err *err)
     if (store->stage == NULL) {
         STK_TRY(make_stage(store, err));
     }
-    if (asprintf(ret_path, "%s/%u", store->stage, store->n_staged++) < 0) {
-        *ret_path = NULL;
-        return stk_err_nomem(err);
-    }
-    return 0;
+    *ret_path = stk_file_printf("%s/%u", store->stage, store->n_staged++);
+    return stk_err_if_null(*ret_path, err);
 }
 
 void stk_store_stage_close(stk_store *store)

@@ -16,6 +16,7 @@
 
 #include "base/buf.h"
 #include "base/failpoint.h"
+#include "base/text.h"
 #include "base/turn.h"
 #include "store/store.h"
 #include "sys/faults.h"
@@ -74,7 +75,7 @@ static int open_file(const job *j, lane *l, size_t i)
     const char *root = j->tree->root;
     l->i_file = i;
     stk_file_close(&l->fd);
-    STK_TEXT_AUTO path = f->path[0] ? stk_file_join(root, f->path) : strdup(root);
+    STK_TEXT_AUTO path = stk_file_join_any(root, f->path);
     if (path == NULL) {
         return ENOMEM;
     }
@@ -87,7 +88,10 @@ static int open_file(const job *j, lane *l, size_t i)
     if (j->tree->is_cold) {
         (void)posix_fadvise(l->fd, 0, 0, POSIX_FADV_DONTNEED);
     }
-    return S_ISREG(st.st_mode) && st.st_size == f->size ? 0 : ESTALE;
+    if (!S_ISREG(st.st_mode) || st.st_size != f->size) {
+        return ESTALE;
+    }
+    return 0;
 }
 
 /* False also where the file system can't tell. */
@@ -128,7 +132,7 @@ static void sum_zeros(int64_t n, unsigned char ret[STK_DIGEST_BYTES])
     stk_sha256_init(&sha);
     STK_TURN(n);
     for (; n > 0; n -= (int64_t)sizeof zeros) {
-        stk_sha256_add(&sha, zeros, n < (int64_t)sizeof zeros ? (size_t)n : sizeof zeros);
+        stk_sha256_add(&sha, zeros, (size_t)MIN(n, (int64_t)sizeof zeros));
     }
     stk_sha256_done(&sha, ret);
 }
@@ -155,7 +159,7 @@ static void end_chunk(lane *l, unsigned char ret[STK_DIGEST_BYTES])
 /* The next bytes of the chunk, READ_BYTES unless it ends. */
 static int read_some(lane *l, size_t *ret_n)
 {
-    size_t want = l->end - l->at < READ_BYTES ? (size_t)(l->end - l->at) : READ_BYTES;
+    size_t want = (size_t)MIN(l->end - l->at, READ_BYTES);
     for (*ret_n = 0; *ret_n < want;) {
         ssize_t n = pread(l->fd, l->buf + *ret_n, want - *ret_n, l->at + (int64_t)*ret_n);
         if (n <= 0 && !(n < 0 && errno == EINTR)) {
@@ -238,7 +242,7 @@ static void pause_calmly(const stk_tree *tree)
     }
 }
 
-static void *work(void *arg)
+static void *hash_chunks(void *arg)
 {
     job *j = arg;
     unsigned char *buf = malloc(2 * (size_t)READ_BYTES);
@@ -288,7 +292,7 @@ static unsigned n_threads(const stk_tree *tree)
         return 1;
     }
     n = MIN(n, MAX_THREADS);
-    return tree->n_chunks < (uint64_t)n ? (unsigned)tree->n_chunks : (unsigned)n;
+    return (unsigned)MIN(tree->n_chunks, (uint64_t)n);
 }
 
 /* The caller works too; fewer threads than wanted is not an error. */
@@ -304,13 +308,13 @@ static void run_job(job *j)
         (void)pthread_attr_setstacksize(&attr, THREAD_STACK);
         (void)sigfillset(&all); /* signals are for the engine's own thread */
         (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-        while (n < want && pthread_create(&threads[n], &attr, work, j) == 0) {
+        while (n < want && pthread_create(&threads[n], &attr, hash_chunks, j) == 0) {
             n++;
         }
         (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
         (void)pthread_attr_destroy(&attr);
     }
-    (void)work(j);
+    (void)hash_chunks(j);
     while (n > 0) {
         (void)pthread_join(threads[--n], NULL);
     }
@@ -328,7 +332,7 @@ void stk_tree_digest_bytes(const void *data, size_t len, char ret_hex[STK_DIGEST
     unsigned char digest[STK_DIGEST_BYTES];
     stk_sha256_init(&outer);
     do {
-        size_t n = len < (size_t)STK_DIGEST_CHUNK ? len : (size_t)STK_DIGEST_CHUNK;
+        size_t n = MIN(len, (size_t)STK_DIGEST_CHUNK);
         stk_sha256 inner;
         stk_sha256_init(&inner);
         stk_sha256_add(&inner, p, n);
@@ -378,8 +382,8 @@ int stk_tree_digest(const stk_tree *tree, char ret_hex[STK_DIGEST_HEX + 1], stk_
         if (tree->n != 0) {
             path = tree->files[atomic_load(&j.i_failed)].path;
         }
-        char which[PATH_MAX];
-        (void)snprintf(which, sizeof which, "%s%s%s", tree->root, path[0] ? "/" : "", path);
+        STK_TEXT_AUTO joined = stk_file_join_any(tree->root, path);
+        const char *which = stk_text_or(joined, tree->root);
         if (sys == ECANCELED) {
             rc = stk_tree_stopped(tree, err);
         } else if (sys == ESTALE) {

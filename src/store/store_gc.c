@@ -127,10 +127,14 @@ static int list_part(stk_store *store, catalogue *c, const char *name, stk_err *
     if (fd < 0 && errno == ENOENT) {
         return 0;
     }
-    int rc =
-        fd < 0 ? stk_err_sys(err, STK_E_SYS, errno, "can't read folder '%s/%s'", store->path, shown)
-               : stk_dir_read_fd(fd, shown, &dir, err);
-    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+    if (fd < 0) {
+        stk_err_sys(err, STK_E_SYS, errno, "can't read folder '%s/%s'", store->path, shown);
+        return cant_read(err);
+    }
+    if (stk_dir_read_fd(fd, shown, &dir, err) < 0) {
+        return cant_read(err);
+    }
+    for (uint32_t i = 0; i < dir.n; i++) {
         struct stat st;
         (void)snprintf(digest, sizeof digest, "%s%s", name, dir.items[i].name);
         if (!stk_store_is_digest(digest, strlen(digest))) {
@@ -145,7 +149,7 @@ static int list_part(stk_store *store, catalogue *c, const char *name, stk_err *
             it->size = S_ISDIR(st.st_mode) ? 0 : st.st_size;
         }
     }
-    return rc < 0 ? cant_read(err) : 0;
+    return 0;
 }
 
 static int list_files(stk_store *store, catalogue *c, stk_err *err)
@@ -203,9 +207,12 @@ static int keep_spec(void *arg, sqlite3_stmt *row)
         return -1;
     }
     int sys = STK_FAILPOINT_ERR("store.gc.spec");
-    int rc = sys != 0
-                 ? stk_err_sys(r->err, STK_E_SYS, sys, "can't read the document of run %s", run)
-                 : stk_store_read_spec(r->store, run, &data, &len, r->err);
+    int rc;
+    if (sys != 0) {
+        rc = stk_err_sys(r->err, STK_E_SYS, sys, "can't read the document of run %s", run);
+    } else {
+        rc = stk_store_read_spec(r->store, run, &data, &len, r->err);
+    }
     /* One that isn't there names nothing: such a run can't be resumed either. Of one that can't be
      * read nothing is known. */
     if (rc < 0 && rc != STK_E_NOT_FOUND) {

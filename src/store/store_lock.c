@@ -38,10 +38,11 @@ int stk_store_write_holder(int fd)
     (void)gethostname(host, sizeof host - 1);
     int n = snprintf(text, sizeof text, "%d %llu %s %s\n", (int)getpid(),
                      (unsigned long long)stk_proc_start_time(getpid()), stk_clock_boot_id(), host);
-    return ftruncate(fd, 0) < 0 || lseek(fd, 0, SEEK_SET) < 0 ||
-                   stk_file_write_all(fd, text, (size_t)n) < 0
-               ? errno
-               : 0;
+    if (ftruncate(fd, 0) < 0 || lseek(fd, 0, SEEK_SET) < 0 ||
+        stk_file_write_all(fd, text, (size_t)n) < 0) {
+        return errno;
+    }
+    return 0;
 }
 
 void stk_store_read_holder(int fd, char *buf, size_t size)

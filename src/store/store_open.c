@@ -90,7 +90,7 @@ int stk_store_find(const char *cwd, int flags, char **ret_path, stk_err *err)
                                "supported yet); set it to a path",
                                env);
         }
-        STK_TEXT_AUTO joined = env[0] == '/' ? strdup(env) : stk_file_join(full, env);
+        STK_TEXT_AUTO joined = stk_file_join_any(env[0] == '/' ? "" : full, env);
         path = joined == NULL ? NULL : named_folder(joined);
     } else {
         STK_TEXT_AUTO beyond = NULL;
@@ -283,10 +283,10 @@ static int open_lock(stk_store *store, stk_err *err)
     if (sys == 0) {
         return 0;
     }
-    stk_err_sys(err, STK_E_STORE, sys, "store '%s' can't be written: '%s/lock'", store->path,
-                store->path);
+    int code = stk_err_sys(err, STK_E_STORE, sys, "store '%s' can't be written: '%s/lock'",
+                           store->path, store->path);
     stk_err_hint(err, "use another store with STOKER_STORE");
-    return err == NULL ? STK_E_STORE : err->code;
+    return code;
 }
 
 static int open_all(stk_store *store, stk_err *err)

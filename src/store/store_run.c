@@ -19,11 +19,8 @@ enum { N_CANDIDATES = 5 };
 
 static char *run_path(const stk_store *store, const char *run, const char *name)
 {
-    char *path = NULL;
-    const char *slash = name == NULL ? "" : "/";
-    return asprintf(&path, "%s/runs/%s%s%s", store->path, run, slash, stk_text_or(name, "")) < 0
-               ? NULL
-               : path;
+    STK_TEXT_AUTO folder = stk_file_printf("%s/runs/%s", store->path, run);
+    return folder == NULL ? NULL : stk_file_join_any(folder, stk_text_or(name, ""));
 }
 
 /* An id names a folder: nothing else may. */
@@ -105,10 +102,8 @@ int stk_store_read_spec(stk_store *store, const char *run, char **ret_text, size
     }
     STK_FD_AUTO fd = open_of_run(store, run, "spec.json", O_RDONLY, 0);
     struct stat st;
-    int sys = fd < 0 || fstat(fd, &st) < 0 ? errno : 0;
-    if (sys != 0) {
-        return stk_err_sys(err, sys == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, sys, "can't open '%s'",
-                           path);
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        return stk_err_sys(err, stk_file_code(errno), errno, "can't open '%s'", path);
     }
     if (!S_ISREG(st.st_mode)) {
         return stk_err_set(err, STK_E_STORE, "'%s' is no regular file", path);
@@ -142,9 +137,9 @@ static int lock_folder(stk_store *store, const char *run, int flags, int *ret_fd
         sys = stk_store_write_holder(fd);
     }
     if (sys != 0) {
-        stk_err_sys(err, STK_E_SYS, sys, "can't lock '%s'", path);
+        int code = stk_err_sys(err, STK_E_SYS, sys, "can't lock '%s'", path);
         stk_err_hint(err, "a store needs a file system with locks; choose one with STOKER_STORE");
-        return err == NULL ? STK_E_SYS : err->code;
+        return code;
     }
     *ret_fd = fd;
     fd = -1;
@@ -392,7 +387,7 @@ static int candidates(stk_store *store, const char *sql, const char *text,
         (void)sqlite3_bind_text(stmt, 1, text, -1, SQLITE_STATIC);
         while ((rc = sqlite3_step(stmt)) == SQLITE_ROW && n < N_CANDIDATES) {
             const unsigned char *id = sqlite3_column_text(stmt, 0);
-            (void)snprintf(ret[n++], sizeof ret[0], "%s", id == NULL ? "" : (const char *)id);
+            (void)snprintf(ret[n++], sizeof ret[0], "%s", stk_text_or((const char *)id, ""));
         }
     }
     if (rc != SQLITE_ROW && rc != SQLITE_DONE) {

@@ -27,7 +27,7 @@ void stk_tree_done(stk_tree *tree)
     *tree = (stk_tree){0};
 }
 
-static int add(stk_tree *tree, const char *path, const struct stat *st, stk_err *err)
+static int add_entry(stk_tree *tree, const char *path, const struct stat *st, stk_err *err)
 {
     if (tree->n == STK_TREE_FILES) {
         return stk_err_set(err, STK_E_LIMIT, "'%s' has more than %d files; pack them", tree->root,
@@ -70,7 +70,7 @@ static const char *kind_of(mode_t mode)
     }
 }
 
-static int refuse(const stk_tree *tree, const char *path, const char *what, stk_err *err)
+static int refuse_entry(const stk_tree *tree, const char *path, const char *what, stk_err *err)
 {
     stk_err_set(err, STK_E_USAGE, "'%s%s%s' is %s; an artifact holds plain files and folders only",
                 tree->root, path[0] ? "/" : "", path, what);
@@ -80,7 +80,7 @@ static int refuse(const stk_tree *tree, const char *path, const char *what, stk_
 
 static int failed(const stk_tree *tree, const char *path, const char *what, stk_err *err)
 {
-    int code = errno == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS;
+    int code = stk_file_code(errno);
     return stk_err_sys(err, code, errno, "can't %s '%s%s%s'", what, tree->root, path[0] ? "/" : "",
                        path);
 }
@@ -89,28 +89,30 @@ static int see_file(stk_tree *tree, int at, const char *name, const char *path, 
                     bool lock_down, stk_err *err)
 {
     if (!S_ISREG(st->st_mode)) {
-        return refuse(tree, path, kind_of(st->st_mode), err);
+        return refuse_entry(tree, path, kind_of(st->st_mode), err);
     }
     if (strchr(path, '\n') != NULL) {
-        return refuse(tree, path, "a name with a line break", err);
+        return refuse_entry(tree, path, "a name with a line break", err);
     }
     bool foreign = st->st_nlink > 1 || (st->st_uid != geteuid() && geteuid() != 0);
     if (foreign) {
         tree->foreign = true;
     } else if (lock_down) {
-        mode_t mode = (st->st_mode & 0111) ? 0555 : 0444;
+        mode_t mode = stk_file_mode(st->st_mode, 0555);
         bool is_shut = (st->st_mode & 0277) == 0; /* read-only, and only for us: it stays so */
-        mode &= is_shut ? 0500 : 0555;
+        if (is_shut) {
+            mode &= 0500;
+        }
         if ((st->st_mode & 07777) != mode &&
             (fchmodat(at, name, mode, 0) < 0 || fstatat(at, name, st, AT_SYMLINK_NOFOLLOW) < 0)) {
             return failed(tree, path, "make read-only", err);
         }
     }
-    return add(tree, path, st, err);
+    return add_entry(tree, path, st, err);
 }
 
-static int walk(stk_tree *tree, int fd, const char *prefix, int depth, bool lock_down,
-                stk_err *err);
+static int walk_tree(stk_tree *tree, int fd, const char *prefix, int depth, bool lock_down,
+                     stk_err *err);
 
 static int see_folder(stk_tree *tree, int at, const char *name, const char *path,
                       const struct stat *st, int depth, bool lock_down, stk_err *err)
@@ -126,10 +128,10 @@ static int see_folder(stk_tree *tree, int at, const char *name, const char *path
     if (fd < 0) {
         return failed(tree, path, "open", err);
     }
-    int rc = add(tree, path, st, err);
+    int rc = add_entry(tree, path, st, err);
     size_t i_own = tree->n - 1;
     if (rc == 0) {
-        rc = walk(tree, fd, path, depth + 1, lock_down, err);
+        rc = walk_tree(tree, fd, path, depth + 1, lock_down, err);
     }
     if (rc == 0 && lock_down && st->st_uid == geteuid()) {
         struct stat locked;
@@ -142,7 +144,8 @@ static int see_folder(stk_tree *tree, int at, const char *name, const char *path
 }
 
 /* Takes its own duplicate of fd. Depth is bounded, so recursion and descriptors are. */
-static int walk(stk_tree *tree, int fd, const char *prefix, int depth, bool lock_down, stk_err *err)
+static int walk_tree(stk_tree *tree, int fd, const char *prefix, int depth, bool lock_down,
+                     stk_err *err)
 {
     STK_DIR_AUTO dir = {0};
     if (stk_dir_read_fd(fd, prefix, &dir, NULL) < 0) {
@@ -157,7 +160,7 @@ static int walk(stk_tree *tree, int fd, const char *prefix, int depth, bool lock
             rc = stk_tree_stopped(tree, err);
             break;
         }
-        STK_TEXT_AUTO path = prefix[0] ? stk_file_join(prefix, name) : strdup(name);
+        STK_TEXT_AUTO path = stk_file_join_any(prefix, name);
         if (path == NULL) {
             rc = stk_err_nomem(err);
         } else if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
@@ -207,7 +210,7 @@ int stk_tree_walk_until(const char *path, bool lock_down, const atomic_bool *sto
         if (fd < 0) {
             rc = failed(&tree, "", "open", err);
         } else {
-            rc = walk(&tree, fd, "", 0, lock_down, err);
+            rc = walk_tree(&tree, fd, "", 0, lock_down, err);
         }
         tree.foreign |= st.st_uid != geteuid() && geteuid() != 0;
     }
@@ -222,7 +225,7 @@ int stk_tree_walk_until(const char *path, bool lock_down, const atomic_bool *sto
         f->first_chunk = tree.n_chunks;
         if (!f->is_dir) { /* an empty file has one empty chunk */
             int64_t n = (f->size + STK_DIGEST_CHUNK - 1) / STK_DIGEST_CHUNK;
-            tree.n_chunks += n == 0 ? 1 : (uint64_t)n;
+            tree.n_chunks += (uint64_t)MAX(n, 1);
         }
     }
     *ret = tree;
@@ -294,7 +297,7 @@ static int copy_range(int in, int out, off_t from, off_t to, const atomic_bool *
         if (in_kernel) {
             off_t a = from;
             off_t b = from;
-            size_t want = to - from < AT_ONCE ? (size_t)(to - from) : (size_t)AT_ONCE;
+            size_t want = (size_t)MIN(to - from, AT_ONCE);
             n = copy_file_range(in, &a, out, &b, want, 0);
             if (n < 0 && (errno == EXDEV || errno == EINVAL || errno == ENOSYS ||
                           errno == EOPNOTSUPP || errno == EPERM)) {
@@ -302,7 +305,7 @@ static int copy_range(int in, int out, off_t from, off_t to, const atomic_bool *
                 continue;
             }
         } else {
-            size_t want = (size_t)(to - from) < sizeof buf ? (size_t)(to - from) : sizeof buf;
+            size_t want = MIN((size_t)(to - from), sizeof buf);
             n = pread(in, buf, want, from);
             if (n > 0) {
                 n = pwrite(out, buf, (size_t)n, from);
@@ -331,11 +334,10 @@ int stk_tree_copy_data(int in, int out, int64_t size, const atomic_bool *stop)
         if (from < 0 && errno == ENXIO) {
             break; /* a hole up to the end */
         }
-        off_t to = from < 0 ? size : lseek(in, from, SEEK_HOLE);
+        off_t to = size;
         if (from < 0) {
             from = at;
-        }
-        if (to < 0 || to > size) {
+        } else if ((to = lseek(in, from, SEEK_HOLE)) < 0 || to > size) {
             to = size;
         }
         sys = STK_FAILPOINT_ERR("store.copy.mid");
@@ -358,8 +360,8 @@ int stk_tree_copy(const stk_tree *tree, const char *to, stk_err *err)
     }
     for (size_t i = 0; i < tree->n; i++) {
         const stk_tree_file *f = &tree->files[i];
-        STK_TEXT_AUTO src = f->path[0] ? stk_file_join(tree->root, f->path) : strdup(tree->root);
-        STK_TEXT_AUTO dst = f->path[0] ? stk_file_join(to, f->path) : strdup(to);
+        STK_TEXT_AUTO src = stk_file_join_any(tree->root, f->path);
+        STK_TEXT_AUTO dst = stk_file_join_any(to, f->path);
         if (src == NULL || dst == NULL) {
             return stk_err_nomem(err);
         }
@@ -375,7 +377,7 @@ int stk_tree_copy(const stk_tree *tree, const char *to, stk_err *err)
             return failed(tree, f->path, "open", err);
         }
         STK_FD_AUTO out =
-            open(dst, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, (st.st_mode & 0111) ? 0755 : 0644);
+            open(dst, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, stk_file_mode(st.st_mode, 0755));
         int sys = out < 0 ? errno : stk_tree_copy_data(in, out, f->size, tree->stop);
         if (sys == ECANCELED) {
             return stk_tree_stopped(tree, err);

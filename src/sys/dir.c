@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/failpoint.h"
+#include "sys/file.h"
 
 /* Of what the kernel makes up, tests fail nothing: it is looked at all the time. */
 static bool is_kernels(const char *name)
@@ -181,8 +182,7 @@ int stk_dir_walk(const char *root, stk_dir_visit *visit, void *arg, stk_err *err
     int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc;
     if (fd < 0) {
-        rc = stk_err_sys(err, errno == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, errno,
-                         "can't read folder '%s'", root);
+        rc = stk_err_sys(err, stk_file_code(errno), errno, "can't read folder '%s'", root);
     } else {
         rc = walk(&w, fd, w.n_root, 0);
     }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/text.h"
 #include "sys/dir.h"
 #include "sys/faults.h"
 
@@ -395,30 +397,45 @@ bool stk_file_exists(const char *path)
 
 /* --- names --- */
 
+char *stk_file_printf(const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&text, fmt, ap);
+    va_end(ap);
+    return n < 0 ? NULL : text;
+}
+
 char *stk_file_join(const char *a, const char *b)
 {
     size_t n = strlen(a);
-    while (n > 1 && a[n - 1] == '/') {
+    while (n > 0 && a[n - 1] == '/') {
         n--;
     }
-    char *text = NULL;
-    const char *slash = n == 1 && a[0] == '/' ? "" : "/";
-    return asprintf(&text, "%.*s%s%s", (int)n, a, slash, b) < 0 ? NULL : text;
+    return stk_file_printf("%.*s/%s", (int)n, a, b);
+}
+
+char *stk_file_join_any(const char *a, const char *b)
+{
+    if (*a == '\0' || *b == '\0') {
+        return strdup(*a == '\0' ? b : a);
+    }
+    return stk_file_join(a, b);
+}
+
+int stk_file_code(int sys)
+{
+    return sys == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS;
 }
 
 char *stk_file_absolute(const char *path)
 {
-    char *full = NULL;
-    if (path[0] == '/') {
-        full = strdup(path);
-    } else {
-        STK_TEXT_AUTO cwd = getcwd(NULL, 0);
-        if (cwd == NULL) {
-            full = NULL;
-        } else {
-            full = stk_file_join(cwd, path);
-        }
+    STK_TEXT_AUTO cwd = NULL;
+    if (path[0] != '/' && (cwd = getcwd(NULL, 0)) == NULL) {
+        return NULL;
     }
+    char *full = stk_file_join_any(stk_text_or(cwd, ""), path);
     if (full == NULL) {
         return NULL;
     }

@@ -69,8 +69,7 @@ int stk_file_copy_tree(const char *from, const char *to, stk_err *err)
 {
     struct stat st;
     if (lstat(from, &st) < 0) {
-        return stk_err_sys(err, errno == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, errno, "reading %s",
-                           from);
+        return stk_err_sys(err, stk_file_code(errno), errno, "reading %s", from);
     }
     if (S_ISREG(st.st_mode)) {
         return copy_file(from, to, st.st_mode | 0200, err);

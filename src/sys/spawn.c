@@ -267,6 +267,7 @@ static int explain(const child *c, stk_err *err)
 {
     const stk_spawn *s = c->spawn;
     const char *name = s->argv[0];
+    int code;
     switch (c->failed.at) {
     case AT_CGROUP:
         return stk_err_sys(err, STK_E_SYS, c->failed.sys,
@@ -283,14 +284,14 @@ static int explain(const child *c, stk_err *err)
         return stk_err_sys(err, STK_E_SYS, c->failed.sys,
                            "cannot start '%s': its working directory '%s'", name, s->cwd);
     case AT_EXEC:
-        (void)stk_err_sys(err, STK_E_SYS, c->failed.sys, "cannot start '%s'", name);
+        code = stk_err_sys(err, STK_E_SYS, c->failed.sys, "cannot start '%s'", name);
         if (c->failed.sys == ENOENT && c->path != NULL && is_program(s->cwd, c->path)) {
             stk_err_hint(err, "the file is there, so the interpreter that its first line (or its "
                               "ELF header) names is missing");
         } else if (c->failed.sys == EACCES) {
             stk_err_hint(err, "it must be an executable file: chmod +x");
         }
-        return err == NULL ? STK_E_SYS : err->code;
+        return code;
     default:
         return stk_err_sys(err, STK_E_SYS, c->failed.sys,
                            "cannot start '%s': preparing its process", name);

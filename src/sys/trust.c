@@ -542,8 +542,7 @@ int stk_trust_path(const char *path, stk_err *err)
 {
     STK_FD_AUTO fd = open(path, O_PATH | O_CLOEXEC);
     if (fd < 0) {
-        return stk_err_sys(err, errno == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, errno,
-                           "can't open '%s'", path);
+        return stk_err_sys(err, stk_file_code(errno), errno, "can't open '%s'", path);
     }
     return stk_trust_fd(fd, path, err);
 }

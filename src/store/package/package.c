@@ -329,7 +329,7 @@ static int lay_out(const package_list *list, const stk_buf *man, const char *fol
         }
         const char *from = stk_arena_printf(arena, "%s/%s", list->root, file->path);
         const char *to = stk_arena_printf(arena, "%s/%s", folder, file->path);
-        mode_t mode = (file->st.st_mode & 0111) != 0 ? 0755 : 0644;
+        mode_t mode = stk_file_mode(file->st.st_mode, 0755);
         if (file->is_shut) {
             mode &= 0500; /* the store keeps it so */
         }
@@ -475,7 +475,7 @@ static int view_file(viewer *v, const char *path, const char *from, const char *
     if ((!is_shut || (st.st_mode & 0077) == 0) && link(from, to) == 0) {
         return 0;
     }
-    mode_t mode = (st.st_mode & 0111) != 0 ? 0555 : 0444;
+    mode_t mode = stk_file_mode(st.st_mode, 0555);
     if (is_shut) {
         mode &= 0500;
     }

@@ -226,7 +226,7 @@ int stk_ignore_ask(const ignore_list *list, const char *path, bool is_folder)
     if (rule == NULL) {
         return -1;
     }
-    return rule->negated ? 0 : 1;
+    return !rule->negated;
 }
 
 bool stk_ignore_names(const ignore_list *list, const char *path, bool is_folder)
@@ -272,7 +272,7 @@ static const char *next_name(const char **at, const char *end, uint32_t version,
                              size_t size)
 {
     bool extended = (ntohs(*(const uint16_t *)(const void *)(*at + INDEX_ENTRY - 2)) & 0x4000) != 0;
-    const char *p = *at + INDEX_ENTRY + (extended ? 2 : 0);
+    const char *p = *at + INDEX_ENTRY + 2 * extended;
     const char *nul = NULL;
     if (p < end) {
         nul = memchr(p, '\0', (size_t)(end - p));

@@ -144,7 +144,7 @@ static void fold_started(stk_view *view, const stk_event_row *row, const stk_jso
 static int fold_ended(stk_view *view, const stk_event_row *row, const stk_json *data, stk_err *err)
 {
     const char *status = stk_json_get_text(data, "status");
-    view->run.status = stk_arena_dup(view->arena, status ? status : "failed");
+    view->run.status = stk_arena_dup(view->arena, stk_text_or(status, "failed"));
     view->run.error = stk_arena_dup(view->arena, stk_json_get_text(data, "error"));
     view->run.ended_ms = row->time_ms;
     view->ended = true;
@@ -244,7 +244,7 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
 }
 
 /* Whose metadata it is, as a key of view->logged. */
-static const char *key_of(uint32_t task, const char *output, char buf[STK_LIMIT_NAME + 16])
+static const char *logged_key(uint32_t task, const char *output, char buf[STK_LIMIT_NAME + 16])
 {
     (void)snprintf(buf, STK_LIMIT_NAME + 16, "%u %s", task, output);
     return buf;
@@ -254,9 +254,10 @@ const stk_json *stk_view_logged(const stk_view *view, uint32_t task, const char 
 {
     char key[STK_LIMIT_NAME + 16];
     uint64_t known;
-    return stk_map_get(&view->logged, key_of(task, output, key), &known)
-               ? (const stk_json *)(uintptr_t)known
-               : NULL;
+    if (!stk_map_get(&view->logged, logged_key(task, output, key), &known)) {
+        return NULL;
+    }
+    return (const stk_json *)(uintptr_t)known;
 }
 
 static int fold_metadata(stk_view *view, const stk_event_row *row, stk_err *err)
@@ -264,10 +265,10 @@ static int fold_metadata(stk_view *view, const stk_event_row *row, stk_err *err)
     char key[STK_LIMIT_NAME + 16];
     const stk_json *data = stk_json_read(view->arena, row->data);
     const char *output = stk_json_get_text(data, "output");
-    output = output != NULL ? output : "";
+    output = stk_text_or(output, "");
     stk_json *known = (stk_json *)(uintptr_t)stk_view_logged(view, row->task, output);
     if (known == NULL) {
-        const char *own = stk_arena_dup(view->arena, key_of(row->task, output, key));
+        const char *own = stk_arena_dup(view->arena, logged_key(row->task, output, key));
         known = stk_arena_alloc(view->arena, sizeof *known);
         if (own == NULL || known == NULL ||
             stk_map_put(&view->logged, own, (uint64_t)(uintptr_t)known) < 0) {

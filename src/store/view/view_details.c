@@ -48,9 +48,13 @@ static stk_view_amounts granted_of(const stk_json *granted)
                        ? (double)stk_json_n_items(cpus)
                        : stk_json_get_number(granted, "cpu_count", -1);
     int64_t memory = stk_json_get_whole(granted, "memory_bytes", -1);
-    amounts.memory_bytes = memory > 0 ? memory : -1;
     const stk_json *devices = stk_json_get(granted, "devices");
-    amounts.n_devices = stk_json_is_list(devices) ? (int64_t)stk_json_n_items(devices) : -1;
+    if (memory > 0) {
+        amounts.memory_bytes = memory;
+    }
+    if (stk_json_is_list(devices)) {
+        amounts.n_devices = devices->n;
+    }
     amounts.share_bytes = stk_json_get_whole(stk_json_item(devices, 0), "share_bytes", -1);
     return amounts;
 }
@@ -200,10 +204,11 @@ static const char *source_of(const stk_view *view, const stk_input *input, stk_a
     case STK_INPUT_ITEM:
         return "item";
     case STK_INPUT_LIST:
-        return input->n_items > 0 && input->items[0].kind == STK_INPUT_OUTPUT
-                   ? stk_arena_printf(arena, "list of %u, %s …", input->n_items,
-                                      source_of(view, &input->items[0], arena))
-                   : stk_arena_printf(arena, "list of %u", input->n_items);
+        if (input->n_items > 0 && input->items[0].kind == STK_INPUT_OUTPUT) {
+            return stk_arena_printf(arena, "list of %u, %s …", input->n_items,
+                                    source_of(view, &input->items[0], arena));
+        }
+        return stk_arena_printf(arena, "list of %u", input->n_items);
     case STK_INPUT_VALUE:
         break;
     }
@@ -288,15 +293,15 @@ static void read_end(const stk_view *view, uint32_t i_task, const stk_json *end,
     if (class != NULL) {
         d->error_class = stk_arena_dup(arena, class);
         const char *text = stk_json_get_text(end, "text");
-        d->error_text = stk_arena_dup(arena, text ? text : class);
+        d->error_text = stk_arena_dup(arena, stk_text_or(text, class));
     } else if (task->state == STK_TASK_SKIPPED) {
         d->error_class = "upstream";
         d->error_text =
-            stk_arena_printf(arena, "'%s' did not succeed", d->because ? d->because : "?");
+            stk_arena_printf(arena, "'%s' did not succeed", stk_text_or(d->because, "?"));
     } else if (task->state == STK_TASK_CANCELLED) {
         const char *text = stk_json_get_text(end, "text");
         d->error_class = "cancelled";
-        d->error_text = stk_arena_dup(arena, text ? text : "cancelled");
+        d->error_text = stk_arena_dup(arena, stk_text_or(text, "cancelled"));
     }
     read_outputs(view, i_task, stk_json_get(end, "outputs"), arena, d);
     read_warnings(stk_json_get(end, "warnings"), arena, d);

@@ -83,9 +83,9 @@ int stk_view_fold_added(stk_view *view, const stk_event_row *row, const stk_json
                            .i_step = (uint32_t)i_step,
                            .split = split < 0 ? UINT32_MAX : (uint32_t)split,
                            .ranks = (uint32_t)stk_json_get_whole(data, "ranks", 0)};
-    int rc = read_parents(view, row, stk_json_get(data, "deps"), &model, err);
-    rc = rc < 0 ? rc : stk_view_grow_tasks(view, view->n_tasks + (uint32_t)n, err);
-    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+    STK_TRY(read_parents(view, row, stk_json_get(data, "deps"), &model, err));
+    STK_TRY(stk_view_grow_tasks(view, view->n_tasks + (uint32_t)n, err));
+    for (uint32_t i = 0; i < n; i++) {
         stk_view_task *task = &view->tasks[view->n_tasks];
         *task = model;
         task->id = view->n_tasks + 1;
@@ -103,12 +103,12 @@ int stk_view_fold_added(stk_view *view, const stk_event_row *row, const stk_json
         view->run.n[STK_TASK_WAITING]++;
         view->n_tasks++;
     }
-    if (rc == 0 && split >= 0) {
+    if (split >= 0) {
         uint32_t width = (uint32_t)(branch + n);
         stk_view_task *opener = &view->tasks[split];
         opener->width = MAX(width, opener->width);
     }
-    return rc;
+    return 0;
 }
 
 /* --- steps --- */
