@@ -43,7 +43,7 @@ int stk_file_remove_tree_at(int at, const char *name, stk_err *err);
  * Links and what is no file are left out, and so is __pycache__. */
 int stk_file_copy_tree(const char *from, const char *to, stk_err *err);
 bool stk_file_exists(const char *path);
-char *stk_file_join(const char *a, const char *b); /* malloc'd "a/b" */
+char *stk_file_join(const char *a, const char *b);     /* malloc'd "a/b" */
 char *stk_file_join_any(const char *a, const char *b); /* the same; where one is "", the other */
 char *stk_file_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* malloc'd */
 /* The mode of a file that can be executed where `like` can: 0755 or 0644, say. */
