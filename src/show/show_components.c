@@ -23,7 +23,7 @@ static void tag(stk_buf *out, const char *open, const char *text, const char *cl
 static void scalar(stk_buf *out, const stk_json *value)
 {
     if (stk_json_is_kind(value, STK_JSON_TEXT)) {
-        stk_html_user(out, stk_json_text(value));
+        stk_html_user(out, stk_text_or(stk_json_text(value), "?")); /* NULL: it has a zero byte */
     } else if (stk_json_is_kind(value, STK_JSON_REAL)) {
         stk_buf_printf(out, "%.6g", stk_json_number(value, 0));
     } else if (value != NULL && !stk_json_is_kind(value, STK_JSON_NULL)) {
@@ -98,17 +98,27 @@ static void table(stk_buf *out, const stk_json *one, int depth)
 /* data:image/KIND;base64,… with nothing else in it. */
 static bool is_picture(const char *src)
 {
-    static const char *const kinds[] = {"png", "jpeg", "gif", "webp", "svg+xml", "bmp"};
-    const char *kind = src != NULL && strncmp(src, "data:image/", 11) == 0 ? src + 11 : "";
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    static const char *const kinds[] = {"data:image/png;base64,",     "data:image/jpeg;base64,",
+                                        "data:image/gif;base64,",     "data:image/webp;base64,",
+                                        "data:image/svg+xml;base64,", "data:image/bmp;base64,"};
+    for (size_t i = 0; src != NULL && i < sizeof kinds / sizeof *kinds; i++) {
         size_t n = strlen(kinds[i]);
-        if (strncmp(kind, kinds[i], n) == 0 && strncmp(kind + n, ";base64,", 8) == 0) {
-            const char *data = kind + n + 8;
+        if (strncmp(src, kinds[i], n) == 0) {
+            const char *data = src + n;
             return data[strspn(data, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
                                      "0123456789+/=")] == '\0';
         }
     }
     return false;
+}
+
+static void put_picture(stk_buf *out, const char *alt, const char *src)
+{
+    stk_buf_text(out, "<img alt=\"");
+    stk_html_user(out, stk_text_or(alt, ""));
+    stk_buf_text(out, "\" src=\"");
+    stk_buf_text(out, src);
+    stk_buf_text(out, "\"/>");
 }
 
 static void image(stk_buf *out, const stk_json *one, int depth)
@@ -117,11 +127,7 @@ static void image(stk_buf *out, const stk_json *one, int depth)
     const char *src = stk_json_get_text(one, "src"), *label = stk_json_get_text(one, "label");
     stk_buf_text(out, "<figure>");
     if (is_picture(src)) {
-        stk_buf_text(out, "<img alt=\"");
-        stk_html_user(out, stk_text_or(label, ""));
-        stk_buf_text(out, "\" src=\"");
-        stk_buf_text(out, src);
-        stk_buf_text(out, "\"/>");
+        put_picture(out, label, src);
     } else {
         stk_buf_text(out, "<p class=\"dim\">a picture that is no PNG, JPEG, GIF, WebP or SVG</p>");
     }
@@ -157,20 +163,28 @@ static void progress(stk_buf *out, const stk_json *one, int depth)
     stk_buf_text(out, "</div>");
 }
 
+typedef struct theme {
+    const char *name, *class;
+} theme;
+
+/* `themes` ends with an empty one, whose class is that of all others. */
+static const char *theme_class(const stk_json *one, const theme *themes)
+{
+    while (themes->name != NULL && !stk_json_is(stk_json_get(one, "theme"), themes->name)) {
+        themes++;
+    }
+    return themes->class;
+}
+
 static void value_box(stk_buf *out, const stk_json *one, int depth)
 {
     (void)depth;
-    static const char *const themes[][2] = {{"success", "t-good"},
-                                            {"warning", "t-warn"},
-                                            {"danger", "t-bad"},
-                                            {"bg-gradient-indigo-purple", "t-strong"}};
-    const char *theme = stk_json_get_text(one, "theme"), *class = "";
-    for (size_t i = 0; theme != NULL && i < sizeof themes / sizeof *themes; i++) {
-        if (strcmp(theme, themes[i][0]) == 0) {
-            class = themes[i][1];
-        }
-    }
-    stk_buf_printf(out, "<div class=\"value %s\">", class);
+    static const theme themes[] = {{"success", "t-good"},
+                                   {"warning", "t-warn"},
+                                   {"danger", "t-bad"},
+                                   {"bg-gradient-indigo-purple", "t-strong"},
+                                   {NULL, ""}};
+    stk_buf_printf(out, "<div class=\"value %s\">", theme_class(one, themes));
     member(out, "<span class=\"what\">", one, "title", "</span>");
     member(out, "<b>", one, "value", "</b>");
     member(out, "<span>", one, "subtitle", "</span>");
@@ -198,37 +212,28 @@ static void failure(stk_buf *out, const stk_json *one, int depth)
 static void viewer(stk_buf *out, const stk_json *one, int depth)
 {
     (void)depth;
-    const char *title = stk_json_get_text(one, "title"), *kind = stk_json_get_text(one, "kind");
-    const char *text = stk_json_get_text(one, "text");
     bool folds = !stk_json_is_false(stk_json_get(one, "collapsible"));
+    const char *word = stk_json_is(stk_json_get(one, "kind"), "json") ? "JSON" : "YAML";
+    const char *end = folds ? "</details>" : "</div>";
     stk_buf_text(out, folds ? "<details class=\"viewer\" open=\"open\"><summary>"
                             : "<div class=\"viewer\"><div class=\"meta\">");
-    stk_html_user(out, stk_text_or(title, strcmp(kind, "json") == 0 ? "JSON" : "YAML"));
+    stk_html_user(out, stk_text_or(stk_json_get_text(one, "title"), word));
     stk_buf_text(out, folds ? "</summary>" : "</div>");
-    tag(out, "<pre class=\"code\">", stk_text_or(text, "null"), "</pre>");
-    stk_buf_text(out, folds ? "</details>" : "</div>");
-}
-
-static const char *theme_of(const stk_json *event)
-{
-    static const char *const themes[][2] = {
-        {"success", "t-good"}, {"warning", "t-warn"},  {"error", "t-bad"},      {"info", "t-info"},
-        {"primary", "t-info"}, {"tool_call", "t-mem"}, {"ai_response", "t-gpu"}};
-    const char *theme = stk_json_get_text(event, "theme");
-    for (size_t i = 0; theme != NULL && i < sizeof themes / sizeof *themes; i++) {
-        if (strcmp(theme, themes[i][0]) == 0) {
-            return themes[i][1];
-        }
-    }
-    return "";
+    tag(out, "<pre class=\"code\">", stk_text_or(stk_json_get_text(one, "text"), "null"), "</pre>");
+    stk_buf_text(out, end);
 }
 
 static void event(stk_buf *out, const stk_json *one, int depth)
 {
-    const char *priority = stk_json_get_text(one, "priority");
-    bool urgent =
-        priority != NULL && (strcmp(priority, "high") == 0 || strcmp(priority, "critical") == 0);
-    stk_buf_printf(out, "<li class=\"%s%s\">", theme_of(one), urgent ? " urgent" : "");
+    static const theme themes[] = {
+        {"success", "t-good"}, {"warning", "t-warn"},  {"error", "t-bad"},       {"info", "t-info"},
+        {"primary", "t-info"}, {"tool_call", "t-mem"}, {"ai_response", "t-gpu"}, {NULL, ""}};
+    const stk_json *priority = stk_json_get(one, "priority");
+    stk_buf_printf(out, "<li class=\"%s", theme_class(one, themes));
+    if (stk_json_is(priority, "high") || stk_json_is(priority, "critical")) {
+        stk_buf_text(out, " urgent");
+    }
+    stk_buf_text(out, "\">");
     tag(out, "<time>", stk_json_get_text(one, "at"), "</time>");
     stk_buf_text(out, "<div class=\"facts\">");
     for (uint32_t k = 0; k < stk_json_n_members(stk_json_get(one, "data")); k++) {
@@ -267,66 +272,65 @@ static void events(stk_buf *out, const stk_json *one, int depth)
     stk_buf_text(out, "</ol></div>");
 }
 
-/* --- a chart, or what it was to be drawn from --- */
+/* --- a chart: the picture that the worker made of it, or what it was to be drawn from --- */
 
-static const stk_json *values_of(const stk_json *spec)
+static const stk_json *chart_records(const stk_json *spec)
 {
     const stk_json *data = stk_json_get(spec, "data");
     const char *name = stk_json_get_text(data, "name");
-    return name != NULL ? stk_json_get(stk_json_get(spec, "datasets"), name)
-                        : stk_json_get(data, "values");
+    if (name != NULL) {
+        return stk_json_get(stk_json_get(spec, "datasets"), name);
+    }
+    return stk_json_get(data, "values");
 }
 
 /* The records as a table with the first one's keys. */
 static void records(stk_buf *out, const stk_json *values)
 {
-    const stk_json *first = stk_json_item(values, 0);
-    STK_BUF_AUTO made = STK_BUF_INIT(MAX_CARD_BYTES);
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    uint32_t n = stk_json_n_items(values);
-    stk_json_open(&made, NULL, '{');
-    stk_json_open(&made, "headers", '[');
-    for (uint32_t k = 0; k < stk_json_n_members(first); k++) {
-        stk_json_put(&made, NULL, stk_json_key(first, k));
+    const stk_json *first = stk_json_item(values, 0);
+    uint32_t n = stk_json_n_items(values), n_columns = stk_json_n_members(first);
+    stk_json headers = stk_json_of_list(), rows = stk_json_of_list(), made = stk_json_of_map();
+    for (uint32_t k = 0; k < n_columns; k++) {
+        (void)stk_json_append(scratch, &headers, *stk_json_key(first, k));
     }
-    stk_json_close(&made, ']');
-    stk_json_open(&made, "rows", '[');
-    for (uint32_t i = 0; i < n && i < MAX_TABLE_ROWS; i++) {
-        stk_json_open(&made, NULL, '[');
-        for (uint32_t k = 0; k < stk_json_n_members(first); k++) {
+    for (uint32_t i = 0; i < n; i++) {
+        stk_json row = stk_json_of_list(), missing = {.kind = STK_JSON_NULL};
+        for (uint32_t k = 0; k < n_columns; k++) {
             const char *key = stk_json_key(first, k)->text;
-            stk_json_put(&made, NULL, stk_json_get(stk_json_item(values, i), key));
+            const stk_json *value = stk_json_get(stk_json_item(values, i), key);
+            (void)stk_json_append(scratch, &row, *(value == NULL ? &missing : value));
         }
-        stk_json_close(&made, ']');
+        (void)stk_json_append(scratch, &rows, row);
     }
-    stk_json_close(&made, ']');
-    stk_json_put_whole(&made, "n", n);
-    stk_json_close(&made, '}');
-    table(out, stk_json_read(scratch, made.data), MAX_DEPTH);
+    (void)stk_json_set(scratch, &made, "headers", headers);
+    (void)stk_json_set(scratch, &made, "rows", rows);
+    table(out, &made, MAX_DEPTH);
 }
 
-static void vega(stk_buf *out, const stk_json *one, int depth)
+static void chart(stk_buf *out, const stk_json *one, int depth)
 {
-    const stk_json *spec = stk_json_get(one, "spec"), *values = values_of(spec);
-    char why[160];
-    STK_BUF_AUTO svg = STK_BUF_INIT(MAX_CARD_BYTES);
-    if (stk_svg_vega(spec, depth > 0, &svg, why, sizeof why)) {
-        stk_buf_text(out, "<div class=\"scroll\">");
-        stk_buf_add(out, svg.data, svg.len);
-        stk_buf_text(out, "</div>");
+    (void)depth;
+    const stk_json *spec = stk_json_get(one, "spec"), *values = chart_records(spec);
+    if (is_picture(stk_json_get_text(one, "src"))) {
+        stk_buf_text(out, "<figure>");
+        put_picture(out, stk_json_get_text(spec, "title"), stk_json_get_text(one, "src"));
+        stk_buf_text(out, "</figure>");
         return;
     }
-    stk_buf_text(out, "<div class=\"undrawn\"><p class=\"meta\">This chart is not drawn (");
-    stk_html_user(out, why);
+    stk_buf_text(out, "<p class=\"meta\">This chart is not drawn (");
+    stk_html_user(out, stk_text_or(stk_json_get_text(one, "why"), "it has no picture"));
     stk_buf_text(out, "); here are its data and its specification.</p>");
     if (stk_json_is_map(stk_json_item(values, 0))) {
         records(out, values);
     }
-    STK_BUF_AUTO text = STK_BUF_INIT(MAX_CARD_BYTES);
-    stk_json_dump_pretty(spec, &text);
-    stk_buf_text(out, "<details><summary>specification</summary>");
-    tag(out, "<pre class=\"code\">", text.data, "</pre>");
-    stk_buf_text(out, "</details></div>");
+    if (stk_json_is_map(spec) || stk_json_is_list(spec)) {
+        STK_BUF_AUTO text = STK_BUF_INIT(MAX_CARD_BYTES);
+        stk_json_dump_pretty(spec, &text);
+        stk_buf_text(out, "<details><summary>specification</summary>");
+        tag(out, "<pre class=\"code\">", text.data, "</pre>");
+        stk_buf_text(out, "</details>");
+    }
 }
 
 /* --- all --- */
@@ -336,13 +340,13 @@ static const struct {
     void (*show)(stk_buf *out, const stk_json *one, int depth);
 } kinds[] = {{"markdown", markdown}, {"table", table},     {"image", image}, {"artifact", artifact},
              {"progress", progress}, {"value", value_box}, {"code", code},   {"error", failure},
-             {"json", viewer},       {"yaml", viewer},     {"vega", vega},   {"events", events}};
+             {"json", viewer},       {"yaml", viewer},     {"vega", chart},  {"events", events}};
 
 static void component(stk_buf *out, const stk_json *one, int depth)
 {
-    const char *kind = stk_json_get_text(one, "kind");
-    for (size_t i = 0; kind != NULL && depth < MAX_DEPTH && i < sizeof kinds / sizeof *kinds; i++) {
-        if (strcmp(kind, kinds[i].kind) == 0) {
+    const stk_json *kind = stk_json_get(one, "kind");
+    for (size_t i = 0; depth < MAX_DEPTH && i < sizeof kinds / sizeof *kinds; i++) {
+        if (stk_json_is(kind, kinds[i].kind)) {
             kinds[i].show(out, one, depth);
             return;
         }
@@ -357,15 +361,20 @@ void stk_html_components(stk_buf *out, const stk_json *components)
     bool in_row = false; /* boxes with values stand side by side */
     for (size_t i = 0; i < stk_json_n_items(components); i++) {
         const stk_json *one = stk_json_item(components, i);
-        const char *kind = stk_json_get_text(one, "kind");
-        bool is_value = kind != NULL && strcmp(kind, "value") == 0;
+        bool is_value = stk_json_is(stk_json_get(one, "kind"), "value");
         if (is_value != in_row) {
             stk_buf_text(out, is_value ? "<div class=\"values\">" : "</div>\n");
             in_row = is_value;
         }
-        stk_buf_text(out, is_value ? "" : "<div class=\"component\">");
-        component(out, one, 0);
-        stk_buf_text(out, is_value ? "" : "</div>\n");
+        if (is_value) {
+            component(out, one, 0);
+        } else {
+            stk_buf_text(out, "<div class=\"component\">");
+            component(out, one, 0);
+            stk_buf_text(out, "</div>\n");
+        }
     }
-    stk_buf_text(out, in_row ? "</div>\n" : "");
+    if (in_row) {
+        stk_buf_text(out, "</div>\n");
+    }
 }

@@ -10,12 +10,9 @@
 
 /* A JSON list of components; those that aren't objects are shown as text. */
 void stk_html_components(stk_buf *out, const stk_json *components);
-/* CommonMark, and tables of the `| a | b |` kind. */
+/* CommonMark, and tables as GitHub has them: `| a | b |`. */
 void stk_html_markdown(stk_buf *out, const char *text);
 /* Python with its words, texts and comments told apart. */
 void stk_html_python(stk_buf *out, const char *code);
-/* A Vega-Lite chart as SVG, `narrow` where it stands in a table. Not drawn: false, and `why` (a
- * static sentence's middle: "the mark 'boxplot'"), with nothing added to `out`. */
-bool stk_svg_vega(const stk_json *spec, bool narrow, stk_buf *out, char *why, size_t why_size);
 
 #endif

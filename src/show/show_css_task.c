@@ -1,12 +1,11 @@
-/* What a task's card has besides: components of the step, code, charts. */
+/* What a task's card has besides: components of the step and code. */
 #include "show/show_css.h"
 
 const char stk_show_task_css[] =
-    ":root{--k0:#2f6fd0;--k1:#c8680a;--k2:#2c8c4a;--k3:#c2293f;--k4:#7a4fd0;--k5:#0f8080;--k6:"
-    "#8d6239;--k7:#b93c8e;--k8:#75760f;--k9:#6b7480}\n"
-    "@media(prefers-color-scheme:dark){:root{--k0:#6ea8ff;--k1:#ffa657;--k2:#63cf86;--k3:#ff7386;"
-    "--k4:#b696ff;--k5:#4fd0d2;--k6:#cfa57a;--k7:#ff8fd0;--k8:#d2d45a;--k9:#a8b2be}}\n"
-    ".data .num,.artifacts .num{text-align:right}.data .mid{text-align:center}\n"
+    ":root{--k0:#2f6fd0;--k1:#c8680a;--k2:#2c8c4a;--k4:#7a4fd0}\n"
+    "@media(prefers-color-scheme:dark){:root{--k0:#6ea8ff;--k1:#ffa657;--k2:#63cf86;--k4:#b696ff}}"
+    "\n"
+    ".data .num,.artifacts .num{text-align:right}\n"
     ".component{margin:0 0 20px}.component:last-child,.values:last-child{margin-bottom:0}\n"
     ".md>:first-child{margin-top:0}.md>:last-child{margin-bottom:0}\n"
     ".md h1{font-size:22px;margin:20px 0 10px}.md h2{font-size:18px;margin:18px 0 8px;color:var(--"
@@ -17,9 +16,13 @@ const char stk_show_task_css[] =
     "var(--soft)}\n"
     ".md code{background:var(--faint);border-radius:4px;padding:1px 4px}.md pre code{padding:0;"
     "background:none}\n"
-    ".md .scroll,.md pre{margin:0 0 10px}.md blockquote p:last-child{margin:0}.md "
+    ".md{overflow-x:auto}.md table,.md pre{margin:0 0 10px}.md blockquote "
+    "p:last-child{margin:0}.md "
     "hr{border:0;border-top:1px solid var(--line);margin:16px 0}\n"
-    "table.data{width:auto;min-width:50%}table.data td,table.data th{padding:6px 20px 6px 0}\n"
+    "table.data,.md table{width:auto;min-width:50%}table.data td,table.data th,.md td,.md "
+    "th{padding:"
+    "6px 20px 6px 0}.md [align=right]{text-align:right}.md [align=center]{text-align:center}.md td["
+    "align=right]{white-space:nowrap}\n"
     "table.artifacts td:first-child,table.artifacts td:nth-child(2){white-space:nowrap}\n"
     "figure{margin:0}figure img{display:block;border-radius:8px;background:#fff}\n"
     "figcaption{color:var(--soft);font-size:13px;margin-top:6px}\n"
@@ -54,9 +57,4 @@ const char stk_show_task_css[] =
     ".viewer{margin:0}.viewer pre{margin:8px 0 0}\n"
     "pre.code{white-space:pre;overflow-wrap:normal}\n"
     ".py-k{color:var(--k4);font-weight:600}.py-s{color:var(--k2)}.py-c{color:var(--soft);"
-    "font-style:italic}.py-n{color:var(--k1)}.py-d{color:var(--k0)}\n"
-    ".chart{width:100%;height:auto;max-width:760px;min-width:560px}.chart[width]{width:400px;min-"
-    "width:320px}.chart "
-    ".axis{stroke:var(--idle);stroke-width:1}\n"
-    ".chart .label{fill:var(--soft);font-size:12px}.chart .head{fill:var(--ink);font-size:14px;"
-    "font-weight:600}.chart .mid{text-anchor:middle}.chart .end{text-anchor:end}\n";
+    "font-style:italic}.py-n{color:var(--k1)}.py-d{color:var(--k0)}\n";

@@ -1,6 +1,6 @@
 """The components of cards: what they are given, checked, and what they write.
 
-:meth:`MetaflowCardComponent.written` is a JSON object with ``kind``; the engine's room ``report`` shows it.
+:meth:`MetaflowCardComponent.written` is a JSON object with ``kind``; the engine's room ``show`` shows it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import json
 import math
 import re
 import textwrap
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+
+from ..._worker import hidden
 
 _SHORT, _LONG = 2_000, 200_000  # characters of an artifact that are shown
 
@@ -466,8 +468,8 @@ class ValueBox(UserComponent):
 class VegaChart(UserComponent):
     """A chart by its Vega-Lite specification.
 
-    Bars, lines, points, areas, ticks, rectangles and rules over data in the specification are drawn;
-    of another chart the page shows the data and the specification.
+    ``vl-convert-python`` draws it where that is installed, from data in the specification. Of a chart
+    that isn't drawn the page shows the data and the specification.
 
     Args:
         spec: the specification. show_controls: kept, without effect: pages have no scripts.
@@ -477,6 +479,7 @@ class VegaChart(UserComponent):
 
     def __init__(self, spec: Dict[str, Any], show_controls: bool = False) -> None:
         self._spec, self._show_controls = spec, show_controls
+        self._drawn: Tuple[str, Dict[str, str]] = ("", {})  # by the specification as text
 
     @classmethod
     def from_altair_chart(cls, altair_chart: Any) -> VegaChart:
@@ -495,7 +498,28 @@ class VegaChart(UserComponent):
             self._spec = spec.to_dict() if _is_altair(spec) else spec
 
     def written(self) -> Dict[str, Any]:
-        return {"kind": "vega", "spec": json.loads(json.dumps(_finite(self._spec), default=_cell))}
+        spec = json.loads(json.dumps(_finite(self._spec), default=_cell))
+        text = hidden.hide(json.dumps(spec, ensure_ascii=False))
+        if text != self._drawn[0]:
+            self._drawn = (text, _draw(text))
+        return {"kind": "vega", "spec": spec, **self._drawn[1]}
+
+
+def _draw(spec: str) -> Dict[str, str]:
+    """``src``, the chart as a picture; or ``why`` there is none."""
+    import base64
+
+    try:
+        import vl_convert
+
+        svg = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
+    except ImportError:
+        return {"why": "vl-convert-python is not installed"}
+    except (
+        Exception
+    ) as bad:  # its first line says only that it failed, the later ones where in Vega
+        return {"why": (str(bad).splitlines()[1:2] or [repr(bad)])[0][:200]}
+    return {"src": f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode('ascii')}"}
 
 
 def _is_altair(chart: Any) -> bool:
