@@ -256,13 +256,13 @@ static void check_devices(const judge *j)
         (void)stk_preflight_add(j->findings, STK_CHECK_ERROR, "image", j->name, instead(j),
                                 "image '%s' is made for CPUs only (%s says so): nothing in it can "
                                 "use the %s devices of this host",
-                                j->name, f->source, stk_preflight_vendor_name(j->host->vendors[0]));
+                                j->name, f->source, stk_accel_vendor_name(j->host->vendors[0]));
     } else if (vendor != NULL && !has_vendor(j->host, vendor)) {
         (void)stk_preflight_add(j->findings, STK_CHECK_ERROR, "image", j->name, instead(j),
                                 "image '%s' is made for %s's devices (%s says so), this host has "
                                 "%s's",
-                                j->name, stk_preflight_vendor_name(vendor), f->source,
-                                stk_preflight_vendor_name(j->host->vendors[0]));
+                                j->name, stk_accel_vendor_name(vendor), f->source,
+                                stk_accel_vendor_name(j->host->vendors[0]));
     } else if (f->made_for == STK_IMAGE_FOR_UNKNOWN) {
         (void)stk_preflight_add(j->findings, STK_CHECK_NOTE, "image", j->name, NULL,
                                 "nothing in the name or the configuration of image '%s' tells "

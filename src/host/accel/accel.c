@@ -85,7 +85,10 @@ static int open_word(stk_accel *accel, const char *word, stk_err *err)
             STK_TRY(open_part(accel, p, named && p->takes_spec ? word + len + 1 : "", err));
         }
     }
-    return known ? 0 : unknown_provider(word, err);
+    if (!known) {
+        return unknown_provider(word, err);
+    }
+    return 0;
 }
 
 /* A spec may hold commas ("sim:2xA100,mig=1g.10gb*7"): a comma ends a word only where the name of a
@@ -193,22 +196,26 @@ int32_t stk_accel_cuda_version(const stk_accel *accel)
     return accel->cuda_version;
 }
 
-/* "NVIDIA", or what the devices are instead: "fake", "simulated". */
-static const char *kind(const stk_accel *accel, uint32_t i)
+const char *stk_accel_vendor_name(const char *vendor)
 {
     static const char *const names[][2] = {
-#define X(id, shown, variable, numbers) {id, shown},
+#define X(id, name, ...) {id, name},
 #include "tbl/vendors.def"
 #undef X
     };
-    const char *vendor = accel->devices[i].vendor;
-    const char *adjective = accel->parts[accel->slots[i].part].provider->adjective;
-    for (size_t v = 0; v < sizeof names / sizeof names[0] && adjective == NULL; v++) {
-        if (strcmp(names[v][0], vendor) == 0) {
-            adjective = names[v][1];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(names[i][0], vendor) == 0) {
+            return names[i][1];
         }
     }
-    return stk_text_or(adjective, vendor);
+    return vendor;
+}
+
+/* "NVIDIA", or what the devices are instead: "fake", "simulated". */
+static const char *kind(const stk_accel *accel, uint32_t i)
+{
+    const char *vendor = stk_accel_vendor_name(accel->devices[i].vendor);
+    return stk_text_or(accel->parts[accel->slots[i].part].provider->adjective, vendor);
 }
 
 /* "2 NVIDIA GPUs, 8 Google TPU chips" */

@@ -64,6 +64,8 @@ static inline void stk_accel_close_auto(stk_accel **owned)
 }
 #define STK_ACCEL_AUTO __attribute__((cleanup(stk_accel_close_auto))) stk_accel *
 uint32_t stk_accel_n_devices(const stk_accel *accel);
+/* "nvidia" → "NVIDIA"; itself where it is unknown. */
+const char *stk_accel_vendor_name(const char *vendor);
 const stk_device *stk_accel_device(const stk_accel *accel, uint32_t i);
 bool stk_accel_is_simulated(const stk_accel *accel); /* sim: nothing can run on these */
 /* Of the vendor's software: NVIDIA's driver "580.65.06" (NULL: none) and the newest CUDA that it

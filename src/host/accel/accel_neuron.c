@@ -86,14 +86,20 @@ static void identify(stk_arena *arena, neuron_device *own, stk_device *ret)
     char name[64], serial[64];
     bool named = stk_sysfs_text(name, sizeof name, "%s/info/architecture/device_name", own->dir) &&
                  name[0] != '\0';
-    const char *kind = named ? name : kind_of_instance();
+    const char *kind = name;
+    if (!named) {
+        kind = kind_of_instance();
+    }
     ret->n_cores = -1;
     ret->model = NULL;
     if (kind != NULL) {
         ret->model = stk_vendor_model("aws", kind, &ret->memory_bytes, &ret->n_cores);
     }
     if (ret->model == NULL) {
-        ret->model = named ? stk_arena_printf(arena, "AWS %s", name) : "AWS Neuron device";
+        ret->model = "AWS Neuron device";
+        if (named) {
+            ret->model = stk_arena_printf(arena, "AWS %s", name);
+        }
     }
     own->n_physical = (int32_t)stk_vendor_sensor(own->dir, "core_count", 1);
     if (own->n_physical > 0) {

@@ -36,7 +36,10 @@ static uint32_t list_pci(stk_accel *accel, const char *const **ret_names)
 /* Lists it with its trouble; without one it is only counted. */
 static int add_troubled(stk_accel *accel, const stk_device *device, stk_err *err)
 {
-    return device->trouble == NULL ? 0 : stk_accel_add(accel, device, STK_SLOT_NONE, err);
+    if (device->trouble == NULL) {
+        return 0;
+    }
+    return stk_accel_add(accel, device, STK_SLOT_NONE, err);
 }
 
 /* The NVIDIA devices that the kernel shows, asked without a driver; each listed with `trouble`

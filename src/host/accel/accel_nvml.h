@@ -90,56 +90,10 @@ typedef struct {
     unsigned gpu_instance, compute_instance;
 } nvml_event;
 
-typedef int nvml_ask(nvml_device, unsigned *);
-typedef int nvml_ask2(nvml_device, unsigned *, unsigned *);
-typedef int nvml_text(nvml_device, char *, unsigned);
-
 typedef struct nvml_api {
-    int (*init)(void);
-    int (*shutdown)(void);
-    const char *(*error_string)(int);
-    int (*driver)(char *, unsigned);
-    int (*cuda)(int *);
-    int (*count)(unsigned *);
-    int (*handle)(unsigned, nvml_device *);
-    nvml_text *uuid, *name;
-    int (*pci)(nvml_device, nvml_pci *);
-    nvml_ask *minor;
-    int (*cc)(nvml_device, int *, int *);
-    int (*memory)(nvml_device, nvml_memory *);
-    int (*memory_v2)(nvml_device, nvml_memory_v2 *);
-    nvml_ask2 *mig_mode;
-    nvml_ask *max_slices;
-    int (*slice)(nvml_device, unsigned, nvml_device *);
-    int (*attributes)(nvml_device, nvml_attributes *);
-    int (*utilization)(nvml_device, nvml_utilization *);
-    int (*compute_processes)(nvml_device, unsigned *, nvml_process *);
-    int (*graphics_processes)(nvml_device, unsigned *, nvml_process *);
-    int (*compute_processes_v1)(nvml_device, unsigned *, nvml_process_v1 *);
-    int (*graphics_processes_v1)(nvml_device, unsigned *, nvml_process_v1 *);
-    nvml_ask *power, *power_limit, *fan;
-    int (*energy)(nvml_device, unsigned long long *);
-    int (*temperature)(nvml_device, unsigned, unsigned *);
-    int (*temperature_v)(nvml_device, nvml_temperature *);
-    int (*clock)(nvml_device, unsigned, unsigned *);
-    int (*max_clock)(nvml_device, unsigned, unsigned *);
-    int (*reasons)(nvml_device, unsigned long long *);
-    nvml_ask *pcie_gen, *pcie_gen_max, *pcie_width, *pcie_width_max;
-    int (*pcie_traffic)(nvml_device, unsigned, unsigned *);
-    nvml_ask2 *ecc_mode;
-    int (*ecc_errors)(nvml_device, unsigned, unsigned, unsigned long long *);
-    int (*remapped)(nvml_device, unsigned *, unsigned *, unsigned *, unsigned *);
-    int (*retired)(nvml_device, unsigned, unsigned *, unsigned long long *);
-    nvml_ask *retired_pending, *persistence, *compute_mode;
-    int (*fields)(nvml_device, int, nvml_field *);
-    int (*ancestor)(nvml_device, nvml_device, unsigned *);
-    int (*link_state)(nvml_device, unsigned, unsigned *);
-    int (*link_type)(nvml_device, unsigned, unsigned *);
-    int (*link_pci)(nvml_device, unsigned, nvml_pci *);
-    int (*set_create)(nvml_event_set *);
-    int (*set_wait)(nvml_event_set, nvml_event *, unsigned);
-    int (*set_free)(nvml_event_set);
-    int (*register_events)(nvml_device, unsigned long long, nvml_event_set);
+#define X(result, member, parameters, ...) result(*member) parameters;
+#include "tbl/nvml.def"
+#undef X
 } nvml_api;
 
 /* What moves slowly is asked at most so often, however often a task is sampled. */

@@ -6,89 +6,24 @@
 #include "base/text.h"
 #include "host/accel/accel_nvml.h"
 
-typedef struct binding {
+static const struct {
     size_t offset; /* in nvml_api */
     const char *names[3];
-} binding;
-
-#define BIND(field, ...)                                                                           \
-    {                                                                                              \
-        offsetof(nvml_api, field),                                                                 \
-        {                                                                                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-
-/* The first of the names that the library has; newest first. */
-static const binding bindings[] = {
-    BIND(init, "nvmlInit_v2", "nvmlInit"),
-    BIND(shutdown, "nvmlShutdown"),
-    BIND(error_string, "nvmlErrorString"),
-    BIND(driver, "nvmlSystemGetDriverVersion"),
-    BIND(cuda, "nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"),
-    BIND(count, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"),
-    BIND(handle, "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"),
-    BIND(uuid, "nvmlDeviceGetUUID"),
-    BIND(name, "nvmlDeviceGetName"),
-    BIND(pci, "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2"),
-    BIND(minor, "nvmlDeviceGetMinorNumber"),
-    BIND(cc, "nvmlDeviceGetCudaComputeCapability"),
-    BIND(memory, "nvmlDeviceGetMemoryInfo"),
-    BIND(memory_v2, "nvmlDeviceGetMemoryInfo_v2"),
-    BIND(mig_mode, "nvmlDeviceGetMigMode"),
-    BIND(max_slices, "nvmlDeviceGetMaxMigDeviceCount"),
-    BIND(slice, "nvmlDeviceGetMigDeviceHandleByIndex"),
-    BIND(attributes, "nvmlDeviceGetAttributes_v2"),
-    BIND(utilization, "nvmlDeviceGetUtilizationRates"),
-    BIND(compute_processes, "nvmlDeviceGetComputeRunningProcesses_v3",
-         "nvmlDeviceGetComputeRunningProcesses_v2"),
-    BIND(graphics_processes, "nvmlDeviceGetGraphicsRunningProcesses_v3",
-         "nvmlDeviceGetGraphicsRunningProcesses_v2"),
-    BIND(compute_processes_v1, "nvmlDeviceGetComputeRunningProcesses"),
-    BIND(graphics_processes_v1, "nvmlDeviceGetGraphicsRunningProcesses"),
-    BIND(power, "nvmlDeviceGetPowerUsage"),
-    BIND(power_limit, "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"),
-    BIND(fan, "nvmlDeviceGetFanSpeed"),
-    BIND(energy, "nvmlDeviceGetTotalEnergyConsumption"),
-    BIND(temperature, "nvmlDeviceGetTemperature"),
-    BIND(temperature_v, "nvmlDeviceGetTemperatureV"),
-    BIND(clock, "nvmlDeviceGetClockInfo"),
-    BIND(max_clock, "nvmlDeviceGetMaxClockInfo"),
-    BIND(reasons, "nvmlDeviceGetCurrentClocksEventReasons",
-         "nvmlDeviceGetCurrentClocksThrottleReasons"),
-    BIND(pcie_gen, "nvmlDeviceGetCurrPcieLinkGeneration"),
-    BIND(pcie_gen_max, "nvmlDeviceGetMaxPcieLinkGeneration"),
-    BIND(pcie_width, "nvmlDeviceGetCurrPcieLinkWidth"),
-    BIND(pcie_width_max, "nvmlDeviceGetMaxPcieLinkWidth"),
-    BIND(pcie_traffic, "nvmlDeviceGetPcieThroughput"),
-    BIND(ecc_mode, "nvmlDeviceGetEccMode"),
-    BIND(ecc_errors, "nvmlDeviceGetTotalEccErrors"),
-    BIND(remapped, "nvmlDeviceGetRemappedRows"),
-    BIND(retired, "nvmlDeviceGetRetiredPages"),
-    BIND(retired_pending, "nvmlDeviceGetRetiredPagesPendingStatus"),
-    BIND(persistence, "nvmlDeviceGetPersistenceMode"),
-    BIND(compute_mode, "nvmlDeviceGetComputeMode"),
-    BIND(fields, "nvmlDeviceGetFieldValues"),
-    BIND(ancestor, "nvmlDeviceGetTopologyCommonAncestor"),
-    BIND(link_state, "nvmlDeviceGetNvLinkState"),
-    BIND(link_type, "nvmlDeviceGetNvLinkRemoteDeviceType"),
-    BIND(link_pci, "nvmlDeviceGetNvLinkRemotePciInfo_v2"),
-    BIND(set_create, "nvmlEventSetCreate"),
-    BIND(set_wait, "nvmlEventSetWait_v2"), /* the first one's record is shorter */
-    BIND(set_free, "nvmlEventSetFree"),
-    BIND(register_events, "nvmlDeviceRegisterEvents"),
+} bindings[] = {
+#define X(result, member, parameters, ...) {offsetof(nvml_api, member), {__VA_ARGS__}},
+#include "tbl/nvml.def"
+#undef X
 };
 
 bool stk_nvml_load(nvml *lib, const char *path)
 {
     lib->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     for (size_t i = 0; lib->library != NULL && i < sizeof bindings / sizeof bindings[0]; i++) {
-        const binding *b = &bindings[i];
         void *found = NULL;
-        for (size_t k = 0; k < 3 && b->names[k] != NULL && found == NULL; k++) {
-            found = dlsym(lib->library, b->names[k]);
+        for (size_t k = 0; k < 3 && bindings[i].names[k] != NULL && found == NULL; k++) {
+            found = dlsym(lib->library, bindings[i].names[k]);
         }
-        memcpy((char *)&lib->api + b->offset, &found, sizeof found);
+        memcpy((char *)&lib->api + bindings[i].offset, &found, sizeof found);
     }
     const nvml_api *api = &lib->api;
     if (lib->library != NULL &&

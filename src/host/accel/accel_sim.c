@@ -278,10 +278,7 @@ static int add_slices(stk_accel *accel, const part *p, const stk_device *whole, 
         d.memory_bytes = strtoll(strchr(profile, '.') + 1, NULL, 10) * 1000000000;
         for (int32_t i = 0; i < p->cuts[c].n; i++) {
             d.uuid = stk_arena_printf(accel->arena, "MIG-sim-%d-%u", (int)d.index, k++);
-            int rc = stk_accel_add(accel, &d, slot, err);
-            if (rc < 0) {
-                return rc;
-            }
+            STK_TRY(stk_accel_add(accel, &d, slot, err));
         }
     }
     return 0;
@@ -313,7 +310,10 @@ static int add_device(stk_accel *accel, sim *s, const part *p, uint32_t place, s
                               strcmp(d.noun, "GPU") == 0 ? d.noun : m->vendor, (int)index);
     d.numa = p->n > 4 && place >= p->n / 2;
     d.n_cores = m->n_cores;
-    d.memory_bytes = p->memory_bytes > 0 ? p->memory_bytes : (int64_t)m->memory_mib << 20;
+    d.memory_bytes = (int64_t)m->memory_mib << 20;
+    if (p->memory_bytes > 0) {
+        d.memory_bytes = p->memory_bytes;
+    }
     if (m->cc > 0) {
         d.cc_major = m->cc / 10;
         d.cc_minor = m->cc % 10;
@@ -357,20 +357,18 @@ static int sim_open(stk_accel *accel, const char *spec, void **ret_self, stk_err
 {
     sim *s = stk_arena_alloc(accel->arena, sizeof *s);
     char *rest = stk_arena_dup(accel->arena, spec);
-    if (s == NULL || rest == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for the simulated machine");
-    }
+    STK_TRY(stk_err_need(s, "for the simulated machine", err));
+    STK_TRY(stk_err_need(rest, "for the simulated machine", err));
     if (*spec == '\0') {
         return stk_err_set(err, STK_E_USAGE,
                            "simulated machine: which? for example 8xH100, 2xA100,mig=1g.10gb*7, "
                            "4xMI300X, 16xTrainium or v5e-8");
     }
-    int rc = 0;
-    for (char *text; rc == 0 && (text = strsep(&rest, "+")) != NULL;) {
-        rc = add_part(accel, s, text, err);
+    for (char *text; (text = strsep(&rest, "+")) != NULL;) {
+        STK_TRY(add_part(accel, s, text, err));
     }
     *ret_self = s;
-    return rc;
+    return 0;
 }
 
 static int sim_state(void *self, uint32_t slot, stk_device_state *ret, stk_err *err)

@@ -88,8 +88,11 @@ int64_t stk_sysfs_number(const char *fmt, ...)
     }
     char *end;
     errno = 0;
-    bool hex = strncmp(text, "0x", 2) == 0; /* never octal: "010" is ten */
-    long long number = strtoll(text, &end, hex ? 16 : 10);
+    int base = 10; /* never octal: "010" is ten */
+    if (strncmp(text, "0x", 2) == 0) {
+        base = 16;
+    }
+    long long number = strtoll(text, &end, base);
     return end != text && errno == 0 && number >= 0 ? number : -1;
 }
 

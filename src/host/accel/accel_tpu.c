@@ -81,12 +81,11 @@ static int add_by_nodes(stk_accel *accel, const char *type, stk_err *err)
 {
     static const char *const dirs[][2] = {{"/dev", "accel"}, {"/dev/vfio", ""}};
     const char *model = model_of_type(type);
-    int rc = 0;
     int32_t n_chips = 0;
     for (size_t k = 0; k < 2 && n_chips == 0; k++) {
         const char *const *names;
         uint32_t n = stk_sysfs_list(accel->arena, dirs[k][0], dirs[k][1], &names);
-        for (uint32_t i = 0; i < n && rc == 0; i++) {
+        for (uint32_t i = 0; i < n; i++) {
             if (stk_vendor_number(names[i], dirs[k][1]) < 0) {
                 continue; /* /dev/vfio/vfio, /dev/accel */
             }
@@ -98,10 +97,10 @@ static int add_by_nodes(stk_accel *accel, const char *type, stk_err *err)
             d.uuid = stk_arena_printf(accel->arena, "tpu-%s", names[i]);
             d.trouble = stk_vendor_node_trouble(accel->arena, d.node, &there);
             d.usable = d.trouble == NULL;
-            rc = stk_accel_add(accel, &d, (uint32_t)d.index, err);
+            STK_TRY(stk_accel_add(accel, &d, (uint32_t)d.index, err));
         }
     }
-    return rc;
+    return 0;
 }
 
 static int tpu_open(stk_accel *accel, const char *spec, void **ret_self, stk_err *err)

@@ -35,12 +35,13 @@ static const xid_row xids[] = {
 
 static const xid_row *find_xid(int32_t number)
 {
+    static const xid_row unknown = {.action = STK_XID_IGNORE};
     for (size_t i = 0; i < sizeof xids / sizeof xids[0]; i++) {
         if (xids[i].number == number) {
             return &xids[i];
         }
     }
-    return NULL;
+    return &unknown;
 }
 
 static bool action_named(const char *word, size_t len, stk_xid_action *ret)
@@ -61,8 +62,7 @@ static bool action_named(const char *word, size_t len, stk_xid_action *ret)
 
 stk_xid_action stk_xid_policy(int32_t number, const char *overrides)
 {
-    const xid_row *known = find_xid(number);
-    stk_xid_action action = known != NULL ? known->action : STK_XID_IGNORE;
+    stk_xid_action action = find_xid(number)->action;
     for (const char *word = overrides; word != NULL && *word != '\0';) {
         word += strspn(word, ", ");
         size_t len = strcspn(word, ", ");
@@ -78,8 +78,7 @@ stk_xid_action stk_xid_policy(int32_t number, const char *overrides)
 
 const char *stk_xid_text(int32_t number)
 {
-    const xid_row *known = find_xid(number);
-    return known == NULL ? NULL : known->text;
+    return find_xid(number)->text;
 }
 
 /* --- events --- */

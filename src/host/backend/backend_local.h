@@ -3,7 +3,8 @@
  *   backend_local.c         the table of operations, the event loop, timers, reports
  *   backend_local_task.c    one task: started as a command, watched over, stopped
  *   backend_local_end.c     how it ends, and what it left behind
- *   backend_local_server.c  fork servers: the protocol of docs/formats/server-protocol.md
+ *   backend_local_server.c  fork servers: started, ended
+ *   backend_local_talk.c    … the protocol of docs/formats/server-protocol.md
  *   backend_local_devices.c devices that a task was not given
  *   backend_local_logs.c    what a task writes into; of one with secrets through a scribe
  *   backend_local_contained.c  tasks in containers: what is measured of them

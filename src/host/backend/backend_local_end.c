@@ -291,8 +291,8 @@ static bool known_children(local_backend *b, uint32_t *ret_n, uint32_t *ret_n_ch
     uint32_t n = STK_GUARD_N, n_served = 0;
     stk_guard_pids(b->guard, b->known);
     for (uint32_t i = 0; i < 2; i++) {
-        if (servers[i] != NULL && stk_local_server_child(servers[i]) > 0) {
-            b->known[n++] = stk_local_server_child(servers[i]);
+        if (servers[i] != NULL && servers[i]->child > 0) {
+            b->known[n++] = servers[i]->child;
         }
     }
     for (uint32_t i = 0; i < b->n_tasks; i++) {

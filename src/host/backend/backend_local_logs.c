@@ -111,11 +111,10 @@ void stk_local_logs_event(local_backend *b, local_task *task)
 {
     stk_err err = {0};
     local_scribe *l = &task->logs;
-    int fd = l->scribe == NULL ? -1 : stk_scribe_fd(l->scribe);
-    if (fd < 0 || task->state == LOCAL_DONE) {
+    if (l->scribe == NULL || stk_scribe_fd(l->scribe) < 0 || task->state == LOCAL_DONE) {
         return;
     }
-    (void)epoll_ctl(b->epoll, EPOLL_CTL_DEL, fd, NULL);
+    (void)epoll_ctl(b->epoll, EPOLL_CTL_DEL, stk_scribe_fd(l->scribe), NULL);
     if (stk_scribe_is_done(l->scribe)) { /* also where the task has closed both, and runs on */
         if (task->state == LOCAL_WRITING) {
             note_lost(b, task);

@@ -288,7 +288,7 @@ void stk_local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, s
         return;
     }
     if (task->state == LOCAL_QUEUED && task->n_sent == 0) {
-        stk_local_server_drop_task(b, task);
+        task->server = NULL; /* it is found by this; nothing of it was sent */
         stk_local_task_not_started(b, task, why, NULL);
         return;
     }

@@ -148,9 +148,7 @@ int stk_launch_env_new(stk_gang *g, launch_env *ret_env, stk_err *err)
     }
     put_fixed(g, &e);
     e.n_fixed = e.n_ours;
-    if (stk_launch_env_rank(g, &e, 0, err) < 0) { /* so that their names are known */
-        return err->code;
-    }
+    STK_TRY(stk_launch_env_rank(g, &e, 0, err)); /* so that their names are known */
     uint32_t n = e.n_ours;
     for (size_t i = 0; i < n_have; i++) {
         if (!is_in_environment(&e, environ[i])) {

@@ -104,9 +104,10 @@ int stk_launch_see_devices(stk_arena *arena, stk_launch_config *config, uint32_t
     for (uint32_t i = 0; i < stk_accel_n_devices(accel); i++) {
         const stk_device *d = stk_accel_device(accel, i);
         if (d->usable && n < STK_LAUNCH_MAX_DEVICES) {
-            bool nvidia = strcmp(d->vendor, "nvidia") == 0 && d->uuid != NULL;
-            devices[n].cpus = stk_arena_dup(arena, d->cpus);
-            devices[n].mask = nvidia ? stk_arena_dup(arena, d->uuid) : NULL;
+            devices[n] = (stk_launch_device){.cpus = stk_arena_dup(arena, d->cpus)};
+            if (strcmp(d->vendor, "nvidia") == 0) {
+                devices[n].mask = stk_arena_dup(arena, d->uuid);
+            }
         }
         n += d->usable;
     }

@@ -93,15 +93,6 @@ static bool all_came(const stk_gang *g, uint32_t gate)
     return came;
 }
 
-/* A node's only peer is its leader. */
-static void send_gate(stk_gang *g, const char *op, uint32_t gate)
-{
-    MESSAGE_AUTO m = MESSAGE;
-    stk_launch_talk_begin(&m, op);
-    stk_json_put_int(&m, "gate", gate);
-    stk_launch_talk_all(g, &m);
-}
-
 static void look_at_gate(stk_gang *g, uint32_t gate)
 {
     if (gate == LINE_ALONE) {
@@ -112,7 +103,7 @@ static void look_at_gate(stk_gang *g, uint32_t gate)
     }
     bool came = all_came(g, gate);
     if (came && g->nodes != NULL && !stk_launch_leads(g)) {
-        send_gate(g, "came", gate);
+        stk_launch_talk_number(g, "came", "gate", gate);
         return; /* the leader says when all have */
     }
     for (uint32_t i = 0; g->nodes != NULL && i < g->nodes->n_peers; i++) {
@@ -122,7 +113,7 @@ static void look_at_gate(stk_gang *g, uint32_t gate)
     if (came) {
         open_gate(g, gate);
         if (g->nodes != NULL) {
-            send_gate(g, "open", gate);
+            stk_launch_talk_number(g, "open", "gate", gate);
         }
     }
 }

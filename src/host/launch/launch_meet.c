@@ -275,7 +275,7 @@ static int follow(stk_gang *g, stk_err *err)
     if (!s->started) {
         STK_TRY(find_leader(g, err));
     } else {
-        stk_launch_send_ready(g);
+        stk_launch_talk_number(g, "ready", "ranks", g->n);
     }
     while (going(g) && !s->world) {
         STK_TRY(stk_launch_turn(g, -1, err));
@@ -309,5 +309,8 @@ int stk_launch_nodes_meet(stk_gang *g, stk_err *err)
         free(p->members);
         p->members = NULL;
     }
-    return stk_launch_leads(g) ? lead(g, err) : follow(g, err);
+    if (stk_launch_leads(g)) {
+        return lead(g, err);
+    }
+    return follow(g, err);
 }

@@ -273,14 +273,6 @@ static void on_join(stk_gang *g, uint32_t i, const stk_json *m)
     stk_launch_talk_send(g, i, &out);
 }
 
-void stk_launch_send_ready(stk_gang *g)
-{
-    MESSAGE_AUTO m = MESSAGE;
-    stk_launch_talk_begin(&m, "ready");
-    stk_json_put_int(&m, "ranks", g->n);
-    stk_launch_talk_send(g, 0, &m);
-}
-
 static void set_end(launch_nodes *s, const char *text)
 {
     s->bye = true;
@@ -299,7 +291,7 @@ static void on_welcome(stk_gang *g, const stk_json *m)
     }
     s->peers[0].node = 0;
     s->started = true; /* from now on its loss is the end */
-    stk_launch_send_ready(g);
+    stk_launch_talk_number(g, "ready", "ranks", g->n);
 }
 
 /* --- messages --- */

@@ -74,7 +74,6 @@ static inline bool stk_launch_leads(const stk_gang *g)
 int32_t stk_launch_nodes_peer(const launch_nodes *nodes, uint32_t node);
 /* "node 1 (10.0.0.2, ws2)" */
 void stk_launch_nodes_name(const stk_gang *g, uint32_t node, char *text, size_t size);
-void stk_launch_send_ready(stk_gang *g);
 /* A rank that isn't one of ours was the first to fail. */
 void stk_launch_nodes_blame(stk_gang *g, int64_t rank, int64_t node);
 /* The connection to a peer has ended, or it doesn't answer. */
@@ -119,6 +118,8 @@ void stk_launch_talk_begin(stk_buf *out, const char *op);
 /* Ends the message and sends it, as far as that goes without waiting; the rest follows. */
 void stk_launch_talk_send(stk_gang *g, uint32_t i_peer, stk_buf *message);
 void stk_launch_talk_all(stk_gang *g, const stk_buf *message);
+/* The same of a message that holds one number; a node's only peer is its leader. */
+void stk_launch_talk_number(stk_gang *g, const char *op, const char *key, int64_t number);
 void stk_launch_talk_flush(stk_gang *g, uint32_t i_peer);
 /* Reads what has come and hands each message to `take`; false: it is over, `why` says how. */
 typedef void (*launch_take)(stk_gang *g, uint32_t i_peer, const stk_json *message);

@@ -184,10 +184,7 @@ bool stk_launch_nodes_still(stk_gang *g, int64_t ms)
 {
     const launch_nodes *s = g->nodes;
     if (!stk_launch_leads(g)) {
-        MESSAGE_AUTO m = MESSAGE;
-        stk_launch_talk_begin(&m, "still");
-        stk_json_put_int(&m, "ms", ms);
-        stk_launch_talk_send(g, 0, &m);
+        stk_launch_talk_number(g, "still", "ms", ms);
         return false; /* the leader knows whether all are */
     }
     bool still = ms >= g->config->hang_ms;

@@ -14,21 +14,19 @@
 #include "host/launch/launch_ranks.h"
 #include "sys/dir.h"
 #include "sys/file.h"
+#include "sys/proc.h"
 
 /* "pid 123: python train.py" */
 static void name_process(int pid, char *text, size_t size)
 {
-    char path[64];
-    STK_TEXT_AUTO words = NULL;
-    size_t len = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
-    (void)stk_file_read(path, 64 << 10, &words, &len, NULL);
-    for (size_t i = 0; i + 1 < len; i++) {
+    char words[200];
+    ssize_t n = stk_proc_read(pid, "cmdline", words, sizeof words);
+    for (ssize_t i = 0; i + 1 < n; i++) {
         if ((unsigned char)words[i] < ' ') {
             words[i] = ' ';
         }
     }
-    if (len > 0) {
+    if (n > 0) {
         (void)snprintf(text, size, "pid %d: %.120s", pid, words);
     } else {
         (void)snprintf(text, size, "pid %d", pid);

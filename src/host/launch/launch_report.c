@@ -334,7 +334,10 @@ void stk_launch_add_member(const stk_gang *g, uint32_t rank, stk_buf *out)
     } else if (r->was_ended) {
         (void)snprintf(text, sizeof text, "ended with the gang");
     }
-    int exit_status = -1, signal = -1;
+    int exit_status = -1, signal = -1, pid = -1;
+    if (r->pid > 0) {
+        pid = r->pid;
+    }
     if (r->status >= 0 && WIFEXITED(r->status)) {
         exit_status = WEXITSTATUS(r->status);
     } else if (r->status >= 0 && WIFSIGNALED(r->status)) {
@@ -342,7 +345,7 @@ void stk_launch_add_member(const stk_gang *g, uint32_t rank, stk_buf *out)
     }
     stk_json_open(out, NULL, '{');
     stk_json_put_int(out, "rank", stk_launch_number(g, rank));
-    stk_json_put_int(out, "pid", r->pid > 0 ? r->pid : -1);
+    stk_json_put_int(out, "pid", pid);
     stk_json_put_int(out, "started_ms", r->start_ms);
     stk_json_put_int(out, "ended_ms", r->end_ms);
     stk_json_put_int(out, "exit_status", exit_status);

@@ -292,7 +292,10 @@ static int open_gang(stk_gang *g, sigset_t *ret_before, stk_err *err)
     STK_TRY(open_signals(g, ret_before, err));
     STK_TRY(stk_launch_view_open(g, err));
     STK_TRY(stk_launch_server_open(g, err));
-    return g->config->nodes < 2 ? 0 : stk_launch_nodes_open(g, err);
+    if (g->config->nodes < 2) {
+        return 0;
+    }
+    return stk_launch_nodes_open(g, err);
 }
 
 static void close_gang(stk_gang *g, const sigset_t *before)
@@ -362,7 +365,10 @@ static int write_files(const stk_gang *g, const stk_launch_end *end, stk_buf *su
         (void)snprintf(path, sizeof path, "%s/gang.json", g->config->dir);
         STK_TRY(stk_file_write_atomic(path, text.data, text.len, 0644, err));
     }
-    return g->config->is_task ? stk_launch_result(g, end, err) : 0;
+    if (!g->config->is_task) {
+        return 0;
+    }
+    return stk_launch_result(g, end, err);
 }
 
 int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch_end *ret_end,

@@ -128,7 +128,7 @@ static void on_rank_started(stk_gang *g, uint32_t rank, const stk_json *m)
 /* It can't fork safely: this rank is a fresh interpreter instead, and so are all of a restart. */
 static void on_unfit(stk_gang *g, uint32_t rank, const stk_json *m)
 {
-    const char *why = stk_json_text(stk_json_get(m, "why"));
+    const char *why = stk_json_get_text(m, "why");
     stk_err err = {0};
     if (g->config->argv == NULL || g->config->argv[0] == NULL || g->ending != END_NOT) {
         fail_start(g, rank, why);
@@ -177,7 +177,7 @@ static void on_message(stk_gang *g, const char *data, size_t len)
         stk_launch_unwatch(g, g->ranks[rank].pidfd);
         stk_launch_ended(g, rank, (int)stk_json_get_whole(&m, "status", -1));
     } else if (stk_json_is(op, "failed")) {
-        fail_start(g, rank, stk_json_text(stk_json_get(&m, "error")));
+        fail_start(g, rank, stk_json_get_text(&m, "error"));
     } else if (stk_json_is(op, "unfit")) {
         on_unfit(g, rank, &m);
     } else if (stk_json_is(op, "note")) {

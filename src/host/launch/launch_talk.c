@@ -75,6 +75,14 @@ void stk_launch_talk_all(stk_gang *g, const stk_buf *message)
     }
 }
 
+void stk_launch_talk_number(stk_gang *g, const char *op, const char *key, int64_t number)
+{
+    MESSAGE_AUTO m = MESSAGE;
+    stk_launch_talk_begin(&m, op);
+    stk_json_put_int(&m, key, number);
+    stk_launch_talk_all(g, &m);
+}
+
 bool stk_launch_talk_read(stk_gang *g, uint32_t i_peer, launch_take take, char *why, size_t size)
 {
     static const stk_json_limits limits = {NODES_MESSAGE, 200000, 16};

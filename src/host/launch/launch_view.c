@@ -221,7 +221,10 @@ static int open_rank_log(stk_gang *g, uint32_t rank, const char *name, int *ret_
     }
     (void)snprintf(path + strlen(path), 16, "/%s.log", name);
     *ret_fd = stk_file_open_regular(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
-    return *ret_fd < 0 ? stk_err_sys(err, STK_E_SYS, errno, "cannot write %s", path) : 0;
+    if (*ret_fd < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "cannot write %s", path);
+    }
+    return 0;
 }
 
 int stk_launch_streams_open(stk_gang *g, uint32_t rank, int ret_theirs[2], stk_err *err)
@@ -230,9 +233,8 @@ int stk_launch_streams_open(stk_gang *g, uint32_t rank, int ret_theirs[2], stk_e
     for (uint32_t i = 0; i < 2; i++) {
         launch_stream *s = &g->ranks[rank].streams[i];
         int ends[2];
-        if (g->config->dir != NULL && s->log < 0 &&
-            open_rank_log(g, rank, names[i], &s->log, err) < 0) {
-            return err->code;
+        if (g->config->dir != NULL && s->log < 0) {
+            STK_TRY(open_rank_log(g, rank, names[i], &s->log, err));
         }
         if (pipe2(ends, O_CLOEXEC) < 0) {
             return stk_err_sys(err, STK_E_SYS, errno, "a pipe for rank %u", rank);

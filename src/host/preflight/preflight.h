@@ -63,8 +63,6 @@ int stk_preflight_compare_versions(const char *a, const char *b);
 const char *stk_preflight_cuda_driver(int32_t major);
 /* The newest major that this driver runs, else that of `cuda` (13000, as the driver says); -1. */
 int32_t stk_preflight_cuda_newest(const char *driver, int32_t cuda);
-/* "nvidia" → "NVIDIA"; itself where it is unknown. */
-const char *stk_preflight_vendor_name(const char *vendor);
 
 /* An installed framework, read from its files without importing it. */
 typedef struct stk_framework {

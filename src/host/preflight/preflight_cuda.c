@@ -1,6 +1,5 @@
 /* Which driver runs which CUDA. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "host/preflight/preflight.h"
 
@@ -17,28 +16,13 @@ static const toolkit toolkits[] = {
 };
 enum { N_TOOLKITS = sizeof toolkits / sizeof toolkits[0] };
 
-const char *stk_preflight_vendor_name(const char *vendor)
-{
-    static const char *const names[][2] = {
-#define X(id, name, ...) {id, name},
-#include "tbl/vendors.def"
-#undef X
-    };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(names[i][0], vendor) == 0) {
-            return names[i][1];
-        }
-    }
-    return vendor;
-}
-
 int stk_preflight_compare_versions(const char *a, const char *b)
 {
     while (*a != '\0' || *b != '\0') {
         char *end_a, *end_b;
         long x = strtol(a, &end_a, 10), y = strtol(b, &end_b, 10);
         if (x != y) {
-            return x < y ? -1 : 1;
+            return (x > y) - (x < y);
         }
         if (end_a == a && end_b == b) {
             return 0; /* no numbers any more */

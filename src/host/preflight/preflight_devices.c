@@ -286,7 +286,10 @@ static void look_at_device(stk_accel *accel, uint32_t i, stk_findings *findings)
     }
     stk_device_state state;
     stk_err why = {0};
-    int rc = d->parent >= 0 ? STK_E_NOT_FOUND : stk_accel_state(accel, i, &state, &why);
+    int rc = STK_E_NOT_FOUND;
+    if (d->parent < 0) {
+        rc = stk_accel_state(accel, i, &state, &why);
+    }
     if (rc == STK_E_ENV) {
         (void)stk_preflight_add(
             findings, STK_CHECK_ERROR, "devices", d->uuid,

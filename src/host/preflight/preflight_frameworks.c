@@ -59,11 +59,11 @@ static const char *build_for(const judge *j, const char *vendor)
 static void check_build(const judge *j, const stk_framework *f, trouble *t)
 {
     const stk_device *first = j->gpus->devices[0];
-    const char *vendor = stk_preflight_vendor_name(first->vendor);
+    const char *vendor = stk_accel_vendor_name(first->vendor);
     const char *noun = stk_text_or(first->noun, "device");
     const char *kind = "is a CPU-only build", *other = "other";
     if (f->serves[0] != NULL) {
-        other = stk_preflight_vendor_name(f->serves[0]);
+        other = stk_accel_vendor_name(f->serves[0]);
     }
     if (f->build != STK_BUILD_CPU) {
         kind = stk_arena_printf(j->arena, "is built for %s's devices only", other);

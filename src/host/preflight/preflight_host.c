@@ -25,7 +25,10 @@ enum { FILES_LOW = 4096, PROCESSES_LOW = 512, INODES_LOW = 1000, STACK_LOW_BYTES
 static const char *amount(int64_t bytes, char buf[32])
 {
     (void)snprintf(buf, 32, "?");
-    return bytes < 0 ? buf : stk_units_format_memory(bytes, buf, 32);
+    if (bytes >= 0) {
+        (void)stk_units_format_memory(bytes, buf, 32);
+    }
+    return buf;
 }
 
 /* Of what is wrong only where there is a remedy. */

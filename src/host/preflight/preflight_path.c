@@ -278,8 +278,10 @@ static bool add_installation(pather *p, const char *exe)
     if (realpath(exe, real) == NULL) {
         return false;
     }
-    const char *name = strrchr(real, '/') + 1;
-    short_version(strncmp(name, "python", 6) == 0 ? name + 6 : "", p->version);
+    const char *name = stk_text_behind(real, '/');
+    if (strncmp(name, "python", 6) == 0) {
+        short_version(name + 6, p->version);
+    }
     (void)snprintf(prefix, sizeof prefix, "%s", real);
     cut_last(prefix);
     cut_last(prefix);

@@ -126,10 +126,8 @@ static int fill_live_task(stk_live_task *task, pid_t pid, stk_arena *arena, stk_
 static int by_start(const void *a, const void *b)
 {
     const stk_live_task *x = a, *y = b;
-    if (x->start != y->start) {
-        return x->start < y->start ? -1 : 1;
-    }
-    return (x->pid > y->pid) - (x->pid < y->pid);
+    int order = (x->start > y->start) - (x->start < y->start);
+    return order != 0 ? order : (x->pid > y->pid) - (x->pid < y->pid);
 }
 
 static bool has_pid(const stk_live_task *task, pid_t pid)

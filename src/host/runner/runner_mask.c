@@ -137,20 +137,16 @@ int stk_mask_new(const char *const *values, stk_mask **ret_mask, stk_err *err)
         return 0;
     }
     stk_mask *m = calloc(1, sizeof *m);
-    int rc = m == NULL ? STK_E_NOMEM : 0;
-    for (uint32_t i = 0; rc == 0 && values[i] != NULL; i++) {
-        rc = add_value(m, values[i]);
+    bool ok = m != NULL;
+    for (uint32_t i = 0; ok && values[i] != NULL; i++) {
+        ok = add_value(m, values[i]) == 0;
     }
-    if (rc < 0) {
-        stk_mask_free(m);
-        return stk_err_set(err, rc, "out of memory for a step's secrets");
+    if (ok && m->n > 0) {
+        *ret_mask = m;
+        return 0;
     }
-    if (m->n == 0) {
-        stk_mask_free(m);
-        m = NULL;
-    }
-    *ret_mask = m;
-    return 0;
+    stk_mask_free(m);
+    return ok ? 0 : stk_err_set(err, STK_E_NOMEM, "out of memory for a step's secrets");
 }
 
 void stk_mask_free(stk_mask *mask)

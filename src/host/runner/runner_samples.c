@@ -106,6 +106,7 @@ typedef struct source {
     size_t len, at;
     header head;
     int version;
+    size_t n_head; /* of version 2 and 3: bytes of a record before its devices */
 } source;
 
 /* The beginning of a record of version 2 or 3. */
@@ -131,24 +132,23 @@ static record head_of(const source *s, size_t at)
 /* The record at *at: its size, 0 when the rest is a torn one; *ret_n: devices in it. */
 static int next_record(const source *s, size_t at, size_t *ret_size, uint32_t *ret_n, stk_err *err)
 {
-    size_t n_head = s->version == 3 ? sizeof(record) : sizeof(record_2);
+    size_t size = s->head.size;
     *ret_size = 0;
-    if (s->version == 1) {
-        *ret_n = s->head.n_devices;
-        *ret_size = at + s->head.size <= s->len ? s->head.size : 0;
-        return 0;
+    *ret_n = s->head.n_devices;
+    if (s->version > 1) {
+        if (at + s->n_head > s->len) {
+            return 0;
+        }
+        *ret_n = head_of(s, at).n_devices;
+        size = s->n_head + *ret_n * sizeof(stk_sample_device);
     }
-    if (at + n_head > s->len) {
-        return 0;
-    }
-    record r = head_of(s, at);
-    if (r.n_devices != 0 && r.n_devices != s->head.n_devices) {
+    if (*ret_n != 0 && *ret_n != s->head.n_devices) {
         return stk_err_set(err, STK_E_STORE, "%s: not a file of samples: a record with %u devices",
-                           s->path, r.n_devices);
+                           s->path, *ret_n);
     }
-    size_t size = n_head + r.n_devices * sizeof(stk_sample_device);
-    *ret_n = r.n_devices;
-    *ret_size = at + size <= s->len ? size : 0;
+    if (at + size <= s->len) {
+        *ret_size = size;
+    }
     return 0;
 }
 
@@ -177,7 +177,7 @@ static void read_record(const source *s, size_t at, stk_sample *ret, stk_sample_
                         .write_bytes = r.write_bytes,
                         .stdout_bytes = r.stdout_bytes,
                         .stderr_bytes = r.stderr_bytes};
-    p += s->version == 3 ? sizeof(record) : sizeof(record_2);
+    p += s->n_head;
     memcpy(devices, p, r.n_devices * sizeof *devices);
 }
 
@@ -230,8 +230,11 @@ static int read_header(source *s, stk_err *err)
     }
     uint32_t n = s->head.n_devices;
     size_t size = sizeof(stk_sample_device);
+    s->n_head = sizeof(record);
     if (s->version == 1) {
         size = sizeof(record_1) + n * sizeof(device_1);
+    } else if (s->version == 2) {
+        s->n_head = sizeof(record_2);
     }
     if (s->version == 0 || n > MAX_DEVICES || s->head.size != size) {
         return stk_err_set(err, STK_E_STORE, "%s: not a file of samples", s->path);
