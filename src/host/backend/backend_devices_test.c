@@ -163,6 +163,25 @@ static void test_outside(void **state)
     }
 }
 
+/* A driver that doesn't say whose memory it is: said once. */
+static void test_a_share_that_the_driver_does_not_tell(void **state)
+{
+    (void)state;
+    stk_report r;
+    describe("[{\"uuid\": \"GPU-a\", \"memory_bytes\": 80000000000, \"memory_used\": 0}]");
+    stk_backend *b = open_backend(STK_POLICY_FIT);
+    (void)start(b, 3, 0, 10 * GB);
+    assert_true(next(b, &r, 20000));
+    assert_int_equal(r.kind, STK_REPORT_NOTE);
+    assert_string_equal(r.text,
+                        "the driver doesn't tell here which process has how much of a device's "
+                        "memory: a share is enforced only while nobody else is on its device");
+    b->ops->stop(b, 3, 0, STK_FAIL_CANCELLED);
+    assert_true(next(b, &r, 20000));
+    assert_int_equal(r.kind, STK_REPORT_ENDED);
+    close_all(b);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -185,7 +204,8 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_share),
-                                       cmocka_unit_test(test_outside)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_share), cmocka_unit_test(test_outside),
+        cmocka_unit_test(test_a_share_that_the_driver_does_not_tell)};
     return cmocka_run_group_tests_name("backend_devices", tests, setup, teardown);
 }

@@ -16,7 +16,7 @@ enum {
     MAX_PROCESSES = 256
 };
 
-/* A slice is a part of its parent: who is_given one is seen on the other. */
+/* A slice is a part of its parent: who has one is seen on the other. */
 static bool has_device(const stk_accel *accel, const uint32_t *given, uint32_t n, uint32_t i)
 {
     const stk_device *asked = stk_accel_device(accel, i);
@@ -122,8 +122,7 @@ static void tell_of_shares(local_backend *b)
         if (b->tasks[i]->watch.shares_unknown) {
             b->noted_shares = true;
             stk_local_note(b, b->tasks[i],
-                           "the driver doesn't tell_of_stranger here which process is_given how "
-                           "much of a device's "
+                           "the driver doesn't tell here which process has how much of a device's "
                            "memory: a share is enforced only while nobody else is on its device");
         }
     }
