@@ -2,6 +2,7 @@
 #ifndef STK_BASE_TEXT_H
 #define STK_BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -16,6 +17,12 @@ static inline const char *stk_text_or(const char *text, const char *otherwise)
 static inline const char *stk_text_if_any(const char *text)
 {
     return text == NULL || *text == '\0' ? NULL : text;
+}
+
+/* Both NULL, or the same text. */
+static inline bool stk_text_same(const char *a, const char *b)
+{
+    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
 }
 
 /* "s" of a noun behind a number, unless it is 1. */

@@ -9,9 +9,12 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "cli/cli_parse.h"
 #include "sys/file.h"
+
+#define ANSWER_MAX ((size_t)4 << 30)
 
 const stk_command *const stk_commands[] = {
 #define X(word) &stk_cmd_##word,
@@ -32,6 +35,11 @@ const char *stk_cli_arg(const stk_cli *cli, int i)
 char **stk_cli_args(const stk_cli *cli)
 {
     return cli->args;
+}
+
+bool stk_cli_any_word(const char *word)
+{
+    return word != NULL;
 }
 
 const char *stk_cli_value_at(const stk_cli *cli, const char *name, int i)
@@ -114,9 +122,8 @@ bool stk_cli_json(const stk_cli *cli)
     return stk_cli_flag(cli, "json");
 }
 
-bool stk_cli_colour(const stk_cli *cli, int fd)
+bool stk_cli_colour(int fd)
 {
-    (void)cli;
     const char *no = getenv("NO_COLOR");
     const char *force = getenv("CLICOLOR_FORCE");
     const char *term = getenv("TERM");
@@ -150,38 +157,41 @@ int stk_cli_fail(const stk_cli *cli, const stk_err *err)
         }
         stk_json_close(&out, '}');
         stk_json_close(&out, '}');
-        puts(out.data);
+        puts(stk_text_or(out.data, "{}"));
     }
     fprintf(stderr, "stoker: %s\n", stk_err_format(err, text, (int)sizeof text));
     return stk_err_exit_status(err->code);
 }
 
-int stk_cli_usage(const stk_cli *cli, const char *fmt, ...)
+int stk_cli_usage(const stk_cli *cli, stk_err *err, const char *fmt, ...)
 {
-    stk_err err;
     char text[512];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    stk_err_set(&err, STK_E_USAGE, "%s", text);
-    if (cli != NULL && cli->command != NULL) {
-        stk_err_hint(&err, "see 'stoker %s --help'", cli->command->name);
+    stk_err_set(err, STK_E_USAGE, "%s", text);
+    if (cli != NULL) {
+        stk_err_hint(err, "see 'stoker %s --help'", cli->command->name);
     } else {
-        stk_err_hint(&err, "see 'stoker help'");
+        stk_err_hint(err, "see 'stoker help'");
     }
-    return stk_cli_fail(cli, &err);
+    return STK_E_USAGE;
 }
 
-int stk_cli_store(const stk_cli *cli, int flags, stk_store **ret_store)
+int stk_cli_at_most(const stk_cli *cli, int n_args, stk_err *err)
 {
-    stk_err err = {0};
-    STK_TEXT_AUTO path = NULL;
-    if (stk_store_find(".", flags, &path, &err) < 0 ||
-        stk_store_open(path, flags, ret_store, &err) < 0) {
-        return stk_cli_fail(cli, &err);
+    if (cli->n_args <= n_args) {
+        return 0;
     }
-    return 0;
+    return stk_cli_usage(cli, err, "'%s' is one argument too many", cli->args[n_args]);
+}
+
+int stk_cli_store(int flags, stk_store **ret_store, stk_err *err)
+{
+    STK_TEXT_AUTO path = NULL;
+    STK_TRY(stk_store_find(".", flags, &path, err));
+    return stk_store_open(path, flags, ret_store, err);
 }
 
 static const char *nearest_command(const char *word)
@@ -204,9 +214,42 @@ const stk_command *stk_cli_find(const char *word)
     return NULL;
 }
 
+static int run_command(stk_cli *cli, int n_words, char **words, stk_buf *out, stk_err *err)
+{
+    if (stk_cli_parse(cli, n_words, words, err) < 0) {
+        stk_err_hint(err, "see 'stoker %s --help'", cli->command->name);
+        return err->code;
+    }
+    if (stk_cli_flag(cli, "help")) {
+        stk_cli_print_help(cli->command);
+        return 0;
+    }
+    if (cli->command->max_args >= 0) {
+        STK_TRY(stk_cli_at_most(cli, cli->command->max_args, err));
+    }
+    int status = cli->command->run(cli, out, err);
+    if (out->len > 0 && out->data[out->len - 1] != '\n') {
+        stk_buf_char(out, '\n');
+    }
+    if (out->failed && err->code == 0) {
+        return stk_err_nomem(err);
+    }
+    return status;
+}
+
+static int unknown_command(const char *word, stk_err *err)
+{
+    const char *near = nearest_command(word);
+    if (near == NULL) {
+        return stk_cli_usage(NULL, err, "unknown command '%s'", word);
+    }
+    return stk_cli_usage(NULL, err, "unknown command '%s'; did you mean '%s'?", word, near);
+}
+
 int stk_cli_main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "help";
+    stk_err err = {0};
     if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
         puts("stoker " STK_VERSION);
         return 0;
@@ -214,24 +257,18 @@ int stk_cli_main(int argc, char **argv)
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
         word = "help";
     }
-    const stk_command *command = stk_cli_find(word);
-    if (command == NULL) {
-        const char *near = nearest_command(word);
-        if (near == NULL) {
-            return stk_cli_usage(NULL, "unknown command '%s'", word);
-        }
-        return stk_cli_usage(NULL, "unknown command '%s'; did you mean '%s'?", word, near);
+    stk_cli cli = {.command = stk_cli_find(word)};
+    if (cli.command == NULL) {
+        unknown_command(word, &err);
+        return stk_cli_fail(NULL, &err);
     }
-    stk_cli cli = {.command = command};
-    stk_err err = {0};
-    int status = 0;
+    STK_BUF_AUTO out = STK_BUF_INIT(ANSWER_MAX);
     int n_own = MIN(argc, 2); /* words: ours and the command's */
-    if (stk_cli_parse(&cli, argc - n_own, argv + n_own, &err) < 0) {
-        status = stk_cli_usage(&cli, "%s", err.text);
-    } else if (stk_cli_flag(&cli, "help")) {
-        stk_cli_print_help(command);
-    } else {
-        status = command->run(&cli);
+    int status = run_command(&cli, argc - n_own, argv + n_own, &out, &err);
+    if (status < 0) {
+        status = stk_cli_fail(&cli, &err);
+    } else if (out.len > 0) {
+        (void)fwrite(out.data, 1, out.len, stdout);
     }
     if (fflush(stdout) != 0 && errno != EPIPE) {
         fprintf(stderr, "stoker: writing the answer: %s\n", strerror(errno));

@@ -2,10 +2,11 @@
 #include "away/agent/agent.h"
 #include "cli/cli.h"
 
-static int run_agent(stk_cli *cli)
+static int run_agent(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
+    (void)out;
     if (stk_cli_n_args(cli) != 2) {
-        return stk_cli_usage(cli, "it takes the share's URL and the attempt's key");
+        return stk_cli_usage(cli, err, "it takes the share's URL and the attempt's key");
     }
     return stk_agent_run(stk_cli_arg(cli, 0), stk_cli_arg(cli, 1));
 }
@@ -23,5 +24,6 @@ const stk_command stk_cmd_agent = {
         "attempt, 74 where the store can't be reached, 75 where the\nstep was told to end and its "
         "place is wanted back.",
     .hidden = true,
+    .max_args = -1,
     .run = run_agent,
 };

@@ -24,16 +24,13 @@ static int copy_out(const char *path, const char *target, stk_err *err)
     return stk_tree_copy(&tree, target, err);
 }
 
-static int run_get(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out, stk_err *err)
+static int run_get(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out,
+                   stk_err *err)
 {
     const char *text = stk_cli_arg(cli, 1), *target = stk_cli_value(cli, "copy-to");
     const char *path = NULL;
     stk_view_found found = {0};
     int64_t size = 0;
-    if (text == NULL || stk_cli_n_args(cli) > 2) {
-        return stk_err_set(err, STK_E_USAGE, "which artifact? stoker artifact %s ARTIFACT",
-                           stk_cli_arg(cli, 0));
-    }
     STK_TRY(stk_view_find_artifact(store, text, arena, &found, err));
     if (found.ref.digest == NULL) {
         return stk_err_set(err, STK_E_NOT_FOUND, "artifact '%s' has no content", text);
@@ -47,17 +44,18 @@ static int run_get(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *ou
     } else {
         stk_buf_text(out, stk_text_or(target, path));
     }
-    return stk_buf_char(out, '\n');
+    return 0;
 }
 
 /* Of a run: all its outputs; else every named artifact. */
-static int run_list(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out, stk_err *err)
+static int run_list(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out,
+                    stk_err *err)
 {
     return stk_show_artifacts(store, stk_cli_arg(cli, 1), stk_cli_json(cli), arena, out, err);
 }
 
-static int add_named(stk_cli *cli, stk_store *store, const stk_artifact *artifact, const char *meta,
-                     stk_err *err)
+static int name_artifact(const stk_cli *cli, stk_store *store, const stk_artifact *artifact,
+                         const char *meta, stk_err *err)
 {
     const char *name = stk_cli_value(cli, "name");
     const char *format = stk_cli_value(cli, "format"), *type = stk_cli_value(cli, "type");
@@ -73,6 +71,7 @@ static int add_named(stk_cli *cli, stk_store *store, const stk_artifact *artifac
     stk_json_put_text(&ref, "type", stk_text_or(type, ""));
     stk_json_put_raw(&ref, "meta", stk_text_or(meta, "{}"));
     stk_json_close(&ref, '}');
+    STK_TRY(stk_buf_check(&ref, err));
     stk_named_row row = {.name = name,
                          .version = stk_cli_value(cli, "version"),
                          .digest = artifact->digest,
@@ -81,45 +80,35 @@ static int add_named(stk_cli *cli, stk_store *store, const stk_artifact *artifac
     return stk_store_add_named(store, &row, err);
 }
 
-static int run_add(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out, stk_err *err)
+static int run_add(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out,
+                   stk_err *err)
 {
-    const char *file = stk_cli_arg(cli, 1), *meta = stk_cli_value(cli, "meta");
-    if (file == NULL || stk_cli_n_args(cli) > 2) {
-        return stk_err_set(err, STK_E_USAGE, "which file? stoker artifact add FILE");
-    }
-    stk_err wrong = {0};
-    stk_json json;
-    int rc = meta == NULL ? 0
-                          : stk_json_parse(meta, strlen(meta), NULL, &stk_json_by_program, arena,
-                                           &json, &wrong);
-    if (rc < 0 || (meta != NULL && !stk_json_is_map(&json))) {
-        return stk_err_set(err, STK_E_USAGE, "--meta is not a JSON object: %s",
-                           rc < 0 ? wrong.text : "it is another value");
-    }
+    const char *meta = stk_cli_value(cli, "meta"), *path = NULL;
     stk_artifact artifact;
-    const char *path = NULL;
     int64_t size = 0;
-    STK_TRY(stk_store_copy_path(store, file, &artifact, err));
+    stk_json json;
+    if (meta != NULL) {
+        STK_TRY(stk_cli_object(meta, "--meta", arena, &json, err));
+    }
+    STK_TRY(stk_store_copy_path(store, stk_cli_arg(cli, 1), &artifact, err));
     STK_TRY(stk_store_artifact(store, artifact.digest, arena, &path, &size, err));
     if (stk_cli_value(cli, "name") != NULL) {
-        STK_TRY(add_named(cli, store, &artifact, meta, err));
+        STK_TRY(name_artifact(cli, store, &artifact, meta, err));
     }
     stk_json_open(out, NULL, '{');
     stk_json_put_text(out, "digest", artifact.digest);
     stk_json_put_text(out, "path", path);
     stk_json_put_whole(out, "size", artifact.size);
     stk_json_close(out, '}');
-    return stk_buf_char(out, '\n');
+    return 0;
 }
 
 /* A name is taken off; what it stood for stays as long as a run or the cache has it. */
-static int run_rm(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out, stk_err *err)
+static int run_rm(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out,
+                  stk_err *err)
 {
-    const char *text = stk_cli_arg(cli, 1);
-    if (text == NULL || stk_cli_n_args(cli) > 2) {
-        return stk_err_set(err, STK_E_USAGE, "which artifact? stoker artifact rm NAME:VERSION");
-    }
-    char *name = stk_arena_dup(arena, text);
+    char *name = stk_arena_dup(arena, stk_cli_arg(cli, 1));
+    STK_TRY(stk_err_if_null(name, err));
     char *version = strrchr(name, ':');
     if (version != NULL) {
         *version++ = '\0';
@@ -138,7 +127,6 @@ static int run_rm(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out
         stk_json_open(out, NULL, '{');
         stk_json_put_whole(out, "removed", n);
         stk_json_close(out, '}');
-        stk_buf_char(out, '\n');
     } else {
         stk_buf_printf(out,
                        "removed %u version%s of '%s'; `stoker store gc` frees what nothing else "
@@ -149,28 +137,28 @@ static int run_rm(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out
 }
 
 static const stk_option options[] = {
-    {"copy-to", 0, "FILE", "get: copy the artifact to FILE, which must not exist", false},
-    {"format", 0, "F", "add: its format (json, npy, parquet, …)", false},
-    {"type", 0, "T", "add: its type, as the Python front names it", false},
-    {"meta", 0, "JSON", "add: an object that is kept with it", false},
-    {"name", 0, "NAME", "add: give it a name", false},
-    {"version", 0, "V", "add: with --name, the version (default: the next number)", false},
-    {"all", 0, NULL, "rm: every version of the name", false},
+    {"copy-to", 0, "FILE", "get: copy the artifact to FILE, which must not exist"},
+    {"format", 0, "F", "add: its format (json, npy, parquet, …)"},
+    {"type", 0, "T", "add: its type, as the Python front names it"},
+    {"meta", 0, "JSON", "add: an object that is kept with it"},
+    {"name", 0, "NAME", "add: give it a name"},
+    {"version", 0, "V", "add: with --name, the version (default: the next number)"},
+    {"all", 0, NULL, "rm: every version of the name"},
     {NULL}};
 
 /* Each option's text begins with the word that it belongs to; with another it would mean nothing.
  */
-static int check_options(const stk_cli *cli, const char *word)
+static int check_options(const stk_cli *cli, const char *word, stk_err *err)
 {
     for (const stk_option *o = options; o->name != NULL; o++) {
         size_t n = strcspn(o->help, ":");
         if (stk_cli_flag(cli, o->name) && (strncmp(o->help, word, n) != 0 || word[n] != '\0')) {
-            return stk_cli_usage(cli, "--%s is for 'artifact %.*s', not for '%s'", o->name, (int)n,
-                                 o->help, word);
+            return stk_cli_usage(cli, err, "--%s is for 'artifact %.*s', not for '%s'", o->name,
+                                 (int)n, o->help, word);
         }
     }
     if (stk_cli_value(cli, "version") != NULL && stk_cli_value(cli, "name") == NULL) {
-        return stk_cli_usage(cli, "--version %s is of a name: give --name NAME too",
+        return stk_cli_usage(cli, err, "--version %s is of a name: give --name NAME too",
                              stk_cli_value(cli, "version"));
     }
     return 0;
@@ -187,43 +175,41 @@ static bool can_write_store(void)
     return db != NULL && access(path, W_OK) == 0 && access(db, W_OK) == 0;
 }
 
-static int run_artifact(stk_cli *cli)
+static int run_artifact(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     static const struct {
-        const char *word;
+        const char *word, *noun, *more; /* what it takes, and how that is called; NULL: a run */
         int flags;
-        int (*run)(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out, stk_err *err);
-    } words[] = {{"list", STK_STORE_READONLY, run_list},
-                 {"get", STK_STORE_READONLY, run_get},
-                 {"path", STK_STORE_READONLY, run_get},
-                 {"add", STK_STORE_CREATE, run_add},
-                 {"rm", 0, run_rm}};
+        int (*run)(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out,
+                   stk_err *err);
+    } words[] = {{"list", NULL, NULL, STK_STORE_READONLY, run_list},
+                 {"get", "artifact", "ARTIFACT", STK_STORE_READONLY, run_get},
+                 {"path", "artifact", "ARTIFACT", STK_STORE_READONLY, run_get},
+                 {"add", "file", "FILE", STK_STORE_CREATE, run_add},
+                 {"rm", "artifact", "NAME:VERSION", 0, run_rm}};
     enum { N_WORDS = sizeof words / sizeof words[0] };
     const char *word = stk_cli_arg(cli, 0);
+    STK_STORE_AUTO store = NULL;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
     size_t i = 0;
-    while (word != NULL && i < N_WORDS && strcmp(words[i].word, word) != 0) {
+    if (word == NULL) {
+        return stk_cli_usage(cli, err, "what with artifacts? list, get, path, add or rm");
+    }
+    while (i < N_WORDS && strcmp(words[i].word, word) != 0) {
         i++;
     }
-    if (word == NULL) {
-        return stk_cli_usage(cli, "what with artifacts? list, get, path, add or rm");
-    }
     if (i == N_WORDS) {
-        return stk_cli_usage(cli, "'%s' is not one of list, get, path, add, rm", word);
+        return stk_cli_usage(cli, err, "'%s' is not one of list, get, path, add, rm", word);
     }
-    STK_CLI_READ_AUTO read = {0};
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    STK_BUF_AUTO out = STK_BUF_INIT(1u << 30);
-    stk_err err = {0};
-    int status = check_options(cli, word);
-    int flags = words[i].run == run_get && can_write_store() ? 0 : words[i].flags;
-    if (status == 0) {
-        status = stk_cli_store(cli, flags, &read.store);
+    STK_TRY(check_options(cli, word, err));
+    if (words[i].noun != NULL && stk_cli_n_args(cli) != 2) {
+        return stk_err_set(err, STK_E_USAGE, "which %s? stoker artifact %s %s", words[i].noun, word,
+                           words[i].more);
     }
-    if (status != 0) {
-        return status;
-    }
-    int rc = arena == NULL ? stk_err_nomem(&err) : words[i].run(cli, read.store, arena, &out, &err);
-    return stk_cli_answer(cli, rc, &out, &err);
+    STK_TRY(stk_err_if_null(arena, err));
+    bool writes = words[i].run == run_get && can_write_store();
+    STK_TRY(stk_cli_store(writes ? 0 : words[i].flags, &store, err));
+    return words[i].run(cli, store, arena, out, err);
 }
 
 const stk_command stk_cmd_artifact = {
@@ -236,4 +222,5 @@ const stk_command stk_cmd_artifact = {
             "folder into the store and prints its digest, path and size as JSON. 'rm' takes a name "
             "off; the content goes with `stoker store gc` once no run refers to it.",
     .options = options,
+    .max_args = -1,
     .run = run_artifact};

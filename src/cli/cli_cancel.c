@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/cli_read.h"
 #include "cli/cli_run.h"
 #include "run/run_again.h"
@@ -46,12 +47,13 @@ typedef struct left {
 
 static void find_left(const stk_view *view, left *ret)
 {
-    uint32_t n = stk_view_n_tasks(view);
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < stk_view_n_tasks(view); i++) {
         const stk_view_task *t = stk_view_get_task(view, i);
+        if (t->state != STK_TASK_RUNNING) {
+            continue;
+        }
         STK_ARENA_AUTO scratch = stk_arena_new(0);
-        const stk_json *said = stk_json_read(scratch, t->start_data);
-        const stk_json *granted = stk_json_get(said, "granted");
+        const stk_json *granted = stk_json_get(stk_json_read(scratch, t->start_data), "granted");
         const char *stack = stk_json_get_text(granted, "stack");
         const char *backend = stk_json_get_text(granted, "backend");
         if (stack != NULL && backend != NULL && ret->n++ == 0) {
@@ -81,116 +83,93 @@ static void enter_folder(const stk_json *origin)
 }
 
 /* Takes the run up as `stoker resume` does, from its record alone, and ends it. */
-static int end_left(stk_cli *cli, stk_store *store, const char *run, const stk_view *view,
-                    stk_arena *arena)
+static int end_left(const stk_cli *cli, stk_store *store, const char *run, const stk_view *view,
+                    stk_arena *arena, stk_err *err)
 {
-    stk_err err = {0};
     stk_cli_run how = stk_cli_run_plain(cli);
     how.options.has_policy = true;
     how.options.with = stk_cli_value(cli, "stack");
     how.options.resume = run;
     how.options.cancel = true;
     how.options.at_once = stk_cli_flag(cli, "now");
-    stk_spec *spec = NULL;
+    STK_SPEC_AUTO spec = NULL;
     const char *text = NULL;
     size_t len = 0;
     stk_run_same_place(view, &how.options, arena);
-    int rc = stk_store_load_spec(store, run, arena, &text, &len, &err);
-    const char *was = stk_view_get_run(view)->origin;
-    STK_ARENA_AUTO scratch = stk_arena_new(0);
-    const stk_json *origin = stk_json_read(scratch, was);
+    STK_TRY(stk_store_load_spec(store, run, arena, &text, &len, err));
+    const stk_json *origin = stk_json_read(arena, stk_view_get_run(view)->origin);
     const char *file = stk_json_get_text(origin, "file");
     bool is_document = stk_json_get(origin, "argv") == NULL && file != NULL;
-    if (rc == 0) {
-        const char *name = is_document && stk_file_exists(file) ? file : "pipeline";
-        rc = stk_spec_parse(text, len, &(stk_spec_place){.path = name}, &spec, &err);
-    }
-    const char *values = stk_view_get_run(view)->parameters;
-    const stk_json *params = stk_json_read(scratch, values);
-    rc = rc < 0 ? rc : stk_run_same_params(spec, params, run, &err);
-    if (rc == 0 && setenv("STOKER_STORE", stk_store_path(store), 1) == 0) {
+    const char *name = is_document && stk_file_exists(file) ? file : "pipeline";
+    STK_TRY(stk_spec_parse(text, len, &(stk_spec_place){.path = name}, &spec, err));
+    STK_TRY(stk_run_same_params(spec, view, err));
+    if (setenv("STOKER_STORE", stk_store_path(store), 1) == 0) {
         enter_folder(origin);
     }
-    int status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &how);
-    stk_spec_free(spec);
-    return status;
+    return stk_cli_run_spec(cli, spec, &how);
 }
 
 /* No engine has it here. What was sent to other machines goes on without one, and costs. */
-static int cancel_left(stk_cli *cli, stk_store *store, const char *text, stk_arena *arena)
+static int cancel_left(const stk_cli *cli, stk_store *store, const char *text, stk_arena *arena,
+                       stk_err *err)
 {
-    stk_err err = {0};
-    stk_view *view = NULL;
+    STK_VIEW_AUTO view = NULL;
     left l = {0};
     char run[40] = "";
-    int rc = stk_run_shared_bring(store, stk_cli_value(cli, "stack"), text, run, &err);
-    if (rc == 0) {
-        stk_run_await_end(store, run);
-        rc = stk_view_load(store, run, &view, &err);
+    STK_TRY(stk_run_shared_bring(store, stk_cli_value(cli, "stack"), text, run, err));
+    stk_run_await_end(store, run);
+    STK_TRY(stk_view_load(store, run, &view, err));
+    const char *status = stk_view_get_run(view)->status;
+    bool is_over = strcmp(status, "succeeded") == 0 || strcmp(status, "failed") == 0 ||
+                   strcmp(status, "cancelled") == 0;
+    if (!is_over) {
+        find_left(view, &l);
     }
-    if (rc == 0) {
-        const char *status = stk_view_get_run(view)->status;
-        bool is_over = strcmp(status, "succeeded") == 0 || strcmp(status, "failed") == 0 ||
-                       strcmp(status, "cancelled") == 0;
-        if (!is_over) {
-            find_left(view, &l);
-        }
+    if (l.n == 0) {
+        return stk_err_set(err, STK_E_NOT_FOUND,
+                           "run %s is not going on: there is nothing to cancel", run);
     }
-    if (rc == 0 && l.n == 0) {
-        rc = stk_err_set(&err, STK_E_NOT_FOUND,
-                         "run %s is not going on: there is nothing to cancel", run);
-    }
-    if (rc == 0) {
-        say_left(&l, run);
-    }
-    int status = rc < 0 ? stk_cli_fail(cli, &err) : end_left(cli, store, run, view, arena);
-    stk_view_free(view);
-    return status;
+    say_left(&l, run);
+    return end_left(cli, store, run, view, arena, err);
 }
 
-/* --- the command --- */
-
-static int ask(stk_cli *cli, pid_t pid, const char *run)
+static int ask_engine(const stk_cli *cli, pid_t pid, const char *run, stk_buf *out, stk_err *err)
 {
-    stk_err err = {0};
     if (sigqueue(pid, SIGTERM, (union sigval){.sival_int = STK_EXEC_CANCEL}) < 0) {
-        stk_err_sys(&err, STK_E_SYS, errno, "asking the engine of run %s (pid %d) to end", run,
-                    (int)pid);
-        return stk_cli_fail(cli, &err);
+        return stk_err_sys(err, STK_E_SYS, errno, "asking the engine of run %s (pid %d) to end",
+                           run, (int)pid);
     }
     if (stk_cli_flag(cli, "now")) {
         (void)kill(pid, SIGUSR1); /* a second SIGTERM would melt into the first */
     }
     if (stk_cli_json(cli)) {
-        STK_BUF_AUTO out = STK_BUF_INIT(1u << 16);
-        stk_json_open(&out, NULL, '{');
-        stk_json_put_text(&out, "run", run);
-        stk_json_put_whole(&out, "pid", pid);
-        stk_json_put_bool(&out, "cancelling", true);
-        stk_json_close(&out, '}');
-        puts(out.failed ? "{}" : out.data);
+        stk_json_open(out, NULL, '{');
+        stk_json_put_text(out, "run", run);
+        stk_json_put_whole(out, "pid", pid);
+        stk_json_put_bool(out, "cancelling", true);
+        stk_json_close(out, '}');
     } else {
-        printf("run %s is ending its steps\n", run);
+        stk_buf_printf(out, "run %s is ending its steps", run);
     }
     return 0;
 }
 
-static int run_cancel(stk_cli *cli)
+static int run_cancel(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
-    stk_store *store = NULL;
-    char run[40];
-    const char *text = stk_cli_arg(cli, 0) != NULL ? stk_cli_arg(cli, 0) : "latest";
-    int flags = stk_cli_value(cli, "stack") != NULL ? STK_STORE_CREATE : 0;
-    int status = stk_cli_at_most(cli, 1);
-    if (status != 0 || (status = stk_cli_store(cli, flags, &store)) != 0) {
-        return status;
-    }
+    STK_STORE_AUTO store = NULL;
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    bool is_here = stk_store_resolve_run(store, text, run, NULL) == 0;
-    pid_t pid = is_here ? engine_of(store, run, arena) : 0;
-    status = pid > 0 ? ask(cli, pid, run) : cancel_left(cli, store, text, arena);
-    stk_store_close(store);
-    return status;
+    char run[40];
+    const char *text = stk_text_or(stk_cli_arg(cli, 0), "latest");
+    int flags = stk_cli_value(cli, "stack") != NULL ? STK_STORE_CREATE : 0;
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_cli_store(flags, &store, err));
+    if (stk_store_resolve_run(store, text, run, NULL) == 0) {
+        pid_t pid = engine_of(store, run, arena);
+        if (pid > 0) {
+            return ask_engine(cli, pid, run, out, err);
+        }
+    }
+    return cancel_left(cli, store, text, arena, err);
 }
 
 static const stk_option options_of_cancel[] = {
@@ -209,4 +188,5 @@ const stk_command stk_cmd_cancel = {
         "'stoker resume' does, these are ended, and it is recorded as cancelled once nothing of "
         "them is left; nothing is submitted. --stack NAME does so for a run of another machine.",
     .options = options_of_cancel,
+    .max_args = 1,
     .run = run_cancel};

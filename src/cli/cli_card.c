@@ -50,27 +50,16 @@ static int task_list(const stk_cli *cli, const stk_cli_read *read, stk_buf *out,
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_task_card *cards = NULL;
     uint32_t n = 0;
-    if (arena == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(arena, err));
     if (stk_cli_json(cli)) {
-        int rc = stk_task_cards_json(read->view, read->task, read->rank, arena, out, err);
-        stk_buf_char(out, '\n');
-        return rc;
+        return stk_task_cards_json(read->view, read->task, read->rank, arena, out, err);
     }
-    int rc = stk_task_cards(read->view, read->task, read->rank, arena, &cards, &n, err);
-    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+    STK_TRY(stk_task_cards(read->view, read->task, read->rank, arena, &cards, &n, err));
+    for (uint32_t i = 0; i < n; i++) {
         stk_buf_printf(out, "%s  %s  %s\n", cards[i].name, stk_text_or(cards[i].type, "?"),
                        cards[i].path);
     }
-    return rc;
-}
-
-static int write_to(const char *output, const stk_buf *html, char **ret_path, stk_err *err)
-{
-    int rc = stk_file_write_atomic(output, html->data, html->len, 0644, err);
-    *ret_path = rc == 0 ? stk_file_absolute(output) : NULL;
-    return rc;
+    return 0;
 }
 
 /* The page of the run, or of a task, at `output` or in the run's folder. */
@@ -82,46 +71,48 @@ static int write_card(const stk_cli *cli, const stk_cli_read *read, char **ret_p
     if (!read->has_step && output == NULL) {
         return stk_html_write_card(read->view, read->store, read->now_ms, ret_path, err);
     }
-    int rc = read->has_step ? page_of(cli, read, &html, err)
-                            : stk_html_card(read->view, read->store, read->now_ms, &html, err);
-    if (rc == 0 && output == NULL) {
+    if (read->has_step) {
+        STK_TRY(page_of(cli, read, &html, err));
+    } else {
+        STK_TRY(stk_html_card(read->view, read->store, read->now_ms, &html, err));
+    }
+    if (output == NULL) {
         const stk_view_run *run = stk_view_get_run(read->view);
         const stk_view_task *task = stk_view_get_task(read->view, read->task);
         stk_buf_printf(&place, "%s/runs/%s/%s-%u.card.html", run->store, run->id, task->name,
                        task->id);
+        STK_TRY(stk_buf_check(&place, err));
         output = place.data;
     }
-    STK_TRY(rc);
-    return write_to(output, &html, ret_path, err);
+    STK_TRY(stk_file_write_atomic(output, html.data, html.len, 0644, err));
+    *ret_path = stk_file_absolute(output);
+    return 0;
 }
 
-static int run_card(stk_cli *cli)
+static int run_card(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     STK_CLI_READ_AUTO read = {0};
-    int status = stk_cli_at_most(cli, 1);
-    if (status != 0 || (status = stk_cli_read_open(cli, 0, &read)) != 0) {
-        return status;
-    }
-    if (!read.has_step && (stk_cli_flag(cli, "list") || stk_cli_value(cli, "id") != NULL)) {
-        return stk_cli_usage(cli, "--list and --id are about one task: RUN/STEP/ID");
-    }
-    stk_err err = {0};
     STK_TEXT_AUTO path = NULL;
-    STK_BUF_AUTO out = STK_BUF_INIT((size_t)1 << 28);
-    int rc = read.has_step ? only_task(&read, &err) : 0;
-    if (rc == 0 && stk_cli_flag(cli, "list")) {
-        return stk_cli_answer(cli, task_list(cli, &read, &out, &err), &out, &err);
+    STK_TRY(stk_cli_read_open(cli, 0, &read, err));
+    if (!read.has_step && (stk_cli_flag(cli, "list") || stk_cli_value(cli, "id") != NULL)) {
+        return stk_cli_usage(cli, err, "--list and --id are about one task: RUN/STEP/ID");
     }
-    rc = rc < 0 ? rc : write_card(cli, &read, &path, &err);
-    if (rc == 0 && stk_cli_json(cli)) {
-        stk_json_open(&out, NULL, '{');
-        stk_json_put_text(&out, "path", path);
-        stk_json_close(&out, '}');
-        stk_buf_char(&out, '\n');
-    } else if (rc == 0) {
-        stk_buf_printf(&out, "%s\n", path);
+    if (read.has_step) {
+        STK_TRY(only_task(&read, err));
     }
-    return stk_cli_answer(cli, rc, &out, &err);
+    if (stk_cli_flag(cli, "list")) {
+        return task_list(cli, &read, out, err);
+    }
+    STK_TRY(write_card(cli, &read, &path, err));
+    STK_TRY(stk_err_if_null(path, err));
+    if (stk_cli_json(cli)) {
+        stk_json_open(out, NULL, '{');
+        stk_json_put_text(out, "path", path);
+        stk_json_close(out, '}');
+    } else {
+        stk_buf_text(out, path);
+    }
+    return 0;
 }
 
 static const stk_option options[] = {
@@ -144,4 +135,5 @@ const stk_command stk_cmd_card = {
         "ends of its logs. Of a step with @gpu_profile there is one of its devices, --id "
         "gpu_profile.",
     .options = options,
+    .max_args = 1,
     .run = run_card};

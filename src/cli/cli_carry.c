@@ -4,23 +4,24 @@
 #include "cli/cli.h"
 #include "run/run_carry.h"
 
-static int run_carry(stk_cli *cli)
+static int run_carry(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
-    stk_err err = {0};
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    const char *tar = stk_cli_value(cli, "tar");
-    if (stk_cli_n_args(cli) != 1) {
-        return stk_cli_usage(cli, "it takes the folder that is to be made");
+    const char *tar = stk_cli_value(cli, "tar"), *folder = stk_cli_arg(cli, 0);
+    (void)out;
+    STK_TRY(stk_err_if_null(arena, err));
+    if (folder == NULL) {
+        return stk_cli_usage(cli, err, "it takes the folder that is to be made");
     }
     if (!stk_run_carry_curl()) {
         fprintf(stderr, "stoker: libcurl.so.4 isn't installed here, so the copy can't reach S3; "
                         "install libcurl4 and do it again if the store is there\n");
     }
-    int rc = arena == NULL
-                 ? stk_err_nomem(&err)
-                 : stk_run_carry_all(stk_cli_program(cli), stk_cli_arg(cli, 0), arena, &err);
-    rc = rc < 0 || tar == NULL ? rc : stk_run_carry_write(stk_cli_arg(cli, 0), tar, &err);
-    return rc < 0 ? stk_cli_fail(cli, &err) : 0;
+    STK_TRY(stk_run_carry_all(stk_cli_program(cli), folder, arena, err));
+    if (tar == NULL) {
+        return 0;
+    }
+    return stk_run_carry_write(folder, tar, err);
 }
 
 static const stk_option options[] = {
@@ -40,5 +41,6 @@ const stk_command stk_cmd_carry = {
         "mount it there (`carry: volume` in stoker.yaml), or make\nan image of it that copies it "
         "(`make runner-image`, `carry: image`).",
     .options = options,
+    .max_args = 1,
     .run = run_carry,
 };

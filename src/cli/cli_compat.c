@@ -32,53 +32,41 @@ static const char *python_path(const char *shim, stk_arena *arena)
     return path;
 }
 
-static int run_compat(stk_cli *cli)
+static int run_compat(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(1u << 20);
-    stk_err err = {0};
     bool only_path = stk_cli_flag(cli, "path");
-    if (only_path == (stk_cli_n_args(cli) > 0)) {
-        return stk_cli_usage(cli, only_path ? "--path takes no command" : "a command is missing");
+    if (only_path && stk_cli_n_args(cli) > 0) {
+        return stk_cli_usage(cli, err, "--path takes no command");
     }
-    const char *front = stk_run_front(stk_cli_program(cli), arena);
-    const char *shim = front == NULL ? NULL : stk_arena_printf(arena, "%s/_compat", front);
-    if (shim == NULL) {
-        stk_err_set(&err, STK_E_ENV, "the Python front is not beside %s", stk_cli_program(cli));
-        stk_err_hint(&err, "install Stoker's wheel, or run `make build` in its source tree");
-        return stk_cli_fail(cli, &err);
+    if (!only_path && stk_cli_n_args(cli) == 0) {
+        return stk_cli_usage(cli, err, "a command is missing");
+    }
+    const char *front = NULL;
+    STK_TRY(stk_run_need_front(stk_cli_program(cli), arena, &front, err));
+    const char *shim = stk_arena_printf(arena, "%s/_compat", front);
+    STK_TRY(stk_err_if_null(shim, err));
+    if (only_path && stk_cli_json(cli)) {
+        stk_json_open(out, NULL, '{');
+        stk_json_put_text(out, "path", shim);
+        stk_json_close(out, '}');
+        return 0;
     }
     if (only_path) {
-        STK_BUF_AUTO out = STK_BUF_INIT(1u << 16);
-        if (stk_cli_json(cli)) {
-            stk_json_open(&out, NULL, '{');
-            stk_json_put_text(&out, "path", shim);
-            stk_json_close(&out, '}');
-            stk_buf_char(&out, '\n');
-        } else {
-            stk_buf_printf(&out, "%s\n", shim);
-        }
-        return stk_cli_answer(cli, 0, &out, &err);
+        return stk_buf_text(out, shim);
     }
     const char *path = python_path(shim, arena);
     if (path == NULL || setenv("PYTHONPATH", path, 1) < 0 || setenv("STOKER_COMPAT", "1", 1) < 0) {
-        stk_err_set(&err, STK_E_NOMEM, "no memory for the environment");
-        return stk_cli_fail(cli, &err);
+        return stk_err_set(err, STK_E_NOMEM, "no memory for the environment");
     }
     execvp(stk_cli_arg(cli, 0), stk_cli_args(cli));
-    stk_err_sys(&err, STK_E_NOT_FOUND, errno, "starting '%s'", stk_cli_arg(cli, 0));
-    return stk_cli_fail(cli, &err);
+    return stk_err_sys(err, STK_E_NOT_FOUND, errno, "starting '%s'", stk_cli_arg(cli, 0));
 }
 
 static const stk_option options[] = {
     {"path", 0, NULL, "print the folder to put on PYTHONPATH instead", false},
     {0},
 };
-
-static bool any_word(const char *word)
-{
-    (void)word;
-    return true;
-}
 
 const stk_command stk_cmd_compat = {
     .name = "compat",
@@ -88,6 +76,7 @@ const stk_command stk_cmd_compat = {
             "`from zenml import …`\nand `from metaflow import …` are Stoker. Neither need be "
             "installed; where they are, they stay untouched.",
     .options = options,
-    .stop_at = any_word,
+    .stop_at = stk_cli_any_word,
+    .max_args = -1,
     .run = run_compat,
 };

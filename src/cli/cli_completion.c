@@ -1,10 +1,7 @@
 /* stoker completion: a script for the shell, made of the command tables. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
-#include "base/text.h"
 #include "cli/cli_read.h"
 
 static const char head[] =
@@ -37,21 +34,21 @@ static const char tail[] =
     "}\n"
     "complete -o filenames -F _stoker stoker\n";
 
-static void put_commands(FILE *out)
+static void put_commands(stk_buf *out)
 {
     for (size_t i = 0; stk_commands[i] != NULL; i++) {
         if (!stk_commands[i]->hidden) {
-            fprintf(out, "%s ", stk_commands[i]->name);
+            stk_buf_printf(out, "%s ", stk_commands[i]->name);
         }
     }
 }
 
 /* What the first positional may be: RUN, a command, or the words that begin the usage's
  * alternatives; nothing where it is a file. */
-static void put_words(const char *usage, FILE *out)
+static void put_words(const char *usage, stk_buf *out)
 {
     if (strstr(usage, "RUN") != NULL && strchr(usage, '|') == NULL) {
-        fputs("RUN", out);
+        stk_buf_text(out, "RUN");
         return;
     }
     if (strstr(usage, "[COMMAND]") != NULL) {
@@ -67,7 +64,7 @@ static void put_words(const char *usage, FILE *out)
         }
         size_t n = strspn(usage, "abcdefghijklmnopqrstuvwxyz");
         if (n > 0 && strchr(" |", usage[n]) != NULL) { /* the string's end is among them */
-            fprintf(out, "%s%.*s", sep, (int)n, usage);
+            stk_buf_printf(out, "%s%.*s", sep, (int)n, usage);
             sep = " ";
         }
         usage = strchr(usage, '|');
@@ -75,91 +72,83 @@ static void put_words(const char *usage, FILE *out)
 }
 
 /* The values of options that take one of a few words: their argument is "this|that". */
-static void put_values(const stk_command *command, FILE *out)
+static void put_values(const stk_command *command, stk_buf *out)
 {
-    fputs("        case $prev in", out);
+    stk_buf_text(out, "        case $prev in");
     for (const stk_option *o = command->options; o != NULL && o->name != NULL; o++) {
         if (o->arg != NULL && strchr(o->arg, '|') != NULL) {
-            fprintf(out, " --%s) values=\"", o->name);
+            stk_buf_printf(out, " --%s) values=\"", o->name);
             for (const char *c = o->arg; *c != '\0'; c++) {
-                fputc(*c == '|' ? ' ' : *c, out);
+                stk_buf_char(out, *c == '|' ? ' ' : *c);
             }
-            fputs("\" ;;", out);
+            stk_buf_text(out, "\" ;;");
         }
     }
-    fputs(" esac\n", out);
+    stk_buf_text(out, " esac\n");
 }
 
-static void put_command(const stk_command *command, FILE *out)
+/* Their names; only of those that take a value. */
+static void put_options(const stk_command *command, bool with_value, stk_buf *out)
 {
-    fprintf(out, "    %s)\n        options=\"", command->name);
+    const char *before = "";
     for (const stk_option *o = command->options; o != NULL && o->name != NULL; o++) {
-        fprintf(out, "%s--%s", o == command->options ? "" : " ", o->name);
-    }
-    fputs("\"\n        takes=\"", out);
-    const char *sep = "";
-    for (const stk_option *o = command->options; o != NULL && o->name != NULL; o++) {
-        if (o->arg != NULL) {
-            fprintf(out, "%s--%s", sep, o->name);
-            sep = " ";
+        if (o->arg != NULL || !with_value) {
+            stk_buf_printf(out, "%s--%s", before, o->name);
+            before = " ";
         }
     }
-    fputs("\"\n", out);
+}
+
+static void put_command(const stk_command *command, stk_buf *out)
+{
+    stk_buf_printf(out, "    %s)\n        options=\"", command->name);
+    put_options(command, false, out);
+    stk_buf_text(out, "\"\n        takes=\"");
+    put_options(command, true, out);
+    stk_buf_text(out, "\"\n");
     put_values(command, out);
-    fputs("        words=\"", out);
+    stk_buf_text(out, "        words=\"");
     put_words(command->usage, out);
-    fputs("\" ;;\n", out);
+    stk_buf_text(out, "\" ;;\n");
 }
 
-static void put_script(FILE *out)
+static void put_script(stk_buf *out)
 {
-    fputs(head, out);
-    fputs("        COMPREPLY=($(compgen -W \"", out);
+    stk_buf_text(out, head);
+    stk_buf_text(out, "        COMPREPLY=($(compgen -W \"");
     put_commands(out);
-    fputs("--version --help\" -- \"$cur\"))\n        return\n    fi\n    case $command in\n", out);
+    stk_buf_text(
+        out, "--version --help\" -- \"$cur\"))\n        return\n    fi\n    case $command in\n");
     for (size_t i = 0; stk_commands[i] != NULL; i++) {
         put_command(stk_commands[i], out);
     }
-    fputs("    esac\n", out);
-    fputs(tail, out);
+    stk_buf_text(out, "    esac\n");
+    stk_buf_text(out, tail);
 }
 
-static int run_completion(stk_cli *cli)
+static int run_completion(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     const char *shell = stk_cli_arg(cli, 0);
+    STK_BUF_AUTO script = STK_BUF_INIT(1u << 20);
     if (shell == NULL) {
-        return stk_cli_usage(cli, "for which shell? stoker completion bash");
+        return stk_cli_usage(cli, err, "for which shell? stoker completion bash");
     }
     if (strcmp(shell, "bash") != 0) {
-        return stk_cli_usage(cli,
+        return stk_cli_usage(cli, err,
                              "'%s' is not a shell that has a completion here; bash has, and zsh "
                              "reads it after 'autoload -U bashcompinit; bashcompinit'",
                              shell);
     }
-    int status = stk_cli_at_most(cli, 1);
-    if (status != 0 || !stk_cli_json(cli)) {
-        if (status == 0) {
-            put_script(stdout);
-        }
-        return status;
+    put_script(&script);
+    STK_TRY(stk_buf_check(&script, err));
+    if (!stk_cli_json(cli)) {
+        return stk_buf_text(out, script.data);
     }
-    char *text = NULL;
-    size_t len = 0;
-    FILE *memory = open_memstream(&text, &len);
-    if (memory != NULL) {
-        put_script(memory);
-        (void)fclose(memory);
-    }
-    STK_BUF_AUTO out = STK_BUF_INIT(1u << 20);
-    stk_err err = {0};
-    stk_json_open(&out, NULL, '{');
-    stk_json_put_text(&out, "shell", "bash");
-    stk_json_put_text(&out, "script", stk_text_or(text, ""));
-    stk_json_close(&out, '}');
-    stk_buf_char(&out, '\n');
-    int rc = text == NULL ? stk_err_nomem(&err) : 0;
-    free(text);
-    return stk_cli_answer(cli, rc, &out, &err);
+    stk_json_open(out, NULL, '{');
+    stk_json_put_text(out, "shell", "bash");
+    stk_json_put_text(out, "script", script.data);
+    stk_json_close(out, '}');
+    return 0;
 }
 
 const stk_command stk_cmd_completion = {
@@ -167,4 +156,5 @@ const stk_command stk_cmd_completion = {
     .summary = "print a completion script for the shell",
     .usage = "bash",
     .text = "Put this into ~/.bashrc:\n\n    eval \"$(stoker completion bash)\"",
+    .max_args = 1,
     .run = run_completion};

@@ -23,9 +23,8 @@ static int die_of(int number)
 }
 
 /* Every container that has all of these labels. */
-static int run_remove(stk_cli *cli)
+static int run_remove(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
-    stk_err err = {0};
     stk_engine engine;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     const char *labels[64] = {0};
@@ -33,43 +32,35 @@ static int run_remove(stk_cli *cli)
     for (int i = 0; i < 63 && stk_cli_value_at(cli, "remove", i) != NULL; i++) {
         labels[i] = stk_cli_value_at(cli, "remove", i);
     }
-    int rc = stk_engine_find(NULL, arena, &engine, &err);
-    rc = rc < 0 ? rc : stk_contain_remove(&engine, labels, &n, &err);
-    if (rc < 0) {
-        return stk_cli_fail(cli, &err);
-    }
+    STK_TRY(stk_engine_find(NULL, arena, &engine, err));
+    STK_TRY(stk_contain_remove(&engine, labels, &n, err));
     if (stk_cli_json(cli)) {
-        STK_BUF_AUTO out = STK_BUF_INIT(1u << 10);
-        stk_json_open(&out, NULL, '{');
-        stk_json_put_whole(&out, "removed", n);
-        stk_json_close(&out, '}');
-        puts(out.failed ? "{}" : out.data);
+        stk_json_open(out, NULL, '{');
+        stk_json_put_whole(out, "removed", n);
+        stk_json_close(out, '}');
     } else {
-        printf("%u removed\n", n);
+        stk_buf_printf(out, "%u removed", n);
     }
     return 0;
 }
 
-static int run_contain(stk_cli *cli)
+static int run_contain(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
-    stk_err err = {0};
     stk_contain_end end;
     if (stk_cli_value(cli, "remove") != NULL) {
-        return run_remove(cli);
+        return run_remove(cli, out, err);
     }
     if (stk_cli_n_args(cli) != 1) {
-        return stk_cli_usage(cli, "which task? stoker contain TASK.JSON");
+        return stk_cli_usage(cli, err, "which task? stoker contain TASK.JSON");
     }
-    if (stk_contain_run(stk_cli_arg(cli, 0), &end, &err) < 0) {
-        return stk_cli_fail(cli, &err);
+    STK_TRY(stk_contain_run(stk_cli_arg(cli, 0), &end, err));
+    if (end.text[0] != '\0' || end.by[0] != '\0') {
+        fprintf(stderr, "stoker contain: %s\n", end.text[0] != '\0' ? end.text : end.by);
     }
-    if (end.text[0] != '\0') {
-        fprintf(stderr, "stoker contain: %s\n", end.text);
+    if (end.signal > 0) {
+        return die_of(end.signal);
     }
-    if (end.by[0] != '\0' && end.text[0] == '\0') {
-        fprintf(stderr, "stoker contain: %s\n", end.by);
-    }
-    return end.signal > 0 ? die_of(end.signal) : end.exit_status;
+    return end.exit_status;
 }
 
 static const stk_option options_of_contain[] = {
@@ -90,4 +81,5 @@ const stk_command stk_cmd_contain = {
             "engine may go away meanwhile.",
     .options = options_of_contain,
     .hidden = true,
+    .max_args = -1,
     .run = run_contain};

@@ -10,15 +10,6 @@
 #include "run/run_doctor.h"
 #include "show/findings.h"
 
-/* What is here as data, for a look into an image from outside. */
-static int print_facts(stk_arena *arena, stk_err *err)
-{
-    STK_BUF_AUTO out = STK_BUF_INIT(1 << 20);
-    STK_TRY(stk_image_facts_here(arena, &out, err));
-    fputs(out.data, stdout);
-    return 0;
-}
-
 /* This machine, an image, or two stacks. */
 static int look_at_asked(const stk_cli *cli, stk_findings *findings, stk_err *err)
 {
@@ -39,45 +30,41 @@ static int look_at_asked(const stk_cli *cli, stk_findings *findings, stk_err *er
     return 0;
 }
 
-static int diagnose(const stk_cli *cli, stk_findings *findings, stk_err *err)
+static int check_words(const stk_cli *cli, stk_err *err)
 {
+    int n = stk_cli_n_args(cli);
+    bool compares = stk_cli_flag(cli, "compare");
     const char *python = stk_cli_value(cli, "python");
-    STK_TRY(stk_err_if_null(findings->arena, err));
-    STK_TRY(stk_cli_simulate(cli, err));
-    if (stk_cli_flag(cli, "facts")) {
-        return print_facts(findings->arena, err);
+    if (compares && n != 2) {
+        return stk_cli_usage(cli, err, "--compare takes the names of two stacks");
+    }
+    if (n > 0 && !compares) {
+        return stk_cli_usage(cli, err, "'%s' is one word too many", stk_cli_arg(cli, 0));
+    }
+    if (stk_cli_flag(cli, "inside") && stk_cli_value(cli, "image") == NULL) {
+        return stk_cli_usage(cli, err, "--inside looks into an image: name it with --image");
     }
     if (python != NULL && strchr(python, '/') != NULL && access(python, X_OK) < 0) {
         return stk_err_sys(err, STK_E_NOT_FOUND, errno, "--python '%s' can't be started", python);
     }
-    STK_BUF_AUTO out = STK_BUF_INIT(64u << 20);
-    STK_TRY(look_at_asked(cli, findings, err));
-    if (stk_cli_json(cli)) {
-        stk_findings_json(findings, &out);
-    } else {
-        stk_findings_text(findings, stk_cli_colour(cli, STDOUT_FILENO), &out);
-    }
-    return stk_cli_answer(cli, 0, &out, err);
+    return 0;
 }
 
-static int run_doctor(stk_cli *cli)
+static int run_doctor(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
-    int n = stk_cli_n_args(cli);
-    bool compares = stk_cli_flag(cli, "compare");
-    if (compares && n != 2) {
-        return stk_cli_usage(cli, "--compare takes the names of two stacks");
-    }
-    if (n > 0 && !compares) {
-        return stk_cli_usage(cli, "'%s' is one word too many", stk_cli_arg(cli, 0));
-    }
-    if (stk_cli_flag(cli, "inside") && stk_cli_value(cli, "image") == NULL) {
-        return stk_cli_usage(cli, "--inside looks into an image: name it with --image");
-    }
-    stk_err err = {0};
     STK_ARENA_AUTO arena = stk_arena_new(64u << 20);
     stk_findings findings = {.arena = arena};
-    if (diagnose(cli, &findings, &err) < 0) {
-        return stk_cli_fail(cli, &err);
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(check_words(cli, err));
+    STK_TRY(stk_cli_simulate(cli, err));
+    if (stk_cli_flag(cli, "facts")) { /* as data, for a look into an image from outside */
+        return stk_image_facts_here(arena, out, err);
+    }
+    STK_TRY(look_at_asked(cli, &findings, err));
+    if (stk_cli_json(cli)) {
+        stk_findings_json(&findings, out);
+    } else {
+        stk_findings_text(&findings, stk_cli_colour(STDOUT_FILENO), out);
     }
     return stk_findings_worst(&findings) == STK_CHECK_ERROR ? 3 : 0;
 }
@@ -116,5 +103,6 @@ const stk_command stk_cmd_doctor = {
         "of the image runs.\n\nLevels: ok, note (good to know), warning (some runs "
         "will suffer), problem.\n\nExit status: 0, or 3 when a problem was found.",
     .options = options_of_doctor,
+    .max_args = -1,
     .run = run_doctor,
 };

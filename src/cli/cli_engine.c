@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/cli_front.h"
+#include "cli/cli_read.h"
 #include "cli/cli_watch.h"
 #include "show/show_html.h"
 #include "show/show_json.h"
@@ -41,7 +42,7 @@ static void tell_early(void *arg, int number)
 
 /* --- the end --- */
 
-static int summary(const stk_cli_watcher *w, stk_err *err)
+static int put_summary(const stk_cli_watcher *w, stk_err *err)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(256u << 20);
     STK_TEXT_AUTO card = NULL;
@@ -52,7 +53,7 @@ static int summary(const stk_cli_watcher *w, stk_err *err)
     if (w->echo != NULL) {
         (void)stk_echo_tick(w->echo, now);
     }
-    stk_style style = stk_style_of(stderr, stk_cli_colour(w->cli, 2));
+    stk_style style = stk_cli_style(stderr);
     STK_TRY(stk_run_view_check(w->run, err));
     STK_TRY(stk_html_write_card(view, store, now, &card, err));
     if (stk_cli_json(w->cli)) {
@@ -121,7 +122,7 @@ static int watch(stk_cli_watcher *w, stk_run_status *ret_status, stk_err *err)
     STK_TRY(stk_run_loop(w->run, ret_status, err));
     if (w->how->options.cancel) {
         tell_cancelled(w, words[*ret_status]);
-    } else if (summary(w, err) < 0) { /* the run itself is over and recorded */
+    } else if (put_summary(w, err) < 0) { /* the run itself is over and recorded */
         fprintf(stderr, "stoker: run %s %s, but its summary could not be made: %s\n",
                 stk_run_id(w->run), words[*ret_status], err->text);
         *err = (stk_err){0};

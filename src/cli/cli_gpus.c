@@ -15,28 +15,6 @@ typedef struct showing {
     bool lines; /* watched where the output is no terminal */
 } showing;
 
-static int show(void *arg, int rows, stk_buf *out, stk_err *err)
-{
-    const showing *how = arg;
-    stk_gpus *gpus = how->gpus;
-    (void)rows;
-    STK_TRY(stk_gpus_look(gpus, err));
-    stk_style style = stk_style_of(stdout, stk_cli_colour(how->cli, fileno(stdout)));
-    if (stk_cli_flag(how->cli, "prometheus")) {
-        stk_gpus_prometheus(gpus, out);
-    } else if (stk_cli_json(how->cli)) {
-        stk_gpus_json(gpus, out);
-    } else if (how->lines) {
-        stk_gpus_lines(gpus, out);
-    } else {
-        stk_gpus_table(gpus, &style, out);
-        if (stk_cli_flag(how->cli, "topology")) {
-            stk_gpus_topology(gpus, out);
-        }
-    }
-    return 0;
-}
-
 /* The device of a UUID, which may be cut short as long as it is unique. */
 static int find_device(stk_accel *accel, const char *uuid, uint32_t *ret_i, stk_err *err)
 {
@@ -61,66 +39,84 @@ static int find_device(stk_accel *accel, const char *uuid, uint32_t *ret_i, stk_
                        uuid);
 }
 
-static int clear(stk_accel *accel, const char *uuid, stk_err *err)
+static int put_gpus(void *arg, int rows, stk_buf *out, stk_err *err)
+{
+    const showing *how = arg;
+    stk_gpus *gpus = how->gpus;
+    (void)rows;
+    STK_TRY(stk_gpus_look(gpus, err));
+    stk_style style = stk_cli_style(stdout);
+    if (stk_cli_flag(how->cli, "prometheus")) {
+        stk_gpus_prometheus(gpus, out);
+    } else if (stk_cli_json(how->cli)) {
+        stk_gpus_json(gpus, out);
+    } else if (how->lines) {
+        stk_gpus_lines(gpus, out);
+    } else {
+        stk_gpus_table(gpus, &style, out);
+        if (stk_cli_flag(how->cli, "topology")) {
+            stk_gpus_topology(gpus, out);
+        }
+    }
+    return 0;
+}
+
+static int clear_quarantine(stk_accel *accel, const char *uuid, stk_buf *out, stk_err *err)
 {
     uint32_t i = 0;
     STK_TRY(find_device(accel, uuid, &i, err));
     STK_TRY(stk_accel_clear_quarantine(accel, i, err));
     const stk_device *d = stk_accel_device(accel, i);
-    printf("%s %d (%s) is in the pool again\n", d->noun, (int)d->index, d->uuid);
+    stk_buf_printf(out, "%s %d (%s) is in the pool again", d->noun, (int)d->index, d->uuid);
     return 0;
 }
 
-static int check_words(const stk_cli *cli, double *ret_seconds)
+static int check_words(const stk_cli *cli, double *ret_seconds, stk_err *err)
 {
     bool watching = stk_cli_flag(cli, "watch");
     bool prometheus = stk_cli_flag(cli, "prometheus");
     const char *word = stk_cli_arg(cli, 0);
-    int status = stk_cli_at_most(cli, watching ? 1 : 0);
-    if (status != 0) {
-        return status;
-    }
+    char *end = NULL;
+    STK_TRY(stk_cli_at_most(cli, watching, err));
     if (prometheus && (watching || stk_cli_json(cli))) {
-        return stk_cli_usage(cli,
+        return stk_cli_usage(cli, err,
                              "--prometheus is a format of its own and prints once; leave out %s",
                              watching ? "--watch" : "--json");
     }
-    char *end = NULL;
-    *ret_seconds = word != NULL ? strtod(word, &end) : 1;
-    if (word != NULL &&
-        (end == word || *end != '\0' || !(*ret_seconds >= 0.1) || *ret_seconds > 86400)) {
-        return stk_cli_usage(cli, "--watch '%s': seconds from 0.1 to 86400 are expected", word);
+    if (word == NULL) {
+        return 0;
+    }
+    *ret_seconds = strtod(word, &end);
+    if (end == word || *end != '\0' || !(*ret_seconds >= 0.1) || *ret_seconds > 86400) {
+        return stk_cli_usage(cli, err, "--watch '%s': seconds from 0.1 to 86400 are expected",
+                             word);
     }
     return 0;
 }
 
-static int run_gpus(stk_cli *cli)
+static void gpus_done(stk_gpus *gpus)
 {
-    stk_err err = {0};
+    stk_accel_close(gpus->accel);
+    stk_arena_free(gpus->arena);
+}
+
+static int run_gpus(const stk_cli *cli, stk_buf *out, stk_err *err)
+{
     double seconds = 1;
-    int status = check_words(cli, &seconds);
-    if (status != 0) {
-        return status;
-    }
-    stk_gpus gpus = {.arena = stk_arena_new(256u << 20)};
-    memset(gpus.xids, 0xff, sizeof gpus.xids);
-    int rc = gpus.arena == NULL ? stk_err_nomem(&err) : 0;
-    rc = rc < 0 ? rc : stk_cli_simulate(cli, &err);
-    rc = rc < 0 ? rc : stk_accel_open(NULL, &gpus.accel, &err);
+    bool watching = stk_cli_flag(cli, "watch");
     const char *uuid = stk_cli_value(cli, "clear");
-    if (rc == 0 && uuid != NULL) {
-        rc = clear(gpus.accel, uuid, &err);
+    STK_TRY(check_words(cli, &seconds, err));
+    __attribute__((cleanup(gpus_done))) stk_gpus gpus = {.arena = stk_arena_new(256u << 20)};
+    memset(gpus.xids, 0xff, sizeof gpus.xids);
+    STK_TRY(stk_err_if_null(gpus.arena, err));
+    STK_TRY(stk_cli_simulate(cli, err));
+    STK_TRY(stk_accel_open(NULL, &gpus.accel, err));
+    if (uuid != NULL) {
+        return clear_quarantine(gpus.accel, uuid, out, err);
     }
-    status = rc < 0 ? stk_cli_fail(cli, &err) : 0;
-    if (rc == 0 && uuid == NULL) {
-        bool watching = stk_cli_flag(cli, "watch");
-        stk_accel_history(gpus.accel, stk_gpus_note_xid, &gpus);
-        showing how = {.cli = cli, .gpus = &gpus, .lines = watching && !isatty(fileno(stdout))};
-        status = stk_cli_redraw(cli, (int64_t)(seconds * 1000), watching ? 0 : 1, show, &how);
-    }
-    stk_accel_close(gpus.accel);
-    stk_arena_free(gpus.arena);
-    return status;
+    stk_accel_history(gpus.accel, stk_gpus_note_xid, &gpus);
+    showing how = {.cli = cli, .gpus = &gpus, .lines = watching && !isatty(fileno(stdout))};
+    return stk_cli_redraw(cli, (int64_t)(seconds * 1000), !watching, put_gpus, &how, err);
 }
 
 static const stk_option options[] = {
@@ -151,4 +147,5 @@ const stk_command stk_cmd_gpus = {
             "busy=PERCENT after commas. The same option of 'stoker plan' and 'stoker run' plans "
             "and runs on such a machine.",
     .options = options,
+    .max_args = -1,
     .run = run_gpus};

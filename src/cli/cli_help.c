@@ -33,7 +33,7 @@ void stk_cli_print_help(const stk_command *command)
     print_option("help", 'h', NULL, "this text");
 }
 
-static void put_command(const stk_command *command, bool whole, stk_buf *out)
+static void put_json(const stk_command *command, bool whole, stk_buf *out)
 {
     stk_json_open(out, NULL, '{');
     stk_json_put_text(out, "command", command->name);
@@ -58,65 +58,51 @@ static void put_command(const stk_command *command, bool whole, stk_buf *out)
     stk_json_close(out, '}');
 }
 
-/* The same as data: one command, or all. */
-static int answer_json(const stk_cli *cli, const stk_command *command)
+static void put_all_json(stk_buf *out)
 {
-    STK_BUF_AUTO out = STK_BUF_INIT(1u << 20);
-    stk_err err = {0};
-    if (command != NULL) {
-        put_command(command, true, &out);
-    } else {
-        stk_json_open(&out, NULL, '{');
-        stk_json_put_text(&out, "version", STK_VERSION);
-        stk_json_open(&out, "commands", '[');
-        for (size_t i = 0; stk_commands[i] != NULL; i++) {
-            if (!stk_commands[i]->hidden) {
-                put_command(stk_commands[i], false, &out);
-            }
+    stk_json_open(out, NULL, '{');
+    stk_json_put_text(out, "version", STK_VERSION);
+    stk_json_open(out, "commands", '[');
+    for (size_t i = 0; stk_commands[i] != NULL; i++) {
+        if (!stk_commands[i]->hidden) {
+            put_json(stk_commands[i], false, out);
         }
-        stk_json_close(&out, ']');
-        stk_json_close(&out, '}');
     }
-    stk_buf_char(&out, '\n');
-    return stk_cli_answer(cli, 0, &out, &err);
+    stk_json_close(out, ']');
+    stk_json_close(out, '}');
 }
 
-static int run_help(stk_cli *cli)
+static void put_all(stk_buf *out)
+{
+    stk_buf_text(out, "stoker " STK_VERSION ": runs machine-learning pipelines on accelerators\n\n"
+                      "usage: stoker COMMAND [options] …\n\n");
+    for (size_t i = 0; stk_commands[i] != NULL; i++) {
+        if (!stk_commands[i]->hidden) {
+            stk_buf_printf(out, "  %-12s %s\n", stk_commands[i]->name, stk_commands[i]->summary);
+        }
+    }
+    stk_buf_text(out, "\n'stoker COMMAND --help' says more. First steps: stoker doctor; stoker run "
+                      "pipeline.yaml; stoker show latest.");
+}
+
+static int run_help(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     const char *word = stk_cli_arg(cli, 0);
     const stk_command *command = word == NULL ? NULL : stk_cli_find(word);
-    int status = stk_cli_at_most(cli, 1);
-    if (status == 0 && word != NULL && command == NULL) {
-        status = stk_cli_usage(cli, "unknown command '%s'", word);
+    if (word != NULL && command == NULL) {
+        return stk_cli_usage(cli, err, "unknown command '%s'", word);
     }
-    if (status != 0) {
-        return status;
+    if (stk_cli_json(cli) && command != NULL) {
+        put_json(command, true, out);
+    } else if (stk_cli_json(cli)) {
+        put_all_json(out);
+    } else if (stk_cli_flag(cli, "man")) {
+        stk_cli_print_man(command);
+    } else if (command != NULL) {
+        stk_cli_print_help(command);
+    } else {
+        put_all(out);
     }
-    if (stk_cli_json(cli)) {
-        return answer_json(cli, command);
-    }
-    if (command != NULL) {
-        if (stk_cli_flag(cli, "man")) {
-            stk_cli_print_man(command);
-        } else {
-            stk_cli_print_help(command);
-        }
-        return 0;
-    }
-    if (stk_cli_flag(cli, "man")) {
-        stk_cli_print_man(NULL);
-        return 0;
-    }
-    puts(
-        "stoker " STK_VERSION
-        ": runs machine-learning pipelines on accelerators\n\nusage: stoker COMMAND [options] …\n");
-    for (size_t i = 0; stk_commands[i] != NULL; i++) {
-        if (!stk_commands[i]->hidden) {
-            printf("  %-12s %s\n", stk_commands[i]->name, stk_commands[i]->summary);
-        }
-    }
-    puts("\n'stoker COMMAND --help' says more. First steps: stoker doctor; stoker run "
-         "pipeline.yaml; stoker show latest.");
     return 0;
 }
 
@@ -127,4 +113,5 @@ const stk_command stk_cmd_help = {.name = "help",
                                   .summary = "list the commands, or explain one",
                                   .usage = "[--man] [COMMAND]",
                                   .options = options,
+                                  .max_args = 1,
                                   .run = run_help};

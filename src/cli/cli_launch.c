@@ -2,7 +2,6 @@
 #include "cli/cli_launch.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,13 +34,7 @@ static void die_with_parent(void)
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
 }
 
-static bool always(const char *word)
-{
-    (void)word;
-    return true;
-}
-
-static const char *const *words_of(stk_cli *cli, char *python, size_t size, stk_arena *arena)
+static const char *const *words_of(const stk_cli *cli, stk_arena *arena)
 {
     char **args = stk_cli_args(cli);
     int n = stk_cli_n_args(cli);
@@ -54,7 +47,7 @@ static const char *const *words_of(stk_cli *cli, char *python, size_t size, stk_
         return NULL;
     }
     if (is_file || module) {
-        words[0] = stk_run_python(NULL, python, size);
+        words[0] = stk_run_python(NULL, arena);
         words[1] = "-m";
     }
     memcpy(words + is_file + 2 * module, args, (size_t)n * sizeof *words);
@@ -63,7 +56,8 @@ static const char *const *words_of(stk_cli *cli, char *python, size_t size, stk_
 
 /* What the other nodes execute, where this one starts them: a Python step's worker, or ourselves
  * with the same options. */
-static const char *const *node_words(stk_cli *cli, const stk_launch_config *c, stk_arena *arena)
+static const char *const *node_words(const stk_cli *cli, const stk_launch_config *c,
+                                     stk_arena *arena)
 {
     static const char *const same[] = {"gang",  "nnodes", "ranks", "min-ranks", "restarts",
                                        "grace", "hang",   "join",  "log-dir",   "rdzv-id"};
@@ -101,69 +95,66 @@ static const char *const *node_words(stk_cli *cli, const stk_launch_config *c, s
 
 /* Leases devices and becomes the program: a node of a gang, before its launcher or worker; a step
  * that is spun. */
-static int hold_and_become(stk_cli *cli)
+static int hold_and_become(const stk_cli *cli, stk_err *err)
 {
-    stk_err err = {0};
     int64_t n = 0;
-    if (stk_cli_number(cli, "hold", 0, STK_LEASE_DEVICES, &n, &err) == 0 &&
-        stk_launch_hold((uint32_t)n, &err) == 0 && stk_cli_n_args(cli) > 0) {
-        (void)execvp(stk_cli_args(cli)[0], stk_cli_args(cli));
-        (void)stk_err_sys(&err, STK_E_SYS, errno, "cannot start '%s'", stk_cli_args(cli)[0]);
+    char **args = stk_cli_args(cli);
+    STK_TRY(stk_cli_number(cli, "hold", 0, STK_LEASE_DEVICES, &n, err));
+    STK_TRY(stk_launch_hold((uint32_t)n, err));
+    if (args[0] == NULL) {
+        return stk_cli_usage(cli, err, "--hold needs a program to become");
     }
-    return stk_cli_fail(cli, &err);
+    (void)execvp(args[0], args);
+    return stk_err_sys(err, STK_E_SYS, errno, "cannot start '%s'", args[0]);
 }
 
-static int run_launch(stk_cli *cli)
+static int run_launch(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
-    stk_err err = {0};
-    if (stk_cli_value(cli, "hold") != NULL) {
-        return hold_and_become(cli);
-    }
-    char python[PATH_MAX];
     char id[64];
-    const char *task = stk_cli_value(cli, "gang");
-    const char *key = getenv("STOKER_GANG_KEY");
+    const char *task = stk_cli_value(cli, "gang"), *dir = stk_cli_value(cli, "log-dir");
     STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_launch_end end;
+    if (stk_cli_value(cli, "hold") != NULL) {
+        return hold_and_become(cli, err);
+    }
     (void)snprintf(id, sizeof id, "launch-%d", (int)getpid());
     stk_launch_config config = {.run_id = id,
                                 .grace_ms = 5000,
                                 .nodes = 1,
-                                .key = stk_text_or(key, ""),
+                                .key = stk_text_or(getenv("STOKER_GANG_KEY"), ""),
                                 .join_ms = 600000,
                                 .out_fd = stk_cli_json(cli) ? STDERR_FILENO : STDOUT_FILENO,
                                 .err_fd = STDERR_FILENO};
     if (stk_cli_n_args(cli) == 0 && stk_cli_value(cli, "forkserver-fd") == NULL) {
-        return stk_cli_usage(cli,
+        return stk_cli_usage(cli, err,
                              "what shall the ranks run? stoker launch -n 4 -- python train.py");
     }
-    int rc = stk_cli_launch_options(cli, arena, &config, &err);
-    const char *dir = stk_cli_value(cli, "log-dir");
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_cli_launch_options(cli, arena, &config, err));
     STK_TEXT_AUTO logs = dir == NULL ? NULL : stk_file_absolute(dir);
     config.dir = logs;
-    rc = rc < 0 || task == NULL ? rc : stk_launch_read_task(task, arena, &config, &err);
-    config.argv = rc < 0 ? NULL : words_of(cli, python, sizeof python, arena);
-    if (task == NULL) {
+    if (task != NULL) {
+        STK_TRY(stk_launch_read_task(task, arena, &config, err));
+    } else {
         die_with_parent();
     }
-    if (rc == 0 && config.nodes > 1 && config.rdzv == NULL) {
+    config.argv = words_of(cli, arena);
+    if (config.nodes > 1 && config.rdzv == NULL) {
         config.node_argv = node_words(cli, &config, arena);
         if (config.node_argv == NULL || config.node_argv[0] == NULL) {
-            rc = stk_err_set(&err, STK_E_USAGE,
-                             "a step on several nodes must be one that a fresh interpreter can "
-                             "import: a function of a file or a package, no closure");
+            return stk_err_set(err, STK_E_USAGE,
+                               "a step on several nodes must be one that a fresh interpreter can "
+                               "import: a function of a file or a package, no closure");
         }
     }
-    STK_BUF_AUTO summary = STK_BUF_INIT(64 << 20);
-    stk_launch_end end;
-    rc = rc < 0 ? rc : stk_launch_run(&config, &summary, &end, &err);
-    if (rc < 0) {
-        return stk_cli_fail(cli, &err);
-    }
+    STK_TRY(stk_launch_run(&config, out, &end, err));
     if (end.failure != STK_FAIL_NONE && !config.leash) { /* else the leader says it */
         fprintf(stderr, "stoker launch: %s\n", end.text);
     }
-    if (stk_cli_json(cli)) {
-        fputs(stk_text_or(summary.data, "{}\n"), stdout);
+    if (!stk_cli_json(cli)) {
+        stk_buf_clear(out);
+    } else if (out->len == 0) {
+        stk_buf_text(out, "{}");
     }
     return end.exit_status;
 }
@@ -196,5 +187,6 @@ const stk_command stk_cmd_launch = {
         "-m.\n\n"
         "With --json the answer (gang.json) is on stdout, and what ranks write is on stderr.",
     .options = stk_cli_launch_table,
-    .stop_at = always,
+    .stop_at = stk_cli_any_word,
+    .max_args = -1,
     .run = run_launch};

@@ -3,16 +3,11 @@
 #include "cli/cli_shared.h"
 #include "show/logs.h"
 
-static int run_logs(stk_cli *cli)
+static int run_logs(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     STK_CLI_READ_AUTO read = {0};
-    STK_BUF_AUTO out = STK_BUF_INIT(1u << 30);
-    stk_err err = {0};
-    int status = stk_cli_at_most(cli, 2);
-    if (status != 0 || (status = stk_cli_read_open(cli, 0, &read)) != 0) {
-        return status;
-    }
     bool only_out = stk_cli_flag(cli, "stdout"), only_err = stk_cli_flag(cli, "stderr");
+    STK_TRY(stk_cli_read_open(cli, 0, &read, err));
     const stk_logs logs = {.store = read.store,
                            .view = read.view,
                            .has_step = read.has_step,
@@ -22,9 +17,10 @@ static int run_logs(stk_cli *cli)
                            .rank = read.rank,
                            .out = only_out || !only_err,
                            .err = only_err || !only_out};
-    int rc = stk_cli_json(cli) ? stk_logs_json(&logs, &out, &err)
-                               : stk_logs_copy(&logs, stk_cli_flag(cli, "follow"), &err);
-    return stk_cli_answer(cli, rc, &out, &err);
+    if (stk_cli_json(cli)) {
+        return stk_logs_json(&logs, out, err);
+    }
+    return stk_logs_copy(&logs, stk_cli_flag(cli, "follow"), err);
 }
 
 static const stk_option options[] = {
@@ -46,4 +42,5 @@ const stk_command stk_cmd_logs = {
         "RUN/STEP/ID one of them, and RUN/STEP/ID_node_K rank K of a gang. Of a task that was "
         "cloned from another run: what it wrote there.",
     .options = options,
+    .max_args = 2,
     .run = run_logs};

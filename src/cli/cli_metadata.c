@@ -24,6 +24,7 @@ static int find_target(stk_store *store, const char *text, stk_arena *arena, tar
                        stk_err *err)
 {
     char *run = stk_arena_dup(arena, text);
+    STK_TRY(stk_err_if_null(run, err));
     char *step = strchr(run, '/');
     char *output = NULL;
     if (step != NULL) {
@@ -34,82 +35,75 @@ static int find_target(stk_store *store, const char *text, stk_arena *arena, tar
         *output++ = '\0';
     }
     *ret = (target){.task = UINT32_MAX, .output = output};
-    stk_view *view = NULL;
+    STK_VIEW_AUTO view = NULL;
     stk_view_details d = {0};
-    int rc = stk_store_resolve_run(store, run, ret->run, err);
-    rc = rc < 0 ? rc : stk_view_load(store, ret->run, &view, err);
-    if (rc == 0 && step == NULL) {
+    STK_TRY(stk_store_resolve_run(store, run, ret->run, err));
+    STK_TRY(stk_view_load(store, ret->run, &view, err));
+    if (step == NULL) {
         ret->known = stk_arena_dup(arena, stk_view_get_run(view)->metadata);
-    } else if (rc == 0 && !stk_view_find(view, step, &ret->task)) {
-        rc = stk_err_set(err, STK_E_NOT_FOUND, "run %s has no step '%s'", ret->run, step);
-    } else if (rc == 0) {
-        rc = stk_view_get_details(view, ret->task, arena, &d, err);
+        return 0;
+    }
+    if (!stk_view_find(view, step, &ret->task)) {
+        return stk_err_set(err, STK_E_NOT_FOUND, "run %s has no step '%s'", ret->run, step);
+    }
+    STK_TRY(stk_view_get_details(view, ret->task, arena, &d, err));
+    if (output == NULL) {
         ret->known = d.metadata;
+        return 0;
     }
-    if (rc == 0 && output != NULL) {
-        uint32_t i = 0;
-        while (i < d.n_outputs && strcmp(d.outputs[i].name, output) != 0) {
-            i++;
+    for (uint32_t i = 0; i < d.n_outputs; i++) {
+        if (strcmp(d.outputs[i].name, output) == 0) {
+            ret->known = d.outputs[i].metadata;
+            return 0;
         }
-        rc = i < d.n_outputs
-                 ? 0
-                 : stk_err_set(err, STK_E_NOT_FOUND, "step '%s' of run %s has no output '%s'", step,
-                               ret->run, output);
-        ret->known = rc == 0 ? d.outputs[i].metadata : NULL;
     }
-    stk_view_free(view);
-    return rc;
+    return stk_err_set(err, STK_E_NOT_FOUND, "step '%s' of run %s has no output '%s'", step,
+                       ret->run, output);
 }
 
 /* An event after the run's end. Under its engine's lock: the events of a live run are its own. */
 static int log_event(stk_store *store, const target *t, const char *metadata, stk_err *err)
 {
-    int lock = -1;
+    STK_FD_AUTO lock = -1;
     STK_BUF_AUTO data = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
     int rc = stk_store_lock_run(store, t->run, &lock, err);
     if (rc == STK_E_BUSY) {
         stk_err_hint(err, "a running step logs its own metadata (log_metadata in it); of a run and "
                           "its other steps it is added when the run has ended");
     }
+    STK_TRY(rc);
     stk_json_open(&data, NULL, '{');
     stk_json_put_raw(&data, "metadata", metadata);
     if (t->output != NULL) {
         stk_json_put_text(&data, "output", t->output);
     }
     stk_json_close(&data, '}');
-    if (rc == 0 && data.failed) {
-        rc = stk_err_set(err, STK_E_LIMIT, "the metadata is larger than %zu bytes", data.max);
+    if (data.failed) {
+        return stk_err_set(err, STK_E_LIMIT, "the metadata is larger than %zu bytes", data.max);
     }
-    if (rc == 0) {
-        stk_event_row event = {.time_ms = stk_clock_wall_ms(&stk_clock_real),
-                               .kind = STK_EV_METADATA,
-                               .task = t->task,
-                               .data = data.data};
-        stk_commit commit = {.events = &event, .n_events = 1};
-        rc = stk_store_commit(store, t->run, &commit, err);
-    }
-    stk_file_close(&lock);
-    return rc;
+    stk_event_row event = {.time_ms = stk_clock_wall_ms(&stk_clock_real),
+                           .kind = STK_EV_METADATA,
+                           .task = t->task,
+                           .data = data.data};
+    stk_commit commit = {.events = &event, .n_events = 1};
+    return stk_store_commit(store, t->run, &commit, err);
 }
 
-static int change(stk_store *store, const char *text, const stk_json *more, stk_arena *arena,
-                  const char **ret_known, stk_err *err)
+static int change_target(stk_store *store, const char *text, const stk_json *more, stk_arena *arena,
+                         const char **ret_known, stk_err *err)
 {
     target t;
-    int rc = find_target(store, text, arena, &t, err);
-    if (rc == 0 && more != NULL) {
+    STK_TRY(find_target(store, text, arena, &t, err));
+    if (more != NULL) {
         const char *dump = stk_json_dump_in(more, arena);
-        rc = dump == NULL ? stk_err_nomem(err) : stk_run_shared_may_add(store, t.run, err);
-        if (rc == 0) {
-            rc = log_event(store, &t, dump, err);
-        }
-        if (rc == 0) {
-            stk_cli_shared_added(store, t.run);
-        }
-        rc = rc < 0 ? rc : find_target(store, text, arena, &t, err);
+        STK_TRY(stk_err_if_null(dump, err));
+        STK_TRY(stk_run_shared_may_add(store, t.run, err));
+        STK_TRY(log_event(store, &t, dump, err));
+        stk_cli_shared_added(store, t.run);
+        STK_TRY(find_target(store, text, arena, &t, err));
     }
-    *ret_known = rc == 0 ? t.known : NULL;
-    return rc;
+    *ret_known = t.known;
+    return 0;
 }
 
 /* NAME[:VERSION]: kept with the name. */
@@ -117,18 +111,16 @@ static int change_named(stk_store *store, const char *text, const stk_json *more
                         const char **ret_known, stk_err *err)
 {
     char *name = stk_arena_dup(arena, text);
+    STK_TRY(stk_err_if_null(name, err));
     char *version = strrchr(name, ':');
     if (version != NULL) {
         *version++ = '\0';
     }
     stk_named_row *rows = NULL;
     uint32_t n = 0;
-    int rc = stk_store_list_named(store, name, version, 1, arena, &rows, &n, err);
-    if (rc == 0 && n == 0) {
-        rc = stk_err_set(err, STK_E_NOT_FOUND, "no artifact is named '%s'", text);
-    }
-    if (rc < 0) {
-        return rc;
+    STK_TRY(stk_store_list_named(store, name, version, 1, arena, &rows, &n, err));
+    if (n == 0) {
+        return stk_err_set(err, STK_E_NOT_FOUND, "no artifact is named '%s'", text);
     }
     const stk_json *read = stk_json_read(arena, stk_text_or(rows[0].ref, "{}"));
     stk_json ref = stk_json_is_map(read) ? *read : stk_json_of_map(), known = stk_json_of_map();
@@ -137,53 +129,39 @@ static int change_named(stk_store *store, const char *text, const stk_json *more
     }
     bool fine = read != NULL && stk_json_update(arena, &known, more) &&
                 stk_json_set(arena, &ref, "metadata", known) != NULL;
-    const char *now = fine ? stk_json_dump_in(&known, arena) : NULL;
     const char *dump = fine ? stk_json_dump_in(&ref, arena) : NULL;
-    if (now == NULL || dump == NULL) {
-        rc = stk_err_set(err, STK_E_STORE, "what is recorded of artifact '%s' can't be read", text);
-    } else if (more != NULL) {
-        rc = stk_store_set_named_ref(store, rows[0].name, rows[0].version, rows[0].ref, dump, err);
+    *ret_known = fine ? stk_json_dump_in(&known, arena) : NULL;
+    if (*ret_known == NULL || dump == NULL) {
+        return stk_err_set(err, STK_E_STORE, "what is recorded of artifact '%s' can't be read",
+                           text);
     }
-    *ret_known = now;
-    return rc;
+    if (more == NULL) {
+        return 0;
+    }
+    return stk_store_set_named_ref(store, rows[0].name, rows[0].version, rows[0].ref, dump, err);
 }
 
-static int run_metadata(stk_cli *cli)
+static int run_metadata(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
-    const char *text = stk_cli_arg(cli, 0);
-    const char *given = stk_cli_arg(cli, 1);
-    int status = stk_cli_at_most(cli, 2);
-    if (status != 0 || text == NULL) {
-        return status != 0 ? status : stk_cli_usage(cli, "of what? stoker metadata RUN[/STEP]");
-    }
+    const char *text = stk_cli_arg(cli, 0), *given = stk_cli_arg(cli, 1), *known = NULL;
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    stk_err wrong = {0};
+    STK_STORE_AUTO store = NULL;
     stk_json doc, *more = NULL;
-    if (given != NULL && arena != NULL) {
-        int rc =
-            stk_json_parse(given, strlen(given), NULL, &stk_json_by_program, arena, &doc, &wrong);
-        if (rc < 0 || !stk_json_is_map(&doc)) {
-            return stk_cli_usage(cli, "'%s' is not a JSON object: %s", given,
-                                 rc < 0 ? wrong.text : "it is another value");
-        }
+    if (text == NULL) {
+        return stk_cli_usage(cli, err, "of what? stoker metadata RUN[/STEP]");
+    }
+    STK_TRY(stk_err_if_null(arena, err));
+    if (given != NULL) {
+        STK_TRY(stk_cli_object(given, stk_arena_printf(arena, "'%s'", given), arena, &doc, err));
         more = &doc;
     }
-    STK_CLI_READ_AUTO read = {0};
-    STK_BUF_AUTO out = STK_BUF_INIT(1u << 28);
-    stk_err err = {0};
-    status = stk_cli_store(cli, more != NULL ? 0 : STK_STORE_READONLY, &read.store);
-    if (status == 0) {
-        const char *known = NULL;
-        int rc = stk_err_if_null(arena, &err);
-        if (rc == 0 && stk_cli_flag(cli, "artifact")) {
-            rc = change_named(read.store, text, more, arena, &known, &err);
-        } else if (rc == 0) {
-            rc = change(read.store, text, more, arena, &known, &err);
-        }
-        stk_buf_printf(&out, "%s\n", stk_text_or(known, "{}"));
-        status = stk_cli_answer(cli, rc, &out, &err);
+    STK_TRY(stk_cli_store(more != NULL ? 0 : STK_STORE_READONLY, &store, err));
+    if (stk_cli_flag(cli, "artifact")) {
+        STK_TRY(change_named(store, text, more, arena, &known, err));
+    } else {
+        STK_TRY(change_target(store, text, more, arena, &known, err));
     }
-    return status;
+    return stk_buf_text(out, stk_text_or(known, "{}"));
 }
 
 static const stk_option options[] = {
@@ -199,4 +177,5 @@ const stk_command stk_cmd_metadata = {
             "Where machines share the run's "
             "store, the others are told; what is added to a name stays on this machine.",
     .options = options,
+    .max_args = 2,
     .run = run_metadata};

@@ -8,18 +8,6 @@
 #include "run/run_plan.h"
 #include "show/plan.h"
 
-/* What would be built: nothing else is looked at. */
-static int run_dockerfile(stk_cli *cli, bool piped)
-{
-    stk_err err = {0};
-    STK_SPEC_AUTO spec = NULL;
-    if (stk_cli_load_spec(cli, &spec, &err) < 0 ||
-        stk_cli_print_dockerfiles(cli, spec, stk_cli_arg(cli, piped ? 0 : 1), &err) < 0) {
-        return stk_cli_fail(cli, &err);
-    }
-    return 0;
-}
-
 static void add_note(void *arg, const char *text)
 {
     (void)stk_buf_printf(arg, "# %s\n", text);
@@ -77,12 +65,15 @@ static int put_manifests(const stk_run_plan *p, const char *only, stk_buf *out, 
     return STK_E_USAGE;
 }
 
-static int plan_and_put(const stk_cli *cli, const stk_cli_run *how, const char *step, stk_buf *out,
-                        stk_err *err)
+static int put_plan(const stk_cli *cli, const stk_cli_run *how, const char *step, stk_buf *out,
+                    stk_err *err)
 {
     STK_SPEC_AUTO spec = NULL;
     STK_RUN_PLAN_AUTO plan = {0};
     STK_TRY(stk_cli_load_spec(cli, &spec, err));
+    if (stk_cli_flag(cli, "dockerfile")) { /* nothing else is looked at */
+        return stk_cli_put_dockerfiles(cli, spec, step, out, err);
+    }
     STK_TRY(stk_cli_params(cli, spec, err));
     STK_TRY(stk_run_plan_open(spec, &how->options, &plan, err));
     if (stk_cli_flag(cli, "manifest")) {
@@ -94,53 +85,40 @@ static int plan_and_put(const stk_cli *cli, const stk_cli_run *how, const char *
     } else {
         stk_show_plan_text(&plan, out);
     }
-    return stk_buf_check(out, err);
+    return 0;
 }
 
 /* What stands behind a Python file is its program's: an option of ours there would do nothing. */
-static const char *misplaced(stk_cli *cli)
+static int check_behind(const stk_cli *cli, stk_err *err)
 {
-    for (char **word = stk_cli_args(cli) + 1; word[-1] != NULL && *word != NULL; word++) {
+    for (char **word = stk_cli_args(cli) + 1; *word != NULL; word++) {
         bool is_ours = strcmp(*word, "--manifest") == 0 || strcmp(*word, "--dockerfile") == 0;
         if (is_ours && !stk_cli_flag(cli, *word + 2)) {
-            return *word;
-        }
-    }
-    return NULL;
-}
-
-static int run_plan(stk_cli *cli)
-{
-    stk_err err = {0};
-    stk_cli_run how;
-    STK_BUF_AUTO out = STK_BUF_INIT(1u << 30);
-    bool piped = stk_cli_value(cli, "spec-fd") != NULL;
-    if (stk_cli_arg(cli, 0) == NULL && !piped) {
-        return stk_cli_usage(cli, "which pipeline? give a pipeline.yaml or a Python file");
-    }
-    int rc = stk_cli_run_options(cli, &how, &err);
-    if (rc == 0 && !piped && stk_cli_is_python(stk_cli_arg(cli, 0))) {
-        if (misplaced(cli) != NULL) {
-            return stk_cli_usage(cli,
+            return stk_cli_usage(cli, err,
                                  "%s stands behind %s, where words are the program's: write it "
                                  "before the file",
-                                 misplaced(cli), stk_cli_arg(cli, 0));
+                                 *word, stk_cli_arg(cli, 0));
         }
-        how.plan = true;
-        return stk_cli_exec_python(cli, &how, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1);
     }
+    return 0;
+}
+
+static int run_plan(const stk_cli *cli, stk_buf *out, stk_err *err)
+{
+    stk_cli_run how;
+    bool piped = stk_cli_value(cli, "spec-fd") != NULL;
     bool one_step = stk_cli_flag(cli, "dockerfile") || stk_cli_flag(cli, "manifest");
-    int most = !piped + one_step;
-    if (rc == 0 && stk_cli_n_args(cli) > most) {
-        return stk_cli_at_most(cli, most);
+    if (stk_cli_arg(cli, 0) == NULL && !piped) {
+        return stk_cli_usage(cli, err, "which pipeline? give a pipeline.yaml or a Python file");
     }
-    if (rc == 0 && stk_cli_flag(cli, "dockerfile")) {
-        return run_dockerfile(cli, piped);
+    STK_TRY(stk_cli_run_options(cli, &how, err));
+    if (!piped && stk_cli_is_python(stk_cli_arg(cli, 0))) {
+        STK_TRY(check_behind(cli, err));
+        how.plan = true;
+        return stk_cli_exec_python(cli, &how, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1, err);
     }
-    if (rc == 0) {
-        rc = plan_and_put(cli, &how, stk_cli_arg(cli, !piped), &out, &err);
-    }
-    return stk_cli_answer(cli, rc, &out, &err);
+    STK_TRY(stk_cli_at_most(cli, !piped + one_step, err));
+    return put_plan(cli, &how, stk_cli_arg(cli, !piped), out, err);
 }
 
 static const stk_option options_of_plan[] = {
@@ -171,4 +149,5 @@ const stk_command stk_cmd_plan = {
             "submitted for steps on other machines, of STEP or of all.",
     .options = options_of_plan,
     .stop_at = stk_cli_is_program,
+    .max_args = -1,
     .run = run_plan};

@@ -73,9 +73,7 @@ static int find_task(stk_cli_read *read, const char *step, const char *id, stk_e
 static int find_step(stk_cli_read *read, const char *text, stk_err *err)
 {
     STK_TEXT_AUTO step = strdup(text);
-    if (step == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(step, err));
     char *id = strchr(step, '/');
     if (id != NULL) {
         *id++ = '\0';
@@ -87,61 +85,53 @@ static int find_step(stk_cli_read *read, const char *text, stk_err *err)
     read->has_step = true;
     read->i_step = (uint32_t)i_step;
     if (stk_view_grows(read->view)) {
-        return id != NULL ? find_task(read, step, id, err) : 0;
+        if (id == NULL) {
+            return 0;
+        }
+        return find_task(read, step, id, err);
+    }
+    if (id != NULL && strcmp(id, "0") != 0) {
+        return no_such_task(read, step, id, err);
     }
     read->has_task = true;
     read->task = read->i_step;
-    return id == NULL || strcmp(id, "0") == 0 ? 0 : no_such_task(read, step, id, err);
+    return 0;
 }
 
 static int open_run(stk_cli_read *read, const char *text, const char *step, stk_err *err)
 {
     STK_TEXT_AUTO run = strdup(text);
-    if (run == NULL) {
-        return stk_err_nomem(err);
-    }
+    char id[40];
+    stk_clock_anchor clock;
+    STK_TRY(stk_err_if_null(run, err));
     char *slash = strchr(run, '/');
     if (slash != NULL) {
         *slash = '\0';
         step = slash + 1;
     }
-    char id[40];
-    int rc = stk_store_resolve_run(read->store, run, id, err);
-    if (rc < 0) {
-        return rc;
-    }
-    rc = stk_view_load(read->store, id, &read->view, err);
-    stk_clock_anchor clock;
-    if (rc == 0 && stk_store_run_clock(read->store, id, &clock, NULL) == 0) {
+    STK_TRY(stk_store_resolve_run(read->store, run, id, err));
+    STK_TRY(stk_view_load(read->store, id, &read->view, err));
+    if (stk_store_run_clock(read->store, id, &clock, NULL) == 0) {
         read->now_ms = stk_clock_anchored_ms(&clock);
     }
-    if (rc < 0 || step == NULL) {
-        return rc;
+    if (step == NULL) {
+        return 0;
     }
     return find_step(read, step, err);
 }
 
-int stk_cli_read_open(const stk_cli *cli, int i_arg, stk_cli_read *ret_read)
+int stk_cli_read_open(const stk_cli *cli, int i_arg, stk_cli_read *ret_read, stk_err *err)
 {
-    stk_err err = {0};
-    *ret_read = (stk_cli_read){.rank = -1,
-                               .now_ms = stk_clock_wall_ms(&stk_clock_real),
-                               .style = stk_style_of(stdout, stk_cli_colour(cli, STDOUT_FILENO))};
-    const char *text = stk_cli_arg(cli, i_arg);
-    int status = 0;
-    if (stk_cli_value(cli, "stack") != NULL) {
-        bool with_files = cli->command == &stk_cmd_logs;
-        status =
-            stk_cli_shared_store(cli, stk_text_or(text, "latest"), with_files, 1, &ret_read->store);
-    } else {
-        status = stk_cli_store(cli, STK_STORE_READONLY, &ret_read->store);
+    const char *text = stk_cli_arg(cli, i_arg), *step = NULL;
+    bool with_files = cli->command == &stk_cmd_logs;
+    if (text != NULL) {
+        step = stk_cli_arg(cli, i_arg + 1);
     }
-    if (status != 0) {
-        return status;
-    }
-    const char *step = text != NULL ? stk_cli_arg(cli, i_arg + 1) : NULL;
-    int rc = open_run(ret_read, stk_text_or(text, "latest"), step, &err);
-    return rc < 0 ? stk_cli_fail(cli, &err) : 0;
+    text = stk_text_or(text, "latest");
+    *ret_read = (stk_cli_read){
+        .rank = -1, .now_ms = stk_clock_wall_ms(&stk_clock_real), .style = stk_cli_style(stdout)};
+    STK_TRY(stk_cli_shared_store(cli, text, with_files, 1, &ret_read->store, err));
+    return open_run(ret_read, text, step, err);
 }
 
 void stk_cli_read_done(stk_cli_read *read)
@@ -150,20 +140,13 @@ void stk_cli_read_done(stk_cli_read *read)
     stk_store_close(read->store);
 }
 
-int stk_cli_at_most(const stk_cli *cli, int n_args)
+int stk_cli_object(const char *text, const char *what, stk_arena *arena, stk_json *ret,
+                   stk_err *err)
 {
-    return stk_cli_n_args(cli) > n_args
-               ? stk_cli_usage(cli, "'%s' is one argument too many", stk_cli_arg(cli, n_args))
-               : 0;
-}
-
-int stk_cli_answer(const stk_cli *cli, int rc, const stk_buf *text, const stk_err *err)
-{
-    if (rc < 0) {
-        return stk_cli_fail(cli, err);
+    stk_err wrong = {.text = "it is another value"};
+    if (stk_json_parse(text, strlen(text), NULL, &stk_json_by_program, arena, ret, &wrong) == 0 &&
+        stk_json_is_map(ret)) {
+        return 0;
     }
-    if (text->len > 0) {
-        (void)fwrite(text->data, 1, text->len, stdout);
-    }
-    return 0;
+    return stk_err_set(err, STK_E_USAGE, "%s is not a JSON object: %s", what, wrong.text);
 }

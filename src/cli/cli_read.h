@@ -3,7 +3,9 @@
 #ifndef STK_CLI_READ_H
 #define STK_CLI_READ_H
 
-#include "base/buf.h"
+#include <stdio.h>
+
+#include "base/json.h"
 #include "cli/cli.h"
 #include "show/show_text.h"
 #include "store/view/view.h"
@@ -21,13 +23,17 @@ typedef struct stk_cli_read {
 } stk_cli_read;
 
 /* Opens the store for reading and the run that positional `i_arg` names (absent: the latest), with
- * the step behind its slash or in the next positional. 0, or the exit status after printing why. */
-int stk_cli_read_open(const stk_cli *cli, int i_arg, stk_cli_read *ret_read);
+ * the step behind its slash or in the next positional. */
+int stk_cli_read_open(const stk_cli *cli, int i_arg, stk_cli_read *ret_read, stk_err *err);
 void stk_cli_read_done(stk_cli_read *read);
-/* Too many positionals: the usage error's exit status, else 0. */
-int stk_cli_at_most(const stk_cli *cli, int n_args);
-/* Prints `text` and returns 0, or prints `err` when rc < 0. */
-int stk_cli_answer(const stk_cli *cli, int rc, const stk_buf *text, const stk_err *err);
+/* A JSON object that was given as a word; `what` names it in messages ("--meta"). */
+int stk_cli_object(const char *text, const char *what, stk_arena *arena, stk_json *ret,
+                   stk_err *err);
+/* How text looks on a stream. */
+static inline stk_style stk_cli_style(FILE *out)
+{
+    return stk_style_of(out, stk_cli_colour(fileno(out)));
+}
 
 #define STK_CLI_READ_AUTO __attribute__((cleanup(stk_cli_read_done))) stk_cli_read
 

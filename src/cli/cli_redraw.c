@@ -55,7 +55,7 @@ static bool pause_or_quit(bool keys, int64_t until_ms)
     return ended;
 }
 
-static int show(stk_buf *picture, bool screen)
+static int put_picture(stk_buf *picture, bool screen)
 {
     if (screen) {
         (void)fputs("\x1b[H", stdout);
@@ -73,12 +73,11 @@ static int show(stk_buf *picture, bool screen)
 }
 
 int stk_cli_redraw(const stk_cli *cli, int64_t period_ms, int64_t n_times, stk_cli_draw draw,
-                   void *arg)
+                   void *arg, stk_err *err)
 {
     bool screen = isatty(STDOUT_FILENO) && n_times != 1 && !stk_cli_json(cli);
     struct termios old;
     bool keys = screen && make_raw(&old);
-    stk_err err = {0};
     int rc = 0;
     if (n_times != 1) {
         catch_signals();
@@ -89,12 +88,13 @@ int stk_cli_redraw(const stk_cli *cli, int64_t period_ms, int64_t n_times, stk_c
         struct winsize size = {0};
         STK_BUF_AUTO picture = STK_BUF_INIT(64u << 20);
         bool known = screen && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 1;
-        rc = draw(arg, known ? size.ws_row - 1 : 0, &picture, &err);
-        if (rc == 0 && picture.failed) {
-            rc = stk_err_nomem(&err);
+        rc = draw(arg, known ? size.ws_row - 1 : 0, &picture, err);
+        if (rc == 0) {
+            rc = stk_buf_check(&picture, err);
         }
         bool more = n_times == 0 || i + 1 < n_times;
-        if (rc < 0 || show(&picture, screen) != 0 || (more && pause_or_quit(keys, next_ms))) {
+        if (rc < 0 || put_picture(&picture, screen) != 0 ||
+            (more && pause_or_quit(keys, next_ms))) {
             break;
         }
     }
@@ -103,5 +103,5 @@ int stk_cli_redraw(const stk_cli *cli, int64_t period_ms, int64_t n_times, stk_c
     if (keys) {
         (void)tcsetattr(STDIN_FILENO, TCSANOW, &old);
     }
-    return rc < 0 ? stk_cli_fail(cli, &err) : 0;
+    return rc;
 }

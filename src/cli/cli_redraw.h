@@ -7,10 +7,9 @@
 
 /* `draw` appends the whole picture, at most `rows` lines of it (0: no limit); < 0 ends with its
  * error. On a terminal it is drawn over the last one until q, Ctrl-C or Ctrl-D, and what was on the
- * screen before comes back; elsewhere the pictures follow each other. `n_times` 0: for ever.
- * Returns the command's exit status. */
+ * screen before comes back; elsewhere the pictures follow each other. `n_times` 0: for ever. */
 typedef int (*stk_cli_draw)(void *arg, int rows, stk_buf *out, stk_err *err);
 int stk_cli_redraw(const stk_cli *cli, int64_t period_ms, int64_t n_times, stk_cli_draw draw,
-                   void *arg);
+                   void *arg, stk_err *err);
 
 #endif

@@ -25,33 +25,33 @@ static bool has_python_steps(const stk_spec *spec)
 
 /* A run of a Python file: the file is run again with its arguments, in its folder; its pipeline
  * call takes the run up. */
-static int resume_python(const stk_cli *cli, const stk_cli_run *how, const stk_json *origin)
+static int resume_python(const stk_cli *cli, stk_cli_run *how, const stk_json *origin,
+                         stk_arena *arena, stk_err *err)
 {
     const char *file = stk_json_get_text(origin, "file");
     const char *cwd = stk_json_get_text(origin, "cwd");
     const stk_json *args = stk_json_get(origin, "argv");
     size_t n = stk_json_n_items(args);
     if (file == NULL || !stk_file_exists(file)) {
-        return stk_cli_usage(cli,
+        return stk_cli_usage(cli, err,
                              "run %s was started from %s, which is not there: run the cell or "
                              "program again, finished steps are reused",
                              how->options.resume, stk_text_or(file, "an interactive session"));
     }
     if (cwd != NULL && chdir(cwd) < 0) {
-        return stk_cli_usage(cli, "run %s was started in %s, which can't be entered",
+        return stk_cli_usage(cli, err, "run %s was started in %s, which can't be entered",
                              how->options.resume, cwd);
     }
-    stk_cli_run with = *how;
-    const char *python = stk_json_get_text(origin, "python");
-    with.options.python = stk_text_or(with.options.python, python);
-    char **argv = calloc(n + 1, sizeof *argv);
-    for (size_t i = 1; argv != NULL && i < n; i++) {
+    how->options.python = stk_text_or(how->options.python, stk_json_get_text(origin, "python"));
+    char **argv = stk_arena_array(arena, n + 1, sizeof *argv);
+    STK_TRY(stk_err_if_null(argv, err));
+    for (size_t i = 1; i < n; i++) {
         argv[i - 1] = (char *)(uintptr_t)stk_json_text(stk_json_item(args, i));
     }
     /* 'stoker run file.py:name' leaves its target there */
     const char *target = stk_json_text(stk_json_item(args, 0));
     bool named = target != NULL && strstr(target, ".py:") != NULL;
-    return stk_cli_exec_python(cli, &with, named ? target : file, argv);
+    return stk_cli_exec_python(cli, how, named ? target : file, argv, err);
 }
 
 /* One that has succeeded: what the share lacks of it goes there, as its engine may have been killed
@@ -70,78 +70,69 @@ static int share_end(stk_store *store, const char *stack, const char *run, stk_e
     return rc;
 }
 
-static int run_resume(stk_cli *cli)
+/* What can't be taken up: a run that is going on, or of which nothing is known. */
+static int check_view(const stk_view_run *run, stk_err *err)
 {
-    stk_err err = {0};
+    if (strcmp(run->status, "running") == 0) {
+        return stk_err_set(err, STK_E_BUSY, "run %s is still going on; 'stoker cancel %s' ends it",
+                           run->id, run->id);
+    }
+    if (run->started_ms <= 0) { /* its parameters, its stack, … */
+        stk_err_set(err, STK_E_USAGE,
+                    "run %s was ended before anything of it was on record: no step of it has "
+                    "begun, and what it was started with isn't known",
+                    run->id);
+        stk_err_hint(err, "start it anew with 'stoker run'");
+        return STK_E_USAGE;
+    }
+    return 0;
+}
+
+static int run_resume(const stk_cli *cli, stk_buf *out, stk_err *err)
+{
     stk_cli_run how;
     stk_run_options *options = &how.options;
-    stk_store *store = NULL;
-    stk_view *view = NULL;
-    char run[40];
-    const char *which = stk_cli_arg(cli, 0) != NULL ? stk_cli_arg(cli, 0) : "latest";
-    if (stk_cli_run_options(cli, &how, &err) < 0) {
-        return stk_cli_fail(cli, &err);
-    }
-    int status = stk_cli_at_most(cli, 1);
-    if (status != 0 ||
-        (status = stk_cli_store(cli, options->with != NULL ? STK_STORE_CREATE : 0, &store)) != 0) {
-        return status;
-    }
+    STK_STORE_AUTO store = NULL;
+    STK_VIEW_AUTO view = NULL;
+    STK_SPEC_AUTO spec = NULL;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     const char *text = NULL;
     size_t len = 0;
-    int rc = stk_run_shared_bring(store, options->with, which, run, &err);
-    rc = rc < 0 ? rc : stk_store_load_spec(store, run, arena, &text, &len, &err);
-    if (rc == 0) {
-        stk_run_await_end(store, run);
+    char run[40];
+    (void)out;
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_cli_run_options(cli, &how, err));
+    STK_TRY(stk_cli_store(options->with != NULL ? STK_STORE_CREATE : 0, &store, err));
+    STK_TRY(stk_run_shared_bring(store, options->with, stk_text_or(stk_cli_arg(cli, 0), "latest"),
+                                 run, err));
+    STK_TRY(stk_store_load_spec(store, run, arena, &text, &len, err));
+    stk_run_await_end(store, run);
+    STK_TRY(stk_view_load(store, run, &view, err));
+    if (strcmp(stk_view_get_run(view)->status, "succeeded") == 0) {
+        return share_end(store, options->with, run, err);
     }
-    rc = rc < 0 ? rc : stk_view_load(store, run, &view, &err);
-    bool is_over = rc == 0 && strcmp(stk_view_get_run(view)->status, "succeeded") == 0;
-    if (is_over) {
-        rc = share_end(store, options->with, run, &err);
-    }
-    if (rc == 0 && strcmp(stk_view_get_run(view)->status, "running") == 0) {
-        rc = stk_err_set(&err, STK_E_BUSY, "run %s is still going on; 'stoker cancel %s' ends it",
-                         run, run);
-    }
-    if (rc == 0 && stk_view_get_run(view)->started_ms <= 0) { /* its parameters, its stack, … */
-        rc = stk_err_set(&err, STK_E_USAGE,
-                         "run %s was ended before anything of it was on record: no step of it has "
-                         "begun, and what it was started with isn't known",
-                         run);
-        stk_err_hint(&err, "start it anew with 'stoker run'");
-    }
-    if (rc < 0 || is_over) {
-        stk_view_free(view);
-        stk_store_close(store);
-        return rc < 0 ? stk_cli_fail(cli, &err) : 0;
-    }
+    STK_TRY(check_view(stk_view_get_run(view), err));
     setenv("STOKER_STORE", stk_store_path(store), 1);
     options->resume = run;
-    stk_spec *spec = NULL;
-    rc = stk_spec_parse(text, len, &(stk_spec_place){.path = "pipeline"}, &spec, &err);
-    const char *origin_text = rc < 0 ? NULL : stk_spec_origin(spec);
-    STK_ARENA_AUTO scratch = stk_arena_new(0);
-    const stk_json *origin = stk_json_read(scratch, origin_text);
-    const char *params_text = stk_view_get_run(view)->parameters;
-    const stk_json *params = stk_json_read(scratch, params_text);
+    STK_TRY(stk_spec_parse(text, len, &(stk_spec_place){.path = "pipeline"}, &spec, err));
+    const stk_json *origin = stk_json_read(arena, stk_spec_origin(spec));
+    const char *file = stk_json_get_text(origin, "file");
     stk_run_same_place(view, options, arena);
-    stk_view_free(view);
-    stk_store_close(store);
-    if (rc == 0 && stk_json_get(origin, "argv") != NULL && has_python_steps(spec)) {
-        status = resume_python(cli, &how, origin);
-    } else {
-        const char *file = stk_json_get_text(origin, "file");
-        if (rc == 0 && file != NULL && stk_file_exists(file)) {
-            /* as it is now, so that a change is noticed; as it was when the file is gone */
-            stk_spec_free(spec);
-            rc = stk_run_load_document(file, &spec, &err);
-        }
-        rc = rc < 0 ? rc : stk_run_same_params(spec, params, run, &err);
-        status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &how);
+    stk_store_close(store); /* the run opens it anew */
+    store = NULL;
+    if (stk_json_get(origin, "argv") != NULL && has_python_steps(spec)) {
+        return resume_python(cli, &how, origin, arena, err);
     }
-    stk_spec_free(spec);
-    return status;
+    if (file != NULL && stk_file_exists(file)) {
+        /* as it is now, so that a change is noticed; as it was when the file is gone */
+        stk_spec_free(spec);
+        spec = NULL;
+        STK_TRY(stk_run_load_document(file, &spec, err));
+    }
+    STK_TRY(stk_run_same_params(spec, view, err));
+    stk_view_free(view);
+    view = NULL;
+    return stk_cli_run_spec(cli, spec, &how);
 }
 
 static const stk_option options_of_resume[] = {
@@ -168,4 +159,5 @@ const stk_command stk_cmd_resume = {
         "checkpoints of its earlier attempts, as long as its inputs are the same. Of a run that "
         "has succeeded the share is told what it lacks.",
     .options = options_of_resume,
+    .max_args = 1,
     .run = run_resume};

@@ -56,51 +56,50 @@ static void note_place_behind(const char *file, char **args)
     }
 }
 
-static int run_run(stk_cli *cli)
+/* The document, as this command's words and options make it. */
+static int load_document(const stk_cli *cli, stk_spec **ret, stk_err *err)
 {
-    stk_err err = {0};
+    STK_TRY(stk_cli_load_spec(cli, ret, err));
+    return stk_cli_params(cli, *ret, err);
+}
+
+static int run_run(const stk_cli *cli, stk_buf *out, stk_err *err)
+{
     stk_cli_run how;
+    STK_SPEC_AUTO spec = NULL;
     const char *target = stk_cli_arg(cli, 0);
-    if (stk_cli_run_options(cli, &how, &err) < 0) {
-        return stk_cli_fail(cli, &err);
-    }
-    how.options.resume = stk_cli_value(cli, "resume");
-    if (read_clone(cli, &how.options, &err) < 0) {
-        return stk_cli_fail(cli, &err);
-    }
     bool piped = stk_cli_value(cli, "spec") != NULL || stk_cli_value(cli, "spec-fd") != NULL;
+    (void)out;
+    STK_TRY(stk_cli_run_options(cli, &how, err));
+    how.options.resume = stk_cli_value(cli, "resume");
+    STK_TRY(read_clone(cli, &how.options, err));
     if (target == NULL && !piped) {
-        return stk_cli_usage(cli, "what is to be run? give a pipeline.yaml or a Python file");
+        return stk_cli_usage(cli, err, "what is to be run? give a pipeline.yaml or a Python file");
     }
     if (stk_cli_flag(cli, "detach")) {
-        int status = stk_cli_detach(cli);
-        if (status != 0) {
-            return status;
-        }
+        STK_TRY(stk_cli_detach(cli, err));
     }
     if (!piped && stk_cli_is_program(target) && how.options.with == NULL && !how.quiet) {
         note_place_behind(target, stk_cli_args(cli) + 1);
     }
     if (!piped && stk_cli_is_python(target)) {
-        return stk_cli_exec_python(cli, &how, target, stk_cli_args(cli) + 1);
+        return stk_cli_exec_python(cli, &how, target, stk_cli_args(cli) + 1, err);
     }
     if (!piped && !stk_cli_is_document(target)) {
-        return stk_cli_usage(
-            cli, "'%s' is neither a pipeline document (.yaml, .yml, .json) nor a Python file (.py)",
-            target);
+        return stk_cli_usage(cli, err,
+                             "'%s' is neither a pipeline document (.yaml, .yml, .json) nor a "
+                             "Python file (.py)",
+                             target);
     }
     if (!piped && stk_cli_n_args(cli) > 1) {
-        return stk_cli_usage(
-            cli, "'%s' takes no further arguments: parameters go as --param NAME=VALUE", target);
+        return stk_cli_usage(cli, err,
+                             "'%s' takes no further arguments: parameters go as --param NAME=VALUE",
+                             target);
     }
-    stk_spec *spec = NULL;
-    int rc = stk_cli_load_spec(cli, &spec, &err);
-    if (rc == 0) {
-        rc = stk_cli_params(cli, spec, &err);
+    if (load_document(cli, &spec, err) < 0) {
+        return stk_cli_run_refused(cli, &how, err);
     }
-    int status = rc < 0 ? stk_cli_run_refused(cli, &how, &err) : stk_cli_run_spec(cli, spec, &how);
-    stk_spec_free(spec);
-    return status;
+    return stk_cli_run_spec(cli, spec, &how);
 }
 
 static const stk_option options_of_run[] = {
@@ -157,4 +156,5 @@ const stk_command stk_cmd_run = {
         "'stoker resume' goes on with them; Ctrl-C and 'stoker cancel' end them.",
     .options = options_of_run,
     .stop_at = stk_cli_is_program,
+    .max_args = -1,
     .run = run_run};

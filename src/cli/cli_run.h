@@ -37,16 +37,17 @@ int stk_cli_simulate(const stk_cli *cli, stk_err *err);
 int stk_cli_params(const stk_cli *cli, stk_spec *spec, stk_err *err);
 /* Replaces this process by `python file args…` with the options in STOKER_RUN_OPTIONS; returns only
  * on failure. */
-int stk_cli_exec_python(const stk_cli *cli, const stk_cli_run *how, const char *file, char **args);
+int stk_cli_exec_python(const stk_cli *cli, const stk_cli_run *how, const char *file, char **args,
+                        stk_err *err);
 /* Forks. In the child: a new session, stdin from nowhere, output to a log in the store; the run's
  * id is to be written to STOKER_DETACH_FD. The parent waits for that, prints it and exits. Returns
  * only in the child (0) or on failure. */
-int stk_cli_detach(const stk_cli *cli);
+int stk_cli_detach(const stk_cli *cli, stk_err *err);
 /* A pipeline document by its ending. */
 bool stk_cli_is_document(const char *word);
-/* The Dockerfiles of the steps (`step`: of this one) that need an image built, to stdout. */
-int stk_cli_print_dockerfiles(const stk_cli *cli, const stk_spec *spec, const char *step,
-                              stk_err *err);
+/* The Dockerfiles of the steps (`only`: of this one) that need an image built. */
+int stk_cli_put_dockerfiles(const stk_cli *cli, const stk_spec *spec, const char *only,
+                            stk_buf *out, stk_err *err);
 /* The engines that runs may send their steps to (stk_driver_find). Where STOKER_REMOTE_FAKE is set
  * (tests), the fake whatever the name. */
 const stk_driver_kind *stk_cli_driver(const char *name);

@@ -64,8 +64,6 @@ static int check_params(const stk_cli *cli, stk_err *err)
         if (strchr(pair, '=') == NULL || *pair == '=') {
             return stk_err_set(err, STK_E_USAGE, "--param '%s' is not NAME=VALUE", pair);
         }
-    }
-    for (int i = 0; (pair = stk_cli_value_at(cli, "param", i)) != NULL; i++) {
         if (!stk_json_is_utf8(pair, strlen(pair))) {
             return stk_err_set(
                 err, STK_E_USAGE,

@@ -37,7 +37,7 @@ static const char *plan_form(const stk_cli *cli, const stk_cli_run *how)
     return stk_cli_json(cli) ? "json" : "text";
 }
 
-static int set_run_options(const stk_cli *cli, const stk_cli_run *how)
+static int set_run_options(const stk_cli *cli, const stk_cli_run *how, stk_err *err)
 {
     const stk_run_options *options = &how->options;
     const struct {
@@ -67,35 +67,35 @@ static int set_run_options(const stk_cli *cli, const stk_cli_run *how)
         }
     }
     stk_json_close(&out, '}');
-    return out.failed ? -1 : setenv("STOKER_RUN_OPTIONS", out.data, 1);
+    if (out.failed || setenv("STOKER_RUN_OPTIONS", out.data, 1) < 0) {
+        return stk_err_nomem(err);
+    }
+    return 0;
 }
 
-int stk_cli_exec_python(const stk_cli *cli, const stk_cli_run *how, const char *file, char **args)
+int stk_cli_exec_python(const stk_cli *cli, const stk_cli_run *how, const char *file, char **args,
+                        stk_err *err)
 {
-    const stk_run_options *options = &how->options;
-    char venv[4096];
-    const char *python = stk_run_python(options->python, venv, sizeof venv);
-    const char *colon = strstr(file, ".py:");
-    STK_TEXT_AUTO path = colon != NULL ? strndup(file, (size_t)(colon - file) + 3) : strdup(file);
-    int n = 0;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *named = how->options.python;
+    const char *python = stk_run_python(named, arena);
+    const char *colon = strstr(file, ".py:"), *path = file;
+    int n = 0, k = 0;
+    if (colon != NULL) {
+        path = stk_arena_dupn(arena, file, (size_t)(colon - file) + 3);
+    }
     while (args[n] != NULL) {
         n++;
     }
-    const char **argv = calloc((size_t)n + 6, sizeof *argv);
-    if (argv == NULL || path == NULL || set_run_options(cli, how) < 0) {
-        free(argv);
-        return stk_cli_usage(cli, "out of memory");
+    const char **argv = stk_arena_array(arena, (size_t)n + 6, sizeof *argv);
+    if (argv == NULL || path == NULL) {
+        return stk_err_nomem(err);
     }
+    STK_TRY(set_run_options(cli, how, err));
     if (!stk_file_exists(path)) {
-        free(argv);
-        return stk_cli_usage(cli, "there is no file %s", path);
+        return stk_cli_usage(cli, err, "there is no file %s", path);
     }
-    stk_err err;
-    if (stk_trust_path(path, &err) < 0) { /* it runs as us from its first line on */
-        free(argv);
-        return stk_cli_fail(cli, &err);
-    }
-    int k = 0;
+    STK_TRY(stk_trust_path(path, err)); /* it runs as us from its first line on */
     argv[k++] = python;
     if (colon != NULL) {
         argv[k++] = "-m";
@@ -109,9 +109,7 @@ int stk_cli_exec_python(const stk_cli *cli, const stk_cli_run *how, const char *
     setenv("STOKER_BIN", stk_cli_program(cli), 0);
     execvp(python, (char *const *)(uintptr_t)argv);
     /* one that was named is a wrong word; else this machine lacks it */
-    stk_err_sys(&err, options->python != NULL ? STK_E_NOT_FOUND : STK_E_ENV, errno, "starting %s",
-                python);
-    stk_err_hint(&err, "name an interpreter with --python, or activate a virtual environment");
-    free(argv);
-    return stk_cli_fail(cli, &err);
+    stk_err_sys(err, named != NULL ? STK_E_NOT_FOUND : STK_E_ENV, errno, "starting %s", python);
+    stk_err_hint(err, "name an interpreter with --python, or activate a virtual environment");
+    return err->code;
 }

@@ -11,56 +11,56 @@
 #include "cli/cli_read.h"
 #include "sys/file.h"
 
-enum { OUTPUT_MAX = 1 << 28, LINK_S = 3600, LINK_MAX_S = 7 * 86400, NEW_MAX = 64 << 20 };
+enum { LINK_S = 3600, LINK_MAX_S = 7 * 86400, NEW_MAX = 64 << 20 };
 
 typedef struct job {
-    stk_cli *cli;
+    const stk_cli *cli;
     stk_share *share;
-    stk_buf out;
-    uint32_t n;
+    stk_buf *out;
 } job;
 
 static int run_check(job *j, const char *const *words, stk_err *err)
 {
     (void)words;
-    int rc = stk_share_check(j->share, err);
-    if (rc == 0 && stk_cli_json(j->cli)) {
-        stk_json_open(&j->out, NULL, '{');
-        stk_json_put_text(&j->out, "store", stk_share_url(j->share));
-        stk_json_put_bool(&j->out, "ok", true);
-        stk_json_close(&j->out, '}');
-        stk_buf_char(&j->out, '\n');
-    } else if (rc == 0) {
-        stk_buf_printf(&j->out, "store '%s' can be written, listed, read and cleared\n",
+    STK_TRY(stk_share_check(j->share, err));
+    if (stk_cli_json(j->cli)) {
+        stk_json_open(j->out, NULL, '{');
+        stk_json_put_text(j->out, "store", stk_share_url(j->share));
+        stk_json_put_bool(j->out, "ok", true);
+        stk_json_close(j->out, '}');
+    } else {
+        stk_buf_printf(j->out, "store '%s' can be written, listed, read and cleared\n",
                        stk_share_url(j->share));
     }
-    return rc;
+    return 0;
 }
 
 static int note_one(void *arg, const char *key, int64_t size, int64_t mtime_ms)
 {
-    job *j = arg;
+    const job *j = arg;
     char text[32];
     if (stk_cli_json(j->cli)) {
-        stk_json_open(&j->out, NULL, '{');
-        stk_json_put_text(&j->out, "key", key);
-        stk_json_put_int(&j->out, "size", size);
-        stk_json_put_int(&j->out, "mtime_ms", mtime_ms);
-        stk_json_close(&j->out, '}');
+        stk_json_open(j->out, NULL, '{');
+        stk_json_put_text(j->out, "key", key);
+        stk_json_put_int(j->out, "size", size);
+        stk_json_put_int(j->out, "mtime_ms", mtime_ms);
+        stk_json_close(j->out, '}');
     } else {
-        stk_buf_printf(&j->out, "%10s  %s\n", stk_units_format_memory(size, text, sizeof text),
-                       key);
+        stk_buf_printf(j->out, "%10s  %s\n", stk_units_format_memory(size, text, sizeof text), key);
     }
-    return j->out.failed ? 1 : 0;
+    return j->out->failed;
 }
 
 static int run_ls(job *j, const char *const *words, stk_err *err)
 {
     bool json = stk_cli_json(j->cli);
-    stk_buf_text(&j->out, json ? "[" : "");
+    stk_buf_text(j->out, json ? "[" : "");
     int rc = stk_share_list(j->share, words[0], NULL, note_one, j, err);
-    stk_buf_text(&j->out, json ? "]\n" : "");
-    return rc <= 0 ? rc : stk_err_set(err, STK_E_LIMIT, "too many objects; name a prefix");
+    stk_buf_text(j->out, json ? "]" : "");
+    if (rc > 0) {
+        return stk_err_set(err, STK_E_LIMIT, "too many objects; name a prefix");
+    }
+    return rc;
 }
 
 static int run_get(job *j, const char *const *words, stk_err *err)
@@ -86,43 +86,30 @@ static int run_rm(job *j, const char *const *words, stk_err *err)
         return stk_share_delete(j->share, words[0], err);
     }
     STK_TEXT_AUTO below = strndup(words[0], n - 1);
-    return below == NULL ? stk_err_nomem(err) : stk_share_delete_all(j->share, below, err);
+    STK_TRY(stk_err_if_null(below, err));
+    return stk_share_delete_all(j->share, below, err);
 }
 
 static int run_link(job *j, const char *const *words, stk_err *err)
 {
     int64_t seconds = LINK_S;
-    int rc = stk_cli_number(j->cli, "seconds", 1, LINK_MAX_S, &seconds, err);
-    rc = rc < 0 ? rc : stk_share_link(j->share, words[0], seconds, &j->out, err);
-    stk_buf_text(&j->out, rc < 0 ? "" : "\n");
-    return rc;
-}
-
-/* The store is opened for these two only. */
-static int move_artifact(job *j, const char *digest, bool in, stk_err *err)
-{
-    stk_store *store = NULL;
-    STK_TEXT_AUTO path = NULL;
-    int flags = in ? STK_STORE_CREATE : 0;
-    int rc = stk_store_find(".", flags, &path, err);
-    rc = rc < 0 ? rc : stk_store_open(path, flags, &store, err);
-    if (rc == 0) {
-        rc = in ? stk_share_pull(j->share, store, digest, err)
-                : stk_share_push(j->share, store, digest, err);
-    }
-    rc = rc < 0 || !in ? rc : stk_store_sync(store, err);
-    stk_store_close(store);
-    return rc;
+    STK_TRY(stk_cli_number(j->cli, "seconds", 1, LINK_MAX_S, &seconds, err));
+    return stk_share_link(j->share, words[0], seconds, j->out, err);
 }
 
 static int run_push(job *j, const char *const *words, stk_err *err)
 {
-    return move_artifact(j, words[0], false, err);
+    STK_STORE_AUTO store = NULL;
+    STK_TRY(stk_cli_store(0, &store, err));
+    return stk_share_push(j->share, store, words[0], err);
 }
 
 static int run_pull(job *j, const char *const *words, stk_err *err)
 {
-    return move_artifact(j, words[0], true, err);
+    STK_STORE_AUTO store = NULL;
+    STK_TRY(stk_cli_store(STK_STORE_CREATE, &store, err));
+    STK_TRY(stk_share_pull(j->share, store, words[0], err));
+    return stk_store_sync(store, err);
 }
 
 static const struct {
@@ -135,7 +122,7 @@ static const struct {
              {"rm", " KEY", 1, 1, run_rm},        {"link", " KEY", 1, 1, run_link},
              {"push", " DIGEST", 1, 1, run_push}, {"pull", " DIGEST", 1, 1, run_pull}};
 
-static int run_share(stk_cli *cli)
+static int run_share(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     const char *word = stk_cli_arg(cli, 0);
     size_t i = 0;
@@ -144,22 +131,19 @@ static int run_share(stk_cli *cli)
         i++;
     }
     if (i == n) {
-        return stk_cli_usage(cli, "stoker share check, ls, get, put, rm, link, push or pull%s%s",
+        return stk_cli_usage(cli, err,
+                             "stoker share check, ls, get, put, rm, link, push or pull%s%s",
                              word ? ", not " : "", stk_text_or(word, ""));
     }
     int n_more = stk_cli_n_args(cli) - 2;
     if (n_more < verbs[i].min || n_more > verbs[i].max) {
-        return stk_cli_usage(cli, "stoker share %s URL%s", word, verbs[i].more);
+        return stk_cli_usage(cli, err, "stoker share %s URL%s", word, verbs[i].more);
     }
-    stk_err err = {0};
-    job j = {.cli = cli, .out = STK_BUF_INIT(OUTPUT_MAX)};
+    STK_SHARE_AUTO share = NULL;
+    STK_TRY(stk_share_open(stk_cli_arg(cli, 1), &share, err));
+    job j = {.cli = cli, .share = share, .out = out};
     const char *words[] = {stk_cli_arg(cli, 2), stk_cli_arg(cli, 3)};
-    int rc = stk_share_open(stk_cli_arg(cli, 1), &j.share, &err);
-    rc = rc < 0 ? rc : verbs[i].run(&j, words, &err);
-    stk_share_close(j.share);
-    int status = stk_cli_answer(cli, rc, &j.out, &err);
-    stk_buf_done(&j.out);
-    return status;
+    return verbs[i].run(&j, words, err);
 }
 
 static const stk_option options[] = {
@@ -185,4 +169,5 @@ const stk_command stk_cmd_share = {
         "walking up) there; pull URL DIGEST brings one here. What is there already isn't moved; "
         "one that was interrupted goes on where it stopped.",
     .options = options,
+    .max_args = -1,
     .run = run_share};

@@ -24,13 +24,12 @@ void stk_cli_shared_added(stk_store *store, const char *run)
  * says; it goes with this process. */
 static void hold_unended(stk_store *store, const char *run)
 {
-    stk_view *view = NULL;
+    STK_VIEW_AUTO view = NULL;
     stk_err ignored = {0};
     int fd = -1;
     if (stk_view_load(store, run, &view, &ignored) == 0 && stk_view_get_run(view)->ended_ms <= 0) {
         (void)stk_store_lock_run(store, run, &fd, &ignored);
     }
-    stk_view_free(view);
 }
 
 static int open_mirror(const char *url, stk_store **ret, stk_err *err)
@@ -84,11 +83,14 @@ static int bring_newest(const char *url, uint32_t limit, stk_store *store, stk_a
     return 0;
 }
 
-static int open_shared(const char *stack, const char *text, bool with_files, uint32_t limit,
-                       stk_store **ret_store, stk_err *err)
+int stk_cli_shared_store(const stk_cli *cli, const char *text, bool with_files, uint32_t limit,
+                         stk_store **ret_store, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    const char *url = NULL;
+    const char *stack = stk_cli_value(cli, "stack"), *url = NULL;
+    if (stack == NULL) {
+        return stk_cli_store(STK_STORE_READONLY, ret_store, err);
+    }
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(stk_run_shared_url(stack, arena, &url, err));
     if (url == NULL) {
@@ -101,15 +103,4 @@ static int open_shared(const char *stack, const char *text, bool with_files, uin
         return bring_newest(url, limit, *ret_store, arena, err);
     }
     return bring_one(url, text, with_files, *ret_store, err);
-}
-
-int stk_cli_shared_store(const stk_cli *cli, const char *text, bool with_files, uint32_t limit,
-                         stk_store **ret_store)
-{
-    stk_err err = {0};
-    const char *stack = stk_cli_value(cli, "stack");
-    if (open_shared(stack, text, with_files, limit, ret_store, &err) < 0) {
-        return stk_cli_fail(cli, &err);
-    }
-    return 0;
 }

@@ -10,10 +10,10 @@
  * has it. */
 void stk_cli_shared_added(stk_store *store, const char *run);
 /* A store of what the share of --stack says, for reading. `text`: the run (with what follows its
- * slash), brought with its files where `with_files`; NULL: the newest `limit` runs. 0, or an exit
- * status after printing why. */
+ * slash), brought with its files where `with_files`; NULL: the newest `limit` runs. Without --stack
+ * the store of this machine. */
 int stk_cli_shared_store(const stk_cli *cli, const char *text, bool with_files, uint32_t limit,
-                         stk_store **ret_store);
+                         stk_store **ret_store, stk_err *err);
 
 #define STK_CLI_STACK_OPTION                                                                       \
     {                                                                                              \

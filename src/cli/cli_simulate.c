@@ -40,8 +40,11 @@ static int read_real(const stk_cli *cli, const char *name, double min, double ma
 {
     const char *text = stk_cli_value(cli, name);
     char *end = NULL;
-    double number = text == NULL ? *ret : strtod(text, &end);
-    if (text != NULL && (end == text || *end != '\0' || !(number >= min && number <= max))) {
+    if (text == NULL) {
+        return 0;
+    }
+    double number = strtod(text, &end);
+    if (end == text || *end != '\0' || !(number >= min && number <= max)) {
         return stk_err_set(err, STK_E_USAGE, "--%s '%s' is not a number from %g to %g", name, text,
                            min, max);
     }
@@ -64,13 +67,13 @@ static int read_policies(const stk_cli *cli, wish *w, stk_err *err)
         }
         if (i == N_POLICIES) {
             const char *near = stk_units_nearest(name, names, N_POLICIES);
-            int rc = stk_err_set(err, STK_E_USAGE, "unknown placement policy '%s'", name);
+            stk_err_set(err, STK_E_USAGE, "unknown placement policy '%s'", name);
             if (near != NULL) {
                 stk_err_hint(err, "did you mean '%s'?", near);
             } else {
                 stk_err_hint(err, "there are stoker, best-fit, fragment and random");
             }
-            return rc;
+            return STK_E_USAGE;
         }
         w->policies[i] = true;
     }
@@ -82,23 +85,25 @@ static int read_wish(const stk_cli *cli, wish *w, stk_err *err)
     int64_t mean_ms = 0;
     const char *mean = stk_cli_value(cli, "mean");
     *w = (wish){.load = 1.3, .seed = 1};
-    int rc = read_policies(cli, w, err);
-    rc = rc < 0 ? rc : read_real(cli, "load", 0.01, 100, &w->load, err);
-    rc = rc < 0 ? rc : stk_cli_number(cli, "seed", 0, INT64_MAX, &w->seed, err);
-    rc = rc < 0 || mean == NULL ? rc : stk_units_parse_duration(mean, &mean_ms, err);
-    if (rc == 0 && mean != NULL && mean_ms == 0) {
-        rc = stk_err_set(err, STK_E_USAGE, "--mean '%s': a job takes some time", mean);
+    STK_TRY(read_policies(cli, w, err));
+    STK_TRY(read_real(cli, "load", 0.01, 100, &w->load, err));
+    STK_TRY(stk_cli_number(cli, "seed", 0, INT64_MAX, &w->seed, err));
+    if (mean != NULL) {
+        STK_TRY(stk_units_parse_duration(mean, &mean_ms, err));
+        if (mean_ms == 0) {
+            return stk_err_set(err, STK_E_USAGE, "--mean '%s': a job takes some time", mean);
+        }
     }
     w->mean_s = (double)mean_ms / 1000;
-    if (rc == 0 && stk_cli_value(cli, "cluster") == NULL) {
-        rc = stk_err_set(err, STK_E_USAGE, "which cluster? --cluster takes a file or 16*8xH100");
+    if (stk_cli_value(cli, "cluster") == NULL) {
+        return stk_err_set(err, STK_E_USAGE, "which cluster? --cluster takes a file or 16*8xH100");
     }
-    bool made = stk_cli_value(cli, "workload") == NULL;
-    if (rc == 0 && !made && (stk_cli_value(cli, "load") != NULL || mean != NULL)) {
-        rc = stk_err_set(err, STK_E_USAGE,
-                         "--load and --mean make a workload up; --workload names one");
+    if (stk_cli_value(cli, "workload") != NULL &&
+        (stk_cli_value(cli, "load") != NULL || mean != NULL)) {
+        return stk_err_set(err, STK_E_USAGE,
+                           "--load and --mean make a workload up; --workload names one");
     }
-    return rc;
+    return 0;
 }
 
 /* --- answers --- */
@@ -112,7 +117,7 @@ static void put_number(stk_buf *out, double value, int width, int digits)
     }
 }
 
-static void put_text(const char *policy, const stk_sim_result *r, stk_buf *out)
+static void put_result(const char *policy, const stk_sim_result *r, stk_buf *out)
 {
     stk_buf_printf(out, "%-10s", policy);
     put_number(out, r->in_use_percent, 10, 2);
@@ -125,7 +130,14 @@ static void put_text(const char *policy, const stk_sim_result *r, stk_buf *out)
     stk_buf_char(out, '\n');
 }
 
-static void put_json(const char *policy, const stk_sim_result *r, stk_buf *out)
+/* Sums of parts, to the digits that are theirs: 3.3, not 3.3000000000000003. */
+static void put_sum(stk_buf *out, const char *key, double sum)
+{
+    stk_json_put_key(out, key);
+    stk_buf_printf(out, "%.10g", sum);
+}
+
+static void put_result_json(const char *policy, const stk_sim_result *r, stk_buf *out)
 {
     stk_json_open(out, NULL, '{');
     stk_json_put_text(out, "policy", policy);
@@ -140,15 +152,15 @@ static void put_json(const char *policy, const stk_sim_result *r, stk_buf *out)
     stk_json_close(out, '}');
 }
 
-static void put_head(const stk_cli *cli, const stk_cluster *c, const stk_workload *w,
-                     const stk_sim_result *r, stk_buf *out)
+static void put_cluster(const stk_cli *cli, const stk_cluster *c, const stk_workload *w,
+                        const stk_sim_result *r, stk_buf *out)
 {
     if (stk_cli_json(cli)) {
         stk_json_open(out, NULL, '{');
         stk_json_put_whole(out, "nodes", c->n_nodes);
-        stk_json_put_real(out, "devices", r->devices);
+        put_sum(out, "devices", r->devices);
         stk_json_put_whole(out, "jobs", w->n);
-        stk_json_put_real(out, "asked_devices", r->asked);
+        put_sum(out, "asked_devices", r->asked);
         stk_json_open(out, "policies", '[');
         return;
     }
@@ -158,60 +170,46 @@ static void put_head(const stk_cli *cli, const stk_cluster *c, const stk_workloa
                       "wait p95 s   makespan s   decide us\n");
 }
 
-static int run_all(const stk_cli *cli, const wish *w, const stk_cluster *cluster,
-                   const stk_workload *workload, stk_buf *out, stk_err *err)
+static int simulate_all(const stk_cli *cli, const wish *w, const stk_cluster *cluster,
+                        const stk_workload *workload, stk_buf *out, stk_err *err)
 {
-    bool first = true;
     for (int i = 0; i < N_POLICIES; i++) {
         stk_sim_result r;
         if (!w->policies[i]) {
             continue;
         }
-        int rc =
-            stk_simulate(cluster, workload, policies[i].policy, (uint64_t)w->seed, fits, &r, err);
-        if (rc < 0) {
-            return rc;
-        }
-        if (first) {
-            put_head(cli, cluster, workload, &r, out);
+        STK_TRY(
+            stk_simulate(cluster, workload, policies[i].policy, (uint64_t)w->seed, fits, &r, err));
+        if (out->len == 0) {
+            put_cluster(cli, cluster, workload, &r, out);
         }
         if (stk_cli_json(cli)) {
-            put_json(policies[i].name, &r, out);
+            put_result_json(policies[i].name, &r, out);
         } else {
-            put_text(policies[i].name, &r, out);
+            put_result(policies[i].name, &r, out);
         }
-        first = false;
     }
-    stk_buf_text(out, stk_cli_json(cli) ? "]}\n" : "");
-    return 0;
+    return stk_buf_text(out, stk_cli_json(cli) ? "]}" : "");
 }
 
-static int run_simulate(stk_cli *cli)
+static int run_simulate(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
-    stk_err err = {0};
     wish w;
-    stk_cluster cluster = {0};
+    __attribute__((cleanup(stk_cluster_done))) stk_cluster cluster = {0};
     stk_workload workload = {0};
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    STK_BUF_AUTO out = STK_BUF_INIT(1u << 20);
-    int status = stk_cli_at_most(cli, 0);
-    if (status != 0) {
-        return status;
+    const char *text, *path = stk_cli_value(cli, "workload");
+    STK_TRY(read_wish(cli, &w, err));
+    for (int i = 0; (text = stk_cli_value_at(cli, "cluster", i)) != NULL; i++) {
+        STK_TRY(stk_cluster_add(&cluster, text, arena, err));
     }
-    int rc = read_wish(cli, &w, &err);
-    const char *text;
-    for (int i = 0; rc == 0 && (text = stk_cli_value_at(cli, "cluster", i)) != NULL; i++) {
-        rc = stk_cluster_add(&cluster, text, arena, &err);
+    if (path != NULL) {
+        STK_TRY(stk_workload_load(path, arena, &workload, err));
+    } else {
+        STK_TRY(
+            stk_workload_make(&cluster, w.load, w.mean_s, (uint64_t)w.seed, arena, &workload, err));
     }
-    const char *path = stk_cli_value(cli, "workload");
-    if (rc == 0) {
-        rc = path != NULL ? stk_workload_load(path, arena, &workload, &err)
-                          : stk_workload_make(&cluster, w.load, w.mean_s, (uint64_t)w.seed, arena,
-                                              &workload, &err);
-    }
-    rc = rc < 0 ? rc : run_all(cli, &w, &cluster, &workload, &out, &err);
-    stk_cluster_done(&cluster);
-    return stk_cli_answer(cli, rc, &out, &err);
+    return simulate_all(cli, &w, &cluster, &workload, out, err);
 }
 
 static const stk_option options[] = {

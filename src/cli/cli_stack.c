@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/cli_read.h"
 #include "cli/cli_run.h"
 #include "show/stack.h"
@@ -36,8 +37,8 @@ static int gather(const char *folder, stk_arena *arena, stk_stack **ret, uint32_
     return 0;
 }
 
-static int put_list(const stk_cli *cli, const char *folder, stk_arena *arena, stk_buf *out,
-                    stk_err *err)
+static int list_stacks(const stk_cli *cli, const char *folder, stk_arena *arena, stk_buf *out,
+                       stk_err *err)
 {
     stk_stack *all = NULL;
     uint32_t n = 0;
@@ -51,7 +52,7 @@ static int put_list(const stk_cli *cli, const char *folder, stk_arena *arena, st
         stk_show_stack_json(&all[i], out);
     }
     stk_json_close(out, ']');
-    return stk_buf_char(out, '\n');
+    return 0;
 }
 
 /* Where a run looks for stoker.yaml: from the folder of its document on, of a Python program from
@@ -67,52 +68,45 @@ static int find_folder(const stk_cli *cli, stk_arena *arena, const char **ret, s
     if (!stk_file_exists(file)) {
         return stk_err_set(err, STK_E_NOT_FOUND, "there is no file %s", file);
     }
-    if (slash != NULL) {
-        *ret = slash == file ? "/" : stk_arena_dupn(arena, file, (size_t)(slash - file));
+    if (slash == file) {
+        *ret = "/";
+    } else if (slash != NULL) {
+        *ret = stk_arena_dupn(arena, file, (size_t)(slash - file));
     }
-    return *ret == NULL ? stk_err_nomem(err) : 0;
+    return stk_err_if_null(*ret, err);
 }
 
-static int run_stack(stk_cli *cli)
+static int run_stack(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
-    stk_err err = {0};
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
-    const char *word = stk_cli_arg(cli, 0), *name = stk_cli_arg(cli, 1);
-    int status = stk_cli_at_most(cli, 2);
-    bool lists = word == NULL || strcmp(word, "list") == 0;
-    bool shows = word != NULL && strcmp(word, "show") == 0;
-    bool checks = word != NULL && strcmp(word, "check") == 0;
-    if (status != 0) {
-        return status;
-    }
-    if (!lists && !shows && !checks) {
-        return stk_cli_usage(cli, "stoker stack %s: there are list, show and check", word);
-    }
-    if (lists ? name != NULL : name == NULL) {
-        return stk_cli_usage(cli, lists ? "stoker stack list takes no name; did you mean show?"
-                                        : "which stack? stoker stack list shows them");
-    }
+    const char *word = stk_text_or(stk_cli_arg(cli, 0), "list"), *name = stk_cli_arg(cli, 1);
     const char *folder = NULL;
+    bool lists = strcmp(word, "list") == 0, checks = strcmp(word, "check") == 0;
     stk_stack stack;
-    int rc = arena == NULL ? stk_err_nomem(&err) : find_folder(cli, arena, &folder, &err);
-    if (rc == 0 && lists) {
-        rc = put_list(cli, folder, arena, &out, &err);
-        return stk_cli_answer(cli, rc, &out, &err);
+    if (!lists && !checks && strcmp(word, "show") != 0) {
+        return stk_cli_usage(cli, err, "stoker stack %s: there are list, show and check", word);
     }
-    if (rc == 0) {
-        rc = stk_stack_find(folder, name, arena, &stack, &err);
+    if (lists && name != NULL) {
+        return stk_cli_usage(cli, err, "stoker stack list takes no name; did you mean show?");
     }
-    if (rc == 0 && checks) {
+    if (!lists && name == NULL) {
+        return stk_cli_usage(cli, err, "which stack? stoker stack list shows them");
+    }
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(find_folder(cli, arena, &folder, err));
+    if (lists) {
+        return list_stacks(cli, folder, arena, out, err);
+    }
+    STK_TRY(stk_stack_find(folder, name, arena, &stack, err));
+    if (checks) {
         return stk_cli_stack_check(cli, &stack, arena);
     }
-    if (rc == 0 && stk_cli_json(cli)) {
-        stk_show_stack_json(&stack, &out);
-        stk_buf_char(&out, '\n');
-    } else if (rc == 0) {
-        stk_show_stack_text(&stack, &out);
+    if (stk_cli_json(cli)) {
+        stk_show_stack_json(&stack, out);
+    } else {
+        stk_show_stack_text(&stack, out);
     }
-    return stk_cli_answer(cli, rc, &out, &err);
+    return 0;
 }
 
 static const stk_option options[] = {
@@ -141,4 +135,5 @@ const stk_command stk_cmd_stack = {
         "stacks: {aws: {backend: batch, store: 's3://BUCKET/PREFIX', default_image: IMAGE, "
         "options: {queue: QUEUE}}}",
     .options = options,
+    .max_args = 2,
     .run = run_stack};

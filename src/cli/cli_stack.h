@@ -7,7 +7,7 @@
 #include "image/stack/stack.h"
 
 /* Tries a stack and prints what was found; the exit status. */
-int stk_cli_stack_check(stk_cli *cli, const stk_stack *stack, stk_arena *arena);
+int stk_cli_stack_check(const stk_cli *cli, const stk_stack *stack, stk_arena *arena);
 
 /* Called with each finding; `text` is borrowed, and may be NULL where there was no memory. */
 typedef void (*stk_cli_finding)(void *arg, bool is_good, const char *text);

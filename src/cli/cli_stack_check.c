@@ -15,7 +15,7 @@ typedef struct findings {
     stk_buf bad; /* what stands in the way of several things is said once */
 } findings;
 
-static void say(void *arg, bool is_good, const char *text)
+static void add_finding(void *arg, bool is_good, const char *text)
 {
     findings *f = arg;
     text = stk_text_or(text, "out of memory");
@@ -38,12 +38,12 @@ static void say(void *arg, bool is_good, const char *text)
     }
 }
 
-static void say_error(findings *f, const stk_err *err)
+static void add_error(findings *f, const stk_err *err)
 {
     char text[1400];
     (void)snprintf(text, sizeof text, "%s%s%s", err->text, err->hint[0] != '\0' ? "; " : "",
                    err->hint);
-    say(f, false, text);
+    add_finding(f, false, text);
 }
 
 static void check_engine(findings *f, const stk_stack *stack, stk_arena *arena)
@@ -51,25 +51,25 @@ static void check_engine(findings *f, const stk_stack *stack, stk_arena *arena)
     stk_engine engine;
     stk_err err = {0};
     if (stk_engine_find(stack->socket, arena, &engine, &err) < 0) {
-        say_error(f, &err);
+        add_error(f, &err);
         return;
     }
-    say(f, true,
-        stk_arena_printf(arena, "%s answers at %s (%s)%s", engine.name, engine.socket,
-                         engine.source,
-                         engine.limits_memory ? "" : "; it can't limit memory: Stoker does"));
+    add_finding(f, true,
+                stk_arena_printf(
+                    arena, "%s answers at %s (%s)%s", engine.name, engine.socket, engine.source,
+                    engine.limits_memory ? "" : "; it can't limit memory: Stoker does"));
 }
 
-int stk_cli_stack_check(stk_cli *cli, const stk_stack *stack, stk_arena *arena)
+int stk_cli_stack_check(const stk_cli *cli, const stk_stack *stack, stk_arena *arena)
 {
     findings f = {
         .cli = cli, .is_good = true, .list = STK_BUF_INIT(1u << 24), .bad = STK_BUF_INIT(1u << 16)};
     if (stack->kind == STK_PLACE_LOCAL) {
-        say(&f, true, "steps run on this machine itself: `stoker doctor` looks at it");
+        add_finding(&f, true, "steps run on this machine itself: `stoker doctor` looks at it");
     } else if (stack->kind == STK_PLACE_DOCKER) {
         check_engine(&f, stack, arena);
     } else {
-        stk_cli_stack_check_elsewhere(stack, arena, say, &f);
+        stk_cli_stack_check_elsewhere(stack, arena, add_finding, &f);
     }
     if (stk_cli_json(cli)) {
         STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);

@@ -108,7 +108,7 @@ static void check_options(const stk_stack *stack, const stk_driver_kind *kind, s
         const char **documents = NULL;
         uint32_t n = 0;
         stk_err err = {0};
-        stk_run_driver_config(stack, NULL, "check", &config);
+        stk_run_driver_config(stack, "check", &config);
         const stk_remote_job job = {.run = "check",
                                     .pipeline = "check",
                                     .step = "check",
@@ -140,7 +140,7 @@ void stk_cli_stack_check_elsewhere(const stk_stack *stack, stk_arena *arena, stk
     stk_driver_config config;
     stk_err err = {0};
     (void)setenv("AWS_MAX_ATTEMPTS", "2", 0); /* somebody waits for the answer */
-    stk_run_driver_config(stack, NULL, "check", &config);
+    stk_run_driver_config(stack, "check", &config);
     if (kind == NULL) {
         say(arg, false,
             stk_arena_printf(arena, "this Stoker can't drive %s", stk_place_word(stack->kind)));

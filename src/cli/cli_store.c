@@ -1,6 +1,4 @@
 /* stoker store: path, verify, gc, rm. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -16,21 +14,19 @@
 enum { KEEP_RUNS = 10 };
 #define KEEP_TEXT "30d"
 
-static int run_path(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out)
+static int put_path(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out)
 {
-    if (stk_cli_json(cli)) {
-        stk_json_open(out, NULL, '{');
-        stk_json_put_text(out, "path", stk_store_path(store));
-        stk_json_put_text(out, "about", stk_store_describe(store, arena));
-        stk_json_close(out, '}');
-        stk_buf_char(out, '\n');
-    } else {
-        stk_buf_printf(out, "%s\n", stk_store_path(store));
+    if (!stk_cli_json(cli)) {
+        return stk_buf_text(out, stk_store_path(store));
     }
+    stk_json_open(out, NULL, '{');
+    stk_json_put_text(out, "path", stk_store_path(store));
+    stk_json_put_text(out, "about", stk_store_describe(store, arena));
+    stk_json_close(out, '}');
     return 0;
 }
 
-static void say_removed(const stk_cli *cli, const stk_store *store, const stk_gc *gc,
+static void put_removed(const stk_cli *cli, const stk_store *store, const stk_gc *gc,
                         uint32_t n_containers, stk_buf *out)
 {
     char size[32];
@@ -43,7 +39,6 @@ static void say_removed(const stk_cli *cli, const stk_store *store, const stk_gc
         stk_json_put_whole(out, "bytes_freed", (int64_t)gc->bytes_freed);
         stk_json_put_whole(out, "containers_removed", n_containers);
         stk_json_close(out, '}');
-        stk_buf_char(out, '\n');
         return;
     }
     const char *removed = gc->dry_run ? "would remove" : "removed";
@@ -59,7 +54,8 @@ static void say_removed(const stk_cli *cli, const stk_store *store, const stk_gc
 }
 
 /* The runs that are named, all or none. */
-static int run_rm(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out, stk_err *err)
+static int run_rm(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out,
+                  stk_err *err)
 {
     uint32_t n = (uint32_t)stk_cli_n_args(cli) - 1;
     const char **runs = stk_arena_array(arena, (size_t)n + 1, sizeof *runs);
@@ -71,14 +67,15 @@ static int run_rm(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out
         char id[40];
         STK_TRY(stk_store_resolve_run(store, stk_cli_arg(cli, (int)i + 1), id, err));
         runs[i] = stk_arena_dup(arena, id);
+        STK_TRY(stk_err_if_null(runs[i], err));
     }
     stk_gc gc = {.dry_run = stk_cli_flag(cli, "dry-run"), .only = runs, .n_only = n};
     STK_TRY(stk_store_gc(store, &gc, stk_clock_wall_ms(&stk_clock_real), err));
-    say_removed(cli, store, &gc, 0, out);
+    put_removed(cli, store, &gc, 0, out);
     return 0;
 }
 
-static int run_gc(stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err)
+static int run_gc(const stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err)
 {
     int64_t keep_runs = KEEP_RUNS;
     const char *keep = stk_text_or(stk_cli_value(cli, "keep"), KEEP_TEXT);
@@ -89,54 +86,42 @@ static int run_gc(stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err)
     gc.keep_runs = (uint32_t)keep_runs;
     STK_TRY(stk_run_drop_containers(store, gc.dry_run, &n_containers, err));
     STK_TRY(stk_store_gc(store, &gc, stk_clock_wall_ms(&stk_clock_real), err));
-    say_removed(cli, store, &gc, n_containers, out);
+    put_removed(cli, store, &gc, n_containers, out);
     return 0;
 }
 
-static int run_store(stk_cli *cli)
+static int run_store(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     static const char *const words[] = {"path", "verify", "gc", "rm"};
     enum { PATH, VERIFY, GC, RM, N };
     const char *what = stk_cli_arg(cli, 0);
+    STK_STORE_AUTO store = NULL;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
     int i = 0;
-    while (what != NULL && i < N && strcmp(what, words[i]) != 0) {
+    if (what == NULL) {
+        return stk_cli_usage(cli, err, "stoker store path, verify, gc or rm");
+    }
+    while (i < N && strcmp(what, words[i]) != 0) {
         i++;
     }
-    if (what == NULL) {
-        return stk_cli_usage(cli, "stoker store path, verify, gc or rm");
-    }
     if (i == N) {
-        return stk_cli_usage(cli, "stoker store path, verify, gc or rm, not %s", what);
+        return stk_cli_usage(cli, err, "stoker store path, verify, gc or rm, not %s", what);
     }
-    int wrong = i == RM ? 0 : stk_cli_at_most(cli, 1);
-    if (wrong != 0) {
-        return wrong;
+    if (i != RM) {
+        STK_TRY(stk_cli_at_most(cli, 1, err));
     }
     bool writes = i == GC || i == RM || stk_cli_flag(cli, "repair");
-    stk_err err = {0};
-    STK_STORE_AUTO store = NULL;
-    int status = stk_cli_store(cli, writes ? 0 : STK_STORE_READONLY, &store);
-    if (status != 0) {
-        return status;
-    }
-    STK_BUF_AUTO out = STK_BUF_INIT(STK_CLI_VERIFY_MAX);
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    int rc = 0;
+    STK_TRY(stk_cli_store(writes ? 0 : STK_STORE_READONLY, &store, err));
     switch (i) {
     case GC:
-        rc = run_gc(cli, store, &out, &err);
-        break;
+        return run_gc(cli, store, out, err);
     case RM:
-        rc = run_rm(cli, store, arena, &out, &err);
-        break;
+        return run_rm(cli, store, arena, out, err);
     case PATH:
-        rc = run_path(cli, store, arena, &out);
-        break;
+        return put_path(cli, store, arena, out);
     default:
-        rc = stk_cli_verify(cli, store, &out, &err, &status);
+        return stk_cli_verify(cli, store, out, err);
     }
-    int answered = stk_cli_answer(cli, rc, &out, &err);
-    return answered != 0 ? answered : status;
 }
 
 static const stk_option options[] = {
@@ -165,4 +150,5 @@ const stk_command stk_cmd_store = {
         "their "
         "steps run again when they are asked for.",
     .options = options,
+    .max_args = -1,
     .run = run_store};

@@ -1,5 +1,4 @@
 /* stoker tag: the tags of a run, also of one that still runs. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -11,12 +10,10 @@
 
 enum { LONGEST = 500, MOST = 1000, TRIES = 20 };
 
-static bool has(const stk_json *tags, const char *tag, size_t *ret_at)
+static bool has_tag(const stk_json *tags, const char *tag)
 {
     for (size_t i = 0; i < stk_json_n_items(tags); i++) {
-        const char *one = stk_json_text(stk_json_item(tags, i));
-        if (one != NULL && strcmp(one, tag) == 0) {
-            *ret_at = i;
+        if (stk_json_is(&tags->items[i], tag)) {
             return true;
         }
     }
@@ -25,12 +22,11 @@ static bool has(const stk_json *tags, const char *tag, size_t *ret_at)
 
 static int add_tag(stk_json *tags, const char *tag, stk_arena *arena, stk_err *err)
 {
-    size_t at;
     if (*tag == '\0' || strlen(tag) > LONGEST) {
         return stk_err_set(err, STK_E_USAGE, "tag '%.60s%s' has %zu bytes; a tag has 1 to %d", tag,
                            strlen(tag) > 60 ? "…" : "", strlen(tag), LONGEST);
     }
-    if (has(tags, tag, &at)) {
+    if (has_tag(tags, tag)) {
         return 0;
     }
     if (stk_json_n_items(tags) >= MOST) {
@@ -39,12 +35,12 @@ static int add_tag(stk_json *tags, const char *tag, stk_arena *arena, stk_err *e
     if (!stk_json_is_utf8(tag, strlen(tag))) {
         return stk_err_set(err, STK_E_USAGE, "tag '%s' is not UTF-8 text", tag);
     }
-    return stk_json_append(arena, tags, stk_json_of_text(tag)) != NULL ? 0 : stk_err_nomem(err);
+    return stk_err_if_null(stk_json_append(arena, tags, stk_json_of_text(tag)), err);
 }
 
 /* First --replace, which leaves nothing of what was, then --remove, then --add. */
-static int change(const stk_cli *cli, const stk_json *old, stk_arena *arena, stk_json *ret_tags,
-                  stk_err *err)
+static int change_tags(const stk_cli *cli, const stk_json *old, stk_arena *arena,
+                       stk_json *ret_tags, stk_err *err)
 {
     bool replaces = stk_cli_value(cli, "replace") != NULL;
     stk_json tags = stk_json_of_list();
@@ -74,74 +70,67 @@ static int change(const stk_cli *cli, const stk_json *old, stk_arena *arena, stk
     return 0;
 }
 
-/* One try: STK_E_BUSY, somebody else was quicker. *ret_tags: what the run has then, JSON. */
+/* One try: STK_E_BUSY, somebody else was quicker. *ret_tags: what the run has then. */
 static int try_tag(const stk_cli *cli, stk_store *store, const char *run, bool changes,
-                   stk_arena *arena, const char **ret_tags, stk_err *err)
+                   stk_arena *arena, stk_json *ret_tags, stk_err *err)
 {
-    stk_view *view = NULL;
+    STK_VIEW_AUTO view = NULL;
     STK_TRY(stk_view_load(store, run, &view, err));
     const stk_json *old = stk_json_read(arena, stk_text_or(stk_view_get_run(view)->tags, "[]"));
-    stk_json tags = old != NULL ? *old : stk_json_of_list();
-    int rc = old == NULL ? stk_err_nomem(err) : 0;
-    if (rc == 0 && changes) {
-        rc = change(cli, old, arena, &tags, err);
+    STK_TRY(stk_err_if_null(old, err));
+    *ret_tags = *old;
+    if (!changes) {
+        return 0;
     }
-    const char *before = stk_json_dump_in(old, arena), *after = stk_json_dump_in(&tags, arena);
-    if (rc == 0 && (before == NULL || after == NULL)) {
-        rc = stk_err_nomem(err);
+    STK_TRY(change_tags(cli, old, arena, ret_tags, err));
+    const char *before = stk_json_dump_in(old, arena), *after = stk_json_dump_in(ret_tags, arena);
+    if (before == NULL || after == NULL) {
+        return stk_err_nomem(err);
     }
-    if (rc == 0 && strcmp(before, after) != 0) {
-        rc = stk_store_tag_run(store, run, before, after, stk_clock_wall_ms(&stk_clock_real), err);
+    if (strcmp(before, after) == 0) {
+        return 0;
     }
-    stk_view_free(view);
-    STK_TRY(rc);
-    *ret_tags = after;
-    return 0;
+    return stk_store_tag_run(store, run, before, after, stk_clock_wall_ms(&stk_clock_real), err);
 }
 
-static int run_tag(stk_cli *cli)
+static int run_tag(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
-    stk_err err = {0};
     const char *text = stk_cli_arg(cli, 0);
-    int status = stk_cli_at_most(cli, 1);
-    if (status != 0 || text == NULL) {
-        return status != 0 ? status : stk_cli_usage(cli, "which run? stoker tag RUN --add TAG");
-    }
-    bool changes = stk_cli_value(cli, "add") != NULL || stk_cli_value(cli, "remove") != NULL ||
-                   stk_cli_value(cli, "replace") != NULL;
-    stk_store *store = NULL;
-    if ((status = stk_cli_store(cli, changes ? 0 : STK_STORE_READONLY, &store)) != 0) {
-        return status;
-    }
-    char run[40];
+    bool changes =
+        stk_cli_flag(cli, "add") || stk_cli_flag(cli, "remove") || stk_cli_flag(cli, "replace");
+    STK_STORE_AUTO store = NULL;
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    const char *tags = NULL;
-    int rc = stk_store_resolve_run(store, text, run, &err);
-    rc = rc < 0 || !changes ? rc : stk_run_shared_may_add(store, run, &err);
-    for (int i = 0; rc == 0 && tags == NULL; i++) {
-        rc = try_tag(cli, store, run, changes, arena, &tags, &err);
-        rc = rc == STK_E_BUSY && i < TRIES ? 0 : rc;
+    char run[40];
+    stk_json tags;
+    if (text == NULL) {
+        return stk_cli_usage(cli, err, "which run? stoker tag RUN --add TAG");
     }
-    if (rc == 0 && changes) {
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_cli_store(changes ? 0 : STK_STORE_READONLY, &store, err));
+    STK_TRY(stk_store_resolve_run(store, text, run, err));
+    if (changes) {
+        STK_TRY(stk_run_shared_may_add(store, run, err));
+    }
+    int rc = STK_E_BUSY;
+    for (int i = 0; rc == STK_E_BUSY && i <= TRIES; i++) {
+        rc = try_tag(cli, store, run, changes, arena, &tags, err);
+    }
+    STK_TRY(rc);
+    if (changes) {
         stk_cli_shared_added(store, run);
     }
-    STK_BUF_AUTO out = STK_BUF_INIT(1u << 26);
-    if (rc == 0 && stk_cli_json(cli)) {
-        stk_json_open(&out, NULL, '{');
-        stk_json_put_text(&out, "run", run);
-        stk_json_put_raw(&out, "tags", tags);
-        stk_json_close(&out, '}');
-        stk_buf_char(&out, '\n');
-    } else if (rc == 0) {
-        const stk_json *list = stk_json_read(arena, tags);
-        for (size_t i = 0; i < stk_json_n_items(list); i++) {
-            stk_text_safe(&out, stk_json_text(stk_json_item(list, i)), "");
-            stk_buf_char(&out, '\n');
-        }
+    if (stk_cli_json(cli)) {
+        stk_json_open(out, NULL, '{');
+        stk_json_put_text(out, "run", run);
+        stk_json_put(out, "tags", &tags);
+        stk_json_close(out, '}');
+        return 0;
     }
-    status = stk_cli_answer(cli, rc, &out, &err);
-    stk_store_close(store);
-    return status;
+    for (size_t i = 0; i < stk_json_n_items(&tags); i++) { /* one may hold a NUL */
+        stk_text_safe(out, stk_text_or(stk_json_text(&tags.items[i]), "?"), "");
+        stk_buf_char(out, '\n');
+    }
+    return 0;
 }
 
 static const stk_option options[] = {
@@ -160,4 +149,5 @@ const stk_command stk_cmd_tag = {
             "lists the runs that have one. Where machines share the run's store, the others are "
             "told. RUN as in 'stoker show'.",
     .options = options,
+    .max_args = 1,
     .run = run_tag};

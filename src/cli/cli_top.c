@@ -11,10 +11,10 @@ typedef struct showing {
     stk_top *top;
 } showing;
 
-static int draw(void *arg, int max_lines, stk_buf *out, stk_err *err)
+static int draw_top(void *arg, int max_lines, stk_buf *out, stk_err *err)
 {
     const showing *s = arg;
-    stk_style style = stk_style_of(stdout, stk_cli_colour(s->cli, STDOUT_FILENO));
+    stk_style style = stk_cli_style(stdout);
     if (!isatty(STDOUT_FILENO)) { /* a line that goes to a file or a program has no width to fit */
         style.columns = 1075;
     }
@@ -33,23 +33,19 @@ static int read_period(const stk_cli *cli, int64_t *ret_ms, int64_t *ret_times, 
     return stk_cli_number(cli, "count", 1, INT32_MAX, ret_times, err);
 }
 
-static int run_top(stk_cli *cli)
+static int run_top(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
-    stk_err err = {0};
     int64_t period_ms = 1000;
-    int64_t n_times = stk_cli_flag(cli, "once") || stk_cli_json(cli) ? 1 : 0;
+    int64_t n_times = stk_cli_flag(cli, "once") || stk_cli_json(cli);
     showing s = {.cli = cli};
-    int status = stk_cli_at_most(cli, 0);
-    if (status != 0) {
-        return status;
-    }
-    if (read_period(cli, &period_ms, &n_times, &err) < 0 || stk_top_open(&s.top, &err) < 0) {
-        status = stk_cli_fail(cli, &err);
-    } else {
-        status = stk_cli_redraw(cli, period_ms, n_times, draw, &s);
+    (void)out;
+    STK_TRY(read_period(cli, &period_ms, &n_times, err));
+    int rc = stk_top_open(&s.top, err);
+    if (rc == 0) {
+        rc = stk_cli_redraw(cli, period_ms, n_times, draw_top, &s, err);
     }
     stk_top_close(s.top);
-    return status;
+    return rc;
 }
 
 static const stk_option options[] = {

@@ -1,6 +1,4 @@
 /* `stoker trust`: folders of others whose stores and code this user uses. */
-#include <stdlib.h>
-
 #include "base/buf.h"
 #include "base/json.h"
 #include "cli/cli.h"
@@ -8,98 +6,82 @@
 #include "sys/file.h"
 #include "sys/trust.h"
 
-enum { OUTPUT_MAX = 4 << 20 };
-
 static int list_folders(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     stk_trusted *list = NULL;
     size_t n = 0;
-    int rc = stk_trust_list(&list, &n, err);
-    if (rc < 0) {
-        return rc;
-    }
-    if (stk_cli_json(cli)) {
-        stk_json_open(out, NULL, '[');
-        for (size_t i = 0; i < n; i++) {
+    bool json = stk_cli_json(cli);
+    STK_TRY(stk_trust_list(&list, &n, err));
+    stk_buf_text(out, json ? "[" : "");
+    for (size_t i = 0; i < n; i++) {
+        if (json) {
             stk_json_open(out, NULL, '{');
             stk_json_put_text(out, "folder", list[i].path);
             stk_json_put_whole(out, "owner", list[i].owner);
             stk_json_put_bool(out, "is_current", list[i].is_current);
             stk_json_close(out, '}');
+            continue;
         }
-        stk_buf_text(out, "]\n");
-    }
-    for (size_t i = 0; i < n && !stk_cli_json(cli); i++) {
         stk_text_safe(out, list[i].path, "");
-        stk_buf_text(out, list[i].is_current ? "\n"
-                                             : "  (another folder is there, or none: name it again)"
-                                               "\n");
+        stk_buf_text(out, list[i].is_current
+                              ? "\n"
+                              : "  (another folder is there, or none: name it again)\n");
     }
+    stk_buf_text(out, json ? "]" : "");
     stk_trust_free(list, n);
     return 0;
 }
 
-static void say(const stk_cli *cli, stk_buf *out, const char *path, bool is_trusted)
+static void put_trusted(const stk_cli *cli, stk_buf *out, const char *path, bool is_trusted)
 {
     if (stk_cli_json(cli)) {
         stk_json_open(out, NULL, '{');
         stk_json_put_text(out, "folder", path);
         stk_json_put_bool(out, "trusted", is_trusted);
         stk_json_close(out, '}');
-        stk_buf_char(out, '\n');
         return;
     }
     stk_text_safe(out, path, "");
     stk_buf_text(out, is_trusted ? " is trusted: stores, stoker.yaml and code in it are used, "
-                                   "whoever of those who may write there put them\n"
-                                 : " is not trusted\n");
+                                   "whoever of those who may write there put them"
+                                 : " is not trusted");
 }
 
-static int run_trust(stk_cli *cli)
+static int run_trust(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
-    stk_err err = {0};
-    STK_BUF_AUTO out = STK_BUF_INIT(OUTPUT_MAX);
     STK_TEXT_AUTO path = NULL;
     const char *folder = stk_cli_arg(cli, 0);
-    bool lists = stk_cli_flag(cli, "list");
-    bool removes = stk_cli_flag(cli, "remove");
-    bool checks = stk_cli_flag(cli, "check");
-    bool was = false;
-    int status = stk_cli_at_most(cli, 1);
-    if (status != 0) {
-        return status;
+    bool lists = stk_cli_flag(cli, "list"), removes = stk_cli_flag(cli, "remove");
+    bool checks = stk_cli_flag(cli, "check"), was = false;
+    if (lists + removes + checks > 1 || (lists && folder != NULL)) {
+        return stk_cli_usage(cli, err, "--list, --check and --remove are one at a time");
     }
-    if (lists ? folder != NULL || removes || checks : folder == NULL || (removes && checks)) {
-        return stk_cli_usage(cli, lists || folder != NULL
-                                      ? "--list, --check and --remove are one at a time"
-                                      : "which folder? 'stoker trust --list' shows those that "
-                                        "are trusted");
-    }
-    int rc = 0;
     if (lists) {
-        rc = list_folders(cli, &out, &err);
-    } else if (checks) {
-        rc = stk_trust_path(folder, &err);
-        path = rc < 0 ? NULL : stk_file_absolute(folder);
-        if (rc == 0 && path == NULL) {
-            rc = stk_err_nomem(&err);
-        }
-    } else if (removes) {
-        rc = stk_trust_remove(folder, &path, &was, &err);
-        if (rc == 0 && !was) {
-            rc = stk_err_set(&err, STK_E_NOT_FOUND, "'%s' was not trusted by itself", path);
-            stk_err_hint(&err, "'stoker trust --list' shows the folders that are");
-        }
+        return list_folders(cli, out, err);
+    }
+    if (folder == NULL) {
+        return stk_cli_usage(cli, err,
+                             "which folder? 'stoker trust --list' shows those that are trusted");
+    }
+    if (checks) {
+        STK_TRY(stk_trust_path(folder, err));
+        path = stk_file_absolute(folder);
+        STK_TRY(stk_err_if_null(path, err));
+        stk_text_safe(out, path, "");
+        return stk_buf_text(out, " is yours, or trusted");
+    }
+    if (!removes) {
+        STK_TRY(stk_trust_add(folder, &path, err));
     } else {
-        rc = stk_trust_add(folder, &path, &err);
+        STK_TRY(stk_trust_remove(folder, &path, &was, err));
+        if (!was) {
+            stk_err_set(err, STK_E_NOT_FOUND, "'%s' was not trusted by itself", path);
+            stk_err_hint(err, "'stoker trust --list' shows the folders that are");
+            return STK_E_NOT_FOUND;
+        }
     }
-    if (rc == 0 && checks) {
-        stk_text_safe(&out, path, "");
-        stk_buf_text(&out, " is yours, or trusted\n");
-    } else if (rc == 0 && !lists) {
-        say(cli, &out, path, !removes);
-    }
-    return stk_cli_answer(cli, rc, &out, &err);
+    put_trusted(cli, out, path, !removes);
+    return 0;
 }
 
 static const stk_option options[] = {
@@ -123,4 +105,5 @@ const stk_command stk_cmd_trust = {
         "folder is known by its path, owner and inode: another one at that path is not trusted.\n\n"
         "The list is $XDG_CONFIG_HOME/stoker/trusted (~/.config/stoker/trusted).",
     .options = options,
+    .max_args = 1,
     .run = run_trust};

@@ -54,7 +54,7 @@ static int remove_bad(stk_store *store, const bad_list *bad, stk_err *err)
     return 0;
 }
 
-static void say_verified(const stk_store *store, const bad_list *bad, uint64_t n, uint64_t bytes,
+static void put_verified(const stk_store *store, const bad_list *bad, uint64_t n, uint64_t bytes,
                          bool repair, stk_buf *out)
 {
     char size[32];
@@ -69,7 +69,6 @@ static void say_verified(const stk_store *store, const bad_list *bad, uint64_t n
         stk_buf_text(out, list);
         stk_json_close(out, ']');
         stk_json_close(out, '}');
-        stk_buf_char(out, '\n');
         return;
     }
     stk_buf_printf(out, "%s%llu artifact%s checked, %s, %u bad\n", list, (unsigned long long)n,
@@ -84,8 +83,7 @@ static void say_verified(const stk_store *store, const bad_list *bad, uint64_t n
     }
 }
 
-int stk_cli_verify(const stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err,
-                   int *ret_status)
+int stk_cli_verify(const stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err)
 {
     bool repair = stk_cli_flag(cli, "repair");
     __attribute__((cleanup(bad_done))) bad_list bad = {.json = stk_cli_json(cli),
@@ -96,7 +94,6 @@ int stk_cli_verify(const stk_cli *cli, stk_store *store, stk_buf *out, stk_err *
     if (repair) {
         STK_TRY(remove_bad(store, &bad, err));
     }
-    say_verified(store, &bad, n, bytes, repair, out);
-    *ret_status = bad.n > 0 ? stk_err_exit_status(STK_E_STORE) : 0;
-    return 0;
+    put_verified(store, &bad, n, bytes, repair, out);
+    return bad.n > 0 ? stk_err_exit_status(STK_E_STORE) : 0;
 }

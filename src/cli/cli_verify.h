@@ -7,8 +7,7 @@
 
 enum { STK_CLI_VERIFY_MAX = 1 << 28 }; /* bytes of an answer */
 
-/* Reads everything again; *ret_status is 3 when something is bad, repaired or not. */
-int stk_cli_verify(const stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err,
-                   int *ret_status);
+/* Reads everything again; the exit status is 3 when something is bad, repaired or not. */
+int stk_cli_verify(const stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err);
 
 #endif

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli/cli_front.h"
+#include "cli/cli_read.h"
 #include "show/show_text.h"
 #include "sys/file.h"
 
@@ -52,7 +53,7 @@ static int on_open(void *arg, stk_run *run, stk_err *err)
 {
     stk_cli_watcher *w = arg;
     bool json = stk_cli_json(w->cli);
-    stk_style style = stk_style_of(stderr, stk_cli_colour(w->cli, 2));
+    stk_style style = stk_cli_style(stderr);
     stk_progress_config config = {.out = stderr,
                                   .tty = isatty(2) && !json,
                                   .colour = style.colour,

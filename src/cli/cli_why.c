@@ -16,38 +16,32 @@ static int find_reason(const stk_cli_read *read, stk_arena *arena, stk_buf *text
     return stk_show_why_run(read->store, read->view, arena, text, err);
 }
 
-static int run_why(stk_cli *cli)
+static int run_why(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     STK_CLI_READ_AUTO read = {0};
-    stk_err err = {0};
-    int status = stk_cli_at_most(cli, 2);
-    if (status != 0 || (status = stk_cli_read_open(cli, 0, &read)) != 0) {
-        return status;
-    }
     STK_ARENA_AUTO arena = stk_arena_new(0);
     STK_BUF_AUTO text = STK_BUF_INIT(1u << 24);
-    STK_BUF_AUTO out = STK_BUF_INIT(1u << 26);
-    int rc = find_reason(&read, arena, &text, &err);
+    STK_TRY(stk_cli_read_open(cli, 0, &read, err));
+    STK_TRY(find_reason(&read, arena, &text, err));
     while (text.len > 0 && text.data[text.len - 1] == '\n') {
         text.data[--text.len] = '\0';
     }
-    if (stk_cli_json(cli)) {
-        const char *step = NULL;
-        if (read.has_task) {
-            step = stk_view_get_task(read.view, read.task)->label;
-        } else if (read.has_step) {
-            step = stk_spec_step(stk_view_spec(read.view), read.i_step)->name;
-        }
-        stk_json_open(&out, NULL, '{');
-        stk_json_put_text(&out, "run", stk_view_get_run(read.view)->id);
-        stk_json_put_text(&out, "step", step);
-        stk_json_put_text(&out, "why", stk_text_or(text.data, ""));
-        stk_json_close(&out, '}');
-    } else {
-        stk_text_safe(&out, stk_text_or(text.data, ""), "");
+    if (!stk_cli_json(cli)) {
+        stk_text_safe(out, stk_text_or(text.data, ""), "");
+        return 0;
     }
-    stk_buf_char(&out, '\n');
-    return stk_cli_answer(cli, rc, &out, &err);
+    const char *step = NULL;
+    if (read.has_task) {
+        step = stk_view_get_task(read.view, read.task)->label;
+    } else if (read.has_step) {
+        step = stk_spec_step(stk_view_spec(read.view), read.i_step)->name;
+    }
+    stk_json_open(out, NULL, '{');
+    stk_json_put_text(out, "run", stk_view_get_run(read.view)->id);
+    stk_json_put_text(out, "step", step);
+    stk_json_put_text(out, "why", stk_text_or(text.data, ""));
+    stk_json_close(out, '}');
+    return 0;
 }
 
 const stk_command stk_cmd_why = {
@@ -58,4 +52,5 @@ const stk_command stk_cmd_why = {
             "run, another run, a program outside of Stoker). Without STEP: the failed steps, or "
             "what made the others run "
             "instead of being taken from the cache. RUN as in 'stoker show'.",
+    .max_args = 2,
     .run = run_why};

@@ -9,6 +9,7 @@
 #include "away/remote/remote_log.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "run/run_again.h"
 #include "run/run_check.h"
@@ -69,7 +70,10 @@ static int64_t on_tick(void *arg, int64_t now_ms)
     stk_run *e = arg;
     const stk_run_calls *calls = &e->config.calls;
     int64_t next = calls->on_tick == NULL ? -1 : calls->on_tick(calls->arg, now_ms);
-    return e->elsewhere.log != NULL && (next < 0 || next > FENCE_MS) ? FENCE_MS : next;
+    if (e->elsewhere.log != NULL && (next < 0 || next > FENCE_MS)) {
+        return FENCE_MS;
+    }
+    return next;
 }
 
 static void on_started(void *arg, uint32_t task, int64_t pid)
@@ -88,7 +92,7 @@ static void on_signal(void *arg, uint32_t n)
     }
 }
 
-static int is_ours(void *arg, stk_err *err)
+static int is_still_ours(void *arg, stk_err *err)
 {
     stk_run *e = arg;
     if (e->elsewhere.log == NULL) {
@@ -97,65 +101,18 @@ static int is_ours(void *arg, stk_err *err)
     return stk_remote_log_check(e->elsewhere.log, err);
 }
 
-/* --- opening --- */
-
-static bool is_same_code(const stk_step *a, const stk_step *b)
-{
-    bool same = a->n_code == b->n_code && a->n_argv == b->n_argv;
-    for (uint32_t k = 0; same && k < a->n_code; k++) {
-        same = strcmp(a->code[k].key, b->code[k].key) == 0 &&
-               strcmp(a->code[k].value, b->code[k].value) == 0;
-    }
-    for (uint32_t k = 0; same && k < a->n_argv; k++) {
-        same = strcmp(a->argv[k], b->argv[k]) == 0;
-    }
-    return same;
-}
-
-/* Is what is to go on what began? */
-static int check_steps(const stk_run *e, const stk_spec *old, stk_err *err)
-{
-    static const char anew[] = "start a new run: finished steps are reused from the cache";
-    uint32_t n = stk_spec_n_steps(old);
-    if (n != stk_spec_n_steps(e->spec)) {
-        stk_err_set(err, STK_E_USAGE, "run %s has %u steps, the pipeline now has %u", e->id, n,
-                    stk_spec_n_steps(e->spec));
-        stk_err_hint(err, "%s", anew);
-        return STK_E_USAGE;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        const stk_step *a = stk_spec_step(old, i);
-        const stk_step *b = stk_spec_step(e->spec, i);
-        if (strcmp(a->name, b->name) != 0) {
-            stk_err_set(err, STK_E_USAGE, "run %s has step '%s' where the pipeline now has '%s'",
-                        e->id, a->name, b->name);
-            stk_err_hint(err, "%s", anew);
-            return STK_E_USAGE;
-        }
-        if (!e->options->use_new_code && !is_same_code(a, b)) {
-            stk_err_set(err, STK_E_USAGE, "the code of step '%s' changed since run %s began",
-                        a->name, e->id);
-            stk_err_hint(err, "say --use-new-code to go on with the new code, or start a new run");
-            return STK_E_USAGE;
-        }
-    }
-    return 0;
-}
-
 static int open_old_run(stk_run *e, stk_err *err)
 {
     const char *text = NULL;
     size_t len = 0;
-    stk_spec *old = NULL;
+    STK_SPEC_AUTO old = NULL;
     STK_TRY(stk_store_resolve_run(e->store, e->options->resume, e->id, err));
     e->is_on_record = true;
     STK_TRY(stk_store_lock_run(e->store, e->id, &e->lock_fd, err));
     STK_TRY(stk_store_run_clock(e->store, e->id, &e->anchor, err));
     STK_TRY(stk_store_load_spec(e->store, e->id, e->arena, &text, &len, err));
     STK_TRY(stk_spec_parse(text, len, &(stk_spec_place){.path = "pipeline"}, &old, err));
-    int rc = check_steps(e, old, err);
-    stk_spec_free(old);
-    return rc;
+    return stk_run_same_steps(e->id, old, e->spec, e->options->use_new_code, err);
 }
 
 static int open_run(stk_run *e, stk_err *err)
@@ -178,44 +135,24 @@ static int open_run(stk_run *e, stk_err *err)
                              stk_clock_wall_ms(&e->clock), e->id, &e->lock_fd, err);
 }
 
-/* Python steps of a document (its origin names no Python) import from its folder first, as a
- * Python file's do from theirs. */
-static int import_from(const char *folder, stk_err *err)
-{
-    const char *before = getenv("PYTHONPATH");
-    bool more = before != NULL && *before != '\0';
-    STK_TEXT_AUTO path = NULL;
-    if (asprintf(&path, "%s%s%s", folder, more ? ":" : "", more ? before : "") < 0 ||
-        setenv("PYTHONPATH", path, 1) < 0) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for the environment");
-    }
-    return 0;
-}
-
 static int open_backend(stk_run *e, stk_err *err)
 {
-    STK_ARENA_AUTO scratch = stk_arena_new(0);
-    const stk_json *origin = stk_json_read(scratch, stk_spec_origin(e->spec));
-    bool by_python = stk_json_get(origin, "argv") != NULL;
-    const char *main_file = by_python ? stk_json_get_text(origin, "file") : NULL;
-    const char *python = stk_json_get_text(origin, "python");
-    if (python == NULL && main_file == NULL && import_from(stk_spec_folder(e->spec), err) < 0) {
-        return STK_E_NOMEM;
-    }
-    char venv[4096];
-    if (e->options->python != NULL || python == NULL) {
-        python = stk_run_python(e->options->python, venv, sizeof venv);
+    const char *main_file = stk_run_main_file(e->spec, e->arena);
+    const stk_json *origin = stk_json_read(e->arena, stk_spec_origin(e->spec));
+    if (stk_json_get_text(origin, "python") == NULL && main_file == NULL) {
+        /* Python steps of a document (its origin names no Python) import from its folder first, as
+         * a Python file's do from theirs. */
+        STK_TRY(stk_run_import_from(stk_spec_folder(e->spec), err));
     }
     stk_local_config config = {.run = e->id,
                                .server_fd = e->options->server_fd,
-                               .python = python,
+                               .python = stk_run_spec_python(e->spec, e->options->python, e->arena),
                                .main_file = main_file,
                                .accel = e->accel,
                                .clock = &e->clock,
                                .policy = e->policy};
     stk_backend *local = NULL;
-    int rc = stk_backend_local_open(&config, &local, err);
-    STK_TRY(rc);
+    STK_TRY(stk_backend_local_open(&config, &local, err));
     return stk_run_elsewhere_open(&e->elsewhere, e->options->program, e->spec, e->store, e->id,
                                   local, &e->backend, err);
 }
@@ -255,17 +192,15 @@ static int settle_all(const stk_run *e, const bool **ret_settled, stk_err *err)
  * Nothing of one that is only to be ended does. */
 static int find_settled(stk_run *e, const bool **ret_settled, stk_err *err)
 {
+    char run[40];
+    STK_VIEW_AUTO view = NULL;
     if (e->options->cancel) {
         return settle_all(e, ret_settled, err);
     }
-    char run[40];
-    stk_view *view = NULL;
     STK_TRY(open_store(e, err));
     STK_TRY(stk_store_resolve_run(e->store, e->options->resume, run, err));
     STK_TRY(stk_view_load(e->store, run, &view, err));
-    int rc = stk_run_settled(e->spec, view, e->arena, ret_settled, err);
-    stk_view_free(view);
-    return rc;
+    return stk_run_settled(e->spec, view, e->arena, ret_settled, err);
 }
 
 /* Which steps the cache will serve, where a note is about some step: it isn't true of these. */
@@ -301,8 +236,8 @@ static int make_plan(stk_run *e, const int64_t *peaks, stk_err *err)
         STK_TRY(find_settled(e, &settled, err));
     }
     STK_TRY(stk_plan_new_rest(e->spec, &e->capacity, peaks, e->policy, settled, &e->plan, err));
-    bool is_static = !stk_spec_grows(e->spec);
-    if (settled != NULL || !is_static || !o->use_cache || stk_plan_n_notes(e->plan) == 0) {
+    if (settled != NULL || stk_spec_grows(e->spec) || !o->use_cache ||
+        stk_plan_n_notes(e->plan) == 0) {
         return 0;
     }
     STK_TRY(find_cached(e, &settled, err));
@@ -323,25 +258,6 @@ static int open_images(stk_run *e, stk_err *err)
     STK_TRY(
         stk_run_elsewhere_images(&e->elsewhere, e->spec, e->options, logs, e->plan, false, err));
     return stk_run_elsewhere_check(&e->elsewhere, e->spec, e->plan, false, err);
-}
-
-/* Where steps go to other machines, these can read the run, and take it up after us. */
-static int open_log(stk_run *e, stk_err *err)
-{
-    if (e->elsewhere.n == 0) {
-        return 0;
-    }
-    stk_remote_log_config config = {.store = e->store,
-                                    .share_url = e->elsewhere.stacks[0]->store,
-                                    .run = e->id,
-                                    .pipeline = stk_spec_name(e->spec),
-                                    .name = e->options->name,
-                                    .stack = e->elsewhere.stacks[0]->name};
-    STK_TRY(stk_remote_log_open(&config, &e->elsewhere.log, err));
-    if (e->options->resume == NULL) {
-        return 0;
-    }
-    return stk_remote_log_begin(e->elsewhere.log, err);
 }
 
 /* The run is over, or left: what is on record here is to be in the share. */
@@ -382,15 +298,34 @@ static int open_to_end(stk_run *e, stk_err *err)
     return open_run(e, err);
 }
 
+/* Where steps go to other machines, these can read the run, and take it up after us. */
+static int share_log(stk_run *e, stk_err *err)
+{
+    if (e->elsewhere.n == 0) {
+        return 0;
+    }
+    stk_remote_log_config config = {.store = e->store,
+                                    .share_url = e->elsewhere.stacks[0]->store,
+                                    .run = e->id,
+                                    .pipeline = stk_spec_name(e->spec),
+                                    .name = e->options->name,
+                                    .stack = e->elsewhere.stacks[0]->name};
+    STK_TRY(stk_remote_log_open(&config, &e->elsewhere.log, err));
+    if (e->options->resume == NULL) {
+        return 0;
+    }
+    return stk_remote_log_begin(e->elsewhere.log, err);
+}
+
 /* STOKER_IDLE_READ: after how long an artifact is read again; 0 turns it off. */
 static int64_t idle_read_ms(void)
 {
-    const char *text = getenv("STOKER_IDLE_READ");
-    int64_t ms = 0;
-    if (text == NULL || text[0] == '\0') {
-        return STK_LIMIT_IDLE_READ_AGE_MS;
+    const char *text = stk_text_if_any(getenv("STOKER_IDLE_READ"));
+    int64_t ms = STK_LIMIT_IDLE_READ_AGE_MS;
+    if (text != NULL && stk_units_parse_duration(text, &ms, NULL) < 0) {
+        ms = 0;
     }
-    return stk_units_parse_duration(text, &ms, NULL) == 0 ? ms : 0;
+    return ms;
 }
 
 /* Up to the plan, and what its steps need. */
@@ -409,7 +344,10 @@ static int make_ready(stk_run *e, stk_err *err)
     stk_run_elsewhere_tell(&e->elsewhere, &e->capacity);
     STK_TRY(stk_run_gpu_peaks(e->spec, e->arena, &peaks, err));
     STK_TRY(make_plan(e, peaks, err));
-    return o->cancel ? open_to_end(e, err) : open_to_run(e, err);
+    if (o->cancel) {
+        return open_to_end(e, err);
+    }
+    return open_to_run(e, err);
 }
 
 static int open_exec(stk_run *e, stk_err *err)
@@ -443,7 +381,7 @@ static int open_exec(stk_run *e, stk_err *err)
                               .on_started = on_started,
                               .on_signal = on_signal,
                               .on_tick = on_tick,
-                              .check = is_ours,
+                              .check = is_still_ours,
                               .arg = e};
     e->backend = NULL; /* exec's from here on */
     return stk_exec_open(&config, &e->exec, err);
@@ -451,7 +389,7 @@ static int open_exec(stk_run *e, stk_err *err)
 
 /* From here on the run is on record: with its row its first events, and what it was begun with. A
  * new one is told of in the share after that. */
-static int begin(stk_run *e, stk_err *err)
+static int put_on_record(stk_run *e, stk_err *err)
 {
     const stk_run_calls *calls = &e->config.calls;
     STK_TRY(open_exec(e, err));
@@ -470,7 +408,7 @@ static int open_all(stk_run *e, stk_err *err)
     const stk_run_calls *calls = &e->config.calls;
     STK_TRY(make_ready(e, err));
     STK_TRY(stk_view_new(e->spec, e->id, stk_store_path(e->store), &e->view, err));
-    STK_TRY(open_log(e, err));
+    STK_TRY(share_log(e, err));
     STK_TRY(open_backend(e, err));
     if (e->options->resume != NULL) {
         STK_TRY(stk_store_events(e->store, e->id, 0, fold_old, e, err));
@@ -478,7 +416,7 @@ static int open_all(stk_run *e, stk_err *err)
     if (calls->on_open != NULL) {
         STK_TRY(calls->on_open(calls->arg, e, err));
     }
-    return begin(e, err);
+    return put_on_record(e, err);
 }
 
 /* What was made of the run stays, and goes on from there. */
@@ -496,21 +434,16 @@ static int say_how_on(const stk_run *e, stk_err *err)
 int stk_run_open(const stk_run_config *config, stk_run **ret, stk_err *err)
 {
     stk_run *e = calloc(1, sizeof *e);
-    stk_arena *arena = stk_arena_new(0);
     *ret = e;
-    if (e == NULL || arena == NULL) {
-        free(e);
-        stk_arena_free(arena);
-        *ret = NULL;
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(e, err));
     *e = (stk_run){.config = *config,
                    .options = config->options,
                    .spec = config->spec,
-                   .arena = arena,
+                   .arena = stk_arena_new(0),
                    .lock_fd = -1,
                    .anchor = stk_clock_anchor_now()};
     e->clock = stk_clock_anchored(&e->anchor);
+    STK_TRY(stk_err_if_null(e->arena, err));
     return open_all(e, err) < 0 ? say_how_on(e, err) : 0;
 }
 

@@ -2,11 +2,13 @@
 #ifndef STK_RUN_AGAIN_H
 #define STK_RUN_AGAIN_H
 
-#include "base/json.h"
 #include "run/run.h"
 
-/* The values that the run was begun with; `params`: an object, NULL: none are on record. */
-int stk_run_same_params(stk_spec *spec, const stk_json *params, const char *run, stk_err *err);
+/* Gives the spec the values that the run was begun with. STK_E_USAGE: none are on record. */
+int stk_run_same_params(stk_spec *spec, const stk_view *view, stk_err *err);
+/* Is what is to go on what began? Steps are the same, and (unless `use_new_code`) their code is. */
+int stk_run_same_steps(const char *run, const stk_spec *old, const stk_spec *now, bool use_new_code,
+                       stk_err *err);
 /* Its stack, unless the options name one, and the machine that it simulates. In `arena`. */
 void stk_run_same_place(const stk_view *view, stk_run_options *options, stk_arena *arena);
 /* Of a run whose engine was killed a moment ago: until its guard, which ends its tasks, has let go

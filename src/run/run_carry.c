@@ -32,33 +32,6 @@ typedef struct carry {
     int rc;
 } carry;
 
-static int copy(carry *c, const char *from, const char *to, mode_t mode)
-{
-    STK_TEXT_AUTO data = NULL;
-    size_t len = 0;
-    const char *path = stk_arena_printf(c->arena, "%s/%s", c->folder, to);
-    if (path == NULL) {
-        return stk_err_nomem(c->err);
-    }
-    STK_TRY(stk_file_read(from, PROGRAM_BYTES, &data, &len, c->err));
-    return stk_file_write(path, data, len, mode, c->err);
-}
-
-/* Called for the program itself (its name is empty), the kernel's page, and each library. */
-static int copy_library(struct dl_phdr_info *info, size_t size, void *arg)
-{
-    carry *c = arg;
-    const char *slash = strrchr(info->dlpi_name, '/');
-    (void)size;
-    if (slash == NULL || c->rc < 0) {
-        return 0;
-    }
-    bool is_loader = strncmp(slash + 1, "ld-", 3) == 0;
-    const char *to = is_loader ? "ld.so" : stk_arena_printf(c->arena, "lib/%s", slash + 1);
-    c->rc = to == NULL ? stk_err_nomem(c->err) : copy(c, info->dlpi_name, to, 0755);
-    return 0;
-}
-
 /* The name of its loader, in place: there is room for a shorter one. */
 static int patch(char *data, size_t len, const char *path, stk_err *err)
 {
@@ -83,17 +56,36 @@ static int patch(char *data, size_t len, const char *path, stk_err *err)
     return stk_err_set(err, STK_E_ENV, "%s is no program that can be taken into a container", path);
 }
 
-static int copy_program(carry *c, const char *from)
+/* To `to` below the folder; a program gets the loader that is carried along. */
+static int copy_binary(const carry *c, const char *from, const char *to, bool is_program)
 {
     STK_TEXT_AUTO data = NULL;
     size_t len = 0;
-    const char *path = stk_arena_printf(c->arena, "%s/stoker", c->folder);
-    if (path == NULL) {
-        return stk_err_nomem(c->err);
-    }
+    const char *path = stk_arena_printf(c->arena, "%s/%s", c->folder, to);
+    STK_TRY(stk_err_if_null(path, c->err));
     STK_TRY(stk_file_read(from, PROGRAM_BYTES, &data, &len, c->err));
-    STK_TRY(patch(data, len, from, c->err));
+    if (is_program) {
+        STK_TRY(patch(data, len, from, c->err));
+    }
     return stk_file_write(path, data, len, 0755, c->err);
+}
+
+/* Called for the program itself (its name is empty), the kernel's page, and each library. */
+static int copy_library(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    carry *c = arg;
+    const char *slash = strrchr(info->dlpi_name, '/');
+    (void)size;
+    if (slash == NULL || c->rc < 0) {
+        return 0;
+    }
+    if (strncmp(slash, "/ld-", 4) == 0) {
+        c->rc = copy_binary(c, info->dlpi_name, "ld.so", false);
+        return 0;
+    }
+    const char *to = stk_arena_printf(c->arena, "lib/%s", slash + 1);
+    c->rc = to == NULL ? stk_err_nomem(c->err) : copy_binary(c, info->dlpi_name, to, false);
+    return 0;
 }
 
 /* The program, its loader and its libraries, in `folder`. */
@@ -103,7 +95,7 @@ static int make_bin(const char *folder, stk_arena *arena, stk_err *err)
     const char *lib = stk_arena_printf(arena, "%s/lib", folder);
     STK_TRY(stk_err_if_null(lib, err));
     STK_TRY(stk_file_mkdirs(lib, 0755, err));
-    STK_TRY(copy_program(&c, "/proc/self/exe"));
+    STK_TRY(copy_binary(&c, "/proc/self/exe", "stoker", true));
     (void)dl_iterate_phdr(copy_library, &c);
     return c.rc;
 }
@@ -158,19 +150,25 @@ static int copy_roots(const char *folder, stk_arena *arena, stk_err *err)
     return stk_err_if_null(to, err);
 }
 
+/* What a copy consists of. */
+static const char *const parts[] = {"bin", "python", "ca.pem"};
+enum { N_PARTS = sizeof parts / sizeof *parts };
+
 /* A copy is copied whole: what it was loaded from is where it lies, not where it came from. */
 static int copy_copy(const char *top, const char *folder, stk_arena *arena, stk_err *err)
 {
-    static const char *const parts[] = {"bin", "python", "ca.pem"};
-    int rc = stk_file_mkdirs(folder, 0755, err);
-    for (size_t i = 0; rc == 0 && i < sizeof parts / sizeof *parts; i++) {
+    STK_TRY(stk_file_mkdirs(folder, 0755, err));
+    for (size_t i = 0; i < N_PARTS; i++) {
         const char *from = stk_arena_printf(arena, "%s/%s", top, parts[i]);
         const char *to = stk_arena_printf(arena, "%s/%s", folder, parts[i]);
-        rc = from == NULL || to == NULL ? stk_err_nomem(err)
-             : stk_file_exists(from)    ? stk_file_copy_tree(from, to, err)
-                                        : 0;
+        if (from == NULL || to == NULL) {
+            return stk_err_nomem(err);
+        }
+        if (stk_file_exists(from)) {
+            STK_TRY(stk_file_copy_tree(from, to, err));
+        }
     }
-    return rc;
+    return 0;
 }
 
 /* The folder that this program is the copy of, or NULL: it is none. */
@@ -182,29 +180,31 @@ static const char *find_copy(stk_arena *arena)
     if (n < sizeof end || strcmp(self + n - (sizeof end - 1), end) != 0) {
         return NULL;
     }
-    const char *top = stk_arena_dupn(arena, self, n - (sizeof end - 1));
-    const char *loader = top == NULL ? NULL : stk_arena_printf(arena, "%s/bin/ld.so", top);
-    return loader != NULL && stk_file_exists(loader) ? top : NULL;
+    self[n - (sizeof end - 1)] = '\0';
+    const char *loader = stk_arena_printf(arena, "%s/bin/ld.so", self);
+    if (loader == NULL || !stk_file_exists(loader)) {
+        return NULL;
+    }
+    return stk_arena_dup(arena, self);
 }
 
 /* What an earlier copy left: an init container may be started again. Nothing else is removed. */
 static int clear_old(const char *folder, stk_arena *arena, stk_err *err)
 {
-    static const char *const names[] = {"bin", "python", "ca.pem"};
     const char *program = stk_arena_printf(arena, "%s/bin/stoker", folder);
-    int rc = program == NULL ? stk_err_nomem(err) : 0;
-    bool is_ours = rc == 0 && stk_file_exists(program);
-    for (size_t i = 0; i < sizeof names / sizeof *names && rc == 0; i++) {
-        const char *path = stk_arena_printf(arena, "%s/%s", folder, names[i]);
+    STK_TRY(stk_err_if_null(program, err));
+    bool is_ours = stk_file_exists(program);
+    for (size_t i = 0; i < N_PARTS; i++) {
+        const char *path = stk_arena_printf(arena, "%s/%s", folder, parts[i]);
         STK_TRY(stk_err_if_null(path, err));
         if (is_ours) {
-            rc = stk_file_remove_tree(path, err);
+            STK_TRY(stk_file_remove_tree(path, err));
         } else if (stk_file_exists(path)) {
-            rc = stk_err_set(err, STK_E_USAGE, "'%s' is there already; name a folder that isn't",
-                             path);
+            return stk_err_set(err, STK_E_USAGE, "'%s' is there already; name a folder that isn't",
+                               path);
         }
     }
-    return rc;
+    return 0;
 }
 
 int stk_run_carry_all(const char *program, const char *folder, stk_arena *arena, stk_err *err)
@@ -229,7 +229,7 @@ int stk_run_carry_all(const char *program, const char *folder, stk_arena *arena,
     return copy_roots(folder, arena, err);
 }
 
-enum { BLOCK = 512, SUM_BYTES = 1 << 20 };
+enum { BLOCK = 512 };
 
 typedef struct tar_header { /* POSIX ustar */
     char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type;
@@ -237,18 +237,33 @@ typedef struct tar_header { /* POSIX ustar */
     char pad[12];
 } tar_header;
 
+typedef struct archive {
+    FILE *file;
+    stk_sha256 sha;
+} archive;
+
+/* What can't be written shows at the end. */
+static void put_bytes(archive *out, const void *data, size_t n)
+{
+    (void)fwrite(data, 1, n, out->file);
+    stk_sha256_add(&out->sha, data, n);
+}
+
 /* No owner and no time: the same content has the same digest. */
-static int put_header(FILE *out, const char *name, bool is_folder, mode_t mode, int64_t size)
+static int put_header(archive *out, const char *name, bool is_folder, mode_t mode, int64_t size)
 {
     tar_header h;
     memset(&h, 0, sizeof h);
     size_t n = strlen(name);
-    const char *cut = n <= sizeof h.name ? NULL : strchr(name + n - sizeof h.name - 1, '/');
-    if (n > sizeof h.name && (cut == NULL || (size_t)(cut - name) > sizeof h.prefix)) {
-        return -1;
+    if (n > sizeof h.name) { /* its folder stands by itself */
+        const char *cut = strchr(name + n - sizeof h.name - 1, '/');
+        if (cut == NULL || (size_t)(cut - name) > sizeof h.prefix) {
+            return -1;
+        }
+        memcpy(h.prefix, name, (size_t)(cut - name));
+        name = cut + 1;
     }
-    memcpy(h.name, cut == NULL ? name : cut + 1, strlen(cut == NULL ? name : cut + 1));
-    memcpy(h.prefix, name, cut == NULL ? 0 : (size_t)(cut - name));
+    memcpy(h.name, name, strlen(name));
     (void)snprintf(h.mode, sizeof h.mode, "%07o", (unsigned)mode & 0777);
     memcpy(h.uid, "0000000", 8);
     memcpy(h.gid, "0000000", 8);
@@ -263,23 +278,16 @@ static int put_header(FILE *out, const char *name, bool is_folder, mode_t mode, 
         sum += ((const unsigned char *)&h)[i];
     }
     (void)snprintf(h.checksum, sizeof h.checksum, "%06o", sum);
-    return fwrite(&h, sizeof h, 1, out) == 1 ? 0 : -1;
-}
-
-static int put_content(FILE *out, const char *path, stk_err *err)
-{
-    static const char zeros[BLOCK];
-    STK_TEXT_AUTO data = NULL;
-    size_t len = 0;
-    int rc = stk_file_read(path, PROGRAM_BYTES, &data, &len, err);
-    size_t pad = (BLOCK - len % BLOCK) % BLOCK;
-    bool good = rc == 0 && fwrite(data, 1, len, out) == len && fwrite(zeros, 1, pad, out) == pad;
-    return rc < 0 || good ? rc : stk_err_sys(err, STK_E_SYS, errno, "writing the archive");
+    put_bytes(out, &h, sizeof h);
+    return 0;
 }
 
 static int put_one(void *arg, const stk_dir_seen *e, stk_err *err)
 {
-    FILE *out = arg;
+    static const char zeros[BLOCK];
+    archive *out = arg;
+    STK_TEXT_AUTO data = NULL;
+    size_t len = 0;
     bool is_folder = S_ISDIR(e->st->st_mode);
     if (!is_folder && !S_ISREG(e->st->st_mode)) {
         return 0;
@@ -287,47 +295,45 @@ static int put_one(void *arg, const stk_dir_seen *e, stk_err *err)
     if (put_header(out, e->below, is_folder, e->st->st_mode, is_folder ? 0 : e->st->st_size) < 0) {
         return stk_err_set(err, STK_E_LIMIT, "'%s' is too long a name for an archive", e->path);
     }
-    if (is_folder) {
+    if (!is_folder) {
+        STK_TRY(stk_file_read(e->path, PROGRAM_BYTES, &data, &len, err));
+        put_bytes(out, data, len);
+        put_bytes(out, zeros, (BLOCK - len % BLOCK) % BLOCK);
+    }
+    return 0;
+}
+
+/* *ret_digest (or NULL): of the whole, in `arena`. */
+static int write_archive(const char *folder, const char *path, stk_arena *arena,
+                         const char **ret_digest, stk_err *err)
+{
+    static const char end[2 * BLOCK];
+    unsigned char digest[STK_DIGEST_BYTES];
+    char hex[STK_DIGEST_HEX + 1];
+    archive out = {.file = fopen(path, "we")};
+    if (out.file == NULL) {
+        return stk_err_sys(err, STK_E_SYS, errno, "writing %s", path);
+    }
+    stk_sha256_init(&out.sha);
+    int rc = stk_dir_walk(folder, put_one, &out, err);
+    put_bytes(&out, end, sizeof end);
+    bool is_bad = ferror(out.file) != 0;
+    if ((fclose(out.file) != 0 || is_bad) && rc == 0) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "writing %s", path);
+    }
+    stk_sha256_done(&out.sha, digest);
+    STK_TRY(rc);
+    if (ret_digest == NULL) {
         return 0;
     }
-    return put_content(out, e->path, err);
+    stk_digest_hex(digest, hex);
+    *ret_digest = stk_arena_dup(arena, hex);
+    return stk_err_if_null(*ret_digest, err);
 }
 
 int stk_run_carry_write(const char *folder, const char *path, stk_err *err)
 {
-    static const char end[2 * BLOCK];
-    FILE *out = fopen(path, "we");
-    int rc = out == NULL ? stk_err_sys(err, STK_E_SYS, errno, "writing %s", path)
-                         : stk_dir_walk(folder, put_one, out, err);
-    if (rc == 0 && fwrite(end, sizeof end, 1, out) != 1) {
-        rc = stk_err_sys(err, STK_E_SYS, errno, "writing %s", path);
-    }
-    if (out != NULL && fclose(out) != 0 && rc == 0) {
-        rc = stk_err_sys(err, STK_E_SYS, errno, "writing %s", path);
-    }
-    return rc;
-}
-
-static int sum(const char *path, stk_arena *arena, const char **ret_digest, stk_err *err)
-{
-    unsigned char digest[STK_DIGEST_BYTES];
-    char hex[STK_DIGEST_HEX + 1], *data = stk_arena_alloc(arena, SUM_BYTES);
-    stk_sha256 sha;
-    FILE *in = data == NULL ? NULL : fopen(path, "re");
-    size_t n;
-    if (in == NULL) {
-        return stk_err_sys(err, STK_E_SYS, errno, "reading %s", path);
-    }
-    stk_sha256_init(&sha);
-    while ((n = fread(data, 1, SUM_BYTES, in)) > 0) {
-        stk_sha256_add(&sha, data, n);
-    }
-    int rc = ferror(in) ? stk_err_sys(err, STK_E_SYS, errno, "reading %s", path) : 0;
-    (void)fclose(in);
-    stk_sha256_done(&sha, digest);
-    stk_digest_hex(digest, hex);
-    *ret_digest = stk_arena_dup(arena, hex);
-    return rc == 0 && *ret_digest == NULL ? stk_err_nomem(err) : rc;
+    return write_archive(folder, path, NULL, NULL, err);
 }
 
 /* There already, as of most runs: one byte tells. */
@@ -347,8 +353,7 @@ static int send_copy(const char *program, const char *folder, const char *tar, s
                      stk_arena *arena, const char **ret_digest, stk_err *err)
 {
     STK_TRY(stk_run_carry_all(program, folder, arena, err));
-    STK_TRY(stk_run_carry_write(folder, tar, err));
-    STK_TRY(sum(tar, arena, ret_digest, err));
+    STK_TRY(write_archive(folder, tar, arena, ret_digest, err));
     const char *key = stk_arena_printf(arena, "carry/%s.tar", *ret_digest);
     STK_TRY(stk_err_if_null(key, err));
     return put_once(share, key, tar, err);

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "run/run_containers.h"
 #include "run/run_python.h"
 #include "sys/file.h"
 
@@ -82,38 +82,33 @@ static stk_devset wanted(const stk_request *request)
     return set;
 }
 
-static int refuse(const check *c, const stk_step *step, const stk_finding *f, stk_err *err)
+static int refuse_step(const check *c, const stk_step *step, const stk_finding *f, stk_err *err)
 {
     stk_err_set(err, STK_E_RESOURCES, "step '%s': %s (%s)", step->name, f->text, f->subject);
     stk_err_hint(err, "%s; STOKER_ALLOW_CPU_BUILD=1 goes on without",
                  stk_text_or(f->remedy, "see 'stoker doctor'"));
-    if (stk_spec_path(c->spec) != NULL) {
-        stk_err_at(err, stk_spec_path(c->spec), step->line);
-    } else {
-        stk_err_at(err, step->source, 0);
-    }
-    return STK_E_RESOURCES;
+    return stk_run_at_step(c->spec, step, err);
 }
 
 static int check_step(check *c, const stk_step *step, const stk_request *request, stk_err *err)
 {
     stk_findings findings = {.arena = c->arena};
     stk_devset devices = wanted(request);
-    int rc = stk_preflight_frameworks(c->accel, &devices, c->found, c->n_found, step->uses,
-                                      step->n_uses, &findings, err);
+    STK_TRY(stk_preflight_frameworks(c->accel, &devices, c->found, c->n_found, step->uses,
+                                     step->n_uses, &findings, err));
     bool allowed = stk_run_allows_cpu_build(step);
-    for (uint32_t i = 0; rc == 0 && i < findings.n; i++) {
+    for (uint32_t i = 0; i < findings.n; i++) {
         const stk_finding *f = &findings.items[i];
         if (f->level == STK_CHECK_ERROR && !allowed) {
-            return refuse(c, step, f, err);
+            return refuse_step(c, step, f, err);
         }
-        if (f->level >= STK_CHECK_WARNING) {
-            rc = step->n_uses == 0
-                     ? stk_plan_remark(c->plan, err, "%s", f->text)
-                     : stk_plan_remark(c->plan, err, "step '%s': %s", step->name, f->text);
+        if (f->level >= STK_CHECK_WARNING && step->n_uses > 0) {
+            STK_TRY(stk_plan_remark(c->plan, err, "step '%s': %s", step->name, f->text));
+        } else if (f->level >= STK_CHECK_WARNING) {
+            STK_TRY(stk_plan_remark(c->plan, err, "%s", f->text));
         }
     }
-    return rc;
+    return 0;
 }
 
 /* Steps with the same settings and frameworks have the same answer: neighbours mostly do. */
@@ -137,8 +132,7 @@ static int check_steps(check *c, stk_err *err)
 {
     const stk_step *last = NULL;
     bool told = false;
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < stk_spec_n_steps(c->spec); i++) {
+    for (uint32_t i = 0; i < stk_spec_n_steps(c->spec); i++) {
         const stk_step *step = stk_spec_step(c->spec, i);
         const stk_request *request = stk_plan_request(c->plan, i);
         bool looked = step->n_uses > 0 || (may_use_any(step) && !told);
@@ -146,11 +140,11 @@ static int check_steps(check *c, stk_err *err)
             is_alike(last, step)) {
             continue;
         }
-        rc = check_step(c, step, request, err);
+        STK_TRY(check_step(c, step, request, err));
         told = told || may_use_any(step);
         last = step;
     }
-    return rc;
+    return 0;
 }
 
 static bool gives_devices(const stk_spec *spec, const stk_plan *plan)
@@ -168,30 +162,18 @@ int stk_run_check_steps(const stk_spec *spec, const stk_run_options *options,
                         const stk_place *places, stk_accel *accel, const stk_findings *devices,
                         stk_plan *plan, stk_err *err)
 {
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < devices->n; i++) {
-        const stk_finding *f = &devices->items[i];
-        if (f->level >= STK_CHECK_WARNING) {
-            rc = stk_plan_remark(plan, err, "%s", f->text);
-        }
-    }
-    if (rc < 0 || stk_accel_is_simulated(accel) || !gives_devices(spec, plan)) {
-        return rc;
-    }
-    char venv[4096];
-    STK_ARENA_AUTO scratch = stk_arena_new(0);
-    const stk_json *origin = stk_json_read(scratch, stk_spec_origin(spec));
-    const char *python = stk_json_get_text(origin, "python");
-    if (options->python != NULL || python == NULL) {
-        python = stk_run_python(options->python, venv, sizeof venv);
+    STK_TRY(stk_run_note_findings(devices, plan, err));
+    if (stk_accel_is_simulated(accel) || !gives_devices(spec, plan)) {
+        return 0;
     }
     check c = {
         .spec = spec, .places = places, .accel = accel, .plan = plan, .arena = devices->arena};
     /* an interpreter that hides its environment: the worker looks again from inside */
-    rc = stk_preflight_find(python, NULL, c.arena, c.found, STK_PREFLIGHT_FRAMEWORKS, &c.n_found,
-                            NULL);
-    rc = rc < 0 ? 0 : check_steps(&c, err);
-    return rc;
+    if (stk_preflight_find(stk_run_spec_python(spec, options->python, c.arena), NULL, c.arena,
+                           c.found, STK_PREFLIGHT_FRAMEWORKS, &c.n_found, NULL) < 0) {
+        return 0;
+    }
+    return check_steps(&c, err);
 }
 
 /* --- what earlier runs needed --- */
@@ -200,11 +182,24 @@ static bool says_gpu_memory(const stk_resources *res)
 {
     stk_alternative wants[STK_LIMIT_ASKS];
     uint32_t n = stk_spec_alternatives(res, wants);
-    bool says = false;
     for (uint32_t i = 0; i < n; i++) {
-        says = says || wants[i].gpu_memory_bytes != -1;
+        if (wants[i].gpu_memory_bytes != -1) {
+            return true;
+        }
     }
-    return says;
+    return false;
+}
+
+/* The store, where there is one that can be read. One that can't, perhaps as another run is making
+ * it, knows nothing; who opens it to write says what is wrong. */
+static int open_peaks(stk_store **ret, stk_err *err)
+{
+    STK_TEXT_AUTO path = NULL;
+    STK_TRY(stk_store_find(".", STK_STORE_CREATE, &path, err));
+    if (stk_file_exists(path)) {
+        (void)stk_store_open(path, STK_STORE_READONLY, ret, NULL);
+    }
+    return 0;
 }
 
 int stk_run_gpu_peaks(const stk_spec *spec, stk_arena *arena, const int64_t **ret_peaks,
@@ -212,37 +207,23 @@ int stk_run_gpu_peaks(const stk_spec *spec, stk_arena *arena, const int64_t **re
 {
     uint32_t n = stk_spec_n_steps(spec);
     int64_t *peaks = NULL;
-    stk_store *store = NULL;
-    char *path = NULL;
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < n; i++) {
-        if (!says_gpu_memory(&stk_spec_step(spec, i)->settings->resources)) {
+    STK_STORE_AUTO store = NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        const stk_step *step = stk_spec_step(spec, i);
+        if (!says_gpu_memory(&step->settings->resources)) {
             continue;
         }
         if (peaks == NULL) {
-            rc = stk_store_find(".", STK_STORE_CREATE, &path, err);
-            if (rc < 0 || !stk_file_exists(path)) {
-                break;
-            }
-            /* One that can't be read, perhaps as another run is making it, knows nothing; who opens
-             * it to write says what is wrong. */
-            if (stk_store_open(path, STK_STORE_READONLY, &store, NULL) < 0) {
-                break;
+            STK_TRY(open_peaks(&store, err));
+            if (store == NULL) {
+                return 0;
             }
             peaks = stk_arena_array(arena, n, sizeof *peaks);
-            rc = peaks == NULL ? stk_err_nomem(err) : 0;
-            for (uint32_t k = 0; rc == 0 && k < n; k++) {
-                peaks[k] = -1;
-            }
+            STK_TRY(stk_err_if_null(peaks, err));
+            memset(peaks, 0xff, n * sizeof *peaks); /* -1: unknown */
         }
-        rc = rc < 0 ? rc
-                    : stk_store_peak(store, stk_spec_name(spec), stk_spec_step(spec, i)->name,
-                                     &peaks[i], err);
+        STK_TRY(stk_store_peak(store, stk_spec_name(spec), step->name, &peaks[i], err));
     }
-    stk_store_close(store);
-    free(path);
-    if (rc == 0) {
-        *ret_peaks = peaks;
-    }
-    return rc;
+    *ret_peaks = peaks;
+    return 0;
 }

@@ -45,6 +45,14 @@ int stk_run_private_note(const stk_run_containers *c, const stk_spec *spec, cons
  * exec's half is whole then. */
 int stk_run_code(stk_run_containers *c, const stk_spec *spec, stk_plan *plan, stk_store *store,
                  const char *run, bool resumed, stk_err *err);
+/* Says in `err` where the step stands in the user's document; returns its code. */
+int stk_run_at_step(const stk_spec *spec, const stk_step *step, stk_err *err);
+/* A variable's value in a NULL-terminated environment (or NULL), or NULL. */
+const char *stk_run_env_value(const char *const *env, const char *name);
+/* Warnings and errors become notes of the plan. */
+int stk_run_note_findings(const stk_findings *findings, stk_plan *plan, stk_err *err);
+/* Does the step's program run as a user that is named? That one is to read the code as well. */
+bool stk_run_has_user(const stk_place *place);
 /* What is said of a step's container that its program sees, besides the image: in a fixed order, as
  * text; NULL: nothing is. */
 int stk_run_how_it_runs(const stk_place *place, stk_arena *arena, const char **ret, stk_err *err);

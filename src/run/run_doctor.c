@@ -2,9 +2,9 @@
 #include "run/run_doctor.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,7 +23,40 @@ typedef struct doctor {
     const char *python; /* --python, or NULL */
 } doctor;
 
+/* An interpreter, and the Stoker that it imports, or NULL. */
+typedef struct found_python {
+    const char *version, *path, *stoker;
+} found_python;
+
 #define add(d, ...) (void)stk_preflight_add((d)->findings, __VA_ARGS__)
+
+static void look_at_device(doctor *d, uint32_t i)
+{
+    const stk_device *device = stk_accel_device(d->accel, i);
+    const char *model = stk_text_or(device->model, "?");
+    char memory[32] = "memory unknown", profile[64] = "";
+    if (device->n_slices > 0) {
+        add(d, STK_CHECK_OK, "devices", device->uuid, NULL, "%s %d: %s, %s, split into %d slices",
+            device->noun, device->index, model, device->uuid, device->n_slices);
+        return;
+    }
+    if (!device->usable) {
+        return;
+    }
+    const char *holder = stk_lease_holder(d->accel, i, d->arena), *lease = "free";
+    if (device->memory_bytes >= 0) {
+        (void)stk_units_format_memory(device->memory_bytes, memory, sizeof memory);
+    }
+    if (holder != NULL) {
+        lease = stk_text_or(stk_arena_printf(d->arena, "leased by %s", holder), holder);
+    }
+    if (device->profile != NULL) {
+        (void)snprintf(profile, sizeof profile, " %s", device->profile);
+    }
+    add(d, STK_CHECK_OK, "devices", device->uuid, NULL, "%s%s %d: %s%s, %s, %s, %s", device->noun,
+        device->parent >= 0 ? " of GPU" : "", device->index, model, profile, memory, device->uuid,
+        lease);
+}
 
 static void look_at_devices(doctor *d)
 {
@@ -35,23 +68,7 @@ static void look_at_devices(doctor *d)
     }
     add(d, STK_CHECK_OK, "devices", NULL, NULL, "%s", stk_accel_describe(d->accel, d->arena));
     for (uint32_t i = 0; i < stk_accel_n_devices(d->accel); i++) {
-        const stk_device *device = stk_accel_device(d->accel, i);
-        const char *holder = stk_lease_holder(d->accel, i, d->arena);
-        if (device->n_slices > 0) {
-            add(d, STK_CHECK_OK, "devices", device->uuid, NULL,
-                "%s %d: %s, %s, split into %d slices", device->noun, device->index,
-                stk_text_or(device->model, "?"), device->uuid, device->n_slices);
-        } else if (device->usable) {
-            char memory[32] = "memory unknown";
-            if (device->memory_bytes >= 0) {
-                (void)stk_units_format_memory(device->memory_bytes, memory, sizeof memory);
-            }
-            add(d, STK_CHECK_OK, "devices", device->uuid, NULL, "%s%s %d: %s%s%s, %s, %s, %s%s",
-                device->noun, device->parent >= 0 ? " of GPU" : "", device->index,
-                stk_text_or(device->model, "?"), device->profile != NULL ? " " : "",
-                stk_text_or(device->profile, ""), memory, device->uuid,
-                holder != NULL ? "leased by " : "free", stk_text_or(holder, ""));
-        }
+        look_at_device(d, i);
     }
     (void)stk_preflight_devices(d->accel, NULL, d->findings, NULL);
 }
@@ -123,45 +140,38 @@ static void look_at_store(doctor *d)
 /* What `python -c code` prints, or NULL with its failure in `err`. */
 static const char *ask_python(doctor *d, const char *python, const char *code, stk_err *err)
 {
-    int pipes[2];
-    if (pipe2(pipes, O_CLOEXEC) < 0) {
-        stk_err_sys(err, STK_E_SYS, errno, "asking %s", python);
-        return NULL;
-    }
+    STK_FD_AUTO answer = memfd_create("answer", MFD_CLOEXEC);
     extern char **environ;
     const char *const argv[] = {python, "-c", code, NULL};
     const stk_spawn spawn = {.argv = argv,
                              .env = (const char *const *)environ,
                              .stdin_fd = -1,
-                             .stdout_fd = pipes[1],
+                             .stdout_fd = answer,
                              .stderr_fd = -1,
                              .die_with_parent = true};
-    pid_t pid = 0;
-    int rc = stk_sys_spawn(&spawn, &pid, NULL, err);
-    stk_file_close(&pipes[1]);
     char text[1024];
-    size_t len = 0;
-    ssize_t n = 0;
-    while (rc == 0 && len < sizeof text - 1 &&
-           ((n = read(pipes[0], text + len, sizeof text - 1 - len)) > 0 ||
-            (n < 0 && errno == EINTR))) {
-        len += n > 0 ? (size_t)n : 0;
-    }
-    stk_file_close(&pipes[0]);
-    text[len] = '\0';
-    text[strcspn(text, "\n")] = '\0';
+    pid_t pid = 0;
     int status = 0;
-    while (rc == 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    if (answer < 0) {
+        stk_err_sys(err, STK_E_SYS, errno, "asking %s", python);
+        return NULL;
     }
-    if (rc == 0 && status != 0) {
-        rc = stk_err_set(err, STK_E_ENV, "%s ended with an error", python);
+    if (stk_sys_spawn(&spawn, &pid, NULL, err) < 0) {
+        return NULL;
     }
-    return rc == 0 ? stk_arena_dup(d->arena, text) : NULL;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    ssize_t len = pread(answer, text, sizeof text - 1, 0);
+    if (status != 0 || len < 0) {
+        stk_err_set(err, STK_E_ENV, "%s ended with an error", python);
+        return NULL;
+    }
+    text[len] = '\0';
+    return stk_arena_dupn(d->arena, text, strcspn(text, "\n"));
 }
 
 /* What the interpreter itself says: slow, for those whose files don't tell. */
-static bool ask_for_stoker(doctor *d, const char *python, const char **ret_version,
-                           const char **ret_number, const char **ret_where, stk_err *err)
+static bool ask_for_stoker(doctor *d, const char *python, found_python *ret, stk_err *err)
 {
     static const char code[] = "import sys\n"
                                "try:\n"
@@ -173,52 +183,46 @@ static bool ask_for_stoker(doctor *d, const char *python, const char **ret_versi
     if (answer == NULL || sscanf(answer, "%63s %31s %511[^\n]", version, number, where) != 3) {
         return false;
     }
-    *ret_version = strcmp(version, "-") == 0 ? NULL : stk_arena_dup(d->arena, version);
-    *ret_number = stk_arena_dup(d->arena, number);
-    *ret_where = stk_arena_dup(d->arena, where);
+    ret->stoker = strcmp(version, "-") == 0 ? NULL : stk_arena_dup(d->arena, version);
+    ret->version = stk_arena_dup(d->arena, number);
+    ret->path = stk_arena_dup(d->arena, where);
     return true;
 }
 
 /* Can Python steps start, and with which Stoker? Returns the environment's sys.path, or NULL. */
 static const char *const *look_at_python(doctor *d)
 {
-    char venv[4096];
     stk_environment environment = {0};
     stk_err err = {0};
-    const char *python = stk_run_python(d->python, venv, sizeof venv);
-    const char *version = NULL, *number = NULL, *where = NULL;
+    const char *python = stk_run_python(d->python, d->arena);
     bool known = stk_preflight_environment(python, d->arena, &environment, &err) == 0;
-    const char *folder = NULL;
+    found_python p = {.version = environment.version, .path = environment.python};
     if (known) {
-        folder = stk_preflight_package(environment.sys_path, "stoker", d->arena);
+        const char *folder = stk_preflight_package(environment.sys_path, "stoker", d->arena);
+        p.stoker = folder == NULL ? NULL : stk_preflight_version(folder, d->arena);
     }
-    if (folder != NULL) {
-        version = stk_preflight_version(folder, d->arena);
-    }
-    number = environment.version;
-    where = environment.python;
-    if ((version == NULL || number == NULL) &&
-        !ask_for_stoker(d, python, &version, &number, &where, &err)) {
+    if ((p.stoker == NULL || p.version == NULL) && !ask_for_stoker(d, python, &p, &err)) {
         add(d, STK_CHECK_WARNING, "python", python,
             "install Python 3.9 or newer, or name one with --python; command steps run without",
             "no Python to run steps with: %s", err.text[0] ? err.text : "it gave no answer");
         return NULL;
     }
-    if (!known && where != NULL) {
-        known = stk_preflight_environment(where, d->arena, &environment, NULL) == 0;
+    if (!known && p.path != NULL) {
+        known = stk_preflight_environment(p.path, d->arena, &environment, NULL) == 0;
     }
-    if (version == NULL) {
-        add(d, STK_CHECK_WARNING, "python", where,
+    if (p.stoker == NULL) {
+        add(d, STK_CHECK_WARNING, "python", p.path,
             "activate the environment that has Stoker, or name its interpreter with --python",
-            "Python %s (%s) can't import stoker: Python steps won't start there", number, where);
-    } else if (strcmp(version, STK_VERSION) != 0) {
-        add(d, STK_CHECK_ERROR, "python", where,
+            "Python %s (%s) can't import stoker: Python steps won't start there", p.version,
+            p.path);
+    } else if (strcmp(p.stoker, STK_VERSION) != 0) {
+        add(d, STK_CHECK_ERROR, "python", p.path,
             "install both from one wheel; 'type -a stoker' shows which binary comes first",
-            "this is stoker " STK_VERSION ", but Python %s (%s) imports stoker %s", number, where,
-            version);
+            "this is stoker " STK_VERSION ", but Python %s (%s) imports stoker %s", p.version,
+            p.path, p.stoker);
     } else {
-        add(d, STK_CHECK_OK, "python", where, NULL, "Python %s (%s) imports stoker %s", number,
-            where, version);
+        add(d, STK_CHECK_OK, "python", p.path, NULL, "Python %s (%s) imports stoker %s", p.version,
+            p.path, p.stoker);
     }
     return known ? environment.sys_path : NULL;
 }

@@ -24,7 +24,7 @@ static bool has_devices(const stk_accel *accel)
 static void add_error(stk_findings *f, stk_check_level level, const char *check, const char *name,
                       const stk_err *err)
 {
-    add(f, level, check, name, err->hint[0] != '\0' ? err->hint : NULL, "%s", err->text);
+    add(f, level, check, name, stk_text_if_any(err->hint), "%s", err->text);
 }
 
 static const char *size_text(int64_t bytes, char *buf, size_t size)
@@ -73,21 +73,39 @@ static bool find_image(const stk_engine *engine, const char *name, stk_image_con
     return true;
 }
 
-/* --- what is in it --- */
+/* With the host's GPUs, where it has some; an engine that can't pass them is a finding, and the
+ * rest is looked at without. */
+static int look_inside(const stk_engine *engine, const char *name, const char *id, stk_accel *accel,
+                       stk_image_contents *in, stk_findings *f, stk_err *err)
+{
+    stk_err why = {0};
+    bool gpus = stk_accel_driver(accel) != NULL && has_devices(accel) &&
+                (engine->has_nvidia || engine->has_cdi);
+    if (gpus && stk_image_look_inside(engine, id, true, f->arena, in, &why) == 0) {
+        return 0;
+    }
+    if (gpus) {
+        add_error(f, STK_CHECK_WARNING, "driver", name, &why);
+    }
+    return stk_image_look_inside(engine, id, false, f->arena, in, err);
+}
 
-static void tell_inside(const char *name, const stk_image_contents *in, stk_accel *accel,
-                        stk_findings *f)
+/* What its configuration and its programs say of an image. */
+static void add_inside(const char *name, const stk_image_contents *in, stk_accel *accel,
+                       stk_findings *f)
 {
     stk_findings own = {.arena = f->arena};
     bool nvidia = accel != NULL && stk_accel_driver(accel) != NULL;
-    bool old = in->python != NULL && stk_preflight_compare_versions(in->python, "3.7") < 0;
     if (in->python == NULL) {
         add(f, STK_CHECK_NOTE, "python", name, NULL,
             "image '%s' has no Python in its PATH: steps that are commands can run in it", name);
+    } else if (stk_preflight_compare_versions(in->python, "3.7") < 0) {
+        add(f, STK_CHECK_ERROR, "python", name, "take a newer image",
+            "image '%s' has Python %s (%s): Python steps need 3.7 or newer", name, in->python,
+            in->python_path);
     } else {
-        add(f, old ? STK_CHECK_ERROR : STK_CHECK_OK, "python", name,
-            old ? "take a newer image" : NULL, "image '%s' has Python %s (%s)%s", name, in->python,
-            in->python_path, old ? ": Python steps need 3.7 or newer" : "");
+        add(f, STK_CHECK_OK, "python", name, NULL, "image '%s' has Python %s (%s)", name,
+            in->python, in->python_path);
     }
     if (in->nvcc != NULL) {
         add(f, STK_CHECK_OK, "nvcc", name, NULL, "image '%s' has CUDA's compiler%s%s", name,
@@ -120,30 +138,20 @@ static void tell_inside(const char *name, const stk_image_contents *in, stk_acce
     }
 }
 
-/* With the host's GPUs, where it has some; an engine that can't pass them is a finding, and the
- * rest is looked at without. */
-static int look_inside(const stk_engine *engine, const char *name, const char *id, stk_accel *accel,
-                       stk_image_contents *in, stk_findings *f, stk_err *err)
+/* The look at what is in an image that can be had: pulled where it isn't `here`. */
+static int look_into(const stk_engine *engine, const char *name, bool here,
+                     stk_image_config *config, stk_accel *accel, stk_findings *f, stk_err *err)
 {
-    stk_err why = {0};
-    bool gpus = stk_accel_driver(accel) != NULL && has_devices(accel) &&
-                (engine->has_nvidia || engine->has_cdi);
-    if (gpus && stk_image_look_inside(engine, id, true, f->arena, in, &why) == 0) {
-        return 0;
+    stk_image_contents in;
+    if (!here) {
+        stk_image_ref ref;
+        STK_TRY(stk_image_parse(name, f->arena, &ref, err));
+        STK_TRY(stk_image_pull(engine, &ref, NULL, NULL, err));
+        STK_TRY(stk_image_local(engine, name, f->arena, config, err));
     }
-    if (gpus) {
-        add_error(f, STK_CHECK_WARNING, "driver", name, &why);
-    }
-    return stk_image_look_inside(engine, id, false, f->arena, in, err);
-}
-
-static int pull_image(const stk_engine *engine, const char *name, stk_image_config *config,
-                      stk_arena *arena, stk_err *err)
-{
-    stk_image_ref ref;
-    STK_TRY(stk_image_parse(name, arena, &ref, err));
-    STK_TRY(stk_image_pull(engine, &ref, NULL, NULL, err));
-    return stk_image_local(engine, name, arena, config, err);
+    STK_TRY(look_inside(engine, name, config->id, accel, &in, f, err));
+    add_inside(name, &in, accel, f);
+    return 0;
 }
 
 void stk_run_doctor_image(const char *name, bool inside, stk_accel *accel, stk_findings *findings)
@@ -163,21 +171,8 @@ void stk_run_doctor_image(const char *name, bool inside, stk_accel *accel, stk_f
     if (stk_image_check(&config, name, accel, &use, findings, &err) < 0) {
         add_error(findings, STK_CHECK_ERROR, "image", name, &err);
     }
-    if (!inside || !found) {
-        return;
-    }
-    stk_image_contents in;
-    int rc = 0;
-    if (!here) {
-        rc = pull_image(&engine, name, &config, findings->arena, &err);
-    }
-    if (rc == 0) {
-        rc = look_inside(&engine, name, config.id, accel, &in, findings, &err);
-    }
-    if (rc < 0) {
+    if (inside && found && look_into(&engine, name, here, &config, accel, findings, &err) < 0) {
         add_error(findings, STK_CHECK_ERROR, "inside", name, &err);
-    } else {
-        tell_inside(name, &in, accel, findings);
     }
 }
 
@@ -203,13 +198,12 @@ static void take_framework(side *s, const stk_framework *f, stk_arena *arena)
 
 static void read_host(const char *python, side *s, stk_findings *f)
 {
-    char venv[4096];
     stk_environment environment;
     stk_framework found[STK_PREFLIGHT_FRAMEWORKS];
     uint32_t n = 0;
     s->where = "this host";
-    if (stk_preflight_environment(stk_run_python(python, venv, sizeof venv), f->arena, &environment,
-                                  NULL) < 0) {
+    if (stk_preflight_environment(stk_run_python(python, f->arena), f->arena, &environment, NULL) <
+        0) {
         return;
     }
     s->python = environment.version;
@@ -273,17 +267,17 @@ static int read_side(const char *name, const char *python, side *s, stk_findings
     return 0;
 }
 
-static void compare(const char *what, const char *check, const char *x, const char *y,
-                    const side *a, const side *b, stk_findings *f)
+static void compare_versions(const char *what, const char *check, const char *x, const char *y,
+                             const side *a, const side *b, stk_findings *f)
 {
-    if (x == NULL && y == NULL) {
+    if (x == NULL && y != NULL) { /* the first is the one that is known */
+        compare_versions(what, check, y, x, b, a, f);
+    } else if (x == NULL) {
         add(f, STK_CHECK_NOTE, check, NULL, NULL, "%s: unknown in both", what);
-    } else if (x == NULL || y == NULL) {
-        const side *known = x != NULL ? a : b, *unknown = x != NULL ? b : a;
+    } else if (y == NULL) {
         add(f, STK_CHECK_NOTE, check, NULL, NULL,
-            "%s: stack '%s' has %s (%s), of stack '%s' (%s) "
-            "it isn't known",
-            what, known->stack, stk_text_or(x, y), known->where, unknown->stack, unknown->where);
+            "%s: stack '%s' has %s (%s), of stack '%s' (%s) it isn't known", what, a->stack, x,
+            a->where, b->stack, b->where);
     } else if (strcmp(x, y) != 0) {
         add(f, STK_CHECK_WARNING, check, NULL,
             "take images (or an environment) with the same versions, or count on results that "
@@ -316,12 +310,12 @@ int stk_run_doctor_compare(const char *a, const char *b, const char *python, stk
         add(findings, STK_CHECK_OK, "driver", NULL, NULL, "this host's driver %s runs CUDA %d.x",
             driver, stk_preflight_cuda_newest(driver, stk_accel_cuda_version(accel)));
     }
-    compare("CUDA", "cuda", x.cuda, y.cuda, &x, &y, findings);
-    compare("the framework", "framework", x.framework, y.framework, &x, &y, findings);
+    compare_versions("CUDA", "cuda", x.cuda, y.cuda, &x, &y, findings);
+    compare_versions("the framework", "framework", x.framework, y.framework, &x, &y, findings);
     if (x.framework != NULL && y.framework != NULL && strcmp(x.framework, y.framework) == 0) {
-        compare(x.framework, "framework", x.version, y.version, &x, &y, findings);
+        compare_versions(x.framework, "framework", x.version, y.version, &x, &y, findings);
     }
-    compare("Python", "python", minor_of(x.python, findings->arena),
-            minor_of(y.python, findings->arena), &x, &y, findings);
+    compare_versions("Python", "python", minor_of(x.python, findings->arena),
+                     minor_of(y.python, findings->arena), &x, &y, findings);
     return 0;
 }

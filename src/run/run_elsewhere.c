@@ -39,27 +39,25 @@ static int place_of(stk_run_elsewhere *e, const stk_stack *stack, uint32_t *ret_
 }
 
 int stk_run_elsewhere_find(const stk_spec *spec, const stk_place *steps, stk_driver_find drivers,
-                           stk_arena *arena, stk_run_elsewhere *ret, stk_err *err)
+                           stk_arena *arena, stk_run_elsewhere *e, stk_err *err)
 {
     uint32_t n = stk_spec_n_steps(spec);
-    stk_run_elsewhere e = {.arena = arena, .steps = steps, .drivers = drivers};
+    *e = (stk_run_elsewhere){.arena = arena, .steps = steps, .drivers = drivers};
     for (uint32_t i = 0; i < n; i++) {
-        e.n += stk_place_is_elsewhere(steps[i].kind);
+        e->n += stk_place_is_elsewhere(steps[i].kind);
     }
-    *ret = e;
-    if (e.n == 0) {
+    if (e->n == 0) {
         return 0;
     }
-    e.away = stk_arena_array(arena, n, sizeof *e.away);
-    int rc = e.away == NULL ? stk_err_nomem(err) : 0;
-    for (uint32_t i = 0; i < n && rc == 0; i++) {
+    e->away = stk_arena_array(arena, n, sizeof *e->away);
+    STK_TRY(stk_err_if_null(e->away, err));
+    for (uint32_t i = 0; i < n; i++) {
         if (stk_place_is_elsewhere(steps[i].kind)) {
-            e.away[i].resources = steps[i].resources;
-            rc = place_of(&e, steps[i].stack, &e.away[i].place, err);
+            e->away[i].resources = steps[i].resources;
+            STK_TRY(place_of(e, steps[i].stack, &e->away[i].place, err));
         }
     }
-    *ret = e;
-    return rc;
+    return 0;
 }
 
 void stk_run_elsewhere_tell(const stk_run_elsewhere *e, stk_capacity *capacity)
@@ -76,22 +74,31 @@ stk_policy stk_run_elsewhere_policy(const stk_run_elsewhere *e, const stk_run_op
     return e->n > 0 && !options->has_policy ? STK_POLICY_STRICT : options->policy;
 }
 
-/* --- images --- */
-
-static bool is_away(const stk_run_elsewhere *e, uint32_t i_step)
+bool stk_run_is_away(const stk_run_elsewhere *e, uint32_t i_step)
 {
     return e->away != NULL && e->away[i_step].place > 0;
 }
 
-/* Of whom an image is made for; NULL: of nobody in particular. */
-static const char *vendor_of(const stk_image_facts *facts)
+/* "an image that is made for …": whom its name and configuration tell it is not for the devices
+ * that are asked for; NULL: it may be right. */
+static const char *made_for_others(const stk_image_facts *facts, const char *asked)
 {
     static const char *const vendors[] = {[STK_IMAGE_FOR_NVIDIA] = "nvidia",
                                           [STK_IMAGE_FOR_AMD] = "amd",
                                           [STK_IMAGE_FOR_INTEL] = "intel",
                                           [STK_IMAGE_FOR_AWS] = "aws",
                                           [STK_IMAGE_FOR_GOOGLE] = "google"};
-    return facts->made_for < sizeof vendors / sizeof *vendors ? vendors[facts->made_for] : NULL;
+    const char *vendor = NULL;
+    if (facts->made_for == STK_IMAGE_FOR_CPU) {
+        return "CPUs";
+    }
+    if (facts->made_for < sizeof vendors / sizeof *vendors) {
+        vendor = vendors[facts->made_for];
+    }
+    if (vendor == NULL || asked == NULL || strcmp(vendor, asked) == 0) {
+        return NULL;
+    }
+    return vendor;
 }
 
 /* What its name and configuration tell of it; which driver the machines have nobody here knows. */
@@ -102,48 +109,33 @@ static int check_image(const stk_run_elsewhere *e, const stk_spec *spec, uint32_
     const stk_place *place = &e->steps[i];
     uint32_t n = stk_plan_request(plan, i)->n_devices;
     stk_alternative wants[STK_LIMIT_ASKS];
-    bool any = place->resources == NULL || stk_spec_alternatives(place->resources, wants) == 0;
-    const char *asked = any ? NULL : stk_spec_vendor_of(&wants[0]);
+    const char *asked = NULL;
     stk_image_facts facts;
-    int rc = stk_image_facts_of(place->image, config, e->arena, &facts, err);
-    if (rc < 0 || n == 0 || stk_run_allows_cpu_build(step)) {
-        return rc;
-    }
-    const char *vendor = vendor_of(&facts);
-    bool none = facts.made_for == STK_IMAGE_FOR_CPU;
-    bool other = vendor != NULL && asked != NULL && strcmp(vendor, asked) != 0;
-    if (!none && !other) {
+    STK_TRY(stk_image_facts_of(place->image, config, e->arena, &facts, err));
+    if (n == 0 || stk_run_allows_cpu_build(step)) {
         return 0;
     }
-    const char *better = stk_image_suggest(place->image, facts.framework, 0, e->arena);
+    if (place->resources != NULL && stk_spec_alternatives(place->resources, wants) > 0) {
+        asked = stk_spec_vendor_of(&wants[0]);
+    }
+    const char *others = made_for_others(&facts, asked);
+    if (others == NULL) {
+        return 0;
+    }
+    bool is_cpu = facts.made_for == STK_IMAGE_FOR_CPU;
+    const char *better = NULL;
+    if (is_cpu) {
+        better = stk_image_suggest(place->image, facts.framework, 0, e->arena);
+    }
     stk_err_set(err, STK_E_RESOURCES,
                 "step '%s' asks for %u %s%sdevice%s on %s, and image '%s' is made for %s%s (so %s "
                 "says)",
-                step->name, n, stk_text_or(asked, ""), asked != NULL ? " " : "", n == 1 ? "" : "s",
-                stk_place_word(place->kind), place->image, none ? "CPUs" : vendor, none ? "" : "'s",
+                step->name, n, stk_text_or(asked, ""), asked != NULL ? " " : "", stk_text_plural(n),
+                stk_place_word(place->kind), place->image, others, is_cpu ? "" : "'s",
                 facts.source);
-    stk_err_hint(err, "%s%s, or set STOKER_ALLOW_CPU_BUILD=1 in the step's environment",
-                 better != NULL && none ? "take " : "take another image",
-                 better != NULL && none ? better : "");
+    stk_err_hint(err, "take %s, or set STOKER_ALLOW_CPU_BUILD=1 in the step's environment",
+                 stk_text_or(better, "another image"));
     return STK_E_RESOURCES;
-}
-
-static const char *env_value(const char *const *env, const char *name)
-{
-    size_t n = strlen(name);
-    for (; env != NULL && *env != NULL; env++) {
-        if (strncmp(*env, name, n) == 0 && (*env)[n] == '=') {
-            return *env + n + 1;
-        }
-    }
-    return NULL;
-}
-
-/* --- for which machines --- */
-
-static const char *text_at(const stk_json *map, const char *key)
-{
-    return stk_json_get_text(map, key);
 }
 
 static bool is_grace(const char *class)
@@ -173,16 +165,17 @@ static const char *arch_of(const stk_place *place)
     const stk_json *selectors[] = {stk_json_get(options, "node_selector"),
                                    stk_json_get(options, "node_selectors"),
                                    stk_json_get(pod, "node_selectors")};
-    const char *said = text_at(options, "arch");
+    const char *said = stk_json_get_text(options, "arch");
     for (size_t i = 0; said == NULL && i < sizeof selectors / sizeof *selectors; i++) {
-        said = text_at(selectors[i], "kubernetes.io/arch");
+        said = stk_json_get_text(selectors[i], "kubernetes.io/arch");
     }
-    const char *class = text_at(options, "gpu_type");
-    bool is_arm = said != NULL ? strcasecmp(said, "arm64") == 0 || strcasecmp(said, "aarch64") == 0
-                  : class != NULL ? is_grace(class)
-                                  : asks_for_grace(place->resources);
-    const char *arch = is_arm ? "arm64" : said != NULL ? "amd64" : NULL;
-    return arch;
+    if (said != NULL) {
+        bool is_arm = strcasecmp(said, "arm64") == 0 || strcasecmp(said, "aarch64") == 0;
+        return is_arm ? "arm64" : "amd64";
+    }
+    const char *class = stk_json_get_text(options, "gpu_type");
+    bool is_arm = class != NULL ? is_grace(class) : asks_for_grace(place->resources);
+    return is_arm ? "arm64" : NULL;
 }
 
 static int refuse_arch(const stk_run_elsewhere *e, const stk_spec *spec, uint32_t i,
@@ -199,17 +192,20 @@ static int refuse_arch(const stk_run_elsewhere *e, const stk_spec *spec, uint32_
 static int ask_registry(const stk_run_elsewhere *e, const stk_spec *spec, uint32_t i,
                         const stk_image_ref *ref, stk_image_config *ret, stk_err *err)
 {
-    const char *arch = arch_of(&e->steps[i]);
-    const char *name = stk_image_text(ref, e->arena);
+    const char *arch = arch_of(&e->steps[i]), *what = NULL;
     int rc = stk_image_remote(ref, stk_text_or(arch, "amd64"), e->arena, ret, err);
-    bool is_other = rc == 0 && arch != NULL && ret->arch != NULL && strcmp(ret->arch, arch) != 0;
-    if (arch == NULL || (rc != STK_E_RESOURCES && !is_other)) {
-        return rc == STK_E_RESOURCES ? STK_E_NOT_FOUND : rc; /* it may be what the nodes are */
+    if (rc == STK_E_RESOURCES && arch == NULL) {
+        return STK_E_NOT_FOUND; /* it may be what the nodes are */
     }
-    return refuse_arch(e, spec, i,
-                       is_other ? stk_arena_printf(e->arena, "image %s is for %s", name, ret->arch)
-                                : stk_arena_dup(e->arena, err->text),
-                       "take an image built for it", err);
+    if (rc == STK_E_RESOURCES) {
+        what = stk_arena_dup(e->arena, err->text);
+    } else if (rc < 0 || arch == NULL || ret->arch == NULL || strcmp(ret->arch, arch) == 0) {
+        return rc;
+    } else {
+        what = stk_arena_printf(e->arena, "image %s is for %s", stk_image_text(ref, e->arena),
+                                ret->arch);
+    }
+    return refuse_arch(e, spec, i, what, "take an image built for it", err);
 }
 
 /* What brings our program into the image is for some machines as well. */
@@ -243,61 +239,19 @@ static int check_carry(const stk_run_elsewhere *e, const stk_spec *spec, uint32_
 static int note_unseen(const stk_image_ref *ref, const stk_err *why, stk_arena *arena,
                        stk_plan *plan, stk_err *err)
 {
-    const char *name = stk_image_text(ref, arena);
+    const char *name = stk_image_text(ref, arena), *text = why->text;
     STK_TRY(stk_err_if_null(name, err));
     if (why->code == STK_E_ENV) {
         return stk_plan_remark(plan, err, "image %s isn't checked: %s can't be reached from here",
                                name, ref->registry);
     }
-    size_t n = strncmp(why->text, "image ", 6) == 0 ? 6 + strlen(name) : 0;
-    const char *text =
-        n > 0 && strncmp(why->text + 6, name, n - 6) == 0 ? why->text + n : why->text;
+    const char *head = stk_arena_printf(arena, "image %s", name);
+    size_t n = head == NULL ? 0 : strlen(head);
+    if (n > 0 && strncmp(text, head, n) == 0) {
+        text += n;
+    }
     return stk_plan_remark(plan, err, "image %s isn't checked: %s", name,
                            text + strspn(text, ": "));
-}
-
-static bool same_text(const char *a, const char *b)
-{
-    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
-}
-
-/* Registries are asked once for each image. */
-static int look(stk_run_elsewhere *e, const stk_spec *spec, uint32_t i, stk_plan *plan,
-                stk_err *err)
-{
-    const char *image = e->steps[i].image;
-    stk_image_config config = {0};
-    stk_image_ref ref;
-    stk_err why = {0};
-    int rc = check_carry(e, spec, i, err);
-    for (uint32_t k = 0; k < i && rc == 0; k++) { /* one of an earlier step */
-        if (is_away(e, k) && e->images[k] != NULL && same_text(e->steps[k].image, image) &&
-            same_text(arch_of(&e->steps[k]), arch_of(&e->steps[i]))) {
-            e->images[i] = e->images[k];
-            e->paths[i] = e->paths[k];
-            return check_image(e, spec, i, NULL, plan, err);
-        }
-    }
-    rc = rc < 0 ? rc : stk_image_parse(image, e->arena, &ref, err);
-    STK_TRY(rc);
-    e->images[i] = image;
-    rc = ask_registry(e, spec, i, &ref, &config, &why);
-    if (rc == STK_E_RESOURCES) {
-        *err = why;
-        return rc;
-    }
-    if (rc < 0) {
-        rc = note_unseen(&ref, &why, e->arena, plan, err);
-        STK_TRY(rc);
-        return check_image(e, spec, i, NULL, plan, err);
-    }
-    e->paths[i] = env_value(config.env, "PYTHONPATH");
-    if (config.digest != NULL && ref.digest == NULL) { /* what was looked at is what runs */
-        ref.digest = config.digest;
-        ref.tag = NULL;
-        e->images[i] = stk_image_text(&ref, e->arena);
-    }
-    return e->images[i] == NULL ? stk_err_nomem(err) : check_image(e, spec, i, &config, plan, err);
 }
 
 static int refuse_build(const stk_run_elsewhere *e, const stk_spec *spec, uint32_t i, stk_err *err)
@@ -313,9 +267,55 @@ static int refuse_build(const stk_run_elsewhere *e, const stk_spec *spec, uint32
     return STK_E_SPEC;
 }
 
+/* Registries are asked once for each image: an earlier step's answer serves. */
+static bool take_earlier(stk_run_elsewhere *e, uint32_t i)
+{
+    for (uint32_t k = 0; k < i; k++) {
+        if (stk_run_is_away(e, k) && e->images[k] != NULL &&
+            stk_text_same(e->steps[k].image, e->steps[i].image) &&
+            stk_text_same(arch_of(&e->steps[k]), arch_of(&e->steps[i]))) {
+            e->images[i] = e->images[k];
+            e->paths[i] = e->paths[k];
+            return true;
+        }
+    }
+    return false;
+}
+
+static int find_image(stk_run_elsewhere *e, const stk_spec *spec, uint32_t i, stk_plan *plan,
+                      stk_err *err)
+{
+    stk_image_config config = {0};
+    stk_image_ref ref;
+    stk_err why = {0};
+    STK_TRY(check_carry(e, spec, i, err));
+    if (take_earlier(e, i)) {
+        return check_image(e, spec, i, NULL, plan, err);
+    }
+    STK_TRY(stk_image_parse(e->steps[i].image, e->arena, &ref, err));
+    e->images[i] = e->steps[i].image;
+    int rc = ask_registry(e, spec, i, &ref, &config, &why);
+    if (rc == STK_E_RESOURCES) {
+        *err = why;
+        return rc;
+    }
+    if (rc < 0) {
+        STK_TRY(note_unseen(&ref, &why, e->arena, plan, err));
+        return check_image(e, spec, i, NULL, plan, err);
+    }
+    e->paths[i] = stk_run_env_value(config.env, "PYTHONPATH");
+    if (config.digest != NULL && ref.digest == NULL) { /* what was looked at is what runs */
+        ref.digest = config.digest;
+        ref.tag = NULL;
+        e->images[i] = stk_image_text(&ref, e->arena);
+        STK_TRY(stk_err_if_null(e->images[i], err));
+    }
+    return check_image(e, spec, i, &config, plan, err);
+}
+
 /* By this machine's container engine, from where the stack's registry gets it. */
-static int build(stk_run_elsewhere *e, const stk_spec *spec, const stk_run_options *options,
-                 const char *logs, uint32_t i, stk_plan *plan, bool soft, stk_err *err)
+static int build_image(stk_run_elsewhere *e, const stk_spec *spec, const stk_run_options *options,
+                       const char *logs, uint32_t i, stk_plan *plan, bool soft, stk_err *err)
 {
     const stk_step *step = stk_spec_step(spec, i);
     const stk_place *place = &e->steps[i];
@@ -329,27 +329,27 @@ static int build(stk_run_elsewhere *e, const stk_spec *spec, const stk_run_optio
     }
     stk_engine engine;
     stk_findings findings = {.arena = e->arena};
-    stk_image_want want = {.step = step->name,
-                           .image = place->image,
-                           .docker = place->docker,
-                           .allows_cpu_build = true,
-                           .use = {.python = step->python != NULL,
-                                   .arch = arch_of(place) != NULL ? arch_of(place) : "amd64"}};
+    stk_image_want want = {
+        .step = step->name,
+        .image = place->image,
+        .docker = place->docker,
+        .allows_cpu_build = true,
+        .use = {.python = step->python != NULL, .arch = stk_text_or(arch_of(place), "amd64")}};
     const stk_image_prepare how = {.folder = stk_spec_folder(spec),
                                    .python = options->python,
                                    .registry = place->stack->registry,
                                    .logs = logs,
                                    .say = options->say,
                                    .arg = options->arg};
-    int rc = stk_engine_find(place->stack->socket, e->arena, &engine, err);
-    rc = rc < 0 ? rc : stk_image_make_ready(&engine, &how, &want, 1, NULL, &findings, err);
+    STK_TRY(stk_engine_find(place->stack->socket, e->arena, &engine, err));
+    STK_TRY(stk_image_make_ready(&engine, &how, &want, 1, NULL, &findings, err));
+    if (want.pinned == NULL) {
+        return stk_err_set(err, STK_E_ENV, "step '%s': its image was built, but not pushed to '%s'",
+                           step->name, place->stack->registry);
+    }
     e->images[i] = want.pinned;
-    e->paths[i] = env_value(want.env, "PYTHONPATH");
-    return rc < 0 || want.pinned != NULL
-               ? rc
-               : stk_err_set(err, STK_E_ENV,
-                             "step '%s': its image was built, but not pushed to '%s'", step->name,
-                             place->stack->registry);
+    e->paths[i] = stk_run_env_value(want.env, "PYTHONPATH");
+    return 0;
 }
 
 int stk_run_elsewhere_images(stk_run_elsewhere *e, const stk_spec *spec,
@@ -362,18 +362,24 @@ int stk_run_elsewhere_images(stk_run_elsewhere *e, const stk_spec *spec,
     }
     e->images = stk_arena_array(e->arena, n, sizeof *e->images);
     e->paths = stk_arena_array(e->arena, n, sizeof *e->paths);
-    int rc = e->images == NULL || e->paths == NULL ? stk_err_nomem(err) : 0;
-    for (uint32_t i = 0; i < n && rc == 0; i++) {
-        if (!is_away(e, i)) {
+    if (e->images == NULL || e->paths == NULL) {
+        return stk_err_nomem(err);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const stk_place *place = &e->steps[i];
+        const char *how = NULL;
+        if (!stk_run_is_away(e, i)) {
             continue;
         }
-        const char *how = NULL;
-        rc = stk_image_builds(e->steps[i].docker) || e->steps[i].image == NULL
-                 ? build(e, spec, options, logs, i, plan, soft, err)
-                 : look(e, spec, i, plan, err);
-        rc = rc < 0 ? rc : stk_run_how_it_runs(&e->steps[i], e->arena, &how, err);
-        rc = rc < 0 || e->images[i] == NULL ? rc
-                                            : stk_plan_set_image(plan, i, e->images[i], how, err);
+        if (stk_image_builds(place->docker) || place->image == NULL) {
+            STK_TRY(build_image(e, spec, options, logs, i, plan, soft, err));
+        } else {
+            STK_TRY(find_image(e, spec, i, plan, err));
+        }
+        STK_TRY(stk_run_how_it_runs(place, e->arena, &how, err));
+        if (e->images[i] != NULL) {
+            STK_TRY(stk_plan_set_image(plan, i, e->images[i], how, err));
+        }
     }
-    return rc;
+    return 0;
 }

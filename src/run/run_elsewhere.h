@@ -31,6 +31,7 @@ typedef struct stk_run_elsewhere {
  * leave this machine. */
 int stk_run_elsewhere_find(const stk_spec *spec, const stk_place *steps, stk_driver_find drivers,
                            stk_arena *arena, stk_run_elsewhere *ret, stk_err *err);
+bool stk_run_is_away(const stk_run_elsewhere *e, uint32_t i_step);
 /* The plan is to know. */
 void stk_run_elsewhere_tell(const stk_run_elsewhere *e, stk_capacity *capacity);
 /* strict, unless the user said a policy: elsewhere nobody sees that a step ran without its GPU. */
@@ -65,9 +66,8 @@ int stk_run_elsewhere_open(stk_run_elsewhere *e, const char *program, const stk_
                            stk_store *store, const char *run, stk_backend *local, stk_backend **ret,
                            stk_err *err);
 void stk_run_elsewhere_close(stk_run_elsewhere *e);
-/* What the stack's driver is opened with; `options` (JSON) NULL: the stack's own. */
-void stk_run_driver_config(const stk_stack *stack, const char *options, const char *run,
-                           stk_driver_config *ret);
+/* What the stack's driver is opened with. */
+void stk_run_driver_config(const stk_stack *stack, const char *run, stk_driver_config *ret);
 
 /* --- run_shares.c --- */
 

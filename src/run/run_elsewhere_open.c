@@ -1,7 +1,7 @@
 /* Steps on other machines: are they what their engines would take, and the backends that bring them
  * there. */
-#include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/remote/remote.h"
 #include "base/text.h"
@@ -9,17 +9,16 @@
 #include "run/run_containers.h"
 #include "run/run_elsewhere.h"
 #include "sys/clock.h"
+#include "sys/file.h"
 
 enum { ASK_AGAIN_MS = 30000 };
 
 #define CARRY_AT "/stoker"
 
-void stk_run_driver_config(const stk_stack *stack, const char *options, const char *run,
-                           stk_driver_config *ret)
+void stk_run_driver_config(const stk_stack *stack, const char *run, stk_driver_config *ret)
 {
     *ret = (stk_driver_config){.stack = stack->name,
-                               .options =
-                                   options != NULL ? options : stk_text_or(stack->options, "{}"),
+                               .options = stk_text_or(stack->options, "{}"),
                                .run = run,
                                .carry = stack->carry,
                                .runner_image = stack->runner_image,
@@ -29,22 +28,28 @@ void stk_run_driver_config(const stk_stack *stack, const char *options, const ch
                                .pending_ms = stack->pending_ms};
 }
 
-static bool is_away(const stk_run_elsewhere *e, uint32_t i_step)
-{
-    return e->away != NULL && e->away[i_step].place > 0;
-}
-
 static int driver_of(const stk_run_elsewhere *e, uint32_t k, const char *run,
                      const stk_driver_kind **ret_kind, stk_driver_config *ret, stk_err *err)
 {
-    const stk_stack *stack = e->stacks[k];
-    *ret_kind = e->drivers == NULL ? NULL : e->drivers(stk_place_word(stack->kind));
-    stk_run_driver_config(stack, NULL, run, ret);
-    if (*ret_kind != NULL) {
-        return 0;
+    const char *word = stk_place_word(e->stacks[k]->kind);
+    *ret_kind = e->drivers == NULL ? NULL : e->drivers(word);
+    stk_run_driver_config(e->stacks[k], run, ret);
+    if (*ret_kind == NULL) {
+        return stk_err_set(err, STK_E_ENV, "this build has no driver for %s", word);
     }
-    return stk_err_set(err, STK_E_ENV, "this build has no driver for %s",
-                       stk_place_word(stack->kind));
+    return 0;
+}
+
+/* The folder that the first attempt of a step of the run "RUN" would have. */
+static int find_attempt(const stk_run_elsewhere *e, const stk_spec *spec, const stk_step *step,
+                        const char **ret_store, const char **ret_dir, stk_err *err)
+{
+    STK_TEXT_AUTO store = NULL;
+    STK_TRY(stk_store_find(".", STK_STORE_CREATE, &store, err));
+    *ret_store = stk_arena_dup(e->arena, store);
+    *ret_dir = stk_arena_printf(e->arena, "%s/runs/RUN/%s/%u/1", store, step->name,
+                                stk_spec_grows(spec) ? 1u : 0u);
+    return *ret_store == NULL ? stk_err_nomem(err) : stk_err_if_null(*ret_dir, err);
 }
 
 int stk_run_elsewhere_documents(const stk_run_elsewhere *e, const stk_spec *spec, uint32_t i,
@@ -58,13 +63,8 @@ int stk_run_elsewhere_documents(const stk_run_elsewhere *e, const stk_spec *spec
     const char *argv[] = {"-", NULL}; /* the agent is told by its job.json */
     const char **pairs = stk_arena_array(e->arena, (size_t)s->n_secrets + 1, sizeof *pairs);
     const char **names = stk_arena_array(e->arena, (size_t)s->n_secrets + 1, sizeof *names);
-    char *store_path = NULL;
-    int rc = stk_store_find(".", STK_STORE_CREATE, &store_path, err);
-    const char *store = rc < 0 ? NULL : stk_arena_dup(e->arena, store_path);
-    free(store_path);
-    const char *dir = stk_arena_printf(e->arena, "%s/runs/RUN/%s/%u/1", stk_text_or(store, ""),
-                                       step->name, stk_spec_grows(spec) ? 1u : 0u);
-    STK_TRY(rc);
+    const char *store = NULL, *dir = NULL;
+    STK_TRY(find_attempt(e, spec, step, &store, &dir, err));
     stk_remote_config config = {
         .share_url = place->stack->store,
         .store_path = store,
@@ -72,7 +72,7 @@ int stk_run_elsewhere_documents(const stk_run_elsewhere *e, const stk_spec *spec
         .pipeline = stk_spec_name(spec),
         .code_root = stk_run_project(spec, stk_run_main_file(spec, e->arena), e->arena),
         .carry_at = CARRY_AT};
-    if (store == NULL || pairs == NULL || names == NULL || dir == NULL) {
+    if (pairs == NULL || names == NULL) {
         return stk_err_nomem(err);
     }
     for (uint32_t k = 0; k < s->n_secrets; k++) {
@@ -90,7 +90,7 @@ int stk_run_elsewhere_documents(const stk_run_elsewhere *e, const stk_spec *spec
                          .attempt = 1,
                          .step = step->name,
                          .gang = s->gang.ranks != 0,
-                         .nodes = s->gang.nodes > 1 ? (uint32_t)s->gang.nodes : 1,
+                         .nodes = (uint32_t)MAX(s->gang.nodes, 1),
                          .dir = dir,
                          .argv = argv,
                          .env = s->n_secrets > 0 ? pairs : nothing,
@@ -98,15 +98,24 @@ int stk_run_elsewhere_documents(const stk_run_elsewhere *e, const stk_spec *spec
                          .notice_ms = s->timeout_ms > 0 ? s->timeout_notice_ms : 0,
                          .grace_ms = s->grace_ms,
                          .elsewhere = &away};
-    rc = driver_of(e, e->away[i].place - 1, "RUN", &config.kind, &config.driver, err);
-    config.driver.note = note;
-    config.driver.note_arg = arg;
-    rc = rc < 0 ? rc : stk_remote_preview(&config, &job, e->arena, ret_documents, ret_n, err);
-    bool is_named = strncmp(err->text, "step '", 6) == 0; /* some drivers do */
-    if (rc < 0 && !is_named) {
+    int rc = driver_of(e, e->away[i].place - 1, "RUN", &config.kind, &config.driver, err);
+    if (rc == 0) {
+        config.driver.note = note;
+        config.driver.note_arg = arg;
+        rc = stk_remote_preview(&config, &job, e->arena, ret_documents, ret_n, err);
+    }
+    if (rc < 0 && strncmp(err->text, "step '", 6) != 0) { /* some drivers say it */
         return stk_err_context(err, "step '%s'", step->name);
     }
     return rc;
+}
+
+/* Can the store of a stack be used? */
+static int check_store(const stk_stack *stack, stk_err *err)
+{
+    STK_SHARE_AUTO share = NULL;
+    STK_TRY(stk_share_open(stack->store, &share, err));
+    return stk_share_check(share, err);
 }
 
 /* Is there an engine to ask, and (unless `soft`, when nobody is asked) a store to leave things in?
@@ -116,53 +125,54 @@ static int check_place(const stk_run_elsewhere *e, uint32_t k, bool soft, stk_er
     const stk_driver_kind *kind = NULL;
     stk_driver_config config;
     stk_driver *driver = NULL;
-    stk_share *share = NULL;
     int rc = driver_of(e, k, "check", &kind, &config, err);
-    rc = rc < 0 ? rc : kind->open(&config, &driver, err);
+    if (rc == 0) {
+        rc = kind->open(&config, &driver, err);
+    }
     if (driver != NULL) {
         driver->ops->close(driver);
     }
-    if (rc >= 0 && !soft) {
-        rc = stk_share_open(e->stacks[k]->store, &share, err);
-        rc = rc < 0 ? rc : stk_share_check(share, err);
-        stk_share_close(share);
+    if (rc == 0 && !soft) {
+        rc = check_store(e->stacks[k], err);
     }
-    return rc < 0 ? stk_err_context(err, "stack '%s'", e->stacks[k]->name) : 0;
+    if (rc < 0) {
+        return stk_err_context(err, "stack '%s'", e->stacks[k]->name);
+    }
+    return 0;
 }
 
-static int refused(stk_plan *plan, const stk_err *why, stk_err *err)
+/* What is refused ends a run; of a plan it is a note. */
+static int refuse_or_note(int rc, bool soft, const stk_err *why, stk_plan *plan, stk_err *err)
 {
     char text[1200];
-    return stk_plan_remark(plan, err, "refused: %s", stk_err_format(why, text, (int)sizeof text));
+    if (rc < 0 && soft && rc != STK_E_NOMEM) {
+        return stk_plan_remark(plan, err, "refused: %s",
+                               stk_err_format(why, text, (int)sizeof text));
+    }
+    if (rc < 0) {
+        *err = *why;
+    }
+    return rc;
 }
 
 int stk_run_elsewhere_check(const stk_run_elsewhere *e, const stk_spec *spec, stk_plan *plan,
                             bool soft, stk_err *err)
 {
-    int rc = 0;
-    for (uint32_t i = 0; e->n > 0 && i < stk_spec_n_steps(spec) && rc == 0; i++) {
+    for (uint32_t i = 0; e->n > 0 && i < stk_spec_n_steps(spec); i++) {
         stk_err why = {0};
         const char **documents = NULL;
         uint32_t n = 0;
-        rc = is_away(e, i)
-                 ? stk_run_elsewhere_documents(e, spec, i, NULL, NULL, &documents, &n, &why)
-                 : 0;
-        if (rc < 0 && soft && rc != STK_E_NOMEM) {
-            rc = refused(plan, &why, err);
-        } else if (rc < 0) {
-            *err = why;
+        if (stk_run_is_away(e, i)) {
+            int rc = stk_run_elsewhere_documents(e, spec, i, NULL, NULL, &documents, &n, &why);
+            STK_TRY(refuse_or_note(rc, soft, &why, plan, err));
         }
     }
-    for (uint32_t k = 0; k < e->n_places && rc == 0; k++) {
+    for (uint32_t k = 0; k < e->n_places; k++) {
         stk_err why = {0};
-        rc = check_place(e, k, soft, &why);
-        if (rc < 0 && soft && rc != STK_E_NOMEM) {
-            rc = refused(plan, &why, err);
-        } else if (rc < 0) {
-            *err = why;
-        }
+        int rc = check_place(e, k, soft, &why);
+        STK_TRY(refuse_or_note(rc, soft, &why, plan, err));
     }
-    return rc;
+    return 0;
 }
 
 /* From whichever stack's share has it. */
@@ -187,7 +197,7 @@ static void fetch_cancel(void *arg)
 
 /* Asked on the engine's own thread, at look-ups in the cache: a share that doesn't answer soon is
  * taken not to have it, and isn't asked again for a while. */
-static int has(void *arg, const char *digest, bool *ret_has, stk_err *err)
+static int share_has(void *arg, const char *digest, bool *ret_has, stk_err *err)
 {
     stk_run_elsewhere *e = arg;
     int rc = 0;
@@ -196,7 +206,9 @@ static int has(void *arg, const char *digest, bool *ret_has, stk_err *err)
         return stk_err_set(err, STK_E_ENV, "the store couldn't be asked a moment ago");
     }
     for (uint32_t k = 0; k < e->n_places && rc == 0 && !*ret_has; k++) {
-        rc = e->asked[k] != NULL ? 0 : stk_share_open(e->stacks[k]->store, &e->asked[k], err);
+        if (e->asked[k] == NULL) {
+            rc = stk_share_open(e->stacks[k]->store, &e->asked[k], err);
+        }
         if (rc == 0) {
             stk_share_hurry(e->asked[k]);
             rc = stk_share_has(e->asked[k], digest, ret_has, err);
@@ -214,21 +226,21 @@ static int check_share(const stk_stack *stack, const char *root, const stk_store
                        stk_err *err)
 {
     const char *const taken[] = {root, stk_store_path(store)};
-    stk_share *share = NULL;
-    int rc = stk_share_open(stack->store, &share, err);
-    const char *folder = rc < 0 ? NULL : stk_share_folder(share);
-    for (size_t i = 0; i < 2 && folder != NULL && rc == 0; i++) {
+    STK_SHARE_AUTO share = NULL;
+    STK_TRY(stk_share_open(stack->store, &share, err));
+    const char *folder = stk_share_folder(share);
+    for (size_t i = 0; i < 2 && folder != NULL; i++) {
         size_t n = strlen(taken[i]);
         if (strncmp(folder, taken[i], n) == 0 && (folder[n] == '/' || folder[n] == '\0')) {
-            rc = stk_err_set(err, STK_E_SPEC,
-                             "the store of stack '%s' is %s, within %s, which its machines have a "
-                             "copy of their own of",
-                             stack->name, folder, taken[i]);
+            stk_err_set(err, STK_E_SPEC,
+                        "the store of stack '%s' is %s, within %s, which its machines have a "
+                        "copy of their own of",
+                        stack->name, folder, taken[i]);
             stk_err_hint(err, "name a folder outside of it, which all of them mount");
+            return STK_E_SPEC;
         }
     }
-    stk_share_close(share);
-    return rc;
+    return 0;
 }
 
 int stk_run_elsewhere_code(stk_run_elsewhere *e, const stk_spec *spec, const char *main_file,
@@ -244,7 +256,7 @@ int stk_run_elsewhere_code(stk_run_elsewhere *e, const stk_spec *spec, const cha
     STK_TRY(stk_run_package(store, root, plan, &package, err));
     for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
         const stk_step *step = stk_spec_step(spec, i);
-        if (is_away(e, i) && step->python != NULL) {
+        if (stk_run_is_away(e, i) && step->python != NULL) {
             STK_TRY(stk_run_check_python(spec, step, main_file, err));
         }
     }
@@ -265,7 +277,7 @@ int stk_run_elsewhere_code(stk_run_elsewhere *e, const stk_spec *spec, const cha
                                    .fetch_cancel = fetch_cancel,
                                    .fetch_arg = e};
     stk_store_set_origin(store, fetch, e);
-    stk_store_set_origin_has(store, has);
+    stk_store_set_origin_has(store, share_has);
     return stk_err_if_null(e->code, err);
 }
 
@@ -297,19 +309,36 @@ int stk_run_elsewhere_to_end(stk_run_elsewhere *e, const stk_spec *spec, stk_sto
     }
     e->exec = (stk_exec_elsewhere){.places = e->steps, .images = e->images, .carry_at = CARRY_AT};
     stk_store_set_origin(store, fetch, e);
-    stk_store_set_origin_has(store, has);
+    stk_store_set_origin_has(store, share_has);
     return stk_err_if_null(e->images, err);
 }
 
 /* The containers get our program from the share. */
-static int carry(const char *program, const stk_run_elsewhere *e, uint32_t k,
-                 const stk_store *store, const char **ret_digest, stk_err *err)
+static int carry_program(const char *program, const stk_run_elsewhere *e, uint32_t k,
+                         const stk_store *store, const char **ret_digest, stk_err *err)
 {
-    stk_share *share = NULL;
-    int rc = stk_share_open(e->stacks[k]->store, &share, err);
-    rc = rc < 0 ? rc : stk_run_carry_tar(program, store, share, e->arena, ret_digest, err);
-    stk_share_close(share);
-    return rc;
+    STK_SHARE_AUTO share = NULL;
+    STK_TRY(stk_share_open(e->stacks[k]->store, &share, err));
+    return stk_run_carry_tar(program, store, share, e->arena, ret_digest, err);
+}
+
+static int open_place(const stk_run_elsewhere *e, uint32_t k, const char *program,
+                      const stk_spec *spec, stk_store *store, const char *run, stk_backend **ret,
+                      stk_err *err)
+{
+    stk_remote_config config = {.store_path = stk_store_path(store),
+                                .share_url = e->stacks[k]->store,
+                                .run = run,
+                                .pipeline = stk_spec_name(spec),
+                                .code_digest = e->code,
+                                .code_root = e->exec.root,
+                                .carry_at = CARRY_AT,
+                                .log = e->log};
+    STK_TRY(driver_of(e, k, run, &config.kind, &config.driver, err));
+    if (!e->only_to_end && strcmp(config.driver.carry, "store") == 0) {
+        STK_TRY(carry_program(program, e, k, store, &config.driver.carry_digest, err));
+    }
+    return stk_remote_open(&config, ret, err);
 }
 
 int stk_run_elsewhere_open(stk_run_elsewhere *e, const char *program, const stk_spec *spec,
@@ -319,24 +348,16 @@ int stk_run_elsewhere_open(stk_run_elsewhere *e, const char *program, const stk_
     stk_backend *all[1 + STK_PLAN_PLACES] = {local};
     uint32_t n = 1;
     int rc = 0;
+    if (e->n_places == 0) {
+        *ret = local;
+        return 0;
+    }
     for (uint32_t k = 0; k < e->n_places && rc == 0; k++) {
-        stk_remote_config config = {.store_path = stk_store_path(store),
-                                    .share_url = e->stacks[k]->store,
-                                    .run = run,
-                                    .pipeline = stk_spec_name(spec),
-                                    .code_digest = e->code,
-                                    .code_root = e->exec.root,
-                                    .carry_at = CARRY_AT,
-                                    .log = e->log};
-        rc = driver_of(e, k, run, &config.kind, &config.driver, err);
-        if (rc == 0 && !e->only_to_end && strcmp(config.driver.carry, "store") == 0) {
-            rc = carry(program, e, k, store, &config.driver.carry_digest, err);
-        }
-        rc = rc < 0 ? rc : stk_remote_open(&config, &all[n], err);
+        rc = open_place(e, k, program, spec, store, run, &all[n], err);
         n += rc == 0;
     }
     if (rc == 0) {
-        return n == 1 ? (*ret = local, 0) : stk_backend_mux_open(all, n, ret, err);
+        return stk_backend_mux_open(all, n, ret, err);
     }
     for (uint32_t k = 0; k < n; k++) {
         all[k]->ops->close(all[k]);

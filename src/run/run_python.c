@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
+#include "base/text.h"
 #include "sys/file.h"
 
 /* The path this program was called by (links not followed: a virtual environment's bin/stoker may
@@ -44,47 +46,76 @@ static const char *const fronts[] = {
 
 const char *stk_run_front(const char *program, stk_arena *arena)
 {
-    char *folder = stk_arena_dup(arena, program);
-    char *slash = folder != NULL ? strrchr(folder, '/') : NULL;
-    const char *found = NULL;
-    for (size_t i = 0; slash != NULL && found == NULL && i < sizeof fronts / sizeof fronts[0];
-         i++) {
-        *slash = '\0';
-        const char *pattern = stk_arena_printf(arena, "%s/%s/_worker", folder, fronts[i]);
+    const char *slash = strrchr(program, '/');
+    for (size_t i = 0; slash != NULL && i < sizeof fronts / sizeof fronts[0]; i++) {
+        const char *pattern =
+            stk_arena_printf(arena, "%.*s/%s/_worker", (int)(slash - program), program, fronts[i]);
         glob_t paths;
-        if (pattern != NULL && glob(pattern, 0, NULL, &paths) == 0) {
-            STK_TEXT_AUTO absolute = realpath(paths.gl_pathv[0], NULL);
-            char *end = absolute == NULL ? NULL : strrchr(absolute, '/');
-            found = end == NULL ? NULL : stk_arena_dupn(arena, absolute, (size_t)(end - absolute));
-            globfree(&paths);
+        if (pattern == NULL || glob(pattern, 0, NULL, &paths) != 0) {
+            continue;
+        }
+        STK_TEXT_AUTO worker = realpath(paths.gl_pathv[0], NULL);
+        globfree(&paths);
+        if (worker != NULL) {
+            return stk_arena_dupn(arena, worker, (size_t)(strrchr(worker, '/') - worker));
         }
     }
-    return found;
+    return NULL;
 }
 
-const char *stk_run_python(const char *named, char *buf, size_t size)
+int stk_run_need_front(const char *program, stk_arena *arena, const char **ret, stk_err *err)
 {
-    const char *venv = getenv("VIRTUAL_ENV");
-    const char *caller = getenv("STOKER_PYTHON");
-    if (named != NULL && *named != '\0') {
-        return named;
+    *ret = stk_run_front(program, arena);
+    if (*ret != NULL) {
+        return 0;
     }
-    if (caller != NULL && *caller != '\0') { /* python -m stoker */
-        return caller;
-    }
-    if (venv != NULL && *venv != '\0' && snprintf(buf, size, "%s/bin/python", venv) < (int)size) {
-        return buf;
-    }
+    stk_err_set(err, STK_E_ENV, "the Python front is not beside %s", program);
+    stk_err_hint(err, "install Stoker's wheel, or run `make build` in its source tree");
+    return STK_E_ENV;
+}
+
+const char *stk_run_python(const char *named, stk_arena *arena)
+{
+    const char *venv = stk_text_if_any(getenv("VIRTUAL_ENV"));
+    const char *caller = stk_text_if_any(getenv("STOKER_PYTHON")); /* python -m stoker */
     char called[PATH_MAX];
-    char *slash = called_as(called, sizeof called) ? strrchr(called, '/') : NULL;
-    if (slash != NULL) {
-        char mark[PATH_MAX + 32];
-        *slash = '\0';
-        (void)snprintf(mark, sizeof mark, "%s/../pyvenv.cfg", called);
-        if (access(mark, F_OK) == 0 && snprintf(buf, size, "%s/python", called) < (int)size &&
-            access(buf, X_OK) == 0) {
-            return buf;
-        }
+    named = stk_text_or(stk_text_if_any(named), caller);
+    if (named == NULL && venv != NULL) {
+        named = stk_arena_printf(arena, "%s/bin/python", venv);
     }
-    return "python3";
+    char *slash = NULL;
+    if (named == NULL && called_as(called, sizeof called)) {
+        slash = strrchr(called, '/');
+    }
+    if (slash != NULL) {
+        *slash = '\0';
+        const char *mark = stk_arena_printf(arena, "%s/../pyvenv.cfg", called);
+        const char *own = stk_arena_printf(arena, "%s/python", called);
+        bool is_own = mark != NULL && own != NULL && access(mark, F_OK) == 0;
+        named = is_own && access(own, X_OK) == 0 ? own : NULL;
+    }
+    return stk_text_or(named, "python3");
+}
+
+const char *stk_run_spec_python(const stk_spec *spec, const char *named, stk_arena *arena)
+{
+    const stk_json *origin = stk_json_read(arena, stk_spec_origin(spec));
+    const char *python = stk_json_get_text(origin, "python");
+    if (named == NULL && python != NULL) {
+        return python;
+    }
+    return stk_run_python(named, arena);
+}
+
+int stk_run_import_from(const char *folder, stk_err *err)
+{
+    const char *before = stk_text_if_any(getenv("PYTHONPATH"));
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    if (before != NULL) {
+        folder = stk_arena_printf(scratch, "%s:%s", folder, before);
+    }
+    if (folder == NULL || setenv("PYTHONPATH", folder, 1) < 0) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory for the environment");
+    }
+    return 0;
 }

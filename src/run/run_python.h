@@ -2,16 +2,22 @@
 #ifndef STK_RUN_PYTHON_H
 #define STK_RUN_PYTHON_H
 
-#include <stddef.h>
-
 #include "base/arena.h"
+#include "base/err.h"
+#include "model/spec/spec.h"
 
 /* The interpreter for the user's files and steps: `named` if not NULL, $STOKER_PYTHON,
- * $VIRTUAL_ENV's, that of the virtual environment whose `stoker` was called, python3. `buf` may be
- * used for the answer. */
-const char *stk_run_python(const char *named, char *buf, size_t size);
+ * $VIRTUAL_ENV's, that of the virtual environment whose `stoker` was called, python3. In `arena`.
+ */
+const char *stk_run_python(const char *named, stk_arena *arena);
+/* The same for the steps of a document, whose front says by which interpreter it was written. */
+const char *stk_run_spec_python(const stk_spec *spec, const char *named, stk_arena *arena);
+/* From now on what is started imports from this folder first. */
+int stk_run_import_from(const char *folder, stk_err *err);
 /* The folder of the Python package `stoker` that belongs to `program` (absolute path), in `arena`;
  * NULL: it isn't there. */
 const char *stk_run_front(const char *program, stk_arena *arena);
+/* The same where nothing goes without. */
+int stk_run_need_front(const char *program, stk_arena *arena, const char **ret, stk_err *err);
 
 #endif

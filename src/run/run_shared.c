@@ -18,7 +18,8 @@ int stk_run_shared_url(const char *stack, stk_arena *arena, const char **ret_url
 static const char *stack_of(stk_store *store, const char *run, stk_arena *arena)
 {
     STK_VIEW_AUTO view = NULL;
-    if (stk_view_load(store, run, &view, NULL) < 0) {
+    stk_err ignored = {0};
+    if (stk_view_load(store, run, &view, &ignored) < 0) {
         return NULL;
     }
     return stk_json_get_text(stk_json_read(arena, stk_view_get_run(view)->host), "stack");

@@ -11,7 +11,7 @@
 
 enum { SHARES_BYTES = 1 << 20 };
 
-static char *list_of(const stk_store *store)
+static char *path_of_list(const stk_store *store)
 {
     char *path = NULL;
     return asprintf(&path, "%s/shares", stk_store_path(store)) < 0 ? NULL : path;
@@ -20,7 +20,7 @@ static char *list_of(const stk_store *store)
 /* One URL a line, the latest first. */
 int stk_run_share_keep(const stk_store *store, const char *url, stk_err *err)
 {
-    STK_TEXT_AUTO path = list_of(store);
+    STK_TEXT_AUTO path = path_of_list(store);
     STK_TEXT_AUTO before = NULL;
     STK_BUF_AUTO text = STK_BUF_INIT(2 * SHARES_BYTES);
     size_t len = 0, n = strlen(url);
@@ -38,28 +38,26 @@ int stk_run_share_keep(const stk_store *store, const char *url, stk_err *err)
         }
         at += line + (at[line] == '\n');
     }
-    return path == NULL || text.failed
-               ? stk_err_nomem(err)
-               : stk_file_write_atomic(path, text.data, text.len, 0644, err);
+    STK_TRY(stk_err_if_null(path, err));
+    STK_TRY(stk_buf_check(&text, err));
+    return stk_file_write_atomic(path, text.data, text.len, 0644, err);
 }
 
-static int pull(stk_store *store, const char *digest, const char *url, stk_err *err)
+static int pull_from(stk_store *store, const char *digest, const char *url, stk_err *err)
 {
-    stk_share *share = NULL;
-    int rc = stk_share_open(url, &share, err);
-    rc = rc < 0 ? rc : stk_share_pull(share, store, digest, err);
-    stk_share_close(share);
-    return rc;
+    STK_SHARE_AUTO share = NULL;
+    STK_TRY(stk_share_open(url, &share, err));
+    return stk_share_pull(share, store, digest, err);
 }
 
 int stk_run_share_fetch(const char *store_path, const char *digest, stk_err *err)
 {
-    stk_store *store = NULL;
-    int rc = stk_store_open(store_path, 0, &store, err);
-    STK_TEXT_AUTO path = rc < 0 ? NULL : list_of(store);
+    STK_STORE_AUTO store = NULL;
+    STK_TRY(stk_store_open(store_path, 0, &store, err));
+    STK_TEXT_AUTO path = path_of_list(store);
     STK_TEXT_AUTO urls = NULL;
     size_t len = 0;
-    rc = rc < 0 ? rc : STK_E_NOT_FOUND;
+    int rc = STK_E_NOT_FOUND;
     if (path != NULL) {
         (void)stk_file_read(path, SHARES_BYTES, &urls, &len, NULL);
     }
@@ -69,13 +67,12 @@ int stk_run_share_fetch(const char *store_path, const char *digest, stk_err *err
         size_t line = strcspn(at, "\n");
         char *next = at + line + (at[line] == '\n');
         at[line] = '\0';
-        rc = pull(store, digest, at, &why);
+        rc = pull_from(store, digest, at, &why);
         if (rc < 0 && rc != STK_E_NOT_FOUND && first.code == 0) {
             first = why; /* out of reach says more than not being there */
         }
         at = next;
     }
-    stk_store_close(store);
     if (rc < 0 && first.code != 0) {
         *err = first;
     }

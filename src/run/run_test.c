@@ -6,6 +6,7 @@
 
 #include "base/testing.h"
 #include "run/run.h"
+#include "run/run_containers.h"
 #include "sys/file.h"
 
 typedef struct seen {
@@ -178,6 +179,25 @@ static void test_no_such_stack(void **state)
     assert_int_equal(s.n_stores + s.n_opened, 0); /* nothing was made */
 }
 
+/* Who is to read the code besides us: a name in an environment is nobody's. */
+static void test_users(void **state)
+{
+    (void)state;
+    const struct {
+        const char *docker, *options;
+        bool has;
+    } cases[] = {{NULL, NULL, false},
+                 {"{\"user\":\"u\"}", NULL, true},
+                 {"{\"user\":null}", "{\"run_args\":{\"user\":\"u\"}}", true},
+                 {"{\"user\":null}", "{\"user\":null}", false},
+                 {"{\"environment\":{\"user\":\"u\"}}", "{}", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const stk_place place = {
+            .kind = STK_PLACE_DOCKER, .docker = cases[i].docker, .options = cases[i].options};
+        assert_int_equal(stk_run_has_user(&place), cases[i].has);
+    }
+}
+
 static char folder[] = "/tmp/stk-run-XXXXXX";
 
 static int begin(void **state)
@@ -200,10 +220,9 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_run),
-        cmocka_unit_test(test_taken_up),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_no_such_stack),
+        cmocka_unit_test(test_a_run),   cmocka_unit_test(test_taken_up),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_no_such_stack),
+        cmocka_unit_test(test_users),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -263,3 +264,23 @@ def test_what_prints_text_answers_as_json_too(cli: Cli, ran: Run) -> None:
 def test_runs_of_a_pipeline_that_has_none(cli: Cli, ran: Run) -> None:
     found = cli("runs", "nosuch")
     assert found.code == 0 and "no runs of pipeline 'nosuch'" in found.out
+
+
+def test_a_tag_that_no_text_can_hold(ran: Run, cli: Cli) -> None:
+    """A record that another program wrote: it is named, and the others are."""
+    assert cli("tag", "latest", "--add", "aXb", "--add", "good").code == 0
+    with sqlite3.connect(cli.store / "store.db") as db:
+        db.execute("UPDATE events SET data = replace(data, 'aXb', 'a\\u0000b')")
+    shown = cli("tag", "latest")
+    assert shown.code == 0 and shown.out == "?\ngood\n"
+    assert cli.json("tag", "latest")["tags"] == ["a\0b", "good"]
+
+
+def test_metadata_and_artifacts_of_no_object(ran: Run, cli: Cli) -> None:
+    for words in (
+        ("metadata", "latest", "[1]"),
+        ("metadata", "latest", "{"),
+        ("artifact", "add", "/dev/null", "--meta", "3"),
+    ):
+        done = cli(*words)
+        assert done.code == 2 and "is not a JSON object: " in done.err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from cli_tools import Cli
 
@@ -44,6 +46,14 @@ def test_files_in_both_formats_say_the_same(cli: Cli) -> None:
         "fragment",
         "random",
     ]
+
+
+def test_sums_have_ten_digits(cli: Cli) -> None:
+    cli.write("jobs.csv", "gpus,gpu_memory,count\n1,7GB,3\n1,11GB,5\n")
+    text = cli("simulate", "--json", "--cluster", "2*8xH100", "--workload", "jobs.csv").out
+    sums = dict(re.findall(r'"(devices|asked_devices)":([^,]+)', text))
+    assert sums == {key: f"{float(value):.10g}" for key, value in sums.items()}
+    assert sums["devices"] == "16" and "." in sums["asked_devices"]
 
 
 def test_the_same_seed_is_the_same_answer(cli: Cli) -> None:

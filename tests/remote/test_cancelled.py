@@ -91,6 +91,22 @@ def test_what_was_never_asked_for(project: Project, cluster: Cluster) -> None:
     assert not jobs(cluster) and not cluster.history
 
 
+def test_what_has_ended_is_not_left(project: Project, cluster: Cluster, tmp_path: Path) -> None:
+    mark = tmp_path / "began"
+    doc = project.document(
+        {
+            "train": {"run": "true"},
+            "after": {"run": f"touch {mark}; sleep 300", "after": ["train"], **HERE},
+        }
+    )
+    engine = project.begin("run", "--with", "prod", doc)
+    wait_for(mark.exists, why="the step here has not begun")
+    leave(project, engine)
+    told = project("cancel")
+    assert told.returncode == 2 and "nothing to cancel" in told.stderr
+    assert len(cluster.history) == 1
+
+
 @pytest.mark.tsan
 def test_from_another_machine(project: Project, cluster: Cluster, other: Machine) -> None:
     """Which has neither the file nor what it read."""

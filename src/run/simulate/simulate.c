@@ -156,8 +156,7 @@ static int make_kinds(simulation *s, stk_sim_fits fits, stk_err *err)
         }
         if (k == s->n_kinds) {
             s->kinds[s->n_kinds++] = (kind){.like = &w->jobs[i], .first = NONE, .last = NONE};
-            int rc = make_asks(s, &s->kinds[k], fits, err);
-            STK_TRY(rc);
+            STK_TRY(make_asks(s, &s->kinds[k], fits, err));
         }
         s->kind_of[i] = k;
     }
@@ -185,20 +184,25 @@ static int make_typical(simulation *s, stk_err *err)
 
 /* What decides between nodes: the least of each number, in this order. */
 typedef struct rank {
-    double first, second, third;
+    double by[3];
 } rank;
 
 static bool is_less(const rank *a, const rank *b)
 {
-    return a->first != b->first     ? a->first < b->first
-           : a->second != b->second ? a->second < b->second
-                                    : a->third < b->third;
+    for (size_t i = 0; i < sizeof a->by / sizeof *a->by; i++) {
+        if (a->by[i] != b->by[i]) {
+            return a->by[i] < b->by[i];
+        }
+    }
+    return false;
 }
 
 static bool suits(const stk_pack_device *d, int32_t share_mib)
 {
-    return !d->taken && (share_mib > 0 ? d->total_mib > 0 && d->free_mib >= share_mib
-                                       : d->free_mib == d->total_mib);
+    if (d->taken || share_mib == 0) {
+        return !d->taken && d->free_mib == d->total_mib;
+    }
+    return d->total_mib > 0 && d->free_mib >= share_mib;
 }
 
 static bool may_fit(const node *n, const stk_sim_job *job, const stk_pack_ask *ask)
@@ -224,7 +228,9 @@ static double free_parts(const node *n)
     double sum = 0;
     for (uint32_t i = 0; i < n->host.n; i++) {
         const stk_pack_device *d = &n->host.devices[i];
-        sum += d->taken ? 0 : d->total_mib > 0 ? (double)d->free_mib / d->total_mib : 1;
+        if (!d->taken) {
+            sum += d->total_mib > 0 ? (double)d->free_mib / d->total_mib : 1;
+        }
     }
     return sum;
 }
@@ -246,23 +252,29 @@ static rank our_rank(const node *n, const stk_pack_ask *ask)
         }
     }
     uint32_t n_begun = n_gaps >= ask->n ? 0 : ask->n - n_gaps;
-    return (rank){n_begun, gap, free_parts(n)};
+    return (rank){{n_begun, gap, free_parts(n)}};
 }
 
-static void take(node *n, const stk_sim_job *job, const stk_pack_ask *ask, const stk_devset *set,
-                 int sign)
+/* Gives the devices to the job, or takes them back. */
+static void give(node *n, const stk_sim_job *job, const stk_pack_ask *ask, const stk_devset *set,
+                 bool back)
 {
     stk_pack_device *devices = (stk_pack_device *)(uintptr_t)n->host.devices;
+    int sign = back ? -1 : 1;
     for (uint32_t i = 0; i < n->host.n; i++) {
         if (stk_devset_has(set, i) && ask->share_mib > 0) {
             devices[i].free_mib -= sign * ask->share_mib;
         } else if (stk_devset_has(set, i)) {
-            devices[i].free_mib = sign > 0 ? 0 : devices[i].total_mib;
-            devices[i].taken = sign > 0;
+            devices[i].free_mib = back ? devices[i].total_mib : 0;
+            devices[i].taken = !back;
         }
     }
-    n->cpu_milli -= n->cpu_milli >= 0 ? sign * job->cpu_milli : 0;
-    n->memory_bytes -= n->memory_bytes >= 0 ? sign * job->memory_bytes : 0;
+    if (n->cpu_milli >= 0) {
+        n->cpu_milli -= sign * job->cpu_milli;
+    }
+    if (n->memory_bytes >= 0) {
+        n->memory_bytes -= sign * job->memory_bytes;
+    }
 }
 
 /* How much the fragments of this node would grow. */
@@ -271,13 +283,25 @@ static rank growth_rank(const simulation *s, node *n, const stk_sim_job *job,
 {
     stk_devset set;
     if (!stk_pack_choose(&n->host, ask, &s->pack, &set)) {
-        return (rank){1e18, 0, 0};
+        return (rank){{1e18}};
     }
     double before = stk_pack_fragments(&n->host, s->pack.typical, s->pack.n_typical);
-    take(n, job, ask, &set, 1);
+    give(n, job, ask, &set, false);
     double after = stk_pack_fragments(&n->host, s->pack.typical, s->pack.n_typical);
-    take(n, job, ask, &set, -1);
-    return (rank){after - before, free_parts(n), 0};
+    give(n, job, ask, &set, true);
+    return (rank){{after - before, free_parts(n)}};
+}
+
+static rank rank_of(const simulation *s, node *n, const stk_sim_job *job, const stk_pack_ask *ask)
+{
+    switch (s->pack.policy) {
+    case STK_PACK_STOKER:
+        return our_rank(n, ask);
+    case STK_PACK_FRAGMENT:
+        return growth_rank(s, n, job, ask);
+    default:
+        return (rank){{free_parts(n)}};
+    }
 }
 
 static uint32_t choose_node(simulation *s, const kind *k)
@@ -299,9 +323,7 @@ static uint32_t choose_node(simulation *s, const kind *k)
             }
             continue;
         }
-        rank r = s->pack.policy == STK_PACK_STOKER     ? our_rank(n, ask)
-                 : s->pack.policy == STK_PACK_FRAGMENT ? growth_rank(s, n, k->like, ask)
-                                                       : (rank){free_parts(n), 0, 0};
+        rank r = rank_of(s, n, k->like, ask);
         if (best == NONE || is_less(&r, &lowest)) {
             best = i;
             lowest = r;
@@ -319,7 +341,9 @@ static double asked_of(const simulation *s, const placed *p)
     int32_t share = k->asks[n->machine].share_mib;
     double sum = 0;
     for (uint32_t i = 0; i < n->host.n; i++) {
-        sum += stk_devset_has(&p->devices, i) ? part_of(&n->host.devices[i], share) : 0;
+        if (stk_devset_has(&p->devices, i)) {
+            sum += part_of(&n->host.devices[i], share);
+        }
     }
     return sum;
 }
@@ -349,34 +373,6 @@ static placed pop_end(simulation *s)
     return first;
 }
 
-static bool place(simulation *s, uint32_t i_job, double now_s)
-{
-    kind *k = &s->kinds[s->kind_of[i_job]];
-    struct timespec from;
-    struct timespec to;
-    placed p = {.job = i_job, .end_s = now_s + k->like->duration_s};
-    (void)clock_gettime(CLOCK_MONOTONIC, &from);
-    p.node = choose_node(s, k);
-    node *n = p.node == NONE ? NULL : &s->nodes[p.node];
-    stk_pack_ask *ask = n == NULL ? NULL : &k->asks[n->machine];
-    s->pack.seed += s->pack.policy == STK_PACK_RANDOM;
-    bool ok = n != NULL && stk_pack_choose(&n->host, ask, &s->pack, &p.devices);
-    (void)clock_gettime(CLOCK_MONOTONIC, &to);
-    s->decide_s += (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9;
-    if (!ok) {
-        return false;
-    }
-    const stk_sim_job *job = &s->workload->jobs[i_job];
-    take(n, job, ask, &p.devices, 1);
-    p.end_s = now_s + job->duration_s;
-    s->in_use += asked_of(s, &p);
-    s->waits[s->n_placed++] = now_s - job->arrival_s;
-    if (job->duration_s > 0) {
-        push_end(s, &p);
-    }
-    return true;
-}
-
 static void wait_in_line(simulation *s, uint32_t i_job)
 {
     kind *k = &s->kinds[s->kind_of[i_job]];
@@ -390,29 +386,70 @@ static void wait_in_line(simulation *s, uint32_t i_job)
     k->last = i_job;
 }
 
+static double seconds_since(const struct timespec *from)
+{
+    struct timespec to;
+    (void)clock_gettime(CLOCK_MONOTONIC, &to);
+    return (double)(to.tv_sec - from->tv_sec) + (double)(to.tv_nsec - from->tv_nsec) / 1e9;
+}
+
+static bool place_job(simulation *s, uint32_t i_job, double now_s)
+{
+    const kind *k = &s->kinds[s->kind_of[i_job]];
+    const stk_sim_job *job = &s->workload->jobs[i_job];
+    struct timespec from;
+    placed p = {.job = i_job, .end_s = now_s + job->duration_s};
+    (void)clock_gettime(CLOCK_MONOTONIC, &from);
+    p.node = choose_node(s, k);
+    s->pack.seed += s->pack.policy == STK_PACK_RANDOM;
+    if (p.node == NONE) {
+        s->decide_s += seconds_since(&from);
+        return false;
+    }
+    node *n = &s->nodes[p.node];
+    const stk_pack_ask *ask = &k->asks[n->machine];
+    bool ok = stk_pack_choose(&n->host, ask, &s->pack, &p.devices);
+    s->decide_s += seconds_since(&from);
+    if (!ok) {
+        return false;
+    }
+    give(n, job, ask, &p.devices, false);
+    s->in_use += asked_of(s, &p);
+    s->waits[s->n_placed++] = now_s - job->arrival_s;
+    if (job->duration_s > 0) {
+        push_end(s, &p);
+    }
+    return true;
+}
+
+/* The oldest job that hasn't been tried in this pass, by its kind; NULL: none, or one that was
+ * passed over too often comes first. */
+static kind *next_in_line(simulation *s)
+{
+    kind *oldest = NULL;
+    for (uint32_t i = 0; i < s->n_kinds; i++) {
+        kind *k = &s->kinds[i];
+        if (k->first != NONE && k->tried != s->pass &&
+            (oldest == NULL || k->first < oldest->first)) {
+            oldest = k;
+        }
+    }
+    for (uint32_t i = 0; oldest != NULL && i < s->n_kinds; i++) {
+        const kind *k = &s->kinds[i];
+        if (k->first < oldest->first && k->tried == s->pass &&
+            k->n_passed > STK_SIMULATE_PATIENCE) {
+            return NULL;
+        }
+    }
+    return oldest;
+}
+
 /* Oldest first; what doesn't fit is overtaken, but not for ever. */
 static void serve_line(simulation *s, double now_s)
 {
     s->pass++;
-    for (;;) {
-        kind *oldest = NULL;
-        bool blocked = false;
-        for (uint32_t i = 0; i < s->n_kinds; i++) {
-            kind *k = &s->kinds[i];
-            if (k->first != NONE && k->tried != s->pass &&
-                (oldest == NULL || k->first < oldest->first)) {
-                oldest = k;
-            }
-        }
-        for (uint32_t i = 0; oldest != NULL && i < s->n_kinds; i++) {
-            const kind *k = &s->kinds[i];
-            blocked = blocked || (k->first < oldest->first && k->tried == s->pass &&
-                                  k->n_passed > STK_SIMULATE_PATIENCE);
-        }
-        if (oldest == NULL || blocked) {
-            return;
-        }
-        if (!place(s, oldest->first, now_s)) {
+    for (kind *oldest; (oldest = next_in_line(s)) != NULL;) {
+        if (!place_job(s, oldest->first, now_s)) {
             oldest->tried = s->pass;
             continue;
         }
@@ -431,31 +468,48 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void finish(simulation *s, double busy_s, double until_s, double end_s, stk_sim_result *ret)
+/* The answer where jobs come and go. */
+static void sum_waits(simulation *s, double busy_s, double until_s, double end_s,
+                      stk_sim_result *ret)
 {
-    double fragments = 0;
     double wait = 0;
-    bool stays = s->workload->jobs[0].duration_s == 0;
-    for (uint32_t i = 0; stays && i < s->cluster->n_nodes; i++) {
-        fragments += stk_pack_fragments(&s->nodes[i].host, s->pack.typical, s->pack.n_typical);
+    ret->makespan_s = end_s;
+    if (until_s > 0) {
+        ret->in_use_percent = busy_s / until_s;
+    }
+    if (s->n_placed == 0) {
+        return;
     }
     qsort(s->waits, s->n_placed, sizeof *s->waits, by_number);
     for (uint32_t i = 0; i < s->n_placed; i++) {
         wait += s->waits[i];
     }
-    double n = s->cluster->n_devices > 0 ? s->cluster->n_devices : 1;
-    ret->devices = s->cluster->n_devices;
-    ret->in_use_percent = 100 * (stays ? s->in_use : until_s > 0 ? busy_s / until_s : 0) / n;
-    ret->fragment_percent = stays ? 100 * fragments / n : -1;
-    ret->placed = s->n_placed;
-    ret->refused = s->workload->n - s->n_placed;
-    ret->mean_wait_s = stays || s->n_placed == 0 ? -1 : wait / s->n_placed;
-    ret->p95_wait_s = stays || s->n_placed == 0 ? -1 : s->waits[(uint64_t)s->n_placed * 95 / 100];
-    ret->makespan_s = stays ? -1 : end_s;
-    ret->decide_us = s->decide_s * 1e6 / s->workload->n;
+    ret->mean_wait_s = wait / s->n_placed;
+    ret->p95_wait_s = s->waits[(uint64_t)s->n_placed * 95 / 100];
 }
 
-static void run(simulation *s, stk_sim_result *ret)
+static void sum_up(simulation *s, double busy_s, double until_s, double end_s, stk_sim_result *ret)
+{
+    double n = s->cluster->n_devices > 0 ? s->cluster->n_devices : 1;
+    ret->devices = s->cluster->n_devices;
+    ret->placed = s->n_placed;
+    ret->refused = s->workload->n - s->n_placed;
+    ret->decide_us = s->decide_s * 1e6 / s->workload->n;
+    ret->mean_wait_s = ret->p95_wait_s = ret->makespan_s = ret->fragment_percent = -1;
+    if (s->workload->jobs[0].duration_s > 0) {
+        sum_waits(s, busy_s, until_s, end_s, ret);
+    } else {
+        double fragments = 0;
+        for (uint32_t i = 0; i < s->cluster->n_nodes; i++) {
+            fragments += stk_pack_fragments(&s->nodes[i].host, s->pack.typical, s->pack.n_typical);
+        }
+        ret->in_use_percent = s->in_use;
+        ret->fragment_percent = 100 * fragments / n;
+    }
+    ret->in_use_percent = 100 * ret->in_use_percent / n;
+}
+
+static void run_jobs(simulation *s, stk_sim_result *ret)
 {
     const stk_workload *w = s->workload;
     double last_arrival = w->jobs[w->n - 1].arrival_s;
@@ -464,11 +518,10 @@ static void run(simulation *s, stk_sim_result *ret)
     for (uint32_t i = 0; i < w->n || s->n_ends > 0;) {
         bool arrives = i < w->n && (s->n_ends == 0 || w->jobs[i].arrival_s <= s->ends[0].end_s);
         double at = arrives ? w->jobs[i].arrival_s : s->ends[0].end_s;
-        double until = MIN(at, last_arrival);
-        busy += until > now ? s->in_use * (until - now) : 0;
+        busy += s->in_use * MAX(MIN(at, last_arrival) - now, 0);
         now = at;
         if (arrives && w->jobs[i].duration_s == 0) {
-            (void)place(s, i, now); /* or it is refused */
+            (void)place_job(s, i, now); /* or it is refused */
         } else if (arrives && s->kinds[s->kind_of[i]].possible) {
             wait_in_line(s, i);
             serve_line(s, now);
@@ -477,12 +530,12 @@ static void run(simulation *s, stk_sim_result *ret)
             const kind *k = &s->kinds[s->kind_of[p.job]];
             node *n = &s->nodes[p.node];
             s->in_use -= asked_of(s, &p);
-            take(n, &w->jobs[p.job], &k->asks[n->machine], &p.devices, -1);
+            give(n, &w->jobs[p.job], &k->asks[n->machine], &p.devices, true);
             serve_line(s, now);
         }
         i += arrives;
     }
-    finish(s, busy, last_arrival, now, ret);
+    sum_up(s, busy, last_arrival, now, ret);
 }
 
 int stk_simulate(const stk_cluster *cluster, const stk_workload *workload, stk_pack_policy policy,
@@ -498,14 +551,13 @@ int stk_simulate(const stk_cluster *cluster, const stk_workload *workload, stk_p
     STK_TRY(make_nodes(&s, err));
     STK_TRY(make_kinds(&s, fits, err));
     STK_TRY(make_typical(&s, err));
+    const stk_pack_host *first = &s.nodes[0].host;
+    bool has_memory = cluster->n_nodes > 0 && first->n > 0 && first->devices[0].total_mib > 0;
     for (uint32_t i = 0; i < workload->n; i++) {
         const kind *k = &s.kinds[s.kind_of[i]];
-        double part = cluster->n_machines > 0 && k->like->share_bytes > 0 &&
-                              s.nodes[0].host.n > 0 && s.nodes[0].host.devices[0].total_mib > 0
-                          ? part_of(&s.nodes[0].host.devices[0], k->asks[0].share_mib)
-                          : 1;
+        double part = has_memory ? part_of(&first->devices[0], k->asks[0].share_mib) : 1;
         ret->asked += k->like->n_devices * part;
     }
-    run(&s, ret);
+    run_jobs(&s, ret);
     return 0;
 }

@@ -138,7 +138,7 @@ static int read_job(const stk_table *t, uint32_t row, stk_sim_job *ret, double *
     return 0;
 }
 
-static int make_room(stk_workload *w, uint32_t n, uint32_t *cap, stk_arena *arena, stk_err *err)
+static int make_jobs(stk_workload *w, uint32_t n, uint32_t *cap, stk_arena *arena, stk_err *err)
 {
     if ((uint64_t)w->n + n > STK_SIMULATE_JOBS) {
         return stk_err_set(err, STK_E_LIMIT, "a workload of more than %d jobs", STK_SIMULATE_JOBS);
@@ -175,7 +175,7 @@ int stk_workload_load(const char *path, stk_arena *arena, stk_workload *ret, stk
         stk_sim_job job;
         double count;
         STK_TRY(read_job(&table, i, &job, &count, err));
-        STK_TRY(make_room(ret, (uint32_t)count, &cap, arena, err));
+        STK_TRY(make_jobs(ret, (uint32_t)count, &cap, arena, err));
         for (uint32_t k = 0; k < (uint32_t)count; k++) {
             ret->jobs[ret->n++] = job;
         }
@@ -277,8 +277,7 @@ int stk_workload_make(const stk_cluster *cluster, double load, double mean_s, ui
             k++;
         }
         uint32_t i = able[k];
-        int rc = make_room(ret, 1, &cap, arena, err);
-        STK_TRY(rc);
+        STK_TRY(make_jobs(ret, 1, &cap, arena, err));
         now += -log(stk_sim_uniform(&seed)) / rate;
         ret->jobs[ret->n++] =
             (stk_sim_job){.arrival_s = now,

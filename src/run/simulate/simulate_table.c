@@ -22,7 +22,7 @@ typedef struct reader {
     uint32_t cap;
 } reader;
 
-static int fail(const reader *r, int line, const char *text, const char *hint)
+static int refuse_table(const reader *r, int line, const char *text, const char *hint)
 {
     int rc = stk_err_set(r->err, STK_E_USAGE, "%s", text);
     if (hint != NULL) {
@@ -42,7 +42,7 @@ static int column_of(const reader *r, const char *name, int line)
     }
     char text[200];
     (void)snprintf(text, sizeof text, "unknown column '%.100s'", name);
-    return fail(r, line, text, stk_units_nearest(name, t->columns, t->n_columns));
+    return refuse_table(r, line, text, stk_units_nearest(name, t->columns, t->n_columns));
 }
 
 /* A new row of empty cells; NULL: out of memory. */
@@ -106,14 +106,15 @@ static int read_header(const reader *r, char *line, int number, int ret_map[COLU
 {
     int n = 0;
     for (char *field; (field = next_field(&line)) != NULL; n++) {
-        int column = n < COLUMNS_MAX ? column_of(r, field, number)
-                                     : fail(r, number, "more columns than there are names", NULL);
+        int column = n < COLUMNS_MAX
+                         ? column_of(r, field, number)
+                         : refuse_table(r, number, "more columns than there are names", NULL);
         if (column < 0) {
             return column;
         }
         for (int i = 0; i < n; i++) {
             if (ret_map[i] == column) {
-                return fail(r, number, "a column is there twice", NULL);
+                return refuse_table(r, number, "a column is there twice", NULL);
             }
         }
         ret_map[n] = column;
@@ -149,12 +150,12 @@ static int read_csv(reader *r, char *text)
         int i = 0;
         for (char *field; (field = next_field(&line)) != NULL; i++) {
             if (i >= n) {
-                return fail(r, number, "this row has more fields than the header", NULL);
+                return refuse_table(r, number, "this row has more fields than the header", NULL);
             }
             row[map[i]] = field[0] == '\0' ? NULL : field;
         }
     }
-    return n < 0 ? fail(r, 0, "the file is empty", NULL) : 0;
+    return n < 0 ? refuse_table(r, 0, "the file is empty", NULL) : 0;
 }
 
 /* --- JSON --- */
@@ -165,12 +166,12 @@ static int read_json(reader *r, const char *text, size_t len)
     stk_json root;
     STK_TRY(stk_json_parse(text, len, r->table->path, &limits, r->arena, &root, r->err));
     if (root.kind != STK_JSON_LIST) {
-        return fail(r, (int)root.line, "this is no list of objects", NULL);
+        return refuse_table(r, (int)root.line, "this is no list of objects", NULL);
     }
     for (uint32_t i = 0; i < root.n; i++) {
         const stk_json *object = &root.items[i];
         if (object->kind != STK_JSON_MAP) {
-            return fail(r, (int)object->line, "this is no object", NULL);
+            return refuse_table(r, (int)object->line, "this is no object", NULL);
         }
         const char **row = add_row(r, (int)object->line);
         if (row == NULL) {
@@ -185,7 +186,7 @@ static int read_json(reader *r, const char *text, size_t len)
             }
             if (value->kind != STK_JSON_NULL && value->kind != STK_JSON_INT &&
                 value->kind != STK_JSON_REAL && value->kind != STK_JSON_TEXT) {
-                return fail(r, (int)value->line, "a cell must be a number or text", NULL);
+                return refuse_table(r, (int)value->line, "a cell must be a number or text", NULL);
             }
             row[column] = value->kind == STK_JSON_NULL ? NULL : value->text;
         }
