@@ -124,11 +124,11 @@ static int run_build(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options_of_build[] = {
-    {"with", 0, "STACK", "the stack whose images these are (docker)", false},
-    {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')", false},
-    {"python", 0, "EXE", "interpreter for Python files", false},
-    {"quiet", 'q', NULL, "no progress", false},
-    {"spec-fd", 0, "FD", "a document from an open descriptor (for front ends)", false},
+    {"with", 0, "STACK", "the stack whose images these are (docker)"},
+    {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')"},
+    {"python", 0, "EXE", "interpreter for Python files"},
+    {"quiet", 'q', NULL, "no progress"},
+    {"spec-fd", 0, "FD", "a document from an open descriptor (for front ends)"},
     {NULL}};
 
 const stk_command stk_cmd_build = {

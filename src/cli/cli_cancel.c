@@ -173,8 +173,8 @@ static int run_cancel(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options_of_cancel[] = {
-    {"now", 0, NULL, "end the steps at once, without their grace time", false},
-    {"stack", 0, "STACK", "a run that only the share of this stack has", false},
+    {"now", 0, NULL, "end the steps at once, without their grace time"},
+    {"stack", 0, "STACK", "a run that only the share of this stack has"},
     {NULL}};
 
 const stk_command stk_cmd_cancel = {

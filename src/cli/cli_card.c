@@ -116,10 +116,10 @@ static int run_card(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options[] = {
-    {"output", 'o', "FILE", "write the page to FILE instead of the run's folder", false},
-    {"id", 0, "ID", "of a task with several cards, the one with this id", false},
-    {"list", 0, NULL, "say which cards a task has", false},
-    {"reload", 0, "TIME", "while the task runs, the page loads itself anew so often", false},
+    {"output", 'o', "FILE", "write the page to FILE instead of the run's folder"},
+    {"id", 0, "ID", "of a task with several cards, the one with this id"},
+    {"list", 0, NULL, "say which cards a task has"},
+    {"reload", 0, "TIME", "while the task runs, the page loads itself anew so often"},
     {NULL}};
 
 const stk_command stk_cmd_card = {

@@ -25,7 +25,7 @@ static int run_carry(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options[] = {
-    {"tar", 0, "FILE", "also as an archive", false},
+    {"tar", 0, "FILE", "also as an archive"},
     {0},
 };
 
@@ -37,9 +37,8 @@ const stk_command stk_cmd_carry = {
         "Steps on Kubernetes or AWS Batch run under this program, in whatever image they have. The "
         "folder holds all\nthat it needs there: the program with its own loader and libraries "
         "(libcurl's too), CA certificates, and\nthe Python front. Inside it is expected at "
-        "/stoker: "
-        "mount it there (`carry: volume` in stoker.yaml), or make\nan image of it that copies it "
-        "(`make runner-image`, `carry: image`).",
+        "/stoker: mount it there (`carry: volume` in stoker.yaml), or make\nan image of it that "
+        "copies it (`make runner-image`, `carry: image`).",
     .options = options,
     .max_args = 1,
     .run = run_carry,

@@ -64,7 +64,7 @@ static int run_compat(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options[] = {
-    {"path", 0, NULL, "print the folder to put on PYTHONPATH instead", false},
+    {"path", 0, NULL, "print the folder to put on PYTHONPATH instead"},
     {0},
 };
 

@@ -70,12 +70,12 @@ static int run_doctor(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options_of_doctor[] = {
-    {"python", 0, "EXE", "look at the environment of this interpreter", false},
-    {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')", false},
-    {"image", 0, "REF", "look at this image instead: can it be had, does it fit this host?", false},
-    {"inside", 0, NULL, "with --image: also what is in it, by a container of it", false},
-    {"compare", 0, NULL, "compare CUDA, framework and Python of two stacks", false},
-    {"facts", 0, NULL, "only Python, frameworks and CUDA of this place, as JSON", false},
+    {"python", 0, "EXE", "look at the environment of this interpreter"},
+    {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')"},
+    {"image", 0, "REF", "look at this image instead: can it be had, does it fit this host?"},
+    {"inside", 0, NULL, "with --image: also what is in it, by a container of it"},
+    {"compare", 0, NULL, "compare CUDA, framework and Python of two stacks"},
+    {"facts", 0, NULL, "only Python, frameworks and CUDA of this place, as JSON"},
     {NULL}};
 
 const stk_command stk_cmd_doctor = {
@@ -90,18 +90,16 @@ const stk_command stk_cmd_doctor = {
         "driver and the devices? Everything is read from files and from the driver:\nno framework "
         "is imported, no device is opened. A run looks at the same before its first task, where "
         "steps get\ndevices: a framework that can't use them is refused then, unless "
-        "STOKER_ALLOW_CPU_BUILD=1 is set.\n\nWith --image nothing is pulled: the container engine "
-        "is asked, else the image's registry, with the "
-        "credentials that Docker\nand Podman keep. Checked are architecture, Python, CUDA_VERSION "
-        "and "
-        "NVIDIA_REQUIRE_CUDA against the driver\n(minor-version and forward compatibility), and "
-        "whether it is made for these devices at all; a known family's image with\nthe right CUDA "
-        "is "
-        "named. --inside runs a container of it (pulling it where needed) in which Stoker's own "
-        "program looks at\nPython, the frameworks' builds, nvcc and the driver's library; no "
-        "program "
-        "of the image runs.\n\nLevels: ok, note (good to know), warning (some runs "
-        "will suffer), problem.\n\nExit status: 0, or 3 when a problem was found.",
+        "STOKER_ALLOW_CPU_BUILD=1 is set.\n\n"
+        "With --image nothing is pulled: the container engine is asked, else the image's registry, "
+        "with the credentials that Docker\nand Podman keep. Checked are architecture, Python, "
+        "CUDA_VERSION and NVIDIA_REQUIRE_CUDA against the driver\n(minor-version and forward "
+        "compatibility), and whether it is made for these devices at all; a known family's image "
+        "with\nthe right CUDA is named. --inside runs a container of it (pulling it where needed) "
+        "in which Stoker's own program looks at\nPython, the frameworks' builds, nvcc and the "
+        "driver's library; no program of the image runs.\n\n"
+        "Levels: ok, note (good to know), warning (some runs will suffer), problem.\n\n"
+        "Exit status: 0, or 3 when a problem was found.",
     .options = options_of_doctor,
     .max_args = -1,
     .run = run_doctor,

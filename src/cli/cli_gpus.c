@@ -121,14 +121,11 @@ static int run_gpus(const stk_cli *cli, stk_buf *out, stk_err *err)
 
 static const stk_option options[] = {
     {"watch", 'w', NULL,
-     "again every second, or every SECONDS; a line a device where the output is no terminal",
-     false},
-    {"topology", 't', NULL, "also how near devices are to each other, to memory and to CPUs",
-     false},
-    {"prometheus", 0, NULL, "as text for Prometheus, with dcgm-exporter's names", false},
-    {"simulate", 0, "SPEC", "a machine that isn't here: 8xH100, 2xA100,mig=1g.10gb*7, v5e-8 …",
-     false},
-    {"clear", 0, "UUID", "put a device that is in quarantine back into the pool", false},
+     "again every second, or every SECONDS; a line a device where the output is no terminal"},
+    {"topology", 't', NULL, "also how near devices are to each other, to memory and to CPUs"},
+    {"prometheus", 0, NULL, "as text for Prometheus, with dcgm-exporter's names"},
+    {"simulate", 0, "SPEC", "a machine that isn't here: 8xH100, 2xA100,mig=1g.10gb*7, v5e-8 …"},
+    {"clear", 0, "UUID", "put a device that is in quarantine back into the pool"},
     {NULL}};
 
 const stk_command stk_cmd_gpus = {
@@ -136,16 +133,12 @@ const stk_command stk_cmd_gpus = {
     .summary = "the accelerators of this host, what they do and who has them",
     .usage = "[options] [--watch [SECONDS]]",
     .text = "GPUs of NVIDIA, AMD and Intel, AWS Neuron devices and Google TPU chips: memory, load, "
-            "temperature and power as\n"
-            "their drivers tell them, '-' where they don't; which run and step leases each, which "
-            "other program is on it, and why\n"
-            "one can't be used. An inherited mask (CUDA_VISIBLE_DEVICES and its like) limits what "
-            "is shown.\n"
-            "\n"
+            "temperature and power as\ntheir drivers tell them, '-' where they don't; which run "
+            "and step leases each, which other program is on it, and why\none can't be used. An "
+            "inherited mask (CUDA_VISIBLE_DEVICES and its like) limits what is shown.\n\n"
             "--simulate takes parts joined by '+': COUNTxMODEL or a TPU slice, each with "
-            "mig=PROFILE*N, memory=SIZE,\n"
-            "busy=PERCENT after commas. The same option of 'stoker plan' and 'stoker run' plans "
-            "and runs on such a machine.",
+            "mig=PROFILE*N, memory=SIZE,\nbusy=PERCENT after commas. The same option of 'stoker "
+            "plan' and 'stoker run' plans and runs on such a machine.",
     .options = options,
     .max_args = -1,
     .run = run_gpus};

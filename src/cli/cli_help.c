@@ -107,7 +107,7 @@ static int run_help(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options[] = {
-    {"man", 0, NULL, "as a manual page (troff); without COMMAND: stoker(1)", false}, {NULL}};
+    {"man", 0, NULL, "as a manual page (troff); without COMMAND: stoker(1)"}, {NULL}};
 
 const stk_command stk_cmd_help = {.name = "help",
                                   .summary = "list the commands, or explain one",

@@ -24,9 +24,9 @@ static int run_logs(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options[] = {
-    {"follow", 'f', NULL, "go on until the step, or the run, has ended", false},
-    {"stdout", 0, NULL, "only what was written to stdout", false},
-    {"stderr", 0, NULL, "only what was written to stderr", false},
+    {"follow", 'f', NULL, "go on until the step, or the run, has ended"},
+    {"stdout", 0, NULL, "only what was written to stdout"},
+    {"stderr", 0, NULL, "only what was written to stderr"},
     STK_CLI_STACK_OPTION,
     {NULL}};
 

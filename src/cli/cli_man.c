@@ -89,9 +89,8 @@ static void put_option(const char *name, char letter, const char *arg, const cha
 static void put_exits(void)
 {
     puts(".SH EXIT STATUS\n0: done. 1: the run failed. 2: wrong usage or a wrong document. 3: "
-         "something "
-         "of the environment is missing or broken, or a document is of a newer Stoker. 130: "
-         "cancelled.");
+         "something of the environment is missing or broken, or a document is of a newer Stoker. "
+         "130: cancelled.");
 }
 
 static void put_command(const stk_command *command)
@@ -117,13 +116,10 @@ static void put_program(void)
 {
     put_heading("stoker", "runs machine-learning pipelines on accelerators");
     puts(".B stoker\n\\fICOMMAND\\fR [options] ...\n.SH DESCRIPTION\nStoker runs pipelines of "
-         "steps: Python "
-         "functions, or commands in any language, described by a Python\nfile or a YAML document. "
-         "Each "
-         "step is its own process; its outputs are kept by content, so that what has\nnot changed "
-         "is not "
-         "run again. A run may be killed at any instant: \\fBstoker resume\\fR goes on with it.\n"
-         ".SH COMMANDS");
+         "steps: Python functions, or commands in any language, described by a Python\nfile or a "
+         "YAML document. Each step is its own process; its outputs are kept by content, so that "
+         "what has\nnot changed is not run again. A run may be killed at any instant: \\fBstoker "
+         "resume\\fR goes on with it.\n.SH COMMANDS");
     for (size_t i = 0; stk_commands[i] != NULL; i++) {
         if (!stk_commands[i]->hidden) {
             printf(".TP\n.BR stoker\\-%s (1)\n", stk_commands[i]->name);
@@ -132,11 +128,10 @@ static void put_program(void)
         }
     }
     puts(".SH ENVIRONMENT\n.TP\n.B STOKER_STORE\nthe store to use; else the nearest "
-         "\\fI.stoker\\fR above "
-         "the working directory\n.TP\n.B NO_COLOR, CLICOLOR_FORCE\nno colours; colours even where "
-         "there is no "
-         "terminal\n.TP\n.B STOKER_SECRET_\\fINAME\\fR\nvalue of a secret that a pipeline names\n"
-         ".SH FILES\n.TP\n.I .stoker/\nthe store: \\fIstore.db\\fR (history), \\fIartifacts/\\fR, "
+         "\\fI.stoker\\fR above the working directory\n.TP\n.B NO_COLOR, CLICOLOR_FORCE\nno "
+         "colours; colours even where there is no terminal\n.TP\n.B "
+         "STOKER_SECRET_\\fINAME\\fR\nvalue of a secret that a pipeline names\n.SH FILES\n.TP\n.I "
+         ".stoker/\nthe store: \\fIstore.db\\fR (history), \\fIartifacts/\\fR, "
          "\\fIruns/RUN/STEP/TASK/ATTEMPT/\\fR (logs and results)");
     put_exits();
     puts(".SH EXAMPLES\n.EX\nstoker run pipeline.yaml\nstoker show latest\nstoker why "

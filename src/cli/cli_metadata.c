@@ -165,7 +165,7 @@ static int run_metadata(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options[] = {
-    {"artifact", 0, NULL, "of a named artifact instead: NAME[:VERSION]", false}, {NULL}};
+    {"artifact", 0, NULL, "of a named artifact instead: NAME[:VERSION]"}, {NULL}};
 
 const stk_command stk_cmd_metadata = {
     .name = "metadata",

@@ -8,8 +8,7 @@
 #include "base/text.h"
 #include "base/units.h"
 
-static const stk_option everywhere[] = {
-    {"json", 0, NULL, "", false}, {"help", 'h', NULL, "", false}, {NULL}};
+static const stk_option everywhere[] = {{"json", 0, NULL, ""}, {"help", 'h', NULL, ""}, {NULL}};
 
 /* --log_dir is --log-dir: people write both, and so do other tools. */
 static bool is_word(const char *word, size_t n_word, const char *name, size_t len)

@@ -123,16 +123,15 @@ static int run_plan(const stk_cli *cli, stk_buf *out, stk_err *err)
 
 static const stk_option options_of_plan[] = {
     {"param", 'p', "NAME=VALUE", "set a parameter of the pipeline", true},
-    {"policy", 0, "fit|strict", "as for 'stoker run'", false},
+    {"policy", 0, "fit|strict", "as for 'stoker run'"},
     {"with", 0, "STACK",
-     "where steps would run: local, docker, kubernetes, batch, or a stack of stoker.yaml", false},
-    {"stack", 0, "STACK", "the same", false},
-    {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')", false},
-    {"python", 0, "EXE", "interpreter for Python files", false},
-    {"dockerfile", 0, NULL, "print what would be built for the steps' images instead", false},
-    {"manifest", 0, NULL, "print what would be submitted for steps on other machines instead",
-     false},
-    {"spec-fd", 0, "FD", "a document from an open descriptor (for front ends)", false},
+     "where steps would run: local, docker, kubernetes, batch, or a stack of stoker.yaml"},
+    {"stack", 0, "STACK", "the same"},
+    {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')"},
+    {"python", 0, "EXE", "interpreter for Python files"},
+    {"dockerfile", 0, NULL, "print what would be built for the steps' images instead"},
+    {"manifest", 0, NULL, "print what would be submitted for steps on other machines instead"},
+    {"spec-fd", 0, "FD", "a document from an open descriptor (for front ends)"},
     {NULL}};
 
 const stk_command stk_cmd_plan = {

@@ -136,13 +136,13 @@ static int run_resume(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options_of_resume[] = {
-    {"use-new-code", 0, NULL, "go on although the code of a step changed", false},
-    {"policy", 0, "fit|strict", "as for 'stoker run'", false},
-    {"with", 0, "STACK", "as for 'stoker run' (default: the run's own)", false},
-    {"stack", 0, "STACK", "the same", false},
-    {"max-workers", 'j', "N", "at most N steps at once", false},
-    {"quiet", 'q', NULL, "print failures only", false},
-    {"python", 0, "EXE", "interpreter for Python files and steps", false},
+    {"use-new-code", 0, NULL, "go on although the code of a step changed"},
+    {"policy", 0, "fit|strict", "as for 'stoker run'"},
+    {"with", 0, "STACK", "as for 'stoker run' (default: the run's own)"},
+    {"stack", 0, "STACK", "the same"},
+    {"max-workers", 'j', "N", "at most N steps at once"},
+    {"quiet", 'q', NULL, "print failures only"},
+    {"python", 0, "EXE", "interpreter for Python files and steps"},
     {NULL}};
 
 const stk_command stk_cmd_resume = {
@@ -150,14 +150,12 @@ const stk_command stk_cmd_resume = {
     .summary = "take a run up where it stopped",
     .usage = "[options] [RUN]",
     .text =
-        "Finished steps keep their results, everything else runs. RUN is an id, a unique "
-        "prefix of one, a name, or 'latest' (the\n"
-        "default). What an earlier engine left running on this machine is ended first, what it "
-        "left "
-        "running on other machines is watched on: no step runs twice at a time. A step goes on "
-        "with the "
-        "checkpoints of its earlier attempts, as long as its inputs are the same. Of a run that "
-        "has succeeded the share is told what it lacks.",
+        "Finished steps keep their results, everything else runs. RUN is an id, a unique prefix of "
+        "one, a name, or 'latest' (the\ndefault). What an earlier engine left running on this "
+        "machine is ended first, what it left running on other machines is watched on: no step "
+        "runs twice at a time. A step goes on with the checkpoints of its earlier attempts, as "
+        "long as its inputs are the same. Of a run that has succeeded the share is told what it "
+        "lacks.",
     .options = options_of_resume,
     .max_args = 1,
     .run = run_resume};

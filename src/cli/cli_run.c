@@ -105,28 +105,28 @@ static int run_run(const stk_cli *cli, stk_buf *out, stk_err *err)
 static const stk_option options_of_run[] = {
     {"param", 'p', "NAME=VALUE", "set a parameter of the pipeline", true},
     {"policy", 0, "fit|strict",
-     "what happens when a request can't be given here: run without and say so, or refuse", false},
+     "what happens when a request can't be given here: run without and say so, or refuse"},
     {"with", 0, "STACK",
-     "where steps run: local, docker, kubernetes, batch, or a stack of stoker.yaml", false},
-    {"stack", 0, "STACK", "the same", false},
-    {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')", false},
-    {"max-workers", 'j', "N", "at most N steps at once (default: as many as fit)", false},
-    {"mode", 0, "MODE", "continue_on_failure, stop_on_failure or fail_fast", false},
-    {"no-cache", 0, NULL, "run every step, also those whose result is known", false},
-    {"run-name", 0, "NAME", "a name for the run", false},
-    {"detach", 'd', NULL, "go on in the background; print the run's id", false},
-    {"quiet", 'q', NULL, "print failures only", false},
-    {"echo", 0, NULL, "print what steps write as they write it, '[RUN/STEP (pid P)] line'", false},
-    {"python", 0, "EXE", "interpreter for Python files and steps", false},
-    {"spec", 0, "FILE", "a pipeline document (- for standard input)", false},
-    {"spec-fd", 0, "FD", "the same, from an open descriptor (for front ends)", false},
-    {"forkserver-fd", 0, "FD", "a connected fork server (for front ends)", false},
-    {"front-fd", 0, "FD", "report the run's begin and end there (for front ends)", false},
-    {"clone", 0, "RUN", "of a graph that grows: take over that run's finished tasks", false},
-    {"clone-until", 0, "STEP", "with --clone: but not those of this step, nor what follows", false},
-    {"clone-only", 0, NULL, "with --clone: and do no more ('stoker resume' goes on)", false},
-    {"resume", 0, "RUN", "take up this run (for front ends; people say 'stoker resume')", false},
-    {"use-new-code", 0, NULL, "with --resume: go on although the code changed", false},
+     "where steps run: local, docker, kubernetes, batch, or a stack of stoker.yaml"},
+    {"stack", 0, "STACK", "the same"},
+    {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')"},
+    {"max-workers", 'j', "N", "at most N steps at once (default: as many as fit)"},
+    {"mode", 0, "MODE", "continue_on_failure, stop_on_failure or fail_fast"},
+    {"no-cache", 0, NULL, "run every step, also those whose result is known"},
+    {"run-name", 0, "NAME", "a name for the run"},
+    {"detach", 'd', NULL, "go on in the background; print the run's id"},
+    {"quiet", 'q', NULL, "print failures only"},
+    {"echo", 0, NULL, "print what steps write as they write it, '[RUN/STEP (pid P)] line'"},
+    {"python", 0, "EXE", "interpreter for Python files and steps"},
+    {"spec", 0, "FILE", "a pipeline document (- for standard input)"},
+    {"spec-fd", 0, "FD", "the same, from an open descriptor (for front ends)"},
+    {"forkserver-fd", 0, "FD", "a connected fork server (for front ends)"},
+    {"front-fd", 0, "FD", "report the run's begin and end there (for front ends)"},
+    {"clone", 0, "RUN", "of a graph that grows: take over that run's finished tasks"},
+    {"clone-until", 0, "STEP", "with --clone: but not those of this step, nor what follows"},
+    {"clone-only", 0, NULL, "with --clone: and do no more ('stoker resume' goes on)"},
+    {"resume", 0, "RUN", "take up this run (for front ends; people say 'stoker resume')"},
+    {"use-new-code", 0, NULL, "with --resume: go on although the code changed"},
     {NULL}};
 
 const stk_command stk_cmd_run = {
@@ -134,22 +134,18 @@ const stk_command stk_cmd_run = {
     .summary = "run a pipeline document or a Python file",
     .usage = "[options] pipeline.yaml | file.py[:pipeline] [arguments of the file]",
     .text =
-        "A pipeline document (YAML or JSON, see schema/pipeline.schema.json) is run by the "
-        "engine itself. A Python file is run as\n"
-        "'python file.py' would run it; the options are the defaults of every pipeline that it "
-        "calls. file.py:name calls that\n"
-        "pipeline; what follows a plain file is its own, options after file.py:name are Stoker's.\n"
-        "'python -m stoker' is this command with that Python.\n"
-        "Steps whose code, inputs and settings are known are not run again. Ctrl-C "
-        "ends running steps gracefully, a\n"
-        "second one at once; SIGTERM (the machine is wanted back) does as the first. 'stoker "
-        "resume' takes the run up\n"
-        "where it stopped, steps with checkpoints where these were.\n\n"
+        "A pipeline document (YAML or JSON, see schema/pipeline.schema.json) is run by the engine "
+        "itself. A Python file is run as\n'python file.py' would run it; the options are the "
+        "defaults of every pipeline that it calls. file.py:name calls that\npipeline; what follows "
+        "a plain file is its own, options after file.py:name are Stoker's.\n'python -m stoker' is "
+        "this command with that Python.\nSteps whose code, inputs and settings are known are not "
+        "run again. Ctrl-C ends running steps gracefully, a\nsecond one at once; SIGTERM (the "
+        "machine is wanted back) does as the first. 'stoker resume' takes the run up\nwhere it "
+        "stopped, steps with checkpoints where these were.\n\n"
         "--with docker runs each step in its image (docker.parent_image), by Docker or Podman of "
         "this machine; a step\nwithout one runs on the machine itself. stoker.yaml, in the "
-        "document's folder or above it up to the project's, names stacks:\n"
-        "stacks: {lab: {backend: docker, default_image: …, image_map: {nvcr.io/: mirror/}, "
-        "socket: …}}.\n\n"
+        "document's folder or above it up to the project's, names stacks:\nstacks: {lab: {backend: "
+        "docker, default_image: …, image_map: {nvcr.io/: mirror/}, socket: …}}.\n\n"
         "--with kubernetes, batch or a stack of these sends steps to other machines, which share a "
         "store with this one\n(`store:` of the stack, or STOKER_SHARE). They take nothing of this "
         "machine; --policy is strict unless said.\nSIGTERM to the engine leaves them running: "

@@ -50,7 +50,7 @@ static int run_runs(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options[] = {
-    {"limit", 'n', "N", "at most N runs, newest first (default 20)", false},
+    {"limit", 'n', "N", "at most N runs, newest first (default 20)"},
     {"tag", 0, "TAG", "only runs that have this tag (of several: all of them)", true},
     STK_CLI_STACK_OPTION,
     {NULL}};

@@ -147,8 +147,8 @@ static int run_share(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options[] = {
-    {"new", 0, NULL, "put: only where there is none of this key (exit status 3)", false},
-    {"seconds", 0, "N", "link: for how long (default 3600, at most a week)", false},
+    {"new", 0, NULL, "put: only where there is none of this key (exit status 3)"},
+    {"seconds", 0, "N", "link: for how long (default 3600, at most a week)"},
     {NULL}};
 
 const stk_command stk_cmd_share = {

@@ -28,8 +28,7 @@ static int run_show(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options_of_show[] = {
-    {"refs", 0, NULL, "--json of a growing run's step: artifacts as numbers in one list, \"refs\"",
-     false},
+    {"refs", 0, NULL, "--json of a growing run's step: artifacts as numbers in one list, \"refs\""},
     STK_CLI_STACK_OPTION,
     {NULL}};
 

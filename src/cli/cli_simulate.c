@@ -215,14 +215,12 @@ static int run_simulate(const stk_cli *cli, stk_buf *out, stk_err *err)
 static const stk_option options[] = {
     {"cluster", 'c', "FILE|SPEC", "nodes: a file, or as 16*8xH100; may be given several times",
      true},
-    {"workload", 'w', "FILE", "jobs (CSV or JSON); without it a mixed workload is made up", false},
-    {"load", 0, "FACTOR", "of the made-up workload: devices asked for over devices (default 1.3)",
-     false},
-    {"mean", 0, "TIME", "of the made-up workload: mean duration; without it jobs stay for ever",
-     false},
+    {"workload", 'w', "FILE", "jobs (CSV or JSON); without it a mixed workload is made up"},
+    {"load", 0, "FACTOR", "of the made-up workload: devices asked for over devices (default 1.3)"},
+    {"mean", 0, "TIME", "of the made-up workload: mean duration; without it jobs stay for ever"},
     {"policy", 'p', "NAME",
      "stoker, best-fit, fragment, random; may be given several times (default all)", true},
-    {"seed", 0, "N", "of everything that is random (default 1)", false},
+    {"seed", 0, "N", "of everything that is random (default 1)"},
     {NULL}};
 
 const stk_command stk_cmd_simulate = {
@@ -231,15 +229,13 @@ const stk_command stk_cmd_simulate = {
     .usage = "[options]",
     .text =
         "Places the jobs of a workload on the devices of a cluster by each policy, and says how "
-        "much "
-        "of it is in use. Jobs without a duration stay for ever: what doesn't fit is refused, and "
-        "what stays free is of no use to the jobs that come (fragments). Jobs with a duration wait "
-        "in line, with backfill.\n\n"
+        "much of it is in use. Jobs without a duration stay for ever: what doesn't fit is refused, "
+        "and what stays free is of no use to the jobs that come (fragments). Jobs with a duration "
+        "wait in line, with backfill.\n\n"
         "A cluster file is CSV with the header nodes,machine,cpus,memory (16,8xH100,128,1TB) or a "
         "JSON list of objects with these keys. A workload file has some of "
         "arrival,duration,gpus,gpu_memory,gpu_class,cpus,memory,count; times are seconds, "
-        "gpu_memory "
-        "is a share of each device. Lines that begin with # are comments.\n\n"
+        "gpu_memory is a share of each device. Lines that begin with # are comments.\n\n"
         "Policies: stoker (what runs use here: gaps first, near neighbours, whole devices and "
         "machines kept whole), best-fit (the fullest node and device that still fit), fragment "
         "(least growth of fragmentation for this workload's own mix), random.",

@@ -103,8 +103,8 @@ static int run_spec(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options_of_spec[] = {
-    {"lines", 0, NULL, "convert: {document, lines}, with the line of every key", false},
-    {"result", 0, NULL, "check: the document is a task's result.json", false},
+    {"lines", 0, NULL, "convert: {document, lines}, with the line of every key"},
+    {"result", 0, NULL, "check: the document is a task's result.json"},
     {NULL}};
 
 const stk_command stk_cmd_spec = {

@@ -110,7 +110,7 @@ static int run_stack(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options[] = {
-    {"file", 0, "FILE", "look where a run of this pipeline document looks", false}, {NULL}};
+    {"file", 0, "FILE", "look where a run of this pipeline document looks"}, {NULL}};
 
 const stk_command stk_cmd_stack = {
     .name = "stack",
@@ -119,8 +119,7 @@ const stk_command stk_cmd_stack = {
     .text =
         "A stack is a place where steps run, with its settings: containers of this machine, "
         "Kubernetes, AWS Batch. They are named in stoker.yaml, in the current folder or above it "
-        "up to "
-        "the project's (the nearest folder that is yours and has stoker.yaml, .git or "
+        "up to the project's (the nearest folder that is yours and has stoker.yaml, .git or "
         "pyproject.toml); a run of a pipeline document begins to look in the document's folder. "
         "One of each backend is there without being named, with defaults. A run goes to one by "
         "'--with NAME', a step by its own 'backend'.\n\n"

@@ -126,10 +126,10 @@ static int run_store(const stk_cli *cli, stk_buf *out, stk_err *err)
 
 static const stk_option options[] = {
     {"repair", 0, NULL,
-     "verify: set bad artifacts aside (quarantine/), so that their steps run again", false},
-    {"dry-run", 0, NULL, "gc, rm: only say what would go", false},
-    {"keep", 0, "TIME", "gc: keep runs that ended within this time (default " KEEP_TEXT ")", false},
-    {"keep-runs", 0, "N", "gc: and this many newest of every pipeline (default 10)", false},
+     "verify: set bad artifacts aside (quarantine/), so that their steps run again"},
+    {"dry-run", 0, NULL, "gc, rm: only say what would go"},
+    {"keep", 0, "TIME", "gc: keep runs that ended within this time (default " KEEP_TEXT ")"},
+    {"keep-runs", 0, "N", "gc: and this many newest of every pipeline (default 10)"},
     {NULL}};
 
 const stk_command stk_cmd_store = {
@@ -137,18 +137,15 @@ const stk_command stk_cmd_store = {
     .summary = "check the store, or free its space",
     .usage = "[options] path | verify | gc | rm RUN…",
     .text =
-        "path prints the folder of the store (STOKER_STORE, or .stoker in the nearest "
-        "folder from the current one up to the project's).\n\n"
+        "path prints the folder of the store (STOKER_STORE, or .stoker in the nearest folder from "
+        "the current one up to the project's).\n\n"
         "verify reads every event of every run, and every artifact again, which it compares with "
-        "its "
-        "digest; exit status 3 when one is bad.\n\n"
+        "its digest; exit status 3 when one is bad.\n\n"
         "gc removes the runs outside what is kept, then the artifacts that no kept run, cache "
         "entry or name refers to; and containers of this store's runs that have no engine any "
-        "more. "
-        "A live run is never touched.\n\n"
+        "more. A live run is never touched.\n\n"
         "rm removes the runs that it names, whatever their age, with what only they refer to: "
-        "their "
-        "steps run again when they are asked for.",
+        "their steps run again when they are asked for.",
     .options = options,
     .max_args = -1,
     .run = run_store};

@@ -49,9 +49,9 @@ static int run_top(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options[] = {
-    {"once", '1', NULL, "one picture, then end", false},
-    {"count", 'n', "N", "N pictures, then end", false},
-    {"interval", 'i', "TIME", "time between pictures, as 2s or 500ms (default 1s)", false},
+    {"once", '1', NULL, "one picture, then end"},
+    {"count", 'n', "N", "N pictures, then end"},
+    {"interval", 'i', "TIME", "time between pictures, as 2s or 500ms (default 1s)"},
     {NULL}};
 
 const stk_command stk_cmd_top = {

@@ -85,9 +85,9 @@ static int run_trust(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options[] = {
-    {"list", 0, NULL, "the folders that are trusted", false},
-    {"remove", 0, NULL, "trust it no more", false},
-    {"check", 0, NULL, "say whether this folder or file is used; exit status 3 where not", false},
+    {"list", 0, NULL, "the folders that are trusted"},
+    {"remove", 0, NULL, "trust it no more"},
+    {"check", 0, NULL, "say whether this folder or file is used; exit status 3 where not"},
     {NULL}};
 
 const stk_command stk_cmd_trust = {
@@ -96,9 +96,8 @@ const stk_command stk_cmd_trust = {
     .usage = "[--remove | --check] FOLDER | --list",
     .text =
         "A store, a stoker.yaml, a pipeline document or a Python file says what runs as you. "
-        "Stoker "
-        "uses one only if it is yours: its owner is you, root, or for root the user that sudo "
-        "serves; not everybody may write it, nor its group where that isn't your own; and no "
+        "Stoker uses one only if it is yours: its owner is you, root, or for root the user that "
+        "sudo serves; not everybody may write it, nor its group where that isn't your own; and no "
         "folder above it is one where everybody may put another in its place.\n\n"
         "What lies in a folder that you trust is used as well, but what everybody may write. Trust "
         "a folder only if you trust all who may write there: they can run commands as you. The "

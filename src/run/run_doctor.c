@@ -173,11 +173,9 @@ static const char *ask_python(doctor *d, const char *python, const char *code, s
 /* What the interpreter itself says: slow, for those whose files don't tell. */
 static bool ask_for_stoker(doctor *d, const char *python, found_python *ret, stk_err *err)
 {
-    static const char code[] = "import sys\n"
-                               "try:\n"
-                               "    import stoker; v = stoker.__version__\n"
-                               "except ImportError: v = '-'\n"
-                               "print(v, '%d.%d.%d' % sys.version_info[:3], sys.executable)";
+    static const char code[] = "import sys\ntry:\n    import stoker; v = "
+                               "stoker.__version__\nexcept ImportError: v = '-'\nprint(v, "
+                               "'%d.%d.%d' % sys.version_info[:3], sys.executable)";
     char version[64], number[32], where[512];
     const char *answer = ask_python(d, python, code, err);
     if (answer == NULL || sscanf(answer, "%63s %31s %511[^\n]", version, number, where) != 3) {
