@@ -5,16 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/param.h>
 #include <unistd.h>
 
 #include "base/json.h"
 #include "base/text.h"
-#include "base/units.h"
 #include "cli/cli_parse.h"
 #include "sys/file.h"
-
-#define ANSWER_MAX ((size_t)4 << 30)
 
 const stk_command *const stk_commands[] = {
 #define X(word) &stk_cmd_##word,
@@ -194,16 +190,6 @@ int stk_cli_store(int flags, stk_store **ret_store, stk_err *err)
     return stk_store_open(path, flags, ret_store, err);
 }
 
-static const char *nearest_command(const char *word)
-{
-    const char *names[32];
-    size_t n = 0;
-    for (size_t i = 0; stk_commands[i] != NULL && n < 32; i++) {
-        names[n++] = stk_commands[i]->name;
-    }
-    return stk_units_nearest(word, names, n);
-}
-
 const stk_command *stk_cli_find(const char *word)
 {
     for (size_t i = 0; stk_commands[i] != NULL; i++) {
@@ -212,70 +198,4 @@ const stk_command *stk_cli_find(const char *word)
         }
     }
     return NULL;
-}
-
-static int run_command(stk_cli *cli, int n_words, char **words, stk_buf *out, stk_err *err)
-{
-    if (stk_cli_parse(cli, n_words, words, err) < 0) {
-        stk_err_hint(err, "see 'stoker %s --help'", cli->command->name);
-        return err->code;
-    }
-    if (stk_cli_flag(cli, "help")) {
-        stk_cli_print_help(cli->command);
-        return 0;
-    }
-    if (cli->command->max_args >= 0) {
-        STK_TRY(stk_cli_at_most(cli, cli->command->max_args, err));
-    }
-    int status = cli->command->run(cli, out, err);
-    if (out->len > 0 && out->data[out->len - 1] != '\n') {
-        stk_buf_char(out, '\n');
-    }
-    if (out->failed && err->code == 0) {
-        return stk_err_nomem(err);
-    }
-    return status;
-}
-
-static int unknown_command(const char *word, stk_err *err)
-{
-    const char *near = nearest_command(word);
-    if (near == NULL) {
-        return stk_cli_usage(NULL, err, "unknown command '%s'", word);
-    }
-    return stk_cli_usage(NULL, err, "unknown command '%s'; did you mean '%s'?", word, near);
-}
-
-int stk_cli_main(int argc, char **argv)
-{
-    const char *word = argc > 1 ? argv[1] : "help";
-    stk_err err = {0};
-    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
-        puts("stoker " STK_VERSION);
-        return 0;
-    }
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-        word = "help";
-    }
-    stk_cli cli = {.command = stk_cli_find(word)};
-    if (cli.command == NULL) {
-        unknown_command(word, &err);
-        return stk_cli_fail(NULL, &err);
-    }
-    STK_BUF_AUTO out = STK_BUF_INIT(ANSWER_MAX);
-    int n_own = MIN(argc, 2); /* words: ours and the command's */
-    int status = run_command(&cli, argc - n_own, argv + n_own, &out, &err);
-    if (status < 0) {
-        status = stk_cli_fail(&cli, &err);
-    } else if (out.len > 0) {
-        (void)fwrite(out.data, 1, out.len, stdout);
-    }
-    if (fflush(stdout) != 0 && errno != EPIPE) {
-        fprintf(stderr, "stoker: writing the answer: %s\n", strerror(errno));
-        if (status == 0) {
-            status = 3;
-        }
-    }
-    stk_cli_parse_done(&cli);
-    return status;
 }

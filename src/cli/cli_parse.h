@@ -24,6 +24,5 @@ struct stk_cli {
 int stk_cli_parse(stk_cli *cli, int n_words, char **words, stk_err *err);
 void stk_cli_parse_done(stk_cli *cli);
 const stk_command *stk_cli_find(const char *word);
-int stk_cli_main(int argc, char **argv);
 
 #endif
