@@ -375,7 +375,7 @@ static int make_journal(stk_scribe *s, stk_err *err)
 }
 
 /* Journal, logs and pipes; then the process. */
-static int open_parts(stk_scribe *s, const char *dir, int ret_to[2], stk_err *err)
+static int open_streams(stk_scribe *s, const char *dir, int ret_to[2], stk_err *err)
 {
     int words[2];
     STK_TRY(make_journal(s, err));
@@ -407,7 +407,7 @@ int stk_scribe_open(const char *dir, const char *const *values, int ret_fds[2],
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%s", dir);
     }
     *s = (stk_scribe){.mask = mask, .fds = {-1, -1, -1, -1, -1}, .word = -1, .pidfd = -1};
-    rc = open_parts(s, dir, to, err);
+    rc = open_streams(s, dir, to, err);
     if (rc < 0) {
         stk_file_close(&to[0]);
         stk_file_close(&to[1]);
