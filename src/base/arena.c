@@ -92,7 +92,7 @@ static int add_block(stk_arena *arena, size_t need)
 }
 
 /* Not zeroed: most of a block is never given out, and a text is written over at once. */
-static void *take(stk_arena *arena, size_t bytes)
+static void *take_bytes(stk_arena *arena, size_t bytes)
 {
     if (arena == NULL || bytes > SIZE_MAX / 2) {
         return NULL;
@@ -116,7 +116,7 @@ static void *take(stk_arena *arena, size_t bytes)
 
 void *stk_arena_alloc(stk_arena *arena, size_t bytes)
 {
-    void *p = take(arena, bytes);
+    void *p = take_bytes(arena, bytes);
     if (p != NULL) {
         memset(p, 0, bytes);
     }
@@ -174,7 +174,7 @@ int stk_array_reserve(void *array, uint32_t *cap, uint64_t n, size_t size)
 
 char *stk_arena_dupn(stk_arena *arena, const char *text, size_t n)
 {
-    char *copy = take(arena, n + 1);
+    char *copy = take_bytes(arena, n + 1);
     if (copy != NULL) {
         memcpy(copy, text, n);
         copy[n] = '\0';
@@ -203,7 +203,7 @@ char *stk_arena_printf(stk_arena *arena, const char *fmt, ...)
     if ((size_t)n < sizeof most) {
         return stk_arena_dupn(arena, most, (size_t)n);
     }
-    char *text = take(arena, (size_t)n + 1);
+    char *text = take_bytes(arena, (size_t)n + 1);
     if (text != NULL) {
         va_start(ap, fmt);
         (void)vsnprintf(text, (size_t)n + 1, fmt, ap);

@@ -46,7 +46,7 @@ static int n_rules;
 static atomic_bool told_held; /* that somebody is */
 int stk_failpoint_armed;
 
-static _Noreturn void refuse(const char *text, const char *why)
+static _Noreturn void refuse_failpoint(const char *text, const char *why)
 {
     (void)fprintf(stderr, "STOKER_FAILPOINTS: '%s': %s (src/tbl/failpoints.def lists them)\n", text,
                   why);
@@ -70,26 +70,26 @@ static void add_rule(const char *text)
     char word[16];
     char number[24];
     if (n_rules == N_RULES) {
-        refuse(text, "too many");
+        refuse_failpoint(text, "too many");
     }
     rule *r = &rules[n_rules];
     if (sscanf(text, "%95[^:]:%23[^:]:%15s", r->name, number, word) != 3) {
-        refuse(text, "not name:N:action");
+        refuse_failpoint(text, "not name:N:action");
     }
     int i = point_of(r->name);
     if (i < 0 && strcmp(r->name, "*") != 0) {
-        refuse(text, "no such failpoint");
+        refuse_failpoint(text, "no such failpoint");
     }
     char *end;
     r->n = strtoul(number, &end, 10);
     r->onwards = *end == '+';
     if (end == number || end[r->onwards] != '\0' || r->n == 0) {
-        refuse(text, "N must be a number from 1, or N+");
+        refuse_failpoint(text, "N must be a number from 1, or N+");
     }
     for (size_t k = 0; k < sizeof actions / sizeof actions[0]; k++) {
         if (strcmp(actions[k].word, word) == 0) {
             if (actions[k].action == ERR && i >= 0 && !points[i].can_err) {
-                refuse(text, "this failpoint can't fail, only end the process");
+                refuse_failpoint(text, "this failpoint can't fail, only end the process");
             }
             r->action = actions[k].action;
             r->sys = actions[k].sys;
@@ -98,7 +98,7 @@ static void add_rule(const char *text)
             return;
         }
     }
-    refuse(text, "no such action");
+    refuse_failpoint(text, "no such action");
 }
 
 void stk_failpoint_reload(void)
@@ -136,7 +136,7 @@ int stk_failpoint_pass_at(const char *name, const char *file, int line)
     const char *slash = strrchr(file, '/');
     (void)snprintf(at, sizeof at, "%s/%s/%d", name, slash != NULL ? slash + 1 : file, line);
     if (point_of(name) < 0) {
-        refuse(name, "a point in the code that the list lacks");
+        refuse_failpoint(name, "a point in the code that the list lacks");
     }
     int sys = 0;
     for (int i = 0; i < n_rules; i++) {

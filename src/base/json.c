@@ -152,7 +152,7 @@ stk_json stk_json_of_digits(const char *digits, stk_json_kind kind)
 
 /* Room for one more node group of `each` nodes: what was made has room for the next power of two,
  * what was read has none. */
-static stk_json *make_room(stk_arena *arena, stk_json *node, size_t each)
+static stk_json *reserve_items(stk_arena *arena, stk_json *node, size_t each)
 {
     if (!node->made || (node->n >= 4 && (node->n & (node->n - 1)) == 0)) {
         size_t cap = 4;
@@ -175,7 +175,7 @@ static stk_json *make_room(stk_arena *arena, stk_json *node, size_t each)
 
 stk_json *stk_json_append(stk_arena *arena, stk_json *list, stk_json value)
 {
-    stk_json *items = make_room(arena, list, 1);
+    stk_json *items = reserve_items(arena, list, 1);
     if (items == NULL) {
         return NULL;
     }
@@ -185,7 +185,7 @@ stk_json *stk_json_append(stk_arena *arena, stk_json *list, stk_json value)
 
 stk_json *stk_json_set(stk_arena *arena, stk_json *map, const char *key, stk_json value)
 {
-    stk_json *items = make_room(arena, map, 2);
+    stk_json *items = reserve_items(arena, map, 2);
     if (items == NULL) {
         return NULL;
     }

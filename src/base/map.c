@@ -53,7 +53,7 @@ static struct stk_map_slot *find(const stk_map *map, const char *key, size_t len
     }
 }
 
-static int grow(stk_map *map)
+static int grow_table(stk_map *map)
 {
     stk_map bigger = {.cap = MAX(16, map->cap * 2), .n = map->n};
     bigger.slots = calloc(bigger.cap, sizeof *bigger.slots);
@@ -73,7 +73,7 @@ static int grow(stk_map *map)
 
 int stk_map_put(stk_map *map, const char *key, uint64_t value)
 {
-    if ((map->n + 1) * 4 > map->cap * 3 && grow(map) < 0) {
+    if ((map->n + 1) * 4 > map->cap * 3 && grow_table(map) < 0) {
         return STK_E_NOMEM;
     }
     size_t len = strlen(key);

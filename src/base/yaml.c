@@ -369,7 +369,7 @@ static int merge_one(reader *r, stk_map *have, const stk_json *from, uint32_t li
 }
 
 /* Replaces the merge keys of the mapping that is about to be closed by what they stand for. */
-static int merge(reader *r)
+static int apply_merges(reader *r)
 {
     size_t start = r->b.frames[r->b.depth - 1].start;
     size_t n = (r->b.n_pending - start) / 2;
@@ -409,7 +409,7 @@ static int on_close(reader *r)
 {
     int depth = r->b.depth - 1;
     if (r->merges[depth]) {
-        STK_TRY(merge(r));
+        STK_TRY(apply_merges(r));
     }
     STK_TRY(stk_json_build_close(&r->b));
     if (r->open_anchor[depth] != NULL) {

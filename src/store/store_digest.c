@@ -352,7 +352,8 @@ static uint64_t n_chunks_of(const stk_tree *tree, size_t i)
 }
 
 /* The text that stands for a folder. */
-static int list_of(const stk_tree *tree, unsigned char (*chunks)[STK_DIGEST_BYTES], stk_buf *text)
+static int list_parts(const stk_tree *tree, unsigned char (*chunks)[STK_DIGEST_BYTES],
+                      stk_buf *text)
 {
     stk_buf_text(text, "stoker-tree-1\n");
     for (size_t i = 0; i < tree->n; i++) {
@@ -393,7 +394,7 @@ int stk_tree_digest(const stk_tree *tree, char ret_hex[STK_DIGEST_HEX + 1], stk_
         }
     } else if (!tree->is_dir) {
         hash_of_chunks(j.chunks[0], tree->n_chunks, ret_hex);
-    } else if (list_of(tree, j.chunks, &text) < 0) {
+    } else if (list_parts(tree, j.chunks, &text) < 0) {
         rc = stk_err_sys(err, STK_E_NOMEM, ENOMEM, "can't hash '%s'", tree->root);
     } else {
         stk_tree_digest_bytes(text.data, text.len, ret_hex);

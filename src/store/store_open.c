@@ -165,7 +165,7 @@ static int check_files(stk_store *store, stk_err *err)
     return 0;
 }
 
-static int open_parts(stk_store *store, stk_err *err)
+static int open_sections(stk_store *store, stk_err *err)
 {
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         int *fd = part_fd(store, i);
@@ -293,7 +293,7 @@ static int open_all(stk_store *store, stk_err *err)
 {
     STK_TRY(open_folder(store, err));
     STK_TRY(find_database(store, err));
-    STK_TRY(open_parts(store, err));
+    STK_TRY(open_sections(store, err));
     if (!(store->flags & STK_STORE_READONLY)) {
         STK_TRY(open_lock(store, err));
     }

@@ -23,7 +23,7 @@ static bool has_word(const char *list, size_t len, const char *word)
 }
 
 /* A process' path in the tree, from /proc/PID/cgroup: "4:cpu,cpuacct:/user.slice", v2 "0::/…". */
-static bool path_of(const char *process, const char *controller, char *ret, size_t size)
+static bool group_path(const char *process, const char *controller, char *ret, size_t size)
 {
     char line[PATH_MAX + 256];
     (void)snprintf(line, sizeof line, "/proc/%s/cgroup", process);
@@ -84,7 +84,8 @@ static bool folder_of(const char *process, const char *controller, char *point, 
     char root[PATH_MAX];
     char path[PATH_MAX];
     point[0] = '\0';
-    if (!find_mount(controller, point, root) || !path_of(process, controller, path, sizeof path)) {
+    if (!find_mount(controller, point, root) ||
+        !group_path(process, controller, path, sizeof path)) {
         point[0] = '\0';
         return false;
     }

@@ -76,7 +76,7 @@ static int make_group(const stk_cgroups *g)
     return mkdir(g->gathering, 0755);
 }
 
-static bool has(const pid_t *pids, uint32_t n, pid_t pid)
+static bool has_pid(const pid_t *pids, uint32_t n, pid_t pid)
 {
     for (uint32_t i = 0; i < n; i++) {
         if (pids[i] == pid) {
@@ -97,7 +97,7 @@ bool stk_cgroups_gather(const stk_cgroups *groups, pid_t engine, const pid_t *ot
         pid_t pid = found.pids[i];
         char number[16];
         (void)snprintf(number, sizeof number, "%d", (int)pid);
-        if (pid == getpid() || has(others, n_others, pid) || getsid(pid) == home ||
+        if (pid == getpid() || has_pid(others, n_others, pid) || getsid(pid) == home ||
             is_in_run(groups, pid)) {
             continue;
         }

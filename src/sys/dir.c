@@ -17,7 +17,7 @@ static bool is_kernels(const char *name)
     return strncmp(name, "/proc", 5) == 0 || strncmp(name, "/sys", 4) == 0;
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(((const stk_dir_entry *)a)->name, ((const stk_dir_entry *)b)->name);
 }
@@ -53,7 +53,7 @@ static int read_all(stk_dir *dir, const char *name)
     return STK_FAILPOINT_ERR("sys.dir.read");
 }
 
-static int take(DIR *stream, int sys, const char *name, stk_dir *ret, stk_err *err)
+static int take_stream(DIR *stream, int sys, const char *name, stk_dir *ret, stk_err *err)
 {
     *ret = (stk_dir){.stream = stream, .fd = stream == NULL ? -1 : dirfd(stream)};
     if (stream != NULL) {
@@ -67,7 +67,7 @@ static int take(DIR *stream, int sys, const char *name, stk_dir *ret, stk_err *e
         return code;
     }
     if (ret->n > 1) {
-        qsort((void *)(uintptr_t)ret->items, ret->n, sizeof *ret->items, by_name);
+        qsort((void *)(uintptr_t)ret->items, ret->n, sizeof *ret->items, compare_names);
     }
     return 0;
 }
@@ -79,7 +79,7 @@ int stk_dir_read(const char *path, stk_dir *ret, stk_err *err)
         sys = STK_FAILPOINT_ERR("sys.dir.open");
     }
     DIR *stream = sys != 0 ? NULL : opendir(path);
-    return take(stream, sys != 0 ? sys : errno, path, ret, err);
+    return take_stream(stream, sys != 0 ? sys : errno, path, ret, err);
 }
 
 int stk_dir_read_if(const char *path, stk_dir *ret, stk_err *err)
@@ -105,7 +105,7 @@ int stk_dir_read_fd(int fd, const char *name, stk_dir *ret, stk_err *err)
     if (stream != NULL) {
         rewinddir(stream); /* the duplicate shares the position of an earlier pass */
     }
-    return take(stream, sys, name, ret, err);
+    return take_stream(stream, sys, name, ret, err);
 }
 
 bool stk_dir_is_folder(const stk_dir *dir, const stk_dir_entry *entry)

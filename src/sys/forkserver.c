@@ -13,7 +13,7 @@
 
 /* --- what we say --- */
 
-static void put_env(stk_buf *buf, const char *const *env)
+static void put_variables(stk_buf *buf, const char *const *env)
 {
     STK_BUF_AUTO name = STK_BUF_INIT(STK_LIMIT_MESSAGE_BYTES);
     stk_json_open(buf, "env", '{');
@@ -37,7 +37,7 @@ int stk_server_spawn_message(const stk_server_spawn *j, stk_buf *buf, stk_err *e
     stk_json_put_whole(buf, "id", j->id);
     stk_json_put_text(buf, "dir", j->dir);
     stk_json_put_text(buf, "step", j->step);
-    put_env(buf, j->env);
+    put_variables(buf, j->env);
     stk_json_put_texts(buf, "unset", j->unset);
     stk_json_open(buf, "cgroup_procs", '[');
     for (uint32_t i = 0; i < j->n_cgroup_procs; i++) {

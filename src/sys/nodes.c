@@ -10,7 +10,7 @@
 
 enum { MAX_BYTES = 1 << 20, MAX_NODES = 1023, MAX_WORDS = 64 };
 
-static const char *path_of(stk_arena *arena)
+static const char *nodes_path(stk_arena *arena)
 {
     const char *said = getenv("STOKER_NODES");
     if (said != NULL && said[0] != '\0') {
@@ -73,7 +73,7 @@ static int read_line(stk_arena *arena, char *line, int number, stk_node *list, s
 
 int stk_nodes_read(stk_arena *arena, stk_nodes *ret_nodes, stk_err *err)
 {
-    stk_nodes nodes = {.path = path_of(arena)};
+    stk_nodes nodes = {.path = nodes_path(arena)};
     stk_node *list = stk_arena_array(arena, MAX_NODES, sizeof *list);
     char *text = NULL;
     size_t len = 0;

@@ -473,7 +473,7 @@ static bool is_readable(pid_t pid)
     return geteuid() == 0 || (stat(path, &st) == 0 && st.st_uid == geteuid());
 }
 
-static bool is_ours(pid_t pid, const stk_proc_ours *ours)
+static bool is_own_process(pid_t pid, const stk_proc_ours *ours)
 {
     return is_readable(pid) && ((ours->marker != NULL && has_marker(pid, ours->marker)) ||
                                 stk_process_has_file(pid, ours));
@@ -523,7 +523,7 @@ static int table_mark(table *t, stk_proc_members *sessions, const stk_proc_ours 
         process *p = &t->all[i];
         /* Kernel threads have no memory and nothing to read. */
         t->ours[i] = t->ours[i] || (may_be_ours(p) && !stk_process_is_dead(p) && p->rss_pages > 0 &&
-                                    is_ours(p->pid, ours));
+                                    is_own_process(p->pid, ours));
     }
     return mark_relatives(t, sessions);
 }

@@ -17,7 +17,7 @@ static bool go_up(char *at)
     return true;
 }
 
-static bool has(const char *folder, const char *name)
+static bool has_mark(const char *folder, const char *name)
 {
     STK_TEXT_AUTO path = stk_file_join(folder, name);
     struct stat st;
@@ -31,7 +31,7 @@ static bool is_root(const char *folder)
     static const char *const marks[] = {"stoker.yaml", ".git", "pyproject.toml"};
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
         STK_TEXT_AUTO path = stk_file_join(folder, marks[i]);
-        if (has(folder, marks[i]) && path != NULL && stk_trust_path(path, NULL) == 0 &&
+        if (has_mark(folder, marks[i]) && path != NULL && stk_trust_path(path, NULL) == 0 &&
             stk_trust_path(folder, NULL) == 0) {
             return true;
         }
@@ -75,7 +75,7 @@ int stk_project_find(const char *folder, const char *name, char **ret_path, char
     do {
         bool is_inside = strlen(at) >= n_root;
         char **to = is_inside ? ret_path : ret_beyond;
-        if (to != NULL && has(at, name)) {
+        if (to != NULL && has_mark(at, name)) {
             *to = stk_file_join(at, name);
             return stk_err_if_null(*to, err);
         }

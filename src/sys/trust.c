@@ -146,7 +146,7 @@ static uint64_t file_system_of(int fd)
     return id;
 }
 
-static bool is_same(const stk_trusted *t, int fd, const struct stat *st)
+static bool is_same_file(const stk_trusted *t, int fd, const struct stat *st)
 {
     return t->owner == st->st_uid && t->inode == (uint64_t)st->st_ino &&
            t->file_system == file_system_of(fd) && S_ISDIR(st->st_mode);
@@ -187,7 +187,7 @@ static int add_line(const char *line, stk_trusted **list, size_t *n)
     }
     struct stat st;
     STK_FD_AUTO fd = open_path(t.path);
-    t.is_current = fd >= 0 && fstat(fd, &st) == 0 && is_same(&t, fd, &st);
+    t.is_current = fd >= 0 && fstat(fd, &st) == 0 && is_same_file(&t, fd, &st);
     more[(*n)++] = t;
     *list = more;
     return 0;
@@ -229,7 +229,7 @@ static bool was_named(const char *path, int fd, const struct stat *st)
         return false;
     }
     for (size_t i = 0; i < n; i++) {
-        found = found || (strcmp(list[i].path, path) == 0 && is_same(&list[i], fd, st));
+        found = found || (strcmp(list[i].path, path) == 0 && is_same_file(&list[i], fd, st));
     }
     stk_trust_free(list, n);
     return found;
@@ -408,8 +408,8 @@ static void group_name(gid_t gid, char *buf, size_t size)
 }
 
 /* `real`: what the sentence names by its folder for `stoker trust`. */
-static int refuse(const char *path, const char *real, reason why, const char *where,
-                  const struct stat *st, stk_err *err)
+static int refuse_path(const char *path, const char *real, reason why, const char *where,
+                       const struct stat *st, stk_err *err)
 {
     char who[200];
     const char *slash = strrchr(real, '/');
@@ -519,10 +519,10 @@ int stk_trust_fd(int fd, const char *path, stk_err *err)
     }
     real[n] = '\0';
     if (may_all_write(&st)) {
-        return refuse(path, real, ALL, NULL, &st, err);
+        return refuse_path(path, real, ALL, NULL, &st, err);
     }
     if (has_foreign_link(path, where, sizeof where, &link)) {
-        return refuse(path, real, LINK, where, &link, err);
+        return refuse_path(path, real, LINK, where, &link, err);
     }
     reason why = OURS;
     if (!stk_trust_owner(st.st_uid)) {
@@ -533,7 +533,7 @@ int stk_trust_fd(int fd, const char *path, stk_err *err)
         why = ABOVE;
     }
     if (why != OURS && !is_in_named(real)) {
-        return refuse(path, real, why, where, &st, err);
+        return refuse_path(path, real, why, where, &st, err);
     }
     return 0;
 }

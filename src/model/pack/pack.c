@@ -130,7 +130,7 @@ static void add_near(search *s, uint32_t i, int64_t sign)
     }
 }
 
-static cost grow(search *s, uint32_t seed)
+static cost grow_seed(search *s, uint32_t seed)
 {
     bool in[STK_LIMIT_DEVICES] = {false};
     cost total = s->own[seed];
@@ -209,7 +209,7 @@ static void search_greedily(search *s)
         step += s->n_cands / MAX(n_seeds, 1);
     }
     for (uint32_t seed = 0; seed < s->n_cands; seed += step) {
-        cost c = grow(s, seed);
+        cost c = grow_seed(s, seed);
         keep_if_better(s, &c);
     }
     exchange(s);

@@ -114,7 +114,7 @@ void stk_sched_free(stk_sched *sched)
 /* --- lists --- */
 
 /* NULL for final tasks. */
-static stk_sched_list *list_of(stk_sched *sched, const stk_sched_node *node)
+static stk_sched_list *list_for(stk_sched *sched, const stk_sched_node *node)
 {
     if (node->state > STK_TASK_BACKOFF) {
         return NULL;
@@ -139,7 +139,7 @@ static void use(stk_sched *sched, const stk_sched_node *node, int64_t sign)
 static void enter(stk_sched *sched, uint32_t task)
 {
     stk_sched_node *node = &sched->nodes[task];
-    stk_sched_list *list = list_of(sched, node);
+    stk_sched_list *list = list_for(sched, node);
     sched->n[node->state]++;
     if (list == NULL) {
         sched->n_final++;
@@ -166,7 +166,7 @@ static void enter(stk_sched *sched, uint32_t task)
 static void leave(stk_sched *sched, uint32_t task)
 {
     stk_sched_node *node = &sched->nodes[task];
-    stk_sched_list *list = list_of(sched, node);
+    stk_sched_list *list = list_for(sched, node);
     sched->n[node->state]--;
     *(node->prev == NIL ? &list->first : &sched->nodes[node->prev].next) = node->next;
     *(node->next == NIL ? &list->last : &sched->nodes[node->next].prev) = node->prev;

@@ -9,7 +9,8 @@
 #include "base/text.h"
 #include "base/units.h"
 
-static int fail(stk_spec_reader *r, int code, const stk_json *node, const char *fmt, va_list ap)
+static int report_at(stk_spec_reader *r, int code, const stk_json *node, const char *fmt,
+                     va_list ap)
 {
     char text[640];
     (void)vsnprintf(text, sizeof text, fmt, ap);
@@ -26,7 +27,7 @@ int stk_spec_fail_code(stk_spec_reader *r, int code, const stk_json *node, const
 {
     va_list ap;
     va_start(ap, fmt);
-    (void)fail(r, code, node, fmt, ap);
+    (void)report_at(r, code, node, fmt, ap);
     va_end(ap);
     return code;
 }
@@ -35,7 +36,7 @@ int stk_spec_fail(stk_spec_reader *r, const stk_json *node, const char *fmt, ...
 {
     va_list ap;
     va_start(ap, fmt);
-    (void)fail(r, STK_E_SPEC, node, fmt, ap);
+    (void)report_at(r, STK_E_SPEC, node, fmt, ap);
     va_end(ap);
     return STK_E_SPEC;
 }

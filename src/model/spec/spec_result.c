@@ -358,7 +358,8 @@ static int read_truth(stk_spec_reader *r, const stk_json *node, const char *labe
     return 0;
 }
 
-static int read_devices(stk_spec_reader *r, const stk_json *node, const char *label, void *ret_n)
+static int read_device_list(stk_spec_reader *r, const stk_json *node, const char *label,
+                            void *ret_n)
 {
     int64_t n = -1;
     STK_TRY(stk_spec_read_int(r, node, label, 0, INT32_MAX, &n));
@@ -375,7 +376,7 @@ static const stk_spec_field framework_fields[] = {
     {.label = "initialized", .at = offsetof(stk_result_framework, initialized), .read = read_truth},
     {.label = "device_count",
      .at = offsetof(stk_result_framework, device_count),
-     .read = read_devices},
+     .read = read_device_list},
     {.label = "peak_bytes", .read = read_peaks}};
 
 static int read_frameworks(stk_spec_reader *r, const stk_json *list, const char *label, void *into)

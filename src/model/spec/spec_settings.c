@@ -302,7 +302,7 @@ static int read_hooks(stk_spec_reader *r, const stk_json *map, stk_hook hooks[ST
 /* --- environment, secrets, the rest --- */
 
 /* What tells a task, and who looks for its processes, which task it is. */
-static bool is_ours(const char *key)
+static bool is_own_setting(const char *key)
 {
     static const char *const names[] = {"STOKER_RUN",   "STOKER_PIPELINE", "STOKER_STEP",
                                         "STOKER_TASK",  "STOKER_ATTEMPT",  "STOKER_TASK_DIR",
@@ -337,7 +337,7 @@ static int read_environment(stk_spec_reader *r, const stk_json *node, stk_spec_b
             return stk_spec_fail(r, key, "'%.80s' is no name of an environment variable",
                                  key->text);
         }
-        if (is_ours(key->text)) {
+        if (is_own_setting(key->text)) {
             return stk_spec_fail(r, key, "'%s' is set by Stoker for every step; take another name",
                                  key->text);
         }

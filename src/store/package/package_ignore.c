@@ -62,7 +62,7 @@ static bool in_set(const char *p, unsigned char c, const char **ret_end)
 }
 
 /* Behind what stands at `p` where that fits the character, else NULL. */
-static const char *take(const char *p, char c)
+static const char *take_part(const char *p, char c)
 {
     const char *end;
     if (*p == '[') {
@@ -108,7 +108,7 @@ bool stk_ignore_match(const char *pattern, const char *text)
         }
         const char *next = NULL;
         if (*p != '\0' && *t != '\0') {
-            next = take(p, *t);
+            next = take_part(p, *t);
         }
         if (next != NULL) {
             if (*t == '/') {

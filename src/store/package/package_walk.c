@@ -92,7 +92,7 @@ static const char *inner_link(const walker *w, const char *path)
     return stk_arena_dup(w->arena, target);
 }
 
-static int add(walker *w, const char *path, const struct stat *st, const char *link)
+static int add_item(walker *w, const char *path, const struct stat *st, const char *link)
 {
     package_list *list = w->list;
     package_file *files = stk_arena_grow(w->arena, list->files, list->n, sizeof *files, &list->cap);
@@ -147,7 +147,7 @@ static int see(walker *w, const char *folder, const char *name, int depth)
         return leave_out(w, path, is_folder);
     }
     if (link != NULL || !is_folder) {
-        return add(w, path, &st, link);
+        return add_item(w, path, &st, link);
     }
     bool was_wanted = w->is_wanted;
     bool before = w->only_tracked;
@@ -162,7 +162,7 @@ static int see(walker *w, const char *folder, const char *name, int depth)
     return rc;
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_keys(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -182,9 +182,9 @@ static int names_in(walker *w, const char *folder, const char ***ret, uint32_t *
     return 0;
 }
 
-static bool has(const char **names, uint32_t n, const char *name)
+static bool has_name(const char **names, uint32_t n, const char *name)
 {
-    return n > 0 && bsearch(&name, names, n, sizeof *names, by_name) != NULL;
+    return n > 0 && bsearch(&name, names, n, sizeof *names, compare_keys) != NULL;
 }
 
 static int walk(walker *w, const char *folder, int depth)
@@ -208,15 +208,15 @@ static int walk(walker *w, const char *folder, int depth)
     w->above[depth].dev = st.st_dev;
     w->above[depth].ino = st.st_ino;
     int rc = names_in(w, folder, &names, &n);
-    if (rc < 0 || (depth > 0 && has(names, n, "pyvenv.cfg"))) {
+    if (rc < 0 || (depth > 0 && has_name(names, n, "pyvenv.cfg"))) {
         return rc; /* a virtual environment is the image's business */
     }
     ignore_list *gits = w->gits;
     ignore_list *ours = w->ours;
-    if (depth > 0 && has(names, n, ".gitignore")) {
+    if (depth > 0 && has_name(names, n, ".gitignore")) {
         rc = stk_ignore_read(folder, ".gitignore", gits, w->arena, &w->gits, w->err);
     }
-    if (rc == 0 && has(names, n, ".stokerignore")) {
+    if (rc == 0 && has_name(names, n, ".stokerignore")) {
         rc = stk_ignore_read(folder, ".stokerignore", ours, w->arena, &w->ours, w->err);
     }
     for (uint32_t i = 0; i < n && rc == 0; i++) {

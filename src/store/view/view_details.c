@@ -96,8 +96,8 @@ static int known_bool(const stk_json *object, const char *key)
     return stk_json_is_kind(value, STK_JSON_BOOL) ? stk_json_is_true(value) : -1;
 }
 
-static void read_devices(const stk_json *granted, const stk_json *used, stk_arena *arena,
-                         stk_view_details *d)
+static void read_both_devices(const stk_json *granted, const stk_json *used, stk_arena *arena,
+                              stk_view_details *d)
 {
     const stk_json *list = stk_json_get(granted, "devices");
     const stk_json *seen = stk_json_get(used, "devices");
@@ -365,7 +365,7 @@ int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena
     d.image = stk_arena_dup(arena, stk_json_get_text(stk_json_get(granted, "image"), "name"));
     d.miss = stk_arena_dup(arena, stk_json_get_text(start, "miss"));
     read_end(view, i_task, end, arena, &d);
-    read_devices(granted, stk_json_get(end, "used"), arena, &d);
+    read_both_devices(granted, stk_json_get(end, "used"), arena, &d);
     const char *noun = d.n_devices > 0 ? d.devices[0].noun : NULL;
     if (noun != NULL && strcmp(noun, "GPU") != 0) {
         d.asked.noun = d.granted.noun = d.used.noun = noun;

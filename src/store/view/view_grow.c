@@ -182,7 +182,7 @@ const char *stk_view_who(const stk_view *view, uint32_t i_task, stk_arena *arena
 
 /* --- scope --- */
 
-static int by_name(const void *a, const void *b)
+static int compare_own(const void *a, const void *b)
 {
     const stk_view_artifact *x = a, *y = b;
     return strcmp(x->name, y->name);
@@ -238,7 +238,7 @@ static int lay_over(const stk_view_scope *before, const stk_json *said, uint32_t
         }
         n++;
     }
-    qsort(own, n_own, sizeof *own, by_name);
+    qsort(own, n_own, sizeof *own, compare_own);
     n = 0;
     for (uint32_t i = 0, k = 0; i < before->n || k < n_own;) {
         int order = i == before->n;
