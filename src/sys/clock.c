@@ -27,6 +27,25 @@ static int64_t real_mono_ms(void *self)
 
 const stk_clock stk_clock_real = {.wall_ms = real_wall_ms, .mono_ms = real_mono_ms};
 
+void stk_clock_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(cond, &attr);
+    (void)pthread_condattr_destroy(&attr);
+}
+
+struct timespec stk_clock_after(int64_t ms)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t ns = t.tv_nsec + ms % 1000 * 1000000;
+    t.tv_sec += (time_t)(ms / 1000 + ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return t;
+}
+
 int64_t stk_clock_boot_ms(void)
 {
     return now_ms(CLOCK_BOOTTIME);

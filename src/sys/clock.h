@@ -2,7 +2,9 @@
 #ifndef STK_SYS_CLOCK_H
 #define STK_SYS_CLOCK_H
 
+#include <pthread.h>
 #include <stdint.h>
+#include <time.h>
 
 typedef struct stk_clock {
     int64_t (*wall_ms)(void *self); /* Unix time */
@@ -20,6 +22,9 @@ static inline int64_t stk_clock_mono_ms(const stk_clock *clock)
 {
     return clock->mono_ms(clock->self);
 }
+/* A condition whose timed waits end by the clock that never jumps, and `ms` from now on it. */
+void stk_clock_cond_init(pthread_cond_t *cond);
+struct timespec stk_clock_after(int64_t ms);
 /* Milliseconds since this boot, those that the machine slept counted. */
 int64_t stk_clock_boot_ms(void);
 

@@ -253,9 +253,10 @@ def test_a_second_pod_touches_nothing(drive: Drive) -> None:
     assert end["ok"], end
 
 
-def test_claimed_by_a_pod_that_is_gone(drive: Drive) -> None:
+@pytest.mark.parametrize("claim", ["pod old-pod, 1.1", ""])
+def test_claimed_by_a_pod_that_is_gone(drive: Drive, claim: str) -> None:
     drive.key().mkdir(parents=True)
-    (drive.key() / "claim").write_text("pod old-pod, 1.1")
+    (drive.key() / "claim").write_text(claim)
     end = drive.end(drive.task("true"))
     assert end["failure"] == "lost" and "another pod had begun this attempt" in end["text"], end
 
@@ -349,6 +350,15 @@ def test_what_a_failed_result_says_of_contents_is_taken_out(drive: Drive) -> Non
     assert drive.end(drive.task(script, outputs=["x"]))["failure"] == "exit"
     said = json.loads((drive.dir() / "result.json").read_text())
     assert said == {"stoker": 1, "status": "failed", "outputs": {"x": {"path": "out/x"}}}
+
+
+@pytest.mark.parametrize(
+    "result", ["[1, 2, 3, 4, 5]", '"a text of more bytes than a node has"', "7", "null"]
+)
+def test_a_result_that_is_no_object_is_left_to_the_engine(drive: Drive, result: str) -> None:
+    end = drive.end(drive.task(f"echo '{result}' > $STOKER_TASK_DIR/result.json"))
+    assert end["ok"], end
+    assert (drive.dir() / "result.json").read_text() == result + "\n"
 
 
 def test_a_result_that_names_what_is_not_its_own(drive: Drive) -> None:

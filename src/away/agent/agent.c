@@ -2,12 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/param.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -88,27 +90,27 @@ static uint32_t find_node(void)
 /* A child of an array is told of the list that says whose attempt each of them is. */
 static int find_key(agent *a, stk_err *err)
 {
-    const char *text = getenv("AWS_BATCH_JOB_ARRAY_INDEX"), *dot = strrchr(a->key, '.');
+    const char *index = getenv("AWS_BATCH_JOB_ARRAY_INDEX"), *dot = strrchr(a->key, '.');
     const char **keys = NULL;
     uint32_t n = 0;
     STK_BUF_AUTO list = STK_BUF_INIT(AGENT_LIST_BYTES);
     if (dot == NULL || strcmp(dot, ".json") != 0 || strstr(a->key, "/arrays/") == NULL) {
         return 0;
     }
-    int rc = text == NULL ? stk_err_set(err, STK_E_PROTOCOL,
-                                        "%s is an array's list, and AWS_BATCH_JOB_ARRAY_INDEX "
-                                        "doesn't say which of its children this is",
-                                        a->key)
-                          : stk_share_get(a->share, a->key, &list, err);
-    rc = rc < 0 ? rc : stk_remote_list_read(list.data, list.len, a->arena, &keys, &n, err);
-    uint32_t i = rc < 0 ? 0 : (uint32_t)strtoul(text, NULL, 10);
-    if (rc == 0 && i >= n) {
-        rc = stk_err_set(err, STK_E_PROTOCOL, "this is child %u of an array of %u", i, n);
+    if (index == NULL) {
+        return stk_err_set(err, STK_E_PROTOCOL,
+                           "%s is an array's list, and AWS_BATCH_JOB_ARRAY_INDEX doesn't say which "
+                           "of its children this is",
+                           a->key);
     }
-    if (rc >= 0) {
-        a->key = keys[i];
+    STK_TRY(stk_share_get(a->share, a->key, &list, err));
+    STK_TRY(stk_remote_list_read(list.data, list.len, a->arena, &keys, &n, err));
+    uint32_t i = (uint32_t)strtoul(index, NULL, 10);
+    if (i >= n) {
+        return stk_err_set(err, STK_E_PROTOCOL, "this is child %u of an array of %u", i, n);
     }
-    return rc;
+    a->key = keys[i];
+    return 0;
 }
 
 static int read_order(agent *a, stk_err *err)
@@ -117,23 +119,22 @@ static int read_order(agent *a, stk_err *err)
                                            STK_LIMIT_DEPTH};
     STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2);
     const char *key = stk_agent_object(a, "job.json");
-    int rc = key == NULL ? stk_err_nomem(err) : stk_share_get(a->share, key, &text, err);
-    rc = rc < 0 ? rc : stk_remote_order_read(text.data, text.len, a->arena, &a->order, err);
-    if (rc == 0 && strcmp(stk_remote_key(a->order.store, a->order.dir), a->key) != 0) {
-        rc = stk_err_set(err, STK_E_PROTOCOL, "%s is of another attempt: %s", key, a->order.dir);
+    STK_TRY(stk_share_get(a->share, key, &text, err));
+    STK_TRY(stk_remote_order_read(text.data, text.len, a->arena, &a->order, err));
+    if (strcmp(stk_remote_key(a->order.store, a->order.dir), a->key) != 0) {
+        return stk_err_set(err, STK_E_PROTOCOL, "%s is of another attempt: %s", key, a->order.dir);
     }
-    rc = rc < 0 ? rc
-                : stk_json_parse(a->order.task_json, strlen(a->order.task_json), "task.json",
-                                 &limits, a->arena, &a->task, err);
-    a->node = rc < 0 || a->order.nodes <= 1 ? 0 : find_node();
-    if (rc == 0 && a->order.nodes > 1) {
+    STK_TRY(stk_json_parse(a->order.task_json, strlen(a->order.task_json), "task.json", &limits,
+                           a->arena, &a->task, err));
+    if (a->order.nodes > 1) {
+        a->node = find_node();
         stk_agent_meet();
     }
-    if (rc == 0 && a->node >= a->order.nodes) {
-        rc = stk_err_set(err, STK_E_PROTOCOL, "this is node %u of a job of %u nodes", a->node,
-                         a->order.nodes);
+    if (a->node >= a->order.nodes) {
+        return stk_err_set(err, STK_E_PROTOCOL, "this is node %u of a job of %u nodes", a->node,
+                           a->order.nodes);
     }
-    return rc;
+    return 0;
 }
 
 /* Of several pods for one attempt (one was thought lost, and wasn't) the first one runs it. A put
@@ -150,31 +151,31 @@ static int claim(agent *a, stk_err *err)
     int n = snprintf(text, sizeof text, "pod %s, %lld.%d", stk_text_or(pod, host),
                      (long long)stk_clock_wall_ms(&stk_clock_real), (int)getpid());
     const char *key = stk_agent_object(a, name);
-    int rc =
-        key == NULL ? stk_err_nomem(err) : stk_share_put(a->share, key, text, (size_t)n, true, err);
+    int rc = stk_share_put(a->share, key, text, (size_t)n, true, err);
     if (rc != STK_E_BUSY) {
         return rc;
     }
-    rc = stk_share_get(a->share, key, &there, err);
-    if (rc == 0 && (there.len != (size_t)n || memcmp(there.data, text, there.len) != 0)) {
-        rc = stk_err_set(err, STK_E_BUSY,
-                         "%s has begun this attempt already (%.*s); a second one would do its work "
-                         "twice",
-                         key, (int)strcspn(there.data, ","), there.data);
+    STK_TRY(stk_share_get(a->share, key, &there, err));
+    const char *owner = stk_text_or(there.data, ""); /* an object of somebody else's may be empty */
+    if (strcmp(owner, text) == 0) {
+        return 0;
     }
-    return rc;
+    return stk_err_set(err, STK_E_BUSY,
+                       "%s has begun this attempt already (%.*s); a second one would do its work "
+                       "twice",
+                       key, (int)strcspn(owner, ","), owner);
 }
 
 /* The outcome in a few words where Kubernetes looks for them. */
 static void tell_container(const agent *a)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(4096);
-    stk_buf_char(&text, '{');
+    stk_json_open(&text, NULL, '{');
     stk_json_put_int(&text, "stoker", 1);
     stk_json_put_text(&text, "failure", stk_failure_word(a->outcome.failure));
     stk_json_put_int(&text, "exit_status", a->outcome.exit_status);
     stk_json_put_text(&text, "text", a->outcome.text);
-    stk_buf_char(&text, '}');
+    stk_json_close(&text, '}');
     STK_FD_AUTO fd = stk_file_open_regular("/dev/termination-log", O_WRONLY | O_TRUNC, 0);
     if (fd >= 0 && !text.failed) {
         (void)stk_file_write_all(fd, text.data, text.len);
@@ -255,11 +256,28 @@ static int save(agent *a, stk_err *err)
     }
 }
 
+/* A Python step exits with 0 whether or not its function raised: here people, and the engine's own
+ * policies, look at the container's status. */
+static bool has_failed_result(const agent *a)
+{
+    static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES, STK_LIMIT_RESULT_NODES,
+                                           STK_LIMIT_DEPTH};
+    STK_TEXT_AUTO text = NULL;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    char path[PATH_MAX];
+    size_t len = 0;
+    stk_json doc;
+    (void)snprintf(path, sizeof path, "%s/result.json", a->order.dir);
+    return stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) == 0 &&
+           stk_json_parse(text, len, path, &limits, arena, &doc, NULL) == 0 &&
+           stk_json_is(stk_json_get(&doc, "status"), "failed");
+}
+
 static int exit_status(const agent *a)
 {
     const stk_outcome *o = &a->outcome;
     if (o->ok) {
-        return 0;
+        return has_failed_result(a);
     }
     if (o->failure == STK_FAIL_PREEMPTED) {
         return STK_AGENT_PREEMPTED;
@@ -267,28 +285,7 @@ static int exit_status(const agent *a)
     if (o->signal != 0) {
         return 128 + o->signal;
     }
-    if (o->exit_status > 0) {
-        return o->exit_status;
-    }
-    return 1;
-}
-
-/* A Python step exits with 0 whether or not its function raised: here people, and the engine's own
- * policies, look at the container's status. */
-static bool says_failed(const agent *a)
-{
-    static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES, STK_LIMIT_RESULT_NODES,
-                                           STK_LIMIT_DEPTH};
-    STK_TEXT_AUTO text = NULL;
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    size_t len = 0;
-    stk_json doc;
-    const char *path =
-        arena == NULL ? NULL : stk_arena_printf(arena, "%s/result.json", a->order.dir);
-    return path != NULL && stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) == 0 &&
-           stk_json_parse(text, len, path, &limits, arena, &doc, NULL) == 0 &&
-           stk_json_get(&doc, "status") != NULL &&
-           stk_json_is(stk_json_get(&doc, "status"), "failed");
+    return MAX(o->exit_status, 1);
 }
 
 static stk_failure class_of(int code)
@@ -316,34 +313,44 @@ static void keep_outputs(agent *a, stk_err *err)
 {
     char text[1400];
     int rc = stk_agent_aside(a, AGENT_SHORTLY, save_outputs, err);
-    if (rc < 0 && a->outcome.ok) {
-        bool is_told = rc == STK_E_CANCELLED;
-        stk_agent_fail(a, is_told ? STK_FAIL_PREEMPTED : a->class_of_outputs,
-                       is_told ? "told to end before its outputs were saved"
-                               : stk_err_format(err, text, (int)sizeof text));
+    if (rc == 0 || !a->outcome.ok) {
+        return;
     }
+    if (rc == STK_E_CANCELLED) {
+        stk_agent_fail(a, STK_FAIL_PREEMPTED, "told to end before its outputs were saved");
+    } else {
+        stk_agent_fail(a, a->class_of_outputs, stk_err_format(err, text, (int)sizeof text));
+    }
+}
+
+/* What the program needs. STK_E_CANCELLED: the agent was told to end. */
+static int prepare(agent *a, stk_err *err)
+{
+    if (!stk_agent_hear(a)) {
+        STK_TRY(stk_agent_aside(a, AGENT_NOT_AT_ALL, stk_agent_setup, err));
+    }
+    if (!stk_agent_hear(a)) {
+        STK_TRY(stk_agent_devices(a, err));
+    }
+    return stk_agent_hear(a) ? STK_E_CANCELLED : 0;
 }
 
 /* From here on whatever happens is told by end.json. */
 static int run_claimed(agent *a, stk_err *err)
 {
     char text[1400];
-    bool ran = false;
-    int rc = stk_agent_hear(a) ? 0 : stk_agent_aside(a, AGENT_NOT_AT_ALL, stk_agent_setup, err);
-    rc = rc < 0 || stk_agent_hear(a) ? rc : stk_agent_devices(a, err);
-    if (rc == STK_E_CANCELLED || (rc == 0 && stk_agent_hear(a))) {
-        rc = 0;
-        stk_agent_fail(a, STK_FAIL_PREEMPTED, "told to end before its program began");
-    } else if (rc == 0) {
+    int rc = prepare(a, err);
+    if (rc == 0) {
         stk_agent_checkpoints_begin(a);
         rc = stk_agent_task(a, err);
         stk_agent_checkpoints_end(a);
-        ran = rc == 0;
+        if (rc == 0) {
+            keep_outputs(a, err);
+        }
     }
-    if (ran) {
-        keep_outputs(a, err);
-    }
-    if (rc < 0) {
+    if (rc == STK_E_CANCELLED) {
+        stk_agent_fail(a, STK_FAIL_PREEMPTED, "told to end before its program began");
+    } else if (rc < 0) {
         complain(err);
         stk_agent_fail(a, class_of(rc), stk_err_format(err, text, (int)sizeof text));
     }
@@ -355,7 +362,15 @@ static int run_claimed(agent *a, stk_err *err)
                 stk_share_url(a->share));
         return STK_AGENT_NO_SHARE;
     }
-    return ran && a->outcome.ok && says_failed(a) ? 1 : exit_status(a);
+    return exit_status(a);
+}
+
+static int claim_work(agent *a, stk_err *err)
+{
+    STK_TRY(catch_signals(a, err));
+    STK_TRY(stk_err_if_null(a->arena, err));
+    STK_TRY(stk_share_open(a->url, &a->share, err));
+    return stk_agent_aside(a, AGENT_SHORTLY, look_for_work, err);
 }
 
 int stk_agent_run(const char *url, const char *key)
@@ -370,18 +385,9 @@ int stk_agent_run(const char *url, const char *key)
                .arena = stk_arena_new(0),
                .started_ms = -1,
                .ended_ms = -1,
-               .outcome = {.exit_status = -1,
-                           .cpu_us = -1,
-                           .peak_memory_bytes = -1,
-                           .read_bytes = -1,
-                           .write_bytes = -1}};
+               .outcome = STK_OUTCOME_UNKNOWN};
     STK_FAILPOINT("agent.begin");
-    int rc = catch_signals(&a, &err);
-    if (rc == 0 && a.arena == NULL) {
-        rc = stk_err_nomem(&err);
-    }
-    rc = rc < 0 ? rc : stk_share_open(url, &a.share, &err);
-    rc = rc < 0 ? rc : stk_agent_aside(&a, AGENT_SHORTLY, look_for_work, &err);
+    int rc = claim_work(&a, &err);
     int status = STK_AGENT_NO_SHARE;
     if (rc == 0) {
         status = run_claimed(&a, &err);

@@ -15,7 +15,7 @@
 #include "sys/faults.h"
 #include "sys/file.h"
 
-static void set(int fd)
+static void ring(int fd)
 {
     (void)!write(fd, &(uint64_t){1}, sizeof(uint64_t));
 }
@@ -30,15 +30,15 @@ bool stk_agent_hear(agent *a)
     struct signalfd_siginfo info;
     while (read(a->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         (void)atomic_fetch_add(&a->n_told, 1);
-        set(a->told_fd);
+        ring(a->told_fd);
     }
     return stk_agent_was_told(a);
 }
 
-static void stop(agent *a)
+static void stop_threads(agent *a)
 {
     atomic_store(&a->is_stopped, true);
-    set(a->stop_fd);
+    ring(a->stop_fd);
     stk_share_cancel(a->share);
 }
 
@@ -57,7 +57,7 @@ void stk_agent_await(agent *a, int done_fd, agent_patience patience)
         bool is_over = now >= until || atomic_load(&a->n_told) >= n_enough;
         if (is_over && !atomic_load(&a->is_stopped)) {
             fprintf(stderr, "stoker agent: told to end: what is under way is given up\n");
-            stop(a);
+            stop_threads(a);
         }
         bool waits = is_over || until == INT64_MAX;
         stk_turn_begin();
@@ -89,11 +89,11 @@ typedef struct aside {
     stk_err err;
 } aside;
 
-static void *run(void *arg)
+static void *run_aside(void *arg)
 {
     aside *s = arg;
     s->rc = s->work(s->a, &s->err);
-    set(s->done_fd);
+    ring(s->done_fd);
     return NULL;
 }
 
@@ -103,7 +103,7 @@ int stk_agent_aside(agent *a, agent_patience patience, int (*work)(agent *a, stk
     aside s = {.a = a, .work = work};
     pthread_t thread;
     s.done_fd = eventfd(0, EFD_CLOEXEC);
-    if (s.done_fd < 0 || pthread_create(&thread, NULL, run, &s) != 0) {
+    if (s.done_fd < 0 || pthread_create(&thread, NULL, run_aside, &s) != 0) {
         stk_file_close(&s.done_fd); /* without a thread it is done all the same */
         return work(a, err);
     }

@@ -16,36 +16,36 @@
 
 #include "away/agent/agent_private.h"
 #include "base/failpoint.h"
-#include "base/text.h"
 #include "store/store_digest.h"
+#include "sys/clock.h"
 #include "sys/dir.h"
 #include "sys/file.h"
 
-enum { LOOK_S = 2, LAST_TRIES = 10, LAST_MS = 500 };
+enum { LOOK_MS = 2000, LAST_TRIES = 10, LAST_MS = 500 };
 
 /* "runs/<run>/<step>/<task>/checkpoints.json" */
-static const char *object(agent *a)
+static const char *list_key(agent *a)
 {
     return stk_arena_printf(a->checkpoints.arena, "%.*s/checkpoints.json",
                             (int)(strrchr(a->key, '/') - a->key), a->key);
 }
 
 /* "runs/<run>/<step>/<task>/checkpoints/<digest>" */
-static void place(const agent *a, const char *digest, char ret[STK_SHARE_KEY_MAX])
+static void key_of_content(const agent *a, const char *digest, char ret[STK_SHARE_KEY_MAX])
 {
     (void)snprintf(ret, STK_SHARE_KEY_MAX, "%.*s/checkpoints/%s",
                    (int)(strrchr(a->key, '/') - a->key), a->key, digest);
 }
 
-/* --- bringing --- */
+/* --- fetching --- */
 
 static int64_t changed_ns(const struct stat *st)
 {
     return (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec;
 }
 
-static struct agent_checkpoint *add(agent_checkpoints *c, const char *name, const char *digest,
-                                    int64_t attempt, int64_t ns)
+static struct agent_checkpoint *add_known(agent_checkpoints *c, const char *name,
+                                          const char *digest, int64_t attempt, int64_t ns)
 {
     struct agent_checkpoint *items =
         stk_arena_grow(c->arena, c->items, c->n, sizeof *items, &c->cap);
@@ -62,33 +62,29 @@ static struct agent_checkpoint *add(agent_checkpoints *c, const char *name, cons
 
 /* One that isn't there any more was removed by an attempt that nobody knew to be alive: there are
  * others. */
-static int bring(agent *a, const char *name, const char *digest, int64_t attempt, stk_err *err)
+static int fetch_checkpoint(agent *a, const char *name, const char *digest, int64_t attempt,
+                            stk_err *err)
 {
     STK_TEXT_AUTO path = NULL;
     struct stat st;
-    char under[STK_SHARE_KEY_MAX];
-    const char *stage = stk_arena_printf(a->arena, "%s/.brought", a->order.checkpoints);
-    const char *to = stk_arena_printf(a->arena, "%s/%s", a->order.checkpoints, name);
-    if (stage == NULL || to == NULL) {
-        return stk_err_nomem(err);
-    }
-    place(a, digest, under);
-    int rc = stk_file_mkdirs(stage, 0755, err);
-    rc = rc < 0 ? rc : stk_share_pull_path(a->share, under, digest, stage, &path, err);
+    char under[STK_SHARE_KEY_MAX], stage[PATH_MAX], to[PATH_MAX];
+    (void)snprintf(stage, sizeof stage, "%s/.brought", a->order.checkpoints);
+    (void)snprintf(to, sizeof to, "%s/%s", a->order.checkpoints, name);
+    key_of_content(a, digest, under);
+    STK_TRY(stk_file_mkdirs(stage, 0755, err));
+    int rc = stk_share_pull_path(a->share, under, digest, stage, &path, err);
     if (rc == STK_E_NOT_FOUND) {
         return stk_file_remove_tree(stage, err);
     }
-    if (rc == 0 && (rename(path, to) < 0 || stat(to, &st) < 0)) {
-        rc = stk_err_sys(err, STK_E_SYS, errno, "making %s", to);
+    STK_TRY(rc);
+    if (rename(path, to) < 0 || stat(to, &st) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "making %s", to);
     }
-    rc = rc < 0 ? rc : stk_file_remove_tree(stage, err);
-    if (rc == 0 && add(&a->checkpoints, name, digest, attempt, changed_ns(&st)) == NULL) {
-        rc = stk_err_nomem(err);
-    }
-    return rc;
+    STK_TRY(stk_file_remove_tree(stage, err));
+    return stk_err_if_null(add_known(&a->checkpoints, name, digest, attempt, changed_ns(&st)), err);
 }
 
-int stk_agent_checkpoints_bring(agent *a, stk_err *err)
+int stk_agent_checkpoints_fetch(agent *a, stk_err *err)
 {
     static const stk_json_limits limits = {1 << 20, 1 << 16, 8};
     agent_checkpoints *c = &a->checkpoints;
@@ -98,30 +94,30 @@ int stk_agent_checkpoints_bring(agent *a, stk_err *err)
         return 0;
     }
     c->arena = stk_arena_new(0);
-    const char *key = c->arena == NULL ? NULL : object(a);
-    int rc = key == NULL ? stk_err_nomem(err) : stk_share_get(a->share, key, &text, err);
+    const char *key = list_key(a);
+    int rc = stk_share_get(a->share, key, &text, err);
     if (rc == STK_E_NOT_FOUND) {
         return 0;
     }
-    rc = rc < 0 ? rc : stk_json_parse(text.data, text.len, key, &limits, a->arena, &doc, err);
-    rc = rc < 0 ? rc : stk_file_mkdirs(a->order.checkpoints, 0755, err);
-    for (uint32_t i = 0; rc == 0 && doc.kind == STK_JSON_MAP && i < doc.n; i++) {
+    STK_TRY(rc);
+    STK_TRY(stk_json_parse(text.data, text.len, key, &limits, a->arena, &doc, err));
+    STK_TRY(stk_file_mkdirs(a->order.checkpoints, 0755, err));
+    for (uint32_t i = 0; i < stk_json_n_members(&doc); i++) {
         const char *name = stk_json_key(&doc, i)->text;
         const stk_json *about = stk_json_value(&doc, i);
-        const char *digest = stk_json_text(stk_json_get(about, "digest"));
-        int64_t attempt = 0;
-        (void)stk_json_int(stk_json_get(about, "attempt"), &attempt);
-        if (digest != NULL && name[0] != '.' && strchr(name, '/') == NULL) {
-            rc = bring(a, name, digest, attempt, err);
-            rc = rc < 0 ? stk_err_context(err, "checkpoint '%s'", name) : 0;
+        const char *digest = stk_json_get_text(about, "digest");
+        int64_t attempt = stk_json_get_whole(about, "attempt", 0);
+        if (digest != NULL && name[0] != '.' && strchr(name, '/') == NULL &&
+            fetch_checkpoint(a, name, digest, attempt, err) < 0) {
+            return stk_err_context(err, "checkpoint '%s'", name);
         }
     }
-    return rc;
+    return 0;
 }
 
 /* --- saving --- */
 
-static struct agent_checkpoint *find(agent_checkpoints *c, const char *name)
+static struct agent_checkpoint *find_known(agent_checkpoints *c, const char *name)
 {
     for (uint32_t i = 0; i < c->n; i++) {
         if (strcmp(c->items[i].name, name) == 0) {
@@ -131,9 +127,9 @@ static struct agent_checkpoint *find(agent_checkpoints *c, const char *name)
     return NULL;
 }
 
-static void keep(agent_checkpoints *c, const char *name)
+static void keep_known(agent_checkpoints *c, const char *name)
 {
-    struct agent_checkpoint *known = find(c, name);
+    struct agent_checkpoint *known = find_known(c, name);
     if (known != NULL) {
         known->is_there = true;
     }
@@ -142,28 +138,27 @@ static void keep(agent_checkpoints *c, const char *name)
 static int by_date(const void *x, const void *y)
 {
     const struct agent_checkpoint *a = x, *b = y;
-    return a->changed_ns < b->changed_ns ? -1 : a->changed_ns > b->changed_ns;
+    return (a->changed_ns > b->changed_ns) - (a->changed_ns < b->changed_ns);
 }
 
 /* As it is now, whatever its program does to it meanwhile. With links in it it isn't whole. */
 static int push_copy(agent *a, const char *name, char digest[STK_DIGEST_HEX + 1], stk_err *err)
 {
     STK_TREE_AUTO tree = {0};
-    char path[PATH_MAX], folder[PATH_MAX], under[STK_SHARE_KEY_MAX];
+    char path[PATH_MAX], folder[PATH_MAX], copy[PATH_MAX + 8], under[STK_SHARE_KEY_MAX];
     (void)snprintf(path, sizeof path, "%s/%s", a->order.checkpoints, name);
     (void)snprintf(folder, sizeof folder, "%s/tmp/checkpoint-XXXXXX", a->order.store);
-    int rc = stk_tree_walk_until(path, false, &a->is_stopped, &tree, err);
-    if (rc == 0 && mkdtemp(folder) == NULL) {
-        rc = stk_err_sys(err, STK_E_SYS, errno, "making %s", folder);
+    STK_TRY(stk_tree_walk_until(path, false, &a->is_stopped, &tree, err));
+    if (mkdtemp(folder) == NULL) {
+        return stk_err_sys(err, STK_E_SYS, errno, "making %s", folder);
     }
-    if (rc < 0) {
-        return rc;
-    }
-    STK_TEXT_AUTO copy = stk_file_join(folder, "copy");
-    rc = copy == NULL ? stk_err_nomem(err) : stk_tree_copy(&tree, copy, err);
-    rc = rc < 0 ? rc : stk_tree_digest_until(copy, &a->is_stopped, digest, err);
+    (void)snprintf(copy, sizeof copy, "%s/copy", folder);
+    int rc = stk_tree_copy(&tree, copy, err);
     if (rc == 0) {
-        place(a, digest, under);
+        rc = stk_tree_digest_until(copy, &a->is_stopped, digest, err);
+    }
+    if (rc == 0) {
+        key_of_content(a, digest, under);
         rc = stk_share_push_path(a->share, under, copy, digest, err);
     }
     (void)stk_file_remove_tree(folder, NULL);
@@ -174,7 +169,7 @@ static int push_copy(agent *a, const char *name, char digest[STK_DIGEST_HEX + 1]
 static bool push_one(agent *a, const char *name, int64_t ns)
 {
     agent_checkpoints *c = &a->checkpoints;
-    struct agent_checkpoint *known = find(c, name);
+    struct agent_checkpoint *known = find_known(c, name);
     char digest[STK_DIGEST_HEX + 1];
     if (known != NULL && known->changed_ns == ns) {
         known->is_there = true;
@@ -184,14 +179,14 @@ static bool push_one(agent *a, const char *name, int64_t ns)
     if (push_copy(a, name, digest, &err) < 0) {
         /* or it was changed meanwhile */
         c->owes_push = c->owes_push || stk_share_may_pass(&err) || err.code == STK_E_STORE;
-        keep(c, name); /* the one before is better than none */
+        keep_known(c, name); /* the one before is better than none */
         return false;
     }
     if (known != NULL && strcmp(known->digest, digest) != 0 && c->n_gone < AGENT_GONE) {
         c->gone[c->n_gone++] = known->digest;
     }
     if (known == NULL) {
-        known = add(c, name, digest, a->order.attempt, ns);
+        known = add_known(c, name, digest, a->order.attempt, ns);
     }
     if (known != NULL) {
         known->digest = stk_arena_dup(c->arena, digest);
@@ -202,23 +197,20 @@ static bool push_one(agent *a, const char *name, int64_t ns)
     return known != NULL;
 }
 
-static int put_list(agent *a)
+static int put_checkpoint_list(agent *a)
 {
-    agent_checkpoints *c = &a->checkpoints;
+    const agent_checkpoints *c = &a->checkpoints;
     STK_BUF_AUTO text = STK_BUF_INIT(1 << 20);
-    const char *key = object(a);
-    stk_buf_char(&text, '{');
+    stk_json_open(&text, NULL, '{');
     for (uint32_t i = 0; i < c->n; i++) {
-        stk_json_put_key(&text, c->items[i].name);
-        stk_buf_char(&text, '{');
+        stk_json_open(&text, c->items[i].name, '{');
         stk_json_put_text(&text, "digest", c->items[i].digest);
         stk_json_put_int(&text, "attempt", c->items[i].attempt);
-        stk_buf_char(&text, '}');
+        stk_json_close(&text, '}');
     }
-    stk_buf_char(&text, '}');
-    int rc = key == NULL || text.failed
-                 ? STK_E_NOMEM
-                 : stk_share_put(a->share, key, text.data, text.len, false, NULL);
+    stk_json_close(&text, '}');
+    STK_TRY(stk_buf_check(&text, NULL));
+    int rc = stk_share_put(a->share, list_key(a), text.data, text.len, false, NULL);
     STK_FAILPOINT("agent.checkpoint.after");
     return rc;
 }
@@ -243,7 +235,7 @@ static void remove_gone(agent *a)
         for (uint32_t k = 0; k < c->n; k++) {
             is_named = is_named || strcmp(c->items[k].digest, c->gone[i]) == 0;
         }
-        place(a, c->gone[i], under);
+        key_of_content(a, c->gone[i], under);
         if (!is_named) {
             (void)stk_share_delete_all(a->share, under, NULL);
         }
@@ -251,7 +243,7 @@ static void remove_gone(agent *a)
     c->n_gone = 0;
 }
 
-static void look(agent *a)
+static void save_changes(agent *a)
 {
     agent_checkpoints *c = &a->checkpoints;
     STK_DIR_AUTO dir = {0};
@@ -273,7 +265,7 @@ static void look(agent *a)
         if (fstatat(dir.fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
             changed = push_one(a, name, changed_ns(&st)) || changed;
         } else if (errno != ENOENT) {
-            keep(c, name);
+            keep_known(c, name);
         }
     }
     for (uint32_t i = 0; i < c->n; i++) {
@@ -290,32 +282,30 @@ static void look(agent *a)
     if (changed) {
         qsort(c->items, c->n, sizeof *c->items, by_date);
         bool is_ours = !is_superseded(a);
-        c->owes_list = is_ours && put_list(a) < 0;
+        c->owes_list = is_ours && put_checkpoint_list(a) < 0;
         if (is_ours && !c->owes_list) {
             remove_gone(a);
         }
     }
 }
 
-static void *run(void *arg)
+static void *watch_checkpoints(void *arg)
 {
     agent *a = arg;
     agent_checkpoints *c = &a->checkpoints;
     pthread_mutex_lock(&c->lock);
     for (bool over = false; !over && !atomic_load(&a->is_stopped);) {
-        struct timespec until;
+        struct timespec until = stk_clock_after(LOOK_MS);
         over = c->is_over;
-        (void)clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += LOOK_S;
         pthread_mutex_unlock(&c->lock);
         if (stk_file_exists(a->order.checkpoints)) {
-            look(a);
+            save_changes(a);
         }
         struct pollfd stop = {.fd = a->stop_fd, .events = POLLIN};
         for (int i = 0; over && (c->owes_push || c->owes_list) && i < LAST_TRIES &&
                         poll(&stop, 1, LAST_MS) == 0;
              i++) {
-            look(a); /* the last word: nobody looks again */
+            save_changes(a); /* the last word: nobody looks again */
         }
         pthread_mutex_lock(&c->lock);
         if (!over && !c->is_over) {
@@ -334,13 +324,9 @@ void stk_agent_checkpoints_begin(agent *a)
         return;
     }
     (void)pthread_mutex_init(&c->lock, NULL);
-    pthread_condattr_t attr; /* a clock that is set doesn't lengthen a wait */
-    (void)pthread_condattr_init(&attr);
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&c->wake, &attr);
-    (void)pthread_condattr_destroy(&attr);
+    stk_clock_cond_init(&c->wake);
     c->done_fd = eventfd(0, EFD_CLOEXEC);
-    c->is_running = c->done_fd >= 0 && pthread_create(&c->thread, NULL, run, a) == 0;
+    c->is_running = c->done_fd >= 0 && pthread_create(&c->thread, NULL, watch_checkpoints, a) == 0;
 }
 
 void stk_agent_checkpoints_end(agent *a)

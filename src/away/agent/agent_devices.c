@@ -14,7 +14,7 @@
 static void read_asked(agent *a)
 {
     const char *text = getenv("STOKER_ASKED_DEVICES");
-    const char *space = text == NULL ? NULL : strchr(text, ' ');
+    const char *space = strchr(stk_text_or(text, ""), ' ');
     uint32_t n = space == NULL ? 0 : (uint32_t)strtoul(space + 1, NULL, 10);
     if (n == 0) {
         return;
@@ -45,26 +45,32 @@ static bool is_asked_for(const agent *a, const stk_device *d)
 }
 
 /* Names what is seen: "2 NVIDIA GPUs, driver …; GPU 1 can't be used: …". */
-static int refuse(agent *a, uint32_t n_usable, stk_err *err)
+static int refuse_devices(agent *a, uint32_t n_usable, stk_err *err)
 {
     const char *trouble = stk_accel_get_remark(a->accel);
     for (uint32_t i = 0; i < stk_accel_n_devices(a->accel) && trouble == NULL; i++) {
         const stk_device *d = stk_accel_device(a->accel, i);
-        trouble = is_asked_for(a, d) && !d->usable ? d->trouble : NULL;
+        if (is_asked_for(a, d) && !d->usable) {
+            trouble = d->trouble;
+        }
     }
-    const char *vendor = stk_text_or(a->order.device_vendor, "");
     const char *seen = stk_accel_describe(a->accel, a->arena);
     const char *const *class = a->order.device_classes;
-    STK_BUF_AUTO of = STK_BUF_INIT(4096);
-    for (uint32_t i = 0; class != NULL && class[i] != NULL; i++) {
-        stk_buf_printf(&of, "%s%s", i == 0 ? " of gpu_class " : " or ", class[i]);
+    STK_BUF_AUTO text = STK_BUF_INIT(4096);
+    stk_buf_printf(&text, "it asked for %u ", a->order.n_devices);
+    if (a->order.device_vendor != NULL) {
+        stk_buf_printf(&text, "%s ", a->order.device_vendor);
     }
-    stk_err_set(err, STK_E_RESOURCES,
-                "it asked for %u %s%sdevice%s%s, and %u can be used in its container: %s%s%s",
-                a->order.n_devices, vendor, *vendor != '\0' ? " " : "",
-                a->order.n_devices == 1 ? "" : "s", stk_text_or(of.data, ""), n_usable,
-                stk_text_or(seen, "none is seen"), trouble != NULL ? "; " : "",
-                stk_text_or(trouble, ""));
+    stk_buf_printf(&text, "device%s", stk_text_plural(a->order.n_devices));
+    for (uint32_t i = 0; class != NULL && class[i] != NULL; i++) {
+        stk_buf_printf(&text, "%s%s", i == 0 ? " of gpu_class " : " or ", class[i]);
+    }
+    stk_buf_printf(&text, ", and %u can be used in its container: %s", n_usable,
+                   stk_text_or(seen, "none is seen"));
+    if (trouble != NULL) {
+        stk_buf_printf(&text, "; %s", trouble);
+    }
+    stk_err_set(err, STK_E_RESOURCES, "%s", text.data);
     stk_err_hint(err, "see what the node and its device plugin give, and whether the image's "
                       "libraries fit the driver");
     return STK_E_RESOURCES;
@@ -85,16 +91,16 @@ static int take_devices(agent *a, stk_err *err)
         }
     }
     if (n < a->order.n_devices) {
-        return refuse(a, n, err);
+        return refuse_devices(a, n, err);
     }
     char label[300];
     (void)snprintf(label, sizeof label, "run %s step %s", a->order.run, a->order.step);
     return stk_lease_take(a->accel, &set, 0, label, &a->lease, NULL, err);
 }
 
-static void put_device(const stk_device *d, stk_buf *buf)
+static void put_granted_device(const stk_device *d, stk_buf *buf)
 {
-    stk_buf_char(buf, '{');
+    stk_json_open(buf, NULL, '{');
     stk_json_put_text(buf, "vendor", d->vendor);
     stk_json_put_int(buf, "index", d->index);
     stk_json_put_text(buf, "uuid", d->uuid);
@@ -108,38 +114,40 @@ static void put_device(const stk_device *d, stk_buf *buf)
     if (d->profile != NULL) {
         stk_json_put_text(buf, "profile", d->profile);
     }
-    stk_buf_char(buf, '}');
+    stk_json_close(buf, '}');
 }
 
 /* `granted` of task.json is what this container has; where and in which image is the engine's to
  * say. */
-static int describe(agent *a, stk_err *err)
+static int describe_granted(agent *a, stk_err *err)
 {
+    static const char *const of_engine[] = {"backend", "stack", "image"};
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
     uint32_t cpus[1024];
     uint32_t n = stk_proc_cpus(cpus, 1024);
     uint32_t n_cpus = stk_proc_n_cpus();
-    stk_buf_printf(&buf, "{\"cpu_count\":%u,\"cpus\":[", n_cpus);
+    stk_json_open(&buf, NULL, '{');
+    stk_json_put_int(&buf, "cpu_count", n_cpus);
+    stk_json_open(&buf, "cpus", '[');
     for (uint32_t i = 0; i < n; i++) {
-        stk_buf_printf(&buf, "%s%u", i > 0 ? "," : "", cpus[i]);
+        stk_json_put_int(&buf, NULL, cpus[i]);
     }
-    stk_buf_printf(&buf, "],\"threads\":%u,\"memory_bytes\":%lld,\"devices\":[", n_cpus,
-                   (long long)stk_proc_memory_bytes());
+    stk_json_close(&buf, ']');
+    stk_json_put_int(&buf, "threads", n_cpus);
+    stk_json_put_whole(&buf, "memory_bytes", stk_proc_memory_bytes());
+    stk_json_open(&buf, "devices", '[');
     for (uint32_t i = 0; i < a->lease.n; i++) {
-        stk_buf_text(&buf, i > 0 ? "," : "");
-        put_device(stk_accel_device(a->accel, a->lease.devices[i]), &buf);
+        put_granted_device(stk_accel_device(a->accel, a->lease.devices[i]), &buf);
     }
-    stk_buf_char(&buf, ']');
-    static const char *const theirs[] = {"backend", "stack", "image"};
-    for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) {
-        const stk_json *said = stk_json_get(stk_json_get(&a->task, "granted"), theirs[i]);
-        if (said != NULL) {
-            stk_json_put_key(&buf, theirs[i]);
-            stk_json_dump(said, &buf);
+    stk_json_close(&buf, ']');
+    for (size_t i = 0; i < sizeof of_engine / sizeof *of_engine; i++) {
+        const stk_json *value = stk_json_get(stk_json_get(&a->task, "granted"), of_engine[i]);
+        if (value != NULL) {
+            stk_json_put(&buf, of_engine[i], value);
         }
     }
-    stk_buf_char(&buf, '}');
-    a->granted = buf.failed ? NULL : stk_arena_dup(a->arena, buf.data);
+    stk_json_close(&buf, '}');
+    a->granted = stk_buf_keep(&buf, a->arena);
     return stk_err_if_null(a->granted, err);
 }
 
@@ -148,5 +156,5 @@ int stk_agent_devices(agent *a, stk_err *err)
     read_asked(a);
     STK_TRY(stk_accel_open(getenv("STOKER_ACCEL"), &a->accel, err));
     STK_TRY(take_devices(a, err));
-    return describe(a, err);
+    return describe_granted(a, err);
 }

@@ -107,8 +107,10 @@ void stk_agent_fail(agent *a, stk_failure failure, const char *text);
 
 /* agent_setup.c: everything is there that the program needs. */
 int stk_agent_setup(agent *a, stk_err *err);
-/* Pulls (or pushes) artifacts, several at once. */
-int stk_agent_move(agent *a, const char *const *digests, uint32_t n, bool push, stk_err *err);
+/* Moves artifacts by stk_share_pull or stk_share_push, several at once. */
+typedef int agent_move(stk_share *share, stk_store *store, const char *digest, stk_err *err);
+int stk_agent_move(agent *a, const char *const *digests, uint32_t n, agent_move *move,
+                   stk_err *err);
 
 /* agent_devices.c: counts them, takes them, writes a->granted. STK_E_RESOURCES: fewer than asked.
  */
@@ -118,7 +120,7 @@ int stk_agent_devices(agent *a, stk_err *err);
 int stk_agent_task(agent *a, stk_err *err);
 
 /* agent_checkpoints.c */
-int stk_agent_checkpoints_bring(agent *a, stk_err *err);
+int stk_agent_checkpoints_fetch(agent *a, stk_err *err);
 void stk_agent_checkpoints_begin(agent *a);
 void stk_agent_checkpoints_end(agent *a);
 

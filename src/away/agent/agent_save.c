@@ -38,41 +38,32 @@ static int save_file(saver *s, const stk_dir_seen *e, stk_err *err)
 {
     int64_t size = e->st->st_size;
     stk_remote_file *files = stk_arena_grow(s->arena, s->files, s->n, sizeof *files, &s->cap);
-    if (files == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(files, err));
     s->files = files;
     stk_remote_file *f = &files[s->n];
     *f = (stk_remote_file){.name = stk_arena_dup(s->arena, e->below), .size = size};
-    int rc = 0;
+    STK_TRY(stk_err_if_null(f->name, err));
     if (size <= AGENT_INLINE && s->inlined + size <= AGENT_INLINE_ALL) {
         STK_TEXT_AUTO text = NULL;
         size_t len = 0;
-        rc = stk_file_read(e->path, AGENT_INLINE * 2, &text, &len, err);
-        char *copy = rc < 0 ? NULL : stk_arena_alloc(s->arena, len + 1);
-        if (copy != NULL) {
-            memcpy(copy, text, len);
-        }
-        f->data = copy;
+        STK_TRY(stk_file_read(e->path, AGENT_INLINE * 2, &text, &len, err));
+        f->data = stk_arena_dupn(s->arena, text, len);
         f->size = (int64_t)len;
         s->inlined += (int64_t)len;
-        if (rc == 0 && copy == NULL) {
-            rc = stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(f->data, err));
     } else {
         char of_node[16] = "";
         if (s->a->node > 0) {
             (void)snprintf(of_node, sizeof of_node, "-%u", s->a->node);
         }
         f->key = stk_arena_printf(s->arena, "%s/files%s/%s", s->a->key, of_node, e->below);
-        rc = f->key == NULL ? stk_err_nomem(err)
-                            : stk_share_put_file(s->a->share, f->key, e->path, err);
+        STK_TRY(stk_share_put_file(s->a->share, f->key, e->path, err));
     }
-    s->n += rc == 0 && f->name != NULL ? 1 : 0;
-    return rc;
+    s->n++;
+    return 0;
 }
 
-static int see(void *arg, const stk_dir_seen *e, stk_err *err)
+static int save_entry(void *arg, const stk_dir_seen *e, stk_err *err)
 {
     saver *s = arg;
     bool is_top = strchr(e->below, '/') == NULL;
@@ -86,11 +77,6 @@ static int see(void *arg, const stk_dir_seen *e, stk_err *err)
     return rc == STK_E_NOT_FOUND ? 0 : rc; /* it vanished: a pulse, a lock */
 }
 
-static int save_files(saver *s, stk_err *err)
-{
-    return stk_dir_walk(s->a->order.dir, see, s, err);
-}
-
 int stk_agent_save(agent *a, stk_err *err)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(AGENT_END_BYTES);
@@ -101,9 +87,8 @@ int stk_agent_save(agent *a, stk_err *err)
     if (a->node > 0) {
         (void)snprintf(name, sizeof name, "end-%u.json", a->node);
     }
-    STK_TRY(stk_err_if_null(arena, err));
     if (stk_file_exists(a->order.dir)) {
-        STK_TRY(save_files(&s, err));
+        STK_TRY(stk_dir_walk(a->order.dir, save_entry, &s, err));
     }
     stk_remote_end end = {.host = host,
                           .node = a->node,
@@ -115,7 +100,5 @@ int stk_agent_save(agent *a, stk_err *err)
                           .n_files = s.n};
     STK_TRY(stk_remote_end_write(&end, &text, err));
     STK_FAILPOINT("agent.save.files");
-    const char *key = stk_agent_object(a, name);
-    STK_TRY(stk_err_if_null(key, err));
-    return stk_share_put(a->share, key, text.data, text.len, false, err);
+    return stk_share_put(a->share, stk_agent_object(a, name), text.data, text.len, false, err);
 }

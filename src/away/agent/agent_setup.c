@@ -1,6 +1,7 @@
 /* What the program needs, at the paths that it has at home: a store with its inputs, the project's
  * code, the attempt directory. */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,12 +20,12 @@ typedef struct mover {
     agent *a;
     const char *const *digests;
     uint32_t n, at;
-    bool push;
+    agent_move *move;
     pthread_mutex_t lock;
     stk_err err; /* the first one's */
 } mover;
 
-static void *move(void *arg)
+static void *move_artifacts(void *arg)
 {
     mover *m = arg;
     stk_store *store = NULL;
@@ -35,10 +36,8 @@ static void *move(void *arg)
         const char *digest = m->at < m->n && m->err.code == 0 ? m->digests[m->at++] : NULL;
         pthread_mutex_unlock(&m->lock);
         more = digest != NULL;
-        if (more) {
-            rc = m->push ? stk_share_push(m->a->share, store, digest, &err)
-                         : stk_share_pull(m->a->share, store, digest, &err);
-            rc = rc < 0 ? stk_err_context(&err, "artifact %.12s…", digest) : 0;
+        if (more && (rc = m->move(m->a->share, store, digest, &err)) < 0) {
+            (void)stk_err_context(&err, "artifact %.12s…", digest);
         }
     }
     if (rc < 0) {
@@ -52,17 +51,17 @@ static void *move(void *arg)
     return NULL;
 }
 
-int stk_agent_move(agent *a, const char *const *digests, uint32_t n, bool push, stk_err *err)
+int stk_agent_move(agent *a, const char *const *digests, uint32_t n, agent_move *move, stk_err *err)
 {
-    mover m = {.a = a, .digests = digests, .n = n, .push = push, .lock = PTHREAD_MUTEX_INITIALIZER};
+    mover m = {.a = a, .digests = digests, .n = n, .move = move, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t threads[AGENT_MOVERS];
     uint32_t n_threads = 0;
     while (n_threads + 1 < AGENT_MOVERS && n_threads + 1 < n &&
-           pthread_create(&threads[n_threads], NULL, move, &m) == 0) {
+           pthread_create(&threads[n_threads], NULL, move_artifacts, &m) == 0) {
         n_threads++;
     }
     if (n > 0) {
-        (void)move(&m);
+        (void)move_artifacts(&m);
     }
     for (uint32_t i = 0; i < n_threads; i++) {
         (void)pthread_join(threads[i], NULL);
@@ -79,55 +78,36 @@ int stk_agent_move(agent *a, const char *const *digests, uint32_t n, bool push, 
 typedef struct digests {
     const char **items;
     uint32_t n, cap;
-    stk_map seen;
+    stk_map *seen;
     stk_arena *arena;
-    bool failed;
 } digests;
 
-static void add_digest(digests *d, const char *digest)
+static int add_digest(void *arg, const char *digest, stk_err *err)
 {
+    digests *d = arg;
     uint64_t value;
-    if (digest == NULL || strlen(digest) != STK_DIGEST_HEX ||
-        stk_map_get(&d->seen, digest, &value)) {
-        return;
+    if (stk_map_get(d->seen, digest, &value)) {
+        return 0;
     }
     const char **items = stk_arena_grow(d->arena, d->items, d->n, sizeof *items, &d->cap);
-    d->failed = d->failed || items == NULL || stk_map_put(&d->seen, digest, 1) < 0;
-    if (items != NULL) {
-        d->items = items;
-        items[d->n++] = digest;
+    if (items == NULL || stk_map_put(d->seen, digest, 1) < 0) {
+        return stk_err_nomem(err);
     }
-}
-
-/* As the engine looked for them (remote_stage.c): whatever has a digest. */
-static void find_digests(digests *d, const stk_json *node)
-{
-    if (node->kind == STK_JSON_LIST) {
-        for (uint32_t i = 0; i < node->n; i++) {
-            find_digests(d, &node->items[i]);
-        }
-    } else if (node->kind == STK_JSON_MAP) {
-        add_digest(d, stk_json_text(stk_json_get(node, "digest")));
-        for (uint32_t i = 0; i < node->n; i++) {
-            find_digests(d, stk_json_value(node, i));
-        }
-    }
+    d->items = items;
+    items[d->n++] = digest;
+    return 0;
 }
 
 static int pull_inputs(agent *a, stk_err *err)
 {
-    static const char *const parts[] = {"inputs", "flow"};
-    digests d = {.arena = a->arena};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const stk_json *node = stk_json_get(&a->task, parts[i]);
-        if (node != NULL) {
-            find_digests(&d, node);
-        }
+    STK_MAP_AUTO seen = {0};
+    digests d = {.arena = a->arena, .seen = &seen};
+    STK_TRY(stk_remote_each_digest(stk_json_get(&a->task, "inputs"), add_digest, &d, err));
+    STK_TRY(stk_remote_each_digest(stk_json_get(&a->task, "flow"), add_digest, &d, err));
+    if (a->order.code_digest != NULL && strlen(a->order.code_digest) == STK_DIGEST_HEX) {
+        STK_TRY(add_digest(&d, a->order.code_digest, err));
     }
-    add_digest(&d, a->order.code_digest);
-    int rc = d.failed ? stk_err_nomem(err) : stk_agent_move(a, d.items, d.n, false, err);
-    stk_map_done(&d.seen);
-    return rc;
+    return stk_agent_move(a, d.items, d.n, stk_share_pull, err);
 }
 
 /* --- code --- */
@@ -137,60 +117,55 @@ static int pull_inputs(agent *a, stk_err *err)
 static int lay_out_code(agent *a, stk_err *err)
 {
     const char *root = a->order.code_root;
+    STK_DIR_AUTO dir = {0};
+    char view[PATH_MAX];
     if (a->order.code_digest == NULL) {
         return 0;
     }
-    const char *view = stk_arena_printf(a->arena, "%s/.stoker-code.%d", root, (int)getpid());
-    int rc = view == NULL ? stk_err_nomem(err) : stk_file_mkdirs(root, 0755, err);
-    rc = rc < 0 ? rc : stk_package_view(a->store, a->order.code_digest, view, err);
-    STK_DIR_AUTO dir = {0};
-    rc = rc < 0 ? rc : stk_dir_read(view, &dir, err);
+    (void)snprintf(view, sizeof view, "%s/.stoker-code.%d", root, (int)getpid());
+    STK_TRY(stk_file_mkdirs(root, 0755, err));
+    STK_TRY(stk_package_view(a->store, a->order.code_digest, view, err));
+    STK_TRY(stk_dir_read(view, &dir, err));
     (void)chmod(view, 0755);
-    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
-        char from[4096], to[4096];
+    for (uint32_t i = 0; i < dir.n; i++) {
+        char from[PATH_MAX * 2], to[PATH_MAX];
         (void)snprintf(from, sizeof from, "%s/%s", view, dir.items[i].name);
         (void)snprintf(to, sizeof to, "%s/%s", root, dir.items[i].name);
         if (rename(from, to) < 0) {
-            rc = stk_err_sys(err, STK_E_SYS, errno, "laying out the project's code at %s", to);
+            return stk_err_sys(err, STK_E_SYS, errno, "laying out the project's code at %s", to);
         }
     }
     (void)rmdir(view);
-    return rc;
+    return 0;
 }
 
 /* --- the attempt directory --- */
 
-static int make_links(agent *a, stk_err *err)
+static int make_links(const agent *a, stk_err *err)
 {
     for (uint32_t i = 0; i < a->order.n_links; i++) {
         const stk_remote_link *l = &a->order.links[i];
-        char *path = stk_arena_printf(a->arena, "%s/%s", a->order.dir, l->at);
-        if (path == NULL) {
-            return stk_err_nomem(err);
-        }
+        char path[PATH_MAX];
+        (void)snprintf(path, sizeof path, "%s/%s", a->order.dir, l->at);
         char *slash = strrchr(path, '/');
         *slash = '\0';
-        int rc = stk_file_mkdirs(path, 0755, err);
+        STK_TRY(stk_file_mkdirs(path, 0755, err));
         *slash = '/';
-        if (rc == 0 && symlink(l->target, path) < 0 && errno != EEXIST) {
-            rc = stk_err_sys(err, STK_E_SYS, errno, "linking %s", path);
-        }
-        if (rc < 0) {
-            return rc;
+        if (symlink(l->target, path) < 0 && errno != EEXIST) {
+            return stk_err_sys(err, STK_E_SYS, errno, "linking %s", path);
         }
     }
     return 0;
 }
 
-static int make_folder(agent *a, stk_err *err)
+static int make_folders(const agent *a, stk_err *err)
 {
-    static const char *const names[] = {"out", "in"};
-    int rc = stk_store_make_attempt(a->order.dir, err);
-    for (size_t i = 0; i < sizeof names / sizeof *names && rc == 0; i++) {
-        const char *path = stk_arena_printf(a->arena, "%s/%s", a->order.dir, names[i]);
-        rc = path == NULL ? stk_err_nomem(err) : stk_file_mkdirs(path, 0755, err);
-    }
-    return rc;
+    char path[PATH_MAX];
+    STK_TRY(stk_store_make_attempt(a->order.dir, err));
+    (void)snprintf(path, sizeof path, "%s/out", a->order.dir);
+    STK_TRY(stk_file_mkdirs(path, 0755, err));
+    (void)snprintf(path, sizeof path, "%s/in", a->order.dir);
+    return stk_file_mkdirs(path, 0755, err);
 }
 
 static int find_secrets(agent *a, stk_err *err)
@@ -220,7 +195,7 @@ int stk_agent_setup(agent *a, stk_err *err)
     STK_FAILPOINT("agent.setup.store");
     STK_TRY(pull_inputs(a, err));
     STK_TRY(lay_out_code(a, err));
-    STK_TRY(make_folder(a, err));
+    STK_TRY(make_folders(a, err));
     STK_TRY(make_links(a, err));
-    return stk_agent_checkpoints_bring(a, err);
+    return stk_agent_checkpoints_fetch(a, err);
 }

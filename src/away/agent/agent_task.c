@@ -32,28 +32,26 @@ enum { LOOK_MS = 100, REAP_MS = 1000, AT_ONCE = 64 << 10, ORPHANS = 64 };
 static int write_task(agent *a, stk_err *err)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
-    stk_buf_char(&buf, '{');
+    char path[PATH_MAX];
+    stk_json_open(&buf, NULL, '{');
     for (uint32_t i = 0; i < a->task.n; i++) {
         const char *key = stk_json_key(&a->task, i)->text;
-        stk_json_put_key(&buf, key);
         if (strcmp(key, "granted") == 0) {
-            stk_buf_text(&buf, a->granted);
+            stk_json_put_raw(&buf, key, a->granted);
         } else {
-            stk_json_dump(stk_json_value(&a->task, i), &buf);
+            stk_json_put(&buf, key, stk_json_value(&a->task, i));
         }
     }
-    stk_buf_char(&buf, '}');
-    const char *path = stk_arena_printf(a->arena, "%s/task.json", a->order.dir);
-    if (buf.failed || path == NULL) {
-        return stk_err_nomem(err);
-    }
+    stk_json_close(&buf, '}');
+    STK_TRY(stk_buf_check(&buf, err));
+    (void)snprintf(path, sizeof path, "%s/task.json", a->order.dir);
     return stk_file_write(path, buf.data, buf.len, 0644, err);
 }
 
 /* --- its output --- */
 
 typedef struct tail {
-    const char *path;
+    char path[PATH_MAX];
     int fd, to;
     off_t at;
 } tail;
@@ -65,7 +63,7 @@ static bool copy_some(tail *t)
     if (t->fd < 0) {
         t->fd = stk_file_open_regular(t->path, O_RDONLY, 0);
     }
-    ssize_t n = t->fd < 0 ? 0 : pread(t->fd, data, sizeof data, t->at);
+    ssize_t n = pread(t->fd, data, sizeof data, t->at);
     if (n <= 0) {
         return false;
     }
@@ -82,18 +80,12 @@ static void copy_all(tail tails[2])
     }
 }
 
-static int open_tails(agent *a, tail tails[2], stk_err *err)
+static void name_tails(const agent *a, tail tails[2])
 {
-    static const char *const names[] = {"stdout.log", "stderr.log"};
-    for (int i = 0; i < 2; i++) {
-        tails[i] = (tail){.path = stk_arena_printf(a->arena, "%s/%s", a->order.dir, names[i]),
-                          .fd = -1,
-                          .to = i == 0 ? STDOUT_FILENO : STDERR_FILENO};
-        if (tails[i].path == NULL) {
-            return stk_err_nomem(err);
-        }
-    }
-    return 0;
+    tails[0] = (tail){.fd = -1, .to = STDOUT_FILENO};
+    tails[1] = (tail){.fd = -1, .to = STDERR_FILENO};
+    (void)snprintf(tails[0].path, sizeof tails[0].path, "%s/stdout.log", a->order.dir);
+    (void)snprintf(tails[1].path, sizeof tails[1].path, "%s/stderr.log", a->order.dir);
 }
 
 /* --- memory --- */
@@ -101,6 +93,7 @@ static int open_tails(agent *a, tail tails[2], stk_err *err)
 /* How often the kernel ended a process of this container for its memory; -1 unknown. */
 static int64_t count_oom(void)
 {
+    const char *file = "/sys/fs/cgroup/memory/memory.oom_control";
     char path[PATH_MAX];
     STK_TEXT_AUTO own = NULL;
     STK_TEXT_AUTO text = NULL;
@@ -109,12 +102,14 @@ static int64_t count_oom(void)
         return -1;
     }
     const char *unified = strncmp(own, "0::", 3) == 0 ? own : strstr(own, "\n0::");
-    unified = unified == NULL ? NULL : strchr(unified, '/');
-    (void)snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/memory.events",
-                   unified == NULL ? 0 : (int)strcspn(unified, "\n"), stk_text_or(unified, ""));
-    bool is_v2 = unified != NULL && stk_file_exists(path);
-    if (stk_file_read(is_v2 ? path : "/sys/fs/cgroup/memory/memory.oom_control", 64 << 10, &text,
-                      &len, NULL) < 0) {
+    if (unified != NULL && (unified = strchr(unified, '/')) != NULL) {
+        (void)snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/memory.events",
+                       (int)strcspn(unified, "\n"), unified);
+        if (stk_file_exists(path)) {
+            file = path;
+        }
+    }
+    if (stk_file_read(file, 64 << 10, &text, &len, NULL) < 0) {
         return -1;
     }
     const char *line = strstr(text, "oom_kill ");
@@ -177,13 +172,13 @@ static int put_ordered(agent *a, const char **env, uint32_t *n, stk_err *err)
         const char *pair = a->order.env[i];
         if (expands(a, pair)) {
             STK_TEXT_AUTO value = stk_expand(strchr(pair, '=') + 1, value_before, &b);
-            pair = value == NULL ? NULL
-                                 : stk_arena_printf(a->arena, "%.*s%s", (int)strcspn(pair, "=") + 1,
-                                                    pair, value);
-        }
-        if (pair == NULL) {
-            return stk_err_sys(err, STK_E_LIMIT, errno, "environment variable '%.*s'",
-                               (int)strcspn(a->order.env[i], "="), a->order.env[i]);
+            int n_name = (int)strcspn(pair, "=");
+            if (value == NULL) {
+                return stk_err_sys(err, STK_E_LIMIT, errno, "environment variable '%.*s'", n_name,
+                                   pair);
+            }
+            pair = stk_arena_printf(a->arena, "%.*s=%s", n_name, pair, value);
+            STK_TRY(stk_err_if_null(pair, err));
         }
         env[(*n)++] = pair;
     }
@@ -192,7 +187,6 @@ static int put_ordered(agent *a, const char **env, uint32_t *n, stk_err *err)
 
 static int make_env(agent *a, const char ***ret, stk_err *err)
 {
-    char node[16];
     const char *pairs[64][2];
     uint32_t n = 0, n_pairs = 0;
     while (a->order.env[n] != NULL) {
@@ -210,15 +204,14 @@ static int make_env(agent *a, const char ***ret, stk_err *err)
         env[n++] = stk_arena_printf(a->arena, "%s=%s", pairs[i][0], pairs[i][1]);
     }
     env[n++] = "STOKER_AGENT=1";
-    (void)snprintf(node, sizeof node, "%u", a->node);
     if (a->order.nodes > 1) {
-        env[n++] = stk_arena_printf(a->arena, "STOKER_GANG_NODE=%s", node);
+        env[n++] = stk_arena_printf(a->arena, "STOKER_GANG_NODE=%u", a->node);
     }
     *ret = env;
     return put_ordered(a, env, &n, err);
 }
 
-static int start(agent *a, stk_backend **ret, stk_err *err)
+static int start_program(agent *a, stk_backend **ret, stk_err *err)
 {
     const char **env = NULL;
     const stk_remote_order *o = &a->order;
@@ -255,7 +248,7 @@ static int start(agent *a, stk_backend **ret, stk_err *err)
 /* Orphans come to the first process of a container, and stay as zombies until it looks at them.
  * `task`: the program's, which is the backend's to reap; the other children of ours are its
  * guardians. */
-static void reap(pid_t task)
+static void reap_orphans(pid_t task)
 {
     pid_t orphans[ORPHANS];
     if (task > 0) {
@@ -280,7 +273,7 @@ static bool take_reports(agent *a, stk_backend *backend, pid_t *ret_task)
     return ended;
 }
 
-static void watch(agent *a, stk_backend *backend, tail tails[2])
+static void watch_program(agent *a, stk_backend *backend, tail tails[2])
 {
     bool is_stopping = false;
     pid_t task = -1;
@@ -294,7 +287,7 @@ static void watch(agent *a, stk_backend *backend, tail tails[2])
         copy_all(tails);
         int64_t now = stk_clock_mono_ms(&stk_clock_real);
         if (now >= reap_ms) {
-            reap(task);
+            reap_orphans(task);
             reap_ms = now + REAP_MS;
         }
         if (stk_agent_hear(a) && !is_stopping) {
@@ -308,15 +301,15 @@ int stk_agent_task(agent *a, stk_err *err)
 {
     stk_backend *backend = NULL;
     tail tails[2];
-    int rc = write_task(a, err);
-    rc = rc < 0 ? rc : open_tails(a, tails, err);
+    STK_TRY(write_task(a, err));
+    name_tails(a, tails);
     a->n_oom = count_oom();
     STK_FAILPOINT("agent.task.before");
     int64_t began_ms = stk_clock_mono_ms(&stk_clock_real);
     a->started_ms = stk_clock_wall_ms(&stk_clock_real);
-    rc = rc < 0 ? rc : start(a, &backend, err);
+    int rc = start_program(a, &backend, err);
     if (rc == 0) {
-        watch(a, backend, tails);
+        watch_program(a, backend, tails);
         a->ended_ms = a->started_ms + stk_clock_mono_ms(&stk_clock_real) - began_ms;
         blame_memory(a);
     }

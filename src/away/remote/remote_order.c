@@ -6,6 +6,23 @@
 #include "base/json.h"
 #include "base/limits.h"
 
+int stk_remote_each_digest(const stk_json *node,
+                           int (*each)(void *arg, const char *digest, stk_err *err), void *arg,
+                           stk_err *err)
+{
+    const char *digest = stk_json_get_text(node, "digest");
+    if (digest != NULL && strlen(digest) == STK_DIGEST_HEX) {
+        return each(arg, digest, err);
+    }
+    for (uint32_t i = 0; i < stk_json_n_items(node); i++) {
+        STK_TRY(stk_remote_each_digest(&node->items[i], each, arg, err));
+    }
+    for (uint32_t i = 0; i < stk_json_n_members(node); i++) {
+        STK_TRY(stk_remote_each_digest(stk_json_value(node, i), each, arg, err));
+    }
+    return 0;
+}
+
 static void put_links(stk_buf *buf, const char *key, const stk_remote_link *links, uint32_t n)
 {
     stk_json_put_key(buf, key);

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/digest.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "host/runner/runner.h"
 
 enum {
@@ -33,6 +34,13 @@ bool stk_remote_is_below(const char *path);
 /* "runs/<run>/<step>/<task>/<attempt>" of an attempt directory below `store`; NULL: it is no such
  * directory. Borrowed from `dir`. */
 const char *stk_remote_key(const char *store, const char *dir);
+
+/* Calls each(arg, digest) for whatever in task.json (NULL: nothing) has a digest: the artifacts
+ * that the task may read. What lies within such a value isn't looked at. Returns the first error.
+ */
+int stk_remote_each_digest(const stk_json *node,
+                           int (*each)(void *arg, const char *digest, stk_err *err), void *arg,
+                           stk_err *err);
 
 typedef struct stk_remote_link {
     const char *at; /* below the attempt directory: "in/data" */

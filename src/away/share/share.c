@@ -144,6 +144,9 @@ const char *stk_share_folder(const stk_share *share)
 static int begin(const stk_share *share, const char *key, stk_err *err)
 {
     const char *wrong = NULL;
+    if (key == NULL) {
+        return stk_share_no_memory(share, err);
+    }
     if (stk_share_is_cancelled(share)) {
         return stk_share_cancelled(share, err);
     }

@@ -3,9 +3,9 @@
  *
  * A key is text with '/' in it, as a path below the store's URL: at most 900 bytes, no empty, "."
  * or ".." part, no control character; parts of at most 255 bytes; not below ".tmp", and neither
- * ".gitignore" nor ".stokerignore" (a folder's own). An object is there whole or not at all,
- * whoever writes, and survives a power cut once put has returned. Artifacts:
- * docs/formats/shared-stores.md.
+ * ".gitignore" nor ".stokerignore" (a folder's own). One that couldn't be made (NULL) is
+ * STK_E_NOMEM. An object is there whole or not at all, whoever writes, and survives a power cut
+ * once put has returned. Artifacts: docs/formats/shared-stores.md.
  *
  * Every function may be called by several threads at once. Failures that pass by themselves
  * (throttling, cut connections, expired credentials, a clock that is wrong) are retried within;

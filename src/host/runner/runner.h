@@ -60,6 +60,13 @@ typedef struct stk_outcome {
     bool is_hopeless;         /* another attempt would meet the same */
     const char *other_device; /* uuid of a device that it used without being given it, or NULL */
 } stk_outcome;
+/* Nothing was measured. */
+#define STK_OUTCOME_UNKNOWN                                                                        \
+    ((stk_outcome){.exit_status = -1,                                                              \
+                   .cpu_us = -1,                                                                   \
+                   .peak_memory_bytes = -1,                                                        \
+                   .read_bytes = -1,                                                               \
+                   .write_bytes = -1})
 
 /* --- how it ended (runner_classify.c, pure) --- */
 
