@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,9 +11,15 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "show/show_private.h"
 #include "sys/file.h"
 
 enum { CHUNK = 65536, LOOK_MS = 50, OUT = 0, ERR = 1 };
+
+static const struct {
+    int fd;
+    const char *name;
+} streams[] = {[OUT] = {STDOUT_FILENO, "stdout"}, [ERR] = {STDERR_FILENO, "stderr"}};
 
 /* A running attempt. */
 typedef struct echoed {
@@ -69,8 +76,7 @@ static void flush(stk_echo *echo)
     for (int k = 0; k < 2; k++) {
         stk_buf *out = &echo->out[k];
         if (out->len > 0 && !echo->is_deaf[k]) {
-            echo->is_deaf[k] = stk_file_write_all(k == OUT ? STDOUT_FILENO : STDERR_FILENO,
-                                                  out->data, out->len) < 0;
+            echo->is_deaf[k] = stk_file_write_all(streams[k].fd, out->data, out->len) < 0;
         }
         if (out->failed) { /* out of memory: what was lost can't be had again */
             stk_buf_done(out);
@@ -98,7 +104,7 @@ static void open_log(const stk_echo *echo, echoed *e, int k)
     const stk_view_task *task = stk_view_get_task(echo->view, e->task);
     STK_BUF_AUTO path = STK_BUF_INIT(1u << 16);
     stk_buf_printf(&path, "%s/runs/%s/%s/%u/%u/%s.log", run->store, run->id, task->name, task->id,
-                   e->attempt, k == OUT ? "stdout" : "stderr");
+                   e->attempt, streams[k].name);
     if (!path.failed) {
         e->fds[k] = stk_file_open_regular(path.data, O_RDONLY, 0);
     }
@@ -109,7 +115,7 @@ static void put_lines(stk_echo *echo, const echoed *e, int k, const char *data, 
     stk_buf *out = &echo->out[k];
     while (len > 0) {
         const char *end = memchr(data, '\n', len);
-        size_t n = end != NULL ? (size_t)(end - data) : len;
+        size_t n = (size_t)((end == NULL ? data + len : end) - data);
         prefix(echo, e->task, e->pid, out);
         stk_buf_add(out, data, n);
         stk_buf_char(out, '\n');
@@ -136,11 +142,10 @@ static void copy_log(stk_echo *echo, echoed *e, int k, bool at_end)
             return;
         }
         const char *last = memrchr(data, '\n', (size_t)n);
-        size_t whole = last != NULL ? (size_t)(last - data) + 1 : 0;
-        if (whole == 0 && (at_end || n == CHUNK)) {
-            whole = (size_t)n;
-        }
-        if (whole == 0) {
+        size_t whole = (size_t)n;
+        if (last != NULL) {
+            whole = (size_t)(last - data) + 1;
+        } else if (!at_end && n < CHUNK) {
             return;
         }
         put_lines(echo, e, k, data, whole);
@@ -153,7 +158,7 @@ static void copy_log(stk_echo *echo, echoed *e, int k, bool at_end)
 
 /* --- tasks --- */
 
-static echoed *find(stk_echo *echo, uint32_t task)
+static echoed *find_echoed(stk_echo *echo, uint32_t task)
 {
     for (uint32_t i = 0; i < echo->n; i++) {
         if (echo->items[i].task == task) {
@@ -163,10 +168,10 @@ static echoed *find(stk_echo *echo, uint32_t task)
     return NULL;
 }
 
-static void begin(stk_echo *echo, const stk_event_row *row)
+static void begin_echo(stk_echo *echo, const stk_event_row *row)
 {
     if (echo->n == echo->cap) {
-        uint32_t cap = echo->cap < 16 ? 16 : echo->cap * 2;
+        uint32_t cap = MAX(16, echo->cap * 2);
         echoed *items = realloc(echo->items, cap * sizeof *items);
         if (items == NULL) {
             return; /* its lines are in its log all the same */
@@ -179,7 +184,7 @@ static void begin(stk_echo *echo, const stk_event_row *row)
 
 void stk_echo_started(stk_echo *echo, uint32_t task, int64_t pid)
 {
-    echoed *e = find(echo, task);
+    echoed *e = find_echoed(echo, task);
     if (e == NULL || e->pid != 0) {
         return;
     }
@@ -208,34 +213,37 @@ static void say_cached(const stk_json *data, stk_buf *out, const stk_view_task *
 static void say_end(stk_echo *echo, const stk_event_row *row, int64_t pid)
 {
     const stk_view_task *task = stk_view_get_task(echo->view, row->task);
-    stk_buf *out = &echo->out[row->kind == STK_EV_TASK_FAILED ? ERR : OUT];
-    int64_t ms = task->started_ms > 0 && task->ended_ms > task->started_ms
-                     ? task->ended_ms - task->started_ms
-                     : 0;
+    bool failed = row->kind == STK_EV_TASK_FAILED;
+    stk_buf *out = &echo->out[failed ? ERR : OUT];
     char took[32];
-    bool parsed = row->kind == STK_EV_TASK_FAILED || row->kind == STK_EV_TASK_CACHED;
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    const stk_json *data = stk_json_read(scratch, parsed ? row->data : NULL);
-    stk_units_format_duration(ms, took, sizeof took);
+    stk_units_format_duration(stk_show_took_ms(task->started_ms, task->ended_ms, 0), took,
+                              sizeof took);
     prefix(echo, row->task, pid, out);
     if (row->kind == STK_EV_TASK_SUCCEEDED) {
         stk_buf_printf(out, "Finished successfully after %s.\n", took);
     } else if (row->kind == STK_EV_TASK_CACHED) {
-        say_cached(data, out, task);
-    } else if (row->kind == STK_EV_TASK_FAILED) {
-        const char *why = stk_json_get_text(data, "text");
-        stk_buf_printf(out, "Failed after %s: %s%s.\n", took, stk_text_or(why, "?"),
-                       task->state == STK_TASK_FAILED ? "" : "; it will be tried again");
+        say_cached(stk_json_read(scratch, row->data), out, task);
+    } else if (failed) {
+        const char *why = stk_json_get_text(stk_json_read(scratch, row->data), "text");
+        stk_buf_printf(out, "Failed after %s: %s", took, stk_text_or(why, "?"));
+        if (task->state != STK_TASK_FAILED) {
+            stk_buf_text(out, "; it will be tried again");
+        }
+        stk_buf_text(out, ".\n");
+    } else if (row->kind == STK_EV_TASK_SKIPPED) {
+        stk_buf_text(out, "Skipped.\n");
     } else {
-        stk_buf_text(out, row->kind == STK_EV_TASK_SKIPPED ? "Skipped.\n" : "Cancelled.\n");
+        stk_buf_text(out, "Cancelled.\n");
     }
 }
 
-static void end(stk_echo *echo, const stk_event_row *row)
+static void end_echo(stk_echo *echo, const stk_event_row *row)
 {
-    echoed *e = find(echo, row->task);
-    int64_t pid = e != NULL ? e->pid : 0;
+    echoed *e = find_echoed(echo, row->task);
+    int64_t pid = 0;
     if (e != NULL) {
+        pid = e->pid;
         copy_log(echo, e, OUT, true);
         copy_log(echo, e, ERR, true);
         flush(echo); /* on both streams before its end is told on either */
@@ -249,14 +257,14 @@ void stk_echo_event(stk_echo *echo, const stk_event_row *row)
 {
     switch (row->kind) {
     case STK_EV_TASK_STARTED:
-        begin(echo, row);
+        begin_echo(echo, row);
         break;
     case STK_EV_TASK_SUCCEEDED:
     case STK_EV_TASK_CACHED:
     case STK_EV_TASK_FAILED:
     case STK_EV_TASK_SKIPPED:
     case STK_EV_TASK_CANCELLED:
-        end(echo, row);
+        end_echo(echo, row);
         break;
     default:
         break;
@@ -276,10 +284,11 @@ int64_t stk_echo_tick(stk_echo *echo, int64_t now_ms)
     }
     if (due) {
         echo->looked_ms = now_ms;
+        since = 0;
     }
     flush(echo);
     if (echo->n == 0) {
         return -1;
     }
-    return due ? LOOK_MS : LOOK_MS - since;
+    return LOOK_MS - since;
 }

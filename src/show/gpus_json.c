@@ -32,26 +32,24 @@ static void throttle(stk_buf *out, int64_t bits)
 {
     static const char *const words[] = {"idle",       "app_clocks", "power_cap",  "hw_slowdown",
                                         "sync_boost", "sw_thermal", "hw_thermal", "hw_power_brake"};
-    stk_json_put_key(out, "throttle");
     if (bits < 0) {
-        stk_buf_text(out, "null");
+        stk_json_put_text(out, "throttle", NULL);
         return;
     }
-    stk_buf_char(out, '[');
-    const char *comma = "";
+    stk_json_open(out, "throttle", '[');
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (bits >> i & 1) {
-            stk_buf_printf(out, "%s\"%s\"", comma, words[i]);
-            comma = ",";
+            stk_json_put_text(out, NULL, words[i]);
         }
     }
-    stk_buf_char(out, ']');
+    stk_json_close(out, ']');
 }
 
 static void state(stk_buf *out, const stk_device_state *s)
 {
     static const char *const modes[] = {"default", "exclusive_thread", "prohibited",
                                         "exclusive_process"};
+    bool known = s->compute_mode >= 0 && s->compute_mode < 4;
 #define NUMBER(field) stk_json_put_int(out, #field, s->field)
     NUMBER(busy_percent);
     NUMBER(memory_busy_percent);
@@ -86,21 +84,19 @@ static void state(stk_buf *out, const stk_device_state *s)
     NUMBER(retired_pending);
     stk_json_put_bool(out, "persistence", s->persistence);
 #undef NUMBER
-    stk_json_put_text(out, "compute_mode",
-                      s->compute_mode >= 0 && s->compute_mode < 4 ? modes[s->compute_mode] : NULL);
+    stk_json_put_text(out, "compute_mode", known ? modes[s->compute_mode] : NULL);
 }
 
 static void processes(stk_buf *out, const stk_gpus_row *row)
 {
-    stk_json_put_key(out, "processes");
     if (row->n_processes < 0) {
-        stk_buf_text(out, "null");
+        stk_json_put_text(out, "processes", NULL);
         return;
     }
-    stk_buf_char(out, '[');
+    stk_json_open(out, "processes", '[');
     for (int i = 0; i < row->n_processes; i++) {
         const stk_gpus_process *p = &row->processes[i];
-        stk_buf_text(out, i > 0 ? ",{" : "{");
+        stk_json_open(out, NULL, '{');
         stk_json_put_int(out, "pid", p->on.pid);
         stk_json_put_text(out, "name", p->name);
         stk_json_put_text(out, "user", p->user);
@@ -113,12 +109,11 @@ static void processes(stk_buf *out, const stk_gpus_row *row)
 
 static void links(stk_buf *out, stk_gpus *gpus, uint32_t i)
 {
-    stk_json_put_key(out, "links");
-    stk_buf_char(out, '[');
+    stk_json_open(out, "links", '[');
     for (uint32_t j = 0; j < gpus->n; j++) {
         int32_t n = -1;
         const char *word = stk_gpus_link_word(stk_accel_link(gpus->accel, i, j, &n));
-        stk_buf_text(out, j > 0 ? ",{" : "{");
+        stk_json_open(out, NULL, '{');
         stk_json_put_text(out, "link", word);
         stk_json_put_int(out, "n", n);
         stk_buf_char(out, '}');
@@ -135,11 +130,10 @@ void stk_gpus_json(const stk_gpus *gpus, stk_buf *out)
     stk_json_put_bool(out, "simulated", stk_accel_is_simulated(gpus->accel));
     stk_json_put_text(out, "driver", stk_accel_driver(gpus->accel));
     stk_json_put_text(out, "cuda", stk_gpus_cuda(gpus));
-    stk_json_put_key(out, "devices");
-    stk_buf_char(out, '[');
+    stk_json_open(out, "devices", '[');
     for (uint32_t i = 0; i < gpus->n; i++) {
         const stk_gpus_row *row = &gpus->rows[i];
-        stk_buf_text(out, i > 0 ? ",{" : "{");
+        stk_json_open(out, NULL, '{');
         device(out, row->device);
         stk_json_put_text(out, "status", stk_gpus_status(row));
         stk_json_put_text(out, "trouble", row->trouble);

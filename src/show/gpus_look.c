@@ -1,6 +1,7 @@
 #include <pwd.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 
 #include "show/gpus.h"
@@ -20,8 +21,10 @@ static void name_process(stk_arena *arena, stk_gpus_process *p)
     }
     if (stat(path, &st) == 0) {
         const struct passwd *user = getpwuid(st.st_uid);
-        p->user = user != NULL ? stk_arena_dup(arena, user->pw_name)
-                               : stk_arena_printf(arena, "%u", (unsigned)st.st_uid);
+        p->user = stk_arena_printf(arena, "%u", (unsigned)st.st_uid);
+        if (user != NULL) {
+            p->user = stk_arena_dup(arena, user->pw_name);
+        }
     }
 }
 
@@ -30,8 +33,11 @@ static void look_at_processes(stk_gpus *gpus, uint32_t i)
     stk_device_process found[STK_GPUS_PROCESSES];
     stk_gpus_row *row = &gpus->rows[i];
     int n = stk_accel_processes(gpus->accel, i, found, STK_GPUS_PROCESSES);
-    row->processes = n > 0 ? stk_arena_array(gpus->arena, (size_t)n, sizeof *row->processes) : NULL;
-    row->n_processes = n > 0 && row->processes == NULL ? -1 : n;
+    row->n_processes = n;
+    row->processes = stk_arena_array(gpus->arena, (size_t)MAX(n, 1), sizeof *row->processes);
+    if (row->processes == NULL) {
+        row->n_processes = -1;
+    }
     for (int k = 0; k < row->n_processes; k++) {
         row->processes[k].on = found[k];
         name_process(gpus->arena, &row->processes[k]);
@@ -77,7 +83,9 @@ int stk_gpus_look(stk_gpus *gpus, stk_err *err)
         if (stk_accel_state(gpus->accel, i, &row->state, &why) < 0 && row->trouble == NULL) {
             row->trouble = stk_arena_dup(gpus->arena, why.text);
         }
-        row->outside = outside != NULL && row->trouble == NULL ? outside[i] : NULL;
+        if (outside != NULL && row->trouble == NULL) {
+            row->outside = outside[i];
+        }
         row->holder = stk_lease_holder(gpus->accel, i, gpus->arena);
         row->claim = stk_lease_claimant(gpus->accel, i, gpus->arena);
         look_at_processes(gpus, i);

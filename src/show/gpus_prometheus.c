@@ -116,14 +116,18 @@ static const metric metrics[] = {
  */
 static void label(stk_buf *out, const char *name, const char *value)
 {
-    stk_buf_printf(out, "%s%s=\"", out->data[out->len - 1] == '{' ? "" : ",", name);
+    if (out->data[out->len - 1] != '{') {
+        stk_buf_char(out, ',');
+    }
+    stk_buf_printf(out, "%s=\"", name);
     for (const char *c = stk_text_or(value, ""); *c != '\0'; c++) {
         if (*c == '\n') {
             stk_buf_text(out, "\\n");
         } else if (*c == '"' || *c == '\\') {
             stk_buf_printf(out, "\\%c", *c);
         } else {
-            stk_buf_char(out, (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c);
+            bool is_text = (unsigned char)*c >= ' ' && *c != 0x7f;
+            stk_buf_char(out, is_text ? *c : '?');
         }
     }
     stk_buf_char(out, '"');
@@ -134,7 +138,7 @@ static void labels(stk_buf *out, const stk_gpus *gpus, uint32_t i, const char *h
     const stk_device *d = gpus->rows[i].device;
     char number[16], node[64];
     (void)snprintf(number, sizeof number, "%d", (int)d->index);
-    const char *slash = d->node != NULL ? strrchr(d->node, '/') : NULL;
+    const char *slash = strrchr(stk_text_or(d->node, ""), '/');
     if (slash != NULL) {
         (void)snprintf(node, sizeof node, "%s", slash + 1);
     } else {
@@ -175,8 +179,10 @@ void stk_gpus_prometheus(const stk_gpus *gpus, stk_buf *out)
             }
             stk_buf_text(out, m->name);
             labels(out, gpus, i, host);
-            if (m->scale == 1 || m->scale == MIB) {
-                stk_buf_printf(out, " %lld\n", (long long)(m->scale == 1 ? value : value >> 20));
+            if (m->scale == 1) {
+                stk_buf_printf(out, " %lld\n", (long long)value);
+            } else if (m->scale == MIB) {
+                stk_buf_printf(out, " %lld\n", (long long)(value >> 20));
             } else {
                 stk_buf_printf(out, " %.3f\n", (double)value * m->scale);
             }

@@ -24,7 +24,7 @@ static void amount(int64_t bytes, char *ret, size_t size)
     }
 }
 
-static void number(int64_t value, const char *unit, char *ret, size_t size)
+static void format_number(int64_t value, const char *unit, char *ret, size_t size)
 {
     if (value < 0) {
         (void)snprintf(ret, size, "-");
@@ -50,19 +50,20 @@ static cells cells_of(const stk_gpus_row *row, bool utf8)
     amount(s->memory_used, used, sizeof used);
     amount(d->memory_bytes, total, sizeof total);
     (void)snprintf(c.memory, sizeof c.memory, "%s / %s", used, total);
-    number(s->busy_percent, "%", c.busy, sizeof c.busy);
-    number(s->temperature_c, utf8 ? " °C" : " C", c.temperature, sizeof c.temperature);
-    number(s->power_mw < 0 ? -1 : (s->power_mw + 500) / 1000, "", watts, sizeof watts);
+    format_number(s->busy_percent, "%", c.busy, sizeof c.busy);
+    format_number(s->temperature_c, utf8 ? " °C" : " C", c.temperature, sizeof c.temperature);
+    int64_t power_w = s->power_mw < 0 ? -1 : (s->power_mw + 500) / 1000;
     if (s->power_limit_mw > 0) {
+        format_number(power_w, "", watts, sizeof watts);
         (void)snprintf(c.power, sizeof c.power, "%s / %d W", watts, (int)s->power_limit_mw / 1000);
     } else {
-        (void)snprintf(c.power, sizeof c.power, "%s%s", watts, s->power_mw < 0 ? "" : " W");
+        format_number(power_w, " W", c.power, sizeof c.power);
     }
-    number(d->numa, "", c.numa, sizeof c.numa);
+    format_number(d->numa, "", c.numa, sizeof c.numa);
     return c;
 }
 
-static void put(stk_buf *out, const char *text, int width, bool utf8)
+static void put_left(stk_buf *out, const char *text, int width, bool utf8)
 {
     stk_text_fit(out, text, width, true, utf8);
     stk_buf_text(out, "  ");
@@ -71,7 +72,7 @@ static void put(stk_buf *out, const char *text, int width, bool utf8)
 static void put_right(stk_buf *out, const char *text, int width)
 {
     int columns = stk_text_width(text);
-    stk_buf_printf(out, "%*s%s  ", width > columns ? width - columns : 0, "", text);
+    stk_buf_printf(out, "%*s%s  ", MAX(width - columns, 0), "", text);
 }
 
 typedef struct widths {
@@ -89,7 +90,7 @@ static void widen(int *width, const char *text, int most)
 static void put_row(stk_buf *out, const widths *w, const cells *c, bool utf8)
 {
     put_right(out, c->index, w->index);
-    put(out, c->model, w->model, utf8);
+    put_left(out, c->model, w->model, utf8);
     put_right(out, c->memory, w->memory);
     put_right(out, c->busy, w->busy);
     put_right(out, c->temperature, w->temperature);
@@ -97,38 +98,42 @@ static void put_row(stk_buf *out, const widths *w, const cells *c, bool utf8)
     put_right(out, c->numa, w->numa);
 }
 
+static void put_detail(stk_buf *out, const char *before, const char *text, const stk_style *style,
+                       int indent)
+{
+    if (text != NULL) {
+        stk_buf_printf(out, "%*s%s", indent, "", before);
+        stk_text_fit(out, text, 400, false, style->utf8);
+        stk_buf_char(out, '\n');
+    }
+}
+
 /* What needs more room than a cell: who has it, who is on it, what is wrong. */
 static void put_details(stk_buf *out, const stk_gpus_row *row, const stk_style *style, int indent)
 {
     char memory[CELL];
-    if (row->holder != NULL) {
-        stk_buf_printf(out, "%*sleased by ", indent, "");
-        stk_text_fit(out, row->holder, 400, false, style->utf8);
-        stk_buf_char(out, '\n');
-    }
-    if (row->claim != NULL) {
-        stk_buf_printf(out, "%*s", indent, "");
-        stk_text_fit(out, row->claim, 400, false, style->utf8);
-        stk_buf_char(out, '\n');
-    }
+    put_detail(out, "leased by ", row->holder, style, indent);
+    put_detail(out, "", row->claim, style, indent);
     for (int i = 0; i < row->n_processes; i++) {
         const stk_gpus_process *p = &row->processes[i];
-        amount(p->on.memory_bytes, memory, sizeof memory);
-        stk_buf_printf(out, "%*s", indent, "");
         STK_BUF_AUTO text = STK_BUF_INIT(1024);
         stk_buf_printf(&text, "pid %d", (int)p->on.pid);
         if (p->name != NULL) {
             stk_buf_printf(&text, " %s (user %s)", p->name, stk_text_or(p->user, "?"));
         }
-        stk_buf_printf(&text, ", %s", p->on.memory_bytes < 0 ? "memory unknown" : memory);
-        stk_buf_text(&text, p->on.graphics ? ", graphics" : "");
-        stk_text_fit(out, stk_text_or(text.data, "?"), 400, false, style->utf8);
-        stk_buf_char(out, '\n');
+        if (p->on.memory_bytes < 0) {
+            stk_buf_text(&text, ", memory unknown");
+        } else {
+            stk_units_format_memory(p->on.memory_bytes, memory, sizeof memory);
+            stk_buf_printf(&text, ", %s", memory);
+        }
+        if (p->on.graphics) {
+            stk_buf_text(&text, ", graphics");
+        }
+        put_detail(out, "", stk_text_or(text.data, "?"), style, indent);
     }
-    if (row->outside != NULL && row->n_processes <= 0) {
-        stk_buf_printf(out, "%*s", indent, "");
-        stk_text_fit(out, row->outside, 400, false, style->utf8);
-        stk_buf_char(out, '\n');
+    if (row->n_processes <= 0) {
+        put_detail(out, "", row->outside, style, indent);
     }
     if (row->trouble != NULL) {
         stk_buf_printf(out, "%*s", indent, "");
@@ -157,8 +162,11 @@ void stk_gpus_table(const stk_gpus *gpus, const stk_style *style, stk_buf *out)
 {
     static const cells head = {"#", "model", "memory", "busy", "temp", "power", "numa"};
     const char *cuda = stk_gpus_cuda(gpus);
-    stk_buf_printf(out, "%s%s%s\n", stk_accel_describe(gpus->accel, gpus->arena),
-                   cuda != NULL ? "; its driver runs CUDA up to " : "", stk_text_or(cuda, ""));
+    stk_buf_text(out, stk_accel_describe(gpus->accel, gpus->arena));
+    if (cuda != NULL) {
+        stk_buf_printf(out, "; its driver runs CUDA up to %s", cuda);
+    }
+    stk_buf_char(out, '\n');
     if (gpus->n == 0) {
         return;
     }
@@ -184,7 +192,7 @@ void stk_gpus_table(const stk_gpus *gpus, const stk_style *style, stk_buf *out)
         put_row(out, &w, &c, style->utf8);
         stk_text_ink(out, style, ink_of(status), status);
         stk_buf_char(out, '\n');
-        put_details(out, row, style, w.index + 2 + (row->device->parent >= 0 ? 2 : 0));
+        put_details(out, row, style, w.index + 2 + 2 * (row->device->parent >= 0));
     }
 }
 
@@ -232,7 +240,7 @@ void stk_gpus_topology(const stk_gpus *gpus, stk_buf *out)
                 stk_buf_printf(out, "%5s ", link_cell(&view, i, j, cell, sizeof cell));
             }
         }
-        number(d->numa, "", cell, sizeof cell);
+        format_number(d->numa, "", cell, sizeof cell);
         stk_buf_printf(out, " %5s  %s\n", cell, stk_text_or(d->cpus, "-"));
     }
     stk_buf_text(

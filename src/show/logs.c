@@ -38,7 +38,7 @@ static void put_lines(follow *f, const char *data, size_t len)
 {
     while (len > 0) {
         const char *end = memchr(data, '\n', len);
-        size_t n = end != NULL ? (size_t)(end - data) + 1 : len;
+        size_t n = (size_t)((end == NULL ? data + len : end + 1) - data);
         if (f->prefix != NULL && !f->mid_line) {
             (void)printf("%s | ", f->prefix);
         }
@@ -138,7 +138,7 @@ static int find_folder(const stk_logs *logs, follows *all, uint32_t i_task, stk_
     return 0;
 }
 
-static int make_room(const stk_logs *logs, follows *all, stk_err *err)
+static int grow_attempts(const stk_logs *logs, follows *all, stk_err *err)
 {
     uint32_t n = stk_view_n_tasks(logs->view);
     if (n <= all->n_tasks) {
@@ -156,7 +156,7 @@ static int make_room(const stk_logs *logs, follows *all, stk_err *err)
 /* Takes up the logs of attempts that started since the last look. */
 static int find_files(const stk_logs *logs, follows *all, stk_arena *arena, stk_err *err)
 {
-    STK_TRY(make_room(logs, all, err));
+    STK_TRY(grow_attempts(logs, all, err));
     for (uint32_t i = 0; i < stk_view_n_tasks(logs->view); i++) {
         const stk_view_task *task = stk_view_get_task(logs->view, i);
         bool is_clone = task->attempt == 0 && task->state == STK_TASK_CACHED;

@@ -8,34 +8,42 @@
 #include "base/units.h"
 #include "show/show_private.h"
 
+/* from < 0: it wasn't idle. */
+static void add_stretch(stk_idle *idle, double from, double to)
+{
+    double took = to - from;
+    if (from < 0 || took < STK_IDLE_S) {
+        return;
+    }
+    idle->n++;
+    idle->total_s += took;
+    if (took > idle->longest_s) {
+        idle->longest_s = took;
+        idle->longest_from_s = from;
+    }
+}
+
 bool stk_show_idle(const stk_samples *samples, uint32_t i_device, stk_idle *ret)
 {
     *ret = (stk_idle){0};
     double from = -1; /* where the stretch began */
     double last = 0;
-    for (uint32_t i = 0; i <= samples->n; i++) {
-        const stk_sample *s = i < samples->n ? &samples->samples[i] : NULL;
-        int32_t busy = s == NULL ? -1 : s->devices[i_device].busy_percent;
-        double now = s == NULL ? last : (double)s->time_ms / 1000;
-        ret->known_s += busy >= 0 ? now - last : 0;
-        if (busy >= 0 && busy <= STK_IDLE_PERCENT) {
-            if (from < 0) {
-                from = last;
-            }
-        } else if (from >= 0) {
-            double took = last - from;
-            if (took >= STK_IDLE_S) {
-                ret->n++;
-                ret->total_s += took;
-                if (took > ret->longest_s) {
-                    ret->longest_from_s = from;
-                }
-                ret->longest_s = MAX(took, ret->longest_s);
-            }
+    for (uint32_t i = 0; i < samples->n; i++) {
+        const stk_sample *s = &samples->samples[i];
+        int32_t busy = s->devices[i_device].busy_percent;
+        double now = (double)s->time_ms / 1000;
+        if (busy >= 0) {
+            ret->known_s += now - last;
+        }
+        if (busy < 0 || busy > STK_IDLE_PERCENT) {
+            add_stretch(ret, from, last);
             from = -1;
+        } else if (from < 0) {
+            from = last;
         }
         last = now;
     }
+    add_stretch(ret, from, last);
     return ret->known_s > 0;
 }
 
@@ -64,8 +72,8 @@ void stk_text_gpu_time(const stk_view_totals *totals, stk_buf *out)
     if (totals->gpu_held_s < 0) {
         return;
     }
-    stk_buf_printf(out, "%.1f %s%s held", totals->gpu_held_s, totals->noun,
-                   strcmp(totals->noun, "GPU") == 0 ? "-s" : " seconds");
+    const char *unit = strcmp(totals->noun, "GPU") == 0 ? "-s" : " seconds";
+    stk_buf_printf(out, "%.1f %s%s held", totals->gpu_held_s, totals->noun, unit);
     if (totals->gpu_busy_s >= 0) {
         stk_buf_printf(out, ", %.1f busy", totals->gpu_busy_s);
     }
@@ -79,21 +87,24 @@ void stk_text_alternatives(const stk_resources *asked, bool utf8, stk_buf *out)
     char memory[32];
     for (uint32_t i = 0; asked->n_any_of > 1 && i < asked->n_any_of; i++) {
         const stk_alternative *a = &asked->any_of[i];
-        const char *vendor = stk_text_or(a->gpu_vendor, "");
-        const char *class = stk_text_or(a->gpu_class, "");
+        const char *vendor = stk_text_if_any(a->gpu_vendor), *class = stk_text_if_any(a->gpu_class);
         stk_buf_text(out, i > 0 ? "; " : " (");
         if (a->gpu_count > 1) {
-            stk_buf_printf(out, "%lld %s ", (long long)a->gpu_count, utf8 ? "×" : "x");
+            stk_buf_printf(out, "%lld %s ", (long long)a->gpu_count, stk_text_times(utf8));
         }
-        stk_text_safe(out, vendor, "");
-        stk_buf_text(out, *vendor != '\0' && *class != '\0' ? " " : "");
-        stk_text_safe(out, class, "");
-        stk_buf_text(out, *vendor == '\0' && *class == '\0' ? "any device" : "");
+        if (vendor != NULL && class != NULL) {
+            stk_text_safe(out, vendor, "");
+            stk_buf_char(out, ' ');
+            vendor = class;
+        }
+        stk_text_safe(out, stk_text_or(vendor, stk_text_or(class, "any device")), "");
         if (a->gpu_memory_bytes > 0) {
             stk_buf_printf(out, " with %s",
                            stk_units_format_memory(a->gpu_memory_bytes, memory, sizeof memory));
         }
-        stk_buf_text(out, i + 1 == asked->n_any_of ? ")" : "");
+    }
+    if (asked->n_any_of > 1) {
+        stk_buf_char(out, ')');
     }
 }
 
@@ -105,49 +116,49 @@ static void add_share(const stk_view_device *d, stk_buf *out)
     }
     if (d->memory_bytes > 0) {
         stk_buf_text(out, stk_units_format_memory(d->memory_bytes, text, sizeof text));
+    } else if (d->share_bytes > 0) {
+        stk_buf_text(out, "unknown memory");
     } else {
-        stk_buf_text(out, d->share_bytes > 0 ? "unknown memory" : "whole");
+        stk_buf_text(out, "whole");
     }
 }
 
-static void comma(stk_buf *out, size_t before)
+/* Of a shared device it can't be told whose work that was. */
+static const char *whose(const stk_view_device *d)
 {
-    stk_buf_text(out, out->len > before ? ", " : "");
+    return d->share_bytes > 0 ? "device " : "";
 }
 
 /* "busy 43 %, peak 12.1 GB, 71 C, 5.1 kJ": what is known. */
 static void add_use(const stk_view_device *d, stk_buf *out)
 {
     char text[64];
-    size_t before = out->len;
+    STK_BUF_AUTO use = STK_BUF_INIT(4096);
     if (d->context == 0) {
-        stk_buf_text(out, "never had a context");
+        stk_buf_text(&use, "never had a context");
     }
     if (d->busy_percent >= 0) {
-        comma(out, before);
-        /* Of a shared device it can't be told whose work that was. */
-        stk_buf_printf(out, "%sbusy %.0f %%", d->share_bytes > 0 ? "device " : "", d->busy_percent);
+        stk_buf_separate(&use, ", ");
+        stk_buf_printf(&use, "%sbusy %.0f %%", whose(d), d->busy_percent);
     }
     if (d->peak_memory_bytes >= 0) {
-        comma(out, before);
-        stk_buf_printf(out, "peak %s",
+        stk_buf_separate(&use, ", ");
+        stk_buf_printf(&use, "peak %s",
                        stk_units_format_memory(d->peak_memory_bytes, text, sizeof text));
     }
     if (d->peak_temperature_c >= 0) {
-        comma(out, before);
-        stk_buf_printf(out, "%lld C", (long long)d->peak_temperature_c);
+        stk_buf_separate(&use, ", ");
+        stk_buf_printf(&use, "%lld C", (long long)d->peak_temperature_c);
     }
     if (d->energy_j >= 0) {
-        comma(out, before);
-        stk_buf_text(out, stk_text_energy(d->energy_j, text, sizeof text));
+        stk_buf_separate(&use, ", ");
+        stk_buf_text(&use, stk_text_energy(d->energy_j, text, sizeof text));
     }
     if (d->throttled_s > 0) {
-        comma(out, before);
-        stk_buf_printf(out, "throttled %s", seconds(d->throttled_s, text, sizeof text));
+        stk_buf_separate(&use, ", ");
+        stk_buf_printf(&use, "throttled %s", seconds(d->throttled_s, text, sizeof text));
     }
-    if (out->len == before) {
-        stk_buf_text(out, "what it did is not known");
-    }
+    stk_buf_text(out, stk_text_or(use.data, "what it did is not known"));
 }
 
 void stk_text_devices(const stk_view_details *details, const stk_style *style, int indent,
@@ -156,7 +167,9 @@ void stk_text_devices(const stk_view_details *details, const stk_style *style, i
     for (uint32_t i = 0; i < details->n_devices; i++) {
         const stk_view_device *d = &details->devices[i];
         STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
-        stk_buf_printf(out, "%*s", i > 0 ? indent : 0, "");
+        if (i > 0) {
+            stk_buf_printf(out, "%*s", indent, "");
+        }
         stk_buf_printf(&line, "%s %s (", stk_text_or(d->model, "device"), stk_text_or(d->uuid, ""));
         add_share(d, &line);
         stk_buf_text(&line, "): ");
@@ -193,8 +206,7 @@ static void device_row(const stk_view_device *d, stk_buf *out)
     cell_text(out, d->uuid);
     cell_number(out, share.data != NULL, share.data);
     cell_number(out, d->context >= 0, d->context == 1 ? "yes" : "never");
-    (void)snprintf(text, sizeof text, "%s%.0f %%", d->share_bytes > 0 ? "device " : "",
-                   d->busy_percent);
+    (void)snprintf(text, sizeof text, "%s%.0f %%", whose(d), d->busy_percent);
     cell_number(out, d->busy_percent >= 0, text);
     cell_number(out, d->busy_s >= 0, seconds(d->busy_s, text, sizeof text));
     cell_number(out, d->peak_memory_bytes >= 0,
@@ -217,9 +229,9 @@ static void idle_line(const stk_samples *samples, uint32_t i, stk_buf *out)
     }
     stk_buf_text(out, "<p class=\"meta\">");
     stk_buf_html(out, samples->uuids[i]);
-    stk_buf_printf(out, " was idle for %s of %s, in %u stretch%s",
-                   seconds(idle.total_s, a, sizeof a), seconds(idle.known_s, b, sizeof b), idle.n,
-                   idle.n == 1 ? "" : "es");
+    stk_buf_printf(out, " was idle for %s of %s, in %u %s", seconds(idle.total_s, a, sizeof a),
+                   seconds(idle.known_s, b, sizeof b), idle.n,
+                   idle.n == 1 ? "stretch" : "stretches");
     stk_buf_printf(out, "; the longest %s from second %.1f on</p>\n",
                    seconds(idle.longest_s, c, sizeof c), idle.longest_from_s);
 }
@@ -227,10 +239,12 @@ static void idle_line(const stk_samples *samples, uint32_t i, stk_buf *out)
 void stk_html_devices(const stk_view_details *d, const stk_samples *samples, bool profiled,
                       stk_buf *out)
 {
+    if (d->n_devices == 0 && profiled) {
+        stk_buf_text(out,
+                     "<p class=\"meta\">@gpu_profile: the step was granted no device, so there "
+                     "is nothing to profile</p>\n");
+    }
     if (d->n_devices == 0) {
-        stk_buf_text(out, profiled ? "<p class=\"meta\">@gpu_profile: the step was granted no "
-                                     "device, so there is nothing to profile</p>\n"
-                                   : "");
         return;
     }
     stk_buf_text(out,

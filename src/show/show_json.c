@@ -29,36 +29,39 @@ static void put_alternative(stk_buf *out, const stk_alternative *a)
     }
 }
 
+static void put_alternatives(stk_buf *out, const stk_resources *r)
+{
+    put_alternative(out, &r->base);
+    if (r->n_any_of == 0) {
+        return;
+    }
+    stk_json_open(out, "any_of", '[');
+    for (uint32_t i = 0; i < r->n_any_of; i++) {
+        stk_json_open(out, NULL, '{');
+        if (r->any_of[i].gpu_count > 0) {
+            stk_json_put_int(out, "gpu_count", r->any_of[i].gpu_count);
+        }
+        put_alternative(out, &r->any_of[i]);
+        stk_json_close(out, '}');
+    }
+    stk_json_close(out, ']');
+}
+
 void stk_show_asked(stk_buf *out, const stk_view_amounts *asked, const stk_step *step)
 {
     stk_json_put_key(out, "asked");
     stk_buf_char(out, '{');
-    if (asked->cpus >= 0) {
-        stk_json_put_key(out, "cpu_count");
-        stk_buf_printf(out, "%.10g", asked->cpus);
-    }
+    stk_show_put_amount(out, "cpu_count", asked->cpus);
     if (asked->n_devices >= 0) {
         stk_json_put_int(out, "gpu_count", asked->n_devices);
     }
     if (asked->memory_bytes >= 0) {
         stk_json_put_int(out, "memory_bytes", asked->memory_bytes);
     }
-    const stk_resources *r = step && step->settings ? &step->settings->resources : NULL;
-    if (r != NULL) {
-        put_alternative(out, &r->base);
+    if (step != NULL && step->settings != NULL) {
+        put_alternatives(out, &step->settings->resources);
     }
-    for (uint32_t i = 0; r != NULL && i < r->n_any_of; i++) {
-        if (i == 0) {
-            stk_json_put_key(out, "any_of");
-        }
-        stk_buf_text(out, i == 0 ? "[{" : ",{");
-        if (r->any_of[i].gpu_count > 0) {
-            stk_json_put_int(out, "gpu_count", r->any_of[i].gpu_count);
-        }
-        put_alternative(out, &r->any_of[i]);
-        stk_buf_text(out, i + 1 == r->n_any_of ? "}]" : "}");
-    }
-    stk_buf_char(out, '}');
+    stk_json_close(out, '}');
 }
 
 /* "from" of an input as the spec writes it: a text, or an array for a list. Depth is bounded by the
@@ -73,7 +76,7 @@ static void put_from(const stk_view *view, stk_buf *out, const stk_input *input)
     } else if (input->kind == STK_INPUT_LIST) {
         stk_buf_char(out, '[');
         for (uint32_t i = 0; i < input->n_items; i++) {
-            stk_buf_text(out, i > 0 ? "," : "");
+            stk_json_put_key(out, NULL);
             put_from(view, out, &input->items[i]);
         }
         stk_buf_char(out, ']');
@@ -140,6 +143,15 @@ static void put_outputs(const stk_view *view, stk_buf *out, const stk_view_detai
     stk_buf_char(out, '}');
 }
 
+void stk_show_put_texts(stk_buf *out, const char *key, const char *const *texts, uint32_t n)
+{
+    stk_json_open(out, key, '[');
+    for (uint32_t i = 0; i < n; i++) {
+        stk_json_put_text(out, NULL, texts[i]);
+    }
+    stk_json_close(out, ']');
+}
+
 /* The sentence that stands alone: who, what, how often tried. */
 void stk_show_error(stk_buf *out, const stk_view_task *task, const stk_view_details *d,
                     stk_arena *arena)
@@ -151,9 +163,10 @@ void stk_show_error(stk_buf *out, const stk_view_task *task, const stk_view_deta
     static const char *const verbs[STK_TASK_N] = {
         [STK_TASK_SKIPPED] = "was skipped", [STK_TASK_CANCELLED] = "was cancelled"};
     const char *verb = stk_text_or(verbs[task->state], "failed");
-    const char *tries = task->state == STK_TASK_FAILED && task->attempt > 1
-                            ? stk_arena_printf(arena, " after %u attempts", task->attempt)
-                            : "";
+    const char *tries = "";
+    if (task->state == STK_TASK_FAILED && task->attempt > 1) {
+        tries = stk_arena_printf(arena, " after %u attempts", task->attempt);
+    }
     stk_json_put_key(out, "error");
     stk_buf_char(out, '{');
     stk_json_put_text(out, "class", d->error_class);
@@ -182,7 +195,7 @@ int stk_show_task_members(const stk_view *view, uint32_t i_task, stk_arena *aren
         return rc;
     }
     stk_json_put_text(out, "status", stk_view_status(view, task, false));
-    stk_show_raw(out, "cached", task->state == STK_TASK_CACHED ? "true" : "false", NULL);
+    stk_json_put_bool(out, "cached", task->state == STK_TASK_CACHED);
     stk_json_put_text(out, "cached_from", d.cached_from);
     stk_json_put_int(out, "attempts", task->attempt);
     stk_json_put_int(out, "started_ms", task->first_ms ? task->first_ms : task->ended_ms);
@@ -195,13 +208,7 @@ int stk_show_task_members(const stk_view *view, uint32_t i_task, stk_arena *aren
     stk_show_raw(out, "metadata", d.metadata, "{}");
     stk_json_put_text(out, "miss", d.miss);
     stk_show_error(out, task, &d, arena);
-    stk_json_put_key(out, "warnings");
-    stk_buf_char(out, '[');
-    for (uint32_t i = 0; i < d.n_warnings; i++) {
-        stk_buf_text(out, i > 0 ? "," : "");
-        stk_buf_json(out, d.warnings[i]);
-    }
-    stk_buf_char(out, ']');
+    stk_show_put_texts(out, "warnings", d.warnings, d.n_warnings);
     stk_json_put_key(out, "logs");
     stk_buf_char(out, '{');
     stk_json_put_text(out, "stdout", d.stdout_path);
@@ -224,28 +231,29 @@ static int put_task(const stk_view *view, uint32_t i_task, stk_arena *arena, stk
                     stk_err *err)
 {
     stk_buf_char(out, '{');
-    int rc = stk_show_task_members(view, i_task, arena, out, err);
+    STK_TRY(stk_show_task_members(view, i_task, arena, out, err));
     stk_buf_char(out, '}');
-    return rc;
+    return 0;
 }
 
-static int check(const stk_buf *out, stk_err *err)
+int stk_show_check(const stk_buf *out, stk_err *err)
 {
-    return out->failed
-               ? stk_err_set(err, STK_E_LIMIT, "the answer is larger than %zu bytes", out->max)
-               : 0;
+    if (out->failed) {
+        return stk_err_set(err, STK_E_LIMIT, "the answer is larger than %zu bytes", out->max);
+    }
+    return 0;
 }
 
 int stk_show_json_task(const stk_view *view, uint32_t i_task, stk_buf *out, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    int rc = arena ? put_task(view, i_task, arena, out, err) : stk_err_nomem(err);
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(put_task(view, i_task, arena, out, err));
     stk_buf_char(out, '\n');
-    STK_TRY(rc);
-    return check(out, err);
+    return stk_show_check(out, err);
 }
 
-static void put_known(stk_buf *out, const char *key, double amount)
+void stk_show_put_amount(stk_buf *out, const char *key, double amount)
 {
     if (amount >= 0) {
         stk_json_put_key(out, key);
@@ -257,15 +265,14 @@ static void put_known(stk_buf *out, const char *key, double amount)
 static int put_totals(const stk_view *view, stk_buf *out, stk_err *err)
 {
     stk_view_totals t;
-    int rc = stk_view_total(view, NULL, 0, &t, err);
-    stk_json_put_key(out, "used");
-    stk_buf_char(out, '{');
-    put_known(out, "cpu_s", rc < 0 ? -1 : t.cpu_s);
-    put_known(out, "gpu_held_s", rc < 0 ? -1 : t.gpu_held_s);
-    put_known(out, "gpu_busy_s", rc < 0 ? -1 : t.gpu_busy_s);
-    put_known(out, "energy_j", rc < 0 ? -1 : t.energy_j);
-    stk_buf_char(out, '}');
-    return rc;
+    STK_TRY(stk_view_total(view, NULL, 0, &t, err));
+    stk_json_open(out, "used", '{');
+    stk_show_put_amount(out, "cpu_s", t.cpu_s);
+    stk_show_put_amount(out, "gpu_held_s", t.gpu_held_s);
+    stk_show_put_amount(out, "gpu_busy_s", t.gpu_busy_s);
+    stk_show_put_amount(out, "energy_j", t.energy_j);
+    stk_json_close(out, '}');
+    return 0;
 }
 
 int stk_show_json_run(const stk_view *view, stk_buf *out, stk_err *err)
@@ -296,37 +303,31 @@ int stk_show_json_run(const stk_view *view, stk_buf *out, stk_err *err)
     stk_json_put_text(out, "spec_digest", run->spec_digest);
     stk_show_raw(out, "origin", run->origin, "{}");
     stk_show_raw(out, "host", run->host, "{}");
-    stk_json_put_key(out, "notes");
-    stk_buf_char(out, '[');
-    for (uint32_t i = 0; i < run->n_notes; i++) {
-        stk_buf_text(out, i > 0 ? "," : "");
-        stk_buf_json(out, run->notes[i]);
+    stk_show_put_texts(out, "notes", run->notes, run->n_notes);
+    STK_TRY(put_totals(view, out, err));
+    stk_json_open(out, "steps", '{');
+    if (stk_view_grows(view)) {
+        STK_TRY(stk_show_put_grown(view, out, err)); /* closes "steps" */
+    } else {
+        for (uint32_t i = 0; i < stk_view_n_tasks(view); i++) {
+            stk_arena_reset(arena);
+            stk_json_put_key(out, stk_view_get_task(view, i)->name);
+            STK_TRY(put_task(view, i, arena, out, err));
+        }
+        stk_json_close(out, '}');
     }
-    stk_buf_char(out, ']');
-    int rc = put_totals(view, out, err);
-    if (rc < 0) {
-        return rc;
-    }
-    stk_json_put_key(out, "steps");
-    stk_buf_char(out, '{');
-    rc = stk_view_grows(view) ? stk_show_put_grown(view, out, err) : 0;
-    for (uint32_t i = 0; !stk_view_grows(view) && rc == 0 && i < stk_view_n_tasks(view); i++) {
-        stk_arena_reset(arena);
-        stk_json_put_key(out, stk_view_get_task(view, i)->name);
-        rc = put_task(view, i, arena, out, err);
-    }
-    if (rc < 0) {
-        return rc;
-    }
-    stk_buf_text(out, stk_view_grows(view) ? "}\n" : "}}\n");
-    return check(out, err);
+    stk_buf_text(out, "}\n");
+    return stk_show_check(out, err);
 }
 
 int stk_show_json_runs(const stk_run_row *rows, uint32_t n_rows, stk_buf *out, stk_err *err)
 {
     stk_buf_char(out, '[');
     for (uint32_t i = 0; i < n_rows; i++) {
-        stk_buf_text(out, i > 0 ? ",\n {" : "{");
+        if (i > 0) {
+            stk_buf_text(out, ",\n ");
+        }
+        stk_buf_char(out, '{');
         stk_json_put_text(out, "run", rows[i].id);
         stk_json_put_text(out, "name", rows[i].name);
         stk_json_put_text(out, "pipeline", rows[i].pipeline);
@@ -337,5 +338,5 @@ int stk_show_json_runs(const stk_run_row *rows, uint32_t n_rows, stk_buf *out, s
         stk_buf_char(out, '}');
     }
     stk_buf_text(out, "]\n");
-    return check(out, err);
+    return stk_show_check(out, err);
 }

@@ -1,8 +1,10 @@
 /* A growing run as JSON: steps with their tasks counted, tasks one by one, what each sees. */
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/json.h"
 #include "base/map.h"
+#include "base/text.h"
 #include "show/show_json.h"
 #include "show/show_private.h"
 #include "show/show_task_card.h"
@@ -42,43 +44,32 @@ static int put_many(const stk_view *view, uint32_t i_step, const stk_view_sums *
     const stk_step *spec = stk_spec_step(stk_view_spec(view), i_step);
     stk_task_state worst = stk_view_worst(step);
     bool cached = step->n > 0 && step->by_state[STK_TASK_CACHED] == step->n;
-    uint32_t failed = first_failed(view, i_step), n_final = 0;
+    uint32_t failed = first_failed(view, i_step);
     stk_view_details d = {.asked = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL, 0}};
-    int rc = 0;
     if (step->n > 0) {
-        uint32_t told = failed != UINT32_MAX ? failed : step->first;
-        rc = stk_view_get_details(view, told, arena, &d, err);
-    }
-    for (int state = 0; state < STK_TASK_N; state++) {
-        n_final += stk_state_is_final(state) ? step->by_state[state] : 0;
+        STK_TRY(stk_view_get_details(view, failed == UINT32_MAX ? step->first : failed, arena, &d,
+                                     err));
     }
     stk_json_put_text(out, "status", stk_state_word(worst));
-    stk_show_raw(out, "cached", cached ? "true" : "false", NULL);
+    stk_json_put_bool(out, "cached", cached);
     stk_json_put_text(out, "cached_from", NULL);
     stk_json_put_int(out, "attempts", step->most_attempts);
     stk_json_put_int(out, "started_ms", step->started_ms);
-    stk_json_put_int(out, "ended_ms", n_final == step->n ? step->ended_ms : 0);
+    stk_json_put_int(out, "ended_ms", stk_show_n_final(step) == step->n ? step->ended_ms : 0);
     stk_show_asked(out, &d.asked, spec);
     stk_show_raw(out, "granted", NULL, "{}");
-    stk_json_put_key(out, "used");
-    stk_buf_char(out, '{');
-    if (sums->cpu_s >= 0) {
-        stk_json_put_key(out, "cpu_s");
-        stk_buf_printf(out, "%.10g", sums->cpu_s);
-    }
+    stk_json_open(out, "used", '{');
+    stk_show_put_amount(out, "cpu_s", sums->cpu_s);
     if (sums->peak_memory_bytes >= 0) {
         stk_json_put_int(out, "peak_memory_bytes", sums->peak_memory_bytes);
     }
-    if (sums->gpu_held_s >= 0) {
-        stk_json_put_key(out, "gpu_held_s");
-        stk_buf_printf(out, "%.10g", sums->gpu_held_s);
-    }
-    stk_buf_char(out, '}');
+    stk_show_put_amount(out, "gpu_held_s", sums->gpu_held_s);
+    stk_json_close(out, '}');
     stk_show_raw(out, "inputs", NULL, "{}");
     stk_show_raw(out, "outputs", NULL, "{}");
     stk_show_raw(out, "metadata", NULL, "{}");
     stk_json_put_text(out, "miss", NULL);
-    if (failed != UINT32_MAX && rc == 0) {
+    if (failed != UINT32_MAX) {
         stk_show_error(out, stk_view_get_task(view, failed), &d, arena);
     } else {
         stk_show_raw(out, "error", NULL, "null");
@@ -90,7 +81,7 @@ static int put_many(const stk_view *view, uint32_t i_step, const stk_view_sums *
     stk_json_close(out, '}');
     stk_json_put_text(out, "source", spec->source);
     stk_json_put_text(out, "dir", NULL);
-    return rc;
+    return 0;
 }
 
 /* --- one task --- */
@@ -110,16 +101,15 @@ static int put_frames(const stk_view *view, uint32_t i_task, stk_arena *arena, s
 {
     stk_view_frame *frames;
     uint32_t n = 0;
-    int rc = stk_view_foreach(view, i_task, arena, &frames, &n, err);
-    stk_json_put_key(out, "foreach");
-    stk_buf_char(out, '[');
-    for (uint32_t i = 0; rc == 0 && i < n; i++) {
-        stk_buf_text(out, i > 0 ? ",[" : "[");
-        stk_buf_json(out, stk_view_get_task(view, frames[i].task)->name);
+    STK_TRY(stk_view_foreach(view, i_task, arena, &frames, &n, err));
+    stk_json_open(out, "foreach", '[');
+    for (uint32_t i = 0; i < n; i++) {
+        stk_json_open(out, NULL, '[');
+        stk_json_put_text(out, NULL, stk_view_get_task(view, frames[i].task)->name);
         stk_buf_printf(out, ",%u,%u]", frames[i].index, frames[i].n);
     }
-    stk_buf_char(out, ']');
-    return rc;
+    stk_json_close(out, ']');
+    return 0;
 }
 
 /* The refs of many tasks, each once. */
@@ -134,7 +124,7 @@ static void put_ref(const stk_view *view, const stk_view_artifact *one, stk_aren
                     stk_buf *out)
 {
     size_t len = strlen(one->ref);
-    stk_buf_add(out, one->ref, len > 0 ? len - 1 : 0); /* up to its closing brace */
+    stk_buf_add(out, one->ref, MAX(len, 1) - 1); /* up to its closing brace */
     stk_json_put_text(out, "path",
                       stk_view_artifact_path(arena, stk_view_get_run(view)->store, one->digest));
     stk_buf_char(out, '}');
@@ -150,7 +140,9 @@ static int put_number(const stk_view *view, const stk_view_artifact *one, stk_ar
         if (key == NULL || stk_map_put(&refs->numbers, key, number) < 0) {
             return stk_err_nomem(err);
         }
-        stk_buf_text(refs->out, number > 0 ? ",\n" : "");
+        if (number > 0) {
+            stk_buf_text(refs->out, ",\n");
+        }
         put_ref(view, one, arena, refs->out);
     }
     stk_buf_printf(out, "%u", (uint32_t)number);
@@ -162,20 +154,19 @@ static int put_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_a
                      shared *refs, stk_buf *out, stk_err *err)
 {
     stk_view_scope scope;
-    int rc = stk_view_get_scope(view, i_task, rank, arena, &scope, err);
-    stk_json_put_key(out, "artifacts");
-    stk_buf_char(out, '{');
-    for (uint32_t i = 0; rc == 0 && i < scope.n; i++) {
+    STK_TRY(stk_view_get_scope(view, i_task, rank, arena, &scope, err));
+    stk_json_open(out, "artifacts", '{');
+    for (uint32_t i = 0; i < scope.n; i++) {
         const stk_view_artifact *one = &scope.items[i];
         stk_json_put_key(out, one->name);
         if (refs != NULL) {
-            rc = put_number(view, one, arena, refs, out, err);
+            STK_TRY(put_number(view, one, arena, refs, out, err));
         } else {
             put_ref(view, one, arena, out);
         }
     }
-    stk_buf_char(out, '}');
-    return rc;
+    stk_json_close(out, '}');
+    return 0;
 }
 
 /* What only somebody who looks at the task itself wants. */
@@ -186,30 +177,23 @@ static int put_inside(const stk_view *view, uint32_t i_task, const stk_view_deta
     const stk_json *used = stk_json_read(scratch, d->used_json);
     const char *verdict = stk_json_dump_in(stk_json_get(used, "verdict"), arena);
     uint32_t n_ranks = stk_view_get_task(view, i_task)->ranks;
-    int rc = put_scope(view, i_task, 0, arena, refs, out, err);
+    STK_TRY(put_scope(view, i_task, 0, arena, refs, out, err));
     stk_show_raw(out, "metadata", d->metadata, "{}");
     stk_show_raw(out, "granted", d->granted_json, "{}");
     stk_show_raw(out, "used", d->used_json, "{}");
     stk_show_raw(out, "verdict", verdict, "null");
     stk_json_put_text(out, "miss", d->miss);
-    stk_json_put_key(out, "warnings");
-    stk_buf_char(out, '[');
-    for (uint32_t i = 0; i < d->n_warnings; i++) {
-        stk_buf_text(out, i > 0 ? "," : "");
-        stk_buf_json(out, d->warnings[i]);
-    }
-    stk_buf_char(out, ']');
+    stk_show_put_texts(out, "warnings", d->warnings, d->n_warnings);
     stk_json_put_key(out, "cards");
-    rc = rc < 0 ? rc : stk_task_cards_json(view, i_task, -1, arena, out, err);
-    stk_json_put_key(out, "ranks");
-    stk_buf_char(out, '[');
-    for (uint32_t k = 0; rc == 0 && k < n_ranks; k++) {
-        stk_buf_text(out, k > 0 ? ",{" : "{");
-        rc = put_scope(view, i_task, k, arena, refs, out, err);
-        stk_buf_char(out, '}');
+    STK_TRY(stk_task_cards_json(view, i_task, -1, arena, out, err));
+    stk_json_open(out, "ranks", '[');
+    for (uint32_t k = 0; k < n_ranks; k++) {
+        stk_json_open(out, NULL, '{');
+        STK_TRY(put_scope(view, i_task, k, arena, refs, out, err));
+        stk_json_close(out, '}');
     }
-    stk_buf_char(out, ']');
-    return rc;
+    stk_json_close(out, ']');
+    return 0;
 }
 
 static int put_one(const stk_view *view, uint32_t i_task, bool inside, stk_arena *arena,
@@ -219,21 +203,22 @@ static int put_one(const stk_view *view, uint32_t i_task, bool inside, stk_arena
     stk_view_details d = {.from_task = -1};
     /* Of ten thousand that succeeded nobody wants every payload read. */
     bool dull = !inside && (task->state == STK_TASK_SUCCEEDED || task->end_data == NULL);
-    int rc = dull ? 0 : stk_view_get_details(view, i_task, arena, &d, err);
-    if (rc < 0) {
-        return rc;
+    if (!dull) {
+        STK_TRY(stk_view_get_details(view, i_task, arena, &d, err));
     }
-    const char *dir =
-        task->attempt > 0 && stk_view_get_run(view)->store != NULL
-            ? stk_arena_printf(arena, "%s/runs/%s/%s/%u", stk_view_get_run(view)->store,
-                               stk_view_get_run(view)->id, task->label, task->attempt)
-            : NULL;
+    const char *dir = NULL, *out_path = NULL, *err_path = NULL;
+    if (task->attempt > 0 && stk_view_get_run(view)->store != NULL) {
+        dir = stk_arena_printf(arena, "%s/runs/%s/%s/%u", stk_view_get_run(view)->store,
+                               stk_view_get_run(view)->id, task->label, task->attempt);
+        out_path = stk_arena_printf(arena, "%s/stdout.log", dir);
+        err_path = stk_arena_printf(arena, "%s/stderr.log", dir);
+    }
     d.dir = dir;
     stk_buf_char(out, '{');
     stk_json_put_int(out, "id", task->id);
     stk_json_put_text(out, "step", task->name);
     stk_json_put_text(out, "status", stk_view_status(view, task, false));
-    stk_show_raw(out, "cached", task->state == STK_TASK_CACHED ? "true" : "false", NULL);
+    stk_json_put_bool(out, "cached", task->state == STK_TASK_CACHED);
     stk_json_put_text(out, "from_run", d.cached_from);
     if (d.from_task >= 0) {
         stk_json_put_int(out, "from_task", d.from_task + 1);
@@ -244,7 +229,7 @@ static int put_one(const stk_view *view, uint32_t i_task, bool inside, stk_arena
     stk_json_put_int(out, "started_ms", task->first_ms ? task->first_ms : task->ended_ms);
     stk_json_put_int(out, "ended_ms", task->ended_ms);
     put_ids(task, out);
-    rc = put_frames(view, i_task, arena, out, err);
+    STK_TRY(put_frames(view, i_task, arena, out, err));
     if (task->split != UINT32_MAX) {
         stk_json_put_int(out, "split", task->split + 1);
     } else {
@@ -258,12 +243,14 @@ static int put_one(const stk_view *view, uint32_t i_task, bool inside, stk_arena
     stk_json_put_text(out, "dir", dir);
     stk_json_put_key(out, "logs");
     stk_buf_char(out, '{');
-    stk_json_put_text(out, "stdout", dir ? stk_arena_printf(arena, "%s/stdout.log", dir) : NULL);
-    stk_json_put_text(out, "stderr", dir ? stk_arena_printf(arena, "%s/stderr.log", dir) : NULL);
-    stk_buf_char(out, '}');
-    rc = rc < 0 || !inside ? rc : put_inside(view, i_task, &d, arena, refs, out, err);
-    stk_buf_char(out, '}');
-    return rc;
+    stk_json_put_text(out, "stdout", out_path);
+    stk_json_put_text(out, "stderr", err_path);
+    stk_json_close(out, '}');
+    if (inside) {
+        STK_TRY(put_inside(view, i_task, &d, arena, refs, out, err));
+    }
+    stk_json_close(out, '}');
+    return 0;
 }
 
 /* --- all --- */
@@ -276,27 +263,31 @@ int stk_show_put_grown(const stk_view *view, stk_buf *out, stk_err *err)
     if (keep == NULL || arena == NULL) {
         return stk_err_nomem(err);
     }
-    int rc = stk_view_sum_steps(view, keep, &sums, err);
-    for (uint32_t i = 0; rc == 0 && i < stk_spec_n_steps(stk_view_spec(view)); i++) {
+    STK_TRY(stk_view_sum_steps(view, keep, &sums, err));
+    for (uint32_t i = 0; i < stk_spec_n_steps(stk_view_spec(view)); i++) {
         const stk_view_step *step = stk_view_get_step(view, i);
         stk_arena_reset(arena);
         stk_json_put_key(out, stk_spec_step(stk_view_spec(view), i)->name);
         stk_buf_char(out, '{');
-        rc = step->n == 1 ? stk_show_task_members(view, step->first, arena, out, err)
-                          : put_many(view, i, &sums[i], arena, out, err);
+        if (step->n == 1) {
+            STK_TRY(stk_show_task_members(view, step->first, arena, out, err));
+        } else {
+            STK_TRY(put_many(view, i, &sums[i], arena, out, err));
+        }
         put_count(out, step);
-        stk_buf_char(out, '}');
+        stk_json_close(out, '}');
     }
-    stk_buf_char(out, '}');
-    stk_json_put_key(out, "tasks");
-    stk_buf_char(out, '[');
-    for (uint32_t i = 0; rc == 0 && i < stk_view_n_tasks(view); i++) {
+    stk_json_close(out, '}');
+    stk_json_open(out, "tasks", '[');
+    for (uint32_t i = 0; i < stk_view_n_tasks(view); i++) {
         stk_arena_reset(arena);
-        stk_buf_text(out, i > 0 ? ",\n" : "");
-        rc = put_one(view, i, false, arena, NULL, out, err);
+        if (i > 0) {
+            stk_buf_text(out, ",\n");
+        }
+        STK_TRY(put_one(view, i, false, arena, NULL, out, err));
     }
-    stk_buf_char(out, ']');
-    return rc;
+    stk_json_close(out, ']');
+    return 0;
 }
 
 int stk_show_json_step(const stk_view *view, uint32_t i_step, uint32_t i_task, bool by_number,
@@ -306,7 +297,11 @@ int stk_show_json_step(const stk_view *view, uint32_t i_step, uint32_t i_task, b
     STK_ARENA_AUTO keep = stk_arena_new(0);
     STK_BUF_AUTO listed = STK_BUF_INIT(out->max);
     shared refs = {.keep = keep, .out = &listed};
-    int rc = arena == NULL || keep == NULL ? stk_err_nomem(err) : 0;
+    if (arena == NULL || keep == NULL) {
+        return stk_err_nomem(err);
+    }
+    shared *by = by_number ? &refs : NULL;
+    int rc = 0;
     const char *comma = "";
     stk_buf_char(out, '{');
     stk_json_put_text(out, "run", stk_view_get_run(view)->id);
@@ -314,10 +309,14 @@ int stk_show_json_step(const stk_view *view, uint32_t i_step, uint32_t i_task, b
     stk_json_put_key(out, "tasks");
     stk_buf_char(out, '[');
     for (uint32_t i = 0; rc == 0 && i < stk_view_n_tasks(view); i++) {
-        if (i_task == UINT32_MAX ? stk_view_get_task(view, i)->i_step == i_step : i == i_task) {
+        bool is_asked = i == i_task;
+        if (i_task == UINT32_MAX) {
+            is_asked = stk_view_get_task(view, i)->i_step == i_step;
+        }
+        if (is_asked) {
             stk_arena_reset(arena);
             stk_buf_text(out, comma);
-            rc = put_one(view, i, true, arena, by_number ? &refs : NULL, out, err);
+            rc = put_one(view, i, true, arena, by, out, err);
             comma = ",\n";
         }
     }
@@ -326,13 +325,11 @@ int stk_show_json_step(const stk_view *view, uint32_t i_step, uint32_t i_task, b
     if (by_number) {
         stk_json_put_key(out, "refs");
         stk_buf_char(out, '[');
-        stk_buf_add(out, listed.len > 0 ? listed.data : "", listed.len);
+        stk_buf_add(out, stk_text_or(listed.data, ""), listed.len);
         stk_buf_char(out, ']');
         out->failed = out->failed || listed.failed;
     }
     stk_buf_text(out, "}\n");
     STK_TRY(rc);
-    return (out->failed
-                ? stk_err_set(err, STK_E_LIMIT, "the answer is larger than %zu bytes", out->max)
-                : 0);
+    return stk_show_check(out, err);
 }

@@ -6,10 +6,29 @@
 #include "base/limits.h"
 #include "store/view/view.h"
 
+/* How long it ran, up to now where it still does; 0: it never started. */
+static inline int64_t stk_show_took_ms(int64_t started_ms, int64_t ended_ms, int64_t now_ms)
+{
+    int64_t end_ms = ended_ms != 0 ? ended_ms : now_ms;
+    return started_ms > 0 && end_ms > started_ms ? end_ms - started_ms : 0;
+}
+/* What is counted: "step", of a growing run "task". */
+static inline const char *stk_show_noun(const stk_view *view)
+{
+    return stk_view_grows(view) ? "task" : "step";
+}
+/* How many of the step's tasks are over. */
+uint32_t stk_show_n_final(const stk_view_step *step);
 /* "998 succeeded, 2 failed": the step's tasks by state. */
 void stk_show_counts(const stk_view_step *step, stk_buf *out);
 
 /* --- show_json.c, show_json_grow.c --- */
+
+/* STK_E_LIMIT where the answer didn't fit. */
+int stk_show_check(const stk_buf *out, stk_err *err);
+void stk_show_put_texts(stk_buf *out, const char *key, const char *const *texts, uint32_t n);
+/* Nothing where it is below 0. */
+void stk_show_put_amount(stk_buf *out, const char *key, double amount);
 
 /* A member that is JSON already. */
 void stk_show_raw(stk_buf *out, const char *key, const char *json, const char *otherwise);

@@ -160,15 +160,6 @@ static const char *wide_name(const stk_progress *p, uint32_t i_step, stk_buf *ou
     return stk_text_or(out->data, "");
 }
 
-static uint32_t n_final(const stk_view_step *step)
-{
-    uint32_t n = 0;
-    for (int state = 0; state < STK_TASK_N; state++) {
-        n += stk_state_is_final(state) ? step->by_state[state] : 0;
-    }
-    return n;
-}
-
 static void wide_started(stk_progress *p, uint32_t i_step)
 {
     STK_BUF_AUTO name = STK_BUF_INIT(4096);
@@ -185,7 +176,7 @@ static void wide_ended(stk_progress *p, uint32_t i_step)
     STK_BUF_AUTO name = STK_BUF_INIT(4096);
     STK_BUF_AUTO more = STK_BUF_INIT(4096);
     char took[32];
-    if (n_final(step) < step->n || step->n < p->n_said[i_step] + MANY / 10) {
+    if (stk_show_n_final(step) < step->n || step->n < p->n_said[i_step] + MANY / 10) {
         return;
     }
     int64_t ms = step->started_ms > 0 && step->ended_ms > step->started_ms
@@ -427,7 +418,7 @@ static void wide_line(stk_progress *p, uint32_t i_step, int64_t now_ms)
     stk_buf_printf(&line, "%s ", stk_text_mark("running", p->style.utf8, &ink));
     stk_text_fit(&line, wide_name(p, i_step, &name), width, true, p->style.utf8);
     stk_buf_printf(&line, " %9s", stk_units_format_duration(ms, text, sizeof text));
-    stk_buf_printf(&line, "  %s done", stk_text_count(n_final(step), text, sizeof text));
+    stk_buf_printf(&line, "  %s done", stk_text_count(stk_show_n_final(step), text, sizeof text));
     stk_buf_printf(&line, ", %u running", step->by_state[STK_TASK_RUNNING]);
     if (step->by_state[STK_TASK_FAILED] > 0) {
         stk_buf_printf(&line, ", %u failed", step->by_state[STK_TASK_FAILED]);

@@ -29,7 +29,7 @@ stk_style stk_style_of(FILE *out, bool colour)
     stk_style style = {.colour = colour, .utf8 = locale_is_utf8(), .columns = 100};
     struct winsize size;
     if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
-        style.columns = size.ws_col < 40 ? 40 : MIN(size.ws_col, 120);
+        style.columns = MAX(40, MIN(size.ws_col, 120));
     }
     if (getcwd(style.cwd, sizeof style.cwd) == NULL) {
         style.cwd[0] = '\0';
@@ -41,10 +41,13 @@ void stk_text_ink(stk_buf *out, const stk_style *style, stk_ink ink, const char 
 {
     static const char *const codes[] = {"",         "\033[32m", "\033[31m",
                                         "\033[33m", "\033[2m",  "\033[1m"};
-    bool on = style->colour && ink != STK_INK_PLAIN;
-    stk_buf_text(out, on ? codes[ink] : "");
+    if (!style->colour || ink == STK_INK_PLAIN) {
+        stk_buf_text(out, text);
+        return;
+    }
+    stk_buf_text(out, codes[ink]);
     stk_buf_text(out, text);
-    stk_buf_text(out, on ? "\033[0m" : "");
+    stk_buf_text(out, "\033[0m");
 }
 
 const char *stk_text_mark(const char *status, bool utf8, stk_ink *ret_ink)
@@ -127,15 +130,16 @@ void stk_text_fit(stk_buf *out, const char *text, int columns, bool pad, bool ut
         bool plain = !is_harmful(c) && !(len == 1 && (unsigned char)*text >= 0x80);
         if (plain) {
             stk_buf_add(&clean, text, len);
+            total += columns_of(c);
         } else {
             stk_buf_char(&clean, '?');
+            total++;
         }
-        total += plain ? columns_of(c) : 1;
     }
     const char *dots = utf8 ? "…" : "..";
     int room = columns, used = 0;
     if (total > columns) {
-        room -= utf8 ? 1 : 2;
+        room -= stk_text_width(dots);
     }
     for (const char *s = clean.data; s != NULL && *s != '\0';) {
         size_t len;
@@ -149,7 +153,7 @@ void stk_text_fit(stk_buf *out, const char *text, int columns, bool pad, bool ut
     }
     if (total > columns && columns >= 2) {
         stk_buf_text(out, dots);
-        used += utf8 ? 1 : 2;
+        used += stk_text_width(dots);
     }
     for (; pad && used < columns; used++) {
         stk_buf_char(out, ' ');
@@ -162,11 +166,15 @@ void stk_text_safe(stk_buf *out, const char *text, const char *indent)
         uint32_t c = decode((const unsigned char *)text, &len);
         if (c == '\n') {
             stk_buf_char(out, '\n');
-            stk_buf_text(out, text[1] != '\0' ? indent : "");
+            if (text[1] != '\0') {
+                stk_buf_text(out, indent);
+            }
         } else if (c == '\t') {
             stk_buf_text(out, "    ");
         } else if (is_harmful(c) || (len == 1 && (unsigned char)*text >= 0x80)) {
-            stk_buf_text(out, c == '\r' ? "" : "?");
+            if (c != '\r') {
+                stk_buf_char(out, '?');
+            }
         } else {
             stk_buf_add(out, text, len);
         }
@@ -175,37 +183,43 @@ void stk_text_safe(stk_buf *out, const char *text, const char *indent)
 
 /* --- amounts, paths, times --- */
 
+static void add_devices(stk_buf *out, const stk_view_amounts *a)
+{
+    char text[32];
+    stk_buf_separate(out, ", ");
+    if (a->share_bytes > 0) {
+        stk_buf_printf(out, "%s of ", stk_units_format_memory(a->share_bytes, text, sizeof text));
+    }
+    stk_buf_printf(out, "%lld %s", (long long)a->n_devices, stk_text_or(a->noun, "GPU"));
+    if (a->noun != NULL) {
+        stk_buf_text(out, stk_text_plural((uint64_t)a->n_devices));
+    }
+}
+
 void stk_text_amounts(stk_buf *out, const stk_view_amounts *a, bool utf8)
 {
-    size_t before = out->len;
     char text[32];
+    STK_BUF_AUTO all = STK_BUF_INIT(4096);
     if (a->cpus >= 0) {
         (void)snprintf(text, sizeof text, a->cpus >= 9.95 ? "%.0f" : "%.1f", a->cpus);
         char *end = text + strlen(text) - 2;
         if (end > text && strcmp(end, ".0") == 0) {
             *end = '\0';
         }
-        stk_buf_printf(out, "%s CPU", text);
+        stk_buf_printf(&all, "%s CPU", text);
     }
     if (a->memory_bytes >= 0) {
-        stk_buf_printf(out, "%s%s", out->len > before ? ", " : "",
-                       stk_units_format_memory(a->memory_bytes, text, sizeof text));
+        stk_buf_separate(&all, ", ");
+        stk_buf_text(&all, stk_units_format_memory(a->memory_bytes, text, sizeof text));
     }
     /* That of what was granted nothing was used is worth saying; wall_s is known of "used" only. */
     if (a->n_alternatives > 1) {
-        stk_buf_printf(out, "%sany of %u", out->len > before ? ", " : "", a->n_alternatives);
+        stk_buf_separate(&all, ", ");
+        stk_buf_printf(&all, "any of %u", a->n_alternatives);
     } else if (a->n_devices > 0 || (a->n_devices == 0 && a->wall_s >= 0)) {
-        stk_buf_text(out, out->len > before ? ", " : "");
-        if (a->share_bytes > 0) {
-            stk_buf_printf(out, "%s of ",
-                           stk_units_format_memory(a->share_bytes, text, sizeof text));
-        }
-        stk_buf_printf(out, "%lld %s%s", (long long)a->n_devices, stk_text_or(a->noun, "GPU"),
-                       a->noun != NULL && a->n_devices != 1 ? "s" : "");
+        add_devices(&all, a);
     }
-    if (out->len == before) {
-        stk_buf_text(out, utf8 ? "–" : "-");
-    }
+    stk_buf_text(out, stk_text_or(all.data, stk_text_dash(utf8)));
 }
 
 const char *stk_text_path(const stk_style *style, const char *path)
@@ -217,27 +231,29 @@ const char *stk_text_path(const stk_style *style, const char *path)
 
 void stk_text_tail(stk_buf *out, const char *path, int n_lines)
 {
-    enum { MAX = 16384 };
+    enum { MAX_TAIL = 16384 };
     STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    off_t size = lseek(fd, 0, SEEK_END); /* -1 where it isn't open, too */
     if (size <= 0) {
         return;
     }
-    char text[MAX + 1];
-    off_t from = size > MAX ? size - MAX : 0;
-    ssize_t n = pread(fd, text, MAX, from);
+    char text[MAX_TAIL + 1];
+    ssize_t n = pread(fd, text, MAX_TAIL, MAX(size - MAX_TAIL, 0));
     while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' ')) {
         n--;
     }
     n = MAX(n, 0);
     for (ssize_t i = 0; i < n; i++) {
-        text[i] = text[i] == '\0' ? '?' : text[i]; /* the rest treats it as C text */
+        if (text[i] == '\0') {
+            text[i] = '?'; /* the rest treats it as C text */
+        }
     }
     text[n] = '\0';
     /* Where Python crashed, the end of its stack is the call that is furthest away. */
     const char *stack = strstr(text, "(most recent call first):\n");
-    ssize_t start = stack != NULL ? strchr(stack, '\n') + 1 - text : n;
+    ssize_t start = n;
     if (stack != NULL) {
+        start = strchr(stack, '\n') + 1 - text;
         const char *end = text + start;
         for (; n_lines > 0 && end != NULL; n_lines--) {
             end = strchr(end + 1, '\n');
@@ -258,8 +274,9 @@ const char *stk_text_time(int64_t ms, bool utc, char *buf, size_t size)
 {
     time_t seconds = (time_t)(ms / 1000);
     struct tm tm;
-    bool ok = utc ? gmtime_r(&seconds, &tm) != NULL : localtime_r(&seconds, &tm) != NULL;
-    if (!ok || strftime(buf, size, utc ? "%Y-%m-%d %H:%M:%SZ" : "%Y-%m-%d %H:%M:%S", &tm) == 0) {
+    const char *format = utc ? "%Y-%m-%d %H:%M:%SZ" : "%Y-%m-%d %H:%M:%S";
+    const struct tm *known = (utc ? gmtime_r : localtime_r)(&seconds, &tm);
+    if (known == NULL || strftime(buf, size, format, &tm) == 0) {
         (void)snprintf(buf, size, "?");
     }
     return buf;

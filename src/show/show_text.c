@@ -10,12 +10,6 @@
 #include "show/show_devices.h"
 #include "show/show_text_private.h"
 
-/* What is counted: steps, of a growing run tasks. */
-static const char *noun(const stk_view *view, uint64_t n)
-{
-    return stk_view_grows(view) ? plural(n, "task", "tasks") : plural(n, "step", "steps");
-}
-
 /* --- verdict --- */
 
 static void verdict(const line_ctx *c, const stk_view_totals *totals)
@@ -25,14 +19,14 @@ static void verdict(const line_ctx *c, const stk_view_totals *totals)
     char text[64];
     bool live = stk_view_is_live(c->view);
     stk_buf_printf(&left, "%s %s", run->pipeline, live ? "is running" : run->status);
-    stk_buf_printf(&left, "%s%s %s", dot(c->style),
-                   stk_text_count(totals->n_tasks, text, sizeof text),
-                   noun(c->view, totals->n_tasks));
-    if (run->n[STK_TASK_CACHED] > 0) {
+    stk_buf_printf(&left, "%s%s %s%s", dot(c->style),
+                   stk_text_count(totals->n_tasks, text, sizeof text), stk_show_noun(c->view),
+                   stk_text_plural(totals->n_tasks));
+    if (run->n[STK_TASK_CACHED] == totals->n_tasks && totals->n_tasks > 0) {
+        stk_buf_text(&left, ", all cached");
+    } else if (run->n[STK_TASK_CACHED] > 0) {
         stk_buf_printf(&left, ", %s cached",
-                       run->n[STK_TASK_CACHED] == totals->n_tasks
-                           ? "all"
-                           : stk_text_count(run->n[STK_TASK_CACHED], text, sizeof text));
+                       stk_text_count(run->n[STK_TASK_CACHED], text, sizeof text));
     }
     if (run->n[STK_TASK_FAILED] > 0) {
         stk_buf_printf(&left, ", %s failed",
@@ -50,170 +44,6 @@ static void verdict(const line_ctx *c, const stk_view_totals *totals)
     stk_buf_printf(c->out, "%*s", MAX(gap, 2), "");
     stk_text_ink(c->out, c->style, STK_INK_DIM, right.data);
     stk_buf_char(c->out, '\n');
-}
-
-/* --- failures --- */
-
-static void put_block(const line_ctx *c, const char *text)
-{
-    const char *bar = c->style->utf8 ? "    │ " : "    | ";
-    STK_BUF_AUTO block = STK_BUF_INIT(1u << 20);
-    stk_buf_text(&block, bar);
-    stk_text_safe(&block, text, bar);
-    stk_text_ink(c->out, c->style, STK_INK_DIM, block.data);
-    stk_buf_char(c->out, '\n');
-}
-
-/* The end of a long traceback is what tells; its first line stays. */
-static const char *last_lines(const char *text, int n_lines)
-{
-    const char *end = text + strlen(text);
-    while (end > text && n_lines > 0) {
-        end--;
-        n_lines -= *end == '\n' && end[1] != '\0';
-    }
-    return *end == '\n' ? end + 1 : end;
-}
-
-static int failure(const line_ctx *c, uint32_t i_task)
-{
-    const stk_view_task *task = stk_view_get_task(c->view, i_task);
-    stk_view_details d;
-    int rc = stk_view_get_details(c->view, i_task, c->arena, &d, c->err);
-    if (rc < 0) {
-        return rc;
-    }
-    stk_buf_char(c->out, '\n');
-    stk_text_put_mark(c, "failed");
-    stk_buf_char(c->out, ' ');
-    const char *tries =
-        task->attempt > 1 ? stk_arena_printf(c->arena, " after %u attempts", task->attempt) : "";
-    STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
-    stk_text_safe(&line, stk_view_who(c->view, i_task, c->arena), "");
-    stk_buf_text(&line, " failed: ");
-    stk_text_safe(&line, stk_text_or(d.error_text, "?"), "    ");
-    stk_buf_text(&line, tries);
-    stk_text_ink(c->out, c->style, STK_INK_BOLD, line.data);
-    int used = 2 + stk_text_width(line.data);
-    if (d.error_class != NULL) {
-        used +=
-            stk_buf_printf(c->out, " [%s]", d.error_class) < 0 ? 0 : 3 + (int)strlen(d.error_class);
-    }
-    STK_BUF_AUTO more = STK_BUF_INIT(1u << 16);
-    if (d.where != NULL) {
-        stk_buf_text(&more, "at ");
-        stk_text_safe(&more, d.where, "");
-    }
-    if (d.stderr_path != NULL) {
-        stk_buf_printf(&more, "%sstderr: %s", more.len > 0 ? ", " : "",
-                       stk_text_path(c->style, d.stderr_path));
-    }
-    if (more.len > 0) {
-        bool fits = used + 3 + (int)more.len <= c->style->columns;
-        stk_buf_printf(c->out, fits ? " (%s)" : "\n    (%s)", more.data);
-    }
-    stk_buf_char(c->out, '\n');
-    STK_BUF_AUTO tail = STK_BUF_INIT(1u << 16);
-    if (d.traceback != NULL) {
-        put_block(c, last_lines(d.traceback, 2 * TAIL));
-    } else if (d.stderr_path != NULL) {
-        stk_text_tail(&tail, d.stderr_path, TAIL);
-        if (tail.len > 0) {
-            put_block(c, tail.data);
-        }
-    }
-    return 0;
-}
-
-/* "  12 steps skipped because of 'train': evaluate, report, …" */
-static void skipped_line(const line_ctx *c, const uint32_t *roots, uint32_t root)
-{
-    STK_BUF_AUTO names = STK_BUF_INIT(1u << 16);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < stk_view_n_tasks(c->view); i++) {
-        const stk_view_task *task = stk_view_get_task(c->view, i);
-        if (task->state != STK_TASK_SKIPPED || roots[i] != root) {
-            continue;
-        }
-        if (n++ < NAMES) {
-            stk_buf_text(&names, n > 1 ? ", " : "");
-            stk_text_safe(&names, task->label, "");
-        }
-    }
-    if (n > 0) {
-        char count[32];
-        const char *cause =
-            root == UINT32_MAX ? "what it needs" : stk_view_get_task(c->view, root)->label;
-        stk_buf_printf(c->out, "  %s %s %s skipped because of '%s': %s%s\n", dash(c->style),
-                       stk_text_count(n, count, sizeof count), plural(n, "step", "steps"), cause,
-                       names.data, n > NAMES ? ", …" : "");
-    }
-}
-
-static int64_t failed_at(const stk_view *view, uint32_t i_task)
-{
-    return stk_view_get_task(view, i_task)->ended_ms;
-}
-
-/* Failed tasks in the order in which they failed: what failed first is the cause to look at. */
-static uint32_t *failed_tasks(const line_ctx *c, stk_arena *keep, uint32_t *ret_n)
-{
-    uint32_t n = stk_view_n_tasks(c->view), n_failed = 0;
-    uint32_t *list = stk_arena_array(keep, (size_t)n + 1, sizeof *list);
-    for (uint32_t i = 0; list != NULL && i < n; i++) {
-        if (stk_view_get_task(c->view, i)->state == STK_TASK_FAILED) {
-            list[n_failed++] = i;
-        }
-    }
-    /* Only the first few are shown: select those, no need to sort ten thousand. */
-    for (uint32_t k = 0; k < n_failed && k < FAILURES; k++) {
-        uint32_t best = k;
-        for (uint32_t i = k + 1; i < n_failed; i++) {
-            if (failed_at(c->view, list[i]) < failed_at(c->view, list[best])) {
-                best = i;
-            }
-        }
-        uint32_t first = list[best];
-        memmove(list + k + 1, list + k, (best - k) * sizeof *list);
-        list[k] = first;
-    }
-    *ret_n = n_failed;
-    return list;
-}
-
-static int failures(const line_ctx *c)
-{
-    const stk_view_run *run = stk_view_get_run(c->view);
-    if (run->n[STK_TASK_FAILED] + run->n[STK_TASK_SKIPPED] + run->n[STK_TASK_CANCELLED] == 0) {
-        return 0;
-    }
-    STK_ARENA_AUTO keep = stk_arena_new(0);
-    uint32_t *roots = NULL, n_failed = 0;
-    if (keep == NULL) {
-        return stk_err_nomem(c->err);
-    }
-    int rc = stk_view_roots(c->view, keep, &roots, c->err);
-    uint32_t *failed = failed_tasks(c, keep, &n_failed);
-    for (uint32_t i = 0; rc == 0 && failed && i < n_failed && i < FAILURES; i++) {
-        rc = failure(c, failed[i]);
-        skipped_line(c, roots, failed[i]);
-        stk_arena_reset(c->arena);
-    }
-    char count[32];
-    if (n_failed > FAILURES) {
-        stk_buf_printf(c->out, "\n  … and %s more failed; stoker show %s --json lists all\n",
-                       stk_text_count(n_failed - FAILURES, count, sizeof count), run->id);
-    }
-    if (run->n[STK_TASK_CANCELLED] > 0) {
-        stk_buf_char(c->out, '\n');
-        stk_text_put_mark(c, "cancelled");
-        stk_buf_printf(c->out, " %s %s cancelled\n",
-                       stk_text_count(run->n[STK_TASK_CANCELLED], count, sizeof count),
-                       stk_view_grows(c->view)
-                           ? plural(run->n[STK_TASK_CANCELLED], "task was", "tasks were")
-                           : plural(run->n[STK_TASK_CANCELLED], "step was", "steps were"));
-    }
-    return rc;
 }
 
 /* --- notes, totals, artifacts --- */
@@ -250,13 +80,22 @@ static void wrap_word(wrap *w, const char *word)
     w->n++;
 }
 
+static void end_words(const wrap *w)
+{
+    if (w->n > 0) {
+        stk_buf_char(w->c->out, '\n');
+    }
+}
+
 static const char *scalar_text(stk_arena *arena, const stk_json *value)
 {
     if (stk_json_is_kind(value, STK_JSON_REAL)) {
         return stk_arena_printf(arena, "%.6g", stk_json_number(value, 0));
     }
-    return stk_json_is_kind(value, STK_JSON_TEXT) ? stk_arena_dup(arena, stk_json_text(value))
-                                                  : stk_json_dump_in(value, arena);
+    if (stk_json_is_kind(value, STK_JSON_TEXT)) {
+        return stk_arena_dup(arena, stk_json_text(value));
+    }
+    return stk_json_dump_in(value, arena);
 }
 
 /* Metadata that fit a line: numbers, words, booleans. */
@@ -324,7 +163,7 @@ static int results(const line_ctx *c)
     if (n_more > 0) {
         stk_buf_printf(c->out, " and %u more", n_more);
     }
-    stk_buf_text(c->out, artifacts.n > 0 ? "\n" : "");
+    end_words(&artifacts);
     if (metadata.n > 0) {
         stk_buf_add(c->out, later.data, later.len);
         stk_buf_char(c->out, '\n');
@@ -344,9 +183,9 @@ static void totals_line(const line_ctx *c, const stk_view_totals *t)
     }
     const stk_view_run *run = stk_view_get_run(c->view);
     if (run->n[STK_TASK_CACHED] > 0) {
-        stk_buf_printf(c->out, "%s%s cache %s", dot(c->style),
+        stk_buf_printf(c->out, "%s%s cache hit%s", dot(c->style),
                        stk_text_count(run->n[STK_TASK_CACHED], text, sizeof text),
-                       plural(run->n[STK_TASK_CACHED], "hit", "hits"));
+                       stk_text_plural(run->n[STK_TASK_CACHED]));
         if (t->saved_s > 0) {
             stk_buf_printf(
                 c->out, " saved %s",
@@ -355,31 +194,13 @@ static void totals_line(const line_ctx *c, const stk_view_totals *t)
     }
     if (run->n_attempts_extra > 0) {
         stk_buf_printf(c->out, "%s%u %s", dot(c->style), run->n_attempts_extra,
-                       plural(run->n_attempts_extra, "retry", "retries"));
+                       run->n_attempts_extra == 1 ? "retry" : "retries");
     }
     if (run->n_resumed > 0) {
-        stk_buf_printf(c->out, "%sresumed %u %s", dot(c->style), run->n_resumed,
-                       plural(run->n_resumed, "time", "times"));
+        stk_buf_printf(c->out, "%sresumed %u time%s", dot(c->style), run->n_resumed,
+                       stk_text_plural(run->n_resumed));
     }
     stk_buf_char(c->out, '\n');
-}
-
-static void next_line(const line_ctx *c)
-{
-    const stk_view_run *run = stk_view_get_run(c->view);
-    const char *status = run->status;
-    if (strcmp(status, "interrupted") == 0 && run->started_ms <= 0) {
-        stk_buf_text(c->out, "\n  its engine was gone before anything of the run was on record: "
-                             "start it anew with 'stoker run'\n");
-    } else if (strcmp(status, "interrupted") == 0) {
-        stk_buf_printf(c->out, "\n  no engine runs it any more: stoker resume %s continues it\n",
-                       run->id);
-    } else if (strcmp(status, "failed") == 0 && run->error != NULL &&
-               run->n[STK_TASK_FAILED] == 0) {
-        stk_buf_text(c->out, "\n  ");
-        stk_text_safe(c->out, run->error, "  ");
-        stk_buf_char(c->out, '\n');
-    }
 }
 
 int stk_text_summary(const stk_view *view, stk_store *store, const char *card, int64_t now_ms,
@@ -391,41 +212,20 @@ int stk_text_summary(const stk_view *view, stk_store *store, const char *card, i
     if (arena == NULL) {
         return stk_err_nomem(err);
     }
-    int rc = stk_view_total(view, store, now_ms, &totals, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_view_total(view, store, now_ms, &totals, err));
     verdict(&c, &totals);
-    if ((rc = stk_text_steps(&c)) < 0) {
-        return rc;
-    }
+    STK_TRY(stk_text_steps(&c));
     stk_text_many(&c);
-    if ((rc = stk_text_notes(c.view, c.style, MANY, c.out, c.err)) < 0 || (rc = failures(&c)) < 0) {
-        return rc;
-    }
-    next_line(&c);
+    STK_TRY(stk_text_notes(c.view, c.style, MANY, c.out, c.err));
+    STK_TRY(stk_text_put_failures(&c));
     stk_buf_char(out, '\n');
     totals_line(&c, &totals);
-    if ((rc = results(&c)) < 0) {
-        return rc;
-    }
+    STK_TRY(results(&c));
     if (card != NULL) {
         label(&c, "card");
         stk_buf_printf(out, "%s\n", stk_text_path(style, card));
     }
-    return out->failed ? stk_err_set(err, STK_E_NOMEM, "out of memory for the summary") : 0;
-}
-
-int stk_text_failures(const stk_view *view, const stk_style *style, stk_buf *out, stk_err *err)
-{
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    line_ctx c = {view, style, arena, 0, out, err};
-    if (arena == NULL) {
-        return stk_err_nomem(err);
-    }
-    int rc = failures(&c);
-    next_line(&c);
-    return rc;
+    return stk_buf_check(out, err);
 }
 
 /* --- one task --- */
@@ -455,13 +255,18 @@ static void devices_field(const line_ctx *c, const stk_view_details *d)
     }
 }
 
+/* The word stands before the first of several lines. */
+static void label_first(const line_ctx *c, const char *word, uint32_t i)
+{
+    label(c, i == 0 ? word : "");
+}
+
 static void task_ports(const line_ctx *c, const stk_view_details *d)
 {
-    char size[32];
     for (uint32_t i = 0; i < d->n_inputs; i++) {
         const stk_view_input *in = &d->inputs[i];
         const char *what = stk_text_or(in->value, stk_text_or(in->digest, ""));
-        label(c, i == 0 ? "inputs" : "");
+        label_first(c, "inputs", i);
         STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
         stk_buf_printf(&line, "%s from %s  %.64s", in->input->name, in->from, what);
         stk_text_fit(c->out, line.data, c->style->columns - 2 - LABEL, false, c->style->utf8);
@@ -469,11 +274,14 @@ static void task_ports(const line_ctx *c, const stk_view_details *d)
     }
     for (uint32_t i = 0; i < d->n_outputs; i++) {
         const stk_view_ref *ref = &d->outputs[i];
-        label(c, i == 0 ? "outputs" : "");
+        label_first(c, "outputs", i);
+        char size[32] = "";
+        if (ref->size >= 0) {
+            stk_units_format_memory(ref->size, size, sizeof size);
+        }
         STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
         stk_buf_printf(&line, "%s  %s %s %s", ref->name, stk_text_or(ref->type, ""),
-                       stk_text_or(ref->format, ""),
-                       ref->size >= 0 ? stk_units_format_memory(ref->size, size, sizeof size) : "");
+                       stk_text_or(ref->format, ""), size);
         stk_text_safe(c->out, line.data, "");
         stk_buf_printf(c->out, "\n%*s%s\n", 4 + LABEL, "", stk_text_or(ref->digest, ""));
     }
@@ -495,7 +303,7 @@ static int scope_lines(const line_ctx *c, uint32_t i_task)
                                                stk_view_get_task(c->view, one->task)->label));
         }
     }
-    stk_buf_text(c->out, words.n > 0 ? "\n" : "");
+    end_words(&words);
     return rc;
 }
 
@@ -504,13 +312,13 @@ static void after_field(const line_ctx *c, const stk_view_task *task)
 {
     STK_BUF_AUTO names = STK_BUF_INIT(1u << 16);
     for (uint32_t i = 0; i < task->n_parents && i < NAMES; i++) {
-        stk_buf_printf(&names, "%s%s", i > 0 ? ", " : "",
-                       stk_view_get_task(c->view, task->parents[i])->label);
+        stk_buf_separate(&names, ", ");
+        stk_buf_text(&names, stk_view_get_task(c->view, task->parents[i])->label);
     }
     if (task->n_parents > NAMES) {
         stk_buf_printf(&names, " and %u more", task->n_parents - NAMES);
     }
-    field(c, "after", names.len > 0 ? names.data : NULL);
+    field(c, "after", names.data);
 }
 
 int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const stk_style *style,
@@ -538,8 +346,10 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
     }
     stk_buf_char(out, '\n');
     field(&c, "run", stk_view_get_run(view)->id);
-    field(&c, "about", task->step ? task->step->description : NULL);
-    field(&c, "source", task->step ? task->step->source : NULL);
+    if (task->step != NULL) {
+        field(&c, "about", task->step->description);
+        field(&c, "source", task->step->source);
+    }
     if (d.cached_from != NULL && d.from_task >= 0) {
         field(&c, "cached",
               stk_arena_printf(arena, "from %s/%s/%lld", d.cached_from, task->name,
@@ -568,14 +378,16 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
     }
     wrap words = {&c, 2 + LABEL, 0};
     metadata_words(&words, "", d.metadata, arena);
-    stk_buf_text(out, words.n > 0 ? "\n" : "");
+    end_words(&words);
     field(&c, "checkpoints", stk_show_checkpoints(&d, arena));
-    field(&c, "directory", d.dir ? stk_text_path(style, d.dir) : NULL);
+    if (d.dir != NULL) {
+        field(&c, "directory", stk_text_path(style, d.dir));
+    }
     for (uint32_t i = 0; i < d.n_warnings; i++) {
         stk_text_note(d.warnings[i], c.style, c.out);
     }
     if (task->state == STK_TASK_FAILED) {
-        return failure(&c, i_task);
+        return stk_text_put_failure(&c, i_task);
     }
     field(&c, "because", d.error_text);
     return 0;

@@ -51,6 +51,17 @@ typedef enum {
     STK_INK_BOLD
 } stk_ink;
 
+/* For what is not known. */
+static inline const char *stk_text_dash(bool utf8)
+{
+    return utf8 ? "–" : "-";
+}
+
+static inline const char *stk_text_times(bool utf8)
+{
+    return utf8 ? "×" : "x";
+}
+
 /* Text in a colour (as it is where the style has none). */
 void stk_text_ink(stk_buf *out, const stk_style *style, stk_ink ink, const char *text);
 /* The mark and the ink of a task state or run status ("succeeded" "cached" "failed" …). */

@@ -17,28 +17,15 @@ typedef struct line_ctx {
     stk_err *err;
 } line_ctx;
 
-static inline const char *dash(const stk_style *style)
-{
-    return style->utf8 ? "–" : "-";
-}
-
 static inline const char *dot(const stk_style *style)
 {
     return style->utf8 ? " · " : ", ";
 }
 
-static inline int64_t took_ms(const stk_view_task *task, int64_t now_ms)
-{
-    int64_t end = task->ended_ms ? task->ended_ms : now_ms;
-    return task->started_ms > 0 && end > task->started_ms ? end - task->started_ms : 0;
-}
-
-static inline const char *plural(uint64_t n, const char *one, const char *many)
-{
-    return n == 1 ? one : many;
-}
-
 void stk_text_put_mark(const line_ctx *c, const char *status);
+/* What failed, what was skipped for it, and what to do next; nothing where all is well. */
+int stk_text_put_failures(const line_ctx *c);
+int stk_text_put_failure(const line_ctx *c, uint32_t i_task);
 /* "3.10 s (try 2)", in `arena`. */
 const char *stk_text_took(const line_ctx *c, const stk_view_task *task, stk_arena *arena);
 /* The table: a line a step, of many the slowest; of a growing run a line a step with its tasks

@@ -28,7 +28,7 @@ static const char *took(const stk_run_row *row, const stk_style *style, char *bu
     if (known) {
         return stk_units_format_duration(end - row->created_ms, buf, size);
     }
-    return style->utf8 ? "–" : "-";
+    return stk_text_dash(style->utf8);
 }
 
 void stk_text_runs(const stk_run_row *rows, uint32_t n_rows, const stk_style *style, stk_buf *out)

@@ -41,9 +41,12 @@ static void end_line(stk_buf *out)
 const char *stk_text_took(const line_ctx *c, const stk_view_task *task, stk_arena *arena)
 {
     char text[32];
-    stk_units_format_duration(took_ms(task, c->now_ms), text, sizeof text);
-    return task->attempt > 1 ? stk_arena_printf(arena, "%s (try %u)", text, task->attempt)
-                             : stk_arena_dup(arena, text);
+    stk_units_format_duration(stk_show_took_ms(task->started_ms, task->ended_ms, c->now_ms), text,
+                              sizeof text);
+    if (task->attempt > 1) {
+        return stk_arena_printf(arena, "%s (try %u)", text, task->attempt);
+    }
+    return stk_arena_dup(arena, text);
 }
 
 static const char *amounts_text(const line_ctx *c, const stk_view_amounts *amounts,
@@ -91,6 +94,7 @@ static void fit_columns(const stk_style *style, const step_row *rows, uint32_t n
             widths[k] = MAX(width, widths[k]);
         }
     }
+    static const int least[N_CELLS] = {MIN_NAME, MIN_AMOUNT, MIN_AMOUNT, MIN_AMOUNT, MIN_AMOUNT};
     for (;;) {
         int total = 2 + 2 * (N_CELLS - 1), widest = C_ASKED;
         for (int k = 0; k < N_CELLS; k++) {
@@ -99,7 +103,7 @@ static void fit_columns(const stk_style *style, const step_row *rows, uint32_t n
                 widest = k;
             }
         }
-        if (total <= style->columns || widths[widest] <= (widest ? MIN_AMOUNT : MIN_NAME)) {
+        if (total <= style->columns || widths[widest] <= least[widest]) {
             return;
         }
         widths[widest]--;
@@ -123,7 +127,7 @@ static void put_row(const line_ctx *c, const step_row *row, const int *widths)
     end_line(c->out);
 }
 
-static void put_head(const line_ctx *c, const step_row *head, const int *widths)
+static void put_step_head(const line_ctx *c, const step_row *head, const int *widths)
 {
     STK_BUF_AUTO line = STK_BUF_INIT(4096);
     line_ctx h = *c;
@@ -145,11 +149,12 @@ static uint32_t find_slowest(const line_ctx *c, slow *ret, uint32_t n_max)
     uint32_t n = 0;
     for (uint32_t i = 0; i < stk_view_n_tasks(c->view); i++) {
         const stk_view_task *task = stk_view_get_task(c->view, i);
-        int64_t ms = took_ms(task, c->now_ms);
+        int64_t ms = stk_show_took_ms(task->started_ms, task->ended_ms, c->now_ms);
         if (task->started_ms == 0 || (n == n_max && ms <= ret[n - 1].ms)) {
             continue;
         }
-        uint32_t k = n < n_max ? n++ : n - 1;
+        n = MIN(n + 1, n_max);
+        uint32_t k = n - 1;
         for (; k > 0 && ret[k - 1].ms < ms; k--) {
             ret[k] = ret[k - 1];
         }
@@ -184,7 +189,7 @@ static int static_steps(const line_ctx *c)
     if (n_rows > 0) {
         fit_columns(c->style, rows, n_rows + 1, widths);
         stk_buf_char(c->out, '\n');
-        put_head(c, &rows[0], widths);
+        put_step_head(c, &rows[0], widths);
     }
     for (uint32_t i = 1; i <= n_rows; i++) {
         put_row(c, &rows[i], widths);
@@ -195,27 +200,28 @@ static int static_steps(const line_ctx *c)
 /* --- growing runs --- */
 
 /* "work ×1,000", the time from its first start to its last end, what became of its tasks. */
-static int read_wide_row(const line_ctx *c, uint32_t i_step, const stk_view_sums *sums,
-                         stk_arena *keep, step_row *row)
+static void read_wide_row(const line_ctx *c, uint32_t i_step, const stk_view_sums *sums,
+                          stk_arena *keep, step_row *row)
 {
     const stk_view_step *step = stk_view_get_step(c->view, i_step);
     const char *name = stk_spec_step(stk_view_spec(c->view), i_step)->name;
     char text[32];
     row->cells[C_NAME] = name;
     if (step->n == 0) {
-        row->cells[C_TIME] = dash(c->style);
+        row->cells[C_TIME] = stk_text_dash(c->style->utf8);
         row->remark = stk_view_is_live(c->view) ? "not reached yet" : "not reached";
-        return 0;
+        return;
     }
     STK_BUF_AUTO more = STK_BUF_INIT(4096);
-    int64_t end = step->by_state[STK_TASK_RUNNING] > 0 ? c->now_ms : step->ended_ms;
-    int64_t ms = step->started_ms > 0 && end > step->started_ms ? end - step->started_ms : 0;
+    int64_t end_ms = step->by_state[STK_TASK_RUNNING] > 0 ? c->now_ms : step->ended_ms;
+    int64_t ms = stk_show_took_ms(step->started_ms, end_ms, 0);
     row->status = stk_state_word(stk_view_worst(step));
-    row->cells[C_NAME] = stk_arena_printf(keep, "%s %s%s", name, c->style->utf8 ? "×" : "x",
+    row->cells[C_NAME] = stk_arena_printf(keep, "%s %s%s", name, stk_text_times(c->style->utf8),
                                           stk_text_count(step->n, text, sizeof text));
-    row->cells[C_TIME] = step->started_ms > 0
-                             ? stk_arena_dup(keep, stk_units_format_duration(ms, text, sizeof text))
-                             : dash(c->style);
+    row->cells[C_TIME] = stk_text_dash(c->style->utf8);
+    if (step->started_ms > 0) {
+        row->cells[C_TIME] = stk_arena_dup(keep, stk_units_format_duration(ms, text, sizeof text));
+    }
     stk_show_counts(step, &more);
     if (sums->cpu_s >= 0) {
         stk_buf_printf(&more, "%s%s of CPU time", dot(c->style),
@@ -226,10 +232,9 @@ static int read_wide_row(const line_ctx *c, uint32_t i_step, const stk_view_sums
                        stk_units_format_memory(sums->peak_memory_bytes, text, sizeof text));
     }
     if (step->n_extra > 0) {
-        stk_buf_printf(&more, ", %u %s", step->n_extra, plural(step->n_extra, "retry", "retries"));
+        stk_buf_printf(&more, ", %u %s", step->n_extra, step->n_extra == 1 ? "retry" : "retries");
     }
     row->remark = stk_arena_dup(keep, more.data);
-    return 0;
 }
 
 static int grown_steps(const line_ctx *c)
@@ -239,19 +244,19 @@ static int grown_steps(const line_ctx *c)
     step_row rows[MANY + 1] = {{.cells = {"step", "time", "asked", "granted", "used"}}};
     int widths[N_CELLS] = {0};
     stk_view_sums *sums = NULL;
-    int rc =
-        keep == NULL ? stk_err_nomem(c->err) : stk_view_sum_steps(c->view, keep, &sums, c->err);
-    for (uint32_t i = 0; rc == 0 && i < n_rows; i++) {
+    STK_TRY(stk_err_if_null(keep, c->err));
+    STK_TRY(stk_view_sum_steps(c->view, keep, &sums, c->err));
+    for (uint32_t i = 0; i < n_rows; i++) {
         const stk_view_step *step = stk_view_get_step(c->view, i);
-        rc = step->n == 1 ? read_row(c, step->first, keep, &rows[i + 1])
-                          : read_wide_row(c, i, &sums[i], keep, &rows[i + 1]);
-    }
-    if (rc < 0) {
-        return rc;
+        if (step->n == 1) {
+            STK_TRY(read_row(c, step->first, keep, &rows[i + 1]));
+        } else {
+            read_wide_row(c, i, &sums[i], keep, &rows[i + 1]);
+        }
     }
     fit_columns(c->style, rows, n_rows + 1, widths);
     stk_buf_char(c->out, '\n');
-    put_head(c, &rows[0], widths);
+    put_step_head(c, &rows[0], widths);
     for (uint32_t i = 1; i <= n_rows; i++) {
         put_row(c, &rows[i], widths);
     }
@@ -263,7 +268,10 @@ static int grown_steps(const line_ctx *c)
 
 int stk_text_steps(const line_ctx *c)
 {
-    return stk_view_grows(c->view) ? grown_steps(c) : static_steps(c);
+    if (stk_view_grows(c->view)) {
+        return grown_steps(c);
+    }
+    return static_steps(c);
 }
 
 int stk_text_step(const stk_view *view, uint32_t i_step, int64_t now_ms, const stk_style *style,
@@ -277,28 +285,26 @@ int stk_text_step(const stk_view *view, uint32_t i_step, int64_t now_ms, const s
         return stk_text_task(view, step->first, now_ms, style, out, err);
     }
     line_ctx c = {view, style, arena, now_ms, out, err};
-    step_row *rows = keep ? stk_arena_array(keep, SHOWN + 2, sizeof *rows) : NULL;
     stk_view_sums *sums = NULL;
     uint32_t n_rows = 1;
     int widths[N_CELLS] = {0};
-    if (arena == NULL || rows == NULL) {
+    if (arena == NULL || keep == NULL) {
         return stk_err_nomem(err);
     }
-    int rc = stk_view_sum_steps(view, keep, &sums, err);
-    rc = rc < 0 ? rc : read_wide_row(&c, i_step, &sums[i_step], keep, &rows[0]);
+    step_row *rows = stk_arena_array(keep, SHOWN + 2, sizeof *rows);
+    STK_TRY(stk_err_if_null(rows, err));
+    STK_TRY(stk_view_sum_steps(view, keep, &sums, err));
+    read_wide_row(&c, i_step, &sums[i_step], keep, &rows[0]);
     /* Those that failed first: nobody looks for them among ten thousand. */
     for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t i = 0; rc == 0 && i < stk_view_n_tasks(view) && n_rows <= SHOWN; i++) {
+        for (uint32_t i = 0; i < stk_view_n_tasks(view) && n_rows <= SHOWN; i++) {
             const stk_view_task *task = stk_view_get_task(view, i);
             bool failed = task->state == STK_TASK_FAILED;
             if (task->i_step == i_step && failed == (pass == 0)) {
-                rc = read_row(&c, i, keep, &rows[n_rows]);
+                STK_TRY(read_row(&c, i, keep, &rows[n_rows]));
                 rows[n_rows++].cells[C_NAME] = stk_view_who(view, i, keep);
             }
         }
-    }
-    if (rc < 0) {
-        return rc;
     }
     fit_columns(style, rows, n_rows, widths);
     for (uint32_t i = 0; i < n_rows; i++) {
@@ -330,9 +336,21 @@ void stk_text_many(const line_ctx *c)
             sep = ", ";
         }
     }
-    stk_buf_text(c->out, run->n[STK_TASK_CACHED] < stk_view_n_tasks(c->view)
-                             ? "; the slowest are above\n"
-                             : "\n");
+    if (run->n[STK_TASK_CACHED] < stk_view_n_tasks(c->view)) {
+        stk_buf_text(c->out, "; the slowest are above");
+    }
+    stk_buf_char(c->out, '\n');
+}
+
+uint32_t stk_show_n_final(const stk_view_step *step)
+{
+    uint32_t n = 0;
+    for (int state = 0; state < STK_TASK_N; state++) {
+        if (stk_state_is_final(state)) {
+            n += step->by_state[state];
+        }
+    }
+    return n;
 }
 
 void stk_show_counts(const stk_view_step *step, stk_buf *out)
@@ -352,10 +370,12 @@ void stk_show_counts(const stk_view_step *step, stk_buf *out)
 const char *stk_show_checkpoints(const stk_view_details *d, stk_arena *arena)
 {
     char size[32] = "size unknown";
+    if (d->n_checkpoints == 0) {
+        return NULL;
+    }
     if (d->checkpoint_bytes >= 0) {
         (void)stk_units_format_memory(d->checkpoint_bytes, size, sizeof size);
     }
-    return d->n_checkpoints == 0 ? NULL
-                                 : stk_arena_printf(arena, "%u checkpoint%s (%s)", d->n_checkpoints,
-                                                    stk_text_plural(d->n_checkpoints), size);
+    return stk_arena_printf(arena, "%u checkpoint%s (%s)", d->n_checkpoints,
+                            stk_text_plural(d->n_checkpoints), size);
 }
