@@ -82,6 +82,21 @@ char *stk_buf_keep(const stk_buf *buf, stk_arena *arena)
     return stk_arena_dupn(arena, buf->data, buf->len);
 }
 
+int stk_buf_percent(stk_buf *buf, const char *text, size_t n, const char *kept)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+        bool plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+                     (c != '\0' && (strchr("-._~", c) != NULL || strchr(kept, c) != NULL));
+        if (plain) {
+            (void)stk_buf_char(buf, text[i]);
+        } else {
+            (void)stk_buf_printf(buf, "%%%02X", c);
+        }
+    }
+    return buf->failed ? -1 : 0;
+}
+
 int stk_buf_char(stk_buf *buf, char c)
 {
     return stk_buf_add(buf, &c, 1);

@@ -33,6 +33,8 @@ int stk_buf_json(
 /* Length of the UTF-8 sequence at `s`, of which `n` bytes are there; 0: none begins there. */
 size_t stk_buf_utf8_len(const char *s, size_t n);
 int stk_buf_html(stk_buf *buf, const char *text); /* &<>"' escaped */
+/* For a URL: all but letters, digits, - . _ ~ and what is in `kept` becomes %XX. */
+int stk_buf_percent(stk_buf *buf, const char *text, size_t n, const char *kept);
 
 /* Puts `separator` between what is there and what comes: nothing in an empty buffer. */
 int stk_buf_separate(stk_buf *buf, const char *separator);

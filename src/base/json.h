@@ -113,6 +113,16 @@ static inline const stk_json *stk_json_item(const stk_json *list, size_t i)
 {
     return i < stk_json_n_items(list) ? &list->items[i] : NULL;
 }
+/* Its items; what is no list counts as one of it alone. How many; NULL: none. */
+static inline uint32_t stk_json_as_list(const stk_json *value, const stk_json **ret_items)
+{
+    *ret_items = value;
+    if (!stk_json_is_list(value)) {
+        return value != NULL;
+    }
+    *ret_items = value->items;
+    return value->n;
+}
 bool stk_json_is(const stk_json *text, const char *word);
 /* Plain C text, or NULL when it is no TEXT or holds a NUL byte. */
 const char *stk_json_text(const stk_json *node);

@@ -64,63 +64,18 @@ static const char *decode_base64(const char *text, stk_arena *arena)
 
 /* --- helpers --- */
 
-/* Reads what the helper prints to the end, which must come within HELPER_MS. */
-static int read_answer(int fd, const char *program, stk_buf *out, stk_err *err)
+/* Asks the helper `program` for the login of `server`, within HELPER_MS. */
+static int ask_program(const char *program, const char *server, stk_buf *out, int *ret_status,
+                       stk_err *err)
 {
-    int64_t end_ms = stk_clock_mono_ms(&stk_clock_real) + HELPER_MS;
-    for (;;) {
-        char data[4096];
-        int64_t left = end_ms - stk_clock_mono_ms(&stk_clock_real);
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int ready = poll(&p, 1, (int)MAX(left, 0));
-        if (ready == 0 || left <= 0) {
-            return stk_err_set(err, STK_E_ENV, "%s gave no answer in %d s", program,
-                               HELPER_MS / 1000);
-        }
-        ssize_t n = -1;
-        if (ready > 0) {
-            n = read(fd, data, sizeof data);
-        }
-        if (n == 0 || (n < 0 && errno != EINTR)) {
-            return 0;
-        }
-        if (n > 0 && stk_buf_add(out, data, (size_t)n) < 0) {
-            return stk_err_set(err, STK_E_ENV, "%s answers with more than %d bytes", program,
-                               MAX_ANSWER);
-        }
-    }
-}
-
-static int converse(const char *program, const char *question, stk_buf *out, int *ret_status,
-                    stk_err *err)
-{
-    extern char **environ;
-    int answer[2] = {-1, -1};
     const char *const argv[] = {program, "get", NULL};
     STK_FD_AUTO in = memfd_create("question", MFD_CLOEXEC);
-    if (in < 0 || stk_file_write_all(in, question, strlen(question)) < 0 ||
-        lseek(in, 0, SEEK_SET) < 0 || pipe2(answer, O_CLOEXEC) < 0) {
+    if (in < 0 || stk_file_write_all(in, server, strlen(server)) < 0 ||
+        lseek(in, 0, SEEK_SET) < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "asking %s", program);
     }
-    const stk_spawn spawn = {.argv = argv,
-                             .env = (const char *const *)environ,
-                             .stdin_fd = in,
-                             .stdout_fd = answer[1],
-                             .stderr_fd = -1,
-                             .die_with_parent = true};
-    pid_t pid = 0;
-    int rc = stk_sys_spawn(&spawn, &pid, NULL, err);
-    stk_file_close(&answer[1]);
-    if (rc == 0) {
-        rc = read_answer(answer[0], program, out, err);
-        if (rc < 0) {
-            (void)kill(pid, SIGKILL);
-        }
-        while (waitpid(pid, ret_status, 0) < 0 && errno == EINTR) {
-        }
-    }
-    stk_file_close(&answer[0]);
-    return rc;
+    const stk_spawn spawn = {.argv = argv, .stdin_fd = in, .stderr_fd = -1};
+    return stk_image_capture(&spawn, HELPER_MS, out, ret_status, err);
 }
 
 /* What is wrong with credentials is the environment's fault, whatever the cause. */
@@ -141,7 +96,7 @@ static int ask_helper(const char *name, const char *server, const char *file, st
     int status = 0;
     stk_json root;
     STK_TRY(stk_err_if_null(program, err));
-    if (converse(program, server, &out, &status, err) < 0) {
+    if (ask_program(program, server, &out, &status, err) < 0) {
         stk_err_context(err, "the credentials of %s (%s)", server, file);
         stk_err_hint(err, "install %s, or take it out of %s", program, file);
         return as_env(err);

@@ -21,19 +21,6 @@ static const stk_json_limits limits = {64 << 20, 1 << 20, 60};
 
 /* --- the question --- */
 
-static void put_encoded(stk_buf *out, const char *text)
-{
-    for (const char *c = text; *c != '\0'; c++) {
-        bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
-                     (*c >= '0' && *c <= '9') || strchr("-._~", *c) != NULL;
-        if (plain) {
-            stk_buf_char(out, *c);
-        } else {
-            stk_buf_printf(out, "%%%02X", (unsigned)(unsigned char)*c);
-        }
-    }
-}
-
 /* Docker's name of a query parameter for DockerBuildOptions' one; others are passed as they are. */
 static const char *parameter(const char *option)
 {
@@ -58,11 +45,10 @@ static void put_option(const stk_json *value, const char *name, stk_arena *arena
     if (value->kind == STK_JSON_BOOL) {
         stk_buf_char(query, (char)('0' + value->truth));
     } else if (value->kind == STK_JSON_MAP || value->kind == STK_JSON_LIST) {
-        const char *json = stk_json_dump_in(value, arena);
-        put_encoded(query, stk_text_or(json, ""));
+        const char *json = stk_text_or(stk_json_dump_in(value, arena), "");
+        stk_buf_percent(query, json, strlen(json), "");
     } else {
-        const char *text = stk_arena_dupn(arena, value->text, value->n);
-        put_encoded(query, stk_text_or(text, ""));
+        stk_buf_percent(query, value->text, value->n, "");
     }
 }
 
@@ -72,7 +58,7 @@ static const char *question(const stk_image_make *make, const char *file, const 
     STK_BUF_AUTO query = STK_BUF_INIT(MAX_QUERY);
     const stk_json *options = make->settings.build_options;
     stk_buf_printf(&query, "/build?dockerfile=%s&forcerm=1&t=", file);
-    put_encoded(&query, name);
+    stk_buf_percent(&query, name, strlen(name), "");
     for (uint32_t i = 0; options != NULL && i < options->n; i++) {
         put_option(stk_json_value(options, i), stk_json_key(options, i)->text, arena, &query);
     }
@@ -233,7 +219,7 @@ static int failed(const listener *l, const char *words, const char *log_path, st
     bool full = is_full(l) || strcasestr(words, "no space left") != NULL;
     const char *line = telling(l, words);
     char at[800];
-    (void)snprintf(at, sizeof at, "%s", *l->step != '\0' ? l->step : "its beginning");
+    (void)snprintf(at, sizeof at, "%s", stk_text_or(stk_text_if_any(l->step), "its beginning"));
     if (*line != '\0') {
         size_t n = strlen(at);
         (void)snprintf(at + n, sizeof at - n, ": %.300s", line);

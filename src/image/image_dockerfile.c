@@ -123,10 +123,7 @@ static void put_notes(const stk_buf *notes, stk_buf *out)
 
 static char *below(const stk_image_recipe *recipe, const char *path)
 {
-    if (path == NULL) {
-        return NULL;
-    }
-    return *path == '/' ? strdup(path) : stk_file_join(stk_text_or(recipe->folder, "."), path);
+    return path == NULL ? NULL : stk_file_below(recipe->folder, path);
 }
 
 /* Where it begins: the user's own Dockerfile with its context, else the parent. */

@@ -208,7 +208,7 @@ const char *stk_image_env(const stk_image_config *config, const char *name)
 
 static const char *given(const char *value, stk_arena *arena)
 {
-    return value == NULL || *value == '\0' ? NULL : stk_arena_dup(arena, value);
+    return stk_arena_dup(arena, stk_text_if_any(value));
 }
 
 static void read_environment(const stk_image_config *config, stk_arena *arena, stk_image_facts *f)

@@ -24,23 +24,6 @@ static const stk_json_limits limits = {MAX_FACTS, 20000, 16};
 
 /* --- one container, from its creation to its removal --- */
 
-/* Frames of 8 bytes: which stream, then the length, big-endian. A terminal's log has none. */
-static void split_log(const stk_buf *body, stk_buf *out, stk_buf *log)
-{
-    const unsigned char *data = (const unsigned char *)body->data;
-    for (size_t at = 0; at + 8 <= body->len;) {
-        size_t n = (size_t)data[at + 4] << 24 | (size_t)data[at + 5] << 16 |
-                   (size_t)data[at + 6] << 8 | data[at + 7];
-        n = MIN(n, body->len - at - 8);
-        if (data[at] != 2) {
-            stk_buf_add(out, data + at + 8, n);
-        } else if (log != NULL) {
-            stk_buf_add(log, data + at + 8, n);
-        }
-        at += 8 + n;
-    }
-}
-
 static const char *fact_text(const stk_json *map, const char *key)
 {
     return stk_json_get_text(map, key);
@@ -112,13 +95,14 @@ static int create(const stk_engine *engine, const stk_image_try *what, stk_arena
 {
     STK_BUF_AUTO json = STK_BUF_INIT(1 << 20);
     bool own = what->all_gpus && engine->is_podman && !engine->has_nvidia;
-    const char *path = own ? "/libpod/containers/create" : "/containers/create";
+    static const char *const words[2][3] = {{"/containers/create", "Image", "Labels"},
+                                            {"/libpod/containers/create", "image", "labels"}};
     char pid[16];
     stk_json root;
     (void)snprintf(pid, sizeof pid, "%d", (int)getpid());
     stk_json_open(&json, NULL, '{');
-    stk_json_put_text(&json, own ? "image" : "Image", what->id);
-    stk_json_open(&json, own ? "labels" : "Labels", '{');
+    stk_json_put_text(&json, words[own][1], what->id);
+    stk_json_open(&json, words[own][2], '{');
     stk_json_put_text(&json, LABEL, pid);
     stk_json_close(&json, '}');
     if (own) {
@@ -128,7 +112,7 @@ static int create(const stk_engine *engine, const stk_image_try *what, stk_arena
     }
     stk_json_close(&json, '}');
     STK_TRY(stk_buf_check(&json, err));
-    STK_TRY(stk_image_ask(engine, "POST", path, json.data, arena, &root, err));
+    STK_TRY(stk_image_ask(engine, "POST", words[own][0], json.data, arena, &root, err));
     *ret_id = stk_json_get_text(&root, "Id");
     if (*ret_id == NULL) {
         return stk_err_set(err, STK_E_PROTOCOL, "%s gave a container no id", engine->name);
@@ -187,7 +171,7 @@ int stk_image_run(const stk_engine *engine, const stk_image_try *what, stk_arena
         int64_t status = -1;
         (void)stk_json_int(stk_json_get(&ended, "StatusCode"), &status);
         *ret_status = (int)status;
-        split_log(&body, out, log);
+        stk_engine_split_log(&body, out, log);
     }
     return rc;
 }

@@ -5,6 +5,7 @@
 #include "base/digest.h"
 #include "base/json.h"
 #include "image/image.h"
+#include "sys/spawn.h"
 
 /* The front runs in it (python/stoker/_worker/attempt.py). */
 #define STK_IMAGE_OLDEST_PYTHON "3.7"
@@ -58,6 +59,11 @@ int stk_image_ask(const stk_engine *engine, const char *method, const char *path
     "is the registry reachable from here? image_map in stoker.yaml names a mirror"
 /* The error for a pull or push that the engine ended with these words. */
 int stk_image_explain(const stk_image_ref *ref, const char *doing, const char *words, stk_err *err);
+
+/* image_capture.c: what the program prints, and its status as of waitpid. `spawn` says argv, cwd,
+ * stdin and stderr. STK_E_ENV: not within timeout_ms (-1: any time), or more than `out` takes. */
+int stk_image_capture(const stk_spawn *spawn, int64_t timeout_ms, stk_buf *out, int *ret_status,
+                      stk_err *err);
 
 /* A program of the host or of the image, run in a container of it that is removed again. */
 typedef struct stk_image_try {

@@ -1,6 +1,5 @@
 /* A registry's API (OCI distribution): manifest, configuration, tokens. No layer is read. */
 #include <ctype.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,71 +80,6 @@ static bool is_insecure(const char *registry, stk_arena *arena)
 
 /* --- what it says --- */
 
-static const char *way_in(const char *registry, stk_arena *arena)
-{
-    static const struct {
-        const char *pattern, *before, *after;
-    } ways[] = {
-#define X(pattern, before, after) {pattern, before, after},
-#include "tbl/registries.def"
-#undef X
-    };
-    size_t i = 0;
-    while (fnmatch(ways[i].pattern, registry, 0) != 0) { /* the last fits all */
-        i++;
-    }
-    if (strcmp(registry, "docker.io") == 0) {
-        registry = "";
-    }
-    return stk_arena_printf(arena, "%s%s%s", ways[i].before, registry, ways[i].after);
-}
-
-int stk_image_refused(const stk_image_ref *ref, int status, const char *words, const char *retry,
-                      const stk_image_login *login, stk_err *err)
-{
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    bool is_known = login->source != NULL;
-    STK_TRY(stk_err_if_null(arena, err));
-    const char *name = stk_image_text(ref, arena);
-    const char *what = stk_arena_printf(arena, "%d", status);
-    if (words != NULL && *words != '\0') {
-        what = stk_arena_printf(arena, "%d, %s", status, words);
-    }
-    if (status == 401 || status == 403) {
-        stk_err_set(err, STK_E_ENV, "registry %s refuses image %s (%s): %s%s", ref->registry, name,
-                    what,
-                    is_known ? "the credentials are not accepted: "
-                             : "no credentials for it were found, or it doesn't exist",
-                    stk_text_or(login->source, ""));
-        stk_err_hint(err, "%s", way_in(ref->registry, arena));
-        return STK_E_ENV;
-    }
-    if (status == 404) {
-        stk_err_set(err, STK_E_NOT_FOUND, "registry %s has no image %s", ref->registry, name);
-        if (words != NULL && *words != '\0') {
-            stk_err_set(err, STK_E_NOT_FOUND, "registry %s has no image %s (%s)", ref->registry,
-                        name, words);
-        }
-        stk_err_hint(err, "look at the repository's tags, or correct the image's name");
-        return STK_E_NOT_FOUND;
-    }
-    if (status == 429) {
-        if (retry != NULL) {
-            what = stk_arena_printf(arena, "%s; again in s: %s", what, retry);
-        }
-        stk_err_set(err, STK_E_BUSY, "registry %s has had enough requests from here (%s)",
-                    ref->registry, what);
-        stk_err_hint(err, "%s; or name a mirror in image_map of stoker.yaml",
-                     is_known ? "wait" : "log in: known users may ask more often");
-        return STK_E_BUSY;
-    }
-    stk_err_set(err, STK_E_ENV, "registry %s answered %s when asked for image %s", ref->registry,
-                what, name);
-    stk_err_hint(err, status >= 500 ? "the registry is in trouble; try again later"
-                                    : "look at the image's name");
-    return STK_E_ENV;
-}
-
 /* {"errors": [{"code", "message"}]} */
 static const char *words_of(const stk_buf *body, stk_arena *arena)
 {
@@ -165,10 +99,13 @@ static const char *words_of(const stk_buf *body, stk_arena *arena)
 
 static int refused_by_registry(const server *r, stk_http_response *response, stk_err *err)
 {
-    char retry[32];
-    bool has = stk_http_header(response, "Retry-After", retry, sizeof retry);
-    return stk_image_refused(r->ref, response->status, words_of(&response->body, r->arena),
-                             has ? retry : NULL, &r->login, err);
+    char after[32];
+    const char *retry = NULL;
+    if (stk_http_header(response, "Retry-After", after, sizeof after)) {
+        retry = after;
+    }
+    return stk_image_refused(r->ref, response->status, words_of(&response->body, r->arena), retry,
+                             &r->login, err);
 }
 
 /* --- tokens --- */
@@ -190,14 +127,7 @@ const char *stk_image_challenge(const char *header, const char *name, stk_arena 
 
 static void put_encoded(stk_buf *out, const char *text)
 {
-    for (const char *c = text; *c != '\0'; c++) {
-        bool plain = isalnum((unsigned char)*c) || strchr("-._~/:", *c) != NULL;
-        if (plain) {
-            stk_buf_char(out, *c);
-        } else {
-            stk_buf_printf(out, "%%%02X", (unsigned)(unsigned char)*c);
-        }
-    }
+    stk_buf_percent(out, text, strlen(text), "/:");
 }
 
 static const char *basic(const server *r)
@@ -275,7 +205,7 @@ static int fetch_token(server *r, const char *header, stk_err *err)
         const char *joint = strchr(realm, '?') == NULL ? "?" : "&";
         request.method = "GET";
         request.url = stk_arena_printf(r->arena, "%s%s%s", realm, joint, query.data);
-        request.headers = credentials[0] != NULL ? credentials : NULL;
+        request.headers = credentials;
     }
     STK_TRY(stk_err_need(request.url, "for a token", err));
     STK_HTTP_RESPONSE_AUTO response = {.body = STK_BUF_INIT(MAX_BODY)};
@@ -351,6 +281,7 @@ static int open_registry(const stk_image_ref *ref, stk_arena *arena, server *ret
 /* The manifest by tag or digest, over TLS or, where that is said to be fine, without. */
 static int ask_manifest(server *r, const char *method, stk_http_response *response, stk_err *err)
 {
+    static const char *const schemes[] = {"https", "http"};
     const char *host = r->ref->registry;
     if (strcmp(host, "docker.io") == 0) {
         host = "registry-1.docker.io";
@@ -358,12 +289,12 @@ static int ask_manifest(server *r, const char *method, stk_http_response *respon
     const char *which = stk_text_or(r->ref->digest, r->ref->tag);
     bool loopback = is_loopback(host);
     bool plain = loopback || is_insecure(r->ref->registry, r->arena);
-    r->base = stk_arena_printf(r->arena, "%s://%s", loopback ? "http" : "https", host);
+    r->base = stk_arena_printf(r->arena, "%s://%s", schemes[loopback], host);
     STK_TRY(stk_err_need(r->base, "to ask a registry", err));
     int rc = ask_registry(r, method, "manifests", which, response, err);
     if (rc == STK_E_ENV && response->status == 0 && plain) {
         stk_err second = {0};
-        r->base = stk_arena_printf(r->arena, "%s://%s", loopback ? "https" : "http", host);
+        r->base = stk_arena_printf(r->arena, "%s://%s", schemes[!loopback], host);
         STK_TRY(stk_err_need(r->base, "to ask a registry", err));
         stk_http_done(response);
         int again = ask_registry(r, method, "manifests", which, response, &second);

@@ -30,11 +30,6 @@ typedef struct gather {
     stk_err *err;
 } gather;
 
-static char *below(const gather *g, const char *path)
-{
-    return *path == '/' ? strdup(path) : stk_file_join(stk_text_or(g->recipe->folder, "."), path);
-}
-
 /* --- lines --- */
 
 /* `line` without blanks around it and its comment. */
@@ -79,7 +74,7 @@ static int add_lines(gather *g, const char *text, const char *folder, const char
 
 static int add_nested(gather *g, const char *name, const char *folder, stk_buf *out, int level)
 {
-    STK_TEXT_AUTO path = *name == '/' ? strdup(name) : stk_file_join(folder, name);
+    STK_TEXT_AUTO path = stk_file_below(folder, name);
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
     if (level >= MAX_NESTED) {
@@ -127,17 +122,16 @@ static int add_line(gather *g, const char *line, size_t n, const char *folder, c
 static int add_lines(gather *g, const char *text, const char *folder, const char *where,
                      stk_buf *out, int level)
 {
-    int rc = 0;
-    for (const char *line = text; *line != '\0' && rc == 0;) {
+    for (const char *line = text; *line != '\0';) {
         size_t n = strcspn(line, "\n");
         const char *from = line;
         size_t size = trim(&from, n);
         if (size > 0) {
-            rc = add_line(g, from, size, folder, where, out, level);
+            STK_TRY(add_line(g, from, size, folder, where, out, level));
         }
         line += n + (line[n] == '\n');
     }
-    return rc;
+    return 0;
 }
 
 /* Lines → a file of the context, unless nothing is left of them. */
@@ -160,51 +154,18 @@ static int add_file(gather *g, const char *file, const char *title, const char *
 
 /* --- programs of the user's --- */
 
-static int read_output(int fd, stk_buf *out)
-{
-    char data[4096];
-    for (;;) {
-        ssize_t n = read(fd, data, sizeof data);
-        if (n == 0) {
-            return 0;
-        }
-        if (n > 0) {
-            stk_buf_add(out, data, (size_t)n);
-        } else if (errno != EINTR) {
-            return -1;
-        }
-    }
-}
-
 static int run_program(const gather *g, const char *const *argv, stk_buf *out)
 {
-    extern char **environ;
-    int pipes[2];
-    if (pipe2(pipes, O_CLOEXEC) < 0) {
-        return stk_err_sys(g->err, STK_E_SYS, errno, "running %s", argv[0]);
+    const stk_spawn spawn = {
+        .argv = argv, .cwd = g->recipe->folder, .stdin_fd = -1, .stderr_fd = STDERR_FILENO};
+    int status = 0;
+    int rc = stk_image_capture(&spawn, -1, out, &status, g->err);
+    if (status != 0 || out->failed) {
+        return stk_err_set(g->err, STK_E_ENV,
+                           "docker: '%s', which should list packages, ended with an error (see "
+                           "above)",
+                           argv[0]);
     }
-    const stk_spawn spawn = {.argv = argv,
-                             .env = (const char *const *)environ,
-                             .cwd = g->recipe->folder,
-                             .stdin_fd = -1,
-                             .stdout_fd = pipes[1],
-                             .stderr_fd = STDERR_FILENO,
-                             .die_with_parent = true};
-    pid_t pid = 0;
-    int status = 0, rc = stk_sys_spawn(&spawn, &pid, NULL, g->err);
-    stk_file_close(&pipes[1]);
-    if (rc == 0) {
-        (void)read_output(pipes[0], out);
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-        }
-        if (status != 0 || out->failed) {
-            rc = stk_err_set(g->err, STK_E_ENV,
-                             "docker: '%s', which should list packages, ended with an error (see "
-                             "above)",
-                             argv[0]);
-        }
-    }
-    stk_file_close(&pipes[0]);
     return rc;
 }
 
@@ -234,13 +195,10 @@ static int run_list(gather *g, const stk_json *list, const char *key, const char
 /* --- the local environment --- */
 
 /* How a distribution came: NULL: by its version, "": not at all from elsewhere, else "@ url". */
-static const char *direct_url(const gather *g, const char *folder)
+static const char *direct_url(const gather *g, const char *folder, const char *entry)
 {
     static const stk_json_limits limits = {64 << 10, 1000, 16};
-    STK_TEXT_AUTO path = NULL;
-    if (folder != NULL) {
-        path = stk_file_join(folder, "direct_url.json");
-    }
+    const char *path = stk_arena_printf(g->arena, "%s/%s/direct_url.json", folder, entry);
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
     stk_json root;
@@ -283,8 +241,7 @@ static void freeze_one(gather *g, const char *folder, const char *entry, stk_buf
         return;
     }
     stk_buf_printf(seen, "\n%s\n", name);
-    STK_TEXT_AUTO path = stk_file_join(folder, entry);
-    const char *url = direct_url(g, path);
+    const char *url = direct_url(g, folder, entry);
     if (url != NULL && *url == '\0') {
         stk_buf_printf(g->notes, "%s is left out: it was installed from a folder of this host\n",
                        name);
@@ -309,9 +266,7 @@ static int sort_lines(const gather *g, stk_buf *out)
     while (text != NULL && *text != '\0') {
         size_t len = strcspn(text, "\n");
         lines = stk_arena_grow(g->arena, lines, n, sizeof *lines, &cap);
-        if (lines == NULL) {
-            return stk_err_set(g->err, STK_E_NOMEM, "no memory for the environment's packages");
-        }
+        STK_TRY(stk_err_need(lines, "for the environment's packages", g->err));
         lines[n++] = stk_arena_dupn(g->arena, text, len);
         text += len + (text[len] == '\n');
     }
@@ -459,7 +414,7 @@ static bool read_dependencies(const char *text, stk_buf *out)
 
 static int gather_pyproject(gather *g, const char *path)
 {
-    STK_TEXT_AUTO full = below(g, path);
+    STK_TEXT_AUTO full = stk_file_below(g->recipe->folder, path);
     STK_TEXT_AUTO text = NULL;
     STK_BUF_AUTO out = STK_BUF_INIT(MAX_BYTES);
     size_t len = 0;
@@ -487,7 +442,7 @@ static int gather_pyproject(gather *g, const char *path)
 
 static int gather_file(gather *g, const char *name)
 {
-    STK_TEXT_AUTO path = below(g, name);
+    STK_TEXT_AUTO path = stk_file_below(g->recipe->folder, name);
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
     STK_TRY(stk_err_if_null(path, g->err));
@@ -510,8 +465,8 @@ static int gather_list(gather *g)
 /* disable_automatic_requirements_detection=False: what lies in the project's folder. */
 static int detect(gather *g)
 {
-    STK_TEXT_AUTO requirements = below(g, "requirements.txt");
-    STK_TEXT_AUTO pyproject = below(g, "pyproject.toml");
+    STK_TEXT_AUTO requirements = stk_file_below(g->recipe->folder, "requirements.txt");
+    STK_TEXT_AUTO pyproject = stk_file_below(g->recipe->folder, "pyproject.toml");
     if (requirements != NULL && stk_file_exists(requirements)) {
         return gather_file(g, "requirements.txt");
     }

@@ -39,7 +39,7 @@ static const char *setting_text(reader *r, const stk_json *map, const char *key)
     if (value != NULL && text == NULL) {
         wrong_setting(r, key, value, "text");
     }
-    return text != NULL && *text == '\0' ? NULL : text;
+    return stk_text_if_any(text);
 }
 
 static bool truth_of(reader *r, const char *key, bool otherwise)
@@ -178,7 +178,6 @@ static void read_arguments(reader *r, stk_image_settings *s)
     for (uint32_t i = 0; args != NULL && i < args->n; i++) {
         const char *name = stk_json_key(args, i)->text;
         const stk_json *value = stk_json_value(args, i);
-        bool is_list = value->kind == STK_JSON_LIST;
         if (name[strspn(name,
                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")] !=
             '\0') {
@@ -188,11 +187,12 @@ static void read_arguments(reader *r, stk_image_settings *s)
                                 name);
             return;
         }
-        for (uint32_t k = 0; k < (is_list ? value->n : 1); k++) {
-            const stk_json *one = is_list ? &value->items[k] : value;
-            add_argument(r, name, one, &all);
+        const stk_json *items;
+        uint32_t n = stk_json_as_list(value, &items);
+        for (uint32_t k = 0; k < n; k++) {
+            add_argument(r, name, &items[k], &all);
             if (says_where(name)) {
-                add_argument(r, name, one, &where);
+                add_argument(r, name, &items[k], &where);
             }
         }
     }

@@ -387,7 +387,7 @@ int stk_curl_set_up(stk_curl_transfer *t, stk_curl_pems *pems, stk_err *err)
     SET(CURLOPT_PRIVATE, t);
     SET(CURLOPT_USERAGENT, "stoker/" STK_VERSION);
     SET(CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
-    SET(CURLOPT_CONNECTTIMEOUT_MS, (long)(q->connect_ms > 0 ? q->connect_ms : HTTP_CONNECT_MS));
+    SET(CURLOPT_CONNECTTIMEOUT_MS, (long)stk_http_connect_ms(q));
     SET(CURLOPT_HEADERFUNCTION, on_header);
     SET(CURLOPT_HEADERDATA, t);
     SET(CURLOPT_WRITEFUNCTION, on_data);

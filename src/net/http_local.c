@@ -53,7 +53,6 @@ __attribute__((format(printf, 3, 4))) static int fail(exchange *x, int code, con
 static int reach(exchange *x)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
-    int64_t ms = x->q->connect_ms > 0 ? x->q->connect_ms : HTTP_CONNECT_MS;
     const char *path = x->q->unix_socket;
     if (strlen(path) >= sizeof at.sun_path) {
         return stk_err_set(x->err, STK_E_ENV, "%s: a socket's path has at most %zu bytes", path,
@@ -65,7 +64,7 @@ static int reach(exchange *x)
         return stk_err_sys(x->err, STK_E_SYS, errno, "%s", path);
     }
     /* EAGAIN: so many wait already. There is nothing to poll for. */
-    int64_t until_ms = stk_clock_mono_ms(&stk_clock_real) + ms;
+    int64_t until_ms = stk_clock_mono_ms(&stk_clock_real) + stk_http_connect_ms(x->q);
     while (connect(x->fd, (struct sockaddr *)&at, sizeof at) != 0) {
         int sys = errno;
         struct pollfd cancel = {.fd = x->cancel_fd, .events = POLLIN};

@@ -22,6 +22,11 @@ static inline const char *stk_http_host(const char *url)
     return host == NULL ? url : host + 3;
 }
 
+static inline int64_t stk_http_connect_ms(const stk_http_request *request)
+{
+    return request->connect_ms > 0 ? request->connect_ms : HTTP_CONNECT_MS;
+}
+
 static inline size_t stk_http_body_len(const stk_http_request *request)
 {
     return request->body == NULL ? 0 : request->body_len;

@@ -90,7 +90,7 @@ int stk_store_find(const char *cwd, int flags, char **ret_path, stk_err *err)
                                "supported yet); set it to a path",
                                env);
         }
-        STK_TEXT_AUTO joined = stk_file_join_any(env[0] == '/' ? "" : full, env);
+        STK_TEXT_AUTO joined = stk_file_below(full, env);
         path = joined == NULL ? NULL : named_folder(joined);
     } else {
         STK_TEXT_AUTO beyond = NULL;

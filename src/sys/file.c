@@ -429,6 +429,11 @@ int stk_file_code(int sys)
     return sys == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS;
 }
 
+char *stk_file_below(const char *folder, const char *path)
+{
+    return *path == '/' ? strdup(path) : stk_file_join(stk_text_or(folder, "."), path);
+}
+
 char *stk_file_absolute(const char *path)
 {
     STK_TEXT_AUTO cwd = NULL;

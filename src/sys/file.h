@@ -53,6 +53,8 @@ static inline mode_t stk_file_mode(mode_t like, mode_t mode)
 }
 /* STK_E_NOT_FOUND of ENOENT, else STK_E_SYS. */
 int stk_file_code(int sys);
+/* The same, or a copy of `path` where it is absolute. `folder` NULL: the current one. */
+char *stk_file_below(const char *folder, const char *path);
 char *stk_file_absolute(
     const char *path); /* malloc'd, against the cwd; need not exist; "." and ".." folded */
 /* Retries EINTR; closes and returns quietly for fd < 0. */

@@ -128,8 +128,8 @@ static void read_error(const stk_http_response *r, char code[80], char *message,
         }
         (void)stk_aws_xml(&b, "Message", message, size);
     }
-    if (code[0] == '\0' && r->body.len == 0) { /* HEAD has no body to say it in */
-        (void)snprintf(code, 80, "%s", r->status == 404 ? "NotFound" : "");
+    if (code[0] == '\0' && r->body.len == 0 && r->status == 404) { /* HEAD has no body for it */
+        (void)snprintf(code, 80, "NotFound");
     }
 }
 

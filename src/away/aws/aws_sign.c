@@ -14,23 +14,9 @@
 
 enum { TEXT_MAX = 1 << 20, HEADERS_MAX = 64, PARAMETERS_MAX = 256 };
 
-static void encode(stk_buf *out, const char *text, size_t n, bool slashes)
-{
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)text[i];
-        bool plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-                     strchr("-._~", c) != NULL || (c == '/' && slashes);
-        if (plain && c != '\0') {
-            stk_buf_char(out, (char)c);
-        } else {
-            stk_buf_printf(out, "%%%02X", c);
-        }
-    }
-}
-
 void stk_aws_encode(stk_buf *out, const char *text, bool slashes)
 {
-    encode(out, text, strlen(text), slashes);
+    (void)stk_buf_percent(out, text, strlen(text), slashes ? "/" : "");
 }
 
 /* --- the canonical request --- */
@@ -91,7 +77,7 @@ static void add_path(stk_buf *out, const char *path, size_t n)
     bool ends = n > 0 && path[n - 1] == '/';
     for (size_t k = 0; k < n_parts; k++) {
         stk_buf_char(out, '/');
-        encode(out, parts[k].at, parts[k].n, false);
+        (void)stk_buf_percent(out, parts[k].at, parts[k].n, "");
     }
     if (n_parts == 0 || ends) {
         stk_buf_char(out, '/');
@@ -130,7 +116,7 @@ static char *decoded(const char *text, size_t n, stk_arena *arena)
             to[len++] = text[i];
         }
     }
-    encode(&out, to, len, false);
+    (void)stk_buf_percent(&out, to, len, "");
     return out.failed ? NULL : stk_arena_dup(arena, stk_text_or(out.data, ""));
 }
 

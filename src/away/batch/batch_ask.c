@@ -145,7 +145,7 @@ static int check_want(const stk_alternative *want, const char *kind, const char 
 
 /* Of several alternatives the first, and those that differ from it in their class alone: which of
  * these an instance has is the queue's. */
-static int read_devices(stk_batch_ask *ask, stk_err *err)
+static int read_wanted_devices(stk_batch_ask *ask, stk_err *err)
 {
     const stk_resources *asked = ask->job->resources;
     stk_alternative wants[STK_LIMIT_ASKS];
@@ -202,7 +202,7 @@ static int read_sizes(stk_batch_ask *ask, stk_err *err)
         ask->memory_mib = DEFAULT_MEMORY_MIB;
     }
     ask->efa = MAX(stk_batch_whole(&ask->options, "efa"), 0);
-    STK_TRY(read_devices(ask, err));
+    STK_TRY(read_wanted_devices(ask, err));
     if (ask->platform == STK_BATCH_FARGATE) {
         STK_TRY(refuse_fargate(ask, err));
         return fit_fargate(ask, err);

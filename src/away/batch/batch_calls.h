@@ -27,6 +27,10 @@ typedef struct stk_batch_answer {
     const stk_json *json; /* after none; NULL: no JSON object */
     bool maybe_done;      /* an error, and the request may have been carried out */
 } stk_batch_answer;
+static inline const char *stk_batch_why(const stk_batch_answer *answer, const char *otherwise)
+{
+    return answer->err != NULL ? answer->err->text : otherwise;
+}
 /* The answer is lent. */
 typedef void (*stk_batch_done)(void *arg, const stk_batch_answer *answer);
 

@@ -332,7 +332,7 @@ static const stk_driver_ops ops = {.name = "batch",
                                    .turn = batch_turn,
                                    .close = batch_close};
 
-static int open_parts(batch_driver *d, stk_err *err)
+static int open_services(batch_driver *d, stk_err *err)
 {
     stk_batch_options options;
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -353,7 +353,7 @@ static int batch_open(const stk_driver_config *config, stk_driver **ret, stk_err
     batch_driver *d = calloc(1, sizeof *d);
     STK_TRY(stk_err_if_null(d, err));
     *d = (batch_driver){.base = {.ops = &ops}, .config = *config, .arena = stk_arena_new(0)};
-    int rc = open_parts(d, err);
+    int rc = open_services(d, err);
     if (rc < 0) {
         batch_close(&d->base);
         return rc;

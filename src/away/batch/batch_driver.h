@@ -164,6 +164,7 @@ void stk_batch_live(batch_job *job, const char *aws_id);
 void stk_batch_live_child(batch_job *job, const char *array_id, uint32_t index);
 void stk_batch_not_live(batch_job *job); /* its phase is about to change */
 void stk_batch_look_at_jobs(batch_driver *driver, int64_t now_ms);
+/* batch_end.c */
 void stk_batch_terminate(batch_job *job); /* soon: by stk_batch_end_jobs */
 /* Batch can't be used any more: what it has is ended, or its end says that it may run on. True:
  * nobody is left. */

@@ -187,11 +187,11 @@ int stk_batch_put_volumes(const stk_batch_ask *ask, stk_buf *out, stk_err *err)
     STK_BUF_AUTO volumes = STK_BUF_INIT(1 << 18);
     STK_BUF_AUTO mounts = STK_BUF_INIT(1 << 18);
     const stk_json *items;
-    uint32_t n = stk_batch_items(stk_batch_option(&ask->options, "host_volumes"), &items);
+    uint32_t n = stk_json_as_list(stk_batch_option(&ask->options, "host_volumes"), &items);
     for (uint32_t i = 0; i < n; i++) {
         STK_TRY(put_host_volume(items[i].text, &volumes, &mounts, err));
     }
-    n = stk_batch_items(stk_batch_option(&ask->options, "efs_volumes"), &items);
+    n = stk_json_as_list(stk_batch_option(&ask->options, "efs_volumes"), &items);
     for (uint32_t i = 0; i < n; i++) {
         STK_TRY(put_efs_volume(items[i].text, &volumes, &mounts, err));
     }

@@ -61,7 +61,7 @@ static void each_pair(const stk_json *value, stk_arena *arena,
     for (uint32_t i = 0; i < stk_json_n_members(value); i++) {
         fn(arg, stk_json_key(value, i)->text, stk_batch_text_of(stk_json_value(value, i)));
     }
-    uint32_t n = stk_json_is_map(value) ? 0 : stk_batch_items(value, &items);
+    uint32_t n = stk_json_is_map(value) ? 0 : stk_json_as_list(value, &items);
     for (uint32_t i = 0; i < n; i++) {
         const char *text = items[i].text;
         size_t n_key = strcspn(text, ":=");

@@ -62,7 +62,7 @@ static bool is_scalar(const stk_json *value)
 static bool is_texts(const stk_json *value, bool pairs)
 {
     const stk_json *items;
-    uint32_t n = stk_batch_items(value, &items);
+    uint32_t n = stk_json_as_list(value, &items);
     for (uint32_t i = 0; i < n; i++) {
         const char *text = stk_json_text(&items[i]);
         if (text == NULL || (pairs && strpbrk(text, ":=") == NULL)) {
@@ -221,16 +221,6 @@ const char *stk_batch_text_of(const stk_json *value)
 const char *stk_batch_text(const stk_batch_options *options, const char *name)
 {
     return stk_batch_text_of(stk_batch_option(options, name));
-}
-
-uint32_t stk_batch_items(const stk_json *value, const stk_json **ret)
-{
-    *ret = value;
-    if (!stk_json_is_list(value)) {
-        return value != NULL;
-    }
-    *ret = value->items;
-    return value->n;
 }
 
 double stk_batch_number(const stk_batch_options *options, const char *name)

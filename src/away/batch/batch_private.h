@@ -22,9 +22,7 @@ int stk_batch_options_read(const char *step, const char *options, const char *st
 /* The value, or NULL where nobody gave one. */
 const stk_json *stk_batch_option(const stk_batch_options *options, const char *name);
 const char *stk_batch_text(const stk_batch_options *options, const char *name); /* or NULL */
-/* Of an option's value: its text (NULL: none), and the items of a list; a text alone is one. */
-const char *stk_batch_text_of(const stk_json *value);
-uint32_t stk_batch_items(const stk_json *value, const stk_json **ret);
+const char *stk_batch_text_of(const stk_json *value); /* of an option; NULL: none */
 double stk_batch_number(const stk_batch_options *options, const char *name); /* -1: not given */
 int64_t stk_batch_whole(const stk_batch_options *options, const char *name); /* -1: not given */
 bool stk_batch_bool(const stk_batch_options *options, const char *name, bool unless);

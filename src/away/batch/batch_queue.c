@@ -46,7 +46,7 @@ int stk_batch_queue_read(const stk_json *answer, stk_arena *arena, stk_batch_que
     ret->environments = read_texts(stk_json_get(queue, "computeEnvironmentOrder"),
                                    "computeEnvironment", arena, &ret->n_environments);
     ret->found = ret->environments != NULL;
-    return ret->found ? 0 : STK_E_NOMEM;
+    return stk_err_if_null(ret->environments, NULL);
 }
 
 static int read_environment(const stk_json *one, stk_arena *arena, stk_batch_environment *ret)
@@ -61,7 +61,7 @@ static int read_environment(const stk_json *one, stk_arena *arena, stk_batch_env
     ret->type = stk_batch_member(has, "type");
     (void)stk_json_int(stk_json_get(has, "maxvCpus"), &ret->max_vcpus);
     ret->instances = read_texts(stk_json_get(has, "instanceTypes"), NULL, arena, &ret->n_instances);
-    return ret->instances != NULL ? 0 : STK_E_NOMEM;
+    return stk_err_if_null(ret->instances, NULL);
 }
 
 int stk_batch_environments_read(const stk_json *answer, stk_arena *arena,
@@ -76,7 +76,7 @@ int stk_batch_environments_read(const stk_json *answer, stk_arena *arena,
             return STK_E_NOMEM;
         }
     }
-    return *ret != NULL ? 0 : STK_E_NOMEM;
+    return stk_err_if_null(*ret, NULL);
 }
 
 /* What instances of this type, or family, have; NULL: no accelerator that we know. */
@@ -106,12 +106,15 @@ bool stk_batch_is_fargate(const stk_batch_environment *environment)
 /* Is a family's model one that is wanted? `trainium` of any generation is one. */
 static bool is_wanted(const stk_batch_ask *ask, const struct family *family)
 {
+    static const struct {
+        const char *vendor, *shown, *noun;
+    } makers[] = {{"nvidia", "NVIDIA", "GPU"}, {"aws", "AWS", "Neuron device"}};
     char whole[64];
     bool is_neuron = ask->neurons > 0;
     const char *kind = stk_text_or(ask->kind, "");
-    (void)snprintf(whole, sizeof whole, "%s %s", is_neuron ? "AWS" : "NVIDIA", family->model);
+    (void)snprintf(whole, sizeof whole, "%s %s", makers[is_neuron].shown, family->model);
     const stk_spec_device d = {.vendor = family->vendor,
-                               .noun = is_neuron ? "Neuron device" : "GPU",
+                               .noun = makers[is_neuron].noun,
                                .model = whole,
                                .memory_bytes = -1};
     bool is_kind = !is_neuron || strncasecmp(family->model, kind, strlen(kind)) == 0;
@@ -120,7 +123,7 @@ static bool is_wanted(const stk_batch_ask *ask, const struct family *family)
         fits = stk_spec_device_fits(ask->classes[i], NULL, &d) ||
                strcasecmp(ask->classes[i], kind) == 0;
     }
-    return strcmp(family->vendor, is_neuron ? "aws" : "nvidia") == 0 && is_kind && fits;
+    return strcmp(family->vendor, makers[is_neuron].vendor) == 0 && is_kind && fits;
 }
 
 bool stk_batch_is_made(const stk_batch_ask *ask)

@@ -227,7 +227,7 @@ static void fail_one(batch_job *job, uint32_t index, void *arg)
     const stk_batch_answer *answer = arg;
     (void)index;
     stk_batch_fail(job, STK_FAIL_RESOURCES, "AWS Batch refuses the job: %s",
-                   answer->err != NULL ? answer->err->text : "it named no job");
+                   stk_batch_why(answer, "it named no job"));
 }
 
 static void fail_plainly(batch_job *job, uint32_t index, void *arg)

@@ -131,7 +131,7 @@ static void queue_answered(void *arg, const stk_batch_answer *answer)
             queue_known(queue);
         } else if (!stk_batch_is_broken(queue->driver, answer)) {
             (void)snprintf(text, sizeof text, "queue '%s': %s", queue->name,
-                           answer->err != NULL ? answer->err->text : "no answer");
+                           stk_batch_why(answer, "no answer"));
             queue_failed(queue, text);
         }
         return;
@@ -387,7 +387,7 @@ static void definition_failed(batch_definition *definition, const stk_batch_answ
     for (uint32_t i = 0; i < d->n_jobs; i++) {
         if (d->jobs[i]->definition == definition && d->jobs[i]->phase == BATCH_DEFINE && !broken) {
             stk_batch_fail(d->jobs[i], STK_FAIL_RESOURCES, "its job definition is refused: %s",
-                           answer->err != NULL ? answer->err->text : "no answer");
+                           stk_batch_why(answer, "no answer"));
         }
         if (d->jobs[i]->definition == definition) {
             d->jobs[i]->definition = NULL;

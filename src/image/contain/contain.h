@@ -51,10 +51,17 @@ typedef struct stk_engine {
  * answers; the sentence lists what was tried and the way out. Texts live in `arena`. */
 int stk_engine_find(const char *socket, stk_arena *arena, stk_engine *ret, stk_err *err);
 
+static inline const char *stk_engine_program(const stk_engine *engine)
+{
+    return engine->is_podman ? "podman" : "docker";
+}
 /* One call; `path` begins with "/containers/…"; JSON in and out. `ret_body` is whole. An answer of
  * 400 and above is an error with the engine's own words: 404 STK_E_NOT_FOUND, 409 STK_E_BUSY. */
 int stk_engine_call(const stk_engine *engine, const char *method, const char *path,
                     const char *json, int *ret_status, stk_buf *ret_body, stk_err *err);
+/* The log of a container in such an answer: frames of 8 bytes (which stream, then the length,
+ * big-endian) and their text. A terminal's has none. `log` takes stderr; NULL: it is left out. */
+void stk_engine_split_log(const stk_buf *body, stk_buf *out, stk_buf *log);
 /* The same with a body from a descriptor (a tar), headers of the caller's, and the answer as a
  * stream of JSON objects, each given to `on_json` as text (build, pull, push). */
 int stk_engine_stream(const stk_engine *engine, const char *method, const char *path,

@@ -328,8 +328,7 @@ int stk_contain_create(const contain_spec *spec, stk_engine *engine, const conta
         stk_err words = *err;
         stk_err_set(err, STK_E_NOT_FOUND, "image '%s' isn't on this host (%s)", spec->shown,
                     words.text);
-        stk_err_hint(err, "pull it: %s pull %s", engine->is_podman ? "podman" : "docker",
-                     spec->shown);
+        stk_err_hint(err, "pull it: %s pull %s", stk_engine_program(engine), spec->shown);
     }
     STK_TRY(rc);
     STK_TRY(stk_engine_parse(engine, path, &answer, arena, &root, err));

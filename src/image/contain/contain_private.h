@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "image/contain/contain.h"
+#include "net/http.h"
 
 /* Inside the container. */
 #define CONTAIN_RUNNER "/stoker/stk-runner"
@@ -15,9 +16,10 @@
 enum { CONTAIN_NEVER_RAN = 125, CONTAIN_CANT_RUN = 126, CONTAIN_NO_PROGRAM = 127 };
 enum { CONTAIN_MAX_FDS = 250 }; /* the kernel passes 253 at once */
 
-/* --- contain_engine.c --- */
+/* --- contain_engine.c, contain_search.c --- */
 
 extern const stk_json_limits stk_engine_limits;
+int stk_engine_ping(const char *socket, int cancel_fd, stk_http_response *ret, stk_err *err);
 /* Finds it without asking what it can: one short call instead of two, of which one is slow. */
 int stk_engine_open(const char *socket, int cancel_fd, stk_arena *arena, stk_engine *ret,
                     stk_err *err);

@@ -125,7 +125,7 @@ static void put_mounts(stk_buf *out, const contain_spec *spec)
     (void)snprintf(number, sizeof number, "%u", spec->n_mounts);
     put_word(out, number);
     for (uint32_t i = 0; i < spec->n_mounts; i++) {
-        stk_buf_char(out, spec->mounts[i].write ? 'w' : 'r');
+        stk_buf_char(out, "rw"[spec->mounts[i].write]);
         put_word(out, spec->mounts[i].to);
     }
 }
@@ -156,7 +156,7 @@ static int send_with(int conn, const stk_buf *m, const int *fds, uint32_t n_fds)
             n = 0;
         }
     }
-    return n < 0 ? -1 : 0;
+    return (int)MIN(n, 0);
 }
 
 int stk_contain_send(int conn, const contain_spec *spec, const char *const *entrypoint,
@@ -173,9 +173,11 @@ int stk_contain_send(int conn, const contain_spec *spec, const char *const *entr
     put_words(&m, (const char *const *)spec->env, NULL);
     put_words(&m, (const char *const *)spec->expand, NULL);
     put_word(&m, stk_text_or(spec->cwd, ""));
-    bool switches = stk_contain_switches(spec);
-    put_word(&m, switches ? spec->user : "");
-    put_word(&m, switches ? spec->owner : "");
+    static const char *const as_it_is[] = {"", ""};
+    const char *const users[] = {spec->user, spec->owner};
+    const char *const *switched = stk_contain_switches(spec) ? users : as_it_is;
+    put_word(&m, switched[0]);
+    put_word(&m, switched[1]);
     put_mounts(&m, spec);
     if (m.failed) {
         return stk_err_set(err, STK_E_LIMIT, "arguments and environment of more than %d bytes",

@@ -162,7 +162,8 @@ static int read_store(stk_spec_reader *r, const stk_json *node, const char **ret
                            *ret);
     if (strncasecmp(*ret, "s3:", 3) == 0) {
         const char *rest = *ret + 3 + strspn(*ret + 3, "/");
-        stk_err_hint(r->err, "did you mean 's3://%.200s'?", *rest != '\0' ? rest : "BUCKET");
+        stk_err_hint(r->err, "did you mean 's3://%.200s'?",
+                     stk_text_or(stk_text_if_any(rest), "BUCKET"));
     }
     return rc;
 }

@@ -1,5 +1,6 @@
 /* What a stack says nothing of, and Metaflow's settings do. */
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/text.h"
 #include "image/stack/stack_metaflow.h"
@@ -47,25 +48,22 @@ static const char *meaning(stk_place_kind kind, const char *name)
 static int split_words(const char *text, bool pairs, stk_arena *arena, stk_json *ret, stk_err *err)
 {
     STK_BUF_AUTO json = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
-    stk_buf_char(&json, pairs ? '{' : '[');
+    const char *brackets = pairs ? "{}" : "[]";
+    stk_json_open(&json, NULL, brackets[0]);
     for (const char *c = text; *c != '\0';) {
-        size_t n = strcspn(c, ","), n_key = pairs ? strcspn(c, "=,") : n;
-        if (n > 0) {
-            stk_buf_text(&json, json.len > 1 ? "," : "");
-            const char *key = stk_arena_printf(arena, "%.*s", (int)n_key, c);
-            stk_buf_json(&json, stk_text_or(key, ""));
-        }
+        size_t n = strcspn(c, ","), n_key = strcspn(c, "=,"), from = MIN(n_key + 1, n);
         if (n > 0 && pairs) {
-            size_t from = n_key < n ? n_key + 1 : n;
-            const char *of = stk_arena_printf(arena, "%.*s", (int)(n - from), c + from);
-            stk_buf_char(&json, ':');
-            stk_buf_json(&json, stk_text_or(of, ""));
+            const char *key = stk_text_or(stk_arena_dupn(arena, c, n_key), "");
+            const char *value = stk_text_or(stk_arena_dupn(arena, c + from, n - from), "");
+            stk_json_put_text(&json, key, value);
+        } else if (n > 0) {
+            stk_json_put_text(&json, NULL, stk_text_or(stk_arena_dupn(arena, c, n), ""));
         }
         c += n + (c[n] == ',');
     }
-    stk_buf_char(&json, pairs ? '}' : ']');
-    return json.failed ? stk_err_nomem(err)
-                       : stk_json_parse(json.data, json.len, NULL, &limits, arena, ret, err);
+    stk_json_close(&json, brackets[1]);
+    STK_TRY(stk_buf_check(&json, err));
+    return stk_json_parse(json.data, json.len, NULL, &limits, arena, ret, err);
 }
 
 static int read_value(const struct row *row, const char *value, stk_arena *arena, stk_json *ret,
