@@ -39,11 +39,11 @@ const char *stk_image_text(const stk_image_ref *ref, stk_arena *arena);
 typedef void stk_image_say(void *arg, const char *line);
 
 typedef struct stk_image_config {
-    const char *id;                             /* "sha256:…" of the config */
-    const char *digest;                         /* of the manifest, or NULL */
-    const char *arch, *os;                      /* "amd64", "linux" */
-    const char *const *env;                     /* "K=V", NULL-terminated */
-    const char *const *entrypoint, *const *cmd; /* NULL-terminated */
+    const char *id;                /* "sha256:…" of the config */
+    const char *digest;            /* of the manifest, or NULL */
+    const char *arch, *os;         /* "amd64", "linux" */
+    const char *const *env;        /* "K=V", NULL-terminated */
+    const char *const *entrypoint; /* NULL-terminated */
     const char *user, *workdir;
     const char *const *labels; /* "k=v" */
     const char *const *layers; /* digests, NULL where unknown */

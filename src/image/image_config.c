@@ -55,7 +55,6 @@ int stk_image_config_read(const stk_json *outer, const stk_json *config, stk_are
         ret->env = stk_arena_alloc(arena, sizeof *env);
     }
     ret->entrypoint = config_list(config, "Entrypoint", arena);
-    ret->cmd = config_list(config, "Cmd", arena);
     ret->user = config_text(config, "User", arena);
     ret->workdir = config_text(config, "WorkingDir", arena);
     ret->labels = pairs_of(config, "Labels", arena);

@@ -119,7 +119,9 @@ static bool has_any_word(const char *words, const char *const *any)
     return false;
 }
 
-int stk_image_explain(const stk_image_ref *ref, const char *doing, const char *words, stk_err *err)
+/* The error for a pull or push that the engine ended with these words. */
+static int explain_words(const stk_image_ref *ref, const char *doing, const char *words,
+                         stk_err *err)
 {
     static const char *const full[] = {"no space left", "disk quota", NULL};
     static const struct {
@@ -176,9 +178,9 @@ static int stream(const stk_engine *engine, const char *path, const stk_image_re
     const char *const headers[] = {header, NULL};
     int rc = stk_engine_stream(engine, "POST", path, headers, -1, on_progress, p, &why);
     if (*p->error != '\0') {
-        return stk_image_explain(ref, doing, p->error, err);
+        return explain_words(ref, doing, p->error, err);
     }
-    return rc < 0 ? stk_image_explain(ref, doing, why.text, err) : 0;
+    return rc < 0 ? explain_words(ref, doing, why.text, err) : 0;
 }
 
 int stk_image_pull(const stk_engine *engine, const stk_image_ref *ref, stk_image_say *say,

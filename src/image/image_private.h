@@ -57,8 +57,6 @@ int stk_image_ask(const stk_engine *engine, const char *method, const char *path
                   stk_arena *arena, stk_json *ret, stk_err *err);
 #define STK_IMAGE_UNREACHED                                                                        \
     "is the registry reachable from here? image_map in stoker.yaml names a mirror"
-/* The error for a pull or push that the engine ended with these words. */
-int stk_image_explain(const stk_image_ref *ref, const char *doing, const char *words, stk_err *err);
 
 /* image_capture.c: what the program prints, and its status as of waitpid. `spawn` says argv, cwd,
  * stdin and stderr. STK_E_ENV: not within timeout_ms (-1: any time), or more than `out` takes. */

@@ -45,6 +45,8 @@ int stk_file_copy_tree(const char *from, const char *to, stk_err *err);
 bool stk_file_exists(const char *path);
 char *stk_file_join(const char *a, const char *b);     /* malloc'd "a/b" */
 char *stk_file_join_any(const char *a, const char *b); /* the same; where one is "", the other */
+/* "folder/path", or a copy of `path` where it is absolute. `folder` NULL: the current one. */
+char *stk_file_below(const char *folder, const char *path);
 char *stk_file_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* malloc'd */
 /* The mode of a file that can be executed where `like` can: 0755 or 0644, say. */
 static inline mode_t stk_file_mode(mode_t like, mode_t mode)
@@ -53,8 +55,6 @@ static inline mode_t stk_file_mode(mode_t like, mode_t mode)
 }
 /* STK_E_NOT_FOUND of ENOENT, else STK_E_SYS. */
 int stk_file_code(int sys);
-/* The same, or a copy of `path` where it is absolute. `folder` NULL: the current one. */
-char *stk_file_below(const char *folder, const char *path);
 char *stk_file_absolute(
     const char *path); /* malloc'd, against the cwd; need not exist; "." and ".." folded */
 /* Retries EINTR; closes and returns quietly for fd < 0. */

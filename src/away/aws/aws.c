@@ -69,7 +69,8 @@ static int read_config(stk_aws_config *config, const char *variable, const char 
     return stk_err_set(err, rc, "can't take in '%s'", path);
 }
 
-int stk_aws_read_files(stk_aws_config *ret, stk_err *err)
+/* Both files into an empty `ret`. */
+static int read_files(stk_aws_config *ret, stk_err *err)
 {
     STK_TRY(read_config(ret, "AWS_CONFIG_FILE", ".aws/config", false, err));
     return read_config(ret, "AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", true, err);
@@ -91,7 +92,7 @@ static int read_profile(stk_aws *aws, const char *profile, stk_err *err)
 {
     aws->profile = strdup(stk_text_or(profile, "default"));
     STK_TRY(stk_err_if_null(aws->profile, err));
-    STK_TRY(stk_aws_read_files(&aws->config, err));
+    STK_TRY(read_files(&aws->config, err));
     if (profile != NULL && !has_profile(&aws->config, profile)) { /* somebody asked for it */
         stk_err_set(err, STK_E_ENV, "AWS profile '%.100s' is in neither of AWS's files", profile);
         stk_err_hint(err, "`aws configure list-profiles` lists them; AWS_CONFIG_FILE and "
@@ -152,7 +153,7 @@ const stk_http_tls *stk_aws_tls(const stk_aws *aws)
 static void read_again(stk_aws *aws)
 {
     stk_aws_config found = {0};
-    if (stk_aws_read_files(&found, NULL) == 0 && has_profile(&found, aws->profile)) {
+    if (read_files(&found, NULL) == 0 && has_profile(&found, aws->profile)) {
         stk_aws_config_done(&aws->files);
         aws->files = found;
     } else {

@@ -11,7 +11,8 @@
 
 enum { CHAIN_MAX = 5, OUTPUT_MAX = 64 << 10 };
 
-int64_t stk_aws_parse_time(const char *text)
+/* 2026-11-22T01:02:03Z; -1: it is none. */
+static int64_t parse_time(const char *text)
 {
     struct tm tm = {0};
     char rest[40] = "";
@@ -44,7 +45,7 @@ int stk_aws_set_keys(stk_aws_keys *keys, const char *id, const char *secret, con
         return stk_err_set(err, STK_E_ENV, "AWS credentials from %s are incomplete, or too long",
                            from);
     }
-    *keys = (stk_aws_keys){.expires_ms = stk_aws_parse_time(stk_text_or(expires, ""))};
+    *keys = (stk_aws_keys){.expires_ms = parse_time(stk_text_or(expires, ""))};
     (void)snprintf(keys->from, sizeof keys->from, "%s", from);
     (void)snprintf(keys->id, sizeof keys->id, "%s", id);
     (void)snprintf(keys->secret, sizeof keys->secret, "%s", secret);

@@ -53,8 +53,6 @@ struct stk_aws {
 int stk_aws_find_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err);
 /* aws.c: the environment's region or the profile's, or NULL. */
 const char *stk_aws_known_region(const stk_aws *aws);
-/* Both files into an empty `ret`. */
-int stk_aws_read_files(stk_aws_config *ret, stk_err *err);
 /* aws_keys_http.c */
 int stk_aws_keys_container(stk_aws *aws, stk_aws_keys *ret, stk_err *err);
 int stk_aws_keys_instance(stk_aws *aws, stk_aws_keys *ret, stk_err *err);
@@ -68,8 +66,7 @@ int stk_aws_keys_json(const char *text, size_t n, const char *from, stk_aws_keys
                       stk_err *err);
 int stk_aws_set_keys(stk_aws_keys *keys, const char *id, const char *secret, const char *token,
                      const char *expires, const char *from, stk_err *err);
-int64_t stk_aws_parse_time(const char *text); /* 2026-11-22T01:02:03Z; -1: it is none */
-const char *stk_aws_env(const char *name);    /* NULL where empty, too */
+const char *stk_aws_env(const char *name); /* NULL where empty, too */
 bool stk_aws_is_true(const char *text);
 
 /* aws_sign.c: pure. */

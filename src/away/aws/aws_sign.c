@@ -22,7 +22,6 @@ void stk_aws_encode(stk_buf *out, const char *text, bool slashes)
 /* --- the canonical request --- */
 
 typedef struct place {
-    const char *scheme;
     const char *host;
     size_t n_host;
     const char *path;
@@ -38,7 +37,7 @@ static bool split_url(const char *url, place *ret)
         return false;
     }
     host += 3;
-    *ret = (place){.scheme = url, .host = host, .n_host = strcspn(host, "/?#")};
+    *ret = (place){.host = host, .n_host = strcspn(host, "/?#")};
     ret->path = host + ret->n_host;
     ret->n_path = strcspn(ret->path, "?#");
     const char *rest = ret->path + ret->n_path;

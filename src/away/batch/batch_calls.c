@@ -388,8 +388,3 @@ uint32_t stk_batch_calls_n(const stk_batch_calls *calls, stk_batch_lane lane_of)
 {
     return calls->lanes[lane_of].n;
 }
-
-double stk_batch_calls_rate(const stk_batch_calls *calls, stk_batch_lane lane_of)
-{
-    return calls->lanes[lane_of].rate;
-}

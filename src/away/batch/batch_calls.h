@@ -63,6 +63,5 @@ int stk_batch_call_batch(stk_batch_calls *calls, const char *path, const char *b
 int64_t stk_batch_calls_pump(stk_batch_calls *calls, int64_t now_ms);
 /* Calls of a lane that aren't answered yet. */
 uint32_t stk_batch_calls_n(const stk_batch_calls *calls, stk_batch_lane lane);
-double stk_batch_calls_rate(const stk_batch_calls *calls, stk_batch_lane lane); /* a second, now */
 
 #endif

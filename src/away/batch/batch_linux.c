@@ -83,8 +83,10 @@ int stk_batch_put_linux(const stk_batch_ask *ask, stk_buf *out, stk_err *err)
 
 /* --- folders --- */
 
-bool stk_batch_carry_volume(const char *text, stk_arena *arena, const char **ret_efs,
-                            const char **ret_path)
+/* Where `carry: volume` is mounted from: an EFS file system and a folder in it, or a folder of the
+ * host. False: neither. */
+static bool read_carry_volume(const char *text, stk_arena *arena, const char **ret_efs,
+                              const char **ret_path)
 {
     *ret_efs = NULL;
     *ret_path = NULL;
@@ -166,7 +168,7 @@ static int put_carry_volume(const stk_batch_ask *ask, stk_buf *volumes, stk_buf 
 {
     const char *efs, *path;
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    if (!stk_batch_carry_volume(ask->config->carry_volume, scratch, &efs, &path)) {
+    if (!read_carry_volume(ask->config->carry_volume, scratch, &efs, &path)) {
         return stk_err_set(err, STK_E_SPEC,
                            "stack '%s': carry_volume is '%s'; with carry: volume on AWS Batch it "
                            "must be a folder of the "

@@ -80,10 +80,6 @@ void stk_batch_put_carry_env(const stk_batch_ask *ask, stk_buf *out);
 /* {"name": …, "value": …}, an item of a list. */
 void stk_batch_put_pair(stk_buf *out, const char *name_key, const char *name, const char *value_key,
                         const char *value);
-/* Where `carry: volume` is mounted from: an EFS file system and a folder in it, or a folder of the
- * host. False: neither. */
-bool stk_batch_carry_volume(const char *text, stk_arena *arena, const char **ret_efs,
-                            const char **ret_path);
 
 /* --- what Batch says: batch_detail.c, batch_queue.c --- */
 
@@ -124,14 +120,13 @@ const char *stk_batch_member(const stk_json *map, const char *key);
 /* A queue and its compute environments. */
 typedef struct stk_batch_queue {
     bool found, enabled, valid;
-    const char *name, *arn, *reason;
+    const char *name, *reason;
     const char *const *environments; /* ARNs, in order, NULL-terminated */
     uint32_t n_environments;
-    bool fair_share;
 } stk_batch_queue;
 
 typedef struct stk_batch_environment {
-    const char *name, *arn, *state, *status, *reason,
+    const char *name, *state, *status, *reason,
         *type;         /* type: EC2, SPOT, FARGATE …; NULL: unmanaged */
     int64_t max_vcpus; /* -1 unknown */
     const char *const *instances;

@@ -38,11 +38,9 @@ int stk_batch_queue_read(const stk_json *answer, stk_arena *arena, stk_batch_que
         return 0;
     }
     ret->name = stk_batch_member(queue, "jobQueueName");
-    ret->arn = stk_batch_member(queue, "jobQueueArn");
     ret->enabled = stk_json_is(stk_json_get(queue, "state"), "ENABLED");
     ret->valid = stk_json_is(stk_json_get(queue, "status"), "VALID");
     ret->reason = stk_batch_member(queue, "statusReason");
-    ret->fair_share = stk_batch_member(queue, "schedulingPolicyArn") != NULL;
     ret->environments = read_texts(stk_json_get(queue, "computeEnvironmentOrder"),
                                    "computeEnvironment", arena, &ret->n_environments);
     ret->found = ret->environments != NULL;
@@ -53,7 +51,6 @@ static int read_environment(const stk_json *one, stk_arena *arena, stk_batch_env
 {
     const stk_json *has = stk_json_get(one, "computeResources");
     *ret = (stk_batch_environment){.name = stk_batch_member(one, "computeEnvironmentName"),
-                                   .arn = stk_batch_member(one, "computeEnvironmentArn"),
                                    .state = stk_batch_member(one, "state"),
                                    .status = stk_batch_member(one, "status"),
                                    .reason = stk_batch_member(one, "statusReason"),

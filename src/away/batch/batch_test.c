@@ -384,10 +384,10 @@ static void ends(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         STK_ARENA_AUTO arena = stk_arena_new(0);
-        stk_batch_detail said;
+        stk_batch_detail detail;
         stk_remote_report report = {0};
-        stk_batch_detail_read(parse(cases[i].answer, arena), &said);
-        stk_batch_detail_end(&said, &report);
+        stk_batch_detail_read(parse(cases[i].answer, arena), &detail);
+        stk_batch_detail_end(&detail, &report);
         if (report.state != cases[i].end || report.failure != cases[i].failure ||
             report.exit_status != cases[i].exit_status ||
             strstr(report.text, cases[i].says) == NULL ||
@@ -418,9 +418,9 @@ static void waits(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         STK_ARENA_AUTO arena = stk_arena_new(0);
-        stk_batch_detail said;
-        stk_batch_detail_read(parse(cases[i].answer, arena), &said);
-        stk_batch_detail_wait(&said, "q", text, sizeof text);
+        stk_batch_detail detail;
+        stk_batch_detail_read(parse(cases[i].answer, arena), &detail);
+        stk_batch_detail_wait(&detail, "q", text, sizeof text);
         assert_non_null(strstr(text, cases[i].says));
     }
 }
@@ -428,26 +428,26 @@ static void waits(void **state)
 static void logs(void **state)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    stk_batch_detail said;
+    stk_batch_detail detail;
     (void)state;
     stk_batch_detail_read(parse("{\"status\": \"RUNNING\", \"jobId\": \"j\", \"container\": "
                                 "{\"logStreamName\": \"d/default/1\", \"containerInstanceArn\": "
                                 "\"arn:aws:ecs:eu:1:container-instance/c/abc\"}}",
                                 arena),
-                          &said);
-    assert_string_equal(said.log_group, "/aws/batch/job");
-    assert_string_equal(said.log_stream, "d/default/1");
-    assert_string_equal(said.instance, "abc");
+                          &detail);
+    assert_string_equal(detail.log_group, "/aws/batch/job");
+    assert_string_equal(detail.log_stream, "d/default/1");
+    assert_string_equal(detail.instance, "abc");
     stk_batch_detail_read(
         parse("{\"container\": {\"logConfiguration\": {\"logDriver\": \"awslogs\", "
               "\"options\": {\"awslogs-group\": \"mine\"}}}}",
               arena),
-        &said);
-    assert_string_equal(said.log_group, "mine");
+        &detail);
+    assert_string_equal(detail.log_group, "mine");
     stk_batch_detail_read(
         parse("{\"container\": {\"logConfiguration\": {\"logDriver\": \"splunk\"}}}", arena),
-        &said);
-    assert_null(said.log_group);
+        &detail);
+    assert_null(detail.log_group);
 }
 
 static void holds(void **state)
