@@ -380,8 +380,17 @@ void stk_json_put_text(stk_buf *out, const char *key, const char *text)
 
 void stk_json_put_texts(stk_buf *out, const char *key, const char *const *texts)
 {
+    size_t n = 0;
+    while (texts != NULL && texts[n] != NULL) {
+        n++;
+    }
+    stk_json_put_n_texts(out, key, texts, n);
+}
+
+void stk_json_put_n_texts(stk_buf *out, const char *key, const char *const *texts, size_t n)
+{
     stk_json_open(out, key, '[');
-    for (uint32_t i = 0; texts != NULL && texts[i] != NULL; i++) {
+    for (size_t i = 0; i < n; i++) {
         stk_json_put_text(out, NULL, texts[i]);
     }
     stk_json_close(out, ']');

@@ -191,6 +191,7 @@ void stk_json_put_raw(stk_buf *out, const char *key, const char *json);  /* NULL
 void stk_json_put_text(stk_buf *out, const char *key, const char *text); /* NULL: null */
 /* A list of texts; `texts` is NULL-terminated, or NULL: an empty one. */
 void stk_json_put_texts(stk_buf *out, const char *key, const char *const *texts);
+void stk_json_put_n_texts(stk_buf *out, const char *key, const char *const *texts, size_t n);
 void stk_json_put_whole(stk_buf *out, const char *key, int64_t number);
 /* Numbers below 0 are unknown: null. */
 void stk_json_put_int(stk_buf *out, const char *key, int64_t number);

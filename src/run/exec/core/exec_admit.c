@@ -48,11 +48,8 @@ static bool is_listed(const char *list, uint32_t cpu)
         if (*end == '-') {
             last = strtoul(end + 1, &end, 10);
         }
-        if (end == at) {
-            return false;
-        }
-        if (cpu >= first && cpu <= last) {
-            return true;
+        if (end == at || (cpu >= first && cpu <= last)) {
+            return end != at;
         }
         at = *end == ',' ? end + 1 : end;
     }
@@ -96,8 +93,6 @@ static void pick_cpus(stk_exec *x, exec_slot *slot, uint32_t n)
     }
 }
 
-/* What the attempt may use of the host's memory: as asked, or more after it ran out; 0: no limit.
- */
 int64_t stk_exec_memory_limit(const stk_exec *x, uint32_t task)
 {
     const stk_request *r = stk_plan_request(x->config.plan, x->tasks[task].i_step);
@@ -122,7 +117,7 @@ static void add_asked_devices(const stk_alternative *a, stk_buf *buf)
     }
 }
 
-void stk_exec_asked_json(const stk_resources *r, stk_buf *buf)
+void stk_exec_put_asked(const stk_resources *r, stk_buf *buf)
 {
     stk_json_open(buf, "asked", '{');
     if (r->cpu_milli >= 0) {
@@ -151,49 +146,48 @@ int64_t stk_exec_cpu_milli(const stk_exec *x, uint32_t task)
     stk_pack_ask asks[STK_LIMIT_ASKS];
     stk_request r =
         stk_exec_request(x->config.plan, x->tasks[task].i_step, stk_exec_ranks(x, task), asks);
-    int64_t most = x->config.capacity->cpu_milli;
-    if (r.place > 0) {
+    if (r.place > 0 || x->graph.grow == NULL) {
         return r.cpu_milli;
     }
-    return r.cpu_milli > most && x->graph.grow != NULL ? most : r.cpu_milli;
+    return MIN(r.cpu_milli, x->config.capacity->cpu_milli);
 }
 
-static void device_json(const stk_device *d, int64_t share_bytes, stk_buf *buf)
+static void put_granted_device(stk_buf *buf, const stk_device *d, int64_t share_bytes)
 {
     const char *const texts[][2] = {{"uuid", d->uuid},
                                     {"model", d->model},
                                     {"noun", d->noun},
                                     {"profile", d->profile},
                                     {"cpus", d->cpus}};
-    stk_buf_printf(buf, "{\"vendor\":\"%s\",\"index\":%d", d->vendor, d->index);
+    stk_json_open(buf, NULL, '{');
+    stk_json_put_text(buf, "vendor", d->vendor);
+    stk_json_put_whole(buf, "index", d->index);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (texts[i][1] != NULL) {
-            stk_buf_printf(buf, ",\"%s\":", texts[i][0]);
-            stk_buf_json(buf, texts[i][1]);
+            stk_json_put_text(buf, texts[i][0], texts[i][1]);
         }
     }
     if (d->memory_bytes >= 0) {
-        stk_buf_printf(buf, ",\"memory_bytes\":%lld", (long long)d->memory_bytes);
+        stk_json_put_whole(buf, "memory_bytes", d->memory_bytes);
     }
     if (share_bytes > 0) {
-        stk_buf_printf(buf, ",\"share_bytes\":%lld", (long long)share_bytes);
+        stk_json_put_whole(buf, "share_bytes", share_bytes);
     }
-    stk_buf_char(buf, '}');
+    stk_json_close(buf, '}');
 }
 
-void stk_exec_granted_json(const stk_exec *x, uint32_t task, stk_buf *buf)
+void stk_exec_put_granted(const stk_exec *x, uint32_t task, stk_buf *buf)
 {
     const exec_slot *slot = x->tasks[task].slot;
     const stk_request *r = stk_plan_request(x->config.plan, x->tasks[task].i_step);
     if (stk_exec_is_away(x, task)) {
-        stk_exec_away_granted(x, task, buf);
+        stk_exec_put_away_granted(x, task, buf);
         return;
     }
     int64_t memory_bytes = stk_exec_memory_limit(x, task);
-    int64_t cpu_milli = stk_exec_cpu_milli(x, task);
-    stk_json_open(buf, NULL, '{');
+    stk_json_open(buf, "granted", '{');
     if (r->limit_cpu) {
-        stk_json_put_real(buf, "cpu_count", (double)cpu_milli / 1000);
+        stk_json_put_real(buf, "cpu_count", (double)stk_exec_cpu_milli(x, task) / 1000);
         stk_json_open(buf, "cpus", '[');
         for (uint32_t i = 0; i < slot->n_cpus; i++) {
             stk_json_put_whole(buf, NULL, x->cpu_ids[slot->cpus[i]]);
@@ -206,28 +200,14 @@ void stk_exec_granted_json(const stk_exec *x, uint32_t task, stk_buf *buf)
     }
     stk_json_open(buf, "devices", '[');
     for (uint32_t i = 0; i < slot->lease.n; i++) {
-        stk_json_put_key(buf, NULL);
-        device_json(stk_accel_device(x->config.accel, slot->lease.devices[i]),
-                    slot->lease.share_bytes, buf);
+        put_granted_device(buf, stk_accel_device(x->config.accel, slot->lease.devices[i]),
+                           slot->lease.share_bytes);
     }
-    stk_buf_char(buf, ']');
+    stk_json_close(buf, ']');
     if (stk_exec_is_contained(x, task)) {
-        stk_exec_container_granted(x, task, buf);
+        stk_exec_put_container_image(x, task, buf);
     }
-    stk_buf_char(buf, '}');
-}
-
-int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err)
-{
-    if (x->pending.n_launches == x->pending.cap_launches) {
-        uint32_t cap = MAX(64, x->pending.cap_launches * 2);
-        uint32_t *p = realloc(x->pending.launches, cap * sizeof *p);
-        STK_TRY(stk_err_if_null(p, err));
-        x->pending.launches = p;
-        x->pending.cap_launches = cap;
-    }
-    x->pending.launches[x->pending.n_launches++] = task;
-    return 0;
+    stk_json_close(buf, '}');
 }
 
 int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err)
@@ -252,8 +232,7 @@ int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err)
     }
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
     stk_json_open(&buf, NULL, '{');
-    stk_json_put_key(&buf, "granted");
-    stk_exec_granted_json(x, task, &buf);
+    stk_exec_put_granted(x, task, &buf);
     if (start->i_ask != STK_SCHED_NO_ASK) {
         stk_json_put_whole(&buf, "ask", start->i_ask);
     }
@@ -261,8 +240,7 @@ int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err)
         stk_json_put_text(&buf, "miss", t->miss);
     }
     stk_json_close(&buf, '}');
-    const char *data = stk_exec_event_data(x, &buf);
-    STK_TRY(stk_err_if_null(data, err));
+    STK_TRY(stk_buf_check(&buf, err));
     STK_TRY(stk_exec_push_launch(x, task, err));
     t->hook_started = t->stopped = false;
     t->xid = 0;
@@ -272,5 +250,5 @@ int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err)
                                             .attempt = start->attempt,
                                             .i_ask = start->i_ask,
                                             .devices = start->devices},
-                         data, err);
+                         &buf, err);
 }

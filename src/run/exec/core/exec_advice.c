@@ -13,8 +13,7 @@ static bool is_of_flow(const stk_step *step)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *extra = stk_json_read(scratch, step->settings->extra);
-    bool is_flow = stk_json_is_map(stk_json_get(extra, "flow"));
-    return is_flow;
+    return stk_json_is_map(stk_json_get(extra, "flow"));
 }
 
 /* stk_runner_way_out in a flow's words; NULL: they are the same. */
@@ -37,10 +36,12 @@ static const char *in_flow_words(stk_exec *x, const char *text, stk_failure fail
 {
     const char *words = way_out_of_flow(failure);
     const char *way_out = stk_runner_way_out(failure);
-    const char *at = words == NULL ? NULL : strstr(text, way_out);
-    return at == NULL ? text
-                      : stk_arena_printf(x->scratch, "%.*s%s%s", (int)(at - text), text, words,
-                                         at + strlen(way_out));
+    const char *at = strstr(text, way_out);
+    if (words == NULL || at == NULL) {
+        return text;
+    }
+    return stk_arena_printf(x->scratch, "%.*s%s%s", (int)(at - text), text, words,
+                            at + strlen(way_out));
 }
 
 /* Nobody is told to set what the step has set: on_oom, in the words of stk_runner_way_out. */
@@ -64,11 +65,10 @@ static const char *too_much(stk_exec *x, const char *text, const stk_sched_retry
 {
     char asked[32];
     bool is_share = next->grows == STK_GROWS_SHARE;
-    (void)stk_units_format_memory(is_share ? next->amount << 20 : next->amount, asked,
-                                  sizeof asked);
-    return stk_arena_printf(x->scratch,
-                            "%s; on_oom would give it %s of %smemory next, which %s hasn't", text,
-                            asked, is_share ? "device " : "", x->config.capacity->where);
+    const char *what = is_share ? "device memory" : "memory";
+    (void)stk_units_format_memory(next->amount << (is_share ? 20 : 0), asked, sizeof asked);
+    return stk_arena_printf(x->scratch, "%s; on_oom would give it %s of %s next, which %s hasn't",
+                            text, asked, what, x->config.capacity->where);
 }
 
 /* on_oom has set how many times as much device memory to ask for, of devices that it had whole. */
@@ -94,10 +94,10 @@ const char *stk_exec_advise(stk_exec *x, uint32_t task, stk_failure failure, con
     if (text != NULL && next->is_too_much) {
         text = too_much(x, text, next);
     }
-    return text == NULL || !had_all(x, task, failure)
-               ? text
-               : stk_arena_printf(
-                     x->scratch,
-                     "%s; its devices were all its own, so on_oom has no more memory to give it",
-                     text);
+    if (text == NULL || !had_all(x, task, failure)) {
+        return text;
+    }
+    return stk_arena_printf(
+        x->scratch, "%s; its devices were all its own, so on_oom has no more memory to give it",
+        text);
 }

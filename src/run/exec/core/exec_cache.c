@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_state.h"
 #include "run/exec/core/exec_sum.h"
@@ -79,16 +80,33 @@ const char *stk_exec_file_digest(exec_lookup *lookup, const char *path, stk_err 
     return digest;
 }
 
-/* A path as written in the spec → absolute, in `arena`. */
-static const char *absolute(const exec_lookup *lookup, const char *path)
+const char *stk_exec_absolute(const stk_spec *spec, const char *path, stk_arena *arena)
 {
-    return path[0] == '/' ? path
-                          : stk_arena_printf(lookup->arena, "%s/%s",
-                                             stk_spec_folder(stk_plan_spec(lookup->plan)), path);
+    if (path[0] == '/') {
+        return path;
+    }
+    return stk_arena_printf(arena, "%s/%s", stk_spec_folder(spec), path);
 }
 
-/* The digest of one input, or NULL with `err` set; literals and parameters have none
- * (*ret_literal). */
+const char *stk_exec_literal(const stk_spec *spec, const stk_input *in)
+{
+    if (in->kind == STK_INPUT_PARAM) {
+        return stk_text_or(stk_spec_param(spec, in->i_param)->value, "null");
+    }
+    return in->kind == STK_INPUT_VALUE ? in->text : NULL;
+}
+
+static const char *digest_at(exec_lookup *lookup, const char *path, stk_err *err)
+{
+    const char *at = stk_exec_absolute(stk_plan_spec(lookup->plan), path, lookup->arena);
+    if (at == NULL) {
+        stk_err_nomem(err);
+        return NULL;
+    }
+    return stk_exec_file_digest(lookup, at, err);
+}
+
+/* The digest of one input, or NULL with `err` set; literals and parameters have none. */
 static const char *input_digest(exec_lookup *lookup, const stk_input *in, exec_outputs_fn outputs,
                                 void *arg, stk_err *err);
 
@@ -101,28 +119,24 @@ static const char *list_digest(exec_lookup *lookup, const stk_input *in, exec_ou
                                void *arg, stk_err *err)
 {
     const char **digests = stk_arena_array(lookup->arena, in->n_items, sizeof *digests);
+    char hex[STK_DIGEST_HEX + 1];
     for (uint32_t i = 0; digests != NULL && i < in->n_items; i++) {
-        const stk_input *item = &in->items[i];
-        if (item->kind == STK_INPUT_VALUE || item->kind == STK_INPUT_PARAM) {
-            char hex[STK_DIGEST_HEX + 1];
-            const char *text =
-                item->kind == STK_INPUT_VALUE
-                    ? item->text
-                    : stk_spec_param(stk_plan_spec(lookup->plan), item->i_param)->value;
+        const char *text = stk_exec_literal(stk_plan_spec(lookup->plan), &in->items[i]);
+        if (text != NULL) {
             stk_digest_of(text, strlen(text), hex);
             digests[i] = stk_arena_dup(lookup->arena, hex);
         } else {
-            digests[i] = input_digest(lookup, item, outputs, arg, err);
+            digests[i] = input_digest(lookup, &in->items[i], outputs, arg, err);
         }
         if (digests[i] == NULL) {
             return NULL;
         }
     }
-    char hex[STK_DIGEST_HEX + 1];
-    if (digests != NULL) {
-        stk_plan_list_digest(digests, in->n_items, hex);
+    if (digests == NULL) {
+        return NULL;
     }
-    return digests == NULL ? NULL : stk_arena_dup(lookup->arena, hex);
+    stk_plan_list_digest(digests, in->n_items, hex);
+    return stk_arena_dup(lookup->arena, hex);
 }
 
 static const char *input_digest(exec_lookup *lookup, const stk_input *in, exec_outputs_fn outputs,
@@ -138,7 +152,7 @@ static const char *input_digest(exec_lookup *lookup, const stk_input *in, exec_o
         return digest;
     }
     case STK_INPUT_FILE:
-        return stk_exec_file_digest(lookup, absolute(lookup, in->text), err);
+        return digest_at(lookup, in->text, err);
     case STK_INPUT_ARTIFACT:
         return in->text;
     case STK_INPUT_LIST:
@@ -152,15 +166,18 @@ const char *stk_exec_inputs_json(exec_lookup *lookup, const stk_step *step,
                                  const char *const *digests)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
+    stk_json_open(&buf, NULL, '{');
+    size_t n_empty = buf.len;
     for (uint32_t i = 0; i < step->n_inputs; i++) {
         if (digests[i] != NULL) {
-            stk_buf_char(&buf, buf.len == 0 ? '{' : ',');
-            stk_buf_json(&buf, step->inputs[i].name);
-            stk_buf_printf(&buf, ":\"%s\"", digests[i]);
+            stk_json_put_text(&buf, step->inputs[i].name, digests[i]);
         }
     }
-    stk_buf_text(&buf, buf.len == 0 ? "" : "}");
-    return buf.failed || buf.len == 0 ? NULL : stk_arena_dup(lookup->arena, buf.data);
+    if (buf.len == n_empty) {
+        return NULL;
+    }
+    stk_json_close(&buf, '}');
+    return stk_buf_keep(&buf, lookup->arena);
 }
 
 int stk_exec_lookup_artifact(exec_lookup *lookup, const char *digest, stk_err *err)
@@ -169,9 +186,10 @@ int stk_exec_lookup_artifact(exec_lookup *lookup, const char *digest, stk_err *e
     int64_t size;
     bool comes = false;
     stk_err why = {0};
-    int rc = lookup->trusts
-                 ? 0
-                 : stk_exec_sum_artifact(lookup->sum, lookup->store, digest, &comes, &why);
+    int rc = 0;
+    if (!lookup->trusts) {
+        rc = stk_exec_sum_artifact(lookup->sum, lookup->store, digest, &comes, &why);
+    }
     if (rc == 0 && !comes && !(lookup->trusts && stk_store_needs_sum(lookup->store, digest))) {
         rc = stk_store_locate(lookup->store, digest, lookup->arena, &path, &size, &why);
     }
@@ -223,20 +241,19 @@ int stk_exec_parse_outputs(exec_lookup *lookup, const stk_step *step, const char
     }
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *doc = stk_json_read(scratch, json);
-    int rc = doc == NULL ? stk_err_set(err, STK_E_STORE,
-                                       "step '%s': its stored outputs can't be read", step->name)
-                         : 0;
-    for (uint32_t i = 0; i < step->n_outputs && rc == 0; i++) {
+    if (doc == NULL) {
+        return stk_err_set(err, STK_E_STORE, "step '%s': its stored outputs can't be read",
+                           step->name);
+    }
+    for (uint32_t i = 0; i < step->n_outputs; i++) {
         const stk_json *ref = stk_json_get(doc, step->outputs[i].name);
         if (!take_ref(lookup, ref, check, &refs[i])) {
-            rc = stk_err_set(err, STK_E_NOT_FOUND, "its stored output '%s' is gone",
-                             step->outputs[i].name);
+            return stk_err_set(err, STK_E_NOT_FOUND, "its stored output '%s' is gone",
+                               step->outputs[i].name);
         }
     }
-    if (rc == 0) {
-        *ret_outputs = refs;
-    }
-    return rc;
+    *ret_outputs = refs;
+    return 0;
 }
 
 /* Plain SHA-256 of a source file, as the worker sums what it saw loaded; NULL when it can't be
@@ -261,6 +278,19 @@ static const char *source_digest(exec_lookup *lookup, const char *path)
     return kept ? digest : NULL;
 }
 
+/* A file that was there, with these bytes ("": with any). */
+static bool is_file_same(exec_lookup *lookup, const char *path, const char *was)
+{
+    if (was == NULL) {
+        return false;
+    }
+    if (*was == '\0') {
+        return stk_file_exists(path);
+    }
+    const char *is = source_digest(lookup, path);
+    return is != NULL && strcmp(is, was) == 0;
+}
+
 /* Files that the step was seen to load: each must be what it was then. NULL, or the path that
  * changed. */
 static const char *changed_file(exec_lookup *lookup, const char *seen)
@@ -270,20 +300,16 @@ static const char *changed_file(exec_lookup *lookup, const char *seen)
     }
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *doc = stk_json_read(scratch, seen);
-    const char *changed = doc == NULL ? "what it loaded" : NULL;
-    for (uint32_t k = 0; k < stk_json_n_members(doc); k++) {
-        const char *path = stk_json_key(doc, k)->text;
-        const stk_json *value = stk_json_value(doc, k);
-        const char *was = stk_json_text(value);
-        const char *is = was == NULL || *was == '\0' ? NULL : source_digest(lookup, path);
-        bool same = was != NULL &&
-                    (*was == '\0' ? stk_file_exists(path) : is != NULL && strcmp(is, was) == 0);
-        if (!same) {
-            changed = stk_arena_dup(lookup->arena, path);
-            break;
+    if (doc == NULL) {
+        return "what it loaded";
+    }
+    for (uint32_t i = 0; i < stk_json_n_members(doc); i++) {
+        const char *path = stk_json_key(doc, i)->text;
+        if (!is_file_same(lookup, path, stk_json_text(stk_json_value(doc, i)))) {
+            return stk_arena_dup(lookup->arena, path);
         }
     }
-    return changed;
+    return NULL;
 }
 
 /* Is this entry still true? NULL, or why not. */
@@ -311,7 +337,7 @@ int stk_exec_lookup_files(exec_lookup *lookup, const stk_step *step, const char 
 {
     const stk_cache_policy *cache = &step->settings->cache;
     for (uint32_t i = 0; i < cache->n_files; i++) {
-        files[i] = stk_exec_file_digest(lookup, absolute(lookup, cache->files[i]), err);
+        files[i] = digest_at(lookup, cache->files[i], err);
         if (files[i] == NULL) {
             return stk_err_context(err, "cache file '%s'", cache->files[i]);
         }
@@ -324,7 +350,7 @@ static int collect(exec_lookup *lookup, const stk_step *step, exec_outputs_fn ou
 {
     for (uint32_t i = 0; i < step->n_inputs; i++) {
         const stk_input *in = &step->inputs[i];
-        if (in->kind == STK_INPUT_VALUE || in->kind == STK_INPUT_PARAM) {
+        if (stk_exec_literal(stk_plan_spec(lookup->plan), in) != NULL) {
             continue;
         }
         digests[i] = input_digest(lookup, in, outputs, arg, err);
@@ -405,7 +431,7 @@ int stk_forecast_new(stk_store *store, const stk_plan *plan, stk_forecast **ret_
                      stk_err *err)
 {
     stk_arena *arena = stk_arena_new(0);
-    stk_forecast *f = arena == NULL ? NULL : stk_arena_alloc(arena, sizeof *f);
+    stk_forecast *f = stk_arena_alloc(arena, sizeof *f);
     if (f == NULL) {
         stk_arena_free(arena);
         return stk_err_nomem(err);
@@ -440,12 +466,11 @@ int stk_forecast_step(stk_forecast *f, uint32_t i_step, bool *ret_hit, const cha
     exec_found found;
     int rc = stk_exec_lookup_step(&f->lookup, i_step, forecast_outputs, f, true,
                                   stk_clock_wall_ms(&stk_clock_real), &found, err);
-    if (rc == 0) {
-        *ret_hit = found.verdict == EXEC_HIT;
-        *ret_miss = found.miss;
-        f->outputs[i_step] = found.outputs;
-    }
-    return rc;
+    STK_TRY(rc);
+    *ret_hit = found.verdict == EXEC_HIT;
+    *ret_miss = found.miss;
+    f->outputs[i_step] = found.outputs;
+    return 0;
 }
 
 void stk_forecast_free(stk_forecast *f)

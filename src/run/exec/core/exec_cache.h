@@ -51,6 +51,10 @@ int stk_exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn o
  */
 int stk_exec_parse_outputs(exec_lookup *lookup, const stk_step *step, const char *json, bool check,
                            exec_ref **ret_outputs, stk_err *err);
+/* A path as written in the document → absolute, in `arena`; NULL: out of memory. */
+const char *stk_exec_absolute(const stk_spec *spec, const char *path, stk_arena *arena);
+/* JSON of an input that is a value or a parameter; NULL: it is neither. */
+const char *stk_exec_literal(const stk_spec *spec, const stk_input *in);
 const char *stk_exec_file_digest(exec_lookup *lookup, const char *path,
                                  stk_err *err); /* NULL on error */
 /* Of a step's settings.cache.files, in their order. */

@@ -32,46 +32,52 @@ static const stk_json *load_task(const char *path, stk_arena *arena)
 {
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
-    return stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) < 0
-               ? NULL
-               : stk_json_readn(arena, text, len);
+    if (path == NULL || stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) < 0) {
+        return NULL;
+    }
+    return stk_json_readn(arena, text, len);
+}
+
+/* Both without it, too. */
+static bool has_same_member(const stk_json *a, const stk_json *b, const char *key)
+{
+    a = stk_json_get(a, key);
+    b = stk_json_get(b, key);
+    return a == b || (a != NULL && b != NULL && stk_json_equal(a, b));
 }
 
 /* Whether the attempt before was given the same: its task.json against this one's. One that can't
  * be read (it never began) says nothing against it. */
-static bool is_same(stk_exec *x, uint32_t task, uint32_t attempt, const stk_buf *task_json)
+static bool was_given_same(stk_exec *x, uint32_t task, uint32_t attempt, const stk_buf *task_json)
 {
-    const char *dir = stk_exec_dir(x, task, attempt - 1, x->scratch);
-    const char *path = dir == NULL ? NULL : stk_arena_printf(x->scratch, "%s/task.json", dir);
+    const char *path = stk_exec_file_in_dir(x, task, attempt - 1, "task.json");
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    const stk_json *before = path == NULL ? NULL : load_task(path, scratch);
+    const stk_json *before = load_task(path, scratch);
     const stk_json *now = stk_json_readn(scratch, task_json->data, task_json->len);
-    bool same = true;
-    static const char *const keys[] = {"inputs", "command", "kind"};
-    for (size_t i = 0; before != NULL && i < sizeof keys / sizeof *keys; i++) {
-        const stk_json *a = stk_json_get(before, keys[i]);
-        const stk_json *b = stk_json_get(now, keys[i]);
-        same =
-            same &&
-            (a == b || (a != NULL && b != NULL && stk_json_equal(a, b))); /* both NULL: not there */
-    }
-    return same;
+    return before == NULL ||
+           (has_same_member(before, now, "inputs") && has_same_member(before, now, "command") &&
+            has_same_member(before, now, "kind"));
 }
 
 /* Nothing of an earlier engine's is taken up without a word. */
-static int tell(stk_exec *x, uint32_t task, const char *folder, bool same, stk_err *err)
+static int note_checkpoints(stk_exec *x, uint32_t task, const char *folder, bool same, stk_err *err)
 {
-    char size[32];
+    char size[32] = "of unknown size";
     uint32_t n = x->tasks[task].checkpoints.n;
     int64_t bytes = stk_store_checkpoints_bytes(folder);
-    const char *of =
-        bytes < 0 ? "of unknown size" : stk_units_format_memory(bytes, size, sizeof size);
     const char *who = stk_exec_who(x, task, x->scratch);
     STK_TRY(stk_err_if_null(who, err));
+    if (bytes >= 0) {
+        (void)stk_units_format_memory(bytes, size, sizeof size);
+    }
     const char *text =
-        stk_arena_printf(x->scratch, "%s %s %u checkpoint%s (%s) of its earlier attempts%s", who,
-                         same ? "goes on with" : "starts fresh:", n, n == 1 ? "" : "s", of,
-                         same ? "" : ", of other inputs or another command, were removed");
+        same ? stk_arena_printf(x->scratch,
+                                "%s goes on with %u checkpoint%s (%s) of its earlier attempts", who,
+                                n, stk_text_plural(n), size)
+             : stk_arena_printf(x->scratch,
+                                "%s starts fresh: %u checkpoint%s (%s) of its earlier attempts, of "
+                                "other inputs or another command, were removed",
+                                who, n, stk_text_plural(n), size);
     return stk_exec_emit_note(x, text, err);
 }
 
@@ -90,8 +96,8 @@ int stk_exec_checkpoints_begin(stk_exec *x, uint32_t task, uint32_t attempt,
     if (rc < 0 || t->checkpoints.n == 0 || attempt != t->attempt_base + 1 || attempt <= 1) {
         return rc;
     }
-    bool same = is_same(x, task, attempt, task_json);
-    rc = tell(x, task, folder, same, err);
+    bool same = was_given_same(x, task, attempt, task_json);
+    rc = note_checkpoints(x, task, folder, same, err);
     if (rc == 0 && !same) {
         rc = stk_store_checkpoints_clean(folder, true, err);
         t->checkpoints = (stk_checkpoints){.newest_ns = -1};
@@ -106,9 +112,9 @@ void stk_exec_checkpoints_drop(stk_exec *x, uint32_t task)
     if (stk_exec_step(x, task)->settings->keep_checkpoints) {
         return;
     }
-    const stk_backend_ops *ops = x->config.backend == NULL ? NULL : x->config.backend->ops;
-    if (ops != NULL && ops->drop_checkpoints != NULL && stk_exec_is_away(x, task)) {
-        ops->drop_checkpoints(x->config.backend, task);
+    stk_backend *backend = x->config.backend;
+    if (backend != NULL && backend->ops->drop_checkpoints != NULL && stk_exec_is_away(x, task)) {
+        backend->ops->drop_checkpoints(backend, task);
     }
     const char *folder = stk_exec_checkpoints(x, task, x->scratch);
     if (folder != NULL && rmdir(folder) < 0 && errno != ENOENT) {
@@ -131,10 +137,9 @@ void stk_exec_preempted(stk_exec *x, uint32_t task, const stk_outcome *o, exec_f
     bool told = o->signal == SIGTERM || o->exit_status == TERM_STATUS;
     bool again = told || o->exit_status == AGAIN_STATUS;
     bool plain = failure->class == STK_FAIL_EXIT || failure->class == STK_FAIL_SIGNAL;
+    const char *how = told ? ", not from Stoker" : ": saved, to be run again";
     if (plain && again && now.n > 0) {
-        const char *text =
-            stk_arena_printf(x->scratch, "preempted (%s%s)", failure->text,
-                             told ? ", not from Stoker" : ": saved, to be run again");
+        const char *text = stk_arena_printf(x->scratch, "preempted (%s%s)", failure->text, how);
         failure->class = STK_FAIL_PREEMPTED;
         failure->text = stk_text_or(text, failure->text);
     }

@@ -19,31 +19,40 @@ enum {
     CLAIM_FOR_MS = 10 * 60 * 1000
 };
 
+/* What others have of a device that has `free_bytes` left, in MiB. */
+static int64_t outside_mib(stk_accel *accel, const stk_sched *sched, uint32_t i, int64_t free_bytes,
+                           const char *holder, stk_arena *arena)
+{
+    int64_t total_mib = stk_accel_device(accel, i)->memory_bytes >> 20;
+    int32_t own_mib = stk_sched_held(sched, i);
+    if (own_mib == STK_SCHED_ALL) {
+        return 0; /* nobody else can have it */
+    }
+    if (holder != NULL || (free_bytes == 0 && own_mib == 0) ||
+        (free_bytes == 0 && stk_lease_claimant(accel, i, arena) != NULL)) {
+        return STK_SCHED_ALL;
+    }
+    if (free_bytes < 0 || total_mib <= 0) {
+        return 0;
+    }
+    return MAX(total_mib - (free_bytes >> 20) - own_mib, 0);
+}
+
 int stk_exec_fold_outside(stk_accel *accel, stk_sched *sched, bool *ret_any, bool *ret_new,
                           stk_err *err)
 {
     int64_t free_bytes[STK_LIMIT_DEVICES];
     const char *outside[STK_LIMIT_DEVICES] = {0};
-    uint32_t n = stk_accel_n_devices(accel);
     STK_ARENA_AUTO arena = stk_arena_new(1u << 20);
-    int rc =
-        arena == NULL ? stk_err_nomem(err) : stk_lease_free(accel, arena, free_bytes, outside, err);
-    for (uint32_t i = 0; i < n && rc >= 0; i++) {
-        int64_t total_mib = stk_accel_device(accel, i)->memory_bytes >> 20;
-        int32_t own_mib = stk_sched_held(sched, i);
-        int64_t mib = total_mib - (free_bytes[i] >> 20) - own_mib;
-        bool is_all = outside[i] != NULL || (free_bytes[i] == 0 && own_mib == 0) ||
-                      (free_bytes[i] == 0 && stk_lease_claimant(accel, i, arena) != NULL);
-        mib = own_mib == STK_SCHED_ALL                         ? 0 /* nobody else can have it */
-              : is_all                                         ? STK_SCHED_ALL
-              : free_bytes[i] < 0 || total_mib <= 0 || mib < 0 ? 0
-                                                               : mib;
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_lease_free(accel, arena, free_bytes, outside, err));
+    for (uint32_t i = 0; i < stk_accel_n_devices(accel); i++) {
+        int64_t mib = outside_mib(accel, sched, i, free_bytes[i], outside[i], arena);
         stk_sched_event event = {.kind = STK_SE_OUTSIDE, .device = i, .mib = (int32_t)mib};
         *ret_any = *ret_any || (mib > 0 && stk_accel_device(accel, i)->usable);
         *ret_new = *ret_new || mib != stk_sched_outside(sched, i);
-        rc = stk_sched_fold(sched, &event, err);
+        STK_TRY(stk_sched_fold(sched, &event, err));
     }
-    STK_TRY(rc);
     return 0;
 }
 
@@ -55,15 +64,18 @@ const char *stk_exec_holders(stk_accel *accel, const stk_devset *devices, stk_ar
     (void)stk_lease_free(accel, arena, free_bytes, outside, NULL);
     for (uint32_t i = 0; i < stk_accel_n_devices(accel); i++) {
         const stk_device *d = stk_accel_device(accel, i);
+        const char *who = outside[i];
         if (!stk_devset_has(devices, i)) {
             continue;
         }
-        const char *who = stk_text_or(outside[i], stk_lease_who(accel, i, arena));
-        stk_buf_printf(&text, "%s%s %d: %s", text.len > 0 ? "; " : "",
-                       stk_text_or(d->noun, "device"), d->index,
+        if (who == NULL) {
+            who = stk_lease_who(accel, i, arena);
+        }
+        stk_buf_separate(&text, "; ");
+        stk_buf_printf(&text, "%s %d: %s", stk_text_or(d->noun, "device"), d->index,
                        stk_text_or(who, "somebody who just let go"));
     }
-    return text.failed || text.data == NULL ? NULL : stk_arena_dup(arena, text.data);
+    return stk_buf_keep(&text, arena);
 }
 
 /* --- claims ---
@@ -76,8 +88,8 @@ const char *stk_exec_holders(stk_accel *accel, const stk_devset *devices, stk_ar
 
 static int64_t claim_after_ms(void)
 {
-    const char *text = getenv("STOKER_CLAIM_AFTER_MS"); /* for tests */
-    int64_t ms = text != NULL ? strtoll(text, NULL, 10) : CLAIM_AFTER_MS;
+    const char *text = stk_text_or(getenv("STOKER_CLAIM_AFTER_MS"), ""); /* for tests */
+    int64_t ms = strtoll(text, NULL, 10);
     return ms > 0 ? ms : CLAIM_AFTER_MS;
 }
 
@@ -127,7 +139,7 @@ static bool keeps_idle(const stk_exec *x)
     for (uint32_t i = 0; i < x->config.capacity->n_devices; i++) {
         int64_t held = (int64_t)stk_sched_held(x->sched, i) + stk_sched_outside(x->sched, i);
         int64_t total = stk_accel_device(x->config.accel, i)->memory_bytes >> 20;
-        is = is || (stk_devset_has(&x->outside.claim.devices, i) && held < (total > 0 ? total : 1));
+        is = is || (stk_devset_has(&x->outside.claim.devices, i) && held < MAX(total, 1));
     }
     return is;
 }
@@ -187,26 +199,23 @@ static int end_claim(stk_exec *x, stk_err *err)
 
 /* --- looks --- */
 
-static int look(stk_exec *x, bool *ret_new, stk_err *err)
+static int look_outside(stk_exec *x, bool *ret_new, stk_err *err)
 {
+    exec_outside *o = &x->outside;
     int64_t now = stk_clock_mono_ms(x->config.clock);
-    x->outside.is_any_outside = false;
+    int64_t most = o->claim.is_made ? LOOK_MS : LOOK_MAX_MS; /* nobody else has what is claimed */
+    o->is_any_outside = false;
     *ret_new = false;
-    int rc =
-        stk_exec_fold_outside(x->config.accel, x->sched, &x->outside.is_any_outside, ret_new, err);
-    for (uint32_t i = 0; i < x->config.capacity->n_devices && rc == 0; i++) {
+    STK_TRY(stk_exec_fold_outside(x->config.accel, x->sched, &o->is_any_outside, ret_new, err));
+    for (uint32_t i = 0; i < x->config.capacity->n_devices; i++) {
         const stk_device *d = stk_accel_device(x->config.accel, i);
         if (x->config.capacity->devices[i].usable && !d->usable) { /* another run put it there */
-            rc = stk_exec_gone(x, i, stk_text_or(d->trouble, "it broke"), err);
+            STK_TRY(stk_exec_gone(x, i, stk_text_or(d->trouble, "it broke"), err));
         }
     }
-    x->outside.look_for_ms =
-        *ret_new || x->outside.look_for_ms == 0 ? LOOK_MS : x->outside.look_for_ms * 3 / 2;
-    int64_t most =
-        x->outside.claim.is_made ? LOOK_MS : LOOK_MAX_MS; /* nobody else has what is claimed */
-    x->outside.look_for_ms = MIN(x->outside.look_for_ms, most);
-    x->outside.look_ms = now + x->outside.look_for_ms;
-    STK_TRY(rc);
+    o->look_for_ms = *ret_new ? LOOK_MS : MAX(o->look_for_ms * 3 / 2, LOOK_MS);
+    o->look_for_ms = MIN(o->look_for_ms, most);
+    o->look_ms = now + o->look_for_ms;
     return see_to_claim(x, now, err);
 }
 
@@ -216,12 +225,11 @@ int stk_exec_lease(stk_exec *x, const stk_action *start, stk_lease *ret_lease, s
     uint32_t task = start->task;
     int64_t share_mib = stk_sched_asks(x->sched, task).asks[start->i_ask].share_mib;
     stk_err busy = {0};
-    int rc = stk_exec_device_events(x, err); /* what was before isn't this attempt's */
-    STK_TRY(rc);
+    STK_TRY(stk_exec_device_events(x, err)); /* what was before isn't this attempt's */
     (void)snprintf(label, sizeof label, "run %s step %s", x->config.run,
                    stk_exec_step(x, task)->name);
-    rc = stk_lease_take(x->config.accel, &start->devices, share_mib << 20, label, ret_lease, NULL,
-                        &busy);
+    int rc = stk_lease_take(x->config.accel, &start->devices, share_mib << 20, label, ret_lease,
+                            NULL, &busy);
     if (rc != STK_E_BUSY) {
         if (rc < 0) {
             *err = busy;
@@ -229,7 +237,7 @@ int stk_exec_lease(stk_exec *x, const stk_action *start, stk_lease *ret_lease, s
         return rc;
     }
     bool is_new = false;
-    STK_TRY(look(x, &is_new, err));
+    STK_TRY(look_outside(x, &is_new, err));
     stk_sched_event event = {.kind = STK_SE_BUSY,
                              .task = task,
                              .at_ms = stk_clock_mono_ms(x->config.clock) +
@@ -255,7 +263,7 @@ int stk_exec_look(stk_exec *x, stk_err *err)
     if (rc < 0 || !is_wanting(x) || stk_clock_mono_ms(x->config.clock) < x->outside.look_ms) {
         return rc;
     }
-    return look(x, &is_new, err);
+    return look_outside(x, &is_new, err);
 }
 
 /* Once a run: that it waits, and for whom. */
@@ -269,10 +277,12 @@ static int note_wait(stk_exec *x, stk_err *err)
         stk_sched_why why = stk_sched_explain(x->sched, i);
         if (why.what == STK_WHY_DEVICES && stk_devset_count(&why.outside) > 0) {
             const char *who = stk_exec_holders(x->config.accel, &why.outside, x->tick);
-            const char *text = stk_arena_printf(x->tick, "step '%s' waits for devices: %s",
-                                                stk_exec_step(x, i)->name, who);
+            STK_TRY(stk_err_if_null(who, err));
             x->noted_busy = true;
-            return stk_exec_emit_note(x, who == NULL ? NULL : text, err);
+            return stk_exec_emit_note(x,
+                                      stk_arena_printf(x->tick, "step '%s' waits for devices: %s",
+                                                       stk_exec_step(x, i)->name, who),
+                                      err);
         }
     }
     return 0;

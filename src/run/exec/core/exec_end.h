@@ -32,6 +32,9 @@ const char *stk_exec_gang_oom(stk_exec *x, const exec_gang *gang, const char *te
 
 /* Reads result.json if there is one. A wrong one is the step's failure, told in `why`. */
 int stk_exec_read_result(stk_exec *x, exec_ending *e, stk_err *why);
+/* The same of one rank of an attempt. */
+int stk_exec_read_rank(stk_exec *x, const exec_ending *whole, uint32_t rank, exec_ending *ret,
+                       stk_err *err);
 /* One output into the store; `r` or `declared` may be NULL. STK_E_NOT_FOUND: it isn't there (the
  * step's fault). */
 int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output *r,
@@ -45,10 +48,6 @@ int stk_exec_ended(stk_exec *x, const stk_report *report, stk_err *err);
 /* The end of a task whose outcome is known: reads its result, stores its outputs, emits what
  * follows. */
 int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_err *err);
-/* Runs the hooks that an earlier engine did not see end, of tasks that succeeded under it. */
-int stk_exec_catch_up(stk_exec *x, uint32_t task, stk_err *err);
-/* In an attempt's directory: hook `when` has ended. In x->scratch; NULL when out of memory. */
-const char *stk_exec_hook_mark(stk_exec *x, uint32_t task, stk_hook_when when);
 /* Why an attempt failed; NULL where there is nothing to say. */
 typedef struct exec_failure {
     stk_failure class;
@@ -67,6 +66,10 @@ typedef struct exec_failure {
 /* Emits TASK_FAILED and what follows: TASK_RETRYING, or the hooks of a step that failed for good.
  */
 int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *failure, stk_err *err);
+/* The same of an attempt that ended without success, and of one whose output can't be used. */
+int stk_exec_fail_ending(stk_exec *x, const exec_ending *e, stk_err *err);
+int stk_exec_fail_output(stk_exec *x, const exec_ending *e, stk_failure class, const stk_err *why,
+                         stk_err *err);
 
 /* The folder of the task's checkpoints, in `arena`; NULL: out of memory. */
 const char *stk_exec_checkpoints(stk_exec *x, uint32_t task, stk_arena *arena);

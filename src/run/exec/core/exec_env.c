@@ -18,16 +18,12 @@
 
 void stk_exec_env_add(exec_env *env, const char *key, const char *value)
 {
-    size_t n_key = strlen(key);
-    size_t n_value = value == NULL ? 0 : strlen(value); /* NULL: there was no memory for it */
-    char *item = value == NULL ? NULL : stk_arena_alloc(env->arena, n_key + n_value + 2);
-    if (item != NULL) {
-        memcpy(item, key, n_key);
-        item[n_key] = '=';
-        memcpy(item + n_key + 1, value, n_value);
-    }
     uint32_t n_used = env->n == 0 ? 0 : env->n + 1; /* the list ends with a NULL */
     const char **items = stk_arena_grow(env->arena, env->items, n_used, sizeof *items, &env->cap);
+    const char *item = NULL;
+    if (value != NULL) { /* else there was no memory for it */
+        item = stk_arena_printf(env->arena, "%s=%s", key, value);
+    }
     if (item == NULL || items == NULL) {
         env->failed = true;
         return;
@@ -54,14 +50,11 @@ void stk_exec_env_set(exec_env *env, const char *key, const char *value)
 static void env_param(exec_env *env, const char *name, const char *json)
 {
     char key[STK_LIMIT_NAME + 32];
+    const char *value = json;
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
     (void)snprintf(key, sizeof key, "STOKER_PARAM_%s", name);
-    size_t n = strlen(json);
-    bool plain = n >= 2 && json[0] == '"' && memchr(json, '\\', n) == NULL;
-    const char *value = plain ? stk_arena_dupn(env->arena, json + 1, n - 2) : json;
-    if (json[0] == '"' && !plain) {
-        STK_ARENA_AUTO scratch = stk_arena_new(0);
-        const stk_json *text = stk_json_read(scratch, json);
-        value = stk_arena_dup(env->arena, stk_json_text(text));
+    if (json[0] == '"') {
+        value = stk_json_text(stk_json_read(scratch, json));
     }
     if (value == NULL) {
         env->failed = true;
@@ -70,29 +63,25 @@ static void env_param(exec_env *env, const char *name, const char *json)
     }
 }
 
-/* A list is a folder in/NAME of links 0, 1 … with leading zeros, so that NAME/ * is in order. */
+/* A list is a folder in/NAME of links. */
 static int link_items(stk_exec *x, uint32_t task, exec_env *env, const stk_input *in,
                       const char *folder, stk_err *err)
 {
     const char **digests = NULL;
-    stk_arena *arena = env->arena;
     uint32_t n = 0;
-    int rc = folder == NULL ? stk_err_nomem(err)
-                            : stk_exec_input_digests(x, task, in, arena, &digests, &n, err);
-    int width = snprintf(NULL, 0, "%u", n > 0 ? n - 1 : 0);
-    rc = rc < 0 ? rc : stk_file_mkdirs(folder, 0755, err);
-    for (uint32_t i = 0; i < n && rc == 0; i++) {
+    STK_TRY(stk_exec_input_digests(x, task, in, env->arena, &digests, &n, err));
+    STK_TRY(stk_file_mkdirs(folder, 0755, err));
+    for (uint32_t i = 0; i < n; i++) {
         const char *path = NULL;
         int64_t size = 0;
         bool is_own;
-        const char *at = stk_arena_printf(arena, "%s/%0*u", folder, width, i);
-        if (digests[i] == NULL) {
-            continue;
+        if (digests[i] != NULL) {
+            const char *at = stk_exec_input_item(env->arena, folder, n, i);
+            STK_TRY(stk_exec_artifact(x, env->is_away, digests[i], env->arena, &path, &size, err));
+            STK_TRY(stk_exec_input_put(x, &env->inputs, path, at, &is_own, err));
         }
-        rc = stk_exec_artifact(x, env->is_away, digests[i], arena, &path, &size, err);
-        rc = rc < 0 ? rc : stk_exec_input_put(x, &env->inputs, path, at, &is_own, err);
     }
-    return rc;
+    return 0;
 }
 
 /* `name` NULL: what a task of a foreach has anyway, as far as the items are JSON. */
@@ -121,52 +110,52 @@ static int env_item(stk_exec *x, uint32_t task, exec_env *env, const char *name,
     return 0;
 }
 
-/* Also links in/NAME → the file, for command steps. */
+/* Makes in/NAME; *ret_path: where the step finds the input. */
+static int put_input(stk_exec *x, uint32_t task, exec_env *env, const char *dir,
+                     const stk_input *in, const char **ret_path, stk_err *err)
+{
+    const char *path = NULL, *at = stk_arena_printf(env->arena, "%s/in/%s", dir, in->name);
+    const char **digests = NULL;
+    uint32_t n = 0;
+    int64_t size = 0;
+    bool is_own = false;
+    exec_inputs as_link = {.is_elsewhere = true};
+    STK_TRY(stk_err_if_null(at, err));
+    if (in->kind == STK_INPUT_LIST ||
+        (in->kind == STK_INPUT_OUTPUT && stk_exec_step(x, task)->is_join)) {
+        *ret_path = at;
+        return link_items(x, task, env, in, at, err);
+    }
+    if (in->kind == STK_INPUT_FILE) { /* of the user's own */
+        STK_TRY(stk_exec_file(x, task, env->is_away, in->text, &path, NULL, err));
+        STK_TRY(stk_exec_input_put(x, &as_link, path, at, &is_own, err));
+    } else {
+        STK_TRY(stk_exec_input_digests(x, task, in, env->arena, &digests, &n, err));
+        STK_TRY(stk_exec_artifact(x, env->is_away, digests[0], env->arena, &path, &size, err));
+        STK_TRY(stk_exec_input_put(x, &env->inputs, path, at, &is_own, err));
+    }
+    *ret_path = is_own ? at : path;
+    return 0;
+}
+
 static int env_input(stk_exec *x, uint32_t task, exec_env *env, const char *dir,
                      const stk_input *in, bool many, stk_err *err)
 {
-    if (in->kind == STK_INPUT_VALUE || in->kind == STK_INPUT_PARAM) {
-        env_param(env, in->name,
-                  in->kind == STK_INPUT_VALUE ? in->text
-                                              : stk_spec_param(x->spec, in->i_param)->value);
+    char key[STK_LIMIT_NAME + 32];
+    const char *path = NULL, *text = stk_exec_literal(x->spec, in);
+    if (text != NULL) {
+        env_param(env, in->name, text);
         return 0;
     }
     if (in->kind == STK_INPUT_ITEM) {
         return env_item(x, task, env, in->name, err);
     }
-    const char *path = NULL;
-    int64_t size = 0;
-    int rc = 0;
-    bool is_list = in->kind == STK_INPUT_LIST ||
-                   (in->kind == STK_INPUT_OUTPUT && stk_exec_step(x, task)->is_join);
-    if (in->kind == STK_INPUT_FILE) {
-        rc = stk_exec_file(x, task, env->is_away, in->text, &path, NULL, err);
-    } else if (is_list) {
-        path = stk_arena_printf(env->arena, "%s/in/%s", dir, in->name);
-        rc = link_items(x, task, env, in, path, err);
-    } else {
-        const char **digests = NULL;
-        uint32_t n = 0;
-        rc = stk_exec_input_digests(x, task, in, env->arena, &digests, &n, err);
-        rc = rc < 0 ? rc
-                    : stk_exec_artifact(x, env->is_away, digests[0], env->arena, &path, &size, err);
-    }
-    if (path != NULL && rc == 0) {
-        char key[STK_LIMIT_NAME + 32];
-        const char *at = stk_arena_printf(env->arena, "%s/in/%s", dir, in->name);
-        bool is_own = false;
-        if (in->kind == STK_INPUT_FILE) { /* of the user's own */
-            exec_inputs as_link = {.is_elsewhere = true};
-            rc = stk_exec_input_put(x, &as_link, path, at, &is_own, err);
-        } else if (!is_list) {
-            rc = stk_exec_input_put(x, &env->inputs, path, at, &is_own, err);
-        }
+    STK_TRY(put_input(x, task, env, dir, in, &path, err));
+    if (!many) { /* thousands would be more than the system lets a program have */
         (void)snprintf(key, sizeof key, "STOKER_INPUT_%s", in->name);
-        if (!many) { /* thousands would be more than the system lets a program have */
-            stk_exec_env_add(env, key, is_own ? at : path);
-        }
+        stk_exec_env_add(env, key, path);
     }
-    return rc;
+    return 0;
 }
 
 static int env_secrets(const stk_settings *s, exec_env *env, stk_err *err)
@@ -208,11 +197,12 @@ int stk_exec_job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
     stk_exec_env_add(env, "STOKER_OUTPUT", stk_arena_printf(env->arena, "%s/out", dir));
     stk_exec_env_add(env, "STOKER_CHECKPOINT_DIR", stk_exec_checkpoints(x, task, env->arena));
     stk_exec_env_add(env, "STOKER_STORE", stk_store_path(x->config.store));
-    bool has_item = x->graph.grow != NULL && step->python == NULL;
-    int rc = has_item ? env_item(x, task, env, NULL, err) : 0;
-    for (uint32_t i = 0; i < step->n_inputs && rc == 0 && step->python == NULL; i++) {
+    if (x->graph.grow != NULL && step->python == NULL) {
+        STK_TRY(env_item(x, task, env, NULL, err));
+    }
+    for (uint32_t i = 0; i < step->n_inputs && step->python == NULL; i++) {
         bool many = step->n_inputs > STK_LIMIT_INPUTS_ENV;
-        rc = env_input(x, task, env, dir, &step->inputs[i], many, err);
+        STK_TRY(env_input(x, task, env, dir, &step->inputs[i], many, err));
     }
     if (slot != NULL && slot->n_cpus > 0) {
         static const char *const names[] = {
@@ -237,9 +227,6 @@ int stk_exec_job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
     for (uint32_t i = 0; i < s->n_env; i++) {
         stk_exec_env_set(env, s->env[i].key, s->env[i].value);
     }
-    rc = rc < 0 ? rc : env_secrets(s, env, err);
-    if (rc == 0 && env->failed) {
-        rc = stk_err_nomem(err);
-    }
-    return rc;
+    STK_TRY(env_secrets(s, env, err));
+    return env->failed ? stk_err_nomem(err) : 0;
 }

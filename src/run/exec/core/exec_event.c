@@ -13,7 +13,7 @@
 enum { EVENTS_AT_ONCE = 8192 };
 
 /* Makes room for one more element in a malloc'd array. */
-static int grow(void **array, uint32_t n, uint32_t *cap, size_t size, stk_err *err)
+static int make_room(void **array, uint32_t n, uint32_t *cap, size_t size, stk_err *err)
 {
     if (n < *cap) {
         return 0;
@@ -27,20 +27,24 @@ static int grow(void **array, uint32_t n, uint32_t *cap, size_t size, stk_err *e
 }
 
 static int queue(stk_exec *x, stk_event_kind kind, uint32_t task, uint32_t attempt,
-                 const char *data, stk_err *err)
+                 const stk_buf *data, stk_err *err)
 {
-    STK_TRY(grow((void **)&x->pending.events, x->pending.n_events, &x->pending.cap_events,
-                 sizeof *x->pending.events, err));
-    x->pending.events[x->pending.n_events++] =
-        (stk_event_row){.time_ms = stk_clock_wall_ms(x->config.clock),
-                        .kind = kind,
-                        .task = task,
-                        .attempt = attempt,
-                        .data = data};
+    exec_pending *p = &x->pending;
+    const char *text = NULL;
+    if (data != NULL) {
+        text = stk_buf_keep(data, x->tick);
+        STK_TRY(stk_err_if_null(text, err));
+    }
+    STK_TRY(make_room((void **)&p->events, p->n_events, &p->cap_events, sizeof *p->events, err));
+    p->events[p->n_events++] = (stk_event_row){.time_ms = stk_clock_wall_ms(x->config.clock),
+                                               .kind = kind,
+                                               .task = task,
+                                               .attempt = attempt,
+                                               .data = text};
     return 0;
 }
 
-int stk_exec_emit(stk_exec *x, const stk_sched_event *event, const char *data, stk_err *err)
+int stk_exec_emit(stk_exec *x, const stk_sched_event *event, const stk_buf *data, stk_err *err)
 {
     int rc = stk_sched_fold(x->sched, event, err);
     if (rc < 0 || event->kind >= STK_EV_N) {
@@ -58,17 +62,12 @@ int stk_exec_emit(stk_exec *x, const stk_sched_event *event, const char *data, s
     return 0;
 }
 
-int stk_exec_emit_task(stk_exec *x, int kind, uint32_t task, stk_err *err)
+int stk_exec_emit_task(stk_exec *x, int kind, uint32_t task, const stk_buf *data, stk_err *err)
 {
-    return stk_exec_emit(x, &(stk_sched_event){.kind = kind, .task = task}, NULL, err);
+    return stk_exec_emit(x, &(stk_sched_event){.kind = kind, .task = task}, data, err);
 }
 
-const char *stk_exec_event_data(const stk_exec *x, const stk_buf *buf)
-{
-    return buf->failed ? NULL : stk_arena_dup(x->tick, buf->data);
-}
-
-int stk_exec_emit_plain(stk_exec *x, stk_event_kind kind, const char *data, stk_err *err)
+int stk_exec_emit_plain(stk_exec *x, stk_event_kind kind, const stk_buf *data, stk_err *err)
 {
     return queue(x, kind, UINT32_MAX, 0, data, err);
 }
@@ -80,24 +79,31 @@ int stk_exec_emit_note(stk_exec *x, const char *text, stk_err *err)
     stk_json_open(&buf, NULL, '{');
     stk_json_put_text(&buf, "text", text);
     stk_json_close(&buf, '}');
-    const char *data = stk_exec_event_data(x, &buf);
-    STK_TRY(stk_err_if_null(data, err));
-    return stk_exec_emit_plain(x, STK_EV_NOTE, data, err);
+    return stk_exec_emit_plain(x, STK_EV_NOTE, &buf, err);
 }
 
 int stk_exec_push_cache(stk_exec *x, const stk_cache_row *row, stk_err *err)
 {
-    STK_TRY(grow((void **)&x->pending.cache, x->pending.n_cache, &x->pending.cap_cache,
-                 sizeof *x->pending.cache, err));
-    x->pending.cache[x->pending.n_cache++] = *row;
+    exec_pending *p = &x->pending;
+    STK_TRY(make_room((void **)&p->cache, p->n_cache, &p->cap_cache, sizeof *p->cache, err));
+    p->cache[p->n_cache++] = *row;
     return 0;
 }
 
 int stk_exec_push_ref(stk_exec *x, const stk_ref_row *row, stk_err *err)
 {
-    STK_TRY(grow((void **)&x->pending.refs, x->pending.n_refs, &x->pending.cap_refs,
-                 sizeof *x->pending.refs, err));
-    x->pending.refs[x->pending.n_refs++] = *row;
+    exec_pending *p = &x->pending;
+    STK_TRY(make_room((void **)&p->refs, p->n_refs, &p->cap_refs, sizeof *p->refs, err));
+    p->refs[p->n_refs++] = *row;
+    return 0;
+}
+
+int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err)
+{
+    exec_pending *p = &x->pending;
+    STK_TRY(make_room((void **)&p->launches, p->n_launches, &p->cap_launches, sizeof *p->launches,
+                      err));
+    p->launches[p->n_launches++] = task;
     return 0;
 }
 

@@ -4,18 +4,18 @@
 
 #include "run/exec/core/exec_state.h"
 
-/* Folds into the scheduler and queues for the next flush. `data` is JSON in x->tick, or NULL. */
-int stk_exec_emit(stk_exec *x, const stk_sched_event *event, const char *data, stk_err *err);
-/* The same of an event that says no more than of which task it is. */
-int stk_exec_emit_task(stk_exec *x, int kind, uint32_t task, stk_err *err);
-/* A copy of what was written, in x->tick; NULL: no memory. */
-const char *stk_exec_event_data(const stk_exec *x, const stk_buf *buf);
+/* Folds into the scheduler and queues for the next flush. `data`: the event's JSON, or NULL. */
+int stk_exec_emit(stk_exec *x, const stk_sched_event *event, const stk_buf *data, stk_err *err);
+/* The same where the scheduler learns no more than the task. */
+int stk_exec_emit_task(stk_exec *x, int kind, uint32_t task, const stk_buf *data, stk_err *err);
 /* An event that only people read (NOTE, RUN_CREATED …). */
-int stk_exec_emit_plain(stk_exec *x, stk_event_kind kind, const char *data, stk_err *err);
+int stk_exec_emit_plain(stk_exec *x, stk_event_kind kind, const stk_buf *data, stk_err *err);
 /* `text` NULL: there was no memory for it. */
 int stk_exec_emit_note(stk_exec *x, const char *text, stk_err *err);
 int stk_exec_flush(stk_exec *x, stk_err *err);
 int stk_exec_push_cache(stk_exec *x, const stk_cache_row *row, stk_err *err);
 int stk_exec_push_ref(stk_exec *x, const stk_ref_row *row, stk_err *err);
+/* The task is started after the next flush. */
+int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err);
 
 #endif

@@ -1,5 +1,7 @@
 /* What the launcher of a step's ranks tells beyond result.json. */
+#include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/json.h"
 #include "base/limits.h"
@@ -7,11 +9,9 @@
 #include "run/exec/core/exec_state.h"
 #include "sys/file.h"
 
-static int64_t number(const stk_json *map, const char *key)
+static int64_t count_of(const stk_json *attempt, const char *key)
 {
-    int64_t value = -1;
-    const stk_json *node = map == NULL ? NULL : stk_json_get(map, key);
-    return node != NULL && stk_json_int(node, &value) && value >= 0 ? value : -1;
+    return MAX(stk_json_get_whole(attempt, key, -1), -1);
 }
 
 bool stk_exec_gang_read(stk_exec *x, const char *dir, exec_gang *ret_gang)
@@ -28,12 +28,11 @@ bool stk_exec_gang_read(stk_exec *x, const char *dir, exec_gang *ret_gang)
         return false;
     }
     const stk_json *attempts = stk_json_get(&doc, "attempts");
-    bool some = attempts != NULL && attempts->kind == STK_JSON_LIST && attempts->n > 0;
-    const stk_json *last = some ? &attempts->items[attempts->n - 1] : NULL;
-    *ret_gang = (exec_gang){.first = number(last, "first"),
-                            .others = number(last, "others"),
-                            .noticed_us = number(last, "noticed_us")};
-    return some;
+    const stk_json *last = stk_json_item(attempts, (size_t)stk_json_n_items(attempts) - 1);
+    *ret_gang = (exec_gang){.first = count_of(last, "first"),
+                            .others = count_of(last, "others"),
+                            .noticed_us = count_of(last, "noticed_us")};
+    return last != NULL;
 }
 
 const char *stk_exec_gang_oom(stk_exec *x, const exec_gang *gang, const char *text)
@@ -41,17 +40,19 @@ const char *stk_exec_gang_oom(stk_exec *x, const exec_gang *gang, const char *te
     const char *way_out = stk_runner_way_out(STK_FAIL_HOST_OOM);
     size_t n = strlen(text);
     size_t n_way = strlen(way_out);
-    bool ends_so = n > n_way && strcmp(text + n - n_way, way_out) == 0;
+    char others[64] = "";
     if (gang->first < 0) {
         return text;
     }
-    const char *others =
-        gang->others <= 0
-            ? ""
-            : stk_arena_printf(x->scratch, "; %lld other rank%s ended because of it",
-                               (long long)gang->others, gang->others == 1 ? " was" : "s were");
-    return others == NULL ? NULL
-                          : stk_arena_printf(x->scratch, "rank %lld: %.*s%s%s",
-                                             (long long)gang->first, (int)(ends_so ? n - n_way : n),
-                                             text, others, ends_so ? way_out : "");
+    if (n > n_way && strcmp(text + n - n_way, way_out) == 0) {
+        n -= n_way;
+    } else {
+        way_out = "";
+    }
+    if (gang->others > 0) {
+        (void)snprintf(others, sizeof others, "; %lld other rank%s ended because of it",
+                       (long long)gang->others, gang->others == 1 ? " was" : "s were");
+    }
+    return stk_arena_printf(x->scratch, "rank %lld: %.*s%s%s", (long long)gang->first, (int)n, text,
+                            others, way_out);
 }

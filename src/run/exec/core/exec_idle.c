@@ -31,7 +31,7 @@ struct exec_idle {
     int rc;
 };
 
-static void *read_one(void *arg)
+static void *read_artifact(void *arg)
 {
     exec_idle *idle = arg;
     struct sched_param none = {.sched_priority = 0};
@@ -51,7 +51,10 @@ static int finish_one(stk_exec *x, exec_idle *idle, stk_err *err)
     int64_t size = 0;
     (void)pthread_join(idle->thread, NULL);
     idle->runs = false;
-    int rc = idle->rc < 0 ? 0 : stk_store_work_checked(x->config.store, idle->work, &why);
+    int rc = 0;
+    if (idle->rc >= 0) {
+        rc = stk_store_work_checked(x->config.store, idle->work, &why);
+    }
     stk_store_work_summed(idle->work, hex, &size);
     stk_store_work_free(idle->work);
     idle->work = NULL;
@@ -79,7 +82,7 @@ static void begin_one(stk_exec *x, exec_idle *idle)
     }
     idle->at++;
     atomic_store(&idle->is_done, false);
-    idle->runs = pthread_create(&idle->thread, NULL, read_one, idle) == 0;
+    idle->runs = pthread_create(&idle->thread, NULL, read_artifact, idle) == 0;
     if (!idle->runs) {
         stk_store_work_free(idle->work);
         idle->work = NULL;
@@ -108,24 +111,23 @@ int stk_exec_idle(stk_exec *x, int64_t *wake_ms, stk_err *err)
         return 0;
     }
     int64_t now = stk_clock_mono_ms(x->config.clock);
-    int rc = 0;
     if (x->idle == NULL) {
         STK_TRY(open_idle(x, now, err));
     }
     exec_idle *idle = x->idle;
     if (idle->runs && atomic_load(&idle->is_done)) {
-        rc = finish_one(x, idle, err);
+        STK_TRY(finish_one(x, idle, err));
     }
-    if (rc == 0 && !idle->runs && now >= idle->next_ms) {
-        rc = idle->has_listed ? 0 : list(x, idle, err);
-        if (rc == 0) {
-            begin_one(x, idle);
+    if (!idle->runs && now >= idle->next_ms) {
+        if (!idle->has_listed) {
+            STK_TRY(list(x, idle, err));
         }
+        begin_one(x, idle);
     }
     if (!idle->runs && idle->next_ms < INT64_MAX && (*wake_ms < 0 || idle->next_ms < *wake_ms)) {
         *wake_ms = idle->next_ms;
     }
-    return rc;
+    return 0;
 }
 
 void stk_exec_idle_close(exec_idle *idle)

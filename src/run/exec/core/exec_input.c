@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,36 +25,54 @@
 #include "run/exec/place/exec_place.h"
 #include "sys/file.h"
 
+/* Of one input or item of a list, in a graph that is fixed; NULL: it is no artifact, or has none.
+ */
+static const char *digest_of_input(const stk_exec *x, const stk_input *in)
+{
+    if (in->kind == STK_INPUT_ARTIFACT) {
+        return in->text;
+    }
+    return in->kind == STK_INPUT_OUTPUT ? x->tasks[in->step].outputs[in->output].digest : NULL;
+}
+
 int stk_exec_input_digests(stk_exec *x, uint32_t task, const stk_input *in, stk_arena *arena,
                            const char ***ret_digests, uint32_t *ret_n, stk_err *err)
 {
     const exec_artifact **found = NULL;
     bool is_list = in->kind == STK_INPUT_LIST;
     uint32_t n = is_list ? in->n_items : 1;
-    bool in_scope = x->graph.grow != NULL && in->kind != STK_INPUT_ARTIFACT;
-    int rc = in_scope ? stk_exec_scope_from(x, task, in, &found, &n, err) : 0;
-    if (in_scope && !is_list && !stk_exec_step(x, task)->is_join) {
-        n = 1;
+    if (x->graph.grow != NULL && in->kind != STK_INPUT_ARTIFACT) {
+        STK_TRY(stk_exec_scope_from(x, task, in, &found, &n, err));
+        if (!is_list && !stk_exec_step(x, task)->is_join) {
+            n = 1;
+        }
     }
-    const char **digests = rc < 0 ? NULL : stk_arena_array(arena, (size_t)n + 1, sizeof *digests);
-    for (uint32_t i = 0; i < n && digests != NULL; i++) {
-        const stk_input *from = is_list && !in_scope ? &in->items[i] : in;
-        digests[i] = in_scope                           ? found[i]->ref.digest
-                     : from->kind == STK_INPUT_ARTIFACT ? from->text
-                     : from->kind == STK_INPUT_OUTPUT
-                         ? x->tasks[from->step].outputs[from->output].digest
-                         : NULL;
+    const char **digests = stk_arena_array(arena, (size_t)n + 1, sizeof *digests);
+    STK_TRY(stk_err_if_null(digests, err));
+    for (uint32_t i = 0; i < n; i++) {
+        if (found != NULL) {
+            digests[i] = found[i]->ref.digest;
+        } else {
+            digests[i] = digest_of_input(x, is_list ? &in->items[i] : in);
+        }
     }
     *ret_digests = digests;
     *ret_n = n;
-    return rc < 0 || digests != NULL ? rc : stk_err_nomem(err);
+    return 0;
+}
+
+const char *stk_exec_input_item(stk_arena *arena, const char *folder, uint32_t n, uint32_t i)
+{
+    int width = snprintf(NULL, 0, "%u", MAX(n, 1) - 1);
+    return stk_arena_printf(arena, "%s/%0*u", folder, width, i);
 }
 
 static int link_to(const char *path, const char *at, stk_err *err)
 {
-    return symlink(path, at) < 0 && errno != EEXIST
-               ? stk_err_sys(err, STK_E_SYS, errno, "linking %s", at)
-               : 0;
+    if (symlink(path, at) < 0 && errno != EEXIST) {
+        return stk_err_sys(err, STK_E_SYS, errno, "linking %s", at);
+    }
+    return 0;
 }
 
 /* A file of the step's own: 0; 1: there can be none. */
@@ -64,10 +83,12 @@ static int clone_or_copy(stk_exec *x, const char *path, const struct stat *st, b
     if (x->no_clones && !may_copy) {
         return 1;
     }
+    mode_t mode = (st->st_mode & 0111) != 0 ? 0755 : 0644;
     STK_FD_AUTO from = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    STK_FD_AUTO to = from < 0 ? -1
-                              : open(at, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
-                                     (st->st_mode & 0111) != 0 ? 0755 : 0644);
+    STK_FD_AUTO to = -1;
+    if (from >= 0) {
+        to = open(at, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    }
     if (to < 0) {
         if (errno == EEXIST) {
             return 0;
@@ -80,8 +101,11 @@ static int clone_or_copy(stk_exec *x, const char *path, const struct stat *st, b
         }
         x->no_clones = true;
     }
+    if (!may_copy && unlink(at) == 0) {
+        return 1;
+    }
     if (!may_copy) {
-        return unlink(at) < 0 ? stk_err_sys(err, STK_E_SYS, errno, "making input %s", at) : 1;
+        return stk_err_sys(err, STK_E_SYS, errno, "making input %s", at);
     }
     ssize_t n = pread(from, text, sizeof text, 0);
     if (n == st->st_size && stk_file_write_all(to, text, (size_t)n) == 0) {
@@ -126,9 +150,10 @@ static int add_path(exec_inputs *inputs, const char *path, stk_err *err)
 static int put_mount(exec_inputs *inputs, const char *path, bool is_dir, const char *at,
                      stk_err *err)
 {
-    STK_FD_AUTO fd = is_dir ? -1 : open(at, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
-    bool is_made = is_dir ? mkdir(at, 0555) == 0 : fd >= 0;
-    if (!is_made && errno != EEXIST) {
+    STK_FD_AUTO fd = -1;
+    int made =
+        is_dir ? mkdir(at, 0555) : (fd = open(at, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444));
+    if (made < 0 && errno != EEXIST) {
         return stk_err_sys(err, STK_E_SYS, errno, "making input %s", at);
     }
     STK_TRY(add_path(inputs, path, err));
@@ -165,7 +190,10 @@ int stk_exec_input_put(stk_exec *x, exec_inputs *inputs, const char *path, const
 
 const char *const *stk_exec_input_mounts(exec_inputs *inputs)
 {
-    return inputs->n_mounts > 0 && add_path(inputs, NULL, NULL) == 0 ? inputs->mounts : NULL;
+    if (inputs->n_mounts == 0 || add_path(inputs, NULL, NULL) < 0) {
+        return NULL;
+    }
+    return inputs->mounts;
 }
 
 bool stk_exec_may_mount(const stk_exec *x, uint32_t task)
@@ -245,8 +273,8 @@ static void put_back(stk_exec *x, const char *at, const char *digest, bool has_s
         stk_store_locate(x->config.store, digest, x->scratch, &path, NULL, NULL) < 0) {
         return;
     }
-    bool is_place = (st.st_mode & 0777) == (S_ISDIR(st.st_mode) ? 0555 : 0444);
-    if ((is_place || has_succeeded) && (S_ISDIR(st.st_mode) ? rmdir(at) : unlink(at)) == 0) {
+    mode_t mode_of_place = S_ISDIR(st.st_mode) ? 0555 : 0444;
+    if (((st.st_mode & 0777) == mode_of_place || has_succeeded) && remove(at) == 0) {
         (void)link_to(path, at, NULL);
     }
 }
@@ -268,12 +296,10 @@ void stk_exec_inputs_done(stk_exec *x, uint32_t task, const char *dir, bool has_
             stk_exec_input_digests(x, task, in, x->scratch, &digests, &n, NULL) < 0) {
             continue;
         }
-        int width = snprintf(NULL, 0, "%u", n > 0 ? n - 1 : 0);
+        const char *at = stk_arena_printf(x->scratch, "%s/in/%s", dir, in->name);
         for (uint32_t k = 0; k < n && k < STK_LIMIT_INPUT_MOUNTS + STK_LIMIT_INPUT_COPIES; k++) {
-            const char *at =
-                is_one ? stk_arena_printf(x->scratch, "%s/in/%s", dir, in->name)
-                       : stk_arena_printf(x->scratch, "%s/in/%s/%0*u", dir, in->name, width, k);
-            put_back(x, at, digests[k], has_succeeded);
+            const char *item = is_one ? at : stk_exec_input_item(x->scratch, at, n, k);
+            put_back(x, item, digests[k], has_succeeded);
         }
     }
 }

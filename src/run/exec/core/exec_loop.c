@@ -25,8 +25,8 @@
 #include "run/exec/core/exec_sum.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/grown/exec_grown.h"
-#include "run/exec/grown/exec_said.h"
-#include "run/exec/place/exec_bring.h"
+#include "run/exec/grown/exec_made.h"
+#include "run/exec/place/exec_fetch.h"
 #include "run/exec/place/exec_place.h"
 #include "sys/proc.h"
 
@@ -48,9 +48,15 @@ const char *stk_exec_dir(const stk_exec *x, uint32_t task, uint32_t attempt, stk
                             stk_exec_id(x, task), attempt);
 }
 
+const char *stk_exec_file_in_dir(stk_exec *x, uint32_t task, uint32_t attempt, const char *name)
+{
+    return stk_arena_printf(x->scratch, "%s/%s/%u/%u/%s", x->folder, stk_exec_step(x, task)->name,
+                            stk_exec_id(x, task), attempt, name);
+}
+
 /* --- actions --- */
 
-static const exec_ref *outputs_of(void *arg, uint32_t i_step)
+static const exec_ref *outputs_of_step(void *arg, uint32_t i_step)
 {
     return ((stk_exec *)arg)->tasks[i_step].outputs;
 }
@@ -59,21 +65,40 @@ int stk_exec_key_of(stk_exec *x, uint32_t task, stk_err *err)
 {
     exec_task *t = &x->tasks[task];
     exec_found found = {0};
-    exec_said said;
-    bool any = false;
-    const char *head = NULL, *metadata = NULL;
+    exec_taken taken = {.from_run = NULL};
+    int rc;
     x->lookup.sum = NULL; /* the answer is wanted now */
-    int rc = x->graph.grow != NULL
-                 ? stk_exec_recall(x, task, &any, &said, &head, &metadata, err)
-                 : stk_exec_lookup_step(&x->lookup, t->i_step, outputs_of, x, false,
-                                        stk_clock_wall_ms(x->config.clock), &found, err);
-    x->lookup.sum = x->sum;
-    if (rc == 0 && x->graph.grow == NULL) {
+    if (x->graph.grow != NULL) {
+        rc = stk_exec_lookup_taken(x, task, &taken, err);
+    } else {
+        rc = stk_exec_lookup_step(&x->lookup, t->i_step, outputs_of_step, x, false,
+                                  stk_clock_wall_ms(x->config.clock), &found, err);
         t->key = found.key;
         t->parts = found.parts;
         t->inputs = found.inputs;
     }
+    x->lookup.sum = x->sum;
     return rc;
+}
+
+static int emit_hit(stk_exec *x, uint32_t task, const exec_found *found, stk_err *err)
+{
+    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 4);
+    const stk_step *step = stk_exec_step(x, task);
+    stk_json_open(&buf, NULL, '{');
+    stk_json_put_text(&buf, "key", found->key);
+    stk_json_put_text(&buf, "from_run", found->row.run);
+    stk_json_put_raw(&buf, "outputs", found->row.outputs);
+    stk_json_put_raw(&buf, "metadata", stk_text_or(found->row.metadata, "{}"));
+    stk_json_close(&buf, '}');
+    for (uint32_t i = 0; i < step->n_outputs; i++) {
+        stk_ref_row row = {
+            .digest = found->outputs[i].digest, .task = task, .output = step->outputs[i].name};
+        if (row.digest != NULL) {
+            STK_TRY(stk_exec_push_ref(x, &row, err));
+        }
+    }
+    return stk_exec_emit_task(x, STK_EV_TASK_CACHED, task, &buf, err);
 }
 
 static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
@@ -84,8 +109,8 @@ static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
     exec_task *t = &x->tasks[task];
     exec_found found;
     int64_t now = stk_clock_wall_ms(x->config.clock);
-    int rc = stk_exec_lookup_step(&x->lookup, t->i_step, outputs_of, x, x->config.use_cache, now,
-                                  &found, err);
+    int rc = stk_exec_lookup_step(&x->lookup, t->i_step, outputs_of_step, x, x->config.use_cache,
+                                  now, &found, err);
     if (stk_exec_sum_aside(x, task, EXEC_ASIDE_LOOKUP, NULL, &rc, err) || rc < 0) {
         return rc;
     }
@@ -95,37 +120,24 @@ static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
     t->inputs = found.inputs;
     t->miss = found.miss;
     if (found.verdict == EXEC_MISS) {
-        return stk_exec_emit_task(x, STK_SE_MISSED, task, err);
+        return stk_exec_emit_task(x, STK_SE_MISSED, task, NULL, err);
     }
     t->outputs = found.outputs;
-    const stk_step *step = stk_exec_step(x, task);
-    const char *data = stk_arena_printf(
-        x->tick, "{\"key\":\"%s\",\"from_run\":\"%s\",\"outputs\":%s,\"metadata\":%s}", found.key,
-        found.row.run, found.row.outputs, found.row.metadata ? found.row.metadata : "{}");
-    STK_TRY(stk_err_if_null(data, err));
-    for (uint32_t i = 0; i < step->n_outputs; i++) {
-        if (t->outputs[i].digest != NULL) {
-            STK_TRY(stk_exec_push_ref(x,
-                                      &(stk_ref_row){.digest = t->outputs[i].digest,
-                                                     .task = task,
-                                                     .output = step->outputs[i].name},
-                                      err));
-        }
-    }
-    return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task}, data,
-                         err);
+    return emit_hit(x, task, &found, err);
 }
 
-static int do_skip(stk_exec *x, const stk_action *a, stk_err *err)
+/* An event that says one thing. */
+static int emit_member(stk_exec *x, int kind, uint32_t task, const char *key, const char *text,
+                       stk_err *err)
 {
-    const char *data =
-        stk_arena_printf(x->tick, "{\"because\":\"%s\"}", stk_exec_step(x, a->cause)->name);
-    STK_TRY(stk_err_if_null(data, err));
-    return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_SKIPPED, .task = a->task}, data,
-                         err);
+    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 12);
+    stk_json_open(&buf, NULL, '{');
+    stk_json_put_text(&buf, key, text);
+    stk_json_close(&buf, '}');
+    return stk_exec_emit_task(x, kind, task, &buf, err);
 }
 
-static int flush_told(stk_exec *x, stk_err *err)
+static int flush_and_tell(stk_exec *x, stk_err *err)
 {
     stk_backend *backend = x->config.backend;
     STK_TRY(stk_exec_flush(x, err));
@@ -135,10 +147,7 @@ static int flush_told(stk_exec *x, stk_err *err)
     return 0;
 }
 
-/* What the run holds on this host is given back before its end is on record: a run that says that
- * it has ended leaves no control group, no server and no guardian, whoever kills the engine next.
- */
-static void let_go(stk_exec *x)
+void stk_exec_close_backend(stk_exec *x)
 {
     if (x->config.backend != NULL) {
         x->config.backend->ops->close(x->config.backend);
@@ -153,8 +162,8 @@ static int do_end(stk_exec *x, const stk_action *a, stk_err *err)
     if (status == STK_RUN_CANCELLED && x->is_interrupted) {
         status = STK_RUN_INTERRUPTED;
     }
-    STK_TRY(flush_told(x, err));
-    let_go(x);
+    STK_TRY(flush_and_tell(x, err));
+    stk_exec_close_backend(x);
     STK_TRY(stk_exec_note_left(x, err));
     STK_FAILPOINT("exec.end.before");
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
@@ -162,29 +171,28 @@ static int do_end(stk_exec *x, const stk_action *a, stk_err *err)
     stk_json_put_text(&buf, "status", words[status]);
     stk_json_put_text(&buf, "error", status != STK_RUN_SUCCEEDED ? x->error : NULL);
     stk_json_close(&buf, '}');
-    const char *data = stk_exec_event_data(x, &buf);
-    STK_TRY(stk_err_if_null(data, err));
+    STK_TRY(stk_buf_check(&buf, err));
     x->ended = true;
     x->status = status;
-    return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_ENDED}, data, err);
+    return stk_exec_emit_task(x, STK_EV_RUN_ENDED, 0, &buf, err);
 }
 
 static int do_stop(stk_exec *x, uint32_t task, stk_err *err)
 {
     int64_t grace = x->n_signals > 1 ? 0 : stk_exec_step(x, task)->settings->grace_ms;
     exec_task *t = &x->tasks[task];
-    uint32_t id = task | (t->hook == STK_HOOK_START ? EXEC_HOOK_BIT : 0);
+    uint32_t id = t->hook == STK_HOOK_START ? task | EXEC_HOOK_BIT : task;
     exec_aside_kind kind = EXEC_ASIDE_LAUNCH;
     bool was_aside = stk_exec_sum_drop(x, task, &kind);
     if (was_aside && kind == EXEC_ASIDE_END) { /* its process is gone */
         stk_exec_release(x, task);
-        return stk_exec_emit_task(x, STK_EV_TASK_CANCELLED, task, err);
+        return stk_exec_emit_task(x, STK_EV_TASK_CANCELLED, task, NULL, err);
     }
     if (x->is_interrupted && t->hook != STK_HOOK_START && stk_exec_is_away(x, task)) {
         return stk_exec_leave(x, task, err);
     }
     t->stopped = true;
-    if (stk_exec_bring_stop(x, task) || was_aside) {
+    if (stk_exec_fetch_stop(x, task) || was_aside) {
         return stk_exec_push_launch(x, task, err);
     }
     x->config.backend->ops->stop(x->config.backend, id, grace, STK_FAIL_CANCELLED);
@@ -212,10 +220,11 @@ static int act(stk_exec *x, const stk_action *a, stk_err *err)
     case STK_ACT_STOP:
         return do_stop(x, a->task, err);
     case STK_ACT_SKIP:
-        return do_skip(x, a, err);
+        return emit_member(x, STK_EV_TASK_SKIPPED, a->task, "because",
+                           stk_exec_step(x, a->cause)->name, err);
     case STK_ACT_CANCEL:
         (void)stk_exec_sum_drop(x, a->task, &(exec_aside_kind){0});
-        return stk_exec_emit_task(x, STK_EV_TASK_CANCELLED, a->task, err);
+        return stk_exec_emit_task(x, STK_EV_TASK_CANCELLED, a->task, NULL, err);
     case STK_ACT_FAIL:
         return stk_exec_fail_gone(x, a->task, err);
     case STK_ACT_END:
@@ -238,7 +247,7 @@ static void stop_hooks(stk_exec *x)
     }
 }
 
-static int cancel(stk_exec *x, const char *why, stk_err *err)
+int stk_exec_cancel(stk_exec *x, const char *why, stk_err *err)
 {
     x->n_signals++;
     if (x->n_signals > 1) { /* the STOP actions that follow have no grace any more */
@@ -247,9 +256,7 @@ static int cancel(stk_exec *x, const char *why, stk_err *err)
     if (x->n_signals > 1 || stk_sched_is_cancelling(x->sched)) {
         return 0;
     }
-    const char *data = stk_arena_printf(x->tick, "{\"why\":\"%s\"}", why);
-    STK_TRY(stk_err_if_null(data, err));
-    return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_CANCELLING}, data, err);
+    return emit_member(x, STK_EV_RUN_CANCELLING, 0, "why", why, err);
 }
 
 /* Everything the scheduler wants now. Lookups may answer at once and lead to more, so it is asked
@@ -273,10 +280,10 @@ static int decide(stk_exec *x, int64_t *ret_wake_ms, stk_err *err)
         }
         if (x->is_waiting && !again && !stk_sched_is_cancelling(x->sched)) {
             x->is_interrupted = again = true; /* `stoker resume` goes on */
-            STK_TRY(cancel(x, "only what could be cloned was asked for", err));
+            STK_TRY(stk_exec_cancel(x, "only what could be cloned was asked for", err));
         }
     }
-    return flush_told(x, err);
+    return flush_and_tell(x, err);
 }
 
 static int launch_all(stk_exec *x, bool *ret_any, stk_err *err)
@@ -344,7 +351,7 @@ static int read_signals(stk_exec *x, stk_err *err)
         if (x->n_signals == 0) {
             x->is_interrupted = is_notice;
         }
-        STK_TRY(cancel(x, signal_words(info.ssi_signo), err));
+        STK_TRY(stk_exec_cancel(x, signal_words(info.ssi_signo), err));
         if (x->config.on_signal != NULL) {
             x->config.on_signal(x->config.arg, x->n_signals);
         }
@@ -374,7 +381,7 @@ static int wait(stk_exec *x, int64_t wake_ms, stk_err *err)
     struct pollfd fds[] = {{.fd = x->config.backend->ops->fd(x->config.backend), .events = POLLIN},
                            {.fd = x->config.signal_fd, .events = POLLIN},
                            {.fd = x->hung_up ? -1 : x->config.hangup_fd, .events = 0},
-                           {.fd = stk_exec_bring_fd(x->bring), .events = POLLIN},
+                           {.fd = stk_exec_fetch_fd(x->fetcher), .events = POLLIN},
                            {.fd = stk_exec_sum_fd(x->sum), .events = POLLIN}};
     stk_turn_begin();
     stk_exec_sum_turn(x->sum);
@@ -386,20 +393,20 @@ static int wait(stk_exec *x, int64_t wake_ms, stk_err *err)
         STK_TRY(read_signals(x, err));
     }
     if (n > 0 && fds[3].revents != 0) {
-        STK_TRY(stk_exec_brought(x, err));
+        STK_TRY(stk_exec_fetched(x, err));
     }
     if (n > 0 && fds[4].revents != 0) {
         STK_TRY(stk_exec_summed(x, err));
     }
     if (n > 0 && (fds[2].revents & (POLLHUP | POLLERR)) != 0) {
         x->hung_up = true;
-        return cancel(x, "the program that started the run has ended", err);
+        return stk_exec_cancel(x, "the program that started the run has ended", err);
     }
     return 0;
 }
 
 /* Until the run and its last hook have ended. */
-static int loop(stk_exec *x, stk_err *err)
+static int run_turns(stk_exec *x, stk_err *err)
 {
     for (;;) {
         bool launched = false;
@@ -428,246 +435,12 @@ static int loop(stk_exec *x, stk_err *err)
 
 int stk_exec_loop(stk_exec *x, stk_run_status *ret_status, stk_err *err)
 {
-    int rc = loop(x, err);
-    let_go(x);
+    int rc = run_turns(x, err);
+    stk_exec_close_backend(x);
     *ret_status = x->status;
     STK_TRY(rc);
     stk_exec_sum_finish(x);
     return 0;
-}
-
-/* --- opening --- */
-
-static void add_host(stk_buf *buf, const stk_exec_config *config)
-{
-    char name[256] = "";
-    (void)gethostname(name, sizeof name - 1);
-    stk_json_open(buf, "host", '{');
-    stk_json_put_text(buf, "name", name);
-    stk_json_put_real(buf, "cpus", (double)config->capacity->cpu_milli / 1000);
-    stk_json_put_whole(buf, "memory_bytes", config->capacity->memory_bytes);
-    stk_json_open(buf, "devices", '[');
-    for (uint32_t i = 0; i < config->capacity->n_devices; i++) {
-        const stk_capacity_device *d = &config->capacity->devices[i];
-        if (d->usable) {
-            stk_json_put_text(buf, NULL, stk_text_or(d->model, d->noun));
-        }
-    }
-    stk_json_close(buf, ']');
-    if (config->accel != NULL && stk_accel_is_simulated(config->accel)) {
-        /* who asks about the run later asks about that machine */
-        stk_json_put_text(buf, "accel", getenv("STOKER_ACCEL"));
-    }
-    if (config->stack != NULL) { /* who resumes it puts the steps where they were */
-        stk_json_put_text(buf, "stack", config->stack);
-    }
-    stk_json_close(buf, '}');
-}
-
-static int emit_created(stk_exec *x, stk_err *err)
-{
-    const stk_exec_config *c = &x->config;
-    const stk_settings *settings = stk_spec_settings(x->spec);
-    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
-    char digest[STK_DIGEST_HEX + 1];
-    size_t len = 0;
-    const char *text = stk_spec_text(x->spec, &len);
-    stk_digest_of(text, len, digest);
-    stk_json_open(&buf, NULL, '{');
-    stk_json_put_text(&buf, "name", stk_text_or(c->name, c->run));
-    stk_json_put_text(&buf, "pipeline", stk_spec_name(x->spec));
-    stk_json_put_text(&buf, "spec", digest);
-    stk_json_put_text(&buf, "mode", stk_mode_word(c->mode));
-    stk_json_put_text(&buf, "policy", c->policy == STK_POLICY_STRICT ? "strict" : "fit");
-    stk_json_put_whole(&buf, "max_workers", c->max_workers);
-    stk_json_open(&buf, "parameters", '{');
-    for (uint32_t i = 0; i < stk_spec_n_params(x->spec); i++) {
-        const stk_param *p = stk_spec_param(x->spec, i);
-        stk_json_put_raw(&buf, p->name, p->value);
-    }
-    stk_json_close(&buf, '}');
-    if (!c->use_cache) { /* who resumes it is told */
-        stk_json_put_bool(&buf, "no_cache", true);
-    }
-    stk_json_open(&buf, "tags", '[');
-    for (uint32_t i = 0; i < settings->n_tags; i++) {
-        stk_json_put_text(&buf, NULL, settings->tags[i]);
-    }
-    stk_json_close(&buf, ']');
-    stk_json_put_raw(&buf, "origin", stk_text_or(stk_spec_origin(x->spec), "{}"));
-    add_host(&buf, c);
-    stk_json_open(&buf, "notes", '[');
-    for (uint32_t i = 0; i < stk_plan_n_notes(c->plan); i++) {
-        stk_json_put_text(&buf, NULL, stk_plan_note(c->plan, i));
-    }
-    stk_json_close(&buf, ']');
-    stk_exec_clone_json(x->graph.clone, &buf);
-    stk_json_close(&buf, '}');
-    const char *data = stk_exec_event_data(x, &buf);
-    STK_TRY(stk_err_if_null(data, err));
-    return stk_exec_emit_plain(x, STK_EV_RUN_CREATED, data, err);
-}
-
-static int emit_started(stk_exec *x, stk_err *err)
-{
-    const stk_accel *accel = x->config.accel;
-    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
-    stk_json_open(&buf, NULL, '{');
-    stk_json_put_whole(&buf, "pid", getpid());
-    stk_json_put_text(&buf, "boot", stk_clock_boot_id());
-    stk_json_put_whole(&buf, "boot_ms", stk_clock_boot_ms());
-    stk_json_put_bool(&buf, "resumed", x->config.resumed);
-    stk_json_open(&buf, "devices", '[');
-    for (uint32_t i = 0; accel != NULL && i < stk_accel_n_devices(accel); i++) {
-        const stk_device *d = stk_accel_device(accel, i);
-        if (d->usable && d->uuid != NULL) {
-            stk_json_put_text(&buf, NULL, d->uuid);
-        }
-    }
-    stk_buf_text(&buf, "]}");
-    const char *data = stk_exec_event_data(x, &buf);
-    STK_TRY(stk_err_if_null(data, err));
-    return stk_exec_emit_plain(x, STK_EV_RUN_STARTED, data, err);
-}
-
-/* A flow's own limit, which its front has put beside the document's settings. */
-static int64_t max_splits_of(const stk_spec *spec)
-{
-    enum { DEFAULT_SPLITS = 100 };
-    const char *extra = stk_spec_settings(spec)->extra;
-    STK_ARENA_AUTO scratch = stk_arena_new(0);
-    const stk_json *doc = stk_json_read(scratch, extra);
-    const stk_json *splits = stk_json_get(doc, "max_splits");
-    int64_t n = stk_json_is_kind(splits, STK_JSON_INT) ? stk_json_whole(splits, 0) : DEFAULT_SPLITS;
-    return n;
-}
-
-static int init_tasks(stk_exec *x, stk_err *err)
-{
-    x->tasks = calloc((size_t)stk_spec_n_steps(x->spec) + 1, sizeof *x->tasks);
-    STK_TRY(stk_err_if_null(x->tasks, err));
-    for (; x->n_tasks < stk_spec_n_steps(x->spec); x->n_tasks++) {
-        x->tasks[x->n_tasks] = (exec_task){.i_step = x->n_tasks, .hook = -1};
-    }
-    return 0;
-}
-
-static int init(stk_exec *x, stk_err *err)
-{
-    const stk_exec_config *c = &x->config;
-    x->arena = stk_arena_new(0);
-    x->tick = stk_arena_new(0);
-    x->scratch = stk_arena_new(0);
-    if (x->arena == NULL || x->tick == NULL || x->scratch == NULL) {
-        return stk_err_nomem(err);
-    }
-    x->folder = stk_arena_dup(x->arena, stk_store_run_folder(c->store, c->run, x->arena));
-    x->graph.max_splits = max_splits_of(x->spec);
-    x->n_cpus = stk_proc_n_cpus();
-    x->cpu_ids = stk_arena_array(x->arena, 4096, sizeof *x->cpu_ids);
-    x->cpu_load = stk_arena_array(x->arena, 4096, sizeof *x->cpu_load);
-    if (x->folder == NULL || x->cpu_ids == NULL || x->cpu_load == NULL) {
-        return stk_err_nomem(err);
-    }
-    x->n_cpus = stk_proc_cpus(x->cpu_ids, 4096);
-    STK_TRY(stk_exec_sum_open(&x->sum, err));
-    if (stk_spec_grows(x->spec)) {
-        STK_TRY(stk_grow_new(x->spec, &x->graph.grow, err));
-    } else {
-        STK_TRY(init_tasks(x, err));
-    }
-    STK_TRY(stk_exec_lookup_init(&x->lookup, c->store, c->plan, x->arena));
-    x->lookup.sum = x->sum;
-    return stk_exec_schedule(c->plan, c->capacity, c->mode, c->max_workers, c->run, &x->sched, err);
-}
-
-/* What stands before the first turn of the loop. */
-static int begin(stk_exec *x, stk_err *err)
-{
-    const stk_exec_config *config = &x->config;
-    STK_TRY(init(x, err));
-    if (config->elsewhere != NULL && config->elsewhere->fetch != NULL) {
-        STK_TRY(stk_exec_bring_open(config->elsewhere, config->store, &x->bring, err));
-    }
-    if (config->clone_of != NULL) {
-        STK_TRY(stk_exec_clone_open(x, config->clone_of, config->clone_until, err));
-    }
-    if (!config->resumed) {
-        STK_TRY(emit_created(x, err));
-    }
-    if (!config->resumed && x->graph.grow != NULL) {
-        STK_TRY(stk_exec_grow_begin(x, err));
-    }
-    STK_TRY(emit_started(x, err));
-    if (config->resumed) {
-        STK_TRY(stk_exec_replay(x, err));
-    }
-    if (config->cancelled) {
-        STK_TRY(cancel(x, "'stoker cancel', after its engine's end", err));
-        x->n_signals += config->at_once;
-    }
-    STK_TRY(stk_exec_flush(x, err));
-    for (uint32_t i = 0; i < x->n_tasks && !config->cancelled; i++) {
-        if (x->tasks[i].owes_hooks) {
-            STK_TRY(stk_exec_catch_up(x, i, err));
-        }
-        stk_arena_reset(x->scratch);
-    }
-    return 0;
-}
-
-int stk_exec_open(const stk_exec_config *config, stk_exec **ret_exec, stk_err *err)
-{
-    stk_exec *x = calloc(1, sizeof *x);
-    if (x == NULL) {
-        config->backend->ops->close(config->backend);
-        return stk_err_nomem(err);
-    }
-    x->config = *config;
-    x->spec = stk_plan_spec(config->plan);
-    int rc = begin(x, err);
-    if (rc < 0) {
-        stk_exec_close(x);
-        return rc;
-    }
-    *ret_exec = x;
-    return 0;
-}
-
-void stk_exec_close(stk_exec *x)
-{
-    if (x == NULL) {
-        return;
-    }
-    let_go(x);
-    stk_exec_bring_close(x->bring);
-    stk_exec_idle_close(x->idle);
-    stk_exec_sum_close(x->sum);
-    for (uint32_t i = 0; i < x->n_tasks && x->tasks != NULL; i++) {
-        if (x->tasks[i].slot != NULL) {
-            stk_exec_release(x, i);
-        }
-    }
-    while (x->free_slots != NULL) {
-        exec_slot *next = x->free_slots->next_free;
-        free(x->free_slots);
-        x->free_slots = next;
-    }
-    stk_exec_lookup_done(&x->lookup);
-    stk_exec_clone_close(x->graph.clone);
-    stk_arena_free(x->graph.items.arena);
-    stk_grow_free(x->graph.grow);
-    free(x->graph.grown);
-    stk_sched_free(x->sched);
-    stk_arena_free(x->arena);
-    stk_arena_free(x->tick);
-    stk_arena_free(x->scratch);
-    free(x->tasks);
-    free(x->pending.events);
-    free(x->pending.cache);
-    free(x->pending.refs);
-    free(x->pending.launches);
-    free(x);
 }
 
 bool stk_exec_usage(stk_exec *x, uint32_t task, int64_t *ret_memory_bytes, double *ret_cpus)

@@ -7,11 +7,11 @@
 
 const char *const *stk_exec_hidden(const stk_settings *settings, stk_arena *arena)
 {
+    const char **values = NULL;
     uint32_t n = 0;
-    const char **values =
-        settings->n_secrets == 0
-            ? NULL
-            : stk_arena_array(arena, (size_t)settings->n_secrets + 1, sizeof *values);
+    if (settings->n_secrets > 0) {
+        values = stk_arena_array(arena, (size_t)settings->n_secrets + 1, sizeof *values);
+    }
     for (uint32_t i = 0; values != NULL && i < settings->n_secrets; i++) {
         const char *name = stk_arena_printf(arena, "STOKER_SECRET_%s", settings->secrets[i]);
         const char *value = name == NULL ? NULL : getenv(name);
@@ -24,13 +24,18 @@ const char *const *stk_exec_hidden(const stk_settings *settings, stk_arena *aren
 
 const char *stk_exec_hide(const stk_settings *settings, const char *text, stk_arena *arena)
 {
-    const char *const *values = text == NULL ? NULL : stk_exec_hidden(settings, arena);
     stk_mask *mask = NULL;
-    if (values == NULL) {
-        return settings->n_secrets == 0 || text == NULL ? text : stk_arena_dup(arena, text);
+    const char *hidden = NULL;
+    if (text == NULL || settings->n_secrets == 0) {
+        return text;
     }
-    const char *hidden =
-        stk_mask_new(values, &mask, NULL) < 0 ? NULL : stk_mask_text(mask, text, arena);
+    const char *const *values = stk_exec_hidden(settings, arena);
+    if (values == NULL) {
+        return stk_arena_dup(arena, text);
+    }
+    if (stk_mask_new(values, &mask, NULL) == 0) {
+        hidden = stk_mask_text(mask, text, arena);
+    }
     stk_mask_free(mask);
     return hidden;
 }

@@ -6,14 +6,13 @@
 
 /* What the log says of a task, in the end. */
 typedef struct exec_past {
-    char *said; /* JSON of the last success: its outputs, or, of a graph that grows, all of its
-                   data; malloc'd; NULL: not done */
+    char *json; /* of the last success: its outputs, or, of a graph that grows, all of its data;
+                   malloc'd; NULL: not done */
     uint32_t attempt;                      /* highest */
     uint32_t n_grown[STK_GROWS_SHARE + 1]; /* attempts that got more of this than the one before */
     bool running;                          /* started, and no end was committed */
-    char *stack; /* of other machines, where it was started; malloc'd; NULL: here */
-    bool done;
-    bool ran; /* and was not served by the cache: hooks follow */
+    const char *stack;                     /* of other machines, where it was started; NULL: here */
+    bool ran; /* it is done, and was not served by the cache: hooks follow */
 } exec_past;
 
 /* A task that isn't done: ends what still lives of it, or takes its good result as it is. */

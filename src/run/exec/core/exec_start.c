@@ -17,256 +17,15 @@
 #include "run/exec/core/exec_cache.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_event.h"
+#include "run/exec/core/exec_hook.h"
 #include "run/exec/core/exec_loop.h"
 #include "run/exec/core/exec_state.h"
 #include "run/exec/core/exec_sum.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/grown/exec_grown.h"
-#include "run/exec/place/exec_bring.h"
+#include "run/exec/place/exec_fetch.h"
 #include "run/exec/place/exec_place.h"
 #include "sys/file.h"
-
-enum {
-    HOOK_TIMEOUT_MS = 300000,
-    ERROR_BYTES = 32 << 10 /* as much of a failure as a hook is told */
-};
-
-static const char *const hook_names[] = {"on_start", "on_success", "on_failure", "on_end"};
-
-/* --- task.json --- */
-
-static int add_artifact(stk_exec *x, uint32_t task, const exec_ref *ref, stk_buf *buf, stk_err *err)
-{
-    const char *path = NULL;
-    int64_t size = 0;
-    STK_TRY(stk_exec_artifact(x, stk_exec_is_away(x, task), ref->digest, x->scratch, &path, &size,
-                              err));
-    stk_json_put_key(buf, NULL); /* the ref's object, with the path added */
-    stk_buf_add(buf, ref->json, strlen(ref->json) - 1);
-    stk_json_put_text(buf, "path", path);
-    stk_json_close(buf, '}');
-    return 0;
-}
-
-static void add_value(stk_buf *buf, const char *json)
-{
-    stk_json_open(buf, NULL, '{');
-    stk_json_put_raw(buf, "value", json);
-    stk_json_close(buf, '}');
-}
-
-static void open_list(stk_buf *buf)
-{
-    stk_json_open(buf, NULL, '{');
-    stk_json_open(buf, "list", '[');
-}
-
-/* Of a graph that grows: the parent's, or of a join all that its inputs have. */
-static int add_from(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *buf, stk_err *err)
-{
-    const exec_artifact **found = NULL;
-    uint32_t n = 0;
-    STK_TRY(stk_exec_scope_from(x, task, in, &found, &n, err));
-    if (!stk_exec_step(x, task)->is_join) {
-        return add_artifact(x, task, &found[0]->ref, buf, err);
-    }
-    open_list(buf);
-    for (uint32_t i = 0; i < n; i++) {
-        STK_TRY(add_artifact(x, task, &found[i]->ref, buf, err));
-    }
-    stk_buf_text(buf, "]}");
-    return 0;
-}
-
-static int add_item(stk_exec *x, uint32_t task, stk_buf *buf, stk_err *err)
-{
-    const char *item = NULL;
-    uint32_t index = 0;
-    STK_TRY(stk_exec_scope_item(x, task, &item, &index, err));
-    add_value(buf, item);
-    return 0;
-}
-
-/* A file of the project's, in the form of an artifact. */
-static int add_file(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *buf, stk_err *err)
-{
-    const char *path = NULL, *digest = NULL;
-    STK_TRY(stk_exec_file(x, task, stk_exec_is_away(x, task), in->text, &path, &digest, err));
-    stk_json_open(buf, NULL, '{');
-    stk_json_put_text(buf, "digest", digest);
-    stk_json_put_text(buf, "format", "file");
-    stk_json_put_text(buf, "type", "file");
-    stk_json_put_raw(buf, "meta", "{}");
-    stk_json_put_text(buf, "path", path);
-    stk_json_close(buf, '}');
-    return 0;
-}
-
-/* By its digest; `about` has what else is known of it. */
-static int add_named(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *buf, stk_err *err)
-{
-    const char *path = NULL;
-    const char *about = stk_text_or(in->about, "{}");
-    int64_t size = 0;
-    STK_TRY(
-        stk_exec_artifact(x, stk_exec_is_away(x, task), in->text, x->scratch, &path, &size, err));
-    stk_json_put_key(buf, NULL);
-    stk_buf_add(buf, about, strlen(about) - 1);
-    stk_json_put_text(buf, "digest", in->text);
-    stk_json_put_whole(buf, "size", size);
-    stk_json_put_text(buf, "path", path);
-    stk_json_close(buf, '}');
-    return 0;
-}
-
-static int add_input(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *buf, stk_err *err)
-{
-    switch (in->kind) {
-    case STK_INPUT_VALUE:
-        add_value(buf, in->text);
-        return 0;
-    case STK_INPUT_PARAM:
-        add_value(buf, stk_spec_param(x->spec, in->i_param)->value);
-        return 0;
-    case STK_INPUT_OUTPUT:
-        if (x->graph.grow != NULL) {
-            return add_from(x, task, in, buf, err);
-        }
-        return add_artifact(x, task, &x->tasks[in->step].outputs[in->output], buf, err);
-    case STK_INPUT_FILE:
-        return add_file(x, task, in, buf, err);
-    case STK_INPUT_ARTIFACT:
-        return add_named(x, task, in, buf, err);
-    case STK_INPUT_ITEM:
-        return add_item(x, task, buf, err);
-    case STK_INPUT_LIST:
-        open_list(buf);
-        for (uint32_t i = 0; i < in->n_items; i++) {
-            STK_TRY(add_input(x, task, &in->items[i], buf, err));
-        }
-        stk_buf_text(buf, "]}");
-        return 0;
-    }
-    return stk_err_set(err, STK_E_BUG, "unknown kind of input");
-}
-
-static void add_hooks(const stk_settings *s, stk_buf *buf)
-{
-    stk_json_open(buf, "hooks", '{');
-    for (int i = 0; i < STK_HOOK_N; i++) {
-        if (s->hooks[i].python != NULL) {
-            stk_json_open(buf, hook_names[i], '{');
-            stk_json_put_text(buf, "python", s->hooks[i].python);
-            stk_json_close(buf, '}');
-        }
-    }
-    stk_json_close(buf, '}');
-}
-
-static uint32_t n_ranks(const stk_exec *x, uint32_t task)
-{
-    stk_gang_ask gang = stk_exec_gang(x, task);
-    if (gang.ranks != STK_GANG_GPUS) {
-        return (uint32_t)gang.ranks;
-    }
-    uint32_t n_devices = stk_exec_n_devices(x, task);
-    return MAX(n_devices, 1);
-}
-
-static void add_gang(const stk_exec *x, uint32_t task, stk_buf *buf)
-{
-    const stk_settings *s = stk_exec_step(x, task)->settings;
-    stk_gang_ask gang = stk_exec_gang(x, task);
-    if (gang.ranks == 0) {
-        return;
-    }
-    int64_t ranks = n_ranks(x, task);
-    stk_json_open(buf, "gang", '{');
-    stk_json_put_whole(buf, "ranks", ranks);
-    stk_json_put_whole(buf, "min_ranks", gang.min_ranks > 0 ? MIN(gang.min_ranks, ranks) : ranks);
-    stk_json_put_whole(buf, "restarts", gang.restarts);
-    stk_json_put_whole(buf, "nodes", MAX(gang.nodes, 1));
-    stk_json_put_int(buf, "port", gang.port > 0 ? gang.port : -1);
-    stk_json_put_whole(buf, "hang_ms", gang.hang_ms);
-    stk_json_put_whole(buf, "grace_ms", s->grace_ms);
-    stk_json_put_whole(buf, "notice_ms", s->timeout_ms > 0 ? s->timeout_notice_ms : 0);
-    stk_json_put_whole(buf, "devices_per_rank", stk_exec_n_devices(x, task) / ranks);
-    stk_json_close(buf, '}');
-}
-
-static void add_texts(stk_buf *buf, const char *key, const char *const *texts, uint32_t n)
-{
-    stk_json_open(buf, key, '[');
-    for (uint32_t i = 0; i < n; i++) {
-        stk_json_put_text(buf, NULL, texts[i]);
-    }
-    stk_json_close(buf, ']');
-}
-
-/* `env`: of the job, NULL-terminated. */
-static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir,
-                     const char *const *env, stk_buf *buf, stk_failure *ret_class, stk_err *err)
-{
-    const stk_step *step = stk_exec_step(x, task);
-    stk_json_open(buf, NULL, '{');
-    stk_json_put_whole(buf, "stoker", 1);
-    stk_json_put_text(buf, "run", x->config.run);
-    stk_json_put_text(buf, "pipeline", stk_spec_name(x->spec));
-    stk_json_put_text(buf, "step", step->name);
-    stk_json_put_whole(buf, "task", stk_exec_id(x, task));
-    stk_json_put_whole(buf, "attempt", attempt);
-    stk_json_put_bool(buf, "last_attempt", stk_sched_is_last_attempt(x->sched, task));
-    stk_json_put_text(buf, "store", stk_store_path(x->config.store));
-    stk_json_put_text(buf, "kind", step->python != NULL ? "python" : "command");
-    if (step->python != NULL) {
-        bool spawns = step->settings->isolation == STK_ISOLATION_SPAWN;
-        stk_json_put_text(buf, "entry", step->python);
-        stk_json_put_text(buf, "isolation", spawns ? "spawn" : "fork");
-    } else {
-        add_texts(buf, "command", step->argv, step->n_argv);
-    }
-    stk_json_open(buf, "inputs", '{');
-    for (uint32_t i = 0; i < step->n_inputs; i++) {
-        stk_json_put_key(buf, step->inputs[i].name);
-        int rc = add_input(x, task, &step->inputs[i], buf, err);
-        if (rc < 0) {
-            *ret_class = STK_FAIL_LOAD;
-            return stk_err_context(err, "input '%s'", step->inputs[i].name);
-        }
-    }
-    stk_json_close(buf, '}');
-    stk_json_open(buf, "outputs", '[');
-    for (uint32_t i = 0; i < step->n_outputs; i++) {
-        stk_json_put_text(buf, NULL, step->outputs[i].name);
-    }
-    stk_json_close(buf, ']');
-    stk_exec_asked_json(&step->settings->resources, buf);
-    stk_json_put_key(buf, "granted");
-    stk_exec_granted_json(x, task, buf);
-    if (step->uses != NULL) { /* an empty list is an answer too */
-        add_texts(buf, "uses", step->uses, step->n_uses);
-    }
-    add_hooks(step->settings, buf);
-    if (step->settings->n_secrets > 0) { /* by name: their values are in its environment */
-        add_texts(buf, "secrets", step->settings->secrets, step->settings->n_secrets);
-    }
-    add_gang(x, task, buf);
-    if (x->graph.grow != NULL && stk_exec_scope_json(x, task, buf, err) < 0) {
-        *ret_class = STK_FAIL_LOAD;
-        return err->code;
-    }
-    if (stk_exec_is_contained(x, task) &&
-        stk_exec_container_json(x, task, attempt, dir, env, buf, err) < 0) {
-        return err->code;
-    }
-    stk_json_put_whole(buf, "rank", 0);
-    stk_json_put_whole(buf, "world", 1);
-    stk_json_put_raw(buf, "extra", stk_text_or(step->settings->extra, "{}"));
-    stk_json_close(buf, '}');
-    return stk_buf_check(buf, err);
-}
-
-/* --- launching --- */
 
 /* What the attempt before left in its out/ was not taken, and is room on the disk. What can't be
  * removed is no harm. */
@@ -275,14 +34,13 @@ static void drop_outputs(stk_exec *x, uint32_t task, uint32_t attempt)
     if (attempt <= 1) {
         return;
     }
-    const char *dir = stk_exec_dir(x, task, attempt - 1, x->scratch);
-    const char *out = dir == NULL ? NULL : stk_arena_printf(x->scratch, "%s/out", dir);
+    const char *out = stk_exec_file_in_dir(x, task, attempt - 1, "out");
     if (out != NULL) {
         stk_exec_sum_remove(x, out);
     }
 }
 
-static int make_folder(const stk_exec *x, const char *dir, const char *name, stk_err *err)
+static int make_inner_folder(const stk_exec *x, const char *dir, const char *name, stk_err *err)
 {
     const char *path = stk_arena_printf(x->scratch, "%s/%s", dir, name);
     STK_TRY(stk_err_if_null(path, err));
@@ -310,31 +68,39 @@ static int make_folders(const stk_exec *x, uint32_t task, uint32_t attempt, cons
     }
     STK_TRY(stk_store_make_attempt(dir, err));
     if (step->n_outputs > 0 || step->python != NULL) {
-        STK_TRY(make_folder(x, dir, "out", err));
+        STK_TRY(make_inner_folder(x, dir, "out", err));
     }
     if (step->n_inputs > 0 && step->python == NULL) {
-        return make_folder(x, dir, "in", err);
+        return make_inner_folder(x, dir, "in", err);
     }
     return 0;
 }
 
 /* Secrets are the engine's: a task sees those it named, under their own names. */
-static const char *const *job_unset(stk_arena *arena)
+const char *const *stk_exec_job_unset(stk_arena *arena)
 {
     extern char **environ;
     static const char prefix[] = "STOKER_SECRET_";
-    uint32_t n = 0;
+    const char **names = NULL;
+    uint32_t n = 0, cap = 0;
     for (char **e = environ; *e != NULL; e++) {
-        n += strncmp(*e, prefix, sizeof prefix - 1) == 0;
-    }
-    const char **names = n == 0 ? NULL : stk_arena_array(arena, n + 1, sizeof *names);
-    n = 0;
-    for (char **e = environ; names != NULL && *e != NULL; e++) {
         if (strncmp(*e, prefix, sizeof prefix - 1) == 0) {
+            names = stk_arena_grow(arena, names, n > 0 ? n + 1 : 0, sizeof *names, &cap);
+            if (names == NULL) {
+                return NULL;
+            }
             names[n++] = stk_arena_dupn(arena, *e, strcspn(*e, "="));
         }
     }
     return names;
+}
+
+const char *stk_exec_cwd(const stk_exec *x, const stk_step *step)
+{
+    if (step->cwd != NULL || step->python != NULL) {
+        return step->cwd;
+    }
+    return stk_spec_folder(x->spec);
 }
 
 const char *stk_exec_self(const stk_exec *x)
@@ -376,7 +142,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     exec_env env = {.arena = x->scratch};
     STK_TRY(stk_exec_job_env(x, task, attempt, dir, false, &env, err));
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
-    STK_TRY(task_json(x, task, attempt, dir, env.items, &buf, ret_class, err));
+    STK_TRY(stk_exec_put_task(x, task, attempt, dir, env.items, &buf, ret_class, err));
     const char *path = stk_arena_printf(x->scratch, "%s/task.json", dir);
     STK_TRY(stk_err_if_null(path, err));
     /* Not by a rename: the attempt's lock is on the file (runner_attempt.c). */
@@ -398,15 +164,13 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
                      .step = step->name,
                      .dir = dir,
                      .gang = gang.ranks != 0 && !contained,
-                     .nodes = gang.nodes > 1 ? (uint32_t)gang.nodes : 1,
+                     .nodes = (uint32_t)MAX(gang.nodes, 1),
                      .argv = contained || step->python == NULL ? argv : NULL,
                      .python = contained ? NULL : step->python,
                      .spawn = s->isolation == STK_ISOLATION_SPAWN,
-                     .cwd = contained                                   ? dir
-                            : step->cwd != NULL || step->python != NULL ? step->cwd
-                                                                        : stk_spec_folder(x->spec),
+                     .cwd = contained ? dir : stk_exec_cwd(x, step),
                      .env = env.items,
-                     .unset = job_unset(x->scratch),
+                     .unset = stk_exec_job_unset(x->scratch),
                      .hidden = stk_exec_hidden(s, x->scratch),
                      .contained = contained,
                      .unlimited = contained && !x->config.containers->limits_memory,
@@ -443,13 +207,6 @@ static int prepare_end(stk_exec *x, uint32_t task, stk_job *job, stk_err *err)
     return stk_exec_away_end(x, task, dir, job, err);
 }
 
-/* A Python task calls its own Python hooks; any other on_start hook is a job before the attempt. */
-static bool has_start_job(const stk_step *step)
-{
-    const stk_hook *hook = &step->settings->hooks[STK_HOOK_START];
-    return hook->run != NULL || (hook->python != NULL && step->python == NULL);
-}
-
 int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
 {
     exec_task *t = &x->tasks[task];
@@ -461,18 +218,18 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
     }
     if (t->stopped && !t->attach) { /* since it was admitted */
         stk_exec_release(x, task);
-        return stk_exec_emit_task(x, STK_EV_TASK_CANCELLED, task, err);
+        return stk_exec_emit_task(x, STK_EV_TASK_CANCELLED, task, NULL, err);
     }
     bool ends = t->stopped;
     int rc = ends ? prepare_end(x, task, &job, &why) : prepare(x, task, &job, &class, &why);
     int aside = 0;
-    if (stk_exec_bring_aside(x->bring, rc < 0 ? UINT32_MAX : task, err, &aside) && rc == 0) {
+    if (stk_exec_fetch_aside(x->fetcher, rc < 0 ? UINT32_MAX : task, err, &aside) && rc == 0) {
         return aside;
     }
     if (stk_exec_sum_aside(x, task, EXEC_ASIDE_LAUNCH, NULL, &rc, &why)) {
         return 0;
     }
-    if (rc == 0 && !t->hook_started && has_start_job(stk_exec_step(x, task))) {
+    if (rc == 0 && !t->hook_started && stk_exec_has_start_job(stk_exec_step(x, task))) {
         bool any = false;
         t->hook_started = true;
         rc = stk_exec_launch_hook(x, task, STK_HOOK_START, &any, err);
@@ -501,80 +258,5 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
                                 .is_hopeless = stk_exec_is_away(x, task) && why.code == STK_E_ENV};
         return stk_exec_fail(x, task, &failure, err);
     }
-    return 0;
-}
-
-const char *stk_exec_hook_mark(stk_exec *x, uint32_t task, stk_hook_when when)
-{
-    const char *dir = stk_exec_dir(x, task, stk_exec_attempt(x, task), x->scratch);
-    return dir == NULL ? NULL : stk_arena_printf(x->scratch, "%s/%s.ended", dir, hook_names[when]);
-}
-
-static int start_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *err)
-{
-    const stk_step *step = stk_exec_step(x, task);
-    const stk_hook *hook = &step->settings->hooks[when];
-    const char *error = x->tasks[task].hook_error;
-    uint32_t attempt = stk_exec_attempt(x, task);
-    const char *dir = stk_exec_dir(x, task, attempt, x->scratch);
-    exec_env env = {.arena = x->scratch};
-    STK_TRY(stk_err_if_null(dir, err));
-    STK_TRY(stk_exec_job_env(x, task, attempt, dir, true, &env, err));
-    stk_exec_env_add(&env, "STOKER_HOOK", hook_names[when]);
-    stk_exec_env_add(
-        &env, "STOKER_ERROR",
-        error == NULL ? "" : stk_arena_dupn(x->scratch, error, strnlen(error, ERROR_BYTES)));
-    if (env.failed) {
-        return stk_err_nomem(err);
-    }
-    const char *argv[] = {"/bin/sh", "-c", hook->run, NULL};
-    stk_job job = {.id = task | EXEC_HOOK_BIT,
-                   .attempt = attempt,
-                   .step = step->name,
-                   .dir = dir,
-                   .argv = hook->run != NULL ? argv : NULL,
-                   .python = hook->run != NULL ? NULL : stk_text_or(step->python, hook->python),
-                   .cwd = step->cwd != NULL || step->python != NULL ? step->cwd
-                                                                    : stk_spec_folder(x->spec),
-                   .env = env.items,
-                   .unset = job_unset(x->scratch),
-                   .hidden = stk_exec_hidden(step->settings, x->scratch),
-                   .readonly = stk_exec_input_mounts(&env.inputs),
-                   .timeout_ms = HOOK_TIMEOUT_MS,
-                   .grace_ms = step->settings->grace_ms,
-                   .hook = hook_names[when],
-                   .hook_error = error};
-    return x->config.backend->ops->start(x->config.backend, &job, err);
-}
-
-int stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, bool *ret_any,
-                         stk_err *err)
-{
-    const stk_step *step = stk_exec_step(x, task);
-    const stk_hook *hook = &step->settings->hooks[when];
-    stk_err why = {0};
-    /* after the second Ctrl-C nothing begins any more */
-    *ret_any =
-        x->n_signals < 2 && !x->config.cancelled && (hook->run != NULL || hook->python != NULL);
-    if (!*ret_any) {
-        return 0;
-    }
-    if (x->config.resumed && when != STK_HOOK_START) {
-        const char *mark = stk_exec_hook_mark(x, task, when);
-        *ret_any = mark == NULL || !stk_file_exists(mark);
-        if (mark == NULL || !*ret_any) {
-            return stk_err_if_null(mark, err);
-        }
-    }
-    if (start_hook(x, task, when, &why) < 0) {
-        char text[1200];
-        *ret_any = false;
-        const char *note =
-            stk_arena_printf(x->scratch, "a hook of step '%s' could not be started: %s", step->name,
-                             stk_err_format(&why, text, (int)sizeof text));
-        return stk_exec_emit_note(x, note, err);
-    }
-    x->tasks[task].hook = (int8_t)when;
-    x->n_hooks++;
     return 0;
 }

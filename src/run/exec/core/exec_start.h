@@ -8,16 +8,15 @@
  * folds what others hold and BUSY. */
 int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err);
 void stk_exec_release(stk_exec *x, uint32_t task);
-/* `,"asked":{…}` of task.json: what the step said. */
-void stk_exec_asked_json(const stk_resources *resources, stk_buf *buf);
-/* {"cpu_count", "cpus", "threads", "memory_bytes", "devices"} of the attempt that `task` has a slot
- * for. */
-void stk_exec_granted_json(const stk_exec *x, uint32_t task, stk_buf *buf);
+/* The member "asked" of task.json: what the step said. */
+void stk_exec_put_asked(const stk_resources *resources, stk_buf *buf);
+/* The member "granted": {"cpu_count", "cpus", "threads", "memory_bytes", "devices"} of the attempt
+ * that `task` has a slot for. */
+void stk_exec_put_granted(const stk_exec *x, uint32_t task, stk_buf *buf);
 /* What the attempt may use of the host's memory: as asked, or more after it ran out; 0: no limit.
  */
 int64_t stk_exec_memory_limit(const stk_exec *x, uint32_t task);
 int64_t stk_exec_cpu_milli(const stk_exec *x, uint32_t task);
-int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err);
 
 exec_slot *stk_exec_slot_new(stk_exec *x); /* NULL: out of memory */
 
@@ -50,6 +49,9 @@ int stk_exec_job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
 /* The artifacts of an input that is one or a list of them, or an output; of a step's a NULL. */
 int stk_exec_input_digests(stk_exec *x, uint32_t task, const stk_input *in, stk_arena *arena,
                            const char ***ret_digests, uint32_t *ret_n, stk_err *err);
+/* A list is a folder of links 0, 1 … with leading zeros, so that NAME/ * is in order: number i of
+ * n. */
+const char *stk_exec_input_item(stk_arena *arena, const char *folder, uint32_t n, uint32_t i);
 /* Makes the input file `at` of the artifact at `path`. *ret_is_own: the step is to be told of `at`,
  * else of `path`. */
 int stk_exec_input_put(stk_exec *x, exec_inputs *inputs, const char *path, const char *at,
@@ -65,10 +67,12 @@ void stk_exec_inputs_done(stk_exec *x, uint32_t task, const char *dir, bool has_
 /* Makes the attempt directory and hands the job to the backend. A failed start becomes TASK_FAILED.
  */
 int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err);
-/* Starts hook number `when` of a task that doesn't run it itself; *ret_any false: it has none, it
- * ended under an earlier engine, or it can't be started, which is a note. */
-int stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, bool *ret_any,
-                         stk_err *err);
+/* task.json. `env`: of the job, NULL-terminated. *ret_class: of the failure, if it is one. */
+int stk_exec_put_task(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir,
+                      const char *const *env, stk_buf *buf, stk_failure *ret_class, stk_err *err);
+/* For stk_job.unset, and stk_job.cwd on this machine. */
+const char *const *stk_exec_job_unset(stk_arena *arena);
+const char *stk_exec_cwd(const stk_exec *x, const stk_step *step);
 
 /* The path of our own program. In x->scratch; NULL: out of memory. */
 const char *stk_exec_self(const stk_exec *x);

@@ -5,7 +5,6 @@
 #include "run/exec/core/exec_cache.h"
 #include "run/exec/exec.h"
 #include "run/exec/grown/exec_grown.h"
-#include "run/exec/place/exec_left.h"
 
 /* What a running attempt holds. */
 typedef struct exec_slot {
@@ -76,6 +75,17 @@ typedef struct exec_outside {
     stk_devset gone;   /* devices that broke, or were found broken by other runs */
 } exec_outside;
 
+/* Tasks on other machines: how many, and the first. */
+typedef struct exec_left_tasks {
+    uint32_t n, first;
+} exec_left_tasks;
+
+typedef struct exec_left {
+    exec_left_tasks running;  /* go on without this engine */
+    exec_left_tasks unborn;   /* had no job yet, and get none */
+    exec_left_tasks attached; /* went on without an earlier engine */
+} exec_left;
+
 struct stk_exec {
     stk_exec_config config;
     const stk_spec *spec;
@@ -100,7 +110,7 @@ struct stk_exec {
     bool hung_up;
     bool is_interrupted; /* by the first of these signals */
     exec_left left;
-    struct exec_bring *bring; /* or NULL */
+    struct exec_fetcher *fetcher; /* or NULL */
     struct exec_sum *sum;
     struct exec_idle *idle; /* or NULL */
     uint8_t mounts;         /* may a step have mounts of its own? exec_input.c */

@@ -6,6 +6,8 @@
 #include <sys/param.h>
 #include <unistd.h>
 
+#include "base/json.h"
+#include "base/text.h"
 #include "run/exec/core/exec_devices.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_event.h"
@@ -15,10 +17,11 @@
 
 static const char *name_of(stk_exec *x, uint32_t i_device, stk_arena *arena)
 {
-    const stk_device *d = i_device < stk_accel_n_devices(x->config.accel)
-                              ? stk_accel_device(x->config.accel, i_device)
-                              : NULL;
-    return d == NULL ? "a device" : stk_arena_printf(arena, "%s %d", d->noun, d->index);
+    if (i_device >= stk_accel_n_devices(x->config.accel)) {
+        return "a device";
+    }
+    const stk_device *d = stk_accel_device(x->config.accel, i_device);
+    return stk_arena_printf(arena, "%s %d", d->noun, d->index);
 }
 
 int stk_exec_gone(stk_exec *x, uint32_t i_device, const char *why, stk_err *err)
@@ -40,9 +43,9 @@ static int quarantine(stk_exec *x, uint32_t i_device, const char *why, stk_err *
     stk_err trouble = {0};
     const char *text = why;
     if (stk_accel_quarantine(x->config.accel, i_device, why, &trouble) < 0) {
-        char said[1200];
+        char text_why[1200];
         text = stk_arena_printf(x->tick, "%s; other runs don't know: %s", why,
-                                stk_err_format(&trouble, said, (int)sizeof said));
+                                stk_err_format(&trouble, text_why, (int)sizeof text_why));
     }
     STK_TRY(stk_err_if_null(text, err));
     return stk_exec_gone(x, i_device, text, err);
@@ -50,8 +53,7 @@ static int quarantine(stk_exec *x, uint32_t i_device, const char *why, stk_err *
 
 static const char *overrides_of(const stk_exec *x, uint32_t task)
 {
-    const char *own = task < x->n_tasks ? stk_exec_step(x, task)->settings->xid : NULL;
-    return own != NULL ? own : getenv("STOKER_XID_POLICY");
+    return stk_text_or(stk_exec_step(x, task)->settings->xid, getenv("STOKER_XID_POLICY"));
 }
 
 enum { ANYBODY = UINT32_MAX, ANOTHER_RUN = UINT32_MAX - 1 };
@@ -91,9 +93,7 @@ static uint32_t named_by(const stk_exec *x, const stk_device_event *event)
  * the process that the driver names; the rest is about the device. */
 static int take_event(stk_exec *x, const stk_device_event *event, stk_err *err)
 {
-    stk_arena *arena = x->tick;
-    const char *device = name_of(x, event->i_device, arena);
-    const char *steps = "";
+    STK_BUF_AUTO steps = STK_BUF_INIT(1 << 20);
     stk_xid_action worst = STK_XID_IGNORE;
     uint32_t named = named_by(x, event);
     for (uint32_t i = 0; i < x->n_tasks; i++) {
@@ -105,9 +105,8 @@ static int take_event(stk_exec *x, const stk_device_event *event, stk_err *err)
         if (named != ANYBODY && named != i && action < STK_XID_QUARANTINE) {
             continue;
         }
-        steps = stk_arena_printf(arena, "%s%s'%s'", steps, *steps == '\0' ? "" : ", ",
-                                 stk_exec_step(x, i)->name);
-        STK_TRY(stk_err_if_null(steps, err));
+        stk_buf_separate(&steps, ", ");
+        stk_buf_printf(&steps, "'%s'", stk_exec_step(x, i)->name);
         worst = MAX(action, worst);
         if (event->xid > 0 && action != STK_XID_IGNORE) {
             x->tasks[i].xid = event->xid;
@@ -115,40 +114,40 @@ static int take_event(stk_exec *x, const stk_device_event *event, stk_err *err)
             x->tasks[i].xid_device = stk_accel_device(x->config.accel, event->i_device)->uuid;
         }
     }
-    if (*steps == '\0') {
+    STK_TRY(stk_buf_check(&steps, err));
+    if (steps.len == 0) {
         return 0; /* not one that this run holds */
     }
-    const char *text =
-        stk_arena_printf(arena, "%s, with step %s on it: %s%s", device, steps, event->text,
-                         worst == STK_XID_NODE ? "; the whole host needs care" : "");
-    int rc = stk_exec_emit_note(x, text, err);
-    return rc < 0 || worst < STK_XID_QUARANTINE ? rc
-                                                : quarantine(x, event->i_device, event->text, err);
+    const char *care = worst == STK_XID_NODE ? "; the whole host needs care" : "";
+    STK_TRY(stk_exec_emit_note(x,
+                               stk_arena_printf(x->tick, "%s, with step %s on it: %s%s",
+                                                name_of(x, event->i_device, x->tick), steps.data,
+                                                event->text, care),
+                               err));
+    return worst < STK_XID_QUARANTINE ? 0 : quarantine(x, event->i_device, event->text, err);
 }
 
 int stk_exec_device_events(stk_exec *x, stk_err *err)
 {
     stk_device_event event;
-    int rc = 0;
-    while (rc == 0 && stk_accel_next_event(x->config.accel, &event)) {
-        rc = take_event(x, &event, err);
+    while (stk_accel_next_event(x->config.accel, &event)) {
+        STK_TRY(take_event(x, &event, err));
     }
-    return rc;
+    return 0;
 }
 
 /* Of the devices of an attempt that failed for the hardware's sake: those that don't answer. */
 static int quarantine_lost(stk_exec *x, const exec_slot *slot, stk_err *err)
 {
-    int rc = 0;
-    for (uint32_t i = 0; i < stk_accel_n_devices(x->config.accel) && rc == 0; i++) {
+    for (uint32_t i = 0; i < stk_accel_n_devices(x->config.accel); i++) {
         stk_device_state state;
         stk_err lost = {0};
         if (stk_devset_has(&slot->devices, i) &&
             stk_accel_state(x->config.accel, i, &state, &lost) == STK_E_ENV) {
-            rc = quarantine(x, i, lost.text, err);
+            STK_TRY(quarantine(x, i, lost.text, err));
         }
     }
-    return rc;
+    return 0;
 }
 
 int stk_exec_blame(stk_exec *x, uint32_t task, exec_failure *failure, stk_err *err)
@@ -167,9 +166,10 @@ int stk_exec_blame(stk_exec *x, uint32_t task, exec_failure *failure, stk_err *e
         failure->text = stk_arena_dup(x->scratch, blamed.text);
         return stk_err_if_null(failure->text, err);
     }
-    return failure->class == STK_FAIL_DEVICE_LOST || failure->class == STK_FAIL_ECC
-               ? quarantine_lost(x, slot, err)
-               : 0;
+    if (failure->class == STK_FAIL_DEVICE_LOST || failure->class == STK_FAIL_ECC) {
+        return quarantine_lost(x, slot, err);
+    }
+    return 0;
 }
 
 /* Why each of the devices that would do is gone. */
@@ -185,7 +185,7 @@ static const char *lost_text(stk_exec *x, uint32_t task)
             is_wanted = is_wanted || stk_devset_has(&asking.asks[k].wanted, i);
         }
         if (is_wanted && stk_devset_has(&x->outside.gone, i)) {
-            const char *why = d->usable || d->trouble == NULL ? "it broke" : d->trouble;
+            const char *why = d->usable ? "it broke" : stk_text_or(d->trouble, "it broke");
             text = stk_arena_printf(x->arena, "%s%s%s", text, between, why);
             between = "; ";
         }
@@ -198,17 +198,17 @@ int stk_exec_fail_gone(stk_exec *x, uint32_t task, stk_err *err)
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
     const char *text = lost_text(x, task);
     STK_TRY(stk_err_if_null(text, err));
-    stk_buf_printf(
-        &buf, "{\"class\":\"%s\",\"final\":true,\"text\":", stk_failure_word(STK_FAIL_RESOURCES));
-    stk_buf_json(&buf, text);
-    stk_buf_char(&buf, '}');
-    const char *data = stk_exec_event_data(x, &buf);
+    stk_json_open(&buf, NULL, '{');
+    stk_json_put_text(&buf, "class", stk_failure_word(STK_FAIL_RESOURCES));
+    stk_json_put_bool(&buf, "final", true);
+    stk_json_put_text(&buf, "text", text);
+    stk_json_close(&buf, '}');
     if (x->error == NULL) {
         x->error =
             stk_arena_printf(x->arena, "step '%s' failed: %s", stk_exec_step(x, task)->name, text);
     }
+    STK_TRY(stk_err_if_null(x->error, err));
     stk_sched_event failed = {
         .kind = STK_EV_TASK_FAILED, .task = task, .failure = STK_FAIL_RESOURCES, .is_final = true};
-    return data == NULL || x->error == NULL ? stk_err_nomem(err)
-                                            : stk_exec_emit(x, &failed, data, err);
+    return stk_exec_emit(x, &failed, &buf, err);
 }

@@ -1,69 +1,74 @@
 /* What an attempt used, as JSON for the record; and whether that was what it was given. */
-
 #include <sys/param.h>
 
-#include "base/buf.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "host/runner/runner_verdict.h"
 #include "run/exec/core/exec_end.h"
 
-/* A key that is left out where its value is unknown. */
-static void put_real(stk_buf *buf, const char *key, double value)
+/* These leave out a member whose value is unknown. */
+static void put_real(stk_buf *buf, const char *key, int decimals, double value)
 {
     if (value >= 0) {
-        stk_buf_printf(buf, ",\"%s\":%.3f", key, value);
+        stk_json_put_key(buf, key);
+        stk_buf_printf(buf, "%.*f", decimals, value);
     }
 }
 
 static void put_number(stk_buf *buf, const char *key, int64_t value)
 {
     if (value >= 0) {
-        stk_buf_printf(buf, ",\"%s\":%lld", key, (long long)value);
+        stk_json_put_whole(buf, key, value);
     }
 }
 
 static void put_device(stk_buf *buf, const stk_outcome_device *d)
 {
-    stk_buf_text(buf, "{\"uuid\":");
-    stk_buf_json(buf, stk_text_or(d->uuid, ""));
+    stk_json_open(buf, NULL, '{');
+    stk_json_put_text(buf, "uuid", stk_text_or(d->uuid, ""));
     if (d->model != NULL) {
-        stk_buf_text(buf, ",\"model\":");
-        stk_buf_json(buf, d->model);
+        stk_json_put_text(buf, "model", d->model);
     }
-    if (d->busy_percent_mean >= 0) {
-        stk_buf_printf(buf, ",\"busy_percent_mean\":%.1f", d->busy_percent_mean);
-    }
-    put_real(buf, "busy_s", d->busy_s);
+    put_real(buf, "busy_percent_mean", 1, d->busy_percent_mean);
+    put_real(buf, "busy_s", 3, d->busy_s);
     put_number(buf, "peak_memory_bytes", d->peak_memory_bytes);
-    put_number(buf, "share_bytes", d->share_bytes > 0 ? d->share_bytes : -1);
-    if (d->context >= 0) {
-        stk_buf_printf(buf, ",\"context\":%s", d->context == 1 ? "true" : "false");
+    if (d->share_bytes > 0) {
+        stk_json_put_whole(buf, "share_bytes", d->share_bytes);
     }
-    put_real(buf, "energy_j", d->energy_j);
+    if (d->context >= 0) {
+        stk_json_put_bool(buf, "context", d->context == 1);
+    }
+    put_real(buf, "energy_j", 3, d->energy_j);
     put_number(buf, "peak_temperature_c", d->peak_temperature_c);
-    put_real(buf, "throttled_s", d->throttled_s);
-    stk_buf_char(buf, '}');
+    put_real(buf, "throttled_s", 3, d->throttled_s);
+    stk_json_close(buf, '}');
+}
+
+static void add_known(double *sum, double part)
+{
+    if (part >= 0) {
+        *sum = MAX(*sum, 0) + part;
+    }
 }
 
 /* Sums over devices; known where one is. A share of a device is held as much as it is of its
  * memory. */
 static void put_sums(stk_buf *buf, const stk_outcome *o)
 {
-    double held = o->n_devices > 0 ? 0 : -1;
-    double busy = -1;
-    double energy = -1;
+    double held = -1, busy = -1, energy = -1;
     for (uint32_t i = 0; i < o->n_devices; i++) {
         const stk_outcome_device *d = &o->devices[i];
-        double part = d->share_bytes > 0 && d->memory_bytes > 0
-                          ? (double)d->share_bytes / (double)d->memory_bytes
-                          : 1;
-        held += (double)o->wall_ms / 1000 * part;
-        busy = d->busy_s < 0 ? busy : MAX(busy, 0) + d->busy_s;
-        energy = d->energy_j < 0 ? energy : MAX(energy, 0) + d->energy_j;
+        double part = 1;
+        if (d->share_bytes > 0 && d->memory_bytes > 0) {
+            part = (double)d->share_bytes / (double)d->memory_bytes;
+        }
+        add_known(&held, (double)o->wall_ms / 1000 * part);
+        add_known(&busy, d->busy_s);
+        add_known(&energy, d->energy_j);
     }
-    put_real(buf, "gpu_held_s", held);
-    put_real(buf, "gpu_busy_s", busy);
-    put_real(buf, "energy_j", energy);
+    put_real(buf, "gpu_held_s", 3, held);
+    put_real(buf, "gpu_busy_s", 3, busy);
+    put_real(buf, "energy_j", 3, energy);
 }
 
 /* The frameworks' own words, where the task left a result. False: no device was granted. */
@@ -93,11 +98,12 @@ static bool judge(const stk_outcome *o, const stk_result *result, stk_arena *are
 
 static void put_verdict(stk_buf *buf, const stk_verdict *v)
 {
-    stk_buf_printf(buf, ",\"verdict\":{\"granted\":%u", v->granted);
+    stk_json_open(buf, "verdict", '{');
+    stk_json_put_whole(buf, "granted", v->granted);
     put_number(buf, "used", v->used);
-    stk_buf_printf(buf, ",\"cause\":\"%s\",\"text\":", stk_cause_word(v->cause));
-    stk_buf_json(buf, v->text);
-    stk_buf_char(buf, '}');
+    stk_json_put_text(buf, "cause", stk_cause_word(v->cause));
+    stk_json_put_text(buf, "text", v->text);
+    stk_json_close(buf, '}');
 }
 
 const char *stk_exec_used_json(const stk_outcome *o, const stk_result *result, stk_arena *arena,
@@ -105,21 +111,21 @@ const char *stk_exec_used_json(const stk_outcome *o, const stk_result *result, s
 {
     stk_verdict verdict;
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
-    stk_buf_printf(&buf, "{\"wall_s\":%.3f", (double)o->wall_ms / 1000);
-    if (o->cpu_us >= 0) {
-        stk_buf_printf(&buf, ",\"cpu_s\":%.4f", (double)o->cpu_us / 1e6);
-    }
+    stk_json_open(&buf, NULL, '{');
+    put_real(&buf, "wall_s", 3, (double)o->wall_ms / 1000);
+    put_real(&buf, "cpu_s", 4, (double)o->cpu_us / 1e6);
     put_number(&buf, "peak_memory_bytes", o->peak_memory_bytes);
     put_number(&buf, "read_bytes", o->read_bytes);
     put_number(&buf, "write_bytes", o->write_bytes);
     put_number(&buf, "exit_status", o->exit_status);
-    put_number(&buf, "signal", o->signal > 0 ? o->signal : -1);
-    stk_buf_text(&buf, ",\"devices\":[");
+    if (o->signal > 0) {
+        stk_json_put_whole(&buf, "signal", o->signal);
+    }
+    stk_json_open(&buf, "devices", '[');
     for (uint32_t i = 0; i < o->n_devices; i++) {
-        stk_buf_text(&buf, i > 0 ? "," : "");
         put_device(&buf, &o->devices[i]);
     }
-    stk_buf_char(&buf, ']');
+    stk_json_close(&buf, ']');
     put_sums(&buf, o);
     if (judge(o, result, arena, &verdict)) {
         put_verdict(&buf, &verdict);
@@ -128,6 +134,6 @@ const char *stk_exec_used_json(const stk_outcome *o, const stk_result *result, s
             *ret_remark = verdict.text;
         }
     }
-    stk_buf_char(&buf, '}');
-    return buf.failed ? NULL : stk_arena_dup(arena, buf.data);
+    stk_json_close(&buf, '}');
+    return stk_buf_keep(&buf, arena);
 }

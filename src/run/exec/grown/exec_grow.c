@@ -2,6 +2,7 @@
  * what it asks for, and who it is. */
 #include "run/exec/grown/exec_grow.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@
 #include "run/exec/core/exec_state.h"
 #include "run/exec/core/exec_sum.h"
 #include "run/exec/grown/exec_grown.h"
-#include "run/exec/grown/exec_said.h"
+#include "run/exec/grown/exec_made.h"
 #include "run/exec/place/exec_place.h"
 
 uint32_t stk_exec_id(const stk_exec *x, uint32_t task)
@@ -92,16 +93,15 @@ static int reserve(stk_exec *x, uint32_t n_more, stk_err *err)
 
 int stk_exec_grow_tasks(stk_exec *x, const stk_grow_adding *adding, stk_err *err)
 {
-    int rc = reserve(x, adding->n, err);
-    rc = rc < 0 ? rc : stk_grow_add(x->graph.grow, adding, err);
-    for (uint32_t i = 0; rc == 0 && i < adding->n; i++) {
+    STK_TRY(reserve(x, adding->n, err));
+    STK_TRY(stk_grow_add(x->graph.grow, adding, err));
+    for (uint32_t i = 0; i < adding->n; i++) {
         x->tasks[x->n_tasks] = (exec_task){.i_step = adding->i_step, .hook = -1};
         x->graph.grown[x->n_tasks++] = (exec_grown){.origin = STK_GROW_NONE};
     }
-    return rc;
+    return 0;
 }
 
-/* The scheduler has refused a request. */
 static const char *refusal_text(const stk_exec *x, uint32_t task, const stk_request *r,
                                 const stk_err *why)
 {
@@ -110,20 +110,22 @@ static const char *refusal_text(const stk_exec *x, uint32_t task, const stk_requ
     if (ranks <= 1) {
         return stk_arena_dup(x->arena, why->text);
     }
-    if (r->n_asks > 0) {
-        const char *there = stk_plan_inventory(c, NULL, x->scratch);
-        return there == NULL ? NULL
-                             : stk_arena_printf(
-                                   x->arena,
-                                   "its %u ranks ask for %u devices, all at once, and %s has %s; "
-                                   "lower num_parallel, or what the step asks for",
-                                   ranks, r->n_devices, c->where, there);
+    if (r->n_asks == 0) {
+        return stk_arena_printf(
+            x->arena,
+            "its %u ranks ask for %g CPUs and %.3g GB of memory, all at once, and "
+            "%s has %g and %.3g GB; lower num_parallel, or what the step asks for",
+            ranks, (double)r->cpu_milli / 1e3, (double)r->memory_bytes / 1e9, c->where,
+            (double)c->cpu_milli / 1e3, (double)c->memory_bytes / 1e9);
+    }
+    const char *there = stk_plan_inventory(c, NULL, x->scratch);
+    if (there == NULL) {
+        return NULL;
     }
     return stk_arena_printf(x->arena,
-                            "its %u ranks ask for %g CPUs and %.3g GB of memory, all at once, and "
-                            "%s has %g and %.3g GB; lower num_parallel, or what the step asks for",
-                            ranks, (double)r->cpu_milli / 1e3, (double)r->memory_bytes / 1e9,
-                            c->where, (double)c->cpu_milli / 1e3, (double)c->memory_bytes / 1e9);
+                            "its %u ranks ask for %u devices, all at once, and %s has %s; lower "
+                            "num_parallel, or what the step asks for",
+                            ranks, r->n_devices, c->where, there);
 }
 
 /* Of what nobody asked for there needn't be enough; what was, there must, unless the run is to make
@@ -152,13 +154,16 @@ int stk_exec_grow_add(stk_sched *sched, const stk_plan *plan, const stk_capacity
     stk_sched_task ask = stk_exec_sched_task(plan, i_step, &r);
     *ret_request = r;
     ret_request->asks = NULL;
-    int rc = r.refusal != NULL ? stk_err_set(why, STK_E_RESOURCES, "%s", r.refusal)
-                               : stk_sched_add(sched, &ask, needs, n_needs, NULL, why);
-    if (rc != STK_E_RESOURCES) {
-        if (rc < 0 && err != NULL) {
+    if (r.refusal == NULL) {
+        int rc = stk_sched_add(sched, &ask, needs, n_needs, NULL, why);
+        if (rc < 0 && rc != STK_E_RESOURCES && err != NULL) {
             *err = *why;
         }
-        return rc;
+        if (rc != STK_E_RESOURCES) {
+            return rc;
+        }
+    } else {
+        stk_err_set(why, STK_E_RESOURCES, "%s", r.refusal);
     }
     ask.cpu_milli = ask.memory_bytes = 0;
     ask.n_asks = 0;
@@ -181,36 +186,60 @@ int stk_exec_grow_schedule(stk_exec *x, uint32_t task, const uint32_t *needs, ui
     return rc;
 }
 
-static const char *added_json(const stk_exec *x, const stk_grow_adding *a)
+static void put_added(const stk_exec *x, const stk_grow_adding *a, stk_buf *buf)
 {
-    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
-    stk_buf_text(&buf, "{\"step\":");
-    stk_buf_json(&buf, stk_spec_step(x->spec, a->i_step)->name);
-    stk_buf_printf(&buf, ",\"n\":%u,\"deps\":[", a->n);
+    stk_json_open(buf, NULL, '{');
+    stk_json_put_text(buf, "step", stk_spec_step(x->spec, a->i_step)->name);
+    stk_json_put_whole(buf, "n", a->n);
+    stk_json_open(buf, "deps", '[');
     for (uint32_t i = 0; i < a->n_parents; i++) {
-        stk_buf_printf(&buf, i > 0 ? ",%u" : "%u", a->parents[i]);
+        stk_json_put_whole(buf, NULL, a->parents[i]);
     }
-    stk_buf_char(&buf, ']');
+    stk_json_close(buf, ']');
     if (a->split != STK_GROW_NONE) {
-        stk_buf_printf(&buf, ",\"split\":%u,\"branch\":%u", a->split, a->branch);
+        stk_json_put_whole(buf, "split", a->split);
+        stk_json_put_whole(buf, "branch", a->branch);
     }
     if (a->ranks > 0) {
-        stk_buf_printf(&buf, ",\"ranks\":%u", a->ranks);
+        stk_json_put_whole(buf, "ranks", a->ranks);
     }
-    stk_buf_char(&buf, '}');
-    return stk_exec_event_data(x, &buf);
+    stk_json_close(buf, '}');
 }
 
-/* Policy fit gives a gang less than its ranks ask for together: said once for a step. (What one
- * rank asks for is the plan's to compare.) */
+int stk_exec_load_added(const stk_spec *spec, const stk_event_row *row, const stk_json *data,
+                        stk_arena *arena, stk_grow_adding *ret_adding, stk_err *err)
+{
+    const char *name = stk_json_get_text(data, "step");
+    const stk_json *deps = stk_json_get(data, "deps");
+    int64_t step = name == NULL ? -1 : stk_spec_find(spec, name);
+    uint32_t n = stk_json_n_items(deps);
+    uint32_t *parents = stk_arena_array(arena, (size_t)n + 1, sizeof *parents);
+    STK_TRY(stk_err_if_null(parents, err));
+    for (uint32_t i = 0; i < n; i++) {
+        parents[i] = (uint32_t)stk_json_whole(stk_json_item(deps, i), 0);
+    }
+    *ret_adding =
+        (stk_grow_adding){.first = row->task,
+                          .n = (uint32_t)stk_json_get_whole(data, "n", 0),
+                          .i_step = step < 0 ? STK_GROW_NONE : (uint32_t)step,
+                          .parents = parents,
+                          .n_parents = n,
+                          .split = (uint32_t)stk_json_get_whole(data, "split", STK_GROW_NONE),
+                          .branch = (uint32_t)stk_json_get_whole(data, "branch", 0),
+                          .ranks = (uint32_t)stk_json_get_whole(data, "ranks", 0)};
+    return 0;
+}
+
 static int note_less(stk_exec *x, uint32_t i_step, uint32_t ranks, stk_err *err)
 {
     stk_pack_ask asks[STK_LIMIT_ASKS];
+    char cpus[2][40] = {"", ""}, memory[2][64] = {"", ""};
     const stk_capacity *c = x->config.capacity;
     stk_request r = stk_exec_request(x->config.plan, i_step, ranks, asks);
-    bool cpus = r.limit_cpu && r.cpu_milli > c->cpu_milli;
-    bool memory = r.limit_memory && r.memory_bytes > c->memory_bytes;
-    if (ranks < 2 || r.place > 0 || x->config.policy != STK_POLICY_FIT || !(cpus || memory)) {
+    bool few_cpus = r.limit_cpu && r.cpu_milli > c->cpu_milli;
+    bool little_memory = r.limit_memory && r.memory_bytes > c->memory_bytes;
+    if (ranks < 2 || r.place > 0 || x->config.policy != STK_POLICY_FIT ||
+        !(few_cpus || little_memory)) {
         return 0;
     }
     if (x->noted_less == NULL) {
@@ -221,50 +250,44 @@ static int note_less(stk_exec *x, uint32_t i_step, uint32_t ranks, stk_err *err)
         return 0;
     }
     x->noted_less[i_step] = true;
-    const char *asked = "", *has = "";
-    if (cpus) {
-        asked = stk_arena_printf(x->scratch, "%g CPUs", (double)r.cpu_milli / 1e3);
-        has = stk_arena_printf(x->scratch, "%g", (double)c->cpu_milli / 1e3);
+    const char *and = few_cpus && little_memory ? " and " : "";
+    if (few_cpus) {
+        (void)snprintf(cpus[0], sizeof cpus[0], "%g CPUs", (double)r.cpu_milli / 1e3);
+        (void)snprintf(cpus[1], sizeof cpus[1], "%g", (double)c->cpu_milli / 1e3);
     }
-    if (memory && asked != NULL && has != NULL) {
-        asked = stk_arena_printf(x->scratch, "%s%s%.3g GB of memory", asked, cpus ? " and " : "",
-                                 (double)r.memory_bytes / 1e9);
-        has = stk_arena_printf(x->scratch, "%s%s%.3g GB", has, cpus ? " and " : "",
-                               (double)c->memory_bytes / 1e9);
+    if (little_memory) {
+        (void)snprintf(memory[0], sizeof memory[0], "%.3g GB of memory",
+                       (double)r.memory_bytes / 1e9);
+        (void)snprintf(memory[1], sizeof memory[1], "%.3g GB", (double)c->memory_bytes / 1e9);
     }
-    const char *text =
-        asked == NULL || has == NULL
-            ? NULL
-            : stk_arena_printf(
-                  x->scratch,
-                  "the %u ranks of step '%s' ask for %s together: %s has %s, which they "
-                  "share (policy fit)",
-                  ranks, stk_spec_step(x->spec, i_step)->name, asked, c->where, has);
-    return stk_exec_emit_note(x, text, err);
+    return stk_exec_emit_note(
+        x,
+        stk_arena_printf(x->scratch,
+                         "the %u ranks of step '%s' ask for %s%s%s together: %s has %s%s%s, which "
+                         "they share (policy fit)",
+                         ranks, stk_spec_step(x->spec, i_step)->name, cpus[0], and, memory[0],
+                         c->where, cpus[1], and, memory[1]),
+        err);
 }
 
 /* One row, however many tasks; the number of one is that of the first. */
-static int add(stk_exec *x, const stk_grow_adding *a, stk_err *err)
+static int emit_added(stk_exec *x, const stk_grow_adding *a, stk_err *err)
 {
-    int rc = stk_exec_grow_tasks(x, a, err);
-    for (uint32_t i = 0; rc == 0 && i < a->n; i++) {
-        rc = stk_exec_grow_schedule(x, a->first + i, NULL, 0, err);
+    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
+    STK_TRY(stk_exec_grow_tasks(x, a, err));
+    for (uint32_t i = 0; i < a->n; i++) {
+        STK_TRY(stk_exec_grow_schedule(x, a->first + i, NULL, 0, err));
     }
-    rc = rc < 0 ? rc : note_less(x, a->i_step, a->ranks, err);
-    const char *data = rc < 0 ? NULL : added_json(x, a);
-    if (data == NULL) {
-        STK_TRY(rc);
-        return stk_err_nomem(err);
-    }
-    return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_ADDED, .task = a->first}, data,
-                         err);
+    STK_TRY(note_less(x, a->i_step, a->ranks, err));
+    put_added(x, a, &buf);
+    return stk_exec_emit_task(x, STK_EV_TASK_ADDED, a->first, &buf, err);
 }
 
 int stk_exec_grow_begin(stk_exec *x, stk_err *err)
 {
     stk_grow_adding first;
     stk_grow_begin(x->graph.grow, &first);
-    return add(x, &first, err);
+    return emit_added(x, &first, err);
 }
 
 /* It ran again since what it made was gone, and what followed it is there. */
@@ -289,95 +312,91 @@ int stk_exec_follow_check(const stk_exec *x, uint32_t task, const stk_grow_next 
                        "new run");
 }
 
-int stk_exec_follow(stk_exec *x, uint32_t task, const exec_said *said, stk_err *err)
+int stk_exec_follow(stk_exec *x, uint32_t task, const exec_made *made, stk_err *err)
 {
     stk_grow_adding *adding = NULL;
     uint32_t n = 0;
-    int rc = stk_exec_scope_end(x, task, said, err);
-    if (rc < 0 || x->graph.grown[task].has_followed) {
-        return rc;
+    STK_TRY(stk_exec_scope_end(x, task, made, err));
+    if (x->graph.grown[task].has_followed) {
+        return 0;
     }
-    rc = stk_grow_done(x->graph.grow, task, &said->next, x->tick, &adding, &n, err);
-    x->graph.grown[task].has_followed = rc == 0;
-    for (uint32_t i = 0; i < n && rc == 0; i++) {
-        rc = add(x, &adding[i], err);
+    STK_TRY(stk_grow_done(x->graph.grow, task, &made->next, x->tick, &adding, &n, err));
+    x->graph.grown[task].has_followed = true;
+    for (uint32_t i = 0; i < n; i++) {
+        STK_TRY(emit_added(x, &adding[i], err));
     }
-    return rc;
+    return 0;
 }
 
 /* --- taken over --- */
 
-static int push_part(stk_exec *x, uint32_t task, const exec_part *part, stk_err *err)
+static int push_artifact(stk_exec *x, uint32_t task, const exec_artifact *a, stk_err *err)
 {
-    int rc = 0;
-    for (uint32_t i = 0; i < part->n_made && rc == 0; i++) {
-        const exec_artifact *a = part->made[i];
-        rc = stk_exec_push_ref(
-            x, &(stk_ref_row){.digest = a->ref.digest, .task = task, .output = a->name}, err);
-    }
-    return rc;
+    return stk_exec_push_ref(
+        x, &(stk_ref_row){.digest = a->ref.digest, .task = task, .output = a->name}, err);
 }
 
 /* What the task made is this run's, too. */
-static int push_refs(stk_exec *x, uint32_t task, const exec_said *said, stk_err *err)
+static int push_made(stk_exec *x, uint32_t task, const exec_made *made, stk_err *err)
 {
-    int rc = 0;
-    for (uint32_t i = 0; i < said->n_parts && rc == 0; i++) {
-        rc = push_part(x, task, &said->parts[i], err);
+    for (uint32_t i = 0; i < made->n_parts; i++) {
+        for (uint32_t k = 0; k < made->parts[i].n_artifacts; k++) {
+            STK_TRY(push_artifact(x, task, made->parts[i].artifacts[k], err));
+        }
     }
-    if (rc == 0 && said->items != NULL) {
-        exec_artifact *items[1] = {said->items};
-        rc = push_part(x, task, &(exec_part){.made = items, .n_made = 1}, err);
+    if (made->items != NULL) {
+        return push_artifact(x, task, made->items, err);
     }
-    return rc;
+    return 0;
 }
 
-/* TASK_CACHED with what it said there; `head`: members of its data, each with a comma after it. */
-static int take_over(stk_exec *x, uint32_t task, const char *head, const exec_said *said,
-                     const char *metadata, stk_err *err)
+/* TASK_CACHED with what the other task made. */
+static int take_over(stk_exec *x, uint32_t task, const exec_taken *taken, stk_err *err)
 {
-    STK_BUF_AUTO outputs = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2);
-    STK_BUF_AUTO more = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2);
-    stk_exec_said_json(x, said, &outputs, &more);
-    if (outputs.failed || more.failed) {
-        return stk_err_nomem(err);
+    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 4);
+    stk_json_open(&buf, NULL, '{');
+    if (taken->key != NULL) {
+        stk_json_put_text(&buf, "key", taken->key);
     }
-    const char *data = stk_arena_printf(x->tick, "{%s\"outputs\":%s%s,\"metadata\":%s}", head,
-                                        outputs.data, more.data, stk_text_or(metadata, "{}"));
-    int rc = data == NULL ? stk_err_nomem(err) : push_refs(x, task, said, err);
+    stk_json_put_text(&buf, "from_run", taken->from_run);
+    stk_json_put_whole(&buf, "from_task", taken->from_task);
+    stk_exec_put_made(x, &taken->made, &buf);
+    stk_json_put_raw(&buf, "metadata", stk_text_or(taken->metadata, "{}"));
+    stk_json_close(&buf, '}');
+    STK_TRY(push_made(x, task, &taken->made, err));
     x->is_held = true;
-    rc = rc < 0 ? rc
-                : stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task},
-                                data, err);
-    rc = rc < 0 ? rc : stk_exec_follow(x, task, said, err);
+    int rc = stk_exec_emit_task(x, STK_EV_TASK_CACHED, task, &buf, err);
+    if (rc >= 0) {
+        rc = stk_exec_follow(x, task, &taken->made, err);
+    }
     x->is_held = false;
     return rc;
 }
 
-int stk_exec_lookup_grown(stk_exec *x, uint32_t task, stk_err *err)
+static int lookup_grown(stk_exec *x, uint32_t task, stk_err *err)
 {
-    bool found = false;
-    exec_said said;
-    const char *metadata = NULL, *head = NULL;
-    int rc =
-        x->graph.clone == NULL ? 0 : stk_exec_clone_find(x, task, &found, &said, &metadata, err);
-    if (rc == 0 && found) {
-        head = stk_arena_printf(x->scratch, "\"from_run\":\"%s\",\"from_task\":%u,",
-                                stk_exec_clone_run(x->graph.clone), x->graph.grown[task].origin);
-        rc = head == NULL ? stk_err_nomem(err) : 0;
-    } else if (rc == 0) {
-        rc = stk_exec_recall(x, task, &found, &said, &head, &metadata, err);
+    exec_taken taken = {.from_run = NULL};
+    int rc = 0;
+    if (x->graph.clone != NULL) {
+        rc = stk_exec_clone_find(x, task, &taken, err);
+    }
+    if (rc == 0 && taken.from_run == NULL) {
+        rc = stk_exec_lookup_taken(x, task, &taken, err);
     }
     if (stk_exec_sum_aside(x, task, EXEC_ASIDE_LOOKUP, NULL, &rc, err)) {
-        stk_arena_reset(x->scratch);
         return 0;
     }
-    rc = rc < 0 ? rc : stk_exec_note_damage(x, err);
-    if (rc == 0 && found) {
-        rc = take_over(x, task, head, &said, metadata, err);
-    } else if (rc == 0) {
-        rc = stk_exec_emit_task(x, STK_SE_MISSED, task, err);
+    STK_TRY(rc);
+    STK_TRY(stk_exec_note_damage(x, err));
+    if (taken.from_run != NULL) {
+        return take_over(x, task, &taken, err);
     }
+    return stk_exec_emit_task(x, STK_SE_MISSED, task, NULL, err);
+}
+
+int stk_exec_lookup_grown(stk_exec *x, uint32_t task, stk_err *err)
+{
+    int rc = lookup_grown(x, task, err);
     stk_arena_reset(x->scratch);
     return rc;
 }
@@ -385,16 +404,14 @@ int stk_exec_lookup_grown(stk_exec *x, uint32_t task, stk_err *err)
 int stk_exec_keep_failure(stk_exec *x, uint32_t task, const exec_failure *failure, stk_err *err)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
-    const char *const members[][2] = {{"text", failure->text},
-                                      {"type", failure->type},
-                                      {"message", failure->message},
-                                      {"traceback", failure->traceback}};
-    stk_buf_printf(&buf, "{\"class\":\"%s\"", stk_failure_word(failure->class));
-    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
-        stk_json_put_text(&buf, members[i][0], members[i][1]);
-    }
-    stk_buf_char(&buf, '}');
-    x->graph.grown[task].fallback = buf.failed ? NULL : stk_arena_dup(x->arena, buf.data);
+    stk_json_open(&buf, NULL, '{');
+    stk_json_put_text(&buf, "class", stk_failure_word(failure->class));
+    stk_json_put_text(&buf, "text", failure->text);
+    stk_json_put_text(&buf, "type", failure->type);
+    stk_json_put_text(&buf, "message", failure->message);
+    stk_json_put_text(&buf, "traceback", failure->traceback);
+    stk_json_close(&buf, '}');
+    x->graph.grown[task].fallback = stk_buf_keep(&buf, x->arena);
     return stk_err_if_null(x->graph.grown[task].fallback, err);
 }
 
@@ -413,8 +430,7 @@ int stk_exec_next_load(const stk_spec *spec, uint32_t i_step, const stk_json *ne
     *ret_next = (stk_grow_next){.n_steps = n, .n = (uint32_t)stk_json_get_whole(next, "n", 0)};
     STK_TRY(stk_err_if_null(names, err));
     for (uint32_t i = 0; i < n; i++) {
-        const char *name = stk_json_text(stk_json_item(list, i));
-        names[i] = stk_text_or(name, "");
+        names[i] = stk_text_or(stk_json_text(stk_json_item(list, i)), "");
     }
     return stk_grow_read_next(spec, i_step, names, n, arena, &ret_next->steps, err);
 }

@@ -14,7 +14,7 @@ int stk_exec_grow_tasks(stk_exec *x, const stk_grow_adding *adding, stk_err *err
 int stk_exec_grow_schedule(stk_exec *x, uint32_t task, const uint32_t *needs, uint32_t n_needs,
                            stk_err *err);
 /* After TASK_SUCCEEDED or TASK_CACHED: what follows the task, in the same transaction. */
-int stk_exec_follow(stk_exec *x, uint32_t task, const exec_said *said, stk_err *err);
+int stk_exec_follow(stk_exec *x, uint32_t task, const exec_made *made, stk_err *err);
 /* Would it go wrong? Then *ret_class, and a sentence. */
 int stk_exec_follow_check(const stk_exec *x, uint32_t task, const stk_grow_next *next,
                           stk_err *err);
@@ -46,11 +46,13 @@ const exec_artifact *stk_exec_scope_find(const exec_scope *scope, const char *na
 /* Number i of the inputs of `task`: a task, and a rank of it. False: there are not so many. */
 bool stk_exec_scope_parent(const stk_exec *x, uint32_t task, uint32_t i, uint32_t *ret_task,
                            const exec_scope **ret_scope, uint32_t *ret_rank);
+/* What a task sees at first: its parent's scope; of a join, and of the first task, an empty one. */
+const exec_scope *stk_exec_scope_base(const stk_exec *x, uint32_t task);
 /* A parent's artifact of that name and content, or NULL. */
 exec_artifact *stk_exec_scope_inherited(const stk_exec *x, uint32_t task, const char *name,
                                         const char *digest);
 /* The scopes after a task that is done. */
-int stk_exec_scope_end(stk_exec *x, uint32_t task, const exec_said *said, stk_err *err);
+int stk_exec_scope_end(stk_exec *x, uint32_t task, const exec_made *made, stk_err *err);
 /* What an input names by a step's output: one artifact; of a join a list, by its inputs. In
  * x->scratch. STK_E_NOT_FOUND: there is none. */
 int stk_exec_scope_from(stk_exec *x, uint32_t task, const stk_input *in,
@@ -59,7 +61,7 @@ int stk_exec_scope_from(stk_exec *x, uint32_t task, const stk_input *in,
  * foreach, or the items are no JSON list. */
 int stk_exec_scope_item(stk_exec *x, uint32_t task, const char **ret_json, uint32_t *ret_index,
                         stk_err *err);
-/* `,"flow":{…}` of its task.json. */
-int stk_exec_scope_json(stk_exec *x, uint32_t task, stk_buf *buf, stk_err *err);
+/* The member "flow" of its task.json. */
+int stk_exec_put_scope(stk_exec *x, uint32_t task, stk_buf *buf, stk_err *err);
 
 #endif

@@ -22,19 +22,19 @@ typedef struct exec_scope {
 
 /* What one rank of a finished task made and deleted. */
 typedef struct exec_part {
-    exec_artifact **made;
-    uint32_t n_made;
+    exec_artifact **artifacts;
+    uint32_t n_artifacts;
     const char *const *dropped;
     uint32_t n_dropped;
 } exec_part;
 
-/* What a finished task said. */
-typedef struct exec_said {
+/* What a finished task made. */
+typedef struct exec_made {
     exec_part *parts; /* by rank */
     uint32_t n_parts; /* at least 1 */
     stk_grow_next next;
     exec_artifact *items; /* of a foreach: those that can be read one by one; or NULL */
-} exec_said;
+} exec_made;
 
 /* A task of a graph that grows, beyond what every task has. */
 typedef struct exec_grown {

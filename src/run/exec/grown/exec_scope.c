@@ -9,7 +9,7 @@
 #include "run/exec/core/exec_state.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/grown/exec_grown.h"
-#include "run/exec/grown/exec_said.h"
+#include "run/exec/grown/exec_made.h"
 #include "run/exec/place/exec_place.h"
 
 /* --- scopes --- */
@@ -25,8 +25,7 @@ const exec_artifact *stk_exec_scope_find(const exec_scope *scope, const char *na
         }
         if (order < 0) {
             low = middle + 1;
-        }
-        if (order >= 0) {
+        } else {
             high = middle;
         }
     }
@@ -38,21 +37,27 @@ bool stk_exec_scope_parent(const stk_exec *x, uint32_t task, uint32_t i, uint32_
                            const exec_scope **ret_scope, uint32_t *ret_rank)
 {
     stk_grow_task t = stk_grow_get(x->graph.grow, task);
-    if (t.n_parents == 1) { /* the only case in which one is a gang: its join, or what isn't one */
-        const exec_grown *g = &x->graph.grown[t.parents[0]];
-        *ret_task = t.parents[0];
-        *ret_rank = i;
-        *ret_scope = i < g->n_scopes ? &g->scopes[i] : NULL;
-        return i < g->n_scopes;
-    }
-    if (i >= t.n_parents) {
+    uint32_t rank = t.n_parents == 1 ? i : 0; /* where there are more, none of them is a gang */
+    uint32_t at = i - rank;
+    if (at >= t.n_parents || rank >= x->graph.grown[t.parents[at]].n_scopes) {
         return false;
     }
-    const exec_grown *g = &x->graph.grown[t.parents[i]];
-    *ret_task = t.parents[i];
-    *ret_rank = 0;
-    *ret_scope = g->n_scopes > 0 ? &g->scopes[0] : NULL;
-    return g->n_scopes > 0;
+    *ret_task = t.parents[at];
+    *ret_rank = rank;
+    *ret_scope = &x->graph.grown[t.parents[at]].scopes[rank];
+    return true;
+}
+
+const exec_scope *stk_exec_scope_base(const stk_exec *x, uint32_t task)
+{
+    static const exec_scope nothing;
+    const exec_scope *scope;
+    uint32_t parent, rank;
+    if (!stk_exec_step(x, task)->is_join &&
+        stk_exec_scope_parent(x, task, 0, &parent, &scope, &rank)) {
+        return scope;
+    }
+    return &nothing;
 }
 
 exec_artifact *stk_exec_scope_inherited(const stk_exec *x, uint32_t task, const char *name,
@@ -69,7 +74,7 @@ exec_artifact *stk_exec_scope_inherited(const stk_exec *x, uint32_t task, const 
     return NULL;
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_artifacts(const void *a, const void *b)
 {
     return strcmp((*(exec_artifact *const *)a)->name, (*(exec_artifact *const *)b)->name);
 }
@@ -88,101 +93,89 @@ static bool is_dropped(const exec_part *part, const char *name)
 static int merge(stk_exec *x, const exec_scope *base, const exec_part *part, exec_scope *ret,
                  stk_err *err)
 {
-    if (part->n_made == 0 && part->n_dropped == 0) {
+    if (part->n_artifacts == 0 && part->n_dropped == 0) {
         *ret = *base; /* shared: thousands of branches may add nothing */
         return 0;
     }
     exec_artifact **items =
-        stk_arena_array(x->arena, (size_t)base->n + part->n_made + 1, sizeof *items);
-    exec_artifact **made = stk_arena_array(x->scratch, (size_t)part->n_made + 1, sizeof *made);
+        stk_arena_array(x->arena, (size_t)base->n + part->n_artifacts + 1, sizeof *items);
+    exec_artifact **made = stk_arena_array(x->scratch, (size_t)part->n_artifacts + 1, sizeof *made);
     if (items == NULL || made == NULL) {
         return stk_err_nomem(err);
     }
-    if (part->n_made > 0) {
-        memcpy(made, part->made, part->n_made * sizeof *made);
-        qsort(made, part->n_made, sizeof *made, by_name);
+    if (part->n_artifacts > 0) {
+        memcpy(made, part->artifacts, part->n_artifacts * sizeof *made);
+        qsort(made, part->n_artifacts, sizeof *made, compare_artifacts);
     }
-    uint32_t n = 0, i = 0, k = 0;
-    while (i < base->n || k < part->n_made) {
-        int order = i == base->n        ? 1
-                    : k == part->n_made ? -1
-                                        : strcmp(base->items[i]->name, made[k]->name);
-        if (order >= 0) {
+    uint32_t n = 0, k = 0;
+    for (uint32_t i = 0; i < base->n; i++) {
+        int order = -1;
+        while (k < part->n_artifacts && (order = strcmp(made[k]->name, base->items[i]->name)) < 0) {
             items[n++] = made[k++];
-        } else if (!is_dropped(part, base->items[i]->name)) {
+        }
+        bool is_replaced = k < part->n_artifacts && order == 0;
+        if (!is_replaced && !is_dropped(part, base->items[i]->name)) {
             items[n++] = base->items[i];
         }
-        i += order <= 0;
+    }
+    while (k < part->n_artifacts) {
+        items[n++] = made[k++];
     }
     *ret = (exec_scope){items, n};
     return 0;
 }
 
-int stk_exec_scope_end(stk_exec *x, uint32_t task, const exec_said *said, stk_err *err)
+int stk_exec_scope_end(stk_exec *x, uint32_t task, const exec_made *made, stk_err *err)
 {
-    static const exec_scope nothing;
-    const exec_scope *base = &nothing;
-    uint32_t parent, rank;
     exec_grown *g = &x->graph.grown[task];
-    exec_scope *scopes = stk_arena_array(x->arena, said->n_parts, sizeof *scopes);
-    uint32_t *steps = stk_arena_array(x->arena, (size_t)said->next.n_steps + 1, sizeof *steps);
+    const stk_grow_next *next = &made->next;
+    const exec_scope *base = stk_exec_scope_base(x, task);
+    exec_scope *scopes = stk_arena_array(x->arena, made->n_parts, sizeof *scopes);
+    uint32_t *steps = stk_arena_array(x->arena, (size_t)next->n_steps + 1, sizeof *steps);
     if (scopes == NULL || steps == NULL) {
         return stk_err_nomem(err);
     }
-    if (!stk_exec_step(x, task)->is_join &&
-        !stk_exec_scope_parent(x, task, 0, &parent, &base, &rank)) {
-        base = &nothing;
+    for (uint32_t i = 0; i < made->n_parts; i++) {
+        STK_TRY(merge(x, base, &made->parts[i], &scopes[i], err));
     }
-    int rc = 0;
-    for (uint32_t i = 0; i < said->n_parts && rc == 0; i++) {
-        rc = merge(x, base, &said->parts[i], &scopes[i], err);
+    if (next->n_steps > 0) {
+        memcpy(steps, next->steps, next->n_steps * sizeof *steps);
     }
-    if (rc == 0) {
-        if (said->next.n_steps > 0) {
-            memcpy(steps, said->next.steps, said->next.n_steps * sizeof *steps);
-        }
-        g->next = (stk_grow_next){steps, said->next.n_steps, said->next.n};
-        g->scopes = scopes;
-        g->n_scopes = said->n_parts;
-        g->items = said->items;
-    }
-    return rc;
+    g->next = (stk_grow_next){steps, next->n_steps, next->n};
+    g->scopes = scopes;
+    g->n_scopes = made->n_parts;
+    g->items = made->items;
+    return 0;
 }
 
 /* --- inputs --- */
 
-static int absent(const stk_exec *x, const stk_input *in, stk_err *err)
-{
-    const stk_step *from = stk_spec_step(x->spec, in->step);
-    return stk_err_set(err, STK_E_NOT_FOUND, "step '%s' left no '%s' for it", from->name,
-                       from->outputs[in->output].name);
-}
-
 int stk_exec_scope_from(stk_exec *x, uint32_t task, const stk_input *in,
                         const exec_artifact ***ret_found, uint32_t *ret_n, stk_err *err)
 {
-    const char *name = stk_spec_step(x->spec, in->step)->outputs[in->output].name;
+    const stk_step *from = stk_spec_step(x->spec, in->step);
+    const char *name = from->outputs[in->output].name;
     uint32_t parent, rank, n = 0, cap = 0;
     const exec_scope *scope;
     const exec_artifact **found = NULL;
     bool is_join = stk_exec_step(x, task)->is_join;
     for (uint32_t i = 0; stk_exec_scope_parent(x, task, i, &parent, &scope, &rank); i++) {
-        /* by another way (a loop, a case) the artifact comes down to a task just the same */
-        bool is_meant = !is_join || x->tasks[parent].i_step == in->step;
-        const exec_artifact *a = is_meant ? stk_exec_scope_find(scope, name) : NULL;
-        const exec_artifact **more =
-            a == NULL ? found : stk_arena_grow(x->scratch, found, n, sizeof *found, &cap);
-        if (a != NULL && more == NULL) {
-            return stk_err_nomem(err);
+        if (is_join && x->tasks[parent].i_step != in->step) {
+            continue; /* by another way (a loop, a case) the artifact comes down just the same */
         }
-        found = more;
+        const exec_artifact *a = stk_exec_scope_find(scope, name);
         if (a != NULL) {
+            found = stk_arena_grow(x->scratch, found, n, sizeof *found, &cap);
+            STK_TRY(stk_err_if_null(found, err));
             found[n++] = a;
         }
     }
     *ret_found = found;
     *ret_n = n;
-    return n == 0 ? absent(x, in, err) : 0;
+    if (n > 0) {
+        return 0;
+    }
+    return stk_err_set(err, STK_E_NOT_FOUND, "step '%s' left no '%s' for it", from->name, name);
 }
 
 /* --- foreach --- */
@@ -209,7 +202,7 @@ static int frames_of(const stk_exec *x, uint32_t task, frame **ret_frames, uint3
 }
 
 /* What the split's foreach goes over. */
-static const exec_artifact *list_of(const stk_exec *x, uint32_t split)
+static const exec_artifact *find_list(const stk_exec *x, uint32_t split)
 {
     const char *on = stk_exec_step(x, split)->on;
     const exec_grown *g = &x->graph.grown[split];
@@ -219,7 +212,7 @@ static const exec_artifact *list_of(const stk_exec *x, uint32_t split)
 /* The items as a JSON list, which stays for those of its tasks that start next. */
 static int open_items(stk_exec *x, uint32_t split, stk_err *err)
 {
-    const exec_artifact *list = list_of(x, split);
+    const exec_artifact *list = find_list(x, split);
     if (x->graph.items.arena != NULL && x->graph.items.split == split) {
         return 0;
     }
@@ -247,173 +240,165 @@ int stk_exec_scope_item(stk_exec *x, uint32_t task, const char **ret_json, uint3
                         stk_err *err)
 {
     frame *frames = NULL;
-    uint32_t n = 0;
-    int rc = frames_of(x, task, &frames, &n, err);
-    for (uint32_t i = 0; i < n && rc == 0; i++) {
-        if (stk_exec_step(x, frames[i].split)->grows != STK_NEXT_FOREACH) {
-            continue;
-        }
-        *ret_index = frames[i].index;
-        rc = open_items(x, frames[i].split, err);
-        if (rc == 0 && frames[i].index >= x->graph.items.list.n) {
-            rc = stk_err_set(err, STK_E_NOT_FOUND, "its foreach has %u items, none of number %u",
-                             x->graph.items.list.n, frames[i].index);
-        }
-        if (rc == 0) {
-            *ret_json = stk_json_dump_in(&x->graph.items.list.items[frames[i].index], x->scratch);
-        }
-        STK_TRY(rc);
-        return stk_err_if_null(*ret_json, err);
+    uint32_t n = 0, i = 0;
+    const stk_json *list = &x->graph.items.list;
+    STK_TRY(frames_of(x, task, &frames, &n, err));
+    while (i < n && stk_exec_step(x, frames[i].split)->grows != STK_NEXT_FOREACH) {
+        i++;
     }
-    STK_TRY(rc);
-    return stk_err_set(err, STK_E_NOT_FOUND, "it is in no foreach");
+    if (i == n) {
+        return stk_err_set(err, STK_E_NOT_FOUND, "it is in no foreach");
+    }
+    *ret_index = frames[i].index;
+    STK_TRY(open_items(x, frames[i].split, err));
+    if (frames[i].index >= list->n) {
+        return stk_err_set(err, STK_E_NOT_FOUND, "its foreach has %u items, none of number %u",
+                           list->n, frames[i].index);
+    }
+    *ret_json = stk_json_dump_in(&list->items[frames[i].index], x->scratch);
+    return stk_err_if_null(*ret_json, err);
 }
 
 /* --- task.json --- */
 
-typedef struct writer {
+typedef struct flow_writer {
     stk_exec *x;
-    stk_buf *refs, *out;
+    stk_buf *refs, *out; /* the items of "refs"; the members after it */
     uint32_t document, n_refs;
     bool is_away;
-    int rc;
     stk_err *err;
-} writer;
+} flow_writer;
 
 /* The artifact's number in refs, where it is put the first time. */
-static uint32_t number(writer *w, exec_artifact *a)
+static int number_artifact(flow_writer *w, exec_artifact *a)
 {
     if (a->document != w->document) {
         const char *path = NULL;
         int64_t size = 0;
-        w->rc = w->rc < 0 ? w->rc
-                          : stk_exec_artifact(w->x, w->is_away, a->ref.digest, w->x->scratch, &path,
-                                              &size, w->err);
-        if (w->rc < 0) {
-            (void)stk_err_context(w->err, "'%s'", a->name);
-            return 0;
+        if (stk_exec_artifact(w->x, w->is_away, a->ref.digest, w->x->scratch, &path, &size,
+                              w->err) < 0) {
+            return stk_err_context(w->err, "'%s'", a->name);
         }
-        stk_buf_text(w->refs, w->n_refs > 0 ? "," : "");
-        stk_buf_text(w->refs, a->ref.json);
+        stk_json_put_raw(w->refs, NULL, a->ref.json);
         a->document = w->document;
         a->number = w->n_refs++;
     }
-    return a->number;
+    return 0;
 }
 
-static void put_parent(writer *w, uint32_t task, uint32_t rank, const exec_scope *scope)
+static int put_parent(flow_writer *w, uint32_t task, uint32_t rank, const exec_scope *scope)
 {
-    stk_buf_printf(w->out, "{\"step\":\"%s\",\"task\":%u,\"rank\":%u,\"scope\":{",
-                   stk_exec_step(w->x, task)->name, stk_exec_id(w->x, task), rank);
-    for (uint32_t i = 0; i < scope->n && w->rc == 0; i++) {
-        stk_buf_text(w->out, i > 0 ? "," : "");
-        stk_buf_json(w->out, scope->items[i]->name);
-        stk_buf_printf(w->out, ":%u", number(w, scope->items[i]));
+    stk_json_open(w->out, NULL, '{');
+    stk_json_put_text(w->out, "step", stk_exec_step(w->x, task)->name);
+    stk_json_put_whole(w->out, "task", stk_exec_id(w->x, task));
+    stk_json_put_whole(w->out, "rank", rank);
+    stk_json_open(w->out, "scope", '{');
+    for (uint32_t i = 0; i < scope->n; i++) {
+        STK_TRY(number_artifact(w, scope->items[i]));
+        stk_json_put_whole(w->out, scope->items[i]->name, scope->items[i]->number);
     }
-    stk_buf_text(w->out, "}}");
+    stk_json_close(w->out, '}');
+    stk_json_close(w->out, '}');
+    return 0;
 }
 
-static void put_ref(writer *w, const char *key, const exec_artifact *a)
+static void put_ref(stk_buf *out, const char *key, const exec_artifact *a)
 {
-    stk_buf_printf(w->out, ",\"%s\":", key);
-    stk_buf_text(w->out, a == NULL ? "null" : a->ref.json);
+    stk_json_put_raw(out, key, a == NULL ? NULL : a->ref.json);
 }
 
-static int put_frames(writer *w, uint32_t task)
+static void put_frame(flow_writer *w, const frame *f)
+{
+    const stk_step *step = stk_exec_step(w->x, f->split);
+    const exec_grown *g = &w->x->graph.grown[f->split];
+    if (step->grows != STK_NEXT_FOREACH && step->grows != STK_NEXT_PARALLEL) {
+        return;
+    }
+    stk_json_open(w->out, NULL, '{');
+    stk_json_put_text(w->out, "step", step->name);
+    stk_json_put_whole(w->out, "task", stk_exec_id(w->x, f->split));
+    if (step->grows == STK_NEXT_PARALLEL) {
+        stk_json_put_whole(w->out, "n", g->next.n);
+        stk_json_put_bool(w->out, "parallel", true);
+    } else {
+        stk_json_put_whole(w->out, "index", f->index);
+        stk_json_put_whole(w->out, "n", stk_grow_get(w->x->graph.grow, f->split).width);
+        put_ref(w->out, "items", g->items);
+        put_ref(w->out, "list", find_list(w->x, f->split));
+    }
+    stk_json_close(w->out, '}');
+}
+
+static int put_frames(flow_writer *w, uint32_t task)
 {
     frame *frames = NULL;
     uint32_t n = 0;
-    int rc = frames_of(w->x, task, &frames, &n, w->err);
-    const char *comma = "";
-    stk_buf_text(w->out, "],\"foreach\":[");
-    while (n-- > 0 && rc == 0) {
-        uint32_t split = frames[n].split;
-        const stk_step *step = stk_exec_step(w->x, split);
-        uint32_t width = stk_grow_get(w->x->graph.grow, split).width;
-        if (step->grows != STK_NEXT_FOREACH && step->grows != STK_NEXT_PARALLEL) {
-            continue;
-        }
-        stk_buf_printf(w->out, "%s{\"step\":\"%s\",\"task\":%u", comma, step->name,
-                       stk_exec_id(w->x, split));
-        comma = ",";
-        if (step->grows == STK_NEXT_PARALLEL) {
-            stk_buf_printf(w->out, ",\"n\":%u,\"parallel\":true}", w->x->graph.grown[split].next.n);
-            continue;
-        }
-        stk_buf_printf(w->out, ",\"index\":%u,\"n\":%u", frames[n].index, width);
-        put_ref(w, "items", w->x->graph.grown[split].items);
-        put_ref(w, "list", list_of(w->x, split));
-        stk_buf_char(w->out, '}');
+    STK_TRY(frames_of(w->x, task, &frames, &n, w->err));
+    stk_json_open(w->out, "foreach", '[');
+    while (n-- > 0) {
+        put_frame(w, &frames[n]);
     }
-    return rc;
+    stk_json_close(w->out, ']');
+    return 0;
 }
 
-static void put_next(writer *w, const stk_step *step)
+static void put_next(flow_writer *w, const stk_step *step)
 {
-    static const char *const words[] = {"null", "\"all\"", "\"foreach\"", "\"parallel\"",
-                                        "\"switch\""};
-    stk_buf_printf(w->out, "],\"join\":%s,\"next\":[", step->is_join ? "true" : "false");
+    static const char *const words[] = {NULL, "all", "foreach", "parallel", "switch"};
+    stk_json_put_bool(w->out, "join", step->is_join);
+    stk_json_open(w->out, "next", '[');
     for (uint32_t i = 0; i < step->n_next; i++) {
-        stk_buf_printf(w->out, i > 0 ? ",\"%s\"" : "\"%s\"",
-                       stk_spec_step(w->x->spec, step->next[i])->name);
+        stk_json_put_text(w->out, NULL, stk_spec_step(w->x->spec, step->next[i])->name);
     }
-    stk_buf_printf(w->out, "],\"grows\":%s,\"on\":", words[step->grows]);
-    if (step->on != NULL) {
-        stk_buf_json(w->out, step->on);
-    } else {
-        stk_buf_text(w->out, "null");
-    }
-    stk_buf_text(w->out, ",\"cases\":{");
+    stk_json_close(w->out, ']');
+    stk_json_put_text(w->out, "grows", words[step->grows]);
+    stk_json_put_text(w->out, "on", step->on);
+    stk_json_open(w->out, "cases", '{');
     for (uint32_t i = 0; step->cases != NULL && i < step->n_next; i++) {
-        stk_buf_text(w->out, i > 0 ? "," : "");
-        stk_buf_json(w->out, step->cases[i]);
-        stk_buf_printf(w->out, ":\"%s\"", stk_spec_step(w->x->spec, step->next[i])->name);
+        stk_json_put_text(w->out, step->cases[i], stk_spec_step(w->x->spec, step->next[i])->name);
     }
-    stk_buf_printf(w->out, "},\"num_parallel\":%u", step->num_parallel);
+    stk_json_close(w->out, '}');
+    stk_json_put_whole(w->out, "num_parallel", step->num_parallel);
 }
 
-int stk_exec_scope_json(stk_exec *x, uint32_t task, stk_buf *buf, stk_err *err)
+int stk_exec_put_scope(stk_exec *x, uint32_t task, stk_buf *buf, stk_err *err)
 {
     STK_BUF_AUTO refs = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
     STK_BUF_AUTO out = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
-    writer w = {.x = x,
-                .refs = &refs,
-                .out = &out,
-                .document = ++x->graph.n_documents,
-                .is_away = stk_exec_is_away(x, task),
-                .err = err};
+    flow_writer w = {.x = x,
+                     .refs = &refs,
+                     .out = &out,
+                     .document = ++x->graph.n_documents,
+                     .is_away = stk_exec_is_away(x, task),
+                     .err = err};
     uint32_t parent, rank;
     const exec_scope *scope;
-    for (uint32_t i = 0; stk_exec_scope_parent(x, task, i, &parent, &scope, &rank) && w.rc == 0;
-         i++) {
-        stk_buf_text(&out, i > 0 ? "," : "");
-        put_parent(&w, parent, rank, scope);
+    stk_json_open(&refs, "refs", '[');
+    stk_json_open(&out, "parents", '[');
+    for (uint32_t i = 0; stk_exec_scope_parent(x, task, i, &parent, &scope, &rank); i++) {
+        STK_TRY(put_parent(&w, parent, rank, scope));
     }
-    int rc = w.rc < 0 ? w.rc : put_frames(&w, task);
-    STK_TRY(rc);
+    stk_json_close(&refs, ']');
+    stk_json_close(&out, ']');
+    STK_TRY(put_frames(&w, task));
     put_next(&w, stk_exec_step(x, task));
-    const char *origin = stk_exec_clone_run(x->graph.clone);
-    const char *fallback = x->graph.grown[task].fallback;
-    stk_buf_text(buf, ",\"flow\":{\"refs\":[");
-    stk_buf_add(buf, refs.len > 0 ? refs.data : "", refs.len);
-    stk_buf_text(buf, "],\"parents\":[");
+    stk_json_open(buf, "flow", '{');
+    stk_buf_add(buf, refs.data, refs.len);
+    stk_buf_char(buf, ',');
     stk_buf_add(buf, out.data, out.len);
-    stk_buf_printf(buf, ",\"ranks\":%u,\"origin_run\":", stk_exec_ranks(x, task));
-    if (origin != NULL) {
-        stk_buf_json(buf, origin);
-    } else {
-        stk_buf_text(buf, "null");
+    stk_json_put_whole(buf, "ranks", stk_exec_ranks(x, task));
+    stk_json_put_text(buf, "origin_run", stk_exec_clone_run(x->graph.clone));
+    stk_json_put_whole(buf, "max_splits", x->graph.max_splits);
+    stk_json_put_raw(buf, "fallback", x->graph.grown[task].fallback);
+    stk_json_close(buf, '}');
+    if (!buf->failed && !refs.failed && !out.failed) {
+        return 0;
     }
-    stk_buf_printf(buf, ",\"max_splits\":%lld,\"fallback\":", (long long)x->graph.max_splits);
-    stk_buf_text(buf, stk_text_or(fallback, "null"));
-    stk_buf_char(buf, '}');
-    if (buf->failed || refs.failed || out.failed) {
-        bool is_full = refs.len + out.len > STK_LIMIT_RESULT_BYTES / 2;
-        return !is_full ? stk_err_nomem(err)
-                        : stk_err_set(err, STK_E_LIMIT,
-                                      "what its inputs have is more than a task.json can tell of "
-                                      "(%u MiB): drop artifacts before the join, or join in stages",
-                                      STK_LIMIT_RESULT_BYTES >> 20);
+    if (refs.len + out.len <= STK_LIMIT_RESULT_BYTES / 2) {
+        return stk_err_nomem(err);
     }
-    return 0;
+    return stk_err_set(err, STK_E_LIMIT,
+                       "what its inputs have is more than a task.json can tell of (%u MiB): drop "
+                       "artifacts before the join, or join in stages",
+                       STK_LIMIT_RESULT_BYTES >> 20);
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -14,7 +15,7 @@
 #include "run/exec/core/exec_state.h"
 #include "run/exec/core/exec_sum.h"
 #include "run/exec/grown/exec_grow.h"
-#include "run/exec/place/exec_bring.h"
+#include "run/exec/place/exec_fetch.h"
 #include "run/exec/place/exec_place.h"
 #include "sys/file.h"
 
@@ -43,10 +44,10 @@ const char *stk_exec_away_image(const stk_exec *x, uint32_t task)
 uint32_t stk_exec_n_devices(const stk_exec *x, uint32_t task)
 {
     const exec_slot *slot = x->tasks[task].slot;
-    return stk_exec_is_away(x, task)
-               ? stk_plan_request(x->config.plan, x->tasks[task].i_step)->n_devices
-           : slot == NULL ? 0
-                          : slot->lease.n;
+    if (stk_exec_is_away(x, task)) {
+        return stk_plan_request(x->config.plan, x->tasks[task].i_step)->n_devices;
+    }
+    return slot == NULL ? 0 : slot->lease.n;
 }
 
 /* --- inputs --- */
@@ -55,8 +56,7 @@ int stk_exec_artifact(stk_exec *x, bool is_away, const char *digest, stk_arena *
                       const char **ret_path, int64_t *ret_size, stk_err *err)
 {
     bool comes = false;
-    int rc = stk_exec_sum_artifact(x->sum, x->config.store, digest, &comes, err);
-    STK_TRY(rc);
+    STK_TRY(stk_exec_sum_artifact(x->sum, x->config.store, digest, &comes, err));
     if (comes) { /* the launch is put aside: nothing of this counts */
         *ret_size = 0;
         *ret_path = stk_store_path(x->config.store);
@@ -65,14 +65,14 @@ int stk_exec_artifact(stk_exec *x, bool is_away, const char *digest, stk_arena *
     if (is_away) {
         return stk_store_locate(x->config.store, digest, arena, ret_path, ret_size, err);
     }
-    if (x->bring != NULL) {
+    if (x->fetcher != NULL) {
         *ret_size = 0;
         *ret_path = stk_arena_printf(arena, "%s/artifacts/%.2s/%s", stk_store_path(x->config.store),
                                      digest, digest + 2);
-        rc = *ret_path == NULL ? stk_err_nomem(err)
-                               : stk_exec_bring_ask(x->bring, digest, *ret_path, &comes, err);
-        if (rc < 0 || comes) {
-            return rc;
+        STK_TRY(stk_err_if_null(*ret_path, err));
+        STK_TRY(stk_exec_fetch_ask(x->fetcher, digest, *ret_path, &comes, err));
+        if (comes) {
+            return 0;
         }
     }
     return stk_store_artifact(x->config.store, digest, arena, ret_path, ret_size, err);
@@ -87,12 +87,12 @@ static int copy_file(stk_exec *x, const char *path, stk_artifact *ret, stk_err *
     if (!stk_exec_sum_is_long(x->sum, x->config.store, EXEC_SUM_COPY, path, NULL)) {
         return stk_store_copy_path(x->config.store, path, ret, err);
     }
-    int rc = stk_exec_sum_ask(x->sum, x->config.store, EXEC_SUM_COPY, path, NULL, &work, err);
-    if (rc < 0 || work == NULL) {
-        return rc;
+    STK_TRY(stk_exec_sum_ask(x->sum, x->config.store, EXEC_SUM_COPY, path, NULL, &work, err));
+    if (work == NULL) {
+        return 0;
     }
-    rc = stk_store_work_take(x->config.store, work, ret, &leaves, err);
-    return rc < 0 || !leaves ? rc : stk_store_work_run(work, err);
+    STK_TRY(stk_store_work_take(x->config.store, work, ret, &leaves, err));
+    return leaves ? stk_store_work_run(work, err) : 0;
 }
 
 /* A file becomes an artifact, which the other machine can have. */
@@ -106,17 +106,15 @@ static int store_file(stk_exec *x, uint32_t task, const char *path, const char *
         return err->code;
     }
     if (stk_store_locate(x->config.store, digest, x->scratch, ret_path, &size, NULL) < 0) {
-        int rc = copy_file(x, path, &artifact, err);
-        if (rc == 0 && artifact.digest[0] == '\0') { /* put aside */
+        STK_TRY(copy_file(x, path, &artifact, err));
+        if (artifact.digest[0] == '\0') { /* put aside */
             *ret_path = path;
             *ret_digest = digest;
             return 0;
         }
-        digest = rc < 0 ? NULL : stk_arena_dup(x->arena, artifact.digest); /* as it is now */
-        rc = rc == 0 && digest == NULL ? stk_err_nomem(err) : rc;
-        rc = rc < 0 ? rc
-                    : stk_store_locate(x->config.store, digest, x->scratch, ret_path, &size, err);
-        STK_TRY(rc);
+        digest = stk_arena_dup(x->arena, artifact.digest); /* as it is now */
+        STK_TRY(stk_err_if_null(digest, err));
+        STK_TRY(stk_store_locate(x->config.store, digest, x->scratch, ret_path, &size, err));
     }
     *ret_digest = digest;
     stk_ref_row row = {.digest = digest, .task = task, .output = "in"};
@@ -127,22 +125,20 @@ int stk_exec_file(stk_exec *x, uint32_t task, bool is_away, const char *text, co
                   const char **ret_digest, stk_err *err)
 {
     const char *digest = NULL;
-    const char *path = text[0] == '/'
-                           ? text
-                           : stk_arena_printf(x->scratch, "%s/%s", stk_spec_folder(x->spec), text);
-    STK_TRY(stk_err_if_null(path, err));
-    int rc = 0;
+    *ret_path = stk_exec_absolute(x->spec, text, x->scratch);
+    STK_TRY(stk_err_if_null(*ret_path, err));
     if (is_away) {
-        rc = store_file(x, task, path, &path, &digest, err);
+        STK_TRY(store_file(x, task, *ret_path, ret_path, &digest, err));
     } else if (ret_digest != NULL) {
-        digest = stk_exec_file_digest(&x->lookup, path, err);
-        rc = digest == NULL ? err->code : 0;
+        digest = stk_exec_file_digest(&x->lookup, *ret_path, err);
+        if (digest == NULL) {
+            return err->code;
+        }
     }
-    *ret_path = path;
     if (ret_digest != NULL) {
         *ret_digest = digest;
     }
-    return rc;
+    return 0;
 }
 
 /* --- the job --- */
@@ -167,7 +163,7 @@ static void add_expand(away_env *a, const char *key)
     }
 }
 
-static void put_env(void *arg, const char *key, const char *value, bool expands)
+static void put_away_env(void *arg, const char *key, const char *value, bool expands)
 {
     away_env *a = arg;
     stk_exec_env_set(&a->env, key, value);
@@ -179,14 +175,15 @@ static void put_env(void *arg, const char *key, const char *value, bool expands)
 /* What the step asks for, and of memory what it asks for by now. */
 static const stk_resources *resources_of(stk_exec *x, uint32_t task, const stk_place *place)
 {
+    const stk_resources *own = &stk_exec_step(x, task)->settings->resources;
     stk_resources *r = stk_arena_alloc(x->scratch, sizeof *r);
-    if (r != NULL) {
-        *r = place->resources != NULL ? *place->resources
-                                      : stk_exec_step(x, task)->settings->resources;
-        int64_t memory = stk_exec_memory_limit(x, task);
-        if (memory > 0) {
-            r->memory_bytes = memory;
-        }
+    int64_t memory = stk_exec_memory_limit(x, task);
+    if (r == NULL) {
+        return NULL;
+    }
+    *r = place->resources != NULL ? *place->resources : *own;
+    if (memory > 0) {
+        r->memory_bytes = memory;
     }
     return r;
 }
@@ -204,13 +201,12 @@ static int place_anew(stk_exec *x, uint32_t task, const stk_place **place, stk_e
     stk_settings settings = *step->settings;
     stk_place *grown = stk_arena_alloc(x->scratch, sizeof *grown);
     settings.resources.memory_bytes = memory;
-    int rc = grown == NULL
-                 ? stk_err_nomem(err)
-                 : stk_stack_place((*place)->stack, step->name, &settings, x->scratch, grown, err);
-    if (rc == 0 && grown->kind == (*place)->kind) {
+    STK_TRY(stk_err_if_null(grown, err));
+    STK_TRY(stk_stack_place((*place)->stack, step->name, &settings, x->scratch, grown, err));
+    if (grown->kind == (*place)->kind) {
         *place = grown;
     }
-    return rc;
+    return 0;
 }
 
 static void is_literal(away_env *a, const char *key)
@@ -225,28 +221,40 @@ static void is_literal(away_env *a, const char *key)
 }
 
 /* The user's own variables win over the image's settings. */
-static int set_env(stk_exec *x, const exec_inside *in, exec_env *env, stk_job *job,
+static int set_env(stk_exec *x, const exec_in_image *in, exec_env *env, stk_job *job,
                    stk_job_elsewhere *away, stk_err *err)
 {
     away_env whole = {.env.arena = env->arena};
     const char *args = getenv("STOKER_MAIN_ARGS");
-    int rc = stk_exec_inside_env(x, in, put_env, &whole, err);
-    for (uint32_t i = 0; i < env->n && rc == 0; i++) {
-        const char *eq = strchr(env->items[i], '=');
-        const char *key = stk_arena_dupn(env->arena, env->items[i], (size_t)(eq - env->items[i]));
-        rc = key == NULL ? stk_err_nomem(err) : 0;
-        if (rc == 0) {
-            stk_exec_env_set(&whole.env, key, eq + 1);
-            is_literal(&whole, key);
-        }
+    STK_TRY(stk_exec_in_image_env(x, in, put_away_env, &whole, err));
+    for (uint32_t i = 0; i < env->n; i++) {
+        size_t n_key = strcspn(env->items[i], "=");
+        const char *key = stk_arena_dupn(env->arena, env->items[i], n_key);
+        STK_TRY(stk_err_if_null(key, err));
+        stk_exec_env_set(&whole.env, key, env->items[i] + n_key + 1);
+        is_literal(&whole, key);
     }
-    if (rc == 0 && args != NULL) {
+    if (args != NULL) {
         stk_exec_env_set(&whole.env, "STOKER_MAIN_ARGS", args);
     }
     add_expand(&whole, NULL);
     job->env = whole.env.items;
     away->expand = whole.expand;
-    return rc == 0 && whole.env.failed ? stk_err_nomem(err) : rc;
+    return whole.env.failed ? stk_err_nomem(err) : 0;
+}
+
+static int new_away(stk_exec *x, uint32_t task, const stk_place *place, stk_job_elsewhere **ret,
+                    stk_err *err)
+{
+    stk_job_elsewhere *away = stk_arena_alloc(x->scratch, sizeof *away);
+    STK_TRY(stk_err_if_null(away, err));
+    *away = (stk_job_elsewhere){.backend = stk_exec_place(x, task),
+                                .image = stk_exec_away_image(x, task),
+                                .options = stk_text_or(place->options, "{}"),
+                                .resources = resources_of(x, task, place),
+                                .attach = x->tasks[task].attach};
+    *ret = away;
+    return stk_err_if_null(away->resources, err);
 }
 
 int stk_exec_away_job(stk_exec *x, uint32_t task, const char *dir, exec_env *env, stk_job *job,
@@ -256,104 +264,95 @@ int stk_exec_away_job(stk_exec *x, uint32_t task, const char *dir, exec_env *env
     uint32_t i_step = x->tasks[task].i_step;
     const stk_place *place = &all->places[i_step];
     const stk_settings *s = stk_exec_step(x, task)->settings;
-    exec_inside in = {.at = all->carry_at,
-                      .dir = dir,
-                      .root = all->has_code ? all->root : NULL,
-                      .main_file = all->main_file,
-                      .python_path = all->python_paths == NULL ? NULL : all->python_paths[i_step],
-                      .has_program = true};
-    stk_job_elsewhere *away = stk_arena_alloc(x->scratch, sizeof *away);
-    const char **secrets = stk_arena_array(x->scratch, (size_t)s->n_secrets + 1, sizeof *secrets);
-    int rc =
-        away == NULL || secrets == NULL ? stk_err_nomem(err) : place_anew(x, task, &place, err);
-    rc = rc < 0 ? rc : stk_exec_inside_open(x, task, place, &in, err);
-    for (uint32_t i = 0; rc == 0 && i < s->n_secrets; i++) {
-        secrets[i] = s->secrets[i];
+    exec_in_image in = {.at = all->carry_at,
+                        .dir = dir,
+                        .root = all->has_code ? all->root : NULL,
+                        .main_file = all->main_file,
+                        .python_path = all->python_paths == NULL ? NULL : all->python_paths[i_step],
+                        .has_program = true};
+    stk_job_elsewhere *away = NULL;
+    STK_TRY(place_anew(x, task, &place, err));
+    STK_TRY(stk_exec_in_image_open(x, task, place, &in, err));
+    STK_TRY(new_away(x, task, place, &away, err));
+    if (s->n_secrets > 0) {
+        const char **secrets = stk_arena_array(x->scratch, s->n_secrets + 1, sizeof *secrets);
+        STK_TRY(stk_err_if_null(secrets, err));
+        memcpy(secrets, s->secrets, s->n_secrets * sizeof *secrets);
+        away->secrets = secrets;
     }
-    STK_TRY(rc);
-    *away = (stk_job_elsewhere){.backend = stk_exec_place(x, task),
-                                .image = stk_exec_away_image(x, task),
-                                .options = stk_text_or(place->options, "{}"),
-                                .resources = resources_of(x, task, place),
-                                .secrets = s->n_secrets > 0 ? secrets : NULL,
-                                .attach = x->tasks[task].attach};
     STK_TRY(set_env(x, &in, env, job, away, err));
     x->tasks[task].attach = false;
     const stk_request *r = stk_plan_request(x->config.plan, i_step);
     job->elsewhere = away;
-    job->argv = stk_exec_inside_argv(x, &in);
-    job->cwd = stk_exec_inside_cwd(x, &in);
+    job->argv = stk_exec_in_image_argv(x, &in);
+    job->cwd = stk_exec_in_image_cwd(x, &in);
     job->python = NULL;
     job->unset = NULL;
     job->cpus = NULL;
     job->n_cpus = 0;
     job->threads = (uint32_t)((r->cpu_milli + 999) / 1000);
-    return job->argv == NULL || away->resources == NULL ? stk_err_nomem(err) : 0;
+    return stk_err_if_null(job->argv, err);
 }
 
 int stk_exec_away_end(stk_exec *x, uint32_t task, const char *dir, stk_job *job, stk_err *err)
 {
     static const char *const argv[] = {"-", NULL}, *const none[] = {NULL};
     const stk_step *step = stk_exec_step(x, task);
-    const stk_place *place = &x->config.elsewhere->places[x->tasks[task].i_step];
     stk_gang_ask gang = stk_exec_gang(x, task);
-    stk_job_elsewhere *away = stk_arena_alloc(x->scratch, sizeof *away);
-    STK_TRY(stk_err_if_null(away, err));
-    *away = (stk_job_elsewhere){.backend = stk_exec_place(x, task),
-                                .image = stk_exec_away_image(x, task),
-                                .options = stk_text_or(place->options, "{}"),
-                                .resources = resources_of(x, task, place),
-                                .attach = true,
-                                .only_to_end = true};
+    stk_job_elsewhere *away = NULL;
+    STK_TRY(new_away(x, task, &x->config.elsewhere->places[x->tasks[task].i_step], &away, err));
+    away->attach = away->only_to_end = true;
     *job = (stk_job){.id = task,
                      .attempt = stk_exec_attempt(x, task),
                      .step = step->name,
                      .dir = dir,
                      .gang = gang.ranks != 0,
-                     .nodes = gang.nodes > 1 ? (uint32_t)gang.nodes : 1,
+                     .nodes = (uint32_t)MAX(gang.nodes, 1),
                      .argv = argv,
                      .env = none,
                      .checkpoints = stk_exec_checkpoints(x, task, x->scratch),
                      .grace_ms = step->settings->grace_ms,
                      .elsewhere = away};
     x->tasks[task].attach = false;
-    return stk_err_if_null(away->resources, err);
+    return 0;
 }
 
 /* --- what it was granted --- */
 
-void stk_exec_away_granted(const stk_exec *x, uint32_t task, stk_buf *buf)
+void stk_exec_put_away_granted(const stk_exec *x, uint32_t task, stk_buf *buf)
 {
     const stk_request *r = stk_plan_request(x->config.plan, x->tasks[task].i_step);
     int64_t memory = stk_exec_memory_limit(x, task);
-    stk_buf_text(buf, "{\"backend\":");
-    stk_buf_json(buf, place_of(x, task)->backend);
-    stk_buf_text(buf, ",\"stack\":");
-    stk_buf_json(buf, place_of(x, task)->stack);
-    stk_buf_text(buf, ",\"image\":{\"name\":");
     const char *image = stk_exec_away_image(x, task);
-    const char *named = x->config.elsewhere->places[x->tasks[task].i_step].image;
-    stk_buf_json(buf, stk_text_or(named, image));
-    if (named != NULL && strcmp(named, image) != 0) {
-        stk_buf_text(buf, ",\"pinned\":");
-        stk_buf_json(buf, image);
+    const char *named =
+        stk_text_or(x->config.elsewhere->places[x->tasks[task].i_step].image, image);
+    stk_json_open(buf, "granted", '{');
+    stk_json_put_text(buf, "backend", place_of(x, task)->backend);
+    stk_json_put_text(buf, "stack", place_of(x, task)->stack);
+    stk_json_open(buf, "image", '{');
+    stk_json_put_text(buf, "name", named);
+    if (strcmp(named, image) != 0) {
+        stk_json_put_text(buf, "pinned", image);
     }
-    stk_buf_char(buf, '}');
+    stk_json_close(buf, '}');
     if (r->limit_cpu) {
-        stk_buf_printf(buf, ",\"cpu_count\":%g", (double)r->cpu_milli / 1000);
+        stk_json_put_real(buf, "cpu_count", (double)r->cpu_milli / 1000);
     }
     if (memory > 0) {
-        stk_buf_printf(buf, ",\"memory_bytes\":%lld", (long long)memory);
+        stk_json_put_whole(buf, "memory_bytes", memory);
     }
-    stk_buf_text(buf, ",\"devices\":[]}");
+    stk_json_put_n_texts(buf, "devices", NULL, 0);
+    stk_json_close(buf, '}');
 }
 
 const char *stk_exec_away_got(stk_exec *x, uint32_t task, const char *dir)
 {
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
-    const char *path =
-        !stk_exec_is_away(x, task) ? NULL : stk_arena_printf(x->scratch, "%s/granted.json", dir);
+    if (!stk_exec_is_away(x, task)) {
+        return NULL;
+    }
+    const char *path = stk_arena_printf(x->scratch, "%s/granted.json", dir);
     if (path == NULL || stk_file_read_untrusted(path, GRANTED_BYTES, &text, &len, NULL) < 0) {
         return NULL;
     }
@@ -368,70 +367,72 @@ bool stk_exec_away_saved(stk_exec *x, uint32_t task, const char *dir, uint32_t *
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *doc = stk_json_read(scratch, text);
     const stk_json *checkpoints = stk_json_get(doc, "checkpoints");
-    int64_t n = stk_json_get_whole(checkpoints, "n", 0);
-    bool saved = stk_json_is_true(stk_json_get(checkpoints, "saved"));
-    *ret_n = n > 0 ? (uint32_t)n : 0;
-    return saved;
+    *ret_n = (uint32_t)MAX(stk_json_get_whole(checkpoints, "n", 0), 0);
+    return stk_json_is_true(stk_json_get(checkpoints, "saved"));
 }
 
 /* --- attempts that outlive an engine --- */
 
+static void count(exec_left_tasks *left, uint32_t task)
+{
+    if (left->n++ == 0) {
+        left->first = task;
+    }
+}
+
 int stk_exec_leave(stk_exec *x, uint32_t task, stk_err *err)
 {
     const stk_backend_ops *ops = x->config.backend->ops;
-    if (ops->leave != NULL && ops->leave(x->config.backend, task)) {
-        if (x->left.n_left++ == 0) {
-            x->left.first_left = task;
-        }
-    } else {
-        if (x->left.n_unborn++ == 0) {
-            x->left.first_unborn = task;
-        }
-    }
+    bool goes_on = ops->leave != NULL && ops->leave(x->config.backend, task);
+    count(goes_on ? &x->left.running : &x->left.unborn, task);
     stk_exec_release(x, task);
     /* Not on record: there it goes on, for who resumes the run. */
-    return stk_sched_fold(x->sched, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = task},
-                          err);
+    return stk_exec_fold(x->sched, STK_EV_TASK_CANCELLED, task, err);
 }
 
-/* One sentence for `n` tasks, the first of which is `task`: "step 'a' and 2 more VERB on …". */
-static int note(stk_exec *x, uint32_t task, uint32_t n, const char *one, const char *many,
-                const char *end, stk_err *err)
+/* One sentence for several tasks: "step 'a' and 2 more VERB on …END". `verbs`: of one, of more. */
+static int note_left(stk_exec *x, exec_left_tasks *left, const char *const verbs[2],
+                     const char *end, stk_err *err)
 {
+    exec_left_tasks all = *left;
     char more[32] = "";
-    if (n == 0) {
+    *left = (exec_left_tasks){0};
+    if (all.n == 0) {
         return 0;
     }
-    (void)snprintf(more, sizeof more, " and %u more", n - 1);
-    const char *who = stk_exec_who(x, task, x->scratch);
-    const stk_capacity_place *place = place_of(x, task);
-    const char *text =
-        who == NULL || end == NULL
-            ? NULL
-            : stk_arena_printf(x->scratch, "%s%s %s on %s (stack '%s')%s", who, n > 1 ? more : "",
-                               n > 1 ? many : one, place->backend, place->stack, end);
-    return stk_exec_emit_note(x, text, err);
+    if (all.n > 1) {
+        (void)snprintf(more, sizeof more, " and %u more", all.n - 1);
+    }
+    const char *who = stk_exec_who(x, all.first, x->scratch);
+    const stk_capacity_place *place = place_of(x, all.first);
+    STK_TRY(stk_err_if_null(who, err));
+    STK_TRY(stk_err_if_null(end, err));
+    return stk_exec_emit_note(x,
+                              stk_arena_printf(x->scratch, "%s%s %s on %s (stack '%s')%s", who,
+                                               more, verbs[all.n > 1], place->backend, place->stack,
+                                               end),
+                              err);
 }
 
 int stk_exec_note_left(stk_exec *x, stk_err *err)
 {
-    uint32_t n = x->left.n_left, n_unborn = x->left.n_unborn;
-    x->left.n_left = x->left.n_unborn = 0;
-    STK_TRY(note(x, x->left.first_left, n, "goes on running", "go on running",
-                 stk_arena_printf(x->scratch, ": 'stoker resume %s' goes on with %s", x->config.run,
-                                  n > 1 ? "them" : "it"),
-                 err));
-    return note(x, x->left.first_unborn, n_unborn, "was not begun", "were not begun",
-                stk_arena_printf(x->scratch, ": 'stoker resume %s' takes %s up again",
-                                 x->config.run, n_unborn > 1 ? "them" : "it"),
-                err);
+    static const char *const runs[] = {"goes on running", "go on running"};
+    static const char *const waits[] = {"was not begun", "were not begun"};
+    const char *run = x->config.run;
+    const char *running = x->left.running.n > 1 ? "them" : "it";
+    const char *unborn = x->left.unborn.n > 1 ? "them" : "it";
+    STK_TRY(note_left(
+        x, &x->left.running, runs,
+        stk_arena_printf(x->scratch, ": 'stoker resume %s' goes on with %s", run, running), err));
+    return note_left(
+        x, &x->left.unborn, waits,
+        stk_arena_printf(x->scratch, ": 'stoker resume %s' takes %s up again", run, unborn), err);
 }
 
 int stk_exec_note_attached(stk_exec *x, stk_err *err)
 {
-    uint32_t n = x->left.n_attached;
-    x->left.n_attached = 0;
-    return note(x, x->left.first_attached, n, "is taken up again", "are taken up again", "", err);
+    static const char *const verbs[] = {"is taken up again", "are taken up again"};
+    return note_left(x, &x->left.attached, verbs, "", err);
 }
 
 int stk_exec_check_place(const stk_exec *x, uint32_t task, const char *stack, stk_err *err)
@@ -452,23 +453,16 @@ int stk_exec_check_place(const stk_exec *x, uint32_t task, const char *stack, st
 int stk_exec_attach(stk_exec *x, uint32_t task, stk_err *err)
 {
     exec_task *t = &x->tasks[task];
-    /* what is only to be ended is looked up by nobody later, and its inputs may be elsewhere */
-    int rc = x->config.cancelled ? 0 : stk_exec_key_of(x, task, err);
-    if (x->left.n_attached++ == 0) {
-        x->left.first_attached = task;
+    if (!x->config.cancelled) { /* what is only to be ended is looked up by nobody later, and its */
+        STK_TRY(stk_exec_key_of(x, task, err)); /* inputs may be elsewhere */
     }
+    count(&x->left.attached, task);
     t->slot = stk_exec_slot_new(x);
+    STK_TRY(stk_err_if_null(t->slot, err));
     t->attempt_base--; /* the scheduler's first attempt is that one */
     t->attach = true;
     t->hook_started = true; /* what comes before an attempt came before it began */
     t->stopped = false;
-    STK_TRY(stk_err_if_null(t->slot, err));
-    stk_sched_event started = {
-        .kind = STK_EV_TASK_STARTED, .task = task, .attempt = 1, .i_ask = STK_SCHED_NO_ASK};
-    rc = rc < 0 ? rc
-                : stk_sched_fold(x->sched, &(stk_sched_event){.kind = STK_SE_MISSED, .task = task},
-                                 err);
-    rc = rc < 0 ? rc : stk_sched_fold(x->sched, &started, err);
-    STK_TRY(rc);
+    STK_TRY(stk_exec_fold_begun(x->sched, task, err));
     return stk_exec_push_launch(x, task, err);
 }

@@ -5,7 +5,7 @@
 #include "run/exec/core/exec_start.h"
 
 /* A step's program in an image, of this machine's container engine or elsewhere. */
-typedef struct exec_inside {
+typedef struct exec_in_image {
     uint32_t task;
     const stk_step *step;
     stk_json docker, options; /* NULL nodes: nothing said */
@@ -15,26 +15,26 @@ typedef struct exec_inside {
     const char *main_file;    /* or NULL */
     const char *python_path;  /* PYTHONPATH of the image itself, or NULL */
     bool has_program;         /* at/bin is there */
-} exec_inside;
+} exec_in_image;
 /* Sets task, step and what is said of its container and for its backend. */
-int stk_exec_inside_open(stk_exec *x, uint32_t task, const stk_place *place, exec_inside *inside,
-                         stk_err *err);
-const char *stk_exec_inside_program(stk_exec *x, const exec_inside *inside);
+int stk_exec_in_image_open(stk_exec *x, uint32_t task, const stk_place *place, exec_in_image *in,
+                           stk_err *err);
+const char *stk_exec_in_image_program(stk_exec *x, const exec_in_image *in);
 /* The whole program, NULL-terminated, in x->scratch; NULL: out of memory. */
-const char *const *stk_exec_inside_argv(stk_exec *x, const exec_inside *inside);
-const char *stk_exec_inside_cwd(const stk_exec *x, const exec_inside *inside);
+const char *const *stk_exec_in_image_argv(stk_exec *x, const exec_in_image *in);
+const char *stk_exec_in_image_cwd(const stk_exec *x, const exec_in_image *in);
 /* What the settings of its container and Python there need, over which the job's own variables go.
  */
 /* `expands`: the value is a Dockerfile's (base/expand.h), to be made of the image's environment. */
 typedef void (*exec_put_env)(void *arg, const char *key, const char *value, bool expands);
-int stk_exec_inside_env(stk_exec *x, const exec_inside *inside, exec_put_env put, void *arg,
-                        stk_err *err);
+int stk_exec_in_image_env(stk_exec *x, const exec_in_image *in, exec_put_env put, void *arg,
+                          stk_err *err);
 /* The image that it runs in, as it was named; NULL: none. */
-const char *stk_exec_inside_image(const stk_exec *x, uint32_t task);
+const char *stk_exec_image_of(const stk_exec *x, uint32_t task);
 /* Of what a step in an image was seen to load (JSON), the project's own files: the rest is the
  * image's, which is in the key. NULL: nothing; in `arena`. */
-const char *stk_exec_inside_seen(const stk_exec *x, uint32_t task, const char *seen,
-                                 stk_arena *arena);
+const char *stk_exec_seen_of_project(const stk_exec *x, uint32_t task, const char *seen,
+                                     stk_arena *arena);
 /* The part of `path` below `folder`; NULL: it isn't there. */
 const char *stk_exec_below(const char *folder, const char *path);
 
@@ -55,8 +55,8 @@ int stk_exec_away_job(stk_exec *x, uint32_t task, const char *dir, exec_env *env
                       stk_err *err);
 /* Makes a job of an attempt there that is only to be ended. */
 int stk_exec_away_end(stk_exec *x, uint32_t task, const char *dir, stk_job *job, stk_err *err);
-/* What it was asked for there; the agent's own word comes with its end. */
-void stk_exec_away_granted(const stk_exec *x, uint32_t task, stk_buf *buf);
+/* The member "granted": what is asked for there; the agent's own word comes with its end. */
+void stk_exec_put_away_granted(const stk_exec *x, uint32_t task, stk_buf *buf);
 /* The agent's word (granted.json in the attempt directory) as JSON; NULL: none. In x->scratch. */
 const char *stk_exec_away_got(stk_exec *x, uint32_t task, const char *dir);
 /* Of it: did the attempt leave a newer checkpoint than it began with, and how many are there? */
@@ -73,14 +73,14 @@ int stk_exec_check_place(const stk_exec *x, uint32_t task, const char *stack, st
 int stk_exec_attach(stk_exec *x, uint32_t task, stk_err *err);
 
 bool stk_exec_is_contained(const stk_exec *x, uint32_t task);
-/* `,"container":{…}` of its task.json. `env`: of the job, "K=V", NULL-terminated: it goes in by
+/* The member "container" of its task.json. `env`: of the job, "K=V", NULL-terminated: it goes in by
  * names alone. Makes the places in the laid-out project that other things are mounted on. */
-int stk_exec_container_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir,
-                            const char *const *env, stk_buf *buf, stk_err *err);
+int stk_exec_put_container(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir,
+                           const char *const *env, stk_buf *buf, stk_err *err);
 /* The image as it was named, or its id. */
 const char *stk_exec_container_image(const stk_exec *x, uint32_t task);
-/* `,"image":{"name","id"}` of what it is granted. */
-void stk_exec_container_granted(const stk_exec *x, uint32_t task, stk_buf *buf);
+/* The member "image" of what it is granted. */
+void stk_exec_put_container_image(const stk_exec *x, uint32_t task, stk_buf *buf);
 /* `stoker contain DIR/task.json`; NULL: out of memory. */
 const char *const *stk_exec_contain_argv(const stk_exec *x, const char *task_json);
 

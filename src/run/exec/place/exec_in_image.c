@@ -10,7 +10,7 @@
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/place/exec_place.h"
 
-static int parse(const char *json, stk_arena *arena, stk_json *ret, stk_err *err)
+static int parse_settings(const char *json, stk_arena *arena, stk_json *ret, stk_err *err)
 {
     static const stk_json_limits limits = {STK_LIMIT_SPEC_BYTES, STK_LIMIT_YAML_NODES,
                                            STK_LIMIT_DEPTH};
@@ -20,13 +20,13 @@ static int parse(const char *json, stk_arena *arena, stk_json *ret, stk_err *err
     return stk_json_parse(json, strlen(json), NULL, &limits, arena, ret, err);
 }
 
-int stk_exec_inside_open(stk_exec *x, uint32_t task, const stk_place *place, exec_inside *inside,
-                         stk_err *err)
+int stk_exec_in_image_open(stk_exec *x, uint32_t task, const stk_place *place, exec_in_image *in,
+                           stk_err *err)
 {
-    inside->task = task;
-    inside->step = stk_exec_step(x, task);
-    STK_TRY(parse(place->docker, x->scratch, &inside->docker, err));
-    return parse(place->options, x->scratch, &inside->options, err);
+    in->task = task;
+    in->step = stk_exec_step(x, task);
+    STK_TRY(parse_settings(place->docker, x->scratch, &in->docker, err));
+    return parse_settings(place->options, x->scratch, &in->options, err);
 }
 
 const char *stk_exec_below(const char *folder, const char *path)
@@ -35,14 +35,14 @@ const char *stk_exec_below(const char *folder, const char *path)
     return strncmp(path, folder, n) == 0 && path[n] == '/' ? path + n + 1 : NULL;
 }
 
-const char *stk_exec_inside_program(stk_exec *x, const exec_inside *in)
+const char *stk_exec_in_image_program(stk_exec *x, const exec_in_image *in)
 {
     return stk_arena_printf(x->scratch, "%s/bin/stoker", in->at);
 }
 
 /* A gang's command is the launcher's to run: `stoker launch --gang DIR/task.json -- ARGV`; a Python
  * step's worker starts it itself. */
-const char *const *stk_exec_inside_argv(stk_exec *x, const exec_inside *in)
+const char *const *stk_exec_in_image_argv(stk_exec *x, const exec_in_image *in)
 {
     const stk_step *step = in->step;
     const char **argv = stk_arena_array(x->scratch, (size_t)step->n_argv + 8, sizeof *argv);
@@ -66,7 +66,7 @@ const char *const *stk_exec_inside_argv(stk_exec *x, const exec_inside *in)
         return argv;
     }
     if (stk_exec_gang(x, in->task).ranks != 0) {
-        argv[n++] = stk_exec_inside_program(x, in);
+        argv[n++] = stk_exec_in_image_program(x, in);
         argv[n++] = "launch";
         argv[n++] = "--gang";
         argv[n++] = stk_arena_printf(x->scratch, "%s/task.json", in->dir);
@@ -82,38 +82,44 @@ const char *const *stk_exec_inside_argv(stk_exec *x, const exec_inside *in)
 }
 
 /* The document's folder, where the project's files that are inside hold it. */
-const char *stk_exec_inside_cwd(const stk_exec *x, const exec_inside *in)
+const char *stk_exec_in_image_cwd(const stk_exec *x, const exec_in_image *in)
 {
     const char *folder = stk_spec_folder(x->spec);
     bool there = in->root == NULL || strcmp(folder, in->root) == 0 ||
                  stk_exec_below(in->root, folder) != NULL;
-    return in->step->cwd != NULL ? in->step->cwd : there ? folder : in->root;
+    return stk_text_or(in->step->cwd, there ? folder : in->root);
 }
 
 /* Was an image built, which has `environment` then? */
-static bool has_environment(const exec_inside *in)
+static bool has_environment(const exec_in_image *in)
 {
-    const stk_json *skip = stk_json_get(&in->docker, "skip_build");
-    return skip == NULL || skip->kind != STK_JSON_BOOL || !skip->truth;
+    return !stk_json_is_true(stk_json_get(&in->docker, "skip_build"));
+}
+
+/* As Python writes it; NULL: it is no scalar. */
+static const char *scalar_text(const stk_json *value)
+{
+    if (value->kind == STK_JSON_BOOL) {
+        return value->truth ? "True" : "False";
+    }
+    return value->kind == STK_JSON_TEXT || stk_json_is_number(value) ? value->text : NULL;
 }
 
 /* What DockerSettings say; `environment` where nothing is built that would have it. */
-static void put_settings(const exec_inside *in, const char *name, exec_put_env put, void *arg)
+static void put_settings(const exec_in_image *in, const char *name, exec_put_env put, void *arg)
 {
     bool expands = strcmp(name, "environment") == 0;
-    const stk_json *map = expands && has_environment(in) ? NULL : stk_json_get(&in->docker, name);
-    for (uint32_t i = 0; map != NULL && map->kind == STK_JSON_MAP && i < map->n; i++) {
-        const stk_json *value = stk_json_value(map, i);
-        const char *text = value->kind == STK_JSON_BOOL ? (value->truth ? "True" : "False")
-                           : value->kind == STK_JSON_TEXT || value->kind == STK_JSON_INT ||
-                                   value->kind == STK_JSON_REAL
-                               ? value->text
-                               : NULL;
+    const stk_json *later =
+        expands ? stk_json_get(&in->docker, "runtime_environment") : NULL; /* which wins */
+    const stk_json *map = stk_json_get(&in->docker, name);
+    if (expands && has_environment(in)) {
+        return;
+    }
+    for (uint32_t i = 0; i < stk_json_n_members(map); i++) {
+        const char *text = scalar_text(stk_json_value(map, i));
         const char *key = stk_json_key(map, i)->text;
-        bool again =
-            expands && stk_json_get(stk_json_get(&in->docker, "runtime_environment"), key) != NULL;
-        if (text != NULL && !again &&
-            (in->step->python == NULL || strcmp(key, "PYTHONPATH") != 0)) {
+        bool is_ours = in->step->python != NULL && strcmp(key, "PYTHONPATH") == 0;
+        if (text != NULL && !is_ours && stk_json_get(later, key) == NULL) {
             put(arg, key, text, expands);
         }
     }
@@ -135,79 +141,86 @@ static const char *as_written(const char *text, stk_arena *arena)
     return out;
 }
 
-/* Always as a Dockerfile would have it. */
-static const char *python_path(stk_exec *x, const exec_inside *in)
+/* PYTHONPATH, always as a Dockerfile would have it: ours, the project's, what else is asked for. */
+static const char *python_path(stk_exec *x, const exec_in_image *in)
 {
+    STK_BUF_AUTO path = STK_BUF_INIT(SIZE_MAX / 2);
     const char *host = getenv("PYTHONPATH");
-    bool shim = host != NULL && strstr(host, "/stoker/_compat") != NULL;
     const char *folder = as_written(stk_spec_folder(x->spec), x->scratch);
-    const char *written =
-        has_environment(in)
-            ? NULL
-            : stk_json_get_text(stk_json_get(&in->docker, "environment"), "PYTHONPATH");
-    const char *plain =
+    const char *more =
         stk_json_get_text(stk_json_get(&in->docker, "runtime_environment"), "PYTHONPATH");
-    if (plain == NULL && written == NULL) {
-        plain = in->python_path;
+    const char *written = NULL;
+    if (!has_environment(in)) {
+        written = stk_json_get_text(stk_json_get(&in->docker, "environment"), "PYTHONPATH");
     }
-    const char *more = plain != NULL ? as_written(plain, x->scratch) : written;
-    if (folder == NULL || (plain != NULL && more == NULL)) {
+    if (more == NULL && written == NULL) {
+        more = in->python_path;
+    }
+    if (more != NULL) {
+        written = as_written(more, x->scratch);
+    }
+    if (folder == NULL || (more != NULL && written == NULL)) {
         return NULL;
     }
-    return stk_arena_printf(x->scratch, "%s/python%s%s%s:%s%s%s", in->at, shim ? ":" : "",
-                            shim ? in->at : "", shim ? "/python/stoker/_compat" : "", folder,
-                            more != NULL ? ":" : "", stk_text_or(more, ""));
+    stk_buf_printf(&path, "%s/python", in->at);
+    if (host != NULL && strstr(host, "/stoker/_compat") != NULL) {
+        stk_buf_printf(&path, ":%s/python/stoker/_compat", in->at);
+    }
+    stk_buf_printf(&path, ":%s", folder);
+    if (written != NULL) {
+        stk_buf_printf(&path, ":%s", written);
+    }
+    return stk_buf_keep(&path, x->scratch);
 }
 
-int stk_exec_inside_env(stk_exec *x, const exec_inside *in, exec_put_env put, void *arg,
-                        stk_err *err)
+int stk_exec_in_image_env(stk_exec *x, const exec_in_image *in, exec_put_env put, void *arg,
+                          stk_err *err)
 {
     put_settings(in, "environment", put, arg);
     put_settings(in, "runtime_environment", put, arg);
-    const char *path = in->step->python == NULL ? "" : python_path(x, in);
-    const char *program = in->has_program ? stk_exec_inside_program(x, in) : "";
-    if (path == NULL || program == NULL) {
-        return stk_err_nomem(err);
-    }
     if (in->step->python != NULL) {
+        const char *path = python_path(x, in);
+        STK_TRY(stk_err_if_null(path, err));
         put(arg, "PYTHONPATH", path, true);
     }
     if (in->has_program) {
+        const char *program = stk_exec_in_image_program(x, in);
+        STK_TRY(stk_err_if_null(program, err));
         put(arg, "STOKER_BIN", program, false);
     }
     return 0;
 }
 
-const char *stk_exec_inside_image(const stk_exec *x, uint32_t task)
+const char *stk_exec_image_of(const stk_exec *x, uint32_t task)
 {
-    return stk_exec_is_contained(x, task) ? stk_exec_container_image(x, task)
-           : stk_exec_is_away(x, task)    ? stk_exec_away_image(x, task)
-                                          : NULL;
+    if (stk_exec_is_contained(x, task)) {
+        return stk_exec_container_image(x, task);
+    }
+    return stk_exec_is_away(x, task) ? stk_exec_away_image(x, task) : NULL;
 }
 
-const char *stk_exec_inside_seen(const stk_exec *x, uint32_t task, const char *seen,
-                                 stk_arena *arena)
+const char *stk_exec_seen_of_project(const stk_exec *x, uint32_t task, const char *seen,
+                                     stk_arena *arena)
 {
     const char *root =
         stk_exec_is_contained(x, task) ? x->config.containers->root : x->config.elsewhere->root;
     stk_json map = {0};
     STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
-    bool any = false;
-    if (parse(seen, arena, &map, NULL) < 0) {
+    if (parse_settings(seen, arena, &map, NULL) < 0) {
         return seen; /* who reads it says what is wrong */
     }
-    stk_buf_char(&text, '{');
-    for (uint32_t i = 0; root != NULL && map.kind == STK_JSON_MAP && i < map.n; i++) {
+    stk_json_open(&text, NULL, '{');
+    size_t n_empty = text.len;
+    for (uint32_t i = 0; root != NULL && i < stk_json_n_members(&map); i++) {
         const char *path = stk_json_key(&map, i)->text;
         const char *digest = stk_json_text(stk_json_value(&map, i));
         if (digest != NULL && stk_exec_below(root, path) != NULL) {
-            stk_buf_text(&text, any ? "," : "");
-            stk_buf_json(&text, path);
-            stk_buf_char(&text, ':');
-            stk_buf_json(&text, digest);
-            any = true;
+            stk_json_put_text(&text, path, digest);
         }
     }
-    stk_buf_char(&text, '}');
-    return any && !text.failed ? stk_arena_dup(arena, text.data) : NULL;
+    if (text.len == n_empty) {
+        return NULL;
+    }
+    stk_json_close(&text, '}');
+    return stk_buf_keep(&text, arena);
 }

@@ -9,7 +9,7 @@
 #include "run/exec/core/exec_state.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/grown/exec_grown.h"
-#include "run/exec/grown/exec_said.h"
+#include "run/exec/grown/exec_made.h"
 
 /* --- what it sees --- */
 
@@ -79,44 +79,39 @@ static int see_item(stk_exec *x, uint32_t task, seen *s, stk_err *err)
     return 0;
 }
 
-static int look(stk_exec *x, uint32_t task, seen *s, stk_err *err)
+static int see_scope(stk_exec *x, uint32_t task, seen *s, stk_err *err)
 {
-    static const exec_scope nothing;
-    const exec_scope *scope = &nothing;
-    uint32_t parent, rank;
-    uint32_t ranks = stk_exec_ranks(x, task);
-    bool is_join = stk_exec_step(x, task)->is_join;
-    if (is_join || !stk_exec_scope_parent(x, task, 0, &parent, &scope, &rank)) {
-        scope = &nothing;
-    }
     enum { OTHERS = 4 };
-    s->pairs = stk_arena_array(x->lookup.arena, (size_t)scope->n + OTHERS, sizeof *s->pairs);
+    stk_arena *arena = x->lookup.arena;
+    const exec_scope *scope = stk_exec_scope_base(x, task);
+    uint32_t ranks = stk_exec_ranks(x, task);
+    s->pairs = stk_arena_array(arena, (size_t)scope->n + OTHERS, sizeof *s->pairs);
     STK_TRY(stk_err_if_null(s->pairs, err));
     for (uint32_t i = 0; i < scope->n; i++) {
-        see(s, stk_arena_printf(x->lookup.arena, "artifact:%s", scope->items[i]->name),
+        see(s, stk_arena_printf(arena, "artifact:%s", scope->items[i]->name),
             scope->items[i]->ref.digest);
     }
-    if (is_join) {
+    if (stk_exec_step(x, task)->is_join) {
         see(s, "joined", joined_digest(x, task));
     }
     if (ranks > 0) {
-        see(s, "ranks", stk_arena_printf(x->lookup.arena, "%u", ranks));
+        see(s, "ranks", stk_arena_printf(arena, "%u", ranks));
     }
-    int rc = see_item(x, task, s, err);
-    return rc == 0 && s->failed ? stk_err_nomem(err) : rc;
+    STK_TRY(see_item(x, task, s, err));
+    return s->failed ? stk_err_nomem(err) : 0;
 }
 
 /* --- its inputs, as the step names them --- */
 
-static const char *input_digest(stk_exec *x, uint32_t task, const stk_input *in, stk_err *err)
+static const char *digest_seen(stk_exec *x, uint32_t task, const stk_input *in, stk_err *err)
 {
     const exec_artifact **found = NULL;
     const char *item = NULL;
     uint32_t n = 0;
     char hex[STK_DIGEST_HEX + 1];
     if (in->kind == STK_INPUT_ITEM) {
-        return stk_exec_scope_item(x, task, &item, &n, err) < 0 ? NULL
-                                                                : digest_of(x, item, strlen(item));
+        int rc = stk_exec_scope_item(x, task, &item, &n, err);
+        return rc < 0 ? NULL : digest_of(x, item, strlen(item));
     }
     if (in->kind != STK_INPUT_OUTPUT) {
         return stk_exec_input_digest(&x->lookup, in, err);
@@ -128,17 +123,19 @@ static const char *input_digest(stk_exec *x, uint32_t task, const stk_input *in,
         return found[0]->ref.digest;
     }
     const char **digests = stk_arena_array(x->scratch, n, sizeof *digests);
-    for (uint32_t i = 0; digests != NULL && i < n; i++) {
+    if (digests == NULL) {
+        return NULL;
+    }
+    for (uint32_t i = 0; i < n; i++) {
         digests[i] = found[i]->ref.digest;
     }
-    if (digests != NULL) {
-        stk_plan_list_digest(digests, n, hex);
-    }
-    return digests == NULL ? NULL : stk_arena_dup(x->lookup.arena, hex);
+    stk_plan_list_digest(digests, n, hex);
+    return stk_arena_dup(x->lookup.arena, hex);
 }
 
 /* *ret_miss: why it has no key: something can't be read, its start will say so. */
-static int key_of(stk_exec *x, uint32_t task, stk_key *ret_key, const char **ret_miss, stk_err *err)
+static int make_key(stk_exec *x, uint32_t task, stk_key *ret_key, const char **ret_miss,
+                    stk_err *err)
 {
     const stk_step *step = stk_exec_step(x, task);
     stk_arena *arena = x->lookup.arena;
@@ -150,63 +147,61 @@ static int key_of(stk_exec *x, uint32_t task, stk_key *ret_key, const char **ret
     if (digests == NULL || files == NULL) {
         return stk_err_nomem(err);
     }
-    int rc = look(x, task, &s, err);
-    for (uint32_t i = 0; i < step->n_inputs && rc == 0 && why.code == 0; i++) {
+    STK_TRY(see_scope(x, task, &s, err));
+    for (uint32_t i = 0; i < step->n_inputs && why.code == 0; i++) {
         const stk_input *in = &step->inputs[i];
-        if (in->kind != STK_INPUT_VALUE && in->kind != STK_INPUT_PARAM) {
-            digests[i] = input_digest(x, task, in, &why);
+        if (stk_exec_literal(x->spec, in) == NULL) {
+            digests[i] = digest_seen(x, task, in, &why);
         }
     }
-    if (rc == 0 && why.code == 0) {
+    if (why.code == 0) {
         (void)stk_exec_lookup_files(&x->lookup, step, files, &why);
     }
-    if (rc == 0 && why.code != 0) {
+    if (why.code == STK_E_NOMEM) {
+        return stk_err_nomem(err);
+    }
+    if (why.code != 0) {
         *ret_miss = stk_arena_dup(arena, why.text);
-        return *ret_miss == NULL || why.code == STK_E_NOMEM ? stk_err_nomem(err) : 0;
+        return stk_err_if_null(*ret_miss, err);
     }
     x->tasks[task].inputs = stk_exec_inputs_json(&x->lookup, step, digests);
-    STK_TRY(rc);
     return stk_plan_key_seeing(x->config.plan, x->tasks[task].i_step, digests, files, s.pairs, s.n,
                                arena, ret_key, err);
 }
 
-/* An entry that is still true says what the task would: if its artifacts are there, and the
- * document goes on as then. */
-static int take_entry(stk_exec *x, uint32_t task, const exec_found *entry, bool *ret_found,
-                      exec_said *ret_said, stk_err *err)
+int stk_exec_load_taken(stk_exec *x, uint32_t task, const stk_json *data, exec_made *ret_made,
+                        bool *ret_is_good, stk_err *why, stk_err *err)
 {
-    stk_err why = {0};
-    STK_ARENA_AUTO scratch = stk_arena_new(0);
-    const stk_json *data = stk_json_read(scratch, entry->row.outputs);
-    int rc = stk_exec_said_load(x, task, data, ret_said, &why);
-    rc = rc < 0 ? rc : stk_exec_follow_check(x, task, &ret_said->next, &why);
-    *ret_found = rc == 0;
+    int rc = stk_exec_load_made(x, task, data, ret_made, why);
+    if (rc >= 0) {
+        rc = stk_exec_follow_check(x, task, &ret_made->next, why);
+    }
+    *ret_is_good = rc >= 0;
     if (rc == STK_E_NOMEM || rc == STK_E_FULL) {
-        *err = why;
+        *err = *why;
         return rc;
     }
-    x->tasks[task].miss = rc == 0 ? NULL : stk_arena_dup(x->lookup.arena, why.text);
     return 0;
 }
 
-int stk_exec_recall(stk_exec *x, uint32_t task, bool *ret_found, exec_said *ret_said,
-                    const char **ret_head, const char **ret_metadata, stk_err *err)
+int stk_exec_lookup_taken(stk_exec *x, uint32_t task, exec_taken *ret_taken, stk_err *err)
 {
     exec_task *t = &x->tasks[task];
     const stk_cache_policy *cache = &stk_exec_step(x, task)->settings->cache;
     exec_found entry = {.verdict = EXEC_MISS};
     stk_key key = {.n_parts = 0};
-    *ret_found = false;
+    stk_err why = {0};
+    bool is_good = false;
     if (!cache->enabled || !cache->is_asked) {
         return 0;
     }
     t->miss = NULL;
-    int rc = key_of(x, task, &key, &t->miss, err);
-    if (rc < 0 || t->miss != NULL) {
-        return rc;
+    STK_TRY(make_key(x, task, &key, &t->miss, err));
+    if (t->miss != NULL) {
+        return 0;
     }
-    rc = stk_exec_lookup_key(&x->lookup, t->i_step, &key, x->config.use_cache,
-                             stk_clock_wall_ms(x->config.clock), &entry, err);
+    int rc = stk_exec_lookup_key(&x->lookup, t->i_step, &key, x->config.use_cache,
+                                 stk_clock_wall_ms(x->config.clock), &entry, err);
     t->key = entry.key;
     t->parts = entry.parts;
     t->miss = entry.miss;
@@ -214,10 +209,17 @@ int stk_exec_recall(stk_exec *x, uint32_t task, bool *ret_found, exec_said *ret_
         return rc;
     }
     t->parts = stk_plan_key_json(&key, x->lookup.arena); /* it may have to be made again */
-    rc = t->parts == NULL ? stk_err_nomem(err)
-                          : take_entry(x, task, &entry, ret_found, ret_said, err);
-    *ret_metadata = entry.row.metadata;
-    *ret_head = stk_arena_printf(x->scratch, "\"key\":\"%s\",\"from_run\":\"%s\",\"from_task\":%u,",
-                                 entry.key, entry.row.run, entry.row.task);
-    return rc < 0 || *ret_head != NULL ? rc : stk_err_nomem(err);
+    STK_TRY(stk_err_if_null(t->parts, err));
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    STK_TRY(stk_exec_load_taken(x, task, stk_json_read(scratch, entry.row.outputs),
+                                &ret_taken->made, &is_good, &why, err));
+    if (!is_good) {
+        t->miss = stk_arena_dup(x->lookup.arena, why.text);
+        return 0;
+    }
+    ret_taken->key = entry.key;
+    ret_taken->from_run = entry.row.run;
+    ret_taken->from_task = entry.row.task;
+    ret_taken->metadata = entry.row.metadata;
+    return 0;
 }

@@ -1,7 +1,7 @@
-/* Artifacts that only a share has, for steps here: brought by threads of their own, before the step
+/* Artifacts that only a share has, for steps here: fetched by threads of their own, before the step
  * begins, so that nobody else waits for the network. A launch that needs one is put aside, and made
  * anew once nothing is on its way any more. */
-#include "run/exec/place/exec_bring.h"
+#include "run/exec/place/exec_fetch.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,11 +11,11 @@
 #include <sys/param.h>
 #include <unistd.h>
 
-#include "run/exec/core/exec_start.h"
+#include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_state.h"
 #include "sys/file.h"
 
-enum { BRINGERS = 4 };
+enum { FETCHERS = 4 };
 
 /* Asked for; once it came, kept until the engine's thread has seen that, and once it failed until
  * somebody asks again. */
@@ -26,10 +26,10 @@ typedef struct wanted {
     stk_err err;
 } wanted;
 
-struct exec_bring {
+struct exec_fetcher {
     const stk_exec_elsewhere *from;
     const char *store_path;
-    pthread_t threads[BRINGERS];
+    pthread_t threads[FETCHERS];
     uint32_t n_threads, n_idle;
     pthread_mutex_t lock;
     pthread_cond_t work;
@@ -46,7 +46,7 @@ struct exec_bring {
         missing[STK_DIGEST_HEX + 1]; /* of the launch that is being prepared: the last one, or "" */
 };
 
-static wanted *find_wanted(exec_bring *b, const char *digest)
+static wanted *find_wanted(exec_fetcher *b, const char *digest)
 {
     wanted *w = b->first;
     while (w != NULL && strcmp(w->digest, digest) != 0) {
@@ -55,7 +55,7 @@ static wanted *find_wanted(exec_bring *b, const char *digest)
     return w;
 }
 
-static wanted *next_of(exec_bring *b)
+static wanted *next_wanted(exec_fetcher *b)
 {
     wanted *w = b->first;
     while (w != NULL && w->state != WAITS) {
@@ -64,7 +64,7 @@ static wanted *next_of(exec_bring *b)
     return w;
 }
 
-static void take_out(exec_bring *b, wanted *w)
+static void take_out(exec_fetcher *b, wanted *w)
 {
     wanted **at = &b->first;
     while (*at != w) {
@@ -78,27 +78,24 @@ static void take_out(exec_bring *b, wanted *w)
 }
 
 /* Closing the store puts it on record, so that whoever reads it needn't sum it. */
-static int bring_one(const exec_bring *b, const char *digest, stk_err *err)
+static int fetch_one(const exec_fetcher *b, const char *digest, stk_err *err)
 {
-    stk_store *store = NULL;
-    int rc = stk_store_open(b->store_path, 0, &store, err);
-    rc = rc < 0 ? rc : b->from->fetch(b->from->fetch_arg, store, digest, err);
-    if (rc == 0) { /* or who waits for it would ask for ever */
-        STK_ARENA_AUTO arena = stk_arena_new(0);
-        const char *path;
-        rc = arena == NULL ? stk_err_nomem(err)
-                           : stk_store_artifact(store, digest, arena, &path, NULL, err);
-    }
-    stk_store_close(store);
-    return rc;
+    STK_STORE_AUTO store = NULL;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *path;
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_store_open(b->store_path, 0, &store, err));
+    STK_TRY(b->from->fetch(b->from->fetch_arg, store, digest, err));
+    return stk_store_artifact(store, digest, arena, &path, NULL, err); /* or who waits for it would
+                                                                          ask for ever */
 }
 
-static void *bring(void *arg)
+static void *run_fetches(void *arg)
 {
-    exec_bring *b = arg;
+    exec_fetcher *b = arg;
     pthread_mutex_lock(&b->lock);
     while (!b->is_over) {
-        wanted *w = next_of(b);
+        wanted *w = next_wanted(b);
         stk_err err = {0};
         if (w == NULL) {
             b->n_idle++;
@@ -108,7 +105,7 @@ static void *bring(void *arg)
         }
         w->state = COMES;
         pthread_mutex_unlock(&b->lock);
-        int rc = bring_one(b, w->digest, &err);
+        int rc = fetch_one(b, w->digest, &err);
         pthread_mutex_lock(&b->lock);
         w->state = rc < 0 ? FAILED : CAME;
         w->err = err;
@@ -119,10 +116,10 @@ static void *bring(void *arg)
     return NULL;
 }
 
-int stk_exec_bring_open(const stk_exec_elsewhere *from, stk_store *store, exec_bring **ret,
+int stk_exec_fetch_open(const stk_exec_elsewhere *from, stk_store *store, exec_fetcher **ret,
                         stk_err *err)
 {
-    exec_bring *b = calloc(1, sizeof *b);
+    exec_fetcher *b = calloc(1, sizeof *b);
     int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (b == NULL || fd < 0) {
         stk_file_close(&fd);
@@ -139,7 +136,7 @@ int stk_exec_bring_open(const stk_exec_elsewhere *from, stk_store *store, exec_b
     return 0;
 }
 
-void stk_exec_bring_close(exec_bring *b)
+void stk_exec_fetch_close(exec_fetcher *b)
 {
     if (b == NULL) {
         return;
@@ -167,7 +164,8 @@ void stk_exec_bring_close(exec_bring *b)
 
 /* --- asking --- */
 
-static int ask(exec_bring *b, const char *digest, const char *path, bool *ret_comes, stk_err *err)
+static int ask_locked(exec_fetcher *b, const char *digest, const char *path, bool *ret_comes,
+                      stk_err *err)
 {
     wanted *w = find_wanted(b, digest);
     if (w != NULL && w->state == FAILED) { /* told once; another attempt may fare better */
@@ -176,15 +174,15 @@ static int ask(exec_bring *b, const char *digest, const char *path, bool *ret_co
         take_out(b, w);
         return rc;
     }
-    *ret_comes = w != NULL ? w->state != CAME : !stk_file_exists(path);
+    *ret_comes = w == NULL ? !stk_file_exists(path) : w->state != CAME;
     if (w == NULL && *ret_comes) {
         w = calloc(1, sizeof *w);
         STK_TRY(stk_err_if_null(w, err));
         (void)strcpy(w->digest, digest);
         *b->end = w;
         b->end = &w->next;
-        if (b->n_idle == 0 && b->n_threads < BRINGERS &&
-            pthread_create(&b->threads[b->n_threads], NULL, bring, b) == 0) {
+        if (b->n_idle == 0 && b->n_threads < FETCHERS &&
+            pthread_create(&b->threads[b->n_threads], NULL, run_fetches, b) == 0) {
             b->n_threads++;
         }
         pthread_cond_signal(&b->work);
@@ -198,16 +196,16 @@ static int ask(exec_bring *b, const char *digest, const char *path, bool *ret_co
     return stk_err_set(err, STK_E_SYS, "no thread to bring artifacts");
 }
 
-int stk_exec_bring_ask(exec_bring *b, const char *digest, const char *path, bool *ret_comes,
+int stk_exec_fetch_ask(exec_fetcher *b, const char *digest, const char *path, bool *ret_comes,
                        stk_err *err)
 {
     pthread_mutex_lock(&b->lock);
-    int rc = ask(b, digest, path, ret_comes, err);
+    int rc = ask_locked(b, digest, path, ret_comes, err);
     pthread_mutex_unlock(&b->lock);
     return rc;
 }
 
-bool stk_exec_bring_aside(exec_bring *b, uint32_t task, stk_err *err, int *ret_rc)
+bool stk_exec_fetch_aside(exec_fetcher *b, uint32_t task, stk_err *err, int *ret_rc)
 {
     *ret_rc = 0;
     struct aside a = {.task = task};
@@ -235,14 +233,14 @@ bool stk_exec_bring_aside(exec_bring *b, uint32_t task, stk_err *err, int *ret_r
 
 /* --- the loop --- */
 
-int stk_exec_bring_fd(const exec_bring *b)
+int stk_exec_fetch_fd(const exec_fetcher *b)
 {
     return b == NULL ? -1 : b->fd;
 }
 
-int stk_exec_brought(stk_exec *x, stk_err *err)
+int stk_exec_fetched(stk_exec *x, stk_err *err)
 {
-    exec_bring *b = x->bring;
+    exec_fetcher *b = x->fetcher;
     uint64_t count;
     uint32_t n = 0;
     int rc = 0;
@@ -267,9 +265,9 @@ int stk_exec_brought(stk_exec *x, stk_err *err)
     return rc;
 }
 
-bool stk_exec_bring_stop(stk_exec *x, uint32_t task)
+bool stk_exec_fetch_stop(stk_exec *x, uint32_t task)
 {
-    exec_bring *b = x->bring;
+    exec_fetcher *b = x->fetcher;
     for (uint32_t i = 0; b != NULL && i < b->n_aside; i++) {
         if (b->aside[i].task == task) {
             b->aside[i] = b->aside[--b->n_aside];
