@@ -7,34 +7,13 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/cli_run.h"
-#include "run/exec/exec.h"
-#include "run/run_containers.h"
+#include "run/run_plan.h"
 #include "sys/file.h"
 
-typedef struct building {
-    stk_arena *arena;
-    stk_spec *spec;
-    stk_accel *accel;
-    stk_capacity capacity;
-    stk_plan *plan;
-    stk_run_containers containers;
-} building;
-
-static void building_done(building *b)
-{
-    stk_plan_free(b->plan);
-    stk_accel_close(b->accel);
-    stk_spec_free(b->spec);
-    stk_arena_free(b->arena);
-}
-
 /* As far as a run goes before its first task, as far as images are concerned. */
-static int make_images(const stk_cli *cli, const stk_run_options *options, building *b,
-                       stk_err *err)
+static int make_images(stk_run_plan *b, const stk_run_options *options, stk_err *err)
 {
     STK_TEXT_AUTO store = NULL;
-    STK_TRY(stk_err_if_null(b->arena, err));
-    STK_TRY(stk_cli_load_spec(cli, &b->spec, err));
     STK_TRY(stk_run_places(b->spec, options, b->arena, &b->containers, err));
     STK_TRY(stk_accel_open(NULL, &b->accel, err));
     STK_TRY(stk_exec_capacity(b->accel, b->arena, &b->capacity, err));
@@ -44,13 +23,13 @@ static int make_images(const stk_cli *cli, const stk_run_options *options, build
     return stk_run_images(&b->containers, b->spec, options, logs, b->accel, b->plan, false, err);
 }
 
-static bool is_in(const building *b, uint32_t i_step, uint32_t i_want)
+static bool is_in(const stk_run_plan *b, uint32_t i_step, uint32_t i_want)
 {
     const stk_run_containers *c = &b->containers;
     return c->places[i_step].kind == STK_PLACE_DOCKER && c->i_want[i_step] == i_want;
 }
 
-static void put_json(const building *b, stk_buf *out)
+static void put_images(const stk_run_plan *b, stk_buf *out)
 {
     stk_json_open(out, NULL, '{');
     stk_json_put_text(out, "pipeline", stk_spec_name(b->spec));
@@ -76,7 +55,7 @@ static void put_json(const building *b, stk_buf *out)
     stk_json_close(out, '}');
 }
 
-static void put_step(const building *b, uint32_t i, stk_buf *out)
+static void put_step(const stk_run_plan *b, uint32_t i, stk_buf *out)
 {
     const stk_run_containers *c = &b->containers;
     const char *step = stk_spec_step(b->spec, i)->name;
@@ -108,10 +87,13 @@ static int run_build(const stk_cli *cli, stk_buf *out, stk_err *err)
     if (!piped && stk_cli_is_python(stk_cli_arg(cli, 0))) {
         return stk_cli_exec_python(cli, &how, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1, err);
     }
-    __attribute__((cleanup(building_done))) building b = {.arena = stk_arena_new(0)};
-    STK_TRY(make_images(cli, &how.options, &b, err));
+    STK_SPEC_AUTO spec = NULL;
+    STK_TRY(stk_cli_load_spec(cli, &spec, err));
+    STK_RUN_PLAN_AUTO b = {.spec = spec, .arena = stk_arena_new(0)};
+    STK_TRY(stk_err_if_null(b.arena, err));
+    STK_TRY(make_images(&b, &how.options, err));
     if (stk_cli_json(cli)) {
-        put_json(&b, out);
+        put_images(&b, out);
         return 0;
     }
     for (uint32_t i = 0; i < stk_plan_n_notes(b.plan); i++) {

@@ -17,12 +17,6 @@
 #include "show/show_text.h"
 #include "sys/file.h"
 
-static void say_line(void *arg, const char *line)
-{
-    (void)arg;
-    fprintf(stderr, "stoker: %s\n", line);
-}
-
 /* --- signals --- */
 
 /* Nothing runs yet, so nothing is lost. */
@@ -148,11 +142,9 @@ static int tell_over(const stk_cli_watcher *w, stk_run_status status)
 
 int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_cli_run *how)
 {
-    stk_cli_run mine = *how;
-    stk_cli_watcher w = {.cli = cli, .how = &mine};
+    stk_cli_watcher w = {.cli = cli, .how = how};
     stk_err err = {0};
     stk_run_status status = STK_RUN_FAILED;
-    mine.options.say = how->quiet ? NULL : say_line;
     if (how->front_fd >= 0) {
         (void)fcntl(how->front_fd, F_SETFD, FD_CLOEXEC);
     }
@@ -160,7 +152,7 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_cli_run *how)
         (void)fcntl(how->options.server_fd, F_SETFD, FD_CLOEXEC);
     }
     stk_run_config config = {.spec = spec,
-                             .options = &mine.options,
+                             .options = &how->options,
                              .calls = stk_cli_watch_calls(&w),
                              .signal_fd = stk_cli_block_signals(),
                              .hangup_fd = how->front_fd};

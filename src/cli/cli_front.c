@@ -3,7 +3,7 @@
 #include "base/json.h"
 #include "sys/file.h"
 
-static void tell(int fd, stk_buf *line)
+static void send_line(int fd, stk_buf *line)
 {
     stk_json_close(line, '}');
     stk_buf_char(line, '\n');
@@ -26,14 +26,14 @@ void stk_cli_front_begin(int fd, const stk_run *run)
     stk_buf line = begin_line("run");
     stk_json_put_text(&line, "run", stk_run_id(run));
     stk_json_put_text(&line, "store", stk_store_path(stk_run_store(run)));
-    tell(fd, &line);
+    send_line(fd, &line);
 }
 
 void stk_cli_front_signal(int fd, uint32_t n)
 {
     stk_buf line = begin_line("interrupted");
     stk_json_put_whole(&line, "times", n);
-    tell(fd, &line);
+    send_line(fd, &line);
 }
 
 void stk_cli_front_end(int fd, const stk_run *run, const char *status, const char *error)
@@ -42,5 +42,5 @@ void stk_cli_front_end(int fd, const stk_run *run, const char *status, const cha
     stk_json_put_text(&line, "run", run == NULL ? NULL : stk_run_id(run));
     stk_json_put_text(&line, "status", status);
     stk_json_put_text(&line, "error", error);
-    tell(fd, &line);
+    send_line(fd, &line);
 }

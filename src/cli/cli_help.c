@@ -33,7 +33,7 @@ void stk_cli_print_help(const stk_command *command)
     print_option("help", 'h', NULL, "this text");
 }
 
-static void put_json(const stk_command *command, bool whole, stk_buf *out)
+static void put_command_json(const stk_command *command, bool whole, stk_buf *out)
 {
     stk_json_open(out, NULL, '{');
     stk_json_put_text(out, "command", command->name);
@@ -65,7 +65,7 @@ static void put_all_json(stk_buf *out)
     stk_json_open(out, "commands", '[');
     for (size_t i = 0; stk_commands[i] != NULL; i++) {
         if (!stk_commands[i]->hidden) {
-            put_json(stk_commands[i], false, out);
+            put_command_json(stk_commands[i], false, out);
         }
     }
     stk_json_close(out, ']');
@@ -93,7 +93,7 @@ static int run_help(const stk_cli *cli, stk_buf *out, stk_err *err)
         return stk_cli_usage(cli, err, "unknown command '%s'", word);
     }
     if (stk_cli_json(cli) && command != NULL) {
-        put_json(command, true, out);
+        put_command_json(command, true, out);
     } else if (stk_cli_json(cli)) {
         put_all_json(out);
     } else if (stk_cli_flag(cli, "man")) {

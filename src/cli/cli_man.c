@@ -7,7 +7,7 @@
 #include "base/text.h"
 
 /* Text that troff must not read as its own: backslashes, hyphens, dots at the start of a line. */
-static void put(const char *text)
+static void put_troff(const char *text)
 {
     bool at_start = true;
     for (; *text != '\0'; text++) {
@@ -36,7 +36,7 @@ static void put_paragraphs(const char *text)
             puts(".PP");
         } else if (line[0] == ' ') {
             puts(".br");
-            put(line);
+            put_troff(line);
             puts("");
         } else {
             for (char *rest = line, *cut; rest != NULL; rest = cut) {
@@ -46,7 +46,7 @@ static void put_paragraphs(const char *text)
                     cut[1] = '\0';
                     cut += 2;
                 }
-                put(rest);
+                put_troff(rest);
                 putchar('\n');
             }
         }
@@ -61,9 +61,9 @@ static void put_heading(const char *name, const char *summary)
         putchar(toupper((unsigned char)*s));
     }
     printf(" 1 \"\" \"Stoker " STK_VERSION "\" \"Stoker\"\n.SH NAME\n");
-    put(name);
+    put_troff(name);
     fputs(" \\- ", stdout);
-    put(summary);
+    put_troff(summary);
     puts("\n.SH SYNOPSIS");
 }
 
@@ -74,15 +74,15 @@ static void put_option(const char *name, char letter, const char *arg, const cha
         printf("\\fB\\-%c\\fR, ", letter);
     }
     fputs("\\fB\\-\\-", stdout);
-    put(name);
+    put_troff(name);
     fputs("\\fR", stdout);
     if (arg != NULL) {
         fputs(" \\fI", stdout);
-        put(arg);
+        put_troff(arg);
         fputs("\\fR", stdout);
     }
     putchar('\n');
-    put(help);
+    put_troff(help);
     putchar('\n');
 }
 
@@ -99,7 +99,7 @@ static void put_command(const stk_command *command)
     (void)snprintf(name, sizeof name, "stoker-%s", command->name);
     put_heading(name, command->summary);
     printf(".B stoker %s\n", command->name);
-    put(command->usage);
+    put_troff(command->usage);
     puts("\n.SH DESCRIPTION");
     put_paragraphs(stk_text_or(command->text, command->summary));
     puts(".SH OPTIONS");
@@ -123,7 +123,7 @@ static void put_program(void)
     for (size_t i = 0; stk_commands[i] != NULL; i++) {
         if (!stk_commands[i]->hidden) {
             printf(".TP\n.BR stoker\\-%s (1)\n", stk_commands[i]->name);
-            put(stk_commands[i]->summary);
+            put_troff(stk_commands[i]->summary);
             putchar('\n');
         }
     }

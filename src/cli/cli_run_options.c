@@ -46,13 +46,20 @@ int stk_cli_simulate(const stk_cli *cli, stk_err *err)
     return 0;
 }
 
+static void say_line(void *arg, const char *line)
+{
+    (void)arg;
+    fprintf(stderr, "stoker: %s\n", line);
+}
+
 stk_cli_run stk_cli_run_plain(const stk_cli *cli)
 {
     return (stk_cli_run){.options = {.policy = STK_POLICY_FIT,
                                      .mode = -1,
                                      .server_fd = -1,
                                      .program = stk_cli_program(cli),
-                                     .drivers = stk_cli_driver},
+                                     .drivers = stk_cli_driver,
+                                     .say = say_line},
                          .front_fd = -1};
 }
 
@@ -118,6 +125,9 @@ int stk_cli_run_options(const stk_cli *cli, stk_cli_run *how, stk_err *err)
     ret->python = stk_cli_value(cli, "python");
     how->quiet = stk_cli_flag(cli, "quiet");
     how->echo = stk_cli_flag(cli, "echo");
+    if (how->quiet) {
+        ret->say = NULL;
+    }
     STK_TRY(read_policy(cli, ret, err));
     STK_TRY(check_params(cli, err));
     if (how->echo && stk_cli_json(cli)) {

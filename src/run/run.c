@@ -13,8 +13,7 @@
 #include "base/units.h"
 #include "run/run_again.h"
 #include "run/run_check.h"
-#include "run/run_containers.h"
-#include "run/run_elsewhere.h"
+#include "run/run_plan.h"
 #include "run/run_python.h"
 #include "sys/clock.h"
 #include "sys/file.h"
@@ -23,16 +22,7 @@
 struct stk_run {
     stk_run_config config;
     const stk_run_options *options;
-    stk_spec *spec;
-    stk_run_containers containers;
-    stk_run_elsewhere elsewhere;
-    stk_policy policy;
-    stk_arena *arena;
-    stk_accel *accel;
-    stk_plan *plan;
-    stk_capacity capacity;
-    stk_findings devices; /* what speaks against them */
-    stk_store *store;
+    stk_run_plan p; /* what is to be done and where, and the store */
     char id[40];
     bool is_on_record; /* else nobody finds it, and nothing of it stays */
     char clone[40];    /* run whose tasks are taken over */
@@ -56,8 +46,8 @@ static void on_event(void *arg, const stk_event_row *row)
 {
     stk_run *e = arg;
     const stk_run_calls *calls = &e->config.calls;
-    if (e->elsewhere.log != NULL) {
-        stk_remote_log_told(e->elsewhere.log, row->seq);
+    if (e->p.elsewhere.log != NULL) {
+        stk_remote_log_told(e->p.elsewhere.log, row->seq);
     }
     if (e->trouble.code == 0 && stk_view_fold(e->view, row, &e->trouble) == 0 &&
         calls->on_event != NULL) {
@@ -70,7 +60,7 @@ static int64_t on_tick(void *arg, int64_t now_ms)
     stk_run *e = arg;
     const stk_run_calls *calls = &e->config.calls;
     int64_t next = calls->on_tick == NULL ? -1 : calls->on_tick(calls->arg, now_ms);
-    if (e->elsewhere.log != NULL && (next < 0 || next > FENCE_MS)) {
+    if (e->p.elsewhere.log != NULL && (next < 0 || next > FENCE_MS)) {
         return FENCE_MS;
     }
     return next;
@@ -95,10 +85,10 @@ static void on_signal(void *arg, uint32_t n)
 static int is_still_ours(void *arg, stk_err *err)
 {
     stk_run *e = arg;
-    if (e->elsewhere.log == NULL) {
+    if (e->p.elsewhere.log == NULL) {
         return 0;
     }
-    return stk_remote_log_check(e->elsewhere.log, err);
+    return stk_remote_log_check(e->p.elsewhere.log, err);
 }
 
 static int open_old_run(stk_run *e, stk_err *err)
@@ -106,13 +96,13 @@ static int open_old_run(stk_run *e, stk_err *err)
     const char *text = NULL;
     size_t len = 0;
     STK_SPEC_AUTO old = NULL;
-    STK_TRY(stk_store_resolve_run(e->store, e->options->resume, e->id, err));
+    STK_TRY(stk_store_resolve_run(e->p.store, e->options->resume, e->id, err));
     e->is_on_record = true;
-    STK_TRY(stk_store_lock_run(e->store, e->id, &e->lock_fd, err));
-    STK_TRY(stk_store_run_clock(e->store, e->id, &e->anchor, err));
-    STK_TRY(stk_store_load_spec(e->store, e->id, e->arena, &text, &len, err));
+    STK_TRY(stk_store_lock_run(e->p.store, e->id, &e->lock_fd, err));
+    STK_TRY(stk_store_run_clock(e->p.store, e->id, &e->anchor, err));
+    STK_TRY(stk_store_load_spec(e->p.store, e->id, e->p.arena, &text, &len, err));
     STK_TRY(stk_spec_parse(text, len, &(stk_spec_place){.path = "pipeline"}, &old, err));
-    return stk_run_same_steps(e->id, old, e->spec, e->options->use_new_code, err);
+    return stk_run_same_steps(e->id, old, e->p.spec, e->options->use_new_code, err);
 }
 
 static int open_run(stk_run *e, stk_err *err)
@@ -121,40 +111,41 @@ static int open_run(stk_run *e, stk_err *err)
         return open_old_run(e, err);
     }
     if (e->options->clone != NULL) { /* before there is a newer one that "latest" would name */
-        STK_TRY(stk_store_resolve_run(e->store, e->options->clone, e->clone, err));
-        if (!stk_spec_grows(e->spec)) {
+        STK_TRY(stk_store_resolve_run(e->p.store, e->options->clone, e->clone, err));
+        if (!stk_spec_grows(e->p.spec)) {
             return stk_err_set(err, STK_E_USAGE,
                                "--clone is for graphs that grow; finished steps of pipeline '%s' "
                                "are reused from the cache, without being told so",
-                               stk_spec_name(e->spec));
+                               stk_spec_name(e->p.spec));
         }
     }
     size_t len = 0;
-    const char *text = stk_spec_text(e->spec, &len);
-    return stk_store_new_run(e->store, e->options->name, stk_spec_name(e->spec), text, len,
+    const char *text = stk_spec_text(e->p.spec, &len);
+    return stk_store_new_run(e->p.store, e->options->name, stk_spec_name(e->p.spec), text, len,
                              stk_clock_wall_ms(&e->clock), e->id, &e->lock_fd, err);
 }
 
 static int open_backend(stk_run *e, stk_err *err)
 {
-    const char *main_file = stk_run_main_file(e->spec, e->arena);
-    const stk_json *origin = stk_json_read(e->arena, stk_spec_origin(e->spec));
+    const char *main_file = stk_run_main_file(e->p.spec, e->p.arena);
+    const stk_json *origin = stk_json_read(e->p.arena, stk_spec_origin(e->p.spec));
     if (stk_json_get_text(origin, "python") == NULL && main_file == NULL) {
         /* Python steps of a document (its origin names no Python) import from its folder first, as
          * a Python file's do from theirs. */
-        STK_TRY(stk_run_import_from(stk_spec_folder(e->spec), err));
+        STK_TRY(stk_run_import_from(stk_spec_folder(e->p.spec), err));
     }
     stk_local_config config = {.run = e->id,
                                .server_fd = e->options->server_fd,
-                               .python = stk_run_spec_python(e->spec, e->options->python, e->arena),
+                               .python =
+                                   stk_run_spec_python(e->p.spec, e->options->python, e->p.arena),
                                .main_file = main_file,
-                               .accel = e->accel,
+                               .accel = e->p.accel,
                                .clock = &e->clock,
-                               .policy = e->policy};
+                               .policy = e->p.policy};
     stk_backend *local = NULL;
     STK_TRY(stk_backend_local_open(&config, &local, err));
-    return stk_run_elsewhere_open(&e->elsewhere, e->options->program, e->spec, e->store, e->id,
-                                  local, &e->backend, err);
+    return stk_run_elsewhere_open(&e->p.elsewhere, e->options->program, e->p.spec, e->p.store,
+                                  e->id, local, &e->backend, err);
 }
 
 /* A resumed run's view begins with what was. */
@@ -169,22 +160,10 @@ static int open_store(stk_run *e, stk_err *err)
     STK_TEXT_AUTO path = NULL;
     STK_TRY(stk_store_find(".", STK_STORE_CREATE, &path, err));
     STK_TEXT_AUTO beyond = stk_file_exists(path) ? NULL : stk_store_beyond(".");
-    STK_TRY(stk_store_open(path, STK_STORE_CREATE, &e->store, err));
+    STK_TRY(stk_store_open(path, STK_STORE_CREATE, &e->p.store, err));
     if (e->config.calls.on_store != NULL) {
-        e->config.calls.on_store(e->config.calls.arg, stk_store_path(e->store), beyond);
+        e->config.calls.on_store(e->config.calls.arg, stk_store_path(e->p.store), beyond);
     }
-    return 0;
-}
-
-static int settle_all(const stk_run *e, const bool **ret_settled, stk_err *err)
-{
-    uint32_t n = stk_spec_n_steps(e->spec);
-    bool *all = stk_arena_array(e->arena, (size_t)n + 1, sizeof *all);
-    STK_TRY(stk_err_if_null(all, err));
-    for (uint32_t i = 0; i < n; i++) {
-        all[i] = true;
-    }
-    *ret_settled = all;
     return 0;
 }
 
@@ -194,31 +173,30 @@ static int find_settled(stk_run *e, const bool **ret_settled, stk_err *err)
 {
     char run[40];
     STK_VIEW_AUTO view = NULL;
-    if (e->options->cancel) {
-        return settle_all(e, ret_settled, err);
+    if (!e->options->cancel) {
+        STK_TRY(open_store(e, err));
+        STK_TRY(stk_store_resolve_run(e->p.store, e->options->resume, run, err));
+        STK_TRY(stk_view_load(e->p.store, run, &view, err));
     }
-    STK_TRY(open_store(e, err));
-    STK_TRY(stk_store_resolve_run(e->store, e->options->resume, run, err));
-    STK_TRY(stk_view_load(e->store, run, &view, err));
-    return stk_run_settled(e->spec, view, e->arena, ret_settled, err);
+    return stk_run_settled(e->p.spec, view, e->p.arena, ret_settled, err);
 }
 
 /* Which steps the cache will serve, where a note is about some step: it isn't true of these. */
 static int find_cached(stk_run *e, const bool **ret_cached, stk_err *err)
 {
     STK_TEXT_AUTO path = NULL;
-    uint32_t n = stk_spec_n_steps(e->spec);
-    bool *cached = stk_arena_array(e->arena, n, sizeof *cached);
+    uint32_t n = stk_spec_n_steps(e->p.spec);
+    bool *cached = stk_arena_array(e->p.arena, n, sizeof *cached);
     stk_forecast *forecast = NULL;
     STK_TRY(stk_err_if_null(cached, err));
     STK_TRY(stk_store_find(".", STK_STORE_CREATE, &path, err));
     if (!stk_file_exists(path)) {
         return 0;
     }
-    if (e->store == NULL) {
+    if (e->p.store == NULL) {
         STK_TRY(open_store(e, err));
     }
-    int rc = stk_forecast_new(e->store, e->plan, &forecast, err);
+    int rc = stk_forecast_new(e->p.store, e->p.plan, &forecast, err);
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
         const char *miss = NULL;
         rc = stk_forecast_step(forecast, i, &cached[i], &miss, err);
@@ -228,44 +206,45 @@ static int find_cached(stk_run *e, const bool **ret_cached, stk_err *err)
     return rc;
 }
 
-static int make_plan(stk_run *e, const int64_t *peaks, stk_err *err)
+static int make_plan(stk_run *e, stk_err *err)
 {
     const stk_run_options *o = e->options;
+    stk_run_plan *p = &e->p;
     const bool *settled = NULL;
     if (o->resume != NULL) {
         STK_TRY(find_settled(e, &settled, err));
     }
-    STK_TRY(stk_plan_new_rest(e->spec, &e->capacity, peaks, e->policy, settled, &e->plan, err));
-    if (settled != NULL || stk_spec_grows(e->spec) || !o->use_cache ||
-        stk_plan_n_notes(e->plan) == 0) {
+    STK_TRY(stk_plan_new_rest(p->spec, &p->capacity, p->peaks, p->policy, settled, &p->plan, err));
+    if (settled != NULL || stk_spec_grows(p->spec) || !o->use_cache ||
+        stk_plan_n_notes(p->plan) == 0) {
         return 0;
     }
     STK_TRY(find_cached(e, &settled, err));
     if (settled == NULL) {
         return 0;
     }
-    stk_plan_free(e->plan);
-    e->plan = NULL;
-    return stk_plan_new_rest(e->spec, &e->capacity, peaks, e->policy, settled, &e->plan, err);
+    stk_plan_free(p->plan);
+    p->plan = NULL;
+    return stk_plan_new_rest(p->spec, &p->capacity, p->peaks, p->policy, settled, &p->plan, err);
 }
 
 static int open_images(stk_run *e, stk_err *err)
 {
-    const char *logs = stk_arena_printf(e->arena, "%s/images", stk_store_path(e->store));
+    const char *logs = stk_arena_printf(e->p.arena, "%s/images", stk_store_path(e->p.store));
     STK_TRY(stk_err_if_null(logs, err));
-    STK_TRY(
-        stk_run_images(&e->containers, e->spec, e->options, logs, e->accel, e->plan, false, err));
-    STK_TRY(
-        stk_run_elsewhere_images(&e->elsewhere, e->spec, e->options, logs, e->plan, false, err));
-    return stk_run_elsewhere_check(&e->elsewhere, e->spec, e->plan, false, err);
+    STK_TRY(stk_run_images(&e->p.containers, e->p.spec, e->options, logs, e->p.accel, e->p.plan,
+                           false, err));
+    STK_TRY(stk_run_elsewhere_images(&e->p.elsewhere, e->p.spec, e->options, logs, e->p.plan, false,
+                                     err));
+    return stk_run_elsewhere_check(&e->p.elsewhere, e->p.spec, e->p.plan, false, err);
 }
 
 /* The run is over, or left: what is on record here is to be in the share. */
 static void close_log(stk_run *e)
 {
     stk_err err = {0};
-    int rc = stk_remote_log_close(e->elsewhere.log, LOG_MS, &err);
-    e->elsewhere.log = NULL;
+    int rc = stk_remote_log_close(e->p.elsewhere.log, LOG_MS, &err);
+    e->p.elsewhere.log = NULL;
     if (rc < 0 && err.code != STK_E_BUSY && e->config.calls.on_trouble != NULL) {
         stk_err_hint(&err, "'stoker resume %s' brings it there", e->id);
         e->config.calls.on_trouble(e->config.calls.arg, &err);
@@ -276,45 +255,46 @@ static void close_log(stk_run *e)
 static int open_to_run(stk_run *e, stk_err *err)
 {
     const stk_run_options *o = e->options;
-    STK_TRY(
-        stk_run_check_steps(e->spec, o, e->containers.places, e->accel, &e->devices, e->plan, err));
-    if (e->store == NULL) {
+    STK_TRY(stk_run_check_steps(e->p.spec, o, e->p.containers.places, e->p.accel, &e->p.devices,
+                                e->p.plan, err));
+    if (e->p.store == NULL) {
         STK_TRY(open_store(e, err));
     }
     STK_TRY(open_images(e, err));
     STK_TRY(open_run(e, err));
-    STK_TRY(
-        stk_run_code(&e->containers, e->spec, e->plan, e->store, e->id, o->resume != NULL, err));
-    return stk_run_elsewhere_code(&e->elsewhere, e->spec, stk_run_main_file(e->spec, e->arena),
-                                  e->plan, e->store, err);
+    STK_TRY(stk_run_code(&e->p.containers, e->p.spec, e->p.plan, e->p.store, e->id,
+                         o->resume != NULL, err));
+    return stk_run_elsewhere_code(&e->p.elsewhere, e->p.spec,
+                                  stk_run_main_file(e->p.spec, e->p.arena), e->p.plan, e->p.store,
+                                  err);
 }
 
 /* None begins any more. */
 static int open_to_end(stk_run *e, stk_err *err)
 {
-    e->containers.n = 0;
+    e->p.containers.n = 0;
     STK_TRY(open_store(e, err));
-    STK_TRY(stk_run_elsewhere_to_end(&e->elsewhere, e->spec, e->store, err));
+    STK_TRY(stk_run_elsewhere_to_end(&e->p.elsewhere, e->p.spec, e->p.store, err));
     return open_run(e, err);
 }
 
 /* Where steps go to other machines, these can read the run, and take it up after us. */
 static int share_log(stk_run *e, stk_err *err)
 {
-    if (e->elsewhere.n == 0) {
+    if (e->p.elsewhere.n == 0) {
         return 0;
     }
-    stk_remote_log_config config = {.store = e->store,
-                                    .share_url = e->elsewhere.stacks[0]->store,
+    stk_remote_log_config config = {.store = e->p.store,
+                                    .share_url = e->p.elsewhere.stacks[0]->store,
                                     .run = e->id,
-                                    .pipeline = stk_spec_name(e->spec),
+                                    .pipeline = stk_spec_name(e->p.spec),
                                     .name = e->options->name,
-                                    .stack = e->elsewhere.stacks[0]->name};
-    STK_TRY(stk_remote_log_open(&config, &e->elsewhere.log, err));
+                                    .stack = e->p.elsewhere.stacks[0]->name};
+    STK_TRY(stk_remote_log_open(&config, &e->p.elsewhere.log, err));
     if (e->options->resume == NULL) {
         return 0;
     }
-    return stk_remote_log_begin(e->elsewhere.log, err);
+    return stk_remote_log_begin(e->p.elsewhere.log, err);
 }
 
 /* STOKER_IDLE_READ: after how long an artifact is read again; 0 turns it off. */
@@ -328,51 +308,26 @@ static int64_t idle_read_ms(void)
     return ms;
 }
 
-/* Up to the plan, and what its steps need. */
-static int make_ready(stk_run *e, stk_err *err)
-{
-    const stk_run_options *o = e->options;
-    const int64_t *peaks = NULL;
-    STK_TRY(stk_run_places(e->spec, o, e->arena, &e->containers, err));
-    STK_TRY(stk_run_elsewhere_find(e->spec, e->containers.places, o->drivers, e->arena,
-                                   &e->elsewhere, err));
-    e->policy = stk_run_elsewhere_policy(&e->elsewhere, o);
-    STK_TRY(stk_accel_open(getenv("STOKER_ACCEL"), &e->accel, err));
-    e->devices.arena = e->arena;
-    STK_TRY(stk_run_check_devices(e->spec, e->accel, &e->devices, err));
-    STK_TRY(stk_exec_capacity(e->accel, e->arena, &e->capacity, err));
-    stk_run_elsewhere_tell(&e->elsewhere, &e->capacity);
-    STK_TRY(stk_run_gpu_peaks(e->spec, e->arena, &peaks, err));
-    STK_TRY(make_plan(e, peaks, err));
-    if (o->cancel) {
-        return open_to_end(e, err);
-    }
-    return open_to_run(e, err);
-}
-
 static int open_exec(stk_run *e, stk_err *err)
 {
     const stk_run_options *o = e->options;
-    stk_exec_config config = {.store = e->store,
+    stk_exec_config config = {.store = e->p.store,
                               .backend = e->backend,
-                              .accel = e->accel,
+                              .accel = e->p.accel,
                               .clock = &e->clock,
-                              .plan = e->plan,
-                              .capacity = &e->capacity,
-                              .containers = e->containers.n > 0 ? &e->containers.exec : NULL,
-                              .elsewhere = e->elsewhere.n > 0 ? &e->elsewhere.exec : NULL,
+                              .plan = e->p.plan,
+                              .capacity = &e->p.capacity,
                               .stack = o->with,
                               .run = e->id,
                               .name = o->name,
                               .resumed = o->resume != NULL,
                               .cancelled = o->cancel,
                               .at_once = o->at_once,
-                              .clone_of = o->clone != NULL ? e->clone : NULL,
                               .clone_until = o->clone_until,
                               .clone_only = o->clone_only,
                               .use_cache = o->use_cache,
-                              .policy = e->policy,
-                              .mode = o->mode >= 0 ? (stk_mode)o->mode : stk_spec_mode(e->spec),
+                              .policy = e->p.policy,
+                              .mode = o->mode >= 0 ? (stk_mode)o->mode : stk_spec_mode(e->p.spec),
                               .max_workers = o->max_workers,
                               .idle_read_ms = idle_read_ms(),
                               .signal_fd = e->config.signal_fd,
@@ -383,6 +338,15 @@ static int open_exec(stk_run *e, stk_err *err)
                               .on_tick = on_tick,
                               .check = is_still_ours,
                               .arg = e};
+    if (e->p.containers.n > 0) {
+        config.containers = &e->p.containers.exec;
+    }
+    if (e->p.elsewhere.n > 0) {
+        config.elsewhere = &e->p.elsewhere.exec;
+    }
+    if (o->clone != NULL) {
+        config.clone_of = e->clone;
+    }
     e->backend = NULL; /* exec's from here on */
     return stk_exec_open(&config, &e->exec, err);
 }
@@ -394,8 +358,8 @@ static int put_on_record(stk_run *e, stk_err *err)
     const stk_run_calls *calls = &e->config.calls;
     STK_TRY(open_exec(e, err));
     e->is_on_record = true;
-    if (e->options->resume == NULL && e->elsewhere.log != NULL) {
-        STK_TRY(stk_remote_log_begin(e->elsewhere.log, err));
+    if (e->options->resume == NULL && e->p.elsewhere.log != NULL) {
+        STK_TRY(stk_remote_log_begin(e->p.elsewhere.log, err));
     }
     if (calls->on_begin != NULL) {
         calls->on_begin(calls->arg, e);
@@ -406,12 +370,18 @@ static int put_on_record(stk_run *e, stk_err *err)
 static int open_all(stk_run *e, stk_err *err)
 {
     const stk_run_calls *calls = &e->config.calls;
-    STK_TRY(make_ready(e, err));
-    STK_TRY(stk_view_new(e->spec, e->id, stk_store_path(e->store), &e->view, err));
+    STK_TRY(stk_run_plan_prepare(&e->p, e->options, err));
+    STK_TRY(make_plan(e, err));
+    if (e->options->cancel) {
+        STK_TRY(open_to_end(e, err));
+    } else {
+        STK_TRY(open_to_run(e, err));
+    }
+    STK_TRY(stk_view_new(e->config.spec, e->id, stk_store_path(e->p.store), &e->view, err));
     STK_TRY(share_log(e, err));
     STK_TRY(open_backend(e, err));
     if (e->options->resume != NULL) {
-        STK_TRY(stk_store_events(e->store, e->id, 0, fold_old, e, err));
+        STK_TRY(stk_store_events(e->p.store, e->id, 0, fold_old, e, err));
     }
     if (calls->on_open != NULL) {
         STK_TRY(calls->on_open(calls->arg, e, err));
@@ -438,13 +408,15 @@ int stk_run_open(const stk_run_config *config, stk_run **ret, stk_err *err)
     STK_TRY(stk_err_if_null(e, err));
     *e = (stk_run){.config = *config,
                    .options = config->options,
-                   .spec = config->spec,
-                   .arena = stk_arena_new(0),
+                   .p = {.spec = config->spec, .arena = stk_arena_new(0)},
                    .lock_fd = -1,
                    .anchor = stk_clock_anchor_now()};
     e->clock = stk_clock_anchored(&e->anchor);
-    STK_TRY(stk_err_if_null(e->arena, err));
-    return open_all(e, err) < 0 ? say_how_on(e, err) : 0;
+    STK_TRY(stk_err_if_null(e->p.arena, err));
+    if (open_all(e, err) < 0) {
+        return say_how_on(e, err);
+    }
+    return 0;
 }
 
 /* --- to its end --- */
@@ -457,7 +429,7 @@ int stk_run_loop(stk_run *e, stk_run_status *ret_status, stk_err *err)
 
 int stk_run_sync(stk_run *e, stk_err *err)
 {
-    int rc = stk_store_sync_until(e->store, e->config.signal_fd, err);
+    int rc = stk_store_sync_until(e->p.store, e->config.signal_fd, err);
     close_log(e);
     return rc < 0 ? say_how_on(e, err) : rc;
 }
@@ -468,18 +440,17 @@ void stk_run_close(stk_run *e)
         return;
     }
     stk_exec_close(e->exec);
-    stk_run_end_containers(&e->containers, e->view);
+    stk_run_end_containers(&e->p.containers, e->view);
     if (e->backend != NULL) {
         e->backend->ops->close(e->backend);
     }
     close_log(e); /* the backend waited for it */
     stk_view_free(e->view);
     stk_file_close(&e->lock_fd);
-    stk_store_close(e->store);
-    stk_run_elsewhere_close(&e->elsewhere);
-    stk_plan_free(e->plan);
-    stk_accel_close(e->accel);
-    stk_arena_free(e->arena);
+    stk_store_close(e->p.store);
+    e->p.store = NULL;
+    stk_run_elsewhere_close(&e->p.elsewhere);
+    stk_run_plan_close(&e->p);
     free(e);
 }
 
@@ -492,7 +463,7 @@ const char *stk_run_id(const stk_run *e)
 
 stk_store *stk_run_store(const stk_run *e)
 {
-    return e->store;
+    return e->p.store;
 }
 
 const stk_view *stk_run_view(const stk_run *e)
@@ -515,7 +486,7 @@ int64_t stk_run_now_ms(const stk_run *e)
 
 const char *stk_run_simulated(const stk_run *e)
 {
-    return stk_accel_is_simulated(e->accel) ? stk_accel_describe(e->accel, e->arena) : NULL;
+    return stk_accel_is_simulated(e->p.accel) ? stk_accel_describe(e->p.accel, e->p.arena) : NULL;
 }
 
 const char *stk_run_error(const stk_run *e)

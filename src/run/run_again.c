@@ -48,15 +48,21 @@ int stk_run_settled(const stk_spec *spec, const stk_view *view, stk_arena *arena
 {
     uint32_t n = stk_spec_n_steps(spec);
     bool *settled = stk_arena_array(arena, (size_t)n + 1, sizeof *settled);
-    bool is_static =
-        !stk_spec_grows(spec); /* else a step has any number of tasks, or more to come */
-    for (uint32_t i = 0; is_static && settled != NULL && i < n && i < stk_view_n_tasks(view); i++) {
+    STK_TRY(stk_err_if_null(settled, err));
+    *ret_settled = settled;
+    if (view == NULL) {
+        memset(settled, true, n);
+        return 0;
+    }
+    if (stk_spec_grows(spec)) { /* a step has any number of tasks, or more to come */
+        return 0;
+    }
+    for (uint32_t i = 0; i < n && i < stk_view_n_tasks(view); i++) {
         const stk_view_task *task = stk_view_get_task(view, i);
         settled[i] = strcmp(task->name, stk_spec_step(spec, i)->name) == 0 &&
                      (task->state == STK_TASK_SUCCEEDED || task->state == STK_TASK_CACHED);
     }
-    *ret_settled = settled;
-    return stk_err_if_null(settled, err);
+    return 0;
 }
 
 static bool is_same_code(const stk_step *a, const stk_step *b)

@@ -14,7 +14,8 @@ void stk_run_same_place(const stk_view *view, stk_run_options *options, stk_aren
 /* Of a run whose engine was killed a moment ago: until its guard, which ends its tasks, has let go
  * of it; for 5 seconds at most. */
 void stk_run_await_end(stk_store *store, const char *run);
-/* Which steps of the spec have their result in this run, for stk_plan_new_rest: in `arena`. */
+/* Which steps of the spec have their result in this run (NULL: all), for stk_plan_new_rest: in
+ * `arena`. */
 int stk_run_settled(const stk_spec *spec, const stk_view *view, stk_arena *arena,
                     const bool **ret_settled, stk_err *err);
 

@@ -328,8 +328,10 @@ int stk_run_code(stk_run_containers *c, const stk_spec *spec, stk_plan *plan, st
     const char *root = stk_run_project(spec, c->exec.main_file, c->arena);
     const char *folder = stk_store_run_folder(store, run, c->arena);
     const char *code = folder == NULL ? NULL : stk_arena_printf(c->arena, "%s/code", folder);
-    const char *owner = stk_arena_printf(c->arena, "%u:%u", c->engine.is_rootless ? 0 : getuid(),
-                                         c->engine.is_rootless ? 0 : getgid());
+    const char *owner = "0:0";
+    if (!c->engine.is_rootless) {
+        owner = stk_arena_printf(c->arena, "%u:%u", getuid(), getgid());
+    }
     if (root == NULL || code == NULL || owner == NULL) {
         return stk_err_nomem(err);
     }

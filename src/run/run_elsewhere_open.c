@@ -80,24 +80,32 @@ int stk_run_elsewhere_documents(const stk_run_elsewhere *e, const stk_spec *spec
         pairs[k] = stk_arena_printf(e->arena, "%s=", s->secrets[k]);
         STK_TRY(stk_err_if_null(pairs[k], err));
     }
-    const stk_job_elsewhere away = {.backend = e->away[i].place,
-                                    .image = e->images != NULL ? e->images[i] : place->image,
-                                    .options = stk_text_or(place->options, "{}"),
-                                    .resources = place->resources,
-                                    .secrets = s->n_secrets > 0 ? names : NULL,
-                                    .is_many = step->in_foreach};
-    const stk_job job = {.id = i,
-                         .attempt = 1,
-                         .step = step->name,
-                         .gang = s->gang.ranks != 0,
-                         .nodes = (uint32_t)MAX(s->gang.nodes, 1),
-                         .dir = dir,
-                         .argv = argv,
-                         .env = s->n_secrets > 0 ? pairs : nothing,
-                         .timeout_ms = s->timeout_ms,
-                         .notice_ms = s->timeout_ms > 0 ? s->timeout_notice_ms : 0,
-                         .grace_ms = s->grace_ms,
-                         .elsewhere = &away};
+    stk_job_elsewhere away = {.backend = e->away[i].place,
+                              .image = place->image,
+                              .options = stk_text_or(place->options, "{}"),
+                              .resources = place->resources,
+                              .is_many = step->in_foreach};
+    stk_job job = {.id = i,
+                   .attempt = 1,
+                   .step = step->name,
+                   .gang = s->gang.ranks != 0,
+                   .nodes = (uint32_t)MAX(s->gang.nodes, 1),
+                   .dir = dir,
+                   .argv = argv,
+                   .env = nothing,
+                   .timeout_ms = s->timeout_ms,
+                   .grace_ms = s->grace_ms,
+                   .elsewhere = &away};
+    if (e->images != NULL) {
+        away.image = e->images[i];
+    }
+    if (s->n_secrets > 0) {
+        away.secrets = names;
+        job.env = pairs;
+    }
+    if (s->timeout_ms > 0) {
+        job.notice_ms = s->timeout_notice_ms;
+    }
     int rc = driver_of(e, e->away[i].place - 1, "RUN", &config.kind, &config.driver, err);
     if (rc == 0) {
         config.driver.note = note;

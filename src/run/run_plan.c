@@ -6,19 +6,6 @@
 #include "run/run_check.h"
 #include "sys/file.h"
 
-static int open_machine(stk_run_plan *p, stk_err *err)
-{
-    p->devices.arena = p->arena;
-    STK_TRY(stk_accel_open(getenv("STOKER_ACCEL"), &p->accel, err));
-    STK_TRY(stk_run_check_devices(p->spec, p->accel, &p->devices, err));
-    STK_TRY(stk_exec_capacity(p->accel, p->arena, &p->capacity, err));
-    if (stk_accel_is_simulated(p->accel)) {
-        p->capacity.where = "the simulated machine";
-    }
-    stk_run_elsewhere_tell(&p->elsewhere, &p->capacity);
-    return 0;
-}
-
 /* Steps and images, as far as that can be known without making anything. */
 static int check_plan(stk_run_plan *p, const stk_run_options *options, stk_err *err)
 {
@@ -29,18 +16,30 @@ static int check_plan(stk_run_plan *p, const stk_run_options *options, stk_err *
     return stk_run_elsewhere_check(&p->elsewhere, p->spec, p->plan, true, err);
 }
 
+int stk_run_plan_prepare(stk_run_plan *p, const stk_run_options *options, stk_err *err)
+{
+    STK_TRY(stk_run_places(p->spec, options, p->arena, &p->containers, err));
+    STK_TRY(stk_run_elsewhere_find(p->spec, p->containers.places, options->drivers, p->arena,
+                                   &p->elsewhere, err));
+    p->policy = stk_run_elsewhere_policy(&p->elsewhere, options);
+    p->devices.arena = p->arena;
+    STK_TRY(stk_accel_open(getenv("STOKER_ACCEL"), &p->accel, err));
+    STK_TRY(stk_run_check_devices(p->spec, p->accel, &p->devices, err));
+    STK_TRY(stk_exec_capacity(p->accel, p->arena, &p->capacity, err));
+    stk_run_elsewhere_tell(&p->elsewhere, &p->capacity);
+    return stk_run_gpu_peaks(p->spec, p->arena, &p->peaks, err);
+}
+
 int stk_run_plan_open(const stk_spec *spec, const stk_run_options *options, stk_run_plan *p,
                       stk_err *err)
 {
     STK_TEXT_AUTO path = NULL;
     *p = (stk_run_plan){.spec = spec, .arena = stk_arena_new(0)};
     STK_TRY(stk_err_if_null(p->arena, err));
-    STK_TRY(stk_run_places(spec, options, p->arena, &p->containers, err));
-    STK_TRY(stk_run_elsewhere_find(spec, p->containers.places, options->drivers, p->arena,
-                                   &p->elsewhere, err));
-    STK_TRY(open_machine(p, err));
-    p->policy = stk_run_elsewhere_policy(&p->elsewhere, options);
-    STK_TRY(stk_run_gpu_peaks(spec, p->arena, &p->peaks, err));
+    STK_TRY(stk_run_plan_prepare(p, options, err));
+    if (stk_accel_is_simulated(p->accel)) {
+        p->capacity.where = "the simulated machine";
+    }
     STK_TRY(stk_plan_new(spec, &p->capacity, p->peaks, p->policy, &p->plan, err));
     p->n_own_notes = stk_plan_n_notes(p->plan);
     STK_TRY(check_plan(p, options, err));

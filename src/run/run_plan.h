@@ -28,6 +28,8 @@ typedef struct stk_run_plan {
     uint32_t n_notes;
 } stk_run_plan;
 
+/* Of one that has a spec and an arena: places, devices, and what earlier runs needed of them. */
+int stk_run_plan_prepare(stk_run_plan *p, const stk_run_options *options, stk_err *err);
 /* Finds places and devices and plans; nothing is pulled, built or started. *ret must be closed,
  * also after an error. */
 int stk_run_plan_open(const stk_spec *spec, const stk_run_options *options, stk_run_plan *ret,

@@ -9,49 +9,7 @@
 #include "base/text.h"
 #include "run/simulate/simulate_private.h"
 
-enum { MIB = 1 << 20, NONE = UINT32_MAX };
-
-/* Jobs that ask for the same. */
-typedef struct kind {
-    const stk_sim_job *like;
-    stk_pack_ask *asks;   /* by machine: `wanted` differs */
-    uint32_t first, last; /* waiting jobs, oldest first; NONE */
-    uint32_t n_passed;    /* jobs that were placed while `first` was first */
-    bool possible;        /* on some empty node */
-    uint64_t tried;       /* the pass in which it did not fit */
-} kind;
-
-typedef struct node {
-    uint32_t machine;
-    stk_pack_host host;
-    int64_t cpu_milli, memory_bytes; /* free; -1: not rationed */
-} node;
-
-typedef struct placed {
-    double end_s;
-    uint32_t node, job;
-    stk_devset devices;
-} placed;
-
-typedef struct simulation {
-    const stk_cluster *cluster;
-    const stk_workload *workload;
-    stk_pack_config pack;
-    stk_arena *arena;
-    node *nodes;
-    stk_pack_device *devices;
-    kind *kinds;
-    uint32_t n_kinds;
-    uint32_t *kind_of; /* of each job */
-    uint32_t *next;    /* of each waiting job in its kind */
-    placed *ends;      /* heap by end_s */
-    uint32_t n_ends;
-    double *waits;
-    uint32_t n_placed;
-    double in_use; /* devices and parts */
-    uint64_t pass;
-    double decide_s;
-} simulation;
+enum { MIB = 1 << 20 };
 
 /* --- setting up --- */
 
@@ -67,7 +25,7 @@ static uint8_t *link_matrix(stk_accel *accel, stk_arena *arena)
     return links;
 }
 
-static int make_nodes(simulation *s, stk_err *err)
+static int make_nodes(stk_simulation *s, stk_err *err)
 {
     const stk_cluster *c = s->cluster;
     size_t n_devices = 0;
@@ -79,14 +37,14 @@ static int make_nodes(simulation *s, stk_err *err)
     if (s->nodes == NULL || s->devices == NULL) {
         return stk_err_nomem(err);
     }
-    node *at = s->nodes;
+    stk_sim_node *at = s->nodes;
     stk_pack_device *device = s->devices;
     for (uint32_t k = 0; k < c->n_machines; k++) {
         const stk_machine *m = &c->machines[k];
         uint32_t n = stk_accel_n_devices(m->accel);
         const uint8_t *links = link_matrix(m->accel, s->arena);
         for (uint32_t i = 0; i < m->n_nodes; i++, at++) {
-            *at = (node){k, {device, n, links}, m->cpu_milli, m->memory_bytes};
+            *at = (stk_sim_node){k, {device, n, links}, m->cpu_milli, m->memory_bytes};
             for (uint32_t d = 0; d < n; d++, device++) {
                 const stk_device *from = stk_accel_device(m->accel, d);
                 int32_t mib = from->memory_bytes > 0 ? (int32_t)(from->memory_bytes / MIB) : 0;
@@ -105,7 +63,7 @@ static bool asks_the_same(const stk_sim_job *a, const stk_sim_job *b)
            a->cpu_milli == b->cpu_milli && a->memory_bytes == b->memory_bytes && strcmp(x, y) == 0;
 }
 
-static int make_asks(simulation *s, kind *k, stk_sim_fits fits, stk_err *err)
+static int make_asks(stk_simulation *s, stk_sim_kind *k, stk_sim_fits fits, stk_err *err)
 {
     k->asks = stk_arena_array(s->arena, s->cluster->n_machines, sizeof *k->asks);
     for (uint32_t m = 0; k->asks != NULL && m < s->cluster->n_machines; m++) {
@@ -124,7 +82,7 @@ static int make_asks(simulation *s, kind *k, stk_sim_fits fits, stk_err *err)
     }
     STK_TRY(stk_err_if_null(k->asks, err));
     for (uint32_t i = 0; i < s->cluster->n_nodes && !k->possible;) {
-        const node *n = &s->nodes[i];
+        const stk_sim_node *n = &s->nodes[i];
         k->possible = (n->cpu_milli < 0 || n->cpu_milli >= k->like->cpu_milli) &&
                       (n->memory_bytes < 0 || n->memory_bytes >= k->like->memory_bytes) &&
                       stk_pack_is_possible(&n->host, &k->asks[n->machine]);
@@ -133,7 +91,7 @@ static int make_asks(simulation *s, kind *k, stk_sim_fits fits, stk_err *err)
     return 0;
 }
 
-static int make_kinds(simulation *s, stk_sim_fits fits, stk_err *err)
+static int make_kinds(stk_simulation *s, stk_sim_fits fits, stk_err *err)
 {
     enum { KINDS_MAX = 4096 };
     const stk_workload *w = s->workload;
@@ -155,7 +113,8 @@ static int make_kinds(simulation *s, stk_sim_fits fits, stk_err *err)
             return stk_err_set(err, STK_E_LIMIT, "more than %d different requests", KINDS_MAX);
         }
         if (k == s->n_kinds) {
-            s->kinds[s->n_kinds++] = (kind){.like = &w->jobs[i], .first = NONE, .last = NONE};
+            s->kinds[s->n_kinds++] =
+                (stk_sim_kind){.like = &w->jobs[i], .first = NONE, .last = NONE};
             STK_TRY(make_asks(s, &s->kinds[k], fits, err));
         }
         s->kind_of[i] = k;
@@ -164,7 +123,7 @@ static int make_kinds(simulation *s, stk_sim_fits fits, stk_err *err)
 }
 
 /* The workload's own mix is what is typical; devices are told apart by the first machine. */
-static int make_typical(simulation *s, stk_err *err)
+static int make_typical(stk_simulation *s, stk_err *err)
 {
     stk_pack_typical *typical = stk_arena_array(s->arena, s->n_kinds + 1, sizeof *typical);
     STK_TRY(stk_err_if_null(typical, err));
@@ -180,175 +139,23 @@ static int make_typical(simulation *s, stk_err *err)
     return 0;
 }
 
-/* --- which node --- */
-
-/* What decides between nodes: the least of each number, in this order. */
-typedef struct rank {
-    double by[3];
-} rank;
-
-static bool is_less(const rank *a, const rank *b)
-{
-    for (size_t i = 0; i < sizeof a->by / sizeof *a->by; i++) {
-        if (a->by[i] != b->by[i]) {
-            return a->by[i] < b->by[i];
-        }
-    }
-    return false;
-}
-
-static bool suits(const stk_pack_device *d, int32_t share_mib)
-{
-    if (d->taken || share_mib == 0) {
-        return !d->taken && d->free_mib == d->total_mib;
-    }
-    return d->total_mib > 0 && d->free_mib >= share_mib;
-}
-
-static bool may_fit(const node *n, const stk_sim_job *job, const stk_pack_ask *ask)
-{
-    uint32_t n_fit = 0;
-    if ((n->cpu_milli >= 0 && n->cpu_milli < job->cpu_milli) ||
-        (n->memory_bytes >= 0 && n->memory_bytes < job->memory_bytes)) {
-        return false;
-    }
-    for (uint32_t i = 0; i < n->host.n && n_fit < ask->n; i++) {
-        n_fit += stk_devset_has(&ask->wanted, i) && suits(&n->host.devices[i], ask->share_mib);
-    }
-    return n_fit >= ask->n;
-}
-
-static double part_of(const stk_pack_device *d, int32_t share_mib)
-{
-    return share_mib > 0 ? (double)share_mib / (double)d->total_mib : 1;
-}
-
-static double free_parts(const node *n)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < n->host.n; i++) {
-        const stk_pack_device *d = &n->host.devices[i];
-        if (!d->taken) {
-            sum += d->total_mib > 0 ? (double)d->free_mib / d->total_mib : 1;
-        }
-    }
-    return sum;
-}
-
-/* Ours: no new device is begun where gaps serve, and the gap that fits best is taken wherever it is
- * in the cluster; then the node that is fullest, so that whole machines stay whole. */
-static rank our_rank(const node *n, const stk_pack_ask *ask)
-{
-    uint32_t n_gaps = 0;
-    double gap = 0;
-    for (uint32_t i = 0; i < n->host.n && ask->share_mib > 0; i++) {
-        const stk_pack_device *d = &n->host.devices[i];
-        if (stk_devset_has(&ask->wanted, i) && suits(d, ask->share_mib) &&
-            d->free_mib < d->total_mib) {
-            if (n_gaps == 0 || d->free_mib < gap) {
-                gap = d->free_mib;
-            }
-            n_gaps++;
-        }
-    }
-    uint32_t n_begun = n_gaps >= ask->n ? 0 : ask->n - n_gaps;
-    return (rank){{n_begun, gap, free_parts(n)}};
-}
-
-/* Gives the devices to the job, or takes them back. */
-static void give(node *n, const stk_sim_job *job, const stk_pack_ask *ask, const stk_devset *set,
-                 bool back)
-{
-    stk_pack_device *devices = (stk_pack_device *)(uintptr_t)n->host.devices;
-    int sign = back ? -1 : 1;
-    for (uint32_t i = 0; i < n->host.n; i++) {
-        if (stk_devset_has(set, i) && ask->share_mib > 0) {
-            devices[i].free_mib -= sign * ask->share_mib;
-        } else if (stk_devset_has(set, i)) {
-            devices[i].free_mib = back ? devices[i].total_mib : 0;
-            devices[i].taken = !back;
-        }
-    }
-    if (n->cpu_milli >= 0) {
-        n->cpu_milli -= sign * job->cpu_milli;
-    }
-    if (n->memory_bytes >= 0) {
-        n->memory_bytes -= sign * job->memory_bytes;
-    }
-}
-
-/* How much the fragments of this node would grow. */
-static rank growth_rank(const simulation *s, node *n, const stk_sim_job *job,
-                        const stk_pack_ask *ask)
-{
-    stk_devset set;
-    if (!stk_pack_choose(&n->host, ask, &s->pack, &set)) {
-        return (rank){{1e18}};
-    }
-    double before = stk_pack_fragments(&n->host, s->pack.typical, s->pack.n_typical);
-    give(n, job, ask, &set, false);
-    double after = stk_pack_fragments(&n->host, s->pack.typical, s->pack.n_typical);
-    give(n, job, ask, &set, true);
-    return (rank){{after - before, free_parts(n)}};
-}
-
-static rank rank_of(const simulation *s, node *n, const stk_sim_job *job, const stk_pack_ask *ask)
-{
-    switch (s->pack.policy) {
-    case STK_PACK_STOKER:
-        return our_rank(n, ask);
-    case STK_PACK_FRAGMENT:
-        return growth_rank(s, n, job, ask);
-    default:
-        return (rank){{free_parts(n)}};
-    }
-}
-
-static uint32_t choose_node(simulation *s, const kind *k)
-{
-    uint32_t best = NONE;
-    uint32_t n_seen = 0;
-    rank lowest = {0};
-    for (uint32_t i = 0; i < s->cluster->n_nodes; i++) {
-        node *n = &s->nodes[i];
-        const stk_pack_ask *ask = &k->asks[n->machine];
-        stk_devset set;
-        if (!may_fit(n, k->like, ask) ||
-            (ask->contiguous && !stk_pack_choose(&n->host, ask, &s->pack, &set))) {
-            continue;
-        }
-        if (s->pack.policy == STK_PACK_RANDOM) {
-            if (stk_sim_random(&s->pack.seed) % ++n_seen == 0) {
-                best = i;
-            }
-            continue;
-        }
-        rank r = rank_of(s, n, k->like, ask);
-        if (best == NONE || is_less(&r, &lowest)) {
-            best = i;
-            lowest = r;
-        }
-    }
-    return best;
-}
-
 /* --- time --- */
 
-static double asked_of(const simulation *s, const placed *p)
+static double asked_of(const stk_simulation *s, const stk_sim_placed *p)
 {
-    const kind *k = &s->kinds[s->kind_of[p->job]];
-    const node *n = &s->nodes[p->node];
+    const stk_sim_kind *k = &s->kinds[s->kind_of[p->job]];
+    const stk_sim_node *n = &s->nodes[p->node];
     int32_t share = k->asks[n->machine].share_mib;
     double sum = 0;
     for (uint32_t i = 0; i < n->host.n; i++) {
         if (stk_devset_has(&p->devices, i)) {
-            sum += part_of(&n->host.devices[i], share);
+            sum += stk_sim_part(&n->host.devices[i], share);
         }
     }
     return sum;
 }
 
-static void push_end(simulation *s, const placed *p)
+static void push_end(stk_simulation *s, const stk_sim_placed *p)
 {
     uint32_t i = s->n_ends++;
     for (uint32_t up; i > 0 && s->ends[up = (i - 1) / 2].end_s > p->end_s; i = up) {
@@ -357,10 +164,10 @@ static void push_end(simulation *s, const placed *p)
     s->ends[i] = *p;
 }
 
-static placed pop_end(simulation *s)
+static stk_sim_placed pop_end(stk_simulation *s)
 {
-    placed first = s->ends[0];
-    placed last = s->ends[--s->n_ends];
+    stk_sim_placed first = s->ends[0];
+    stk_sim_placed last = s->ends[--s->n_ends];
     uint32_t i = 0;
     for (uint32_t child; (child = 2 * i + 1) < s->n_ends; i = child) {
         child += child + 1 < s->n_ends && s->ends[child + 1].end_s < s->ends[child].end_s;
@@ -373,9 +180,9 @@ static placed pop_end(simulation *s)
     return first;
 }
 
-static void wait_in_line(simulation *s, uint32_t i_job)
+static void wait_in_line(stk_simulation *s, uint32_t i_job)
 {
-    kind *k = &s->kinds[s->kind_of[i_job]];
+    stk_sim_kind *k = &s->kinds[s->kind_of[i_job]];
     s->next[i_job] = NONE;
     if (k->first == NONE) {
         k->first = i_job;
@@ -393,27 +200,27 @@ static double seconds_since(const struct timespec *from)
     return (double)(to.tv_sec - from->tv_sec) + (double)(to.tv_nsec - from->tv_nsec) / 1e9;
 }
 
-static bool place_job(simulation *s, uint32_t i_job, double now_s)
+static bool place_job(stk_simulation *s, uint32_t i_job, double now_s)
 {
-    const kind *k = &s->kinds[s->kind_of[i_job]];
+    const stk_sim_kind *k = &s->kinds[s->kind_of[i_job]];
     const stk_sim_job *job = &s->workload->jobs[i_job];
     struct timespec from;
-    placed p = {.job = i_job, .end_s = now_s + job->duration_s};
+    stk_sim_placed p = {.job = i_job, .end_s = now_s + job->duration_s};
     (void)clock_gettime(CLOCK_MONOTONIC, &from);
-    p.node = choose_node(s, k);
+    p.node = stk_sim_choose_node(s, k);
     s->pack.seed += s->pack.policy == STK_PACK_RANDOM;
     if (p.node == NONE) {
         s->decide_s += seconds_since(&from);
         return false;
     }
-    node *n = &s->nodes[p.node];
+    stk_sim_node *n = &s->nodes[p.node];
     const stk_pack_ask *ask = &k->asks[n->machine];
     bool ok = stk_pack_choose(&n->host, ask, &s->pack, &p.devices);
     s->decide_s += seconds_since(&from);
     if (!ok) {
         return false;
     }
-    give(n, job, ask, &p.devices, false);
+    stk_sim_give(n, job, ask, &p.devices, false);
     s->in_use += asked_of(s, &p);
     s->waits[s->n_placed++] = now_s - job->arrival_s;
     if (job->duration_s > 0) {
@@ -424,18 +231,18 @@ static bool place_job(simulation *s, uint32_t i_job, double now_s)
 
 /* The oldest job that hasn't been tried in this pass, by its kind; NULL: none, or one that was
  * passed over too often comes first. */
-static kind *next_in_line(simulation *s)
+static stk_sim_kind *next_in_line(stk_simulation *s)
 {
-    kind *oldest = NULL;
+    stk_sim_kind *oldest = NULL;
     for (uint32_t i = 0; i < s->n_kinds; i++) {
-        kind *k = &s->kinds[i];
+        stk_sim_kind *k = &s->kinds[i];
         if (k->first != NONE && k->tried != s->pass &&
             (oldest == NULL || k->first < oldest->first)) {
             oldest = k;
         }
     }
     for (uint32_t i = 0; oldest != NULL && i < s->n_kinds; i++) {
-        const kind *k = &s->kinds[i];
+        const stk_sim_kind *k = &s->kinds[i];
         if (k->first < oldest->first && k->tried == s->pass &&
             k->n_passed > STK_SIMULATE_PATIENCE) {
             return NULL;
@@ -445,10 +252,10 @@ static kind *next_in_line(simulation *s)
 }
 
 /* Oldest first; what doesn't fit is overtaken, but not for ever. */
-static void serve_line(simulation *s, double now_s)
+static void serve_line(stk_simulation *s, double now_s)
 {
     s->pass++;
-    for (kind *oldest; (oldest = next_in_line(s)) != NULL;) {
+    for (stk_sim_kind *oldest; (oldest = next_in_line(s)) != NULL;) {
         if (!place_job(s, oldest->first, now_s)) {
             oldest->tried = s->pass;
             continue;
@@ -469,7 +276,7 @@ static int by_number(const void *a, const void *b)
 }
 
 /* The answer where jobs come and go. */
-static void sum_waits(simulation *s, double busy_s, double until_s, double end_s,
+static void sum_waits(stk_simulation *s, double busy_s, double until_s, double end_s,
                       stk_sim_result *ret)
 {
     double wait = 0;
@@ -488,7 +295,8 @@ static void sum_waits(simulation *s, double busy_s, double until_s, double end_s
     ret->p95_wait_s = s->waits[(uint64_t)s->n_placed * 95 / 100];
 }
 
-static void sum_up(simulation *s, double busy_s, double until_s, double end_s, stk_sim_result *ret)
+static void sum_up(stk_simulation *s, double busy_s, double until_s, double end_s,
+                   stk_sim_result *ret)
 {
     double n = s->cluster->n_devices > 0 ? s->cluster->n_devices : 1;
     ret->devices = s->cluster->n_devices;
@@ -509,7 +317,7 @@ static void sum_up(simulation *s, double busy_s, double until_s, double end_s, s
     ret->in_use_percent = 100 * ret->in_use_percent / n;
 }
 
-static void run_jobs(simulation *s, stk_sim_result *ret)
+static void run_jobs(stk_simulation *s, stk_sim_result *ret)
 {
     const stk_workload *w = s->workload;
     double last_arrival = w->jobs[w->n - 1].arrival_s;
@@ -526,11 +334,11 @@ static void run_jobs(simulation *s, stk_sim_result *ret)
             wait_in_line(s, i);
             serve_line(s, now);
         } else if (!arrives) {
-            placed p = pop_end(s);
-            const kind *k = &s->kinds[s->kind_of[p.job]];
-            node *n = &s->nodes[p.node];
+            stk_sim_placed p = pop_end(s);
+            const stk_sim_kind *k = &s->kinds[s->kind_of[p.job]];
+            stk_sim_node *n = &s->nodes[p.node];
             s->in_use -= asked_of(s, &p);
-            give(n, &w->jobs[p.job], &k->asks[n->machine], &p.devices, true);
+            stk_sim_give(n, &w->jobs[p.job], &k->asks[n->machine], &p.devices, true);
             serve_line(s, now);
         }
         i += arrives;
@@ -542,10 +350,10 @@ int stk_simulate(const stk_cluster *cluster, const stk_workload *workload, stk_p
                  uint64_t seed, stk_sim_fits fits, stk_sim_result *ret, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    simulation s = {.cluster = cluster,
-                    .workload = workload,
-                    .arena = arena,
-                    .pack = {.policy = policy, .seed = seed}};
+    stk_simulation s = {.cluster = cluster,
+                        .workload = workload,
+                        .arena = arena,
+                        .pack = {.policy = policy, .seed = seed}};
     *ret = (stk_sim_result){0};
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(make_nodes(&s, err));
@@ -554,8 +362,8 @@ int stk_simulate(const stk_cluster *cluster, const stk_workload *workload, stk_p
     const stk_pack_host *first = &s.nodes[0].host;
     bool has_memory = cluster->n_nodes > 0 && first->n > 0 && first->devices[0].total_mib > 0;
     for (uint32_t i = 0; i < workload->n; i++) {
-        const kind *k = &s.kinds[s.kind_of[i]];
-        double part = has_memory ? part_of(&first->devices[0], k->asks[0].share_mib) : 1;
+        const stk_sim_kind *k = &s.kinds[s.kind_of[i]];
+        double part = has_memory ? stk_sim_part(&first->devices[0], k->asks[0].share_mib) : 1;
         ret->asked += k->like->n_devices * part;
     }
     run_jobs(&s, ret);

@@ -28,4 +28,58 @@ int stk_table_memory(const stk_table *table, uint32_t row, uint32_t column, int6
 uint64_t stk_sim_random(uint64_t *state);
 double stk_sim_uniform(uint64_t *state); /* (0, 1] */
 
+enum { NONE = UINT32_MAX }; /* no node, no job */
+
+/* Jobs that ask for the same. */
+typedef struct stk_sim_kind {
+    const stk_sim_job *like;
+    stk_pack_ask *asks;   /* by machine: `wanted` differs */
+    uint32_t first, last; /* waiting jobs, oldest first; NONE */
+    uint32_t n_passed;    /* jobs that were placed while `first` was first */
+    bool possible;        /* on some empty stk_sim_node */
+    uint64_t tried;       /* the pass in which it did not fit */
+} stk_sim_kind;
+
+typedef struct stk_sim_node {
+    uint32_t machine;
+    stk_pack_host host;
+    int64_t cpu_milli, memory_bytes; /* free; -1: not rationed */
+} stk_sim_node;
+
+typedef struct stk_sim_placed {
+    double end_s;
+    uint32_t node, job;
+    stk_devset devices;
+} stk_sim_placed;
+
+typedef struct stk_simulation {
+    const stk_cluster *cluster;
+    const stk_workload *workload;
+    stk_pack_config pack;
+    stk_arena *arena;
+    stk_sim_node *nodes;
+    stk_pack_device *devices;
+    stk_sim_kind *kinds;
+    uint32_t n_kinds;
+    uint32_t *kind_of;    /* of each job */
+    uint32_t *next;       /* of each waiting job in its stk_sim_kind */
+    stk_sim_placed *ends; /* heap by end_s */
+    uint32_t n_ends;
+    double *waits;
+    uint32_t n_placed;
+    double in_use; /* devices and parts */
+    uint64_t pass;
+    double decide_s;
+} stk_simulation;
+
+/* --- simulate_place.c --- */
+
+/* The node that the policy prefers for such a job, or NONE. */
+uint32_t stk_sim_choose_node(stk_simulation *s, const stk_sim_kind *k);
+/* Gives the devices to the job, or takes them back. */
+void stk_sim_give(stk_sim_node *n, const stk_sim_job *job, const stk_pack_ask *ask,
+                  const stk_devset *set, bool back);
+/* How much of a device such a share is. */
+double stk_sim_part(const stk_pack_device *d, int32_t share_mib);
+
 #endif

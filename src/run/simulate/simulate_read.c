@@ -1,5 +1,4 @@
 /* Clusters and workloads: from files, from a word, made up. */
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,15 +75,19 @@ int stk_cluster_add(stk_cluster *cluster, const char *text, stk_arena *arena, st
     if (access(text, F_OK) == 0) {
         return load_cluster(cluster, text, arena, err);
     }
-    char *end = NULL;
-    unsigned long n = isdigit((unsigned char)text[0]) ? strtoul(text, &end, 10) : 0;
-    bool counted = end != NULL && *end == '*';
-    if (counted && (n < 1 || n > STK_SIMULATE_NODES)) {
+    size_t n_digits = strspn(text, "0123456789");
+    unsigned long n = 1;
+    const char *spec = text;
+    if (n_digits > 0 && text[n_digits] == '*') {
+        n = strtoul(text, NULL, 10);
+        spec = text + n_digits + 1;
+    }
+    if (n < 1 || n > STK_SIMULATE_NODES) {
         return stk_err_set(err, STK_E_LIMIT, "cluster '%s': nodes must be 1 to %d", text,
                            STK_SIMULATE_NODES);
     }
-    stk_machine m = {.spec = stk_arena_dup(arena, counted ? end + 1 : text),
-                     .n_nodes = counted ? (uint32_t)n : 1,
+    stk_machine m = {.spec = stk_arena_dup(arena, spec),
+                     .n_nodes = (uint32_t)n,
                      .cpu_milli = -1,
                      .memory_bytes = -1};
     STK_TRY(stk_err_if_null(m.spec, err));
