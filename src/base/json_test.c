@@ -321,6 +321,33 @@ static void test_by_program(void **state)
     assert_int_equal(stk_json_get_whole(large, "k7", 0), 57);
 }
 
+static void test_as_list(void **state)
+{
+    (void)state;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const stk_json *items;
+    assert_int_equal(stk_json_as_list(NULL, &items), 0);
+    assert_int_equal(stk_json_as_list(stk_json_read(arena, "[]"), &items), 0);
+    assert_int_equal(stk_json_as_list(stk_json_read(arena, "[1, \"b\"]"), &items), 2);
+    assert_string_equal(stk_json_text(&items[1]), "b");
+    assert_int_equal(stk_json_as_list(stk_json_read(arena, "{\"k\": 1}"), &items), 1);
+    assert_int_equal(stk_json_get_whole(items, "k", 0), 1);
+}
+
+static void test_percent(void **state)
+{
+    (void)state;
+    static const char text[] = "aZ0-._~/:?\xC3\xA9 \0x";
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 10);
+    assert_int_equal(stk_buf_percent(&out, text, sizeof text - 1, ""), 0);
+    assert_string_equal(out.data, "aZ0-._~%2F%3A%3F%C3%A9%20%00x");
+    stk_buf_clear(&out);
+    assert_int_equal(stk_buf_percent(&out, text, sizeof text - 1, "/:"), 0);
+    assert_string_equal(out.data, "aZ0-._~/:%3F%C3%A9%20%00x");
+    STK_BUF_AUTO small = STK_BUF_INIT(2);
+    assert_int_equal(stk_buf_percent(&small, "a b", 3, ""), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_nesting),   cmocka_unit_test(test_values),
         cmocka_unit_test(test_raw_nul),   cmocka_unit_test(test_limits),
         cmocka_unit_test(test_many_keys), cmocka_unit_test(test_asking),
-        cmocka_unit_test(test_reals)};
+        cmocka_unit_test(test_reals),     cmocka_unit_test(test_as_list),
+        cmocka_unit_test(test_percent)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,6 +50,12 @@ static void test_join(void **state)
         STK_TEXT_AUTO out = stk_file_join(cases[i].a, cases[i].b);
         assert_string_equal(out, cases[i].out);
     }
+    STK_TEXT_AUTO below = stk_file_below("a/b", "c");
+    STK_TEXT_AUTO absolute = stk_file_below("a/b", "/c");
+    STK_TEXT_AUTO here = stk_file_below(NULL, "c");
+    assert_string_equal(below, "a/b/c");
+    assert_string_equal(absolute, "/c");
+    assert_string_equal(here, "./c");
 }
 
 static void test_read_write(void **state)

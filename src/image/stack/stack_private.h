@@ -11,7 +11,7 @@ int stk_stack_kind(const char *word);
  * STK_E_SPEC: a setting that can't be read. */
 int stk_stack_inherit(stk_stack *stack, stk_arena *arena, stk_err *err);
 /* The options of somebody (a map, or nothing) over what the stack inherits. */
-int stk_stack_lay_over(const stk_stack *stack, const stk_json *said, stk_arena *arena,
-                       stk_json *ret, stk_err *err);
+int stk_stack_lay_over(const stk_stack *stack, const stk_json *own, stk_arena *arena, stk_json *ret,
+                       stk_err *err);
 
 #endif
