@@ -100,8 +100,9 @@ typedef struct stk_kube_answer {
     bool fatal; /* will never work (certificate, credential) */
     const char *body;
     size_t len;
-    const char *reason; /* of a Status; "" */
-    const char *text;   /* the server's or the connection's words */
+    const stk_json *json; /* the body of a good one, or NULL: it is none, or damaged */
+    const char *reason;   /* of a Status; "" */
+    const char *text;     /* the server's or the connection's words */
 } stk_kube_answer;
 
 typedef struct stk_kube_request {
@@ -127,6 +128,8 @@ int64_t stk_kube_now(void);
 /* Text for a query; in the arena. */
 const char *stk_kube_quote(const char *text, stk_arena *arena);
 int stk_kube_parse(const char *text, size_t len, stk_arena *arena, stk_json *ret);
+/* What a DELETE says: `policy` is Foreground (it goes when its pods have gone) or Background. */
+void stk_kube_put_delete(stk_buf *out, const char *policy);
 /* The member at "metadata/name"; NULL where there is none. */
 const stk_json *stk_kube_at(const stk_json *node, const char *way);
 const char *stk_kube_text_at(const stk_json *node, const char *way); /* "" */

@@ -25,6 +25,15 @@ int stk_kube_parse(const char *text, size_t len, stk_arena *arena, stk_json *ret
     return stk_json_parse(text, len, "the API server's answer", &limits, arena, ret, NULL);
 }
 
+void stk_kube_put_delete(stk_buf *out, const char *policy)
+{
+    stk_json_open(out, NULL, '{');
+    stk_json_put_text(out, "kind", "DeleteOptions");
+    stk_json_put_text(out, "apiVersion", "v1");
+    stk_json_put_text(out, "propagationPolicy", policy);
+    stk_json_close(out, '}');
+}
+
 /* "metadata/name"; '~' in a key stands for '/'. */
 const stk_json *stk_kube_at(const stk_json *node, const char *way)
 {
@@ -35,20 +44,24 @@ const stk_json *stk_kube_at(const stk_json *node, const char *way)
             return NULL;
         }
         for (size_t i = 0; i < n; i++) {
-            key[i] = way[i] == '~' ? '/' : way[i];
+            key[i] = way[i];
+            if (way[i] == '~') {
+                key[i] = '/';
+            }
         }
         key[n] = '\0';
         node = stk_json_get(node, key);
         way += n + (way[n] == '/');
     }
-    return node != NULL && node->kind == STK_JSON_NULL ? NULL : node;
+    if (stk_json_is_kind(node, STK_JSON_NULL)) {
+        return NULL;
+    }
+    return node;
 }
 
 const char *stk_kube_text_at(const stk_json *node, const char *way)
 {
-    const stk_json *found = stk_kube_at(node, way);
-    const char *text = found == NULL ? NULL : stk_json_text(found);
-    return stk_text_or(text, "");
+    return stk_text_or(stk_json_text(stk_kube_at(node, way)), "");
 }
 
 const char *stk_kube_quote(const char *text, stk_arena *arena)
@@ -68,7 +81,7 @@ const char *stk_kube_quote(const char *text, stk_arena *arena)
 /* --- answers --- */
 
 typedef struct stk_kube_call {
-    struct stk_kube_call *next, *previous;
+    struct stk_kube_call *next, **at; /* `at` points here */
     uint64_t id;
     stk_kube_api *api;
     void (*done)(void *arg, const stk_kube_answer *answer);
@@ -78,17 +91,18 @@ typedef struct stk_kube_call {
 static void link_call(stk_kube_api *api, call *c)
 {
     c->next = api->calls;
+    c->at = &api->calls;
     if (c->next != NULL) {
-        c->next->previous = c;
+        c->next->at = &c->next;
     }
     api->calls = c;
 }
 
-static void free_call(stk_kube_api *api, call *c)
+static void free_call(call *c)
 {
-    *(c->previous == NULL ? &api->calls : &c->previous->next) = c->next;
+    *c->at = c->next;
     if (c->next != NULL) {
-        c->next->previous = c->previous;
+        c->next->at = c->at;
     }
     free(c);
 }
@@ -126,15 +140,23 @@ static void note_trouble(stk_kube_api *api, const stk_http_response *response, c
     (void)snprintf(api->down, sizeof api->down, "%.250s", what);
 }
 
+static const stk_json *read_body(const stk_kube_answer *a, stk_arena *arena)
+{
+    stk_json *root = stk_arena_alloc(arena, sizeof *root);
+    if (root == NULL || stk_kube_parse(a->body, a->len, arena, root) < 0) {
+        return NULL;
+    }
+    return root;
+}
+
 static void read_status(stk_kube_answer *a, stk_arena *arena, const stk_http_response *response)
 {
-    stk_json root;
     char type[64] = "";
     (void)stk_http_header(response, "content-type", type, sizeof type);
-    if (strncmp(type, "application/json", 16) == 0 &&
-        stk_kube_parse(a->body, a->len, arena, &root) == 0) {
-        a->reason = stk_kube_text_at(&root, "reason");
-        a->text = stk_kube_text_at(&root, "message");
+    const stk_json *root = read_body(a, arena);
+    if (strncmp(type, "application/json", 16) == 0 && root != NULL) {
+        a->reason = stk_kube_text_at(root, "reason");
+        a->text = stk_kube_text_at(root, "message");
     } else {
         a->text = stk_arena_dupn(arena, a->body, strcspn(a->body, "\r\n"));
     }
@@ -150,14 +172,14 @@ static const char *with_clocks(const char *text, const stk_http_response *respon
     int64_t theirs = stk_http_date_ms(response);
     int64_t ours = stk_clock_wall_ms(&stk_clock_real);
     long long minutes = (theirs - ours) / 60000;
-    const char *more = theirs < 0 || (minutes < SKEW_MIN && minutes > -SKEW_MIN)
-                           ? NULL
-                           : stk_arena_printf(arena,
-                                              "%s; this machine's clock is %lld minutes %s the "
-                                              "server's: set it right",
-                                              text, minutes < 0 ? -minutes : minutes,
-                                              minutes < 0 ? "ahead of" : "behind");
-    return stk_text_or(more, text);
+    if (theirs < 0 || llabs(minutes) < SKEW_MIN) {
+        return text;
+    }
+    return stk_text_or(stk_arena_printf(arena,
+                                        "%s; this machine's clock is %lld minutes %s the "
+                                        "server's: set it right",
+                                        text, llabs(minutes), minutes < 0 ? "ahead of" : "behind"),
+                       text);
 }
 
 static void answered(void *arg, int rc, stk_http_response *response, const stk_err *err)
@@ -165,7 +187,8 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
     call *c = arg;
     stk_kube_api *api = c->api;
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    stk_kube_answer a = {.rc = rc, .body = "", .reason = "", .text = "out of memory"};
+    stk_kube_answer a = {
+        .rc = rc, .again = true, .body = "", .reason = "", .text = "out of memory"};
     char text[1024];
     if (rc < 0) {
         a.fatal = response != NULL && response->fatal;
@@ -182,6 +205,8 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
         a.len = response->body.len;
         if (!a.good) {
             read_status(&a, arena, response);
+        } else if (a.len > 0) {
+            a.json = read_body(&a, arena);
         }
         a.again = a.status == 429 || a.status >= 500 || a.status == 408 ||
                   (a.status == 409 && strcmp(a.reason, "AlreadyExists") != 0);
@@ -197,23 +222,23 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
             a.again = api->n_401 < 4;
             a.fatal = !a.again;
             api->auth.refused = true;
-            api->not_before_ms = stk_kube_now() + (api->n_401 > 1 ? BACKOFF_MS * 4 : 0);
+            api->not_before_ms = stk_kube_now();
+            if (api->n_401 > 1) {
+                api->not_before_ms += 4 * BACKOFF_MS;
+            }
         } else {
             api->n_401 = 0;
         }
     }
     void (*done)(void *, const stk_kube_answer *) = c->done;
     void *done_arg = c->arg;
-    free_call(api, c);
+    free_call(c);
     done(done_arg, &a);
 }
 
 int stk_kube_ask(stk_kube_api *api, const stk_kube_request *request, uint64_t *ret_id, stk_err *err)
 {
-    int rc = stk_kube_auth_refresh(api->config, &api->auth, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_kube_auth_refresh(api->config, &api->auth, err));
     char type[128];
     char *url = NULL;
     const char *headers[5] = {"Accept: application/json", "User-Agent: stoker/" STK_VERSION};
@@ -247,7 +272,7 @@ int stk_kube_ask(stk_kube_api *api, const stk_kube_request *request, uint64_t *r
                                       .url = url,
                                       .headers = headers,
                                       .body = request->body,
-                                      .body_len = request->body == NULL ? 0 : strlen(request->body),
+                                      .body_len = strlen(stk_text_or(request->body, "")),
                                       .tls = &tls,
                                       .direct = api->config->direct,
                                       .connect_ms = CONNECT_MS,
@@ -258,7 +283,7 @@ int stk_kube_ask(stk_kube_api *api, const stk_kube_request *request, uint64_t *r
                           .body_max = BODY_MAX,
                           .done = answered,
                           .done_arg = c};
-    rc = stk_http_many_begin(api->many, &http, &c->id, err);
+    int rc = stk_http_many_begin(api->many, &http, &c->id, err);
     free(url);
     if (rc < 0) {
         free(c);
@@ -275,7 +300,7 @@ void *stk_kube_stop(stk_kube_api *api, uint64_t id)
         if (c->id == id) {
             void *arg = c->arg;
             stk_http_many_stop(api->many, id);
-            free_call(api, c);
+            free_call(c);
             return arg;
         }
     }
@@ -296,7 +321,7 @@ void stk_kube_api_done(stk_kube_api *api)
 {
     stk_http_many_close(api->many);
     while (api->calls != NULL) {
-        free_call(api, api->calls);
+        free_call(api->calls);
     }
     stk_kube_auth_done(&api->auth);
 }

@@ -2,6 +2,7 @@
  * of pods live for an hour), or of a plugin that is asked again when its answer has expired. */
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/evp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -53,11 +54,12 @@ void stk_kube_auth_done(stk_kube_auth *auth)
     *auth = (stk_kube_auth){0};
 }
 
-static int set_bearer(stk_kube_auth *auth, const char *token, stk_err *err)
+/* Up to the end of the credential's line. */
+static int set_header(stk_kube_auth *auth, const char *scheme, const char *credential, stk_err *err)
 {
-    size_t n = strcspn(token, "\r\n");
     char *header = NULL;
-    if (asprintf(&header, "Authorization: Bearer %.*s", (int)n, token) < 0) {
+    int n = (int)strcspn(credential, "\r\n");
+    if (asprintf(&header, "Authorization: %s %.*s", scheme, n, credential) < 0) {
         return stk_err_nomem(err);
     }
     free(auth->header);
@@ -67,25 +69,14 @@ static int set_bearer(stk_kube_auth *auth, const char *token, stk_err *err)
 
 static int set_basic(const stk_kube_config *c, stk_kube_auth *auth, stk_err *err)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     STK_BUF_AUTO plain = STK_BUF_INIT(1 << 16);
-    STK_BUF_AUTO out = STK_BUF_INIT(1 << 17);
     (void)stk_buf_printf(&plain, "%s:%s", c->user, stk_text_or(c->password, ""));
-    (void)stk_buf_text(&out, "Authorization: Basic ");
-    for (size_t i = 0; i < plain.len; i += 3) {
-        uint32_t bits = 0;
-        size_t n = MIN(plain.len - i, 3);
-        for (size_t j = 0; j < 3; j++) {
-            bits = bits << 8 | (j < n ? (unsigned char)plain.data[i + j] : 0u);
-        }
-        for (size_t j = 0; j < 4; j++) {
-            (void)stk_buf_char(&out, j <= n ? digits[bits >> (18 - 6 * j) & 63] : '=');
-        }
-    }
-    char *header = plain.failed || out.failed ? NULL : strdup(out.data);
-    free(auth->header);
-    auth->header = header;
-    return stk_err_if_null(header, err);
+    STK_TRY(stk_buf_check(&plain, err));
+    STK_TEXT_AUTO coded = malloc(4 * (plain.len / 3 + 1) + 1);
+    STK_TRY(stk_err_if_null(coded, err));
+    (void)EVP_EncodeBlock((unsigned char *)coded, (const unsigned char *)plain.data,
+                          (int)plain.len);
+    return set_header(auth, "Basic", coded, err);
 }
 
 static int read_token(const stk_kube_config *c, stk_kube_auth *auth, stk_err *err)
@@ -96,12 +87,13 @@ static int read_token(const stk_kube_config *c, stk_kube_auth *auth, stk_err *er
     if (rc < 0) {
         return stk_err_context(err, "%s", c->origin);
     }
-    return set_bearer(auth, text, err);
+    return set_header(auth, "Bearer", text, err);
 }
 
 /* --- plugins --- */
 
-static const char *const *whole_env(const stk_kube_config *c, const char ***ret_block)
+/* Ours, with the plugin's own over it; malloc'd. */
+static const char **whole_env(const stk_kube_config *c)
 {
     size_t n = 0, n_more = 0, k = 0;
     while (environ[n] != NULL) {
@@ -111,23 +103,20 @@ static const char *const *whole_env(const stk_kube_config *c, const char ***ret_
         n_more++;
     }
     const char **env = calloc(n + n_more + 2, sizeof *env);
-    if (env != NULL) {
-        for (size_t i = 0; i < n; i++) {
-            bool is_over = false;
-            for (size_t j = 0; j < n_more && !is_over; j++) {
-                size_t name = strcspn(c->exec.env[j], "=") + 1;
-                is_over = strncmp(environ[i], c->exec.env[j], name) == 0;
-            }
-            if (!is_over) {
-                env[k++] = environ[i];
-            }
+    for (size_t i = 0; env != NULL && i < n; i++) {
+        bool is_over = false;
+        for (size_t j = 0; j < n_more && !is_over; j++) {
+            size_t name = strcspn(c->exec.env[j], "=") + 1;
+            is_over = strncmp(environ[i], c->exec.env[j], name) == 0;
         }
-        for (size_t j = 0; j < n_more; j++) {
-            env[k++] = c->exec.env[j];
+        if (!is_over) {
+            env[k++] = environ[i];
         }
-        env[k++] = c->exec.info;
     }
-    *ret_block = env;
+    if (env != NULL) {
+        memcpy(env + k, c->exec.env, n_more * sizeof *env);
+        env[k + n_more] = c->exec.info;
+    }
     return env;
 }
 
@@ -153,8 +142,8 @@ static bool wait_for(pid_t pid, int fd, stk_buf *said, const _Atomic bool *stops
     int64_t until = stk_kube_now() + PLUGIN_MS;
     bool is_open = true, has_ended = false;
     while (!has_ended && !*stops && stk_kube_now() < until) {
-        struct pollfd p = {.fd = is_open ? fd : -1, .events = POLLIN};
-        (void)poll(&p, 1, TICK_MS);
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        (void)poll(&p, is_open, TICK_MS);
         if (is_open && !hear(fd, said)) {
             is_open = false;
             until = stk_kube_now() + CLOSED_MS;
@@ -174,24 +163,19 @@ static bool wait_for(pid_t pid, int fd, stk_buf *said, const _Atomic bool *stops
     return !is_open && !*stops;
 }
 
-static int run_plugin(const stk_kube_config *c, stk_buf *said, const _Atomic bool *stops,
-                      stk_err *err)
+static int begin_process(const stk_kube_config *c, int out, pid_t *ret_pid, stk_err *err)
 {
-    int fds[2];
-    const char **env = NULL;
-    if (pipe2(fds, O_CLOEXEC) < 0) {
-        return stk_err_sys(err, STK_E_SYS, errno, "a pipe to %s", c->exec.argv[0]);
-    }
+    const char **env = whole_env(c);
     stk_spawn spawn = {.argv = c->exec.argv,
-                       .env = whole_env(c, &env),
+                       .env = env,
                        .stdin_fd = -1,
-                       .stdout_fd = fds[1],
+                       .stdout_fd = out,
                        .stderr_fd = STDERR_FILENO,
                        .die_with_parent = true,
                        .new_session = true};
-    pid_t pid = -1;
-    int rc = env == NULL ? stk_err_nomem(err) : stk_sys_spawn(&spawn, &pid, NULL, err);
-    close(fds[1]);
+    STK_TRY(stk_err_if_null(env, err));
+    int rc = stk_sys_spawn(&spawn, ret_pid, NULL, err);
+    free(env);
     if (rc < 0) {
         (void)stk_err_context(err, "%s", c->origin);
         if (c->exec.hint != NULL) {
@@ -199,8 +183,21 @@ static int run_plugin(const stk_kube_config *c, stk_buf *said, const _Atomic boo
         } else {
             stk_err_hint(err, "its exec plugin '%s' must be installed", c->exec.argv[0]);
         }
-    } else {
-        int status = 0;
+    }
+    return rc;
+}
+
+static int run_plugin(const stk_kube_config *c, stk_buf *said, const _Atomic bool *stops,
+                      stk_err *err)
+{
+    int fds[2], status = 0;
+    pid_t pid = -1;
+    if (pipe2(fds, O_CLOEXEC) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "a pipe to %s", c->exec.argv[0]);
+    }
+    int rc = begin_process(c, fds[1], &pid, err);
+    close(fds[1]);
+    if (rc == 0) {
         (void)fcntl(fds[0], F_SETFL, O_NONBLOCK);
         bool heard = wait_for(pid, fds[0], said, stops, &status);
         if (!heard) {
@@ -216,7 +213,6 @@ static int run_plugin(const stk_kube_config *c, stk_buf *said, const _Atomic boo
         }
     }
     close(fds[0]);
-    free(env);
     return rc;
 }
 
@@ -230,7 +226,10 @@ static int64_t good_until(const char *text)
         return INT64_MAX;
     }
     int64_t left = (int64_t)timegm(&tm) * 1000 - stk_clock_wall_ms(&stk_clock_real);
-    return left > EARLY_MS ? now + left - EARLY_MS : now + BORN_OLD_MS;
+    if (left <= EARLY_MS) {
+        return now + BORN_OLD_MS;
+    }
+    return now + left - EARLY_MS;
 }
 
 static void *run_on_thread(void *arg)
@@ -262,6 +261,18 @@ static int begin_plugin(const stk_kube_config *c, stk_kube_auth *auth, stk_err *
     return 0;
 }
 
+/* NULL: none. */
+static int keep(const char *text, char **at, stk_err *err)
+{
+    free(*at);
+    *at = NULL;
+    if (text == NULL) {
+        return 0;
+    }
+    *at = strdup(text);
+    return stk_err_if_null(*at, err);
+}
+
 static int take_answer(const stk_kube_config *c, stk_kube_auth *auth, const stk_buf *said,
                        stk_err *err)
 {
@@ -275,12 +286,13 @@ static int take_answer(const stk_kube_config *c, stk_kube_auth *auth, const stk_
                            "%s: its plugin '%s' gave neither a token nor a certificate", c->origin,
                            c->exec.argv[0]);
     }
-    free(auth->cert);
-    free(auth->key);
-    auth->cert = cert == NULL ? NULL : strdup(cert);
-    auth->key = key == NULL ? NULL : strdup(key);
+    STK_TRY(keep(cert, &auth->cert, err));
+    STK_TRY(keep(key, &auth->key, err));
     auth->until_ms = good_until(stk_json_get_text(status, "expirationTimestamp"));
-    return token == NULL ? 0 : set_bearer(auth, token, err);
+    if (token == NULL) {
+        return 0;
+    }
+    return set_header(auth, "Bearer", token, err);
 }
 
 /* While it runs, what there was before it is used, unless the server has refused that. */
@@ -289,21 +301,20 @@ static int ask_plugin(const stk_kube_config *c, stk_kube_auth *auth, stk_err *er
     plugin *p = auth->plugin;
     bool is_good = (auth->header != NULL || auth->cert != NULL) && !auth->refused;
     if (p == NULL) {
-        int rc = begin_plugin(c, auth, err);
-        STK_TRY(rc);
-        return is_good ? 0 : STK_E_BUSY;
+        STK_TRY(begin_plugin(c, auth, err));
     }
-    if (!p->is_over) {
+    if (p == NULL || !p->is_over) {
         return is_good ? 0 : STK_E_BUSY;
     }
     auth->plugin = NULL;
     auth->refused = false;
     auth->until_ms = INT64_MAX;
     int rc = p->rc;
-    if (rc < 0 && err != NULL) {
+    if (rc == 0) {
+        rc = take_answer(c, auth, &p->said, err);
+    } else if (err != NULL) {
         *err = p->err;
     }
-    rc = rc < 0 ? rc : take_answer(c, auth, &p->said, err);
     plugin_free(p);
     return rc;
 }
@@ -334,7 +345,7 @@ int stk_kube_auth_refresh(const stk_kube_config *config, stk_kube_auth *auth, st
         rc = read_token(config, auth, err);
         auth->until_ms = now + FILE_MS;
     } else if (config->token != NULL) {
-        rc = set_bearer(auth, config->token, err);
+        rc = set_header(auth, "Bearer", config->token, err);
     } else if (config->user != NULL) {
         rc = set_basic(config, auth, err);
     }

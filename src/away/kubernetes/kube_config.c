@@ -1,4 +1,4 @@
-/* kube_config: which cluster, as whom, in which namespace? A kubeconfig as kubectl reads it
+/* kube_config: which cluster, as whom, in which namespace. A kubeconfig as kubectl reads it
  * (several files are one: what is said first counts), or the account of the pod that we run in. */
 #include <ctype.h>
 #include <errno.h>
@@ -42,72 +42,70 @@ static int read_file(reader *r, const char *path)
     STK_TEXT_AUTO data = NULL;
     size_t len = 0;
     file *f = &r->files[r->n];
-    int rc = stk_file_read(path, FILE_BYTES, &data, &len, r->err);
-    if (rc < 0) {
+    if (stk_file_read(path, FILE_BYTES, &data, &len, r->err) < 0) {
         stk_err_hint(r->err, "name another one (the stack's option kubeconfig, $KUBECONFIG), or "
                              "leave it out for ~/.kube/config");
         return stk_err_context(r->err, "the kubeconfig");
     }
-    rc = stk_yaml_or_json_parse(data, len, path, &limits, r->arena, &f->root, r->err);
-    if (rc == 0) {
-        const char *slash = strrchr(path, '/');
-        f->path = stk_arena_dup(r->arena, path);
-        f->folder = slash == NULL ? "." : stk_arena_dupn(r->arena, path, (size_t)(slash - path));
-        r->n += f->path == NULL || f->folder == NULL ? 0 : 1;
-        rc = f->path == NULL || f->folder == NULL ? stk_err_nomem(r->err) : 0;
+    STK_TRY(stk_yaml_or_json_parse(data, len, path, &limits, r->arena, &f->root, r->err));
+    const char *slash = strrchr(path, '/');
+    f->path = stk_arena_dup(r->arena, path);
+    f->folder = ".";
+    if (slash != NULL) {
+        f->folder = stk_arena_dupn(r->arena, path, (size_t)(slash - path));
     }
-    return rc;
+    STK_TRY(stk_err_if_null(f->path, r->err));
+    STK_TRY(stk_err_if_null(f->folder, r->err));
+    r->n++;
+    return 0;
 }
 
 /* Files of the list that aren't there are none, as for kubectl. */
 static int read_list(reader *r, const char *list)
 {
-    int rc = 0;
-    while (*list != '\0' && rc == 0) {
+    while (*list != '\0') {
         size_t n = strcspn(list, ":");
         const char *path = stk_arena_dupn(r->arena, list, n);
-        if (path == NULL) {
-            return stk_err_nomem(r->err);
-        }
-        if (n > 0 && stk_file_exists(path)) {
-            rc = r->n == FILES_MAX ? stk_err_set(r->err, STK_E_LIMIT,
-                                                 "KUBECONFIG names more than %d files", FILES_MAX)
-                                   : read_file(r, path);
-        }
+        STK_TRY(stk_err_if_null(path, r->err));
         list += n + (list[n] == ':');
+        if (n == 0 || !stk_file_exists(path)) {
+            continue;
+        }
+        if (r->n == FILES_MAX) {
+            return stk_err_set(r->err, STK_E_LIMIT, "KUBECONFIG names more than %d files",
+                               FILES_MAX);
+        }
+        STK_TRY(read_file(r, path));
     }
-    return rc;
+    return 0;
+}
+
+static const char *env(const char *name)
+{
+    return stk_text_if_any(getenv(name));
 }
 
 static int read_files(reader *r, const char *asked)
 {
-    const char *list = getenv("KUBECONFIG");
-    if (asked != NULL) {
-        const char *home = getenv("HOME");
-        const char *path = strncmp(asked, "~/", 2) == 0 && home != NULL
-                               ? stk_arena_printf(r->arena, "%s%s", home, asked + 1)
-                               : asked;
-        STK_TRY(stk_err_if_null(path, r->err));
-        return read_file(r, path);
-    }
-    if (list != NULL && *list != '\0') {
-        return read_list(r, list);
-    }
     const char *home = getenv("HOME");
-    const char *path = home == NULL ? NULL : stk_arena_printf(r->arena, "%s/.kube/config", home);
-    return path != NULL && stk_file_exists(path) ? read_file(r, path) : 0;
+    bool is_default = asked == NULL;
+    if (is_default && env("KUBECONFIG") != NULL) {
+        return read_list(r, env("KUBECONFIG"));
+    }
+    asked = stk_text_or(asked, "~/.kube/config");
+    if (strncmp(asked, "~/", 2) == 0 && home != NULL) {
+        asked = stk_arena_printf(r->arena, "%s%s", home, asked + 1);
+        STK_TRY(stk_err_if_null(asked, r->err));
+    }
+    if (is_default && (home == NULL || !stk_file_exists(asked))) {
+        return 0;
+    }
+    return read_file(r, asked);
 }
 
 static const char *say(const stk_json *map, const char *key)
 {
-    const char *text = stk_json_text(stk_json_get(map, key));
-    return stk_text_if_any(text);
-}
-
-static bool truth(const stk_json *map, const char *key)
-{
-    const stk_json *node = stk_json_get(map, key);
-    return node != NULL && node->kind == STK_JSON_BOOL && node->truth;
+    return stk_text_if_any(stk_json_get_text(map, key));
 }
 
 /* `inner` of the entry that is called `name` in the lists `outer`. */
@@ -115,9 +113,8 @@ static entry find(const reader *r, const char *outer, const char *inner, const c
 {
     for (uint32_t i = 0; i < r->n && name != NULL; i++) {
         const stk_json *list = stk_json_get(&r->files[i].root, outer);
-        for (uint32_t j = 0; list != NULL && list->kind == STK_JSON_LIST && j < list->n; j++) {
-            const char *called = say(&list->items[j], "name");
-            if (called != NULL && strcmp(called, name) == 0) {
+        for (uint32_t j = 0; j < stk_json_n_items(list); j++) {
+            if (stk_json_is(stk_json_get(&list->items[j], "name"), name)) {
                 return (entry){stk_json_get(&list->items[j], inner), &r->files[i]};
             }
         }
@@ -127,19 +124,18 @@ static entry find(const reader *r, const char *outer, const char *inner, const c
 
 static const char *names_of(const reader *r, const char *outer)
 {
-    const char *all = "";
+    STK_BUF_AUTO all = STK_BUF_INIT(FILE_BYTES);
     for (uint32_t i = 0; i < r->n; i++) {
         const stk_json *list = stk_json_get(&r->files[i].root, outer);
-        for (uint32_t j = 0; list != NULL && list->kind == STK_JSON_LIST && j < list->n; j++) {
+        for (uint32_t j = 0; j < stk_json_n_items(list) && all.len <= 300; j++) {
             const char *called = say(&list->items[j], "name");
-            const char *more =
-                called == NULL || strlen(all) > 300
-                    ? all
-                    : stk_arena_printf(r->arena, "%s%s%s", all, *all == '\0' ? "" : ", ", called);
-            all = stk_text_or(more, all);
+            if (called != NULL) {
+                (void)stk_buf_separate(&all, ", ");
+                (void)stk_buf_text(&all, called);
+            }
         }
     }
-    return *all == '\0' ? "none" : all;
+    return stk_text_or(stk_buf_keep(&all, r->arena), "none");
 }
 
 /* --- values --- */
@@ -189,8 +185,11 @@ static int pem(const reader *r, const entry *e, const char *key, const char **re
     char data_key[64];
     (void)snprintf(data_key, sizeof data_key, "%s-data", key);
     const char *data = say(e->node, data_key);
-    *ret_file = data == NULL ? path_of(r, e, key) : NULL;
-    return data == NULL ? 0 : base64(r, data, data_key, ret_data);
+    if (data != NULL) {
+        return base64(r, data, data_key, ret_data);
+    }
+    *ret_file = path_of(r, e, key);
+    return 0;
 }
 
 /* --- an exec plugin --- */
@@ -207,7 +206,7 @@ static int exec_info(const reader *r, const stk_json *exec, const stk_json *clus
     stk_json_put_text(&out, "kind", "ExecCredential");
     stk_json_open(&out, "spec", '{');
     stk_json_put_bool(&out, "interactive", false);
-    if (truth(exec, "provideClusterInfo")) {
+    if (stk_json_is_true(stk_json_get(exec, "provideClusterInfo"))) {
         stk_json_open(&out, "cluster", '{');
         stk_json_put_text(&out, "server", c->server);
         stk_json_put_bool(&out, "insecure-skip-tls-verify", c->tls.insecure);
@@ -249,12 +248,12 @@ static int read_exec(const reader *r, const entry *user, const stk_json *exec,
                            "and v1beta1 are understood: update the entry",
                            c->origin, stk_text_or(command, ""), stk_text_or(c->exec.version, ""));
     }
-    argv[0] = strchr(command, '/') != NULL && *command != '/'
-                  ? stk_arena_printf(r->arena, "%s/%s", user->from->folder, command)
-                  : command;
+    argv[0] = command;
+    if (strchr(command, '/') != NULL && *command != '/') {
+        argv[0] = stk_arena_printf(r->arena, "%s/%s", user->from->folder, command);
+    }
     for (uint32_t i = 0; i < n_args; i++) {
-        const char *word = stk_json_text(&args->items[i]);
-        argv[i + 1] = stk_text_or(word, "");
+        argv[i + 1] = stk_text_or(stk_json_text(&args->items[i]), "");
     }
     for (uint32_t i = 0, n = 0; i < n_env; i++) {
         const char *name = say(&env->items[i], "name");
@@ -275,20 +274,20 @@ static int read_user(const reader *r, const entry *user, const stk_json *cluster
                      stk_kube_config *c)
 {
     const stk_json *exec = stk_json_get(user->node, "exec");
-    int rc = pem(r, user, "client-certificate", &c->tls.cert_data, &c->tls.cert_file);
-    rc = rc < 0 ? rc : pem(r, user, "client-key", &c->tls.key_data, &c->tls.key_file);
+    STK_TRY(pem(r, user, "client-certificate", &c->tls.cert_data, &c->tls.cert_file));
+    STK_TRY(pem(r, user, "client-key", &c->tls.key_data, &c->tls.key_file));
     c->token = say(user->node, "token");
     c->token_file = path_of(r, user, "tokenFile");
     c->user = say(user->node, "username");
     c->password = say(user->node, "password");
-    if (rc == 0 && stk_json_get(user->node, "auth-provider") != NULL && exec == NULL) {
+    if (stk_json_get(user->node, "auth-provider") != NULL && exec == NULL) {
         return stk_err_set(r->err, STK_E_ENV,
                            "%s logs in by an auth-provider, which Kubernetes has given up; use its "
                            "exec plugin (like gke-gcloud-auth-plugin or kubelogin)",
                            c->origin);
     }
-    if (rc < 0 || exec == NULL || exec->kind != STK_JSON_MAP) {
-        return rc;
+    if (!stk_json_is_map(exec)) {
+        return 0;
     }
     return read_exec(r, user, exec, cluster, c);
 }
@@ -305,7 +304,7 @@ static int read_cluster(const reader *r, const entry *cluster, stk_kube_config *
     }
     c->server = stk_arena_dupn(r->arena, server, n);
     c->tls.server_name = say(cluster->node, "tls-server-name");
-    c->tls.insecure = truth(cluster->node, "insecure-skip-tls-verify");
+    c->tls.insecure = stk_json_is_true(stk_json_get(cluster->node, "insecure-skip-tls-verify"));
     const char *proxy = say(cluster->node, "proxy-url");
     if (proxy != NULL) {
         return stk_err_set(r->err, STK_E_ENV,
@@ -317,39 +316,46 @@ static int read_cluster(const reader *r, const entry *cluster, stk_kube_config *
     return pem(r, cluster, "certificate-authority", &c->tls.ca_data, &c->tls.ca_file);
 }
 
+static int refuse_name(const reader *r, const stk_kube_config *c, const char *kind,
+                       const char *kinds, const char *name)
+{
+    return stk_err_set(r->err, STK_E_ENV, "%s names the %s '%s', which is not there; there are: %s",
+                       c->origin, kind, stk_text_or(name, ""), names_of(r, kinds));
+}
+
 static int read_context(reader *r, const char *asked, stk_kube_config *c)
 {
-    const char *name = asked;
-    const char *path = r->files[0].path;
+    const char *name = asked, *what = "current-context", *more = "";
     for (uint32_t i = 0; i < r->n && name == NULL; i++) {
         name = say(&r->files[i].root, "current-context");
     }
     entry context = find(r, "contexts", "context", name);
     if (context.node == NULL) {
-        return stk_err_set(r->err, STK_E_ENV, "%s%s has no %scontext%s%s%s; there are: %s", path,
-                           r->n > 1 ? " (and other files of KUBECONFIG)" : "",
-                           name == NULL ? "current-" : "", name == NULL ? "" : " '",
-                           stk_text_or(name, ""), name == NULL ? "" : "'", names_of(r, "contexts"));
+        if (name != NULL) {
+            what = stk_arena_printf(r->arena, "context '%s'", name);
+        }
+        if (r->n > 1) {
+            more = " (and other files of KUBECONFIG)";
+        }
+        return stk_err_set(r->err, STK_E_ENV, "%s%s has no %s; there are: %s", r->files[0].path,
+                           more, stk_text_or(what, ""), names_of(r, "contexts"));
     }
     c->origin = stk_arena_printf(r->arena, "context '%s' of %s", name, context.from->path);
+    STK_TRY(stk_err_if_null(c->origin, r->err));
     const char *of_cluster = say(context.node, "cluster");
     const char *of_user = say(context.node, "user");
     entry cluster = find(r, "clusters", "cluster", of_cluster);
     entry user = find(r, "users", "user", of_user);
-    if (c->origin == NULL) {
-        return stk_err_nomem(r->err);
+    if (cluster.node == NULL) {
+        return refuse_name(r, c, "cluster", "clusters", of_cluster);
     }
-    if (cluster.node == NULL || (of_user != NULL && user.from == NULL)) {
-        return stk_err_set(r->err, STK_E_ENV,
-                           "%s names the %s '%s', which is not there; there are: %s", c->origin,
-                           cluster.node == NULL ? "cluster" : "user",
-                           cluster.node != NULL ? of_user : stk_text_or(of_cluster, ""),
-                           names_of(r, cluster.node == NULL ? "clusters" : "users"));
+    if (of_user != NULL && user.from == NULL) {
+        return refuse_name(r, c, "user", "users", of_user);
     }
     c->name_space = say(context.node, "namespace");
-    int rc = read_cluster(r, &cluster, c);
-    if (rc < 0 || user.node == NULL) {
-        return rc;
+    STK_TRY(read_cluster(r, &cluster, c));
+    if (user.node == NULL) {
+        return 0;
     }
     return read_user(r, &user, cluster.node, c);
 }
@@ -358,24 +364,28 @@ static int read_context(reader *r, const char *asked, stk_kube_config *c)
 
 static int read_account(stk_arena *arena, stk_kube_config *c, stk_err *err)
 {
-    const char *host = getenv("KUBERNETES_SERVICE_HOST");
-    const char *port = getenv("KUBERNETES_SERVICE_PORT");
-    const char *asked = getenv("STOKER_SERVICE_ACCOUNT"); /* where it is mounted, if elsewhere */
-    const char *folder = asked == NULL || *asked == '\0' ? ACCOUNT : asked;
-    if (host == NULL || *host == '\0') {
-        const char *said = getenv("KUBECONFIG");
-        bool is_said = said != NULL && *said != '\0';
+    const char *host = env("KUBERNETES_SERVICE_HOST");
+    const char *port = stk_text_or(env("KUBERNETES_SERVICE_PORT"), "443");
+    /* Where it is mounted, if elsewhere. */
+    const char *folder = stk_text_or(env("STOKER_SERVICE_ACCOUNT"), ACCOUNT);
+    const char *open = "", *close = "";
+    if (host == NULL) {
+        const char *said = env("KUBECONFIG"), *why = "KUBECONFIG is not set,";
+        if (said != NULL) {
+            why = "which KUBECONFIG names,";
+        }
         return stk_err_set(err, STK_E_ENV,
-                           "no Kubernetes cluster is known: there is no %s, %sand this is no pod; "
+                           "no Kubernetes cluster is known: there is no %s, %s and this is no pod; "
                            "get a kubeconfig from your cluster",
-                           is_said ? said : "~/.kube/config",
-                           is_said ? "which KUBECONFIG names, " : "KUBECONFIG is not set, ");
+                           stk_text_or(said, "~/.kube/config"), why);
     }
-    bool is_v6 = strchr(host, ':') != NULL;
+    if (strchr(host, ':') != NULL) { /* IPv6 */
+        open = "[";
+        close = "]";
+    }
     c->origin = "this pod's service account";
     c->direct = true;
-    c->server = stk_arena_printf(arena, "https://%s%s%s:%s", is_v6 ? "[" : "", host,
-                                 is_v6 ? "]" : "", port == NULL || *port == '\0' ? "443" : port);
+    c->server = stk_arena_printf(arena, "https://%s%s%s:%s", open, host, close, port);
     c->token_file = stk_arena_printf(arena, "%s/token", folder);
     c->tls.ca_file = stk_arena_printf(arena, "%s/ca.crt", folder);
     const char *path = stk_arena_printf(arena, "%s/namespace", folder);
@@ -386,7 +396,7 @@ static int read_account(stk_arena *arena, stk_kube_config *c, stk_err *err)
     size_t len = 0;
     if (stk_file_read(path, 4096, &text, &len, NULL) == 0) {
         text[strcspn(text, " \r\n")] = '\0';
-        c->name_space = *text == '\0' ? NULL : stk_arena_dup(arena, text);
+        c->name_space = stk_arena_dup(arena, stk_text_if_any(text));
     }
     return 0;
 }
@@ -400,21 +410,19 @@ int stk_kube_config_load(const stk_json *options, stk_arena *arena, stk_kube_con
         return stk_err_nomem(err);
     }
     *r = (reader){.arena = arena, .err = err};
-    bool in_pod = stk_kube_true(options, "incluster", false);
-    int rc = in_pod ? 0 : read_files(r, stk_kube_text(options, "kubeconfig"));
-    if (rc == 0) {
-        rc = r->n == 0 ? read_account(arena, &c, err)
-                       : read_context(r, stk_kube_text(options, "context"), &c);
+    if (!stk_kube_true(options, "incluster", false)) {
+        STK_TRY(read_files(r, stk_kube_text(options, "kubeconfig")));
+    }
+    if (r->n == 0) {
+        STK_TRY(read_account(arena, &c, err));
+    } else {
+        STK_TRY(read_context(r, stk_kube_text(options, "context"), &c));
     }
     const char *asked = stk_kube_text(options, "namespace");
     if (asked != NULL) {
         c.name_space = stk_arena_dup(arena, asked);
     }
-    if (c.name_space == NULL) {
-        c.name_space = "default";
-    }
-    if (rc == 0) {
-        *ret = c;
-    }
-    return rc;
+    c.name_space = stk_text_or(c.name_space, "default");
+    *ret = c;
+    return 0;
 }

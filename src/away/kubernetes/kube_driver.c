@@ -83,6 +83,17 @@ bool stk_kube_begin(stk_kube *k, const stk_kube_request *request, uint64_t *ret_
     return has_credential(k, rc, &err);
 }
 
+bool stk_kube_passes(stk_kube *k, const stk_kube_answer *a, int64_t wait_ms, int64_t *ret_ms)
+{
+    if (a->fatal) {
+        stk_kube_fatal(k, "%s: %s", k->cluster.origin, a->text);
+    }
+    if (a->fatal || a->again) {
+        *ret_ms = stk_kube_now() + wait_ms;
+    }
+    return a->fatal || a->again;
+}
+
 stk_kube_task *stk_kube_find(const stk_kube *k, const char *name)
 {
     stk_kube_task *t = k->buckets[stk_hash_bytes(name, strlen(name), 0) % KUBE_BUCKETS];
@@ -111,20 +122,13 @@ static stk_kube_task *by_id(const stk_kube *k, uint32_t id)
 static void on_sets(void *arg, const stk_kube_answer *a)
 {
     stk_kube *k = arg;
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    stk_json root;
     k->asks_sets = false;
-    if (a->fatal) {
-        stk_kube_fatal(k, "%s: %s", k->cluster.origin, a->text);
-    }
-    if (a->fatal || a->again || arena == NULL) {
-        k->sets_not_before_ms = stk_kube_now() + AGAIN_MS;
+    if (stk_kube_passes(k, a, AGAIN_MS, &k->sets_not_before_ms)) {
         return;
     }
     k->sets = KUBE_SETS_NONE;
-    bool read = a->good && stk_kube_parse(a->body, a->len, arena, &root) == 0;
-    const stk_json *all = read ? stk_kube_at(&root, "resources") : NULL;
-    for (uint32_t i = 0; all != NULL && all->kind == STK_JSON_LIST && i < all->n; i++) {
+    const stk_json *all = stk_kube_at(a->json, "resources");
+    for (uint32_t i = 0; i < stk_json_n_items(all); i++) {
         if (strcmp(stk_kube_text_at(&all->items[i], "name"), "jobsets") == 0) {
             k->sets = KUBE_SETS_THERE;
         }
@@ -150,8 +154,13 @@ static int make_ways(stk_kube *k, const stk_remote_job *job, const stk_json *opt
                      const char *name_space, stk_arena *arena, stk_kube_way ways[2],
                      uint32_t *ret_n, stk_err *err)
 {
-    static const stk_kube_way both[] = {{.plural = "jobsets", .group = KUBE_JOBSET},
-                                        {.plural = "jobs", .group = KUBE_BATCH}};
+    static const stk_kube_way both[] = {
+        {.is_set = true,
+         .plural = "jobsets",
+         .group = KUBE_JOBSET,
+         .kind = "JobSet",
+         .word = "jobset"},
+        {.plural = "jobs", .group = KUBE_BATCH, .kind = "Job", .word = "job"}};
     uint32_t first = stk_kube_form_of(job, options) == STK_KUBE_AS_JOB;
     for (uint32_t i = first; i < 2; i++) {
         stk_kube_way *way = &ways[i - first];
@@ -272,8 +281,10 @@ static int turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err *err)
         *err = k->fatal;
         return err->code;
     }
-    int64_t most = k->api.auth.plugin != NULL ? SOON_MS : TURN_MS;
-    return stk_http_many_turn(k->api.many, wake_fd, MIN(timeout_ms, most), err);
+    if (k->api.auth.plugin != NULL) {
+        timeout_ms = MIN(timeout_ms, SOON_MS);
+    }
+    return stk_http_many_turn(k->api.many, wake_fd, MIN(timeout_ms, TURN_MS), err);
 }
 
 /* A step on for those that nobody needs any more; false: there are none left. */
@@ -383,10 +394,12 @@ static bool would_be_set(const stk_driver_config *config, const stk_remote_job *
     }
     bool known = k != NULL && k->sets != KUBE_SETS_UNKNOWN;
     bool as_set = known && k->sets == KUBE_SETS_THERE;
-    if (known) {
-        (void)snprintf(text, sizeof text, "step '%.120s' is %s: %s %s JobSet", job->step,
-                       as_set ? "a JobSet" : "an Indexed Job", k->cluster.server,
-                       as_set ? "has" : "hasn't");
+    if (as_set) {
+        (void)snprintf(text, sizeof text, "step '%.120s' is a JobSet: %s has JobSet", job->step,
+                       k->cluster.server);
+    } else if (known) {
+        (void)snprintf(text, sizeof text, "step '%.120s' is an Indexed Job: %s hasn't JobSet",
+                       job->step, k->cluster.server);
     } else {
         const char *at = "no answer";
         if (rc < 0) {

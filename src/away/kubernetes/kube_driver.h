@@ -11,7 +11,8 @@ enum { KUBE_BUCKETS = 4096, KUBE_OPS = 16, KUBE_LOGS = 64, KUBE_LAST_LOGS = 32 }
 typedef struct stk_kube_log {
     enum { KUBE_LOG_NONE, KUBE_LOG_OPEN, KUBE_LOG_DONE } state;
     uint64_t call;
-    bool is_last; /* of a pod that has ended: it has room of its own */
+    bool said_running; /* of its pod */
+    bool is_last;      /* of a pod that has ended: it has room of its own */
     int64_t not_before_ms;
     int64_t end_ms;  /* when it came to its end, without a cut */
     char stamp[40];  /* of the last line that was passed on */
@@ -24,9 +25,10 @@ typedef struct stk_kube_log {
 
 /* What a job is sent as. */
 typedef struct stk_kube_way {
-    const char *plural; /* "/apis/batch/v1", "jobs" */
-    const char *group;
-    stk_json docs; /* in the order of their sending, in the job's arena */
+    bool is_set;                /* a JobSet, not a Job */
+    const char *plural, *group; /* "jobs", "/apis/batch/v1" */
+    const char *kind, *word;    /* "Job", "job" */
+    stk_json docs;              /* in the order of their sending, in the job's arena */
 } stk_kube_way;
 
 typedef struct stk_kube_task {
@@ -58,7 +60,6 @@ typedef struct stk_kube_task {
     stk_kube_job job;
     stk_kube_pod *pods;
     stk_kube_log *logs;
-    bool *said_running;
     bool has_run, said_lost;
     int64_t since_ms, settle_ms, end_seen_ms, unsure_ms, deleting_ms;
     char words[1024]; /* last said of why it waits */
@@ -80,6 +81,7 @@ typedef struct stk_kube_task {
 typedef struct stk_kube_feed { /* a list, then a watch from there on; again and again */
     struct stk_kube_space *space;
     bool of_pods;
+    const char *group, *plural;
     enum { KUBE_FEED_IDLE, KUBE_FEED_LIST, KUBE_FEED_WATCH } state;
     uint64_t call;
     int64_t not_before_ms;
@@ -137,11 +139,15 @@ void stk_kube_fatal(stk_kube *k, const char *fmt, ...) __attribute__((format(pri
 /* A request of ours; false: not now (no credential, no memory), try again later. */
 bool stk_kube_begin(stk_kube *k, const stk_kube_request *request, uint64_t *ret_id);
 bool stk_kube_may_begin(const stk_kube *k, int64_t not_before_ms, int64_t now);
+/* An answer that passes by itself, or a fatal one, which is told to turn: true, and *ret_ms is when
+ * to try again. */
+bool stk_kube_passes(stk_kube *k, const stk_kube_answer *a, int64_t wait_ms, int64_t *ret_ms);
 stk_kube_task *stk_kube_find(const stk_kube *k, const char *name);
 void stk_kube_note(stk_kube *k, const stk_kube_task *t, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 #define KUBE_REVIEWS "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+#define KUBE_CORE "/api/v1"
 #define KUBE_BATCH "/apis/batch/v1"
 #define KUBE_JOBSET "/apis/jobset.x-k8s.io/v1alpha2"
 

@@ -167,8 +167,12 @@ static void open_log(stk_kube_task *t, stk_kube_log *log, const stk_kube_pod *p,
     *h = (heard){t, log};
     if (*log->stamp != '\0') { /* whole seconds are what the kubelet is told, in its own zone */
         const char *zone = log->stamp + 19 + strspn(log->stamp + 19, ".0123456789");
-        (void)snprintf(since, sizeof since, "&sinceTime=%.19s%s%s", log->stamp,
-                       *zone == '+' ? "%2B" : "", *zone == '+' ? zone + 1 : zone);
+        const char *sign = "";
+        if (*zone == '+') {
+            sign = "%2B";
+            zone++;
+        }
+        (void)snprintf(since, sizeof since, "&sinceTime=%.19s%s%s", log->stamp, sign, zone);
     }
     log->is_behind = *log->stamp != '\0';
     log->n_skip = log->n_same;

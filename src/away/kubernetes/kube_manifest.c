@@ -93,6 +93,67 @@ stk_json *stk_kube_list(stk_kube_maker *m, stk_json *map, const char *key)
     return member(m, map, key, stk_json_of_list());
 }
 
+/* --- the API's shapes as Python programs write them --- */
+
+static const char *camel(const char *key, char *buf, size_t size)
+{
+    static const char *const odd[][2] = {
+        {"host_ipc", "hostIPC"},     {"host_pid", "hostPID"},
+        {"volume_id", "volumeID"},   {"disk_uri", "diskURI"},
+        {"cluster_ip", "clusterIP"}, {"set_hostname_as_fqdn", "setHostnameAsFQDN"}};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        if (strcmp(key, odd[i][0]) == 0) {
+            return odd[i][1];
+        }
+    }
+    for (; *key != '\0' && n + 1 < size; key++) {
+        bool up = *key == '_' && n > 0 && key[1] >= 'a' && key[1] <= 'z';
+        buf[n++] = up ? (char)(key[1] - 'a' + 'A') : *key;
+        key += up;
+    }
+    buf[n] = '\0';
+    return buf;
+}
+
+/* Keys of these are the user's own. */
+static bool has_free_keys(const char *key)
+{
+    static const char *const all[] = {"labels",       "matchLabels",      "annotations",
+                                      "nodeSelector", "limits",           "requests",
+                                      "driver",       "volumeAttributes", "stringData"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (strcmp(key, all[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+stk_json stk_kube_shape(stk_kube_maker *m, const stk_json *value)
+{
+    char buf[256];
+    stk_json copy = *value;
+    if (stk_json_is_list(value)) {
+        copy = stk_json_of_list();
+        for (uint32_t i = 0; i < value->n; i++) {
+            stk_kube_append(m, &copy, stk_kube_shape(m, &value->items[i]));
+        }
+    } else if (stk_json_is_map(value)) {
+        copy = stk_json_of_map();
+        for (uint32_t i = 0; i < value->n; i++) {
+            const char *name = camel(stk_json_key(value, i)->text, buf, sizeof buf);
+            const stk_json *one = stk_json_value(value, i);
+            if (has_free_keys(name)) {
+                stk_kube_set(m, &copy, name, *one);
+            } else if (one->kind != STK_JSON_NULL) { /* Python's clients write these, too */
+                stk_kube_set(m, &copy, name, stk_kube_shape(m, one));
+            }
+        }
+    }
+    return copy;
+}
+
 /* --- names --- */
 
 const char *stk_kube_label(const char *text, char *buf)

@@ -34,6 +34,9 @@ stk_json stk_kube_map(stk_kube_maker *m, ...) __attribute__((sentinel));
 stk_json *stk_kube_child(stk_kube_maker *m, stk_json *map, const char *key);
 stk_json *stk_kube_list(stk_kube_maker *m, stk_json *map, const char *key);
 
+/* A copy with the API's names: node_affinity → nodeAffinity. */
+stk_json stk_kube_shape(stk_kube_maker *m, const stk_json *value);
+
 /* The devices that a pod asks for. */
 enum { STK_KUBE_VALUES = 32 };
 typedef struct stk_kube_wanted {

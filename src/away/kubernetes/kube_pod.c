@@ -7,80 +7,18 @@
 /* The agent writes its report within this, after the task's own grace. */
 enum { AGENT_S = 15, PULL_S = 1800, GANG_PORT = 29400 };
 
-/* --- the API's shapes as Python programs write them --- */
-
-static const char *camel(const char *key, char *buf, size_t size)
-{
-    static const char *const odd[][2] = {
-        {"host_ipc", "hostIPC"},     {"host_pid", "hostPID"},
-        {"volume_id", "volumeID"},   {"disk_uri", "diskURI"},
-        {"cluster_ip", "clusterIP"}, {"set_hostname_as_fqdn", "setHostnameAsFQDN"}};
-    size_t n = 0;
-    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
-        if (strcmp(key, odd[i][0]) == 0) {
-            return odd[i][1];
-        }
-    }
-    for (; *key != '\0' && n + 1 < size; key++) {
-        bool up = *key == '_' && n > 0 && key[1] >= 'a' && key[1] <= 'z';
-        buf[n++] = up ? (char)(key[1] - 'a' + 'A') : *key;
-        key += up;
-    }
-    buf[n] = '\0';
-    return buf;
-}
-
-/* Keys of these are the user's own. */
-static bool has_free_keys(const char *key)
-{
-    static const char *const all[] = {"labels",       "matchLabels",      "annotations",
-                                      "nodeSelector", "limits",           "requests",
-                                      "driver",       "volumeAttributes", "stringData"};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (strcmp(key, all[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* A copy with the API's names: node_affinity → nodeAffinity. */
-static stk_json api_shape(stk_kube_maker *m, const stk_json *value)
-{
-    char buf[256];
-    stk_json copy = *value;
-    if (stk_json_is_list(value)) {
-        copy = stk_json_of_list();
-        for (uint32_t i = 0; i < value->n; i++) {
-            stk_kube_append(m, &copy, api_shape(m, &value->items[i]));
-        }
-    } else if (stk_json_is_map(value)) {
-        copy = stk_json_of_map();
-        for (uint32_t i = 0; i < value->n; i++) {
-            const char *name = camel(stk_json_key(value, i)->text, buf, sizeof buf);
-            const stk_json *one = stk_json_value(value, i);
-            if (has_free_keys(name)) {
-                stk_kube_set(m, &copy, name, *one);
-            } else if (one->kind != STK_JSON_NULL) { /* Python's clients write these, too */
-                stk_kube_set(m, &copy, name, api_shape(m, one));
-            }
-        }
-    }
-    return copy;
-}
-
 static void put_shape(stk_kube_maker *m, stk_json *map, const char *key, const char *option)
 {
     const stk_json *said = stk_json_get(m->options, option);
     if (said != NULL) {
-        stk_kube_set(m, map, key, api_shape(m, said));
+        stk_kube_set(m, map, key, stk_kube_shape(m, said));
     }
 }
 
 static void append_all(stk_kube_maker *m, stk_json *map, const char *key, const stk_json *list)
 {
     for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
-        stk_kube_append(m, stk_kube_list(m, map, key), api_shape(m, &list->items[i]));
+        stk_kube_append(m, stk_kube_list(m, map, key), stk_kube_shape(m, &list->items[i]));
     }
 }
 
@@ -362,12 +300,12 @@ static int put_resources(stk_kube_maker *m, stk_json *spec, stk_json *container)
         append_all(m, &resources, kinds[i], more);
     }
     STK_TRY(stk_kube_wanted_check(m, &ask, &resources));
+    if (resources.n > 0) {
+        stk_kube_set(m, container, "resources", resources);
+    }
     const char *asked = stk_kube_asked(m, &resources);
     if (asked != NULL) { /* however it was said: the agent looks whether they are there */
         put_variable(m, container, "STOKER_ASKED_DEVICES", asked);
-    }
-    if (resources.n > 0) {
-        stk_kube_set(m, container, "resources", resources);
     }
     return 0;
 }
@@ -471,7 +409,7 @@ static int put_additional(stk_kube_maker *m, stk_json *spec)
     const stk_json *said = stk_json_get(m->options, "additional_pod_spec_args");
     stk_json more = stk_json_of_map();
     if (said != NULL) {
-        more = api_shape(m, said);
+        more = stk_kube_shape(m, said);
     }
     for (uint32_t i = 0; i < more.n; i++) {
         const char *key = stk_json_key(&more, i)->text;

@@ -1,5 +1,6 @@
-/* kube_rights: may we do in a namespace what its jobs will need? Asked (SelfSubjectAccessReview)
- * before anything is made there: what was made and then can't be watched runs on unseen. */
+/* kube_rights: whether we may do in a namespace what its jobs will need. Asked
+ * (SelfSubjectAccessReview) before anything is made there: what was made and then can't be watched
+ * runs on unseen. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,20 +52,14 @@ static void on_review(void *arg, const stk_kube_answer *a)
 {
     stk_kube_ask_right *ask = arg;
     stk_kube *k = ask->space->kube;
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    stk_json root;
     ask->state = KUBE_RIGHT_UNKNOWN;
-    if (a->fatal) {
-        stk_kube_fatal(k, "%s: %s", k->cluster.origin, a->text);
-    }
-    if (a->fatal || a->again || arena == NULL) {
-        ask->not_before_ms = stk_kube_now() + AGAIN_MS;
+    if (stk_kube_passes(k, a, AGAIN_MS, &ask->not_before_ms)) {
         return;
     }
-    bool read = a->good && stk_kube_parse(a->body, a->len, arena, &root) == 0;
-    const stk_json *allowed = read ? stk_kube_at(&root, "status/allowed") : NULL;
-    bool is_denied = allowed != NULL && allowed->kind == STK_JSON_BOOL && !allowed->truth;
-    ask->state = is_denied ? KUBE_RIGHT_DENIED : KUBE_RIGHT_GIVEN;
+    ask->state = KUBE_RIGHT_GIVEN;
+    if (stk_json_is_false(stk_kube_at(a->json, "status/allowed"))) {
+        ask->state = KUBE_RIGHT_DENIED;
+    }
 }
 
 static void begin(stk_kube_ask_right *ask, const stk_kube_right *right, int64_t now)

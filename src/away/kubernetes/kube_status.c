@@ -5,12 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
+
+#include "base/text.h"
 
 /* --- reading --- */
 
 static const stk_json *find_by(const stk_json *list, const char *key, const char *value)
 {
-    for (uint32_t i = 0; list != NULL && list->kind == STK_JSON_LIST && i < list->n; i++) {
+    for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
         if (strcmp(stk_kube_text_at(&list->items[i], key), value) == 0) {
             return &list->items[i];
         }
@@ -25,34 +28,32 @@ static bool holds(const stk_json *condition)
 
 #define COPY(to, from) ((void)snprintf((to), sizeof(to), "%s", (from)))
 
-static int whole_at(const stk_json *node, const char *key)
+static void read_reason(const stk_json *state, stk_kube_pod *p)
 {
-    int64_t number = 0;
-    return stk_json_int(stk_kube_at(node, key), &number) ? (int)number : 0;
+    COPY(p->reason, stk_kube_text_at(state, "reason"));
+    COPY(p->message, stk_kube_text_at(state, "message"));
 }
 
 static void read_ended(const stk_json *ended, stk_kube_pod *p)
 {
-    p->exit_code = whole_at(ended, "exitCode");
-    p->signal = whole_at(ended, "signal");
-    COPY(p->reason, stk_kube_text_at(ended, "reason"));
-    COPY(p->message, stk_kube_text_at(ended, "message"));
+    p->exit_code = (int)stk_json_get_whole(ended, "exitCode", 0);
+    p->signal = (int)stk_json_get_whole(ended, "signal", 0);
+    read_reason(ended, p);
 }
 
 static void read_init(const stk_json *list, stk_kube_pod *p)
 {
-    for (uint32_t i = 0; list != NULL && list->kind == STK_JSON_LIST && i < list->n; i++) {
+    for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
         const stk_json *one = &list->items[i];
         const stk_json *ended = stk_kube_at(one, "state/terminated");
         const stk_json *waits = stk_kube_at(one, "state/waiting");
-        if (ended != NULL && whole_at(ended, "exitCode") != 0) {
+        if (stk_json_get_whole(ended, "exitCode", 0) != 0) {
             p->init_failed = true;
             read_ended(ended, p);
         } else if (waits != NULL &&
                    strcmp(stk_kube_text_at(waits, "reason"), "PodInitializing") != 0) {
             p->init_waits = true;
-            COPY(p->reason, stk_kube_text_at(waits, "reason"));
-            COPY(p->message, stk_kube_text_at(waits, "message"));
+            read_reason(waits, p);
         } else {
             continue;
         }
@@ -73,8 +74,7 @@ static void read_main(const stk_json *one, stk_kube_pod *p)
     } else if (waits != NULL) {
         p->main = STK_KUBE_WAITING;
         if (!p->init_failed && !p->init_waits) {
-            COPY(p->reason, stk_kube_text_at(waits, "reason"));
-            COPY(p->message, stk_kube_text_at(waits, "message"));
+            read_reason(waits, p);
         }
     }
 }
@@ -123,7 +123,10 @@ void stk_kube_read_job(const stk_json *object, stk_kube_job *ret)
     j.ending = holds(target) || holds(find_by(conditions, "type", "SuccessCriteriaMet"));
     j.suspended = holds(find_by(conditions, "type", "Suspended"));
     j.deleting = *stk_kube_text_at(object, "metadata/deletionTimestamp") != '\0';
-    const stk_json *why = holds(failed) ? failed : target;
+    const stk_json *why = target;
+    if (holds(failed)) {
+        why = failed;
+    }
     COPY(j.reason, stk_kube_text_at(why, "reason"));
     COPY(j.message, stk_kube_text_at(why, "message"));
     *ret = j;
@@ -134,12 +137,14 @@ void stk_kube_read_job(const stk_json *object, stk_kube_job *ret)
 /* The scheduler's words up to what it says of preemption, and what can be done. */
 static void say_unscheduled(const stk_kube_pod *p, char *text, size_t size)
 {
-    const char *end = strstr(p->unscheduled, " no new claims to deallocate");
-    const char *other = strstr(p->unscheduled, " preemption:");
-    if (end == NULL || (other != NULL && other < end)) {
-        end = other;
+    static const char *const musings[] = {" no new claims to deallocate", " preemption:"};
+    size_t n = strlen(p->unscheduled);
+    for (size_t k = 0; k < 2; k++) {
+        const char *end = strstr(p->unscheduled, musings[k]);
+        if (end != NULL) {
+            n = MIN(n, (size_t)(end - p->unscheduled));
+        }
     }
-    size_t n = end == NULL ? strlen(p->unscheduled) : (size_t)(end - p->unscheduled);
     while (n > 0 && (p->unscheduled[n - 1] == '.' || p->unscheduled[n - 1] == ' ' ||
                      p->unscheduled[n - 1] == ',')) {
         n--;
@@ -159,8 +164,7 @@ static void say_unscheduled(const stk_kube_pod *p, char *text, size_t size)
     while (strstr(p->unscheduled, ways[i].words) == NULL) {
         i++;
     }
-    (void)snprintf(text, size, "no node takes it: %.*s; %s", (int)n, n == 0 ? "" : p->unscheduled,
-                   ways[i].way);
+    (void)snprintf(text, size, "no node takes it: %.*s; %s", (int)n, p->unscheduled, ways[i].way);
 }
 
 static bool is_any(const char *word, const char *const *words)
@@ -183,16 +187,28 @@ static const char *const pulls[] = {"ErrImagePull",
 static const char *const configs[] = {"CreateContainerConfigError", "CreateContainerError",
                                       "RunContainerError", "PreCreateHookError", NULL};
 
-/* "Back-off pulling image "x": ErrImagePull: failed to … : dial tcp …" → from "failed to" on. */
-static const char *pull_cause(const char *message)
+/* What stands behind these words; all of it where they aren't there. */
+static const char *behind(const char *message, const char *words)
 {
-    const char *at = strstr(message, "ErrImagePull: ");
-    return at == NULL ? message : at + strlen("ErrImagePull: ");
+    const char *at = strstr(message, words);
+    if (at == NULL) {
+        return message;
+    }
+    return at + strlen(words);
+}
+
+/* Between words and more of them. */
+static const char *colon(const char *more)
+{
+    return *more == '\0' ? "" : ": ";
 }
 
 static void say_waiting(const stk_kube_pod *p, char *text, size_t size)
 {
-    const char *who = p->init_waits ? "the image that brings our program" : "its image";
+    const char *who = "its image";
+    if (p->init_waits) {
+        who = "the image that brings our program";
+    }
     text[0] = '\0';
     if (strcmp(p->reason, "ErrImageNeverPull") == 0) {
         (void)snprintf(
@@ -206,7 +222,7 @@ static void say_waiting(const stk_kube_pod *p, char *text, size_t size)
         (void)snprintf(text, size,
                        "%s can't be pulled: %.700s; look at its name, the registry, and "
                        "image_pull_secrets",
-                       who, pull_cause(p->message));
+                       who, behind(p->message, "ErrImagePull: ")); /* a back-off says it before */
     } else if (is_any(p->reason, configs)) {
         (void)snprintf(text, size,
                        "its container can't be made (%s): %.700s; look at secrets, "
@@ -214,8 +230,8 @@ static void say_waiting(const stk_kube_pod *p, char *text, size_t size)
                        p->reason, p->message);
     } else if (strcmp(p->reason, "PodInitializing") != 0 &&
                strcmp(p->reason, "ContainerCreating") != 0 && *p->reason != '\0') {
-        (void)snprintf(text, size, "its container waits (%s)%s%.700s", p->reason,
-                       *p->message == '\0' ? "" : ": ", p->message);
+        (void)snprintf(text, size, "its container waits (%s)%s%.700s", p->reason, colon(p->message),
+                       p->message);
     }
 }
 
@@ -224,31 +240,27 @@ static void judge_waiting(const stk_kube_job *job, const stk_kube_pod *p, stk_ku
     char *text = v->report.text;
     size_t size = sizeof v->report.text;
     v->report.state = STK_REMOTE_QUEUED;
-    if (*p->name == '\0') {
-        if (job->suspended) {
-            (void)snprintf(text, size,
-                           "it is suspended: its queue lets it start, or somebody who "
-                           "suspended it");
+    if (*p->name == '\0' && job->suspended) {
+        (void)snprintf(text, size,
+                       "it is suspended: its queue lets it start, or somebody who suspended it");
+    } else if (*p->name != '\0') {
+        if (!p->scheduled && *p->unscheduled != '\0') {
+            say_unscheduled(p, text, size);
+        } else {
+            say_waiting(p, text, size);
         }
-        return;
+        /* The others may yet come right: a registry that was away, a Secret that comes later. */
+        v->hopeless = strcmp(p->reason, "InvalidImageName") == 0 ||
+                      strcmp(p->reason, "ErrImageNeverPull") == 0;
+        v->report.failure = STK_FAIL_START;
     }
-    if (!p->scheduled && *p->unscheduled != '\0') {
-        say_unscheduled(p, text, size);
-    } else {
-        say_waiting(p, text, size);
-    }
-    /* The others may yet come right: a registry that was away, a Secret that comes later. */
-    v->hopeless =
-        strcmp(p->reason, "InvalidImageName") == 0 || strcmp(p->reason, "ErrImageNeverPull") == 0;
-    v->report.failure = STK_FAIL_START;
 }
 
 const char *stk_kube_event_words(const char *reason, const char *message, char *buf, size_t size)
 {
     buf[0] = '\0';
     if (strcmp(reason, "FailedCreate") == 0) {
-        const char *at = strstr(message, " is forbidden: ");
-        const char *why = at == NULL ? message : at + strlen(" is forbidden: ");
+        const char *why = behind(message, " is forbidden: ");
         const char *way = "the namespace doesn't allow it: ask for what it allows";
         if (strstr(message, "exceeded quota") != NULL) {
             way = "wait until others end, ask for less, or have the quota raised";
@@ -268,9 +280,8 @@ const char *stk_kube_event_words(const char *reason, const char *message, char *
     return buf;
 }
 
-stk_failure stk_kube_blame(const stk_kube_job *job, const stk_kube_pod *pods, uint32_t n)
+stk_failure stk_kube_blame(const stk_kube_pod *pods, uint32_t n)
 {
-    (void)job;
     for (uint32_t i = 0; i < n; i++) {
         if (*pods[i].name != '\0' && pods[i].scheduled) {
             return STK_FAIL_START;
@@ -315,19 +326,30 @@ static void judge_disrupted(const stk_kube_pod *p, stk_kube_verdict *v)
 
 static bool judge_evicted(const stk_kube_pod *p, stk_kube_verdict *v)
 {
+    static const struct {
+        const char *reason;
+        stk_failure failure;
+        const char *words;
+    } of_nodes[] = {{"NodeLost", STK_FAIL_LOST, "is lost"},
+                    {"Terminated", STK_FAIL_PREEMPTED, "shuts down"},
+                    {"NodeShutdown", STK_FAIL_PREEMPTED, "shuts down"},
+                    {"Shutdown", STK_FAIL_PREEMPTED, "shuts down"}};
+    for (size_t i = 0; i < sizeof of_nodes / sizeof *of_nodes; i++) {
+        if (strcmp(p->pod_reason, of_nodes[i].reason) == 0) {
+            fail(v, of_nodes[i].failure, "node %s %s: %s", p->node, of_nodes[i].words,
+                 p->pod_message);
+            return true;
+        }
+    }
     if (strcmp(p->pod_reason, "DeadlineExceeded") == 0) {
         fail(v, STK_FAIL_TIMEOUT, "it ran for longer than the pod's activeDeadlineSeconds");
+    } else if (strcmp(p->pod_reason, "Evicted") == 0 &&
+               strstr(p->pod_message, "exceeds the") != NULL) {
+        fail(v, STK_FAIL_RESOURCES,
+             "evicted by node %s: %s; ask for more disk (or shared_memory, tmpfs_size)", p->node,
+             p->pod_message);
     } else if (strcmp(p->pod_reason, "Evicted") == 0) {
-        bool is_own = strstr(p->pod_message, "exceeds the") != NULL;
-        fail(v, is_own ? STK_FAIL_RESOURCES : STK_FAIL_PREEMPTED, "evicted by node %s: %s%s",
-             p->node, p->pod_message,
-             is_own ? "; ask for more disk (or shared_memory, tmpfs_size)" : "");
-    } else if (strcmp(p->pod_reason, "NodeLost") == 0) {
-        fail(v, STK_FAIL_LOST, "node %s is lost: %s", p->node, p->pod_message);
-    } else if (strcmp(p->pod_reason, "Terminated") == 0 ||
-               strcmp(p->pod_reason, "NodeShutdown") == 0 ||
-               strcmp(p->pod_reason, "Shutdown") == 0) {
-        fail(v, STK_FAIL_PREEMPTED, "node %s shuts down: %s", p->node, p->pod_message);
+        fail(v, STK_FAIL_PREEMPTED, "evicted by node %s: %s", p->node, p->pod_message);
     } else if (strncmp(p->pod_reason, "OutOf", 5) == 0 ||
                strstr(p->pod_reason, "Admission") != NULL) {
         fail(v, STK_FAIL_LOST, "node %s refused it (%s): %s", p->node, p->pod_reason,
@@ -343,30 +365,33 @@ static void judge_ended(const stk_kube_pod *p, stk_kube_verdict *v)
     static const char *const starts[] = {"StartError", "ContainerCannotRun", NULL};
     if (p->init_failed) {
         fail(v, STK_FAIL_START, "the container '%s' that goes before ended with %d (%s)%s%.500s",
-             p->init, p->exit_code, p->reason, *p->message == '\0' ? "" : ": ", p->message);
+             p->init, p->exit_code, p->reason, colon(p->message), p->message);
         return;
     }
     if (is_any(p->reason, starts)) {
         fail(v, STK_FAIL_START,
              "its container couldn't be started: %.700s; look at the image and "
              "its platform",
-             *p->message == '\0' ? p->reason : p->message);
+             stk_text_or(stk_text_if_any(p->message), p->reason));
         return;
     }
     v->is_end = true;
     v->report.state = STK_REMOTE_ENDED;
     v->report.oom = strcmp(p->reason, "OOMKilled") == 0;
-    v->report.signal = 0;
-    if (p->signal > 0) {
-        v->report.signal = p->signal;
-    } else if (p->exit_code > 128 && p->exit_code <= 128 + 64) {
+    v->report.signal = MAX(p->signal, 0);
+    if (p->signal <= 0 && p->exit_code > 128 && p->exit_code <= 128 + 64) {
         v->report.signal = p->exit_code - 128;
     }
-    v->report.exit_status = v->report.signal > 0 ? -1 : p->exit_code;
-    /* the agent's own message is in its end.json, and read there */
-    const char *message = strncmp(p->message, "{\"stoker\"", 9) == 0 ? "" : p->message;
+    v->report.exit_status = p->exit_code;
+    if (v->report.signal > 0) {
+        v->report.exit_status = -1;
+    }
+    const char *message = p->message;
+    if (strncmp(message, "{\"stoker\"", 9) == 0) { /* the agent's own is read in its end.json */
+        message = "";
+    }
     (void)snprintf(v->report.text, sizeof v->report.text, "%s on node %s%s%.500s",
-                   *p->reason == '\0' ? "ended" : p->reason, p->node, *message == '\0' ? "" : ": ",
+                   stk_text_or(stk_text_if_any(p->reason), "ended"), p->node, colon(message),
                    message);
 }
 
@@ -392,10 +417,10 @@ static void judge_pod(const stk_kube_pod *p, stk_kube_verdict *v)
         judge_ended(p, v);
     } else if (p->failed) {
         fail(v, STK_FAIL_LOST, "its pod failed on node %s without a word of its container%s%s",
-             p->node, *p->pod_message == '\0' ? "" : ": ", p->pod_message);
+             p->node, colon(p->pod_message), p->pod_message);
     } else {
         fail(v, STK_FAIL_LOST, "its pod %s is gone from node %s: somebody deleted it", p->name,
-             *p->node == '\0' ? "(none)" : p->node);
+             stk_text_or(stk_text_if_any(p->node), "(none)"));
         v->unsure = true;
     }
 }
@@ -405,8 +430,7 @@ static bool judge_job(const stk_kube_job *job, stk_kube_verdict *v)
 {
     if (strcmp(job->reason, "DeadlineExceeded") == 0) {
         fail(v, STK_FAIL_TIMEOUT,
-             "its Job took longer than activeDeadlineSeconds, waiting "
-             "included");
+             "its Job took longer than activeDeadlineSeconds, waiting included");
     } else if (strcmp(job->reason, "PodFailurePolicy") == 0 &&
                strstr(job->message, "DisruptionTarget") != NULL) {
         fail(v, STK_FAIL_PREEMPTED, "its pod had to make way: %s", job->message);
@@ -482,10 +506,15 @@ void stk_kube_judge(const stk_kube_job *job, const stk_kube_pod *pods, uint32_t 
              job->reason, job->message);
     } else if (n_running + n_over > 0 && waits == NULL) {
         v.report.state = STK_REMOTE_RUNNING;
-        v.report.node = tells == NULL ? 0 : tells->index;
+        if (tells != NULL) {
+            v.report.node = tells->index;
+        }
         (void)snprintf(v.report.text, sizeof v.report.text, "node %s", pods[0].node);
     } else {
-        judge_waiting(job, waits == NULL ? &pods[0] : waits, &v);
+        if (waits == NULL) {
+            waits = &pods[0];
+        }
+        judge_waiting(job, waits, &v);
     }
     *ret = v;
 }

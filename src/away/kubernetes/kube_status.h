@@ -58,6 +58,6 @@ void stk_kube_judge(const stk_kube_job *job, const stk_kube_pod *pods, uint32_t 
 /* An event's text (reason FailedCreate, FailedMount, …) as why it waits; "" where it tells none. */
 const char *stk_kube_event_words(const char *reason, const char *message, char *buf, size_t size);
 /* A job that waited for too long with this reason: whose fault is it? */
-stk_failure stk_kube_blame(const stk_kube_job *job, const stk_kube_pod *pods, uint32_t n);
+stk_failure stk_kube_blame(const stk_kube_pod *pods, uint32_t n);
 
 #endif

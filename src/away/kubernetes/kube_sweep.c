@@ -22,18 +22,12 @@ static void on_swept(void *arg, const stk_kube_answer *a)
     s->n_open--;
 }
 
-static void ask(sweep *s, const char *method, const char *way, const char *body,
+static void ask(sweep *s, const char *method, const char *way, const char *body, const char *accept,
                 void (*done)(void *, const stk_kube_answer *))
 {
     uint64_t id;
     const stk_kube_request request = {
-        .method = method,
-        .way = way,
-        .body = body,
-        .accept = body == NULL ? "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-                               : NULL,
-        .done = done,
-        .arg = s};
+        .method = method, .way = way, .body = body, .accept = accept, .done = done, .arg = s};
     stk_kube *k = s->space->kube;
     if (way != NULL && stk_kube_may_begin(k, 0, stk_kube_now()) &&
         stk_kube_begin(k, &request, &id)) {
@@ -63,7 +57,7 @@ static void look_at(sweep *s, const stk_json *meta)
                                 (uint32_t)strtoul(attempt, NULL, 10))) {
         return;
     }
-    if (owners != NULL && owners->kind == STK_JSON_LIST && owners->n > 0) {
+    if (stk_json_n_items(owners) > 0) {
         if (strcmp(stk_kube_text_at(&owners->items[0], "kind"), "JobSet") != 0) {
             return;
         }
@@ -71,25 +65,24 @@ static void look_at(sweep *s, const stk_json *meta)
         plural = "jobsets";
         name = stk_kube_text_at(&owners->items[0], "name");
     }
+    STK_BUF_AUTO body = STK_BUF_INIT(1024);
+    stk_kube_put_delete(&body, "Background");
     stk_arena_reset(k->scratch);
-    ask(s, "DELETE",
-        stk_arena_printf(k->scratch, "%s/namespaces/%s/%s/%s", group, s->space->name, plural, name),
-        "{\"kind\":\"DeleteOptions\",\"apiVersion\":\"v1\",\"propagationPolicy\":\"Background\"}",
-        on_swept);
+    const char *way =
+        stk_arena_printf(k->scratch, "%s/namespaces/%s/%s/%s", group, s->space->name, plural, name);
+    if (body.failed) {
+        way = NULL;
+    }
+    ask(s, "DELETE", way, body.data, NULL, on_swept);
 }
 
 static void on_listed(void *arg, const stk_kube_answer *a)
 {
     sweep *s = arg;
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    stk_json root;
     s->n_open--;
     s->again = s->again || a->again;
-    if (!a->good || arena == NULL || stk_kube_parse(a->body, a->len, arena, &root) < 0) {
-        return;
-    }
-    const stk_json *items = stk_kube_at(&root, "items");
-    for (uint32_t i = 0; items != NULL && items->kind == STK_JSON_LIST && i < items->n; i++) {
+    const stk_json *items = stk_kube_at(a->json, "items");
+    for (uint32_t i = 0; i < stk_json_n_items(items); i++) {
         const stk_json *meta = stk_kube_at(&items->items[i], "metadata");
         const char *name = stk_kube_text_at(stk_kube_at(meta, "labels"), STK_KUBE_LABEL_JOB);
         if (meta != NULL && stk_kube_find(s->space->kube, name) == NULL) {
@@ -108,7 +101,7 @@ static void begin(sweep *s)
                          KUBE_BATCH "/namespaces/%s/jobs?labelSelector=" STK_KUBE_SELECT_OURS
                                     "%%2C%%21" STK_KUBE_LABEL_KEEP "&limit=%d",
                          s->space->name, LIST_MAX),
-        NULL, on_listed);
+        NULL, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", on_listed);
 }
 
 void stk_kube_sweep(stk_kube *k)

@@ -10,6 +10,7 @@
 #include "base/map.h"
 #include "base/text.h"
 
+enum { AT_ONCE = -1 }; /* a grace: there is nothing to end */
 enum { AGAIN_MS = 1000, QUOTA_MS = 5000, LAG_MS = 10000, LOGS_MS = 20000, REMOVE_MS = 90000 };
 enum { LOOK_MS = 3000, LOOK_MAX_MS = 30000, LOOK_GAP_MS = 200, LOOKS = 2, SILENT_MS = 5000 };
 enum {
@@ -34,12 +35,10 @@ static void say(stk_kube_task *t, stk_remote_report *report)
 static void say_it_lives(const stk_kube_task *t, stk_remote_report *report)
 {
     char how[360];
-    const char *kind = strcmp(t->ways[t->i_way].plural, "jobsets") == 0 ? "jobset" : "job";
-    int n =
-        snprintf(how, sizeof how, "; its %s may run on, end it by `kubectl -n %s delete %s %s`",
-                 *kind == 'j' && kind[3] == 's' ? "JobSet" : "Job", t->space->name, kind, t->name);
-    int room = STK_REMOTE_WORDS - 1 - n;
-    size_t len = strnlen(report->text, room > 0 ? (size_t)room : 0);
+    const stk_kube_way *w = &t->ways[t->i_way];
+    int n = snprintf(how, sizeof how, "; its %s may run on, end it by `kubectl -n %s delete %s %s`",
+                     w->kind, t->space->name, w->word, t->name);
+    size_t len = strnlen(report->text, (size_t)MAX(STK_REMOTE_WORDS - 1 - n, 0));
     (void)snprintf(report->text + len, sizeof report->text - len, "%s", how);
 }
 
@@ -57,16 +56,21 @@ static void finish(stk_kube_task *t, const stk_remote_report *end)
     }
 }
 
-static void fail(stk_kube_task *t, stk_failure failure, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static void fail(stk_kube_task *t, stk_failure failure, const char *fmt, ...)
+/* Removed within grace_ms, then said to have failed; AT_ONCE: there is nothing to remove. */
+static void fail(stk_kube_task *t, int64_t grace_ms, stk_failure failure, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static void fail(stk_kube_task *t, int64_t grace_ms, stk_failure failure, const char *fmt, ...)
 {
     stk_remote_report end = {.state = STK_REMOTE_FAILED, .exit_status = -1, .failure = failure};
     va_list args;
     va_start(args, fmt);
     (void)vsnprintf(end.text, sizeof end.text, fmt, args);
     va_end(args);
-    finish(t, &end);
+    if (grace_ms == AT_ONCE) {
+        finish(t, &end);
+    } else {
+        stk_kube_task_remove(t, &end, grace_ms);
+    }
 }
 
 static void say_queued(stk_kube_task *t, const char *words)
@@ -84,10 +88,10 @@ static void say_running(stk_kube_task *t)
     for (uint32_t i = 0; i < t->n; i++) {
         const stk_kube_pod *p = &t->pods[i];
         if ((p->main == STK_KUBE_RUNNING || p->main == STK_KUBE_TERMINATED) &&
-            !t->said_running[i]) {
+            !t->logs[i].said_running) {
             stk_remote_report report = {.state = STK_REMOTE_RUNNING, .node = i, .exit_status = -1};
             (void)snprintf(report.text, sizeof report.text, "node %s", p->node);
-            t->said_running[i] = true;
+            t->logs[i].said_running = true;
             t->has_run = true;
             say(t, &report);
         }
@@ -106,7 +110,10 @@ static void give_up_pods(stk_kube_task *t, int64_t now)
         any = any || hangs;
         /* Where the node is known to be silent, nobody need wait for its answer. */
         bool silent = !p->ready && strcmp(p->disruption, "DeletionByTaintManager") == 0;
-        int64_t patience = t->grace_ms + (silent ? SILENT_MS : TERMINATING_MS);
+        int64_t patience = t->grace_ms + TERMINATING_MS;
+        if (silent) {
+            patience = t->grace_ms + SILENT_MS;
+        }
         if (hangs && t->deleting_ms > 0 && now - t->deleting_ms > patience) {
             p->gone = true;
         }
@@ -132,25 +139,25 @@ static void give_up_pods(stk_kube_task *t, int64_t now)
 
 static void check_patience(stk_kube_task *t, int64_t now)
 {
+    const stk_kube_api *api = &t->kube->api;
     int64_t patience = t->kube->config->pending_ms;
-    if (patience > 0 && !t->has_run && now - t->since_ms > patience) {
-        stk_remote_report end = {.state = STK_REMOTE_FAILED,
-                                 .exit_status = -1,
-                                 .failure = t->kube->api.down_since_ms > 0
-                                                ? STK_FAIL_START
-                                                : stk_kube_blame(&t->job, t->pods, t->n)};
-        const char *words = "the cluster doesn't say why";
-        if (*t->words != '\0') {
-            words = t->words;
-        } else if (t->kube->api.down_since_ms > 0) {
-            words = t->kube->api.down;
-        } else if (t->pods[0].scheduled) {
-            words = "its container is still being made";
-        }
-        (void)snprintf(end.text, sizeof end.text, "it didn't start within %lld s: %.900s",
-                       (long long)(patience / 1000), words);
-        stk_kube_task_remove(t, &end, 0);
+    if (patience <= 0 || t->has_run || now - t->since_ms <= patience) {
+        return;
     }
+    stk_failure failure = stk_kube_blame(t->pods, t->n);
+    const char *words = "the cluster doesn't say why";
+    if (api->down_since_ms > 0) {
+        failure = STK_FAIL_START;
+    }
+    if (*t->words != '\0') {
+        words = t->words;
+    } else if (api->down_since_ms > 0) {
+        words = api->down;
+    } else if (t->pods[0].scheduled) {
+        words = "its container is still being made";
+    }
+    fail(t, 0, failure, "it didn't start within %lld s: %.900s", (long long)(patience / 1000),
+         words);
 }
 
 /* Its pod may be there before the Secret that we make for it, and look again a while later. */
@@ -180,7 +187,10 @@ void stk_kube_task_settle(stk_kube_task *t, int64_t now)
         v.report.state = STK_REMOTE_FAILED;
         stk_kube_task_remove(t, &v.report, 0);
     } else if (v.is_end) {
-        int64_t lag = t->n > 1 ? t->grace_ms + TERMINATING_MS : LAG_MS;
+        int64_t lag = LAG_MS;
+        if (t->n > 1) {
+            lag = t->grace_ms + TERMINATING_MS;
+        }
         if (t->end_seen_ms == 0) {
             t->end_seen_ms = now;
         }
@@ -191,7 +201,7 @@ void stk_kube_task_settle(stk_kube_task *t, int64_t now)
     } else {
         t->end_seen_ms = 0;
         if (v.report.state == STK_REMOTE_QUEUED && !t->has_run) {
-            const char *words = *v.report.text != '\0' ? v.report.text : t->event;
+            const char *words = stk_text_or(stk_text_if_any(v.report.text), t->event);
             if (waits_for_us(t, words, now)) {
                 words = "";
             }
@@ -214,7 +224,10 @@ void stk_kube_task_remove(stk_kube_task *t, const stk_remote_report *end, int64_
         t->removing = true;
         t->give_up_ms = now + grace_ms + REMOVE_MS;
     }
-    t->kill_ms = grace_ms < t->grace_ms ? now + grace_ms : INT64_MAX;
+    t->kill_ms = INT64_MAX;
+    if (grace_ms < t->grace_ms) {
+        t->kill_ms = now + grace_ms;
+    }
     t->not_before_ms = t->idle_until_ms = 0;
     if (t->op == KUBE_IDLE && !t->posted && !t->maybe && !t->ask) { /* nobody has it */
         finish(t, &t->end);
@@ -238,26 +251,15 @@ static void begin(stk_kube_task *t, const char *method, const char *way, const c
 /* After an answer: true where it is to be tried again, or will never work. */
 static bool is_passing(stk_kube_task *t, const stk_kube_answer *a)
 {
-    stk_kube *k = t->kube;
-    k->n_ops--;
+    t->kube->n_ops--;
     t->op = KUBE_IDLE;
     t->idle_until_ms = 0;
-    if (a->fatal) {
-        stk_kube_fatal(k, "%s: %s", k->cluster.origin, a->text);
-    } else if (a->again) {
-        t->not_before_ms = stk_kube_now() + AGAIN_MS / 4;
-    }
-    return a->fatal || a->again;
+    return stk_kube_passes(t->kube, a, AGAIN_MS / 4, &t->not_before_ms);
 }
 
 static const stk_kube_way *way(const stk_kube_task *t)
 {
     return &t->ways[t->i_way];
-}
-
-static bool is_set(const stk_kube_task *t)
-{
-    return strcmp(way(t)->plural, "jobsets") == 0;
 }
 
 /* The way that is wanted isn't to be had. */
@@ -269,23 +271,34 @@ static void drop_way(stk_kube_task *t)
 }
 
 static const char *way_of(const stk_kube_task *t, const char *group, const char *plural,
-                          const char *name, const char *query)
+                          const char *query)
 {
     stk_arena_reset(t->kube->scratch);
-    return stk_arena_printf(t->kube->scratch, "%s/namespaces/%s/%s%s%s%s", group, t->space->name,
-                            plural, name == NULL ? "" : "/", stk_text_or(name, ""), query);
+    return stk_arena_printf(t->kube->scratch, "%s/namespaces/%s/%s%s", group, t->space->name,
+                            plural, query);
+}
+
+/* Of the Job (or JobSet) itself. */
+static const char *way_of_job(const stk_kube_task *t)
+{
+    stk_arena_reset(t->kube->scratch);
+    return stk_arena_printf(t->kube->scratch, "%s/namespaces/%s/%s/%s", way(t)->group,
+                            t->space->name, way(t)->plural, t->name);
+}
+
+static void begin_get(stk_kube_task *t, void (*done)(void *, const stk_kube_answer *))
+{
+    begin(t, "GET", way_of_job(t), NULL, done, KUBE_GET);
 }
 
 static void know_job(stk_kube_task *t, const stk_kube_answer *a)
 {
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    stk_json root;
     t->posted = t->maybe = true;
     t->since_ms = stk_kube_now(); /* until now it waited for us */
     t->listed_before = MAX(t->space->jobs.n_lists, t->space->pods.n_lists);
-    if (arena != NULL && stk_kube_parse(a->body, a->len, arena, &root) == 0) {
+    if (a->json != NULL) {
         (void)snprintf(t->job.uid, sizeof t->job.uid, "%s",
-                       stk_kube_text_at(&root, "metadata/uid"));
+                       stk_kube_text_at(a->json, "metadata/uid"));
         const char *uid = stk_arena_dup(t->arena, t->job.uid);
         for (uint32_t i = 1; uid != NULL && i < way(t)->docs.n; i++) {
             const stk_json *owners =
@@ -314,24 +327,26 @@ static void refused(stk_kube_task *t, const stk_kube_answer *a)
         say_queued(t, words);
         t->not_before_ms = stk_kube_now() + QUOTA_MS;
     } else if (a->status == 403) {
-        fail(t, STK_FAIL_START,
+        fail(t, AT_ONCE, STK_FAIL_START,
              "the cluster refused it: %.700s; `stoker stack check` lists the "
              "rights that are needed",
              a->text);
     } else if (a->status == 404 && t->i_doc == 0 && strstr(a->text, "namespaces") != NULL) {
-        fail(t, STK_FAIL_START, "namespace '%s' isn't there; make it, or name another one",
+        fail(t, AT_ONCE, STK_FAIL_START, "namespace '%s' isn't there; make it, or name another one",
              t->space->name);
     } else if (a->status == 404) {
-        fail(t, STK_FAIL_START, "the cluster doesn't know %s: %s%s", way(t)->plural, a->text,
-             is_set(t) ? "; have JobSet installed, or leave `jobset` out: it's an Indexed Job then"
-                       : "");
+        fail(t, AT_ONCE, STK_FAIL_START, "the cluster doesn't know %s: %s%s", way(t)->plural,
+             a->text,
+             way(t)->is_set
+                 ? "; have JobSet installed, or leave `jobset` out: it's an Indexed Job then"
+                 : "");
     } else if (a->status == 413) {
-        fail(t, STK_FAIL_START,
+        fail(t, AT_ONCE, STK_FAIL_START,
              "its Job is too large for the API server: %.600s; make its "
              "environment smaller",
              a->text);
     } else {
-        fail(t, STK_FAIL_START, "the API server refused its Job: %.900s", a->text);
+        fail(t, AT_ONCE, STK_FAIL_START, "the API server refused its Job: %.900s", a->text);
     }
 }
 
@@ -359,11 +374,7 @@ static void on_post(void *arg, const stk_kube_answer *a)
     } else if (first) {
         refused(t, a);
     } else {
-        stk_remote_report end = {
-            .state = STK_REMOTE_FAILED, .exit_status = -1, .failure = STK_FAIL_START};
-        (void)snprintf(end.text, sizeof end.text, "what its Job needs can't be made: %.900s",
-                       a->text);
-        stk_kube_task_remove(t, &end, 0);
+        fail(t, 0, STK_FAIL_START, "what its Job needs can't be made: %.900s", a->text);
     }
 }
 
@@ -373,36 +384,34 @@ static void on_get(void *arg, const stk_kube_answer *a)
     if (is_passing(t, a)) {
         return;
     }
-    bool not_there = a->status == 404 || (a->status == 403 && is_set(t) && t->n_ways > 1);
+    bool not_there = a->status == 404 || (a->status == 403 && way(t)->is_set && t->n_ways > 1);
     if (not_there && t->i_way + 1 < t->n_ways) {
         t->i_way++;
         return;
     }
     t->ask = false;
     if (a->good) {
-        STK_ARENA_AUTO arena = stk_arena_new(0);
-        stk_json root;
-        bool read = arena != NULL && stk_kube_parse(a->body, a->len, arena, &root) == 0;
-        const stk_json *labels = read ? stk_kube_at(&root, "metadata/labels") : NULL;
+        const stk_json *labels = stk_kube_at(a->json, "metadata/labels");
         char run[STK_KUBE_NAME + 1];
-        if (read && strcmp(stk_kube_text_at(labels, STK_KUBE_LABEL_RUN),
-                           stk_kube_label(t->kube->config->run, run)) != 0) {
-            fail(t, STK_FAIL_START,
+        if (a->json != NULL && strcmp(stk_kube_text_at(labels, STK_KUBE_LABEL_RUN),
+                                      stk_kube_label(t->kube->config->run, run)) != 0) {
+            fail(t, AT_ONCE, STK_FAIL_START,
                  "there is a %s '%s' in namespace '%s' that isn't of this run; "
                  "remove it",
-                 is_set(t) ? "JobSet" : "Job", t->name, t->space->name);
+                 way(t)->kind, t->name, t->space->name);
             t->maybe = false;
             return;
         }
         know_job(t, a);
-        if (read && !is_set(t)) {
-            stk_kube_read_job(&root, &t->job);
+        if (a->json != NULL && !way(t)->is_set) {
+            stk_kube_read_job(a->json, &t->job);
             stk_kube_task_settle(t, stk_kube_now());
         }
     } else if (not_there && t->removing) {
         finish(t, &t->end);
     } else if (not_there && (t->attach || t->posted)) {
-        fail(t, STK_FAIL_LOST, "its Job %s is gone from namespace '%s'", t->name, t->space->name);
+        fail(t, AT_ONCE, STK_FAIL_LOST, "its Job %s is gone from namespace '%s'", t->name,
+             t->space->name);
     } else if (!not_there) {
         t->maybe = true; /* it was there, or may be */
         refused(t, a);
@@ -448,6 +457,15 @@ static void on_delete(void *arg, const stk_kube_answer *a)
     }
 }
 
+static void begin_delete(stk_kube_task *t, const char *policy)
+{
+    STK_BUF_AUTO body = STK_BUF_INIT(1024);
+    stk_kube_put_delete(&body, policy);
+    if (!body.failed) {
+        begin(t, "DELETE", way_of_job(t), body.data, on_delete, KUBE_DELETE);
+    }
+}
+
 static void on_kill(void *arg, const stk_kube_answer *a)
 {
     stk_kube_task *t = arg;
@@ -460,16 +478,13 @@ static void on_kill(void *arg, const stk_kube_answer *a)
 static void on_look(void *arg, const stk_kube_answer *a)
 {
     stk_kube_task *t = arg;
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    stk_json root;
     t->kube->n_looks--;
-    if (is_passing(t, a) || !a->good || arena == NULL ||
-        stk_kube_parse(a->body, a->len, arena, &root) < 0) {
+    if (is_passing(t, a) || a->json == NULL) {
         return;
     }
-    const stk_json *items = stk_kube_at(&root, "items");
+    const stk_json *items = stk_kube_at(a->json, "items");
     const char *newest = "";
-    for (uint32_t i = 0; items != NULL && items->kind == STK_JSON_LIST && i < items->n; i++) {
+    for (uint32_t i = 0; i < stk_json_n_items(items); i++) {
         const stk_json *one = &items->items[i];
         const char *at = stk_kube_text_at(one, "lastTimestamp");
         char words[sizeof t->event];
@@ -495,39 +510,36 @@ static void post(stk_kube_task *t)
     const char *group = way(t)->group, *plural = way(t)->plural;
     for (size_t i = 0; t->i_doc > 0 && i < 2; i++) {
         if (stk_json_is(stk_json_get(doc, "kind"), others[i][0])) {
-            group = "/api/v1";
+            group = KUBE_CORE;
             plural = others[i][1];
         }
     }
     STK_BUF_AUTO body = STK_BUF_INIT(SIZE_MAX / 2);
     stk_json_dump(doc, &body);
     if (!body.failed) {
-        begin(t, "POST", way_of(t, group, plural, NULL, "?fieldValidation=Strict"), body.data,
-              on_post, KUBE_POST);
+        begin(t, "POST", way_of(t, group, plural, "?fieldValidation=Strict"), body.data, on_post,
+              KUBE_POST);
     }
 }
 
 /* A Job that went by itself leaves its JobSet, which may make it anew. */
 static bool is_there(const stk_kube_task *t)
 {
-    return (t->posted || t->maybe) && !(is_set(t) ? t->set_gone : t->job.gone);
+    bool is_gone = (way(t)->is_set && t->set_gone) || (!way(t)->is_set && t->job.gone);
+    return (t->posted || t->maybe) && !is_gone;
 }
 
 static void step_removal(stk_kube_task *t, int64_t now)
 {
     bool there = is_there(t);
     if (there && !t->removed) {
-        /* Foreground: the Job goes when its pods have gone. */
-        begin(t, "DELETE", way_of(t, way(t)->group, way(t)->plural, t->name, ""),
-              "{\"kind\":\"DeleteOptions\",\"apiVersion\":\"v1\",\"propagationPolicy\":"
-              "\"Foreground\"}",
-              on_delete, KUBE_DELETE);
+        begin_delete(t, "Foreground");
     } else if (there && now >= t->kill_ms) {
         char query[160];
         (void)snprintf(query, sizeof query,
                        "?labelSelector=" STK_KUBE_LABEL_JOB "%%3D%s&gracePeriodSeconds=%d", t->name,
-                       t->n_kills < KILLS_ASKED ? 1 : 0); /* 0: whether or not its node answers */
-        begin(t, "DELETE", way_of(t, "/api/v1", "pods", NULL, query), NULL, on_kill, KUBE_KILL);
+                       t->n_kills < KILLS_ASKED); /* 0: whether or not its node answers */
+        begin(t, "DELETE", way_of(t, KUBE_CORE, "pods", query), NULL, on_kill, KUBE_KILL);
     } else if (there && now > t->give_up_ms) {
         stk_kube_note(t->kube, t,
                       "its Job %s is asked to go, and still there: look at it by "
@@ -535,9 +547,8 @@ static void step_removal(stk_kube_task *t, int64_t now)
                       t->name, t->space->name, t->name);
         t->lives = true;
         finish(t, &t->end);
-    } else if (there && (is_set(t) || t->kube->fatal.code != 0 || !t->is_allowed)) {
-        begin(t, "GET", way_of(t, way(t)->group, way(t)->plural, t->name, ""), NULL, on_gone,
-              KUBE_GET);
+    } else if (there && (way(t)->is_set || t->kube->fatal.code != 0 || !t->is_allowed)) {
+        begin_get(t, on_gone);
     } else if (!there) {
         finish(t, &t->end);
     }
@@ -547,10 +558,7 @@ static bool step_forgotten(stk_kube_task *t)
 {
     bool there = is_there(t) && !t->removed && !t->keep;
     if (there) {
-        begin(t, "DELETE", way_of(t, way(t)->group, way(t)->plural, t->name, ""),
-              "{\"kind\":\"DeleteOptions\",\"apiVersion\":\"v1\",\"propagationPolicy\":"
-              "\"Background\"}",
-              on_delete, KUBE_DELETE);
+        begin_delete(t, "Background");
     }
     return !there;
 }
@@ -573,14 +581,19 @@ static void look(stk_kube_task *t, int64_t now)
     }
     if (now >= t->look_ms) {
         char query[400];
-        (void)snprintf(query, sizeof query, "?fieldSelector=involvedObject.name%%3D%s%s",
-                       *p->name == '\0' ? t->name : p->name,
-                       *p->name == '\0' && is_set(t) && t->job.seen ? STK_KUBE_OF_SET : "");
+        const char *of = p->name, *more = "";
+        if (*of == '\0') {
+            of = t->name;
+            if (way(t)->is_set && t->job.seen) {
+                more = STK_KUBE_OF_SET;
+            }
+        }
+        (void)snprintf(query, sizeof query, "?fieldSelector=involvedObject.name%%3D%s%s", of, more);
         int64_t wait = (int64_t)LOOK_MS << MIN(t->n_looks, 4);
         t->n_looks++;
         t->look_ms = now + MIN(wait, LOOK_MAX_MS);
         k->look_ms = now + LOOK_GAP_MS;
-        begin(t, "GET", way_of(t, "/api/v1", "events", NULL, query), NULL, on_look, KUBE_LOOK);
+        begin(t, "GET", way_of(t, KUBE_CORE, "events", query), NULL, on_look, KUBE_LOOK);
         k->n_looks += t->op == KUBE_LOOK;
     }
 }
@@ -603,7 +616,10 @@ static const stk_kube_right *find_missing(stk_kube_task *t)
         stk_kube_need need;
     } needs[] = {{"Secret", KUBE_FOR_SECRETS}, {"Service", KUBE_FOR_SERVICES}};
     const stk_kube_right *missing = stk_kube_missing(t->space, KUBE_FOR_ALL);
-    const stk_kube_right *of_sets = is_set(t) ? stk_kube_missing(t->space, KUBE_FOR_SETS) : NULL;
+    const stk_kube_right *of_sets = NULL;
+    if (way(t)->is_set) {
+        of_sets = stk_kube_missing(t->space, KUBE_FOR_SETS);
+    }
     if (of_sets != NULL && t->open && t->n_ways > 1) {
         drop_way(t); /* nobody asked for one */
         of_sets = NULL;
@@ -635,29 +651,27 @@ static bool is_allowed(stk_kube_task *t, int64_t now)
     const stk_kube_right *missing = find_missing(t);
     t->is_allowed = missing == NULL;
     if (missing != NULL) {
-        stk_remote_report end = {
-            .state = STK_REMOTE_FAILED, .exit_status = -1, .failure = STK_FAIL_START};
-        (void)snprintf(end.text, sizeof end.text,
-                       "we may not %s %s in namespace '%s' (%s); have a Role with it bound to this "
-                       "user, `stoker stack check` lists the rights that are needed",
-                       missing->verb, missing->resource, t->space->name, missing->why);
         t->is_hopeless = true;
-        stk_kube_task_remove(t, &end, t->grace_ms);
+        fail(t, t->grace_ms, STK_FAIL_START,
+             "we may not %s %s in namespace '%s' (%s); have a Role with it bound to this user, "
+             "`stoker stack check` lists the rights that are needed",
+             missing->verb, missing->resource, t->space->name, missing->why);
     }
     return t->is_allowed;
 }
 
 void stk_kube_task_give_up(stk_kube_task *t, bool is_last)
 {
-    stk_remote_report end = {
-        .state = STK_REMOTE_FAILED, .exit_status = -1, .failure = STK_FAIL_START};
-    (void)snprintf(end.text, sizeof end.text, "%.400s", t->kube->fatal.text);
+    int64_t grace_ms = t->grace_ms;
     t->is_hopeless = true;
     if (is_last) {
+        grace_ms = AT_ONCE;
         t->lives = t->posted || t->maybe || t->ask;
-        finish(t, t->removing ? &t->end : &end);
+    }
+    if (is_last && t->removing) {
+        finish(t, &t->end);
     } else {
-        stk_kube_task_remove(t, &end, t->grace_ms);
+        fail(t, grace_ms, STK_FAIL_START, "%.400s", t->kube->fatal.text);
     }
 }
 
@@ -693,8 +707,7 @@ void stk_kube_task_step(stk_kube_task *t, int64_t now)
     } else if (!is_allowed(t, now)) {
         return;
     } else if (t->ask) {
-        begin(t, "GET", way_of(t, way(t)->group, way(t)->plural, t->name, ""), NULL, on_get,
-              KUBE_GET);
+        begin_get(t, on_get);
     } else if (t->removing) {
         step_removal(t, now);
     } else if (t->i_doc < way(t)->docs.n) {
@@ -707,7 +720,10 @@ void stk_kube_task_step(stk_kube_task *t, int64_t now)
             t->arena = NULL;
         }
         look(t, now);
-        t->idle_until_ms = rests && !t->ended ? t->settle_ms : 0;
+        t->idle_until_ms = 0;
+        if (rests && !t->ended) {
+            t->idle_until_ms = t->settle_ms;
+        }
     }
 }
 
@@ -717,17 +733,15 @@ stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const s
                                  const stk_kube_way *ways, uint32_t n_ways, stk_arena *arena)
 {
     stk_kube_task *t = calloc(1, sizeof *t);
-    uint32_t n = job->nodes == 0 ? 1 : job->nodes;
+    uint32_t n = MAX(job->nodes, 1);
     if (t == NULL) {
         return NULL;
     }
     t->pods = calloc(n, sizeof *t->pods);
     t->logs = calloc(n, sizeof *t->logs);
-    t->said_running = calloc(n, sizeof *t->said_running);
-    if (t->pods == NULL || t->logs == NULL || t->said_running == NULL) {
+    if (t->pods == NULL || t->logs == NULL) {
         free(t->pods);
         free(t->logs);
-        free(t->said_running);
         free(t);
         return NULL;
     }
@@ -749,7 +763,11 @@ stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const s
     t->since_ms = stk_kube_now();
     (void)snprintf(t->name, sizeof t->name, "%s", job->name);
     t->previous = k->last;
-    *(k->last == NULL ? &k->first : &k->last->next) = t;
+    if (k->last != NULL) {
+        k->last->next = t;
+    } else {
+        k->first = t;
+    }
     k->last = t;
     size_t i = stk_hash_bytes(t->name, strlen(t->name), 0) % KUBE_BUCKETS;
     t->chain = k->buckets[i];
@@ -766,12 +784,19 @@ void stk_kube_task_free(stk_kube_task *t)
         at = &(*at)->chain;
     }
     *at = t->chain;
-    *(t->previous == NULL ? &k->first : &t->previous->next) = t->next;
-    *(t->next == NULL ? &k->last : &t->next->previous) = t->previous;
+    if (t->previous != NULL) {
+        t->previous->next = t->next;
+    } else {
+        k->first = t->next;
+    }
+    if (t->next != NULL) {
+        t->next->previous = t->previous;
+    } else {
+        k->last = t->previous;
+    }
     stk_kube_logs_free(t);
     stk_arena_free(t->arena);
     free(t->pods);
     free(t->logs);
-    free(t->said_running);
     free(t);
 }

@@ -20,6 +20,7 @@ static const struct {
     {"intel", "gpu.intel.com/i915", NULL},
     {"aws", "aws.amazon.com/neuron", NULL},
     {"google", "google.com/tpu", NULL},
+    {NULL, NULL, NULL}, /* any other */
 };
 
 /* What the agent can count in the container. Of a resource that is a part of a device, or may be
@@ -83,6 +84,15 @@ static const char *counted_vendor(const char *resource, bool *ret_is_whole)
     return NULL;
 }
 
+static size_t row_of(const char *vendor)
+{
+    size_t i = 0;
+    while (vendors[i].vendor != NULL && strcmp(vendors[i].vendor, vendor) != 0) {
+        i++;
+    }
+    return i;
+}
+
 static bool is_same(const char *a, const char *b)
 {
     return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
@@ -95,17 +105,12 @@ static int read_kind(stk_kube_maker *m, wish *w, int64_t *ret_n)
 {
     static const struct {
         const char *option, *vendor;
-        bool is_counted;
-    } kinds[] = {{"trainium", "aws", true},
-                 {"inferentia", "aws", true},
-                 {"neuroncores", "aws", true},
-                 {"tpu", "google", true},
-                 {"tpu_accelerator", "google", false},
-                 {"tpu_topology", "google", false}};
+    } kinds[] = {{"trainium", "aws"}, {"inferentia", "aws"},         {"neuroncores", "aws"},
+                 {"tpu", "google"},   {"tpu_accelerator", "google"}, {"tpu_topology", "google"}};
     *ret_n = 0;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        int64_t n = kinds[i].is_counted ? stk_kube_whole(m->options, kinds[i].option) : 0;
-        if (n <= 0 && (kinds[i].is_counted || stk_kube_text(m->options, kinds[i].option) == NULL)) {
+        int64_t n = MAX(stk_kube_whole(m->options, kinds[i].option), 0); /* of text there is none */
+        if (n == 0 && stk_kube_text(m->options, kinds[i].option) == NULL) {
             continue;
         }
         if (w->option != NULL && is_same(w->kind, kinds[i].vendor) && is_same(w->kind, "aws")) {
@@ -140,8 +145,10 @@ static int read_wish(stk_kube_maker *m, wish *w)
     }
     int64_t said = MAX(gpus, of_kind);
     bool more = said > 0 || w->kind != NULL || stk_kube_text(m->options, "gpu_type") != NULL;
-    w->n = r == NULL ? 0 : stk_spec_alternatives(r, w->wants);
     w->is_counted = said > 0 || (r != NULL && r->base.gpu_count > 0);
+    if (r != NULL) {
+        w->n = stk_spec_alternatives(r, w->wants);
+    }
     for (uint32_t i = 0; r != NULL && i < r->n_any_of; i++) {
         w->is_counted = w->is_counted || r->any_of[i].gpu_count > 0;
     }
@@ -257,11 +264,10 @@ static int find_resource(stk_kube_maker *m, wish *w, stk_kube_wanted *a)
         vendor = stk_text_or(own_of, stk_spec_vendor_of_class(type));
     }
     w->vendor = stk_text_or(vendor, "nvidia");
-    a->resource = is_gpu && said != NULL && strchr(said, '/') != NULL ? said : NULL;
-    for (size_t i = 0; i < sizeof vendors / sizeof *vendors && a->resource == NULL; i++) {
-        a->resource = strcmp(vendors[i].vendor, w->vendor) == 0 ? vendors[i].resource : NULL;
+    if (is_gpu && said != NULL && strchr(said, '/') != NULL) {
+        a->resource = said;
     }
-    a->resource = stk_text_or(own, a->resource);
+    a->resource = stk_text_or(own, stk_text_or(a->resource, vendors[row_of(w->vendor)].resource));
     if (a->resource == NULL || counted_vendor(a->resource, &is_whole) == NULL) {
         return refuse_uncounted(m, w, a->resource, a->n);
     }
@@ -349,7 +355,9 @@ static int tell_instances(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
             "no instance of EC2 is known that has gpu_class '%s'%s%s", w->wants[0].gpu_class,
             w->option != NULL ? " and option " : "", stk_text_or(w->option, ""));
     }
-    a->label = a->n_values > 0 ? "node.kubernetes.io/instance-type" : NULL;
+    if (a->n_values > 0) {
+        a->label = "node.kubernetes.io/instance-type";
+    }
     a->is_not = true;
     return 0;
 }
@@ -417,9 +425,11 @@ static int find_model(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
     const char *type = stk_kube_text(m->options, "gpu_type");
     const char *label = stk_kube_text(m->options, "gpu_type_label");
     bool is_class = type != NULL || w->wants[0].gpu_class != NULL;
-    int rc = type == NULL ? 0 : check_type(m, w, type);
-    if (rc < 0 || (!is_class && !is_same(w->vendor, "aws"))) {
-        return rc;
+    if (type != NULL) {
+        STK_TRY(check_type(m, w, type));
+    }
+    if (!is_class && !is_same(w->vendor, "aws")) {
+        return 0;
     }
     if (is_same(w->vendor, "aws") && type == NULL && (label == NULL || !is_class)) {
         return tell_instances(m, w, a);
@@ -432,16 +442,14 @@ static int find_model(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
         }
         return 0;
     }
-    for (size_t i = 0; i < sizeof vendors / sizeof *vendors && label == NULL; i++) {
-        label = strcmp(vendors[i].vendor, w->vendor) == 0 ? vendors[i].label : NULL;
-    }
+    label = stk_text_or(label, vendors[row_of(w->vendor)].label);
     if (type != NULL) {
         return read_class(m, w, type, label, a);
     }
-    for (uint32_t i = 0; i < w->n && rc == 0; i++) {
-        rc = read_class(m, w, w->wants[i].gpu_class, label, a);
+    for (uint32_t i = 0; i < w->n; i++) {
+        STK_TRY(read_class(m, w, w->wants[i].gpu_class, label, a));
     }
-    return rc;
+    return 0;
 }
 
 /* --- all --- */

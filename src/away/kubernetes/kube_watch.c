@@ -7,35 +7,30 @@
 #include <string.h>
 
 #include "away/kubernetes/kube_driver.h"
+#include "base/text.h"
 
 enum { WATCH_S = 110, WATCH_IDLE_MS = 150000, LIST_MAX = 500, LINE_MAX_BYTES = 16 << 20 };
 enum { QUICK_MS = 1000 };
 
 /* --- what is heard --- */
 
-static void hear_job(stk_kube *k, const stk_json *object, bool gone)
+static stk_kube_task *find_task(stk_kube_feed *f, const stk_json *object)
 {
-    const char *name = stk_kube_text_at(stk_kube_at(object, "metadata/labels"), STK_KUBE_LABEL_JOB);
-    stk_kube_task *t = stk_kube_find(k, name);
-    if (t == NULL || t->ended) {
-        return;
-    }
-    stk_kube_job job;
-    stk_kube_read_job(object, &job);
-    job.gone = gone;
+    return stk_kube_find(f->space->kube, stk_kube_text_at(stk_kube_at(object, "metadata/labels"),
+                                                          STK_KUBE_LABEL_JOB));
+}
+
+static void hear_job(stk_kube_task *t, const stk_json *object, bool gone)
+{
+    stk_kube_read_job(object, &t->job);
+    t->job.gone = gone;
     t->maybe = true;
-    t->job = job;
     stk_kube_task_settle(t, stk_kube_now());
 }
 
-static void hear_pod(stk_kube *k, const stk_json *object, bool gone)
+static void hear_pod(stk_kube_task *t, const stk_json *object, bool gone)
 {
-    const char *name = stk_kube_text_at(stk_kube_at(object, "metadata/labels"), STK_KUBE_LABEL_JOB);
-    stk_kube_task *t = stk_kube_find(k, name);
     stk_kube_pod pod;
-    if (t == NULL || t->ended) {
-        return;
-    }
     stk_kube_read_pod(object, &pod);
     pod.gone = gone;
     if (pod.index >= t->n) {
@@ -51,6 +46,19 @@ static void hear_pod(stk_kube *k, const stk_json *object, bool gone)
     stk_kube_task_settle(t, stk_kube_now());
 }
 
+static void hear(stk_kube_feed *f, const stk_json *object, bool gone)
+{
+    stk_kube_task *t = find_task(f, object);
+    if (t == NULL || t->ended) {
+        return;
+    }
+    if (f->of_pods) {
+        hear_pod(t, object, gone);
+    } else {
+        hear_job(t, object, gone);
+    }
+}
+
 /* Those that a whole list doesn't know. */
 static void forget_missing(stk_kube_feed *f)
 {
@@ -61,8 +69,8 @@ static void forget_missing(stk_kube_feed *f)
         if (t->space != f->space || t->ended || !t->posted || t->listed_before >= f->n_lists) {
             continue;
         }
-        bool is_set = strcmp(t->ways[t->i_way].plural, "jobsets") == 0; /* makes its Job later */
-        if (!f->of_pods && !t->job.listed && (t->job.seen || !is_set)) {
+        bool makes_it_later = t->ways[t->i_way].is_set;
+        if (!f->of_pods && !t->job.listed && (t->job.seen || !makes_it_later)) {
             t->job.gone = true;
         }
         for (uint32_t i = 0; f->of_pods && i < t->n; i++) {
@@ -86,9 +94,8 @@ static void mark_unlisted(stk_kube_feed *f)
 
 static void mark_listed(stk_kube_feed *f, const stk_json *object)
 {
-    const char *name = stk_kube_text_at(stk_kube_at(object, "metadata/labels"), STK_KUBE_LABEL_JOB);
     const char *uid = stk_kube_text_at(object, "metadata/uid");
-    stk_kube_task *t = stk_kube_find(f->space->kube, name);
+    stk_kube_task *t = find_task(f, object);
     if (t == NULL) {
         return;
     }
@@ -100,59 +107,48 @@ static void mark_listed(stk_kube_feed *f, const stk_json *object)
     }
 }
 
-static void hear(stk_kube_feed *f, const stk_json *object, bool gone)
-{
-    if (f->of_pods) {
-        hear_pod(f->space->kube, object, gone);
-    } else {
-        hear_job(f->space->kube, object, gone);
-    }
-}
-
 /* --- the list --- */
 
 static void stumble(stk_kube_feed *f, const stk_kube_answer *a, const char *what)
 {
     stk_kube *k = f->space->kube;
     f->not_before_ms = stk_kube_now() + QUICK_MS;
-    if (a->fatal) {
-        stk_kube_fatal(k, "%s: %s", k->cluster.origin, a->text);
-    } else if (a->status == 403) {
+    if (stk_kube_passes(k, a, QUICK_MS, &f->not_before_ms)) {
+        return;
+    }
+    if (a->status == 403) {
         stk_kube_fatal(k,
                        "%s may not %s %s in namespace '%s': %s; have these rights given to it "
                        "(`stoker stack check` lists them)",
-                       k->cluster.origin, what, f->of_pods ? "pods" : "jobs", f->space->name,
-                       a->text);
-    } else if (!a->again && a->status != 410 && a->status != 0) {
-        stk_kube_fatal(k, "%s: %s of %s failed with %d: %s", k->cluster.origin, what,
-                       f->of_pods ? "pods" : "jobs", a->status, a->text);
+                       k->cluster.origin, what, f->plural, f->space->name, a->text);
+    } else if (a->status != 410 && a->status != 0) {
+        stk_kube_fatal(k, "%s: %s of %s failed with %d: %s", k->cluster.origin, what, f->plural,
+                       a->status, a->text);
     }
 }
 
 static void on_list(void *arg, const stk_kube_answer *a)
 {
     stk_kube_feed *f = arg;
-    stk_json root;
     f->state = KUBE_FEED_IDLE;
     free(f->more);
     f->more = NULL;
-    STK_ARENA_AUTO arena = stk_arena_new(0);
     if (!a->good) {
         stumble(f, a, "list");
         return;
     }
-    if (arena == NULL || stk_kube_parse(a->body, a->len, arena, &root) < 0) {
+    if (a->json == NULL) {
         f->not_before_ms = stk_kube_now() + QUICK_MS;
         return;
     }
-    const stk_json *items = stk_kube_at(&root, "items");
-    for (uint32_t i = 0; items != NULL && items->kind == STK_JSON_LIST && i < items->n; i++) {
+    const stk_json *items = stk_kube_at(a->json, "items");
+    for (uint32_t i = 0; i < stk_json_n_items(items); i++) {
         hear(f, &items->items[i], false);
         mark_listed(f, &items->items[i]);
     }
-    const char *more = stk_kube_text_at(&root, "metadata/continue");
+    const char *more = stk_kube_text_at(a->json, "metadata/continue");
     (void)snprintf(f->version, sizeof f->version, "%s",
-                   stk_kube_text_at(&root, "metadata/resourceVersion"));
+                   stk_kube_text_at(a->json, "metadata/resourceVersion"));
     if (*more != '\0') {
         f->more = strdup(more);
         return;
@@ -161,26 +157,37 @@ static void on_list(void *arg, const stk_kube_answer *a)
     forget_missing(f);
 }
 
-static void begin_list(stk_kube_feed *f)
+/* `query` is in the driver's scratch. */
+static void begin(stk_kube_feed *f, stk_kube_request *request, const char *query, int state)
 {
     stk_kube *k = f->space->kube;
     char run[STK_KUBE_NAME + 1];
-    stk_arena_reset(k->scratch);
-    const char *way = stk_arena_printf(
-        k->scratch, "%s/namespaces/%s/%s?labelSelector=" STK_KUBE_LABEL_RUN "%%3D%s&limit=%d%s%s",
-        f->of_pods ? "/api/v1" : "/apis/batch/v1", f->space->name, f->of_pods ? "pods" : "jobs",
-        stk_kube_label(k->config->run, run), LIST_MAX, f->more == NULL ? "" : "&continue=",
-        f->more == NULL ? "" : stk_kube_quote(f->more, k->scratch));
-    if (f->more == NULL) {
-        f->n_lists++;
-        mark_unlisted(f);
-    }
-    stk_kube_request request = {.method = "GET", .way = way, .done = on_list, .arg = f};
-    if (way != NULL && stk_kube_begin(k, &request, &f->call)) {
-        f->state = KUBE_FEED_LIST;
+    request->method = "GET";
+    request->arg = f;
+    request->way = stk_arena_printf(
+        k->scratch, "%s/namespaces/%s/%s?labelSelector=" STK_KUBE_LABEL_RUN "%%3D%s%s", f->group,
+        f->space->name, f->plural, stk_kube_label(k->config->run, run), stk_text_or(query, ""));
+    if (query != NULL && request->way != NULL && stk_kube_begin(k, request, &f->call)) {
+        f->state = state;
     } else {
         f->not_before_ms = stk_kube_now() + QUICK_MS;
     }
+}
+
+static void begin_list(stk_kube_feed *f)
+{
+    stk_arena *scratch = f->space->kube->scratch;
+    stk_kube_request request = {.done = on_list};
+    stk_arena_reset(scratch);
+    const char *more = "";
+    if (f->more != NULL) {
+        more = stk_arena_printf(scratch, "&continue=%s", stk_kube_quote(f->more, scratch));
+    } else {
+        f->n_lists++;
+        mark_unlisted(f);
+    }
+    begin(f, &request, stk_arena_printf(scratch, "&limit=%d%s", LIST_MAX, stk_text_or(more, "")),
+          KUBE_FEED_LIST);
 }
 
 /* --- the watch --- */
@@ -211,23 +218,22 @@ static void hear_event(stk_kube_feed *f, const char *text, size_t len)
 static bool on_events(void *arg, const void *data, size_t n)
 {
     stk_kube_feed *f = arg;
-    const char *c = data;
-    while (n > 0) {
-        const char *end = memchr(c, '\n', n);
-        size_t part = end == NULL ? n : (size_t)(end - c);
+    for (const char *c = data, *end; n > 0 && (end = memchr(c, '\n', n)) != NULL;) {
+        size_t part = (size_t)(end - c);
         if (stk_buf_add(&f->line, c, part) < 0) {
-            f->listed = false;
-            return false;
+            break;
         }
-        if (end != NULL) {
-            if (f->line.len > 0) {
-                hear_event(f, f->line.data, f->line.len);
-            }
-            stk_buf_clear(&f->line);
-            part++;
+        if (f->line.len > 0) {
+            hear_event(f, f->line.data, f->line.len);
         }
-        c += part;
-        n -= part;
+        stk_buf_clear(&f->line);
+        n -= part + 1;
+        c = end + 1;
+        data = c;
+    }
+    if (stk_buf_add(&f->line, data, n) < 0) {
+        f->listed = false;
+        return false;
     }
     return true;
 }
@@ -238,8 +244,10 @@ static void on_watch_end(void *arg, const stk_kube_answer *a)
     int64_t now = stk_kube_now();
     f->state = KUBE_FEED_IDLE;
     stk_buf_clear(&f->line);
-    /* One that ends at once, ends at once again. */
-    f->not_before_ms = now - f->begun_ms < QUICK_MS ? now + QUICK_MS : now;
+    f->not_before_ms = now;
+    if (now - f->begun_ms < QUICK_MS) { /* one that ends at once, ends at once again */
+        f->not_before_ms += QUICK_MS;
+    }
     f->listed = false; /* all of it, whatever was heard: versions may even have begun anew */
     if (!a->good && a->status != 410 && (a->fatal || (!a->again && a->status != 0))) {
         stumble(f, a, "watch");
@@ -248,27 +256,17 @@ static void on_watch_end(void *arg, const stk_kube_answer *a)
 
 static void begin_watch(stk_kube_feed *f, int64_t now)
 {
-    stk_kube *k = f->space->kube;
-    char run[STK_KUBE_NAME + 1];
-    stk_arena_reset(k->scratch);
-    const char *way = stk_arena_printf(
-        k->scratch,
-        "%s/namespaces/%s/%s?watch=true&labelSelector=" STK_KUBE_LABEL_RUN
-        "%%3D%s&resourceVersion=%s&allowWatchBookmarks=true&timeoutSeconds=%d",
-        f->of_pods ? "/api/v1" : "/apis/batch/v1", f->space->name, f->of_pods ? "pods" : "jobs",
-        stk_kube_label(k->config->run, run), f->version, WATCH_S);
-    stk_kube_request request = {.method = "GET",
-                                .way = way,
-                                .idle_ms = WATCH_IDLE_MS,
-                                .on_body = on_events,
-                                .done = on_watch_end,
-                                .arg = f};
+    stk_arena *scratch = f->space->kube->scratch;
+    stk_kube_request request = {
+        .idle_ms = WATCH_IDLE_MS, .on_body = on_events, .done = on_watch_end};
+    stk_arena_reset(scratch);
     f->begun_ms = now;
-    if (way != NULL && stk_kube_begin(k, &request, &f->call)) {
-        f->state = KUBE_FEED_WATCH;
-    } else {
-        f->not_before_ms = now + QUICK_MS;
-    }
+    begin(f, &request,
+          stk_arena_printf(scratch,
+                           "&watch=true&resourceVersion=%s&allowWatchBookmarks=true"
+                           "&timeoutSeconds=%d",
+                           f->version, WATCH_S),
+          KUBE_FEED_WATCH);
 }
 
 static void step(stk_kube_feed *f, int64_t now)
@@ -301,8 +299,13 @@ int stk_kube_space_get(stk_kube *k, const char *name, stk_kube_space **ret, stk_
         return stk_err_nomem(err);
     }
     *s = (stk_kube_space){.next = k->spaces, .kube = k, .name = copy};
-    s->jobs = (stk_kube_feed){.space = s, .line = STK_BUF_INIT(LINE_MAX_BYTES)};
-    s->pods = (stk_kube_feed){.space = s, .of_pods = true, .line = STK_BUF_INIT(LINE_MAX_BYTES)};
+    s->jobs = (stk_kube_feed){
+        .space = s, .group = KUBE_BATCH, .plural = "jobs", .line = STK_BUF_INIT(LINE_MAX_BYTES)};
+    s->pods = (stk_kube_feed){.space = s,
+                              .of_pods = true,
+                              .group = KUBE_CORE,
+                              .plural = "pods",
+                              .line = STK_BUF_INIT(LINE_MAX_BYTES)};
     k->spaces = s;
     *ret = s;
     return 0;
