@@ -503,16 +503,24 @@ static void on_look(void *arg, const stk_kube_answer *a)
 
 /* --- what is due --- */
 
+/* Documents behind the first: what the Job owns. */
+static const struct owned {
+    const char *kind, *plural;
+    stk_kube_need need;
+} owned[] = {{"Secret", "secrets", KUBE_FOR_SECRETS}, {"Service", "services", KUBE_FOR_SERVICES}};
+
+static const struct owned *owned_by(const stk_json *doc)
+{
+    return &owned[stk_json_is(stk_json_get(doc, "kind"), owned[1].kind)];
+}
+
 static void post(stk_kube_task *t)
 {
-    static const char *const others[][2] = {{"Secret", "secrets"}, {"Service", "services"}};
     const stk_json *doc = &way(t)->docs.items[t->i_doc];
     const char *group = way(t)->group, *plural = way(t)->plural;
-    for (size_t i = 0; t->i_doc > 0 && i < 2; i++) {
-        if (stk_json_is(stk_json_get(doc, "kind"), others[i][0])) {
-            group = KUBE_CORE;
-            plural = others[i][1];
-        }
+    if (t->i_doc > 0) {
+        group = KUBE_CORE;
+        plural = owned_by(doc)->plural;
     }
     STK_BUF_AUTO body = STK_BUF_INIT(SIZE_MAX / 2);
     stk_json_dump(doc, &body);
@@ -611,10 +619,6 @@ static bool decide(stk_kube_task *t, int64_t now)
 /* What its documents take. */
 static const stk_kube_right *find_missing(stk_kube_task *t)
 {
-    static const struct {
-        const char *kind;
-        stk_kube_need need;
-    } needs[] = {{"Secret", KUBE_FOR_SECRETS}, {"Service", KUBE_FOR_SERVICES}};
     const stk_kube_right *missing = stk_kube_missing(t->space, KUBE_FOR_ALL);
     const stk_kube_right *of_sets = NULL;
     if (way(t)->is_set) {
@@ -628,12 +632,7 @@ static const stk_kube_right *find_missing(stk_kube_task *t)
         missing = of_sets;
     }
     for (uint32_t i = 1; missing == NULL && i < way(t)->docs.n; i++) {
-        const stk_json *kind = stk_json_get(&way(t)->docs.items[i], "kind");
-        for (size_t k = 0; missing == NULL && k < sizeof needs / sizeof *needs; k++) {
-            if (stk_json_is(kind, needs[k].kind)) {
-                missing = stk_kube_missing(t->space, needs[k].need);
-            }
-        }
+        missing = stk_kube_missing(t->space, owned_by(&way(t)->docs.items[i])->need);
     }
     return missing;
 }
