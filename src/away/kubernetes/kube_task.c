@@ -446,14 +446,13 @@ static void on_delete(void *arg, const stk_kube_answer *a)
         return;
     }
     t->removed = true;
-    if (a->status == 404) {
-        mark_gone(t);
-    } else if (!a->good && t->forgotten) {
-        mark_gone(t); /* ttlSecondsAfterFinished does what we may not */
-    } else if (!a->good) {
+    if (a->good) {
+        return;
+    }
+    mark_gone(t); /* of a forgotten one ttlSecondsAfterFinished does what we may not */
+    if (a->status != 404 && !t->forgotten) {
         stk_kube_note(t->kube, t, "its Job %s can't be removed: %s", t->name, a->text);
         t->lives = true;
-        mark_gone(t);
     }
 }
 
@@ -560,15 +559,6 @@ static void step_removal(stk_kube_task *t, int64_t now)
     } else if (!there) {
         finish(t, &t->end);
     }
-}
-
-static bool step_forgotten(stk_kube_task *t)
-{
-    bool there = is_there(t) && !t->removed && !t->keep;
-    if (there) {
-        begin_delete(t, "Background");
-    }
-    return !there;
 }
 
 static void look(stk_kube_task *t, int64_t now)
@@ -695,10 +685,10 @@ void stk_kube_task_step(stk_kube_task *t, int64_t now)
         }
         return;
     }
-    if (t->forgotten) {
-        if (step_forgotten(t)) {
-            stk_kube_task_free(t);
-        }
+    if (t->forgotten && is_there(t) && !t->removed && !t->keep) {
+        begin_delete(t, "Background");
+    } else if (t->forgotten) {
+        stk_kube_task_free(t);
     } else if (t->ended) {
         return;
     } else if (t->open && !t->posted && !t->maybe && !decide(t, now)) {
