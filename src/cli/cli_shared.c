@@ -56,9 +56,9 @@ static int bring_one(const char *url, const char *text, bool with_files, stk_sto
     char run[40];
     STK_TEXT_AUTO name = strndup(text, strcspn(text, "/"));
     STK_TRY(stk_err_if_null(name, err));
-    STK_TRY(stk_remote_log_bring(url, name, store, false, run, err));
+    STK_TRY(stk_remote_log_fetch(url, name, store, false, run, err));
     if (with_files) {
-        STK_TRY(stk_remote_log_bring_files(url, run, store, err));
+        STK_TRY(stk_remote_log_fetch_files(url, run, store, err));
     }
     hold_unended(store, run);
     return 0;

@@ -46,7 +46,7 @@ int stk_run_shared_bring(stk_store *store, const char *stack, const char *text, 
         *err = why;
         return here;
     }
-    int rc = stk_remote_log_bring(url, here == 0 ? ret_run : text, store, true, ret_run, err);
+    int rc = stk_remote_log_fetch(url, here == 0 ? ret_run : text, store, true, ret_run, err);
     if (rc == STK_E_NOT_FOUND && here == 0) { /* it was begun before there was a share */
         *err = (stk_err){0};
         return 0;

@@ -35,7 +35,7 @@ void stk_remote_ring(remote_backend *b)
 /* --- reports --- */
 
 /* Makes it for so many beside those that are kept for ends. */
-static bool make_room(remote_backend *b, size_t more)
+static bool make_report_room(remote_backend *b, size_t more)
 {
     struct remote_reports *q = &b->reports;
     size_t need = q->n + b->n_untold + more, cap = MAX(q->cap, 16);
@@ -53,7 +53,7 @@ static bool make_room(remote_backend *b, size_t more)
 
 bool stk_remote_expect_end(remote_backend *b)
 {
-    bool has_room = make_room(b, 1);
+    bool has_room = make_report_room(b, 1);
     b->n_untold += has_room;
     return has_room;
 }
@@ -62,7 +62,7 @@ bool stk_remote_expect_end(remote_backend *b)
 static stk_report *new_report(remote_backend *b, const remote_task *t, stk_report_kind kind)
 {
     struct remote_reports *q = &b->reports;
-    if (kind != STK_REPORT_ENDED && !make_room(b, 1)) {
+    if (kind != STK_REPORT_ENDED && !make_report_room(b, 1)) {
         return NULL;
     }
     if (q->first + q->n == q->cap) {
@@ -192,13 +192,8 @@ static remote_task *take_work(remote_backend *b, int64_t *ret_due_ms)
 
 static void wait_for_work(remote_backend *b, int64_t due_ms)
 {
-    struct timespec until;
-    int64_t ms = due_ms - stk_remote_now_ms();
-    ms = ms < 1 ? 1 : MIN(ms, 60000);
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t ns = until.tv_nsec + ms % 1000 * 1000000;
-    until.tv_sec += (time_t)(ms / 1000 + ns / 1000000000);
-    until.tv_nsec = (long)(ns % 1000000000);
+    int64_t ms = MIN(due_ms - stk_remote_now_ms(), 60000);
+    struct timespec until = stk_clock_after(MAX(ms, 1));
     b->n_idle++;
     (void)pthread_cond_timedwait(&b->work, &b->lock, &until);
     b->n_idle--;
@@ -277,7 +272,7 @@ static void drop_next(remote_backend *b)
     }
 }
 
-static void *work(void *arg)
+static void *work_off(void *arg)
 {
     remote_backend *b = arg;
     remote_worker w = {.b = b};
@@ -324,7 +319,7 @@ static void *work(void *arg)
 static void call_worker(remote_backend *b)
 {
     if (b->n_idle == 0 && b->n_workers < REMOTE_WORKERS && !b->is_closing &&
-        pthread_create(&b->workers[b->n_workers], NULL, work, b) == 0) {
+        pthread_create(&b->workers[b->n_workers], NULL, work_off, b) == 0) {
         b->n_workers++;
     }
     pthread_cond_signal(&b->work);
@@ -348,11 +343,11 @@ static int start_driver(remote_backend *b, stk_err *err)
     if (b->has_driver_thread) {
         return 0;
     }
-    int rc = b->share != NULL ? 0 : stk_share_open(b->config.share_url, &b->share, err);
-    rc =
-        rc < 0 || b->driver != NULL ? rc : b->config.kind->open(&b->config.driver, &b->driver, err);
-    if (rc < 0) {
-        return rc;
+    if (b->share == NULL) {
+        STK_TRY(stk_share_open(b->config.share_url, &b->share, err));
+    }
+    if (b->driver == NULL) {
+        STK_TRY(b->config.kind->open(&b->config.driver, &b->driver, err));
     }
     int sys = pthread_create(&b->driver_thread, NULL, stk_remote_drive, b);
     b->has_driver_thread = sys == 0;
@@ -367,11 +362,9 @@ static int op_start(stk_backend *self, stk_job *job, stk_err *err)
     remote_backend *b = (remote_backend *)self;
     remote_task *t = NULL;
     stk_lease_drop(&job->lease); /* nothing of this machine */
-    int rc = start_driver(b, err);
-    rc = rc < 0 ? rc : stk_remote_task_new(b, job, &t, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(start_driver(b, err));
+    STK_TRY(stk_remote_task_new(b, job, &t, err));
+    int rc = 0;
     pthread_mutex_lock(&b->lock);
     if (b->broken.code != 0) {
         *err = b->broken;
@@ -439,9 +432,8 @@ static bool op_next(stk_backend *self, stk_report *ret_report)
         if (q->n == 0) {
             q->first = 0;
         }
-        remote_task *t =
-            ret_report->kind == STK_REPORT_ENDED ? stk_remote_find(b, ret_report->id) : NULL;
-        if (t != NULL) {
+        remote_task *t = stk_remote_find(b, ret_report->id);
+        if (t != NULL && ret_report->kind == STK_REPORT_ENDED) {
             t->next = b->told;
             b->told = t;
             table_remove(b, t);
@@ -479,8 +471,8 @@ static void op_drop_checkpoints(stk_backend *self, uint32_t id)
     while (t != NULL && t->job.id != id) {
         t = t->next;
     }
-    remote_drop *d = t == NULL || !t->has_checkpoints ? NULL : calloc(1, sizeof *d);
-    if (d != NULL) {
+    remote_drop *d = NULL;
+    if (t != NULL && t->has_checkpoints && (d = calloc(1, sizeof *d)) != NULL) {
         (void)snprintf(d->at, sizeof d->at, "%.*s/checkpoints",
                        (int)(strrchr(t->key, '/') - t->key), t->key);
         d->next = b->drops;
@@ -500,9 +492,9 @@ static int64_t op_wait_ms(const stk_backend *self)
 {
     remote_backend *b = (remote_backend *)(uintptr_t)self;
     pthread_mutex_lock(&b->lock);
-    int64_t left = b->stop_due_ms == 0 ? -1 : b->stop_due_ms - stk_remote_now_ms();
-    if (b->stop_due_ms != 0 && left < 0) {
-        left = 0;
+    int64_t left = -1;
+    if (b->stop_due_ms != 0) {
+        left = MAX(b->stop_due_ms - stk_remote_now_ms(), 0);
     }
     pthread_mutex_unlock(&b->lock);
     return left;
@@ -543,9 +535,7 @@ static void free_tasks(remote_backend *b)
 
 static void wait_for_drops(remote_backend *b)
 {
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += REMOTE_DROP_MS / 1000;
+    struct timespec until = stk_clock_after(REMOTE_DROP_MS);
     int sys = 0;
     while (b->n_drops > 0 && !b->has_trouble && sys == 0) {
         sys = pthread_cond_timedwait(&b->dropped, &b->lock, &until);
@@ -669,12 +659,8 @@ int stk_remote_open(const stk_remote_config *config, stk_backend **ret_backend, 
         stk_file_close(&wake);
         return stk_err_sys(err, STK_E_SYS, sys, "opening backend %s", config->kind->name);
     }
-    pthread_condattr_t attr;
-    (void)pthread_condattr_init(&attr);
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&b->work, &attr);
-    (void)pthread_cond_init(&b->dropped, &attr);
-    (void)pthread_condattr_destroy(&attr);
+    stk_clock_cond_init(&b->work);
+    stk_clock_cond_init(&b->dropped);
     (void)pthread_mutex_init(&b->lock, NULL);
     b->base.ops = &ops;
     b->arena = arena;

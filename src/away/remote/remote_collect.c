@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ enum {
 /* Into the attempt's directory, by rename: who looks meanwhile sees the one or the other. The
  * attempt's own files are node 0's, those of node K are below node-K; ranks count over all nodes.
  */
-static int bring_file(stk_share *share, const char *dir, uint32_t node, const stk_remote_file *f,
+static int fetch_file(stk_share *share, const char *dir, uint32_t node, const stk_remote_file *f,
                       stk_err *err)
 {
     char path[PATH_MAX], of_node[24] = "";
@@ -49,21 +50,17 @@ static int bring_file(stk_share *share, const char *dir, uint32_t node, const st
 }
 
 /* result.json last: it says that the rest is there. */
-static int bring_files(stk_share *share, const char *dir, const stk_remote_end *end, stk_err *err)
+static int fetch_files(stk_share *share, const char *dir, const stk_remote_end *end, stk_err *err)
 {
     const stk_remote_file *result = NULL;
-    int rc = 0;
-    for (uint32_t i = 0; i < end->n_files && rc == 0; i++) {
+    for (uint32_t i = 0; i < end->n_files; i++) {
         if (strcmp(end->files[i].name, "result.json") == 0) {
             result = &end->files[i];
         } else {
-            rc = bring_file(share, dir, end->node, &end->files[i], err);
+            STK_TRY(fetch_file(share, dir, end->node, &end->files[i], err));
         }
     }
-    if (rc < 0 || result == NULL) {
-        return rc;
-    }
-    return bring_file(share, dir, end->node, result, err);
+    return result == NULL ? 0 : fetch_file(share, dir, end->node, result, err);
 }
 
 /* Of the attempt's own objects, and of the node whose end it is: an end.json is text that anybody
@@ -86,32 +83,32 @@ static int check_end(const char *key, uint32_t node, const stk_remote_end *end, 
     return 0;
 }
 
-int stk_remote_bring_end(stk_share *share, const char *key, const char *dir, stk_arena *arena,
+int stk_remote_fetch_end(stk_share *share, const char *key, const char *dir, stk_arena *arena,
                          stk_remote_end *ret, stk_err *err)
 {
-    const char *number = strrchr(key, '-'); /* end.json, end-K.json */
-    uint32_t node =
-        number == NULL || strchr(number, '/') != NULL ? 0 : (uint32_t)strtoul(number + 1, NULL, 10);
+    const char *number = stk_text_behind(key, '/'); /* end.json, end-K.json */
+    uint32_t node = 0;
     STK_BUF_AUTO text = STK_BUF_INIT(REMOTE_OBJECT_BYTES);
-    STK_ARENA_AUTO own = arena == NULL ? stk_arena_new(0) : NULL;
     stk_remote_end end;
-    if (arena == NULL) {
-        arena = own;
+    if (strncmp(number, "end-", 4) == 0) {
+        node = (uint32_t)strtoul(number + 4, NULL, 10);
     }
-    int rc = arena == NULL ? stk_err_nomem(err) : stk_share_get(share, key, &text, err);
-    if (rc == 0 && (rc = stk_remote_end_read(text.data, text.len, arena, &end, err)) < 0) {
+    STK_TRY(stk_share_get(share, key, &text, err));
+    int rc = stk_remote_end_read(text.data, text.len, arena, &end, err);
+    if (rc < 0) {
+        return stk_err_context(err, "%s", key);
+    }
+    STK_TRY(check_end(key, node, &end, err));
+    rc = fetch_files(share, dir, &end, err);
+    if (rc == STK_E_NOT_FOUND) { /* of an end that is there */
         (void)stk_err_context(err, "%s", key);
+        err->code = rc = STK_E_STORE;
     }
-    rc = rc < 0 ? rc : check_end(key, node, &end, err);
-    if (rc == 0 && (rc = bring_files(share, dir, &end, err)) == STK_E_NOT_FOUND) {
-        rc = STK_E_STORE; /* of an end that is there */
-        (void)stk_err_context(err, "%s", key);
-        err->code = rc;
-    }
-    if (rc == 0 && ret != NULL) {
+    STK_TRY(rc);
+    if (ret != NULL) {
         *ret = end;
     }
-    return rc;
+    return 0;
 }
 
 /* --- the output of all nodes --- */
@@ -125,19 +122,21 @@ static int own_bytes(const char *dir, const char *name, off_t size, off_t *ret, 
     size_t len = 0;
     (void)snprintf(path, sizeof path, "%s/.own-%s", dir, name);
     int rc = stk_file_read(path, sizeof text, &known, &len, err);
-    if (rc == 0) {
-        long long own = strtoll(known, NULL, 10);
-        *ret = own >= 0 && own < size ? (off_t)own : size;
-    } else if (rc == STK_E_NOT_FOUND) {
-        *ret = size;
+    *ret = size;
+    if (rc == STK_E_NOT_FOUND) {
         int n = snprintf(text, sizeof text, "%lld\n", (long long)size);
-        rc = stk_file_write_atomic(path, text, (size_t)n, 0644, err);
+        return stk_file_write_atomic(path, text, (size_t)n, 0644, err);
     }
-    return rc;
+    STK_TRY(rc);
+    long long own = strtoll(known, NULL, 10);
+    if (own >= 0 && own < size) {
+        *ret = (off_t)own;
+    }
+    return 0;
 }
 
 /* 0 or an errno. */
-static int append(int to, const char *path)
+static int append_log(int to, const char *path)
 {
     char part[64 << 10], last = '\n';
     STK_FD_AUTO from = stk_file_open_regular(path, O_RDONLY, 0);
@@ -180,19 +179,21 @@ static int add_logs(const char *dir, uint32_t last, const char *name, stk_err *e
     }
     (void)snprintf(path, sizeof path, "%s/%s", dir, name);
     STK_FD_AUTO to = stk_file_open_regular(path, O_RDWR | O_APPEND | O_CREAT, 0644);
-    int sys = to < 0 || fstat(to, &st) < 0 ? errno : 0;
-    int rc = sys == 0 ? own_bytes(dir, name, st.st_size, &own, err) : 0;
-    if (rc == 0 && sys == 0) {
+    int sys = 0;
+    if (to < 0 || fstat(to, &st) < 0) {
+        sys = errno;
+    } else {
+        STK_TRY(own_bytes(dir, name, st.st_size, &own, err));
         sys = ftruncate(to, own) < 0 ? errno : 0;
     }
-    for (uint32_t node = 1; rc == 0 && sys == 0 && node <= last; node++) {
+    for (uint32_t node = 1; sys == 0 && node <= last; node++) {
         (void)snprintf(path, sizeof path, "%s/node-%u/%s", dir, node, name);
-        sys = append(to, path);
+        sys = append_log(to, path);
     }
     if (sys != 0) {
         return stk_err_sys(err, STK_E_SYS, sys, "writing the nodes' %s in '%s'", name, dir);
     }
-    return rc;
+    return 0;
 }
 
 int stk_remote_add_nodes(const char *dir, uint32_t last, stk_err *err)
@@ -213,16 +214,17 @@ static int count_checkpoints(remote_worker *w, remote_task *t, uint32_t *ret_n, 
     stk_json doc;
     const char *key = stk_arena_printf(t->arena, "%.*s/checkpoints.json",
                                        (int)(strrchr(t->key, '/') - t->key), t->key);
-    int rc = key == NULL || arena == NULL ? stk_err_nomem(err)
-                                          : stk_share_get(w->b->share, key, &text, err);
-    rc = rc < 0 ? rc : stk_json_parse(text.data, text.len, key, &limits, arena, &doc, err);
-    for (uint32_t i = 0; rc == 0 && doc.kind == STK_JSON_MAP && i < doc.n; i++) {
-        int64_t attempt = 0;
-        (void)stk_json_int(stk_json_get(stk_json_value(&doc, i), "attempt"), &attempt);
-        *ret_saved = *ret_saved || attempt == t->order.attempt;
-        (*ret_n)++;
+    int rc = stk_share_get(w->b->share, key, &text, err);
+    if (rc == STK_E_NOT_FOUND) {
+        return 0;
     }
-    return rc == STK_E_NOT_FOUND ? 0 : rc;
+    STK_TRY(rc);
+    STK_TRY(stk_json_parse(text.data, text.len, key, &limits, arena, &doc, err));
+    *ret_n = stk_json_n_members(&doc);
+    for (uint32_t i = 0; i < *ret_n && !*ret_saved; i++) {
+        *ret_saved = stk_json_get_whole(stk_json_value(&doc, i), "attempt", 0) == t->order.attempt;
+    }
+    return 0;
 }
 
 /* granted.json: the agent's word, and the share's on checkpoints. */
@@ -233,41 +235,45 @@ static int write_granted(remote_worker *w, remote_task *t, const char *granted, 
     bool saved = false;
     int rc = count_checkpoints(w, t, &n, &saved, err);
     t->has_checkpoints = n > 0;
-    stk_buf_add(&text, stk_text_or(granted, "{"), granted != NULL ? strlen(granted) - 1 : 1);
-    stk_json_put_key(&text, "checkpoints");
-    stk_buf_printf(&text, "{\"n\":%u,\"saved\":%s}}", n, saved ? "true" : "false");
-    stk_remote_file f = {.name = "granted.json", .data = text.data, .size = (int64_t)text.len};
     STK_TRY(rc);
+    stk_json_open(&text, NULL, '{');
+    if (granted != NULL) { /* its members */
+        text.len = 0;
+        stk_buf_add(&text, granted, strlen(granted) - 1);
+    }
+    stk_json_open(&text, "checkpoints", '{');
+    stk_json_put_int(&text, "n", n);
+    stk_json_put_bool(&text, "saved", saved);
+    stk_json_close(&text, '}');
+    stk_json_close(&text, '}');
     STK_TRY(stk_buf_check(&text, err));
-    return bring_file(w->b->share, t->order.dir, 0, &f, err);
+    stk_remote_file f = {.name = "granted.json", .data = text.data, .size = (int64_t)text.len};
+    return fetch_file(w->b->share, t->order.dir, 0, &f, err);
 }
 
 /* --- the outcome --- */
 
 /* The last line that the program wrote, as far as it came here. */
-static void last_words(const remote_task *t, char *ret, size_t size)
+static void find_last_line(const remote_task *t, char *ret, size_t size)
 {
     char path[PATH_MAX], tail[WORD_BYTES + 1];
+    struct stat st;
     (void)snprintf(path, sizeof path, "%s/stdout.log", t->order.dir);
     STK_FD_AUTO fd = stk_file_open_regular(path, O_RDONLY, 0);
-    struct stat st;
-    ret[0] = '\0';
     if (fd < 0 || fstat(fd, &st) < 0) {
         return;
     }
-    off_t from = st.st_size > WORD_BYTES ? st.st_size - WORD_BYTES : 0;
-    ssize_t n = pread(fd, tail, WORD_BYTES, from);
+    ssize_t n = pread(fd, tail, WORD_BYTES, MAX(st.st_size - WORD_BYTES, 0));
     while (n > 0 && (tail[n - 1] == '\n' || tail[n - 1] == ' ')) {
         n--;
     }
     if (n > 0) {
         tail[n] = '\0';
-        const char *line = strrchr(tail, '\n');
-        (void)snprintf(ret, size, "; its last line: %s", line != NULL ? line + 1 : tail);
+        (void)snprintf(ret, size, "; its last line: %s", stk_text_behind(tail, '\n'));
     }
 }
 
-static void fail(stk_outcome *o, stk_failure failure, const char *text)
+static void set_failure(stk_outcome *o, stk_failure failure, const char *text)
 {
     o->ok = false;
     o->failure = failure;
@@ -277,64 +283,74 @@ static void fail(stk_outcome *o, stk_failure failure, const char *text)
 }
 
 /* As at home: what it used of what it had, and the way out. */
-static void fail_oom(const remote_task *t, stk_outcome *o)
+static void set_oom(const remote_task *t, stk_outcome *o)
 {
-    char text[sizeof o->text], used[32], had[32];
+    char used[32], had[32];
     int64_t limit = t->job.resources->memory_bytes;
-    const char *said = t->end.text;
-    int n = snprintf(text, sizeof text, "host OOM");
+    STK_BUF_AUTO text = STK_BUF_INIT(4096);
+    stk_buf_text(&text, "host OOM");
     if (o->peak_memory_bytes > 0 && limit > 0) {
-        n = snprintf(text, sizeof text, "host OOM: used %s of its %s",
-                     stk_units_format_memory(o->peak_memory_bytes, used, sizeof used),
-                     stk_units_format_memory(limit, had, sizeof had));
+        stk_buf_printf(&text, ": used %s of its %s",
+                       stk_units_format_memory(o->peak_memory_bytes, used, sizeof used),
+                       stk_units_format_memory(limit, had, sizeof had));
     }
-    (void)snprintf(text + n, sizeof text - (size_t)n, "%s%s%s%s", *said != '\0' ? " (" : "", said,
-                   *said != '\0' ? ")" : "", stk_runner_way_out(STK_FAIL_HOST_OOM));
-    fail(o, STK_FAIL_HOST_OOM, text);
+    if (t->end.text[0] != '\0') {
+        stk_buf_printf(&text, " (%s)", t->end.text);
+    }
+    stk_buf_text(&text, stk_runner_way_out(STK_FAIL_HOST_OOM));
+    set_failure(o, STK_FAIL_HOST_OOM, text.data);
 }
 
-/* Only the driver's word: there is no end.json. */
-static void by_driver(const remote_task *t, bool has_begun, stk_outcome *o)
+/* There is no end.json: all that is known is what the driver reported. */
+static void take_driver_report(const remote_task *t, bool has_begun, stk_outcome *o)
 {
     const stk_remote_report *r = &t->end;
-    char text[1600], words[WORD_BYTES + 32];
-    const char *said = r->text[0] != '\0' ? r->text : NULL;
-    *o = (stk_outcome){.exit_status = r->exit_status,
-                       .signal = r->signal,
-                       .cpu_us = -1,
-                       .peak_memory_bytes = -1,
-                       .read_bytes = -1,
-                       .write_bytes = -1};
+    const char *text = stk_text_if_any(r->text);
+    char line[WORD_BYTES + 32] = "";
+    STK_BUF_AUTO sentence = STK_BUF_INIT(4096);
+    stk_failure failure = STK_FAIL_LOST;
     bool is_out_of_reach = t->only_to_end && r->failure == STK_FAIL_START;
+    *o = STK_OUTCOME_UNKNOWN;
+    o->exit_status = r->exit_status;
+    o->signal = r->signal;
     if (t->stop_wanted && !is_out_of_reach) {
-        fail(o, t->stop_why, stk_text_or(said, "ended as it was asked to"));
-    } else if (r->oom) {
-        fail_oom(t, o);
-    } else if (r->state == STK_REMOTE_FAILED) {
-        fail(o, r->failure != STK_FAIL_NONE ? r->failure : STK_FAIL_LOST,
-             stk_text_or(said, "it is gone, and nobody says why"));
-        o->is_hopeless = r->is_hopeless;
-    } else if (r->exit_status == STK_AGENT_CLAIMED) {
-        (void)snprintf(text, sizeof text,
-                       "another pod had begun this attempt, and what became of it isn't known%s%s",
-                       said != NULL ? "; " : "", stk_text_or(said, ""));
-        fail(o, STK_FAIL_LOST, text);
-    } else if (r->signal != 0 || r->exit_status == 128 + 9 || r->exit_status == 128 + 15) {
-        (void)snprintf(text, sizeof text, "its pod was killed before it could say how it ended%s%s",
-                       said != NULL ? "; " : "", stk_text_or(said, ""));
-        fail(o, STK_FAIL_LOST, text);
-    } else {
-        last_words(t, words, sizeof words);
-        (void)snprintf(text, sizeof text,
-                       "it ended with exit status %d and left no end.json in the share%s%s%s",
-                       r->exit_status, said != NULL ? "; " : "", stk_text_or(said, ""), words);
-        bool is_lost = has_begun || r->exit_status == STK_AGENT_NO_SHARE || r->exit_status == 0;
-        fail(o, is_lost ? STK_FAIL_LOST : STK_FAIL_START, text);
+        set_failure(o, t->stop_why, stk_text_or(text, "ended as it was asked to"));
+        return;
     }
+    if (r->oom) {
+        set_oom(t, o);
+        return;
+    }
+    if (r->state == STK_REMOTE_FAILED) {
+        if (r->failure != STK_FAIL_NONE) {
+            failure = r->failure;
+        }
+        set_failure(o, failure, stk_text_or(text, "it is gone, and nobody says why"));
+        o->is_hopeless = r->is_hopeless;
+        return;
+    }
+    if (r->exit_status == STK_AGENT_CLAIMED) {
+        stk_buf_text(&sentence,
+                     "another pod had begun this attempt, and what became of it isn't known");
+    } else if (r->signal != 0 || r->exit_status == 128 + 9 || r->exit_status == 128 + 15) {
+        stk_buf_text(&sentence, "its pod was killed before it could say how it ended");
+    } else {
+        stk_buf_printf(&sentence, "it ended with exit status %d and left no end.json in the share",
+                       r->exit_status);
+        find_last_line(t, line, sizeof line);
+        if (!has_begun && r->exit_status != STK_AGENT_NO_SHARE && r->exit_status != 0) {
+            failure = STK_FAIL_START;
+        }
+    }
+    if (text != NULL) {
+        stk_buf_printf(&sentence, "; %s", text);
+    }
+    stk_buf_text(&sentence, line);
+    set_failure(o, failure, sentence.data);
 }
 
 /* What the agent measured stands; the engine knows better why the container was ended. */
-static void merge(const remote_task *t, stk_outcome *o)
+static void merge_outcomes(const remote_task *t, stk_outcome *o)
 {
     const stk_remote_report *r = &t->end;
     bool ended = o->failure == STK_FAIL_SIGNAL || o->failure == STK_FAIL_EXIT ||
@@ -343,12 +359,12 @@ static void merge(const remote_task *t, stk_outcome *o)
         return;
     }
     if (t->stop_wanted) {
-        fail(o, t->stop_why, NULL);
+        set_failure(o, t->stop_why, NULL);
     } else if (r->oom && o->failure != STK_FAIL_PREEMPTED) {
-        fail_oom(t, o);
+        set_oom(t, o);
     } else if (r->state == STK_REMOTE_FAILED && r->failure != STK_FAIL_NONE &&
                r->failure != STK_FAIL_START) {
-        fail(o, r->failure, r->text[0] != '\0' ? r->text : NULL);
+        set_failure(o, r->failure, stk_text_if_any(r->text));
     }
 }
 
@@ -361,9 +377,8 @@ static int take_end(remote_worker *w, remote_task *t, uint32_t node, stk_outcome
     if (node > 0) {
         (void)snprintf(name, sizeof name, "end-%u.json", node);
     }
-    const char *key = stk_remote_object(t, name);
-    STK_TRY(stk_err_if_null(key, err));
-    STK_TRY(stk_remote_bring_end(w->b->share, key, t->order.dir, t->arena, &end, err));
+    STK_TRY(stk_remote_fetch_end(w->b->share, stk_remote_object(t, name), t->order.dir, t->arena,
+                                 &end, err));
     if (node == 0) {
         STK_TRY(write_granted(w, t, end.granted, err));
         *ret = end.outcome;
@@ -377,8 +392,7 @@ static int check_share(remote_worker *w, remote_task *t, stk_err *err)
 {
     STK_BUF_AUTO order = STK_BUF_INIT(1 << 10);
     const char *key = stk_remote_object(t, "job.json");
-    int rc =
-        key == NULL ? stk_err_nomem(err) : stk_share_get_range(w->b->share, key, 0, &order, err);
+    int rc = stk_share_get_range(w->b->share, key, 0, &order, err);
     if (rc != STK_E_NOT_FOUND || t->job.attach) {
         return rc == STK_E_NOT_FOUND ? 0 : rc;
     }
@@ -387,11 +401,10 @@ static int check_share(remote_worker *w, remote_task *t, stk_err *err)
 }
 
 /* Its agent was there, so what is missing is what it didn't come to say. */
-static bool has_begun(remote_worker *w, remote_task *t)
+static bool has_claim(remote_worker *w, remote_task *t)
 {
     STK_BUF_AUTO claim = STK_BUF_INIT(64 << 10);
-    const char *key = stk_remote_object(t, "claim");
-    return key != NULL && stk_share_get(w->b->share, key, &claim, NULL) == 0;
+    return stk_share_get(w->b->share, stk_remote_object(t, "claim"), &claim, NULL) == 0;
 }
 
 int stk_remote_collect(remote_worker *w, remote_task *t, stk_outcome *ret, int64_t *ret_again_ms,
@@ -413,24 +426,20 @@ int stk_remote_collect(remote_worker *w, remote_task *t, stk_outcome *ret, int64
             *ret_again_ms = AGAIN_MS;
             return STK_E_BUSY;
         }
-        by_driver(t, has_begun(w, t), ret);
+        take_driver_report(t, has_claim(w, t), ret);
         return write_granted(w, t, NULL, err);
     }
-    for (uint32_t i = 1; i < t->order.nodes && rc == 0; i++) {
-        stk_err ignored = {0}; /* a node that was lost left none */
-        rc = take_end(w, t, i, ret, &ignored);
-        if (rc == STK_E_NOT_FOUND) {
-            rc = 0;
-        } else if (rc < 0) {
-            *err = ignored;
+    STK_TRY(rc);
+    for (uint32_t i = 1; i < t->order.nodes; i++) {
+        rc = take_end(w, t, i, ret, err);
+        if (rc < 0 && rc != STK_E_NOT_FOUND) { /* a node that was lost left none */
+            return rc;
         }
     }
-    if (rc == 0 && t->order.nodes > 1) {
-        rc = stk_remote_add_nodes(t->order.dir, t->order.nodes - 1, err);
+    if (t->order.nodes > 1) {
+        STK_TRY(stk_remote_add_nodes(t->order.dir, t->order.nodes - 1, err));
     }
-    if (rc == 0) {
-        merge(t, ret);
-    }
+    merge_outcomes(t, ret);
     STK_FAILPOINT("remote.collect.after");
-    return rc;
+    return 0;
 }

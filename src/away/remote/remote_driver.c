@@ -18,9 +18,10 @@ static void add_log(remote_task *t, const stk_remote_report *r)
 {
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/stdout.log", t->order.dir);
-    STK_FD_AUTO fd = t->log_bytes >= REMOTE_LOG_BYTES || r->node >= t->job.nodes
-                         ? -1
-                         : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (t->log_bytes >= REMOTE_LOG_BYTES || r->node >= t->job.nodes) {
+        return;
+    }
+    STK_FD_AUTO fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) {
         return;
     }
@@ -53,7 +54,7 @@ static void waits(remote_backend *b, remote_task *t, const char *why)
     }
 }
 
-static void say(void *arg, const stk_remote_report *r)
+static void take_report(void *arg, const stk_remote_report *r)
 {
     remote_backend *b = arg;
     pthread_mutex_lock(&b->lock);
@@ -96,7 +97,7 @@ static void say(void *arg, const stk_remote_report *r)
 
 /* --- what it is asked --- */
 
-static void refuse(remote_backend *b, remote_task *t, const stk_err *why)
+static void report_refusal(remote_backend *b, remote_task *t, const stk_err *why)
 {
     stk_remote_report r = {.state = STK_REMOTE_FAILED,
                            .id = t->job.id,
@@ -105,7 +106,7 @@ static void refuse(remote_backend *b, remote_task *t, const stk_err *why)
                            .is_hopeless = true,
                            .failure = STK_FAIL_START};
     (void)stk_err_format(why, r.text, (int)sizeof r.text);
-    say(b, &r);
+    take_report(b, &r);
 }
 
 static void obey(remote_backend *b, const remote_command *c)
@@ -113,7 +114,7 @@ static void obey(remote_backend *b, const remote_command *c)
     stk_driver *d = b->driver;
     stk_err err = {0};
     if (c->verb == REMOTE_SUBMIT && d->ops->submit(d, &c->task->job, &err) < 0) {
-        refuse(b, c->task, &err);
+        report_refusal(b, c->task, &err);
     } else if (c->verb == REMOTE_STOP) {
         d->ops->stop(d, c->id, c->grace_ms, c->why);
     } else if (c->verb == REMOTE_FORGET) {
@@ -163,7 +164,7 @@ void *stk_remote_drive(void *backend)
 {
     remote_backend *b = backend;
     stk_err err = {0};
-    b->driver->say = say;
+    b->driver->say = take_report;
     b->driver->say_arg = b;
     for (int rc = 0;;) {
         uint64_t count;

@@ -21,23 +21,23 @@
 
 static void put_outcome(const stk_outcome *o, stk_buf *buf)
 {
-    stk_buf_char(buf, '{');
+    stk_json_open(buf, "outcome", '{');
     stk_json_put_bool(buf, "ok", o->ok);
     stk_json_put_text(buf, "failure", stk_failure_word(o->failure));
     stk_json_put_text(buf, "text", o->text);
 #define X(member) stk_json_put_int(buf, #member, (int64_t)o->member);
     OUTCOME_INTS
 #undef X
-    stk_json_put_key(buf, "libraries"); /* bits, as text: a JSON number is a double to many */
-    stk_buf_printf(buf, "\"%llx\"", (unsigned long long)o->libraries);
+    char libraries[24]; /* bits, as text: a JSON number is a double to many */
+    (void)snprintf(libraries, sizeof libraries, "%llx", (unsigned long long)o->libraries);
+    stk_json_put_text(buf, "libraries", libraries);
     stk_json_put_bool(buf, "has_looked", o->has_looked);
     stk_json_put_bool(buf, "mask_changed", o->mask_changed);
     stk_json_put_text(buf, "other_device", o->other_device);
-    stk_json_put_key(buf, "devices");
-    stk_buf_char(buf, '[');
+    stk_json_open(buf, "devices", '[');
     for (uint32_t i = 0; i < o->n_devices; i++) {
         const stk_outcome_device *d = &o->devices[i];
-        stk_buf_text(buf, i > 0 ? ",{" : "{");
+        stk_json_open(buf, NULL, '{');
         stk_json_put_text(buf, "uuid", d->uuid);
         stk_json_put_text(buf, "model", d->model);
         stk_json_put_text(buf, "noun", d->noun);
@@ -46,9 +46,10 @@ static void put_outcome(const stk_outcome *o, stk_buf *buf)
         DEVICE_INTS DEVICE_REALS
 #undef X
 #undef Y
-            stk_buf_char(buf, '}');
+            stk_json_close(buf, '}');
     }
-    stk_buf_text(buf, "]}");
+    stk_json_close(buf, ']');
+    stk_json_close(buf, '}');
 }
 
 static bool is_plain(const char *data, size_t n)
@@ -75,10 +76,9 @@ static void put_base64(const char *data, size_t n, stk_buf *buf)
     stk_buf_char(buf, '"');
 }
 
-static void put_file(const stk_remote_file *f, stk_buf *buf)
+static void put_end_file(const stk_remote_file *f, stk_buf *buf)
 {
-    stk_json_put_key(buf, f->name);
-    stk_buf_char(buf, '{');
+    stk_json_open(buf, f->name, '{');
     if (f->data == NULL) {
         stk_json_put_text(buf, "key", f->key);
         stk_json_put_int(buf, "size", f->size);
@@ -88,26 +88,25 @@ static void put_file(const stk_remote_file *f, stk_buf *buf)
         stk_json_put_key(buf, "base64");
         put_base64(f->data, (size_t)f->size, buf);
     }
-    stk_buf_char(buf, '}');
+    stk_json_close(buf, '}');
 }
 
 int stk_remote_end_write(const stk_remote_end *end, stk_buf *buf, stk_err *err)
 {
-    stk_buf_text(buf, "{\"stoker\":1");
+    stk_json_open(buf, NULL, '{');
+    stk_json_put_int(buf, "stoker", 1);
     stk_json_put_text(buf, "host", end->host);
     stk_json_put_int(buf, "node", end->node);
     stk_json_put_int(buf, "started_ms", end->started_ms);
     stk_json_put_int(buf, "ended_ms", end->ended_ms);
-    stk_json_put_key(buf, "outcome");
     put_outcome(&end->outcome, buf);
-    stk_json_put_key(buf, "granted");
-    stk_buf_text(buf, stk_text_or(end->granted, "null"));
-    stk_json_put_key(buf, "files");
-    stk_buf_char(buf, '{');
+    stk_json_put_raw(buf, "granted", end->granted);
+    stk_json_open(buf, "files", '{');
     for (uint32_t i = 0; i < end->n_files; i++) {
-        put_file(&end->files[i], buf);
+        put_end_file(&end->files[i], buf);
     }
-    stk_buf_text(buf, "}}");
+    stk_json_close(buf, '}');
+    stk_json_close(buf, '}');
     if (buf->failed) {
         return stk_err_set(err, STK_E_LIMIT, "end.json would be more than %zu bytes", buf->max);
     }
@@ -116,36 +115,18 @@ int stk_remote_end_write(const stk_remote_end *end, stk_buf *buf, stk_err *err)
 
 /* --- reading --- */
 
-static int64_t int_of(const stk_json *map, const char *key, int64_t unknown)
-{
-    int64_t number = unknown;
-    return stk_json_int(stk_json_get(map, key), &number) ? number : unknown;
-}
-
-static double real_of(const stk_json *map, const char *key)
-{
-    double number = -1;
-    return stk_json_real(stk_json_get(map, key), &number) ? number : -1;
-}
-
-static bool bool_of(const stk_json *map, const char *key)
-{
-    const stk_json *node = stk_json_get(map, key);
-    return node != NULL && node->kind == STK_JSON_BOOL && node->truth;
-}
-
-static void read_devices(const stk_json *list, stk_outcome *o)
+static void read_used_devices(const stk_json *list, stk_outcome *o)
 {
     uint32_t most = sizeof o->devices / sizeof *o->devices;
     uint32_t n = stk_json_n_items(list);
     for (uint32_t i = 0; i < n && i < most; i++) {
         const stk_json *from = &list->items[i];
         stk_outcome_device *d = &o->devices[o->n_devices++];
-        d->uuid = stk_json_text(stk_json_get(from, "uuid"));
-        d->model = stk_json_text(stk_json_get(from, "model"));
-        d->noun = stk_json_text(stk_json_get(from, "noun"));
-#define X(member) d->member = (__typeof__(d->member))int_of(from, #member, -1);
-#define Y(member) d->member = real_of(from, #member);
+        d->uuid = stk_json_get_text(from, "uuid");
+        d->model = stk_json_get_text(from, "model");
+        d->noun = stk_json_get_text(from, "noun");
+#define X(member) d->member = (__typeof__(d->member))stk_json_get_whole(from, #member, -1);
+#define Y(member) d->member = stk_json_get_number(from, #member, -1);
         DEVICE_INTS DEVICE_REALS
 #undef X
 #undef Y
@@ -154,25 +135,26 @@ static void read_devices(const stk_json *list, stk_outcome *o)
 
 static int read_outcome(const stk_json *from, stk_outcome *o, stk_err *err)
 {
-    const char *class = stk_json_text(stk_json_get(from, "failure"));
-    const char *text = stk_json_text(stk_json_get(from, "text"));
-    const char *libraries = stk_json_text(stk_json_get(from, "libraries"));
-    int failure = class == NULL ? -1 : stk_failure_of(class);
+    const char *class = stk_json_get_text(from, "failure");
+    const char *text = stk_json_get_text(from, "text");
+    const char *libraries = stk_json_get_text(from, "libraries");
+    int failure = stk_failure_of(stk_text_or(class, ""));
     if (failure < 0) {
         return stk_err_set(err, STK_E_PROTOCOL, "end.json: its outcome has no class that is known");
     }
-    *o = (stk_outcome){.ok = bool_of(from, "ok"), .failure = (stk_failure)failure};
+    *o = (stk_outcome){.ok = stk_json_is_true(stk_json_get(from, "ok")),
+                       .failure = (stk_failure)failure};
     (void)snprintf(o->text, sizeof o->text, "%s", stk_text_or(text, ""));
-#define X(member) o->member = (__typeof__(o->member))int_of(from, #member, -1);
+#define X(member) o->member = (__typeof__(o->member))stk_json_get_whole(from, #member, -1);
     OUTCOME_INTS
 #undef X
     o->signal = MAX(o->signal, 0);
     o->wall_ms = MAX(o->wall_ms, 0);
-    o->libraries = libraries == NULL ? 0 : strtoull(libraries, NULL, 16);
-    o->has_looked = bool_of(from, "has_looked");
-    o->mask_changed = bool_of(from, "mask_changed");
-    o->other_device = stk_json_text(stk_json_get(from, "other_device"));
-    read_devices(stk_json_get(from, "devices"), o);
+    o->libraries = strtoull(stk_text_or(libraries, ""), NULL, 16);
+    o->has_looked = stk_json_is_true(stk_json_get(from, "has_looked"));
+    o->mask_changed = stk_json_is_true(stk_json_get(from, "mask_changed"));
+    o->other_device = stk_json_get_text(from, "other_device");
+    read_used_devices(stk_json_get(from, "devices"), o);
     return 0;
 }
 
@@ -185,7 +167,7 @@ static bool is_file_name(const char *name)
         return false;
     }
     for (const char *part = name; part != NULL; part = strchr(part, '/')) {
-        part += part == name ? 0 : 1;
+        part += part != name;
         if (strncmp(part, "in/", 3) == 0 || strncmp(part, "out/", 4) == 0 ||
             strncmp(part, "tmp/", 4) == 0) {
             return false;
@@ -194,14 +176,13 @@ static bool is_file_name(const char *name)
     return true;
 }
 
-static int decode(const char *text, size_t len, stk_arena *arena, stk_remote_file *f, stk_err *err)
+static int decode_base64(const char *text, size_t len, stk_arena *arena, stk_remote_file *f,
+                         stk_err *err)
 {
     char *data = stk_arena_alloc(arena, len / 4 * 3 + 4);
-    int n = data == NULL
-                ? -1
-                : EVP_DecodeBlock((unsigned char *)data, (const unsigned char *)text, (int)len);
-    if (data == NULL || n < 0) {
-        STK_TRY(stk_err_if_null(data, err));
+    STK_TRY(stk_err_if_null(data, err));
+    int n = EVP_DecodeBlock((unsigned char *)data, (const unsigned char *)text, (int)len);
+    if (n < 0) {
         return stk_err_set(err, STK_E_PROTOCOL, "end.json: file '%s' is no base64", f->name);
     }
     for (size_t i = len; i > 0 && text[i - 1] == '='; i--) {
@@ -213,25 +194,25 @@ static int decode(const char *text, size_t len, stk_arena *arena, stk_remote_fil
     return 0;
 }
 
-static int read_file(const stk_json *key, const stk_json *value, stk_arena *arena,
-                     stk_remote_file *f, stk_err *err)
+static int read_end_file(const stk_json *key, const stk_json *value, stk_arena *arena,
+                         stk_remote_file *f, stk_err *err)
 {
     const stk_json *text = stk_json_get(value, "text");
     const stk_json *coded = stk_json_get(value, "base64");
-    *f = (stk_remote_file){.name = key->text, .key = stk_json_text(stk_json_get(value, "key"))};
+    *f = (stk_remote_file){.name = key->text, .key = stk_json_get_text(value, "key")};
     if (!is_file_name(f->name)) {
         return stk_err_set(err, STK_E_PROTOCOL,
                            "end.json: '%s' is no file of the attempt directory", f->name);
     }
-    if (text != NULL && text->kind == STK_JSON_TEXT) {
+    if (stk_json_is_kind(text, STK_JSON_TEXT)) {
         f->data = text->text;
         f->size = text->n;
         return 0;
     }
-    if (coded != NULL && coded->kind == STK_JSON_TEXT) {
-        return decode(coded->text, coded->n, arena, f, err);
+    if (stk_json_is_kind(coded, STK_JSON_TEXT)) {
+        return decode_base64(coded->text, coded->n, arena, f, err);
     }
-    f->size = int_of(value, "size", -1);
+    f->size = stk_json_get_whole(value, "size", -1);
     if (f->key == NULL) {
         return stk_err_set(err, STK_E_PROTOCOL, "end.json: file '%s' has no content", f->name);
     }
@@ -245,35 +226,31 @@ int stk_remote_end_read(const char *text, size_t len, stk_arena *arena, stk_remo
                                            STK_LIMIT_DEPTH};
     stk_json doc;
     stk_remote_end end = {0};
-    int rc = stk_json_parse(text, len, "end.json", &limits, arena, &doc, err);
-    if (rc == 0 && int_of(&doc, "stoker", 0) != 1) {
-        rc = stk_err_set(err, STK_E_VERSION,
-                         "end.json is of format %lld, which this Stoker doesn't know",
-                         (long long)int_of(&doc, "stoker", 0));
+    STK_TRY(stk_json_parse(text, len, "end.json", &limits, arena, &doc, err));
+    int64_t format = stk_json_get_whole(&doc, "stoker", 0);
+    if (format != 1) {
+        return stk_err_set(err, STK_E_VERSION,
+                           "end.json is of format %lld, which this Stoker doesn't know",
+                           (long long)format);
     }
-    rc = rc < 0 ? rc : read_outcome(stk_json_get(&doc, "outcome"), &end.outcome, err);
-    if (rc < 0) {
-        return rc;
-    }
-    const char *host = stk_json_text(stk_json_get(&doc, "host"));
+    STK_TRY(read_outcome(stk_json_get(&doc, "outcome"), &end.outcome, err));
     const stk_json *granted = stk_json_get(&doc, "granted");
     const stk_json *files = stk_json_get(&doc, "files");
-    uint32_t n = stk_json_n_members(files);
-    stk_remote_file *list = stk_arena_array(arena, (size_t)n + 1, sizeof *list);
-    for (uint32_t i = 0; i < n && list != NULL && rc == 0; i++) {
-        rc = read_file(stk_json_key(files, i), stk_json_value(files, i), arena, &list[i], err);
+    end.n_files = stk_json_n_members(files);
+    stk_remote_file *list = stk_arena_array(arena, (size_t)end.n_files + 1, sizeof *list);
+    STK_TRY(stk_err_if_null(list, err));
+    for (uint32_t i = 0; i < end.n_files; i++) {
+        STK_TRY(
+            read_end_file(stk_json_key(files, i), stk_json_value(files, i), arena, &list[i], err));
     }
-    end.host = stk_text_or(host, "");
-    end.node = (uint32_t)int_of(&doc, "node", 0);
-    end.started_ms = int_of(&doc, "started_ms", -1);
-    end.ended_ms = int_of(&doc, "ended_ms", -1);
-    end.granted =
-        granted != NULL && granted->kind == STK_JSON_MAP ? stk_json_dump_in(granted, arena) : NULL;
+    end.host = stk_text_or(stk_json_get_text(&doc, "host"), "");
+    end.node = (uint32_t)stk_json_get_whole(&doc, "node", 0);
+    end.started_ms = stk_json_get_whole(&doc, "started_ms", -1);
+    end.ended_ms = stk_json_get_whole(&doc, "ended_ms", -1);
+    if (stk_json_is_map(granted)) {
+        end.granted = stk_json_dump_in(granted, arena);
+    }
     end.files = list;
-    end.n_files = n;
     *ret = end;
-    if (rc < 0 || list != NULL) {
-        return rc;
-    }
-    return stk_err_nomem(err);
+    return 0;
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "away/remote/remote.h"
@@ -21,7 +22,7 @@ enum { LOOK_MS = 20, LOG_AT_ONCE = 64 << 10 };
 
 typedef struct fake_job {
     const stk_remote_job *job;
-    char *said;    /* the state as it was last */
+    char *state;   /* its file as it was last, or NULL */
     off_t *log_at; /* of each node */
     bool is_over;
 } fake_job;
@@ -33,14 +34,14 @@ typedef struct fake {
     uint32_t n, cap;
 } fake;
 
-static void path_of(const fake *f, const char *name, const char *what, char ret[PATH_MAX])
+static void job_path(const fake *f, const char *name, const char *what, char ret[PATH_MAX])
 {
     (void)snprintf(ret, PATH_MAX, "%s/%s.%s", f->folder, name, what);
 }
 
 static void put_job(const stk_remote_job *job, stk_buf *buf)
 {
-    stk_buf_char(buf, '{');
+    stk_json_open(buf, NULL, '{');
     stk_json_put_text(buf, "name", job->name);
     stk_json_put_text(buf, "run", job->run);
     stk_json_put_text(buf, "step", job->step);
@@ -52,25 +53,24 @@ static void put_job(const stk_remote_job *job, stk_buf *buf)
     stk_json_put_int(buf, "port", job->port);
     stk_json_put_int(buf, "grace_ms", job->grace_ms);
     stk_json_put_int(buf, "memory_bytes", job->resources->memory_bytes);
-    stk_json_put_key(buf, "options");
-    stk_buf_text(buf, job->options);
+    stk_json_put_raw(buf, "options", job->options);
     stk_json_put_texts(buf, "argv", job->argv);
     stk_json_put_texts(buf, "env", job->env);
     stk_json_put_texts(buf, "secret", job->secret);
     stk_json_put_texts(buf, "folders", job->folders);
-    stk_buf_char(buf, '}');
+    stk_json_close(buf, '}');
 }
 
 /* Made once, whoever asks how often. */
-static int make(const fake *f, const stk_remote_job *job, stk_err *err)
+static int make_job(const fake *f, const stk_remote_job *job, stk_err *err)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(4 << 20);
     char path[PATH_MAX], made[PATH_MAX];
-    path_of(f, job->name, "json", path);
+    job_path(f, job->name, "json", path);
     (void)snprintf(made, sizeof made, "%s/.%s.%d", f->folder, job->name, (int)getpid());
     put_job(job, &text);
-    int rc =
-        text.failed ? stk_err_nomem(err) : stk_file_write(made, text.data, text.len, 0600, err);
+    STK_TRY(stk_buf_check(&text, err));
+    int rc = stk_file_write(made, text.data, text.len, 0600, err);
     if (rc == 0 && link(made, path) < 0 && errno != EEXIST) {
         rc = stk_err_sys(err, STK_E_SYS, errno, "making %s", path);
     }
@@ -82,7 +82,7 @@ static int submit(stk_driver *self, const stk_remote_job *job, stk_err *err)
 {
     fake *f = (fake *)self;
     char path[PATH_MAX];
-    path_of(f, job->name, "json", path);
+    job_path(f, job->name, "json", path);
     if (job->attach && !stk_file_exists(path)) {
         stk_remote_report r = {.state = STK_REMOTE_FAILED,
                                .id = job->id,
@@ -93,29 +93,15 @@ static int submit(stk_driver *self, const stk_remote_job *job, stk_err *err)
         self->say(self->say_arg, &r);
         return 0;
     }
-    int rc = make(f, job, err);
-    if (rc == 0 && f->n == f->cap) {
-        uint32_t cap = f->cap == 0 ? 16 : f->cap * 2;
-        fake_job *jobs = reallocarray(f->jobs, cap, sizeof *jobs);
-        rc = jobs == NULL ? stk_err_nomem(err) : 0;
-        if (jobs != NULL) {
-            f->jobs = jobs;
-        }
-        if (jobs != NULL) {
-            f->cap = cap;
-        }
-    }
-    off_t *log_at = rc < 0 ? NULL : calloc(job->nodes, sizeof *log_at);
-    if (rc == 0 && log_at == NULL) {
-        rc = stk_err_nomem(err);
-    }
-    if (rc == 0) {
-        f->jobs[f->n++] = (fake_job){.job = job, .log_at = log_at};
-    }
-    return rc;
+    STK_TRY(make_job(f, job, err));
+    STK_TRY(stk_array_reserve(&f->jobs, &f->cap, (uint64_t)f->n + 1, sizeof *f->jobs));
+    off_t *log_at = calloc(job->nodes, sizeof *log_at);
+    STK_TRY(stk_err_if_null(log_at, err));
+    f->jobs[f->n++] = (fake_job){.job = job, .log_at = log_at};
+    return 0;
 }
 
-static fake_job *find(fake *f, uint32_t id)
+static fake_job *find_job(fake *f, uint32_t id)
 {
     for (uint32_t i = f->n; i-- > 0;) {
         if (f->jobs[i].job->id == id) {
@@ -128,25 +114,28 @@ static fake_job *find(fake *f, uint32_t id)
 static void stop(stk_driver *self, uint32_t id, int64_t grace_ms, stk_failure why)
 {
     fake *f = (fake *)self;
-    fake_job *j = find(f, id);
-    char path[PATH_MAX], text[64];
+    fake_job *j = find_job(f, id);
+    char path[PATH_MAX];
     (void)why;
     if (j != NULL) {
-        int n = snprintf(text, sizeof text, "{\"grace_ms\":%lld}", (long long)grace_ms);
-        path_of(f, j->job->name, "stop", path);
-        (void)stk_file_write_atomic(path, text, (size_t)n, 0644, NULL);
+        STK_BUF_AUTO text = STK_BUF_INIT(64);
+        stk_json_open(&text, NULL, '{');
+        stk_json_put_whole(&text, "grace_ms", grace_ms);
+        stk_json_close(&text, '}');
+        job_path(f, j->job->name, "stop", path);
+        (void)stk_file_write_atomic(path, text.data, text.len, 0644, NULL);
     }
 }
 
 static void forget(stk_driver *self, uint32_t id)
 {
     fake *f = (fake *)self;
-    fake_job *j = find(f, id);
+    fake_job *j = find_job(f, id);
     char path[PATH_MAX];
     if (j != NULL) {
-        path_of(f, j->job->name, "forget", path);
+        job_path(f, j->job->name, "forget", path);
         (void)stk_file_write_atomic(path, "", 0, 0644, NULL);
-        free(j->said);
+        free(j->state);
         free(j->log_at);
         *j = f->jobs[--f->n];
     }
@@ -158,9 +147,9 @@ static void follow_log(fake *f, fake_job *j, uint32_t node)
     if (node > 0) {
         (void)snprintf(what, sizeof what, "log-%u", node);
     }
-    path_of(f, j->job->name, what, path);
+    job_path(f, j->job->name, what, path);
     STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : pread(fd, data, sizeof data, j->log_at[node]);
+    ssize_t n = pread(fd, data, sizeof data, j->log_at[node]);
     if (n > 0) {
         j->log_at[node] += n;
         stk_remote_report r = {.state = STK_REMOTE_LOG,
@@ -173,38 +162,28 @@ static void follow_log(fake *f, fake_job *j, uint32_t node)
     }
 }
 
-static int64_t number(const stk_json *doc, const char *key, int64_t unknown)
-{
-    int64_t n = unknown;
-    return stk_json_int(stk_json_get(doc, key), &n) ? n : unknown;
-}
-
-static void tell(fake *f, fake_job *j, const stk_json *doc)
+static void report_state(fake *f, fake_job *j, const stk_json *doc)
 {
     static const char *const words[] = {"queued", "running", "ended", "failed"};
-    const char *phase = stk_json_text(stk_json_get(doc, "phase"));
-    const char *text = stk_json_text(stk_json_get(doc, "text"));
-    const char *class = stk_json_text(stk_json_get(doc, "failure"));
-    const stk_json *oom = stk_json_get(doc, "oom");
+    const char *phase = stk_json_get_text(doc, "phase");
+    int failure = stk_failure_of(stk_text_or(stk_json_get_text(doc, "failure"), ""));
     stk_remote_report r = {.id = j->job->id,
                            .attempt = j->job->attempt,
-                           .exit_status = (int)number(doc, "exit_status", -1),
-                           .signal = (int)number(doc, "signal", 0),
-                           .oom = oom != NULL && oom->kind == STK_JSON_BOOL && oom->truth};
+                           .failure = (stk_failure)MAX(failure, STK_FAIL_NONE),
+                           .exit_status = (int)stk_json_get_whole(doc, "exit_status", -1),
+                           .signal = (int)stk_json_get_whole(doc, "signal", 0),
+                           .oom = stk_json_is_true(stk_json_get(doc, "oom"))};
+    (void)snprintf(r.text, sizeof r.text, "%s", stk_text_or(stk_json_get_text(doc, "text"), ""));
     for (int i = 0; phase != NULL && i < 4; i++) {
         if (strcmp(phase, words[i]) == 0) {
             r.state = (stk_remote_state)i;
-            r.failure = class == NULL || stk_failure_of(class) < 0
-                            ? STK_FAIL_NONE
-                            : (stk_failure)stk_failure_of(class);
-            (void)snprintf(r.text, sizeof r.text, "%s", stk_text_or(text, ""));
             j->is_over = r.state == STK_REMOTE_ENDED || r.state == STK_REMOTE_FAILED;
             f->base.say(f->base.say_arg, &r);
         }
     }
 }
 
-static void look(fake *f, fake_job *j)
+static void read_state(fake *f, fake_job *j)
 {
     static const stk_json_limits limits = {64 << 10, 1000, 8};
     char path[PATH_MAX];
@@ -212,19 +191,19 @@ static void look(fake *f, fake_job *j)
     STK_ARENA_AUTO arena = stk_arena_new(0);
     size_t len = 0;
     stk_json doc;
-    path_of(f, j->job->name, "state", path);
+    job_path(f, j->job->name, "state", path);
     if (j->is_over || stk_file_read(path, 64 << 10, &text, &len, NULL) < 0) {
         return;
     }
     for (uint32_t k = 0; k < j->job->nodes; k++) {
         follow_log(f, j, k);
     }
-    if ((j->said == NULL || strcmp(j->said, text) != 0) && arena != NULL &&
+    if (strcmp(stk_text_or(j->state, ""), text) != 0 &&
         stk_json_parse(text, len, path, &limits, arena, &doc, NULL) == 0) {
-        free(j->said);
-        j->said = text;
+        free(j->state);
+        j->state = text;
         text = NULL;
-        tell(f, j, &doc);
+        report_state(f, j, &doc);
     }
 }
 
@@ -237,9 +216,9 @@ static int turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err *err)
     struct pollfd fd = {.fd = wake_fd, .events = POLLIN};
     (void)poll(&fd, 1, f->n > 0 && timeout_ms > LOOK_MS ? LOOK_MS : (int)timeout_ms);
     for (uint32_t i = 0; i < f->n; i++) {
-        look(f, &f->jobs[i]);
+        read_state(f, &f->jobs[i]);
     }
-    path_of(f, "engine", "broken", path); /* a test takes the right away */
+    job_path(f, "engine", "broken", path); /* a test takes the right away */
     if (stk_file_read(path, 4096, &why, &len, NULL) == 0) {
         return stk_err_set(err, STK_E_ENV, "%s", why);
     }
@@ -250,7 +229,7 @@ static void close_fake(stk_driver *self)
 {
     fake *f = (fake *)self;
     for (uint32_t i = 0; i < f->n; i++) {
-        free(f->jobs[i].said);
+        free(f->jobs[i].state);
         free(f->jobs[i].log_at);
     }
     free(f->jobs);

@@ -87,12 +87,8 @@ static void unqueue(remote_backend *b, remote_task *t)
 
 void stk_remote_end_now(remote_backend *b, remote_task *t, stk_failure failure, const char *text)
 {
-    stk_outcome o = {.failure = failure,
-                     .exit_status = -1,
-                     .cpu_us = -1,
-                     .peak_memory_bytes = -1,
-                     .read_bytes = -1,
-                     .write_bytes = -1};
+    stk_outcome o = STK_OUTCOME_UNKNOWN;
+    o.failure = failure;
     (void)snprintf(o.text, sizeof o.text, "%s", text);
     unqueue(b, t);
     stk_remote_tell_end(b, t, &o);

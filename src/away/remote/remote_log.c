@@ -13,16 +13,18 @@
 #include <unistd.h>
 
 #include "away/remote/remote_log_private.h"
+#include "away/remote/remote_order.h"
 #include "base/failpoint.h"
 #include "base/limits.h"
 #include "base/map.h"
+#include "base/text.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 
 enum {
-    AGAIN_S = 2,
-    LOOK_S = 10, /* how often an engine without news looks whether it still has the run */
-    END_S = 3    /* for so long the end waits for a share that fails */
+    AGAIN_MS = 2000,
+    LOOK_MS = 10000, /* how often an engine without news looks whether it still has the run */
+    END_MS = 3000    /* for so long the end waits for a share that fails */
 };
 
 struct stk_remote_log {
@@ -78,105 +80,85 @@ static int new_owner(remote_mark *mark, stk_err *err)
 /* --- one batch --- */
 
 /* It isn't ours any more. Who has it says the batch that stands in our place. */
-static int fenced(stk_remote_log *log, stk_err *err)
+static int set_taken_over(const stk_remote_log *log, const remote_batch *other, stk_err *err)
 {
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    remote_batch other = {0};
-    const char *lines = NULL;
-    stk_err ignored;
-    bool known = arena != NULL && stk_remote_batch_read(log->share, log->run, log->mark.n + 1,
-                                                        arena, &other, &lines, &ignored) == 0;
     stk_err_set(err, STK_E_BUSY, "run %s was taken over by %s on %s", log->run,
-                known && other.user != NULL ? other.user : "somebody",
-                known && other.host != NULL ? other.host : "another machine");
+                stk_text_or(other->user, "somebody"), stk_text_or(other->host, "another machine"));
     stk_err_hint(err, "its jobs go on there; follow it with 'stoker logs --stack'");
     return STK_E_BUSY;
 }
 
-/* A batch whose answer was lost stands there with our own name. */
-static bool is_ours(stk_remote_log *log)
+/* The batch behind the mark; false: there is none that can be read. */
+static bool read_next(stk_remote_log *log, stk_arena *arena, remote_batch *ret)
 {
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    remote_batch there = {0};
     const char *lines = NULL;
-    stk_err ignored;
-    return arena != NULL &&
-           stk_remote_batch_read(log->share, log->run, log->mark.n + 1, arena, &there, &lines,
-                                 &ignored) == 0 &&
-           strcmp(there.owner, log->mark.owner) == 0;
+    *ret = (remote_batch){0};
+    return stk_remote_batch_read(log->share, log->run, log->mark.n + 1, arena, ret, &lines, NULL) ==
+           0;
+}
+
+static bool is_own_batch(const stk_remote_log *log, const remote_batch *batch)
+{
+    return batch->owner != NULL && strcmp(batch->owner, log->mark.owner) == 0;
 }
 
 static int put_batch(stk_remote_log *log, const stk_buf *text, int64_t seq, stk_err *err)
 {
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    remote_batch there;
     char key[200];
     stk_remote_log_key(log->run, log->mark.n + 1, key);
     STK_FAILPOINT("remote.log.before");
     int rc = stk_share_put(log->share, key, text->data, text->len, true, err);
     STK_FAILPOINT("remote.log.after");
-    if (rc == STK_E_BUSY && !is_ours(log)) {
-        return fenced(log, err);
+    if (rc == STK_E_BUSY) { /* one whose answer was lost stands there with our own name */
+        (void)read_next(log, arena, &there);
+        if (!is_own_batch(log, &there)) {
+            return set_taken_over(log, &there, err);
+        }
+        rc = 0;
     }
-    if (rc == 0 || rc == STK_E_BUSY) {
-        log->mark.n++;
-        log->mark.seq = seq;
-        rc = stk_remote_mark_write(log->store, log->run, &log->mark, err);
-    }
-    return rc;
+    STK_TRY(rc);
+    log->mark.n++;
+    log->mark.seq = seq;
+    return stk_remote_mark_write(log->store, log->run, &log->mark, err);
 }
 
 /* Nothing is to be put, and yet somebody else may have. */
-static int look(stk_remote_log *log, stk_err *err)
+static int check_taken(stk_remote_log *log, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    remote_batch other = {0};
-    const char *lines = NULL;
-    stk_err ignored = {0};
-    int rc = arena == NULL ? STK_E_NOMEM
-                           : stk_remote_batch_read(log->share, log->run, log->mark.n + 1, arena,
-                                                   &other, &lines, &ignored);
-    if (rc == 0 && strcmp(other.owner, log->mark.owner) != 0) {
-        return fenced(log, err);
+    remote_batch other;
+    if (read_next(log, arena, &other) && !is_own_batch(log, &other)) {
+        return set_taken_over(log, &other, err);
     }
     return 0;
 }
 
 /* Of what the event names, what is here and not there. What is neither is the reader's to miss. */
-static int push_digest(stk_remote_log *log, const char *digest, stk_err *err)
+static int push_digest(void *arg, const char *digest, stk_err *err)
 {
+    stk_remote_log *log = arg;
     uint64_t value;
     bool there = false;
     const char *path = NULL;
     int64_t size = 0;
-    if (strlen(digest) != STK_DIGEST_HEX || stk_map_get(&log->known, digest, &value)) {
+    if (stk_map_get(&log->known, digest, &value)) {
         return 0;
     }
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    int rc = stk_share_has(log->share, digest, &there, err);
-    if (rc == 0 && !there && scratch != NULL &&
-        stk_store_artifact(log->store, digest, scratch, &path, &size, NULL) == 0) {
-        rc = stk_share_push(log->share, log->store, digest, err);
+    STK_TRY(stk_share_has(log->share, digest, &there, err));
+    if (!there && stk_store_artifact(log->store, digest, scratch, &path, &size, NULL) == 0) {
+        STK_TRY(stk_share_push(log->share, log->store, digest, err));
     }
-    STK_TRY(rc);
     const char *key = stk_arena_dup(log->arena, digest);
-    STK_TRY(stk_err_if_null(key, err));
-    return stk_map_put(&log->known, key, 1);
+    if (key == NULL || stk_map_put(&log->known, key, 1) < 0) {
+        return stk_err_nomem(err);
+    }
+    return 0;
 }
 
-static int push_named(stk_remote_log *log, const stk_json *node, stk_err *err)
-{
-    int rc = 0;
-    const char *digest = stk_json_text(stk_json_get(node, "digest"));
-    if (digest != NULL) {
-        return push_digest(log, digest, err);
-    }
-    bool is_map = node->kind == STK_JSON_MAP;
-    for (uint32_t i = 0; rc == 0 && (is_map || node->kind == STK_JSON_LIST) && i < node->n; i++) {
-        rc = push_named(log, is_map ? stk_json_value(node, i) : &node->items[i], err);
-    }
-    return rc;
-}
-
-static int push_of(stk_remote_log *log, const stk_event_row *row, stk_err *err)
+static int push_artifacts_of(stk_remote_log *log, const stk_event_row *row, stk_err *err)
 {
     static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES * 4, STK_LIMIT_RESULT_NODES,
                                            STK_LIMIT_DEPTH};
@@ -186,18 +168,17 @@ static int push_of(stk_remote_log *log, const stk_event_row *row, stk_err *err)
         return 0;
     }
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    int rc = arena == NULL
-                 ? stk_err_nomem(err)
-                 : stk_json_parse(row->data, strlen(row->data), "event", &limits, arena, &doc, err);
-    STK_TRY(rc);
-    return push_named(log, &doc, err);
+    STK_TRY(stk_json_parse(row->data, strlen(row->data), "event", &limits, arena, &doc, err));
+    return stk_remote_each_digest(&doc, push_digest, log, err);
 }
 
-static void begin_batch(const stk_remote_log *log, stk_buf *text)
+static void put_first_line(const stk_remote_log *log, stk_buf *text)
 {
-    stk_buf_text(text, "{\"stoker\":1");
+    stk_json_open(text, NULL, '{');
+    stk_json_put_int(text, "stoker", 1);
     put_owner(text, log);
-    stk_buf_text(text, "}\n");
+    stk_json_close(text, '}');
+    stk_buf_char(text, '\n');
 }
 
 /* Of a store's events as many as a batch takes. */
@@ -219,8 +200,8 @@ static int take_event(void *arg, const stk_event_row *row)
     t->rows = rows;
     rows[t->n] = *row;
     rows[t->n++].data = data;
-    t->bytes += row->data == NULL ? 0 : strlen(row->data);
-    return t->bytes < REMOTE_BATCH_BYTES / 8 ? 0 : 1;
+    t->bytes += strlen(stk_text_or(row->data, ""));
+    return t->bytes >= REMOTE_BATCH_BYTES / 8;
 }
 
 /* What the store has behind the mark, whoever put it there, is the next batch. `must`: also one
@@ -230,40 +211,34 @@ static int put_next(stk_remote_log *log, bool must, bool *ret_put, bool *ret_mor
     STK_BUF_AUTO text = STK_BUF_INIT(REMOTE_BATCH_BYTES);
     STK_ARENA_AUTO arena = stk_arena_new(0);
     taken t = {.arena = arena};
-    int rc = arena == NULL
-                 ? stk_err_nomem(err)
-                 : stk_store_events(log->store, log->run, log->mark.seq, take_event, &t, err);
-    *ret_more = rc > 0;
     *ret_put = false;
-    if (rc < 0 || (t.n == 0 && !must)) {
-        if (rc == STK_E_NOMEM) {
-            return stk_err_nomem(err);
-        }
-        return rc;
+    int rc = stk_store_events(log->store, log->run, log->mark.seq, take_event, &t, err);
+    *ret_more = rc > 0;
+    if (rc == STK_E_NOMEM) {
+        return stk_err_nomem(err);
     }
-    begin_batch(log, &text);
-    rc = 0;
-    for (uint32_t i = 0; i < t.n && rc == 0; i++) {
-        rc = push_of(log, &t.rows[i], err);
-        rc = rc < 0 ? rc : stk_remote_batch_put_event(&text, log->store, &t.rows[i], err);
+    STK_TRY(rc);
+    if (t.n == 0 && !must) {
+        return 0;
     }
-    if (rc == 0) {
-        rc = stk_buf_check(&text, err);
+    put_first_line(log, &text);
+    int64_t seq = log->mark.seq;
+    for (uint32_t i = 0; i < t.n; i++) {
+        STK_TRY(push_artifacts_of(log, &t.rows[i], err));
+        STK_TRY(stk_remote_batch_put_event(&text, log->store, &t.rows[i], err));
+        seq = t.rows[i].seq;
     }
-    if (rc == 0) {
-        rc = put_batch(log, &text, t.n == 0 ? log->mark.seq : t.rows[t.n - 1].seq, err);
-    }
-    *ret_put = rc == 0;
-    return rc;
+    STK_TRY(stk_buf_check(&text, err));
+    STK_TRY(put_batch(log, &text, seq, err));
+    *ret_put = true;
+    return 0;
 }
 
 /* --- the thread --- */
 
-static int wait_some(stk_remote_log *log, int seconds)
+static int wait_some(stk_remote_log *log, int64_t ms)
 {
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += seconds;
+    struct timespec until = stk_clock_after(ms);
     return pthread_cond_timedwait(&log->wake, &log->lock, &until);
 }
 
@@ -275,14 +250,14 @@ static void *write_log(void *arg)
         bool is_last = log->is_ending, is_due = is_last || log->seq_told > log->seq_there;
         bool any = false, more = false;
         stk_err err = {0};
-        if (!is_due && wait_some(log, LOOK_S) != ETIMEDOUT) {
+        if (!is_due && wait_some(log, LOOK_MS) != ETIMEDOUT) {
             continue;
         }
         log->is_working = true;
         pthread_mutex_unlock(&log->lock);
         int rc = put_next(log, false, &any, &more, &err);
         if (rc == 0 && !any && !is_due) {
-            rc = look(log, &err);
+            rc = check_taken(log, &err);
         }
         pthread_mutex_lock(&log->lock);
         log->is_working = false;
@@ -295,7 +270,7 @@ static void *write_log(void *arg)
         log->is_done = is_last && rc == 0 && !more;
         pthread_cond_broadcast(&log->idle);
         if (rc < 0 && rc != STK_E_BUSY && !log->is_over) {
-            (void)wait_some(log, AGAIN_S);
+            (void)wait_some(log, AGAIN_MS);
         }
     }
     pthread_mutex_unlock(&log->lock);
@@ -312,19 +287,15 @@ void stk_remote_log_told(stk_remote_log *log, int64_t seq)
     pthread_mutex_unlock(&log->lock);
 }
 
-static struct timespec after(int64_t ms)
+/* The caller has the lock. */
+static const stk_err *trouble_of(const stk_remote_log *log)
 {
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t ns = until.tv_nsec + ms % 1000 * 1000000;
-    until.tv_sec += (time_t)(ms / 1000 + ns / 1000000000);
-    until.tv_nsec = (long)(ns % 1000000000);
-    return until;
+    return log->fence.code != 0 ? &log->fence : &log->trouble;
 }
 
 int stk_remote_log_wait(stk_remote_log *log, int64_t most_ms, stk_err *err)
 {
-    struct timespec until = after(most_ms);
+    struct timespec until = stk_clock_after(most_ms);
     int sys = 0;
     pthread_mutex_lock(&log->lock);
     int64_t all = log->seq_told;
@@ -333,21 +304,20 @@ int stk_remote_log_wait(stk_remote_log *log, int64_t most_ms, stk_err *err)
         sys = pthread_cond_timedwait(&log->idle, &log->lock, &until);
     }
     bool is_there = log->seq_there >= all;
-    stk_err trouble = log->fence.code != 0 ? log->fence : log->trouble;
+    stk_err trouble = *trouble_of(log);
     pthread_mutex_unlock(&log->lock);
     if (trouble.code == STK_E_BUSY) {
         *err = trouble;
         return trouble.code;
     }
-    if (is_there || trouble.code == 0) {
-        if (!is_there) {
-            return stk_err_set(err, STK_E_BUSY, "the record of run %s isn't in %s yet", log->run,
-                               stk_share_url(log->share));
-        }
+    if (is_there) {
         return 0;
     }
-    bool is_full = trouble.code == STK_E_FULL; /* then it says which store */
-    if (is_full) {
+    if (trouble.code == 0) {
+        return stk_err_set(err, STK_E_BUSY, "the record of run %s isn't in %s yet", log->run,
+                           stk_share_url(log->share));
+    }
+    if (trouble.code == STK_E_FULL) { /* its text names the store */
         return stk_err_set(err, STK_E_FULL, "%s", trouble.text);
     }
     return stk_err_set(err, STK_E_ENV, "the record of run %s can't be written to %s: %s", log->run,
@@ -387,13 +357,14 @@ int stk_remote_log_close(stk_remote_log *log, int64_t timeout_ms, stk_err *err)
         free_log(log);
         return 0;
     }
-    struct timespec until = after(timeout_ms);
-    struct timespec soon = after(MIN(timeout_ms, END_S * 1000));
+    struct timespec until = stk_clock_after(timeout_ms);
+    struct timespec soon = stk_clock_after(MIN(timeout_ms, END_MS));
     pthread_mutex_lock(&log->lock);
     log->is_ending = true;
     pthread_cond_signal(&log->wake);
     while (!log->is_done && log->fence.code == 0 && rc == 0) {
-        rc = pthread_cond_timedwait(&log->idle, &log->lock, log->trouble.code < 0 ? &soon : &until);
+        const struct timespec *end = log->trouble.code < 0 ? &soon : &until;
+        rc = pthread_cond_timedwait(&log->idle, &log->lock, end);
     }
     log->is_over = true;
     if (log->is_working) {
@@ -401,14 +372,17 @@ int stk_remote_log_close(stk_remote_log *log, int64_t timeout_ms, stk_err *err)
     }
     pthread_cond_signal(&log->wake);
     bool is_late = log->seq_told > log->seq_there || (!log->is_done && log->fence.code == 0);
-    stk_err trouble = log->fence.code != 0 ? log->fence : log->trouble;
+    stk_err trouble = *trouble_of(log);
     pthread_mutex_unlock(&log->lock);
     (void)pthread_join(log->thread, NULL);
     rc = 0;
     if (is_late) {
+        if (trouble.code == 0) {
+            (void)stk_err_set(&trouble, STK_E_ENV, "the store didn't answer in time");
+        }
         rc = stk_err_set(err, trouble.code == STK_E_BUSY ? STK_E_BUSY : STK_E_ENV,
                          "the end of run %s is not in %s: %s", log->run, stk_share_url(log->share),
-                         trouble.code < 0 ? trouble.text : "the store didn't answer in time");
+                         trouble.text);
     }
     free_log(log);
     return rc;
@@ -420,13 +394,15 @@ static int put_run(const stk_remote_log *log, const stk_remote_log_config *c, st
 {
     char key[200];
     STK_BUF_AUTO text = STK_BUF_INIT(64 << 10);
-    stk_buf_text(&text, "{\"stoker\":1");
+    stk_json_open(&text, NULL, '{');
+    stk_json_put_int(&text, "stoker", 1);
     stk_json_put_text(&text, "run", c->run);
     stk_json_put_text(&text, "name", c->name);
     stk_json_put_text(&text, "pipeline", c->pipeline);
     stk_json_put_text(&text, "stack", c->stack);
     put_owner(&text, log);
-    stk_buf_text(&text, "}\n");
+    stk_json_close(&text, '}');
+    stk_buf_char(&text, '\n');
     (void)snprintf(key, sizeof key, "runs/%s/run.json", c->run);
     STK_TRY(stk_buf_check(&text, err));
     return stk_share_put(log->share, key, text.data, text.len, false, err);
@@ -438,15 +414,13 @@ static int put_spec(const stk_remote_log *log, const stk_remote_log_config *c, s
     const char *json = NULL;
     size_t len = 0;
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    int rc = arena == NULL ? stk_err_nomem(err)
-                           : stk_store_load_spec(log->store, c->run, arena, &json, &len, err);
+    STK_TRY(stk_store_load_spec(log->store, c->run, arena, &json, &len, err));
     (void)snprintf(key, sizeof key, "runs/%s/spec.json", c->run);
-    STK_TRY(rc);
     return stk_share_put(log->share, key, json, len, false, err);
 }
 
 /* The batch that says so, with everything that the log lacks: of our own last engine, or all. */
-static int take(stk_remote_log *log, const stk_remote_log_config *c, stk_err *err)
+static int take_log(stk_remote_log *log, const stk_remote_log_config *c, stk_err *err)
 {
     bool any = false, more = true;
     STK_TRY(stk_remote_mark_read(log->store, c->run, &log->mark, err));
@@ -465,7 +439,7 @@ static int take(stk_remote_log *log, const stk_remote_log_config *c, stk_err *er
     return put_run(log, c, err);
 }
 
-static int new_log(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err)
+int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err)
 {
     stk_remote_log *log = calloc(1, sizeof *log);
     if (log == NULL) {
@@ -474,17 +448,17 @@ static int new_log(const stk_remote_log_config *config, stk_remote_log **ret, st
     log->config = *config;
     log->arena = stk_arena_new(0);
     (void)pthread_mutex_init(&log->lock, NULL);
-    pthread_condattr_t attr; /* a clock that is set doesn't lengthen a wait */
-    (void)pthread_condattr_init(&attr);
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&log->wake, &attr);
-    (void)pthread_cond_init(&log->idle, &attr);
-    (void)pthread_condattr_destroy(&attr);
+    stk_clock_cond_init(&log->wake);
+    stk_clock_cond_init(&log->idle);
     find_names(log);
     (void)snprintf(log->run, sizeof log->run, "%s", config->run);
-    int rc = log->arena == NULL ? stk_err_nomem(err)
-                                : stk_share_open(config->share_url, &log->share, err);
-    rc = rc < 0 ? rc : stk_store_open(stk_store_path(config->store), 0, &log->store, err);
+    int rc = stk_err_if_null(log->arena, err);
+    if (rc == 0) {
+        rc = stk_share_open(config->share_url, &log->share, err);
+    }
+    if (rc == 0) {
+        rc = stk_store_open(stk_store_path(config->store), 0, &log->store, err);
+    }
     if (rc < 0) {
         free_log(log);
         return rc;
@@ -493,21 +467,16 @@ static int new_log(const stk_remote_log_config *config, stk_remote_log **ret, st
     return 0;
 }
 
-int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err)
-{
-    return new_log(config, ret, err);
-}
-
 int stk_remote_log_begin(stk_remote_log *log, stk_err *err)
 {
-    int rc = take(log, &log->config, err);
+    STK_TRY(take_log(log, &log->config, err));
     log->seq_told = log->seq_there = log->mark.seq;
-    int sys = rc < 0 ? 0 : pthread_create(&log->thread, NULL, write_log, log);
+    int sys = pthread_create(&log->thread, NULL, write_log, log);
     if (sys != 0) {
-        rc = stk_err_sys(err, STK_E_SYS, sys, "starting a thread");
+        return stk_err_sys(err, STK_E_SYS, sys, "starting a thread");
     }
-    log->has_begun = rc == 0;
-    return rc;
+    log->has_begun = true;
+    return 0;
 }
 
 /* --- without an engine --- */
@@ -543,32 +512,38 @@ int stk_remote_log_may_add(stk_store *store, const char *run, stk_err *err)
     return STK_E_BUSY;
 }
 
-int stk_remote_log_publish(const stk_remote_log_config *config, bool *ret_told, stk_err *err)
+static int put_added(stk_remote_log *log, bool *ret_told, stk_err *err)
 {
-    stk_remote_log *log = NULL;
-    STK_FD_AUTO lock = -1;
     bool any = false, more = true;
-    int rc = stk_store_lock_run(config->store, config->run, &lock, err);
-    if (rc == STK_E_BUSY) { /* its engine is here, and looks for what others add */
+    STK_TRY(stk_remote_mark_read(log->store, log->run, &log->mark, err));
+    if (log->mark.n < 0) {
         return 0;
     }
-    rc = rc < 0 ? rc : stk_remote_log_may_add(config->store, config->run, err);
-    rc = rc < 0 ? rc : new_log(config, &log, err);
-    if (rc < 0) {
-        return rc;
+    STK_TRY(stk_remote_log_skip_own(log->share, log->store, log->run, &log->mark, err));
+    if (log->mark.owner[0] == '\0') {
+        STK_TRY(new_owner(&log->mark, err));
     }
-    rc = stk_remote_mark_read(log->store, log->run, &log->mark, err);
-    bool is_shared = rc == 0 && log->mark.n >= 0;
-    rc = rc < 0 || !is_shared
-             ? rc
-             : stk_remote_log_skip_own(log->share, log->store, log->run, &log->mark, err);
-    rc = rc < 0 || log->mark.owner[0] != '\0' ? rc : new_owner(&log->mark, err);
-    while (rc == 0 && is_shared && more) {
-        rc = put_next(log, false, &any, &more, err);
+    while (more) {
+        STK_TRY(put_next(log, false, &any, &more, err));
         if (any && ret_told != NULL) {
             *ret_told = true;
         }
     }
+    return 0;
+}
+
+int stk_remote_log_publish(const stk_remote_log_config *config, bool *ret_told, stk_err *err)
+{
+    stk_remote_log *log = NULL;
+    STK_FD_AUTO lock = -1;
+    int rc = stk_store_lock_run(config->store, config->run, &lock, err);
+    if (rc == STK_E_BUSY) { /* its engine is here, and looks for what others add */
+        return 0;
+    }
+    STK_TRY(rc);
+    STK_TRY(stk_remote_log_may_add(config->store, config->run, err));
+    STK_TRY(stk_remote_log_open(config, &log, err));
+    rc = put_added(log, ret_told, err);
     free_log(log);
     return rc;
 }

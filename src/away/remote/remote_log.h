@@ -29,7 +29,7 @@ typedef struct stk_remote_log_config {
  * it is until it begins. */
 int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err);
 /* A run of this store, new or old, goes on here: the log says so, with all that it lacks. An old
- * one's log is to be brought here before (stk_remote_log_bring). STK_E_BUSY: another engine was
+ * one's log is to be brought here before (stk_remote_log_fetch). STK_E_BUSY: another engine was
  * quicker. Also on failure the log stays open. */
 int stk_remote_log_begin(stk_remote_log *log, stk_err *err);
 /* Events up to this one are on record: never waits. What other processes put on record of the run
@@ -71,10 +71,10 @@ int stk_remote_log_runs(const char *share_url, stk_arena *arena, stk_remote_run 
  * absent ones). `run`: an id, its unique beginning, a name or "latest"; ret_id gets the id.
  * STK_E_NOT_FOUND; STK_E_BUSY: here are events that the share hasn't, and there are others in their
  * place. */
-int stk_remote_log_bring(const char *share_url, const char *run, stk_store *store, bool with_cache,
+int stk_remote_log_fetch(const char *share_url, const char *run, stk_store *store, bool with_cache,
                          char ret_id[40], stk_err *err);
 /* Of such a run the files of all attempts that have ended: logs, results, cards. */
-int stk_remote_log_bring_files(const char *share_url, const char *run, stk_store *store,
+int stk_remote_log_fetch_files(const char *share_url, const char *run, stk_store *store,
                                stk_err *err);
 
 #endif

@@ -27,31 +27,35 @@ int stk_remote_mark_read(stk_store *store, const char *run, remote_mark *ret, st
     size_t len = 0;
     stk_json doc;
     *ret = (remote_mark){.n = -1};
-    int rc = path == NULL || arena == NULL ? stk_err_nomem(err)
-                                           : stk_file_read(path, 64 << 10, &text, &len, err);
+    STK_TRY(stk_err_if_null(path, err));
+    int rc = stk_file_read(path, 64 << 10, &text, &len, err);
     if (rc == STK_E_NOT_FOUND) {
         return 0;
     }
-    rc = rc < 0 ? rc : stk_json_parse(text, len, path, &line_limits, arena, &doc, err);
-    if (rc == 0) {
-        const char *owner = stk_json_text(stk_json_get(&doc, "owner"));
-        (void)stk_json_int(stk_json_get(&doc, "n"), &ret->n);
-        (void)stk_json_int(stk_json_get(&doc, "seq"), &ret->seq);
-        (void)stk_json_int(stk_json_get(&doc, "epoch"), &ret->epoch);
-        (void)snprintf(ret->owner, sizeof ret->owner, "%s", stk_text_or(owner, ""));
-    }
-    return rc;
+    STK_TRY(rc);
+    STK_TRY(stk_json_parse(text, len, path, &line_limits, arena, &doc, err));
+    ret->n = stk_json_get_whole(&doc, "n", -1);
+    ret->seq = stk_json_get_whole(&doc, "seq", 0);
+    ret->epoch = stk_json_get_whole(&doc, "epoch", 0);
+    (void)snprintf(ret->owner, sizeof ret->owner, "%s",
+                   stk_text_or(stk_json_get_text(&doc, "owner"), ""));
+    return 0;
 }
 
 int stk_remote_mark_write(stk_store *store, const char *run, const remote_mark *mark, stk_err *err)
 {
     STK_TEXT_AUTO path = mark_path(store, run);
-    char text[256];
-    int n =
-        snprintf(text, sizeof text, "{\"n\":%lld,\"seq\":%lld,\"epoch\":%lld,\"owner\":\"%s\"}\n",
-                 (long long)mark->n, (long long)mark->seq, (long long)mark->epoch, mark->owner);
+    STK_BUF_AUTO text = STK_BUF_INIT(1 << 10);
+    stk_json_open(&text, NULL, '{');
+    stk_json_put_whole(&text, "n", mark->n);
+    stk_json_put_whole(&text, "seq", mark->seq);
+    stk_json_put_whole(&text, "epoch", mark->epoch);
+    stk_json_put_text(&text, "owner", mark->owner);
+    stk_json_close(&text, '}');
+    stk_buf_char(&text, '\n');
     STK_TRY(stk_err_if_null(path, err));
-    return stk_file_write_atomic(path, text, (size_t)n, 0644, err);
+    STK_TRY(stk_buf_check(&text, err));
+    return stk_file_write_atomic(path, text.data, text.len, 0644, err);
 }
 
 /* --- batches --- */
@@ -61,11 +65,10 @@ void stk_remote_log_key(const char *run, int64_t n, char ret[200])
     (void)snprintf(ret, 200, "runs/%s/log/%012lld.jsonl", run, (long long)n);
 }
 
-static void put_json(stk_buf *buf, const char *key, const char *json)
+static void put_if_any(stk_buf *buf, const char *key, const char *json)
 {
     if (json != NULL) {
-        stk_json_put_key(buf, key);
-        stk_buf_text(buf, json);
+        stk_json_put_raw(buf, key, json);
     }
 }
 
@@ -79,37 +82,34 @@ static int put_cache(stk_buf *buf, stk_store *store, const stk_event_row *row, s
     if (!may || row->data == NULL) {
         return 0;
     }
-    int rc = arena == NULL ? stk_err_nomem(err)
-                           : stk_json_parse(row->data, strlen(row->data), "event", &line_limits,
-                                            arena, &doc, err);
-    const char *key = rc < 0 ? NULL : stk_json_text(stk_json_get(&doc, "key"));
+    STK_TRY(stk_json_parse(row->data, strlen(row->data), "event", &line_limits, arena, &doc, err));
+    const char *key = stk_json_get_text(&doc, "key");
     if (key == NULL) {
-        return rc;
+        return 0;
     }
-    rc = stk_store_cache_read(store, key, arena, &entry, err);
+    int rc = stk_store_cache_read(store, key, arena, &entry, err);
     if (rc < 0) {
         return rc == STK_E_NOT_FOUND ? 0 : rc;
     }
-    stk_json_put_key(buf, "cache");
-    stk_buf_char(buf, '{');
+    stk_json_open(buf, "cache", '{');
     stk_json_put_text(buf, "key", key);
     stk_json_put_text(buf, "pipeline", entry.pipeline);
     stk_json_put_text(buf, "step", entry.step);
     stk_json_put_text(buf, "run", entry.run);
     stk_json_put_int(buf, "task", entry.task);
     stk_json_put_int(buf, "created_ms", entry.created_ms);
-    put_json(buf, "parts", entry.parts);
-    put_json(buf, "outputs", entry.outputs);
-    put_json(buf, "metadata", entry.metadata);
-    put_json(buf, "seen", entry.seen);
-    stk_buf_char(buf, '}');
+    put_if_any(buf, "parts", entry.parts);
+    put_if_any(buf, "outputs", entry.outputs);
+    put_if_any(buf, "metadata", entry.metadata);
+    put_if_any(buf, "seen", entry.seen);
+    stk_json_close(buf, '}');
     return 0;
 }
 
 int stk_remote_batch_put_event(stk_buf *buf, stk_store *store, const stk_event_row *row,
                                stk_err *err)
 {
-    stk_buf_char(buf, '{');
+    stk_json_open(buf, NULL, '{');
     stk_json_put_int(buf, "seq", row->seq);
     stk_json_put_int(buf, "at_ms", row->time_ms);
     stk_json_put_text(buf, "event", stk_event_word(row->kind));
@@ -117,10 +117,11 @@ int stk_remote_batch_put_event(stk_buf *buf, stk_store *store, const stk_event_r
         stk_json_put_int(buf, "task", row->task);
         stk_json_put_int(buf, "attempt", row->attempt);
     }
-    put_json(buf, "data", row->data);
-    int rc = put_cache(buf, store, row, err);
-    stk_buf_text(buf, "}\n");
-    return rc;
+    put_if_any(buf, "data", row->data);
+    STK_TRY(put_cache(buf, store, row, err));
+    stk_json_close(buf, '}');
+    stk_buf_char(buf, '\n');
+    return 0;
 }
 
 int stk_remote_batch_read(stk_share *share, const char *run, int64_t n, stk_arena *arena,
@@ -130,23 +131,15 @@ int stk_remote_batch_read(stk_share *share, const char *run, int64_t n, stk_aren
     stk_json head;
     STK_BUF_AUTO text = STK_BUF_INIT(REMOTE_BATCH_BYTES);
     stk_remote_log_key(run, n, key);
-    int rc = stk_share_get(share, key, &text, err);
-    if (rc < 0) {
-        return rc;
-    }
-    const char *copy = stk_arena_dup(arena, text.len == 0 ? "" : text.data);
-    size_t n_head = copy == NULL ? 0 : strcspn(copy, "\n");
-    if (copy == NULL) {
-        return stk_err_nomem(err);
-    }
-    rc = stk_json_parse(copy, n_head, key, &line_limits, arena, &head, err);
-    if (rc < 0) {
-        return rc;
-    }
-    *ret = (remote_batch){.owner = stk_json_text(stk_json_get(&head, "owner")),
-                          .host = stk_json_text(stk_json_get(&head, "host")),
-                          .user = stk_json_text(stk_json_get(&head, "user"))};
-    (void)stk_json_int(stk_json_get(&head, "epoch"), &ret->epoch);
+    STK_TRY(stk_share_get(share, key, &text, err));
+    const char *copy = stk_arena_dup(arena, stk_text_or(text.data, ""));
+    STK_TRY(stk_err_if_null(copy, err));
+    size_t n_head = strcspn(copy, "\n");
+    STK_TRY(stk_json_parse(copy, n_head, key, &line_limits, arena, &head, err));
+    *ret = (remote_batch){.owner = stk_json_get_text(&head, "owner"),
+                          .host = stk_json_get_text(&head, "host"),
+                          .user = stk_json_get_text(&head, "user"),
+                          .epoch = stk_json_get_whole(&head, "epoch", 0)};
     if (ret->owner == NULL || strlen(ret->owner) > REMOTE_OWNER || copy[n_head] == '\0') {
         return stk_err_set(err, STK_E_PROTOCOL, "%s has no owner in its first line", key);
     }
@@ -176,9 +169,7 @@ int stk_remote_log_skip_own(stk_share *share, stk_store *store, const char *run,
         STK_ARENA_AUTO arena = stk_arena_new(0);
         remote_batch batch;
         const char *lines = NULL;
-        rc = arena == NULL
-                 ? stk_err_nomem(err)
-                 : stk_remote_batch_read(share, run, mark->n + 1, arena, &batch, &lines, err);
+        rc = stk_remote_batch_read(share, run, mark->n + 1, arena, &batch, &lines, err);
         if (rc < 0 || strcmp(batch.owner, mark->owner) != 0) {
             break;
         }

@@ -113,7 +113,7 @@ static void bring(fixture *f, int i, const char *name)
 {
     stk_err err = {0};
     char id[40];
-    int rc = stk_remote_log_bring(f->share, name, f->stores[i], true, id, &err);
+    int rc = stk_remote_log_fetch(f->share, name, f->stores[i], true, id, &err);
     if (rc < 0) {
         fail_msg("%s", err.text);
     }
@@ -179,7 +179,7 @@ static void test_read(void **state)
     assert_int_equal(n, 1);
     assert_string_equal(runs[0].pipeline, "p");
     char id[40];
-    assert_int_equal(stk_remote_log_bring(f->share, "nobody", f->stores[1], true, id, &err),
+    assert_int_equal(stk_remote_log_fetch(f->share, "nobody", f->stores[1], true, id, &err),
                      STK_E_NOT_FOUND);
 }
 
@@ -194,7 +194,7 @@ static void bring_killed(fixture *f, const char *failpoint)
         (void)setenv("STOKER_FAILPOINTS", failpoint, 1);
         stk_failpoint_reload();
         _exit(stk_store_open(stk_store_path(f->stores[1]), 0, &own, &err) < 0 ||
-              stk_remote_log_bring(f->share, f->run, own, true, id, &err) < 0);
+              stk_remote_log_fetch(f->share, f->run, own, true, id, &err) < 0);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
@@ -258,7 +258,7 @@ static void test_fence(void **state)
     close_log(new);
     /* The first machine sees that its own record isn't the run's. */
     char id[40];
-    assert_int_equal(stk_remote_log_bring(f->share, f->run, f->stores[0], true, id, &err),
+    assert_int_equal(stk_remote_log_fetch(f->share, f->run, f->stores[0], true, id, &err),
                      STK_E_BUSY);
     assert_non_null(strstr(err.text, "never saw"));
 }
@@ -319,7 +319,7 @@ static void test_damage(void **state)
         (void)snprintf(text, sizeof text, "%s%s%s", cases[i].with_head == next ? head : "",
                        cases[i].with_head, cases[i].lines);
         OK(stk_share_put(share, key, text, strlen(text), false, &err));
-        int rc = stk_remote_log_bring(f->share, f->run, f->stores[1], false, id, &err);
+        int rc = stk_remote_log_fetch(f->share, f->run, f->stores[1], false, id, &err);
         if (!stk_remote_log_is_damage(rc) || strstr(err.text, cases[i].said) == NULL) {
             fail_msg("%s: %d %s", text, rc, err.text);
         }
@@ -328,7 +328,7 @@ static void test_damage(void **state)
     OK(stk_share_delete(share, key, &err));
     (void)snprintf(gap, sizeof gap, "runs/%s/log/%012lld.jsonl", f->run, (long long)n + 1);
     OK(stk_share_put(share, gap, text, strlen(text), false, &err));
-    assert_int_equal(stk_remote_log_bring(f->share, f->run, f->stores[1], false, id, &err),
+    assert_int_equal(stk_remote_log_fetch(f->share, f->run, f->stores[1], false, id, &err),
                      STK_E_PROTOCOL);
     assert_non_null(strstr(err.text, "has a gap"));
     stk_share_close(share);
@@ -357,7 +357,7 @@ static void test_strange_runs(void **state)
     assert_string_equal(runs[1].name, "20200101-000000-aaaaaa");
     bring(f, 1, "mine");
     assert_true(stk_remote_log_is_damage(
-        stk_remote_log_bring(f->share, "20200101-000000-aaaaaa", f->stores[1], false, id, &err)));
+        stk_remote_log_fetch(f->share, "20200101-000000-aaaaaa", f->stores[1], false, id, &err)));
     assert_true(err.text[0] != '\0');
     stk_share_close(share);
 }
@@ -491,7 +491,7 @@ static void test_cache(void **state)
     stk_store *reader = NULL;
     (void)snprintf(path, sizeof path, "%s/reader", f->root);
     OK(stk_store_open(path, STK_STORE_CREATE, &reader, &err));
-    OK(stk_remote_log_bring(f->share, f->run, reader, false, id, &err));
+    OK(stk_remote_log_fetch(f->share, f->run, reader, false, id, &err));
     assert_int_equal(stk_store_cache_read(reader, "aa11", arena, &got, &err), STK_E_NOT_FOUND);
     stk_store_close(reader);
     bring(f, 1, f->run);

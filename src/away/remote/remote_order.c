@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/text.h"
 
 int stk_remote_each_digest(const stk_json *node,
                            int (*each)(void *arg, const char *digest, stk_err *err), void *arg,
@@ -23,41 +24,66 @@ int stk_remote_each_digest(const stk_json *node,
     return 0;
 }
 
-static void put_links(stk_buf *buf, const char *key, const stk_remote_link *links, uint32_t n)
+static void put_links(stk_buf *buf, const stk_remote_link *links, uint32_t n)
 {
-    stk_json_put_key(buf, key);
-    stk_buf_char(buf, '{');
+    stk_json_open(buf, "links", '{');
     for (uint32_t i = 0; i < n; i++) {
         stk_json_put_text(buf, links[i].at, links[i].target);
     }
-    stk_buf_char(buf, '}');
+    stk_json_close(buf, '}');
 }
 
 /* Values may have bytes that aren't UTF-8, which JSON has no way to say; a program would see others
  * than were set. */
-static int put_env(stk_buf *buf, const char *const *env, stk_err *err)
+static int put_variables(stk_buf *buf, const char *const *env, stk_err *err)
 {
-    stk_json_put_key(buf, "env");
-    stk_buf_char(buf, '{');
+    stk_json_open(buf, "env", '{');
     for (uint32_t i = 0; env != NULL && env[i] != NULL; i++) {
-        const char *equals = strchr(env[i], '=');
-        size_t n = equals == NULL ? 0 : (size_t)(equals - env[i]);
+        size_t n = strcspn(env[i], "=");
         char name[512];
-        if (n == 0 || n >= sizeof name) {
+        if (n == 0 || n >= sizeof name || env[i][n] == '\0') {
             return stk_err_set(err, STK_E_LIMIT,
                                "the name of variable '%.40s…' is longer than 511 bytes", env[i]);
         }
         memcpy(name, env[i], n);
         name[n] = '\0';
-        stk_json_put_text(buf, name, equals + 1);
+        stk_json_put_text(buf, name, env[i] + n + 1);
     }
-    stk_buf_char(buf, '}');
+    stk_json_close(buf, '}');
     return 0;
+}
+
+static void put_code(stk_buf *buf, const stk_remote_order *o)
+{
+    if (o->code_digest == NULL) {
+        stk_json_put_text(buf, "code", NULL);
+        return;
+    }
+    stk_json_open(buf, "code", '{');
+    stk_json_put_text(buf, "digest", o->code_digest);
+    stk_json_put_text(buf, "root", o->code_root);
+    stk_json_close(buf, '}');
+}
+
+static void put_asked_devices(stk_buf *buf, const stk_remote_order *o)
+{
+    if (o->n_devices == 0) {
+        stk_json_put_text(buf, "asked_devices", NULL);
+        return;
+    }
+    stk_json_open(buf, "asked_devices", '{');
+    stk_json_put_text(buf, "vendor", o->device_vendor);
+    stk_json_put_int(buf, "count", o->n_devices);
+    if (o->device_classes != NULL) {
+        stk_json_put_texts(buf, "classes", o->device_classes);
+    }
+    stk_json_close(buf, '}');
 }
 
 int stk_remote_order_write(const stk_remote_order *o, stk_buf *buf, stk_err *err)
 {
-    stk_buf_text(buf, "{\"stoker\":1");
+    stk_json_open(buf, NULL, '{');
+    stk_json_put_int(buf, "stoker", 1);
     stk_json_put_text(buf, "run", o->run);
     stk_json_put_text(buf, "step", o->step);
     stk_json_put_int(buf, "task", o->task);
@@ -66,21 +92,13 @@ int stk_remote_order_write(const stk_remote_order *o, stk_buf *buf, stk_err *err
     stk_json_put_text(buf, "store", o->store);
     stk_json_put_texts(buf, "argv", o->argv);
     stk_json_put_text(buf, "cwd", o->cwd);
-    int rc = put_env(buf, o->env, err);
+    STK_TRY(put_variables(buf, o->env, err));
     if (o->expand != NULL && o->expand[0] != NULL) {
         stk_json_put_texts(buf, "expand", o->expand);
     }
     stk_json_put_texts(buf, "pass", o->pass);
-    put_links(buf, "links", o->links, o->n_links);
-    stk_json_put_key(buf, "code");
-    if (o->code_digest != NULL) {
-        stk_buf_char(buf, '{');
-        stk_json_put_text(buf, "digest", o->code_digest);
-        stk_json_put_text(buf, "root", o->code_root);
-        stk_buf_char(buf, '}');
-    } else {
-        stk_buf_text(buf, "null");
-    }
+    put_links(buf, o->links, o->n_links);
+    put_code(buf, o);
     stk_json_put_int(buf, "timeout_ms", o->timeout_ms);
     stk_json_put_int(buf, "notice_ms", o->notice_ms);
     stk_json_put_int(buf, "grace_ms", o->grace_ms);
@@ -90,22 +108,9 @@ int stk_remote_order_write(const stk_remote_order *o, stk_buf *buf, stk_err *err
     stk_json_put_text(buf, "checkpoints", o->checkpoints);
     stk_json_put_int(buf, "nodes", o->nodes);
     stk_json_put_int(buf, "threads", o->threads);
-    stk_json_put_key(buf, "asked_devices");
-    if (o->n_devices > 0) {
-        stk_buf_char(buf, '{');
-        stk_json_put_text(buf, "vendor", o->device_vendor);
-        stk_json_put_int(buf, "count", o->n_devices);
-        if (o->device_classes != NULL) {
-            stk_json_put_texts(buf, "classes", o->device_classes);
-        }
-        stk_buf_char(buf, '}');
-    } else {
-        stk_buf_text(buf, "null");
-    }
-    stk_json_put_key(buf, "task_json");
-    stk_buf_text(buf, o->task_json);
-    stk_buf_char(buf, '}');
-    STK_TRY(rc);
+    put_asked_devices(buf, o);
+    stk_json_put_raw(buf, "task_json", o->task_json);
+    stk_json_close(buf, '}');
     if (buf->failed) {
         return stk_err_set(err, STK_E_NOMEM, "no memory for the job of step '%s'", o->step);
     }
@@ -129,10 +134,10 @@ static void wrong(reader *r, const char *key)
     }
 }
 
-static const char *text_of(reader *r, const char *key, bool may_lack)
+static const char *text_of(reader *r, const char *key)
 {
-    const char *text = stk_json_text(stk_json_get(r->doc, key));
-    if (text == NULL && !may_lack) {
+    const char *text = stk_json_get_text(r->doc, key);
+    if (text == NULL) {
         wrong(r, key);
     }
     return text;
@@ -149,23 +154,20 @@ static int64_t int_of(reader *r, const char *key, int64_t max)
     return number;
 }
 
-static bool bool_of(const reader *r, const char *key)
-{
-    const stk_json *node = stk_json_get(r->doc, key);
-    return node != NULL && node->kind == STK_JSON_BOOL && node->truth;
-}
-
 /* Members of a list or a map; absent is none. */
 static uint32_t count_of(reader *r, const char *key, stk_json_kind kind)
 {
     const stk_json *node = stk_json_get(r->doc, key);
-    if (node != NULL && node->kind != kind) {
+    if (stk_json_is_kind(node, kind)) {
+        return node->n;
+    }
+    if (node != NULL) {
         wrong(r, key);
     }
-    return node != NULL && node->kind == kind ? node->n : 0;
+    return 0;
 }
 
-static const char *const *list_of(reader *r, const char *key)
+static const char *const *texts_of(reader *r, const char *key)
 {
     const stk_json *list = stk_json_get(r->doc, key);
     uint32_t n = count_of(r, key, STK_JSON_LIST);
@@ -189,9 +191,9 @@ static const char *const *env_of(reader *r)
     const char **env = stk_arena_array(r->arena, (size_t)n + 1, sizeof *env);
     for (uint32_t i = 0; env != NULL && i < n; i++) {
         const char *value = stk_json_text(stk_json_value(map, i));
-        env[i] = value == NULL
-                     ? NULL
-                     : stk_arena_printf(r->arena, "%s=%s", stk_json_key(map, i)->text, value);
+        if (value != NULL) {
+            env[i] = stk_arena_printf(r->arena, "%s=%s", stk_json_key(map, i)->text, value);
+        }
         if (env[i] == NULL) {
             wrong(r, "env");
         }
@@ -266,24 +268,25 @@ static void read_parts(reader *r, stk_remote_order *o)
 {
     const stk_json *code = stk_json_get(r->doc, "code");
     const stk_json *devices = stk_json_get(r->doc, "asked_devices");
-    int64_t count = 0;
     if (code != NULL && code->kind != STK_JSON_NULL) {
-        o->code_digest = stk_json_text(stk_json_get(code, "digest"));
-        o->code_root = stk_json_text(stk_json_get(code, "root"));
+        o->code_digest = stk_json_get_text(code, "digest");
+        o->code_root = stk_json_get_text(code, "root");
         if (o->code_digest == NULL || !is_path(o->code_root)) {
             wrong(r, "code");
         }
     }
     if (devices != NULL && devices->kind != STK_JSON_NULL) {
         const stk_json *vendor = stk_json_get(devices, "vendor"); /* null: whichever there is */
+        int64_t count = 0;
         o->device_vendor = stk_json_text(vendor);
-        (void)stk_json_int(stk_json_get(devices, "count"), &count);
-        o->n_devices = count < 1 || count > STK_LIMIT_DEVICES ? 0 : (uint32_t)count;
         o->device_classes = classes_of(r, stk_json_get(devices, "classes"));
-        bool is_any = vendor != NULL && vendor->kind == STK_JSON_NULL;
-        if ((o->device_vendor == NULL && !is_any) || o->n_devices == 0) {
+        if (!stk_json_int(stk_json_get(devices, "count"), &count) || count < 1 ||
+            count > STK_LIMIT_DEVICES ||
+            (o->device_vendor == NULL && !stk_json_is_kind(vendor, STK_JSON_NULL))) {
             wrong(r, "asked_devices");
+            return;
         }
+        o->n_devices = (uint32_t)count;
     }
 }
 
@@ -293,10 +296,7 @@ int stk_remote_order_read(const char *text, size_t len, stk_arena *arena, stk_re
     static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES * 2, STK_LIMIT_RESULT_NODES,
                                            STK_LIMIT_DEPTH};
     stk_json doc;
-    int rc = stk_json_parse(text, len, "job.json", &limits, arena, &doc, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_json_parse(text, len, "job.json", &limits, arena, &doc, err));
     reader r = {.doc = &doc, .arena = arena, .err = err};
     int64_t format = int_of(&r, "stoker", INT64_MAX);
     if (format != 1) {
@@ -304,37 +304,48 @@ int stk_remote_order_read(const char *text, size_t len, stk_arena *arena, stk_re
                            "job.json is of format %lld, which this Stoker doesn't know",
                            (long long)format);
     }
-    stk_remote_order o = {.run = text_of(&r, "run", false),
-                          .step = text_of(&r, "step", false),
+    stk_remote_order o = {.run = text_of(&r, "run"),
+                          .step = text_of(&r, "step"),
                           .task = (uint32_t)int_of(&r, "task", UINT32_MAX),
                           .attempt = (uint32_t)int_of(&r, "attempt", UINT32_MAX),
-                          .dir = text_of(&r, "dir", false),
-                          .store = text_of(&r, "store", false),
-                          .argv = list_of(&r, "argv"),
-                          .cwd = text_of(&r, "cwd", true),
+                          .dir = text_of(&r, "dir"),
+                          .store = text_of(&r, "store"),
+                          .argv = texts_of(&r, "argv"),
+                          .cwd = stk_json_get_text(&doc, "cwd"),
                           .env = env_of(&r),
-                          .pass = list_of(&r, "pass"),
+                          .pass = texts_of(&r, "pass"),
                           .timeout_ms = int_of(&r, "timeout_ms", STK_LIMIT_TIMEOUT_MS),
                           .notice_ms = int_of(&r, "notice_ms", STK_LIMIT_TIMEOUT_MS),
                           .grace_ms = int_of(&r, "grace_ms", STK_LIMIT_TIMEOUT_MS),
                           .sample_ms = int_of(&r, "sample_ms", STK_LIMIT_SAMPLE_MS_MAX),
-                          .reads_samples = bool_of(&r, "reads_samples"),
-                          .gang = bool_of(&r, "gang"),
-                          .checkpoints = text_of(&r, "checkpoints", true),
+                          .reads_samples = stk_json_is_true(stk_json_get(&doc, "reads_samples")),
+                          .gang = stk_json_is_true(stk_json_get(&doc, "gang")),
+                          .checkpoints = stk_json_get_text(&doc, "checkpoints"),
                           .nodes = (uint32_t)int_of(&r, "nodes", STK_LIMIT_RANKS),
                           .threads = (uint32_t)int_of(&r, "threads", UINT32_MAX)};
-    o.expand = stk_json_get(&doc, "expand") == NULL ? NULL : list_of(&r, "expand");
+    if (stk_json_get(&doc, "expand") != NULL) {
+        o.expand = texts_of(&r, "expand");
+    }
     o.links = links_of(&r, "links", &o.n_links);
     read_parts(&r, &o);
     const stk_json *task = stk_json_get(&doc, "task_json");
-    bool is_map = task != NULL && task->kind == STK_JSON_MAP;
-    o.task_json = is_map ? stk_json_dump_in(task, arena) : NULL;
-    if (o.task_json == NULL || o.argv == NULL || o.argv[0] == NULL || o.nodes == 0) {
-        wrong(&r, o.task_json == NULL ? "task_json" : o.nodes == 0 ? "nodes" : "argv");
+    if (stk_json_is_map(task)) {
+        o.task_json = stk_json_dump_in(task, arena);
     }
-    if (r.rc == 0 &&
-        (!is_path(o.store) || !is_path(o.dir) || stk_remote_key(o.store, o.dir) == NULL)) {
-        wrong(&r, is_path(o.store) ? "dir" : "store");
+    if (o.task_json == NULL) {
+        wrong(&r, "task_json");
+    }
+    if (o.nodes == 0) {
+        wrong(&r, "nodes");
+    }
+    if (o.argv == NULL || o.argv[0] == NULL) {
+        wrong(&r, "argv");
+    }
+    if (!is_path(o.store)) {
+        wrong(&r, "store");
+    }
+    if (r.rc == 0 && (!is_path(o.dir) || stk_remote_key(o.store, o.dir) == NULL)) {
+        wrong(&r, "dir");
     }
     if (o.checkpoints != NULL && !is_path(o.checkpoints)) {
         wrong(&r, "checkpoints");
@@ -359,22 +370,22 @@ int stk_remote_list_write(const char *const *keys, uint32_t n, stk_buf *buf, stk
 {
     STK_BUF_AUTO at = STK_BUF_INIT(4096);
     size_t n_step = n > 0 ? step_of(keys[0]) : 0;
-    stk_buf_printf(&at, "%.*s", (int)n_step, n > 0 ? keys[0] : "");
-    if (at.failed) {
-        return stk_err_nomem(err);
+    if (n > 0) {
+        stk_buf_add(&at, keys[0], n_step);
     }
-    stk_buf_text(buf, "{\"stoker\":1");
-    stk_json_put_key(buf, "at");
-    stk_buf_json(buf, at.data);
-    stk_json_put_key(buf, "keys");
+    STK_TRY(stk_buf_check(&at, err));
+    stk_json_open(buf, NULL, '{');
+    stk_json_put_int(buf, "stoker", 1);
+    stk_json_put_text(buf, "at", stk_text_or(at.data, ""));
+    stk_json_open(buf, "keys", '[');
     for (uint32_t i = 0; i < n; i++) {
         if (step_of(keys[i]) != n_step || strncmp(keys[i], keys[0], n_step) != 0) {
             return stk_err_set(err, STK_E_BUG, "%s and %s are of two steps", keys[0], keys[i]);
         }
-        stk_buf_char(buf, i == 0 ? '[' : ',');
-        stk_buf_json(buf, keys[i] + n_step + 1);
+        stk_json_put_text(buf, NULL, keys[i] + n_step + 1);
     }
-    stk_buf_text(buf, n == 0 ? "[]}" : "]}");
+    stk_json_close(buf, ']');
+    stk_json_close(buf, '}');
     return stk_buf_check(buf, err);
 }
 
@@ -383,23 +394,21 @@ int stk_remote_list_read(const char *text, size_t len, stk_arena *arena, const c
 {
     static const stk_json_limits limits = {4 << 20, 100000, 8};
     stk_json doc;
-    int rc = stk_json_parse(text, len, "an array's list", &limits, arena, &doc, err);
-    const char *at = rc == 0 ? stk_json_text(stk_json_get(&doc, "at")) : NULL;
-    const stk_json *list = rc == 0 ? stk_json_get(&doc, "keys") : NULL;
-    if (rc == 0 && (at == NULL || list == NULL || list->kind != STK_JSON_LIST)) {
-        rc = stk_err_set(err, STK_E_PROTOCOL, "an array's list has no \"at\" or no \"keys\"");
+    STK_TRY(stk_json_parse(text, len, "an array's list", &limits, arena, &doc, err));
+    const char *at = stk_json_get_text(&doc, "at");
+    const stk_json *list = stk_json_get(&doc, "keys");
+    if (at == NULL || !stk_json_is_list(list)) {
+        return stk_err_set(err, STK_E_PROTOCOL, "an array's list has no \"at\" or no \"keys\"");
     }
-    const char **keys = rc < 0 ? NULL : stk_arena_array(arena, (size_t)list->n + 1, sizeof *keys);
-    for (uint32_t i = 0; keys != NULL && i < list->n; i++) {
+    const char **keys = stk_arena_array(arena, (size_t)list->n + 1, sizeof *keys);
+    STK_TRY(stk_err_if_null(keys, err));
+    for (uint32_t i = 0; i < list->n; i++) {
         const char *key = stk_json_text(&list->items[i]);
-        keys[i] = key == NULL ? NULL : stk_arena_printf(arena, "%s/%s", at, key);
-        if (keys[i] == NULL) {
+        if (key == NULL) {
             return stk_err_set(err, STK_E_PROTOCOL, "an array's list: key %u is no text", i);
         }
-    }
-    STK_TRY(rc);
-    if (keys == NULL) {
-        return stk_err_nomem(err);
+        keys[i] = stk_arena_printf(arena, "%s/%s", at, key);
+        STK_TRY(stk_err_if_null(keys[i], err));
     }
     *ret_keys = keys;
     *ret_n = list->n;

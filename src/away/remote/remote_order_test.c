@@ -323,6 +323,26 @@ static void test_list(void **state)
     }
 }
 
+/* What an empty object of the share reads as, and documents that are no objects. */
+static void test_no_documents(void **state)
+{
+    static const char *const texts[] = {NULL, "", "null", "7", "\"a text\"", "[1,2,3,4,5]", "{}"};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        size_t len = texts[i] == NULL ? 0 : strlen(texts[i]);
+        stk_remote_order order;
+        stk_remote_end end;
+        const char **keys = NULL;
+        uint32_t n = 0;
+        stk_err err = {0};
+        assert_true(stk_remote_order_read(texts[i], len, arena, &order, &err) < 0);
+        assert_true(stk_remote_end_read(texts[i], len, arena, &end, &err) < 0);
+        assert_true(stk_remote_list_read(texts[i], len, arena, &keys, &n, &err) < 0);
+        assert_true(err.text[0] != '\0');
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +350,7 @@ int main(void)
         cmocka_unit_test(test_key),           cmocka_unit_test(test_order),
         cmocka_unit_test(test_order_refused), cmocka_unit_test(test_end),
         cmocka_unit_test(test_end_paths),     cmocka_unit_test(test_list),
+        cmocka_unit_test(test_no_documents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

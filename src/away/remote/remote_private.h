@@ -173,9 +173,9 @@ int stk_remote_stage(remote_worker *w, remote_task *t, stk_err *err);
 /* 0: *ret is its outcome. STK_E_BUSY: what it left may still come, look again in *ret_again_ms. */
 int stk_remote_collect(remote_worker *w, remote_task *t, stk_outcome *ret, int64_t *ret_again_ms,
                        stk_err *err);
-/* An end.json (its key), and the files that it names into `dir`. Its texts are in `arena`; that and
- * `ret` may be NULL. */
-int stk_remote_bring_end(stk_share *share, const char *key, const char *dir, stk_arena *arena,
+/* An end.json (its key), and the files that it names into `dir`. Its texts are in `arena`; `ret`
+ * may be NULL. */
+int stk_remote_fetch_end(stk_share *share, const char *key, const char *dir, stk_arena *arena,
                          stk_remote_end *ret, stk_err *err);
 /* The output of a gang's nodes 1 … last behind node 0's, as far as it came; may be repeated. */
 int stk_remote_add_nodes(const char *dir, uint32_t last, stk_err *err);

@@ -53,42 +53,22 @@ static void now_known(remote_backend *b, const char *digest)
     pthread_mutex_unlock(&b->lock);
 }
 
-static int push(stage *s, const char *digest)
+static int push_artifact(void *arg, const char *digest, stk_err *err)
 {
-    remote_backend *b = s->w->b;
+    remote_worker *w = arg;
     bool there = false;
-    if (is_known(b, digest)) {
+    if (is_known(w->b, digest)) {
         return 0;
     }
-    int rc = stk_share_has(b->share, digest, &there, s->err);
-    rc = rc < 0 || there ? rc : stk_share_push(b->share, s->w->store, digest, s->err);
-    if (rc == 0) {
-        now_known(b, digest);
+    int rc = stk_share_has(w->b->share, digest, &there, err);
+    if (rc == 0 && !there) {
+        rc = stk_share_push(w->b->share, w->store, digest, err);
     }
     if (rc < 0) {
-        return stk_err_context(s->err, "artifact %.12s…", digest);
+        return stk_err_context(err, "artifact %.12s…", digest);
     }
+    now_known(w->b, digest);
     return 0;
-}
-
-/* Whatever in task.json has a digest is an artifact that the task may read. */
-static int push_named(stage *s, const stk_json *node)
-{
-    int rc = 0;
-    if (node->kind == STK_JSON_LIST) {
-        for (uint32_t i = 0; i < node->n && rc == 0; i++) {
-            rc = push_named(s, &node->items[i]);
-        }
-    } else if (node->kind == STK_JSON_MAP) {
-        const char *digest = stk_json_text(stk_json_get(node, "digest"));
-        if (digest != NULL && strlen(digest) == STK_DIGEST_HEX) {
-            return push(s, digest);
-        }
-        for (uint32_t i = 0; i < node->n && rc == 0; i++) {
-            rc = push_named(s, stk_json_value(node, i));
-        }
-    }
-    return rc;
 }
 
 static int push_inputs(stage *s)
@@ -98,25 +78,17 @@ static int push_inputs(stage *s)
     remote_task *t = s->t;
     STK_TEXT_AUTO text = NULL;
     STK_ARENA_AUTO scratch = stk_arena_new(0);
+    char path[PATH_MAX];
     size_t len = 0;
     stk_json doc;
-    const char *path = stk_arena_printf(t->arena, "%s/task.json", t->order.dir);
-    if (path == NULL || scratch == NULL) {
-        return stk_err_nomem(s->err);
-    }
-    int rc = stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, s->err);
-    rc = rc < 0 ? rc : stk_json_parse(text, len, path, &limits, scratch, &doc, s->err);
-    t->order.task_json = rc < 0 ? NULL : stk_arena_dup(t->arena, text);
-    for (const char *const *name = (const char *const[]){"inputs", "flow", NULL};
-         rc == 0 && *name != NULL; name++) {
-        const stk_json *node = stk_json_get(&doc, *name);
-        rc = node == NULL ? 0 : push_named(s, node);
-    }
+    (void)snprintf(path, sizeof path, "%s/task.json", t->order.dir);
+    STK_TRY(stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, s->err));
+    STK_TRY(stk_json_parse(text, len, path, &limits, scratch, &doc, s->err));
+    t->order.task_json = stk_arena_dup(t->arena, text);
     t->order.gang = stk_json_get(&doc, "gang") != NULL;
-    if (rc == 0 && t->order.task_json == NULL) {
-        return stk_err_nomem(s->err);
-    }
-    return rc;
+    STK_TRY(stk_err_if_null(t->order.task_json, s->err));
+    STK_TRY(stk_remote_each_digest(stk_json_get(&doc, "inputs"), push_artifact, s->w, s->err));
+    return stk_remote_each_digest(stk_json_get(&doc, "flow"), push_artifact, s->w, s->err);
 }
 
 /* --- links --- */
@@ -163,9 +135,7 @@ static int find_links(stage *s, const char *at, bool deeper)
 static int find_claim(stage *s)
 {
     STK_BUF_AUTO claim = STK_BUF_INIT(64 << 10);
-    const char *key = stk_remote_object(s->t, "claim");
-    int rc =
-        key == NULL ? stk_err_nomem(s->err) : stk_share_get(s->w->b->share, key, &claim, s->err);
+    int rc = stk_share_get(s->w->b->share, stk_remote_object(s->t, "claim"), &claim, s->err);
     s->t->is_begun = rc == 0;
     return rc == STK_E_NOT_FOUND ? 0 : rc;
 }
@@ -174,15 +144,10 @@ static int find_claim(stage *s)
 static int put_order(stage *s)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2);
-    const char *key = stk_remote_object(s->t, "job.json");
-    int rc =
-        key == NULL ? stk_err_nomem(s->err) : stk_remote_order_write(&s->t->order, &text, s->err);
-    rc = rc < 0 ? rc
-                : stk_share_put(s->w->b->share, key, text.data, text.len, s->t->job.look, s->err);
-    if (rc != STK_E_BUSY) {
-        return rc;
-    }
-    return 0;
+    STK_TRY(stk_remote_order_write(&s->t->order, &text, s->err));
+    int rc = stk_share_put(s->w->b->share, stk_remote_object(s->t, "job.json"), text.data, text.len,
+                           s->t->job.look, s->err);
+    return rc == STK_E_BUSY ? 0 : rc;
 }
 
 int stk_remote_stage(remote_worker *w, remote_task *t, stk_err *err)
@@ -199,7 +164,7 @@ int stk_remote_stage(remote_worker *w, remote_task *t, stk_err *err)
     STK_TRY(push_inputs(&s));
     STK_TRY(find_links(&s, "in", true));
     if (b->config.code_digest != NULL) {
-        STK_TRY(push(&s, b->config.code_digest));
+        STK_TRY(push_artifact(w, b->config.code_digest, err));
     }
     if (b->config.log != NULL) {
         STK_TRY(stk_remote_log_wait(b->config.log, REMOTE_LOG_WAIT_MS, err));

@@ -1,8 +1,10 @@
 /* The copy of a job: everything that staging, the driver and collecting need of it, in one arena.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/random.h>
 
 #include "away/aws/aws.h"
@@ -23,7 +25,7 @@ bool stk_remote_is_s3(const char *share_url)
     return strncmp(share_url, "s3:", 3) == 0;
 }
 
-static bool is_said(const char *name)
+static bool is_set(const char *name)
 {
     const char *value = getenv(name);
     return value != NULL && *value != '\0';
@@ -31,7 +33,7 @@ static bool is_said(const char *name)
 
 void stk_remote_share_env(remote_backend *b)
 {
-    stk_aws *aws = NULL;
+    STK_AWS_AUTO aws = NULL;
     char url[600], region[64];
     bool is_custom = false;
     size_t n = 0;
@@ -39,13 +41,13 @@ void stk_remote_share_env(remote_backend *b)
         return;
     }
     for (size_t i = 0; i < sizeof plain_names / sizeof *plain_names; i++) {
-        if (is_said(plain_names[i])) {
+        if (is_set(plain_names[i])) {
             b->share_env[n++] =
                 stk_arena_printf(b->arena, "%s=%s", plain_names[i], getenv(plain_names[i]));
         }
     }
-    bool has_url = is_said("AWS_ENDPOINT_URL_S3") || is_said("AWS_ENDPOINT_URL");
-    bool has_region = is_said("AWS_REGION") || is_said("AWS_DEFAULT_REGION");
+    bool has_url = is_set("AWS_ENDPOINT_URL_S3") || is_set("AWS_ENDPOINT_URL");
+    bool has_region = is_set("AWS_REGION") || is_set("AWS_DEFAULT_REGION");
     if ((has_url && has_region) || stk_aws_open(NULL, &aws, NULL) < 0) {
         return; /* what is wrong with the files the share says */
     }
@@ -56,7 +58,6 @@ void stk_remote_share_env(remote_backend *b)
     if (!has_region && stk_aws_region(aws, region, sizeof region, NULL) == 0) {
         b->share_env[n++] = stk_arena_printf(b->arena, "AWS_REGION=%s", region);
     }
-    stk_aws_close(aws);
 }
 
 static const char **texts_new(stk_arena *arena, const char *const *from, uint32_t n_more,
@@ -90,7 +91,7 @@ static bool names(const char *const *list, const char *pair)
 
 /* The job's variables, told apart: those with secrets never go into an object of the share. The key
  * by which a gang's nodes know each other is of one attempt, whose data is there as well. */
-static int copy_env(remote_task *t, const stk_job *job)
+static int copy_env(remote_task *t, const stk_job *job, stk_err *err)
 {
     const char *const *secrets = job->elsewhere->secrets;
     uint32_t n = 0, n_secret = 0, n_pass = 0;
@@ -98,7 +99,7 @@ static int copy_env(remote_task *t, const stk_job *job)
     const char **secret = stk_arena_array(t->arena, (size_t)n + 8, sizeof *secret);
     const char **pass = stk_arena_array(t->arena, (size_t)n + 1, sizeof *pass);
     if (env == NULL || secret == NULL || pass == NULL) {
-        return STK_E_NOMEM;
+        return stk_err_nomem(err);
     }
     uint32_t kept = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -113,7 +114,7 @@ static int copy_env(remote_task *t, const stk_job *job)
         unsigned char key[GANG_KEY_BYTES];
         char hex[STK_DIGEST_HEX + 1];
         if (getrandom(key, sizeof key, 0) != (ssize_t)sizeof key) {
-            return STK_E_SYS;
+            return stk_err_sys(err, STK_E_SYS, errno, "random numbers");
         }
         stk_digest_hex(key, hex);
         env[kept++] = stk_arena_printf(t->arena, "STOKER_GANG_KEY=%s", hex);
@@ -124,7 +125,7 @@ static int copy_env(remote_task *t, const stk_job *job)
     if (job->elsewhere->expand != NULL) {
         t->order.expand = texts_new(t->arena, job->elsewhere->expand, 0, &n);
         if (t->order.expand == NULL) {
-            return STK_E_NOMEM;
+            return stk_err_nomem(err);
         }
     }
     t->job.secret = secret;
@@ -132,13 +133,13 @@ static int copy_env(remote_task *t, const stk_job *job)
 }
 
 /* The container's own variables: what the agent itself needs. */
-static int container_env(const remote_backend *b, remote_task *t)
+static int container_env(const remote_backend *b, remote_task *t, stk_err *err)
 {
     const char **env = stk_arena_array(t->arena, 16, sizeof *env);
     uint32_t n = 0, n_secret = 0;
     const char **secret = (const char **)(uintptr_t)t->job.secret;
     if (env == NULL) {
-        return STK_E_NOMEM;
+        return stk_err_nomem(err);
     }
     env[n++] = "STOKER_AGENT=1";
     bool is_s3 = stk_remote_is_s3(b->config.share_url);
@@ -164,7 +165,10 @@ static const stk_resources *copy_resources(stk_arena *arena, const stk_resources
     if (r == NULL) {
         return NULL;
     }
-    *r = from == NULL ? STK_RESOURCES_UNSET : *from;
+    *r = STK_RESOURCES_UNSET;
+    if (from != NULL) {
+        *r = *from;
+    }
     r->base.gpu_class = stk_arena_dup(arena, r->base.gpu_class);
     r->base.gpu_vendor = stk_arena_dup(arena, r->base.gpu_vendor);
     r->more = stk_arena_dup(arena, r->more);
@@ -180,28 +184,30 @@ static const stk_resources *copy_resources(stk_arena *arena, const stk_resources
 
 /* The agent opens a store there and lays out the code. A folder within another needs no mount of
  * its own. */
-static int folders(remote_backend *b, remote_task *t)
+static int name_folders(remote_backend *b, remote_task *t, stk_err *err)
 {
     const char **list = stk_arena_array(t->arena, 3, sizeof *list);
     const char *root = b->config.code_root;
-    size_t n = root == NULL ? 0 : strlen(root);
+    size_t n = strlen(stk_text_or(root, ""));
     if (list == NULL) {
-        return STK_E_NOMEM;
+        return stk_err_nomem(err);
     }
     bool store_within = root != NULL && strncmp(b->store_path, root, n) == 0 &&
                         (b->store_path[n] == '/' || b->store_path[n] == '\0');
     list[0] = stk_text_or(root, b->store_path);
-    list[1] = root != NULL && !store_within ? b->store_path : NULL;
+    if (root != NULL && !store_within) {
+        list[1] = b->store_path;
+    }
     t->job.folders = list;
     return 0;
 }
 
-static int agent_argv(remote_backend *b, remote_task *t)
+static int agent_argv(remote_backend *b, remote_task *t, stk_err *err)
 {
     const char **argv = stk_arena_array(t->arena, 5, sizeof *argv);
     const char *program = stk_arena_printf(t->arena, "%s/bin/stoker", b->config.carry_at);
     if (argv == NULL || program == NULL) {
-        return STK_E_NOMEM;
+        return stk_err_nomem(err);
     }
     argv[0] = program;
     argv[1] = "agent";
@@ -214,14 +220,14 @@ static int agent_argv(remote_backend *b, remote_task *t)
 /* What the agent is to find in its container: so many devices, of the vendor and of a model that
  * all alternatives have in common. Drivers refuse what they can't ask for; the agent is the last
  * who looks before the task runs. */
-static int order_devices(remote_task *t)
+static int order_devices(remote_task *t, stk_err *err)
 {
     stk_alternative wants[STK_LIMIT_ASKS];
     uint32_t n = stk_spec_alternatives(t->job.resources, wants);
     const char **classes = stk_arena_array(t->arena, STK_LIMIT_ASKS + 1, sizeof *classes);
     bool is_any = n == 0, is_anybodys = n == 0;
     if (classes == NULL) {
-        return STK_E_NOMEM;
+        return stk_err_nomem(err);
     }
     const char *vendor = n == 0 ? NULL : stk_spec_vendor_of(&wants[0]);
     for (uint32_t i = 0; i < n; i++) {
@@ -236,7 +242,7 @@ static int order_devices(remote_task *t)
     return 0;
 }
 
-static int fill(remote_backend *b, remote_task *t, const stk_job *job)
+static int fill_task(remote_backend *b, remote_task *t, const stk_job *job, stk_err *err)
 {
     const stk_job_elsewhere *e = job->elsewhere;
     uint32_t n = 0;
@@ -262,7 +268,7 @@ static int fill(remote_backend *b, remote_task *t, const stk_job *job)
                                   .reads_samples = job->reads_samples,
                                   .gang = job->gang,
                                   .checkpoints = stk_arena_dup(arena, job->checkpoints),
-                                  .nodes = job->nodes > 0 ? job->nodes : 1,
+                                  .nodes = MAX(job->nodes, 1),
                                   .threads = job->threads};
     t->job = (stk_remote_job){.id = job->id,
                               .run = b->config.run,
@@ -287,19 +293,20 @@ static int fill(remote_backend *b, remote_task *t, const stk_job *job)
     t->mid_line = stk_arena_array(arena, t->order.nodes, sizeof *t->mid_line);
     if (dir == NULL || t->order.step == NULL || t->order.argv == NULL || t->job.resources == NULL ||
         t->job.options == NULL || t->mid_line == NULL) {
-        return STK_E_NOMEM;
+        return stk_err_nomem(err);
     }
-    if (order_devices(t) < 0) {
-        return STK_E_NOMEM;
-    }
+    STK_TRY(order_devices(t, err));
     t->key = stk_remote_key(b->store_path, dir);
     t->job.key = t->key;
+    if (t->key == NULL) {
+        return stk_err_set(err, STK_E_BUG, "step '%s': its directory %s is not one of store %s",
+                           job->step, job->dir, b->store_path);
+    }
     stk_remote_name(b->config.run, t->order.step, t->order.task, t->order.attempt, t->name);
-    int rc = t->key == NULL ? STK_E_BUG : copy_env(t, job);
-    rc = rc < 0 ? rc : container_env(b, t);
-    rc = rc < 0 ? rc : folders(b, t);
-    STK_TRY(rc);
-    return agent_argv(b, t);
+    STK_TRY(copy_env(t, job, err));
+    STK_TRY(container_env(b, t, err));
+    STK_TRY(name_folders(b, t, err));
+    return agent_argv(b, t, err);
 }
 
 int stk_remote_task_new(remote_backend *b, const stk_job *job, remote_task **ret, stk_err *err)
@@ -308,17 +315,12 @@ int stk_remote_task_new(remote_backend *b, const stk_job *job, remote_task **ret
         return stk_err_set(err, STK_E_BUG, "step '%s' is no job for another machine", job->step);
     }
     remote_task *t = calloc(1, sizeof *t);
-    if (t != NULL) {
-        t->arena = stk_arena_new(0);
-    }
-    int rc = t == NULL || t->arena == NULL ? STK_E_NOMEM : fill(b, t, job);
+    STK_TRY(stk_err_if_null(t, err));
+    t->arena = stk_arena_new(0);
+    int rc = fill_task(b, t, job, err);
     if (rc < 0) {
         stk_remote_task_free(t);
-        if (rc == STK_E_NOMEM) {
-            return stk_err_set(err, rc, "out of memory");
-        }
-        return stk_err_set(err, rc, "step '%s': its directory %s is not one of store %s", job->step,
-                           job->dir, b->store_path);
+        return rc;
     }
     *ret = t;
     return 0;

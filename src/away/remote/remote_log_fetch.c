@@ -1,0 +1,521 @@
+/* Reading the log: a run that another machine runs, or ran, becomes one of this store. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/param.h>
+
+#include "away/remote/remote_log_private.h"
+#include "away/remote/remote_private.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "sys/file.h"
+
+enum { RUNS = 100000, RUN_ID = 39, SPEC_BYTES = 512 << 20, KEY = 1200 };
+
+bool stk_remote_log_is_damage(int code)
+{
+    return code == STK_E_PROTOCOL || code == STK_E_SPEC || code == STK_E_VERSION ||
+           code == STK_E_LIMIT || code == STK_E_STORE || code == STK_E_USAGE;
+}
+
+/* --- which runs there are --- */
+
+static int take_run_id(void *arg, const char *key, int64_t size, int64_t mtime_ms)
+{
+    (void)size;
+    (void)mtime_ms;
+    (void)snprintf(arg, KEY, "%.*s", (int)strcspn(key + 5, "/"), key + 5);
+    return 1;
+}
+
+static int read_run(stk_share *share, const char *id, stk_arena *arena, stk_remote_run *ret,
+                    stk_err *err)
+{
+    static const stk_json_limits limits = {64 << 10, 1000, 8};
+    STK_BUF_AUTO text = STK_BUF_INIT(64 << 10);
+    stk_json doc;
+    char key[200];
+    (void)snprintf(key, sizeof key, "runs/%s/run.json", id);
+    STK_TRY(stk_share_get(share, key, &text, err));
+    STK_TRY(stk_json_parse(text.data, text.len, key, &limits, arena, &doc, err));
+    *ret = (stk_remote_run){.id = stk_arena_dup(arena, id),
+                            .name = stk_json_get_text(&doc, "name"),
+                            .pipeline = stk_json_get_text(&doc, "pipeline"),
+                            .host = stk_json_get_text(&doc, "host"),
+                            .user = stk_json_get_text(&doc, "user"),
+                            .stack = stk_json_get_text(&doc, "stack"),
+                            .epoch = stk_json_get_whole(&doc, "epoch", 0),
+                            .created_ms = stk_json_get_whole(&doc, "at_ms", -1)};
+    ret->name = stk_text_or(ret->name, ret->id);
+    ret->pipeline = stk_text_or(ret->pipeline, "");
+    return stk_err_if_null(ret->id, err);
+}
+
+/* A run has thousands of objects: the list is asked for the first one behind each run's. */
+static int find_runs(stk_share *share, stk_arena *arena, stk_remote_run **ret, uint32_t *ret_n,
+                     stk_err *err)
+{
+    stk_remote_run *runs = NULL;
+    uint32_t n = 0, cap = 0;
+    char after[KEY + 8] = "";
+    for (;;) {
+        char id[KEY] = "";
+        STK_TRY(stk_share_list(share, "runs/", after, take_run_id, id, err));
+        if (id[0] == '\0' || n == RUNS) {
+            break;
+        }
+        (void)snprintf(after, sizeof after, "runs/%s0", id); /* '0' follows '/' */
+        if (strlen(id) > RUN_ID) {                           /* no run's */
+            continue;
+        }
+        stk_remote_run *grown = stk_arena_grow(arena, runs, n, sizeof *runs, &cap);
+        STK_TRY(stk_err_if_null(grown, err));
+        runs = grown;
+        int rc = read_run(share, id, arena, &runs[n], err);
+        if (stk_remote_log_is_damage(rc)) { /* the caller that asks for this run is told */
+            runs[n] = (stk_remote_run){.id = stk_arena_dup(arena, id), .pipeline = ""};
+            runs[n].name = runs[n].id;
+            rc = stk_err_if_null(runs[n].id, err);
+        }
+        if (rc == STK_E_NOT_FOUND) { /* one that is just beginning has none yet */
+            continue;
+        }
+        STK_TRY(rc);
+        n++;
+    }
+    *ret = runs;
+    *ret_n = n;
+    return 0;
+}
+
+int stk_remote_log_runs(const char *share_url, stk_arena *arena, stk_remote_run **ret,
+                        uint32_t *ret_n, stk_err *err)
+{
+    STK_SHARE_AUTO share = NULL;
+    STK_TRY(stk_share_open(share_url, &share, err));
+    return find_runs(share, arena, ret, ret_n, err);
+}
+
+/* An id that is whole needs no list. */
+static int find_run(stk_share *share, const char *text, stk_arena *arena, stk_remote_run *ret,
+                    stk_err *err)
+{
+    stk_remote_run *runs = NULL;
+    uint32_t n = 0, n_found = 0;
+    if (strchr(text, '/') == NULL) {
+        int rc = read_run(share, text, arena, ret, err);
+        if (rc != STK_E_NOT_FOUND) {
+            return rc;
+        }
+    }
+    STK_TRY(find_runs(share, arena, &runs, &n, err));
+    for (uint32_t i = n; i-- > 0;) {
+        bool is_name = strcmp(runs[i].name, text) == 0;
+        if (is_name || strncmp(runs[i].id, text, strlen(text)) == 0 ||
+            (strcmp(text, "latest") == 0 && i + 1 == n)) {
+            if (n_found++ == 0) {
+                *ret = runs[i];
+            }
+            if (is_name || strcmp(text, "latest") == 0) {
+                return 0; /* the newest of that name */
+            }
+        }
+    }
+    if (n_found == 1) {
+        return 0;
+    }
+    if (n_found == 0) {
+        return stk_err_set(err, STK_E_NOT_FOUND, "no run '%s' in %s", text, stk_share_url(share));
+    }
+    return stk_err_set(err, STK_E_USAGE, "'%s' is the beginning of %u runs in %s", text, n_found,
+                       stk_share_url(share));
+}
+
+/* --- its events --- */
+
+typedef struct fetcher {
+    stk_store *store;
+    stk_share *share;
+    const char *run;
+    stk_arena *arena; /* of one batch */
+    stk_event_row *events;
+    uint32_t n, cap;
+    stk_ref_row *refs;
+    uint32_t n_refs, cap_refs;
+    bool with_cache;
+    const stk_remote_run *about;
+    const stk_buf *spec;
+    bool is_here; /* the run has its row in this store */
+    stk_cache_row *cache;
+    uint32_t n_cache, cap_cache;
+    int64_t seq; /* its writer's, of the event before */
+    stk_err *err;
+} fetcher;
+
+static int add_ref(fetcher *f, uint32_t task, const char *output, const stk_json *ref)
+{
+    const char *digest = stk_json_get_text(ref, "digest");
+    const char *format = stk_json_get_text(ref, "format");
+    int64_t size = 0;
+    if (digest == NULL || !stk_json_int(stk_json_get(ref, "size"), &size)) {
+        return 0;
+    }
+    stk_ref_row *refs = stk_arena_grow(f->arena, f->refs, f->n_refs, sizeof *refs, &f->cap_refs);
+    if (refs == NULL) {
+        return stk_err_nomem(f->err);
+    }
+    f->refs = refs;
+    refs[f->n_refs++] = (stk_ref_row){.digest = digest,
+                                      .task = task,
+                                      .output = output,
+                                      .name = stk_json_get_text(ref, "name"),
+                                      .version = stk_json_get_text(ref, "version"),
+                                      .ref = stk_json_dump_in(ref, f->arena)};
+    bool is_dir = format != NULL && strcmp(format, "dir") == 0;
+    return stk_store_add_absent(f->store, digest, size, is_dir, f->err);
+}
+
+/* Outputs of a task's end; of a graph that grows those of its ranks, and its items, as well. */
+static int add_refs(fetcher *f, uint32_t task, const stk_json *data)
+{
+    const stk_json *outputs = stk_json_get(data, "outputs");
+    const stk_json *ranks = stk_json_get(data, "ranks");
+    for (uint32_t i = 0; i < stk_json_n_members(outputs); i++) {
+        STK_TRY(add_ref(f, task, stk_json_key(outputs, i)->text, stk_json_value(outputs, i)));
+    }
+    for (uint32_t i = 0; i < stk_json_n_items(ranks); i++) {
+        STK_TRY(add_refs(f, task, &ranks->items[i]));
+    }
+    return add_ref(f, task, "next.items", stk_json_get(stk_json_get(data, "next"), "items"));
+}
+
+/* As if the step had run here. */
+static int add_cache(fetcher *f, const stk_json *doc)
+{
+    stk_cache_row row = {.key = stk_json_get_text(doc, "key"),
+                         .pipeline = stk_json_get_text(doc, "pipeline"),
+                         .step = stk_json_get_text(doc, "step"),
+                         .run = stk_json_get_text(doc, "run"),
+                         .task = (uint32_t)stk_json_get_whole(doc, "task", 0),
+                         .created_ms = stk_json_get_whole(doc, "created_ms", 0),
+                         .parts = stk_json_dump_in(stk_json_get(doc, "parts"), f->arena),
+                         .outputs = stk_json_dump_in(stk_json_get(doc, "outputs"), f->arena),
+                         .metadata = stk_json_dump_in(stk_json_get(doc, "metadata"), f->arena),
+                         .seen = stk_json_dump_in(stk_json_get(doc, "seen"), f->arena)};
+    if (!f->with_cache || row.key == NULL || row.pipeline == NULL || row.step == NULL ||
+        row.run == NULL || row.parts == NULL || row.outputs == NULL) {
+        return 0;
+    }
+    stk_cache_row *rows =
+        stk_arena_grow(f->arena, f->cache, f->n_cache, sizeof *rows, &f->cap_cache);
+    if (rows == NULL) {
+        return stk_err_nomem(f->err);
+    }
+    f->cache = rows;
+    rows[f->n_cache++] = row;
+    return 0;
+}
+
+static int add_event(fetcher *f, const char *line, size_t len)
+{
+    static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES * 4, STK_LIMIT_RESULT_NODES,
+                                           STK_LIMIT_DEPTH};
+    stk_json doc;
+    STK_TRY(stk_json_parse(line, len, "log", &limits, f->arena, &doc, f->err));
+    const char *word = stk_text_or(stk_json_get_text(&doc, "event"), "");
+    int kind = stk_event_kind_of(word);
+    if (kind < 0) {
+        return stk_err_set(f->err, STK_E_VERSION,
+                           "run %s has an event '%s' that this Stoker doesn't know; it "
+                           "was written by a newer one",
+                           f->run, word);
+    }
+    stk_event_row *events = stk_arena_grow(f->arena, f->events, f->n, sizeof *events, &f->cap);
+    STK_TRY(stk_err_if_null(events, f->err));
+    f->events = events;
+    stk_event_row *row = &events[f->n++];
+    int64_t task = UINT32_MAX;
+    int64_t attempt = stk_json_get_whole(&doc, "attempt", 0);
+    int64_t seq = stk_json_get_whole(&doc, "seq", 0);
+    const stk_json *data = stk_json_get(&doc, "data");
+    bool has_task = stk_json_int(stk_json_get(&doc, "task"), &task);
+    if ((has_task && (task < 0 || task >= STK_LIMIT_TASKS)) || attempt < 0 ||
+        attempt > UINT32_MAX || seq <= f->seq) {
+        return stk_err_set(f->err, STK_E_PROTOCOL,
+                           "it has event %lld behind %lld, of task %lld, attempt %lld: no engine "
+                           "writes that",
+                           (long long)seq, (long long)f->seq, (long long)task, (long long)attempt);
+    }
+    f->seq = seq;
+    *row = (stk_event_row){.kind = (stk_event_kind)kind,
+                           .task = (uint32_t)task,
+                           .attempt = (uint32_t)attempt,
+                           .time_ms = stk_json_get_whole(&doc, "at_ms", 0),
+                           .data = stk_json_dump_in(data, f->arena)};
+    if (kind == STK_EV_TASK_SUCCEEDED || kind == STK_EV_TASK_CACHED) {
+        STK_TRY(add_refs(f, row->task, data));
+    }
+    return add_cache(f, stk_json_get(&doc, "cache"));
+}
+
+/* The run comes with its first events. */
+static int fetch_row(fetcher *f)
+{
+    bool is_new = false;
+    if (f->is_here) {
+        return 0;
+    }
+    STK_TRY(stk_store_bring_run(f->store, f->run, f->about->name, f->about->pipeline, f->spec->data,
+                                f->spec->len, f->about->created_ms, &is_new, f->err));
+    f->is_here = true;
+    return 0;
+}
+
+static int commit_batch(fetcher *f, int64_t *seq)
+{
+    stk_commit c = {.events = f->events,
+                    .n_events = f->n,
+                    .refs = f->refs,
+                    .n_refs = f->n_refs,
+                    .cache = f->cache,
+                    .n_cache = f->n_cache};
+    if (f->n == 0) {
+        return 0;
+    }
+    STK_TRY(fetch_row(f));
+    STK_TRY(stk_store_commit(f->store, f->run, &c, f->err));
+    *seq = f->events[f->n - 1].seq;
+    return 0;
+}
+
+static int last_event(void *arg, const stk_event_row *row)
+{
+    *(int64_t *)arg = row->seq;
+    return 0;
+}
+
+/* One batch, and where the log stands now. A crash between the two leaves events here that the mark
+ * doesn't know: the next try sees as much. */
+static int fetch_batch(fetcher *f, remote_mark *mark)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    remote_batch batch;
+    const char *lines = NULL;
+    int64_t here = mark->seq;
+    char key[200];
+    *f = (fetcher){.store = f->store,
+                   .share = f->share,
+                   .run = f->run,
+                   .arena = arena,
+                   .with_cache = f->with_cache,
+                   .about = f->about,
+                   .spec = f->spec,
+                   .is_here = f->is_here,
+                   .err = f->err};
+    STK_TRY(stk_remote_batch_read(f->share, f->run, mark->n + 1, arena, &batch, &lines, f->err));
+    if (batch.epoch < mark->epoch) {
+        return stk_err_set(f->err, STK_E_PROTOCOL,
+                           "run %s: batch %lld of its log is of epoch %lld, the one before of %lld",
+                           f->run, (long long)mark->n + 1, (long long)batch.epoch,
+                           (long long)mark->epoch);
+    }
+    if (f->is_here) {
+        STK_TRY(stk_store_events(f->store, f->run, mark->seq, last_event, &here, f->err));
+    }
+    for (const char *p = lines; *p != '\0';) {
+        size_t n = strcspn(p, "\n");
+        if (add_event(f, p, n) < 0) {
+            stk_remote_log_key(f->run, mark->n + 1, key);
+            return stk_err_context(f->err, "%s", key);
+        }
+        p += n + (p[n] != '\0');
+    }
+    bool is_half_done = here > mark->seq && (int64_t)f->n == here - mark->seq;
+    bool is_bare = mark->n < 0 && f->n == 0; /* as an older engine begins a log */
+    if (here > mark->seq && !is_half_done && !is_bare) {
+        stk_err_set(f->err, STK_E_BUSY,
+                    "run %s was taken over by %s on %s, and this store has events of it that "
+                    "the other one never saw",
+                    f->run, stk_text_or(batch.user, "somebody"),
+                    stk_text_or(batch.host, "another machine"));
+        stk_err_hint(f->err, "'stoker store rm %s' removes it here; then it can be brought again",
+                     f->run);
+        return STK_E_BUSY;
+    }
+    if (is_half_done) {
+        mark->seq = here;
+    } else {
+        STK_TRY(commit_batch(f, &mark->seq));
+    }
+    mark->n++;
+    mark->epoch = batch.epoch;
+    mark->owner[0] = '\0';
+    return f->is_here ? stk_remote_mark_write(f->store, f->run, mark, f->err) : 0;
+}
+
+static int find_later_batch(void *arg, const char *key, int64_t size, int64_t mtime_ms)
+{
+    const char *name = strrchr(key, '/') + 1;
+    (void)size;
+    (void)mtime_ms;
+    (void)snprintf(arg, KEY, "%s", name);
+    return strspn(name, "0123456789") == 12 && strcmp(name + 12, ".jsonl") == 0;
+}
+
+/* Nothing stands behind the number that isn't there: 0. 1: it came while we looked. */
+static int check_gap(const fetcher *f, const remote_mark *mark)
+{
+    char prefix[200], next[200], other[KEY] = "";
+    STK_BUF_AUTO byte = STK_BUF_INIT(1);
+    (void)snprintf(prefix, sizeof prefix, "runs/%s/log/", f->run);
+    stk_remote_log_key(f->run, mark->n + 1, next);
+    int rc = stk_share_list(f->share, prefix, next, find_later_batch, other, f->err);
+    if (rc <= 0) {
+        return rc;
+    }
+    rc = stk_share_get_range(f->share, next, 0, &byte, f->err);
+    if (rc == 0) {
+        return 1;
+    }
+    if (rc != STK_E_NOT_FOUND) {
+        return rc;
+    }
+    return stk_err_set(f->err, STK_E_PROTOCOL,
+                       "the log of run %s has a gap: %s is there, and %s is not; what is "
+                       "behind it can't be told",
+                       f->run, other, next);
+}
+
+/* One whose engine ended before anything was on record: an engine of today shares none such. */
+static int fetch_empty(fetcher *f)
+{
+    STK_TRY(fetch_row(f));
+    return stk_store_commit(f->store, f->run, &(stk_commit){0}, f->err);
+}
+
+static int fetch_run(stk_share *share, const stk_remote_run *run, stk_store *store, bool with_cache,
+                     stk_err *err)
+{
+    char key[200];
+    remote_mark mark;
+    STK_BUF_AUTO spec = STK_BUF_INIT(SPEC_BYTES);
+    fetcher f = {.store = store,
+                 .share = share,
+                 .run = run->id,
+                 .with_cache = with_cache,
+                 .about = run,
+                 .spec = &spec,
+                 .is_here = stk_store_has_run(store, run->id),
+                 .err = err};
+    (void)snprintf(key, sizeof key, "runs/%s/spec.json", run->id);
+    STK_TRY(stk_share_get(share, key, &spec, err));
+    STK_TRY(stk_remote_mark_read(store, run->id, &mark, err));
+    if (!f.is_here) { /* left by one whose row never came */
+        mark = (remote_mark){.n = -1};
+    }
+    int rc = stk_remote_log_skip_own(share, store, run->id, &mark, err);
+    while (rc == 0) {
+        rc = fetch_batch(&f, &mark);
+        if (rc == STK_E_NOT_FOUND && (rc = check_gap(&f, &mark)) == 0) {
+            return f.is_here ? 0 : fetch_empty(&f);
+        }
+        rc = MIN(rc, 0);
+    }
+    return rc;
+}
+
+int stk_remote_log_fetch(const char *share_url, const char *run, stk_store *store, bool with_cache,
+                         char ret_id[40], stk_err *err)
+{
+    STK_SHARE_AUTO share = NULL;
+    stk_remote_run found;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_share_open(share_url, &share, err));
+    STK_TRY(find_run(share, run, arena, &found, err));
+    STK_TRY(fetch_run(share, &found, store, with_cache, err));
+    (void)snprintf(ret_id, 40, "%s", found.id);
+    return 0;
+}
+
+/* --- its attempts' files --- */
+
+typedef struct ends {
+    stk_arena *arena; /* of one end */
+    stk_share *share;
+    stk_store *store;
+    stk_err *err;
+    char at[STK_SHARE_KEY_MAX]; /* the attempt whose further nodes came last … */
+    uint32_t last;              /* … the highest of them, */
+    bool is_new;                /* and whether any wasn't here yet */
+} ends;
+
+static bool is_same_attempt(const ends *e, const char *key, size_t n_at)
+{
+    return strncmp(e->at, key, n_at) == 0 && e->at[n_at] == '\0';
+}
+
+/* end-K.json. */
+static int fetch_node_end(ends *e, const char *key, size_t n_at, const char *dir, uint32_t node)
+{
+    char log[PATH_MAX + 40];
+    if (!is_same_attempt(e, key, n_at)) {
+        (void)snprintf(e->at, sizeof e->at, "%.*s", (int)n_at, key);
+        e->last = 0;
+        e->is_new = false;
+    }
+    e->last = MAX(node, e->last);
+    (void)snprintf(log, sizeof log, "%s/node-%u/stderr.log", dir, node);
+    if (stk_file_exists(log)) {
+        return 0;
+    }
+    e->is_new = true;
+    return stk_remote_fetch_end(e->share, key, dir, e->arena, NULL, e->err);
+}
+
+/* runs/<run>/<step>/<task>/<attempt>/end.json, end-K.json: in this order '-' stands before '.', so
+ * node 0's comes last, and the others' output is put behind its own. */
+static int fetch_end_at(void *arg, const char *key, int64_t size, int64_t mtime_ms)
+{
+    ends *e = arg;
+    const char *name = strrchr(key, '/') + 1;
+    size_t n_at = (size_t)(name - key - 1), n = strlen(name);
+    uint32_t n_slashes = 0;
+    char dir[PATH_MAX], log[PATH_MAX + 16];
+    (void)size;
+    (void)mtime_ms;
+    for (const char *p = key; *p != '\0'; p++) {
+        n_slashes += *p == '/';
+    }
+    if (n_slashes != 5 || n < 8 || strncmp(name, "end", 3) != 0 ||
+        (name[3] != '.' && name[3] != '-') || strcmp(name + n - 5, ".json") != 0 ||
+        (name[3] == '-' && strtoul(name + 4, NULL, 10) >= STK_LIMIT_RANKS)) {
+        return 0; /* files/end.json is the program's */
+    }
+    stk_arena_reset(e->arena);
+    (void)snprintf(dir, sizeof dir, "%s/%.*s", stk_store_path(e->store), (int)n_at, key);
+    if (strcmp(name, "end.json") != 0) {
+        return fetch_node_end(e, key, n_at, dir, (uint32_t)strtoul(name + 4, NULL, 10));
+    }
+    bool has_nodes = is_same_attempt(e, key, n_at);
+    (void)snprintf(log, sizeof log, "%s/stderr.log", dir);
+    if (stk_file_exists(log) && !(has_nodes && e->is_new)) {
+        return 0; /* its files came before */
+    }
+    STK_TRY(stk_remote_fetch_end(e->share, key, dir, e->arena, NULL, e->err));
+    return has_nodes ? stk_remote_add_nodes(dir, e->last, e->err) : 0;
+}
+
+int stk_remote_log_fetch_files(const char *share_url, const char *run, stk_store *store,
+                               stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_SHARE_AUTO share = NULL;
+    char prefix[64];
+    (void)snprintf(prefix, sizeof prefix, "runs/%s/", run);
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_share_open(share_url, &share, err));
+    ends e = {.arena = arena, .share = share, .store = store, .err = err};
+    return stk_share_list(share, prefix, NULL, fetch_end_at, &e, err);
+}
