@@ -78,7 +78,7 @@ void stk_batch_put_command(const stk_batch_ask *ask, stk_buf *out)
 }
 
 /* The words, each quoted for sh. */
-static void put_words(stk_buf *out, const char *name, const char *const *words)
+static void put_quoted(stk_buf *out, const char *name, const char *const *words)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(1 << 20);
     (void)stk_buf_text(&text, "");
@@ -119,6 +119,6 @@ void stk_batch_put_carry_env(const stk_batch_ask *ask, stk_buf *out)
     stk_batch_put_pair(out, "name", "STOKER_CARRY_SUM", "value",
                        stk_text_or(config->carry_digest, ""));
     stk_batch_put_pair(out, "name", "STOKER_CARRY_AT", "value", ask->job->carry_at);
-    put_words(out, "STOKER_ARGV", ask->job->argv);
-    put_words(out, "STOKER_FOLDERS", ask->job->folders);
+    put_quoted(out, "STOKER_ARGV", ask->job->argv);
+    put_quoted(out, "STOKER_FOLDERS", ask->job->folders);
 }

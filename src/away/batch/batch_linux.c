@@ -7,7 +7,8 @@
 
 #define TMPFS_PATH "/metaflow_temp" /* Metaflow's */
 
-static void put_devices(stk_buf *out, const char *prefix, int64_t n, const char *const *permissions)
+static void put_device_nodes(stk_buf *out, const char *prefix, int64_t n,
+                             const char *const *permissions)
 {
     for (int64_t i = 0; i < n; i++) {
         char path[64];
@@ -53,8 +54,8 @@ int stk_batch_put_linux(const stk_batch_ask *ask, stk_buf *out, stk_err *err)
                       stk_batch_bool(&ask->options, "init_process", false));
     if (ask->neurons > 0 || ask->efa > 0) {
         stk_json_open(out, "devices", '[');
-        put_devices(out, "/dev/neuron", ask->neurons, neuron);
-        put_devices(out, "/dev/infiniband/uverbs", ask->efa, efa);
+        put_device_nodes(out, "/dev/neuron", ask->neurons, neuron);
+        put_device_nodes(out, "/dev/infiniband/uverbs", ask->efa, efa);
         stk_json_close(out, ']');
     }
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
