@@ -402,6 +402,27 @@ void stk_json_put_whole(stk_buf *out, const char *key, int64_t number)
     (void)stk_buf_printf(out, "%lld", (long long)number);
 }
 
+void stk_json_put_known_raw(stk_buf *out, const char *key, const char *json)
+{
+    if (json != NULL) {
+        stk_json_put_raw(out, key, json);
+    }
+}
+
+void stk_json_put_known_text(stk_buf *out, const char *key, const char *text)
+{
+    if (text != NULL) {
+        stk_json_put_text(out, key, text);
+    }
+}
+
+void stk_json_put_known_whole(stk_buf *out, const char *key, int64_t number)
+{
+    if (number >= 0) {
+        stk_json_put_whole(out, key, number);
+    }
+}
+
 void stk_json_put_int(stk_buf *out, const char *key, int64_t number)
 {
     if (number >= 0) {

@@ -193,6 +193,10 @@ void stk_json_put_text(stk_buf *out, const char *key, const char *text); /* NULL
 void stk_json_put_texts(stk_buf *out, const char *key, const char *const *texts);
 void stk_json_put_n_texts(stk_buf *out, const char *key, const char *const *texts, size_t n);
 void stk_json_put_whole(stk_buf *out, const char *key, int64_t number);
+/* These leave out what is unknown: NULL, or a number below 0. */
+void stk_json_put_known_raw(stk_buf *out, const char *key, const char *json);
+void stk_json_put_known_text(stk_buf *out, const char *key, const char *text);
+void stk_json_put_known_whole(stk_buf *out, const char *key, int64_t number);
 /* Numbers below 0 are unknown: null. */
 void stk_json_put_int(stk_buf *out, const char *key, int64_t number);
 void stk_json_put_real(stk_buf *out, const char *key, double number);

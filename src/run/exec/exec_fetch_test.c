@@ -3,9 +3,8 @@
 #include <poll.h>
 #include <pthread.h>
 
-#include "run/exec/core/exec_state.h"
+#include "run/exec/core/exec_sum.h"
 #include "run/exec/exec_testing.h"
-#include "run/exec/place/exec_fetch.h"
 
 static const char digest[] = "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef";
 
@@ -26,67 +25,81 @@ static void cancel(void *arg)
     (void)arg;
 }
 
-static void wait_for(const exec_fetcher *b)
+static void wait_for(const stk_exec *x)
 {
-    struct pollfd fd = {.fd = stk_exec_fetch_fd(b), .events = POLLIN};
+    struct pollfd fd = {.fd = stk_exec_sum_fd(x->sum), .events = POLLIN};
     assert_int_equal(poll(&fd, 1, 60000), 1);
 }
 
-static const char *place(const fixture *f)
-{
-    return stk_arena_printf(f->arena, "%s/absent", f->dir);
-}
-
-static void open_fetcher(fixture *f, stk_exec *x, _Atomic uint32_t *n_fetched)
+static void open_sum(fixture *f, stk_exec *x, _Atomic uint32_t *n_fetched)
 {
     f->elsewhere = (stk_exec_elsewhere){
         .fetch = fetch_nothing, .fetch_cancel = cancel, .fetch_arg = (void *)n_fetched};
-    OK(stk_exec_fetch_open(&f->elsewhere, f->store, &x->fetcher, &f->err));
+    x->tasks = calloc(8, sizeof *x->tasks);
+    assert_non_null(x->tasks);
+    OK(stk_exec_sum_open(&f->elsewhere, stk_store_path(f->store), &x->sum, &f->err));
 }
 
-static void close_fetcher(stk_exec *x)
+static void close_sum(stk_exec *x)
 {
-    stk_exec_fetch_close(x->fetcher);
+    stk_exec_sum_close(x->sum);
     free(x->pending.launches);
+    free(x->tasks);
+}
+
+static int ask(fixture *f, stk_exec *x, bool *ret_comes)
+{
+    return stk_exec_sum_fetch(x->sum, digest, ret_comes, &f->err);
 }
 
 /* Asks as a launch of this task does: it is put aside. */
-static void put_aside(fixture *f, exec_fetcher *b, uint32_t task)
+static void put_aside(fixture *f, stk_exec *x, uint32_t task)
 {
     bool comes = false;
     int rc = 0;
-    OK(stk_exec_fetch_ask(b, digest, place(f), &comes, &f->err));
+    OK(ask(f, x, &comes));
     assert_true(comes);
-    assert_true(stk_exec_fetch_aside(b, task, &f->err, &rc));
+    assert_true(stk_exec_sum_aside(x, task, EXEC_ASIDE_LAUNCH, NULL, &rc, &f->err));
     assert_int_equal(rc, 0);
 }
 
-/* One task is told of the failure while two wait for the same artifact: theirs is told next. */
+/* Is launched anew, and told that its artifact can't be had. */
+static void is_told(fixture *f, stk_exec *x, uint32_t task)
+{
+    bool comes = true;
+    int rc = ask(f, x, &comes);
+    assert_int_equal(rc, STK_E_SYS);
+    assert_string_equal(f->err.text, "the share is away");
+    assert_false(comes);
+    assert_false(stk_exec_sum_aside(x, task, EXEC_ASIDE_LAUNCH, NULL, &rc, &f->err));
+}
+
+/* All that wait for one artifact are told of its failure; whoever asks later asks anew. */
 static void test_told_while_others_wait(void **state)
 {
     fixture *f = *state;
     _Atomic uint32_t n_fetched = 0;
     stk_exec x = {0};
-    bool comes = false;
-    int rc = 0;
-    open_fetcher(f, &x, &n_fetched);
-    put_aside(f, x.fetcher, 1);
-    wait_for(x.fetcher); /* it has failed, and nobody has looked */
-    assert_int_equal(stk_exec_fetch_ask(x.fetcher, digest, place(f), &comes, &f->err), STK_E_SYS);
-    assert_false(stk_exec_fetch_aside(x.fetcher, 2, &f->err, &rc));
-    OK(stk_exec_fetched(&x, &f->err));
-    assert_int_equal(x.pending.n_launches, 1);
-    assert_int_equal(x.pending.launches[0], 1);
-
+    open_sum(f, &x, &n_fetched);
     (void)pthread_mutex_lock(&gate);
-    put_aside(f, x.fetcher, 1); /* it asks anew */
-    put_aside(f, x.fetcher, 3);
+    put_aside(f, &x, 1);
+    put_aside(f, &x, 3);
     (void)pthread_mutex_unlock(&gate);
-    wait_for(x.fetcher);
-    OK(stk_exec_fetched(&x, &f->err));
+    wait_for(&x); /* it has failed, and nobody has looked */
+    is_told(f, &x, 2);
+    OK(stk_exec_summed(&x, &f->err));
+    assert_int_equal(x.pending.n_launches, 2);
+    is_told(f, &x, 1);
+    is_told(f, &x, 3);
+    assert_int_equal(n_fetched, 1);
+
+    put_aside(f, &x, 1); /* nobody waits any more: it is fetched again */
+    wait_for(&x);
+    OK(stk_exec_summed(&x, &f->err));
     assert_int_equal(x.pending.n_launches, 3);
+    assert_int_equal(x.pending.launches[2], 1);
     assert_int_equal(n_fetched, 2);
-    close_fetcher(&x);
+    close_sum(&x);
 }
 
 /* A launch that asks twice for what fails in between waits for nothing. */
@@ -97,21 +110,45 @@ static void test_asked_twice(void **state)
     stk_exec x = {0};
     bool comes = false;
     int rc = 0;
-    open_fetcher(f, &x, &n_fetched);
-    OK(stk_exec_fetch_ask(x.fetcher, digest, place(f), &comes, &f->err));
+    open_sum(f, &x, &n_fetched);
+    OK(ask(f, &x, &comes));
     assert_true(comes);
-    wait_for(x.fetcher);
-    assert_int_equal(stk_exec_fetch_ask(x.fetcher, digest, place(f), &comes, &f->err), STK_E_SYS);
-    assert_true(stk_exec_fetch_aside(x.fetcher, 4, &f->err, &rc)); /* as if it had not failed */
+    wait_for(&x);
+    assert_int_equal(ask(f, &x, &comes), STK_E_SYS);
+    assert_true(stk_exec_sum_aside(&x, 4, EXEC_ASIDE_LAUNCH, NULL, &rc, &f->err)); /* as if it had
+                                                                                      not failed */
     assert_int_equal(rc, 0);
-    OK(stk_exec_fetched(&x, &f->err));
+    OK(stk_exec_summed(&x, &f->err));
     assert_int_equal(x.pending.n_launches, 1); /* nothing is on its way: it is made anew */
     assert_int_equal(x.pending.launches[0], 4);
-    close_fetcher(&x);
+    close_sum(&x);
+}
+
+/* Of a task that is stopped while its artifact comes, the artifact is still wanted by the other. */
+static void test_stopped(void **state)
+{
+    fixture *f = *state;
+    _Atomic uint32_t n_fetched = 0;
+    stk_exec x = {0};
+    exec_aside_kind kind = EXEC_ASIDE_END;
+    open_sum(f, &x, &n_fetched);
+    (void)pthread_mutex_lock(&gate);
+    put_aside(f, &x, 1);
+    assert_true(stk_exec_sum_drop(&x, 1, &kind));
+    assert_int_equal(kind, EXEC_ASIDE_LAUNCH);
+    put_aside(f, &x, 5);
+    (void)pthread_mutex_unlock(&gate);
+    wait_for(&x);
+    OK(stk_exec_summed(&x, &f->err));
+    assert_int_equal(x.pending.n_launches, 1);
+    assert_int_equal(x.pending.launches[0], 5);
+    assert_int_equal(n_fetched, 1);
+    close_sum(&x);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_told_while_others_wait), TEST(test_asked_twice)};
+    const struct CMUnitTest tests[] = {TEST(test_told_while_others_wait), TEST(test_asked_twice),
+                                       TEST(test_stopped)};
     return cmocka_run_group_tests_name("exec_fetch", tests, NULL, NULL);
 }

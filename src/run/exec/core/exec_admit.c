@@ -6,8 +6,6 @@
 #include "base/json.h"
 #include "run/exec/core/exec_devices.h"
 #include "run/exec/core/exec_event.h"
-#include "run/exec/core/exec_start.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/place/exec_place.h"
 
@@ -101,20 +99,14 @@ int64_t stk_exec_memory_limit(const stk_exec *x, uint32_t task)
 
 static void add_asked_devices(const stk_alternative *a, stk_buf *buf)
 {
-    if (a->gpu_count >= 0) {
-        stk_json_put_whole(buf, "gpu_count", a->gpu_count);
-    }
+    stk_json_put_known_whole(buf, "gpu_count", a->gpu_count);
     if (a->gpu_memory_bytes > 0) {
         stk_json_put_whole(buf, "gpu_memory_bytes", a->gpu_memory_bytes);
     } else if (a->gpu_memory_bytes == STK_GPU_MEMORY_AUTO) {
         stk_json_put_text(buf, "gpu_memory", "auto");
     }
-    if (a->gpu_class != NULL) {
-        stk_json_put_text(buf, "gpu_class", a->gpu_class);
-    }
-    if (a->gpu_vendor != NULL) {
-        stk_json_put_text(buf, "gpu_vendor", a->gpu_vendor);
-    }
+    stk_json_put_known_text(buf, "gpu_class", a->gpu_class);
+    stk_json_put_known_text(buf, "gpu_vendor", a->gpu_vendor);
 }
 
 void stk_exec_put_asked(const stk_resources *r, stk_buf *buf)
@@ -123,9 +115,7 @@ void stk_exec_put_asked(const stk_resources *r, stk_buf *buf)
     if (r->cpu_milli >= 0) {
         stk_json_put_real(buf, "cpu_count", (double)r->cpu_milli / 1000);
     }
-    if (r->memory_bytes >= 0) {
-        stk_json_put_whole(buf, "memory_bytes", r->memory_bytes);
-    }
+    stk_json_put_known_whole(buf, "memory_bytes", r->memory_bytes);
     add_asked_devices(&r->base, buf);
     if (r->n_any_of > 0) {
         stk_json_open(buf, "any_of", '[');
@@ -163,13 +153,9 @@ static void put_granted_device(stk_buf *buf, const stk_device *d, int64_t share_
     stk_json_put_text(buf, "vendor", d->vendor);
     stk_json_put_whole(buf, "index", d->index);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        if (texts[i][1] != NULL) {
-            stk_json_put_text(buf, texts[i][0], texts[i][1]);
-        }
+        stk_json_put_known_text(buf, texts[i][0], texts[i][1]);
     }
-    if (d->memory_bytes >= 0) {
-        stk_json_put_whole(buf, "memory_bytes", d->memory_bytes);
-    }
+    stk_json_put_known_whole(buf, "memory_bytes", d->memory_bytes);
     if (share_bytes > 0) {
         stk_json_put_whole(buf, "share_bytes", share_bytes);
     }
@@ -236,9 +222,7 @@ int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err)
     if (start->i_ask != STK_SCHED_NO_ASK) {
         stk_json_put_whole(&buf, "ask", start->i_ask);
     }
-    if (t->miss != NULL) {
-        stk_json_put_text(&buf, "miss", t->miss);
-    }
+    stk_json_put_known_text(&buf, "miss", t->miss);
     stk_json_close(&buf, '}');
     STK_TRY(stk_buf_check(&buf, err));
     STK_TRY(stk_exec_push_launch(x, task, err));

@@ -6,7 +6,6 @@
 #include "base/units.h"
 #include "run/exec/core/exec_devices.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_state.h"
 
 /* Is the step one of a flow, whose user writes decorators? */
 static bool is_of_flow(const stk_step *step)

@@ -3,14 +3,12 @@
 #include "run/exec/core/exec_cache.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "run/exec/core/exec_event.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/core/exec_sum.h"
 #include "sys/file.h"
 

@@ -2,8 +2,6 @@
  * and whether the end of an attempt was a preemption, and got it any further. */
 #include <errno.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/json.h"
@@ -13,7 +11,6 @@
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/core/exec_sum.h"
 #include "run/exec/place/exec_place.h"
 #include "sys/file.h"

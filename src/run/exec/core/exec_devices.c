@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_state.h"
 
 enum {
     LOOK_MS = 200, /* how often others are looked at while something waits for them … */

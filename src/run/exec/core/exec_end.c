@@ -3,25 +3,16 @@
 #include "run/exec/core/exec_end.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "run/exec/core/exec_cache.h"
-#include "run/exec/core/exec_devices.h"
 #include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_hook.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_start.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/core/exec_sum.h"
 #include "run/exec/grown/exec_grow.h"
-#include "run/exec/grown/exec_grown.h"
 #include "run/exec/grown/exec_made.h"
 #include "run/exec/place/exec_place.h"
 #include "sys/file.h"
@@ -86,16 +77,12 @@ static void put_success(stk_exec *x, const exec_ending *e, const exec_made *made
     } else {
         stk_exec_put_outputs(buf, "outputs", &made->parts[0]);
     }
-    if (t->inputs != NULL) {
-        stk_json_put_raw(buf, "inputs", t->inputs);
-    }
+    stk_json_put_known_raw(buf, "inputs", t->inputs);
     if (is_for_cache(x, e)) { /* whoever takes the run over finds the entry by it */
         stk_json_put_text(buf, "key", t->key);
     }
     stk_json_put_raw(buf, "used", e->used);
-    if (e->got != NULL) {
-        stk_json_put_raw(buf, "granted", e->got);
-    }
+    stk_json_put_known_raw(buf, "granted", e->got);
     if (e->outcome->n_devices > 0) { /* later runs look for what this step needed */
         stk_json_put_text(buf, "step", e->step->name);
     }

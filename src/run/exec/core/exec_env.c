@@ -1,17 +1,13 @@
 /* The environment of a step's program: who it is, its inputs, the user's variables, secrets. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_start.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/place/exec_place.h"
 #include "sys/file.h"

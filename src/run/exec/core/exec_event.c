@@ -3,12 +3,10 @@
 
 #include <stdlib.h>
 #include <sys/param.h>
-#include <unistd.h>
 
 #include "base/json.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_state.h"
 
 enum { EVENTS_AT_ONCE = 8192 };
 

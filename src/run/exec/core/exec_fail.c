@@ -1,5 +1,4 @@
 /* An attempt that failed: what is said of it, and whether it is tried again. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -8,7 +7,6 @@
 #include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_hook.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_start.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/grown/exec_made.h"
 #include "run/exec/place/exec_place.h"
@@ -79,18 +77,10 @@ static void put_failure(stk_exec *x, const exec_failure *failure, bool again, st
     if (failure->gang != NULL && failure->gang->noticed_us >= 0) {
         stk_json_put_whole(buf, "noticed_us", failure->gang->noticed_us);
     }
-    if (failure->used != NULL) {
-        stk_json_put_raw(buf, "used", failure->used);
-    }
-    if (failure->got != NULL) {
-        stk_json_put_raw(buf, "granted", failure->got);
-    }
-    if (failure->traceback != NULL) {
-        stk_json_put_text(buf, "traceback", failure->traceback);
-    }
-    if (failure->where != NULL) {
-        stk_json_put_text(buf, "where", failure->where);
-    }
+    stk_json_put_known_raw(buf, "used", failure->used);
+    stk_json_put_known_raw(buf, "granted", failure->got);
+    stk_json_put_known_text(buf, "traceback", failure->traceback);
+    stk_json_put_known_text(buf, "where", failure->where);
     if (failure->ending != NULL && x->graph.grow != NULL && !again) {
         stk_exec_put_left(x, failure->ending, buf);
     }

@@ -6,7 +6,6 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "run/exec/core/exec_end.h"
-#include "run/exec/core/exec_state.h"
 #include "sys/file.h"
 
 static int64_t count_of(const stk_json *attempt, const char *key)

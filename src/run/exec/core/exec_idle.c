@@ -5,14 +5,12 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/param.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/limits.h"
 #include "run/exec/core/exec_event.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/core/exec_sum.h"
 
 enum { FIRST_MS = 10000, N_AT_ONCE = 256, IOPRIO_WHO_PROCESS = 1, IOPRIO_IDLE = 3 << 13 };

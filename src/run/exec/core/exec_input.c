@@ -7,7 +7,6 @@
 #include <linux/fs.h>
 #include <sched.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/param.h>
@@ -17,11 +16,8 @@
 
 #include "base/limits.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_start.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/core/exec_sum.h"
 #include "run/exec/grown/exec_grow.h"
-#include "run/exec/grown/exec_grown.h"
 #include "run/exec/place/exec_place.h"
 #include "sys/file.h"
 

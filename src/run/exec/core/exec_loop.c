@@ -3,9 +3,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/param.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -15,20 +12,12 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "base/turn.h"
-#include "run/exec/core/exec_cache.h"
 #include "run/exec/core/exec_devices.h"
-#include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_event.h"
-#include "run/exec/core/exec_resume.h"
-#include "run/exec/core/exec_start.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/core/exec_sum.h"
 #include "run/exec/grown/exec_grow.h"
-#include "run/exec/grown/exec_grown.h"
 #include "run/exec/grown/exec_made.h"
-#include "run/exec/place/exec_fetch.h"
 #include "run/exec/place/exec_place.h"
-#include "sys/proc.h"
 
 enum { ACTIONS_AT_ONCE = 1024 };
 
@@ -192,7 +181,7 @@ static int do_stop(stk_exec *x, uint32_t task, stk_err *err)
         return stk_exec_leave(x, task, err);
     }
     t->stopped = true;
-    if (stk_exec_fetch_stop(x, task) || was_aside) {
+    if (was_aside) {
         return stk_exec_push_launch(x, task, err);
     }
     x->config.backend->ops->stop(x->config.backend, id, grace, STK_FAIL_CANCELLED);
@@ -381,7 +370,6 @@ static int wait(stk_exec *x, int64_t wake_ms, stk_err *err)
     struct pollfd fds[] = {{.fd = x->config.backend->ops->fd(x->config.backend), .events = POLLIN},
                            {.fd = x->config.signal_fd, .events = POLLIN},
                            {.fd = x->hung_up ? -1 : x->config.hangup_fd, .events = 0},
-                           {.fd = stk_exec_fetch_fd(x->fetcher), .events = POLLIN},
                            {.fd = stk_exec_sum_fd(x->sum), .events = POLLIN}};
     stk_turn_begin();
     stk_exec_sum_turn(x->sum);
@@ -393,9 +381,6 @@ static int wait(stk_exec *x, int64_t wake_ms, stk_err *err)
         STK_TRY(read_signals(x, err));
     }
     if (n > 0 && fds[3].revents != 0) {
-        STK_TRY(stk_exec_fetched(x, err));
-    }
-    if (n > 0 && fds[4].revents != 0) {
         STK_TRY(stk_exec_summed(x, err));
     }
     if (n > 0 && (fds[2].revents & (POLLHUP | POLLERR)) != 0) {

@@ -1,6 +1,5 @@
 /* Secrets: which values they are, and stars for them in what is shown. Data stays as it is. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "host/runner/runner_mask.h"
 #include "run/exec/core/exec_loop.h"

@@ -5,16 +5,13 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "run/exec/core/exec_devices.h"
 #include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_hook.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_resume.h"
 #include "run/exec/core/exec_start.h"
 #include "run/exec/core/exec_sum.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/grown/exec_made.h"
-#include "run/exec/place/exec_fetch.h"
 #include "sys/proc.h"
 
 static void add_host(stk_buf *buf, const stk_exec_config *config)
@@ -141,7 +138,7 @@ static int init_exec(stk_exec *x, stk_err *err)
         return stk_err_nomem(err);
     }
     x->n_cpus = stk_proc_cpus(x->cpu_ids, 4096);
-    STK_TRY(stk_exec_sum_open(&x->sum, err));
+    STK_TRY(stk_exec_sum_open(c->elsewhere, stk_store_path(c->store), &x->sum, err));
     if (stk_spec_grows(x->spec)) {
         STK_TRY(stk_grow_new(x->spec, &x->graph.grow, err));
     } else {
@@ -157,9 +154,6 @@ static int open_run(stk_exec *x, stk_err *err)
 {
     const stk_exec_config *config = &x->config;
     STK_TRY(init_exec(x, err));
-    if (config->elsewhere != NULL && config->elsewhere->fetch != NULL) {
-        STK_TRY(stk_exec_fetch_open(config->elsewhere, config->store, &x->fetcher, err));
-    }
     if (config->clone_of != NULL) {
         STK_TRY(stk_exec_clone_open(x, config->clone_of, config->clone_until, err));
     }
@@ -211,7 +205,6 @@ void stk_exec_close(stk_exec *x)
         return;
     }
     stk_exec_close_backend(x);
-    stk_exec_fetch_close(x->fetcher);
     stk_exec_idle_close(x->idle);
     stk_exec_sum_close(x->sum);
     for (uint32_t i = 0; i < x->n_tasks && x->tasks != NULL; i++) {

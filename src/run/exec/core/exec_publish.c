@@ -1,16 +1,13 @@
 /* One output of a task → an artifact in the store, and what is said of it. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "run/exec/core/exec_cache.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_event.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/core/exec_sum.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/place/exec_place.h"
@@ -37,9 +34,7 @@ static const char *ref_json(const stk_artifact *a, const stk_result_output *r,
     stk_json_put_text(&buf, "format", format);
     stk_json_put_text(&buf, "type", stk_text_or(r->type, stk_text_or(declared->type, format)));
     stk_json_put_raw(&buf, "meta", stk_text_or(r->meta, "{}"));
-    if (value != NULL) {
-        stk_json_put_raw(&buf, "value", value);
-    }
+    stk_json_put_known_raw(&buf, "value", value);
     if (declared->n_tags + r->n_tags > 0) {
         stk_json_open(&buf, "tags", '[');
         for (uint32_t i = 0; i < declared->n_tags; i++) {
@@ -50,14 +45,10 @@ static const char *ref_json(const stk_artifact *a, const stk_result_output *r,
         }
         stk_json_close(&buf, ']');
     }
-    if (r->metadata != NULL) {
-        stk_json_put_raw(&buf, "metadata", r->metadata);
-    }
+    stk_json_put_known_raw(&buf, "metadata", r->metadata);
     if (r->artifact_name != NULL) {
         stk_json_put_text(&buf, "name", r->artifact_name);
-        if (r->artifact_version != NULL) {
-            stk_json_put_text(&buf, "version", r->artifact_version);
-        }
+        stk_json_put_known_text(&buf, "version", r->artifact_version);
     }
     stk_json_close(&buf, '}');
     return stk_buf_keep(&buf, arena);

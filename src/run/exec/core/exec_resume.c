@@ -8,11 +8,8 @@
 
 #include "base/json.h"
 #include "host/runner/runner.h"
-#include "run/exec/core/exec_cache.h"
-#include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/core/exec_sum.h"
 #include "run/exec/grown/exec_made.h"
 #include "run/exec/place/exec_place.h"

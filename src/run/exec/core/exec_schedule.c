@@ -7,9 +7,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/map.h"
-#include "base/text.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_resume.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/grown/exec_made.h"
 

@@ -4,26 +4,17 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/failpoint.h"
-#include "base/json.h"
 #include "base/limits.h"
-#include "base/text.h"
-#include "run/exec/core/exec_cache.h"
-#include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_hook.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/core/exec_sum.h"
 #include "run/exec/grown/exec_grow.h"
-#include "run/exec/grown/exec_grown.h"
-#include "run/exec/place/exec_fetch.h"
 #include "run/exec/place/exec_place.h"
 #include "sys/file.h"
 
@@ -222,10 +213,6 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
     }
     bool ends = t->stopped;
     int rc = ends ? prepare_end(x, task, &job, &why) : prepare(x, task, &job, &class, &why);
-    int aside = 0;
-    if (stk_exec_fetch_aside(x->fetcher, rc < 0 ? UINT32_MAX : task, err, &aside) && rc == 0) {
-        return aside;
-    }
     if (stk_exec_sum_aside(x, task, EXEC_ASIDE_LAUNCH, NULL, &rc, &why)) {
         return 0;
     }

@@ -110,7 +110,6 @@ struct stk_exec {
     bool hung_up;
     bool is_interrupted; /* by the first of these signals */
     exec_left left;
-    struct exec_fetcher *fetcher; /* or NULL */
     struct exec_sum *sum;
     struct exec_idle *idle; /* or NULL */
     uint8_t mounts;         /* may a step have mounts of its own? exec_input.c */

@@ -2,6 +2,7 @@
  * loop answers everybody else meanwhile. Whatever needs it is put aside: it asks, does no harm, and
  * is done anew once all that it asked for is there. */
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,10 +14,6 @@
 #include <unistd.h>
 
 #include "base/turn.h"
-#include "run/exec/core/exec_cache.h"
-#include "run/exec/core/exec_end.h"
-#include "run/exec/core/exec_start.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/core/exec_sum_private.h"
 #include "sys/file.h"
 
@@ -42,8 +39,10 @@ static void let_go_of(exec_sum *s, exec_sum_item *i)
         return;
     }
     if (i->state == EXEC_SUM_RUNS) {
-        stk_store_work_stop(i->work);
-        i->is_stopped = true;
+        if (!i->fetches) {
+            stk_store_work_stop(i->work);
+            i->is_stopped = true;
+        }
         return;
     }
     exec_sum_item **at = &s->first;
@@ -57,10 +56,30 @@ static void let_go_of(exec_sum *s, exec_sum_item *i)
 static exec_sum_item *next_item(exec_sum *s)
 {
     exec_sum_item *i = s->first;
-    while (i != NULL && i->state != EXEC_SUM_WAITS) {
+    while (i != NULL && (i->state != EXEC_SUM_WAITS || s->n_running[i->fetches] == EXEC_SUMMERS)) {
         i = i->next;
     }
     return i;
+}
+
+/* Closing the store puts it on record, so that whoever reads it needn't sum it. */
+static int fetch_artifact(const exec_sum *s, const char *digest, stk_err *err)
+{
+    STK_STORE_AUTO store = NULL;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *path;
+    STK_TRY(stk_store_open(s->store_path, 0, &store, err));
+    STK_TRY(s->from->fetch(s->from->fetch_arg, store, digest, err));
+    return stk_store_artifact(store, digest, arena, &path, NULL, err); /* or who waits for it would
+                                                                          ask for ever */
+}
+
+static int run_item(const exec_sum *s, const exec_sum_item *i, stk_err *err)
+{
+    if (i->fetches) {
+        return fetch_artifact(s, i->key + 1, err);
+    }
+    return stk_store_work_run(i->work, err);
 }
 
 static void *sum(void *arg)
@@ -75,11 +94,14 @@ static void *sum(void *arg)
             s->n_idle--;
             continue;
         }
+        bool fetches = i->fetches;
         i->state = EXEC_SUM_RUNS;
+        s->n_running[fetches]++;
         pthread_mutex_unlock(&s->lock);
         stk_err err = {0};
-        int rc = stk_store_work_run(i->work, &err);
+        int rc = run_item(s, i, &err);
         pthread_mutex_lock(&s->lock);
+        s->n_running[fetches]--;
         i->state = EXEC_SUM_DONE;
         i->rc = rc;
         i->err = err;
@@ -101,7 +123,8 @@ void stk_exec_sum_release(exec_sum *s, exec_aside *a)
     a->n = 0;
 }
 
-int stk_exec_sum_open(exec_sum **ret, stk_err *err)
+int stk_exec_sum_open(const stk_exec_elsewhere *from, const char *store_path, exec_sum **ret,
+                      stk_err *err)
 {
     exec_sum *s = calloc(1, sizeof *s);
     int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -110,6 +133,8 @@ int stk_exec_sum_open(exec_sum **ret, stk_err *err)
         free(s);
         return stk_err_sys(err, STK_E_SYS, errno, "summing artifacts");
     }
+    s->from = from != NULL && from->fetch != NULL ? from : NULL;
+    s->store_path = store_path;
     s->fd = fd;
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->work, NULL);
@@ -131,11 +156,17 @@ void stk_exec_sum_close(exec_sum *s)
     pthread_mutex_lock(&s->lock);
     s->is_over = true;
     for (exec_sum_item *i = s->first; i != NULL; i = i->next) {
-        stk_store_work_stop(i->work);
+        if (!i->fetches) {
+            stk_store_work_stop(i->work);
+        }
         i->n_users = 1; /* freed below */
     }
+    bool is_fetching = s->n_running[true] > 0;
     pthread_cond_broadcast(&s->work);
     pthread_mutex_unlock(&s->lock);
+    if (is_fetching) {
+        s->from->fetch_cancel(s->from->fetch_arg);
+    }
     for (uint32_t i = 0; i < s->n_threads; i++) {
         (void)pthread_join(s->threads[i], NULL);
     }
@@ -159,12 +190,13 @@ void stk_exec_sum_close(exec_sum *s)
 /* Under the lock. A thread for it, or, where there can be none, at once. */
 static void set_going(exec_sum *s, exec_sum_item *i)
 {
-    if (s->n_idle == 0 && s->n_threads < EXEC_SUMMERS &&
+    if (s->n_idle == 0 && s->n_threads < 2 * EXEC_SUMMERS &&
         pthread_create(&s->threads[s->n_threads], NULL, sum, s) == 0) {
         s->n_threads++;
     }
     if (s->n_threads == 0) {
-        i->rc = stk_store_work_run(i->work, &i->err);
+        i->rc = i->fetches ? stk_err_set(&i->err, STK_E_SYS, "no thread to bring artifacts")
+                           : stk_store_work_run(i->work, &i->err);
         i->state = EXEC_SUM_DONE;
         (void)!write(s->fd, &(uint64_t){1}, sizeof(uint64_t));
     }
@@ -249,6 +281,44 @@ int stk_exec_sum_ask(exec_sum *s, stk_store *store, exec_sum_kind what, const ch
     *ret_work = NULL;
     pthread_mutex_lock(&s->lock);
     int rc = ask_for_item(s, store, what, path, known, ret_work, err);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+/* Under the lock. */
+static int ask_for_fetch(exec_sum *s, const char *digest, bool *ret_comes, stk_err *err)
+{
+    char path[PATH_MAX];
+    exec_sum_item *i = find_item(s, EXEC_SUM_FETCH, digest);
+    if (i != NULL && i->state == EXEC_SUM_DONE) {
+        if (i->rc < 0) {
+            *err = i->err;
+        }
+        return i->rc;
+    }
+    if (i == NULL) {
+        (void)snprintf(path, sizeof path, "%s/artifacts/%.2s/%s", s->store_path, digest,
+                       digest + 2);
+        if (stk_file_exists(path)) {
+            return 0;
+        }
+        i = new_item(s, EXEC_SUM_FETCH, digest, NULL);
+        STK_TRY(stk_err_if_null(i, err));
+        i->fetches = true;
+        set_going(s, i);
+    }
+    *ret_comes = true;
+    return want(s, i, err);
+}
+
+int stk_exec_sum_fetch(exec_sum *s, const char *digest, bool *ret_comes, stk_err *err)
+{
+    *ret_comes = false;
+    if (s->from == NULL) {
+        return 0;
+    }
+    pthread_mutex_lock(&s->lock);
+    int rc = ask_for_fetch(s, digest, ret_comes, err);
     pthread_mutex_unlock(&s->lock);
     return rc;
 }

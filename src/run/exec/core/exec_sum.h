@@ -16,14 +16,17 @@ typedef enum {
     EXEC_SUM_COPY = 'c',
     EXEC_SUM_FILE = 'f',
     EXEC_SUM_CHECK = 'a', /* an artifact that is here, by its digest */
+    EXEC_SUM_FETCH = 'g', /* one that only the share has */
     EXEC_SUM_REMOVE = 'r'
 } exec_sum_kind;
-int stk_exec_sum_open(exec_sum **ret, stk_err *err);
+/* `from` (NULL: none) has the artifacts that are fetched into the store at `store_path`. */
+int stk_exec_sum_open(const stk_exec_elsewhere *from, const char *store_path, exec_sum **ret,
+                      stk_err *err);
 void stk_exec_sum_close(exec_sum *sum); /* NULL is fine; ends what is under way */
-/* Does it take long? `known`: its digest, or NULL. */
 /* Signals were looked at. */
 void stk_exec_sum_turn(exec_sum *sum);
-/* Is it for a thread: large, a folder, or one too many of this turn? */
+/* Is it for a thread: large, a folder, or one too many of this turn? `known`: its digest, or NULL.
+ */
 bool stk_exec_sum_is_long(exec_sum *sum, const stk_store *store, exec_sum_kind what,
                           const char *path, const char *known);
 /* *ret_work NULL: it is on its way, and what asks is to be put aside. An error: that of its run. */
@@ -44,8 +47,11 @@ int stk_exec_sum_take(stk_exec *x, const char *path, const char *known, stk_arti
  * STK_E_STORE: it is damaged, and in quarantine. `sum` may be NULL: it is, when it is used. */
 int stk_exec_sum_artifact(exec_sum *sum, stk_store *store, const char *digest, bool *ret_comes,
                           stk_err *err);
-/* The same for all digests that a text of JSON names; then all that was asked for is waited for. A
- * signal ends the waiting, and *ret_all is false. */
+/* Of an artifact that may be in the share only: *ret_comes: it is on its way. An error: it couldn't
+ * be fetched. */
+int stk_exec_sum_fetch(exec_sum *sum, const char *digest, bool *ret_comes, stk_err *err);
+/* The same as of stk_exec_sum_artifact for all digests that a text of JSON names; then all that was
+ * asked for is waited for. A signal ends the waiting, and *ret_all is false. */
 int stk_exec_sum_ask_all(stk_exec *x, const char *json, stk_err *err);
 int stk_exec_sum_wait(stk_exec *x, bool *ret_all, stk_err *err);
 /* Removes it by and by. */

@@ -6,7 +6,7 @@
 
 #include "run/exec/core/exec_sum.h"
 
-enum { EXEC_SUMMERS = 4 };
+enum { EXEC_SUMMERS = 4 /* as many again for what is fetched: nobody else waits for a network */ };
 
 typedef struct exec_sum_item {
     struct exec_sum_item *next;
@@ -14,6 +14,7 @@ typedef struct exec_sum_item {
     uint32_t n_users; /* that are put aside for it */
     bool is_stopped;  /* whoever asks for it now begins anew */
     bool removes;     /* nobody waits for it, and it is done all the same */
+    bool fetches;     /* an artifact that only the share has, which is no work of this store's */
     char *key;        /* what it is, a letter, and its path */
     stk_store_work *work;
     int rc;
@@ -31,8 +32,10 @@ struct exec_aside {
 };
 
 struct exec_sum {
-    pthread_t threads[EXEC_SUMMERS];
-    uint32_t n_threads, n_idle;
+    const stk_exec_elsewhere *from; /* where artifacts are fetched from; NULL: they are not */
+    const char *store_path;
+    pthread_t threads[2 * EXEC_SUMMERS];
+    uint32_t n_threads, n_idle, n_running[2]; /* files, fetched ones */
     pthread_mutex_t lock;
     pthread_cond_t work;
     exec_sum_item *first;

@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "run/exec/core/exec_hook.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_start.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/place/exec_place.h"
 

@@ -2,17 +2,14 @@
  * device that needs a reset leaves the pool. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/param.h>
 #include <unistd.h>
 
 #include "base/json.h"
 #include "base/text.h"
 #include "run/exec/core/exec_devices.h"
-#include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_state.h"
 #include "sys/proc.h"
 
 static const char *name_of(stk_exec *x, uint32_t i_device, stk_arena *arena)

@@ -15,23 +15,14 @@ static void put_real(stk_buf *buf, const char *key, int decimals, double value)
     }
 }
 
-static void put_number(stk_buf *buf, const char *key, int64_t value)
-{
-    if (value >= 0) {
-        stk_json_put_whole(buf, key, value);
-    }
-}
-
 static void put_device(stk_buf *buf, const stk_outcome_device *d)
 {
     stk_json_open(buf, NULL, '{');
     stk_json_put_text(buf, "uuid", stk_text_or(d->uuid, ""));
-    if (d->model != NULL) {
-        stk_json_put_text(buf, "model", d->model);
-    }
+    stk_json_put_known_text(buf, "model", d->model);
     put_real(buf, "busy_percent_mean", 1, d->busy_percent_mean);
     put_real(buf, "busy_s", 3, d->busy_s);
-    put_number(buf, "peak_memory_bytes", d->peak_memory_bytes);
+    stk_json_put_known_whole(buf, "peak_memory_bytes", d->peak_memory_bytes);
     if (d->share_bytes > 0) {
         stk_json_put_whole(buf, "share_bytes", d->share_bytes);
     }
@@ -39,7 +30,7 @@ static void put_device(stk_buf *buf, const stk_outcome_device *d)
         stk_json_put_bool(buf, "context", d->context == 1);
     }
     put_real(buf, "energy_j", 3, d->energy_j);
-    put_number(buf, "peak_temperature_c", d->peak_temperature_c);
+    stk_json_put_known_whole(buf, "peak_temperature_c", d->peak_temperature_c);
     put_real(buf, "throttled_s", 3, d->throttled_s);
     stk_json_close(buf, '}');
 }
@@ -100,7 +91,7 @@ static void put_verdict(stk_buf *buf, const stk_verdict *v)
 {
     stk_json_open(buf, "verdict", '{');
     stk_json_put_whole(buf, "granted", v->granted);
-    put_number(buf, "used", v->used);
+    stk_json_put_known_whole(buf, "used", v->used);
     stk_json_put_text(buf, "cause", stk_cause_word(v->cause));
     stk_json_put_text(buf, "text", v->text);
     stk_json_close(buf, '}');
@@ -114,10 +105,10 @@ const char *stk_exec_used_json(const stk_outcome *o, const stk_result *result, s
     stk_json_open(&buf, NULL, '{');
     put_real(&buf, "wall_s", 3, (double)o->wall_ms / 1000);
     put_real(&buf, "cpu_s", 4, (double)o->cpu_us / 1e6);
-    put_number(&buf, "peak_memory_bytes", o->peak_memory_bytes);
-    put_number(&buf, "read_bytes", o->read_bytes);
-    put_number(&buf, "write_bytes", o->write_bytes);
-    put_number(&buf, "exit_status", o->exit_status);
+    stk_json_put_known_whole(&buf, "peak_memory_bytes", o->peak_memory_bytes);
+    stk_json_put_known_whole(&buf, "read_bytes", o->read_bytes);
+    stk_json_put_known_whole(&buf, "write_bytes", o->write_bytes);
+    stk_json_put_known_whole(&buf, "exit_status", o->exit_status);
     if (o->signal > 0) {
         stk_json_put_whole(&buf, "signal", o->signal);
     }

@@ -1,13 +1,7 @@
 /* Another run's finished tasks, taken over by a new one: each task whose inputs were taken over,
  * and whose counterpart there succeeded, is done as soon as it is added (docs/decisions/0009).
  * Nothing is copied: artifacts are in the store. */
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/limits.h"
-#include "run/exec/core/exec_state.h"
-#include "run/exec/grown/exec_grow.h"
-#include "run/exec/grown/exec_grown.h"
 #include "run/exec/grown/exec_made.h"
 
 /* A task of that run. */

@@ -8,13 +8,9 @@
 
 #include "base/limits.h"
 #include "base/text.h"
-#include "run/exec/core/exec_cache.h"
-#include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/core/exec_sum.h"
-#include "run/exec/grown/exec_grown.h"
 #include "run/exec/grown/exec_made.h"
 #include "run/exec/place/exec_place.h"
 
@@ -355,9 +351,7 @@ static int take_over(stk_exec *x, uint32_t task, const exec_taken *taken, stk_er
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 4);
     stk_json_open(&buf, NULL, '{');
-    if (taken->key != NULL) {
-        stk_json_put_text(&buf, "key", taken->key);
-    }
+    stk_json_put_known_text(&buf, "key", taken->key);
     stk_json_put_text(&buf, "from_run", taken->from_run);
     stk_json_put_whole(&buf, "from_task", taken->from_task);
     stk_exec_put_made(x, &taken->made, &buf);

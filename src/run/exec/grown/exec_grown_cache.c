@@ -1,14 +1,10 @@
 /* The content cache of a graph that grows, where a step asks for it: a task sees the whole scope,
  * an item and its place, so all of these are in the key; and its entry says what came next. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/limits.h"
-#include "run/exec/core/exec_cache.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/grown/exec_grow.h"
-#include "run/exec/grown/exec_grown.h"
 #include "run/exec/grown/exec_made.h"
 
 /* --- what it sees --- */

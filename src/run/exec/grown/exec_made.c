@@ -2,20 +2,14 @@
  * and what comes next. From its result, or from an event. */
 #include "run/exec/grown/exec_made.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "run/exec/core/exec_cache.h"
-#include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/grown/exec_grow.h"
-#include "run/exec/grown/exec_grown.h"
 #include "sys/file.h"
 
 /* --- reading an artifact --- */

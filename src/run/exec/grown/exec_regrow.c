@@ -1,13 +1,8 @@
 /* Taking up a run whose graph grows: the log's tasks again, with what each of them saw and made. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/text.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_resume.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/grown/exec_grow.h"
-#include "run/exec/grown/exec_grown.h"
 #include "run/exec/grown/exec_made.h"
 
 /* --- the log, in its order --- */

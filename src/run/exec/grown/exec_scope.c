@@ -4,11 +4,8 @@
 #include <string.h>
 
 #include "base/limits.h"
-#include "base/text.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/grown/exec_grow.h"
-#include "run/exec/grown/exec_grown.h"
 #include "run/exec/grown/exec_made.h"
 #include "run/exec/place/exec_place.h"
 

@@ -1,7 +1,5 @@
 /* Steps in containers: what task.json says of theirs, and who runs it (docs/decisions/0007). */
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +11,6 @@
 #include "base/text.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_start.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/place/exec_place.h"
 #include "sys/file.h"
@@ -248,7 +244,7 @@ static void put_limits(container_writer *w)
 }
 
 /* NVIDIA's by uuid, the others' by their nodes. */
-static void put_devices(container_writer *w)
+static void put_leased_devices(container_writer *w)
 {
     static const stk_lease none = {0};
     stk_accel *accel = w->x->config.accel;
@@ -277,7 +273,7 @@ static void put_devices(container_writer *w)
     stk_json_close(w->buf, ']');
 }
 
-static void put_words(container_writer *w)
+static void put_container_words(container_writer *w)
 {
     const stk_json *entrypoint = stk_json_get(&w->in.docker, "entrypoint");
     char host[256] = "", attempt[16];
@@ -304,15 +300,13 @@ static int put_members(container_writer *w, const char *const *env)
     stk_json_open(w->buf, "container", '{');
     stk_json_put_text(w->buf, "image", w->all->images[i_step]);
     stk_json_put_text(w->buf, "name", stk_exec_container_image(w->x, w->task));
-    if (w->all->socket != NULL) {
-        stk_json_put_text(w->buf, "socket", w->all->socket);
-    }
+    stk_json_put_known_text(w->buf, "socket", w->all->socket);
     STK_TRY(put_argv(w));
     STK_TRY(put_mounts(w));
     STK_TRY(put_variables(w, env));
     put_limits(w);
-    put_devices(w);
-    put_words(w);
+    put_leased_devices(w);
+    put_container_words(w);
     stk_json_close(w->buf, '}');
     return 0;
 }
@@ -354,9 +348,7 @@ void stk_exec_put_container_image(const stk_exec *x, uint32_t task, stk_buf *buf
     stk_json_open(buf, "image", '{');
     stk_json_put_text(buf, "name", stk_exec_container_image(x, task));
     stk_json_put_text(buf, "id", all->images[i_step]);
-    if (all->pins[i_step] != NULL) {
-        stk_json_put_text(buf, "pinned", all->pins[i_step]);
-    }
+    stk_json_put_known_text(buf, "pinned", all->pins[i_step]);
     stk_json_close(buf, '}');
 }
 

@@ -7,15 +7,11 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "run/exec/core/exec_cache.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_loop.h"
-#include "run/exec/core/exec_start.h"
-#include "run/exec/core/exec_state.h"
 #include "run/exec/core/exec_sum.h"
 #include "run/exec/grown/exec_grow.h"
-#include "run/exec/place/exec_fetch.h"
 #include "run/exec/place/exec_place.h"
 #include "sys/file.h"
 
@@ -57,6 +53,9 @@ int stk_exec_artifact(stk_exec *x, bool is_away, const char *digest, stk_arena *
 {
     bool comes = false;
     STK_TRY(stk_exec_sum_artifact(x->sum, x->config.store, digest, &comes, err));
+    if (!comes && !is_away) {
+        STK_TRY(stk_exec_sum_fetch(x->sum, digest, &comes, err));
+    }
     if (comes) { /* the launch is put aside: nothing of this counts */
         *ret_size = 0;
         *ret_path = stk_store_path(x->config.store);
@@ -64,16 +63,6 @@ int stk_exec_artifact(stk_exec *x, bool is_away, const char *digest, stk_arena *
     }
     if (is_away) {
         return stk_store_locate(x->config.store, digest, arena, ret_path, ret_size, err);
-    }
-    if (x->fetcher != NULL) {
-        *ret_size = 0;
-        *ret_path = stk_arena_printf(arena, "%s/artifacts/%.2s/%s", stk_store_path(x->config.store),
-                                     digest, digest + 2);
-        STK_TRY(stk_err_if_null(*ret_path, err));
-        STK_TRY(stk_exec_fetch_ask(x->fetcher, digest, *ret_path, &comes, err));
-        if (comes) {
-            return 0;
-        }
     }
     return stk_store_artifact(x->config.store, digest, arena, ret_path, ret_size, err);
 }
