@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,16 @@ def test_a_file_is_summed_once_and_then_used(cli: Cli) -> None:
     assert run.text("a").strip() == "3000000"
     again = cli.run({"a": step, "b": step})
     assert again.statuses == {"a": "cached", "b": "cached"}
+
+
+def test_an_input_that_is_summed_first_is_what_the_step_reads(cli: Cli) -> None:
+    """The launch is put aside meanwhile; what it had linked by then is the artifact all the same."""
+    assert cli.run({"make": output_step(f"{LARGE} > $STOKER_OUTPUT/out")}).code == 0
+    [large] = [p for p in (cli.store / "artifacts").rglob("*") if p.is_file()]
+    os.utime(large, (1, 1))  # nobody knows its sum any more
+    inputs = {"x": {"artifact": large.parent.name + large.name}}
+    run = cli.run({"read": {"run": ["sh", "-c", "wc -c < $STOKER_INPUT_x"], "inputs": inputs}})
+    assert run.text("read").strip() == "3000000"
 
 
 def test_a_sparse_output_costs_what_it_holds(cli: Cli) -> None:

@@ -181,7 +181,6 @@ const char *stk_exec_inputs_json(exec_lookup *lookup, const stk_step *step,
 int stk_exec_lookup_artifact(exec_lookup *lookup, const char *digest, stk_err *err)
 {
     const char *path;
-    int64_t size;
     bool comes = false;
     stk_err why = {0};
     int rc = 0;
@@ -189,7 +188,7 @@ int stk_exec_lookup_artifact(exec_lookup *lookup, const char *digest, stk_err *e
         rc = stk_exec_sum_artifact(lookup->sum, lookup->store, digest, &comes, &why);
     }
     if (rc == 0 && !comes && !(lookup->trusts && stk_store_needs_sum(lookup->store, digest))) {
-        rc = stk_store_locate(lookup->store, digest, lookup->arena, &path, &size, &why);
+        rc = stk_store_locate(lookup->store, digest, lookup->arena, &path, NULL, &why);
     }
     if (rc == STK_E_STORE) {
         lookup->damage = stk_arena_dup(lookup->arena, why.text);

@@ -69,11 +69,10 @@ static int link_items(stk_exec *x, uint32_t task, exec_env *env, const stk_input
     STK_TRY(stk_file_mkdirs(folder, 0755, err));
     for (uint32_t i = 0; i < n; i++) {
         const char *path = NULL;
-        int64_t size = 0;
         bool is_own;
         if (digests[i] != NULL) {
             const char *at = stk_exec_input_item(env->arena, folder, n, i);
-            STK_TRY(stk_exec_artifact(x, env->is_away, digests[i], env->arena, &path, &size, err));
+            STK_TRY(stk_exec_artifact(x, env->is_away, digests[i], env->arena, &path, NULL, err));
             STK_TRY(stk_exec_input_put(x, &env->inputs, path, at, &is_own, err));
         }
     }
@@ -113,7 +112,6 @@ static int put_input(stk_exec *x, uint32_t task, exec_env *env, const char *dir,
     const char *path = NULL, *at = stk_arena_printf(env->arena, "%s/in/%s", dir, in->name);
     const char **digests = NULL;
     uint32_t n = 0;
-    int64_t size = 0;
     bool is_own = false;
     exec_inputs as_link = {.is_elsewhere = true};
     STK_TRY(stk_err_if_null(at, err));
@@ -127,7 +125,7 @@ static int put_input(stk_exec *x, uint32_t task, exec_env *env, const char *dir,
         STK_TRY(stk_exec_input_put(x, &as_link, path, at, &is_own, err));
     } else {
         STK_TRY(stk_exec_input_digests(x, task, in, env->arena, &digests, &n, err));
-        STK_TRY(stk_exec_artifact(x, env->is_away, digests[0], env->arena, &path, &size, err));
+        STK_TRY(stk_exec_artifact(x, env->is_away, digests[0], env->arena, &path, NULL, err));
         STK_TRY(stk_exec_input_put(x, &env->inputs, path, at, &is_own, err));
     }
     *ret_path = is_own ? at : path;

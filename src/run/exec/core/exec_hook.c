@@ -54,8 +54,6 @@ static int start_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *e
                    .attempt = attempt,
                    .step = step->name,
                    .dir = dir,
-                   .argv = hook->run != NULL ? argv : NULL,
-                   .python = hook->run != NULL ? NULL : stk_text_or(step->python, hook->python),
                    .cwd = stk_exec_cwd(x, step),
                    .env = env.items,
                    .unset = stk_exec_job_unset(x->scratch),
@@ -65,6 +63,11 @@ static int start_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *e
                    .grace_ms = step->settings->grace_ms,
                    .hook = stk_exec_hook_names[when],
                    .hook_error = error};
+    if (hook->run != NULL) {
+        job.argv = argv;
+    } else {
+        job.python = stk_text_or(step->python, hook->python);
+    }
     return x->config.backend->ops->start(x->config.backend, &job, err);
 }
 

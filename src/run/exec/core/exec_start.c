@@ -116,6 +116,26 @@ static const char *const *gang_argv(const stk_exec *x, const stk_step *step, con
     return argv;
 }
 
+/* What runs on this machine itself: a command, or a function of the user's. */
+static int set_program(const stk_exec *x, stk_job *job, const char *task_json, stk_err *err)
+{
+    const stk_step *step = stk_exec_step(x, job->id);
+    const exec_slot *slot = x->tasks[job->id].slot;
+    uint32_t *cpus = stk_arena_array(x->scratch, slot->n_cpus + 1, sizeof *cpus);
+    STK_TRY(stk_err_if_null(cpus, err));
+    for (uint32_t i = 0; i < slot->n_cpus; i++) {
+        cpus[i] = x->cpu_ids[slot->cpus[i]];
+    }
+    job->cpus = cpus;
+    job->n_cpus = slot->n_cpus;
+    job->python = step->python;
+    if (step->python != NULL) {
+        return 0;
+    }
+    job->argv = job->gang ? gang_argv(x, step, task_json) : step->argv;
+    return stk_err_if_null(job->argv, err);
+}
+
 /* *ret_class: what it is when it fails, if that is not the start itself. */
 static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_class, stk_err *err)
 {
@@ -139,37 +159,20 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     /* Not by a rename: the attempt's lock is on the file (runner_attempt.c). */
     STK_TRY(stk_file_write(path, buf.data, buf.len, 0644, err));
     STK_TRY(stk_exec_checkpoints_begin(x, task, attempt, &buf, err));
-    uint32_t *cpus = stk_arena_array(x->scratch, slot->n_cpus + 1, sizeof *cpus);
-    for (uint32_t i = 0; cpus != NULL && i < slot->n_cpus; i++) {
-        cpus[i] = x->cpu_ids[slot->cpus[i]];
-    }
-    bool contained = stk_exec_is_contained(x, task);
-    const char *const *argv = step->argv;
     stk_gang_ask gang = stk_exec_gang(x, task);
-    if (contained || (step->python == NULL && gang.ranks != 0)) {
-        argv = contained ? stk_exec_contain_argv(x, path) : gang_argv(x, step, path);
-        STK_TRY(stk_err_if_null(argv, err));
-    }
     *job = (stk_job){.id = task,
                      .attempt = attempt,
                      .step = step->name,
                      .dir = dir,
-                     .gang = gang.ranks != 0 && !contained,
+                     .gang = gang.ranks != 0,
                      .nodes = (uint32_t)MAX(gang.nodes, 1),
-                     .argv = contained || step->python == NULL ? argv : NULL,
-                     .python = contained ? NULL : step->python,
                      .spawn = s->isolation == STK_ISOLATION_SPAWN,
-                     .cwd = contained ? dir : stk_exec_cwd(x, step),
+                     .cwd = stk_exec_cwd(x, step),
                      .env = env.items,
                      .unset = stk_exec_job_unset(x->scratch),
                      .hidden = stk_exec_hidden(s, x->scratch),
-                     .contained = contained,
-                     .unlimited = contained && !x->config.containers->limits_memory,
-                     .cpus = cpus,
-                     .n_cpus = contained ? 0 : slot->n_cpus,
                      .threads = slot->n_cpus,
                      .memory_bytes = stk_exec_memory_limit(x, task),
-                     .cpu_milli = r->limit_cpu ? stk_exec_cpu_milli(x, task) : 0,
                      .sample_ms = s->sample_ms,
                      .reads_samples = s->gpu_profile.enabled && s->gpu_profile.include_artifacts,
                      .timeout_ms = s->timeout_ms,
@@ -178,6 +181,18 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
                      .grace_ms = s->grace_ms,
                      .readonly = stk_exec_input_mounts(&env.inputs),
                      .lease = slot->lease};
+    if (r->limit_cpu) {
+        job->cpu_milli = stk_exec_cpu_milli(x, task);
+    }
+    if (stk_exec_is_contained(x, task)) { /* its CPUs are the container's */
+        job->argv = stk_exec_contain_argv(x, path);
+        job->contained = true;
+        job->unlimited = !x->config.containers->limits_memory;
+        job->gang = false;
+        job->cwd = dir;
+        return stk_err_if_null(job->argv, err);
+    }
+    STK_TRY(set_program(x, job, path, err));
     if (!stk_exec_is_away(x, task)) {
         return 0;
     }

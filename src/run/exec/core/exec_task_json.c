@@ -12,9 +12,8 @@
 static int add_artifact(stk_exec *x, uint32_t task, const exec_ref *ref, stk_buf *buf, stk_err *err)
 {
     const char *path = NULL;
-    int64_t size = 0;
-    STK_TRY(stk_exec_artifact(x, stk_exec_is_away(x, task), ref->digest, x->scratch, &path, &size,
-                              err));
+    STK_TRY(
+        stk_exec_artifact(x, stk_exec_is_away(x, task), ref->digest, x->scratch, &path, NULL, err));
     stk_json_put_key(buf, NULL); /* the ref's object, with the path added */
     stk_buf_add(buf, ref->json, strlen(ref->json) - 1);
     stk_json_put_text(buf, "path", path);

@@ -20,11 +20,10 @@ int stk_exec_read_json(stk_exec *x, const exec_artifact *a, stk_arena *arena, st
     static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES, STK_LIMIT_RESULT_NODES,
                                            STK_LIMIT_DEPTH};
     const char *path = NULL;
-    int64_t size = 0;
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
     stk_err why = {0};
-    int rc = stk_store_artifact(x->config.store, a->ref.digest, x->scratch, &path, &size, err);
+    int rc = stk_store_artifact(x->config.store, a->ref.digest, x->scratch, &path, NULL, err);
     if (rc < 0) {
         return stk_err_context(err, "output '%s'", a->name);
     }

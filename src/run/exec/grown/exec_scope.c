@@ -271,9 +271,8 @@ static int number_artifact(flow_writer *w, exec_artifact *a)
 {
     if (a->document != w->document) {
         const char *path = NULL;
-        int64_t size = 0;
-        if (stk_exec_artifact(w->x, w->is_away, a->ref.digest, w->x->scratch, &path, &size,
-                              w->err) < 0) {
+        if (stk_exec_artifact(w->x, w->is_away, a->ref.digest, w->x->scratch, &path, NULL, w->err) <
+            0) {
             return stk_err_context(w->err, "'%s'", a->name);
         }
         stk_json_put_raw(w->refs, NULL, a->ref.json);

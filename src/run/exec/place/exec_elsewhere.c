@@ -56,10 +56,10 @@ int stk_exec_artifact(stk_exec *x, bool is_away, const char *digest, stk_arena *
     if (!comes && !is_away) {
         STK_TRY(stk_exec_sum_fetch(x->sum, digest, &comes, err));
     }
-    if (comes) { /* the launch is put aside: nothing of this counts */
-        *ret_size = 0;
-        *ret_path = stk_store_path(x->config.store);
-        return 0;
+    if (comes) { /* the launch is put aside; a link that it has made until then stays */
+        *ret_path = stk_arena_printf(arena, "%s/artifacts/%.2s/%s", stk_store_path(x->config.store),
+                                     digest, digest + 2);
+        return stk_err_if_null(*ret_path, err);
     }
     if (is_away) {
         return stk_store_locate(x->config.store, digest, arena, ret_path, ret_size, err);
@@ -89,12 +89,11 @@ static int store_file(stk_exec *x, uint32_t task, const char *path, const char *
                       const char **ret_digest, stk_err *err)
 {
     stk_artifact artifact;
-    int64_t size = 0;
     const char *digest = stk_exec_file_digest(&x->lookup, path, err);
     if (digest == NULL) {
         return err->code;
     }
-    if (stk_store_locate(x->config.store, digest, x->scratch, ret_path, &size, NULL) < 0) {
+    if (stk_store_locate(x->config.store, digest, x->scratch, ret_path, NULL, NULL) < 0) {
         STK_TRY(copy_file(x, path, &artifact, err));
         if (artifact.digest[0] == '\0') { /* put aside */
             *ret_path = path;
@@ -103,7 +102,7 @@ static int store_file(stk_exec *x, uint32_t task, const char *path, const char *
         }
         digest = stk_arena_dup(x->arena, artifact.digest); /* as it is now */
         STK_TRY(stk_err_if_null(digest, err));
-        STK_TRY(stk_store_locate(x->config.store, digest, x->scratch, ret_path, &size, err));
+        STK_TRY(stk_store_locate(x->config.store, digest, x->scratch, ret_path, NULL, err));
     }
     *ret_digest = digest;
     stk_ref_row row = {.digest = digest, .task = task, .output = "in"};
@@ -253,13 +252,15 @@ int stk_exec_away_job(stk_exec *x, uint32_t task, const char *dir, exec_env *env
     uint32_t i_step = x->tasks[task].i_step;
     const stk_place *place = &all->places[i_step];
     const stk_settings *s = stk_exec_step(x, task)->settings;
-    exec_in_image in = {.at = all->carry_at,
-                        .dir = dir,
-                        .root = all->has_code ? all->root : NULL,
-                        .main_file = all->main_file,
-                        .python_path = all->python_paths == NULL ? NULL : all->python_paths[i_step],
-                        .has_program = true};
+    exec_in_image in = {
+        .at = all->carry_at, .dir = dir, .main_file = all->main_file, .has_program = true};
     stk_job_elsewhere *away = NULL;
+    if (all->has_code) {
+        in.root = all->root;
+    }
+    if (all->python_paths != NULL) {
+        in.python_path = all->python_paths[i_step];
+    }
     STK_TRY(place_anew(x, task, &place, err));
     STK_TRY(stk_exec_in_image_open(x, task, place, &in, err));
     STK_TRY(new_away(x, task, place, &away, err));
