@@ -60,7 +60,10 @@ static void put_ask(const stk_run_plan *p, const stk_pack_ask *ask, stk_buf *out
     } else {
         stk_buf_printf(out, "%s of each of %u %ss", memory, ask->n, noun);
     }
-    const char *which = all ? NULL : stk_plan_inventory(c, &ask->wanted, p->arena);
+    const char *which = NULL;
+    if (!all) {
+        which = stk_plan_inventory(c, &ask->wanted, p->arena);
+    }
     if (which != NULL) {
         stk_buf_printf(out, " of %s", which);
     }
@@ -104,14 +107,17 @@ static void put_request(const stk_run_plan *p, const stk_request *r, bool placed
         put_ask(p, &r->asks[k], out);
     }
     if (r->gpu_memory_auto && r->n_asks > 0) {
-        stk_buf_text(out, r->asks[0].share_mib > 0 ? " (as earlier runs needed)"
-                                                   : " (no earlier run says how much it needs)");
+        bool known = r->asks[0].share_mib > 0;
+        stk_buf_text(out, known ? " (as earlier runs needed)"
+                                : " (no earlier run says how much it needs)");
     }
     if (placed && r->n_asks > 0 && stk_show_plan_devices(p, r, &devices)) {
         stk_buf_text(out, ": ");
         put_devices(&devices, out);
     }
-    stk_buf_text(out, r->clamped ? " (less than asked)" : "");
+    if (r->clamped) {
+        stk_buf_text(out, " (less than asked)");
+    }
 }
 
 /* What a step is given, and where. */
@@ -120,7 +126,10 @@ static void put_grant(const stk_run_plan *p, uint32_t i, stk_buf *out)
     const stk_request *r = stk_plan_request(p->plan, i);
     const stk_place *place = &p->containers.places[i];
     const char *image = stk_text_or(place->image, "an image of its own");
-    uint32_t ranks = stk_spec_grows(p->spec) ? stk_run_plan_ranks(p->spec, i) : 1;
+    uint32_t ranks = 1;
+    if (stk_spec_grows(p->spec)) {
+        ranks = stk_run_plan_ranks(p->spec, i);
+    }
     STK_BUF_AUTO ask = STK_BUF_INIT(1024);
     if (ranks > 1) {
         stk_buf_printf(&ask, "%u times ", ranks);
@@ -160,7 +169,7 @@ static void put_step(const stk_run_plan *p, uint32_t i, stk_buf *out)
     stk_buf_char(out, '\n');
 }
 
-static void put_head(const stk_run_plan *p, stk_buf *out)
+static void put_title(const stk_run_plan *p, stk_buf *out)
 {
     const char *devices = stk_plan_inventory(&p->capacity, NULL, p->arena);
     uint32_t n_away = p->elsewhere.n, n_here = stk_spec_n_steps(p->spec) - n_away;
@@ -179,7 +188,7 @@ void stk_show_plan_text(const stk_run_plan *p, stk_buf *out)
 {
     const uint32_t *order = stk_plan_order(p->plan);
     uint32_t n = stk_spec_n_steps(p->spec);
-    put_head(p, out);
+    put_title(p, out);
     for (uint32_t i = 0; i < n; i++) {
         put_step(p, order[i], out);
     }

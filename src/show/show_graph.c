@@ -14,12 +14,12 @@ typedef struct links {
 } links;
 
 static int make_links(uint32_t n, const stk_graph_edge *edges, uint32_t n_edges, bool forward,
-                      stk_arena *arena, links *ret)
+                      stk_arena *arena, links *ret, stk_err *err)
 {
     uint32_t *start = stk_arena_array(arena, (size_t)n + 2, sizeof *start);
     uint32_t *list = stk_arena_array(arena, (size_t)n_edges + 1, sizeof *list);
     if (start == NULL || list == NULL) {
-        return -1;
+        return stk_err_nomem(err);
     }
     /* Counted two places up, so that filling leaves the starts where they belong. */
     for (uint32_t i = 0; i < n_edges; i++) {
@@ -48,7 +48,7 @@ int stk_graph_layers(uint32_t n, const stk_graph_edge *edges, uint32_t n_edges, 
     uint32_t *queue = stk_arena_array(arena, (size_t)n + 1, sizeof *queue);
     bool *is_source = stk_arena_array(arena, (size_t)n + 1, sizeof *is_source);
     if (!layer || !missing || !queue || !is_source ||
-        make_links(n, edges, n_edges, true, arena, &down) < 0) {
+        make_links(n, edges, n_edges, true, arena, &down, err) < 0) {
         return stk_err_nomem(err);
     }
     for (uint32_t i = 0; i < n_edges; i++) {
@@ -113,8 +113,10 @@ static int add_vertices(drawing *d, const uint32_t *layer, const stk_graph_edge 
     uint64_t n = d->n_nodes, n_parts = 0;
     for (uint32_t i = 0; i < n_edges; i++) {
         uint32_t from = layer[edges[i].from], to = layer[edges[i].to];
-        n += from < to ? to - from - 1 : 0;
-        n_parts += from < to ? to - from : 0;
+        if (from < to) {
+            n += to - from - 1;
+            n_parts += to - from;
+        }
     }
     if (n > MAX_VERTICES) {
         return stk_err_set(err, STK_E_LIMIT, "the graph is too large for a picture");
@@ -140,10 +142,8 @@ static int add_vertices(drawing *d, const uint32_t *layer, const stk_graph_edge 
         }
         d->parts[d->n_parts++] = (stk_graph_edge){last, edges[i].to};
     }
-    return make_links(d->n, d->parts, d->n_parts, true, arena, &d->down) < 0 ||
-                   make_links(d->n, d->parts, d->n_parts, false, arena, &d->up) < 0
-               ? stk_err_nomem(err)
-               : 0;
+    STK_TRY(make_links(d->n, d->parts, d->n_parts, true, arena, &d->down, err));
+    return make_links(d->n, d->parts, d->n_parts, false, arena, &d->up, err);
 }
 
 static int make_order(drawing *d, stk_arena *arena, stk_err *err)
@@ -182,7 +182,10 @@ static int by_key(const void *a, const void *b)
 {
     const keyed *x = a, *y = b;
     int by = (x->key > y->key) - (x->key < y->key);
-    return by != 0 ? by : (x->place > y->place) - (x->place < y->place);
+    if (by == 0) {
+        by = (x->place > y->place) - (x->place < y->place);
+    }
+    return by;
 }
 
 static void sort_layer(drawing *d, uint32_t l, const links *towards, keyed *scratch)
@@ -194,7 +197,10 @@ static void sort_layer(drawing *d, uint32_t l, const links *towards, keyed *scra
         for (uint32_t k = from; k < to; k++) {
             sum += d->place[towards->list[k]];
         }
-        scratch[i] = (keyed){from < to ? sum / (to - from) : i, i, v};
+        scratch[i] = (keyed){i, i, v};
+        if (from < to) {
+            scratch[i].key = sum / (to - from);
+        }
     }
     qsort(scratch, d->count[l], sizeof *scratch, by_key);
     for (uint32_t i = 0; i < d->count[l]; i++) {
@@ -305,10 +311,9 @@ static void want(const drawing *d, uint32_t l, int pass, const double *cross, co
                  double *wanted)
 {
     bool both = pass > RELAXATIONS / 3;
-    double width = d->count[l] > 0 ? room[d->count[l] - 1] : 0;
     for (uint32_t i = 0; i < d->count[l]; i++) {
         uint32_t v = d->order[l][i];
-        double sum = 0, weight = 0;
+        double sum = 0, weight = 0, width = room[d->count[l] - 1];
         if (pass > 0 && (both || pass % 2 == 0)) {
             pull(d, &d->up, v, cross, &sum, &weight);
         }
@@ -351,15 +356,14 @@ static int make_routes(const drawing *d, const stk_graph_edge *edges, uint32_t n
                        const double *cross, stk_arena *arena, stk_graph_layout *ret, stk_err *err)
 {
     stk_graph_route *routes = stk_arena_array(arena, (size_t)n_edges + 1, sizeof *routes);
-    for (uint32_t i = 0; routes != NULL && i < n_edges; i++) {
+    STK_TRY(stk_err_if_null(routes, err));
+    for (uint32_t i = 0; i < n_edges; i++) {
         if (!is_forward(d, &edges[i])) {
             continue;
         }
         uint32_t n = d->layer[edges[i].to] - d->layer[edges[i].from] + 1;
         double *points = stk_arena_array(arena, n, sizeof *points);
-        if (points == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(points, err));
         points[0] = cross[edges[i].from];
         for (uint32_t k = 1; k + 1 < n; k++) {
             points[k] = cross[d->first[i] + k - 1];
@@ -368,7 +372,7 @@ static int make_routes(const drawing *d, const stk_graph_edge *edges, uint32_t n
         routes[i] = (stk_graph_route){n, points};
     }
     ret->routes = routes;
-    return routes != NULL ? 0 : stk_err_nomem(err);
+    return 0;
 }
 
 int stk_graph_place(uint32_t n_nodes, const stk_graph_edge *edges, uint32_t n_edges,
@@ -377,16 +381,13 @@ int stk_graph_place(uint32_t n_nodes, const stk_graph_edge *edges, uint32_t n_ed
 {
     drawing d = {.n_nodes = n_nodes};
     uint32_t *layer;
-    int rc = stk_graph_layers(n_nodes, edges, n_edges, arena, &layer, &d.n_layers, err);
-    if (rc < 0 || (rc = add_vertices(&d, layer, edges, n_edges, arena, err)) < 0 ||
-        (rc = make_order(&d, arena, err)) < 0 || (rc = order_layers(&d, arena, err)) < 0) {
-        return rc;
-    }
+    STK_TRY(stk_graph_layers(n_nodes, edges, n_edges, arena, &layer, &d.n_layers, err));
+    STK_TRY(add_vertices(&d, layer, edges, n_edges, arena, err));
+    STK_TRY(make_order(&d, arena, err));
+    STK_TRY(order_layers(&d, arena, err));
     double *cross = positions(&d, node_gap, edge_gap, arena);
-    if (cross == NULL) {
-        return stk_err_nomem(err);
-    }
-    double low = d.n > 0 ? cross[0] : 0, high = low;
+    STK_TRY(stk_err_if_null(cross, err));
+    double low = cross[0], high = low; /* 0 where there is none */
     for (uint32_t v = 0; v < d.n; v++) {
         low = MIN(cross[v], low);
         high = MAX(cross[v], high);

@@ -20,8 +20,10 @@ static void wide_row(const page *p, uint32_t i_step, const stk_view_sums *sums)
     stk_buf *out = p->out;
     char text[64];
     STK_BUF_AUTO counts = STK_BUF_INIT(4096);
-    bool runs = step->by_state[STK_TASK_RUNNING] + step->by_state[STK_TASK_BACKOFF] > 0;
-    int64_t end = runs ? p->now_ms : step->ended_ms;
+    int64_t end = step->ended_ms;
+    if (step->by_state[STK_TASK_RUNNING] + step->by_state[STK_TASK_BACKOFF] > 0) {
+        end = p->now_ms;
+    }
     stk_buf_text(out, "<tr><td><b>");
     stk_html_user(out, name_of(p, i_step));
     stk_buf_printf(out, "</b> <span class=\"dim\">×%s</span></td><td>",
@@ -70,8 +72,7 @@ static int task_row(const page *p, uint32_t i_task)
     stk_html_status(p->out, stk_view_status(p->view, task, true));
     stk_buf_text(p->out, "</td><td class=\"num\">");
     if (task->started_ms > 0) {
-        int64_t end = task->ended_ms ? task->ended_ms : p->now_ms;
-        stk_html_seconds(p->out, (double)(end - task->started_ms) / 1000);
+        stk_html_took(p, task);
     }
     stk_buf_text(p->out, "</td>");
     const char *about = "";
@@ -121,12 +122,12 @@ int stk_html_grown_steps(const page *p)
     STK_ARENA_AUTO keep = stk_arena_new(0);
     stk_view_sums *sums = NULL;
     uint32_t n = stk_spec_n_steps(stk_view_spec(p->view)), shown = MIN(n, MAX_ROWS);
-    int rc = keep == NULL ? stk_err_set(p->err, STK_E_NOMEM, "out of memory for the card")
-                          : stk_view_sum_steps(p->view, keep, &sums, p->err);
-    for (uint32_t i = 0; rc == 0 && i < shown; i++) {
+    STK_TRY(stk_err_if_null(keep, p->err));
+    STK_TRY(stk_view_sum_steps(p->view, keep, &sums, p->err));
+    for (uint32_t i = 0; i < shown; i++) {
         const stk_view_step *step = stk_view_get_step(p->view, i);
         if (step->n == 1) {
-            rc = stk_html_step_row(p, step->first);
+            STK_TRY(stk_html_step_row(p, step->first));
         } else if (step->n == 0) {
             unreached_row(p, i);
         } else {
@@ -135,10 +136,12 @@ int stk_html_grown_steps(const page *p)
     }
     stk_buf_text(p->out, "</tbody></table></div>");
     stk_html_more(p, n, shown, "steps");
-    for (uint32_t i = 0; rc == 0 && i < shown; i++) {
-        rc = stk_view_get_step(p->view, i)->n > 1 ? tasks_of(p, i) : 0;
+    for (uint32_t i = 0; i < shown; i++) {
+        if (stk_view_get_step(p->view, i)->n > 1) {
+            STK_TRY(tasks_of(p, i));
+        }
     }
-    return rc;
+    return 0;
 }
 
 /* --- artifacts --- */
@@ -156,7 +159,7 @@ static int add_made(const page *p, uint32_t i_step, const char *name, const stk_
     const char *key = stk_arena_printf(keep, "%u %s", i_step, name);
     uint64_t at = 0;
     if (key == NULL) {
-        return stk_err_set(p->err, STK_E_NOMEM, "out of memory for the card");
+        return stk_err_nomem(p->err);
     }
     if (!stk_map_get(known, key, &at)) {
         if (*n == MAX_ARTIFACTS) {
@@ -171,7 +174,7 @@ static int add_made(const page *p, uint32_t i_step, const char *name, const stk_
                                    .type = stk_arena_dup(keep, stk_json_get_text(ref, "type")),
                                    .size = stk_json_get_whole(ref, "size", -1)}};
         if (all[at].first.name == NULL || stk_map_put(known, key, at) < 0) {
-            return stk_err_set(p->err, STK_E_NOMEM, "out of memory for the card");
+            return stk_err_nomem(p->err);
         }
     }
     int64_t size = stk_json_get_whole(ref, "size", -1);
@@ -184,32 +187,29 @@ static int add_made(const page *p, uint32_t i_step, const char *name, const stk_
 
 static int find_made(const page *p, made *all, uint32_t *ret_n, stk_arena *keep)
 {
-    stk_map known = {0};
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < stk_view_n_tasks(p->view); i++) {
+    STK_MAP_AUTO known = {0};
+    for (uint32_t i = 0; i < stk_view_n_tasks(p->view); i++) {
         const stk_view_task *task = stk_view_get_task(p->view, i);
         STK_ARENA_AUTO scratch = stk_arena_new(0);
         const stk_json *end = stk_json_read(scratch, task->end_data);
         for (uint32_t k = 0; k < stk_json_n_members(stk_json_get(end, "outputs")); k++) {
             const char *name = stk_json_key(stk_json_get(end, "outputs"), k)->text;
             const stk_json *ref = stk_json_value(stk_json_get(end, "outputs"), k);
-            rc = rc < 0 ? rc : add_made(p, task->i_step, name, ref, &known, all, ret_n, keep);
+            STK_TRY(add_made(p, task->i_step, name, ref, &known, all, ret_n, keep));
         }
     }
-    stk_map_done(&known);
-    return rc;
+    return 0;
 }
 
 int stk_html_grown_artifacts(const page *p)
 {
     STK_ARENA_AUTO keep = stk_arena_new(0);
-    made *all = keep ? stk_arena_array(keep, MAX_ARTIFACTS, sizeof *all) : NULL;
     uint32_t n = 0;
     char text[32];
-    if (all == NULL) {
-        return stk_err_set(p->err, STK_E_NOMEM, "out of memory for the card");
-    }
-    int rc = find_made(p, all, &n, keep);
+    STK_TRY(stk_err_if_null(keep, p->err));
+    made *all = stk_arena_array(keep, MAX_ARTIFACTS, sizeof *all);
+    STK_TRY(stk_err_if_null(all, p->err));
+    STK_TRY(find_made(p, all, &n, keep));
     if (n > 0) {
         stk_buf_text(p->out, "<section class=\"panel\"><h2>Artifacts</h2><div class=\"scroll\">"
                              "<table><thead><tr><th>artifact</th><th>type</th><th>format</th>"
@@ -229,11 +229,11 @@ int stk_html_grown_artifacts(const page *p)
                        stk_text_count(one->n, text, sizeof text));
         stk_html_cell(p->out, NULL, one->first.type);
         stk_html_cell(p->out, NULL, one->first.format);
-        stk_html_cell(p->out, "num",
-                      one->bytes >= 0 ? stk_units_format_memory(one->bytes, text, sizeof text)
-                                      : "");
+        stk_html_cell_size(p->out, one->bytes);
         stk_buf_text(p->out, "<td class=\"dim\">one a task</td></tr>\n");
     }
-    stk_buf_text(p->out, n > 0 ? "</tbody></table></div></section>\n" : "");
-    return rc;
+    if (n > 0) {
+        stk_buf_text(p->out, "</tbody></table></div></section>\n");
+    }
+    return 0;
 }

@@ -32,13 +32,18 @@ int stk_html_details(const page *p, uint32_t i_task,
 void stk_html_user(stk_buf *out, const char *text);
 void stk_html_cell_open(stk_buf *out, const char *class); /* NULL: none */
 void stk_html_cell(stk_buf *out, const char *class, const char *text);
+void stk_html_cell_size(stk_buf *out, int64_t bytes); /* < 0: empty */
 void stk_html_seconds(stk_buf *out, double s);
+/* How long it ran, or has run by now. */
+void stk_html_took(const page *p, const stk_view_task *task);
 void stk_html_status(stk_buf *out, const char *status);
 /* One task as a row of the table of steps. */
 int stk_html_step_row(const page *p, uint32_t i_task);
 void stk_html_more(const page *p, uint32_t n, uint32_t shown, const char *what);
 /* Up to the title's text; `more`: what the Content-Security-Policy allows besides our own style. */
 void stk_html_open(stk_buf *out, const char *more);
+/* `step`: whose it is; NULL: the run's. */
+void stk_html_note(stk_buf *out, const char *step, const char *text);
 void stk_html_tile(stk_buf *out, const char *value, const char *what);
 /* Rows of two cells, the members of a JSON object, long values cut; how many. */
 uint32_t stk_html_pairs(const page *p, stk_buf *out, const char *prefix, const char *json);
@@ -47,6 +52,13 @@ int stk_html_failure(const page *p, uint32_t i_task);
 /* What a task used over time; the first that has some (*n_shown is 0) opens the panel. */
 int stk_html_curves(const page *p, uint32_t i_task, uint32_t *n_shown);
 void stk_html_artifact_row(stk_buf *out, const char *step, const stk_view_ref *ref);
+
+/* --- show_html_tables.c --- */
+
+int stk_html_steps(const page *p);
+int stk_html_artifacts(const page *p);
+int stk_html_facts(const page *p); /* parameters and metadata */
+void stk_html_origin(const page *p);
 
 /* --- show_task_cards.c --- */
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "show/show_private.h"
 #include "show/show_text.h"
 
@@ -33,10 +34,11 @@ typedef struct warned {
 static void warned_note(const line_ctx *c, const warned *w)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(1 << 20);
-    stk_buf_text(&text, w->n == 1 ? "step " : "steps ");
+    const char *comma = "";
+    stk_buf_printf(&text, "step%s ", stk_text_plural(w->n));
     for (uint32_t i = 0; i < w->n && i < NAMES; i++) {
-        stk_buf_printf(&text, "%s'%s'", i > 0 ? ", " : "",
-                       stk_view_get_task(c->view, w->steps[i])->label);
+        stk_buf_printf(&text, "%s'%s'", comma, stk_view_get_task(c->view, w->steps[i])->label);
+        comma = ", ";
     }
     if (w->n > NAMES) {
         stk_buf_printf(&text, " and %u more", w->n - NAMES);
@@ -50,17 +52,15 @@ static int warnings(const line_ctx *c)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     uint32_t n = stk_view_n_tasks(c->view), n_all = 0, n_texts = 0;
+    STK_TRY(stk_err_if_null(arena, c->err));
     stk_view_details *d = stk_arena_array(arena, (size_t)n + 1, sizeof *d);
-    int rc = d == NULL ? stk_err_nomem(c->err) : 0;
-    for (uint32_t i = 0; i < n && rc == 0; i++) {
-        rc = stk_view_get_details(c->view, i, arena, &d[i], c->err);
-        n_all += rc == 0 ? d[i].n_warnings : 0;
+    STK_TRY(stk_err_if_null(d, c->err));
+    for (uint32_t i = 0; i < n; i++) {
+        STK_TRY(stk_view_get_details(c->view, i, arena, &d[i], c->err));
+        n_all += d[i].n_warnings;
     }
-    warned *all = rc < 0 ? NULL : stk_arena_array(arena, (size_t)n_all + 1, sizeof *all);
-    if (all == NULL) {
-        STK_TRY(rc);
-        return stk_err_nomem(c->err);
-    }
+    warned *all = stk_arena_array(arena, (size_t)n_all + 1, sizeof *all);
+    STK_TRY(stk_err_if_null(all, c->err));
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t k = 0; k < d[i].n_warnings; k++) {
             uint32_t at = 0;
@@ -99,7 +99,10 @@ int stk_text_notes(const stk_view *view, const stk_style *style, uint32_t many, 
     for (uint32_t i = 0; i < run->n_notes; i++) {
         stk_text_note(run->notes[i], style, out);
     }
-    int rc = stk_view_n_tasks(view) <= many ? warnings(&c) : 0;
+    int rc = 0;
+    if (stk_view_n_tasks(view) <= many) {
+        rc = warnings(&c);
+    }
     if (out->len == before + 1) {
         out->data[--out->len] = '\0'; /* no notes, no empty line */
     }

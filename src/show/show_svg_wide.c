@@ -36,13 +36,13 @@ typedef struct change {
 static int by_time(const void *a, const void *b)
 {
     const change *x = a, *y = b;
-    return x->ms != y->ms ? (x->ms > y->ms) - (x->ms < y->ms) : x->by - y->by; /* ends first */
+    int by = (x->ms > y->ms) - (x->ms < y->ms);
+    return by == 0 ? x->by - y->by : by; /* ends first */
 }
 
 static int64_t end_of(const stk_view_task *task, int64_t now_ms)
 {
-    int64_t end = task->ended_ms ? task->ended_ms : now_ms;
-    return MAX(end, task->started_ms);
+    return task->started_ms + stk_show_took_ms(task->started_ms, task->ended_ms, now_ms);
 }
 
 static double place_of(const stk_svg_span *s, int64_t ms)
@@ -77,7 +77,7 @@ static int fill(const stk_view *view, const stk_svg_span *s, int64_t now_ms, ban
             int64_t end = end_of(task, now_ms);
             add_task(s, task->started_ms, end, &bands[task->i_step]);
             changes[n++] = (change){task->started_ms, task->i_step, 1};
-            changes[n++] = (change){end > task->started_ms ? end : end + 1, task->i_step, -1};
+            changes[n++] = (change){MAX(end, task->started_ms + 1), task->i_step, -1};
         }
     }
     if (changes == NULL) {
@@ -153,9 +153,10 @@ static void draw_step(const stk_view *view, uint32_t i_step, const band *b, cons
     }
     /* Those that failed have marks of their own. */
     stk_task_state state = stk_view_worst(step);
-    bool all = step->by_state[STK_TASK_FAILED] == step->n;
-    draw_band(s, b, stk_state_word(state == STK_TASK_FAILED && !all ? STK_TASK_SUCCEEDED : state),
-              top, out);
+    if (state == STK_TASK_FAILED && step->by_state[STK_TASK_FAILED] < step->n) {
+        state = STK_TASK_SUCCEEDED;
+    }
+    draw_band(s, b, stk_state_word(state), top, out);
     draw_failures(view, i_step, s, top, out);
     stk_buf_char(out, '\n');
 }
@@ -163,7 +164,8 @@ static void draw_step(const stk_view *view, uint32_t i_step, const band *b, cons
 int stk_svg_wide_timeline(const stk_view *view, int64_t now_ms, stk_buf *out, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    band *bands = arena ? stk_arena_array(arena, MAX_STEPS, sizeof *bands) : NULL;
+    STK_TRY(stk_err_if_null(arena, err));
+    band *bands = stk_arena_array(arena, MAX_STEPS, sizeof *bands);
     int64_t from = INT64_MAX, to = 0;
     uint32_t n_rows = 0, n_steps = stk_spec_n_steps(stk_view_spec(view));
     if (bands == NULL) {

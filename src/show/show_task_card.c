@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/text.h"
 #include "base/units.h"
@@ -74,10 +75,7 @@ static int head(const sheet *s)
     stk_view_details d;
     const char *status = stk_view_status(p->view, s->task, true);
     const char *title = stk_json_get_text(s->card, "title");
-    int rc = stk_html_details(p, s->i_task, &d);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_html_details(p, s->i_task, &d));
     stk_html_open(out, "img-src data:; ");
     stk_html_user(out, stk_text_or(title, s->task->label));
     stk_buf_printf(out, " %s</title>\n", status);
@@ -100,14 +98,13 @@ static int tiles(const sheet *s)
     stk_buf *out = s->p.out;
     stk_view_details d;
     char a[32];
-    int rc = stk_html_details(&s->p, s->i_task, &d);
-    if (rc < 0 || s->task->started_ms == 0) {
-        return rc;
+    STK_TRY(stk_html_details(&s->p, s->i_task, &d));
+    if (s->task->started_ms == 0) {
+        return 0;
     }
-    int64_t end = s->task->ended_ms > 0 ? s->task->ended_ms : s->p.now_ms;
+    int64_t ms = stk_show_took_ms(s->task->started_ms, s->task->ended_ms, s->p.now_ms);
     stk_buf_text(out, "<div class=\"tiles\">\n");
-    stk_html_tile(out, stk_units_format_duration(end - s->task->started_ms, a, sizeof a),
-                  "wall time");
+    stk_html_tile(out, stk_units_format_duration(ms, a, sizeof a), "wall time");
     if (d.used.cpu_s >= 0) {
         stk_html_tile(out, stk_units_format_duration((int64_t)(d.used.cpu_s * 1000), a, sizeof a),
                       "CPU time");
@@ -126,13 +123,14 @@ static int tiles(const sheet *s)
 static int notes(const sheet *s)
 {
     stk_view_details d;
-    int rc = stk_html_details(&s->p, s->i_task, &d);
-    for (uint32_t i = 0; rc == 0 && i < d.n_warnings; i++) {
-        stk_buf_text(s->p.out, "<div class=\"note\">");
-        stk_html_user(s->p.out, d.warnings[i]);
-        stk_buf_text(s->p.out, "</div>\n");
+    STK_TRY(stk_html_details(&s->p, s->i_task, &d));
+    for (uint32_t i = 0; i < d.n_warnings; i++) {
+        stk_html_note(s->p.out, NULL, d.warnings[i]);
     }
-    return rc < 0 || s->task->state != STK_TASK_FAILED ? rc : stk_html_failure(&s->p, s->i_task);
+    if (s->task->state == STK_TASK_FAILED) {
+        return stk_html_failure(&s->p, s->i_task);
+    }
+    return 0;
 }
 
 static int components(const sheet *s)
@@ -148,16 +146,21 @@ static int components(const sheet *s)
 
 /* --- what the engine knows --- */
 
-static int parameters(const sheet *s)
+static void pairs(const sheet *s, const char *heading, const char *json)
 {
     STK_BUF_AUTO rows = STK_BUF_INIT(MAX_CARD_BYTES);
-    if (stk_html_pairs(&s->p, &rows, "", s->p.run->parameters) > 0) {
-        open_panel(s->p.out, "Parameters");
+    if (stk_html_pairs(&s->p, &rows, "", json) > 0) {
+        open_panel(s->p.out, heading);
         stk_buf_text(s->p.out, "<table class=\"pairs\"><tbody>");
         stk_buf_add(s->p.out, rows.data, rows.len);
         stk_buf_text(s->p.out, "</tbody></table>");
         close_panel(s->p.out);
     }
+}
+
+static int parameters(const sheet *s)
+{
+    pairs(s, "Parameters", s->p.run->parameters);
     return 0;
 }
 
@@ -165,32 +168,26 @@ static int parameters(const sheet *s)
 static int metadata(const sheet *s)
 {
     stk_view_details d;
-    int rc = stk_html_details(&s->p, s->i_task, &d);
-    STK_BUF_AUTO rows = STK_BUF_INIT(MAX_CARD_BYTES);
-    if (rc == 0 && d.metadata != NULL && stk_html_pairs(&s->p, &rows, "", d.metadata) > 0) {
-        open_panel(s->p.out, "Metadata");
-        stk_buf_text(s->p.out, "<table class=\"pairs\"><tbody>");
-        stk_buf_add(s->p.out, rows.data, rows.len);
-        stk_buf_text(s->p.out, "</tbody></table>");
-        close_panel(s->p.out);
-    }
-    return rc;
+    STK_TRY(stk_html_details(&s->p, s->i_task, &d));
+    pairs(s, "Metadata", d.metadata);
+    return 0;
 }
 
 static void artifact_row(const sheet *s, const char *name, const stk_view_ref *ref)
 {
     stk_buf *out = s->p.out;
-    char size[32];
     const char *preview = stk_json_get_text(stk_json_get(s->card, "previews"), name);
     STK_BUF_AUTO cut = STK_BUF_INIT(1u << 16);
-    stk_text_fit(&cut, preview != NULL ? preview : stk_text_or(ref->value, ""), 300, false, true);
+    stk_text_fit(&cut, stk_text_or(preview, stk_text_or(ref->value, "")), 300, false, true);
     stk_buf_text(out, "<tr><td><b>");
     stk_html_user(out, name);
     stk_buf_text(out, "</b></td>");
-    const char *type = stk_text_or(ref->type, ref->format);
-    stk_html_cell(out, NULL, type != NULL && strncmp(type, "builtins.", 9) == 0 ? type + 9 : type);
-    stk_html_cell(out, "num",
-                  ref->size >= 0 ? stk_units_format_memory(ref->size, size, sizeof size) : "");
+    const char *type = stk_text_or(ref->type, stk_text_or(ref->format, ""));
+    if (strncmp(type, "builtins.", 9) == 0) {
+        type += 9;
+    }
+    stk_html_cell(out, NULL, type);
+    stk_html_cell_size(out, ref->size);
     stk_buf_text(out, "<td><code>");
     stk_html_user(out, stk_text_or(cut.data, ""));
     stk_buf_text(out, "</code></td></tr>\n");
@@ -209,9 +206,9 @@ static void artifacts_head(stk_buf *out, uint32_t i)
 static int grown_artifacts(const sheet *s, uint32_t *n)
 {
     stk_view_scope scope = {0};
-    int rc = stk_view_get_scope(s->p.view, s->i_task, s->rank > 0 ? (uint32_t)s->rank : 0,
-                                s->p.arena, &scope, s->p.err);
-    for (uint32_t i = 0; rc == 0 && i < scope.n && *n < MAX_ARTIFACTS; i++) {
+    STK_TRY(stk_view_get_scope(s->p.view, s->i_task, (uint32_t)MAX(s->rank, 0), s->p.arena, &scope,
+                               s->p.err));
+    for (uint32_t i = 0; i < scope.n && *n < MAX_ARTIFACTS; i++) {
         STK_ARENA_AUTO scratch = stk_arena_new(0);
         const stk_json *json = stk_json_read(scratch, scope.items[i].ref);
         const stk_json *value = stk_json_get(json, "value");
@@ -222,18 +219,19 @@ static int grown_artifacts(const sheet *s, uint32_t *n)
         artifacts_head(s->p.out, (*n)++);
         artifact_row(s, scope.items[i].name, &ref);
     }
-    return rc;
+    return 0;
 }
 
 static int artifacts(const sheet *s)
 {
     uint32_t n = 0;
     stk_view_details d;
-    int rc = stk_html_details(&s->p, s->i_task, &d);
-    if (rc == 0 && stk_view_grows(s->p.view)) {
-        rc = grown_artifacts(s, &n);
+    STK_TRY(stk_html_details(&s->p, s->i_task, &d));
+    if (stk_view_grows(s->p.view)) {
+        STK_TRY(grown_artifacts(s, &n));
+        d.n_outputs = 0; /* they are among those that it sees */
     }
-    for (uint32_t i = 0; rc == 0 && !stk_view_grows(s->p.view) && i < d.n_outputs; i++) {
+    for (uint32_t i = 0; i < d.n_outputs; i++) {
         artifacts_head(s->p.out, n++);
         artifact_row(s, d.outputs[i].name, &d.outputs[i]);
     }
@@ -241,7 +239,7 @@ static int artifacts(const sheet *s)
         stk_buf_text(s->p.out, "</tbody></table></div>");
         close_panel(s->p.out);
     }
-    return rc;
+    return 0;
 }
 
 static int graph(const sheet *s)
@@ -287,7 +285,9 @@ static int curves(const sheet *s)
 {
     uint32_t n_shown = 0;
     int rc = stk_html_curves(&s->p, s->i_task, &n_shown);
-    stk_buf_text(s->p.out, n_shown > 0 ? "</section>\n" : "");
+    if (n_shown > 0) {
+        close_panel(s->p.out);
+    }
     return rc;
 }
 
@@ -340,60 +340,64 @@ static int write_page(const sheet *s)
     } else if (s->type != NULL && strcmp(s->type, "gpu_profile") == 0) {
         parts = device_parts;
     }
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && parts[i] != NULL; i++) {
-        rc = parts[i](s);
-    }
-    if (rc < 0) {
-        return rc;
+    for (size_t i = 0; parts[i] != NULL; i++) {
+        STK_TRY(parts[i](s));
     }
     stk_buf_printf(s->p.out, "<footer>stoker %s · <code>stoker card %s/", STK_VERSION,
                    s->p.run->id);
     stk_html_user(s->p.out, s->task->label);
     stk_buf_text(s->p.out, "</code></footer>\n</main></body></html>\n");
-    return s->p.out->failed
-               ? stk_err_set(s->p.err, STK_E_LIMIT, "the card of task %s is larger than %zu bytes",
-                             s->task->label, s->p.out->max)
-               : 0;
+    if (s->p.out->failed) {
+        return stk_err_set(s->p.err, STK_E_LIMIT, "the card of task %s is larger than %zu bytes",
+                           s->task->label, s->p.out->max);
+    }
+    return 0;
 }
 
-static bool is_same(const char *a, const char *b)
+static bool is_called(const char *have, const char *id)
 {
-    return a != NULL && strcmp(a, b) == 0;
+    return have != NULL && strcmp(have, id) == 0;
+}
+
+/* The card with this id, else with this name; without an id the first that has none, else the
+ * first; n: there is none. */
+static uint32_t find_card(const stk_task_card *cards, uint32_t n, const char *id)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (id == NULL && cards[i].id == NULL && cards[i].type != NULL) {
+            return i;
+        }
+        if (id != NULL && is_called(cards[i].id, id)) {
+            return i;
+        }
+    }
+    for (uint32_t i = 0; id != NULL && i < n; i++) {
+        if (is_called(cards[i].name, id)) {
+            return i;
+        }
+    }
+    return id == NULL ? 0 : n;
 }
 
 /* The card that is meant: NULL and 0 where the task has none and none was asked for. */
-static int choose(const sheet *s, const char *id, const stk_task_card **ret)
+static int choose_card(const sheet *s, const char *id, const stk_task_card **ret)
 {
     stk_task_card *cards = NULL;
-    uint32_t n = 0, i = 0;
+    uint32_t n = 0;
     *ret = NULL;
-    int rc = stk_task_cards(s->p.view, s->i_task, s->rank, s->p.arena, &cards, &n, s->p.err);
-    if (rc < 0 || (n == 0 && id == NULL)) {
-        return rc;
+    STK_TRY(stk_task_cards(s->p.view, s->i_task, s->rank, s->p.arena, &cards, &n, s->p.err));
+    uint32_t i = find_card(cards, n, id);
+    if (i < n) {
+        *ret = &cards[i];
     }
-    while (i < n && (id != NULL ? !is_same(cards[i].id, id)
-                                : cards[i].id != NULL || cards[i].type == NULL)) {
-        i++;
+    if (i < n || id == NULL) {
+        return 0;
     }
-    for (uint32_t k = 0; i == n && id != NULL && k < n; k++) {
-        if (is_same(cards[k].name, id)) {
-            i = k;
-        }
+    stk_err_set(s->p.err, STK_E_NOT_FOUND, "task %s has no card '%s'", s->task->label, id);
+    if (n > 0) {
+        stk_err_hint(s->p.err, "it has %u, the first is '%s'; --list names all", n, cards[0].name);
     }
-    if (i == n && id == NULL) {
-        i = 0;
-    }
-    if (i == n) {
-        stk_err_set(s->p.err, STK_E_NOT_FOUND, "task %s has no card '%s'", s->task->label, id);
-        if (n > 0) {
-            stk_err_hint(s->p.err, "it has %u, the first is '%s'; --list names all", n,
-                         cards[0].name);
-        }
-        return s->p.err->code;
-    }
-    *ret = &cards[i];
-    return 0;
+    return s->p.err->code;
 }
 
 int stk_html_task_card(const stk_view *view, uint32_t i_task, const stk_task_card_options *options,
@@ -402,7 +406,7 @@ int stk_html_task_card(const stk_view *view, uint32_t i_task, const stk_task_car
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     STK_ARENA_AUTO keep = stk_arena_new(0);
     if (scratch == NULL || keep == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "out of memory for the card");
+        return stk_err_nomem(err);
     }
     sheet s = {.p = {.view = view,
                      .run = stk_view_get_run(view),
@@ -415,19 +419,17 @@ int stk_html_task_card(const stk_view *view, uint32_t i_task, const stk_task_car
                .task = stk_view_get_task(view, i_task),
                .reload_s = options->reload_s};
     const stk_task_card *card = NULL;
-    int rc = choose(&s, options->id, &card);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(choose_card(&s, options->id, &card));
     if (card != NULL && card->html != NULL) {
         STK_TEXT_AUTO html = NULL;
         size_t len = 0;
-        rc = stk_file_read_untrusted(card->html, MAX_CARD_BYTES, &html, &len, err);
-        STK_TRY(rc);
+        STK_TRY(stk_file_read_untrusted(card->html, MAX_CARD_BYTES, &html, &len, err));
         return stk_buf_add(out, html, len) < 0 ? STK_E_LIMIT : 0;
     }
-    s.card = card != NULL ? stk_show_read_card(card->path, keep) : NULL;
-    s.type = card != NULL ? card->type : NULL;
+    if (card != NULL) {
+        s.card = stk_show_read_card(card->path, keep);
+        s.type = card->type;
+    }
     s.p.arena = scratch;
     return write_page(&s);
 }

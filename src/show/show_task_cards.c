@@ -16,7 +16,10 @@ const char *stk_show_cards_dir(const stk_view *view, uint32_t i_task, int64_t ra
                                stk_arena *arena)
 {
     const stk_view_task *task = stk_view_get_task(view, i_task);
-    const char *dir = task->attempt > 0 ? stk_view_dir(view, task, arena) : NULL;
+    const char *dir = NULL;
+    if (task->attempt > 0) {
+        dir = stk_view_dir(view, task, arena);
+    }
     if (dir == NULL) {
         return NULL;
     }
@@ -30,9 +33,10 @@ const stk_json *stk_show_read_card(const char *path, stk_arena *arena)
 {
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
-    return stk_file_read_untrusted(path, MAX_CARD_FILE, &text, &len, NULL) < 0
-               ? NULL
-               : stk_json_readn(arena, text, len);
+    if (stk_file_read_untrusted(path, MAX_CARD_FILE, &text, &len, NULL) < 0) {
+        return NULL;
+    }
+    return stk_json_readn(arena, text, len);
 }
 
 static bool is_card(const char *name)
@@ -47,13 +51,14 @@ static void read_one(const char *folder, const char *file, stk_arena *arena, stk
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *card = stk_show_read_card(path, scratch);
     const char *html = stk_json_get_text(card, "html");
-    /* A name of ours in this folder, not a way out of it. */
-    bool inside = html != NULL && strchr(html, '/') == NULL && *html != '.';
     *ret = (stk_task_card){.name = stk_arena_dupn(arena, file, strlen(file) - 5),
                            .id = stk_arena_dup(arena, stk_json_get_text(card, "id")),
                            .type = stk_arena_dup(arena, stk_json_get_text(card, "type")),
-                           .title = stk_arena_dup(arena, stk_json_get_text(card, "title")),
-                           .html = inside ? stk_arena_printf(arena, "%s/%s", folder, html) : NULL};
+                           .title = stk_arena_dup(arena, stk_json_get_text(card, "title"))};
+    /* A name of ours in this folder, not a way out of it. */
+    if (html != NULL && strchr(html, '/') == NULL && *html != '.') {
+        ret->html = stk_arena_printf(arena, "%s/%s", folder, html);
+    }
     ret->path = stk_text_or(ret->html, path);
 }
 
@@ -65,12 +70,9 @@ int stk_task_cards(const stk_view *view, uint32_t i_task, int64_t rank, stk_aren
     stk_task_card *cards = stk_arena_array(arena, MAX_CARDS + 1, sizeof *cards);
     STK_DIR_AUTO found = {0};
     uint32_t k = 0;
-    if (cards == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "out of memory for the cards");
-    }
-    int rc = folder == NULL ? 0 : stk_dir_read_if(folder, &found, err);
-    if (rc < 0) {
-        return rc;
+    STK_TRY(stk_err_if_null(cards, err));
+    if (folder != NULL) {
+        STK_TRY(stk_dir_read_if(folder, &found, err));
     }
     for (uint32_t i = 0; i < found.n && k < MAX_CARDS; i++) {
         if (is_card(found.items[i].name)) {
@@ -80,8 +82,8 @@ int stk_task_cards(const stk_view *view, uint32_t i_task, int64_t rank, stk_aren
     if (step != NULL && step->settings != NULL && step->settings->gpu_profile.enabled &&
         step->settings->gpu_profile.with_card) {
         const char *dir = stk_view_dir(view, stk_view_get_task(view, i_task), arena);
-        const char *path = dir != NULL ? stk_arena_printf(arena, "%s/samples.bin", dir) : NULL;
-        if (path != NULL && access(path, F_OK) == 0) {
+        const char *path = stk_arena_printf(arena, "%s/samples.bin", stk_text_or(dir, ""));
+        if (dir != NULL && path != NULL && access(path, F_OK) == 0) {
             cards[k++] = (stk_task_card){.name = "gpu_profile",
                                          .id = "gpu_profile",
                                          .type = "gpu_profile",
@@ -99,17 +101,17 @@ int stk_task_cards_json(const stk_view *view, uint32_t i_task, int64_t rank, stk
 {
     stk_task_card *cards = NULL;
     uint32_t n = 0;
-    int rc = stk_task_cards(view, i_task, rank, arena, &cards, &n, err);
+    STK_TRY(stk_task_cards(view, i_task, rank, arena, &cards, &n, err));
     stk_buf_char(out, '[');
-    for (uint32_t i = 0; rc == 0 && i < n; i++) {
-        stk_buf_text(out, i > 0 ? ",{" : "{");
+    for (uint32_t i = 0; i < n; i++) {
+        stk_json_open(out, NULL, '{');
         stk_json_put_text(out, "id", cards[i].id);
         stk_json_put_text(out, "name", cards[i].name);
         stk_json_put_text(out, "type", cards[i].type);
         stk_json_put_text(out, "title", cards[i].title);
         stk_json_put_text(out, "path", cards[i].path);
-        stk_buf_char(out, '}');
+        stk_json_close(out, '}');
     }
-    stk_buf_char(out, ']');
-    return rc;
+    stk_json_close(out, ']');
+    return 0;
 }

@@ -49,7 +49,7 @@ static double cpus_since(const stk_top *t, const stk_live_task *task, int64_t no
         const seen *s = &t->seen[i];
         if (s->pid == task->pid && s->start == task->start && now_ms > t->seen_ms) {
             int64_t used = task->usage.cpu_us - s->cpu_us;
-            return used < 0 ? -1 : (double)used / 1000 / (double)(now_ms - t->seen_ms);
+            return (double)used / 1000 / (double)(now_ms - t->seen_ms);
         }
     }
     return -1;
@@ -86,14 +86,16 @@ static bool is_of(const stk_live_task *task, pid_t pid)
 static void look_at_devices(const stk_top *t, row *r)
 {
     size_t used = 0;
+    const char *comma = "";
     r->device_memory = -1;
     (void)snprintf(r->devices, sizeof r->devices, "-");
     for (uint32_t d = 0; d < stk_accel_n_devices(t->accel); d++) {
         const stk_device *device = stk_accel_device(t->accel, d);
         for (uint32_t i = 0; i < r->task->n_uuids && device->uuid != NULL; i++) {
             if (strcmp(r->task->uuids[i], device->uuid) == 0 && used + 8 < sizeof r->devices) {
-                used += (size_t)snprintf(r->devices + used, sizeof r->devices - used, "%s%u",
-                                         used > 0 ? "," : "", d);
+                used +=
+                    (size_t)snprintf(r->devices + used, sizeof r->devices - used, "%s%u", comma, d);
+                comma = ",";
             }
         }
         stk_device_process processes[PROCESSES_MAX];
@@ -120,7 +122,7 @@ static void fill_row(const stk_top *t, const stk_live_task *task, int64_t now_ms
 
 static double watts(const stk_device_state *state)
 {
-    return state->power_mw < 0 ? -1 : state->power_mw / 1000.0;
+    return state->power_mw / 1000.0;
 }
 
 /* --- as text --- */
@@ -130,7 +132,7 @@ static const char *memory(int64_t bytes, char *buf, size_t size)
     return bytes < 0 ? "-" : stk_units_format_memory(bytes, buf, size);
 }
 
-static const char *number(double value, const char *format, char *buf, size_t size)
+static const char *measure(double value, const char *format, char *buf, size_t size)
 {
     if (value < 0) {
         return "-";
@@ -139,7 +141,7 @@ static const char *number(double value, const char *format, char *buf, size_t si
     return buf;
 }
 
-static void put_head(uint32_t n_tasks, stk_buf *out)
+static void put_host(uint32_t n_tasks, stk_buf *out)
 {
     char host[256] = "this host";
     char used[32];
@@ -179,11 +181,11 @@ static void put_device(const stk_top *t, uint32_t i, stk_buf *out)
     }
     stk_buf_printf(out, "%4u  ", i);
     stk_text_fit(out, stk_text_or(device->model, "-"), 26, true, t->style.utf8);
-    stk_buf_printf(out, "%6s", number(state.busy_percent, "%.0f%%", a, sizeof a));
+    stk_buf_printf(out, "%6s", measure(state.busy_percent, "%.0f%%", a, sizeof a));
     stk_buf_printf(out, "%11s / %-9s", memory(state.memory_used, a, sizeof a),
                    memory(device->memory_bytes, b, sizeof b));
-    stk_buf_printf(out, "%7s", number(watts(&state), "%.0f W", c, sizeof c));
-    stk_buf_printf(out, "%7s  ", number(state.temperature_c, "%.0f C", a, sizeof a));
+    stk_buf_printf(out, "%7s", measure(watts(&state), "%.0f W", c, sizeof c));
+    stk_buf_printf(out, "%7s  ", measure(state.temperature_c, "%.0f C", a, sizeof a));
     stk_text_fit(out, stk_text_or(holder, "free"), t->style.columns - 75, false, t->style.utf8);
     stk_buf_char(out, '\n');
 }
@@ -193,8 +195,12 @@ static void put_row(const stk_top *t, const row *r, stk_buf *out)
     char a[32];
     char attempt[16];
     const stk_live_task *task = r->task;
-    int64_t age_ms =
-        task->started_ms < 0 ? -1 : stk_clock_wall_ms(&stk_clock_real) - task->started_ms;
+    int64_t now_ms = stk_clock_wall_ms(&stk_clock_real);
+    const char *age = "-";
+    char age_text[32];
+    if (task->started_ms >= 0 && task->started_ms <= now_ms) {
+        age = stk_units_format_duration(now_ms - task->started_ms, age_text, sizeof age_text);
+    }
     (void)snprintf(attempt, sizeof attempt, "%u", task->attempt);
     stk_buf_printf(out, "%8d  ", (int)task->pid);
     stk_text_fit(out, r->user, 9, true, t->style.utf8);
@@ -207,8 +213,8 @@ static void put_row(const stk_top *t, const row *r, stk_buf *out)
     }
     stk_text_fit(out, step, 20, true, t->style.utf8);
     stk_buf_printf(out, "%4s", attempt);
-    stk_buf_printf(out, "%10s", age_ms < 0 ? "-" : stk_units_format_duration(age_ms, a, sizeof a));
-    stk_buf_printf(out, "%7s", number(r->cpus < 0 ? -1 : r->cpus * 100, "%.0f%%", a, sizeof a));
+    stk_buf_printf(out, "%10s", age);
+    stk_buf_printf(out, "%7s", measure(r->cpus * 100, "%.0f%%", a, sizeof a));
     stk_buf_printf(out, "%10s", memory(task->usage.rss_bytes, a, sizeof a));
     stk_buf_printf(out, "%6s", r->devices);
     stk_buf_printf(out, "%10s\n", memory(r->device_memory, a, sizeof a));
@@ -223,8 +229,11 @@ static void head_line(const stk_top *t, const char *text, stk_buf *out)
 static void put_text(const stk_top *t, const row *rows, uint32_t n, int max_lines, stk_buf *out)
 {
     uint32_t n_devices = stk_accel_n_devices(t->accel);
-    int left = max_lines == 0 ? INT32_MAX : max_lines - 5 - (int)n_devices;
-    put_head(n, out);
+    int left = INT32_MAX;
+    if (max_lines != 0) {
+        left = max_lines - 5 - (int)n_devices;
+    }
+    put_host(n, out);
     if (n_devices > 0) {
         head_line(
             t,
@@ -291,7 +300,7 @@ static void put_row_json(const row *r, stk_buf *out)
     stk_json_close(out, '}');
 }
 
-static void put_json(const stk_top *t, const row *rows, uint32_t n, stk_buf *out)
+static void put_top_json(const stk_top *t, const row *rows, uint32_t n, stk_buf *out)
 {
     stk_json_open(out, NULL, '{');
     stk_json_put_whole(out, "time_ms", stk_clock_wall_ms(&stk_clock_real));
@@ -325,7 +334,7 @@ int stk_top_draw(stk_top *t, const stk_style *style, int max_lines, stk_buf *out
         fill_row(t, &tasks[i], now_ms, &rows[i]);
     }
     if (style == NULL) {
-        put_json(t, rows, n, out);
+        put_top_json(t, rows, n, out);
     } else {
         t->style = *style;
         put_text(t, rows, n, max_lines, out);

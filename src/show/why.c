@@ -13,7 +13,9 @@ static const stk_view_task *waits_for(const stk_view *view, const stk_input *inp
         const stk_view_task *found = NULL;
         if (inputs[i].kind == STK_INPUT_OUTPUT) {
             const stk_view_task *task = stk_view_get_task(view, inputs[i].step);
-            found = stk_state_is_final(task->state) ? NULL : task;
+            if (!stk_state_is_final(task->state)) {
+                found = task;
+            }
         } else if (inputs[i].kind == STK_INPUT_LIST) {
             found = waits_for(view, inputs[i].items, inputs[i].n_items);
         }
@@ -56,7 +58,10 @@ static void why_ready(const stk_view *view, stk_run_standing *s, uint32_t i_task
                                         [STK_WHY_PLACE] = "a place"};
     stk_sched_why why = stk_sched_explain(s->sched, i_task);
     const char *name = stk_view_get_task(view, i_task)->label;
-    const char *what = why.what < sizeof whats / sizeof *whats ? whats[why.what] : NULL;
+    const char *what = NULL;
+    if (why.what < sizeof whats / sizeof *whats) {
+        what = whats[why.what];
+    }
     if (what == NULL) {
         stk_buf_printf(out, "step '%s' has all its inputs and is about to start", name);
         return;
@@ -75,9 +80,11 @@ static void why_ready(const stk_view *view, stk_run_standing *s, uint32_t i_task
         stk_buf_text(out, ": ");
         say_devices(view, s, &why, arena, out);
     } else if (why.other != UINT32_MAX) {
-        stk_buf_printf(
-            out, ", which step '%s' of this run holds%s", stk_view_get_task(view, why.other)->label,
-            why.what == STK_WHY_WORKERS || why.what == STK_WHY_PLACE ? ", among others" : "");
+        stk_buf_printf(out, ", which step '%s' of this run holds",
+                       stk_view_get_task(view, why.other)->label);
+        if (why.what == STK_WHY_WORKERS || why.what == STK_WHY_PLACE) {
+            stk_buf_text(out, ", among others");
+        }
     }
 }
 
@@ -93,7 +100,9 @@ static int why_waiting(stk_store *store, const stk_view *view, uint32_t i_task, 
     }
     for (uint32_t i = 0; other == NULL && !grows && i < task->step->n_after; i++) {
         const stk_view_task *after = stk_view_get_task(view, task->step->after[i]);
-        other = stk_state_is_final(after->state) ? NULL : after;
+        if (!stk_state_is_final(after->state)) {
+            other = after;
+        }
     }
     if (!stk_view_is_live(view)) {
         stk_buf_printf(out, "step '%s' never ran: the run was %s before its turn came", task->label,
@@ -107,8 +116,8 @@ static int why_waiting(stk_store *store, const stk_view *view, uint32_t i_task, 
         uint32_t n = stk_view_get_run(view)->n[STK_TASK_RUNNING];
         stk_buf_printf(out,
                        "step '%s' has all its inputs and waits for CPUs, memory, devices or a free "
-                       "worker (--max-workers); %u %s running",
-                       task->label, n, n == 1 ? "task of its run is" : "tasks of its run are");
+                       "worker (--max-workers); %u task%s of its run %s running",
+                       task->label, n, stk_text_plural(n), n == 1 ? "is" : "are");
     } else if (!stk_run_is_of_this_host(stk_view_get_run(view), arena)) {
         stk_buf_printf(out,
                        "step '%s' has all its inputs and waits for CPUs, memory, devices or a free "
@@ -156,9 +165,11 @@ int stk_show_why_task(stk_store *store, const stk_view *view, uint32_t i_task, s
         break;
     case STK_TASK_FAILED:
     case STK_TASK_BACKOFF:
-        stk_buf_printf(out, "step '%s' failed: %s [%s]%s", name, stk_text_or(d.error_text, "?"),
-                       stk_text_or(d.error_class, "?"),
-                       task->state == STK_TASK_FAILED ? "" : "; it will be tried again");
+        stk_buf_printf(out, "step '%s' failed: %s [%s]", name, stk_text_or(d.error_text, "?"),
+                       stk_text_or(d.error_class, "?"));
+        if (task->state == STK_TASK_BACKOFF) {
+            stk_buf_text(out, "; it will be tried again");
+        }
         break;
     case STK_TASK_SKIPPED:
         stk_buf_printf(out, "step '%s' was skipped: it needs '%s'", name,
