@@ -68,7 +68,7 @@ static int fetch_checkpoint(agent *a, const char *name, const char *digest, int6
     STK_TEXT_AUTO path = NULL;
     struct stat st;
     char under[STK_SHARE_KEY_MAX], stage[PATH_MAX], to[PATH_MAX];
-    (void)snprintf(stage, sizeof stage, "%s/.brought", a->order.checkpoints);
+    (void)snprintf(stage, sizeof stage, "%s/.fetched", a->order.checkpoints);
     (void)snprintf(to, sizeof to, "%s/%s", a->order.checkpoints, name);
     key_of_content(a, digest, under);
     STK_TRY(stk_file_mkdirs(stage, 0755, err));

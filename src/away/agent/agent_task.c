@@ -231,7 +231,7 @@ static int start_program(agent *a, stk_backend **ret, stk_err *err)
                    .nodes = 1,
                    .dir = o->dir,
                    .argv = o->argv,
-                   .cwd = o->cwd != NULL ? o->cwd : stk_text_or(o->code_root, o->dir),
+                   .cwd = stk_text_or(o->cwd, stk_text_or(o->code_root, o->dir)),
                    .env = env,
                    .sample_ms = o->sample_ms,
                    .reads_samples = o->reads_samples,

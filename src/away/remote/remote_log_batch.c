@@ -148,15 +148,16 @@ int stk_remote_batch_read(stk_share *share, const char *run, int64_t n, stk_aren
 }
 
 /* The number of the last event of a batch; `before` where it has none. */
-static int64_t last_seq(const char *lines, int64_t before)
+static int64_t last_seq(const char *lines, int64_t before, stk_arena *arena)
 {
     size_t n = strlen(lines);
     while (n > 0 && lines[n - 1] == '\n') {
         n--;
     }
-    const char *start = memrchr(lines, '\n', n);
-    start = start == NULL ? lines : start + 1;
-    return strncmp(start, "{\"seq\":", 7) == 0 ? strtoll(start + 7, NULL, 10) : before;
+    const char *end = memrchr(lines, '\n', n);
+    const char *start = end == NULL ? lines : end + 1;
+    const stk_json *event = stk_json_readn(arena, start, (size_t)(lines + n - start));
+    return stk_json_get_whole(event, "seq", before);
 }
 
 /* Every event of such a batch was committed here before it was put there. */
@@ -173,7 +174,7 @@ int stk_remote_log_skip_own(stk_share *share, stk_store *store, const char *run,
         if (rc < 0 || strcmp(batch.owner, mark->owner) != 0) {
             break;
         }
-        mark->seq = last_seq(lines, mark->seq);
+        mark->seq = last_seq(lines, mark->seq, arena);
         mark->n++;
         mark->epoch = batch.epoch;
         moved = true;

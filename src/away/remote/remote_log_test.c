@@ -109,7 +109,7 @@ static seen events_of(fixture *f, int i)
     return s;
 }
 
-static void bring(fixture *f, int i, const char *name)
+static void fetch(fixture *f, int i, const char *name)
 {
     stk_err err = {0};
     char id[40];
@@ -158,11 +158,11 @@ static void test_read(void **state)
     OK(stk_share_has(share, a.digest, &there, &err));
     stk_share_close(share);
     assert_true(there);
-    bring(f, 1, "mine");
+    fetch(f, 1, "mine");
     seen here = events_of(f, 0), other = events_of(f, 1);
     assert_string_equal(here.text, other.text);
     assert_int_equal(other.n, 4);
-    bring(f, 1, f->run); /* again: nothing new */
+    fetch(f, 1, f->run); /* again: nothing new */
     assert_int_equal(events_of(f, 1).n, 4);
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_named_row *named = NULL;
@@ -219,7 +219,7 @@ static void test_brought_whole(void **state)
             assert_int_equal(stk_store_has_run(f->stores[1], f->run), i == 2);
         }
         assert_true(events_of(f, 1).n > 0);
-        bring(f, 1, f->run);
+        fetch(f, 1, f->run);
         seen here = events_of(f, 0), other = events_of(f, 1);
         assert_string_equal(here.text, other.text);
         assert_int_equal(other.n, 3);
@@ -238,10 +238,10 @@ static void test_fence(void **state)
     stk_err err = {0};
     stk_remote_log *old = open_log(f, 0);
     begin(f, old);
-    bring(f, 1, "latest");
+    fetch(f, 1, "latest");
     for (int i = 0; i < 6000 && events_of(f, 1).n < 3; i++) {
         usleep(20000);
-        bring(f, 1, "latest");
+        fetch(f, 1, "latest");
     }
     stk_remote_log *new = open_log(f, 1);
     OK(stk_remote_log_check(old, &err));
@@ -271,12 +271,12 @@ static void test_same_machine(void **state)
     begin(f, log);
     close_log(log);
     happen(f, 0, NULL, STK_EV_NOTE, UINT32_MAX, "{\"text\":\"not told\"}");
-    bring(f, 0, f->run); /* resume looks first */
+    fetch(f, 0, f->run); /* resume looks first */
     assert_int_equal(events_of(f, 0).n, 4);
     log = open_log(f, 0);
     happen(f, 0, log, STK_EV_RUN_ENDED, UINT32_MAX, "{\"status\":\"succeeded\"}");
     close_log(log);
-    bring(f, 1, f->run);
+    fetch(f, 1, f->run);
     seen here = events_of(f, 0), other = events_of(f, 1);
     assert_string_equal(here.text, other.text);
     assert_int_equal(other.n, 5);
@@ -355,7 +355,7 @@ static void test_strange_runs(void **state)
     OK(stk_remote_log_runs(f->share, arena, &runs, &n, &err));
     assert_int_equal(n, 2);
     assert_string_equal(runs[1].name, "20200101-000000-aaaaaa");
-    bring(f, 1, "mine");
+    fetch(f, 1, "mine");
     assert_true(stk_remote_log_is_damage(
         stk_remote_log_fetch(f->share, "20200101-000000-aaaaaa", f->stores[1], false, id, &err)));
     assert_true(err.text[0] != '\0');
@@ -376,12 +376,12 @@ static void test_lost_mark(void **state)
     begin(f, log);
     close_log(log);
     OK(stk_file_write_atomic(path, mark, len, 0644, &err));
-    bring(f, 0, f->run);
+    fetch(f, 0, f->run);
     assert_int_equal(events_of(f, 0).n, 3);
     log = open_log(f, 0);
     happen(f, 0, log, STK_EV_RUN_ENDED, UINT32_MAX, "{\"status\":\"succeeded\"}");
     close_log(log);
-    bring(f, 1, f->run);
+    fetch(f, 1, f->run);
     seen here = events_of(f, 0), other = events_of(f, 1);
     assert_string_equal(here.text, other.text);
 }
@@ -395,13 +395,13 @@ static void test_back(void **state)
     close_log(log);
     for (int round = 1; round < 5; round++) {
         int i = round % 2;
-        bring(f, i, f->run);
+        fetch(f, i, f->run);
         log = open_log(f, i);
         happen(f, i, log, STK_EV_NOTE, UINT32_MAX, "{\"text\":\"another round\"}");
         close_log(log);
     }
-    bring(f, 1, f->run);
-    bring(f, 0, f->run);
+    fetch(f, 1, f->run);
+    fetch(f, 0, f->run);
     seen here = events_of(f, 0), other = events_of(f, 1);
     assert_string_equal(here.text, other.text);
     assert_int_equal(here.n, 7);
@@ -420,7 +420,7 @@ static void test_added(void **state)
     OK(stk_store_tag_run(f->stores[0], f->run, "[\"during\"]", "[\"end\"]", 8, &err));
     OK(stk_remote_log_publish(&config, NULL, &err)); /* it has an engine: that does it */
     close_log(log);
-    bring(f, 1, f->run);
+    fetch(f, 1, f->run);
     seen here = events_of(f, 0), other = events_of(f, 1);
     assert_string_equal(here.text, other.text);
     assert_int_equal(other.n, 6);
@@ -430,7 +430,7 @@ static void test_added(void **state)
     OK(stk_remote_log_may_add(f->stores[0], f->run, &err));
     OK(stk_remote_log_publish(&config, NULL, &err));
     OK(stk_remote_log_publish(&config, NULL, &err)); /* nothing new */
-    bring(f, 1, f->run);
+    fetch(f, 1, f->run);
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_run_row *rows = NULL;
     uint32_t n = 0;
@@ -454,7 +454,7 @@ static void test_not_added(void **state)
     begin(f, log);
     stk_err wait = {0};
     OK(stk_remote_log_wait(log, 20000, &wait));
-    bring(f, 1, f->run);
+    fetch(f, 1, f->run);
     assert_int_equal(stk_remote_log_may_add(f->stores[1], f->run, &err), STK_E_BUSY);
     stk_remote_log_config config = {.store = f->stores[1], .share_url = f->share, .run = f->run};
     assert_int_equal(stk_remote_log_publish(&config, NULL, &err), STK_E_BUSY);
@@ -494,7 +494,7 @@ static void test_cache(void **state)
     OK(stk_remote_log_fetch(f->share, f->run, reader, false, id, &err));
     assert_int_equal(stk_store_cache_read(reader, "aa11", arena, &got, &err), STK_E_NOT_FOUND);
     stk_store_close(reader);
-    bring(f, 1, f->run);
+    fetch(f, 1, f->run);
     OK(stk_store_cache_read(f->stores[1], "aa11", arena, &got, &err));
     assert_string_equal(got.run, f->run);
     assert_string_equal(got.pipeline, "p");
@@ -542,7 +542,7 @@ static void test_race(void **state)
         racer racers[2];
         (void)pthread_barrier_init(&start, NULL, 2);
         for (int i = 0; i < 2; i++) {
-            bring(f, i, f->run);
+            fetch(f, i, f->run);
             racers[i] = (racer){.f = f, .i = i, .start = &start};
             (void)pthread_create(&threads[i], NULL, race, &racers[i]);
         }
@@ -557,8 +557,8 @@ static void test_race(void **state)
             close_log(racers[i].log); /* also of who came second */
         }
     }
-    bring(f, 0, f->run);
-    bring(f, 1, f->run);
+    fetch(f, 0, f->run);
+    fetch(f, 1, f->run);
     seen here = events_of(f, 0), other = events_of(f, 1);
     assert_string_equal(here.text, other.text);
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/param.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -43,60 +44,65 @@ int stk_share_sum(const stk_share *share, const char *path, char ret_hex[STK_DIG
     return stk_tree_digest_until(path, &share->cancelled, ret_hex, err);
 }
 
+int stk_share_check_digest(const char *name, const char *hex, const char *digest, stk_err *err)
+{
+    if (strcmp(hex, digest) != 0) {
+        return stk_err_set(err, STK_E_STORE, "'%s' was changed: its digest is %.12s, not %.12s",
+                           name, hex, digest);
+    }
+    return 0;
+}
+
 int stk_share_verify(const stk_share *share, const char *path, const char *key, const char *digest,
                      stk_err *err)
 {
     char hex[STK_DIGEST_HEX + 1];
-    int rc = stk_share_sum(share, path, hex, err);
-    if (rc < 0 || strcmp(hex, digest) == 0) {
-        return rc;
-    }
-    return stk_err_set(err, STK_E_STORE, "'%s' was changed: its digest is %.12s, not %.12s", key,
-                       hex, digest);
+    STK_TRY(stk_share_sum(share, path, hex, err));
+    return stk_share_check_digest(key, hex, digest, err);
 }
 
 /* --- open --- */
 
+static int open_url(stk_share *s, stk_err *err)
+{
+    if (strncmp(s->url, "file:///", 8) == 0) {
+        return stk_share_open_folder(s->url + 7, s, err);
+    }
+    if (s->url[0] == '/') {
+        return stk_share_open_folder(s->url, s, err);
+    }
+    if (strncmp(s->url, "s3://", 5) == 0) {
+        return stk_share_open_s3(s->url + 5, s, err);
+    }
+    stk_err_set(err, STK_E_USAGE, "store '%s' is neither a folder nor S3", s->url);
+    stk_err_hint(err, "write s3://bucket/prefix, or a folder's whole path: /mnt/stoker");
+    return STK_E_USAGE;
+}
+
 int stk_share_open(const char *url, stk_share **ret, stk_err *err)
 {
-    stk_share *s = calloc(1, sizeof *s);
-    int rc = 0;
-    if (s == NULL || (s->url = strdup(url)) == NULL) {
-        free(s);
+    STK_SHARE_AUTO s = calloc(1, sizeof *s);
+    if (s == NULL) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", url);
     }
     s->cancel_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->cancel_fd < 0) {
-        rc = stk_err_sys(err, STK_E_SYS, errno, "store '%s'", url);
-        stk_share_close(s);
-        return rc;
+    s->url = strdup(url);
+    if (s->cancel_fd < 0 || s->url == NULL) {
+        return stk_err_sys(err, STK_E_SYS, errno, "store '%s'", url);
     }
-    size_t n = strlen(s->url);
-    while (n > 1 && s->url[n - 1] == '/') {
-        s->url[--n] = '\0';
+    for (size_t n = strlen(s->url); n > 1 && s->url[n - 1] == '/'; n--) {
+        s->url[n - 1] = '\0';
     }
-    if (strncmp(s->url, "file:///", 8) == 0) {
-        rc = stk_share_open_folder(s->url + 7, s, err);
-    } else if (s->url[0] == '/') {
-        rc = stk_share_open_folder(s->url, s, err);
-    } else if (strncmp(s->url, "s3://", 5) == 0) {
-        rc = stk_share_open_s3(s->url + 5, s, err);
-    } else {
-        rc = stk_err_set(err, STK_E_USAGE, "store '%s' is neither a folder nor S3", url);
-        stk_err_hint(err, "write s3://bucket/prefix, or a folder's whole path: /mnt/stoker");
-    }
-    if (rc < 0) {
-        stk_share_close(s);
-        return rc;
-    }
+    STK_TRY(open_url(s, err));
     *ret = s;
+    s = NULL;
     return 0;
 }
 
 void stk_share_close(stk_share *share)
 {
     if (share != NULL) {
-        if (share->ops != NULL) {
+        if (share->ops != NULL && share->ops->close != NULL) {
             share->ops->close(share);
         }
         stk_file_close(&share->cancel_fd);
@@ -141,40 +147,53 @@ const char *stk_share_folder(const stk_share *share)
 
 /* --- objects --- */
 
-static int begin(const stk_share *share, const char *key, stk_err *err)
+static const char *wrong_with_part(const char *part, size_t len)
 {
+    if (len == 0 || (len <= 2 && memcmp(part, "..", len) == 0)) {
+        return "has an empty, '.' or '..' part";
+    }
+    if (len > 255) {
+        return "has a part of more than 255 bytes";
+    }
+    for (size_t i = 0; i < len; i++) {
+        if ((unsigned char)part[i] < ' ' || part[i] == 127) {
+            return "has a control character";
+        }
+    }
+    return NULL;
+}
+
+static const char *wrong_with_key(const char *key)
+{
+    size_t n = strlen(key);
+    if (strcmp(key, ".gitignore") == 0 || strcmp(key, ".stokerignore") == 0) {
+        return "is a name of a folder's own";
+    }
+    if (strncmp(key, ".tmp/", 5) == 0 || strcmp(key, ".tmp") == 0) {
+        return "is below '.tmp'";
+    }
+    if (n == 0 || n > STK_SHARE_KEY_MAX) {
+        return n == 0 ? "is empty" : "is longer than 900 bytes";
+    }
     const char *wrong = NULL;
+    for (const char *part = key; wrong == NULL && part != NULL;) {
+        size_t len = strcspn(part, "/");
+        wrong = wrong_with_part(part, len);
+        part = part[len] == '/' ? part + len + 1 : NULL;
+    }
+    return wrong;
+}
+
+/* What every request checks first. */
+static int check_key(const stk_share *share, const char *key, stk_err *err)
+{
     if (key == NULL) {
         return stk_share_no_memory(share, err);
     }
     if (stk_share_is_cancelled(share)) {
         return stk_share_cancelled(share, err);
     }
-    size_t n = strlen(key);
-    if (n == 0 || n > STK_SHARE_KEY_MAX) {
-        wrong = n == 0 ? "is empty" : "is longer than 900 bytes";
-    }
-    if (strncmp(key, ".tmp/", 5) == 0 || strcmp(key, ".tmp") == 0) {
-        wrong = "is below '.tmp'";
-    }
-    if (strcmp(key, ".gitignore") == 0 || strcmp(key, ".stokerignore") == 0) {
-        wrong = "is a name of a folder's own";
-    }
-    for (const char *part = key; wrong == NULL && part != NULL;) {
-        size_t len = strcspn(part, "/");
-        bool dots = (len == 1 && part[0] == '.') || (len == 2 && memcmp(part, "..", 2) == 0);
-        wrong = NULL;
-        if (len == 0 || dots) {
-            wrong = "has an empty, '.' or '..' part";
-        } else if (len > 255) {
-            wrong = "has a part of more than 255 bytes";
-        }
-        for (size_t i = 0; wrong == NULL && i < len; i++) {
-            wrong =
-                (unsigned char)part[i] < ' ' || part[i] == 127 ? "has a control character" : NULL;
-        }
-        part = part[len] == '/' ? part + len + 1 : NULL;
-    }
+    const char *wrong = wrong_with_key(key);
     if (wrong != NULL) {
         return stk_err_set(err, STK_E_USAGE, "'%.100s' %s: no key of an object", key, wrong);
     }
@@ -185,7 +204,7 @@ int64_t stk_share_patience_ms(void)
 {
     const char *seconds = getenv("STOKER_SHARE_WAIT");
     char *end = NULL;
-    double n = seconds == NULL ? -1 : strtod(seconds, &end);
+    double n = strtod(stk_text_or(seconds, "-1"), &end);
     return n >= 0 && n < 1e7 && *end == '\0' ? (int64_t)(n * 1000) : PATIENCE_MS;
 }
 
@@ -203,7 +222,7 @@ bool stk_share_is_at_fault(int code)
 }
 
 /* What didn't fit, and into how much. S3 doesn't say that of itself. */
-static int tell_full(const stk_share *share, const char *key, int64_t n, int rc, stk_err *err)
+static int name_full(const stk_share *share, const char *key, int64_t n, int rc, stk_err *err)
 {
     struct statvfs fs;
     char needs[32], has[64], why[sizeof err->text];
@@ -212,16 +231,20 @@ static int tell_full(const stk_share *share, const char *key, int64_t n, int rc,
     }
     int sys = err->sys;
     (void)stk_units_format_memory(n, needs, sizeof needs);
-    (void)snprintf(why, sizeof why, "%s", err->text);
     if (share->folder == NULL || statvfs(share->folder, &fs) < 0) {
+        (void)snprintf(why, sizeof why, "%s", err->text);
         stk_err_set(err, rc, "store '%s' is full: %s ('%s' needs %s)", share->url, why, key, needs);
     } else {
         int64_t room = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
-        (void)stk_units_format_memory(room, has, sizeof has);
+        (void)snprintf(why, sizeof why, "%s are free",
+                       stk_units_format_memory(room, has, sizeof has));
+        if (sys == EDQUOT) {
+            (void)snprintf(why, sizeof why, "the quota is used up");
+        } else if (fs.f_files > 0 && fs.f_favail == 0) {
+            (void)snprintf(why, sizeof why, "no more files can be made there");
+        }
         stk_err_set(err, rc, "store '%s' is full: '%s' needs %s, and %s", share->url, key, needs,
-                    sys == EDQUOT                        ? "the quota is used up"
-                    : fs.f_files > 0 && fs.f_favail == 0 ? "no more files can be made there"
-                                                         : strcat(has, " are free"));
+                    why);
     }
     stk_err_hint(err, "make room there");
     return rc;
@@ -230,9 +253,9 @@ static int tell_full(const stk_share *share, const char *key, int64_t n, int rc,
 int stk_share_put(stk_share *share, const char *key, const void *data, size_t n, bool only_new,
                   stk_err *err)
 {
-    int rc = begin(share, key, err);
-    rc = rc < 0 ? rc : share->ops->put(share, key, data, n, only_new, err);
-    return tell_full(share, key, (int64_t)n, rc, err);
+    STK_TRY(check_key(share, key, err));
+    int rc = share->ops->put(share, key, data, n, only_new, err);
+    return name_full(share, key, (int64_t)n, rc, err);
 }
 
 int stk_share_send_file(stk_share *share, const char *key, const char *path, const char *digest,
@@ -240,57 +263,55 @@ int stk_share_send_file(stk_share *share, const char *key, const char *path, con
 {
     struct stat st = {0};
     int rc = share->ops->put_file(share, key, path, digest, err);
-    return tell_full(share, key, rc == STK_E_FULL && stat(path, &st) == 0 ? st.st_size : 0, rc,
-                     err);
+    if (rc == STK_E_FULL) {
+        (void)stat(path, &st);
+    }
+    return name_full(share, key, st.st_size, rc, err);
 }
 
 int stk_share_put_file(stk_share *share, const char *key, const char *path, stk_err *err)
 {
-    STK_TRY(begin(share, key, err));
+    STK_TRY(check_key(share, key, err));
     return stk_share_send_file(share, key, path, NULL, err);
 }
 
-static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_buf *ret,
-               stk_err *err)
+static int get_bytes(stk_share *share, const char *key, int64_t from, bool whole, stk_buf *ret,
+                     stk_err *err)
 {
-    int rc = begin(share, key, err);
+    STK_TRY(check_key(share, key, err));
     if (ret->max == 0) {
         ret->max = SHARE_GET_MAX;
     }
-    STK_TRY(rc);
     return share->ops->get(share, key, from, whole, ret, err);
 }
 
 int stk_share_get(stk_share *share, const char *key, stk_buf *ret, stk_err *err)
 {
-    return get(share, key, 0, true, ret, err);
+    return get_bytes(share, key, 0, true, ret, err);
 }
 
 int stk_share_get_range(stk_share *share, const char *key, int64_t from, stk_buf *ret, stk_err *err)
 {
-    return get(share, key, from, false, ret, err);
+    return get_bytes(share, key, from, false, ret, err);
 }
 
 int stk_share_get_file(stk_share *share, const char *key, const char *path, stk_err *err)
 {
-    char *beside = NULL;
+    STK_TEXT_AUTO beside = NULL;
     uint64_t random = 0;
-    int rc = begin(share, key, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(check_key(share, key, err));
     (void)!getrandom(&random, sizeof random, 0);
     if (asprintf(&beside, "%s.tmp-%016llx", path, (unsigned long long)random) < 0) {
+        beside = NULL;
         return stk_share_no_memory(share, err);
     }
-    rc = share->ops->get_file(share, key, beside, NULL, -1, err);
+    int rc = share->ops->get_file(share, key, beside, NULL, -1, err);
     if (rc == 0 && rename(beside, path) < 0) {
         rc = stk_err_sys(err, STK_E_SYS, errno, "can't write '%s'", path);
     }
     if (rc < 0) {
         (void)remove(beside);
     }
-    free(beside);
     return rc;
 }
 
@@ -305,7 +326,7 @@ int stk_share_list(stk_share *share, const char *prefix, const char *after, stk_
 
 int stk_share_delete(stk_share *share, const char *key, stk_err *err)
 {
-    STK_TRY(begin(share, key, err));
+    STK_TRY(check_key(share, key, err));
     return share->ops->remove(share, key, err);
 }
 
@@ -330,54 +351,79 @@ static int find_key(void *arg, const char *key, int64_t size, int64_t mtime_ms)
     return 0;
 }
 
+/* What is left of a folder's objects are its folders. */
+static int remove_folders(const stk_share *share, const char *below, stk_err *err)
+{
+    const char *last;
+    STK_FD_AUTO at = stk_share_parent(share, below, false, &last);
+    if (at >= 0) {
+        return stk_file_remove_tree_at(at, last, err);
+    }
+    if (errno == ELOOP) {
+        return stk_share_behind_link(share, below, err);
+    }
+    if (errno != ENOENT && errno != ENOTDIR) {
+        return stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s/%s'", share->folder, below);
+    }
+    return 0;
+}
+
 int stk_share_delete_all(stk_share *share, const char *below, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     found f = {.arena = arena};
-    const char *prefix = arena == NULL ? NULL : stk_arena_printf(arena, "%s/", below);
-    int rc = prefix == NULL ? STK_E_NOMEM : begin(share, below, err);
-    rc = rc < 0 ? rc : stk_share_list(share, prefix, NULL, find_key, &f, err);
-    for (uint32_t i = 0; i < f.n && rc == 0; i++) {
-        rc = stk_share_delete(share, f.keys[i], err);
-    }
-    if (rc == 0 && share->folder != NULL) { /* what is left are its folders */
-        const char *last;
-        STK_FD_AUTO at = stk_share_parent(share, below, false, &last);
-        if (at >= 0) {
-            rc = stk_file_remove_tree_at(at, last, err);
-        } else if (errno == ELOOP) {
-            rc = stk_share_behind_link(share, below, err);
-        } else if (errno == ENOENT || errno == ENOTDIR) {
-            rc = 0;
-        } else {
-            rc = stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s/%s'", share->folder, below);
-        }
-    }
+    const char *prefix = stk_arena_printf(arena, "%s/", below);
+    STK_TRY(check_key(share, prefix == NULL ? NULL : below, err));
+    int rc = stk_share_list(share, prefix, NULL, find_key, &f, err);
     if (rc == STK_E_NOMEM) {
         return stk_share_no_memory(share, err);
     }
-    return rc;
+    STK_TRY(rc);
+    for (uint32_t i = 0; i < f.n; i++) {
+        STK_TRY(stk_share_delete(share, f.keys[i], err));
+    }
+    return share->folder == NULL ? 0 : remove_folders(share, below, err);
 }
 
 int stk_share_link(stk_share *share, const char *key, int64_t seconds, stk_buf *ret, stk_err *err)
 {
-    int rc = begin(share, key, err);
-    if (rc == 0 && share->ops->link == NULL) {
+    STK_TRY(check_key(share, key, err));
+    if (share->ops->link == NULL) {
         return stk_err_set(err, STK_E_USAGE, "store '%s' is a folder: nothing in it has a URL",
                            share->url);
     }
     if (ret->max == 0) {
         ret->max = SHARE_GET_MAX;
     }
-    STK_TRY(rc);
     return share->ops->link(share, key, seconds, ret, err);
 }
 
-static int is_there(void *arg, const char *key, int64_t size, int64_t mtime_ms)
+static int is_key(void *arg, const char *key, int64_t size, int64_t mtime_ms)
 {
     (void)size;
     (void)mtime_ms;
-    return strcmp(key, arg) == 0 ? 1 : 0;
+    return strcmp(key, arg) == 0;
+}
+
+static int check_back(stk_share *share, char *key, const char *words, stk_err *err)
+{
+    STK_BUF_AUTO back = STK_BUF_INIT(1024);
+    int rc = stk_share_get(share, key, &back, err);
+    if (rc == 0 && strcmp(stk_text_or(back.data, ""), words) != 0) {
+        rc = stk_err_set(err, STK_E_STORE, "it gives back other content than was put");
+    }
+    if (rc < 0) {
+        (void)stk_err_context(err, "store '%s' can't be read", share->url);
+        return rc;
+    }
+    rc = stk_share_list(share, "check/", NULL, is_key, key, err);
+    if (rc == 0) {
+        rc = stk_err_set(err, STK_E_STORE, "what was just put isn't listed");
+    }
+    if (rc < 0) {
+        (void)stk_err_context(err, "store '%s' can't be listed", share->url);
+    }
+    return MIN(rc, 0);
 }
 
 int stk_share_check(stk_share *share, stk_err *err)
@@ -385,41 +431,26 @@ int stk_share_check(stk_share *share, stk_err *err)
     static const char words[] = "a check whether this store works; it may be removed\n";
     uint64_t random = 0;
     char key[64];
-    STK_BUF_AUTO back = STK_BUF_INIT(sizeof words);
     (void)!getrandom(&random, sizeof random, 0);
     (void)snprintf(key, sizeof key, "check/%016llx", (unsigned long long)random);
     int rc = stk_share_put(share, key, words, sizeof words - 1, true, err);
     if (rc < 0) {
-        return stk_err_context(err, "store '%s' can't be written", share->url);
+        (void)stk_err_context(err, "store '%s' can't be written", share->url);
+        return rc;
     }
     rc = stk_share_put(share, key, words, sizeof words - 1, true, err);
     if (rc == 0) { /* two engines would write one log */
-        rc = stk_err_set(err, STK_E_ENV,
-                         "store '%s' can't create an object only where there is "
-                         "none (If-None-Match)",
-                         share->url);
         (void)stk_share_delete(share, key, NULL);
-        return rc;
+        return stk_err_set(err, STK_E_ENV,
+                           "store '%s' can't create an object only where there is none "
+                           "(If-None-Match)",
+                           share->url);
     }
-    rc = stk_share_get(share, key, &back, err);
-    if (rc == 0 && (back.len != sizeof words - 1 || memcmp(back.data, words, back.len) != 0)) {
-        rc = stk_err_set(err, STK_E_STORE, "it gives back other content than was put");
-    }
-    if (rc < 0) {
-        stk_err_context(err, "store '%s' can't be read", share->url);
-    }
-    if (rc == 0) {
-        rc = stk_share_list(share, "check/", NULL, is_there, key, err);
-        if (rc == 0) {
-            rc = stk_err_set(err, STK_E_STORE, "what was just put isn't listed");
-        }
-        rc = rc > 0 ? 0 : stk_err_context(err, "store '%s' can't be listed", share->url);
-    }
+    rc = check_back(share, key, words, err);
     stk_err why = {0};
     int removed = stk_share_delete(share, key, &why);
     if (rc == 0 && removed < 0) {
-        stk_err_context(&why, "nothing can be removed from store '%s'", share->url);
-        rc = removed;
+        rc = stk_err_context(&why, "nothing can be removed from store '%s'", share->url);
         if (err != NULL) {
             *err = why;
         }
@@ -439,7 +470,7 @@ typedef struct batch {
     stk_err err;
 } batch;
 
-static bool is_over(batch *b)
+static bool has_failed(batch *b)
 {
     (void)pthread_mutex_lock(&b->lock);
     bool over = b->rc != 0;
@@ -447,11 +478,11 @@ static bool is_over(batch *b)
     return over;
 }
 
-static void *work(void *arg)
+static void *do_jobs(void *arg)
 {
     batch *b = arg;
     uint64_t i;
-    while (!is_over(b) && (i = atomic_fetch_add(&b->next, 1)) < b->n) {
+    while (!has_failed(b) && (i = atomic_fetch_add(&b->next, 1)) < b->n) {
         stk_err err = {0};
         int rc = b->job(b->arg, i, &err);
         if (rc != 0) {
@@ -478,11 +509,11 @@ int stk_share_parallel(uint32_t at_once, uint64_t n,
     (void)sigfillset(&all); /* signals are for the caller's own thread */
     (void)pthread_sigmask(SIG_SETMASK, &all, &old);
     while (n_threads + 1 < at_once && n_threads < SHARE_THREADS_MAX && n_threads + 1 < n &&
-           pthread_create(&threads[n_threads], NULL, work, &b) == 0) {
+           pthread_create(&threads[n_threads], NULL, do_jobs, &b) == 0) {
         n_threads++;
     }
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-    (void)work(&b);
+    (void)do_jobs(&b);
     while (n_threads > 0) {
         (void)pthread_join(threads[--n_threads], NULL);
     }

@@ -22,7 +22,8 @@ enum { TREE_MAX = 1 << 30, KEY_SIZE = STK_SHARE_KEY_MAX + 96, LOCK_TRIES = 100 }
 #define ARTIFACTS "artifacts"
 
 /* `under`: ARTIFACTS, or where something lies that is to be removed again. */
-static void key_of(const char *under, const char *digest, const char *suffix, char key[KEY_SIZE])
+static void artifact_key(const char *under, const char *digest, const char *suffix,
+                         char key[KEY_SIZE])
 {
     (void)snprintf(key, KEY_SIZE, "%s/%.2s/%s%s", under, digest, digest + 2, suffix);
 }
@@ -36,11 +37,11 @@ static int check_digest(const char *digest, stk_err *err)
 }
 
 /* 0 and *ret, also where it isn't there. */
-static int look(stk_share *share, const char *under, const char *digest, const char *suffix,
-                bool *ret, int64_t *ret_size, stk_err *err)
+static int find_object(stk_share *share, const char *under, const char *digest, const char *suffix,
+                       bool *ret, int64_t *ret_size, stk_err *err)
 {
     char key[KEY_SIZE];
-    key_of(under, digest, suffix, key);
+    artifact_key(under, digest, suffix, key);
     if (stk_share_is_cancelled(share)) { /* everything here asks this first */
         return stk_share_cancelled(share, err);
     }
@@ -49,26 +50,27 @@ static int look(stk_share *share, const char *under, const char *digest, const c
     return rc == STK_E_NOT_FOUND ? 0 : rc;
 }
 
-static int is_there(stk_share *share, const char *under, const char *digest, const char *suffix,
-                    bool *ret, stk_err *err)
+static int has_object(stk_share *share, const char *under, const char *digest, const char *suffix,
+                      bool *ret, stk_err *err)
 {
     int64_t size;
-    return look(share, under, digest, suffix, ret, &size, err);
+    return find_object(share, under, digest, suffix, ret, &size, err);
 }
 
-static int has(stk_share *share, const char *under, const char *digest, bool *ret, stk_err *err)
+static int has_either(stk_share *share, const char *under, const char *digest, bool *ret,
+                      stk_err *err)
 {
-    int rc = is_there(share, under, digest, "", ret, err);
+    int rc = has_object(share, under, digest, "", ret, err);
     if (rc < 0 || *ret) {
         return rc;
     }
-    return is_there(share, under, digest, ".tree", ret, err);
+    return has_object(share, under, digest, ".tree", ret, err);
 }
 
 int stk_share_has(stk_share *share, const char *digest, bool *ret, stk_err *err)
 {
     STK_TRY(check_digest(digest, err));
-    return has(share, ARTIFACTS, digest, ret, err);
+    return has_either(share, ARTIFACTS, digest, ret, err);
 }
 
 /* --- push --- */
@@ -78,8 +80,8 @@ static int push_file(stk_share *share, const char *under, const char *path, cons
 {
     char key[KEY_SIZE];
     bool there = false;
-    key_of(under, digest, "", key);
-    int rc = is_there(share, under, digest, "", &there, err);
+    artifact_key(under, digest, "", key);
+    int rc = has_object(share, under, digest, "", &there, err);
     if (rc < 0 || there) {
         return rc;
     }
@@ -147,8 +149,10 @@ static int write_tree(const pushed *p, const char *digest, stk_buf *text, stk_er
         if (path == NULL) {
             return stk_share_no_memory(p->share, err);
         }
-        if (f->is_dir ? !has_files(p->tree, i) : stat(path, &st) == 0 && (st.st_mode & 0111) != 0) {
-            stk_buf_printf(text, "%s %s\n", f->is_dir ? "+d" : "+x", f->path);
+        if (f->is_dir && !has_files(p->tree, i)) {
+            stk_buf_printf(text, "+d %s\n", f->path);
+        } else if (!f->is_dir && stat(path, &st) == 0 && (st.st_mode & 0111) != 0) {
+            stk_buf_printf(text, "+x %s\n", f->path);
         }
     }
     if (text->failed) {
@@ -157,12 +161,9 @@ static int write_tree(const pushed *p, const char *digest, stk_buf *text, stk_er
     return 0;
 }
 
-static int sync_all(stk_share *share, stk_err *err)
+static int sync_share(stk_share *share, stk_err *err)
 {
-    if (share->ops->sync == NULL) {
-        return 0;
-    }
-    return share->ops->sync(share, err);
+    return share->ops->sync == NULL ? 0 : share->ops->sync(share, err);
 }
 
 static int push_folder(stk_share *share, const char *under, const char *path, const char *digest,
@@ -180,8 +181,8 @@ static int push_folder(stk_share *share, const char *under, const char *path, co
     p.digests = (char(*)[STK_DIGEST_HEX + 1]) digests;
     STK_TRY(stk_share_parallel(SHARE_FILES, tree.n, push_one, &p, err));
     STK_TRY(write_tree(&p, digest, &text, err));
-    STK_TRY(sync_all(share, err));
-    key_of(under, digest, ".tree", key);
+    STK_TRY(sync_share(share, err));
+    artifact_key(under, digest, ".tree", key);
     return stk_share_put(share, key, text.data, text.len, false, err);
 }
 
@@ -197,12 +198,12 @@ static int push_what(stk_share *share, const char *under, const char *path, cons
         return push_folder(share, under, path, digest, err);
     }
     if ((st.st_mode & 0111) != 0) { /* before the file, so that it is known when that is there */
-        key_of(under, digest, ".x", key);
+        artifact_key(under, digest, ".x", key);
         STK_TRY(stk_share_put(share, key, "", 0, false, err));
     }
-    key_of(under, digest, "", key);
+    artifact_key(under, digest, "", key);
     STK_TRY(stk_share_send_file(share, key, path, digest, err));
-    return sync_all(share, err);
+    return sync_share(share, err);
 }
 
 int stk_share_push(stk_share *share, stk_store *store, const char *digest, stk_err *err)
@@ -227,7 +228,7 @@ int stk_share_push_path(stk_share *share, const char *under, const char *path, c
 {
     bool there = false;
     STK_TRY(check_digest(digest, err));
-    STK_TRY(has(share, under, digest, &there, err));
+    STK_TRY(has_either(share, under, digest, &there, err));
     if (there) {
         return 0;
     }
@@ -250,10 +251,10 @@ static int take_stage(stk_store *store, const char *digest, char **ret_path, int
     for (int tries = 0; name != NULL && tries < LOCK_TRIES; tries++) {
         struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
         struct stat st;
-        int rc = stk_file_mkdirs(path, 0777, err);
-        STK_FD_AUTO fd = rc < 0 ? -1 : open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-        STK_TRY(rc);
-        if ((fd < 0 && errno != ENOENT)) {
+        int rc = 0;
+        STK_TRY(stk_file_mkdirs(path, 0777, err));
+        STK_FD_AUTO fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != ENOENT) {
             return stk_err_sys(err, STK_E_SYS, errno, "can't write '%s'", name);
         }
         while (fd >= 0 && (rc = fcntl(fd, F_OFD_SETLKW, &lock)) < 0 && errno == EINTR) {
@@ -327,7 +328,7 @@ static int pull_one(void *arg, uint64_t i, stk_err *err)
     if (stk_file_exists(path)) {
         return 0;
     }
-    key_of(p->under, p->tree->files[i].digest, "", key);
+    artifact_key(p->under, p->tree->files[i].digest, "", key);
     const stk_share_tree_file *f = &p->tree->files[i];
     struct stat st;
     int rc = p->share->ops->get_file(p->share, key, part, f->digest, f->size, err);
@@ -362,7 +363,7 @@ static int pull_folder(stk_share *share, const char *under, const char *digest, 
     STK_BUF_AUTO text = STK_BUF_INIT(TREE_MAX);
     char key[KEY_SIZE];
     STK_SHARE_TREE_AUTO tree = {0};
-    key_of(under, digest, ".tree", key);
+    artifact_key(under, digest, ".tree", key);
     int rc = share->ops->get(share, key, 0, true, &text, err);
     if (rc == 0 &&
         (rc = stk_share_tree_read(text.data, text.len, digest, &tree, err)) == STK_E_STORE) {
@@ -383,9 +384,9 @@ static int pull_file(stk_share *share, const char *under, const char *digest, in
 {
     char key[KEY_SIZE];
     bool is_program = false;
-    key_of(under, digest, "", key);
+    artifact_key(under, digest, "", key);
     STK_TRY(share->ops->get_file(share, key, path, digest, size, err));
-    STK_TRY(is_there(share, under, digest, ".x", &is_program, err));
+    STK_TRY(has_object(share, under, digest, ".x", &is_program, err));
     if (is_program && chmod(path, 0555) < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "can't make '%s' executable", path);
     }
@@ -408,27 +409,26 @@ static int pull_staged(stk_share *share, const char *under, const char *digest, 
     bool is_file = false;
     bool is_folder = false;
     int64_t size = -1;
-    int rc = look(share, under, digest, "", &is_file, &size, err);
-    if (rc == 0 && !is_file) {
-        rc = is_there(share, under, digest, ".tree", &is_folder, err);
-    }
-    if (rc == 0 && !is_file && !is_folder) {
-        return stk_err_set(err, STK_E_NOT_FOUND, "artifact %.12s is not in store '%s'", digest,
-                           share->url);
+    STK_TRY(find_object(share, under, digest, "", &is_file, &size, err));
+    if (!is_file) {
+        STK_TRY(has_object(share, under, digest, ".tree", &is_folder, err));
+        if (!is_folder) {
+            return stk_err_set(err, STK_E_NOT_FOUND, "artifact %.12s is not in store '%s'", digest,
+                               share->url);
+        }
     }
     STK_TEXT_AUTO path = stk_file_join(stage, is_file ? "data" : "tree");
-    if (rc == 0 && path == NULL) {
-        rc = stk_share_no_memory(share, err);
+    if (path == NULL) {
+        return stk_share_no_memory(share, err);
     }
-    if (rc == 0) {
-        rc = is_file ? pull_file(share, under, digest, size, path, err)
-                     : pull_folder(share, under, digest, path, err);
+    if (is_file) {
+        STK_TRY(pull_file(share, under, digest, size, path, err));
+    } else {
+        STK_TRY(pull_folder(share, under, digest, path, err));
     }
-    if (rc == 0) {
-        *ret_path = path;
-        path = NULL;
-    }
-    return rc;
+    *ret_path = path;
+    path = NULL;
+    return 0;
 }
 
 static int pull_into(stk_share *share, stk_store *store, const char *digest, const char *stage,
@@ -436,8 +436,7 @@ static int pull_into(stk_share *share, stk_store *store, const char *digest, con
 {
     STK_TEXT_AUTO path = NULL;
     stk_artifact added;
-    int rc = pull_staged(share, ARTIFACTS, digest, stage, &path, err);
-    STK_TRY(rc);
+    STK_TRY(pull_staged(share, ARTIFACTS, digest, stage, &path, err));
     return stk_store_add_path_until(store, path, digest, &share->cancelled, &added, err);
 }
 
@@ -467,7 +466,9 @@ int stk_share_pull(stk_share *share, stk_store *store, const char *digest, stk_e
     /* What is refused leaves nothing; after a failure that passes, the next pull goes on there. */
     if (stage != NULL && (rc == 0 || !(stk_share_may_pass(&why) || rc == STK_E_CANCELLED))) {
         int removed = stk_file_remove_tree(stage, rc == 0 ? err : NULL);
-        rc = rc < 0 ? rc : removed;
+        if (rc == 0) {
+            rc = removed;
+        }
     }
     return rc;
 }

@@ -20,7 +20,7 @@
 enum { LEFTOVER_S = 7 * 86400 };
 
 /* At the top of the folder, and no object. */
-static bool is_ours(const char *name)
+static bool is_of_folder(const char *name)
 {
     return strcmp(name, ".tmp") == 0 || strcmp(name, ".gitignore") == 0 ||
            strcmp(name, ".stokerignore") == 0;
@@ -32,11 +32,32 @@ static bool syncs(void)
     return sync == NULL || strcmp(sync, "0") != 0;
 }
 
-static int failed(const char *what, const char *path, stk_err *err)
+static int set_failed(const char *what, const char *path, stk_err *err)
 {
     int sys = errno;
     return stk_err_sys(err, sys == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, sys, "can't %s '%s'", what,
                        path);
+}
+
+static bool is_missing(int sys)
+{
+    return sys == ENOENT || sys == ENOTDIR;
+}
+
+/* The error of an object, by its errno; 0: none. */
+static int object_failed(const stk_share *share, const char *key, const char *what, int sys,
+                         stk_err *err)
+{
+    if (sys == 0) {
+        return 0;
+    }
+    if (sys == EEXIST) {
+        return stk_share_taken(share, key, err);
+    }
+    if (sys == ELOOP) {
+        return stk_share_behind_link(share, key, err);
+    }
+    return stk_err_sys(err, STK_E_SYS, sys, "can't %s '%s/%s'", what, share->folder, key);
 }
 
 /* An empty folder in the place of one that we have seen something in: what was mounted there isn't
@@ -52,7 +73,7 @@ static int check_mounted(const stk_share *share, stk_err *err)
 }
 
 /* What a writer that died has left: nobody writes for a week. */
-static void sweep(stk_share *share, int tmp)
+static void remove_leftovers(stk_share *share, int tmp)
 {
     STK_DIR_AUTO dir = {0};
     int rc = stk_dir_read_fd(tmp, share->folder, &dir, NULL);
@@ -110,36 +131,35 @@ static int open_tmp(const stk_share *share)
 static int make_tmp(stk_share *share, int *ret_dir, stk_err *err)
 {
     STK_TEXT_AUTO tmp = stk_file_join(share->folder, ".tmp");
-    int rc = tmp == NULL ? stk_share_no_memory(share, err) : check_mounted(share, err);
-    rc = rc < 0 ? rc : stk_file_mkdirs(tmp, 0777, err);
-    *ret_dir = rc < 0 ? -1 : open_tmp(share);
-    if (rc == 0 && *ret_dir < 0) {
-        return failed("open", tmp, err);
+    if (tmp == NULL) {
+        return stk_share_no_memory(share, err);
     }
-    return rc;
+    STK_TRY(check_mounted(share, err));
+    STK_TRY(stk_file_mkdirs(tmp, 0777, err));
+    *ret_dir = open_tmp(share);
+    return *ret_dir < 0 ? set_failed("open", tmp, err) : 0;
 }
 
 static int new_temporary(stk_share *share, temporary *ret, stk_err *err)
 {
     uint64_t random[2] = {0};
     ret->dir = open_tmp(share);
-    int rc = 0;
     if (ret->dir < 0 && errno == ENOENT) {
-        rc = make_tmp(share, &ret->dir, err);
+        STK_TRY(make_tmp(share, &ret->dir, err));
     } else if (ret->dir < 0 && errno == ELOOP) {
-        rc = stk_share_behind_link(share, ".tmp", err);
+        return stk_share_behind_link(share, ".tmp", err);
     } else if (ret->dir < 0) {
-        rc = failed("open the folder for what is being written in", share->folder, err);
+        return set_failed("open the folder for what is being written in", share->folder, err);
     }
-    if (rc == 0 && !share->swept) {
+    if (!share->swept) {
         share->swept = share->seen = true;
         keep_out(share);
-        sweep(share, ret->dir);
+        remove_leftovers(share, ret->dir);
     }
     (void)!getrandom(random, sizeof random, 0);
     (void)snprintf(ret->name, sizeof ret->name, "%016llx%016llx", (unsigned long long)random[0],
                    (unsigned long long)random[1]);
-    return rc;
+    return 0;
 }
 
 /* What was written gets the name `to` in folder `at`, which must not be there yet. 0 or errno. */
@@ -181,64 +201,51 @@ static int publish(stk_share *share, const temporary *t, const char *key, bool o
         sys = errno;
     }
     if (sys == 0 && sync && sync_folder(at) < 0) {
-        return failed("sync the folder of", key, err);
+        return set_failed("sync the folder of", key, err);
     }
-    if (sys == 0) {
-        return 0;
-    }
-    if (sys == EEXIST) {
-        return stk_share_taken(share, key, err);
-    }
-    if (sys == ELOOP) {
-        return stk_share_behind_link(share, key, err);
-    }
-    return stk_err_sys(err, STK_E_SYS, sys, "can't write '%s/%s'", share->folder, key);
+    return object_failed(share, key, "write", sys, err);
 }
 
-static int put(stk_share *share, const char *key, const void *data, size_t n, bool only_new,
-               stk_err *err)
+static int put_in_folder(stk_share *share, const char *key, const void *data, size_t n,
+                         bool only_new, stk_err *err)
 {
     TEMPORARY_AUTO t = {.dir = -1};
-    int rc = new_temporary(share, &t, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(new_temporary(share, &t, err));
     STK_FD_AUTO fd = openat(t.dir, t.name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0 || stk_file_write_all(fd, data, n) < 0 || (syncs() && fdatasync(fd) < 0)) {
-        return failed("write", key, err);
+        return set_failed("write", key, err);
     }
     return publish(share, &t, key, only_new, syncs(), err);
 }
 
-static int put_file(stk_share *share, const char *key, const char *path, const char *digest,
-                    stk_err *err)
+static int copy_in(stk_share *share, const char *key, const char *path, const char *digest,
+                   stk_err *err)
 {
     TEMPORARY_AUTO t = {.dir = -1};
     STK_TREE_AUTO tree = {0};
     struct stat st;
     char to[96];
     if (stat(path, &st) < 0) {
-        return failed("read", path, err);
+        return set_failed("read", path, err);
     }
     if (!S_ISREG(st.st_mode)) {
         return stk_err_set(err, STK_E_USAGE, "'%s' is no file", path);
     }
-    int rc = stk_tree_walk_until(path, false, &share->cancelled, &tree, err);
-    rc = rc < 0 ? rc : new_temporary(share, &t, err);
+    STK_TRY(stk_tree_walk_until(path, false, &share->cancelled, &tree, err));
+    STK_TRY(new_temporary(share, &t, err));
     (void)snprintf(to, sizeof to, "/proc/self/fd/%d/%s", t.dir,
                    t.name); /* the folder that is open */
-    rc = rc < 0 ? rc : stk_tree_copy(&tree, to, err);
-    STK_FD_AUTO fd = rc < 0 ? -1 : openat(t.dir, t.name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (rc == 0 && fd < 0) {
-        rc = failed("write", key, err);
+    STK_TRY(stk_tree_copy(&tree, to, err));
+    STK_FD_AUTO fd = openat(t.dir, t.name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        return set_failed("write", key, err);
     }
-    if (rc == 0 && digest != NULL && fchmod(fd, st.st_mode & 0111 ? 0555 : 0444) < 0) {
-        rc = failed("make read-only", key, err);
+    if (digest != NULL && fchmod(fd, st.st_mode & 0111 ? 0555 : 0444) < 0) {
+        return set_failed("make read-only", key, err);
     }
-    if (rc == 0 && digest == NULL && syncs() && fdatasync(fd) < 0) {
-        rc = failed("sync", key, err);
+    if (digest == NULL && syncs() && fdatasync(fd) < 0) {
+        return set_failed("sync", key, err);
     }
-    STK_TRY(rc);
     return publish(share, &t, key, false, digest == NULL && syncs(), err);
 }
 
@@ -248,57 +255,48 @@ static int open_object(stk_share *share, const char *key, int *ret_fd, struct st
     *ret_fd = stk_share_open_object(share, key, ret_st);
     int sys = *ret_fd < 0 ? errno : 0;
     share->seen = share->seen || sys == 0;
-    if (sys == 0) {
-        return 0;
-    }
-    if (sys == ENOENT || sys == ENOTDIR) {
+    if (is_missing(sys)) {
         return stk_share_absent(share, key, err);
     }
-    if (sys == ELOOP) {
-        return stk_share_behind_link(share, key, err);
-    }
-    return stk_err_sys(err, STK_E_SYS, sys, "can't read '%s/%s'", share->folder, key);
+    return object_failed(share, key, "read", sys, err);
 }
 
-static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_buf *ret,
-               stk_err *err)
+static int get_from_folder(stk_share *share, const char *key, int64_t from, bool whole,
+                           stk_buf *ret, stk_err *err)
 {
     STK_FD_AUTO fd = -1;
     struct stat st;
     char part[65536];
-    int rc = open_object(share, key, &fd, &st, err);
+    STK_TRY(open_object(share, key, &fd, &st, err));
     size_t room = ret->max - ret->len;
-    if (rc == 0 && whole && st.st_size > (int64_t)room) {
-        rc = stk_err_set(err, STK_E_LIMIT, "'%s' in store '%s' has more than %zu bytes", key,
-                         share->url, room);
+    if (whole && st.st_size > (int64_t)room) {
+        return stk_err_set(err, STK_E_LIMIT, "'%s' in store '%s' has more than %zu bytes", key,
+                           share->url, room);
     }
-    while (rc == 0 && room > 0) {
-        ssize_t n = pread(fd, part, room < sizeof part ? room : sizeof part, from);
-        if (n < 0 && errno != EINTR) {
-            return failed("read", key, err);
-        }
+    while (room > 0) {
+        ssize_t n = pread(fd, part, MIN(room, sizeof part), from);
         if (n == 0) {
             break;
+        }
+        if (n < 0 && errno != EINTR) {
+            return set_failed("read", key, err);
         }
         if (n > 0 && stk_buf_add(ret, part, (size_t)n) < 0) {
             return stk_share_no_memory(share, err);
         }
         from += MAX(n, 0);
-        room -= n > 0 ? (size_t)n : 0;
+        room -= (size_t)MAX(n, 0);
     }
-    return rc;
+    return 0;
 }
 
-static int get_file(stk_share *share, const char *key, const char *path, const char *digest,
+static int copy_out(stk_share *share, const char *key, const char *path, const char *digest,
                     int64_t size, stk_err *err)
 {
     (void)size;
     STK_FD_AUTO fd = -1;
     struct stat st;
-    int rc = open_object(share, key, &fd, &st, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(open_object(share, key, &fd, &st, err));
     STK_FD_AUTO to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     /* Of the open file: whoever replaces it meanwhile makes another one. */
     int sys = to < 0 ? errno : stk_tree_copy_data(fd, to, st.st_size, &share->cancelled);
@@ -311,7 +309,7 @@ static int get_file(stk_share *share, const char *key, const char *path, const c
     return digest == NULL ? 0 : stk_share_verify(share, path, key, digest, err);
 }
 
-static int look(stk_share *share, const char *key, int64_t *ret_size, stk_err *err)
+static int stat_object(stk_share *share, const char *key, int64_t *ret_size, stk_err *err)
 {
     struct stat st;
     const char *last;
@@ -324,13 +322,10 @@ static int look(stk_share *share, const char *key, int64_t *ret_size, stk_err *e
         *ret_size = st.st_size;
         return 0;
     }
-    if (sys == 0 || sys == ENOENT || sys == ENOTDIR) {
+    if (sys == 0 || is_missing(sys)) {
         return stk_share_absent(share, key, err);
     }
-    if (sys == ELOOP) {
-        return stk_share_behind_link(share, key, err);
-    }
-    return stk_err_sys(err, STK_E_SYS, sys, "can't read '%s/%s'", share->folder, key);
+    return object_failed(share, key, "read", sys, err);
 }
 
 /* A link itself goes, whatever it names. */
@@ -339,13 +334,10 @@ static int remove_object(stk_share *share, const char *key, stk_err *err)
     const char *last;
     STK_FD_AUTO at = stk_share_parent(share, key, false, &last);
     int sys = at >= 0 && unlinkat(at, last, 0) == 0 ? 0 : errno;
-    if (sys == 0 || sys == ENOENT || sys == ENOTDIR || sys == EISDIR) {
+    if (is_missing(sys) || sys == EISDIR) {
         return 0;
     }
-    if (sys == ELOOP) {
-        return stk_share_behind_link(share, key, err);
-    }
-    return stk_err_sys(err, STK_E_SYS, sys, "can't remove '%s/%s'", share->folder, key);
+    return object_failed(share, key, "remove", sys, err);
 }
 
 static int sync_all(stk_share *share, stk_err *err)
@@ -354,7 +346,7 @@ static int sync_all(stk_share *share, stk_err *err)
         return 0;
     }
     STK_FD_AUTO fd = open(share->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 || syncfs(fd) < 0 ? failed("sync", share->folder, err) : 0;
+    return fd < 0 || syncfs(fd) < 0 ? set_failed("sync", share->folder, err) : 0;
 }
 
 /* --- listing --- */
@@ -376,8 +368,7 @@ typedef struct name {
 
 typedef struct names {
     name *at;
-    size_t n;
-    size_t cap;
+    uint32_t n, cap;
 } names;
 
 static void names_done(names *list)
@@ -393,7 +384,7 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const name *)a)->key, ((const name *)b)->key);
 }
 
-static bool begins(const char *text, const char *with)
+static bool begins_with(const char *text, const char *with)
 {
     return strncmp(text, with, strlen(with)) == 0;
 }
@@ -401,13 +392,13 @@ static bool begins(const char *text, const char *with)
 /* Can a key that begins with `stem` be one that is asked for? */
 static bool matters(const listing *l, const char *stem)
 {
-    bool fits = begins(stem, l->prefix) || begins(l->prefix, stem);
-    return fits && (strcmp(stem, l->after) > 0 || begins(l->after, stem));
+    bool fits = begins_with(stem, l->prefix) || begins_with(l->prefix, stem);
+    return fits && (strcmp(stem, l->after) > 0 || begins_with(l->after, stem));
 }
 
 static bool is_asked_for(const listing *l, const char *key, bool is_dir)
 {
-    return is_dir ? matters(l, key) : strcmp(key, l->after) > 0 && begins(key, l->prefix);
+    return is_dir ? matters(l, key) : strcmp(key, l->after) > 0 && begins_with(key, l->prefix);
 }
 
 /* Links aren't followed: they may lead round and round, or out. */
@@ -417,7 +408,7 @@ static int add_names(const listing *l, const stk_dir *dir, const char *stem, nam
         const char *last = dir->items[i].name;
         struct stat st = {0};
         STK_TEXT_AUTO key = NULL;
-        if (stem[0] == '\0' && is_ours(last)) {
+        if (stem[0] == '\0' && is_of_folder(last)) {
             continue;
         }
         bool is_dir = stk_dir_is_folder(dir, &dir->items[i]);
@@ -429,19 +420,13 @@ static int add_names(const listing *l, const stk_dir *dir, const char *stem, nam
             continue;
         }
         if (!is_dir && fstatat(dir->fd, last, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno != ENOENT) {
-            return failed("read", key, l->err);
+            return set_failed("read", key, l->err);
         }
         if (!is_dir && !S_ISREG(st.st_mode)) {
             continue; /* or just removed */
         }
-        if (list->n == list->cap) {
-            size_t cap = list->cap == 0 ? 64 : list->cap * 2;
-            name *more = reallocarray(list->at, cap, sizeof *more);
-            if (more == NULL) {
-                return stk_share_no_memory(l->share, l->err);
-            }
-            list->at = more;
-            list->cap = cap;
+        if (stk_array_reserve(&list->at, &list->cap, (uint64_t)list->n + 1, sizeof *list->at) < 0) {
+            return stk_share_no_memory(l->share, l->err);
         }
         list->at[list->n++] =
             (name){.key = key,
@@ -461,7 +446,7 @@ static int read_names(const listing *l, const char *stem, names *list)
     STK_FD_AUTO fd = at < 0 ? -1 : openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) { /* gone, or replaced by a link */
         if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP) {
-            return failed("list", stem, l->err);
+            return set_failed("list", stem, l->err);
         }
         return 0;
     }
@@ -488,28 +473,22 @@ static int list_below(const listing *l, const char *stem, int depth)
     return rc;
 }
 
-static int list(stk_share *share, const char *prefix, const char *after, stk_share_each *each,
-                void *arg, stk_err *err)
+static int list_folder(stk_share *share, const char *prefix, const char *after,
+                       stk_share_each *each, void *arg, stk_err *err)
 {
     listing l = {
         .share = share, .prefix = prefix, .after = after, .each = each, .arg = arg, .err = err};
     return list_below(&l, "", 0);
 }
 
-static void close_folder(stk_share *share)
-{
-    (void)share;
-}
-
-static const stk_share_ops folder_ops = {.put = put,
-                                         .put_file = put_file,
-                                         .get = get,
-                                         .get_file = get_file,
-                                         .look = look,
-                                         .list = list,
+static const stk_share_ops folder_ops = {.put = put_in_folder,
+                                         .put_file = copy_in,
+                                         .get = get_from_folder,
+                                         .get_file = copy_out,
+                                         .look = stat_object,
+                                         .list = list_folder,
                                          .remove = remove_object,
-                                         .sync = sync_all,
-                                         .close = close_folder};
+                                         .sync = sync_all};
 
 int stk_share_open_folder(const char *path, stk_share *share, stk_err *err)
 {

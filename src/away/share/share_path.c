@@ -26,18 +26,14 @@ static bool is_link(int at, const char *name)
 }
 
 /* One folder further; closes `at`. -1 with errno: ELOOP where it is a link. */
-static int enter(int at, const char *name, bool make)
+static int enter_folder(int at, const char *name, bool make)
 {
     int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
     int fd = openat(at, name, flags);
-    int sys = fd < 0 ? errno : 0;
-    if (sys == ENOENT && make) {
-        sys = mkdirat(at, name, 0777) == 0 || errno == EEXIST ? 0 : errno;
-        fd = sys != 0 ? -1 : openat(at, name, flags);
-        if (fd < 0 && sys == 0) {
-            sys = errno;
-        }
+    if (fd < 0 && errno == ENOENT && make && (mkdirat(at, name, 0777) == 0 || errno == EEXIST)) {
+        fd = openat(at, name, flags);
     }
+    int sys = errno;
     if (fd < 0 && sys == ENOTDIR && is_link(at, name)) {
         sys = ELOOP;
     }
@@ -59,7 +55,7 @@ int stk_share_parent(const stk_share *share, const char *key, bool make, const c
         }
         memcpy(part, key, n);
         part[n] = '\0';
-        fd = enter(fd, part, make);
+        fd = enter_folder(fd, part, make);
     }
     *ret_last = key;
     return fd;
@@ -69,22 +65,21 @@ int stk_share_open_object(const stk_share *share, const char *key, struct stat *
 {
     const char *last;
     STK_FD_AUTO at = stk_share_parent(share, key, false, &last);
-    int sys = at < 0 ? errno : 0;
-    STK_FD_AUTO fd =
-        sys != 0 ? -1 : openat(at, last, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
-    if (fd < 0 && sys == 0) {
-        sys = errno;
+    if (at < 0) {
+        return -1;
     }
-    if (sys == 0 && fstat(fd, ret_st) < 0) {
-        sys = errno;
+    int fd = openat(at, last, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
+    if (fd < 0) {
+        return -1;
     }
+    int sys = fstat(fd, ret_st) < 0 ? errno : 0;
     if (sys == 0 && !S_ISREG(ret_st->st_mode)) {
         sys = ENOENT;
     }
-    int out = sys == 0 ? fd : -1;
     if (sys == 0) {
-        fd = -1;
+        return fd;
     }
+    (void)close(fd);
     errno = sys;
-    return out;
+    return -1;
 }

@@ -34,7 +34,7 @@ typedef struct stk_share_ops {
     int (*sync)(stk_share *share, stk_err *err); /* NULL: nothing to do */
     /* NULL: there are no such URLs. */
     int (*link)(stk_share *share, const char *key, int64_t seconds, stk_buf *ret, stk_err *err);
-    void (*close)(stk_share *share);
+    void (*close)(stk_share *share); /* NULL: nothing to do */
 } stk_share_ops;
 
 struct stk_share {
@@ -88,7 +88,9 @@ int stk_share_parallel(uint32_t at_once, uint64_t n,
 int stk_share_send_file(stk_share *share, const char *key, const char *path, const char *digest,
                         stk_err *err);
 int stk_share_no_memory(const stk_share *share, stk_err *err);
-/* STK_E_STORE unless it is what the digest says. */
+/* STK_E_STORE, "'name' was changed", unless `hex` is the digest. */
+int stk_share_check_digest(const char *name, const char *hex, const char *digest, stk_err *err);
+/* The same of a file here. */
 int stk_share_verify(const stk_share *share, const char *path, const char *key, const char *digest,
                      stk_err *err);
 /* The digest of a file or folder here. STK_E_CANCELLED as soon as the share is. */

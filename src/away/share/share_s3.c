@@ -40,12 +40,9 @@ static int find_base(stk_s3 *s, stk_err *err)
     char endpoint[512];
     char region[64] = "us-east-1"; /* what anything but AWS itself is content with */
     const char *style = stk_aws_setting(s->aws, "s3.addressing_style");
-    int rc = stk_aws_endpoint(s->aws, "s3", endpoint, sizeof endpoint, &s->custom, err);
-    if (rc == 0 && stk_aws_region(s->aws, region, sizeof region, err) < 0 && !s->custom) {
-        rc = STK_E_ENV;
-    }
-    if (rc < 0) {
-        return rc;
+    STK_TRY(stk_aws_endpoint(s->aws, "s3", endpoint, sizeof endpoint, &s->custom, err));
+    if (stk_aws_region(s->aws, region, sizeof region, err) < 0 && !s->custom) {
+        return STK_E_ENV;
     }
     if (s->region[0] == '\0') {
         (void)snprintf(s->region, sizeof s->region, "%s", region);
@@ -73,29 +70,29 @@ static int find_base(stk_s3 *s, stk_err *err)
     return 0;
 }
 
-static int url_of(stk_share *share, const stk_s3_ask *ask, char region[64], stk_buf *url,
-                  stk_err *err)
+static int write_url(stk_share *share, const stk_s3_ask *ask, char region[64], stk_buf *url,
+                     stk_err *err)
 {
     stk_s3 *s = share->s3;
+    int rc = 0;
     (void)pthread_mutex_lock(&s->lock);
-    int rc = s->known ? 0 : find_base(s, err);
+    if (!s->known) {
+        rc = find_base(s, err);
+    }
     if (rc == 0) {
         stk_buf_printf(url, "%s/", s->base);
         (void)snprintf(region, 64, "%s", s->region);
     }
     (void)pthread_mutex_unlock(&s->lock);
-    if (rc == 0 && ask->key != NULL) {
+    STK_TRY(rc);
+    if (ask->key != NULL) {
         stk_aws_encode(url, s->prefix, true);
         stk_aws_encode(url, ask->key, true);
     }
-    if (rc == 0 && ask->query != NULL) {
+    if (ask->query != NULL) {
         stk_buf_printf(url, "?%s", ask->query);
     }
-    STK_TRY(rc);
-    if (url->failed) {
-        return stk_share_no_memory(share, err);
-    }
-    return 0;
+    return url->failed ? stk_share_no_memory(share, err) : 0;
 }
 
 /* true: it is in another region than was asked. */
@@ -202,8 +199,13 @@ int stk_s3_try(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, 
     STK_BUF_AUTO url = STK_BUF_INIT(URL_MAX);
     *ret_again = STK_AWS_STOP;
     code[0] = '\0';
-    int rc =
-        arena == NULL ? stk_share_no_memory(share, err) : url_of(share, ask, region, &url, err);
+    if (stk_share_is_cancelled(share)) {
+        return stk_share_cancelled(share, err);
+    }
+    if (arena == NULL) {
+        return stk_share_no_memory(share, err);
+    }
+    STK_TRY(write_url(share, ask, region, &url, err));
     stk_http_request q = {.method = ask->method,
                           .url = url.data,
                           .headers = ask->headers,
@@ -214,27 +216,21 @@ int stk_s3_try(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, 
                           .on_body = ask->on_body,
                           .arg = ask->arg,
                           .ok_only = true,
-                          .connect_ms = share->hurries ? HURRY_MS : 0,
-                          .idle_ms = share->hurries     ? HURRY_MS
-                                     : ask->idle_ms > 0 ? ask->idle_ms
-                                                        : IDLE_MS,
+                          .idle_ms = ask->idle_ms > 0 ? ask->idle_ms : IDLE_MS,
                           .cancel_fd = share->cancel_fd,
                           .tls = stk_aws_tls(s->aws)};
-    if (stk_share_is_cancelled(share)) {
-        return stk_share_cancelled(share, err);
+    if (share->hurries) {
+        q.connect_ms = q.idle_ms = HURRY_MS;
     }
-    rc = rc < 0 ? rc : stk_aws_sign(s->aws, "s3", region, ask->sha256, &q, arena, err);
-    int sys = rc < 0 ? 0 : fault_of(ask);
+    STK_TRY(stk_aws_sign(s->aws, "s3", region, ask->sha256, &q, arena, err));
+    int sys = fault_of(ask);
     if (sys != 0) { /* as a connection that breaks */
         *ret_again = STK_AWS_AGAIN;
-        rc = stk_err_sys(err, STK_E_ENV, sys, "%s s3://%s", ask->method, s->bucket);
-    }
-    if (rc < 0) {
-        return rc;
+        return stk_err_sys(err, STK_E_ENV, sys, "%s s3://%s", ask->method, s->bucket);
     }
     ret->body.max = ask->body_max;
     q.session = take_session(s);
-    rc = stk_http_send(&q, ret, err);
+    int rc = stk_http_send(&q, ret, err);
     give_session(s, q.session);
     if (rc == 0 && STK_FAILPOINT_ERR("share.s3.short") != 0) {
         ret->body.len /= 2;
@@ -269,23 +265,25 @@ int stk_s3_try(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, 
 int stk_s3_send(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, char code[80],
                 uint32_t *ret_tries, stk_err *err)
 {
-    stk_aws_tries tries = {.max = share->hurries ? 2 : 0};
+    stk_aws_tries tries = {.max = 2 * share->hurries};
     stk_aws_again again;
-    stk_http_response own = {0};
+    STK_HTTP_RESPONSE_AUTO own = {0};
     char buf[80];
     int64_t wait = 0;
     int rc;
     if (ret == NULL) {
         ret = &own;
     }
+    if (code == NULL) {
+        code = buf;
+    }
     do {
         (void)stk_aws_wait(wait, share->cancel_fd); /* cancelled: the try says so */
-        rc = stk_s3_try(share, ask, ret, code != NULL ? code : buf, &again, err);
+        rc = stk_s3_try(share, ask, ret, code, &again, err);
     } while (rc < 0 && stk_aws_next(&tries, again, ret, &wait));
     if (ret_tries != NULL) {
         *ret_tries = tries.n + (rc == 0);
     }
-    stk_http_done(&own);
     return rc;
 }
 
@@ -296,31 +294,29 @@ int stk_s3_send(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret,
 static int ask_why(stk_share *share, const char *key, int64_t *ret_size, stk_err *err)
 {
     char text[80];
-    stk_http_response r = {0};
+    STK_HTTP_RESPONSE_AUTO r = {0};
     stk_s3_ask ask = {.method = "GET", .key = key, .headers = {"Range: bytes=0-0"}};
     int rc = stk_s3_send(share, &ask, &r, NULL, NULL, err);
-    const char *all = NULL;
-    if (rc == 0 && stk_http_header(&r, "content-range", text, sizeof text)) {
-        all = strchr(text, '/');
+    *ret_size = (int64_t)r.body.len;
+    if (rc == 0 && stk_http_header(&r, "content-range", text, sizeof text) &&
+        strchr(text, '/') != NULL) {
+        *ret_size = strtoll(strchr(text, '/') + 1, NULL, 10);
     }
-    *ret_size = all == NULL ? (int64_t)r.body.len : strtoll(all + 1, NULL, 10);
-    if (r.status == 416) {
-        rc = 0; /* it is empty */
-    }
-    stk_http_done(&r);
-    return rc;
+    return r.status == 416 ? 0 : rc; /* 416: it is empty */
 }
 
 int stk_s3_head(stk_share *share, const char *key, int64_t *ret_size, char etag[128], stk_err *err)
 {
-    stk_http_response r = {0};
+    STK_HTTP_RESPONSE_AUTO r = {0};
     char text[32];
     char code[80];
     stk_s3_ask ask = {.method = "HEAD", .key = key};
     int rc = stk_s3_send(share, &ask, &r, code, NULL, err);
     if (rc == 0) {
-        *ret_size =
-            stk_http_header(&r, "content-length", text, sizeof text) ? strtoll(text, NULL, 10) : 0;
+        *ret_size = 0;
+        if (stk_http_header(&r, "content-length", text, sizeof text)) {
+            *ret_size = strtoll(text, NULL, 10);
+        }
     } else if (code[0] == '\0' && (r.status == 400 || r.status == 403)) {
         rc = ask_why(share, key, ret_size, err);
     }
@@ -330,21 +326,20 @@ int stk_s3_head(stk_share *share, const char *key, int64_t *ret_size, char etag[
     if (etag != NULL && (rc < 0 || !stk_http_header(&r, "etag", etag, 128))) {
         etag[0] = '\0';
     }
-    stk_http_done(&r);
     return rc;
 }
 
-static int look(stk_share *share, const char *key, int64_t *ret_size, stk_err *err)
+static int head_object(stk_share *share, const char *key, int64_t *ret_size, stk_err *err)
 {
     return stk_s3_head(share, key, ret_size, NULL, err);
 }
 
-static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_buf *ret,
-               stk_err *err)
+static int get_object(stk_share *share, const char *key, int64_t from, bool whole, stk_buf *ret,
+                      stk_err *err)
 {
     char range[80];
     char code[80];
-    stk_http_response r = {0};
+    STK_HTTP_RESPONSE_AUTO r = {0};
     size_t room = ret->max - ret->len;
     /* An error has to fit, too. */
     stk_s3_ask ask = {.method = "GET", .key = key, .body_max = MAX(room, ERROR_MAX)};
@@ -358,31 +353,35 @@ static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_
     }
     int rc = stk_s3_send(share, &ask, &r, code, NULL, err);
     if (rc == STK_E_NOT_FOUND) {
-        rc = stk_share_absent(share, key, err);
-    } else if (!whole && r.status == 416) { /* it ends here */
-        rc = 0;
-    } else if (rc == STK_E_LIMIT || (rc == 0 && r.body.len > room)) {
-        rc = stk_err_set(err, STK_E_LIMIT, "'%s' in store '%s' has more than %zu bytes", key,
-                         share->url, room);
-    } else if (rc == 0 && !whole && from > 0 && r.status != 206) {
-        rc = stk_err_set(err, STK_E_ENV, "store '%s' can't give parts of objects", share->url);
-    } else if (rc == 0 && r.body.len > 0 && stk_buf_add(ret, r.body.data, r.body.len) < 0) {
-        rc = stk_share_no_memory(share, err);
+        return stk_share_absent(share, key, err);
     }
-    stk_http_done(&r);
-    return rc;
+    if (!whole && r.status == 416) { /* it ends here */
+        return 0;
+    }
+    if (rc == STK_E_LIMIT || (rc == 0 && r.body.len > room)) {
+        return stk_err_set(err, STK_E_LIMIT, "'%s' in store '%s' has more than %zu bytes", key,
+                           share->url, room);
+    }
+    STK_TRY(rc);
+    if (!whole && from > 0 && r.status != 206) {
+        return stk_err_set(err, STK_E_ENV, "store '%s' can't give parts of objects", share->url);
+    }
+    if (r.body.len > 0 && stk_buf_add(ret, r.body.data, r.body.len) < 0) {
+        return stk_share_no_memory(share, err);
+    }
+    return 0;
 }
 
 /* A try whose answer was lost may have been the one that created it: then the content is ours. */
-static bool is_ours(stk_share *share, const char *key, const void *data, size_t n)
+static bool has_content(stk_share *share, const char *key, const void *data, size_t n)
 {
     STK_BUF_AUTO there = STK_BUF_INIT(COMPARE_MAX);
-    return get(share, key, 0, true, &there, NULL) == 0 && there.len == n &&
+    return get_object(share, key, 0, true, &there, NULL) == 0 && there.len == n &&
            (n == 0 || memcmp(there.data, data, n) == 0);
 }
 
-static int put(stk_share *share, const char *key, const void *data, size_t n, bool only_new,
-               stk_err *err)
+static int put_object(stk_share *share, const char *key, const void *data, size_t n, bool only_new,
+                      stk_err *err)
 {
     uint32_t tries = 0;
     stk_s3_ask ask = {.method = "PUT", .key = key, .body = n == 0 ? "" : data, .n = n};
@@ -390,10 +389,13 @@ static int put(stk_share *share, const char *key, const void *data, size_t n, bo
         ask.headers[0] = "If-None-Match: *";
     }
     int rc = stk_s3_send(share, &ask, NULL, NULL, &tries, err);
-    if (rc == STK_E_BUSY) {
-        rc = tries > 1 && is_ours(share, key, data, n) ? 0 : stk_share_taken(share, key, err);
+    if (rc != STK_E_BUSY) {
+        return rc;
     }
-    return rc;
+    if (tries > 1 && has_content(share, key, data, n)) {
+        return 0;
+    }
+    return stk_share_taken(share, key, err);
 }
 
 static int remove_object(stk_share *share, const char *key, stk_err *err)
@@ -408,8 +410,7 @@ static int link_to(stk_share *share, const char *key, int64_t seconds, stk_buf *
     char region[64];
     STK_BUF_AUTO url = STK_BUF_INIT(URL_MAX);
     stk_s3_ask ask = {.key = key};
-    int rc = url_of(share, &ask, region, &url, err);
-    STK_TRY(rc);
+    STK_TRY(write_url(share, &ask, region, &url, err));
     return stk_aws_presign(share->s3->aws, "s3", region, "GET", url.data, seconds, ret, err);
 }
 
@@ -427,11 +428,11 @@ static void close_s3(stk_share *share)
     free(s);
 }
 
-static const stk_share_ops s3_ops = {.put = put,
+static const stk_share_ops s3_ops = {.put = put_object,
                                      .put_file = stk_s3_put_file,
-                                     .get = get,
+                                     .get = get_object,
                                      .get_file = stk_s3_get_file,
-                                     .look = look,
+                                     .look = head_object,
                                      .list = stk_s3_list,
                                      .remove = remove_object,
                                      .link = link_to,

@@ -51,7 +51,7 @@ static int64_t end_of(const download *d, uint64_t i)
     return MIN(end, d->size);
 }
 
-static bool take(void *arg, const void *data, size_t n)
+static bool write_body(void *arg, const void *data, size_t n)
 {
     range *r = arg;
     const char *from = data;
@@ -85,7 +85,7 @@ static int get_some(range *r, stk_aws_again *ret_again, stk_http_response *respo
     char code[80];
     bool all = r->at == 0 && r->end == d->size;
     size_t n = 0;
-    stk_s3_ask ask = {.method = "GET", .key = d->key, .on_body = take, .arg = r};
+    stk_s3_ask ask = {.method = "GET", .key = d->key, .on_body = write_body, .arg = r};
     (void)snprintf(range_line, sizeof range_line, "Range: bytes=%lld-%lld", (long long)r->at,
                    (long long)r->end - 1);
     (void)snprintf(match, sizeof match, "If-Match: %s", d->etag);
@@ -106,10 +106,12 @@ static int get_some(range *r, stk_aws_again *ret_again, stk_http_response *respo
     }
     if (r->over || (rc == 0 && !all && response->status != 206)) {
         *ret_again = STK_AWS_STOP;
-        return stk_err_set(err, r->over && d->digest != NULL ? STK_E_STORE : STK_E_ENV,
-                           r->over ? "'%s' in store '%s' is larger than it should be"
-                                   : "'%s': store '%s' can't give parts of objects",
-                           d->key, d->share->url);
+        if (!r->over) {
+            return stk_err_set(err, STK_E_ENV, "'%s': store '%s' can't give parts of objects",
+                               d->key, d->share->url);
+        }
+        return stk_err_set(err, d->digest != NULL ? STK_E_STORE : STK_E_ENV,
+                           "'%s' in store '%s' is larger than it should be", d->key, d->share->url);
     }
     if (rc == 0 && r->at < r->end) {
         *ret_again = STK_AWS_AGAIN;
@@ -129,8 +131,7 @@ static bool is_still_there(const download *d, uint64_t i)
     int64_t end = end_of(d, i);
     stk_sha256_init(&sha);
     while (buf != NULL && at < end) {
-        size_t want = end - at < READ_BYTES ? (size_t)(end - at) : READ_BYTES;
-        ssize_t n = pread(d->fd, buf, want, at);
+        ssize_t n = pread(d->fd, buf, (size_t)MIN(end - at, READ_BYTES), at);
         if (n <= 0) {
             break;
         }
@@ -149,7 +150,7 @@ static int get_chunk(void *arg, uint64_t i, stk_err *err)
     range r = {.d = d, .from = (int64_t)i * STK_S3_CHUNK, .end = end_of(d, i)};
     stk_aws_tries tries = {0};
     stk_aws_again again = STK_AWS_STOP;
-    stk_http_response response = {0};
+    STK_HTTP_RESPONSE_AUTO response = {0};
     int64_t wait = 0;
     int rc;
     if (d->is_noted[i] && is_still_there(d, i)) {
@@ -165,7 +166,6 @@ static int get_chunk(void *arg, uint64_t i, stk_err *err)
             tries.n = 0; /* it goes on */
         }
     } while (rc < 0 && stk_aws_next(&tries, again, &response, &wait));
-    stk_http_done(&response);
     if (rc == 0 && d->digest != NULL) {
         noted line = {.size = d->size, .i = i};
         stk_sha256_done(&r.sha, line.sum);
@@ -191,24 +191,25 @@ static void read_notes(download *d)
     }
 }
 
-static int verify(const download *d, stk_err *err)
+static int verify_chunks(const download *d, stk_err *err)
 {
     char hex[STK_DIGEST_HEX + 1];
     stk_digest_of(d->sums, d->n_chunks * STK_DIGEST_BYTES, hex);
-    if (strcmp(hex, d->digest) != 0) {
-        return stk_err_set(err, STK_E_STORE, "'%s' was changed: its digest is %.12s, not %.12s",
-                           d->key, hex, d->digest);
-    }
-    return 0;
+    return stk_share_check_digest(d->key, hex, d->digest, err);
 }
 
 static int get_all(download *d, const char *path, const char *notes, stk_err *err)
 {
-    d->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | (d->digest == NULL ? O_TRUNC : 0), 0666);
+    int flags = O_RDWR | O_CREAT | O_CLOEXEC;
+    if (d->digest == NULL) { /* nothing in it can be trusted */
+        flags |= O_TRUNC;
+    }
+    d->fd = open(path, flags, 0666);
     if (d->fd < 0 || ftruncate(d->fd, d->size) < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "can't write '%s'", path);
     }
-    d->n_chunks = d->size == 0 ? 1 : (uint64_t)((d->size + STK_S3_CHUNK - 1) / STK_S3_CHUNK);
+    d->n_chunks = (uint64_t)((d->size + STK_S3_CHUNK - 1) / STK_S3_CHUNK);
+    d->n_chunks = MAX(d->n_chunks, 1);
     d->sums = calloc(d->n_chunks, sizeof *d->sums);
     d->is_noted = calloc(d->n_chunks, sizeof *d->is_noted);
     if (d->sums == NULL || d->is_noted == NULL) {
@@ -219,34 +220,40 @@ static int get_all(download *d, const char *path, const char *notes, stk_err *er
         read_notes(d);
     }
     int rc = stk_share_parallel(SHARE_PARTS, d->n_chunks, get_chunk, d, err);
-    rc = rc < 0 || d->digest == NULL ? rc : verify(d, err);
+    if (rc == 0 && d->digest != NULL) {
+        rc = verify_chunks(d, err);
+    }
     if (d->digest != NULL && (rc == 0 || rc == STK_E_STORE)) {
         (void)unlink(notes);
     }
     return rc;
 }
 
+static void download_done(download *d)
+{
+    stk_file_close(&d->fd);
+    stk_file_close(&d->notes);
+    free(d->sums);
+    free(d->is_noted);
+}
+
 int stk_s3_get_file(stk_share *share, const char *key, const char *path, const char *digest,
                     int64_t size, stk_err *err)
 {
     STK_TEXT_AUTO notes = NULL;
-    int rc = 0;
+    int rc = STK_E_BUSY;
     if (asprintf(&notes, "%s.done", path) < 0) {
         notes = NULL;
         return stk_share_no_memory(share, err);
     }
-    for (int i = 0; i < RESTARTS; i++) {
-        download d = {
+    /* Busy: somebody replaced it meanwhile (If-Match). */
+    for (int i = 0; rc == STK_E_BUSY && i < RESTARTS; i++) {
+        __attribute__((cleanup(download_done))) download d = {
             .share = share, .key = key, .digest = digest, .size = size, .fd = -1, .notes = -1};
-        rc = size >= 0 ? 0 : stk_s3_head(share, key, &d.size, d.etag, err);
-        rc = rc < 0 ? rc : get_all(&d, path, notes, err);
-        stk_file_close(&d.fd);
-        stk_file_close(&d.notes);
-        free(d.sums);
-        free(d.is_noted);
-        if (rc != STK_E_BUSY) { /* else: somebody replaced it meanwhile (If-Match) */
-            break;
+        if (size < 0) {
+            STK_TRY(stk_s3_head(share, key, &d.size, d.etag, err));
         }
+        rc = get_all(&d, path, notes, err);
     }
     return rc;
 }

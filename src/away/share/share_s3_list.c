@@ -13,9 +13,8 @@ static void undo_percent(char *text)
 {
     char *to = text;
     for (const char *c = text; *c != '\0'; c++) {
-        char hex[3] = {c[0] == '%' ? c[1] : '\0', c[0] == '%' && c[1] != '\0' ? c[2] : '\0', 0};
-        if (hex[0] != '\0' && hex[1] != '\0') {
-            *to++ = (char)strtol(hex, NULL, 16);
+        if (c[0] == '%' && c[1] != '\0' && c[2] != '\0') {
+            *to++ = (char)strtol((char[]){c[1], c[2], '\0'}, NULL, 16);
             c += 2;
         } else {
             *to++ = *c == '+' ? ' ' : *c;
@@ -38,7 +37,7 @@ static int64_t time_of(const char *text)
 }
 
 /* What is in one answer. */
-static int tell(stk_share *share, const char *at, stk_share_each *each, void *arg)
+static int list_answer(stk_share *share, const char *at, stk_share_each *each, void *arg)
 {
     size_t n_prefix = strlen(share->s3->prefix);
     int rc = 0;
@@ -93,27 +92,25 @@ int stk_s3_list(stk_share *share, const char *prefix, const char *after, stk_sha
     int rc = 0;
     while (rc == 0 && strcmp(more, "true") == 0) {
         STK_BUF_AUTO query = STK_BUF_INIT(QUERY_MAX);
-        stk_http_response r = {0};
+        STK_HTTP_RESPONSE_AUTO r = {0};
         write_query(share, prefix, after, token, &query);
-        stk_s3_ask ask = {.method = "GET", .query = query.data};
-        rc = query.failed ? stk_share_no_memory(share, err)
-                          : stk_s3_send(share, &ask, &r, NULL, NULL, err);
-        if (rc == 0) {
-            const char *text = stk_text_or(r.body.data, "");
-            const char *a = text;
-            const char *b = text;
-            /* One that was cut would say that what it lacks isn't there. */
-            if (strstr(text, "</ListBucketResult>") == NULL ||
-                !stk_aws_xml(&a, "IsTruncated", more, sizeof more) ||
-                (strcmp(more, "true") == 0 &&
-                 !stk_aws_xml(&b, "NextContinuationToken", token, sizeof token))) {
-                rc = stk_err_set(err, STK_E_ENV, "store '%s' answers a listing with something else",
-                                 share->url);
-            } else {
-                rc = tell(share, text, each, arg);
-            }
+        if (query.failed) {
+            return stk_share_no_memory(share, err);
         }
-        stk_http_done(&r);
+        stk_s3_ask ask = {.method = "GET", .query = query.data};
+        STK_TRY(stk_s3_send(share, &ask, &r, NULL, NULL, err));
+        const char *text = stk_text_or(r.body.data, "");
+        const char *a = text;
+        const char *b = text;
+        /* One that was cut would say that what it lacks isn't there. */
+        if (strstr(text, "</ListBucketResult>") == NULL ||
+            !stk_aws_xml(&a, "IsTruncated", more, sizeof more) ||
+            (strcmp(more, "true") == 0 &&
+             !stk_aws_xml(&b, "NextContinuationToken", token, sizeof token))) {
+            return stk_err_set(err, STK_E_ENV, "store '%s' answers a listing with something else",
+                               share->url);
+        }
+        rc = list_answer(share, text, each, arg);
     }
     return rc;
 }

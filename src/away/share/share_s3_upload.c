@@ -94,7 +94,7 @@ static int put_piece(const upload *u, uint64_t i, const char *query, char etag[E
 {
     char hex[STK_DIGEST_HEX + 1];
     piece p = piece_of(u, i);
-    stk_http_response r = {0};
+    STK_HTTP_RESPONSE_AUTO r = {0};
     stk_digest_hex(u->sums[i], hex);
     stk_s3_ask ask = {.method = "PUT",
                       .key = u->key,
@@ -103,12 +103,11 @@ static int put_piece(const upload *u, uint64_t i, const char *query, char etag[E
                       .sha256 = hex,
                       .read_body = read_piece,
                       .read_arg = &p};
-    int rc = stk_s3_send(u->share, &ask, &r, code, NULL, err);
-    if (rc == 0 && etag != NULL && !stk_http_header(&r, "etag", etag, ETAG)) {
-        rc = stk_err_set(err, STK_E_ENV, "store '%s' names no ETag of a part", u->share->url);
+    STK_TRY(stk_s3_send(u->share, &ask, &r, code, NULL, err));
+    if (etag != NULL && !stk_http_header(&r, "etag", etag, ETAG)) {
+        return stk_err_set(err, STK_E_ENV, "store '%s' names no ETag of a part", u->share->url);
     }
-    stk_http_done(&r);
-    return rc;
+    return 0;
 }
 
 /* --- in parts --- */
@@ -140,21 +139,18 @@ static void name_upload(upload *u, const char *id)
     (void)snprintf(u->query_id, sizeof u->query_id, "uploadId=%s", stk_text_or(text.data, ""));
 }
 
-static int begin(upload *u, stk_err *err)
+static int begin_upload(upload *u, stk_err *err)
 {
     char id[ID_SIZE];
-    stk_http_response r = {0};
+    STK_HTTP_RESPONSE_AUTO r = {0};
     stk_s3_ask ask = {.method = "POST", .key = u->key, .query = "uploads="};
-    int rc = stk_s3_send(u->share, &ask, &r, NULL, NULL, err);
+    STK_TRY(stk_s3_send(u->share, &ask, &r, NULL, NULL, err));
     const char *at = stk_text_or(r.body.data, "");
-    if (rc == 0 && !stk_aws_xml(&at, "UploadId", id, sizeof id)) {
-        rc = stk_err_set(err, STK_E_ENV, "store '%s' gives an upload no name", u->share->url);
+    if (!stk_aws_xml(&at, "UploadId", id, sizeof id)) {
+        return stk_err_set(err, STK_E_ENV, "store '%s' gives an upload no name", u->share->url);
     }
-    if (rc == 0) {
-        name_upload(u, id);
-    }
-    stk_http_done(&r);
-    return rc;
+    name_upload(u, id);
+    return 0;
 }
 
 /* One of the same artifact that was interrupted, or that another machine is making just now:
@@ -163,14 +159,17 @@ static int find_open(upload *u, stk_err *err)
 {
     STK_BUF_AUTO query = STK_BUF_INIT(QUERY_SIZE);
     STK_BUF_AUTO whole = STK_BUF_INIT(QUERY_SIZE);
-    stk_http_response r = {0};
+    STK_HTTP_RESPONSE_AUTO r = {0};
     stk_buf_printf(&whole, "%s%s", u->share->s3->prefix, u->key);
     stk_buf_text(&query, "prefix=");
     stk_aws_encode(&query, whole.data, false);
     stk_buf_text(&query, "&uploads=");
     stk_s3_ask ask = {.method = "GET", .query = query.data};
     int rc = stk_s3_send(u->share, &ask, &r, NULL, NULL, err);
-    const char *at = rc < 0 || r.body.data == NULL ? "" : r.body.data;
+    if (rc < 0) {
+        return rc == STK_E_ENV ? 0 : rc; /* one may not list them: a new one, then */
+    }
+    const char *at = stk_text_or(r.body.data, "");
     while ((at = strstr(at, "<Upload>")) != NULL) {
         char key[2048];
         char id[ID_SIZE];
@@ -182,43 +181,45 @@ static int find_open(upload *u, stk_err *err)
         }
         at += 8;
     }
-    stk_http_done(&r);
-    if (rc != STK_E_ENV) {
-        return rc;
-    }
-    return 0; /* one may not list them: a new one, then */
+    return 0;
 }
 
-/* Which parts are there; another part size than ours: none is of use. */
+/* A part that is there; one of another size than ours is of no use. */
+static void note_part(upload *u, const char *at)
+{
+    char number[32];
+    char size[32];
+    char etag[ETAG];
+    const char *a = at;
+    const char *b = at;
+    const char *c = at;
+    if (!stk_aws_xml(&a, "PartNumber", number, sizeof number) ||
+        !stk_aws_xml(&b, "Size", size, sizeof size) ||
+        !stk_aws_xml(&c, "ETag", etag, sizeof etag)) {
+        return;
+    }
+    uint64_t i = strtoull(number, NULL, 10) - 1;
+    if (i < u->n) {
+        piece p = piece_of(u, i);
+        if (strtoll(size, NULL, 10) == p.end - p.from) {
+            memcpy(u->etags[i], etag, sizeof etag);
+        }
+    }
+}
+
 static int find_parts(upload *u, stk_err *err)
 {
     char marker[32] = "0";
     char more[16] = "true";
-    int rc = 0;
-    while (rc == 0 && strcmp(more, "true") == 0) {
+    while (strcmp(more, "true") == 0) {
         char query[QUERY_SIZE + 60];
-        stk_http_response r = {0};
+        STK_HTTP_RESPONSE_AUTO r = {0};
         (void)snprintf(query, sizeof query, "part-number-marker=%s&%s", marker, u->query_id);
         stk_s3_ask ask = {.method = "GET", .key = u->key, .query = query};
-        rc = stk_s3_send(u->share, &ask, &r, NULL, NULL, err);
-        const char *text = rc < 0 || r.body.data == NULL ? "" : r.body.data;
+        STK_TRY(stk_s3_send(u->share, &ask, &r, NULL, NULL, err));
+        const char *text = stk_text_or(r.body.data, "");
         for (const char *at = text; (at = strstr(at, "<Part>")) != NULL; at += 6) {
-            char number[32];
-            char size[32];
-            char etag[ETAG];
-            const char *a = at;
-            const char *b = at;
-            const char *c = at;
-            if (!stk_aws_xml(&a, "PartNumber", number, sizeof number) ||
-                !stk_aws_xml(&b, "Size", size, sizeof size) ||
-                !stk_aws_xml(&c, "ETag", etag, sizeof etag)) {
-                continue;
-            }
-            uint64_t i = strtoull(number, NULL, 10) - 1;
-            piece p = piece_of(u, i < u->n ? i : 0);
-            if (i < u->n && strtoll(size, NULL, 10) == p.end - p.from) {
-                memcpy(u->etags[i], etag, sizeof etag);
-            }
+            note_part(u, at);
         }
         const char *a = text;
         const char *b = text;
@@ -226,9 +227,8 @@ static int find_parts(upload *u, stk_err *err)
             !stk_aws_xml(&b, "NextPartNumberMarker", marker, sizeof marker)) {
             more[0] = '\0';
         }
-        stk_http_done(&r);
     }
-    return rc;
+    return 0;
 }
 
 static bool is_complete(upload *u)
@@ -237,11 +237,11 @@ static bool is_complete(upload *u)
     return stk_s3_head(u->share, u->key, &size, NULL, NULL) == 0 && size == u->size;
 }
 
-static int complete(upload *u, stk_err *err)
+static int complete_upload(upload *u, stk_err *err)
 {
     STK_BUF_AUTO body = STK_BUF_INIT(XML_MAX);
     char code[80];
-    stk_http_response r = {0};
+    STK_HTTP_RESPONSE_AUTO r = {0};
     stk_buf_text(&body, "<CompleteMultipartUpload>");
     for (uint64_t i = 0; i < u->n; i++) {
         stk_buf_printf(&body, "<Part><PartNumber>%llu</PartNumber><ETag>",
@@ -267,11 +267,8 @@ static int complete(upload *u, stk_err *err)
         rc = stk_err_set(err, STK_E_ENV, "'%s': store '%s' can't put the parts together: %s",
                          u->key, u->share->url, code);
     }
-    if (rc < 0 && is_complete(u)) { /* it was, and the answer was lost; or somebody else did */
-        rc = 0;
-    }
-    stk_http_done(&r);
-    return rc;
+    /* It was, and the answer was lost; or somebody else did. */
+    return rc < 0 && is_complete(u) ? 0 : rc;
 }
 
 static void abandon(upload *u)
@@ -281,15 +278,21 @@ static void abandon(upload *u)
 }
 
 /* The digest is of chunks that are parts here; of larger parts it is checked when they are read. */
-static int verify(const upload *u, stk_err *err)
+static int verify_parts(const upload *u, stk_err *err)
 {
     char hex[STK_DIGEST_HEX + 1];
     stk_digest_of(u->sums, u->n * STK_DIGEST_BYTES, hex);
-    if (u->digest != NULL && u->part_size == STK_S3_CHUNK && strcmp(hex, u->digest) != 0) {
-        return stk_err_set(err, STK_E_STORE, "'%s' was changed: its digest is %.12s, not %.12s",
-                           u->path, hex, u->digest);
+    if (u->digest == NULL || u->part_size != STK_S3_CHUNK) {
+        return 0;
     }
-    return 0;
+    return stk_share_check_digest(u->path, hex, u->digest, err);
+}
+
+static int send_parts(upload *u, stk_err *err)
+{
+    STK_TRY(stk_share_parallel(SHARE_PARTS, u->n, put_part, u, err));
+    STK_TRY(verify_parts(u, err));
+    return complete_upload(u, err);
 }
 
 static int put_parts(upload *u, stk_err *err)
@@ -297,22 +300,17 @@ static int put_parts(upload *u, stk_err *err)
     u->id[0] = '\0';
     u->gone = false;
     memset(u->etags, 0, u->n * sizeof *u->etags);
-    int rc = u->digest == NULL ? 0 : find_open(u, err);
-    if (rc == 0 && u->id[0] != '\0') {
-        rc = find_parts(u, err);
-        if (rc == STK_E_NOT_FOUND) { /* just completed or given up by somebody else */
-            u->gone = true;
-            return rc;
-        }
-    } else if (rc == 0) {
-        rc = begin(u, err);
+    if (u->digest != NULL) {
+        STK_TRY(find_open(u, err));
     }
-    if (rc < 0) {
-        return rc;
+    if (u->id[0] == '\0') {
+        STK_TRY(begin_upload(u, err));
+    } else {
+        int rc = find_parts(u, err);
+        u->gone = rc == STK_E_NOT_FOUND; /* just completed or given up by somebody else */
+        STK_TRY(rc);
     }
-    rc = stk_share_parallel(SHARE_PARTS, u->n, put_part, u, err);
-    rc = rc < 0 ? rc : verify(u, err);
-    rc = rc < 0 ? rc : complete(u, err);
+    int rc = send_parts(u, err);
     if (rc < 0 && (u->digest == NULL || rc == STK_E_STORE)) {
         abandon(u);
     }
@@ -322,11 +320,10 @@ static int put_parts(upload *u, stk_err *err)
 static int put_open(upload *u, stk_err *err)
 {
     int64_t chunks = (u->size + STK_S3_CHUNK - 1) / STK_S3_CHUNK;
+    chunks = MAX(chunks, 1);
     u->part_size = STK_S3_CHUNK * ((chunks + STK_S3_PARTS - 1) / STK_S3_PARTS);
-    if (u->part_size == 0) {
-        u->part_size = STK_S3_CHUNK;
-    }
-    u->n = chunks == 0 ? 1 : (uint64_t)((u->size + u->part_size - 1) / u->part_size);
+    u->n = (uint64_t)((u->size + u->part_size - 1) / u->part_size);
+    u->n = MAX(u->n, 1);
     u->sums = calloc(u->n, sizeof *u->sums);
     u->etags = calloc(u->n, sizeof *u->etags);
     if (u->sums == NULL || u->etags == NULL) {
@@ -334,37 +331,39 @@ static int put_open(upload *u, stk_err *err)
     }
     if (u->n == 1) {
         piece p = piece_of(u, 0);
-        int rc = sum_piece(&p, u->sums[0], err);
-        rc = rc < 0 ? rc : verify(u, err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(sum_piece(&p, u->sums[0], err));
+        STK_TRY(verify_parts(u, err));
         return put_piece(u, 0, NULL, NULL, (char[80]){0}, err);
     }
     int rc = put_parts(u, err);
-    if (rc < 0 && u->gone) { /* another machine has completed the upload that was ours, too */
-        rc = is_complete(u) ? 0 : put_parts(u, err);
+    if (rc < 0 && u->gone && !is_complete(u)) { /* else another machine has completed it */
+        return put_parts(u, err);
     }
-    return rc;
+    return u->gone ? 0 : rc;
+}
+
+static void upload_done(upload *u)
+{
+    stk_file_close(&u->fd);
+    free(u->sums);
+    free(u->etags);
 }
 
 int stk_s3_put_file(stk_share *share, const char *key, const char *path, const char *digest,
                     stk_err *err)
 {
     struct stat st;
+    __attribute__((cleanup(upload_done)))
     upload u = {.share = share, .key = key, .path = path, .digest = digest};
     u.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (u.fd < 0 || fstat(u.fd, &st) < 0) {
         int sys = errno;
-        stk_file_close(&u.fd);
         return stk_err_sys(err, sys == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, sys, "can't read '%s'",
                            path);
     }
+    if (!S_ISREG(st.st_mode)) {
+        return stk_err_set(err, STK_E_USAGE, "'%s' is no file", path);
+    }
     u.size = st.st_size;
-    int rc = S_ISREG(st.st_mode) ? put_open(&u, err)
-                                 : stk_err_set(err, STK_E_USAGE, "'%s' is no file", path);
-    stk_file_close(&u.fd);
-    free(u.sums);
-    free(u.etags);
-    return rc;
+    return put_open(&u, err);
 }

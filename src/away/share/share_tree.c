@@ -15,7 +15,7 @@ void stk_share_tree_done(stk_share_tree *tree)
 }
 
 /* No way out of the folder that it is put into, and none that no folder here could have. */
-static bool is_inside(const char *path)
+static bool is_below(const char *path)
 {
     int depth = 0;
     for (const char *part = path;; part++, depth++) {
@@ -37,7 +37,7 @@ static int wrong(uint64_t line, const char *what, stk_err *err)
 }
 
 /* "DIGEST SIZE PATH" */
-static bool read_file(char *line, stk_share_tree_file *ret)
+static bool read_file_line(char *line, stk_share_tree_file *ret)
 {
     char *path = NULL;
     if (strspn(line, "0123456789abcdef") != STK_DIGEST_HEX || line[STK_DIGEST_HEX] != ' ') {
@@ -49,7 +49,7 @@ static bool read_file(char *line, stk_share_tree_file *ret)
     ret->path = path + 1;
     bool is_number = *size >= '1' && *size <= '9'; /* as we write it */
     is_number = is_number || (size[0] == '0' && size[1] == ' ');
-    return is_number && *path == ' ' && ret->size < INT64_MAX && is_inside(ret->path);
+    return is_number && *path == ' ' && ret->size < INT64_MAX && is_below(ret->path);
 }
 
 static int by_path(const void *a, const void *b)
@@ -94,11 +94,11 @@ static int check_paths(const stk_share_tree *tree, stk_err *err)
     for (uint64_t i = 0; i < tree->n_rest; i++) {
         const char *path = tree->rest[i] + 3;
         bool wants_file = tree->rest[i][1] == 'x';
-        if (is_file(tree, path) != wants_file || is_in_file(tree, path)) {
-            return wrong(tree->n + i,
-                         wants_file ? "is the mode of no file" : "is a folder in a file's place",
-                         err);
+        if (is_file(tree, path) == wants_file && !is_in_file(tree, path)) {
+            continue;
         }
+        return wrong(tree->n + i,
+                     wants_file ? "is the mode of no file" : "is a folder in a file's place", err);
     }
     return 0;
 }
@@ -134,11 +134,11 @@ static int read_lines(char *text, stk_share_tree *ret, stk_err *err)
         *end = '\0';
         if (is_rest) {
             bool is_known = (line[1] == 'x' || line[1] == 'd') && line[2] == ' ';
-            if (!is_known || !is_inside(line + 3)) {
+            if (!is_known || !is_below(line + 3)) {
                 return wrong(n + n_rest, "is no file's mode and no folder", err);
             }
             ret->rest[n_rest++] = line;
-        } else if (n_rest > 0 || !read_file(line, &ret->files[n])) {
+        } else if (n_rest > 0 || !read_file_line(line, &ret->files[n])) {
             return wrong(n + n_rest, "is no file", err);
         } else {
             n++;
