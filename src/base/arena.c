@@ -19,7 +19,7 @@ typedef struct block {
 } block;
 
 struct stk_arena {
-    block *head; /* the block we give from; older ones behind it */
+    block *head; /* the current block; older ones follow */
     size_t limit;
     size_t total; /* bytes in all blocks */
     size_t used;
@@ -91,7 +91,7 @@ static int add_block(stk_arena *arena, size_t need)
     return 0;
 }
 
-/* Not zeroed: most of a block is never given out, and a text is written over at once. */
+/* Does not zero memory: most of a block is never handed out, and texts are overwritten at once. */
 static void *take_bytes(stk_arena *arena, size_t bytes)
 {
     if (arena == NULL || bytes > SIZE_MAX / 2) {
@@ -192,7 +192,7 @@ char *stk_arena_dup(stk_arena *arena, const char *text)
 
 char *stk_arena_printf(stk_arena *arena, const char *fmt, ...)
 {
-    char most[512]; /* nearly all fit, and needn't be formatted twice */
+    char most[512]; /* fits nearly all texts, so that they need formatting only once */
     va_list ap;
     va_start(ap, fmt);
     int n = vsnprintf(most, sizeof most, fmt, ap);

@@ -1,6 +1,6 @@
-/* Arenas: memory by lifetime (process, run, tick, scratch). Everything given out is zeroed, aligned
- * to 16 and freed with the arena. Growth past `limit_bytes` or a failed malloc gives NULL and
- * leaves the arena usable. */
+/* Arenas: memory by lifetime (process, run, tick, scratch). All memory is zeroed, aligned to 16
+ * bytes and freed with the arena. When an allocation would exceed `limit_bytes`, or malloc fails,
+ * it returns NULL and the arena stays usable. */
 #ifndef STK_BASE_ARENA_H
 #define STK_BASE_ARENA_H
 
@@ -10,21 +10,20 @@
 
 typedef struct stk_arena stk_arena;
 
-stk_arena *
-stk_arena_new(size_t limit_bytes);      /* 0: no limit but the machine's; NULL when out of memory */
-void stk_arena_free(stk_arena *arena);  /* NULL is fine */
-void stk_arena_reset(stk_arena *arena); /* forget everything, keep the first block */
+stk_arena *stk_arena_new(size_t limit_bytes); /* 0: no limit; NULL when out of memory */
+void stk_arena_free(stk_arena *arena);        /* NULL is fine */
+void stk_arena_reset(stk_arena *arena);       /* frees everything but the first block */
 size_t stk_arena_used(const stk_arena *arena);
 
-/* An arena that could not be made (NULL) gives NULL. */
+/* All of these return NULL when `arena` is NULL. */
 void *stk_arena_alloc(stk_arena *arena, size_t bytes);
 void *stk_arena_array(stk_arena *arena, size_t n, size_t size); /* NULL on overflow too */
-/* Room for one more than `n` items of `size` bytes: `items` itself, or a copy in twice the room.
- * *cap: how many it has room for; 0, and `items` NULL, at first. NULL when out of memory: `items`
- * stays. */
+/* Makes room for item n + 1 of `size` bytes each. Returns `items`, or a copy with twice the
+ * capacity. *cap is the capacity; start with 0 and `items` NULL. Returns NULL when out of memory;
+ * `items` then stays valid. */
 void *stk_arena_grow(stk_arena *arena, void *items, uint32_t n, size_t size, uint32_t *cap);
-/* With malloc: room for `n` items of `size` bytes at `array` (a T **), and for half as many again
- * where it moves. 0, or STK_E_NOMEM: all stays. */
+/* For malloc'd arrays: makes room for `n` items of `size` bytes in `array` (a T **). When it must
+ * grow, it allocates half as many again. Returns 0, or STK_E_NOMEM and changes nothing. */
 int stk_array_reserve(void *array, uint32_t *cap, uint64_t n, size_t size);
 char *stk_arena_dup(stk_arena *arena, const char *text); /* NULL in, NULL out */
 char *stk_arena_dupn(stk_arena *arena, const char *text, size_t n);

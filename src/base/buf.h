@@ -30,17 +30,18 @@ int stk_buf_printf(stk_buf *buf, const char *fmt, ...) __attribute__((format(pri
 int stk_buf_json(
     stk_buf *buf,
     const char *text); /* a quoted JSON string; bytes that aren't UTF-8 become U+FFFD */
-/* Length of the UTF-8 sequence at `s`, of which `n` bytes are there; 0: none begins there. */
+/* Length of the UTF-8 sequence at `s`, which has `n` readable bytes; 0: no valid sequence starts
+ * here. */
 size_t stk_buf_utf8_len(const char *s, size_t n);
 int stk_buf_html(stk_buf *buf, const char *text); /* &<>"' escaped */
-/* For a URL: all but letters, digits, - . _ ~ and what is in `kept` becomes %XX. */
+/* Percent-encodes text for a URL: keeps letters, digits, - . _ ~ and the characters in `kept`. */
 int stk_buf_percent(stk_buf *buf, const char *text, size_t n, const char *kept);
 
-/* Puts `separator` between what is there and what comes: nothing in an empty buffer. */
+/* Appends `separator`, unless the buffer is empty. */
 int stk_buf_separate(stk_buf *buf, const char *separator);
-/* STK_E_NOMEM where an append failed, else 0. */
+/* STK_E_NOMEM if an append failed, else 0. */
 int stk_buf_check(const stk_buf *buf, stk_err *err);
-/* A copy of the text; NULL where an append failed or there was none, or out of memory. */
+/* A copy of the text; NULL if an append failed, the buffer is empty or memory is out. */
 char *stk_buf_keep(const stk_buf *buf, stk_arena *arena);
 
 #define STK_BUF_AUTO __attribute__((cleanup(stk_buf_done))) stk_buf

@@ -1,4 +1,4 @@
-/* A set of devices of one host, by their number in the list of the accel room. */
+/* A set of devices of one host. A device's number is its index in the list from the accel room. */
 #ifndef STK_BASE_DEVSET_H
 #define STK_BASE_DEVSET_H
 

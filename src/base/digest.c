@@ -1,5 +1,5 @@
-/* OpenSSL's low-level SHA-256 (the CPU's instructions, no provider start-up, which costs
- * milliseconds). */
+/* Uses OpenSSL's low-level SHA-256: it has the CPU's instructions, and avoids the provider's
+ * start-up, which costs milliseconds. */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "base/digest.h"
 
@@ -26,7 +26,7 @@ void stk_sha256_done(stk_sha256 *sha, unsigned char ret_digest[STK_DIGEST_BYTES]
 void stk_hmac_sha256(const void *key, size_t n_key, const void *data, size_t n,
                      unsigned char ret_digest[STK_DIGEST_BYTES])
 {
-    unsigned char pad[64] = {0}; /* a block of SHA-256 */
+    unsigned char pad[64] = {0}; /* one SHA-256 block */
     stk_sha256 sha;
     if (n_key <= sizeof pad) {
         memcpy(pad, key, n_key);

@@ -1,5 +1,4 @@
-/* SHA-256, streaming and at once. Pure: no files here (see store/store_digest.h for content on
- * disk). */
+/* SHA-256, streaming and in one call. Reads no files (store/store_digest.h does). */
 #ifndef STK_BASE_DIGEST_H
 #define STK_BASE_DIGEST_H
 
@@ -14,8 +13,8 @@ typedef struct stk_sha256 {
 
 void stk_sha256_init(stk_sha256 *sha);
 void stk_sha256_add(stk_sha256 *sha, const void *data, size_t len);
-/* `len` bytes to each of two sums, whose content is independent: where the CPU has SHA
- * instructions, almost as quick as one of them. */
+/* Adds `len` bytes to each of two independent sums. With the CPU's SHA instructions this takes
+ * about as long as one sum. */
 void stk_sha256_add_pair(stk_sha256 *a, const void *data_a, stk_sha256 *b, const void *data_b,
                          size_t len);
 void stk_sha256_done(stk_sha256 *sha, unsigned char ret_digest[STK_DIGEST_BYTES]);

@@ -1,13 +1,12 @@
-/* Errors: a caller-owned record, filled where the failure is seen, no allocation, no thread-local
- * state.
+/* Errors: the caller owns the record, and the function that detects the failure fills it. No
+ * allocation, no thread-local state.
  *
  * Functions return 0 or a negative STK_E_ code; `stk_err *err` is the last parameter and may be
- * NULL. The text names the object, the value and the way out; the hint (may be empty) is a second
+ * NULL. The text names the object, the value and the remedy; the optional hint is a second
  * sentence. `file`/`line` point into the user's document, not into our source. Library code never
  * logs or exits.
  *
- *     return stk_err_set(err, STK_E_SPEC, "step '%s': unknown key '%s'", step, key);
- */
+ *     return stk_err_set(err, STK_E_SPEC, "step '%s': unknown key '%s'", step, key); */
 #ifndef STK_BASE_ERR_H
 #define STK_BASE_ERR_H
 
@@ -26,21 +25,21 @@ typedef struct stk_err {
     char hint[256];
 } stk_err;
 
-/* Each returns `code`, so that callers can `return stk_err_set(…)`. Overwrites what was there. */
+/* Returns `code`, so that callers can `return stk_err_set(…)`. Overwrites the previous error. */
 int stk_err_set(stk_err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* As stk_err_set, then ": <strerror(sys)>"; ENOSPC/EDQUOT turn the code into STK_E_FULL, ENOMEM
- * into STK_E_NOMEM. */
+/* As stk_err_set, followed by ": <strerror(sys)>". ENOSPC and EDQUOT turn the code into STK_E_FULL,
+ * ENOMEM into STK_E_NOMEM. */
 int stk_err_sys(stk_err *err, int code, int sys, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* STK_E_NOMEM, "out of memory". */
 int stk_err_nomem(stk_err *err);
-/* That where `p` is NULL, else 0. */
+/* stk_err_nomem() if `p` is NULL, else 0. */
 int stk_err_if_null(const void *p, stk_err *err);
-/* The same in other words: "no memory `what`", as in "no memory for a build". */
+/* The same with the text "no memory `what`", as in "no memory for a build". */
 int stk_err_need(const void *p, const char *what, stk_err *err);
 void stk_err_hint(stk_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void stk_err_at(stk_err *err, const char *file, int line);
-/* Puts "what: " in front of the text. Returns err->code. */
+/* Prefixes the text with "what: ". Returns err->code. */
 int stk_err_context(stk_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* "file:line: text; hint" into buf; returns buf. */
@@ -48,7 +47,7 @@ const char *stk_err_format(const stk_err *err, char *buf, int size);
 int stk_err_exit_status(int code);
 const char *stk_err_word(int code);
 
-/* Gives a negative result of `call` on to the caller; what is to be closed then has a cleanup
+/* Returns from the calling function if `call` is negative. Resources still open need a cleanup
  * attribute (STK_BUF_AUTO, STK_ARENA_AUTO, STK_TEXT_AUTO, …). */
 #define STK_TRY(call)                                                                              \
     do {                                                                                           \

@@ -1,4 +1,4 @@
-/* The words that rooms share about a run: events, task states, failure classes (lists in src/tbl).
+/* Enums that the rooms share about a run: events, task states, failure classes (lists in src/tbl).
  */
 #ifndef STK_BASE_EVENT_H
 #define STK_BASE_EVENT_H
@@ -26,11 +26,11 @@ typedef enum {
     STK_FAIL_N
 } stk_failure;
 
-/* Execution modes, as in ZenML: what happens to the rest when a step has finally failed. */
+/* Execution modes, as in ZenML: what happens to the other steps when a step has finally failed. */
 typedef enum {
-    STK_MODE_CONTINUE, /* everything that does not depend on it still runs */
-    STK_MODE_STOP,     /* nothing new starts; what runs may finish */
-    STK_MODE_FAIL_FAST /* what runs is ended too */
+    STK_MODE_CONTINUE, /* steps that do not depend on it still run */
+    STK_MODE_STOP,     /* no new step starts; running steps may finish */
+    STK_MODE_FAIL_FAST /* running steps are ended too */
 } stk_mode;
 
 typedef enum { STK_POLICY_FIT, STK_POLICY_STRICT } stk_policy;
@@ -41,9 +41,10 @@ const char *stk_state_word(stk_task_state state);
 int stk_state_is_final(stk_task_state state);
 const char *stk_failure_word(stk_failure failure);
 int stk_failure_of(const char *word); /* -1: unknown */
-/* Attempts that the class gets of its own before it costs the step's retries (tbl/failures.def). */
+/* Free attempts that tasks get for this failure class before it uses up the step's retries
+ * (tbl/failures.def). */
 uint32_t stk_failure_own_retries(stk_failure failure);
-int stk_failure_is_charged(stk_failure failure); /* it has none */
+int stk_failure_is_charged(stk_failure failure); /* has no free attempts */
 const char *
 stk_mode_word(stk_mode mode);      /* "continue_on_failure", "stop_on_failure", "fail_fast" */
 int stk_mode_of(const char *word); /* -1: unknown */

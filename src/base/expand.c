@@ -38,7 +38,7 @@ static size_t name_length(const char *text)
     return n < NAME_MAX_BYTES ? n : 0;
 }
 
-/* Behind the '}' that ends what begins behind a '{'; NULL: none does. */
+/* Returns the position after the '}' that closes the open '{'; NULL: none does. */
 static const char *find_end(const char *text, const char *end)
 {
     for (int depth = 1; text < end; text++) {
@@ -63,7 +63,7 @@ static const char *value_of(expansion *e, const char *name, size_t n)
     return e->get(e->arg, key);
 }
 
-/* At a '$': behind what it stands for; NULL: it is no variable. */
+/* Expands the variable at a '$' and returns the position after it; NULL: it is no variable. */
 static const char *take_variable(expansion *e, const char *text, const char *end, int depth)
 {
     bool braced = text + 1 < end && text[1] == '{';

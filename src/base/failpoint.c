@@ -33,7 +33,7 @@ static const struct {
 };
 
 typedef struct rule {
-    char name[96]; /* "*": every point but those of sys */
+    char name[96]; /* "*": every point except those of sys */
     unsigned long n;
     int onwards;
     action action;
@@ -43,7 +43,7 @@ typedef struct rule {
 
 static rule rules[N_RULES];
 static int n_rules;
-static atomic_bool told_held; /* that somebody is */
+static atomic_bool told_held; /* the ".reached" file was made */
 int stk_failpoint_armed;
 
 static _Noreturn void refuse_failpoint(const char *text, const char *why)
@@ -53,7 +53,7 @@ static _Noreturn void refuse_failpoint(const char *text, const char *why)
     _exit(2);
 }
 
-/* "sys.open/store_tree.c/346" is that point at one place of the source. */
+/* Accepts "sys.open/store_tree.c/346" too: that point at one place of the source. */
 static int point_of(const char *name)
 {
     size_t n = strcspn(name, "/");
@@ -119,7 +119,7 @@ void stk_failpoint_reload(void)
     stk_failpoint_armed = 1;
 }
 
-/* Before main, so that the macro needs no "read already?" of its own. */
+/* Runs before main, so that the macro need not check whether the environment was read. */
 __attribute__((constructor)) static void read_environment(void)
 {
     stk_failpoint_reload();
@@ -164,7 +164,7 @@ int stk_failpoint_pass_at(const char *name, const char *file, int line)
         case ERR:
             sys = r->sys;
             break;
-        case HOLD: /* whoever can be held asks */
+        case HOLD: /* the caller polls stk_failpoint_is_held */
             break;
         }
     }

@@ -1,5 +1,4 @@
-/* Lists in memory of malloc's that grow one item at a time; base/arena.h has the same for arenas.
- */
+/* Lists in malloc'd memory that grow one item at a time; base/arena.h does the same for arenas. */
 #ifndef STK_BASE_GROW_H
 #define STK_BASE_GROW_H
 
@@ -7,8 +6,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Room for one more than `n` items of `size` bytes: `items`, perhaps moved. *cap: how many it has
- * room for; 0, and `items` NULL, at first. NULL when out of memory: `items` stays as it is. */
+/* Makes room for item n + 1 of `size` bytes each. Returns `items`, which may have moved. *cap is
+ * the capacity; start with 0 and `items` NULL. Returns NULL when out of memory; `items` then stays
+ * valid. */
 static inline void *stk_grow(void *items, uint32_t n, size_t size, uint32_t *cap)
 {
     uint32_t more = n < 16 ? 32 : n * 2;

@@ -1,4 +1,4 @@
-/* Asking, making and writing; json_read.c reads. */
+/* Access, construction and output; json_read.c reads. */
 #include "base/json.h"
 
 #include <errno.h>
@@ -85,7 +85,7 @@ double stk_json_get_number(const stk_json *map, const char *key, double otherwis
     return stk_json_number(stk_json_get(map, key), otherwise);
 }
 
-/* Recursion is bounded by the limit on nesting when they were read, here as in all that follows. */
+/* The nesting limit at parse time bounds this recursion, and all others below. */
 bool stk_json_equal(const stk_json *a, const stk_json *b)
 {
     if (a->kind != b->kind || (a->kind != STK_JSON_BOOL && a->n != b->n)) {
@@ -134,7 +134,7 @@ void stk_json_format_real(double number, char ret_text[32])
         }
     }
     if (strpbrk(ret_text, ".e") == NULL) {
-        strcat(ret_text, ".0"); /* at most 17 digits and a sign stand here */
+        strcat(ret_text, ".0"); /* at most 17 digits and a sign so far */
     }
 }
 
@@ -150,8 +150,8 @@ stk_json stk_json_of_digits(const char *digits, stk_json_kind kind)
     return (stk_json){.text = digits, .n = (uint32_t)strlen(digits), .kind = (uint32_t)kind & 7u};
 }
 
-/* Room for one more node group of `each` nodes: what was made has room for the next power of two,
- * what was read has none. */
+/* Makes room for `each` more nodes. A made node has room up to the next power of two; a parsed one
+ * has none. */
 static stk_json *reserve_items(stk_arena *arena, stk_json *node, size_t each)
 {
     if (!node->made || (node->n >= 4 && (node->n & (node->n - 1)) == 0)) {
@@ -243,7 +243,7 @@ static void dump_text(const char *text, size_t len, stk_buf *buf)
         char c = *text++;
         const char *at = strchr("\"\"\\\\\bb\ff\nn\rr\tt", c);
         if (c != '\0' && at != NULL) {
-            /* Pairs: the byte, then its letter; a letter itself never gets here. */
+            /* Pairs of a byte and its escape letter; the letters themselves never get here. */
             stk_buf_add(buf, (char[]){'\\', at[1]}, 2);
         } else {
             stk_buf_printf(buf, "\\u%04x", (unsigned)(unsigned char)c);
@@ -252,7 +252,7 @@ static void dump_text(const char *text, size_t len, stk_buf *buf)
     stk_buf_char(buf, '"');
 }
 
-/* The line of the next item; `indent` below 0: all stands on one. */
+/* Starts the next item's line; does nothing if `indent` is below 0. */
 static void new_line(stk_buf *buf, int indent)
 {
     if (indent >= 0) {
@@ -335,7 +335,7 @@ const char *stk_json_dump_in(const stk_json *node, stk_arena *arena)
 
 void stk_json_put_key(stk_buf *out, const char *key)
 {
-    /* strchr finds a NUL, too: one that ends what stands before a message of a protocol. */
+    /* strchr also matches the NUL that ends a protocol message's prefix. */
     if (out->len > 0 && strchr("{[:\n", out->data[out->len - 1]) == NULL) {
         (void)stk_buf_char(out, ',');
     }

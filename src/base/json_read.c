@@ -1,4 +1,5 @@
-/* Reading JSON, and what readers of other notations build the same trees with. */
+/* Reads JSON, and provides the builder with which readers of other notations make the same trees.
+ */
 #include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
@@ -13,8 +14,8 @@
 
 /* --- members by their keys --- */
 
-/* Maps of more members than this have an index: keys are looked up and compared by their hashes.
- * It stands behind the members: places of members, from 1 on, in twice as many slots or more. */
+/* Maps with more members than this have an index, and keys are compared by hash. The index follows
+ * the members: 1-based places of members, in at least twice as many slots. */
 enum { SMALL_MAP = 12 };
 
 static uint32_t index_slots(uint32_t n)
@@ -26,7 +27,7 @@ static uint32_t index_slots(uint32_t n)
     return slots;
 }
 
-/* The slot of this key: of the member that has it, or a free one. */
+/* The slot of the member with this key, or a free slot. */
 static uint32_t *find_slot(uint32_t *slots, uint32_t n_slots, const stk_json *items,
                            const char *key, size_t len)
 {
@@ -156,7 +157,7 @@ int stk_json_build_open(stk_json_builder *b, stk_json_kind kind, int line)
     return 0;
 }
 
-/* An error; 1 where the last one counts. */
+/* Reports a duplicate key as an error; returns 1 if the last one counts. */
 static int duplicate(stk_json_builder *b, const stk_json *key, const stk_json *first)
 {
     if (b->limits.by_program) {
@@ -167,8 +168,8 @@ static int duplicate(stk_json_builder *b, const stk_json *key, const stk_json *f
                                (unsigned)first->line);
 }
 
-/* Small maps are compared pairwise, which is quicker than hashing. Returns whether a key is there
- * twice, or below 0. */
+/* Compares small maps pairwise, which is quicker than hashing. Returns 1 if a key is duplicated, 0
+ * if not, or an error below 0. */
 static int check_small(stk_json_builder *b, const stk_json *members, uint32_t n)
 {
     for (uint32_t i = 1; i < n; i++) {
@@ -195,7 +196,7 @@ static int index_keys(stk_json_builder *b, const stk_json *members, uint32_t n, 
     return 0;
 }
 
-/* Each key once, with its last value; returns how many there are. */
+/* Keeps each key once, with its last value; *ret_n is the number of members left. */
 static int drop_doubles(stk_json_builder *b, stk_json *members, uint32_t n, uint32_t *ret_n)
 {
     STK_MAP_AUTO seen = {0};
@@ -245,7 +246,7 @@ int stk_json_build_close(stk_json_builder *b)
     b->n_pending = frame.start;
     b->depth--;
     if (b->n_nodes >= b->limits.nodes) {
-        return stk_json_build_add(b, &node, 1, 1); /* says which limit */
+        return stk_json_build_add(b, &node, 1, 1); /* fails with the limit that was exceeded */
     }
     b->n_nodes++;
     return push(b, &node, b->n_nodes - frame.n_before, frame.height + 1);
@@ -255,7 +256,7 @@ int stk_json_build_close(stk_json_builder *b)
 
 typedef struct reader {
     stk_json_builder b;
-    char *at; /* in our own copy, which ends in NUL; strings are unescaped in place */
+    char *at; /* in our copy, which ends in NUL; strings are unescaped in place */
     char *end;
     int line;
 } reader;
@@ -326,8 +327,8 @@ static char *put_utf8(char *out, uint32_t c)
     return out;
 }
 
-/* At the 'u' of an escape. Half a surrogate pair becomes U+FFFD: file names that aren't UTF-8 come
- * from Python that way, and a run shouldn't fail for one. */
+/* At the 'u' of an escape. Half a surrogate pair becomes U+FFFD: Python writes file names that
+ * aren't UTF-8 that way, and a run shouldn't fail for one. */
 static int unescape_unicode(reader *r, char **out)
 {
     int unit = hex4(r->at + 1);
@@ -429,7 +430,8 @@ static int read_number(reader *r, stk_json *node)
     }
     node->kind = real ? STK_JSON_REAL : STK_JSON_INT;
     node->n = (uint32_t)(r->at - start);
-    if (real && !isfinite(strtod(start, NULL))) { /* stops where we did: the grammar is the same */
+    if (real &&
+        !isfinite(strtod(start, NULL))) { /* strtod stops where we did: the grammar is the same */
         return stk_json_build_fail(&r->b, STK_E_SPEC, r->line, "number %.*s is too large",
                                    (int)MIN(node->n, 40), start);
     }
@@ -469,7 +471,7 @@ static int read_scalar(reader *r)
     return stk_json_build_add(&r->b, &node, 1, 0);
 }
 
-/* "key": up to the value. */
+/* Reads a key and the colon, up to the value. */
 static int read_key(reader *r)
 {
     stk_json key;
@@ -489,13 +491,13 @@ static int read_key(reader *r)
     return stk_json_build_add(&r->b, &key, 1, 0);
 }
 
-/* Where a list or map is open: its closing bracket. */
+/* The closing bracket of the innermost open list or map. */
 static char bracket_of(const reader *r)
 {
     return r->b.frames[r->b.depth - 1].kind == STK_JSON_MAP ? '}' : ']';
 }
 
-/* Up to the next item's value. */
+/* Advances to the next item's value. */
 static int begin_item(reader *r)
 {
     if (bracket_of(r) == '}') {
@@ -504,7 +506,7 @@ static int begin_item(reader *r)
     return 0;
 }
 
-/* What may follow a value: closes lists and maps until one goes on or the document ends. */
+/* Reads what may follow a value: closes lists and maps until one continues or the document ends. */
 static int read_after(reader *r)
 {
     while (r->b.depth > 0) {
@@ -547,7 +549,7 @@ static int read_document(reader *r)
     return 0;
 }
 
-/* 0, or the line of the first byte that is not UTF-8. */
+/* 0, or the line of the first byte that is not valid UTF-8. */
 static int find_bad_utf8(const char *text, size_t len)
 {
     const char *s = text, *end = text + len;
@@ -589,7 +591,8 @@ const char *stk_json_not_kept(const stk_json *node, const char **ret_digits)
     if (node->kind == STK_JSON_TEXT && memchr(node->text, '\0', node->n) != NULL) {
         return "text with a NUL character";
     }
-    for (uint32_t i = 0; i < n && why == NULL; i++) { /* as deep as a document may be */
+    for (uint32_t i = 0; i < n && why == NULL;
+         i++) { /* recursion is bounded by the limit on nesting */
         why = stk_json_not_kept(&node->items[i], ret_digits);
     }
     return why;

@@ -1,5 +1,5 @@
-/* Every limit on what a user can make grow, in one place; each is tested at the limit and one
- * above. */
+/* Every limit on what a user can make grow, in one place. Tests check each limit and one above it.
+ */
 #ifndef STK_BASE_LIMITS_H
 #define STK_BASE_LIMITS_H
 
@@ -8,20 +8,21 @@ enum {
     STK_LIMIT_TASKS = 2000000,    /* tasks in one run, growth included */
     STK_LIMIT_INPUTS = 100000,    /* inputs of one step, list members included */
     STK_LIMIT_OUTPUTS = 10000,    /* outputs of one step */
-    STK_LIMIT_DEPTH = 64,         /* nesting of a document that a user wrote */
-    STK_LIMIT_NESTED = 2048,      /* of one that a program wrote */
+    STK_LIMIT_DEPTH = 64,         /* nesting of a document written by a user */
+    STK_LIMIT_NESTED = 2048,      /* nesting of a document written by a program */
     STK_LIMIT_ALIASES = 10000,    /* YAML alias uses in one document */
     STK_LIMIT_NAME = 128,         /* bytes of a step, output or pipeline name */
     STK_LIMIT_RETRIES = 1000,     /* max_retries */
-    STK_LIMIT_PREEMPTIONS = 1000, /* free attempts of one task: it got further in each */
+    STK_LIMIT_PREEMPTIONS = 1000, /* free attempts of one task, each of which made progress */
     STK_LIMIT_RANKS = 1024,       /* processes of one gang on a node */
     STK_LIMIT_DEVICES = 256,      /* devices of one host */
     STK_LIMIT_WORKERS = 10000,    /* --max-workers */
     STK_LIMIT_ENV = 4096,         /* environment entries of one step */
-    STK_LIMIT_INPUTS_ENV = 1000,  /* with more inputs a command finds files in $STOKER_INPUT only */
-    STK_LIMIT_INPUT_COPY = 64 << 10, /* a command's input of so many bytes is a copy of its own */
-    STK_LIMIT_INPUT_COPIES = 64,     /* as many of a step */
-    STK_LIMIT_INPUT_MOUNTS = 1000,   /* as many of a step are mounted read-only for it */
+    STK_LIMIT_INPUTS_ENV =
+        1000, /* with more inputs, a command finds its files only in $STOKER_INPUT */
+    STK_LIMIT_INPUT_COPY = 64 << 10, /* a command gets its own copy of inputs up to this size */
+    STK_LIMIT_INPUT_COPIES = 64,     /* at most this many copies per step */
+    STK_LIMIT_INPUT_MOUNTS = 1000,   /* at most this many inputs per step are mounted read-only */
     STK_LIMIT_ENV_BYTES = 128 << 10, /* one NAME=value: the kernel's own limit */
     STK_LIMIT_ASKS = 8,              /* alternatives of one request (any_of) */
     STK_LIMIT_SAMPLE_MS_MIN = 10,    /* 100 Hz */
@@ -34,15 +35,16 @@ enum {
 #define STK_LIMIT_RESULT_BYTES (64u << 20)     /* a result.json */
 #define STK_LIMIT_RESULT_NODES (4u * 1000000u) /* values in a result.json */
 #define STK_LIMIT_MESSAGE_BYTES (64u << 20)    /* one message of the fork-server protocol */
-#define STK_LIMIT_INLINE_BYTES (64u << 10)     /* a json artifact that is also passed by value */
-#define STK_LIMIT_INLINE_GROWN 256 /* the same where a graph grows: thousands may be told of it */
+#define STK_LIMIT_INLINE_BYTES                                                                     \
+    (64u << 10) /* a json artifact up to this size is also passed by value */
+#define STK_LIMIT_INLINE_GROWN                                                                     \
+    256 /* the same in a growing graph, where thousands of steps may get it */
 #define STK_LIMIT_IDLE_READ_AGE_MS                                                                 \
-    (14ll * 86400000ll) /* how old an artifact's last reading gets                                 \
-                         */
-#define STK_LIMIT_IDLE_READ_BYTES                                                                  \
-    (64ll << 30)                         /* as much an engine reads at most because of that        \
+    (14ll * 86400000ll) /* re-reads an artifact when its last check is this old */
+#define STK_LIMIT_IDLE_READ_BYTES (64ll << 30) /* the most that one engine reads for these checks  \
+                                                */
+#define STK_LIMIT_MEMORY_MIN (6ll << 20) /* of a step: with less, no program or container starts   \
                                           */
-#define STK_LIMIT_MEMORY_MIN (6ll << 20) /* of a step: less starts no program, and no container */
 #define STK_LIMIT_TIMEOUT_MS (366ll * 86400000ll)
 
 #endif

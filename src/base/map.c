@@ -7,14 +7,14 @@
 #include "base/err.h"
 
 struct stk_map_slot {
-    const char *key; /* NULL: empty */
+    const char *key; /* NULL: free slot */
     uint32_t len;
-    uint32_t hash; /* low half, to compare before the text */
+    uint32_t hash; /* low half, compared before the text */
     uint64_t value;
 };
 
-/* FNV-1a over 8-byte words with a final mix: keys here are names of our own users, not an
- * attacker's flood. */
+/* FNV-1a over 8-byte words with a final mix. Keys are names that our own users chose, so an
+ * attacker's flood is no concern. */
 uint64_t stk_hash_bytes(const void *data, size_t len, uint64_t seed)
 {
     const unsigned char *p = data;

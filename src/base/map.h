@@ -1,6 +1,6 @@
 /* A hash map from text to a 64-bit number (an index, or a pointer cast to uintptr_t). Keys are
- * borrowed: they must outlive the map. Open addressing, insertion only (what a run needs); 12 bytes
- * of overhead a slot at most 75 % full. */
+ * borrowed and must outlive the map. Open addressing, no removal; 12 bytes of overhead per slot, at
+ * most 75 % full. */
 #ifndef STK_BASE_MAP_H
 #define STK_BASE_MAP_H
 
@@ -10,7 +10,7 @@
 
 typedef struct stk_map {
     struct stk_map_slot *slots;
-    size_t n; /* keys inside */
+    size_t n; /* number of keys */
     size_t cap;
 } stk_map;
 

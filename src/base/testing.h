@@ -1,4 +1,5 @@
-/* What every unit test starts with: cmocka.h needs these before it, in this order. */
+/* Includes that every unit test starts with: cmocka.h needs these headers before it, in this order.
+ */
 #ifndef STK_BASE_TESTING_H
 #define STK_BASE_TESTING_H
 

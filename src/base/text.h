@@ -1,4 +1,4 @@
-/* Small choices between texts. */
+/* Small helpers for C strings. */
 #ifndef STK_BASE_TEXT_H
 #define STK_BASE_TEXT_H
 
@@ -7,38 +7,38 @@
 #include <stdint.h>
 #include <string.h>
 
-/* `text`, or `otherwise` where it is NULL. */
+/* `text`, or `otherwise` if it is NULL. */
 static inline const char *stk_text_or(const char *text, const char *otherwise)
 {
     return text != NULL ? text : otherwise;
 }
 
-/* `text`, or NULL where it is empty. */
+/* `text`, or NULL if it is empty. */
 static inline const char *stk_text_if_any(const char *text)
 {
     return text == NULL || *text == '\0' ? NULL : text;
 }
 
-/* Both NULL, or the same text. */
+/* True if both are NULL or equal. */
 static inline bool stk_text_same(const char *a, const char *b)
 {
     return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
 }
 
-/* "s" of a noun behind a number, unless it is 1. */
+/* The plural "s" of a noun after the number `n`: "" for 1. */
 static inline const char *stk_text_plural(uint64_t n)
 {
     return n == 1 ? "" : "s";
 }
 
-/* What stands behind the last `c`; all of it where there is none. */
+/* The part after the last `c`, or the whole text if it has none. */
 static inline const char *stk_text_behind(const char *text, char c)
 {
     const char *at = strrchr(text, c);
     return at == NULL ? text : at + 1;
 }
 
-/* What would steer a terminal becomes '?'. */
+/* Replaces control characters, which could steer a terminal, with '?'. */
 static inline void stk_text_tame(char *text)
 {
     for (; *text != '\0'; text++) {
@@ -48,7 +48,7 @@ static inline void stk_text_tame(char *text)
     }
 }
 
-/* The line after this one; NULL: it is the last. */
+/* The line after this one, or NULL if this is the last. */
 static inline const char *stk_text_next_line(const char *line)
 {
     const char *end = strchr(line, '\n');

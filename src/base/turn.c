@@ -4,7 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The first thread's. */
+/* Of the first thread. */
 static int64_t done;
 static bool has_begun;
 

@@ -1,6 +1,7 @@
-/* A turn: what a program's first thread does between two looks at its signals. With a failpoint
- * "turn.long" armed it is measured, in bytes and not by a clock: the more the machine has to do,
- * the longer everything takes, and no more is done. Without one it costs a predictable branch. */
+/* A turn: what a program's first thread does between two checks for signals. With the failpoint
+ * "turn.long" armed, turns are measured in bytes of work instead of time: a busy machine slows the
+ * clock down, but does not change the amount of work. Unarmed, a turn costs one predictable branch.
+ */
 #ifndef STK_BASE_TURN_H
 #define STK_BASE_TURN_H
 
@@ -8,13 +9,13 @@
 
 #include "base/failpoint.h"
 
-/* So much is summed or copied within some 50 ms; a file that is made, seen or removed counts as
- * STK_TURN_FILE. */
+/* Hashing or copying this many bytes takes about 50 ms. Making, visiting or removing a file counts
+ * as STK_TURN_FILE bytes. */
 #define STK_TURN_BYTES (16ll << 20)
 enum { STK_TURN_FILE = 4096 };
 
-/* Signals were looked at. Nothing is counted before the first time. Only the first thread calls it.
- */
+/* Call after checking for signals, from the first thread only. Nothing is counted before the first
+ * call. */
 void stk_turn_begin(void);
 void stk_turn_count(int64_t bytes); /* use the macro; any thread */
 

@@ -9,8 +9,8 @@
 #include <strings.h>
 #include <sys/param.h>
 
-/* Splits "1.5 GB" into number and unit; false unless it begins with a finite, non-negative decimal
- * number. */
+/* Splits "1.5 GB" into number and unit; returns false unless it begins with a finite, non-negative
+ * decimal number. */
 static bool split_amount(const char *text, double *ret_number, const char **ret_unit)
 {
     while (isspace((unsigned char)*text)) {
@@ -131,7 +131,7 @@ bool stk_units_parse_range(const char *text, int64_t *ret_min, int64_t *ret_max)
 {
     char *colon;
     char *end;
-    if (text[0] < '0' || text[0] > '9') { /* strtoll takes spaces and signs */
+    if (text[0] < '0' || text[0] > '9') { /* strtoll would accept spaces and signs */
         return false;
     }
     errno = 0;
@@ -186,11 +186,12 @@ static size_t min2(size_t a, size_t b)
     return MIN(a, b);
 }
 
-/* Letters put in, left out, changed, or two neighbours swapped (the commonest slip): one each. */
+/* Edit distance: an inserted, missing or changed letter, or two swapped neighbours (the most common
+ * slip), counts 1 each. */
 static size_t distance(const char *a, size_t n, const char *b, size_t m)
 {
     size_t rows[3][WORD_MAX + 1];
-    size_t *before = rows[0]; /* two letters of `a` back */
+    size_t *before = rows[0]; /* the row for two letters of `a` earlier */
     size_t *last = rows[1];
     size_t *row = rows[2];
     for (size_t j = 0; j <= m; j++) {

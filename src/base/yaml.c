@@ -11,8 +11,9 @@
 #include "base/map.h"
 #include "base/text.h"
 
-/* A finished node that an alias may stand for. Sharing it costs nothing, but whoever walks the tree
- * pays for every use: so its size counts again each time, and its height against the depth. */
+/* A finished node that aliases may refer to. Sharing it costs no memory, but every walk over the
+ * tree pays for each use. So each alias counts the node's size again, and its height counts against
+ * the depth. */
 typedef struct anchor {
     stk_json node;
     size_t n_nodes;
@@ -32,7 +33,7 @@ typedef struct reader {
     const char *open_anchor[STK_LIMIT_DEPTH];
     bool merges[STK_LIMIT_DEPTH]; /* the mapping open at this depth has a merge key */
     const char
-        *keys[KEY_CACHE]; /* recent short keys, so that "run" is kept once and not per step */
+        *keys[KEY_CACHE]; /* recent short keys, so that "run" is stored once and not per step */
 } reader;
 
 static int line_of(const yaml_mark_t *mark)
@@ -155,7 +156,7 @@ static int set_int(reader *r, stk_json *node, const char *s)
     return 0;
 }
 
-/* What a plain scalar is in YAML 1.2's core schema; *ret_text stays true where it is text. */
+/* Resolves a plain scalar by YAML 1.2's core schema; *ret_text stays true if it is text. */
 static int resolve(reader *r, stk_json *node, const char *s, bool *ret_text)
 {
     static const char digits[] = "0123456789";
@@ -279,7 +280,8 @@ static int on_alias(reader *r, const yaml_event_t *event)
                                    name);
     }
     stk_json node = a->node;
-    node.line = (uint32_t)line & 0x7FFFFFFu; /* what is wrong with it is wrong here */
+    node.line =
+        (uint32_t)line & 0x7FFFFFFu; /* errors in the aliased node are reported at the alias */
     return stk_json_build_add(&r->b, &node, a->n_nodes, a->height);
 }
 
@@ -301,7 +303,8 @@ static int on_scalar(reader *r, const yaml_event_t *event)
         return stk_json_build_fail(&r->b, STK_E_SPEC, line, "a key is missing before ':'");
     }
     if (key && plain && strcmp(s, "<<") == 0) {
-        r->merges[r->b.depth - 1] = true; /* its node stays NULL, which no other key is */
+        r->merges[r->b.depth - 1] =
+            true; /* marks the merge key by a NULL text, which no other key has */
         return stk_json_build_add(&r->b, &node, 1, 0);
     }
     if (!key && (plain || tagged) && memchr(s, '\0', n) == NULL) {
@@ -345,7 +348,7 @@ static int on_open(reader *r, const yaml_event_t *event, stk_json_kind kind,
     return 0;
 }
 
-/* Adds to the mapping being closed what `from` has and it hasn't. */
+/* Adds the members of `from` that the mapping being closed lacks. */
 static int merge_one(reader *r, stk_map *have, const stk_json *from, uint32_t line)
 {
     if (from->kind != STK_JSON_MAP) {
@@ -361,14 +364,14 @@ static int merge_one(reader *r, stk_map *have, const stk_json *from, uint32_t li
         if (stk_map_put(have, key->text, 1) < 0) {
             return no_memory(r, (int)line);
         }
-        /* Their nodes were counted with the alias. */
+        /* The alias already counted their nodes. */
         STK_TRY(stk_json_build_add(&r->b, key, 0, 0));
         STK_TRY(stk_json_build_add(&r->b, stk_json_value(from, i), 0, 0));
     }
     return 0;
 }
 
-/* Replaces the merge keys of the mapping that is about to be closed by what they stand for. */
+/* Replaces the merge keys of the mapping that is about to close with the members they stand for. */
 static int apply_merges(reader *r)
 {
     size_t start = r->b.frames[r->b.depth - 1].start;
@@ -472,7 +475,8 @@ int stk_yaml_parse(const char *text, size_t len, const char *path, const stk_jso
     stk_json_build_init(&r->b, arena, path, limits, err);
     r->b.limits.depth = MIN(limits->depth, STK_LIMIT_DEPTH); /* as deep as `open_anchor` */
     int rc;
-    if (len >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) { /* libyaml takes it for a character */
+    if (len >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) ==
+                        0) { /* libyaml would read a byte order mark as a character */
         text += 3;
         len -= 3;
     }
