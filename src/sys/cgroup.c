@@ -59,7 +59,7 @@ stk_cgroups *stk_cgroups_open(const char *run)
 {
     stk_cgroups *g = stk_cgroups_find(run);
     if (g != NULL) {
-        end_trees(g); /* of an engine that died in this run */
+        end_trees(g); /* left by an engine that died in this run */
     }
     return g;
 }
@@ -91,7 +91,7 @@ static int add_dir(stk_cgroup *group, const char *parent, const char *name, stk_
     (void)snprintf(path, sizeof path, "%s/%s", parent, name);
     if (mkdir(path, 0755) != 0) {
         if (errno == EEXIST) {
-            stk_cgroup_end_members(path); /* of an earlier start of the same attempt */
+            stk_cgroup_end_members(path); /* left by an earlier start of the same attempt */
         } else {
             return stk_err_sys(err, STK_E_ENV, errno, "cannot make the control group %s", path);
         }
@@ -132,7 +132,7 @@ static int close_devices(stk_cgroups *g, const char *name, const stk_cgroup_limi
     return rc;
 }
 
-/* The CPU's folder is the last one: stk_cgroup_cpu_us counts on it. */
+/* The CPU folder comes last; stk_cgroup_cpu_us relies on that. */
 static int limit_v1(stk_cgroups *g, const char *name, const stk_cgroup_limits *l, stk_cgroup *ret,
                     stk_err *err)
 {
@@ -147,7 +147,7 @@ static int limit_v1(stk_cgroups *g, const char *name, const stk_cgroup_limits *l
         if (rc == 0) {
             rc = set_limit(dir, "memory.limit_in_bytes", value, false, err);
         }
-        /* Memory and swap together; absent where the kernel doesn't count swap. */
+        /* Memory and swap together; the file is absent if the kernel doesn't count swap. */
         if (rc == 0) {
             rc = set_limit(dir, "memory.memsw.limit_in_bytes", value, true, err);
         }
@@ -191,7 +191,8 @@ static int limit_v2(stk_cgroups *g, const char *name, const stk_cgroup_limits *l
     }
     if (rc == 0 && milli > 0) {
         (void)snprintf(value, sizeof value, "%lld 100000", (long long)milli * 100);
-        rc = set_limit(dir, "cpu.max", value, true, err); /* no cpu controller: shares decide */
+        rc = set_limit(dir, "cpu.max", value, true,
+                       err); /* without a cpu controller, shares decide */
     }
     STK_TRY(rc);
     return stk_cgroup_bpf_close(dir, l->closed, l->n_closed, err);
@@ -229,7 +230,7 @@ int stk_cgroup_new(stk_cgroups *groups, const char *name, const stk_cgroup_limit
     return rc;
 }
 
-/* The folder with the memory files, or NULL: this group has no memory limit. */
+/* The folder with the memory files, or NULL if this group has no memory limit. */
 static const char *memory_dir(const stk_cgroups *groups, const stk_cgroup *group)
 {
     bool v1 = groups->kind == STK_CGROUP_V1;
@@ -245,7 +246,7 @@ bool stk_cgroup_oom(const stk_cgroups *groups, const stk_cgroup *group)
     const char *dir = memory_dir(groups, group);
     const char *file = groups->kind == STK_CGROUP_V1 ? "memory.oom_control" : "memory.events";
     return dir != NULL &&
-           stk_cgroup_file_field(dir, file, "oom_kill") > 0; /* not failcnt: v1 leaves it 0 */
+           stk_cgroup_file_field(dir, file, "oom_kill") > 0; /* not failcnt, which stays 0 in v1 */
 }
 
 static int64_t memory_number(const stk_cgroups *groups, const stk_cgroup *group, const char *v1,

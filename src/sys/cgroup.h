@@ -1,5 +1,5 @@
-/* Limits by control groups: which kind this host lets us use, one group a task, what it used and
- * whether it died of it. */
+/* Limits by control groups: probes which kind this host allows, makes one group per task, and
+ * reports a group's use and out-of-memory kills. */
 #ifndef STK_SYS_CGROUP_H
 #define STK_SYS_CGROUP_H
 
@@ -15,59 +15,61 @@ typedef enum { STK_CGROUP_NONE, STK_CGROUP_V1, STK_CGROUP_V2, STK_CGROUP_V2_SCOP
 
 typedef struct stk_cgroups stk_cgroups;
 
-/* Probes once a run: v2 in a group that is delegated to us, else in a scope that systemd gives us
- * (the user's manager, for root the system's), else beside our own group where that is ours to
- * write; else v1, else NONE (the caller uses the watchdog). A group with limits is only left for
- * one below the same limits. Never an error: `describe` says what was found and why. `run` names
- * the parent group; leftovers of that name are removed. STOKER_CGROUP=none|v1|v2 forces one. Real
- * directories are only made with the first group; then the processes of a delegated group move into
- * a group `stoker-leaf` below it, where they stay. */
+/* Probes once per run, in this order: v2 in a group delegated to us; v2 in a scope from systemd
+ * (the user's manager; for root, the system's); v2 beside our own group if we may write there; v1;
+ * NONE (the caller then uses the watchdog). We leave a group with limits only for one below the
+ * same limits. Never fails: `describe` reports the result and the reason. `run` names the parent
+ * group; leftovers of that name are removed. STOKER_CGROUP=none|v1|v2 forces one kind. The first
+ * group makes the real folders; the processes of a delegated group then move into a group
+ * `stoker-leaf` below it and stay there. */
 stk_cgroups *stk_cgroups_open(const char *run);
-stk_cgroups *stk_cgroups_find(const char *run); /* the same, and removes nothing */
+stk_cgroups *stk_cgroups_find(const char *run); /* the same, but removes nothing */
 void stk_cgroups_close(stk_cgroups *groups);    /* removes our parent group */
-/* A group for what has no limits: it costs nothing where no service manager has to be asked. */
+/* True if a group for processes without limits can be had without asking a service manager. */
 bool stk_cgroups_can_gather(const stk_cgroups *groups); /* NULL: false */
-/* Moves all descendants of `engine` into it, but for those in its own session (its helpers), those
- * in a group of the run already, and `others`. For another process than the engine: to join a group
- * may take milliseconds. True: some were moved, which may have forked meanwhile. */
+/* Moves all descendants of `engine` into that group, except those in the engine's session (its
+ * helpers), those already in a group of the run, and `others`. Call it from another process than
+ * the engine, because joining a group may take milliseconds. Returns true if some were moved; they
+ * may have forked meanwhile. */
 bool stk_cgroups_gather(const stk_cgroups *groups, pid_t engine, const pid_t *others,
                         uint32_t n_others);
 stk_cgroup_kind stk_cgroups_kind(const stk_cgroups *groups);
 const char *stk_cgroups_describe(const stk_cgroups *groups); /* a sentence for doctor */
 
-/* The folder of the group that this process is in: of a v1 controller ("memory"), or of the v2 tree
- * (""). `ret_mount_len`: bytes of it that are the mount point. STK_E_NOT_FOUND: no such tree. */
+/* The folder of this process's group: of a v1 controller ("memory"), or of the v2 tree ("").
+ * `ret_mount_len`: length of the mount point within it. STK_E_NOT_FOUND: no such tree. */
 int stk_cgroup_find(const char *controller, char *ret_dir, size_t size, size_t *ret_mount_len);
-/* The same of another process; STK_E_NOT_FOUND too where its group can't be seen from here. */
+/* The same for another process; STK_E_NOT_FOUND also if its group can't be seen from here. */
 int stk_cgroup_of(pid_t pid, const char *controller, char *ret_dir, size_t size);
 
 typedef struct stk_cgroup {
-    char *paths[4]; /* group folders (v1: one a controller) */
-    char *procs[4]; /* the files to write "0" into, NULL-terminated by n */
+    char *paths[4]; /* group folders (v1: one per controller) */
+    char *procs[4]; /* the n files to write "0" into */
     uint32_t n;
 } stk_cgroup;
 
 typedef struct stk_cgroup_limits {
-    int64_t memory_bytes; /* 0: no limit. Swap is limited too where the kernel counts it */
+    int64_t memory_bytes; /* 0: no limit. Limits swap too if the kernel counts it */
     int64_t cpu_milli;    /* 0: no limit */
-    const dev_t *closed; /* character devices that can't be opened in it, where can_close says so */
+    const dev_t *closed;  /* character devices that the group can't open, if can_close is true */
     uint32_t n_closed;
-    bool one_by_one; /* out of memory the kernel ends one process of it, not all */
+    bool
+        one_by_one; /* when out of memory, the kernel ends one process instead of the whole group */
 } stk_cgroup_limits;
 
 int stk_cgroup_new(stk_cgroups *groups, const char *name, const stk_cgroup_limits *limits,
                    stk_cgroup *ret, stk_err *err);
-/* Devices can be closed to a group: by v1's controller `devices`, ours to write, or on v2 by a BPF
- * program, which takes root. */
+/* True if we can close devices to a group: by a writable v1 controller `devices`, or on v2 by a BPF
+ * program, which needs root. */
 bool stk_cgroups_can_close(const stk_cgroups *groups);
 bool stk_cgroup_oom(const stk_cgroups *groups,
-                    const stk_cgroup *group); /* the kernel killed for memory in it */
+                    const stk_cgroup *group); /* the kernel killed a process of it for memory */
 int64_t stk_cgroup_peak(const stk_cgroups *groups, const stk_cgroup *group); /* bytes, -1 unknown */
 int64_t stk_cgroup_memory(const stk_cgroups *groups,
                           const stk_cgroup *group); /* bytes now, -1 unknown */
 int64_t stk_cgroup_cpu_us(const stk_cgroups *groups, const stk_cgroup *group); /* -1 unknown */
 void stk_cgroup_kill(const stk_cgroups *groups,
-                     const stk_cgroup *group); /* every process in it, until none is left */
+                     const stk_cgroup *group); /* kills every process in it until none is left */
 void stk_cgroup_remove(stk_cgroups *groups, stk_cgroup *group);
 
 #endif

@@ -24,7 +24,7 @@ static uint64_t address(const void *p)
     return (uint64_t)(uintptr_t)p;
 }
 
-/* A program of n instructions; its descriptor, or -1 with errno. */
+/* Loads a program of n instructions. Returns its descriptor, or -1 with errno. */
 static int load(const struct bpf_insn *program, uint32_t n)
 {
     union bpf_attr attr;
@@ -41,8 +41,8 @@ static struct bpf_insn answer(int allowed)
     return (struct bpf_insn){.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .imm = allowed};
 }
 
-/* Registers are constants: the compiler checks that they fit their four bits. FIELD reads one of
- * the question (in register 1); UNLESS jumps over `skip` instructions where the register holds
+/* Registers are constants, so that the compiler checks that they fit in four bits. FIELD loads a
+ * field of the request (in register 1); UNLESS skips `skip` instructions if the register holds
  * another value. */
 #define FIELD(to, name)                                                                            \
     ((struct bpf_insn){.code = BPF_LDX | BPF_MEM | BPF_W,                                          \
@@ -68,7 +68,7 @@ bool stk_cgroup_bpf_can_close(void)
     return known > 0;
 }
 
-/* Yes to everything but the character devices that are closed. */
+/* Writes a program that allows everything except the closed character devices. */
 static uint32_t write_program(struct bpf_insn *at, const dev_t *closed, uint32_t n_closed)
 {
     const struct bpf_insn *first = at;
@@ -77,7 +77,7 @@ static uint32_t write_program(struct bpf_insn *at, const dev_t *closed, uint32_t
     *at++ = FIELD(4, minor);
     *at++ = (struct bpf_insn){.code = BPF_ALU64 | BPF_AND | BPF_K,
                               .dst_reg = 2,
-                              .imm = 0xffff}; /* above: read, write … */
+                              .imm = 0xffff}; /* the upper half holds the access: read, write … */
     *at++ = UNLESS(2, BPF_DEVCG_DEV_CHAR, PER_DEVICE * n_closed);
     for (uint32_t i = 0; i < n_closed; i++) {
         *at++ = UNLESS(3, major(closed[i]), 3);
@@ -109,9 +109,9 @@ int stk_cgroup_bpf_close(const char *dir, const dev_t *closed, uint32_t n_closed
     union bpf_attr attr;
     memset(&attr, 0, sizeof attr);
     attr.target_fd = (uint32_t)group;
-    attr.attach_bpf_fd = (uint32_t)fd; /* the group keeps it */
+    attr.attach_bpf_fd = (uint32_t)fd; /* the group keeps the program */
     attr.attach_type = BPF_CGROUP_DEVICE;
-    attr.attach_flags = BPF_F_ALLOW_MULTI; /* beside those of a container's own */
+    attr.attach_flags = BPF_F_ALLOW_MULTI; /* beside a container's existing programs */
     if (group < 0 || ask(BPF_PROG_ATTACH, &attr) < 0) {
         return stk_err_sys(err, STK_E_ENV, errno, "cannot close devices to control group %s", dir);
     }

@@ -105,7 +105,7 @@ void stk_cgroup_pause_ms(long ms)
 
 /* --- ending and removing --- */
 
-/* SIGKILL to all members; true when there were none. */
+/* Sends SIGKILL to all members; returns true if there were none. */
 static bool kill_members(const char *dir)
 {
     char path[PATH_MAX + 64];
@@ -133,7 +133,7 @@ static void end_dir(const char *dir)
     }
 }
 
-/* Its last process may be on its way out. */
+/* Retries for a while, because the last process may still be exiting. */
 static void remove_dir(const char *dir, int wait_ms)
 {
     for (int i = 0; i < wait_ms && rmdir(dir) != 0 && errno == EBUSY; i++) {
@@ -141,7 +141,7 @@ static void remove_dir(const char *dir, int wait_ms)
     }
 }
 
-/* What is below `dir` first: with a folder goes only what is empty. */
+/* Ends the groups below `dir` first, because only an empty folder can be removed. */
 static void end_below(const char *dir, bool remove, int depth)
 {
     STK_DIR_AUTO folder = {0};
@@ -183,6 +183,6 @@ void stk_cgroup_remove_dir(const char *dir)
 {
     if (rmdir(dir) != 0 && errno == EBUSY) {
         end_below(dir, true, 0);
-        remove_dir(dir, TASK_WAIT_MS); /* else with its parent */
+        remove_dir(dir, TASK_WAIT_MS); /* else it goes with its parent */
     }
 }

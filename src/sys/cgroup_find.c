@@ -1,4 +1,4 @@
-/* Where control groups are: from what /proc says of a process, and where the trees are mounted. */
+/* Finds control groups from /proc/PID/cgroup and the mount points of the trees. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,8 @@ static bool has_word(const char *list, size_t len, const char *word)
     return false;
 }
 
-/* A process' path in the tree, from /proc/PID/cgroup: "4:cpu,cpuacct:/user.slice", v2 "0::/…". */
+/* The path of a process in the tree, from /proc/PID/cgroup: "4:cpu,cpuacct:/user.slice"; v2:
+ * "0::/…". */
 static bool group_path(const char *process, const char *controller, char *ret, size_t size)
 {
     char line[PATH_MAX + 256];
@@ -51,7 +52,7 @@ static bool group_path(const char *process, const char *controller, char *ret, s
     return found;
 }
 
-/* Where the tree is mounted, and which of its folders the mount shows. */
+/* Finds where the tree is mounted, and which of its folders the mount shows. */
 static bool find_mount(const char *controller, char *ret_point, char *ret_root)
 {
     FILE *f = fopen("/proc/self/mountinfo", "re");
@@ -77,7 +78,7 @@ static bool find_mount(const char *controller, char *ret_point, char *ret_root)
     return found;
 }
 
-/* The folder of a process' group; false where the mount doesn't show it. */
+/* The folder of a process's group; false if the mount doesn't show it. */
 static bool folder_of(const char *process, const char *controller, char *point, char *ret_dir,
                       size_t size)
 {

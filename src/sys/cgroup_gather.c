@@ -1,5 +1,5 @@
-/* The group of a run's processes that have no limits: a name for them that they can't leave, clear
- * or close. Of the trees that can be had, one without limits of its own is enough. */
+/* The group of a run's processes that have no limits: a mark that they can't leave, clear or close.
+ * One tree is enough, if it has no limits of its own. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ void stk_cgroup_probe_gathering(stk_cgroups *g)
         return;
     }
     if (g->kind == STK_CGROUP_V2_SCOPE) {
-        return; /* the service manager would have to be asked for it */
+        return; /* would need a call to the service manager */
     }
     for (size_t i = 0; i < sizeof trees / sizeof trees[0]; i++) {
         if (stk_cgroup_find(trees[i], dir, sizeof dir, &mount) < 0) {
@@ -42,8 +42,8 @@ bool stk_cgroups_can_gather(const stk_cgroups *groups)
     return groups != NULL && groups->gathering[0] != '\0';
 }
 
-/* In a group of this run, in the tree of the one that gathers: "6:freezer:/…/stoker-<run>". A
- * process that is gone counts as in it. */
+/* True if the process is in a group of this run, in the tree that gathers:
+ * "6:freezer:/…/stoker-<run>". A process that has ended counts as in it. */
 static bool is_in_run(const stk_cgroups *g, pid_t pid)
 {
     char dir[64];

@@ -68,7 +68,7 @@ static bool ends_with(const char *text, const char *end)
     return n >= n_end && strcmp(text + n - n_end, end) == 0;
 }
 
-/* Somebody limits what is in this group: to leave it would be to escape. */
+/* True if this group has limits, so that leaving it would escape them. */
 static bool is_limited(const char *dir)
 {
     static const char *const files[] = {"memory.max", "memory.high", "cpu.max"};
@@ -101,7 +101,7 @@ static bool can_hand_down(const char *dir)
            stk_cgroup_file_lists(dir, "cgroup.controllers", "memory");
 }
 
-/* `controllers`: a group whose controllers ours will have. */
+/* `controllers`: the group whose controllers our groups will have. */
 static void describe_v2(stk_cgroups *g, const char *where, const char *controllers)
 {
     bool cpu = stk_cgroup_file_lists(controllers, "cgroup.controllers", "cpu");
@@ -129,7 +129,7 @@ static bool use_v2(stk_cgroups *g, const char *base, bool leaf, const char *how)
     return true;
 }
 
-/* Leaving `own` for a place below `home` leaves no limit. */
+/* True if moving from `own` to a place below `home` escapes no limit. */
 static bool may_leave(const char *own, const char *home)
 {
     char dir[PATH_MAX];
@@ -144,9 +144,9 @@ static bool may_leave(const char *own, const char *home)
     return true;
 }
 
-/* The service manager that could give us a group of our own: the user's, or root's. Only out of a
- * group that is a unit (a session, a service): what others made below one (a batch system's jobs)
- * is theirs to keep an eye on. */
+/* True if a service manager (the user's, or root's) could give us a group. Only if our group is a
+ * unit (a session, a service): other software made and watches the groups below a unit, such as a
+ * batch system's jobs. */
 static bool can_ask_systemd(stk_cgroups *g, const char *own, size_t mount)
 {
     char home[PATH_MAX];
@@ -189,7 +189,7 @@ bool stk_cgroup_probe_v2(stk_cgroups *g, char *why, size_t why_size)
         return false;
     }
     (void)snprintf(dir, sizeof dir, "%s", own);
-    if (ends_with(own, "/" STK_CG_LEAF)) { /* an engine has been here: ours is what is above */
+    if (ends_with(own, "/" STK_CG_LEAF)) { /* an engine ran here before: the group above is ours */
         *strrchr(dir, '/') = '\0';
         if (can_hand_down(dir)) {
             return use_v2(g, dir, false, "delegated");
@@ -197,8 +197,8 @@ bool stk_cgroup_probe_v2(stk_cgroups *g, char *why, size_t why_size)
     }
     bool top = strlen(own) == mount;
     if (can_hand_down(own) && (top || is_delegated(own))) {
-        /* The true root may hand down whoever is in it; a container's root is a group like others
-         */
+        /* The true root group may pass controllers down despite members; a container's root is a
+         * group like others. */
         char type[32];
         bool root = stk_cgroup_file_read(own, "cgroup.type", type, sizeof type) < 0;
         return use_v2(g, own, !root, top ? "top" : "delegated");
@@ -206,7 +206,7 @@ bool stk_cgroup_probe_v2(stk_cgroups *g, char *why, size_t why_size)
     if (can_ask_systemd(g, own, mount)) {
         return true;
     }
-    /* A group above ours that is ours to write and already hands memory down: beside our own. */
+    /* Looks for a group above ours that we may write and that already passes memory down. */
     for (char *slash; strlen(dir) > mount && !is_limited(dir) && (slash = strrchr(dir, '/'));) {
         *slash = '\0';
         if (strlen(dir) >= mount && access(dir, W_OK) == 0 &&

@@ -11,7 +11,7 @@
 
 enum { SCOPE_WAIT_MS = 3000, MAX_ARGS = 64 };
 
-/* What the call needs of descriptors and environment: nothing but a way to the bus. */
+/* Calls the bus with minimal descriptors and environment. */
 static int call_bus(const char *const *argv, int *ret_status, stk_err *err)
 {
     stk_spawn spawn = {.argv = argv,
@@ -35,8 +35,8 @@ static bool is_in(const char *pid, const char *unit)
            strstr(text, unit) != NULL;
 }
 
-/* Our children (the guardian, the fork server, running tasks) that aren't in the unit, as arguments
- * after the first `n`. Text lives in `buf`. */
+/* Our children (the guardian, the fork server, running tasks) outside the unit, as arguments after
+ * the first `n`. `buf` holds their text. */
 static uint32_t children_outside(const char *unit, char *buf, size_t size, const char **argv,
                                  uint32_t n)
 {
@@ -57,8 +57,8 @@ static uint32_t children_outside(const char *unit, char *buf, size_t size, const
 #define MANAGER                                                                                    \
     "org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"
 
-/* The children come after us: a unit that is to begin with a process that has just ended doesn't
- * begin at all. Those that still can't be moved are tasks that have no limits. */
+/* Attaches the children after ourselves: systemd doesn't start a unit whose first process has just
+ * ended. Children that still can't be moved are tasks without limits. */
 static int attach_children(const stk_cgroups *g, const char *unit, stk_err *err)
 {
     char pids[4096];
@@ -82,8 +82,8 @@ static int attach_children(const stk_cgroups *g, const char *unit, stk_err *err)
     return rc;
 }
 
-/* Asks a service manager for a group of our own, a transient scope. busctl, because linking libdbus
- * for this isn't worth it. It answers before the scope is there, so we look. */
+/* Asks a service manager for a transient scope. Uses busctl, because linking libdbus for this isn't
+ * worth it. The reply comes before the scope exists, so we poll for it. */
 static int ask_systemd(stk_cgroups *g, stk_err *err)
 {
     char unit[320];
@@ -93,7 +93,7 @@ static int ask_systemd(stk_cgroups *g, stk_err *err)
     const char *const argv[] = {
         "/usr/bin/busctl", g->bus, "--quiet", "call", MANAGER, "StartTransientUnit",
         "ssa(sv)a(sa(sv))", unit, "fail", "3", "Delegate", "b", "true",
-        /* else a run in which the kernel killed for memory leaves a failed unit behind */
+        /* else an out-of-memory kill in a run leaves a failed unit behind */
         "CollectMode", "s", "inactive-or-failed", "PIDs", "au", "1", self,
         "0", /* no auxiliary units */
         NULL};
@@ -118,7 +118,7 @@ static int ask_systemd(stk_cgroups *g, stk_err *err)
                        unit, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
 
-/* v2: a group that hands controllers down may have no processes of its own. */
+/* v2: a group that passes controllers down may have no processes of its own. */
 static int move_to_leaf(const char *own, stk_err *err)
 {
     char leaf[PATH_MAX + 16];

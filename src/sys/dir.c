@@ -11,7 +11,8 @@
 #include "base/failpoint.h"
 #include "sys/file.h"
 
-/* Of what the kernel makes up, tests fail nothing: it is looked at all the time. */
+/* True for kernel file systems. Tests don't make reads there fail, because they happen all the
+ * time. */
 static bool is_kernels(const char *name)
 {
     return strncmp(name, "/proc", 5) == 0 || strncmp(name, "/sys", 4) == 0;
@@ -34,7 +35,7 @@ static bool add_entry(stk_dir *dir, const struct dirent *e, uint32_t *cap)
     return true;
 }
 
-/* All entries; 0 or an errno. */
+/* Reads all entries; returns 0 or an errno. */
 static int read_all(stk_dir *dir, const char *name)
 {
     uint32_t cap = 0;

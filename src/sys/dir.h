@@ -1,5 +1,6 @@
-/* What is in a folder: all of it, or an error. A loop over readdir takes a failure for the end,
- * and what it didn't see for what isn't there, so nobody else has one (tools/lint_rooms.py). */
+/* Reads all entries of a folder, or fails. A plain loop over readdir mistakes a failure for the
+ * end, and entries it didn't see for absent ones, so no other file has one (tools/lint_rooms.py).
+ */
 #ifndef STK_SYS_DIR_H
 #define STK_SYS_DIR_H
 
@@ -12,27 +13,27 @@
 
 typedef struct stk_dir_entry {
     const char *name;
-    unsigned char type; /* DT_REG, DT_DIR …; DT_UNKNOWN: its file system doesn't say */
+    unsigned char type; /* DT_REG, DT_DIR …; DT_UNKNOWN: the file system doesn't report it */
 } stk_dir_entry;
 
 typedef struct stk_dir {
-    const stk_dir_entry *items; /* by name, without "." and ".."; none after an error */
+    const stk_dir_entry *items; /* sorted by name, without "." and ".."; empty after an error */
     uint32_t n;
     int fd; /* the folder itself, for fstatat() and the like, until stk_dir_done() */
     void *stream;
 } stk_dir;
 
-/* STK_E_NOT_FOUND: there is no such folder. errno is what went wrong. */
+/* STK_E_NOT_FOUND: no such folder. Sets errno on failure. */
 __attribute__((warn_unused_result)) int stk_dir_read(const char *path, stk_dir *ret, stk_err *err);
-/* The same of an open folder, which stays open. `name` is for messages. */
+/* The same for an open folder, which stays open. `name` is for messages. */
 __attribute__((warn_unused_result)) int stk_dir_read_fd(int fd, const char *name, stk_dir *ret,
                                                         stk_err *err);
-/* A folder that may not be there: none then. */
+/* The same; a folder that doesn't exist counts as empty. */
 __attribute__((warn_unused_result)) int stk_dir_read_if(const char *path, stk_dir *ret,
                                                         stk_err *err);
-/* A folder, not a link to one, without asking for more than its type where that is known. */
+/* True for a folder, false for a link to one. Asks the file system only if the type is unknown. */
 bool stk_dir_is_folder(const stk_dir *dir, const stk_dir_entry *entry);
-/* --- all that is below one --- */
+/* --- everything below a folder --- */
 
 typedef struct stk_dir_seen {
     const char *path;  /* "<root>/a/b" */
@@ -41,15 +42,16 @@ typedef struct stk_dir_seen {
     const struct stat *st;
 } stk_dir_seen;
 
-enum { STK_DIR_SKIP = 1 }; /* what is below this folder isn't visited */
+enum { STK_DIR_SKIP = 1 }; /* don't visit what is below this folder */
 
-/* Visits whatever is below `root`, a folder before what is in it, by name. Links aren't followed;
- * what vanishes meanwhile is passed over. The first negative answer ends it. */
+/* Visits everything below `root` in order of name, a folder before its contents. Doesn't follow
+ * links; skips what vanishes meanwhile. A negative result of `visit` stops the walk and is
+ * returned. */
 typedef int stk_dir_visit(void *arg, const stk_dir_seen *seen, stk_err *err);
 __attribute__((warn_unused_result)) int stk_dir_walk(const char *root, stk_dir_visit *visit,
                                                      void *arg, stk_err *err);
 
-void stk_dir_done(stk_dir *dir); /* one of {0} is fine */
+void stk_dir_done(stk_dir *dir); /* {0} is fine */
 #define STK_DIR_AUTO __attribute__((cleanup(stk_dir_done))) stk_dir
 
 #endif

@@ -1,6 +1,6 @@
-/* The last include of a file whose every open(2) and read(2) a test can have fail: failpoints
- * "sys.open" and "sys.read" (base/failpoint.h), one a place. tools/lint_rooms.py says which rooms
- * are such. */
+/* The last include of a file in which tests can make every open(2) and read(2) fail: failpoints
+ * "sys.open" and "sys.read" (base/failpoint.h), one per place. tools/lint_rooms.py lists the rooms
+ * that must include it. */
 #ifndef STK_SYS_FAULTS_H
 #define STK_SYS_FAULTS_H
 

@@ -35,7 +35,7 @@ int stk_file_read_fd(int fd, const char *name, size_t max, char **ret_data, size
             return stk_err_set(err, STK_E_LIMIT, "'%s' has %lld bytes, more than the %zu allowed",
                                name, (long long)st.st_size, max);
         }
-        cap = (size_t)st.st_size + 1; /* one more read sees the end without growing */
+        cap = (size_t)st.st_size + 1; /* the next read sees the end without growing the buffer */
     }
     char *data = malloc(cap + 1);
     size_t len = 0;
@@ -87,7 +87,7 @@ int stk_file_open_regular(const char *path, int flags, mode_t mode)
         errno = EINVAL;
         return -1;
     }
-    if (fd >= 0) { /* whoever inherits it would wonder */
+    if (fd >= 0) { /* clears O_NONBLOCK, which a program that inherits it would not expect */
         (void)fcntl(fd, F_SETFL, flags & ~(O_CREAT | O_EXCL | O_TRUNC));
     }
     return fd;
@@ -106,8 +106,8 @@ static bool is_of_system(const char *path)
 
 int stk_file_read(const char *path, size_t max, char **ret_data, size_t *ret_len, stk_err *err)
 {
-    /* Opening a pipe that somebody put there must not wait for its writer. What the shell or the
-     * system made (/dev/fd/63, /dev/stdin, /dev/null) is what the user named. */
+    /* Opening a pipe that somebody put there must not wait for its writer. Files from the shell or
+     * the system (/dev/fd/63, /dev/stdin, /dev/null) are what the user meant, so those may wait. */
     int flags = is_of_system(path) ? O_NOCTTY : O_NONBLOCK | O_NOCTTY;
     STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC | flags);
     struct stat st;
@@ -166,7 +166,8 @@ int stk_file_write_all(int fd, const void *data, size_t len)
     return 0;
 }
 
-/* 0 or errno; the file is there, whole, with exactly `mode`, or it isn't there. */
+/* Returns 0 or errno. The file exists afterwards either whole, with exactly `mode`, or not at all.
+ */
 static int create(const char *path, int flags, const void *data, size_t len, mode_t mode)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, mode);
@@ -220,8 +221,8 @@ int stk_file_write_atomic(const char *path, const void *data, size_t len, mode_t
 
 /* --- folders --- */
 
-/* Where the walk down begins: after the deepest folder that is there or can be made, as most often
- * only the last few are missing. */
+/* Returns where the walk down begins: after the deepest folder that exists or can be made, since
+ * usually only the last few are missing. */
 static char *first_missing(char *part, size_t len, mode_t mode)
 {
     for (char *p = part + len; p > part + 1; p--) {
@@ -235,7 +236,7 @@ static char *first_missing(char *part, size_t len, mode_t mode)
         if (rc == 0) {
             return p + 1;
         }
-        if (sys != ENOENT) { /* it is there, or what is wrong is seen from the top */
+        if (sys != ENOENT) { /* it exists, or the walk from the top reports the error */
             return sys == EEXIST ? p : part + 1;
         }
     }
@@ -276,8 +277,8 @@ int stk_file_mkdirs(const char *path, mode_t mode, stk_err *err)
     return 0;
 }
 
-/* A tree deeper than this is flattened while it is removed, so that neither the stack nor the
- * descriptors limit what a task can leave behind. */
+/* Deeper trees are flattened during removal, so that neither the stack nor the descriptors limit
+ * what a task may leave behind. */
 enum { REMOVE_DEPTH = 48 };
 
 typedef struct remover {
@@ -377,7 +378,7 @@ int stk_file_remove_tree_at(int at, const char *path, stk_err *err)
         if (unlinkat(at, path, AT_REMOVEDIR) == 0 || errno == ENOENT) {
             return 0;
         }
-        /* Not empty: folders were moved up here during the pass, or somebody still writes. */
+        /* Not empty: this pass moved folders up here, or another process still writes. */
         if (errno != ENOTEMPTY || n_moved == r.n_moved) {
             return stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s'", path);
         }
@@ -444,7 +445,7 @@ char *stk_file_absolute(const char *path)
     if (full == NULL) {
         return NULL;
     }
-    char *out = full; /* written text never overtakes what is read */
+    char *out = full; /* the write position never overtakes the read position */
     for (const char *in = full; *in != '\0';) {
         in += strspn(in, "/");
         size_t n = strcspn(in, "/");

@@ -1,4 +1,4 @@
-/* Files: whole reads, atomic writes, folders. Every descriptor is CLOEXEC. Paths in errors. */
+/* Files: whole reads, atomic writes, folders. Every descriptor is CLOEXEC. Errors name the path. */
 #ifndef STK_SYS_FILE_H
 #define STK_SYS_FILE_H
 
@@ -9,51 +9,51 @@
 
 #include "base/err.h"
 
-/* Whole file, NUL-terminated, malloc'd. Refuses more than max bytes (STK_E_LIMIT); ENOENT →
- * STK_E_NOT_FOUND; what is no regular file (below /dev and /proc it may be anything) →
- * STK_E_USAGE, without waiting for it. */
+/* Reads a whole file, NUL-terminated, malloc'd. More than max bytes: STK_E_LIMIT; ENOENT:
+ * STK_E_NOT_FOUND; not a regular file (any kind is allowed below /dev and /proc): STK_E_USAGE,
+ * without waiting on a pipe. */
 int stk_file_read(const char *path, size_t max, char **ret_data, size_t *ret_len, stk_err *err);
-/* The same with O_NOFOLLOW, and only a regular file owned by us or root (what a task may have
- * written). */
+/* The same for files that a task may have written: with O_NOFOLLOW, and only a regular file owned
+ * by us or root. */
 int stk_file_read_untrusted(const char *path, size_t max, char **ret_data, size_t *ret_len,
                             stk_err *err);
-/* Opens a regular file that somebody else may have put there or put something else in place of:
- * never follows a link, never waits for the other end of a pipe. `flags` as of open(2), CLOEXEC is
- * added. */
+/* Opens a regular file in a place where others may put or replace files: never follows a link,
+ * never waits for the other end of a pipe. `flags` as for open(2); CLOEXEC is added. */
 int stk_file_open_regular(const char *path, int flags, mode_t mode); /* -1 with errno */
-/* Opens what lies at `path`, relative, below the folder `at`: no part of it may be a link or lead
- * out of the folder (ELOOP, EXDEV). CLOEXEC is added. -1 with errno. */
-extern bool stk_file_open_by_parts; /* as where the kernel lacks openat2; for tests */
+/* Opens the relative `path` below the folder `at`: no part may be a link or lead out of the folder
+ * (ELOOP, EXDEV). CLOEXEC is added. -1 with errno. */
+extern bool stk_file_open_by_parts; /* for tests: walk by parts, as on kernels without openat2 */
 int stk_file_open_below(int at, const char *path, int flags, mode_t mode);
 int stk_file_read_fd(int fd, const char *name, size_t max, char **ret_data, size_t *ret_len,
                      stk_err *err);
-/* Temporary name beside it, rename. */
+/* Writes under a temporary name beside `path`, then renames. */
 int stk_file_write_atomic(const char *path, const void *data, size_t len, mode_t mode,
                           stk_err *err);
-/* Plain create+write (for files in a folder that isn't visible yet). */
+/* Plain create and write (for files in a folder that isn't visible yet). */
 int stk_file_write(const char *path, const void *data, size_t len, mode_t mode, stk_err *err);
 int stk_file_write_all(int fd, const void *data, size_t len);     /* 0 or -1 with errno */
 int stk_file_mkdirs(const char *path, mode_t mode, stk_err *err); /* like mkdir -p */
 int stk_file_remove_tree(
     const char *path,
-    stk_err *err); /* absent is fine; never follows links; read-only folders too */
-/* The same of an entry of the open folder `at`. */
+    stk_err *err); /* absent is fine; never follows links; removes read-only folders too */
+/* The same for an entry of the open folder `at`. */
 int stk_file_remove_tree_at(int at, const char *name, stk_err *err);
-/* Copies a file or a folder to `to`, which must not exist; all is writable for its owner there.
- * Links and what is no file are left out, and so is __pycache__. */
+/* Copies a file or a folder to `to`, which must not exist; the copy is writable for its owner.
+ * Skips links, other non-files and __pycache__. */
 int stk_file_copy_tree(const char *from, const char *to, stk_err *err);
 bool stk_file_exists(const char *path);
-char *stk_file_join(const char *a, const char *b);     /* malloc'd "a/b" */
-char *stk_file_join_any(const char *a, const char *b); /* the same; where one is "", the other */
-/* "folder/path", or a copy of `path` where it is absolute. `folder` NULL: the current one. */
+char *stk_file_join(const char *a, const char *b); /* malloc'd "a/b" */
+char *stk_file_join_any(const char *a,
+                        const char *b); /* the same; if one is "", a copy of the other */
+/* "folder/path", or a copy of an absolute `path`. `folder` NULL: the current one. */
 char *stk_file_below(const char *folder, const char *path);
 char *stk_file_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* malloc'd */
-/* The mode of a file that can be executed where `like` can: 0755 or 0644, say. */
+/* `mode` with execute permission only if `like` has it: 0755 or 0644, say. */
 static inline mode_t stk_file_mode(mode_t like, mode_t mode)
 {
     return (like & 0111) != 0 ? mode : mode & ~(mode_t)0111;
 }
-/* STK_E_NOT_FOUND of ENOENT, else STK_E_SYS. */
+/* STK_E_NOT_FOUND for ENOENT, else STK_E_SYS. */
 int stk_file_code(int sys);
 char *stk_file_absolute(
     const char *path); /* malloc'd, against the cwd; need not exist; "." and ".." folded */

@@ -1,4 +1,4 @@
-/* Opening what lies below a folder, whatever others put in place of its parts. */
+/* Opens files below a folder safely, even if others replace parts of the path. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -9,7 +9,7 @@
 
 #include "sys/file.h"
 
-/* A part of a path at a time. */
+/* Opens one part of the path at a time. */
 static int open_by_parts(int at, const char *path, int flags, mode_t mode)
 {
     char part[256];
@@ -51,7 +51,7 @@ int stk_file_open_below(int at, const char *path, int flags, mode_t mode)
         return open_by_parts(at, path, flags, mode);
     }
     int fd = (int)syscall(SYS_openat2, at, path, &how, sizeof how);
-    /* An older kernel, or a filter of system calls that doesn't know it. */
+    /* An older kernel, or a system-call filter that doesn't know openat2. */
     bool is_unknown = fd < 0 && (errno == ENOSYS || errno == EPERM || errno == EINVAL);
     if (is_unknown) {
         return open_by_parts(at, path, flags, mode);

@@ -1,4 +1,4 @@
-/* Copying a tree of files. */
+/* Copies a tree of files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

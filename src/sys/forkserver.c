@@ -11,7 +11,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 
-/* --- what we say --- */
+/* --- sending --- */
 
 static void put_variables(stk_buf *buf, const char *const *env)
 {
@@ -90,7 +90,7 @@ ssize_t stk_wire_send(int fd, const stk_buf *message, size_t n_sent, const int *
     return n;
 }
 
-/* --- what it says --- */
+/* --- receiving --- */
 
 int stk_wire_claim(stk_wire *wire)
 {
@@ -123,7 +123,7 @@ static int make_read_room(stk_wire *w)
     return 0;
 }
 
-/* Descriptors are kept in order. */
+/* Keeps descriptors in order. */
 ssize_t stk_wire_read(stk_wire *wire)
 {
     if (make_read_room(wire) < 0) {

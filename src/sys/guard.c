@@ -33,31 +33,32 @@ enum {
     GATHER_MS = 200,
     N_PASSES = 16,
     FREE = 0,
-    NOT_BEGUN = -1 /* its files are known, its session isn't yet */
+    NOT_BEGUN = -1 /* its files are known, but not its session */
 };
 
-/* What is shared with the guardians. */
+/* Shared memory between the engine and the guardians. */
 typedef struct guard_table {
-    _Atomic int32_t sessions[N_SLOTS];             /* or FREE, NOT_BEGUN */
-    stk_proc_file files[N_SLOTS][STK_GUARD_FILES]; /* that the session's processes have open */
-    _Atomic int32_t guards[N_GUARDS];              /* their processes */
-    _Atomic int32_t n_added;                       /* sessions, ever */
-    _Atomic int32_t asleep; /* the one that gathers waits to be told of a new session */
-    _Atomic int32_t closed; /* the end is a clean one */
+    _Atomic int32_t sessions[N_SLOTS]; /* or FREE, NOT_BEGUN */
+    stk_proc_file files[N_SLOTS]
+                       [STK_GUARD_FILES]; /* files that the session's processes have open */
+    _Atomic int32_t guards[N_GUARDS];     /* process ids of the guardians */
+    _Atomic int32_t n_added;              /* number of sessions ever added */
+    _Atomic int32_t asleep;               /* the gathering guardian waits for news of a session */
+    _Atomic int32_t closed;               /* clean end */
 } guard_table;
 
-/* Two, because whoever kills the engine by its name or its size may well take one of them too: the
- * second one has another name. */
+/* Two names, because a command that kills the engine by name or size may also hit one of the
+ * guardians. */
 static const char *const names[N_GUARDS] = {"stoker-guard", "stk-guard"};
 
 typedef struct guardian {
     pid_t pid;
-    int socket; /* its end tells the guardian that we are gone */
+    int socket; /* its end tells the guardian that the engine has ended */
 } guardian;
 
 struct stk_guard {
     guardian guards[N_GUARDS];
-    int name; /* held as long as an engine of the run or its guardians live; -1: not */
+    int name; /* held while an engine of the run or its guardians live; -1: not held */
     char *run;
     uint32_t hint;
     guard_table *table;
@@ -84,8 +85,8 @@ static void close_range_of(int from, int to)
     }
 }
 
-/* Not its parent's terminal, pipes, sockets or locks: who waits for those to close must not wait
- * for us. Both stay what they were, under their own numbers: nothing is copied, so nothing can be
+/* Closes the parent's terminal, pipes, sockets and locks: processes that wait for those to close
+ * must not wait for a guardian. The two descriptors keep their numbers, so that nothing can be
  * mistaken for them. `b` may be -1. */
 static void keep_only(int a, int b)
 {
@@ -112,7 +113,7 @@ static void end_run(const char *run, const guard_table *table)
         }
     }
     for (uint32_t i = 0; i < ours.n_sids; i++) {
-        (void)kill(-sessions[i], SIGKILL); /* at once; the careful search comes after */
+        (void)kill(-sessions[i], SIGKILL); /* immediately; a thorough search follows */
     }
     if (run == NULL) {
         (void)stk_proc_kill(&ours, END_MS);
@@ -125,10 +126,10 @@ static void end_run(const char *run, const guard_table *table)
     stk_cgroups_close(stk_cgroups_open(run)); /* opening removes what the engine left */
 }
 
-/* Puts what the engine has started into the run's control group: there the last daemon is found,
- * whatever it closed, cleared and left. A moment after each start, because to join a group may take
- * longer than a short step does. What forks meanwhile is looked for at once, or by the next round,
- * where one follows anyway. Returns when the engine is gone or done. */
+/* Moves what the engine starts into the run's control group, which also identifies a daemon that
+ * closed, cleared and left everything else. Waits a moment after each start, because joining a
+ * group may take longer than a short step runs. Looks for processes forked meanwhile at once, or in
+ * the next round if one follows anyway. Returns when the engine has died or is done. */
 static void gather_until_end(stk_cgroups *groups, pid_t engine, int socket, guard_table *table)
 {
     int32_t seen = 0;
@@ -171,7 +172,7 @@ static _Noreturn void guard_main(stk_guard *g, uint32_t i, int socket, pid_t eng
     sigset_t all;
     g->table->guards[i] = getpid();
     sigfillset(&all);
-    (void)sigprocmask(SIG_BLOCK, &all, NULL); /* all but SIGKILL: Ctrl-C isn't for us */
+    (void)sigprocmask(SIG_BLOCK, &all, NULL); /* all but SIGKILL: a guardian must survive Ctrl-C */
     (void)setsid();
     (void)prctl(PR_SET_NAME, names[i], 0, 0, 0);
     keep_only(socket, g->name);
@@ -195,7 +196,7 @@ static _Noreturn void guard_main(stk_guard *g, uint32_t i, int socket, pid_t eng
 
 /* --- the engine's side --- */
 
-/* A guardian for the table as it is. -1 with errno. */
+/* Starts a guardian for the current table. -1 with errno. */
 static int begin(stk_guard *g, uint32_t i)
 {
     int pair[2];
@@ -240,11 +241,12 @@ static void guard_free(stk_guard *g)
     free(g);
 }
 
-/* The guardian of a run's former engine may still be looking for what is left of it, by the run's
- * name: it would take our tasks as well. It holds this name while it lives. -1: it can't be had. */
+/* Takes the run's guardian name. The guardian of the run's previous engine holds this name while it
+ * lives: it may still be killing that engine's processes by the run's name, and would kill our
+ * tasks too. -1: the name can't be taken. */
 static int take_name(const char *run)
 {
-    struct sockaddr_un at = {.sun_family = AF_UNIX}; /* abstract: gone with its last holder */
+    struct sockaddr_un at = {.sun_family = AF_UNIX}; /* abstract: disappears with its last holder */
     int n = snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "stoker-guard-%u-%s", getuid(), run);
     socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
     int fd = -1;

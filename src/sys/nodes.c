@@ -24,7 +24,7 @@ static const char *nodes_path(stk_arena *arena)
     return stk_arena_printf(arena, "%s/.config/stoker/nodes", stk_text_or(home, ""));
 }
 
-/* Words of a line, NULL-terminated; *ret_n of them. */
+/* Splits a line into *ret_n words, NULL-terminated. */
 static const char *const *split(stk_arena *arena, char *line, uint32_t *ret_n)
 {
     const char **words = stk_arena_array(arena, MAX_WORDS + 1, sizeof *words);

@@ -1,14 +1,14 @@
-/* nodes: which other machines may this one start parts of a gang on, and how?
+/* nodes: the other machines on which this one may start parts of a gang.
  *
- * A file says so: $STOKER_NODES, else ~/.config/stoker/nodes. Its first line is the address by
- * which the others reach this machine; each line after it a node's name and the words before a
- * shell there:
+ * A file lists them: $STOKER_NODES, else ~/.config/stoker/nodes. Its first line is the address by
+ * which the others reach this machine. Each line after it has a node's name and the command prefix
+ * that runs a shell there:
  *
  *     192.168.1.10
  *     ws2   ssh -o BatchMode=yes ws2
  *
- * A node is any place where `WORDS sh` runs what it reads: another machine, a container, a network
- * namespace. "#" begins a remark. */
+ * A node is any place where `WORDS sh` runs its standard input: another machine, a container, a
+ * network namespace. "#" begins a comment. */
 #ifndef STK_SYS_NODES_H
 #define STK_SYS_NODES_H
 
@@ -23,13 +23,13 @@ typedef struct stk_node {
 } stk_node;
 
 typedef struct stk_nodes {
-    const char *path;    /* of the file, there or not */
+    const char *path;    /* of the file, even if it doesn't exist */
     const char *address; /* of this machine */
     const stk_node *others;
-    uint32_t n_others; /* 0: there is no such file */
+    uint32_t n_others; /* 0: no such file */
 } stk_nodes;
 
-/* In `arena`. STK_E_SPEC: a line that makes no sense. */
+/* Allocates in `arena`. STK_E_SPEC: an invalid line. */
 int stk_nodes_read(stk_arena *arena, stk_nodes *ret_nodes, stk_err *err);
 
 #endif

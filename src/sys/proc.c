@@ -27,7 +27,7 @@ enum { MAX_CPUS = 8192, MAX_PROCESSES = 4 << 20 };
 
 /* --- small reads --- */
 
-/* Up to size - 1 bytes; -1 when it can't be opened or read. */
+/* Reads up to size - 1 bytes; -1 if it can't be opened or read. */
 static ssize_t read_text(const char *path, char *buf, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -46,7 +46,7 @@ static ssize_t read_text(const char *path, char *buf, size_t size)
             used += (size_t)n;
         }
         if (n < (ssize_t)room && n < 1024) {
-            break; /* the kernel fills what it can: a short piece is the last */
+            break; /* the kernel fills the buffer if it can, so a short read is the last */
         }
     }
     (void)close(fd);
@@ -110,7 +110,7 @@ static size_t affinity(cpu_set_t **ret_set)
     return size;
 }
 
-/* The lowest value over our group and those above it; `read_one` gives -1 for "no limit". */
+/* The lowest value over our group and all groups above it; `read_one` returns -1 for "no limit". */
 static int64_t lowest_limit(const char *controller, int64_t (*read_one)(const char *dir))
 {
     char dir[PATH_MAX];
@@ -175,7 +175,8 @@ static int64_t v2_memory(const char *dir)
     return number_in(dir, "memory.max");
 }
 
-/* What is left of `limit`, which `file` counts against; -1: there is none, or nobody counts. */
+/* The part of `limit` that is still free according to the counter `file`; -1: no limit or no
+ * counter. */
 static int64_t left_of(int64_t limit, const char *dir, const char *file)
 {
     int64_t used = number_in(dir, file);
@@ -267,7 +268,7 @@ bool stk_proc_parse(const char *text, pid_t pid, stk_process *ret)
     p += 3;
     for (int field = 4; field <= 24 && *p != '\0'; field++) {
         char *end;
-        unsigned long long value = strtoull(p, &end, 10); /* negative ones wrap and are not used */
+        unsigned long long value = strtoull(p, &end, 10); /* negative values wrap; we use none */
         if (end == p) {
             return false;
         }
@@ -326,7 +327,7 @@ bool stk_proc_has_env(pid_t pid, const char *text)
     size_t want = strlen(text);
     char buf[4096];
     size_t matched =
-        0; /* bytes of `text` that the current entry begins with; SIZE_MAX: it differs */
+        0; /* bytes of `text` that match the current entry so far; SIZE_MAX: mismatch */
     bool found = false;
     ssize_t n;
     while (!found && (n = read(fd, buf, sizeof buf)) > 0) {
@@ -355,7 +356,7 @@ static int add_pid(stk_proc_members *list, pid_t pid)
     return 0;
 }
 
-/* Children of one thread. -1: this kernel does not list them, or the thread is gone. */
+/* Lists the children of one thread. -1: this kernel does not list them, or the thread has ended. */
 static int add_children_of(pid_t pid, pid_t tid, stk_proc_members *list)
 {
     char path[80];
@@ -455,16 +456,16 @@ static bool has_pid(const pid_t *pids, uint32_t n, pid_t pid)
     return false;
 }
 
-/* What an agent runs is the agent's to end, also where it is on this machine and for a run of ours:
- * unless we are an agent's ourselves. */
+/* An agent ends its own processes, even if it runs on this machine for a run of ours. Exception: we
+ * belong to an agent ourselves. */
 static bool has_marker(pid_t pid, const char *marker)
 {
     return stk_proc_has_env(pid, marker) &&
            (getenv("STOKER_AGENT") != NULL || !stk_proc_has_env(pid, "STOKER_AGENT=1"));
 }
 
-/* What another user runs can't be read but by root, and asking for it may wait for as long as that
- * process is busy with its memory. */
+/* Only root can read other users' processes, and trying may wait for as long as such a process is
+ * busy with its memory. */
 static bool is_readable(pid_t pid)
 {
     char path[32];
@@ -484,8 +485,8 @@ static bool may_be_ours(const process *p)
     return p->pid != getpid() && p->pid > 1;
 }
 
-/* Marks members of `sessions`, which grows by the sessions that members lead, and descendants of
- * who is marked. */
+/* Marks the members of `sessions`, adding the sessions that members lead, and the descendants of
+ * marked processes. */
 static int mark_relatives(table *t, stk_proc_members *sessions)
 {
     for (bool again = true; again;) {
@@ -514,8 +515,8 @@ static int mark_relatives(table *t, stk_proc_members *sessions)
     return 0;
 }
 
-/* Marks who is ours by session, marker or file, and all their descendants; never us nor init.
- * Relatives come first: it needs no look into a process to find them. */
+/* Marks our processes by session, marker or file, and all their descendants; never ourselves or
+ * init. Starts with relatives, because finding them needs no read of each process. */
 static int table_mark(table *t, stk_proc_members *sessions, const stk_proc_ours *ours)
 {
     STK_TRY(mark_relatives(t, sessions));
@@ -541,7 +542,7 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* One round: how many living members were found (and killed), or -1 when out of memory. */
+/* One round: kills the living members found. Returns their number, or -1 when out of memory. */
 static int kill_round(stk_proc_members *sessions, const stk_proc_ours *ours)
 {
     table t = {0};
@@ -569,12 +570,12 @@ int stk_proc_kill(const stk_proc_ours *ours, int timeout_ms)
             break;
         }
     }
-    /* A round may last longer than the limit where the machine is busy: the limit ends no search
-     * before its third round. */
+    /* On a busy machine one round may exceed the time limit, so the search never ends before its
+     * third round. */
     int64_t end = now_ms() + timeout_ms;
     int n_rounds = timeout_ms > 0 ? 3 : 1;
     int found;
-    int quiet = 0; /* rounds without any: one that was just executing shows no marker */
+    int quiet = 0; /* rounds without a find: a process in the middle of exec shows no marker */
     for (long wait = 1;; wait = wait < 16 ? wait * 2 : wait) {
         found = kill_round(&sessions, ours);
         quiet = found == 0 ? quiet + 1 : 0;
@@ -652,7 +653,7 @@ int stk_proc_members_find(pid_t sid, stk_proc_members *members)
         return find_by_table(sid, members);
     }
     int rc = add_pid(members, sid);
-    /* Orphans of the session come to us, if we are the subreaper. */
+    /* Orphans of the session become our children if we are the subreaper. */
     for (uint32_t i = 0; rc == 0 && i < ours.n; i++) {
         if (ours.pids[i] != sid && getsid(ours.pids[i]) == sid) {
             rc = add_pid(members, ours.pids[i]);
@@ -686,7 +687,7 @@ static int64_t pss_of(pid_t pid)
     int64_t anon = kb_line(text, "Pss_Anon");
     int64_t shared = kb_line(text, "Pss_Shmem");
     int64_t swap = kb_line(text, "SwapPss");
-    if (anon < 0 || shared < 0) { /* before Linux 5.4 they are not told apart */
+    if (anon < 0 || shared < 0) { /* kernels before Linux 5.4 don't report them separately */
         return kb_line(text, "Pss");
     }
     return anon + shared + MAX(swap, 0);
@@ -721,7 +722,7 @@ uint32_t stk_proc_orphans(const pid_t *known, uint32_t n_known, uint32_t n_expec
     for (uint32_t i = 0; i < children.n && n < n_max; i++) {
         pid_t pid = children.pids[i];
         process p;
-        /* Our own helpers share our session; a task and all that comes from it doesn't. */
+        /* Our helpers share our session; a task and its descendants don't. */
         if (has_pid(known, n_known, pid) || !read_process(pid, &p) || p.session == own) {
             continue;
         }

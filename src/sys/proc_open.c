@@ -1,4 +1,4 @@
-/* Which processes have a file open: for writing, or with a lock on it. */
+/* Finds processes that have a file open: for writing, or with a lock on it. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "sys/proc.h"
 #include "sys/proc_private.h"
 
-/* A descriptor is open for writing: its link's mode says how. */
+/* True if a descriptor is open for writing: the mode of its link in /proc tells. */
 static bool is_writer(const stk_dir *fds, const char *fd)
 {
     struct stat link;
@@ -35,7 +35,7 @@ bool stk_proc_has_lock(pid_t pid, const char *fd)
     return strstr(text, "OFDLCK") != NULL;
 }
 
-/* What a file is is asked without going to a server that may be dead. */
+/* Identifies a file without contacting a server that may be dead. */
 static stk_proc_file file_at(int folder, const char *name)
 {
     struct statx file;

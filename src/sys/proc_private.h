@@ -1,4 +1,4 @@
-/* Private to proc: one process as /proc/PID/stat tells it. */
+/* Private to proc: one process as /proc/PID/stat describes it. */
 #ifndef STK_SYS_PROC_PRIVATE_H
 #define STK_SYS_PROC_PRIVATE_H
 
@@ -7,16 +7,17 @@
 typedef struct stk_process {
     pid_t pid, parent, session;
     char state;
-    int64_t cpu_ticks; /* user + system, own and of reaped children */
+    int64_t cpu_ticks; /* user + system, including reaped children */
     int64_t rss_pages;
     uint64_t start;
     int64_t n_threads;
 } stk_process;
 
-/* The text of /proc/PID/stat. */
+/* Parses the text of /proc/PID/stat. */
 bool stk_proc_parse(const char *text, pid_t pid, stk_process *ret);
 
-/* One of the files is open in it as it is in none but ours (sys/proc_open.c). */
+/* True if the process has one of our files open in the way that only our processes do
+ * (sys/proc_open.c). */
 bool stk_process_has_file(pid_t pid, const stk_proc_ours *ours);
 
 static inline bool stk_process_is_dead(const stk_process *p)

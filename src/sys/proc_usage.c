@@ -1,4 +1,4 @@
-/* What known processes use, asked again and again: their files in /proc stay open between looks. */
+/* Usage of known processes, measured again and again: their files in /proc stay open in between. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,13 +9,13 @@
 #include "base/arena.h"
 #include "sys/proc_private.h"
 
-/* A task of thousands of processes must not take all descriptors. */
+/* A task of thousands of processes must not use up all descriptors. */
 enum { MAX_KEPT = 64 };
 
-/* A descriptor of a dead process gives ESRCH for ever, also when its number is used again. */
+/* The descriptor of a dead process returns ESRCH for ever, even if its pid is reused. */
 typedef struct stk_proc_files {
     pid_t pid;
-    int stat, io; /* -1: not open; io -2: it can't be */
+    int stat, io; /* -1: not open; io -2: can't be opened */
 } files;
 
 static void close_files(files *f)
@@ -51,7 +51,7 @@ static void drop_files(stk_proc_members *m, uint32_t i)
     m->files[i] = m->files[--m->n_files];
 }
 
-/* Those of the process that is number i in the list, or NULL: not kept. */
+/* The files of process number i in the list, or NULL if not kept. */
 static files *files_of(stk_proc_members *m, uint32_t i)
 {
     pid_t pid = m->pids[i];
@@ -102,7 +102,7 @@ static bool read_usage(files *kept, pid_t pid, stk_process *ret)
     files once = {pid, -1, -1};
     files *f = kept != NULL ? kept : &once;
     ssize_t n = read_stat(f->stat, text, sizeof text);
-    if (n <= 0) { /* not open yet, or its number belongs to another one by now */
+    if (n <= 0) { /* not open yet, or the pid now belongs to another process */
         close_files(f);
         f->stat = open_of(pid, "stat");
         f->io = -1;
@@ -123,7 +123,7 @@ static int64_t field(const char *text, const char *key)
     return strtoll(at + strlen(key), NULL, 10);
 }
 
-/* Of other users' processes it isn't told. */
+/* The kernel doesn't show this for other users' processes. */
 static void add_io(files *f, stk_proc_usage *usage)
 {
     char text[512];

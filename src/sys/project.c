@@ -1,4 +1,4 @@
-/* Where a project's files are looked for. */
+/* Finds the folders in which a project's files are searched. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -6,7 +6,7 @@
 #include "sys/file.h"
 #include "sys/trust.h"
 
-/* Cuts the last part off; false: it was the root of all. */
+/* Cuts off the last part; false: it was "/". */
 static bool go_up(char *at)
 {
     char *slash = strrchr(at, '/');
@@ -24,8 +24,8 @@ static bool has_mark(const char *folder, const char *name)
     return path != NULL && lstat(path, &st) == 0;
 }
 
-/* A mark that somebody else put into a folder of ours (a lab's, or one for everybody's files) makes
- * no project of it. */
+/* A marker file that another user put into a folder of ours (a lab's, or a shared one) does not
+ * make it a project. */
 static bool is_root(const char *folder)
 {
     static const char *const marks[] = {"stoker.yaml", ".git", "pyproject.toml"};

@@ -43,20 +43,19 @@ typedef struct failure {
     int sys;
 } failure;
 
-/* The child shares our memory until its exec, so this is also how it says what went wrong; one of a
- * batch has a copy, and writes its failure into a pipe. */
+/* The child shares our memory until its exec, and reports failures through this record. A child in
+ * a batch has a copy of the memory, and writes its failure into a pipe. */
 typedef struct child {
     const stk_spawn *spawn;
     const char *path;
-    const char **
-        by_shell; /* argv for a script without a first line "#!": /bin/sh runs it, as execvp does */
+    const char **by_shell; /* argv for a script without "#!": run by /bin/sh, as execvp does */
     pid_t parent;
-    int to; /* a pipe for its failure, where it has a copy of our memory; else -1 */
+    int to; /* a pipe for failures if the child has a copy of our memory; else -1 */
     failure failed;
 } child;
 
-/* ThreadSanitizer takes what a child does in our memory for our own doing, and sees nothing from
- * then on: with it a child has a copy, and tells by a pipe. */
+/* ThreadSanitizer attributes a child's actions in our memory to us, and sees nothing afterwards.
+ * With it, a child gets a copy and reports through a pipe. */
 #ifdef __SANITIZE_THREAD__
 enum { SHARES_MEMORY = false };
 #else
@@ -65,8 +64,8 @@ enum { SHARES_MEMORY = true };
 
 #define IN_CHILD __attribute__((no_sanitize("address", "undefined", "thread")))
 
-/* Handlers would run in memory that we share with the parent, and ignored signals survive an exec
- * (Python ignores SIGPIPE): all of them go back to their defaults before they are unblocked. */
+/* Resets all signals to their defaults before unblocking them: handlers would run in memory that we
+ * share with the parent, and ignored signals survive an exec (Python ignores SIGPIPE). */
 IN_CHILD static void reset_signals(void)
 {
     struct sigaction by_default = {.sa_handler = SIG_DFL};
@@ -97,7 +96,7 @@ IN_CHILD static int join_cgroups(child *c)
     return 0;
 }
 
-/* In mounts of its own, which others don't see. */
+/* Mounts in a private mount namespace. */
 IN_CHILD static int mount_readonly(child *c)
 {
     const char *const *paths = c->spawn->readonly;
@@ -138,7 +137,7 @@ IN_CHILD static int set_fds(const stk_spawn *s)
             }
             from[i] = null;
         }
-        if (from[i] < 3 && from[i] != i) { /* out of the way of the dup2 below */
+        if (from[i] < 3 && from[i] != i) { /* clear of the dup2 targets below */
             from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 3);
         }
         if (from[i] < 0) {
@@ -150,7 +149,8 @@ IN_CHILD static int set_fds(const stk_spawn *s)
             return -1;
         }
     }
-    /* Ours are CLOEXEC; this is for what was handed to us without. Kernels before 5.11 can't. */
+    /* Our descriptors are CLOEXEC; this covers inherited ones without it. Kernels before 5.11
+     * can't. */
     (void)syscall(SYS_close_range, 3u, ~0u, (unsigned)RANGE_CLOEXEC);
     for (uint32_t i = 0; i < s->n_keep_fds; i++) {
         if (keep_open(s->keep_fds[i]) < 0) {
@@ -177,7 +177,7 @@ IN_CHILD static _Noreturn void fail(child *c, int at)
         }                                                                                          \
     } while (0)
 
-/* Runs in the parent's memory on a stack of its own: no malloc, no locks. */
+/* Runs in the parent's memory, but on a separate stack: no malloc, no locks. */
 IN_CHILD static int run_child(void *arg)
 {
     child *c = arg;
@@ -188,7 +188,8 @@ IN_CHILD static int run_child(void *arg)
     if (s->die_with_parent) {
         TRY(AT_SESSION, prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0));
         if (getppid() != c->parent) {
-            _exit(127); /* it died before the line above: nobody would tell us any more */
+            _exit(127); /* the parent died before the line above, so its death would never be
+                           signalled */
         }
     }
     TRY(AT_CGROUP, join_cgroups(c));
@@ -238,7 +239,7 @@ static bool is_program(const char *cwd, const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* As execvp would, but here, because the child must not. */
+/* Searches as execvp would, but before the fork, because the child must not. */
 static const char *find_program(const stk_spawn *s, char *buf, size_t size)
 {
     const char *name = s->argv[0];
@@ -298,7 +299,7 @@ static int explain(const child *c, stk_err *err)
     }
 }
 
-/* Whether a child that has a copy of our memory said why it didn't become its program. */
+/* Returns whether a child with a copy of our memory reported why it didn't become its program. */
 static bool hear(stk_spawn_batch *batch, failure *ret)
 {
     ssize_t n;
@@ -421,7 +422,8 @@ uint32_t stk_sys_inherited(int *ret_fds, uint32_t n_max)
     for (uint32_t i = 0; rc == 0 && i < dir.n && n < n_max; i++) {
         int fd = atoi(dir.items[i].name);
         int flags = fcntl(fd, F_GETFD);
-        if (fd > 2 && flags >= 0 && (flags & FD_CLOEXEC) == 0) { /* not `dir`, which has it */
+        if (fd > 2 && flags >= 0 &&
+            (flags & FD_CLOEXEC) == 0) { /* not `dir` itself, which is CLOEXEC */
             ret_fds[n++] = fd;
         }
     }

@@ -20,7 +20,8 @@ enum { LIST_BYTES = 1 << 20, ACCOUNT_BYTES = 16 << 10 };
 
 /* --- owners and groups --- */
 
-/* Whom sudo serves; -1: nobody. Only root asks it: others could say what they like. */
+/* The user that sudo serves; -1: none. Only root may rely on it: other users can set SUDO_UID
+ * freely. */
 static int64_t sudo_user(void)
 {
     const char *text = NULL;
@@ -40,8 +41,8 @@ bool stk_trust_owner(uid_t uid)
     return uid == geteuid() || uid == 0 || (int64_t)uid == sudo_user();
 }
 
-/* Nobody else has this as the first group, as far as this machine's own accounts tell: those of a
- * directory service can't all be asked. */
+/* True if no other local account has this as its primary group. Accounts of a directory service
+ * can't all be listed. */
 static bool is_first_of_one(gid_t gid, uid_t uid)
 {
     char buf[ACCOUNT_BYTES];
@@ -60,7 +61,8 @@ static bool is_first_of_one(gid_t gid, uid_t uid)
     return found && !others;
 }
 
-/* Is it this user's own group: the first one, with the user's name or without other members? */
+/* True if this is the user's own group: the primary one, with the user's name or without other
+ * members. */
 static bool is_own_group(gid_t gid, uid_t uid)
 {
     char user_buf[ACCOUNT_BYTES];
@@ -134,7 +136,7 @@ static char *list_path(void)
     return stk_file_join(home, ".config/stoker/trusted");
 }
 
-/* The file system's own number where it has one: a device's can be another after a reboot. */
+/* The file system's own id if it has one, because a device number can change at a reboot. */
 static uint64_t file_system_of(int fd)
 {
     struct statfs fs;
@@ -152,7 +154,7 @@ static bool is_same_file(const stk_trusted *t, int fd, const struct stat *st)
            t->file_system == file_system_of(fd) && S_ISDIR(st->st_mode);
 }
 
-/* Without opening what is there for anything. */
+/* Opens with O_PATH, so that nothing at the path is triggered. */
 static int open_path(const char *path)
 {
     return open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -257,8 +259,8 @@ static int write_list(const stk_trusted *list, size_t n, stk_err *err)
     return stk_file_write_atomic(file, out.data, out.len, 0600, err);
 }
 
-/* Two commands at a time change the list one behind the other. -1: it can't be locked, which costs
- * at worst one of two names. */
+/* Serialises commands that change the list. -1: it can't be locked; then two simultaneous commands
+ * may lose one name. */
 static int lock_list(void)
 {
     STK_TEXT_AUTO file = list_path();
@@ -275,7 +277,7 @@ static int lock_list(void)
     return fd;
 }
 
-/* The list without `path`, which is freed there. */
+/* Removes `path` from the list and frees it there. */
 static bool drop(stk_trusted *list, size_t *n, const char *path)
 {
     size_t kept = 0;
@@ -356,7 +358,7 @@ int stk_trust_remove(const char *folder, char **ret_path, bool *ret_was, stk_err
 {
     stk_trusted *list = NULL;
     size_t n = 0;
-    STK_TEXT_AUTO path = realpath(folder, NULL); /* NULL: it is gone */
+    STK_TEXT_AUTO path = realpath(folder, NULL); /* NULL: it no longer exists */
     if (path == NULL) {
         path = stk_file_absolute(folder);
     }
@@ -407,7 +409,7 @@ static void group_name(gid_t gid, char *buf, size_t size)
     say_account(gid, g == NULL ? NULL : g->gr_name, buf, size);
 }
 
-/* `real`: what the sentence names by its folder for `stoker trust`. */
+/* `real`: the sentence suggests its folder for `stoker trust`. */
 static int refuse_path(const char *path, const char *real, reason why, const char *where,
                        const struct stat *st, stk_err *err)
 {
@@ -438,7 +440,8 @@ static int refuse_path(const char *path, const char *real, reason why, const cha
     return STK_E_UNTRUSTED;
 }
 
-/* A link in a folder for everybody leads where its owner likes. */
+/* True if the path contains another user's link in a folder that everybody may write: its owner may
+ * redirect it. */
 static bool has_foreign_link(const char *path, char *where, size_t size, struct stat *ret_st)
 {
     STK_TEXT_AUTO at = stk_file_absolute(path);
@@ -460,7 +463,7 @@ static bool has_foreign_link(const char *path, char *where, size_t size, struct 
     return false;
 }
 
-/* Cuts the last part off; false: it was the root of all. */
+/* Cuts off the last part; false: it was "/". */
 static bool go_up(char *at)
 {
     char *slash = strrchr(at, '/');
@@ -471,7 +474,7 @@ static bool go_up(char *at)
     return true;
 }
 
-/* A folder above in which everybody may put another thing in place of what is there. */
+/* True if a folder above lets everybody replace what is there. */
 static bool has_open_folder(const char *real, char *where, size_t size)
 {
     (void)snprintf(where, size, "%s", real);
@@ -484,7 +487,7 @@ static bool has_open_folder(const char *real, char *where, size_t size)
     return false;
 }
 
-/* Does it lie in a folder that was named? Not beyond one where everybody may add something. */
+/* True if it lies in a named folder. Stops at a folder where everybody may add files. */
 static bool is_in_named(const char *real)
 {
     char at[PATH_MAX];
@@ -493,7 +496,7 @@ static bool is_in_named(const char *real)
         struct stat st;
         STK_FD_AUTO fd = open_path(at);
         if (fd < 0 || fstat(fd, &st) < 0) {
-            continue; /* what can't be looked at can't have been named */
+            continue; /* a folder that can't be examined can't have been named */
         }
         if (was_named(at, fd, &st)) {
             return true;
@@ -549,8 +552,8 @@ int stk_trust_path(const char *path, stk_err *err)
 
 int stk_trust_open(const char *path, stk_err *err)
 {
-    /* Nothing is opened for reading before it is known to be a file of ours: opening a pipe waits,
-     * opening a device can do something. */
+    /* Opens nothing for reading before it is known to be a file of ours: opening a pipe waits, and
+     * opening a device can have effects. */
     STK_FD_AUTO fd = open(path, O_PATH | O_CLOEXEC);
     struct stat st;
     char name[64];

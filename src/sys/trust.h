@@ -1,13 +1,12 @@
-/* trust: may what lies at a place decide what runs as us?
+/* trust: decides whether a file or folder may affect what we run.
  *
- * A folder or file is ours when its owner is this user, root or, for root, the user of SUDO_UID,
- * when not everybody may write it, when its group may write it only where that group is the user's
- * own, and when no folder above it lets everybody put another one in its place (a sticky one
- * doesn't). What isn't ours decides nothing, unless it lies in a folder that the user named by
- * `stoker trust`: such a folder is known by its path, owner, file system and inode, so that nobody
- * can put another in its place, and all in it is trusted but what everybody may write.
- * The names are in $XDG_CONFIG_HOME/stoker/trusted (~/.config where that isn't set).
- */
+ * A folder or file is ours if all of this holds: its owner is this user, root or, for root, the
+ * user of SUDO_UID; not everybody may write it; its group may write it only if that group is the
+ * user's own; and no folder above it lets everybody replace it (a sticky folder doesn't). What
+ * isn't ours has no effect, unless it lies in a folder that the user named with `stoker trust`. A
+ * named folder is identified by path, owner, file system and inode, so that nobody can put another
+ * in its place. Everything in it is trusted except what everybody may write.
+ * The names are in $XDG_CONFIG_HOME/stoker/trusted (~/.config if that isn't set). */
 #ifndef STK_SYS_TRUST_H
 #define STK_SYS_TRUST_H
 
@@ -18,20 +17,20 @@
 
 #include "base/err.h"
 
-/* This user, root, or for root the user that sudo serves. */
+/* True for this user, root, and for root also the user that sudo serves. */
 bool stk_trust_owner(uid_t uid);
-/* Is `fd`, open (O_PATH does) and of this path, ours? 0, or STK_E_UNTRUSTED with whose it is and
- * the way out. */
+/* Checks that `fd`, open at this path (O_PATH is enough), is ours. Returns 0, or STK_E_UNTRUSTED
+ * with the owner and the remedy. */
 int stk_trust_fd(int fd, const char *path, stk_err *err);
-/* The same of what is at `path`, links followed; STK_E_NOT_FOUND: nothing is. */
+/* The same for `path`, following links; STK_E_NOT_FOUND: nothing is there. */
 int stk_trust_path(const char *path, stk_err *err);
-/* Makes a folder that we have just made nobody else's, where the umask lets others write it who
- * aren't us: what is made in it gets the same rights. */
+/* Sets a folder that we have just made to mode 0700 if the umask lets others write it: files made
+ * in it would get the same permissions. */
 void stk_trust_make_own(int fd);
-/* Opens a file that others may have put there to be read: a regular one that is ours, links
- * followed. -1 after `err`; STK_E_NOT_FOUND: there is none. */
+/* Opens a file for reading that others may have put there: a regular file that is ours, following
+ * links. Returns -1 and fills `err`; STK_E_NOT_FOUND: there is none. */
 int stk_trust_open(const char *path, stk_err *err);
-/* Reads it whole, as stk_file_read. */
+/* Reads such a file whole, as stk_file_read does. */
 int stk_trust_read(const char *path, size_t max, char **ret_data, size_t *ret_len, stk_err *err);
 
 typedef struct stk_trusted {
@@ -41,21 +40,21 @@ typedef struct stk_trusted {
     bool is_current; /* the folder at `path` is still the one that was named */
 } stk_trusted;
 
-/* What was named, malloc'd; none: NULL and 0. */
+/* The named folders, malloc'd; NULL and 0 if there are none. */
 int stk_trust_list(stk_trusted **ret, size_t *ret_n, stk_err *err);
 void stk_trust_free(stk_trusted *list, size_t n);
-/* Names a folder, or takes a name back (*ret_was: it was named); *ret_path its real path, malloc'd.
+/* Names a folder, or removes its name (*ret_was: it was named). *ret_path: its real path, malloc'd.
  * STK_E_UNTRUSTED: everybody may write it. */
 int stk_trust_add(const char *folder, char **ret_path, stk_err *err);
 int stk_trust_remove(const char *folder, char **ret_path, bool *ret_was, stk_err *err);
 
 /* --- projects --- */
 
-/* The folder up to which a project's files are looked for from `folder` on: the nearest one at or
- * above it that is ours and has stoker.yaml, .git or pyproject.toml; without one `folder` itself.
- * malloc'd, absolute. */
+/* The root of the search for a project's files: the nearest folder, at `folder` or above it, that
+ * is ours and has stoker.yaml, .git or pyproject.toml; else `folder` itself. malloc'd, absolute. */
 int stk_project_root(const char *folder, char **ret_root, stk_err *err);
-/* `name` in the nearest folder from `folder` up to the root: malloc'd, or NULL: there is none.
+/* Finds `name` in the nearest folder from `folder` up to the root: malloc'd, or NULL if there is
+ * none.
  * *ret_beyond (if not NULL): the nearest one above the root, which is not used; malloc'd or NULL.
  */
 int stk_project_find(const char *folder, const char *name, char **ret_path, char **ret_beyond,
