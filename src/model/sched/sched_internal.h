@@ -1,4 +1,4 @@
-/* What the files of this room share, over the state (sched_state.h). */
+/* Functions that the files of this room share; sched_state.h has the state. */
 #ifndef STK_SCHED_INTERNAL_H
 #define STK_SCHED_INTERNAL_H
 
@@ -14,7 +14,7 @@ static inline const stk_sched_policy *stk_sched_policy_of(const stk_sched *sched
     return (const stk_sched_policy *)sched->policies.items + sched->nodes[task].retry;
 }
 
-/* Nothing that hasn't started will. */
+/* True if no further task will start. */
 static inline bool stk_sched_is_stopping(const stk_sched *sched)
 {
     return sched->is_cancelling ||
@@ -28,7 +28,7 @@ static inline void stk_sched_free_now(const stk_sched *sched, int64_t ret_free[D
     }
 }
 
-/* True when `ask` leaves at least `reserve` of everything that it takes some of. */
+/* True if at least `reserve` remains of every dimension that `ask` uses. */
 static inline bool stk_sched_fits(const int64_t ask[DIM_N], const int64_t free[DIM_N],
                                   const int64_t reserve[DIM_N])
 {
@@ -52,13 +52,14 @@ static inline const stk_sched_wish *stk_sched_wish_of(const stk_sched *sched,
                                        : (const stk_sched_wish *)sched->wishes.items + kind->wish;
 }
 
-/* What an ask has that on_oom can make more of: this machine's memory, or another's. */
+/* The memory dimension that on_oom can increase: this machine's, or another's. */
 static inline int stk_sched_memory_dim(const int64_t ask[DIM_N])
 {
     return ask[DIM_AWAY_MEMORY] > 0 ? DIM_AWAY_MEMORY : DIM_MEMORY;
 }
 
-/* Its engine has as many jobs as it may: what this machine keeps free brings it no nearer. */
+/* True if its place already runs as many jobs as it may, so that reserving anything here would not
+ * help. */
 static inline bool stk_sched_is_place_full(const int64_t ask[DIM_N], const int64_t free[DIM_N])
 {
     bool is_full = false;
@@ -68,7 +69,7 @@ static inline bool stk_sched_is_place_full(const int64_t ask[DIM_N], const int64
     return is_full;
 }
 
-/* Why a task waits for a dimension. */
+/* The reason to report when a dimension is short. */
 static inline int stk_sched_why_of(int dim)
 {
     switch (dim) {
@@ -84,8 +85,8 @@ static inline int stk_sched_why_of(int dim)
 }
 
 /* sched_graph.c */
-/* The number of the kind that asks for this much (asks as in `wish`; NULL: no devices), with room
- * for it wherever kinds are listed. NIL: out of memory. */
+/* The number of the kind with this request (asks as in `wish`; NULL: no devices). Makes room for it
+ * in every list of kinds. NIL: out of memory. */
 uint32_t stk_sched_intern(stk_sched *sched, const int64_t ask[DIM_N], const stk_sched_wish *wish);
 void stk_sched_move(stk_sched *sched, uint32_t task, stk_task_state to);
 void stk_sched_doom_dependents(stk_sched *sched, uint32_t task, uint32_t cause);
@@ -93,11 +94,11 @@ void stk_sched_doom_dependents(stk_sched *sched, uint32_t task, uint32_t cause);
 int stk_sched_devices_init(stk_sched *sched);
 void stk_sched_devices_done(stk_sched *sched);
 void stk_sched_wish_of_task(const stk_sched_task *task, stk_sched_wish *ret_wish);
-/* Could it be met with all devices free that are not gone (`host`)? */
+/* True if the wish could be met on `host` with all devices free that are not gone. */
 bool stk_sched_is_placeable(const stk_sched *sched, const stk_pack_device *host,
                             const stk_sched_wish *wish);
-/* Whether the event of a start names devices that `task` asked for and that are not taken in this
- * run. */
+/* True if the event of a start names devices that `task` asked for and that this run hasn't taken.
+ */
 bool stk_sched_may_take(const stk_sched *sched, const stk_sched_event *event);
 int stk_sched_grants_reserve(stk_sched *sched);
 void stk_sched_take(stk_sched *sched, const stk_sched_event *event);
@@ -105,29 +106,29 @@ void stk_sched_give_back(stk_sched *sched, uint32_t grant);
 void stk_sched_set_outside(stk_sched *sched, uint32_t device, int32_t mib);
 void stk_sched_set_gone(stk_sched *sched, uint32_t device);
 void stk_sched_set_claimed(stk_sched *sched, uint32_t task, const stk_devset *devices);
-/* Sets the view to what is free now; the others ask it and change it. */
+/* Sets the view to what is free now; the functions below use and change it. */
 void stk_sched_look(const stk_sched *sched);
 bool stk_sched_place(const stk_sched *sched, const stk_sched_wish *wish, uint32_t *ret_i_ask,
                      stk_devset *ret_devices);
 void stk_sched_view_take(const stk_sched *sched, const stk_pack_ask *ask,
                          const stk_devset *devices);
 void stk_sched_view_close(const stk_sched *sched, const stk_devset *devices);
-/* Makes the starved `kind` a reservation if it has none; false: none is possible. */
+/* Gives the starved `kind` a reservation if it has none; false: none is possible. */
 bool stk_sched_reserve_devices(const stk_sched *sched, stk_sched_kind *kind);
 
 /* sched_retry.c */
 int stk_sched_failures_reserve(stk_sched *sched);
 void stk_sched_count_failure(stk_sched *sched, uint32_t task, stk_failure failure, bool saved);
-/* The kind of a task once it has grown; NIL: it can't, or out of memory. */
+/* The task's kind after growing; NIL: it can't grow, or out of memory. */
 uint32_t stk_sched_grown_kind(stk_sched *sched, uint32_t task, stk_grows grows);
-/* The next attempt of a task that failed is its fallback. */
+/* Marks the next attempt of a failed task as its fallback. */
 void stk_sched_set_fallback(stk_sched *sched, uint32_t task);
-/* on_oom pays for the last failure. */
+/* Charges the last failure to on_oom. */
 void stk_sched_count_grown(stk_sched *sched, uint32_t task);
 uint64_t stk_sched_digest_failures(const stk_sched *sched, uint32_t task, uint64_t hash);
 
 /* sched_fold.c */
 bool stk_sched_timer_is_stale(const stk_sched *sched, const stk_sched_timer *timer);
-void stk_sched_timer_drop(stk_sched *sched); /* the first one */
+void stk_sched_timer_drop(stk_sched *sched); /* drops the earliest timer */
 
 #endif
