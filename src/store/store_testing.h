@@ -1,4 +1,4 @@
-/* What the store's tests share: a fresh store in a folder of its own for every test. */
+/* Shared by the store's tests: gives every test a fresh store in a separate folder. */
 #ifndef STK_STORE_TESTING_H
 #define STK_STORE_TESTING_H
 
@@ -60,7 +60,7 @@ static inline int teardown(void **state)
 {
     fixture *f = *state;
     stk_store_close(f->store);
-    (void)umount2(at(f, "disk"), MNT_DETACH); /* where a test mounts, if it does */
+    (void)umount2(at(f, "disk"), MNT_DETACH); /* undoes a test's mount, if any */
     int rc = stk_file_remove_tree(f->dir, &f->err);
     stk_arena_free(f->arena);
     free(f);
@@ -89,7 +89,7 @@ static inline int64_t number(fixture *f, const char *query)
     return n;
 }
 
-/* A run whose lock is given back at once, without events; its id in the arena. */
+/* Makes a run without events and releases its lock at once; its id is in the arena. */
 static inline const char *new_run(fixture *f, const char *name, const char *pipeline, int64_t ms)
 {
     char *id = stk_arena_alloc(f->arena, 40);
@@ -116,8 +116,8 @@ static inline void commit_ref(fixture *f, const char *run, const char *digest)
     OK(stk_store_commit(f->store, run, &c, &f->err));
 }
 
-/* Runs `body` in a child that failpoints may kill; the child opens its own store. Returns the wait
- * status. */
+/* Runs `body` in a child process, which opens the store itself and may be killed by failpoints.
+ * Returns the wait status. */
 static inline int in_child(fixture *f, const char *failpoints, void (*body)(fixture *f))
 {
     stk_store_close(f->store);
