@@ -3,8 +3,7 @@
  * Layout of a store folder (`.stoker`):
  * - store.db: runs, events, cache, artifact rows (WAL; PRAGMA user_version is the schema's).
  * - artifacts/ab/cd…: one file or folder per artifact, named by its digest. Files have mode 0444,
- * or
- *   0555 if they were executable; folders 0555.
+ *   or 0555 if they were executable; folders 0555.
  * - runs/<run>/: lock, spec.json, and the task directories (docs/formats/task-directory.md).
  * - quarantine/: damaged artifacts.
  * - tmp/<random>/: one process's files in progress; the process holds tmp/<random>/lock.

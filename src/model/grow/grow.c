@@ -1,5 +1,6 @@
-/* Tasks lie in batches, those that were added together: step, parents and split are said once. A
- * split has a frame, which collects the last task of each of its branches until all are in. */
+/* Tasks that were added together form a batch, which holds their common step, parents and split
+ * once. A split has a frame, which collects the last task of each of its branches until all have
+ * arrived. */
 #include "model/grow/grow.h"
 
 #include <stdlib.h>
@@ -17,25 +18,25 @@ typedef struct batch {
     uint32_t first, i_step;
     const uint32_t *parents;
     uint32_t n_parents;
-    uint32_t split, branch; /* branch: of its first task */
+    uint32_t split, branch; /* branch: that of the first task */
     uint32_t ranks;
 } batch;
 
 typedef struct task {
     uint32_t batch;
-    uint32_t frame; /* that it opened, or NONE */
+    uint32_t frame; /* the frame that it opened, or NONE */
     bool is_done;
 } task;
 
 typedef struct frame {
     uint32_t width, n_in;
-    uint32_t join;  /* the step that its branches meet in, or NONE while none has come */
+    uint32_t join;  /* the step in which its branches meet; NONE until one has arrived */
     uint32_t *ends; /* by branch: its last task, or NONE; NULL: closed */
 } frame;
 
 struct stk_grow {
     const stk_spec *spec;
-    stk_arena *arena; /* parents */
+    stk_arena *arena; /* for parents */
     batch *batches;
     task *tasks;
     frame *frames;
@@ -90,7 +91,7 @@ stk_grow_task stk_grow_get(const stk_grow *grow, uint32_t i_task)
         .parents = b->parents,
         .n_parents = b->n_parents,
         .split = b->split,
-        .branch = b->branch + (i_task - b->first), /* a batch of one, but for a foreach's */
+        .branch = b->branch + (i_task - b->first), /* only a foreach has batches of more than one */
         .ranks = b->ranks,
         .width = t->frame == NONE ? 0 : grow->frames[t->frame].width,
     };
@@ -107,7 +108,7 @@ int64_t stk_grow_case(const stk_spec *spec, uint32_t i_step, const char *value)
     return -1;
 }
 
-enum { TOLD = 8 }; /* names that are spelled out */
+enum { TOLD = 8 }; /* at most this many names in a message */
 
 int stk_grow_refuse_case(const stk_spec *spec, uint32_t i_step, const char *value, stk_err *err)
 {
@@ -126,7 +127,7 @@ int stk_grow_refuse_case(const stk_spec *spec, uint32_t i_step, const char *valu
     return STK_E_USAGE;
 }
 
-/* "a, b and 3 more": the steps of the document's `next`, each once. */
+/* Writes "a, b and 3 more": the steps of the document's `next`, each once. */
 static void say_next(const stk_spec *spec, const stk_step *step, stk_buf *buf)
 {
     for (uint32_t i = 0; i < step->n_next && i < TOLD; i++) {
@@ -186,7 +187,7 @@ int stk_grow_read_next(const stk_spec *spec, uint32_t i_step, const char *const 
             steps[n++] = step->next[i];
         }
     }
-    if (n < n_names) { /* several of a switch */
+    if (n < n_names) { /* several names for a switch, which takes one */
         return wrong_next(spec, step, names[n_names - 1], err);
     }
     *ret_steps = steps;
@@ -209,7 +210,7 @@ static frame *frame_of(const stk_grow *grow, uint32_t split)
     return &grow->frames[grow->tasks[split].frame];
 }
 
-/* Are these the steps that the document has there? None stands for all of them. */
+/* Checks the chosen steps against the document's `next`. None stands for all. */
 static int check_steps(const stk_grow *grow, const stk_step *step, const stk_grow_next *next,
                        stk_err *err)
 {
@@ -243,7 +244,7 @@ static int check_steps(const stk_grow *grow, const stk_step *step, const stk_gro
     return wrong_next(grow->spec, step, said.data, err);
 }
 
-/* How many tasks or ranks the frame that `step` opens has; 0: `next` doesn't say. */
+/* Number of tasks or ranks in the frame that `step` opens; 0: `next` doesn't give it. */
 static uint32_t width_of(const stk_step *step, const stk_grow_next *next)
 {
     if (step->grows == STK_NEXT_ALL) {
@@ -285,7 +286,7 @@ static int check_width(const stk_grow *grow, const stk_step *step, const stk_gro
     return 0;
 }
 
-/* Can `i_task` be what its branch ends with, before the join `i_join`? */
+/* Checks whether `i_task` may be the last of its branch before the join `i_join`. */
 static int check_arrival(const stk_grow *grow, uint32_t i_task, uint32_t i_join, stk_err *err)
 {
     stk_grow_task t = stk_grow_get(grow, i_task);
@@ -342,7 +343,7 @@ static const uint32_t *dup_tasks(stk_arena *arena, const uint32_t *tasks, uint32
     return copy;
 }
 
-/* Its frame, in which `width` branches are missing. */
+/* Opens the frame of a task; all `width` branches are missing. */
 static int open_frame(stk_grow *grow, uint32_t i_task, uint32_t width, stk_err *err)
 {
     if (stk_array_reserve(&grow->frames, &grow->cap_frames, (uint64_t)grow->n_frames + 1,
@@ -389,7 +390,7 @@ static int split_up(stk_grow *grow, uint32_t i_task, const stk_step *step,
     return rc;
 }
 
-/* The branch of `i_task` is in; the last one brings the join. */
+/* Records that the branch of `i_task` has arrived; the last branch adds the join. */
 static int arrive(stk_grow *grow, uint32_t i_task, uint32_t i_join, stk_arena *arena,
                   stk_grow_adding *adding, uint32_t *ret_n, stk_err *err)
 {
@@ -422,7 +423,7 @@ static int arrive(stk_grow *grow, uint32_t i_task, uint32_t i_join, stk_arena *a
     return 0;
 }
 
-/* One step follows: the next of the same branch, or the join. */
+/* One step follows: the next in the same branch, or the join. */
 static int go_on(stk_grow *grow, uint32_t i_task, uint32_t target, stk_arena *arena,
                  stk_grow_adding **ret_adding, uint32_t *ret_n, stk_err *err)
 {
@@ -480,7 +481,7 @@ void stk_grow_begin(const stk_grow *grow, stk_grow_adding *ret)
     *ret = (stk_grow_adding){.first = grow->n_tasks, .n = 1, .split = NONE};
 }
 
-/* What no stk_grow_done can have answered: a log that was tampered with. */
+/* False for what stk_grow_done can't have returned: somebody changed the log. */
 static bool is_possible(const stk_grow *grow, const stk_grow_adding *a)
 {
     bool ok = a->first == grow->n_tasks && a->n > 0 && a->i_step < stk_spec_n_steps(grow->spec) &&

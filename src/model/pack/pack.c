@@ -1,10 +1,11 @@
-/* Which devices for a request. Every policy first filters what fits the ask, then picks n of it.
+/* Chooses devices for a request. Every policy filters the devices that fit the ask, then picks n of
+ * them.
  *
- * Ours compares sets by four numbers, the first that differs decides: devices that nobody shares
- * yet and that a share would break; nearness of the chosen to each other; nearness of the chosen to
- * the free ones that stay (an island is used up before the next is broken); memory left over (the
- * best fit). All four are sums over devices and pairs, so that small cases are searched completely
- * and large ones by greedy growth from several seeds and exchanges. */
+ * Stoker's policy compares sets by four numbers; the first that differs decides: devices so far
+ * unshared that a share would break up; nearness of the chosen to each other; nearness of the
+ * chosen to the devices that stay free (using up an island before the next); memory left over (best
+ * fit). All four are sums over devices and pairs, so it searches small cases completely, and large
+ * ones by greedy growth from several seeds and exchanges. */
 #include "model/pack/pack.h"
 
 #include <assert.h>
@@ -12,8 +13,8 @@
 #include <sys/param.h>
 
 enum {
-    EXACT_MAX = 2000,  /* sets to look at one by one: any four of 16 */
-    GREEDY_WORK = 4096 /* seeds × devices asked for */
+    EXACT_MAX = 2000,  /* number of sets to try one by one: any four of 16 */
+    GREEDY_WORK = 4096 /* seeds × devices requested */
 };
 
 static bool fits(const stk_pack_device *d, int32_t share_mib)
@@ -30,8 +31,8 @@ static bool is_acceptable(const stk_pack_host *host, const stk_pack_ask *ask, ui
     return stk_devset_has(&ask->wanted, i) && fits(&host->devices[i], ask->share_mib);
 }
 
-/* Nearness of two devices: links decide, then the NUMA node; one NUMA step of all pairs together
- * stays below one link step. */
+/* Nearness of two devices: links decide, then the NUMA node. The NUMA steps of all pairs together
+ * stay below one link step. */
 static int64_t nearness(const stk_pack_host *host, uint32_t i, uint32_t j)
 {
     const stk_pack_device *a = &host->devices[i], *b = &host->devices[j];
@@ -42,11 +43,11 @@ static int64_t nearness(const stk_pack_host *host, uint32_t i, uint32_t j)
 /* --- ours --- */
 
 typedef struct cost {
-    int64_t broken; /* whole devices that are begun */
+    int64_t broken; /* whole devices that it starts to share */
     int64_t far;    /* minus the nearness of all chosen pairs */
-    int64_t cut;    /* nearness to the whole devices that are still free (chosen ones included: with
-                     * `far` equal that changes nothing) */
-    int64_t left;   /* MiB that stay free on the chosen devices; whole: their size */
+    int64_t cut;  /* nearness to the whole devices that are still free (chosen ones included, which
+                     changes nothing if `far` is equal) */
+    int64_t left; /* MiB left free on the chosen devices; for whole ones their size */
 } cost;
 
 typedef struct search {
@@ -56,9 +57,9 @@ typedef struct search {
     bool has_best;
     uint32_t cands[STK_LIMIT_DEVICES];
     uint32_t picked[STK_LIMIT_DEVICES]; /* indices into cands */
-    uint32_t chosen[STK_LIMIT_DEVICES]; /* the best ones so far */
-    int64_t near[STK_LIMIT_DEVICES];    /* of each candidate to the picked ones */
-    cost own[STK_LIMIT_DEVICES];        /* what each candidate adds by itself */
+    uint32_t chosen[STK_LIMIT_DEVICES]; /* the best set so far */
+    int64_t near[STK_LIMIT_DEVICES];    /* nearness of each candidate to the picked ones */
+    cost own[STK_LIMIT_DEVICES];        /* cost of each candidate alone */
 } search;
 
 static bool is_less(const cost *a, const cost *b)
@@ -101,7 +102,7 @@ static void keep_if_better(search *s, const cost *c)
     }
 }
 
-/* Every set of n candidates, in the order of their numbers: equal ones are won by the lowest. */
+/* Tries every set of n candidates in numerical order, so ties go to the lowest numbers. */
 static void search_all(search *s, uint32_t from, uint32_t depth, const cost *so_far)
 {
     if (depth == s->n) {
@@ -158,8 +159,7 @@ static cost grow_seed(search *s, uint32_t seed)
     return total;
 }
 
-/* Exchanges one chosen device for another while that helps; each exchange lowers the cost, so it
- * ends. */
+/* Swaps one chosen device for another while that lowers the cost, so it terminates. */
 static void exchange(search *s)
 {
     bool in[STK_LIMIT_DEVICES] = {false};
@@ -182,7 +182,7 @@ static void exchange(search *s)
                           s->best.far - (s->near[i] - pair) + s->near[out],
                           s->best.cut + a->cut - b->cut, s->best.left + a->left - b->left};
                 if (!in[i] && is_less(&c, &s->best)) {
-                    s->best = c; /* first improvement: taken at once */
+                    s->best = c; /* takes the first improvement */
                     into = i;
                     out_k = k;
                     goto found;
@@ -215,7 +215,7 @@ static void search_greedily(search *s)
     exchange(s);
 }
 
-/* n out of k, or anything above EXACT_MAX. */
+/* n out of k, capped above EXACT_MAX. */
 static uint32_t n_sets(uint32_t k, uint32_t n)
 {
     uint64_t sets = 1;
@@ -284,7 +284,7 @@ static void choose_fullest(const stk_pack_host *host, uint32_t *cands, uint32_t 
     }
 }
 
-/* How much of a device is free, as the paper counts: in devices. */
+/* The free part of a device, in devices, as in the paper. */
 static double free_part(const stk_pack_device *d)
 {
     if (d->taken) {
@@ -293,8 +293,8 @@ static double free_part(const stk_pack_device *d)
     return d->total_mib > 0 ? (double)d->free_mib / (double)d->total_mib : 1;
 }
 
-/* What a typical ask sees of a host: free parts that it can't use are fragments, and everything is
- * one where the ask doesn't fit at all. */
+/* A host as a typical ask sees it: free parts that the ask can't use are fragments, and all free
+ * parts are if the ask doesn't fit. */
 typedef struct view {
     uint32_t n_fit;
     double unfit, all; /* free parts, in devices */
@@ -395,7 +395,7 @@ static bool is_free_block(const stk_pack_host *host, const stk_pack_ask *ask, ui
     return all;
 }
 
-/* How many larger aligned blocks, still free as a whole, a block at `from` would break. */
+/* Number of larger aligned blocks, still entirely free, that a block at `from` would break. */
 static uint32_t n_broken_blocks(const stk_pack_host *host, const stk_pack_ask *ask, uint32_t from)
 {
     uint32_t n = 0;
@@ -452,7 +452,7 @@ bool stk_pack_choose(const stk_pack_host *host, const stk_pack_ask *ask,
         return false;
     }
     if (ask->n == 0) {
-        /* nothing to choose */
+        /* no choice left */
     } else if (ask->contiguous && ask->n > 1) {
         if (!choose_block(host, ask, config, &chosen)) {
             return false;
@@ -463,7 +463,7 @@ bool stk_pack_choose(const stk_pack_host *host, const stk_pack_ask *ask,
         choose_fullest(host, cands, n_cands, ask->n, &chosen);
     } else if (config->policy == STK_PACK_FRAGMENT) {
         choose_unfragmented(host, ask, config, cands, n_cands, &chosen);
-    } else if (ask->contiguous) { /* one chip: a buddy of a used one first */
+    } else if (ask->contiguous) { /* one chip: prefers the buddy of a used one */
         (void)choose_block(host, ask, config, &chosen);
     } else {
         choose_near(host, ask, cands, n_cands, &chosen);
@@ -482,6 +482,6 @@ bool stk_pack_is_possible(const stk_pack_host *empty_host, const stk_pack_ask *a
         devices[i] = empty_host->devices[i];
         devices[i].free_mib = devices[i].total_mib;
     }
-    /* The cheapest policy: whether it fits doesn't depend on it. */
+    /* Uses the cheapest policy, since whether it fits doesn't depend on the policy. */
     return stk_pack_choose(&host, ask, &(stk_pack_config){.policy = STK_PACK_RANDOM}, &chosen);
 }

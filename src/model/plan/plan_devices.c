@@ -1,4 +1,4 @@
-/* Which devices of this place can be what a step asks for, alternative by alternative. */
+/* Finds the devices of this place that fit a step's request, alternative by alternative. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/param.h>
@@ -9,19 +9,19 @@
 
 enum { MIB = 1 << 20 };
 
-/* The devices here, seen by one alternative. */
+/* The devices here, judged by one alternative. */
 typedef struct survey {
     stk_alternative want;
     int64_t share;     /* bytes of each; 0: whole devices */
-    stk_devset fit;    /* what it could get */
-    uint32_t n_fit;    /* of the vendor that has most */
-    uint32_t n_kind;   /* of its class and vendor, usable, whatever their size */
-    uint32_t n_slices; /* among n_kind: passed over, as it asks for whole ones */
+    stk_devset fit;    /* devices it could get */
+    uint32_t n_fit;    /* those of the vendor that has the most */
+    uint32_t n_kind;   /* of its class and vendor, usable, of any size */
+    uint32_t n_slices; /* slices among n_kind that are skipped, because it asks for whole devices */
     uint32_t n_broken;
     uint32_t
         i_largest;   /* of n_kind without the slices passed over, and of those that can be shared */
     int64_t largest; /* bytes; -1: none is known */
-    bool there;      /* something of its sort is here: a GPU, a TPU chip … */
+    bool there;      /* a device of its sort is here: a GPU, a TPU chip … */
     const char *trouble;
 } survey;
 
@@ -38,8 +38,8 @@ static bool can_share(const stk_capacity_device *d)
     return d->memory_bytes > 0 && stk_plan_kind_of(d->vendor)->shared;
 }
 
-/* A slice is for whom asks for it: by its class, or for a part of a device. A program can't join it
- * with another device. */
+/* A step gets a slice only if it asks for one by class, or for a part of a device. A program can't
+ * join a slice with another device. */
 static bool is_offered(const stk_alternative *want, bool shares, const stk_capacity_device *d)
 {
     return d->parent < 0 || stk_spec_names_slice(want->gpu_class, d->profile) ||
@@ -81,13 +81,13 @@ static void survey_devices(const stk_capacity *cap, survey *s)
     }
 }
 
-/* What earlier runs needed, or -1. */
+/* The peak of earlier runs, or -1. */
 static int64_t peak_of(const stk_plan_requester *q, uint32_t i_step)
 {
     return q->peaks == NULL ? -1 : q->peaks[i_step];
 }
 
-/* What earlier runs needed and a margin, as much as the largest device has at most. */
+/* The peak of earlier runs plus a margin, but at most the largest device. */
 static int64_t share_of(const stk_plan_requester *q, uint32_t i_step, const stk_alternative *want)
 {
     int64_t peak = peak_of(q, i_step);
@@ -134,7 +134,8 @@ static bool is_group(int64_t n)
     return n == 1 || n == 2 || n == 4 || n == 8;
 }
 
-/* A step's devices are of one vendor, and all of them shared or none: else one ask for each. */
+/* A step's devices have one vendor, and are all shared or all whole, so each combination gets a
+ * separate ask. */
 static uint32_t make_asks(const stk_capacity *cap, survey *s, stk_pack_ask *asks, uint32_t n_asks)
 {
     stk_devset left = s->fit;
@@ -168,7 +169,7 @@ static uint32_t make_asks(const stk_capacity *cap, survey *s, stk_pack_ask *asks
 
 /* --- when it isn't possible --- */
 
-/* What the sentence begins with: the key that is to be changed. */
+/* The start of the message: the key to change. */
 static const char *lead(const survey *s, char *buf, size_t size)
 {
     char memory[32];
@@ -186,7 +187,7 @@ typedef struct refusal {
     char hint[240];
 } refusal;
 
-/* Does it ask for a kind of device? */
+/* True if it asks for a kind of device. */
 static bool is_picky(const survey *s)
 {
     return s->want.gpu_class != NULL || s->want.gpu_vendor != NULL;
@@ -297,7 +298,7 @@ static void explain(const stk_plan_requester *q, const survey *s, refusal *r)
     }
 }
 
-/* In brackets: why there may be less than one might think. */
+/* A remark in brackets: why there may be fewer devices than expected. */
 static const char *but(const stk_plan_requester *q)
 {
     const char *text = "";
@@ -359,7 +360,8 @@ static int go_without(stk_plan_requester *q, uint32_t i_step, const survey *surv
 
 /* --- one step --- */
 
-/* Asked for less than earlier runs took: admitted as asked, as the code may have changed. */
+/* Notes a request below the peak of earlier runs. Admits it as it is, because the code may have
+ * changed. */
 static int note_learned(stk_plan_requester *q, uint32_t i_step, const stk_alternative *wants,
                         uint32_t n)
 {

@@ -1,17 +1,18 @@
-/* Who waits for whom, in which order, and no circles. Nothing here recurses or is quadratic: chains
- * of a hundred thousand steps and steps with ten thousand inputs are ordinary. */
+/* Builds the graph: dependencies, order, and the check for cycles. Nothing here recurses or is
+ * quadratic, because chains of a hundred thousand steps and steps with ten thousand inputs are
+ * ordinary. */
 #include <string.h>
 
 #include "base/buf.h"
 #include "model/plan/plan_private.h"
 
-/* Edges are found from one side: from who needs, or, in a document that grows, from who leads to
- * the next; those of the other side are the same turned round. The first walk only counts. `mark`
- * keeps one edge for several inputs from the same step: mark[j] == i + 1 when step i already has
- * j. */
+/* Finds edges from one side: from the step that needs, or, in a document that grows, from the step
+ * that leads to the next. Reversing them gives the other side. The first walk only counts. `mark`
+ * merges several inputs from the same step into one edge: mark[j] == i + 1 if step i already has j.
+ */
 typedef struct edges {
     uint32_t *mark;
-    uint32_t *ends; /* NULL: count */
+    uint32_t *ends; /* NULL: only count */
     uint64_t n;
 } edges;
 
@@ -82,7 +83,7 @@ static int find_edges(stk_plan *plan, uint32_t **ret_start, uint32_t **ret_ends,
     return 0;
 }
 
-/* The same edges from their other side. */
+/* Reverses the edges. */
 static int turn_round(stk_plan *plan, const uint32_t *start, const uint32_t *ends,
                       uint32_t **ret_start, uint32_t **ret_ends, stk_err *err)
 {
@@ -112,8 +113,8 @@ static int turn_round(stk_plan *plan, const uint32_t *start, const uint32_t *end
 
 /* --- order and circles --- */
 
-/* `waits` counts what each step still waits for once all steps that can run have. Those above zero
- * hold a circle: from any of them, following what it needs among them comes round. */
+/* `waits` counts the needs that remain after every runnable step has run. Steps above zero contain
+ * a cycle: following remaining needs from any of them reaches it. */
 static int say_cycle(const stk_plan *plan, const uint32_t *waits, stk_arena *scratch, stk_err *err)
 {
     uint32_t n = plan->n_steps;
@@ -137,8 +138,8 @@ static int say_cycle(const stk_plan *plan, const uint32_t *waits, stk_arena *scr
             }
         }
     }
-    /* path[first] … path[n_path - 1] is the circle, each needing the next. Told from its first step
-     * of the document, in the direction that data flows, which is backwards here. */
+    /* path[first] … path[n_path - 1] is the cycle, each needing the next. The message starts with
+     * its first step in the document, and follows the data, which is the reverse direction. */
     uint32_t first = seen[at] - 1;
     uint32_t n_circle = n_path - first;
     uint32_t start = first;
@@ -164,7 +165,7 @@ static int say_cycle(const stk_plan *plan, const uint32_t *waits, stk_arena *scr
     return STK_E_SPEC;
 }
 
-/* Takes away steps that wait for nothing, again and again; a circle is what stays. */
+/* Repeatedly removes steps that wait for nothing; cycles remain. */
 static int find_cycle(const stk_plan *plan, stk_err *err)
 {
     uint32_t n = plan->n_steps;
@@ -192,7 +193,7 @@ static int find_cycle(const stk_plan *plan, stk_err *err)
     return say_cycle(plan, waits, scratch, err);
 }
 
-/* The spec numbers steps so that each needs only lower ones; it can't where they go round. */
+/* The spec numbers steps so that each needs only lower ones, except in loops. */
 static int build_order(stk_plan *plan, stk_err *err)
 {
     plan->order = stk_arena_array(plan->arena, plan->n_steps, sizeof *plan->order);
@@ -202,7 +203,8 @@ static int build_order(stk_plan *plan, stk_err *err)
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         plan->order[i] = i;
         if (stk_spec_grows(plan->spec)) {
-            continue; /* a loop there is no circle of steps that wait for each other */
+            continue; /* a loop of a growing document, not a cycle of steps that wait for each other
+                       */
         }
         for (uint32_t e = plan->needs_start[i]; e < plan->needs_start[i + 1]; e++) {
             if (plan->needs[e] >= i) {

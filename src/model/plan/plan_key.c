@@ -1,5 +1,5 @@
-/* Cache keys: everything that a step's outputs may depend on, as named parts, so that a miss can be
- * explained by the parts that differ. Unsure means miss. */
+/* Cache keys: everything that may affect a step's outputs, as named parts, so that a miss can be
+ * explained by the parts that differ. In doubt, a key must miss. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "model/plan/plan_private.h"
 
-enum { SHORT = 256 }; /* longer values are kept as digests */
+enum { SHORT = 256 }; /* stores longer values as digests */
 
 typedef struct key_writer {
     const stk_plan *plan;
@@ -41,7 +41,7 @@ static int add_of_kind(key_writer *w, const char *kind, const char *name, const 
     return add_part(w, stk_arena_printf(w->arena, "%s:%s", kind, name), value);
 }
 
-/* The folder a command runs in, as seen from the spec's own. */
+/* The working folder of a command, relative to the spec's folder. */
 static const char *relative(const char *folder, const char *cwd)
 {
     size_t n = strlen(folder);
@@ -53,7 +53,7 @@ static const char *relative(const char *folder, const char *cwd)
     return cwd;
 }
 
-/* A text of what the front wrote into the origin; NULL: it didn't. */
+/* A text from the origin; NULL: the front didn't write it. */
 static const char *of_origin(const key_writer *w, const char *key)
 {
     static const stk_json_limits limits = {STK_LIMIT_SPEC_BYTES, STK_LIMIT_YAML_NODES,
@@ -67,8 +67,9 @@ static const char *of_origin(const key_writer *w, const char *key)
     return stk_json_text(stk_json_get(&root, key));
 }
 
-/* The module of the run's own file is `__main__` where the file is run, and has its name where one
- * of its pipelines is called (`stoker run file.py:name`): the same steps, one cache. */
+/* The module of the run's file is `__main__` if the file is run, but has a name if one of its
+ * pipelines is called (`stoker run file.py:name`). The steps are the same, so they share one cache.
+ */
 static const char *function_of(const key_writer *w, const stk_step *step)
 {
     const char *colon = strchr(step->python, ':');
@@ -94,7 +95,7 @@ static int add_command(key_writer *w, const stk_step *step)
     STK_BUF_AUTO text = STK_BUF_INIT(SIZE_MAX / 2);
     stk_json_put_texts(&text, NULL, step->argv);
     STK_TRY(add_part(w, "command", stk_buf_keep(&text, w->arena)));
-    /* A command sees which step it is ($STOKER_STEP): two that read the same are two. */
+    /* A command sees its step's name ($STOKER_STEP), so two steps with the same text differ. */
     STK_TRY(add_part(w, "step", step->name));
     return add_part(w, "cwd", relative(stk_spec_folder(w->plan->spec), step->cwd));
 }
@@ -141,7 +142,7 @@ static int compare_pairs(const void *a, const void *b)
     return strcmp(((const stk_pair *)a)->key, ((const stk_pair *)b)->key);
 }
 
-/* The order in which variables are written down means nothing: by name. */
+/* Sorts variables by name, because their order has no meaning. */
 static int add_environment(key_writer *w, const stk_settings *s)
 {
     if (s->n_env == 0) {
@@ -192,7 +193,8 @@ static int add_outputs(key_writer *w, const stk_step *step)
     return add_part(w, "outputs", stk_buf_keep(&text, w->arena));
 }
 
-/* Which Python a step's functions run in: only the front knows, and writes it into the origin. */
+/* The Python that runs a step's functions: only the front knows it, and writes it into the origin.
+ */
 static int add_runtime(key_writer *w, const stk_step *step)
 {
     if (step->python == NULL) {
@@ -205,7 +207,7 @@ static int add_runtime(key_writer *w, const stk_step *step)
     return add_part(w, "runtime", python);
 }
 
-/* Names and values with their lengths, so that no two lists of parts read the same. */
+/* Hashes names and values with their lengths, so that different lists of parts can't collide. */
 static void hash_parts(stk_key *key)
 {
     static const char prefix[] = "stoker-key-1\n";
@@ -229,7 +231,7 @@ static void hash_parts(stk_key *key)
     stk_digest_hex(digest, key->hex);
 }
 
-/* Where a stored result may lead: it says so itself, and that must still be true. */
+/* The possible successors: a stored result names the ones it chose, which must still exist. */
 static int add_next(key_writer *w, const stk_step *step)
 {
     static const char *const kinds[] = {[STK_NEXT_ALL] = "all",
@@ -316,7 +318,7 @@ int stk_plan_key_seeing(const stk_plan *plan, uint32_t i_step, const char *const
     if (s->cache.salt != NULL) {
         STK_TRY(add_part(&w, "salt", s->cache.salt));
     }
-    if (s->gang.ranks != 0) { /* how often the program ran, and what it saw */
+    if (s->gang.ranks != 0) { /* gangs: number of processes, and what each sees */
         const char *ranks = "gpus";
         if (s->gang.ranks != STK_GANG_GPUS) {
             ranks = stk_arena_printf(arena, "%lld", (long long)s->gang.ranks);
@@ -364,7 +366,7 @@ const char *stk_plan_key_json(const stk_key *key, struct stk_arena *arena)
 
 /* --- why a key missed --- */
 
-/* One difference as a clause. `before` or `now` is NULL where the part is new or gone. */
+/* Writes one difference as a clause. `before` or `now` is NULL if the part is new or gone. */
 static void say_change(stk_buf *buf, const char *name, const char *before, const char *now)
 {
     size_t n = strcspn(name, ":");

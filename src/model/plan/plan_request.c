@@ -1,4 +1,4 @@
-/* What each step will ask the scheduler for, held against what the place can give at most. */
+/* Compares each step's request with the most that the place can give. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/param.h>
@@ -91,12 +91,12 @@ int stk_plan_refuse(stk_plan_requester *q, uint32_t i_step, const char *text, co
     if (stk_spec_path(q->plan->spec) != NULL) {
         stk_err_at(q->err, stk_spec_path(q->plan->spec), step->line);
     } else {
-        stk_err_at(q->err, step->source, 0); /* a front's: the document was never a file */
+        stk_err_at(q->err, step->source, 0); /* from a front: the document was never a file */
     }
     return STK_E_RESOURCES;
 }
 
-/* Policy fit gives less than was asked. */
+/* Notes that policy fit gives less than the request. */
 static int note_less(stk_plan_requester *q, uint32_t i_step, const char *asked, const char *has)
 {
     char why[200];
@@ -122,7 +122,7 @@ static int ask_cpu(stk_plan_requester *q, uint32_t i_step, const stk_resources *
     }
     request->cpu_milli = most;
     if (!request->limit_cpu) {
-        return 0; /* the step didn't say */
+        return 0; /* not given */
     }
     char asked[200];
     char has[64];
@@ -168,7 +168,7 @@ static int ask_memory(stk_plan_requester *q, uint32_t i_step, const stk_resource
     return note_less(q, i_step, text, have);
 }
 
-/* Fewer nodes would train something else: no policy makes do with that. */
+/* With fewer nodes the training would differ, so no policy reduces them. */
 static int ask_nodes(stk_plan_requester *q, uint32_t i_step)
 {
     const stk_gang_ask *gang = &stk_spec_step(q->plan->spec, i_step)->settings->gang;
@@ -182,7 +182,7 @@ static int ask_nodes(stk_plan_requester *q, uint32_t i_step)
     return stk_plan_refuse(q, i_step, asked, stk_text_or(q->cap->how_to_nodes, "lower it"));
 }
 
-/* Of this place it takes nothing, so nothing here is too little for it. */
+/* The step takes nothing of this place, so nothing here can be too little for it. */
 static int ask_elsewhere(const stk_capacity_away *away, const stk_resources *res,
                          stk_request *request)
 {
@@ -219,7 +219,7 @@ static int ask_all(stk_plan_requester *q, uint32_t i_step)
     return ask_nodes(q, i_step);
 }
 
-/* Of a step that has its result: what it would ask for, or that it couldn't. */
+/* For a step that already has its result: computes its request, or why it couldn't run here. */
 static int ask_settled(stk_plan_requester *q, uint32_t i_step)
 {
     stk_err *err = q->err;

@@ -1,4 +1,4 @@
-/* Requests and devices in words, for messages and `stoker plan`. */
+/* Describes requests and devices, for messages and `stoker plan`. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ const stk_plan_kind *stk_plan_kind_asked(const stk_capacity *cap, const stk_alte
     if (vendor != NULL || cap == NULL || cap->n_devices == 0) {
         return stk_plan_kind_of(vendor);
     }
-    /* Nothing is said: what is there, where that is of one kind. */
+    /* Without a class or vendor: the kind that is here, if there is only one. */
     const stk_plan_kind *kind = stk_plan_kind_of(cap->devices[0].vendor);
     for (uint32_t i = 1; i < cap->n_devices; i++) {
         if (strcmp(stk_plan_kind_of(cap->devices[i].vendor)->noun, kind->noun) != 0) {

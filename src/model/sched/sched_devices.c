@@ -1,5 +1,5 @@
-/* Devices: who of this run holds which, what others hold, what fits now, and what is kept for those
- * who have waited long. Where to put a request is the pack room's business. */
+/* Devices: which tasks of this run hold which, what others hold, what fits now, and what is
+ * reserved for tasks that have waited long. The pack room chooses the devices for a request. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
@@ -69,7 +69,7 @@ void stk_sched_devices_done(stk_sched *sched)
 
 void stk_sched_wish_of_task(const stk_sched_task *task, stk_sched_wish *ret_wish)
 {
-    memset(ret_wish, 0, sizeof *ret_wish); /* padding counts: it is a key */
+    memset(ret_wish, 0, sizeof *ret_wish); /* padding is part of the key */
     ret_wish->n_asks = task->n_asks;
     for (uint32_t i = 0; i < task->n_asks; i++) {
         ret_wish->asks[i].n = task->asks[i].n;
@@ -173,7 +173,8 @@ void stk_sched_give_back(stk_sched *sched, uint32_t grant)
 
 /* --- what others hold --- */
 
-/* Who counted on device i counts anew; who claims it does only when it is gone. */
+/* Drops reservations that include device i, so that they are made anew; drops claims only if the
+ * device is gone. */
 static void unreserve(stk_sched *sched, uint32_t i, bool is_gone)
 {
     for (uint32_t k = 0; k < sched->n_live; k++) {
@@ -264,7 +265,8 @@ void stk_sched_view_close(const stk_sched *sched, const stk_devset *devices)
 
 /* --- reservations --- */
 
-/* With all devices free that this run can free by itself and that at most n_holders tasks hold. */
+/* Places the wish as if all devices were free that this run can free and that at most n_holders
+ * tasks hold. */
 static bool place_later(const stk_sched *sched, const stk_sched_wish *wish, uint32_t n_holders,
                         stk_devset *ret_devices)
 {
@@ -283,7 +285,7 @@ bool stk_sched_reserve_devices(const stk_sched *sched, stk_sched_kind *kind)
     const stk_sched_wish *wish = stk_sched_wish_of(sched, kind);
     uint32_t i_ask;
     if (kind->has_reserved || stk_sched_place(sched, wish, &i_ask, &kind->reserved)) {
-        kind->has_reserved = true; /* what is free waits for the CPUs */
+        kind->has_reserved = true; /* its free devices wait until the CPUs are free too */
         return true;
     }
     if (!place_later(sched, wish, UINT32_MAX, &kind->reserved)) {
@@ -291,7 +293,7 @@ bool stk_sched_reserve_devices(const stk_sched *sched, stk_sched_kind *kind)
     }
     uint32_t n_holders = 0;
     while (!place_later(sched, wish, n_holders, &kind->reserved)) {
-        n_holders = n_holders * 2 + 1; /* ends: by UINT32_MAX it is as above */
+        n_holders = n_holders * 2 + 1; /* ends, because UINT32_MAX sets no limit */
     }
     kind->has_reserved = true;
     return true;
@@ -306,7 +308,7 @@ void stk_sched_set_claimed(stk_sched *sched, uint32_t task, const stk_devset *de
     kind->reserved = *devices;
 }
 
-/* With all devices free of which not more than most_mib are held, by whomever. */
+/* Places the wish as if all devices were free on which at most most_mib are held, by anyone. */
 static bool place_claim(const stk_sched *sched, const stk_sched_wish *wish, int64_t most_mib,
                         const stk_devset *avoid, stk_devset *ret_devices)
 {
@@ -336,12 +338,12 @@ bool stk_sched_claim(const stk_sched *sched, uint32_t task, const stk_devset *av
     }
     int64_t most_mib = 0;
     while (!place_claim(sched, wish, most_mib, avoid, ret_devices)) {
-        most_mib = most_mib * 2 + 1; /* ends: with STK_SCHED_ALL it is as above */
+        most_mib = most_mib * 2 + 1; /* ends, because STK_SCHED_ALL sets no limit */
     }
     return true;
 }
 
-/* Others than this run have some of what would do. */
+/* True if other runs hold some of the devices that the wish could use. */
 static bool is_for_others(const stk_sched *sched, const stk_sched_wish *wish)
 {
     bool is = false;

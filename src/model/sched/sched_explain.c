@@ -1,4 +1,4 @@
-/* How things stand, and why a task waits. */
+/* Summarises the state, and explains why a task waits. */
 #include <string.h>
 
 #include "model/sched/sched.h"
@@ -69,7 +69,7 @@ static uint32_t biggest_holder(const stk_sched *sched, int dim)
     return found;
 }
 
-/* Devices that would do, and who has them. */
+/* Finds the devices that would do, and their holders. */
 static stk_sched_why explain_devices(const stk_sched *sched, const stk_sched_wish *wish)
 {
     stk_sched_why why = {.what = STK_WHY_DEVICES, .other = NIL};
@@ -94,14 +94,14 @@ static stk_sched_why explain_devices(const stk_sched *sched, const stk_sched_wis
     return why;
 }
 
-/* Whether the first of `kind`, which has waited longer, keeps something back that `own` needs; the
- * view of the devices is closed accordingly. */
+/* Returns what the first of `kind`, which has waited longer, reserves and `own` needs. Closes its
+ * devices in the view. */
 static int kept_back(const stk_sched *sched, const stk_sched_kind *own, const stk_sched_kind *kind,
                      const int64_t free[DIM_N])
 {
     const stk_sched_wish *wish = stk_sched_wish_of(sched, own);
     if ((kind->wish != NIL && !kind->has_reserved) || stk_sched_is_place_full(kind->ask, free)) {
-        return STK_WHY_NONE; /* it waits for others than this run, or for a place */
+        return STK_WHY_NONE; /* it waits for other runs, or for a place, and reserves nothing */
     }
     for (int d = 0; d < DIM_RATIONED; d++) {
         if (own->ask[d] > 0 && free[d] - own->ask[d] < kind->ask[d]) {

@@ -13,7 +13,7 @@ static bool is_earlier(const stk_sched_timer *a, const stk_sched_timer *b)
     return a->at_ms != b->at_ms ? a->at_ms < b->at_ms : a->task < b->task;
 }
 
-/* Room for whatever one event may add. */
+/* Reserves room for all that one event may add. */
 static int reserve_one(stk_sched *sched)
 {
     STK_TRY(stk_array_reserve(&sched->timers, &sched->cap_timers, (uint64_t)sched->n_timers + 1,
@@ -80,7 +80,7 @@ static void met(stk_sched *sched, uint32_t task)
 
 static void fold_failed(stk_sched *sched, const stk_sched_event *event)
 {
-    /* A task that was ended because everything ends is nobody's cause. */
+    /* A task ended because everything ends does not cause others to be skipped. */
     bool is_cause = event->failure != STK_FAIL_CANCELLED || !stk_sched_is_stopping(sched);
     stk_sched_count_failure(sched, event->task, event->failure, event->saved);
     if (!event->is_final) {
@@ -96,7 +96,7 @@ static void fold_failed(stk_sched *sched, const stk_sched_event *event)
 
 static void fold_busy(stk_sched *sched, const stk_sched_event *event)
 {
-    /* The answer holds for all that ask for as much of the same. */
+    /* The reply holds for all tasks with the same request. */
     stk_sched_kind *kind = stk_sched_kind_at(sched, sched->nodes[event->task].kind);
     kind->not_before_ms = event->at_ms;
     if (++kind->busy_tries >= STK_SCHED_BUSY_TRIES) {
@@ -106,7 +106,7 @@ static void fold_busy(stk_sched *sched, const stk_sched_event *event)
     }
 }
 
-/* Whether the task's state allows the event. */
+/* True if the task's state allows the event. */
 static bool is_possible(const stk_sched *sched, const stk_sched_event *event)
 {
     const stk_sched_node *node = &sched->nodes[event->task];
@@ -129,7 +129,7 @@ static bool is_possible(const stk_sched *sched, const stk_sched_event *event)
                stk_sched_may_take(sched, event);
     case STK_EV_TASK_SUCCEEDED:
         return state == STK_TASK_RUNNING && is_current;
-    case STK_EV_TASK_FAILED: /* or it never could start */
+    case STK_EV_TASK_FAILED: /* a task that can never start fails too */
         return is_current && (state == STK_TASK_RUNNING || (is_unstarted && event->is_final &&
                                                             event->failure == STK_FAIL_RESOURCES));
     case STK_EV_TASK_RETRYING:
@@ -145,7 +145,7 @@ static bool is_possible(const stk_sched *sched, const stk_sched_event *event)
     }
 }
 
-/* `grown`: the kind of a task that is retried with more, else NIL. */
+/* `grown`: the new kind of a task that retries with more, else NIL. */
 static void fold_task(stk_sched *sched, const stk_sched_event *event, uint32_t grown)
 {
     uint32_t task = event->task;
@@ -162,7 +162,7 @@ static void fold_task(stk_sched *sched, const stk_sched_event *event, uint32_t g
         break;
     case STK_SE_GROWN:
         stk_sched_count_failure(sched, task, STK_FAIL_HOST_OOM,
-                                false); /* of which class doesn't matter */
+                                false); /* the class doesn't matter here */
         stk_sched_count_grown(sched, task);
         node->kind = grown;
         break;
@@ -240,7 +240,7 @@ static int fold_device(stk_sched *sched, const stk_sched_event *event, stk_err *
     if (event->kind == STK_SE_GONE) {
         stk_sched_set_gone(sched, i);
     } else if (event->mib == sched->devices[i].outside_mib) {
-        return 0; /* no news */
+        return 0; /* unchanged */
     } else {
         stk_sched_set_outside(sched, i, event->mib);
     }
@@ -327,7 +327,7 @@ uint64_t stk_sched_digest(const stk_sched *sched)
         const stk_sched_node *node = &sched->nodes[i];
         stk_task_state state = node->state;
         if (state == STK_TASK_LOOKUP || state == STK_TASK_BACKOFF) {
-            state = STK_TASK_READY; /* told apart by what isn't durable */
+            state = STK_TASK_READY; /* only non-durable events distinguish them */
         }
         uint64_t words[] = {state,      node->attempt, node->n_open,         node->cause,
                             node->kind, node->retry,   (uint64_t)node->at_ms};

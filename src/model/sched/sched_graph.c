@@ -1,4 +1,4 @@
-/* The graph, its growth, and the lists that every task is in. */
+/* The graph, its growth, and the list of each task. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
@@ -47,7 +47,7 @@ static int pool_grow(stk_sched_pool *pool)
     return 0;
 }
 
-/* The number of the item with `item`'s key, which is copied when it is new; NIL: out of memory. */
+/* The number of the item with `item`'s key; copies a new one. NIL: out of memory. */
 static uint32_t pool_intern(stk_sched_pool *pool, const void *item)
 {
     if (pool_grow(pool) < 0) {
@@ -188,7 +188,7 @@ static void leave(stk_sched *sched, uint32_t task)
     }
 }
 
-/* From a state that isn't final. */
+/* Only from a state that isn't final. */
 void stk_sched_move(stk_sched *sched, uint32_t task, stk_task_state to)
 {
     leave(sched, task);
@@ -220,8 +220,8 @@ static void doom_one_level(stk_sched *sched, uint32_t task, uint32_t cause)
     } while (e != last);
 }
 
-/* Everything that depends on `task`, near or far, will be skipped because of `cause`. The list of
- * doomed tasks is the work list of the walk: what it appends it comes by later. */
+/* Dooms everything that depends on `task`, directly or not, because of `cause`. The list of doomed
+ * tasks is also the work list: the walk reaches what it appends. */
 void stk_sched_doom_dependents(stk_sched *sched, uint32_t task, uint32_t cause)
 {
     uint32_t last = sched->doomed.last;
@@ -325,7 +325,7 @@ uint32_t stk_sched_intern(stk_sched *sched, const int64_t ask[DIM_N], const stk_
     return i;
 }
 
-/* Everything that may fail for lack of memory, before anything is changed that matters. */
+/* Does everything that may fail for lack of memory, before any visible change. */
 static int reserve_for(stk_sched *sched, const stk_sched_task *task, uint32_t n_needs,
                        uint32_t *ret_kind, uint32_t *ret_policy)
 {

@@ -21,7 +21,7 @@ static bool put(stk_sched_out *out, stk_action action)
     return true;
 }
 
-/* One action for each task of a list, as far as there is room. */
+/* Puts one action for each task of a list, while there is room. */
 static void put_list(const stk_sched *sched, stk_sched_out *out, stk_sched_list list,
                      stk_action_kind kind)
 {
@@ -38,7 +38,7 @@ static void put_list(const stk_sched *sched, stk_sched_out *out, stk_sched_list 
     }
 }
 
-/* Retries whose time has come are ready. */
+/* Makes retries ready whose time has come. */
 static void wake_due(stk_sched *sched, int64_t now_ms)
 {
     while (sched->n_timers > 0) {
@@ -80,7 +80,7 @@ static void sift_down(stk_sched_candidate *heap, uint32_t n, uint32_t i)
     heap[i] = moved;
 }
 
-/* The first task of each kind that fits now, or that others may have to make room for. */
+/* Collects the first task of each kind that fits now, or that may need to reserve. */
 static uint32_t gather(const stk_sched *sched, int64_t now_ms, const int64_t free[DIM_N],
                        int64_t *wake_ms)
 {
@@ -106,14 +106,14 @@ static uint32_t gather(const stk_sched *sched, int64_t now_ms, const int64_t fre
     return n;
 }
 
-/* What this answer has not given away or kept for somebody yet. */
+/* What this call has neither given away nor reserved yet. */
 typedef struct stk_sched_left {
     int64_t free[DIM_N];
-    int64_t reserve[DIM_N]; /* what comes later must leave so much */
-    bool has_looked;        /* the view of the devices is of this moment */
+    int64_t reserve[DIM_N]; /* later tasks must leave this much free */
+    bool has_looked;        /* the view of the devices is current */
 } stk_sched_left;
 
-/* Whether the first task of a kind can start now, and on which devices. */
+/* True if the first task of a kind can start now; sets its devices. */
 static bool fits_now(const stk_sched *sched, const stk_sched_kind *kind, stk_sched_left *left,
                      stk_action *action)
 {
@@ -137,8 +137,8 @@ static void give_away(const stk_sched *sched, const stk_sched_kind *kind, stk_sc
     }
 }
 
-/* For who has waited long enough. Not for who waits for others than this run's tasks, or for a
- * place. */
+/* Reserves for a kind that has waited long enough. Not if it waits for other runs, or for a place.
+ */
 static void keep_back(const stk_sched *sched, stk_sched_kind *kind, stk_sched_left *left)
 {
     if (stk_sched_is_place_full(kind->ask, left->free)) {
@@ -155,15 +155,15 @@ static void keep_back(const stk_sched *sched, stk_sched_kind *kind, stk_sched_le
     }
 }
 
-/* In the order they became ready. What doesn't fit is left out with all of its kind; if it has
- * waited long enough, what comes later must leave it what it needs, so that it is next. */
+/* Puts starts in the order in which tasks became ready. Skips a kind that doesn't fit. If that kind
+ * has waited long enough, later ones must leave it what it needs, so that it is next. */
 static void put_starts(const stk_sched *sched, stk_sched_out *out, int64_t now_ms, int64_t *wake_ms)
 {
     stk_sched_candidate *heap = sched->candidates;
     stk_sched_left left = {.has_looked = false};
     stk_sched_free_now(sched, left.free);
     if (!stk_sched_fits(sched->least, left.free, left.reserve)) {
-        return; /* the end of what runs is what to wait for */
+        return; /* nothing can start before a running task ends */
     }
     uint32_t n = gather(sched, now_ms, left.free, wake_ms);
     while (n > 0 && out->n < out->max && stk_sched_fits(sched->least, left.free, left.reserve)) {
@@ -196,7 +196,7 @@ static void put_starts(const stk_sched *sched, stk_sched_out *out, int64_t now_m
     }
 }
 
-/* Whose devices are gone for good. */
+/* Fails tasks whose devices are gone for good. */
 static void put_fails(const stk_sched *sched, stk_sched_out *out)
 {
     for (uint32_t i = 0; sched->is_any_gone && i < sched->n_live; i++) {
@@ -215,7 +215,7 @@ static void put_stops(const stk_sched *sched, stk_sched_out *out)
     bool is_graceful = !sched->is_cancelling && sched->config.mode == STK_MODE_STOP;
     uint64_t n_idle = sched->n_nodes - sched->n_final - sched->n[STK_TASK_RUNNING];
     if (!is_graceful) {
-        /* STOP is given until the task is final: it must not crowd out the rest. */
+        /* STOP repeats until the task is final, so it must not crowd out the other actions. */
         uint32_t max = out->max;
         uint32_t half = max - max / 2;
         out->max = max - (uint32_t)MIN(n_idle, half);

@@ -1,4 +1,4 @@
-/* Whether a failed attempt is followed by another, when, and with how much. */
+/* Decides whether another attempt follows a failed one, when, and with what request. */
 #include <math.h>
 
 #include "base/arena.h"
@@ -24,7 +24,7 @@ static const stk_sched_failures *failures_of(const stk_sched *sched, uint32_t ta
     return i == NIL ? &none : &sched->failures[i];
 }
 
-/* It got further than the attempt before: that costs nothing. */
+/* The attempt made progress, so it is free. */
 static bool is_free(const stk_sched_failures *f, stk_failure failure, bool saved)
 {
     return saved && (failure == STK_FAIL_PREEMPTED || failure == STK_FAIL_TIMEOUT) &&
@@ -70,7 +70,7 @@ uint64_t stk_sched_digest_failures(const stk_sched *sched, uint32_t task, uint64
     return stk_hash_bytes(f, sizeof *f, hash);
 }
 
-/* What the failures so far, and one more, take from max_retries. */
+/* The number of failures, including one more, that are charged to max_retries. */
 static uint64_t retries_spent(const stk_sched *sched, uint32_t task, stk_failure one_more)
 {
     const stk_sched_failures *f = failures_of(sched, task);
@@ -112,7 +112,7 @@ static int64_t more(int64_t amount, double factor, int64_t most)
     return bigger < (double)most ? (int64_t)bigger : most;
 }
 
-/* The request of the next attempt. False: there is nothing that could grow. */
+/* Computes the request of the next attempt. False: nothing in it can grow. */
 static bool grown(const stk_sched *sched, uint32_t task, stk_grows grows, int64_t ret_ask[DIM_N],
                   stk_sched_wish *ret_wish)
 {
@@ -153,7 +153,7 @@ uint32_t stk_sched_grown_kind(stk_sched *sched, uint32_t task, stk_grows grows)
     return stk_sched_intern(sched, ask, has_wish ? &wish : NULL);
 }
 
-/* Whether on_oom has something to say; *ret is what. */
+/* True if on_oom applies to the failure; *ret is its answer. */
 static bool ask_on_oom(const stk_sched *sched, uint32_t task, stk_failure failure,
                        stk_sched_retrying *ret)
 {
@@ -200,7 +200,7 @@ static int64_t retry_delay(const stk_sched *sched, uint32_t task, bool free)
     double n_waits = attempt > 0 && !free ? (double)(attempt - 1) : 0;
     double ms = (double)policy->delay_ms * pow(policy->backoff, n_waits);
     ms *= 1 + policy->jitter * (2 * unit - 1);
-    if (!(ms > 0)) { /* not a number, too */
+    if (!(ms > 0)) { /* also true for NaN */
         return 0;
     }
     return ms < (double)STK_LIMIT_TIMEOUT_MS ? llround(ms) : STK_LIMIT_TIMEOUT_MS;
@@ -225,7 +225,7 @@ bool stk_sched_retry(const stk_sched *sched, uint32_t task, stk_failure failure,
         return false;
     }
     const stk_sched_failures *f = failures_of(sched, task);
-    if (f->is_fallback) { /* the machine's fault, once more, or the end */
+    if (f->is_fallback) { /* the fallback repeats only while the class's own budget lasts */
         ret_retrying->is_fallback = f->n[failure] < stk_failure_own_retries(failure);
         return ret_retrying->is_fallback;
     }

@@ -24,7 +24,7 @@ static const char *const top_keys[T_N] = {[T_STOKER] = "stoker",
 
 /* --- the document's own keys --- */
 
-/* First of all, so that a document of a later format isn't judged by this one's keys. */
+/* Runs first, so that a document of a later format isn't checked against this one's keys. */
 static int check_version(stk_spec_reader *r, const stk_json *root)
 {
     const stk_json *version = stk_json_get(root, "stoker");
@@ -135,11 +135,11 @@ static int find_folder(stk_spec_reader *r, const stk_json *origin)
     return stk_spec_if_null(r, r->spec->folder);
 }
 
-/* The stored text must mean the same wherever it is read again, so it says which folder it is of,
- * and which file, where it was one. */
+/* Makes the stored text, which must mean the same wherever it is read again. So it names its
+ * folder, and its file if it was one. */
 static int make_text(stk_spec_reader *r, const stk_json *root)
 {
-    /* A document by hand says neither where it is from nor its folder; a stored one says both. */
+    /* A handwritten document has neither "file" nor "cwd" in its origin; a stored one has both. */
     const stk_json *given = stk_json_get(root, "origin");
     bool by_hand = stk_json_get_text(given, "file") == NULL &&
                    stk_json_get_text(given, "cwd") == NULL && r->place->file != NULL;
@@ -195,8 +195,8 @@ static int read_root(stk_spec_reader *r, const stk_json *root)
     if (nodes[T_ORIGIN] != NULL) {
         STK_TRY(check_origin(r, nodes[T_ORIGIN]));
     }
-    /* The text comes before what is read from the same nodes: it refuses aliases that add up to
-     * more than a document may hold. */
+    /* Makes the text first, because this refuses aliases that expand to more than a document may
+     * hold. */
     STK_TRY(find_folder(r, nodes[T_ORIGIN]));
     STK_TRY(make_text(r, root));
     if (nodes[T_DESCRIPTION] != NULL) {
@@ -211,7 +211,7 @@ static int read_root(stk_spec_reader *r, const stk_json *root)
     STK_TRY(stk_spec_read_settings(r, &defaults, root, base));
     STK_TRY(stk_spec_read_steps(r, nodes[T_STEPS]));
     if (spec->grows && nodes[T_MODE] == NULL) {
-        spec->mode = STK_MODE_STOP; /* a branch that is missing makes its join impossible */
+        spec->mode = STK_MODE_STOP; /* without a branch, its join is impossible */
     }
     return 0;
 }
@@ -250,8 +250,8 @@ void stk_spec_free(stk_spec *spec)
     }
 }
 
-/* "/steps/train":7 for every member and item under `node`. Recursion is bounded by the depth of
- * documents. */
+/* Writes "/steps/train":7 for every member and item under `node`. The depth limit of documents
+ * bounds the recursion. */
 static void dump_lines(const stk_json *node, stk_buf *pointer, stk_buf *out)
 {
     bool map = stk_json_is_map(node);
@@ -289,7 +289,7 @@ static int convert(const char *text, size_t len, const char *path, bool lines, c
         return stk_err_set(err, STK_E_NOMEM, "out of memory while reading the document");
     }
     STK_TRY(stk_yaml_or_json_parse(text, len, path, &spec_limits, arena, &root, err));
-    /* Aliases are written out, so the text can grow far beyond the document. */
+    /* Expands aliases, so the text can grow far beyond the document. */
     STK_BUF_AUTO json = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
     STK_BUF_AUTO pointer = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
     if (lines) {

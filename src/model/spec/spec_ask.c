@@ -1,4 +1,4 @@
-/* What a request asks for in devices: its alternatives, and how many each of them is. */
+/* The device alternatives of a request, and the device count of each. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
@@ -73,13 +73,11 @@ void stk_spec_lay_options(const stk_json *options, stk_resources *res)
     static const struct {
         const char *name, *vendor;
         bool is_number;
-    } words[] = {{"gpu", NULL, true},
-                 {"gpu_type", NULL, false}, /* a label's value, which is no class elsewhere */
-                 {"trainium", "aws", true},
-                 {"inferentia", "aws", true},
-                 {"neuroncores", "aws", false},
-                 {"tpu", "google", true},
-                 {"tpu_topology", "google", false}};
+    } words[] = {
+        {"gpu", NULL, true},       {"gpu_type", NULL, false}, /* the value of a label, which is no
+                                                                 gpu_class elsewhere */
+        {"trainium", "aws", true}, {"inferentia", "aws", true},      {"neuroncores", "aws", false},
+        {"tpu", "google", true},   {"tpu_topology", "google", false}};
     static const char *const gpus[] = {"nvidia", "amd", "intel"};
     if (options == NULL || options->kind != STK_JSON_MAP || stk_spec_asks_none(res)) {
         return;

@@ -1,5 +1,5 @@
-/* What settings say about devices: shares and alternatives of `resources`, and what becomes of a
- * step whose memory ran out or whose device failed. */
+/* Device settings: shares and alternatives in `resources`, and what follows when a step runs out of
+ * memory or its device fails. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static int read_memory(stk_spec_reader *r, const stk_json *node, int64_t *ret_by
         return stk_spec_fail(
             r, node, "'resources.gpu_memory' is %.40s; it must be more than nothing", node->text);
     }
-    if (bytes < 1 << 20) { /* nobody means that: a unit is missing */
+    if (bytes < 1 << 20) { /* so small that the unit must be missing */
         return stk_spec_fail(r, node,
                              "'resources.gpu_memory' is %.40s, less than 1 MiB; write an amount "
                              "with its unit, like %sGB",
@@ -50,7 +50,7 @@ static int read_memory(stk_spec_reader *r, const stk_json *node, int64_t *ret_by
     return 0;
 }
 
-/* People say the maker, its brand, or what they call the device. */
+/* Accepts the maker, its brand, or a common name of the device. */
 static int read_vendor(stk_spec_reader *r, const stk_json *node, const char **ret_vendor)
 {
     static const struct {
@@ -167,7 +167,7 @@ int stk_spec_say_over_any_of(stk_spec_reader *r, const bool said[4], stk_resourc
 
 /* --- when something runs out or fails --- */
 
-/* 2, or as people say it: "x2", "2x", "×2". */
+/* Reads 2, or the forms "x2", "2x", "×2". */
 static int read_factor(stk_spec_reader *r, const stk_json *node, const char *key, void *ret)
 {
     static const char *const times[] = {"x", "X", "×"};
@@ -210,7 +210,8 @@ static const stk_spec_field on_oom_fields[] = {
 
 int stk_spec_read_on_oom(stk_spec_reader *r, const stk_json *map, stk_on_oom *on_oom)
 {
-    on_oom->max_retries = MAX(on_oom->max_retries, 1); /* saying what to do means doing it once */
+    on_oom->max_retries =
+        MAX(on_oom->max_retries, 1); /* a setting for this case implies at least one retry */
     STK_TRY(
         stk_spec_read_fields(r, map, "on_oom", on_oom_fields, STK_SPEC_N(on_oom_fields), on_oom));
     if (!(on_oom->memory > 0) && !(on_oom->gpu_memory > 0)) {

@@ -1,6 +1,6 @@
-/* What a document says about containers: `docker` (DockerSettings) and the options of the backend
- * `docker`. All of it is read when the document is, so that no typing error waits until a container
- * starts. Who uses a value reads it from the settings' JSON. */
+/* Checks what a document says about containers: `docker` (DockerSettings) and the options of the
+ * backend `docker`. It checks everything when the document is read, so that no typing error waits
+ * until a container starts. Code that needs a value reads it from the settings' JSON. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,17 +12,17 @@ typedef enum kind {
     TEXT,
     TRUTH,
     TEXTS,       /* a list of them */
-    TEXT_S,      /* one, or a list */
+    TEXT_S,      /* one text, or a list */
     VALUES,      /* a mapping of texts, numbers and booleans */
-    ARGUMENTS,   /* of an installer: any, by name */
+    ARGUMENTS,   /* of an installer: any value, by name */
     BUILD,       /* a build configuration */
     OPTIONS,     /* of a build */
     BYTES,       /* 64m, 8GB or a number */
-    WHOLE_BYTES, /* the engine takes a number only */
+    WHOLE_BYTES, /* a number only, as the engine takes it */
     PLATFORM,
     ULIMITS,
     WORD, /* one of `words` */
-    ARGS, /* docker-py's, by which ZenML's options for a local Docker go */
+    ARGS, /* docker-py's arguments, in which ZenML's options for a local Docker are written */
     ANY
 } kind;
 
@@ -36,7 +36,7 @@ static const char *const networks[] = {"host", "bridge", "none", NULL};
 static const char *const entrypoints[] = {"bypass", "keep", NULL};
 static const char *const installers[] = {"pip", "uv", NULL};
 
-/* DockerSettings of all of ZenML's versions, and `entrypoint`. */
+/* The fields of DockerSettings in all versions of ZenML, and `entrypoint`. */
 static const known settings[] = {{"parent_image", TEXT, NULL},
                                  {"image_tag", TEXT, NULL},
                                  {"dockerfile", TEXT, NULL},
@@ -76,7 +76,8 @@ static const known settings[] = {{"parent_image", TEXT, NULL},
 static const known build_config[] = {{"build_options", OPTIONS, NULL},
                                      {"dockerignore", TEXT, NULL}};
 
-/* The engine's, by its names, docker-py's and DockerBuildOptions': it ignores others silently. */
+/* The engine's build options, by its names, docker-py's and DockerBuildOptions'. The engine
+ * silently ignores others. */
 static const known build_options[] = {{"pull", ANY, NULL},
                                       {"rm", TRUTH, NULL},
                                       {"forcerm", TRUTH, NULL},
@@ -116,7 +117,7 @@ static const known options[] = {{"image", TEXT, NULL},      {"shm_size", BYTES, 
                                 {"user", TEXT, NULL},       {"python", TEXT, NULL},
                                 {"run_args", ARGS, NULL}};
 
-/* What docker-py's `run` takes: the first of them are passed on, the others have no effect here. */
+/* Arguments of docker-py's `run`. We pass the first group on; the others have no effect here. */
 static const known run_args[] = {{"shm_size", BYTES, NULL},
                                  {"ulimits", ULIMITS, NULL},
                                  {"network", WORD, networks},

@@ -1,4 +1,4 @@
-/* gang: how many ranks a step's program runs as, and what becomes of them when one fails. */
+/* gang: how many ranks a step's program runs as, and what happens when a rank fails. */
 #include <sys/param.h>
 
 #include "base/units.h"
@@ -8,7 +8,7 @@ enum { MAX_RANKS = STK_LIMIT_RANKS, MAX_RESTARTS = 1000, MAX_NODES = 1024 };
 
 typedef struct gang_reader {
     stk_gang_ask ask;
-    int64_t least; /* that ranks' own min:max says, or 0 */
+    int64_t least; /* the minimum from "ranks: min:max", or 0 */
 } gang_reader;
 
 static int read_ranks(stk_spec_reader *r, const stk_json *node, const char *label, void *reader)
@@ -57,7 +57,7 @@ static const stk_spec_field fields[] = {
 
 int stk_spec_read_gang(stk_spec_reader *r, const stk_json *node, stk_gang_ask *gang)
 {
-    if (node->kind == STK_JSON_BOOL && !node->truth) { /* not what the pipeline says */
+    if (node->kind == STK_JSON_BOOL && !node->truth) { /* `false` overrides the pipeline's */
         *gang = (stk_gang_ask){0};
         return 0;
     }

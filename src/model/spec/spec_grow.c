@@ -1,8 +1,8 @@
-/* Do the templates of a growing document make sense? Walked from the first step, keeping which
+/* Checks the templates of a growing document. Walks them from the first step and tracks which
  * splits are open.
  *
- * The open splits before a step are told by the innermost one, `top`: that one's own top is the
- * next further out, as every step has one. Nothing recurses. */
+ * `top` is the innermost open split before a step. The top of that split is the next one further
+ * out, since each step has one. Nothing recurses. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,14 +17,14 @@ typedef struct growth {
     stk_step *steps;
     uint32_t n;
     bool *seen;
-    uint32_t *top;   /* by step: the innermost split that is open before it, or NONE */
-    uint32_t *from;  /* by step: who led to it first */
+    uint32_t *top;   /* by step: the innermost split open before it, or NONE */
+    uint32_t *from;  /* by step: the step that reached it first */
     uint32_t *join;  /* by split: where its branches meet, or NONE */
-    uint32_t *queue; /* steps to walk on from */
+    uint32_t *queue; /* steps to continue from */
     uint32_t n_queue;
 } growth;
 
-/* The place of a complaint about a step: its `key`, or ("") its name. */
+/* The node to report an error about a step at: its `key`, or ("") its name. */
 static const stk_json *at(const growth *g, uint32_t i, const char *key)
 {
     const stk_json *node = stk_json_get(stk_json_value(g->map, i), key);
@@ -105,7 +105,7 @@ static int reach_join(growth *g, uint32_t i, uint32_t target, uint32_t split)
     return reach(g, i, target, g->top[split]);
 }
 
-/* The step that num_parallel starts is one gang: all its ranks go to the join together. */
+/* num_parallel starts one gang, and all its ranks go to the same join. */
 static int check_gang(const growth *g, uint32_t i)
 {
     const stk_step *gang = &g->steps[g->steps[i].next[0]];
@@ -174,8 +174,8 @@ static int walk_steps(growth *g)
 
 /* --- circles --- */
 
-/* Who is left (n_in above 0) has somebody left that leads to it: going back among them ends on a
- * circle. */
+/* Each step left (n_in above 0) has a predecessor that is also left, so following predecessors ends
+ * on a cycle. */
 static int say_circle(growth *g, const uint32_t *n_in)
 {
     uint32_t at_step = NONE;
@@ -189,7 +189,7 @@ static int say_circle(growth *g, const uint32_t *n_in)
     for (uint32_t i = 0; i < g->n; i++) {
         at_step = g->from[at_step];
     }
-    while (g->from[at_step] < at_step) { /* to where it leads back in the document */
+    while (g->from[at_step] < at_step) { /* to the step that leads back in the document */
         at_step = g->from[at_step];
     }
     stk_spec_fail(g->r, at_next(g, g->from[at_step]),
@@ -199,7 +199,7 @@ static int say_circle(growth *g, const uint32_t *n_in)
     return STK_E_SPEC;
 }
 
-/* Only a switch may lead back: without the edges of switches nothing goes round. */
+/* Only a switch may lead back: without the edges of switches there must be no cycle. */
 static int check_circles(growth *g, stk_arena *scratch)
 {
     uint32_t *n_in = stk_arena_array(scratch, g->n, sizeof *n_in);
@@ -253,7 +253,7 @@ static int check_source(const growth *g, uint32_t i, const stk_input *input, con
     return 0;
 }
 
-/* `mark`: of who leads to i directly it is i + 1. */
+/* `mark`: i + 1 for each direct predecessor of i. */
 static int check_links(const growth *g, uint32_t i, const uint32_t *mark)
 {
     const stk_step *step = &g->steps[i];
@@ -276,7 +276,7 @@ static int check_links(const growth *g, uint32_t i, const uint32_t *mark)
     return rc;
 }
 
-/* start[i] … start[i + 1] of `before`: who leads to step i directly. */
+/* `before`[start[i] … start[i + 1]] are the direct predecessors of step i. */
 static int predecessors(const growth *g, stk_arena *scratch, uint32_t **ret_start,
                         uint32_t **ret_before)
 {
@@ -323,7 +323,7 @@ static int check_all_links(const growth *g, stk_arena *scratch)
     return 0;
 }
 
-/* `next: [a, a]` */
+/* Rejects `next: [a, a]`. */
 static int check_doubles(const growth *g, stk_arena *scratch)
 {
     uint32_t *mark = stk_arena_array(scratch, g->n, sizeof *mark);
@@ -345,7 +345,7 @@ static int check_doubles(const growth *g, stk_arena *scratch)
     return 0;
 }
 
-/* Keys that mean something only where steps say what comes next. */
+/* Rejects keys that have a meaning only in a document whose steps have a `next`. */
 static int check_static(stk_spec_reader *r, const stk_json *map)
 {
     growth g = {.r = r, .map = map, .steps = r->spec->steps, .n = r->spec->n_steps};

@@ -1,5 +1,5 @@
-/* Is a device what a step means by gpu_class and gpu_vendor? People write "A100-80GB", vendors
- * "NVIDIA A100-SXM4-80GB", clouds "NVIDIA_TESLA_A100": words are compared, not texts. */
+/* Matches devices against gpu_class and gpu_vendor. People write "A100-80GB", vendors "NVIDIA
+ * A100-SXM4-80GB", clouds "NVIDIA_TESLA_A100", so this compares words instead of whole texts. */
 #include <ctype.h>
 #include <string.h>
 #include <strings.h>
@@ -32,7 +32,7 @@ static bool is_word(word w, const char *text)
     return strlen(text) == w.len && strncasecmp(w.at, text, w.len) == 0;
 }
 
-/* Does `w` stand in the text, as one word or as several written together ("RTX4090")? */
+/* True if `w` is in the text, as one word or as adjacent words written together ("RTX4090"). */
 static bool has_word(const char *text, word w)
 {
     word start;
@@ -51,7 +51,8 @@ static bool has_word(const char *text, word w)
     return false;
 }
 
-/* "80GB", of a device whose name doesn't say it. Makers count GB or GiB, and keep some back. */
+/* Matches "80GB" against the memory of a device whose name doesn't include it. Makers count GB or
+ * GiB, and reserve some. */
 static bool is_its_memory(word w, int64_t memory_bytes)
 {
     double gb = 0;
@@ -63,7 +64,7 @@ static bool is_its_memory(word w, int64_t memory_bytes)
            (double)memory_bytes >= gb * 0.93e9 && (double)memory_bytes <= gb * (1 << 30) * 1.03;
 }
 
-/* Words of brands that come and go before the same model. */
+/* True for brand words that may or may not stand before a model. */
 static bool is_filler(word w)
 {
     static const char *const fillers[] = {"tesla", "geforce", "instinct", "gpu"};
@@ -75,7 +76,7 @@ static bool is_filler(word w)
     return false;
 }
 
-/* What people call models, and what their makers do. */
+/* Common names of models, and their makers' names. */
 static const struct {
     const char *vendor, *name, *model;
 } models[] = {
@@ -87,7 +88,7 @@ static const struct {
     {"habana", "gaudi", NULL},
 };
 
-/* Is the name (separators don't count) a part of the text, of whole words? */
+/* True if the name, separators aside, is in the text as whole words. */
 static bool has_name(const char *text, const char *name)
 {
     char joined[64];
@@ -142,7 +143,7 @@ bool stk_spec_is_other_model(const char *gpu_class, const char *model)
     return is_named;
 }
 
-/* "H100-SXM" for "NVIDIA H100 80GB HBM3" */
+/* True for "H100-SXM" and "NVIDIA H100 80GB HBM3". */
 static bool is_alias(const char *gpu_class, const char *model)
 {
     for (size_t i = 0; model != NULL && i < sizeof models / sizeof *models; i++) {
@@ -173,7 +174,7 @@ bool stk_spec_device_fits(const char *gpu_class, const char *gpu_vendor,
     const char *rest = gpu_class;
     word w;
     if (gpu_class != NULL && is_alias(gpu_class, device->model)) {
-        return true; /* whether a slice is meant is another question */
+        return true; /* whether the class means a slice is checked elsewhere */
     }
     while (next_word(&rest, &w)) {
         if (!has_word(device->model, w) && !has_word(device->vendor, w) &&

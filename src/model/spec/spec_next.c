@@ -1,5 +1,5 @@
-/* What follows one step: next, foreach, num_parallel, switch and cases. All steps' names are known.
- */
+/* The successors of one step: next, foreach, num_parallel, switch and cases. All steps' names are
+ * known. */
 #include <string.h>
 
 #include "base/text.h"
@@ -33,7 +33,7 @@ static int too_many(stk_spec_reader *r, const stk_json *node, const char *what)
                               (unsigned)node->n, STK_LIMIT_INPUTS);
 }
 
-/* A step, or a list of them. */
+/* Reads a step name, or a list of them. */
 static int read_targets(stk_spec_reader *r, const stk_json *node, const uint32_t **ret,
                         uint32_t *ret_n)
 {
@@ -55,7 +55,7 @@ static int read_targets(stk_spec_reader *r, const stk_json *node, const uint32_t
     return 0;
 }
 
-/* cases: {value: step}; several values may lead to one step. */
+/* Reads cases: {value: step}; several values may lead to one step. */
 static int read_cases(stk_spec_reader *r, const stk_json *map, stk_step *step)
 {
     STK_TRY(stk_spec_read_map(r, map, "cases"));
@@ -83,7 +83,7 @@ static int read_cases(stk_spec_reader *r, const stk_json *map, stk_step *step)
     return 0;
 }
 
-/* Every one of `some` is among `all`, or it is an error of `node` that says which isn't. */
+/* Checks that `some` is a subset of `all`; else reports the missing one at `node`. */
 static int check_among(stk_spec_reader *r, const stk_json *node, const uint32_t *some,
                        uint32_t n_some, const uint32_t *all, uint32_t n_all, const char *where)
 {
@@ -122,8 +122,8 @@ static int read_switch(stk_spec_reader *r, const stk_json *const nodes[N_KEYS], 
     return check_among(r, nodes[CASES], step->next, step->n_next, next, n, keys[NEXT]);
 }
 
-/* The output that decides. A command must declare it; what a Python step leaves is known only from
- * its result where it declares nothing. */
+/* Reads the output that decides. A command must declare it; a Python step that declares nothing may
+ * have any output. */
 static int read_on(stk_spec_reader *r, const stk_json *node, const char *key, stk_step *step)
 {
     const char *name = stk_json_text(node);
@@ -148,7 +148,7 @@ static int read_num_parallel(stk_spec_reader *r, const stk_json *node, stk_step 
 {
     int64_t n = 0;
     if (node->kind == STK_JSON_BOOL && node->truth) {
-        return 0; /* the result says how many */
+        return 0; /* the result gives the number */
     }
     if (node->kind == STK_JSON_TEXT) {
         return read_on(r, node, keys[NUM_PARALLEL], step);
@@ -207,7 +207,7 @@ int stk_spec_read_next(stk_spec_reader *r, const stk_json *map, stk_step *step)
     }
     if (first == nodes[NEXT] && n_kinds == 0 && nodes[CASES] == NULL &&
         first->kind == STK_JSON_LIST && first->n == 0) {
-        r->spec->grows = true; /* an end: what a flow of one step says */
+        r->spec->grows = true; /* `next: []`: an end, as in a flow of one step */
         return 0;
     }
     if (n_kinds > 1) {

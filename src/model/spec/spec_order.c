@@ -1,8 +1,8 @@
-/* Numbers steps so that each needs only lower-numbered ones; where the document's order already
- * does, it stays.
+/* Numbers steps so that each needs only lower-numbered ones; keeps the document's order if it
+ * already satisfies this.
  *
  * The rest of the engine gives a task its step's number, and the scheduler takes tasks in that
- * order. A circle is left as it is: the plan names it. */
+ * order. A cycle stays as it is: the plan reports it. */
 #include <stdlib.h>
 
 #include "model/spec/spec_read.h"
@@ -10,10 +10,10 @@
 typedef struct order {
     stk_step *steps;
     uint32_t n;
-    uint32_t *n_open; /* needs not yet numbered */
-    uint32_t *start;  /* of each step's dependents in `feeds` */
+    uint32_t *n_open; /* needs that have no number yet */
+    uint32_t *start;  /* start of each step's dependents in `feeds` */
     uint32_t *feeds;
-    uint32_t *heap; /* ready ones, lowest document position first */
+    uint32_t *heap; /* ready steps, lowest document position first */
     uint32_t n_heap;
     uint32_t *number; /* document position → new number */
 } order;
@@ -79,7 +79,7 @@ static uint32_t pop(order *o)
     return top;
 }
 
-/* True when every step got a number. */
+/* True if every step got a number. */
 static bool number_steps(order *o)
 {
     uint32_t next = 0;
@@ -91,8 +91,8 @@ static bool number_steps(order *o)
     while (o->n_heap > 0) {
         uint32_t i = pop(o);
         o->number[i] = next++;
-        /* put_edge moved each start to its end: this step's dependents end where the next one's
-         * began */
+        /* put_edge moved each start to its end, so this step's dependents end where the next one's
+         * began. */
         for (uint32_t k = i == 0 ? 0 : o->start[i - 1]; k < o->start[i]; k++) {
             if (--o->n_open[o->feeds[k]] == 0) {
                 push(o, o->feeds[k]);
@@ -106,7 +106,7 @@ static void renumber(order *o)
 {
     for (uint32_t i = 0; i < o->n; i++) {
         stk_step *s = &o->steps[i];
-        /* ours while the spec is being made: everything lies in its arena */
+        /* mutable while we build the spec: everything lies in its arena */
         stk_input *inputs = (stk_input *)(uintptr_t)s->inputs;
         uint32_t *after = (uint32_t *)(uintptr_t)s->after;
         for (uint32_t k = 0; k < s->n_inputs; k++) {
@@ -163,7 +163,7 @@ static int sort(order *o, stk_spec_reader *r)
     }
     each_edge(o, put_edge);
     if (!number_steps(o)) {
-        return 0; /* a circle */
+        return 0; /* a cycle */
     }
     renumber(o);
     for (uint32_t i = 0; i < o->n; i++) {

@@ -1,4 +1,4 @@
-/* Parameters: declarations, and the values that come from the command line. */
+/* Parameters: declarations, and values from the command line. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static bool fits(const stk_json *value, const char *type)
     }
 }
 
-/* A default says the type where nothing else does; null says nothing. */
+/* Without a declared type, the default gives the type; null gives none. */
 static const char *type_of_default(const stk_json *value)
 {
     static const char *const of[] = {
@@ -40,7 +40,7 @@ static const char *type_of_default(const stk_json *value)
     return of[value->kind];
 }
 
-/* A run that is recorded with it could not be read again. */
+/* A run recorded with such a value could not be read again. */
 static int refuse_value(const stk_param *param, const char *why, stk_err *err)
 {
     stk_err_set(err, STK_E_SPEC, "parameter '%s' is or holds %s, which a run's record can't keep",
@@ -60,7 +60,7 @@ static int set_value(stk_spec_reader *r, const stk_json *value, stk_param *param
     }
     if (param->type != NULL && strcmp(param->type, "float") == 0 && stk_json_real(value, &number)) {
         char text[32];
-        stk_json_format_real(number, text); /* 1, 1.0 and 1.00 are one value of a float */
+        stk_json_format_real(number, text); /* 1, 1.0 and 1.00 are the same float */
         param->value = stk_arena_dup(r->arena, text);
         return stk_spec_if_null(r, param->value);
     }
@@ -212,7 +212,7 @@ static int wrong_value(const stk_param *param, const char *type, const char *val
                        value);
 }
 
-/* Text from a command line, read as `type`. Numbers may be written as Python does: 1e-3, +5, .5. */
+/* Reads text from a command line as `type`. Accepts numbers in Python's forms: 1e-3, +5, .5. */
 static int read_as(stk_spec *spec, const char *type, const char *text, stk_json *ret_node)
 {
     char *end;

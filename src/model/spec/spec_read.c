@@ -283,7 +283,7 @@ int stk_spec_read_fields(stk_spec_reader *r, const stk_json *map, const char *wh
     return 0;
 }
 
-/* Recursion is bounded by the depth of documents. */
+/* The depth limit of documents bounds the recursion. */
 int stk_spec_merge(stk_spec_reader *r, const stk_json *base, const stk_json *over,
                    stk_json *ret_node)
 {

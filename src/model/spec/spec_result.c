@@ -48,7 +48,7 @@ static const char *const top_keys[T_N] = {
 
 /* --- outputs --- */
 
-/* "out/model": relative, and every part a real name. */
+/* True for "out/model": relative, and every part a real name. */
 static bool is_inside(const char *path)
 {
     while (*path != '\0') {
@@ -123,7 +123,7 @@ static int read_output(stk_spec_reader *r, const stk_json *map, stk_result_outpu
     STK_TRY(stk_spec_read_fields(r, map, output->name, output_fields, STK_SPEC_N(output_fields),
                                  output));
     if (stk_json_is_kind(stk_json_get(map, "value"), STK_JSON_NULL)) {
-        output->value = "null"; /* is a value */
+        output->value = "null"; /* null is a value */
     }
     int n = (output->path != NULL) + (output->value != NULL) + (output->artifact != NULL);
     if (n != 1) {
@@ -195,8 +195,8 @@ static const stk_spec_field name_fields[] = {
      .kind = STK_SPEC_TEXT,
      .at = offsetof(stk_result_output, artifact_version)}};
 
-/* output_metadata, output_tags and output_names: by output, each of which must be there, unless the
- * task failed: it had no time to keep them. */
+/* Reads output_metadata, output_tags and output_names, by output. Each named output must exist,
+ * unless the task failed: then it had no time to keep them. */
 static int read_about_outputs(stk_spec_reader *r, int key, const stk_json *map, stk_map *index,
                               bool ok, stk_result_output *outputs)
 {
@@ -238,7 +238,8 @@ static int read_all_about_outputs(stk_spec_reader *r, const stk_json *const node
     }
     for (int key = T_OUTPUT_METADATA; key <= T_OUTPUT_NAMES; key++) {
         if (nodes[key] != NULL) {
-            /* Ours, from read_outputs; const is for the readers of the result. */
+            /* read_outputs made these, so they are writable; const is for the readers of the
+             * result. */
             STK_TRY(read_about_outputs(r, key, nodes[key], &index, result->ok,
                                        (stk_result_output *)(uintptr_t)result->outputs));
         }
@@ -266,8 +267,8 @@ static int read_seen(stk_spec_reader *r, const stk_json *map, stk_result *result
     return 0;
 }
 
-/* Words that people will read, whatever is in them: a NUL byte becomes U+FFFD, as refusing it would
- * hide the error that the text is about. */
+/* Reads text for people. A NUL byte becomes U+FFFD instead of an error, which would hide the
+ * failure that the text describes. */
 static int read_words(stk_spec_reader *r, const stk_json *node, const char *key, void *into)
 {
     const char **ret_text = into;
@@ -453,7 +454,7 @@ static int read_status(stk_spec_reader *r, const stk_json *root, const stk_json 
     return 0;
 }
 
-/* What needs no look at the outputs. */
+/* Reads all keys that don't depend on the outputs. */
 static int read_rest(stk_spec_reader *r, const stk_json *const nodes[T_N], stk_result *result)
 {
     if (nodes[T_METADATA] != NULL) {

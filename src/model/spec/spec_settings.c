@@ -1,4 +1,4 @@
-/* Settings: read one level over another. The words are in docs/formats/spec.md. */
+/* Settings: reads one level over another. docs/formats/spec.md has the keys. */
 #include <math.h>
 #include <string.h>
 #include <sys/param.h>
@@ -85,7 +85,7 @@ static const char *const resources_keys[] = {
     [R_VENDOR] = "gpu_vendor",
     [R_GPU_MEMORY] = "gpu_memory",
     [R_ANY_OF] = "any_of",
-    /* ZenML's other fields: kept for backends that know them. */
+    /* ZenML's other fields, kept for backends that know them. */
     [R_MORE] = "resources",
     "reclaim_tolerance",
     "preemptible",
@@ -301,7 +301,8 @@ static int read_hooks(stk_spec_reader *r, const stk_json *map, stk_hook hooks[ST
 
 /* --- environment, secrets, the rest --- */
 
-/* What tells a task, and who looks for its processes, which task it is. */
+/* True for the variables that identify a task, to itself and to whoever searches for its processes.
+ */
 static bool is_own_setting(const char *key)
 {
     static const char *const names[] = {"STOKER_RUN",   "STOKER_PIPELINE", "STOKER_STEP",
@@ -359,7 +360,7 @@ static int read_environment(stk_spec_reader *r, const stk_json *node, stk_spec_b
     return 0;
 }
 
-/* A step's secrets are added to the pipeline's: a step can need one more, never one less. */
+/* A step's secrets add to the pipeline's: a step may need more, never fewer. */
 static int read_secrets(stk_spec_reader *r, const stk_json *node, stk_settings *s)
 {
     const char *const *own;
@@ -427,7 +428,7 @@ static int read_merged(stk_spec_reader *r, const stk_json *node, const char *key
     return stk_spec_read_json(r, kept, ret_json);
 }
 
-/* Backends whose options ask for devices in words of their own. */
+/* Backends whose options can ask for devices. */
 static const char *const asking[] = {"kubernetes", "batch"};
 
 int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const stk_json *map,
@@ -447,7 +448,8 @@ int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const 
             rc = read_resources(r, value, &own);
             break;
         case S_RETRY:
-            s->retry.max_retries = MAX(s->retry.max_retries, 1); /* asking for one means one */
+            s->retry.max_retries =
+                MAX(s->retry.max_retries, 1); /* a retry setting implies at least one */
             rc = stk_spec_read_fields(r, value, "retry", retry_fields, STK_SPEC_N(retry_fields),
                                       &s->retry);
             break;
@@ -507,14 +509,14 @@ int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const 
             rc = stk_spec_read_gang(r, value, &s->gang);
             break;
         default:
-            break; /* a key of the pipeline or the step: its reader checks it */
+            break; /* a key of the pipeline or the step; its reader checks it */
         }
     }
     own.said = s->resources;
     for (size_t i = 0; i < sizeof asking / sizeof *asking; i++) {
         stk_spec_lay_options(stk_json_get(&own.backend, asking[i]), &s->resources);
     }
-    /* Curves can't be finer than what was measured. */
+    /* Curves can't have more points than the measurements. */
     s->sample_ms = own.sample_ms;
     if (s->gpu_profile.enabled &&
         (s->sample_ms == 0 || s->sample_ms > s->gpu_profile.interval_ms)) {

@@ -1,5 +1,5 @@
-/* Steps: first every step's own fields, then what refers to other steps, once all names are known.
- */
+/* Steps: reads each step's own fields first, then the references to other steps, once all names are
+ * known. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,14 +38,14 @@ static const char *const step_keys[K_N] = {
     [K_CASES] = "cases",      [K_JOIN] = "join",
     [K_FALLBACK] = "fallback"};
 
-enum { FEW = 16 }; /* names up to this many are searched one by one */
+enum { FEW = 16 }; /* up to this many names, a linear search */
 
 typedef struct steps_reader {
     stk_spec_reader *r;
     const stk_json *map;
     stk_step *steps;
-    stk_map *outputs; /* of each step that has more than FEW: name → index */
-    stk_map shared;   /* text of a step's own settings → stk_settings */
+    stk_map *outputs; /* for each step with more than FEW outputs: name → index */
+    stk_map shared;   /* text of a step's settings → stk_settings */
     stk_buf scratch;
 } steps_reader;
 
@@ -175,7 +175,7 @@ static int read_outputs(steps_reader *s, const stk_json *node, uint32_t i_step)
     }
     step->outputs = outputs;
     for (uint32_t i = 0; i < node->n; i++) {
-        step->n_outputs = i; /* those before this one */
+        step->n_outputs = i; /* number of outputs before this one */
         bool twice = node->n > FEW ? stk_map_get(&s->outputs[i_step], outputs[i].name, NULL)
                                    : find_output(s, i_step, outputs[i].name) >= 0;
         if (twice) {
@@ -190,7 +190,7 @@ static int read_outputs(steps_reader *s, const stk_json *node, uint32_t i_step)
     return 0;
 }
 
-/* Steps whose own settings read the same share one stk_settings, which keeps a million of them
+/* Steps whose settings have the same text share one stk_settings, which keeps a million steps
  * small. */
 static int read_step_settings(steps_reader *s, const stk_json *map, stk_step *step)
 {
@@ -245,7 +245,7 @@ static int read_field(steps_reader *s, int key, const stk_json *value, uint32_t 
     case K_FALLBACK:
         return stk_spec_read_bool(r, value, "fallback", &step->fallback);
     default:
-        return 0; /* inputs, after, next: second pass */
+        return 0; /* the second pass reads inputs, after, next */
     }
 }
 
@@ -333,7 +333,7 @@ static int unknown_output(steps_reader *s, const stk_json *node, const char *wha
     return STK_E_SPEC;
 }
 
-/* "step.output" */
+/* Reads "step.output". */
 static int read_reference(steps_reader *s, const stk_json *node, const char *what,
                           stk_input *ret_input)
 {
@@ -452,7 +452,7 @@ static int read_source(steps_reader *s, const stk_json *key, const stk_json *val
     }
 }
 
-/* {artifact: digest, format, type, meta}: the store knows only content, not what it stands for. */
+/* Reads {artifact: digest, format, type, meta}: the store knows the content, but not its format. */
 static int read_artifact(steps_reader *s, const stk_json *map, const char *what, stk_input *input)
 {
     static const char *const keys[] = {"artifact", "format", "type", "meta"};
@@ -569,7 +569,7 @@ static int read_after(steps_reader *s, const stk_json *list, stk_step *step)
     return 0;
 }
 
-/* A name that a step itself lists in cache.ignore_inputs must be one of its inputs. */
+/* Each name in a step's own cache.ignore_inputs must be one of its inputs. */
 static int check_ignored(steps_reader *s, const stk_json *map, const stk_step *step)
 {
     const stk_json *list = stk_json_get(stk_json_get(map, "cache"), "ignore_inputs");
