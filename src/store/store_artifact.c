@@ -1,4 +1,4 @@
-/* Artifacts: taking them in, finding them, and not believing torn ones. */
+/* Artifacts: adding them, finding them, and detecting damaged ones. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ char *stk_store_artifact_path(const stk_store *store, const char *digest)
 
 enum { STAGE_NAME = 16 };
 
-/* Whose folders these are: names that others give differ. */
+/* True for names of our stage folders, so that other folders are left alone. */
 static bool is_stage_name(const char *name)
 {
     return strlen(name) == STAGE_NAME && strspn(name, "0123456789abcdef") == STAGE_NAME;
@@ -56,7 +56,7 @@ static int make_stage(stk_store *store, stk_err *err)
     for (size_t i = 0; i < sizeof r; i++) {
         (void)snprintf(name + 2 * i, 3, "%02x", r[i]);
     }
-    /* The sweeper holds the other side of this lock, so it never sees the folder half made. */
+    /* The sweeper takes this lock exclusively, so it never sees a half-made folder. */
     STK_TRY(stk_store_use_begin(store, err));
     STK_TEXT_AUTO stage = stk_file_printf("%s/tmp/%s", store->path, name);
     STK_TRY(stk_err_if_null(stage, err));
@@ -99,7 +99,7 @@ void stk_store_stage_close(stk_store *store)
     }
 }
 
-/* A folder of a dead process: its own name for such, and nobody holds its lock. */
+/* True for the stage folder of a dead process: it has our kind of name, and its lock is free. */
 static bool is_left(const stk_store *store, const char *name)
 {
     if (!is_stage_name(name)) {
@@ -111,7 +111,7 @@ static bool is_left(const stk_store *store, const char *name)
         lock = stk_file_open_below(folder, "lock", O_RDWR | O_NONBLOCK, 0);
     }
     if (folder < 0 || (lock < 0 && errno != ENOENT)) {
-        return false; /* a link, or nothing that can be told */
+        return false; /* a link, or unreadable */
     }
     return lock < 0 || !stk_store_is_locked(lock);
 }
@@ -120,10 +120,10 @@ void stk_store_stage_sweep(stk_store *store)
 {
     STK_DIR_AUTO dir = {0};
     if (stk_dir_read_fd(store->tmp_fd, "tmp", &dir, NULL) < 0) {
-        return; /* the next one who opens it sweeps */
+        return; /* the next process that opens the store sweeps */
     }
     for (uint32_t i = 0; i < dir.n; i++) {
-        if (is_left(store, dir.items[i].name)) { /* what can't be removed is no harm */
+        if (is_left(store, dir.items[i].name)) { /* leftovers do no harm */
             (void)stk_file_remove_tree_at(store->tmp_fd, dir.items[i].name, NULL);
         }
     }
@@ -133,7 +133,7 @@ void stk_store_stage_sweep(stk_store *store)
 
 typedef enum { ABSENT, UNSURE, GOOD } state;
 
-enum { FRESH_MS = 2000 /* a folder that was walked then isn't walked again */ };
+enum { FRESH_MS = 2000 /* a folder walked this recently isn't walked again */ };
 
 static int64_t now_ms(void)
 {
@@ -175,7 +175,7 @@ void stk_store_forget(stk_store *store, const char *digest)
     }
 }
 
-/* The row of a digest: *ret_found with SQLite's columns told apart. */
+/* The row of a digest, from SQLite's columns. */
 typedef struct row {
     bool is_trusted;
     stk_store_known known;
@@ -202,8 +202,8 @@ static int read_row(stk_store *store, const char *digest, row *ret, bool *ret_fo
     return code;
 }
 
-/* What is known of it and believed, is_good; or is_good false: of an earlier boot and not synced,
- * or nobody knows it. */
+/* Reads what is known of a digest. is_good is false if it is from an earlier boot and unsynced, or
+ * unknown. */
 static int recall(stk_store *store, const char *digest, stk_store_known *ret, stk_err *err)
 {
     const stk_store_known *known = known_of(store, digest);
@@ -219,8 +219,8 @@ static int recall(stk_store *store, const char *digest, stk_store_known *ret, st
     return rc;
 }
 
-/* Is what is there still what was stored? Of a folder `by_walk`, or only where it was walked a
- * moment ago. */
+/* True if the content is still what was stored. Checks a folder by a walk if `by_walk`; else it
+ * counts only if it was walked a moment ago. */
 static bool is_unchanged(const char *path, const struct stat *st, const stk_store_known *k,
                          bool by_walk)
 {
@@ -242,8 +242,8 @@ static bool is_unchanged(const char *path, const struct stat *st, const stk_stor
     return strcmp(stamp, k->stamp) == 0;
 }
 
-/* GOOD: known, and its stamp is the one it was stored with. UNSURE: something is there that has to
- * be summed before it is believed. */
+/* GOOD: known, and has the stamp it was stored with. UNSURE: something is there that must be summed
+ * before use. */
 static int look_up(stk_store *store, const char *digest, const char *path, bool by_walk, state *ret,
                    stk_store_known *ret_known, stk_err *err)
 {
@@ -318,7 +318,7 @@ static int add_pending(stk_store *store, const char *digest, const stk_store_kno
 
 /* --- taking in --- */
 
-/* Moves what is at `path` (never believed) out of the way, into our stage. */
+/* Moves an untrusted entry at `path` out of the way, into our stage. */
 static int push_aside(stk_store *store, const char *path, stk_err *err)
 {
     STK_TEXT_AUTO aside = NULL;
@@ -330,7 +330,7 @@ static int push_aside(stk_store *store, const char *path, stk_err *err)
     return stk_file_remove_tree(aside, err);
 }
 
-/* Moves `src` to its place by rename, so that it is there whole or not at all. */
+/* Moves `src` to its place by rename, so that it appears there whole or not at all. */
 static int move_in(stk_store *store, const char *src, const char *path, bool is_dir, stk_err *err)
 {
     const char *name = strrchr(path, '/') + 1;
@@ -350,7 +350,7 @@ static int move_in(stk_store *store, const char *src, const char *path, bool is_
                 return stk_err_sys(err, STK_E_SYS, errno, "can't make the folder of '%s'", path);
             }
         } else if (sys == ENOENT && tries < 2) {
-            stk_file_close(&folder); /* somebody removed it, empty */
+            stk_file_close(&folder); /* another process removed it while it was empty */
         } else if ((sys == ENOTEMPTY || sys == EEXIST || sys == EISDIR || sys == ENOTDIR) &&
                    tries < 3) {
             STK_TRY(push_aside(store, path, err));
@@ -358,14 +358,14 @@ static int move_in(stk_store *store, const char *src, const char *path, bool is_
             return stk_err_sys(err, STK_E_SYS, sys, "can't move '%s' to '%s'", src, path);
         }
     }
-    if (is_dir &&
-        fchmodat(folder, name, 0555, 0) < 0) { /* only now: a read-only folder can't be moved */
+    if (is_dir && fchmodat(folder, name, 0555, 0) <
+                      0) { /* only now, because a read-only folder can't be moved */
         return stk_err_sys(err, STK_E_SYS, errno, "can't make '%s' read-only", path);
     }
     return 0;
 }
 
-/* Of a file that was moved: its stamp is another one, but nobody has written. */
+/* The stamp of a file after a move, which changes the stamp but not the content. */
 static int stamp_moved(const char *path, const stk_tree *tree, char ret[STK_STAMP_TEXT],
                        stk_err *err)
 {
@@ -376,7 +376,7 @@ static int stamp_moved(const char *path, const stk_tree *tree, char ret[STK_STAM
         return stk_err_sys(err, STK_E_SYS, errno, "can't read artifact '%s'", path);
     }
     stk_stamp_of(&st, &now);
-    if (now.ino != then->ino) { /* somebody else has just put the same there */
+    if (now.ino != then->ino) { /* another process has just put the same content there */
         ret[0] = '\0';
         return 0;
     }
@@ -390,7 +390,8 @@ static int stamp_moved(const char *path, const stk_tree *tree, char ret[STK_STAM
     return 0;
 }
 
-/* The last part of every add: `tree`, ours and on our file system, becomes the artifact `a`. */
+/* The last part of every add: `tree`, which is ours and on our file system, becomes the artifact
+ * `a`. */
 static int take_in(stk_store *store, const stk_tree *tree, const stk_artifact *a, const char *path,
                    stk_err *err)
 {
@@ -484,7 +485,7 @@ static int forget_row(stk_store *store, const char *digest, stk_err *err)
     return stk_store_step(store, stmt, err, "forgetting an artifact");
 }
 
-/* quarantine/DIGEST, or DIGEST.2 … where there is one already. */
+/* Moves it to quarantine/DIGEST, or DIGEST.2 … if that exists. */
 static int quarantine(stk_store *store, const char *digest, const char *path, char **ret_where,
                       stk_err *err)
 {
@@ -505,7 +506,7 @@ static int quarantine(stk_store *store, const char *digest, const char *path, ch
         }
         int failed = renameat2(AT_FDCWD, path, AT_FDCWD, where, RENAME_NOREPLACE);
         if (failed < 0 && errno == EINVAL && !stk_file_exists(where)) {
-            failed = rename(path, where); /* this file system knows no such flag */
+            failed = rename(path, where); /* this file system lacks the flag */
         }
         if (failed == 0 || errno == ENOENT) {
             *ret_where = where;
@@ -562,8 +563,8 @@ int stk_store_believe(stk_store *store, const char *digest, const stk_tree *tree
 
 /* --- finding --- */
 
-/* Sums what may be something else by now. Fitting content is believed from now on: after a reboot
- * it was read from the disk. */
+/* Sums content that may have changed. If it matches, it counts as good from now on: after a reboot
+ * the sum read it from the disk. */
 static int sum_again(stk_store *store, const char *digest, stk_store_known *ret_known, stk_err *err)
 {
     stk_store_work *work = NULL;
@@ -612,7 +613,7 @@ bool stk_store_recall(stk_store *store, const char *digest, char ret_stamp[STK_S
     return is_good;
 }
 
-/* A row without bytes, committed or about to be. */
+/* True for a row without bytes, committed or about to be. */
 static int is_absent(stk_store *store, const char *digest, bool *ret_absent, int64_t *ret_size,
                      stk_err *err)
 {
@@ -627,7 +628,8 @@ static int is_absent(stk_store *store, const char *digest, bool *ret_absent, int
     int rc = read_row(store, digest, &r, &found, err);
     *ret_absent = rc == 0 && found && r.known.is_absent;
     *ret_size = r.known.size;
-    if (*ret_absent && store->has != NULL) { /* of another day: is it there still? */
+    if (*ret_absent &&
+        store->has != NULL) { /* noted on another day: ask whether the origin still has it */
         rc = store->has(store->fetch_arg, digest, ret_absent, err);
         *ret_absent = rc == 0 && *ret_absent;
     }
@@ -637,7 +639,7 @@ static int is_absent(stk_store *store, const char *digest, bool *ret_absent, int
     return rc;
 }
 
-/* STK_E_NOT_FOUND: it isn't here, and the origin doesn't have it either. */
+/* STK_E_NOT_FOUND: neither the store nor the origin has it. */
 static int fetch(stk_store *store, const char *digest, const char *path, state *ret,
                  stk_store_known *ret_known, stk_err *err)
 {

@@ -1,5 +1,6 @@
-/* Checkpoints: what the attempts of one task leave for the next (docs/decisions/0008). Plain
- * entries of a folder beside the attempts, no rows: who removes a run's folder removes them. */
+/* Checkpoints: files that the attempts of one task leave for the next (docs/decisions/0008). They
+ * are plain entries of a folder beside the attempts, without rows, so removing a run's folder
+ * removes them. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/param.h>
@@ -26,13 +27,13 @@ void stk_store_checkpoints_look(const char *folder, stk_checkpoints *ret_found)
     *ret_found = (stk_checkpoints){.newest_ns = -1};
     STK_DIR_AUTO dir = {0};
     struct stat st;
-    int rc = stk_dir_read(folder, &dir, NULL); /* what can't be looked at nobody can go on from */
+    int rc = stk_dir_read(folder, &dir, NULL); /* no attempt can resume from an unreadable folder */
     for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
         const char *name = dir.items[i].name;
         if (name[0] == '.' || fstatat(dir.fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
             continue;
         }
-        int64_t ns = ns_of(&st.st_ctim); /* a rename counts, an old date that was copied doesn't */
+        int64_t ns = ns_of(&st.st_ctim); /* ctime: a rename counts, a copied old date doesn't */
         ret_found->n++;
         ret_found->newest_ns = MAX(ns, ret_found->newest_ns);
     }

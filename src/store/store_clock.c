@@ -1,5 +1,5 @@
-/* The clock of a run: its engines tell what the boot clock said when they began, so times go on by
- * it whatever happens to the wall clock. */
+/* The clock of a run: its engines record the boot clock when they begin, so the run's times
+ * continue on it even if the wall clock changes. */
 #include <sqlite3.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "store/store.h"
 #include "store/store_private.h"
 
-/* Of the last engine, in this boot; false where that isn't known. */
+/* The anchor of the last engine in this boot; false if unknown. */
 static bool anchor_of(const char *data, int64_t time_ms, stk_clock_anchor *ret)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);

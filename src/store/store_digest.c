@@ -23,10 +23,11 @@
 #include "sys/file.h"
 
 enum {
-    READ_BYTES = 128 * 1024, /* two stay in the second-level cache between pread and hashing */
+    READ_BYTES =
+        128 * 1024, /* two buffers stay in the second-level cache between pread and hashing */
     MAX_THREADS = 16,
     THREAD_STACK = 128 * 1024,
-    ALONE_BYTES = 4 << 20, /* less than this is quicker on one thread */
+    ALONE_BYTES = 4 << 20, /* smaller content is quicker on one thread */
 };
 
 typedef struct job {
@@ -34,15 +35,15 @@ typedef struct job {
     unsigned char (*chunks)[STK_DIGEST_BYTES];
     atomic_ullong next;
     atomic_int sys;          /* first failure */
-    _Atomic size_t i_failed; /* its file */
+    _Atomic size_t i_failed; /* index of its file */
 } job;
 
-/* One of the two chunks that a thread sums at a time. */
+/* One of the two chunks that a thread sums at once. */
 typedef struct lane {
-    size_t i_file; /* the open one */
+    size_t i_file; /* the open file */
     int fd;
     bool is_sparse;  /* the open file has fewer blocks than bytes */
-    int64_t n_zeros; /* not 0: the chunk is a hole of so many */
+    int64_t n_zeros; /* not 0: the chunk is a hole of this many bytes */
     int64_t at;
     int64_t end;
     stk_sha256 sha;
@@ -51,13 +52,14 @@ typedef struct lane {
 
 typedef struct worker {
     job *job;
-    lane lanes[2]; /* always the same one for even chunks */
+    lane lanes[2]; /* even chunks always use the same one */
 } worker;
 
 static size_t file_of_chunk(const stk_tree *tree, uint64_t chunk)
 {
     size_t low = 0;
-    size_t high = tree->n; /* the last entry that begins at or before it; folders have no chunk */
+    size_t high =
+        tree->n; /* finds the last entry that begins at or before it; folders have no chunk */
     while (high - low > 1) {
         size_t mid = low + (high - low) / 2;
         if (tree->files[mid].first_chunk <= chunk) {
@@ -94,7 +96,7 @@ static int open_file(const job *j, lane *l, size_t i)
     return 0;
 }
 
-/* False also where the file system can't tell. */
+/* False also if the file system can't tell. */
 static bool is_hole(const lane *l)
 {
     off_t data = lseek(l->fd, (off_t)l->at, SEEK_DATA);
@@ -156,7 +158,7 @@ static void end_chunk(lane *l, unsigned char ret[STK_DIGEST_BYTES])
 
 /* --- reading --- */
 
-/* The next bytes of the chunk, READ_BYTES unless it ends. */
+/* Reads the next READ_BYTES of the chunk, or up to its end. */
 static int read_some(lane *l, size_t *ret_n)
 {
     size_t want = (size_t)MIN(l->end - l->at, READ_BYTES);
@@ -173,7 +175,7 @@ static int read_some(lane *l, size_t *ret_n)
     return 0;
 }
 
-/* Both chunks, together as long as both last. Sets *ret_lane to the one that failed. */
+/* Sums both chunks, in parallel while both last. *ret_lane: the one that failed. */
 static int hash_lanes(const job *j, lane *a, lane *b, lane **ret_lane)
 {
     while (a->at < a->end || b->at < b->end) {
@@ -198,7 +200,7 @@ static int hash_lanes(const job *j, lane *a, lane *b, lane **ret_lane)
     return 0;
 }
 
-/* Chunks `first` and, where there is one, the next. */
+/* Sums chunk `first` and, if there is one, the next. */
 static int hash_pair(worker *w, uint64_t first, size_t *ret_i_file)
 {
     job *j = w->job;
@@ -234,7 +236,7 @@ static void fail_job(job *j, int sys, size_t i_file)
     }
 }
 
-/* Two chunks in about half a second; a stop is seen within milliseconds. */
+/* Slows down to two chunks in about half a second, but notices a stop within milliseconds. */
 static void pause_calmly(const stk_tree *tree)
 {
     for (int ms = 0; ms < 500 && !stk_tree_is_stopped(tree); ms += 10) {
@@ -295,7 +297,7 @@ static unsigned n_threads(const stk_tree *tree)
     return (unsigned)MIN(tree->n_chunks, (uint64_t)n);
 }
 
-/* The caller works too; fewer threads than wanted is not an error. */
+/* The caller works too; getting fewer threads than wanted is not an error. */
 static void run_job(job *j)
 {
     pthread_t threads[MAX_THREADS];
@@ -306,7 +308,7 @@ static void run_job(job *j)
     sigset_t old;
     if (want > 0 && pthread_attr_init(&attr) == 0) {
         (void)pthread_attr_setstacksize(&attr, THREAD_STACK);
-        (void)sigfillset(&all); /* signals are for the engine's own thread */
+        (void)sigfillset(&all); /* signals go to the engine's thread */
         (void)pthread_sigmask(SIG_SETMASK, &all, &old);
         while (n < want && pthread_create(&threads[n], &attr, hash_chunks, j) == 0) {
             n++;
@@ -351,7 +353,7 @@ static uint64_t n_chunks_of(const stk_tree *tree, size_t i)
     return end - tree->files[i].first_chunk;
 }
 
-/* The text that stands for a folder. */
+/* Writes the text whose digest is a folder's digest. */
 static int list_parts(const stk_tree *tree, unsigned char (*chunks)[STK_DIGEST_BYTES],
                       stk_buf *text)
 {

@@ -1,4 +1,4 @@
-/* What happened: events, cache entries, references and names, in one transaction. */
+/* Commits events, cache entries, references and names in one transaction, and reads them. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static void remember_run(stk_store *store, const char *run, int64_t row, int64_t
     (void)snprintf(store->run, sizeof store->run, "%s", run);
 }
 
-/* Finds the run's row and last numbers, once. */
+/* Finds the run's row and last numbers, once per run. */
 static int load_run(stk_store *store, const char *run, stk_err *err)
 {
     if (strcmp(store->run, run) == 0) {
@@ -74,8 +74,8 @@ static int update_run(stk_store *store, const stk_event_row *e, stk_err *err)
     return stk_store_step(store, stmt, err, "updating a run");
 }
 
-/* Others may have added events of the run since our last commit. Inside a transaction: nobody adds
- * any before it ends. */
+/* Finds the run's last event, since other processes may have added some after our last commit. Call
+ * inside a transaction, which keeps others from adding more. */
 static int find_last(stk_store *store, stk_err *err)
 {
     sqlite3_stmt *stmt = store->stmts[STK_SQL_EVENT_LAST];
@@ -92,7 +92,7 @@ static int find_last(stk_store *store, stk_err *err)
     return code;
 }
 
-/* As every reader reads it; *ret_full: memory is short. */
+/* Parses the data as every reader does; *ret_full: out of memory. */
 static bool can_be_read(const char *data, bool *ret_full)
 {
     *ret_full = false;
@@ -100,13 +100,13 @@ static bool can_be_read(const char *data, bool *ret_full)
         return true;
     }
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    stk_json doc; /* without an arena it is STK_E_NOMEM */
+    stk_json doc; /* without an arena, parsing returns STK_E_NOMEM */
     int rc = stk_json_parse(data, strlen(data), NULL, &stk_json_by_program, scratch, &doc, NULL);
     *ret_full = rc == STK_E_NOMEM;
     return rc == 0 && stk_json_is_map(&doc);
 }
 
-/* What would be damaged for whoever reads the run is not written. */
+/* Refuses data that readers of the run would find damaged. */
 static int check_event(const stk_event_row *e, stk_err *err)
 {
     bool is_full;
@@ -244,7 +244,7 @@ static int injected(const stk_store *store, int sys, stk_err *err)
     return 0;
 }
 
-/* Inside the transaction. */
+/* Call inside the transaction. */
 static int write_commit(stk_store *store, const char *run, const stk_commit *commit, bool is_birth,
                         stk_err *err)
 {
@@ -276,7 +276,7 @@ int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_
         if (is_birth) {
             store->run[0] = '\0';
         }
-        return rc; /* the artifacts stay pending: they are in their place */
+        return rc; /* the artifacts stay pending, because they are in their place */
     }
     if (is_birth) {
         stk_store_born(store);
@@ -291,7 +291,7 @@ int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_
     return 0;
 }
 
-/* The run's tags, which must still be `old`, become those that `event` tells. */
+/* Replaces the run's tags, which must still be `old`, with those in `event`. */
 static int retag(stk_store *store, const char *run, const char *old, const stk_event_row *event,
                  stk_err *err)
 {
@@ -341,7 +341,8 @@ int stk_store_tag_run(stk_store *store, const char *run, const char *old_tags, c
     return 0;
 }
 
-/* One of no kind that is known here, by damage or by a newer Stoker, hides none of the others. */
+/* Reports an event of unknown kind, from damage or a newer Stoker, as a NOTE, so that it doesn't
+ * hide the others. */
 static int tell_unknown(int64_t seq, int64_t time_ms,
                         int (*each)(void *arg, const stk_event_row *row), void *arg)
 {
@@ -408,7 +409,7 @@ int stk_store_events(stk_store *store, const char *run, int64_t after,
     } else {
         after = MIN(after, UINT32_MAX);
     }
-    /* A statement of its own, so that `each` may use the store. */
+    /* A separate statement, so that `each` may use the store. */
     int rc = sqlite3_prepare_v2(store->db,
                                 "SELECT id, time_ms, kind, task, attempt, data FROM events"
                                 " WHERE id > ?1 AND id <= ?2 ORDER BY id",
@@ -481,7 +482,7 @@ int stk_store_cache_read(stk_store *store, const char *key, stk_arena *arena,
 int stk_store_cache_get(stk_store *store, const char *key, stk_arena *arena, stk_cache_row *ret_row,
                         stk_err *err)
 {
-    /* Held from a hit until the commit that names it, so that gc doesn't take it in between. */
+    /* Held from a hit until the commit that names it, so that gc doesn't remove it in between. */
     bool had_use = store->in_use;
     int code = stk_store_use_begin(store, err);
     if (code != 0) {
@@ -525,7 +526,7 @@ int stk_store_add_named(stk_store *store, const stk_named_row *row, stk_err *err
     return 0;
 }
 
-/* A statement of its own on `named`; how many rows it changed. */
+/* Runs a separate statement on `named`; *ret_n: rows changed. */
 static int change_named(stk_store *store, const char *sql, const char *const texts[4],
                         uint32_t *ret_n, stk_err *err)
 {
@@ -577,7 +578,7 @@ int stk_store_remove_named(stk_store *store, const char *name, const char *versi
     return rc;
 }
 
-/* All rows of a query on `named` whose parameters are bound. Finalizes the statement. */
+/* Reads all rows of a query on `named` whose parameters are bound. Finalizes the statement. */
 static int read_named(stk_store *store, sqlite3_stmt *stmt, stk_arena *arena,
                       stk_named_row **ret_rows, uint32_t *ret_n, stk_err *err)
 {

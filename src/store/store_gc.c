@@ -1,7 +1,7 @@
-/* Care: verifying everything, and removing what nothing kept refers to.
+/* Maintenance: verifies everything, and removes what nothing kept refers to.
  *
- * What is referred to is found by reading: every word of 64 hexadecimal digits in the events, cache
- * entries, references, names and specs that are kept counts. That can only keep too much. */
+ * References are found by reading: every word of 64 hexadecimal digits counts in the events, cache
+ * entries, references, names and specs that are kept. That can only keep too much. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,10 +28,10 @@ typedef struct item {
     bool kept;
 } item;
 
-/* Everything that could be removed: rows and files. */
+/* Everything that gc may remove: rows and files. */
 typedef struct catalogue {
     stk_arena *arena;
-    stk_map index; /* digest → place in items */
+    stk_map index; /* digest → index in `items` */
     item *items;
     size_t n;
     uint32_t cap;
@@ -61,7 +61,7 @@ static item *entry(catalogue *c, const char *digest)
     return &c->items[c->n++];
 }
 
-/* Calls `each` with the row on every row of a query. */
+/* Calls `each` for every row of a query. */
 static int for_rows(stk_store *store, const char *sql, int (*each)(void *arg, sqlite3_stmt *row),
                     void *arg, stk_err *err)
 {
@@ -89,7 +89,7 @@ static int see_row(void *arg, sqlite3_stmt *row)
 {
     const char *digest = (const char *)sqlite3_column_text(row, 0);
     if (digest == NULL || !stk_store_is_digest(digest, strlen(digest))) {
-        return 0; /* verify tells */
+        return 0; /* verify reports it */
     }
     item *it = entry(arg, digest);
     if (it == NULL) {
@@ -107,7 +107,7 @@ static int list_rows(stk_store *store, catalogue *c, stk_err *err)
                     see_row, c, err);
 }
 
-/* Of what can't be read nothing is known: gc ends there, before it has removed anything. */
+/* If something is unreadable, its references are unknown, so gc ends before it removes anything. */
 static int cant_read(stk_err *err)
 {
     int code = stk_err_context(err, "nothing is removed");
@@ -115,7 +115,7 @@ static int cant_read(stk_err *err)
     return code;
 }
 
-/* Entries of artifacts/NAME, none where there is no such folder. */
+/* Lists the entries of artifacts/NAME; none if there is no such folder. */
 static int list_part(stk_store *store, catalogue *c, const char *name, stk_err *err)
 {
     char digest[3 + 256];
@@ -194,7 +194,7 @@ typedef struct spec_reader {
     stk_store *store;
     catalogue *c;
     stk_err *err;
-    int rc; /* what it failed with */
+    int rc; /* the error of a failed callback */
 } spec_reader;
 
 static int keep_spec(void *arg, sqlite3_stmt *row)
@@ -213,13 +213,13 @@ static int keep_spec(void *arg, sqlite3_stmt *row)
     } else {
         rc = stk_store_read_spec(r->store, run, &data, &len, r->err);
     }
-    /* One that isn't there names nothing: such a run can't be resumed either. Of one that can't be
-     * read nothing is known. */
+    /* A missing spec names nothing, and such a run can't be resumed anyway. An unreadable spec may
+     * name anything. */
     if (rc < 0 && rc != STK_E_NOT_FOUND) {
         r->rc = stk_err_context(r->err, "nothing is removed");
         return -1;
     }
-    for (size_t at = 0; at < len; at += strlen(data + at) + 1) { /* also behind a zero byte */
+    for (size_t at = 0; at < len; at += strlen(data + at) + 1) { /* also after a zero byte */
         keep_words(r->c, data + at);
     }
     return 0;
@@ -237,7 +237,7 @@ static int mark(stk_store *store, catalogue *c, stk_err *err)
         STK_TRY(for_rows(store, queries[i], keep_row, c, err));
     }
     spec_reader r = {.store = store, .c = c, .err = err};
-    stk_err other; /* what for_rows says of a callback that failed */
+    stk_err other; /* the error that for_rows reports for a failed callback */
     int rc = for_rows(store, "SELECT run FROM runs", keep_spec, &r, &other);
     STK_TRY(r.rc);
     if (rc < 0 && err != NULL) {
@@ -253,7 +253,7 @@ typedef struct chooser {
     const stk_gc *gc;
     int64_t now_ms;
     stk_arena *arena;
-    stk_map n_kept; /* pipeline → runs kept so far */
+    stk_map n_kept; /* pipeline → number of runs kept so far */
     struct doomed {
         int64_t row;
         const char *run;
@@ -261,7 +261,7 @@ typedef struct chooser {
     size_t n;
     uint32_t cap;
     stk_err *err;
-    int rc; /* what a callback failed with, in `err` */
+    int rc; /* the error of a failed callback, in `err` */
 } chooser;
 
 static int doom(chooser *ch, int64_t row, const char *run)
@@ -280,7 +280,7 @@ static int cant_tell(const char *run, int sys, stk_err *err)
                        "nothing is removed: whether run %s is live can't be told", run);
 }
 
-/* Rows come newest first: id, run, pipeline, last sign of life. */
+/* Rows come newest first: id, run, pipeline, time of the last sign of life. */
 static int choose(void *arg, sqlite3_stmt *row)
 {
     chooser *ch = arg;
@@ -311,7 +311,7 @@ static int choose(void *arg, sqlite3_stmt *row)
     return doom(ch, sqlite3_column_int64(row, 0), run);
 }
 
-/* Those that were named, whatever their age. */
+/* Chooses exactly the named runs, whatever their age. */
 static int choose_named(chooser *ch, stk_err *err)
 {
     for (uint32_t i = 0; i < ch->gc->n_only; i++) {
@@ -371,7 +371,7 @@ static int delete_runs(chooser *ch, stk_err *err)
                        (long long)ch->doomed[i].row);
         STK_TRY(stk_store_exec(ch->store, sql, err));
     }
-    /* An entry that a kept run was answered with stays, whoever made it. */
+    /* Keeps an entry that a kept run used, whichever run made it. */
     if (ch->n == 0) {
         return 0;
     }
@@ -385,8 +385,8 @@ static int delete_runs(chooser *ch, stk_err *err)
 
 /* --- files --- */
 
-/* Moves an entry of a folder of ours into our stage, where it is nobody's; closing the stage
- * removes it at leisure. A link is moved, not what it leads to. */
+/* Moves an entry of a folder of ours into our stage, which others don't use; closing the stage
+ * removes it later. Moves a link itself, not its target. */
 static int set_aside(stk_store *store, int at, const char *name, stk_err *err)
 {
     STK_TEXT_AUTO aside = NULL;
@@ -404,7 +404,7 @@ static int set_aside(stk_store *store, int at, const char *name, stk_err *err)
     return 0;
 }
 
-/* Exactly as make_id makes it: a folder of another name is somebody's own. */
+/* True for exactly the names that make_id makes; other folders are somebody else's. */
 static bool is_made_here(const char *name)
 {
     static const char form[] = "dddddddd-dddddd-xxxxxx";
@@ -425,7 +425,8 @@ static bool is_made_here(const char *name)
     return true;
 }
 
-/* A folder in runs/ without a row that nobody holds: of a run removed here, or never begun. */
+/* Removes a folder in runs/ without a row and with a free lock: of a run that was removed here, or
+ * never began. */
 static int remove_run_folder(stk_store *store, const chooser *ch, const char *run, stk_err *err)
 {
     int64_t row;
@@ -435,7 +436,7 @@ static int remove_run_folder(stk_store *store, const chooser *ch, const char *ru
     }
     bool is_live = false;
     if (!is_ours || stk_store_run_look(store, run, &is_live) != 0 || is_live) {
-        return 0; /* what can't be told stays for the next time */
+        return 0; /* unknown: leave it for the next gc */
     }
     int rc = stk_store_run_row(store, run, &row, err);
     if (rc == STK_E_NOT_FOUND) {
@@ -507,7 +508,7 @@ static int change_rows(chooser *ch, catalogue *c, stk_gc *gc, stk_err *err)
     return delete_artifact_rows(store, c, gc, err);
 }
 
-/* Everything in the database, in one transaction; a dry run rolls it back. */
+/* Does all database changes in one transaction; a dry run rolls it back. */
 static int gc_rows(chooser *ch, catalogue *c, stk_gc *gc, stk_err *err)
 {
     stk_store *store = ch->store;
@@ -526,8 +527,8 @@ static void chooser_done(chooser *ch)
     free(ch->doomed);
 }
 
-/* Gives free pages back when they are most of the file. Only tidying: it may fail (no space for the
- * new copy, somebody reading). */
+/* Returns free pages to the file system when they are most of the file. Only tidying, so it may
+ * fail (no space for the new copy, another process reading). */
 static void shrink(stk_store *store)
 {
     sqlite3_stmt *stmt = NULL;
@@ -559,7 +560,7 @@ int stk_store_gc(stk_store *store, stk_gc *gc, int64_t now_ms, stk_err *err)
         return stk_err_set(err, STK_E_BUSY, "store '%s': this process is storing artifacts",
                            store->path);
     }
-    /* Our stage must exist before: making it takes the other side of the lock. */
+    /* Makes our stage first, because that takes the shared side of the lock. */
     STK_TEXT_AUTO unused = NULL;
     if (!gc->dry_run) {
         STK_TRY(stk_store_stage_path(store, &unused, err));
@@ -567,7 +568,7 @@ int stk_store_gc(stk_store *store, stk_gc *gc, int64_t now_ms, stk_err *err)
     STK_TRY(stk_store_gc_begin(store, err));
     int rc = gc_rows(&ch, &c, gc, err);
     if (rc == 0 && !gc->dry_run) {
-        store->run[0] = '\0'; /* it may be gone */
+        store->run[0] = '\0'; /* this run may have been removed */
         STK_FAILPOINT("store.gc.rows");
         rc = remove_files(store, &c, err);
         if (rc == 0) {
@@ -579,7 +580,7 @@ int stk_store_gc(stk_store *store, stk_gc *gc, int64_t now_ms, stk_err *err)
     if (!gc->dry_run) {
         stk_map_done(&store->known);
         store->known = (stk_map){0};
-        stk_store_stage_close(store); /* here the bytes go, with nobody waiting */
+        stk_store_stage_close(store); /* removes the files here, where nobody waits */
         shrink(store);
     }
     return rc;
@@ -640,8 +641,8 @@ static int tell_database(void *arg, sqlite3_stmt *row)
     return 0;
 }
 
-/* From the disk, not from what the system keeps of it. NULL: good. `buf` holds the sentence
- * otherwise. */
+/* Checks an artifact from the disk, not from the page cache. Returns NULL if it is good, else a
+ * sentence in `buf`. */
 static const char *check_one(stk_store *store, const char *path, const char *digest,
                              int64_t *ret_size, char *buf, size_t size)
 {
@@ -661,7 +662,8 @@ static const char *check_one(stk_store *store, const char *path, const char *dig
     } else if (strcmp(hex, digest) != 0) {
         (void)snprintf(buf, size, "changed: its content is now %.12s…", hex);
     } else {
-        (void)stk_store_believe(store, digest, &tree, NULL); /* or it is read again sooner */
+        (void)stk_store_believe(store, digest, &tree,
+                                NULL); /* a failure only means that it is read again sooner */
         return NULL;
     }
     return buf;

@@ -1,5 +1,5 @@
-/* Locks by open file description: they belong to an open file, not to a process, so they survive
- * closing another descriptor of the same file, and asking who holds one never takes it. */
+/* Open-file-description locks belong to an open file, not to a process. So they survive closing
+ * another descriptor of the same file, and asking for the holder never takes the lock. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Finding, opening and closing a store, and saying what it is like. */
+/* Finds, opens, closes and describes a store. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -30,7 +30,7 @@ static const struct {
 #undef X
 };
 
-/* The user's own word may be a link; what is found by looking around may not. */
+/* A path that the user gives may be a link; a folder found by searching may not. */
 static char *named_folder(const char *path)
 {
     struct stat st;
@@ -111,7 +111,7 @@ int stk_store_find(const char *cwd, int flags, char **ret_path, stk_err *err)
 
 static const struct {
     const char *name;
-    size_t fd; /* where it is in the store */
+    size_t fd; /* offset of its descriptor in the store */
 } parts[] = {{"artifacts", offsetof(stk_store, artifacts_fd)},
              {"runs", offsetof(stk_store, runs_fd)},
              {"tmp", offsetof(stk_store, tmp_fd)}};
@@ -131,7 +131,7 @@ static int not_a_folder(const char *path, int sys, stk_err *err)
     return STK_E_STORE;
 }
 
-/* What everybody who comes to the folder may reach in it must be ours, as it is. */
+/* Checks that a part of the store which we are about to use is ours. */
 static int check_part(stk_store *store, int fd, const char *name, stk_err *err)
 {
     struct stat st;
@@ -146,7 +146,7 @@ static int check_part(stk_store *store, int fd, const char *name, stk_err *err)
     return 0;
 }
 
-/* Files of the database: SQLite opens them by name. */
+/* Checks the database's files, because SQLite opens them by name. */
 static int check_files(stk_store *store, stk_err *err)
 {
     static const char *const names[] = {"store.db", "store.db-wal", "store.db-shm",
@@ -187,19 +187,20 @@ static int open_sections(stk_store *store, stk_err *err)
     STK_TEXT_AUTO ignore = stk_file_join(store->path, ".gitignore");
     if (ignore != NULL && !(store->flags & STK_STORE_READONLY) &&
         faccessat(store->dir_fd, ".gitignore", F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
-        return stk_file_write_atomic(ignore, "*\n", 2, 0644, err); /* nobody commits a store */
+        return stk_file_write_atomic(ignore, "*\n", 2, 0644,
+                                     err); /* keeps git from adding the store */
     }
     return check_files(store, err);
 }
 
-/* Makes the store's own folder where it isn't there: *ret_made. */
+/* Makes the store's folder if it doesn't exist (*ret_made). */
 static int make_own_folder(stk_store *store, bool *ret_made, stk_err *err)
 {
     STK_TEXT_AUTO above = strdup(store->path);
     if (above == NULL) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
     }
-    *strrchr(above, '/') = '\0'; /* the path is absolute */
+    *strrchr(above, '/') = '\0'; /* has a '/': the path is absolute */
     if (above[0] != '\0') {
         STK_TRY(stk_file_mkdirs(above, 0777, err));
     }
@@ -222,7 +223,7 @@ static int open_folder(stk_store *store, stk_err *err)
         int sys = errno;
         if ((sys == EACCES || sys == EPERM) && !(store->flags & STK_STORE_OWN) &&
             stk_trust_path(store->path, err) == STK_E_UNTRUSTED) {
-            return STK_E_UNTRUSTED; /* whose it is says more */
+            return STK_E_UNTRUSTED; /* this error is clearer */
         }
         if (sys != ENOENT) {
             return not_a_folder(store->path, sys, err);
@@ -251,7 +252,7 @@ static int open_folder(stk_store *store, stk_err *err)
         }
     }
     const char *forced =
-        getenv("STOKER_JOURNAL"); /* wal | delete: for file systems unknown to us */
+        getenv("STOKER_JOURNAL"); /* wal | delete: override for file systems that we don't know */
     const char *journal = is_network ? "delete" : "wal";
     if (forced != NULL && (strcmp(forced, "wal") == 0 || strcmp(forced, "delete") == 0)) {
         journal = forced;
@@ -260,8 +261,9 @@ static int open_folder(stk_store *store, stk_err *err)
     return 0;
 }
 
-/* Only who makes stores makes their database; who looks at one, or cleans it up, leaves a folder
- * without as it is. (An engine is about to make it, or was killed before it had.) */
+/* Only a caller that creates stores creates the database. One that reads or cleans up leaves a
+ * folder without a database as it is: an engine may be about to create it, or was killed before it
+ * could. */
 static int find_database(stk_store *store, stk_err *err)
 {
     bool is_there =
@@ -335,7 +337,7 @@ void stk_store_close(stk_store *store)
         return;
     }
     if (store->n_pending > 0 && stk_store_begin(store, NULL) == 0) {
-        /* Rows that didn't make it: their files are adopted when met, or collected by gc. */
+        /* Rows that fail here: their files are adopted when they are met, or collected by gc. */
         (void)stk_store_end(store, stk_store_flush_pending(store, NULL), NULL);
     }
     stk_store_drop_unborn(store);
@@ -401,8 +403,8 @@ static int mark_synced(stk_store *store, const char *const *digests, size_t n, s
     return stk_store_end(store, rc, err);
 }
 
-/* The digests of this boot's unsynced rows: only they may be marked, for another process may add
- * more while the file system is being synced. */
+/* Lists the digests of this boot's unsynced rows. Only they may be marked, because other processes
+ * may add more during the sync. */
 static int list_unsynced(stk_store *store, stk_arena *arena, const char ***ret, uint32_t *ret_n,
                          stk_err *err)
 {
@@ -430,7 +432,8 @@ static int list_unsynced(stk_store *store, stk_arena *arena, const char ***ret, 
     return code;
 }
 
-/* The call can't be interrupted, so another process makes it, which is left where it waits. */
+/* syncfs can't be interrupted, so a child process calls it; on a stop we leave the child waiting
+ * there. */
 static int sync_files(const stk_store *store, int stop_fd, bool *ret_done, stk_err *err)
 {
     int status = 0;
@@ -438,7 +441,7 @@ static int sync_files(const stk_store *store, int stop_fd, bool *ret_done, stk_e
     if (stop_fd >= 0) {
         pid = fork();
     }
-    if (pid == 0) { /* no lock and no pipe of ours is held by it */
+    if (pid == 0) { /* the child must not hold our locks and pipes */
         unsigned fd = (unsigned)store->dir_fd;
         (void)syscall(SYS_close_range, fd + 1, ~0u, 0);
         (void)(fd > 0 && syscall(SYS_close_range, 0, fd - 1, 0));

@@ -1,19 +1,19 @@
-/* JSON without anything unusual, told by one look at each byte. The record is checked by reading it
- * as its readers do, which costs a short step more than all else of its commit; most of what is
- * recorded is so plain that no reader of JSON refuses it, and need not be read for that. */
+/* Recognises plain JSON in one pass over the bytes. A commit checks its data by parsing it as
+ * readers do, which costs a short step more than the rest of the commit. Most data is so plain that
+ * every JSON reader accepts it, so it needs no parsing. */
 #include <string.h>
 
 #include "store/store_private.h"
 
 enum {
-    DEPTH = 64,  /* nested lists and objects; readers take more */
-    DIGITS = 18, /* of a whole number: no such is beyond 64 bits */
+    DEPTH = 64,  /* nested lists and objects; readers allow more */
+    DIGITS = 18, /* of a whole number; so many always fit 64 bits */
     FRACTION = 40
 };
 
 typedef struct plain {
     const char *at;
-    uint64_t objects; /* which of what is open are objects, the innermost in the lowest bit */
+    uint64_t objects; /* bit set: the open item is an object; the innermost is the lowest bit */
     int depth;
 } plain;
 
@@ -24,7 +24,7 @@ static void skip_space(plain *p)
     }
 }
 
-/* ASCII without \u. */
+/* Accepts ASCII without \u. */
 static bool skip_text(plain *p)
 {
     if (*p->at != '"') {
@@ -55,7 +55,7 @@ static size_t skip_digits(plain *p)
     return (size_t)(p->at - from);
 }
 
-/* Without an exponent. */
+/* Accepts numbers without an exponent. */
 static bool skip_number(plain *p)
 {
     p->at += *p->at == '-';
@@ -112,7 +112,7 @@ static bool skip_key(plain *p)
     return true;
 }
 
-/* What begins with '{' or '[', up to its first value; *ret_empty: it has none, and is closed. */
+/* Opens '{' or '[' and moves to its first value; *ret_empty: it was empty, and is closed. */
 static bool open_one(plain *p, bool *ret_empty)
 {
     bool is_object = *p->at == '{';
@@ -131,7 +131,7 @@ static bool open_one(plain *p, bool *ret_empty)
     return !is_object || skip_key(p);
 }
 
-/* After a value: closes what ends here; then to the next value, if something is open still. */
+/* After a value: closes what ends here, then moves to the next value if something is still open. */
 static bool close_some(plain *p)
 {
     for (; p->depth > 0; p->depth--, p->objects >>= 1) {

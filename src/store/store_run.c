@@ -23,7 +23,7 @@ static char *run_path(const stk_store *store, const char *run, const char *name)
     return folder == NULL ? NULL : stk_file_join_any(folder, stk_text_or(name, ""));
 }
 
-/* An id names a folder: nothing else may. */
+/* An id becomes a folder name, so only well-formed ids are allowed. */
 bool stk_store_is_run_id(const char *run)
 {
     size_t n = strlen(run);
@@ -66,7 +66,7 @@ static int make_run_folder(stk_store *store, int64_t now_ms, char *id, size_t si
             sys = errno;
         }
         if (sys == EEXIST) {
-            continue; /* 24 random bits a second: the next ones are free */
+            continue; /* exists: try the next of 24 random bits per second */
         }
         if (sys == 0) {
             sys = STK_FAILPOINT_ERR("store.run.folder");
@@ -80,7 +80,8 @@ static int make_run_folder(stk_store *store, int64_t now_ms, char *id, size_t si
     }
 }
 
-/* A file of a run's folder, neither through a link nor waiting for a pipe's other end. */
+/* Opens a file in a run's folder, without following a link or waiting for the other end of a pipe.
+ */
 static int open_of_run(const stk_store *store, const char *run, const char *name, int flags,
                        mode_t mode)
 {
@@ -111,7 +112,7 @@ int stk_store_read_spec(stk_store *store, const char *run, char **ret_text, size
     return stk_file_read_fd(fd, path, STK_LIMIT_SPEC_BYTES, ret_text, ret_len, err);
 }
 
-/* The caller holds the use lock, so gc can't take the folder away in between. */
+/* The caller holds the use lock, so that gc can't remove the folder meanwhile. */
 static int lock_folder(stk_store *store, const char *run, int flags, int *ret_fd, stk_err *err)
 {
     char holder[96];
@@ -193,7 +194,7 @@ void stk_store_drop_unborn(stk_store *store)
     stk_store_born(store);
 }
 
-/* A good moment to clear up after the dead: if nobody else is in the middle of something. */
+/* Removes what dead processes left, unless another process is in the middle of something. */
 static void sweep(stk_store *store)
 {
     if (!store->in_use && stk_store_lock(store->lock_fd, F_WRLCK, 0, 1, false) == 0) {
@@ -202,7 +203,7 @@ static void sweep(stk_store *store)
     }
 }
 
-/* What is in the folder of a new run: its lock and its document. */
+/* Fills the folder of a new run: its lock and its document. */
 static int fill_folder(stk_store *store, const char *id, const char *spec_json, size_t spec_len,
                        int *ret_fd, stk_err *err)
 {
@@ -295,7 +296,7 @@ int stk_store_bring_run(stk_store *store, const char *id, const char *name, cons
     if (folder == NULL || spec == NULL || lock == NULL) {
         return stk_err_nomem(err);
     }
-    STK_TRY(stk_store_use_begin(store, err)); /* gc lets the folder be until the commit */
+    STK_TRY(stk_store_use_begin(store, err)); /* gc leaves the folder alone until the commit */
     STK_TRY(stk_file_mkdirs(folder, 0777, err));
     STK_TRY(stk_file_write_atomic(spec, spec_json, spec_len, 0644, err));
     STK_TRY(stk_file_write(lock, "", 0, 0666, err));
@@ -316,7 +317,7 @@ int stk_store_lock_run(stk_store *store, const char *run, int *ret_lock_fd, stk_
         rc = stk_store_run_row(store, run, NULL, err);
     }
     if (rc == 0) {
-        /* O_CREAT: a power cut may have taken the lock file, but not the row. */
+        /* O_CREAT: a power cut may have removed the lock file, but not the row. */
         rc = lock_folder(store, run, O_CREAT, ret_lock_fd, err);
     }
     if (!had_use) {
@@ -376,7 +377,7 @@ int stk_store_load_spec(stk_store *store, const char *run, stk_arena *arena, con
 
 /* --- naming --- */
 
-/* One query of resolve_run: up to N_CANDIDATES ids. Returns how many, or a negative code. */
+/* One query of resolve_run: returns up to N_CANDIDATES ids, their number, or a negative code. */
 static int candidates(stk_store *store, const char *sql, const char *text,
                       char ret[N_CANDIDATES][40], stk_err *err)
 {
@@ -414,7 +415,7 @@ int stk_store_resolve_run(stk_store *store, const char *text, char ret_id[40], s
     static const char *const queries[] = {
         "SELECT run FROM runs WHERE run = ?1",
         "SELECT run FROM runs WHERE name = ?1 ORDER BY id DESC LIMIT 1",
-        /* ids are hexadecimal digits and dashes: 'g' is behind all of them */
+        /* 'g' sorts after ids, which are hexadecimal digits and dashes */
         "SELECT run FROM runs WHERE run >= ?1 AND run < ?1 || 'g' ORDER BY run LIMIT 4",
     };
     char found[N_CANDIDATES][40];

@@ -1,4 +1,4 @@
-/* The database: opening, its settings, its versions, and what SQLite's codes mean to people. */
+/* The database: opening, settings, migrations, and messages for SQLite's error codes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "store/store_private.h"
 #include "sys/file.h"
 
-enum { APPLICATION_ID = 0x53744b72 }; /* "StKr": tells our file from any other SQLite file */
+enum { APPLICATION_ID = 0x53744b72 }; /* "StKr": distinguishes our file from other SQLite files */
 
 static const char *const sql_text[] = {
 #define X(name, sql) sql,
@@ -20,8 +20,8 @@ static const char *const sql_text[] = {
 #undef X
 };
 
-/* The format's history: entry i brings version i to i + 1; 0 is an empty file. Never edit one that
- * was released: add another, and its test. */
+/* The schema's history: entry i migrates version i to i + 1; version 0 is an empty file. Never edit
+ * a released entry: add another, and its test. */
 static const char *const migrations[] = {
     "CREATE TABLE runs(id INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE, name TEXT NOT NULL,"
     " pipeline TEXT NOT NULL, status TEXT NOT NULL, created_ms INTEGER NOT NULL,"
@@ -42,13 +42,13 @@ static const char *const migrations[] = {
     "CREATE TABLE artifacts(digest TEXT PRIMARY KEY, size INTEGER NOT NULL,"
     " is_dir INTEGER NOT NULL, synced INTEGER NOT NULL, boot TEXT NOT NULL) WITHOUT ROWID;"
     "CREATE INDEX artifacts_unsynced ON artifacts(boot) WHERE synced = 0;",
-    /* The run's tags as its events leave them, for whoever lists runs. */
+    /* The run's tags after its events, for listing runs. */
     "ALTER TABLE runs ADD COLUMN tags TEXT;"
     "UPDATE runs SET tags = (SELECT CASE WHEN json_valid(data) THEN json_extract(data, '$.tags') "
     "END"
     " FROM events WHERE events.id = (runs.id << 32) + 1);",
-    /* What the file system said of an artifact when its content was last known (stk_stamp; NULL:
-     * not known), and when that was read for no reason but to see that it is whole. */
+    /* The file system's stamp of an artifact when its content was last known (stk_stamp; NULL:
+     * unknown), and when a check last read the content. */
     "ALTER TABLE artifacts ADD COLUMN stamp TEXT;"
     "ALTER TABLE artifacts ADD COLUMN verified_ms INTEGER NOT NULL DEFAULT 0;",
 };
@@ -60,7 +60,7 @@ int stk_store_sql_err(stk_store *store, int rc, stk_err *err, const char *doing)
     const char *path = store->path;
     const char *text = store->db == NULL ? sqlite3_errstr(rc) : sqlite3_errmsg(store->db);
     int primary = rc & 0xff;
-    /* SQLite keeps the errno of its last input or output, however long ago that was. */
+    /* SQLite keeps the errno of its last I/O, however long ago that was. */
     bool is_io = primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN || primary == SQLITE_FULL;
     int sys = 0;
     if (store->db != NULL && is_io) {
@@ -139,7 +139,7 @@ int stk_store_exec(stk_store *store, const char *sql, stk_err *err)
 void stk_store_read_begin(stk_store *store)
 {
     if (!store->reading && store->in_use && sqlite3_get_autocommit(store->db)) {
-        /* Failing only costs the speed: each look-up then makes its own. */
+        /* A failure only costs speed: each look-up then opens its own transaction. */
         store->reading = stk_store_step(store, store->stmts[STK_SQL_READ], NULL, "reading") == 0;
     }
 }
@@ -152,7 +152,7 @@ void stk_store_read_end(stk_store *store)
     }
 }
 
-/* What is written to a database whose file has no name is kept by nobody. */
+/* If the database file has been deleted, what we write to it is lost. */
 static int check_there(const stk_store *store, stk_err *err)
 {
     struct stat st;
@@ -179,7 +179,7 @@ int stk_store_end(stk_store *store, int rc, stk_err *err)
     if (rc == 0) {
         rc = stk_store_step(store, store->stmts[STK_SQL_COMMIT], err, "committing");
     }
-    if (!sqlite3_get_autocommit(store->db)) { /* some errors have rolled back already */
+    if (!sqlite3_get_autocommit(store->db)) { /* after some errors SQLite has already rolled back */
         (void)sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
     }
     return rc;
@@ -194,8 +194,8 @@ const char *stk_store_column(sqlite3_stmt *stmt, int i, stk_arena *arena)
     return stk_arena_dupn(arena, text, (size_t)sqlite3_column_bytes(stmt, i));
 }
 
-/* While another process makes the store, or closes it as its last user, SQLite says "busy" at once,
- * without asking the busy handler. */
+/* While another process creates the store, or closes it as its last user, SQLite returns "busy" at
+ * once, without calling the busy handler. */
 static int step_patiently(sqlite3_stmt *stmt)
 {
     int rc = sqlite3_step(stmt);
@@ -208,7 +208,7 @@ static int step_patiently(sqlite3_stmt *stmt)
     return rc;
 }
 
-/* A pragma's answer as text in buf. */
+/* Writes a pragma's result to buf as text. */
 static int pragma(stk_store *store, const char *sql, char *buf, size_t size, stk_err *err)
 {
     sqlite3_stmt *stmt = NULL;
@@ -270,7 +270,7 @@ int stk_store_migrate(stk_store *store, const char *const *steps, int n_steps, s
         return rc;
     }
     if (version == 0 && (store->flags & STK_STORE_READONLY)) {
-        /* its maker died before the first transaction */
+        /* its creator died before the first transaction */
         stk_err_set(err, STK_E_NOT_FOUND, "store %s is empty: nothing has run here yet",
                     store->path);
         return STK_E_NOT_FOUND;
@@ -294,12 +294,12 @@ bool stk_store_has_runs(const stk_store *store)
     struct stat st;
     STK_TEXT_AUTO runs = stk_file_join(store->path, "runs");
     return runs != NULL && stat(runs, &st) == 0 &&
-           st.st_nlink >
-               2; /* a folder's links count its subfolders (not on btrfs: a weaker check) */
+           st.st_nlink > 2; /* a folder's link count includes its subfolders (not on btrfs, where
+                               the check is weaker) */
 }
 
-/* A file of 0 bytes is a new database to SQLite, and so is one that isn't there; beside runs it is
- * a lost one, and all that it knew of would be garbage to gc. An agent's own is made anew. */
+/* To SQLite a file of 0 bytes, or a missing one, is a new database. Beside run folders it is a lost
+ * one, and gc would take everything in the store for garbage. An agent makes its own anew. */
 static int refuse_lost(stk_store *store, const char *db_path, stk_err *err)
 {
     struct stat st;
@@ -327,9 +327,9 @@ static int open_as(stk_store *store, const char *db_path, int flags, stk_err *er
     return pragma(store, "PRAGMA user_version", text, sizeof text, err);
 }
 
-/* Read-only SQLite needs the -shm file of a WAL database, or nobody writing ("immutable"). A writer
- * that was killed in its transaction has left what only a writer can take back: one does, and
- * changes nothing else. */
+/* To read a WAL database read-only, SQLite needs its -shm file, or nobody writing ("immutable"). A
+ * writer killed in its transaction leaves a state that only a writer can roll back: we do that, and
+ * change nothing else. */
 static int open_readonly(stk_store *store, const char *db_path, stk_err *err)
 {
     stk_err first;
@@ -379,7 +379,8 @@ static int open_writable(stk_store *store, const char *db_path, stk_err *err)
         return stk_store_sql_err(store, rc, err, "opening store.db");
     }
     (void)sqlite3_busy_timeout(store->db, STK_STORE_BUSY_MS);
-    if (sqlite3_db_readonly(store->db, "main") == 1) { /* SQLite falls back to this by itself */
+    if (sqlite3_db_readonly(store->db, "main") ==
+        1) { /* SQLite falls back to read-only by itself */
         stk_err_set(err, STK_E_STORE, "store '%s' can't be written", store->path);
         stk_err_hint(err, "check its owner and mode, or use another store with STOKER_STORE");
         return STK_E_STORE;
@@ -389,8 +390,8 @@ static int open_writable(stk_store *store, const char *db_path, stk_err *err)
     (void)snprintf(sql, sizeof sql, "PRAGMA journal_mode = %s", store->journal);
     STK_TRY(pragma(store, sql, got, sizeof got, err));
     (void)snprintf(store->journal, sizeof store->journal, "%s", got);
-    /* WAL: a commit is one write, never a sync; stk_store_sync and checkpoints sync. A rollback
-     * journal without its syncs can lose the database in a power cut, so there every one. */
+    /* WAL: a commit is one write without a sync; stk_store_sync and checkpoints sync. A rollback
+     * journal without syncs can lose the database in a power cut, so it syncs every commit. */
     const char *set = strcmp(got, "wal") == 0
                           ? "PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 8192;"
                             "PRAGMA journal_size_limit = 67108864;"
@@ -417,7 +418,7 @@ int stk_store_sql_open(stk_store *store, stk_err *err)
     if (readonly) {
         STK_TRY(pragma(store, "PRAGMA journal_mode", store->journal, sizeof store->journal, err));
     }
-    STK_TRY(prepare(store, 0, STK_SQL_COMMIT + 1, err)); /* the others need the tables */
+    STK_TRY(prepare(store, 0, STK_SQL_COMMIT + 1, err)); /* the other statements need the tables */
     STK_TRY(stk_store_migrate(store, migrations, STK_STORE_FORMAT, err));
     return prepare(store, STK_SQL_COMMIT + 1, STK_SQL_N, err);
 }

@@ -1,4 +1,4 @@
-/* Walking and copying a file or folder that a task has left. */
+/* Walks and copies a file or folder that a task has left. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -99,7 +99,7 @@ static int see_file(stk_tree *tree, int at, const char *name, const char *path, 
         tree->foreign = true;
     } else if (lock_down) {
         mode_t mode = stk_file_mode(st->st_mode, 0555);
-        bool is_shut = (st->st_mode & 0277) == 0; /* read-only, and only for us: it stays so */
+        bool is_shut = (st->st_mode & 0277) == 0; /* read-only and private: stays so */
         if (is_shut) {
             mode &= 0500;
         }
@@ -143,7 +143,7 @@ static int see_folder(stk_tree *tree, int at, const char *name, const char *path
     return rc;
 }
 
-/* Takes its own duplicate of fd. Depth is bounded, so recursion and descriptors are. */
+/* Uses a duplicate of fd. The depth is bounded, and with it recursion and descriptors. */
 static int walk_tree(stk_tree *tree, int fd, const char *prefix, int depth, bool lock_down,
                      stk_err *err)
 {
@@ -275,7 +275,7 @@ static bool is_set(const atomic_bool *stop)
     return stop != NULL && atomic_load_explicit(stop, memory_order_relaxed);
 }
 
-/* Where a test holds the copies or removals, they wait for it to end that, or to be stopped. */
+/* Test hook: waits here until the test releases the copy or removal, or `stop` is set. */
 static void wait_while_held(const char *point, const atomic_bool *stop)
 {
     while (STK_FAILPOINT_IS_HELD(point) && !is_set(stop)) {
@@ -283,10 +283,10 @@ static void wait_while_held(const char *point, const atomic_bool *stop)
     }
 }
 
-/* Bytes [from, to) of `in` to the same place of `out`: 0 or errno. */
+/* Copies bytes [from, to) of `in` to the same position in `out`. Returns 0 or errno. */
 static int copy_range(int in, int out, off_t from, off_t to, const atomic_bool *stop)
 {
-    enum { AT_ONCE = 32 << 20 }; /* a stop is seen after so much */
+    enum { AT_ONCE = 32 << 20 }; /* checks for a stop after this many bytes */
     bool in_kernel = true;
     char buf[65536];
     while (from < to) {
@@ -315,7 +315,7 @@ static int copy_range(int in, int out, off_t from, off_t to, const atomic_bool *
             return errno;
         }
         if (n == 0) {
-            return ESTALE; /* it shrank since the walk */
+            return ESTALE; /* the file shrank since the walk */
         }
         from += MAX(n, 0);
         STK_TURN(MAX(n, 0));
@@ -365,7 +365,7 @@ int stk_tree_copy(const stk_tree *tree, const char *to, stk_err *err)
         if (src == NULL || dst == NULL) {
             return stk_err_nomem(err);
         }
-        if (f->is_dir) { /* sorted: a folder comes before what is in it */
+        if (f->is_dir) { /* sorted: a folder comes before its contents */
             if (mkdir(dst, 0755) < 0) {
                 return stk_err_sys(err, STK_E_SYS, errno, "can't make folder '%s'", dst);
             }
@@ -401,7 +401,8 @@ void stk_tree_remove(const stk_tree *tree)
         return;
     }
     (void)(root < 0 || fchmod(root, 0755) < 0);
-    for (size_t i = 0; i < tree->n; i++) { /* from the top down, or those below can't be reached */
+    for (size_t i = 0; i < tree->n;
+         i++) { /* from the top down, because folders below are unreachable otherwise */
         if (tree->files[i].is_dir) {
             (void)fchmodat(root, tree->files[i].path, 0755, 0);
         }

@@ -1,5 +1,5 @@
-/* What takes long of adding and summing: reading, copying and removing files, which any thread can
- * do. What needs the database comes before and after it. */
+/* The long part of adding, checking and summing: reading, copying and removing files, which any
+ * thread can do. The parts that need the database come before and after. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,27 +8,28 @@
 #include "store/store_private.h"
 #include "sys/file.h"
 
-enum { AT_ONCE_BYTES = 1 << 20 }; /* a file of so much is removed within no time */
+enum { AT_ONCE_BYTES = 1 << 20 }; /* removing a file of this size takes no time */
 
 struct stk_store_work {
     char *path;
-    char *stage; /* where a copy of it goes, or NULL */
+    char *stage; /* target of a copy, or NULL */
     bool is_remove;
-    bool is_add;  /* else it is only summed */
-    bool is_take; /* `path` is gone at the end */
+    bool is_add;  /* false: only sums */
+    bool is_take; /* removes `path` at the end */
     bool is_beside;
-    bool is_known; /* made.digest is given */
-    bool is_check; /* an artifact: is it still `digest`? */
+    bool is_known; /* made.digest was given */
+    bool is_check; /* checks whether an artifact still has `digest` */
     bool is_calm, is_refused;
-    bool is_stamped; /* yes, if it has `stamp` */
+    bool is_stamped; /* an artifact with `stamp` is unchanged */
     char digest[STK_DIGEST_HEX + 1];
     char stamp[STK_STAMP_TEXT];
     bool is_copied;
-    bool leaves_path, leaves_stage; /* to be removed */
-    stk_tree tree, copied;          /* of path, of stage */
+    bool leaves_path, leaves_stage; /* what remains to be removed */
+    stk_tree tree, copied;          /* of `path`, of `stage` */
     stk_artifact made;
-    const atomic_bool *until; /* borrowed: `stop`, or its caller's */
-    atomic_bool stop; /* another thread's; far from the bools, which a compiler reads together */
+    const atomic_bool *until; /* borrowed: our `stop`, or the caller's */
+    atomic_bool stop; /* set by another thread; apart from the bools, which a compiler may access
+                         together */
 };
 
 int stk_store_work_sum(const char *path, stk_store_work **ret_work, stk_err *err)
@@ -76,7 +77,7 @@ int stk_store_work_add(stk_store *store, const char *path, const char *known_dig
     return 0;
 }
 
-/* A read-only copy of a walked tree; on failure nothing is left of it. */
+/* Makes a read-only copy of a walked tree; on failure removes what it copied. */
 static int copy_locked(const stk_tree *tree, const char *to, stk_tree *ret_copied, stk_err *err)
 {
     int rc = stk_tree_copy(tree, to, err);
@@ -113,7 +114,7 @@ int stk_store_work_verify(stk_store *store, const char *digest, stk_store_work *
     return 0;
 }
 
-/* What has its stamp isn't read. */
+/* Doesn't read an artifact that has its stamp. */
 static int run_check(stk_store_work *w, stk_err *err)
 {
     char stamp[STK_STAMP_TEXT];
@@ -131,7 +132,8 @@ int stk_store_work_checked(stk_store *store, stk_store_work *w, stk_err *err)
     if (strcmp(w->made.digest, w->digest) == 0) {
         return stk_store_believe(store, w->digest, &w->tree, err);
     }
-    if (w->is_refused) { /* for somebody else: what is in its place may be a good one by now */
+    if (w->is_refused) { /* refused earlier, for another caller: a good artifact may be in its place
+                            now */
         return stk_err_set(err, STK_E_STORE, "artifact %.12s was damaged and is set aside",
                            w->digest);
     }
@@ -141,7 +143,7 @@ int stk_store_work_checked(stk_store *store, stk_store_work *w, stk_err *err)
 
 /* --- adding --- */
 
-/* What is only copied is summed as the copy, which can't change any more. */
+/* Copies first and sums the copy, which can't change any more. */
 static int run_add(stk_store_work *w, stk_err *err)
 {
     if (w->is_take && !w->is_known) {
@@ -180,7 +182,7 @@ int stk_store_work_run(stk_store_work *w, stk_err *err)
         if (rc == 0) {
             stk_tree_remove(&w->tree);
         }
-        /* what no artifact may have, such as links, too */
+        /* unusual entries too, such as links, which no artifact may have */
         if (atomic_load(w->until)) {
             return 0;
         }
@@ -249,7 +251,7 @@ static void free_work(stk_store_work **work)
 }
 #define WORK_AUTO __attribute__((cleanup(free_work))) stk_store_work *
 
-/* From the walk to the row; then again, to remove what is left over. */
+/* Runs the work and adds the row; then runs it again to remove leftovers. */
 static int work_through(stk_store *store, stk_store_work *work, stk_artifact *ret, stk_err *err)
 {
     bool leaves = false;

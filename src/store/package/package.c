@@ -1,5 +1,5 @@
-/* A project's code as one artifact. What each file's digest was is kept beside the store, so that a
- * second time costs a look at every file and reads the changed ones. */
+/* Packs a project's code as one artifact. An index beside the store keeps each file's digest, so
+ * that later calls stat every file but read only changed ones. */
 #include "store/package/package.h"
 
 #include <errno.h>
@@ -30,8 +30,8 @@ enum {
     INDEX_BYTES = 256 << 20,
     MANIFEST_BYTES = 64 << 20,
     N_LARGEST = 5,
-    N_PRIVATE = 5, /* are named */
-    RECENT_S = 2   /* a file changed so lately may change again within one tick of its clock */
+    N_PRIVATE = 5, /* private files named in the note */
+    RECENT_S = 2   /* a file changed this recently may change again within one tick of its clock */
 };
 
 const char *stk_package_root(const char *folder, stk_arena *arena)
@@ -110,7 +110,7 @@ static const char *note_of(const package_list *list, stk_arena *arena)
     return stk_buf_keep(&text, arena);
 }
 
-/* The store's own folder for packages: nobody else is to see what is in them. */
+/* Makes the store's folder for packages, readable only for us. */
 static int make_own_folder(const char *folder, stk_err *err)
 {
     STK_TRY(stk_file_mkdirs(folder, 0700, err));
@@ -122,7 +122,7 @@ static int make_own_folder(const char *folder, stk_err *err)
 
 /* --- digests that are known --- */
 
-/* Everything that changes when a file does. */
+/* Everything in a file's metadata that changes when the file does. */
 static const char *stamp(const struct stat *st, char *buf, size_t size)
 {
     (void)snprintf(buf, size, "%" PRIu64 ".%" PRIu64 ".%" PRId64 ".%" PRId64 ".%ld.%" PRId64 ".%ld",
@@ -139,7 +139,8 @@ static const char *index_path(const stk_store *store, const char *root, stk_aren
     return stk_arena_printf(arena, "%s/package/%.16s.index", stk_store_path(store), hex);
 }
 
-/* "STAMP DIGEST PATH" a line. What can't be read is read anew from the project. */
+/* Reads lines of "STAMP DIGEST PATH". Files missing from an unreadable index are read anew from the
+ * project. */
 static void read_index(const char *path, stk_map *ret, stk_arena *arena)
 {
     STK_TEXT_AUTO text = NULL;
@@ -198,7 +199,7 @@ static int find_digests(const stk_store *store, package_list *list, stk_arena *a
         if (!is_known(&known, file)) {
             const char *full = stk_arena_printf(arena, "%s/%s", list->root, file->path);
             STK_TRY(stk_err_if_null(full, err));
-            STK_TEXT_AUTO real = realpath(full, NULL); /* a link may lead out */
+            STK_TEXT_AUTO real = realpath(full, NULL); /* a link may lead outside */
             int64_t size = 0;
             if (real == NULL) {
                 return stk_err_sys(err, STK_E_SYS, errno, "reading %s", full);
@@ -206,7 +207,7 @@ static int find_digests(const stk_store *store, package_list *list, stk_arena *a
             STK_TRY(stk_store_digest_path(real, file->digest, &size, err));
             all_known = false;
             if (size != file->st.st_size) {
-                continue; /* it changes just now: the copy will have its own digest */
+                continue; /* changed just now: the copy gets a fresh digest */
             }
         }
         if (now.tv_sec - file->st.st_mtim.tv_sec > RECENT_S) {
@@ -216,7 +217,8 @@ static int find_digests(const stk_store *store, package_list *list, stk_arena *a
     }
     const char *folder = stk_arena_printf(arena, "%s/package", stk_store_path(store));
     if (!all_known && !text.failed && folder != NULL && make_own_folder(folder, NULL) == 0) {
-        (void)stk_file_write_atomic(path, text.data, text.len, 0600, NULL); /* only costs time */
+        (void)stk_file_write_atomic(path, text.data, text.len, 0600,
+                                    NULL); /* a failure only costs time */
     }
     return 0;
 }
@@ -246,7 +248,7 @@ static int manifest(const package_list *list, stk_buf *buf, stk_err *err)
     return stk_buf_check(buf, err);
 }
 
-/* As docs/formats/task-directory.md has it for folders. */
+/* The digest of a folder, by docs/formats/task-directory.md. */
 static int digest_of(const package_list *list, const stk_buf *man, char ret[STK_DIGEST_HEX + 1],
                      stk_err *err)
 {
@@ -272,7 +274,7 @@ static int digest_of(const package_list *list, const stk_buf *man, char ret[STK_
     return stk_buf_check(&text, err);
 }
 
-/* Blocks are shared where the file system can. */
+/* Shares blocks if the file system can. */
 static int copy_file(const char *from, const char *to, mode_t mode, stk_err *err)
 {
     STK_FD_AUTO in = open(from, O_RDONLY | O_CLOEXEC);
@@ -295,7 +297,7 @@ static int copy_file(const char *from, const char *to, mode_t mode, stk_err *err
     return 0;
 }
 
-/* The folders of `path` (relative) below `base`; `made` saves asking twice. */
+/* Makes the folders of `path` (relative) below `base`; `made` remembers them. */
 static int make_parents(const char *base, const char *path, stk_map *made, stk_arena *arena,
                         stk_err *err)
 {
@@ -331,7 +333,7 @@ static int lay_out(const package_list *list, const stk_buf *man, const char *fol
         const char *to = stk_arena_printf(arena, "%s/%s", folder, file->path);
         mode_t mode = stk_file_mode(file->st.st_mode, 0755);
         if (file->is_shut) {
-            mode &= 0500; /* the store keeps it so */
+            mode &= 0500; /* the store keeps this mode */
         }
         STK_TRY(make_parents(folder, file->path, &made, arena, err));
         if (from == NULL || to == NULL) {
@@ -342,7 +344,7 @@ static int lay_out(const package_list *list, const stk_buf *man, const char *fol
     return 0;
 }
 
-/* Into *ret_note: what was left out as private, or NULL. */
+/* Sets *ret_note to the note on private files that were left out, or NULL. */
 static int make_note(const package_list *list, stk_arena *keep, const char **ret_note, stk_err *err)
 {
     if (list->n_left_out == 0) {
@@ -385,7 +387,7 @@ int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_a
     STK_TRY(make_own_folder(own, err));
     STK_TRY(stk_file_remove_tree(folder, err));
     int rc = lay_out(&list, &man, folder, arena, err);
-    if (rc == 0) { /* a file may have changed since it was summed: what was copied counts */
+    if (rc == 0) { /* a file may have changed since it was summed: the digest of the copy counts */
         rc = stk_store_add_path(store, folder, NULL, ret, err);
     }
     if (rc < 0) {
@@ -393,7 +395,7 @@ int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_a
         return rc;
     }
     if (stk_store_artifact(store, ret->digest, arena, &path, &size, NULL) == 0) {
-        (void)chmod(path, 0500); /* code is nobody else's to read */
+        (void)chmod(path, 0500); /* code must not be readable for others */
     }
     return 0;
 }
@@ -409,11 +411,11 @@ int stk_package_private(const char *store, const char *root, stk_arena *keep, co
     return make_note(&list, keep, ret_note, err);
 }
 
-/* --- laid out again --- */
+/* --- viewing --- */
 
 typedef struct viewer {
     const char *from, *to;
-    stk_map shut; /* paths of files that are only for their owner */
+    stk_map shut; /* paths of files that only their owner may read */
     stk_arena *arena;
     stk_err *err;
 } viewer;
@@ -424,7 +426,7 @@ static int view_link(viewer *v, const char *path, const char *target)
     STK_TRY(stk_err_if_null(link, v->err));
     char *slash = strrchr(link, '/');
     *slash = '\0';
-    STK_TRY(stk_file_mkdirs(link, 0755, v->err)); /* it may be all that this folder holds */
+    STK_TRY(stk_file_mkdirs(link, 0755, v->err)); /* the folder may hold nothing but this link */
     *slash = '/';
     if (symlink(target, link) < 0) {
         return stk_err_sys(v->err, STK_E_SYS, errno, "linking %s", link);
@@ -432,7 +434,7 @@ static int view_link(viewer *v, const char *path, const char *target)
     return 0;
 }
 
-/* The manifest's lines: links are made, or (`links` false) what is shut is noted. */
+/* Reads the manifest: makes the links, or (`links` false) collects files only for their owner. */
 static int read_manifest(viewer *v, bool links)
 {
     STK_TEXT_AUTO text = NULL;
@@ -463,8 +465,8 @@ static int read_manifest(viewer *v, bool links)
     return 0;
 }
 
-/* A link, so that it costs nothing; a copy where that can't be, or where the file is to be shut and
- * the artifact's isn't (it came from a share). */
+/* Makes a hard link, which costs nothing. Copies if that fails, or if only the owner may read the
+ * file and the artifact is more open (it came from a share). */
 static int view_file(viewer *v, const char *path, const char *from, const char *to)
 {
     struct stat st;
@@ -486,7 +488,7 @@ static int view_files(viewer *v)
 {
     STK_TREE_AUTO tree = {0};
     int rc = stk_tree_walk(v->from, false, &tree, v->err);
-    for (size_t i = 0; i < tree.n && rc == 0; i++) { /* a folder stands before what is in it */
+    for (size_t i = 0; i < tree.n && rc == 0; i++) { /* a folder comes before its contents */
         const stk_tree_file *file = &tree.files[i];
         const char *from = stk_arena_printf(v->arena, "%s/%s", v->from, file->path);
         const char *to = stk_arena_printf(v->arena, "%s/%s", v->to, file->path);

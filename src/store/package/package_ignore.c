@@ -1,4 +1,5 @@
-/* What git would leave out: its patterns (gitignore(5)), and what it tracks all the same. */
+/* Finds what git would leave out: its patterns (gitignore(5)), and the tracked files, which it
+ * keeps. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@ static const struct {
                {"digit", isdigit}, {"graph", isgraph}, {"lower", islower}, {"print", isprint},
                {"punct", ispunct}, {"space", isspace}, {"upper", isupper}, {"xdigit", isxdigit}};
 
-/* After '['. *ret_end: behind its ']'; NULL where the set never ends. */
+/* Matches a set; `p` is after '['. *ret_end: after its ']'; NULL if the set never ends. */
 static bool in_set(const char *p, unsigned char c, const char **ret_end)
 {
     bool negated = *p == '!' || *p == '^';
@@ -61,7 +62,7 @@ static bool in_set(const char *p, unsigned char c, const char **ret_end)
     return found != negated && c != '/';
 }
 
-/* Behind what stands at `p` where that fits the character, else NULL. */
+/* Returns the position after the pattern part at `p` if that matches the character, else NULL. */
 static const char *take_part(const char *p, char c)
 {
     const char *end;
@@ -75,10 +76,10 @@ static const char *take_part(const char *p, char c)
     return *p == c ? p + 1 : NULL;
 }
 
-/* What doesn't fit goes on where the last star stood, which takes one more; else where the last two
- * did, which take one more folder. Those before have no other way to fit: a star ends with its part
- * of the path, and two stars that took as little as they could leave the most. So no pattern takes
- * longer than the square of the text. */
+/* After a mismatch, matching resumes at the last '*', which takes one more character; if that
+ * fails, at the last "**", which takes one more folder. Earlier stars need no retry: a '*' ends
+ * with its part of the path, and a "**" that took as little as possible leaves the most. So
+ * matching takes at most the square of the text's length. */
 bool stk_ignore_match(const char *pattern, const char *text)
 {
     const char *star = NULL;
@@ -131,7 +132,7 @@ bool stk_ignore_match(const char *pattern, const char *text)
 
 /* --- the files --- */
 
-/* One line without its end; false: it is no rule. */
+/* Parses one line without its end; false: it is no rule. */
 static bool read_rule(char *line, ignore_rule *ret)
 {
     size_t n = strlen(line);
@@ -196,7 +197,7 @@ int stk_ignore_read(const char *folder, const char *name, ignore_list *above, st
     return 0;
 }
 
-/* The last rule that speaks of it, or NULL. */
+/* The last rule that matches, or NULL. */
 static const ignore_rule *rule_for(const ignore_list *list, const char *path, bool is_folder)
 {
     const char *slash = strrchr(path, '/');
@@ -258,7 +259,7 @@ static int keep(const char *top, const char *name, stk_arena *arena, stk_map *re
     for (char *slash; (slash = strrchr(path, '/')) != path + n;) {
         path = stk_arena_dupn(arena, path, (size_t)(slash - path));
         if (path != NULL && stk_map_get(ret, path, NULL)) {
-            return 0; /* and so are those above */
+            return 0; /* the folders above are known too */
         }
         if (path == NULL || stk_map_put(ret, path, 1) < 0) {
             return STK_E_NOMEM;
@@ -267,7 +268,7 @@ static int keep(const char *top, const char *name, stk_arena *arena, stk_map *re
     return 0;
 }
 
-/* Version 4 has names as what differs from the one before. */
+/* In version 4, names are stored as the difference from the previous one. */
 static const char *next_name(const char **at, const char *end, uint32_t version, char *name,
                              size_t size)
 {

@@ -1,4 +1,4 @@
-/* The files of a project, but for what is left out. */
+/* Lists the files of a project that are not left out. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,15 +17,15 @@ typedef struct walker {
     package_list *list;
     stk_arena *arena;
     stk_map tracked;   /* paths that git tracks, and their folders */
-    ignore_list *ours; /* .stokerignore: has the last word */
+    ignore_list *ours; /* .stokerignore, with the highest priority */
     ignore_list *gits;
-    bool only_tracked;  /* inside of a folder that is ignored, but for some files */
-    bool is_wanted;     /* inside of a private folder that is named by a '!' */
-    struct stat folder; /* the one that is read */
+    bool only_tracked;  /* inside an ignored folder that has tracked files */
+    bool is_wanted;     /* inside a private folder that a '!' names */
+    struct stat folder; /* the folder being read */
     struct {
         dev_t dev;
         ino_t ino;
-    } above[DEPTH_MAX]; /* the folders that lead here: a link to one of them would never end */
+    } above[DEPTH_MAX]; /* the enclosing folders: following a link to one would never end */
     stk_err *err;
 } walker;
 
@@ -44,7 +44,8 @@ static bool is_left_out(const walker *w, const char *path, const char *name, boo
     return ignored && !stk_map_get(&w->tracked, path, NULL);
 }
 
-/* Private by its name, or that of what it is a link to; by its mode, unless git has it. */
+/* True if the file is private by its name, or its link target's; or by its mode, unless git tracks
+ * it. */
 static bool is_private(const walker *w, const char *path, const struct stat *st, bool is_link)
 {
     char real[PATH_MAX];
@@ -74,7 +75,7 @@ static int leave_out(walker *w, const char *path, bool is_folder)
     return 0;
 }
 
-/* Where a link of the project leads, as it is written, when that is inside of it. */
+/* The target of a link as written, if it lies inside the project. */
 static const char *inner_link(const walker *w, const char *path)
 {
     char target[PATH_MAX];
@@ -127,7 +128,7 @@ static int see(walker *w, const char *folder, const char *name, int depth)
         return stk_err_nomem(w->err);
     }
     if (lstat(path, &own) < 0) {
-        return 0; /* gone since */
+        return 0; /* removed meanwhile */
     }
     st = own;
     if (is_left_out(w, path, name, S_ISDIR(own.st_mode))) {
@@ -136,7 +137,7 @@ static int see(walker *w, const char *folder, const char *name, int depth)
     if (S_ISLNK(own.st_mode)) {
         link = inner_link(w, path);
         if (stat(path, &st) < 0) {
-            return 0; /* leads nowhere */
+            return 0; /* a dangling link */
         }
     }
     bool is_folder = S_ISDIR(st.st_mode);
@@ -209,7 +210,7 @@ static int walk(walker *w, const char *folder, int depth)
     w->above[depth].ino = st.st_ino;
     int rc = names_in(w, folder, &names, &n);
     if (rc < 0 || (depth > 0 && has_name(names, n, "pyvenv.cfg"))) {
-        return rc; /* a virtual environment is the image's business */
+        return rc; /* the image provides virtual environments */
     }
     ignore_list *gits = w->gits;
     ignore_list *ours = w->ours;
@@ -227,7 +228,8 @@ static int walk(walker *w, const char *folder, int depth)
     return rc;
 }
 
-/* The repository that `root` lies in: its rules, from its top down to `root`, and its index. */
+/* Reads the repository around `root`: its ignore rules, from its top down to `root`, and its index.
+ */
 static int read_repository(walker *w, const char *root)
 {
     const char *tops[DEPTH_MAX];
@@ -248,7 +250,7 @@ static int read_repository(walker *w, const char *root)
         *slash = '\0';
     }
     if (!found) {
-        n = 1; /* without a repository only the project's own files count */
+        n = 1; /* without a repository, only the project's own ignore file counts */
     }
     const char *top = tops[n - 1];
     int rc = stk_ignore_read(top, ".git/info/exclude", NULL, w->arena, &w->gits, w->err);

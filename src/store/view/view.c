@@ -151,7 +151,7 @@ static int fold_ended(stk_view *view, const stk_event_row *row, const stk_json *
     return stk_err_if_null(view->run.status, err);
 }
 
-/* What can't be read costs what it told and nothing else: the events around it are good. */
+/* Unreadable data loses only its own event: the events around it are good. */
 static int note_damaged(stk_view *view, const stk_event_row *row, stk_err *err)
 {
     const char *text = stk_arena_printf(
@@ -163,7 +163,7 @@ static int note_damaged(stk_view *view, const stk_event_row *row, stk_err *err)
     return add_note(view, text, err);
 }
 
-/* By its ends only: it is read when somebody asks for the task. */
+/* Checks only both ends of the text; stk_view_get_details parses it. */
 static bool looks_damaged(const char *data)
 {
     size_t n = data == NULL ? 0 : strlen(data);
@@ -187,7 +187,7 @@ static stk_task_state state_after(stk_event_kind kind)
     }
 }
 
-/* Payloads of tasks are kept as text; only what decides the state is read here. */
+/* Keeps payloads of tasks as text; parses only what decides the state. */
 static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
 {
     if (row->task >= view->n_tasks) {
@@ -228,7 +228,7 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
         stk_view_set_state(view, task, STK_TASK_RUNNING);
         return 0;
     }
-    /* Also where the event of its start is damaged. */
+    /* Sets these even if the event of its start is damaged. */
     task->attempt = MAX(row->attempt, task->attempt);
     task->ended_ms = row->time_ms;
     step->ended_ms = MAX(row->time_ms, step->ended_ms);
@@ -243,7 +243,7 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
     return 0;
 }
 
-/* Whose metadata it is, as a key of view->logged. */
+/* The key of a task's or output's metadata in view->logged. */
 static const char *logged_key(uint32_t task, const char *output, char buf[STK_LIMIT_NAME + 16])
 {
     (void)snprintf(buf, STK_LIMIT_NAME + 16, "%u %s", task, output);
@@ -285,8 +285,8 @@ static int fold_metadata(stk_view *view, const stk_event_row *row, stk_err *err)
     return 0;
 }
 
-/* What comes later in the record is not earlier, whatever the clock of the machine that went on
- * with the run: no duration is below 0. */
+/* A later event must not have an earlier time, even if another machine's clock differs after a
+ * resume, so that no duration is below 0. */
 static stk_event_row in_order(stk_view *view, const stk_event_row *row)
 {
     stk_event_row copy = *row;
@@ -370,8 +370,8 @@ int stk_view_refresh(stk_view *view, stk_store *store, uint32_t *ret_new, stk_er
 {
     stk_err own = {0};
     struct refresh refresh = {view, err ? err : &own, 0};
-    /* The lock is asked for first: an engine that ends between the two leaves its RUN_ENDED behind,
-     * so a run is never called interrupted for having ended just now. */
+    /* Checks the lock first. If the engine ends in between, its RUN_ENDED is already there, so a
+     * run that has just ended is never reported as interrupted. */
     bool live = stk_store_run_is_live(store, view->run.id);
     int rc = stk_store_events(store, view->run.id, view->last_seq, fold_one, &refresh, refresh.err);
     if (rc == 0 && !view->ended) {
@@ -506,8 +506,8 @@ int stk_view_roots(const stk_view *view, stk_arena *arena, uint32_t **ret_roots,
         }
         known[i] = roots[i] == UINT32_MAX || view->tasks[roots[i]].state != STK_TASK_SKIPPED;
     }
-    /* Walk each chain to a known end, then write that end along it: every edge is walked twice. A
-     * damaged store may hold a circle; it ends after n steps. */
+    /* Walks each chain to a known end, then writes that end along it, so every edge is walked
+     * twice. A damaged store may hold a cycle, so a walk ends after n steps. */
     for (uint32_t i = 0; i < n; i++) {
         uint32_t end = i;
         for (uint32_t k = 0; !known[end] && k < n; k++) {

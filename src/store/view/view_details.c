@@ -1,4 +1,4 @@
-/* The payloads of tasks, read when somebody asks. */
+/* Parses the payloads of tasks on demand. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static stk_view_amounts asked_of(const stk_step *step)
             asked.n_alternatives = r->n_any_of;
             asked.share_bytes = MAX(wants[0].gpu_memory_bytes, -1);
         } else if (stk_spec_asks_none(r)) {
-            asked.n_devices = 0; /* which is known */
+            asked.n_devices = 0; /* known to be none */
         }
     }
     return asked;
@@ -65,7 +65,7 @@ static stk_view_amounts used_of(const stk_json *used)
     amounts.cpu_s = stk_json_get_number(used, "cpu_s", -1);
     amounts.wall_s = stk_json_get_number(used, "wall_s", -1);
     amounts.memory_bytes = stk_json_get_whole(used, "peak_memory_bytes", -1);
-    /* Of a few milliseconds the ratio is noise. */
+    /* Below some milliseconds the ratio is noise. */
     if (amounts.cpu_s >= 0 && amounts.wall_s >= 0.05) {
         amounts.cpus = amounts.cpu_s / amounts.wall_s;
     }
@@ -131,7 +131,7 @@ static void read_both_devices(const stk_json *granted, const stk_json *used, stk
     d->n_devices_used = stk_json_get_whole(verdict, "used", -1);
 }
 
-/* What the step said at its end, and what was logged of it later. */
+/* The metadata that the step reported at its end, plus what was logged later. */
 static const char *all_metadata(const stk_view *view, uint32_t i_task, const char *output,
                                 const stk_json *own, stk_arena *arena)
 {
@@ -171,7 +171,7 @@ static void read_outputs(const stk_view *view, uint32_t i_task, const stk_json *
     d->outputs = refs;
 }
 
-/* What `output` of task i_task was, out of the memo. */
+/* The digest of `output` of task i_task, from the memo. */
 static const char *output_digest(const stk_view *view, uint32_t i_task, const char *output)
 {
     const char *data = view->tasks[i_task].end_data;
@@ -215,7 +215,8 @@ static const char *source_of(const stk_view *view, const stk_input *input, stk_a
     return "value";
 }
 
-/* The task of `i_step` that i_task's input comes from; UINT32_MAX: not one (a join has many). */
+/* The task of `i_step` that produced i_task's input; UINT32_MAX: no single one (a join has many).
+ */
 static uint32_t maker_of(const stk_view *view, uint32_t i_task, uint32_t i_step)
 {
     const stk_view_task *task = &view->tasks[i_task];
@@ -313,7 +314,7 @@ static void find_checkpoints(const stk_view *view, const stk_view_task *task, st
     stk_checkpoints found = {.n = 0};
     bool succeeded = task->state == STK_TASK_SUCCEEDED || task->state == STK_TASK_CACHED;
     if (succeeded && task->step != NULL && !task->step->settings->keep_checkpoints) {
-        return; /* removed when that was committed */
+        return; /* removed when success was committed */
     }
     const char *path = stk_arena_printf(arena, "%s/runs/%s/%s/%u/checkpoints", view->run.store,
                                         view->run.id, task->name, task->id);
@@ -352,10 +353,10 @@ int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena
     stk_view_details d = {.asked = asked_of(task->step)};
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *start = stk_json_read(scratch, task->start_data);
-    const stk_json *end = stk_json_read(scratch, task->end_data); /* damaged: knows nothing */
+    const stk_json *end = stk_json_read(scratch, task->end_data); /* damaged: nothing is known */
     const stk_json *granted = stk_json_get(start, "granted");
     stk_json both;
-    if (stk_json_is_map(granted)) { /* elsewhere: what its agent found, over what was asked for */
+    if (stk_json_is_map(granted)) { /* elsewhere: adds what its agent found to the request */
         both = *granted;
         (void)stk_json_update(scratch, &both, stk_json_get(end, "granted"));
         granted = &both;
@@ -386,7 +387,7 @@ int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena
 
 /* --- totals --- */
 
-/* Where a cached result came from. */
+/* The run and task that produced a cached result. */
 struct origin {
     const char *run;
     uint32_t task;
@@ -399,7 +400,8 @@ static int origin_order(const void *a, const void *b)
     return by_run != 0 ? by_run : (x->task > y->task) - (x->task < y->task);
 }
 
-/* One run's tasks that results came from, sorted; times come from the events' own times. */
+/* The tasks of one run that produced cached results, sorted; their durations come from the events'
+ * times. */
 struct saving {
     const struct origin *origins;
     size_t n;
@@ -432,8 +434,8 @@ static int add_saving(void *arg, const stk_event_row *row)
     return 0;
 }
 
-/* The cache entry names run and task that made the result; what that task took is in its run's
- * history. Above this many cached steps the answer isn't worth the time it takes. */
+/* The cache entry names the run and task that made the result; that run's history has the task's
+ * duration. Above this many cached steps, computing the savings takes too long. */
 enum { MAX_SAVINGS = 1000 };
 
 static double saved_seconds(const stk_view *view, stk_store *store)
@@ -487,7 +489,7 @@ static void add_noun(char *noun, size_t size, const char *its)
     (void)snprintf(noun, size, "%s", *noun == '\0' || strcmp(noun, its) == 0 ? its : "device");
 }
 
-/* How many devices a step had at most, and what they are called, for the sum. */
+/* Tracks the most devices of one step, and their name, for the totals. */
 static void add_devices(const stk_view_task *task, stk_view_totals *totals)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
@@ -509,7 +511,7 @@ static void add_devices(const stk_view_task *task, stk_view_totals *totals)
 int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
                    stk_view_totals *ret_totals, stk_err *err)
 {
-    (void)err; /* what is damaged is not summed */
+    (void)err; /* damaged payloads are not counted */
     const stk_view_run *run = &view->run;
     stk_view_totals totals = {.n_tasks = view->n_tasks,
                               .gpu_held_s = -1,
@@ -533,7 +535,8 @@ int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
             continue;
         }
         STK_ARENA_AUTO scratch = stk_arena_new(0);
-        const stk_json *end = stk_json_read(scratch, task->end_data); /* damaged: knows nothing */
+        const stk_json *end =
+            stk_json_read(scratch, task->end_data); /* damaged: nothing is known */
         stk_view_amounts used = used_of(stk_json_get(end, "used"));
         totals.cpu_s += MAX(used.cpu_s, 0);
         totals.task_s += MAX(used.wall_s, 0);
@@ -567,7 +570,8 @@ int stk_view_sum_steps(const stk_view *view, stk_arena *arena, stk_view_sums **r
             continue;
         }
         STK_ARENA_AUTO scratch = stk_arena_new(0);
-        const stk_json *end = stk_json_read(scratch, task->end_data); /* damaged: knows nothing */
+        const stk_json *end =
+            stk_json_read(scratch, task->end_data); /* damaged: nothing is known */
         stk_view_amounts used = used_of(stk_json_get(end, "used"));
         stk_view_sums *sum = &sums[task->i_step];
         add_known(&sum->cpu_s, used.cpu_s);

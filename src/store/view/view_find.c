@@ -1,4 +1,4 @@
-/* An artifact by what a person calls it. */
+/* Finds an artifact by a name that a person gives. */
 #include <string.h>
 
 #include "base/json.h"
@@ -14,7 +14,7 @@ static bool is_digest(const char *text)
 stk_view_ref stk_view_named_ref(const stk_named_row *row, stk_arena *arena)
 {
     const stk_json *ref = stk_json_read(arena, row->ref);
-    const stk_json *metadata = stk_json_get(ref, "metadata"); /* none: null in records */
+    const stk_json *metadata = stk_json_get(ref, "metadata"); /* null in records means none */
     return (stk_view_ref){.name = row->output,
                           .digest = row->digest,
                           .format = stk_json_get_text(ref, "format"),
@@ -27,13 +27,13 @@ stk_view_ref stk_view_named_ref(const stk_named_row *row, stk_arena *arena)
                           .size = stk_json_get_whole(ref, "size", -1)};
 }
 
-/* Is it the one that was asked for? Without a name: the only one. */
+/* True if this name matches; without a name, if it is the only one. */
 static bool is_asked(const char *name, const char *asked, uint32_t n)
 {
     return asked != NULL ? strcmp(name, asked) == 0 : n == 1;
 }
 
-/* STEP/ID of a growing run, or STEP where it has one task: what the task sees counts. */
+/* Finds STEP/ID in a growing run, or STEP if it has one task, in the scope of the task. */
 static int find_in_scope(const stk_view *view, const char *step, const char *output,
                          stk_arena *arena, stk_view_found *ret, stk_err *err)
 {
@@ -71,7 +71,7 @@ static int find_in_scope(const stk_view *view, const char *step, const char *out
                        step, id, stk_text_or(output, ""), id, step);
 }
 
-/* RUN/STEP.OUTPUT (or RUN/STEP when it has one output). */
+/* Finds RUN/STEP.OUTPUT (or RUN/STEP if it has one output). */
 static int find_in_run(stk_store *store, const char *text, stk_arena *arena, stk_view_found *ret,
                        stk_err *err)
 {

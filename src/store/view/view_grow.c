@@ -1,5 +1,5 @@
-/* Growing runs (docs/decisions/0009): tasks as they are added, the foreach frames that they are in,
- * the artifacts that they see. */
+/* Growing runs (docs/decisions/0009): the tasks added so far, their foreach frames, and the
+ * artifacts that they see. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
@@ -8,7 +8,7 @@
 #include "store/view/view_private.h"
 
 enum {
-    WIDE = 20,       /* tasks of a step: above, they are told together */
+    WIDE = 20,       /* with more tasks, a step is shown as a whole */
     MAX_VALUE = 1024 /* bytes of a ref's value: a list of 10,000 items is in the scope of each of
                         their tasks */
 };
@@ -64,7 +64,7 @@ int stk_view_fold_added(stk_view *view, const stk_event_row *row, const stk_json
                         stk_err *err)
 {
     if (row->task < view->n_tasks) {
-        return 0; /* said again */
+        return 0; /* repeated */
     }
     const char *name = stk_json_get_text(data, "step");
     int64_t i_step = name != NULL ? stk_spec_find(view->spec, name) : -1;
@@ -141,7 +141,7 @@ int stk_view_foreach(const stk_view *view, uint32_t i_task, stk_arena *arena,
                      stk_view_frame **ret_frames, uint32_t *ret_n, stk_err *err)
 {
     uint32_t n = 0;
-    /* A split is added before its branches, so this ends. */
+    /* A split is added before its branches, so the loop ends. */
     for (uint32_t s = view->tasks[i_task].split; s != UINT32_MAX; s = view->tasks[s].split) {
         n += is_foreach(view, s);
     }
@@ -213,7 +213,8 @@ static stk_view_artifact artifact_of(const char *name, const stk_json *ref, uint
     return own;
 }
 
-/* `said` (outputs, dropped) over what was there before. Both lists are sorted: one walk. */
+/* Merges `said` (outputs, dropped) over the earlier scope. Both lists are sorted, so one pass is
+ * enough. */
 static int lay_over(const stk_view_scope *before, const stk_json *said, uint32_t i_task,
                     stk_arena *arena, stk_view_scope *ret, stk_err *err)
 {
@@ -260,7 +261,7 @@ static int lay_over(const stk_view_scope *before, const stk_json *said, uint32_t
     return 0;
 }
 
-/* What `rank` of a task said at its end; NULL: nothing (yet). */
+/* What `rank` of a task reported at its end; NULL: nothing (yet). */
 static const stk_json *said_by(const stk_view *view, uint32_t i_task, uint32_t rank,
                                stk_arena *scratch)
 {
@@ -280,8 +281,8 @@ static uint32_t heir_of(const stk_view *view, uint32_t i_task)
     return task->step->is_join || task->n_parents == 0 ? UINT32_MAX : task->parents[0];
 }
 
-/* The scope of a task that is a parent, so it is over: kept. Its ancestors' first, from the first
- * that isn't known on. */
+/* Caches the scope of a task that is a parent, and so has ended. Computes its ancestors' scopes
+ * first, from the oldest unknown one on. */
 static int keep_scope(const stk_view *view, uint32_t i_task, const stk_view_scope **ret,
                       stk_err *err)
 {
