@@ -211,7 +211,7 @@ const char *stk_accel_vendor_name(const char *vendor)
     return vendor;
 }
 
-/* "NVIDIA", or what the devices are instead: "fake", "simulated". */
+/* The vendor's name ("NVIDIA"), or "fake" or "simulated" for devices that don't exist. */
 static const char *kind(const stk_accel *accel, uint32_t i)
 {
     const char *vendor = stk_accel_vendor_name(accel->devices[i].vendor);
@@ -267,7 +267,7 @@ const char *stk_accel_describe(const stk_accel *accel, stk_arena *arena)
     return stk_text_or(stk_arena_dup(arena, text.data), "no memory to describe the devices");
 }
 
-/* The provider of device i, or NULL where there is nobody to ask. */
+/* The provider of device i, or NULL if the device can't be queried. */
 static const stk_accel_part *part_of(const stk_accel *accel, uint32_t i)
 {
     const stk_accel_part *part = &accel->parts[accel->slots[i].part];
@@ -276,7 +276,7 @@ static const stk_accel_part *part_of(const stk_accel *accel, uint32_t i)
 
 int stk_accel_state(stk_accel *accel, uint32_t i, stk_device_state *ret_state, stk_err *err)
 {
-    memset(ret_state, 0xff, sizeof *ret_state); /* every field is a number, and -1 */
+    memset(ret_state, 0xff, sizeof *ret_state); /* sets every field, all of them integers, to -1 */
     if (i >= accel->n) {
         return stk_err_set(err, STK_E_NOT_FOUND, "there is no device %u: this host has %u", i,
                            accel->n);
@@ -362,7 +362,7 @@ void stk_accel_sum_processes(const stk_device_process *processes, int n, const p
     }
 }
 
-/* The whole device that i is, or is cut from. */
+/* Device i, or its parent if it is a slice. */
 static uint32_t whole(const stk_accel *accel, uint32_t i)
 {
     int32_t parent = accel->devices[i].parent;
@@ -392,7 +392,7 @@ stk_link stk_accel_link(stk_accel *accel, uint32_t i, uint32_t j, int32_t *ret_n
     }
     const stk_device *a = &accel->devices[i], *b = &accel->devices[j];
     bool real = !accel->parts[accel->slots[i].part].provider->simulated;
-    if (link == STK_LINK_UNKNOWN && real) { /* a simulated address is not one of this host */
+    if (link == STK_LINK_UNKNOWN && real) { /* a simulated PCI address isn't one of this host */
         link = stk_pci_link(a->pci, b->pci);
     }
     if (link == STK_LINK_UNKNOWN && a->numa >= 0 && b->numa >= 0) {

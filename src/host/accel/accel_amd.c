@@ -1,6 +1,6 @@
-/* AMD GPUs from the files of the amdgpu driver: the compute nodes of /sys/class/kfd (which ROCm
- * counts by) and, behind their render nodes, the device's own folder. GPUs that are part of a CPU
- * are passed over. libamd_smi tells nothing more that is needed here. */
+/* AMD GPUs from the files of the amdgpu driver: the compute nodes of /sys/class/kfd (ROCm's
+ * numbering) and the device folders behind their render nodes. GPUs inside a CPU are skipped.
+ * libamd_smi knows nothing more that we need. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ enum { LINK_XGMI = 11 };
 
 typedef struct amd_device {
     const char *dir, *hwmon; /* folders in sysfs */
-    int64_t gpu_id;          /* as in the names of files under PROCESSES */
+    int64_t gpu_id;          /* names the device's files under PROCESSES */
     int32_t kfd_node;
     stk_vendor_peers peers;             /* KFD nodes joined by XGMI */
     int64_t sm_max_mhz, memory_max_mhz; /* or -1 */
@@ -28,7 +28,7 @@ typedef struct amd {
     uint32_t n;
 } amd;
 
-/* "key value" lines; -1: no such key. */
+/* The value of `key` in "key value" lines; -1: no such key. */
 static int64_t property(const char *text, const char *key)
 {
     size_t len = strlen(key);
@@ -42,7 +42,7 @@ static int64_t property(const char *text, const char *key)
     return -1;
 }
 
-/* "0: 500Mhz\n1: 2100Mhz *": the last one. */
+/* The highest clock in a list like "0: 500Mhz\n1: 2100Mhz *". */
 static int64_t highest_clock(stk_arena *arena, const char *dir, const char *file)
 {
     const char *text = stk_vendor_text(arena, dir, file);
@@ -97,7 +97,7 @@ static void name_device(stk_arena *arena, const char *text, const char *dir, stk
     }
 }
 
-/* One KFD node; *ret_index counts GPUs as ROCm does. */
+/* Adds one KFD node; *ret_index counts GPUs as ROCm does. */
 static int add_node(stk_accel *accel, amd *self, const char *name, int32_t *ret_index, stk_err *err)
 {
     stk_arena *arena = accel->arena;
@@ -110,7 +110,7 @@ static int add_node(stk_accel *accel, amd *self, const char *name, int32_t *ret_
     }
     int32_t index = (*ret_index)++;
     if (property(text, "cpu_cores_count") > 0 || self->n == STK_LIMIT_DEVICES) {
-        return 0; /* part of a CPU: memory and speed of the CPU's */
+        return 0; /* inside a CPU: it shares the CPU's memory and is slow */
     }
     amd_device *own = &self->devices[self->n];
     own->dir = stk_arena_printf(arena, "/sys/class/drm/renderD%d/device", (int)minor);
@@ -123,7 +123,7 @@ static int add_node(stk_accel *accel, amd *self, const char *name, int32_t *ret_
     const char *kfd_trouble = stk_vendor_node_trouble(arena, "/dev/kfd", &kfd_there);
     d.trouble = stk_vendor_node_trouble(arena, d.node, &there);
     if (stk_in_container() && (!there || !kfd_there)) {
-        return 0; /* the host's, not ours */
+        return 0; /* belongs to the host, not to our container */
     }
     d.trouble = stk_text_or(d.trouble, kfd_trouble);
     d.usable = d.trouble == NULL;
@@ -142,8 +142,8 @@ static int add_node(stk_accel *accel, amd *self, const char *name, int32_t *ret_
     return stk_accel_add(accel, &d, self->n++, err);
 }
 
-/* A data-centre card that no compute node stands for: without a word about it, its owner would run
- * on the CPU. */
+/* Reports a data-centre card that has no compute node. Without the report, programs would silently
+ * run on the CPU. */
 static int add_unbound(stk_accel *accel, stk_err *err)
 {
     const char *const *names;
@@ -205,12 +205,12 @@ static void count_errors(const amd_device *d, stk_device_state *ret)
         if (ce >= 0) {
             ret->ecc_corrected = MAX(ret->ecc_corrected, 0) + ce;
         }
-        if (i == 0 && ue >= 0) { /* umc: the memory's */
+        if (i == 0 && ue >= 0) { /* umc: device memory */
             ret->ecc = 1;
         }
     }
     const char *pages = stk_vendor_text(scratch, d->dir, "ras/gpu_vram_bad_pages");
-    if (pages != NULL) { /* "0x00000400 : 0x00001000 : R", or P: waits for a reset */
+    if (pages != NULL) { /* "0x00000400 : 0x00001000 : R", P instead of R: pending until a reset */
         ret->retired_pages = ret->retired_pending = 0;
         for (const char *at = pages; (at = strstr(at, " : ")) != NULL; at += 3) {
             ret->retired_pages += at[3] == 'R';
@@ -228,7 +228,7 @@ static int32_t first_sensor(const char *dir, const char *const *files, int64_t d
     return value <= INT32_MAX ? (int32_t)value : -1;
 }
 
-/* Edge, or the junction where a card has no other. */
+/* Edge temperature, or the junction's if the card has no edge sensor. */
 static const char *const temperatures[] = {"temp1_input", "temp2_input", NULL};
 static const char *const powers[] = {"power1_average", "power1_input", NULL};
 
@@ -270,7 +270,7 @@ static int amd_processes(void *opened, uint32_t slot, stk_device_process *ret, u
     uint32_t n = stk_sysfs_list(scratch, PROCESSES, "", &pids), n_found = 0;
     for (uint32_t i = 0; i < n && n_found < n_max; i++) {
         int64_t bytes = memory_of(d, pids[i]);
-        if (bytes > 0) { /* each process has a file for each GPU */
+        if (bytes > 0) { /* every process has a file per GPU */
             ret[n_found++] = (stk_device_process){stk_vendor_number(pids[i], ""), bytes, false};
         }
     }
@@ -297,7 +297,7 @@ static int amd_sample(void *opened, uint32_t slot, const pid_t *pids, uint32_t n
             ret->context = 1;
         }
     }
-    /* In a container the kernel numbers processes as the host does: not found is not known. */
+    /* In a container the kernel shows the host's pids, so a pid that isn't found proves nothing. */
     if (ret->context < 0 && n_pids > 0 && !stk_in_container() && stk_sysfs_exists(PROCESSES)) {
         ret->context = 0;
     }
@@ -306,7 +306,7 @@ static int amd_sample(void *opened, uint32_t slot, const pid_t *pids, uint32_t n
 
 static stk_link amd_link(void *opened, uint32_t slot, uint32_t other, int32_t *ret_n)
 {
-    (void)ret_n; /* how many lanes a link has isn't told */
+    (void)ret_n; /* the driver doesn't report the lanes of a link */
     const amd *self = opened;
     return stk_vendor_peer_link(&self->devices[slot].peers, self->devices[other].kfd_node);
 }

@@ -1,4 +1,4 @@
-/* What a task's environment says about devices: the table of tbl/vendors.def, filled in. */
+/* A task's environment variables for devices, from tbl/vendors.def. */
 #include <string.h>
 #include <sys/param.h>
 
@@ -34,7 +34,7 @@ static own devices_of(const stk_accel *accel, const stk_lease *lease, const char
 
 static bool is_present(const stk_accel *accel, const char *vendor)
 {
-    bool present = strcmp(vendor, "nvidia") == 0; /* also where its driver hides from us */
+    bool present = strcmp(vendor, "nvidia") == 0; /* even if we can't see its driver */
     for (uint32_t i = 0; i < accel->n && !present; i++) {
         present = strcmp(accel->devices[i].vendor, vendor) == 0;
     }
@@ -58,7 +58,8 @@ static void add_names(stk_buf *out, const own *mine, char how)
     }
 }
 
-/* Cores count over the whole host, device after device. Returns how many; `out` may be NULL. */
+/* Adds the numbers of the cores, which count on from device to device over the whole host. Returns
+ * how many; `out` may be NULL. */
 static uint32_t add_cores(stk_buf *out, const own *mine)
 {
     bool ours[CORES_MAX + 1] = {0};
@@ -104,7 +105,7 @@ static int32_t port_of(const own *mine)
     for (uint32_t i = 1; i < mine->n; i++) {
         lowest = MIN(mine->devices[i]->index, lowest);
     }
-    return FIRST_PORT + MAX(lowest, 0); /* two leases never share a chip */
+    return FIRST_PORT + MAX(lowest, 0); /* unique, since two leases never share a chip */
 }
 
 static const char *fill_form(const char *form, const own *mine, stk_arena *arena)
@@ -156,10 +157,10 @@ uint32_t stk_lease_env(const stk_accel *accel, const stk_lease *lease, stk_arena
         }
     }
     if (n_devices > 0 && accel->simulated && n < n_max) {
-        ret_pairs[n][0] = "STOKER_ALLOW_CPU_BUILD"; /* no build of a framework can use them */
+        ret_pairs[n][0] = "STOKER_ALLOW_CPU_BUILD"; /* no framework build can use these devices */
         ret_pairs[n++][1] = "1";
     }
-    /* Who got nothing has nothing to lease on: its level stays. */
+    /* A task without devices can't lease any further: its level stays. */
     if (n_devices > 0 && n < n_max) {
         ret_pairs[n][1] = stk_arena_printf(arena, "%d", stk_lease_level() + 1);
         ret_pairs[n][0] = "STOKER_LEASE_LEVEL";

@@ -1,17 +1,17 @@
-/* Devices that a JSON file describes, for tests and for trying things out: "fake:FILE". The file is
- * a list of devices, or {"driver": "580.65.06", "cuda_version": 13000, "devices": [...]}. Every key
- * of a device may be missing:
+/* Devices that a JSON file describes, for tests and experiments: "fake:FILE". The file is a list of
+ * devices, or {"driver": "580.65.06", "cuda_version": 13000, "devices": [...]}. Every key of a
+ * device may be missing:
  *
  *     uuid model vendor noun pci node cpus profile trouble    texts
- *     index parent n_cores numa memory_bytes    numbers; parent is a place in the list
+ *     index parent n_cores numa memory_bytes    numbers; parent is an index in the list
  *     cc: "9.0"   usable: false
  *     links: ["same", "fabric:18", "switch"]    to each device of the list
  *     processes: {"PID": bytes}, or {"PID": {"memory_bytes": 1, "graphics": true}}
  *     events: [{"xid": 79, "pid": 5, "time_ms": 0, "text": "…"}]
- *     lost: "sentence"                                        it doesn't answer any more
+ *     lost: "sentence"                                        the device stops answering
  *
- * and each field of stk_device_state. What can change (state, processes, links, events, lost) is
- * read again at each question, so a test can change it; events count from opening on. */
+ * and each field of stk_device_state. Every query reads the changeable parts (state, processes,
+ * links, events, lost) again, so a test can change them; only events after opening count. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,10 +26,10 @@
 
 typedef struct fake {
     const char *path;
-    uint32_t n_events[STK_LIMIT_DEVICES]; /* told already */
+    uint32_t n_events[STK_LIMIT_DEVICES]; /* reported already */
 } fake;
 
-/* The list of devices; the whole document in *ret_root, where it is wanted. */
+/* Loads the list of devices; *ret_root (may be NULL) gets the whole document. */
 static const stk_json *load_fakes(const char *path, stk_arena *arena, const stk_json **ret_root,
                                   stk_err *err)
 {
@@ -70,7 +70,7 @@ static const char *text(const stk_json *object, const char *key, const char *oth
     return stk_text_or(stk_json_get_text(object, key), otherwise);
 }
 
-/* Device `slot` as the file has it now, or NULL and why. */
+/* Device `slot` as the file has it now; NULL: see err. */
 static const stk_json *ask_fake(const fake *self, uint32_t slot, stk_arena *arena, stk_err *err)
 {
     const stk_json *list = load_fakes(self->path, arena, NULL, err);
@@ -93,7 +93,7 @@ static int fake_state(void *self, uint32_t slot, stk_device_state *ret, stk_err 
     return device != NULL ? 0 : STK_E_ENV;
 }
 
-/* Returns how many there are, or -1: the file doesn't say. */
+/* Returns how many there are; -1: the file doesn't list them. */
 static int read_processes(const stk_json *device, stk_device_process *ret, uint32_t n_max)
 {
     const stk_json *processes = stk_json_get(device, "processes");

@@ -1,7 +1,7 @@
-/* Intel GPUs from the files of the i915 and xe drivers. Those that are part of a CPU are counted
- * (Level Zero numbers them too) but not listed. Load and the memory in use are in no file of
- * theirs, so they are unknown; so are the lanes of the slot, since such a card's own link is one
- * inside the card. */
+/* Intel GPUs from the files of the i915 and xe drivers. GPUs inside a CPU are counted, because
+ * Level Zero numbers them too, but not listed. The drivers have no files for load and memory in
+ * use, so these are unknown. So are the lanes of the slot: the device's PCIe link is internal to
+ * the card. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
@@ -123,7 +123,7 @@ static int intel_open(stk_accel *accel, const char *spec, void **ret_self, stk_e
     return 0;
 }
 
-/* The first of these files that exists, below the card's or the device's folder. */
+/* The clock in the first of these files that exists, below the card's or the device's folder. */
 static int32_t clock_of(const intel_device *d, const char *i915, const char *older, const char *xe)
 {
     int64_t mhz = stk_vendor_sensor(d->card, i915, 1);

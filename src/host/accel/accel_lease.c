@@ -1,9 +1,9 @@
-/* Leases: open-file-description locks on one file a device (layout: accel_lease.h). The kernel
+/* Leases: open-file-description locks on one file per device (layout: accel_lease.h). The kernel
  * keeps a lock as long as any process holds a copy of the descriptor, so a lease ends with the last
- * process of its task, however that ends, and never before; nobody has to clean up.
+ * process of its task, however that process ends, and never earlier; no cleanup is needed.
  *
- * Nothing waits while it holds something, and devices are locked in the order of the list: of
- * several who want the same ones, the one that got furthest wins. */
+ * No process waits while it holds a lock, and all lock devices in the order of the list: if several
+ * want the same devices, the one that got furthest wins. */
 #include "host/accel/accel_lease.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@
 static bool make_shared_dir(const char *path)
 {
     if (mkdir(path, 01777) == 0) {
-        (void)chmod(path, 01777); /* past the umask */
+        (void)chmod(path, 01777); /* despite the umask */
     }
     struct stat st;
     return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && access(path, W_OK | X_OK) == 0;
@@ -42,7 +42,7 @@ static bool is_mount_or_host(const char *path)
 
 const char *stk_lease_dir(bool *ret_private)
 {
-    static char dir[512]; /* the same answer for one environment; callers copy nothing */
+    static char dir[512]; /* constant for one environment, so callers needn't copy it */
     const char *set = getenv("STOKER_LEASE_DIR");
     bool is_private = false;
     if (set != NULL && *set != '\0') {
@@ -78,7 +78,7 @@ int stk_lease_path(const stk_device *device, char *ret_path, size_t size)
     const char *dir = stk_lease_dir(NULL);
     int n = snprintf(ret_path, size, "%s/%s-%s", dir, device->vendor,
                      stk_text_or(device->uuid, "unknown"));
-    /* Old drivers' slices are MIG-GPU-…/1/0: one file's name all the same. */
+    /* Old drivers name slices MIG-GPU-…/1/0: a file name can't contain the slashes. */
     for (size_t i = strlen(dir) + 1; n > 0 && (size_t)n < size && i < (size_t)n; i++) {
         if (strchr("/ \n\t", ret_path[i]) != NULL) {
             ret_path[i] = '_';
@@ -87,9 +87,9 @@ int stk_lease_path(const stk_device *device, char *ret_path, size_t size)
     return n > 0 && (size_t)n < size ? 0 : -1;
 }
 
-/* A new file of that name which everybody may read and write. It has its mode before it has its
- * name, because an engine that is killed between the two would shut all others out for good; the
- * umask is the whole process's, other threads' files too, and stays what it is. -1 with errno. */
+/* Creates the file, readable and writable for everybody; -1 with errno. The file gets its mode
+ * before its name: an engine killed between the two steps would otherwise lock out all other users
+ * for good. We can't change the umask, because it also applies to other threads. */
 static int make_lock(const char *dir, const char *path)
 {
     char link[64];
@@ -105,7 +105,7 @@ static int make_lock(const char *dir, const char *path)
         errno = sys;
         return -1;
     }
-    /* A file system without files that have no name. */
+    /* This file system doesn't support O_TMPFILE. */
     fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0666);
     if (fd >= 0) {
         (void)fchmod(fd, 0666);
@@ -113,8 +113,8 @@ static int make_lock(const char *dir, const char *path)
     return fd;
 }
 
-/* Opens a device's lock file, made readable and writable for everybody if new. The kernel refuses
- * O_CREAT on others' files in a shared folder (fs.protected_regular), so it comes second. */
+/* Tries to open before it creates: the kernel refuses O_CREAT on other users' files in a shared
+ * folder (fs.protected_regular). */
 int stk_lease_open_lock(const char *path)
 {
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
@@ -136,8 +136,8 @@ int stk_lease_open_lock(const char *path)
     return fd;
 }
 
-/* The file that we locked must still be the one of that name: a cleaner of /run may have removed
- * it, and the next engine would lock another. */
+/* A cleaner of /run may have removed the file that we locked; the next engine would then lock a new
+ * one. */
 bool stk_lease_is_current(int fd, const char *path)
 {
     struct stat ours, named;
@@ -158,7 +158,8 @@ static int lock_range(int fd, short type, off_t from, off_t len)
     return rc;
 }
 
-/* Only for others to read: the lock counts, also without a label (no slot free, the disk full). */
+/* The label is only information for others: without it (no free slot, disk full) the lock still
+ * holds. */
 static void write_label(int fd, const char *label)
 {
     char text[STK_LEASE_LABEL] = {0};
@@ -199,8 +200,9 @@ int stk_lease_write_slot(int fd, off_t lock, int i_text, const char text[STK_LEA
     return lock_range(fd, F_WRLCK, lock + 1, 1);
 }
 
-/* Locks n_mib of the device's memory, in as many pieces as it takes: where they lie means nothing.
- * -1 with errno EAGAIN where that much isn't free; then some may be locked, and the caller closes.
+/* Locks n_mib of the device's memory in one or more pieces; their positions have no meaning. -1
+ * with errno EAGAIN if too little is free; some pieces may then be locked, so the caller must close
+ * fd.
  */
 static int lock_share(int fd, int64_t total_mib, int64_t n_mib)
 {
@@ -213,7 +215,7 @@ static int lock_share(int fd, int64_t total_mib, int64_t n_mib)
         }
         off_t from = 0, held = 0;
         while (len > 0 && stk_lease_conflict(fd, F_WRLCK, at, len, &from, &held)) {
-            /* Before anything is locked in vain: others would take it for held. */
+            /* Check first that enough is free: others would see a useless lock as memory in use. */
             if (!looked && stk_lease_free_mib(fd, F_WRLCK, at, total_mib - at) < n_mib) {
                 errno = EAGAIN;
                 return -1;
@@ -228,15 +230,15 @@ static int lock_share(int fd, int64_t total_mib, int64_t n_mib)
             n_mib -= len;
         } else if (errno != EAGAIN) {
             return -1;
-        } /* else somebody was quicker: look again */
+        } /* else another process was quicker: retry */
     }
     errno = EAGAIN;
     return n_mib > 0 ? -1 : 0;
 }
 
-/* A locked descriptor of a device's file; share_mib 0: whole. -1 with errno EAGAIN when others hold
- * it, or claim it and come before us. Who claims it the moment after we looked waits for us as for
- * those who were there. */
+/* Opens and locks a device's file; share_mib 0: the whole device. -1 with errno EAGAIN if others
+ * hold it, or claim it and come before us. A claim made just after our check waits for us, as for
+ * any other holder. */
 static int lock_file(const stk_accel *accel, const stk_device *device, short type,
                      int64_t share_mib, const char *label)
 {
@@ -301,7 +303,7 @@ static int take_one(const stk_accel *accel, uint32_t i, int64_t share_mib, const
     return 0;
 }
 
-/* Any other reason than that it is held. */
+/* The error for a lock that failed for another reason than a holder. */
 static int cannot_lock(const stk_device *device, int why, stk_err *err)
 {
     char name[64];
@@ -312,7 +314,7 @@ static int cannot_lock(const stk_device *device, int why, stk_err *err)
     return rc;
 }
 
-/* --- exactly these --- */
+/* --- stk_lease_take --- */
 
 static int check_ask(const stk_accel *accel, const stk_devset *devices, int64_t share_mib,
                      stk_err *err)
@@ -352,7 +354,8 @@ static int check_ask(const stk_accel *accel, const stk_devset *devices, int64_t 
     return 0;
 }
 
-/* Which of them are held, and by whom. `i_failed` was, a moment ago. */
+/* Reports which of the devices are held, and by whom. `i_failed` is the device whose lock has just
+ * failed. */
 static int tell_busy(const stk_accel *accel, const stk_devset *devices, int64_t share_mib,
                      uint32_t i_failed, stk_devset *ret_busy, stk_err *err)
 {

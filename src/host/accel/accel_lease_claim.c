@@ -1,5 +1,5 @@
-/* Claims: who has waited long for devices is let pass by those who come later (accel_lease.h). A
- * claim is a lock of an open file description as a lease is: it ends with its engine. */
+/* Claims: later callers yield to a run that has waited long for devices (accel_lease.h). Like a
+ * lease, a claim is an open-file-description lock; it ends with its engine. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -39,7 +39,7 @@ bool stk_lease_claimed_before(int fd, int64_t since_ns, char *ret_text)
 {
     char text[STK_LEASE_LABEL + 1];
     int64_t oldest = since_ns;
-    /* Mostly nobody claims anything: one question for all slots. */
+    /* Usually there is no claim: one fcntl call checks all slots. */
     if (fd < 0 ||
         !stk_lease_conflict(fd, F_RDLCK, STK_LEASE_CLAIM, 2 * STK_LEASE_CLAIMS, NULL, NULL)) {
         return false;
@@ -63,7 +63,7 @@ bool stk_lease_claimed_before(int fd, int64_t since_ns, char *ret_text)
     return oldest < since_ns;
 }
 
-/* A descriptor that claims the device; -1 with errno. */
+/* Claims the device and returns the descriptor that holds the claim; -1 with errno. */
 static int claim_one(const stk_device *device, const char text[STK_LEASE_LABEL])
 {
     char path[768];

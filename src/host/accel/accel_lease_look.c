@@ -1,4 +1,4 @@
-/* Looking at lock files without taking anything: who holds what, what is free. */
+/* Reads lock files without locking: who holds what, and what is free. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,8 +56,8 @@ int64_t stk_lease_free_mib(int fd, short type, off_t from, off_t len)
 {
     off_t begin, held;
     int64_t n = 0;
-    /* The lock that the kernel names is any of them, not the first: what lies before it is asked
-     * about again, what lies behind it is the rest of the loop. */
+    /* The kernel names an arbitrary conflicting lock, not the first one: the recursion counts the
+     * range before it, the loop continues after it. */
     while (len > 0 && stk_lease_conflict(fd, type, from, len, &begin, &held)) {
         n += stk_lease_free_mib(fd, type, from, begin - from);
         len -= begin + held - from;
@@ -74,7 +74,7 @@ bool stk_lease_read_slot(int fd, off_t lock, int i_text, char ret_text[STK_LEASE
         ret_text[0] == '\0') {
         return false;
     }
-    stk_text_tame(ret_text); /* somebody else's words, for our terminal */
+    stk_text_tame(ret_text); /* another process wrote them, and we print them on a terminal */
     return true;
 }
 
@@ -97,8 +97,8 @@ bool stk_lease_labels(int fd, stk_buf *text)
     return true;
 }
 
-/* Do others hold the parent of a slice? Then its lock keeps the slice from us. Their labels go into
- * `labels` (may be NULL). */
+/* Whether others hold the parent of a slice: its lock then blocks the slice. Appends their labels
+ * to `labels` (may be NULL). */
 static bool is_parent_held(const stk_accel *accel, const stk_device *device, stk_buf *labels)
 {
     if (device->parent < 0) {
@@ -123,7 +123,7 @@ const char *stk_lease_holder(const stk_accel *accel, uint32_t i, stk_arena *aren
     if (!is_parent_held(accel, &accel->devices[i], &text)) {
         STK_FD_AUTO fd = stk_lease_open_to_look(&accel->devices[i]);
         if (fd >= 0) {
-            (void)stk_lease_labels(fd, &text); /* nothing where nobody holds it */
+            (void)stk_lease_labels(fd, &text); /* adds nothing if there is no holder */
         }
     }
     return stk_arena_dup(arena, text.data);
@@ -167,7 +167,7 @@ int stk_lease_free(stk_accel *accel, stk_arena *arena, int64_t *ret_free, const 
                    stk_err *err)
 {
     stk_accel_apply_quarantine(accel);
-    (void)err; /* what can't be looked at counts as free: taking it says what is wrong */
+    (void)err; /* an unreadable device counts as free: leasing it reports the error */
     for (uint32_t i = 0; i < accel->n; i++) {
         const char *outside = NULL;
         ret_free[i] = free_of(accel, i, arena, &outside);

@@ -1,5 +1,5 @@
-/* What the variables that this process inherited leave of the pool: CUDA_VISIBLE_DEVICES and its
- * like (tbl/vendors.def), set by Slurm, a user or an outer Stoker. A split device stays listed
+/* Restricts the pool to the devices that inherited variables name: CUDA_VISIBLE_DEVICES and similar
+ * ones (tbl/vendors.def), set by Slurm, a user or an outer Stoker. A split device stays listed
  * while one of its slices does. */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,9 +20,9 @@ static const vendor vendors[] = {
 #undef X
 };
 
-/* What masks have said so far, for every device of the list. */
+/* The devices that the masks processed so far leave in the pool. */
 typedef struct pool {
-    uint32_t order[STK_LIMIT_DEVICES]; /* devices, as the new list has them */
+    uint32_t order[STK_LIMIT_DEVICES]; /* device indices in the order of the new list */
     uint32_t n;
     bool in[STK_LIMIT_DEVICES];
 } pool;
@@ -46,8 +46,8 @@ static void take_device(const stk_accel *accel, pool *to, uint32_t i)
     }
 }
 
-/* The device that one word names: its index, or a name that may be cut short as long as it is
- * unique (the CUDA runtime's own rule); "1.0" is a part of Intel's device 1. -1: none. */
+/* The device that one word names: by its index, or by a unique prefix of its uuid (the CUDA
+ * runtime's rule); "1.0" is a part of Intel's device 1. -1: none. */
 static int64_t device_named(const stk_accel *accel, const vendor *who, const char *word, size_t len,
                             bool *ret_part)
 {
@@ -104,7 +104,7 @@ static void by_device(stk_accel *accel, const vendor *who, const char *mask, poo
     }
 }
 
-/* "0-3,8": a device is ours when the mask names all of its cores. */
+/* "0-3,8": a device is in the pool if the mask names all of its cores. */
 static void by_core(stk_accel *accel, const vendor *who, const char *mask, pool *to,
                     const char **ret_unknown)
 {
@@ -159,7 +159,7 @@ static void apply_one(stk_accel *accel, const vendor *who, const char *mask, poo
         }
     }
     const char *text = NULL;
-    bool none = unknown != NULL && /* the words for it, tbl/vendors.def */
+    bool none = unknown != NULL && /* the words for "no device", tbl/vendors.def */
                 (strcmp(unknown, "-1") == 0 || strcmp(unknown, "9999") == 0);
     if (unknown != NULL && !none) {
         text = stk_arena_printf(accel->arena,
@@ -173,7 +173,7 @@ static void apply_one(stk_accel *accel, const vendor *who, const char *mask, poo
     stk_accel_remark(accel, text);
 }
 
-/* The list anew, in the pool's order. */
+/* Rebuilds the device list in the pool's order. */
 static int rebuild(stk_accel *accel, const pool *from, stk_err *err)
 {
     stk_device *devices = accel->devices;
@@ -191,7 +191,7 @@ static int rebuild(stk_accel *accel, const pool *from, stk_err *err)
         accel->devices[k] = devices[i];
         accel->slots[k] = slots[i];
         if (devices[i].n_slices > 0) {
-            accel->devices[k].n_slices = 0; /* counted again: those that are left */
+            accel->devices[k].n_slices = 0; /* the remaining slices are counted below */
         }
         if (devices[i].parent >= 0) {
             accel->devices[k].parent = (int32_t)at[devices[i].parent];

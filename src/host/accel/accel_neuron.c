@@ -1,7 +1,7 @@
 /* AWS Trainium and Inferentia from the Neuron driver's files: /dev/neuronN, and
- * /sys/devices/virtual/neuron_device where the driver makes it (AWS's "Neuron Sysfs User Guide").
- * Where it doesn't, the instance's kind says what the devices are. Driver 2.31 moved some of these
- * files: what isn't found is unknown. neuron-ls isn't needed. */
+ * /sys/devices/virtual/neuron_device if the driver creates it (AWS's "Neuron Sysfs User Guide").
+ * Otherwise the instance type tells which devices these are. Driver 2.31 moved some of these files;
+ * a value without a file is unknown. neuron-ls isn't needed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +16,9 @@
 enum { CORES_MAX = 16 };
 
 typedef struct neuron_device {
-    const char *dir; /* in sysfs; perhaps there is none */
+    const char *dir; /* in sysfs; may not exist */
     int32_t number;
-    int32_t n_physical;     /* cores as the hardware has them, or -1 */
+    int32_t n_physical;     /* hardware cores, or -1 */
     stk_vendor_peers peers; /* devices joined by NeuronLink */
 } neuron_device;
 
@@ -27,7 +27,7 @@ typedef struct neuron {
     uint32_t n;
 } neuron;
 
-/* "trn1.32xlarge" → "Trainium1", or NULL: not an instance of that kind. */
+/* "trn1.32xlarge" → "Trainium1"; NULL: another instance type. */
 static const char *kind_of_instance(void)
 {
     static const struct {
@@ -47,8 +47,8 @@ static const char *kind_of_instance(void)
     return NULL;
 }
 
-/* From Trainium2 on several hardware cores make up a logical one, which is what the runtime's
- * variables count (LNC). */
+/* Hardware cores per logical core (LNC). Since Trainium2 the runtime's variables count logical
+ * cores. */
 static int32_t cores_in_one(const char *name)
 {
     int64_t n = strtol(stk_text_or(getenv("NEURON_LOGICAL_NC_CONFIG"), ""), NULL, 10);
@@ -164,7 +164,7 @@ static int neuron_open(stk_accel *accel, const char *spec, void **ret_self, stk_
     return 0;
 }
 
-/* A counter is a folder of total, present and peak; some drivers make it a file. */
+/* A counter is a folder with the files total, present and peak; with some drivers it is a file. */
 static int64_t counter(const char *dir, const char *name)
 {
     int64_t value = stk_sysfs_number("%s/%s/total", dir, name);
@@ -179,7 +179,7 @@ static int64_t plus(int64_t a, int64_t b)
     return a < 0 || b < 0 ? MAX(a, b) : a + b;
 }
 
-/* "total" is what is in use now. */
+/* The "total" files contain the memory in use now. */
 static int64_t memory_used(const neuron_device *d)
 {
     static const char *const kinds[] = {"collectives",

@@ -1,6 +1,6 @@
-/* NVIDIA devices through NVML, the driver's own library, loaded with dlopen and our own prototypes
- * (accel_nvml.h): finding them. A host that shows no NVIDIA device never loads it. STOKER_NVML=PATH
- * names a library and loads it in any case. */
+/* Finds NVIDIA devices through NVML, the driver's library, loaded with dlopen and our own
+ * prototypes (accel_nvml.h). A host without visible NVIDIA devices never loads it. STOKER_NVML=PATH
+ * names a library, which is then always loaded. */
 #include "host/accel/accel_nvml.h"
 
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ static bool is_gpu(const char *name)
            stk_sysfs_number("/sys/bus/pci/devices/%s/class", name) >> 16 == 0x03;
 }
 
-/* All PCI devices; in a container none: sysfs shows the host's. */
+/* Lists all PCI devices; in a container none, because sysfs shows the host's. */
 static uint32_t list_pci(stk_accel *accel, const char *const **ret_names)
 {
     if (stk_in_container()) {
@@ -33,7 +33,7 @@ static uint32_t list_pci(stk_accel *accel, const char *const **ret_names)
     return stk_sysfs_list(accel->arena, "/sys/bus/pci/devices", "", ret_names);
 }
 
-/* Lists it with its trouble; without one it is only counted. */
+/* Adds the device if it has a trouble; without one the caller only counts it. */
 static int add_troubled(stk_accel *accel, const stk_device *device, stk_err *err)
 {
     if (device->trouble == NULL) {
@@ -42,9 +42,9 @@ static int add_troubled(stk_accel *accel, const stk_device *device, stk_err *err
     return stk_accel_add(accel, device, STK_SLOT_NONE, err);
 }
 
-/* The NVIDIA devices that the kernel shows, asked without a driver; each listed with `trouble`
- * (NULL: only counted). In a container sysfs shows what the host has, not what we were given: only
- * device nodes count there. */
+/* Finds the NVIDIA devices that the kernel shows, without the driver's help. Lists each with
+ * `trouble` (NULL: only counts them). In a container only device nodes count, because sysfs shows
+ * all devices of the host. */
 static int list_by_kernel(stk_accel *accel, const char *trouble, uint32_t *ret_n, stk_err *err)
 {
     stk_device device = unknown_gpu;
@@ -62,7 +62,7 @@ static int list_by_kernel(stk_accel *accel, const char *trouble, uint32_t *ret_n
     }
     device = unknown_gpu;
     device.trouble = trouble;
-    if (n == 0) { /* not all nodes need be here: a container may have nvidia3 only */
+    if (n == 0) { /* nodes may be missing: a container may have only nvidia3 */
         n_nodes = stk_sysfs_list(accel->arena, "/dev", "nvidia", &names);
     }
     for (uint32_t i = 0; i < n_nodes; i++) {
@@ -77,7 +77,7 @@ static int list_by_kernel(stk_accel *accel, const char *trouble, uint32_t *ret_n
 }
 
 /* Whether the driver has the GPU and this process may open it: a device cgroup (Slurm's) or a
- * container hides the others from NVML, and they are none of our business. */
+ * container hides the others from NVML, and we ignore them. */
 static bool is_given(const char *pci)
 {
     char path[PATH_MAX], text[256];
@@ -94,10 +94,10 @@ static bool is_given(const char *pci)
     }
     (void)fclose(file);
     return minor >= 0 && stk_sysfs_path(path, sizeof path, "/dev/nvidia%ld", minor) &&
-           access(path, R_OK | W_OK) == 0; /* asks the device cgroup too */
+           access(path, R_OK | W_OK) == 0; /* also checks the device cgroup */
 }
 
-/* Why a GPU that NVML didn't list can't be used, or NULL: it is not ours. */
+/* Why a GPU that NVML didn't list can't be used; NULL: it isn't given to us. */
 static const char *left_over_trouble(stk_accel *accel, const char *pci)
 {
     char driver[64];
@@ -119,15 +119,15 @@ static const char *left_over_trouble(stk_accel *accel, const char *pci)
         accel->arena, "the NVIDIA driver doesn't show the GPU at %s: see 'dmesg | grep NVRM'", pci);
 }
 
-/* GPUs that the kernel has and NVML doesn't: passed through to a virtual machine, or broken before
- * the driver could take them. */
+/* Adds GPUs that the kernel lists but NVML doesn't: passed through to a virtual machine, or broken
+ * before the driver could bind them. */
 static int list_left_over(stk_accel *accel, uint32_t first, stk_err *err)
 {
     const char *const *names;
     uint32_t n_pci = list_pci(accel, &names);
     uint32_t end = accel->n, n_nameless = 0;
     for (uint32_t i = first; i < end; i++) {
-        n_nameless += accel->devices[i].pci == NULL; /* lost ones: NVML doesn't say where */
+        n_nameless += accel->devices[i].pci == NULL; /* lost GPUs: NVML reports no PCI address */
     }
     for (uint32_t k = 0; k < n_pci; k++) {
         bool listed = !is_gpu(names[k]);
@@ -174,7 +174,7 @@ static void read_place(stk_accel *accel, const nvml *lib, nvml_device handle, st
     if (NVML_CALL(lib, pci, handle, &pci) == NVML_OK) {
         pci.bus_id_legacy[sizeof pci.bus_id_legacy - 1] = '\0';
         pci.bus_id[sizeof pci.bus_id - 1] = '\0';
-        /* Since _v3 the full id has a field of its own. */
+        /* Since _v3 a separate field has the full id. */
         const char *id = stk_text_or(stk_text_if_any(pci.bus_id), pci.bus_id_legacy);
         device->pci = stk_arena_dup(accel->arena, id);
         stk_pci_place(accel->arena, device->pci, &device->numa, &device->cpus);
@@ -185,8 +185,8 @@ static void read_place(stk_accel *accel, const nvml *lib, nvml_device handle, st
     }
 }
 
-/* "1g.10gb" from the name ("NVIDIA H100 80GB HBM3 MIG 1g.10gb"), else from how many eighths of the
- * device it has: NVIDIA's own rule (nvidia-container-toolkit). */
+/* The profile, "1g.10gb", from the name ("NVIDIA H100 80GB HBM3 MIG 1g.10gb"), else from the
+ * slice's eighths of the device's memory, by NVIDIA's rule (nvidia-container-toolkit). */
 static const char *slice_profile(stk_accel *accel, const nvml *lib, nvml_device handle,
                                  int64_t whole_bytes)
 {
@@ -211,7 +211,7 @@ static const char *slice_profile(stk_accel *accel, const nvml *lib, nvml_device 
     return stk_arena_printf(accel->arena, "%uc.%ug.%ugb", a.compute_slices, a.gpu_slices, gb);
 }
 
-/* The slices of device `parent` of the list, each an entry behind it. */
+/* Adds the slices of device `parent` after it in the list. */
 static int add_slices(stk_accel *accel, nvml *lib, uint32_t parent, stk_err *err)
 {
     const uint32_t slot = accel->slots[parent].slot;
@@ -226,7 +226,7 @@ static int add_slices(stk_accel *accel, nvml *lib, uint32_t parent, stk_err *err
         *unit = (nvml_unit){.index = lib->units[slot].index, .parent = (int32_t)slot};
         if (NVML_CALL(lib, slice, lib->units[slot].handle, k, &unit->handle) != NVML_OK ||
             lib->api.uuid(unit->handle, uuid, sizeof uuid) != NVML_OK) {
-            continue; /* a place where none was made */
+            continue; /* no slice at this position */
         }
         stk_device slice = accel->devices[parent];
         int64_t used;

@@ -1,6 +1,6 @@
-/* NVML, the library of NVIDIA's driver, by our own prototypes (ABI as in NVIDIA's NVML API
- * reference): what the files accel_nvml*.c share. Every pointer may be NULL: an old driver lacks
- * some functions, and is asked for their forerunners. */
+/* NVML, the library of NVIDIA's driver, by our own prototypes (ABI: NVIDIA's NVML API reference);
+ * shared by accel_nvml*.c. Every function pointer may be NULL: an old driver lacks some functions,
+ * and we bind their predecessors instead. */
 #ifndef STK_ACCEL_NVML_H
 #define STK_ACCEL_NVML_H
 
@@ -34,7 +34,7 @@ typedef struct {
     unsigned long long total, free, used;
 } nvml_memory;
 
-typedef struct { /* the second version does not count what the driver keeps for itself as used */
+typedef struct { /* unlike the first version, `used` excludes the driver's reserved memory */
     unsigned version;
     unsigned long long total, reserved, free, used;
 } nvml_memory_v2;
@@ -96,14 +96,14 @@ typedef struct nvml_api {
 #undef X
 } nvml_api;
 
-/* What moves slowly is asked at most so often, however often a task is sampled. */
+/* Slowly changing values are read at most every NVML_SLOW_MS, however often a task is sampled. */
 enum { NVML_SLOW_MS = 200, NVML_PROCESSES = 1024 };
 
-typedef struct nvml_unit { /* a device or slice; its place is its slot */
+typedef struct nvml_unit { /* a device or slice; its index in `units` is its slot */
     nvml_device handle;
-    int32_t index;   /* NVML's; of a slice: of its device */
+    int32_t index;   /* NVML's; a slice has its device's index */
     int32_t parent;  /* of a slice: the slot of its device; else -1 */
-    int64_t slow_ms; /* when the slow part of `last` was asked, 0: never */
+    int64_t slow_ms; /* when the slow part of `last` was read, 0: never */
     stk_device_sample last;
     unsigned long long pcie[2]; /* bytes sent and received at pcie_us, 0: never */
     long long pcie_us;
@@ -114,15 +114,16 @@ typedef struct nvml {
     nvml_api api;
     nvml_unit units[STK_LIMIT_DEVICES];
     uint32_t n;
-    bool memory_v2;     /* understood by this driver */
-    bool pids_are_ours; /* it numbers processes as we do: seen, or no PID namespace is between us */
-    /* NVLinks between devices, by slot: read at the first question. 255 is the most. */
+    bool memory_v2;     /* this driver knows nvml_memory_v2 */
+    bool pids_are_ours; /* NVML's pids are valid for us: we share its PID namespace, or saw our own
+                         */
+    /* Counts of NVLinks between devices, by slot: read on first use, capped at 255. */
     bool links_known;
     uint8_t (*direct)[STK_LIMIT_DEVICES];
     uint8_t *to_switch;
     nvml_event_set events;
     bool events_tried;
-    union { /* a process list comes into here */
+    union { /* buffer for a process list */
         nvml_process new_ones[NVML_PROCESSES];
         nvml_process_v1 old_ones[NVML_PROCESSES];
     } list;
@@ -136,9 +137,11 @@ typedef struct nvml {
 /* accel_nvml_lib.c */
 bool stk_nvml_load(nvml *lib, const char *path);
 const char *stk_nvml_words(const nvml *lib, int code);
-/* A device (or the whole driver) that won't answer again; not a question that it can't answer. */
+/* Whether the code means that the device or the whole driver is lost, not just that it can't answer
+ * one query. */
 bool stk_nvml_gone(int code);
-/* "GPU 3 has fallen off the bus: …": a sentence on what such a code means, into buf; returns it. */
+/* "GPU 3 has fallen off the bus: …": writes a sentence on what such a code means into buf and
+ * returns it. */
 const char *stk_nvml_trouble(const nvml *lib, int32_t index, int code, char *buf, size_t size);
 
 /* accel_nvml_ask.c, accel_nvml_link.c: stk_accel_ops of NVML */

@@ -1,4 +1,4 @@
-/* NVML: what a device does now. */
+/* NVML: a device's state, processes and samples. */
 #include <limits.h>
 #include <string.h>
 #include <sys/param.h>
@@ -6,7 +6,7 @@
 #include "host/accel/accel_nvml.h"
 #include "sys/clock.h"
 
-/* One number of a device into a field that is -1 so far. */
+/* Stores a number that NVML returned; on an error *ret stays -1. */
 static void take_value(int code, const unsigned *value, int32_t *ret)
 {
     if (code == NVML_OK && *value <= INT32_MAX) {
@@ -72,15 +72,15 @@ static void ask_clocks(const nvml *lib, nvml_device handle, int32_t *ret_sm, int
     take_long(NVML_CALL(lib, reasons, handle, &reasons), &reasons, ret_throttle);
 }
 
-/* --- fields: many counters by one call --- */
+/* --- fields: many counters in one call --- */
 
 enum { ENERGY, NVLINK_TX, NVLINK_RX, NVLINK_TX_NEW, NVLINK_RX_NEW, PCIE_TX, PCIE_RX, N_FIELDS };
 
-/* Scope: of NVLinks, all of them together. */
+/* Scope UINT_MAX: the sum of all NVLinks. */
 static const struct {
     unsigned id, scope;
 } field_ids[N_FIELDS] = {[ENERGY] = {83, 0},
-                         [NVLINK_TX] = {138, UINT_MAX}, /* KiB; to Hopper */
+                         [NVLINK_TX] = {138, UINT_MAX}, /* KiB; up to Hopper */
                          [NVLINK_RX] = {139, UINT_MAX},
                          [NVLINK_TX_NEW] = {202, UINT_MAX}, /* bytes; from Blackwell */
                          [NVLINK_RX_NEW] = {204, UINT_MAX},
@@ -102,7 +102,7 @@ static void ask_fields(const nvml *lib, nvml_device handle, nvml_field *ret)
     }
 }
 
-/* Only 64 bits: a counter of 32 wraps within a second. */
+/* Accepts 64-bit values only: a 32-bit counter wraps within a second. */
 static int64_t field_value(const nvml_field *field, unsigned long long unit)
 {
     bool wide = field->type == 2 || field->type == 3;
@@ -126,7 +126,7 @@ static void take_nvlink(const nvml_field *fields, int64_t *ret_tx, int64_t *ret_
 
 /* --- state --- */
 
-/* Rows, pages and errors: of a slice NVML tells the errors only. */
+/* Row remapping, retired pages and ECC errors. For a slice NVML reports only the errors. */
 static void ask_health(const nvml *lib, nvml_device handle, nvml_device whole,
                        stk_device_state *ret)
 {
@@ -142,7 +142,7 @@ static void ask_health(const nvml *lib, nvml_device handle, nvml_device whole,
         ret->remap_failed = (int32_t)failed;
     }
     for (unsigned cause = 0; cause < 2; cause++) {
-        unsigned count = 0; /* no room given: it only counts */
+        unsigned count = 0; /* without a buffer NVML only counts */
         int code = NVML_CALL(lib, retired, whole, cause, &count, NULL);
         if (code == NVML_OK || code == NVML_INSUFFICIENT_SIZE) {
             ret->retired_pages = MAX(ret->retired_pages, 0) + (int32_t)count;
@@ -174,7 +174,7 @@ static void ask_whole(nvml *lib, nvml_device whole, stk_device_state *ret)
     }
 }
 
-/* What belongs to all slices of a device together is no slice's own: unknown there. */
+/* Values that slices share with their device are unknown for a slice. */
 static void ask_traffic_and_power(const nvml *lib, nvml_device handle, stk_device_state *ret)
 {
     nvml_utilization busy = {0};
@@ -233,7 +233,8 @@ static int64_t known_memory(unsigned long long bytes)
     return bytes == ~0ull ? -1 : (int64_t)bytes;
 }
 
-/* Appends one of the two lists to lib->processes, from *n on. False: the driver doesn't tell. */
+/* Appends the compute or graphics processes to lib->processes at *n. False: the driver doesn't
+ * report them. */
 static bool list_processes(nvml *lib, nvml_device handle, bool graphics, uint32_t *n, int *ret_code)
 {
     unsigned count = NVML_PROCESSES;
@@ -259,7 +260,7 @@ static bool list_processes(nvml *lib, nvml_device handle, bool graphics, uint32_
             pid = lib->list.new_ones[i].pid;
             bytes = lib->list.new_ones[i].memory;
         }
-        bool known = false; /* it may both draw and compute */
+        bool known = false; /* a process can be in both lists */
         for (uint32_t k = 0; k < *n; k++) {
             known = known || lib->processes[k].pid == (pid_t)pid;
         }
@@ -288,8 +289,8 @@ int stk_nvml_processes(void *self, uint32_t slot, stk_device_process *ret, uint3
 
 /* --- samples --- */
 
-/* Bytes a second since the last time; nvmlDeviceGetPcieThroughput would keep us waiting for 20 ms
- * each. */
+/* Bytes per second since the last call. We don't use nvmlDeviceGetPcieThroughput: it blocks for 20
+ * ms per value. */
 static void ask_pcie(nvml_unit *unit, const nvml_field *fields)
 {
     int64_t tx = field_value(&fields[PCIE_TX], 1), rx = field_value(&fields[PCIE_RX], 1);
@@ -345,8 +346,8 @@ static void ask_slow(const nvml *lib, nvml_unit *unit)
     ask_pcie(unit, fields);
 }
 
-/* In a container the driver may name processes as the host numbers them, or not at all: "none has a
- * context" is known only where one of ours was seen before, or no namespace is between. */
+/* In a container the driver may report the host's pids, or no processes. So "none has a context" is
+ * certain only if NVML named one of our processes before, or we share the host's PID namespace. */
 static void ask_context(nvml *lib, nvml_device handle, const pid_t *pids, uint32_t n_pids,
                         stk_device_sample *ret)
 {

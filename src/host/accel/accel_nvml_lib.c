@@ -1,4 +1,4 @@
-/* NVML: loading it, and its words. */
+/* NVML: loads the library and translates its errors. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* NVML: how devices hang together, and the events that it tells. */
+/* NVML: links between devices, and events. */
 #include <sys/param.h>
 
 #include "host/accel/accel_nvml.h"
@@ -53,7 +53,7 @@ stk_link stk_nvml_link(void *self, uint32_t slot, uint32_t other, int32_t *ret_n
     }
     lib->links_known = true;
     int32_t n = lib->direct[slot][other];
-    if (n == 0) { /* through switches each reaches each */
+    if (n == 0) { /* switches connect every device to every other */
         n = MIN(lib->to_switch[slot], lib->to_switch[other]);
     }
     if (n > 0) {
@@ -86,7 +86,7 @@ static void listen(nvml *lib)
             continue;
         }
         if (NVML_CALL(lib, register_events, unit->handle, NVML_EVENT_XID | NVML_EVENT_DOUBLE_BIT,
-                      lib->events) != NVML_OK) { /* a device without ECC knows Xids only */
+                      lib->events) != NVML_OK) { /* a device without ECC reports only Xids */
             (void)NVML_CALL(lib, register_events, unit->handle, NVML_EVENT_XID, lib->events);
         }
     }

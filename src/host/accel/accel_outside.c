@@ -1,10 +1,10 @@
-/* Programs outside Stoker on a device: whoever computes there without being part of a lease.
+/* Finds programs outside Stoker on a device: processes that compute there without a lease.
  *
- * A process belongs to a lease when it has the device's lock file open, or when it descends from a
- * task (STOKER_RUN in its environment: it may have closed what it inherited) and the device is
- * leased. Of other users' processes neither can be read; they are taken for the lease's when their
- * user holds one there. A number that names no process here may be the host's, where we are in a
- * container: on a leased device it is taken for the holder's. */
+ * A process belongs to a lease if it has the device's lock file open. It also does if the device is
+ * leased and STOKER_RUN is in its environment: a descendant of a task may have closed the inherited
+ * descriptor. We can read neither for other users' processes; we attribute them to a lease if their
+ * user holds one on the device. In a container, a pid that names no process may be the host's
+ * number: on a leased device we attribute it to the holder. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -22,7 +22,7 @@
 
 enum { PROCESSES = 64, ENVIRON = 256 << 10 };
 
-/* 1: yes, 0: no, -1 with errno: it can't be read. */
+/* Whether the process has the lock file open; -1 with errno: unreadable. */
 static int has_open(pid_t pid, const struct stat *lock)
 {
     char path[32];
@@ -60,7 +60,7 @@ static bool is_of_a_run(pid_t pid, stk_arena *scratch)
     if (fd < 0 || text == NULL) {
         return false;
     }
-    size_t len = 1; /* a NUL before the first entry too */
+    size_t len = 1; /* starts with a NUL, so that every entry follows one */
     for (ssize_t n; len < ENVIRON && (n = read(fd, text + len, ENVIRON - len)) > 0;) {
         len += (size_t)n;
     }
@@ -83,7 +83,7 @@ static void describe(pid_t pid, char *ret_text, size_t size)
                    stk_text_or(stk_text_if_any(comm), "unnamed"), stk_proc_user(st.st_uid, user));
 }
 
-/* Numbers of processes are the host's own here: one that isn't found is gone. */
+/* Whether our pids are the host's: a pid that isn't found here has then ended. */
 static bool sees_all_processes(void)
 {
     char name[32] = "";
@@ -91,7 +91,7 @@ static bool sees_all_processes(void)
            strcmp(name, "pid:[4026531836]") == 0; /* PROC_PID_INIT_INO of the kernel */
 }
 
-/* `lock`: the device's file, or NULL; `labels` of who leases it, NULL: nobody. */
+/* `lock`: the device's lock file, or NULL. `labels`: of the lease holders, NULL: there are none. */
 static bool is_outsider(pid_t pid, const struct stat *lock, const char *labels, stk_arena *scratch)
 {
     char path[32], user[48], holder[64];
@@ -101,7 +101,7 @@ static bool is_outsider(pid_t pid, const struct stat *lock, const char *labels, 
         return !has && (labels == NULL || !is_of_a_run(pid, scratch));
     }
     (void)snprintf(path, sizeof path, "/proc/%d", (int)pid);
-    if (stat(path, &st) < 0) { /* gone, hidden, or another namespace's */
+    if (stat(path, &st) < 0) { /* ended, hidden, or of another namespace */
         bool gone = kill(pid, 0) < 0 && errno == ESRCH && sees_all_processes();
         return !gone && labels == NULL;
     }

@@ -1,14 +1,15 @@
-/* A machine that isn't here, for planning, simulating and tests: sim:SPEC, or --simulate SPEC.
+/* A simulated machine for planning, simulation and tests: sim:SPEC, or --simulate SPEC.
  *
  *     SPEC    PART[+PART…]
  *     PART    [COUNTx]MODEL[,OPTION…]      8xH100    A100-40GB    4xMI300X    16xTrainium
  *             TPU-SLICE[,OPTION…]          v5e-8 (chips)    v4-8 (cores, as Google counts: 4 chips)
  *     OPTION  mig=PROFILE[*N]              each device split into N, or as many as fit;
- *                                          several may be said
+ *                                          may be repeated
  *             memory=SIZE   busy=PERCENT   of each device
  *
- * Models are those of tbl/models.def. A part is one board: its devices are joined as the catalogue
- * says, on two NUMA nodes from five devices on. All else about them is unknown. */
+ * The models are those of tbl/models.def. A part is one board: its devices are linked as in the
+ * catalogue and, if there are five or more, spread over two NUMA nodes. All other properties are
+ * unknown. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@
 typedef struct model {
     const char *vendor, *name, *shown;
     int32_t memory_mib, cc, links;
-    int32_t columns; /* of the grid that they lie in; 0: all are joined to all */
+    int32_t columns; /* of the devices' grid; 0: every device is linked to every other */
     int32_t n_cores;
 } model;
 
@@ -46,7 +47,7 @@ static const struct slice {
 };
 enum { N_SLICES = sizeof slices / sizeof slices[0], CUTS_MAX = 8, WORD_MAX = 80 };
 
-/* One device at work. */
+/* An open simulated device. */
 typedef struct sim_device {
     const model *model;
     uint32_t board, place, n_on_board;
@@ -58,7 +59,7 @@ typedef struct sim {
     uint32_t n, n_boards;
 } sim;
 
-/* What one part asks for. */
+/* A parsed PART. */
 typedef struct part {
     const model *model;
     uint32_t n;
@@ -121,7 +122,7 @@ static int unknown_model(const char *name, stk_err *err)
                        models[i].name);
 }
 
-/* Google names a slice by its TensorCores, and by its chips since v5e. */
+/* Since v5e Google names a slice by its chips, before by its TensorCores. */
 static bool counts_chips(const model *m)
 {
     return strcmp(m->shown, "Google TPU v5e") == 0 || strcmp(m->shown, "Google TPU v6e") == 0;
@@ -388,7 +389,7 @@ static int sim_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n_p
     return 0;
 }
 
-/* Steps from one place of a ring of n to another. */
+/* The number of steps between two places of a ring of n. */
 static uint32_t ring_distance(uint32_t a, uint32_t b, uint32_t n)
 {
     uint32_t d = MAX(a, b) - MIN(a, b);
@@ -400,7 +401,7 @@ static stk_link sim_link(void *self, uint32_t slot, uint32_t other, int32_t *ret
     const sim *s = self;
     const sim_device *a = &s->devices[slot], *b = &s->devices[other];
     if (a->board != b->board || a->model->links == 0) {
-        return STK_LINK_UNKNOWN; /* by NUMA node then */
+        return STK_LINK_UNKNOWN; /* the caller then compares NUMA nodes */
     }
     uint32_t columns = (uint32_t)a->model->columns;
     if (columns > 0) {
@@ -408,7 +409,7 @@ static stk_link sim_link(void *self, uint32_t slot, uint32_t other, int32_t *ret
         uint32_t distance = ring_distance(a->place % columns, b->place % columns, columns) +
                             ring_distance(a->place / columns, b->place / columns, rows);
         if (distance > 1) {
-            return STK_LINK_SWITCH; /* on one board, but through others */
+            return STK_LINK_SWITCH; /* on one board, but only through other devices */
         }
     }
     *ret_n = a->model->links;

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "sys/dir.h"
 
-enum { ENTRIES = 4096 }; /* of one folder; a large server has some thousand PCI functions */
+enum { ENTRIES = 4096 }; /* per folder; a large server has some thousand PCI functions */
 
 static const char *root(void)
 {
@@ -30,7 +30,7 @@ static bool path_v(char *ret, size_t size, const char *fmt, va_list args)
     return more >= 0 && (size_t)more < size - (size_t)n;
 }
 
-/* Makes `path` of the caller's format and arguments. */
+/* Formats the caller's arguments into `path`. */
 #define PATH(path, fmt)                                                                            \
     char path[PATH_MAX];                                                                           \
     va_list args;                                                                                  \
@@ -159,14 +159,14 @@ void stk_pci_place(stk_arena *arena, const char *address, int32_t *ret_numa, con
         return;
     }
     int64_t node = stk_sysfs_number("/sys/bus/pci/devices/%s/numa_node", name);
-    *ret_numa = node <= INT32_MAX ? (int32_t)node : -1; /* the kernel's own unknown is -1 too */
+    *ret_numa = node <= INT32_MAX ? (int32_t)node : -1; /* the kernel, too, uses -1 for unknown */
     if (stk_sysfs_text(cpus, sizeof cpus, "/sys/bus/pci/devices/%s/local_cpulist", name) &&
         cpus[0] != '\0') {
         *ret_cpus = stk_arena_dup(arena, cpus);
     }
 }
 
-/* "…/devices/pci0000:00/0000:00:01.0/0000:01:00.0": the way from the host bridge to the device. */
+/* "…/devices/pci0000:00/0000:00:01.0/0000:01:00.0": the path from the host bridge to the device. */
 static bool way(const char *address, char ret[static PATH_MAX])
 {
     char name[16], path[PATH_MAX];
@@ -189,7 +189,8 @@ stk_link stk_pci_link(const char *address, const char *other)
     if (!way(address, a) || !way(other, b)) {
         return STK_LINK_UNKNOWN;
     }
-    uint32_t n_shared = 0; /* parts of the way that both have: host bridge, root port, switch … */
+    uint32_t n_shared =
+        0; /* leading components that both paths share: host bridge, root port, switch … */
     for (size_t i = 0; a[i] == b[i] && a[i] != '\0'; i++) {
         n_shared += a[i + 1] == '/' && b[i + 1] == '/';
     }
@@ -204,6 +205,6 @@ bool stk_in_container(void)
     struct statfs fs;
     return stk_sysfs_exists("/.dockerenv") || stk_sysfs_exists("/run/.containerenv") ||
            getenv("container") != NULL || getenv("KUBERNETES_SERVICE_HOST") != NULL ||
-           /* The others leave no mark but the layers of their image. */
+           /* Other engines are recognizable only by their image's overlay file system. */
            (*root() == '\0' && statfs("/", &fs) == 0 && fs.f_type == OVERLAYFS_SUPER_MAGIC);
 }

@@ -1,7 +1,6 @@
-/* Google TPU chips: PCI devices of Google's (tbl/models.def) behind /dev/accelN (v2 to v4) or
- * /dev/vfio/GROUP (from v5 on). Where no PCI device is shown, as in some containers,
- * TPU_ACCELERATOR_TYPE says what the nodes are. Load and memory in use are known only to libtpu
- * inside the process that holds the chip. */
+/* Google TPU chips: Google's PCI devices (tbl/models.def) behind /dev/accelN (v2 to v4) or
+ * /dev/vfio/GROUP (since v5). Some containers show no PCI devices; there TPU_ACCELERATOR_TYPE names
+ * the model. Only libtpu, inside the process that holds the chip, knows load and memory in use. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,7 @@
 
 enum { GOOGLE = 0x1ae0 };
 
-/* "Google TPU v5e" → what the catalogue knows of "v5e". */
+/* Fills in what the catalogue knows about a model ("Google TPU v5e"). */
 static void describe_model(const char *model, stk_device *ret)
 {
     const char *space = strrchr(model, ' ');
@@ -25,7 +24,7 @@ static void describe_model(const char *model, stk_device *ret)
     (void)stk_vendor_model("google", model, &ret->memory_bytes, &ret->n_cores);
 }
 
-/* The node of a chip, and its number where the node has one (-1). */
+/* The device node of a chip; *ret_number is the node's number, or -1. */
 static const char *node_of(stk_arena *arena, const char *pci, int32_t i_chip, int32_t *ret_number)
 {
     const char *const *names;
@@ -59,7 +58,7 @@ static int add_chip(stk_accel *accel, const char *pci, const char *model, int32_
     d.uuid = stk_arena_printf(accel->arena, "tpu-%s", pci);
     d.trouble = stk_vendor_node_trouble(accel->arena, d.node, &there);
     if (!there && stk_in_container()) {
-        return 0; /* the host's, not ours */
+        return 0; /* belongs to the host, not to our container */
     }
     d.usable = d.trouble == NULL;
     stk_pci_place(accel->arena, pci, &d.numa, &d.cpus);
@@ -105,10 +104,10 @@ static int add_by_nodes(stk_accel *accel, const char *type, stk_err *err)
 
 static int tpu_open(stk_accel *accel, const char *spec, void **ret_self, stk_err *err)
 {
-    (void)spec, (void)ret_self; /* nothing can be asked of a chip */
+    (void)spec, (void)ret_self; /* a chip can't be queried */
     const char *type = getenv("TPU_ACCELERATOR_TYPE");
     if (!stk_sysfs_exists("/dev/accel0") && !stk_sysfs_exists("/dev/vfio") && type == NULL) {
-        return 0; /* no need to look through all of PCI */
+        return 0; /* saves a scan of all PCI devices */
     }
     const char *const *names;
     uint32_t n = stk_sysfs_list(accel->arena, "/sys/bus/pci/devices", "", &names);

@@ -1,5 +1,5 @@
-/* What goes wrong with devices: Xids and their like as they come (from providers, and from the
- * kernel log where we may read it), what each asks for, and the quarantine of bad devices. */
+/* Device faults: Xids and similar events (from providers, and from the kernel log if we may read
+ * it), the reaction to each, and the quarantine of bad devices. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -68,7 +68,7 @@ stk_xid_action stk_xid_policy(int32_t number, const char *overrides)
         size_t len = strcspn(word, ", ");
         char *end;
         long which = strtol(word, &end, 10);
-        if (end > word && *end == '=' && which == number) { /* the last one of a number wins */
+        if (end > word && *end == '=' && which == number) { /* the last entry for an Xid wins */
             (void)action_named(end + 1, len - (size_t)(end + 1 - word), &action);
         }
         word += len;
@@ -85,7 +85,7 @@ const char *stk_xid_text(int32_t number)
 
 enum { BURSTS = 64, BURST_SILENCE_MS = 180000, LINE = 1024, RECORDS = 4096 };
 
-/* One thing that goes on happening: told once, until it was silent for three minutes. */
+/* A repeating event: reported once, and again only after three minutes without it. */
 typedef struct burst {
     uint32_t i_device;
     int32_t xid;
@@ -117,7 +117,7 @@ void stk_accel_open_log(stk_accel *accel)
     accel->log->fd = -1;
     if (nvidia && stk_sysfs_path(path, sizeof path, "/dev/kmsg")) {
         accel->log->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-        (void)lseek(accel->log->fd, 0, SEEK_END); /* what was before isn't ours */
+        (void)lseek(accel->log->fd, 0, SEEK_END); /* skip events from before stk_accel_open */
     }
 }
 
@@ -167,8 +167,8 @@ static bool parse_line(const stk_accel *accel, const char *line, stk_device_even
     return true;
 }
 
-/* A record a read; what was overwritten before we came (EPIPE) is skipped. Looks at n_max records,
- * so that a flood waits for the next call. */
+/* Each read(2) returns one record; EPIPE means that older records were overwritten: skip them.
+ * Reads at most n_max records; the rest of a flood waits for the next call. */
 static bool next_of_log(const stk_accel *accel, stk_trouble *log, int n_max, stk_device_event *ret)
 {
     for (int i = 0; log->fd >= 0 && i < n_max; i++) {
@@ -197,7 +197,8 @@ static bool next_of_log(const stk_accel *accel, stk_trouble *log, int n_max, stk
     return false;
 }
 
-/* A provider may see the same Xid without the process that the log names. */
+/* Whether the event only continues a burst. A provider may report the same Xid as the log but
+ * without the pid. */
 static bool in_burst(stk_trouble *log, const stk_device_event *event)
 {
     burst *free_one = &log->bursts[log->next % BURSTS];
@@ -292,7 +293,7 @@ static bool quarantine_path(const stk_device *device, char *ret, size_t size)
     return true;
 }
 
-/* What the file says, for our terminal; NULL: not quarantined. */
+/* The reason from the quarantine file, cleaned for a terminal; NULL: not quarantined. */
 static const char *read_quarantine(stk_arena *arena, const stk_device *device)
 {
     char path[PATH_MAX], why[600], line[200] = "";
@@ -320,7 +321,7 @@ static const char *read_quarantine(stk_arena *arena, const stk_device *device)
 
 void stk_accel_apply_quarantine(stk_accel *accel)
 {
-    if (accel->found == NULL) { /* the first time: how they were found */
+    if (accel->found == NULL) { /* first call: keep the state before quarantine */
         accel->found = stk_arena_array(accel->arena, STK_LIMIT_DEVICES, sizeof *accel->found);
         if (accel->found == NULL || accel->n == 0) {
             return;
@@ -369,7 +370,7 @@ int stk_accel_quarantine(stk_accel *accel, uint32_t i, const char *why, stk_err 
         return nobody_to_quarantine(accel, i, err);
     }
     STK_FD_AUTO fd = stk_file_open_regular(path, O_WRONLY | O_CREAT | O_EXCL, 0644);
-    if (fd < 0 && errno != EEXIST) { /* who was first said why */
+    if (fd < 0 && errno != EEXIST) { /* the first reason stays */
         return stk_err_sys(err, STK_E_SYS, errno, "quarantining %s %d: '%s'",
                            accel->devices[i].noun, accel->devices[i].index, path);
     }
@@ -378,7 +379,7 @@ int stk_accel_quarantine(stk_accel *accel, uint32_t i, const char *why, stk_err 
         time_t now = time(NULL);
         struct tm tm;
         (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M", localtime_r(&now, &tm));
-        (void)fchmod(fd, 0644); /* past the umask: everybody must be able to read why */
+        (void)fchmod(fd, 0644); /* despite the umask: everybody must be able to read the reason */
         char text[600];
         int n =
             snprintf(text, sizeof text, "%.*s\nsince %s by %s (pid %d)\n", (int)strcspn(why, "\n"),

@@ -1,5 +1,5 @@
-/* A stand-in for libnvidia-ml.so.1 that answers as a recording says: STOKER_FAKE_NVML=FILE, text as
- * tools/record_nvml.py writes it on a real machine, read again whenever it changes:
+/* A replacement for libnvidia-ml.so.1 that replays a recording: STOKER_FAKE_NVML=FILE, a text file
+ * as tools/record_nvml.py writes it on a real machine. The file is read again whenever it changes:
  *
  *     [system]
  *     nvmlSystemGetDriverVersion = 580.65.06
@@ -13,21 +13,21 @@
  *     event 0 = 8 79
  *     [slice 0.1]
  *
- * Names are without a version, arguments stand behind them; of a structure its numbers in order
- * (memory: total, free, used, reserved; a field: type, value, time in µs; a process: its number and
- * bytes); "!" is an error's number. `slice 0.1` is the second place of device 0. Events (type,
- * data) are told to a set that listens since before the line was there. Of two lines for one thing
- * the last counts; what has no line is not supported (3). Built twice: as a new driver, and with
- * -DFAKE_OLD as an old one, whose functions have other names and shorter records, and some are
- * missing. Without a file the machine is `otherwise` below. fake_nvml_calls() counts the questions
- * since it was asked last. */
+ * Function names have no version and are followed by the arguments. A structure is the list of its
+ * numbers (memory: total, free, used, reserved; a field: type, value, time in µs; a process: pid
+ * and bytes); "!" marks an error code. `slice 0.1` is the second slice of device 0. An event (type,
+ * data) goes to every event set that was listening before its line appeared. If a line is repeated,
+ * the last one counts; a function without a line is not supported (3). Built twice: as a new
+ * driver, and with -DFAKE_OLD as an old one that lacks some functions, and has other names and
+ * shorter records for the rest. Without a file the machine is `otherwise` below. fake_nvml_calls()
+ * returns the number of calls since it was last called. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* The prototype that -Wmissing-prototypes wants, and the function. */
+/* Declares the function first, as -Wmissing-prototypes requires. */
 #define FN(name, ...)                                                                              \
     __attribute__((visibility("default"))) int name(__VA_ARGS__);                                  \
     int name(__VA_ARGS__)
@@ -41,7 +41,7 @@ enum {
     TIMEOUT = 10
 };
 
-typedef struct { /* a section's number: -1 the system, else a handle */
+typedef struct { /* the section: -1 for the system, else a handle */
     int section;
     char key[64];
     char value[256];
@@ -61,7 +61,8 @@ static const char otherwise[] =
     "[system]\nnvmlSystemGetDriverVersion = 580.65.06\nnvmlSystemGetCudaDriverVersion = "
     "13000\n" H100("0", "00000000:0F:00.0") H100("1", "00000000:10:00.0");
 
-/* A handle is a number that is no pointer: (device + 1) * 32 + place + 1, place -1 the whole. */
+/* A handle is a number, not a pointer: (device + 1) * 32 + place + 1; place -1 is the whole
+ * device. */
 static int device_of(const void *handle)
 {
     return (int)((size_t)handle / 32) - 1;
@@ -113,7 +114,7 @@ static void read_lines(void)
     }
 }
 
-/* The answer of a section to a question, NULL and an error's number where there is none. */
+/* A section's value for a key; NULL if there is none, with an NVML error in *ret_code. */
 static const char *ask(int section, int *ret_code, const char *fmt, ...)
 {
     char key[64];
@@ -329,7 +330,7 @@ static int memory_of(void *device, unsigned long long *ret_four)
     return code;
 }
 
-/* The first version counts what the driver keeps for itself as used. */
+/* The first version counts the driver's reserved memory as used. */
 FN(nvmlDeviceGetMemoryInfo, void *device, unsigned long long *info)
 {
     unsigned long long n[4] = {0};
@@ -368,7 +369,7 @@ FN(nvmlDeviceGetTotalEccErrors, void *device, unsigned type, unsigned counter,
     return long_of(answer, code, count);
 }
 
-/* The answer is how many; without room for them it is said by an error. */
+/* Returns the count; if the buffer is too small, also an error. */
 FN(nvmlDeviceGetRetiredPages, void *device, unsigned cause, unsigned *count,
    unsigned long long *addresses)
 {
@@ -443,7 +444,7 @@ static int processes_of(const char *answer, int code, unsigned *count, process_i
         unsigned n = *count < 256 ? *count : 256;                                                  \
         code = processes_of(answer, code, &n, all);                                                \
         for (unsigned i = 0; code == 0 && i < n; i++) {                                            \
-            list[i][0] = all[i].pid; /* the half of it that is the pid: little-endian */           \
+            list[i][0] = all[i].pid; /* only the pid half: little-endian */                        \
             list[i][1] = all[i].memory;                                                            \
         }                                                                                          \
         *count = n;                                                                                \
@@ -452,7 +453,7 @@ static int processes_of(const char *answer, int code, unsigned *count, process_i
 
 /* --- events --- */
 
-static int listening[64]; /* device → 1 + events told */
+static int listening[64]; /* per device: 1 + events reported */
 
 FN(nvmlEventSetCreate, void **set)
 {
@@ -478,7 +479,7 @@ FN(nvmlDeviceRegisterEvents, void *device, unsigned long long types, void *set)
         return NOT_SUPPORTED;
     }
     for (listening[i] = 1; ASK(device, &code, "event %d", listening[i] - 1) != NULL;) {
-        listening[i]++; /* those were before */
+        listening[i]++; /* skip earlier events */
     }
     return 0;
 }
@@ -506,7 +507,7 @@ FN(nvmlEventSetWait_v2, void *set, event_data *event, unsigned timeout_ms)
     return TIMEOUT;
 }
 
-/* --- what an old driver has under other names, and what it lacks --- */
+/* --- functions that an old driver names differently or lacks --- */
 
 #ifdef FAKE_OLD
 FN(nvmlDeviceGetPciInfo_v2, void *device, pci_info *info)
@@ -612,7 +613,7 @@ FN(nvmlDeviceGetFieldValues, void *device, int n, field_value *values)
     for (int i = 0; i < n; i++) {
         field_value *v = &values[i];
         const char *answer = ASK(device, &v->code, "nvmlDeviceGetFieldValues %u", v->field);
-        n_calls -= i > 0; /* all of them are one question */
+        n_calls -= i > 0; /* all fields together are one call */
         if (answer != NULL) {
             (void)sscanf(answer, "%u %llu %lld", &v->type, &v->value, &v->time_us);
         }
