@@ -1,14 +1,13 @@
-/* The lock of an attempt: who comes after a crash learns from it whether the task still lives.
+/* The lock of an attempt: after a crash it shows whether the task still lives.
  *
- * Open-file-description locks live as long as any copy of the descriptor in any process, and can be
- * asked for without being taken. It is on task.json, because that exists anyway: a lock file of its
- * own would cost each step one more file, and making files is most of what a short one costs. The
- * task is handed a descriptor for this alone. It can only read, so whatever a program does with a
- * descriptor that it doesn't know, task.json stays as it is; hence the lock is a shared one. Who
- * else reads task.json does so by a description of its own, which neither has the lock nor takes it
- * away. (Whoever writes task.json writes into the file that is there; by a rename the lock would be
- * on a file without a name.) A program that a task starts often closes what it doesn't know, and
- * has stderr still: stderr.log is locked, too. */
+ * An open-file-description lock lasts as long as any process has a copy of the descriptor, and can
+ * be queried without being taken. The lock is on task.json, which exists anyway: a separate lock
+ * file would cost each step one more file, and creating files is most of the cost of a short step.
+ * The task inherits a descriptor for the lock only. It is read-only, so that a program can't damage
+ * task.json through a descriptor that it doesn't know; hence the lock is a shared one. Other
+ * readers of task.json open it separately, which doesn't affect the lock. (Writers of task.json
+ * must overwrite it in place: after a rename the lock would be on an unlinked file.) Programs that
+ * a task starts often close unknown descriptors but keep stderr: so stderr.log is locked, too. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -27,7 +26,7 @@
 
 enum { MAX_HOLDERS = 1024 };
 
-/* What engines of earlier versions locked in place of task.json; their runs may be resumed. */
+/* The file that earlier versions locked instead of task.json; their runs may be resumed. */
 #define EARLIER "alive"
 
 static struct flock whole(void)
@@ -106,7 +105,7 @@ static uint32_t add_pids(pid_t *pids, uint32_t n, const char *path)
     return n + stk_proc_writers(path, pids + n, MAX_HOLDERS - n);
 }
 
-/* A scribe ends by itself, with whoever has the other end of one of its pipes. */
+/* Adds the processes that write into a scribe's pipes. The scribe itself ends when they do. */
 static uint32_t add_who_write_to(pid_t scribe, pid_t *pids, uint32_t n)
 {
     for (int fd = 3; fd < 5; fd++) {
@@ -123,8 +122,8 @@ static uint32_t add_who_write_to(pid_t scribe, pid_t *pids, uint32_t n)
     return n;
 }
 
-/* Who can write the log, or has task.json open with the lock; who only reads them (tail -f) is
- * somebody else. */
+/* Finds the processes that can write the log or hold task.json's lock, but not mere readers (tail
+ * -f). */
 static uint32_t find_holders(const char *dir, pid_t *ret_pids)
 {
     static const char *const locked[] = {"task.json", EARLIER};
@@ -138,7 +137,7 @@ static uint32_t find_holders(const char *dir, pid_t *ret_pids)
     return n;
 }
 
-/* Of a holder that leads no session only itself and its descendants are taken: a fork server that
+/* For a holder that leads no session, kills only the holder and its descendants: a fork server that
  * is about to end may still have a copy, and its session is the user's shell. */
 static void kill_holders(const char *dir)
 {

@@ -1,4 +1,4 @@
-/* Pure: what was seen of a task's end → one true sentence. */
+/* Pure functions: turn the facts about a task's end into one sentence. */
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ const char *stk_runner_signal_name(int signal)
     return "a real-time or unnamed signal";
 }
 
-enum { LINE_BYTES = 240, SIGBUS_STATUS = 128 + SIGBUS /* what a shell makes of it */ };
+enum { LINE_BYTES = 240, SIGBUS_STATUS = 128 + SIGBUS /* the exit status of a shell */ };
 
 /* --- symptoms --- */
 
@@ -73,7 +73,7 @@ const char *stk_runner_way_out(stk_failure failure)
     }
 }
 
-/* Where the line begins that `at` is in, and its length. */
+/* The beginning of the line that contains `at`, and its length. */
 static const char *line_of(const char *text, const char *at, size_t *ret_len)
 {
     const char *begin = at;
@@ -82,7 +82,7 @@ static const char *line_of(const char *text, const char *at, size_t *ret_len)
     }
     begin += strspn(begin, " \t");
     size_t n = strcspn(begin, "\r\n");
-    while (n > 0 && strchr(" \t.;", begin[n - 1]) != NULL) { /* the sentence goes on after it */
+    while (n > 0 && strchr(" \t.;", begin[n - 1]) != NULL) { /* our sentence continues after it */
         n--;
     }
     *ret_len = n;
@@ -169,7 +169,7 @@ static void say_timeout(const stk_ending *e, stk_outcome *ret)
     }
 }
 
-/* It was told that its time was nearly up, and ended in some way but well. */
+/* The task was warned that its time was nearly up, and did not succeed. */
 static void say_noticed(const stk_ending *e, stk_outcome *ret)
 {
     char limit[32], before[32];
@@ -273,8 +273,8 @@ static void say_shm(const stk_ending *e, stk_outcome *ret)
     }
 }
 
-/* A page that /dev/shm has no room for is a SIGBUS; by the time we look it may have been freed, so
- * the least that was left while it ran counts. */
+/* A write to a full /dev/shm raises SIGBUS. The space may be free again when we look, so the lowest
+ * free space during the run counts. */
 static bool is_shm_full(const stk_ending *e, const stk_outcome *ret)
 {
     bool bus = ret->signal == SIGBUS || ret->exit_status == SIGBUS_STATUS;
@@ -282,8 +282,8 @@ static bool is_shm_full(const stk_ending *e, const stk_outcome *ret)
            e->shm_free_bytes <= e->shm_bytes / 20;
 }
 
-/* A Python process says where compiled code crashed: faulthandler's stack, the innermost call
- * first. */
+/* Adds where compiled code crashed, from faulthandler's stack of a Python process, whose innermost
+ * call comes first. */
 static void say_crash(const stk_ending *e, stk_outcome *ret)
 {
     static const char head[] = "(most recent call first):\n  File ";
@@ -318,7 +318,7 @@ static void find_cause(const stk_ending *e, stk_outcome *ret)
                       strcasestr(e->device_trouble, "lost") == NULL;
         ret->failure = driver ? STK_FAIL_DRIVER_GONE : STK_FAIL_DEVICE_LOST;
         add_words(ret, ": %s", e->device_trouble);
-    } else if (symptom == STK_FAIL_NONE && e->full != NULL) { /* it couldn't even say so */
+    } else if (symptom == STK_FAIL_NONE && e->full != NULL) { /* it couldn't even report that */
         ret->failure = STK_FAIL_DISK_FULL;
         add_words(ret, ": there is no room left in %s (%s)", e->full, strerror(e->full_errno));
     } else if (symptom != STK_FAIL_NONE) {
@@ -359,7 +359,7 @@ void stk_runner_classify(const stk_ending *ending, stk_outcome *ret_outcome)
         add_words(ret, e->lost_server ? "gone without a trace, with its fork server"
                                       : "gone without a trace: nobody saw how it ended");
     } else if (ret->exit_status == 0) {
-        ret->ok = true; /* a helper of it that the kernel killed did not matter to it */
+        ret->ok = true; /* the kernel killed only a helper process */
     } else if (e->cgroup_oom) {
         say_oom(e, ret);
     } else if (e->notice_ms > 0) {

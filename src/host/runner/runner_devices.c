@@ -1,4 +1,4 @@
-/* The devices of a watched task: asked, added up, held against its share. */
+/* The devices of a watched task: samples them, sums up their use, checks the task's share. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,17 +10,16 @@
 #include "host/runner/runner_private.h"
 
 enum {
-    ASK_MS = 100,      /* no driver has news more often */
-    ASK_MAX_MS = 1000, /* a share that is passed is seen within that time */
-    CPU_SHARE = 1000,  /* asking may cost a thousandth of a CPU */
-    CONTEXT_BYTES =
-        32 << 20, /* far less than any context takes, more than a driver's bookkeeping */
+    ASK_MS = 100,             /* drivers don't update more often */
+    ASK_MAX_MS = 1000,        /* the longest time to notice that a share is exceeded */
+    CPU_SHARE = 1000,         /* sampling may cost a thousandth of a CPU */
+    CONTEXT_BYTES = 32 << 20, /* less than any context, more than a driver's bookkeeping */
     FULL_PERCENT = 95,
     MAX_STRANGERS = 64,
-    SHARE_UNIT = 1 << 20 /* what was asked is rounded down to it */
+    SHARE_UNIT = 1 << 20 /* a share is rounded down to it */
 };
 
-/* Of the reasons for a lower clock, those that cost speed against its will. */
+/* The throttle reasons that mean an unwanted slowdown. */
 #define SLOWED                                                                                     \
     (STK_THROTTLE_HW_SLOWDOWN | STK_THROTTLE_SW_THERMAL | STK_THROTTLE_HW_THERMAL |                \
      STK_THROTTLE_HW_POWER_BRAKE)
@@ -52,7 +51,7 @@ int stk_watch_devices_init(stk_watch *watch, const stk_lease *lease, stk_err *er
     return 0;
 }
 
-/* A process that is here, and not the task's, has a context on the device. */
+/* Whether an existing process outside the task has a context on the device. */
 static bool has_stranger(const stk_watch *watch, const watch_device *d)
 {
     stk_device_process list[MAX_STRANGERS];
@@ -100,7 +99,7 @@ static void add_up(const stk_watch *watch, watch_device *d, const stk_device_sam
 
 static stk_device_sample sample_of(const stk_watch *watch, const watch_device *d)
 {
-    stk_device_sample s; /* where the device can't be asked all is unknown */
+    stk_device_sample s; /* all unknown if the device can't be queried */
     const stk_proc_members *members = &watch->members;
     (void)stk_accel_sample(watch->config.accel, d->i, members->pids, members->n, &s);
     return s;
@@ -109,7 +108,8 @@ static stk_device_sample sample_of(const stk_watch *watch, const watch_device *d
 static void ask_device(stk_watch *watch, watch_device *d, int64_t age_ms)
 {
     stk_device_sample s = sample_of(watch, d);
-    /* Who is new there may be a child that the task had since its processes were found. */
+    /* A new process on the device may be a child that the task started since we last listed its
+     * processes. */
     if (s.n_others > 0 && s.n_others != d->n_others &&
         stk_proc_members_find(watch->sid, &watch->members) == 0) {
         s = sample_of(watch, d);
@@ -128,7 +128,7 @@ static void ask_device(stk_watch *watch, watch_device *d, int64_t age_ms)
                                   .pcie_rx_bytes_s = s.pcie_rx_bytes_s,
                                   .nvlink_tx_bytes = s.nvlink_tx_bytes,
                                   .nvlink_rx_bytes = s.nvlink_rx_bytes};
-    if (s.process_memory < 0 && watch->share_bytes == 0) { /* it has the device alone */
+    if (s.process_memory < 0 && watch->share_bytes == 0) { /* the task has the whole device */
         d->last.memory_bytes = s.memory_used;
     }
     add_up(watch, d, &s, age_ms);
@@ -141,7 +141,8 @@ static int64_t cpu_us(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* A driver's answers cost from microseconds to milliseconds: the more, the more seldom it is asked.
+/* A query to the driver costs microseconds to milliseconds: the more expensive, the less often we
+ * ask.
  */
 bool stk_watch_devices_ask(stk_watch *watch, int64_t now_ms, int64_t period_ms)
 {
@@ -158,14 +159,14 @@ bool stk_watch_devices_ask(stk_watch *watch, int64_t now_ms, int64_t period_ms)
     if (watch->share_bytes > 0 && period_ms > ASK_MAX_MS) {
         watch->ask_for_ms = cost_ms;
     }
-    /* A little less, because a period is not kept to the millisecond. */
+    /* A little less, because sampling periods aren't exact to the millisecond. */
     watch->ask_for_ms -= watch->ask_for_ms / 10;
     watch->asked_ms = now_ms;
     watch->has_news = true;
     return true;
 }
 
-/* Nobody else has a part of it: one holder, whose line has no ';'. */
+/* Whether only this task holds the device: the text names one holder, so it has no ';'. */
 static bool is_alone(const stk_watch *watch, const watch_device *d)
 {
     STK_ARENA_AUTO arena = stk_arena_new(1 << 16);
@@ -182,7 +183,8 @@ bool stk_watch_over_share(stk_watch *watch)
         watch_device *d = &watch->devices[i];
         int64_t used = d->last.memory_bytes;
         if (used < 0 && d->last.device_memory_bytes >= 0 && d->base_bytes >= 0) {
-            /* What is whose isn't told; alone, all that came with the task is the task's. */
+            /* The driver doesn't report memory per process. If the task is alone, all memory since
+             * its start is the task's. */
             used = d->last.device_memory_bytes - d->base_bytes;
             watch->shares_unknown = true;
             if (used > watch->share_bytes + SHARE_UNIT && !is_alone(watch, d)) {
@@ -241,9 +243,9 @@ bool stk_watch_trouble(const stk_watch *watch, char *text, size_t size)
     return false;
 }
 
-/* The driver knows processes by the host's numbers, which in a container are not ours: then it sees
- * none of ours where there are some. What a device had before tells as well: memory that came and
- * went with the task is the task's. A node that nobody opened speaks against it. */
+/* In a container the driver reports the host's pids, so it doesn't find our processes even if they
+ * have contexts. Two other signs help: memory that rose during the task is the task's, and a device
+ * node that no process opened means that the device was not used. */
 static int had_context(const stk_watch *watch, const watch_device *d)
 {
     if (d->context == 1) {
@@ -253,13 +255,14 @@ static int had_context(const stk_watch *watch, const watch_device *d)
         return 1;
     }
     if (stk_watch_node_tells(d) && watch->has_looked) {
-        return d->opened; /* only who uses it opens it */
+        return d->opened; /* only a process that uses the device opens its node */
     }
     bool still = watch->share_bytes == 0 && d->base_bytes >= 0 && d->memory_seen;
     return d->context == 0 || still ? 0 : -1;
 }
 
-/* The counter's difference, with what came after the last look; else power over time. */
+/* The counter's difference, read anew to include the time since the last sample; else power ×
+ * time. */
 static double energy_j(const stk_watch *watch, const watch_device *d)
 {
     stk_device_sample s;
@@ -283,7 +286,7 @@ void stk_watch_report(stk_watch *watch, int64_t now_ms, stk_outcome *outcome)
     outcome->other_device = watch->other_device;
     for (uint32_t i = 0; i < outcome->n_devices; i++) {
         const watch_device *d = &watch->devices[i];
-        /* What was last heard holds until the end. */
+        /* The last sample's load counts until the task's end. */
         double rest = (double)(now_ms - watch->start_ms - d->asked_ms);
         double busy = d->busy_ms;
         if (d->last.busy_percent > 0 && rest > 0 && d->asked_ms > 0) {

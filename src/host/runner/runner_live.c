@@ -15,7 +15,7 @@
 
 enum { TASKS_MAX = 4096, TASK_JSON_BYTES = 4 << 20 };
 
-/* "/store/runs/RUN/STEP/TASK/ATTEMPT/task.json" → its parts, in `arena`; false for another path. */
+/* "/store/runs/RUN/STEP/TASK/ATTEMPT/task.json" → its parts, in `arena`; false for other paths. */
 static bool parse_path(const char *path, stk_arena *arena, stk_live_task *ret)
 {
     static const char tail[] = "/task.json";
@@ -46,14 +46,14 @@ static bool parse_path(const char *path, stk_arena *arena, stk_live_task *ret)
     return true;
 }
 
-/* With its lock: who only reads it is somebody else. */
+/* Requires the lock: a process that only reads task.json is not the attempt's. */
 static bool find_attempt(pid_t pid, stk_arena *arena, stk_live_task *ret)
 {
     char path[64], target[PATH_MAX];
     (void)snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
     STK_DIR_AUTO dir = {0};
     bool found = false;
-    int rc = stk_dir_read(path, &dir, NULL); /* of a process that is gone, or somebody else's: no */
+    int rc = stk_dir_read(path, &dir, NULL); /* fails for an ended process or another user's */
     for (uint32_t i = 0; rc == 0 && !found && i < dir.n; i++) {
         ssize_t n = readlinkat(dir.fd, dir.items[i].name, target, sizeof target - 1);
         if (n > 0 && target[0] == '/') {
@@ -74,7 +74,7 @@ static void read_grant(stk_live_task *task, stk_arena *arena)
     (void)snprintf(path, sizeof path, "%s/task.json", task->dir);
     if (stk_file_read(path, TASK_JSON_BYTES, &text, &len, NULL) < 0 ||
         stk_json_parse(text, len, path, &limits, arena, &root, NULL) < 0) {
-        return; /* it may be over by now */
+        return; /* the attempt may have ended */
     }
     const stk_json *devices = stk_json_get(stk_json_get(&root, "granted"), "devices");
     uint32_t n = stk_json_n_items(devices);
@@ -88,7 +88,7 @@ static void read_grant(stk_live_task *task, stk_arena *arena)
     task->uuids = uuids;
 }
 
-/* By the wall clock as it is, from clock ticks since boot; -1: unknown. */
+/* Converts clock ticks since boot to wall-clock time; -1: unknown. */
 static int64_t started_ms(uint64_t ticks)
 {
     int64_t hz = sysconf(_SC_CLK_TCK);
@@ -154,7 +154,8 @@ static int take_in(stk_live_task *task, const stk_live_task *more, stk_arena *ar
     return 0;
 }
 
-/* A task in a container leads several sessions: outside, in there, and the program's own. */
+/* Merges the sessions of one task: a task in a container has one outside, one inside, and the
+ * program's. */
 static int unite(stk_live_task *tasks, uint32_t *n, stk_arena *arena, stk_err *err)
 {
     uint32_t kept = 0;

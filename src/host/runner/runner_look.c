@@ -1,4 +1,5 @@
-/* What the processes of a task have loaded and opened: the second witness beside the driver. */
+/* Which libraries and device nodes a task's processes use: evidence besides the driver's
+ * reports. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -11,7 +12,9 @@
 #include "sys/dir.h"
 #include "sys/file.h"
 
-enum { MAX_LOOKED_AT = 64 }; /* processes; what a thousand workers load, the first ones load too */
+enum {
+    MAX_LOOKED_AT = 64
+}; /* processes; the first of a thousand workers load the same libraries as the rest */
 
 static const char *const names[] = {
 #define X(name, file, framework, can_use) file,
@@ -32,7 +35,7 @@ static uint64_t match(const char *path)
     return found;
 }
 
-/* A file is mapped in several pieces, one line each, one after another: each is matched once. */
+/* A mapped file has several consecutive lines: match only the first. */
 static void match_line(char *line, char *last, size_t size, uint64_t *found)
 {
     char *path = strchr(line, '/');
@@ -74,7 +77,7 @@ static void read_nodes(stk_watch *watch, pid_t pid)
     (void)snprintf(name, sizeof name, "/proc/%d/fd", (int)pid);
     STK_DIR_AUTO dir = {0};
     if (stk_dir_read(name, &dir, NULL) < 0) {
-        return; /* gone, or somebody else's; looked at again */
+        return; /* ended, or another user's; retried later */
     }
     for (uint32_t k = 0; k < dir.n; k++) {
         char target[256];
@@ -91,8 +94,8 @@ static void read_nodes(stk_watch *watch, pid_t pid)
     }
 }
 
-/* Only programs that were executed within the task show the variables that they were started with;
- * one that was forked from a server shows the server's. */
+/* Only a process that was executed within the task shows the variables that it started with; a
+ * process forked from a server shows the server's. */
 static bool has_other_mask(const stk_watch *watch, pid_t pid)
 {
     char marker[PATH_MAX + 32];

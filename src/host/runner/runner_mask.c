@@ -11,21 +11,22 @@
 #include "sys/file.h"
 
 enum {
-    SHORTEST_LINE = 8, /* of a value of several */
+    SHORTEST_LINE = 8, /* of a multi-line value */
     GRAM_BITS = 16
 };
 
-/* A text to be found, and for each of its beginnings the longest other beginning that it ends with:
- * so one pass finds all places, those that overlap too, whatever the pieces. */
+/* A text to find, with the failure table of the Knuth-Morris-Pratt search: for each prefix the
+ * longest proper prefix that is also its suffix. So one pass finds all matches, overlapping ones
+ * too, however the input is split. */
 typedef struct pattern {
     const char *text;
     size_t n;
     uint32_t *falls;
-    size_t first; /* scratch: where its first bytes stand first */
+    size_t first; /* scratch: first position of its first bytes */
 } pattern;
 
-/* Most texts have nothing of any pattern: one look at each byte tells so, by the hashes of the
- * first bytes of all of them. */
+/* Most texts contain no pattern. `starts`, a bitmap of the hashes of all patterns' first bytes,
+ * shows that in one pass. */
 struct stk_mask {
     pattern *all;
     uint32_t n, cap;
@@ -105,7 +106,7 @@ static int add_lines(stk_mask *m, const char *text, size_t n)
     return 0;
 }
 
-/* As it stands within a JSON text, where that is another way. */
+/* Adds the text's JSON form if that differs. */
 static int add_escaped(stk_mask *m, const char *text, size_t n)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(SIZE_MAX / 2);
@@ -194,7 +195,7 @@ static size_t mark_one(const pattern *p, const char *data, size_t n, unsigned ch
     return state;
 }
 
-/* Which patterns begin somewhere, as far as their first bytes tell. */
+/* Finds the first position of each pattern's first bytes. */
 static void find_starts(const stk_mask *m, const char *data, size_t n)
 {
     size_t left = m->n;
@@ -216,7 +217,7 @@ static void find_starts(const stk_mask *m, const char *data, size_t n)
     }
 }
 
-/* In place of the bytes that are marked. */
+/* Replaces the marked bytes by stars. */
 static void put_stars(char *text, const unsigned char *stars, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -248,7 +249,7 @@ size_t stk_mask_mark(const stk_mask *mask, const char *data, size_t n, unsigned 
     return held;
 }
 
-/* The same of n bytes, which may be NUL. */
+/* The same for n bytes, which may include NUL. */
 static const char *mask_bytes(const stk_mask *mask, const char *text, size_t n, stk_arena *arena)
 {
     if (mask == NULL || n == 0) {
@@ -283,7 +284,7 @@ int stk_mask_node(const stk_mask *mask, stk_json *node, stk_arena *arena)
         return node->text == NULL ? STK_E_NOMEM : 0;
     }
     uint32_t n = stk_json_n_items(node) + 2 * stk_json_n_members(node);
-    uint32_t step = stk_json_is_map(node) ? 2 : 1; /* of a map every second one is a key */
+    uint32_t step = stk_json_is_map(node) ? 2 : 1; /* in a map every second item is a key */
     if (n == 0) {
         return 0;
     }
@@ -296,7 +297,7 @@ int stk_mask_node(const stk_mask *mask, stk_json *node, stk_arena *arena)
         STK_TRY(stk_mask_node(mask, &items[i], arena));
     }
     node->items = items;
-    node->indexed = node->made = 0; /* there is no room behind them */
+    node->indexed = node->made = 0; /* the new array has no spare room */
     return 0;
 }
 

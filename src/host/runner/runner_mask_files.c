@@ -1,4 +1,4 @@
-/* Stars in files that are shown, or that others can read. */
+/* Masks files that are shown or that others can read. */
 #include <string.h>
 
 #include "base/json.h"
@@ -7,7 +7,7 @@
 #include "sys/dir.h"
 #include "sys/file.h"
 
-/* Of a class of the user's: HTML. */
+/* A card of the user's class: HTML. */
 static bool hide_in_page(const stk_mask *mask, const char *text, size_t n, stk_buf *out)
 {
     stk_mask_stream stream = {.mask = mask};
@@ -29,7 +29,7 @@ static void hide_in_card(const stk_mask *mask, const char *path)
     }
 }
 
-/* Of an attempt, or of a rank of it. */
+/* Masks the cards in the folder of an attempt or of one of its ranks. */
 static int hide_in_folder(const stk_mask *mask, const char *dir, stk_arena *arena, stk_err *err)
 {
     STK_DIR_AUTO list = {0};

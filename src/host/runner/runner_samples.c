@@ -14,12 +14,12 @@ enum { UUID_BYTES = 64, MAX_DEVICES = 64 };
 #define MAX_FILE_BYTES ((size_t)1 << 30)
 
 static const char magics[][8] = {"STKSMP1\n", "STKSMP2\n", "STKSMP3\n"}; /* version i + 1 */
-enum { MAGIC_WORD = 6 }; /* as much of them as is the same in all versions */
+enum { MAGIC_WORD = 6 }; /* the bytes that are the same in all versions */
 
 typedef struct header {
     char magic[8];
     uint32_t n_devices;
-    uint32_t size; /* of a device; version 1: of a record */
+    uint32_t size; /* bytes per device; version 1: per record */
     int64_t start_ms;
 } header;
 
@@ -106,7 +106,7 @@ typedef struct source {
     size_t len, at;
     header head;
     int version;
-    size_t n_head; /* of version 2 and 3: bytes of a record before its devices */
+    size_t n_head; /* versions 2 and 3: bytes of a record before its devices */
 } source;
 
 /* The beginning of a record of version 2 or 3. */
@@ -129,7 +129,7 @@ static record head_of(const source *s, size_t at)
                     .n_devices = old.n_devices};
 }
 
-/* The record at *at: its size, 0 when the rest is a torn one; *ret_n: devices in it. */
+/* The size of the record at `at`, 0 if it is incomplete; *ret_n: number of devices in it. */
 static int next_record(const source *s, size_t at, size_t *ret_size, uint32_t *ret_n, stk_err *err)
 {
     size_t size = s->head.size;
@@ -183,7 +183,7 @@ static void read_record(const source *s, size_t at, stk_sample *ret, stk_sample_
 
 static int read_records(const source *s, stk_arena *arena, stk_samples *ret, stk_err *err)
 {
-    size_t n = 0, n_blocks = 1; /* the first: nothing is known yet */
+    size_t n = 0, n_blocks = 1; /* the first block: unknown devices */
     size_t size;
     uint32_t n_here;
     for (size_t at = s->at;; at += size) {
@@ -217,7 +217,7 @@ static int read_records(const source *s, stk_arena *arena, stk_samples *ret, stk
 static int read_header(source *s, stk_err *err)
 {
     if (s->len < sizeof s->head) {
-        return 0; /* it is just being made */
+        return 0; /* the file is just being created */
     }
     memcpy(&s->head, s->data, sizeof s->head);
     for (int i = 1; i <= 3; i++) {

@@ -31,21 +31,21 @@
 enum {
     CHUNK = 64 << 10,
     PIPE_BYTES = 256 << 10,
-    LAST_BYTES = 4 << 20, /* taken after the end of who wrote, should somebody else go on */
+    LAST_BYTES = 4 << 20, /* read after the task's end, if another process keeps writing */
     LAST_MS = 1000,
-    FIRST_FD = 3, /* pipes, logs, the engine's word */
+    FIRST_FD = 3, /* pipes, logs, the engine's socket */
     N_FDS = 5
 };
 
-/* One of two places for what was read and not yet written. `writing` bytes of it are on their way
- * to the log, whose size was `log_at` before. */
+/* One of two buffers for text that was read but not yet written. A write of its first `writing`
+ * bytes to the log is under way; before it the log's size was `log_at`. */
 typedef struct half {
     int64_t log_at;
     _Atomic uint32_t writing;
 } half;
 
-/* Of one stream. `state` is the half in use, the bytes in it, and those that are just being read:
- * one word, so that whoever goes on sees one moment. */
+/* The journal of one stream. `state` has the half in use, the bytes in it, and the size of the read
+ * under way: one word, so that a successor sees a consistent state. */
 typedef struct journal {
     _Atomic uint64_t state, lost, progress;
     _Atomic int lost_errno;
@@ -54,7 +54,7 @@ typedef struct journal {
 } journal;
 
 typedef struct shared {
-    unsigned char unread[CHUNK]; /* what a place has before it is read into: random */
+    unsigned char unread[CHUNK]; /* random bytes that fill a buffer before each read */
     journal streams[2];
     char places[]; /* of stream s, half h: `cap` bytes of text, `cap` stars */
 } shared;
@@ -63,11 +63,11 @@ struct stk_scribe {
     stk_mask *mask;
     shared *shared;
     size_t n_shared, cap;
-    int fds[N_FDS]; /* pipes (reading), logs, and our end of `word` */
-    int word;       /* the process's end */
+    int fds[N_FDS]; /* pipes (reading), logs, and the engine's end of the socket */
+    int word;       /* the process's end of the socket */
     pid_t pid;
     int pidfd;
-    bool is_told; /* to end */
+    bool is_told; /* the process was told to end */
 };
 
 /* --- the journal --- */
@@ -99,7 +99,7 @@ static unsigned char *stars_of(const stk_scribe *s, unsigned stream, unsigned h)
 
 /* --- the process --- */
 
-/* `n` bytes of the half are in the log: what is left begins the other half. */
+/* The log has the first `n` bytes of the half: moves the rest to the other half. */
 static void turn_over(const stk_scribe *s, unsigned stream, size_t n)
 {
     journal *j = &s->shared->streams[stream];
@@ -113,8 +113,8 @@ static void turn_over(const stk_scribe *s, unsigned stream, size_t n)
     atomic_fetch_add(&j->progress, 1);
 }
 
-/* The first `n` bytes of the half, but for `done`, which are there. What can't be written is lost,
- * and told: a full disk doesn't stop a step. */
+/* Writes the first `n` bytes of the half to the log, which already has `done` of them. Bytes that
+ * can't be written are lost and counted: a full disk doesn't stop a step. */
 static void write_out(const stk_scribe *s, unsigned stream, size_t n, size_t done)
 {
     static char out[CHUNK];
@@ -165,8 +165,8 @@ static void write_sure(const stk_scribe *s, unsigned stream, bool to_end)
     }
 }
 
-/* Bytes that were read; 0: there is nothing now. A process that dies here has read all of them or
- * none: the place tells which. */
+/* Returns how many bytes it read; 0: nothing to read now. If the process dies here, it has read all
+ * of them or none; the buffer's contents show which. */
 static size_t read_some(const stk_scribe *s, unsigned stream)
 {
     journal *j = &s->shared->streams[stream];
@@ -187,7 +187,7 @@ static size_t read_some(const stk_scribe *s, unsigned stream)
     return len;
 }
 
-/* From where another process was. */
+/* Continues where the previous process stopped. */
 static void go_on(const stk_scribe *s, unsigned stream)
 {
     journal *j = &s->shared->streams[stream];
@@ -245,7 +245,7 @@ static _Noreturn void serve(const stk_scribe *s)
             if (on[i].fd >= 0 && on[i].revents != 0) {
                 if (read_some(s, i) > 0) {
                     write_sure(s, i, false);
-                } else if ((on[i].revents & POLLIN) == 0) { /* the last writer is gone */
+                } else if ((on[i].revents & POLLIN) == 0) { /* no writer is left */
                     end_stream(s, i);
                     on[i].fd = -1;
                 }
@@ -255,7 +255,7 @@ static _Noreturn void serve(const stk_scribe *s)
             if (recv(on[2].fd, &word, 1, MSG_DONTWAIT | MSG_PEEK) == 1) {
                 finish_streams(s);
             }
-            on[2].fd = -1; /* the engine is gone: until all who write are */
+            on[2].fd = -1; /* the engine has ended: continue until no writer is left */
         }
     }
     _exit(0);
@@ -278,15 +278,15 @@ static void close_from(unsigned first)
     }
 }
 
-/* A fork, because it needs nothing but what is in memory: no program that may have been replaced,
- * no argument or variable that somebody could read the values from. Our session: who cleans up
- * after tasks knows those that are theirs by their sessions. */
+/* A forked process without exec needs only what is in memory: no program file that may have been
+ * replaced, and no argument or variable that exposes the values. It stays in our session, because
+ * the cleanup after a task goes by the task's sessions. */
 static _Noreturn void be_scribe(const stk_scribe *s)
 {
     sigset_t all;
     int high[N_FDS];
     sigfillset(&all);
-    (void)sigprocmask(SIG_BLOCK, &all, NULL); /* but SIGKILL: Ctrl-C isn't for us */
+    (void)sigprocmask(SIG_BLOCK, &all, NULL); /* all but SIGKILL: Ctrl-C must not end us */
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_NAME, STK_SCRIBE_NAME, 0, 0, 0);
     int null = open("/dev/null", O_RDWR);
@@ -339,7 +339,8 @@ static int open_scribe_log(const char *dir, const char *name, int *ret_fd, stk_e
     if (*ret_fd < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "cannot write %s", path);
     }
-    (void)fcntl(*ret_fd, F_OFD_SETLK, &lock); /* for who comes after a crash */
+    (void)fcntl(*ret_fd, F_OFD_SETLK,
+                &lock); /* tells an engine after a crash that we still write */
     return 0;
 }
 
@@ -349,7 +350,7 @@ static int open_pipe(int *ret_from, int *ret_to, stk_err *err)
     if (pipe2(ends, O_CLOEXEC) < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "a pipe for a step's output");
     }
-    (void)fcntl(ends[1], F_SETPIPE_SZ, PIPE_BYTES); /* where its user has that much left */
+    (void)fcntl(ends[1], F_SETPIPE_SZ, PIPE_BYTES); /* fails if the user's pipe quota is used up */
     *ret_from = ends[0];
     *ret_to = ends[1];
     return 0;
@@ -374,7 +375,7 @@ static int make_journal(stk_scribe *s, stk_err *err)
     return 0;
 }
 
-/* Journal, logs and pipes; then the process. */
+/* Opens journal, logs and pipes, then starts the process. */
 static int open_streams(stk_scribe *s, const char *dir, int ret_to[2], stk_err *err)
 {
     int words[2];

@@ -1,13 +1,12 @@
 /* scribe: writes the logs of a step that has secrets.
  *
- * Such a step writes into two pipes. A small process reads them, hides the values (runner_mask.h)
- * and appends the rest to stdout.log and stderr.log: a value is never on the disk, not for a
- * moment. The process outlives an engine that is killed: it ends with the last writer, once
- * everything that was written is in the files. The engine outlives a process that is killed: it
- * holds the pipes too, and another one goes on where that one was, to the byte (a journal in shared
- * memory).
+ * Such a step writes into two pipes. The scribe, a small process, reads them, masks the values
+ * (runner_mask.h) and appends the text to stdout.log and stderr.log: a value is never on the disk,
+ * not even briefly. The scribe survives the death of its engine: it ends once the last writer has
+ * closed the pipes and all text is in the files. The engine survives the death of the scribe: it
+ * holds the pipes too, and a new process continues at the exact byte (a journal in shared memory).
  *
- * While it writes, both logs have a shared lock: they aren't whole yet, because some process can
+ * While it writes, both logs have a shared lock: the logs aren't complete, because a process can
  * still write. */
 #ifndef STK_RUNNER_SCRIBE_H
 #define STK_RUNNER_SCRIBE_H
@@ -18,30 +17,30 @@
 
 #include "base/err.h"
 
-#define STK_SCRIBE_NAME "stoker-scribe" /* as /proc/<pid>/comm has it */
+#define STK_SCRIBE_NAME "stoker-scribe" /* as in /proc/<pid>/comm */
 
 typedef struct stk_scribe stk_scribe;
 
-/* `values`: NULL-terminated, copied. *ret_scribe is NULL where none of them can be hidden.
- * `ret_fds` are the caller's: what the step gets as its stdout and stderr. */
+/* `values`: NULL-terminated, copied. *ret_scribe is NULL if none of them can be hidden. ret_fds,
+ * owned by the caller, are the step's stdout and stderr. */
 int stk_scribe_open(const char *dir, const char *const *values, int ret_fds[2],
                     stk_scribe **ret_scribe, stk_err *err);
-/* For poll(2): readable once its process has ended. Another one after stk_scribe_renew. */
+/* For poll(2): readable once the process has ended. Changes with stk_scribe_renew. */
 int stk_scribe_fd(const stk_scribe *scribe);
 pid_t stk_scribe_pid(const stk_scribe *scribe);
-/* The step has ended: what is in the pipes now is written, then the process ends. */
+/* The step has ended: the process writes what is in the pipes now, then ends. */
 void stk_scribe_finish(stk_scribe *scribe);
-/* All of it is in the files. */
+/* All text is in the files. */
 bool stk_scribe_is_done(const stk_scribe *scribe);
-/* Its process is gone and wasn't done: another one goes on. */
+/* Starts a new process after one that ended too early. */
 int stk_scribe_renew(stk_scribe *scribe, stk_err *err);
-/* It stands still: SIGKILL. */
+/* Kills a process that hangs (SIGKILL). */
 void stk_scribe_kill(stk_scribe *scribe);
-/* Grows with all that it does. */
+/* A counter that grows with every action of the process. */
 uint64_t stk_scribe_progress(const stk_scribe *scribe);
-/* Bytes that could not be written, and why (errno). */
+/* The number of bytes that could not be written, and why (errno). */
 uint64_t stk_scribe_lost(const stk_scribe *scribe, int *ret_errno);
-/* Ours only: a process that isn't done goes on until the last writer is gone. */
+/* Frees the handle only: an unfinished process continues until the last writer closes the pipes. */
 void stk_scribe_close(stk_scribe *scribe);
 
 #endif

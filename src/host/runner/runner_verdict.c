@@ -1,4 +1,5 @@
-/* Pure: devices as they were seen, and what the frameworks say → was it used, and why not. */
+/* Pure functions: decide from the observed devices and the frameworks' reports whether each device
+ * was used, and if not, why. */
 #include "host/runner/runner_verdict.h"
 
 #include <string.h>
@@ -42,15 +43,16 @@ typedef struct facts {
     uint32_t n_frameworks, n_used, n_unknown;
 } facts;
 
-/* What is blamed: a cause, and the framework that it is about. */
+/* A cause, and the framework to blame. */
 typedef struct blame {
     stk_cause cause;
     const char *name, *version, *reason;
-    int seen;         /* NOT_SEEN: how many devices it saw, where it saw some; else 0 */
-    bool never_asked; /* NOT_MOVED: it did not even load the driver's library */
+    int seen;         /* NOT_SEEN: the number of devices that it saw, or 0 */
+    bool never_asked; /* NOT_MOVED: no driver library was loaded */
 } blame;
 
-/* Every framework says that it opened none, and no process had a library by which another could. */
+/* Whether every framework reports that it opened no device, and no process had loaded a driver
+ * library. */
 static bool is_denied(const facts *f)
 {
     bool denied =
@@ -61,7 +63,8 @@ static bool is_denied(const facts *f)
     return denied;
 }
 
-/* 1, 0, -1 unknown. Devices of a framework are numbered as they were granted. */
+/* Whether device i was used: 1, 0, -1 unknown. Frameworks number devices in the order of the
+ * grant. */
 static int is_used(const facts *f, uint32_t i)
 {
     const stk_outcome_device *d = &f->outcome->devices[i];
@@ -91,7 +94,7 @@ static bool says(const char *text, const char *const *phrases)
     return false;
 }
 
-/* Why this framework left a device alone, in its own words. */
+/* Why this framework did not use a device, from its report. */
 static blame blame_framework(const facts *f, const stk_framework_report *r)
 {
     static const char *const old[] = {"too old", "driver version is insufficient", "older than",
@@ -117,8 +120,8 @@ static blame blame_framework(const facts *f, const stk_framework_report *r)
     return b;
 }
 
-/* The framework that did the work, where one did; else the one with the most certain reason: causes
- * are listed in that order. */
+/* Chooses the framework that did the work; if none did, the one with the most certain cause
+ * (tbl/causes.def has them in that order). */
 static blame ask_all(const facts *f)
 {
     blame best = {.cause = STK_CAUSE_UNKNOWN};
@@ -135,7 +138,7 @@ static blame ask_all(const facts *f)
     return best;
 }
 
-/* From the libraries alone: what a step of any language had mapped. */
+/* The cause by mapped libraries alone, for steps in any language. */
 static blame blame_libraries(const stk_outcome *o)
 {
     blame b = {.cause = STK_CAUSE_UNKNOWN};
@@ -153,9 +156,10 @@ static blame blame_libraries(const stk_outcome *o)
     } else if (b.name == NULL && !can_use) {
         b.cause = STK_CAUSE_NO_FRAMEWORK;
     } else if (b.name != NULL && strcmp(b.name, "torch") == 0 && !can_use) {
-        b.cause = STK_CAUSE_CPU_ONLY_BUILD; /* of the others a build for devices looks the same */
+        b.cause = STK_CAUSE_CPU_ONLY_BUILD; /* for the other frameworks all builds look the same */
     } else if (b.name != NULL && can_use) {
-        b.cause = STK_CAUSE_NOT_MOVED; /* the driver's library is loaded by asking for a device */
+        b.cause = STK_CAUSE_NOT_MOVED; /* a framework loads the driver's library when it first needs
+                                          a device */
         b.never_asked = (o->libraries & DRIVERS) == 0;
     } else if (b.name != NULL) {
         b.cause = STK_CAUSE_NOT_SEEN;
@@ -175,7 +179,8 @@ static blame find_cause(const facts *f)
         b = blame_libraries(f->outcome);
     }
     if (b.cause == STK_CAUSE_NO_FRAMEWORK && f->n_used > 0) {
-        b.cause = STK_CAUSE_UNKNOWN; /* something used the others: by what isn't known */
+        b.cause = STK_CAUSE_UNKNOWN; /* the other devices were used, but we don't know by which
+                                        framework */
     }
     if (b.cause == STK_CAUSE_UNKNOWN && f->outcome->mask_changed) {
         return (blame){.cause = STK_CAUSE_WRONG_MASK};
@@ -212,7 +217,7 @@ static void say_unused(const facts *f, const char *noun, stk_buf *out)
     }
 }
 
-/* The clause of the cause, with the framework in the place of %s. */
+/* Adds the cause's clause, with the framework in place of %s. */
 static void say_cause(const facts *f, const blame *b, stk_buf *out)
 {
     const char *clause = causes[b->cause].clause;

@@ -1,5 +1,5 @@
-/* Verdict: was what was granted also used, and if not, why? "granted 2 GPUs, used 1: GPU-… never
- * had a context; …". Pure. */
+/* Verdict: did the task use the devices that it was granted, and if not, why? "granted 2 GPUs, used
+ * 1: GPU-… never had a context; …". Pure functions. */
 #ifndef STK_RUNNER_VERDICT_H
 #define STK_RUNNER_VERDICT_H
 
@@ -17,29 +17,29 @@ typedef enum {
 } stk_cause;
 const char *stk_cause_word(stk_cause cause);
 
-/* What a framework said of itself at the task's end (result.json: accelerator.frameworks). */
+/* A framework's report at the task's end (result.json: accelerator.frameworks). */
 typedef struct stk_framework_report {
     const char *name;          /* "torch" */
     const char *version;       /* or NULL */
     const char *build;         /* "cuda 12.8", "cpu", or NULL */
     int available;             /* it can use a device: 1, 0, -1 unknown */
-    int initialized;           /* it has: 1, 0, -1 */
-    int device_count;          /* that it sees; -1 */
-    const char *reason;        /* why it can't, its own words; or NULL */
+    int initialized;           /* it has initialized its devices: 1, 0, -1 */
+    int device_count;          /* devices that it sees, or -1 */
+    const char *reason;        /* its own message why it can't, or NULL */
     const int64_t *peak_bytes; /* of its allocator, per device that it sees; -1 unknown */
     uint32_t n_peak_bytes;
 } stk_framework_report;
 
 typedef struct stk_verdict {
     uint32_t granted;
-    int32_t used; /* -1: can't be told */
+    int32_t used; /* -1: unknown */
     stk_cause cause;
     const char *text; /* one sentence */
 } stk_verdict;
 
-/* `outcome` has the devices as they were seen; `frameworks` may be none: then what the runner saw
- * mapped (outcome->libraries) tells. `noun`: what to call a device ("GPU"). Text in `arena`.
- * False: no device was granted, there is nothing to say (or no memory to say it). */
+/* `outcome` has the observed device use. Without `frameworks` the mapped libraries
+ * (outcome->libraries) decide. `noun`: the word for a device ("GPU"). Text in `arena`. False: no
+ * device was granted, or out of memory. */
 bool stk_runner_verdict(const stk_outcome *outcome, const stk_framework_report *frameworks,
                         uint32_t n_frameworks, const char *noun, stk_arena *arena,
                         stk_verdict *ret_verdict);

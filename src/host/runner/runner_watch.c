@@ -1,4 +1,4 @@
-/* Sampling of one task, and the memory watchdog where no control group limits it. */
+/* Samples one task, and limits its memory if no control group does (the watchdog). */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,18 +15,18 @@
 enum {
     FIRST_MS = 100,
     WATCHDOG_MS = 100,
-    MEMBERS_MS = 1000,     /* how long a list of a task's processes is good for */
-    MEMBERS_MAX_MS = 4000, /* and one that hasn't changed for a while, where no limit hangs on it */
+    MEMBERS_MS = 1000,     /* how long a list of a task's processes is valid */
+    MEMBERS_MAX_MS = 4000, /* the same for a stable list, if no limit depends on it */
     PSS_MS = 1000,
     IO_MS = 1000,
     WRITE_MS = 1000,
     SHM_MS = 250,
-    EARLY_PERCENT = 20, /* timers that are due soon are run together */
+    EARLY_PERCENT = 20, /* timers that are due soon run together */
     LOOK_MAX_MS = 60000,
     NODES_MS = 1000
 };
 
-/* "CUDA_VISIBLE_DEVICES=GPU-…" of what the lease sets for its own vendor. */
+/* The variable that the lease sets for its devices' vendor: "CUDA_VISIBLE_DEVICES=GPU-…". */
 static char *mask_of(stk_accel *accel, const stk_lease *lease)
 {
     const char *pairs[64][2];
@@ -90,7 +90,8 @@ void stk_watch_done(stk_watch *watch)
     watch->n_devices = 0;
 }
 
-/* Ten looks a second while a task is young, one a second later: a curve of an hour is still smooth.
+/* Ten samples a second for a young task, down to one a second later: a curve over an hour is still
+ * smooth.
  */
 static int64_t period_at(const stk_watch *watch, int64_t age_ms)
 {
@@ -172,7 +173,7 @@ static int64_t size_of_log(const stk_watch *watch, const char *name)
     return stat(path, &st) == 0 ? (int64_t)st.st_size : -1;
 }
 
-/* Ten records or a hundred cost one write. */
+/* Collects records, so that many of them cost one write. */
 static void record(stk_watch *watch, int64_t now_ms)
 {
     stk_sample_device devices[STK_LEASE_DEVICES];
@@ -206,9 +207,9 @@ static void record(stk_watch *watch, int64_t now_ms)
     watch->last_record_ms = now_ms;
 }
 
-/* RSS counts a page once for each process that maps it, and pages that the kernel could take back;
- * it is an upper bound, so only above the limit a closer look is worth its price. What that look
- * found is remembered as a difference, so RSS that grows past it is seen before the next one. */
+/* RSS counts a page once per process that maps it, and includes pages that the kernel could
+ * reclaim. It is an upper bound, so we read the exact but expensive PSS only if RSS exceeds the
+ * limit. We keep RSS minus PSS, so that we notice growth before the next PSS reading. */
 static int64_t over_limit(stk_watch *watch, int64_t now_ms)
 {
     if (watch->config.memory_bytes <= 0 || watch->rss_bytes <= watch->config.memory_bytes) {
@@ -221,13 +222,14 @@ static int64_t over_limit(stk_watch *watch, int64_t now_ms)
     int64_t pss = stk_proc_session_pss(watch->sid);
     watch->pss_ms = now_ms;
     if (pss < 0) {
-        return watch->rss_bytes; /* no closer look to be had */
+        return watch->rss_bytes; /* PSS is unavailable */
     }
     watch->pss_offset_bytes = watch->rss_bytes - pss;
     return pss > watch->config.memory_bytes ? pss : 0;
 }
 
-/* Finding a task's processes costs more than reading them; of most tasks they stay the same. */
+/* Finding a task's processes costs more than reading their usage, and most tasks keep the same
+ * processes. */
 static void find_members(stk_watch *watch, int64_t now_ms, int64_t age_ms)
 {
     if (age_ms >= 500 && now_ms - watch->members_ms < watch->members_for_ms) {
@@ -250,7 +252,7 @@ void stk_watch_look_at_shm(stk_watch *watch)
 {
     struct statvfs fs;
     char path[64] = "/dev/shm";
-    if (watch->is_followed) { /* a container's own */
+    if (watch->is_followed) { /* a container has its own /dev/shm */
         (void)snprintf(path, sizeof path, "/proc/%d/root/dev/shm", (int)watch->sid);
     }
     if (statvfs(path, &fs) == 0) {
@@ -262,7 +264,7 @@ void stk_watch_look_at_shm(stk_watch *watch)
     }
 }
 
-/* What ended processes used goes with them; a task's totals never fall. */
+/* The usage of ended processes disappears from the sum; a task's totals must not fall. */
 static void take_usage(stk_watch *watch, const stk_proc_usage *usage, int64_t now_ms)
 {
     watch->rss_bytes = usage->rss_bytes;
@@ -277,7 +279,8 @@ static void take_usage(stk_watch *watch, const stk_proc_usage *usage, int64_t no
     watch->cpu_ms = now_ms;
 }
 
-/* Who only uses such a device for a while is seen nowhere else. Until each was opened. */
+/* Whether to look at device nodes. Short use of such a device leaves no other trace. Stops once
+ * every such node was seen open. */
 static bool nodes_are_due(const stk_watch *watch, int64_t age_ms)
 {
     bool due = false;
