@@ -1,8 +1,7 @@
-/* The backend that runs nothing: fates come from a function, time from another.
+/* A backend that runs nothing: one function supplies the fates, another the time.
  *
- * Jobs are few (what runs at once), so they are kept in an array and looked through. A stopped job
- * ends at once with the failure it was stopped for. Leases are given back when their job is
- * forgotten.
+ * Only a few jobs run at once, so a linear search through an array is enough. A stopped job ends at
+ * once with the failure that stop() names. A lease is released when its job is forgotten.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +14,9 @@
 typedef struct fake_job {
     uint32_t id;
     uint32_t attempt;
-    bool is_reported; /* its start */
+    bool is_reported; /* its start was reported */
     int64_t end_ms;
-    uint64_t order; /* of starts: jobs that end together end in it */
+    uint64_t order; /* order of starts: jobs that end at the same time end in this order */
     stk_outcome outcome;
     stk_lease lease;
 } fake_job;
@@ -30,7 +29,7 @@ typedef struct fake {
     fake_job *jobs;
     uint32_t n_jobs, cap_jobs;
     uint64_t n_starts;
-    int fd; /* an eventfd: written when next() has something at once, read when it has not */
+    int fd; /* an eventfd: readable while next() has a report */
 } fake;
 
 static fake_job *find_job(fake *self, uint32_t id)
@@ -53,7 +52,8 @@ static int fake_start(stk_backend *base, stk_job *job, stk_err *err)
 {
     fake *self = (fake *)base;
     const fake_job *same = find_job(self, job->id);
-    if (same != NULL) { /* acting twice is harmless; another attempt of what still runs is not */
+    if (same !=
+        NULL) { /* a repeated start is harmless; another attempt of a running job is a bug */
         stk_lease_drop(&job->lease);
         if (same->attempt == job->attempt) {
             return 0;
@@ -90,7 +90,7 @@ static void fake_stop(stk_backend *base, uint32_t id, int64_t grace_ms, stk_fail
     fake *self = (fake *)base;
     fake_job *job = find_job(self, id);
     int64_t now_ms = self->now_ms(self->arg);
-    (void)grace_ms; /* it listens to the first signal */
+    (void)grace_ms; /* a fake job ends at the first signal */
     if (job == NULL || job->end_ms <= now_ms) {
         return;
     }

@@ -1,5 +1,5 @@
-/* Tasks as processes of this machine. One thread, one epoll: descriptors of processes and servers,
- * and timers that the caller's wait honours (wait_ms). */
+/* Runs tasks as processes of this machine. One thread, one epoll for the descriptors of processes
+ * and servers; the caller's wait (wait_ms) serves the timers. */
 #include "host/backend/backend_local.h"
 
 #include <errno.h>
@@ -38,9 +38,8 @@ int stk_local_watch_fd(local_backend *b, int fd, uint32_t events, void *data, bo
     return epoll_ctl(b->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event);
 }
 
-/* Closing alone isn't enough: a child that is just being executed has a copy for a moment, and
- * while there is one epoll goes on to report the descriptor, with a pointer to what is freed by
- * then. */
+/* Closing the descriptor isn't enough: a child between fork and exec has a copy, and as long as a
+ * copy exists, epoll reports the descriptor, with a pointer to freed memory. */
 void stk_local_unwatch_fd(local_backend *b, int *fd)
 {
     if (*fd >= 0) {
@@ -79,7 +78,7 @@ stk_report *stk_local_report(local_backend *b, const local_task *task, stk_repor
     local_reports *q = &b->reports;
     size_t wanted = 1;
     if (kind != STK_REPORT_ENDED) {
-        wanted += b->n_tasks; /* the room for their ends is kept */
+        wanted += b->n_tasks; /* keep room for their end reports */
     }
     if (grow_reports(q, wanted) < 0) {
         return NULL;
@@ -136,7 +135,7 @@ static int start_python(local_backend *b, local_task *t, const stk_job *job, stk
         return stk_local_server_submit(b, t, job, err);
     }
     const char *main = b->main_file == NULL ? NULL : "--main";
-    /* For a hook the environment says which. */
+    /* For a hook, the environment names it. */
     const char *argv[] = {b->python, "-m", "stoker._worker", t->dir, main, b->main_file, NULL};
     return stk_local_task_exec(b, t, job, argv, err);
 }
@@ -202,7 +201,8 @@ static void run_timers(local_backend *b)
         return;
     }
     b->due_ms = INT64_MAX;
-    for (uint32_t i = b->n_tasks; i-- > 0;) { /* ending one moves the last into its place */
+    for (uint32_t i = b->n_tasks;
+         i-- > 0;) { /* backwards: when a task ends, the last one takes its place */
         stk_local_task_timers(b, b->tasks[i], now);
     }
     stk_local_look_outside(b, now);
@@ -216,8 +216,8 @@ static void forget_done(local_backend *b)
     b->n_done = 0;
 }
 
-/* Everything that has happened until now. Ended tasks are freed only after all events, because
- * epoll may have handed us a pointer to one. */
+/* Handles all events so far. Frees ended tasks only after that, because epoll may have returned
+ * pointers to them. */
 static void turn(local_backend *b)
 {
     struct epoll_event events[N_EVENTS];
@@ -285,9 +285,9 @@ static void end_tasks(local_backend *b)
     }
     for (int64_t end = stk_local_now_ms() + CLOSE_MS; b->n_tasks > 0 && stk_local_now_ms() < end;) {
         struct epoll_event event;
-        (void)epoll_wait(b->epoll, &event, 1, 10); /* only to wait: turn() asks again */
+        (void)epoll_wait(b->epoll, &event, 1, 10); /* only waits; turn() fetches the events */
         turn(b);
-        b->reports.n = 0; /* nobody will ask any more */
+        b->reports.n = 0; /* the caller won't call next() again */
         b->reports.first = 0;
     }
 }
@@ -304,7 +304,7 @@ static void op_close(stk_backend *self)
         stk_local_server_close(b, b->clean);
         b->given = b->clean = NULL;
         while (b->n_tasks > 0) {
-            unmake(b, b->tasks[0]); /* one that can't die, or whose server doesn't answer */
+            unmake(b, b->tasks[0]); /* a task that can't die, or whose server doesn't answer */
         }
         stk_local_end_orphans(b, true);
         forget_done(b);
@@ -334,8 +334,8 @@ static const stk_backend_ops local_ops = {.name = "local",
 
 /* --- open --- */
 
-/* Children that end must wait for us even if whoever started us ignored SIGCHLD; orphans of our
- * tasks come to us. */
+/* Ended children must stay reapable even if our parent ignored SIGCHLD. As a subreaper we inherit
+ * our tasks' orphans. */
 static void adopt_children(void)
 {
     struct sigaction now;
@@ -346,8 +346,8 @@ static void adopt_children(void)
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 }
 
-/* Each running task costs us a few descriptors, and the usual soft limit is for programs that can
- * count only to 1024 (select). */
+/* Each running task needs a few descriptors, and the usual soft limit of 1024 exists only for
+ * programs that use select. */
 static void allow_descriptors(local_backend *b)
 {
     (void)getrlimit(RLIMIT_NOFILE, &b->n_files);
@@ -368,8 +368,8 @@ static int open_parts(local_backend *b, const stk_local_config *config, stk_err 
     }
     adopt_children();
     allow_descriptors(b);
-    /* Leftovers of an engine that died in this run are ended here, before the guardian could take
-     * what we make for such. */
+    /* This ends what a dead engine of this run left behind. It runs before the guardian starts,
+     * which could mistake our new groups for leftovers. */
     b->groups = stk_cgroups_open(config->run);
     b->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (b->groups == NULL || b->epoll < 0) {

@@ -28,25 +28,25 @@ enum {
     LOCAL_MAX_FDS = 2 * STK_LEASE_DEVICES + 3,
     LOCAL_NO_SLOT = UINT32_MAX,
     LOCAL_TERM_AGAIN_MS = 20,
-    LOCAL_LEFTOVER_MS = 200 /* how long we wait for what a task left behind to be gone */
+    LOCAL_LEFTOVER_MS = 200 /* how long we wait for a task's leftover processes to end */
 };
 
-/* What epoll's data points to begins with this. */
+/* The first member of every struct that epoll's data points to. */
 typedef enum { LOCAL_EV_TASK, LOCAL_EV_SERVER, LOCAL_EV_SCRIBE } local_ev;
 
 typedef struct local_server local_server;
 
 typedef enum {
-    LOCAL_QUEUED, /* waits for its server */
-    LOCAL_SENT,   /* the server has it, and hasn't said "started" */
+    LOCAL_QUEUED, /* waits for its fork server */
+    LOCAL_SENT,   /* sent to the server, which hasn't replied "started" */
     LOCAL_RUNNING,
-    LOCAL_WRITING, /* it has ended, its scribe hasn't */
+    LOCAL_WRITING, /* the task has ended, its scribe hasn't */
     LOCAL_DONE     /* reported; freed at the end of this turn */
 } local_state;
 
 struct local_task;
 
-/* What its scribe's end tells epoll. */
+/* A task's scribe; epoll reports its end. */
 typedef struct local_scribe {
     local_ev ev;
     struct local_task *task;
@@ -56,7 +56,7 @@ typedef struct local_scribe {
     uint32_t n_renewed;
 } local_scribe;
 
-/* How it ended, while its scribe writes the rest. */
+/* How the task ended, kept while its scribe writes the rest. */
 typedef struct local_end {
     int wait_status;
     int64_t cpu_us, maxrss_bytes, at_ms;
@@ -66,36 +66,36 @@ typedef struct local_task {
     local_ev ev;
     local_state state;
     uint32_t id, attempt;
-    uint32_t serial; /* names it in messages: exec's id comes again with the next attempt */
-    bool direct;     /* our child: we reap it. Else its fork server does */
+    uint32_t serial; /* identifies the task in messages; the next attempt reuses exec's id */
+    bool direct;     /* our child, which we reap; else its fork server does */
     bool lost_server;
     bool hook;
-    bool gang;      /* its process is a launcher's */
+    bool gang;      /* its process is a launcher */
     bool contained; /* its process is `stoker contain` */
-    bool followed;  /* and the container's own is known, and watched */
+    bool followed;  /* … whose container's process is known and watched */
     char *dir;
     local_server *server;
-    stk_buf message; /* to its server, kept until it is started */
+    stk_buf message; /* to its server, kept until the task has started */
     size_t n_sent;
-    int fds[LOCAL_MAX_FDS]; /* stdout, stderr, the lock, leases: ours until it is started */
+    int fds[LOCAL_MAX_FDS]; /* stdout, stderr, the lock, leases: ours until the task has started */
     uint32_t n_fds;
     pid_t pid;
     int pidfd;
     uint32_t slot; /* in the guardian's table */
     int64_t start_ms, timeout_ms, grace_ms;
     int64_t notice_ms; /* before the timeout; 0: none */
-    bool noticed;      /* it was told that its time is nearly up */
+    bool noticed;      /* it was warned that its time is nearly up */
     int64_t memory_bytes, used_bytes;
     stk_failure stopped_for;
-    int64_t term_ms; /* when SIGTERM has to be sent again; -1: not */
-    int64_t kill_ms; /* when SIGKILL is due; -1: not */
-    int64_t gone_ms; /* its end was seen, but nobody has its status yet; -1 */
+    int64_t term_ms; /* when to send SIGTERM again; -1: never */
+    int64_t kill_ms; /* when SIGKILL is due; -1: never */
+    int64_t gone_ms; /* when we saw its end, while its status is unknown; -1 */
     stk_cgroup group;
     stk_watch watch;
     local_scribe logs;
     local_end end;
-    char ended_by[320]; /* what a container's engine said of who ended it */
-    char failed[512];   /* what the server said when the start failed */
+    char ended_by[320]; /* the container engine's report on who ended it */
+    char failed[512];   /* the server's message if the start failed */
 } local_task;
 
 /* --- the backend --- */
@@ -111,22 +111,22 @@ typedef struct local_backend {
     stk_accel *accel;
     const stk_clock *clock;
     int64_t sample_ms;
-    int64_t server_ms; /* how long a server may take to begin a task */
+    int64_t server_ms; /* how long a server may take to start a task */
     int epoll;
     stk_guard *guard;
     stk_cgroups *groups;
-    local_server *given; /* the front's, or NULL: none, or dead */
-    local_server *clean; /* ours, or NULL */
+    local_server *given; /* the front's server; NULL: none, or it died */
+    local_server *clean; /* our clean server, or NULL */
     bool noted_unfit, noted_watchdog, noted_shares;
     stk_policy policy;
-    int64_t outside_ms; /* when to look for tasks on devices that they weren't given */
+    int64_t outside_ms; /* when to look for tasks that use devices without a lease */
     local_task **tasks;
     uint32_t n_tasks, cap_tasks;
-    local_task **done; /* to be freed after this turn */
+    local_task **done; /* freed after this turn */
     uint32_t n_done;
     uint32_t next_serial;
-    struct rlimit n_files; /* what we were started with, and tasks get */
-    int64_t own_peak_kb;   /* our own highest memory, as last looked at */
+    struct rlimit n_files; /* the limit at our start, which tasks get */
+    int64_t own_peak_kb;   /* our own peak memory, as last read */
     int64_t due_ms;        /* of the earliest timer; INT64_MAX: none */
     local_reports reports;
     pid_t *known; /* scratch: our children */
@@ -137,63 +137,65 @@ typedef struct local_backend {
 } local_backend;
 
 int64_t stk_local_now_ms(void);
-void stk_local_due(local_backend *b, int64_t at_ms); /* a timer not later than this */
-/* Room for the end of every task and one more: that report must not need memory. */
+void stk_local_due(local_backend *b,
+                   int64_t at_ms); /* sets a timer, unless an earlier one is set */
+/* Reserves reports for the end of every task and one more: reporting an end must not allocate. */
 int stk_local_reserve(local_backend *b);
-/* NULL: out of memory; never for STK_REPORT_ENDED of a task. */
+/* NULL: out of memory, except for STK_REPORT_ENDED of a task. */
 stk_report *stk_local_report(local_backend *b, const local_task *task, stk_report_kind kind);
 void stk_local_note(local_backend *b, const local_task *task, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int stk_local_watch_fd(local_backend *b, int fd, uint32_t events, void *data, bool known);
-void stk_local_unwatch_fd(local_backend *b, int *fd); /* and closes it; -1 is fine */
+void stk_local_unwatch_fd(local_backend *b, int *fd); /* also closes it; -1 is fine */
 
 /* --- backend_local_task.c --- */
 
 int stk_local_task_new(local_backend *b, const stk_job *job, local_task **ret_task, stk_err *err);
-/* Logs, lock and group: what a task has before it runs. Takes the lease's descriptors over. */
+/* Sets up the task's logs, lock and cgroup. Takes ownership of the lease's descriptors. */
 int stk_local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk_err *err);
 /* Starts argv (a command, or a fresh interpreter) as our child. */
 int stk_local_task_exec(local_backend *b, local_task *task, const stk_job *job,
                         const char *const *argv, stk_err *err);
-/* It runs: from now on it is watched. */
+/* The task runs: starts to watch it. */
 int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pidfd, stk_err *err);
 void stk_local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, stk_failure why);
 void stk_local_task_timers(local_backend *b, local_task *task, int64_t now_ms);
 
 /* --- backend_local_end.c --- */
 
-/* Its pidfd says that it has ended; its status just hasn't been fetched yet. */
+/* Whether the process has ended, by its pidfd; its status may not be fetched yet. */
 bool stk_local_task_has_ended(const local_task *task);
-/* A look at a child of ours: ends it if it has ended. */
+/* Checks our child: if it has ended, reaps it and handles its end. */
 void stk_local_task_reap(local_backend *b, local_task *task);
-/* wait_status -1: unknown. cpu_us, maxrss_bytes: of the process and its children, -1 unknown. */
+/* wait_status -1: unknown. cpu_us, maxrss_bytes: totals of the process and its children, -1
+ * unknown. */
 void stk_local_task_ended(local_backend *b, local_task *task, int wait_status, int64_t cpu_us,
                           int64_t maxrss_bytes);
-/* It never ran. */
+/* The task never ran. */
 void stk_local_task_not_started(local_backend *b, local_task *task, stk_failure failure,
                                 const char *text);
 void stk_local_task_close_fds(local_task *task);
 void stk_local_task_free(local_backend *b, local_task *task);
-/* Ends orphans of tasks that are done: every process that a task left behind is ours by then. */
+/* Ends processes that finished tasks left behind; as orphans they have become our children. */
 void stk_local_end_orphans(local_backend *b, bool all);
 
-/* What follows once its logs are whole. */
+/* Reports the task's end, once its logs are complete. */
 void stk_local_task_tell_end(local_backend *b, local_task *task);
 
 /* --- backend_local_contained.c --- */
 
-/* Has its container begun? Then that is what is watched. */
+/* Switches the watch to the container's processes once the container has started. */
 void stk_local_contained_look(local_task *task);
-/* What its container used, and whether it died of it. */
+/* Adds the container's usage, and whether it was killed for memory. */
 void stk_local_contained_ended(local_task *task, stk_ending *ending, stk_outcome *outcome);
 
 /* --- backend_local_devices.c --- */
 
-/* Device numbers of nodes that a task with these devices must not open; returns how many. */
+/* The device numbers of the nodes that a task with this lease must not open; returns how many. */
 uint32_t stk_local_closed_nodes(const local_backend *b, const stk_lease *given, dev_t *ret,
                                 uint32_t n_max);
-/* Tells of tasks that use a device without having been given it, and ends them under policy strict.
- * Looks only now and then. */
+/* Reports tasks that use a device without a lease, and ends them under policy strict. Checks only
+ * now and then. */
 void stk_local_look_outside(local_backend *b, int64_t now_ms);
 void stk_local_look_outside_soon(local_backend *b, int64_t now_ms); /* a task has started */
 

@@ -1,5 +1,5 @@
-/* Tasks in containers: `stoker contain` is our child, what is measured is what it started
- * (docs/decisions/0007). It says in container.json of the attempt where that is. */
+/* Tasks in containers: `stoker contain` is our child, but we measure the processes that it started
+ * (docs/decisions/0007). It names them in the attempt's container.json. */
 #include <limits.h>
 #include <stdio.h>
 #include <sys/param.h>
@@ -11,12 +11,12 @@
 
 enum { FILE_BYTES = 64 << 10, FILE_NODES = 2000 };
 
-/* What container.json says by now. Numbers: -1 unknown. */
+/* The current contents of container.json. Unknown numbers are -1. */
 typedef struct container {
     int64_t pid, peak_bytes, cpu_us, signal, shm_bytes, shm_free_bytes;
     bool oom;
-    char ended_by[320]; /* who asked the engine for its end, "" unknown */
-    char failed[512];   /* why it never ran, or who ended it; "" nothing */
+    char ended_by[320]; /* who made the container engine end it, "" unknown */
+    char failed[512];   /* why it never ran, or who ended it; "" neither */
 } container;
 
 static bool read_container(const local_task *task, container *ret)
@@ -70,12 +70,13 @@ void stk_local_contained_ended(local_task *task, stk_ending *ending, stk_outcome
     outcome->peak_memory_bytes = MAX(task->used_bytes, outcome->peak_memory_bytes);
     ending->used_bytes = outcome->peak_memory_bytes;
     ending->cgroup_oom = known && c.oom && task->memory_bytes > 0;
-    if (ending->cgroup_oom || outcome->peak_memory_bytes < 0) { /* it counts cached files too */
+    if (ending->cgroup_oom ||
+        outcome->peak_memory_bytes < 0) { /* peak_bytes includes cached files */
         ending->used_bytes = MAX(c.peak_bytes, ending->used_bytes);
         outcome->peak_memory_bytes = ending->used_bytes;
     }
     stk_watch *w = &task->watch;
-    if (!task->followed) { /* this host's isn't the container's */
+    if (!task->followed) { /* discard the host's /dev/shm: the container has another */
         w->is_followed = true;
         w->shm_free_bytes = w->shm_bytes = -1;
     }

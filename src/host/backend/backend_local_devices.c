@@ -1,5 +1,5 @@
-/* Devices that a task was not given: closed to it where the host lets us, noticed where it uses
- * one. */
+/* Keeps tasks off devices that they have no lease for: closes those devices if the host lets us,
+ * and reports tasks that use one. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,12 +11,12 @@
 #include "host/backend/backend_local.h"
 
 enum {
-    SOON_MS = 1000,  /* after a task started */
-    AGAIN_MS = 5000, /* and as long as any runs */
+    SOON_MS = 1000,  /* after a task has started */
+    AGAIN_MS = 5000, /* and then repeatedly while any task runs */
     MAX_PROCESSES = 256
 };
 
-/* A slice is a part of its parent: who has one is seen on the other. */
+/* A slice is part of its parent: the driver reports a user of one on the other, too. */
 static bool has_device(const stk_accel *accel, const uint32_t *given, uint32_t n, uint32_t i)
 {
     const stk_device *asked = stk_accel_device(accel, i);
@@ -29,9 +29,9 @@ static bool has_device(const stk_accel *accel, const uint32_t *given, uint32_t n
     return false;
 }
 
-/* --- closed --- */
+/* --- closing devices --- */
 
-/* Nodes of whole devices only: a driver's common ones (nvidiactl, kfd) belong to all. */
+/* Only nodes of whole devices: a driver's common nodes (nvidiactl, kfd) are for everybody. */
 uint32_t stk_local_closed_nodes(const local_backend *b, const stk_lease *given, dev_t *ret,
                                 uint32_t n_max)
 {
@@ -51,7 +51,7 @@ uint32_t stk_local_closed_nodes(const local_backend *b, const stk_lease *given, 
     return n;
 }
 
-/* --- noticed --- */
+/* --- finding users without a lease --- */
 
 static local_task *task_of(local_backend *b, pid_t pid)
 {
@@ -69,7 +69,7 @@ static local_task *task_of(local_backend *b, pid_t pid)
     return NULL;
 }
 
-/* The step's name: …/STEP/TASK/ATTEMPT. */
+/* The step's name, from the path …/STEP/TASK/ATTEMPT. */
 static const char *step_of(const local_task *t, char *buf, size_t size)
 {
     (void)snprintf(buf, size, "%s", t->dir);

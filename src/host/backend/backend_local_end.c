@@ -1,4 +1,5 @@
-/* How a task of this machine ends: reaped, classified, told; and what it left behind. */
+/* The end of a task on this machine: reaps it, classifies and reports its end, removes what it left
+ * behind. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -22,8 +23,8 @@
 #include "sys/proc.h"
 
 enum {
-    TAIL_BYTES = 64 << 10, /* of stderr, looked at when a task failed */
-    STATUS_MS = 500 /* how long the status of a task may stay unknown while its server goes down */
+    TAIL_BYTES = 64 << 10, /* of stderr, searched after a failure */
+    STATUS_MS = 500        /* how long a task's status may stay unknown while its server dies */
 };
 
 bool stk_local_task_has_ended(const local_task *t)
@@ -32,7 +33,7 @@ bool stk_local_task_has_ended(const local_task *t)
     return t->pidfd >= 0 && poll(&p, 1, 0) == 1;
 }
 
-/* The highest memory that we ever had, kB; -1 unknown. */
+/* Our own peak memory in kB; -1 unknown. */
 static int64_t own_peak_kb(void)
 {
     char text[4096];
@@ -41,8 +42,8 @@ static int64_t own_peak_kb(void)
     return line == NULL ? -1 : strtoll(line + 6, NULL, 10);
 }
 
-/* A child made by vfork is born with our own maximum as its maximum, so only what lies above that
- * tells something about the child. -1: it doesn't. */
+/* A vforked child starts with our own peak as its peak, so a value says something about the child
+ * only if it exceeds our peak. -1: it doesn't. */
 static int64_t true_maxrss(local_backend *b, const struct rusage *used)
 {
     if (used->ru_maxrss > b->own_peak_kb) {
@@ -54,7 +55,8 @@ static int64_t true_maxrss(local_backend *b, const struct rusage *used)
     return used->ru_maxrss * 1024;
 }
 
-/* What it left in its group ends now: once it is reaped, its number may become somebody else's. */
+/* Kills the rest of the task's process group before we reap the task: afterwards another process
+ * may get the same pid. */
 static void end_group(const local_task *task)
 {
     siginfo_t info = {0};
@@ -77,7 +79,7 @@ void stk_local_task_reap(local_backend *b, local_task *task)
                       used.ru_utime.tv_usec + used.ru_stime.tv_usec;
         stk_local_task_ended(b, task, status, cpu, true_maxrss(b, &used));
     } else if (got < 0 && stk_local_task_has_ended(task)) {
-        /* Its server dies too, but hasn't handed it over yet: then it becomes our child. */
+        /* Its server is dying, too. Once that has ended, the task becomes our child. */
         int64_t now = stk_local_now_ms();
         if (task->gone_ms < 0) {
             task->gone_ms = now;
@@ -104,7 +106,7 @@ static void leave(local_backend *b, local_task *t)
     b->done[b->n_done++] = t;
 }
 
-/* The end of what it wrote to stderr, NUL-terminated and without NULs; NULL when there is none. */
+/* The end of the task's stderr, NUL-terminated, without other NULs; NULL if it is empty. */
 static char *read_tail(const local_task *t)
 {
     char path[PATH_MAX];
@@ -127,8 +129,8 @@ static char *read_tail(const local_task *t)
     return text;
 }
 
-/* The errno with which its file system, or its owner's quota, refuses 256 KiB more (a container's
- * own program goes with it); 0: there is room, or it can't be told. */
+/* The errno of writing 256 KiB more (ENOSPC, EDQUOT: the file system or a quota is full); 0: there
+ * is room, or unknown. */
 static int why_full(const char *dir)
 {
     char piece[256 << 10];
@@ -140,7 +142,7 @@ static int why_full(const char *dir)
     return errno == ENOSPC || errno == EDQUOT ? errno : 0;
 }
 
-/* Of one that failed by itself, all that may tell why is looked at. */
+/* For a task that failed by itself, gathers all possible evidence. */
 static void classify(local_task *t, stk_ending *e, stk_outcome *o)
 {
     char trouble[512];
@@ -213,7 +215,7 @@ void stk_local_task_tell_end(local_backend *b, local_task *task)
             ending.cgroup_oom = task->memory_bytes > 0 && stk_cgroup_oom(b->groups, &task->group);
             int64_t cpu_us = stk_cgroup_cpu_us(b->groups, &task->group);
             o->cpu_us = MAX(o->cpu_us, cpu_us);
-            if (ending.cgroup_oom) { /* else its peak counts cached files too */
+            if (ending.cgroup_oom) { /* otherwise the peak includes cached files */
                 ending.used_bytes = stk_cgroup_peak(b->groups, &task->group);
                 o->peak_memory_bytes = MAX(o->peak_memory_bytes, ending.used_bytes);
             }
@@ -274,8 +276,8 @@ void stk_local_task_free(local_backend *b, local_task *task)
 
 /* --- orphans --- */
 
-/* Our children, and all tasks, also those of a server: when that dies they become ours before we
- * hear of it, and their status is worth keeping. False when out of memory. */
+/* Lists our children and all tasks, also a server's: if the server dies, its tasks become our
+ * children before we notice, and we need their status. False: out of memory. */
 static bool known_children(local_backend *b, uint32_t *ret_n, uint32_t *ret_n_children)
 {
     uint32_t want = b->n_tasks + STK_GUARD_N + 2;
@@ -313,12 +315,12 @@ static bool is_of(pid_t pid, pid_t session, const local_task *t)
     return session == t->pid || stk_proc_has_env(pid, marker);
 }
 
-/* Processes that a task left behind must not outlive it. What was in its group was killed by who
- * reaped it, just before that; this is for the rest, and waits until all are gone.
+/* Processes that a task left behind must not outlive it. Those in its group were killed just before
+ * it was reaped; this function kills the others and waits until all have ended.
  *
- * A process whose parent ended comes to us (child subreaper); so does nothing else that is in a
- * session of its own, because the engine makes no such children but ours. One that belongs to a
- * living task is left alone: a step may well run a daemon of its own. */
+ * A process whose parent ended becomes our child (we are a child subreaper). Apart from the
+ * children that we started, our only children with other sessions are such orphans. Orphans of a
+ * living task stay: a step may run a daemon. */
 void stk_local_end_orphans(local_backend *b, bool all)
 {
     enum { N_MAX = 256 };
@@ -339,6 +341,7 @@ void stk_local_end_orphans(local_backend *b, bool all)
         }
     }
     if (n > 0) {
-        (void)stk_proc_orphans(b->known, n_known, n_children, orphans, N_MAX); /* reaps the dead */
+        (void)stk_proc_orphans(b->known, n_known, n_children, orphans,
+                               N_MAX); /* also reaps the dead */
     }
 }

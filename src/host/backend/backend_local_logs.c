@@ -1,5 +1,4 @@
-/* What a task writes into: its logs, or, of one that has secrets, pipes to a scribe that hides
- * them. */
+/* A task's output: log files or, if the task has secrets, pipes to a scribe that masks them. */
 #include "host/backend/backend_local_logs.h"
 
 #include <errno.h>
@@ -15,7 +14,7 @@
 
 enum {
     LOOK_MS = 1000,
-    STILL_MS = 20000, /* a scribe that does nothing for so long, with something to do, hangs */
+    STILL_MS = 20000, /* a scribe that makes no progress for this long, with work to do, hangs */
     MOST_RENEWED = 100
 };
 
@@ -37,7 +36,8 @@ int stk_local_logs_open(local_task *task, const char *const *hidden, stk_err *er
 {
     local_scribe *l = &task->logs;
     if (hidden != NULL) {
-        if (!task->hook && stk_runner_attempt_is_live(task->dir)) { /* later its log has our lock */
+        if (!task->hook && stk_runner_attempt_is_live(
+                               task->dir)) { /* check now: later our own lock is on its log */
             return stk_err_set(err, STK_E_BUSY, "%s: a process of this attempt still lives",
                                task->dir);
         }
@@ -49,7 +49,7 @@ int stk_local_logs_open(local_task *task, const char *const *hidden, stk_err *er
         STK_TRY(open_task_log(task, "stdout.log", err));
         STK_TRY(open_task_log(task, "stderr.log", err));
     }
-    if (!task->hook) { /* a hook runs beside or after the attempt that it belongs to */
+    if (!task->hook) { /* a hook runs during or after its attempt, which has the lock */
         int log = l->scribe == NULL ? task->fds[1] : -1;
         STK_TRY(stk_runner_attempt_lock(task->dir, log, &task->fds[task->n_fds], err));
         task->n_fds++;
@@ -106,7 +106,8 @@ static int renew_scribe(local_backend *b, local_task *task, stk_err *err)
     return stk_local_logs_watch(b, task, err);
 }
 
-/* Ended: it has written everything; or somebody killed it, and another one goes on. */
+/* The scribe has ended: either it has written everything, or it was killed and a new one
+ * continues. */
 void stk_local_logs_event(local_backend *b, local_task *task)
 {
     stk_err err = {0};
@@ -115,7 +116,8 @@ void stk_local_logs_event(local_backend *b, local_task *task)
         return;
     }
     (void)epoll_ctl(b->epoll, EPOLL_CTL_DEL, stk_scribe_fd(l->scribe), NULL);
-    if (stk_scribe_is_done(l->scribe)) { /* also where the task has closed both, and runs on */
+    if (stk_scribe_is_done(
+            l->scribe)) { /* true also if the task has closed both streams but still runs */
         if (task->state == LOCAL_WRITING) {
             note_lost(b, task);
             stk_local_task_tell_end(b, task);
@@ -128,7 +130,7 @@ void stk_local_logs_event(local_backend *b, local_task *task)
                        "another one goes on where it was");
     }
     if (renew_scribe(b, task, &err) <
-        0) { /* its output can't be kept, and may not be kept as it is */
+        0) { /* we can't store its output masked, and must not store it unmasked */
         (void)snprintf(task->failed, sizeof task->failed, "its log can't be written: %.400s",
                        err.text);
         if (task->state == LOCAL_WRITING) {
@@ -165,7 +167,7 @@ void stk_local_logs_close(local_backend *b, local_task *task)
         if (fd >= 0) {
             (void)epoll_ctl(b->epoll, EPOLL_CTL_DEL, fd, NULL);
         }
-        stk_scribe_finish(l->scribe); /* of one that never began: nobody waits for it */
+        stk_scribe_finish(l->scribe); /* the task never began: no one waits for its scribe */
         stk_scribe_close(l->scribe);
         l->scribe = NULL;
     }

@@ -1,5 +1,5 @@
-/* Fork servers: started, and what follows their end. The front's server has everything imported; a
- * clean one is a fresh interpreter of ours, for what the front's can't fork safely. */
+/* Starts fork servers and handles their end. The front's server has everything imported; a clean
+ * server is a fresh interpreter for tasks that the front's server can't fork safely. */
 #include "host/backend/backend_local_server.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@
 
 enum { LAST_WORDS_MS = 200, QUIT_MS = 2000 };
 
-/* --- its life --- */
+/* --- start and end of a server --- */
 
 int stk_local_server_new(local_backend *b, int fd, local_server **ret_server, stk_err *err)
 {
@@ -80,7 +80,7 @@ void stk_local_server_kill(local_server *server)
     (void)shutdown(server->wire.fd, SHUT_RDWR);
 }
 
-/* Closes the socket: a server that is well then ends its tasks and itself. */
+/* Closes the socket: a healthy server then ends its tasks and itself. */
 void stk_local_server_close(local_backend *b, local_server *server)
 {
     if (server == NULL) {
@@ -112,7 +112,8 @@ static int spawn_clean(local_backend *b, int fd, int log, pid_t *ret_pid, stk_er
     stk_spawn spawn = {.argv = argv,
                        .env = (const char *const *)environ,
                        .stdin_fd = -1,
-                       .stdout_fd = -1, /* what the user's file prints was printed before */
+                       .stdout_fd =
+                           -1, /* the front has already printed the output of the user's file */
                        .stderr_fd = log,
                        .keep_fds = &fd,
                        .n_keep_fds = 1,
@@ -147,7 +148,7 @@ int stk_local_server_start_clean(local_backend *b, stk_err *err)
     return 0;
 }
 
-/* The last line it wrote to stderr: for an interpreter that didn't come up, the reason. */
+/* The last line of its stderr: the reason if the interpreter didn't start. */
 static void last_words(local_server *s, char *buf, size_t size)
 {
     char text[4097];
@@ -189,8 +190,7 @@ static void resubmit(local_backend *b, local_task *t)
     }
 }
 
-/* How a server ended that nobody told to: once said in the run's notes, or it can never be found
- * out. */
+/* Notes how a server ended unexpectedly: the run's notes are the only record of it. */
 static void note_end(local_backend *b, const local_server *s, pid_t pid, int status,
                      const char *words)
 {
@@ -211,11 +211,11 @@ static void note_end(local_backend *b, const local_server *s, pid_t pid, int sta
     }
 }
 
-/* The server is gone. What it had running lives on as ours; what it was about to start may have
- * begun, so that is lost and tried again as a new attempt; what it never saw goes elsewhere. */
+/* We adopt the server's running tasks. A task that it was about to start may have begun, so that
+ * attempt is lost and a new attempt follows. Unsent tasks go to another server. */
 void stk_local_server_died(local_backend *b, local_server *s, const char *why)
 {
-    int status = -1; /* stays so where it doesn't end, or isn't ours to ask */
+    int status = -1; /* stays -1 if it doesn't end or isn't our child */
     char words[320], text[512];
     pid_t child = s->child;
     bool by_itself = false;
@@ -258,7 +258,7 @@ void stk_local_server_died(local_backend *b, local_server *s, const char *why)
         if (t->state == LOCAL_RUNNING) {
             adopt(b, t);
         } else if (t->state == LOCAL_SENT) {
-            bool stopped = t->stopped_for != STK_FAIL_NONE; /* it was what hung */
+            bool stopped = t->stopped_for != STK_FAIL_NONE; /* this task's start was what hung */
             const char *how = text;
             if (stopped || stk_local_now_ms() >= t->start_ms + b->server_ms) {
                 how = "its fork server did not start it in time";

@@ -1,4 +1,4 @@
-/* What the engine and a fork server say to each other: docs/formats/server-protocol.md. */
+/* The protocol between the engine and a fork server: docs/formats/server-protocol.md. */
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 
 enum { RETRY_MS = 20 };
 
-/* --- what we say --- */
+/* --- messages to the server --- */
 
 static int make_message(local_task *t, const stk_job *j, stk_err *err)
 {
@@ -62,7 +62,7 @@ static void flush(local_backend *b, local_server *s)
     while (s->hello && (t = next_queued(b, s)) != NULL) {
         ssize_t n = stk_wire_send(s->wire.fd, &t->message, t->n_sent, t->fds, t->n_fds);
         if (n < 0) {
-            if (errno == ETOOMANYREFS) { /* too many descriptors are under way: a little later */
+            if (errno == ETOOMANYREFS) { /* too many descriptors in flight: retry soon */
                 stk_local_due(b, stk_local_now_ms() + RETRY_MS);
             }
             want_out(b, s, errno == EAGAIN || errno == ETOOMANYREFS);
@@ -74,7 +74,7 @@ static void flush(local_backend *b, local_server *s)
             return;
         }
         t->state = LOCAL_SENT;
-        t->start_ms = stk_local_now_ms(); /* for its timeout, until it really starts */
+        t->start_ms = stk_local_now_ms(); /* counts for its timeout until the real start */
         stk_local_due(b, t->start_ms + b->server_ms);
         if (t->timeout_ms > 0) {
             stk_local_due(b, t->start_ms + t->timeout_ms);
@@ -96,7 +96,7 @@ int stk_local_server_submit(local_backend *b, local_task *task, const stk_job *j
     return 0;
 }
 
-/* --- what it says --- */
+/* --- messages from the server --- */
 
 static void on_hello(local_backend *b, local_server *s, const stk_json *m)
 {
@@ -117,7 +117,7 @@ static void on_started(local_backend *b, local_server *s, local_task *t, const s
     stk_err err = {0};
     if (t == NULL || t->state != LOCAL_SENT || !stk_json_int(stk_json_get(m, "pid"), &pid) ||
         pid <= 1 || pid > INT_MAX) {
-        return; /* it failed before its server could say this */
+        return; /* it failed before this message arrived */
     }
     int fd = pidfd;
     pidfd = -1;
@@ -126,7 +126,7 @@ static void on_started(local_backend *b, local_server *s, local_task *t, const s
         t->pid = (pid_t)pid;
         stk_local_task_not_started(b, t, STK_FAIL_START, err.text);
     } else if (t->kill_ms >= 0) {
-        t->kill_ms = stk_local_now_ms(); /* stopped while it was under way */
+        t->kill_ms = stk_local_now_ms(); /* stopped while it was being started */
         stk_local_due(b, t->kill_ms);
     }
 }
@@ -157,7 +157,8 @@ static void on_failed(local_backend *b, local_task *t, const stk_json *m)
     }
 }
 
-/* The front's server can't fork safely: a clean one, which serves everything that it is given. */
+/* The front's server can't fork safely: the task goes to a clean server, which accepts every
+ * task. */
 static void on_unfit(local_backend *b, local_server *s, local_task *t, const stk_json *m)
 {
     const char *why = stk_json_get_text(m, "why");
@@ -197,7 +198,7 @@ static local_task *task_of(local_backend *b, const local_server *s, const stk_js
     return NULL;
 }
 
-/* NULL, or what is wrong with the message. */
+/* Handles one message; returns NULL, or what is wrong with it. */
 static const char *on_message(local_backend *b, local_server *s, const char *data, size_t len)
 {
     static const stk_json_limits limits = {STK_LIMIT_MESSAGE_BYTES, 1000000, 16};
@@ -219,7 +220,7 @@ static const char *on_message(local_backend *b, local_server *s, const char *dat
     } else if (stk_json_is(op, "started")) {
         on_started(b, s, t, &m);
     } else if (t == NULL) {
-        return NULL; /* about a task that is no more */
+        return NULL; /* about a task that no longer exists */
     } else if (stk_json_is(op, "ended")) {
         on_ended(b, t, &m);
     } else if (stk_json_is(op, "failed")) {

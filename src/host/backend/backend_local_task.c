@@ -1,4 +1,4 @@
-/* One task on this machine: started, watched over, stopped. */
+/* Starts, watches and stops a task on this machine. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,8 +19,8 @@
 
 enum {
     GANG_MS = 2000,
-    SERVER_MS = 5000, /* how long a server may keep silent about a task that has ended */
-    ANSWER_MS = 2000, /* how long a server may not answer while it starts what is to be ended */
+    SERVER_MS = 5000, /* how long a server may take to report a task's end */
+    ANSWER_MS = 2000, /* how long a server may take to start a task that we want to end */
 };
 
 /* --- start --- */
@@ -37,7 +37,7 @@ static int add_task(local_backend *b, local_task *task)
     if (done == NULL) {
         return STK_E_NOMEM;
     }
-    b->done = done; /* as long: ending a task must not need memory */
+    b->done = done; /* same length: ending a task must not allocate */
     b->tasks[b->n_tasks++] = task;
     return 0;
 }
@@ -77,7 +77,7 @@ int stk_local_task_new(local_backend *b, const stk_job *job, local_task **ret_ta
     return 0;
 }
 
-/* Limits by a control group where there are some, else by the watchdog, with one line about it. */
+/* Limits the task by a control group if possible, else by the watchdog, and notes that once. */
 static void make_group(local_backend *b, local_task *t, const stk_job *job, const stk_lease *given)
 {
     stk_err why = {0};
@@ -106,7 +106,7 @@ static void make_group(local_backend *b, local_task *t, const stk_job *job, cons
     }
 }
 
-/* What the watchdog has to see to; 0: nothing, somebody else does. */
+/* The watchdog's memory limit; 0: none, or another mechanism enforces it. */
 static int64_t watched_bytes(const local_task *task, const stk_job *job)
 {
     bool limited = job->contained ? !job->unlimited : task->group.n > 0;
@@ -121,8 +121,8 @@ int stk_local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk
         task->fds[task->n_fds++] = job->lease.fds[i];
     }
     stk_lease given = job->lease;
-    job->lease.n = job->lease.n_fds = 0; /* the task's now */
-    if (!job->contained) {               /* else the container is what has limits */
+    job->lease.n = job->lease.n_fds = 0; /* now owned by the task */
+    if (!job->contained) {               /* otherwise the container has the limits */
         make_group(b, task, job, &given);
     }
     stk_watch_config watch = {.dir = task->dir,
@@ -160,8 +160,8 @@ static int put_entry(local_backend *b, uint32_t n, const char *entry)
     return 0;
 }
 
-/* The engine's environment, less `unset`, under the job's; and what makes numerical libraries use
- * as many threads as CPUs were granted, unless the job says otherwise. */
+/* The engine's environment without `unset`, overridden by the job's. Also sets the numerical
+ * libraries' thread counts to the granted CPUs, unless the job sets them. */
 static int make_env(local_backend *b, const stk_job *job)
 {
     static const char *const threads[] = {
@@ -241,9 +241,9 @@ int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pi
     stk_guard_begun(b->guard, task->slot, pid);
     if (task->direct && stk_local_watch_fd(b, pidfd, EPOLLIN, task, false) < 0) {
         int rc = stk_err_sys(err, STK_E_SYS, errno, "watching process %d", (int)pid);
-        (void)kill(pid, SIGKILL); /* the caller frees it: nothing may run on */
+        (void)kill(pid, SIGKILL); /* the caller frees the task, so no process of it may survive */
         (void)stk_proc_kill_session(pid, NULL, LOCAL_LEFTOVER_MS);
-        (void)waitpid(pid, NULL, 0); /* last: until then the number is its own */
+        (void)waitpid(pid, NULL, 0); /* reap last: until then the pid can't be reused */
         return rc;
     }
     stk_local_task_close_fds(task);
@@ -269,14 +269,14 @@ int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pi
 static void send_signal(local_backend *b, local_task *t, int number)
 {
     if (!t->direct && stk_local_task_has_ended(t)) {
-        return; /* the fork server ends what it left and reaps it: its number may be another's */
+        return; /* the fork server kills its leftovers and reaps it: the pid may be reused */
     }
     if (kill(-t->pid, number) == 0) {
         (void)kill(-t->pid, SIGCONT); /* a stopped task would not see it */
         return;
     }
     (void)kill(t->pid, number);
-    if (number == SIGTERM) { /* a forked child that hasn't made its session yet ignores that */
+    if (number == SIGTERM) { /* a forked child without its own session yet ignores SIGTERM */
         t->term_ms = stk_local_now_ms() + LOCAL_TERM_AGAIN_MS;
         stk_local_due(b, t->term_ms);
     }
@@ -288,13 +288,13 @@ void stk_local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, s
         return;
     }
     if (task->state == LOCAL_QUEUED && task->n_sent == 0) {
-        task->server = NULL; /* it is found by this; nothing of it was sent */
+        task->server = NULL; /* removes it from the server's queue; it wasn't sent */
         stk_local_task_not_started(b, task, why, NULL);
         return;
     }
     if (task->stopped_for == STK_FAIL_NONE) {
         if (task->state == LOCAL_RUNNING && stk_local_task_has_ended(task)) {
-            return; /* it ended by itself; its own end is the truth */
+            return; /* it ended by itself: report that end */
         }
         task->stopped_for = why;
         stk_watch_look(&task->watch);
@@ -306,7 +306,7 @@ void stk_local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, s
     }
     stk_local_due(b, task->kill_ms);
     if (task->state != LOCAL_RUNNING) {
-        return; /* ended as soon as it is started */
+        return; /* we end it as soon as it has started */
     }
     if (grace_ms <= 0) {
         send_signal(b, task, SIGKILL);
@@ -317,7 +317,7 @@ void stk_local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, s
 
 /* --- timers --- */
 
-/* True when it turned out to be over, with nobody to say how. */
+/* True: the task is over, and no one reported how. */
 static bool look_if_gone(local_backend *b, local_task *task, int64_t now_ms)
 {
     if (task->direct && task->gone_ms >= 0) {
@@ -325,7 +325,7 @@ static bool look_if_gone(local_backend *b, local_task *task, int64_t now_ms)
         stk_local_due(b, now_ms + LOCAL_TERM_AGAIN_MS);
     } else if (!task->direct && stk_local_task_has_ended(task)) {
         if (task->gone_ms < 0) {
-            task->gone_ms = now_ms; /* its server will say so any moment */
+            task->gone_ms = now_ms; /* its server should report it soon */
         } else if (now_ms - task->gone_ms > SERVER_MS) {
             task->lost_server = true;
             stk_local_task_ended(b, task, -1, -1, -1);
@@ -334,8 +334,8 @@ static bool look_if_gone(local_backend *b, local_task *task, int64_t now_ms)
     return task->state == LOCAL_DONE;
 }
 
-/* A server that hangs says neither "started" nor anything else: what it was given is ended by
- * ending the server. */
+/* A server that hangs replies neither "started" nor anything else: we end its pending task by
+ * killing the server. */
 static void look_if_answered(local_backend *b, local_task *task, int64_t now_ms)
 {
     if (task->timeout_ms > 0 && task->stopped_for == STK_FAIL_NONE && task->state == LOCAL_SENT) {
@@ -347,7 +347,7 @@ static void look_if_answered(local_backend *b, local_task *task, int64_t now_ms)
         }
     }
     if (task->state == LOCAL_SENT && now_ms >= task->start_ms + b->server_ms) {
-        stk_local_server_kill(task->server); /* what it runs lives on; this one is tried again */
+        stk_local_server_kill(task->server); /* its running tasks live on; this one is retried */
         return;
     }
     if (task->kill_ms >= 0 && now_ms >= task->kill_ms + ANSWER_MS) {
@@ -357,8 +357,8 @@ static void look_if_answered(local_backend *b, local_task *task, int64_t now_ms)
     }
 }
 
-/* The launcher knows its ranks: it ends the largest at once, then the others, and says so. Should
- * it hang, all end anyway. */
+/* Signals the launcher, which knows its ranks: it ends the largest first, then the others, and
+ * reports that. If the launcher hangs, we kill them all. */
 static void stop_ranks(local_backend *b, local_task *task)
 {
     if (stk_local_task_has_ended(task) || kill(task->pid, SIGUSR2) < 0) {
@@ -370,7 +370,7 @@ static void stop_ranks(local_backend *b, local_task *task)
     stk_watch_look(&task->watch);
 }
 
-/* Those due soon are looked at now too: one wake-up for all. */
+/* Samples early if the due time is close: one wake-up serves several tasks. */
 static void sample(local_backend *b, local_task *task, int64_t now_ms)
 {
     int64_t period_ms = task->watch.config.period_ms;
@@ -392,7 +392,7 @@ static void sample(local_backend *b, local_task *task, int64_t now_ms)
     }
 }
 
-/* Who was told before has had its grace. */
+/* A task that was warned before the timeout gets no more grace. */
 static void look_at_limit(local_backend *b, local_task *task, int64_t now_ms)
 {
     if (task->timeout_ms <= 0 || task->stopped_for != STK_FAIL_NONE) {
@@ -433,7 +433,7 @@ void stk_local_task_timers(local_backend *b, local_task *task, int64_t now_ms)
     }
     if (task->kill_ms >= 0 && now_ms >= task->kill_ms) {
         send_signal(b, task, SIGKILL);
-        task->kill_ms = now_ms + 1000; /* again, should it be in a place where it can't die */
+        task->kill_ms = now_ms + 1000; /* repeat, in case the task is in an unkillable state */
     }
     if (task->kill_ms >= 0) {
         stk_local_due(b, task->kill_ms);

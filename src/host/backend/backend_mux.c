@@ -1,5 +1,6 @@
-/* Several backends as one: a job goes to the one that it names, reports come from all of them in
- * turn. Ids are unique over all, so who is to stop or measure a job finds it where it is. */
+/* Combines several backends: a job goes to the backend that it names, reports come from all in
+ * turn. Ids are unique over all backends, so stop() and usage() can find a job's backend by its
+ * id. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +11,9 @@
 
 typedef struct mux {
     stk_backend base;
-    int fd; /* an epoll descriptor: readable when one of theirs is */
+    int fd; /* an epoll descriptor: readable when a backend's descriptor is */
     uint32_t n;
-    uint32_t turn; /* who is asked first, so that a busy one doesn't silence the others */
+    uint32_t turn; /* the backend to query first, so that a busy one doesn't starve the others */
     stk_backend *backends[];
 } mux;
 
