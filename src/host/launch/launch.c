@@ -1,4 +1,4 @@
-/* What happens to a gang while it runs: the first failure ends all. */
+/* The events of a running gang: the first failure ends all ranks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -61,7 +61,7 @@ void stk_launch_say(stk_gang *g, const char *fmt, ...)
     stk_launch_view_line(g, text, MIN((size_t)n, sizeof text - 1));
 }
 
-/* It has ended by itself, and we haven't looked yet. */
+/* Whether the rank has ended by itself, but we haven't handled that yet. */
 static bool is_dead(const launch_rank *r)
 {
     struct pollfd p = {.fd = r->pidfd, .events = POLLIN};
@@ -73,20 +73,20 @@ void stk_launch_signal(stk_gang *g, int number)
     for (uint32_t i = 0; i < g->n; i++) {
         launch_rank *r = &g->ranks[i];
         if (r->state != RANK_RUNNING || (g->ending == END_FAILED && is_dead(r))) {
-            continue; /* one that is starting is ended as soon as it runs */
+            continue; /* a starting rank is ended as soon as it runs */
         }
         r->was_ended = true;
-        if (kill(-r->pid, number) < 0) { /* it has made no session of its own yet */
+        if (kill(-r->pid, number) < 0) { /* it has no process group yet */
             (void)kill(r->pid, number);
         }
         (void)kill(-r->pid, SIGCONT);
     }
 }
 
-/* --- what happens --- */
+/* --- events --- */
 
-/* The first rank to end has saved and wants to be run again by who preempted it: the engine, a
- * batch system, not us at the same place. */
+/* Whether the first rank to end was preempted: it has saved its state, and the engine or batch
+ * system that preempted it shall run it again, not we on the same machine. */
 static bool is_preempted(const stk_gang *g)
 {
     if (g->ending != END_FAILED || g->first < 0) {
@@ -116,7 +116,8 @@ void stk_launch_end_all(stk_gang *g, end_cause cause, int number)
 {
     g->ending = cause;
     g->n_others = g->n_live;
-    for (uint32_t i = 0; i < g->n; i++) { /* at once, not because of the first */
+    for (uint32_t i = 0; i < g->n;
+         i++) { /* these ended at the same time, not because of the first */
         launch_rank *r = &g->ranks[i];
         r->failed = r->failed || r->fell > 0;
         g->n_others -= r->state == RANK_RUNNING && (r->fell > 0 || is_dead(r));
@@ -137,7 +138,7 @@ void stk_launch_end_all(stk_gang *g, end_cause cause, int number)
     stk_launch_nodes_tell(g);
 }
 
-/* The rank's pidfd and its server's word may come in either order, also in one turn. */
+/* The rank's pidfd and its server's message may arrive in either order, even in one turn. */
 static void note_death(const stk_gang *g, launch_rank *r)
 {
     if (r->died_us < 0 && g->late_us >= 0) {
@@ -150,7 +151,7 @@ void stk_launch_ended(stk_gang *g, uint32_t rank, int status)
 {
     launch_rank *r = &g->ranks[rank];
     note_death(g, r);
-    stk_launch_line_read(g); /* what it, or another one, said before */
+    stk_launch_line_read(g); /* records that ranks sent before this death */
     r->state = RANK_ENDED;
     r->status = status;
     r->end_ms = stk_clock_anchored_ms(&g->clock);
@@ -172,14 +173,14 @@ void stk_launch_ended(stk_gang *g, uint32_t rank, int status)
     }
 }
 
-/* The zombie stays until the attempt is over: as long as it does, its number is nobody else's, and
- * what it left behind can be ended by it. */
+/* The zombie stays until the attempt is over: until then its pid can't be reused, so we can kill
+ * what it left behind by its group. */
 static void on_exit_event(stk_gang *g, uint32_t rank)
 {
     launch_rank *r = &g->ranks[rank];
     siginfo_t info = {0};
     note_death(g, r);
-    if (r->by_server) { /* which tells how it ended */
+    if (r->by_server) { /* the server will report how it ended */
         stk_launch_unwatch(g, r->pidfd);
         return;
     }
@@ -192,7 +193,8 @@ static void on_exit_event(stk_gang *g, uint32_t rank)
     stk_launch_ended(g, rank, exited ? info.si_status << 8 : info.si_status & 0x7f);
 }
 
-/* The engine says that the step is past its memory limit: as the kernel does, we end the largest.
+/* The engine signals that the step exceeds its memory limit: like the kernel, we end the largest
+ * rank.
  */
 static void end_largest(stk_gang *g)
 {
@@ -221,7 +223,7 @@ static void on_gang_signal(stk_gang *g)
     struct signalfd_siginfo info;
     while (read(g->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         int number = (int)info.ssi_signo;
-        if (g->number != 0) { /* again: at once */
+        if (g->number != 0) { /* the second signal: end at once */
             g->hurry = true;
             stk_launch_signal(g, SIGKILL);
             continue;
@@ -242,7 +244,7 @@ static void on_gang_event(stk_gang *g, const struct epoll_event *e)
     case LAUNCH_EV_SIGNAL:
         on_gang_signal(g);
         break;
-    case LAUNCH_EV_START: /* was looked at first */
+    case LAUNCH_EV_START: /* handled before */
         break;
     case LAUNCH_EV_EXIT:
         on_exit_event(g, i);
@@ -290,7 +292,7 @@ static void on_time(stk_gang *g)
     }
 }
 
-/* How long we were ready to run, and others ran; -1 unknown. */
+/* How long we have waited for a CPU while ready to run; -1 unknown. */
 static int64_t run_delay_us(const stk_gang *g)
 {
     char text[96];
@@ -301,8 +303,8 @@ static int64_t run_delay_us(const stk_gang *g)
     return sscanf(text, "%lld %lld", &ran, &waited) == 2 && ran > 0 ? waited / 1000 : -1;
 }
 
-/* epoll_wait; and how long ago what it tells of happened, at most: since the last one we were busy,
- * and when it woke us we had to wait for a CPU. */
+/* Calls epoll_wait and bounds the age of its events: they may have waited while we were busy, and
+ * while we waited for a CPU after the wake-up. */
 static int wait_for_events(stk_gang *g, struct epoll_event *events, int timeout)
 {
     int64_t before = run_delay_us(g);
@@ -333,12 +335,12 @@ int stk_launch_turn(stk_gang *g, int64_t until_ms, stk_err *err)
     if (n < 0 && errno != EINTR) {
         return stk_err_sys(err, STK_E_SYS, errno, "waiting for %u ranks", g->n_live);
     }
-    for (int i = 0; i < n; i++) { /* before the death that it explains */
+    for (int i = 0; i < n; i++) { /* start errors before the deaths that they explain */
         if (events[i].data.u64 >> 32 == LAUNCH_EV_START && stk_launch_start_finish(g, err) < 0) {
             return err->code;
         }
     }
-    for (int pass = 0; pass < 2; pass++) { /* deaths first: output can be a flood */
+    for (int pass = 0; pass < 2; pass++) { /* deaths first: there may be much output */
         for (int i = 0; i < n; i++) {
             uint64_t kind = events[i].data.u64 >> 32;
             bool dead = kind == LAUNCH_EV_EXIT || kind == LAUNCH_EV_SERVER;

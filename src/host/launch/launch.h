@@ -1,13 +1,14 @@
-/* launch: many processes of one program, on this host or several, as one. How do ranks find each
- * other, which of them failed first and why, and is none left behind?
+/* launch: runs many processes of one program as one, on this host or several. It connects the
+ * ranks, finds which one failed first and why, and leaves no process behind.
  *
- * A gang is N ranks. They start together, see what torchrun's ranks see (RANK, WORLD_SIZE,
- * MASTER_ADDR, MASTER_PORT …), and end together: the first that ends other than by 0 is named, the
- * others get SIGTERM and, after `grace_ms`, SIGKILL. With restarts left all start again. What they
- * write goes to files of their own and, line by line with "[K] " before it, to one view. Whatever
- * ends the launcher ends its ranks: each dies with its parent, and a guardian (sys/guard.h) takes
- * what they left. On several nodes one launcher runs on each, for its own ranks; node 0's leads
- * (launch_nodes.h). Either pipeline dialect is none of this room's business.
+ * A gang is N ranks. They start together, see the variables of torchrun's ranks (RANK, WORLD_SIZE,
+ * MASTER_ADDR, MASTER_PORT …), and end together: the launcher names the first rank with an exit
+ * status other than 0; the others get SIGTERM and, after `grace_ms`, SIGKILL. If restarts are left,
+ * all ranks start again. A rank's output goes to its log files and, line by line with the prefix
+ * "[K] ", to one view. If the launcher dies, its ranks die: each ends with its parent, and a
+ * guardian (sys/guard.h) ends what they left. On several nodes, one launcher per node runs that
+ * node's ranks; node 0's launcher leads (launch_nodes.h). This room knows nothing of pipeline
+ * dialects.
  */
 #ifndef STK_LAUNCH_H
 #define STK_LAUNCH_H
@@ -23,56 +24,58 @@
 enum { STK_LAUNCH_MAX_RANKS = 1024, STK_LAUNCH_MAX_DEVICES = 256 };
 
 typedef struct stk_launch_device {
-    const char *cpus; /* near it, as the kernel lists them, "0-15,32-47"; or NULL */
-    const char *mask; /* its word for CUDA_VISIBLE_DEVICES where that is unset; or NULL */
+    const char *cpus; /* CPUs near it, as the kernel lists them, "0-15,32-47"; or NULL */
+    const char *mask; /* its entry for CUDA_VISIBLE_DEVICES if that is unset; or NULL */
 } stk_launch_device;
 
 typedef struct stk_launch_config {
     const char *const *argv; /* what every rank executes; NULL-terminated */
     uint32_t ranks;          /* 1 … STK_LAUNCH_MAX_RANKS */
-    uint32_t min_ranks;      /* a restart leaves out ranks that failed, down to so many */
+    uint32_t min_ranks;      /* a restart drops failed ranks, but keeps at least this many */
     uint32_t max_restarts;
-    int32_t port;       /* rank 0's; 0: a free one, another at each restart */
+    int32_t port;       /* rank 0's; 0: a free one, a new one at each restart */
     int64_t grace_ms;   /* between SIGTERM and SIGKILL */
-    int64_t notice_ms;  /* the same where SIGTERM came from outside, if that is longer */
-    int64_t hang_ms;    /* no progress for so long ends the gang; 0: no watchdog */
-    const char *dir;    /* rank-K/ and gang.json are made in it; NULL: no files */
+    int64_t notice_ms;  /* the same if SIGTERM came from outside and this is longer */
+    int64_t hang_ms;    /* end the gang after this time without progress; 0: no watchdog */
+    const char *dir;    /* folder for rank-K/ and gang.json; NULL: no files */
     const char *run_id; /* TORCHELASTIC_RUN_ID; the same on all nodes */
-    uint32_t nodes;     /* that the gang runs on, each with `ranks`; 0, 1: this host only */
-    uint32_t node;      /* this one's number; 0 leads, and has rank 0 */
-    const char *rdzv;   /* HOST[:PORT] at which the nodes reach node 0 */
-    const char *key;    /* what the nodes share and nobody else knows; "": none */
+    uint32_t nodes;     /* nodes of the gang, each with `ranks`; 0, 1: this host only */
+    uint32_t node;      /* this node's number; node 0 leads and has rank 0 */
+    const char *rdzv;   /* HOST[:PORT] of node 0 */
+    const char *key;    /* secret shared by the nodes; "": none */
     int64_t join_ms;    /* how long nodes wait for each other */
-    const char *const *node_argv; /* the leader starts the other nodes itself (sys/nodes.h), each as
-                                     this, "" in front for this program; else NULL */
-    uint32_t devices;             /* that each of them leases there first */
-    bool leash;                   /* stdin is a pipe whose end is the leader's */
-    uint32_t split; /* thread counts in the environment that are this were meant for all ranks
-                       together; 0: none */
-    const stk_launch_device *seen; /* that the ranks see, in the order of their mask */
+    const char *const
+        *node_argv; /* the leader starts this command on each other node (sys/nodes.h); "" in front
+                       stands for this program; NULL: it starts none */
+    uint32_t devices; /* devices that each of these nodes leases first */
+    bool leash;       /* stdin is a pipe that closes when the leader ends */
+    uint32_t split; /* a thread count in the environment that equals this is for all ranks together;
+                       0: none */
+    const stk_launch_device *seen; /* the devices that the ranks see, in the order of their mask */
     uint32_t n_seen;
-    bool no_prefix;              /* the view without "[K] " */
-    bool no_bind;                /* ranks may use every CPU that the launcher may */
-    bool is_task;                /* of the engine: a result.json for it when the gang fails */
-    const struct stk_mask *mask; /* hidden in logs and view (host/runner/runner_mask.h), or NULL */
+    bool no_prefix;              /* no "[K] " prefix in the view */
+    bool no_bind;                /* ranks may use all CPUs of the launcher */
+    bool is_task;                /* the engine's task: write a result.json if the gang fails */
+    const struct stk_mask *mask; /* for logs and view (host/runner/runner_mask.h), or NULL */
     bool is_python;     /* ranks are Stoker's workers: rank-K/result.json, stacks at SIGUSR1 */
-    int server_fd;      /* of a fork server that makes the ranks; -1: argv is executed */
+    int server_fd;      /* of a fork server that starts the ranks; -1: execute argv */
     int out_fd, err_fd; /* the view; not closed */
 } stk_launch_config;
 
 typedef struct stk_launch_end {
-    int exit_status; /* 0; the first failing rank's, 128 + its signal; 128 + the signal we got */
+    int exit_status; /* 0; the first failing rank's status, or 128 + its signal; 128 + the signal
+                        that we got */
     stk_failure failure;
     char text[1024]; /* one sentence, "" after success */
 } stk_launch_end;
 
-/* Runs the gang to its end. `summary` (may be NULL) gets gang.json's text. An error means that it
- * could not be started (nothing of it runs then): STK_E_BUSY (the port is taken), STK_E_SYS … */
+/* Runs the gang to its end. `summary` (may be NULL) gets gang.json's text. An error means that the
+ * gang could not be started, and no rank runs: STK_E_BUSY (the port is taken), STK_E_SYS … */
 int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch_end *ret_end,
                    stk_err *err);
 
-/* The gang of a task: reads `task.json` (docs/formats/task-directory.md) over `config`, whose texts
- * then live in `arena`. */
+/* Fills `config` from a task's `task.json` (docs/formats/task-directory.md). Its texts live in
+ * `arena`. */
 int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *config,
                          stk_err *err);
 

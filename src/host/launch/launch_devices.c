@@ -1,7 +1,7 @@
-/* Which devices are which rank's: CPUs near them, and leaving out those of ranks that failed.
+/* Assigns devices to ranks: finds the CPUs near them, and drops devices of failed ranks.
  *
- * Every rank sees all devices, and LOCAL_RANK picks: devices are dealt out to ranks in the order of
- * the mask, as many to each. Where that doesn't work out, none is anybody's own. */
+ * Every rank sees all devices and picks by LOCAL_RANK: ranks get equal numbers of devices, in the
+ * order of the mask. If they can't be divided evenly, no device belongs to a rank. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "host/launch/launch_private.h"
 #include "host/launch/launch_ranks.h"
 
-/* How many devices are each rank's own; 0: nobody knows. */
+/* The number of devices per rank; 0: unknown. */
 static uint32_t each(const stk_gang *g)
 {
     return g->n_devices % g->n == 0 ? g->n_devices / g->n : 0;
@@ -44,7 +44,7 @@ void stk_launch_devices_leave_out(stk_gang *g, uint32_t n_ranks)
 
 enum { MASK_BYTES = 1 << 20 };
 
-/* The entries of `list` at the places that are left; NULL: it isn't a list of these devices. */
+/* The entries of `list` for the remaining devices; NULL: it isn't a list of these devices. */
 static const char *chosen(const stk_gang *g, const char *list)
 {
     const char *entries[STK_LAUNCH_MAX_DEVICES];
@@ -67,7 +67,7 @@ static const char *chosen(const stk_gang *g, const char *list)
     return text.failed ? NULL : stk_arena_dup(g->arena, stk_text_or(text.data, ""));
 }
 
-/* What CUDA_VISIBLE_DEVICES would be, were it set; NULL: the devices aren't NVIDIA's. */
+/* The mask equivalent to an unset CUDA_VISIBLE_DEVICES; NULL: the devices aren't NVIDIA's. */
 static const char *unmasked(const stk_gang *g)
 {
     STK_BUF_AUTO list = STK_BUF_INIT(MASK_BYTES);
@@ -97,7 +97,7 @@ uint32_t stk_launch_devices_masks(stk_gang *g, const char *(*ret_pairs)[2], uint
             ret_pairs[n++][1] = value;
         }
     }
-    /* HIP counts within what ROCR left over. */
+    /* HIP numbers the devices that the ROCR mask leaves. */
     const char *hip = getenv("HIP_VISIBLE_DEVICES");
     if (n > 0 && n < n_max && hip != NULL && chosen(g, hip) != NULL) {
         STK_BUF_AUTO text = STK_BUF_INIT(MASK_BYTES);
@@ -111,7 +111,7 @@ uint32_t stk_launch_devices_masks(stk_gang *g, const char *(*ret_pairs)[2], uint
     return n;
 }
 
-/* --- CPUs near --- */
+/* --- CPUs near devices --- */
 
 static void add_listed(const char *list, cpu_set_t *set)
 {

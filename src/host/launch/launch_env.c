@@ -1,4 +1,4 @@
-/* What a rank sees: torchrun's variables, its CPUs. */
+/* A rank's environment (torchrun's variables) and its CPUs. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 /* --- environment --- */
 
-/* RANK and its kin are set; a launcher around us must not shine through by the rest. */
+/* We set RANK and similar variables; these others must not leak from an outer launcher. */
 static const char *const cleared[] = {"TORCHELASTIC_USE_AGENT_STORE",
                                       "TORCHELASTIC_ERROR_FILE",
                                       "STOKER_RANK_DIR",
@@ -41,8 +41,8 @@ static void put_number_variable(stk_gang *g, launch_env *e, const char *name, in
     e->ours[e->n_ours++] = stk_arena_printf(g->arena, "%s=%lld", name, (long long)value);
 }
 
-/* At least 1. Control groups, which only lower it, are read where that can make a difference: the
- * ranks wait for it. */
+/* At least 1. Reads the control groups, which can only lower the number, only if that can matter:
+ * the ranks wait for it. */
 static uint32_t cpus_per_rank(uint32_t n_ranks)
 {
     cpu_set_t ours;
@@ -52,7 +52,7 @@ static uint32_t cpus_per_rank(uint32_t n_ranks)
     return MAX(stk_proc_n_cpus() / n_ranks, 1);
 }
 
-/* A count that was meant for the whole step is split; one that a user set himself stays. */
+/* Splits a thread count that was meant for the whole step; a count that the user set stays. */
 static void put_threads(stk_gang *g, launch_env *e)
 {
     uint32_t per_rank = 0;
@@ -106,8 +106,8 @@ static void put_fixed(stk_gang *g, launch_env *e)
     put_number_variable(g, e, "TORCHELASTIC_MAX_RESTARTS", g->config->max_restarts);
     put_variable(g, e, "TORCHELASTIC_RUN_ID", g->config->run_id);
     put_variable(g, e, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
-    /* As torchrun (which passes -u); and a crash or a hang shows where it was. A user's own
-     * setting stands. */
+    /* As torchrun does (it passes -u). PYTHONFAULTHANDLER shows where a crash or a hang happened.
+     * The user's settings win. */
     static const char *const ones[] = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "PYTHONUNBUFFERED",
                                        "PYTHONFAULTHANDLER"};
     for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
@@ -115,7 +115,8 @@ static void put_fixed(stk_gang *g, launch_env *e)
             put_variable(g, e, ones[i], "1");
         }
     }
-    /* Gloo takes the address of the host's own name, on Debian 127.0.1.1: no other node's to reach.
+    /* By default Gloo uses the address of the host's name. On Debian that is 127.0.1.1, which other
+     * nodes can't reach.
      */
     if (g->nodes != NULL && g->nodes->interface[0] != '\0' &&
         getenv("GLOO_SOCKET_IFNAME") == NULL) {
@@ -148,7 +149,7 @@ int stk_launch_env_new(stk_gang *g, launch_env *ret_env, stk_err *err)
     }
     put_fixed(g, &e);
     e.n_fixed = e.n_ours;
-    STK_TRY(stk_launch_env_rank(g, &e, 0, err)); /* so that their names are known */
+    STK_TRY(stk_launch_env_rank(g, &e, 0, err)); /* to know the names of the variables */
     uint32_t n = e.n_ours;
     for (size_t i = 0; i < n_have; i++) {
         if (!is_in_environment(&e, environ[i])) {
@@ -172,7 +173,8 @@ int stk_launch_env_rank(stk_gang *g, launch_env *env, uint32_t rank, stk_err *er
         put_variable(g, env, "STOKER_RANK_DIR", dir);
         env->ours[env->n_ours++] =
             stk_arena_printf(g->arena, "TORCHELASTIC_ERROR_FILE=%s/error.json", dir);
-        /* PyTorch's flight recorder writes there when NCCL fails, or asked through the pipe. */
+        /* PyTorch's flight recorder writes there when NCCL fails, or on request through the
+         * pipe. */
         static const char *const flight[] = {"TORCH_FR_DUMP_TEMP_FILE",
                                              "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"};
         for (size_t i = 0; i < sizeof flight / sizeof *flight; i++) {
@@ -192,7 +194,7 @@ int stk_launch_env_rank(stk_gang *g, launch_env *env, uint32_t rank, stk_err *er
 
 static int node_of(int cpu)
 {
-    for (int node = 0; node < 64; node++) { /* cpuN holds a link nodeK */
+    for (int node = 0; node < 64; node++) { /* the folder cpuN has a link nodeK */
         if (stk_sysfs_exists("/sys/devices/system/cpu/cpu%d/node%d", cpu, node)) {
             return node;
         }
@@ -210,7 +212,7 @@ static int compare_places(const void *a, const void *b)
     return x->core != y->core ? x->core - y->core : x->cpu - y->cpu;
 }
 
-/* `all`: where nothing is known of devices. */
+/* The CPUs near a rank's devices; `all` if those are unknown. */
 static const cpu_set_t *near_rank(const cpu_set_t *near, uint32_t rank, const cpu_set_t *all)
 {
     return near == NULL ? all : &near[rank];
@@ -224,7 +226,8 @@ bool stk_launch_split(const cpu_place *places, uint32_t n, const cpu_set_t *near
     CPU_ZERO(&taken);
     memset(&all, 0xff, sizeof all);
     for (;;) {
-        /* Who has the fewest to choose from comes first, with all who choose from the same. */
+        /* Start with the ranks that have the fewest CPUs to choose from; treat ranks with the same
+         * choice together. */
         const cpu_set_t *of = NULL;
         for (uint32_t i = 0; i < n_ranks; i++) {
             const cpu_set_t *own = near_rank(near, i, &all);
@@ -246,7 +249,7 @@ bool stk_launch_split(const cpu_place *places, uint32_t n, const cpu_set_t *near
         if (n_free < n_alike) {
             return false;
         }
-        uint32_t k = 0, at = 0; /* of the free ones */
+        uint32_t k = 0, at = 0; /* counts over the free CPUs */
         for (uint32_t i = 0, turn = 0; i < n_ranks; i++) {
             if (done[i] || !CPU_EQUAL(near_rank(near, i, &all), of)) {
                 continue;
@@ -265,8 +268,8 @@ bool stk_launch_split(const cpu_place *places, uint32_t n, const cpu_set_t *near
     }
 }
 
-/* Neighbours first: a rank's CPUs are of one NUMA node as far as that goes, threads of one core
- * stay together. Where it is known which CPUs are near a rank's devices it gets of these only. */
+/* Keeps neighbours together: a rank's CPUs are on one NUMA node if possible, and the threads of a
+ * core stay together. If the CPUs near a rank's devices are known, the rank gets only those. */
 bool stk_launch_cpus(const stk_gang *g, cpu_set_t *ret_sets)
 {
     cpu_set_t ours;

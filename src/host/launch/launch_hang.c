@@ -1,10 +1,10 @@
-/* The watchdog: a gang in which nothing moves is ended, and says where each rank stood.
+/* The watchdog: ends a gang in which nothing moves, and reports where each rank stood.
  *
- * Moving is: more than 1 % of a CPU, bytes read or written, a busy device, a line of output, on any
- * rank; but CPU, device and little I/O of a rank that waits in a collective, as its pulse tells,
- * are no progress. Python's own stacks come from faulthandler: a Stoker worker writes them at
- * SIGUSR1, any other Python at SIGABRT (PYTHONFAULTHANDLER is set), which ends it too; that is due
- * anyway. */
+ * A gang moves if any rank uses more than 1 % of a CPU, reads or writes bytes, keeps a device busy
+ * or writes a line of output. But CPU, device and small I/O of a rank that waits in a collective,
+ * by its pulse, are no progress. Python's stacks come from faulthandler: a Stoker worker writes
+ * them at SIGUSR1, any other Python at SIGABRT (PYTHONFAULTHANDLER is set). SIGABRT also ends the
+ * process, but we end it anyway. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,8 +26,8 @@
 #include "sys/proc.h"
 
 enum { LOOKS = 10, LOOK_MS_MIN = 50, LOOK_MS_MAX = 5000, JIFFIES_US = 20000, SAY_MS = 5000 };
-enum { CHILDREN = 8 };          /* of a rank, that are asked */
-enum { POLLING_BYTES = 32768 }; /* a second: a store that is asked whether all have come, 5000 */
+enum { CHILDREN = 8 };          /* processes of a rank that we ask for a stack */
+enum { POLLING_BYTES = 32768 }; /* per second; polling a store for the other ranks takes 5000 */
 
 static const stk_proc_usage unknown_usage = {0};
 
@@ -45,8 +45,8 @@ static int64_t field(const char *text, const char *key, int base)
     return at == NULL ? 0 : (int64_t)strtoull(at + strlen(key), NULL, base);
 }
 
-/* Does a rank that doesn't wait for others have this device? Devices are dealt out in order; where
- * that doesn't work out, each is everybody's. */
+/* Whether a rank that doesn't wait for others has this device. Ranks get devices in order; if they
+ * can't be divided evenly, every device counts for every rank. */
 static bool counts(const stk_gang *g, uint32_t device, uint32_t n_devices)
 {
     uint32_t each = n_devices % g->n == 0 ? n_devices / g->n : 0;
@@ -85,7 +85,7 @@ static bool devices_busy(stk_gang *g)
     return false;
 }
 
-/* Since anything last did. */
+/* Whether anything has moved since the last call. */
 static bool has_moved(stk_gang *g)
 {
     pid_t pids[STK_LAUNCH_MAX_RANKS] = {0};
@@ -139,7 +139,7 @@ void stk_launch_hang_end(stk_gang *g)
     g->hang.looked = false;
 }
 
-/* --- where does each stand? --- */
+/* --- where does each rank stand? --- */
 
 static bool catches(pid_t pid, int number)
 {
@@ -148,7 +148,7 @@ static bool catches(pid_t pid, int number)
            (field(text, "SigCgt:\t", 16) >> (number - 1) & 1) != 0;
 }
 
-/* What the kernel tells of a process and its threads. */
+/* Adds the kernel's view of a process and its threads. */
 static void add_process(pid_t pid, stk_buf *out)
 {
     char path[64], text[2048];
@@ -187,15 +187,15 @@ static void append(const stk_gang *g, uint32_t rank, const char *text, size_t n)
     }
 }
 
-/* What the kernel tells of the rank; and any program but our worker is asked for its stack. False:
- * there is none that can answer. */
+/* Adds the kernel's view of the rank, and asks programs other than our worker for a stack. Returns
+ * false if none can answer. */
 static bool ask_for_stack(stk_gang *g, uint32_t rank)
 {
     bool asked = false;
     STK_BUF_AUTO text = STK_BUF_INIT(4 << 20);
     stk_proc_members members = {0};
     (void)stk_proc_members_find(g->ranks[rank].pid, &members);
-    g->ranks[rank].n_tail = 0; /* what comes now is the stack */
+    g->ranks[rank].n_tail = 0; /* the stack follows */
     g->ranks[rank].tail[0] = '\0';
     for (uint32_t i = 0; i < members.n; i++) {
         add_process(members.pids[i], &text);
@@ -211,8 +211,8 @@ static bool ask_for_stack(stk_gang *g, uint32_t rank)
     return asked;
 }
 
-/* Asks the n-th process of a rank's worker, its own first, for its stack: each writes to the same
- * file. False: there is none. */
+/* Asks the n-th process of a rank, the worker being the first, for its stack. One after the other,
+ * because all write to the same file. False: there is no such process. */
 static bool ask_worker(const stk_gang *g, uint32_t rank, uint32_t n)
 {
     pid_t own = g->ranks[rank].pid;
@@ -252,7 +252,7 @@ static int64_t stack_bytes(const stk_gang *g)
     return sum;
 }
 
-/* Until they have said it: something came, and nothing more for a while. */
+/* Waits for the answers: until some output has come, and then no more for a while. */
 static void listen_to_all(stk_gang *g, int64_t bytes)
 {
     int64_t end = stk_launch_now_ms() + SAY_MS;
@@ -293,7 +293,7 @@ static void ask_all(stk_gang *g)
     }
 }
 
-/* The rank's stack into its tail: what its stderr said, or what its worker wrote to the file. */
+/* Copies the rank's stack to its tail: from its stderr, or from the file that its worker wrote. */
 static void collect(stk_gang *g, uint32_t rank)
 {
     launch_rank *r = &g->ranks[rank];
@@ -308,7 +308,7 @@ static void collect(stk_gang *g, uint32_t rank)
     if (r->n_tail > 0 || stk_file_read_untrusted(path, 8 << 20, &text, &len, NULL) < 0) {
         return;
     }
-    const char *child = strstr(text, LAUNCH_CHILD); /* the rank's own comes first */
+    const char *child = strstr(text, LAUNCH_CHILD); /* the rank's own stack comes first */
     if (child != NULL) {
         len = (size_t)(child - text);
     }
@@ -318,16 +318,17 @@ static void collect(stk_gang *g, uint32_t rank)
     r->n_tail = n;
 }
 
-/* --- who is missing? --- */
+/* --- which rank is missing? --- */
 
-/* The innermost frame of the thread that was asked; NULL: none is known. */
+/* The innermost frame of the thread that received the signal; NULL: unknown. */
 static const char *first_frame(const char *stack)
 {
     return strstr(stk_text_or(strstr(stack, "Current thread"), stack), "File \"");
 }
 
-/* The innermost function of the thread that was asked tells, as in python/stoker/_worker/pulse.py:
- * user code runs inside of a distributed library's functions too. */
+/* Whether the signalled thread waits in a collective, by its innermost function (as in
+ * python/stoker/_worker/pulse.py): outer functions prove nothing, because distributed libraries
+ * also call user code. */
 static bool in_collective(const char *stack)
 {
     static const char *const libraries[] = {"/torch/distributed/", "/mpi4py/", "/horovod/",
@@ -351,7 +352,7 @@ static bool in_collective(const char *stack)
     return false;
 }
 
-/* "train.py:12 in load": the innermost line of the thread that was asked. */
+/* "train.py:12 in load": the innermost line of the signalled thread. */
 static void innermost_place(const char *stack, char *buf, size_t size)
 {
     const char *at = first_frame(stack);
@@ -368,7 +369,8 @@ static void innermost_place(const char *stack, char *buf, size_t size)
     }
 }
 
-/* The only one of those whose stack is known that isn't in a collective while others are; -1. */
+/* The only rank with a known stack outside a collective, while others are in one; -1: none or
+ * several. */
 static int32_t find_missing(const stk_gang *g)
 {
     int32_t missing = -1;
@@ -427,7 +429,7 @@ bool stk_launch_hang_look(stk_gang *g, int64_t now_ms)
     int64_t passed = now_ms - g->hang.looked_ms;
     g->hang.due_ms = now_ms + period;
     g->hang.looked_ms = now_ms;
-    /* A machine that slept, or we who did, is no rank that stood still. */
+    /* If the machine or the launcher slept, the ranks didn't hang: limit the time to count. */
     g->hang.still_ms += MIN(passed, 2 * period);
     if (has_moved(g)) {
         g->hang.still_ms = 0;
@@ -444,7 +446,7 @@ bool stk_launch_hang_look(stk_gang *g, int64_t now_ms)
 
 void stk_launch_hang_tell(stk_gang *g)
 {
-    stk_launch_pulse_ask(g); /* first: what follows ends a Python that isn't our worker */
+    stk_launch_pulse_ask(g); /* first, because the following ends a Python that isn't our worker */
     for (uint32_t i = 0; i < g->n; i++) {
         launch_rank *r = &g->ranks[i];
         r->silent = g->config->is_python && r->state == RANK_RUNNING && !r->pulse.asked &&

@@ -1,6 +1,6 @@
-/* Devices of a node that a gang's leader started (host/launch/launch_hosts.c), or of a step that
- * runs outside of a run (a flow's `spin`): leased here, where they are, before anything of the step
- * runs. The descriptors go on to it, and the lease lasts as long. */
+/* Leases devices for a node that a gang's leader started (host/launch/launch_hosts.c), or for a
+ * step outside a run (a flow's `spin`). This happens on the devices' host, before the step's code
+ * runs. The step inherits the descriptors, and the lease lasts as long as the step. */
 #include "host/launch/launch_hold.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ static bool is_free(const stk_device *d, int64_t free_bytes, const char *outside
            (d->memory_bytes <= 0 || free_bytes == d->memory_bytes);
 }
 
-/* The first `n` free ones of one vendor. */
+/* The first `n` free devices of one vendor. */
 static int choose_free(stk_accel *accel, stk_arena *arena, uint32_t n, stk_devset *ret_devices,
                        stk_err *err)
 {
@@ -64,7 +64,7 @@ static int lease_free(stk_accel *accel, stk_arena *arena, uint32_t n, stk_lease 
                    stk_text_or(getenv("STOKER_RUN"), "?"), stk_text_or(getenv("STOKER_STEP"), "?"),
                    stk_proc_user(getuid(), user), (int)getpid());
     int rc = STK_E_BUSY;
-    for (int i = 0; rc == STK_E_BUSY && i < TRIES; i++) { /* another may be quicker */
+    for (int i = 0; rc == STK_E_BUSY && i < TRIES; i++) { /* another process may be quicker */
         stk_devset devices = {0};
         STK_TRY(choose_free(accel, arena, n, &devices, err));
         rc = stk_lease_take(accel, &devices, 0, label, lease, NULL, err);

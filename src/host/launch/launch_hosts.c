@@ -1,9 +1,9 @@
-/* Other nodes that the leader starts itself, by the words of a list (sys/nodes.h).
+/* Nodes that the leader starts itself, with the commands of a list (sys/nodes.h).
  *
  * `WORDS sh` reads a script from its standard input: the environment, the folder, and the launcher
- * to become. So nothing of it is in an argument, a file or a log, and it needs no file system that
- * both see. The same pipe then is a leash: its end tells the node that its leader is gone, also
- * through ssh, which passes on no signal. */
+ * to execute. So none of this appears in an argument, a file or a log, and the nodes need no shared
+ * file system. Afterwards the pipe is a leash: when it closes, the node knows that its leader has
+ * ended, even through ssh, which forwards no signals. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -22,13 +22,14 @@
 
 enum { SCRIPT_BYTES = 1 << 20, REAP_MS = 3000 };
 
-/* Behind the name of n bytes and its '='; "": there is none. */
+/* The value after the name of n bytes and '='; "" if there is none. */
 static const char *variable_value(const char *entry, size_t n)
 {
     return entry + n + (entry[n] == '=');
 }
 
-/* Which of this machine's devices: another one has others. That there are to be none is said on. */
+/* Whether a variable selects devices of this machine, which mean nothing elsewhere. A variable that
+ * hides all devices is passed on. */
 static bool is_mask(const char *entry, size_t n)
 {
     static const char *const masks[][3] = {
@@ -36,7 +37,7 @@ static bool is_mask(const char *entry, size_t n)
 #include "tbl/vendors.def"
     };
     if (n == strlen("STOKER_LEASE_LEVEL") && strncmp(entry, "STOKER_LEASE_LEVEL", n) == 0) {
-        return true; /* it is about leases of this machine */
+        return true; /* it concerns leases of this machine */
     }
     for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
         const char *const *m = masks[i];
@@ -48,7 +49,7 @@ static bool is_mask(const char *entry, size_t n)
     return false;
 }
 
-/* What a variable says of this machine, or of the terminal, is not the other one's. */
+/* Whether a variable describes this machine or terminal, so that it is wrong elsewhere. */
 static bool is_local(const char *entry)
 {
     static const char *const names[] = {
@@ -96,7 +97,7 @@ static void write_script(const stk_gang *g, uint32_t node, stk_buf *out)
     char cwd[PATH_MAX], self[PATH_MAX], number[16], rdzv[300];
     for (char **e = environ; *e != NULL; e++) {
         size_t n = strcspn(*e, "=");
-        if (is_mask(*e, n)) { /* the words may have passed it on */
+        if (is_mask(*e, n)) { /* the command may have forwarded it */
             (void)stk_buf_printf(out, "unset %.*s\n", (int)n, *e);
         } else if (!is_local(*e)) {
             add_export(out, *e, n, variable_value(*e, n));

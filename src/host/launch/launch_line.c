@@ -1,8 +1,10 @@
-/* The line of a Python step's ranks to their launcher: how far each has come, and who failed first.
+/* The line from a Python step's ranks to their launcher: how far each has come, and which one
+ * failed first.
  *
- * A rank writes what it has come to into one pipe of all ranks, and waits at a gate, an event that
- * the launcher opens once every rank of every node has come there (docs/formats/task-directory.md,
- * "Ranks"). A rank that ends before it has come fails the gang, which ends whoever waits. */
+ * All ranks write into one pipe which gates they have reached. A rank waits at a gate, an eventfd
+ * that the launcher opens once every rank of every node has reached it
+ * (docs/formats/task-directory.md, "Ranks"). A rank that ends before it reaches a gate fails the
+ * gang, which ends the waiting ranks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -66,11 +68,11 @@ static void open_gate(stk_gang *g, uint32_t gate)
     if (g->line.from >= 0 && (g->line.open & 1u << gate) == 0) {
         g->line.open |= 1u << gate;
         ssize_t n = write(g->line.fds[1 + gate], &one, sizeof one);
-        (void)n; /* an eventfd that nobody reads takes a 1 */
+        (void)n; /* writing 1 to an unread eventfd can't fail */
     }
 }
 
-/* Rank 0 may leave: whoever might need what it hosts has ended. */
+/* Whether rank 0 may end: all ranks that might need what it hosts have ended. */
 static bool all_others_ended(const stk_gang *g)
 {
     bool ended = g->n_before == 0;
@@ -104,7 +106,7 @@ static void look_at_gate(stk_gang *g, uint32_t gate)
     bool came = all_came(g, gate);
     if (came && g->nodes != NULL && !stk_launch_leads(g)) {
         stk_launch_talk_number(g, "came", "gate", gate);
-        return; /* the leader says when all have */
+        return; /* the leader opens the gate for all nodes */
     }
     for (uint32_t i = 0; g->nodes != NULL && i < g->nodes->n_peers; i++) {
         const launch_peer *p = &g->nodes->peers[i];
@@ -139,7 +141,7 @@ void stk_launch_line_ended(stk_gang *g)
     }
 }
 
-/* --- what ranks say --- */
+/* --- records of ranks --- */
 
 static void on_record(stk_gang *g, const unsigned char record[RECORD])
 {
@@ -159,7 +161,7 @@ static void on_record(stk_gang *g, const unsigned char record[RECORD])
 
 void stk_launch_line_read(stk_gang *g)
 {
-    unsigned char data[1024 * RECORD]; /* a write of 4 bytes is never split */
+    unsigned char data[1024 * RECORD]; /* a 4-byte write to a pipe is atomic */
     ssize_t n;
     while (g->line.from >= 0 && (n = read(g->line.from, data, sizeof data)) > 0) {
         for (ssize_t at = 0; at + RECORD <= n; at += RECORD) {

@@ -1,4 +1,5 @@
-/* Before an attempt of several nodes: all come, are counted, and try rank 0's port; or none starts.
+/* Before an attempt on several nodes: all nodes join, are counted and try rank 0's port; otherwise
+ * none starts.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -132,7 +133,7 @@ static void send_world(stk_gang *g)
     stk_launch_talk_all(g, &m);
 }
 
-/* Can rank 0's port be reached from here? `why` "" if so. */
+/* Tries to reach rank 0's port from here; `why` is "" on success. */
 static void probe(stk_gang *g, char *why, size_t size)
 {
     why[0] = '\0';
@@ -221,7 +222,7 @@ static int lead(stk_gang *g, stk_err *err)
     }
     STK_TRY(check_probes(g, own, err));
     MESSAGE_AUTO m = MESSAGE;
-    stk_file_close(&listener); /* rank 0 listens there now; the port stays held */
+    stk_file_close(&listener); /* rank 0 will listen there; we still hold the port */
     stk_launch_talk_begin(&m, "go");
     stk_launch_talk_all(g, &m);
     return 0;
@@ -231,12 +232,11 @@ static int find_leader(stk_gang *g, stk_err *err)
 {
     launch_nodes *s = g->nodes;
     int64_t wait_ms = g->config->join_ms;
-    if (g->config->leash && wait_ms > LEASH_MS) { /* the leader is there, it started us */
+    if (g->config->leash && wait_ms > LEASH_MS) { /* the leader runs, since it started us */
         wait_ms = LEASH_MS;
     }
     int64_t until = stk_launch_now_ms() + wait_ms;
-    int64_t say_ms =
-        stk_launch_now_ms() + SAY_MS; /* it may be a closed port: not only at the end */
+    int64_t say_ms = stk_launch_now_ms() + SAY_MS; /* report early: the port may be blocked */
     char why[200] = "it closes the connection";
     while (g->ending == END_NOT && !s->started && !s->bye) {
         int64_t now = stk_launch_now_ms();

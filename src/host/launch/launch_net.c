@@ -32,7 +32,7 @@ int stk_launch_net_split(const char *text, char *host, size_t size, int32_t *por
     const char *colon = strrchr(text, ':');
     const char *close = strchr(text, ']');
     if (colon != NULL && text[0] != '[' && strchr(text, ':') != colon) {
-        colon = NULL; /* an IPv6 address, bare */
+        colon = NULL; /* an IPv6 address without brackets */
     }
     if (colon != NULL && close != NULL && colon < close) {
         colon = NULL;
@@ -71,7 +71,7 @@ int stk_launch_net_listen(int32_t port, int *ret_fd, stk_err *err)
     int code = 0;
     for (int i = 0; i < 2 && code != EADDRINUSE; i++) {
         int family = kinds[i].at->sa_family;
-        bool is_six = family == AF_INET6; /* takes both kinds, where the kernel has it */
+        bool is_six = family == AF_INET6; /* accepts IPv4, too; the kernel may lack IPv6 */
         STK_FD_AUTO fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0 &&
             (!is_six || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero) == 0) &&
@@ -231,7 +231,7 @@ void stk_launch_net_nonce(char ret_hex[NODES_NONCE + 1])
 {
     unsigned char data[NODES_NONCE / 2];
     if (getrandom(data, sizeof data, 0) != (ssize_t)sizeof data) {
-        abort(); /* never for so few bytes */
+        abort(); /* getrandom never fails for so few bytes */
     }
     for (size_t i = 0; i < sizeof data; i++) {
         (void)snprintf(ret_hex + 2 * i, 3, "%02x", data[i]);

@@ -1,10 +1,10 @@
-/* Several nodes: all or nothing, one beginning, one end (docs/decisions/0006-ranks.md).
+/* Several nodes: all start together and end together, or none starts
+ * (docs/decisions/0006-ranks.md).
  *
- * The launcher of node 0 leads: the others come to it, say how many ranks they have, learn the
- * world, try rank 0's port, and start when all have reached it. Whoever sees a reason to end says
- * so to the leader, the leader to all; each ends its own ranks and tells how they ended. A
- * connection that ends is a node that is lost: there is no other way to know, and both sides act on
- * it. */
+ * The launcher of node 0 leads: the others connect to it, report their number of ranks, receive the
+ * world, try rank 0's port, and start when all have reached it. A node that finds a reason to end
+ * tells the leader, and the leader tells all; each node ends its ranks and reports how they ended.
+ * A lost connection means a lost node: there is no other evidence, and both sides act on it. */
 #include "host/launch/launch_nodes.h"
 
 #include <errno.h>
@@ -69,7 +69,7 @@ void stk_launch_nodes_where(const stk_gang *g, char *text, size_t size)
     }
 }
 
-/* --- how it ends --- */
+/* --- ending the gang --- */
 
 void stk_launch_nodes_tell(stk_gang *g)
 {
@@ -108,7 +108,7 @@ static void on_end_message(stk_gang *g, uint32_t i, const stk_json *m)
     launch_nodes *s = g->nodes;
     if (g->ending != END_NOT || cause <= END_NOT || cause > END_START || number < 0 ||
         number > SIGRTMAX) {
-        return; /* who was first is known */
+        return; /* the first failure is already known */
     }
     s->heard = true;
     g->preempted = stk_json_is_true(stk_json_get(m, "preempted"));
@@ -143,7 +143,7 @@ void stk_launch_nodes_lost(stk_gang *g, uint32_t i, const char *why)
         s->lost = true;
         stk_launch_talk_close(g, i);
         if (!s->started || s->bye) {
-            return; /* it is tried again; or all is said */
+            return; /* it will retry, or the gang has already ended */
         }
         if (g->ending == END_NOT || g->ending == END_FAILED) {
             (void)snprintf(g->text, sizeof g->text,
@@ -161,7 +161,7 @@ void stk_launch_nodes_lost(stk_gang *g, uint32_t i, const char *why)
         return;
     }
     stk_launch_nodes_name(g, (uint32_t)p->node, who, sizeof who);
-    if (!s->started) { /* it may come again */
+    if (!s->started) { /* it may connect again */
         stk_launch_say(g, "%s left before all nodes were there: %s", who, why);
         p->node = -1;
         p->ready = false;
@@ -176,7 +176,7 @@ void stk_launch_nodes_lost(stk_gang *g, uint32_t i, const char *why)
     p->done = true;
 }
 
-/* --- a node and the leader greet each other --- */
+/* --- the handshake of node and leader --- */
 
 static void send_hello(stk_gang *g, uint32_t i)
 {
@@ -188,8 +188,8 @@ static void send_hello(stk_gang *g, uint32_t i)
     stk_launch_talk_send(g, i, &m);
 }
 
-/* What a node proves to know the key for: its number is in it, so that no node can speak for
- * another. */
+/* A node's proof that it knows the key. The proof includes the node's number, so that no node can
+ * pose as another. */
 static void join_proof(const stk_gang *g, const char *nonce, int64_t node, int64_t nodes,
                        const char *id, char hex[65])
 {
@@ -290,7 +290,7 @@ static void on_welcome(stk_gang *g, const stk_json *m)
         return;
     }
     s->peers[0].node = 0;
-    s->started = true; /* from now on its loss is the end */
+    s->started = true; /* from now on, losing it ends the gang */
     stk_launch_talk_number(g, "ready", "ranks", g->n);
 }
 
@@ -351,10 +351,10 @@ static void on_bye(stk_gang *g, const stk_json *m)
     if (failure >= 0 && failure < STK_FAIL_N) {
         s->end.failure = (stk_failure)failure;
     }
-    if (g->ending == END_NOT && g->n_live > 0) { /* the leader can't go on */
+    if (g->ending == END_NOT && g->n_live > 0) { /* the leader can't continue */
         s->heard = true;
         end_lost(g);
-    } else if (g->n_live > 0) { /* it doesn't wait any more */
+    } else if (g->n_live > 0) { /* the leader no longer waits */
         stk_launch_signal(g, SIGKILL);
     }
 }
@@ -389,8 +389,8 @@ static void from_leader(stk_gang *g, uint32_t i, const stk_json *m)
     }
 }
 
-/* Where all places are taken a stranger gives way: one that only holds its place mustn't keep a
- * node out, and a node that is put out so comes again. */
+/* If all places are taken, drops an unidentified connection: an idle stranger must not keep a node
+ * out, and a node that is dropped this way connects again. */
 static void make_place(stk_gang *g)
 {
     launch_nodes *s = g->nodes;
@@ -427,7 +427,8 @@ static void on_connection(stk_gang *g)
     }
 }
 
-/* Nothing is ever written there once we run: it is readable at its end. */
+/* The leader writes nothing there while we run, so the descriptor becomes readable only at end of
+ * file. */
 static void on_leash(stk_gang *g)
 {
     launch_nodes *s = g->nodes;

@@ -1,5 +1,5 @@
-/* Between launch_nodes.c, launch_meet.c, launch_talk.c and launch_net.c: the nodes of a gang as
- * this one sees them. */
+/* Shared by launch_nodes*.c, launch_meet.c, launch_hosts.c, launch_talk.c and launch_net.c: this
+ * node's view of the gang's nodes. */
 #ifndef STK_LAUNCH_NODES_H
 #define STK_LAUNCH_NODES_H
 
@@ -8,29 +8,29 @@
 
 enum {
     NODES_MAX = 1024,
-    NODES_PORT = 29400,      /* where none is said: torchrun's */
-    NODES_STRANGERS = 16,    /* connections that haven't said which node they are */
+    NODES_PORT = 29400,      /* the default port, as torchrun's */
+    NODES_STRANGERS = 16,    /* connections that haven't named their node yet */
     NODES_PROBE_MS = 5000,   /* a port that doesn't answer within this is closed */
-    NODES_SILENCE_MS = 5000, /* a node that nothing is heard of for this is lost */
+    NODES_SILENCE_MS = 5000, /* a node that is silent for this long is lost */
     NODES_LINGER_MS = 2000,
-    NODES_REPORT_MS = 15000, /* beyond the grace time: to hear how ranks elsewhere ended */
+    NODES_REPORT_MS = 15000, /* beyond the grace time: the wait for reports from other nodes */
     NODES_NONCE = 32,
     NODES_MESSAGE = 8 << 20
 };
 
-/* A connection: at the leader one to each other node, at a node that to the leader. */
+/* A connection: the leader has one to each other node, a node has one to the leader. */
 typedef struct launch_peer {
     stk_wire wire; /* fd -1: none */
-    stk_buf out;   /* what hasn't gone yet */
-    bool asked;    /* epoll is to tell when it goes on */
-    int32_t node;  /* -1: hasn't said */
+    stk_buf out;   /* not sent yet */
+    bool asked;    /* epoll waits until the socket is writable */
+    int32_t node;  /* -1: unknown yet */
     bool ready, probed, done, clean;
-    uint32_t came; /* to which gates all of its ranks have come, a bit each */
+    uint32_t came; /* bit set of the gates that all of its ranks have reached */
     uint32_t ranks, others;
-    int64_t still_ms;  /* for so long nothing has moved there */
+    int64_t still_ms;  /* how long nothing has moved there */
     char trouble[160]; /* "connection refused": it can't reach rank 0's port */
     char addr[64], host[65], nonce[NODES_NONCE + 1];
-    char *members; /* gang.json's, of this attempt */
+    char *members; /* its members of gang.json in this attempt */
 } launch_peer;
 
 /* A node that the leader has started. */
@@ -50,15 +50,15 @@ typedef struct launch_nodes {
     int listener;
     launch_host *hosts;
     uint32_t n_hosts;
-    char trouble[400]; /* one of them could not be started */
+    char trouble[400]; /* why a node could not be started */
     launch_peer *peers;
     uint32_t n_peers;
-    uint32_t *ranks; /* of each node, in this attempt */
-    bool started;    /* all nodes have been there */
+    uint32_t *ranks; /* number of ranks per node in this attempt */
+    bool started;    /* all nodes have joined */
     bool world, go, again, bye, lost;
-    bool heard; /* why it ends came from the leader */
+    bool heard; /* the reason for the end came from the leader */
     uint32_t first_rank, first_node;
-    stk_launch_end end; /* the leader's word */
+    stk_launch_end end; /* the end as the leader reported it */
 } launch_nodes;
 
 #define MESSAGE_AUTO STK_BUF_AUTO
@@ -70,18 +70,18 @@ static inline bool stk_launch_leads(const stk_gang *g)
 {
     return g->nodes->me == 0;
 }
-/* The place among the leader's peers; -1: not there. */
+/* Index of the node among the leader's peers; -1: not connected. */
 int32_t stk_launch_nodes_peer(const launch_nodes *nodes, uint32_t node);
 /* "node 1 (10.0.0.2, ws2)" */
 void stk_launch_nodes_name(const stk_gang *g, uint32_t node, char *text, size_t size);
-/* A rank that isn't one of ours was the first to fail. */
+/* Records that a rank of another node was the first to fail. */
 void stk_launch_nodes_blame(stk_gang *g, int64_t rank, int64_t node);
 /* The connection to a peer has ended, or it doesn't answer. */
 void stk_launch_nodes_lost(stk_gang *g, uint32_t i, const char *why);
 
 /* --- launch_nodes_end.c --- */
 
-/* A node tells how its ranks ended. */
+/* Handles a node's report on how its ranks ended. */
 void stk_launch_nodes_on_done(stk_gang *g, uint32_t i, const stk_json *m);
 
 /* --- launch_hosts.c --- */
@@ -98,34 +98,37 @@ int stk_launch_net_split(const char *text, char *host, size_t size, int32_t *por
 /* Listens on every address of this host. */
 int stk_launch_net_listen(int32_t port, int *ret_fd, stk_err *err); /* 0: any */
 int32_t stk_launch_net_port(int fd);
-/* A connection, or -1 with `why` in words. */
+/* Returns a connected socket, or -1 with the reason in `why`. */
 int stk_launch_net_connect(const char *host, int32_t port, int timeout_ms, char *why, size_t size);
-/* So that a cut wire is noticed within NODES_SILENCE_MS, by the kernel: a launcher that is busy is
- * not lost. */
+/* Makes the kernel detect a cut connection within NODES_SILENCE_MS. A busy launcher doesn't count
+ * as lost. */
 void stk_launch_net_keep(int fd);
-/* Why a connection ended: `code` is errno, 0 its end. */
+/* Describes why a connection ended: `code` is errno, 0 at end of file. Returns how long the peer
+ * had been silent. */
 int64_t stk_launch_net_why_lost(int fd, int code, char *why, size_t size);
 void stk_launch_net_name(int fd, char *text, size_t size);
-/* The network interface that has the connection's own address; "" where none is found. */
+/* The network interface with the connection's local address; "" if none is found. */
 void stk_launch_net_interface(int fd, char *name, size_t size);
 void stk_launch_net_nonce(char ret_hex[NODES_NONCE + 1]);
-/* HMAC-SHA-256 of the words in hex: who knows the key could say this, and to this nonce only. */
+/* HMAC-SHA-256 of the words in hex: proves that the sender knows the key; the words contain a nonce
+ * against replay. */
 void stk_launch_net_proof(const char *key, const char *words, char ret_hex[65]);
 
 /* --- launch_talk.c: messages (docs/formats/task-directory.md, "Ranks") --- */
 
 void stk_launch_talk_begin(stk_buf *out, const char *op);
-/* Ends the message and sends it, as far as that goes without waiting; the rest follows. */
+/* Completes the message and sends it without blocking; sends the rest later. */
 void stk_launch_talk_send(stk_gang *g, uint32_t i_peer, stk_buf *message);
 void stk_launch_talk_all(stk_gang *g, const stk_buf *message);
-/* The same of a message that holds one number; a node's only peer is its leader. */
+/* Sends a message with one number to all peers; a node's only peer is its leader. */
 void stk_launch_talk_number(stk_gang *g, const char *op, const char *key, int64_t number);
 void stk_launch_talk_flush(stk_gang *g, uint32_t i_peer);
-/* Reads what has come and hands each message to `take`; false: it is over, `why` says how. */
+/* Reads the available messages and passes each to `take`; false: the connection has ended for the
+ * reason `why`. */
 typedef void (*launch_take)(stk_gang *g, uint32_t i_peer, const stk_json *message);
 bool stk_launch_talk_read(stk_gang *g, uint32_t i_peer, launch_take take, char *why, size_t size);
 void stk_launch_talk_close(stk_gang *g, uint32_t i_peer);
-/* Never NULL. */
+/* A text member of a message; never NULL. */
 const char *stk_launch_talk_text(const stk_json *message, const char *key);
 
 #endif

@@ -1,5 +1,5 @@
-/* After an attempt of several nodes: how it ended everywhere, whether it starts again, and what is
- * told of it. */
+/* The end of an attempt on several nodes: how it ended on each, whether it starts again, and the
+ * report. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "host/launch/launch_told.h"
 #include "sys/file.h"
 
-/* --- how it ended --- */
+/* --- the nodes' reports --- */
 
 static bool all_left_well(const stk_gang *g)
 {
@@ -26,7 +26,7 @@ static bool all_left_well(const stk_gang *g)
     return true;
 }
 
-/* What the failing rank said of itself: a Python step's result.json. */
+/* Adds the failing rank's own report: a Python step's result.json. */
 static void put_account(const stk_gang *g, uint32_t rank, stk_buf *out)
 {
     char path[PATH_MAX];
@@ -64,7 +64,7 @@ static void send_done(stk_gang *g)
     stk_launch_talk_send(g, 0, &m);
 }
 
-/* Where the attempt's folder isn't the node's too. */
+/* Stores the report here, in case the node doesn't share the attempt's folder. */
 static void keep_account(const stk_gang *g, int64_t rank, const char *text)
 {
     char path[PATH_MAX];
@@ -95,7 +95,8 @@ void stk_launch_nodes_on_done(stk_gang *g, uint32_t i, const stk_json *m)
     p->done = true;
     p->others = (uint32_t)stk_json_get_whole(m, "others", 0);
     p->clean = stk_json_is_true(stk_json_get(m, "clean"));
-    bool missing = g->ending == END_HANG && g->first < 0 && rank >= 0; /* in the collective */
+    bool missing =
+        g->ending == END_HANG && g->first < 0 && rank >= 0; /* missing in the collective */
     if (missing) {
         stk_launch_nodes_blame(g, rank, p->node);
         (void)snprintf(g->text, sizeof g->text, "%s", stk_launch_talk_text(m, "text"));
@@ -185,7 +186,7 @@ bool stk_launch_nodes_still(stk_gang *g, int64_t ms)
     const launch_nodes *s = g->nodes;
     if (!stk_launch_leads(g)) {
         stk_launch_talk_number(g, "still", "ms", ms);
-        return false; /* the leader knows whether all are */
+        return false; /* the leader knows about all nodes */
     }
     bool still = ms >= g->config->hang_ms;
     for (uint32_t i = 0; i < s->n_peers; i++) {
@@ -195,7 +196,7 @@ bool stk_launch_nodes_still(stk_gang *g, int64_t ms)
     return still;
 }
 
-/* --- told --- */
+/* --- gang.json --- */
 
 void stk_launch_nodes_members(const stk_gang *g, stk_buf *out)
 {
@@ -209,7 +210,7 @@ void stk_launch_nodes_members(const stk_gang *g, stk_buf *out)
         }
         const char *members = g->nodes->peers[i].members;
         size_t n = strlen(members);
-        if (n > 2) { /* without its brackets */
+        if (n > 2) { /* without the brackets */
             (void)stk_buf_char(out, ',');
             (void)stk_buf_add(out, members + 1, n - 2);
         }
@@ -245,7 +246,7 @@ void stk_launch_nodes_summary(const stk_gang *g, stk_buf *out)
     stk_json_close(out, ']');
 }
 
-/* --- the last word --- */
+/* --- the final message --- */
 
 static void send_bye(stk_gang *g, const stk_launch_end *end)
 {
@@ -261,7 +262,7 @@ static void send_bye(stk_gang *g, const stk_launch_end *end)
     int64_t until = stk_launch_now_ms() + NODES_LINGER_MS;
     for (uint32_t open = 1; open > 0 && stk_launch_now_ms() < until;) {
         open = 0;
-        for (uint32_t i = 0; i < s->n_peers; i++) { /* they close when they have read it */
+        for (uint32_t i = 0; i < s->n_peers; i++) { /* nodes close once they have read it */
             open += s->peers[i].wire.fd >= 0 && s->peers[i].node > 0;
             s->peers[i].done = true;
         }
@@ -282,7 +283,7 @@ void stk_launch_nodes_close(stk_gang *g, stk_launch_end *end)
         stk_launch_hosts_close(g);
     } else if (s->bye) {
         *end = s->end;
-    } else if (end->failure == STK_FAIL_START) { /* ranks of this node could not be started */
+    } else if (end->failure == STK_FAIL_START) { /* this node's ranks could not be started */
         (void)snprintf(g->text, sizeof g->text, "node %u: %.900s", s->me, end->text);
         g->ending = END_START;
         g->first = -1;

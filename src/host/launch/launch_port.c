@@ -1,4 +1,4 @@
-/* The port where ranks meet: held for rank 0, and who has it when it can't be. */
+/* The port where ranks meet: holds it for rank 0, or finds out which process has it. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ static void name_process(int pid, char *text, size_t size)
     }
 }
 
-/* The inode of the socket that listens on `port`; 0: none does, or it can't be told. */
+/* The inode of the socket that listens on `port`; 0: none, or unknown. */
 static unsigned long listener_inode(const char *table, int port)
 {
     char line[512];
@@ -90,8 +90,9 @@ static void name_listener(int port, char *text, size_t size)
     }
 }
 
-/* Two launchers could hold one port (each for its own rank 0, which would then meet the other's):
- * an abstract name, which is of the same network namespace as the port, is had by one only. */
+/* Two launchers could bind the same port, and the ranks of one could then meet the other's. So a
+ * launcher also binds an abstract socket name, which is unique within the port's network
+ * namespace. */
 static int claim(int port, int *ret_fd, char *who, size_t size)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -129,8 +130,8 @@ int stk_launch_port_taken(int port, stk_err *err)
     return taken(port, who, err);
 }
 
-/* Rank 0's store binds it again (SO_REUSEADDR on both sides, and ours never listens), while nobody
- * who asks for any free port can be given it. */
+/* Rank 0's store can bind the port, too (SO_REUSEADDR on both sides, and our socket never listens),
+ * but the kernel won't assign it to a process that wants any free port. */
 int stk_launch_port(int32_t wanted, launch_port *ret_port, stk_err *err)
 {
     char who[200];

@@ -1,8 +1,8 @@
-/* The pulse of a rank: which collective it waits in, as its own process tells it
- * (python/stoker/_worker/pulse.py), and what that says about a gang that hangs.
+/* The pulse of a rank: its process reports which collective it waits in
+ * (python/stoker/_worker/pulse.py). Finds from that why a gang hangs.
  *
- * Ranks that wait in a collective look busy: NCCL and MPI spin. Such a rank's CPU and devices are
- * no progress, its pulse is. A rank that tells nothing counts by its CPU. */
+ * Ranks that wait in a collective look busy: NCCL and MPI spin. For such a rank, CPU and device use
+ * are no progress, but a changed pulse is. A rank without a pulse is judged by its CPU use. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ static void copy_text(char *to, size_t size, const stk_json *map, const char *ke
     (void)snprintf(to, size, "%.*s", (int)size - 1, stk_text_or(stk_json_get_text(map, key), ""));
 }
 
-/* `text` → *ret; groups that aren't asked for are passed over. */
+/* Parses `text` into *ret; skips groups other than `group`. */
 static void parse_pulse(const char *text, size_t len, const char *group, launch_pulse *ret)
 {
     static const stk_json_limits limits = {PULSE_BYTES, 10000, 16};
@@ -84,7 +84,7 @@ bool stk_launch_pulse_read(stk_gang *g, uint32_t rank, const char *group)
         parse_pulse(text, len, group, &r->pulse);
         r->pulse.seen = seen;
     }
-    if (r->silent) { /* what it told is from before; its stack is from now */
+    if (r->silent) { /* its report is old, but its stack is current */
         r->pulse.known = false;
         r->pulse.waits = r->silent_in;
         r->pulse.op[0] = r->pulse.group[0] = '\0';
@@ -113,7 +113,8 @@ void stk_launch_pulse_forget(stk_gang *g, uint32_t rank)
     }
 }
 
-/* NCCL's own thread writes its account where it is told to, when a byte comes through this pipe. */
+/* A thread of PyTorch's NCCL backend writes the flight record when it reads a byte from this
+ * pipe. */
 static bool ask_nccl(const stk_gang *g, uint32_t rank)
 {
     char path[PATH_MAX], name[32];
@@ -160,9 +161,10 @@ void stk_launch_pulse_ask(stk_gang *g)
     }
 }
 
-/* --- who is missing? --- */
+/* --- which rank is missing? --- */
 
-/* Of process group `group`: who has issued fewer collectives than the others; -1: none, or several.
+/* The rank that has issued fewer collectives of process group `group` than the others; -1: none or
+ * several.
  */
 static int32_t find_behind(stk_gang *g, const char *group, int64_t *ret_most)
 {
@@ -175,7 +177,8 @@ static int32_t find_behind(stk_gang *g, const char *group, int64_t *ret_most)
     uint32_t n = 0;
     for (uint32_t i = 0; i < g->n; i++) {
         const launch_rank *r = &g->ranks[i];
-        /* Group 0 is everybody's; whoever doesn't know another one need not be in it. */
+        /* All ranks belong to group 0. A rank that doesn't report another group may not be in
+         * it. */
         int64_t issued = r->pulse.issued;
         if (strcmp(group, "0") == 0) {
             issued = MAX(issued, 0);
@@ -189,7 +192,8 @@ static int32_t find_behind(stk_gang *g, const char *group, int64_t *ret_most)
     return n == 1 ? behind : -1;
 }
 
-/* "gloo:all_reduce of 4 Float" and, of who has it from the stack only, "all_reduce". */
+/* Compares operations: "gloo:all_reduce of 4 Float" equals "all_reduce", which is all that a stack
+ * shows. */
 static bool same_op(const char *a, const char *b)
 {
     const char *x = strchr(a, ':');
@@ -208,7 +212,8 @@ static bool same_op(const char *a, const char *b)
     return n == strcspn(y, " ") && memcmp(x, y, n) == 0;
 }
 
-/* All are in the collective of the same number, and one of them calls it something else. */
+/* All ranks are in the collective with the same number: finds the one rank with another
+ * operation. */
 static int32_t find_odd(const stk_gang *g, uint32_t of)
 {
     const char *own = g->ranks[of].pulse.op;
@@ -222,7 +227,7 @@ static int32_t find_odd(const stk_gang *g, uint32_t of)
         }
         if (!same_op(p->op, own)) {
             if (other != NULL && !same_op(p->op, other)) {
-                return -1; /* three opinions */
+                return -1; /* three different operations */
             }
             other = p->op;
             odd = (int32_t)i;
@@ -235,14 +240,14 @@ static int32_t find_odd(const stk_gang *g, uint32_t of)
     return n_other > 0 && n_other + 1 == g->n ? (int32_t)of : -1;
 }
 
-/* --- who crosses whom? --- */
+/* --- do ranks wait for each other? --- */
 
 static bool is_stuck(const launch_rank *r)
 {
     return r->state == RANK_RUNNING && r->pulse.waits && r->pulse.group[0] != '\0';
 }
 
-/* Whom a rank waits for that waits in another group; -1: nobody. */
+/* A rank that `rank` waits for and that waits in another group; -1: none. */
 static int32_t waits_for(const stk_gang *g, uint32_t rank)
 {
     const launch_pulse *p = &g->ranks[rank].pulse;
@@ -256,13 +261,14 @@ static int32_t waits_for(const stk_gang *g, uint32_t rank)
     return -1;
 }
 
-/* A circle of ranks that wait for each other in different groups: its first rank, or -1. */
+/* Finds a cycle of ranks that wait for each other in different groups; returns its first rank, or
+ * -1. */
 static int32_t find_crossed(const stk_gang *g, char *why, size_t size)
 {
     bool seen[STK_LAUNCH_MAX_RANKS] = {false};
     for (uint32_t i = 0; i < g->n; i++) {
         if (g->ranks[i].state == RANK_RUNNING && !is_stuck(&g->ranks[i])) {
-            return -1; /* it is the one who is missing */
+            return -1; /* this rank is the missing one */
         }
     }
     int32_t at = 0;
@@ -327,7 +333,7 @@ int32_t stk_launch_pulse_missing(stk_gang *g, char *why, size_t size)
     return -1;
 }
 
-/* --- all of them, for who reads it --- */
+/* --- the report on all ranks --- */
 
 void stk_launch_add_ranks(const stk_gang *g, const bool *in, stk_buf *out)
 {
@@ -355,7 +361,7 @@ void stk_launch_add_ranks(const stk_gang *g, const bool *in, stk_buf *out)
     }
 }
 
-/* The lines of the thread that was asked, without its address; *ret_len 0: none is known. */
+/* The stack lines of the signalled thread, without its address; *ret_len 0: unknown. */
 static const char *frames_of(const char *stack, size_t *ret_len)
 {
     static const char worker[] = "/stoker/_worker/attempt.py\"";
@@ -373,7 +379,7 @@ static const char *frames_of(const char *stack, size_t *ret_len)
     for (const char *line = at; strncmp(line, "  ", 2) == 0;) {
         size_t n = strcspn(line, "\n");
         if (memmem(line, n, worker, sizeof worker - 1) != NULL) {
-            break; /* from here on it is us */
+            break; /* the remaining frames are the worker's own */
         }
         line += n + (line[n] == '\n');
         *ret_len = (size_t)(line - at);
@@ -389,7 +395,7 @@ static bool stands_alike(const launch_rank *a, const launch_rank *b)
            a->pulse.issued == b->pulse.issued && a->state == b->state;
 }
 
-/* The stacks of the processes that the rank has started: a DataLoader's workers. */
+/* Adds the stacks of the rank's child processes: a DataLoader's workers. */
 static void add_children(const stk_gang *g, uint32_t rank, stk_buf *out)
 {
     char path[PATH_MAX];

@@ -1,4 +1,4 @@
-/* Ranks: their environment, devices and port; started, heard, shown. */
+/* Ranks: their environment, devices, port, start, line and output. */
 #ifndef STK_LAUNCH_RANKS_H
 #define STK_LAUNCH_RANKS_H
 
@@ -6,52 +6,56 @@
 #include "sys/file.h"
 
 int stk_launch_env_new(stk_gang *g, launch_env *ret_env, stk_err *err);
-/* Sets what differs between ranks; strings live until the arena's end. */
+/* Sets the variables that differ between ranks; the strings live in the gang's arena. */
 int stk_launch_env_rank(stk_gang *g, launch_env *env, uint32_t rank, stk_err *err);
-/* The CPUs of each rank; false: there are fewer than ranks, or none can be told: no binding. */
+/* The CPUs of each rank; false (no binding): fewer CPUs than ranks, or CPUs unknown. */
 bool stk_launch_cpus(const stk_gang *g, cpu_set_t *ret_sets);
 
 typedef struct cpu_place {
     int cpu, node, core;
 } cpu_place;
 
-/* Deals `places` out to ranks: those near a rank, or all (`near` NULL), in their order. False: a
- * rank would have none. */
+/* Distributes `places` to ranks in order: each rank gets some of those near it, or of all (`near`
+ * NULL). False: a rank would have none. */
 bool stk_launch_split(const cpu_place *places, uint32_t n, const cpu_set_t *near, uint32_t n_ranks,
                       cpu_set_t *ret_sets);
 
 void stk_launch_devices_begin(stk_gang *g);
-/* The next attempt has `n_ranks` only: not with devices of ranks that failed. */
+/* Drops the devices of failed ranks, if the next attempt has only `n_ranks` ranks. */
 void stk_launch_devices_leave_out(stk_gang *g, uint32_t n_ranks);
-/* Variables that name the devices that are left, where some were left out. */
+/* If devices were dropped, the variables that name the remaining ones. */
 uint32_t stk_launch_devices_masks(stk_gang *g, const char *(*ret_pairs)[2], uint32_t n_max);
-/* The CPUs near each rank's devices; false: not known of all. */
+/* The CPUs near each rank's devices; false: unknown for some rank. */
 bool stk_launch_devices_near(const stk_gang *g, cpu_set_t *ret_near);
 
-/* Holds a port of this host for rank 0; `wanted` 0: a free one. STK_E_BUSY names who has it. */
+/* Holds a port of this host for rank 0; `wanted` 0: a free one. STK_E_BUSY: the message names the
+ * owner. */
 int stk_launch_port(int32_t wanted, launch_port *ret_port, stk_err *err);
 void stk_launch_port_close(launch_port *port);
-int stk_launch_port_taken(int port, stk_err *err); /* always STK_E_BUSY, and by whom */
+int stk_launch_port_taken(int port,
+                          stk_err *err); /* always STK_E_BUSY; the message names the owner */
 
 int stk_launch_start(stk_gang *g, stk_err *err);
-/* All have become their program, or (err) one can't; else there is nothing to read yet. */
+/* Checks the batch start: all ranks have executed their program, or one can't (error), or there is
+ * no news yet. */
 int stk_launch_start_finish(stk_gang *g, stk_err *err);
-/* One rank, by exec. */
+/* Starts one rank by exec. */
 int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err);
-/* A rank runs: `pidfd` is ours now. */
+/* A rank runs; takes ownership of `pidfd`. */
 int stk_launch_started(stk_gang *g, uint32_t rank, pid_t pid, int pidfd, stk_err *err);
 
-/* Of this attempt; none of ranks that aren't a Python step's. */
+/* Opens the line of this attempt; only a Python step's ranks have one. */
 int stk_launch_line_open(stk_gang *g, stk_err *err);
 void stk_launch_line_close(stk_gang *g);
 void stk_launch_line_read(stk_gang *g);
 /* A rank or a node has ended: may rank 0 leave? */
 void stk_launch_line_ended(stk_gang *g);
-/* A node says that its ranks have come to a gate, or the leader that all have. */
+/* A node reports that its ranks have reached a gate, or the leader that all ranks have. */
 void stk_launch_line_node(stk_gang *g, uint32_t i_peer, const stk_json *m);
-/* Who said first that its function failed; -1: nobody. */
+/* The rank that first reported that its function failed; -1: none. */
 int32_t stk_launch_line_first(const stk_gang *g);
-/* Before they are ended because of another rank: `rank-K/ended` says that it is no preemption. */
+/* Call it before ending ranks because of another rank: writes `rank-K/ended`, so that they don't
+ * take it for a preemption. */
 void stk_launch_line_tell_why(stk_gang *g);
 void stk_launch_line_forget_why(stk_gang *g, uint32_t rank);
 
@@ -60,7 +64,7 @@ void stk_launch_server_close(stk_gang *g);
 int stk_launch_server_start(stk_gang *g, launch_env *env, const cpu_set_t *cpus, uint32_t rank,
                             stk_err *err);
 void stk_launch_server_read(stk_gang *g);
-/* Ranks that it hasn't started by now: without it they never run. */
+/* Fails the ranks that the server hasn't started: they will never run. */
 void stk_launch_server_give_up(stk_gang *g);
 
 int stk_launch_view_open(stk_gang *g, stk_err *err);
@@ -75,13 +79,13 @@ static inline void stk_launch_pair_close(launch_pair *pair)
     stk_file_close(&pair->fds[1]);
 }
 #define LAUNCH_PAIR_AUTO __attribute__((cleanup(stk_launch_pair_close))) launch_pair
-/* Pipes and logs of a rank; the other ends go to the rank. */
+/* Opens a rank's pipes and logs; ret_theirs are the rank's ends. */
 int stk_launch_streams_open(stk_gang *g, uint32_t rank, int ret_theirs[2], stk_err *err);
 void stk_launch_stream_read(stk_gang *g, uint32_t i_stream);
 void stk_launch_sink_write(stk_gang *g, uint32_t i_sink);
-/* A line of the launcher's own, into the view of stderr. */
+/* Writes a line of the launcher to the view of stderr. */
 void stk_launch_view_line(stk_gang *g, const char *text, size_t n);
-/* What is still in the pipes of a rank that ended, then closes them. */
+/* Reads the rest from the pipes of an ended rank, then closes them. */
 void stk_launch_streams_drain(stk_gang *g, uint32_t rank);
 /* Waits until the view is written, at most `timeout_ms` without progress. */
 void stk_launch_view_flush(stk_gang *g, int timeout_ms);

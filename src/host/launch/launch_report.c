@@ -1,4 +1,4 @@
-/* What is told of a gang: the sentence, gang.json, and result.json for the engine. */
+/* Reports on a gang: the sentence, gang.json, and result.json for the engine. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/param.h>
@@ -15,10 +15,10 @@
 #include "sys/clock.h"
 #include "sys/file.h"
 
-enum { WAYS = 4 /* to fail, that a sentence names */ };
+enum { WAYS = 4 /* different failures that a sentence names */ };
 enum { LAST_LINES = 10, WORDS = 240, SHOWN_BYTES = 64 << 10 };
 
-/* --- what a program said last --- */
+/* --- the end of a program's output --- */
 
 static size_t line_length(const char *text)
 {
@@ -49,7 +49,7 @@ const char *stk_launch_traceback(const char *text, size_t *ret_len, const char *
     if (begin == NULL) {
         return NULL;
     }
-    /* A rank may indent it (a logger); the block ends with the first line that isn't. */
+    /* A logger may indent the traceback; the block ends with the first line that isn't indented. */
     const char *at = begin + strcspn(begin, "\n");
     while (*at == '\n' && (at[1] == ' ' || at[1] == '\t')) {
         at += 1 + strcspn(at + 1, "\n");
@@ -98,7 +98,7 @@ static void status_words(const launch_rank *r, char *buf, size_t size)
     }
 }
 
-/* The same with the last line of its traceback: "exit status 1 (KeyError: 'shard')". */
+/* The status with the last line of the rank's traceback: "exit status 1 (KeyError: 'shard')". */
 static void ended_words(const launch_rank *r, char *buf, size_t size)
 {
     size_t len, n_last = 0;
@@ -119,7 +119,7 @@ static void tell_stderr(stk_gang *g, const launch_rank *r)
         text = last_lines(r->tail, &len);
     }
     if (text == NULL || g->world == 1 || g->config->node > 0) {
-        return; /* there is nothing else that it could be lost in; or the leader tells */
+        return; /* the view has no other rank's output to hide it in; or the leader reports it */
     }
     stk_launch_say(g, "the end of rank %u's stderr:", stk_launch_number(g, (uint32_t)g->first));
     for (size_t at = 0; at < len;) {
@@ -134,7 +134,8 @@ static void tell_stderr(stk_gang *g, const launch_rank *r)
     }
 }
 
-/* PyTorch puts "[rank1]: " before each line of a traceback: which rank it is, we say. */
+/* Removes the prefix "[rank1]: " that PyTorch adds to each line of a traceback: our sentence names
+ * the rank. */
 static void drop_rank_marks(launch_rank *r)
 {
     char *to = r->tail;
@@ -155,8 +156,8 @@ static void drop_rank_marks(launch_rank *r)
     r->n_tail = (size_t)(to - r->tail);
 }
 
-/* Rank 0's process has PyTorch's store: a rank that still needs it loses its connection when a
- * rank 0 that has succeeded is gone. (A Python step's ends last.) */
+/* Whether a rank failed because rank 0 ended first: rank 0's process hosts PyTorch's store, so a
+ * rank that still needs it loses its connection. (In a Python step, rank 0 ends last.) */
 static bool lost_rank_zero(const stk_gang *g, const launch_rank *r)
 {
     static const char *const words[] = {"onnection closed", "onnection reset", "onnection refused",
@@ -172,7 +173,7 @@ static bool lost_rank_zero(const stk_gang *g, const launch_rank *r)
     return found;
 }
 
-/* The `error` of a Python step's rank, of its own result; NULL: it left none. */
+/* The `error` in the result of a Python step's rank; NULL: it left no result. */
 static const stk_json *error_of(const stk_gang *g, uint32_t rank, stk_arena *arena, stk_json *ret)
 {
     static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES, STK_LIMIT_RESULT_NODES,
@@ -215,7 +216,7 @@ static void failure_words(const stk_gang *g, uint32_t rank, char *buf, size_t si
     }
 }
 
-/* The traceback of a rank, for who reads it. */
+/* Adds a rank's traceback for the user. */
 static void add_trace(const stk_gang *g, uint32_t rank, const bool *alike, stk_buf *out)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -236,8 +237,8 @@ static void add_trace(const stk_gang *g, uint32_t rank, const bool *alike, stk_b
     }
 }
 
-/* What became of the other ranks: those that failed by themselves too, each way of it once, and how
- * many were ended. `traces` (or NULL) gets the tracebacks of those that failed in another way. */
+/* Adds the fate of the other ranks: each different failure once, and how many ranks were ended.
+ * `traces` (or NULL) gets the tracebacks of ranks that failed in another way than the first. */
 static void add_others(const stk_gang *g, stk_buf *out, stk_buf *traces)
 {
     bool told[STK_LAUNCH_MAX_RANKS] = {false};
@@ -392,7 +393,7 @@ void stk_launch_summary(const stk_gang *g, const stk_launch_end *end, stk_buf *o
     stk_json_put_int(out, "exit_status", end->exit_status);
     stk_json_put_text(out, "class", class);
     stk_json_put_text(out, "text", stk_text_if_any(end->text));
-    stk_json_put_int(out, "ranks", g->config->ranks); /* of each node */
+    stk_json_put_int(out, "ranks", g->config->ranks); /* per node */
     stk_launch_nodes_summary(g, out);
     stk_json_put_int(out, "restarts", g->restart);
     stk_json_put_int(out, "max_restarts", g->config->max_restarts);
@@ -406,7 +407,7 @@ void stk_launch_summary(const stk_gang *g, const stk_launch_end *end, stk_buf *o
     out->failed = out->failed || g->past.failed;
 }
 
-/* --- result.json: how the engine hears of it --- */
+/* --- result.json, for the engine --- */
 
 static int write_failure(const char *path, const stk_gang *g, const stk_launch_end *end,
                          stk_err *err)
@@ -415,7 +416,7 @@ static int write_failure(const char *path, const stk_gang *g, const stk_launch_e
     size_t len = 0, n_last;
     const char *last;
     const char *trace = NULL;
-    if (g->ending == END_HANG) { /* where all stood */
+    if (g->ending == END_HANG) { /* the stacks of all ranks */
         trace = g->stacks.data;
         len = MIN(g->stacks.len, SHOWN_BYTES);
     } else if (g->first >= 0) {
@@ -441,7 +442,7 @@ static int write_failure(const char *path, const stk_gang *g, const stk_launch_e
     return stk_file_write_atomic(path, out.data, out.len, 0644, err);
 }
 
-/* More text behind one of a document in `arena`. */
+/* Appends text to a text node of a document in `arena`. */
 static void add_to(stk_arena *arena, const stk_json *text, const stk_buf *more)
 {
     const char *words = stk_json_text(text);
@@ -454,8 +455,8 @@ static void add_to(stk_arena *arena, const stk_json *text, const stk_buf *more)
     }
 }
 
-/* The failing rank's own account of a Python step, with what became of the others added to its
- * message. False: it left none. */
+/* Copies the failing rank's result.json (Python steps) and adds the fate of the other ranks to its
+ * message. False: the rank left no result. */
 static bool own_account(const stk_gang *g, stk_buf *out)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);

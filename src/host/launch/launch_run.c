@@ -1,4 +1,4 @@
-/* The gang's life: ranks start together and end together, and all may start again. */
+/* The gang's life cycle: ranks start together and end together, and all may start again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -33,20 +33,20 @@ static int wait_for_all(stk_gang *g, stk_err *err)
     return 0;
 }
 
-/* Nothing of the attempt's runs after this: whatever ranks left in their sessions ends too. */
+/* After this no process of the attempt runs: also kills what ranks left in their sessions. */
 static void clean_up(stk_gang *g)
 {
     pid_t sessions[STK_LAUNCH_MAX_RANKS];
     uint32_t n = 0;
     for (uint32_t i = 0; i < g->n; i++) {
         launch_rank *r = &g->ranks[i];
-        bool reaped = r->by_server && r->state == RANK_ENDED; /* its number may be another's */
+        bool reaped = r->by_server && r->state == RANK_ENDED; /* its pid may be reused */
         if (r->pid > 0 && !reaped) {
             (void)kill(-r->pid, SIGKILL);
             sessions[n++] = r->pid;
         }
     }
-    if (g->ending != END_NOT) { /* those that made a group of their own */
+    if (g->ending != END_NOT) { /* kills processes that changed their group */
         (void)stk_proc_kill_sessions(sessions, n, NULL, LEFTOVER_MS);
     }
     for (uint32_t i = 0; i < g->n; i++) {
@@ -94,7 +94,7 @@ static void reset_ranks(stk_gang *g)
     }
 }
 
-/* An earlier attempt's. */
+/* Removes the results of an earlier attempt. */
 static void forget_results(stk_gang *g)
 {
     char path[PATH_MAX];
@@ -107,8 +107,8 @@ static void forget_results(stk_gang *g)
     }
 }
 
-/* Only now: ranks die with us by themselves, and what they may leave takes longer to come about
- * than this, while everything before their start makes them late. */
+/* Starts the guardian after the ranks, so that it doesn't delay them. Meanwhile the ranks die with
+ * us anyway, and they need longer than this to create processes that outlive them. */
 static int guard_ranks(stk_gang *g, stk_err *err)
 {
     if (g->guard == NULL) {
@@ -123,7 +123,7 @@ static int guard_ranks(stk_gang *g, stk_err *err)
     return 0;
 }
 
-/* All that is needed before ranks start: their line to us, the other nodes, a port. */
+/* Prepares what ranks need to start: their line to us, the other nodes, a port. */
 static int prepare_attempt(stk_gang *g, stk_err *err)
 {
     STK_TRY(stk_launch_line_open(g, err));
@@ -150,7 +150,7 @@ static int run_ranks(stk_gang *g, stk_err *err)
     return rc;
 }
 
-/* 0 also when the gang failed: g->ending says so. */
+/* Returns 0 even if the gang failed: see g->ending. */
 static int run_attempt(stk_gang *g, stk_err *err)
 {
     stk_arena_reset(g->arena);
@@ -187,7 +187,7 @@ static int run_attempt(stk_gang *g, stk_err *err)
     return rc;
 }
 
-/* What the next attempt starts with: ranks that failed by themselves are left out where the user
+/* The number of ranks of the next attempt: drops ranks that failed by themselves, if the user
  * allows fewer. */
 static uint32_t ranks_again(const stk_gang *g)
 {
@@ -228,17 +228,17 @@ static bool try_again(stk_gang *g)
     return true;
 }
 
-/* --- the whole --- */
+/* --- the whole run --- */
 
 static void find_inherited(stk_gang *g)
 {
-    if (g->config->server_fd >= 0) { /* ours alone */
+    if (g->config->server_fd >= 0) { /* only for us */
         (void)fcntl(g->config->server_fd, F_SETFD, FD_CLOEXEC);
     }
     g->n_inherited = stk_sys_inherited(g->inherited, LAUNCH_INHERITED);
 }
 
-/* What is ignored (nohup, a background job) stays so. */
+/* Ignored signals (nohup, a background job) stay ignored. */
 static int open_signals(stk_gang *g, sigset_t *ret_before, stk_err *err)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
@@ -262,7 +262,7 @@ static int open_signals(stk_gang *g, sigset_t *ret_before, stk_err *err)
     return 0;
 }
 
-/* Five files a rank: a shell's usual 1024 are for 200 ranks. */
+/* A rank needs five files: the usual limit of 1024 is enough for 200 ranks only. */
 static void raise_n_files(stk_gang *g)
 {
     (void)getrlimit(RLIMIT_NOFILE, &g->n_files);
@@ -322,7 +322,7 @@ static void say_end(const stk_gang *g, stk_launch_end *end)
         return;
     }
     if (g->ending == END_SIGNAL && stk_launch_nodes_clean(g)) {
-        return; /* each saved what it had */
+        return; /* each rank has saved its state */
     }
     int status = -1;
     (void)snprintf(end->text, sizeof end->text, "%s", g->text);
@@ -358,7 +358,7 @@ static int write_files(const stk_gang *g, const stk_launch_end *end, stk_buf *su
         (void)stk_buf_add(summary, text.data, text.len);
     }
     if (g->config->node > 0) {
-        return 0; /* the leader knows of all */
+        return 0; /* the leader writes the summary of all nodes */
     }
     if (g->config->dir != NULL) {
         char path[PATH_MAX];
@@ -404,7 +404,8 @@ int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch
         (void)snprintf(never.text, sizeof never.text, "%s",
                        stk_err_format(err, text, (int)sizeof text));
         stk_launch_nodes_close(&g, &never);
-        if (config->is_task && config->node == 0) { /* the step's error, not our exit status */
+        if (config->is_task &&
+            config->node == 0) { /* report it as the step's error, not by our exit status */
             g.first = -1;
             (void)stk_launch_result(&g, &never, NULL);
         }

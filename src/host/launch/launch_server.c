@@ -1,5 +1,5 @@
-/* Ranks by a fork server (docs/formats/server-protocol.md): forks of a process that has
- * everything imported. */
+/* Starts ranks through a fork server (docs/formats/server-protocol.md): they are forks of a process
+ * that has everything imported. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -32,7 +32,7 @@ int stk_launch_server_open(stk_gang *g, stk_err *err)
     return 0;
 }
 
-/* The end of the socket tells it that nothing is wanted any more. */
+/* The server ends when it sees the end of the socket. */
 void stk_launch_server_close(stk_gang *g)
 {
     if (g->wire.fd >= 0) {
@@ -42,7 +42,7 @@ void stk_launch_server_close(stk_gang *g)
     stk_wire_done(&g->wire);
 }
 
-/* --- what we say --- */
+/* --- messages to the server --- */
 
 static int send_all(stk_gang *g, const stk_buf *message, const int fds[2], stk_err *err)
 {
@@ -79,7 +79,7 @@ int stk_launch_server_start(stk_gang *g, launch_env *env, const cpu_set_t *cpus,
     LAUNCH_PAIR_AUTO theirs = {{-1, -1}};
     STK_TRY(stk_launch_streams_open(g, rank, theirs.fds, err));
     STK_TRY(stk_launch_env_rank(g, env, rank, err));
-    const char *next = env->all[env->n_ours]; /* it has the rest itself */
+    const char *next = env->all[env->n_ours]; /* the server inherits the rest */
     env->all[env->n_ours] = NULL;
     stk_server_spawn spawn = {.id = g->restart * STK_LAUNCH_MAX_RANKS + rank,
                               .dir = g->config->dir,
@@ -116,16 +116,17 @@ static void on_rank_started(stk_gang *g, uint32_t rank, const stk_json *m)
         return;
     }
     int pidfd = claimed;
-    claimed = -1; /* the rank's from now on, also where this fails */
+    claimed = -1; /* now owned by the rank, also on an error */
     if (stk_launch_started(g, rank, (pid_t)pid, pidfd, &err) < 0) {
         fail_start(g, rank, err.text);
-    } else if (g->ending != END_NOT) { /* another rank has failed since it was asked for */
+    } else if (g->ending != END_NOT) { /* another rank has failed since we requested this one */
         r->was_ended = true;
         (void)kill(r->pid, SIGKILL);
     }
 }
 
-/* It can't fork safely: this rank is a fresh interpreter instead, and so are all of a restart. */
+/* The server can't fork safely: starts this rank, and all ranks of a restart, as fresh
+ * interpreters. */
 static void on_unfit(stk_gang *g, uint32_t rank, const stk_json *m)
 {
     const char *why = stk_json_get_text(m, "why");
@@ -167,7 +168,7 @@ static void on_message(stk_gang *g, const char *data, size_t len)
     bool live = ours &&
                 (g->ranks[rank].state == RANK_STARTING || g->ranks[rank].state == RANK_RUNNING) &&
                 g->ranks[rank].by_server;
-    if (!live) { /* hello, or about a rank of an earlier attempt */
+    if (!live) { /* "hello", or about a rank of an earlier attempt */
         STK_FD_AUTO fd = stk_json_is(op, "started") ? stk_wire_claim(&g->wire) : -1;
         return;
     }
@@ -186,7 +187,7 @@ static void on_message(stk_gang *g, const char *data, size_t len)
     }
 }
 
-/* Its children die with it (PDEATHSIG); nobody will say how. */
+/* The server has died. Its children die with it (PDEATHSIG), and their status is lost. */
 static void on_gone(stk_gang *g)
 {
     stk_launch_server_close(g);

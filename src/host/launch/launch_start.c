@@ -1,5 +1,5 @@
-/* Ranks start: by vfork and exec, or asked of a fork server. A session each, which dies with the
- * launcher. */
+/* Starts ranks: by vfork and exec, or through a fork server. Each rank has a session and dies with
+ * the launcher. */
 #include <errno.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -85,7 +85,7 @@ int stk_launch_start(stk_gang *g, stk_err *err)
             rc = stk_launch_start_rank(g, rank, err);
         }
     }
-    stk_file_close(&g->batch.to); /* what fails is told; nobody waits for it */
+    stk_file_close(&g->batch.to); /* errors arrive as an event; we don't wait here */
     if (rc == 0 && g->batch.from >= 0 &&
         stk_launch_watch(g, g->batch.from, EPOLLIN, LAUNCH_EV_START, 0) < 0) {
         rc = stk_err_sys(err, STK_E_SYS, errno, "watching %u ranks start", g->n);

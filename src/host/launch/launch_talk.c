@@ -1,4 +1,5 @@
-/* Messages between the launchers of a gang's nodes: a length and JSON, as with a fork server. */
+/* Messages between the launchers of a gang's nodes: a length and JSON, as in the fork server's
+ * protocol. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,7 +35,7 @@ void stk_launch_talk_flush(stk_gang *g, uint32_t i_peer)
     while (p->wire.fd >= 0 && sent < p->out.len) {
         ssize_t n = stk_wire_send(p->wire.fd, &p->out, sent, NULL, 0);
         if (n < 0) {
-            break; /* its end is told by reading */
+            break; /* reading will report the end of the connection */
         }
         sent += (size_t)n;
     }
@@ -53,7 +54,7 @@ void stk_launch_talk_send(stk_gang *g, uint32_t i_peer, stk_buf *message)
     if (message->data == NULL || message->failed || p->wire.fd < 0) {
         return;
     }
-    if (message->data[message->len - 1] != '\n') { /* not ended yet */
+    if (message->data[message->len - 1] != '\n') { /* not completed yet */
         (void)stk_buf_text(message, "}\n");
         size_t len = message->len - 4;
         for (int i = 0; i < 4 && !message->failed; i++) {

@@ -1,4 +1,4 @@
-/* A task's gang, from its task.json. */
+/* Reads a task's gang from its task.json. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "host/runner/runner_mask.h"
 #include "sys/file.h"
 
-/* The ranks' environment is ours. */
+/* The secrets' values are in our environment, which the ranks inherit. */
 static int hide_secrets(const stk_json *names, stk_arena *arena, stk_launch_config *config,
                         stk_err *err)
 {
@@ -25,7 +25,7 @@ static int hide_secrets(const stk_json *names, stk_arena *arena, stk_launch_conf
             values[k++] = getenv(name);
         }
     }
-    int rc = stk_mask_new(values, &mask, err); /* for as long as we live */
+    int rc = stk_mask_new(values, &mask, err); /* never freed: needed until we exit */
     config->mask = mask;
     return rc;
 }

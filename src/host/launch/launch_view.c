@@ -1,7 +1,7 @@
-/* What ranks write: pipes → rank-K/stdout.log and stderr.log, and one view of all, line by line.
+/* The ranks' output: from pipes to rank-K/stdout.log and stderr.log, and line by line to one view.
  *
- * Nothing here waits: a view that takes no more (a stopped terminal, a full pipe) stops the reading
- * of the ranks' pipes, not the watch over the ranks. */
+ * Nothing here blocks: if the view is stuck (a stopped terminal, a full pipe), we stop reading the
+ * ranks' pipes, but go on supervising the ranks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -28,9 +28,9 @@ static int sink_open(stk_gang *g, uint32_t i, int fd, stk_err *err)
     *s = (launch_sink){.fd = fd, .pending = STK_BUF_INIT(SIZE_MAX / 4)};
     if (stk_launch_watch(g, fd, 0, LAUNCH_EV_WRITE, i) == 0) {
         s->polled = true;
-    } else if (errno == EEXIST) { /* the same descriptor for both: one of them is asked */
+    } else if (errno == EEXIST) { /* both sinks have the same descriptor: epoll watches it once */
         s->polled = false;
-    } else if (errno != EPERM) { /* a file */
+    } else if (errno != EPERM) { /* EPERM: a file */
         return stk_err_sys(err, STK_E_SYS, errno, "cannot write to descriptor %d", fd);
     }
     return 0;
@@ -61,8 +61,8 @@ static void poll_sink(stk_gang *g, uint32_t i, bool on)
     }
 }
 
-/* As much as goes without waiting: what poll says is there takes a page in one piece. Returns
- * whether anything went. */
+/* Writes as much as possible without blocking: a pipe that poll reports writable takes a page at
+ * once. Returns whether it wrote anything. */
 static bool sink_push(launch_sink *s)
 {
     size_t done = 0;
@@ -77,9 +77,10 @@ static bool sink_push(launch_sink *s)
             const char *end = memrchr(from, '\n', PIPE_BUF);
             n = end == NULL ? PIPE_BUF : (size_t)(end + 1 - from);
         }
-        ssize_t wrote = write(s->fd, from, n); /* whole lines: other nodes may write here too */
+        ssize_t wrote =
+            write(s->fd, from, n); /* whole lines, because other nodes may write here, too */
         if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
-            s->gone = true; /* the files still have it all */
+            s->gone = true; /* the log files are still complete */
         }
         if (wrote < 0 && errno == EAGAIN) {
             break;
@@ -107,7 +108,8 @@ static void pause_streams(stk_gang *g, uint32_t i_sink, bool on)
     for (uint32_t r = 0; r < g->n; r++) {
         launch_stream *s = &g->ranks[r].streams[i_sink];
         if (s->fd >= 0 && s->paused != on) {
-            if (on) { /* not only asked for nothing: the end of a pipe is always told */
+            if (on) { /* remove it instead of clearing its events: epoll always reports a closed
+                         pipe */
                 stk_launch_unwatch(g, s->fd);
             } else {
                 (void)stk_launch_watch(g, s->fd, EPOLLIN, LAUNCH_EV_READ, 2 * r + i_sink);
@@ -253,7 +255,7 @@ int stk_launch_streams_open(stk_gang *g, uint32_t rank, int ret_theirs[2], stk_e
     return 0;
 }
 
-/* Into the log, the tail and the view. */
+/* Passes data to the log, the tail and the view. */
 static void pass_on(stk_gang *g, uint32_t i_stream, const char *data, size_t n)
 {
     launch_rank *r = &g->ranks[i_stream / 2];
@@ -289,7 +291,7 @@ static void stream_close(stk_gang *g, uint32_t i_stream)
     stk_file_close(&s->log);
 }
 
-/* One read; false when there is nothing now. */
+/* Reads once; false: no data now. */
 static bool read_once(stk_gang *g, uint32_t i_stream)
 {
     launch_stream *s = &g->ranks[i_stream / 2].streams[i_stream % 2];
@@ -334,7 +336,8 @@ void stk_launch_streams_drain(stk_gang *g, uint32_t rank)
             if (g->sinks[i % 2].pending.len > LAUNCH_PENDING) {
                 stk_launch_view_flush(g, 1000);
                 if (g->sinks[i % 2].pending.len > LAUNCH_PENDING) {
-                    g->sinks[i % 2].gone = true; /* nobody takes it: the files have it */
+                    g->sinks[i % 2].gone =
+                        true; /* its reader is stuck; the log files have everything */
                     stk_buf_clear(&g->sinks[i % 2].pending);
                 }
             }
