@@ -1,11 +1,11 @@
-/* Which driver runs which CUDA. */
+/* Which drivers run which CUDA versions. */
 #include <stdlib.h>
 
 #include "host/preflight/preflight.h"
 
 typedef struct toolkit {
     int32_t major;
-    const char *driver; /* lowest */
+    const char *driver; /* the lowest driver */
 } toolkit;
 
 /* Newest first. */
@@ -25,7 +25,7 @@ int stk_preflight_compare_versions(const char *a, const char *b)
             return (x > y) - (x < y);
         }
         if (end_a == a && end_b == b) {
-            return 0; /* no numbers any more */
+            return 0; /* the rest isn't numeric */
         }
         a = end_a + (*end_a == '.');
         b = end_b + (*end_b == '.');

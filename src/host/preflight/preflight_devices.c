@@ -1,4 +1,4 @@
-/* The devices' health: what each one says of itself, who sits on it, what the kernel said of it. */
+/* The devices' health: their state, the processes on them, and the kernel's reports about them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "sys/proc.h"
 
 enum {
-    PAGES_RETIRED_MAX = 60, /* NVIDIA takes a board back then (dynamic page retirement) */
+    PAGES_RETIRED_MAX = 60, /* NVIDIA replaces a board then (dynamic page retirement) */
     PROCESSES_MAX = 64,
     XIDS_MAX = 64
 };
@@ -28,7 +28,7 @@ static const char *title(const stk_device *d, stk_arena *arena)
     return stk_text_or(stk_arena_printf(arena, "%s %d (%s)", noun, d->index, model), noun);
 }
 
-/* --- what it says of itself --- */
+/* --- the device's state --- */
 
 static void judge_memory(const stk_device *d, const stk_device_state *s, const char *named,
                          stk_findings *f)
@@ -94,7 +94,7 @@ static void judge_speed(const stk_device *d, const stk_device_state *s, const ch
             }
             (void)stk_preflight_add(f, STK_CHECK_WARNING, "throttle", d->uuid, slow[i].remedy,
                                     "%s: %s%s", named, slow[i].text, heat);
-            break; /* SLOWDOWN goes with the two above it */
+            break; /* SLOWDOWN accompanies the two above */
         }
     }
     if (s->pcie_width > 0 && s->pcie_width_max > s->pcie_width) {
@@ -104,7 +104,7 @@ static void judge_speed(const stk_device *d, const stk_device_state *s, const ch
                                 "are that much slower",
                                 named, s->pcie_width, s->pcie_width_max);
     }
-    /* an idle device saves power by a slower link: only work tells */
+    /* An idle device saves power by a slower link: check only under load. */
     bool works =
         s->busy_percent >= 10 && (s->throttle < 0 || (s->throttle & STK_THROTTLE_IDLE) == 0);
     if (works && s->pcie_gen > 0 && s->pcie_gen_max > s->pcie_gen) {
@@ -147,9 +147,9 @@ void stk_preflight_judge_device(const stk_device *device, const stk_device_state
     judge_mode(device, state, named, findings);
 }
 
-/* --- who sits on it --- */
+/* --- processes on the device --- */
 
-/* "pid 4242 (python, user ann)"; what isn't known is left out: the number may be the host's. */
+/* "pid 4242 (python, user ann)"; unknown parts are omitted: the pid may be the host's. */
 static const char *process_text(pid_t pid, stk_arena *arena)
 {
     char path[64], name[64], user[48];
@@ -169,10 +169,10 @@ static void look_at_processes(stk_accel *accel, uint32_t i, const char *named, s
     const stk_device *d = stk_accel_device(accel, i);
     int n = stk_accel_processes(accel, i, list, PROCESSES_MAX);
     if (n <= 0 || stk_lease_holder(accel, i, f->arena) != NULL) {
-        return; /* a lease's own processes are its runner's business */
+        return; /* the runner checks the processes of a lease */
     }
     uint32_t n_found = 0;
-    bool known = true; /* how much of its memory they have */
+    bool known = true; /* their memory use is known */
     int64_t bytes = 0;
     const char *who = NULL;
     for (int k = 0; k < n && k < PROCESSES_MAX; k++) {
@@ -203,9 +203,9 @@ static void look_at_processes(stk_accel *accel, uint32_t i, const char *named, s
         memory);
 }
 
-/* --- what the kernel said --- */
+/* --- the kernel's reports --- */
 
-/* The same Xid of the same device. */
+/* Counts the same Xid of one device. */
 typedef struct xid_seen {
     uint32_t i_device, n;
     int32_t xid;
@@ -232,7 +232,7 @@ static void note_event(void *arg, const stk_device_event *event)
     }
 }
 
-/* Is device i, or a slice of it, among those that are asked about? */
+/* Whether `devices` contains device i or a slice of it. */
 static bool is_meant(stk_accel *accel, const stk_devset *devices, uint32_t i)
 {
     bool meant = devices == NULL || stk_devset_has(devices, i);
@@ -273,7 +273,7 @@ static void tell_xids(stk_accel *accel, const stk_devset *devices, stk_findings 
     }
 }
 
-/* A split device is as sound as a whole one has to be; its slices have no health of their own. */
+/* A split device is checked like a whole one; its slices have no separate health. */
 static void look_at_device(stk_accel *accel, uint32_t i, stk_findings *findings)
 {
     const stk_device *d = stk_accel_device(accel, i);

@@ -1,4 +1,4 @@
-/* Which compute capabilities the CUDA code of a library is for.
+/* Finds the compute capabilities that a library's CUDA code is for.
  *
  * nvcc leaves a container for each translation unit in the section .nv_fatbin:
  *
@@ -28,7 +28,7 @@ enum {
     FATBIN_FLAG_EXACT = 1 << 20, /* sm_90a */
     FATBIN_FLAG_FAMILY = 1 << 21,
     FATBIN_MAX_HEADERS = 200000,
-    FATBIN_MAX_MS = 400, /* a cold disk; with a warm one 10,000 headers take about 10 ms */
+    FATBIN_MAX_MS = 400, /* for a cold disk; from a warm cache 10,000 headers take about 10 ms */
     ELF_MAX_SECTIONS = 4096
 };
 
@@ -82,7 +82,7 @@ static bool read_at(int fd, void *to, size_t n, uint64_t offset)
     return offset <= INT64_MAX && pread(fd, to, n, (off_t)offset) == (ssize_t)n;
 }
 
-/* The section's place in the file; false: none, or no 64-bit ELF file of this byte order. */
+/* Finds a section's offset and size; false: none, or not a 64-bit ELF file of our byte order. */
 static bool find_section(int fd, const char *name, uint64_t *ret_offset, uint64_t *ret_size)
 {
     Elf64_Ehdr head;
@@ -145,7 +145,7 @@ static void note_entry(code_found *found, const unsigned char *entry)
     }
 }
 
-/* One container from `at` on; returns where it ends, or 0 when this is none. */
+/* Reads the container at `at`; returns its end, or 0 if there is none. */
 static uint64_t read_container(int fd, uint64_t at, uint64_t end, code_found *found)
 {
     unsigned char head[16], entry[FATBIN_ENTRY_MIN];
@@ -186,7 +186,7 @@ bool stk_preflight_fatbin(const char *path, uint64_t *ret_arch_bits, int32_t *re
     if (fd < 0 || !find_section(fd, ".nv_fatbin", &at, &size) || size > UINT64_MAX - at) {
         return false;
     }
-    /* else the kernel reads ahead at each step, and with that the whole gigabyte */
+    /* Otherwise the kernel reads ahead at each step, and thus the whole gigabyte. */
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
     int64_t late_ms = stk_clock_mono_ms(&stk_clock_real) + FATBIN_MAX_MS;
     uint64_t end = at + size;
@@ -195,10 +195,10 @@ bool stk_preflight_fatbin(const char *path, uint64_t *ret_arch_bits, int32_t *re
            stk_clock_mono_ms(&stk_clock_real) < late_ms) {
         uint64_t next = read_container(fd, at, end, &found);
         found.n_headers++;
-        at = next > 0 ? (next + 7) & ~(uint64_t)7 : at + 8; /* padding lies between them */
+        at = next > 0 ? (next + 7) & ~(uint64_t)7 : at + 8; /* skip padding between them */
     }
     if (at < end) {
-        return false; /* half of the list would say that there is no code where there is */
+        return false; /* a partial list would hide code that exists */
     }
     *ret_arch_bits = found.arch_bits;
     *ret_ptx_arch = found.ptx_arch;

@@ -1,4 +1,4 @@
-/* Frameworks of an environment, read from their files: torch/version.py, TensorFlow's
+/* Finds the frameworks of an environment by their files: torch/version.py, TensorFlow's
  * build_info.py, and the names of installed distributions (NAME-VERSION.dist-info). */
 #include <ctype.h>
 #include <limits.h>
@@ -14,7 +14,7 @@
 
 enum { MAX_DISTRIBUTIONS = 512, MAX_SOURCE_BYTES = 1 << 20 };
 
-/* An installed distribution that matters here. */
+/* An installed distribution of a framework or its plugins. */
 typedef struct distribution {
     const char *name; /* normalised: lower case, '_' */
     const char *version;
@@ -64,10 +64,10 @@ static void note_distribution(finder *f, const char *folder, const char *entry)
     }
     for (uint32_t i = 0; i < f->n_found; i++) {
         if (strcmp(f->found[i].name, name) == 0) {
-            return; /* the first one of the path is imported */
+            return; /* Python imports the first one in the path */
         }
     }
-    size_t len = strcspn(dash + 1, "-"); /* an egg's goes on with "-py3.11" */
+    size_t len = strcspn(dash + 1, "-"); /* an egg's name continues with "-py3.11" */
     size_t most = (size_t)(end - dash - 1);
     (void)snprintf(version, sizeof version, "%.*s", (int)MIN(len, most), dash + 1);
     distribution d = {stk_arena_dup(f->arena, name), stk_arena_dup(f->arena, version),
@@ -81,14 +81,14 @@ static void list_distributions(finder *f)
 {
     for (uint32_t i = 0; f->sys_path[i] != NULL; i++) {
         STK_DIR_AUTO dir = {0};
-        int rc = stk_dir_read(f->sys_path[i], &dir, NULL); /* may be no folder at all: an archive */
+        int rc = stk_dir_read(f->sys_path[i], &dir, NULL); /* may be an archive, not a folder */
         for (uint32_t k = 0; rc == 0 && k < dir.n; k++) {
             note_distribution(f, f->sys_path[i], dir.items[k].name);
         }
     }
 }
 
-/* `pattern`: a name, or the beginning of one and '*'. */
+/* `pattern`: a name, or a prefix and '*'. */
 static const distribution *find_distribution(const finder *f, const char *pattern)
 {
     size_t n = strcspn(pattern, "*");
@@ -103,7 +103,8 @@ static const distribution *find_distribution(const finder *f, const char *patter
 
 /* --- source text --- */
 
-/* The value of a top-level `name = 'text'`, with or without a type; NULL: none, or not a text. */
+/* The value of a top-level `name = 'text'`, with or without a type annotation; NULL: none, or not a
+ * string. */
 static const char *assigned(stk_arena *arena, const char *source, const char *name)
 {
     size_t n = strlen(name);
@@ -124,7 +125,7 @@ static const char *assigned(stk_arena *arena, const char *source, const char *na
     return NULL;
 }
 
-/* What stands behind 'key' in a Python literal: after its comma or colon. */
+/* The text after 'key' and its comma or colon in a Python literal. */
 static const char *literal(const char *source, const char *key)
 {
     static const char *const forms[] = {"'%s'", "\"%s\""};
@@ -145,7 +146,7 @@ static bool is_true(const char *value)
     return value != NULL && strncmp(value, "True", 4) == 0;
 }
 
-/* "12.8" → 12080, "12" → 12000, Windows' "64_112" isn't met here; -1. */
+/* "12.8" → 12080, "12" → 12000, else -1. (Windows' "64_112" doesn't occur here.) */
 static int32_t cuda_number(const char *text)
 {
     int major = 0, minor = 0;
@@ -209,7 +210,7 @@ static void add_framework(finder *f, stk_framework framework)
     }
 }
 
-/* What is known of every framework: that its package is there. */
+/* Fills in what is common to all frameworks; false: its package isn't installed. */
 static bool find_package(finder *f, const char *name, stk_framework *ret)
 {
     *ret = (stk_framework){.name = name,
@@ -220,7 +221,7 @@ static bool find_package(finder *f, const char *name, stk_framework *ret)
     return ret->folder != NULL;
 }
 
-/* The version of a distribution; NULL: it isn't there. */
+/* The version of a distribution; NULL: not installed. */
 static const char *version_of(const finder *f, const char *pattern)
 {
     const distribution *d = find_distribution(f, pattern);
@@ -262,7 +263,7 @@ static void find_torch(finder *f)
     add_framework(f, t);
 }
 
-/* "sm_60", "compute_90" in cuda_compute_capabilities. */
+/* Parses cuda_compute_capabilities: "sm_60", "compute_90". */
 static void read_capabilities(stk_framework *t, const char *list)
 {
     size_t n = strcspn(stk_text_or(list, ""), "])");
@@ -273,7 +274,7 @@ static void read_capabilities(stk_framework *t, const char *list)
         if (!ptx && sscanf(list + i, "sm_%d%c", &arch, &kind) < 1) {
             continue;
         }
-        if (ptx) { /* means machine code as well */
+        if (ptx) { /* "compute_" includes machine code */
             t->has_ptx = true;
             if (t->ptx_arch < 0 || arch < t->ptx_arch) {
                 t->ptx_arch = arch;
@@ -300,8 +301,8 @@ static bool has_cudnn(const char *folder)
     return found;
 }
 
-/* Where TensorFlow finds cuDNN: NVIDIA's wheels, the environment's own lib (conda),
- * LD_LIBRARY_PATH, the system. */
+/* Whether TensorFlow finds cuDNN: in NVIDIA's wheels, the environment's lib folder (conda),
+ * LD_LIBRARY_PATH or the system. */
 static bool finds_cudnn(const finder *f)
 {
     static const char *const system[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
@@ -360,7 +361,7 @@ static void find_tensorflow(finder *f)
     add_framework(f, t);
 }
 
-/* The major that a distribution's name has: "jax_cuda12_plugin", "cupy_cuda113" (11.3). */
+/* The CUDA version in a distribution's name: "jax_cuda12_plugin", "cupy_cuda113" (11.3). */
 static int32_t cuda_in_name(const char *name, bool *ret_minor_known)
 {
     const char *at = strstr(name, "cuda");
@@ -384,7 +385,7 @@ static void find_jax(finder *f)
     t.version = version_of(f, "jax");
     if (lib != NULL) {
         t.build = STK_BUILD_CPU;
-        cuda = strstr(lib->version, "+cuda"); /* before 2024 jaxlib itself had it */
+        cuda = strstr(lib->version, "+cuda"); /* before 2024 jaxlib's version had it */
     }
     if (plugin != NULL) {
         cuda = plugin->name;
@@ -413,7 +414,7 @@ static void find_cupy(finder *f)
         t.cuda = cuda_in_name(cuda->name, &t.cuda_minor_known);
     } else if (t.version != NULL) {
         t.build = STK_BUILD_ROCM;
-    } else { /* compiled here: for what, its files don't say */
+    } else { /* compiled locally: its files don't show for what */
         t.version = version_of(f, "cupy");
     }
     add_framework(f, t);

@@ -1,4 +1,4 @@
-/* Do the driver, CUDA, the frameworks' builds and the devices fit together? */
+/* Checks that the driver, CUDA, the frameworks' builds and the devices fit together. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +13,9 @@
 /* --- one framework --- */
 
 typedef struct trouble {
-    const char *text; /* after "torch 2.13.0+cpu "; NULL: none */
+    const char *text; /* continues "torch 2.13.0+cpu "; NULL: no trouble */
     const char *remedy;
-    bool mild; /* perhaps it works even so */
+    bool mild; /* it may work nevertheless */
 } trouble;
 
 typedef struct judge {
@@ -33,7 +33,7 @@ static bool serves(const stk_framework *f, const char *vendor)
     return false;
 }
 
-/* "CUDA 12.x", the newest that this host's driver runs. */
+/* The newest CUDA that this host's driver runs: "CUDA 12.x". */
 static const char *newest_cuda(const judge *j)
 {
     int32_t major = stk_preflight_cuda_newest(j->gpus->driver, j->gpus->cuda);
@@ -55,7 +55,7 @@ static const char *build_for(const judge *j, const char *vendor)
     return "Neuron";
 }
 
-/* None of the devices is of a vendor that it can use. */
+/* Sets the trouble of a framework that can't use any device's vendor. */
 static void check_build(const judge *j, const stk_framework *f, trouble *t)
 {
     const stk_device *first = j->gpus->devices[0];
@@ -111,7 +111,7 @@ static void check_driver(const judge *j, const stk_framework *f, trouble *t)
         f->name, newest_cuda(j), f->cuda / 1000, f->cuda % 1000 / 10);
 }
 
-/* Can it run on a device of this capability? -1 unknown. */
+/* Whether the framework's code runs on the device: 1, 0, -1 unknown. */
 static int runs_on(const stk_framework *f, const stk_device *d, bool *ret_by_ptx)
 {
     if (d->cc_major < 0 || d->cc_minor < 0 || (f->arch_bits == 0 && !f->has_ptx)) {
@@ -136,7 +136,7 @@ static void check_capability(const judge *j, const stk_framework *f, trouble *t)
         }
         n_nvidia++;
         int runs = runs_on(f, g->devices[i], &by_ptx);
-        /* a driver compiles the PTX of its own CUDA and of older ones only */
+        /* A driver compiles only PTX of its CUDA version and older ones. */
         bool late = by_ptx && g->cuda > 0 && f->cuda > g->cuda && f->cuda_minor_known;
         if (runs == 0 || late) {
             if (n_bad++ == 0) {
@@ -195,7 +195,7 @@ static trouble check_framework(const judge *j, const stk_framework *f)
             check_capability(j, f, &t);
         }
         if (t.text == NULL && f->lacks_cudnn) {
-            t.mild = true; /* it may lie where we don't look */
+            t.mild = true; /* cuDNN may be in another place */
             t.text = "finds no cuDNN: without it, it runs on the CPU";
             t.remedy = "install tensorflow[and-cuda], or put cuDNN's folder into LD_LIBRARY_PATH";
         }
@@ -203,7 +203,7 @@ static trouble check_framework(const judge *j, const stk_framework *f)
     return t;
 }
 
-/* --- all of them --- */
+/* --- all frameworks --- */
 
 static const char *title(const stk_framework *f, stk_arena *arena)
 {
@@ -250,7 +250,8 @@ static bool is_used(const char *name, const char *const *uses, uint32_t n_uses)
     return n_uses == 0;
 }
 
-/* A name that isn't one of ours: what it does with devices, nobody knows here. */
+/* Whether the steps use a framework that we don't know, so that we can't tell how it uses
+ * devices. */
 static bool names_another(const char *const *uses, uint32_t n_uses)
 {
     static const char *const ours[] = {
@@ -300,7 +301,7 @@ void stk_preflight_judge(const stk_gpus *gpus, const stk_framework *frameworks, 
     }
 }
 
-/* NVIDIA's user-space driver for newer toolkits, where CUDA's own packages put it. */
+/* Whether NVIDIA's user-space driver for newer toolkits is where CUDA's packages install it. */
 static bool has_compat(void)
 {
     char path[PATH_MAX];

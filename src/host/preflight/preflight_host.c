@@ -1,4 +1,4 @@
-/* What the host offers besides devices: CPUs, memory, shared memory, limits, disk, a port. */
+/* The host's resources other than devices: CPUs, memory, shared memory, limits, disk, a port. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -16,12 +16,12 @@
 #include "sys/proc.h"
 
 #define MEMORY_LOW_BYTES 1000000000ll
-#define SHM_LOW_BYTES (64ll << 20) /* what a container gets that doesn't ask */
+#define SHM_LOW_BYTES (64ll << 20) /* a container's default */
 #define DISK_LOW_BYTES 2000000000ll
 #define DISK_FULL_BYTES 100000000ll
 enum { FILES_LOW = 4096, PROCESSES_LOW = 512, INODES_LOW = 1000, STACK_LOW_BYTES = 1 << 20 };
 
-/* Into buf; "?" where unknown. */
+/* Formats the amount into buf; "?" if unknown. */
 static const char *amount(int64_t bytes, char buf[32])
 {
     (void)snprintf(buf, 32, "?");
@@ -31,7 +31,7 @@ static const char *amount(int64_t bytes, char buf[32])
     return buf;
 }
 
-/* Of what is wrong only where there is a remedy. */
+/* A finding is a warning if it has a remedy. */
 static stk_check_level warning_if(const char *remedy)
 {
     return remedy != NULL ? STK_CHECK_WARNING : STK_CHECK_OK;
@@ -122,7 +122,7 @@ static int look_at_limits(stk_findings *f)
                                   "a thread's stack has only %s: compilers of kernels may crash",
                                   limit_text(l.rlim_cur, true, a)));
     }
-    /* only RDMA pins memory by itself; CUDA's driver isn't held by this limit */
+    /* Only RDMA needs this limit to pin memory; CUDA's driver isn't subject to it. */
     if (getrlimit(RLIMIT_MEMLOCK, &l) == 0 && l.rlim_cur != RLIM_INFINITY &&
         stk_sysfs_exists("/sys/class/infiniband")) {
         STK_TRY(stk_preflight_add(f, STK_CHECK_WARNING, "ulimit", "memlock",
@@ -167,7 +167,7 @@ static int look_at_disk(const char *folder, stk_findings *f)
     return 0;
 }
 
-/* Ranks on one machine meet at a port of the loopback interface. */
+/* Checks for a free loopback port: ranks on one machine meet there. */
 static int look_at_port(stk_findings *f)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

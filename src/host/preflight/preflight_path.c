@@ -1,4 +1,4 @@
-/* sys.path of an interpreter without starting it: what getpath and site.py of CPython do. */
+/* Computes an interpreter's sys.path without starting it, as CPython's getpath and site.py do. */
 #include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode) && access(path, R_OK | X_OK) == 0;
 }
 
-/* Returns whether it is new and there. */
+/* Adds a folder; true: it exists and is new in the path. */
 static bool add_folder(pather *p, const char *path)
 {
     for (uint32_t i = 0; i < p->n; i++) {
@@ -46,8 +46,8 @@ static bool add_folder(pather *p, const char *path)
     return copy != NULL;
 }
 
-/* The lines of a .pth file are folders, relative to its own; those that begin with "import" are
- * code. */
+/* The lines of a .pth file are folders relative to the file's folder; lines that begin with
+ * "import" are code, which we skip. */
 static void read_pth(pather *p, const char *folder, const char *name)
 {
     STK_TEXT_AUTO path = stk_file_join(folder, name);
@@ -97,7 +97,7 @@ static void add_site(pather *p, const char *folder)
 
 /* --- which installation --- */
 
-/* What `key` has in pyvenv.cfg, into ret; false: no such key. */
+/* Copies the value of `key` in pyvenv.cfg into ret; false: no such key. */
 static bool setting(const char *text, const char *key, char *ret, size_t size)
 {
     for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
@@ -121,7 +121,7 @@ static bool has_library(const char *prefix, const char *version)
     return *version != '\0' && is_folder(path);
 }
 
-/* "3.11" of "python3.11" or of "3.11.7"; "" when there is no such number. */
+/* "3.11" from "python3.11" or "3.11.7"; "" if there is no such number. */
 static void short_version(const char *text, char ret[16])
 {
     unsigned major, minor;
@@ -131,7 +131,7 @@ static void short_version(const char *text, char ret[16])
     }
 }
 
-/* The newest lib/python3.N below prefix. */
+/* The version of the newest lib/python3.N below prefix. */
 static void newest_library(const char *prefix, char ret[16])
 {
     char path[PATH_MAX + 64];
@@ -152,7 +152,7 @@ static void newest_library(const char *prefix, char ret[16])
     }
 }
 
-/* site-packages and their like of an installation; Debian's dist-packages too. */
+/* Adds the library folders of an installation: site-packages, Debian's dist-packages. */
 static void add_prefix(pather *p, const char *prefix)
 {
     static const struct {
@@ -209,7 +209,8 @@ static void add_pythonpath(pather *p)
     }
 }
 
-/* The path of an executable as it is called, links kept; false: there is none. */
+/* The path of an executable as it would be called, with symbolic links unresolved; false: not
+ * found. */
 static bool find_executable(const char *word, char ret[PATH_MAX])
 {
     if (strchr(word, '/') != NULL) {
@@ -234,7 +235,8 @@ static void cut_last(char *path)
     }
 }
 
-/* A virtual environment: pyvenv.cfg lies beside the executable or above. False: it is none. */
+/* Adds the paths of a virtual environment, which has pyvenv.cfg beside the executable or one level
+ * up. False: it isn't one. */
 static bool add_venv(pather *p, const char *exe)
 {
     char prefix[PATH_MAX], config[PATH_MAX + 16], value[PATH_MAX];
@@ -271,7 +273,7 @@ static bool add_venv(pather *p, const char *exe)
     return true;
 }
 
-/* The installation that a real executable belongs to: the folder above with its library. */
+/* Adds the installation of the resolved executable: the folder above it that has the library. */
 static bool add_installation(pather *p, const char *exe)
 {
     char real[PATH_MAX], prefix[PATH_MAX];
