@@ -26,8 +26,7 @@ enum {
     STK_LEASE_SLOTS = 64,
     STK_LEASE_CLAIMS = 32,
     STK_LEASE_LEVEL_MAX = 15,
-    STK_LEASE_CLAIM_TEXT =
-        STK_LEASE_SLOTS * (STK_LEASE_LEVEL_MAX + 1) /* text slot of level 0, claim 0 */
+    STK_LEASE_CLAIM_TEXT = STK_LEASE_SLOTS * (STK_LEASE_LEVEL_MAX + 1) /* of level 0, claim 0 */
 };
 #define STK_LEASE_SPAN ((off_t)(1 << 24))
 #define STK_LEASE_MEMORY (STK_LEASE_SPAN / 2) /* 8 TiB */

@@ -189,8 +189,7 @@ stk_link stk_pci_link(const char *address, const char *other)
     if (!way(address, a) || !way(other, b)) {
         return STK_LINK_UNKNOWN;
     }
-    uint32_t n_shared =
-        0; /* leading components that both paths share: host bridge, root port, switch … */
+    uint32_t n_shared = 0; /* common leading components: host bridge, root port, switch … */
     for (size_t i = 0; a[i] == b[i] && a[i] != '\0'; i++) {
         n_shared += a[i + 1] == '/' && b[i + 1] == '/';
     }

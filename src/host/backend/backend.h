@@ -25,10 +25,9 @@ typedef struct stk_job_elsewhere {
     const char *image;
     const char *options;                   /* the step's options for that backend, a JSON object */
     const struct stk_resources *resources; /* what the step requests */
-    const char *const
-        *secrets; /* names in `env` whose values are secret, NULL-terminated; or NULL */
-    const char *const *expand; /* names in `env` whose values are expanded from the image's
-                                  environment there (base/expand.h), NULL-terminated; or NULL */
+    const char *const *secrets; /* names in `env` with secret values, NULL-terminated; or NULL */
+    const char *const *expand;  /* names in `env` whose values are expanded from the image's
+                                   environment there (base/expand.h), NULL-terminated; or NULL */
     bool attach;      /* an earlier engine started the job: it may still run, or have ended */
     bool is_many;     /* probably one of many, by the plan: a task of a foreach */
     bool only_to_end; /* with attach: stop() follows; don't stage or submit anything */

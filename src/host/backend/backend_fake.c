@@ -52,8 +52,7 @@ static int fake_start(stk_backend *base, stk_job *job, stk_err *err)
 {
     fake *self = (fake *)base;
     const fake_job *same = find_job(self, job->id);
-    if (same !=
-        NULL) { /* a repeated start is harmless; another attempt of a running job is a bug */
+    if (same != NULL) { /* a repeated start is harmless; another attempt is a bug */
         stk_lease_drop(&job->lease);
         if (same->attempt == job->attempt) {
             return 0;

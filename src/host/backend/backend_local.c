@@ -201,8 +201,7 @@ static void run_timers(local_backend *b)
         return;
     }
     b->due_ms = INT64_MAX;
-    for (uint32_t i = b->n_tasks;
-         i-- > 0;) { /* backwards: when a task ends, the last one takes its place */
+    for (uint32_t i = b->n_tasks; i-- > 0;) { /* backwards: the last task fills a gap */
         stk_local_task_timers(b, b->tasks[i], now);
     }
     stk_local_look_outside(b, now);

@@ -137,8 +137,7 @@ typedef struct local_backend {
 } local_backend;
 
 int64_t stk_local_now_ms(void);
-void stk_local_due(local_backend *b,
-                   int64_t at_ms); /* sets a timer, unless an earlier one is set */
+void stk_local_due(local_backend *b, int64_t at_ms); /* a timer at this time or before */
 /* Reserves reports for the end of every task and one more: reporting an end must not allocate. */
 int stk_local_reserve(local_backend *b);
 /* NULL: out of memory, except for STK_REPORT_ENDED of a task. */

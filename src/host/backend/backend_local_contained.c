@@ -70,8 +70,7 @@ void stk_local_contained_ended(local_task *task, stk_ending *ending, stk_outcome
     outcome->peak_memory_bytes = MAX(task->used_bytes, outcome->peak_memory_bytes);
     ending->used_bytes = outcome->peak_memory_bytes;
     ending->cgroup_oom = known && c.oom && task->memory_bytes > 0;
-    if (ending->cgroup_oom ||
-        outcome->peak_memory_bytes < 0) { /* peak_bytes includes cached files */
+    if (ending->cgroup_oom || outcome->peak_memory_bytes < 0) { /* includes cached files */
         ending->used_bytes = MAX(c.peak_bytes, ending->used_bytes);
         outcome->peak_memory_bytes = ending->used_bytes;
     }

@@ -130,7 +130,8 @@ static char *read_tail(const local_task *t)
 }
 
 /* The errno of writing 256 KiB more (ENOSPC, EDQUOT: the file system or a quota is full); 0: there
- * is room, or unknown. */
+ * is room, or unknown. Less room may be what the end of a container has just freed: its copy of our
+ * program. */
 static int why_full(const char *dir)
 {
     char piece[256 << 10];
@@ -341,7 +342,6 @@ void stk_local_end_orphans(local_backend *b, bool all)
         }
     }
     if (n > 0) {
-        (void)stk_proc_orphans(b->known, n_known, n_children, orphans,
-                               N_MAX); /* also reaps the dead */
+        (void)stk_proc_orphans(b->known, n_known, n_children, orphans, N_MAX); /* reaps the dead */
     }
 }

@@ -36,8 +36,7 @@ int stk_local_logs_open(local_task *task, const char *const *hidden, stk_err *er
 {
     local_scribe *l = &task->logs;
     if (hidden != NULL) {
-        if (!task->hook && stk_runner_attempt_is_live(
-                               task->dir)) { /* check now: later our own lock is on its log */
+        if (!task->hook && stk_runner_attempt_is_live(task->dir)) { /* later its log has our lock */
             return stk_err_set(err, STK_E_BUSY, "%s: a process of this attempt still lives",
                                task->dir);
         }
@@ -116,8 +115,7 @@ void stk_local_logs_event(local_backend *b, local_task *task)
         return;
     }
     (void)epoll_ctl(b->epoll, EPOLL_CTL_DEL, stk_scribe_fd(l->scribe), NULL);
-    if (stk_scribe_is_done(
-            l->scribe)) { /* true also if the task has closed both streams but still runs */
+    if (stk_scribe_is_done(l->scribe)) { /* also if the task closed both, but runs on */
         if (task->state == LOCAL_WRITING) {
             note_lost(b, task);
             stk_local_task_tell_end(b, task);

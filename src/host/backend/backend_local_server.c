@@ -112,8 +112,7 @@ static int spawn_clean(local_backend *b, int fd, int log, pid_t *ret_pid, stk_er
     stk_spawn spawn = {.argv = argv,
                        .env = (const char *const *)environ,
                        .stdin_fd = -1,
-                       .stdout_fd =
-                           -1, /* the front has already printed the output of the user's file */
+                       .stdout_fd = -1, /* the front has printed the user file's output */
                        .stderr_fd = log,
                        .keep_fds = &fd,
                        .n_keep_fds = 1,

@@ -116,8 +116,7 @@ void stk_launch_end_all(stk_gang *g, end_cause cause, int number)
 {
     g->ending = cause;
     g->n_others = g->n_live;
-    for (uint32_t i = 0; i < g->n;
-         i++) { /* these ended at the same time, not because of the first */
+    for (uint32_t i = 0; i < g->n; i++) { /* ended together with the first */
         launch_rank *r = &g->ranks[i];
         r->failed = r->failed || r->fell > 0;
         g->n_others -= r->state == RANK_RUNNING && (r->fell > 0 || is_dead(r));

@@ -44,11 +44,10 @@ typedef struct stk_launch_config {
     const char *rdzv;   /* HOST[:PORT] of node 0 */
     const char *key;    /* secret shared by the nodes; "": none */
     int64_t join_ms;    /* how long nodes wait for each other */
-    const char *const
-        *node_argv; /* the leader starts this command on each other node (sys/nodes.h); "" in front
-                       stands for this program; NULL: it starts none */
-    uint32_t devices; /* devices that each of these nodes leases first */
-    bool leash;       /* stdin is a pipe that closes when the leader ends */
+    const char *const *node_argv; /* the leader runs this on each other node (sys/nodes.h); "" in
+                                     front: this program; NULL: it starts none */
+    uint32_t devices;             /* devices that each of these nodes leases first */
+    bool leash;                   /* stdin is a pipe that closes when the leader ends */
     uint32_t split; /* a thread count in the environment that equals this is for all ranks together;
                        0: none */
     const stk_launch_device *seen; /* the devices that the ranks see, in the order of their mask */

@@ -22,8 +22,7 @@ void stk_launch_nodes_again(stk_gang *g);
 bool stk_launch_nodes_still(stk_gang *g, int64_t ms);
 /* Whether all ranks of all nodes succeeded. */
 bool stk_launch_nodes_clean(const stk_gang *g);
-uint32_t stk_launch_nodes_first(
-    const stk_gang *g); /* the number of the rank on another node that failed first */
+uint32_t stk_launch_nodes_first(const stk_gang *g); /* number of the first failed rank elsewhere */
 /* " on node 1 (10.0.0.2)" for the rank that failed first; "": there is only this node. */
 void stk_launch_nodes_where(const stk_gang *g, char *text, size_t size);
 /* Add the other nodes' members and the list of nodes to gang.json. */

@@ -1,5 +1,5 @@
 /* Leases devices for a node that a gang's leader started (host/launch/launch_hosts.c), or for a
- * step outside a run (a flow's `spin`). This happens on the devices' host, before the step's code
+ * step outside a run (a flow's `spin`). That happens on the devices' host, before the step's code
  * runs. The step inherits the descriptors, and the lease lasts as long as the step. */
 #include "host/launch/launch_hold.h"
 

@@ -95,8 +95,7 @@ void stk_launch_nodes_on_done(stk_gang *g, uint32_t i, const stk_json *m)
     p->done = true;
     p->others = (uint32_t)stk_json_get_whole(m, "others", 0);
     p->clean = stk_json_is_true(stk_json_get(m, "clean"));
-    bool missing =
-        g->ending == END_HANG && g->first < 0 && rank >= 0; /* missing in the collective */
+    bool missing = g->ending == END_HANG && g->first < 0 && rank >= 0; /* in the collective */
     if (missing) {
         stk_launch_nodes_blame(g, rank, p->node);
         (void)snprintf(g->text, sizeof g->text, "%s", stk_launch_talk_text(m, "text"));

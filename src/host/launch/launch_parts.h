@@ -55,10 +55,9 @@ typedef struct launch_pulse {
     bool known, waits, asked; /* asked: it answered our request at a hang */
     int64_t issued;           /* collectives issued in `group` so far; -1 unknown */
     char group[16], op[160];
-    unsigned char
-        members[STK_LAUNCH_MAX_RANKS / 8]; /* bit set of that group's members; set if asked */
-    uint64_t seen;                         /* the file's digest */
-    int64_t beat_ns, beat_ms;              /* the file's mtime, and when we first saw it (mono) */
+    unsigned char members[STK_LAUNCH_MAX_RANKS / 8]; /* bit set of its members; once asked */
+    uint64_t seen;                                   /* the file's digest */
+    int64_t beat_ns, beat_ms; /* the file's mtime, and when we first saw it (mono) */
 } launch_pulse;
 
 typedef struct launch_rank {

@@ -32,8 +32,7 @@ bool stk_launch_devices_near(const stk_gang *g, cpu_set_t *ret_near);
  * owner. */
 int stk_launch_port(int32_t wanted, launch_port *ret_port, stk_err *err);
 void stk_launch_port_close(launch_port *port);
-int stk_launch_port_taken(int port,
-                          stk_err *err); /* always STK_E_BUSY; the message names the owner */
+int stk_launch_port_taken(int port, stk_err *err); /* STK_E_BUSY; names the owner */
 
 int stk_launch_start(stk_gang *g, stk_err *err);
 /* Checks the batch start: all ranks have executed their program, or one can't (error), or there is

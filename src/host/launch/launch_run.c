@@ -404,8 +404,7 @@ int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch
         (void)snprintf(never.text, sizeof never.text, "%s",
                        stk_err_format(err, text, (int)sizeof text));
         stk_launch_nodes_close(&g, &never);
-        if (config->is_task &&
-            config->node == 0) { /* report it as the step's error, not by our exit status */
+        if (config->is_task && config->node == 0) { /* the step's error, not our exit status */
             g.first = -1;
             (void)stk_launch_result(&g, &never, NULL);
         }

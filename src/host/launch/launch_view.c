@@ -77,8 +77,7 @@ static bool sink_push(launch_sink *s)
             const char *end = memrchr(from, '\n', PIPE_BUF);
             n = end == NULL ? PIPE_BUF : (size_t)(end + 1 - from);
         }
-        ssize_t wrote =
-            write(s->fd, from, n); /* whole lines, because other nodes may write here, too */
+        ssize_t wrote = write(s->fd, from, n); /* whole lines: other nodes may write here, too */
         if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
             s->gone = true; /* the log files are still complete */
         }
@@ -336,8 +335,7 @@ void stk_launch_streams_drain(stk_gang *g, uint32_t rank)
             if (g->sinks[i % 2].pending.len > LAUNCH_PENDING) {
                 stk_launch_view_flush(g, 1000);
                 if (g->sinks[i % 2].pending.len > LAUNCH_PENDING) {
-                    g->sinks[i % 2].gone =
-                        true; /* its reader is stuck; the log files have everything */
+                    g->sinks[i % 2].gone = true; /* stuck reader; the logs have all */
                     stk_buf_clear(&g->sinks[i % 2].pending);
                 }
             }

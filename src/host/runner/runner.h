@@ -20,11 +20,10 @@
 /* The observed use of one device of the task. Texts live as long as the accel. */
 typedef struct stk_outcome_device {
     const char *uuid, *model, *noun;
-    int32_t index;              /* the vendor's; -1 unknown */
-    int32_t peak_temperature_c; /* -1 unknown, as all below */
-    double busy_percent_mean;   /* of the whole device, even if it is shared */
-    double busy_s, throttled_s,
-        energy_j;              /* unknown for a shared device: each task's part can't be measured */
+    int32_t index;                        /* the vendor's; -1 unknown */
+    int32_t peak_temperature_c;           /* -1 unknown, as all below */
+    double busy_percent_mean;             /* of the whole device, even if it is shared */
+    double busy_s, throttled_s, energy_j; /* unknown for a shared device: not measured per task */
     int64_t peak_memory_bytes; /* of the task's processes if the driver reports it, else of the
                                   device */
     int64_t share_bytes;       /* 0: the task had the whole device */

@@ -12,9 +12,7 @@
 #include "sys/dir.h"
 #include "sys/file.h"
 
-enum {
-    MAX_LOOKED_AT = 64
-}; /* processes; the first of a thousand workers load the same libraries as the rest */
+enum { MAX_LOOKED_AT = 64 }; /* processes; of a thousand workers, the first ones are typical */
 
 static const char *const names[] = {
 #define X(name, file, framework, can_use) file,

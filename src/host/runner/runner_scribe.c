@@ -339,8 +339,7 @@ static int open_scribe_log(const char *dir, const char *name, int *ret_fd, stk_e
     if (*ret_fd < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "cannot write %s", path);
     }
-    (void)fcntl(*ret_fd, F_OFD_SETLK,
-                &lock); /* tells an engine after a crash that we still write */
+    (void)fcntl(*ret_fd, F_OFD_SETLK, &lock); /* shows later that we write */
     return 0;
 }
 
