@@ -248,7 +248,7 @@ const char *stk_accel_describe(const stk_accel *accel, stk_arena *arena)
     for (uint32_t i = 0; i < accel->n; i++) {
         const stk_device *d = &accel->devices[i];
         n_usable += d->usable;
-        n_whole += d->n_slices == 0; /* a split device is given out as its slices */
+        n_whole += d->n_slices == 0; /* of a split device, only the slices can be leased */
         if (!d->usable && trouble == NULL) {
             trouble = d->trouble;
         }

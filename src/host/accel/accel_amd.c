@@ -188,7 +188,7 @@ static int amd_open(stk_accel *accel, const char *spec, void **ret_self, stk_err
     return 0;
 }
 
-/* Sums of "ue: 3" and "ce: 0" over the blocks that count errors. */
+/* Sums up the uncorrected ("ue: 3") and corrected ("ce: 0") errors of all hardware blocks. */
 static void count_errors(const amd_device *d, stk_device_state *ret)
 {
     static const char *const blocks[] = {"umc",      "gfx", "sdma", "mmhub", "xgmi_wafl",

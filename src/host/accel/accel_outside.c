@@ -78,7 +78,7 @@ static void describe(pid_t pid, char *ret_text, size_t size)
         return;
     }
     (void)stk_proc_name(pid, comm, sizeof comm);
-    stk_text_tame(comm); /* a program names itself */
+    stk_text_tame(comm); /* the program chose this name */
     (void)snprintf(ret_text, size, "pid %d (%s, user %s)", (int)pid,
                    stk_text_or(stk_text_if_any(comm), "unnamed"), stk_proc_user(st.st_uid, user));
 }

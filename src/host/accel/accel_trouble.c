@@ -128,7 +128,7 @@ void stk_accel_close_log(stk_accel *accel)
     }
 }
 
-/* The device at a PCI address that has no function ("0000:0f:00"), or UINT32_MAX. */
+/* The device at a PCI address without a function number ("0000:0f:00"), or UINT32_MAX. */
 static uint32_t device_at(const stk_accel *accel, const char *address)
 {
     char full[64], wanted[16], pci[16];

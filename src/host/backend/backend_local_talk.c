@@ -66,7 +66,7 @@ static void flush(local_backend *b, local_server *s)
                 stk_local_due(b, stk_local_now_ms() + RETRY_MS);
             }
             want_out(b, s, errno == EAGAIN || errno == ETOOMANYREFS);
-            return; /* anything else shows as the end of the file */
+            return; /* other errors show up as end of file */
         }
         t->n_sent += (size_t)n;
         if (t->n_sent < t->message.len) {
@@ -105,7 +105,7 @@ static void on_hello(local_backend *b, local_server *s, const stk_json *m)
     s->hello = true;
     if (stk_json_int(stk_json_get(m, "pid"), &pid) && pid > 1 && pid <= INT_MAX && !s->ours &&
         waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0) {
-        s->child = (pid_t)pid; /* the front forked it from the process that became us */
+        s->child = (pid_t)pid; /* the front forked it, then became this process */
     }
     flush(b, s);
 }

@@ -103,8 +103,8 @@ int stk_launch_net_connect(const char *host, int32_t port, int timeout_ms, char 
 /* Makes the kernel detect a cut connection within NODES_SILENCE_MS. A busy launcher doesn't count
  * as lost. */
 void stk_launch_net_keep(int fd);
-/* Describes why a connection ended: `code` is errno, 0 at end of file. Returns how long the peer
- * had been silent. */
+/* Describes why a connection ended: `code` is errno, 0 at end of file. Returns how many ms the peer
+ * had been silent, 0 unless the connection timed out. */
 int64_t stk_launch_net_why_lost(int fd, int code, char *why, size_t size);
 void stk_launch_net_name(int fd, char *text, size_t size);
 /* The network interface with the connection's local address; "" if none is found. */

@@ -227,7 +227,7 @@ static void say_signal(const stk_ending *e, stk_outcome *ret)
 
 static stk_failure xid_class(int32_t xid)
 {
-    static const int32_t memory[] = {48, 64, 94, 95, 140}; /* uncorrectable, or past repair */
+    static const int32_t memory[] = {48, 64, 94, 95, 140}; /* uncorrectable or unrepairable */
     for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
         if (memory[i] == xid) {
             return STK_FAIL_ECC;

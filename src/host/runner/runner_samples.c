@@ -6,7 +6,7 @@
 
 #include "sys/file.h"
 
-/* Records are the structs' memory: little-endian hosts only, checked here. */
+/* A record is the memory of its struct, so only little-endian hosts work. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "samples.bin is little-endian");
 _Static_assert(sizeof(stk_sample_device) == 88, "record of a device");
 

@@ -147,7 +147,7 @@ static void create(stk_watch *watch, int64_t now_ms)
     int64_t start = stk_clock_wall_ms(watch->config.clock) - (now_ms - watch->start_ms);
     (void)snprintf(path, sizeof path, "%s/samples.bin", watch->config.dir);
     if (stk_samples_create(path, start, watch->n_devices, uuids, &watch->fd, NULL) < 0) {
-        watch->fd = -2; /* a full disk costs the curve, not the task */
+        watch->fd = -2; /* a full disk ends the curve, not the task */
     }
 }
 
