@@ -367,8 +367,8 @@ static int open_parts(local_backend *b, const stk_local_config *config, stk_err 
     }
     adopt_children();
     allow_descriptors(b);
-    /* This ends what a dead engine of this run left behind. It runs before the guardian starts,
-     * which could mistake our new groups for leftovers. */
+    /* This removes what a dead engine of this run left behind, before we create anything: a
+     * guardian could mistake what we create for leftovers. */
     b->groups = stk_cgroups_open(config->run);
     b->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (b->groups == NULL || b->epoll < 0) {
