@@ -1,11 +1,11 @@
 /* Private to the room: a Kubernetes cluster as a driver of remote
  * (docs/decisions/0010-elsewhere.md).
  *
- * Here: who is asked and as whom (kube_config reads kubeconfig or a pod's own account, kube_auth
- * has tokens and exec plugins), a step's options (kube_options), one request (kube_api).
- * kube_manifest.h makes the documents that are sent, kube_status.h tells how a job stands from what
- * pods and Jobs say; both are pure. kube_driver.h has the jobs, from submit to forget. kube_check
- * asks whether we may do what we will do.
+ * This header: the cluster and the account (kube_config reads a kubeconfig or a pod's service
+ * account, kube_auth keeps tokens and runs exec plugins), a step's options (kube_options), one
+ * request (kube_api). kube_manifest.h makes the documents that are sent, kube_status.h derives a
+ * job's state from its pods and its Job; both are pure. kube_driver.h has the jobs, from submit to
+ * forget. kube_check checks the connection and our rights.
  */
 #ifndef STK_KUBE_H
 #define STK_KUBE_H
@@ -13,68 +13,71 @@
 #include "away/remote/remote.h"
 #include "net/http_many.h"
 
-/* --- who is asked, and as whom --- */
+/* --- the cluster and the account --- */
 
 typedef struct stk_kube_exec {
     const char *version;     /* client.authentication.k8s.io/v1 */
     const char *const *argv; /* NULL: no plugin */
     const char *const *env;  /* "K=V", added to ours */
-    const char *hint;        /* what to do when it isn't there, or NULL */
+    const char *hint;        /* how to install a missing plugin, or NULL */
     const char *info;        /* KUBERNETES_EXEC_INFO */
 } stk_kube_exec;
 
 typedef struct stk_kube_config {
-    const char *server;     /* "https://host:6443", no slash at its end */
+    const char *server;     /* "https://host:6443", without a trailing slash */
     const char *name_space; /* never NULL */
     const char *origin;     /* for messages: "context 'x' of /home/u/.kube/config" */
     stk_http_tls tls;
     const char *token, *token_file; /* or NULL */
     const char *user, *password;    /* or NULL */
     stk_kube_exec exec;
-    bool direct; /* no proxy */
+    bool direct; /* use no proxy */
 } stk_kube_config;
 
-/* `options` may be NULL. STK_E_ENV: no cluster is named anywhere. */
+/* `options` may be NULL. STK_E_ENV: neither the options nor the environment name a cluster, or the
+ * kubeconfig is unusable. */
 int stk_kube_config_load(const stk_json *options, stk_arena *arena, stk_kube_config *ret,
                          stk_err *err);
 
-/* The credential of now; zeroed before its first use. */
+/* The current credential; zero it before its first use. */
 typedef struct stk_kube_auth {
     char *header;     /* "Authorization: …", or NULL: none */
-    char *cert, *key; /* of a plugin, PEM, or NULL */
-    int64_t until_ms; /* to be asked for again then (monotonic); 0: not yet asked for */
-    bool refused;     /* a 401: ask for another one */
-    bool waits;       /* its caller has nothing else to do: for a plugin, a minute at most */
-    struct stk_kube_plugin *plugin; /* one that runs, on a thread of its own; or NULL */
+    char *cert, *key; /* a plugin's client certificate, PEM; or NULL */
+    int64_t until_ms; /* when to get a new one (monotonic); 0: never got one */
+    bool refused;     /* the server answered 401: get another one */
+    bool waits;       /* refresh may block until a plugin answers, a minute at most */
+    struct stk_kube_plugin *plugin; /* the plugin that runs now, on its thread; or NULL */
 } stk_kube_auth;
 
-/* Makes sure that it is good; may read a file, or have a plugin run: STK_E_BUSY until that has
- * ended, where the credential before isn't good any more. */
+/* Renews the credential when it is due: reads the token file, or starts the plugin. While a plugin
+ * runs, the previous credential stays in use; STK_E_BUSY: there is no usable one until it ends. */
 int stk_kube_auth_refresh(const stk_kube_config *config, stk_kube_auth *auth, stk_err *err);
 void stk_kube_auth_done(stk_kube_auth *auth);
 
 /* --- options --- */
 
-/* Checked by the table and under their first names, in the arena. `where`: "step 'x'". */
+/* Parses and checks options; `ret` has them under their canonical names, in the arena. `where`
+ * begins error messages: "step 'x'". */
 int stk_kube_options(const char *text, const char *where, stk_arena *arena, stk_json *ret,
                      stk_err *err);
 const char *stk_kube_text(const stk_json *options, const char *name); /* or NULL */
-int64_t stk_kube_whole(const stk_json *options, const char *name);    /* -1: not given */
+int64_t stk_kube_whole(const stk_json *options, const char *name);    /* -1: absent */
 bool stk_kube_true(const stk_json *options, const char *name, bool otherwise);
 
 /* --- names --- */
 
 enum { STK_KUBE_NAME = 63 };
 #define STK_KUBE_MAIN "main"
-#define STK_KUBE_OF_SET "-n-0" /* a JobSet's one Job is named so behind its own name */
+#define STK_KUBE_OF_SET "-n-0" /* a JobSet's one Job is named <JobSet's name>-n-0 */
 #define STK_KUBE_LABEL_RUN "stoker.run"
 #define STK_KUBE_LABEL_JOB "stoker.job"
 #define STK_KUBE_LABEL_ATTEMPT "stoker.attempt"
-#define STK_KUBE_LABEL_KEEP "stoker.keep" /* it stays until its ttlSecondsAfterFinished */
+#define STK_KUBE_LABEL_KEEP "stoker.keep" /* the Job stays until its ttlSecondsAfterFinished */
 #define STK_KUBE_NOTE_ID "stoker.id"      /* an annotation: the task's number in the run's record */
 #define STK_KUBE_SELECT_OURS "app.kubernetes.io%%2Fmanaged-by%%3Dstoker"
 
-/* A text as a label's value: what can't stand in one becomes '-'. `buf` of STK_KUBE_NAME + 1. */
+/* Turns a text into a label value: an invalid character becomes '-'. `buf` has STK_KUBE_NAME + 1
+ * bytes. */
 const char *stk_kube_label(const char *text, char *buf);
 
 /* --- requests --- */
@@ -83,26 +86,26 @@ typedef struct stk_kube_api {
     const stk_kube_config *config;
     stk_kube_auth auth;
     stk_http_many *many;
-    uint32_t n_401;        /* one after the other */
-    int64_t not_before_ms; /* nothing is begun before: the server is away or asked for it */
-    uint32_t n_failures;   /* one after the other, of the connection or the server */
-    int64_t down_since_ms; /* 0: it answers */
-    char down[256];        /* what it was */
-    bool answered;         /* ever */
+    uint32_t n_401;        /* in a row */
+    int64_t not_before_ms; /* start no request before: the server is away or asked for a pause */
+    uint32_t n_failures;   /* of the connection or the server, in a row */
+    int64_t down_since_ms; /* 0: the server answers */
+    char down[256];        /* the last failure's message */
+    bool answered;         /* the server has answered at least once */
     struct stk_kube_call *calls;
 } stk_kube_api;
 
 typedef struct stk_kube_answer {
-    int rc; /* below 0: none */
+    int rc; /* below 0: no answer came */
     int status;
     bool good;  /* 200 to 299 */
-    bool again; /* passes by itself: try later */
+    bool again; /* temporary: try again later */
     bool fatal; /* will never work (certificate, credential) */
     const char *body;
     size_t len;
-    const stk_json *json; /* the body of a good one, or NULL: it is none, or damaged */
-    const char *reason;   /* of a Status; "" */
-    const char *text;     /* the server's or the connection's words */
+    const stk_json *json; /* the parsed body of a good answer; NULL: empty or damaged */
+    const char *reason;   /* of a Status object, or "" */
+    const char *text;     /* the server's or the connection's error message */
 } stk_kube_answer;
 
 typedef struct stk_kube_request {
@@ -116,22 +119,24 @@ typedef struct stk_kube_request {
     void *arg;
 } stk_kube_request;
 
-/* Begins it; `done` is called once in a turn. */
+/* Starts a request. A later turn calls `done` once. */
 int stk_kube_ask(stk_kube_api *api, const stk_kube_request *request, uint64_t *ret_id,
                  stk_err *err);
-/* Its `arg`, for who must free it; NULL: over already. */
+/* Drops a request without calling `done`. Returns its `arg`, which the caller may have to free;
+ * NULL: the request is already over. */
 void *stk_kube_stop(stk_kube_api *api, uint64_t id);
-/* All whose `arg` is this. */
+/* Drops all requests with this `arg`. */
 void stk_kube_stop_all(stk_kube_api *api, const void *arg);
 void stk_kube_api_done(stk_kube_api *api);
 int64_t stk_kube_now(void);
-/* Text for a query; in the arena. */
+/* Percent-encodes a text for a query; in the arena. */
 const char *stk_kube_quote(const char *text, stk_arena *arena);
 int stk_kube_parse(const char *text, size_t len, stk_arena *arena, stk_json *ret);
-/* What a DELETE says: `policy` is Foreground (it goes when its pods have gone) or Background. */
+/* Writes the body of a DELETE. `policy`: "Foreground" (the object goes after its pods) or
+ * "Background". */
 void stk_kube_put_delete(stk_buf *out, const char *policy);
-/* The member at "metadata/name"; NULL where there is none. */
+/* The member at a path like "metadata/name"; '~' stands for a '/' within a key. NULL: absent. */
 const stk_json *stk_kube_at(const stk_json *node, const char *way);
-const char *stk_kube_text_at(const stk_json *node, const char *way); /* "" */
+const char *stk_kube_text_at(const stk_json *node, const char *way); /* "": absent or no text */
 
 #endif

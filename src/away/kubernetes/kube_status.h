@@ -1,4 +1,4 @@
-/* How a job stands, from what its pods and its Job say: it waits, it runs, how it ended, in words
+/* A job's state, derived from its pods and its Job: waiting, running or ended, with an explanation
  * (pure). */
 #ifndef STK_KUBE_STATUS_H
 #define STK_KUBE_STATUS_H
@@ -13,17 +13,17 @@ typedef enum {
 } stk_kube_main;
 
 typedef struct stk_kube_pod {
-    char name[STK_KUBE_NAME + 192]; /* "": there is none */
+    char name[STK_KUBE_NAME + 192]; /* "": there is no pod */
     char uid[40];
     char node[256];
     uint32_t index;
-    bool listed;   /* by the last list */
-    bool gone;     /* no longer there; the rest is the last that was heard */
-    bool deleting; /* somebody deleted it */
+    bool listed;   /* the last list has it */
+    bool gone;     /* no longer exists; the other fields are the last known */
+    bool deleting; /* deletionTimestamp is set */
     bool scheduled, ready;
     bool failed, succeeded;       /* its phase */
-    stk_kube_main main;           /* its container */
-    bool init_failed, init_waits; /* exit_code and reason are those of an init container */
+    stk_kube_main main;           /* state of its container */
+    bool init_failed, init_waits; /* exit_code and reason are an init container's */
     char init[64];
     int exit_code, signal;
     char reason[64], message[512]; /* of the container's state */
@@ -35,11 +35,11 @@ typedef struct stk_kube_pod {
 typedef struct stk_kube_job {
     char uid[40];
     bool seen;
-    bool listed;           /* by the last list */
-    bool complete, failed; /* for good */
-    bool ending;           /* it is decided, pods still end */
+    bool listed;           /* the last list has it */
+    bool complete, failed; /* final */
+    bool ending;           /* the result is decided, pods are still ending */
     bool suspended, deleting, gone;
-    char reason[64], message[512]; /* of its failure */
+    char reason[64], message[512]; /* why it failed */
 } stk_kube_job;
 
 void stk_kube_read_pod(const stk_json *object, stk_kube_pod *ret);
@@ -48,16 +48,17 @@ void stk_kube_read_job(const stk_json *object, stk_kube_job *ret);
 typedef struct stk_kube_verdict {
     stk_remote_report report; /* state, node, exit_status, signal, oom, failure, text */
     bool is_end;
-    bool unsure;   /* an end that the Job may still explain better: to be believed after a while */
-    bool hopeless; /* it waits for what will never come: remove it, then this is its end */
+    bool unsure;   /* the Job may soon explain this end better: wait before believing it */
+    bool hopeless; /* it can never start: remove it, then report this as its end */
 } stk_kube_verdict;
 
-/* `pods`: one for each node, name "" where there is none (yet). */
+/* `pods`: one for each node; its name is "" if there is no pod (yet). */
 void stk_kube_judge(const stk_kube_job *job, const stk_kube_pod *pods, uint32_t n,
                     stk_kube_verdict *ret);
-/* An event's text (reason FailedCreate, FailedMount, …) as why it waits; "" where it tells none. */
+/* Turns an event (reason FailedCreate, FailedMount, …) into the reason why a job waits; "" if the
+ * event gives none. */
 const char *stk_kube_event_words(const char *reason, const char *message, char *buf, size_t size);
-/* A job that waited for too long with this reason: whose fault is it? */
+/* The failure class of a job that waited too long: START if a pod has a node, else RESOURCES. */
 stk_failure stk_kube_blame(const stk_kube_pod *pods, uint32_t n);
 
 #endif
