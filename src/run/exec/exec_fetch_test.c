@@ -1,4 +1,4 @@
-/* Artifacts that threads bring: who waits for one, and who is told that it can't be had. */
+/* Artifacts that threads fetch: who waits for one, and who is told that it can't be had. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>

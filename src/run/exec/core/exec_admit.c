@@ -67,28 +67,27 @@ static bool is_near(const stk_exec *x, const exec_slot *slot, uint32_t cpu)
 
 /* The least loaded CPUs, of these the ones near the devices, lowest first; slot->cpus holds indices
  * into x->cpu_ids. */
-static void pick_cpus(stk_exec *x, exec_slot *slot, uint32_t n)
+static int pick_cpus(stk_exec *x, exec_slot *slot, uint32_t n, stk_err *err)
 {
     uint32_t *cost = stk_arena_array(x->tick, x->n_cpus + 1, sizeof *cost);
-    for (uint32_t i = 0; cost != NULL && i < x->n_cpus; i++) {
+    STK_TRY(stk_err_if_null(cost, err));
+    for (uint32_t i = 0; i < x->n_cpus; i++) {
         cost[i] = x->cpu_load[i] * 2 + !is_near(x, slot, x->cpu_ids[i]);
     }
     n = MIN(n, x->n_cpus);
     n = MIN(n, STK_LIMIT_CPUS_PINNED);
-    for (uint32_t k = 0; k < n; k++) {
-        uint32_t best = UINT32_MAX;
-        for (uint32_t i = 0; i < x->n_cpus; i++) {
-            bool taken = false;
-            for (uint32_t j = 0; j < slot->n_cpus; j++) {
-                taken = taken || slot->cpus[j] == i;
-            }
-            if (!taken && (best == UINT32_MAX || (cost != NULL && cost[i] < cost[best]))) {
+    while (slot->n_cpus < n) {
+        uint32_t best = 0;
+        for (uint32_t i = 1; i < x->n_cpus; i++) {
+            if (cost[i] < cost[best]) {
                 best = i;
             }
         }
+        cost[best] = UINT32_MAX; /* taken */
         slot->cpus[slot->n_cpus++] = best;
         x->cpu_load[best]++;
     }
+    return 0;
 }
 
 int64_t stk_exec_memory_limit(const stk_exec *x, uint32_t task)
@@ -214,7 +213,8 @@ int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err)
         x->outside.n_leases++;
     }
     if (r->limit_cpu && r->place == 0) {
-        pick_cpus(x, slot, (uint32_t)((stk_exec_cpu_milli(x, task) + 999) / 1000));
+        uint32_t n_cpus = (uint32_t)((stk_exec_cpu_milli(x, task) + 999) / 1000);
+        STK_TRY(pick_cpus(x, slot, n_cpus, err));
     }
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
     stk_json_open(&buf, NULL, '{');

@@ -12,11 +12,10 @@
 #include "run/exec/core/exec_sum.h"
 #include "sys/file.h"
 
-int stk_exec_lookup_init(exec_lookup *lookup, stk_store *store, const stk_plan *plan,
-                         stk_arena *arena)
+void stk_exec_lookup_init(exec_lookup *lookup, stk_store *store, const stk_plan *plan,
+                          stk_arena *arena)
 {
     *lookup = (exec_lookup){.store = store, .plan = plan, .arena = arena};
-    return 0;
 }
 
 void stk_exec_lookup_done(exec_lookup *lookup)
@@ -35,26 +34,42 @@ static int sum_file(exec_lookup *lookup, const char *path, char hex[STK_DIGEST_H
         !stk_exec_sum_is_long(lookup->sum, lookup->store, EXEC_SUM_FILE, path, NULL)) {
         return stk_store_digest_path(path, hex, &size, err);
     }
-    int rc = stk_exec_sum_ask(lookup->sum, lookup->store, EXEC_SUM_FILE, path, NULL, &work, err);
-    *ret_comes = rc == 0 && work == NULL;
+    STK_TRY(stk_exec_sum_ask(lookup->sum, lookup->store, EXEC_SUM_FILE, path, NULL, &work, err));
+    *ret_comes = work == NULL;
     if (*ret_comes) {
         stk_digest_of("", 0, hex);
-    } else if (rc == 0) {
+    } else {
         stk_store_work_summed(work, hex, &size);
     }
-    return rc;
+    return 0;
+}
+
+static const char *known_digest(const stk_map *digests, const char *path)
+{
+    uint64_t known = 0;
+    return stk_map_get(digests, path, &known) ? (const char *)(uintptr_t)known : NULL;
+}
+
+/* NULL: no memory. */
+static const char *keep_digest(stk_map *digests, stk_arena *arena, const char *path,
+                               const char *hex)
+{
+    char *key = stk_arena_dup(arena, path), *digest = stk_arena_dup(arena, hex);
+    bool is_kept =
+        key != NULL && digest != NULL && stk_map_put(digests, key, (uintptr_t)digest) == 0;
+    return is_kept ? digest : NULL;
 }
 
 /* Digest of a file outside the store, read once a run. NULL when it can't be read. */
 const char *stk_exec_file_digest(exec_lookup *lookup, const char *path, stk_err *err)
 {
-    uint64_t known = 0;
-    if (stk_map_get(&lookup->files, path, &known)) {
-        return (const char *)(uintptr_t)known;
-    }
+    const char *digest = known_digest(&lookup->files, path);
     char hex[STK_DIGEST_HEX + 1];
     stk_err why = {0};
     bool comes = false;
+    if (digest != NULL) {
+        return digest;
+    }
     if (sum_file(lookup, path, hex, &comes, &why) < 0) {
         if (why.sys == ENOENT || why.sys == ENOTDIR) {
             stk_err_set(err, STK_E_NOT_FOUND,
@@ -66,15 +81,11 @@ const char *stk_exec_file_digest(exec_lookup *lookup, const char *path, stk_err 
         }
         return NULL;
     }
-    char *digest = stk_arena_dup(lookup->arena, hex);
     if (comes) {
-        return digest;
+        return stk_arena_dup(lookup->arena, hex);
     }
-    char *key = stk_arena_dup(lookup->arena, path);
-    if (digest == NULL || key == NULL || stk_map_put(&lookup->files, key, (uintptr_t)digest) < 0) {
-        stk_err_nomem(err);
-        return NULL;
-    }
+    digest = keep_digest(&lookup->files, lookup->arena, path, hex);
+    (void)stk_err_if_null(digest, err);
     return digest;
 }
 
@@ -257,22 +268,15 @@ int stk_exec_parse_outputs(exec_lookup *lookup, const stk_step *step, const char
  * read. */
 static const char *source_digest(exec_lookup *lookup, const char *path)
 {
-    uint64_t known = 0;
-    if (stk_map_get(&lookup->seen, path, &known)) {
-        return (const char *)(uintptr_t)known;
-    }
+    const char *digest = known_digest(&lookup->seen, path);
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
     char hex[STK_DIGEST_HEX + 1];
-    if (stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) < 0) {
-        return NULL;
+    if (digest != NULL || stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) < 0) {
+        return digest;
     }
     stk_digest_of(text, len, hex);
-    char *digest = stk_arena_dup(lookup->arena, hex);
-    char *key = stk_arena_dup(lookup->arena, path);
-    bool kept =
-        digest != NULL && key != NULL && stk_map_put(&lookup->seen, key, (uintptr_t)digest) == 0;
-    return kept ? digest : NULL;
+    return keep_digest(&lookup->seen, lookup->arena, path, hex);
 }
 
 /* A file that was there, with these bytes ("": with any). */

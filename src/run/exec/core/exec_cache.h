@@ -26,8 +26,8 @@ typedef struct exec_lookup {
 
 typedef enum { EXEC_HIT, EXEC_MISS } exec_verdict;
 
-int stk_exec_lookup_init(exec_lookup *lookup, stk_store *store, const stk_plan *plan,
-                         stk_arena *arena);
+void stk_exec_lookup_init(exec_lookup *lookup, stk_store *store, const stk_plan *plan,
+                          stk_arena *arena);
 void stk_exec_lookup_done(exec_lookup *lookup);
 /* Outputs of a step by index; NULL digest where unknown. Used to find the digests of inputs. */
 typedef const exec_ref *(*exec_outputs_fn)(void *arg, uint32_t i_step);

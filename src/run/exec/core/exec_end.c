@@ -72,11 +72,7 @@ static void put_success(stk_exec *x, const exec_ending *e, const exec_made *made
 {
     const exec_task *t = &x->tasks[e->task];
     stk_json_open(buf, NULL, '{');
-    if (x->graph.grow != NULL) {
-        stk_exec_put_made(x, made, buf);
-    } else {
-        stk_exec_put_outputs(buf, "outputs", &made->parts[0]);
-    }
+    stk_exec_put_made(x, made, buf);
     stk_json_put_known_raw(buf, "inputs", t->inputs);
     if (is_for_cache(x, e)) { /* whoever takes the run over finds the entry by it */
         stk_json_put_text(buf, "key", t->key);

@@ -183,11 +183,11 @@ static stk_failure error_class(const stk_result_error *e, const stk_outcome *o)
     if (e->class != STK_FAIL_EXCEPTION && !is_end) {
         return e->class;
     }
-    stk_failure said = stk_runner_symptom(e->message, o->n_devices > 0, NULL, NULL);
+    stk_failure symptom = stk_runner_symptom(e->message, o->n_devices > 0, NULL, NULL);
     bool seen = !o->ok && o->failure != STK_FAIL_EXIT && o->failure != STK_FAIL_LOST &&
                 o->failure != STK_FAIL_START;
-    if (said != STK_FAIL_NONE) {
-        return said;
+    if (symptom != STK_FAIL_NONE) {
+        return symptom;
     }
     return seen ? o->failure : e->class;
 }

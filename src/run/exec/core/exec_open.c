@@ -144,7 +144,7 @@ static int init_exec(stk_exec *x, stk_err *err)
     } else {
         STK_TRY(init_tasks(x, err));
     }
-    STK_TRY(stk_exec_lookup_init(&x->lookup, c->store, c->plan, x->arena));
+    stk_exec_lookup_init(&x->lookup, c->store, c->plan, x->arena);
     x->lookup.sum = x->sum;
     return stk_exec_schedule(c->plan, c->capacity, c->mode, c->max_workers, c->run, &x->sched, err);
 }

@@ -287,7 +287,7 @@ int stk_exec_grow_begin(stk_exec *x, stk_err *err)
 }
 
 /* It ran again since what it made was gone, and what followed it is there. */
-static bool says_the_same(const stk_grow_next *a, const stk_grow_next *b)
+static bool chooses_the_same(const stk_grow_next *a, const stk_grow_next *b)
 {
     return a->n_steps == b->n_steps && a->n == b->n &&
            (a->n_steps == 0 || memcmp(a->steps, b->steps, a->n_steps * sizeof *a->steps) == 0);
@@ -299,7 +299,7 @@ int stk_exec_follow_check(const stk_exec *x, uint32_t task, const stk_grow_next 
     if (!g->has_followed) {
         return stk_grow_check(x->graph.grow, task, next, err);
     }
-    if (says_the_same(&g->next, next)) {
+    if (chooses_the_same(&g->next, next)) {
         return 0;
     }
     return stk_err_set(err, STK_E_USAGE,

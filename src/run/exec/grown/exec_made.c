@@ -314,6 +314,10 @@ static void put_ranks(stk_buf *buf, const exec_made *made)
 
 void stk_exec_put_made(const stk_exec *x, const exec_made *made, stk_buf *buf)
 {
+    if (x->graph.grow == NULL) {
+        stk_exec_put_outputs(buf, "outputs", &made->parts[0]);
+        return;
+    }
     put_part(buf, &made->parts[0]);
     stk_json_open(buf, "next", '{');
     stk_json_open(buf, "steps", '[');

@@ -12,7 +12,7 @@ int stk_exec_make(stk_exec *x, const exec_ending *e, exec_made *ret_made, stk_fa
                   stk_err *err);
 /* {name: ref, …}. */
 void stk_exec_put_outputs(stk_buf *buf, const char *key, const exec_part *part);
-/* Of a graph that grows: the members "outputs", "dropped", "next", "ranks". */
+/* The member "outputs"; of a graph that grows also "dropped", "next", "ranks". */
 void stk_exec_put_made(const stk_exec *x, const exec_made *made, stk_buf *buf);
 /* "outputs", "dropped", "ranks" of an attempt that failed: what its ranks had made and deleted
  * until then, published. What can't be is left out. */

@@ -19,10 +19,8 @@
 typedef struct container_writer {
     stk_exec *x;
     const stk_exec_containers *all;
-    const stk_step *step;
     exec_in_image in;
-    const char *dir;
-    uint32_t task, attempt;
+    uint32_t attempt;
     stk_buf *buf;
     stk_buf *expand; /* the member "expand": names of variables */
     stk_err *err;
@@ -80,7 +78,7 @@ static int put_folder(container_writer *w, const char *folder, bool writes)
  * be. */
 static int put_checkpoints(container_writer *w)
 {
-    const char *folder = stk_exec_checkpoints(w->x, w->task, w->x->scratch);
+    const char *folder = stk_exec_checkpoints(w->x, w->in.task, w->x->scratch);
     if (folder != NULL && mkdir(folder, 0755) < 0 && errno != EEXIST) {
         return stk_err_sys(w->err, STK_E_SYS, errno, "making folder %s", folder);
     }
@@ -103,30 +101,30 @@ static int put_file(container_writer *w, const char *path)
 static bool needs_program(const container_writer *w)
 {
     return w->all->bin != NULL &&
-           (w->step->python != NULL || stk_exec_gang(w->x, w->task).ranks != 0);
+           (w->in.step->python != NULL || stk_exec_gang(w->x, w->in.task).ranks != 0);
 }
 
 static int put_mounts(container_writer *w)
 {
     const char *artifacts =
         stk_arena_printf(w->x->scratch, "%s/artifacts", stk_store_path(w->x->config.store));
-    const stk_cache_policy *cache = &w->step->settings->cache;
+    const stk_cache_policy *cache = &w->in.step->settings->cache;
     stk_json_open(w->buf, "mounts", '[');
     if (w->all->code != NULL) {
         STK_TRY(put_mount(w, w->all->code, w->all->root, false, true));
     }
     STK_TRY(put_folder(w, artifacts, false));
-    STK_TRY(put_folder(w, w->dir, true));
+    STK_TRY(put_folder(w, w->in.dir, true));
     STK_TRY(put_checkpoints(w));
-    if (w->step->python != NULL) {
+    if (w->in.step->python != NULL) {
         STK_TRY(put_mount(w, w->all->front, "/stoker/python/stoker", false, true));
     }
     if (w->in.has_program) {
         STK_TRY(put_mount(w, w->all->bin, "/stoker/bin", false, true));
     }
-    for (uint32_t i = 0; i < w->step->n_inputs; i++) {
-        if (w->step->inputs[i].kind == STK_INPUT_FILE) {
-            STK_TRY(put_file(w, w->step->inputs[i].text));
+    for (uint32_t i = 0; i < w->in.step->n_inputs; i++) {
+        if (w->in.step->inputs[i].kind == STK_INPUT_FILE) {
+            STK_TRY(put_file(w, w->in.step->inputs[i].text));
         }
     }
     for (uint32_t i = 0; i < cache->n_files; i++) {
@@ -217,9 +215,9 @@ static int64_t shm_bytes(const container_writer *w)
 
 static void put_limits(container_writer *w)
 {
-    const stk_request *r = stk_plan_request(w->x->config.plan, w->x->tasks[w->task].i_step);
-    const exec_slot *slot = w->x->tasks[w->task].slot;
-    int64_t memory = stk_exec_memory_limit(w->x, w->task);
+    const stk_request *r = stk_plan_request(w->x->config.plan, w->x->tasks[w->in.task].i_step);
+    const exec_slot *slot = w->x->tasks[w->in.task].slot;
+    int64_t memory = stk_exec_memory_limit(w->x, w->in.task);
     int64_t shm = shm_bytes(w);
     STK_BUF_AUTO cpus = STK_BUF_INIT(1 << 16);
     if (memory > 0) {
@@ -249,7 +247,7 @@ static void put_leased_devices(container_writer *w)
     static const stk_lease none = {0};
     stk_accel *accel = w->x->config.accel;
     const stk_lease *lease = stk_accel_is_simulated(accel) ? &none /* nothing can run on these */
-                                                           : &w->x->tasks[w->task].slot->lease;
+                                                           : &w->x->tasks[w->in.task].slot->lease;
     bool amd = false;
     stk_json_open(w->buf, "gpus", '[');
     for (uint32_t i = 0; i < lease->n; i++) {
@@ -285,7 +283,7 @@ static void put_container_words(container_writer *w)
     stk_json_put_text(w->buf, "entrypoint", stk_json_is(entrypoint, "keep") ? "keep" : "bypass");
     stk_json_open(w->buf, "labels", '{');
     stk_json_put_text(w->buf, "stoker.run", w->x->config.run);
-    stk_json_put_text(w->buf, "stoker.step", w->step->name);
+    stk_json_put_text(w->buf, "stoker.step", w->in.step->name);
     stk_json_put_text(w->buf, "stoker.attempt", attempt);
     stk_json_put_text(w->buf, "stoker.store", stk_store_path(w->x->config.store));
     stk_json_put_text(w->buf, "stoker.host", host);
@@ -294,12 +292,12 @@ static void put_container_words(container_writer *w)
 
 static int put_members(container_writer *w, const char *const *env)
 {
-    uint32_t i_step = w->x->tasks[w->task].i_step;
-    STK_TRY(stk_exec_in_image_open(w->x, w->task, &w->all->places[i_step], &w->in, w->err));
+    uint32_t i_step = w->x->tasks[w->in.task].i_step;
+    STK_TRY(stk_exec_in_image_open(w->x, w->in.task, &w->all->places[i_step], &w->in, w->err));
     w->in.has_program = needs_program(w);
     stk_json_open(w->buf, "container", '{');
     stk_json_put_text(w->buf, "image", w->all->images[i_step]);
-    stk_json_put_text(w->buf, "name", stk_exec_container_image(w->x, w->task));
+    stk_json_put_text(w->buf, "name", stk_exec_container_image(w->x, w->in.task));
     stk_json_put_known_text(w->buf, "socket", w->all->socket);
     STK_TRY(put_argv(w));
     STK_TRY(put_mounts(w));
@@ -318,14 +316,12 @@ int stk_exec_put_container(stk_exec *x, uint32_t task, uint32_t attempt, const c
     STK_BUF_AUTO expand = STK_BUF_INIT(1 << 20);
     container_writer w = {.x = x,
                           .all = all,
-                          .step = stk_exec_step(x, task),
-                          .in = {.at = "/stoker",
+                          .in = {.task = task,
+                                 .at = "/stoker",
                                  .dir = dir,
                                  .root = all->code == NULL ? NULL : all->root,
                                  .main_file = all->main_file,
                                  .python_path = all->python_paths[x->tasks[task].i_step]},
-                          .dir = dir,
-                          .task = task,
                           .attempt = attempt,
                           .buf = buf,
                           .expand = &expand,

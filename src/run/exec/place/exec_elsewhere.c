@@ -17,19 +17,20 @@
 
 enum { GRANTED_BYTES = 256 << 10 };
 
-uint32_t stk_exec_place(const stk_exec *x, uint32_t task)
+/* 0: this machine. */
+static uint32_t number_of_place(const stk_exec *x, uint32_t task)
 {
     return stk_plan_request(x->config.plan, x->tasks[task].i_step)->place;
 }
 
 bool stk_exec_is_away(const stk_exec *x, uint32_t task)
 {
-    return x->config.elsewhere != NULL && stk_exec_place(x, task) > 0;
+    return x->config.elsewhere != NULL && number_of_place(x, task) > 0;
 }
 
 static const stk_capacity_place *place_of(const stk_exec *x, uint32_t task)
 {
-    return &x->config.capacity->places[stk_exec_place(x, task) - 1];
+    return &x->config.capacity->places[number_of_place(x, task) - 1];
 }
 
 const char *stk_exec_away_image(const stk_exec *x, uint32_t task)
@@ -236,7 +237,7 @@ static int new_away(stk_exec *x, uint32_t task, const stk_place *place, stk_job_
 {
     stk_job_elsewhere *away = stk_arena_alloc(x->scratch, sizeof *away);
     STK_TRY(stk_err_if_null(away, err));
-    *away = (stk_job_elsewhere){.backend = stk_exec_place(x, task),
+    *away = (stk_job_elsewhere){.backend = number_of_place(x, task),
                                 .image = stk_exec_away_image(x, task),
                                 .options = stk_text_or(place->options, "{}"),
                                 .resources = resources_of(x, task, place),

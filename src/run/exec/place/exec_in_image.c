@@ -34,7 +34,7 @@ const char *stk_exec_below(const char *folder, const char *path)
     return strncmp(path, folder, n) == 0 && path[n] == '/' ? path + n + 1 : NULL;
 }
 
-const char *stk_exec_in_image_program(stk_exec *x, const exec_in_image *in)
+static const char *our_program(stk_exec *x, const exec_in_image *in)
 {
     return stk_arena_printf(x->scratch, "%s/bin/stoker", in->at);
 }
@@ -65,7 +65,7 @@ const char *const *stk_exec_in_image_argv(stk_exec *x, const exec_in_image *in)
         return argv;
     }
     if (stk_exec_gang(x, in->task).ranks != 0) {
-        argv[n++] = stk_exec_in_image_program(x, in);
+        argv[n++] = our_program(x, in);
         argv[n++] = "launch";
         argv[n++] = "--gang";
         argv[n++] = stk_arena_printf(x->scratch, "%s/task.json", in->dir);
@@ -183,7 +183,7 @@ int stk_exec_in_image_env(stk_exec *x, const exec_in_image *in, exec_put_env put
         put(arg, "PYTHONPATH", path, true);
     }
     if (in->has_program) {
-        const char *program = stk_exec_in_image_program(x, in);
+        const char *program = our_program(x, in);
         STK_TRY(stk_err_if_null(program, err));
         put(arg, "STOKER_BIN", program, false);
     }

@@ -19,7 +19,6 @@ typedef struct exec_in_image {
 /* Sets task, step and what is said of its container and for its backend. */
 int stk_exec_in_image_open(stk_exec *x, uint32_t task, const stk_place *place, exec_in_image *in,
                            stk_err *err);
-const char *stk_exec_in_image_program(stk_exec *x, const exec_in_image *in);
 /* The whole program, NULL-terminated, in x->scratch; NULL: out of memory. */
 const char *const *stk_exec_in_image_argv(stk_exec *x, const exec_in_image *in);
 const char *stk_exec_in_image_cwd(const stk_exec *x, const exec_in_image *in);
@@ -38,7 +37,6 @@ const char *stk_exec_seen_of_project(const stk_exec *x, uint32_t task, const cha
 /* The part of `path` below `folder`; NULL: it isn't there. */
 const char *stk_exec_below(const char *folder, const char *path);
 
-uint32_t stk_exec_place(const stk_exec *x, uint32_t task); /* 0: this machine */
 bool stk_exec_is_away(const stk_exec *x, uint32_t task);
 const char *stk_exec_away_image(const stk_exec *x, uint32_t task);
 /* That it was granted here, or asks for elsewhere. */
