@@ -10,9 +10,9 @@
 
 enum { WIDTH_MODEL = 40, CELL = 48 };
 
+enum { C_INDEX, C_MODEL, C_MEMORY, C_BUSY, C_TEMPERATURE, C_POWER, C_NUMA, N_CELLS };
 typedef struct cells {
-    char index[CELL], model[CELL * 2], memory[CELL], busy[CELL], temperature[CELL], power[CELL],
-        numa[CELL];
+    char text[N_CELLS][2 * CELL];
 } cells;
 
 static void amount(int64_t bytes, char *ret, size_t size)
@@ -38,64 +38,51 @@ static cells cells_of(const stk_gpus_row *row, bool utf8)
     const stk_device *d = row->device;
     const stk_device_state *s = &row->state;
     cells c;
+    enum { SIZE = sizeof c.text[0] };
     char used[CELL], total[CELL], watts[16];
     if (d->parent >= 0) {
-        c.index[0] = '\0';
-        (void)snprintf(c.model, sizeof c.model, "%s %s", utf8 ? "└" : "-",
+        c.text[C_INDEX][0] = '\0';
+        (void)snprintf(c.text[C_MODEL], SIZE, "%s %s", utf8 ? "└" : "-",
                        stk_text_or(d->profile, d->noun));
     } else {
-        (void)snprintf(c.index, sizeof c.index, "%d", (int)d->index);
-        (void)snprintf(c.model, sizeof c.model, "%s", stk_text_or(d->model, d->noun));
+        (void)snprintf(c.text[C_INDEX], SIZE, "%d", (int)d->index);
+        (void)snprintf(c.text[C_MODEL], SIZE, "%s", stk_text_or(d->model, d->noun));
     }
     amount(s->memory_used, used, sizeof used);
     amount(d->memory_bytes, total, sizeof total);
-    (void)snprintf(c.memory, sizeof c.memory, "%s / %s", used, total);
-    format_number(s->busy_percent, "%", c.busy, sizeof c.busy);
-    format_number(s->temperature_c, utf8 ? " °C" : " C", c.temperature, sizeof c.temperature);
+    (void)snprintf(c.text[C_MEMORY], SIZE, "%s / %s", used, total);
+    format_number(s->busy_percent, "%", c.text[C_BUSY], SIZE);
+    format_number(s->temperature_c, utf8 ? " °C" : " C", c.text[C_TEMPERATURE], SIZE);
     int64_t power_w = s->power_mw < 0 ? -1 : (s->power_mw + 500) / 1000;
     if (s->power_limit_mw > 0) {
         format_number(power_w, "", watts, sizeof watts);
-        (void)snprintf(c.power, sizeof c.power, "%s / %d W", watts, (int)s->power_limit_mw / 1000);
+        (void)snprintf(c.text[C_POWER], SIZE, "%s / %d W", watts, (int)s->power_limit_mw / 1000);
     } else {
-        format_number(power_w, " W", c.power, sizeof c.power);
+        format_number(power_w, " W", c.text[C_POWER], SIZE);
     }
-    format_number(d->numa, "", c.numa, sizeof c.numa);
+    format_number(d->numa, "", c.text[C_NUMA], SIZE);
     return c;
 }
 
-static void put_left(stk_buf *out, const char *text, int width, bool utf8)
+static void widen(int *widths, const cells *c)
 {
-    stk_text_fit(out, text, width, true, utf8);
-    stk_buf_text(out, "  ");
-}
-
-static void put_right(stk_buf *out, const char *text, int width)
-{
-    int columns = stk_text_width(text);
-    stk_buf_printf(out, "%*s%s  ", MAX(width - columns, 0), "", text);
-}
-
-typedef struct widths {
-    int index, model, memory, busy, temperature, power, numa;
-} widths;
-
-static void widen(int *width, const char *text, int most)
-{
-    int columns = stk_text_width(text);
-    if (columns > *width) {
-        *width = MIN(columns, most);
+    for (int k = 0; k < N_CELLS; k++) {
+        int columns = stk_text_width(c->text[k]);
+        widths[k] = MAX(widths[k], MIN(columns, k == C_MODEL ? WIDTH_MODEL : CELL));
     }
 }
 
-static void put_row(stk_buf *out, const widths *w, const cells *c, bool utf8)
+static void put_row(stk_buf *out, const int *widths, const cells *c, bool utf8)
 {
-    put_right(out, c->index, w->index);
-    put_left(out, c->model, w->model, utf8);
-    put_right(out, c->memory, w->memory);
-    put_right(out, c->busy, w->busy);
-    put_right(out, c->temperature, w->temperature);
-    put_right(out, c->power, w->power);
-    put_right(out, c->numa, w->numa);
+    for (int k = 0; k < N_CELLS; k++) {
+        if (k == C_MODEL) {
+            stk_text_fit(out, c->text[k], widths[k], true, utf8);
+        } else { /* to the right */
+            stk_buf_printf(out, "%*s%s", MAX(widths[k] - stk_text_width(c->text[k]), 0), "",
+                           c->text[k]);
+        }
+        stk_buf_text(out, "  ");
+    }
 }
 
 static void put_detail(stk_buf *out, const char *before, const char *text, const stk_style *style,
@@ -160,7 +147,7 @@ static stk_ink ink_of(const char *status)
 
 void stk_gpus_table(const stk_gpus *gpus, const stk_style *style, stk_buf *out)
 {
-    static const cells head = {"#", "model", "memory", "busy", "temp", "power", "numa"};
+    static const cells head = {{"#", "model", "memory", "busy", "temp", "power", "numa"}};
     const char *cuda = stk_gpus_cuda(gpus);
     stk_buf_text(out, stk_accel_describe(gpus->accel, gpus->arena));
     if (cuda != NULL) {
@@ -170,18 +157,14 @@ void stk_gpus_table(const stk_gpus *gpus, const stk_style *style, stk_buf *out)
     if (gpus->n == 0) {
         return;
     }
-    widths w = {1, 5, 6, 4, 4, 5, 4};
+    int widths[N_CELLS] = {0};
+    widen(widths, &head);
     for (uint32_t i = 0; i < gpus->n; i++) {
         const cells c = cells_of(&gpus->rows[i], style->utf8);
-        widen(&w.index, c.index, CELL);
-        widen(&w.model, c.model, WIDTH_MODEL);
-        widen(&w.memory, c.memory, CELL);
-        widen(&w.busy, c.busy, CELL);
-        widen(&w.temperature, c.temperature, CELL);
-        widen(&w.power, c.power, CELL);
+        widen(widths, &c);
     }
     STK_BUF_AUTO line = STK_BUF_INIT(4096);
-    put_row(&line, &w, &head, style->utf8);
+    put_row(&line, widths, &head, style->utf8);
     stk_buf_text(&line, "state");
     stk_text_ink(out, style, STK_INK_DIM, stk_text_or(line.data, ""));
     stk_buf_char(out, '\n');
@@ -189,10 +172,10 @@ void stk_gpus_table(const stk_gpus *gpus, const stk_style *style, stk_buf *out)
         const stk_gpus_row *row = &gpus->rows[i];
         const cells c = cells_of(row, style->utf8);
         const char *status = stk_gpus_status(row);
-        put_row(out, &w, &c, style->utf8);
+        put_row(out, widths, &c, style->utf8);
         stk_text_ink(out, style, ink_of(status), status);
         stk_buf_char(out, '\n');
-        put_details(out, row, style, w.index + 2 + 2 * (row->device->parent >= 0));
+        put_details(out, row, style, widths[C_INDEX] + 2 + 2 * (row->device->parent >= 0));
     }
 }
 
@@ -264,8 +247,8 @@ void stk_gpus_lines(const stk_gpus *gpus, stk_buf *out)
         const stk_device *d = row->device;
         const cells c = cells_of(row, true);
         stk_buf_printf(out, "%s  %s %d  %s  memory %s  busy %s  %s  %s  %s", when, d->noun,
-                       (int)d->index, stk_text_or(d->uuid, "-"), c.memory, c.busy, c.temperature,
-                       c.power, stk_gpus_status(row));
+                       (int)d->index, stk_text_or(d->uuid, "-"), c.text[C_MEMORY], c.text[C_BUSY],
+                       c.text[C_TEMPERATURE], c.text[C_POWER], stk_gpus_status(row));
         if (row->trouble != NULL) {
             stk_buf_printf(out, ": %s", row->trouble);
         } else if (row->holder != NULL) {

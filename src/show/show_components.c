@@ -114,9 +114,7 @@ static bool is_picture(const char *src)
 
 static void put_picture(stk_buf *out, const char *alt, const char *src)
 {
-    stk_buf_text(out, "<img alt=\"");
-    stk_html_user(out, stk_text_or(alt, ""));
-    stk_buf_text(out, "\" src=\"");
+    stk_html_put(out, "<img alt=\"%s\" src=\"", alt);
     stk_buf_text(out, src);
     stk_buf_text(out, "\"/>");
 }
@@ -247,9 +245,7 @@ static void event(stk_buf *out, const stk_json *one, int depth)
     for (uint32_t k = 0; k < stk_json_n_members(stk_json_get(one, "payloads")); k++) {
         const char *key = stk_json_key(stk_json_get(one, "payloads"), k)->text;
         const stk_json *value = stk_json_value(stk_json_get(one, "payloads"), k);
-        stk_buf_text(out, "<details><summary>");
-        stk_html_user(out, key);
-        stk_buf_text(out, "</summary>");
+        stk_html_put(out, "<details><summary>%s</summary>", key);
         component(out, value, depth + 1);
         stk_buf_text(out, "</details>");
     }
@@ -318,9 +314,10 @@ static void chart(stk_buf *out, const stk_json *one, int depth)
         stk_buf_text(out, "</figure>");
         return;
     }
-    stk_buf_text(out, "<p class=\"meta\">This chart is not drawn (");
-    stk_html_user(out, stk_text_or(stk_json_get_text(one, "why"), "it has no picture"));
-    stk_buf_text(out, "); here are its data and its specification.</p>");
+    stk_html_put(out,
+                 "<p class=\"meta\">This chart is not drawn (%s); here are its data and its "
+                 "specification.</p>",
+                 stk_text_or(stk_json_get_text(one, "why"), "it has no picture"));
     if (stk_json_is_map(stk_json_item(values, 0))) {
         records(out, values);
     }

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
-#include "show/show_private.h"
+#include "show/show_html_private.h"
 
 /* from < 0: it wasn't idle. */
 static void add_stretch(stk_idle *idle, double from, double to)
@@ -182,15 +182,6 @@ void stk_text_devices(const stk_view_details *details, const stk_style *style, i
 
 /* --- HTML --- */
 
-static void cell_text(stk_buf *out, const char *text)
-{
-    stk_buf_text(out, "<td>");
-    STK_BUF_AUTO safe = STK_BUF_INIT(1u << 16);
-    stk_text_safe(&safe, stk_text_or(text, "–"), "");
-    stk_buf_html(out, stk_text_or(safe.data, ""));
-    stk_buf_text(out, "</td>");
-}
-
 static void cell_number(stk_buf *out, bool known, const char *text)
 {
     stk_buf_printf(out, "<td class=\"num\">%s</td>", known ? text : "–");
@@ -201,9 +192,8 @@ static void device_row(const stk_view_device *d, stk_buf *out)
     char text[64];
     STK_BUF_AUTO share = STK_BUF_INIT(256);
     add_share(d, &share);
-    stk_buf_text(out, "<tr>");
-    cell_text(out, d->model);
-    cell_text(out, d->uuid);
+    stk_html_put(out, "<tr><td>%s</td><td>%s</td>", stk_text_or(d->model, "–"),
+                 stk_text_or(d->uuid, "–"));
     cell_number(out, share.data != NULL, share.data);
     cell_number(out, d->context >= 0, d->context == 1 ? "yes" : "never");
     (void)snprintf(text, sizeof text, "%s%.0f %%", whose(d), d->busy_percent);
@@ -220,15 +210,12 @@ static void device_row(const stk_view_device *d, stk_buf *out)
 
 static void idle_line(const stk_samples *samples, uint32_t i, stk_buf *out)
 {
-    char a[32];
-    char b[32];
-    char c[32];
+    char a[32], b[32], c[32];
     stk_idle idle;
     if (!stk_show_idle(samples, i, &idle) || idle.n == 0) {
         return;
     }
-    stk_buf_text(out, "<p class=\"meta\">");
-    stk_buf_html(out, samples->uuids[i]);
+    stk_html_put(out, "<p class=\"meta\">%s", samples->uuids[i]);
     stk_buf_printf(out, " was idle for %s of %s, in %u %s", seconds(idle.total_s, a, sizeof a),
                    seconds(idle.known_s, b, sizeof b), idle.n,
                    idle.n == 1 ? "stretch" : "stretches");
@@ -257,11 +244,7 @@ void stk_html_devices(const stk_view_details *d, const stk_samples *samples, boo
     stk_buf_text(out, "</tbody></table></div>\n");
     if (d->verdict != NULL) {
         bool short_of = d->n_devices_used >= 0 && d->n_devices_used < (int64_t)d->n_devices;
-        STK_BUF_AUTO safe = STK_BUF_INIT(1u << 16);
-        stk_text_safe(&safe, d->verdict, "");
-        stk_buf_printf(out, "<div class=\"%s\">", short_of ? "note" : "meta");
-        stk_buf_html(out, stk_text_or(safe.data, ""));
-        stk_buf_text(out, "</div>\n");
+        stk_html_put(out, "<div class=\"%s\">%s</div>\n", short_of ? "note" : "meta", d->verdict);
     }
     for (uint32_t i = 0; i < samples->n_devices; i++) {
         idle_line(samples, i, out);

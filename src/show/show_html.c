@@ -1,5 +1,6 @@
 #include "show/show_html.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
@@ -29,20 +30,25 @@ void stk_html_user(stk_buf *out, const char *text)
     stk_buf_html(out, stk_text_or(safe.data, ""));
 }
 
-void stk_html_cell_open(stk_buf *out, const char *class)
+void stk_html_put(stk_buf *out, const char *html, ...)
 {
-    if (class != NULL) {
-        stk_buf_printf(out, "<td class=\"%s\">", class);
-    } else {
-        stk_buf_text(out, "<td>");
+    va_list args;
+    va_start(args, html);
+    for (const char *at; (at = strstr(html, "%s")) != NULL; html = at + 2) {
+        stk_buf_add(out, html, (size_t)(at - html));
+        stk_html_user(out, stk_text_or(va_arg(args, const char *), ""));
     }
+    va_end(args);
+    stk_buf_text(out, html);
 }
 
 void stk_html_cell(stk_buf *out, const char *class, const char *text)
 {
-    stk_html_cell_open(out, class);
-    stk_html_user(out, stk_text_or(text, ""));
-    stk_buf_text(out, "</td>");
+    if (class != NULL) {
+        stk_html_put(out, "<td class=\"%s\">%s</td>", class, text);
+    } else {
+        stk_html_put(out, "<td>%s</td>", text);
+    }
 }
 
 void stk_html_cell_size(stk_buf *out, int64_t bytes)
@@ -65,6 +71,28 @@ void stk_html_status(stk_buf *out, const char *status)
     stk_ink ink;
     stk_buf_printf(out, "<span class=\"status s-%s\">%s %s</span>", status,
                    stk_text_mark(status, true, &ink), status);
+}
+
+void stk_html_panel_open(stk_buf *out, const char *heading)
+{
+    stk_html_put(out, "<section class=\"panel\"><h2>%s</h2>", heading);
+}
+
+void stk_html_panel_close(stk_buf *out)
+{
+    stk_buf_text(out, "</section>\n");
+}
+
+void stk_html_panel(stk_buf *out, const char *heading, const char *before, const stk_buf *body,
+                    const char *behind)
+{
+    if (body->len > 0) {
+        stk_html_panel_open(out, heading);
+        stk_buf_text(out, before);
+        stk_buf_add(out, body->data, body->len);
+        stk_buf_text(out, behind);
+        stk_html_panel_close(out);
+    }
 }
 
 /* --- head --- */
@@ -93,10 +121,8 @@ static int verdict(const page *p)
     if (failed != UINT32_MAX) {
         stk_view_details d;
         STK_TRY(stk_html_details(p, failed, &d));
-        stk_buf_text(out, "Step <b>");
-        stk_html_user(out, stk_view_who(p->view, failed, p->arena));
-        stk_buf_text(out, "</b> failed: ");
-        stk_html_user(out, stk_text_or(d.error_text, "?"));
+        stk_html_put(out, "Step <b>%s</b> failed: %s", stk_view_who(p->view, failed, p->arena),
+                     stk_text_or(d.error_text, "?"));
         if (run->n[STK_TASK_FAILED] > 1) {
             stk_buf_printf(out, "; %u more failed", run->n[STK_TASK_FAILED] - 1);
         }
@@ -123,8 +149,7 @@ static int verdict(const page *p)
         stk_buf_printf(out, "%s of %s %ss are done", stk_text_count(p->totals.n_done, a, sizeof a),
                        stk_text_count(p->totals.n_tasks, b, sizeof b), stk_show_noun(p->view));
         if (run->error != NULL) {
-            stk_buf_text(out, "; ");
-            stk_html_user(out, run->error);
+            stk_html_put(out, "; %s", run->error);
         }
     }
     stk_buf_text(out, ".</p>\n");
@@ -149,23 +174,18 @@ static int head(const page *p)
     stk_buf *out = p->out;
     char text[64];
     stk_ink ink;
+    const char *status = p->run->status, *mark = stk_text_mark(status, true, &ink);
     stk_html_open(out, "");
-    stk_html_user(out, p->run->pipeline);
-    stk_buf_printf(out,
-                   " %s</title>\n<style>\n%s</style></head>\n<body><main>\n<header>"
-                   "<div class=\"title\"><h1>",
-                   p->run->status, stk_show_css);
-    stk_html_user(out, p->run->pipeline);
-    stk_buf_printf(out, "</h1><span class=\"pill s-%s\">%s %s</span></div>\n", p->run->status,
-                   stk_text_mark(p->run->status, true, &ink), p->run->status);
+    stk_html_put(out, "%s %s</title>\n<style>\n", p->run->pipeline, status);
+    stk_buf_text(out, stk_show_css);
+    stk_html_put(out,
+                 "</style></head>\n<body><main>\n<header><div class=\"title\"><h1>%s</h1>"
+                 "<span class=\"pill s-%s\">%s %s</span></div>\n",
+                 p->run->pipeline, status, mark, status);
     int rc = verdict(p);
-    stk_buf_text(out, "<div class=\"meta\">run <code>");
-    stk_html_user(out, p->run->id);
-    stk_buf_text(out, "</code>");
+    stk_html_put(out, "<div class=\"meta\">run <code>%s</code>", p->run->id);
     if (strcmp(p->run->name, p->run->id) != 0) {
-        stk_buf_text(out, " (");
-        stk_html_user(out, p->run->name);
-        stk_buf_char(out, ')');
+        stk_html_put(out, " (%s)", p->run->name);
     }
     if (p->run->created_ms > 0) {
         stk_buf_printf(out, " · %s", stk_text_time(p->run->created_ms, false, text, sizeof text));
@@ -173,8 +193,7 @@ static int head(const page *p)
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *host = stk_json_read(scratch, p->run->host);
     if (stk_json_get_text(host, "name") != NULL) {
-        stk_buf_text(out, " · on ");
-        stk_html_user(out, stk_json_get_text(host, "name"));
+        stk_html_put(out, " · on %s", stk_json_get_text(host, "name"));
     }
     stk_buf_text(out, "</div></header>\n");
     return rc;
@@ -182,21 +201,29 @@ static int head(const page *p)
 
 void stk_html_tile(stk_buf *out, const char *value, const char *what)
 {
-    stk_buf_text(out, "<div class=\"tile\"><b>");
-    stk_html_user(out, value);
-    stk_buf_printf(out, "</b><span>%s</span></div>\n", what);
+    stk_html_put(out, "<div class=\"tile\"><b>%s</b><span>%s</span></div>\n", value, what);
 }
 
-static void tile_count(const page *p, uint64_t n, const char *what)
+void stk_html_tile_count(stk_buf *out, uint64_t n, const char *what)
 {
     char text[32];
-    stk_html_tile(p->out, stk_text_count(n, text, sizeof text), what);
+    stk_html_tile(out, stk_text_count(n, text, sizeof text), what);
 }
 
-static void tile_seconds(const page *p, double s, const char *what)
+void stk_html_tile_seconds(stk_buf *out, double s, const char *what)
 {
     char text[32];
-    stk_html_tile(p->out, stk_units_format_duration((int64_t)(s * 1000), text, sizeof text), what);
+    if (s >= 0) {
+        stk_html_tile(out, stk_units_format_duration((int64_t)(s * 1000), text, sizeof text), what);
+    }
+}
+
+void stk_html_tile_bytes(stk_buf *out, int64_t bytes, const char *what)
+{
+    char text[32];
+    if (bytes >= 0) {
+        stk_html_tile(out, stk_units_format_memory(bytes, text, sizeof text), what);
+    }
 }
 
 static int tiles(const page *p)
@@ -204,35 +231,29 @@ static int tiles(const page *p)
     char a[32], b[64];
     const stk_view_totals *t = &p->totals;
     stk_buf_text(p->out, "<div class=\"tiles\">\n");
-    tile_seconds(p, t->wall_s, "wall time");
+    stk_html_tile_seconds(p->out, t->wall_s, "wall time");
     (void)snprintf(b, sizeof b, "%s / %s", stk_text_count(t->n_done, a, sizeof a),
                    stk_text_count(t->n_tasks, (char[32]){0}, 32));
     (void)snprintf(a, sizeof a, "%ss done", stk_show_noun(p->view));
     stk_html_tile(p->out, b, a);
-    tile_count(p, p->run->n[STK_TASK_CACHED], "cache hits");
+    stk_html_tile_count(p->out, p->run->n[STK_TASK_CACHED], "cache hits");
     if (t->saved_s > 0) {
-        tile_seconds(p, t->saved_s, "saved by the cache");
+        stk_html_tile_seconds(p->out, t->saved_s, "saved by the cache");
     }
-    tile_seconds(p, t->cpu_s, "CPU time");
-    if (t->peak_bytes >= 0) {
-        stk_html_tile(p->out, stk_units_format_memory(t->peak_bytes, a, sizeof a), "peak memory");
-    }
+    stk_html_tile_seconds(p->out, t->cpu_s, "CPU time");
+    stk_html_tile_bytes(p->out, t->peak_bytes, "peak memory");
     if (t->most_devices > 0) {
         (void)snprintf(b, sizeof b, "%s%s", t->most_noun,
                        stk_text_plural((uint64_t)t->most_devices));
-        tile_count(p, (uint64_t)t->most_devices, b);
+        stk_html_tile_count(p->out, (uint64_t)t->most_devices, b);
     }
-    if (t->gpu_held_s >= 0) {
-        tile_seconds(p, t->gpu_held_s, "devices held");
-    }
-    if (t->gpu_busy_s >= 0) {
-        tile_seconds(p, t->gpu_busy_s, "devices busy");
-    }
+    stk_html_tile_seconds(p->out, t->gpu_held_s, "devices held");
+    stk_html_tile_seconds(p->out, t->gpu_busy_s, "devices busy");
     if (t->energy_j >= 0) {
         stk_html_tile(p->out, stk_text_energy(t->energy_j, a, sizeof a), "energy of devices");
     }
     if (p->run->n_attempts_extra > 0) {
-        tile_count(p, p->run->n_attempts_extra, "retries");
+        stk_html_tile_count(p->out, p->run->n_attempts_extra, "retries");
     }
     stk_buf_text(p->out, "</div>\n");
     return 0;
@@ -242,12 +263,9 @@ void stk_html_note(stk_buf *out, const char *step, const char *text)
 {
     stk_buf_text(out, "<div class=\"note\">");
     if (step != NULL) {
-        stk_buf_text(out, "step ");
-        stk_html_user(out, step);
-        stk_buf_text(out, ": ");
+        stk_html_put(out, "step %s: ", step);
     }
-    stk_html_user(out, text);
-    stk_buf_text(out, "</div>\n");
+    stk_html_put(out, "%s</div>\n", text);
 }
 
 static int notes(const page *p)
@@ -282,35 +300,27 @@ int stk_html_failure(const page *p, uint32_t i_task)
     stk_buf *out = p->out;
     stk_view_details d;
     STK_TRY(stk_html_details(p, i_task, &d));
-    stk_buf_text(out, "<section class=\"panel failure\"><h3>");
-    stk_html_user(out, stk_view_who(p->view, i_task, p->arena));
-    stk_buf_text(out, "</h3><p><span class=\"class\">");
-    stk_html_user(out, stk_text_or(d.error_class, "failed"));
-    stk_buf_text(out, "</span> · ");
-    stk_html_user(out, stk_text_or(d.error_text, "?"));
+    stk_html_put(
+        out, "<section class=\"panel failure\"><h3>%s</h3><p><span class=\"class\">%s</span> · %s",
+        stk_view_who(p->view, i_task, p->arena), stk_text_or(d.error_class, "failed"),
+        stk_text_or(d.error_text, "?"));
     if (task->attempt > 1) {
         stk_buf_printf(out, " · after %u attempts", task->attempt);
     }
     if (d.where != NULL) {
-        stk_buf_text(out, " · <code>");
-        stk_html_user(out, d.where);
-        stk_buf_text(out, "</code>");
+        stk_html_put(out, " · <code>%s</code>", d.where);
     }
     stk_buf_text(out, "</p>\n");
     STK_BUF_AUTO tail = STK_BUF_INIT(1u << 20);
     if (d.traceback == NULL && d.stderr_path != NULL) {
         stk_text_tail(&tail, d.stderr_path, TAIL_LINES);
     }
-    const char *text = stk_text_or(d.traceback, tail.data);
-    if (text != NULL && *text != '\0') {
-        stk_buf_text(out, "<pre>");
-        stk_html_user(out, text);
-        stk_buf_text(out, "</pre>\n");
+    const char *text = stk_text_if_any(stk_text_or(d.traceback, tail.data));
+    if (text != NULL) {
+        stk_html_put(out, "<pre>%s</pre>\n", text);
     }
     if (d.stderr_path != NULL) {
-        stk_buf_text(out, "<div class=\"meta\">all of it: <code>");
-        stk_html_user(out, d.stderr_path);
-        stk_buf_text(out, "</code></div>");
+        stk_html_put(out, "<div class=\"meta\">all of it: <code>%s</code></div>", d.stderr_path);
     }
     stk_buf_text(out, "</section>\n");
     return 0;
@@ -346,29 +356,22 @@ static int pictures(const page *p)
     bool collapsed = false;
     char text[32];
     STK_BUF_AUTO svg = STK_BUF_INIT(MAX_CARD_BYTES);
+    STK_BUF_AUTO below = STK_BUF_INIT(1024);
     int rc = stk_svg_graph(p->view, p->now_ms, &svg, &collapsed, p->err);
-    if (rc == 0 && svg.len > 0) {
-        stk_buf_text(p->out, "<section class=\"panel\"><h2>Graph</h2><div class=\"scroll tall\">");
-        stk_buf_add(p->out, svg.data, svg.len);
-        stk_buf_text(p->out, "</div>");
+    if (rc != STK_E_LIMIT) {
+        STK_TRY(rc);
+        stk_buf_text(&below, "</div>");
         if (collapsed) {
             uint32_t n = stk_spec_n_steps(stk_view_spec(p->view));
-            stk_buf_printf(p->out,
+            stk_buf_printf(&below,
                            "<div class=\"meta\">%s steps; similar ones are drawn as one box.</div>",
                            stk_text_count(n, text, sizeof text));
         }
-        stk_buf_text(p->out, "</section>\n");
-    }
-    if (rc != STK_E_LIMIT) {
-        STK_TRY(rc);
+        stk_html_panel(p->out, "Graph", "<div class=\"scroll tall\">", &svg, below.data);
     }
     stk_buf_clear(&svg);
     STK_TRY(stk_svg_timeline(p->view, p->now_ms, &svg, p->err));
-    if (svg.len > 0) {
-        stk_buf_text(p->out, "<section class=\"panel\"><h2>Timeline</h2><div class=\"scroll\">");
-        stk_buf_add(p->out, svg.data, svg.len);
-        stk_buf_text(p->out, "</div></section>\n");
-    }
+    stk_html_panel(p->out, "Timeline", "<div class=\"scroll\">", &svg, "</div>");
     return 0;
 }
 
@@ -406,11 +409,9 @@ int stk_html_curves(const page *p, uint32_t i_task, uint32_t *n_shown)
         return 0;
     }
     if ((*n_shown)++ == 0) {
-        stk_buf_text(p->out, "<section class=\"panel\"><h2>Used over time</h2>\n");
+        stk_html_panel_open(p->out, "Used over time");
     }
-    stk_buf_text(p->out, "<p class=\"curve-name\">");
-    stk_html_user(p->out, stk_view_who(p->view, i_task, p->arena));
-    stk_buf_text(p->out, "</p>");
+    stk_html_put(p->out, "<p class=\"curve-name\">%s</p>", stk_view_who(p->view, i_task, p->arena));
     stk_buf_add(p->out, table.data, table.len);
     stk_buf_text(p->out, "<div class=\"curves\">");
     stk_buf_add(p->out, svg.data, svg.len);
@@ -447,7 +448,7 @@ static int curves(const page *p)
         }
     }
     if (n_shown > 0) {
-        stk_buf_text(p->out, "</section>\n");
+        stk_html_panel_close(p->out);
     }
     return 0;
 }

@@ -24,10 +24,8 @@ static void wide_row(const page *p, uint32_t i_step, const stk_view_sums *sums)
     if (step->by_state[STK_TASK_RUNNING] + step->by_state[STK_TASK_BACKOFF] > 0) {
         end = p->now_ms;
     }
-    stk_buf_text(out, "<tr><td><b>");
-    stk_html_user(out, name_of(p, i_step));
-    stk_buf_printf(out, "</b> <span class=\"dim\">×%s</span></td><td>",
-                   stk_text_count(step->n, text, sizeof text));
+    stk_html_put(out, "<tr><td><b>%s</b> <span class=\"dim\">×%s</span></td><td>",
+                 name_of(p, i_step), stk_text_count(step->n, text, sizeof text));
     stk_html_status(out, stk_state_word(stk_view_worst(step)));
     stk_buf_text(out, "</td><td class=\"num\">");
     if (step->started_ms > 0 && end >= step->started_ms) {
@@ -52,20 +50,17 @@ static void wide_row(const page *p, uint32_t i_step, const stk_view_sums *sums)
 
 static void unreached_row(const page *p, uint32_t i_step)
 {
-    stk_buf_text(p->out, "<tr><td class=\"dim\">");
-    stk_html_user(p->out, name_of(p, i_step));
-    stk_buf_text(p->out, "</td><td class=\"dim\">not reached</td><td></td><td></td><td></td>"
-                         "<td></td><td></td></tr>\n");
+    stk_html_put(p->out,
+                 "<tr><td class=\"dim\">%s</td><td class=\"dim\">not reached</td><td></td><td></td>"
+                 "<td></td><td></td><td></td></tr>\n",
+                 name_of(p, i_step));
 }
 
 static int task_row(const page *p, uint32_t i_task)
 {
     const stk_view_task *task = stk_view_get_task(p->view, i_task);
     stk_view_details d;
-    int rc = stk_html_details(p, i_task, &d);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_html_details(p, i_task, &d));
     stk_buf_text(p->out, "<tr>");
     stk_html_cell(p->out, NULL, stk_view_who(p->view, i_task, p->arena));
     stk_buf_text(p->out, "<td>");
@@ -93,9 +88,10 @@ static int tasks_of(const page *p, uint32_t i_step)
     uint32_t shown = 0;
     int rc = 0;
     char text[32];
-    stk_buf_text(p->out, "<details><summary>tasks of <b>");
-    stk_html_user(p->out, name_of(p, i_step));
-    stk_buf_text(p->out, "</b></summary><div class=\"scroll tall\"><table><tbody>\n");
+    stk_html_put(p->out,
+                 "<details><summary>tasks of <b>%s</b></summary><div class=\"scroll tall\"><table>"
+                 "<tbody>\n",
+                 name_of(p, i_step));
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = step->first; rc == 0 && i < stk_view_n_tasks(p->view); i++) {
             const stk_view_task *task = stk_view_get_task(p->view, i);
@@ -108,10 +104,9 @@ static int tasks_of(const page *p, uint32_t i_step)
     }
     stk_buf_text(p->out, "</tbody></table></div>");
     if (step->n > shown) {
-        stk_buf_printf(p->out, "<p class=\"meta\">and %s more: <code>stoker show %s/",
-                       stk_text_count(step->n - shown, text, sizeof text), p->run->id);
-        stk_html_user(p->out, name_of(p, i_step));
-        stk_buf_text(p->out, "</code></p>");
+        stk_html_put(p->out, "<p class=\"meta\">and %s more: <code>stoker show %s/%s</code></p>",
+                     stk_text_count(step->n - shown, text, sizeof text), p->run->id,
+                     name_of(p, i_step));
     }
     stk_buf_text(p->out, "</details>\n");
     return rc;
@@ -158,9 +153,7 @@ static int add_made(const page *p, uint32_t i_step, const char *name, const stk_
 {
     const char *key = stk_arena_printf(keep, "%u %s", i_step, name);
     uint64_t at = 0;
-    if (key == NULL) {
-        return stk_err_nomem(p->err);
-    }
+    STK_TRY(stk_err_if_null(key, p->err));
     if (!stk_map_get(known, key, &at)) {
         if (*n == MAX_ARTIFACTS) {
             return 0;
@@ -211,9 +204,7 @@ int stk_html_grown_artifacts(const page *p)
     STK_TRY(stk_err_if_null(all, p->err));
     STK_TRY(find_made(p, all, &n, keep));
     if (n > 0) {
-        stk_buf_text(p->out, "<section class=\"panel\"><h2>Artifacts</h2><div class=\"scroll\">"
-                             "<table><thead><tr><th>artifact</th><th>type</th><th>format</th>"
-                             "<th>size</th><th>digest</th></tr></thead><tbody>\n");
+        stk_html_artifacts_open(p->out);
     }
     for (uint32_t i = 0; i < n; i++) {
         const made *one = &all[i];
@@ -221,12 +212,9 @@ int stk_html_grown_artifacts(const page *p)
             stk_html_artifact_row(p->out, name_of(p, one->i_step), &one->first);
             continue;
         }
-        stk_buf_text(p->out, "<tr><td><b>");
-        stk_html_user(p->out, name_of(p, one->i_step));
-        stk_buf_char(p->out, '.');
-        stk_html_user(p->out, one->first.name);
-        stk_buf_printf(p->out, "</b> <span class=\"dim\">×%s</span></td>",
-                       stk_text_count(one->n, text, sizeof text));
+        stk_html_put(p->out, "<tr><td><b>%s.%s</b> <span class=\"dim\">×%s</span></td>",
+                     name_of(p, one->i_step), one->first.name,
+                     stk_text_count(one->n, text, sizeof text));
         stk_html_cell(p->out, NULL, one->first.type);
         stk_html_cell(p->out, NULL, one->first.format);
         stk_html_cell_size(p->out, one->bytes);

@@ -30,9 +30,10 @@ int stk_html_details(const page *p, uint32_t i_task,
                      stk_view_details *ret); /* in p->arena, reset */
 /* Escaped, with control characters made visible: everything that isn't ours goes through here. */
 void stk_html_user(stk_buf *out, const char *text);
-void stk_html_cell_open(stk_buf *out, const char *class); /* NULL: none */
-void stk_html_cell(stk_buf *out, const char *class, const char *text);
-void stk_html_cell_size(stk_buf *out, int64_t bytes); /* < 0: empty */
+/* HTML of ours, in which each %s is such a text. */
+void stk_html_put(stk_buf *out, const char *html, ...) __attribute__((format(printf, 2, 3)));
+void stk_html_cell(stk_buf *out, const char *class, const char *text); /* class NULL: none */
+void stk_html_cell_size(stk_buf *out, int64_t bytes);                  /* < 0: empty */
 void stk_html_seconds(stk_buf *out, double s);
 /* How long it ran, or has run by now. */
 void stk_html_took(const page *p, const stk_view_task *task);
@@ -44,13 +45,23 @@ void stk_html_more(const page *p, uint32_t n, uint32_t shown, const char *what);
 void stk_html_open(stk_buf *out, const char *more);
 /* `step`: whose it is; NULL: the run's. */
 void stk_html_note(stk_buf *out, const char *step, const char *text);
+void stk_html_panel_open(stk_buf *out, const char *heading);
+void stk_html_panel_close(stk_buf *out);
+/* A panel with `body`, and what stands before and behind it; none where it is empty. */
+void stk_html_panel(stk_buf *out, const char *heading, const char *before, const stk_buf *body,
+                    const char *behind);
+void stk_html_tile_count(stk_buf *out, uint64_t n, const char *what);
+void stk_html_tile_seconds(stk_buf *out, double s, const char *what);    /* < 0: none */
+void stk_html_tile_bytes(stk_buf *out, int64_t bytes, const char *what); /* < 0: none */
 void stk_html_tile(stk_buf *out, const char *value, const char *what);
-/* Rows of two cells, the members of a JSON object, long values cut; how many. */
-uint32_t stk_html_pairs(const page *p, stk_buf *out, const char *prefix, const char *json);
+/* Rows of two cells, the members of a JSON object, long values cut; a panel with such rows. */
+void stk_html_pairs_panel(stk_buf *out, const char *heading, const stk_buf *rows);
+void stk_html_pairs(const page *p, stk_buf *out, const char *prefix, const char *json);
 /* What a task failed by, as a panel. */
 int stk_html_failure(const page *p, uint32_t i_task);
 /* What a task used over time; the first that has some (*n_shown is 0) opens the panel. */
 int stk_html_curves(const page *p, uint32_t i_task, uint32_t *n_shown);
+void stk_html_artifacts_open(stk_buf *out);
 void stk_html_artifact_row(stk_buf *out, const char *step, const stk_view_ref *ref);
 
 /* --- show_html_tables.c --- */
@@ -62,9 +73,6 @@ void stk_html_origin(const page *p);
 
 /* --- show_task_cards.c --- */
 
-/* Where the cards of a task's last attempt (of a rank > 0 of it) are; NULL: it never started. */
-const char *stk_show_cards_dir(const stk_view *view, uint32_t i_task, int64_t rank,
-                               stk_arena *arena);
 /* What a step wrote there: NULL where it can't be read. */
 const stk_json *stk_show_read_card(const char *path, stk_arena *arena);
 

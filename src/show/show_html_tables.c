@@ -25,8 +25,7 @@ static void used_cell(stk_buf *out, const stk_view_details *d)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(256);
     stk_text_amounts(&text, &d->used, true);
-    stk_html_cell_open(out, NULL);
-    stk_html_user(out, text.data);
+    stk_html_put(out, "<td>%s", text.data);
     if (d->granted.memory_bytes > 0 && d->used.memory_bytes >= 0) {
         double part = (double)d->used.memory_bytes / (double)d->granted.memory_bytes * 100;
         const char *class = part > 95 ? "full" : "ok";
@@ -44,20 +43,13 @@ int stk_html_step_row(const page *p, uint32_t i_task)
     stk_buf *out = p->out;
     stk_view_details d;
     STK_TRY(stk_html_details(p, i_task, &d));
-    stk_buf_text(out, "<tr>");
-    stk_html_cell_open(out, NULL);
-    stk_buf_text(out, "<b>");
-    stk_html_user(out, task->label);
-    stk_buf_text(out, "</b>");
+    stk_html_put(out, "<tr><td><b>%s</b>", task->label);
     if (task->step != NULL && task->step->source != NULL) {
-        stk_buf_text(out, "<br/><code class=\"dim\">");
-        stk_html_user(out, task->step->source);
-        stk_buf_text(out, "</code>");
+        stk_html_put(out, "<br/><code class=\"dim\">%s</code>", task->step->source);
     }
     stk_buf_text(out, "</td><td>");
     stk_html_status(out, stk_view_status(p->view, task, true));
-    stk_buf_text(out, "</td>");
-    stk_html_cell_open(out, "num");
+    stk_buf_text(out, "</td><td class=\"num\">");
     if (task->started_ms > 0) {
         stk_html_took(p, task);
         if (task->attempt > 1) {
@@ -124,19 +116,20 @@ int stk_html_steps(const page *p)
     return 0;
 }
 
+void stk_html_artifacts_open(stk_buf *out)
+{
+    stk_buf_text(out, "<section class=\"panel\"><h2>Artifacts</h2><div class=\"scroll\"><table>"
+                      "<thead><tr><th>artifact</th><th>type</th><th>format</th><th>size</th>"
+                      "<th>digest</th></tr></thead><tbody>\n");
+}
+
 void stk_html_artifact_row(stk_buf *out, const char *step, const stk_view_ref *ref)
 {
-    stk_buf_text(out, "<tr><td><b>");
-    stk_html_user(out, step);
-    stk_buf_char(out, '.');
-    stk_html_user(out, ref->name);
-    stk_buf_text(out, "</b>");
+    stk_html_put(out, "<tr><td><b>%s.%s</b>", step, ref->name);
     if (ref->artifact_name != NULL) {
-        stk_buf_text(out, "<br/><span class=\"dim\">");
-        stk_html_user(out, ref->artifact_name);
+        stk_html_put(out, "<br/><span class=\"dim\">%s", ref->artifact_name);
         if (ref->artifact_version != NULL) {
-            stk_buf_text(out, " · version ");
-            stk_html_user(out, ref->artifact_version);
+            stk_html_put(out, " · version %s", ref->artifact_version);
         }
         stk_buf_text(out, "</span>");
     }
@@ -144,9 +137,8 @@ void stk_html_artifact_row(stk_buf *out, const char *step, const stk_view_ref *r
     stk_html_cell(out, NULL, ref->type);
     stk_html_cell(out, NULL, ref->format);
     stk_html_cell_size(out, ref->size);
-    stk_buf_printf(out, "<td class=\"num\"><code title=\"");
-    stk_html_user(out, stk_text_or(ref->digest, ""));
-    stk_buf_printf(out, "\">%.12s</code></td></tr>\n", stk_text_or(ref->digest, ""));
+    stk_html_put(out, "<td class=\"num\"><code title=\"%s\">", ref->digest);
+    stk_buf_printf(out, "%.12s</code></td></tr>\n", stk_text_or(ref->digest, ""));
 }
 
 int stk_html_artifacts(const page *p)
@@ -164,10 +156,7 @@ int stk_html_artifacts(const page *p)
         STK_TRY(stk_html_details(p, i, &d));
         for (uint32_t k = 0; k < d.n_outputs; k++) {
             if (n++ == 0) {
-                stk_buf_text(p->out, "<section class=\"panel\"><h2>Artifacts</h2><div "
-                                     "class=\"scroll\"><table><thead><tr><th>artifact</th><th>type"
-                                     "</th><th>format</th><th>size</th><th>digest</th></tr></thead>"
-                                     "<tbody>\n");
+                stk_html_artifacts_open(p->out);
             }
             if (n <= MAX_ARTIFACTS) {
                 stk_html_artifact_row(p->out, task->name, &d.outputs[k]);
@@ -177,10 +166,9 @@ int stk_html_artifacts(const page *p)
     if (n > 0) {
         stk_buf_text(p->out, "</tbody></table></div>");
         if (n > MAX_ARTIFACTS) {
-            stk_buf_printf(p->out,
-                           "<p class=\"meta\">and more: <code>stoker artifact list %s</code>"
-                           "</p>",
-                           p->run->id);
+            stk_html_put(p->out,
+                         "<p class=\"meta\">and more: <code>stoker artifact list %s</code></p>",
+                         p->run->id);
         }
         stk_buf_text(p->out, "</section>\n");
     }
@@ -190,21 +178,15 @@ int stk_html_artifacts(const page *p)
 static void pair(stk_buf *out, const char *prefix, const char *key, const char *value)
 {
     if (value != NULL && *value != '\0') {
-        stk_buf_text(out, "<tr><td>");
-        stk_html_user(out, prefix);
-        stk_html_user(out, key);
-        stk_buf_text(out, "</td><td>");
-        stk_html_user(out, value);
-        stk_buf_text(out, "</td></tr>\n");
+        stk_html_put(out, "<tr><td>%s%s</td><td>%s</td></tr>\n", prefix, key, value);
     }
 }
 
 /* The members of an object, long values cut. */
-uint32_t stk_html_pairs(const page *p, stk_buf *out, const char *prefix, const char *json)
+void stk_html_pairs(const page *p, stk_buf *out, const char *prefix, const char *json)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *object = stk_json_read(scratch, json);
-    uint32_t n = 0;
     for (uint32_t k = 0; k < stk_json_n_members(object); k++) {
         const char *key = stk_json_key(object, k)->text;
         const stk_json *value = stk_json_value(object, k);
@@ -217,9 +199,12 @@ uint32_t stk_html_pairs(const page *p, stk_buf *out, const char *prefix, const c
         STK_BUF_AUTO cut = STK_BUF_INIT(1u << 16);
         stk_text_fit(&cut, stk_text_or(text, ""), 400, false, true);
         pair(out, prefix, key, cut.data);
-        n++;
     }
-    return n;
+}
+
+void stk_html_pairs_panel(stk_buf *out, const char *heading, const stk_buf *rows)
+{
+    stk_html_panel(out, heading, "<table class=\"pairs\"><tbody>\n", rows, "</tbody></table>");
 }
 
 int stk_html_facts(const page *p)
@@ -227,12 +212,8 @@ int stk_html_facts(const page *p)
     stk_buf *out = p->out;
     STK_BUF_AUTO rows = STK_BUF_INIT(MAX_CARD_BYTES);
     stk_buf_text(out, "<div class=\"two\">");
-    if (stk_html_pairs(p, &rows, "", p->run->parameters) > 0) {
-        stk_buf_text(out, "<section class=\"panel\"><h2>Parameters</h2><table class=\"pairs\">"
-                          "<tbody>\n");
-        stk_buf_add(out, rows.data, rows.len);
-        stk_buf_text(out, "</tbody></table></section>\n");
-    }
+    stk_html_pairs(p, &rows, "", p->run->parameters);
+    stk_html_pairs_panel(out, "Parameters", &rows);
     stk_buf_clear(&rows);
     uint32_t n = MIN(stk_view_n_tasks(p->view), MAX_ROWS);
     for (uint32_t i = 0; i < n; i++) {
@@ -243,12 +224,7 @@ int stk_html_facts(const page *p)
             stk_html_pairs(p, &rows, stk_arena_printf(p->arena, "%s.", task->label), d.metadata);
         }
     }
-    if (rows.len > 0) {
-        stk_buf_text(out, "<section class=\"panel\"><h2>Metadata</h2><table class=\"pairs\"><tbody>"
-                          "\n");
-        stk_buf_add(out, rows.data, rows.len);
-        stk_buf_text(out, "</tbody></table></section>\n");
-    }
+    stk_html_pairs_panel(out, "Metadata", &rows);
     stk_buf_text(out, "</div>\n");
     return 0;
 }

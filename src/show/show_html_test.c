@@ -266,13 +266,32 @@ static void test_loop(void **state)
     stk_case_done(&c);
 }
 
+/* What is no text, or a text with a zero byte, is a device without a name. */
+static void test_devices(void **state)
+{
+    (void)state;
+    stk_show_case c;
+    stk_case_new(&c, "{\"stoker\":1,\"name\":\"p\",\"steps\":{\"a\":{\"run\":\"true\"}}}", NULL);
+    stk_case_feed(
+        &c, STK_EV_RUN_CREATED, UINT32_MAX, 0, 0,
+        "{\"name\":\"n\",\"pipeline\":\"p\",\"spec\":\"d\",\"parameters\":{\"x\":\"a\\u0000b\"},"
+        "\"mode\":\"fail_fast\",\"policy\":\"fit\",\"origin\":{},\"host\":{\"name\":\"w1\","
+        "\"cpus\":8,\"memory_bytes\":32000000000,\"devices\":[\"L4\",\"L4\",\"a\\u0000b\",7]},"
+        "\"notes\":[]}");
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
+    make_card(&c, &out);
+    stk_case_well_formed(out.data);
+    assert_non_null(strstr(out.data, "2 × L4, unknown device, unknown device"));
+    stk_case_done(&c);
+}
+
 int main(void)
 {
     setenv("TZ", "UTC", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_card),  cmocka_unit_test(test_curves), cmocka_unit_test(test_many),
-        cmocka_unit_test(test_empty), cmocka_unit_test(test_layout), cmocka_unit_test(test_grown),
-        cmocka_unit_test(test_loop),
+        cmocka_unit_test(test_card),  cmocka_unit_test(test_curves),  cmocka_unit_test(test_many),
+        cmocka_unit_test(test_empty), cmocka_unit_test(test_layout),  cmocka_unit_test(test_grown),
+        cmocka_unit_test(test_loop),  cmocka_unit_test(test_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

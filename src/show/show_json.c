@@ -49,8 +49,7 @@ static void put_alternatives(stk_buf *out, const stk_resources *r)
 
 void stk_show_asked(stk_buf *out, const stk_view_amounts *asked, const stk_step *step)
 {
-    stk_json_put_key(out, "asked");
-    stk_buf_char(out, '{');
+    stk_json_open(out, "asked", '{');
     stk_show_put_amount(out, "cpu_count", asked->cpus);
     if (asked->n_devices >= 0) {
         stk_json_put_int(out, "gpu_count", asked->n_devices);
@@ -87,12 +86,10 @@ static void put_from(const stk_view *view, stk_buf *out, const stk_input *input)
 
 static void put_inputs(const stk_view *view, stk_buf *out, const stk_view_details *d)
 {
-    stk_json_put_key(out, "inputs");
-    stk_buf_char(out, '{');
+    stk_json_open(out, "inputs", '{');
     for (uint32_t i = 0; i < d->n_inputs; i++) {
         const stk_view_input *in = &d->inputs[i];
-        stk_json_put_key(out, in->input->name);
-        stk_buf_char(out, '{');
+        stk_json_open(out, in->input->name, '{');
         switch (in->input->kind) {
         case STK_INPUT_PARAM:
             stk_json_put_text(out, "param", in->input->text);
@@ -118,12 +115,10 @@ static void put_inputs(const stk_view *view, stk_buf *out, const stk_view_detail
 static void put_outputs(const stk_view *view, stk_buf *out, const stk_view_details *d,
                         stk_arena *arena)
 {
-    stk_json_put_key(out, "outputs");
-    stk_buf_char(out, '{');
+    stk_json_open(out, "outputs", '{');
     for (uint32_t i = 0; i < d->n_outputs; i++) {
         const stk_view_ref *ref = &d->outputs[i];
-        stk_json_put_key(out, ref->name);
-        stk_buf_char(out, '{');
+        stk_json_open(out, ref->name, '{');
         stk_json_put_text(out, "digest", ref->digest);
         stk_json_put_text(
             out, "path", stk_view_artifact_path(arena, stk_view_get_run(view)->store, ref->digest));
@@ -167,8 +162,7 @@ void stk_show_error(stk_buf *out, const stk_view_task *task, const stk_view_deta
     if (task->state == STK_TASK_FAILED && task->attempt > 1) {
         tries = stk_arena_printf(arena, " after %u attempts", task->attempt);
     }
-    stk_json_put_key(out, "error");
-    stk_buf_char(out, '{');
+    stk_json_open(out, "error", '{');
     stk_json_put_text(out, "class", d->error_class);
     stk_json_put_text(
         out, "text",
@@ -190,10 +184,7 @@ int stk_show_task_members(const stk_view *view, uint32_t i_task, stk_arena *aren
 {
     const stk_view_task *task = stk_view_get_task(view, i_task);
     stk_view_details d;
-    int rc = stk_view_get_details(view, i_task, arena, &d, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_view_get_details(view, i_task, arena, &d, err));
     stk_json_put_text(out, "status", stk_view_status(view, task, false));
     stk_json_put_bool(out, "cached", task->state == STK_TASK_CACHED);
     stk_json_put_text(out, "cached_from", d.cached_from);
@@ -209,14 +200,12 @@ int stk_show_task_members(const stk_view *view, uint32_t i_task, stk_arena *aren
     stk_json_put_text(out, "miss", d.miss);
     stk_show_error(out, task, &d, arena);
     stk_show_put_texts(out, "warnings", d.warnings, d.n_warnings);
-    stk_json_put_key(out, "logs");
-    stk_buf_char(out, '{');
+    stk_json_open(out, "logs", '{');
     stk_json_put_text(out, "stdout", d.stdout_path);
     stk_json_put_text(out, "stderr", d.stderr_path);
     stk_buf_char(out, '}');
     if (d.n_checkpoints > 0) {
-        stk_json_put_key(out, "checkpoints");
-        stk_buf_char(out, '{');
+        stk_json_open(out, "checkpoints", '{');
         stk_json_put_int(out, "n", d.n_checkpoints);
         stk_json_put_int(out, "size", d.checkpoint_bytes);
         stk_json_put_text(out, "path", d.checkpoints_path);
@@ -279,9 +268,7 @@ int stk_show_json_run(const stk_view *view, stk_buf *out, stk_err *err)
 {
     const stk_view_run *run = stk_view_get_run(view);
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    if (arena == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(arena, err));
     stk_buf_char(out, '{');
     stk_json_put_text(out, "run", run->id);
     stk_json_put_text(out, "name", run->name);

@@ -11,8 +11,7 @@
 
 static void put_count(stk_buf *out, const stk_view_step *step)
 {
-    stk_json_put_key(out, "tasks");
-    stk_buf_char(out, '{');
+    stk_json_open(out, "tasks", '{');
     stk_json_put_int(out, "n", step->n);
     for (int state = 0; state < STK_TASK_N; state++) {
         if (step->by_state[state] > 0) {
@@ -88,8 +87,7 @@ static int put_many(const stk_view *view, uint32_t i_step, const stk_view_sums *
 
 static void put_ids(const stk_view_task *task, stk_buf *out)
 {
-    stk_json_put_key(out, "parents");
-    stk_buf_char(out, '[');
+    stk_json_open(out, "parents", '[');
     for (uint32_t i = 0; i < task->n_parents; i++) {
         stk_buf_printf(out, i > 0 ? ",%u" : "%u", task->parents[i] + 1);
     }
@@ -220,29 +218,20 @@ static int put_one(const stk_view *view, uint32_t i_task, bool inside, stk_arena
     stk_json_put_text(out, "status", stk_view_status(view, task, false));
     stk_json_put_bool(out, "cached", task->state == STK_TASK_CACHED);
     stk_json_put_text(out, "from_run", d.cached_from);
-    if (d.from_task >= 0) {
-        stk_json_put_int(out, "from_task", d.from_task + 1);
-    } else {
-        stk_show_raw(out, "from_task", NULL, "null");
-    }
+    stk_json_put_int(out, "from_task", d.from_task < 0 ? -1 : d.from_task + 1);
     stk_json_put_int(out, "attempts", task->attempt);
     stk_json_put_int(out, "started_ms", task->first_ms ? task->first_ms : task->ended_ms);
     stk_json_put_int(out, "ended_ms", task->ended_ms);
     put_ids(task, out);
     STK_TRY(put_frames(view, i_task, arena, out, err));
-    if (task->split != UINT32_MAX) {
-        stk_json_put_int(out, "split", task->split + 1);
-    } else {
-        stk_show_raw(out, "split", NULL, "null");
-    }
+    stk_json_put_int(out, "split", task->split == UINT32_MAX ? -1 : (int64_t)task->split + 1);
     stk_json_put_int(out, "branch", task->branch);
     if (!inside) {
         stk_json_put_int(out, "ranks", task->ranks);
     }
     stk_show_error(out, task, &d, arena);
     stk_json_put_text(out, "dir", dir);
-    stk_json_put_key(out, "logs");
-    stk_buf_char(out, '{');
+    stk_json_open(out, "logs", '{');
     stk_json_put_text(out, "stdout", out_path);
     stk_json_put_text(out, "stderr", err_path);
     stk_json_close(out, '}');
@@ -267,8 +256,7 @@ int stk_show_put_grown(const stk_view *view, stk_buf *out, stk_err *err)
     for (uint32_t i = 0; i < stk_spec_n_steps(stk_view_spec(view)); i++) {
         const stk_view_step *step = stk_view_get_step(view, i);
         stk_arena_reset(arena);
-        stk_json_put_key(out, stk_spec_step(stk_view_spec(view), i)->name);
-        stk_buf_char(out, '{');
+        stk_json_open(out, stk_spec_step(stk_view_spec(view), i)->name, '{');
         if (step->n == 1) {
             STK_TRY(stk_show_task_members(view, step->first, arena, out, err));
         } else {
@@ -306,8 +294,7 @@ int stk_show_json_step(const stk_view *view, uint32_t i_step, uint32_t i_task, b
     stk_buf_char(out, '{');
     stk_json_put_text(out, "run", stk_view_get_run(view)->id);
     stk_json_put_text(out, "step", stk_spec_step(stk_view_spec(view), i_step)->name);
-    stk_json_put_key(out, "tasks");
-    stk_buf_char(out, '[');
+    stk_json_open(out, "tasks", '[');
     for (uint32_t i = 0; rc == 0 && i < stk_view_n_tasks(view); i++) {
         bool is_asked = i == i_task;
         if (i_task == UINT32_MAX) {
@@ -323,8 +310,7 @@ int stk_show_json_step(const stk_view *view, uint32_t i_step, uint32_t i_task, b
     stk_map_done(&refs.numbers);
     stk_buf_char(out, ']');
     if (by_number) {
-        stk_json_put_key(out, "refs");
-        stk_buf_char(out, '[');
+        stk_json_open(out, "refs", '[');
         stk_buf_add(out, stk_text_or(listed.data, ""), listed.len);
         stk_buf_char(out, ']');
         out->failed = out->failed || listed.failed;

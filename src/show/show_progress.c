@@ -98,10 +98,7 @@ static void plain_line(stk_progress *p, const char *status, const char *word, co
         stk_buf_char(out, ' ');
     }
     stk_text_safe(out, more, "    ");
-    while (out->len > 0 && out->data[out->len - 1] == ' ') {
-        out->len--;
-    }
-    stk_buf_char(out, '\n');
+    stk_text_end_line(out);
 }
 
 /* A word that a piped line begins with already. */
@@ -300,11 +297,6 @@ void stk_progress_event(stk_progress *p, const stk_event_row *row)
     default:
         break;
     }
-}
-
-void stk_progress_note(stk_progress *p, const char *text)
-{
-    note_line(p, text);
 }
 
 int64_t stk_progress_tick(stk_progress *p, int64_t now_ms)

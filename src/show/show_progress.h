@@ -40,8 +40,6 @@ void stk_progress_event(stk_progress *progress, const stk_event_row *row);
 /* Draws if it is time. Returns milliseconds until it wants to be called again, -1: only after the
  * next event. now_ms: the clock of the events. */
 int64_t stk_progress_tick(stk_progress *progress, int64_t now_ms);
-/* A sentence among the lines ("^C again to end at once"). */
-void stk_progress_note(stk_progress *progress, const char *text);
 /* Takes the live lines away, so that anything may be printed; the next tick draws them again. */
 void stk_progress_clear(stk_progress *progress);
 /* Clears, flushes, frees. NULL is fine. */

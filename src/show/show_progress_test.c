@@ -257,7 +257,7 @@ static void test_quiet(void **state)
     stage s;
     stage_open(&s, three, true, true);
     feed(&s, STK_EV_TASK_STARTED, 0, 10, "{}");
-    stk_progress_note(s.p, "note");
+    feed(&s, STK_EV_NOTE, UINT32_MAX, 20, "{\"text\":\"note\"}");
     assert_int_equal(stk_progress_tick(s.p, stk_case_ms(5000)), -1);
     stk_progress_clear(s.p);
     (void)fflush(s.file);

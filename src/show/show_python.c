@@ -84,22 +84,21 @@ void stk_html_python(stk_buf *out, const char *code)
     for (size_t n; *code != '\0'; code += n) {
         const char *class;
         n = token(code, &class);
-        if (class == NULL) { /* up to the next one that has a class */
+        while (class == NULL && code[n] != '\0') { /* up to the next one that has a class */
             const char *next;
-            for (size_t more; code[n] != '\0'; n += more) {
-                more = token(code + n, &next);
-                if (next != NULL) {
-                    break;
-                }
+            size_t more = token(code + n, &next);
+            if (next != NULL) {
+                break;
             }
+            n += more;
         }
         stk_buf_clear(&piece);
         stk_buf_add(&piece, code, n);
         if (class != NULL) {
-            stk_buf_printf(out, "<span class=\"py-%s\">", class);
+            stk_html_put(out, "<span class=\"py-%s\">%s</span>", class, piece.data);
+        } else {
+            stk_html_put(out, "%s", piece.data);
         }
-        stk_html_user(out, stk_text_or(piece.data, ""));
-        stk_buf_text(out, class != NULL ? "</span>" : "");
     }
     stk_buf_text(out, "</pre>");
 }

@@ -160,6 +160,20 @@ void stk_text_fit(stk_buf *out, const char *text, int columns, bool pad, bool ut
     }
 }
 
+void stk_text_cell(stk_buf *out, const stk_style *style, const char *text, int columns)
+{
+    stk_text_fit(out, text, columns, true, style->utf8);
+    stk_buf_text(out, "  ");
+}
+
+void stk_text_end_line(stk_buf *out)
+{
+    while (out->len > 0 && out->data[out->len - 1] == ' ') {
+        out->data[--out->len] = '\0';
+    }
+    stk_buf_char(out, '\n');
+}
+
 void stk_text_safe(stk_buf *out, const char *text, const char *indent)
 {
     for (size_t len; *text != '\0'; text += len) {

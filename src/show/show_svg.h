@@ -27,21 +27,9 @@ typedef struct stk_svg_span {
 } stk_svg_span;
 double stk_svg_x_of(const stk_svg_span *s, int64_t ms);
 void stk_svg_axis(const stk_svg_span *s, double height, stk_buf *out);
+/* What a row is called, left of it. */
+void stk_svg_row_label(const char *text, double x, double y, stk_buf *out);
 
-/* One curve over time. Values below 0 are unknown (a gap). */
-typedef struct stk_svg_curve {
-    const char *title; /* "memory" */
-    const double *t_s; /* seconds since the start, rising */
-    const double *value;
-    uint32_t n;
-    double limit;     /* drawn as a dashed line; < 0: none */
-    double axis;      /* the axis ends here at least; 0: at what was reached */
-    bool keep_zero;   /* that it was 0 all along is worth a picture */
-    bool is_bytes;    /* labels in GB; else plain numbers with `unit` */
-    const char *unit; /* " CPU", " %" */
-    const char *ink;  /* CSS class: "mem" "cpu" "gpu" */
-} stk_svg_curve;
-void stk_svg_curve_draw(const stk_svg_curve *curve, stk_buf *out);
 /* All curves that the samples have: memory, CPUs, each device's memory and business. */
 int stk_svg_samples(const stk_samples *samples, const stk_view_details *details, stk_arena *arena,
                     stk_buf *out, stk_err *err);

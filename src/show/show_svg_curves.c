@@ -18,7 +18,21 @@ enum {
     POINTS = 240
 };
 
-static const char *value_text(const stk_svg_curve *c, double value, char *buf, size_t size)
+/* One curve over time. Values below 0 are unknown (a gap). */
+typedef struct svg_curve {
+    const char *title; /* "memory" */
+    const double *t_s; /* seconds since the start, rising */
+    const double *value;
+    uint32_t n;
+    double limit;     /* drawn as a dashed line; < 0: none */
+    double axis;      /* the axis ends here at least; 0: at what was reached */
+    bool keep_zero;   /* that it was 0 all along is worth a picture */
+    bool is_bytes;    /* labels in GB; else plain numbers with `unit` */
+    const char *unit; /* " CPU", " %" */
+    const char *ink;  /* CSS class: "mem" "cpu" "gpu" */
+} svg_curve;
+
+static const char *value_text(const svg_curve *c, double value, char *buf, size_t size)
 {
     if (c->is_bytes) {
         return stk_units_format_memory((int64_t)value, buf, size);
@@ -28,7 +42,7 @@ static const char *value_text(const stk_svg_curve *c, double value, char *buf, s
     return buf;
 }
 
-static void curve_path(const stk_svg_curve *c, double t_max, double v_max, stk_buf *out)
+static void curve_path(const svg_curve *c, double t_max, double v_max, stk_buf *out)
 {
     double w = CURVE_W - PLOT_L - PLOT_R, h = CURVE_H - PLOT_T - PLOT_B;
     STK_BUF_AUTO line = STK_BUF_INIT(1u << 20);
@@ -55,7 +69,7 @@ static void curve_path(const stk_svg_curve *c, double t_max, double v_max, stk_b
                    c->ink, stk_text_or(area.data, ""), c->ink, stk_text_or(line.data, ""));
 }
 
-void stk_svg_curve_draw(const stk_svg_curve *c, stk_buf *out)
+static void draw_curve(const svg_curve *c, stk_buf *out)
 {
     double top = 0, t_max = 0;
     char text[64];
@@ -240,13 +254,13 @@ static const struct {
     {"NVLink per second", rate, pick_nvlink, 0, true, false, ""},
 };
 
-static int draw_series(stk_svg_curve curve, series s, stk_buf *out, stk_err *err)
+static int draw_series(svg_curve curve, series s, stk_buf *out, stk_err *err)
 {
     STK_TRY(stk_err_if_null(s.value, err));
     curve.t_s = s.t_s;
     curve.value = s.value;
     curve.n = s.n;
-    stk_svg_curve_draw(&curve, out);
+    draw_curve(&curve, out);
     return 0;
 }
 
@@ -264,14 +278,14 @@ static int draw_device(const stk_samples *samples, const stk_view_details *detai
     }
     stk_buf_text(out, "<i></i>"); /* a device begins a line */
     for (size_t k = 0; k < sizeof device_curves / sizeof *device_curves; k++) {
-        stk_svg_curve curve = {.title = stk_arena_printf(arena, "%s %lld %s", noun,
-                                                         (long long)index, device_curves[k].title),
-                               .limit = -1,
-                               .axis = device_curves[k].axis,
-                               .keep_zero = device_curves[k].keep_zero,
-                               .is_bytes = device_curves[k].is_bytes,
-                               .unit = device_curves[k].unit,
-                               .ink = "gpu"};
+        svg_curve curve = {.title = stk_arena_printf(arena, "%s %lld %s", noun, (long long)index,
+                                                     device_curves[k].title),
+                           .limit = -1,
+                           .axis = device_curves[k].axis,
+                           .keep_zero = device_curves[k].keep_zero,
+                           .is_bytes = device_curves[k].is_bytes,
+                           .unit = device_curves[k].unit,
+                           .ink = "gpu"};
         if (device_curves[k].pick == pick_device_memory) {
             curve.limit = share;
         }
@@ -287,14 +301,13 @@ int stk_svg_samples(const stk_samples *samples, const stk_view_details *details,
     if (samples->n < 2) {
         return 0;
     }
-    stk_svg_curve memory = {.title = "memory",
-                            .limit = (double)details->granted.memory_bytes,
-                            .is_bytes = true,
-                            .unit = "",
-                            .ink = "mem"};
-    stk_svg_curve cpu = {
-        .title = "CPU", .limit = details->asked.cpus, .unit = " CPU", .ink = "cpu"};
-    stk_svg_curve disk = {
+    svg_curve memory = {.title = "memory",
+                        .limit = (double)details->granted.memory_bytes,
+                        .is_bytes = true,
+                        .unit = "",
+                        .ink = "mem"};
+    svg_curve cpu = {.title = "CPU", .limit = details->asked.cpus, .unit = " CPU", .ink = "cpu"};
+    svg_curve disk = {
         .title = "disk per second", .limit = -1, .is_bytes = true, .unit = "", .ink = "mem"};
     STK_TRY(draw_series(memory, highest(samples, pick_rss, 0, arena), out, err));
     STK_TRY(draw_series(cpu, slope(samples, arena), out, err));

@@ -74,6 +74,15 @@ void stk_svg_axis(const stk_svg_span *s, double height, stk_buf *out)
     }
 }
 
+void stk_svg_row_label(const char *text, double x, double y, stk_buf *out)
+{
+    STK_BUF_AUTO label = STK_BUF_INIT(1024);
+    stk_text_fit(&label, text, 24, false, true);
+    stk_buf_printf(out, "<text class=\"row\" x=\"%g\" y=\"%g\">", x, y);
+    stk_buf_html(out, stk_text_or(label.data, ""));
+    stk_buf_text(out, "</text>");
+}
+
 /* --- timeline --- */
 
 typedef struct bar {
@@ -143,12 +152,8 @@ static void draw_rows(const stk_view *view, const stk_svg_span *s, const bar *ba
                       stk_buf *out)
 {
     for (uint32_t i = 0; i < n; i++) {
-        STK_BUF_AUTO label = STK_BUF_INIT(1024);
-        stk_text_fit(&label, stk_view_get_task(view, bars[i].task)->label, 24, false, true);
-        stk_buf_printf(out, "<text class=\"row\" x=\"%d\" y=\"%d\">", LABEL - 10,
-                       (int)i * ROW + 16);
-        stk_buf_html(out, stk_text_or(label.data, ""));
-        stk_buf_text(out, "</text>");
+        stk_svg_row_label(stk_view_get_task(view, bars[i].task)->label, LABEL - 10,
+                          i * (double)ROW + 16, out);
         draw_bar(view, s, &bars[i], (double)i * ROW + 5, ROW - 10, out);
     }
 }

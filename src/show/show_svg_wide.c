@@ -141,11 +141,7 @@ static void draw_step(const stk_view *view, uint32_t i_step, const band *b, cons
 {
     const stk_view_step *step = stk_view_get_step(view, i_step);
     char a[32], c[32];
-    STK_BUF_AUTO label = STK_BUF_INIT(1024);
-    stk_text_fit(&label, stk_spec_step(stk_view_spec(view), i_step)->name, 24, false, true);
-    stk_buf_printf(out, "<text class=\"row\" x=\"%d\" y=\"%.1f\">", LABEL - 10, top + 12);
-    stk_buf_html(out, stk_text_or(label.data, ""));
-    stk_buf_text(out, "</text>");
+    stk_svg_row_label(stk_spec_step(stk_view_spec(view), i_step)->name, LABEL - 10, top + 12, out);
     if (step->n > 1) {
         stk_buf_printf(out, "<text class=\"row sub\" x=\"%d\" y=\"%.1f\">×%s, %s at once</text>",
                        LABEL - 10, top + 25, stk_text_count(step->n, a, sizeof a),

@@ -26,16 +26,6 @@ typedef struct sheet {
     int reload_s;
 } sheet;
 
-static void open_panel(stk_buf *out, const char *heading)
-{
-    stk_buf_printf(out, "<section class=\"panel\"><h2>%s</h2>", heading);
-}
-
-static void close_panel(stk_buf *out)
-{
-    stk_buf_text(out, "</section>\n");
-}
-
 /* --- head --- */
 
 static bool is_live(const sheet *s)
@@ -47,22 +37,16 @@ static void meta(const sheet *s, const stk_view_details *d)
 {
     stk_buf *out = s->p.out;
     char text[64];
-    stk_buf_text(out, "<div class=\"meta\">task <code>");
-    stk_html_user(out, s->p.run->id);
-    stk_buf_char(out, '/');
-    stk_html_user(out, s->task->label);
+    stk_html_put(out, "<div class=\"meta\">task <code>%s/%s", s->p.run->id, s->task->label);
     if (s->rank > 0) {
         stk_buf_printf(out, "_node_%lld", (long long)s->rank);
     }
-    stk_buf_text(out, "</code> of ");
-    stk_html_user(out, s->p.run->pipeline);
+    stk_html_put(out, "</code> of %s", s->p.run->pipeline);
     if (s->task->started_ms > 0) {
         stk_buf_printf(out, " · %s", stk_text_time(s->task->started_ms, false, text, sizeof text));
     }
     if (d->cached_from != NULL) {
-        stk_buf_text(out, " · taken over from run <code>");
-        stk_html_user(out, d->cached_from);
-        stk_buf_text(out, "</code>");
+        stk_html_put(out, " · taken over from run <code>%s</code>", d->cached_from);
     }
     stk_buf_text(out, "</div></header>\n");
 }
@@ -77,18 +61,16 @@ static int head(const sheet *s)
     const char *title = stk_json_get_text(s->card, "title");
     STK_TRY(stk_html_details(p, s->i_task, &d));
     stk_html_open(out, "img-src data:; ");
-    stk_html_user(out, stk_text_or(title, s->task->label));
-    stk_buf_printf(out, " %s</title>\n", status);
+    stk_html_put(out, "%s %s</title>\n", stk_text_or(title, s->task->label), status);
     if (s->reload_s > 0 && is_live(s)) {
         stk_buf_printf(out, "<meta http-equiv=\"refresh\" content=\"%d\"/>\n", s->reload_s);
     }
-    stk_buf_printf(out,
-                   "<style>\n%s%s</style></head>\n<body><main>\n<header><div class=\"title\">"
-                   "<h1>",
-                   stk_show_css, stk_show_task_css);
-    stk_html_user(out, stk_text_or(title, stk_view_who(p->view, s->i_task, p->arena)));
-    stk_buf_printf(out, "</h1><span class=\"pill s-%s\">%s %s</span></div>\n", status,
-                   stk_text_mark(status, true, &ink), status);
+    stk_buf_printf(out, "<style>\n%s%s</style></head>\n", stk_show_css, stk_show_task_css);
+    stk_html_put(out,
+                 "<body><main>\n<header><div class=\"title\"><h1>%s</h1>"
+                 "<span class=\"pill s-%s\">%s %s</span></div>\n",
+                 stk_text_or(title, stk_view_who(p->view, s->i_task, p->arena)), status,
+                 stk_text_mark(status, true, &ink), status);
     meta(s, &d);
     return 0;
 }
@@ -97,24 +79,17 @@ static int tiles(const sheet *s)
 {
     stk_buf *out = s->p.out;
     stk_view_details d;
-    char a[32];
     STK_TRY(stk_html_details(&s->p, s->i_task, &d));
     if (s->task->started_ms == 0) {
         return 0;
     }
     int64_t ms = stk_show_took_ms(s->task->started_ms, s->task->ended_ms, s->p.now_ms);
     stk_buf_text(out, "<div class=\"tiles\">\n");
-    stk_html_tile(out, stk_units_format_duration(ms, a, sizeof a), "wall time");
-    if (d.used.cpu_s >= 0) {
-        stk_html_tile(out, stk_units_format_duration((int64_t)(d.used.cpu_s * 1000), a, sizeof a),
-                      "CPU time");
-    }
-    if (d.used.memory_bytes >= 0) {
-        stk_html_tile(out, stk_units_format_memory(d.used.memory_bytes, a, sizeof a),
-                      "peak memory");
-    }
+    stk_html_tile_seconds(out, (double)ms / 1000, "wall time");
+    stk_html_tile_seconds(out, d.used.cpu_s, "CPU time");
+    stk_html_tile_bytes(out, d.used.memory_bytes, "peak memory");
     if (s->task->attempt > 1) {
-        stk_html_tile(out, stk_text_count(s->task->attempt, a, sizeof a), "attempts");
+        stk_html_tile_count(out, s->task->attempt, "attempts");
     }
     stk_buf_text(out, "</div>\n");
     return 0;
@@ -139,7 +114,7 @@ static int components(const sheet *s)
     if (stk_json_n_items(list) > 0) {
         stk_buf_text(s->p.out, "<section class=\"panel report\"><h2>Report of the step</h2>\n");
         stk_html_components(s->p.out, list);
-        close_panel(s->p.out);
+        stk_html_panel_close(s->p.out);
     }
     return 0;
 }
@@ -149,13 +124,8 @@ static int components(const sheet *s)
 static void pairs(const sheet *s, const char *heading, const char *json)
 {
     STK_BUF_AUTO rows = STK_BUF_INIT(MAX_CARD_BYTES);
-    if (stk_html_pairs(&s->p, &rows, "", json) > 0) {
-        open_panel(s->p.out, heading);
-        stk_buf_text(s->p.out, "<table class=\"pairs\"><tbody>");
-        stk_buf_add(s->p.out, rows.data, rows.len);
-        stk_buf_text(s->p.out, "</tbody></table>");
-        close_panel(s->p.out);
-    }
+    stk_html_pairs(&s->p, &rows, "", json);
+    stk_html_pairs_panel(s->p.out, heading, &rows);
 }
 
 static int parameters(const sheet *s)
@@ -179,24 +149,20 @@ static void artifact_row(const sheet *s, const char *name, const stk_view_ref *r
     const char *preview = stk_json_get_text(stk_json_get(s->card, "previews"), name);
     STK_BUF_AUTO cut = STK_BUF_INIT(1u << 16);
     stk_text_fit(&cut, stk_text_or(preview, stk_text_or(ref->value, "")), 300, false, true);
-    stk_buf_text(out, "<tr><td><b>");
-    stk_html_user(out, name);
-    stk_buf_text(out, "</b></td>");
+    stk_html_put(out, "<tr><td><b>%s</b></td>", name);
     const char *type = stk_text_or(ref->type, stk_text_or(ref->format, ""));
     if (strncmp(type, "builtins.", 9) == 0) {
         type += 9;
     }
     stk_html_cell(out, NULL, type);
     stk_html_cell_size(out, ref->size);
-    stk_buf_text(out, "<td><code>");
-    stk_html_user(out, stk_text_or(cut.data, ""));
-    stk_buf_text(out, "</code></td></tr>\n");
+    stk_html_put(out, "<td><code>%s</code></td></tr>\n", cut.data);
 }
 
 static void artifacts_head(stk_buf *out, uint32_t i)
 {
     if (i == 0) {
-        open_panel(out, "Artifacts");
+        stk_html_panel_open(out, "Artifacts");
         stk_buf_text(out, "<div class=\"scroll tall\"><table class=\"artifacts\"><thead><tr><th>"
                           "name</th><th>type</th><th class=\"num\">size</th><th>value</th></tr>"
                           "</thead><tbody>\n");
@@ -237,7 +203,7 @@ static int artifacts(const sheet *s)
     }
     if (n > 0) {
         stk_buf_text(s->p.out, "</tbody></table></div>");
-        close_panel(s->p.out);
+        stk_html_panel_close(s->p.out);
     }
     return 0;
 }
@@ -247,23 +213,20 @@ static int graph(const sheet *s)
     bool collapsed = false;
     STK_BUF_AUTO svg = STK_BUF_INIT(MAX_CARD_BYTES);
     int rc = stk_svg_graph(s->p.view, s->p.now_ms, &svg, &collapsed, s->p.err);
-    if (rc == 0 && svg.len > 0) {
-        open_panel(s->p.out, "Graph");
-        stk_buf_text(s->p.out, "<div class=\"scroll tall\">");
-        stk_buf_add(s->p.out, svg.data, svg.len);
-        stk_buf_text(s->p.out, "</div>");
-        close_panel(s->p.out);
+    if (rc != STK_E_LIMIT) {
+        STK_TRY(rc);
+        stk_html_panel(s->p.out, "Graph", "<div class=\"scroll tall\">", &svg, "</div>");
     }
-    return rc == STK_E_LIMIT ? 0 : rc;
+    return 0;
 }
 
 static int code(const sheet *s)
 {
     const char *text = stk_json_get_text(s->card, "code");
     if (text != NULL) {
-        open_panel(s->p.out, "Code of the step");
+        stk_html_panel_open(s->p.out, "Code of the step");
         stk_html_python(s->p.out, text);
-        close_panel(s->p.out);
+        stk_html_panel_close(s->p.out);
     }
     return 0;
 }
@@ -271,13 +234,13 @@ static int code(const sheet *s)
 static int resources(const sheet *s)
 {
     stk_buf *out = s->p.out;
-    open_panel(out, "Resources: asked, granted, used");
+    stk_html_panel_open(out, "Resources: asked, granted, used");
     stk_buf_text(out, "<div class=\"scroll\"><table><thead><tr><th>task</th><th>status</th><th>time"
                       "</th><th>asked</th><th>granted</th><th>used</th><th></th></tr></thead>"
                       "<tbody>\n");
     int rc = stk_html_step_row(&s->p, s->i_task);
     stk_buf_text(out, "</tbody></table></div>");
-    close_panel(out);
+    stk_html_panel_close(out);
     return rc;
 }
 
@@ -286,7 +249,7 @@ static int curves(const sheet *s)
     uint32_t n_shown = 0;
     int rc = stk_html_curves(&s->p, s->i_task, &n_shown);
     if (n_shown > 0) {
-        close_panel(s->p.out);
+        stk_html_panel_close(s->p.out);
     }
     return rc;
 }
@@ -298,9 +261,7 @@ static void log_end(stk_buf *out, const char *name, const char *path)
         stk_text_tail(&tail, path, LOG_LINES);
     }
     if (tail.len > 0) {
-        stk_buf_printf(out, "<h3>%s</h3><pre>", name);
-        stk_html_user(out, tail.data);
-        stk_buf_text(out, "</pre>");
+        stk_html_put(out, "<h3>%s</h3><pre>%s</pre>", name, tail.data);
     }
 }
 
@@ -308,17 +269,10 @@ static int logs(const sheet *s)
 {
     stk_view_details d;
     STK_BUF_AUTO text = STK_BUF_INIT(MAX_CARD_BYTES);
-    int rc = stk_html_details(&s->p, s->i_task, &d);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_html_details(&s->p, s->i_task, &d));
     log_end(&text, "stdout", d.stdout_path);
     log_end(&text, "stderr", d.stderr_path);
-    if (text.len > 0) {
-        open_panel(s->p.out, "Ends of the logs");
-        stk_buf_add(s->p.out, text.data, text.len);
-        close_panel(s->p.out);
-    }
+    stk_html_panel(s->p.out, "Ends of the logs", "", &text, "");
     return 0;
 }
 
@@ -343,10 +297,10 @@ static int write_page(const sheet *s)
     for (size_t i = 0; parts[i] != NULL; i++) {
         STK_TRY(parts[i](s));
     }
-    stk_buf_printf(s->p.out, "<footer>stoker %s · <code>stoker card %s/", STK_VERSION,
-                   s->p.run->id);
-    stk_html_user(s->p.out, s->task->label);
-    stk_buf_text(s->p.out, "</code></footer>\n</main></body></html>\n");
+    stk_html_put(
+        s->p.out,
+        "<footer>stoker %s · <code>stoker card %s/%s</code></footer>\n</main></body></html>\n",
+        STK_VERSION, s->p.run->id, s->task->label);
     if (s->p.out->failed) {
         return stk_err_set(s->p.err, STK_E_LIMIT, "the card of task %s is larger than %zu bytes",
                            s->task->label, s->p.out->max);

@@ -12,8 +12,8 @@
 
 enum { MAX_CARDS = 1000, MAX_CARD_FILE = 64 << 20 };
 
-const char *stk_show_cards_dir(const stk_view *view, uint32_t i_task, int64_t rank,
-                               stk_arena *arena)
+/* Where the cards of a task's last attempt (of a rank > 0 of it) are; NULL: it never started. */
+static const char *cards_dir(const stk_view *view, uint32_t i_task, int64_t rank, stk_arena *arena)
 {
     const stk_view_task *task = stk_view_get_task(view, i_task);
     const char *dir = NULL;
@@ -65,7 +65,7 @@ static void read_one(const char *folder, const char *file, stk_arena *arena, stk
 int stk_task_cards(const stk_view *view, uint32_t i_task, int64_t rank, stk_arena *arena,
                    stk_task_card **ret_cards, uint32_t *ret_n, stk_err *err)
 {
-    const char *folder = stk_show_cards_dir(view, i_task, rank, arena);
+    const char *folder = cards_dir(view, i_task, rank, arena);
     const stk_step *step = stk_view_get_task(view, i_task)->step;
     stk_task_card *cards = stk_arena_array(arena, MAX_CARDS + 1, sizeof *cards);
     STK_DIR_AUTO found = {0};

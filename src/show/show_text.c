@@ -134,10 +134,7 @@ static int results(const line_ctx *c)
         if (stk_view_get_step(c->view, task->i_step)->n > 1) {
             continue; /* of many tasks alike: 'stoker show RUN/STEP/ID' has them */
         }
-        int rc = stk_view_get_details(c->view, i, c->arena, &d, c->err);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(stk_view_get_details(c->view, i, c->arena, &d, c->err));
         uint32_t k = 0;
         for (; k < d.n_outputs && artifacts.n < NAMED; k++) {
             const stk_view_ref *ref = &d.outputs[k];
@@ -209,9 +206,7 @@ int stk_text_summary(const stk_view *view, stk_store *store, const char *card, i
     STK_ARENA_AUTO arena = stk_arena_new(0);
     line_ctx c = {view, style, arena, now_ms, out, err};
     stk_view_totals totals;
-    if (arena == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(stk_view_total(view, store, now_ms, &totals, err));
     verdict(&c, &totals);
     STK_TRY(stk_text_steps(&c));
@@ -328,13 +323,8 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
     line_ctx c = {view, style, arena, now_ms, out, err};
     const stk_view_task *task = stk_view_get_task(view, i_task);
     stk_view_details d;
-    if (arena == NULL) {
-        return stk_err_nomem(err);
-    }
-    int rc = stk_view_get_details(view, i_task, arena, &d, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_view_get_details(view, i_task, arena, &d, err));
     const char *status = stk_view_status(view, task, true);
     char text[64];
     stk_text_put_mark(&c, status);
@@ -373,8 +363,8 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
         devices_field(&c, &d);
     }
     task_ports(&c, &d);
-    if (stk_view_grows(view) && (rc = scope_lines(&c, i_task)) < 0) {
-        return rc;
+    if (stk_view_grows(view)) {
+        STK_TRY(scope_lines(&c, i_task));
     }
     wrap words = {&c, 2 + LABEL, 0};
     metadata_words(&words, "", d.metadata, arena);

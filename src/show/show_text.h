@@ -71,6 +71,9 @@ int stk_text_width(const char *text);
 /* Adds text cut to at most `columns` with an ellipsis, then padded to exactly `columns` if `pad`;
  * control characters (terminal escapes in a user's text) become '?'. */
 void stk_text_fit(stk_buf *out, const char *text, int columns, bool pad, bool utf8);
+/* A cell of a table, with the gap to the next; the end of its line, without blanks before it. */
+void stk_text_cell(stk_buf *out, const stk_style *style, const char *text, int columns);
+void stk_text_end_line(stk_buf *out);
 /* Text with control characters made harmless; newlines are followed by `indent`. */
 void stk_text_safe(stk_buf *out, const char *text, const char *indent);
 /* "2 CPU, 4 GB, 1 GPU"; "-" (or an en dash) when nothing is known. */

@@ -30,10 +30,7 @@ int stk_text_put_failure(const line_ctx *c, uint32_t i_task)
 {
     const stk_view_task *task = stk_view_get_task(c->view, i_task);
     stk_view_details d;
-    int rc = stk_view_get_details(c->view, i_task, c->arena, &d, c->err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_view_get_details(c->view, i_task, c->arena, &d, c->err));
     stk_buf_char(c->out, '\n');
     stk_text_put_mark(c, "failed");
     stk_buf_char(c->out, ' ');
@@ -145,13 +142,12 @@ static int put_failed_tasks(const line_ctx *c)
     }
     STK_ARENA_AUTO keep = stk_arena_new(0);
     uint32_t *roots = NULL, n_failed = 0;
-    if (keep == NULL) {
-        return stk_err_nomem(c->err);
-    }
-    int rc = stk_view_roots(c->view, keep, &roots, c->err);
+    STK_TRY(stk_err_if_null(keep, c->err));
+    STK_TRY(stk_view_roots(c->view, keep, &roots, c->err));
     uint32_t *failed = failed_tasks(c, keep, &n_failed);
-    for (uint32_t i = 0; rc == 0 && failed && i < n_failed && i < FAILURES; i++) {
-        rc = stk_text_put_failure(c, failed[i]);
+    STK_TRY(stk_err_if_null(failed, c->err));
+    for (uint32_t i = 0; i < n_failed && i < FAILURES; i++) {
+        STK_TRY(stk_text_put_failure(c, failed[i]));
         skipped_line(c, roots, failed[i]);
         stk_arena_reset(c->arena);
     }
@@ -167,7 +163,7 @@ static int put_failed_tasks(const line_ctx *c)
                        stk_text_count(run->n[STK_TASK_CANCELLED], count, sizeof count),
                        stk_show_noun(c->view), run->n[STK_TASK_CANCELLED] == 1 ? " was" : "s were");
     }
-    return rc;
+    return 0;
 }
 
 static void next_line(const line_ctx *c)
@@ -199,8 +195,6 @@ int stk_text_failures(const stk_view *view, const stk_style *style, stk_buf *out
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     line_ctx c = {view, style, arena, 0, out, err};
-    if (arena == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(arena, err));
     return stk_text_put_failures(&c);
 }

@@ -5,12 +5,6 @@
 #include "base/units.h"
 #include "show/show_text.h"
 
-static void cell(const stk_style *style, stk_buf *out, const char *text, int width)
-{
-    stk_text_fit(out, text, width, true, style->utf8);
-    stk_buf_text(out, "  ");
-}
-
 static int pipeline_width(const stk_run_row *rows, uint32_t n_rows)
 {
     int width = 8;
@@ -41,17 +35,14 @@ void stk_text_runs(const stk_run_row *rows, uint32_t n_rows, const stk_style *st
         const char *mark = stk_text_mark(row->status, style->utf8, &ink);
         stk_text_ink(out, style, ink, mark);
         stk_buf_char(out, ' ');
-        cell(style, out, row->id, 23);
-        cell(style, out, row->pipeline, pipeline);
-        cell(style, out, row->status, 11);
-        cell(style, out, stk_text_time(row->created_ms, false, text, sizeof text), 19);
-        cell(style, out, took(row, style, text, sizeof text), 10);
+        stk_text_cell(out, style, row->id, 23);
+        stk_text_cell(out, style, row->pipeline, pipeline);
+        stk_text_cell(out, style, row->status, 11);
+        stk_text_cell(out, style, stk_text_time(row->created_ms, false, text, sizeof text), 19);
+        stk_text_cell(out, style, took(row, style, text, sizeof text), 10);
         if (strcmp(row->name, row->id) != 0) {
-            cell(style, out, row->name, 24);
+            stk_text_cell(out, style, row->name, 24);
         }
-        while (out->len > 0 && out->data[out->len - 1] == ' ') {
-            out->data[--out->len] = '\0';
-        }
-        stk_buf_char(out, '\n');
+        stk_text_end_line(out);
     }
 }

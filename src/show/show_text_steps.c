@@ -24,20 +24,6 @@ typedef struct step_row {
     const char *remark;
 } step_row;
 
-static void cell(const line_ctx *c, const char *text, int width)
-{
-    stk_text_fit(c->out, text, width, true, c->style->utf8);
-    stk_buf_text(c->out, "  ");
-}
-
-static void end_line(stk_buf *out)
-{
-    while (out->len > 0 && out->data[out->len - 1] == ' ') {
-        out->data[--out->len] = '\0';
-    }
-    stk_buf_char(out, '\n');
-}
-
 const char *stk_text_took(const line_ctx *c, const stk_view_task *task, stk_arena *arena)
 {
     char text[32];
@@ -61,10 +47,7 @@ static int read_row(const line_ctx *c, uint32_t i_task, stk_arena *keep, step_ro
 {
     const stk_view_task *task = stk_view_get_task(c->view, i_task);
     stk_view_details d;
-    int rc = stk_view_get_details(c->view, i_task, c->arena, &d, c->err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_view_get_details(c->view, i_task, c->arena, &d, c->err));
     *row = (step_row){.status = stk_view_status(c->view, task, true)};
     row->cells[C_NAME] = task->label;
     if (task->started_ms > 0 && task->state != STK_TASK_CACHED && task->state != STK_TASK_SKIPPED) {
@@ -119,23 +102,30 @@ static void put_row(const line_ctx *c, const step_row *row, const int *widths)
         stk_buf_text(c->out, "  ");
     }
     for (int k = 0; k < N_CELLS && row->cells[k] != NULL; k++) {
-        cell(c, row->cells[k], widths[k]);
+        stk_text_cell(c->out, c->style, row->cells[k], widths[k]);
     }
     if (row->remark != NULL) {
         stk_text_ink(c->out, c->style, STK_INK_DIM, row->remark);
     }
-    end_line(c->out);
+    stk_text_end_line(c->out);
 }
 
-static void put_step_head(const line_ctx *c, const step_row *head, const int *widths)
+/* The first of `rows` is the head. */
+static void put_table(const line_ctx *c, const step_row *rows, uint32_t n_rows)
 {
     STK_BUF_AUTO line = STK_BUF_INIT(4096);
-    line_ctx h = *c;
-    h.out = &line;
-    put_row(&h, head, widths);
+    int widths[N_CELLS] = {0};
+    line_ctx head = *c;
+    head.out = &line;
+    fit_columns(c->style, rows, n_rows + 1, widths);
+    put_row(&head, &rows[0], widths);
     line.data[line.len - 1] = '\0'; /* the colour ends before the line does */
+    stk_buf_char(c->out, '\n');
     stk_text_ink(c->out, c->style, STK_INK_DIM, line.data);
     stk_buf_char(c->out, '\n');
+    for (uint32_t i = 1; i <= n_rows; i++) {
+        put_row(c, &rows[i], widths);
+    }
 }
 
 typedef struct slow {
@@ -169,10 +159,7 @@ static int static_steps(const line_ctx *c)
     uint32_t n = stk_view_n_tasks(c->view), n_rows = 0;
     slow picked[MANY];
     step_row rows[MANY + 1] = {{.cells = {"step", "time", "asked", "granted", "used"}}};
-    int widths[N_CELLS] = {0};
-    if (keep == NULL) {
-        return stk_err_nomem(c->err);
-    }
+    STK_TRY(stk_err_if_null(keep, c->err));
     if (n > MANY) {
         n_rows = find_slowest(c, picked, SLOWEST);
     } else {
@@ -181,18 +168,10 @@ static int static_steps(const line_ctx *c)
         }
     }
     for (uint32_t i = 0; i < n_rows; i++) {
-        int rc = read_row(c, picked[i].task, keep, &rows[i + 1]);
-        if (rc < 0) {
-            return rc;
-        }
+        STK_TRY(read_row(c, picked[i].task, keep, &rows[i + 1]));
     }
     if (n_rows > 0) {
-        fit_columns(c->style, rows, n_rows + 1, widths);
-        stk_buf_char(c->out, '\n');
-        put_step_head(c, &rows[0], widths);
-    }
-    for (uint32_t i = 1; i <= n_rows; i++) {
-        put_row(c, &rows[i], widths);
+        put_table(c, rows, n_rows);
     }
     return 0;
 }
@@ -242,7 +221,6 @@ static int grown_steps(const line_ctx *c)
     STK_ARENA_AUTO keep = stk_arena_new(0);
     uint32_t n = stk_spec_n_steps(stk_view_spec(c->view)), n_rows = MIN(n, MANY);
     step_row rows[MANY + 1] = {{.cells = {"step", "time", "asked", "granted", "used"}}};
-    int widths[N_CELLS] = {0};
     stk_view_sums *sums = NULL;
     STK_TRY(stk_err_if_null(keep, c->err));
     STK_TRY(stk_view_sum_steps(c->view, keep, &sums, c->err));
@@ -254,12 +232,7 @@ static int grown_steps(const line_ctx *c)
             read_wide_row(c, i, &sums[i], keep, &rows[i + 1]);
         }
     }
-    fit_columns(c->style, rows, n_rows + 1, widths);
-    stk_buf_char(c->out, '\n');
-    put_step_head(c, &rows[0], widths);
-    for (uint32_t i = 1; i <= n_rows; i++) {
-        put_row(c, &rows[i], widths);
-    }
+    put_table(c, rows, n_rows);
     if (n > n_rows) {
         stk_buf_printf(c->out, "  and %u more steps\n", n - n_rows);
     }

@@ -59,9 +59,7 @@ static int remember(stk_top *t, const stk_live_task *tasks, uint32_t n, int64_t 
                     stk_err *err)
 {
     seen *now = calloc((size_t)n + 1, sizeof *now);
-    if (now == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(now, err));
     for (uint32_t i = 0; i < n; i++) {
         now[i] = (seen){tasks[i].pid, tasks[i].start, tasks[i].usage.cpu_us};
     }
