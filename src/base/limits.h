@@ -41,10 +41,8 @@ enum {
     256 /* the same in a growing graph, where thousands of steps may get it */
 #define STK_LIMIT_IDLE_READ_AGE_MS                                                                 \
     (14ll * 86400000ll) /* re-reads an artifact when its last check is this old */
-#define STK_LIMIT_IDLE_READ_BYTES (64ll << 30) /* the most that one engine reads for these checks  \
-                                                */
-#define STK_LIMIT_MEMORY_MIN (6ll << 20) /* of a step: with less, no program or container starts   \
-                                          */
+#define STK_LIMIT_IDLE_READ_BYTES (64ll << 30) /* read by one engine for these checks */
+#define STK_LIMIT_MEMORY_MIN (6ll << 20)       /* with less, no container starts */
 #define STK_LIMIT_TIMEOUT_MS (366ll * 86400000ll)
 
 #endif

@@ -41,11 +41,11 @@ int stk_kube_config_load(const stk_json *options, stk_arena *arena, stk_kube_con
 
 /* The current credential; zero it before its first use. */
 typedef struct stk_kube_auth {
-    char *header;     /* "Authorization: …", or NULL: none */
-    char *cert, *key; /* a plugin's client certificate, PEM; or NULL */
-    int64_t until_ms; /* when to get a new one (monotonic); 0: never got one */
-    bool refused;     /* the server answered 401: get another one */
-    bool waits;       /* refresh may block until a plugin answers, a minute at most */
+    char *header;                   /* "Authorization: …", or NULL: none */
+    char *cert, *key;               /* a plugin's client certificate, PEM; or NULL */
+    int64_t until_ms;               /* when to get a new one (monotonic); 0: never got one */
+    bool refused;                   /* the server answered 401: get another one */
+    bool waits;                     /* refresh may block until a plugin answers, a minute at most */
     struct stk_kube_plugin *plugin; /* the plugin that runs now, on its thread; or NULL */
 } stk_kube_auth;
 

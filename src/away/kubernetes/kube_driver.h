@@ -189,7 +189,7 @@ void stk_kube_sweep(stk_kube *k);
 
 /* --- kube_logs --- */
 bool stk_kube_logs_step(stk_kube_task *t, int64_t now);       /* false: some must wait to open */
-bool stk_kube_logs_done(const stk_kube_task *t, int64_t now); /* all logs of pods that ran are read */
+bool stk_kube_logs_done(const stk_kube_task *t, int64_t now); /* all pods' logs are read */
 void stk_kube_logs_free(stk_kube_task *t);
 
 #endif
