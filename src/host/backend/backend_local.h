@@ -3,11 +3,11 @@
  *   backend_local.c         the table of operations, the event loop, timers, reports
  *   backend_local_task.c    one task: started as a command, watched over, stopped
  *   backend_local_end.c     how it ends, and what it left behind
- *   backend_local_server.c  fork servers: started, ended
- *   backend_local_talk.c    … the protocol of docs/formats/server-protocol.md
- *   backend_local_devices.c devices that a task was not given
- *   backend_local_logs.c    what a task writes into; of one with secrets through a scribe
- *   backend_local_contained.c  tasks in containers: what is measured of them
+ *   backend_local_server.c  starts and ends fork servers
+ *   backend_local_talk.c    speaks docs/formats/server-protocol.md with them
+ *   backend_local_devices.c hides the devices that a task did not get
+ *   backend_local_logs.c    the log files; a scribe writes them for a task with secrets
+ *   backend_local_contained.c  measures tasks in containers
  */
 #ifndef STK_BACKEND_LOCAL_H
 #define STK_BACKEND_LOCAL_H
@@ -21,8 +21,6 @@
 #include "host/runner/runner_scribe.h"
 #include "sys/cgroup.h"
 #include "sys/guard.h"
-
-/* --- tasks --- */
 
 enum {
     LOCAL_MAX_FDS = 2 * STK_LEASE_DEVICES + 3,
