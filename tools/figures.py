@@ -70,7 +70,8 @@ def private_headers(root: Path, sources: dict[Path, str]) -> list[Path]:
 
 
 def nested(code: str) -> int:
-    """`?:` whose condition or branches hold another one, statement by statement."""
+    """`?:` whose condition or branches hold another one, statement by statement; a macro counts as one."""
+    code = re.sub(r"^\s*#(?:\\\n|[^\n])*", lambda m: f"{m[0]};", code, flags=re.MULTILINE)
     return sum(1 for statement in re.split(r"[;{}]", code) if statement.count("?") > 1)
 
 

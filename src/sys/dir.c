@@ -62,8 +62,7 @@ static int take_stream(DIR *stream, int sys, const char *name, stk_dir *ret, stk
     }
     if (sys != 0) {
         stk_dir_done(ret);
-        int code = sys == ENOENT || sys == ENOTDIR ? STK_E_NOT_FOUND : STK_E_SYS;
-        code = stk_err_sys(err, code, sys, "can't read folder '%s'", name);
+        int code = stk_err_sys(err, stk_file_code(sys), sys, "can't read folder '%s'", name);
         errno = sys;
         return code;
     }

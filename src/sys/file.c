@@ -95,8 +95,7 @@ int stk_file_open_regular(const char *path, int flags, mode_t mode)
 
 static int open_error(int sys, const char *path, stk_err *err)
 {
-    return stk_err_sys(err, sys == ENOENT || sys == ENOTDIR ? STK_E_NOT_FOUND : STK_E_SYS, sys,
-                       "can't open '%s'", path);
+    return stk_err_sys(err, stk_file_code(sys), sys, "can't open '%s'", path);
 }
 
 static bool is_of_system(const char *path)
@@ -427,7 +426,7 @@ char *stk_file_join_any(const char *a, const char *b)
 
 int stk_file_code(int sys)
 {
-    return sys == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS;
+    return sys == ENOENT || sys == ENOTDIR ? STK_E_NOT_FOUND : STK_E_SYS;
 }
 
 char *stk_file_below(const char *folder, const char *path)

@@ -53,7 +53,7 @@ static inline mode_t stk_file_mode(mode_t like, mode_t mode)
 {
     return (like & 0111) != 0 ? mode : mode & ~(mode_t)0111;
 }
-/* STK_E_NOT_FOUND for ENOENT, else STK_E_SYS. */
+/* STK_E_NOT_FOUND for ENOENT and ENOTDIR, else STK_E_SYS. */
 int stk_file_code(int sys);
 char *stk_file_absolute(
     const char *path); /* malloc'd, against the cwd; need not exist; "." and ".." folded */

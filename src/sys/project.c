@@ -42,10 +42,9 @@ static bool is_root(const char *folder)
 int stk_project_root(const char *folder, char **ret_root, stk_err *err)
 {
     STK_TEXT_AUTO start = stk_file_absolute(folder);
-    STK_TEXT_AUTO at = start == NULL ? NULL : strdup(start);
-    if (at == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(start, err));
+    STK_TEXT_AUTO at = strdup(start);
+    STK_TRY(stk_err_if_null(at, err));
     do {
         if (is_root(at)) {
             *ret_root = at;
@@ -63,10 +62,8 @@ int stk_project_find(const char *folder, const char *name, char **ret_path, char
 {
     STK_TEXT_AUTO root = NULL;
     STK_TEXT_AUTO at = stk_file_absolute(folder);
-    int rc = at == NULL ? stk_err_nomem(err) : stk_project_root(folder, &root, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_err_if_null(at, err));
+    STK_TRY(stk_project_root(folder, &root, err));
     size_t n_root = strlen(root);
     *ret_path = NULL;
     if (ret_beyond != NULL) {

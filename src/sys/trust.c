@@ -201,8 +201,8 @@ int stk_trust_list(stk_trusted **ret, size_t *ret_n, stk_err *err)
     STK_TEXT_AUTO text = NULL;
     stk_trusted *list = NULL;
     size_t n = 0;
-    int rc = file == NULL ? stk_err_nomem(err)
-                          : stk_file_read_untrusted(file, LIST_BYTES, &text, NULL, err);
+    STK_TRY(stk_err_if_null(file, err));
+    int rc = stk_file_read_untrusted(file, LIST_BYTES, &text, NULL, err);
     if (rc < 0 && rc != STK_E_NOT_FOUND) {
         return rc;
     }
@@ -240,12 +240,8 @@ static bool was_named(const char *path, int fd, const struct stat *st)
 static int write_list(const stk_trusted *list, size_t n, stk_err *err)
 {
     STK_TEXT_AUTO file = list_path();
-    STK_TEXT_AUTO folder = file == NULL ? NULL : strdup(file);
     STK_BUF_AUTO out = STK_BUF_INIT(LIST_BYTES);
-    if (folder == NULL) {
-        return stk_err_nomem(err);
-    }
-    *strrchr(folder, '/') = '\0';
+    STK_TRY(stk_err_if_null(file, err));
     stk_buf_text(&out, "# folders that this user trusts: owner, file system, inode, path\n");
     for (size_t i = 0; i < n; i++) {
         stk_buf_printf(&out, "%u %" PRIx64 " %" PRIu64 " %s\n", (unsigned)list[i].owner,
@@ -255,7 +251,6 @@ static int write_list(const stk_trusted *list, size_t n, stk_err *err)
         return stk_err_set(err, STK_E_LIMIT, "'%s' would have more than %d bytes", file,
                            (int)LIST_BYTES);
     }
-    STK_TRY(stk_file_mkdirs(folder, 0700, err));
     return stk_file_write_atomic(file, out.data, out.len, 0600, err);
 }
 
@@ -315,22 +310,13 @@ int stk_trust_add(const char *folder, char **ret_path, stk_err *err)
         stk_err_hint(err, "take that away with 'chmod o-w', or name a folder below it");
         return STK_E_UNTRUSTED;
     }
-    STK_TEXT_AUTO file = list_path();
-    STK_TEXT_AUTO above = file == NULL ? NULL : strdup(file);
-    if (above == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TEXT_AUTO above = list_path();
+    STK_TRY(stk_err_if_null(above, err));
     *strrchr(above, '/') = '\0';
-    int rc = stk_file_mkdirs(above, 0700, err);
-    STK_FD_AUTO lock = -1;
-    if (rc >= 0) {
-        lock = lock_list();
-    }
-    STK_TRY(rc);
-    rc = stk_trust_list(&list, &n, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_file_mkdirs(above, 0700, err));
+    STK_FD_AUTO lock = lock_list();
+    STK_TRY(stk_trust_list(&list, &n, err));
+    int rc = 0;
     (void)drop(list, &n, path);
     stk_trusted *more = reallocarray(list, n + 1, sizeof *list);
     char *copy = more == NULL ? NULL : strdup(path);
@@ -363,10 +349,9 @@ int stk_trust_remove(const char *folder, char **ret_path, bool *ret_was, stk_err
         path = stk_file_absolute(folder);
     }
     STK_FD_AUTO lock = lock_list();
-    int rc = path == NULL ? stk_err_nomem(err) : stk_trust_list(&list, &n, err);
-    if (rc < 0) {
-        return rc;
-    }
+    STK_TRY(stk_err_if_null(path, err));
+    STK_TRY(stk_trust_list(&list, &n, err));
+    int rc = 0;
     *ret_was = drop(list, &n, path);
     if (*ret_was) {
         rc = write_list(list, n, err);
@@ -559,8 +544,7 @@ int stk_trust_open(const char *path, stk_err *err)
     char name[64];
     int sys = fd < 0 || fstat(fd, &st) < 0 ? errno : 0;
     if (sys != 0) {
-        return stk_err_sys(err, sys == ENOENT || sys == ENOTDIR ? STK_E_NOT_FOUND : STK_E_SYS, sys,
-                           "can't open '%s'", path);
+        return stk_err_sys(err, stk_file_code(sys), sys, "can't open '%s'", path);
     }
     if (!S_ISREG(st.st_mode)) {
         return stk_err_set(err, STK_E_USAGE, "'%s' is no regular file", path);
