@@ -678,9 +678,7 @@ static int find_artifact(stk_store *store, const char *digest, bool bytes, stk_a
     }
     const char *path =
         stk_arena_printf(arena, "%s/artifacts/%.2s/%s", store->path, digest, digest + 2);
-    if (path == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(path, err));
     STK_TRY(look_up(store, digest, path, true, &st, &known, err));
     if (st == ABSENT && !bytes && store->fetch != NULL) {
         STK_TRY(is_absent(store, digest, &absent, &known.size, err));

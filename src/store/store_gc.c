@@ -141,9 +141,7 @@ static int list_part(stk_store *store, catalogue *c, const char *name, stk_err *
             continue;
         }
         item *it = entry(c, digest);
-        if (it == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(it, err));
         it->has_file = true;
         if (!it->has_row && fstatat(dir.fd, dir.items[i].name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
             it->size = S_ISDIR(st.st_mode) ? 0 : st.st_size;
@@ -613,9 +611,7 @@ int stk_store_list_unverified(stk_store *store, int64_t before_ms, uint32_t limi
     char sql[256];
     digest_list list = {.arena = arena, .max = limit};
     list.items = stk_arena_array(arena, limit, sizeof *list.items);
-    if (list.items == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(list.items, err));
     (void)snprintf(sql, sizeof sql,
                    "SELECT digest FROM artifacts WHERE verified_ms <= %lld"
                    " AND boot <> '" STK_STORE_ELSEWHERE "' ORDER BY verified_ms LIMIT %u",
@@ -676,9 +672,7 @@ int stk_store_verify(stk_store *store, void (*bad)(void *arg, const char *digest
     bad_list b = {bad, arg};
     uint64_t n = 0;
     uint64_t bytes = 0;
-    if (c.arena == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(c.arena, err));
     uint64_t n_events = 0;
     STK_TRY(for_rows(store, "PRAGMA quick_check(20)", tell_database, &b, err));
     STK_TRY(stk_store_verify_events(store, bad, arg, &n_events, err));
@@ -687,9 +681,7 @@ int stk_store_verify(stk_store *store, void (*bad)(void *arg, const char *digest
         char what[900];
         int64_t size = 0;
         STK_TEXT_AUTO path = stk_store_artifact_path(store, c.items[i].digest);
-        if (path == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(path, err));
         if (c.items[i].is_absent && !stk_file_exists(path)) {
             continue;
         }

@@ -98,9 +98,7 @@ int stk_store_read_spec(stk_store *store, const char *run, char **ret_text, size
                         stk_err *err)
 {
     STK_TEXT_AUTO path = run_path(store, run, "spec.json");
-    if (path == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(path, err));
     STK_FD_AUTO fd = open_of_run(store, run, "spec.json", O_RDONLY, 0);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0) {
@@ -117,9 +115,7 @@ static int lock_folder(stk_store *store, const char *run, int flags, int *ret_fd
 {
     char holder[96];
     STK_TEXT_AUTO path = run_path(store, run, "lock");
-    if (path == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(path, err));
     STK_FD_AUTO fd = open_of_run(store, run, "lock", O_RDWR | flags, 0666);
     if (fd < 0) {
         if (errno == ENOENT) {
@@ -367,9 +363,7 @@ int stk_store_load_spec(stk_store *store, const char *run, stk_arena *arena, con
     }
     if (rc == 0) {
         const char *copy = stk_arena_dupn(arena, data, *ret_len);
-        if (copy == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(copy, err));
         *ret_json = copy;
     }
     return rc;

@@ -38,9 +38,7 @@ static int add_entry(stk_tree *tree, const char *path, const struct stat *st, st
     }
     stk_tree_file *f = &tree->files[tree->n];
     *f = (stk_tree_file){.path = stk_arena_dup(tree->arena, path), .is_dir = S_ISDIR(st->st_mode)};
-    if (f->path == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(f->path, err));
     stk_stamp_of(st, &f->stamp);
     if (!f->is_dir) {
         f->size = st->st_size;
@@ -195,9 +193,7 @@ int stk_tree_walk_until(const char *path, bool lock_down, const atomic_bool *sto
 {
     STK_TREE_AUTO tree = {.root = path, .arena = stk_arena_new(0), .stop = stop};
     struct stat st;
-    if (tree.arena == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(tree.arena, err));
     if (lstat(path, &st) < 0) {
         return failed(&tree, "", "read", err);
     }

@@ -193,9 +193,7 @@ static int make_env(agent *a, const char ***ret, stk_err *err)
         n++;
     }
     const char **env = stk_arena_array(a->arena, (size_t)n + 80, sizeof *env);
-    if (env == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(env, err));
     n = 0;
     if (a->lease.n > 0) { /* the step's own variables win: they come behind */
         n_pairs = stk_lease_env(a->accel, &a->lease, a->arena, pairs, 64);

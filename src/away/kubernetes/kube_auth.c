@@ -243,9 +243,7 @@ static void *run_on_thread(void *arg)
 static int begin_plugin(const stk_kube_config *c, stk_kube_auth *auth, stk_err *err)
 {
     plugin *p = calloc(1, sizeof *p);
-    if (p == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(p, err));
     p->config = c;
     p->said = STK_BUF_INIT(ANSWER_BYTES);
     sigset_t all, before;

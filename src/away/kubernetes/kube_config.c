@@ -156,9 +156,7 @@ static int base64(const reader *r, const char *text, const char *key, const char
     size_t n = 0;
     uint32_t bits = 0;
     int n_bits = 0;
-    if (out == NULL) {
-        return stk_err_nomem(r->err);
-    }
+    STK_TRY(stk_err_if_null(out, r->err));
     for (const char *c = text; *c != '\0' && *c != '='; c++) {
         const char *at = strchr(digits, *c);
         if (isspace((unsigned char)*c)) {
@@ -406,9 +404,7 @@ int stk_kube_config_load(const stk_json *options, stk_arena *arena, stk_kube_con
 {
     reader *r = stk_arena_alloc(arena, sizeof *r);
     stk_kube_config c = {0};
-    if (r == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(r, err));
     *r = (reader){.arena = arena, .err = err};
     if (!stk_kube_true(options, "incluster", false)) {
         STK_TRY(read_files(r, stk_kube_text(options, "kubeconfig")));

@@ -350,9 +350,7 @@ static int read_config(stk_kube *k, stk_err *err)
 int stk_kube_open(const stk_driver_config *config, stk_kube **ret, stk_err *err)
 {
     stk_kube *k = calloc(1, sizeof *k);
-    if (k == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(k, err));
     k->base.ops = &ops;
     k->config = config;
     k->arena = stk_arena_new(0);

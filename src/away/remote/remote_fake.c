@@ -246,9 +246,7 @@ static int open_fake(const stk_driver_config *config, stk_driver **ret, stk_err 
                                        .close = close_fake};
     fake *f = calloc(1, sizeof *f);
     (void)config;
-    if (f == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(f, err));
     f->base.ops = &ops;
     f->folder = getenv("STOKER_REMOTE_FAKE");
     *ret = &f->base;

@@ -442,9 +442,7 @@ static int take_log(stk_remote_log *log, const stk_remote_log_config *c, stk_err
 int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err)
 {
     stk_remote_log *log = calloc(1, sizeof *log);
-    if (log == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(log, err));
     log->config = *config;
     log->arena = stk_arena_new(0);
     (void)pthread_mutex_init(&log->lock, NULL);

@@ -162,9 +162,7 @@ static int add_ref(fetcher *f, uint32_t task, const char *output, const stk_json
         return 0;
     }
     stk_ref_row *refs = stk_arena_grow(f->arena, f->refs, f->n_refs, sizeof *refs, &f->cap_refs);
-    if (refs == NULL) {
-        return stk_err_nomem(f->err);
-    }
+    STK_TRY(stk_err_if_null(refs, f->err));
     f->refs = refs;
     refs[f->n_refs++] = (stk_ref_row){.digest = digest,
                                       .task = task,
@@ -209,9 +207,7 @@ static int add_cache(fetcher *f, const stk_json *doc)
     }
     stk_cache_row *rows =
         stk_arena_grow(f->arena, f->cache, f->n_cache, sizeof *rows, &f->cap_cache);
-    if (rows == NULL) {
-        return stk_err_nomem(f->err);
-    }
+    STK_TRY(stk_err_if_null(rows, f->err));
     f->cache = rows;
     rows[f->n_cache++] = row;
     return 0;

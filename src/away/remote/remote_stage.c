@@ -98,9 +98,7 @@ static int add_link(stage *s, const char *at, const char *target)
     remote_task *t = s->t;
     stk_remote_link *links = stk_arena_grow(t->arena, (void *)(uintptr_t)t->order.links,
                                             t->order.n_links, sizeof *links, &s->cap_links);
-    if (links == NULL) {
-        return stk_err_nomem(s->err);
-    }
+    STK_TRY(stk_err_if_null(links, s->err));
     t->order.links = links;
     links[t->order.n_links++] = (stk_remote_link){.at = stk_arena_dup(t->arena, at),
                                                   .target = stk_arena_dup(t->arena, target)};

@@ -124,9 +124,7 @@ static int copy_env(remote_task *t, const stk_job *job, stk_err *err)
     t->order.pass = pass;
     if (job->elsewhere->expand != NULL) {
         t->order.expand = texts_new(t->arena, job->elsewhere->expand, 0, &n);
-        if (t->order.expand == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(t->order.expand, err));
     }
     t->job.secret = secret;
     return 0;
@@ -138,9 +136,7 @@ static int container_env(const remote_backend *b, remote_task *t, stk_err *err)
     const char **env = stk_arena_array(t->arena, 16, sizeof *env);
     uint32_t n = 0, n_secret = 0;
     const char **secret = (const char **)(uintptr_t)t->job.secret;
-    if (env == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(env, err));
     env[n++] = "STOKER_AGENT=1";
     bool is_s3 = stk_remote_is_s3(b->config.share_url);
     for (size_t i = 0; b->share_env[i] != NULL; i++) {
@@ -189,9 +185,7 @@ static int name_folders(remote_backend *b, remote_task *t, stk_err *err)
     const char **list = stk_arena_array(t->arena, 3, sizeof *list);
     const char *root = b->config.code_root;
     size_t n = strlen(stk_text_or(root, ""));
-    if (list == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(list, err));
     bool store_within = root != NULL && strncmp(b->store_path, root, n) == 0 &&
                         (b->store_path[n] == '/' || b->store_path[n] == '\0');
     list[0] = stk_text_or(root, b->store_path);
@@ -226,9 +220,7 @@ static int order_devices(remote_task *t, stk_err *err)
     uint32_t n = stk_spec_alternatives(t->job.resources, wants);
     const char **classes = stk_arena_array(t->arena, STK_LIMIT_ASKS + 1, sizeof *classes);
     bool is_any = n == 0, is_anybodys = n == 0;
-    if (classes == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(classes, err));
     const char *vendor = n == 0 ? NULL : stk_spec_vendor_of(&wants[0]);
     for (uint32_t i = 0; i < n; i++) {
         const char *of = stk_spec_vendor_of(&wants[i]);

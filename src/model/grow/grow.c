@@ -351,9 +351,7 @@ static int open_frame(stk_grow *grow, uint32_t i_task, uint32_t width, stk_err *
         return stk_err_nomem(err);
     }
     uint32_t *ends = reallocarray(NULL, width, sizeof *ends);
-    if (ends == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(ends, err));
     memset(ends, 0xff, width * sizeof *ends);
     grow->frames[grow->n_frames] = (frame){.width = width, .join = NONE, .ends = ends};
     grow->tasks[i_task].frame = grow->n_frames++;

@@ -429,9 +429,7 @@ static int survey_all(stk_plan_requester *q, uint32_t i_step, const stk_alternat
         return go_without(q, i_step, surveys, n, request);
     }
     stk_pack_ask *kept = stk_arena_array(q->plan->arena, n_asks, sizeof *kept);
-    if (kept == NULL) {
-        return stk_err_nomem(q->err);
-    }
+    STK_TRY(stk_err_if_null(kept, q->err));
     memcpy(kept, asks, n_asks * sizeof *kept);
     request->asks = kept;
     request->n_asks = n_asks;

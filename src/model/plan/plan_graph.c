@@ -70,9 +70,7 @@ static int find_edges(stk_plan *plan, uint32_t **ret_start, uint32_t **ret_ends,
         start[i + 1] = (uint32_t)e.n;
     }
     e.ends = stk_arena_array(plan->arena, e.n, sizeof *e.ends);
-    if (e.ends == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(e.ends, err));
     memset(e.mark, 0, n * sizeof *e.mark);
     e.n = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -197,9 +195,7 @@ static int find_cycle(const stk_plan *plan, stk_err *err)
 static int build_order(stk_plan *plan, stk_err *err)
 {
     plan->order = stk_arena_array(plan->arena, plan->n_steps, sizeof *plan->order);
-    if (plan->order == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(plan->order, err));
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         plan->order[i] = i;
         if (stk_spec_grows(plan->spec)) {

@@ -28,9 +28,7 @@ static int add_part(key_writer *w, const char *name, const char *value)
         char hex[STK_DIGEST_HEX + 1];
         stk_digest_of(value, strlen(value), hex);
         value = stk_arena_printf(w->arena, "sha256:%s", hex);
-        if (value == NULL) {
-            return stk_err_nomem(w->err);
-        }
+        STK_TRY(stk_err_if_null(value, w->err));
     }
     w->key->parts[w->key->n_parts++] = (stk_key_part){name, value};
     return 0;
@@ -149,9 +147,7 @@ static int add_environment(key_writer *w, const stk_settings *s)
         return 0;
     }
     stk_pair *sorted = stk_arena_array(w->arena, s->n_env, sizeof *sorted);
-    if (sorted == NULL) {
-        return stk_err_nomem(w->err);
-    }
+    STK_TRY(stk_err_if_null(sorted, w->err));
     memcpy(sorted, s->env, s->n_env * sizeof *sorted);
     qsort(sorted, s->n_env, sizeof *sorted, compare_pairs);
     int rc = 0;
@@ -172,9 +168,7 @@ static int add_outputs(key_writer *w, const stk_step *step)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(SIZE_MAX / 2);
     stk_output *sorted = stk_arena_array(w->arena, step->n_outputs, sizeof *sorted);
-    if (sorted == NULL) {
-        return stk_err_nomem(w->err);
-    }
+    STK_TRY(stk_err_if_null(sorted, w->err));
     if (step->n_outputs > 0) {
         memcpy(sorted, step->outputs, step->n_outputs * sizeof *sorted);
         qsort(sorted, step->n_outputs, sizeof *sorted, compare_outputs);
@@ -263,9 +257,7 @@ static int add_next(key_writer *w, const stk_step *step)
 static int add_seen(key_writer *w, const stk_pair *seen, uint32_t n_seen)
 {
     stk_pair *sorted = stk_arena_array(w->arena, (size_t)n_seen + 1, sizeof *sorted);
-    if (sorted == NULL) {
-        return stk_err_nomem(w->err);
-    }
+    STK_TRY(stk_err_if_null(sorted, w->err));
     if (n_seen > 0) {
         memcpy(sorted, seen, n_seen * sizeof *sorted);
         qsort(sorted, n_seen, sizeof *sorted, compare_pairs);

@@ -24,9 +24,7 @@ int stk_plan_add_note(stk_plan_requester *q, uint32_t i_step, const char *asked,
     if (!stk_map_get(&q->index, key, &i)) {
         stk_plan_note_group *groups =
             stk_arena_grow(arena, q->groups, q->n_groups, sizeof *groups, &q->cap_groups);
-        if (groups == NULL) {
-            return stk_err_nomem(q->err);
-        }
+        STK_TRY(stk_err_if_null(groups, q->err));
         q->groups = groups;
         const char *kept = stk_arena_dup(arena, key);
         stk_plan_note_group group = {.asked = stk_arena_dup(arena, asked),
@@ -51,9 +49,7 @@ static int write_notes(stk_plan_requester *q)
 {
     stk_plan *plan = q->plan;
     plan->notes = stk_arena_array(plan->arena, (size_t)q->n_groups + 1, sizeof *plan->notes);
-    if (plan->notes == NULL) {
-        return stk_err_nomem(q->err);
-    }
+    STK_TRY(stk_err_if_null(plan->notes, q->err));
     for (uint32_t i = 0; i < q->n_groups; i++) {
         const stk_plan_note_group *g = &q->groups[i];
         uint32_t named = g->n <= 3 ? g->n : 2;
@@ -73,9 +69,7 @@ static int write_notes(stk_plan_requester *q)
             stk_buf_printf(&text, " asked for %s each: %s", g->asked, g->many);
         }
         plan->notes[i] = stk_buf_keep(&text, plan->arena);
-        if (plan->notes[i] == NULL) {
-            return stk_err_nomem(q->err);
-        }
+        STK_TRY(stk_err_if_null(plan->notes[i], q->err));
     }
     plan->n_notes = q->n_groups;
     return 0;

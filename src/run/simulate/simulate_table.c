@@ -144,9 +144,7 @@ static int read_csv(reader *r, char *text)
             continue;
         }
         const char **row = add_row(r, number);
-        if (row == NULL) {
-            return stk_err_nomem(r->err);
-        }
+        STK_TRY(stk_err_if_null(row, r->err));
         int i = 0;
         for (char *field; (field = next_field(&line)) != NULL; i++) {
             if (i >= n) {
@@ -174,9 +172,7 @@ static int read_json(reader *r, const char *text, size_t len)
             return refuse_table(r, (int)object->line, "this is no object", NULL);
         }
         const char **row = add_row(r, (int)object->line);
-        if (row == NULL) {
-            return stk_err_nomem(r->err);
-        }
+        STK_TRY(stk_err_if_null(row, r->err));
         for (uint32_t k = 0; k < object->n; k++) {
             const stk_json *value = stk_json_value(object, k);
             const char *key = stk_json_text(stk_json_key(object, k));
@@ -206,9 +202,7 @@ int stk_table_load(const char *path, const char *const *columns, stk_arena *aren
     reader r = {.table = ret, .arena = arena, .err = err};
     STK_TRY(stk_file_read(path, FILE_BYTES, &data, &len, err));
     char *text = stk_arena_dupn(arena, data, len);
-    if (text == NULL) {
-        return stk_err_nomem(r.err);
-    }
+    STK_TRY(stk_err_if_null(text, r.err));
     size_t first = strspn(text, " \t\r\n");
     return text[first] == '[' || text[first] == '{' ? read_json(&r, text, len) : read_csv(&r, text);
 }

@@ -72,9 +72,7 @@ static int too_large(const package_list *list, int64_t max, stk_arena *arena, st
     char limit[32];
     STK_BUF_AUTO text = STK_BUF_INIT(600);
     const package_file **files = stk_arena_array(arena, list->n, sizeof *files);
-    if (files == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(files, err));
     for (uint32_t i = 0; i < list->n; i++) {
         files[i] = &list->files[i];
     }

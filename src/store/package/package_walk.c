@@ -97,9 +97,7 @@ static int add_item(walker *w, const char *path, const struct stat *st, const ch
 {
     package_list *list = w->list;
     package_file *files = stk_arena_grow(w->arena, list->files, list->n, sizeof *files, &list->cap);
-    if (files == NULL) {
-        return stk_err_nomem(w->err);
-    }
+    STK_TRY(stk_err_if_null(files, w->err));
     if (list->n == FILES_MAX) {
         stk_err_set(w->err, STK_E_LIMIT, "%s has more than %d files", list->root, FILES_MAX);
         stk_err_hint(w->err, "name in %s/.stokerignore what is no code", list->root);
@@ -124,9 +122,7 @@ static int see(walker *w, const char *folder, const char *name, int depth)
     const char *link = NULL;
     struct stat own;
     struct stat st;
-    if (path == NULL) {
-        return stk_err_nomem(w->err);
-    }
+    STK_TRY(stk_err_if_null(path, w->err));
     if (lstat(path, &own) < 0) {
         return 0; /* removed meanwhile */
     }

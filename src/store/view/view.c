@@ -157,9 +157,7 @@ static int note_damaged(stk_view *view, const stk_event_row *row, stk_err *err)
     const char *text = stk_arena_printf(
         view->arena, "event %lld (%s) of the record is damaged: what it told is not known",
         (long long)row->seq, stk_event_word(row->kind));
-    if (text == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(text, err));
     return add_note(view, text, err);
 }
 
@@ -207,9 +205,7 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
         return 0;
     }
     const char *text = stk_arena_dup(view->arena, row->data && !is_damaged ? row->data : "{}");
-    if (text == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(text, err));
     if (row->kind == STK_EV_TASK_STARTED) {
         view->run.n_attempts_extra += row->attempt > 1;
         step->n_extra += row->attempt > 1;
@@ -388,9 +384,7 @@ int stk_view_load(stk_store *store, const char *run, stk_view **ret_view, stk_er
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const char *text;
     size_t len;
-    if (scratch == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(scratch, err));
     STK_TRY(stk_store_load_spec(store, run, scratch, &text, &len, err));
     const char *folder = stk_store_run_folder(store, run, scratch);
     const stk_spec_place place = {.path = stk_arena_printf(scratch, "%s/spec.json", folder),

@@ -91,9 +91,7 @@ int stk_view_fold_added(stk_view *view, const stk_event_row *row, const stk_json
         task->id = view->n_tasks + 1;
         task->branch = (uint32_t)branch + i;
         task->label = stk_arena_printf(view->arena, "%s/%u", model.name, task->id);
-        if (task->label == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(task->label, err));
         stk_view_step *step = &view->steps[i_step];
         if (step->n == 0) {
             step->first = view->n_tasks;
@@ -146,9 +144,7 @@ int stk_view_foreach(const stk_view *view, uint32_t i_task, stk_arena *arena,
         n += is_foreach(view, s);
     }
     stk_view_frame *frames = stk_arena_array(arena, (size_t)n + 1, sizeof *frames);
-    if (frames == NULL) {
-        return stk_err_nomem(err);
-    }
+    STK_TRY(stk_err_if_null(frames, err));
     *ret_n = n;
     *ret_frames = frames;
     const stk_view_task *task = &view->tasks[i_task];
@@ -290,9 +286,7 @@ static int keep_scope(const stk_view *view, uint32_t i_task, const stk_view_scop
     if (memo->n_scopes < view->n_tasks) {
         const stk_view_scope **scopes =
             realloc(memo->scopes, view->cap_tasks * sizeof(const stk_view_scope *));
-        if (scopes == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(scopes, err));
         memset(scopes + memo->n_scopes, 0,
                (view->cap_tasks - memo->n_scopes) * sizeof(const stk_view_scope *));
         memo->scopes = scopes;
@@ -307,9 +301,7 @@ static int keep_scope(const stk_view *view, uint32_t i_task, const stk_view_scop
         } else {
             chain = NULL;
         }
-        if (chain == NULL) {
-            return stk_err_nomem(err);
-        }
+        STK_TRY(stk_err_if_null(chain, err));
         chain[n++] = t;
     }
     while (n > 0) {
