@@ -1,7 +1,5 @@
 /* `stoker build`: the images of a pipeline, made ready without running it. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/buf.h"
 #include "base/json.h"

@@ -8,7 +8,6 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "cli/cli_read.h"
 #include "cli/cli_run.h"
 #include "run/run_again.h"
 #include "run/run_shared.h"

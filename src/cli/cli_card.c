@@ -1,6 +1,5 @@
 /* stoker card: the report page of a run, or of one task. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/json.h"
 #include "base/text.h"

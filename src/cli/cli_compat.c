@@ -1,14 +1,12 @@
 /* compat: runs a program so that `from zenml import …` and `from metaflow import …` resolve to
  * Stoker's own modules. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/arena.h"
 #include "base/json.h"
-#include "cli/cli_read.h"
 #include "run/run_python.h"
 
 /* PYTHONPATH: the shim, then the front itself (a foreign interpreter must find `import stoker` as

@@ -1,6 +1,5 @@
 /* doctor: what this machine offers to runs, and what stands in their way. */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -3,7 +3,6 @@
 #include "base/json.h"
 #include "cli/cli_man.h"
 #include "cli/cli_parse.h"
-#include "cli/cli_read.h"
 
 static void print_option(const char *name, char letter, const char *arg, const char *help)
 {

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "base/units.h"
 #include "host/accel/accel.h"
 #include "host/launch/launch_hold.h"
 #include "run/run_python.h"

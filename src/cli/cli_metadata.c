@@ -1,5 +1,4 @@
 /* stoker metadata: shows and adds what is known of a run, a step, an output or a named artifact. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"

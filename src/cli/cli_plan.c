@@ -1,9 +1,7 @@
 /* `stoker plan`: what would run, on what, and why it would not come from the cache. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
-#include "cli/cli_read.h"
 #include "cli/cli_run.h"
 #include "run/run_plan.h"
 #include "show/plan.h"

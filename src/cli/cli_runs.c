@@ -5,7 +5,6 @@
 #include "cli/cli_read.h"
 #include "cli/cli_shared.h"
 #include "show/show_json.h"
-#include "sys/clock.h"
 
 static void put_tags(const stk_cli *cli, stk_buf *out)
 {

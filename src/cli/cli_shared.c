@@ -1,7 +1,6 @@
 #include "cli/cli_shared.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -5,7 +5,6 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "cli/cli_read.h"
 #include "cli/cli_verify.h"
 #include "run/run_containers.h"
 #include "sys/clock.h"

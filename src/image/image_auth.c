@@ -15,7 +15,6 @@
 
 #include "base/text.h"
 #include "image/image_private.h"
-#include "sys/clock.h"
 #include "sys/file.h"
 #include "sys/spawn.h"
 

@@ -1,5 +1,4 @@
 /* An image's configuration, as OCI's document and Docker's API have it. */
-#include <string.h>
 
 #include "image/image_private.h"
 

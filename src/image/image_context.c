@@ -16,10 +16,11 @@
 #include "sys/dir.h"
 #include "sys/file.h"
 #include "sys/private.h"
+#include "sys/tar.h"
 
 #define FOR_CONTEXT "for the build's context"
 
-enum { MAX_FILES = 1000000, MAX_LEVELS = 256, BLOCK = 512 };
+enum { MAX_FILES = 1000000, MAX_LEVELS = 256 };
 
 static int add_to_context(stk_image_context *c, const stk_image_file *file, stk_err *err)
 {
@@ -239,93 +240,28 @@ int stk_image_context_digest(const stk_image_context *context, stk_sha256 *sha, 
 /* --- tar --- */
 
 typedef struct tar {
-    int fd;
+    stk_tar to;
     stk_err *err;
 } tar;
 
 static int to_tar(void *arg, const void *data, size_t n)
 {
     const tar *t = arg;
-    if (stk_file_write_all(t->fd, data, n) < 0) {
-        return stk_err_sys(t->err, STK_E_SYS, errno,
-                           "writing the build's context to a temporary file");
-    }
-    return 0;
+    return stk_tar_data(&t->to, data, n, t->err);
 }
 
-static int pad(const tar *t, int64_t size)
+static int put_entry(tar *t, const stk_image_file *f)
 {
-    static const char zeros[BLOCK];
-    return to_tar((void *)t, zeros, (size_t)((BLOCK - size % BLOCK) % BLOCK));
-}
-
-static void octal(char *field, size_t size, int64_t number)
-{
-    (void)snprintf(field, size, "%0*llo", (int)size - 1, (unsigned long long)number);
-}
-
-/* GNU's format: sizes beyond 8 GiB in binary. */
-static int header(const tar *t, const char *name, const char *target, uint32_t mode, char type,
-                  int64_t size)
-{
-    char h[BLOCK] = {0};
-    (void)snprintf(h, 101, "%s", name);
-    octal(h + 100, 8, mode & 07777);
-    octal(h + 108, 8, 0);
-    octal(h + 116, 8, 0);
-    if (size < 1ll << 33) {
-        octal(h + 124, 12, size);
-    } else {
-        h[124] = (char)0x80;
-        for (int i = 0; i < 8; i++) {
-            h[135 - i] = (char)(size >> (8 * i) & 0xff);
-        }
-    }
-    octal(h + 136, 12, 0);
-    memset(h + 148, ' ', 8);
-    h[156] = type;
-    (void)snprintf(h + 157, 101, "%s", stk_text_or(target, ""));
-    memcpy(h + 257, "ustar  ", 8);
-    unsigned sum = 0;
-    for (int i = 0; i < BLOCK; i++) {
-        sum += (unsigned char)h[i];
-    }
-    (void)snprintf(h + 148, 8, "%06o", sum);
-    return to_tar((void *)t, h, BLOCK);
-}
-
-/* A name of more than 100 bytes stands before the file, as a file of its own. */
-static int long_name(const tar *t, const char *text, char type)
-{
-    size_t n = strlen(text) + 1;
-    if (n <= 101) {
+    STK_TRY(stk_tar_entry(&t->to, f->name, f->target, f->mode, f->size, t->err));
+    if (!S_ISREG(f->mode)) {
         return 0;
     }
-    STK_TRY(header(t, "././@LongLink", NULL, 0644, type, (int64_t)n));
-    STK_TRY(to_tar((void *)t, text, n));
-    return pad(t, (int64_t)n);
-}
-
-static int entry(const tar *t, const stk_image_file *f)
-{
-    STK_TRY(long_name(t, f->name, 'L'));
-    if (f->target != NULL) {
-        STK_TRY(long_name(t, f->target, 'K'));
-    }
-    if (S_ISDIR(f->mode)) {
-        return header(t, f->name, f->target, f->mode, '5', f->size);
-    }
-    if (S_ISLNK(f->mode)) {
-        return header(t, f->name, f->target, f->mode, '2', f->size);
-    }
-    STK_TRY(header(t, f->name, f->target, f->mode, '0', f->size));
-    STK_TRY(each_block(f, to_tar, (void *)t, t->err));
-    return pad(t, f->size);
+    STK_TRY(each_block(f, to_tar, t, t->err));
+    return stk_tar_pad(&t->to, f->size, t->err);
 }
 
 int stk_image_context_tar(const stk_image_context *context, int *ret_fd, stk_err *err)
 {
-    static const char end[2 * BLOCK];
     const char *folder = getenv("TMPDIR");
     if (folder == NULL || *folder != '/') {
         folder = "/tmp";
@@ -334,11 +270,11 @@ int stk_image_context_tar(const stk_image_context *context, int *ret_fd, stk_err
     if (fd < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "making a temporary file in %s", folder);
     }
-    const tar t = {fd, err};
+    tar t = {{fd, "the build's context to a temporary file"}, err};
     for (uint32_t i = 0; i < context->n; i++) {
-        STK_TRY(entry(&t, &context->files[i]));
+        STK_TRY(put_entry(&t, &context->files[i]));
     }
-    STK_TRY(to_tar((void *)&t, end, sizeof end));
+    STK_TRY(stk_tar_end(&t.to, err));
     if (lseek(fd, 0, SEEK_SET) < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "rewinding the build's context");
     }

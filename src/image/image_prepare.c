@@ -1,7 +1,6 @@
 /* The images of a run, before its first task: here or pulled, checked, built. */
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"

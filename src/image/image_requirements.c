@@ -1,7 +1,6 @@
 /* What is to be installed into an image, gathered from all that DockerSettings may say: the local
  * environment, integrations, a pyproject.toml, requirements. */
 #include <ctype.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

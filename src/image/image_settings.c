@@ -1,6 +1,5 @@
 /* The docker setting of a step: DockerSettings as JSON → values. Keys that say how a container runs
  * (runtime_environment, entrypoint …) are read by who starts it. */
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 

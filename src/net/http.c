@@ -1,6 +1,5 @@
 #include "net/http.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +7,6 @@
 #include <sys/param.h>
 #include <time.h>
 
-#include "base/text.h"
 #include "net/http_curl.h"
 
 enum { WAIT_MS = 1000 };

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/param.h>
 
-#include "base/text.h"
 #include "net/http_curl.h"
 
 /* NAP_MS: where libcurl has nothing to wait on (while a name is looked up, of some versions). */

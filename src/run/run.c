@@ -1,7 +1,6 @@
 /* One run from its options to its end: what is opened, in which order, and closed. */
 #include "run/run.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

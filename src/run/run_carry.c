@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <link.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@
 #include "run/run_python.h"
 #include "sys/dir.h"
 #include "sys/file.h"
+#include "sys/tar.h"
 
 #define LOADER "/stoker/bin/ld.so"
 
@@ -229,111 +231,32 @@ int stk_run_carry_all(const char *program, const char *folder, stk_arena *arena,
     return copy_roots(folder, arena, err);
 }
 
-enum { BLOCK = 512 };
-
-typedef struct tar_header { /* POSIX ustar */
-    char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type;
-    char link[100], magic[6], version[2], user[32], group[32], major[8], minor[8], prefix[155];
-    char pad[12];
-} tar_header;
-
-typedef struct archive {
-    FILE *file;
-    stk_sha256 sha;
-} archive;
-
-/* What can't be written shows at the end. */
-static void put_bytes(archive *out, const void *data, size_t n)
-{
-    (void)fwrite(data, 1, n, out->file);
-    stk_sha256_add(&out->sha, data, n);
-}
-
-/* No owner and no time: the same content has the same digest. */
-static int put_header(archive *out, const char *name, bool is_folder, mode_t mode, int64_t size)
-{
-    tar_header h;
-    memset(&h, 0, sizeof h);
-    size_t n = strlen(name);
-    if (n > sizeof h.name) { /* its folder stands by itself */
-        const char *cut = strchr(name + n - sizeof h.name - 1, '/');
-        if (cut == NULL || (size_t)(cut - name) > sizeof h.prefix) {
-            return -1;
-        }
-        memcpy(h.prefix, name, (size_t)(cut - name));
-        name = cut + 1;
-    }
-    memcpy(h.name, name, strlen(name));
-    (void)snprintf(h.mode, sizeof h.mode, "%07o", (unsigned)mode & 0777);
-    memcpy(h.uid, "0000000", 8);
-    memcpy(h.gid, "0000000", 8);
-    (void)snprintf(h.size, sizeof h.size, "%011llo", (unsigned long long)size);
-    memcpy(h.mtime, "00000000000", 12);
-    h.type = is_folder ? '5' : '0';
-    memcpy(h.magic, "ustar", 6);
-    memcpy(h.version, "00", 2);
-    memset(h.checksum, ' ', sizeof h.checksum);
-    unsigned sum = 0;
-    for (size_t i = 0; i < sizeof h; i++) {
-        sum += ((const unsigned char *)&h)[i];
-    }
-    (void)snprintf(h.checksum, sizeof h.checksum, "%06o", sum);
-    put_bytes(out, &h, sizeof h);
-    return 0;
-}
-
 static int put_one(void *arg, const stk_dir_seen *e, stk_err *err)
 {
-    static const char zeros[BLOCK];
-    archive *out = arg;
+    const stk_tar *tar = arg;
     STK_TEXT_AUTO data = NULL;
     size_t len = 0;
-    bool is_folder = S_ISDIR(e->st->st_mode);
-    if (!is_folder && !S_ISREG(e->st->st_mode)) {
+    if (S_ISDIR(e->st->st_mode)) {
+        return stk_tar_entry(tar, e->below, NULL, e->st->st_mode, 0, err);
+    }
+    if (!S_ISREG(e->st->st_mode)) {
         return 0;
     }
-    if (put_header(out, e->below, is_folder, e->st->st_mode, is_folder ? 0 : e->st->st_size) < 0) {
-        return stk_err_set(err, STK_E_LIMIT, "'%s' is too long a name for an archive", e->path);
-    }
-    if (!is_folder) {
-        STK_TRY(stk_file_read(e->path, PROGRAM_BYTES, &data, &len, err));
-        put_bytes(out, data, len);
-        put_bytes(out, zeros, (BLOCK - len % BLOCK) % BLOCK);
-    }
-    return 0;
-}
-
-/* *ret_digest (or NULL): of the whole, in `arena`. */
-static int write_archive(const char *folder, const char *path, stk_arena *arena,
-                         const char **ret_digest, stk_err *err)
-{
-    static const char end[2 * BLOCK];
-    unsigned char digest[STK_DIGEST_BYTES];
-    char hex[STK_DIGEST_HEX + 1];
-    archive out = {.file = fopen(path, "we")};
-    if (out.file == NULL) {
-        return stk_err_sys(err, STK_E_SYS, errno, "writing %s", path);
-    }
-    stk_sha256_init(&out.sha);
-    int rc = stk_dir_walk(folder, put_one, &out, err);
-    put_bytes(&out, end, sizeof end);
-    bool is_bad = ferror(out.file) != 0;
-    if ((fclose(out.file) != 0 || is_bad) && rc == 0) {
-        rc = stk_err_sys(err, STK_E_SYS, errno, "writing %s", path);
-    }
-    stk_sha256_done(&out.sha, digest);
-    STK_TRY(rc);
-    if (ret_digest == NULL) {
-        return 0;
-    }
-    stk_digest_hex(digest, hex);
-    *ret_digest = stk_arena_dup(arena, hex);
-    return stk_err_if_null(*ret_digest, err);
+    STK_TRY(stk_file_read(e->path, PROGRAM_BYTES, &data, &len, err));
+    STK_TRY(stk_tar_entry(tar, e->below, NULL, e->st->st_mode, (int64_t)len, err));
+    STK_TRY(stk_tar_data(tar, data, len, err));
+    return stk_tar_pad(tar, (int64_t)len, err);
 }
 
 int stk_run_carry_write(const char *folder, const char *path, stk_err *err)
 {
-    return write_archive(folder, path, NULL, NULL, err);
+    STK_FD_AUTO fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    stk_tar tar = {fd, path};
+    if (fd < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "writing %s", path);
+    }
+    STK_TRY(stk_dir_walk(folder, put_one, &tar, err));
+    return stk_tar_end(&tar, err);
 }
 
 /* There already, as of most runs: one byte tells. */
@@ -352,8 +275,13 @@ static int put_once(stk_share *share, const char *key, const char *path, stk_err
 static int send_copy(const char *program, const char *folder, const char *tar, stk_share *share,
                      stk_arena *arena, const char **ret_digest, stk_err *err)
 {
+    char hex[STK_DIGEST_HEX + 1];
+    int64_t size = 0;
     STK_TRY(stk_run_carry_all(program, folder, arena, err));
-    STK_TRY(write_archive(folder, tar, arena, ret_digest, err));
+    STK_TRY(stk_run_carry_write(folder, tar, err));
+    STK_TRY(stk_store_digest_path(tar, hex, &size, err));
+    *ret_digest = stk_arena_dup(arena, hex);
+    STK_TRY(stk_err_if_null(*ret_digest, err));
     const char *key = stk_arena_printf(arena, "carry/%s.tar", *ret_digest);
     STK_TRY(stk_err_if_null(key, err));
     return put_once(share, key, tar, err);

@@ -2,7 +2,6 @@
  * fit together? Only runs whose steps get devices pay for the answer. */
 #include "run/run_check.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,4 @@
 /* `stoker doctor --image` and `--compare`: findings about images. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"

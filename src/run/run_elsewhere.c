@@ -1,6 +1,5 @@
 #include "run/run_elsewhere.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 

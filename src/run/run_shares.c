@@ -1,8 +1,6 @@
 /* Shares that a store's runs used: artifacts that are only there are fetched for who reads them
  * after the run. */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

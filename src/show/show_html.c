@@ -1,12 +1,10 @@
 #include "show/show_html.h"
 
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 #include <unistd.h>
 
-#include "base/limits.h"
 #include "base/map.h"
 #include "base/text.h"
 #include "base/units.h"

@@ -1,5 +1,4 @@
 /* The tables of a run's card: steps, artifacts, parameters and where the run comes from. */
-#include <string.h>
 #include <sys/param.h>
 
 #include "base/text.h"

@@ -1,7 +1,5 @@
 #include "show/show_json.h"
 
-#include <string.h>
-
 #include "base/json.h"
 #include "base/text.h"
 #include "show/show_private.h"

@@ -1,7 +1,6 @@
 /* The notes of a run, as its summary says them. */
 #include <string.h>
 
-#include "base/limits.h"
 #include "base/text.h"
 #include "show/show_private.h"
 #include "show/show_text.h"

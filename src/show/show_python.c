@@ -1,7 +1,6 @@
 /* Python for people: words, texts, numbers and comments in inks of their own. */
 #include <string.h>
 
-#include "base/text.h"
 #include "show/show_components.h"
 #include "show/show_html_private.h"
 

@@ -1,6 +1,5 @@
 /* What a step used over time, as curves. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 

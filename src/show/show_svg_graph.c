@@ -1,5 +1,4 @@
 /* The picture of the graph: steps (or groups of them) as boxes, layer by layer. */
-#include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <sys/param.h>
 
-#include "base/text.h"
 #include "show/show_private.h"
 #include "show/show_svg.h"
 #include "show/show_text.h"

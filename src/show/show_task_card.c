@@ -1,11 +1,9 @@
 #include "show/show_task_card.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
 #include "base/text.h"
-#include "base/units.h"
 #include "show/show_components.h"
 #include "show/show_css.h"
 #include "show/show_html_private.h"

@@ -1,5 +1,4 @@
 /* Which cards a task has. */
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

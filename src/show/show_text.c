@@ -1,10 +1,8 @@
 #include "show/show_text.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
-#include "base/limits.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "show/show_devices.h"

@@ -1,5 +1,4 @@
 /* What failed in a run, root cause first, and what to do next. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"

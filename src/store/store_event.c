@@ -1,5 +1,4 @@
 /* Commits events, cache entries, references and names in one transaction, and reads them. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/param.h>

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/failpoint.h"
-#include "base/limits.h"
 #include "base/text.h"
 #include "store/store_digest.h"
 #include "store/store_private.h"

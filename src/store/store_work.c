@@ -1,6 +1,5 @@
 /* The long part of adding, checking and summing: reading, copying and removing files, which any
  * thread can do. The parts that need the database come before and after. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,7 +1,6 @@
 #include "sys/proc.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pwd.h>

@@ -1,5 +1,4 @@
 /* Finds the folders in which a project's files are searched. */
-#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -1,6 +1,5 @@
 /* Signals are heard within a moment, whatever is under way: the first thread does nothing but wait
  * for them, for the program and for the thread that works. */
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>

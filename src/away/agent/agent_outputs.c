@@ -1,9 +1,7 @@
 /* Outputs: what the program left in out/ becomes artifacts of the share, and result.json names them
  * by their digests. */
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,7 +9,6 @@
 #include "away/agent/agent_private.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "sys/clock.h"
 #include "sys/dir.h"
 #include "sys/file.h"
 

@@ -1,16 +1,13 @@
 /* end.json: the outcome, and the files of the attempt directory. Those that are large are objects
  * of their own, put before it. */
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "away/agent/agent_private.h"
 #include "base/failpoint.h"
-#include "sys/clock.h"
 #include "sys/dir.h"
 #include "sys/file.h"
 

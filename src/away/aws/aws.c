@@ -2,7 +2,6 @@
 #include "away/aws/aws.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>

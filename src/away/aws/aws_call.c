@@ -1,5 +1,4 @@
 /* Services that speak JSON over HTTP. */
-#include <stdio.h>
 #include <string.h>
 
 #include "away/aws/aws_private.h"

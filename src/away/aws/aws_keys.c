@@ -1,13 +1,11 @@
 /* Where credentials come from: the order of AWS's own tools. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "away/aws/aws_private.h"
 #include "base/text.h"
-#include "sys/file.h"
 
 enum { CHAIN_MAX = 5, OUTPUT_MAX = 64 << 10 };
 

@@ -1,7 +1,5 @@
 /* Credentials that somebody gives out: a container's agent, the instance's metadata, STS. */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>

@@ -1,5 +1,4 @@
 /* What became of a request, and whether it is asked again. */
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

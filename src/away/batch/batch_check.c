@@ -1,7 +1,6 @@
 /* Can AWS Batch be used as this stack says? Who are we, the queue, what stands behind it, the
  * roles, the log. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "away/aws/aws.h"

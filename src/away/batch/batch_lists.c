@@ -3,7 +3,6 @@
  * and the driver's thread has jobs to watch. */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* A job's way until it can be sent: its queue, its secrets, its definition. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "away/batch/batch_send.h"

@@ -1,7 +1,6 @@
 /* kube_config: which cluster, as whom, in which namespace. A kubeconfig as kubectl reads it
  * (several files are one: what is said first counts), or the account of the pod that we run in. */
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* kube_options: what a step says of its pods, checked by src/tbl/kubernetes_options.def: every name
  * known, every value of its type, nothing that can't be honoured. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

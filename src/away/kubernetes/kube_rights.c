@@ -2,8 +2,6 @@
  * (SelfSubjectAccessReview) before anything is made there: what was made and then can't be watched
  * runs on unseen. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "away/kubernetes/kube_driver.h"
 

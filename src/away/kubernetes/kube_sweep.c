@@ -1,7 +1,6 @@
 /* kube_sweep: at a run's end, Jobs in its namespaces whose attempts are on record as ended, of this
  * run or of one before: their engine died between that record and their removal. One list of
  * metadata a namespace; what isn't ours, or is kept, isn't in it or isn't known here. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

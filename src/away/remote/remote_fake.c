@@ -14,7 +14,6 @@
 
 #include "away/remote/remote.h"
 #include "base/json.h"
-#include "base/limits.h"
 #include "base/text.h"
 #include "sys/file.h"
 

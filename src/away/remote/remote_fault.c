@@ -2,7 +2,6 @@
  * who hears of it. Minutes without a share cost no result that is there, nor a job that can begin
  * later; and of a thousand tasks that wait for the same thing one says so. */
 #include <stdio.h>
-#include <string.h>
 #include <sys/param.h>
 
 #include "away/remote/remote_private.h"

@@ -1,6 +1,5 @@
 /* Batches of events and the mark, as text. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "away/remote/remote_log_private.h"

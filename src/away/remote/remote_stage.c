@@ -1,8 +1,6 @@
 /* Staging: what a task needs goes to the share, then its order. On a worker's thread. */
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>

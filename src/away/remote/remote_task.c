@@ -1,7 +1,6 @@
 /* The copy of a job: everything that staging, the driver and collecting need of it, in one arena.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>

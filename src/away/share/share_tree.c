@@ -1,5 +1,4 @@
 /* The list of a folder's files in a shared store (share_artifact.c), as text from anybody. */
-#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 
 #include "image/contain/contain_private.h"
 #include "sys/cgroup.h"
-#include "sys/file.h"
 
 bool stk_contain_cgroup(pid_t pid, const char *id, char *ret_dir, size_t size)
 {

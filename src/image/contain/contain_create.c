@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/text.h"
 #include "image/contain/contain_private.h"
 
 typedef struct writer {

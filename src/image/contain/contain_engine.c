@@ -1,19 +1,14 @@
 /* Calls of the container engine of this host, and its streams. */
 #include <ctype.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/digest.h"
 #include "base/text.h"
 #include "image/contain/contain_private.h"
 #include "net/http.h"
 #include "sys/clock.h"
-#include "sys/file.h"
 
 enum { ANSWER_MAX = 64 << 20 };
 enum { CONNECT_MS = 5000, PING_MS = 10000, SILENT_MS = 30000, CALL_MS = 30 * 60 * 1000 };

@@ -1,6 +1,5 @@
 /* The engine's own process beside a container, its first one's parent: conmon, containerd-shim. It
  * keeps the engine's word on the container; without it nobody removes what has ended. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>

@@ -1,7 +1,6 @@
 /* The `container` of a task.json. What it says was written by the engine; wrong is wrong usage. */
 #include <errno.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,4 @@
 /* What a stack's machines hold, and what a step asks for. */
-#include <string.h>
 #include <sys/param.h>
 
 #include "base/buf.h"

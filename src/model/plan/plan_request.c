@@ -1,6 +1,5 @@
 /* Compares each step's request with the most that the place can give. */
 #include <stdio.h>
-#include <string.h>
 #include <sys/param.h>
 
 #include "base/buf.h"

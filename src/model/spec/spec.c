@@ -1,6 +1,5 @@
 #include "model/spec/spec.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "model/spec/spec_read.h"
 
 #define NONE UINT32_MAX

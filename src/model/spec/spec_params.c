@@ -1,5 +1,4 @@
 /* Parameters: declarations, and values from the command line. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

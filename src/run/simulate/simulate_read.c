@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/units.h"
 #include "run/simulate/simulate_private.h"
 
 /* --- the cluster --- */

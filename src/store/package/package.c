@@ -16,7 +16,6 @@
 
 #include "base/buf.h"
 #include "base/digest.h"
-#include "base/limits.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "store/package/package_private.h"

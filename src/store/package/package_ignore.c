@@ -2,8 +2,6 @@
  * keeps. */
 #include <arpa/inet.h>
 #include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "store/package/package_private.h"

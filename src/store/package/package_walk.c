@@ -1,5 +1,4 @@
 /* Lists the files of a project that are not left out. */
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>

@@ -7,7 +7,6 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "base/units.h"
 #include "store/view/view_private.h"
 
 static int add_note(stk_view *view, const char *text, stk_err *err)

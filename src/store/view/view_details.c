@@ -5,7 +5,6 @@
 #include <sys/param.h>
 
 #include "base/text.h"
-#include "base/units.h"
 #include "store/view/view_private.h"
 
 const char *stk_view_artifact_path(stk_arena *arena, const char *store, const char *digest)

@@ -10,7 +10,6 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "run/exec/core/exec_end.h"
-#include "run/exec/core/exec_loop.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/place/exec_place.h"
 #include "sys/file.h"
