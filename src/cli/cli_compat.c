@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/json.h"
+#include "cli/cli_read.h"
 #include "run/run_python.h"
 
 /* PYTHONPATH: the shim, then the front itself (a foreign interpreter must find `import stoker` as

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "cli/cli_read.h"
 
 static const char head[] =
     "# bash completion for stoker: eval \"$(stoker completion bash)\"\n"

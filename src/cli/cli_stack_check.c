@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "cli/cli_read.h"
 #include "cli/cli_stack.h"
 #include "image/contain/contain.h"
 

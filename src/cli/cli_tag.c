@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "cli/cli_read.h"
 #include "cli/cli_shared.h"
 #include "run/run_shared.h"
 #include "sys/clock.h"

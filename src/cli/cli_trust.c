@@ -2,6 +2,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/cli_read.h"
 #include "sys/file.h"
 #include "sys/trust.h"
 

@@ -6,6 +6,7 @@
 #ifndef STK_SYS_TAR_H
 #define STK_SYS_TAR_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "away/batch/batch_find.h"
 #include "base/text.h"
 #include "base/units.h"
 

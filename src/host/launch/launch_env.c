@@ -7,6 +7,7 @@
 
 #include "host/accel/accel_sysfs.h"
 #include "host/launch/launch_gang.h"
+#include "host/launch/launch_nodes.h"
 #include "host/launch/launch_private.h"
 #include "host/launch/launch_ranks.h"
 #include "sys/proc.h"
