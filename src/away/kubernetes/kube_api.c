@@ -1,5 +1,5 @@
-/* kube_api: one request with the credential of now, and its answer told apart: good, passing, or
- * in the way for good. What all requests have in common (a server that is away) is kept here. */
+/* kube_api: sends one request with the current credential and classifies its answer: good,
+ * temporary or fatal. Also keeps what all requests share, such as an outage of the server. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,6 @@ void stk_kube_put_delete(stk_buf *out, const char *policy)
     stk_json_close(out, '}');
 }
 
-/* "metadata/name"; '~' in a key stands for '/'. */
 const stk_json *stk_kube_at(const stk_json *node, const char *way)
 {
     while (node != NULL && *way != '\0') {
@@ -115,7 +114,7 @@ static int64_t wait_of(const stk_kube_api *api, const stk_http_response *respons
         wait *= 2;
     }
     wait = MIN(wait, BACKOFF_MAX_MS);
-    wait = wait / 2 + (int64_t)(random() % (wait / 2 + 1)); /* not all clients at once */
+    wait = wait / 2 + (int64_t)(random() % (wait / 2 + 1)); /* spreads the clients' retries */
     if (response != NULL && stk_http_header(response, "retry-after", value, sizeof value)) {
         int64_t asked = strtoll(value, NULL, 10) * 1000;
         if (asked > 0 && asked <= 300000 && asked > wait) {
@@ -125,12 +124,12 @@ static int64_t wait_of(const stk_kube_api *api, const stk_http_response *respons
     return wait;
 }
 
-/* The server or the way to it is in trouble: all of us wait. */
+/* Records trouble of the server or the connection: all requests wait. */
 static void note_trouble(stk_kube_api *api, const stk_http_response *response, const char *what)
 {
     int64_t now = stk_kube_now();
     if (now < api->not_before_ms) {
-        return; /* begun before the same trouble was seen */
+        return; /* a request that began before we noticed the same trouble */
     }
     api->n_failures++;
     api->not_before_ms = now + wait_of(api, response);
@@ -165,7 +164,8 @@ static void read_status(stk_kube_answer *a, stk_arena *arena, const stk_http_res
     }
 }
 
-/* A token is good from one time to another: is it our clock that says so otherwise? */
+/* Tokens are valid between two times. Adds a hint if our clock is off, which makes a valid one
+ * look expired. */
 static const char *with_clocks(const char *text, const stk_http_response *response,
                                stk_arena *arena)
 {
@@ -195,7 +195,7 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
         a.again = !a.fatal;
         a.text = stk_err_format(err, text, sizeof text);
         if (a.again && rc != STK_E_CANCELLED && (response == NULL || response->status == 0)) {
-            note_trouble(api, NULL, a.text); /* cut in the middle is this one's own */
+            note_trouble(api, NULL, a.text); /* a cut answer affects only its request */
         }
     } else if (arena != NULL) {
         a.status = response->status;
@@ -216,7 +216,7 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
             api->n_failures = 0;
             api->down_since_ms = 0;
         }
-        if (a.status == 401) { /* a token may expire: once more, with another one */
+        if (a.status == 401) { /* the token may have expired: retry with a new one */
             a.text = with_clocks(a.text, response, arena);
             api->n_401++;
             a.again = api->n_401 < 4;
@@ -248,7 +248,7 @@ int stk_kube_ask(stk_kube_api *api, const stk_kube_request *request, uint64_t *r
         (void)snprintf(accept, sizeof accept, "Accept: %s", request->accept);
         headers[0] = accept;
     }
-    if (request->body != NULL) { /* libcurl's own would be a web form's */
+    if (request->body != NULL) { /* libcurl's default is a web form's */
         (void)snprintf(type, sizeof type, "Content-Type: %s",
                        stk_text_or(request->type, "application/json"));
         headers[n++] = type;

@@ -1,5 +1,6 @@
-/* kube_auth: the credential of now. A token of the kubeconfig, of a file that is read again (tokens
- * of pods live for an hour), or of a plugin that is asked again when its answer has expired. */
+/* kube_auth: the current credential. It comes from the kubeconfig, from a file that is read again
+ * regularly (a pod's token lives for an hour), or from an exec plugin that runs again when its
+ * credential expires. */
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
@@ -25,7 +26,7 @@ enum { BORN_OLD_MS = 60000, TICK_MS = 20, CLOSED_MS = 5000 };
 
 extern char **environ;
 
-/* A plugin that runs. */
+/* A running plugin. */
 typedef struct stk_kube_plugin {
     const stk_kube_config *config;
     pthread_t thread;
@@ -54,7 +55,7 @@ void stk_kube_auth_done(stk_kube_auth *auth)
     *auth = (stk_kube_auth){0};
 }
 
-/* Up to the end of the credential's line. */
+/* Uses only the first line of `credential`. */
 static int set_header(stk_kube_auth *auth, const char *scheme, const char *credential, stk_err *err)
 {
     char *header = NULL;
@@ -92,7 +93,7 @@ static int read_token(const stk_kube_config *c, stk_kube_auth *auth, stk_err *er
 
 /* --- plugins --- */
 
-/* Ours, with the plugin's own over it; malloc'd. */
+/* Our environment, overridden by the plugin's variables; malloc'd. */
 static const char **whole_env(const stk_kube_config *c)
 {
     size_t n = 0, n_more = 0, k = 0;
@@ -120,7 +121,7 @@ static const char **whole_env(const stk_kube_config *c)
     return env;
 }
 
-/* What has come; false: it was the last, or too much. */
+/* Reads all available output. Returns false at its end, on an error or if it is too long. */
 static bool hear(int fd, stk_buf *said)
 {
     char data[4096];
@@ -135,8 +136,9 @@ static bool hear(int fd, stk_buf *said)
     }
 }
 
-/* Until it has ended. One that lives on though it has closed its output, or whose time is up, is
- * ended with all that it has started; its words count where it had closed its output. */
+/* Reads the plugin's output until it exits. Kills the plugin and its children if it runs too long,
+ * or keeps running after it has closed its output; in the latter case the output still counts.
+ * Returns false if there is no complete output. */
 static bool wait_for(pid_t pid, int fd, stk_buf *said, const _Atomic bool *stops, int *ret_status)
 {
     int64_t until = stk_kube_now() + PLUGIN_MS;
@@ -216,8 +218,8 @@ static int run_plugin(const stk_kube_config *c, stk_buf *said, const _Atomic boo
     return rc;
 }
 
-/* When it is to be asked again, on our own clock. What has expired as it comes was made by another
- * clock than ours: it is used, the server says when it isn't good any more. */
+/* When to run the plugin again (monotonic). A credential that seems expired on arrival means that
+ * the plugin's clock differs from ours: we use it until the server rejects it. */
 static int64_t good_until(const char *text)
 {
     struct tm tm = {0};
@@ -247,7 +249,7 @@ static int begin_plugin(const stk_kube_config *c, stk_kube_auth *auth, stk_err *
     p->config = c;
     p->said = STK_BUF_INIT(ANSWER_BYTES);
     sigset_t all, before;
-    (void)sigfillset(&all); /* signals are for the engine's own thread */
+    (void)sigfillset(&all); /* the engine's main thread handles signals */
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     int sys = pthread_create(&p->thread, NULL, run_on_thread, p);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -259,7 +261,7 @@ static int begin_plugin(const stk_kube_config *c, stk_kube_auth *auth, stk_err *
     return 0;
 }
 
-/* NULL: none. */
+/* Replaces *at by a copy of `text`, or by NULL. */
 static int keep(const char *text, char **at, stk_err *err)
 {
     free(*at);
@@ -293,7 +295,7 @@ static int take_answer(const stk_kube_config *c, stk_kube_auth *auth, const stk_
     return set_header(auth, "Bearer", token, err);
 }
 
-/* While it runs, what there was before it is used, unless the server has refused that. */
+/* While the plugin runs, the previous credential stays in use, unless the server has refused it. */
 static int ask_plugin(const stk_kube_config *c, stk_kube_auth *auth, stk_err *err)
 {
     plugin *p = auth->plugin;

@@ -1,4 +1,5 @@
-/* kube_check: can the cluster be reached, may we do what we will do, and what does it have? */
+/* kube_check: can we reach the cluster, do we have the rights that we need, and which devices and
+ * add-ons does it have? */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static void on_answer(void *arg, const stk_kube_answer *a)
     }
 }
 
-/* The answer's status; below 0: none. */
+/* Returns the answer's HTTP status; below 0: no answer. */
 static int ask(checker *c, const char *method, const char *way, const char *body)
 {
     for (int tries = 0; tries < 3; tries++) {
@@ -164,7 +165,7 @@ typedef struct device {
     uint32_t n_nodes;
 } device;
 
-/* Counts a node's share of a device in. */
+/* Adds a node's devices of one kind to the sums. */
 static int count_device(checker *c, device **all, uint32_t *n, uint32_t *cap, const char *name,
                         long long amount)
 {

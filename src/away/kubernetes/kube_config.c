@@ -1,5 +1,6 @@
-/* kube_config: which cluster, as whom, in which namespace. A kubeconfig as kubectl reads it
- * (several files are one: what is said first counts), or the account of the pod that we run in. */
+/* kube_config: which cluster, which user and which namespace. Read from a kubeconfig as kubectl
+ * does it (of several files, the first one with a name wins), or from the service account of the
+ * pod that we run in. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ static const stk_json_limits limits = {FILE_BYTES, 200000, STK_LIMIT_DEPTH};
 
 typedef struct file {
     const char *path;
-    const char *folder; /* that its relative paths start from */
+    const char *folder; /* base of its relative paths */
     stk_json root;
 } file;
 
@@ -28,7 +29,7 @@ typedef struct reader {
     uint32_t n;
 } reader;
 
-/* An entry of a file's list, and the file that it is from. */
+/* An entry of a file's list, and its file. */
 typedef struct entry {
     const stk_json *node;
     const file *from;
@@ -59,7 +60,7 @@ static int read_file(reader *r, const char *path)
     return 0;
 }
 
-/* Files of the list that aren't there are none, as for kubectl. */
+/* Skips files of the list that don't exist, like kubectl. */
 static int read_list(reader *r, const char *list)
 {
     while (*list != '\0') {
@@ -107,7 +108,7 @@ static const char *say(const stk_json *map, const char *key)
     return stk_text_if_any(stk_json_get_text(map, key));
 }
 
-/* `inner` of the entry that is called `name` in the lists `outer`. */
+/* Member `inner` of the entry named `name` in the files' lists `outer`. */
 static entry find(const reader *r, const char *outer, const char *inner, const char *name)
 {
     for (uint32_t i = 0; i < r->n && name != NULL; i++) {
@@ -191,7 +192,7 @@ static int pem(const reader *r, const entry *e, const char *key, const char **re
 
 /* --- an exec plugin --- */
 
-/* With what a plugin may want to know of the cluster (provideClusterInfo). */
+/* Makes the plugin's input, with the cluster's data if it asks for them (provideClusterInfo). */
 static int exec_info(const reader *r, const stk_json *exec, const stk_json *cluster,
                      stk_kube_config *c)
 {
@@ -363,7 +364,7 @@ static int read_account(stk_arena *arena, stk_kube_config *c, stk_err *err)
 {
     const char *host = env("KUBERNETES_SERVICE_HOST");
     const char *port = stk_text_or(env("KUBERNETES_SERVICE_PORT"), "443");
-    /* Where it is mounted, if elsewhere. */
+    /* STOKER_SERVICE_ACCOUNT: where the account is mounted, if not at the usual place. */
     const char *folder = stk_text_or(env("STOKER_SERVICE_ACCOUNT"), ACCOUNT);
     const char *open = "", *close = "";
     if (host == NULL) {

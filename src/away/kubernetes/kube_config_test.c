@@ -1,4 +1,4 @@
-/* Kubeconfigs as people have them, and the account of a pod. */
+/* Reads typical kubeconfigs and a pod's service account. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,7 +100,7 @@ static void test_files_are_one(void **state)
     const char *a = put(f, "a", first), *b = put(f, "b", second);
     (void)setenv("KUBECONFIG", stk_arena_printf(f->arena, "/nowhere:%s::%s", a, b), 1);
     assert_int_equal(load(f, "{}"), 0);
-    assert_string_equal(f->c.server, "https://api.dev:6443"); /* what is said first counts */
+    assert_string_equal(f->c.server, "https://api.dev:6443"); /* the first file wins */
     assert_string_equal(f->c.name_space, "team");
     assert_string_equal(f->c.tls.ca_file, stk_arena_printf(f->arena, "%s/pki/ca.crt", f->folder));
     assert_string_equal(f->c.tls.cert_data, "hello");
@@ -174,7 +174,7 @@ static void test_plugin(void **state)
     assert_string_equal(auth.cert, "C");
     assert_string_equal(auth.key, "K");
     (void)put(f, "plugin", "#!/bin/sh\nexit 7\n");
-    assert_int_equal(stk_kube_auth_refresh(&f->c, &auth, &f->err), 0); /* it is good for long */
+    assert_int_equal(stk_kube_auth_refresh(&f->c, &auth, &f->err), 0); /* still valid */
     auth.refused = true;
     assert_int_equal(stk_kube_auth_refresh(&f->c, &auth, &f->err), STK_E_ENV);
     assert_non_null(strstr(f->err.text, "failed with status 7"));
@@ -210,14 +210,14 @@ static void test_account(void **state)
     assert_int_equal(stk_kube_auth_refresh(&f->c, &auth, &f->err), 0);
     assert_string_equal(auth.header, "Authorization: Bearer one");
     (void)put(f, "token", "two");
-    auth.refused = true; /* they live for an hour only */
+    auth.refused = true; /* these tokens live for an hour */
     assert_int_equal(stk_kube_auth_refresh(&f->c, &auth, &f->err), 0);
     assert_string_equal(auth.header, "Authorization: Bearer two");
     stk_kube_auth_done(&auth);
     (void)mkdir(stk_arena_printf(f->arena, "%s/.kube", f->folder), 0755);
     (void)put(f, ".kube/config", second);
     fails(f, "{}", "has no context 'other'");              /* a kubeconfig goes first … */
-    assert_int_equal(load(f, "{\"incluster\": true}"), 0); /* … unless it is said otherwise */
+    assert_int_equal(load(f, "{\"incluster\": true}"), 0); /* … unless an option says otherwise */
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* kube_devices: what a step asks for, as resources, selectors and tolerations of a pod. Devices are
- * whole numbers with requests = limits; nothing is asked for by a 0. */
+/* kube_devices: turns a step's request into a pod's resources, node selectors and tolerations.
+ * Devices are whole numbers with requests = limits; an amount of 0 is left out. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "away/kubernetes/kube_manifest.h"
 #include "base/text.h"
 
-/* What machines of Google are called, and how many chips one of their hosts has. */
+/* Names of Google's machines, and the number of chips of one host. */
 static const struct {
     const char *word, *accelerator;
     int64_t largest_alone; /* chips of the largest slice that is one host */
@@ -19,7 +19,7 @@ static const struct {
     {"v5p", "tpu-v5p-slice", 4},
     {"v6e", "tpu-v6e-slice", 8},
 };
-enum { CHIPS_OF_A_HOST = 4 }; /* of a slice of several hosts */
+enum { CHIPS_OF_A_HOST = 4 }; /* in a slice of several hosts */
 
 /* --- TPUs --- */
 
@@ -77,7 +77,7 @@ static int put_tpu_hosts(stk_kube_maker *m, int64_t asked, int64_t largest_alone
     return 0;
 }
 
-/* The accelerator that the class means, as clusters spell it; NULL: none is said. */
+/* The accelerator that the class means, in the cluster's spelling; *ret = NULL: any TPU. */
 static int read_accelerator(stk_kube_maker *m, const char *class, const char **ret)
 {
     bool is_any = class == NULL || strcasecmp(class, "tpu") == 0;
@@ -200,7 +200,7 @@ static int put_host(stk_kube_maker *m, stk_json *resources)
     return 0;
 }
 
-/* What GPU pools of many clusters keep others away with. */
+/* Many clusters keep other pods off their GPU nodes by such a taint. */
 static void tolerate(stk_kube_maker *m, stk_json *spec, const char *resource)
 {
     const char *key = resource;
@@ -218,7 +218,7 @@ static void tolerate(stk_kube_maker *m, stk_json *spec, const char *resource)
         stk_kube_map(m, "key", key, "operator", "Exists", "effect", "NoSchedule", NULL));
 }
 
-/* Only nodes whose label has (`is_not`: hasn't) one of the values. */
+/* Restricts the pod to nodes whose label has one (`is_not`: none) of the values. */
 static void choose_nodes(stk_kube_maker *m, stk_json *spec, const stk_kube_wanted *a)
 {
     static const char *const operators[] = {"In", "NotIn"};
@@ -233,7 +233,7 @@ static void choose_nodes(stk_kube_maker *m, stk_json *spec, const stk_kube_wante
     if (stk_json_n_items(terms) == 0) {
         stk_kube_append(m, terms, stk_json_of_map());
     }
-    for (uint32_t i = 0; i < stk_json_n_items(terms); i++) { /* alternatives: each must have it */
+    for (uint32_t i = 0; i < stk_json_n_items(terms); i++) { /* alternatives */
         stk_json *term = (stk_json *)(uintptr_t)&terms->items[i];
         stk_kube_append(m, stk_kube_list(m, term, "matchExpressions"), match);
     }

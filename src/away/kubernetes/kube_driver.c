@@ -1,5 +1,5 @@
-/* kube_driver: a cluster's API server as a driver of remote. One thread, one pair of watches for
- * each namespace, so many requests at once; nothing waits here but turn. */
+/* kube_driver: a cluster's API server as a driver of remote. It has one thread, two watches for
+ * each namespace and a bounded number of requests at once. Only `turn` waits. */
 #include "away/kubernetes/kube_driver.h"
 
 #include <stdio.h>
@@ -54,7 +54,7 @@ bool stk_kube_may_begin(const stk_kube *k, int64_t not_before_ms, int64_t now)
            (k->fatal.code == 0 || k->until_ms > now);
 }
 
-/* rc of what needs a credential: true where there is one. */
+/* `rc` is from a call that needs a credential. Returns whether there is one. */
 static bool has_credential(stk_kube *k, int rc, const stk_err *err)
 {
     if (rc == 0) {
@@ -66,7 +66,7 @@ static bool has_credential(stk_kube *k, int rc, const stk_err *err)
         k->api.not_before_ms = MAX(k->api.not_before_ms, soon);
         return false;
     }
-    /* A plugin or a token's file may fail for a while, but not from the beginning. */
+    /* A plugin or a token file may fail for a while, but not before the first answer. */
     k->n_no_credential++;
     k->api.not_before_ms = stk_kube_now() + 1000 * k->n_no_credential;
     if (!k->api.answered || k->n_no_credential > 5) {
@@ -110,7 +110,7 @@ static stk_kube *of(stk_driver *self)
 
 static stk_kube_task *by_id(const stk_kube *k, uint32_t id)
 {
-    stk_kube_task *t = k->last; /* its last attempt */
+    stk_kube_task *t = k->last; /* from the end, to find its last attempt */
     while (t != NULL && (t->id != id || t->forgotten)) {
         t = t->previous;
     }
@@ -149,7 +149,7 @@ bool stk_kube_knows_sets(stk_kube *k, int64_t now)
 
 /* --- the functions of a driver --- */
 
-/* The wanted one first. */
+/* The preferred way first. */
 static int make_ways(stk_kube *k, const stk_remote_job *job, const stk_json *options,
                      const char *name_space, stk_arena *arena, stk_kube_way ways[2],
                      uint32_t *ret_n, stk_err *err)
@@ -254,7 +254,8 @@ static void work(stk_kube *k)
     tell_trouble(k, now);
 }
 
-/* What can't be watched isn't left behind without a word. True: nobody is left. */
+/* After a fatal error: removes all jobs, or reports those that may run on. Returns true once no job
+ * is left. */
 static bool give_up(stk_kube *k)
 {
     int64_t now = stk_kube_now();
@@ -287,7 +288,7 @@ static int turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err *err)
     return stk_http_many_turn(k->api.many, wake_fd, MIN(timeout_ms, TURN_MS), err);
 }
 
-/* A step on for those that nobody needs any more; false: there are none left. */
+/* Moves forgotten jobs one step on. Returns false if none is left. */
 static bool forget_all(stk_kube *k)
 {
     bool any = false;
@@ -310,7 +311,7 @@ static void free_driver(stk_kube *k)
     free(k);
 }
 
-/* What is to be removed still is; the rest goes on without us. */
+/* Finishes pending removals; all other jobs go on without us. */
 static void close_driver(stk_driver *self)
 {
     stk_kube *k = of(self);
@@ -373,7 +374,7 @@ static int open_driver(const stk_driver_config *config, stk_driver **ret, stk_er
     return 0;
 }
 
-/* Would a gang be a JobSet? Where nobody listens to what is said of it, nothing is asked. */
+/* Would a gang be a JobSet? Asks the cluster only if the caller takes notes. */
 static bool would_be_set(const stk_driver_config *config, const stk_remote_job *job,
                          const stk_json *options)
 {

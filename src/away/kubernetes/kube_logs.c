@@ -1,6 +1,6 @@
-/* kube_logs: what pods write, as they write it. Followed with time stamps, so that after a cut it
- * goes on where it was: lines with older stamps were passed on, and of those with the same stamp as
- * many as were counted. */
+/* kube_logs: follows the pods' logs. Lines have time stamps, so that after a cut the log continues
+ * where it was: we skip lines with older stamps, and as many lines with the same stamp as we have
+ * passed on. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,10 +9,7 @@
 #include "base/text.h"
 
 enum { IDLE_MS = 600000, AGAIN_MS = 1000, PART_BYTES = 32 << 10, REST_BYTES = 4 << 20 };
-enum {
-    LAG_MS = 5000,
-    REOPEN_MS = 2000
-}; /* from a log's end to the pod's, as a kubelet tells of them */
+enum { LAG_MS = 5000, REOPEN_MS = 2000 }; /* LAG_MS: at most, from a log's end to the pod's */
 
 typedef struct heard {
     stk_kube_task *task;
@@ -38,7 +35,7 @@ static void pass_on(stk_kube_task *t, const stk_kube_log *log, const char *data,
     }
 }
 
-/* A line with its stamp, whole or (not `whole`) what there is of a long one. */
+/* Takes a line with its stamp: a whole one, or (not `whole`) the first part of a long one. */
 static void hear_line(stk_kube_task *t, stk_kube_log *log, const char *line, size_t n, bool whole,
                       stk_buf *out)
 {
@@ -48,14 +45,13 @@ static void hear_line(stk_kube_task *t, stk_kube_log *log, const char *line, siz
     size_t n_text = n - (size_t)(text - line);
     char stamp[sizeof log->stamp] = "";
     (void)t;
-    if (n_stamp < 20 || n_stamp >= sizeof stamp ||
-        line[4] != '-') { /* no stamp: all of it is text */
+    if (n_stamp < 20 || n_stamp >= sizeof stamp || line[4] != '-') { /* no stamp */
         (void)stk_buf_add(out, line, n);
         (void)stk_buf_add(out, "\n", whole);
         return;
     }
     memcpy(stamp, line, n_stamp);
-    int order = strcmp(stamp, log->stamp); /* stamps go back where a node's clock is set */
+    int order = strcmp(stamp, log->stamp); /* stamps go back if a node's clock is set back */
     bool is_part_of = log->n_part > 0 && order == 0 && log->n_skip == 0;
     if (log->is_behind && (order < 0 || (order == 0 && log->n_skip > 0))) {
         log->n_skip -= order == 0 && whole ? 1 : 0;
@@ -107,7 +103,7 @@ static bool has_ended(const stk_kube_pod *p)
     return p->main == STK_KUBE_TERMINATED || p->gone || p->failed || p->succeeded;
 }
 
-/* It came to its end, and the pod to its own right afterwards: no more was written. */
+/* The pod ended right after its log's stream: the log is complete. */
 static bool is_heard_out(const stk_kube_log *log, const stk_kube_pod *p, int64_t now)
 {
     return log->state == KUBE_LOG_NONE && log->end_ms > 0 && has_ended(p) &&
@@ -134,7 +130,7 @@ static void on_end(void *arg, const stk_kube_answer *a)
     bool is_whole = is_good && has_ended(p);
     log->end_ms = is_good ? stk_kube_now() : 0;
     log->not_before_ms = stk_kube_now() + (is_good ? REOPEN_MS : AGAIN_MS);
-    if (is_good && log->rest.len > 0) { /* its last line has no end */
+    if (is_good && log->rest.len > 0) { /* the last line has no newline */
         STK_BUF_AUTO out = STK_BUF_INIT(REST_BYTES);
         hear_line(t, log, log->rest.data, log->rest.len, false, &out);
         pass_on(t, log, out.data, out.len);
@@ -165,7 +161,7 @@ static void open_log(stk_kube_task *t, stk_kube_log *log, const stk_kube_pod *p,
         return;
     }
     *h = (heard){t, log};
-    if (*log->stamp != '\0') { /* whole seconds are what the kubelet is told, in its own zone */
+    if (*log->stamp != '\0') { /* the kubelet takes whole seconds, in its own zone */
         const char *zone = log->stamp + 19 + strspn(log->stamp + 19, ".0123456789");
         const char *sign = "";
         if (*zone == '+') {

@@ -1,5 +1,5 @@
-/* kube_manifest: a job → the documents that are sent, in this order: the Job (or JobSet), then what
- * it owns, so that nothing is left when it goes. Pure. */
+/* kube_manifest: turns a job into the documents that we send, in this order: the Job (or JobSet),
+ * then the objects that it owns, which the cluster removes with it. Pure. */
 #include "away/kubernetes/kube_manifest.h"
 
 #include <ctype.h>
@@ -11,7 +11,7 @@
 enum { TTL_S = 86400, ENV_BYTES = STK_LIMIT_ENV_BYTES };
 #define TTL "ttlSecondsAfterFinished"
 
-/* A Job's, a JobSet's. */
+/* Indexed by as_set: a Job's, a JobSet's. */
 static const char *const versions[] = {"batch/v1", "jobset.x-k8s.io/v1alpha2"};
 static const char *const kinds[] = {"Job", "JobSet"};
 
@@ -93,7 +93,7 @@ stk_json *stk_kube_list(stk_kube_maker *m, stk_json *map, const char *key)
     return member(m, map, key, stk_json_of_list());
 }
 
-/* --- the API's shapes as Python programs write them --- */
+/* --- the API's objects as Python programs write them --- */
 
 static const char *camel(const char *key, char *buf, size_t size)
 {
@@ -116,7 +116,7 @@ static const char *camel(const char *key, char *buf, size_t size)
     return buf;
 }
 
-/* Keys of these are the user's own. */
+/* The user chooses the keys of these maps: they are not respelled. */
 static bool has_free_keys(const char *key)
 {
     static const char *const all[] = {"labels",       "matchLabels",      "annotations",
@@ -146,7 +146,7 @@ stk_json stk_kube_shape(stk_kube_maker *m, const stk_json *value)
             const stk_json *one = stk_json_value(value, i);
             if (has_free_keys(name)) {
                 stk_kube_set(m, &copy, name, *one);
-            } else if (one->kind != STK_JSON_NULL) { /* Python's clients write these, too */
+            } else if (one->kind != STK_JSON_NULL) { /* Python's clients write null members */
                 stk_kube_set(m, &copy, name, stk_kube_shape(m, one));
             }
         }
@@ -161,7 +161,7 @@ const char *stk_kube_label(const char *text, char *buf)
     size_t n = 0;
     for (; *text != '\0' && n < STK_KUBE_NAME; text++) {
         bool plain = isalnum((unsigned char)*text) != 0;
-        if (plain || n > 0) { /* it begins with one of these */
+        if (plain || n > 0) { /* a label begins with a letter or digit */
             buf[n++] = plain || strchr("-_.", *text) != NULL ? *text : '-';
         }
     }
@@ -232,15 +232,15 @@ static int put_job_spec(stk_kube_maker *m, stk_json *spec)
 {
     const stk_remote_job *j = m->job;
     int64_t deadline = stk_kube_whole(m->options, "active_deadline_seconds");
-    /* Its own retries are none: an attempt is ours to repeat. A pod that makes way for another
-     * fails the Job at once, with a reason that outlives the pod. */
+    /* The Job itself never retries: the engine repeats attempts. A preempted or evicted pod fails
+     * the Job at once, with a reason that outlives the pod. */
     stk_json rule = stk_kube_map(m, "action", "FailJob", NULL);
     stk_kube_append(m, stk_kube_list(m, &rule, "onPodConditions"),
                     stk_kube_map(m, "type", "DisruptionTarget", "status", "True", NULL));
     stk_kube_set_whole(m, spec, "backoffLimit", 0);
     stk_kube_append(m, stk_kube_list(m, stk_kube_child(m, spec, "podFailurePolicy"), "rules"),
                     rule);
-    if (!m->as_set) { /* the set's, not its Job's */
+    if (!m->as_set) { /* a JobSet has its own */
         stk_kube_set_whole(m, spec, TTL, m->ttl_s);
     }
     if (deadline > 0) {
@@ -283,7 +283,7 @@ static int make_job(stk_kube_maker *m, stk_json *ret_doc)
     return 0;
 }
 
-/* What the Job owns: it goes with it. */
+/* An object that the Job owns: the cluster removes both together. */
 static stk_json new_owned(stk_kube_maker *m, const char *kind)
 {
     stk_json doc = new_document(m, "v1", kind);
@@ -312,7 +312,7 @@ static void add_secret(stk_kube_maker *m, stk_json *all)
     stk_kube_append(m, all, doc);
 }
 
-/* Names for the nodes of a gang to find each other by, before they are ready. */
+/* Gives a gang's nodes DNS names, also before they are ready. */
 static void add_service(stk_kube_maker *m, stk_json *all)
 {
     stk_json doc = new_owned(m, "Service");
@@ -323,7 +323,7 @@ static void add_service(stk_kube_maker *m, stk_json *all)
     stk_kube_append(m, all, doc);
 }
 
-/* Linux takes no longer text in an environment, and says so too late. */
+/* Linux limits a variable's length, but would report it only when the container starts. */
 static int check_env(const stk_kube_maker *m, const char *const *env)
 {
     for (; env != NULL && *env != NULL; env++) {

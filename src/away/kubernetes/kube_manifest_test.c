@@ -1,5 +1,5 @@
-/* What only C can say of manifests: texts that are no UTF-8, and memory that runs out. The rest is
- * in tests/kubernetes/test_manifest.py. */
+/* Tests of manifests that only C can do: texts that aren't UTF-8, and running out of memory. The
+ * rest is in tests/kubernetes/test_manifest.py. */
 #include <string.h>
 
 #include "away/kubernetes/kube_manifest.h"

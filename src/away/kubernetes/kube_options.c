@@ -1,5 +1,5 @@
-/* kube_options: what a step says of its pods, checked by src/tbl/kubernetes_options.def: every name
- * known, every value of its type, nothing that can't be honoured. */
+/* kube_options: a step's options for its pods, checked against src/tbl/kubernetes_options.def:
+ * every name is known, every value has its type, and none is an option that we can't honour. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,9 +63,9 @@ static int unknown(const char *where, const char *name, stk_err *err)
     return STK_E_SPEC;
 }
 
-/* --- values by type: false where it is none --- */
+/* --- values by type; false: the value doesn't have the type --- */
 
-/* "a,b" as a list, "k=v,l=w" as a map, added to `all`. */
+/* Adds "a,b" to a list `all`, or "k=v,l=w" to a map. */
 static bool split(stk_arena *arena, const char *text, stk_json *all)
 {
     bool pairs = stk_json_is_map(all), is_good = text != NULL;
@@ -87,7 +87,7 @@ static bool split(stk_arena *arena, const char *text, stk_json *all)
     return is_good;
 }
 
-/* What is written as text in a map of texts. */
+/* A scalar as text, for a map of texts. */
 static const char *scalar_text(const stk_json *value)
 {
     if (stk_json_is_kind(value, STK_JSON_INT)) {
@@ -174,7 +174,7 @@ static bool cpu_of(stk_arena *arena, const stk_json *value, stk_json *ret)
     return digits_of(stk_arena_dup(arena, digits), STK_JSON_REAL, ret);
 }
 
-/* Bytes. */
+/* *ret is in bytes. */
 static bool memory_of(stk_arena *arena, const stk_json *value, stk_json *ret)
 {
     double mib = 0;
@@ -196,7 +196,7 @@ static bool truth_of(const stk_json *value, stk_json *ret)
            stk_json_is(value, "False");
 }
 
-/* No program takes a text with a NUL byte, which JSON writes as \u0000 only. */
+/* Refuses NUL bytes, which JSON writes only as \u0000: no program's argument can have one. */
 static const stk_json *read_json(stk_arena *arena, const char *text)
 {
     for (const char *c = strchr(stk_text_or(text, ""), '\\'); c != NULL; c = strchr(c + 2, '\\')) {
@@ -207,7 +207,7 @@ static const stk_json *read_json(stk_arena *arena, const char *text)
     return stk_json_read(arena, text);
 }
 
-/* Objects and lists may come as JSON in a text, from a command line. */
+/* A command line gives objects and lists as JSON in a text. */
 static bool shape_of(stk_arena *arena, const stk_json *value, type t, stk_json *ret)
 {
     static const stk_json_kind shapes[] = {[LIST] = STK_JSON_LIST, [OBJECT] = STK_JSON_MAP};
@@ -250,7 +250,7 @@ static bool value_of(stk_arena *arena, const stk_json *value, type t, stk_json *
 
 /* --- all of them --- */
 
-/* What is said under two names is one: maps and lists are joined. */
+/* An option given under both of its names is one option: maps and lists are joined. */
 static int add(stk_arena *arena, stk_json *all, const option *o, const char *where, stk_json value,
                stk_err *err)
 {

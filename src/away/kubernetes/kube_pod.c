@@ -1,10 +1,10 @@
-/* kube_pod: the pod of a job: its container, what it finds inside, and what a user says of it. */
+/* kube_pod: makes a job's pod: its container with volumes and variables, and the user's options. */
 #include <string.h>
 
 #include "away/kubernetes/kube_manifest.h"
 #include "base/text.h"
 
-/* The agent writes its report within this, after the task's own grace. */
+/* AGENT_S: after the task's grace, the agent has this long to write its report. */
 enum { AGENT_S = 15, PULL_S = 1800, GANG_PORT = 29400 };
 
 static void put_shape(stk_kube_maker *m, stk_json *map, const char *key, const char *option)
@@ -48,7 +48,7 @@ static void put_volume(stk_kube_maker *m, stk_json *spec, const char *name, cons
     stk_kube_append(m, stk_kube_list(m, spec, "volumes"), volume);
 }
 
-/* What a user has mounted there stays. */
+/* Mounts a volume, unless the user has mounted one at `path`. */
 static void mount(stk_kube_maker *m, stk_json *spec, stk_json *container, const char *name,
                   const char *path, const char *kind, stk_json source)
 {
@@ -88,7 +88,7 @@ static void put_memory_folders(stk_kube_maker *m, stk_json *spec, stk_json *cont
     for (uint32_t i = 0; i < stk_json_n_members(limits); i++) {
         has_devices = has_devices || strchr(stk_json_key(limits, i)->text, '/') != NULL;
     }
-    /* Containers have 64 MiB; who trains wants more, bounded by the memory that it has anyway. */
+    /* Containers have 64 MiB by default. Training needs more; the memory limit bounds it anyway. */
     if (shm > 0 || has_devices || m->job->nodes > 1) {
         mount_memory(m, spec, container, "shm", "/dev/shm", shm);
     }
@@ -145,7 +145,7 @@ static int carry_by_image(stk_kube_maker *m, stk_json *spec, stk_json *container
     stk_kube_set_text(m, &init, "imagePullPolicy", stk_kube_text(m->options, "image_pull_policy"));
     static const char *const amounts[][2] = {
         {"requests", "cpu"}, {"requests", "memory"}, {"limits", "cpu"}, {"limits", "memory"}};
-    for (size_t i = 0; i < 4; i++) { /* quotas want them of every container */
+    for (size_t i = 0; i < 4; i++) { /* a quota requires them for every container */
         const char *kind = amounts[i][0], *name = amounts[i][1];
         const stk_json *all = stk_json_get(stk_json_get(container, "resources"), kind);
         const stk_json *amount = stk_json_get(all, name);
@@ -187,7 +187,7 @@ static int mount_volume(stk_kube_maker *m, stk_json *spec, stk_json *container, 
     return 0;
 }
 
-/* A store that is a folder is there under its own path: on every node, unless a volume is named. */
+/* Mounts a store that is a folder under the same path, from the node or from store_volume. */
 static int put_share(stk_kube_maker *m, stk_json *spec, stk_json *container)
 {
     const char *folder = stk_text_or(m->config->share_url, "");
@@ -225,7 +225,7 @@ static int put_carry(stk_kube_maker *m, stk_json *spec, stk_json *container)
 
 /* --- the container --- */
 
-/* The kubelet makes `$` of `$$`, and looks for a variable behind `$(`. */
+/* Doubles each `$`: the kubelet expands `$(NAME)`, and turns `$$` into `$`. */
 static const char *literal(stk_kube_maker *m, const char *text)
 {
     char *out = stk_arena_alloc(m->arena, 2 * strlen(text) + 1);
@@ -245,7 +245,7 @@ static void put_gang(stk_kube_maker *m, stk_json *container)
     const char *name = m->job->name;
     int port = m->job->port > 0 ? m->job->port : GANG_PORT;
     int64_t patience = stk_kube_whole(m->options, "hostname_resolution_timeout");
-    /* Which node it is, JOB_COMPLETION_INDEX says. */
+    /* The node's number is in JOB_COMPLETION_INDEX. */
     put_variable(m, container, "STOKER_GANG_RDZV",
                  stk_arena_printf(m->arena, "%s%s.%s:%d", name, leads[m->as_set], name, port));
     if (patience > 0) {
@@ -284,7 +284,7 @@ static void put_env(stk_kube_maker *m, stk_json *container)
     }
 }
 
-/* What the container asks for, with what the options lay over it. */
+/* The container's resources; the option `resources` overrides the step's request. */
 static int put_resources(stk_kube_maker *m, stk_json *spec, stk_json *container)
 {
     static const char *const kinds[] = {"requests", "limits", "claims"};
@@ -304,7 +304,7 @@ static int put_resources(stk_kube_maker *m, stk_json *spec, stk_json *container)
         stk_kube_set(m, container, "resources", resources);
     }
     const char *asked = stk_kube_asked(m, &resources);
-    if (asked != NULL) { /* however it was said: the agent looks whether they are there */
+    if (asked != NULL) { /* the agent checks that they are there */
         put_variable(m, container, "STOKER_ASKED_DEVICES", asked);
     }
     return 0;
@@ -314,7 +314,7 @@ static int put_container(stk_kube_maker *m, stk_json *spec)
 {
     stk_json container = stk_kube_map(m, "name", STK_KUBE_MAIN, "image",
                                       stk_text_or(m->job->image, "(the step's image)"), NULL);
-    stk_kube_list(m, spec, "containers"); /* its place; the container follows when it is whole */
+    stk_kube_list(m, spec, "containers"); /* keeps its place; the container is added below */
     stk_kube_set_text(m, &container, "imagePullPolicy",
                       stk_kube_text(m->options, "image_pull_policy"));
     stk_kube_list(m, &container, "command");
@@ -379,13 +379,13 @@ static void put_patience(stk_kube_maker *m, stk_json *spec)
     }
     int64_t grace_s = (m->job->grace_ms + 999) / 1000 + AGENT_S;
     stk_kube_set_whole(m, spec, "terminationGracePeriodSeconds", grace_s);
-    if (m->job->timeout_ms > 0) { /* the agent's own comes first; a pull may take its time */
+    if (m->job->timeout_ms > 0) { /* later than the agent's own; a pull takes long */
         stk_kube_set_whole(m, spec, "activeDeadlineSeconds",
                            (m->job->timeout_ms + 999) / 1000 + grace_s + PULL_S);
     }
 }
 
-/* `more` laid over `there`, map by map. */
+/* Merges `more` over `there`, map by map. */
 static stk_json merge(stk_kube_maker *m, const stk_json *there, const stk_json *more)
 {
     if (!stk_json_is_map(there) || !stk_json_is_map(more)) {
@@ -399,7 +399,7 @@ static stk_json merge(stk_kube_maker *m, const stk_json *there, const stk_json *
     return all;
 }
 
-/* Keys of the pod's spec that have no option of their own; lists are added to. */
+/* Members of the pod's spec that have no option; lists are extended. */
 static int put_additional(stk_kube_maker *m, stk_json *spec)
 {
     static const char *const never[][2] = {

@@ -1,6 +1,5 @@
-/* kube_rights: whether we may do in a namespace what its jobs will need. Asked
- * (SelfSubjectAccessReview) before anything is made there: what was made and then can't be watched
- * runs on unseen. */
+/* kube_rights: do we have the rights in a namespace that its jobs need? We ask the cluster
+ * (SelfSubjectAccessReview) before we create anything: a job that we can't watch runs on unseen. */
 #include <stdio.h>
 
 #include "away/kubernetes/kube_driver.h"
@@ -45,7 +44,8 @@ void stk_kube_review(const stk_kube_right *right, const char *name_space, stk_bu
     }
 }
 
-/* Where it can't be asked, the answers to what is done say it. */
+/* A cluster that can't answer the review counts as granting the right: if we lack it, the request
+ * itself fails later. */
 static void on_review(void *arg, const stk_kube_answer *a)
 {
     stk_kube_ask_right *ask = arg;

@@ -1,5 +1,5 @@
-/* kube_status: what pods and Jobs say, in words for a user. Pure: what the real API server was
- * recorded to answer is read here by the tests (tests/data/kubernetes/transcripts). */
+/* kube_status: turns the state of pods and Jobs into words for a user. Pure: its tests read
+ * recorded answers of a real API server (tests/data/kubernetes/transcripts). */
 #include "away/kubernetes/kube_status.h"
 
 #include <stdio.h>
@@ -134,7 +134,7 @@ void stk_kube_read_job(const stk_json *object, stk_kube_job *ret)
 
 /* --- waiting --- */
 
-/* The scheduler's words up to what it says of preemption, and what can be done. */
+/* The scheduler's message without its part on preemption, and what the user can do. */
 static void say_unscheduled(const stk_kube_pod *p, char *text, size_t size)
 {
     static const char *const musings[] = {" no new claims to deallocate", " preemption:"};
@@ -149,7 +149,7 @@ static void say_unscheduled(const stk_kube_pod *p, char *text, size_t size)
                      p->unscheduled[n - 1] == ',')) {
         n--;
     }
-    /* The first that is found counts: where only resources are short, some node would do. */
+    /* The first match wins: where only resources are short, some node would do otherwise. */
     static const struct {
         const char *words, *way;
     } ways[] = {
@@ -187,7 +187,7 @@ static const char *const pulls[] = {"ErrImagePull",
 static const char *const configs[] = {"CreateContainerConfigError", "CreateContainerError",
                                       "RunContainerError", "PreCreateHookError", NULL};
 
-/* What stands behind these words; all of it where they aren't there. */
+/* The message after `words`; all of it if it doesn't contain them. */
 static const char *behind(const char *message, const char *words)
 {
     const char *at = strstr(message, words);
@@ -197,7 +197,7 @@ static const char *behind(const char *message, const char *words)
     return at + strlen(words);
 }
 
-/* Between words and more of them. */
+/* The separator before an optional text. */
 static const char *colon(const char *more)
 {
     return *more == '\0' ? "" : ": ";
@@ -222,7 +222,7 @@ static void say_waiting(const stk_kube_pod *p, char *text, size_t size)
         (void)snprintf(text, size,
                        "%s can't be pulled: %.700s; look at its name, the registry, and "
                        "image_pull_secrets",
-                       who, behind(p->message, "ErrImagePull: ")); /* a back-off says it before */
+                       who, behind(p->message, "ErrImagePull: ")); /* after a back-off's prefix */
     } else if (is_any(p->reason, configs)) {
         (void)snprintf(text, size,
                        "its container can't be made (%s): %.700s; look at secrets, "
@@ -249,7 +249,7 @@ static void judge_waiting(const stk_kube_job *job, const stk_kube_pod *p, stk_ku
         } else {
             say_waiting(p, text, size);
         }
-        /* The others may yet come right: a registry that was away, a Secret that comes later. */
+        /* The other reasons may be temporary: a registry is down, a Secret comes later. */
         v->hopeless = strcmp(p->reason, "InvalidImageName") == 0 ||
                       strcmp(p->reason, "ErrImageNeverPull") == 0;
         v->report.failure = STK_FAIL_START;
@@ -305,7 +305,7 @@ static void fail(stk_kube_verdict *v, stk_failure failure, const char *fmt, ...)
     va_end(args);
 }
 
-/* The pod had to go: who wanted its place? */
+/* The cluster put the pod off its node: why? */
 static void judge_disrupted(const stk_kube_pod *p, stk_kube_verdict *v)
 {
     if (strcmp(p->disruption, "PreemptionByScheduler") == 0) {
@@ -387,7 +387,7 @@ static void judge_ended(const stk_kube_pod *p, stk_kube_verdict *v)
         v->report.exit_status = -1;
     }
     const char *message = p->message;
-    if (strncmp(message, "{\"stoker\"", 9) == 0) { /* the agent's own is read in its end.json */
+    if (strncmp(message, "{\"stoker\"", 9) == 0) { /* the agent's: its end.json is read instead */
         message = "";
     }
     (void)snprintf(v->report.text, sizeof v->report.text, "%s on node %s%s%.500s",
@@ -395,7 +395,7 @@ static void judge_ended(const stk_kube_pod *p, stk_kube_verdict *v)
                    message);
 }
 
-/* Has this pod ended, or won't it come back? */
+/* Returns whether the pod has ended or no longer exists. */
 static bool is_over(const stk_kube_pod *p)
 {
     return *p->name != '\0' && (p->gone || p->failed || p->succeeded ||
@@ -425,7 +425,7 @@ static void judge_pod(const stk_kube_pod *p, stk_kube_verdict *v)
     }
 }
 
-/* The Job failed for a reason of its own, which no pod tells. */
+/* Judges failures of the Job itself, which no pod shows. */
 static bool judge_job(const stk_kube_job *job, stk_kube_verdict *v)
 {
     if (strcmp(job->reason, "DeadlineExceeded") == 0) {
@@ -440,7 +440,8 @@ static bool judge_job(const stk_kube_job *job, stk_kube_verdict *v)
     return true;
 }
 
-/* Of a gang: the first that failed by itself; who was ended because of it says nothing. */
+/* The pod that explains the job's state best. Of a gang, one that failed by itself, not one that
+ * was ended because of that. */
 static const stk_kube_pod *who_tells(const stk_kube_pod *pods, uint32_t n)
 {
     const stk_kube_pod *best = NULL;
@@ -482,7 +483,7 @@ void stk_kube_judge(const stk_kube_job *job, const stk_kube_pod *pods, uint32_t 
     }
     bool job_over = job->failed || job->gone;
     const stk_kube_pod *tells = who_tells(pods, n);
-    bool put_off = tells != NULL && *tells->disruption != '\0'; /* it knows better than the Job */
+    bool put_off = tells != NULL && *tells->disruption != '\0'; /* more precise */
     bool job_says =
         !job->complete && !put_off && (job->failed || job->ending) && judge_job(job, &v);
     if (job->complete) {
@@ -496,7 +497,7 @@ void stk_kube_judge(const stk_kube_job *job, const stk_kube_pod *pods, uint32_t 
         }
         v.unsure = (v.unsure && !job_over) || (tells != NULL && !is_over(tells)); /* news lag */
         if (v.is_end && !job_over && n_over < n) {
-            v.unsure = true; /* pods still end */
+            v.unsure = true; /* some pods are still ending */
         }
     } else if (job->gone) {
         fail(&v, STK_FAIL_LOST, "its Job is gone: somebody deleted it");

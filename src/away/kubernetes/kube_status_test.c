@@ -1,4 +1,4 @@
-/* What users are told of what a real API server answered: the recordings, event by event. */
+/* What users read about the recorded answers of a real API server, replayed event by event. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,16 +6,16 @@
 #include "away/kubernetes/kube_status.h"
 #include "base/testing.h"
 
-/* Tests run in the build folder, which is where this name starts from. */
+/* Relative to the build folder, where tests run. */
 #define DATA "../../../tests/data/kubernetes/"
 
-/* What a recording comes to for one Job. */
+/* The result of a recording for one Job. */
 typedef struct story {
     stk_kube_job job;
     stk_kube_pod pods[2];
     uint32_t n;
     bool hopeless;
-    char waits[1024]; /* the longest text of why it waits */
+    char waits[1024]; /* the longest reason why it waits */
     char event[1024];
     bool ran;
     stk_kube_verdict end; /* the first that is sure, else the last */
@@ -49,7 +49,7 @@ static void hear(story *s, const char *name, const stk_json *object, const char 
         assert_true(pod.index < s->n);
         bool is_first =
             *s->pods[pod.index].name == '\0' || strcmp(s->pods[pod.index].name, pod.name) == 0;
-        if (is_first) { /* our Jobs make no second one */
+        if (is_first) { /* our Jobs create no second pod */
             s->pods[pod.index] = pod;
         }
     } else {
@@ -62,12 +62,12 @@ static void hear_lists(story *s, const char *name, const stk_json *response)
 {
     const stk_json *items = stk_json_get(response, "items");
     const char *kind = stk_kube_text_at(response, "kind");
-    if (strcmp(kind, "Pod") == 0) { /* what a DELETE answers */
+    if (strcmp(kind, "Pod") == 0) { /* the answer to a DELETE */
         hear(s, name, response, kind, false);
     }
     for (uint32_t i = 0; i < stk_json_n_items(items); i++) {
         const stk_json *one = &items->items[i];
-        if (strcmp(kind, "PodList") == 0) { /* items don't say what they are */
+        if (strcmp(kind, "PodList") == 0) { /* items of a list have no kind */
             hear(s, name, one, "Pod", false);
             continue;
         }
@@ -148,7 +148,7 @@ static const struct {
     {"disruption", "evict-ignore", 1, STK_REMOTE_FAILED, STK_FAIL_PREEMPTED, -1, 0, false, 0,
      "evicted from node real-node"},
     {"disruption", "evict-plain", 1, STK_REMOTE_FAILED, STK_FAIL_LOST, -1, 0, false, 0,
-     "no pod is left to tell why"}, /* that is why ours fail with a reason: see test_lagging */
+     "no pod is left to tell why"}, /* so our Jobs fail with a reason: see test_lagging */
     {"node-lost", "plain", 1, STK_REMOTE_FAILED, STK_FAIL_LOST, -1, 0, false, 0,
      "node gpu-lost is lost: it doesn't answer any more"},
     {"node-lost", "ignore", 1, STK_REMOTE_FAILED, STK_FAIL_LOST, -1, 0, false, 0,
@@ -216,11 +216,11 @@ static void test_waiting(void **state)
         contains(s.waits, waits[i].words);
         contains(s.waits, waits[i].way);
         assert_int_equal(s.hopeless, waits[i].hopeless);
-        assert_null(strstr(s.waits, "preemption:")); /* the scheduler's own musings */
+        assert_null(strstr(s.waits, "preemption:")); /* the scheduler's remarks on preemption */
     }
 }
 
-/* What only events tell. */
+/* Reasons that only events give. */
 static void test_events(void **state)
 {
     (void)state;
@@ -232,7 +232,7 @@ static void test_events(void **state)
     replay("quota", "job-limitrange", 1, &s);
     contains(s.event, "maximum memory usage per Container is 32Mi, but limit is 64Mi");
     contains(s.event, "ask for what it allows");
-    char words[900]; /* no transcript has it: the words of Kubernetes' ServiceAccount admission */
+    char words[900]; /* not in a transcript: from Kubernetes' ServiceAccount admission */
     contains(stk_kube_event_words("FailedCreate",
                                   "Error creating: pods \"s-1-a-0-1-\" is forbidden: error "
                                   "looking up service account ml/trainer: serviceaccount "
@@ -255,7 +255,7 @@ static void test_events(void **state)
     }
 }
 
-/* News of Jobs and pods come by different ways: the Job's end alone is no reason to guess. */
+/* News of Jobs and of pods come separately: the Job's end alone doesn't explain the end. */
 static void test_lagging(void **state)
 {
     (void)state;
@@ -275,13 +275,13 @@ static void test_lagging(void **state)
     (void)snprintf(failed.reason, sizeof failed.reason, "PodFailurePolicy");
     (void)snprintf(failed.message, sizeof failed.message,
                    "Pod a/b has condition DisruptionTarget matching FailJob rule at index 0");
-    stk_kube_judge(&failed, &none, 1, &v); /* the pod went while nobody looked */
+    stk_kube_judge(&failed, &none, 1, &v); /* the pod was removed before we saw its end */
     assert_true(v.is_end && !v.unsure);
     assert_int_equal(v.report.failure, STK_FAIL_PREEMPTED);
     stk_kube_job gone = {.seen = true, .gone = true};
     stk_kube_judge(&gone, &none, 1, &v);
     assert_int_equal(v.report.failure, STK_FAIL_LOST);
-    story s; /* its deletion was heard, and then no more of it */
+    story s; /* we saw its deletion start, and nothing after */
     replay("disruption", "deleted-pod", 1, &s);
     assert_true(s.pods[0].deleting);
     s.pods[0].gone = true;
@@ -291,7 +291,7 @@ static void test_lagging(void **state)
     contains(v.report.text, "somebody deleted it");
 }
 
-/* What a kubelet says of a pod that it put off. */
+/* A kubelet's words about a pod that it evicted. */
 static void test_evicted(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* kube_sweep: at a run's end, Jobs in its namespaces whose attempts are on record as ended, of this
- * run or of one before: their engine died between that record and their removal. One list of
- * metadata a namespace; what isn't ours, or is kept, isn't in it or isn't known here. */
+/* kube_sweep: at a run's end, removes Jobs in its namespaces whose attempts are on record as ended,
+ * of this run or an earlier one: an engine may die between the record and the removal. It needs one
+ * list of metadata for each namespace. Jobs that aren't ours, or that the user keeps, stay. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,13 +11,13 @@ enum { LIST_MAX = 1000, SWEEP_MS = 5000, TURN_MS = 100 };
 typedef struct sweep {
     stk_kube_space *space;
     uint32_t n_open; /* requests under way */
-    bool again;      /* something passes by itself: all of it once more */
+    bool again;      /* a temporary failure: repeat the whole sweep */
 } sweep;
 
 static void on_swept(void *arg, const stk_kube_answer *a)
 {
     sweep *s = arg;
-    s->again = s->again || a->again; /* else it is gone, or for its ttlSecondsAfterFinished */
+    s->again = s->again || a->again; /* else done, or left to its TTL */
     s->n_open--;
 }
 
@@ -36,7 +36,7 @@ static void ask(sweep *s, const char *method, const char *way, const char *body,
     }
 }
 
-/* Removes the Job that these are the metadata of, or the JobSet that it belongs to. */
+/* If the Job with these metadata is on record as ended, removes it, or the JobSet that owns it. */
 static void look_at(sweep *s, const stk_json *meta)
 {
     stk_kube *k = s->space->kube;

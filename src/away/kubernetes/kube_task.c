@@ -1,5 +1,5 @@
-/* kube_task: one job from its first request to the last, as steps that can be repeated: sent, found
- * there already, watched, removed. One request of a job is under way at a time. */
+/* kube_task: one job from its first request to its last: it is sent or found in the cluster,
+ * watched, and removed. Each step can be repeated. A job has one request under way at a time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,19 +10,19 @@
 #include "base/map.h"
 #include "base/text.h"
 
-enum { AT_ONCE = -1 }; /* a grace: there is nothing to end */
+enum { AT_ONCE = -1 }; /* a grace: no pod to end */
 enum { AGAIN_MS = 1000, QUOTA_MS = 5000, LAG_MS = 10000, LOGS_MS = 20000, REMOVE_MS = 90000 };
 enum { LOOK_MS = 3000, LOOK_MAX_MS = 30000, LOOK_GAP_MS = 200, LOOKS = 2, SILENT_MS = 5000 };
 enum {
     SETTLE_MS = 250,
     KILL_MS = 5000,
     KILLS_ASKED = 2,
-    TERMINATING_MS = 60000, /* past its grace: nobody is there to end it */
+    TERMINATING_MS = 60000, /* past its grace: no kubelet ends it */
     OWN_LAG_MS = 30000,
     GONE_MS = 500
 };
 
-/* --- saying --- */
+/* --- reports --- */
 
 static void say(stk_kube_task *t, stk_remote_report *report)
 {
@@ -31,7 +31,7 @@ static void say(stk_kube_task *t, stk_remote_report *report)
     t->kube->base.say(t->kube->base.say_arg, report);
 }
 
-/* In as few words as are kept of an end: what it died of, and how it is ended by hand. */
+/* Adds how to end the job by hand, within the length that is kept of an end's text. */
 static void say_it_lives(const stk_kube_task *t, stk_remote_report *report)
 {
     char how[360];
@@ -56,7 +56,7 @@ static void finish(stk_kube_task *t, const stk_remote_report *end)
     }
 }
 
-/* Removed within grace_ms, then said to have failed; AT_ONCE: there is nothing to remove. */
+/* Removes the job within grace_ms, then reports its failure. AT_ONCE: nothing to remove. */
 static void fail(stk_kube_task *t, int64_t grace_ms, stk_failure failure, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 static void fail(stk_kube_task *t, int64_t grace_ms, stk_failure failure, const char *fmt, ...)
@@ -98,9 +98,9 @@ static void say_running(stk_kube_task *t)
     }
 }
 
-/* --- what is known by now --- */
+/* --- judging the job --- */
 
-/* A pod that somebody deleted and nobody ends: its node is silent. */
+/* Marks pods as gone that were deleted but don't end, because their node is silent. */
 static void give_up_pods(stk_kube_task *t, int64_t now)
 {
     bool any = false;
@@ -108,7 +108,7 @@ static void give_up_pods(stk_kube_task *t, int64_t now)
         stk_kube_pod *p = &t->pods[i];
         bool hangs = p->deleting && !p->gone && p->main == STK_KUBE_RUNNING;
         any = any || hangs;
-        /* Where the node is known to be silent, nobody need wait for its answer. */
+        /* If Kubernetes knows that the node is silent, waiting for its answer is useless. */
         bool silent = !p->ready && strcmp(p->disruption, "DeletionByTaintManager") == 0;
         int64_t patience = t->grace_ms + TERMINATING_MS;
         if (silent) {
@@ -160,7 +160,7 @@ static void check_patience(stk_kube_task *t, int64_t now)
          words);
 }
 
-/* Its pod may be there before the Secret that we make for it, and look again a while later. */
+/* The pod may exist before its Secret, and retries only after a while: such a reason isn't news. */
 static bool waits_for_us(const stk_kube_task *t, const char *words, int64_t now)
 {
     char secret[STK_KUBE_NAME + 16];
@@ -229,7 +229,7 @@ void stk_kube_task_remove(stk_kube_task *t, const stk_remote_report *end, int64_
         t->kill_ms = now + grace_ms;
     }
     t->not_before_ms = t->idle_until_ms = 0;
-    if (t->op == KUBE_IDLE && !t->posted && !t->maybe && !t->ask) { /* nobody has it */
+    if (t->op == KUBE_IDLE && !t->posted && !t->maybe && !t->ask) { /* it was never sent */
         finish(t, &t->end);
     }
 }
@@ -248,7 +248,7 @@ static void begin(stk_kube_task *t, const char *method, const char *way, const c
     }
 }
 
-/* After an answer: true where it is to be tried again, or will never work. */
+/* Call it after each answer. Returns true for a temporary or a fatal one. */
 static bool is_passing(stk_kube_task *t, const stk_kube_answer *a)
 {
     t->kube->n_ops--;
@@ -262,7 +262,7 @@ static const stk_kube_way *way(const stk_kube_task *t)
     return &t->ways[t->i_way];
 }
 
-/* The way that is wanted isn't to be had. */
+/* The preferred way doesn't work here: only the other one is left. */
 static void drop_way(stk_kube_task *t)
 {
     t->ways[0] = t->ways[--t->n_ways];
@@ -278,7 +278,7 @@ static const char *way_of(const stk_kube_task *t, const char *group, const char 
                             plural, query);
 }
 
-/* Of the Job (or JobSet) itself. */
+/* The path of the Job (or JobSet) itself. */
 static const char *way_of_job(const stk_kube_task *t)
 {
     stk_arena_reset(t->kube->scratch);
@@ -294,7 +294,7 @@ static void begin_get(stk_kube_task *t, void (*done)(void *, const stk_kube_answ
 static void know_job(stk_kube_task *t, const stk_kube_answer *a)
 {
     t->posted = t->maybe = true;
-    t->since_ms = stk_kube_now(); /* until now it waited for us */
+    t->since_ms = stk_kube_now(); /* before, it waited for us, not for the cluster */
     t->listed_before = MAX(t->space->jobs.n_lists, t->space->pods.n_lists);
     if (a->json != NULL) {
         (void)snprintf(t->job.uid, sizeof t->job.uid, "%s",
@@ -315,7 +315,7 @@ static void know_job(stk_kube_task *t, const stk_kube_answer *a)
 static void refused(stk_kube_task *t, const stk_kube_answer *a)
 {
     bool is_quota = a->status == 403 && strstr(a->text, "exceeded quota") != NULL;
-    t->lives = !is_quota && (t->posted || t->maybe); /* an answer was lost */
+    t->lives = !is_quota && (t->posted || t->maybe); /* an answer was lost: it may exist */
     t->is_hopeless = !is_quota && a->status == 403;
     if (is_quota) {
         char words[900];
@@ -355,7 +355,7 @@ static void on_post(void *arg, const stk_kube_answer *a)
     stk_kube_task *t = arg;
     bool first = t->i_doc == 0;
     if (first && a->rc < 0) {
-        t->maybe = t->kube->api.answered; /* cut off: it may have got there */
+        t->maybe = t->kube->api.answered; /* the connection broke: it may have arrived */
     }
     if (is_passing(t, a)) {
         return;
@@ -364,13 +364,13 @@ static void on_post(void *arg, const stk_kube_answer *a)
         know_job(t, a);
     } else if (a->good || (!first && a->status == 409)) {
         t->i_doc++;
-    } else if (a->status == 409) { /* there already: ours, from before? */
+    } else if (a->status == 409) { /* exists already: from an earlier engine? */
         t->ask = true;
     } else if (!first && a->status == 404) {
         t->i_doc = way(t)->docs.n;
     } else if (first && t->open && (a->status == 403 || a->status == 404) &&
                strstr(a->text, "exceeded quota") == NULL && strstr(a->text, "namespaces") == NULL) {
-        drop_way(t); /* no right to it: nobody asked for one */
+        drop_way(t); /* no right to JobSets: the user didn't ask for one */
     } else if (first) {
         refused(t, a);
     } else {
@@ -413,7 +413,7 @@ static void on_get(void *arg, const stk_kube_answer *a)
         fail(t, AT_ONCE, STK_FAIL_LOST, "its Job %s is gone from namespace '%s'", t->name,
              t->space->name);
     } else if (!not_there) {
-        t->maybe = true; /* it was there, or may be */
+        t->maybe = true; /* it may exist */
         refused(t, a);
     }
     if (!t->posted) {
@@ -426,8 +426,8 @@ static void mark_gone(stk_kube_task *t)
     t->job.gone = t->set_gone = true;
 }
 
-/* Is what was to be removed still there? Of a JobSet no watch tells, and of nothing where we may
- * not watch. Who may not look takes the server's word that it goes. */
+/* Polls whether the removed object still exists: we watch no JobSets, and nothing without the right
+ * to watch. Without the right to get it, we trust that the accepted DELETE works. */
 static void on_gone(void *arg, const stk_kube_answer *a)
 {
     stk_kube_task *t = arg;
@@ -449,7 +449,7 @@ static void on_delete(void *arg, const stk_kube_answer *a)
     if (a->good) {
         return;
     }
-    mark_gone(t); /* of a forgotten one ttlSecondsAfterFinished does what we may not */
+    mark_gone(t); /* ttlSecondsAfterFinished removes a forgotten one in any case */
     if (a->status != 404 && !t->forgotten) {
         stk_kube_note(t->kube, t, "its Job %s can't be removed: %s", t->name, a->text);
         t->lives = true;
@@ -468,7 +468,7 @@ static void begin_delete(stk_kube_task *t, const char *policy)
 static void on_kill(void *arg, const stk_kube_answer *a)
 {
     stk_kube_task *t = arg;
-    if (!is_passing(t, a)) { /* should one come that was on its way: again */
+    if (!is_passing(t, a)) { /* repeated, for pods created meanwhile */
         t->kill_ms = stk_kube_now() + KILL_MS;
         t->n_kills++;
     }
@@ -500,9 +500,9 @@ static void on_look(void *arg, const stk_kube_answer *a)
     stk_kube_task_settle(t, stk_kube_now());
 }
 
-/* --- what is due --- */
+/* --- the next request --- */
 
-/* Documents behind the first: what the Job owns. */
+/* Documents after the first: objects that the Job owns. */
 static const struct owned {
     const char *kind, *plural;
     stk_kube_need need;
@@ -529,7 +529,7 @@ static void post(stk_kube_task *t)
     }
 }
 
-/* A Job that went by itself leaves its JobSet, which may make it anew. */
+/* A JobSet can outlive its Job, and may create it anew. */
 static bool is_there(const stk_kube_task *t)
 {
     bool is_gone = (way(t)->is_set && t->set_gone) || (!way(t)->is_set && t->job.gone);
@@ -545,7 +545,7 @@ static void step_removal(stk_kube_task *t, int64_t now)
         char query[160];
         (void)snprintf(query, sizeof query,
                        "?labelSelector=" STK_KUBE_LABEL_JOB "%%3D%s&gracePeriodSeconds=%d", t->name,
-                       t->n_kills < KILLS_ASKED); /* 0: whether or not its node answers */
+                       t->n_kills < KILLS_ASKED); /* 0: even if the node doesn't answer */
         begin(t, "DELETE", way_of(t, KUBE_CORE, "pods", query), NULL, on_kill, KUBE_KILL);
     } else if (there && now > t->give_up_ms) {
         stk_kube_note(t->kube, t,
@@ -596,7 +596,7 @@ static void look(stk_kube_task *t, int64_t now)
     }
 }
 
-/* Which way is the wanted one? false: the cluster hasn't said yet. */
+/* Chooses between JobSet and Job. Returns false while the cluster hasn't answered. */
 static bool decide(stk_kube_task *t, int64_t now)
 {
     bool known = stk_kube_knows_sets(t->kube, now);
@@ -606,7 +606,7 @@ static bool decide(stk_kube_task *t, int64_t now)
     return known;
 }
 
-/* What its documents take. */
+/* A right that the job's documents need and we lack; NULL: none. */
 static const stk_kube_right *find_missing(stk_kube_task *t)
 {
     const stk_kube_right *missing = stk_kube_missing(t->space, KUBE_FOR_ALL);
@@ -615,7 +615,7 @@ static const stk_kube_right *find_missing(stk_kube_task *t)
         of_sets = stk_kube_missing(t->space, KUBE_FOR_SETS);
     }
     if (of_sets != NULL && t->open && t->n_ways > 1) {
-        drop_way(t); /* nobody asked for one */
+        drop_way(t); /* the user didn't ask for one */
         of_sets = NULL;
     }
     if (missing == NULL) {
@@ -627,8 +627,8 @@ static const stk_kube_right *find_missing(stk_kube_task *t)
     return missing;
 }
 
-/* Before anything is asked for; false: not now, or never. What an earlier engine made can't be
- * watched either. */
+/* Checks our rights before the job's first request. Returns false if they aren't known yet, or one
+ * is missing; then the job fails, even one that an earlier engine created: we couldn't watch it. */
 static bool is_allowed(stk_kube_task *t, int64_t now)
 {
     if (t->is_allowed || t->removing) {
@@ -672,7 +672,7 @@ void stk_kube_task_step(stk_kube_task *t, int64_t now)
     }
     if (!t->ended) {
         rests = stk_kube_logs_step(t, now);
-        if (now >= t->settle_ms) { /* what time alone changes; news are looked at when they come */
+        if (now >= t->settle_ms) { /* for timeouts; news settle the task at once */
             t->settle_ms = now + SETTLE_MS;
             stk_kube_task_settle(t, now);
         }
@@ -681,7 +681,7 @@ void stk_kube_task_step(stk_kube_task *t, int64_t now)
         !stk_kube_may_begin(t->kube, t->not_before_ms, now)) {
         if (t->removing && !t->ended && t->op == KUBE_IDLE && now > t->give_up_ms) {
             t->lives = !t->removed && is_there(t);
-            finish(t, &t->end); /* the server is away all that time */
+            finish(t, &t->end); /* the server was away all the time */
         }
         return;
     }
@@ -748,7 +748,7 @@ stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const s
     t->grace_ms = job->grace_ms;
     t->keep = stk_kube_true(options, "keep", false);
     t->attach = job->attach;
-    t->ask = job->attach || (job->look && n_ways > 1); /* of one name there is one Job */
+    t->ask = job->attach || (job->look && n_ways > 1); /* else a POST finds it */
     t->since_ms = stk_kube_now();
     (void)snprintf(t->name, sizeof t->name, "%s", job->name);
     t->previous = k->last;

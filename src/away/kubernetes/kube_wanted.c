@@ -1,6 +1,6 @@
-/* kube_wanted: which devices a step asks a cluster for. Its request and the options that say the
- * same in other words become one resource, a number and what tells the nodes apart that have the
- * model. What can't be had so is refused: a step that asked for a device never runs without. */
+/* kube_wanted: which devices a step asks a cluster for. Its request and its options together become
+ * one resource, a number and a node label that selects the model. It refuses whatever can't be
+ * expressed so: a step that asks for a device never runs without it. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 static const struct {
     const char *vendor, *resource;
-    const char *label; /* of its models; NULL: differs from cluster to cluster */
+    const char *label; /* names its models; NULL: differs from cluster to cluster */
 } vendors[] = {
     {"nvidia", "nvidia.com/gpu", "nvidia.com/gpu.product"},
     {"amd", "amd.com/gpu", NULL},
@@ -23,8 +23,8 @@ static const struct {
     {NULL, NULL, NULL}, /* any other */
 };
 
-/* What the agent can count in the container. Of a resource that is a part of a device, or may be
- * one that several have, nobody knows how many devices it is: at least one. */
+/* Resources that the agent can count in the container. A resource that is a part of a device, or a
+ * shared one, says nothing on the number of devices: the agent expects at least one. */
 static const struct {
     const char *begins, *vendor;
     bool is_whole;
@@ -42,7 +42,7 @@ static const struct {
     {"google.com/tpu\n", "google", true},
 };
 
-/* EC2's instances: every node's label node.kubernetes.io/instance-type is one of them. */
+/* EC2's instance types, as the node label node.kubernetes.io/instance-type has them. */
 static const struct {
     const char *family, *vendor, *model, *sizes;
 } instances[] = {
@@ -51,14 +51,14 @@ static const struct {
 #undef X
 };
 
-/* What is asked for, before it has a resource. */
+/* A request, before its resource is chosen. */
 typedef struct wish {
-    stk_alternative wants[STK_LIMIT_ASKS]; /* each with the number that it comes to */
+    stk_alternative wants[STK_LIMIT_ASKS]; /* each with its resulting number */
     uint32_t n;
-    const char *option; /* "trainium": it names a kind of device, and its vendor is */
+    const char *option; /* "trainium": names a kind of device, of the vendor */
     const char *kind;
     const char *vendor; /* of all alternatives */
-    bool is_counted;    /* somebody said how many */
+    bool is_counted;    /* the user gave the number */
 } wish;
 
 int stk_kube_refuse(const stk_kube_maker *m, const char *instead, const char *what, ...)
@@ -98,9 +98,9 @@ static bool is_same(const char *a, const char *b)
     return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
 }
 
-/* --- what is wished for --- */
+/* --- the request --- */
 
-/* Options that name a kind of device: *ret_n is how many, 0 where that isn't said. */
+/* Reads options that name a kind of device. *ret_n: how many; 0: not given. */
 static int read_kind(stk_kube_maker *m, wish *w, int64_t *ret_n)
 {
     static const struct {
@@ -109,7 +109,7 @@ static int read_kind(stk_kube_maker *m, wish *w, int64_t *ret_n)
                  {"tpu", "google"},   {"tpu_accelerator", "google"}, {"tpu_topology", "google"}};
     *ret_n = 0;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        int64_t n = MAX(stk_kube_whole(m->options, kinds[i].option), 0); /* of text there is none */
+        int64_t n = MAX(stk_kube_whole(m->options, kinds[i].option), 0); /* -1 for a text */
         if (n == 0 && stk_kube_text(m->options, kinds[i].option) == NULL) {
             continue;
         }
@@ -162,7 +162,7 @@ static int read_wish(stk_kube_maker *m, wish *w)
     return 0;
 }
 
-/* --- whose --- */
+/* --- vendor and resource --- */
 
 static int refuse_vendor(stk_kube_maker *m, const char *what, const char *is, const char *other)
 {
@@ -170,7 +170,7 @@ static int refuse_vendor(stk_kube_maker *m, const char *what, const char *is, co
                            "%s means devices of %s, and the step asks for %s's", what, is, other);
 }
 
-/* Alternatives become one Job where they differ only in the model. */
+/* Alternatives can become one Job only if they differ just in the model. */
 static int find_vendor(stk_kube_maker *m, wish *w)
 {
     for (uint32_t i = 0; i < w->n; i++) {
@@ -203,7 +203,7 @@ static int find_vendor(stk_kube_maker *m, wish *w)
     return 0;
 }
 
-/* Devices that the agent has no eyes for would be refused in the pod, or used unseen. */
+/* Refuses devices that the agent can't count: it would refuse them in the pod, or miss them. */
 static int refuse_uncounted(stk_kube_maker *m, const wish *w, const char *resource, int64_t n)
 {
     const char *vendor = w->vendor, *class = w->wants[0].gpu_class;
@@ -232,8 +232,8 @@ static int refuse_uncounted(stk_kube_maker *m, const wish *w, const char *resour
         resource, class != NULL ? "class" : "vendor", stk_text_or(class, vendor));
 }
 
-/* The resource that is asked for. Options of a whole cluster say whose GPUs it has: they are no
- * word on devices of another sort. */
+/* Finds the resource to request. gpu_vendor may stand for a whole cluster and name the vendor of
+ * its GPUs: it doesn't apply to Neuron devices and TPUs. */
 static int find_resource(stk_kube_maker *m, wish *w, stk_kube_wanted *a)
 {
     const char *said = stk_kube_text(m->options, "gpu_vendor");
@@ -284,7 +284,7 @@ static int find_resource(stk_kube_maker *m, wish *w, stk_kube_wanted *a)
     return 0;
 }
 
-/* --- which model --- */
+/* --- model --- */
 
 static bool is_mig(const char *name)
 {
@@ -292,7 +292,7 @@ static bool is_mig(const char *name)
     return sscanf(name, "%dg.%dgb%n", &slices, &memory, &n) == 2 && name[n] == '\0';
 }
 
-/* A class that is a resource of its own: a slice, a partition, a driver. */
+/* The resource of a class that has its own: a slice, a partition, a driver. NULL: it has none. */
 static const char *resource_of_class(const stk_kube_maker *m, const char *vendor, const char *name)
 {
     const char *slice = strncmp(name, "mig-", 4) == 0 ? name + 4 : name;
@@ -308,7 +308,7 @@ static const char *resource_of_class(const stk_kube_maker *m, const char *vendor
     return NULL;
 }
 
-/* Is an instance's model what one of the classes means? `trainium` of any generation is one. */
+/* Does one of the classes mean an instance's model? `trainium` means any generation. */
 static bool is_meant(const wish *w, const char *model)
 {
     char whole[64];
@@ -326,9 +326,9 @@ static bool is_meant(const wish *w, const char *model)
     return is_kind && fits;
 }
 
-/* Neuron devices of all models are one resource. Their nodes are told apart by the type of
- * instance, which every cloud's nodes have as a label: those that are known to have another model
- * are left out, so a node whose type nobody knows is none of them. */
+/* Neuron devices of all models are one resource. The nodes' label with the instance type tells
+ * models apart: we exclude the types that are known to have another model. So nodes of unknown
+ * types stay eligible. */
 static int tell_instances(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
 {
     bool any = false;
@@ -397,7 +397,8 @@ static int read_class(stk_kube_maker *m, const wish *w, const char *name, const 
     return 0;
 }
 
-/* gpu_type is the cluster's own word for what the step names by gpu_class, if it says both. */
+/* If a step has both gpu_type and gpu_class, both must mean the same model: gpu_type in the
+ * cluster's words. */
 static int check_type(stk_kube_maker *m, const wish *w, const char *type)
 {
     const char *of = stk_spec_vendor_of_class(type);
@@ -435,7 +436,7 @@ static int find_model(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
         return tell_instances(m, w, a);
     }
     if (is_same(w->vendor, "google") && type == NULL && label == NULL) {
-        a->class = w->wants[0].gpu_class; /* whoever knows machines of Google reads it */
+        a->class = w->wants[0].gpu_class; /* kube_devices reads it */
         if (w->n != 1) {
             return stk_kube_refuse(m, "keep one of them",
                                    "any_of of several TPUs can't be one Job");

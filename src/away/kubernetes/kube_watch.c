@@ -1,7 +1,7 @@
-/* kube_watch: news of a namespace's Jobs and pods of our run. One list, then a watch from its
- * version on until that ends, for whatever reason, and again: no version is asked for that the
- * server may not know any more. Hearing the same twice is harmless; what a list doesn't know any
- * more is gone. */
+/* kube_watch: follows our run's Jobs and pods in a namespace. It lists them, then watches from the
+ * list's version until the watch ends, for any reason, and lists again: so it never asks for a
+ * version that the server has forgotten. Reading the same state twice is harmless. An object that
+ * is missing in a new list no longer exists. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 enum { WATCH_S = 110, WATCH_IDLE_MS = 150000, LIST_MAX = 500, LINE_MAX_BYTES = 16 << 20 };
 enum { QUICK_MS = 1000 };
 
-/* --- what is heard --- */
+/* --- news of Jobs and pods --- */
 
 static stk_kube_task *find_task(stk_kube_feed *f, const stk_json *object)
 {
@@ -39,7 +39,7 @@ static void hear_pod(stk_kube_task *t, const stk_json *object, bool gone)
     stk_kube_pod *there = &t->pods[pod.index];
     bool is_same = *there->name == '\0' || strcmp(there->uid, pod.uid) == 0;
     if (!is_same && gone) {
-        return; /* the one before it */
+        return; /* a replaced pod */
     }
     *there = pod;
     t->look_ms = 0;
@@ -59,7 +59,7 @@ static void hear(stk_kube_feed *f, const stk_json *object, bool gone)
     }
 }
 
-/* Those that a whole list doesn't know. */
+/* Marks what a complete list doesn't have as gone. */
 static void forget_missing(stk_kube_feed *f)
 {
     stk_kube *k = f->space->kube;
@@ -198,12 +198,12 @@ static void hear_event(stk_kube_feed *f, const char *text, size_t len)
     stk_json root;
     stk_arena_reset(k->scratch);
     if (stk_kube_parse(text, len, k->scratch, &root) < 0) {
-        return; /* cut in the middle: the next watch says it again */
+        return; /* cut in the middle: the next list has it again */
     }
     const char *type = stk_kube_text_at(&root, "type");
     const stk_json *object = stk_kube_at(&root, "object");
     const char *version = stk_kube_text_at(object, "metadata/resourceVersion");
-    if (strcmp(type, "ERROR") == 0) { /* 410, mostly: what we know is too old */
+    if (strcmp(type, "ERROR") == 0) { /* mostly 410: our version is too old */
         f->listed = false;
         return;
     }
@@ -245,10 +245,10 @@ static void on_watch_end(void *arg, const stk_kube_answer *a)
     f->state = KUBE_FEED_IDLE;
     stk_buf_clear(&f->line);
     f->not_before_ms = now;
-    if (now - f->begun_ms < QUICK_MS) { /* one that ends at once, ends at once again */
+    if (now - f->begun_ms < QUICK_MS) { /* the next one may end at once, too */
         f->not_before_ms += QUICK_MS;
     }
-    f->listed = false; /* all of it, whatever was heard: versions may even have begun anew */
+    f->listed = false; /* always list again: the server's versions may have started anew */
     if (!a->good && a->status != 410 && (a->fatal || (!a->again && a->status != 0))) {
         stumble(f, a, "watch");
     }
@@ -314,7 +314,7 @@ int stk_kube_space_get(stk_kube *k, const char *name, stk_kube_space **ret, stk_
 void stk_kube_space_step(stk_kube_space *s, int64_t now)
 {
     if (!stk_kube_knows_rights(s, now) || stk_kube_missing(s, KUBE_FOR_ALL) != NULL) {
-        return; /* nobody has anything there */
+        return; /* no job can run there */
     }
     step(&s->jobs, now);
     step(&s->pods, now);
