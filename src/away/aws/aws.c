@@ -1,4 +1,4 @@
-/* What the environment and the files say: profile, region, endpoints. */
+/* Settings from the environment and the files: profile, region, endpoints. */
 #include "away/aws/aws.h"
 
 #include <ctype.h>
@@ -68,7 +68,7 @@ static int read_config(stk_aws_config *config, const char *variable, const char 
     return stk_err_set(err, rc, "can't take in '%s'", path);
 }
 
-/* Both files into an empty `ret`. */
+/* Reads both files into `ret`, which is empty. */
 static int read_files(stk_aws_config *ret, stk_err *err)
 {
     STK_TRY(read_config(ret, "AWS_CONFIG_FILE", ".aws/config", false, err));
@@ -92,7 +92,7 @@ static int read_profile(stk_aws *aws, const char *profile, stk_err *err)
     aws->profile = strdup(stk_text_or(profile, "default"));
     STK_TRY(stk_err_if_null(aws->profile, err));
     STK_TRY(read_files(&aws->config, err));
-    if (profile != NULL && !has_profile(&aws->config, profile)) { /* somebody asked for it */
+    if (profile != NULL && !has_profile(&aws->config, profile)) { /* the user named it */
         stk_err_set(err, STK_E_ENV, "AWS profile '%.100s' is in neither of AWS's files", profile);
         stk_err_hint(err, "`aws configure list-profiles` lists them; AWS_CONFIG_FILE and "
                           "AWS_SHARED_CREDENTIALS_FILE say where they are");
@@ -147,8 +147,8 @@ const stk_http_tls *stk_aws_tls(const stk_aws *aws)
 
 /* --- keys, kept until they are about to expire --- */
 
-/* What somebody may have written into them meanwhile. Files that are being written, so that
- * they can't be read or lack our profile, are as they were. */
+/* Reads the files again, which may have new keys. If they can't be read or lack our profile,
+ * because they are just being written, keeps the old content. */
 static void read_again(stk_aws *aws)
 {
     stk_aws_config found = {0};
@@ -174,7 +174,7 @@ static int renew(stk_aws *aws, int64_t now, stk_err *err)
         aws->is_refused = false;
         explicit_bzero(&keys, sizeof keys);
     } else if (aws->has_keys && !aws->is_refused && aws->keys.expires_ms > now) {
-        aws->retry_ms = now + AGAIN_MS; /* the ones that we have do for a while */
+        aws->retry_ms = now + AGAIN_MS; /* the old keys are still valid */
         rc = 0;
     } else if (err != NULL) {
         *err = why;
@@ -239,7 +239,7 @@ static bool is_set(const stk_aws *aws, const char *variable, const char *key)
     return stk_aws_is_true(stk_text_or(stk_aws_env(variable), stk_aws_setting(aws, key)));
 }
 
-/* The word for a service in variables and files, where it is another than in hosts. */
+/* A service's name in variables and files, which may differ from its name in hosts. */
 static const char *service_id(const char *service)
 {
     if (strcmp(service, "logs") == 0) {
@@ -269,7 +269,7 @@ static const char *custom_endpoint(const stk_aws *aws, const char *service)
     return stk_text_or(url, stk_aws_setting(aws, "endpoint_url"));
 }
 
-/* By how the region begins. */
+/* The domain of the region's partition, which the region's prefix tells. */
 static const char *suffix_of(const char *region, bool dual)
 {
     static const struct {
@@ -309,7 +309,7 @@ int stk_aws_endpoint(stk_aws *aws, const char *service, char *ret, size_t size, 
     bool fips = is_set(aws, "AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint");
     bool dual = is_set(aws, "AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint");
     const char *word = "";
-    if (dual && strcmp(service, "s3") == 0) { /* which has its own word for dual stack */
+    if (dual && strcmp(service, "s3") == 0) { /* S3 has its own form for dual stack */
         word = ".dualstack";
         dual = false;
     }

@@ -19,7 +19,7 @@ static const char *trimmed(char *text)
     return text;
 }
 
-/* "[profile x]", "[x]", "[services x]" → "profile x" …; NULL: of no use. */
+/* "[profile x]", "[x]", "[services x]" → "profile x" …; NULL: a section to skip. */
 static const char *read_section(stk_arena *arena, char *line, bool credentials)
 {
     char *end = strchr(line, ']');
@@ -34,7 +34,7 @@ static const char *read_section(stk_arena *arena, char *line, bool credentials)
     }
     const char *rest = name + word + strspn(name + word, " \t");
     if (*rest == '\0') {
-        return NULL; /* a profile in the config file says so */
+        return NULL; /* in the config file, profiles are [profile NAME] */
     }
     size_t n = strlen(rest);
     if (n > 1 && (rest[0] == '"' || rest[0] == '\'') && rest[n - 1] == rest[0]) {
@@ -73,7 +73,7 @@ static const char *lower(stk_arena *arena, const char *outer, const char *name)
 int stk_aws_config_parse(stk_aws_config *config, const char *text, bool credentials)
 {
     const char *section = NULL;
-    const char *outer = ""; /* "KEY." of the key that nested ones stand below */
+    const char *outer = ""; /* "KEY.": prefix of nested keys */
     if (config->arena == NULL) {
         config->arena = stk_arena_new(64 << 20);
     }

@@ -1,4 +1,4 @@
-/* Where credentials come from: the order of AWS's own tools. */
+/* The sources of credentials, in the order of AWS's own tools. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum { CHAIN_MAX = 5, OUTPUT_MAX = 64 << 10 };
 
-/* 2026-11-22T01:02:03Z; -1: it is none. */
+/* Parses 2026-11-22T01:02:03Z; -1: not a time. */
 static int64_t parse_time(const char *text)
 {
     struct tm tm = {0};
@@ -79,7 +79,7 @@ static const char *of_profile(const stk_aws *aws, const char *profile, const cha
     return stk_aws_config_of_profile(files, profile, key);
 }
 
-/* What a program of the user's prints. */
+/* Reads credentials from the output of a program of the user's. */
 static int from_process(const char *command, stk_aws_keys *ret, stk_err *err)
 {
     STK_BUF_AUTO out = STK_BUF_INIT(OUTPUT_MAX);
@@ -92,7 +92,7 @@ static int from_process(const char *command, stk_aws_keys *ret, stk_err *err)
     while ((n = fread(part, 1, sizeof part, pipe)) > 0) {
         (void)stk_buf_add(&out, part, n);
     }
-    int status = pclose(pipe); /* -1: somebody else has waited for it; its words count */
+    int status = pclose(pipe); /* -1: already reaped elsewhere; its output is good */
     explicit_bzero(part, sizeof part);
     if (status > 0) {
         return stk_err_set(err, STK_E_ENV, "the profile's credential_process failed (status %d)",
@@ -112,7 +112,7 @@ static int from_environment(stk_aws_keys *ret, stk_err *err)
                             stk_aws_env("AWS_CREDENTIAL_EXPIRATION"), STK_AWS_FROM_ENV, err);
 }
 
-/* The profile's own keys; *ret_found tells whether it has any. */
+/* The profile's own keys. *ret_found: whether it has any. */
 static int own_keys(const stk_aws *aws, const char *profile, bool *ret_found, stk_aws_keys *ret,
                     stk_err *err)
 {
@@ -131,7 +131,7 @@ static int own_keys(const stk_aws *aws, const char *profile, bool *ret_found, st
 static int base_of_role(stk_aws *aws, const char *profile, int depth, stk_aws_keys *ret,
                         stk_err *err);
 
-/* The role that the profile stands for. */
+/* Assumes the profile's role. */
 static int assume(stk_aws *aws, const char *profile, const char *role, int depth, stk_aws_keys *ret,
                   stk_err *err)
 {

@@ -1,4 +1,4 @@
-/* Credentials that somebody gives out: a container's agent, the instance's metadata, STS. */
+/* Credentials over HTTP: from a container's agent, the instance's metadata or STS. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -11,7 +11,7 @@
 
 enum { ANSWER_MAX = 64 << 10, URL_MAX = 2048, NEAR_MS = 1000, TOKEN_MAX = 64 << 10 };
 
-/* One answer of somebody near: asked directly, twice, not for long. */
+/* Asks a local service: without a proxy, with short timeouts, at most twice. */
 static int ask_near(const char *method, const char *url, const char *const *headers,
                     stk_http_response *ret, stk_err *err)
 {
@@ -51,7 +51,7 @@ static int read_token(const char *path, char **ret, stk_err *err)
 
 /* --- ECS, EKS pod identity --- */
 
-/* Plain text only to this machine's own agents. */
+/* Without TLS we send the token only to this machine's own agents. */
 static bool may_know_token(const char *url)
 {
     static const char *const hosts[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]",
@@ -109,7 +109,7 @@ int stk_aws_keys_container(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
 
 /* --- IMDSv2 --- */
 
-/* A path below /latest/, into `ret`; the token first. */
+/* Gets a session token, then reads a path below /latest/ into `ret`. */
 static int ask_instance(stk_aws *aws, const char *way, stk_buf *ret, stk_err *err)
 {
     char url[URL_MAX];
@@ -189,7 +189,7 @@ static int ask_sts(stk_aws *aws, const stk_aws_keys *base, const stk_buf *body,
     int64_t wait = 0;
     int rc;
     const char *known = stk_aws_known_region(aws);
-    /* Without a region the one for all regions, so that nobody is asked where we are. */
+    /* Without a known region we use the global endpoint, and don't ask the instance for one. */
     (void)snprintf(url, sizeof url, "%s", "https://sts.amazonaws.com");
     if (known != NULL) {
         (void)snprintf(region, sizeof region, "%s", known);

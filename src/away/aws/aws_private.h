@@ -1,4 +1,4 @@
-/* Inside the aws room. */
+/* Private to the aws room. */
 #ifndef STK_AWS_PRIVATE_H
 #define STK_AWS_PRIVATE_H
 
@@ -16,40 +16,41 @@ typedef struct stk_aws_config {
     stk_arena *arena;
     struct stk_aws_entry {
         const char *section;
-        const char *key; /* "s3.endpoint_url" where it is nested */
+        const char *key; /* "s3.endpoint_url" if nested */
         const char *value;
     } * entries;
     uint32_t n;
     uint32_t cap;
 } stk_aws_config;
 
-/* Text of one file; `credentials`: its sections are profiles' names. Later values win. */
+/* Adds the text of one file. `credentials`: its sections are profile names. Later values win. */
 int stk_aws_config_parse(stk_aws_config *config, const char *text, bool credentials);
 const char *stk_aws_config_get(const stk_aws_config *config, const char *section, const char *key);
-/* Of section "profile NAME"; NULL where it is empty, too. */
+/* A value of section "profile NAME". NULL: absent or empty. */
 const char *stk_aws_config_of_profile(const stk_aws_config *config, const char *profile,
                                       const char *key);
 void stk_aws_config_done(stk_aws_config *config);
 
 struct stk_aws {
-    stk_aws_config config; /* as they were at first: what is borrowed of it stays */
+    stk_aws_config config; /* as first read; never changes, so callers may borrow from it */
     char *profile;
     char *ca_file;
     stk_http_tls tls;
     _Atomic int64_t skew_ms; /* AWS's clock less ours */
-    /* Of what follows. Recursive: asking STS for keys may find that the ones asked with expired. */
+    /* Protects the members below. Recursive: while we ask STS for keys, the keys that sign the
+     * request may turn out to have expired. */
     pthread_mutex_t lock;
-    stk_aws_config files; /* read again for keys; empty: not yet */
+    stk_aws_config files; /* as last read again, for keys; empty: never */
     bool has_keys;
     stk_aws_keys keys;
-    int64_t retry_ms;          /* not renewed again before (a renewal failed, they still live) */
-    bool is_refused;           /* AWS doesn't take them any more: they are looked for again */
-    int64_t reread_ms;         /* … not before */
-    _Atomic bool was_accepted; /* AWS has taken our credentials once */
-    char region[64];           /* "" unknown as yet */
+    int64_t retry_ms;          /* next renewal, after one failed while the keys are still valid */
+    bool is_refused;           /* AWS refuses the keys: look for new ones */
+    int64_t reread_ms;         /* … not before this time */
+    _Atomic bool was_accepted; /* AWS has accepted our credentials at least once */
+    char region[64];           /* "": not known yet */
 };
 
-/* aws_keys.c: from wherever they come. */
+/* aws_keys.c: tries all sources of credentials in order. */
 int stk_aws_find_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err);
 /* aws.c: the environment's region or the profile's, or NULL. */
 const char *stk_aws_known_region(const stk_aws *aws);
@@ -57,7 +58,7 @@ const char *stk_aws_known_region(const stk_aws *aws);
 int stk_aws_keys_container(stk_aws *aws, stk_aws_keys *ret, stk_err *err);
 int stk_aws_keys_instance(stk_aws *aws, stk_aws_keys *ret, stk_err *err);
 int stk_aws_instance_region(stk_aws *aws, char *ret, size_t size, stk_err *err);
-/* `base`: who assumes the role; NULL: the token in the file does. */
+/* `base`: the keys that assume the role; NULL: the token in token_file does. */
 int stk_aws_keys_role(stk_aws *aws, const stk_aws_keys *base, const char *role, const char *session,
                       const char *token_file, const char *external_id, const char *duration,
                       stk_aws_keys *ret, stk_err *err);
@@ -66,7 +67,7 @@ int stk_aws_keys_json(const char *text, size_t n, const char *from, stk_aws_keys
                       stk_err *err);
 int stk_aws_set_keys(stk_aws_keys *keys, const char *id, const char *secret, const char *token,
                      const char *expires, const char *from, stk_err *err);
-const char *stk_aws_env(const char *name); /* NULL where empty, too */
+const char *stk_aws_env(const char *name); /* NULL: unset or empty */
 bool stk_aws_is_true(const char *text);
 
 /* aws_sign.c: pure. */
@@ -78,7 +79,7 @@ typedef struct stk_aws_to_sign {
     const char *service;
     const char *region;
     int64_t time_ms;
-    int64_t presign_s; /* above 0: into the URL, not into headers */
+    int64_t presign_s; /* above 0: sign the URL, not headers */
 } stk_aws_to_sign;
 typedef struct stk_aws_signature {
     stk_buf canonical; /* for tests */
@@ -92,7 +93,7 @@ void stk_aws_signature_done(stk_aws_signature *s);
 int stk_aws_sign_with(const stk_aws_to_sign *q, const stk_aws_keys *keys, stk_http_request *request,
                       stk_arena *arena, stk_err *err);
 
-/* aws_retry.c: AWS doesn't take the credentials from `from` any more. Returns `as`. */
+/* aws_retry.c: sets the error that AWS refuses the credentials from `from`. Returns `as`. */
 int stk_aws_say_refused(const char *from, const char *code, int as, stk_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* What became of a request, and whether it is asked again. */
+/* Reads a request's result, and decides on retries. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,20 +40,20 @@ stk_aws_again stk_aws_retry(int status, const char *code)
         {"InternalFailure", STK_AWS_AGAIN},
         {"IDPCommunicationError", STK_AWS_AGAIN},
         {"ServiceUnavailable", STK_AWS_AGAIN},
-        {"BadDigest", STK_AWS_AGAIN}, /* damaged on its way */
+        {"BadDigest", STK_AWS_AGAIN}, /* damaged in transit */
         {"XAmzContentSHA256Mismatch", STK_AWS_AGAIN},
         {"IncompleteBody", STK_AWS_AGAIN},
         {"OperationAborted", STK_AWS_AGAIN},
         {"RequestTimeTooSkewed", STK_AWS_CLOCK},
         {"RequestInTheFuture", STK_AWS_CLOCK},
         {"RequestExpired", STK_AWS_CLOCK},
-        {"SignatureDoesNotMatch", STK_AWS_CLOCK}, /* if the clock says so: see settle */
+        {"SignatureDoesNotMatch", STK_AWS_CLOCK}, /* if our clock is wrong: see settle */
         {"InvalidSignatureException", STK_AWS_CLOCK},
         {"AuthFailure", STK_AWS_CLOCK},
         {"ExpiredToken", STK_AWS_EXPIRED},
         {"ExpiredTokenException", STK_AWS_EXPIRED},
         {"TokenRefreshRequired", STK_AWS_EXPIRED},
-        {"InvalidToken", STK_AWS_EXPIRED}, /* these: if they were taken before, see settle */
+        {"InvalidToken", STK_AWS_EXPIRED}, /* from here: if AWS accepted them before, see settle */
         {"InvalidAccessKeyId", STK_AWS_EXPIRED},
         {"InvalidClientTokenId", STK_AWS_EXPIRED},
         {"UnrecognizedClientException", STK_AWS_EXPIRED},
@@ -108,7 +108,7 @@ static void read_json_error(const stk_http_response *r, char code[80], char *mes
     }
 }
 
-/* Short XML and JSON errors; code and message are "" where there is none. */
+/* Reads AWS's code and message from a short XML or JSON error; "": none. */
 static void read_error(const stk_http_response *r, char code[80], char *message, size_t size)
 {
     char type[200];
@@ -127,13 +127,13 @@ static void read_error(const stk_http_response *r, char code[80], char *message,
         }
         (void)stk_aws_xml(&b, "Message", message, size);
     }
-    if (code[0] == '\0' && r->body.len == 0 && r->status == 404) { /* HEAD has no body for it */
+    if (code[0] == '\0' && r->body.len == 0 && r->status == 404) { /* a HEAD's answer has no body */
         (void)snprintf(code, 80, "NotFound");
     }
 }
 
-/* From the answer's Date. true: ours was so wrong that it matters, and is corrected: now, or by
- * another answer since this one's request was signed. */
+/* Compares the answer's Date with our clock. Returns true if our clock was too wrong and is now
+ * corrected, by this answer or by another one after this request was signed. */
 static bool learn_time(stk_aws *aws, const stk_http_response *r)
 {
     int64_t theirs = stk_http_date_ms(r);
@@ -167,7 +167,7 @@ int stk_aws_say_refused(const char *from, const char *code, int as, stk_err *err
     return as;
 }
 
-/* They have expired, or are deleted: the next request looks for others. */
+/* The keys have expired or were deleted: the next request looks for new ones. */
 static int refuse_keys(stk_aws *aws, const char *code, int as, stk_err *err)
 {
     (void)pthread_mutex_lock(&aws->lock);
@@ -214,7 +214,7 @@ int stk_aws_settle(stk_aws *aws, int rc, const stk_http_response *response, char
     if (*ret_again == STK_AWS_EXPIRED && !is_expired(code) && !aws->was_accepted) {
         *ret_again = STK_AWS_STOP;
     }
-    bool silent = response->status == 403 && code[0] == '\0'; /* HEAD doesn't say why */
+    bool silent = response->status == 403 && code[0] == '\0'; /* a HEAD's answer gives no reason */
     if (*ret_again == STK_AWS_CLOCK || silent) {
         *ret_again = learn_time(aws, response) ? STK_AWS_CLOCK : STK_AWS_STOP;
     }
@@ -240,7 +240,7 @@ int stk_aws_settle(stk_aws *aws, int rc, const stk_http_response *response, char
     return as;
 }
 
-/* --- again --- */
+/* --- retries --- */
 
 static int64_t asked_to_wait(const stk_http_response *r)
 {
@@ -264,7 +264,7 @@ bool stk_aws_next(stk_aws_tries *tries, stk_aws_again again, const stk_http_resp
     }
     tries->n++;
     *ret_wait_ms = 0;
-    if (again == STK_AWS_CLOCK || again == STK_AWS_EXPIRED) { /* once each, and at once */
+    if (again == STK_AWS_CLOCK || again == STK_AWS_EXPIRED) { /* once each, without a wait */
         bool *done = again == STK_AWS_CLOCK ? &tries->clock_set : &tries->renewed;
         bool first = !*done;
         *done = true;
@@ -299,7 +299,7 @@ bool stk_aws_wait(int64_t wait_ms, int cancel_fd)
     }
 }
 
-/* --- XML, as far as AWS's answers go --- */
+/* --- XML, the subset that AWS's answers use --- */
 
 static size_t resolve(const char *from, size_t n, char *to)
 {

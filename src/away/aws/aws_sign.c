@@ -44,14 +44,15 @@ static bool split_url(const char *url, place *ret)
     ret->query = rest + (*rest == '?');
     ret->n_query = *rest == '?' ? strcspn(ret->query, "#") : 0;
     const char *port = strncasecmp(url, "https:", 6) == 0 ? ":443" : ":80";
-    size_t n = strlen(port); /* isn't said in the Host header either */
+    size_t n = strlen(port); /* the Host header leaves the default port out, too */
     if (ret->n_host > n && memcmp(host + ret->n_host - n, port, n) == 0) {
         ret->n_host -= n;
     }
     return true;
 }
 
-/* Without ".", ".." and empty parts, encoded (once more than it is sent). */
+/* Adds the path without ".", ".." and empty parts. Encodes it once more: the URL is encoded
+ * already. */
 static void add_path(stk_buf *out, const char *path, size_t n)
 {
     struct {
@@ -125,7 +126,7 @@ static size_t length_until(const char *text, char end, size_t n)
     return at == NULL ? n : (size_t)(at - text);
 }
 
-/* Sorted, encoded as AWS does; parameters that stand without '=' get one. */
+/* Adds the query: sorted, encoded as AWS does, with a '=' after each name. */
 static bool add_query(stk_buf *out, const char *query, size_t n, stk_arena *arena)
 {
     pair pairs[PARAMETERS_MAX];
@@ -155,7 +156,7 @@ static bool add_query(stk_buf *out, const char *query, size_t n, stk_arena *aren
     return !out->failed;
 }
 
-/* "Name: value" → name in lower case, value without the blanks around and doubled in it. */
+/* "Name: value" → the name in lower case, the value trimmed and with single blanks. */
 static bool read_header(const char *line, pair *ret, stk_arena *arena)
 {
     static const char *const unsigned_ones[] = {"authorization",  "user-agent", "content-length",
@@ -204,7 +205,7 @@ static bool add_header(headers *h, const char *line, stk_arena *arena)
     return true;
 }
 
-/* Several of one name keep their order: a stable sort by name, of few. */
+/* Sorts by name; stable, so headers of one name keep their order. */
 static void sort_headers(headers *h)
 {
     for (size_t i = 1; i < h->n; i++) {
@@ -271,7 +272,7 @@ static void sign_text(const stk_aws_to_sign *q, const stk_aws_keys *keys, const 
     stk_digest_hex(key, ret_hex);
 }
 
-/* The query of a presigned URL, but for the signature. */
+/* The query of a presigned URL, without the signature. */
 static void add_presigned(stk_buf *query, const place *where, const stk_aws_to_sign *q,
                           const stk_aws_keys *keys, const char *date, const headers *h)
 {
@@ -326,7 +327,7 @@ int stk_aws_make_signature(const stk_aws_to_sign *q, const stk_aws_keys *keys,
     }
     stk_buf *c = &ret->canonical;
     stk_buf_printf(c, "%s\n", q->method);
-    if (strcmp(q->service, "s3") == 0) { /* the path as it is: keys may hold "//" and ".." */
+    if (strcmp(q->service, "s3") == 0) { /* the path is unchanged: keys may contain "//" and ".." */
         if (where.n_path == 0) {
             where.path = "/";
             where.n_path = 1;
@@ -384,7 +385,7 @@ int stk_aws_sign_with(const stk_aws_to_sign *q, const stk_aws_keys *keys, stk_ht
     for (size_t i = 0; i < n; i++) {
         lines[i] = request->headers[i];
     }
-    if (s3) { /* no other service wants to see it */
+    if (s3) { /* other services don't need it */
         lines[n] = stk_arena_printf(arena, "x-amz-content-sha256: %s", q->payload_sha256);
         n += lines[n] != NULL;
     }

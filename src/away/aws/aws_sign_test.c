@@ -82,14 +82,14 @@ static void test_published_vectors(void **state)
         if (i == COLUMNS) {
             check(columns);
         } else {
-            assert_false(says); /* nothing is left out silently */
+            assert_false(says); /* no case is skipped silently */
         }
     }
     free(text);
     assert_int_equal(n_checked, 24);
 }
 
-/* The token is signed and sent; what was there stays; a default port isn't part of the host. */
+/* The token is signed and sent; given headers stay; a default port isn't part of the host. */
 static void test_request(void **state)
 {
     (void)state;
@@ -122,7 +122,7 @@ static void test_request(void **state)
     stk_aws_signature_done(&without);
 }
 
-/* S3's traps: the path isn't encoded twice, parameters are sorted and have their '='. */
+/* S3's special rules: the path isn't encoded twice, parameters are sorted and have a '='. */
 static void test_s3_canonical(void **state)
 {
     (void)state;

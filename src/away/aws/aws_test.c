@@ -274,8 +274,7 @@ static void test_settle(void **state)
         {502, "", "<html>gateway</html>", STK_E_ENV, STK_AWS_AGAIN, "", "AWS says status 502"},
         {403, "Date: Wed, 21 Oct 2015 07:28:00 GMT\r\n", "", STK_E_ENV, STK_AWS_CLOCK, "",
          "AWS says status 403"},
-        {403, "Date: Wed, 21 Oct 2015 07:28:01 GMT\r\n", /* known by now: it was signed before,
-                                                            perhaps */
+        {403, "Date: Wed, 21 Oct 2015 07:28:01 GMT\r\n", /* known by now; perhaps signed before */
          "<Error><Code>SignatureDoesNotMatch</Code><Message>m</Message></Error>", STK_E_ENV,
          STK_AWS_CLOCK, "SignatureDoesNotMatch", "AWS says SignatureDoesNotMatch: m"},
     };
@@ -318,7 +317,7 @@ static void check_id(stk_aws *aws, const char *id)
     assert_string_equal(keys.id, id);
 }
 
-/* Keys that AWS doesn't take any more are read again from the file, and not with each answer. */
+/* After AWS refuses the keys, the file is read again, but not for each answer. */
 static void test_renewed_in_the_file(void **state)
 {
     (void)state;
@@ -339,12 +338,12 @@ static void test_renewed_in_the_file(void **state)
     write_file("credentials", "[dev]\naws_access_key_id=NEXT\naws_secret_access_key=S\n");
     assert_int_equal(settle_code(aws, "InvalidClientTokenId", &err), STK_AWS_EXPIRED);
     assert_non_null(strstr(err.text, "aren't valid any more"));
-    check_id(aws, "NEW"); /* they were read just now */
+    check_id(aws, "NEW"); /* read too recently */
     assert_string_equal(stk_aws_setting(aws, "s3.addressing_style"), "path");
     stk_aws_close(aws);
 }
 
-/* A file that is just being written is as it was. */
+/* A file that is just being written keeps its old content. */
 static void test_refused_while_it_is_written(void **state)
 {
     (void)state;
