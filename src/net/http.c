@@ -12,7 +12,7 @@
 enum { WAIT_MS = 1000 };
 
 struct stk_http_session {
-    CURLM *multi; /* where the connections are */
+    CURLM *multi; /* has the connections */
     CURL *easy;   /* both NULL before the first request that isn't over a unix socket */
     stk_curl_pems pems;
 };
@@ -44,7 +44,7 @@ void stk_http_session_close(stk_http_session *session)
     }
 }
 
-/* Until it has ended, somebody cancels, or nothing moves any more. */
+/* Runs until the transfer ends, is cancelled or stalls. */
 static int perform(stk_curl_transfer *t, CURLM *multi, stk_err *err)
 {
     const stk_http_request *q = t->request;

@@ -1,4 +1,4 @@
-/* libcurl, loaded when first needed, and how one request becomes one of its handles. */
+/* Loads libcurl when it is first needed, and turns a request into one of its handles. */
 #include "net/http_curl.h"
 
 #include <dlfcn.h>
@@ -18,15 +18,15 @@
 #include "sys/clock.h"
 #include "sys/file.h"
 
-/* --- libcurl, when first needed --- */
+/* --- loading libcurl --- */
 
 stk_curl_library stk_curl;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char why_not[256]; /* "" when it is there */
-static const char *roots; /* certificates, where its own default isn't on this host; else NULL */
+static char why_not[256]; /* "": it is loaded */
+static const char *roots; /* certificates, if its default file isn't on this host; else NULL */
 
-/* A libcurl from another distribution looks for certificates where that one keeps them. */
+/* A libcurl from another distribution looks for that one's certificate file. */
 static const char *find_roots(void)
 {
     static const char *const usual[] = {
@@ -35,7 +35,7 @@ static const char *find_roots(void)
         "/etc/pki/tls/certs/ca-bundle.crt",
         "/etc/ssl/ca-bundle.pem", /* openSUSE */
         "/etc/ssl/cert.pem",      /* Alpine */
-        "/stoker/ca.pem"};        /* carried into an image that has none: run_carry.c */
+        "/stoker/ca.pem"};        /* we carry it into images without one: run_carry.c */
     static const char *const variables[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"};
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         const char *named = getenv(variables[i]);
@@ -59,7 +59,7 @@ static const char *find_roots(void)
 static void load(void)
 {
     static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};
-    const char *only = getenv("STOKER_LIBCURL"); /* a file of another place or name */
+    const char *only = getenv("STOKER_LIBCURL"); /* another file or name */
     void *so = NULL;
     if (only != NULL && only[0] != '\0') {
         so = dlopen(only, RTLD_NOW | RTLD_LOCAL);
@@ -115,7 +115,7 @@ static size_t on_header(char *data, size_t size, size_t n, void *arg)
     stk_http_response *r = t->response;
     size_t len = size * n;
     stk_curl_moved(t);
-    if (len > 5 && memcmp(data, "HTTP/", 5) == 0) { /* of the next answer: after 100, a redirect */
+    if (len > 5 && memcmp(data, "HTTP/", 5) == 0) { /* a new answer, after a 100 or a redirect */
         const char *blank = memchr(data, ' ', len);
         stk_buf_clear(&r->head);
         r->status = (int)strtol(stk_text_or(blank, ""), NULL, 10);
@@ -172,7 +172,7 @@ static size_t on_ask(char *data, size_t size, size_t n, void *arg)
         return 0;
     }
     int64_t got = q->read_body(q->read_arg, t->n_sent, data, want);
-    if (got <= 0 || got > (int64_t)want) { /* less than was promised */
+    if (got <= 0 || got > (int64_t)want) { /* less than promised */
         t->end = CANT_READ;
         t->sys = EIO;
         return CURL_READFUNC_ABORT;
@@ -250,12 +250,12 @@ static void set_body(stk_curl_transfer *t)
 static bool set_headers(stk_curl_transfer *t)
 {
     bool typed = false;
-    bool ok = add_header(t, "Expect:"); /* it would only cost a second where nobody answers it */
+    bool ok = add_header(t, "Expect:"); /* none: servers that ignore it cost us a second */
     for (uint32_t i = 0; t->request->headers != NULL && t->request->headers[i] != NULL; i++) {
         typed |= strncasecmp(t->request->headers[i], "Content-Type:", 13) == 0;
         ok = ok && add_header(t, t->request->headers[i]);
     }
-    ok = ok && (typed || add_header(t, "Content-Type:")); /* not the form's that curl would say */
+    ok = ok && (typed || add_header(t, "Content-Type:")); /* not curl's default, a form */
     SET(CURLOPT_HTTPHEADER, t->headers);
     return ok;
 }
@@ -271,7 +271,7 @@ void stk_curl_pems_done(stk_curl_pems *pems)
     *pems = (stk_curl_pems){0};
 }
 
-/* The path of a file that holds `text`, into `path`. */
+/* Sets `path` to a file that contains `text`. */
 static int pem_path(stk_curl_pems *pems, const char *text, char *path, size_t size, stk_err *err)
 {
     char digest[STK_DIGEST_HEX + 1];
@@ -300,7 +300,7 @@ static int pem_path(stk_curl_pems *pems, const char *text, char *path, size_t si
     return 0;
 }
 
-/* One of the three: as text, else as a file, else nothing. */
+/* Sets a PEM option from a text, else from a file, else not at all. */
 static int set_pem(stk_curl_transfer *t, stk_curl_pems *pems, CURLoption option, const char *data,
                    const char *file, stk_err *err)
 {
@@ -315,8 +315,8 @@ static int set_pem(stk_curl_transfer *t, stk_curl_pems *pems, CURLoption option,
     return 0;
 }
 
-/* The URL under another name, which goes to the same place: libcurl has no other way to ask for a
- * certificate of that name. */
+/* Puts the name into the URL, and connects it to the old host: libcurl has no other way to expect a
+ * certificate of another name. */
 static int set_server_name(stk_curl_transfer *t, const char *name, stk_err *err)
 {
     const char *url = t->request->url;
@@ -328,7 +328,7 @@ static int set_server_name(stk_curl_transfer *t, const char *name, stk_err *err)
     size_t n = strcspn(host, "/?#");
     const char *end = host + n, *colon = memrchr(host, ':', n);
     if (colon == NULL || memchr(colon, ']', (size_t)(end - colon)) != NULL) {
-        colon = end; /* there is none, or it is within an IPv6 address */
+        colon = end; /* no port: the colon is in an IPv6 address */
     }
     size_t n_name = (size_t)(colon - host);
     const char *port = colon + (colon < end);
@@ -361,7 +361,7 @@ static int set_tls(stk_curl_transfer *t, stk_curl_pems *pems, stk_err *err)
         return 0;
     }
     if (tls->ca_data != NULL || tls->ca_file != NULL) {
-        SET(CURLOPT_CAPATH, NULL); /* these only, not the host's own beside them */
+        SET(CURLOPT_CAPATH, NULL); /* not the host's authorities in addition */
     }
     STK_TRY(set_pem(t, pems, CURLOPT_CAINFO, tls->ca_data, tls->ca_file, err));
     STK_TRY(set_pem(t, pems, CURLOPT_SSLCERT, tls->cert_data, tls->cert_file, err));
@@ -402,7 +402,7 @@ int stk_curl_set_up(stk_curl_transfer *t, stk_curl_pems *pems, stk_err *err)
     }
     if (q->redirects > 0) {
         bool safe = strncasecmp(q->url, "https:", 6) == 0;
-        SET(CURLOPT_FOLLOWLOCATION, 1L); /* Authorization goes to the same host and port only */
+        SET(CURLOPT_FOLLOWLOCATION, 1L); /* sends Authorization only to the same host and port */
         SET(CURLOPT_MAXREDIRS, (long)q->redirects);
         SET(CURLOPT_REDIR_PROTOCOLS,
             (long)(safe ? CURLPROTO_HTTPS : CURLPROTO_HTTP | CURLPROTO_HTTPS));
@@ -434,7 +434,7 @@ int stk_curl_silent(const stk_curl_transfer *t, stk_err *err)
                        stk_http_shown(t->request->url, url), (double)t->request->idle_ms / 1000.0);
 }
 
-/* What asking again doesn't change. */
+/* Would a retry fail the same way? */
 static bool is_fatal(CURLcode code)
 {
     return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CERTPROBLEM ||
@@ -465,7 +465,7 @@ int stk_curl_explain(const stk_curl_transfer *t, CURLcode code, stk_err *err)
     const char *why = stk_text_or(stk_text_if_any(t->text), stk_curl.curl_easy_strerror(code));
     bool by_time = code == CURLE_PEER_FAILED_VERIFICATION &&
                    (strstr(why, "not yet") != NULL || strstr(why, "expired") != NULL);
-    if (by_time) { /* of the two, it is mostly ours that is wrong */
+    if (by_time) { /* mostly it's our clock that is wrong */
         char now[40];
         time_t at = (time_t)(stk_clock_wall_ms(&stk_clock_real) / 1000);
         struct tm tm;

@@ -1,10 +1,11 @@
-/* Private to net: libcurl, loaded when first needed, and one request as one of its handles. */
+/* Private to net: loads libcurl when it is first needed, and turns a request into one of its
+ * handles. */
 #ifndef STK_NET_HTTP_CURL_H
 #define STK_NET_HTTP_CURL_H
 
-/* The headers' type checks wrap the functions in macros, which pointers from dlsym don't fit. */
+/* The headers' type checks are macros around the functions; our pointers from dlsym don't fit. */
 #define CURL_DISABLE_TYPECHECK
-/* What is deprecated there is what every libcurl.so.4 knows, also one older than these headers. */
+/* We use deprecated options, because a libcurl.so.4 older than these headers has only those. */
 #define CURL_DISABLE_DEPRECATION
 #include <curl/curl.h>
 
@@ -37,14 +38,14 @@ typedef struct stk_curl_library {
 #undef X
 } stk_curl_library;
 
-extern stk_curl_library stk_curl; /* once stk_curl_need has returned 0 */
+extern stk_curl_library stk_curl; /* valid once stk_curl_need has returned 0 */
 int stk_curl_need(stk_err *err);
 
-/* PEM texts as files in memory, which every TLS library of libcurl's reads; the same text is the
- * same file, so that connections are found again. */
+/* PEM texts as files in memory, which every TLS library of libcurl reads. The same text gets the
+ * same file, or libcurl wouldn't reuse a connection. */
 enum { STK_CURL_PEMS = 16 };
 typedef struct stk_curl_pems {
-    uint32_t n; /* ever made; the oldest makes way */
+    uint32_t n; /* ever made; a new one replaces the oldest */
     struct {
         char digest[STK_DIGEST_HEX + 1];
         int fd;
@@ -58,20 +59,20 @@ typedef struct stk_curl_transfer {
     CURL *easy;
     struct curl_slist *headers;
     struct curl_slist *connect_to;
-    int64_t last_ms; /* when the last byte passed */
-    int64_t n_sent;  /* of a body that is asked for */
+    int64_t last_ms; /* time of the last byte */
+    int64_t n_sent;  /* bytes that read_body has given */
     enum { GOING, STOPPED, TOO_LARGE, CANT_READ } end;
     int sys;
     char text[CURL_ERROR_SIZE];
 } stk_curl_transfer;
 
-/* Of t->easy (fresh or reset), request and response; `pems` outlives the transfer. */
+/* Prepares t->easy (new or reset) for t's request and response. `pems` outlives the transfer. */
 int stk_curl_set_up(stk_curl_transfer *t, stk_curl_pems *pems, stk_err *err);
-void stk_curl_done(stk_curl_transfer *t); /* all but the handle */
+void stk_curl_done(stk_curl_transfer *t); /* frees all but the handle */
 void stk_curl_moved(stk_curl_transfer *t);
-/* What became of it, in words; 0: it went well. */
+/* Sets the error of a failed transfer. Returns 0 if it succeeded. */
 int stk_curl_explain(const stk_curl_transfer *t, CURLcode code, stk_err *err);
-/* Milliseconds until its silence is too long (INT64_MAX: never); at 0 or below it is. */
+/* Milliseconds until the transfer has been silent for too long (INT64_MAX: never); <= 0: it has. */
 int64_t stk_curl_patience(const stk_curl_transfer *t);
 int stk_curl_silent(const stk_curl_transfer *t, stk_err *err);
 

@@ -1,4 +1,4 @@
-/* HTTP/1.1 over a unix socket: what container engines speak. One connection a request. */
+/* HTTP/1.1 over a unix socket, as container engines speak it. One connection for each request. */
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -21,16 +21,16 @@ typedef struct exchange {
     const stk_http_request *q;
     stk_http_response *r;
     int fd, cancel_fd; /* cancel_fd -1: none */
-    /* What is sent: the head, then the body, or pieces of the descriptor's. */
+    /* To send: the head, then the body, or chunks read from body_fd. */
     stk_buf out;
     size_t n_out;  /* of `out` sent */
     size_t n_sent; /* of the request's body */
     bool body_next, reads_fd, deaf;
-    /* What comes. */
+    /* The answer. */
     enum { HEAD, SIZED, CHUNK_SIZE, CHUNK, CHUNK_END, TRAILER, TO_THE_END, WHOLE } state;
     uint64_t left; /* of the body, or of the chunk */
     uint64_t n_body;
-    char line[64]; /* of a chunk's size, or of the trailer: as much of it as matters */
+    char line[64]; /* a chunk's size, or a trailer's line; its beginning is enough */
     size_t n_line;
     int64_t last_ms;
     stk_err *err;
@@ -48,7 +48,7 @@ __attribute__((format(printf, 3, 4))) static int fail(exchange *x, int code, con
                        stk_http_shown(x->q->url, url), x->q->unix_socket, why);
 }
 
-/* --- there --- */
+/* --- the request --- */
 
 static int reach(exchange *x)
 {
@@ -63,7 +63,7 @@ static int reach(exchange *x)
     if (x->fd < 0) {
         return stk_err_sys(x->err, STK_E_SYS, errno, "%s", path);
     }
-    /* EAGAIN: so many wait already. There is nothing to poll for. */
+    /* EAGAIN: the listener's queue is full. No event tells when it isn't, so we try again. */
     int64_t until_ms = stk_clock_mono_ms(&stk_clock_real) + stk_http_connect_ms(x->q);
     while (connect(x->fd, (struct sockaddr *)&at, sizeof at) != 0) {
         int sys = errno;
@@ -111,7 +111,7 @@ static int check_out(const exchange *x)
     return 0;
 }
 
-/* The next piece of the descriptor's body, or its end. */
+/* Prepares the next chunk of body_fd, or the end of the body. */
 static int fill_out(exchange *x)
 {
     char piece[PIECE];
@@ -145,7 +145,7 @@ static int send_out(exchange *x)
     }
     ssize_t sent = send(x->fd, from, n, MSG_NOSIGNAL);
     if (sent < 0) {
-        /* Who doesn't want to hear the rest may yet say why. */
+        /* A peer that stops reading may still send an answer. */
         x->deaf = errno != EAGAIN && errno != EINTR;
         return 0;
     }
@@ -159,15 +159,15 @@ static int send_out(exchange *x)
     return 0;
 }
 
-/* --- and back --- */
+/* --- the answer --- */
 
-/* The head is whole: how long is what follows? */
+/* After the head: determines how the body's end is marked. */
 static void begin_body(exchange *x)
 {
     char value[64];
     int status = x->r->status;
     x->left = 0;
-    if (status / 100 == 1) { /* "go on": the answer is still to come */
+    if (status / 100 == 1) { /* 100 Continue: the answer follows */
         stk_buf_clear(&x->r->head);
         x->state = HEAD;
     } else if (status == 204 || status == 304 || strcmp(x->q->method, "HEAD") == 0) {
@@ -199,7 +199,7 @@ static int give(exchange *x, const char *data, size_t n)
     return 0;
 }
 
-/* One byte of the head; its end is an empty line. */
+/* Takes one byte of the head, which ends with an empty line. */
 static int take_head(exchange *x, char c)
 {
     stk_buf *head = &x->r->head;
@@ -216,7 +216,7 @@ static int take_head(exchange *x, char c)
     return 0;
 }
 
-/* One byte of a line between chunks. */
+/* Takes one byte of a line between chunks. */
 static int take_line(exchange *x, char c)
 {
     if (c != '\n') {
@@ -291,7 +291,7 @@ static int pull(exchange *x)
                 (unsigned long long)x->n_body);
 }
 
-/* Until the answer is whole, somebody cancels, or nothing moves any more. */
+/* Runs until the answer is complete, the caller cancels, or the exchange stalls. */
 static int talk(exchange *x)
 {
     int rc = 0;

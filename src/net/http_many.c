@@ -8,7 +8,7 @@
 
 #include "net/http_curl.h"
 
-/* NAP_MS: where libcurl has nothing to wait on (while a name is looked up, of some versions). */
+/* NAP_MS: the wait if libcurl has no descriptor (some versions, while they resolve a name). */
 enum { NAP_MS = 10, WAIT_MAX_MS = 60000 };
 
 typedef enum { WAITING, ACTIVE, ENDED, STOPPED_BY_US } state;
@@ -18,10 +18,10 @@ typedef struct call {
     struct call *previous;
     uint64_t id;
     state state;
-    stk_http_request request; /* its texts stand behind this struct */
+    stk_http_request request; /* its texts are in `texts` */
     stk_http_tls tls;
     stk_http_response response;
-    bool (*on_body)(void *arg, const void *data, size_t n); /* the caller's; the request has ours */
+    bool (*on_body)(void *arg, const void *data, size_t n); /* the caller's; request has ours */
     void *body_arg;
     stk_http_many *many;
     void (*done)(void *arg, int rc, stk_http_response *response, const stk_err *err);
@@ -35,16 +35,16 @@ typedef struct call {
 struct stk_http_many {
     CURLM *multi;
     stk_curl_pems pems;
-    call *first; /* in the order of their beginning */
+    call *first; /* in the order of begin */
     call *last;
-    call *first_waiting; /* none before it waits */
+    call *first_waiting; /* all before it are started */
     uint32_t n;
     uint32_t n_active;
     uint32_t max;
     uint64_t last_id;
-    bool in_libcurl; /* handles can't be taken away now */
-    bool stopped;    /* some call was, in libcurl */
-    bool passed;     /* some on_body was called */
+    bool in_libcurl; /* its handles must not be removed now */
+    bool stopped;    /* a call was stopped within libcurl */
+    bool passed;     /* an on_body was called */
 };
 
 int stk_http_many_open(uint32_t max_at_once, stk_http_many **ret, stk_err *err)
@@ -94,7 +94,7 @@ static void take_request(copier *c, stk_http_request *q, stk_http_tls *tls)
     while (q->headers != NULL && q->headers[n_headers] != NULL) {
         n_headers++;
     }
-    if (q->headers != NULL) { /* first: pointers are aligned there */
+    if (q->headers != NULL) { /* first, because the pointers need alignment */
         const char *const *from = q->headers;
         const char **to = copy_bytes(c, from, (n_headers + 1) * sizeof *from);
         for (size_t i = 0; i < n_headers; i++) {
@@ -123,7 +123,7 @@ static void take_request(copier *c, stk_http_request *q, stk_http_tls *tls)
     }
 }
 
-/* libcurl calls this; a call that was stopped meanwhile hears nothing any more. */
+/* libcurl calls this. Passes no data on to a call that was stopped meanwhile. */
 static bool pass_body(void *arg, const void *data, size_t n)
 {
     call *c = arg;
@@ -256,7 +256,7 @@ static void start_some(stk_http_many *m)
     }
 }
 
-/* Which have ended by now: libcurl says so, or they are silent for too long. */
+/* Ends the calls that libcurl has finished, or that were silent for too long. */
 static void collect(stk_http_many *m)
 {
     const CURLMsg *message;
@@ -277,7 +277,7 @@ static void collect(stk_http_many *m)
     }
 }
 
-/* Tells of one that has ended; the list may be another one afterwards. */
+/* Reports one ended call, whose `done` may change the list. Returns false if there is none. */
 static bool tell_one(stk_http_many *m)
 {
     call *c = m->first;
@@ -288,7 +288,7 @@ static bool tell_one(stk_http_many *m)
         return false;
     }
     leave_libcurl(m, c);
-    unlink_call(m, c); /* so that stop doesn't find it */
+    unlink_call(m, c); /* stop mustn't find it */
     m->n--;
     if (c->done != NULL) {
         c->done(c->done_arg, c->rc, &c->response, &c->err);
@@ -309,7 +309,7 @@ static void sweep(stk_http_many *m)
     m->stopped = false;
 }
 
-/* Sends and takes in what goes without waiting. Above 0: the caller's functions were called. */
+/* Sends and receives without waiting. Above 0: it called the caller's functions. */
 static int step(stk_http_many *m, stk_err *err)
 {
     int running;

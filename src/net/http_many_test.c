@@ -12,12 +12,12 @@
 #include "net/http_many.h"
 #include "net/http_testing.h"
 
-/* A server with a thread a connection. GET /N: a body of N bytes. /drip: some bytes, then nothing
- * until the other side goes. /cut: half of what it said. /echo: the request's body. */
+/* The server's paths. GET /N: a body of N bytes. /drip: some bytes, then nothing until the client
+ * closes. /cut: half of the announced body. /echo: the request's body. */
 typedef struct server {
     http_server on;
     atomic_int n_open;
-    atomic_int n_most; /* at the same time under way */
+    atomic_int n_most; /* most requests at once */
     atomic_int n_requests;
 } server;
 
@@ -46,7 +46,7 @@ static void answer(int fd, const char *asked, const char *body)
         return;
     }
     int n = atoi(asked + 5);
-    usleep(20000); /* so that several are under way */
+    usleep(20000); /* so that several overlap */
     (void)snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", n);
     (void)!write(fd, head, strlen(head));
     (void)!write(fd, filler, (size_t)n);
@@ -185,7 +185,7 @@ static void test_many_on_few_connections(void **state)
     stk_http_many_close(m);
 }
 
-/* All that a request points to is gone before it is sent. */
+/* A request's texts are freed before it is sent. */
 static void test_request_is_copied(void **state)
 {
     (void)state;

@@ -13,7 +13,7 @@
 #include "base/testing.h"
 #include "net/http.h"
 
-/* A server that gives one prepared answer a connection and keeps what it was asked. */
+/* A server that gives each connection one prepared answer, and keeps the requests. */
 typedef struct server {
     int fd;
     int port;
@@ -25,7 +25,7 @@ typedef struct server {
     pthread_t thread;
 } server;
 
-/* Everything up to the end of the request: its head, and its body by length or by chunks. */
+/* Reads a whole request: its head, and its body by length or in chunks. */
 static void take(int fd, char *asked, size_t size)
 {
     size_t n = 0;
@@ -51,7 +51,7 @@ static void *serve(void *arg)
     for (int i = 0; i < s->n; i++) {
         int fd = accept(s->fd, NULL, NULL);
         take(fd, s->asked[i], sizeof s->asked[i]);
-        (void)!write(fd, s->answers[i], strlen(s->answers[i])); /* who cancels doesn't listen */
+        (void)!write(fd, s->answers[i], strlen(s->answers[i])); /* a client may not read it */
         if (s->holds && i == s->n - 1) {
             held = fd;
         } else {
@@ -298,8 +298,8 @@ static void test_limits_and_cuts(void **state)
 }
 
 typedef struct asked {
-    int64_t n;    /* bytes that there are */
-    int64_t last; /* where it was asked last */
+    int64_t n;    /* bytes available */
+    int64_t last; /* offset of the last call */
 } asked;
 
 static int64_t give(void *arg, int64_t at, void *data, size_t n)
@@ -317,7 +317,7 @@ static void test_body_on_demand(void **state)
     (void)state;
     char url[128];
     for (int i = 0; i < 2; i++) {
-        asked a = {.n = i == 0 ? 100 : 60}; /* all, and less than was promised */
+        asked a = {.n = i == 0 ? 100 : 60}; /* all bytes, then less than promised */
         server s = {.answers = {OK_HELLO}};
         start(&s, false);
         (void)snprintf(url, sizeof url, "http://127.0.0.1:%d/up", s.port);
@@ -336,7 +336,7 @@ static void test_body_on_demand(void **state)
     }
 }
 
-/* What isn't an answer to work with comes as a text, whoever streams. */
+/* With ok_only, an error's body goes into the response, even if the caller streams. */
 static void test_only_good_bodies_are_streamed(void **state)
 {
     (void)state;
@@ -366,7 +366,7 @@ static void test_only_good_bodies_are_streamed(void **state)
     }
 }
 
-/* More than both sides' buffers hold, while the answer comes: neither may wait for the other. */
+/* The request is larger than both sides' buffers, and the answer comes meanwhile: no deadlock. */
 static void test_both_ways_at_once(void **state)
 {
     (void)state;
@@ -417,7 +417,7 @@ static void test_no_library(void **state)
 int main(int argc, char **argv)
 {
     (void)signal(SIGPIPE, SIG_IGN);
-    /* The library is looked for once a process: its absence is a process of its own. */
+    /* A process looks for the library once, so its absence needs another process. */
     if (argc > 1 && strcmp(argv[1], "--absent") == 0) {
         const struct CMUnitTest absent[] = {cmocka_unit_test(test_no_library)};
         return cmocka_run_group_tests(absent, NULL, NULL);

@@ -1,5 +1,5 @@
-/* TLS as a cluster's API server asks for it: an authority of its own, certificates of clients, a
- * name that isn't the URL's. And sessions: connections that are used again. */
+/* TLS as a cluster's API server needs it: a private authority, client certificates, a name other
+ * than the URL's. And sessions, which reuse connections. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <openssl/evp.h>
@@ -29,7 +29,7 @@ static struct {
     http_server on;
     SSL_CTX *tls;
     atomic_int n_requests;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the members below */
     char asked[4096];     /* the last request */
     char name[256];       /* SNI of the last connection */
 } here = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -50,7 +50,7 @@ static char *text_of(X509 *cert, EVP_PKEY *key)
 }
 
 enum { DAY_S = 86400 };
-static long from_s = -DAY_S, to_s = DAY_S; /* of what is made next */
+static long from_s = -DAY_S, to_s = DAY_S; /* of the next certificate */
 
 static X509 *make(EVP_PKEY *key, const char *name, const char *alternative, X509 *issuer,
                   EVP_PKEY *issuer_key)
@@ -102,7 +102,7 @@ static void make_all(void)
     assert_int_equal(SSL_CTX_use_certificate(here.tls, server), 1);
     assert_int_equal(SSL_CTX_use_PrivateKey(here.tls, key[1]), 1);
     assert_int_equal(X509_STORE_add_cert(SSL_CTX_get_cert_store(here.tls), ca), 1);
-    SSL_CTX_set_verify(here.tls, SSL_VERIFY_PEER, NULL); /* asks for one; without: no name */
+    SSL_CTX_set_verify(here.tls, SSL_VERIFY_PEER, NULL); /* client certificate: optional */
     (void)SSL_CTX_set_session_id_context(here.tls, (const unsigned char *)"t", 1);
     X509_free(ca);
     in_time = server;
@@ -112,9 +112,9 @@ static void make_all(void)
     }
 }
 
-/* --- the server: says who the client is, by its certificate --- */
+/* --- the server: answers with the name in the client's certificate --- */
 
-/* `there` is one of here's texts. */
+/* `there` is a text in `here`. */
 static void keep(char *there, size_t size, const char *text)
 {
     pthread_mutex_lock(&here.lock);
@@ -198,7 +198,7 @@ static const char *url_at(const char *host)
     return url;
 }
 
-/* The body, or the error's text. */
+/* Returns the body, or the error's text. */
 static const char *ask(const char *url, const stk_http_tls *tls, stk_http_session *session)
 {
     static char text[900];
@@ -231,12 +231,12 @@ static void test_who_is_trusted(void **state)
     assert_int_equal(here.n_requests, 4);
     assert_memory_equal(ask(url_at("127.0.0.1"), NULL, NULL), "fatal ", 6);
     assert_memory_equal(ask(url_at("127.0.0.1"), &wrong, NULL), "fatal ", 6);
-    assert_memory_equal(ask(url_at("localhost"), &by_text, NULL), "fatal ", 6); /* not its name */
+    assert_memory_equal(ask(url_at("localhost"), &by_text, NULL), "fatal ", 6); /* another name */
     assert_int_equal(here.n_requests, 4);
     (void)unlink(path);
 }
 
-/* As for who has a wrong clock. */
+/* A client with a wrong clock sees such certificates. */
 static void test_certificate_of_another_time(void **state)
 {
     (void)state;
@@ -275,7 +275,7 @@ static void test_server_name(void **state)
     assert_memory_equal(ask(url_at("localhost"), &tls, NULL), "fatal ", 6);
 }
 
-/* Texts of certificates go to the same file in memory each time, or no connection would fit. */
+/* The same certificate text must get the same file in memory, or no connection would be reused. */
 static void test_session_keeps_connections(void **state)
 {
     (void)state;
@@ -289,7 +289,7 @@ static void test_session_keeps_connections(void **state)
     }
     assert_int_equal(here.n_requests, 5);
     assert_int_equal(here.on.n_connections, 1);
-    stk_http_tls other = {.ca_data = authority}; /* that connection isn't for everybody */
+    stk_http_tls other = {.ca_data = authority}; /* without our certificate: another connection */
     assert_string_equal(ask(url_at("127.0.0.1"), &other, s), "nobody");
     assert_int_equal(here.on.n_connections, 2);
     stk_http_session_close(s);
