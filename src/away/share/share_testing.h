@@ -1,4 +1,4 @@
-/* What share's tests have in common: a folder of their own with a share and stores in it. */
+/* Shared by share's tests: a temporary folder with a share and stores. */
 #ifndef STK_SHARE_TESTING_H
 #define STK_SHARE_TESTING_H
 

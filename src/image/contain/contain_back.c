@@ -1,5 +1,5 @@
-/* What a task of another user left behind when its container was ended from outside: its runner was
- * to give the files back, and is gone. A container of the same image does that. */
+/* Cleans up after a task of another user whose container was killed: its runner died before it
+ * could give the files back to their owner. A container of the same image does it instead. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 enum { WAIT_MS = 10 * 60 * 1000, LOOK_MS = 50 };
 
-/* The engine removes it when it has ended. */
+/* Waits for the end of the container; the engine removes it afterwards. */
 static int wait_for_end(const stk_engine *engine, const char *id, stk_err *err)
 {
     char path[256];

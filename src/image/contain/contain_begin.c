@@ -1,4 +1,5 @@
-/* From the engine's first answer until the program runs in its container, or why it never did. */
+/* From the engine's first answer until the program runs in its container, or the reason why it
+ * never ran. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,8 +23,8 @@ __attribute__((format(printf, 3, 4))) static void never(contain_task *t, int sta
     t->end->signal = 0;
 }
 
-/* runtimes tell a ulimit by its number only; it need not be one that was asked for, since an engine
- * has defaults */
+/* True if a runtime's error names a ulimit. Runtimes print its number only; the limit may be one of
+ * the engine's defaults, not of the task. */
 static bool is_ulimit(contain_task *t, const char *text)
 {
     static const char *const names[] = {
@@ -88,7 +89,7 @@ static void find_entrypoint(contain_task *t, const stk_engine *engine)
     t->entrypoint = words;
 }
 
-/* Everything that the engine is asked for before the program runs. */
+/* Makes all calls to the engine that come before the program runs. */
 static int create_and_start(contain_task *t, stk_err *err)
 {
     char path[256];
@@ -126,7 +127,7 @@ void *stk_contain_start(void *arg)
     return NULL;
 }
 
-/* What the container wrote before its runner reached us: frames of Docker's stream. */
+/* Reads what the container printed before its runner connected: frames of Docker's stream. */
 static void read_logs(const stk_engine *engine, const char *id, char *ret, size_t size)
 {
     char path[256];
@@ -146,8 +147,6 @@ static void read_logs(const stk_engine *engine, const char *id, char *ret, size_
     }
 }
 
-/* It was started, and nobody speaks to us: is it still there, and what does it say? True: no more
- * is to be hoped for. */
 bool stk_contain_has_given_up(contain_task *t, int64_t since_ms)
 {
     char path[256];
@@ -178,7 +177,6 @@ static const char *program_of(const contain_task *t)
     return stk_text_or(t->spec.argv[0], "");
 }
 
-/* The program couldn't be started in there: why, in a sentence. */
 void stk_contain_explain_start(contain_task *t, const char *what, int sys)
 {
     const char *program = program_of(t);

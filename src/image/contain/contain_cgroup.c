@@ -1,4 +1,5 @@
-/* A container's memory group, read on the host: engines don't all say what became of it. */
+/* A container's memory group, read on the host: not every engine reports an OOM kill or the
+ * peak. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The container as the engine is asked for it, by Docker's API or by Podman's own. Nothing of the
- * program's environment is in it: that is what `inspect` shows to everybody. */
+/* The request that creates a container, for Docker's API or Podman's own. It leaves out the
+ * program's environment, because `inspect` shows the request to everyone. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static void put_texts(stk_buf *out, const char *key, const char *const *texts, u
     stk_json_close(out, ']');
 }
 
-/* Arguments of the runner: its socket, or its own. */
+/* The runner's arguments: its socket, or those of the spec. */
 static void put_arguments(const writer *w, const char *key)
 {
     static const char *const command[] = {CONTAIN_SOCKET, NULL};
@@ -38,7 +38,7 @@ static void put_known_number(stk_buf *out, const char *key, int64_t number)
     }
 }
 
-/* In the fields' order: type, from, to, and how read-only is said. */
+/* Columns: type, source, destination, and how to write read-only. */
 static void put_mounts(const writer *w, bool podman)
 {
     const contain_spec *s = w->spec;
@@ -93,8 +93,8 @@ static void put_groups(const writer *w, const char *key)
     stk_json_close(w->out, ']');
 }
 
-/* An image that wants all GPUs (NVIDIA_VISIBLE_DEVICES=all) gets none but those that were granted,
- * whatever the engine's default runtime is. */
+/* Whatever the engine's default runtime is, an image that asks for all GPUs
+ * (NVIDIA_VISIBLE_DEVICES=all) gets only the granted ones. */
 static const char *visible(const writer *w)
 {
     return w->devices->n_uuids > 0 ? NULL : "void";
@@ -144,7 +144,8 @@ static void put_docker(const writer *w)
     put_arguments(w, "Cmd");
     put_texts(w->out, "Env", env, visible(w) != NULL);
     stk_json_put_text(w->out, "User", w->user);
-    if (s->cwd != NULL) { /* the runner goes there: an engine would make a folder, or fail */
+    if (s->cwd !=
+        NULL) { /* the runner changes to it: an engine would create a missing folder, or fail */
         stk_json_put_text(w->out, "WorkingDir", "/");
     }
     if (s->labels != NULL) {
@@ -152,14 +153,14 @@ static void put_docker(const writer *w)
     }
     stk_json_put_raw(w->out, "Healthcheck", "{\"Test\":[\"NONE\"]}");
     stk_json_open(w->out, "HostConfig", '{');
-    stk_json_put_bool(w->out, "AutoRemove", true); /* also when nobody of us lives any more */
+    stk_json_put_bool(w->out, "AutoRemove", true); /* works even if all our processes have died */
     stk_json_put_text(w->out, "NetworkMode", s->network);
     stk_json_put_texts(w->out, "SecurityOpt", security);
     if (s->read_only) {
         stk_json_put_bool(w->out, "ReadonlyRootfs", true);
     }
     put_known_number(w->out, "Memory", s->memory_bytes);
-    put_known_number(w->out, "MemorySwap", s->memory_bytes); /* with swap: none of it */
+    put_known_number(w->out, "MemorySwap", s->memory_bytes); /* memory plus swap: so no swap */
     put_known_number(w->out, "NanoCpus", s->cpu_milli * 1000000);
     put_known_number(w->out, "ShmSize", s->shm_bytes);
     put_known_number(w->out, "PidsLimit", s->pids);
@@ -205,7 +206,7 @@ static void put_podman_limits(const writer *w)
     stk_json_close(w->out, '}');
 }
 
-/* Podman's own API: its Docker API drops CDI names without a word. */
+/* Uses Podman's own API: its Docker API silently drops CDI names. */
 static void put_podman(const writer *w)
 {
     static const char *const entrypoint[] = {CONTAIN_RUNNER, NULL};
@@ -255,7 +256,8 @@ static void put_podman(const writer *w)
     stk_json_close(w->out, '}');
 }
 
-/* Who the program is: files that it writes shall be ours. Root in a rootless engine is us. */
+/* The user of the program, so that the user owns the files it writes. Root in a rootless engine is
+ * that user. */
 static const char *user_of(const contain_spec *spec, const stk_engine *engine, stk_arena *arena)
 {
     if (stk_contain_switches(spec)) {
@@ -287,7 +289,9 @@ int stk_contain_delete(const stk_engine *engine, const char *id, stk_err *err)
     (void)snprintf(path, sizeof path, "/containers/%s?force=true&v=true", id);
     int status = 0;
     int rc = stk_engine_call(engine, "DELETE", path, NULL, &status, NULL, err);
-    return rc == STK_E_NOT_FOUND || status == 404 || status == 409 ? 0 : rc; /* gone, or going */
+    return rc == STK_E_NOT_FOUND || status == 404 || status == 409
+               ? 0
+               : rc; /* removed, or being removed */
 }
 
 int stk_contain_create(const contain_spec *spec, stk_engine *engine, const contain_files *files,
@@ -319,7 +323,7 @@ int stk_contain_create(const contain_spec *spec, stk_engine *engine, const conta
     int status = 0;
     int rc = stk_engine_call(engine, "POST", path, body.data, &status, &answer, err);
     if (rc < 0 && status != 404 && err != NULL && strstr(err->text, spec->name) != NULL &&
-        strstr(err->text, "in use") != NULL) { /* what a dead attempt of this name left */
+        strstr(err->text, "in use") != NULL) { /* left by a dead attempt of this name */
         STK_TRY(stk_contain_delete(engine, spec->name, err));
         rc = stk_engine_call(engine, "POST", path, body.data, &status, &answer, err);
     }

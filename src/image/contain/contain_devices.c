@@ -1,5 +1,5 @@
-/* How an engine is told which devices a container shall have: by nodes, by names of the Container
- * Device Interface (CDI), or by a request to NVIDIA's runtime. */
+/* How to pass devices to a container: as nodes, as names of the Container Device Interface (CDI),
+ * or by a request to NVIDIA's runtime. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static bool is_cdi(const char *name)
     return name[0] != '/' && slash != NULL && equal != NULL && slash < equal;
 }
 
-/* The minor number of a GPU, as NVIDIA's driver tells it; -1 unknown. */
+/* The minor number of a GPU, from NVIDIA's driver; -1: unknown. */
 static int64_t minor_of(const char *uuid)
 {
     static const char folder[] = "/proc/driver/nvidia/gpus";
@@ -46,7 +46,7 @@ static int64_t minor_of(const char *uuid)
     return found;
 }
 
-/* Is this the device: by its name, or by the only node that a whole GPU has? */
+/* Is this the device, by its name or by the only node of a whole GPU? */
 static bool is_device(const stk_json *device, const char *uuid, int64_t minor)
 {
     char node[64];
@@ -64,10 +64,10 @@ static bool is_device(const stk_json *device, const char *uuid, int64_t minor)
         n_whole += whole;
         ours |= whole && strcmp(path, node) == 0;
     }
-    return minor >= 0 && ours && n_whole == 1; /* not the one that stands for all */
+    return minor >= 0 && ours && n_whole == 1; /* not the entry for all GPUs */
 }
 
-/* The name of this GPU in one specification, or NULL. */
+/* The CDI name of this GPU in one specification, or NULL. */
 static const char *name_in(const char *path, const char *uuid, int64_t minor, stk_arena *arena)
 {
     STK_TEXT_AUTO text = NULL;
@@ -149,7 +149,8 @@ static int add_gpus(const contain_spec *spec, stk_engine *engine, stk_arena *are
     return 0;
 }
 
-/* Nodes of /dev/dri are often a group's (render): who isn't root in the container must be in it. */
+/* Adds a node and its group: nodes of /dev/dri often belong to a group (render), and a user other
+ * than root must be in it. */
 static int add_node(const char *path, contain_devices *d, stk_err *err)
 {
     struct stat st;

@@ -1,4 +1,4 @@
-/* What becomes of a task's container: how the program ended, by whom, and what it used. */
+/* The end of a task's container: how the program ended, who ended it, and what it used. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +42,7 @@ void stk_contain_write_state(const contain_task *t, bool at_end)
     }
     stk_buf_text(&out, "}\n");
     (void)snprintf(path, sizeof path, "%s/container.json", t->spec.dir);
-    if (!out.failed) { /* who watches makes do without it */
+    if (!out.failed) { /* readers can do without the file */
         (void)stk_file_write_atomic(path, out.data, out.len, 0644, NULL);
     }
 }
@@ -55,7 +55,7 @@ void stk_contain_look_at_group(contain_task *t)
     }
 }
 
-/* Its processes can't be seen from here: the engine has measured them. */
+/* The container's processes aren't visible from here, so the engine's measurements count. */
 static void look_by_engine(contain_task *t)
 {
     contain_stats stats;
@@ -66,8 +66,8 @@ static void look_by_engine(contain_task *t)
     }
 }
 
-/* Who ended it, as its engine knows. Signals of ours go to the runner itself, so those that the
- * engine tells of are others'. */
+/* We send our signals to the runner itself, so the engine's events show only other clients'
+ * signals. */
 void stk_contain_find_killer(contain_task *t, int told)
 {
     contain_ending ending = {0};
@@ -79,7 +79,7 @@ void stk_contain_find_killer(contain_task *t, int told)
         (void)snprintf(t->end->by, sizeof t->end->by,
                        "container %s was ended by another client of %s (%s)", name, t->engine.name,
                        ending.how);
-    } else if (heard && !t->ended && !t->engine.is_podman && !t->end->oom) { /* `rm -f` of Podman */
+    } else if (heard && !t->ended && !t->engine.is_podman && !t->end->oom) { /* Podman: `rm -f` */
         (void)snprintf(t->end->by, sizeof t->end->by,
                        "the first process of container %s was killed on this host, by no client of "
                        "%s",
@@ -92,7 +92,7 @@ void stk_contain_find_killer(contain_task *t, int told)
     }
 }
 
-/* While the runner waits for our answer its mounts are still there. */
+/* The mounts still exist here, because the runner waits for our answer. */
 static void look_at_shm(contain_task *t)
 {
     char path[64];
@@ -109,7 +109,8 @@ void stk_contain_on_line(contain_task *t, const char *line, size_t n)
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_json root = {0};
     int64_t number = 0;
-    int64_t told = 0; /* a signal that the engine sent: another client's, we use the socket */
+    int64_t told =
+        0; /* a signal that another client sent through the engine; ours use the socket */
     if (arena == NULL ||
         stk_json_parse(line, n, "stk-runner", &stk_engine_limits, arena, &root, NULL) < 0) {
         return;
@@ -144,8 +145,7 @@ void stk_contain_on_line(contain_task *t, const char *line, size_t n)
     }
 }
 
-/* The engine's own process is gone: nobody would tell the container's end, or remove it. So it ends
- * now, and clean_up() removes it. */
+/* clean_up() removes the container afterwards. */
 void stk_contain_lose_monitor(contain_task *t)
 {
     t->is_lost = true;

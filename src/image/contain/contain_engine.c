@@ -1,4 +1,4 @@
-/* Calls of the container engine of this host, and its streams. */
+/* Calls to this host's container engine, and its streams. */
 #include <ctype.h>
 #include <string.h>
 #include <sys/param.h>
@@ -17,7 +17,7 @@ const stk_json_limits stk_engine_limits = {.bytes = ANSWER_MAX, .nodes = 2000000
 
 /* --- calls --- */
 
-/* "/v1.41/containers/…"; Podman's own are versioned by themselves. */
+/* "/v1.41/containers/…"; Podman's own calls have versions of their own. */
 static void make_url(const stk_engine *e, const char *path, stk_buf *url)
 {
     if (strncmp(path, "/libpod/", 8) == 0) {
@@ -29,7 +29,7 @@ static void make_url(const stk_engine *e, const char *path, stk_buf *url)
     }
 }
 
-/* What it says in an answer of 400 and above: {"message": "…"}. */
+/* Turns an answer of 400 and above, {"message": "…"}, into an error. */
 static int refused_by_engine(const stk_engine *e, int status, const stk_buf *body, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -40,7 +40,7 @@ static int refused_by_engine(const stk_engine *e, int status, const stk_buf *bod
         words = stk_json_get_text(&root, "message");
     }
     words = stk_text_or(words, stk_text_or(stk_text_if_any(body->data), "no reason given"));
-    /* Podman 4 says 500 of a container that goes just now. */
+    /* Podman 4 answers 500 if the container is just being removed. */
     int code = STK_E_ENV;
     if (status == 404 || strstr(words, "no such container") != NULL) {
         code = STK_E_NOT_FOUND;
@@ -52,10 +52,10 @@ static int refused_by_engine(const stk_engine *e, int status, const stk_buf *bod
     return code;
 }
 
-/* A call that takes long, while the engine is silent. */
+/* A long call to an engine that may fall silent. */
 typedef struct patience {
     const stk_engine *engine;
-    int64_t until_ms; /* INT64_MAX: as long as it takes */
+    int64_t until_ms; /* INT64_MAX: no limit */
     bool is_deaf;
 } patience;
 
@@ -82,7 +82,7 @@ static bool still_lives(void *arg)
     return !p->is_deaf;
 }
 
-/* What a call's limits are, and what is said where they ended it. */
+/* Sets a call's limits; `p` remembers them for the error. */
 static void be_patient(patience *p, stk_http_request *request)
 {
     const stk_engine *e = p->engine;
@@ -198,12 +198,12 @@ typedef struct stream {
     const stk_http_response *response;
     bool (*on_json)(void *arg, const char *json, size_t n);
     void *arg;
-    stk_buf part; /* an object that hasn't ended, or an error's whole body */
+    stk_buf part; /* an unfinished object, or an error's whole body */
     int depth;
     bool quoted, escaped, full;
 } stream;
 
-/* Objects follow each other with anything or nothing between them. */
+/* Splits the stream into objects; any bytes, or none, may stand between them. */
 static bool on_bytes(void *arg, const void *data, size_t n)
 {
     stream *s = arg;

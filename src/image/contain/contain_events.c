@@ -1,6 +1,6 @@
-/* What the engine itself says of a container: its events, its measurements. Asked only where that
- * tells more than we see: who ended it from outside, and what it used where its processes aren't
- * visible from here (we are in a container ourselves, with the engine's socket). */
+/* The engine's events and measurements of a container. We ask only for what we can't see: who ended
+ * it from outside, and its usage if its processes aren't visible (we run in a container ourselves,
+ * with the engine's socket). */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,11 @@
 #include "image/contain/contain_private.h"
 #include "sys/clock.h"
 
-enum { WAIT_MS = 2000, AGAIN_MS = 50, IDLE_MS = 4000 /* an engine that hangs holds nobody up */ };
+enum {
+    WAIT_MS = 2000,
+    AGAIN_MS = 50,
+    IDLE_MS = 4000 /* so that a hung engine doesn't hold us up */
+};
 
 typedef struct listener {
     const stk_engine *engine;
@@ -22,7 +26,8 @@ static void add_way(contain_ending *ending, const char *way)
     (void)snprintf(ending->how + at, sizeof ending->how - at, "%s%s", at > 0 ? ", then " : "", way);
 }
 
-/* Docker tells signals ("kill") and, after the end, "stop"; Podman "kill" or "stop" without one. */
+/* Docker reports signals ("kill") and, after the end, "stop"; Podman reports "kill", or "stop"
+ * without a "kill". */
 static bool on_engine_event(void *arg, const char *json, size_t n)
 {
     listener *l = arg;
@@ -44,7 +49,7 @@ static bool on_engine_event(void *arg, const char *json, size_t n)
         add_way(l->ending, stk_json_text(action));
     }
     l->ending->oom |= stk_json_is(action, "oom");
-    /* Podman writes "stop" after "die" at times, but never after it has removed the container. */
+    /* Podman may write "stop" after "die", but never after "remove". */
     l->is_over |= stk_json_is(action, l->engine->is_podman ? "remove" : "die");
     return !l->is_over;
 }
@@ -54,14 +59,15 @@ bool stk_contain_ending(const stk_engine *engine, const char *id, int64_t since_
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     int64_t end_ms = stk_clock_mono_ms(&stk_clock_real) + WAIT_MS;
-    int64_t until_ms = stk_clock_wall_ms(&stk_clock_real) + WAIT_MS; /* for the engine's clock */
+    int64_t until_ms =
+        stk_clock_wall_ms(&stk_clock_real) + WAIT_MS; /* in wall-clock time, for the engine */
     const char *const ids[] = {id, NULL};
     const char *query = stk_engine_filter("container", ids, arena);
     stk_engine impatient = *engine;
     listener l = {.engine = engine, .ending = ret};
     bool heard = query != NULL;
     impatient.idle_ms = IDLE_MS;
-    /* Docker's stream lasts until then, Podman's ends with what it knows so far. */
+    /* Docker's stream lasts until that time; Podman's ends with the events so far. */
     while (heard && !l.is_over && stk_clock_mono_ms(&stk_clock_real) < end_ms) {
         const char *path = stk_arena_printf(
             arena, "/events?stream=false&since=%lld&until=%lld&filters=%s",
@@ -71,7 +77,7 @@ bool stk_contain_ending(const stk_engine *engine, const char *id, int64_t since_
             return false;
         }
         int rc = stk_engine_stream(&impatient, "GET", path, NULL, -1, on_engine_event, &l, NULL);
-        heard = rc == 0 || rc == STK_E_CANCELLED; /* by us: we know enough */
+        heard = rc == 0 || rc == STK_E_CANCELLED; /* we cancelled it: we know enough */
         if (heard && !l.is_over) {
             (void)poll(NULL, 0, AGAIN_MS);
         }

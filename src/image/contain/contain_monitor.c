@@ -1,5 +1,5 @@
-/* The engine's own process beside a container, its first one's parent: conmon, containerd-shim. It
- * keeps the engine's word on the container; without it nobody removes what has ended. */
+/* The engine's process beside a container, the parent of its first process: conmon or
+ * containerd-shim. It reports to the engine; without it, ended containers aren't removed. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -7,7 +7,7 @@
 
 #include "image/contain/contain_private.h"
 
-/* "PID (comm) S PPID": comm may hold anything. */
+/* Parses "PID (comm) S PPID"; comm may hold any character. */
 static pid_t parent_of(pid_t pid, char *comm, size_t size)
 {
     char path[64];
@@ -42,7 +42,7 @@ int stk_contain_monitor(pid_t runner, pid_t *ret_pid, char *comm, size_t size)
         fd = (int)syscall(SYS_pidfd_open, pid, 0);
     }
     if (fd >= 0 && (parent_of(runner, unused, sizeof unused) != pid ||
-                    parent_of(pid, comm, size) <= 0)) { /* the pid was given to another process */
+                    parent_of(pid, comm, size) <= 0)) { /* the pid belongs to another process now */
         (void)close(fd);
         fd = -1;
     }

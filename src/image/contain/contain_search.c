@@ -1,4 +1,4 @@
-/* Where this host's container engine answers, and what it can. */
+/* Finds the socket of this host's container engine, and the engine's features. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,19 +13,19 @@
 #include "net/http.h"
 #include "sys/file.h"
 
-/* API_MINOR: the newest API version that our calls were written against; an older engine is asked
- * with its own, a newer one understands this. */
+/* API_MINOR: the newest API version that our calls support; for an older engine we use the engine's
+ * own. */
 enum { API_MINOR = 47, CONFIG_MAX = 4 << 20 };
 
 typedef struct search {
     stk_arena *arena;
     int cancel_fd;
     bool is_cancelled;
-    stk_buf tried; /* "path (why not)", for the message */
+    stk_buf tried; /* "path (reason)", for the error */
     stk_err *err;
 } search;
 
-/* "unix:///x", "/x"; NULL: something else. */
+/* The path in "unix:///x" or "/x"; NULL: another kind of address. */
 static const char *socket_path(const char *address)
 {
     if (strncmp(address, "unix://", 7) == 0) {
@@ -214,7 +214,7 @@ int stk_engine_open(const char *socket, int cancel_fd, stk_arena *arena, stk_eng
     return rc;
 }
 
-/* --- what it can --- */
+/* --- features --- */
 
 static bool in_path(const char *program)
 {
@@ -259,7 +259,7 @@ int stk_engine_ask(stk_engine *engine, stk_arena *arena, stk_err *err)
         const char *word = stk_json_text(&security->items[i]);
         engine->is_rootless |= word != NULL && strstr(word, "rootless") != NULL;
     }
-    if (engine->is_podman) { /* reads the specifications itself since 4.1 */
+    if (engine->is_podman) { /* reads CDI specifications itself since 4.1 */
         engine->has_cdi =
             sscanf(engine->name, "Podman %d.%d", &major, &minor) == 2 && major * 100 + minor >= 401;
         return 0;

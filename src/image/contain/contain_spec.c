@@ -1,4 +1,4 @@
-/* The `container` of a task.json. What it says was written by the engine; wrong is wrong usage. */
+/* The `container` of a task.json. The engine writes it, so a mistake in it is a usage error. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -90,7 +90,7 @@ static const char **texts(reader *r, const char *key, uint32_t *ret_n)
     return all;
 }
 
-/* env, and what of our own environment is named in `pass`. */
+/* Reads env, and the variables of our own environment that `pass` names. */
 static void read_env(reader *r, contain_spec *s)
 {
     const stk_json *map = get_member(r, "env", STK_JSON_MAP);
@@ -146,7 +146,7 @@ static void read_mounts(reader *r, contain_spec *s)
     }
 }
 
-/* stoker-RUN-STEP-ATTEMPT; of a document that names no run, one that nobody else has. */
+/* stoker-RUN-STEP-ATTEMPT; a unique name if the document names no run. */
 static void make_name(reader *r, const stk_json *root, contain_spec *s)
 {
     const char *run = stk_json_get_text(root, "run");

@@ -1,7 +1,7 @@
-/* A task's container from its creation to its end. The engine is asked twice, to create and to
- * start; from then on the runner inside speaks to us itself, so an engine that goes away changes
- * nothing. Whoever dies first, the other side of the socket ends the container, and the engine
- * removes what has ended (AutoRemove). */
+/* A task's container from its creation to its end. We ask the engine to create and to start it.
+ * From then on the runner inside speaks to us directly, so we don't depend on the engine. If either
+ * side of the socket dies, the other side ends the container, and the engine removes it
+ * (AutoRemove). */
 #include "image/contain/contain_task.h"
 
 #include <errno.h>
@@ -21,9 +21,9 @@
 
 enum { TICK_MS = 500 };
 enum { REMOVE_MS = 30000, AGAIN_MS = 200 };
-enum { LEAVE_MS = 2000 /* for an engine that we are about to leave */ };
+enum { LEAVE_MS = 2000 /* limit for the engine's answers when we are leaving */ };
 
-/* --- the runner's part --- */
+/* --- the runner --- */
 
 static void send_signal(contain_task *t, int number)
 {
@@ -45,7 +45,7 @@ static int greet(contain_task *t, stk_err *err)
     }
     (void)pthread_mutex_lock(&t->lock);
     t->runner_ms = contain_now_ms() - t->begin_ms - t->create_ms;
-    (void)pthread_mutex_unlock(&t->lock); /* and `id` is there */
+    (void)pthread_mutex_unlock(&t->lock); /* `id` is set from here on */
     t->was_reached = true;
     if (getsockopt(t->conn, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.pid > 0) {
         t->pid = who.pid;
@@ -64,7 +64,7 @@ static int greet(contain_task *t, stk_err *err)
     return rc;
 }
 
-/* At the end of the container: conmon ends with it, a shim goes only later. */
+/* Has the monitor ended? conmon ends with the container, a shim only later. */
 static bool has_lost_monitor(const contain_task *t)
 {
     struct pollfd on = {.fd = t->monitor_fd, .events = POLLIN};
@@ -79,9 +79,9 @@ static void on_conn(contain_task *t)
     }
     if (n <= 0) {
         t->closed = true;
-        if (!t->ended && has_lost_monitor(t)) { /* its engine has seen to that */
+        if (!t->ended && has_lost_monitor(t)) { /* the engine ended both */
             stk_contain_lose_monitor(t);
-        } else if (!t->ended) { /* PID 1 is gone, and so is everything */
+        } else if (!t->ended) { /* PID 1 has died, and with it the container */
             t->end->signal = SIGKILL;
             stk_contain_look_at_group(t);
             stk_contain_find_killer(t, 0);
@@ -98,12 +98,12 @@ static void on_conn(contain_task *t)
         t->n_line -= len + 1;
         memmove(t->line, end + 1, t->n_line);
     }
-    if (t->n_line == sizeof t->line) { /* no line of ours */
+    if (t->n_line == sizeof t->line) { /* not a line of the runner's */
         t->n_line = 0;
     }
 }
 
-/* --- the whole --- */
+/* --- the task --- */
 
 static void pass_signal_on(contain_task *t)
 {
@@ -118,7 +118,7 @@ static void pass_signal_on(contain_task *t)
     }
 }
 
-/* Told to end, and there is no program that could hear of it, nor will there be one soon. */
+/* True if a signal asked us to end, no program can hear it, and none will start soon. */
 static bool leaves(contain_task *t)
 {
     if (t->told_ms < 0 || t->conn >= 0 || contain_now_ms() - t->told_ms < LEAVE_MS) {
@@ -128,10 +128,10 @@ static bool leaves(contain_task *t)
     return true;
 }
 
-/* Until its end is known and its last process is gone, or it never came to that. */
+/* Runs until the container has ended with its last process, or has failed to start. */
 static int watch_container(contain_task *t, stk_err *err)
 {
-    int64_t since_ms = -1; /* the engine says that it runs */
+    int64_t since_ms = -1; /* the engine's report that it runs */
     for (;;) {
         struct pollfd on[] = {{.fd = t->signals, .events = POLLIN},
                               {.fd = t->conn, .events = POLLIN},
@@ -160,7 +160,7 @@ static int watch_container(contain_task *t, stk_err *err)
             }
         }
         if (n > 0 && on[2].revents != 0) {
-            uint64_t count; /* read, not only seen: what the thread wrote before it is ours now */
+            uint64_t count; /* reads the eventfd, so the thread's earlier writes are visible here */
             (void)!read(t->started_fd, &count, sizeof count);
             since_ms = contain_now_ms();
             t->started_ms = since_ms - t->begin_ms - t->create_ms;
@@ -182,18 +182,19 @@ static int watch_container(contain_task *t, stk_err *err)
     }
 }
 
-/* It has answered, but where the container never came to run. */
+/* Joins the thread that starts the container, and stops it first if the container never ran. */
 static void join_start(contain_task *t)
 {
     uint64_t one = 1;
     if (t->conn < 0) {
         (void)!write(t->stop_fd, &one, sizeof one);
     }
-    stk_file_close(&t->conn); /* the runner, if it lives, ends with this */
+    stk_file_close(&t->conn); /* a runner that still lives ends now */
     (void)pthread_join(t->thread, NULL);
 }
 
-/* Without its monitor an engine sees only after a while that nothing runs in it any more. */
+/* Retries: without the monitor an engine notices only after a while that the container has
+ * ended. */
 static int remove_it(contain_task *t, const stk_engine *engine, stk_err *err)
 {
     int64_t until_ms = contain_now_ms() + t->is_lost * REMOVE_MS;
@@ -206,13 +207,13 @@ static int remove_it(contain_task *t, const stk_engine *engine, stk_err *err)
     return rc;
 }
 
-/* Removes the container if the engine hasn't. A signal still ends the wait. */
+/* Removes the container unless the engine has. A signal still ends the wait. */
 static void clean_up(contain_task *t)
 {
     stk_err why = {0};
     stk_engine engine = t->engine;
     engine.cancel_fd = t->ends;
-    if (t->id == NULL) { /* the engine may make it all the same */
+    if (t->id == NULL) { /* the engine may still create it */
         engine.idle_ms = LEAVE_MS;
         if (t->asked && t->told_ms >= 0) {
             (void)stk_contain_delete(&engine, t->spec.name, NULL);

@@ -1,5 +1,4 @@
-/* Our side of the runner: its program, the socket, the message (stk_runner.c says what is in it).
- */
+/* Our side of the runner: its program, the socket, the message (format: stk_runner.c). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +20,8 @@ enum { MESSAGE_MAX = 64 << 20 };
 
 /* --- the folder --- */
 
-/* A folder that only we can enter: who could, could take the program's secrets in its place. */
+/* Creates a folder that only we can enter: another user in it could take the socket's place and
+ * receive the program's secrets. */
 static int make_own_folder(const char *dir, contain_files *f, stk_err *err)
 {
     struct statvfs fs;
@@ -44,7 +44,7 @@ static int make_own_folder(const char *dir, contain_files *f, stk_err *err)
     return 0;
 }
 
-/* By the folder's descriptor: a socket's path has room for 107 bytes only. */
+/* Listens through the folder's descriptor: a socket's path may have only 107 bytes. */
 static int listen_in(contain_files *f, stk_err *err)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -65,7 +65,7 @@ static int fill_folder(const char *dir, contain_files *ret, stk_err *err)
 {
     STK_TRY(make_own_folder(dir, ret, err));
     STK_TRY(stk_file_write(ret->runner, runner_bytes, sizeof runner_bytes, 0755, err));
-    if (chmod(ret->runner, 0755) != 0) { /* whatever our umask is */
+    if (chmod(ret->runner, 0755) != 0) { /* independent of our umask */
         return stk_err_sys(err, STK_E_SYS, errno, "%s", ret->runner);
     }
     return listen_in(ret, err);
@@ -118,7 +118,7 @@ static void put_words(stk_buf *out, const char *const *first, const char *const 
     }
 }
 
-/* "w/path" what it may write to, "r/path" the others. */
+/* "w/path" for writable mounts, "r/path" for the others. */
 static void put_mounts(stk_buf *out, const contain_spec *spec)
 {
     char number[16];

@@ -1,19 +1,19 @@
-/* stk-runner: PID 1 of a task's container. A static program, mounted into whatever image.
+/* stk-runner: PID 1 of a task's container. A static program, mounted into any image.
  *
  *     stk-runner SOCKET
- *     stk-runner --give-back UID:GID wPATH…      what it does at the end of another user's program
+ *     stk-runner --give-back UID:GID wPATH…      gives files back after another user's program
  *
  * It needs nothing of the image: no /proc, no shell, no writable file, any user. Over the socket it
  * gets one message: four bytes, its length (host order), then words that end in NUL:
  *     "2"  number of arguments, arguments …, number of variables, "K=V" …, number of names, those
  * of the variables that are made of the image's (base/expand.h) …, folder ("": stay), user and its
  *     owner ("": stay who you are; stk_runner_user.h), number of mounts, "w" or "r" and its path …
- * and with its first byte descriptors: stdout, stderr, and what it shall hold for as long as the
- * container lives. After that single bytes, 's' and a signal's number: pass it on; 'a': the end is
- * known. It answers in lines of JSON:
+ * and with its first byte descriptors: stdout, stderr, and others to hold open for the container's
+ * whole life. Then come single bytes: 's' and a signal's number to pass on; 'a': the engine knows
+ * the end. It answers in lines of JSON:
  *     {"started": PID}   {"failed": "exec|cwd|fork|user|env", "errno": N}
  *     {"ended": STATUS, "signal": N, "rss_kb": N}
- * The end of the socket ends the container, and so everything in it.
+ * When the socket closes, the container ends with all its processes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -44,7 +44,7 @@ static int conn = -1;
 static pid_t program;
 static int program_status;
 static struct rusage program_usage;
-static int told; /* the last signal that came from outside of the container */
+static int told; /* the last signal from outside the container */
 
 static void say_line(const char *line)
 {
@@ -59,7 +59,7 @@ static void say_line(const char *line)
     }
 }
 
-/* Everything but us; only as PID 1 of a container is that what -1 means. */
+/* Kills every process but us; -1 means that only for PID 1 of a container. */
 static void kill_all(void)
 {
     if (getpid() == 1) {
@@ -77,9 +77,9 @@ static void reach(const char *path)
     if (conn >= 0 && connect(conn, (struct sockaddr *)&to, sizeof to) == 0) {
         return;
     }
-    if (errno != ECONNREFUSED) { /* that is: who started us is gone */
+    if (errno != ECONNREFUSED) { /* ECONNREFUSED: our starter has died */
         fprintf(stderr, "stk-runner: can't reach %s: %s\n", path, strerror(errno));
-        sleep(EXPLAIN_S); /* the container goes with us, and what it says */
+        sleep(EXPLAIN_S); /* gives the reader time: the log goes with the container */
     }
     exit(NEVER_RAN);
 }
@@ -112,7 +112,7 @@ static size_t take_first(char *buf, size_t size, order *o)
         n = recvmsg(conn, &m, MSG_CMSG_CLOEXEC);
     } while (n < 0 && errno == EINTR);
     if (n <= 0) {
-        exit(NEVER_RAN); /* nobody wants anything of us any more */
+        exit(NEVER_RAN); /* our starter has died */
     }
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c != NULL; c = CMSG_NXTHDR(&m, c)) {
         if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
@@ -190,7 +190,8 @@ static const char *image_value(void *arg, const char *name)
     return getenv(name);
 }
 
-/* Over the image's, which we have. In their order: a later one sees those before it. */
+/* Sets the variables over the image's, which we have, in order: a later one can refer to an earlier
+ * one. */
 static bool set_variables(const order *o)
 {
     for (char **e = o->env; *e != NULL; e++) {
@@ -226,7 +227,7 @@ static void become(const order *o, int report)
     (void)setsid();
     (void)dup2(o->fds[0], STDOUT_FILENO);
     (void)dup2(o->fds[1], STDERR_FILENO);
-    for (int i = 2; i < o->n_fds; i++) { /* the program's children hold them as well */
+    for (int i = 2; i < o->n_fds; i++) { /* the program's children inherit them too */
         (void)fcntl(o->fds[i], F_SETFD, 0);
     }
     int sys = runner_user_become(&who);
@@ -260,7 +261,7 @@ static const char *word_of(int stage)
     return "fork";
 }
 
-/* It never ran: we say why, and end. */
+/* Reports why the program never ran, and exits. */
 _Noreturn static void fail(const char *word, int sys)
 {
     char line[128];
@@ -272,7 +273,7 @@ _Noreturn static void fail(const char *word, int sys)
     exit(CANT_RUN);
 }
 
-/* Ends with us when it can't be started. */
+/* Starts the program; reports a failure and exits. */
 static void start_program(const order *o)
 {
     mounts = o->mounts;
@@ -300,7 +301,7 @@ static void start_program(const order *o)
     say_line(line);
 }
 
-/* True: the program has ended. */
+/* Reaps children; returns true once the program has ended. */
 static bool reap(int flags)
 {
     struct rusage usage;
@@ -328,7 +329,7 @@ static void on_bytes(void)
         exit(128 + SIGKILL);
     }
     if (n == 1 && c[0] == 's' && recv(conn, c + 1, 1, MSG_WAITALL) == 1) {
-        if (kill(-program, c[1]) < 0) { /* it has no session yet */
+        if (kill(-program, c[1]) < 0) { /* the program has no session yet */
             (void)kill(program, c[1]);
         }
     }
@@ -341,9 +342,9 @@ static void watch_program(int signals)
         (void)poll(on, 2, -1);
         struct signalfd_siginfo info;
         if (on[1].revents != 0 && read(signals, &info, sizeof info) == sizeof info) {
-            if (info.ssi_signo != SIGCHLD) { /* of the engine: `docker stop` */
+            if (info.ssi_signo != SIGCHLD) { /* from the engine: `docker stop` */
                 (void)kill(-program, (int)info.ssi_signo);
-                if (info.ssi_pid == 0) { /* from outside of here */
+                if (info.ssi_pid == 0) { /* from outside the container */
                     told = (int)info.ssi_signo;
                 }
             } else if (reap(WNOHANG)) {
@@ -365,13 +366,13 @@ static int report_end(void)
     } else {
         signal = WTERMSIG(program_status);
     }
-    kill_all(); /* what it left behind ends with it */
+    kill_all(); /* ends processes that the program left behind */
     (void)reap(0);
     (void)runner_user_take_back(&who, mounts);
     (void)snprintf(line, sizeof line, "{\"ended\":%d,\"signal\":%d,\"rss_kb\":%ld,\"told\":%d}\n",
                    exit_status, signal, program_usage.ru_maxrss, told);
     say_line(line);
-    for (;;) { /* our group is read while we are in it */
+    for (;;) { /* our starter reads the memory group while we are in it */
         struct pollfd on = {.fd = conn, .events = POLLIN};
         char c;
         if (poll(&on, 1, ACK_MS) <= 0 || recv(conn, &c, 1, 0) <= 0 || c == 'a') {

@@ -21,7 +21,7 @@ static bool read_number(const char *text, unsigned *ret)
     return *text >= '0' && *text <= '9' && *end == '\0' && n < 0xffffffffUL;
 }
 
-/* An image's own file: no service is asked for names. */
+/* Reads the image's own file: no name service is used. */
 static void find_passwd(const char *name, unsigned uid, bool by_uid, runner_user *u, bool *ret)
 {
     FILE *f = fopen("/etc/passwd", "re");
@@ -50,7 +50,7 @@ static void add_group(runner_user *u, gid_t gid)
     }
 }
 
-/* The group of this name (NULL: none is looked for), and those that `member` is in. */
+/* Finds the group of this name (NULL: none wanted), and those that `member` is in. */
 static bool find_groups(const char *name, const char *member, runner_user *u)
 {
     FILE *f = fopen("/etc/group", "re");
@@ -88,7 +88,7 @@ bool runner_user_find(const char *user, const char *owner, runner_user *ret)
     bool by_uid = read_number(name, &number);
     ret->uid = number;
     find_passwd(name, number, by_uid, ret, &known);
-    if (!known && !by_uid && strcmp(name, "root") != 0) { /* who is there without any file */
+    if (!known && !by_uid && strcmp(name, "root") != 0) { /* root exists without any file */
         return false;
     }
     if (colon != NULL && colon[1] != '\0') {
@@ -100,7 +100,7 @@ bool runner_user_find(const char *user, const char *owner, runner_user *ret)
     } else if (!by_uid) {
         (void)find_groups(NULL, name, ret);
     }
-    int n = getgroups(RUNNER_GROUPS_MAX, own); /* of the devices */
+    int n = getgroups(RUNNER_GROUPS_MAX, own); /* the devices' groups */
     for (int i = 0; i < n; i++) {
         if (own[i] != 0) {
             add_group(ret, own[i]);
@@ -117,16 +117,16 @@ bool runner_user_find(const char *user, const char *owner, runner_user *ret)
 
 typedef struct handing {
     uid_t uid;
-    gid_t gid; /* -1: stays */
+    gid_t gid; /* -1: unchanged */
     mode_t add;
-    bool as_owner; /* the group gets what the owner has: who started us is in it */
+    bool as_owner; /* gives the group the owner's rights: our starter is in it */
     bool failed;
 } handing;
 
 static void hand_one(handing *h, int at, const char *name, const struct stat *st)
 {
     if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode) && !S_ISLNK(st->st_mode)) {
-        return; /* a device or a pipe stays whose it is */
+        return; /* devices and pipes keep their owner */
     }
     h->failed |= fchownat(at, name, h->uid, h->gid, AT_SYMLINK_NOFOLLOW) != 0;
     if (!S_ISLNK(st->st_mode)) {
@@ -143,7 +143,7 @@ static void hand_one(handing *h, int at, const char *name, const struct stat *st
     }
 }
 
-/* Links aren't followed, and other file systems aren't entered. */
+/* Hands a tree over; doesn't follow links or enter other file systems. */
 static void hand_tree(handing *h, int fd, dev_t dev, int depth)
 {
     DIR *dir = depth < DEPTH_MAX ? fdopendir(fd) : NULL;
@@ -194,7 +194,7 @@ static void hand_all(handing *h, char *const *mounts)
     }
 }
 
-/* The container's own folders above a mount (an image's /root) let the program pass. */
+/* Makes the container's own folders above a mount (an image's /root) passable for the program. */
 static void let_pass(const char *path, dev_t root)
 {
     char at[4096];
@@ -221,7 +221,7 @@ void runner_user_give(const runner_user *user, char *const *mounts)
     struct stat root;
     handing h = {.uid = user->uid, .gid = (gid_t)-1, .as_owner = true};
     if (!user->is_set || user->uid == 0) {
-        return; /* root needs nothing to be given */
+        return; /* root needs no rights */
     }
     for (char *const *m = mounts; stat("/", &root) == 0 && *m != NULL; m++) {
         let_pass(*m + 1, root.st_dev);
@@ -245,12 +245,12 @@ int runner_user_become(const runner_user *user)
     if (!user->is_set) {
         return 0;
     }
-    /* The engine has set root's; an image may say its own. */
+    /* Replaces the HOME of root that the engine set; keeps an image's own. */
     if (now == NULL || strcmp(now, "/root") == 0 || strcmp(now, "/") == 0) {
         bool has_home = user->home[0] == '/' && stat(user->home, &st) == 0 && S_ISDIR(st.st_mode);
         (void)setenv("HOME", has_home ? user->home : "/tmp", 1);
     }
-    (void)fchown(STDOUT_FILENO, user->uid, (gid_t)-1); /* a pipe that is opened again by its name */
+    (void)fchown(STDOUT_FILENO, user->uid, (gid_t)-1); /* a pipe may be reopened by its name */
     (void)fchown(STDERR_FILENO, user->uid, (gid_t)-1);
     bool has_groups = user->n_groups > 0 || getgroups(0, NULL) > 0;
     if (setgroups((size_t)user->n_groups, user->groups) != 0 && has_groups) {

@@ -1,6 +1,6 @@
-/* The program's user, where it isn't who owns the task's files: the runner begins as the
- * container's root, gives the task's folders to that user, and back to their owner at the end. Part
- * of stk-runner: needs nothing but libc, /etc/passwd and /etc/group where they are. */
+/* The program's user, if that user doesn't own the task's files: the runner starts as the
+ * container's root, gives the task's folders to the user, and back to their owner at the end. Part
+ * of stk-runner: needs only libc, and /etc/passwd and /etc/group if they exist. */
 #ifndef STK_RUNNER_USER_H
 #define STK_RUNNER_USER_H
 
@@ -18,14 +18,15 @@ typedef struct runner_user {
     char home[1024];
 } runner_user;
 
-/* "name", "uid", "name:group", "uid:gid" … as `docker run --user` has it; `owner` "uid:gid". "" of
- * both: *ret isn't set. False: there is no such user or group. */
+/* `user`: "name", "uid", "name:group", "uid:gid" … as in `docker run --user`; `owner`: "uid:gid".
+ * If both are "", *ret isn't set. Returns false if there is no such user or group. */
 bool runner_user_find(const char *user, const char *owner, runner_user *ret);
-/* Hands over what can be written ("wPATH") of `mounts`, and makes all of them reachable. */
+/* Gives the writable ones ("wPATH") of `mounts` to the user, and makes all of them reachable. */
 void runner_user_give(const runner_user *user, char *const *mounts);
-/* What lies there belongs to its owner again, who can remove it. False: some of it couldn't. */
+/* Returns the files there to their owner, who can then remove them. Returns false if some
+ * stayed. */
 bool runner_user_take_back(const runner_user *user, char *const *mounts);
-/* This process becomes that user. 0 or an errno. */
+/* Makes this process run as that user. Returns 0 or an errno. */
 int runner_user_become(const runner_user *user);
 
 #endif

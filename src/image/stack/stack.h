@@ -1,5 +1,4 @@
-/* stack: where do steps run, and in which image? `stoker.yaml` and the choice for one step.
- */
+/* stack: where steps run, and in which image: `stoker.yaml` and the choice for one step. */
 #ifndef STK_STACK_H
 #define STK_STACK_H
 
@@ -11,7 +10,7 @@
 #include "base/json.h"
 #include "model/spec/spec.h"
 
-/* From KUBERNETES on: on other machines (docs/decisions/0010-elsewhere.md). */
+/* KUBERNETES and all below it: other machines (docs/decisions/0010-elsewhere.md). */
 typedef enum {
     STK_PLACE_LOCAL,
     STK_PLACE_DOCKER,
@@ -26,99 +25,94 @@ static inline bool stk_place_is_elsewhere(stk_place_kind kind)
     return kind >= STK_PLACE_KUBERNETES;
 }
 
-/* Machines of one sort that a stack has. */
+/* Machines of one kind in a stack. */
 typedef struct stk_pool {
     const char *name;
-    int64_t nodes;       /* at most so many; -1 unknown */
-    stk_resources holds; /* of one node, for tasks; -1, NULL: unknown. gpu_memory_bytes is that of
-                            each device */
-    double price;        /* of a node an hour, in whatever money; -1 unknown */
-    const char *options; /* of the backend for tasks that go there (JSON object), or NULL */
+    int64_t nodes;       /* maximum; -1: unknown */
+    stk_resources holds; /* of one node; gpu_memory_bytes: per device. -1, NULL: unknown */
+    double price;        /* per node and hour, in any currency; -1: unknown */
+    const char *options; /* of the backend for tasks in this pool (JSON object), or NULL */
 } stk_pool;
 
-/* A setting of Metaflow's that stands where a stack says nothing. */
+/* A setting of Metaflow's that fills a gap in a stack. */
 typedef struct stk_inherited {
     const char *name, *value;    /* of an option, "default_image" or "image_registry"; its text */
-    const char *variable, *from; /* its name, and who says so: itself, or Metaflow's file */
-    bool is_option, is_joined;   /* of the backend; what is said is added to it */
+    const char *variable, *from; /* its name, and its source: itself, or Metaflow's file */
+    bool is_option, is_joined;   /* of the backend; the stack's value is merged with it */
     stk_json node;
 } stk_inherited;
 
 typedef struct stk_stack {
-    const char *name; /* "local", "docker", or as in the file */
-    const char *file; /* stoker.yaml, or NULL: a stack of defaults */
+    const char *name; /* "local", "docker", or a name in the file */
+    const char *file; /* stoker.yaml; NULL: a built-in stack */
     stk_place_kind kind;
     const char *default_image; /* or NULL */
     const stk_pair *image_map; /* prefix → replacement, longest prefix first */
     uint32_t n_image_map;
-    const char *registry; /* built images are pushed there, or NULL */
+    const char *registry; /* where built images are pushed, or NULL */
     const char *socket;   /* of the container engine, or NULL */
-    /* of other machines */
-    const char *store; /* that they share: s3://…, a folder; or NULL */
-    const char
-        *store_from; /* who says so, if not the stack: a variable, Metaflow's file; or NULL */
-    const char *store_volume; /* of a folder: how containers get it, "pvc:NAME[/path]"; or NULL */
-    const char *options;      /* of the backend, for every step (JSON object), or NULL: what is said
-                                 over what is inherited */
-    const char *own_options;  /* … what the file says of them, or NULL */
-    const char *image_registry; /* of images whose name has none, or NULL */
+    /* for stacks of other machines */
+    const char *store;        /* storage shared by the machines: s3://…, a folder; or NULL */
+    const char *store_from;   /* its source, if not the stack: a variable, Metaflow's file */
+    const char *store_volume; /* of a folder, how containers mount it: "pvc:NAME[/path]"; or NULL */
+    const char *options;      /* of the backend (JSON): own_options over inherited ones; or NULL */
+    const char *own_options;  /* … as the file has them, or NULL */
+    const char *image_registry; /* for images whose name has none, or NULL */
     const stk_inherited *inherited;
     uint32_t n_inherited;
-    const char *carry;        /* how our program gets into images: "image", "volume", "store" */
+    const char *carry;        /* how our program gets into containers: "image", "volume", "store" */
     const char *runner_image; /* for carry: image; or NULL */
     const char *carry_volume; /* for carry: volume; or NULL */
     int64_t max_jobs;         /* at once */
-    int64_t pending_ms;       /* a job that waits for so long fails; 0: it may wait for ever */
-    const stk_resources *defaults; /* for what a step doesn't say; or NULL */
-    const stk_resources *limits;   /* the most that one node of a task may ask for; or NULL */
+    int64_t pending_ms;       /* a job that waits longer fails; 0: no limit */
+    const stk_resources *defaults; /* for what a step doesn't request; or NULL */
+    const stk_resources *limits;   /* the most that a task may request per node; or NULL */
     const stk_pool *pools;
-    uint32_t n_pools; /* 0: not known */
-    /* the file's, for steps that name another one */
+    uint32_t n_pools; /* 0: unknown */
+    /* all stacks of the file, for steps that name another one */
     const struct stk_stack *all;
     uint32_t n_all;
-    bool is_chosen; /* the user named it: steps that only have options for another backend stay */
+    bool is_chosen; /* by the user: steps that only have options for another backend stay here */
 } stk_stack;
 
-/* The stack of this name for a project: `stoker.yaml` in the nearest folder from `folder` up to the
- * project's root (sys/trust.h; STK_E_UNTRUSTED: it isn't ours), else the built-in ones (one a
- * backend). NULL: "local". Where a stack of other machines names no store it is
- * STOKER_SHARE, else METAFLOW_DATASTORE_SYSROOT_S3 (of the environment or of Metaflow's file,
- * image/stack/stack_metaflow.h) with /stoker behind it; of its backend's options, image and
- * registry those of src/tbl/metaflow_settings.def that nobody says. STK_E_NOT_FOUND with a
- * did-you-mean and what there is; STK_E_SPEC with file:line for a wrong file. Texts live in
- * `arena`.
- */
+/* Finds the project's stack of this name: in `stoker.yaml` of the nearest folder from `folder` up
+ * to the project's root (sys/trust.h; STK_E_UNTRUSTED: the file isn't ours), else among the
+ * built-in ones (one per backend). NULL: "local". If a stack of other machines names no store,
+ * STOKER_SHARE applies, else METAFLOW_DATASTORE_SYSROOT_S3 (from the environment or from Metaflow's
+ * file, image/stack/stack_metaflow.h) with /stoker appended. Options of its backend, image and
+ * registry that it doesn't set come from src/tbl/metaflow_settings.def. STK_E_NOT_FOUND: with a
+ * did-you-mean and the list of stacks; STK_E_SPEC: with file:line of the mistake. Texts live in
+ * `arena`. */
 int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_stack *ret,
                    stk_err *err);
 
 /* Where one step runs. */
 typedef struct stk_place {
     stk_place_kind kind;
-    const stk_stack *stack; /* whose machines these are; of a local step the run's */
-    const char *image;      /* mapped; NULL: local, or its own dockerfile is built */
-    const char *written;    /* as the user wrote it */
-    const char *source;     /* "the step", "stack 'x'": who named it */
+    const stk_stack *stack; /* the stack that runs it; for a local step the run's */
+    const char *image;      /* mapped; NULL: runs locally, or builds its own dockerfile */
+    const char *written;    /* the user's spelling */
+    const char *source;     /* "the step", "stack 'x'": where the image was named */
     const char *docker;     /* the step's docker setting (JSON), or NULL */
-    const char *options; /* for the backend (JSON object): the stack's, the pool's, the step's over
-                            each other; or NULL: none */
-    const stk_resources *resources; /* elsewhere: with the stack's defaults; else NULL */
-    const stk_pool *pool;           /* elsewhere: where it fits, the cheapest; or NULL: not known */
-    const char *note_many; /* `note` of several steps, after their names; NULL: each says its own */
-    const char *note; /* a sentence for the user, or NULL ("… has no image, it runs locally") */
+    const char *options; /* JSON object: the stack's, then the pool's, then the step's; or NULL */
+    const stk_resources *resources; /* elsewhere: includes the stack's defaults; else NULL */
+    const stk_pool *pool;           /* elsewhere: the cheapest that fits; NULL: unknown */
+    const char *note_many;          /* `note` for several steps, after their names; or NULL */
+    const char *note; /* a sentence for the user ("… has no image, it runs locally"), or NULL */
 } stk_place;
 
-/* Pure. STK_E_SPEC: the step names a backend that isn't there, docker or other machines without any
- * image; STK_E_RESOURCES: it asks for what the stack's limits and pools don't have. A step that
- * names (or has options for) other machines goes to the run's stack if that is of this backend,
- * else to the stack of this name or the only one of this backend in the file; where there is none,
- * or the user has chosen another for the run, it runs where the run does, with a note. */
+/* Pure. STK_E_SPEC: the step names an unknown backend, or docker or other machines without any
+ * image; STK_E_RESOURCES: it requests more than the stack's limits and pools offer. A step that
+ * names (or has options for) other machines goes to the run's stack if that has this backend, else
+ * to the file's stack of this name or its only one with this backend. If there is none, or the user
+ * chose another stack for the run, the step runs where the run does, with a note. */
 int stk_stack_place(const stk_stack *stack, const char *step, const stk_settings *settings,
                     stk_arena *arena, stk_place *ret, stk_err *err);
-/* The longest prefix that fits, replaced; where none does and it names no registry, the stack's
- * image_registry before it; else `image` itself. */
+/* Replaces the longest prefix that matches. If none matches and the image names no registry, puts
+ * the stack's image_registry before it; else returns `image` itself. */
 const char *stk_stack_map(const stk_stack *stack, const char *image, stk_arena *arena);
-/* Can a node of this stack hold it (and are there so many)? The cheapest pool that does in
- * *ret_pool; NULL where the stack tells none. STK_E_RESOURCES: a sentence with the nearest. */
+/* Can `nodes` nodes of this stack hold these resources? *ret_pool: the cheapest pool that can;
+ * NULL: the stack describes none. STK_E_RESOURCES: the error names the nearest pool. */
 int stk_stack_fit(const stk_stack *stack, const char *step, const stk_resources *resources,
                   int64_t nodes, stk_arena *arena, const stk_pool **ret_pool, stk_err *err);
 

@@ -4,13 +4,13 @@
 
 #include "image/stack/stack.h"
 
-/* Of a backend's name; -1: none. */
+/* The kind of a backend's name; -1: unknown. */
 int stk_stack_kind(const char *word);
 
-/* stack_inherit.c. Completes a stack of other machines; `options` are those of its file.
- * STK_E_SPEC: a setting that can't be read. */
+/* stack_inherit.c. Completes a stack of other machines; `options` holds its file's. STK_E_SPEC: a
+ * setting is malformed. */
 int stk_stack_inherit(stk_stack *stack, stk_arena *arena, stk_err *err);
-/* The options of somebody (a map, or nothing) over what the stack inherits. */
+/* Lays options (a map, or nothing) over those that the stack inherits. */
 int stk_stack_lay_over(const stk_stack *stack, const stk_json *own, stk_arena *arena, stk_json *ret,
                        stk_err *err);
 
