@@ -24,9 +24,9 @@ static const struct {
 /* A running attempt. */
 typedef struct echoed {
     uint32_t task, attempt;
-    int64_t pid; /* 0: not told */
-    int fds[2];  /* its logs, once they are there */
-    off_t at[2]; /* echoed so far: always whole lines */
+    int64_t pid; /* 0: unknown */
+    int fds[2];  /* its logs; -1: not open yet */
+    off_t at[2]; /* bytes echoed so far: always whole lines */
 } echoed;
 
 struct stk_echo {
@@ -35,7 +35,7 @@ struct stk_echo {
     uint32_t n, cap;
     stk_buf out[2];
     int64_t looked_ms;
-    bool is_deaf[2]; /* nobody reads what we write there */
+    bool is_deaf[2]; /* writing to this stream has failed */
 };
 
 stk_echo *stk_echo_new(const stk_view *view)
@@ -78,7 +78,7 @@ static void flush(stk_echo *echo)
         if (out->len > 0 && !echo->is_deaf[k]) {
             echo->is_deaf[k] = stk_file_write_all(streams[k].fd, out->data, out->len) < 0;
         }
-        if (out->failed) { /* out of memory: what was lost can't be had again */
+        if (out->failed) { /* out of memory: the lost lines can't be restored */
             stk_buf_done(out);
             *out = STK_BUF_INIT(1u << 30);
         }
@@ -125,7 +125,7 @@ static void put_lines(stk_echo *echo, const echoed *e, int k, const char *data, 
     }
 }
 
-/* Whole lines; a line that fills a chunk, and at the end what has no newline, as they are. */
+/* Copies whole lines. Copies an unfinished line only if it fills a chunk or the task has ended. */
 static void copy_log(stk_echo *echo, echoed *e, int k, bool at_end)
 {
     struct stat st;
@@ -174,7 +174,7 @@ static void begin_echo(stk_echo *echo, const stk_event_row *row)
         uint32_t cap = MAX(16, echo->cap * 2);
         echoed *items = realloc(echo->items, cap * sizeof *items);
         if (items == NULL) {
-            return; /* its lines are in its log all the same */
+            return; /* its lines stay in its log */
         }
         echo->items = items;
         echo->cap = cap;
@@ -209,7 +209,7 @@ static void say_cached(const stk_json *data, stk_buf *out, const stk_view_task *
     }
 }
 
-/* One sentence: how it ended, and why. */
+/* One sentence: how the task ended, and why. */
 static void say_end(stk_echo *echo, const stk_event_row *row, int64_t pid)
 {
     const stk_view_task *task = stk_view_get_task(echo->view, row->task);
@@ -246,7 +246,7 @@ static void end_echo(stk_echo *echo, const stk_event_row *row)
         pid = e->pid;
         copy_log(echo, e, OUT, true);
         copy_log(echo, e, ERR, true);
-        flush(echo); /* on both streams before its end is told on either */
+        flush(echo); /* both streams come before the sentence about the end */
         close_logs(e);
         *e = echo->items[--echo->n];
     }

@@ -1,5 +1,4 @@
-/* gpus: every device with its state, who leases it and who else is
- * on it, as seen at one moment. */
+/* gpus: every device at one moment, with its state, its lease and the processes on it. */
 #ifndef STK_SHOW_GPUS_H
 #define STK_SHOW_GPUS_H
 
@@ -12,47 +11,48 @@ enum { STK_GPUS_PROCESSES = 64 };
 
 typedef struct stk_gpus_process {
     stk_device_process on; /* pid, memory */
-    const char *name;      /* of its program, or NULL */
-    const char *user;      /* or NULL */
+    const char *name;      /* the program's name, or NULL */
+    const char *user;      /* its owner, or NULL */
 } stk_gpus_process;
 
 typedef struct stk_gpus_row {
     const stk_device *device;
-    stk_device_state state; /* -1 throughout where it couldn't be asked */
+    stk_device_state state; /* every field is -1 if the query failed */
     const char *holder;     /* who leases it, or NULL */
-    const char *claim;      /* who has waited long for it and is next, or NULL */
-    const char *outside;    /* who has it without a lease, or NULL */
-    const char *trouble;    /* why it can't be used, or why it couldn't be asked; or NULL */
+    const char *claim;      /* who has waited for it longest and gets it next, or NULL */
+    const char *outside;    /* who uses it without a lease, or NULL */
+    const char *trouble;    /* why it can't be used, or why the query failed; or NULL */
     stk_gpus_process *processes;
-    int n_processes; /* -1: the vendor doesn't tell */
-    int32_t xid;     /* the last of this boot that we may read of, or -1 */
+    int n_processes; /* -1: the vendor's library doesn't report them */
+    int32_t xid;     /* last Xid of this boot in logs that we may read; -1: none */
 } stk_gpus_row;
 
 typedef struct stk_gpus {
     stk_accel *accel;
-    stk_arena *arena; /* of this look */
+    stk_arena *arena; /* of the current snapshot */
     stk_gpus_row *rows;
-    int32_t xids[STK_LIMIT_DEVICES]; /* the last of each, or -1 */
+    int32_t xids[STK_LIMIT_DEVICES]; /* the last of each device, or -1 */
     uint32_t n;
     int64_t time_ms; /* wall clock */
 } stk_gpus;
 
-/* One look at everything; the texts live until the next. */
+/* Takes a snapshot of all devices. Its texts live until the next snapshot. */
 int stk_gpus_look(stk_gpus *gpus, stk_err *err);
-/* For stk_accel_history; `arg` is the stk_gpus. */
+/* A callback for stk_accel_history; `arg` is the stk_gpus. */
 void stk_gpus_note_xid(void *arg, const stk_device_event *event);
-/* "link" words, as in JSON: "same" "fabric" "switch" "host" "node" "system", NULL unknown. */
+/* The link as in JSON: "same" "fabric" "switch" "host" "node" "system", or NULL if unknown. */
 const char *stk_gpus_link_word(stk_link link);
-/* "free" "leased" "claimed" (nobody has it, and nobody else gets it) "in use" "split" "unusable" */
+/* "free", "leased", "claimed" (not leased, but reserved for the claimant), "in use", "split" or
+ * "unusable". */
 const char *stk_gpus_status(const stk_gpus_row *row);
-/* "580.65.06"-like text of the newest CUDA that the driver runs ("13.0"), or NULL. */
+/* The newest CUDA that the driver runs, such as "13.0", or NULL. */
 const char *stk_gpus_cuda(const stk_gpus *gpus);
 
 void stk_gpus_table(const stk_gpus *gpus, const stk_style *style, stk_buf *out);
 void stk_gpus_topology(const stk_gpus *gpus, stk_buf *out);
-/* One line a device, for a log. */
+/* One line per device, for a log. */
 void stk_gpus_lines(const stk_gpus *gpus, stk_buf *out);
-/* As docs/formats/engine-command-line.md says; one line. */
+/* One line, as docs/formats/engine-command-line.md describes it. */
 void stk_gpus_json(const stk_gpus *gpus, stk_buf *out);
 /* Prometheus' text exposition, with dcgm-exporter's names. */
 void stk_gpus_prometheus(const stk_gpus *gpus, stk_buf *out);

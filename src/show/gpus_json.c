@@ -1,4 +1,4 @@
-/* Devices as JSON: every key is always there, null where the value is unknown. */
+/* Devices as JSON: every key is always present, null if the value is unknown. */
 #include "base/json.h"
 #include "show/gpus.h"
 

@@ -1,6 +1,5 @@
-/* Devices as Prometheus' text exposition format, version 0.0.4. Names, units and labels are those
- * of NVIDIA's dcgm-exporter, so that its dashboards and alerts work; values that are unknown are
- * left out. */
+/* Devices in Prometheus' text exposition format, version 0.0.4, with the names, units and labels of
+ * NVIDIA's dcgm-exporter, so that its dashboards and alerts work. Unknown values are left out. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,7 +7,7 @@
 #include "base/text.h"
 #include "show/gpus.h"
 
-/* A value in the unit of dcgm-exporter: `value` × scale; -1 unknown. */
+/* The printed value is `value` × `scale`, in dcgm-exporter's unit; a value of -1 is unknown. */
 typedef struct metric {
     const char *name, *type, *help;
     int64_t (*value)(const stk_gpus_row *row);
@@ -112,8 +111,7 @@ static const metric metrics[] = {
     {"stoker_device_leased", "gauge", "Whether a run of Stoker has it.", of_leased, 1},
 };
 
-/* A label's value: backslash, quote and newline are escaped; other control characters are not text.
- */
+/* Escapes backslash, quote and newline in a label's value; other control characters become '?'. */
 static void label(stk_buf *out, const char *name, const char *value)
 {
     if (out->data[out->len - 1] != '{') {
@@ -150,7 +148,7 @@ static void labels(stk_buf *out, const stk_gpus *gpus, uint32_t i, const char *h
     label(out, "pci_bus_id", d->pci);
     label(out, "device", node);
     label(out, "modelName", d->model);
-    if (d->parent >= 0) { /* numbered within its device, as the list has them */
+    if (d->parent >= 0) { /* its number within the device, as the list orders them */
         (void)snprintf(number, sizeof number, "%d", (int)i - (int)d->parent - 1);
         label(out, "GPU_I_PROFILE", d->profile);
         label(out, "GPU_I_ID", number);

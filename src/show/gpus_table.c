@@ -1,4 +1,4 @@
-/* Devices as a table for people, as a matrix of links, and as lines for a log. */
+/* Devices as a table for people, as a matrix of links and as lines for a log. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/param.h>
@@ -77,7 +77,7 @@ static void put_row(stk_buf *out, const int *widths, const cells *c, bool utf8)
     for (int k = 0; k < N_CELLS; k++) {
         if (k == C_MODEL) {
             stk_text_fit(out, c->text[k], widths[k], true, utf8);
-        } else { /* to the right */
+        } else { /* aligned to the right */
             stk_buf_printf(out, "%*s%s", MAX(widths[k] - stk_text_width(c->text[k]), 0), "",
                            c->text[k]);
         }
@@ -95,7 +95,7 @@ static void put_detail(stk_buf *out, const char *before, const char *text, const
     }
 }
 
-/* What needs more room than a cell: who has it, who is on it, what is wrong. */
+/* Lines below the row: the lease's holder, the processes, what is wrong. */
 static void put_details(stk_buf *out, const stk_gpus_row *row, const stk_style *style, int indent)
 {
     char memory[CELL];
@@ -215,7 +215,7 @@ void stk_gpus_topology(const stk_gpus *gpus, stk_buf *out)
     for (uint32_t i = 0; i < gpus->n; i++) {
         const stk_device *d = gpus->rows[i].device;
         if (d->parent >= 0) {
-            continue; /* a slice lies where its device does */
+            continue; /* a slice has the links of its device */
         }
         stk_buf_printf(out, "%5d ", (int)d->index);
         for (uint32_t j = 0; j < gpus->n; j++) {

@@ -13,9 +13,9 @@
 
 enum { CHUNK = 65536, POLL_MS = 200 };
 
-/* One log file that is being copied to our stdout. */
+/* A log file that is being copied to our stdout. */
 typedef struct follow {
-    const char *prefix; /* the task's label, or NULL: lines go out as they are */
+    const char *prefix; /* the task's label, or NULL: copies lines unchanged */
     char *path;
     off_t at;
     bool mid_line;
@@ -26,10 +26,10 @@ typedef struct follows {
     follow *items;
     uint32_t n;
     uint32_t cap;
-    uint32_t *attempt; /* of each task: which attempt's logs were taken up (0: none) */
+    uint32_t *attempt; /* by task: the attempt whose logs were added last (0: none) */
     uint32_t n_tasks;
-    bool any; /* some were */
-    /* The run that a clone came from: neighbours come from the same one. */
+    bool any; /* at least one file was added */
+    /* The run of the last clone's origin, kept open because most clones come from the same run. */
     char run[40];
     stk_view *origin;
 } follows;
@@ -49,7 +49,7 @@ static void put_lines(follow *f, const char *data, size_t len)
     }
 }
 
-/* Copies what is new; true when there was something. */
+/* Copies what was added since the last call; returns true if there was something. */
 static bool pump(follow *f)
 {
     STK_FD_AUTO fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -62,7 +62,7 @@ static bool pump(follow *f)
     return any;
 }
 
-/* Takes up DIR/name. */
+/* Adds DIR/name to the list. */
 static int add_file(follows *all, const follow *file, const char *dir, const char *name,
                     stk_err *err)
 {
@@ -98,11 +98,11 @@ static int open_origin(stk_store *store, follows *all, const char *run, stk_err 
     return stk_view_load(store, run, &all->origin, err);
 }
 
-/* The directory of the attempt that made what a clone has; NULL: its run is gone. */
+/* Finds the directory of the attempt that a clone's results come from; NULL: its run is gone. */
 static int find_origin(stk_store *store, follows *all, const stk_view_details *clone,
                        stk_arena *arena, const char **ret_dir, stk_err *err)
 {
-    enum { CLONES = 1000 }; /* of clones; a damaged store may hold a circle */
+    enum { CLONES = 1000 }; /* the longest chain of clones; a damaged store may hold a cycle */
     stk_view_details d = *clone;
     *ret_dir = NULL;
     for (int i = 0; i < CLONES && d.cached_from != NULL && d.from_task >= 0; i++) {
@@ -122,7 +122,7 @@ static int find_origin(stk_store *store, follows *all, const stk_view_details *c
     return 0;
 }
 
-/* The folder of the logs of a task's last attempt; NULL: it has none (yet). */
+/* The folder with the logs of a task's last attempt; NULL: it has none (yet). */
 static int find_folder(const stk_logs *logs, follows *all, uint32_t i_task, stk_arena *arena,
                        const char **ret_dir, stk_err *err)
 {
@@ -153,7 +153,7 @@ static int grow_attempts(const stk_logs *logs, follows *all, stk_err *err)
     return 0;
 }
 
-/* Takes up the logs of attempts that started since the last look. */
+/* Adds the logs of attempts that started since the last call. */
 static int find_files(const stk_logs *logs, follows *all, stk_arena *arena, stk_err *err)
 {
     STK_TRY(grow_attempts(logs, all, err));
@@ -186,8 +186,7 @@ static bool is_over(const stk_logs *logs)
            (logs->has_task && stk_state_is_final(stk_view_get_task(logs->view, logs->task)->state));
 }
 
-/* Copies what is new of all; files of attempts that were over before that aren't looked at again.
- */
+/* Copies what is new in each file, and drops files whose attempt had ended before the call. */
 static void pump_all(const stk_logs *logs, follows *all)
 {
     uint32_t kept = 0;
@@ -213,7 +212,7 @@ static int copy_all(const stk_logs *logs, follows *all, bool keep_on, stk_err *e
     STK_ARENA_AUTO arena = stk_arena_new(0);
     STK_TRY(stk_err_if_null(arena, err));
     for (;;) {
-        /* Over is asked first: what was written before the end is then still copied. */
+        /* Checked before copying, so that output written just before the end is still copied. */
         bool over = !keep_on || is_over(logs);
         STK_TRY(find_files(logs, all, arena, err));
         pump_all(logs, all);
@@ -225,7 +224,7 @@ static int copy_all(const stk_logs *logs, follows *all, bool keep_on, stk_err *e
     }
 }
 
-/* Nothing to copy is no mistake, but silence would look like an empty log. */
+/* Printing nothing would look like an empty log, so say why there is none. That is no error. */
 static int say_why_none(const stk_logs *logs, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);

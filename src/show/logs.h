@@ -5,20 +5,20 @@
 #include "base/buf.h"
 #include "store/view/view.h"
 
-/* Whose logs, and which. */
+/* Which logs to copy. */
 typedef struct stk_logs {
     stk_store *store;
     stk_view *view;
-    bool has_step, has_task; /* of the whole run, a step, or a task */
+    bool has_step, has_task; /* neither: of the whole run */
     uint32_t i_step, task;
-    int64_t rank;  /* of a gang, or -1 */
-    bool out, err; /* stdout, stderr */
+    int64_t rank;  /* of a gang; -1: the task's own logs */
+    bool out, err; /* which streams */
 } stk_logs;
 
-/* Copies them to our stdout: of one task as they are, else each line with its task's name before
- * it. `keep_on`: until the task, or the run, has ended. */
+/* Copies the logs to our stdout: those of one task as they are, others with the task's name before
+ * each line. `keep_on`: goes on until the task, or the run, has ended. */
 int stk_logs_copy(const stk_logs *logs, bool keep_on, stk_err *err);
-/* The files as a list of {"step","id","attempt","stdout","stderr"}. */
+/* The logs as a JSON list of {"step","id","attempt","stdout","stderr"}; the last two are paths. */
 int stk_logs_json(const stk_logs *logs, stk_buf *out, stk_err *err);
 
 #endif

@@ -5,16 +5,16 @@
 #include "run/run_plan.h"
 
 void stk_show_plan_text(const stk_run_plan *p, stk_buf *out);
-/* As docs/formats/engine-command-line.md says; one line. */
+/* One line, as docs/formats/engine-command-line.md describes it. */
 void stk_show_plan_json(const stk_run_plan *p, stk_buf *out);
 
-/* --- what both need --- */
+/* --- shared by text and JSON --- */
 
-/* On a simulated machine: the devices that a step would get if it ran alone, those of the first ask
- * that fits. */
+/* Returns true and the devices that the step would get if it ran alone. Returns false if the
+ * devices are real, not simulated, or if none of the step's asks fits. */
 bool stk_show_plan_devices(const stk_run_plan *p, const stk_request *r, stk_devset *ret_devices);
-/* "one for each item of 'todo' of start", "joins a, b": where a growing document's tasks come
- * from. */
+/* Where the tasks of a growing document come from: "one for each item of 'todo' of start", "joins
+ * a, b". */
 void stk_show_plan_way(const stk_spec *spec, uint32_t i_step, stk_buf *out);
 
 #endif

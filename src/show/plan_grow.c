@@ -1,5 +1,5 @@
-/* `stoker plan` of a document that grows: how many tasks a step will have is for the run to find
- * out, so what is told is where they come from. */
+/* `stoker plan` of a growing document: only the run will know how many tasks a step has, so the
+ * plan says where they come from. */
 #include "show/plan.h"
 
 static void put_cases(const stk_step *from, uint32_t i_step, stk_buf *out)

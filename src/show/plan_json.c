@@ -46,7 +46,7 @@ static void put_image(const stk_run_plan *p, uint32_t i, stk_buf *out)
     stk_json_put_text(out, "image_id", id);
 }
 
-/* Where a growing document's tasks come from. */
+/* Where the tasks of a growing document come from. */
 static void put_way(const stk_spec *spec, uint32_t i_step, stk_buf *out)
 {
     static const char *const words[] = {NULL, "all", "foreach", "parallel", "switch"};

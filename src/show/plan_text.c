@@ -4,7 +4,7 @@
 #include "base/units.h"
 #include "show/plan.h"
 
-enum { WIDTH = 28 }; /* of what a step asks for */
+enum { WIDTH = 28 }; /* columns for a step's request */
 
 bool stk_show_plan_devices(const stk_run_plan *p, const stk_request *r, stk_devset *ret_devices)
 {
@@ -36,8 +36,7 @@ static void put_needs(const stk_run_plan *p, uint32_t i, const char *before, stk
     }
 }
 
-/* "10 GB of a GPU", "2 GPUs of 4 × NVIDIA L4": what, and of which where not of all that are here.
- */
+/* "10 GB of a GPU", "2 GPUs of 4 × NVIDIA L4". Names the devices only if not all of them fit. */
 static void put_ask(const stk_run_plan *p, const stk_pack_ask *ask, stk_buf *out)
 {
     const stk_capacity *c = &p->capacity;
@@ -120,7 +119,7 @@ static void put_request(const stk_run_plan *p, const stk_request *r, bool placed
     }
 }
 
-/* What a step is given, and where. */
+/* What a step is granted, and where it runs. */
 static void put_grant(const stk_run_plan *p, uint32_t i, stk_buf *out)
 {
     const stk_request *r = stk_plan_request(p->plan, i);
@@ -143,7 +142,7 @@ static void put_grant(const stk_run_plan *p, uint32_t i, stk_buf *out)
         stk_buf_printf(&ask, "on %s (stack '%s'), in %s", stk_place_word(place->kind),
                        place->stack->name, image);
     }
-    if (ask.len > WIDTH) { /* reasons stay one below the other */
+    if (ask.len > WIDTH) { /* on a new line, so that the reasons stay aligned */
         stk_buf_printf(out, "%s\n%55s", ask.data, "");
     } else {
         stk_buf_printf(out, "%-*s", WIDTH, ask.data);

@@ -1,4 +1,4 @@
-/* Which boxes and edges the picture of a graph has. */
+/* The boxes and edges of a graph's picture. */
 #include "show/show_boxes.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 enum {
     MAX_EDGES = 1500,
     RANGES = 20,
-    MAX_LAYERS = 40 /* of a collapsed graph; deeper ones are cut into RANGES */
+    MAX_LAYERS = 40 /* of a collapsed graph; deeper ones are merged into RANGES */
 };
 
 /* --- edges of the spec --- */
@@ -66,8 +66,7 @@ static uint32_t unique_edges(stk_graph_edge *edges, uint32_t n)
 
 /* --- edges of a document that grows --- */
 
-/* Which edges lead back: a walk from the first step meets them while it is still below their
- * target. */
+/* Marks the edges that close a loop: those to a step on the stack of a depth-first walk. */
 static int find_back_edges(stk_boxes *p, stk_err *err)
 {
     enum { NEW, OPEN, DONE };
@@ -106,7 +105,7 @@ static int find_back_edges(stk_boxes *p, stk_err *err)
     return 0;
 }
 
-/* "×1,000" of a foreach, "4 ranks", the case of a switch; NULL: nothing. */
+/* "×1,000" for a foreach, "4 ranks", the case of a switch; NULL: no label. */
 static const char *text_of(const stk_boxes *p, const stk_step *step, uint32_t i_step, uint32_t k)
 {
     char count[32];
@@ -252,7 +251,7 @@ static int badness(stk_task_state state)
     return 0;
 }
 
-/* Of one task its last attempt, of many from the first start to the last end. */
+/* Of one task, the time of its last attempt; of several, from the first start to the last end. */
 static int64_t step_took_ms(const stk_boxes *p, uint32_t i_step)
 {
     const stk_view_step *step = stk_view_get_step(p->view, i_step);
@@ -280,7 +279,7 @@ static int add_to_group(stk_boxes *p, stk_boxes_level how, uint32_t i, stk_map *
             return stk_err_nomem(err);
         }
         p->groups[g] = (stk_boxes_group){.label = own, .step = i, .state = STK_TASK_CACHED};
-        if (how == STK_BOXES_BY_STEM) { /* as long as it is the only one */
+        if (how == STK_BOXES_BY_STEM) { /* the label if no other step joins the group */
             p->groups[g].label = stk_spec_step(stk_view_spec(p->view), i)->name;
         }
     }
@@ -305,7 +304,7 @@ int stk_boxes_make(stk_boxes *p, stk_boxes_level how, stk_err *err)
         STK_TRY(add_to_group(p, how, i, &known, err));
     }
     for (uint32_t g = 0; how == STK_BOXES_BY_STEM && g < p->n_groups; g++) {
-        if (p->groups[g].n > 1) { /* the label of the first one was its own name */
+        if (p->groups[g].n > 1) { /* until here the label was the first step's name */
             char buf[STK_LIMIT_NAME + 32];
             group_key(p, how, p->groups[g].step, buf, sizeof buf);
             p->groups[g].label = stk_arena_dup(p->arena, strchr(buf, ' ') + 1);

@@ -1,4 +1,4 @@
-/* show_boxes: which boxes and edges the picture of a graph has. Of a large graph a box is a group
+/* show_boxes: the boxes and edges of a graph's picture. In a large graph one box stands for a group
  * of steps. */
 #ifndef STK_SHOW_BOXES_H
 #define STK_SHOW_BOXES_H
@@ -10,17 +10,17 @@ enum { STK_BOXES_MAX = 200 };
 
 typedef struct stk_boxes_group {
     const char *label;
-    uint32_t n;    /* steps */
-    uint32_t step; /* the first one */
+    uint32_t n;    /* number of steps */
+    uint32_t step; /* its first step */
     stk_task_state state;
     int64_t ms;
 } stk_boxes_group;
 
-/* An edge of a growing graph with what is said on it: its kind, and a case or a width. */
+/* An edge of a growing graph with its label: a case of the switch or a number of tasks. */
 typedef struct stk_boxes_edge {
     uint32_t from, to;
     stk_next_kind kind;
-    bool is_back; /* it leads to a step that its own leads from */
+    bool is_back; /* it closes a loop: its target leads to its source */
     const char *text;
 } stk_boxes_edge;
 
@@ -38,12 +38,13 @@ typedef struct stk_boxes {
     uint32_t n_groups;
     stk_graph_edge *group_edges;
     uint32_t n_group_edges;
-    stk_boxes_edge *grown; /* of a growing document */
+    stk_boxes_edge *grown; /* edges of a growing document */
     uint32_t n_grown;
-    bool by_step; /* a box is a step */
+    bool by_step; /* every box is one step */
 } stk_boxes;
 
-/* What a group is called after: the step, its name without digits, the layer, a range of layers. */
+/* What steps of one group have in common: nothing (a step each), the name without its digits, the
+ * layer, a range of layers. */
 typedef enum {
     STK_BOXES_BY_STEP,
     STK_BOXES_BY_STEM,
@@ -52,9 +53,9 @@ typedef enum {
     STK_BOXES_N_LEVELS
 } stk_boxes_level;
 
-/* Steps, edges and layers of the run that `view` shows; room for the groups. */
+/* Finds the steps, edges and layers of the run that `view` shows, and allocates the groups. */
 int stk_boxes_init(stk_boxes *p, stk_err *err);
-/* STK_E_LIMIT: still too many boxes or edges on this level. */
+/* Groups the steps by `how`. STK_E_LIMIT: this level still has too many boxes or edges. */
 int stk_boxes_make(stk_boxes *p, stk_boxes_level how, stk_err *err);
 
 #endif

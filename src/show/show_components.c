@@ -19,7 +19,7 @@ static void tag(stk_buf *out, const char *open, const char *text, const char *cl
     }
 }
 
-/* A text as it is, a number in its shortest form, else compact JSON. */
+/* A text unchanged, a number in its shortest form, anything else as compact JSON. */
 static void scalar(stk_buf *out, const stk_json *value)
 {
     if (stk_json_is_kind(value, STK_JSON_TEXT)) {
@@ -95,7 +95,7 @@ static void table(stk_buf *out, const stk_json *one, int depth)
     }
 }
 
-/* data:image/KIND;base64,… with nothing else in it. */
+/* True for data:image/KIND;base64,… followed by base64 only. */
 static bool is_picture(const char *src)
 {
     static const char *const kinds[] = {"data:image/png;base64,",     "data:image/jpeg;base64,",
@@ -165,7 +165,7 @@ typedef struct theme {
     const char *name, *class;
 } theme;
 
-/* `themes` ends with an empty one, whose class is that of all others. */
+/* `themes` ends with an entry without a name: its class is the default. */
 static const char *theme_class(const stk_json *one, const theme *themes)
 {
     while (themes->name != NULL && !stk_json_is(stk_json_get(one, "theme"), themes->name)) {
@@ -206,7 +206,7 @@ static void failure(stk_buf *out, const stk_json *one, int depth)
     stk_buf_text(out, "</div>");
 }
 
-/* JSON and YAML as the worker wrote it, folded where it says so. */
+/* JSON and YAML as the worker formatted them, in a box that folds if the card says so. */
 static void viewer(stk_buf *out, const stk_json *one, int depth)
 {
     (void)depth;
@@ -280,7 +280,7 @@ static const stk_json *chart_records(const stk_json *spec)
     return stk_json_get(data, "values");
 }
 
-/* The records as a table with the first one's keys. */
+/* The records as a table whose columns are the keys of the first record. */
 static void records(stk_buf *out, const stk_json *values)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
@@ -355,7 +355,7 @@ static void component(stk_buf *out, const stk_json *one, int depth)
 
 void stk_html_components(stk_buf *out, const stk_json *components)
 {
-    bool in_row = false; /* boxes with values stand side by side */
+    bool in_row = false; /* value boxes stand side by side */
     for (size_t i = 0; i < stk_json_n_items(components); i++) {
         const stk_json *one = stk_json_item(components, i);
         bool is_value = stk_json_is(stk_json_get(one, "kind"), "value");

@@ -1,4 +1,4 @@
-/* The style of the card: light and dark by the reader's preference, nothing from the network. */
+/* The style of a card: light or dark as the reader prefers, nothing from the network. */
 #include "show/show_css.h"
 
 const char stk_show_css[] =

@@ -1,8 +1,8 @@
-/* The style sheet of the cards, as texts. */
+/* The style sheets of the cards. */
 #ifndef STK_SHOW_CSS_H
 #define STK_SHOW_CSS_H
 
 extern const char stk_show_css[];
-extern const char stk_show_task_css[]; /* besides, for a task's card */
+extern const char stk_show_task_css[]; /* a task's card has both */
 
 #endif

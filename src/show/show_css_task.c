@@ -1,4 +1,4 @@
-/* What a task's card has besides: components of the step and code. */
+/* Further styles for a task's card: the step's components and its code. */
 #include "show/show_css.h"
 
 const char stk_show_task_css[] =

@@ -8,7 +8,7 @@
 #include "base/units.h"
 #include "show/show_html_private.h"
 
-/* from < 0: it wasn't idle. */
+/* Counts an idle stretch if it is long enough; from < 0: there was none. */
 static void add_stretch(stk_idle *idle, double from, double to)
 {
     double took = to - from;
@@ -26,7 +26,7 @@ static void add_stretch(stk_idle *idle, double from, double to)
 bool stk_show_idle(const stk_samples *samples, uint32_t i_device, stk_idle *ret)
 {
     *ret = (stk_idle){0};
-    double from = -1; /* where the stretch began */
+    double from = -1; /* start of the current idle stretch */
     double last = 0;
     for (uint32_t i = 0; i < samples->n; i++) {
         const stk_sample *s = &samples->samples[i];
@@ -123,13 +123,13 @@ static void add_share(const stk_view_device *d, stk_buf *out)
     }
 }
 
-/* Of a shared device it can't be told whose work that was. */
+/* Utilization of a shared device may be that of others: say "device busy", not "busy". */
 static const char *whose(const stk_view_device *d)
 {
     return d->share_bytes > 0 ? "device " : "";
 }
 
-/* "busy 43 %, peak 12.1 GB, 71 C, 5.1 kJ": what is known. */
+/* "busy 43 %, peak 12.1 GB, 71 C, 5.1 kJ": the values that are known. */
 static void add_use(const stk_view_device *d, stk_buf *out)
 {
     char text[64];

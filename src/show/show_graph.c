@@ -7,7 +7,7 @@
 
 enum { MAX_VERTICES = 4000, SWEEPS = 12, RELAXATIONS = 48 };
 
-/* Neighbours in one direction: those of v are list[start[v] … start[v + 1]). */
+/* Neighbours in one direction: those of v are list[start[v]] … list[start[v + 1] - 1]. */
 typedef struct links {
     uint32_t *start;
     uint32_t *list;
@@ -21,7 +21,7 @@ static int make_links(uint32_t n, const stk_graph_edge *edges, uint32_t n_edges,
     if (start == NULL || list == NULL) {
         return stk_err_nomem(err);
     }
-    /* Counted two places up, so that filling leaves the starts where they belong. */
+    /* Counts v at index v + 2, so that after filling `list` each start stands at its own index. */
     for (uint32_t i = 0; i < n_edges; i++) {
         uint32_t v = forward ? edges[i].from : edges[i].to;
         if (v + 2 <= n + 1) {
@@ -93,7 +93,7 @@ int stk_graph_layers(uint32_t n, const stk_graph_edge *edges, uint32_t n_edges, 
 typedef struct drawing {
     uint32_t n_nodes, n, n_layers;
     uint32_t *layer;       /* of each vertex */
-    uint32_t *first;       /* of each edge: its first passing vertex (consecutive) */
+    uint32_t *first;       /* by edge: its first passing vertex; the others follow it */
     stk_graph_edge *parts; /* edges between neighbouring layers */
     uint32_t n_parts;
     links up, down;
@@ -209,8 +209,8 @@ static void sort_layer(drawing *d, uint32_t l, const links *towards, keyed *scra
     }
 }
 
-/* Crossings between neighbouring layers: inversions, counted with a Fenwick tree over the places of
- * the lower layer. */
+/* Counts the crossings between neighbouring layers: inversions, by a Fenwick tree over the places
+ * in the lower layer. */
 static uint64_t count_crossings(const drawing *d, uint32_t *tree)
 {
     uint64_t crossings = 0;
@@ -267,9 +267,9 @@ static int order_layers(drawing *d, stk_arena *arena, stk_err *err)
 
 /* --- positions --- */
 
-/* Wanted positions → the nearest (least squares) that keep order and distance: subtract the room
- * that stands before each vertex, pool neighbours that are out of order into blocks at their mean
- * (isotonic regression), add the room again. */
+/* Finds the positions nearest to the wanted ones (least squares) that keep order and distances:
+ * subtracts the room before each vertex, pools neighbours that are out of order into blocks at
+ * their mean (isotonic regression), and adds the room again. */
 static void settle(const drawing *d, uint32_t l, const double *wanted, const double *room,
                    double *cross, double *mean, uint32_t *size)
 {
@@ -291,22 +291,23 @@ static void settle(const drawing *d, uint32_t l, const double *wanted, const dou
     }
 }
 
-/* Sum and weight of the neighbours' positions. Passing edges pull hard, so that they run straight.
- */
+/* Sum and weight of the neighbours' positions. Passing vertices pull hard, so that long edges run
+ * straight. */
 static void pull(const drawing *d, const links *towards, uint32_t v, const double *cross,
                  double *sum, double *weight)
 {
     for (uint32_t k = towards->start[v]; k < towards->start[v + 1]; k++) {
         uint32_t w = towards->list[k];
-        static const double strengths[] = {1, 0.25, 8}; /* by how many of both only pass */
+        static const double strengths[] = {1, 0.25, 8}; /* by the number of passing vertices */
         double strength = strengths[(v >= d->n_nodes) + (w >= d->n_nodes)];
         *sum += strength * cross[w];
         *weight += strength;
     }
 }
 
-/* Where the vertices of a layer would like to be: first where their order puts them, centred, then
- * at the mean of the layer before (or after), in the end of both. */
+/* The wanted positions of a layer's vertices. The first pass places them by their order, centred;
+ * the next ones at the mean of their neighbours in the layer before or after; the last ones at the
+ * mean of both. */
 static void want(const drawing *d, uint32_t l, int pass, const double *cross, const double *room,
                  double *wanted)
 {
@@ -387,7 +388,7 @@ int stk_graph_place(uint32_t n_nodes, const stk_graph_edge *edges, uint32_t n_ed
     STK_TRY(order_layers(&d, arena, err));
     double *cross = positions(&d, node_gap, edge_gap, arena);
     STK_TRY(stk_err_if_null(cross, err));
-    double low = cross[0], high = low; /* 0 where there is none */
+    double low = cross[0], high = low; /* 0 if there are no vertices */
     for (uint32_t v = 0; v < d.n; v++) {
         low = MIN(cross[v], low);
         high = MAX(cross[v], high);

@@ -108,7 +108,7 @@ static uint32_t first_failed(const page *p)
     return first;
 }
 
-/* One sentence that says how it went. */
+/* One sentence about the run's result. */
 static int verdict(const page *p)
 {
     const stk_view_run *run = p->run;
@@ -154,7 +154,6 @@ static int verdict(const page *p)
     return 0;
 }
 
-/* Up to the title's text; `more`: what the Content-Security-Policy allows besides our own style. */
 void stk_html_open(stk_buf *out, const char *more)
 {
     stk_buf_printf(out,
@@ -271,7 +270,7 @@ static int notes(const page *p)
     for (uint32_t i = 0; i < p->run->n_notes; i++) {
         stk_html_note(p->out, NULL, p->run->notes[i]);
     }
-    /* What many tasks of a step say is said once. */
+    /* A warning that several tasks of a step share appears once. */
     STK_MAP_AUTO said = {0};
     STK_ARENA_AUTO keep = stk_arena_new(0);
     uint32_t n = MIN(stk_view_n_tasks(p->view), MAX_ROWS);
@@ -324,7 +323,7 @@ int stk_html_failure(const page *p, uint32_t i_task)
     return 0;
 }
 
-/* The first to fail comes first: it is the cause to look at. */
+/* The task that failed first comes first: it is most likely the cause. */
 static int failures(const page *p)
 {
     uint32_t first = first_failed(p), n = 1;
@@ -392,12 +391,12 @@ int stk_html_curves(const page *p, uint32_t i_task, uint32_t *n_shown)
     STK_BUF_AUTO table = STK_BUF_INIT(MAX_CARD_BYTES);
     bool profiled = is_profiled(task);
     bool with_card = profiled && task->step->settings->gpu_profile.with_card;
-    /* Samples that can't be read cost their curves, not the card. */
+    /* Without readable samples the card has no curves, but is still written. */
     if (stk_samples_load(path, p->arena, &samples, NULL) < 0) {
         samples = (stk_samples){0};
     }
     if (profiled && !with_card) {
-        samples.n_devices = 0; /* the step asked to leave its devices' curves out */
+        samples.n_devices = 0; /* the step's @gpu_profile leaves these curves out */
     }
     if (stk_svg_samples(&samples, &d, p->arena, &svg, p->err) < 0) {
         stk_buf_clear(&svg);
@@ -417,7 +416,8 @@ int stk_html_curves(const page *p, uint32_t i_task, uint32_t *n_shown)
     return 0;
 }
 
-/* Most steps of a large run were over before they were measured once: those cost one look. */
+/* Most steps of a large run end before their first sample. For them, checking that the file exists
+ * is enough. */
 static bool has_curves(const page *p, const stk_view_task *task)
 {
     const char *dir = NULL;
@@ -436,7 +436,7 @@ static int curves(const page *p)
     uint32_t n_shown = 0;
     for (uint32_t i = 0; i < stk_view_n_tasks(p->view) && n_shown < MAX_CURVES; i++) {
         const stk_view_task *task = stk_view_get_task(p->view, i);
-        /* Of a wide step its first tasks stand for all. */
+        /* The first tasks of a wide step stand for all of them. */
         if (stk_view_grows(p->view) && stk_view_is_wide(p->view, task->i_step) &&
             i >= stk_view_get_step(p->view, task->i_step)->first + MAX_WIDE) {
             continue;
@@ -490,6 +490,6 @@ int stk_html_write_card(const stk_view *view, stk_store *store, int64_t now_ms, 
     }
     STK_TRY(stk_file_write_atomic(path.data, html.data, html.len, 0644, err));
     *ret_path = path.data;
-    path.data = NULL; /* the caller's now */
+    path.data = NULL; /* now the caller's */
     return 0;
 }

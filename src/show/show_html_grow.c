@@ -1,4 +1,4 @@
-/* The card's tables of a growing run: steps with their tasks counted, what many made as one. */
+/* The card's tables of a growing run: steps with their tasks counted, similar artifacts as one. */
 #include <string.h>
 #include <sys/param.h>
 
@@ -7,7 +7,7 @@
 #include "show/show_html_private.h"
 #include "show/show_text.h"
 
-enum { MAX_LISTED = 100 /* tasks of a step */ };
+enum { MAX_LISTED = 100 /* tasks per step */ };
 
 static const char *name_of(const page *p, uint32_t i_step)
 {
@@ -81,7 +81,7 @@ static int task_row(const page *p, uint32_t i_task)
     return 0;
 }
 
-/* The tasks of one step, folded away; those that failed first. */
+/* The tasks of one step in a folded list, failed ones first. */
 static int tasks_of(const page *p, uint32_t i_step)
 {
     const stk_view_step *step = stk_view_get_step(p->view, i_step);
@@ -141,10 +141,10 @@ int stk_html_grown_steps(const page *p)
 
 /* --- artifacts --- */
 
-/* What tasks of a step gave one name. */
+/* The artifacts of one name that the tasks of a step made. */
 typedef struct made {
     uint32_t i_step, n;
-    int64_t bytes; /* of all whose size is known; -1: of none */
+    int64_t bytes; /* sum of the known sizes; -1: none is known */
     stk_view_ref first;
 } made;
 

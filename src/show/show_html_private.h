@@ -1,11 +1,11 @@
-/* What the files that write a card share. */
+/* Shared by the files that write cards. */
 #ifndef STK_SHOW_HTML_PRIVATE_H
 #define STK_SHOW_HTML_PRIVATE_H
 
 #include "show/show_html.h"
 #include "show/show_private.h"
 
-/* What is listed in full; more is counted. */
+/* The most items that a card lists; of further ones it shows the number. */
 enum {
     MAX_ROWS = 500,
     MAX_CURVES = 40,
@@ -27,39 +27,43 @@ typedef struct page {
 } page;
 
 int stk_html_details(const page *p, uint32_t i_task,
-                     stk_view_details *ret); /* in p->arena, reset */
-/* Escaped, with control characters made visible: everything that isn't ours goes through here. */
+                     stk_view_details *ret); /* uses p->arena and resets it first */
+/* Adds text, escaped and with control characters made visible. Every text that isn't ours must go
+ * through this function or stk_html_put. */
 void stk_html_user(stk_buf *out, const char *text);
-/* HTML of ours, in which each %s is such a text. */
+/* Adds our own HTML; the text for each %s is escaped as above. */
 void stk_html_put(stk_buf *out, const char *html, ...) __attribute__((format(printf, 2, 3)));
 void stk_html_cell(stk_buf *out, const char *class, const char *text); /* class NULL: none */
 void stk_html_cell_size(stk_buf *out, int64_t bytes);                  /* < 0: empty */
 void stk_html_seconds(stk_buf *out, double s);
-/* How long it ran, or has run by now. */
+/* Adds how long the task ran, or has been running. */
 void stk_html_took(const page *p, const stk_view_task *task);
 void stk_html_status(stk_buf *out, const char *status);
 /* One task as a row of the table of steps. */
 int stk_html_step_row(const page *p, uint32_t i_task);
 void stk_html_more(const page *p, uint32_t n, uint32_t shown, const char *what);
-/* Up to the title's text; `more`: what the Content-Security-Policy allows besides our own style. */
+/* Begins the page, up to the text of its title. `more`: further sources that the
+ * Content-Security-Policy allows. */
 void stk_html_open(stk_buf *out, const char *more);
-/* `step`: whose it is; NULL: the run's. */
+/* `step`: the step that the note is about, or NULL: the run. */
 void stk_html_note(stk_buf *out, const char *step, const char *text);
 void stk_html_panel_open(stk_buf *out, const char *heading);
 void stk_html_panel_close(stk_buf *out);
-/* A panel with `body`, and what stands before and behind it; none where it is empty. */
+/* A panel with `before`, `body` and `behind`; nothing if `body` is empty. */
 void stk_html_panel(stk_buf *out, const char *heading, const char *before, const stk_buf *body,
                     const char *behind);
 void stk_html_tile_count(stk_buf *out, uint64_t n, const char *what);
 void stk_html_tile_seconds(stk_buf *out, double s, const char *what);    /* < 0: none */
 void stk_html_tile_bytes(stk_buf *out, int64_t bytes, const char *what); /* < 0: none */
 void stk_html_tile(stk_buf *out, const char *value, const char *what);
-/* Rows of two cells, the members of a JSON object, long values cut; a panel with such rows. */
+/* Adds the members of a JSON object as rows of two cells, long values cut; and a panel of such
+ * rows. */
 void stk_html_pairs_panel(stk_buf *out, const char *heading, const stk_buf *rows);
 void stk_html_pairs(const page *p, stk_buf *out, const char *prefix, const char *json);
-/* What a task failed by, as a panel. */
+/* A panel with the task's error and the end of its stderr. */
 int stk_html_failure(const page *p, uint32_t i_task);
-/* What a task used over time; the first that has some (*n_shown is 0) opens the panel. */
+/* The task's usage over time. Opens the panel before the first task that has samples (*n_shown is
+ * 0). */
 int stk_html_curves(const page *p, uint32_t i_task, uint32_t *n_shown);
 void stk_html_artifacts_open(stk_buf *out);
 void stk_html_artifact_row(stk_buf *out, const char *step, const stk_view_ref *ref);
@@ -73,14 +77,14 @@ void stk_html_origin(const page *p);
 
 /* --- show_task_cards.c --- */
 
-/* What a step wrote there: NULL where it can't be read. */
+/* Reads the card that a step wrote. Returns NULL if it can't be read. */
 const stk_json *stk_show_read_card(const char *path, stk_arena *arena);
 
 /* --- show_html_grow.c: a growing run --- */
 
-/* The body of the table of steps, a row a step; then the tasks of those that have many. */
+/* The body of the table of steps, one row per step; then the tasks of steps that have several. */
 int stk_html_grown_steps(const page *p);
-/* Artifacts, what many tasks of a step made as one row. */
+/* Artifacts; those of several tasks of one step share a row. */
 int stk_html_grown_artifacts(const page *p);
 
 #endif

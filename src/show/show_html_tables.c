@@ -1,4 +1,4 @@
-/* The tables of a run's card: steps, artifacts, parameters and where the run comes from. */
+/* The tables of a run's card: steps, artifacts, parameters, and the run's origin. */
 #include <sys/param.h>
 
 #include "base/text.h"
@@ -19,7 +19,7 @@ static void amounts(stk_buf *out, const stk_view_amounts *a)
     stk_html_cell(out, NULL, text.data);
 }
 
-/* What was used, with a bar for memory where a limit was granted. */
+/* What the step used, with a bar if it was granted a memory limit. */
 static void used_cell(stk_buf *out, const stk_view_details *d)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(256);
@@ -150,7 +150,7 @@ int stk_html_artifacts(const page *p)
         const stk_view_task *task = stk_view_get_task(p->view, i);
         stk_view_details d;
         if (task->end_data == NULL || (task->step != NULL && task->step->n_outputs == 0)) {
-            continue; /* in a large run, reading every payload would be felt */
+            continue; /* reading every payload would be slow in a large run */
         }
         STK_TRY(stk_html_details(p, i, &d));
         for (uint32_t k = 0; k < d.n_outputs; k++) {
@@ -181,7 +181,6 @@ static void pair(stk_buf *out, const char *prefix, const char *key, const char *
     }
 }
 
-/* The members of an object, long values cut. */
 void stk_html_pairs(const page *p, stk_buf *out, const char *prefix, const char *json)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);

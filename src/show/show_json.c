@@ -4,14 +4,13 @@
 #include "base/text.h"
 #include "show/show_private.h"
 
-/* A piece that is JSON already. */
 void stk_show_raw(stk_buf *out, const char *key, const char *json, const char *otherwise)
 {
     stk_json_put_key(out, key);
     stk_buf_text(out, stk_text_or(json, otherwise));
 }
 
-/* What is said of devices, but for their number. */
+/* The device request except for its count. */
 static void put_alternative(stk_buf *out, const stk_alternative *a)
 {
     if (a->gpu_memory_bytes > 0) {
@@ -61,8 +60,8 @@ void stk_show_asked(stk_buf *out, const stk_view_amounts *asked, const stk_step 
     stk_json_close(out, '}');
 }
 
-/* "from" of an input as the spec writes it: a text, or an array for a list. Depth is bounded by the
- * spec's own limit. */
+/* "from" of an input as the spec writes it: a text, or an array for a list. The spec limits
+ * depth. */
 static void put_from(const stk_view *view, stk_buf *out, const stk_input *input)
 {
     if (input->kind == STK_INPUT_OUTPUT) {
@@ -145,7 +144,6 @@ void stk_show_put_texts(stk_buf *out, const char *key, const char *const *texts,
     stk_json_close(out, ']');
 }
 
-/* The sentence that stands alone: who, what, how often tried. */
 void stk_show_error(stk_buf *out, const stk_view_task *task, const stk_view_details *d,
                     stk_arena *arena)
 {
@@ -248,7 +246,7 @@ void stk_show_put_amount(stk_buf *out, const char *key, double amount)
     }
 }
 
-/* Sums over the steps. */
+/* Totals over all steps. */
 static int put_totals(const stk_view *view, stk_buf *out, stk_err *err)
 {
     stk_view_totals t;

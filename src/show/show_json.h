@@ -1,4 +1,4 @@
-/* show_json: a run as JSON, exactly as docs/formats/engine-command-line.md says. */
+/* show_json: a run as JSON. docs/formats/engine-command-line.md describes it. */
 #ifndef STK_SHOW_JSON_H
 #define STK_SHOW_JSON_H
 
@@ -10,8 +10,8 @@ int stk_show_json_run(const stk_view *view, stk_buf *out, stk_err *err);
 /* One value of "steps", for `stoker show RUN STEP --json`. */
 int stk_show_json_task(const stk_view *view, uint32_t i_task, stk_buf *out, stk_err *err);
 /* `stoker show RUN/STEP[/ID] --json` of a growing run: {"run", "step", "tasks": […]}, each task
- * with the artifacts that it sees. i_task UINT32_MAX: all tasks of the step. by_number: artifacts
- * as numbers into one more list, "refs". */
+ * with the artifacts that it sees. i_task UINT32_MAX: all tasks of the step. by_number: the
+ * document has a list "refs" of all artifacts, and the tasks hold numbers into it. */
 int stk_show_json_step(const stk_view *view, uint32_t i_step, uint32_t i_task, bool by_number,
                        stk_buf *out, stk_err *err);
 /* `stoker runs --json`: an array of {"run","name","pipeline","status","created_ms","ended_ms",

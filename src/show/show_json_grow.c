@@ -1,4 +1,5 @@
-/* A growing run as JSON: steps with their tasks counted, tasks one by one, what each sees. */
+/* A growing run as JSON: steps with their tasks counted, single tasks, and what each of them
+ * sees. */
 #include <string.h>
 #include <sys/param.h>
 
@@ -35,7 +36,7 @@ static uint32_t first_failed(const stk_view *view, uint32_t i_step)
     return found;
 }
 
-/* What a step with many tasks, or none, has in common with one that has one. */
+/* The members that every step has, for a step with several tasks or none. */
 static int put_many(const stk_view *view, uint32_t i_step, const stk_view_sums *sums,
                     stk_arena *arena, stk_buf *out, stk_err *err)
 {
@@ -110,7 +111,7 @@ static int put_frames(const stk_view *view, uint32_t i_task, stk_arena *arena, s
     return 0;
 }
 
-/* The refs of many tasks, each once. */
+/* The refs of several tasks, each listed once. */
 typedef struct shared {
     stk_map numbers;
     stk_arena *keep;
@@ -122,7 +123,7 @@ static void put_ref(const stk_view *view, const stk_view_artifact *one, stk_aren
                     stk_buf *out)
 {
     size_t len = strlen(one->ref);
-    stk_buf_add(out, one->ref, MAX(len, 1) - 1); /* up to its closing brace */
+    stk_buf_add(out, one->ref, MAX(len, 1) - 1); /* all but its closing brace */
     stk_json_put_text(out, "path",
                       stk_view_artifact_path(arena, stk_view_get_run(view)->store, one->digest));
     stk_buf_char(out, '}');
@@ -147,7 +148,7 @@ static int put_number(const stk_view *view, const stk_view_artifact *one, stk_ar
     return 0;
 }
 
-/* refs: NULL, or where the artifacts are put in place of here. */
+/* refs: the list to add the artifacts to, with numbers here; NULL: writes them here in full. */
 static int put_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_arena *arena,
                      shared *refs, stk_buf *out, stk_err *err)
 {
@@ -167,7 +168,7 @@ static int put_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_a
     return 0;
 }
 
-/* What only somebody who looks at the task itself wants. */
+/* The members that only the document of a single step or task has. */
 static int put_inside(const stk_view *view, uint32_t i_task, const stk_view_details *d,
                       stk_arena *arena, shared *refs, stk_buf *out, stk_err *err)
 {
@@ -199,7 +200,7 @@ static int put_one(const stk_view *view, uint32_t i_task, bool inside, stk_arena
 {
     const stk_view_task *task = stk_view_get_task(view, i_task);
     stk_view_details d = {.from_task = -1};
-    /* Of ten thousand that succeeded nobody wants every payload read. */
+    /* Reading the payload of each succeeded task would be slow: there may be ten thousand. */
     bool dull = !inside && (task->state == STK_TASK_SUCCEEDED || task->end_data == NULL);
     if (!dull) {
         STK_TRY(stk_view_get_details(view, i_task, arena, &d, err));

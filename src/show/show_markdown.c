@@ -1,4 +1,4 @@
-/* Markdown → HTML by libcmark-gfm: CommonMark, and GitHub's tables. */
+/* Markdown → HTML by libcmark-gfm: CommonMark with GitHub's tables. */
 #include <cmark-gfm-core-extensions.h>
 #include <cmark-gfm.h>
 #include <stdlib.h>
@@ -10,9 +10,9 @@
 #include "show/show_html_private.h"
 #include "show/show_text.h"
 
-enum { MAX_CELLS = 1000000 }; /* of a text's tables, at most */
+enum { MAX_CELLS = 1000000 }; /* in all tables of one text */
 
-/* What would come from elsewhere becomes a link, raw HTML becomes text. */
+/* Turns pictures from elsewhere into links and raw HTML into text. */
 static void tame(cmark_node *root)
 {
     cmark_iter *iter = cmark_iter_new(root);
@@ -49,7 +49,7 @@ static void tame(cmark_node *root)
     cmark_iter_free(iter);
 }
 
-/* A row that is too short gets empty cells: without a limit a small text could fill the memory. */
+/* cmark fills short rows with empty cells: without a limit, a small text could take all memory. */
 static bool is_table_small(const char *text)
 {
     size_t n_lines = 1, n_bars = 0, most = 0;

@@ -1,4 +1,4 @@
-/* The notes of a run, as its summary says them. */
+/* The notes of a run in its summary. */
 #include <string.h>
 
 #include "base/text.h"
@@ -7,7 +7,6 @@
 
 enum { NAMES = 6 };
 
-/* Where they are said. */
 typedef struct line_ctx {
     const stk_view *view;
     const stk_style *style;
@@ -24,7 +23,7 @@ void stk_text_note(const char *text, const stk_style *style, stk_buf *out)
     stk_buf_char(out, '\n');
 }
 
-/* A warning, and the steps of which it is true. */
+/* A warning and the steps that have it. */
 typedef struct warned {
     const char *text;
     uint32_t n, steps[NAMES];
@@ -46,7 +45,7 @@ static void warned_note(const line_ctx *c, const warned *w)
     stk_text_note(text.failed ? w->text : text.data, c->style, c->out);
 }
 
-/* What is the same of many steps is said once. */
+/* A warning that several steps share appears once. */
 static int warnings(const line_ctx *c)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);

@@ -10,10 +10,10 @@
 #include "sys/file.h"
 
 enum {
-    DRAW_MS = 100, /* after an event */
-    IDLE_MS = 200, /* only clocks have moved */
-    MANY = 200,    /* tasks: above, cached and skipped ones are only counted */
-    FAILURES = 20  /* of a wide step that are told one by one */
+    DRAW_MS = 100, /* between drawings after an event */
+    IDLE_MS = 200, /* between drawings when only the clocks move */
+    MANY = 200,    /* in runs with more tasks, cached and skipped ones are only counted */
+    FAILURES = 20  /* that a wide step lists */
 };
 
 stk_progress *stk_progress_new(const stk_progress_config *config, const stk_view *view)
@@ -41,7 +41,7 @@ static bool is_big(const stk_progress *p)
     return !stk_view_grows(p->view) && stk_view_n_tasks(p->view) > MANY;
 }
 
-/* A step of a growing run with so many tasks that it is told as one. */
+/* True if the step, of a growing run, has so many tasks that they share its lines. */
 static bool is_wide(const stk_progress *p, const stk_view_task *task)
 {
     return stk_view_grows(p->view) && stk_view_is_wide(p->view, task->i_step);
@@ -51,14 +51,14 @@ static void add_running(stk_progress *p, uint32_t task)
 {
     for (uint32_t i = 0; i < p->n_running; i++) {
         if (p->running[i] == task) {
-            return; /* its next attempt */
+            return; /* it has a line from an earlier attempt */
         }
     }
     if (p->n_running == p->cap_running) {
         uint32_t cap = MAX(16, p->cap_running * 2);
         uint32_t *running = realloc(p->running, cap * sizeof *running);
         if (running == NULL) {
-            return; /* a line less */
+            return; /* out of memory: this task has no live line */
         }
         p->running = running;
         p->cap_running = cap;
@@ -80,7 +80,7 @@ static void drop_running(stk_progress *p, uint32_t task)
 
 /* --- plain lines --- */
 
-/* "✓ train            done     3.10 s", or "done train 3.10 s" when piped. */
+/* "✓ train            done     3.10 s" on a terminal, "done train 3.10 s" in a pipe. */
 static void plain_line(stk_progress *p, const char *status, const char *word, const char *name,
                        const char *more)
 {
@@ -101,7 +101,7 @@ static void plain_line(stk_progress *p, const char *status, const char *word, co
     stk_text_end_line(out);
 }
 
-/* A word that a piped line begins with already. */
+/* `word`, or nothing in a pipe, where the line has begun with it. */
 static const char *on_terminal(const stk_progress *p, const char *word)
 {
     return p->config.tty ? word : "";
@@ -116,7 +116,7 @@ static void failed_line(stk_progress *p, const stk_view_task *task, const stk_ev
     const char *text = stk_json_get_text(data, "text");
     bool is_final = task->state == STK_TASK_FAILED;
     STK_BUF_AUTO more = STK_BUF_INIT(1u << 16);
-    /* On a terminal the name has a column: there the label alone, in the line's words the rest. */
+    /* On a terminal the name column has room for the label only; in a pipe the name says more. */
     const char *name = task->label;
     if (!p->config.tty && arena != NULL) {
         name = stk_view_who(p->view, row->task, arena);
@@ -150,7 +150,8 @@ static void wide_started(stk_progress *p, uint32_t i_step)
     p->n_said[i_step] = MAX(p->n_said[i_step], 1);
 }
 
-/* Said once for so many tasks: a loop that ends one at a time says nothing each time. */
+/* Waits until MANY / 10 more tasks have ended since the last line: in a loop that adds tasks one at
+ * a time, every task would add a line. */
 static void wide_ended(stk_progress *p, uint32_t i_step)
 {
     const stk_view_step *step = stk_view_get_step(p->view, i_step);
@@ -181,7 +182,7 @@ static void wide_event(stk_progress *p, const stk_view_task *task, const stk_eve
         failed_line(p, task, row, took);
     }
     if (stk_state_is_final(task->state)) {
-        drop_running(p, row->task); /* where the step grew wide while it ran */
+        drop_running(p, row->task); /* it has a live line if the step wasn't wide when it started */
         wide_ended(p, task->i_step);
     }
 }
@@ -228,7 +229,7 @@ static void task_event(stk_progress *p, const stk_event_row *row)
             plain_line(p, "cancelled", "cancelled", name, on_terminal(p, "cancelled"));
         }
         break;
-    default: /* skipped ones are explained by the summary */
+    default: /* the summary lists skipped ones */
         break;
     }
     drop_running(p, row->task);
@@ -305,7 +306,7 @@ int64_t stk_progress_tick(stk_progress *p, int64_t now_ms)
         return -1;
     }
     if (p->drawn_ms < 0) {
-        p->drawn_ms = now_ms; /* a run that is over in a tenth of a second doesn't flash */
+        p->drawn_ms = now_ms; /* draw first after 0.1 s: a short run doesn't flicker */
     }
     bool live = p->config.tty;
     bool runs = live && (p->n_running > 0 || stk_view_get_run(p->view)->n[STK_TASK_RUNNING] > 0);

@@ -1,4 +1,4 @@
-/* The lines below the others that are drawn again and again: what runs, and how far the run is. */
+/* The live lines below the others: what runs now, and the run's progress. */
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/param.h>
@@ -28,8 +28,8 @@ static void measure(stk_progress *p)
     }
 }
 
-/* The cursor goes up to the first live line. Lines drawn on a wider terminal have wrapped since:
- * they take as many rows as they need now. */
+/* Moves the cursor up to the first live line. Lines drawn on a wider terminal may have wrapped
+ * since, so count the rows that they take at the current width. */
 static void rewind_frame(stk_progress *p)
 {
     int up = 0;
@@ -42,7 +42,7 @@ static void rewind_frame(stk_progress *p)
     p->n_widths = 0;
 }
 
-/* Ends a live line: cut to the terminal, rest of the row wiped, its width remembered. */
+/* Adds a live line: cuts it to the terminal, clears the rest of the row and records its width. */
 static void live_line(stk_progress *p, stk_ink ink, const char *text)
 {
     STK_BUF_AUTO cut = STK_BUF_INIT(1u << 16);
@@ -117,7 +117,7 @@ static void wide_line(stk_progress *p, uint32_t i_step, int64_t now_ms)
     live_line(p, STK_INK_PLAIN, line.data);
 }
 
-/* Lines of the steps that run wide; at most `room`. */
+/* Adds the lines of wide steps that run, at most `room`. Returns how many there are. */
 static uint32_t wide_lines(stk_progress *p, uint32_t room, int64_t now_ms)
 {
     uint32_t n = 0, n_steps = stk_spec_n_steps(stk_view_spec(p->view));
@@ -149,7 +149,7 @@ static void bar_line(stk_progress *p, int64_t now_ms)
         stk_buf_text(&line, marks[p->style.utf8][i < full]);
     }
     char a[32], b[32];
-    /* Of a growing run: of those that are known by now. */
+    /* In a growing run, counts the tasks known so far. */
     stk_buf_printf(&line, "  %s/%s %ss", stk_text_count(done, a, sizeof a),
                    stk_text_count(n, b, sizeof b), stk_show_noun(p->view));
     if (run->n[STK_TASK_RUNNING] > 0) {
@@ -181,7 +181,7 @@ void stk_progress_draw(stk_progress *p, bool live, int64_t now_ms)
     bool had = p->n_widths > 0;
     rewind_frame(p);
     if (had && p->pending.len > 0) {
-        stk_buf_text(&p->frame, "\033[J"); /* plain lines may be shorter than what they cover */
+        stk_buf_text(&p->frame, "\033[J"); /* plain lines may be shorter than live ones */
     }
     stk_buf_add(&p->frame, p->pending.data, p->pending.len);
     stk_buf_clear(&p->pending);
@@ -203,7 +203,7 @@ void stk_progress_draw(stk_progress *p, bool live, int64_t now_ms)
         bar_line(p, now_ms);
     }
     if (had) {
-        stk_buf_text(&p->frame, "\033[J"); /* fewer live lines than before */
+        stk_buf_text(&p->frame, "\033[J"); /* there may be fewer live lines than before */
     }
     put_out(p, &p->frame);
     p->drawn_ms = now_ms;

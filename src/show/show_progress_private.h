@@ -1,4 +1,4 @@
-/* What the files that tell of a run's progress share. */
+/* Shared by the files that show a run's progress. */
 #ifndef STK_SHOW_PROGRESS_PRIVATE_H
 #define STK_SHOW_PROGRESS_PRIVATE_H
 
@@ -14,23 +14,23 @@ struct stk_progress {
     uint32_t *running; /* tasks with a live line, in the order they started */
     uint32_t n_running;
     uint32_t cap_running;
-    stk_buf pending; /* plain lines to be written */
+    stk_buf pending; /* plain lines still to be written */
     stk_buf frame;
-    int *widths; /* columns of the live lines that are on the screen now */
+    int *widths; /* widths in columns of the live lines on the screen */
     int n_widths;
     int cap_widths;
     int rows;
     int64_t drawn_ms;
     uint32_t cached_unsaid;
-    uint32_t *n_said; /* of each step of a growing run: tasks whose lines, or line, were said */
+    uint32_t *n_said; /* by step of a growing run: how many tasks the lines so far cover */
     bool dirty;
 };
 
 /* "work ×1,000", in `out`. */
 const char *stk_progress_wide_name(const stk_progress *p, uint32_t i_step, stk_buf *out);
-/* Adds what came from the cache since, counted, to the pending lines. */
+/* Adds a line to the pending ones with the number of steps cached since the last such line. */
 void stk_progress_say_cached(stk_progress *p);
-/* What is above the live lines, then, if `live`, the live lines, in one write. */
+/* Writes the pending lines and, if `live`, the live lines below them, in one write. */
 void stk_progress_draw(stk_progress *p, bool live, int64_t now_ms);
 
 #endif

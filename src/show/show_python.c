@@ -1,4 +1,4 @@
-/* Python for people: words, texts, numbers and comments in inks of their own. */
+/* Python for people: decorators, keywords, strings, numbers and comments in colours. */
 #include <string.h>
 
 #include "show/show_components.h"
@@ -26,7 +26,7 @@ static bool is_keyword(const char *s, size_t n)
     return strstr(words, padded) != NULL;
 }
 
-/* Bytes of the text in quotes that begins at s, without what stands before the quote. */
+/* The length of the string literal at s, which points at its opening quote, behind any prefix. */
 static size_t quoted(const char *s)
 {
     char q = *s;
@@ -83,7 +83,7 @@ void stk_html_python(stk_buf *out, const char *code)
     for (size_t n; *code != '\0'; code += n) {
         const char *class;
         n = token(code, &class);
-        while (class == NULL && code[n] != '\0') { /* up to the next one that has a class */
+        while (class == NULL && code[n] != '\0') { /* up to the next token with a class */
             const char *next;
             size_t more = token(code + n, &next);
             if (next != NULL) {

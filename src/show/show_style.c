@@ -1,4 +1,4 @@
-/* Columns, colours, marks and amounts: what every text report is made of. */
+/* Columns, colours, marks and amounts: the parts of every text report. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +72,7 @@ const char *stk_text_mark(const char *status, bool utf8, stk_ink *ret_ink)
 
 /* --- columns --- */
 
-/* One code point at s (bytes that are no UTF-8 count as one character of one byte). */
+/* Decodes the code point at s. A byte that isn't UTF-8 counts as one character. */
 static uint32_t decode(const unsigned char *s, size_t *ret_len)
 {
     uint32_t c = s[0];
@@ -114,7 +114,7 @@ int stk_text_width(const char *text)
     return width;
 }
 
-/* Escapes and other controls of C0 and C1, and the characters that turn the direction of text. */
+/* Escapes and other control characters of C0 and C1, and those that change the text's direction. */
 static bool is_harmful(uint32_t c)
 {
     return c < 0x20 || (c >= 0x7F && c < 0xA0) || (c >= 0x202A && c <= 0x202E) ||
@@ -226,7 +226,8 @@ void stk_text_amounts(stk_buf *out, const stk_view_amounts *a, bool utf8)
         stk_buf_separate(&all, ", ");
         stk_buf_text(&all, stk_units_format_memory(a->memory_bytes, text, sizeof text));
     }
-    /* That of what was granted nothing was used is worth saying; wall_s is known of "used" only. */
+    /* "0 GPUs" is worth saying only for used amounts, the only ones with wall_s: the step left its
+     * devices idle. */
     if (a->n_alternatives > 1) {
         stk_buf_separate(&all, ", ");
         stk_buf_printf(&all, "any of %u", a->n_alternatives);
@@ -247,7 +248,7 @@ void stk_text_tail(stk_buf *out, const char *path, int n_lines)
 {
     enum { MAX_TAIL = 16384 };
     STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    off_t size = lseek(fd, 0, SEEK_END); /* -1 where it isn't open, too */
+    off_t size = lseek(fd, 0, SEEK_END); /* -1, too, if it isn't open */
     if (size <= 0) {
         return;
     }
@@ -259,11 +260,12 @@ void stk_text_tail(stk_buf *out, const char *path, int n_lines)
     n = MAX(n, 0);
     for (ssize_t i = 0; i < n; i++) {
         if (text[i] == '\0') {
-            text[i] = '?'; /* the rest treats it as C text */
+            text[i] = '?'; /* a zero byte would end the C string */
         }
     }
     text[n] = '\0';
-    /* Where Python crashed, the end of its stack is the call that is furthest away. */
+    /* The stack of a crashed Python begins with the innermost call: show its first lines
+     * instead. */
     const char *stack = strstr(text, "(most recent call first):\n");
     ssize_t start = n;
     if (stack != NULL) {

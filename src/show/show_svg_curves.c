@@ -1,4 +1,4 @@
-/* What a step used over time, as curves. */
+/* A step's usage over time, as curves. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/param.h>
@@ -17,15 +17,15 @@ enum {
     POINTS = 240
 };
 
-/* One curve over time. Values below 0 are unknown (a gap). */
+/* One curve. Values below 0 are unknown and leave a gap. */
 typedef struct svg_curve {
     const char *title; /* "memory" */
     const double *t_s; /* seconds since the start, rising */
     const double *value;
     uint32_t n;
     double limit;     /* drawn as a dashed line; < 0: none */
-    double axis;      /* the axis ends here at least; 0: at what was reached */
-    bool keep_zero;   /* that it was 0 all along is worth a picture */
+    double axis;      /* the axis reaches at least this value; 0: the highest one */
+    bool keep_zero;   /* draw it even if it is 0 throughout */
     bool is_bytes;    /* labels in GB; else plain numbers with `unit` */
     const char *unit; /* " CPU", " %" */
     const char *ink;  /* CSS class: "mem" "cpu" "gpu" */
@@ -81,7 +81,7 @@ static void draw_curve(const svg_curve *c, stk_buf *out)
     if (!is_known || t_max <= 0 || (top <= 0 && !c->keep_zero)) {
         return;
     }
-    /* A limit far above what was used would press the curve flat: then only the words name it. */
+    /* A limit far above the usage would flatten the curve: then only the title names it. */
     bool limit_fits = c->limit > 0 && c->limit <= 2.5 * top;
     double end = MAX(c->axis, top);
     if (limit_fits) {
@@ -114,7 +114,8 @@ static void draw_curve(const svg_curve *c, stk_buf *out)
                    stk_units_format_duration((int64_t)(t_max * 1000), text, sizeof text));
 }
 
-/* At most POINTS buckets of samples; `pick` reads one number of a sample. */
+/* The points of a curve: samples merged into at most POINTS buckets. `pick` below reads one number
+ * of a sample. */
 typedef struct series {
     double *t_s, *value;
     uint32_t n;
@@ -126,7 +127,7 @@ static series new_series(stk_arena *arena)
                     stk_arena_array(arena, POINTS + 1, sizeof(double)), 0};
 }
 
-/* The highest value of each bucket: a short peak must not get lost. */
+/* The highest value of each bucket, so that short peaks stay visible. */
 static series highest(const stk_samples *s, double (*pick)(const stk_sample *, uint32_t),
                       uint32_t i_device, stk_arena *arena)
 {
@@ -144,7 +145,7 @@ static series highest(const stk_samples *s, double (*pick)(const stk_sample *, u
     return out;
 }
 
-/* CPUs busy: the slope of CPU time over each bucket. */
+/* Busy CPUs: the slope of the CPU time in each bucket. */
 static series slope(const stk_samples *s, stk_arena *arena)
 {
     series out = new_series(arena);
@@ -217,7 +218,7 @@ static double pick_disk(const stk_sample *sample, uint32_t i_device)
     return sum_known(sample->read_bytes, sample->write_bytes);
 }
 
-/* A counter as a rate: its growth over each bucket, per second. */
+/* A counter as a rate: its growth per second in each bucket. */
 static series rate(const stk_samples *s, double (*pick)(const stk_sample *, uint32_t),
                    uint32_t i_device, stk_arena *arena)
 {
@@ -234,7 +235,7 @@ static series rate(const stk_samples *s, double (*pick)(const stk_sample *, uint
     return out;
 }
 
-/* What there is to draw of a device; what is unknown throughout draws nothing. */
+/* The curves of a device. One without any known value is left out. */
 static const struct {
     const char *title;
     series (*make)(const stk_samples *, double (*)(const stk_sample *, uint32_t), uint32_t,
@@ -275,7 +276,7 @@ static int draw_device(const stk_samples *samples, const stk_view_details *detai
         index = d->index >= 0 ? d->index : index;
         share = d->share_bytes > 0 ? (double)d->share_bytes : share;
     }
-    stk_buf_text(out, "<i></i>"); /* a device begins a line */
+    stk_buf_text(out, "<i></i>"); /* each device begins a new line */
     for (size_t k = 0; k < sizeof device_curves / sizeof *device_curves; k++) {
         svg_curve curve = {.title = stk_arena_printf(arena, "%s %lld %s", noun, (long long)index,
                                                      device_curves[k].title),

@@ -14,15 +14,16 @@ enum {
     GAP = 16,       /* between boxes of a layer */
     LAYER_GAP = 52, /* between layers */
     MARGIN = 12,
-    MAX_SAID = 16, /* columns of what is said on an edge */
-    PAGE = 1060    /* what fits the card without scrolling */
+    MAX_SAID = 16, /* columns of an edge's label */
+    PAGE = 1060    /* width that fits the card without scrolling */
 };
 
-/* Layers go down the page, or across it from left to right: `along` is the way they go. */
+/* Layers go down the page or, if `across`, from left to right. "along" is the direction in which
+ * the layers follow each other, "cross" the one at right angles to it. */
 typedef struct frame {
     bool across;
     double node_w;
-    double thick, side; /* of a node: along, and across that */
+    double thick, side; /* a node's size along and cross */
     stk_graph_layout layout;
 } frame;
 
@@ -42,7 +43,7 @@ static spot spot_at(const frame *f, double along, double cross)
     return f->across ? (spot){along, cross} : (spot){cross, along};
 }
 
-/* Below the name in its box. */
+/* The line below the name in a box. */
 static void put_sub(const stk_boxes *p, const stk_boxes_group *it, stk_buf *out)
 {
     const stk_view_step *step = stk_view_get_step(p->view, it->step);
@@ -70,7 +71,7 @@ static double node_width(const stk_boxes *p)
         STK_BUF_AUTO sub = STK_BUF_INIT(256);
         put_sub(p, &p->groups[g], &sub);
         int width = stk_text_width(p->groups[g].label);
-        int below = stk_text_width(stk_text_or(sub.data, "")) * 7 / 8; /* its letters are smaller */
+        int below = stk_text_width(stk_text_or(sub.data, "")) * 7 / 8; /* its font is smaller */
         width = MAX(below, width);
         widest = MAX(width, widest);
     }
@@ -88,7 +89,7 @@ static void point(const frame *f, stk_buf *out, char letter, double along, doubl
     stk_buf_printf(out, "%c%.1f %.1f", letter, at.x, at.y);
 }
 
-/* What is said on an edge, beside it: on the side to which it turns (-1, 1; 0 on either). */
+/* Writes an edge's label beside it, on the side to which it turns (-1 or 1; 0: either). */
 static void draw_text(const frame *f, double along, double cross, int side, const char *text,
                       stk_buf *out)
 {
@@ -133,8 +134,7 @@ static void draw_edge(const frame *f, const stk_graph_route *route, uint32_t fro
     }
 }
 
-/* A loop's way back: out of the box at its side, along the picture's edge (`rail`), and in again.
- */
+/* A loop's way back: out of the box's side, along the picture's border at `rail`, and in again. */
 static void draw_back(const frame *f, const stk_boxes_edge *e, double rail, stk_buf *out)
 {
     double thick = f->thick, side = f->side;
@@ -206,7 +206,7 @@ static int place(const stk_boxes *p, frame *f, stk_err *err)
                            f->side / 2 + GAP, p->arena, &f->layout, err);
 }
 
-/* What is said on an edge between two boxes; NULL: nothing. */
+/* The edge of a growing graph between two boxes, or NULL. */
 static const stk_boxes_edge *said_on(const stk_boxes *p, const stk_graph_edge *edge)
 {
     for (uint32_t i = 0; p->by_step && i < p->n_grown; i++) {
@@ -217,7 +217,7 @@ static const stk_boxes_edge *said_on(const stk_boxes *p, const stk_graph_edge *e
     return NULL;
 }
 
-/* The room that the ways back take beside the boxes, with what is said on them. */
+/* The room beside the boxes that the ways back and their labels take. */
 static double back_room(const stk_boxes *p, const frame *f, double each)
 {
     double room = 0, text = 0;
@@ -237,7 +237,7 @@ static double back_room(const stk_boxes *p, const frame *f, double each)
 
 static void draw(const stk_boxes *p, const frame *f, stk_buf *out)
 {
-    enum { RAIL = 26 }; /* between the ways back of loops */
+    enum { RAIL = 26 }; /* distance between the loops' ways back */
     double along = 2 * MARGIN - LAYER_GAP + f->layout.n_layers * (f->thick + LAYER_GAP);
     double cross = 2 * MARGIN + f->layout.extent + f->side;
     double rail = cross - MARGIN + RAIL;

@@ -15,15 +15,15 @@ enum {
     LABEL = 170,
     ROW = 24,
     AXIS = 26,
-    MAX_ROWS = 60,   /* above: packed lanes without names */
-    MAX_BARS = 2000, /* above: the longest ones */
+    MAX_ROWS = 60,   /* with more, the bars share lanes without names */
+    MAX_BARS = 2000, /* with more, only the longest ones */
     MAX_LANES = 48,
     LANE = 10
 };
 
 /* --- axis --- */
 
-/* A round step that gives at most eight ticks. */
+/* A round distance that gives at most eight ticks. */
 static double tick_step(double span_s)
 {
     static const double rounds[] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05,  0.1,   0.2,   0.5,
@@ -131,7 +131,7 @@ static void draw_bar(const stk_view *view, const stk_svg_span *s, const bar *b, 
     stk_buf_printf(out, ": %s, %s</title></rect>", stk_state_word(task->state),
                    stk_units_format_duration(b->to_ms - b->from_ms, text, sizeof text));
     if (h > LANE) {
-        bool right = x + w > s->left + s->width - 70; /* no room behind the bar */
+        bool right = x + w > s->left + s->width - 70; /* no room for the text behind the bar */
         bool inside = right && w > 70;
         const char *where = "";
         double at = x + w + 6;
@@ -158,7 +158,7 @@ static void draw_rows(const stk_view *view, const stk_svg_span *s, const bar *ba
     }
 }
 
-/* Each bar in the first lane that is free; returns how many lanes there are. */
+/* Puts each bar into the first free lane. Returns the number of lanes. */
 static uint32_t pack_lanes(const stk_svg_span *s, const bar *bars, uint32_t n, uint32_t *lane)
 {
     double busy_to[MAX_LANES];

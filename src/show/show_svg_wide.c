@@ -1,4 +1,4 @@
-/* When the tasks of a growing run ran, step by step. */
+/* When the tasks of a growing run ran, by step. */
 #include <stdlib.h>
 #include <sys/param.h>
 
@@ -10,22 +10,22 @@ enum {
     WIDTH = 1060,
     LABEL = 170,
     ROW = 34,
-    BAND = 24, /* of a row, at its most tasks at once */
+    BAND = 24, /* height of a row's band at its maximum */
     AXIS = 26,
     BUCKETS = 280,
     MAX_STEPS = 60,
-    MAX_MARKS = 100 /* of failures, a step */
+    MAX_MARKS = 100 /* failures marked per step */
 };
 
-/* How many tasks of one step ran in each bucket of time, on average. */
+/* The average number of tasks of one step that ran in each bucket of time. */
 typedef struct band {
-    double part[BUCKETS + 2];   /* of those that began or ended in it */
-    int32_t whole[BUCKETS + 2]; /* of those that ran through it; at first what changes there */
+    double part[BUCKETS + 2];   /* share of tasks that began or ended in it */
+    int32_t whole[BUCKETS + 2]; /* tasks that ran throughout it; add_task stores the changes */
     double highest;
-    uint32_t at_once; /* the most at one moment */
+    uint32_t at_once; /* the most tasks at one moment */
 } band;
 
-/* A task begins or ends. */
+/* A task begins (by 1) or ends (by -1). */
 typedef struct change {
     int64_t ms;
     uint32_t step;
@@ -36,7 +36,7 @@ static int by_time(const void *a, const void *b)
 {
     const change *x = a, *y = b;
     int by = (x->ms > y->ms) - (x->ms < y->ms);
-    return by == 0 ? x->by - y->by : by; /* ends first */
+    return by == 0 ? x->by - y->by : by; /* ends come first */
 }
 
 static int64_t end_of(const stk_view_task *task, int64_t now_ms)
@@ -52,7 +52,7 @@ static double place_of(const stk_svg_span *s, int64_t ms)
 static void add_task(const stk_svg_span *s, int64_t from_ms, int64_t to_ms, band *b)
 {
     double from = place_of(s, from_ms), to = place_of(s, to_ms);
-    to = MAX(to, from + 0.05); /* so that it is seen */
+    to = MAX(to, from + 0.05); /* wide enough to be visible */
     int i = (int)from, k = (int)to;
     if (i == k) {
         b->part[i] += to - from;
@@ -146,7 +146,7 @@ static void draw_step(const stk_view *view, uint32_t i_step, const band *b, cons
                        LABEL - 10, top + 25, stk_text_count(step->n, a, sizeof a),
                        stk_text_count(b->at_once, c, sizeof c));
     }
-    /* Those that failed have marks of their own. */
+    /* Failed tasks have marks of their own, so the band keeps the colour of the others. */
     stk_task_state state = stk_view_worst(step);
     if (state == STK_TASK_FAILED && step->by_state[STK_TASK_FAILED] < step->n) {
         state = STK_TASK_SUCCEEDED;

@@ -132,7 +132,7 @@ static int parameters(const sheet *s)
     return 0;
 }
 
-/* What the step logged of itself, and what @catch stood in for. */
+/* What the step logged, and the failure that @catch handled. */
 static int metadata(const sheet *s)
 {
     stk_view_details d;
@@ -193,7 +193,7 @@ static int artifacts(const sheet *s)
     STK_TRY(stk_html_details(&s->p, s->i_task, &d));
     if (stk_view_grows(s->p.view)) {
         STK_TRY(grown_artifacts(s, &n));
-        d.n_outputs = 0; /* they are among those that it sees */
+        d.n_outputs = 0; /* the scope includes them */
     }
     for (uint32_t i = 0; i < d.n_outputs; i++) {
         artifacts_head(s->p.out, n++);
@@ -277,7 +277,7 @@ static int logs(const sheet *s)
 /* --- the page --- */
 
 typedef int (*part)(const sheet *s);
-/* What the engine knows beside the step's report, by the card's type. */
+/* The parts of a page, by the card's type. */
 static const part all_parts[] = {head,      tiles,    notes, components, parameters,
                                  artifacts, metadata, graph, code,       resources,
                                  curves,    logs,     NULL};
@@ -311,8 +311,8 @@ static bool is_called(const char *have, const char *id)
     return have != NULL && strcmp(have, id) == 0;
 }
 
-/* The card with this id, else with this name; without an id the first that has none, else the
- * first; n: there is none. */
+/* Returns the index of the card with this id, else with this name. If `id` is NULL: of the first
+ * card without an id, else 0. n: no card has the id. */
 static uint32_t find_card(const stk_task_card *cards, uint32_t n, const char *id)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -331,7 +331,7 @@ static uint32_t find_card(const stk_task_card *cards, uint32_t n, const char *id
     return id == NULL ? 0 : n;
 }
 
-/* The card that is meant: NULL and 0 where the task has none and none was asked for. */
+/* Finds the card to show. Returns 0 and NULL if no id was given and the task has no card. */
 static int choose_card(const sheet *s, const char *id, const stk_task_card **ret)
 {
     stk_task_card *cards = NULL;

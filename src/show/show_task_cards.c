@@ -1,4 +1,4 @@
-/* Which cards a task has. */
+/* The cards of a task. */
 #include <string.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 
 enum { MAX_CARDS = 1000, MAX_CARD_FILE = 64 << 20 };
 
-/* Where the cards of a task's last attempt (of a rank > 0 of it) are; NULL: it never started. */
+/* The folder with the cards of the task's last attempt (or of its rank > 0); NULL: none started. */
 static const char *cards_dir(const stk_view *view, uint32_t i_task, int64_t rank, stk_arena *arena)
 {
     const stk_view_task *task = stk_view_get_task(view, i_task);
@@ -54,7 +54,7 @@ static void read_one(const char *folder, const char *file, stk_arena *arena, stk
                            .id = stk_arena_dup(arena, stk_json_get_text(card, "id")),
                            .type = stk_arena_dup(arena, stk_json_get_text(card, "type")),
                            .title = stk_arena_dup(arena, stk_json_get_text(card, "title"))};
-    /* A name of ours in this folder, not a way out of it. */
+    /* Accepts only a plain name: a path could lead out of this folder. */
     if (html != NULL && strchr(html, '/') == NULL && *html != '.') {
         ret->html = stk_arena_printf(arena, "%s/%s", folder, html);
     }

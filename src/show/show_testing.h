@@ -1,4 +1,4 @@
-/* Runs for the tests of this room: a spec and the rows of its history, fed one by one. */
+/* Runs for the tests of this room: a spec and the rows of its history, folded one by one. */
 #ifndef STK_SHOW_TESTING_H
 #define STK_SHOW_TESTING_H
 
@@ -19,25 +19,25 @@ void stk_case_feed(stk_show_case *c, stk_event_kind kind, uint32_t task, uint32_
                    int64_t at_ms, const char *data);
 int64_t stk_case_ms(int64_t at_ms);
 
-/* Six steps: `load` cached, `split` and `train` succeeded (train at its second attempt), `evaluate`
- * failed, `report` and `publish` skipped. Texts are hostile where users write them. */
+/* Six steps: `load` cached, `split` and `train` succeeded (train on its second attempt), `evaluate`
+ * failed, `report` and `publish` skipped. Texts that users write are hostile. */
 void stk_case_mixed(stk_show_case *c, const char *store_path);
-/* n steps in a chain of fans; every 1000th failed, the rest succeeded. */
+/* n steps in a chain of fans; every 1000th fails, the others succeed. */
 void stk_case_many(stk_show_case *c, uint32_t n);
 
 /* A growing run: start → n × work (foreach) → gather (join) → good or bad (switch), which failed.
- * Task n + 1 of work is a clone; each overwrites `cfg` and drops `secret`. */
+ * Task n + 1 of work is a clone. Each task of work overwrites `cfg` and drops `secret`. */
 void stk_case_flow(stk_show_case *c, const char *store_path, uint32_t n);
 /* start → 2 × inner → 3 × leaf each. */
 void stk_case_nested(stk_show_case *c, const char *store_path);
 /* start → a gang of 2 → join. */
 void stk_case_gang(stk_show_case *c, const char *store_path);
 
-/* Tags balance (void elements are written <x/>), attributes are quoted, no stray '<' or '&'. A page
- * from its <html> on, or a piece of one. */
+/* Checks that tags balance (void elements are written <x/>), attributes are quoted and no '<' or
+ * '&' is stray. Takes a page, from its <html> on, or a piece of one. */
 void stk_case_well_formed(const char *html);
 
-/* Compares with tests/data/report/NAME (rewritten when STOKER_UPDATE_GOLDEN is set). */
+/* Compares with tests/data/report/NAME. STOKER_UPDATE_GOLDEN rewrites that file instead. */
 void stk_case_golden(const char *name, const char *text);
 
 #endif

@@ -53,7 +53,7 @@ static void label(const line_ctx *c, const char *word)
     stk_text_ink(c->out, c->style, STK_INK_DIM, text.data);
 }
 
-/* Adds words with a separator, breaking lines under the label. */
+/* Adds words separated by commas; a new line begins below the first word. */
 typedef struct wrap {
     const line_ctx *c;
     int at;
@@ -96,7 +96,7 @@ static const char *scalar_text(stk_arena *arena, const stk_json *value)
     return stk_json_dump_in(value, arena);
 }
 
-/* Metadata that fit a line: numbers, words, booleans. */
+/* Adds the metadata that fit into a line: numbers, texts, booleans. */
 static void metadata_words(wrap *w, const char *prefix, const char *metadata, stk_arena *arena)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
@@ -130,7 +130,7 @@ static int results(const line_ctx *c)
         const stk_view_task *task = stk_view_get_task(c->view, i);
         stk_view_details d;
         if (stk_view_get_step(c->view, task->i_step)->n > 1) {
-            continue; /* of many tasks alike: 'stoker show RUN/STEP/ID' has them */
+            continue; /* these are many: 'stoker show RUN/STEP/ID' lists their artifacts */
         }
         STK_TRY(stk_view_get_details(c->view, i, c->arena, &d, c->err));
         uint32_t k = 0;
@@ -248,7 +248,7 @@ static void devices_field(const line_ctx *c, const stk_view_details *d)
     }
 }
 
-/* The word stands before the first of several lines. */
+/* Several lines share one label, before the first. */
 static void label_first(const line_ctx *c, const char *word, uint32_t i)
 {
     label(c, i == 0 ? word : "");
@@ -280,7 +280,7 @@ static void task_ports(const line_ctx *c, const stk_view_details *d)
     }
 }
 
-/* What it sees beyond its own outputs: names, and who made them. */
+/* The artifacts that a task inherits, each with the task that made it. */
 static int scope_lines(const line_ctx *c, uint32_t i_task)
 {
     stk_view_scope scope;
@@ -300,7 +300,7 @@ static int scope_lines(const line_ctx *c, uint32_t i_task)
     return rc;
 }
 
-/* The tasks that one of a growing run follows. */
+/* The tasks that a task of a growing run follows. */
 static void after_field(const line_ctx *c, const stk_view_task *task)
 {
     STK_BUF_AUTO names = STK_BUF_INIT(1u << 16);

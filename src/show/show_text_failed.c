@@ -1,4 +1,4 @@
-/* What failed in a run, root cause first, and what to do next. */
+/* What failed in a run, the root cause first, and what to do next. */
 #include <string.h>
 
 #include "base/text.h"
@@ -14,7 +14,7 @@ static void put_block(const line_ctx *c, const char *text)
     stk_buf_char(c->out, '\n');
 }
 
-/* The end of a long traceback is what tells; its first line stays. */
+/* The last lines of a long traceback: they say most. */
 static const char *last_lines(const char *text, int n_lines)
 {
     const char *end = text + strlen(text);
@@ -107,7 +107,8 @@ static int64_t failed_at(const stk_view *view, uint32_t i_task)
     return stk_view_get_task(view, i_task)->ended_ms;
 }
 
-/* Failed tasks in the order in which they failed: what failed first is the cause to look at. */
+/* Failed tasks; those to show come first, in the order in which they failed: the first is most
+ * likely the cause. */
 static uint32_t *failed_tasks(const line_ctx *c, stk_arena *keep, uint32_t *ret_n)
 {
     uint32_t n = stk_view_n_tasks(c->view), n_failed = 0;
@@ -117,7 +118,7 @@ static uint32_t *failed_tasks(const line_ctx *c, stk_arena *keep, uint32_t *ret_
             list[n_failed++] = i;
         }
     }
-    /* Only the first few are shown: select those, no need to sort ten thousand. */
+    /* Sorting all of them would be wasted: only the first FAILURES are shown. */
     for (uint32_t k = 0; k < n_failed && k < FAILURES; k++) {
         uint32_t best = k;
         for (uint32_t i = k + 1; i < n_failed; i++) {

@@ -1,11 +1,11 @@
-/* What the files that tell a run as text share. */
+/* Shared by the files that show a run as text. */
 #ifndef STK_SHOW_TEXT_PRIVATE_H
 #define STK_SHOW_TEXT_PRIVATE_H
 
 #include "show/show_private.h"
 #include "show/show_text.h"
 
-/* Above MANY steps the table shows the notable ones only. */
+/* With more than MANY steps, the table shows only the slowest. */
 enum { MANY = 40, SLOWEST = 8, FAILURES = 10, TAIL = 8, NAMES = 6, NAMED = 60, LABEL = 11 };
 
 typedef struct line_ctx {
@@ -23,15 +23,16 @@ static inline const char *dot(const stk_style *style)
 }
 
 void stk_text_put_mark(const line_ctx *c, const char *status);
-/* What failed, what was skipped for it, and what to do next; nothing where all is well. */
+/* What failed, what was skipped because of it, and what to do next. Nothing if nothing failed. */
 int stk_text_put_failures(const line_ctx *c);
 int stk_text_put_failure(const line_ctx *c, uint32_t i_task);
 /* "3.10 s (try 2)", in `arena`. */
 const char *stk_text_took(const line_ctx *c, const stk_view_task *task, stk_arena *arena);
-/* The table: a line a step, of many the slowest; of a growing run a line a step with its tasks
- * counted. */
+/* The table: one line per step, or only the slowest of many. In a growing run each line counts the
+ * step's tasks. */
 int stk_text_steps(const line_ctx *c);
-/* Below the table, where it left steps out: "9,990 succeeded, 8 failed; the slowest are above". */
+/* A line below a table that leaves steps out: "9,990 succeeded, 8 failed; the slowest are
+ * above". */
 void stk_text_many(const line_ctx *c);
 
 #endif

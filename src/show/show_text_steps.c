@@ -17,10 +17,10 @@ void stk_text_put_mark(const line_ctx *c, const char *status)
 
 enum { C_NAME, C_TIME, C_ASKED, C_GRANTED, C_USED, N_CELLS, MIN_NAME = 12, MIN_AMOUNT = 8 };
 
-/* One line: its cells, or fewer and a remark behind them. */
+/* One line: all cells, or fewer and a remark behind them. */
 typedef struct step_row {
     const char *status;
-    const char *cells[N_CELLS]; /* NULL: none from here on */
+    const char *cells[N_CELLS]; /* NULL: the row ends before this cell */
     const char *remark;
 } step_row;
 
@@ -68,7 +68,7 @@ static int read_row(const line_ctx *c, uint32_t i_task, stk_arena *keep, step_ro
     return 0;
 }
 
-/* As wide as needed; where that is too much, the widest column gives way. */
+/* Makes columns as wide as their cells; if the line gets too long, narrows the widest column. */
 static void fit_columns(const stk_style *style, const step_row *rows, uint32_t n, int *widths)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -110,7 +110,7 @@ static void put_row(const line_ctx *c, const step_row *row, const int *widths)
     stk_text_end_line(c->out);
 }
 
-/* The first of `rows` is the head. */
+/* rows[0] is the head; n_rows doesn't count it. */
 static void put_table(const line_ctx *c, const step_row *rows, uint32_t n_rows)
 {
     STK_BUF_AUTO line = STK_BUF_INIT(4096);
@@ -119,7 +119,7 @@ static void put_table(const line_ctx *c, const step_row *rows, uint32_t n_rows)
     head.out = &line;
     fit_columns(c->style, rows, n_rows + 1, widths);
     put_row(&head, &rows[0], widths);
-    line.data[line.len - 1] = '\0'; /* the colour ends before the line does */
+    line.data[line.len - 1] = '\0'; /* without its newline: the colour must end before it */
     stk_buf_char(c->out, '\n');
     stk_text_ink(c->out, c->style, STK_INK_DIM, line.data);
     stk_buf_char(c->out, '\n');
@@ -133,7 +133,7 @@ typedef struct slow {
     int64_t ms;
 } slow;
 
-/* The slowest tasks that ran, slowest first: one pass with a short insertion list. */
+/* Finds the slowest tasks, slowest first, in one pass with a short insertion list. */
 static uint32_t find_slowest(const line_ctx *c, slow *ret, uint32_t n_max)
 {
     uint32_t n = 0;
@@ -178,7 +178,7 @@ static int static_steps(const line_ctx *c)
 
 /* --- growing runs --- */
 
-/* "work ×1,000", the time from its first start to its last end, what became of its tasks. */
+/* "work ×1,000", the time from its first start to its last end, and its tasks by state. */
 static void read_wide_row(const line_ctx *c, uint32_t i_step, const stk_view_sums *sums,
                           stk_arena *keep, step_row *row)
 {
@@ -268,7 +268,7 @@ int stk_text_step(const stk_view *view, uint32_t i_step, int64_t now_ms, const s
     STK_TRY(stk_err_if_null(rows, err));
     STK_TRY(stk_view_sum_steps(view, keep, &sums, err));
     read_wide_row(&c, i_step, &sums[i_step], keep, &rows[0]);
-    /* Those that failed first: nobody looks for them among ten thousand. */
+    /* Failed tasks first: the reader couldn't find them among ten thousand. */
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < stk_view_n_tasks(view) && n_rows <= SHOWN; i++) {
             const stk_view_task *task = stk_view_get_task(view, i);
@@ -291,7 +291,6 @@ int stk_text_step(const stk_view *view, uint32_t i_step, int64_t now_ms, const s
     return 0;
 }
 
-/* "  9,990 succeeded, 8 failed, 2 skipped; the slowest above" */
 void stk_text_many(const line_ctx *c)
 {
     const stk_view_run *run = stk_view_get_run(c->view);

@@ -10,7 +10,7 @@
 
 /* --- for programs --- */
 
-/* As it is told in JSON: 4.0 where a number of CPUs or a price is whole. */
+/* Writes a number as JSON does: 4.0 even if it is whole. */
 static void put_exactly(stk_buf *out, const char *key, double number)
 {
     char text[32];
@@ -18,7 +18,7 @@ static void put_exactly(stk_buf *out, const char *key, double number)
     stk_json_put_raw(out, key, text);
 }
 
-/* `r` NULL: nothing is said. */
+/* `r` NULL: the stack gives none. */
 static void put_holds_json(const stk_resources *r, const char *key, stk_buf *out)
 {
     if (r == NULL) {

@@ -18,7 +18,7 @@
 
 enum { PROCESSES_MAX = 256, FIRST_LOOK_MS = 200 };
 
-/* What an attempt had used at the last look. */
+/* The CPU time of an attempt at the previous picture. */
 typedef struct seen {
     pid_t pid;
     uint64_t start;
@@ -28,13 +28,13 @@ typedef struct seen {
 struct stk_top {
     stk_accel *accel;
     stk_style style;
-    stk_arena *arena; /* of one picture */
+    stk_arena *arena; /* of the current picture */
     seen *seen;
     uint32_t n_seen;
     int64_t seen_ms;
 };
 
-/* Of one attempt, on all devices: -1 unknown. */
+/* One attempt with its usage over all devices; -1: unknown. */
 typedef struct row {
     const stk_live_task *task;
     double cpus;
@@ -80,7 +80,7 @@ static bool is_of(const stk_live_task *task, pid_t pid)
     return false;
 }
 
-/* What was granted, and what its processes hold on whatever device. */
+/* The devices that the task was granted, and the memory that its processes hold on any device. */
 static void look_at_devices(const stk_top *t, row *r)
 {
     size_t used = 0;
@@ -203,7 +203,7 @@ static void put_row(const stk_top *t, const row *r, stk_buf *out)
     stk_buf_printf(out, "%8d  ", (int)task->pid);
     stk_text_fit(out, r->user, 9, true, t->style.utf8);
     stk_text_fit(out, task->run, 24, true, t->style.utf8);
-    char step[STK_LIMIT_NAME + 16]; /* of a growing run with the task's number */
+    char step[STK_LIMIT_NAME + 16]; /* in a growing run, with the task's number */
     if (task->task > 0) {
         (void)snprintf(step, sizeof step, "%s/%u", task->step, task->task);
     } else {

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "run/run_standing.h"
 
-/* The first thing that `task` waits for: a step before it that isn't done. */
+/* The first unfinished step among those whose outputs `inputs` take, or NULL. */
 static const stk_view_task *waits_for(const stk_view *view, const stk_input *inputs, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -26,7 +26,7 @@ static const stk_view_task *waits_for(const stk_view *view, const stk_input *inp
     return NULL;
 }
 
-/* Devices: by whom of this run each is held, then who else has some. */
+/* The devices that steps of this run hold, then other holders. */
 static void say_devices(const stk_view *view, stk_run_standing *s, const stk_sched_why *why,
                         stk_arena *arena, stk_buf *out)
 {
@@ -47,7 +47,7 @@ static void say_devices(const stk_view *view, stk_run_standing *s, const stk_sch
     }
 }
 
-/* What a step with all its inputs waits for. */
+/* What a step that has all its inputs waits for. */
 static void why_ready(const stk_view *view, stk_run_standing *s, uint32_t i_task, stk_arena *arena,
                       stk_buf *out)
 {
@@ -92,7 +92,7 @@ static int why_waiting(stk_store *store, const stk_view *view, uint32_t i_task, 
                        stk_buf *out, stk_err *err)
 {
     const stk_view_task *task = stk_view_get_task(view, i_task);
-    /* A task of a growing run is added when it could start: it waits for no other step. */
+    /* A growing run adds a task only when it could start: the task waits for no other step. */
     bool grows = stk_view_grows(view);
     const stk_view_task *other = NULL;
     if (!grows) {
@@ -111,8 +111,8 @@ static int why_waiting(stk_store *store, const stk_view *view, uint32_t i_task, 
         stk_buf_printf(out, "step '%s' waits for step '%s', which is %s", task->name, other->name,
                        stk_state_word(other->state));
     } else if (grows) {
-        /* Its scheduler can't be made again from the record alone: its tasks' requests are, but not
-         * which of them would come first. */
+        /* The record has the tasks' requests, but not the order in which the scheduler would serve
+         * them, so this can't say which one comes first. */
         uint32_t n = stk_view_get_run(view)->n[STK_TASK_RUNNING];
         stk_buf_printf(out,
                        "step '%s' has all its inputs and waits for CPUs, memory, devices or a free "
@@ -131,7 +131,7 @@ static int why_waiting(stk_store *store, const stk_view *view, uint32_t i_task, 
     return 0;
 }
 
-/* Of a step elsewhere: where. */
+/* Says where a step on another machine runs or ran. */
 static void say_place(const stk_view_details *d, bool runs, stk_arena *arena, stk_buf *out)
 {
     const stk_json *granted = stk_json_read(arena, d->granted_json);

@@ -1,4 +1,4 @@
-/* why: why a step ran, failed, was skipped or waits. One true sentence a step. */
+/* why: one sentence per step that says why it ran, failed, was skipped or waits. */
 #ifndef STK_SHOW_WHY_H
 #define STK_SHOW_WHY_H
 
@@ -7,10 +7,10 @@
 
 int stk_show_why_task(stk_store *store, const stk_view *view, uint32_t i_task, stk_arena *arena,
                       stk_buf *out, stk_err *err);
-/* A step of a growing run: its tasks that failed, else all, or why it has none. */
+/* For a step of a growing run: its failed tasks, else all of them, or why it has none. */
 int stk_show_why_step(stk_store *store, const stk_view *view, uint32_t i_step, stk_arena *arena,
                       stk_buf *out, stk_err *err);
-/* Why the run ended as it did, by its failed steps or else what made steps run. */
+/* Why the run ended as it did: its failed steps, else why each step ran. */
 int stk_show_why_run(stk_store *store, const stk_view *view, stk_arena *arena, stk_buf *out,
                      stk_err *err);
 
