@@ -66,7 +66,7 @@ bool stk_cli_flag(const stk_cli *cli, const char *name)
 
 const char *stk_cli_spelling(const stk_cli *cli, const char *name, char *buf, size_t size)
 {
-    char letter = '\0'; /* many know an option by its letter only */
+    char letter = '\0'; /* many users know an option only by its letter */
     for (const stk_option *o = cli->command->options; o != NULL && o->name != NULL; o++) {
         if (strcmp(o->name, name) == 0) {
             letter = o->letter;

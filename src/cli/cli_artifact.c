@@ -47,7 +47,7 @@ static int run_get(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_b
     return 0;
 }
 
-/* Of a run: all its outputs; else every named artifact. */
+/* With a run: all its outputs; else every named artifact. */
 static int run_list(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out,
                     stk_err *err)
 {
@@ -103,7 +103,7 @@ static int run_add(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_b
     return 0;
 }
 
-/* A name is taken off; what it stood for stays as long as a run or the cache has it. */
+/* Removes a name. Its content stays as long as a run or the cache refers to it. */
 static int run_rm(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out,
                   stk_err *err)
 {
@@ -146,8 +146,7 @@ static const stk_option options[] = {
     {"all", 0, NULL, "rm: every version of the name"},
     {NULL}};
 
-/* Each option's text begins with the word that it belongs to; with another it would mean nothing.
- */
+/* An option's help begins with the word that it belongs to. With another word it is an error. */
 static int check_options(const stk_cli *cli, const char *word, stk_err *err)
 {
     for (const stk_option *o = options; o->name != NULL; o++) {
@@ -164,7 +163,7 @@ static int check_options(const stk_cli *cli, const char *word, stk_err *err)
     return 0;
 }
 
-/* What had to be summed before it is given out is on record then, and what is damaged set aside. */
+/* 'get' may have to record a digest or set a damaged artifact aside, if the store is writable. */
 static bool can_write_store(void)
 {
     STK_TEXT_AUTO path = NULL;
@@ -178,7 +177,7 @@ static bool can_write_store(void)
 static int run_artifact(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     static const struct {
-        const char *word, *noun, *more; /* what it takes, and how that is called; NULL: a run */
+        const char *word, *noun, *more; /* what the word takes, for messages; NULL: maybe a run */
         int flags;
         int (*run)(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out,
                    stk_err *err);

@@ -1,4 +1,4 @@
-/* `stoker build`: the images of a pipeline, made ready without running it. */
+/* `stoker build`: makes the images of a pipeline ready without running it. */
 #include <stdio.h>
 
 #include "base/buf.h"
@@ -8,7 +8,7 @@
 #include "run/run_plan.h"
 #include "sys/file.h"
 
-/* As far as a run goes before its first task, as far as images are concerned. */
+/* Does what a run does about images before its first task. */
 static int make_images(stk_run_plan *b, const stk_run_options *options, stk_err *err)
 {
     STK_TEXT_AUTO store = NULL;

@@ -1,4 +1,4 @@
-/* `stoker cancel`: ask a live engine to end its run, or end what a dead one left elsewhere. */
+/* `stoker cancel`: asks a live engine to end its run, or ends what a dead one left elsewhere. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,8 +15,8 @@
 #include "sys/file.h"
 #include "sys/proc.h"
 
-/* The engine that holds the run's lock, by the lock's text "pid start_time …"; 0: none, or not this
- * process any more. */
+/* The pid of the engine that holds the run's lock, whose file has "pid start_time …". 0: no process
+ * holds it, or the pid now belongs to another process. */
 static pid_t engine_of(stk_store *store, const char *run, stk_arena *arena)
 {
     const char *folder = stk_store_run_folder(store, run, arena);
@@ -36,8 +36,8 @@ static pid_t engine_of(stk_store *store, const char *run, stk_arena *arena)
 
 /* --- without an engine --- */
 
-/* What it left on other machines, as far as is on record: their backend and stack, the first step
- * there, and how many more. Texts live as long as the view. */
+/* What the engine left running on other machines, by the record: the backend and stack, the first
+ * step, and the number of steps. Texts live as long as the view. */
 typedef struct left {
     const char *step;
     char where[200];
@@ -72,16 +72,16 @@ static void say_left(const left *l, const char *run)
             run, l->where, l->step, more);
 }
 
-/* Of a run that began in another folder its stacks are that one's. */
+/* Stacks are those of the folder in which the run began. */
 static void enter_folder(const stk_json *origin)
 {
     const char *cwd = stk_json_get_text(origin, "cwd");
     if (cwd != NULL && chdir(cwd) < 0) {
-        return; /* on another machine: the stacks are those that are named here */
+        return; /* the run is another machine's: use the stacks found from here */
     }
 }
 
-/* Takes the run up as `stoker resume` does, from its record alone, and ends it. */
+/* Takes the run over as `stoker resume` does, from its record alone, and ends it. */
 static int end_left(const stk_cli *cli, stk_store *store, const char *run, const stk_view *view,
                     stk_arena *arena, stk_err *err)
 {
@@ -108,7 +108,7 @@ static int end_left(const stk_cli *cli, stk_store *store, const char *run, const
     return stk_cli_run_spec(cli, spec, &how);
 }
 
-/* No engine has it here. What was sent to other machines goes on without one, and costs. */
+/* No engine runs it here. Jobs on other machines go on without an engine, and cost money. */
 static int cancel_left(const stk_cli *cli, stk_store *store, const char *text, stk_arena *arena,
                        stk_err *err)
 {
@@ -139,7 +139,7 @@ static int ask_engine(const stk_cli *cli, pid_t pid, const char *run, stk_buf *o
                            run, (int)pid);
     }
     if (stk_cli_flag(cli, "now")) {
-        (void)kill(pid, SIGUSR1); /* a second SIGTERM would melt into the first */
+        (void)kill(pid, SIGUSR1); /* the kernel would merge a second SIGTERM with the first */
     }
     if (stk_cli_json(cli)) {
         stk_json_open(out, NULL, '{');

@@ -1,4 +1,4 @@
-/* stoker card: the report page of a run, or of one task. */
+/* stoker card: the report page of a run or of one task. */
 #include <stdio.h>
 
 #include "base/json.h"
@@ -9,7 +9,7 @@
 #include "show/show_task_card.h"
 #include "sys/file.h"
 
-/* `STEP` alone means its only task. */
+/* `STEP` alone is allowed if it has only one task. */
 static int only_task(stk_cli_read *read, stk_err *err)
 {
     const stk_view_step *step = stk_view_get_step(read->view, read->i_step);
@@ -61,7 +61,7 @@ static int task_list(const stk_cli *cli, const stk_cli_read *read, stk_buf *out,
     return 0;
 }
 
-/* The page of the run, or of a task, at `output` or in the run's folder. */
+/* Writes the page of the run, or of a task, to --output or into the run's folder. */
 static int write_card(const stk_cli *cli, const stk_cli_read *read, char **ret_path, stk_err *err)
 {
     STK_BUF_AUTO html = STK_BUF_INIT(1u << 30);

@@ -1,4 +1,4 @@
-/* `stoker carry`: the folder that containers elsewhere run this program from. */
+/* `stoker carry`: makes the folder from which containers elsewhere run this program. */
 #include <stdio.h>
 
 #include "cli/cli.h"

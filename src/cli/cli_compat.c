@@ -1,5 +1,5 @@
-/* compat: runs a program so that `from zenml import …` and `from metaflow import …` resolve to
- * Stoker's own modules. */
+/* compat: runs a program whose `from zenml import …` and `from metaflow import …` import Stoker's
+ * own modules. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +10,8 @@
 #include "cli/cli_read.h"
 #include "run/run_python.h"
 
-/* PYTHONPATH: the shim, then the front itself (a foreign interpreter must find `import stoker` as
- * well; only from a source tree, because a site-packages folder would bring its neighbours along),
- * then what was there. */
+/* PYTHONPATH: the shim; in a source tree also the front, for an interpreter without Stoker (a
+ * site-packages folder would bring all its other packages along); then its old value. */
 static const char *python_path(const char *shim, stk_arena *arena)
 {
     const char *before = getenv("PYTHONPATH");

@@ -1,4 +1,4 @@
-/* stoker completion: a script for the shell, made of the command tables. */
+/* stoker completion: a script for the shell, made from the command tables. */
 #include <string.h>
 
 #include "base/json.h"
@@ -43,8 +43,8 @@ static void put_commands(stk_buf *out)
     }
 }
 
-/* What the first positional may be: RUN, a command, or the words that begin the usage's
- * alternatives; nothing where it is a file. */
+/* The words that the first positional may be: RUN, a command, or the words that begin the usage's
+ * alternatives. Nothing if it is a file. */
 static void put_words(const char *usage, stk_buf *out)
 {
     if (strstr(usage, "RUN") != NULL && strchr(usage, '|') == NULL) {
@@ -58,12 +58,12 @@ static void put_words(const char *usage, stk_buf *out)
     const char *sep = "";
     while (usage != NULL) {
         usage += strspn(usage, " |");
-        if (*usage == '[' && strchr(usage, ']') != NULL) { /* options stand before the word */
+        if (*usage == '[' && strchr(usage, ']') != NULL) { /* options come before the word */
             usage = strchr(usage, ']') + 1;
             usage += strspn(usage, " ");
         }
         size_t n = strspn(usage, "abcdefghijklmnopqrstuvwxyz");
-        if (n > 0 && strchr(" |", usage[n]) != NULL) { /* the string's end is among them */
+        if (n > 0 && strchr(" |", usage[n]) != NULL) { /* strchr also finds the terminating NUL */
             stk_buf_printf(out, "%s%.*s", sep, (int)n, usage);
             sep = " ";
         }
@@ -71,7 +71,7 @@ static void put_words(const char *usage, stk_buf *out)
     }
 }
 
-/* The values of options that take one of a few words: their argument is "this|that". */
+/* The values of options that take one of several words: their argument is "this|that". */
 static void put_values(const stk_command *command, stk_buf *out)
 {
     stk_buf_text(out, "        case $prev in");
@@ -87,7 +87,7 @@ static void put_values(const stk_command *command, stk_buf *out)
     stk_buf_text(out, " esac\n");
 }
 
-/* Their names; only of those that take a value. */
+/* The names of the options; with_value: only of those that take one. */
 static void put_options(const stk_command *command, bool with_value, stk_buf *out)
 {
     const char *before = "";

@@ -1,4 +1,4 @@
-/* `stoker contain`: the process that a step in a container is for the engine. */
+/* `stoker contain`: stands for a step's container; the engine starts and watches this process. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "image/contain/contain.h"
 
-/* As the program died, so do we, without a second core file. */
+/* Dies of the signal that killed the program, without writing a second core file. */
 static int die_of(int number)
 {
     struct rlimit none = {0, 0};
@@ -19,10 +19,10 @@ static int die_of(int number)
     sigaddset(&one, number);
     (void)sigprocmask(SIG_UNBLOCK, &one, NULL);
     (void)raise(number);
-    return 128 + number; /* one that doesn't kill by default */
+    return 128 + number; /* this signal doesn't kill by default */
 }
 
-/* Every container that has all of these labels. */
+/* Removes every container that has all of these labels. */
 static int run_remove(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     stk_engine engine;

@@ -1,4 +1,4 @@
-/* `stoker run --detach`: the run goes on in the background. */
+/* `stoker run --detach`: runs in the background. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "cli/cli_run.h"
 #include "sys/file.h"
 
-/* In the child: stdin from nowhere, output to the log, the pipe's number in the environment. */
+/* In the child: no stdin, output to the log, the number of the pipe in the environment. */
 static void become_detached(int log_fd, const int pipes[2])
 {
     char number[16];
@@ -27,7 +27,7 @@ static void become_detached(int log_fd, const int pipes[2])
     setenv("STOKER_DETACH_FD", number, 1);
 }
 
-/* It has begun under this id; the parent is done. */
+/* The run has begun: prints its id and ends the parent. */
 static void tell_begun(const stk_cli *cli, const char *id, const char *log)
 {
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 16);
@@ -77,7 +77,7 @@ int stk_cli_detach(const stk_cli *cli, stk_err *err)
     waitpid(pid, &status, 0);
     bool known = WIFEXITED(status) && WEXITSTATUS(status) != 0;
     if (known && stk_file_read(log, 1 << 16, &text, &len, NULL) == 0 && len > 0) {
-        (void)fwrite(text, 1, len, stderr); /* it has said why */
+        (void)fwrite(text, 1, len, stderr); /* the child's own error */
         (void)unlink(log);
     } else {
         stk_err_set(err, STK_E_FAILED, "the run did not start; its output is in %s", log);

@@ -1,4 +1,4 @@
-/* `stoker plan --dockerfile`: what would be built for the steps. */
+/* `stoker plan --dockerfile`: the Dockerfiles that would be built for the steps. */
 #include <string.h>
 
 #include "base/buf.h"
@@ -9,10 +9,10 @@
 #include "run/run_python.h"
 
 typedef struct shown {
-    const char *image, *docker; /* what the last Dockerfile was for */
+    const char *image, *docker; /* of a Dockerfile that was printed */
 } shown;
 
-/* Neighbours mostly share an image. */
+/* Several steps mostly share an image. */
 static bool was_shown(const shown *all, uint32_t n, const stk_place *place)
 {
     for (uint32_t i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-/* doctor: what this machine offers to runs, and what stands in their way. */
+/* doctor: what this machine offers to runs, and what would stop or slow them. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include "run/run_doctor.h"
 #include "show/findings.h"
 
-/* This machine, an image, or two stacks. */
+/* Checks this machine, an image, or two stacks. */
 static int look_at_asked(const stk_cli *cli, stk_findings *findings, stk_err *err)
 {
     STK_ACCEL_AUTO accel = NULL;
@@ -56,7 +56,7 @@ static int run_doctor(const stk_cli *cli, stk_buf *out, stk_err *err)
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(check_words(cli, err));
     STK_TRY(stk_cli_simulate(cli, err));
-    if (stk_cli_flag(cli, "facts")) { /* as data, for a look into an image from outside */
+    if (stk_cli_flag(cli, "facts")) { /* as JSON, for a look into an image */
         return stk_image_facts_here(arena, out, err);
     }
     STK_TRY(look_at_asked(cli, &findings, err));

@@ -1,4 +1,4 @@
-/* The engines that runs may send their steps to. */
+/* The drivers of other machines that runs can use. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 const stk_driver_kind *stk_cli_driver(const char *name)
 {
     static const stk_driver_kind *const kinds[] = {&stk_driver_kubernetes, &stk_driver_batch};
-    if (getenv("STOKER_REMOTE_FAKE") != NULL) { /* for tests, whatever the name */
+    if (getenv("STOKER_REMOTE_FAKE") != NULL) { /* tests only; for every name */
         return &stk_driver_fake;
     }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {

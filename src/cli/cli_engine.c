@@ -1,4 +1,4 @@
-/* One run from plan to summary, as it appears on the terminal or to a front end. */
+/* One run from plan to summary, on the terminal or for a front end. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 /* --- signals --- */
 
-/* Nothing runs yet, so nothing is lost. */
+/* Reports a signal before the first task: nothing runs yet, so nothing is lost. */
 static void tell_early(void *arg, int number)
 {
     const stk_cli_watcher *w = arg;
@@ -80,8 +80,8 @@ static void tell_cancelled(const stk_cli_watcher *w, const char *word)
     puts(stk_text_or(out.data, "{}"));
 }
 
-/* The run can't begin, or can't go on. A front end raises the sentence as its own error; without
- * one it is printed. */
+/* The run can't begin or go on. A front end raises the error's text as its own error; without a
+ * front end we print it. */
 static int give_up(const stk_cli_watcher *w, const stk_err *err)
 {
     char text[1400];
@@ -104,7 +104,7 @@ int stk_cli_run_refused(const stk_cli *cli, const stk_cli_run *how, stk_err *err
 
 static const char *const words[] = {"succeeded", "failed", "cancelled", "interrupted"};
 
-/* From its first task on. */
+/* Drives the run from its first task on. */
 static int watch(stk_cli_watcher *w, stk_run_status *ret_status, stk_err *err)
 {
     if (!w->how->quiet && stk_run_simulated(w->run) != NULL) {
@@ -114,7 +114,7 @@ static int watch(stk_cli_watcher *w, stk_run_status *ret_status, stk_err *err)
     STK_TRY(stk_run_loop(w->run, ret_status, err));
     if (w->how->options.cancel) {
         tell_cancelled(w, words[*ret_status]);
-    } else if (put_summary(w, err) < 0) { /* the run itself is over and recorded */
+    } else if (put_summary(w, err) < 0) { /* the run itself has ended and is recorded */
         fprintf(stderr, "stoker: run %s %s, but its summary could not be made: %s\n",
                 stk_run_id(w->run), words[*ret_status], err->text);
         *err = (stk_err){0};

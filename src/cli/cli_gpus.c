@@ -1,4 +1,4 @@
-/* `stoker gpus`: the accelerators of this host, what they do, and who has them. */
+/* `stoker gpus`: the accelerators of this host, their state and their users. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +12,10 @@
 typedef struct showing {
     const stk_cli *cli;
     stk_gpus *gpus;
-    bool lines; /* watched where the output is no terminal */
+    bool lines; /* --watch without a terminal */
 } showing;
 
-/* The device of a UUID, which may be cut short as long as it is unique. */
+/* Finds a device by its UUID or a unique prefix of it. */
 static int find_device(stk_accel *accel, const char *uuid, uint32_t *ret_i, stk_err *err)
 {
     uint32_t n_found = 0;

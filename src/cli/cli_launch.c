@@ -1,4 +1,4 @@
-/* `stoker launch`: many processes of one program, on this host or several, as one. */
+/* `stoker launch`: runs many processes of one program as one, on one host or several. */
 #include "cli/cli_launch.h"
 
 #include <errno.h>
@@ -15,8 +15,8 @@
 #include "run/run_python.h"
 #include "sys/file.h"
 
-/* Whoever waits for us in the foreground must not leave ranks behind by dying. One that put us into
- * the background (nohup, &) means us to live on. */
+/* If a parent waits for us in the foreground, we end when it dies, so that no ranks are left
+ * behind. A parent that put us into the background (nohup, &) wants us to live on. */
 static void die_with_parent(void)
 {
     static const int numbers[] = {SIGINT, SIGHUP};
@@ -53,8 +53,8 @@ static const char *const *words_of(const stk_cli *cli, stk_arena *arena)
     return words;
 }
 
-/* What the other nodes execute, where this one starts them: a Python step's worker, or ourselves
- * with the same options. */
+/* The command that the other nodes execute if this one starts them: a Python step's worker, or
+ * `stoker launch` with the same options. */
 static const char *const *node_words(const stk_cli *cli, const stk_launch_config *c,
                                      stk_arena *arena)
 {
@@ -74,7 +74,7 @@ static const char *const *node_words(const stk_cli *cli, const stk_launch_config
     if (argv == NULL) {
         return NULL;
     }
-    argv[n++] = ""; /* this program, wherever it is there */
+    argv[n++] = ""; /* stands for this program's path on that node */
     argv[n++] = "launch";
     for (int i = 0; i < N_SAME; i++) {
         if (stk_cli_value(cli, same[i]) != NULL) {
@@ -92,8 +92,8 @@ static const char *const *node_words(const stk_cli *cli, const stk_launch_config
     return argv;
 }
 
-/* Leases devices and becomes the program: a node of a gang, before its launcher or worker; a step
- * that is spun. */
+/* Leases devices and becomes the program: a launcher or worker on a node of a gang, or a step of
+ * `spin`. */
 static int hold_and_become(const stk_cli *cli, stk_err *err)
 {
     int64_t n = 0;
@@ -147,7 +147,7 @@ static int run_launch(const stk_cli *cli, stk_buf *out, stk_err *err)
         }
     }
     STK_TRY(stk_launch_run(&config, out, &end, err));
-    if (end.failure != STK_FAIL_NONE && !config.leash) { /* else the leader says it */
+    if (end.failure != STK_FAIL_NONE && !config.leash) { /* else the leader reports it */
         fprintf(stderr, "stoker launch: %s\n", end.text);
     }
     if (!stk_cli_json(cli)) {

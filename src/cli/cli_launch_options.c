@@ -1,4 +1,4 @@
-/* `stoker launch`: its options as the launcher's configuration. */
+/* `stoker launch`: turns its options into the launcher's configuration. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "cli/cli_launch.h"
 #include "host/launch/launch_hold.h"
 
-/* As many as there are devices that can be used; at least one. */
+/* The number of usable devices, but at least one. */
 static int count_devices(stk_arena *arena, stk_launch_config *c, int64_t *ret, stk_err *err)
 {
     uint32_t n = 0;
@@ -32,7 +32,7 @@ static int read_duration(const stk_cli *cli, const char *name, int64_t *ret_ms, 
     return 0;
 }
 
-/* Do they name nodes that can meet? */
+/* Checks that the options describe nodes that can find each other. */
 static int check_nodes(const stk_cli *cli, const stk_launch_config *c, bool is_ranked, stk_err *err)
 {
     bool is_gang = stk_cli_value(cli, "gang") != NULL;
@@ -66,7 +66,7 @@ static int read_nodes(const stk_cli *cli, stk_launch_config *c, stk_err *err)
 {
     int64_t nodes = 1, node = -1;
     const char *join = getenv("STOKER_GANG_JOIN");
-    const char *here = getenv("STOKER_GANG_NODE"); /* whoever starts a gang's nodes says it so */
+    const char *here = getenv("STOKER_GANG_NODE"); /* set by the starter of a gang's nodes */
     STK_TRY(stk_cli_number(cli, "nnodes", 1, 1024, &nodes, err));
     STK_TRY(stk_cli_number(cli, "node-rank", 0, 1023, &node, err));
     STK_TRY(read_duration(cli, "join", &c->join_ms, err));

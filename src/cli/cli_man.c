@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-/* Text that troff must not read as its own: backslashes, hyphens, dots at the start of a line. */
+/* Escapes what troff would interpret: backslashes, hyphens, dots and quotes that begin a line. */
 static void put_troff(const char *text)
 {
     bool at_start = true;
@@ -25,7 +25,7 @@ static void put_troff(const char *text)
     }
 }
 
-/* A blank line begins a paragraph; an indented line stands as it is. */
+/* A blank line begins a paragraph; an indented line is kept as it is. */
 static void put_paragraphs(const char *text)
 {
     while (*text != '\0') {
@@ -40,7 +40,7 @@ static void put_paragraphs(const char *text)
             puts("");
         } else {
             for (char *rest = line, *cut; rest != NULL; rest = cut) {
-                /* Long lines are cut at sentences, for whoever reads the source. */
+                /* Ends long lines after sentences, to keep the troff source readable. */
                 cut = strstr(rest, ". ");
                 if (cut != NULL) {
                     cut[1] = '\0';

@@ -1,4 +1,4 @@
-/* stoker metadata: shows and adds what is known of a run, a step, an output or a named artifact. */
+/* stoker metadata: shows and adds metadata of a run, a step, an output or a named artifact. */
 #include <string.h>
 
 #include "base/json.h"
@@ -10,12 +10,12 @@
 #include "sys/clock.h"
 #include "sys/file.h"
 
-/* What a TARGET names. */
+/* What TARGET names. */
 typedef struct target {
     char run[40];
     uint32_t task;      /* UINT32_MAX: the run itself */
     const char *output; /* or NULL */
-    const char *known;  /* its metadata now, JSON or NULL */
+    const char *known;  /* its metadata, JSON or NULL */
 } target;
 
 /* RUN, RUN/STEP or RUN/STEP.OUTPUT. */
@@ -60,7 +60,8 @@ static int find_target(stk_store *store, const char *text, stk_arena *arena, tar
                        ret->run, output);
 }
 
-/* An event after the run's end. Under its engine's lock: the events of a live run are its own. */
+/* Appends an event after the run's end, under the engine's lock: only its engine may add events to
+ * a live run. */
 static int log_event(stk_store *store, const target *t, const char *metadata, stk_err *err)
 {
     STK_FD_AUTO lock = -1;
@@ -105,7 +106,7 @@ static int change_target(stk_store *store, const char *text, const stk_json *mor
     return 0;
 }
 
-/* NAME[:VERSION]: kept with the name. */
+/* NAME[:VERSION]: the metadata is stored with the name. */
 static int change_named(stk_store *store, const char *text, const stk_json *more, stk_arena *arena,
                         const char **ret_known, stk_err *err)
 {

@@ -10,7 +10,7 @@
 
 static const stk_option everywhere[] = {{"json", 0, NULL, ""}, {"help", 'h', NULL, ""}, {NULL}};
 
-/* --log_dir is --log-dir: people write both, and so do other tools. */
+/* Accepts --log_dir for --log-dir: people and other tools write both. */
 static bool is_word(const char *word, size_t n_word, const char *name, size_t len)
 {
     for (size_t i = 0; i < len && n_word == len; i++) {
@@ -21,7 +21,8 @@ static bool is_word(const char *word, size_t n_word, const char *name, size_t le
     return n_word == len;
 }
 
-/* Among the other tools' words for an option; `mark` '?': only those that mean almost the same. */
+/* True if `name` is among other tools' names for an option. `mark` '?': only names that mean nearly
+ * the same; else only names that mean the same. */
 static bool is_also(const char *also, const char *name, size_t len, char mark)
 {
     for (size_t n; also != NULL && *also != '\0'; also += n + (also[n] == ' ')) {
@@ -81,7 +82,7 @@ static int unknown(const stk_command *command, const char *word, size_t len, stk
     return stk_err_set(err, STK_E_USAGE, "unknown option '%s'; did you mean '--%s'?", word, near);
 }
 
-/* One option word at words[*i]; may take the next word as its argument. */
+/* Parses the option at words[*i]; may use the next word as its value. */
 static int take_option(stk_cli *cli, int n_words, char **words, int *i, stk_err *err)
 {
     const char *word = words[*i];

@@ -1,4 +1,4 @@
-/* The words of a command line → options and positionals, by a command's table. Private to the cli
+/* Parses a command line into options and positionals by the command's table. Private to the cli
  * room. */
 #ifndef STK_CLI_PARSE_H
 #define STK_CLI_PARSE_H
@@ -8,7 +8,7 @@
 typedef struct stk_cli_given {
     const char *name;
     const char *value; /* "" for a flag */
-    const char *word;  /* as it was written, up to a '=' */
+    const char *word;  /* as the user wrote it, with its "=VALUE" */
 } stk_cli_given;
 
 struct stk_cli {
@@ -20,7 +20,7 @@ struct stk_cli {
     char program[4096];
 };
 
-/* `words`: what follows the command's name. STK_E_USAGE with a did-you-mean for unknown options. */
+/* `words` follow the command's name. STK_E_USAGE for an unknown option suggests a similar one. */
 int stk_cli_parse(stk_cli *cli, int n_words, char **words, stk_err *err);
 void stk_cli_parse_done(stk_cli *cli);
 const stk_command *stk_cli_find(const char *word);

@@ -1,4 +1,4 @@
-/* `stoker plan`: what would run, on what, and why it would not come from the cache. */
+/* `stoker plan`: shows what would run, on what, and why the cache doesn't have it. */
 #include <string.h>
 
 #include "base/buf.h"
@@ -11,7 +11,7 @@ static void add_note(void *arg, const char *text)
     (void)stk_buf_printf(arg, "# %s\n", text);
 }
 
-/* What one step would be submitted as; nothing where it runs here. */
+/* What would be submitted for one step; nothing if it runs on this machine. */
 static int put_manifest(const stk_run_plan *p, uint32_t i, stk_buf *out, stk_err *err)
 {
     const stk_place *place = &p->containers.places[i];
@@ -34,8 +34,8 @@ static int put_manifest(const stk_run_plan *p, uint32_t i, stk_buf *out, stk_err
     return 0;
 }
 
-/* Of STEP, or of all steps elsewhere: JSON documents with `---` and whose they are between them, as
- * `kubectl apply -f` takes them. */
+/* The JSON documents of step `only`, or of all steps on other machines, separated by `---` and a
+ * comment that names the step. `kubectl apply -f` accepts them. */
 static int put_manifests(const stk_run_plan *p, const char *only, stk_buf *out, stk_err *err)
 {
     int64_t wanted = only == NULL ? -1 : stk_spec_find(p->spec, only);
@@ -69,7 +69,7 @@ static int put_plan(const stk_cli *cli, const stk_cli_run *how, const char *step
     STK_SPEC_AUTO spec = NULL;
     STK_RUN_PLAN_AUTO plan = {0};
     STK_TRY(stk_cli_load_spec(cli, &spec, err));
-    if (stk_cli_flag(cli, "dockerfile")) { /* nothing else is looked at */
+    if (stk_cli_flag(cli, "dockerfile")) { /* needs no plan */
         return stk_cli_put_dockerfiles(cli, spec, step, out, err);
     }
     STK_TRY(stk_cli_params(cli, spec, err));
@@ -86,7 +86,7 @@ static int put_plan(const stk_cli *cli, const stk_cli_run *how, const char *step
     return 0;
 }
 
-/* What stands behind a Python file is its program's: an option of ours there would do nothing. */
+/* Words after a Python file are its program's: one of our options there would have no effect. */
 static int check_behind(const stk_cli *cli, stk_err *err)
 {
     for (char **word = stk_cli_args(cli) + 1; *word != NULL; word++) {

@@ -10,7 +10,7 @@
 
 #include "sys/clock.h"
 
-#define SCREEN_OTHER "\x1b[?1049h\x1b[?25l" /* the terminal's other screen, no cursor */
+#define SCREEN_OTHER "\x1b[?1049h\x1b[?25l" /* alternate screen, no cursor */
 #define SCREEN_BACK "\x1b[?25h\x1b[?1049l"
 
 static volatile sig_atomic_t ended;
@@ -30,7 +30,7 @@ static void catch_signals(void)
     }
 }
 
-/* Keys come at once and aren't shown; Ctrl-C stays a signal. */
+/* Reads keys at once and without echo; Ctrl-C stays a signal. */
 static bool make_raw(struct termios *ret_old)
 {
     if (!isatty(STDIN_FILENO) || tcgetattr(STDIN_FILENO, ret_old) != 0) {
@@ -41,7 +41,7 @@ static bool make_raw(struct termios *ret_old)
     return tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
 }
 
-/* Until the next picture is due; true when the user has had enough. */
+/* Waits until the next picture is due; returns true if the user quits. */
 static bool pause_or_quit(bool keys, int64_t until_ms)
 {
     for (int64_t left; !ended && (left = until_ms - stk_clock_mono_ms(&stk_clock_real)) > 0;) {
@@ -61,7 +61,7 @@ static int put_picture(stk_buf *picture, bool screen)
         (void)fputs("\x1b[H", stdout);
         for (const char *at = picture->data; at != NULL && *at != '\0'; at++) {
             if (*at == '\n') {
-                (void)fputs("\x1b[K\r", stdout); /* what an earlier, longer line left */
+                (void)fputs("\x1b[K\r", stdout); /* clears the rest of an earlier, longer line */
             }
             (void)fputc(*at, stdout);
         }

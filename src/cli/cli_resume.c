@@ -1,4 +1,4 @@
-/* `stoker resume`: take a run up where it stopped. */
+/* `stoker resume`: continues a run where it stopped. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +22,8 @@ static bool has_python_steps(const stk_spec *spec)
     return false;
 }
 
-/* A run of a Python file: the file is run again with its arguments, in its folder; its pipeline
- * call takes the run up. */
+/* Continues a run of a Python file: runs the file again in its folder with its arguments. Its
+ * pipeline call then takes the run over. */
 static int resume_python(const stk_cli *cli, stk_cli_run *how, const stk_json *origin,
                          stk_arena *arena, stk_err *err)
 {
@@ -47,14 +47,14 @@ static int resume_python(const stk_cli *cli, stk_cli_run *how, const stk_json *o
     for (size_t i = 1; i < n; i++) {
         argv[i - 1] = (char *)(uintptr_t)stk_json_text(stk_json_item(args, i));
     }
-    /* 'stoker run file.py:name' leaves its target there */
+    /* 'stoker run file.py:name' records its target as argv[0] */
     const char *target = stk_json_text(stk_json_item(args, 0));
     bool named = target != NULL && strstr(target, ".py:") != NULL;
     return stk_cli_exec_python(cli, how, named ? target : file, argv, err);
 }
 
-/* One that has succeeded: what the share lacks of it goes there, as its engine may have been killed
- * before, or the share didn't answer. */
+/* Publishes what the share lacks of a succeeded run: its engine may have been killed before, or the
+ * share was unreachable. */
 static int share_end(stk_store *store, const char *stack, const char *run, stk_err *err)
 {
     bool is_told = false;
@@ -69,14 +69,14 @@ static int share_end(stk_store *store, const char *stack, const char *run, stk_e
     return rc;
 }
 
-/* What can't be taken up: a run that is going on, or of which nothing is known. */
+/* Refuses a run that is still running, or whose start isn't recorded. */
 static int check_view(const stk_view_run *run, stk_err *err)
 {
     if (strcmp(run->status, "running") == 0) {
         return stk_err_set(err, STK_E_BUSY, "run %s is still going on; 'stoker cancel %s' ends it",
                            run->id, run->id);
     }
-    if (run->started_ms <= 0) { /* its parameters, its stack, … */
+    if (run->started_ms <= 0) { /* so neither are its parameters or its stack */
         stk_err_set(err, STK_E_USAGE,
                     "run %s was ended before anything of it was on record: no step of it has "
                     "begun, and what it was started with isn't known",
@@ -117,13 +117,13 @@ static int run_resume(const stk_cli *cli, stk_buf *out, stk_err *err)
     const stk_json *origin = stk_json_read(arena, stk_spec_origin(spec));
     const char *file = stk_json_get_text(origin, "file");
     stk_run_same_place(view, options, arena);
-    stk_store_close(store); /* the run opens it anew */
+    stk_store_close(store); /* the run opens it again */
     store = NULL;
     if (stk_json_get(origin, "argv") != NULL && has_python_steps(spec)) {
         return resume_python(cli, &how, origin, arena, err);
     }
     if (file != NULL && stk_file_exists(file)) {
-        /* as it is now, so that a change is noticed; as it was when the file is gone */
+        /* the current file, so that changes are noticed; if it is gone, the stored document */
         stk_spec_free(spec);
         spec = NULL;
         STK_TRY(stk_run_load_document(file, &spec, err));

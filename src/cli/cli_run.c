@@ -23,7 +23,7 @@ static int read_clone(const stk_cli *cli, stk_run_options *ret, stk_err *err)
     return 0;
 }
 
-/* A program that names the option itself takes it; flows take --with. */
+/* True if the program's text has the option; flows accept --with. */
 static bool program_takes(const char *file, const char *option)
 {
     STK_TEXT_AUTO text = NULL;
@@ -33,8 +33,8 @@ static bool program_takes(const char *file, const char *option)
            (strcmp(option, "--with") == 0 && strstr(text, "FlowSpec") != NULL);
 }
 
-/* Words behind a program are its own; one that says where steps run was most likely meant for us,
- * and would be ignored in silence. */
+/* Words after a program are its own. An option that says where steps run was most likely meant for
+ * us, and would be silently ignored: print a note. */
 static void note_place_behind(const char *file, char **args)
 {
     static const char *const options[] = {"--with", "--stack"};
@@ -56,7 +56,7 @@ static void note_place_behind(const char *file, char **args)
     }
 }
 
-/* The document, as this command's words and options make it. */
+/* Loads the document and sets its parameters. */
 static int load_document(const stk_cli *cli, stk_spec **ret, stk_err *err)
 {
     STK_TRY(stk_cli_load_spec(cli, ret, err));

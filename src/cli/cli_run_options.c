@@ -63,7 +63,7 @@ stk_cli_run stk_cli_run_plain(const stk_cli *cli)
                          .front_fd = -1};
 }
 
-/* Both halves are there, and are text. */
+/* Checks that every --param is NAME=VALUE and UTF-8. */
 static int check_params(const stk_cli *cli, stk_err *err)
 {
     const char *pair;

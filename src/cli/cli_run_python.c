@@ -1,4 +1,4 @@
-/* A Python file is run by its interpreter, with our options in STOKER_RUN_OPTIONS. */
+/* Runs a Python file with its interpreter, and passes our options on in STOKER_RUN_OPTIONS. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static void put_params(stk_buf *out, const stk_cli *cli)
     stk_json_open(out, "params", '{');
     for (int i = 0; stk_cli_value_at(cli, "param", i) != NULL; i++) {
         const char *pair = stk_cli_value_at(cli, "param", i);
-        const char *eq = strchr(pair, '='); /* there is one: the options were checked */
+        const char *eq = strchr(pair, '='); /* never NULL: check_params has run */
         STK_TEXT_AUTO name = strndup(pair, (size_t)(eq - pair));
         stk_json_put_text(out, stk_text_or(name, ""), eq + 1); /* the front knows the type */
     }
@@ -41,7 +41,7 @@ static int set_run_options(const stk_cli *cli, const stk_cli_run *how, stk_err *
 {
     const stk_run_options *options = &how->options;
     const struct {
-        const char *key, *text; /* NULL: not said */
+        const char *key, *text; /* NULL: not given */
     } texts[] = {{"mode", options->mode < 0 ? NULL : stk_mode_word((stk_mode)options->mode)},
                  {"with", options->with},
                  {"run_name", options->name},
@@ -95,7 +95,7 @@ int stk_cli_exec_python(const stk_cli *cli, const stk_cli_run *how, const char *
     if (!stk_file_exists(path)) {
         return stk_cli_usage(cli, err, "there is no file %s", path);
     }
-    STK_TRY(stk_trust_path(path, err)); /* it runs as us from its first line on */
+    STK_TRY(stk_trust_path(path, err)); /* the file can run anything as us */
     argv[k++] = python;
     if (colon != NULL) {
         argv[k++] = "-m";
@@ -108,7 +108,7 @@ int stk_cli_exec_python(const stk_cli *cli, const stk_cli_run *how, const char *
     memcpy(argv + k, args, (size_t)n * sizeof *argv);
     setenv("STOKER_BIN", stk_cli_program(cli), 0);
     execvp(python, (char *const *)(uintptr_t)argv);
-    /* one that was named is a wrong word; else this machine lacks it */
+    /* a named interpreter is the user's mistake, a missing default one this machine's */
     stk_err_sys(err, named != NULL ? STK_E_NOT_FOUND : STK_E_ENV, errno, "starting %s", python);
     stk_err_hint(err, "name an interpreter with --python, or activate a virtual environment");
     return err->code;

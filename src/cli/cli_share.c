@@ -1,4 +1,4 @@
-/* stoker share: a look at a store that machines share, and by hand what runs do there. */
+/* stoker share: inspects and changes a store that machines share. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,8 +114,8 @@ static int run_pull(job *j, const char *const *words, stk_err *err)
 
 static const struct {
     const char *word;
-    const char *more; /* what follows the URL */
-    int min, max;     /* words of it */
+    const char *more; /* its arguments after the URL */
+    int min, max;     /* how many of them */
     int (*run)(job *j, const char *const *words, stk_err *err);
 } verbs[] = {{"check", "", 0, 0, run_check},      {"ls", " [PREFIX]", 0, 1, run_ls},
              {"get", " KEY FILE", 2, 2, run_get}, {"put", " KEY FILE", 2, 2, run_put},

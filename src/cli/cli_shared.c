@@ -19,8 +19,8 @@ void stk_cli_shared_added(stk_store *store, const char *run)
     }
 }
 
-/* One whose log has no end is told as running: as far as anybody here knows. Which is what a lock
- * says; it goes with this process. */
+/* A view reports a run without an end as running only while its lock is held. Nobody here knows how
+ * the run goes on, so hold the lock of such a mirrored run; it ends with this process. */
 static void hold_unended(stk_store *store, const char *run)
 {
     STK_VIEW_AUTO view = NULL;
@@ -38,7 +38,7 @@ static int open_mirror(const char *url, stk_store **ret, stk_err *err)
     char hex[STK_DIGEST_HEX + 1];
     STK_TRY(stk_store_find(".", STK_STORE_CREATE, &own, err));
     stk_digest_of(url, strlen(url), hex);
-    if (!stk_file_exists(own)) { /* a folder of that name is a store */
+    if (!stk_file_exists(own)) { /* the mirror's folder would otherwise make it look like a store */
         STK_STORE_AUTO store = NULL;
         STK_TRY(stk_store_open(own, STK_STORE_CREATE, &store, err));
     }
@@ -71,11 +71,11 @@ static int bring_newest(const char *url, uint32_t limit, stk_store *store, stk_a
     STK_TRY(stk_remote_log_runs(url, arena, &runs, &n, err));
     for (uint32_t i = n > limit ? n - limit : 0; i < n; i++) {
         int rc = bring_one(url, runs[i].id, false, store, err);
-        if (stk_remote_log_is_damage(rc)) { /* the others are as they were */
+        if (stk_remote_log_is_damage(rc)) { /* the mirrors of the other runs are intact */
             char text[1400];
             (void)fprintf(stderr, "stoker: run %s is left out: %s\n", runs[i].id,
                           stk_err_format(err, text, (int)sizeof text));
-        } else if (rc != STK_E_NOT_FOUND) { /* else it is just beginning */
+        } else if (rc != STK_E_NOT_FOUND) { /* else the run is just beginning */
             STK_TRY(rc);
         }
     }

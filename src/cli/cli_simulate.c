@@ -1,4 +1,4 @@
-/* stoker simulate: a workload on a cluster that isn't here, by several placement policies. */
+/* stoker simulate: places a workload on a simulated cluster by several policies. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ typedef struct wish {
 
 static bool fits(const char *gpu_class, const stk_device *device)
 {
-    /* A slice is what its profile says; who wants its model wants a whole one. */
+    /* Only its profile names a slice: a job that asks for the model wants a whole device. */
     const stk_capacity_device d = {.vendor = device->vendor,
                                    .noun = device->noun,
                                    .model = device->profile != NULL ? NULL : device->model,
@@ -130,7 +130,7 @@ static void put_result(const char *policy, const stk_sim_result *r, stk_buf *out
     stk_buf_char(out, '\n');
 }
 
-/* Sums of parts, to the digits that are theirs: 3.3, not 3.3000000000000003. */
+/* A sum with 10 digits: 3.3, not 3.3000000000000003. */
 static void put_sum(stk_buf *out, const char *key, double sum)
 {
     stk_json_put_key(out, key);

@@ -1,4 +1,4 @@
-/* `stoker spec`: documents alone, without running anything. */
+/* `stoker spec`: checks or converts documents without running anything. */
 #include <string.h>
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ static int convert(const stk_cli *cli, const char *path, stk_buf *out, stk_err *
     return stk_buf_text(out, json);
 }
 
-/* Everything that can be said without knowing the machine: the document, and the graph. */
+/* Checks whatever doesn't depend on the machine: the document and its graph. */
 static int check_pipeline(const stk_cli *cli, const char *path, stk_buf *out, stk_err *err)
 {
     STK_TEXT_AUTO text = NULL;

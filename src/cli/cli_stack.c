@@ -1,4 +1,4 @@
-/* stoker stack: what stoker.yaml says of places, and whether they can be used. */
+/* stoker stack: the stacks of stoker.yaml, and whether they can be used. */
 #include "cli/cli_stack.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "show/stack.h"
 #include "sys/file.h"
 
-/* Every stack that could be named, those of the file first. */
+/* Collects every stack that can be named, those of the file first. */
 static int gather(const char *folder, stk_arena *arena, stk_stack **ret, uint32_t *ret_n,
                   stk_err *err)
 {
@@ -55,8 +55,8 @@ static int list_stacks(const stk_cli *cli, const char *folder, stk_arena *arena,
     return 0;
 }
 
-/* Where a run looks for stoker.yaml: from the folder of its document on, of a Python program from
- * the current one. */
+/* The folder where a run begins to look for stoker.yaml: its document's folder or, for a Python
+ * program, the current one. */
 static int find_folder(const stk_cli *cli, stk_arena *arena, const char **ret, stk_err *err)
 {
     const char *file = stk_cli_value(cli, "file");

@@ -1,4 +1,4 @@
-/* stoker stack check: can this place be used? Each finding a line; nothing is left behind. */
+/* stoker stack check: can this stack be used? A line per finding; nothing is left behind. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,9 +10,9 @@
 
 typedef struct findings {
     const stk_cli *cli;
-    stk_buf list; /* with --json: their items */
+    stk_buf list; /* with --json: the list's items */
     bool is_good;
-    stk_buf bad; /* what stands in the way of several things is said once */
+    stk_buf bad; /* texts of bad findings, to print each only once */
 } findings;
 
 static void add_finding(void *arg, bool is_good, const char *text)

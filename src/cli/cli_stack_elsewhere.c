@@ -1,4 +1,4 @@
-/* A stack of other machines: what its driver is opened with, and can it be used? */
+/* Checks whether a stack of other machines can be used. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ static void say_error(stk_cli_finding say, void *arg, const char *about, const s
     char whole[1400];
     const char *text = stk_err_format(err, whole, (int)sizeof whole);
     for (const char *const *of = (const char *const[]){"stack '", "step 'check'", NULL};
-         *of != NULL; of++) { /* it is about nothing else here */
+         *of != NULL; of++) { /* the command is about this stack only */
         const char *end = strncmp(text, *of, strlen(*of)) == 0 ? strstr(text, "': ") : NULL;
         if (end != NULL) {
             text = end + 3;
@@ -42,7 +42,7 @@ static void say_error(stk_cli_finding say, void *arg, const char *about, const s
     say(arg, false, stk_text_or(said, text));
 }
 
-/* What a store that can be reached from here needs of its machines, or "". */
+/* What the other machines need to reach a store that this one reaches, or "". */
 static const char *needed_there(const stk_stack *stack)
 {
     if (stack->store[0] == '/') {
@@ -82,7 +82,7 @@ static void check_store(const stk_stack *stack, stk_arena *arena, stk_cli_findin
     }
 }
 
-/* The options as a job would be made with them: of the stack alone, and with those of each pool. */
+/* Makes a job's documents from the stack's options alone, and with those of each pool. */
 static void check_options(const stk_stack *stack, const stk_driver_kind *kind, stk_arena *arena,
                           stk_cli_finding say, void *arg)
 {
@@ -93,14 +93,14 @@ static void check_options(const stk_stack *stack, const stk_driver_kind *kind, s
         const char *about =
             pool == NULL ? "options" : stk_arena_printf(arena, "pool '%s'", pool->name);
         stk_resources holds = pool != NULL ? pool->holds : STK_RESOURCES_UNSET;
-        holds.base.gpu_memory_bytes = -1; /* what a device has: no share of it */
+        holds.base.gpu_memory_bytes = -1; /* `holds` has a whole device's memory, not a share */
         STK_ARENA_AUTO scratch = stk_arena_new(0);
         const stk_json *said = stk_json_read(scratch, stack->options);
         stk_json all = said != NULL ? *said : stk_json_of_map();
         (void)stk_json_update(scratch, &all,
                               pool == NULL ? NULL : stk_json_read(scratch, pool->options));
         if (stack->kind == STK_PLACE_BATCH && stk_json_get(&all, "queue") == NULL) {
-            /* each may name its own */
+            /* each step may name its own */
             (void)stk_json_set(scratch, &all, "queue", stk_json_of_text("(a step's)"));
         }
         const char *text = stk_json_dump_in(&all, scratch);
@@ -139,7 +139,7 @@ void stk_cli_stack_check_elsewhere(const stk_stack *stack, stk_arena *arena, stk
     const stk_driver_kind *kind = stk_cli_driver(stk_place_word(stack->kind));
     stk_driver_config config;
     stk_err err = {0};
-    (void)setenv("AWS_MAX_ATTEMPTS", "2", 0); /* somebody waits for the answer */
+    (void)setenv("AWS_MAX_ATTEMPTS", "2", 0); /* a person waits for the answer */
     stk_run_driver_config(stack, "check", &config);
     if (kind == NULL) {
         say(arg, false,

@@ -52,7 +52,7 @@ static void put_removed(const stk_cli *cli, const stk_store *store, const stk_gc
                    stk_units_format_memory((int64_t)gc->bytes_freed, size, sizeof size));
 }
 
-/* The runs that are named, all or none. */
+/* Removes the named runs; none if one of them doesn't exist. */
 static int run_rm(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out,
                   stk_err *err)
 {

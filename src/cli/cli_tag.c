@@ -1,4 +1,4 @@
-/* stoker tag: the tags of a run, also of one that still runs. */
+/* stoker tag: shows and changes the tags of a run, even while it runs. */
 #include <string.h>
 
 #include "base/json.h"
@@ -38,7 +38,7 @@ static int add_tag(stk_json *tags, const char *tag, stk_arena *arena, stk_err *e
     return stk_err_if_null(stk_json_append(arena, tags, stk_json_of_text(tag)), err);
 }
 
-/* First --replace, which leaves nothing of what was, then --remove, then --add. */
+/* First --replace, which drops all old tags, then --remove, then --add. */
 static int change_tags(const stk_cli *cli, const stk_json *old, stk_arena *arena,
                        stk_json *ret_tags, stk_err *err)
 {
@@ -70,7 +70,7 @@ static int change_tags(const stk_cli *cli, const stk_json *old, stk_arena *arena
     return 0;
 }
 
-/* One try: STK_E_BUSY, somebody else was quicker. *ret_tags: what the run has then. */
+/* One try; STK_E_BUSY: another process changed the tags. *ret_tags: the tags afterwards. */
 static int try_tag(const stk_cli *cli, stk_store *store, const char *run, bool changes,
                    stk_arena *arena, stk_json *ret_tags, stk_err *err)
 {
@@ -126,7 +126,7 @@ static int run_tag(const stk_cli *cli, stk_buf *out, stk_err *err)
         stk_json_close(out, '}');
         return 0;
     }
-    for (size_t i = 0; i < stk_json_n_items(&tags); i++) { /* one may hold a NUL */
+    for (size_t i = 0; i < stk_json_n_items(&tags); i++) { /* NULL: the tag has a zero byte */
         stk_text_safe(out, stk_text_or(stk_json_text(&tags.items[i]), "?"), "");
         stk_buf_char(out, '\n');
     }

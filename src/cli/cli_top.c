@@ -1,4 +1,4 @@
-/* stoker top: what runs on this host now, of every run, and what its devices do. */
+/* stoker top: the running steps of all runs on this host, and the state of its devices. */
 #include <unistd.h>
 
 #include "base/units.h"
@@ -15,7 +15,7 @@ static int draw_top(void *arg, int max_lines, stk_buf *out, stk_err *err)
 {
     const showing *s = arg;
     stk_style style = stk_cli_style(stdout);
-    if (!isatty(STDOUT_FILENO)) { /* a line that goes to a file or a program has no width to fit */
+    if (!isatty(STDOUT_FILENO)) { /* a file or pipe has no width to fit */
         style.columns = 1075;
     }
     return stk_top_draw(s->top, stk_cli_json(s->cli) ? NULL : &style, max_lines, out, err);

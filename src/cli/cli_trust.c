@@ -1,4 +1,4 @@
-/* `stoker trust`: folders of others whose stores and code this user uses. */
+/* `stoker trust`: other users' folders whose stores and code this user trusts. */
 #include "base/buf.h"
 #include "base/json.h"
 #include "cli/cli.h"

@@ -11,7 +11,7 @@ typedef struct bad_list {
     bool json;
     uint32_t n;
     stk_buf text;    /* lines, or members of a JSON list */
-    stk_buf digests; /* one after the other, of artifacts */
+    stk_buf digests; /* digests of bad artifacts, without separators */
 } bad_list;
 
 static void bad_done(bad_list *bad)
@@ -36,7 +36,7 @@ static void note_bad(void *arg, const char *digest, const char *what)
     } else {
         stk_buf_printf(&bad->text, "%s %s: %s\n", kind, digest, what);
     }
-    /* One that can't be read just now may be good: only what was read is known to be bad. */
+    /* An unreadable file may be good: set aside only what was read and found bad. */
     if (is_artifact && strncmp(what, "unreadable", 10) != 0) {
         stk_buf_add(&bad->digests, digest, STK_DIGEST_HEX);
     }

@@ -23,8 +23,7 @@ static void on_begin(void *arg, stk_run *run)
     }
 }
 
-/* A store that isn't in the current folder; and, when a new one is made, the one that was looked
- * for above the project in vain. */
+/* Names the store if it isn't in the current folder, and an unused one above the project. */
 static void on_store(void *arg, const char *path, const char *beyond)
 {
     const stk_cli_watcher *w = arg;

@@ -1,4 +1,4 @@
-/* stoker why: why did a step run, fail, not run, or why does it wait? */
+/* stoker why: says why a step ran, failed, was skipped or waits. */
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/cli_read.h"

@@ -12,8 +12,8 @@
 
 #define ANSWER_MAX ((size_t)4 << 30)
 
-/* Started without stdin, stdout or stderr, the next files to be opened would get their numbers: the
- * store's, say, and messages would be written into it. */
+/* Opens /dev/null for missing standard streams: otherwise the next files opened, such as the
+ * store's, would get descriptors 0 to 2, and messages would be written into them. */
 static void fill_standard_fds(void)
 {
     int fd;
@@ -84,7 +84,7 @@ static int run_words(int argc, char **argv)
         return stk_cli_fail(NULL, &err);
     }
     STK_BUF_AUTO out = STK_BUF_INIT(ANSWER_MAX);
-    int n_own = MIN(argc, 2); /* words: ours and the command's */
+    int n_own = MIN(argc, 2); /* the words before the command's: ours and its name */
     int status = run_command(&cli, argc - n_own, argv + n_own, &out, &err);
     if (status < 0) {
         status = stk_cli_fail(&cli, &err);
@@ -107,7 +107,7 @@ int main(int argc, char **argv)
         stk_agent_hold_signals();
     }
     fill_standard_fds();
-    signal(SIGPIPE, SIG_IGN); /* a closed reader is an error of the write, not our death */
-    signal(SIGXFSZ, SIG_IGN); /* and so is a file that grows above a limit (ulimit -f) */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe fails the write instead of killing us */
+    signal(SIGXFSZ, SIG_IGN); /* so does a file that grows beyond ulimit -f */
     return run_words(argc, argv);
 }
