@@ -11,7 +11,10 @@ from cluster import Cluster
 from test_engine import Project, project
 from test_taken_over import show
 
+# The program collects its garbage at the end: DDP refers to the process group in a circle, and a
+# gloo thread that drops a tensor while Python's interpreter ends aborts (pytorch/pytorch#190489).
 TRAIN = """
+import gc
 import os
 import torch
 import torch.distributed as dist
@@ -32,7 +35,9 @@ assert all(torch.equal(weights[0], w) for w in weights)
 print("rank", dist.get_rank(), "of", dist.get_world_size(), "node", os.environ["GROUP_RANK"], flush=True)
 if dist.get_rank() == 0:
     torch.save(model.module.state_dict(), os.path.join(os.environ["STOKER_OUTPUT"], "model"))
+del model, optimizer
 dist.destroy_process_group()
+gc.collect()
 """
 
 
