@@ -248,15 +248,20 @@ static int put_one(void *arg, const stk_dir_seen *e, stk_err *err)
     return stk_tar_pad(tar, (int64_t)len, err);
 }
 
-int stk_run_carry_write(const char *folder, const char *path, stk_err *err)
+static int write_archive(const char *folder, const char *path, stk_sha256 *sha, stk_err *err)
 {
     STK_FD_AUTO fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    stk_tar tar = {fd, path};
+    stk_tar tar = {fd, path, sha};
     if (fd < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "writing %s", path);
     }
     STK_TRY(stk_dir_walk(folder, put_one, &tar, err));
     return stk_tar_end(&tar, err);
+}
+
+int stk_run_carry_write(const char *folder, const char *path, stk_err *err)
+{
+    return write_archive(folder, path, NULL, err);
 }
 
 /* There already, as of most runs: one byte tells. */
@@ -275,11 +280,14 @@ static int put_once(stk_share *share, const char *key, const char *path, stk_err
 static int send_copy(const char *program, const char *folder, const char *tar, stk_share *share,
                      stk_arena *arena, const char **ret_digest, stk_err *err)
 {
+    stk_sha256 sha;
+    unsigned char digest[STK_DIGEST_BYTES];
     char hex[STK_DIGEST_HEX + 1];
-    int64_t size = 0;
+    stk_sha256_init(&sha);
     STK_TRY(stk_run_carry_all(program, folder, arena, err));
-    STK_TRY(stk_run_carry_write(folder, tar, err));
-    STK_TRY(stk_store_digest_path(tar, hex, &size, err));
+    STK_TRY(write_archive(folder, tar, &sha, err));
+    stk_sha256_done(&sha, digest);
+    stk_digest_hex(digest, hex);
     *ret_digest = stk_arena_dup(arena, hex);
     STK_TRY(stk_err_if_null(*ret_digest, err));
     const char *key = stk_arena_printf(arena, "carry/%s.tar", *ret_digest);

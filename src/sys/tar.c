@@ -14,6 +14,9 @@ int stk_tar_data(const stk_tar *tar, const void *data, size_t n, stk_err *err)
     if (stk_file_write_all(tar->fd, data, n) < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "writing %s", tar->name);
     }
+    if (tar->sha != NULL) {
+        stk_sha256_add(tar->sha, data, n);
+    }
     return 0;
 }
 

@@ -10,11 +10,13 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "base/digest.h"
 #include "base/err.h"
 
 typedef struct stk_tar {
     int fd;
     const char *name; /* for messages */
+    stk_sha256 *sha;  /* gets every byte that is written; or NULL */
 } stk_tar;
 
 /* `mode`: with the type, a folder, a symbolic link to `target`, or a file of `size` bytes. */
