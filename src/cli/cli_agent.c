@@ -6,7 +6,8 @@ static int run_agent(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     (void)out;
     if (stk_cli_n_args(cli) != 2) {
-        return stk_cli_usage(cli, err, "it takes the share's URL and the attempt's key");
+        return stk_cli_usage(cli, err,
+                             "two arguments are needed: the share's URL and the attempt's key");
     }
     return stk_agent_run(stk_cli_arg(cli, 0), stk_cli_arg(cli, 1));
 }

@@ -17,8 +17,8 @@ static int copy_out(const char *path, const char *target, stk_err *err)
 {
     STK_TREE_AUTO tree = {0};
     if (stk_file_exists(target)) {
-        return stk_err_set(err, STK_E_USAGE,
-                           "'%s' is there already; remove it or name another file", target);
+        return stk_err_set(err, STK_E_USAGE, "'%s' already exists; remove it or name another file",
+                           target);
     }
     STK_TRY(stk_tree_walk(path, false, &tree, err));
     return stk_tree_copy(&tree, target, err);
@@ -60,7 +60,7 @@ static int name_artifact(const stk_cli *cli, stk_store *store, const stk_artifac
     const char *name = stk_cli_value(cli, "name");
     const char *format = stk_cli_value(cli, "format"), *type = stk_cli_value(cli, "type");
     if (!stk_units_is_name(name, true)) {
-        return stk_err_set(err, STK_E_USAGE, "--name '%s' is not a name: letters, digits, _ . -",
+        return stk_err_set(err, STK_E_USAGE, "--name '%s' is not a name of letters, digits, _ . -",
                            name);
     }
     STK_BUF_AUTO ref = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
@@ -140,7 +140,7 @@ static const stk_option options[] = {
     {"copy-to", 0, "FILE", "get: copy the artifact to FILE, which must not exist"},
     {"format", 0, "F", "add: its format (json, npy, parquet, …)"},
     {"type", 0, "T", "add: its type, as the Python front names it"},
-    {"meta", 0, "JSON", "add: an object that is kept with it"},
+    {"meta", 0, "JSON", "add: a JSON object to store with it"},
     {"name", 0, "NAME", "add: give it a name"},
     {"version", 0, "V", "add: with --name, the version (default: the next number)"},
     {"all", 0, NULL, "rm: every version of the name"},
@@ -157,7 +157,7 @@ static int check_options(const stk_cli *cli, const char *word, stk_err *err)
         }
     }
     if (stk_cli_value(cli, "version") != NULL && stk_cli_value(cli, "name") == NULL) {
-        return stk_cli_usage(cli, err, "--version %s is of a name: give --name NAME too",
+        return stk_cli_usage(cli, err, "--version %s needs --name NAME as well",
                              stk_cli_value(cli, "version"));
     }
     return 0;
@@ -192,18 +192,19 @@ static int run_artifact(const stk_cli *cli, stk_buf *out, stk_err *err)
     STK_ARENA_AUTO arena = stk_arena_new(0);
     size_t i = 0;
     if (word == NULL) {
-        return stk_cli_usage(cli, err, "what with artifacts? list, get, path, add or rm");
+        return stk_cli_usage(cli, err, "an action is missing: list, get, path, add or rm");
     }
     while (i < N_WORDS && strcmp(words[i].word, word) != 0) {
         i++;
     }
     if (i == N_WORDS) {
-        return stk_cli_usage(cli, err, "'%s' is not one of list, get, path, add, rm", word);
+        return stk_cli_usage(cli, err, "unknown action '%s': it is list, get, path, add or rm",
+                             word);
     }
     STK_TRY(check_options(cli, word, err));
     if (words[i].noun != NULL && stk_cli_n_args(cli) != 2) {
-        return stk_err_set(err, STK_E_USAGE, "which %s? stoker artifact %s %s", words[i].noun, word,
-                           words[i].more);
+        return stk_err_set(err, STK_E_USAGE, "name one %s: stoker artifact %s %s", words[i].noun,
+                           word, words[i].more);
     }
     STK_TRY(stk_err_if_null(arena, err));
     bool writes = words[i].run == run_get && can_write_store();
@@ -216,10 +217,10 @@ const stk_command stk_cmd_artifact = {
     .summary = "list, fetch and add artifacts",
     .usage = "list [RUN] | get ARTIFACT [--copy-to FILE] | path ARTIFACT | add FILE [options] | "
              "rm NAME[:VERSION]",
-    .text = "ARTIFACT is RUN/STEP.OUTPUT, NAME[:VERSION] or a digest. 'get' and 'path' print where "
-            "the artifact lies in the store (read it, never change it). 'add' copies a file or "
-            "folder into the store and prints its digest, path and size as JSON. 'rm' takes a name "
-            "off; the content goes with `stoker store gc` once no run refers to it.",
+    .text = "ARTIFACT is RUN/STEP.OUTPUT, NAME[:VERSION] or a digest. 'get' and 'path' print the "
+            "artifact's path in the store (read it, never change it). 'add' copies a file or "
+            "folder into the store and prints its digest, path and size as JSON. 'rm' removes a "
+            "name; `stoker store gc` removes the content once no run refers to it.",
     .options = options,
     .max_args = -1,
     .run = run_artifact};

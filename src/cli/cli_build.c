@@ -77,7 +77,8 @@ static int run_build(const stk_cli *cli, stk_buf *out, stk_err *err)
     stk_cli_run how;
     bool piped = stk_cli_value(cli, "spec-fd") != NULL;
     if (stk_cli_arg(cli, 0) == NULL && !piped) {
-        return stk_cli_usage(cli, err, "which pipeline? give a pipeline.yaml or a Python file");
+        return stk_cli_usage(cli, err,
+                             "a pipeline is missing: name a pipeline.yaml or a Python file");
     }
     STK_TRY(stk_cli_run_options(cli, &how, err));
     how.options.with = stk_text_or(how.options.with, "docker");
@@ -115,13 +116,13 @@ const stk_command stk_cmd_build = {
     .name = "build",
     .summary = "make the images of a pipeline's steps ready without running it",
     .usage = "[options] pipeline.yaml | file.py",
-    .text = "What a run does about images before its first task, and nothing else: an image that "
-            "isn't here is checked in its\nregistry and pulled; where the docker settings ask for "
-            "packages it is built, unless the same inputs were built before;\nwith a registry in "
-            "the stack it is pushed there. A requirement that would replace the parent image's "
-            "CUDA build of\ntorch, TensorFlow or JAX is refused before anything is built. The "
-            "project's code is no part of an image.\n\n'stoker plan --dockerfile' shows what would "
-            "be built; build logs lie in the store's folder images.",
+    .text = "Does only what a run does about images before its first task. An image that isn't "
+            "here is checked in its\nregistry and pulled. If the docker settings ask for packages, "
+            "an image is built, unless the same inputs were built\nbefore, and pushed to the "
+            "stack's registry if it has one. A requirement that would replace the parent image's "
+            "CUDA\nbuild of torch, TensorFlow or JAX is refused before anything is built. Images "
+            "don't contain the project's code.\n\n'stoker plan --dockerfile' shows what would be "
+            "built. Build logs are in the store's folder images.",
     .options = options_of_build,
     .stop_at = stk_cli_is_program,
     .max_args = -1,

@@ -68,8 +68,9 @@ static void say_left(const left *l, const char *run)
     if (l->n > 1) {
         (void)snprintf(more, sizeof more, " and %u more", l->n - 1);
     }
-    fprintf(stderr, "stoker: no engine runs %s any more: ending what it left on %s: step '%s'%s\n",
-            run, l->where, l->step, more);
+    fprintf(stderr,
+            "stoker: the engine of run %s has ended: ending what it left on %s: step '%s'%s\n", run,
+            l->where, l->step, more);
 }
 
 /* Stacks are those of the folder in which the run began. */
@@ -126,7 +127,7 @@ static int cancel_left(const stk_cli *cli, stk_store *store, const char *text, s
     }
     if (l.n == 0) {
         return stk_err_set(err, STK_E_NOT_FOUND,
-                           "run %s is not going on: there is nothing to cancel", run);
+                           "run %s is not running: there is nothing to cancel", run);
     }
     say_left(&l, run);
     return end_left(cli, store, run, view, arena, err);
@@ -135,8 +136,8 @@ static int cancel_left(const stk_cli *cli, stk_store *store, const char *text, s
 static int ask_engine(const stk_cli *cli, pid_t pid, const char *run, stk_buf *out, stk_err *err)
 {
     if (sigqueue(pid, SIGTERM, (union sigval){.sival_int = STK_EXEC_CANCEL}) < 0) {
-        return stk_err_sys(err, STK_E_SYS, errno, "asking the engine of run %s (pid %d) to end",
-                           run, (int)pid);
+        return stk_err_sys(err, STK_E_SYS, errno, "signalling the engine of run %s (pid %d)", run,
+                           (int)pid);
     }
     if (stk_cli_flag(cli, "now")) {
         (void)kill(pid, SIGUSR1); /* the kernel would merge a second SIGTERM with the first */
@@ -173,19 +174,19 @@ static int run_cancel(const stk_cli *cli, stk_buf *out, stk_err *err)
 
 static const stk_option options_of_cancel[] = {
     {"now", 0, NULL, "end the steps at once, without their grace time"},
-    {"stack", 0, "STACK", "a run that only the share of this stack has"},
+    {"stack", 0, "STACK", "cancel a run that only this stack's share has"},
     {NULL}};
 
 const stk_command stk_cmd_cancel = {
     .name = "cancel",
     .summary = "end a run",
     .usage = "[options] [RUN]",
-    .text =
-        "Running steps get SIGTERM and, after their grace time, SIGKILL. The run can be resumed: "
-        "steps with checkpoints go on where they were.\n\n"
-        "Where its engine is gone and steps go on on other machines, the run is taken up as "
-        "'stoker resume' does, these are ended, and it is recorded as cancelled once nothing of "
-        "them is left; nothing is submitted. --stack NAME does so for a run of another machine.",
+    .text = "Running steps get SIGTERM and, after their grace time, SIGKILL. The run can be "
+            "resumed: steps with checkpoints continue from these.\n\n"
+            "If the run's engine has ended but steps still run on other machines, this command "
+            "takes the run over as 'stoker resume' does, ends those steps, and records the run as "
+            "cancelled once they are gone. It submits nothing. --stack NAME does so for a run of "
+            "another machine.",
     .options = options_of_cancel,
     .max_args = 1,
     .run = run_cancel};

@@ -18,7 +18,8 @@ static int only_task(stk_cli_read *read, stk_err *err)
         return 0;
     }
     if (step->n != 1) {
-        stk_err_set(err, STK_E_USAGE, "step '%s' has %u tasks; which one's card?", name, step->n);
+        stk_err_set(err, STK_E_USAGE, "step '%s' has %u tasks; a card belongs to one task", name,
+                    step->n);
         if (step->n > 0) {
             stk_err_hint(err, "the first is %s/%s", stk_view_get_run(read->view)->id,
                          stk_view_get_task(read->view, step->first)->label);
@@ -36,7 +37,7 @@ static int page_of(const stk_cli *cli, const stk_cli_read *read, stk_buf *html, 
     const char *reload = stk_cli_value(cli, "reload");
     if (reload != NULL && (stk_units_parse_duration(reload, &reload_ms, NULL) < 0 ||
                            reload_ms < 1000 || reload_ms > 86400000)) {
-        return stk_err_set(err, STK_E_USAGE, "--reload %s is no time from 1 second to a day",
+        return stk_err_set(err, STK_E_USAGE, "--reload %s is not a time from 1 second to 1 day",
                            reload);
     }
     const stk_task_card_options options = {
@@ -94,7 +95,7 @@ static int run_card(const stk_cli *cli, stk_buf *out, stk_err *err)
     STK_TEXT_AUTO path = NULL;
     STK_TRY(stk_cli_read_open(cli, 0, &read, err));
     if (!read.has_step && (stk_cli_flag(cli, "list") || stk_cli_value(cli, "id") != NULL)) {
-        return stk_cli_usage(cli, err, "--list and --id are about one task: RUN/STEP/ID");
+        return stk_cli_usage(cli, err, "--list and --id need a task: RUN/STEP/ID");
     }
     if (read.has_step) {
         STK_TRY(only_task(&read, err));
@@ -116,9 +117,9 @@ static int run_card(const stk_cli *cli, stk_buf *out, stk_err *err)
 
 static const stk_option options[] = {
     {"output", 'o', "FILE", "write the page to FILE instead of the run's folder"},
-    {"id", 0, "ID", "of a task with several cards, the one with this id"},
-    {"list", 0, NULL, "say which cards a task has"},
-    {"reload", 0, "TIME", "while the task runs, the page loads itself anew so often"},
+    {"id", 0, "ID", "the card with this id, of a task with several"},
+    {"list", 0, NULL, "list the cards of a task"},
+    {"reload", 0, "TIME", "make the page reload itself this often while the task runs"},
     {NULL}};
 
 const stk_command stk_cmd_card = {
@@ -126,13 +127,12 @@ const stk_command stk_cmd_card = {
     .summary = "write a run's or a task's report page and print its path",
     .usage = "[options] [RUN[/STEP[/ID]]]",
     .text =
-        "The page is one HTML file that needs nothing else: the graph, a timeline, what each "
-        "step asked for, was granted and used, CPU and memory curves, parameters, artifacts "
-        "and failures. RUN as in 'stoker show'.\n\n"
-        "Of a task it shows what the step reported itself (@card of a flow: text, tables, charts, "
-        "pictures), while it runs as well, then its artifacts, its code, its resources and the "
-        "ends of its logs. Of a step with @gpu_profile there is one of its devices, --id "
-        "gpu_profile.",
+        "The page is one self-contained HTML file: the graph, a timeline, what each step asked "
+        "for, was granted and used, CPU and memory curves, parameters, artifacts and failures. RUN "
+        "as in 'stoker show'.\n\n"
+        "The page of a task shows what the step itself reported (@card of a flow: text, tables, "
+        "charts, pictures), even while it runs, then its artifacts, code, resources and the ends "
+        "of its logs. A step with @gpu_profile also has a page of its devices, --id gpu_profile.",
     .options = options,
     .max_args = 1,
     .run = run_card};

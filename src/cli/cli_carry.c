@@ -11,11 +11,11 @@ static int run_carry(const stk_cli *cli, stk_buf *out, stk_err *err)
     (void)out;
     STK_TRY(stk_err_if_null(arena, err));
     if (folder == NULL) {
-        return stk_cli_usage(cli, err, "it takes the folder that is to be made");
+        return stk_cli_usage(cli, err, "name the folder to make: stoker carry DIR");
     }
     if (!stk_run_carry_curl()) {
-        fprintf(stderr, "stoker: libcurl.so.4 isn't installed here, so the copy can't reach S3; "
-                        "install libcurl4 and do it again if the store is there\n");
+        fprintf(stderr, "stoker: libcurl.so.4 isn't installed here, so the copy can't reach S3; if "
+                        "the store is there, install libcurl4 and run this again\n");
     }
     STK_TRY(stk_run_carry_all(stk_cli_program(cli), folder, arena, err));
     if (tar == NULL) {
@@ -25,7 +25,7 @@ static int run_carry(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options[] = {
-    {"tar", 0, "FILE", "also as an archive"},
+    {"tar", 0, "FILE", "also write the folder as an archive"},
     {0},
 };
 
@@ -33,12 +33,11 @@ const stk_command stk_cmd_carry = {
     .name = "carry",
     .summary = "make the folder that containers elsewhere run this program from",
     .usage = "[--tar FILE] DIR",
-    .text =
-        "Steps on Kubernetes or AWS Batch run under this program, in whatever image they have. The "
-        "folder holds all\nthat it needs there: the program with its own loader and libraries "
-        "(libcurl's too), CA certificates, and\nthe Python front. Inside it is expected at "
-        "/stoker: mount it there (`carry: volume` in stoker.yaml), or make\nan image of it that "
-        "copies it (`make runner-image`, `carry: image`).",
+    .text = "Steps on Kubernetes or AWS Batch run under this program, whatever their image is. The "
+            "folder holds all that it\nneeds there: the program with its own loader and libraries "
+            "(also libcurl's), CA certificates, and the Python\nfront. Containers expect it at "
+            "/stoker: mount it there (`carry: volume` in stoker.yaml), or make an image "
+            "that\ncopies it there (`make runner-image`, `carry: image`).",
     .options = options,
     .max_args = 1,
     .run = run_carry,

@@ -38,7 +38,7 @@ static int run_compat(const stk_cli *cli, stk_buf *out, stk_err *err)
         return stk_cli_usage(cli, err, "--path takes no command");
     }
     if (!only_path && stk_cli_n_args(cli) == 0) {
-        return stk_cli_usage(cli, err, "a command is missing");
+        return stk_cli_usage(cli, err, "a command is missing: stoker compat -- COMMAND");
     }
     const char *front = NULL;
     STK_TRY(stk_run_need_front(stk_cli_program(cli), arena, &front, err));
@@ -70,9 +70,9 @@ const stk_command stk_cmd_compat = {
     .name = "compat",
     .summary = "run a program written for ZenML or Metaflow on Stoker, unchanged",
     .usage = "-- COMMAND [ARGS…] | --path",
-    .text = "stoker compat -- python their_file.py starts the command with a PYTHONPATH where "
-            "`from zenml import …`\nand `from metaflow import …` are Stoker. Neither need be "
-            "installed; where they are, they stay untouched.",
+    .text = "stoker compat -- python their_file.py starts the command with a PYTHONPATH that makes "
+            "`from zenml import …`\nand `from metaflow import …` import Stoker. Neither ZenML nor "
+            "Metaflow has to be installed, and neither is changed.",
     .options = options,
     .stop_at = stk_cli_any_word,
     .max_args = -1,

@@ -131,12 +131,12 @@ static int run_completion(const stk_cli *cli, stk_buf *out, stk_err *err)
     const char *shell = stk_cli_arg(cli, 0);
     STK_BUF_AUTO script = STK_BUF_INIT(1u << 20);
     if (shell == NULL) {
-        return stk_cli_usage(cli, err, "for which shell? stoker completion bash");
+        return stk_cli_usage(cli, err, "a shell is missing: stoker completion bash");
     }
     if (strcmp(shell, "bash") != 0) {
         return stk_cli_usage(cli, err,
-                             "'%s' is not a shell that has a completion here; bash has, and zsh "
-                             "reads it after 'autoload -U bashcompinit; bashcompinit'",
+                             "there is no completion for '%s', only for bash; zsh reads that one "
+                             "after 'autoload -U bashcompinit; bashcompinit'",
                              shell);
     }
     put_script(&script);

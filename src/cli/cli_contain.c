@@ -51,7 +51,7 @@ static int run_contain(const stk_cli *cli, stk_buf *out, stk_err *err)
         return run_remove(cli, out, err);
     }
     if (stk_cli_n_args(cli) != 1) {
-        return stk_cli_usage(cli, err, "which task? stoker contain TASK.JSON");
+        return stk_cli_usage(cli, err, "a task is missing: stoker contain TASK.JSON");
     }
     STK_TRY(stk_contain_run(stk_cli_arg(cli, 0), &end, err));
     if (end.text[0] != '\0' || end.by[0] != '\0') {
@@ -65,7 +65,9 @@ static int run_contain(const stk_cli *cli, stk_buf *out, stk_err *err)
 
 static const stk_option options_of_contain[] = {
     {"remove", 0, "LABEL=VALUE",
-     "remove the containers that have this label, running or not; several: that have all", true},
+     "remove the containers that have this label, running or not; given several times: that have "
+     "all",
+     true},
     {NULL}};
 
 const stk_command stk_cmd_contain = {
@@ -76,9 +78,8 @@ const stk_command stk_cmd_contain = {
             "host's Docker or Podman, passes signals on, and ends as the program in it does: with "
             "the same exit status, by the same signal. 125: the container never ran; 126: the "
             "program can't be executed; 127: the image doesn't have it. stderr and container.json, "
-            "beside the document, say why.\n\n"
-            "The container never outlives this process, and nothing of it is left afterwards. The "
-            "engine may go away meanwhile.",
+            "beside the document, say why.\n\nThe container never outlives this process and leaves "
+            "nothing behind. The container engine may stop meanwhile.",
     .options = options_of_contain,
     .hidden = true,
     .max_args = -1,

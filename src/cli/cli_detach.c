@@ -28,7 +28,7 @@ static void become_detached(int log_fd, const int pipes[2])
 }
 
 /* The run has begun: prints its id and ends the parent. */
-static void tell_begun(const stk_cli *cli, const char *id, const char *log)
+static void print_begun(const stk_cli *cli, const char *id, const char *log)
 {
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 16);
     if (stk_cli_json(cli)) {
@@ -72,7 +72,7 @@ int stk_cli_detach(const stk_cli *cli, stk_err *err)
     close(pipes[1]);
     if (read(pipes[0], id, sizeof id - 1) > 0) {
         id[strcspn(id, "\n")] = '\0';
-        tell_begun(cli, id, log);
+        print_begun(cli, id, log);
     }
     waitpid(pid, &status, 0);
     bool known = WIFEXITED(status) && WEXITSTATUS(status) != 0;

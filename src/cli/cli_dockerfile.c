@@ -64,7 +64,7 @@ int stk_cli_put_dockerfiles(const stk_cli *cli, const stk_spec *spec, const char
         }
     }
     if (n_seen == 0) {
-        return stk_err_set(err, STK_E_NOT_FOUND, "there is no step '%s'", only);
+        return stk_err_set(err, STK_E_NOT_FOUND, "the pipeline has no step '%s'", only);
     }
     if (n_shown == 0) {
         stk_buf_text(out, only != NULL ? "# nothing to build: the step's image runs as it is"

@@ -10,7 +10,7 @@
 #include "show/findings.h"
 
 /* Checks this machine, an image, or two stacks. */
-static int look_at_asked(const stk_cli *cli, stk_findings *findings, stk_err *err)
+static int check_target(const stk_cli *cli, stk_findings *findings, stk_err *err)
 {
     STK_ACCEL_AUTO accel = NULL;
     const char *image = stk_cli_value(cli, "image"), *python = stk_cli_value(cli, "python");
@@ -38,7 +38,7 @@ static int check_words(const stk_cli *cli, stk_err *err)
         return stk_cli_usage(cli, err, "--compare takes the names of two stacks");
     }
     if (n > 0 && !compares) {
-        return stk_cli_usage(cli, err, "'%s' is one word too many", stk_cli_arg(cli, 0));
+        return stk_cli_usage(cli, err, "'%s' is one argument too many", stk_cli_arg(cli, 0));
     }
     if (stk_cli_flag(cli, "inside") && stk_cli_value(cli, "image") == NULL) {
         return stk_cli_usage(cli, err, "--inside looks into an image: name it with --image");
@@ -59,7 +59,7 @@ static int run_doctor(const stk_cli *cli, stk_buf *out, stk_err *err)
     if (stk_cli_flag(cli, "facts")) { /* as JSON, for a look into an image */
         return stk_image_facts_here(arena, out, err);
     }
-    STK_TRY(look_at_asked(cli, &findings, err));
+    STK_TRY(check_target(cli, &findings, err));
     if (stk_cli_json(cli)) {
         stk_findings_json(&findings, out);
     } else {
@@ -69,12 +69,12 @@ static int run_doctor(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options_of_doctor[] = {
-    {"python", 0, "EXE", "look at the environment of this interpreter"},
+    {"python", 0, "EXE", "check the environment of this interpreter"},
     {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')"},
-    {"image", 0, "REF", "look at this image instead: can it be had, does it fit this host?"},
-    {"inside", 0, NULL, "with --image: also what is in it, by a container of it"},
+    {"image", 0, "REF", "check this image instead: is it available, does it fit this host?"},
+    {"inside", 0, NULL, "with --image: also look inside it, in a container"},
     {"compare", 0, NULL, "compare CUDA, framework and Python of two stacks"},
-    {"facts", 0, NULL, "only Python, frameworks and CUDA of this place, as JSON"},
+    {"facts", 0, NULL, "only print the Python, frameworks and CUDA found here, as JSON"},
     {NULL}};
 
 const stk_command stk_cmd_doctor = {
@@ -82,21 +82,20 @@ const stk_command stk_cmd_doctor = {
     .summary = "say what this machine offers to runs, and what stands in their way",
     .usage = "[options] [STACK_A STACK_B]",
     .text =
-        "Looks at the devices and their health (ECC, row remapping, retired pages, Xids of this "
-        "boot, throttling,\nPCIe, processes without a lease, compute mode), where device leases "
-        "live, CPUs, memory, /dev/shm, limits,\nthe store, its disk, and the Python that steps "
+        "Checks the devices and their health (ECC, row remapping, retired pages, Xids of this "
+        "boot, throttling,\nPCIe, processes without a lease, compute mode), the place of device "
+        "leases, CPUs, memory, /dev/shm, limits,\nthe store, its disk, and the Python that steps "
         "would run in: does it import Stoker, and do its torch,\nTensorFlow, JAX and CuPy fit the "
-        "driver and the devices? Everything is read from files and from the driver:\nno framework "
-        "is imported, no device is opened. A run looks at the same before its first task, where "
-        "steps get\ndevices: a framework that can't use them is refused then, unless "
-        "STOKER_ALLOW_CPU_BUILD=1 is set.\n\n"
-        "With --image nothing is pulled: the container engine is asked, else the image's registry, "
-        "with the credentials that Docker\nand Podman keep. Checked are architecture, Python, "
-        "CUDA_VERSION and NVIDIA_REQUIRE_CUDA against the driver\n(minor-version and forward "
-        "compatibility), and whether it is made for these devices at all; a known family's image "
-        "with\nthe right CUDA is named. --inside runs a container of it (pulling it where needed) "
-        "in which Stoker's own program looks at\nPython, the frameworks' builds, nvcc and the "
-        "driver's library; no program of the image runs.\n\n"
+        "driver and the devices? It reads files and asks the driver: it imports no\nframework and "
+        "opens no device. A run whose steps get devices checks the same before its first task, and "
+        "refuses\na framework that can't use them unless STOKER_ALLOW_CPU_BUILD=1 is set.\n\n"
+        "--image pulls nothing: it asks the container engine, else the image's registry, with the "
+        "credentials that Docker\nand Podman keep. It checks the image's architecture and Python, "
+        "its CUDA_VERSION and NVIDIA_REQUIRE_CUDA against the\ndriver (minor-version and forward "
+        "compatibility), and whether it is made for these devices at all; for a known family\nit "
+        "names an image with the right CUDA. --inside runs a container of the image (and pulls it "
+        "if needed) in which\nStoker's own program checks Python, the frameworks' builds, nvcc and "
+        "the driver's library; no program of the image runs.\n\n"
         "Levels: ok, note (good to know), warning (some runs will suffer), problem.\n\n"
         "Exit status: 0, or 3 when a problem was found.",
     .options = options_of_doctor,

@@ -21,18 +21,18 @@ static void *listen_for_signals(void *arg)
             break;
         }
         if (on[1].revents != 0 && read(e->signal_fd, &info, sizeof info) == sizeof info) {
-            e->tell(e->arg, (int)info.ssi_signo);
+            e->report(e->arg, (int)info.ssi_signo);
             _exit(128 + (info.ssi_signo == SIGINT ? SIGINT : SIGTERM));
         }
     }
     return NULL;
 }
 
-void stk_cli_early_begin(stk_cli_early *early, int signal_fd, void (*tell)(void *arg, int number),
+void stk_cli_early_begin(stk_cli_early *early, int signal_fd, void (*report)(void *arg, int number),
                          void *arg)
 {
     *early = (stk_cli_early){
-        .signal_fd = signal_fd, .stop_fd = eventfd(0, EFD_CLOEXEC), .tell = tell, .arg = arg};
+        .signal_fd = signal_fd, .stop_fd = eventfd(0, EFD_CLOEXEC), .report = report, .arg = arg};
     early->is_on = signal_fd >= 0 && early->stop_fd >= 0 &&
                    pthread_create(&early->thread, NULL, listen_for_signals, early) == 0;
 }

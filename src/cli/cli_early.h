@@ -8,7 +8,7 @@
 
 typedef struct stk_cli_early {
     int signal_fd, stop_fd;
-    void (*tell)(void *arg, int number); /* reports the signal; called by another thread */
+    void (*report)(void *arg, int number); /* reports the signal; called by another thread */
     void *arg;
     pthread_t thread;
     bool is_on;
@@ -16,7 +16,7 @@ typedef struct stk_cli_early {
 
 /* From here on, a signal that `signal_fd` reads ends the process with 130 for SIGINT, else 143. If
  * no thread can be started, signals wait until stk_cli_early_end. */
-void stk_cli_early_begin(stk_cli_early *early, int signal_fd, void (*tell)(void *arg, int number),
+void stk_cli_early_begin(stk_cli_early *early, int signal_fd, void (*report)(void *arg, int number),
                          void *arg);
 void stk_cli_early_end(stk_cli_early *early);
 

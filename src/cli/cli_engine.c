@@ -18,7 +18,7 @@
 /* --- signals --- */
 
 /* Reports a signal before the first task: nothing runs yet, so nothing is lost. */
-static void tell_early(void *arg, int number)
+static void report_signal(void *arg, int number)
 {
     const stk_cli_watcher *w = arg;
     const char *resume = w->how->options.resume;
@@ -65,7 +65,7 @@ static int put_summary(const stk_cli_watcher *w, stk_err *err)
     return 0;
 }
 
-static void tell_cancelled(const stk_cli_watcher *w, const char *word)
+static void print_cancelled(const stk_cli_watcher *w, const char *word)
 {
     stk_progress_clear(w->progress);
     if (!stk_cli_json(w->cli)) {
@@ -108,21 +108,21 @@ static const char *const words[] = {"succeeded", "failed", "cancelled", "interru
 static int watch(stk_cli_watcher *w, stk_run_status *ret_status, stk_err *err)
 {
     if (!w->how->quiet && stk_run_simulated(w->run) != NULL) {
-        fprintf(stderr, "stoker: %s: steps are told of them, and nothing uses a real one\n",
+        fprintf(stderr, "stoker: %s: steps see these devices, and nothing uses a real one\n",
                 stk_run_simulated(w->run));
     }
     STK_TRY(stk_run_loop(w->run, ret_status, err));
     if (w->how->options.cancel) {
-        tell_cancelled(w, words[*ret_status]);
+        print_cancelled(w, words[*ret_status]);
     } else if (put_summary(w, err) < 0) { /* the run itself has ended and is recorded */
-        fprintf(stderr, "stoker: run %s %s, but its summary could not be made: %s\n",
+        fprintf(stderr, "stoker: run %s %s, but writing its summary failed: %s\n",
                 stk_run_id(w->run), words[*ret_status], err->text);
         *err = (stk_err){0};
     }
     return stk_run_sync(w->run, err);
 }
 
-static int tell_over(const stk_cli_watcher *w, stk_run_status status)
+static int report_end(const stk_cli_watcher *w, stk_run_status status)
 {
     static const int exits[] = {[STK_RUN_SUCCEEDED] = 0,
                                 [STK_RUN_FAILED] = 1,
@@ -130,7 +130,7 @@ static int tell_over(const stk_cli_watcher *w, stk_run_status status)
                                 [STK_RUN_INTERRUPTED] = 143};
     const stk_run_options *o = &w->how->options;
     if (status == STK_RUN_CANCELLED && !o->cancel && !stk_cli_json(w->cli)) {
-        fprintf(stderr, "stoker: 'stoker resume %s' takes the run up where it was ended\n",
+        fprintf(stderr, "stoker: 'stoker resume %s' continues the run where it ended\n",
                 stk_run_id(w->run));
     }
     stk_cli_front_end(w->how->front_fd, w->run, words[status], stk_run_error(w->run));
@@ -154,13 +154,13 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_cli_run *how)
                              .calls = stk_cli_watch_calls(&w),
                              .signal_fd = stk_cli_block_signals(),
                              .hangup_fd = how->front_fd};
-    stk_cli_early_begin(&w.early, config.signal_fd, tell_early, &w);
+    stk_cli_early_begin(&w.early, config.signal_fd, report_signal, &w);
     int rc = stk_run_open(&config, &w.run, &err);
     stk_cli_early_end(&w.early);
     if (rc == 0) {
         rc = watch(&w, &status, &err);
     }
-    int code = rc < 0 ? give_up(&w, &err) : tell_over(&w, status);
+    int code = rc < 0 ? give_up(&w, &err) : report_end(&w, status);
     stk_progress_done(w.progress);
     stk_echo_free(w.echo);
     stk_run_close(w.run);

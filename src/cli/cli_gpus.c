@@ -34,8 +34,9 @@ static int find_device(stk_accel *accel, const char *uuid, uint32_t *ret_i, stk_
         return 0;
     }
     return stk_err_set(err, STK_E_NOT_FOUND,
-                       n_found == 0 ? "no device '%s' on this host; 'stoker gpus --json' names them"
-                                    : "'%s' begins the UUIDs of several devices; write it out",
+                       n_found == 0
+                           ? "no device '%s' on this host; 'stoker gpus --json' lists the UUIDs"
+                           : "several devices have UUIDs that begin with '%s'; give the whole UUID",
                        uuid);
 }
 
@@ -88,7 +89,7 @@ static int check_words(const stk_cli *cli, double *ret_seconds, stk_err *err)
     }
     *ret_seconds = strtod(word, &end);
     if (end == word || *end != '\0' || !(*ret_seconds >= 0.1) || *ret_seconds > 86400) {
-        return stk_cli_usage(cli, err, "--watch '%s': seconds from 0.1 to 86400 are expected",
+        return stk_cli_usage(cli, err, "--watch '%s' is not a number of seconds from 0.1 to 86400",
                              word);
     }
     return 0;
@@ -121,7 +122,7 @@ static int run_gpus(const stk_cli *cli, stk_buf *out, stk_err *err)
 
 static const stk_option options[] = {
     {"watch", 'w', NULL,
-     "again every second, or every SECONDS; a line a device where the output is no terminal"},
+     "repeat every second, or every SECONDS; without a terminal one line per device"},
     {"topology", 't', NULL, "also how near devices are to each other, to memory and to CPUs"},
     {"prometheus", 0, NULL, "as text for Prometheus, with dcgm-exporter's names"},
     {"simulate", 0, "SPEC", "a machine that isn't here: 8xH100, 2xA100,mig=1g.10gb*7, v5e-8 …"},
@@ -133,9 +134,9 @@ const stk_command stk_cmd_gpus = {
     .summary = "the accelerators of this host, what they do and who has them",
     .usage = "[options] [--watch [SECONDS]]",
     .text = "GPUs of NVIDIA, AMD and Intel, AWS Neuron devices and Google TPU chips: memory, load, "
-            "temperature and power as\ntheir drivers tell them, '-' where they don't; which run "
-            "and step leases each, which other program is on it, and why\none can't be used. An "
-            "inherited mask (CUDA_VISIBLE_DEVICES and its like) limits what is shown.\n\n"
+            "temperature and power as\ntheir drivers report them ('-': not reported), which run "
+            "and step leases each, which other program uses it, and why\none can't be used. An "
+            "inherited mask (CUDA_VISIBLE_DEVICES and the like) limits what is shown.\n\n"
             "--simulate takes parts joined by '+': COUNTxMODEL or a TPU slice, each with "
             "mig=PROFILE*N, memory=SIZE,\nbusy=PERCENT after commas. The same option of 'stoker "
             "plan' and 'stoker run' plans and runs on such a machine.",

@@ -126,7 +126,7 @@ static int run_launch(const stk_cli *cli, stk_buf *out, stk_err *err)
                                 .err_fd = STDERR_FILENO};
     if (stk_cli_n_args(cli) == 0 && stk_cli_value(cli, "forkserver-fd") == NULL) {
         return stk_cli_usage(cli, err,
-                             "what shall the ranks run? stoker launch -n 4 -- python train.py");
+                             "a program is missing: stoker launch -n 4 -- python train.py");
     }
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(stk_cli_launch_options(cli, arena, &config, err));
@@ -164,23 +164,24 @@ const stk_command stk_cmd_launch = {
     .usage = "-n N [options] [--] PROGRAM [ARG…]",
     .text =
         "Ranks get the variables that torchrun sets (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, "
-        "MASTER_PORT …), a share of the CPUs, and a port that nobody else can be given. A file.py "
-        "is run by Python.\n\n"
+        "MASTER_PORT …), a share of the CPUs, and a port that no other process can get. Python "
+        "runs a file.py.\n\n"
         "The first rank that fails is named, with the end of its stderr; the others get SIGTERM "
         "and, after the grace time, SIGKILL. The exit status is that rank's, or 128 + the signal "
         "that killed it. SIGINT, SIGTERM and SIGHUP are passed on to the ranks; a second one ends "
-        "them at once. Ranks never outlive the launcher, nor does it outlive who started it in the "
-        "foreground.\n\n"
-        "Several nodes: start it on each with the same words but another --node-rank; nothing runs "
-        "before all are there and reach node 0's port, and all end together. The variable "
-        "STOKER_GANG_KEY keeps strangers out: the same secret on each. Without --node-rank and "
-        "--rdzv this is node 0 and starts the others by the words in ~/.config/stoker/nodes (or "
-        "$STOKER_NODES): this machine's address on the first line, then a line for each other "
-        "node, a name and what comes before a shell there (ws2 ssh ws2).\n\n"
-        "torchrun's words are understood as well: --nproc_per_node, --nnodes, --node_rank, "
+        "them at once. Ranks never outlive the launcher, and a launcher in the foreground doesn't "
+        "outlive its parent.\n\n"
+        "Several nodes: start it on each node with the same arguments but its own --node-rank. "
+        "Nothing runs before all nodes reach node 0's port, and all end together. Set "
+        "STOKER_GANG_KEY to the same secret on each to keep others out. Without --node-rank and "
+        "--rdzv this is node 0 and starts the other nodes with the commands in "
+        "~/.config/stoker/nodes (or $STOKER_NODES): this machine's address on the first line, then "
+        "one line for each other node with its name and the command that runs a shell there (ws2 "
+        "ssh ws2).\n\ntorchrun's options are accepted as well: --nproc_per_node, --nnodes, "
+        "--node_rank, "
         "--master_addr, --master_port, --rdzv_endpoint, --max_restarts, --log_dir, --standalone, "
         "-m.\n\n"
-        "With --json the answer (gang.json) is on stdout, and what ranks write is on stderr.",
+        "With --json the answer (gang.json) goes to stdout and the ranks' output to stderr.",
     .options = stk_cli_launch_table,
     .stop_at = stk_cli_any_word,
     .max_args = -1,

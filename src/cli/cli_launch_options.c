@@ -15,7 +15,7 @@ static int count_devices(stk_arena *arena, stk_launch_config *c, int64_t *ret, s
     uint32_t n = 0;
     STK_TRY(stk_launch_see_devices(arena, c, &n, err));
     if (n == 0) {
-        fprintf(stderr, "stoker launch: -n gpus: this host has no device that can be used; one "
+        fprintf(stderr, "stoker launch: -n gpus: this host has no usable device: starting one "
                         "rank, on the CPU\n");
     }
     *ret = MAX(n, 1);
@@ -27,7 +27,8 @@ static int read_duration(const stk_cli *cli, const char *name, int64_t *ret_ms, 
     const char *text = stk_cli_value(cli, name);
     stk_err why = {0};
     if (text != NULL && stk_units_parse_duration(text, ret_ms, &why) < 0) {
-        return stk_err_set(err, STK_E_USAGE, "--%s '%s' is no time like 5, 90s or 10m", name, text);
+        return stk_err_set(err, STK_E_USAGE, "--%s '%s' is not a time such as 5, 90s or 10m", name,
+                           text);
     }
     return 0;
 }
@@ -56,7 +57,7 @@ static int check_nodes(const stk_cli *cli, const stk_launch_config *c, bool is_r
                            c->nodes);
     }
     if (c->nodes > 1 && stk_cli_flag(cli, "standalone")) {
-        return stk_err_set(err, STK_E_USAGE, "--standalone is one node, --nnodes %u are several",
+        return stk_err_set(err, STK_E_USAGE, "--standalone means one node, but --nnodes is %u",
                            c->nodes);
     }
     return 0;
@@ -95,14 +96,14 @@ static int read_range(const stk_cli *cli, const char *text, int64_t *ret_min, in
     char word[128];
     if (!stk_units_parse_range(text, ret_min, ret_max) || *ret_max > STK_LAUNCH_MAX_RANKS) {
         return stk_err_set(err, STK_E_USAGE,
-                           "%s: '%s' is no MIN:MAX of whole numbers from 1 to %d, the "
-                           "smaller one first; -n 2:4 starts 4 ranks",
+                           "%s: '%s' is not MIN:MAX, two whole numbers from 1 to %d, the smaller "
+                           "one first; -n 2:4 starts 4 ranks",
                            stk_cli_spelling(cli, "ranks", word, sizeof word), text,
                            STK_LAUNCH_MAX_RANKS);
     }
     if (stk_cli_value(cli, "min-ranks") != NULL) {
-        return stk_err_set(err, STK_E_USAGE, "-n %s and --min-ranks both say the fewest ranks",
-                           text);
+        return stk_err_set(err, STK_E_USAGE,
+                           "-n %s and --min-ranks both set the fewest ranks: leave one out", text);
     }
     return 0;
 }
@@ -147,38 +148,37 @@ int stk_cli_launch_options(const stk_cli *cli, stk_arena *arena, stk_launch_conf
     c->no_prefix = stk_cli_flag(cli, "no-prefix");
     c->no_bind = stk_cli_flag(cli, "no-bind");
     if (stk_cli_value(cli, "ranks") == NULL && stk_cli_value(cli, "gang") == NULL) {
-        return stk_err_set(err, STK_E_USAGE,
-                           "how many ranks? -n 4, or -n gpus for one on each device");
+        return stk_err_set(
+            err, STK_E_USAGE,
+            "the number of ranks is missing: -n 4, or -n gpus for one on each device");
     }
     return 0;
 }
 
 const stk_option stk_cli_launch_table[] = {
     {"ranks", 'n', "N",
-     "how many processes; MIN:MAX: as -n MAX --min-ranks MIN; gpus: one for each device that can "
-     "be used",
+     "number of processes; MIN:MAX: as -n MAX --min-ranks MIN; gpus: one for each usable device",
      false, "nproc-per-node ?num-processes"},
-    {"min-ranks", 0, "N", "a restart may leave out ranks that failed, down to so many"},
-    {"restarts", 0, "N", "start all again after a failure, so many times (0)", false,
+    {"min-ranks", 0, "N", "a restart may leave out failed ranks, down to N ranks"},
+    {"restarts", 0, "N", "restart all ranks after a failure, at most N times (0)", false,
      "max-restarts"},
-    {"port", 0, "PORT", "where ranks meet (MASTER_PORT); without it a free one is found", false,
+    {"port", 0, "PORT", "where ranks meet (MASTER_PORT; default: a free one)", false,
      "master-port ?main-process-port"},
-    {"grace", 0, "TIME", "between SIGTERM and SIGKILL when ranks are ended (5s)"},
-    {"hang", 0, "TIME", "end all when nothing moves for so long, and say where each stood"},
+    {"grace", 0, "TIME", "time between SIGTERM and SIGKILL when ranks are ended (5s)"},
+    {"hang", 0, "TIME", "end all ranks if none makes progress for TIME, and say where each stood"},
     {"log-dir", 0, "DIR", "write rank-K/stdout.log, rank-K/stderr.log and gang.json there"},
-    {"no-prefix", 0, NULL, "lines of ranks as they are, without \"[K] \""},
+    {"no-prefix", 0, NULL, "print the ranks' lines without \"[K] \" before them"},
     {"no-bind", 0, NULL, "let each rank use every CPU (else they are split)"},
-    {"standalone", 0, NULL, "on this node alone, as it is without"},
+    {"standalone", 0, NULL, "on this node alone (the default)"},
     {"module", 'm', NULL, "PROGRAM is a Python module (python -m)"},
-    {"nnodes", 0, "N", "run on so many nodes (see below)", false, "?num-machines"},
+    {"nnodes", 0, "N", "run on N nodes (see above)", false, "?num-machines"},
     {"node-rank", 0, "K", "which of them this is, from 0; node 0 leads and has rank 0", false,
      "?machine-rank"},
     {"rdzv", 0, "HOST:PORT", "node 0 as the others reach it (port 29400)", false,
      "rdzv-endpoint master-addr ?main-process-ip"},
-    {"rdzv-id", 0, "ID", "the gang's name: nodes of another one are refused"},
+    {"rdzv-id", 0, "ID", "the gang's name; nodes of another gang are refused"},
     {"join", 0, "TIME", "how long nodes wait for each other (10m)"},
-    {"gang", 0, "TASK.JSON", "the gang of a step (the engine's)"},
-    {"hold", 0, "N",
-     "lease so many devices and become PROGRAM (a node that a gang's leader starts)"},
-    {"forkserver-fd", 0, "FD", "ranks by a fork server (a Python step's)"},
+    {"gang", 0, "TASK.JSON", "the gang of a step (for the engine)"},
+    {"hold", 0, "N", "lease N devices and become PROGRAM (for nodes that a gang's leader starts)"},
+    {"forkserver-fd", 0, "FD", "start ranks with a fork server (for Python steps)"},
     {NULL}};

@@ -24,7 +24,7 @@ static int run_logs(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options[] = {
-    {"follow", 'f', NULL, "go on until the step, or the run, has ended"},
+    {"follow", 'f', NULL, "follow the output until the step, or the run, has ended"},
     {"stdout", 0, NULL, "only what was written to stdout"},
     {"stderr", 0, NULL, "only what was written to stderr"},
     STK_CLI_STACK_OPTION,
@@ -35,12 +35,11 @@ const stk_command stk_cmd_logs = {
     .summary = "what the steps of a run wrote",
     .usage = "[options] [RUN[/STEP[/ID[_node_K]]]]",
     .text =
-        "Of one step: its last attempt's stdout, then stderr. Of a whole run: the same for each "
+        "For one step: its last attempt's stdout, then stderr. For a whole run: the same for each "
         "step, with the step's name before each line. RUN as in 'stoker show'; --json gives the "
-        "paths of the files.\n\nWhere a run makes its tasks as it goes, RUN/STEP is all tasks of "
-        "the step in their order, "
-        "RUN/STEP/ID one of them, and RUN/STEP/ID_node_K rank K of a gang. Of a task that was "
-        "cloned from another run: what it wrote there.",
+        "paths of the files.\n\nIn a run that makes its tasks as it goes, RUN/STEP means all tasks "
+        "of the step in their order, RUN/STEP/ID one of them, and RUN/STEP/ID_node_K rank K of a "
+        "gang. For a task that was cloned from another run: what it wrote there.",
     .options = options,
     .max_args = 2,
     .run = run_logs};

@@ -68,8 +68,8 @@ static int log_event(stk_store *store, const target *t, const char *metadata, st
     STK_BUF_AUTO data = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
     int rc = stk_store_lock_run(store, t->run, &lock, err);
     if (rc == STK_E_BUSY) {
-        stk_err_hint(err, "a running step logs its own metadata (log_metadata in it); of a run and "
-                          "its other steps it is added when the run has ended");
+        stk_err_hint(err, "a running step can log its own metadata with log_metadata; add metadata "
+                          "of the run and its other steps when the run has ended");
     }
     STK_TRY(rc);
     stk_json_open(&data, NULL, '{');
@@ -132,8 +132,7 @@ static int change_named(stk_store *store, const char *text, const stk_json *more
     const char *dump = fine ? stk_json_dump_in(&ref, arena) : NULL;
     *ret_known = fine ? stk_json_dump_in(&known, arena) : NULL;
     if (*ret_known == NULL || dump == NULL) {
-        return stk_err_set(err, STK_E_STORE, "what is recorded of artifact '%s' can't be read",
-                           text);
+        return stk_err_set(err, STK_E_STORE, "the record of artifact '%s' can't be read", text);
     }
     if (more == NULL) {
         return 0;
@@ -148,7 +147,7 @@ static int run_metadata(const stk_cli *cli, stk_buf *out, stk_err *err)
     STK_STORE_AUTO store = NULL;
     stk_json doc, *more = NULL;
     if (text == NULL) {
-        return stk_cli_usage(cli, err, "of what? stoker metadata RUN[/STEP]");
+        return stk_cli_usage(cli, err, "a run or a step is missing: stoker metadata RUN[/STEP]");
     }
     STK_TRY(stk_err_if_null(arena, err));
     if (given != NULL) {
@@ -165,17 +164,17 @@ static int run_metadata(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options[] = {
-    {"artifact", 0, NULL, "of a named artifact instead: NAME[:VERSION]"}, {NULL}};
+    {"artifact", 0, NULL, "the target is a named artifact: NAME[:VERSION]"}, {NULL}};
 
 const stk_command stk_cmd_metadata = {
     .name = "metadata",
     .summary = "show or add metadata of a run, a step or an artifact",
     .usage = "[options] RUN[/STEP[.OUTPUT]] [JSON]",
-    .text = "Of a run, a step, an output, or with --artifact of NAME[:VERSION]: prints its "
-            "metadata as a JSON object. A JSON object is added to it first: its values win over "
-            "those of the same name. Of a run that still runs nothing can be added from outside. "
-            "Where machines share the run's "
-            "store, the others are told; what is added to a name stays on this machine.",
+    .text =
+        "Prints the metadata of a run, a step, an output, or with --artifact of NAME[:VERSION], as "
+        "a JSON object. If JSON is given, adds that object first: its values replace those of the "
+        "same name. Nothing can be added from outside to a run that still runs. If machines share "
+        "the run's store, the others see it; what is added to a name stays on this machine.",
     .options = options,
     .max_args = 2,
     .run = run_metadata};

@@ -41,7 +41,7 @@ static int put_manifests(const stk_run_plan *p, const char *only, stk_buf *out, 
     int64_t wanted = only == NULL ? -1 : stk_spec_find(p->spec, only);
     uint32_t n_found = 0;
     if (only != NULL && wanted < 0) {
-        return stk_err_set(err, STK_E_NOT_FOUND, "there is no step '%s'", only);
+        return stk_err_set(err, STK_E_NOT_FOUND, "the pipeline has no step '%s'", only);
     }
     for (uint32_t i = 0; i < stk_spec_n_steps(p->spec); i++) {
         if (wanted < 0 || i == wanted) {
@@ -92,10 +92,10 @@ static int check_behind(const stk_cli *cli, stk_err *err)
     for (char **word = stk_cli_args(cli) + 1; *word != NULL; word++) {
         bool is_ours = strcmp(*word, "--manifest") == 0 || strcmp(*word, "--dockerfile") == 0;
         if (is_ours && !stk_cli_flag(cli, *word + 2)) {
-            return stk_cli_usage(cli, err,
-                                 "%s stands behind %s, where words are the program's: write it "
-                                 "before the file",
-                                 *word, stk_cli_arg(cli, 0));
+            return stk_cli_usage(
+                cli, err,
+                "%s comes after %s, where options are the program's: write it before the file",
+                *word, stk_cli_arg(cli, 0));
         }
     }
     return 0;
@@ -107,7 +107,8 @@ static int run_plan(const stk_cli *cli, stk_buf *out, stk_err *err)
     bool piped = stk_cli_value(cli, "spec-fd") != NULL;
     bool one_step = stk_cli_flag(cli, "dockerfile") || stk_cli_flag(cli, "manifest");
     if (stk_cli_arg(cli, 0) == NULL && !piped) {
-        return stk_cli_usage(cli, err, "which pipeline? give a pipeline.yaml or a Python file");
+        return stk_cli_usage(cli, err,
+                             "a pipeline is missing: name a pipeline.yaml or a Python file");
     }
     STK_TRY(stk_cli_run_options(cli, &how, err));
     if (!piped && stk_cli_is_python(stk_cli_arg(cli, 0))) {
@@ -137,13 +138,12 @@ const stk_command stk_cmd_plan = {
     .summary = "show what would run, where, and what the cache has",
     .usage = "[options] pipeline.yaml | --dockerfile|--manifest pipeline.yaml [STEP] | "
              "[--dockerfile|--manifest] file.py",
-    .text = "Nothing is started. For each step: what it would be given, "
-            "whether its result is known, and if not, what changed. "
-            "With --simulate also which of the machine's devices it "
-            "would get if it ran alone.\n\n--dockerfile prints the "
-            "Dockerfiles that the steps' docker settings come to, of STEP or "
-            "of all; a step whose image runs as it is has none.\n\n--manifest prints what would be "
-            "submitted for steps on other machines, of STEP or of all.",
+    .text = "Starts nothing. Shows for each step what it would be granted, whether its result is "
+            "known, and if not, what changed. With --simulate it also shows which of the machine's "
+            "devices the step would get if it ran alone.\n\n--dockerfile prints the Dockerfiles "
+            "for the docker settings of STEP, or of all steps; a step whose image runs unchanged "
+            "has none.\n\n--manifest prints what would be submitted for steps on other machines, "
+            "for STEP or for all.",
     .options = options_of_plan,
     .stop_at = stk_cli_is_program,
     .max_args = -1,

@@ -40,11 +40,10 @@ static int no_such_task(const stk_cli_read *read, const char *step, const char *
     stk_err_set(err, STK_E_NOT_FOUND, "run %s has no task '%s' of step '%s'",
                 stk_view_get_run(read->view)->id, id, step);
     if (tasks->n > 0) {
-        stk_err_hint(err, "it has %u of it, the first is %s", tasks->n,
+        stk_err_hint(err, "the first of its %u is %s", tasks->n,
                      stk_view_get_task(read->view, tasks->first)->label);
     } else {
-        stk_err_hint(err, "no task of it has been added%s",
-                     stk_view_is_live(read->view) ? " yet" : "");
+        stk_err_hint(err, "the step has no tasks%s", stk_view_is_live(read->view) ? " yet" : "");
     }
     return err->code;
 }
@@ -143,7 +142,7 @@ void stk_cli_read_done(stk_cli_read *read)
 int stk_cli_object(const char *text, const char *what, stk_arena *arena, stk_json *ret,
                    stk_err *err)
 {
-    stk_err wrong = {.text = "it is another value"};
+    stk_err wrong = {.text = "it is a value of another kind"};
     if (stk_json_parse(text, strlen(text), NULL, &stk_json_by_program, arena, ret, &wrong) == 0 &&
         stk_json_is_map(ret)) {
         return 0;

@@ -33,8 +33,8 @@ static int resume_python(const stk_cli *cli, stk_cli_run *how, const stk_json *o
     size_t n = stk_json_n_items(args);
     if (file == NULL || !stk_file_exists(file)) {
         return stk_cli_usage(cli, err,
-                             "run %s was started from %s, which is not there: run the cell or "
-                             "program again, finished steps are reused",
+                             "run %s was started from %s, which is not available: run the cell or "
+                             "program again; finished steps are reused",
                              how->options.resume, stk_text_or(file, "an interactive session"));
     }
     if (cwd != NULL && chdir(cwd) < 0) {
@@ -57,14 +57,15 @@ static int resume_python(const stk_cli *cli, stk_cli_run *how, const stk_json *o
  * share was unreachable. */
 static int share_end(stk_store *store, const char *stack, const char *run, stk_err *err)
 {
-    bool is_told = false;
-    int rc = stk_run_shared_publish(store, stack, run, &is_told, err);
-    if (rc == 0 && !is_told) {
+    bool is_published = false;
+    int rc = stk_run_shared_publish(store, stack, run, &is_published, err);
+    if (rc == 0 && !is_published) {
         return stk_err_set(err, STK_E_USAGE, "run %s has succeeded: there is nothing to resume",
                            run);
     }
     if (rc == 0) {
-        fprintf(stderr, "stoker: run %s has succeeded; its end is in the share now\n", run);
+        fprintf(stderr, "stoker: run %s has succeeded; its end is now recorded in the share\n",
+                run);
     }
     return rc;
 }
@@ -73,15 +74,15 @@ static int share_end(stk_store *store, const char *stack, const char *run, stk_e
 static int check_view(const stk_view_run *run, stk_err *err)
 {
     if (strcmp(run->status, "running") == 0) {
-        return stk_err_set(err, STK_E_BUSY, "run %s is still going on; 'stoker cancel %s' ends it",
+        return stk_err_set(err, STK_E_BUSY, "run %s is still running; 'stoker cancel %s' ends it",
                            run->id, run->id);
     }
     if (run->started_ms <= 0) { /* so neither are its parameters or its stack */
         stk_err_set(err, STK_E_USAGE,
-                    "run %s was ended before anything of it was on record: no step of it has "
-                    "begun, and what it was started with isn't known",
+                    "run %s ended before its engine recorded anything: no step has begun, and its "
+                    "parameters are unknown",
                     run->id);
-        stk_err_hint(err, "start it anew with 'stoker run'");
+        stk_err_hint(err, "start it again with 'stoker run'");
         return STK_E_USAGE;
     }
     return 0;
@@ -135,7 +136,7 @@ static int run_resume(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options_of_resume[] = {
-    {"use-new-code", 0, NULL, "go on although the code of a step changed"},
+    {"use-new-code", 0, NULL, "continue although the code of a step has changed"},
     {"policy", 0, "fit|strict", "as for 'stoker run'"},
     {"with", 0, "STACK", "as for 'stoker run' (default: the run's own)"},
     {"stack", 0, "STACK", "the same"},
@@ -148,13 +149,12 @@ const stk_command stk_cmd_resume = {
     .name = "resume",
     .summary = "take a run up where it stopped",
     .usage = "[options] [RUN]",
-    .text =
-        "Finished steps keep their results, everything else runs. RUN is an id, a unique prefix of "
-        "one, a name, or 'latest' (the\ndefault). What an earlier engine left running on this "
-        "machine is ended first, what it left running on other machines is watched on: no step "
-        "runs twice at a time. A step goes on with the checkpoints of its earlier attempts, as "
-        "long as its inputs are the same. Of a run that has succeeded the share is told what it "
-        "lacks.",
+    .text = "Finished steps keep their results, everything else runs. RUN is an id, a unique "
+            "prefix of one, a name, or 'latest' (the\ndefault). Steps that an earlier engine left "
+            "running on this machine are ended first; those on other machines are followed to "
+            "their end: no step runs twice at a time. A step continues from the checkpoints of its "
+            "earlier attempts if its inputs are the same. For a run that has succeeded, resume "
+            "records in the share what is missing there.",
     .options = options_of_resume,
     .max_args = 1,
     .run = run_resume};

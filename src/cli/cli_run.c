@@ -13,12 +13,13 @@ static int read_clone(const stk_cli *cli, stk_run_options *ret, stk_err *err)
     ret->clone_until = stk_cli_value(cli, "clone-until");
     ret->clone_only = stk_cli_flag(cli, "clone-only");
     if (ret->clone == NULL && (ret->clone_until != NULL || ret->clone_only)) {
-        return stk_err_set(err, STK_E_USAGE, "%s needs --clone RUN: tasks of which run?",
+        return stk_err_set(err, STK_E_USAGE,
+                           "%s needs --clone RUN, the run whose tasks to take over",
                            ret->clone_until != NULL ? "--clone-until" : "--clone-only");
     }
     if (ret->clone != NULL && ret->resume != NULL) {
         return stk_err_set(err, STK_E_USAGE,
-                           "--clone begins a new run, --resume goes on with one: say either");
+                           "--clone begins a new run, --resume continues one: leave one out");
     }
     return 0;
 }
@@ -48,8 +49,8 @@ static void note_place_behind(const char *file, char **args)
             }
             const char *stack = is_next ? args[1] : end + 1;
             fprintf(stderr,
-                    "stoker: '%s %s' behind %s is that program's word, not Stoker's, so steps run "
-                    "here; for that stack say: stoker run %s %s %s\n",
+                    "stoker: '%s %s' after %s is that program's option, not Stoker's, so steps run "
+                    "here; for that stack use: stoker run %s %s %s\n",
                     options[i], stack, file, options[i], stack, file);
             return;
         }
@@ -74,7 +75,8 @@ static int run_run(const stk_cli *cli, stk_buf *out, stk_err *err)
     how.options.resume = stk_cli_value(cli, "resume");
     STK_TRY(read_clone(cli, &how.options, err));
     if (target == NULL && !piped) {
-        return stk_cli_usage(cli, err, "what is to be run? give a pipeline.yaml or a Python file");
+        return stk_cli_usage(cli, err,
+                             "a pipeline is missing: name a pipeline.yaml or a Python file");
     }
     if (stk_cli_flag(cli, "detach")) {
         STK_TRY(stk_cli_detach(cli, err));
@@ -105,16 +107,16 @@ static int run_run(const stk_cli *cli, stk_buf *out, stk_err *err)
 static const stk_option options_of_run[] = {
     {"param", 'p', "NAME=VALUE", "set a parameter of the pipeline", true},
     {"policy", 0, "fit|strict",
-     "what happens when a request can't be given here: run without and say so, or refuse"},
+     "if this machine can't grant a request: run with less and say so, or refuse"},
     {"with", 0, "STACK",
      "where steps run: local, docker, kubernetes, batch, or a stack of stoker.yaml"},
     {"stack", 0, "STACK", "the same"},
     {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')"},
     {"max-workers", 'j', "N", "at most N steps at once (default: as many as fit)"},
     {"mode", 0, "MODE", "continue_on_failure, stop_on_failure or fail_fast"},
-    {"no-cache", 0, NULL, "run every step, also those whose result is known"},
+    {"no-cache", 0, NULL, "run every step, even if its result is known"},
     {"run-name", 0, "NAME", "a name for the run"},
-    {"detach", 'd', NULL, "go on in the background; print the run's id"},
+    {"detach", 'd', NULL, "run in the background; print the run's id"},
     {"quiet", 'q', NULL, "print failures only"},
     {"echo", 0, NULL, "print what steps write as they write it, '[RUN/STEP (pid P)] line'"},
     {"python", 0, "EXE", "interpreter for Python files and steps"},
@@ -122,11 +124,11 @@ static const stk_option options_of_run[] = {
     {"spec-fd", 0, "FD", "the same, from an open descriptor (for front ends)"},
     {"forkserver-fd", 0, "FD", "a connected fork server (for front ends)"},
     {"front-fd", 0, "FD", "report the run's begin and end there (for front ends)"},
-    {"clone", 0, "RUN", "of a graph that grows: take over that run's finished tasks"},
-    {"clone-until", 0, "STEP", "with --clone: but not those of this step, nor what follows"},
-    {"clone-only", 0, NULL, "with --clone: and do no more ('stoker resume' goes on)"},
-    {"resume", 0, "RUN", "take up this run (for front ends; people say 'stoker resume')"},
-    {"use-new-code", 0, NULL, "with --resume: go on although the code changed"},
+    {"clone", 0, "RUN", "in a graph that grows: take over that run's finished tasks"},
+    {"clone-until", 0, "STEP", "with --clone: but not those of this step and what follows it"},
+    {"clone-only", 0, NULL, "with --clone: and stop there ('stoker resume' continues)"},
+    {"resume", 0, "RUN", "continue this run (for front ends; users have 'stoker resume')"},
+    {"use-new-code", 0, NULL, "with --resume: continue although the code has changed"},
     {NULL}};
 
 const stk_command stk_cmd_run = {

@@ -85,9 +85,9 @@ static int read_name(const stk_cli *cli, const char **ret_name, stk_err *err)
 {
     const char *name = stk_cli_value(cli, "run-name");
     if (name != NULL && strchr(name, '/') != NULL) {
-        return stk_err_set(err, STK_E_USAGE,
-                           "--run-name '%s': a name can't have a '/': RUN/STEP names a step of it",
-                           name);
+        return stk_err_set(
+            err, STK_E_USAGE,
+            "--run-name '%s': a name can't contain '/', because RUN/STEP names a step", name);
     }
     if (name != NULL && !stk_json_is_utf8(name, strlen(name))) {
         return stk_err_set(err, STK_E_USAGE, "--run-name: the name isn't UTF-8 text");
@@ -107,9 +107,9 @@ static int read_policy(const stk_cli *cli, stk_run_options *ret, stk_err *err)
         return stk_err_set(err, STK_E_USAGE, "--policy '%s' is neither 'strict' nor 'fit'", policy);
     }
     if (mode != NULL && (ret->mode = stk_mode_of(mode)) < 0) {
-        return stk_err_set(err, STK_E_USAGE,
-                           "--mode '%s' is none of continue_on_failure, stop_on_failure, fail_fast",
-                           mode);
+        return stk_err_set(
+            err, STK_E_USAGE,
+            "--mode '%s' is not one of continue_on_failure, stop_on_failure, fail_fast", mode);
     }
     return 0;
 }
@@ -131,9 +131,9 @@ int stk_cli_run_options(const stk_cli *cli, stk_cli_run *how, stk_err *err)
     STK_TRY(read_policy(cli, ret, err));
     STK_TRY(check_params(cli, err));
     if (how->echo && stk_cli_json(cli)) {
-        return stk_err_set(
-            err, STK_E_USAGE,
-            "--echo and --json both want stdout; 'stoker logs' has what steps wrote");
+        return stk_err_set(err, STK_E_USAGE,
+                           "--echo and --json both write to stdout: leave one out; 'stoker logs' "
+                           "shows what steps wrote");
     }
     STK_TRY(read_name(cli, &ret->name, err));
     STK_TRY(stk_cli_simulate(cli, err));

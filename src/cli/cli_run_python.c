@@ -93,7 +93,7 @@ int stk_cli_exec_python(const stk_cli *cli, const stk_cli_run *how, const char *
     }
     STK_TRY(set_run_options(cli, how, err));
     if (!stk_file_exists(path)) {
-        return stk_cli_usage(cli, err, "there is no file %s", path);
+        return stk_cli_usage(cli, err, "file %s doesn't exist", path);
     }
     STK_TRY(stk_trust_path(path, err)); /* the file can run anything as us */
     argv[k++] = python;

@@ -42,7 +42,7 @@ static int run_runs(const stk_cli *cli, stk_buf *out, stk_err *err)
         if (pipeline != NULL) {
             stk_buf_printf(out, " of pipeline '%s'", pipeline);
         }
-        stk_buf_printf(out, "%s in %s\n", tags.len > 0 ? " with such tags" : "",
+        stk_buf_printf(out, "%s in %s\n", tags.len > 0 ? " with these tags" : "",
                        stk_store_path(store));
     }
     return 0;

@@ -147,7 +147,7 @@ static int run_share(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options[] = {
-    {"new", 0, NULL, "put: only where there is none of this key (exit status 3)"},
+    {"new", 0, NULL, "put: only if the key doesn't exist yet (else exit status 3)"},
     {"seconds", 0, "N", "link: for how long (default 3600, at most a week)"},
     {NULL}};
 
@@ -160,14 +160,13 @@ const stk_command stk_cmd_share = {
         "AWS's own tools count (AWS_PROFILE, AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, AWS_CA_BUNDLE "
         "…).\n\n"
         "check writes, lists, reads and removes a small object, and says in one sentence what "
-        "fails.\n\n"
-        "ls URL [PREFIX] lists objects. get URL KEY FILE, put URL KEY FILE and rm URL KEY are for "
-        "one; rm URL KEY/ removes all below it: runs/RUN/ is the record of a run, which is to have "
-        "ended (artifacts may be other runs' too, and stay). link URL KEY prints a URL by which "
-        "anybody may get it for a while (S3 only).\n\n"
-        "push URL DIGEST takes an artifact of the store here (STOKER_STORE, or .stoker found by "
-        "walking up) there; pull URL DIGEST brings one here. What is there already isn't moved; "
-        "one that was interrupted goes on where it stopped.",
+        "fails.\n\nls URL [PREFIX] lists objects. get URL KEY FILE, put URL KEY FILE and rm URL "
+        "KEY are for one object. rm URL KEY/ removes all below it: runs/RUN/ is the record of a "
+        "run, which must have ended (its artifacts stay, because other runs may use them). link "
+        "URL KEY prints a URL with which anybody can get the object for a while (S3 only).\n\npush "
+        "URL DIGEST copies an artifact from the local store (STOKER_STORE, or .stoker found by "
+        "walking up) to the share; pull URL DIGEST copies one from it. An artifact that is already "
+        "there isn't copied, and an interrupted copy continues where it stopped.",
     .options = options,
     .max_args = -1,
     .run = run_share};

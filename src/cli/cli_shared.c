@@ -12,8 +12,8 @@
 void stk_cli_shared_added(stk_store *store, const char *run)
 {
     stk_err err = {0};
-    bool is_told = false;
-    if (stk_run_shared_publish(store, NULL, run, &is_told, &err) < 0) {
+    bool is_published = false;
+    if (stk_run_shared_publish(store, NULL, run, &is_published, &err) < 0) {
         fprintf(stderr, "stoker: only this machine has what was added to run %s: %s\n", run,
                 err.text);
     }
@@ -73,7 +73,7 @@ static int bring_newest(const char *url, uint32_t limit, stk_store *store, stk_a
         int rc = bring_one(url, runs[i].id, false, store, err);
         if (stk_remote_log_is_damage(rc)) { /* the mirrors of the other runs are intact */
             char text[1400];
-            (void)fprintf(stderr, "stoker: run %s is left out: %s\n", runs[i].id,
+            (void)fprintf(stderr, "stoker: leaving out run %s: %s\n", runs[i].id,
                           stk_err_format(err, text, (int)sizeof text));
         } else if (rc != STK_E_NOT_FOUND) { /* else the run is just beginning */
             STK_TRY(rc);

@@ -15,7 +15,7 @@ int stk_cli_shared_store(const stk_cli *cli, const char *text, bool with_files, 
 
 #define STK_CLI_STACK_OPTION                                                                       \
     {                                                                                              \
-        "stack", 0, "STACK", "of the store that this stack shares, whichever machine runs it",     \
+        "stack", 0, "STACK", "from the store that this stack shares, whichever machine runs it",   \
             false                                                                                  \
     }
 

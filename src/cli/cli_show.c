@@ -36,12 +36,12 @@ const stk_command stk_cmd_show = {
     .name = "show",
     .summary = "what happened in a run, in one step of it, or in one task",
     .usage = "[options] [RUN[/STEP[/ID]]]",
-    .text =
-        "RUN is a run id, a unique prefix of one, a run's name, or 'latest' (the default).\n\n"
-        "For each step: the time it took, what it asked for, what it was granted and what it "
-        "really used. Failures come as one sentence each, first cause first.\n\n"
-        "Where a run makes its tasks as it goes (a document with 'next', a flow), a step may have "
-        "many: they are counted by step, RUN/STEP lists them, RUN/STEP/ID is one.",
+    .text = "RUN is a run id, a unique prefix of one, a run's name, or 'latest' (the default).\n\n"
+            "For each step: the time it took, what it asked for, what it was granted and what it "
+            "really used. Each failure is one sentence, the first cause comes first.\n\n"
+            "In a run that makes its tasks as it goes (a document with 'next', a flow), a step may "
+            "have many tasks: the summary counts them by step, RUN/STEP lists them, RUN/STEP/ID is "
+            "one of them.",
     .options = options_of_show,
     .max_args = 2,
     .run = run_show};

@@ -71,7 +71,7 @@ static int read_policies(const stk_cli *cli, wish *w, stk_err *err)
             if (near != NULL) {
                 stk_err_hint(err, "did you mean '%s'?", near);
             } else {
-                stk_err_hint(err, "there are stoker, best-fit, fragment and random");
+                stk_err_hint(err, "the policies are stoker, best-fit, fragment and random");
             }
             return STK_E_USAGE;
         }
@@ -91,17 +91,20 @@ static int read_wish(const stk_cli *cli, wish *w, stk_err *err)
     if (mean != NULL) {
         STK_TRY(stk_units_parse_duration(mean, &mean_ms, err));
         if (mean_ms == 0) {
-            return stk_err_set(err, STK_E_USAGE, "--mean '%s': a job takes some time", mean);
+            return stk_err_set(err, STK_E_USAGE,
+                               "--mean '%s': the mean duration must be longer than 0", mean);
         }
     }
     w->mean_s = (double)mean_ms / 1000;
     if (stk_cli_value(cli, "cluster") == NULL) {
-        return stk_err_set(err, STK_E_USAGE, "which cluster? --cluster takes a file or 16*8xH100");
+        return stk_err_set(err, STK_E_USAGE,
+                           "a cluster is missing: --cluster takes a file or 16*8xH100");
     }
     if (stk_cli_value(cli, "workload") != NULL &&
         (stk_cli_value(cli, "load") != NULL || mean != NULL)) {
-        return stk_err_set(err, STK_E_USAGE,
-                           "--load and --mean make a workload up; --workload names one");
+        return stk_err_set(
+            err, STK_E_USAGE,
+            "--load and --mean are for a made-up workload: leave them out with --workload");
     }
     return 0;
 }
@@ -216,11 +219,11 @@ static const stk_option options[] = {
     {"cluster", 'c', "FILE|SPEC", "nodes: a file, or as 16*8xH100; may be given several times",
      true},
     {"workload", 'w', "FILE", "jobs (CSV or JSON); without it a mixed workload is made up"},
-    {"load", 0, "FACTOR", "of the made-up workload: devices asked for over devices (default 1.3)"},
-    {"mean", 0, "TIME", "of the made-up workload: mean duration; without it jobs stay for ever"},
+    {"load", 0, "FACTOR", "made-up workload: devices asked for over devices (default 1.3)"},
+    {"mean", 0, "TIME", "made-up workload: mean duration; without it jobs never end"},
     {"policy", 'p', "NAME",
      "stoker, best-fit, fragment, random; may be given several times (default all)", true},
-    {"seed", 0, "N", "of everything that is random (default 1)"},
+    {"seed", 0, "N", "seed of everything that is random (default 1)"},
     {NULL}};
 
 const stk_command stk_cmd_simulate = {
@@ -229,9 +232,9 @@ const stk_command stk_cmd_simulate = {
     .usage = "[options]",
     .text =
         "Places the jobs of a workload on the devices of a cluster by each policy, and says how "
-        "much of it is in use. Jobs without a duration stay for ever: what doesn't fit is refused, "
-        "and what stays free is of no use to the jobs that come (fragments). Jobs with a duration "
-        "wait in line, with backfill.\n\n"
+        "much of the cluster is in use. Jobs without a duration never end: jobs that don't fit are "
+        "refused, and what stays free is too small for the jobs that come (fragments). Jobs with a "
+        "duration wait in line, with backfill.\n\n"
         "A cluster file is CSV with the header nodes,machine,cpus,memory (16,8xH100,128,1TB) or a "
         "JSON list of objects with these keys. A workload file has some of "
         "arrival,duration,gpus,gpu_memory,gpu_class,cpus,memory,count; times are seconds, "

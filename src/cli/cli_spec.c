@@ -88,10 +88,10 @@ static int run_spec(const stk_cli *cli, stk_buf *out, stk_err *err)
     const char *word = stk_cli_arg(cli, 0), *path = stk_cli_arg(cli, 1);
     bool is_check = word != NULL && strcmp(word, "check") == 0;
     if (word == NULL || (!is_check && strcmp(word, "convert") != 0)) {
-        return stk_cli_usage(cli, err, "what with it? 'check' or 'convert'");
+        return stk_cli_usage(cli, err, "an action is missing: 'check' or 'convert'");
     }
     if (path == NULL || stk_cli_n_args(cli) > 2) {
-        return stk_cli_usage(cli, err, "one document, please; - is standard input");
+        return stk_cli_usage(cli, err, "exactly one document is needed; - is standard input");
     }
     if (!is_check) {
         return convert(cli, path, out, err);
@@ -111,11 +111,10 @@ const stk_command stk_cmd_spec = {
     .name = "spec",
     .summary = "check a pipeline document, or turn its YAML into JSON",
     .usage = "check|convert [options] FILE",
-    .text =
-        "check reads the document as 'stoker run' would, its graph included, and names the first "
-        "thing that is wrong with its line. What depends on the machine is 'stoker plan'.\n\n"
-        "convert prints any YAML document as JSON, with the limits of pipeline documents: YAML "
-        "1.2, one document, no duplicate keys.",
+    .text = "check reads the document as 'stoker run' would, its graph included, and names the "
+            "first error with its line. 'stoker plan' checks what depends on the machine.\n\n"
+            "convert prints any YAML document as JSON, with the limits of pipeline documents: YAML "
+            "1.2, one document, no duplicate keys.",
     .options = options_of_spec,
     .max_args = -1,
     .run = run_spec};

@@ -66,7 +66,7 @@ static int find_folder(const stk_cli *cli, stk_arena *arena, const char **ret, s
     }
     const char *slash = strrchr(file, '/');
     if (!stk_file_exists(file)) {
-        return stk_err_set(err, STK_E_NOT_FOUND, "there is no file %s", file);
+        return stk_err_set(err, STK_E_NOT_FOUND, "file %s doesn't exist", file);
     }
     if (slash == file) {
         *ret = "/";
@@ -84,13 +84,13 @@ static int run_stack(const stk_cli *cli, stk_buf *out, stk_err *err)
     bool lists = strcmp(word, "list") == 0, checks = strcmp(word, "check") == 0;
     stk_stack stack;
     if (!lists && !checks && strcmp(word, "show") != 0) {
-        return stk_cli_usage(cli, err, "stoker stack %s: there are list, show and check", word);
+        return stk_cli_usage(cli, err, "unknown action '%s': it is list, show or check", word);
     }
     if (lists && name != NULL) {
-        return stk_cli_usage(cli, err, "stoker stack list takes no name; did you mean show?");
+        return stk_cli_usage(cli, err, "'stoker stack list' takes no name; did you mean 'show'?");
     }
     if (!lists && name == NULL) {
-        return stk_cli_usage(cli, err, "which stack? stoker stack list shows them");
+        return stk_cli_usage(cli, err, "a stack is missing; 'stoker stack list' shows them");
     }
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(find_folder(cli, arena, &folder, err));
@@ -118,17 +118,15 @@ const stk_command stk_cmd_stack = {
     .usage = "[options] [list | show NAME | check NAME]",
     .text =
         "A stack is a place where steps run, with its settings: containers of this machine, "
-        "Kubernetes, AWS Batch. They are named in stoker.yaml, in the current folder or above it "
+        "Kubernetes, AWS Batch. stoker.yaml names stacks; it is in the current folder or above it "
         "up to the project's (the nearest folder that is yours and has stoker.yaml, .git or "
-        "pyproject.toml); a run of a pipeline document begins to look in the document's folder. "
-        "One of each backend is there without being named, with defaults. A run goes to one by "
-        "'--with NAME', a step by its own 'backend'.\n\n"
-        "'list' shows all that can be named, 'show' all that one says. 'check' tries it: is its "
-        "engine there, may we do there what a run does, are its options known, is its store "
-        "reachable for reading and writing. Exit status 3 where something stands in the way of a "
-        "run.\n\n"
-        "The least that a stoker.yaml says of a cluster (runner_image is made by 'make "
-        "runner-image'), and of a queue of AWS Batch:\n\n"
+        "pyproject.toml). A run of a pipeline document begins to look in the document's folder. "
+        "Each backend also has a stack of its own name, with defaults. A run chooses a stack with "
+        "'--with NAME', a step with its own 'backend'.\n\n'list' shows all stacks, 'show' the "
+        "settings of one. 'check' tries it: is its engine there, may we do there what a run does, "
+        "are its options known, can its store be read and written? Exit status 3: something would "
+        "stop a run.\n\nThe least that stoker.yaml needs for a cluster ('make runner-image' makes "
+        "runner_image), and for a queue of AWS Batch:\n\n"
         "stacks: {prod: {backend: kubernetes, store: 's3://BUCKET/PREFIX', runner_image: IMAGE, "
         "default_image: IMAGE}}\n\n"
         "stacks: {aws: {backend: batch, store: 's3://BUCKET/PREFIX', default_image: IMAGE, "

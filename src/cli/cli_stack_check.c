@@ -65,7 +65,7 @@ int stk_cli_stack_check(const stk_cli *cli, const stk_stack *stack, stk_arena *a
     findings f = {
         .cli = cli, .is_good = true, .list = STK_BUF_INIT(1u << 24), .bad = STK_BUF_INIT(1u << 16)};
     if (stack->kind == STK_PLACE_LOCAL) {
-        add_finding(&f, true, "steps run on this machine itself: `stoker doctor` looks at it");
+        add_finding(&f, true, "steps run on this machine itself: `stoker doctor` checks it");
     } else if (stack->kind == STK_PLACE_DOCKER) {
         check_engine(&f, stack, arena);
     } else {

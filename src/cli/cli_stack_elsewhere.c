@@ -45,18 +45,18 @@ static void say_error(stk_cli_finding say, void *arg, const char *about, const s
 /* What the other machines need to reach a store that this one reaches, or "". */
 static const char *needed_there(const stk_stack *stack)
 {
-    if (stack->store[0] == '/') {
-        return stack->store_volume == NULL
-                   ? " from here; its machines must have the same folder there"
-                   : "";
-    }
+    bool is_folder = stack->store[0] == '/';
     bool is_role = stack->options != NULL && strstr(stack->options, "\"service_account") != NULL;
-    const char *key = getenv("AWS_ACCESS_KEY_ID");
-    return stack->kind == STK_PLACE_KUBERNETES && !is_role && (key == NULL || *key == '\0')
-               ? " from here; its pods need a role of their own for it (service_account, or their "
-                 "nodes'), or your keys: those of the environment (AWS_ACCESS_KEY_ID …) go along, "
-                 "those of files stay here"
-               : "";
+    const char *key = stk_text_if_any(getenv("AWS_ACCESS_KEY_ID"));
+    if (is_folder && stack->store_volume == NULL) {
+        return " from here; its machines must have the same folder there";
+    }
+    if (is_folder || stack->kind != STK_PLACE_KUBERNETES || is_role || key != NULL) {
+        return "";
+    }
+    return " from here; its pods need a role of their own for it (service_account, or their "
+           "nodes'), or your keys: Stoker passes on those in the environment (AWS_ACCESS_KEY_ID "
+           "…), not those in files";
 }
 
 static void check_store(const stk_stack *stack, stk_arena *arena, stk_cli_finding say, void *arg)
@@ -143,7 +143,8 @@ void stk_cli_stack_check_elsewhere(const stk_stack *stack, stk_arena *arena, stk
     stk_run_driver_config(stack, "check", &config);
     if (kind == NULL) {
         say(arg, false,
-            stk_arena_printf(arena, "this Stoker can't drive %s", stk_place_word(stack->kind)));
+            stk_arena_printf(arena, "this Stoker has no driver for %s",
+                             stk_place_word(stack->kind)));
         return;
     }
     say_inherited(stack, arena, say, arg);

@@ -42,8 +42,8 @@ static void put_removed(const stk_cli *cli, const stk_store *store, const stk_gc
     }
     const char *removed = gc->dry_run ? "would remove" : "removed";
     if (n_containers > 0) {
-        stk_buf_printf(out, "%s %u container%s of runs that nobody runs any more\n", removed,
-                       n_containers, stk_text_plural(n_containers));
+        stk_buf_printf(out, "%s %u container%s of runs without an engine\n", removed, n_containers,
+                       stk_text_plural(n_containers));
     }
     stk_buf_printf(out, "%s %llu run%s and %llu artifact%s, %s\n", removed,
                    (unsigned long long)gc->runs_removed, stk_text_plural(gc->runs_removed),
@@ -60,7 +60,7 @@ static int run_rm(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_bu
     const char **runs = stk_arena_array(arena, (size_t)n + 1, sizeof *runs);
     STK_TRY(stk_err_if_null(runs, err));
     if (n == 0) {
-        return stk_err_set(err, STK_E_USAGE, "which run? stoker store rm RUN…");
+        return stk_err_set(err, STK_E_USAGE, "a run is missing: stoker store rm RUN…");
     }
     for (uint32_t i = 0; i < n; i++) {
         char id[40];
@@ -93,18 +93,18 @@ static int run_store(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     static const char *const words[] = {"path", "verify", "gc", "rm"};
     enum { PATH, VERIFY, GC, RM, N };
-    const char *what = stk_cli_arg(cli, 0);
+    const char *word = stk_cli_arg(cli, 0);
     STK_STORE_AUTO store = NULL;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     int i = 0;
-    if (what == NULL) {
-        return stk_cli_usage(cli, err, "stoker store path, verify, gc or rm");
+    if (word == NULL) {
+        return stk_cli_usage(cli, err, "an action is missing: path, verify, gc or rm");
     }
-    while (i < N && strcmp(what, words[i]) != 0) {
+    while (i < N && strcmp(word, words[i]) != 0) {
         i++;
     }
     if (i == N) {
-        return stk_cli_usage(cli, err, "stoker store path, verify, gc or rm, not %s", what);
+        return stk_cli_usage(cli, err, "unknown action '%s': it is path, verify, gc or rm", word);
     }
     if (i != RM) {
         STK_TRY(stk_cli_at_most(cli, 1, err));
@@ -126,9 +126,9 @@ static int run_store(const stk_cli *cli, stk_buf *out, stk_err *err)
 static const stk_option options[] = {
     {"repair", 0, NULL,
      "verify: set bad artifacts aside (quarantine/), so that their steps run again"},
-    {"dry-run", 0, NULL, "gc, rm: only say what would go"},
+    {"dry-run", 0, NULL, "gc, rm: only say what would be removed"},
     {"keep", 0, "TIME", "gc: keep runs that ended within this time (default " KEEP_TEXT ")"},
-    {"keep-runs", 0, "N", "gc: and this many newest of every pipeline (default 10)"},
+    {"keep-runs", 0, "N", "gc: and the newest N of every pipeline (default 10)"},
     {NULL}};
 
 const stk_command stk_cmd_store = {
@@ -138,13 +138,12 @@ const stk_command stk_cmd_store = {
     .text =
         "path prints the folder of the store (STOKER_STORE, or .stoker in the nearest folder from "
         "the current one up to the project's).\n\n"
-        "verify reads every event of every run, and every artifact again, which it compares with "
-        "its digest; exit status 3 when one is bad.\n\n"
-        "gc removes the runs outside what is kept, then the artifacts that no kept run, cache "
-        "entry or name refers to; and containers of this store's runs that have no engine any "
-        "more. A live run is never touched.\n\n"
-        "rm removes the runs that it names, whatever their age, with what only they refer to: "
-        "their steps run again when they are asked for.",
+        "verify reads every event of every run, and compares every artifact with its digest; exit "
+        "status 3: one is bad.\n\ngc removes the runs that --keep and --keep-runs don't cover, "
+        "then the artifacts that no kept run, cache entry or name refers to, and containers of "
+        "this store's runs without an engine. It never touches a live run.\n\nrm removes the named "
+        "runs, whatever their age, with what only they refer to: their steps run again when "
+        "needed.",
     .options = options,
     .max_args = -1,
     .run = run_store};

@@ -103,7 +103,7 @@ static int run_tag(const stk_cli *cli, stk_buf *out, stk_err *err)
     char run[40];
     stk_json tags;
     if (text == NULL) {
-        return stk_cli_usage(cli, err, "which run? stoker tag RUN --add TAG");
+        return stk_cli_usage(cli, err, "a run is missing: stoker tag RUN --add TAG");
     }
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(stk_cli_store(changes ? 0 : STK_STORE_READONLY, &store, err));
@@ -134,20 +134,20 @@ static int run_tag(const stk_cli *cli, stk_buf *out, stk_err *err)
 }
 
 static const stk_option options[] = {
-    {"add", 'a', "TAG", "add a tag (may be said several times, as the others)", true},
-    {"remove", 'r', "TAG", "take a tag away; one that isn't there is fine", true},
-    {"replace", 0, "TAG", "these tags instead of all that the run has", true},
+    {"add", 'a', "TAG", "add a tag (may be given several times, like the others)", true},
+    {"remove", 'r', "TAG", "remove a tag; a missing one is no error", true},
+    {"replace", 0, "TAG", "replace all tags of the run by these", true},
     {NULL}};
 
 const stk_command stk_cmd_tag = {
     .name = "tag",
     .summary = "show or change the tags of a run",
     .usage = "[options] RUN",
-    .text = "Prints the run's tags, one a line, as they are after the change; without an option "
-            "nothing is changed. A run can be tagged while it runs and after its end. First "
-            "--replace is done, then --remove, then --add, all at once. 'stoker runs --tag TAG' "
-            "lists the runs that have one. Where machines share the run's store, the others are "
-            "told. RUN as in 'stoker show'.",
+    .text = "Prints the run's tags, one per line, as they are after the change; without options it "
+            "changes nothing. A run can be tagged while it runs and after its end. --replace comes "
+            "first, then --remove, then --add, in one change. 'stoker runs --tag TAG' lists the "
+            "runs with a tag. If machines share the run's store, the others see the change. RUN as "
+            "in 'stoker show'.",
     .options = options,
     .max_args = 1,
     .run = run_tag};

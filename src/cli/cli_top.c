@@ -58,9 +58,8 @@ const stk_command stk_cmd_top = {
     .name = "top",
     .summary = "what runs on this host now, and what its devices do",
     .usage = "[options]",
-    .text =
-        "Shows every running step of this host, of whatever run and store, with its CPU, memory "
-        "and devices, and every device with who holds it. Steps of other users are seen by root "
-        "only. Ends with q or Ctrl-C. With --json: one picture as one line.",
+    .text = "Shows every running step of this host, whatever its run and store, with its CPU, "
+            "memory and devices, and every device with its holder. Only root sees steps of other "
+            "users. Ends with q or Ctrl-C. With --json: one picture as one line.",
     .options = options,
     .run = run_top};

@@ -25,7 +25,7 @@ static int list_folders(const stk_cli *cli, stk_buf *out, stk_err *err)
         stk_text_safe(out, list[i].path, "");
         stk_buf_text(out, list[i].is_current
                               ? "\n"
-                              : "  (another folder is there, or none: name it again)\n");
+                              : "  (gone, or another folder by now: trust it again)\n");
     }
     stk_buf_text(out, json ? "]" : "");
     stk_trust_free(list, n);
@@ -42,8 +42,8 @@ static void put_trusted(const stk_cli *cli, stk_buf *out, const char *path, bool
         return;
     }
     stk_text_safe(out, path, "");
-    stk_buf_text(out, is_trusted ? " is trusted: stores, stoker.yaml and code in it are used, "
-                                   "whoever of those who may write there put them"
+    stk_buf_text(out, is_trusted ? " is trusted: Stoker uses stores, stoker.yaml and code in it, "
+                                   "whoever with write access put them there"
                                  : " is not trusted");
 }
 
@@ -54,14 +54,15 @@ static int run_trust(const stk_cli *cli, stk_buf *out, stk_err *err)
     bool lists = stk_cli_flag(cli, "list"), removes = stk_cli_flag(cli, "remove");
     bool checks = stk_cli_flag(cli, "check"), was = false;
     if (lists + removes + checks > 1 || (lists && folder != NULL)) {
-        return stk_cli_usage(cli, err, "--list, --check and --remove are one at a time");
+        return stk_cli_usage(cli, err,
+                             "give one of --list, --check and --remove; --list takes no folder");
     }
     if (lists) {
         return list_folders(cli, out, err);
     }
     if (folder == NULL) {
         return stk_cli_usage(cli, err,
-                             "which folder? 'stoker trust --list' shows those that are trusted");
+                             "a folder is missing; 'stoker trust --list' shows the trusted ones");
     }
     if (checks) {
         STK_TRY(stk_trust_path(folder, err));
@@ -75,8 +76,8 @@ static int run_trust(const stk_cli *cli, stk_buf *out, stk_err *err)
     } else {
         STK_TRY(stk_trust_remove(folder, &path, &was, err));
         if (!was) {
-            stk_err_set(err, STK_E_NOT_FOUND, "'%s' was not trusted by itself", path);
-            stk_err_hint(err, "'stoker trust --list' shows the folders that are");
+            stk_err_set(err, STK_E_NOT_FOUND, "'%s' is not in the list of trusted folders", path);
+            stk_err_hint(err, "'stoker trust --list' shows them");
             return STK_E_NOT_FOUND;
         }
     }
@@ -86,8 +87,8 @@ static int run_trust(const stk_cli *cli, stk_buf *out, stk_err *err)
 
 static const stk_option options[] = {
     {"list", 0, NULL, "the folders that are trusted"},
-    {"remove", 0, NULL, "trust it no more"},
-    {"check", 0, NULL, "say whether this folder or file is used; exit status 3 where not"},
+    {"remove", 0, NULL, "stop trusting the folder"},
+    {"check", 0, NULL, "say whether this folder or file is used; exit status 3: it isn't"},
     {NULL}};
 
 const stk_command stk_cmd_trust = {
@@ -99,9 +100,10 @@ const stk_command stk_cmd_trust = {
         "Stoker uses one only if it is yours: its owner is you, root, or for root the user that "
         "sudo serves; not everybody may write it, nor its group where that isn't your own; and no "
         "folder above it is one where everybody may put another in its place.\n\n"
-        "What lies in a folder that you trust is used as well, but what everybody may write. Trust "
-        "a folder only if you trust all who may write there: they can run commands as you. The "
-        "folder is known by its path, owner and inode: another one at that path is not trusted.\n\n"
+        "Stoker also uses what is in a folder that you trust, except files that everybody may "
+        "write. Trust a folder only if you trust all who may write there: they can run commands as "
+        "you. Stoker identifies the folder by its path, owner and inode: another one at that path "
+        "is not trusted.\n\n"
         "The list is $XDG_CONFIG_HOME/stoker/trusted (~/.config/stoker/trusted).",
     .options = options,
     .max_args = 1,

@@ -75,11 +75,10 @@ static void put_verified(const stk_store *store, const bad_list *bad, uint64_t n
                    stk_text_plural(n), stk_units_format_memory((int64_t)bytes, size, sizeof size),
                    bad->n);
     if (bad->digests.len > 0) {
-        stk_buf_text(
-            out, repair ? "the bad ones are in its folder quarantine/: their steps run again when "
-                          "needed\n"
-                        : "`stoker store verify --repair` sets them aside, so that their "
-                          "steps run again\n");
+        stk_buf_text(out, repair ? "the bad ones are in the store's folder quarantine/; their "
+                                   "steps run again when needed\n"
+                                 : "`stoker store verify --repair` sets them aside, so that their "
+                                   "steps run again\n");
     }
 }
 

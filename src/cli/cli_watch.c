@@ -36,8 +36,8 @@ static void on_store(void *arg, const char *path, const char *beyond)
     }
     if (beyond != NULL) {
         fprintf(stderr,
-                "stoker: a new store is made here; %s lies above this project and is used only "
-                "where STOKER_STORE names it\n",
+                "stoker: making a new store here; %s is above this project, so it is used only if "
+                "STOKER_STORE names it\n",
                 beyond);
     }
 }

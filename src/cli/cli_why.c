@@ -48,9 +48,8 @@ const stk_command stk_cmd_why = {
     .name = "why",
     .summary = "why a step ran, failed, was skipped or waits",
     .usage = "[options] [RUN[/STEP[/ID]]]",
-    .text = "One true sentence a step; of one that waits: for what, and who has it (a step of this "
-            "run, another run, a program outside of Stoker). Without STEP: the failed steps, or "
-            "what made the others run "
-            "instead of being taken from the cache. RUN as in 'stoker show'.",
+    .text = "One sentence per step. For a step that waits: what for, and who has it (a step of "
+            "this run, another run, a program outside Stoker). Without STEP: the failed steps, or "
+            "why the others ran instead of coming from the cache. RUN as in 'stoker show'.",
     .max_args = 2,
     .run = run_why};

@@ -177,7 +177,7 @@ def live_and_die(project: Project, draw: random.Random, kills: int) -> tuple[int
         out, err = engine.communicate(timeout=200)
         text = out + err
         over = engine.returncode == 0 or "has succeeded" in text
-        anew = any(word in text for word in ("start it anew", "no run", "no store"))
+        anew = any(word in text for word in ("with 'stoker run'", "no run", "no store"))
         if over or not (anew or engine.returncode == -signal.SIGKILL):
             assert over, text
             return done, text

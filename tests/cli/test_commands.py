@@ -50,7 +50,7 @@ def test_help_of_each_command(cli: Cli, name: str) -> None:
     [
         (["rn", "p.yaml"], ["'rn'", "did you mean 'run'"]),
         (["frobnicate"], ["'frobnicate'", "stoker help"]),
-        (["run"], ["what is to be run"]),
+        (["run"], ["pipeline.yaml", "stoker run --help"]),
         (["run", "--polcy", "fit", "p.yaml"], ["polcy", "did you mean '--policy'"]),
         (["run", "--policy", "nice", "p.yaml"], ["'nice'", "strict", "fit"]),
         (["run", "--mode", "quick", "p.yaml"], ["'quick'", "fail_fast"]),

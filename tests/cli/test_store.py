@@ -132,7 +132,7 @@ def test_rm(project: Path) -> None:
     last = answer(project, "runs")[0]["run"]
     assert len(artifacts(project)) == 3
     for wrong, part in (
-        (["rm"], "which run?"),
+        (["rm"], "stoker store rm RUN"),
         (["rm", first, "nothing"], "no run 'nothing'"),
         (["gc", first], "one argument too many"),
     ):
