@@ -205,7 +205,7 @@ static void say_cached(const stk_json *data, stk_buf *out, const stk_view_task *
         stk_buf_printf(out, "Cloned from %s/%s/%lld.\n", stk_text_or(run, "?"), task->name,
                        (long long)stk_json_whole(clone, 0) + 1);
     } else {
-        stk_buf_printf(out, "Not run: its result is known from run %s.\n", stk_text_or(run, "?"));
+        stk_buf_printf(out, "Not run: its result comes from run %s.\n", stk_text_or(run, "?"));
     }
 }
 

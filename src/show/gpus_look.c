@@ -28,7 +28,7 @@ static void name_process(stk_arena *arena, stk_gpus_process *p)
     }
 }
 
-static void look_at_processes(stk_gpus *gpus, uint32_t i)
+static void read_processes(stk_gpus *gpus, uint32_t i)
 {
     stk_device_process found[STK_GPUS_PROCESSES];
     stk_gpus_row *row = &gpus->rows[i];
@@ -52,7 +52,7 @@ void stk_gpus_note_xid(void *arg, const stk_device_event *event)
     }
 }
 
-static void look_at_events(stk_gpus *gpus)
+static void read_events(stk_gpus *gpus)
 {
     stk_device_event event;
     while (stk_accel_next_event(gpus->accel, &event)) {
@@ -73,7 +73,7 @@ int stk_gpus_look(stk_gpus *gpus, stk_err *err)
         stk_lease_free(gpus->accel, gpus->arena, n_free, outside, NULL) < 0) {
         outside = NULL;
     }
-    look_at_events(gpus);
+    read_events(gpus);
     for (uint32_t i = 0; i < gpus->n; i++) {
         stk_gpus_row *row = &gpus->rows[i];
         stk_err why = {0};
@@ -88,7 +88,7 @@ int stk_gpus_look(stk_gpus *gpus, stk_err *err)
         }
         row->holder = stk_lease_holder(gpus->accel, i, gpus->arena);
         row->claim = stk_lease_claimant(gpus->accel, i, gpus->arena);
-        look_at_processes(gpus, i);
+        read_processes(gpus, i);
     }
     return 0;
 }

@@ -107,8 +107,8 @@ static const metric metrics[] = {
      of_remap_failed, 1},
     {"DCGM_FI_DEV_XID_ERRORS", "gauge", "The last Xid seen.", of_xid, 1},
     {"stoker_device_usable", "gauge",
-     "Whether Stoker gives it out: 0 where it is broken, in quarantine or split.", of_usable, 1},
-    {"stoker_device_leased", "gauge", "Whether a run of Stoker has it.", of_leased, 1},
+     "Whether Stoker leases it to steps: 0 if it is broken, in quarantine or split.", of_usable, 1},
+    {"stoker_device_leased", "gauge", "Whether a run of Stoker leases it.", of_leased, 1},
 };
 
 /* Escapes backslash, quote and newline in a label's value; other control characters become '?'. */
@@ -164,16 +164,16 @@ void stk_gpus_prometheus(const stk_gpus *gpus, stk_buf *out)
     (void)gethostname(host, sizeof host - 1);
     for (size_t k = 0; k < sizeof metrics / sizeof metrics[0]; k++) {
         const metric *m = &metrics[k];
-        bool told = false;
+        bool has_head = false;
         for (uint32_t i = 0; i < gpus->n; i++) {
             int64_t value = m->value(&gpus->rows[i]);
             if (value < 0) {
                 continue;
             }
-            if (!told) {
+            if (!has_head) {
                 stk_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", m->name, m->help, m->name,
                                m->type);
-                told = true;
+                has_head = true;
             }
             stk_buf_text(out, m->name);
             labels(out, gpus, i, host);

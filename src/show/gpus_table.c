@@ -227,7 +227,7 @@ void stk_gpus_topology(const stk_gpus *gpus, stk_buf *out)
         stk_buf_printf(out, " %5s  %s\n", cell, stk_text_or(d->cpus, "-"));
     }
     stk_buf_text(
-        out, "18xL: 18 links of NVLink, XGMI or the like; LINK: such, their number is unknown; "
+        out, "18xL: 18 links of NVLink, XGMI or the like; LINK: an unknown number of them; "
              "PIX: one PCIe switch or "
              "board;\nPHB: one PCIe host bridge; NODE: one NUMA node; SYS: across NUMA nodes\n");
 }

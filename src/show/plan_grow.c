@@ -55,6 +55,6 @@ void stk_show_plan_way(const stk_spec *spec, uint32_t i_step, stk_buf *out)
     }
     stk_buf_text(out, i_step == 0 && out->len == len ? "first" : "");
     if (step->settings->cache.enabled && step->settings->cache.is_asked) {
-        stk_buf_text(out, "; from the cache where nothing that it sees has changed");
+        stk_buf_text(out, "; from the cache if nothing that it sees has changed");
     }
 }

@@ -127,7 +127,8 @@ static void image(stk_buf *out, const stk_json *one, int depth)
     if (is_picture(src)) {
         put_picture(out, label, src);
     } else {
-        stk_buf_text(out, "<p class=\"dim\">a picture that is no PNG, JPEG, GIF, WebP or SVG</p>");
+        stk_buf_text(out, "<p class=\"dim\">not shown: the picture is not a PNG, JPEG, GIF, WebP, "
+                          "BMP or SVG</p>");
     }
     tag(out, "<figcaption>", label, "</figcaption>");
     stk_buf_text(out, "</figure>");

@@ -158,7 +158,7 @@ static void add_use(const stk_view_device *d, stk_buf *out)
         stk_buf_separate(&use, ", ");
         stk_buf_printf(&use, "throttled %s", seconds(d->throttled_s, text, sizeof text));
     }
-    stk_buf_text(out, stk_text_or(use.data, "what it did is not known"));
+    stk_buf_text(out, stk_text_or(use.data, "usage unknown"));
 }
 
 void stk_text_devices(const stk_view_details *details, const stk_style *style, int indent,

@@ -271,7 +271,7 @@ static int notes(const page *p)
         stk_html_note(p->out, NULL, p->run->notes[i]);
     }
     /* A warning that several tasks of a step share appears once. */
-    STK_MAP_AUTO said = {0};
+    STK_MAP_AUTO seen = {0};
     STK_ARENA_AUTO keep = stk_arena_new(0);
     uint32_t n = MIN(stk_view_n_tasks(p->view), MAX_ROWS);
     STK_TRY(stk_err_if_null(keep, p->err));
@@ -281,7 +281,7 @@ static int notes(const page *p)
         STK_TRY(stk_html_details(p, i, &d));
         for (uint32_t k = 0; k < d.n_warnings; k++) {
             const char *key = stk_arena_printf(keep, "%s\n%s", task->name, d.warnings[k]);
-            if (key != NULL && !stk_map_get(&said, key, NULL) && stk_map_put(&said, key, 1) == 0) {
+            if (key != NULL && !stk_map_get(&seen, key, NULL) && stk_map_put(&seen, key, 1) == 0) {
                 stk_html_note(p->out, task->label, d.warnings[k]);
             }
         }

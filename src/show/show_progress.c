@@ -28,8 +28,9 @@ stk_progress *stk_progress_new(const stk_progress_config *config, const stk_view
     p->pending = STK_BUF_INIT(64u << 20);
     p->frame = STK_BUF_INIT(64u << 20);
     p->drawn_ms = -1;
-    p->n_said = calloc((size_t)stk_spec_n_steps(stk_view_spec(view)) + 1, sizeof *p->n_said);
-    if (p->n_said == NULL) {
+    p->n_reported =
+        calloc((size_t)stk_spec_n_steps(stk_view_spec(view)) + 1, sizeof *p->n_reported);
+    if (p->n_reported == NULL) {
         free(p);
         return NULL;
     }
@@ -144,10 +145,10 @@ const char *stk_progress_wide_name(const stk_progress *p, uint32_t i_step, stk_b
 static void wide_started(stk_progress *p, uint32_t i_step)
 {
     STK_BUF_AUTO name = STK_BUF_INIT(4096);
-    if (p->n_said[i_step] == 0 && !p->config.tty) {
+    if (p->n_reported[i_step] == 0 && !p->config.tty) {
         plain_line(p, "running", "start", stk_progress_wide_name(p, i_step, &name), "");
     }
-    p->n_said[i_step] = MAX(p->n_said[i_step], 1);
+    p->n_reported[i_step] = MAX(p->n_reported[i_step], 1);
 }
 
 /* Waits until MANY / 10 more tasks have ended since the last line: in a loop that adds tasks one at
@@ -158,7 +159,7 @@ static void wide_ended(stk_progress *p, uint32_t i_step)
     STK_BUF_AUTO name = STK_BUF_INIT(4096);
     STK_BUF_AUTO more = STK_BUF_INIT(4096);
     char took[32];
-    if (stk_show_n_final(step) < step->n || step->n < p->n_said[i_step] + MANY / 10) {
+    if (stk_show_n_final(step) < step->n || step->n < p->n_reported[i_step] + MANY / 10) {
         return;
     }
     int64_t ms = stk_show_took_ms(step->started_ms, step->ended_ms, 0);
@@ -168,7 +169,7 @@ static void wide_ended(stk_progress *p, uint32_t i_step)
     const char *word = strcmp(status, "succeeded") == 0 ? "done" : status;
     plain_line(p, status, word, stk_progress_wide_name(p, i_step, &name),
                stk_text_or(more.data, ""));
-    p->n_said[i_step] = step->n;
+    p->n_reported[i_step] = step->n;
 }
 
 static void wide_event(stk_progress *p, const stk_view_task *task, const stk_event_row *row,
@@ -219,7 +220,7 @@ static void task_event(stk_progress *p, const stk_event_row *row)
         plain_line(p, "succeeded", "done", name, took);
         break;
     case STK_EV_TASK_CACHED:
-        p->cached_unsaid += is_big(p);
+        p->cached_unreported += is_big(p);
         if (!is_big(p)) {
             plain_line(p, "cached", "cached", name, on_terminal(p, "cached"));
         }
@@ -247,10 +248,10 @@ static void note_line(stk_progress *p, const char *text)
     }
 }
 
-void stk_progress_say_cached(stk_progress *p)
+void stk_progress_add_cached(stk_progress *p)
 {
     char count[32];
-    if (p->cached_unsaid > 0) {
+    if (p->cached_unreported > 0) {
         stk_ink ink;
         const char *mark = "cached   ";
         if (p->config.tty) {
@@ -258,9 +259,9 @@ void stk_progress_say_cached(stk_progress *p)
         }
         stk_text_ink(&p->pending, &p->style, STK_INK_GOOD, mark);
         stk_buf_printf(&p->pending, " %s steps%s\n",
-                       stk_text_count(p->cached_unsaid, count, sizeof count),
+                       stk_text_count(p->cached_unreported, count, sizeof count),
                        on_terminal(p, " cached"));
-        p->cached_unsaid = 0;
+        p->cached_unreported = 0;
     }
 }
 
@@ -338,7 +339,7 @@ void stk_progress_done(stk_progress *p)
     stk_buf_done(&p->pending);
     stk_buf_done(&p->frame);
     free(p->running);
-    free(p->n_said);
+    free(p->n_reported);
     free(p->widths);
     free(p);
 }

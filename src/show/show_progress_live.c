@@ -176,7 +176,7 @@ static void put_out(stk_progress *p, const stk_buf *text)
 void stk_progress_draw(stk_progress *p, bool live, int64_t now_ms)
 {
     measure(p);
-    stk_progress_say_cached(p);
+    stk_progress_add_cached(p);
     stk_buf_clear(&p->frame);
     bool had = p->n_widths > 0;
     rewind_frame(p);

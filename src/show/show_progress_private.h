@@ -21,15 +21,15 @@ struct stk_progress {
     int cap_widths;
     int rows;
     int64_t drawn_ms;
-    uint32_t cached_unsaid;
-    uint32_t *n_said; /* by step of a growing run: how many tasks the lines so far cover */
+    uint32_t cached_unreported;
+    uint32_t *n_reported; /* by step of a growing run: how many tasks the lines so far cover */
     bool dirty;
 };
 
 /* "work ×1,000", in `out`. */
 const char *stk_progress_wide_name(const stk_progress *p, uint32_t i_step, stk_buf *out);
 /* Adds a line to the pending ones with the number of steps cached since the last such line. */
-void stk_progress_say_cached(stk_progress *p);
+void stk_progress_add_cached(stk_progress *p);
 /* Writes the pending lines and, if `live`, the live lines below them, in one write. */
 void stk_progress_draw(stk_progress *p, bool live, int64_t now_ms);
 

@@ -146,7 +146,7 @@ static void test_nothing_on_record(void **state)
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 20);
     must(stk_text_summary(view, store, NULL, stk_case_ms(9000), &style, &out, &err), &err);
     assert_non_null(strstr(out.data, "p interrupted · 2 steps · 0 ms"));
-    assert_non_null(strstr(out.data, "start it anew with 'stoker run'"));
+    assert_non_null(strstr(out.data, "with 'stoker run'"));
     assert_null(strstr(out.data, "stoker resume"));
     stk_view_free(view);
     stk_store_close(store);

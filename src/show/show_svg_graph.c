@@ -14,8 +14,8 @@ enum {
     GAP = 16,       /* between boxes of a layer */
     LAYER_GAP = 52, /* between layers */
     MARGIN = 12,
-    MAX_SAID = 16, /* columns of an edge's label */
-    PAGE = 1060    /* width that fits the card without scrolling */
+    MAX_LABEL = 16, /* columns of an edge's label */
+    PAGE = 1060     /* width that fits the card without scrolling */
 };
 
 /* Layers go down the page or, if `across`, from left to right. "along" is the direction in which
@@ -100,7 +100,7 @@ static void draw_text(const frame *f, double along, double cross, int side, cons
     } places[2][3] = {{{" before", -6, 4}, {" beside", 6, 4}, {" beside", 6, 4}},
                       {{"", 0, -6}, {"", 0, -6}, {"", 0, 14}}};
     spot at = spot_at(f, along, cross);
-    stk_text_fit(&cut, text, MAX_SAID, false, true);
+    stk_text_fit(&cut, text, MAX_LABEL, false, true);
     stk_buf_printf(out, "<text class=\"on%s\" x=\"%.1f\" y=\"%.1f\">",
                    places[f->across][side + 1].where, at.x + places[f->across][side + 1].x,
                    at.y + places[f->across][side + 1].y);
@@ -109,10 +109,10 @@ static void draw_text(const frame *f, double along, double cross, int side, cons
 }
 
 static void draw_edge(const frame *f, const stk_graph_route *route, uint32_t from_layer,
-                      const stk_boxes_edge *said, stk_buf *out)
+                      const stk_boxes_edge *grown, stk_buf *out)
 {
     double thick = f->thick, centre = MARGIN + f->side / 2;
-    bool maybe = said != NULL && said->kind == STK_NEXT_SWITCH;
+    bool maybe = grown != NULL && grown->kind == STK_NEXT_SWITCH;
     stk_buf_printf(out, "<path class=\"edge%s\" marker-end=\"url(#tip)\" d=\"",
                    maybe ? " maybe" : "");
     for (uint32_t k = 0; k + 1 < route->n; k++) {
@@ -126,11 +126,11 @@ static void draw_edge(const frame *f, const stk_graph_route *route, uint32_t fro
         point(f, out, ' ', b, to);
     }
     stk_buf_text(out, "\"/>\n");
-    if (said != NULL && said->text != NULL && route->n > 1) {
+    if (grown != NULL && grown->text != NULL && route->n > 1) {
         double a = layer_at(f, from_layer) + thick, b = layer_at(f, from_layer + 1);
         double turn = route->cross[1] - route->cross[0];
         draw_text(f, a + (b - a) * (f->across ? 0.5 : 0.62), centre + route->cross[1],
-                  (turn > 1) - (turn < -1), said->text, out);
+                  (turn > 1) - (turn < -1), grown->text, out);
     }
 }
 
@@ -207,7 +207,7 @@ static int place(const stk_boxes *p, frame *f, stk_err *err)
 }
 
 /* The edge of a growing graph between two boxes, or NULL. */
-static const stk_boxes_edge *said_on(const stk_boxes *p, const stk_graph_edge *edge)
+static const stk_boxes_edge *grown_edge(const stk_boxes *p, const stk_graph_edge *edge)
 {
     for (uint32_t i = 0; p->by_step && i < p->n_grown; i++) {
         if (p->grown[i].from == edge->from && p->grown[i].to == edge->to) {
@@ -224,7 +224,7 @@ static double back_room(const stk_boxes *p, const frame *f, double each)
     for (uint32_t i = 0; p->by_step && i < p->n_grown; i++) {
         if (p->grown[i].is_back) {
             int columns = stk_text_width(stk_text_or(p->grown[i].text, ""));
-            columns = MIN(columns, MAX_SAID);
+            columns = MIN(columns, MAX_LABEL);
             room += each;
             text = MAX(columns * 7, text);
         }
@@ -253,7 +253,7 @@ static void draw(const stk_boxes *p, const frame *f, stk_buf *out)
     for (uint32_t i = 0; i < p->n_group_edges; i++) {
         if (f->layout.routes[i].n > 1) {
             draw_edge(f, &f->layout.routes[i], f->layout.layer[p->group_edges[i].from],
-                      said_on(p, &p->group_edges[i]), out);
+                      grown_edge(p, &p->group_edges[i]), out);
         }
     }
     for (uint32_t i = 0; p->by_step && i < p->n_grown; i++) {

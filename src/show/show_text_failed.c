@@ -171,10 +171,10 @@ static void next_line(const line_ctx *c)
     const stk_view_run *run = stk_view_get_run(c->view);
     const char *status = run->status;
     if (strcmp(status, "interrupted") == 0 && run->started_ms <= 0) {
-        stk_buf_text(c->out, "\n  its engine was gone before anything of the run was on record: "
-                             "start it anew with 'stoker run'\n");
+        stk_buf_text(c->out, "\n  its engine ended before it recorded anything of the run: start "
+                             "it again with 'stoker run'\n");
     } else if (strcmp(status, "interrupted") == 0) {
-        stk_buf_printf(c->out, "\n  no engine runs it any more: stoker resume %s continues it\n",
+        stk_buf_printf(c->out, "\n  its engine has ended: 'stoker resume %s' continues the run\n",
                        run->id);
     } else if (strcmp(status, "failed") == 0 && run->error != NULL &&
                run->n[STK_TASK_FAILED] == 0) {

@@ -137,7 +137,7 @@ static void put_holds(stk_buf *out, const stk_resources *r)
         stk_buf_printf(out, " of %s",
                        stk_units_format_memory(r->base.gpu_memory_bytes, size, sizeof size));
     }
-    stk_buf_text(out, *comma == '\0' ? "not said\n" : "\n");
+    stk_buf_text(out, *comma == '\0' ? "not set\n" : "\n");
 }
 
 static void put_line(stk_buf *out, const char *key, const char *value)
@@ -151,7 +151,7 @@ static void put_line(stk_buf *out, const char *key, const char *value)
 
 void stk_show_stack_text(const stk_stack *s, stk_buf *out)
 {
-    char text[64] = "as long as it takes";
+    char text[64] = "without a limit";
     stk_text_safe(out, s->name, "");
     stk_buf_printf(out, " (%s)\n", stk_place_word(s->kind));
     put_line(out, "from", stk_text_or(s->file, "Stoker's defaults"));

@@ -81,7 +81,7 @@ static bool is_of(const stk_live_task *task, pid_t pid)
 }
 
 /* The devices that the task was granted, and the memory that its processes hold on any device. */
-static void look_at_devices(const stk_top *t, row *r)
+static void read_devices(const stk_top *t, row *r)
 {
     size_t used = 0;
     const char *comma = "";
@@ -110,7 +110,7 @@ static void fill_row(const stk_top *t, const stk_live_task *task, int64_t now_ms
 {
     const struct passwd *user = getpwuid(task->uid);
     *ret = (row){.task = task, .cpus = cpus_since(t, task, now_ms)};
-    look_at_devices(t, ret);
+    read_devices(t, ret);
     if (user != NULL) {
         (void)snprintf(ret->user, sizeof ret->user, "%s", user->pw_name);
     } else {

@@ -43,7 +43,7 @@ static void say_devices(const stk_view *view, stk_run_standing *s, const stk_sch
     }
     if (stk_devset_count(&why->outside) > 0) {
         const char *who = stk_exec_holders(s->accel, &why->outside, arena);
-        stk_buf_printf(out, "%s%s", comma, stk_text_or(who, "others hold some"));
+        stk_buf_printf(out, "%s%s", comma, stk_text_or(who, "others hold some of them"));
     }
 }
 
@@ -51,22 +51,22 @@ static void say_devices(const stk_view *view, stk_run_standing *s, const stk_sch
 static void why_ready(const stk_view *view, stk_run_standing *s, uint32_t i_task, stk_arena *arena,
                       stk_buf *out)
 {
-    static const char *const whats[] = {[STK_WHY_CPU] = "CPUs",
-                                        [STK_WHY_MEMORY] = "memory",
-                                        [STK_WHY_DEVICES] = "devices",
-                                        [STK_WHY_WORKERS] = "a free worker (--max-workers)",
-                                        [STK_WHY_PLACE] = "a place"};
+    static const char *const resources[] = {[STK_WHY_CPU] = "CPUs",
+                                            [STK_WHY_MEMORY] = "memory",
+                                            [STK_WHY_DEVICES] = "devices",
+                                            [STK_WHY_WORKERS] = "a free worker (--max-workers)",
+                                            [STK_WHY_PLACE] = "a place"};
     stk_sched_why why = stk_sched_explain(s->sched, i_task);
     const char *name = stk_view_get_task(view, i_task)->label;
-    const char *what = NULL;
-    if (why.what < sizeof whats / sizeof *whats) {
-        what = whats[why.what];
+    const char *resource = NULL;
+    if (why.what < sizeof resources / sizeof *resources) {
+        resource = resources[why.what];
     }
-    if (what == NULL) {
+    if (resource == NULL) {
         stk_buf_printf(out, "step '%s' has all its inputs and is about to start", name);
         return;
     }
-    stk_buf_printf(out, "step '%s' has all its inputs and waits for %s", name, what);
+    stk_buf_printf(out, "step '%s' has all its inputs and waits for %s", name, resource);
     uint32_t place = stk_plan_request(s->plan, stk_view_get_task(view, i_task)->i_step)->place;
     if (why.what == STK_WHY_PLACE && place > 0) {
         const stk_capacity_place *p = &s->capacity.places[place - 1];
@@ -74,7 +74,7 @@ static void why_ready(const stk_view *view, stk_run_standing *s, uint32_t i_task
                        p->max_jobs);
     }
     if (why.is_queue) {
-        stk_buf_printf(out, "; step '%s' has waited for these longer and comes first",
+        stk_buf_printf(out, "; step '%s' has waited for them longer and comes first",
                        stk_view_get_task(view, why.other)->label);
     } else if (why.what == STK_WHY_DEVICES) {
         stk_buf_text(out, ": ");
@@ -121,7 +121,7 @@ static int why_waiting(stk_store *store, const stk_view *view, uint32_t i_task, 
     } else if (!stk_run_is_of_this_host(stk_view_get_run(view), arena)) {
         stk_buf_printf(out,
                        "step '%s' has all its inputs and waits for CPUs, memory, devices or a free "
-                       "worker; ask on the host of its run for which",
+                       "worker; 'stoker why' on the run's own host says which",
                        task->label);
     } else {
         STK_RUN_STANDING_AUTO standing = {0};
@@ -176,7 +176,7 @@ int stk_show_why_task(stk_store *store, const stk_view *view, uint32_t i_task, s
                        stk_text_or(d.because, "?"));
         if (roots[i_task] != UINT32_MAX) {
             const stk_view_task *root = stk_view_get_task(view, roots[i_task]);
-            stk_buf_printf(out, "; it all began with '%s', which %s %s", root->name,
+            stk_buf_printf(out, "; the first cause is '%s', which %s %s", root->name,
                            root->state == STK_TASK_CANCELLED ? "was" : "has",
                            stk_state_word(root->state));
         }
