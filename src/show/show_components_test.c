@@ -1,4 +1,4 @@
-/* Components of cards: hostile texts stay texts, charts are pictures or say why not. */
+/* Components of cards: hostile texts stay texts; charts are pictures or say why not. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,7 +53,7 @@ static void test_markdown(void **state)
     }
 }
 
-/* Each kind with texts that would be tags, in every place that takes a text. */
+/* Every kind with texts that look like tags, in every place that takes a text. */
 static void test_escaped(void **state)
 {
     (void)state;
@@ -111,7 +111,7 @@ static void test_kinds(void **state)
         strstr(shown(&out, "[{\"kind\":\"progress\",\"max\":0,\"value\":7}]"), "width:0.0%"));
     assert_non_null(
         strstr(shown(&out, "[{\"kind\":\"progress\",\"max\":2,\"value\":7}]"), "width:100.0%"));
-    /* Boxes beside each other are one row, and the row ends. */
+    /* Value boxes beside each other share a row, which ends after them. */
     shown(&out, "[{\"kind\":\"value\",\"value\":1},{\"kind\":\"value\",\"value\":2},"
                 "{\"kind\":\"markdown\",\"text\":\"a\"},{\"kind\":\"value\",\"value\":3}]");
     const char *row = strstr(out.data, "<div class=\"values\">");
@@ -125,7 +125,7 @@ static void test_kinds(void **state)
                "src=\"data:image/png;base64,AAAA\""));
     assert_non_null(
         strstr(shown(&out, "[{\"kind\":\"image\",\"src\":\"http://e/x.png\"}]"), "PNG, JPEG, GIF"));
-    /* Deep nesting ends. */
+    /* Nesting that is too deep ends. */
     STK_BUF_AUTO deep = STK_BUF_INIT(1u << 20);
     stk_buf_char(&deep, '[');
     for (int i = 0; i < 300; i++) {
@@ -138,7 +138,7 @@ static void test_kinds(void **state)
     shown(&out, deep.data);
 }
 
-/* A chart is the picture that the worker made of it; without one it is a table of its records. */
+/* A chart is the picture that the worker made, or else a table of its records. */
 static void test_charts(void **state)
 {
     (void)state;
@@ -181,7 +181,7 @@ static void test_charts(void **state)
     assert_non_null(strstr(out.data, "(it has no picture)"));
 }
 
-/* A chart's table is cut as any other, and says so. */
+/* A chart's table is cut like any other, and says so. */
 static void test_long_chart(void **state)
 {
     (void)state;
@@ -195,7 +195,7 @@ static void test_long_chart(void **state)
     assert_non_null(strstr(shown(&out, json.data), "2000 of 2500 rows"));
 }
 
-/* A text with a zero byte is shown as a question mark wherever it stands. */
+/* A text with a zero byte is shown as a question mark everywhere. */
 static void test_zero_byte(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static void test_zero_byte(void **state)
     }
 }
 
-/* Short rows of a wide table are filled up: a text of 400 KB would become 10,000,000,000 cells. */
+/* Short rows of a wide table would be filled up: 400 KB of text to 10,000,000,000 cells. */
 static void test_wide_table(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Devices and verdicts as people see them, and idle stretches. */
+/* Devices, verdicts and idle stretches as people see them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static void test_text(void **state)
     stk_case_done(&c);
 }
 
-/* Devices are called by their names, also in the sum; of several kinds they are devices. */
+/* Devices have their vendor's noun, also in the sum; several kinds together are "devices". */
 static void test_other_kinds(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void test_other_kinds(void **state)
         assert_int_equal(
             stk_text_summary(c.view, NULL, NULL, stk_case_ms(11000), &style, &out, &err), 0);
         has(out.data, sums[i]);
-        has(out.data, "! steps 'train', 'plain': its device idled\n"); /* said once */
+        has(out.data, "! steps 'train', 'plain': its device idled\n"); /* once */
         assert_null(strstr(strstr(out.data, "idled") + 1, "idled"));
         stk_case_done(&c);
     }
@@ -163,7 +163,7 @@ static void test_card(void **state)
     has(out.data, ">GPU 0 temperature<");
     has(out.data, ">GPU 0 NVLink per second<");
     has(out.data, ">disk per second<");
-    assert_null(strstr(out.data, ">GPU 1 ")); /* nothing is known of it: no curve */
+    assert_null(strstr(out.data, ">GPU 1 ")); /* unknown values: no curve */
     assert_null(strstr(out.data, ">GPU 0 clock<"));
     has(out.data, "was granted no device, so there is nothing to profile");
     has(out.data, "<b>20.0 s</b><span>devices held</span>");
@@ -206,7 +206,7 @@ static void test_idle(void **state)
     stk_samples s = {.n_devices = 1, .uuids = uuids, .n = 12, .samples = samples};
     stk_idle idle;
     assert_true(stk_show_idle(&s, 0, &idle));
-    assert_int_equal(idle.n, 2); /* 0…3 s and 6…10 s; what is short or unknown is no stretch */
+    assert_int_equal(idle.n, 2); /* 0…3 s and 6…10 s; short or unknown stretches don't count */
     assert_true(idle.total_s == 7 && idle.longest_s == 4 && idle.longest_from_s == 6);
     assert_true(idle.known_s == 11);
     s.n = 0;

@@ -1,4 +1,4 @@
-/* Growing runs: tasks as they are added, frames, scopes, JSON and text. */
+/* Growing runs: added tasks, frames, scopes, JSON and text. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,20 +131,20 @@ static void test_scope(void **state)
     stk_err err = {0};
     assert_int_equal(stk_view_get_scope(c.view, 0, 0, arena, &scope, &err), 0);
     assert_string_equal(names_of(&scope, arena), "cfg:1 secret:1 todo:1");
-    /* Own outputs win over inherited ones, what is dropped is gone. */
+    /* A task's outputs win over inherited ones; dropped artifacts are gone. */
     assert_int_equal(stk_view_get_scope(c.view, 4, 0, arena, &scope, &err), 0);
     assert_string_equal(names_of(&scope, arena), "cfg:5 part:5 todo:1");
     assert_non_null(strstr(scope.items[1].ref, "\"digest\""));
-    /* A join begins anew. */
+    /* A join starts with an empty scope. */
     assert_int_equal(stk_view_get_scope(c.view, 13, 0, arena, &scope, &err), 0);
     assert_string_equal(names_of(&scope, arena), "total:14");
-    /* One that failed sees what its parent left. */
+    /* A failed task sees what its parent left. */
     assert_int_equal(stk_view_get_scope(c.view, 14, 0, arena, &scope, &err), 0);
     assert_string_equal(names_of(&scope, arena), "total:14");
     stk_case_done(&c);
 }
 
-/* Ranks of a gang: the same parent, outputs of their own. */
+/* Ranks of a gang have the same parent and their own outputs. */
 static void test_ranks(void **state)
 {
     (void)state;

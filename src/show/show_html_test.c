@@ -1,4 +1,4 @@
-/* The card: well-formed, escaped, self-contained; pictures; the layout's promises. */
+/* The card is well-formed, escaped and self-contained; pictures; the layout keeps its promises. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,19 +37,19 @@ static void test_card(void **state)
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
     make_card(&c, &out);
     stk_case_well_formed(out.data);
-    /* Hostile text is there, as text. */
+    /* Hostile text is there as text. */
     assert_null(strstr(out.data, "<script"));
     assert_null(strstr(out.data, "<img"));
     assert_non_null(strstr(out.data, "Net&lt;script&gt;alert(1)&lt;/script&gt;"));
     assert_non_null(strstr(out.data, "&lt;img src=x onerror=alert(1)&gt;"));
     assert_null(strchr(out.data, '\033'));
-    /* Nothing from elsewhere. */
+    /* Nothing comes from elsewhere. */
     assert_null(strstr(out.data, "://"));
     assert_null(strstr(out.data, "url(h"));
     assert_null(strstr(out.data, "src=\""));
     assert_null(strstr(out.data, "@import"));
     assert_non_null(strstr(out.data, "Content-Security-Policy\" content=\"default-src 'none'"));
-    /* And what a reader looks for. */
+    /* The card has what a reader looks for. */
     static const char *const words[] = {"Step <b>evaluate</b> failed: ValueError",
                                         "2 CPU, 4 GB, 1 GPU",
                                         "prefers-color-scheme:dark",
@@ -101,11 +101,11 @@ static void test_curves(void **state)
     assert_non_null(strstr(out.data, "peak 2.0 CPU"));
     assert_non_null(strstr(out.data, "GPU 0 memory"));
     assert_non_null(strstr(out.data, ">peak 50 %<"));
-    /* That a device never did anything is what the picture is for; what isn't known has none. */
+    /* A device that was never busy has a curve; unknown values have none. */
     assert_non_null(strstr(out.data, ">GPU 1 busy<"));
     assert_non_null(strstr(out.data, ">peak 0 %<"));
     assert_null(strstr(out.data, ">GPU 1 memory<"));
-    /* A damaged file costs its curves only. */
+    /* A damaged samples file costs only its curves. */
     assert_int_equal(stk_file_write(path.data, "nonsense", 8, 0644, &err), 0);
     stk_buf_clear(&out);
     make_card(&c, &out);
@@ -189,7 +189,7 @@ static void test_layout(void **state)
     for (uint32_t seed = 1; seed <= 40; seed++) {
         check_layout(2 + seed % 30, seed % 50, seed);
     }
-    /* A tree has a picture without crossings: children of one parent stay together. */
+    /* The picture of a tree has no crossings: children of one parent stay together. */
     const stk_graph_edge tree[] = {{0, 1}, {0, 2}, {1, 3}, {2, 4}, {1, 5}, {2, 6}};
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_graph_layout layout;
@@ -201,14 +201,14 @@ static void test_layout(void **state)
         }
     }
     assert_true(layout.cross[0] == (layout.cross[1] + layout.cross[2]) / 2);
-    /* Limits: too much for a picture is said, a circle does no harm. */
+    /* Limits: a graph too large for a picture is an error; a cycle does no harm. */
     const stk_graph_edge circle[] = {{0, 1}, {1, 2}, {2, 1}};
     assert_int_equal(stk_graph_place(3, circle, 3, 60, 20, arena, &layout, NULL), 0);
     assert_int_equal(stk_graph_place(4001, NULL, 0, 60, 20, arena, &layout, NULL), STK_E_LIMIT);
     assert_int_equal(stk_graph_place(4000, NULL, 0, 60, 20, arena, &layout, NULL), 0);
 }
 
-/* A growing run: boxes are steps with their tasks counted, what many made is one row. */
+/* A growing run: boxes are steps with their tasks counted, similar artifacts share a row. */
 static void test_grown(void **state)
 {
     (void)state;
@@ -240,7 +240,7 @@ static void test_grown(void **state)
     stk_case_done(&c);
 }
 
-/* A loop to itself and one further back: their ways are drawn, and the rest stands in layers. */
+/* A loop to itself and one further back: their ways back are drawn, the other edges make layers. */
 static void test_loop(void **state)
 {
     (void)state;
@@ -266,7 +266,7 @@ static void test_loop(void **state)
     stk_case_done(&c);
 }
 
-/* What is no text, or a text with a zero byte, is a device without a name. */
+/* A model that is no text, or has a zero byte, is a device without a name. */
 static void test_devices(void **state)
 {
     (void)state;

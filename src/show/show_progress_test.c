@@ -1,4 +1,4 @@
-/* Progress as a terminal would show it: a small terminal replays what was written. */
+/* Progress on a terminal: a small terminal emulator replays what was written. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ typedef struct screen {
     int row, columns;
 } screen;
 
-/* Understands exactly what progress may use; anything else fails the test. */
+/* Understands exactly the sequences that progress may use; others fail the test. */
 static void replay(screen *s, const char *text)
 {
     while (*text != '\0') {
@@ -46,7 +46,7 @@ static void replay(screen *s, const char *text)
             }
             text = end + 1;
         } else {
-            /* A line is always written from its first column to its end. */
+            /* A line is always written from the first column on. */
             size_t n = strcspn(text, "\n\r\033");
             assert_true(n < sizeof s->cells[0]);
             memcpy(s->cells[s->row], text, n);
@@ -140,7 +140,7 @@ static void test_terminal(void **state)
     feed(&s, STK_EV_TASK_CACHED, 2, 1, "{}");
     feed(&s, STK_EV_TASK_STARTED, 0, 10, "{}");
     feed(&s, STK_EV_TASK_STARTED, 1, 20, "{}");
-    assert_int_equal(stk_progress_tick(s.p, stk_case_ms(50)), 50); /* not ten times a second yet */
+    assert_int_equal(stk_progress_tick(s.p, stk_case_ms(50)), 50); /* too early to draw again */
     assert_int_equal(s.len, 0);
     assert_true(stk_progress_tick(s.p, stk_case_ms(1010)) > 0);
     replay(&scr, s.text);
@@ -158,7 +158,7 @@ static void test_terminal(void **state)
     assert_true(find_row(&scr, "✓ test") < find_row(&scr, "✗ train"));
     assert_non_null(strstr(scr.cells[find_row(&scr, "✗ train")], "failed: exit status 3"));
     assert_int_equal(n_rows_with(&scr, "train"), 1); /* its live line is gone */
-    assert_int_equal(n_rows_with(&scr, "steps"), 1); /* one bar */
+    assert_int_equal(n_rows_with(&scr, "steps"), 1); /* a single bar */
 
     before = s.len;
     stk_progress_clear(s.p);
@@ -167,7 +167,7 @@ static void test_terminal(void **state)
     stage_close(&s);
 }
 
-/* What a terminal of its own got since the last call. */
+/* What the terminal got since the last call. */
 static size_t read_terminal(int master, char *text, size_t size)
 {
     size_t len = 0;
@@ -178,7 +178,7 @@ static size_t read_terminal(int master, char *text, size_t size)
     return len;
 }
 
-/* A terminal that got narrower has wrapped the live lines: as many rows are taken back. */
+/* On a terminal that got narrower, live lines have wrapped: progress takes back that many rows. */
 static void test_resize(void **state)
 {
     (void)state;
@@ -265,7 +265,7 @@ static void test_quiet(void **state)
     stage_close(&s);
 }
 
-/* 10,000 quick steps: writes are few and large, the screen never holds more than it should. */
+/* 10,000 quick steps: few and large writes, and never too many lines on the screen. */
 static void test_many(void **state)
 {
     (void)state;
@@ -296,7 +296,7 @@ static void test_many(void **state)
     stage_close(&s);
 }
 
-/* A foreach of 1,000 is a line or two, its first failures, and one live line. */
+/* A foreach of 1,000: one or two lines, its first failures, and one live line. */
 static void test_wide(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Views out of a real store: loaded, followed, interrupted; what the cache saved. */
+/* Views of a real store: loaded, refreshed, interrupted; the time that the cache saved. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -79,7 +79,7 @@ static void test_load_and_follow(void **state)
     commit(store, second, STK_EV_RUN_CREATED, UINT32_MAX, 5000, "{}", NULL);
     commit(store, second, STK_EV_RUN_STARTED, UINT32_MAX, 5000, "{}", NULL);
     must(stk_view_load(store, second, &view, &err), &err);
-    assert_true(stk_view_is_live(view)); /* we hold its lock */
+    assert_true(stk_view_is_live(view)); /* this test holds its lock */
 
     STK_BUF_AUTO data = STK_BUF_INIT(4096);
     stk_buf_printf(&data, "{\"key\":\"00ff\",\"from_run\":\"%s\",\"outputs\":%s}", id, refs);
@@ -124,8 +124,7 @@ static void test_load_and_follow(void **state)
     must(stk_file_remove_tree(dir, &err), &err);
 }
 
-/* Killed between its row and its first events: how long it took isn't known, and resume refuses it.
- */
+/* Killed between its row and its first events: its duration is unknown, and resume refuses it. */
 static void test_nothing_on_record(void **state)
 {
     (void)state;

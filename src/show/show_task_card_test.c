@@ -1,5 +1,4 @@
-/* The page of a task: what the step wrote beside what the engine knows; hostile files do no harm.
- */
+/* The page of a task: the step's report and the engine's record; hostile files do no harm. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,7 +28,7 @@ static void end(folder *f)
     assert_int_equal(stk_file_remove_tree(f->store, &err), 0);
 }
 
-/* `name` into the cards of work/2's first attempt. */
+/* Writes `name` into the cards of work/2's first attempt. */
 static void put(const folder *f, const char *name, const char *text)
 {
     stk_err err = {0};
@@ -54,7 +53,7 @@ static void test_page(void **state)
     stk_err err = {0};
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
     begin(&f);
-    /* Without a card: what the engine knows. */
+    /* Without a card, the page has the engine's record. */
     assert_int_equal(page(&f, NULL, &out, &err), 0);
     stk_case_well_formed(out.data);
     assert_non_null(strstr(out.data, "<h2>Artifacts</h2>"));
@@ -115,14 +114,14 @@ static void test_list(void **state)
     assert_true(first == out.data + 1);
     assert_non_null(strstr(out.data, "{\"id\":\"own\",\"name\":\"own\",\"type\":\"mine\""));
     assert_non_null(strstr(out.data, "/work/2/1/cards/own.html\"}]"));
-    /* Rank 1's are its own. */
+    /* Rank 1 has its own cards. */
     stk_buf_clear(&out);
     assert_int_equal(stk_task_cards_json(f.c.view, 1, 1, arena, &out, &err), 0);
     assert_string_equal(out.data, "[]");
     end(&f);
 }
 
-/* A step with @gpu_profile has a page of its devices that nobody wrote. */
+/* A step with @gpu_profile has a page of its devices without writing one. */
 static void test_devices(void **state)
 {
     (void)state;

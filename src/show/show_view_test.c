@@ -54,7 +54,7 @@ static void test_details(void **state)
     assert_int_equal(stk_view_get_details(c.view, 3, arena, &d, &err), 0);
     assert_string_equal(d.error_class, "exception");
     assert_string_equal(d.where, "train.py:41");
-    /* Inputs of a task that failed: from what came before it. */
+    /* A failed task's inputs come from the tasks before it. */
     assert_non_null(d.inputs[0].digest);
     assert_int_equal(strlen(d.inputs[0].digest), 64);
 
@@ -89,7 +89,7 @@ static void test_roots(void **state)
     assert_int_equal(roots[4], 3);
     assert_int_equal(roots[5], 3); /* by way of 'report' */
     assert_int_equal(roots[2], UINT32_MAX);
-    /* A circle, as only damage makes it, ends. */
+    /* A cycle, which only damage can make, ends the walk. */
     stk_case_feed(&c, STK_EV_TASK_SKIPPED, 4, 0, 6000, "{\"because\":\"publish\"}");
     assert_int_equal(stk_view_roots(c.view, arena, &roots, NULL), 0);
     stk_case_done(&c);
@@ -115,7 +115,7 @@ static void test_resumed(void **state)
     stk_case_done(&c);
 }
 
-/* Gone on with on a machine whose clock is an hour behind. */
+/* Continued on a machine whose clock is an hour behind. */
 static void test_clock_that_went_back(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void test_damage(void **state)
     stk_case_mixed(&c, "/s");
     stk_err err = {0};
     stk_event_row row = {0, 0, STK_EV_TASK_STARTED, 77, 1, "{}"};
-    uint32_t n = stk_view_get_run(c.view)->n_notes; /* each costs what it told, and is named */
+    uint32_t n = stk_view_get_run(c.view)->n_notes; /* each costs what it reported, and is named */
     assert_int_equal(stk_view_fold(c.view, &row, &err), 0);
     row = (stk_event_row){0, 0, STK_EV_RUN_ENDED, UINT32_MAX, 0, "{\"status\":"};
     assert_int_equal(stk_view_fold(c.view, &row, &err), 0);
@@ -168,7 +168,7 @@ static void test_damage(void **state)
     stk_case_done(&c);
 }
 
-/* Only a document that grows gets tasks. */
+/* Only a growing document gets tasks. */
 static void test_growth(void **state)
 {
     (void)state;
@@ -180,7 +180,7 @@ static void test_growth(void **state)
     stk_case_done(&c);
 }
 
-/* What is logged after the end wins over what the step said; of an output, of the run. */
+/* Metadata logged after the end wins over the step's own, for outputs and for the run. */
 static void test_metadata(void **state)
 {
     (void)state;
