@@ -84,7 +84,7 @@ def test_a_run_and_its_names(cli: Cli, ran: Run) -> None:
         (["show", "latest", "make", "more"], 2, "'more' is one argument too many"),
         (["runs", "--limit", "x"], 2, "--limit: 'x' is not a whole number"),
         (["logs", "latest/nosuch"], 2, "has no step 'nosuch'"),
-        (["artifact", "fetch"], 2, "'fetch' "),
+        (["artifact", "fetch"], 2, "'fetch':"),
         (["artifact", "get", "latest/make.nosuch"], 2, "has no output 'nosuch'"),
         (["artifact", "get", "nosuch"], 2, "no artifact is named 'nosuch'"),
         (

@@ -404,7 +404,9 @@ def test_the_end_that_the_share_lacks(project: Project) -> None:
 
     assert shared() == "running"
     told = project("resume", "latest")
-    assert told.returncode == 0 and "has succeeded" in told.stderr and "share" in told.stderr, told.stderr
+    assert told.returncode == 0 and "has succeeded" in told.stderr and "share" in told.stderr, (
+        told.stderr
+    )
     assert shared() == "succeeded"
     again = project("resume", "latest")
     assert again.returncode == 2 and "nothing to resume" in again.stderr
