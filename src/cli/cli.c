@@ -33,11 +33,6 @@ char **stk_cli_args(const stk_cli *cli)
     return cli->args;
 }
 
-bool stk_cli_any_word(const char *word)
-{
-    return word != NULL;
-}
-
 const char *stk_cli_value_at(const stk_cli *cli, const char *name, int i)
 {
     for (int k = 0; k < cli->n_given; k++) {

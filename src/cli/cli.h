@@ -29,6 +29,12 @@ typedef struct stk_option {
 
 typedef struct stk_cli stk_cli;
 
+typedef enum stk_words {
+    STK_WORDS_OURS,
+    STK_WORDS_MIXED, /* options of ours; other words, and all after "--", are the program's */
+    STK_WORDS_THEIRS
+} stk_words;
+
 typedef struct stk_command {
     const char *name;
     const char *summary; /* one line, for `stoker help` */
@@ -36,8 +42,8 @@ typedef struct stk_command {
     const char *text; /* paragraphs for --help and the man page; plain text, blank line between; may
                          be NULL */
     const stk_option *options; /* every command also has --help and --json */
-    /* True if the words after this first positional belong to the user's program. NULL: never. */
-    bool (*stop_at)(const char *word);
+    /* Whose words follow this first positional? NULL: ours. */
+    stk_words (*words_behind)(const char *word);
     bool hidden;
     int max_args; /* positionals; -1: `run` checks them itself */
     /* Returns an exit status or an error. The caller prints `out`, and ends its last line, if there
@@ -54,8 +60,9 @@ extern const stk_command *const stk_commands[]; /* NULL-terminated, display orde
 int stk_cli_n_args(const stk_cli *cli);
 const char *stk_cli_arg(const stk_cli *cli, int i); /* NULL beyond the last */
 char **stk_cli_args(const stk_cli *cli);            /* NULL-terminated */
-/* A stop_at for commands that run a program: all words after the first belong to it. */
-bool stk_cli_any_word(const char *word);
+/* For words_behind: of a Python file mixed words, of anything else ours; always theirs. */
+stk_words stk_cli_words_of_file(const char *word);
+stk_words stk_cli_words_theirs(const char *word);
 /* Options by their name in the table. */
 bool stk_cli_flag(const stk_cli *cli, const char *name);
 const char *stk_cli_value(const stk_cli *cli, const char *name); /* the last one given, or NULL */

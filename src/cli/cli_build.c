@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/cli_run.h"
+#include "cli/cli_words.h"
 #include "run/run_plan.h"
 #include "sys/file.h"
 
@@ -84,6 +85,7 @@ static int run_build(const stk_cli *cli, stk_buf *out, stk_err *err)
     how.options.with = stk_text_or(how.options.with, "docker");
     how.plan = how.build = true;
     if (!piped && stk_cli_is_python(stk_cli_arg(cli, 0))) {
+        STK_TRY(stk_cli_check_words(cli, how.quiet, err));
         return stk_cli_exec_python(cli, &how, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1, err);
     }
     STK_SPEC_AUTO spec = NULL;
@@ -124,7 +126,7 @@ const stk_command stk_cmd_build = {
             "don't contain the project's code.\n\n'stoker plan --dockerfile' shows what would be "
             "built. Build logs are in the store's folder images.",
     .options = options_of_build,
-    .stop_at = stk_cli_is_program,
+    .words_behind = stk_cli_words_of_file,
     .max_args = -1,
     .run = run_build,
 };

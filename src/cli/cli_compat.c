@@ -74,7 +74,7 @@ const stk_command stk_cmd_compat = {
             "`from zenml import …`\nand `from metaflow import …` import Stoker. Neither ZenML nor "
             "Metaflow has to be installed, and neither is changed.",
     .options = options,
-    .stop_at = stk_cli_any_word,
+    .words_behind = stk_cli_words_theirs,
     .max_args = -1,
     .run = run_compat,
 };

@@ -183,6 +183,6 @@ const stk_command stk_cmd_launch = {
         "-m.\n\n"
         "With --json the answer (gang.json) goes to stdout and the ranks' output to stderr.",
     .options = stk_cli_launch_table,
-    .stop_at = stk_cli_any_word,
+    .words_behind = stk_cli_words_theirs,
     .max_args = -1,
     .run = run_launch};

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "cli/cli_words.h"
 
 static const stk_option everywhere[] = {{"json", 0, NULL, ""}, {"help", 'h', NULL, ""}, {NULL}};
 
@@ -54,7 +55,12 @@ static const stk_option *find_option(const stk_command *command, const char *nam
     return o != NULL ? o : find_in(everywhere, name, len, letter);
 }
 
-static int unknown(const stk_command *command, const char *word, size_t len, stk_err *err)
+bool stk_cli_has_option(const stk_command *command, const char *name)
+{
+    return find_option(command, name, strlen(name), 0) != NULL;
+}
+
+int stk_cli_unknown_option(const stk_command *command, const char *word, stk_err *err)
 {
     const char *names[64];
     char bare[64];
@@ -64,7 +70,6 @@ static int unknown(const stk_command *command, const char *word, size_t len, stk
     }
     names[n++] = "json";
     names[n++] = "help";
-    (void)len;
     const char *start = word + strspn(word, "-");
     size_t m = strcspn(start, "=");
     if (m >= sizeof bare - 1) {
@@ -91,7 +96,7 @@ static int take_option(stk_cli *cli, int n_words, char **words, int *i, stk_err 
     size_t len = is_long ? strcspn(name, "=") : 1;
     const stk_option *o = find_option(cli->command, name, len, is_long ? 0 : word[1]);
     if (o == NULL || (!is_long && o->arg == NULL && word[2] != '\0')) {
-        return unknown(cli->command, word, len, err);
+        return stk_cli_unknown_option(cli->command, word, err);
     }
     const char *value = "";
     const char *rest = name + len;
@@ -111,6 +116,33 @@ static int take_option(stk_cli *cli, int n_words, char **words, int *i, stk_err 
     return 0;
 }
 
+/* An option that this command takes here, or that nobody does. */
+static bool is_ours(const stk_cli *cli, stk_words words_are, const char *word)
+{
+    if (word[0] != '-' || word[1] == '\0') {
+        return false;
+    }
+    bool is_long = word[1] == '-';
+    const char *name = word + 2;
+    const stk_option *o =
+        find_option(cli->command, name, strcspn(name, "="), is_long ? 0 : word[1]);
+    return words_are == STK_WORDS_OURS ||
+           (o != NULL && !(is_long && stk_cli_is_of_flow(cli->program_text, o->name)));
+}
+
+/* Whose the words behind the one that was just added are. */
+static stk_words words_behind(stk_cli *cli, stk_words words_are)
+{
+    if (cli->n_args > 1 || cli->command->words_behind == NULL) {
+        return words_are;
+    }
+    words_are = cli->command->words_behind(cli->args[0]);
+    if (words_are == STK_WORDS_MIXED) {
+        cli->program_text = stk_cli_program_text(cli->args[0]);
+    }
+    return words_are;
+}
+
 int stk_cli_parse(stk_cli *cli, int n_words, char **words, stk_err *err)
 {
     ssize_t n = readlink("/proc/self/exe", cli->program, sizeof cli->program - 1);
@@ -120,18 +152,20 @@ int stk_cli_parse(stk_cli *cli, int n_words, char **words, stk_err *err)
     if (cli->args == NULL || cli->given == NULL) {
         return stk_err_nomem(err);
     }
-    bool only_args = false;
+    stk_words words_are = STK_WORDS_OURS;
     for (int i = 0; i < n_words; i++) {
-        if (!only_args && strcmp(words[i], "--") == 0) {
-            only_args = true;
-        } else if (!only_args && words[i][0] == '-' && words[i][1] != '\0') {
-            if (take_option(cli, n_words, words, &i, err) < 0) {
-                return err->code;
-            }
+        int n_given = cli->n_given;
+        if (words_are == STK_WORDS_THEIRS) {
+            cli->args[cli->n_args++] = words[i];
+        } else if (strcmp(words[i], "--") == 0) {
+            words_are = STK_WORDS_THEIRS;
+        } else if (is_ours(cli, words_are, words[i])) {
+            STK_TRY(take_option(cli, n_words, words, &i, err));
+            cli->given[n_given].is_behind = words_are == STK_WORDS_MIXED;
         } else {
             cli->args[cli->n_args++] = words[i];
-            only_args = only_args || (cli->n_args == 1 && cli->command->stop_at != NULL &&
-                                      cli->command->stop_at(words[i]));
+            cli->n_mixed += words_are == STK_WORDS_MIXED;
+            words_are = words_behind(cli, words_are);
         }
     }
     return 0;
@@ -141,4 +175,5 @@ void stk_cli_parse_done(stk_cli *cli)
 {
     free(cli->args);
     free(cli->given);
+    free(cli->program_text);
 }

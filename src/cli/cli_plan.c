@@ -3,6 +3,7 @@
 
 #include "base/buf.h"
 #include "cli/cli_run.h"
+#include "cli/cli_words.h"
 #include "run/run_plan.h"
 #include "show/plan.h"
 
@@ -86,21 +87,6 @@ static int put_plan(const stk_cli *cli, const stk_cli_run *how, const char *step
     return 0;
 }
 
-/* Words after a Python file are its program's: one of our options there would have no effect. */
-static int check_behind(const stk_cli *cli, stk_err *err)
-{
-    for (char **word = stk_cli_args(cli) + 1; *word != NULL; word++) {
-        bool is_ours = strcmp(*word, "--manifest") == 0 || strcmp(*word, "--dockerfile") == 0;
-        if (is_ours && !stk_cli_flag(cli, *word + 2)) {
-            return stk_cli_usage(
-                cli, err,
-                "%s comes after %s, where options are the program's: write it before the file",
-                *word, stk_cli_arg(cli, 0));
-        }
-    }
-    return 0;
-}
-
 static int run_plan(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     stk_cli_run how;
@@ -112,7 +98,7 @@ static int run_plan(const stk_cli *cli, stk_buf *out, stk_err *err)
     }
     STK_TRY(stk_cli_run_options(cli, &how, err));
     if (!piped && stk_cli_is_python(stk_cli_arg(cli, 0))) {
-        STK_TRY(check_behind(cli, err));
+        STK_TRY(stk_cli_check_words(cli, how.quiet, err));
         how.plan = true;
         return stk_cli_exec_python(cli, &how, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1, err);
     }
@@ -145,6 +131,6 @@ const stk_command stk_cmd_plan = {
             "has none.\n\n--manifest prints what would be submitted for steps on other machines, "
             "for STEP or for all.",
     .options = options_of_plan,
-    .stop_at = stk_cli_is_program,
+    .words_behind = stk_cli_words_of_file,
     .max_args = -1,
     .run = run_plan};

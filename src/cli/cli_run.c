@@ -1,11 +1,7 @@
 /* `stoker run`: a pipeline document, or a Python file that calls pipelines. */
 #include "cli/cli_run.h"
 
-#include <stdio.h>
-#include <string.h>
-
-#include "base/limits.h"
-#include "sys/file.h"
+#include "cli/cli_words.h"
 
 static int read_clone(const stk_cli *cli, stk_run_options *ret, stk_err *err)
 {
@@ -22,39 +18,6 @@ static int read_clone(const stk_cli *cli, stk_run_options *ret, stk_err *err)
                            "--clone begins a new run, --resume continues one: leave one out");
     }
     return 0;
-}
-
-/* True if the program's text has the option; flows accept --with. */
-static bool program_takes(const char *file, const char *option)
-{
-    STK_TEXT_AUTO text = NULL;
-    size_t len = 0;
-    return stk_file_read(file, STK_LIMIT_SPEC_BYTES, &text, &len, NULL) < 0 ||
-           strstr(text, option) != NULL ||
-           (strcmp(option, "--with") == 0 && strstr(text, "FlowSpec") != NULL);
-}
-
-/* Words after a program are its own. An option that says where steps run was most likely meant for
- * us, and would be silently ignored: print a note. */
-static void note_place_behind(const char *file, char **args)
-{
-    static const char *const options[] = {"--with", "--stack"};
-    for (; *args != NULL && strcmp(*args, "--") != 0; args++) {
-        for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-            size_t n = strlen(options[i]);
-            const char *end = strncmp(*args, options[i], n) == 0 ? *args + n : NULL;
-            bool is_next = end != NULL && *end == '\0' && args[1] != NULL;
-            if ((!is_next && (end == NULL || *end != '=')) || program_takes(file, options[i])) {
-                continue;
-            }
-            const char *stack = is_next ? args[1] : end + 1;
-            fprintf(stderr,
-                    "stoker: '%s %s' after %s is that program's option, not Stoker's, so steps run "
-                    "here; for that stack use: stoker run %s %s %s\n",
-                    options[i], stack, file, options[i], stack, file);
-            return;
-        }
-    }
 }
 
 /* Loads the document and sets its parameters. */
@@ -78,11 +41,11 @@ static int run_run(const stk_cli *cli, stk_buf *out, stk_err *err)
         return stk_cli_usage(cli, err,
                              "a pipeline is missing: name a pipeline.yaml or a Python file");
     }
+    if (!piped && stk_cli_is_python(target)) {
+        STK_TRY(stk_cli_check_words(cli, how.quiet, err));
+    }
     if (stk_cli_flag(cli, "detach")) {
         STK_TRY(stk_cli_detach(cli, err));
-    }
-    if (!piped && stk_cli_is_program(target) && how.options.with == NULL && !how.quiet) {
-        note_place_behind(target, stk_cli_args(cli) + 1);
     }
     if (!piped && stk_cli_is_python(target)) {
         return stk_cli_exec_python(cli, &how, target, stk_cli_args(cli) + 1, err);
@@ -134,13 +97,13 @@ static const stk_option options_of_run[] = {
 const stk_command stk_cmd_run = {
     .name = "run",
     .summary = "run a pipeline document or a Python file",
-    .usage = "[options] pipeline.yaml | file.py[:pipeline] [arguments of the file]",
+    .usage = "[options] pipeline.yaml | file.py[:pipeline] [options] [-- words of the file]",
     .text =
         "A pipeline document (YAML or JSON, see schema/pipeline.schema.json) is run by the engine "
         "itself. A Python file is run as\n'python file.py' would run it; the options are the "
-        "defaults of every pipeline that it calls. file.py:name calls that\npipeline; what follows "
-        "a plain file is its own, options after file.py:name are Stoker's.\n'python -m stoker' is "
-        "this command with that Python.\nSteps whose code, inputs and settings are known are not "
+        "defaults of every pipeline that it calls. file.py:name calls that\npipeline. Options may "
+        "stand on either side of the file; words after '--' are the program's own. A flow's own\n"
+        "words need no '--'. 'python -m stoker' is this command with that Python.\nSteps whose code, inputs and settings are known are not "
         "run again. Ctrl-C ends running steps gracefully, a\nsecond one at once; SIGTERM (the "
         "machine is wanted back) does as the first. 'stoker resume' takes the run up\nwhere it "
         "stopped, steps with checkpoints where these were.\n\n"
@@ -153,6 +116,6 @@ const stk_command stk_cmd_run = {
         "machine; --policy is strict unless said.\nSIGTERM to the engine leaves them running: "
         "'stoker resume' goes on with them; Ctrl-C and 'stoker cancel' end them.",
     .options = options_of_run,
-    .stop_at = stk_cli_is_program,
+    .words_behind = stk_cli_words_of_file,
     .max_args = -1,
     .run = run_run};

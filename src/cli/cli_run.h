@@ -18,8 +18,6 @@ typedef struct stk_cli_run {
 
 /* "file.py" or "file.py:name". */
 bool stk_cli_is_python(const char *word);
-/* "file.py": runs as a program, so the words after it are its own. */
-bool stk_cli_is_program(const char *word);
 /* The defaults, without any option. */
 stk_cli_run stk_cli_run_plain(const stk_cli *cli);
 /* Reads the options that these commands share. */

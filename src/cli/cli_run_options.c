@@ -23,11 +23,6 @@ bool stk_cli_is_python(const char *word)
     return ends_with(word, ".py") || strstr(word, ".py:") != NULL;
 }
 
-bool stk_cli_is_program(const char *word)
-{
-    return ends_with(word, ".py");
-}
-
 bool stk_cli_is_document(const char *word)
 {
     return ends_with(word, ".yaml") || ends_with(word, ".yml") || ends_with(word, ".json") ||

@@ -125,23 +125,3 @@ def test_costs_nothing_here(cli: Cli) -> None:
     run = "grep -c libcurl /proc/$PPID/maps; ls /proc/$PPID/task | wc -l"
     done = cli.run({"a": {"run": run}})
     assert done.text("a").split() == ["0", "1"]
-
-
-@pytest.mark.parametrize(
-    ("text", "words", "note"),
-    [
-        ("print('ran')", ["--stack", "prod"], "stoker run --stack prod f.py"),
-        ("print('ran')", ["--with=kubernetes"], "stoker run --with kubernetes f.py"),
-        ("import sys; assert '--stack' in sys.argv; print('ran')", ["--stack", "prod"], None),
-        ("FlowSpec = 1; print('ran')", ["--with", "kubernetes"], None),
-        ("print('ran')", ["--", "--stack", "prod"], None),
-        ("print('ran')", ["--without", "x"], None),
-    ],
-)
-def test_placed_behind_the_file(cli: Cli, text: str, words: list[str], note: str | None) -> None:
-    """The words are the program's; that nobody may have meant that is said, and it runs."""
-    cli.write("f.py", text)
-    done = cli("run", "f.py", *words)
-    assert done.code == 0 and "ran" in done.out, done.err
-    assert (note in done.err) if note is not None else done.err == ""
-    assert cli("run", "--quiet", "f.py", *words).err == ""

@@ -106,7 +106,7 @@ def test_a_program_under_stoker_run_ends_in_one_line(
 ) -> None:
     (tmp_path / "prog.py").write_text(textwrap.dedent(ENDS))
     done = subprocess.run(
-        [str(engine()), "run", "--policy", "strict", "prog.py", how],
+        [str(engine()), "run", "--policy", "strict", "prog.py", "--", how],
         cwd=tmp_path,
         env=environment(tmp_path / ".stoker", STOKER_ACCEL="none"),
         capture_output=True,

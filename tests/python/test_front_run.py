@@ -354,7 +354,7 @@ def test_stoker_run_file(tmp_path):
         + 'if __name__ == "__main__":\n    print(json.dumps([both().config.parameters, sys.argv[1:]]))\n'
     )
     done = stoker(
-        tmp_path, "run", "--python", sys.executable, "--param", "lr=4", "prog.py", "a", "--b"
+        tmp_path, "run", "--python", sys.executable, "prog.py", "--param", "lr=4", "--", "a", "--b"
     )
     assert answer(done) == [{"lr": 4.0}, ["a", "--b"]]
 

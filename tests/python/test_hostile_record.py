@@ -222,8 +222,7 @@ def test_the_command_line_of_a_python_file(tmp_path: Path, before: bool) -> None
         option = [b"--param", value]
         words = [b"run", *option, b"prog.py"] if before else [b"run", b"prog.py", *option]
         done = stoker(tmp_path, *words)
-        if before:
-            assert (done.returncode == 0) == can, done.stderr
+        assert (done.returncode == 0) == can, done.stderr
         assert can or done.returncode == 0 or b"Traceback" not in done.stderr, done.stderr
         is_whole(tmp_path)
 
