@@ -125,7 +125,7 @@ static const stk_option options[] = {
 const stk_command stk_cmd_card = {
     .name = "card",
     .summary = "write a run's or a task's report page and print its path",
-    .usage = "[options] [RUN[/STEP[/ID]]]",
+    .usage = "[options] [RUN[/STEP[/ID]] | STEP[/ID]]",
     .text =
         "The page is one self-contained HTML file: the graph, a timeline, what each step asked "
         "for, was granted and used, CPU and memory curves, parameters, artifacts and failures. RUN "

@@ -54,7 +54,7 @@ static int put_summary(const stk_cli_watcher *w, stk_err *err)
         return rc;
     }
     if (w->how->quiet) {
-        STK_TRY(stk_text_failures(view, &style, &buf, err));
+        STK_TRY(stk_text_failures(view, store, &style, &buf, err));
     } else {
         STK_TRY(stk_text_summary(view, store, card, now, &style, &buf, err));
     }

@@ -33,7 +33,7 @@ static const stk_option options[] = {
 const stk_command stk_cmd_logs = {
     .name = "logs",
     .summary = "what the steps of a run wrote",
-    .usage = "[options] [RUN[/STEP[/ID[_node_K]]]]",
+    .usage = "[options] [RUN[/STEP[/ID[_node_K]]] | STEP[/ID]]",
     .text =
         "For one step: its last attempt's stdout, then stderr. For a whole run: the same for each "
         "step, with the step's name before each line. RUN as in 'stoker show'; --json gives the "

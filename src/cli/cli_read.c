@@ -97,22 +97,54 @@ static int find_step(stk_cli_read *read, const char *text, stk_err *err)
     return 0;
 }
 
-static int open_run(stk_cli_read *read, const char *text, const char *step, stk_err *err)
+static int load_run(stk_cli_read *read, const char *id, stk_err *err)
 {
-    STK_TEXT_AUTO run = strdup(text);
-    char id[40];
     stk_clock_anchor clock;
-    STK_TRY(stk_err_if_null(run, err));
-    char *slash = strchr(run, '/');
-    if (slash != NULL) {
-        *slash = '\0';
-        step = slash + 1;
-    }
-    STK_TRY(stk_store_resolve_run(read->store, run, id, err));
     STK_TRY(stk_view_load(read->store, id, &read->view, err));
     if (stk_store_run_clock(read->store, id, &clock, NULL) == 0) {
         read->now_ms = stk_clock_anchored_ms(&clock);
     }
+    return 0;
+}
+
+/* `text`, which names no run, as STEP or STEP/ID of the latest run. `err` says that there is no such
+ * run. */
+static int open_step_of_latest(stk_cli_read *read, const char *text, stk_err *err)
+{
+    char id[40];
+    stk_err why = {0};
+    if (stk_store_resolve_run(read->store, "latest", id, NULL) < 0) {
+        return err->code;
+    }
+    STK_TRY(load_run(read, id, err));
+    int rc = find_step(read, text, &why);
+    if (read->has_step && rc < 0) { /* the step is there, the task isn't */
+        *err = why;
+        return rc;
+    }
+    if (rc < 0) {
+        stk_err_hint(err, "%s%s%s", why.text, why.hint[0] == '\0' ? "" : "; ", why.hint);
+        return err->code;
+    }
+    *err = (stk_err){0};
+    return 0;
+}
+
+/* `step` NULL: it may stand in `text`, behind the run or alone. */
+static int open_run(stk_cli_read *read, const char *text, const char *step, stk_err *err)
+{
+    STK_TEXT_AUTO run = strndup(text, strcspn(text, "/"));
+    char id[40];
+    STK_TRY(stk_err_if_null(run, err));
+    int rc = stk_store_resolve_run(read->store, run, id, err);
+    if (rc == STK_E_NOT_FOUND && step == NULL) {
+        return open_step_of_latest(read, text, err);
+    }
+    STK_TRY(rc);
+    if (text[strlen(run)] == '/') {
+        step = text + strlen(run) + 1;
+    }
+    STK_TRY(load_run(read, id, err));
     if (step == NULL) {
         return 0;
     }

@@ -35,7 +35,7 @@ static const stk_option options_of_show[] = {
 const stk_command stk_cmd_show = {
     .name = "show",
     .summary = "what happened in a run, in one step of it, or in one task",
-    .usage = "[options] [RUN[/STEP[/ID]]]",
+    .usage = "[options] [RUN[/STEP[/ID]] | STEP[/ID]]",
     .text = "RUN is a run id, a unique prefix of one, a run's name, or 'latest' (the default).\n\n"
             "For each step: the time it took, what it asked for, what it was granted and what it "
             "really used. Each failure is one sentence, the first cause comes first.\n\n"

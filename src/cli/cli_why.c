@@ -47,7 +47,7 @@ static int run_why(const stk_cli *cli, stk_buf *out, stk_err *err)
 const stk_command stk_cmd_why = {
     .name = "why",
     .summary = "why a step ran, failed, was skipped or waits",
-    .usage = "[options] [RUN[/STEP[/ID]]]",
+    .usage = "[options] [RUN[/STEP[/ID]] | STEP[/ID]]",
     .text = "One sentence per step. For a step that waits: what for, and who has it (a step of "
             "this run, another run, a program outside Stoker). Without STEP: the failed steps, or "
             "why the others ran instead of coming from the cache. RUN as in 'stoker show'.",

@@ -46,7 +46,7 @@ static void verdict(const line_ctx *c, const stk_view_totals *totals)
 
 /* --- notes, totals, artifacts --- */
 
-static void label(const line_ctx *c, const char *word)
+void stk_text_put_label(const line_ctx *c, const char *word)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(64);
     stk_buf_printf(&text, "  %-*s", LABEL, word);
@@ -111,7 +111,7 @@ static void metadata_words(wrap *w, const char *prefix, const char *metadata, st
         const char *text = scalar_text(arena, value);
         if (text != NULL && strlen(text) <= 60) {
             if (w->n == 0) {
-                label(w->c, "metadata");
+                stk_text_put_label(w->c, "metadata");
             }
             wrap_word(w, stk_arena_printf(arena, "%s%s %s", prefix, key, text));
         }
@@ -137,7 +137,7 @@ static int results(const line_ctx *c)
         for (; k < d.n_outputs && artifacts.n < NAMED; k++) {
             const stk_view_ref *ref = &d.outputs[k];
             if (artifacts.n == 0) {
-                label(c, "artifacts");
+                stk_text_put_label(c, "artifacts");
             }
             STK_BUF_AUTO word = STK_BUF_INIT(1u << 16);
             stk_buf_printf(&word, "%s.%s", task->label, ref->name);
@@ -169,7 +169,7 @@ static int results(const line_ctx *c)
 static void totals_line(const line_ctx *c, const stk_view_totals *t)
 {
     char text[64];
-    label(c, "totals");
+    stk_text_put_label(c, "totals");
     stk_buf_printf(c->out, "%s of CPU time",
                    stk_units_format_duration((int64_t)(t->cpu_s * 1000), text, sizeof text));
     if (t->gpu_held_s >= 0) {
@@ -215,9 +215,10 @@ int stk_text_summary(const stk_view *view, stk_store *store, const char *card, i
     totals_line(&c, &totals);
     STK_TRY(results(&c));
     if (card != NULL) {
-        label(&c, "card");
+        stk_text_put_label(&c, "card");
         stk_buf_printf(out, "%s\n", stk_text_path(style, card));
     }
+    stk_text_put_next(&c, store);
     return stk_buf_check(out, err);
 }
 
@@ -226,7 +227,7 @@ int stk_text_summary(const stk_view *view, stk_store *store, const char *card, i
 static void field(const line_ctx *c, const char *word, const char *text)
 {
     if (text != NULL) {
-        label(c, word);
+        stk_text_put_label(c, word);
         stk_text_safe(c->out, text, "             ");
         stk_buf_char(c->out, '\n');
     }
@@ -234,7 +235,7 @@ static void field(const line_ctx *c, const char *word, const char *text)
 
 static void amounts_field(const line_ctx *c, const char *word, const stk_view_amounts *amounts)
 {
-    label(c, word);
+    stk_text_put_label(c, word);
     stk_text_amounts(c->out, amounts, c->style->utf8);
     stk_buf_char(c->out, '\n');
 }
@@ -242,7 +243,7 @@ static void amounts_field(const line_ctx *c, const char *word, const stk_view_am
 static void devices_field(const line_ctx *c, const stk_view_details *d)
 {
     if (d->n_devices > 0) {
-        label(c, "devices");
+        stk_text_put_label(c, "devices");
         stk_text_devices(d, c->style, 2 + LABEL, c->out);
         field(c, "verdict", d->verdict);
     }
@@ -251,7 +252,7 @@ static void devices_field(const line_ctx *c, const stk_view_details *d)
 /* Several lines share one label, before the first. */
 static void label_first(const line_ctx *c, const char *word, uint32_t i)
 {
-    label(c, i == 0 ? word : "");
+    stk_text_put_label(c, i == 0 ? word : "");
 }
 
 static void task_ports(const line_ctx *c, const stk_view_details *d)
@@ -290,7 +291,7 @@ static int scope_lines(const line_ctx *c, uint32_t i_task)
         const stk_view_artifact *one = &scope.items[i];
         if (one->task != i_task) {
             if (words.n == 0) {
-                label(c, "inherits");
+                stk_text_put_label(c, "inherits");
             }
             wrap_word(&words, stk_arena_printf(c->arena, "%s (%s)", one->name,
                                                stk_view_get_task(c->view, one->task)->label));
@@ -349,7 +350,7 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
     field(&c, "not cached", d.miss);
     if (task->started_ms > 0) {
         field(&c, "started", stk_text_time(task->started_ms, false, text, sizeof text));
-        label(&c, "asked");
+        stk_text_put_label(&c, "asked");
         stk_text_amounts(out, &d.asked, style->utf8);
         if (task->step != NULL) {
             stk_text_alternatives(&task->step->settings->resources, style->utf8, out);

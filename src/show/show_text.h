@@ -26,8 +26,8 @@ stk_style stk_style_of(FILE *out, bool colour);
 
 /* The summary at the end of a run, also `stoker show RUN`: verdict, steps (only the slowest if
  * there are many), notes, failures with the root cause first and their last lines, totals,
- * artifacts. `card`: the path to print last, or NULL. `store`: for the time that the cache saved,
- * or NULL. */
+ * artifacts. `card`: the path to print last, or NULL. `store`: for the time that the cache saved
+ * and for whether this is the latest run, or NULL. */
 int stk_text_summary(const stk_view *view, stk_store *store, const char *card, int64_t now_ms,
                      const stk_style *style, stk_buf *out, stk_err *err);
 /* `stoker show RUN STEP`: everything about one task. */
@@ -37,7 +37,8 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
 int stk_text_step(const stk_view *view, uint32_t i_step, int64_t now_ms, const stk_style *style,
                   stk_buf *out, stk_err *err);
 /* Failures only, as in the summary (for --quiet). */
-int stk_text_failures(const stk_view *view, const stk_style *style, stk_buf *out, stk_err *err);
+int stk_text_failures(const stk_view *view, stk_store *store, const stk_style *style, stk_buf *out,
+                      stk_err *err);
 /* `stoker runs`: a table, newest first. */
 void stk_text_runs(const stk_run_row *rows, uint32_t n_rows, const stk_style *style, stk_buf *out);
 

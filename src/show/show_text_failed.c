@@ -191,10 +191,38 @@ int stk_text_put_failures(const line_ctx *c)
     return 0;
 }
 
-int stk_text_failures(const stk_view *view, const stk_style *style, stk_buf *out, stk_err *err)
+void stk_text_put_next(const line_ctx *c, stk_store *store)
+{
+    const stk_view_run *run = stk_view_get_run(c->view);
+    uint32_t first = UINT32_MAX;
+    for (uint32_t i = 0; run->n[STK_TASK_FAILED] > 0 && i < stk_view_n_tasks(c->view); i++) {
+        bool has_failed = stk_view_get_task(c->view, i)->state == STK_TASK_FAILED;
+        if (has_failed &&
+            (first == UINT32_MAX || failed_at(c->view, i) < failed_at(c->view, first))) {
+            first = i;
+        }
+    }
+    if (strcmp(run->status, "failed") != 0 || first == UINT32_MAX) {
+        return;
+    }
+    char latest[40] = "";
+    bool is_latest = store != NULL && stk_store_resolve_run(store, "latest", latest, NULL) == 0 &&
+                     strcmp(latest, run->id) == 0;
+    const char *id = is_latest ? "" : run->id, *slash = is_latest ? "" : "/";
+    const char *step = stk_view_get_task(c->view, first)->label;
+    stk_text_put_label(c, "next");
+    stk_buf_printf(c->out, "stoker logs %s%s%s", id, slash, step);
+    stk_buf_printf(c->out, "%sstoker why %s%s%s", dot(c->style), id, slash, step);
+    stk_buf_printf(c->out, "%sstoker resume %s\n", dot(c->style), run->id);
+}
+
+int stk_text_failures(const stk_view *view, stk_store *store, const stk_style *style, stk_buf *out,
+                      stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     line_ctx c = {view, style, arena, 0, out, err};
     STK_TRY(stk_err_if_null(arena, err));
-    return stk_text_put_failures(&c);
+    STK_TRY(stk_text_put_failures(&c));
+    stk_text_put_next(&c, store);
+    return 0;
 }

@@ -22,9 +22,13 @@ static inline const char *dot(const stk_style *style)
     return style->utf8 ? " · " : ", ";
 }
 
+/* "  totals     ": the word before a line below the table. */
+void stk_text_put_label(const line_ctx *c, const char *word);
 void stk_text_put_mark(const line_ctx *c, const char *status);
 /* What failed, what was skipped because of it, and what to do next. Nothing if nothing failed. */
 int stk_text_put_failures(const line_ctx *c);
+/* After a failure, the commands that help: a line. `store` as in stk_text_summary. */
+void stk_text_put_next(const line_ctx *c, stk_store *store);
 int stk_text_put_failure(const line_ctx *c, uint32_t i_task);
 /* "3.10 s (try 2)", in `arena`. */
 const char *stk_text_took(const line_ctx *c, const stk_view_task *task, stk_arena *arena);

@@ -280,3 +280,35 @@ def test_metadata_and_artifacts_of_no_object(ran: Run, cli: Cli) -> None:
     ):
         done = cli(*words)
         assert done.code == 2 and "is not a JSON object: " in done.err
+
+
+def test_a_step_of_the_latest_run(cli: Cli, ran: Run) -> None:
+    """A word that names no run is a step of the latest one."""
+    for command in ("show", "logs", "why", "card"):
+        words = [command, "--json"] if command == "logs" else [command]
+        alone, whole = cli(*words, "broken"), cli(*words, "latest/broken")
+        assert alone.code == whole.code == 0, alone.err
+        assert alone.out == whole.out
+    assert cli("logs", "broken/0").out == cli("logs", "broken").out
+    older = cli.json("show", "latest")["run"]
+    assert cli.run({"other": {"run": "true"}}).code == 0
+    gone = cli("why", "broken")
+    assert gone.code != 0 and "no run 'broken'" in gone.err and "no step 'broken'" in gone.err
+    assert cli("why", f"{older}/broken").code == 0
+    near = cli("why", "othr")
+    assert near.code != 0 and "did you mean 'other'" in near.err
+    assert "no task '7'" in cli("logs", "other/7").err
+
+
+def test_what_to_type_next(cli: Cli, ran: Run) -> None:
+    """The commands in the last line of a failed run work as they stand there."""
+    run = cli.json("show", "latest")["run"]
+    last = ran.err.splitlines()[-1].split("next")[1]
+    commands = [part.split()[1:] for part in last.replace("·", ",").split(",")]
+    assert commands == [["logs", "broken"], ["why", "broken"], ["resume", run]]
+    assert "something is wrong" in cli(*commands[0]).out + cli(*commands[0]).err
+    assert cli(*commands[1]).code == 0
+    assert cli(*commands[2]).code == 1  # it fails again
+    assert cli.run({"fine": {"run": "true"}}).code == 0
+    assert "next" not in cli("show").out
+    assert f"stoker logs {run}/broken" in cli("show", run).out.splitlines()[-1]
