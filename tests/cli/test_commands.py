@@ -136,7 +136,7 @@ def test_plan_of_a_python_file(cli: Cli) -> None:
 
 
 def test_options_after_the_name_of_a_pipeline(cli: Cli) -> None:
-    """After a plain file they are its own; who names a pipeline means us."""
+    """What follows '--' is the file's."""
     cli.write("flow.py", FLOW)
     start = ["run", "--python", PYTHON, "flow.py:flow"]
     run = cli(*start, "--param", "x=7", timeout=60)
@@ -174,10 +174,49 @@ def test_plan_of_a_file_that_plans_nothing(
         "if 'empty' in sys.argv: empty()\n"
         "if 'wrong' in sys.argv: flow(3)\n",
     )
-    run = cli("plan", "--python", PYTHON, "flow.py", *arguments, timeout=60)
+    run = cli("plan", "--python", PYTHON, "flow.py", "--", *arguments, timeout=60)
     assert run.code == code and said in run.err
     assert ("called no pipeline" in run.err) == (arguments == [])
     assert ":flow (it has: flow, empty)" in run.err or arguments
+    assert not cli.store.exists()
+
+
+NEVER = """
+import sys
+from stoker import pipeline, step
+@step
+def one() -> int: return 1
+@pipeline
+def flow(): one()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "code", "said"),
+    [
+        (NEVER, [], 2, ["flow.py called no pipeline", "stoker run flow.py:flow"]),
+        (NEVER + "print('it ends')", [], 2, ["flow.py called no pipeline"]),
+        (NEVER + "sys.exit(3)", [], 3, []),
+        (NEVER + "import argparse; argparse.ArgumentParser().parse_args()", ["--", "-h"], 0, []),
+        (NEVER + "1 / 0", [], 1, ["ZeroDivisionError"]),
+        ("import stoker; print(stoker.__version__)", [], 0, []),
+        (
+            "from metaflow import FlowSpec, step\nclass F(FlowSpec):\n"
+            "    @step\n    def start(self): self.next(self.end)\n    @step\n    def end(self): pass\n",
+            [],
+            2,
+            ["flow.py called no pipeline and no flow", "stoker run flow.py:F"],
+        ),
+    ],
+)
+def test_run_of_a_file_that_calls_nothing(
+    cli: Cli, text: str, words: list[str], code: int, said: list[str]
+) -> None:
+    cli.write("flow.py", text.replace("from metaflow", "from stoker.flow"))
+    done = cli("run", "--python", PYTHON, "flow.py", *words, timeout=60)
+    assert done.code == code and all(part in done.err for part in said), done.err
+    assert "called no pipeline" in done.err or not any("called" in part for part in said)
+    assert ("it ends" in done.out) == ("it ends" in text)
     assert not cli.store.exists()
 
 

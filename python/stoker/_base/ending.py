@@ -6,7 +6,7 @@ import atexit
 import os
 import re
 import sys
-from typing import Any, Type
+from typing import Any, List, NoReturn, Type
 
 from . import PACKAGE, registry
 from .binary import run_options
@@ -33,26 +33,53 @@ def end_in_one_line(kind: Type[BaseException], error: BaseException, trace: Any)
     raise SystemExit(error.exit_status)
 
 
-def _say_if_nothing_was_planned() -> None:
-    """``stoker plan FILE`` ends the program at its first pipeline call; who gets here made none."""
+_left = False  # the program ended by itself, by sys.exit()
+_sys_exit = sys.exit
+
+
+def _exit(status: Any = None, /) -> NoReturn:
+    global _left
+    _left = True
+    _sys_exit(status)
+
+
+def _callable_names() -> List[str]:
+    """Pipelines and flows of the program's file."""
     pipelines = sys.modules.get("stoker._decorators.pipeline")
-    if (
-        not run_options().get("plan")
-        or getattr(sys, "last_value", None) is not None  # it was said what went wrong
-        or registry.called
-    ):
-        return
-    file = sys.argv[0]
     kind = getattr(pipelines, "Pipeline", ())
-    names = [k for k, v in vars(sys.modules["__main__"]).items() if kind and isinstance(v, kind)]
+    return [
+        name
+        for name, value in vars(sys.modules["__main__"]).items()
+        if (kind and isinstance(value, kind)) or registry.first(registry.runners, value)
+    ]
+
+
+def _say_if_nothing_was_called() -> None:
+    """A program that has a pipeline and calls none does nothing, which nobody who typed ``stoker run`` means.
+
+    ``stoker plan FILE`` ends the program at its first pipeline call; what gets here made none.
+    """
+    # last_value: an exception ended the program, and its traceback was printed
+    if _left or getattr(sys, "last_value", None) is not None or registry.called:
+        return
+    plan = bool(run_options().get("plan"))
+    names = _callable_names()
+    if not plan and not names:
+        return  # a script that reads runs, for example
+    file, word = sys.argv[0], "plan" if plan else "run"
     one = names[0] if names else "PIPELINE"
     has = f" (it has: {', '.join(names)})" if names else ""
     say(
-        f"{file} called no pipeline and no flow, so there is nothing to plan; "
-        f"name one: stoker plan {file}:{one}{has}"
+        f"{file} called no pipeline and no flow, so there is nothing to {word}; "
+        f"name one: stoker {word} {file}:{one}{has}"
     )
+    if not plan:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(2)  # the one way to a status from here
 
 
 if sys.excepthook is sys.__excepthook__:
     sys.excepthook = end_in_one_line
-    atexit.register(_say_if_nothing_was_planned)
+    sys.exit = _exit
+    atexit.register(_say_if_nothing_was_called)
