@@ -107,8 +107,8 @@ static int load_run(stk_cli_read *read, const char *id, stk_err *err)
     return 0;
 }
 
-/* `text`, which names no run, as STEP or STEP/ID of the latest run. `err` says that there is no such
- * run. */
+/* Opens the latest run and its STEP or STEP/ID that `text` names. On entry `err` says that `text`
+ * names no run. */
 static int open_step_of_latest(stk_cli_read *read, const char *text, stk_err *err)
 {
     char id[40];
@@ -130,7 +130,7 @@ static int open_step_of_latest(stk_cli_read *read, const char *text, stk_err *er
     return 0;
 }
 
-/* `step` NULL: it may stand in `text`, behind the run or alone. */
+/* `step` NULL: `text` may name it, after the run or alone. */
 static int open_run(stk_cli_read *read, const char *text, const char *step, stk_err *err)
 {
     STK_TEXT_AUTO run = strndup(text, strcspn(text, "/"));

@@ -208,11 +208,13 @@ void stk_text_put_next(const line_ctx *c, stk_store *store)
     char latest[40] = "";
     bool is_latest = store != NULL && stk_store_resolve_run(store, "latest", latest, NULL) == 0 &&
                      strcmp(latest, run->id) == 0;
-    const char *id = is_latest ? "" : run->id, *slash = is_latest ? "" : "/";
     const char *step = stk_view_get_task(c->view, first)->label;
     stk_text_put_label(c, "next");
-    stk_buf_printf(c->out, "stoker logs %s%s%s", id, slash, step);
-    stk_buf_printf(c->out, "%sstoker why %s%s%s", dot(c->style), id, slash, step);
+    if (is_latest) {
+        stk_buf_printf(c->out, "stoker logs %s%sstoker why %s", step, dot(c->style), step);
+    } else {
+        stk_buf_printf(c->out, "stoker logs %s/%s", run->id, step);
+    }
     stk_buf_printf(c->out, "%sstoker resume %s\n", dot(c->style), run->id);
 }
 
