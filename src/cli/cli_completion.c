@@ -47,7 +47,7 @@ static void put_commands(stk_buf *out)
  * alternatives. Nothing if it is a file. */
 static void put_words(const char *usage, stk_buf *out)
 {
-    if (strstr(usage, "RUN") != NULL && strchr(usage, '|') == NULL) {
+    if (strncmp(usage, "[options] RUN", 13) == 0 || strncmp(usage, "[options] [RUN", 14) == 0) {
         stk_buf_text(out, "RUN");
         return;
     }

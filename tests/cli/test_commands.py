@@ -247,19 +247,19 @@ if __name__ == "__main__":
 
 
 def test_options_of_a_python_file(cli: Cli) -> None:
-    """The command line's options are the defaults of the file's runs; what follows is the file's."""
+    """The command line's options are the defaults of the file's runs; what follows '--' is the file's."""
     cli.write("flow.py", FLOW)
     base = ["run", "--python", PYTHON]
-    run = cli(*base, "-p", "x=7", "--run-name", "seven", "flow.py", "--data", "d", timeout=60)
+    run = cli(*base, "-p", "x=7", "--run-name", "seven", "flow.py", "--", "--data", "d", timeout=60)
     assert run.code == 0 and "argv ['--data', 'd']" in run.out
     assert run.steps["scale"]["outputs"]["output"]["value"] == 70 and run.shown["name"] == "seven"
     again = cli(*base, "-p", "x=7", "flow.py", timeout=60)
     assert again.statuses == {"scale": "cached"}
     again = cli(*base, "-p", "x=7", "--no-cache", "flow.py", timeout=60)
     assert again.statuses == {"scale": "succeeded"}
-    fit = cli(*base, "flow.py", "--gpu", timeout=60)
+    fit = cli(*base, "flow.py", "--", "--gpu", timeout=60)
     assert fit.code == 0 and "runs on the CPU (policy fit)" in fit.err
-    strict = cli(*base, "--policy", "strict", "flow.py", "--gpu", timeout=60)
+    strict = cli(*base, "--policy", "strict", "flow.py", "--", "--gpu", timeout=60)
     assert strict.code == 2 and strict.err.rstrip().endswith("--policy fit to run without")
     assert "step 'wants': gpu_count 1: this machine has no GPU" in strict.err
 
