@@ -68,7 +68,8 @@ bool stk_kube_true(const stk_json *options, const char *name, bool otherwise);
 
 enum { STK_KUBE_NAME = 63 };
 #define STK_KUBE_MAIN "main"
-#define STK_KUBE_OF_SET "-n-0" /* a JobSet's one Job is named <JobSet's name>-n-0 */
+#define STK_KUBE_CARRY "stoker-carry" /* the init container that brings our program */
+#define STK_KUBE_OF_SET "-n-0"        /* a JobSet's one Job is named <JobSet's name>-n-0 */
 #define STK_KUBE_LABEL_RUN "stoker.run"
 #define STK_KUBE_LABEL_JOB "stoker.job"
 #define STK_KUBE_LABEL_ATTEMPT "stoker.attempt"

@@ -193,9 +193,8 @@ static int check_nodes(checker *c)
     const stk_json *items = stk_kube_at(&c->root, "items");
     if (status != 200 || !stk_json_is_list(items)) {
         if (status >= 400) {
-            tell(c, true,
-                 "nodes can't be seen (no right to list them): what there is of devices "
-                 "isn't checked");
+            const char *why = status == 403 ? "no right to list them" : c->text;
+            tell(c, true, "the nodes' devices aren't checked: %s", why);
         }
         return MIN(status, 0);
     }

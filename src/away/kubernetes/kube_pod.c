@@ -136,7 +136,7 @@ static int carry_by_image(stk_kube_maker *m, stk_json *spec, stk_json *container
             "carry: volume",
             m->config->stack);
     }
-    stk_json init = stk_kube_map(m, "name", "stoker-carry", "image", image, NULL);
+    stk_json init = stk_kube_map(m, "name", STK_KUBE_CARRY, "image", image, NULL);
     for (size_t i = 0; i < 3; i++) {
         stk_kube_append_text(m, stk_kube_list(m, &init, "command"), words[i]);
     }

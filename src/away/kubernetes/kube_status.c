@@ -205,9 +205,13 @@ static const char *colon(const char *more)
 
 static void say_waiting(const stk_kube_pod *p, char *text, size_t size)
 {
-    const char *who = "its image";
+    char container[96] = "its container", image[128] = "its image";
     if (p->init_waits) {
-        who = "the image that brings our program";
+        (void)snprintf(container, sizeof container, "init container '%s'", p->init);
+        (void)snprintf(image, sizeof image, "the image of %s", container);
+    }
+    if (p->init_waits && strcmp(p->init, STK_KUBE_CARRY) == 0) {
+        (void)snprintf(image, sizeof image, "the image that brings our program");
     }
     text[0] = '\0';
     if (strcmp(p->reason, "ErrImageNeverPull") == 0) {
@@ -215,22 +219,22 @@ static void say_waiting(const stk_kube_pod *p, char *text, size_t size)
             text, size,
             "%s is not on node %s and the pull policy is Never: %s; load it there, or set "
             "image_pull_policy: IfNotPresent",
-            who, p->node, p->message);
+            image, p->node, p->message);
     } else if (strcmp(p->reason, "InvalidImageName") == 0) {
-        (void)snprintf(text, size, "%s has no valid name: %s; correct it", who, p->message);
+        (void)snprintf(text, size, "%s has no valid name: %s; correct it", image, p->message);
     } else if (is_any(p->reason, pulls)) {
         (void)snprintf(text, size,
                        "%s can't be pulled: %.700s; look at its name, the registry, and "
                        "image_pull_secrets",
-                       who, behind(p->message, "ErrImagePull: ")); /* after a back-off's prefix */
+                       image, behind(p->message, "ErrImagePull: ")); /* after a back-off's prefix */
     } else if (is_any(p->reason, configs)) {
         (void)snprintf(text, size,
-                       "its container can't be made (%s): %.700s; look at secrets, "
+                       "%s can't be made (%s): %.700s; look at secrets, "
                        "env_from and volumes",
-                       p->reason, p->message);
+                       container, p->reason, p->message);
     } else if (strcmp(p->reason, "PodInitializing") != 0 &&
                strcmp(p->reason, "ContainerCreating") != 0 && *p->reason != '\0') {
-        (void)snprintf(text, size, "its container waits (%s)%s%.700s", p->reason, colon(p->message),
+        (void)snprintf(text, size, "%s waits (%s)%s%.700s", container, p->reason, colon(p->message),
                        p->message);
     }
 }

@@ -207,6 +207,38 @@ static const struct {
     {"device-nodes", "tainted", false, "untolerated taint", "add a toleration"},
 };
 
+/* An init container of the user's isn't ours: the text names it. */
+static void test_waiting_init(void **state)
+{
+    static const struct {
+        const char *container, *reason, *expected;
+    } rows[] = {
+        {STK_KUBE_CARRY, "ImagePullBackOff",
+         "the image that brings our program can't be pulled: why;"},
+        {"fetch", "ImagePullBackOff", "the image of init container 'fetch' can't be pulled: why;"},
+        {"fetch", "InvalidImageName", "the image of init container 'fetch' has no valid name: why"},
+        {"fetch", "CreateContainerConfigError", "init container 'fetch' can't be made (Create"},
+        {"fetch", "Other", "init container 'fetch' waits (Other): why"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[512];
+        stk_json object;
+        stk_kube_pod pod;
+        stk_kube_verdict v;
+        STK_ARENA_AUTO arena = stk_arena_new(0);
+        int n = snprintf(text, sizeof text,
+                         "{\"metadata\":{\"name\":\"p\"},\"spec\":{\"nodeName\":\"n\"},\"status\":"
+                         "{\"initContainerStatuses\":[{\"name\":\"%s\",\"state\":{\"waiting\":"
+                         "{\"reason\":\"%s\",\"message\":\"why\"}}}]}}",
+                         rows[i].container, rows[i].reason);
+        assert_int_equal(stk_kube_parse(text, (size_t)n, arena, &object), 0);
+        stk_kube_read_pod(&object, &pod);
+        stk_kube_judge(&(stk_kube_job){.seen = true}, &pod, 1, &v);
+        contains(v.report.text, rows[i].expected);
+    }
+}
+
 static void test_waiting(void **state)
 {
     (void)state;
@@ -328,9 +360,9 @@ static void test_evicted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ends),    cmocka_unit_test(test_waiting),
-        cmocka_unit_test(test_events),  cmocka_unit_test(test_lagging),
-        cmocka_unit_test(test_evicted),
+        cmocka_unit_test(test_ends),         cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_waiting_init), cmocka_unit_test(test_events),
+        cmocka_unit_test(test_lagging),      cmocka_unit_test(test_evicted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

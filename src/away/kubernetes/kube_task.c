@@ -236,6 +236,7 @@ void stk_kube_task_remove(stk_kube_task *t, const stk_remote_report *end, int64_
 
 /* --- requests --- */
 
+/* `way` NULL: there was no memory for the request, which is tried again later. */
 static void begin(stk_kube_task *t, const char *method, const char *way, const char *body,
                   void (*done)(void *, const stk_kube_answer *), int op)
 {
@@ -460,9 +461,7 @@ static void begin_delete(stk_kube_task *t, const char *policy)
 {
     STK_BUF_AUTO body = STK_BUF_INIT(1024);
     stk_kube_put_delete(&body, policy);
-    if (!body.failed) {
-        begin(t, "DELETE", way_of_job(t), body.data, on_delete, KUBE_DELETE);
-    }
+    begin(t, "DELETE", body.failed ? NULL : way_of_job(t), body.data, on_delete, KUBE_DELETE);
 }
 
 static void on_kill(void *arg, const stk_kube_answer *a)
@@ -523,10 +522,8 @@ static void post(stk_kube_task *t)
     }
     STK_BUF_AUTO body = STK_BUF_INIT(SIZE_MAX / 2);
     stk_json_dump(doc, &body);
-    if (!body.failed) {
-        begin(t, "POST", way_of(t, group, plural, "?fieldValidation=Strict"), body.data, on_post,
-              KUBE_POST);
-    }
+    const char *to = body.failed ? NULL : way_of(t, group, plural, "?fieldValidation=Strict");
+    begin(t, "POST", to, body.data, on_post, KUBE_POST);
 }
 
 /* A JobSet can outlive its Job, and may create it anew. */
