@@ -140,7 +140,9 @@ static const stk_option options_of_resume[] = {
     {"policy", 0, "fit|strict", "as for 'stoker run'"},
     {"with", 0, "STACK", "as for 'stoker run' (default: the run's own)"},
     {"stack", 0, "STACK", "the same"},
-    {"max-workers", 'j', "N", "at most N steps at once"},
+    {"max-workers", 'j', "N",
+     "at most N steps at once; steps that ask for no CPUs then don't wait for CPUs (default: as "
+     "many as fit)"},
     {"quiet", 'q', NULL, "print failures only"},
     {"python", 0, "EXE", "interpreter for Python files and steps"},
     {NULL}};

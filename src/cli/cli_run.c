@@ -75,7 +75,9 @@ static const stk_option options_of_run[] = {
      "where steps run: local, docker, kubernetes, batch, or a stack of stoker.yaml"},
     {"stack", 0, "STACK", "the same"},
     {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')"},
-    {"max-workers", 'j', "N", "at most N steps at once (default: as many as fit)"},
+    {"max-workers", 'j', "N",
+     "at most N steps at once; steps that ask for no CPUs then don't wait for CPUs (default: as "
+     "many as fit)"},
     {"mode", 0, "MODE", "continue_on_failure, stop_on_failure or fail_fast"},
     {"no-cache", 0, NULL, "run every step, even if its result is known"},
     {"run-name", 0, "NAME", "a name for the run"},

@@ -60,6 +60,7 @@ typedef struct stk_sched_task {
      * matters only for on_oom. */
     uint32_t place;
     int64_t cpu_milli;
+    bool any_cpu; /* it asked for no CPUs: cpu_milli counts only without max_workers */
     int64_t memory_bytes;
     const stk_pack_ask *asks; /* alternative device requests, best first; copied */
     uint32_t n_asks;          /* 0: none; at most STK_LIMIT_ASKS */

@@ -329,7 +329,8 @@ uint32_t stk_sched_intern(stk_sched *sched, const int64_t ask[DIM_N], const stk_
 static int reserve_for(stk_sched *sched, const stk_sched_task *task, uint32_t n_needs,
                        uint32_t *ret_kind, uint32_t *ret_policy)
 {
-    int64_t ask[DIM_N] = {[DIM_CPU] = task->cpu_milli, [DIM_WORKERS] = 1};
+    bool is_free = task->any_cpu && sched->cap[DIM_WORKERS] != UINT32_MAX;
+    int64_t ask[DIM_N] = {[DIM_CPU] = is_free ? 0 : task->cpu_milli, [DIM_WORKERS] = 1};
     ask[task->place > 0 ? DIM_AWAY_MEMORY : DIM_MEMORY] = task->memory_bytes;
     if (task->place > 0) {
         ask[DIM_PLACE + task->place - 1] = 1;

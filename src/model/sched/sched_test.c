@@ -505,6 +505,31 @@ static void test_nothing_starves(void **state)
     stk_sched_free(sched);
 }
 
+/* Three workers, four CPUs: tasks that asked for no CPUs are limited by workers alone. */
+static void test_any_cpu(void **state)
+{
+    static const struct {
+        bool any_cpu;
+        uint32_t max_workers, n_started;
+    } cases[] = {{false, 3, 2}, {true, 3, 3}, {true, 0, 2}, {false, 0, 2}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        stk_sched_config config = config_small;
+        config.max_workers = cases[i].max_workers;
+        stk_sched *sched = stk_sched_new(&config);
+        stk_sched_task task = {.cpu_milli = 2000, .any_cpu = cases[i].any_cpu};
+        stk_action actions[8];
+        uint32_t n;
+        int64_t wake;
+        for (int k = 0; k < 5; k++) {
+            assert_int_equal(stk_sched_add(sched, &task, NULL, 0, NULL, NULL), 0);
+        }
+        stk_sched_next(sched, 0, actions, 8, &n, &wake);
+        assert_int_equal(n, cases[i].n_started);
+        stk_sched_free(sched);
+    }
+}
+
 static void test_refused_tasks(void **state)
 {
     (void)state;
@@ -628,10 +653,11 @@ static void test_limit_of_tasks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scripts),       cmocka_unit_test(test_nothing_starves),
+        cmocka_unit_test(test_scripts),        cmocka_unit_test(test_nothing_starves),
 
-        cmocka_unit_test(test_refused_tasks), cmocka_unit_test(test_deep_and_wide),
-        cmocka_unit_test(test_many_requests), cmocka_unit_test(test_limit_of_tasks),
+        cmocka_unit_test(test_any_cpu),        cmocka_unit_test(test_refused_tasks),
+        cmocka_unit_test(test_deep_and_wide),  cmocka_unit_test(test_many_requests),
+        cmocka_unit_test(test_limit_of_tasks),
     };
     return cmocka_run_group_tests_name("sched", tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@ stk_sched_task stk_exec_sched_task(const stk_plan *plan, uint32_t i_step, const 
     const stk_settings *s = stk_spec_step(stk_plan_spec(plan), i_step)->settings;
     return (stk_sched_task){.place = r->place,
                             .cpu_milli = r->place > 0 ? 0 : r->cpu_milli,
+                            .any_cpu = !r->limit_cpu,
                             .memory_bytes = r->memory_bytes,
                             .asks = r->asks,
                             .n_asks = r->n_asks,
