@@ -40,6 +40,9 @@ int stk_err_sys(stk_err *err, int code, int sys, const char *fmt, ...)
         va_end(ap);
         size_t used = strlen(err->text);
         (void)snprintf(err->text + used, sizeof err->text - used, ": %s", strerror(sys));
+        if (code == STK_E_FULL) {
+            stk_err_hint(err, STK_HINT_FULL);
+        }
     }
     return code;
 }

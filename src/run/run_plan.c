@@ -48,7 +48,12 @@ int stk_run_plan_open(const stk_spec *spec, const stk_run_options *options, stk_
     if (!stk_file_exists(path)) {
         return 0;
     }
-    STK_TRY(stk_store_open(path, STK_STORE_READONLY, &p->store, err));
+    int rc = stk_store_open(path, STK_STORE_READONLY, &p->store, err);
+    if (rc == STK_E_NOT_FOUND) { /* a folder without a database: nothing has run */
+        *err = (stk_err){0};
+        return 0;
+    }
+    STK_TRY(rc);
     stk_run_elsewhere_forecast(&p->elsewhere, p->store);
     return stk_forecast_new(p->store, p->plan, &p->forecast, err);
 }

@@ -72,6 +72,14 @@ bool stk_store_holder_is_gone(int fd)
            stk_proc_start_time(pid) != start;
 }
 
+int stk_store_no_lock(int code, stk_err *err)
+{
+    if (code != STK_E_FULL) {
+        stk_err_hint(err, "a store needs a file system with locks; choose one with STOKER_STORE");
+    }
+    return code;
+}
+
 int stk_store_use_begin(stk_store *store, stk_err *err)
 {
     if (store->in_use || store->lock_fd < 0) {
@@ -79,9 +87,8 @@ int stk_store_use_begin(stk_store *store, stk_err *err)
     }
     int sys = stk_store_lock(store->lock_fd, F_RDLCK, 0, 1, true);
     if (sys != 0) {
-        stk_err_sys(err, STK_E_SYS, sys, "can't lock '%s/lock'", store->path);
-        stk_err_hint(err, "a store needs a file system with locks; choose one with STOKER_STORE");
-        return STK_E_SYS;
+        int code = stk_err_sys(err, STK_E_SYS, sys, "can't lock '%s/lock'", store->path);
+        return stk_store_no_lock(code, err);
     }
     store->in_use = true;
     return 0;

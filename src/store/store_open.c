@@ -285,10 +285,8 @@ static int open_lock(stk_store *store, stk_err *err)
     if (sys == 0) {
         return 0;
     }
-    int code = stk_err_sys(err, STK_E_STORE, sys, "store '%s' can't be written: '%s/lock'",
-                           store->path, store->path);
-    stk_err_hint(err, "use another store with STOKER_STORE");
-    return code;
+    return stk_err_sys(err, STK_E_STORE, sys, "store '%s' can't be written: '%s/lock'", store->path,
+                       store->path);
 }
 
 static int open_all(stk_store *store, stk_err *err)
@@ -325,6 +323,9 @@ int stk_store_open(const char *path, int flags, stk_store **ret_store, stk_err *
     }
     if (rc != 0) {
         stk_store_close(store);
+        if (err != NULL && err->hint[0] == '\0' && (err->sys == EROFS || err->sys == EACCES)) {
+            stk_err_hint(err, "make it writable, or use another store with STOKER_STORE");
+        }
         return rc;
     }
     *ret_store = store;

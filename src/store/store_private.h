@@ -104,7 +104,9 @@ void stk_store_read_end(stk_store *store);
  * process). */
 int stk_store_lock(int fd, int kind, int64_t first, int64_t n, bool wait);
 bool stk_store_is_locked(int fd);
-int stk_store_write_holder(int fd);                         /* 0 or errno */
+int stk_store_write_holder(int fd); /* 0 or errno */
+/* Returns `code`, with a hint unless the file system is full. */
+int stk_store_no_lock(int code, stk_err *err);
 void stk_store_read_holder(int fd, char *buf, size_t size); /* "process 12 on host x" */
 bool stk_store_holder_is_gone(int fd); /* a process of this host that has ended */
 /* gc waits from here to use_end, because we hold digests that no committed row names. */

@@ -134,9 +134,7 @@ static int lock_folder(stk_store *store, const char *run, int flags, int *ret_fd
         sys = stk_store_write_holder(fd);
     }
     if (sys != 0) {
-        int code = stk_err_sys(err, STK_E_SYS, sys, "can't lock '%s'", path);
-        stk_err_hint(err, "a store needs a file system with locks; choose one with STOKER_STORE");
-        return code;
+        return stk_store_no_lock(stk_err_sys(err, STK_E_SYS, sys, "can't lock '%s'", path), err);
     }
     *ret_fd = fd;
     fd = -1;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/failpoint.h"
@@ -55,6 +56,14 @@ static const char *const migrations[] = {
 _Static_assert(sizeof migrations / sizeof migrations[0] == STK_STORE_FORMAT,
                "one migration a version");
 
+/* SQLite can't open a file of its own, and reports the errno of another call. */
+static bool is_used_up(const char *path)
+{
+    struct statvfs fs;
+    return statvfs(path, &fs) == 0 &&
+           ((fs.f_files > 0 && fs.f_favail == 0) || (fs.f_blocks > 0 && fs.f_bavail == 0));
+}
+
 int stk_store_sql_err(stk_store *store, int rc, stk_err *err, const char *doing)
 {
     const char *path = store->path;
@@ -66,11 +75,14 @@ int stk_store_sql_err(stk_store *store, int rc, stk_err *err, const char *doing)
     if (store->db != NULL && is_io) {
         sys = sqlite3_system_errno(store->db);
     }
+    if (primary == SQLITE_CANTOPEN && is_used_up(path)) {
+        sys = ENOSPC;
+    }
     int code = STK_E_STORE;
     if (primary == SQLITE_FULL || sys == ENOSPC || sys == EDQUOT) {
-        code = stk_err_set(err, STK_E_FULL, "store '%s': %s: no space left on its file system",
-                           path, doing);
-        stk_err_hint(err, "free some (`stoker store gc`), then `stoker resume`");
+        code = stk_err_set(err, STK_E_FULL, "store '%s': %s: no %s left on its file system", path,
+                           doing, sys == EDQUOT ? "disk quota" : "space");
+        stk_err_hint(err, STK_HINT_FULL);
     } else if (sys == EFBIG) {
         stk_err_set(err, code, "store '%s': %s: a file would be larger than is allowed", path,
                     doing);

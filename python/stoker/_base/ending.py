@@ -4,33 +4,12 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import sys
-from typing import Any, List, NoReturn, Type
+from typing import Any, List, NoReturn
 
-from . import PACKAGE, registry
+from . import registry
 from .binary import run_options
-from .errors import StokerError, say
-
-
-def end_in_one_line(kind: Type[BaseException], error: BaseException, trace: Any) -> None:
-    """``sys.excepthook`` under ``stoker run FILE``: our exceptions say what is to be done, a traceback hides it.
-
-    How a run failed was said by the engine already. Raises SystemExit with the contract's exit status.
-    """
-    if not isinstance(error, StokerError):
-        sys.__excepthook__(kind, error, trace)
-        return
-    if not getattr(error, "told", False):
-        place, text = "", str(error)
-        while trace is not None:
-            code = trace.tb_frame.f_code
-            if not code.co_filename.startswith((PACKAGE, "<frozen")):
-                place = f"{os.path.relpath(code.co_filename)}:{trace.tb_lineno}: "
-            trace = trace.tb_next
-        named = re.match(r"\S+:[0-9]+: ", text)
-        say(text if named else f"{place}{text}")
-    raise SystemExit(error.exit_status)
+from .errors import end_in_one_line, say
 
 
 _left = False  # the program ended by itself, by sys.exit()
@@ -79,7 +58,6 @@ def _say_if_nothing_was_called() -> None:
         os._exit(2)  # the one way to a status from here
 
 
-if sys.excepthook is sys.__excepthook__:
-    sys.excepthook = end_in_one_line
+if sys.excepthook is end_in_one_line:
     sys.exit = _exit
     atexit.register(_say_if_nothing_was_called)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Iterable, Optional
+from typing import Any, Iterable, Optional, Type
 
 from . import PACKAGE
 
@@ -16,8 +16,8 @@ from . import PACKAGE
 class StokerError(Exception):
     """Base of every exception that the front raises on purpose."""
 
-    exit_status = 2  # of a program that ends by it under `stoker run`
-    told = False  # the engine has said it already
+    exit_status = 2  # of a program that ends by it
+    told = False  # the engine has already printed it
 
 
 class SettingsError(StokerError, ValueError):
@@ -117,3 +117,44 @@ def warn(text: str) -> None:
 def say(text: str) -> None:
     """One plain line on standard error, as the engine's own notices."""
     print(f"stoker: {text}", file=sys.stderr, flush=True)
+
+
+def _is_ours(trace: Any) -> bool:
+    """True for an exception that this package raised."""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return bool(trace.tb_frame.f_code.co_filename.startswith(PACKAGE))
+
+
+def end_in_one_line(kind: Type[BaseException], error: BaseException, trace: Any) -> None:
+    """``sys.excepthook`` of programs: an exception of ours is one line, which a traceback would hide.
+
+    Prints nothing if the engine has reported how the run ended, and for a Ctrl-C during a run. Raises
+    SystemExit with the error's exit status. Interactive sessions, and other exceptions, get Python's
+    traceback.
+    """
+    if sys.flags.interactive or hasattr(sys, "ps1"):
+        sys.__excepthook__(kind, error, trace)
+        return
+    if isinstance(error, KeyboardInterrupt) and _is_ours(trace):
+        return  # Python ends itself by SIGINT
+    if not isinstance(error, StokerError):
+        sys.__excepthook__(kind, error, trace)
+        return
+    if not error.told:
+        import os
+        import re
+
+        place, text = "", str(error)
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            if not code.co_filename.startswith((PACKAGE, "<frozen")):
+                place = f"{os.path.relpath(code.co_filename)}:{trace.tb_lineno}: "
+            trace = trace.tb_next
+        named = re.match(r"\S+:[0-9]+: ", text)
+        say(text if named else f"{place}{text}")
+    raise SystemExit(error.exit_status)
+
+
+if sys.excepthook is sys.__excepthook__:
+    sys.excepthook = end_in_one_line

@@ -455,7 +455,10 @@ class _Watch:
             raise EngineError(self.cut_short(status))
         trace = _traceback(run)
         text = text or f"run {self.run} {word}"
-        raise PipelineFailed(f"{text}\n\n{trace}" if trace else text, run, trace)
+        failed = PipelineFailed(f"{text}\n\n{trace}" if trace else text, run, trace)
+        if status == 3:  # the engine itself couldn't go on, and printed no summary
+            failed.told, failed.exit_status = False, status
+        raise failed
 
 
 def _ending(status: Optional[int]) -> str:

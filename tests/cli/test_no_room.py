@@ -1,0 +1,102 @@
+"""A store that can't be written ends each way of running a pipeline with one sentence: full, no inodes, read-only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+from cli_tools import PYTHON, Cli
+
+DOCUMENT = """\
+stoker: 1
+name: p
+cache: false
+steps:
+  a: {run: 'test ! -e fill || head -c 20000000 /dev/zero > $STOKER_OUTPUT/x; touch $STOKER_OUTPUT/x', outputs: [x]}
+"""
+PROGRAM = """
+import os
+from stoker import pipeline, step
+@step
+def one() -> bytes: return bytes(20_000_000 if os.path.exists("fill") else 1)
+@pipeline(enable_cache=False)
+def p(): one()
+if __name__ == "__main__": p()
+"""
+
+
+def mount(*words: str | Path) -> bool:
+    return subprocess.run(["mount", *words], capture_output=True).returncode == 0
+
+
+@pytest.fixture
+def disk(cli: Cli, tmp_path: Path) -> Iterator[Path]:
+    """A small file system for the store."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.geteuid() != 0 or not mount("-t", "tmpfs", "-o", "size=8m", "tmpfs", folder):
+        pytest.skip("needs the right to mount a small file system")
+    cli.env["STOKER_STORE"] = str(folder / "store")
+    cli.write("p.yaml", DOCUMENT)
+    cli.write("p.py", PROGRAM)
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+DOORS = {
+    "document": ["stoker", "run", "p.yaml"],
+    "file": ["stoker", "run", "--python", PYTHON, "p.py"],
+    "python": [PYTHON, "p.py"],
+    "resume": ["stoker", "resume", "latest"],
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("begun", [False, True], ids=["no store", "a store"])
+@pytest.mark.parametrize("lack", ["space", "inodes", "writable", "space later"])
+def test_one_sentence(cli: Cli, disk: Path, door: str, begun: bool, lack: str) -> None:
+    if door == "resume" and not begun:
+        pytest.skip("there is no run to resume")
+    if begun:
+        fills = "test ! -e fill || head -c 20000000 /dev/zero > $STOKER_TASK_DIR/x"
+        cli.write("first.yaml", DOCUMENT + f"  z: {{run: '{fills}; exit 3'}}\n")
+        assert cli("run", "first.yaml").code == 1
+    if lack == "space":
+        with open(disk / "fill", "wb", buffering=0) as file, pytest.raises(OSError):
+            while True:
+                file.write(bytes(1 << 16))
+    elif lack == "inodes":
+        n = os.statvfs(disk)
+        assert mount("-o", f"remount,nr_inodes={n.f_files - n.f_ffree + 1}", disk)
+    elif lack == "writable":
+        assert mount("-o", "remount,ro", disk)
+    else:
+        cli.write("fill", "")
+    words = [str(cli.binary) if word == "stoker" else word for word in DOORS[door]]
+    done = subprocess.run(
+        words, cwd=cli.folder, env=cli.env, capture_output=True, text=True, timeout=60
+    )
+    own = [
+        line
+        for line in done.stderr.splitlines()
+        if "stoker: " in line and "stoker: store /" not in line
+    ]
+    assert "Traceback" not in done.stderr and "locks" not in done.stderr
+    assert done.returncode == 3 and len(own) == 1, done.stderr
+    if lack == "writable":
+        assert "Read-only file system" in own[0] and "STOKER_STORE" in own[0]
+    else:
+        assert "df -i" in own[0] and "stoker resume" in own[0]
+    if not begun and lack != "space later":
+        assert cli("plan", "p.yaml").code == 0
+
+
+def test_reads_while_full(cli: Cli, disk: Path) -> None:
+    """A store on a read-only file system is read."""
+    assert cli("run", "p.yaml").code == 0
+    assert mount("-o", "remount,ro", disk)
+    for words in (["show"], ["runs"], ["logs"], ["why"], ["plan", "p.yaml"], ["artifact", "list"]):
+        assert cli(*words).code == 0, words
