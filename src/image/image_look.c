@@ -124,13 +124,11 @@ static int create(const stk_engine *engine, const stk_image_try *what, stk_arena
 static void remove_left(const stk_engine *engine, stk_arena *arena)
 {
     stk_json list;
-    if (stk_image_ask(engine, "GET",
-                      "/containers/json?all=1&filters=%7B%22label%22%3A%5B%22" LABEL "%22%5D%7D",
-                      NULL, arena, &list, NULL) < 0 ||
-        list.kind != STK_JSON_LIST) {
+    const char *const ours[] = {LABEL, NULL};
+    if (stk_engine_containers(engine, ours, arena, &list, NULL) < 0) {
         return;
     }
-    for (uint32_t i = 0; i < list.n; i++) {
+    for (uint32_t i = 0; i < stk_json_n_items(&list); i++) {
         const stk_json *labels = stk_json_get(&list.items[i], "Labels");
         const char *pid = fact_text(labels, LABEL);
         const char *id = fact_text(&list.items[i], "Id");

@@ -387,22 +387,18 @@ void stk_run_end_containers(const stk_run_containers *c, const stk_view *view)
 int stk_run_drop_containers(stk_store *store, bool dry_run, uint32_t *ret_n, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    STK_BUF_AUTO body = STK_BUF_INIT(256u << 20);
+    const char *const labels[] = {"stoker.run", NULL};
+    stk_json list = {0};
     stk_engine engine;
-    int status = 0;
     *ret_n = 0;
     if (arena == NULL || stk_engine_find(NULL, arena, &engine, NULL) < 0) {
         return 0;
     }
-    int rc = stk_engine_call(
-        &engine, "GET", "/containers/json?all=1&filters=%7B%22label%22%3A%5B%22stoker.run%22%5D%7D",
-        NULL, &status, &body, err);
-    const stk_json *list = rc < 0 ? NULL : stk_json_readn(arena, body.data, body.len);
-    for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
-        const stk_json *item = stk_json_item(list, i);
-        const stk_json *labels = stk_json_get(item, "Labels");
-        const char *run = stk_json_get_text(labels, "stoker.run");
-        const char *of = stk_json_get_text(labels, "stoker.store");
+    int rc = stk_engine_containers(&engine, labels, arena, &list, err);
+    for (uint32_t i = 0; i < stk_json_n_items(&list); i++) {
+        const stk_json *its = stk_json_get(&list.items[i], "Labels");
+        const char *run = stk_json_get_text(its, "stoker.run");
+        const char *of = stk_json_get_text(its, "stoker.store");
         uint32_t n = 0;
         if (rc < 0 || run == NULL || of == NULL || strcmp(of, stk_store_path(store)) != 0 ||
             stk_store_run_is_live(store, run)) {

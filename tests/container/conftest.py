@@ -161,11 +161,12 @@ runroot = "{self.state}/run"
             return answer.status, text
 
     def containers(self) -> list[str]:
-        return [
-            name.lstrip("/")
-            for one in self.api("GET", "/containers/json?all=true")[1]
-            for name in one["Names"]
-        ]
+        """Podman fails to list if one goes away meanwhile."""
+        for _ in range(20):
+            status, answer = self.api("GET", "/containers/json?all=true")
+            if status == 200:
+                return [name.lstrip("/") for one in answer for name in one["Names"]]
+        raise AssertionError(f"{status}: {answer}")
 
     def serve(self) -> None:
         """Starts the service and waits until it answers."""

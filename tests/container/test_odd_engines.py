@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 from conftest import HERE, static_program
 from contain import Contained
+from stoker_binary import find_binary
 
 
 def frame(text: str) -> bytes:
@@ -171,3 +172,33 @@ def test_the_runner_needs_nothing_but_itself(engine, tmp_path):
     task.kill()
     assert task.end(20) == 5, task.err
     assert runners[0].wait(10) == 5
+
+
+@pytest.mark.parametrize("n_faults", [0, 2, 99])
+def test_a_list_that_fails_once(engine, n_faults):
+    """Podman's list fails if a container goes away meanwhile: it is asked for again."""
+    asked = []
+
+    def answer(_):
+        asked.append(1)
+        if len(asked) <= n_faults:
+            return 500, {
+                "cause": "no such container",
+                "message": "no such container",
+                "response": 500,
+            }
+        return 200, [{"Id": "c0ffee", "Labels": {"stoker.run": "r"}}]
+
+    place = engine(json=answer, delete=(204, b""), info=(200, {}))
+    done = subprocess.run(
+        [str(find_binary()), "contain", "--remove", "stoker.run=r"],
+        env=place.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if n_faults == 99:
+        assert done.returncode != 0 and "no such container" in done.stderr
+    else:
+        assert done.returncode == 0 and done.stdout.startswith("1 removed"), done.stderr
+        assert any(one.startswith("DELETE ") and "c0ffee" in one for one in place.asked)

@@ -528,7 +528,9 @@ def test_check(api: Client, cluster: Cluster, tmp_path: Path) -> None:
     assert "may do in namespace 'default' all that is needed" in texts
 
 
-@pytest.mark.parametrize(("status", "why"), [(403, "no right to list them"), (422, "refused on request")])
+@pytest.mark.parametrize(
+    ("status", "why"), [(403, "no right to list them"), (422, "refused on request")]
+)
 def test_check_without_nodes(cluster: Cluster, tmp_path: Path, status: int, why: str) -> None:
     """Only a refusal is a missing right; neither keeps jobs from running."""
     cluster.call(lambda: cluster.faults.add(match="/nodes", status=status))

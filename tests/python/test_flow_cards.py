@@ -417,7 +417,7 @@ def test_a_task_without_a_card_has_a_page(done: Path) -> None:
     env = environment(done / ".stoker")
     for words, text in (
         (("latest/end", "--id", "x"), "has no card 'x'"),
-        (("latest", "--list"), "one task"),
+        (("latest", "--list"), "RUN/STEP/ID"),
         (("latest/end", "--reload", "x"), "--reload"),
     ):
         bad = subprocess.run(

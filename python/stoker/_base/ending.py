@@ -11,12 +11,11 @@ from . import registry
 from .binary import run_options
 from .errors import end_in_one_line, say
 
-
 _left = False  # the program ended by itself, by sys.exit()
 _sys_exit = sys.exit
 
 
-def _exit(status: Any = None, /) -> NoReturn:
+def _exit(status: Any = None) -> NoReturn:
     global _left
     _left = True
     _sys_exit(status)

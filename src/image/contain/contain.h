@@ -22,6 +22,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/json.h"
 
 /* --- the engine (contain_engine.c) --- */
 
@@ -60,6 +61,11 @@ static inline const char *stk_engine_program(const stk_engine *engine)
  * STK_E_NOT_FOUND, 409 STK_E_BUSY. */
 int stk_engine_call(const stk_engine *engine, const char *method, const char *path,
                     const char *json, int *ret_status, stk_buf *ret_body, stk_err *err);
+/* Lists the containers that have all these labels ("stoker.run" or "stoker.run=…",
+ * NULL-terminated), running or not. Asks again if Podman fails because a container goes away
+ * meanwhile. */
+int stk_engine_containers(const stk_engine *engine, const char *const *labels, stk_arena *arena,
+                          stk_json *ret_list, stk_err *err);
 /* Splits a container's log: frames of 8 bytes (stream, then length, big-endian) and their text. A
  * terminal's log has no frames. `log` gets stderr; NULL: leaves it out. */
 void stk_engine_split_log(const stk_buf *body, stk_buf *out, stk_buf *log);

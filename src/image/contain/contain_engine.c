@@ -12,6 +12,7 @@
 
 enum { ANSWER_MAX = 64 << 20 };
 enum { CONNECT_MS = 5000, PING_MS = 10000, SILENT_MS = 30000, CALL_MS = 30 * 60 * 1000 };
+enum { LIST_TRIES = 5, LIST_AGAIN_US = 50000 };
 
 const stk_json_limits stk_engine_limits = {.bytes = ANSWER_MAX, .nodes = 2000000, .depth = 60};
 
@@ -174,6 +175,29 @@ const char *stk_engine_filter(const char *key, const char *const *texts, stk_are
     stk_json_put_texts(&json, key, texts);
     stk_json_close(&json, '}');
     return json.failed ? NULL : stk_engine_escape(json.data, arena);
+}
+
+int stk_engine_containers(const stk_engine *engine, const char *const *labels, stk_arena *arena,
+                          stk_json *ret_list, stk_err *err)
+{
+    int rc = 0;
+    const char *query = stk_engine_filter("label", labels, arena);
+    STK_TRY(stk_err_if_null(query, err));
+    const char *path = stk_arena_printf(arena, "/containers/json?all=true&filters=%s", query);
+    STK_TRY(stk_err_if_null(path, err));
+    for (int i = 0; i < LIST_TRIES; i++) {
+        int status = 0;
+        STK_BUF_AUTO body = STK_BUF_INIT(ANSWER_MAX);
+        rc = stk_engine_call(engine, "GET", path, NULL, &status, &body, err);
+        if (rc == 0) {
+            return stk_engine_parse(engine, path, &body, arena, ret_list, err);
+        }
+        if (status < 400) {
+            return rc;
+        }
+        (void)usleep(LIST_AGAIN_US);
+    }
+    return rc;
 }
 
 void stk_engine_split_log(const stk_buf *body, stk_buf *out, stk_buf *log)

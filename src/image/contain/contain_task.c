@@ -312,11 +312,7 @@ int stk_contain_remove(const stk_engine *engine, const char *const *labels, uint
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_json list = {0};
     *ret_n = 0;
-    const char *query = stk_engine_filter("label", labels, arena);
-    STK_TRY(stk_err_if_null(query, err));
-    const char *path = stk_arena_printf(arena, "/containers/json?all=true&filters=%s", query);
-    STK_TRY(stk_err_if_null(path, err));
-    STK_TRY(stk_engine_get(engine, path, arena, &list, err));
+    STK_TRY(stk_engine_containers(engine, labels, arena, &list, err));
     for (uint32_t i = 0; i < stk_json_n_items(&list); i++) {
         const char *id = stk_json_get_text(&list.items[i], "Id");
         if (id != NULL) {
