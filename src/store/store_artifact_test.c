@@ -486,7 +486,7 @@ static void test_full(void **state)
         n++;
     }
     assert_int_equal(rc, STK_E_FULL);
-    assert_non_null(strstr(f->err.hint, "gc"));
+    assert_non_null(strstr(f->err.hint, "df -i"));
     char id[40];
     int fd = -1;
     int filler = open(at(f, "disk/filler"), O_WRONLY | O_CREAT, 0600);
