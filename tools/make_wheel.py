@@ -71,7 +71,7 @@ def pages() -> dict[str, list[str]]:
     """Manual pages and the shell's completion below share/, with the words that make stoker print each."""
     table = (ROOT / "src" / "tbl" / "commands.def").read_text(encoding="utf-8")
     found = {"man/man1/stoker.1": ["help", "--man"]}
-    for word in re.findall(r"^X\((\w+)\)", table, re.M):
+    for word in re.findall(r"^X\(\w+, (\w+)\)", table, re.M):
         found[f"man/man1/stoker-{word}.1"] = ["help", "--man", word]
     found["bash-completion/completions/stoker"] = ["completion", "bash"]
     return found

@@ -13,7 +13,13 @@
 #include "sys/file.h"
 
 const stk_command *const stk_commands[] = {
-#define X(word) &stk_cmd_##word,
+#define X(group, word) &stk_cmd_##word,
+#include "tbl/commands.def"
+#undef X
+    NULL};
+
+const char *const stk_command_groups[] = {
+#define X(group, word) #group,
 #include "tbl/commands.def"
 #undef X
     NULL};

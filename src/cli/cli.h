@@ -25,6 +25,7 @@ typedef struct stk_option {
     /* Other tools' names for it, separated by spaces, or NULL. A name after '?' means nearly the
      * same: it isn't accepted, but the error suggests ours. */
     const char *also;
+    bool hidden; /* for our own programs: help, manual pages and completion leave it out */
 } stk_option;
 
 typedef struct stk_cli stk_cli;
@@ -51,10 +52,11 @@ typedef struct stk_command {
     int (*run)(const stk_cli *cli, stk_buf *out, stk_err *err);
 } stk_command;
 
-#define X(word) extern const stk_command stk_cmd_##word;
+#define X(group, word) extern const stk_command stk_cmd_##word;
 #include "tbl/commands.def"
 #undef X
 extern const stk_command *const stk_commands[]; /* NULL-terminated, display order */
+extern const char *const stk_command_groups[];  /* of each of these */
 
 /* Positional arguments. */
 int stk_cli_n_args(const stk_cli *cli);

@@ -92,7 +92,7 @@ static void put_options(const stk_command *command, bool with_value, stk_buf *ou
 {
     const char *before = "";
     for (const stk_option *o = command->options; o != NULL && o->name != NULL; o++) {
-        if (o->arg != NULL || !with_value) {
+        if ((o->arg != NULL || !with_value) && !o->hidden) {
             stk_buf_printf(out, "%s--%s", before, o->name);
             before = " ";
         }
@@ -120,7 +120,9 @@ static void put_script(stk_buf *out)
     stk_buf_text(
         out, "--version --help\" -- \"$cur\"))\n        return\n    fi\n    case $command in\n");
     for (size_t i = 0; stk_commands[i] != NULL; i++) {
-        put_command(stk_commands[i], out);
+        if (!stk_commands[i]->hidden) {
+            put_command(stk_commands[i], out);
+        }
     }
     stk_buf_text(out, "    esac\n");
     stk_buf_text(out, tail);

@@ -1,4 +1,5 @@
 #include <stdio.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "cli/cli_man.h"
@@ -26,16 +27,28 @@ void stk_cli_print_help(const stk_command *command)
     }
     puts("\noptions:");
     for (const stk_option *o = command->options; o != NULL && o->name != NULL; o++) {
-        print_option(o->name, o->letter, o->arg, o->help);
+        if (!o->hidden) {
+            print_option(o->name, o->letter, o->arg, o->help);
+        }
     }
     print_option("json", 0, NULL, "answer (and errors) as JSON");
     print_option("help", 'h', NULL, "this text");
+}
+
+static const char *group_of(const stk_command *command)
+{
+    size_t i = 0;
+    while (stk_commands[i] != command) {
+        i++;
+    }
+    return stk_command_groups[i];
 }
 
 static void put_command_json(const stk_command *command, bool whole, stk_buf *out)
 {
     stk_json_open(out, NULL, '{');
     stk_json_put_text(out, "command", command->name);
+    stk_json_put_text(out, "group", group_of(command));
     stk_json_put_text(out, "summary", command->summary);
     if (whole) {
         stk_json_put_text(out, "usage", command->usage);
@@ -75,10 +88,16 @@ static void put_all(stk_buf *out)
 {
     stk_buf_text(out, "stoker " STK_VERSION ": runs machine-learning pipelines on accelerators\n\n"
                       "usage: stoker COMMAND [options] …\n\n");
+    const char *group = "";
     for (size_t i = 0; stk_commands[i] != NULL; i++) {
-        if (!stk_commands[i]->hidden) {
-            stk_buf_printf(out, "  %-12s %s\n", stk_commands[i]->name, stk_commands[i]->summary);
+        if (stk_commands[i]->hidden) {
+            continue;
         }
+        if (strcmp(group, stk_command_groups[i]) != 0) {
+            stk_buf_printf(out, "%s%s:\n", *group == '\0' ? "" : "\n", stk_command_groups[i]);
+            group = stk_command_groups[i];
+        }
+        stk_buf_printf(out, "  %-12s %s\n", stk_commands[i]->name, stk_commands[i]->summary);
     }
     stk_buf_text(out, "\n'stoker COMMAND --help' says more. First steps: stoker doctor; stoker run "
                       "pipeline.yaml; stoker show latest.");

@@ -104,7 +104,9 @@ static void put_command(const stk_command *command)
     put_paragraphs(stk_text_or(command->text, command->summary));
     puts(".SH OPTIONS");
     for (const stk_option *o = command->options; o != NULL && o->name != NULL; o++) {
-        put_option(o->name, o->letter, o->arg, o->help);
+        if (!o->hidden) {
+            put_option(o->name, o->letter, o->arg, o->help);
+        }
     }
     put_option("json", 0, NULL, "answer (and errors) as JSON");
     put_option("help", 'h', NULL, "a short help");

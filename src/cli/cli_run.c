@@ -86,14 +86,16 @@ static const stk_option options_of_run[] = {
     {"echo", 0, NULL, "print what steps write as they write it, '[RUN/STEP (pid P)] line'"},
     {"python", 0, "EXE", "interpreter for Python files and steps"},
     {"spec", 0, "FILE", "a pipeline document (- for standard input)"},
-    {"spec-fd", 0, "FD", "the same, from an open descriptor (for front ends)"},
-    {"forkserver-fd", 0, "FD", "a connected fork server (for front ends)"},
-    {"front-fd", 0, "FD", "report the run's begin and end there (for front ends)"},
+    {"spec-fd", 0, "FD", "the same, from an open descriptor (for front ends)", .hidden = true},
+    {"forkserver-fd", 0, "FD", "a connected fork server (for front ends)", .hidden = true},
+    {"front-fd", 0, "FD", "report the run's begin and end there (for front ends)", .hidden = true},
     {"clone", 0, "RUN", "in a graph that grows: take over that run's finished tasks"},
     {"clone-until", 0, "STEP", "with --clone: but not those of this step and what follows it"},
     {"clone-only", 0, NULL, "with --clone: and stop there ('stoker resume' continues)"},
-    {"resume", 0, "RUN", "continue this run (for front ends; users have 'stoker resume')"},
-    {"use-new-code", 0, NULL, "with --resume: continue although the code has changed"},
+    {"resume", 0, "RUN", "continue this run (for front ends; users have 'stoker resume')",
+     .hidden = true},
+    {"use-new-code", 0, NULL, "with --resume: continue although the code has changed",
+     .hidden = true},
     {NULL}};
 
 const stk_command stk_cmd_run = {

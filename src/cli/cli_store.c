@@ -1,10 +1,11 @@
-/* stoker store: path, verify, gc, rm. */
+/* `stoker store`: path, verify, gc, rm. */
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "cli/cli_rm.h"
 #include "cli/cli_verify.h"
 #include "run/run_containers.h"
 #include "sys/clock.h"
@@ -25,55 +26,6 @@ static int put_path(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_
     return 0;
 }
 
-static void put_removed(const stk_cli *cli, const stk_store *store, const stk_gc *gc,
-                        uint32_t n_containers, stk_buf *out)
-{
-    char size[32];
-    if (stk_cli_json(cli)) {
-        stk_json_open(out, NULL, '{');
-        stk_json_put_text(out, "store", stk_store_path(store));
-        stk_json_put_bool(out, "dry_run", gc->dry_run);
-        stk_json_put_whole(out, "runs_removed", (int64_t)gc->runs_removed);
-        stk_json_put_whole(out, "artifacts_removed", (int64_t)gc->artifacts_removed);
-        stk_json_put_whole(out, "bytes_freed", (int64_t)gc->bytes_freed);
-        stk_json_put_whole(out, "containers_removed", n_containers);
-        stk_json_close(out, '}');
-        return;
-    }
-    const char *removed = gc->dry_run ? "would remove" : "removed";
-    if (n_containers > 0) {
-        stk_buf_printf(out, "%s %u container%s of runs without an engine\n", removed, n_containers,
-                       stk_text_plural(n_containers));
-    }
-    stk_buf_printf(out, "%s %llu run%s and %llu artifact%s, %s\n", removed,
-                   (unsigned long long)gc->runs_removed, stk_text_plural(gc->runs_removed),
-                   (unsigned long long)gc->artifacts_removed,
-                   stk_text_plural(gc->artifacts_removed),
-                   stk_units_format_memory((int64_t)gc->bytes_freed, size, sizeof size));
-}
-
-/* Removes the named runs; none if one of them doesn't exist. */
-static int run_rm(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out,
-                  stk_err *err)
-{
-    uint32_t n = (uint32_t)stk_cli_n_args(cli) - 1;
-    const char **runs = stk_arena_array(arena, (size_t)n + 1, sizeof *runs);
-    STK_TRY(stk_err_if_null(runs, err));
-    if (n == 0) {
-        return stk_err_set(err, STK_E_USAGE, "a run is missing: stoker store rm RUN…");
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        char id[40];
-        STK_TRY(stk_store_resolve_run(store, stk_cli_arg(cli, (int)i + 1), id, err));
-        runs[i] = stk_arena_dup(arena, id);
-        STK_TRY(stk_err_if_null(runs[i], err));
-    }
-    stk_gc gc = {.dry_run = stk_cli_flag(cli, "dry-run"), .only = runs, .n_only = n};
-    STK_TRY(stk_store_gc(store, &gc, stk_clock_wall_ms(&stk_clock_real), err));
-    put_removed(cli, store, &gc, 0, out);
-    return 0;
-}
-
 static int run_gc(const stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err)
 {
     int64_t keep_runs = KEEP_RUNS;
@@ -85,7 +37,7 @@ static int run_gc(const stk_cli *cli, stk_store *store, stk_buf *out, stk_err *e
     gc.keep_runs = (uint32_t)keep_runs;
     STK_TRY(stk_run_drop_containers(store, gc.dry_run, &n_containers, err));
     STK_TRY(stk_store_gc(store, &gc, stk_clock_wall_ms(&stk_clock_real), err));
-    put_removed(cli, store, &gc, n_containers, out);
+    stk_cli_put_removed(cli, store, &gc, n_containers, out);
     return 0;
 }
 
@@ -115,7 +67,7 @@ static int run_store(const stk_cli *cli, stk_buf *out, stk_err *err)
     case GC:
         return run_gc(cli, store, out, err);
     case RM:
-        return run_rm(cli, store, arena, out, err);
+        return stk_cli_rm(cli, store, 1, arena, out, err);
     case PATH:
         return put_path(cli, store, arena, out);
     default:

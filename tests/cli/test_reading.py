@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -224,7 +225,15 @@ def test_card(cli: Cli, ran: Run) -> None:
 
 def test_manual_pages_and_completion(cli: Cli) -> None:
     words = [line.split()[0] for line in cli("help").out.splitlines() if line.startswith("  ")]
-    assert {"run", "show", "card", "completion"} <= set(words)
+    assert {"run", "show", "card", "completion", "rm"} <= set(words)
+    heads = [line for line in cli("help").out.splitlines() if re.fullmatch("[a-z]+:", line)]
+    assert heads == ["run:", "look:", "store:", "machines:", "more:"]
+    groups = {one["command"]: one["group"] for one in cli.json("help")["commands"]}
+    assert [groups[word] for word in words] == sorted(
+        (groups[word] for word in words), key=lambda group: heads.index(f"{group}:")
+    )
+    for text in (cli("help", "run").out, cli("help", "--man", "run").out):
+        assert "max-workers" in text.replace("\\", "") and "fd" not in text
     for word in words:
         page = cli("help", "--man", word).out
         assert page.startswith(f".TH STOKER-{word.upper()} 1")

@@ -122,7 +122,8 @@ def test_a_store_from_the_future(project: Path) -> None:
     assert "upgrade Stoker" in done.stderr
 
 
-def test_rm(project: Path) -> None:
+@pytest.mark.parametrize("words", [["rm"], ["store", "rm"]])
+def test_rm(project: Path, words: list[str]) -> None:
     """The run that is named goes with what only it refers to; what a later run took from its cache stays."""
     (first,) = (r["run"] for r in answer(project, "runs"))
     assert stoker(project, "run", "pipeline.yaml").returncode == 0
@@ -132,15 +133,15 @@ def test_rm(project: Path) -> None:
     last = answer(project, "runs")[0]["run"]
     assert len(artifacts(project)) == 3
     for wrong, part in (
-        (["rm"], "stoker store rm RUN"),
-        (["rm", first, "nothing"], "no run 'nothing'"),
-        (["gc", first], "one argument too many"),
+        (words, "stoker rm RUN"),
+        ([*words, first, "nothing"], "no run 'nothing'"),
+        (["store", "gc", first], "one argument too many"),
     ):
-        done = stoker(project, "store", *wrong)
+        done = stoker(project, *wrong)
         assert done.returncode == 2 and part in done.stderr, done.stderr
-    assert answer(project, "store", "rm", "--dry-run", last)["artifacts_removed"] == 1
+    assert answer(project, *words, "--dry-run", last)["artifacts_removed"] == 1
     assert len(artifacts(project)) == 3 and len(answer(project, "runs")) == 3
-    assert answer(project, "store", "rm", first, last)["runs_removed"] == 2
+    assert answer(project, *words, first, last)["runs_removed"] == 2
     assert len(artifacts(project)) == 2 and len(answer(project, "runs")) == 1
     assert not (project / ".stoker/runs" / first).exists()
     assert stoker(project, "store", "verify").returncode == 0
