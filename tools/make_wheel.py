@@ -74,6 +74,8 @@ def pages() -> dict[str, list[str]]:
     for word in re.findall(r"^X\(\w+, (\w+)\)", table, re.M):
         found[f"man/man1/stoker-{word}.1"] = ["help", "--man", word]
     found["bash-completion/completions/stoker"] = ["completion", "bash"]
+    found["zsh/site-functions/_stoker"] = ["completion", "zsh"]
+    found["fish/vendor_completions.d/stoker.fish"] = ["completion", "fish"]
     return found
 
 

@@ -1,10 +1,13 @@
-/* stoker completion: a script for the shell, made from the command tables. */
+/* `stoker completion`: a script for the shell, made from the command tables. */
+#include "cli/cli_completion.h"
+
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/cli_read.h"
 
-static const char head[] =
+static const char bash_head[] =
     "# bash completion for stoker: eval \"$(stoker completion bash)\"\n"
     "_stoker_runs() {\n"
     "    echo latest\n"
@@ -17,7 +20,7 @@ static const char head[] =
     "    COMPREPLY=()\n"
     "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n";
 
-static const char tail[] =
+static const char bash_tail[] =
     "    if [ -n \"$values\" ]; then\n"
     "        COMPREPLY=($(compgen -W \"$values\" -- \"$cur\"))\n"
     "    elif [[ \" $takes \" == *\" $prev \"* ]]; then\n"
@@ -43,9 +46,7 @@ static void put_commands(stk_buf *out)
     }
 }
 
-/* The words that the first positional may be: RUN, a command, or the words that begin the usage's
- * alternatives. Nothing if it is a file. */
-static void put_words(const char *usage, stk_buf *out)
+void stk_cli_put_words(const char *usage, stk_buf *out)
 {
     if (strncmp(usage, "[options] RUN", 13) == 0 || strncmp(usage, "[options] [RUN", 14) == 0) {
         stk_buf_text(out, "RUN");
@@ -71,6 +72,13 @@ static void put_words(const char *usage, stk_buf *out)
     }
 }
 
+void stk_cli_put_choices(const char *arg, stk_buf *out)
+{
+    for (const char *c = arg; *c != '\0'; c++) {
+        stk_buf_char(out, *c == '|' ? ' ' : *c);
+    }
+}
+
 /* The values of options that take one of several words: their argument is "this|that". */
 static void put_values(const stk_command *command, stk_buf *out)
 {
@@ -78,9 +86,7 @@ static void put_values(const stk_command *command, stk_buf *out)
     for (const stk_option *o = command->options; o != NULL && o->name != NULL; o++) {
         if (o->arg != NULL && strchr(o->arg, '|') != NULL) {
             stk_buf_printf(out, " --%s) values=\"", o->name);
-            for (const char *c = o->arg; *c != '\0'; c++) {
-                stk_buf_char(out, *c == '|' ? ' ' : *c);
-            }
+            stk_cli_put_choices(o->arg, out);
             stk_buf_text(out, "\" ;;");
         }
     }
@@ -108,13 +114,13 @@ static void put_command(const stk_command *command, stk_buf *out)
     stk_buf_text(out, "\"\n");
     put_values(command, out);
     stk_buf_text(out, "        words=\"");
-    put_words(command->usage, out);
+    stk_cli_put_words(command->usage, out);
     stk_buf_text(out, "\" ;;\n");
 }
 
-static void put_script(stk_buf *out)
+static void put_bash(stk_buf *out)
 {
-    stk_buf_text(out, head);
+    stk_buf_text(out, bash_head);
     stk_buf_text(out, "        COMPREPLY=($(compgen -W \"");
     put_commands(out);
     stk_buf_text(
@@ -125,29 +131,42 @@ static void put_script(stk_buf *out)
         }
     }
     stk_buf_text(out, "    esac\n");
-    stk_buf_text(out, tail);
+    stk_buf_text(out, bash_tail);
+}
+
+/* zsh reads bash's. As the file _stoker of its $fpath it is run at the first completion. */
+static void put_zsh(stk_buf *out)
+{
+    stk_buf_text(out, "#compdef stoker\n"
+                      "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"
+                      "autoload -Uz bashcompinit && bashcompinit\n");
+    put_bash(out);
+    stk_buf_text(out, "[ \"$funcstack[1]\" != _stoker ] || _bash_complete -F _stoker\n");
 }
 
 static int run_completion(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
+    static const struct {
+        const char *shell;
+        void (*put)(stk_buf *out);
+    } shells[] = {{"bash", put_bash}, {"zsh", put_zsh}, {"fish", stk_cli_put_fish}};
     const char *shell = stk_cli_arg(cli, 0);
     STK_BUF_AUTO script = STK_BUF_INIT(1u << 20);
-    if (shell == NULL) {
-        return stk_cli_usage(cli, err, "a shell is missing: stoker completion bash");
+    size_t i = 0, n = sizeof shells / sizeof *shells;
+    while (i < n && strcmp(stk_text_or(shell, ""), shells[i].shell) != 0) {
+        i++;
     }
-    if (strcmp(shell, "bash") != 0) {
-        return stk_cli_usage(cli, err,
-                             "there is no completion for '%s', only for bash; zsh reads that one "
-                             "after 'autoload -U bashcompinit; bashcompinit'",
-                             shell);
+    if (i == n) {
+        return stk_cli_usage(cli, err, "'%s' is no known shell: stoker completion bash|zsh|fish",
+                             stk_text_or(shell, ""));
     }
-    put_script(&script);
+    shells[i].put(&script);
     STK_TRY(stk_buf_check(&script, err));
     if (!stk_cli_json(cli)) {
         return stk_buf_text(out, script.data);
     }
     stk_json_open(out, NULL, '{');
-    stk_json_put_text(out, "shell", "bash");
+    stk_json_put_text(out, "shell", shell);
     stk_json_put_text(out, "script", script.data);
     stk_json_close(out, '}');
     return 0;
@@ -156,7 +175,9 @@ static int run_completion(const stk_cli *cli, stk_buf *out, stk_err *err)
 const stk_command stk_cmd_completion = {
     .name = "completion",
     .summary = "print a completion script for the shell",
-    .usage = "bash",
-    .text = "Put this into ~/.bashrc:\n\n    eval \"$(stoker completion bash)\"",
+    .usage = "bash | zsh | fish",
+    .text = "bash, in ~/.bashrc:\n\n    eval \"$(stoker completion bash)\"\n\n"
+            "zsh, in ~/.zshrc:\n\n    eval \"$(stoker completion zsh)\"\n\n"
+            "fish, in ~/.config/fish/config.fish:\n\n    stoker completion fish | source",
     .max_args = 1,
     .run = run_completion};

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -103,13 +104,13 @@ def test_a_run_and_its_names(cli: Cli, ran: Run) -> None:
         (["resume", "latest", "more"], 2, "'more' is one argument too many"),
         (["plan", "p.json", "make"], 2, "'make' is one argument too many"),
         (["help", "run", "show"], 2, "'show' is one argument too many"),
-        (["completion"], 2, "stoker completion bash"),
+        (["completion"], 2, "stoker completion bash|zsh|fish"),
         (["doctor", "--simulate", "8xabacus"], 2, "no device 'abacus' is known"),
         (["doctor", "--python", "/no/python"], 2, "'/no/python' can't be started"),
         (["compat", "--", "/no/program"], 2, "'/no/program'"),
         (["simulate", "-c", "8xH100", "--mean", "0"], 2, "--mean '0'"),
         (["card", "latest", "--list"], 2, "RUN/STEP/ID"),
-        (["completion", "fish"], 2, "'fish'"),
+        (["completion", "tcsh"], 2, "'tcsh'"),
     ],
 )
 def test_wrong(cli: Cli, ran: Run, args: list[str], code: int, words: str) -> None:
@@ -255,6 +256,56 @@ def test_manual_pages_and_completion(cli: Cli) -> None:
     words = done.stdout.splitlines()
     assert words[:5] == ["run runs", "latest", "get", "--limit", "strict"], done.stderr
     assert words[5:] == ["path", "latest", "bash", "resume", "p.yaml"], done.stderr
+
+
+def test_completion_of_fish(cli: Cli, ran: Run) -> None:
+    fish = shutil.which("fish")
+    if fish is None:
+        pytest.skip("needs fish")
+    cli.write("s.fish", cli("completion", "fish").out)
+    run = cli.json("show", "latest")["run"]
+    for line, expected in {
+        "stoker ru": {"run", "runs"},
+        "stoker show 2": {run},
+        "stoker run --policy ": {"fit", "strict"},
+        "stoker store ": {"path", "verify", "gc", "rm"},
+        "stoker run --max": {"--max-workers"},
+        "stoker run --spec-": set(),
+    }.items():
+        done = subprocess.run(
+            [fish, "-c", f"source s.fish; complete -C '{line}'"],
+            cwd=cli.folder,
+            env={**cli.env, "PATH": f"{cli.binary.parent}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert {word.split("\t")[0] for word in done.stdout.splitlines()} >= expected, line
+        assert ("spec-fd" in done.stdout) is False
+
+
+def test_completion_of_zsh(cli: Cli) -> None:
+    """Two words, each completed by the tab key."""
+    zsh = shutil.which("zsh")
+    if zsh is None:
+        pytest.skip("needs zsh")
+    script = """
+zmodload zsh/zpty
+zpty z zsh -f -i
+zpty -w z 'eval "$(stoker completion zsh)"; echo REA""DY'
+zpty -r z out '*READY*'
+zpty -w -n z $'stoker comple\\t fis\\t\\n'
+zpty -r z out '*complete -c stoker*'
+"""
+    subprocess.run(
+        [zsh, "-f", "-c", script],
+        cwd=cli.folder,
+        env={**cli.env, "PATH": f"{cli.binary.parent}:{os.environ['PATH']}"},
+        check=True,
+        timeout=120,
+    )
+    wrong = cli("completion", "tcsh")
+    assert wrong.code == 2 and "'tcsh'" in wrong.err and "bash|zsh|fish" in wrong.err
 
 
 def test_what_prints_text_answers_as_json_too(cli: Cli, ran: Run) -> None:
