@@ -197,7 +197,7 @@ static _Noreturn void guard_main(stk_guard *g, uint32_t i, int socket, pid_t eng
 /* --- the engine's side --- */
 
 /* Starts a guardian for the current table. -1 with errno. */
-static int begin(stk_guard *g, uint32_t i)
+static int start_guardian(stk_guard *g, uint32_t i)
 {
     int pair[2];
     pid_t engine = getpid();
@@ -279,7 +279,7 @@ int stk_guard_open(const char *run, stk_guard **ret_guard, stk_err *err)
     g->table = map != MAP_FAILED ? map : NULL;
     bool begun = g->table != NULL && (run == NULL || g->run != NULL);
     for (uint32_t i = 0; begun && i < N_GUARDS; i++) {
-        begun = begin(g, i) == 0;
+        begun = start_guardian(g, i) == 0;
     }
     if (!begun) {
         int sys = errno;
@@ -298,7 +298,7 @@ void stk_guard_renew(stk_guard *guard)
         int socket = guard->guards[i].socket;
         pid_t got = waitpid(old, &status, WNOHANG);
         if (got == old || (got < 0 && errno == ECHILD)) { /* somebody killed it */
-            if (begin(guard, i) == 0) {
+            if (start_guardian(guard, i) == 0) {
                 (void)close(socket);
             }
         }

@@ -60,7 +60,7 @@ static void on_review(void *arg, const stk_kube_answer *a)
     }
 }
 
-static void begin(stk_kube_ask_right *ask, const stk_kube_right *right, int64_t now)
+static void begin_review(stk_kube_ask_right *ask, const stk_kube_right *right, int64_t now)
 {
     stk_kube *k = ask->space->kube;
     STK_BUF_AUTO body = STK_BUF_INIT(KUBE_REVIEW_BYTES);
@@ -86,7 +86,7 @@ bool stk_kube_knows_rights(stk_kube_space *s, int64_t now)
         ask->space = s;
         if (ask->state == KUBE_RIGHT_UNKNOWN &&
             stk_kube_may_begin(s->kube, ask->not_before_ms, now)) {
-            begin(ask, &stk_kube_rights[i], now);
+            begin_review(ask, &stk_kube_rights[i], now);
         }
         knows = knows && (ask->state == KUBE_RIGHT_GIVEN || ask->state == KUBE_RIGHT_DENIED);
     }

@@ -90,7 +90,7 @@ static void on_listed(void *arg, const stk_kube_answer *a)
     }
 }
 
-static void begin(sweep *s)
+static void ask_for_jobs(sweep *s)
 {
     stk_arena *arena = s->space->kube->scratch;
     stk_arena_reset(arena);
@@ -113,7 +113,7 @@ void stk_kube_sweep(stk_kube *k)
         while ((s.again || s.n_open > 0) && rc == 0 && stk_kube_now() < until &&
                k->fatal.code == 0) {
             if (s.n_open == 0) {
-                begin(&s);
+                ask_for_jobs(&s);
             }
             rc = stk_http_many_turn(k->api.many, -1, TURN_MS, NULL);
         }

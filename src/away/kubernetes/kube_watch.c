@@ -158,7 +158,7 @@ static void on_list(void *arg, const stk_kube_answer *a)
 }
 
 /* `query` is in the driver's scratch. */
-static void begin(stk_kube_feed *f, stk_kube_request *request, const char *query, int state)
+static void begin_request(stk_kube_feed *f, stk_kube_request *request, const char *query, int state)
 {
     stk_kube *k = f->space->kube;
     char run[STK_KUBE_NAME + 1];
@@ -186,8 +186,9 @@ static void begin_list(stk_kube_feed *f)
         f->n_lists++;
         mark_unlisted(f);
     }
-    begin(f, &request, stk_arena_printf(scratch, "&limit=%d%s", LIST_MAX, stk_text_or(more, "")),
-          KUBE_FEED_LIST);
+    begin_request(f, &request,
+                  stk_arena_printf(scratch, "&limit=%d%s", LIST_MAX, stk_text_or(more, "")),
+                  KUBE_FEED_LIST);
 }
 
 /* --- the watch --- */
@@ -261,12 +262,12 @@ static void begin_watch(stk_kube_feed *f, int64_t now)
         .idle_ms = WATCH_IDLE_MS, .on_body = on_events, .done = on_watch_end};
     stk_arena_reset(scratch);
     f->begun_ms = now;
-    begin(f, &request,
-          stk_arena_printf(scratch,
-                           "&watch=true&resourceVersion=%s&allowWatchBookmarks=true"
-                           "&timeoutSeconds=%d",
-                           f->version, WATCH_S),
-          KUBE_FEED_WATCH);
+    begin_request(f, &request,
+                  stk_arena_printf(scratch,
+                                   "&watch=true&resourceVersion=%s&allowWatchBookmarks=true"
+                                   "&timeoutSeconds=%d",
+                                   f->version, WATCH_S),
+                  KUBE_FEED_WATCH);
 }
 
 static void step(stk_kube_feed *f, int64_t now)
