@@ -1,10 +1,15 @@
-/* stoker runs: the runs of this store. */
+/* `stoker runs`: the runs of this store. */
 #include <stdio.h>
+#include <string.h>
+#include <sys/param.h>
 
 #include "base/json.h"
 #include "cli/cli_read.h"
 #include "cli/cli_shared.h"
+#include "show/runs.h"
 #include "show/show_json.h"
+
+enum { ALL = 1000000 };
 
 static void put_tags(const stk_cli *cli, stk_buf *out)
 {
@@ -16,6 +21,48 @@ static void put_tags(const stk_cli *cli, stk_buf *out)
     stk_json_close(out, ']');
 }
 
+/* The names in --where and --sort, NULL-terminated. */
+static const char *const *named(const stk_cli *cli, stk_arena *arena)
+{
+    uint32_t n = 0;
+    const char *where, *by = stk_cli_value(cli, "sort");
+    while (stk_cli_value_at(cli, "where", (int)n) != NULL) {
+        n++;
+    }
+    const char **names = stk_arena_array(arena, (size_t)n + 2, sizeof *names);
+    for (uint32_t i = 0; names != NULL && i < n + 2; i++) {
+        where = i < n ? stk_cli_value_at(cli, "where", (int)i) : NULL;
+        names[i] = where == NULL
+                       ? NULL
+                       : stk_arena_printf(arena, "%.*s", (int)strcspn(where, " =!<>"), where);
+    }
+    if (names != NULL && by != NULL) {
+        names[n] = by + (by[0] == '-');
+    }
+    return names;
+}
+
+static int filter_and_sort(const stk_cli *cli, stk_run_values *runs, uint32_t *n, stk_err *err)
+{
+    const char *where, *by = stk_cli_value(cli, "sort");
+    for (int i = 0; (where = stk_cli_value_at(cli, "where", i)) != NULL && *n > 0; i++) {
+        STK_TRY(stk_runs_where(runs, n, where, err));
+    }
+    return by == NULL || *n == 0 ? 0 : stk_runs_sort(runs, *n, by, err);
+}
+
+static void put_none(const stk_cli *cli, const stk_store *store, stk_buf *out)
+{
+    const char *pipeline = stk_cli_arg(cli, 0);
+    bool is_filtered = stk_cli_value(cli, "where") != NULL;
+    stk_buf_text(out, "no runs");
+    if (pipeline != NULL) {
+        stk_buf_printf(out, " of pipeline '%s'", pipeline);
+    }
+    stk_buf_printf(out, "%s%s in %s\n", stk_cli_value(cli, "tag") != NULL ? " with these tags" : "",
+                   is_filtered ? " for which this holds" : "", stk_store_path(store));
+}
+
 static int run_runs(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     int64_t limit = 20;
@@ -23,27 +70,30 @@ static int run_runs(const stk_cli *cli, stk_buf *out, stk_err *err)
     STK_ARENA_AUTO arena = stk_arena_new(0);
     STK_BUF_AUTO tags = STK_BUF_INIT(1u << 20);
     stk_run_row *rows = NULL;
-    uint32_t n_rows = 0;
-    const char *pipeline = stk_cli_arg(cli, 0);
-    STK_TRY(stk_cli_number(cli, "limit", 1, 1000000, &limit, err));
-    STK_TRY(stk_cli_shared_store(cli, NULL, false, (uint32_t)limit, &store, err));
+    stk_run_values *runs = NULL;
+    uint32_t n = 0;
+    bool chooses = stk_cli_value(cli, "where") != NULL || stk_cli_value(cli, "sort") != NULL;
+    bool with_values = chooses || !stk_cli_flag(cli, "no-values");
+    STK_TRY(stk_cli_number(cli, "limit", 1, ALL, &limit, err));
+    uint32_t most = (uint32_t)(chooses ? ALL : limit);
+    STK_TRY(stk_cli_shared_store(cli, NULL, false, most, &store, err));
     if (stk_cli_value(cli, "tag") != NULL) {
         put_tags(cli, &tags);
     }
-    STK_TRY(stk_store_list_runs(store, pipeline, tags.data, (uint32_t)limit, arena, &rows, &n_rows,
-                                err));
+    STK_TRY(
+        stk_store_list_runs(store, stk_cli_arg(cli, 0), tags.data, most, arena, &rows, &n, err));
+    STK_TRY(stk_runs_read(with_values ? store : NULL, rows, n, arena, &runs, err));
+    STK_TRY(filter_and_sort(cli, runs, &n, err));
+    n = MIN(n, (uint32_t)limit);
     if (stk_cli_json(cli)) {
-        return stk_show_json_runs(rows, n_rows, out, err);
+        return stk_show_json_runs(runs, n, with_values, out, err);
     }
     stk_style style = stk_cli_style(stdout);
-    stk_text_runs(rows, n_rows, &style, out);
-    if (n_rows == 0) {
-        stk_buf_text(out, "no runs");
-        if (pipeline != NULL) {
-            stk_buf_printf(out, " of pipeline '%s'", pipeline);
-        }
-        stk_buf_printf(out, "%s in %s\n", tags.len > 0 ? " with these tags" : "",
-                       stk_store_path(store));
+    const char *const *names = named(cli, arena);
+    STK_TRY(stk_err_if_null(names, err));
+    stk_text_runs(runs, n, names, &style, out);
+    if (n == 0) {
+        put_none(cli, store, out);
     }
     return 0;
 }
@@ -51,12 +101,23 @@ static int run_runs(const stk_cli *cli, stk_buf *out, stk_err *err)
 static const stk_option options[] = {
     {"limit", 'n', "N", "at most N runs, newest first (default 20)"},
     {"tag", 0, "TAG", "only runs that have this tag (of several: all of them)", true},
+    {"where", 'w', "CONDITION", "only runs for which it holds, as 'lr>0.1' (of several: all)",
+     true},
+    {"sort", 's', "NAME", "sort by it; -NAME: the largest first"},
+    {"no-values", 0, NULL, "without parameters and metrics (for front ends)", .hidden = true},
     STK_CLI_STACK_OPTION,
     {NULL}};
 
-const stk_command stk_cmd_runs = {.name = "runs",
-                                  .summary = "the runs of this store, newest first",
-                                  .usage = "[options] [PIPELINE]",
-                                  .options = options,
-                                  .max_args = 1,
-                                  .run = run_runs};
+const stk_command stk_cmd_runs = {
+    .name = "runs",
+    .summary = "the runs of this store, newest first",
+    .usage = "[options] [PIPELINE]",
+    .text = "NAME in --where and --sort is a parameter, a metric, or run, name, pipeline, status, "
+            "created (ms), duration (s). A metric is metadata or a small output of a step, as "
+            "'train.accuracy', or 'accuracy' where only one step has it. A condition is NAME, then "
+            "= != < <= > >=, then a value: --where 'lr>0.1' --where status=succeeded --sort "
+            "-accuracy. A run without the value doesn't match, and is sorted last. Columns are "
+            "added for the values in which the runs differ, as many as fit; --json has all.",
+    .options = options,
+    .max_args = 1,
+    .run = run_runs};

@@ -303,21 +303,38 @@ int stk_show_json_run(const stk_view *view, stk_buf *out, stk_err *err)
     return stk_show_check(out, err);
 }
 
-int stk_show_json_runs(const stk_run_row *rows, uint32_t n_rows, stk_buf *out, stk_err *err)
+static void put_values(const stk_run_values *run, bool parameters, stk_buf *out)
+{
+    stk_json_open(out, parameters ? "parameters" : "metrics", '{');
+    for (uint32_t i = 0; i < run->n; i++) {
+        if (run->items[i].is_parameter == parameters) {
+            stk_show_raw(out, run->items[i].name, run->items[i].json, "null");
+        }
+    }
+    stk_json_close(out, '}');
+}
+
+int stk_show_json_runs(const stk_run_values *runs, uint32_t n, bool with_values, stk_buf *out,
+                       stk_err *err)
 {
     stk_buf_char(out, '[');
-    for (uint32_t i = 0; i < n_rows; i++) {
+    for (uint32_t i = 0; i < n; i++) {
+        const stk_run_row *row = runs[i].row;
         if (i > 0) {
             stk_buf_text(out, ",\n ");
         }
         stk_buf_char(out, '{');
-        stk_json_put_text(out, "run", rows[i].id);
-        stk_json_put_text(out, "name", rows[i].name);
-        stk_json_put_text(out, "pipeline", rows[i].pipeline);
-        stk_json_put_text(out, "status", rows[i].status);
-        stk_json_put_int(out, "created_ms", rows[i].created_ms);
-        stk_json_put_int(out, "ended_ms", rows[i].ended_ms);
-        stk_show_raw(out, "tags", rows[i].tags, "[]");
+        stk_json_put_text(out, "run", row->id);
+        stk_json_put_text(out, "name", row->name);
+        stk_json_put_text(out, "pipeline", row->pipeline);
+        stk_json_put_text(out, "status", row->status);
+        stk_json_put_int(out, "created_ms", row->created_ms);
+        stk_json_put_int(out, "ended_ms", row->ended_ms);
+        stk_show_raw(out, "tags", row->tags, "[]");
+        if (with_values) {
+            put_values(&runs[i], true, out);
+            put_values(&runs[i], false, out);
+        }
         stk_buf_char(out, '}');
     }
     stk_buf_text(out, "]\n");

@@ -3,6 +3,7 @@
 #define STK_SHOW_JSON_H
 
 #include "base/buf.h"
+#include "show/runs.h"
 #include "store/view/view.h"
 
 /* `stoker show RUN --json`: one object and a newline. */
@@ -15,7 +16,8 @@ int stk_show_json_task(const stk_view *view, uint32_t i_task, stk_buf *out, stk_
 int stk_show_json_step(const stk_view *view, uint32_t i_step, uint32_t i_task, bool by_number,
                        stk_buf *out, stk_err *err);
 /* `stoker runs --json`: an array of {"run","name","pipeline","status","created_ms","ended_ms",
- * "tags"}. */
-int stk_show_json_runs(const stk_run_row *rows, uint32_t n_rows, stk_buf *out, stk_err *err);
+ * "tags"}; with_values also "parameters" and "metrics", objects of name and value. */
+int stk_show_json_runs(const stk_run_values *runs, uint32_t n, bool with_values, stk_buf *out,
+                       stk_err *err);
 
 #endif

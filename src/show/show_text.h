@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "base/buf.h"
+#include "show/runs.h"
 #include "store/view/view.h"
 
 typedef struct stk_style {
@@ -39,8 +40,10 @@ int stk_text_step(const stk_view *view, uint32_t i_step, int64_t now_ms, const s
 /* Failures only, as in the summary (for --quiet). */
 int stk_text_failures(const stk_view *view, stk_store *store, const stk_style *style, stk_buf *out,
                       stk_err *err);
-/* `stoker runs`: a table, newest first. */
-void stk_text_runs(const stk_run_row *rows, uint32_t n_rows, const stk_style *style, stk_buf *out);
+/* `stoker runs`: a table with a head. Its values are those of `named` (NULL-terminated), then as
+ * many parameters and metrics in which the runs differ as fit. */
+void stk_text_runs(const stk_run_values *runs, uint32_t n, const char *const *named,
+                   const stk_style *style, stk_buf *out);
 
 /* --- pieces that other files use --- */
 

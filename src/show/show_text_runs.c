@@ -1,18 +1,93 @@
-/* `stoker runs`: the runs of a store as a table. */
+/* `stoker runs`: the runs of a store as a table, with as many parameters and metrics as fit. */
 #include <string.h>
 #include <sys/param.h>
 
 #include "base/units.h"
+#include "show/runs.h"
 #include "show/show_text.h"
 
-static int pipeline_width(const stk_run_row *rows, uint32_t n_rows)
+enum { SHOWN = 16, VALUE_WIDTH = 16, ID = 22, STATUS = 11, CREATED = 19, TOOK = 10, NAME = 24 };
+
+typedef struct table {
+    const stk_run_values *runs;
+    uint32_t n;
+    const char *names[SHOWN]; /* the values' columns */
+    int widths[SHOWN];
+    uint32_t n_names;
+    int pipeline;  /* width */
+    bool has_name; /* some run has a name */
+} table;
+
+static const char *short_name(const char *name)
 {
-    int width = 8;
-    for (uint32_t i = 0; i < n_rows; i++) {
-        int w = stk_text_width(rows[i].pipeline);
-        width = MAX(w, width);
+    const char *dot = strrchr(name, '.');
+    return dot == NULL ? name : dot + 1;
+}
+
+/* Whether the runs differ in it; a value that all have in common says nothing. */
+static bool differs(const table *t, const char *name)
+{
+    stk_run_value first, other;
+    bool has = stk_runs_get(&t->runs[0], name, &first);
+    for (uint32_t i = 1; i < t->n; i++) {
+        if (stk_runs_get(&t->runs[i], name, &other) != has ||
+            (has && strcmp(first.text, other.text) != 0)) {
+            return true;
+        }
     }
-    return MIN(width, 32);
+    return t->n == 1;
+}
+
+static void add_column(table *t, const char *name, int *room)
+{
+    int width = stk_text_width(short_name(name));
+    for (uint32_t k = 0; k < t->n_names; k++) {
+        if (strcmp(t->names[k], name) == 0 || strcmp(t->names[k], short_name(name)) == 0) {
+            return;
+        }
+    }
+    for (uint32_t i = 0; i < t->n; i++) {
+        stk_run_value value;
+        if (stk_runs_get(&t->runs[i], name, &value) && value.text != NULL) {
+            width = MAX(width, stk_text_width(value.text));
+        }
+    }
+    width = MIN(width, VALUE_WIDTH);
+    if (t->n_names == SHOWN || *room < width + 2) {
+        return;
+    }
+    *room -= width + 2;
+    t->widths[t->n_names] = width;
+    t->names[t->n_names++] = name;
+}
+
+/* Those that the user named, then parameters and metrics in which the runs differ. */
+static void choose(table *t, const char *const *named, const stk_style *style)
+{
+    int room = style->columns - (2 + ID + 2 + t->pipeline + 2 + STATUS + 2 + CREATED + 2 + TOOK +
+                                 2 + (t->has_name ? NAME + 2 : 0));
+    stk_run_value value;
+    for (; *named != NULL; named++) {
+        bool is_value = false;
+        for (uint32_t i = 0; i < t->n && !is_value; i++) {
+            is_value = stk_runs_get(&t->runs[i], *named, &value) && value.json != NULL;
+        }
+        if (is_value) {
+            int wide = VALUE_WIDTH + 2; /* the user wants it, whether it fits or not */
+            add_column(t, *named, &wide);
+            room -= VALUE_WIDTH + 2 - wide;
+        }
+    }
+    for (int parameters = 1; parameters >= 0; parameters--) {
+        for (uint32_t i = 0; i < t->n; i++) {
+            for (uint32_t k = 0; k < t->runs[i].n; k++) {
+                const stk_run_value *item = &t->runs[i].items[k];
+                if (item->is_parameter == (parameters == 1) && differs(t, item->name)) {
+                    add_column(t, item->name, &room);
+                }
+            }
+        }
+    }
 }
 
 static const char *took(const stk_run_row *row, const stk_style *style, char *buf, size_t size)
@@ -25,24 +100,65 @@ static const char *took(const stk_run_row *row, const stk_style *style, char *bu
     return stk_text_dash(style->utf8);
 }
 
-void stk_text_runs(const stk_run_row *rows, uint32_t n_rows, const stk_style *style, stk_buf *out)
+static void put_head(const table *t, const stk_style *style, stk_buf *out)
 {
-    int pipeline = pipeline_width(rows, n_rows);
-    for (uint32_t i = 0; i < n_rows; i++) {
-        const stk_run_row *row = &rows[i];
-        char text[64];
-        stk_ink ink;
-        const char *mark = stk_text_mark(row->status, style->utf8, &ink);
-        stk_text_ink(out, style, ink, mark);
-        stk_buf_char(out, ' ');
-        stk_text_cell(out, style, row->id, 23);
-        stk_text_cell(out, style, row->pipeline, pipeline);
-        stk_text_cell(out, style, row->status, 11);
-        stk_text_cell(out, style, stk_text_time(row->created_ms, false, text, sizeof text), 19);
-        stk_text_cell(out, style, took(row, style, text, sizeof text), 10);
-        if (strcmp(row->name, row->id) != 0) {
-            stk_text_cell(out, style, row->name, 24);
+    stk_buf_text(out, "  ");
+    stk_text_cell(out, style, "run", ID);
+    stk_text_cell(out, style, "pipeline", t->pipeline);
+    stk_text_cell(out, style, "status", STATUS);
+    stk_text_cell(out, style, "started", CREATED);
+    stk_text_cell(out, style, "time", TOOK);
+    for (uint32_t k = 0; k < t->n_names; k++) {
+        bool is_twice = false;
+        for (uint32_t i = 0; i < t->n_names; i++) {
+            is_twice = is_twice ||
+                       (i != k && strcmp(short_name(t->names[i]), short_name(t->names[k])) == 0);
         }
-        stk_text_end_line(out);
+        stk_text_cell(out, style, is_twice ? t->names[k] : short_name(t->names[k]), t->widths[k]);
+    }
+    if (t->has_name) {
+        stk_text_cell(out, style, "name", NAME);
+    }
+    stk_text_end_line(out);
+}
+
+static void put_row(const table *t, const stk_run_values *run, const stk_style *style, stk_buf *out)
+{
+    const stk_run_row *row = run->row;
+    char text[64];
+    stk_ink ink;
+    const char *mark = stk_text_mark(row->status, style->utf8, &ink);
+    stk_text_ink(out, style, ink, mark);
+    stk_buf_char(out, ' ');
+    stk_text_cell(out, style, row->id, ID);
+    stk_text_cell(out, style, row->pipeline, t->pipeline);
+    stk_text_cell(out, style, row->status, STATUS);
+    stk_text_cell(out, style, stk_text_time(row->created_ms, false, text, sizeof text), CREATED);
+    stk_text_cell(out, style, took(row, style, text, sizeof text), TOOK);
+    for (uint32_t k = 0; k < t->n_names; k++) {
+        stk_run_value value;
+        bool has = stk_runs_get(run, t->names[k], &value) && value.text != NULL;
+        stk_text_cell(out, style, has ? value.text : stk_text_dash(style->utf8), t->widths[k]);
+    }
+    if (strcmp(row->name, row->id) != 0) {
+        stk_text_cell(out, style, row->name, NAME);
+    }
+    stk_text_end_line(out);
+}
+
+void stk_text_runs(const stk_run_values *runs, uint32_t n, const char *const *named,
+                   const stk_style *style, stk_buf *out)
+{
+    table t = {.runs = runs, .n = n, .pipeline = 8};
+    for (uint32_t i = 0; i < n; i++) {
+        t.pipeline = MAX(t.pipeline, MIN(stk_text_width(runs[i].row->pipeline), 32));
+        t.has_name = t.has_name || strcmp(runs[i].row->name, runs[i].row->id) != 0;
+    }
+    if (n > 0) {
+        choose(&t, named, style);
+        put_head(&t, style, out);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        put_row(&t, &runs[i], style, out);
     }
 }

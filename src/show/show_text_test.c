@@ -144,15 +144,24 @@ static void test_runs(void **state)
                                 {"20261121-120000-aaaa", "20261121-120000-aaaa", "other", "failed",
                                  stk_case_ms(-3900000), stk_case_ms(-3800000)}};
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 20);
-    stk_text_runs(rows, 2, &plain100, &out);
+    const stk_run_value first[] = {
+        {.name = "lr", .text = "0.1", .json = "0.1", .is_parameter = true},
+        {.name = "train.accuracy", .text = "0.97", .json = "0.97"}};
+    const stk_run_value second[] = {
+        {.name = "lr", .text = "0.2", .json = "0.2", .is_parameter = true},
+        {.name = "same", .text = "1", .json = "1"}};
+    const stk_run_values runs[] = {{&rows[0], first, 2}, {&rows[1], second, 2}};
+    static const char *const none[] = {NULL}, *const named[] = {"accuracy", "duration", NULL};
+    stk_text_runs(runs, 2, none, &colour120, &out);
+    stk_text_runs(runs, 2, named, &plain100, &out);
     stk_case_golden("runs.txt", out.data);
     stk_buf_clear(&out);
-    assert_int_equal(stk_show_json_runs(rows, 2, &out, NULL), 0);
+    assert_int_equal(stk_show_json_runs(runs, 2, true, &out, NULL), 0);
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *json = stk_json_read(scratch, out.data);
     assert_int_equal(stk_json_n_items(json), 2);
     stk_buf_clear(&out);
-    assert_int_equal(stk_show_json_runs(rows, 0, &out, NULL), 0);
+    assert_int_equal(stk_show_json_runs(runs, 0, true, &out, NULL), 0);
     assert_string_equal(out.data, "[]\n");
 }
 

@@ -600,7 +600,7 @@ def _remove_named(name: str, *options: str) -> None:
 
 
 def _runs(store: Optional[str]) -> Iterator[PipelineRun]:
-    for body in _listed(json_of(["runs", "--limit", "1000000"], store), "runs"):
+    for body in _listed(json_of(["runs", "--no-values", "--limit", "1000000"], store), "runs"):
         yield PipelineRun(str(body["run"]), body.get("store") or store, body)
 
 

@@ -49,7 +49,7 @@ def listed(store: Optional[str], flow: Optional[str] = None) -> Iterator[Dict[st
     """Runs of flows (of one flow), the newest first, as ``stoker runs --json`` lists them."""
     if store is None or not os.path.isdir(store):
         return
-    words = ["runs", *([flow] if flow else []), "--limit", "1000000"]
+    words = ["runs", *([flow] if flow else []), "--no-values", "--limit", "1000000"]
     for row in json_of(words, store):
         if flow_mark(store, row["run"]) is not None:
             yield row

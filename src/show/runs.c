@@ -1,0 +1,318 @@
+#include "show/runs.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/param.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "store/view/view.h"
+
+enum { TEXT_MAX = 60, TASKS_MAX = 200, NAMES_MAX = 256 };
+
+/* --- reading --- */
+
+typedef struct reader {
+    stk_arena *arena;
+    stk_run_value *items;
+    uint32_t n, cap;
+} reader;
+
+static const char *text_of(const stk_json *value, stk_arena *arena)
+{
+    if (stk_json_is_kind(value, STK_JSON_REAL)) {
+        return stk_arena_printf(arena, "%.6g", stk_json_number(value, 0));
+    }
+    if (stk_json_is_kind(value, STK_JSON_TEXT)) {
+        const char *text = stk_json_text(value);
+        return text != NULL && strlen(text) <= TEXT_MAX ? stk_arena_dup(arena, text) : NULL;
+    }
+    return stk_json_dump_in(value, arena);
+}
+
+/* Adds `value` unless it is a list, a map, null or long. Of two with the same name the last counts.
+ */
+static int add(reader *r, const char *step, const char *name, const stk_json *value,
+               bool is_parameter)
+{
+    if (value == NULL || value->kind == STK_JSON_NULL || value->kind == STK_JSON_LIST ||
+        value->kind == STK_JSON_MAP) {
+        return 0;
+    }
+    const char *text = text_of(value, r->arena);
+    if (text == NULL) {
+        return 0;
+    }
+    const char *full = step == NULL ? stk_arena_dup(r->arena, name)
+                                    : stk_arena_printf(r->arena, "%s.%s", step, name);
+    if (full == NULL || stk_array_reserve(&r->items, &r->cap, r->n + 1, sizeof *r->items) < 0) {
+        return STK_E_NOMEM;
+    }
+    stk_run_value item = {.name = full,
+                          .text = text,
+                          .json = stk_json_dump_in(value, r->arena),
+                          .number = stk_json_number(value, 0),
+                          .is_number = stk_json_is_number(value),
+                          .is_parameter = is_parameter};
+    for (uint32_t i = 0; i < r->n; i++) {
+        if (strcmp(r->items[i].name, full) == 0) {
+            r->items[i] = item;
+            return 0;
+        }
+    }
+    r->items[r->n++] = item;
+    return 0;
+}
+
+static int add_members(reader *r, const char *step, const char *text, bool is_parameter)
+{
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *map = stk_json_read(scratch, text);
+    for (uint32_t i = 0; i < stk_json_n_members(map); i++) {
+        STK_TRY(add(r, step, stk_json_key(map, i)->text, stk_json_value(map, i), is_parameter));
+    }
+    return 0;
+}
+
+static int add_task(reader *r, stk_view *view, uint32_t i)
+{
+    const stk_view_task *task = stk_view_get_task(view, i);
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    stk_view_details d;
+    if (stk_view_get_step(view, task->i_step)->n > 1) {
+        return 0; /* many tasks have many values */
+    }
+    STK_TRY(stk_view_get_details(view, i, scratch, &d, NULL));
+    STK_TRY(add_members(r, task->name, d.metadata, false));
+    for (uint32_t k = 0; k < d.n_outputs; k++) {
+        const stk_json *value = stk_json_read(scratch, d.outputs[k].value);
+        bool is_plain = strcmp(d.outputs[k].name, "output") == 0;
+        STK_TRY(is_plain ? add(r, NULL, task->name, value, false)
+                         : add(r, task->name, d.outputs[k].name, value, false));
+    }
+    return 0;
+}
+
+static int read_run(stk_store *store, const stk_run_row *row, reader *r)
+{
+    STK_VIEW_AUTO view = NULL;
+    int rc = stk_view_load(store, row->id, &view, NULL);
+    if (rc < 0) {
+        return rc == STK_E_NOMEM ? rc : 0;
+    }
+    const stk_view_run *run = stk_view_get_run(view);
+    STK_TRY(add_members(r, NULL, run->parameters, true));
+    STK_TRY(add_members(r, NULL, run->metadata, false));
+    for (uint32_t i = 0; i < MIN(stk_view_n_tasks(view), TASKS_MAX); i++) {
+        STK_TRY(add_task(r, view, i));
+    }
+    return 0;
+}
+
+int stk_runs_read(stk_store *store, const stk_run_row *rows, uint32_t n, stk_arena *arena,
+                  stk_run_values **ret, stk_err *err)
+{
+    stk_run_values *runs = stk_arena_array(arena, (size_t)n + 1, sizeof *runs);
+    STK_TRY(stk_err_if_null(runs, err));
+    for (uint32_t i = 0; i < n; i++) {
+        reader r = {.arena = arena};
+        int rc = store == NULL ? 0 : read_run(store, &rows[i], &r);
+        stk_run_value *items = stk_arena_array(arena, (size_t)r.n + 1, sizeof *items);
+        if (rc == 0 && items != NULL && r.n > 0) {
+            memcpy(items, r.items, r.n * sizeof *items);
+        }
+        free(r.items);
+        if (rc < 0 || items == NULL) {
+            return stk_err_nomem(err);
+        }
+        runs[i] = (stk_run_values){&rows[i], items, r.n};
+    }
+    *ret = runs;
+    return 0;
+}
+
+/* --- asking --- */
+
+static const char *const columns[] = {"run", "name", "pipeline", "status", "created", "duration"};
+
+static bool get_column(const stk_run_row *row, const char *name, stk_run_value *ret)
+{
+    const char *const texts[] = {row->id, row->name, row->pipeline, row->status};
+    int64_t end = row->ended_ms != 0 ? row->ended_ms : row->now_ms;
+    *ret = (stk_run_value){.name = name};
+    for (size_t i = 0; i < 4; i++) {
+        if (strcmp(name, columns[i]) == 0) {
+            ret->text = texts[i];
+            return true;
+        }
+    }
+    ret->is_number = true;
+    if (strcmp(name, "created") == 0) {
+        ret->number = (double)row->created_ms;
+        return true;
+    }
+    if (strcmp(name, "duration") == 0 && end != 0) {
+        ret->number = (double)(end - row->created_ms) / 1000;
+        return true;
+    }
+    return false;
+}
+
+bool stk_runs_get(const stk_run_values *run, const char *name, stk_run_value *ret)
+{
+    const stk_run_value *found = NULL;
+    for (uint32_t i = 0; i < run->n; i++) {
+        if (strcmp(run->items[i].name, name) == 0) {
+            *ret = run->items[i];
+            return true;
+        }
+    }
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < run->n; i++) {
+        const char *dot = strrchr(run->items[i].name, '.');
+        if (dot != NULL && strcmp(dot + 1, name) == 0) {
+            found = &run->items[i];
+            n++;
+        }
+    }
+    if (n == 1) {
+        *ret = *found;
+        return true;
+    }
+    return get_column(run->row, name, ret);
+}
+
+/* STK_E_USAGE if no run has a value of this name; names what some run has. */
+static int check_known(const stk_run_values *runs, uint32_t n, const char *name, stk_err *err)
+{
+    const char *names[NAMES_MAX];
+    size_t n_names = 0;
+    stk_run_value value;
+    for (uint32_t i = 0; i < n; i++) {
+        if (stk_runs_get(&runs[i], name, &value)) {
+            return 0;
+        }
+    }
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        if (strcmp(columns[i], name) == 0) {
+            return 0;
+        }
+        names[n_names++] = columns[i];
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t k = 0; k < runs[i].n && n_names + 2 < NAMES_MAX; k++) {
+            const char *dot = strrchr(runs[i].items[k].name, '.');
+            names[n_names++] = runs[i].items[k].name;
+            names[n_names++] = dot == NULL ? runs[i].items[k].name : dot + 1;
+        }
+    }
+    const char *near = stk_units_nearest(name, names, n_names);
+    stk_err_set(err, STK_E_USAGE, "none of these %u runs has a parameter, metric or column '%s'", n,
+                name);
+    if (near != NULL) {
+        stk_err_hint(err, "did you mean '%s'?", near);
+    }
+    return STK_E_USAGE;
+}
+
+static double number_of(const char *text, bool is_duration, bool *ret_is)
+{
+    char *end;
+    int64_t ms;
+    double number = strtod(text, &end);
+    *ret_is = *text != '\0' && *end == '\0';
+    if (!*ret_is && is_duration && stk_units_parse_duration(text, &ms, NULL) == 0) {
+        *ret_is = true;
+        number = (double)ms / 1000;
+    }
+    return number;
+}
+
+static int compare(const stk_run_value *a, const stk_run_value *b)
+{
+    if (a->is_number && b->is_number) {
+        return (a->number > b->number) - (a->number < b->number);
+    }
+    return strcmp(stk_text_or(a->text, ""), stk_text_or(b->text, ""));
+}
+
+static bool holds(int order, const char *op)
+{
+    if (strcmp(op, "!=") == 0) {
+        return order != 0;
+    }
+    return (order == 0 && strchr(op, '=') != NULL) || (order < 0 && op[0] == '<') ||
+           (order > 0 && op[0] == '>');
+}
+
+int stk_runs_where(stk_run_values *runs, uint32_t *n, const char *where, stk_err *err)
+{
+    size_t n_name = strcspn(where, "=!<>"), n_op = strspn(where + n_name, "=!<>");
+    char name[128] = "", op[3] = "";
+    if (n_name > 0 && n_name < sizeof name && n_op > 0 && n_op < sizeof op) {
+        memcpy(name, where, n_name);
+        memcpy(op, where + n_name, n_op);
+    }
+    name[strcspn(name, " ")] = '\0';
+    static const char *const ops[] = {"=", "==", "!=", "<", "<=", ">", ">="};
+    size_t i = 0;
+    while (i < sizeof ops / sizeof *ops && strcmp(op, ops[i]) != 0) {
+        i++;
+    }
+    if (name[0] == '\0' || i == sizeof ops / sizeof *ops) {
+        return stk_err_set(err, STK_E_USAGE,
+                           "--where '%s' isn't NAME, then = != < <= > or >=, then a value", where);
+    }
+    STK_TRY(check_known(runs, *n, name, err));
+    const char *text = where + n_name + n_op;
+    stk_run_value wanted = {.text = text + strspn(text, " ")};
+    wanted.number = number_of(wanted.text, strcmp(name, "duration") == 0, &wanted.is_number);
+    uint32_t kept = 0;
+    for (uint32_t k = 0; k < *n; k++) {
+        stk_run_value value;
+        if (stk_runs_get(&runs[k], name, &value) && value.is_number == wanted.is_number &&
+            holds(compare(&value, &wanted), op)) {
+            runs[kept++] = runs[k];
+        }
+    }
+    *n = kept;
+    return 0;
+}
+
+typedef struct sorted {
+    stk_run_values run;
+    stk_run_value value;
+    bool has;
+    uint32_t i;
+} sorted;
+
+/* Equal runs stay newest first. */
+static int by_value(const void *a, const void *b, void *sign)
+{
+    const sorted *x = a, *y = b;
+    if (x->has != y->has) {
+        return x->has ? -1 : 1;
+    }
+    int order = x->has ? compare(&x->value, &y->value) * *(const int *)sign : 0;
+    return order != 0 ? order : (x->i > y->i) - (x->i < y->i);
+}
+
+int stk_runs_sort(stk_run_values *runs, uint32_t n, const char *by, stk_err *err)
+{
+    int sign = by[0] == '-' ? -1 : 1;
+    const char *name = by + (by[0] == '-');
+    STK_TRY(check_known(runs, n, name, err));
+    sorted *all = calloc((size_t)n + 1, sizeof *all);
+    STK_TRY(stk_err_if_null(all, err));
+    for (uint32_t i = 0; i < n; i++) {
+        all[i] = (sorted){.run = runs[i], .i = i};
+        all[i].has = stk_runs_get(&runs[i], name, &all[i].value);
+    }
+    qsort_r(all, n, sizeof *all, by_value, &sign);
+    for (uint32_t i = 0; i < n; i++) {
+        runs[i] = all[i].run;
+    }
+    free(all);
+    return 0;
+}

@@ -1,0 +1,104 @@
+"""`stoker runs`: parameters and metrics of runs, filtered and sorted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_tools import PYTHON, Cli
+
+PROGRAM = """
+import sys
+from stoker import log_metadata, pipeline, step
+@step
+def train(lr: float, kind: str) -> float:
+    log_metadata({"loss": 1 - lr, "model": kind, "curve": [1, 2]})
+    return lr * 2
+@step
+def check(value: float) -> bool: return value > 0.3
+@pipeline(enable_cache=False)
+def p(lr: float = 0.1, kind: str = "mlp"): check(train(lr, kind))
+@pipeline(enable_cache=False)
+def other(n: int = 3): check(float(n))
+if __name__ == "__main__":
+    p(lr=0.1); p(lr=0.3, kind="tree"); p(lr=0.2); other()
+"""
+
+
+@pytest.fixture
+def four(cli: Cli) -> Cli:
+    cli.write("prog.py", PROGRAM)
+    assert cli("run", "-q", "--python", PYTHON, "prog.py", timeout=120).code == 0
+    return cli
+
+
+def rates(cli: Cli, *words: str) -> list[float | None]:
+    return [one["parameters"].get("lr") for one in json.loads(cli("runs", "--json", *words).out)]
+
+
+def test_where_and_sort(four: Cli) -> None:
+    assert rates(four) == [None, 0.2, 0.3, 0.1]
+    for words, expected in {
+        ("--where", "lr>0.15"): [0.2, 0.3],
+        ("--where", "lr >= 0.2", "--where", "kind=mlp"): [0.2],
+        ("--where", "kind!=mlp"): [0.3],
+        ("--where", "train<=0.4"): [0.2, 0.1],
+        ("--where", "train.loss<0.75"): [0.3],
+        ("--where", "loss==0.9"): [0.1],
+        ("--where", "check=false"): [0.1],
+        ("--where", "pipeline=p", "--where", "status=succeeded", "--where", "duration<1h"): [0.2, 0.3, 0.1],
+        ("--sort", "lr"): [0.1, 0.2, 0.3, None],
+        ("--sort", "-train"): [0.3, 0.2, 0.1, None],
+        ("--sort", "loss", "-n", "2"): [0.3, 0.2],
+        ("--sort", "created", "p"): [0.1, 0.3, 0.2],
+        ("--sort", "model", "-w", "lr>0"): [0.2, 0.1, 0.3],
+        ("--where", "lr>7"): [],
+    }.items():  # fmt: skip
+        assert rates(four, *words) == expected, words
+    assert "for which this holds" in four("runs", "--where", "lr>7").out
+    for words, part in {
+        ("--where", "losss>1"): "did you mean 'loss'?",
+        ("--sort", "-lrr"): "did you mean 'lr'?",
+        ("--where", "lr"): "--where 'lr'",
+        ("--where", "lr=<3"): "--where 'lr=<3'",
+        ("--where", ">3"): "--where '>3'",
+    }.items():
+        wrong = four("runs", *words)
+        assert wrong.code == 2 and part in wrong.err and wrong.out == "", words
+
+
+def test_columns(four: Cli) -> None:
+    head, *rows = four("runs", "p").out.splitlines()
+    assert head.split()[:7] == ["run", "pipeline", "status", "started", "time", "lr", "kind"]
+    assert len(rows) == 3 and all("0." in row for row in rows)
+    named = four("runs", "--sort", "-loss", "--where", "model=mlp").out.splitlines()
+    assert named[0].split()[5:7] == ["model", "loss"] and len(named) == 3
+    first = json.loads(four("runs", "--json", "-n", "1", "p").out)[0]
+    assert first["metrics"] == {
+        "train.loss": 0.8,
+        "train.model": "mlp",
+        "train": 0.4,
+        "check": True,
+    }
+    bare = json.loads(four("runs", "--json", "--no-values").out)
+    assert len(bare) == 4 and "metrics" not in bare[0]
+
+
+def test_of_a_growing_run(cli: Cli) -> None:
+    cli.write(
+        "flow.py",
+        "from stoker.flow import FlowSpec, Parameter, step\n"
+        "class F(FlowSpec):\n"
+        '    rate = Parameter("rate", default=0.5)\n'
+        "    @step\n    def start(self):\n        self.parts = [1, 2, 3]\n"
+        '        self.next(self.one, foreach="parts")\n'
+        "    @step\n    def one(self):\n        self.x = self.input\n        self.next(self.join)\n"
+        "    @step\n    def join(self, inputs):\n        self.total = sum(i.x for i in inputs)\n"
+        "        self.next(self.end)\n"
+        "    @step\n    def end(self): pass\n"
+        'if __name__ == "__main__": F()\n',
+    )
+    assert cli("run", "-q", "--python", PYTHON, "flow.py", "run", timeout=120).code == 0
+    (found,) = json.loads(cli("runs", "--json", "--where", "total=6").out)
+    assert found["parameters"]["rate"] == 0.5
+    assert not any(name.startswith("one.") for name in found["metrics"])
