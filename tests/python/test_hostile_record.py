@@ -157,7 +157,7 @@ YAML = """
 stoker: 1
 name: p
 parameters: {a: {type: json, default: VALUE}}
-steps: {one: {run: "echo $STOKER_PARAM_a"}}
+steps: {one: {run: "echo $STOKER_PARAM_a", inputs: {a: {param: a}}}}
 """
 WORDS = {
     str(EDGE - 1): True, str(-EDGE): True, str(EDGE): False, "1e400": False, ".nan": False, ".inf": False,

@@ -114,6 +114,14 @@ def warn(text: str) -> None:
     )
 
 
+def user_line() -> str:
+    """ "file:line" of the nearest frame outside of this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
 def say(text: str) -> None:
     """One plain line on standard error, as the engine's own notices."""
     print(f"stoker: {text}", file=sys.stderr, flush=True)

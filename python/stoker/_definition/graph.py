@@ -11,7 +11,9 @@ from contextvars import ContextVar
 from typing import (
     TYPE_CHECKING,
     Any,
+    Callable,
     Dict,
+    Iterable,
     Iterator,
     List,
     Mapping,
@@ -20,7 +22,7 @@ from typing import (
     Tuple,
 )
 
-from .._base.errors import StepInterfaceError, did_you_mean, lenient, warn
+from .._base.errors import StepInterfaceError, did_you_mean, lenient, user_line, warn
 from .jsonable import NotJsonError, to_json
 from .names import NAME, check_name, plain_name
 from .types import ExternalArtifact
@@ -87,6 +89,32 @@ class StepArtifact:
         return f"StepArtifact({self.invocation_id}.{self.output_name})"
 
 
+class NoValueError(StepInterfaceError, TypeError, AttributeError):
+    """An output is used as a value while the pipeline's body builds the graph."""
+
+
+def _refuse(use: str) -> Callable[..., NoReturn]:
+    def refuse(self: StepArtifact, *_: Any) -> NoReturn:
+        raise NoValueError(
+            f"output '{self.output_name}' of step '{self.invocation_id}' is {use}, but it has no value yet: "
+            "a pipeline's body only builds the graph. Do this inside of a step that takes it as input"
+        )
+
+    return refuse
+
+
+_USES = {
+    "compared": "lt le gt ge",
+    "calculated with": "add radd sub rsub mul rmul matmul truediv rtruediv floordiv rfloordiv mod rmod "
+    "pow rpow neg pos abs int float complex index round",
+    "taken apart": "getitem len contains",
+    "called": "call",
+}
+for _use, _names in _USES.items():
+    for _name in _names.split():
+        setattr(StepArtifact, f"__{_name}__", _refuse(_use))
+
+
 class StepOutputs(Tuple[StepArtifact, ...]):
     """The outputs of a step that has none, or several; ``after=`` accepts it as a whole."""
 
@@ -110,9 +138,10 @@ class Invocation:
     """One call of a step in a pipeline.
 
     ``inputs`` holds the spec's inputs, or an :class:`ExternalArtifact` that must be stored first.
+    ``line`` is "file:line" of the call.
     """
 
-    __slots__ = ("after", "id", "inputs", "scope", "step")
+    __slots__ = ("after", "id", "inputs", "line", "scope", "step")
 
     def __init__(
         self,
@@ -127,6 +156,7 @@ class Invocation:
         self.inputs = inputs
         self.after = after
         self.scope = scope
+        self.line = user_line()
 
 
 class Graph:
@@ -265,8 +295,13 @@ def bind(step: StepDefinition, args: Tuple[Any, ...], kwargs: Dict[str, Any]) ->
         wrong = next((k for k in kwargs if k not in known), None)
         hint = did_you_mean(wrong, known) if wrong else ""
         raise StepInterfaceError(
-            f"Wrong arguments when calling step '{step.name}': {bad}{hint}"
+            f"Wrong arguments when calling step '{step.name}': {bad}{hint}; it takes {listed(known)}"
         ) from None
+
+
+def listed(names: Iterable[str]) -> str:
+    """``'a', 'b'``, or "none"."""
+    return ", ".join(f"'{name}'" for name in names) or "none"
 
 
 def literal(step: StepDefinition, key: str, value: Any) -> Any:

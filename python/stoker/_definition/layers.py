@@ -22,7 +22,7 @@ from typing import (
 )
 
 from .._base.binary import output_of
-from .._base.errors import SettingsError, refuse_unknown, warn
+from .._base.errors import SettingsError, lenient, refuse_unknown, warn
 from .settings import (
     BACKENDS,
     CachePolicy,
@@ -158,9 +158,28 @@ _ALIASES = {
 }
 
 
+_RESOURCES = {
+    "gpu": "gpu_count",
+    "gpus": "gpu_count",
+    "num_gpus": "gpu_count",
+    "gpu_count": "gpu_count",
+    "gpu_memory": "gpu_memory",
+    "cpu": "cpu_count",
+    "cpus": "cpu_count",
+    "cpu_count": "cpu_count",
+    "memory": "memory",
+}
+
+
 def checked_options(where: str, options: Mapping[str, Any], known: Sequence[str]) -> Dict[str, Any]:
     """Options under today's names, the unknown ones refused (warned about in the shim)."""
     renamed = {_ALIASES.get(k, k): v for k, v in options.items()}
+    for name, field in _RESOURCES.items():
+        if name in renamed and name not in known and not lenient():
+            raise SettingsError(
+                f"{where}: unknown option '{name}'; resources are a setting: "
+                f"settings={{'resources': ResourceSettings({field}={renamed[name]!r})}}"
+            )
     refuse_unknown(where, "option", renamed, known)
     return {k: v for k, v in renamed.items() if k in known}
 

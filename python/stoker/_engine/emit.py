@@ -224,7 +224,8 @@ class _Emitter:
                 inputs[key] = {"value": literal(step, key, configured[key])}
             elif parameter.default is parameter.empty:
                 raise StepInterfaceError(
-                    f"Missing entrypoint input '{key}' in step '{invocation.id}'."
+                    f"{os.path.relpath(invocation.line)}: step '{invocation.id}' is called without its input "
+                    f"'{key}'; give it: {step.name}({key}=...)"
                 )
             else:
                 try:

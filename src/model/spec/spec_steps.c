@@ -585,6 +585,45 @@ static int check_ignored(steps_reader *s, const stk_json *map, const stk_step *s
     return 0;
 }
 
+/* True if the step's own environment sets the variable of this input. */
+static bool has_variable(const stk_step *step, const char *input)
+{
+    for (uint32_t i = 0; i < step->settings->n_env; i++) {
+        const char *key = step->settings->env[i].key;
+        if (strncmp(key, "STOKER_PARAM_", 13) == 0 && strcmp(key + 13, input) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The shell text may use $STOKER_PARAM_x only if x is an input, because it is empty otherwise. With
+ * a default, as in ${STOKER_PARAM_x:-1}, it may. */
+static int check_parameters(steps_reader *s, const stk_json *map, const stk_step *step)
+{
+    static const char mark[] = "STOKER_PARAM_";
+    const stk_json *run = stk_json_get(map, step_keys[K_RUN]);
+    const char *text = stk_json_text(run);
+    for (const char *at = text; at != NULL && (at = strstr(at, mark)) != NULL;) {
+        const char *name = at + strlen(mark);
+        size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+        bool is_plain = at > text && at[-1] == '$';
+        bool is_braced = at > text + 1 && at[-1] == '{' && at[-2] == '$' && name[n] == '}';
+        const char *input = stk_arena_printf(s->r->arena, "%.*s", (int)n, name);
+        STK_TRY(input == NULL ? stk_spec_no_memory(s->r) : 0);
+        at = name;
+        if ((is_plain || is_braced) && n > 0 &&
+            stk_json_get(stk_json_get(map, step_keys[K_INPUTS]), input) == NULL &&
+            !has_variable(step, input)) {
+            stk_spec_fail(s->r, run, "$STOKER_PARAM_%.80s is empty: the step has no input '%.80s'",
+                          input, input);
+            stk_err_hint(s->r->err, "declare it: inputs: {%.80s: {param: %.80s}}", input, input);
+            return STK_E_SPEC;
+        }
+    }
+    return 0;
+}
+
 static int read_links(steps_reader *s, uint32_t i_step)
 {
     const stk_json *map = stk_json_value(s->map, i_step);
@@ -603,6 +642,7 @@ static int read_links(steps_reader *s, uint32_t i_step)
             STK_TRY(check_ignored(s, map, step));
         }
     }
+    STK_TRY(check_parameters(s, map, step));
     return stk_spec_read_next(s->r, map, step);
 }
 

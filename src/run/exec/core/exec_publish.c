@@ -257,8 +257,10 @@ int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output 
         if (errno == ENOENT && r != NULL && r->digest != NULL && stk_exec_is_away(x, e->task)) {
             return publish_absent(x, e, r, declared, ret_ref, err);
         }
-        return stk_err_set(err, STK_E_NOT_FOUND, "output '%s' was not written: there is no %s",
-                           name, path);
+        return stk_err_set(err, STK_E_NOT_FOUND,
+                           "output '%s' was not written: the step writes it to $STOKER_OUTPUT/%s, "
+                           "and there is no %s",
+                           name, name, path);
     }
     if (format == NULL) {
         format = S_ISDIR(st.st_mode) ? "dir" : "file";
