@@ -31,10 +31,11 @@ static const char *const *named(const stk_cli *cli, stk_arena *arena)
     }
     const char **names = stk_arena_array(arena, (size_t)n + 2, sizeof *names);
     for (uint32_t i = 0; names != NULL && i < n + 2; i++) {
-        where = i < n ? stk_cli_value_at(cli, "where", (int)i) : NULL;
-        names[i] = where == NULL
-                       ? NULL
-                       : stk_arena_printf(arena, "%.*s", (int)strcspn(where, " =!<>"), where);
+        names[i] = NULL;
+        if (i < n) {
+            where = stk_cli_value_at(cli, "where", (int)i);
+            names[i] = stk_arena_printf(arena, "%.*s", (int)strcspn(where, " =!<>"), where);
+        }
     }
     if (names != NULL && by != NULL) {
         names[n] = by + (by[0] == '-');
@@ -54,13 +55,17 @@ static int filter_and_sort(const stk_cli *cli, stk_run_values *runs, uint32_t *n
 static void put_none(const stk_cli *cli, const stk_store *store, stk_buf *out)
 {
     const char *pipeline = stk_cli_arg(cli, 0);
-    bool is_filtered = stk_cli_value(cli, "where") != NULL;
     stk_buf_text(out, "no runs");
     if (pipeline != NULL) {
         stk_buf_printf(out, " of pipeline '%s'", pipeline);
     }
-    stk_buf_printf(out, "%s%s in %s\n", stk_cli_value(cli, "tag") != NULL ? " with these tags" : "",
-                   is_filtered ? " for which this holds" : "", stk_store_path(store));
+    if (stk_cli_value(cli, "tag") != NULL) {
+        stk_buf_text(out, " with these tags");
+    }
+    if (stk_cli_value(cli, "where") != NULL) {
+        stk_buf_text(out, " for which this holds");
+    }
+    stk_buf_printf(out, " in %s\n", stk_store_path(store));
 }
 
 static int run_runs(const stk_cli *cli, stk_buf *out, stk_err *err)

@@ -19,7 +19,7 @@ typedef struct reader {
     uint32_t n, cap;
 } reader;
 
-static const char *text_of(const stk_json *value, stk_arena *arena)
+static const char *shown_text(const stk_json *value, stk_arena *arena)
 {
     if (stk_json_is_kind(value, STK_JSON_REAL)) {
         return stk_arena_printf(arena, "%.6g", stk_json_number(value, 0));
@@ -40,7 +40,7 @@ static int add(reader *r, const char *step, const char *name, const stk_json *va
         value->kind == STK_JSON_MAP) {
         return 0;
     }
-    const char *text = text_of(value, r->arena);
+    const char *text = shown_text(value, r->arena);
     if (text == NULL) {
         return 0;
     }
@@ -88,8 +88,11 @@ static int add_task(reader *r, stk_view *view, uint32_t i)
     for (uint32_t k = 0; k < d.n_outputs; k++) {
         const stk_json *value = stk_json_read(scratch, d.outputs[k].value);
         bool is_plain = strcmp(d.outputs[k].name, "output") == 0;
-        STK_TRY(is_plain ? add(r, NULL, task->name, value, false)
-                         : add(r, task->name, d.outputs[k].name, value, false));
+        if (is_plain) {
+            STK_TRY(add(r, NULL, task->name, value, false));
+        } else {
+            STK_TRY(add(r, task->name, d.outputs[k].name, value, false));
+        }
     }
     return 0;
 }
@@ -237,7 +240,7 @@ static int compare(const stk_run_value *a, const stk_run_value *b)
     return strcmp(stk_text_or(a->text, ""), stk_text_or(b->text, ""));
 }
 
-static bool holds(int order, const char *op)
+static bool is_met(int order, const char *op)
 {
     if (strcmp(op, "!=") == 0) {
         return order != 0;
@@ -272,7 +275,7 @@ int stk_runs_where(stk_run_values *runs, uint32_t *n, const char *where, stk_err
     for (uint32_t k = 0; k < *n; k++) {
         stk_run_value value;
         if (stk_runs_get(&runs[k], name, &value) && value.is_number == wanted.is_number &&
-            holds(compare(&value, &wanted), op)) {
+            is_met(compare(&value, &wanted), op)) {
             runs[kept++] = runs[k];
         }
     }

@@ -122,7 +122,7 @@ static void put_head(const table *t, const stk_style *style, stk_buf *out)
     stk_text_end_line(out);
 }
 
-static void put_row(const table *t, const stk_run_values *run, const stk_style *style, stk_buf *out)
+static void put_run(const table *t, const stk_run_values *run, const stk_style *style, stk_buf *out)
 {
     const stk_run_row *row = run->row;
     char text[64];
@@ -159,6 +159,6 @@ void stk_text_runs(const stk_run_values *runs, uint32_t n, const char *const *na
         put_head(&t, style, out);
     }
     for (uint32_t i = 0; i < n; i++) {
-        put_row(&t, &runs[i], style, out);
+        put_run(&t, &runs[i], style, out);
     }
 }

@@ -228,7 +228,10 @@ def test_after_a_step_without_outputs():
         (lambda: train(load(), rl=1), "Wrong arguments when calling step 'train'"),
         (lambda: train(load(), l_r=1), "did you mean 'lr'"),
         (lambda: train(1, 2, 3), "Wrong arguments when calling step 'train'"),
-        (lambda: train(), "step 'train' is called without its input 'data'; give it: train(data=...)"),
+        (
+            lambda: train(),
+            "step 'train' is called without its input 'data'; give it: train(data=...)",
+        ),
         (lambda: train(load(), lr="high"), "argument 'lr' is 'high', but the step takes float"),
         (lambda: train(load(), lr=object()), "is not JSON serializable"),
         (lambda: report(report(1)), "which has no output"),

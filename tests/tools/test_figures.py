@@ -36,7 +36,11 @@ def test_nothing_over(tree: Path) -> None:
     "path, text, said",
     [
         ("src/base/a.c", "int f(int a)\n{\n    return a ? 1 : 2;\n}\n" * 30, "`?:` per 1,000"),
-        ("src/base/a.c", '#include <jansson.h>\n#include "x"\n' * 2, "files that include jansson.h: 1"),
+        (
+            "src/base/a.c",
+            '#include <jansson.h>\n#include "x"\n' * 2,
+            "files that include jansson.h: 1",
+        ),
         ("src/cli/cli_a.c", "\n" * 251, "lines of the longest file in cli: 251"),
         ("python/stoker/a.py", "from . import b\n", ""),
         ("docs/a.md", "word " * 21, "Markdown lines over 100 columns: 1"),
