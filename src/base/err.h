@@ -38,8 +38,7 @@ int stk_err_if_null(const void *p, stk_err *err);
 /* The same with the text "no memory `what`", as in "no memory for a build". */
 int stk_err_need(const void *p, const char *what, stk_err *err);
 /* The way out of STK_E_FULL; stk_err_sys gives it. */
-#define STK_HINT_FULL                                                                              \
-    "free some there (`df -h`, and `df -i` for inodes); `stoker resume` continues a run"
+#define STK_HINT_FULL "free some there (`df -h`, and `df -i` for inodes), then try again"
 void stk_err_hint(stk_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void stk_err_at(stk_err *err, const char *file, int line);
 /* Prefixes the text with "what: ". Returns err->code. */

@@ -82,7 +82,8 @@ int stk_store_sql_err(stk_store *store, int rc, stk_err *err, const char *doing)
     if (primary == SQLITE_FULL || sys == ENOSPC || sys == EDQUOT) {
         code = stk_err_set(err, STK_E_FULL, "store '%s': %s: no %s left on its file system", path,
                            doing, sys == EDQUOT ? "disk quota" : "space");
-        stk_err_hint(err, STK_HINT_FULL);
+        stk_err_hint(err, "free some there (`df -h`, and `df -i` for inodes); `stoker resume` "
+                          "continues a run that had begun");
     } else if (sys == EFBIG) {
         stk_err_set(err, code, "store '%s': %s: a file would be larger than is allowed", path,
                     doing);

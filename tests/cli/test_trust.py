@@ -405,7 +405,7 @@ def test_python_asks_the_engine(place: Place) -> None:
     flow = "from stoker.flow import Metaflow; print(Metaflow().flows)"
     for program in (code, flow):
         done = place.call(project, "-c", program, uid=0, program=PYTHON, **env)
-        assert done.returncode == 1 and f"belongs to user {OTHER}" in done.stderr
+        assert done.returncode == 3 and f"belongs to user {OTHER}" in done.stderr
     assert place.call(project, "trust", ".", uid=0).returncode == 0
     for program in (code, flow):
         assert place.call(project, "-c", program, uid=0, program=PYTHON, **env).returncode == 0

@@ -350,7 +350,7 @@ def test_options_are_checked_by_the_parser(tmp_path: Path, options: str, words: 
     """
     done = run_python(tmp_path, program, ok=False)
     assert done.returncode != 0
-    assert "SettingsError: step 'train': run_with_accelerate: " in done.stderr
+    assert "prog.py:9: step 'train': run_with_accelerate: " in done.stderr
     assert words in done.stderr
 
 
