@@ -1,4 +1,4 @@
-/* One run from its options to its end: what is opened, in which order, and closed. */
+/* One run from its options to its end: opens what it needs in order, and closes it. */
 #include "run/run.h"
 
 #include <stdlib.h>
@@ -17,29 +17,29 @@
 #include "sys/clock.h"
 #include "sys/file.h"
 
-/* Closed in reverse order. */
+/* Members in the order of opening; stk_run_close goes backwards. */
 struct stk_run {
     stk_run_config config;
     const stk_run_options *options;
-    stk_run_plan p; /* what is to be done and where, and the store */
+    stk_run_plan p; /* the plan, its places and the store */
     char id[40];
-    bool is_on_record; /* else nobody finds it, and nothing of it stays */
-    char clone[40];    /* run whose tasks are taken over */
+    bool is_on_record; /* if not, the run leaves no trace */
+    char clone[40];    /* id of the run whose tasks this run takes over */
     int lock_fd;
     stk_clock_anchor anchor;
-    stk_clock clock; /* by which the run's times go on */
+    stk_clock clock; /* the clock of the run's times */
     stk_backend *backend;
     stk_view *view;
-    stk_err trouble; /* of folding into the view */
+    stk_err trouble; /* why the view couldn't take an event */
     stk_exec *exec;
 };
 
 enum {
-    FENCE_MS = 1000, /* how often to look whether another machine took the run over */
-    LOG_MS = 60000   /* how long the end waits for the share */
+    FENCE_MS = 1000, /* between checks whether another machine took over the run */
+    LOG_MS = 60000   /* most time that the end waits for the share */
 };
 
-/* --- what exec calls --- */
+/* --- calls from exec --- */
 
 static void on_event(void *arg, const stk_event_row *row)
 {
@@ -109,7 +109,7 @@ static int open_run(stk_run *e, stk_err *err)
     if (e->options->resume != NULL) {
         return open_old_run(e, err);
     }
-    if (e->options->clone != NULL) { /* before there is a newer one that "latest" would name */
+    if (e->options->clone != NULL) { /* before this run becomes "latest" */
         STK_TRY(stk_store_resolve_run(e->p.store, e->options->clone, e->clone, err));
         if (!stk_spec_grows(e->p.spec)) {
             return stk_err_set(err, STK_E_USAGE,
@@ -129,8 +129,8 @@ static int open_backend(stk_run *e, stk_err *err)
     const char *main_file = stk_run_main_file(e->p.spec, e->p.arena);
     const stk_json *origin = stk_json_read(e->p.arena, stk_spec_origin(e->p.spec));
     if (stk_json_get_text(origin, "python") == NULL && main_file == NULL) {
-        /* Python steps of a document (its origin names no Python) import from its folder first, as
-         * a Python file's do from theirs. */
+        /* Python steps of a document (its origin names no Python) import from the document's
+         * folder first, as those of a Python file do from the file's. */
         STK_TRY(stk_run_import_from(stk_spec_folder(e->p.spec), err));
     }
     stk_local_config config = {.run = e->id,
@@ -147,7 +147,7 @@ static int open_backend(stk_run *e, stk_err *err)
                                   e->id, local, &e->backend, err);
 }
 
-/* A resumed run's view begins with what was. */
+/* The view of a resumed run begins with the old events. */
 static int fold_old(void *arg, const stk_event_row *row)
 {
     stk_run *e = arg;
@@ -166,8 +166,8 @@ static int open_store(stk_run *e, stk_err *err)
     return 0;
 }
 
-/* What the run that is taken up has needs no place here any more: this host may be a smaller one.
- * Nothing of one that is only to be ended does. */
+/* Finds the finished steps of a resumed run: they need no place on this host, which may be a
+ * smaller one. A run that is only to be ended needs no place for any step. */
 static int find_settled(stk_run *e, const bool **ret_settled, stk_err *err)
 {
     char run[40];
@@ -180,7 +180,7 @@ static int find_settled(stk_run *e, const bool **ret_settled, stk_err *err)
     return stk_run_settled(e->p.spec, view, e->p.arena, ret_settled, err);
 }
 
-/* Which steps the cache will serve, where a note is about some step: it isn't true of these. */
+/* Finds the steps that the cache will serve, because notes about steps aren't true of these. */
 static int find_cached(stk_run *e, const bool **ret_cached, stk_err *err)
 {
     STK_TEXT_AUTO path = NULL;
@@ -238,7 +238,7 @@ static int open_images(stk_run *e, stk_err *err)
     return stk_run_elsewhere_check(&e->p.elsewhere, e->p.spec, e->p.plan, false, err);
 }
 
-/* The run is over, or left: what is on record here is to be in the share. */
+/* At the run's end: waits until the share has the record. */
 static void close_log(stk_run *e)
 {
     stk_err err = {0};
@@ -250,7 +250,7 @@ static void close_log(stk_run *e)
     }
 }
 
-/* What steps need before the first task. */
+/* Opens what the steps need before the first task. */
 static int open_to_run(stk_run *e, stk_err *err)
 {
     const stk_run_options *o = e->options;
@@ -268,7 +268,7 @@ static int open_to_run(stk_run *e, stk_err *err)
                                   err);
 }
 
-/* None begins any more. */
+/* For a run that is only to be ended: no task starts. */
 static int open_to_end(stk_run *e, stk_err *err)
 {
     e->p.containers.n = 0;
@@ -277,7 +277,8 @@ static int open_to_end(stk_run *e, stk_err *err)
     return open_run(e, err);
 }
 
-/* Where steps go to other machines, these can read the run, and take it up after us. */
+/* If steps run on other machines, puts the record into the share, so that another machine can read
+ * the run and take it over. */
 static int share_log(stk_run *e, stk_err *err)
 {
     if (e->p.elsewhere.n == 0) {
@@ -296,7 +297,7 @@ static int share_log(stk_run *e, stk_err *err)
     return stk_remote_log_begin(e->p.elsewhere.log, err);
 }
 
-/* STOKER_IDLE_READ: after how long an artifact is read again; 0 turns it off. */
+/* STOKER_IDLE_READ: time after which idle reading checks an artifact again; 0 turns it off. */
 static int64_t idle_read_ms(void)
 {
     const char *text = stk_text_if_any(getenv("STOKER_IDLE_READ"));
@@ -346,12 +347,12 @@ static int open_exec(stk_run *e, stk_err *err)
     if (o->clone != NULL) {
         config.clone_of = e->clone;
     }
-    e->backend = NULL; /* exec's from here on */
+    e->backend = NULL; /* exec owns it now */
     return stk_exec_open(&config, &e->exec, err);
 }
 
-/* From here on the run is on record: with its row its first events, and what it was begun with. A
- * new one is told of in the share after that. */
+/* Writes the run's row, its first events and its options. A new run is then announced in the
+ * share. */
 static int put_on_record(stk_run *e, stk_err *err)
 {
     const stk_run_calls *calls = &e->config.calls;
@@ -388,7 +389,7 @@ static int open_all(stk_run *e, stk_err *err)
     return put_on_record(e, err);
 }
 
-/* What was made of the run stays, and goes on from there. */
+/* Adds the hint that the run keeps its results and can be resumed. */
 static int say_how_on(const stk_run *e, stk_err *err)
 {
     if (e->is_on_record && err->hint[0] == '\0') {
@@ -443,7 +444,7 @@ void stk_run_close(stk_run *e)
     if (e->backend != NULL) {
         e->backend->ops->close(e->backend);
     }
-    close_log(e); /* the backend waited for it */
+    close_log(e); /* after the backend, which waits for it */
     stk_view_free(e->view);
     stk_file_close(&e->lock_fd);
     stk_store_close(e->p.store);
@@ -453,7 +454,7 @@ void stk_run_close(stk_run *e)
     free(e);
 }
 
-/* --- what is asked of it --- */
+/* --- queries --- */
 
 const char *stk_run_id(const stk_run *e)
 {

@@ -29,10 +29,10 @@
 
 typedef struct stk_run stk_run;
 
-/* How a run goes. Text is the caller's and outlives the run. */
+/* Options of a run. Texts belong to the caller and outlive the run. */
 typedef struct stk_run_options {
     stk_policy policy;
-    bool has_policy;      /* the user said it */
+    bool has_policy;      /* the user gave `policy` */
     int mode;             /* stk_mode, or -1: the spec's */
     uint32_t max_workers; /* 0: no limit but the CPUs */
     bool use_cache;
@@ -41,27 +41,28 @@ typedef struct stk_run_options {
     const char *python; /* interpreter, or NULL */
     const char *with;   /* the stack, or NULL: local */
     const char *resume; /* run to take up, or NULL */
-    /* With `resume`: it is taken up to be ended (`at_once`: without grace time), no more. */
+    /* With `resume`: only ends the run (`at_once`: without grace time). */
     bool cancel, at_once;
-    /* Run whose finished tasks are taken over, but for those of a step; or NULL. */
+    /* Takes over this run's finished tasks, except those of step `clone_until` and what follows
+     * it; or NULL. */
     const char *clone, *clone_until;
-    bool clone_only;         /* and nothing else is done */
+    bool clone_only;         /* and stops there */
     int server_fd;           /* fork server, or -1 */
-    const char *program;     /* this program: copied into containers, the Python front beside it */
-    stk_driver_find drivers; /* of engines elsewhere, by name; NULL: steps run here only */
-    /* What takes long before the first task: an image is pulled or built. NULL: nobody asks. */
+    const char *program;     /* path of this program, which containers get with the Python front */
+    stk_driver_find drivers; /* finds drivers of remote engines; NULL: steps run here only */
+    /* Reports slow work before the first task, such as pulling an image; or NULL. */
     void (*say)(void *arg, const char *line);
-    void *arg; /* of `say` */
+    void *arg; /* for `say` */
 } stk_run_options;
 
 /* Any of these may be NULL. */
 typedef struct stk_run_calls {
-    /* The store that is used; `beyond`: one above the project that isn't, or NULL. */
+    /* The store of the run; `beyond`: a store above the project that the run ignores, or NULL. */
     void (*on_store)(void *arg, const char *path, const char *beyond);
-    /* The run has its store and its view; nothing of it is on record yet if it is new. An error
-     * ends it before it begins. */
+    /* The run has its store and its view. A new run has no record yet, and an error ends it
+     * without one. */
     int (*on_open)(void *arg, stk_run *run, stk_err *err);
-    /* It is on record, under its id; its first task is next. */
+    /* The run has a record and an id; its first task follows. */
     void (*on_begin)(void *arg, stk_run *run);
     /* The event is durable and in the view. */
     void (*on_event)(void *arg, const stk_event_row *row);
@@ -71,14 +72,14 @@ typedef struct stk_run_calls {
     void (*on_signal)(void *arg, uint32_t n);
     /* Now and then; returns milliseconds until the next (-1: with the next event). */
     int64_t (*on_tick)(void *arg, int64_t now_ms);
-    /* Something failed that doesn't fail the run: the share lacks its record. */
+    /* A failure that doesn't end the run: the share didn't get its record. */
     void (*on_trouble)(void *arg, const stk_err *err);
     void *arg;
 } stk_run_calls;
 
-/* The pipeline of the document `path`. What it names by a relative path counts from its folder, or
- * from the current one where it came by a pipe (NULL). Errors: those of stk_spec_parse, of a file
- * STK_E_NOT_FOUND, STK_E_UNTRUSTED, STK_E_SYS. */
+/* Loads the pipeline document `path` (NULL: standard input). Its relative paths start at its
+ * folder, or at the current one for standard input. Errors: those of stk_spec_parse, and
+ * STK_E_NOT_FOUND, STK_E_UNTRUSTED and STK_E_SYS for the file. */
 int stk_run_load_document(const char *path, stk_spec **ret_spec, stk_err *err);
 int stk_run_parse_document(const char *text, size_t len, const char *path, stk_spec **ret_spec,
                            stk_err *err);
@@ -91,24 +92,24 @@ typedef struct stk_run_config {
     int hangup_fd; /* the run is cancelled when its other end closes, or -1 */
 } stk_run_config;
 
-/* Makes a run ready, up to its first task, or takes one up: places, devices, plan, images, code,
- * backends. *ret is set also on failure (NULL: out of memory) and must be closed. */
+/* Prepares a new or a resumed run up to its first task: places, devices, plan, images, code and
+ * backends. Sets *ret also on failure (NULL: out of memory); the caller closes it. */
 int stk_run_open(const stk_run_config *config, stk_run **ret, stk_err *err);
-/* Until it has ended. An error: the engine can't go on, running tasks were ended, the run can be
- * resumed (the error's hint says so). */
+/* Drives the run to its end. On an error the engine can't continue: it has ended the running tasks,
+ * and the run can be resumed, as the error's hint says. */
 int stk_run_loop(stk_run *run, stk_run_status *ret_status, stk_err *err);
-/* What is on record is on the disk and in the share; a signal ends the waiting. */
+/* Waits until the record is on the disk and in the share, or until a signal. */
 int stk_run_sync(stk_run *run, stk_err *err);
 void stk_run_close(stk_run *run); /* NULL is fine */
 
-const char *stk_run_id(const stk_run *run); /* NULL: none is on record */
+const char *stk_run_id(const stk_run *run); /* NULL: it has no record */
 stk_store *stk_run_store(const stk_run *run);
 const stk_view *stk_run_view(const stk_run *run);
-/* 0, or why the view lacks events. */
+/* Returns 0, or the error because of which the view lacks events. */
 int stk_run_view_check(const stk_run *run, stk_err *err);
-/* By the run's clock, in milliseconds since 1970. */
+/* The run's clock, in milliseconds since 1970. */
 int64_t stk_run_now_ms(const stk_run *run);
-/* "2 x H100 (simulated)": what stands for real devices, or NULL: they are real. */
+/* The simulated devices, as "2 x H100 (simulated)"; NULL: the devices are real. */
 const char *stk_run_simulated(const stk_run *run);
 /* The sentence of the first final failure, or NULL. */
 const char *stk_run_error(const stk_run *run);

@@ -30,7 +30,7 @@ void stk_run_same_place(const stk_view *view, stk_run_options *options, stk_aren
 {
     const stk_json *host = stk_json_read(arena, stk_view_get_run(view)->host);
     const char *simulated = stk_json_get_text(host, "accel");
-    if (simulated != NULL) { /* its devices go by their places on that machine */
+    if (simulated != NULL) { /* the record names devices by their place on that machine */
         (void)setenv("STOKER_ACCEL", simulated, 1);
     }
     options->with = stk_text_or(options->with, stk_json_get_text(host, "stack"));
@@ -54,7 +54,7 @@ int stk_run_settled(const stk_spec *spec, const stk_view *view, stk_arena *arena
         memset(settled, true, n);
         return 0;
     }
-    if (stk_spec_grows(spec)) { /* a step has any number of tasks, or more to come */
+    if (stk_spec_grows(spec)) { /* a step may have many tasks, and get more */
         return 0;
     }
     for (uint32_t i = 0; i < n && i < stk_view_n_tasks(view); i++) {

@@ -1,7 +1,7 @@
-/* This program, to be run in images of whatever C library: a copy that brings its own loader and
- * libraries along, as /stoker/bin. What a program is loaded by stands in it as a path, and where it
- * looks for its libraries as another (meson.build: -rpath); nothing is said by the environment,
- * which its children would inherit. */
+/* Makes a copy of this program that runs in images with any C library: /stoker/bin has the loader
+ * and the libraries, too. Two paths in the copy's ELF headers lead there: its loader, and its RPATH
+ * (meson.build: -rpath). Environment variables would do the same, but child processes inherit
+ * those. */
 #include "run/run_carry.h"
 
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ typedef struct carry {
     int rc;
 } carry;
 
-/* The name of its loader, in place: there is room for a shorter one. */
+/* Overwrites the path of the loader in the ELF file; ours is shorter, so it fits. */
 static int patch(char *data, size_t len, const char *path, stk_err *err)
 {
     Elf64_Ehdr head;
@@ -58,7 +58,7 @@ static int patch(char *data, size_t len, const char *path, stk_err *err)
     return stk_err_set(err, STK_E_ENV, "%s is no program that can be taken into a container", path);
 }
 
-/* To `to` below the folder; a program gets the loader that is carried along. */
+/* Copies to `to` below the folder. Sets a program's loader to the copied one. */
 static int copy_binary(const carry *c, const char *from, const char *to, bool is_program)
 {
     STK_TEXT_AUTO data = NULL;
@@ -72,7 +72,7 @@ static int copy_binary(const carry *c, const char *from, const char *to, bool is
     return stk_file_write(path, data, len, 0755, c->err);
 }
 
-/* Called for the program itself (its name is empty), the kernel's page, and each library. */
+/* dl_iterate_phdr calls it for the program (empty name), the kernel's page and each library. */
 static int copy_library(struct dl_phdr_info *info, size_t size, void *arg)
 {
     carry *c = arg;
@@ -90,7 +90,7 @@ static int copy_library(struct dl_phdr_info *info, size_t size, void *arg)
     return 0;
 }
 
-/* The program, its loader and its libraries, in `folder`. */
+/* Copies the program, its loader and its libraries to `folder`. */
 static int make_bin(const char *folder, stk_arena *arena, stk_err *err)
 {
     carry c = {.folder = folder, .arena = arena, .err = err};
@@ -102,8 +102,9 @@ static int make_bin(const char *folder, stk_arena *arena, stk_err *err)
     return c.rc;
 }
 
-/* Kept per build of the program, which its inode and time tell; made aside and renamed, since runs
- * may come at once. */
+/* The store keeps one copy for each build of the program, named by the build's inode, size and
+ * time. The copy is made under another name and renamed, because runs may start at the same time.
+ */
 int stk_run_carry(const stk_store *store, stk_arena *arena, const char **ret, stk_err *err)
 {
     struct stat st;
@@ -130,9 +131,9 @@ int stk_run_carry(const stk_store *store, stk_arena *arena, const char **ret, st
     return rc;
 }
 
-/* --- the same and more, for machines that aren't this one --- */
+/* --- for other machines, with more files --- */
 
-/* libcurl is loaded when it is first needed, so it isn't among our libraries before. */
+/* The program loads libcurl when it first needs it; only then is it among the libraries. */
 bool stk_run_carry_curl(void)
 {
     return dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL) != NULL;
@@ -152,11 +153,11 @@ static int copy_roots(const char *folder, stk_arena *arena, stk_err *err)
     return stk_err_if_null(to, err);
 }
 
-/* What a copy consists of. */
+/* The parts of a copy. */
 static const char *const parts[] = {"bin", "python", "ca.pem"};
 enum { N_PARTS = sizeof parts / sizeof *parts };
 
-/* A copy is copied whole: what it was loaded from is where it lies, not where it came from. */
+/* Copies a copy as it lies; its program isn't at the path from which it was loaded. */
 static int copy_copy(const char *top, const char *folder, stk_arena *arena, stk_err *err)
 {
     STK_TRY(stk_file_mkdirs(folder, 0755, err));
@@ -173,7 +174,7 @@ static int copy_copy(const char *top, const char *folder, stk_arena *arena, stk_
     return 0;
 }
 
-/* The folder that this program is the copy of, or NULL: it is none. */
+/* The folder of the copy that this program belongs to; NULL: it is no copy. */
 static const char *find_copy(stk_arena *arena)
 {
     static const char end[] = "/bin/stoker";
@@ -190,7 +191,8 @@ static const char *find_copy(stk_arena *arena)
     return stk_arena_dup(arena, self);
 }
 
-/* What an earlier copy left: an init container may be started again. Nothing else is removed. */
+/* Removes the parts of an earlier copy, because an init container may start again, and nothing
+ * else. */
 static int clear_old(const char *folder, stk_arena *arena, stk_err *err)
 {
     const char *program = stk_arena_printf(arena, "%s/bin/stoker", folder);
@@ -264,7 +266,7 @@ int stk_run_carry_write(const char *folder, const char *path, stk_err *err)
     return write_archive(folder, path, NULL, err);
 }
 
-/* There already, as of most runs: one byte tells. */
+/* Sends the file unless the share has it, which reading one byte shows. Most runs find it there. */
 static int put_once(stk_share *share, const char *key, const char *path, stk_err *err)
 {
     STK_BUF_AUTO byte = STK_BUF_INIT(1);

@@ -6,7 +6,7 @@
 #include "run/run_check.h"
 #include "sys/file.h"
 
-/* Steps and images, as far as that can be known without making anything. */
+/* Checks steps and images as far as possible without making anything. */
 static int check_plan(stk_run_plan *p, const stk_run_options *options, stk_err *err)
 {
     STK_TRY(stk_run_check_steps(p->spec, options, p->containers.places, p->accel, &p->devices,
@@ -79,7 +79,7 @@ uint32_t stk_run_plan_ranks(const stk_spec *spec, uint32_t i_step)
     return most;
 }
 
-/* What ranks ask for all at once must be there: NULL, or how it isn't. */
+/* All ranks of a gang need their resources at once. Returns NULL, or what is missing. */
 static const char *too_many(const stk_run_plan *p, uint32_t i)
 {
     const stk_request *r = stk_plan_request(p->plan, i);
@@ -98,7 +98,7 @@ static const char *too_many(const stk_run_plan *p, uint32_t i)
                             p->capacity.where, n);
 }
 
-/* Of the steps that would run, and of the host. */
+/* Gathers the notes about the steps that would run, and about the host. */
 static int gather_notes(stk_run_plan *p, stk_err *err)
 {
     STK_PLAN_AUTO rest = NULL;
@@ -129,7 +129,7 @@ int stk_run_plan_forecast(stk_run_plan *p, stk_err *err)
 {
     uint32_t n = stk_spec_n_steps(p->spec);
     const uint32_t *order = stk_plan_order(p->plan);
-    bool grows = stk_spec_grows(p->spec); /* then the run finds out what comes from the cache */
+    bool grows = stk_spec_grows(p->spec); /* a growing run asks the cache as it goes */
     p->hits = stk_arena_array(p->arena, (size_t)n + 1, sizeof *p->hits);
     p->misses = stk_arena_array(p->arena, (size_t)n + 1, sizeof *p->misses);
     if (p->hits == NULL || p->misses == NULL) {

@@ -1,5 +1,5 @@
-/* What of a step or its project counts in a container or on another machine: the Python file that
- * began the pipeline, the folder that goes along, and what is said of how its program runs. */
+/* The parts of a step and its project that matter in a container or on another machine: the Python
+ * file that began the pipeline, the project's folder, and options of how the program runs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const stk_json *)a)->text, ((const stk_json *)b)->text);
 }
 
-/* The same with the members of maps in the order of their keys. */
+/* A copy whose maps have their members in the order of the keys. */
 static stk_json in_order(const stk_json *value, stk_arena *arena)
 {
     stk_json copy = stk_json_of_map();
@@ -68,7 +68,7 @@ static const stk_json *find_option(const stk_json *options, const char *name)
     return stk_json_is_kind(value, STK_JSON_NULL) ? NULL : value;
 }
 
-/* The user that the program of a place runs as; NULL: nobody in particular. */
+/* The user as whom the program of a place runs; NULL: the image's. */
 static const stk_json *find_user(const stk_json *docker, const stk_json *options)
 {
     const stk_json *user = stk_json_get(docker, "user");
@@ -137,7 +137,7 @@ const char *stk_run_project(const stk_spec *spec, const char *main_file, stk_are
     return folder == NULL ? NULL : stk_package_root(folder, arena);
 }
 
-/* Mounted over these, the project would hide what every image has there. */
+/* A project mounted over one of these folders would hide files that every image needs. */
 int stk_run_check_project(const char *root, stk_err *err)
 {
     static const char *const taken[] = {"",     "/",    "/tmp", "/home", "/root", "/usr", "/etc",
@@ -163,7 +163,7 @@ int stk_run_package(stk_store *store, const char *root, stk_plan *plan, stk_arti
     STK_TRY(stk_package_add(store, root, 0, arena, ret, &note, err));
     for (uint32_t i = 0; note != NULL && i < stk_plan_n_notes(plan); i++) {
         if (strcmp(stk_plan_note(plan, i), note) == 0) {
-            note = NULL; /* it was told before */
+            note = NULL; /* reported before */
         }
     }
     if (note == NULL) {

@@ -1,4 +1,4 @@
-/* Which Python runs the user's files and steps: the one that was named, else the one that called us
+/* Chooses the Python for the user's files and steps: the named one, else the one that called us
  * (python -m stoker), else that of the active virtual environment, else that of the environment
  * whose `stoker` was called, else python3. */
 #include "run/run_python.h"
@@ -15,8 +15,8 @@
 #include "base/text.h"
 #include "sys/file.h"
 
-/* The path this program was called by (links not followed: a virtual environment's bin/stoker may
- * be one), into buf. */
+/* Copies the path by which this program was called to buf. Doesn't follow links, because a virtual
+ * environment's bin/stoker may be one. */
 static bool called_as(char *buf, size_t size)
 {
     const char *name = program_invocation_name;

@@ -1,4 +1,4 @@
-/* Which Python, and the package that belongs to this program. */
+/* Finds the Python interpreter, and the package that belongs to this program. */
 #ifndef STK_RUN_PYTHON_H
 #define STK_RUN_PYTHON_H
 
@@ -10,14 +10,14 @@
  * $VIRTUAL_ENV's, that of the virtual environment whose `stoker` was called, python3. In `arena`.
  */
 const char *stk_run_python(const char *named, stk_arena *arena);
-/* The same for the steps of a document, whose front says by which interpreter it was written. */
+/* The same for the steps of a document, which may name the interpreter that wrote it. */
 const char *stk_run_spec_python(const stk_spec *spec, const char *named, stk_arena *arena);
-/* From now on what is started imports from this folder first. */
+/* Programs started from now on import from this folder first. */
 int stk_run_import_from(const char *folder, stk_err *err);
 /* The folder of the Python package `stoker` that belongs to `program` (absolute path), in `arena`;
  * NULL: it isn't there. */
 const char *stk_run_front(const char *program, stk_arena *arena);
-/* The same where nothing goes without. */
+/* The same; an error if the package is missing. */
 int stk_run_need_front(const char *program, stk_arena *arena, const char **ret, stk_err *err);
 
 #endif

@@ -14,7 +14,7 @@ int stk_run_shared_url(const char *stack, stk_arena *arena, const char **ret_url
     return 0;
 }
 
-/* The stack that is on record with a run's creation, or NULL. */
+/* The stack in the record of the run's creation, or NULL. */
 static const char *stack_of(stk_store *store, const char *run, stk_arena *arena)
 {
     STK_VIEW_AUTO view = NULL;
@@ -47,7 +47,7 @@ int stk_run_shared_bring(stk_store *store, const char *stack, const char *text, 
         return here;
     }
     int rc = stk_remote_log_fetch(url, here == 0 ? ret_run : text, store, true, ret_run, err);
-    if (rc == STK_E_NOT_FOUND && here == 0) { /* it was begun before there was a share */
+    if (rc == STK_E_NOT_FOUND && here == 0) { /* it began before there was a share */
         *err = (stk_err){0};
         return 0;
     }
@@ -61,7 +61,7 @@ int stk_run_shared_may_add(stk_store *store, const char *run, stk_err *err)
     if (!stk_remote_log_is_shared(store, run) || stk_store_run_is_live(store, run)) {
         return 0;
     }
-    /* A share that can't be asked now is spoken of when it should be told. */
+    /* If the share can't be reached now, the later writing to it reports that. */
     (void)stk_run_shared_bring(store, NULL, run, id, &ignored);
     return stk_remote_log_may_add(store, run, err);
 }

@@ -1,23 +1,21 @@
-/* run_shared: runs in the store that machines share, whoever runs them: brought here to be taken up
- * (`resume`), or to be added to (`tag`, `metadata`). */
+/* run_shared: runs in a store that machines share. Fetches a run's record from there, to resume the
+ * run or to add tags and metadata to it. */
 #ifndef STK_RUN_SHARED_H
 #define STK_RUN_SHARED_H
 
 #include "store/store.h"
 
-/* The share of a stack, in `arena`; NULL: it has none (its steps run here). */
+/* Finds the URL of a stack's share, in `arena`; NULL: the stack has none, its steps run here. */
 int stk_run_shared_url(const char *stack, stk_arena *arena, const char **ret_url, stk_err *err);
-/* What this store lacks of a run that `text` names here or in the stack's share: its events as far
- * as they are there. `stack` NULL: the one that the run was begun with. STK_E_NOT_FOUND: neither
- * knows it. */
+/* Fetches the events that this store lacks of a run. `text` names the run, here or in the stack's
+ * share. `stack` NULL: the stack of the run itself. STK_E_NOT_FOUND: neither has the run. */
 int stk_run_shared_bring(stk_store *store, const char *stack, const char *text, char ret_run[40],
                          stk_err *err);
-/* Before something is added to a run of this store that may be in a share (a tag, metadata): what
- * others have done to it is brought here. STK_E_BUSY: another machine runs it, and it is to be done
- * there. */
+/* Call it before adding a tag or metadata to a run that may be in a share: fetches what other
+ * machines added. STK_E_BUSY: another machine runs it, so the addition belongs there. */
 int stk_run_shared_may_add(stk_store *store, const char *run, stk_err *err);
-/* Puts to the share what it lacks of a run of this store that no engine has (*ret_told: there was
- * something); where the run is in none: nothing. `stack`: whose share; NULL: the run's own. */
+/* Sends to the share the events that it lacks of a run that no engine holds (*ret_told: there were
+ * some). Does nothing if the run is in no share. `stack`: the share's stack; NULL: the run's. */
 int stk_run_shared_publish(stk_store *store, const char *stack, const char *run, bool *ret_told,
                            stk_err *err);
 

@@ -1,5 +1,5 @@
-/* Shares that a store's runs used: artifacts that are only there are fetched for who reads them
- * after the run. */
+/* The shares that a store's runs used: artifacts that only a share has are fetched from there when
+ * a reader needs them after the run. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ static char *path_of_list(const stk_store *store)
     return asprintf(&path, "%s/shares", stk_store_path(store)) < 0 ? NULL : path;
 }
 
-/* One URL a line, the latest first. */
+/* The file has one URL a line, the latest first. */
 int stk_run_share_keep(const stk_store *store, const char *url, stk_err *err)
 {
     STK_TEXT_AUTO path = path_of_list(store);
@@ -67,7 +67,7 @@ int stk_run_share_fetch(const char *store_path, const char *digest, stk_err *err
         at[line] = '\0';
         rc = pull_from(store, digest, at, &why);
         if (rc < 0 && rc != STK_E_NOT_FOUND && first.code == 0) {
-            first = why; /* out of reach says more than not being there */
+            first = why; /* an unreachable share explains more than a missing artifact */
         }
         at = next;
     }

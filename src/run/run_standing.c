@@ -26,8 +26,8 @@ static bool is_in(const stk_json *pool, const char *uuid)
     return false;
 }
 
-/* The devices that the run may use: not those that our masks leave, but those that its own left,
- * without what it found broken at its start. */
+/* Opens the devices that the run may use, which its record lists: those in its own visible-device
+ * masks, without the ones that it found broken at its start. */
 static int open_pool(const stk_view_run *run, stk_arena *arena, stk_accel **ret_accel, stk_err *err)
 {
     static const char *const masks[] = {
@@ -49,7 +49,7 @@ static int open_pool(const stk_view_run *run, stk_arena *arena, stk_accel **ret_
     return 0;
 }
 
-/* By the stack that it was begun with, as that is written now; one that is gone says nothing. */
+/* Finds the places by the run's stack as stoker.yaml has it now; none if the stack is gone. */
 static void find_places(const stk_view_run *run, const stk_spec *spec, stk_arena *arena,
                         stk_run_standing *s)
 {
@@ -80,7 +80,7 @@ int stk_run_standing_open(stk_store *store, const stk_view *view, stk_arena *are
                               strict ? STK_POLICY_STRICT : STK_POLICY_FIT, settled, &s->plan, err));
     STK_TRY(stk_exec_refold(store, run->id, s->plan, &s->capacity, s->accel, &s->sched, err));
     STK_TRY(stk_exec_fold_outside(s->accel, s->sched, &any, &is_new, err));
-    /* What its engine was told last: retries that are due, reservations. */
+    /* Advances to what the engine was told last: due retries, reservations. */
     stk_action actions[64];
     uint32_t n = 0;
     int64_t wake_ms = -1;

@@ -1,5 +1,5 @@
-/* run_standing: the scheduler of a run as its record leaves it, on this host. `stoker why` asks it
- * what a step waits for. */
+/* run_standing: rebuilds a run's scheduler from its record, on this host. `stoker why` asks it what
+ * a step waits for. */
 #ifndef STK_RUN_STANDING_H
 #define STK_RUN_STANDING_H
 
@@ -10,7 +10,7 @@
 typedef struct stk_run_standing {
     stk_accel *accel;
     stk_capacity capacity;
-    stk_run_containers containers; /* where its steps run, as far as that can be told */
+    stk_run_containers containers; /* the places of its steps, as far as they are known */
     stk_run_elsewhere elsewhere;
     stk_plan *plan;
     stk_sched *sched;
@@ -21,7 +21,7 @@ int stk_run_standing_open(stk_store *store, const stk_view *view, stk_arena *are
                           stk_run_standing *ret, stk_err *err);
 void stk_run_standing_close(stk_run_standing *s);
 #define STK_RUN_STANDING_AUTO __attribute__((cleanup(stk_run_standing_close))) stk_run_standing
-/* Was it begun here, as far as its record says? */
+/* True unless the record names another host. */
 bool stk_run_is_of_this_host(const stk_view_run *run, stk_arena *arena);
 
 #endif

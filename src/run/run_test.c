@@ -1,4 +1,4 @@
-/* A whole run through run.h, without a command line: what an embedding program does. */
+/* Whole runs through run.h without a command line, as an embedding program does them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,7 +149,7 @@ static void test_taken_up(void **state)
     assert_string_equal(s.first, "second"); /* what was finished stays */
 }
 
-/* What the caller refuses has never begun: nothing of it is on record. */
+/* A run that the caller refuses never begins and leaves no record. */
 static void test_refused(void **state)
 {
     static const char text[] = "stoker: 1\nname: refused\nsteps:\n  only: {run: 'true'}\n";
@@ -179,7 +179,7 @@ static void test_no_such_stack(void **state)
     assert_int_equal(s.n_stores + s.n_opened, 0); /* nothing was made */
 }
 
-/* Who is to read the code besides us: a name in an environment is nobody's. */
+/* Users besides us who read the code: a name in an environment is not a user. */
 static void test_users(void **state)
 {
     (void)state;
