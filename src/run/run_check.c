@@ -1,5 +1,5 @@
-/* Before the first task: do the devices, the driver and the frameworks of the steps' environment
- * fit together? Only runs whose steps get devices pay for the answer. */
+/* Checks before the first task whether the devices, the driver and the frameworks of the steps'
+ * environment fit together. Only runs whose steps get devices pay for it. */
 #include "run/run_check.h"
 
 #include <stdlib.h>
@@ -54,8 +54,7 @@ typedef struct check {
     uint32_t n_found;
 } check;
 
-/* STOKER_ALLOW_CPU_BUILD in the step's environment or in ours: the user has said that it is meant
- * so. */
+/* STOKER_ALLOW_CPU_BUILD, in the step's environment or ours: the user wants a CPU-only build. */
 bool stk_run_allows_cpu_build(const stk_step *step)
 {
     static const char name[] = "STOKER_ALLOW_CPU_BUILD";
@@ -69,7 +68,7 @@ bool stk_run_allows_cpu_build(const stk_step *step)
                              strcasecmp(value, "yes") == 0 || strcasecmp(value, "on") == 0);
 }
 
-/* The devices that a step may be given: those of all its alternatives. */
+/* The devices that a step may get, by all its alternatives. */
 static stk_devset wanted(const stk_request *request)
 {
     stk_devset set = {0};
@@ -110,7 +109,7 @@ static int check_step(check *c, const stk_step *step, const stk_request *request
     return 0;
 }
 
-/* Steps with the same settings and frameworks have the same answer: neighbours mostly do. */
+/* Steps with the same settings and frameworks get the same answer; neighbours are often alike. */
 static bool is_alike(const stk_step *a, const stk_step *b)
 {
     bool alike = a != NULL && a->settings == b->settings && a->n_uses == b->n_uses;
@@ -120,8 +119,8 @@ static bool is_alike(const stk_step *a, const stk_step *b)
     return alike;
 }
 
-/* A Python step of which nobody said what it uses; an empty list is said. What a command uses is
- * known only where it is named. */
+/* True for a Python step that doesn't name its frameworks (an empty list names them: none). A
+ * command uses only the frameworks that it names. */
 static bool may_use_any(const stk_step *step)
 {
     return step->python != NULL && step->uses == NULL;
@@ -167,7 +166,7 @@ int stk_run_check_steps(const stk_spec *spec, const stk_run_options *options,
     }
     check c = {
         .spec = spec, .places = places, .accel = accel, .plan = plan, .arena = devices->arena};
-    /* an interpreter that hides its environment: the worker looks again from inside */
+    /* the interpreter hides its environment; the worker checks again from inside */
     if (stk_preflight_find(stk_run_spec_python(spec, options->python, c.arena), NULL, c.arena,
                            c.found, STK_PREFLIGHT_FRAMEWORKS, &c.n_found, NULL) < 0) {
         return 0;
@@ -175,7 +174,7 @@ int stk_run_check_steps(const stk_spec *spec, const stk_run_options *options,
     return check_steps(&c, err);
 }
 
-/* --- what earlier runs needed --- */
+/* --- peaks of earlier runs --- */
 
 static bool says_gpu_memory(const stk_resources *res)
 {
@@ -189,8 +188,8 @@ static bool says_gpu_memory(const stk_resources *res)
     return false;
 }
 
-/* The store, where there is one that can be read. One that can't, perhaps as another run is making
- * it, knows nothing; who opens it to write says what is wrong. */
+/* Opens the store to read. If that fails, perhaps because another run is making the store, there
+ * are no peaks; opening the store to write reports the error later. */
 static int open_peaks(stk_store **ret, stk_err *err)
 {
     STK_TEXT_AUTO path = NULL;

@@ -17,7 +17,7 @@
 #include "sys/file.h"
 
 enum {
-    END_MS = 5000, /* for an engine that is silent at a run's end */
+    END_MS = 5000, /* wait for a silent container engine at a run's end */
     AGAIN_NS = 50000000
 };
 
@@ -62,7 +62,7 @@ int stk_run_places(const stk_spec *spec, const stk_run_options *options, stk_are
     return 0;
 }
 
-/* What this step does with its image is added to what others do. */
+/* Adds this step's use of the image to that of the other steps. */
 static int join_want(stk_image_want *w, const stk_step *step, bool devices, stk_arena *arena,
                      stk_err *err)
 {
@@ -92,7 +92,7 @@ static int join_want(stk_image_want *w, const stk_step *step, bool devices, stk_
     return 0;
 }
 
-/* One want for each different image; c->i_want says whose is whose. */
+/* Makes one want for each different image; c->i_want maps steps to wants. */
 static int gather_wants(stk_run_containers *c, const stk_spec *spec, const stk_plan *plan,
                         stk_err *err)
 {
@@ -127,8 +127,9 @@ static int gather_wants(stk_run_containers *c, const stk_spec *spec, const stk_p
     return 0;
 }
 
-/* For a plan nothing is pulled or built: what isn't here is a note. What was built of these inputs
- * earlier is known (`w` is complete then). *ret_here: it can be made ready at no cost. */
+/* A plan pulls and builds nothing: an image that isn't here becomes a note. An earlier build from
+ * the same inputs is known, and `w` is then complete. *ret_here: the image costs nothing to make
+ * ready. */
 static int look_for_image(stk_run_containers *c, const stk_image_prepare *how, stk_image_want *w,
                           stk_plan *plan, bool *ret_here, stk_err *err)
 {
@@ -187,7 +188,7 @@ static int make_images(stk_run_containers *c, const stk_spec *spec, const stk_ru
     return stk_run_note_findings(&findings, plan, err);
 }
 
-/* One sentence for all the steps with the same. */
+/* Adds one note for all steps with the same image. */
 static int add_note(const stk_run_containers *c, const stk_spec *spec, uint32_t i, stk_plan *plan,
                     stk_err *err)
 {
@@ -196,7 +197,7 @@ static int add_note(const stk_run_containers *c, const stk_spec *spec, uint32_t 
     for (uint32_t k = 0; k < stk_spec_n_steps(spec) && place->note_many != NULL; k++) {
         if (stk_text_same(c->places[k].note_many, place->note_many)) {
             if (k < i) {
-                return 0; /* told with that one */
+                return 0; /* in that step's note */
             }
             if (n == 1) {
                 second = k;
@@ -233,7 +234,7 @@ static int add_notes(const stk_run_containers *c, const stk_spec *spec, stk_plan
                                        "are kept with the run, without effect (--with docker)");
 }
 
-/* What is known of the images now goes to the steps that run in them. */
+/* Gives the images' ids, pins and paths to the steps that run in them. */
 static int set_images(stk_run_containers *c, const stk_spec *spec, stk_plan *plan, stk_err *err)
 {
     for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
@@ -295,11 +296,11 @@ static int remove_old(const stk_engine *engine, const char *run, uint32_t *ret_n
     return stk_contain_remove(engine, labels, ret_n, err);
 }
 
-/* What the steps in containers need besides their images. */
+/* Needs of the steps in containers besides their images. */
 typedef struct needs {
     bool python;  /* the Python front */
-    bool program; /* ranks are started by this program; a Python worker sums large files by it */
-    bool shared;  /* another user is to read the code */
+    bool program; /* this program starts ranks, and hashes large files for a Python worker */
+    bool shared;  /* another user reads the code */
 } needs;
 
 static needs needs_of(const stk_run_containers *c, const stk_spec *spec)
@@ -364,7 +365,7 @@ int stk_run_code(stk_run_containers *c, const stk_spec *spec, stk_plan *plan, st
     return stk_run_carry(store, c->arena, &c->exec.bin, err);
 }
 
-/* --- what the dead left --- */
+/* --- containers of ended engines --- */
 
 void stk_run_end_containers(const stk_run_containers *c, const stk_view *view)
 {
@@ -372,12 +373,12 @@ void stk_run_end_containers(const stk_run_containers *c, const stk_view *view)
     uint32_t n = 0;
     if (run == NULL || c->n == 0 ||
         run->n_attempts_extra + run->n[STK_TASK_FAILED] + run->n[STK_TASK_CANCELLED] == 0) {
-        return; /* each ended by itself, and was removed */
+        return; /* each container ended by itself and was removed */
     }
     stk_engine engine = c->engine;
     engine.idle_ms = END_MS;
     int64_t until = stk_clock_mono_ms(&stk_clock_real) + END_MS;
-    /* One whose monitor was killed may be refused at first, and is looked for again. */
+    /* The engine may refuse to remove a container whose monitor was killed: tries again. */
     while ((remove_old(&engine, run->id, &n, NULL) < 0 || n > 0) &&
            stk_clock_mono_ms(&stk_clock_real) < until) {
         (void)nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);

@@ -1,4 +1,4 @@
-/* What this machine offers to runs. A finding a topic. */
+/* Findings about what this machine offers to runs, one for each topic. */
 #include "run/run_doctor.h"
 
 #include <errno.h>
@@ -19,11 +19,11 @@
 typedef struct doctor {
     stk_arena *arena;
     stk_findings *findings;
-    stk_accel *accel;   /* NULL: devices could not be looked for */
+    stk_accel *accel;   /* NULL: the search for devices failed */
     const char *python; /* --python, or NULL */
 } doctor;
 
-/* An interpreter, and the Stoker that it imports, or NULL. */
+/* An interpreter and the Stoker that it imports, or NULL. */
 typedef struct found_python {
     const char *version, *path, *stoker;
 } found_python;
@@ -113,7 +113,7 @@ static void look_at_limits(doctor *d)
     stk_cgroups_close(groups);
 }
 
-/* The store, and the host whose disk it is on. */
+/* Checks the store, and its disk. */
 static void look_at_store(doctor *d)
 {
     stk_err err = {0};
@@ -137,7 +137,7 @@ static void look_at_store(doctor *d)
     (void)stk_preflight_host(rc == 0 ? path : ".", d->findings, NULL);
 }
 
-/* What `python -c code` prints, or NULL with its failure in `err`. */
+/* Returns the output of `python -c code`, or NULL with the failure in `err`. */
 static const char *ask_python(doctor *d, const char *python, const char *code, stk_err *err)
 {
     STK_FD_AUTO answer = memfd_create("answer", MFD_CLOEXEC);
@@ -170,7 +170,7 @@ static const char *ask_python(doctor *d, const char *python, const char *code, s
     return stk_arena_dupn(d->arena, text, strcspn(text, "\n"));
 }
 
-/* What the interpreter itself says: slow, for those whose files don't tell. */
+/* Asks the interpreter itself, which is slow; for environments whose files don't show it. */
 static bool ask_for_stoker(doctor *d, const char *python, found_python *ret, stk_err *err)
 {
     static const char code[] = "import sys\ntry:\n    import stoker; v = "
@@ -187,7 +187,8 @@ static bool ask_for_stoker(doctor *d, const char *python, found_python *ret, stk
     return true;
 }
 
-/* Can Python steps start, and with which Stoker? Returns the environment's sys.path, or NULL. */
+/* Checks that Python steps can start, and with which Stoker. Returns the environment's sys.path, or
+ * NULL. */
 static const char *const *look_at_python(doctor *d)
 {
     stk_environment environment = {0};
@@ -225,7 +226,7 @@ static const char *const *look_at_python(doctor *d)
     return known ? environment.sys_path : NULL;
 }
 
-/* What of that Python can use the devices. */
+/* Checks which of that Python's frameworks can use the devices. */
 static void look_at_frameworks(doctor *d, const char *const *sys_path)
 {
     stk_framework found[STK_PREFLIGHT_FRAMEWORKS];

@@ -31,14 +31,14 @@ static const char *size_text(int64_t bytes, char *buf, size_t size)
     return bytes < 0 ? "size unknown" : stk_units_format_memory(bytes, buf, size);
 }
 
-/* --- can it be had --- */
+/* --- is it available --- */
 
 static const char *arch_of(const stk_engine *engine)
 {
     return stk_text_or(engine != NULL ? engine->arch : NULL, stk_image_arch());
 }
 
-/* The image's configuration from the engine, else from its registry; false: from neither. */
+/* Reads the image's configuration from the engine or its registry; false if neither has it. */
 static bool find_image(const stk_engine *engine, const char *name, stk_image_config *config,
                        bool *ret_here, stk_findings *f)
 {
@@ -72,8 +72,8 @@ static bool find_image(const stk_engine *engine, const char *name, stk_image_con
     return true;
 }
 
-/* With the host's GPUs, where it has some; an engine that can't pass them is a finding, and the
- * rest is looked at without. */
+/* Runs a container with the host's GPUs, if it has any. If the engine can't pass them, that is a
+ * finding, and the container runs without. */
 static int look_inside(const stk_engine *engine, const char *name, const char *id, stk_accel *accel,
                        stk_image_contents *in, stk_findings *f, stk_err *err)
 {
@@ -89,7 +89,7 @@ static int look_inside(const stk_engine *engine, const char *name, const char *i
     return stk_image_look_inside(engine, id, false, f->arena, in, err);
 }
 
-/* What its configuration and its programs say of an image. */
+/* Adds findings from the image's configuration and programs. */
 static void add_inside(const char *name, const stk_image_contents *in, stk_accel *accel,
                        stk_findings *f)
 {
@@ -137,7 +137,7 @@ static void add_inside(const char *name, const stk_image_contents *in, stk_accel
     }
 }
 
-/* The look at what is in an image that can be had: pulled where it isn't `here`. */
+/* Checks the contents of an available image; pulls it if it isn't `here`. */
 static int look_into(const stk_engine *engine, const char *name, bool here,
                      stk_image_config *config, stk_accel *accel, stk_findings *f, stk_err *err)
 {
@@ -213,7 +213,7 @@ static void read_host(const char *python, side *s, stk_findings *f)
     }
 }
 
-/* From the image itself where it is here, else from its registry, else from its name. */
+/* Reads the image itself if it is here, else asks its registry, else reads its name. */
 static void read_image(const stk_stack *stack, const char *image, side *s, stk_findings *f)
 {
     stk_engine engine;
@@ -269,7 +269,7 @@ static int read_side(const char *name, const char *python, side *s, stk_findings
 static void compare_versions(const char *what, const char *check, const char *x, const char *y,
                              const side *a, const side *b, stk_findings *f)
 {
-    if (x == NULL && y != NULL) { /* the first is the one that is known */
+    if (x == NULL && y != NULL) { /* the first version must be known */
         compare_versions(what, check, y, x, b, a, f);
     } else if (x == NULL) {
         add(f, STK_CHECK_NOTE, check, NULL, NULL, "%s: unknown in both", what);
@@ -288,7 +288,7 @@ static void compare_versions(const char *what, const char *check, const char *x,
     }
 }
 
-/* "3.11.2" and "3.11" are the same Python as far as is known of both. */
+/* "3.11" of "3.11.2": images may know only this of their Python. */
 static const char *minor_of(const char *version, stk_arena *arena)
 {
     const char *dot = version == NULL ? NULL : strchr(version, '.');

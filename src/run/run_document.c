@@ -1,4 +1,4 @@
-/* The document of a run, as it is on the disk or came by a pipe. */
+/* Reads the document of a run from a file or from standard input. */
 #include <string.h>
 
 #include "base/limits.h"

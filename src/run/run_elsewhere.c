@@ -9,7 +9,7 @@
 #include "run/run_check.h"
 #include "run/run_containers.h"
 
-/* --- who goes where --- */
+/* --- places of steps --- */
 
 static int place_of(stk_run_elsewhere *e, const stk_stack *stack, uint32_t *ret_place, stk_err *err)
 {
@@ -78,8 +78,8 @@ bool stk_run_is_away(const stk_run_elsewhere *e, uint32_t i_step)
     return e->away != NULL && e->away[i_step].place > 0;
 }
 
-/* "an image that is made for …": whom its name and configuration tell it is not for the devices
- * that are asked for; NULL: it may be right. */
+/* Returns "an image that is made for …" if by its name and configuration the image isn't for the
+ * requested devices; NULL: it may fit. */
 static const char *made_for_others(const stk_image_facts *facts, const char *asked)
 {
     static const char *const vendors[] = {[STK_IMAGE_FOR_NVIDIA] = "nvidia",
@@ -100,7 +100,7 @@ static const char *made_for_others(const stk_image_facts *facts, const char *ask
     return vendor;
 }
 
-/* What its name and configuration tell of it; which driver the machines have nobody here knows. */
+/* Checks the image by its name and configuration; this machine doesn't know the driver of those. */
 static int check_image(const stk_run_elsewhere *e, const stk_spec *spec, uint32_t i,
                        const stk_image_config *config, const stk_plan *plan, stk_err *err)
 {
@@ -156,7 +156,7 @@ static bool asks_for_grace(const stk_resources *resources)
     return all;
 }
 
-/* The architecture that a step's place asks for, in Docker's words; NULL: it doesn't say. */
+/* The architecture that a step's place requires, in Docker's words; NULL: any. */
 static const char *arch_of(const stk_place *place)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
@@ -188,14 +188,15 @@ static int refuse_arch(const stk_run_elsewhere *e, const stk_spec *spec, uint32_
     return STK_E_RESOURCES;
 }
 
-/* Is it there for what the place asks for? STK_E_RESOURCES: no; another error: nobody knows. */
+/* Asks the registry whether it has the image for the place's architecture. STK_E_RESOURCES: it
+ * doesn't; another error: unknown. */
 static int ask_registry(const stk_run_elsewhere *e, const stk_spec *spec, uint32_t i,
                         const stk_image_ref *ref, stk_image_config *ret, stk_err *err)
 {
     const char *arch = arch_of(&e->steps[i]), *what = NULL;
     int rc = stk_image_remote(ref, stk_text_or(arch, "amd64"), e->arena, ret, err);
     if (rc == STK_E_RESOURCES && arch == NULL) {
-        return STK_E_NOT_FOUND; /* it may be what the nodes are */
+        return STK_E_NOT_FOUND; /* the nodes may have that architecture */
     }
     if (rc == STK_E_RESOURCES) {
         what = stk_arena_dup(e->arena, err->text);
@@ -208,7 +209,7 @@ static int ask_registry(const stk_run_elsewhere *e, const stk_spec *spec, uint32
     return refuse_arch(e, spec, i, what, "take an image built for it", err);
 }
 
-/* What brings our program into the image is for some machines as well. */
+/* The image that brings our program is for certain architectures, too. */
 static int check_carry(const stk_run_elsewhere *e, const stk_spec *spec, uint32_t i, stk_err *err)
 {
     const stk_stack *stack = e->steps[i].stack;
@@ -267,7 +268,7 @@ static int refuse_build(const stk_run_elsewhere *e, const stk_spec *spec, uint32
     return STK_E_SPEC;
 }
 
-/* Registries are asked once for each image: an earlier step's answer serves. */
+/* Uses an earlier step's answer, so that a registry is asked once for each image. */
 static bool take_earlier(stk_run_elsewhere *e, uint32_t i)
 {
     for (uint32_t k = 0; k < i; k++) {
@@ -304,7 +305,7 @@ static int find_image(stk_run_elsewhere *e, const stk_spec *spec, uint32_t i, st
         return check_image(e, spec, i, NULL, plan, err);
     }
     e->paths[i] = stk_run_env_value(config.env, "PYTHONPATH");
-    if (config.digest != NULL && ref.digest == NULL) { /* what was looked at is what runs */
+    if (config.digest != NULL && ref.digest == NULL) { /* the checked image is the one that runs */
         ref.digest = config.digest;
         ref.tag = NULL;
         e->images[i] = stk_image_text(&ref, e->arena);
@@ -313,7 +314,7 @@ static int find_image(stk_run_elsewhere *e, const stk_spec *spec, uint32_t i, st
     return check_image(e, spec, i, &config, plan, err);
 }
 
-/* By this machine's container engine, from where the stack's registry gets it. */
+/* Builds with this machine's container engine and pushes to the stack's registry. */
 static int build_image(stk_run_elsewhere *e, const stk_spec *spec, const stk_run_options *options,
                        const char *logs, uint32_t i, stk_plan *plan, bool soft, stk_err *err)
 {

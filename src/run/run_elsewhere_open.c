@@ -1,5 +1,4 @@
-/* Steps on other machines: are they what their engines would take, and the backends that bring them
- * there. */
+/* Steps on other machines: checks that their engines would accept them, and opens the backends. */
 #include <string.h>
 #include <sys/param.h>
 
@@ -40,7 +39,7 @@ static int driver_of(const stk_run_elsewhere *e, uint32_t k, const char *run,
     return 0;
 }
 
-/* The folder that the first attempt of a step of the run "RUN" would have. */
+/* The attempt folder that a step's first attempt would have, in the run "RUN". */
 static int find_attempt(const stk_run_elsewhere *e, const stk_spec *spec, const stk_step *step,
                         const char **ret_store, const char **ret_dir, stk_err *err)
 {
@@ -60,7 +59,7 @@ int stk_run_elsewhere_documents(const stk_run_elsewhere *e, const stk_spec *spec
     const stk_step *step = stk_spec_step(spec, i);
     const stk_settings *s = step->settings;
     const stk_place *place = &e->steps[i];
-    const char *argv[] = {"-", NULL}; /* the agent is told by its job.json */
+    const char *argv[] = {"-", NULL}; /* the agent reads the command from its job.json */
     const char **pairs = stk_arena_array(e->arena, (size_t)s->n_secrets + 1, sizeof *pairs);
     const char **names = stk_arena_array(e->arena, (size_t)s->n_secrets + 1, sizeof *names);
     const char *store = NULL, *dir = NULL;
@@ -112,13 +111,14 @@ int stk_run_elsewhere_documents(const stk_run_elsewhere *e, const stk_spec *spec
         config.driver.note_arg = arg;
         rc = stk_remote_preview(&config, &job, e->arena, ret_documents, ret_n, err);
     }
-    if (rc < 0 && strncmp(err->text, "step '", 6) != 0) { /* some drivers say it */
+    if (rc < 0 &&
+        strncmp(err->text, "step '", 6) != 0) { /* some drivers name the step themselves */
         return stk_err_context(err, "step '%s'", step->name);
     }
     return rc;
 }
 
-/* Can the store of a stack be used? */
+/* Checks that the store of a stack can be used. */
 static int check_store(const stk_stack *stack, stk_err *err)
 {
     STK_SHARE_AUTO share = NULL;
@@ -126,8 +126,8 @@ static int check_store(const stk_stack *stack, stk_err *err)
     return stk_share_check(share, err);
 }
 
-/* Is there an engine to ask, and (unless `soft`, when nobody is asked) a store to leave things in?
- * What is wrong for every step is said once, before any has started. */
+/* Checks that there is an engine and, unless `soft`, a writable store. Errors that concern every
+ * step are reported once, before a step starts. */
 static int check_place(const stk_run_elsewhere *e, uint32_t k, bool soft, stk_err *err)
 {
     const stk_driver_kind *kind = NULL;
@@ -149,7 +149,7 @@ static int check_place(const stk_run_elsewhere *e, uint32_t k, bool soft, stk_er
     return 0;
 }
 
-/* What is refused ends a run; of a plan it is a note. */
+/* A refusal ends a run; for a plan it becomes a note. */
 static int refuse_or_note(int rc, bool soft, const stk_err *why, stk_plan *plan, stk_err *err)
 {
     char text[1200];
@@ -183,7 +183,7 @@ int stk_run_elsewhere_check(const stk_run_elsewhere *e, const stk_spec *spec, st
     return 0;
 }
 
-/* From whichever stack's share has it. */
+/* Fetches it from the first share that has it. */
 static int fetch(void *arg, stk_store *store, const char *digest, stk_err *err)
 {
     stk_run_elsewhere *e = arg;
@@ -203,8 +203,8 @@ static void fetch_cancel(void *arg)
     }
 }
 
-/* Asked on the engine's own thread, at look-ups in the cache: a share that doesn't answer soon is
- * taken not to have it, and isn't asked again for a while. */
+/* The engine's own thread calls it for look-ups in the cache. A share that doesn't answer soon
+ * counts as not having the artifact, and isn't asked again for a while. */
 static int share_has(void *arg, const char *digest, bool *ret_has, stk_err *err)
 {
     stk_run_elsewhere *e = arg;
@@ -228,8 +228,8 @@ static int share_has(void *arg, const char *digest, bool *ret_has, stk_err *err)
     return rc;
 }
 
-/* Inside, the project's folder and the store's are empty until the agent has filled them from the
- * share: that must not be in them. */
+/* In the container the project's and the store's folders are empty until the agent fills them from
+ * the share, so the share must not be in one of them. */
 static int check_share(const stk_stack *stack, const char *root, const stk_store *store,
                        stk_err *err)
 {
@@ -289,7 +289,7 @@ int stk_run_elsewhere_code(stk_run_elsewhere *e, const stk_spec *spec, const cha
     return stk_err_if_null(e->code, err);
 }
 
-/* A forecast brings nothing. */
+/* For a forecast, which fetches nothing. */
 static int fetch_nothing(void *arg, stk_store *store, const char *digest, stk_err *err)
 {
     (void)arg, (void)store, (void)digest, (void)err;
@@ -321,7 +321,7 @@ int stk_run_elsewhere_to_end(stk_run_elsewhere *e, const stk_spec *spec, stk_sto
     return stk_err_if_null(e->images, err);
 }
 
-/* The containers get our program from the share. */
+/* Puts our program into the share, from where the containers get it. */
 static int carry_program(const char *program, const stk_run_elsewhere *e, uint32_t k,
                          const stk_store *store, const char **ret_digest, stk_err *err)
 {
