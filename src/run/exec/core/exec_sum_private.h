@@ -1,4 +1,4 @@
-/* What exec_sum.c and exec_aside.c share: the work of the threads, and who waits for it. */
+/* Shared by exec_sum.c and exec_aside.c: the threads' work and the actions that wait for it. */
 #ifndef STK_EXEC_SUM_PRIVATE_H
 #define STK_EXEC_SUM_PRIVATE_H
 
@@ -6,16 +6,18 @@
 
 #include "run/exec/core/exec_sum.h"
 
-enum { EXEC_SUMMERS = 4 /* as many again for what is fetched: nobody else waits for a network */ };
+enum {
+    EXEC_SUMMERS = 4 /* plus as many for fetches, so that other work doesn't wait for a network */
+};
 
 typedef struct exec_sum_item {
     struct exec_sum_item *next;
     enum { EXEC_SUM_WAITS, EXEC_SUM_RUNS, EXEC_SUM_DONE } state;
-    uint32_t n_users; /* that are put aside for it */
-    bool is_stopped;  /* whoever asks for it now begins anew */
-    bool removes;     /* nobody waits for it, and it is done all the same */
-    bool fetches;     /* an artifact that only the share has, which is no work of this store's */
-    char *key;        /* what it is, a letter, and its path */
+    uint32_t n_users; /* number of actions that wait for it */
+    bool is_stopped;  /* a new request for it starts new work */
+    bool removes;     /* a removal, which runs although no action waits for it */
+    bool fetches;     /* a fetch, which needs no work of this store's disk */
+    char *key;        /* the letter of its kind, then its path */
     stk_store_work *work;
     int rc;
     stk_err err;
@@ -32,23 +34,23 @@ struct exec_aside {
 };
 
 struct exec_sum {
-    const stk_exec_elsewhere *from; /* where artifacts are fetched from; NULL: they are not */
+    const stk_exec_elsewhere *from; /* source of fetches, or NULL */
     const char *store_path;
     pthread_t threads[2 * EXEC_SUMMERS];
     uint32_t n_threads, n_idle, n_running[2]; /* files, fetched ones */
     pthread_mutex_t lock;
     pthread_cond_t work;
     exec_sum_item *first;
-    int fd; /* readable once something is done */
+    int fd; /* readable when work is done */
     bool is_over;
-    /* the engine's thread's: */
-    int64_t at_once_bytes; /* in this turn */
+    /* used by the engine's thread only: */
+    int64_t at_once_bytes; /* bytes hashed by the engine's thread in this turn */
     exec_aside *asides;
-    exec_aside wanted; /* by what is being done now */
+    exec_aside wanted; /* work that the current action asked for */
 };
 
 void stk_exec_sum_free_aside(exec_aside *a);
-/* One of its users less; what nobody uses any more is forgotten. */
+/* Removes one user; frees what has no users. */
 void stk_exec_sum_release(exec_sum *s, exec_aside *a);
 
 #endif
