@@ -1,19 +1,19 @@
-/* Does Batch have a job already? An engine before us may have sent it: by its own name, or as a
- * child of an array, which lists in the share tell. */
+/* Finds jobs that an earlier engine submitted: by their own name, or as children of an array, which
+ * lists in the share name. */
 #ifndef STK_BATCH_FIND_H
 #define STK_BATCH_FIND_H
 
 #include "away/batch/batch_driver.h"
 
-/* Is a job of this name there? ListJobs, asked again after a while where it may not know yet; of
- * many names at once by what they begin with. */
+/* The search for a job by name with ListJobs. Repeats it after a while, because ListJobs may not
+ * know new jobs yet. One call searches many names by their common beginning. */
 struct batch_find {
     struct batch_find *next;
     batch_driver *driver;
     batch_queue *queue;
-    char name[STK_BATCH_NAME + 1], aws_id[64]; /* aws_id "": it isn't there */
-    uint32_t n_left;                           /* times that it is still asked for */
-    int64_t due_ms;                            /* 0: under way */
+    char name[STK_BATCH_NAME + 1], aws_id[64]; /* aws_id "": not found */
+    uint32_t n_left;                           /* tries left */
+    int64_t due_ms;                            /* 0: a call is running */
     bool is_known;
 };
 
@@ -24,29 +24,28 @@ struct batch_listing {
     uint32_t n;
 };
 
-/* A child of an array, as a list in the share says; further lists may name the same attempt. */
+/* A child of an array, from a list in the share. More lists may name the same attempt. */
 struct batch_child {
     const struct batch_child *next;
-    const char *array; /* its name */
+    const char *array; /* the array's name */
     uint32_t index;
 };
 
-void stk_batch_look(batch_job *job); /* attaches to it, sends it, or ends it as lost */
+void stk_batch_look(batch_job *job); /* attaches to the job, submits it, or ends it as lost */
 batch_find *stk_batch_find(batch_driver *driver, batch_queue *queue, const char *name,
                            uint32_t n_tries, int64_t due_ms); /* NULL: no memory */
-/* What has come due is asked; milliseconds until more is (-1: nothing). */
+/* Makes the due calls. Returns milliseconds until the next (-1: none). */
 int64_t stk_batch_find_due(batch_driver *driver, int64_t now_ms);
 void stk_batch_finds_free(batch_driver *driver);
 
-/* --- batch_lists.c: asks something of the share, which may take long, on a thread of its own ---
- */
+/* --- batch_lists.c: slow requests to the share, on their own thread --- */
 
-/* Puts the object, or (text NULL) reads all lists of the run. NULL: no memory. */
+/* Starts to write the object, or (text NULL) to read all lists of the run. NULL: out of memory. */
 batch_errand *stk_batch_errand_begin(batch_driver *driver, const char *key, const char *text,
                                      stk_err *err);
 bool stk_batch_errand_is_over(const batch_errand *errand);
-/* After that; what it read goes to the driver. */
+/* Ends it, and gives the lists to the driver. */
 int stk_batch_errand_end(batch_errand *errand, stk_err *err);
-void stk_batch_errand_drop(batch_errand *errand); /* whether or not it is over; NULL is fine */
+void stk_batch_errand_drop(batch_errand *errand); /* finished or not; NULL is fine */
 
 #endif

@@ -1,7 +1,6 @@
-/* What crosses between the engine and an agent, as objects of the share: job.json (the order),
- * end.json (how it ended), and the names of both; and the list by which an array's children find
- * theirs. Pure: text in, structs out, and back
- * (docs/formats/shared-stores.md; schema/job.schema.json, schema/end.schema.json).
+/* The messages between the engine and an agent, as objects of the share: job.json (the order),
+ * end.json (the end), and the list by which children of an array find their orders. Pure: reads and
+ * writes text (docs/formats/shared-stores.md; schema/job.schema.json, schema/end.schema.json).
  */
 #ifndef STK_REMOTE_ORDER_H
 #define STK_REMOTE_ORDER_H
@@ -17,26 +16,25 @@
 #include "host/runner/runner.h"
 
 enum {
-    STK_REMOTE_NAME = 48, /* bytes of a job's name at most: Kubernetes adds up to 15 for a pod's */
-    /* How an agent ends where there is no task's status to pass on. Engines show them. */
+    STK_REMOTE_NAME = 48, /* most bytes of a job's name; Kubernetes adds up to 15 for a pod's */
+    /* Exit status of an agent without a task's status to pass on. Engines show it. */
     STK_AGENT_CLAIMED = 73,  /* another pod has begun this attempt */
     STK_AGENT_NO_SHARE = 74, /* the share couldn't be reached */
     STK_AGENT_PREEMPTED = 75
 };
 
 /* The name of an attempt's job: "s-<8 hex of the run>-<step>-<task>-<attempt>", of [a-z0-9-]. A
- * step that doesn't fit, or has other letters, is cut short and followed by "--" and 8 hex of its
- * digest. */
+ * step name that is too long or has other letters is cut and gets "--" and 8 hex of its digest. */
 void stk_remote_name(const char *run, const char *step, uint32_t task, uint32_t attempt,
                      char ret_name[STK_REMOTE_NAME + 1]);
-/* A path within a folder that doesn't lead out of it: no empty, "." or ".." part. */
+/* True for a path that stays inside of its folder: it has no empty, "." or ".." part. */
 bool stk_remote_is_below(const char *path);
-/* "runs/<run>/<step>/<task>/<attempt>" of an attempt directory below `store`; NULL: it is no such
- * directory. Borrowed from `dir`. */
+/* The part "runs/<run>/<step>/<task>/<attempt>" of an attempt directory below `store`; NULL:
+ * another directory. Points into `dir`. */
 const char *stk_remote_key(const char *store, const char *dir);
 
-/* Calls each(arg, digest) for whatever in task.json (NULL: nothing) has a digest: the artifacts
- * that the task may read. What lies within such a value isn't looked at. Returns the first error.
+/* Calls each(arg, digest) for each value in task.json (or NULL) that has a digest, which are the
+ * artifacts that the task may read. Doesn't search inside of such a value. Returns the first error.
  */
 int stk_remote_each_digest(const stk_json *node,
                            int (*each)(void *arg, const char *digest, stk_err *err), void *arg,
@@ -51,11 +49,11 @@ typedef struct stk_remote_link {
 typedef struct stk_remote_order {
     const char *run, *step;
     uint32_t task, attempt;
-    const char *dir, *store; /* absolute, the same here and there */
+    const char *dir, *store; /* absolute, the same on both machines */
     const char *const *argv;
     const char *cwd;           /* or NULL: `dir` */
     const char *const *env;    /* "K=V" without secrets, NULL-terminated */
-    const char *const *expand; /* those names of it that are made of the image's environment
+    const char *const *expand; /* names of it that refer to the image's environment
                                   (base/expand.h); NULL: none */
     const char *const *pass;   /* names of secrets, from the container's environment */
     const char *task_json;
@@ -68,16 +66,17 @@ typedef struct stk_remote_order {
     uint32_t nodes, threads;
     const char *device_vendor;         /* NULL: any */
     uint32_t n_devices;                /* 0: none asked */
-    const char *const *device_classes; /* of which one is meant, NULL-terminated; NULL: any */
+    const char *const *device_classes; /* any one of these, NULL-terminated; NULL: any */
 } stk_remote_order;
 
 int stk_remote_order_write(const stk_remote_order *order, stk_buf *buf, stk_err *err);
-/* STK_E_VERSION, STK_E_PROTOCOL: what isn't one, or leads out of its folders. */
+/* STK_E_VERSION, STK_E_PROTOCOL: it is no order, or leads out of its folders. */
 int stk_remote_order_read(const char *text, size_t len, stk_arena *arena, stk_remote_order *ret,
                           stk_err *err);
 
-/* runs/<run>/arrays/<name>.json: of an array of jobs, the keys of the attempts by their index; all
- * are of one step: {"stoker": 1, "at": "runs/<run>/<step>", "keys": ["<task>/<attempt>", …]}. */
+/* runs/<run>/arrays/<name>.json: the attempts of an array of jobs, by index. All belong to one
+ * step:
+ * {"stoker": 1, "at": "runs/<run>/<step>", "keys": ["<task>/<attempt>", …]}. */
 int stk_remote_list_write(const char *const *keys, uint32_t n, stk_buf *buf, stk_err *err);
 int stk_remote_list_read(const char *text, size_t len, stk_arena *arena, const char ***ret_keys,
                          uint32_t *ret_n, stk_err *err);
