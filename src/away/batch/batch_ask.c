@@ -1,5 +1,4 @@
-/* What a job asks of Batch, read from its options and resources, and checked: sizes, devices,
- * secrets. */
+/* Reads and checks a job's request from its options and resources: sizes, devices, secrets. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +12,7 @@
 
 enum { DEFAULT_MEMORY_MIB = 4096 };
 
-/* What Fargate gives: for each size in thousandths of a CPU, memory from, to, and in steps of, MiB.
- */
+/* Fargate's sizes: thousandths of a CPU, then the memory's minimum, maximum and step in MiB. */
 static const struct {
     int64_t milli, from, to, by;
 } fargate_sizes[] = {{250, 512, 1024, 512},      {250, 2048, 2048, 1},
@@ -66,7 +64,7 @@ static int refuse_fargate(const stk_batch_ask *ask, stk_err *err)
     return 0;
 }
 
-/* Options that name a kind of device; *ret_kind is NULL where none does. */
+/* Reads the options that name a kind of device; *ret_kind NULL: none does. */
 static int read_kind(const stk_batch_ask *ask, const char **ret_kind, int64_t *ret_n, stk_err *err)
 {
     int64_t inferentia = stk_batch_whole(&ask->options, "inferentia");
@@ -91,7 +89,7 @@ static int read_kind(const stk_batch_ask *ask, const char **ret_kind, int64_t *r
     return 0;
 }
 
-/* Whose devices one alternative means, and can Batch give them? */
+/* Checks that Batch has the devices of one alternative. */
 static int check_want(const stk_alternative *want, const char *kind, const char **ret_vendor,
                       stk_err *err)
 {
@@ -143,8 +141,8 @@ static int check_want(const stk_alternative *want, const char *kind, const char 
     return 0;
 }
 
-/* Of several alternatives the first, and those that differ from it in their class alone: which of
- * these an instance has is the queue's. */
+/* Takes the first alternative and those that differ from it only in the class, because the queue
+ * decides which class an instance has. */
 static int read_wanted_devices(stk_batch_ask *ask, stk_err *err)
 {
     const stk_resources *asked = ask->job->resources;
@@ -207,7 +205,7 @@ static int read_sizes(stk_batch_ask *ask, stk_err *err)
         STK_TRY(refuse_fargate(ask, err));
         return fit_fargate(ask, err);
     }
-    ask->cpu_milli = (ask->cpu_milli + 999) / 1000 * 1000; /* instances give whole ones */
+    ask->cpu_milli = (ask->cpu_milli + 999) / 1000 * 1000; /* instances have whole CPUs only */
     if (stk_batch_option(&ask->options, "ephemeral_storage") != NULL) {
         return stk_err_set(err, STK_E_SPEC,
                            "ephemeral_storage is Fargate's; on EC2 the instance's disk "
@@ -280,8 +278,8 @@ static bool has_env(const stk_remote_job *job, const char *name)
     return false;
 }
 
-/* Our own keys don't go along: jobs have a role (theirs, or their instance's), unless the store
- * isn't AWS's and no role is named. */
+/* Leaves out our own AWS keys, because jobs have a role (their own, or their instance's), unless
+ * the store isn't AWS's and the stack names no role. */
 static int sort_secrets(stk_batch_ask *ask, stk_arena *arena, stk_err *err)
 {
     static const char *const keys[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",

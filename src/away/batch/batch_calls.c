@@ -10,9 +10,9 @@
 #include "sys/clock.h"
 
 enum {
-    LONG_TRIES = 6,   /* then the user is told */
-    FIRST_PART = 15,  /* of the patience with faults, before AWS has answered at all */
-    KEYS_STEPS = 900, /* the first wait for credentials is so small a part of it */
+    LONG_TRIES = 6,   /* then a note tells the user */
+    FIRST_PART = 15,  /* before AWS's first answer: this part of the patience with faults */
+    KEYS_STEPS = 900, /* the first wait for credentials is this part of the patience */
     KEYS_DOUBLINGS = 5,
     CONNECT_MS = 10000,
     IDLE_MS = 60000,
@@ -28,14 +28,14 @@ typedef struct one {
     stk_batch_ask_call ask;
     char *body;
     stk_aws_tries tries;
-    int64_t begun_ms, due_ms; /* begun: when it was first sent; 0: not yet */
+    int64_t begun_ms, due_ms; /* begun: its first try; 0: none yet */
     uint64_t http;
-    bool is_read; /* its body, of a call that is made once */
+    bool is_read; /* libcurl has read its body (of a call without retries) */
 } one;
 
 typedef struct lane {
-    one *first, **last; /* that wait, oldest first */
-    uint32_t n;         /* with those under way */
+    one *first, **last; /* waiting calls, oldest first */
+    uint32_t n;         /* waiting and running ones */
     double rate, tokens;
     int64_t filled_ms;
 } lane;
@@ -47,12 +47,12 @@ struct stk_batch_calls {
     void *arg;
     lane lanes[STK_BATCH_LANES];
     one *sent;               /* under way */
-    bool answered, accepted; /* at all; with what was asked for */
+    bool answered, accepted; /* AWS has answered; has accepted a request */
     int64_t noted_ms;
-    /* Credentials that AWS doesn't take any more: */
-    int64_t refused_ms; /* since when; 0: it does */
-    int64_t probe_ms;   /* when one call is tried again */
-    const one *probe;   /* it is under way */
+    /* Credentials that AWS rejects: */
+    int64_t refused_ms; /* begin; 0: AWS accepts them */
+    int64_t probe_ms;   /* when to try one call again */
+    const one *probe;   /* that call, while it runs */
     uint32_t n_probes;
 };
 
@@ -137,7 +137,7 @@ int stk_batch_call_batch(stk_batch_calls *calls, const char *path, const char *b
     return stk_batch_call(calls, &ask, err);
 }
 
-/* Tells `done`, and is gone. */
+/* Calls `done` and frees the call. */
 static void finish_call(one *c, const stk_batch_answer *answer)
 {
     c->calls->lanes[c->ask.lane].n--;
@@ -153,8 +153,8 @@ static void finish_error(one *c, int rc, const char *code, const stk_err *err, b
                 &(stk_batch_answer){.rc = rc, .code = code, .err = err, .maybe_done = maybe_done});
 }
 
-/* Halved when throttled, and found again slowly: AWS's limits are shared by an account's callers.
- */
+/* Halves the rate when AWS throttles, and raises it slowly after, because all callers of an account
+ * share AWS's limits. */
 static void learn_rate(lane *l, double full, stk_aws_again again, bool ok)
 {
     if (again == STK_AWS_SLOWER && !ok) {
@@ -177,8 +177,8 @@ static void note_long(stk_batch_calls *calls, const one *c, const stk_err *err)
     calls->note(calls->arg, text);
 }
 
-/* Those that were under way with the same credentials say it, too; what counts is one that was
- * asked since. */
+/* Running calls with the same credentials fail alike; only a call that was sent after that counts.
+ */
 static void wait_for_keys(one *c, int rc, const char *code, bool was_probe, const stk_err *err)
 {
     char text[1000];
@@ -198,7 +198,7 @@ static void wait_for_keys(one *c, int rc, const char *code, bool was_probe, cons
         calls->probe_ms = now + ((patience / KEYS_STEPS + 1) << shift);
     }
     if (now - calls->refused_ms >= patience && was_probe) {
-        calls->probe_ms = now; /* the others end by it as well */
+        calls->probe_ms = now; /* the waiting calls end as well */
         finish_error(c, rc, code, err, false);
     } else {
         c->due_ms = c->begun_ms = 0;
@@ -211,7 +211,7 @@ static void again_or_finish(one *c, int rc, stk_http_response *response, const c
 {
     stk_batch_calls *calls = c->calls;
     int64_t wait_ms = 0, now = now_of(), patience = stk_share_patience_ms();
-    /* Only a throttled or refused request is known not to have been carried out. */
+    /* AWS has certainly not carried out a throttled or refused request, but maybe any other. */
     bool maybe = again == STK_AWS_AGAIN || (c->is_read && response->status == 0);
     bool late = now - c->begun_ms > (calls->answered ? patience : patience / FIRST_PART);
     if ((maybe && c->ask.once) || late || again == STK_AWS_STOP ||
@@ -253,7 +253,7 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
         wait_for_keys(c, settled, code, was_probe, &err);
         return;
     }
-    if (settled == 0 || (rc == 0 && again == STK_AWS_STOP)) { /* they are taken */
+    if (settled == 0 || (rc == 0 && again == STK_AWS_STOP)) { /* AWS accepts the credentials */
         calls->refused_ms = 0;
     }
     if (settled < 0) {
@@ -278,9 +278,8 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
     finish_call(c, &(stk_batch_answer){.code = "", .json = stk_json_is_map(&root) ? &root : NULL});
 }
 
-/* libcurl sends a request again by itself where a kept connection turns out to be dead, which it
- * may also be after the request was carried out: the body of a call that is made once is read once.
- */
+/* libcurl repeats a request if a kept connection is dead, although AWS may have carried it out. So
+ * a call without retries gives its body only once. */
 static int64_t read_once(void *arg, int64_t at, void *data, size_t n)
 {
     one *c = arg;
@@ -317,7 +316,8 @@ static void send_one(one *c)
         }
         rc = stk_http_many_begin(calls->http, &call, &c->http, &err);
     }
-    if (rc < 0 && rc != STK_E_NOMEM && calls->accepted) { /* there were keys, and may be again */
+    if (rc < 0 && rc != STK_E_NOMEM &&
+        calls->accepted) { /* there were keys before, so they may return */
         wait_for_keys(c, rc, "", calls->refused_ms > 0, &err);
         return;
     }
@@ -330,8 +330,7 @@ static void send_one(one *c)
     calls->sent = c;
 }
 
-/* The first of the lane whose time has come, taken out; NULL: none, *wait is how long until then.
- */
+/* Takes the first due call of the lane; NULL: none, and *wait is the time until the next. */
 static one *take_due(lane *l, int64_t now_ms, int64_t *wait)
 {
     for (one **at = &l->first; *at != NULL; at = &(*at)->next) {
@@ -348,7 +347,7 @@ static one *take_due(lane *l, int64_t now_ms, int64_t *wait)
     return NULL;
 }
 
-/* While credentials are waited for one call is sent at a time. */
+/* While calls wait for credentials, sends only one at a time. */
 static bool may_send(const stk_batch_calls *calls, int64_t now_ms, int64_t *wait)
 {
     if (calls->refused_ms == 0) {

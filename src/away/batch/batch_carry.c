@@ -1,7 +1,6 @@
-/* How our program gets into an image that knows nothing of it: the container's command is a shell
- * text that fetches one tar by whatever the image has, checks it, and becomes the agent. The text
- * is in the job definition; what differs from job to job goes by the environment, of which ECS
- * takes 8192 characters. */
+/* Brings our program into any image: the container's command is a shell script that fetches a tar
+ * with a tool of the image, checks it, and executes the agent. The script is in the job definition;
+ * values of a job are in its environment, of which ECS accepts 8192 characters. */
 #include <string.h>
 
 #include "away/batch/batch_private.h"
@@ -13,7 +12,8 @@ enum { NOTHING_FETCHES = 78 }; /* sysexits' EX_CONFIG: the text below, stk_batch
  * its SHA-256. _AT: where it is unpacked. STOKER_ARGV: the agent's words, quoted. STOKER_FOLDERS:
  * quoted as well. */
 static const char script[] =
-    "trap 'exit 75' TERM INT\n" /* the first process of a container hears only what it waits for */
+    "trap 'exit 75' TERM INT\n" /* the first process of a container gets only signals that it
+                                   handles */
     "no() { echo \"stoker: $*\" >&2; exit 78; }\n"
     "has() { command -v \"$1\" >/dev/null 2>&1; }\n"
     "at=$STOKER_CARRY_AT; tar=$at/carried.tar; tried=\n"
@@ -77,7 +77,7 @@ void stk_batch_put_command(const stk_batch_ask *ask, stk_buf *out)
     stk_json_put_texts(out, "command", is_there ? version : fetch);
 }
 
-/* The words, each quoted for sh. */
+/* Writes the words, each quoted for sh. */
 static void put_quoted(stk_buf *out, const char *name, const char *const *words)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(1 << 20);

@@ -1,5 +1,5 @@
-/* Can AWS Batch be used as this stack says? Who are we, the queue, what stands behind it, the
- * roles, the log. */
+/* Checks that the stack can use AWS Batch: our identity, the queue and its environments, the roles,
+ * the log. */
 #include <stdio.h>
 #include <string.h>
 
@@ -29,12 +29,12 @@ static void tell_result(checker *c, bool is_good, const char *fmt, ...)
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     c->say(c->arg, is_good, text);
-    if (!is_good && c->rc == 0) { /* the first one is the error */
+    if (!is_good && c->rc == 0) { /* the first failure is the error */
         c->rc = stk_err_set(c->err, STK_E_ENV, "%s", text);
     }
 }
 
-/* JSON of an answer in the arena; NULL: `why` says. */
+/* Makes a call and returns its JSON in the arena; NULL: failed (`why`). */
 static const stk_json *ask_json(checker *c, const char *service, const char *path,
                                 const char *target, const char *body, char code[80], stk_err *why)
 {
@@ -51,7 +51,7 @@ static const stk_json *ask_json(checker *c, const char *service, const char *pat
     return root;
 }
 
-/* A service that answers in XML; the answer's text in the arena, or NULL. */
+/* Calls a service that answers in XML; returns the text in the arena, or NULL. */
 static const char *ask_xml(checker *c, const char *service, const char *body, char code[80],
                            stk_err *why)
 {

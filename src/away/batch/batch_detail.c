@@ -1,4 +1,4 @@
-/* What Batch says of a job, read: its state, how it ended and why, why it waits. */
+/* Reads Batch's description of a job: its state, its end, why it waits. */
 #include <stdio.h>
 #include <string.h>
 
@@ -92,7 +92,7 @@ static void explain_end(stk_remote_report *ret, const char *sentence, const char
 void stk_batch_detail_end(const stk_batch_detail *detail, stk_remote_report *ret)
 {
     const char *words = stk_text_or(detail->container_reason, detail->reason);
-    /* The container's own reason is nearer to the cause than the job's. */
+    /* The container's reason is closer to the cause than the job's. */
     const struct reason *reason = find_reason(detail->container_reason);
     if (reason == NULL || reason->failure == STK_FAIL_EXIT) {
         const struct reason *outer = find_reason(detail->reason);
@@ -121,7 +121,7 @@ void stk_batch_detail_end(const stk_batch_detail *detail, stk_remote_report *ret
     } else if (detail->exit_status >= 0) {
         ret->state = STK_REMOTE_ENDED;
         explain_end(ret, stk_text_or(words, "it failed"), NULL);
-    } else { /* what its agent left stands; without that it is lost */
+    } else { /* the agent's results count; without them the job is lost */
         ret->failure = STK_FAIL_NONE;
         explain_end(ret, "it failed, and its exit status isn't known", words);
     }

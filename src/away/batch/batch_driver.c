@@ -1,4 +1,4 @@
-/* The driver of AWS Batch, as the remote backend calls it. */
+/* The driver of AWS Batch: the functions that the remote backend calls. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +9,9 @@
 #include "sys/clock.h"
 
 enum {
-    AT_ONCE = 32,    /* requests under way */
-    CLOSE_MS = 5000, /* for what is removed at the end */
-    LOOK_MS = 1000   /* between looks at jobs, by default */
+    AT_ONCE = 32,    /* running requests */
+    CLOSE_MS = 5000, /* most time for removals at the end */
+    LOOK_MS = 1000   /* default time between DescribeJobs */
 };
 
 int64_t stk_batch_now_ms(void)
@@ -51,7 +51,7 @@ void stk_batch_report_end(batch_job *job)
     stk_remote_report *end = &job->end;
     end->id = job->id;
     end->attempt = job->attempt;
-    if (end->exit_status == 78 && job->word[0] != 0) { /* our own text in the image gave up */
+    if (end->exit_status == 78 && job->word[0] != 0) { /* our script in the image gave up */
         end->state = STK_REMOTE_FAILED;
         end->failure = STK_FAIL_START;
         (void)snprintf(end->text, sizeof end->text, "%s", job->word);
@@ -73,7 +73,7 @@ void stk_batch_report_end(batch_job *job)
     d->n_drain -= job->phase == BATCH_DRAIN;
     job->phase = BATCH_DONE;
     d->base.say(d->base.say_arg, end);
-    job->spec = NULL; /* not ours any more */
+    job->spec = NULL; /* the backend frees it */
     stk_arena_free(job->arena);
     job->arena = NULL;
 }
@@ -110,12 +110,12 @@ bool stk_batch_is_broken(batch_driver *d, const stk_batch_answer *answer)
     for (size_t i = 0; i < sizeof hopeless / sizeof *hopeless; i++) {
         if (strstr(answer->code, hopeless[i]) != NULL) {
             if (d->broken == 0) {
-                d->may_end = i == 0; /* one right is missing */
+                d->may_end = i == 0; /* one right is missing, so ending jobs may work */
             }
             d->broken = STK_E_ENV;
         }
     }
-    /* No credentials, no way to AWS: the calls have tried for as long as that may help. */
+    /* No credentials or no connection; the calls have tried as long as that may help. */
     if (answer->code[0] == 0 && answer->rc == STK_E_ENV && !answer->maybe_done) {
         d->broken = STK_E_ENV;
     }
@@ -228,8 +228,8 @@ static void batch_stop(stk_driver *self, uint32_t id, int64_t grace_ms, stk_fail
         stk_batch_terminate(job);
     } else if ((job->attach || job->look) &&
                (job->phase == BATCH_QUEUE || job->phase == BATCH_DEFINE)) {
-        stk_batch_look(job); /* what it would be made of needn't be known */
-    } else if (job->phase < BATCH_SEND && !job->attach && !job->look) { /* nobody has heard of it */
+        stk_batch_look(job); /* its definition isn't needed */
+    } else if (job->phase < BATCH_SEND && !job->attach && !job->look) { /* nobody knows the job */
         stk_batch_fail_unsent(job);
     } else if (job->phase == BATCH_DRAIN) {
         job->drain_ms = 0;
@@ -272,7 +272,7 @@ static int batch_turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err
     return stk_http_many_turn(d->http, wake_fd, d->broken != 0 ? 100 : wait, err);
 }
 
-/* Our parameters, where no job is left that may read them. */
+/* Removes our parameters if no job is left that may read them. */
 static void clean_up(batch_driver *d)
 {
     int64_t until = stk_batch_now_ms() + CLOSE_MS;
@@ -317,7 +317,7 @@ static void batch_close(stk_driver *self)
 static void note(void *arg, const char *text)
 {
     batch_driver *d = arg;
-    for (uint32_t i = 0; i < d->n_jobs; i++) { /* one of the jobs says it for all */
+    for (uint32_t i = 0; i < d->n_jobs; i++) { /* one job reports it for all */
         if (d->jobs[i]->phase != BATCH_DONE) {
             stk_batch_say(d->jobs[i], STK_REMOTE_NOTE, text);
             return;

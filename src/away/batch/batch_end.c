@@ -5,8 +5,8 @@
 #include "base/text.h"
 
 enum {
-    GIVE_UP_MS = 10000, /* for jobs to be ended, once a right is missing */
-    STOPS_MS = 50       /* until all are known that are to be ended together */
+    GIVE_UP_MS = 10000, /* most time to end jobs after a right is missing */
+    STOPS_MS = 50       /* time to gather jobs that end together */
 };
 
 static void look_soon(batch_driver *d)
@@ -65,7 +65,7 @@ static void put_terminate(stk_buf *body, const char *aws_id, const batch_job *jo
     stk_json_close(body, '}');
 }
 
-/* Of a job that hasn't begun this is CancelJob. */
+/* For a job that hasn't begun, TerminateJob acts as CancelJob. */
 static void terminate_one(batch_job *job, stk_batch_done done)
 {
     STK_BUF_AUTO body = STK_BUF_INIT(4096);
@@ -93,7 +93,7 @@ static void terminate_array(batch_array *array, const batch_job *of)
     }
 }
 
-/* In as few words as are kept of an end. */
+/* Short, because an end keeps few bytes of text. */
 static void fail_alive(batch_job *job)
 {
     stk_batch_fail(job, STK_FAIL_START,
@@ -148,8 +148,8 @@ static bool is_to_end(const batch_job *job)
     return job->phase == BATCH_LIVE && job->is_stopped && !job->is_terminated;
 }
 
-/* All that are to be ended: an array of which no child is to go on by one request. While some jobs
- * are still looked for, not all children of an array are known: it is put off. */
+/* Ends all stopped jobs; one request ends an array if all of its children are stopped. Waits while
+ * jobs are still searched, because an array may have more children. */
 static void end_jobs(batch_driver *d, int64_t now_ms)
 {
     for (batch_array *array = d->arrays; array != NULL; array = array->next) {

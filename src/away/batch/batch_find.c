@@ -1,5 +1,5 @@
-/* Is there already what an earlier engine, or a submit whose answer was lost, may have submitted?
- * A job is looked for by its own name, and by the arrays in whose lists it stands. */
+/* Searches jobs that an earlier engine, or a SubmitJob with a lost answer, may have submitted: by
+ * their own names, and by the arrays whose lists name them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,14 +8,14 @@
 #include "away/batch/batch_send.h"
 
 enum {
-    FIND_AGAIN_MS = 2000, /* ListJobs may not know yet what was submitted just now */
+    FIND_AGAIN_MS = 2000, /* ListJobs may not know a new job yet */
     FINDS = 3,
-    FEW = 4 /* names that are asked for one by one: a run may have many other jobs */
+    FEW = 4 /* so few names get one request each, because a run may have many other jobs */
 };
 
 static void look_next(batch_job *job);
 
-/* --- by a name --- */
+/* --- by name --- */
 
 static void end_double(batch_driver *d, const char *aws_id)
 {
@@ -103,7 +103,7 @@ static void listing_over(batch_listing *l)
     drop_listing(l);
 }
 
-/* One of a page: is it looked for? */
+/* Checks whether a listed job is searched. */
 static void listed(batch_listing *l, const char *name, const char *id)
 {
     batch_find wanted, *key = &wanted;
@@ -145,7 +145,7 @@ static void page(void *arg, const stk_batch_answer *answer)
     }
 }
 
-/* Its next page: of the name, or of all names that begin as ours do. */
+/* Asks for the next page: of one name, or of all names with our common beginning. */
 static void ask_page(batch_listing *l, const char *token)
 {
     STK_BUF_AUTO body = STK_BUF_INIT(16384);
@@ -176,7 +176,7 @@ static void ask_page(batch_listing *l, const char *token)
     }
 }
 
-/* Asks for these names by one request, or by as many as it has pages. */
+/* Asks for these names with one request, plus one for each further page. */
 static void list(batch_queue *queue, batch_find **finds, uint32_t n)
 {
     batch_driver *d = queue->driver;
@@ -198,8 +198,7 @@ static void list(batch_queue *queue, batch_find **finds, uint32_t n)
     ask_page(l, NULL);
 }
 
-/* All names of the queue that are to be asked for now; those that come while an answer is waited
- * for gather. */
+/* Asks for all due names of the queue; names that come during a request gather for the next. */
 static void list_due(batch_queue *queue, int64_t now_ms)
 {
     uint32_t n = 0, cap = 0;
@@ -239,7 +238,7 @@ batch_find *stk_batch_find(batch_driver *d, batch_queue *queue, const char *name
 
 /* --- a job --- */
 
-/* Of an array all children are looked for at once. */
+/* One search serves all children of an array. */
 static batch_find *find_array(batch_job *job, const char *name)
 {
     for (batch_find *find = job->driver->finds; find != NULL; find = find->next) {
@@ -270,7 +269,8 @@ static void attach(batch_job *job)
     }
 }
 
-/* The lists are known, or what it waited for is: each array that names it, then its own name. */
+/* After the lists or its last search are known: tries each array that names the job, then its own
+ * name. */
 static void look_next(batch_job *job)
 {
     uint64_t first = 0;
