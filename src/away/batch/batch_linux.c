@@ -1,4 +1,4 @@
-/* What a container gets of its instance: devices, memory of special kinds, folders. */
+/* The container's parts of its instance: devices, special memory, folders. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static void put_device_nodes(stk_buf *out, const char *prefix, int64_t n,
     }
 }
 
-/* MiB of the tmpfs; 0: none. Metaflow's meaning: half the memory where only use_tmpfs is said. */
+/* MiB of the tmpfs; 0: none. As in Metaflow, use_tmpfs without a size means half the memory. */
 static int64_t tmpfs_mib(const stk_batch_ask *ask)
 {
     int64_t size = stk_batch_whole(&ask->options, "tmpfs_size");
@@ -84,8 +84,8 @@ int stk_batch_put_linux(const stk_batch_ask *ask, stk_buf *out, stk_err *err)
 
 /* --- folders --- */
 
-/* Where `carry: volume` is mounted from: an EFS file system and a folder in it, or a folder of the
- * host. False: neither. */
+/* Reads the source of `carry: volume`: a folder of an EFS file system, or of the host. Returns
+ * false for anything else. */
 static bool read_carry_volume(const char *text, stk_arena *arena, const char **ret_efs,
                               const char **ret_path)
 {
@@ -131,7 +131,7 @@ static int wrong_volume(const char *text, const char *option, const char *form, 
                        form);
 }
 
-/* One text of host_volumes. */
+/* Adds one entry of host_volumes. */
 static int put_host_volume(const char *text, stk_buf *volumes, stk_buf *mounts, stk_err *err)
 {
     char name[64], from[1024];
@@ -147,7 +147,7 @@ static int put_host_volume(const char *text, stk_buf *volumes, stk_buf *mounts, 
     return 0;
 }
 
-/* One text of efs_volumes. */
+/* Adds one entry of efs_volumes. */
 static int put_efs_volume(const char *text, stk_buf *volumes, stk_buf *mounts, stk_err *err)
 {
     char name[64], id[1024], target[1024 + 8];
@@ -200,7 +200,7 @@ int stk_batch_put_volumes(const stk_batch_ask *ask, stk_buf *out, stk_err *err)
     }
     const char *share = stk_text_or(ask->config->share_url, "");
     if (*share == '/' && strstr(stk_text_or(mounts.data, ""), share) == NULL) {
-        STK_TRY(put_host_volume(share, &volumes, &mounts, err)); /* each instance has it */
+        STK_TRY(put_host_volume(share, &volumes, &mounts, err)); /* each instance has this folder */
     }
     if (strcmp(ask->config->carry, "volume") == 0) {
         STK_TRY(put_carry_volume(ask, &volumes, &mounts, err));

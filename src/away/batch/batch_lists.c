@@ -1,6 +1,6 @@
-/* Lists of arrays in the share: whose attempt each child is (away/remote/remote_order.h). Each
- * errand there has a thread of its own, since a share that is out of reach is tried for minutes,
- * and the driver's thread has jobs to watch. */
+/* Lists of arrays in the share: the attempt of each child (away/remote/remote_order.h). Each
+ * request has its own thread, because an unreachable share is retried for minutes while the
+ * driver's thread watches jobs. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -16,10 +16,10 @@ struct batch_errand {
     atomic_bool is_over;
     batch_driver *driver;
     stk_share *share;
-    char *key, *text; /* text NULL: all lists are read */
+    char *key, *text; /* text NULL: reads all lists */
     int rc;
     stk_err err;
-    stk_arena *arena; /* of what was read */
+    stk_arena *arena; /* for the lists read */
     stk_map children;
 };
 
@@ -95,7 +95,7 @@ static void *run_errand(void *arg)
     } else {
         e->rc = stk_share_put(e->share, e->key, e->text, strlen(e->text), true, &e->err);
         if (e->rc == STK_E_BUSY) {
-            e->rc = 0; /* its name is its content's: the same is there */
+            e->rc = 0; /* its name is its content's digest, so the share has the same object */
         }
     }
     atomic_store(&e->is_over, true);

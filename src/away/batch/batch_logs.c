@@ -1,6 +1,6 @@
-/* What jobs write, followed in CloudWatch while they run: GetLogEvents from the last token on, a
- * stream at a time within the rate that CloudWatch takes. The agent brings the whole logs in the
- * end; this is for people who watch, and for jobs whose agent never began. */
+/* Follows the jobs' logs in CloudWatch while they run: GetLogEvents from the last token on, one
+ * stream at a time, within CloudWatch's rate. The agent brings the whole logs at the end; this is
+ * for people who watch, and for jobs whose agent never began. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,11 +51,11 @@ void stk_batch_log_found(batch_job *job, uint32_t node, const stk_batch_detail *
     if (s->group == NULL || s->name == NULL) {
         free(s->group);
         free(s->name);
-        s->group = s->name = NULL; /* the next look finds it again */
+        s->group = s->name = NULL; /* the next DescribeJobs finds it again */
     }
 }
 
-/* The last line that our own text in the container wrote: why it gave up. */
+/* Remembers the last line of our script in the container, which says why it gave up. */
 static void remember(batch_job *job, const char *data, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -172,7 +172,7 @@ static void ask_events(batch_stream *s)
 void stk_batch_read_logs(batch_driver *d, int64_t now_ms)
 {
     uint32_t waiting = stk_batch_calls_n(d->calls, STK_BATCH_LOGS);
-    /* From another job on each time, so that all have their turn. */
+    /* Begins at another job each time, so that all get their turn. */
     for (uint32_t k = 0; !d->logs_off && waiting < MAX_WAITING && k < d->n_jobs; k++) {
         batch_job *job = d->jobs[(d->next_log + k) % d->n_jobs];
         bool reads = job->state == STK_BATCH_RUNS || job->phase == BATCH_DRAIN;

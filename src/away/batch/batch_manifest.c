@@ -13,8 +13,8 @@
 enum {
     REQUEST_BYTES = 30 << 10, /* Batch's own limit on SubmitJob */
     OVERRIDES_BYTES = 8192,   /* ECS's on what is overridden in a definition */
-    TIMEOUT_SLACK_S = 300,    /* Batch's deadline lies above the agent's */
-    TIMEOUT_LEAST_S = 60,     /* Batch takes no shorter one */
+    TIMEOUT_SLACK_S = 300,    /* Batch's deadline is so much later than the agent's */
+    TIMEOUT_LEAST_S = 60,     /* Batch's minimum */
     TAG_BYTES = 256,
     GANG_PORT = 29500
 };
@@ -137,7 +137,7 @@ static void put_fargate(const stk_batch_ask *ask, stk_buf *out)
     if (gib < 0 && disk > 0) {
         gib = (disk * 1000000 + (1ll << 30) - 1) >> 30;
         if (gib <= 20) {
-            gib = -1; /* it has 20 anyway */
+            gib = -1; /* the minimum is 20 anyway */
         }
     }
     stk_json_open(out, "networkConfiguration", '{');
@@ -238,7 +238,7 @@ int stk_batch_definition(const stk_batch_ask *ask, stk_arena *arena, const char 
 
 /* --- one job --- */
 
-/* AWS takes letters, digits, spaces and + - = . _ : / @ in tags. */
+/* AWS accepts letters, digits, spaces and + - = . _ : / @ in tags. */
 static void put_tag(void *arg, const char *key, const char *value)
 {
     char clean[TAG_BYTES + 1];
@@ -271,7 +271,7 @@ static void put_tags(const stk_batch_ask *ask, stk_arena *arena, stk_buf *out)
     stk_json_put_bool(out, "propagateTags", true);
 }
 
-/* How long ECS finds this: the characters of names and values. */
+/* The size by ECS's count: the characters of names and values. */
 static size_t override_bytes(const stk_remote_job *job, size_t more)
 {
     for (const char *const *e = job->env; e != NULL && *e != NULL; e++) {
@@ -302,13 +302,13 @@ static int put_overrides(const stk_batch_ask *ask, stk_arena *arena, stk_buf *ou
     for (const char *const *e = job->env; e != NULL && *e != NULL; e++) {
         put_variable(*e, arena, out);
     }
-    if (ask->gpus > 0 || ask->neurons > 0) { /* the agent looks whether they are there */
+    if (ask->gpus > 0 || ask->neurons > 0) { /* the agent checks that it has them */
         char asked[40];
         (void)snprintf(asked, sizeof asked, "%s %lld", ask->gpus > 0 ? "nvidia" : "aws",
                        (long long)MAX(ask->gpus, ask->neurons));
         stk_batch_put_pair(out, "name", "STOKER_ASKED_DEVICES", "value", asked);
     }
-    if (job->nodes > 1) { /* the agent knows node 0's address once Batch has told it */
+    if (job->nodes > 1) { /* Batch tells the agent node 0's address */
         char port[16];
         (void)snprintf(port, sizeof port, "%d", job->port > 0 ? job->port : GANG_PORT);
         stk_batch_put_pair(out, "name", "STOKER_GANG_PORT", "value", port);
@@ -363,7 +363,7 @@ int stk_batch_submit(const stk_batch_ask *ask, const char *definition, stk_arena
         stk_json_close(&out, ']');
         stk_json_close(&out, '}');
     }
-    /* The engine retries: each attempt is a task's attempt on record. */
+    /* No retries by Batch: the engine retries, and records each attempt. */
     stk_json_open(&out, "retryStrategy", '{');
     stk_json_put_whole(&out, "attempts", 1);
     stk_json_close(&out, '}');

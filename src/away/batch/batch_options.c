@@ -1,4 +1,4 @@
-/* Options of Batch: read, checked by the table, asked for by name. */
+/* Reads options of Batch, checks them by the table, and finds them by name. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ enum { N_OPTIONS = sizeof options_known / sizeof *options_known };
 
 static const stk_json_limits limits = {.bytes = 1 << 20, .nodes = 100000, .depth = 16};
 
-/* A number, or its text as command lines give it. */
+/* Reads a number, or a number as text from a command line. */
 static bool as_number(const stk_json *value, double *ret)
 {
     const char *text = stk_json_text(value);
@@ -72,7 +72,7 @@ static bool is_texts(const stk_json *value, bool pairs)
     return true;
 }
 
-/* NULL: it is of the type; else what it should be. */
+/* Returns NULL if the value has the type, else the expected form. */
 static const char *should_be(const stk_json *value, option_type type)
 {
     static const char *const words[] = {[TEXT] = "text",
@@ -111,7 +111,7 @@ static const char *should_be(const stk_json *value, option_type type)
     return good ? NULL : words[type];
 }
 
-/* A value as a message shows it. */
+/* Formats a value for a message. */
 static const char *shown(const stk_json *value, char *buf, size_t size)
 {
     if (stk_json_text(value) != NULL) {
@@ -194,7 +194,7 @@ int stk_batch_options_read(const char *step, const char *options, const char *st
     static const char stack[] = "the stack: ";
     *ret = (stk_batch_options){.step = step};
     STK_TRY(read_layer(stack, stack_options, true, arena, &ret->layers[1], err));
-    /* A step's options come merged with the stack's, so the stack's own pass there as well. */
+    /* A step's options are merged with the stack's, so options of stacks are valid there, too. */
     return read_layer(step != NULL ? "" : stack, options, stack_options != NULL, arena,
                       &ret->layers[0], err);
 }

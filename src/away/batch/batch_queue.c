@@ -1,4 +1,4 @@
-/* Queues and compute environments: what they are, what they can ever hold. */
+/* Reads queues and compute environments, and checks whether they could ever hold a job. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -15,7 +15,7 @@ static const struct family {
 #undef X
 };
 
-/* Texts that a list has, of its items or of a member of them; NULL: no memory. */
+/* The texts of a list, or of a member of its items; NULL: out of memory. */
 static const char *const *read_texts(const stk_json *list, const char *key, stk_arena *arena,
                                      uint32_t *ret_n)
 {
@@ -76,7 +76,7 @@ int stk_batch_environments_read(const stk_json *answer, stk_arena *arena,
     return stk_err_if_null(*ret, NULL);
 }
 
-/* What instances of this type, or family, have; NULL: no accelerator that we know. */
+/* The devices of an instance type or family; NULL: none that we know. */
 static const struct family *find_family(const char *instance)
 {
     size_t n = strcspn(instance, ".");
@@ -100,7 +100,7 @@ bool stk_batch_is_fargate(const stk_batch_environment *environment)
     return environment->type != NULL && strncmp(environment->type, "FARGATE", 7) == 0;
 }
 
-/* Is a family's model one that is wanted? `trainium` of any generation is one. */
+/* True if the job accepts the family's model; `trainium` accepts every generation. */
 static bool is_wanted(const stk_batch_ask *ask, const struct family *family)
 {
     static const struct {
@@ -136,7 +136,7 @@ bool stk_batch_is_made(const stk_batch_ask *ask)
 static bool has_devices(const stk_batch_environment *environment, const stk_batch_ask *ask)
 {
     if (environment->type == NULL) {
-        return true; /* unmanaged: whatever its owner put there */
+        return true; /* unmanaged: its owner knows what it has */
     }
     for (uint32_t i = 0; i < environment->n_instances; i++) {
         const struct family *family = find_family(environment->instances[i]);
@@ -147,7 +147,7 @@ static bool has_devices(const stk_batch_environment *environment, const stk_batc
     return false;
 }
 
-/* NULL: this one may hold it. */
+/* Returns why this environment can't hold the job, or NULL. */
 static const char *cannot(const stk_batch_environment *environment, const stk_batch_ask *ask)
 {
     int64_t vcpus = ask->cpu_milli / 1000 * MAX(ask->job->nodes, 1);
@@ -191,7 +191,7 @@ bool stk_batch_can_hold(const stk_batch_environment *environments, uint32_t n,
         }
     }
     if (n == 0) {
-        return true; /* we weren't told */
+        return true; /* unknown */
     }
     STK_BUF_AUTO devices = STK_BUF_INIT(1024);
     if (ask->gpus > 0) {

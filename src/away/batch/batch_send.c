@@ -1,7 +1,7 @@
-/* SubmitJob: jobs that are alike in all but whose attempt they are gather for a moment, so that the
- * tasks of a wide step become array jobs. Which child is whose attempt stands in a list in the
- * share, there before the array is; the array's name is made of that list, so it can be looked for
- * and submitted again as any job (batch_find.c). */
+/* SubmitJob. Jobs that differ only in their attempt gather for a moment, so that the tasks of a
+ * wide step become array jobs. A list in the share, written before the array is submitted, names
+ * the attempt of each child. The array's name contains the list's digest, so it can be searched and
+ * submitted again as any job (batch_find.c). */
 #include "away/batch/batch_send.h"
 
 #include <stdio.h>
@@ -14,22 +14,23 @@
 #include "base/text.h"
 
 enum {
-    QUIET_MS = 100,  /* without another one: all that come together are there */
-    LINGER_MS = 500, /* … and so long at most */
-    ERRAND_MS = 5,   /* between looks whether a list is in the share */
-    ERRANDS = 8,     /* lists on their way at once */
+    QUIET_MS = 100,  /* time without a new job, after which a send goes */
+    LINGER_MS = 500, /* … and the most time that it gathers */
+    ERRAND_MS = 5,   /* between checks whether a list is in the share */
+    ERRANDS = 8,     /* lists written at once */
     AGAIN_MS = 2000,
     FINDS = 3,
     LIST_BYTES = 4 << 20,
-    LINK_MS = 60000,         /* a link is used for so long */
-    LINK_SECONDS = 7 * 86400 /* as long as AWS signs for */
+    LINK_MS = 60000,         /* time for which a link is used */
+    LINK_SECONDS = 7 * 86400 /* AWS's most time for a signed link */
 };
 
 static void submit(batch_send *send);
 
-/* --- what is asked --- */
+/* --- the request --- */
 
-/* A link to the carried tar for images that have curl or wget alone; NULL: its share isn't S3. */
+/* A link to our program's archive for images that have only curl or wget; NULL: the share isn't S3.
+ */
 static const char *carry_link(batch_driver *d)
 {
     const char *share = d->config.share_url;
@@ -66,8 +67,7 @@ static const char *carry_link(batch_driver *d)
     return d->link;
 }
 
-/* SubmitJob of an array of `n` whose agents are told of `list` in place of a key; n 0: of any
- * number. */
+/* SubmitJob of an array of `n`, whose agents get `list` instead of a key; n 0: any number. */
 static int array_request(const stk_batch_ask *ask, const char *definition, const char *name,
                          const char *list, uint32_t n, stk_arena *arena, const char **ret_request,
                          stk_err *err)
@@ -83,7 +83,7 @@ static int array_request(const stk_batch_ask *ask, const char *definition, const
         return stk_err_nomem(err);
     }
     memcpy(argv, ask->job->argv, n_words * sizeof *argv);
-    argv[n_words - 1] = list; /* in the place of the key */
+    argv[n_words - 1] = list; /* replaces the key */
     *job = *ask->job;
     job->name = name;
     job->argv = argv;
@@ -93,8 +93,7 @@ static int array_request(const stk_batch_ask *ask, const char *definition, const
     return stk_batch_submit(&many, definition, arena, ret_request, err);
 }
 
-/* Children have what the whole request says but for these; what is the same without them is alike.
- */
+/* Jobs are alike if their requests are the same without the members that only one attempt has. */
 static int form_of(const batch_job *job, char ret[STK_DIGEST_HEX + 1], stk_err *err)
 {
     const char *request = NULL;
@@ -168,7 +167,7 @@ static void free_send(batch_send *send)
     free(send);
 }
 
-/* A job that waits in a send isn't freed. */
+/* Adds a job, and keeps it from being freed. */
 static int add_job(batch_send *send, batch_job *job)
 {
     batch_job **jobs = stk_arena_grow(send->arena, send->jobs, send->n, sizeof *jobs, &send->cap);
@@ -207,8 +206,7 @@ void stk_batch_gather(batch_job *job)
 
 /* --- sending --- */
 
-/* Lets go of its jobs, of which some may have ended meanwhile; fn (or NULL) is told of the others.
- */
+/* Releases its jobs. Calls fn (or NULL) for the ones that haven't ended meanwhile. */
 static void let_go(batch_send *send, void (*fn)(batch_job *job, uint32_t index, void *arg),
                    void *arg)
 {
@@ -268,7 +266,7 @@ static void submitted(void *arg, const stk_batch_answer *answer)
     const char *id = stk_json_get_text(answer->json, "jobId");
     if (id != NULL) {
         sent(send, id);
-    } else if (answer->maybe_done) { /* the answer was lost: perhaps it is there */
+    } else if (answer->maybe_done) { /* a lost answer: the job may exist */
         send->find = stk_batch_find(send->driver, send->jobs[0]->queue, send->name, FINDS,
                                     stk_batch_now_ms() + AGAIN_MS);
         if (send->find == NULL) {
@@ -291,7 +289,7 @@ void stk_batch_send_found(batch_send *send)
         let_go(send, NULL, NULL);
     } else if (find->aws_id[0] != 0) {
         sent(send, find->aws_id);
-    } else { /* looked for, and not there */
+    } else { /* searched without success */
         submit(send);
     }
 }
@@ -367,7 +365,7 @@ static void send_alone(batch_send *send)
     }
 }
 
-/* Those of too few, each on its own. */
+/* Submits the jobs of a too small send one by one. */
 static void part(batch_send *send)
 {
     while (send->n > 0) {
@@ -377,7 +375,7 @@ static void part(batch_send *send)
             break;
         }
         send->n--;
-        job->refs--; /* the new one has it */
+        job->refs--; /* the new send holds the job */
         send_alone(alone);
     }
     if (send->n > 0) {
@@ -387,7 +385,7 @@ static void part(batch_send *send)
     }
 }
 
-/* Those that were to be ended meanwhile aren't sent. */
+/* Drops the jobs that were stopped meanwhile. */
 static void drop_ended(batch_send *send)
 {
     uint32_t kept = 0;
@@ -431,7 +429,7 @@ static void listed(batch_send *send)
     }
 }
 
-/* Milliseconds until it may go; 0: now. */
+/* Milliseconds until it may be submitted; 0: now. */
 static int64_t gathers_for(const batch_send *send, int64_t now_ms)
 {
     int64_t quiet = send->last_ms + QUIET_MS - now_ms, linger = send->first_ms + LINGER_MS - now_ms;
@@ -445,7 +443,7 @@ int64_t stk_batch_send_due(batch_driver *d, int64_t now_ms)
 {
     int64_t wait = -1;
     for (batch_send *send = d->sends, *next; send != NULL; send = next) {
-        next = send->next; /* what is added stands before it */
+        next = send->next; /* new sends are added before it */
         int64_t more = -1;
         if (send->errand != NULL && stk_batch_errand_is_over(send->errand)) {
             listed(send);
@@ -455,7 +453,7 @@ int64_t stk_batch_send_due(batch_driver *d, int64_t now_ms)
             more = d->n_errands < ERRANDS ? gathers_for(send, now_ms) : ERRAND_MS;
             if (more == 0) {
                 gathered(send);
-                more = d->n_errands > 0 ? ERRAND_MS : -1; /* its list, now */
+                more = d->n_errands > 0 ? ERRAND_MS : -1; /* write its list now */
             }
         }
         wait = stk_batch_sooner(wait, more);

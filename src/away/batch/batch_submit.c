@@ -1,4 +1,4 @@
-/* A job's way until it can be sent: its queue, its secrets, its definition. */
+/* Prepares a job for its submission: its queue, its secrets, its definition. */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ static void look_answered(void *arg, const stk_batch_answer *answer)
     }
 }
 
-/* Before anything is submitted: what can't be watched then would run unseen. */
+/* Checks before a submission that we may watch jobs; a job would run unwatched otherwise. */
 static void ask_to_look(batch_queue *queue)
 {
     static const char *const nobody[] = {"00000000-0000-0000-0000-000000000000", NULL};
@@ -57,7 +57,7 @@ static void queue_failed(batch_queue *queue, const char *text)
     queue_known(queue);
 }
 
-/* ": REASON" behind it, where Batch says one. */
+/* Appends ": REASON" if Batch gives one. */
 static void add_reason(char *text, size_t size, const char *reason)
 {
     size_t n = strlen(text);
@@ -66,7 +66,7 @@ static void add_reason(char *text, size_t size, const char *reason)
     }
 }
 
-/* Says why its jobs wait, of what would never let them run. */
+/* Explains why the queue's jobs wait, by conditions under which they never run. */
 static void explain(batch_queue *queue)
 {
     char text[400] = "";
@@ -97,7 +97,7 @@ static void environments_answered(void *arg, const stk_batch_answer *answer)
 {
     batch_queue *queue = arg;
     queue->is_asked = false;
-    /* Who may not look at them can submit all the same. */
+    /* Without the right to read them, submitting may still work. */
     (void)stk_batch_environments_read(stk_batch_keep(answer->json, queue->arena), queue->arena,
                                       &queue->environments, &queue->n_environments);
     explain(queue);
@@ -124,7 +124,7 @@ static void queue_answered(void *arg, const stk_batch_answer *answer)
     char text[1024];
     queue->is_asked = false;
     if (answer->rc < 0 || answer->json == NULL) {
-        /* Without the right to look, what it is isn't known: a queue of EC2 instances then. */
+        /* Without the right to read the queue, assume one of EC2 instances. */
         queue->facts = (stk_batch_queue){.found = true, .enabled = true, .valid = true};
         if (strstr(answer->code, "AccessDenied") != NULL) {
             queue_known(queue);
@@ -337,7 +337,7 @@ static void with_secrets(batch_job *job)
 
 void stk_batch_remove_parameters(batch_driver *d)
 {
-    for (uint32_t i = 0; i < d->n_parameters; i += 10) { /* so many at once, at most */
+    for (uint32_t i = 0; i < d->n_parameters; i += 10) { /* SSM's limit for one request */
         STK_BUF_AUTO body = STK_BUF_INIT(1 << 16);
         stk_json_open(&body, NULL, '{');
         stk_json_open(&body, "Names", '[');
@@ -436,7 +436,7 @@ static void looked_up(void *arg, const stk_batch_answer *answer)
     }
     if (best != NULL) {
         definition_known(definition, best);
-    } else { /* also where we may not look: registering tells */
+    } else { /* without the right to look it up, registering decides */
         ask_definition(definition, "/v1/registerjobdefinition", definition->request, registered);
     }
 }

@@ -1,6 +1,5 @@
-/* Jobs that Batch has: looked at in batches of 100, more often while something changes, and told
- * of.
- */
+/* Watches the jobs that Batch has: describes 100 at a time, more often while they change, and
+ * reports changes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +10,13 @@
 #include "base/units.h"
 
 enum {
-    LOOK_AT = 100,         /* jobs that DescribeJobs takes at once */
-    SLOWEST = 10,          /* times the period at most, while nothing changes */
-    MISSING = 20,          /* looks in which Batch doesn't know a job that it named itself */
-    LONG_MS = 30000,       /* in RUNNABLE or STARTING: the user is told why */
-    LOOK_QUEUE_MS = 60000, /* between looks at a queue whose jobs wait */
-    DRAIN_MS = 4000,       /* for the last lines of a log, which CloudWatch has a little later */
-    MANY_DRAIN = 50        /* more that end at once: the agent brings their logs anyway */
+    LOOK_AT = 100,         /* DescribeJobs' limit */
+    SLOWEST = 10,          /* the period grows up to this factor while nothing changes */
+    MISSING = 20,          /* times that Batch may not know a job that it named itself */
+    LONG_MS = 30000,       /* in RUNNABLE or STARTING; then the user gets the reason */
+    LOOK_QUEUE_MS = 60000, /* between readings of a queue whose jobs wait */
+    DRAIN_MS = 4000,       /* wait for the last lines of a log, which reach CloudWatch later */
+    MANY_DRAIN = 50 /* above this number of ends no log is awaited, because the agent brings them */
 };
 
 static void live(batch_job *job)
@@ -88,7 +87,7 @@ static void ended(batch_job *job, const stk_batch_detail *detail)
     batch_driver *d = job->driver;
     stk_batch_detail_end(detail, &job->end);
     if (job->is_stopped && job->end.state == STK_REMOTE_FAILED) {
-        job->end.failure = job->why; /* whatever had become of it by then */
+        job->end.failure = job->why; /* whatever its state was then */
     }
     stk_batch_not_live(job);
     job->phase = BATCH_DRAIN;
@@ -105,7 +104,7 @@ static void ended(batch_job *job, const stk_batch_detail *detail)
     }
 }
 
-/* --- looks --- */
+/* --- DescribeJobs --- */
 
 typedef struct look {
     batch_driver *driver;
@@ -114,7 +113,7 @@ typedef struct look {
     uint32_t nodes[LOOK_AT]; /* UINT32_MAX: the job itself */
 } look;
 
-/* Fargate and others say why in their own time; the queue says what will never pass. */
+/* Batch gives a temporary reason late; the queue gives permanent ones. */
 static void tell_wait(batch_job *job, const stk_batch_detail *detail, int64_t now)
 {
     char text[512];
@@ -177,7 +176,8 @@ static void job_described(batch_job *job, const stk_batch_detail *detail, int64_
     }
     if (detail->state == STK_BATCH_SUCCEEDED || detail->state == STK_BATCH_FAILED) {
         if (job->nodes > 1 && !job->has_nodes) {
-            job->has_nodes = true; /* its nodes' ends first: the job itself says little */
+            job->has_nodes =
+                true; /* read the nodes' ends first, because the job's own says little */
             d->next_look_ms = now;
             return;
         }
@@ -194,7 +194,7 @@ static void job_described(batch_job *job, const stk_batch_detail *detail, int64_
     }
 }
 
-/* A node of a multi-node job. The first one that failed stands for the job. */
+/* A node of a multi-node job. The first failed node determines the job's end. */
 static void node_described(batch_job *job, uint32_t node, const stk_batch_detail *detail)
 {
     stk_batch_log_found(job, node, detail);
@@ -208,7 +208,7 @@ static void node_described(batch_job *job, uint32_t node, const stk_batch_detail
 static const stk_json *find_answer(const stk_json *list, uint32_t i, const char *id)
 {
     for (uint32_t k = 0; k < stk_json_n_items(list); k++) {
-        const stk_json *one = &list->items[(i + k) % list->n]; /* mostly in our order */
+        const stk_json *one = &list->items[(i + k) % list->n]; /* answers are mostly in our order */
         if (stk_json_is(stk_json_get(one, "jobId"), id)) {
             return one;
         }
@@ -258,7 +258,7 @@ static void looked(void *arg, const stk_batch_answer *answer)
     free(l);
 }
 
-/* Sends it; NULL: nothing. */
+/* Sends the request; NULL is fine. */
 static void send_look(look *l)
 {
     STK_BUF_AUTO body = STK_BUF_INIT(1 << 16);
@@ -283,7 +283,7 @@ static void send_look(look *l)
     }
 }
 
-/* Adds a job or node to the look, and sends the look when it is full; NULL: no memory, later then.
+/* Adds a job or node to the request, and sends a full one; NULL: out of memory, so it comes later.
  */
 static look *add_to_look(batch_driver *d, look *l, batch_job *job, uint32_t node)
 {
@@ -319,7 +319,7 @@ void stk_batch_look_at_jobs(batch_driver *d, int64_t now_ms)
         if (job->phase != BATCH_LIVE) {
             continue;
         }
-        /* Nodes first, so that they are known when the job's own answer ends it. */
+        /* Nodes first, so that their state is known when the job's answer ends it. */
         bool with_nodes = job->nodes > 1 && (job->state == STK_BATCH_RUNS || job->has_nodes);
         for (uint32_t k = 0; with_nodes && k < job->nodes; k++) {
             l = add_to_look(d, l, job, k);

@@ -1,5 +1,5 @@
-/* The backend: what exec's thread sees. It only ever takes the lock for a moment; all requests are
- * made by the workers and by the driver's thread. */
+/* The backend's operations for exec's thread. They hold the lock only for moments; the workers and
+ * the driver's thread make all requests. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ void stk_remote_ring(remote_backend *b)
 
 /* --- reports --- */
 
-/* Makes it for so many beside those that are kept for ends. */
+/* Makes room for `more` reports besides the room for ends. */
 static bool make_report_room(remote_backend *b, size_t more)
 {
     struct remote_reports *q = &b->reports;
@@ -58,7 +58,7 @@ bool stk_remote_expect_end(remote_backend *b)
     return has_room;
 }
 
-/* NULL: no memory, which happens to no end. */
+/* NULL: out of memory, which can't happen for an end. */
 static stk_report *new_report(remote_backend *b, const remote_task *t, stk_report_kind kind)
 {
     struct remote_reports *q = &b->reports;
@@ -92,7 +92,7 @@ void stk_remote_tell_started(remote_backend *b, const remote_task *t)
     (void)new_report(b, t, STK_REPORT_STARTED);
 }
 
-/* Words of devices outlive the task. */
+/* Texts of devices outlive the task. */
 static const char *keep_word(remote_backend *b, const char *word)
 {
     uint64_t at = 0;
@@ -147,7 +147,7 @@ static void table_remove(remote_backend *b, remote_task *t)
 void stk_remote_command(remote_backend *b, remote_verb verb, remote_task *t)
 {
     remote_command *c = &t->commands[verb];
-    bool is_queued = c->is_queued; /* a stop that is asked for again */
+    bool is_queued = c->is_queued; /* a repeated stop */
     *c = (remote_command){.next = c->next,
                           .task = t,
                           .verb = verb,
@@ -171,7 +171,7 @@ static remote_task *take_work(remote_backend *b, int64_t *ret_due_ms)
     *ret_due_ms = INT64_MAX;
     for (remote_task **at = &b->queue; *at != NULL; at = &(*at)->next) {
         remote_task *t = *at;
-        if (t->has_worker) { /* who has it looks here again */
+        if (t->has_worker) { /* its worker checks again */
             continue;
         }
         if (t->due_ms <= now) {
@@ -253,8 +253,8 @@ static void collected(remote_backend *b, remote_task *t, int rc, const stk_outco
     }
 }
 
-/* The list first: a task that has one has what it names. What an end of the engine leaves of it
- * goes with the run. */
+/* Removes the list first, because a list must not name missing checkpoints. The run's removal takes
+ * what an ending engine leaves. */
 static void drop_next(remote_backend *b)
 {
     remote_drop *d = b->drops;
@@ -361,7 +361,7 @@ static int op_start(stk_backend *self, stk_job *job, stk_err *err)
 {
     remote_backend *b = (remote_backend *)self;
     remote_task *t = NULL;
-    stk_lease_drop(&job->lease); /* nothing of this machine */
+    stk_lease_drop(&job->lease); /* it uses no device of this machine */
     STK_TRY(start_driver(b, err));
     STK_TRY(stk_remote_task_new(b, job, &t, err));
     int rc = 0;
@@ -446,7 +446,7 @@ static bool op_next(stk_backend *self, stk_report *ret_report)
     return any;
 }
 
-/* What was told is on record: nobody will ask for it again. */
+/* The reported ends are on record, so the tasks aren't needed. */
 static void op_recorded(stk_backend *self)
 {
     remote_backend *b = (remote_backend *)self;
@@ -512,7 +512,7 @@ static bool op_usage(stk_backend *self, uint32_t id, int64_t *ret_memory_bytes, 
 static void free_tasks(remote_backend *b)
 {
     for (remote_command *c = b->commands, *next; c != NULL; c = next) {
-        next = c->next; /* of another task: a task's last command is to forget it */
+        next = c->next; /* of another task, because a task's last command is FORGET */
         if (c->verb == REMOTE_FORGET) {
             stk_remote_task_free(c->task);
         }
@@ -542,14 +542,14 @@ static void wait_for_drops(remote_backend *b)
     }
 }
 
-/* Jobs that are not over go on without us: `stoker resume` finds them. */
+/* Running jobs continue without us; `stoker resume` finds them. */
 static void op_close(stk_backend *self)
 {
     remote_backend *b = (remote_backend *)self;
     pthread_mutex_lock(&b->lock);
     wait_for_drops(b);
     b->is_closing = true;
-    if (b->share != NULL) { /* what is under way is begun again by whoever resumes */
+    if (b->share != NULL) { /* the resuming engine begins running work again */
         stk_share_cancel(b->share);
     }
     pthread_cond_broadcast(&b->work);
@@ -603,7 +603,7 @@ static int is_its_end(void *arg, const stk_event_row *row)
     return ends && row->task == a->id && row->attempt == a->attempt;
 }
 
-/* On the thread that closes. */
+/* Called on the closing thread. */
 static bool is_recorded(void *arg, const char *run, uint32_t id, uint32_t number)
 {
     const remote_backend *b = arg;

@@ -1,5 +1,5 @@
-/* Collecting: what an attempt left in the share comes into its directory here, and the agent's word
- * and the engine's become one outcome. On a worker's thread. */
+/* Collecting, on a worker's thread: fetches the attempt's results from the share to its directory
+ * here, and merges the reports of agent and engine into one outcome. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -18,16 +18,16 @@
 #include "sys/file.h"
 
 enum {
-    WAIT_MS = 15000, /* for an end.json that ought to be there */
+    WAIT_MS = 15000, /* wait for an end.json that should exist */
     AGAIN_MS = 250,
-    WORD_BYTES = 300 /* of the last line of a log, in a sentence */
+    WORD_BYTES = 300 /* of a log's last line in a sentence */
 };
 
 /* --- files --- */
 
-/* Into the attempt's directory, by rename: who looks meanwhile sees the one or the other. The
- * attempt's own files are node 0's, those of node K are below node-K; ranks count over all nodes.
- */
+/* Fetches a file to the attempt's directory and renames it there, so that readers see the old or
+ * the new file. Node 0's files are the attempt's own, those of node K are below node-K; ranks count
+ * over all nodes. */
 static int fetch_file(stk_share *share, const char *dir, uint32_t node, const stk_remote_file *f,
                       stk_err *err)
 {
@@ -49,7 +49,7 @@ static int fetch_file(stk_share *share, const char *dir, uint32_t node, const st
     return stk_share_get_file(share, f->key, path, err);
 }
 
-/* result.json last: it says that the rest is there. */
+/* result.json comes last, because it means that the other files are there. */
 static int fetch_files(stk_share *share, const char *dir, const stk_remote_end *end, stk_err *err)
 {
     const stk_remote_file *result = NULL;
@@ -63,8 +63,8 @@ static int fetch_files(stk_share *share, const char *dir, const stk_remote_end *
     return result == NULL ? 0 : fetch_file(share, dir, end->node, result, err);
 }
 
-/* Of the attempt's own objects, and of the node whose end it is: an end.json is text that anybody
- * with the share's rights has written. */
+/* Checks that the end names only objects of its attempt and node, because anybody who can write to
+ * the share can write an end.json. */
 static int check_end(const char *key, uint32_t node, const stk_remote_end *end, stk_err *err)
 {
     size_t n = (size_t)(strrchr(key, '/') - key) + 1;
@@ -100,7 +100,7 @@ int stk_remote_fetch_end(stk_share *share, const char *key, const char *dir, stk
     }
     STK_TRY(check_end(key, node, &end, err));
     rc = fetch_files(share, dir, &end, err);
-    if (rc == STK_E_NOT_FOUND) { /* of an end that is there */
+    if (rc == STK_E_NOT_FOUND) { /* the end exists */
         (void)stk_err_context(err, "%s", key);
         err->code = rc = STK_E_STORE;
     }
@@ -113,8 +113,7 @@ int stk_remote_fetch_end(stk_share *share, const char *key, const char *dir, stk
 
 /* --- the output of all nodes --- */
 
-/* How much of a log is node 0's own: known before anything is put behind it, so that this can be
- * done again from there. */
+/* Records the size of node 0's own log before appending, so that appending can be repeated. */
 static int own_bytes(const char *dir, const char *name, off_t size, off_t *ret, stk_err *err)
 {
     char path[PATH_MAX], text[32];
@@ -135,7 +134,7 @@ static int own_bytes(const char *dir, const char *name, off_t size, off_t *ret, 
     return 0;
 }
 
-/* 0 or an errno. */
+/* Returns 0 or an errno. */
 static int append_log(int to, const char *path)
 {
     char part[64 << 10], last = '\n';
@@ -168,7 +167,8 @@ static bool has_log(const char *dir, uint32_t last, const char *name)
     return any;
 }
 
-/* What node K wrote stands behind node 0's: its lines have their ranks' numbers, as at home. */
+/* Appends the log of node K to node 0's; its lines have their ranks' numbers, as on this machine.
+ */
 static int add_logs(const char *dir, uint32_t last, const char *name, stk_err *err)
 {
     char path[PATH_MAX];
@@ -202,9 +202,10 @@ int stk_remote_add_nodes(const char *dir, uint32_t last, stk_err *err)
     return add_logs(dir, last, "stderr.log", err);
 }
 
-/* --- what it was granted, and its checkpoints --- */
+/* --- grant and checkpoints --- */
 
-/* Of all attempts of the task; those of this one are newer than what it began with. */
+/* Counts the checkpoints of all attempts of the task; this attempt's are newer than its first one.
+ */
 static int count_checkpoints(remote_worker *w, remote_task *t, uint32_t *ret_n, bool *ret_saved,
                              stk_err *err)
 {
@@ -227,7 +228,7 @@ static int count_checkpoints(remote_worker *w, remote_task *t, uint32_t *ret_n, 
     return 0;
 }
 
-/* granted.json: the agent's word, and the share's on checkpoints. */
+/* Writes granted.json: the agent's report, and the checkpoints in the share. */
 static int write_granted(remote_worker *w, remote_task *t, const char *granted, stk_err *err)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(1 << 20);
@@ -253,7 +254,7 @@ static int write_granted(remote_worker *w, remote_task *t, const char *granted, 
 
 /* --- the outcome --- */
 
-/* The last line that the program wrote, as far as it came here. */
+/* Finds the last line of the program's output that arrived here. */
 static void find_last_line(const remote_task *t, char *ret, size_t size)
 {
     char path[PATH_MAX], tail[WORD_BYTES + 1];
@@ -277,12 +278,12 @@ static void set_failure(stk_outcome *o, stk_failure failure, const char *text)
 {
     o->ok = false;
     o->failure = failure;
-    if (text != NULL) { /* NULL: as it is */
+    if (text != NULL) { /* NULL: keeps the text */
         (void)snprintf(o->text, sizeof o->text, "%s", text);
     }
 }
 
-/* As at home: what it used of what it had, and the way out. */
+/* Writes the same sentence as on this machine: its use, its limit and a remedy. */
 static void set_oom(const remote_task *t, stk_outcome *o)
 {
     char used[32], had[32];
@@ -301,7 +302,7 @@ static void set_oom(const remote_task *t, stk_outcome *o)
     set_failure(o, STK_FAIL_HOST_OOM, text.data);
 }
 
-/* There is no end.json: all that is known is what the driver reported. */
+/* Without an end.json: takes the driver's report. */
 static void take_driver_report(const remote_task *t, bool has_begun, stk_outcome *o)
 {
     const stk_remote_report *r = &t->end;
@@ -349,7 +350,7 @@ static void take_driver_report(const remote_task *t, bool has_begun, stk_outcome
     set_failure(o, failure, sentence.data);
 }
 
-/* What the agent measured stands; the engine knows better why the container was ended. */
+/* Keeps the agent's measurements; the engine knows better why the container was ended. */
 static void merge_outcomes(const remote_task *t, stk_outcome *o)
 {
     const stk_remote_report *r = &t->end;
@@ -368,7 +369,7 @@ static void merge_outcomes(const remote_task *t, stk_outcome *o)
     }
 }
 
-/* --- all of it --- */
+/* --- the whole --- */
 
 static int take_end(remote_worker *w, remote_task *t, uint32_t node, stk_outcome *ret, stk_err *err)
 {
@@ -386,8 +387,8 @@ static int take_end(remote_worker *w, remote_task *t, uint32_t node, stk_outcome
     return 0;
 }
 
-/* We have put it there ourselves: a folder without it is another one, of a file system that isn't
- * mounted now. */
+/* Checks for an object that we wrote: without it the folder is another one, because its file system
+ * isn't mounted now. */
 static int check_share(remote_worker *w, remote_task *t, stk_err *err)
 {
     STK_BUF_AUTO order = STK_BUF_INIT(1 << 10);
@@ -400,7 +401,7 @@ static int check_share(remote_worker *w, remote_task *t, stk_err *err)
                        stk_share_url(w->b->share), key);
 }
 
-/* Its agent was there, so what is missing is what it didn't come to say. */
+/* True if an agent claimed the attempt, so a missing end means that the agent didn't finish. */
 static bool has_claim(remote_worker *w, remote_task *t)
 {
     STK_BUF_AUTO claim = STK_BUF_INIT(64 << 10);
@@ -432,7 +433,7 @@ int stk_remote_collect(remote_worker *w, remote_task *t, stk_outcome *ret, int64
     STK_TRY(rc);
     for (uint32_t i = 1; i < t->order.nodes; i++) {
         rc = take_end(w, t, i, ret, err);
-        if (rc < 0 && rc != STK_E_NOT_FOUND) { /* a node that was lost left none */
+        if (rc < 0 && rc != STK_E_NOT_FOUND) { /* a lost node has none */
             return rc;
         }
     }

@@ -1,4 +1,4 @@
-/* The driver's thread: what it is asked, and what it says. */
+/* The driver's thread: commands to it and reports from it. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -10,9 +10,9 @@
 
 enum { TURN_MS = 30000 };
 
-/* --- what it says --- */
+/* --- reports --- */
 
-/* Whole lines of node K of several begin with "[node K] ". */
+/* With several nodes, prefixes the lines of node K with "[node K] ". */
 static void add_log(remote_task *t, const stk_remote_report *r)
 {
     char path[4096];
@@ -72,7 +72,7 @@ static void take_report(void *arg, const stk_remote_report *r)
             stk_remote_tell_started(b, t);
         }
         break;
-    case STK_REMOTE_LOG: /* the task is the driver's: nobody else looks at its log's state */
+    case STK_REMOTE_LOG: /* the driver has the task, so no other thread uses its log's state */
         pthread_mutex_unlock(&b->lock);
         add_log(t, r);
         return;
@@ -94,7 +94,7 @@ static void take_report(void *arg, const stk_remote_report *r)
     pthread_mutex_unlock(&b->lock);
 }
 
-/* --- what it is asked --- */
+/* --- commands --- */
 
 static void report_refusal(remote_backend *b, remote_task *t, const stk_err *why)
 {
@@ -124,7 +124,7 @@ static void obey(remote_backend *b, const remote_command *c)
     }
 }
 
-/* Every job that the driver has, and all that come, fail by this. */
+/* Fails all present and future jobs of the driver by this error. */
 static void give_up(remote_backend *b, const stk_err *why)
 {
     pthread_mutex_lock(&b->lock);
@@ -144,7 +144,7 @@ static void give_up(remote_backend *b, const stk_err *why)
     pthread_mutex_unlock(&b->lock);
 }
 
-/* A copy: its task may be asked for the same again meanwhile. */
+/* Returns a copy, because the same command may come again meanwhile. */
 static bool next_command(remote_backend *b, remote_command *ret)
 {
     remote_command *c = b->commands;
@@ -184,7 +184,7 @@ void *stk_remote_drive(void *backend)
             if (rc < 0) {
                 give_up(b, &err);
             }
-        } else { /* nothing to wait for but commands */
+        } else { /* waits for commands only */
             struct pollfd fd = {.fd = b->wake_fd, .events = POLLIN};
             (void)poll(&fd, 1, TURN_MS);
         }

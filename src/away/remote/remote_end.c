@@ -10,7 +10,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 
-/* The numbers of an outcome and of a device of it, each once: X(member). Real ones Y(member). */
+/* The whole numbers, X(member), and real ones, Y(member), of an outcome and of its devices. */
 #define OUTCOME_INTS                                                                               \
     X(exit_status) X(signal) X(wall_ms) X(cpu_us) X(peak_memory_bytes) X(read_bytes) X(write_bytes)
 #define DEVICE_INTS                                                                                \
@@ -28,7 +28,7 @@ static void put_outcome(const stk_outcome *o, stk_buf *buf)
 #define X(member) stk_json_put_int(buf, #member, (int64_t)o->member);
     OUTCOME_INTS
 #undef X
-    char libraries[24]; /* bits, as text: a JSON number is a double to many */
+    char libraries[24]; /* bits as text, because many readers take a JSON number as a double */
     (void)snprintf(libraries, sizeof libraries, "%llx", (unsigned long long)o->libraries);
     stk_json_put_text(buf, "libraries", libraries);
     stk_json_put_bool(buf, "has_looked", o->has_looked);
@@ -158,8 +158,8 @@ static int read_outcome(const stk_json *from, stk_outcome *o, stk_err *err)
     return 0;
 }
 
-/* Below the attempt directory, and not what the engine itself has written there; nor in folders
- * that no agent sends, whose links lead into the store. */
+/* True for a file below the attempt directory that an agent may send: not one that the engine
+ * wrote, nor one in a folder whose links lead into the store. */
 static bool is_file_name(const char *name)
 {
     enum { LONGEST = 2048 };

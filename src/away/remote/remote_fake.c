@@ -1,7 +1,7 @@
-/* The fake driver, for tests: an engine that is a folder (STOKER_REMOTE_FAKE). A job is NAME.json
- * in it, made once; whoever plays the cluster (tests/remote/cluster.py) runs it and writes
- * NAME.state and NAME.log, or NAME.log-K of node K. NAME.stop asks for its end, NAME.forget for its
- * removal. So "pods" live on when the engine dies, as real ones do. */
+/* The fake driver, for tests: its engine is a folder (STOKER_REMOTE_FAKE). A job is a file
+ * NAME.json, which the driver makes once. The test's cluster (tests/remote/cluster.py) runs it and
+ * writes NAME.state and NAME.log, or NAME.log-K of node K. NAME.stop asks for its end, NAME.forget
+ * for its removal. So "pods" survive the engine, as real ones do. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,7 +21,7 @@ enum { LOOK_MS = 20, LOG_AT_ONCE = 64 << 10 };
 
 typedef struct fake_job {
     const stk_remote_job *job;
-    char *state;   /* its file as it was last, or NULL */
+    char *state;   /* last content of its file, or NULL */
     off_t *log_at; /* of each node */
     bool is_over;
 } fake_job;
@@ -60,7 +60,7 @@ static void put_job(const stk_remote_job *job, stk_buf *buf)
     stk_json_close(buf, '}');
 }
 
-/* Made once, whoever asks how often. */
+/* Makes the file once, even if asked again. */
 static int make_job(const fake *f, const stk_remote_job *job, stk_err *err)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(4 << 20);
@@ -217,7 +217,7 @@ static int turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err *err)
     for (uint32_t i = 0; i < f->n; i++) {
         read_state(f, &f->jobs[i]);
     }
-    job_path(f, "engine", "broken", path); /* a test takes the right away */
+    job_path(f, "engine", "broken", path); /* a test revokes the right */
     if (stk_file_read(path, 4096, &why, &len, NULL) == 0) {
         return stk_err_set(err, STK_E_ENV, "%s", why);
     }

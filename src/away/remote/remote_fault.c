@@ -1,6 +1,6 @@
-/* A share that is out of reach or full: how long a task waits for its end, and
- * who hears of it. Minutes without a share cost no result that is there, nor a job that can begin
- * later; and of a thousand tasks that wait for the same thing one says so. */
+/* Handles an unreachable or full share: how long a task waits, and who reports it. Minutes without
+ * a share lose no finished result and no job that can begin later. If a thousand tasks wait for the
+ * share, one reports it. */
 #include <stdio.h>
 #include <sys/param.h>
 
@@ -8,7 +8,7 @@
 #include "base/units.h"
 
 enum {
-    STEPS = 900,     /* the first wait is so small a part of the patience: a second of 15 minutes */
+    STEPS = 900,     /* the first wait is this part of the patience: a second of 15 minutes */
     DOUBLINGS = 5,   /* … the longest, half a minute */
     NOTE_MS = 60000, /* between two notes of one backend */
     QUIET_MS = 100
@@ -40,7 +40,7 @@ static void note(remote_backend *b, const remote_task *t, const stk_err *err, in
 bool stk_remote_wait_out(remote_backend *b, remote_task *t, const stk_err *err)
 {
     int64_t now = stk_remote_now_ms();
-    if (err->code == STK_E_BUSY) { /* the record of the run is on its way */
+    if (err->code == STK_E_BUSY) { /* the run's record is being written */
         stk_remote_queue(b, t, t->phase, now + QUIET_MS);
         return true;
     }
@@ -93,15 +93,15 @@ void stk_remote_end_now(remote_backend *b, remote_task *t, stk_failure failure, 
     stk_remote_tell_end(b, t, &o);
 }
 
-/* A worker may hang in a request for it: nobody waits for that. What may run already the driver
- * ends; what has ended gets a moment to be collected. */
+/* A worker may hang in a request for the task, and nobody waits for that. The driver ends a job
+ * that may run; an ended one gets a moment to be collected. */
 void stk_remote_stop_waiting(remote_backend *b, remote_task *t)
 {
     if (t->phase == REMOTE_STAGING && !t->job.look) {
         stk_remote_end_now(b, t, t->stop_why, "cancelled before it was submitted");
     } else if (t->phase == REMOTE_STAGING) {
         unqueue(b, t);
-        t->job.attach = true; /* looked for, and not made to be ended */
+        t->job.attach = true; /* the driver searches it, and doesn't submit it only to end it */
         stk_remote_give(b, t);
     } else if (t->phase == REMOTE_COLLECTING) {
         stk_remote_stop_within(b, t->trouble_ms > 0 ? REMOTE_STOP_SOON_MS : REMOTE_STOP_MS);

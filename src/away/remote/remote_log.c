@@ -1,4 +1,4 @@
-/* Writing the log: a thread of its own, which puts what was committed since it last looked. */
+/* Writes the log: a thread sends the events that were committed since its last batch. */
 #include "away/remote/remote_log.h"
 
 #include <errno.h>
@@ -23,12 +23,12 @@
 
 enum {
     AGAIN_MS = 2000,
-    LOOK_MS = 10000, /* how often an engine without news looks whether it still has the run */
-    END_MS = 3000    /* for so long the end waits for a share that fails */
+    LOOK_MS = 10000, /* how often an engine without news checks that it still owns the run */
+    END_MS = 3000    /* most time that the end waits for a failing share */
 };
 
 struct stk_remote_log {
-    stk_remote_log_config config; /* until it begins */
+    stk_remote_log_config config; /* used until the log begins */
     stk_share *share;
     stk_store *store; /* the thread's */
     stk_arena *arena; /* the thread's: digests that the share has */
@@ -38,10 +38,11 @@ struct stk_remote_log {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake, idle;
-    int64_t seq_told, seq_there; /* the newest event: that the engine told of, that the share has */
+    int64_t seq_told,
+        seq_there; /* the newest event that the engine announced, and that the share has */
     bool has_begun, is_working, is_ending, is_done, is_over;
     stk_err trouble; /* of the last try */
-    stk_err fence;   /* code ≠ 0: it was taken over */
+    stk_err fence;   /* code ≠ 0: another engine took over */
 };
 
 /* --- who we are --- */
@@ -79,7 +80,7 @@ static int new_owner(remote_mark *mark, stk_err *err)
 
 /* --- one batch --- */
 
-/* It isn't ours any more. Who has it says the batch that stands in our place. */
+/* Another engine owns the run: the batch in our place names it. */
 static int set_taken_over(const stk_remote_log *log, const remote_batch *other, stk_err *err)
 {
     stk_err_set(err, STK_E_BUSY, "run %s was taken over by %s on %s", log->run,
@@ -88,7 +89,7 @@ static int set_taken_over(const stk_remote_log *log, const remote_batch *other, 
     return STK_E_BUSY;
 }
 
-/* The batch behind the mark; false: there is none that can be read. */
+/* Reads the batch after the mark; false: there is none, or it can't be read. */
 static bool read_next(stk_remote_log *log, stk_arena *arena, remote_batch *ret)
 {
     const char *lines = NULL;
@@ -111,7 +112,7 @@ static int put_batch(stk_remote_log *log, const stk_buf *text, int64_t seq, stk_
     STK_FAILPOINT("remote.log.before");
     int rc = stk_share_put(log->share, key, text->data, text->len, true, err);
     STK_FAILPOINT("remote.log.after");
-    if (rc == STK_E_BUSY) { /* one whose answer was lost stands there with our own name */
+    if (rc == STK_E_BUSY) { /* our own batch, if its answer was lost, has our name */
         (void)read_next(log, arena, &there);
         if (!is_own_batch(log, &there)) {
             return set_taken_over(log, &there, err);
@@ -124,7 +125,7 @@ static int put_batch(stk_remote_log *log, const stk_buf *text, int64_t seq, stk_
     return stk_remote_mark_write(log->store, log->run, &log->mark, err);
 }
 
-/* Nothing is to be put, and yet somebody else may have. */
+/* Without own events: checks that no other engine wrote a batch. */
 static int check_taken(stk_remote_log *log, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -135,7 +136,8 @@ static int check_taken(stk_remote_log *log, stk_err *err)
     return 0;
 }
 
-/* Of what the event names, what is here and not there. What is neither is the reader's to miss. */
+/* Sends an artifact that the event names, if it is here and not in the share. One that is in
+ * neither is missing for readers. */
 static int push_digest(void *arg, const char *digest, stk_err *err)
 {
     stk_remote_log *log = arg;
@@ -181,7 +183,7 @@ static void put_first_line(const stk_remote_log *log, stk_buf *text)
     stk_buf_char(text, '\n');
 }
 
-/* Of a store's events as many as a batch takes. */
+/* The store's events for one batch. */
 typedef struct taken {
     stk_arena *arena;
     stk_event_row *rows;
@@ -204,8 +206,8 @@ static int take_event(void *arg, const stk_event_row *row)
     return t->bytes >= REMOTE_BATCH_BYTES / 8;
 }
 
-/* What the store has behind the mark, whoever put it there, is the next batch. `must`: also one
- * without events. *ret_put: there was something; *ret_more: there is more. */
+/* Sends the next batch: the store's events after the mark, whoever wrote them. `must`: also an
+ * empty batch. *ret_put: it sent one; *ret_more: there are more events. */
 static int put_next(stk_remote_log *log, bool must, bool *ret_put, bool *ret_more, stk_err *err)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(REMOTE_BATCH_BYTES);
@@ -317,7 +319,7 @@ int stk_remote_log_wait(stk_remote_log *log, int64_t most_ms, stk_err *err)
         return stk_err_set(err, STK_E_BUSY, "the record of run %s isn't in %s yet", log->run,
                            stk_share_url(log->share));
     }
-    if (trouble.code == STK_E_FULL) { /* its text names the store */
+    if (trouble.code == STK_E_FULL) { /* its text already names the store */
         return stk_err_set(err, STK_E_FULL, "%s", trouble.text);
     }
     return stk_err_set(err, STK_E_ENV, "the record of run %s can't be written to %s: %s", log->run,
@@ -419,7 +421,7 @@ static int put_spec(const stk_remote_log *log, const stk_remote_log_config *c, s
     return stk_share_put(log->share, key, json, len, false, err);
 }
 
-/* The batch that says so, with everything that the log lacks: of our own last engine, or all. */
+/* Writes the batch that takes the run, with all events that the log lacks. */
 static int take_log(stk_remote_log *log, const stk_remote_log_config *c, stk_err *err)
 {
     bool any = false, more = true;
@@ -430,7 +432,7 @@ static int take_log(stk_remote_log *log, const stk_remote_log_config *c, stk_err
     if (is_new) {
         STK_TRY(put_spec(log, c, err));
     }
-    /* A batch that is there when we are killed before it is marked is known by its owner. */
+    /* If we are killed between batch and mark, the batch's owner shows that it is ours. */
     STK_TRY(stk_remote_mark_write(log->store, c->run, &log->mark, err));
     log->mark.epoch++;
     for (bool is_first = true; more; is_first = false) {
@@ -535,7 +537,7 @@ int stk_remote_log_publish(const stk_remote_log_config *config, bool *ret_told, 
     stk_remote_log *log = NULL;
     STK_FD_AUTO lock = -1;
     int rc = stk_store_lock_run(config->store, config->run, &lock, err);
-    if (rc == STK_E_BUSY) { /* its engine is here, and looks for what others add */
+    if (rc == STK_E_BUSY) { /* its engine is here, and adds events of others itself */
         return 0;
     }
     STK_TRY(rc);

@@ -71,7 +71,7 @@ static void put_if_any(stk_buf *buf, const char *key, const char *json)
     }
 }
 
-/* As a member of the event's line; nothing where the store has it no more. */
+/* Adds the cache entry to the event's line; nothing if the store has lost it. */
 static int put_cache(stk_buf *buf, stk_store *store, const stk_event_row *row, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -146,7 +146,7 @@ int stk_remote_batch_read(stk_share *share, const char *run, int64_t n, stk_aren
     return 0;
 }
 
-/* The number of the last event of a batch; `before` where it has none. */
+/* The number of a batch's last event; `before` for an empty batch. */
 static int64_t last_seq(const char *lines, int64_t before, stk_arena *arena)
 {
     size_t n = strlen(lines);
@@ -159,7 +159,7 @@ static int64_t last_seq(const char *lines, int64_t before, stk_arena *arena)
     return stk_json_get_whole(event, "seq", before);
 }
 
-/* Every event of such a batch was committed here before it was put there. */
+/* Our own engine commits every event here before it sends the batch. */
 int stk_remote_log_skip_own(stk_share *share, stk_store *store, const char *run, remote_mark *mark,
                             stk_err *err)
 {

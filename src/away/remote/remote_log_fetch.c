@@ -1,4 +1,4 @@
-/* Reading the log: a run that another machine runs, or ran, becomes one of this store. */
+/* Reads the log: copies a run of another machine into this store. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ bool stk_remote_log_is_damage(int code)
            code == STK_E_LIMIT || code == STK_E_STORE || code == STK_E_USAGE;
 }
 
-/* --- which runs there are --- */
+/* --- list of runs --- */
 
 static int take_run_id(void *arg, const char *key, int64_t size, int64_t mtime_ms)
 {
@@ -52,7 +52,7 @@ static int read_run(stk_share *share, const char *id, stk_arena *arena, stk_remo
     return stk_err_if_null(ret->id, err);
 }
 
-/* A run has thousands of objects: the list is asked for the first one behind each run's. */
+/* A run has thousands of objects, so the search jumps to the first object after each run. */
 static int find_runs(stk_share *share, stk_arena *arena, stk_remote_run **ret, uint32_t *ret_n,
                      stk_err *err)
 {
@@ -66,19 +66,19 @@ static int find_runs(stk_share *share, stk_arena *arena, stk_remote_run **ret, u
             break;
         }
         (void)snprintf(after, sizeof after, "runs/%s0", id); /* '0' follows '/' */
-        if (strlen(id) > RUN_ID) {                           /* no run's */
+        if (strlen(id) > RUN_ID) {                           /* not a run */
             continue;
         }
         stk_remote_run *grown = stk_arena_grow(arena, runs, n, sizeof *runs, &cap);
         STK_TRY(stk_err_if_null(grown, err));
         runs = grown;
         int rc = read_run(share, id, arena, &runs[n], err);
-        if (stk_remote_log_is_damage(rc)) { /* the caller that asks for this run is told */
+        if (stk_remote_log_is_damage(rc)) { /* fetching this run reports the error */
             runs[n] = (stk_remote_run){.id = stk_arena_dup(arena, id), .pipeline = ""};
             runs[n].name = runs[n].id;
             rc = stk_err_if_null(runs[n].id, err);
         }
-        if (rc == STK_E_NOT_FOUND) { /* one that is just beginning has none yet */
+        if (rc == STK_E_NOT_FOUND) { /* a run that just begins has none yet */
             continue;
         }
         STK_TRY(rc);
@@ -97,7 +97,7 @@ int stk_remote_log_runs(const char *share_url, stk_arena *arena, stk_remote_run 
     return find_runs(share, arena, ret, ret_n, err);
 }
 
-/* An id that is whole needs no list. */
+/* A whole id needs no list. */
 static int find_run(stk_share *share, const char *text, stk_arena *arena, stk_remote_run *ret,
                     stk_err *err)
 {
@@ -118,7 +118,7 @@ static int find_run(stk_share *share, const char *text, stk_arena *arena, stk_re
                 *ret = runs[i];
             }
             if (is_name || strcmp(text, "latest") == 0) {
-                return 0; /* the newest of that name */
+                return 0; /* the newest run of that name */
             }
         }
     }
@@ -149,7 +149,7 @@ typedef struct fetcher {
     bool is_here; /* the run has its row in this store */
     stk_cache_row *cache;
     uint32_t n_cache, cap_cache;
-    int64_t seq; /* its writer's, of the event before */
+    int64_t seq; /* the previous event's number at its writer */
     stk_err *err;
 } fetcher;
 
@@ -174,7 +174,8 @@ static int add_ref(fetcher *f, uint32_t task, const char *output, const stk_json
     return stk_store_add_absent(f->store, digest, size, is_dir, f->err);
 }
 
-/* Outputs of a task's end; of a graph that grows those of its ranks, and its items, as well. */
+/* Adds the outputs of a task's end; in a graph that grows also those of its ranks, and its items.
+ */
 static int add_refs(fetcher *f, uint32_t task, const stk_json *data)
 {
     const stk_json *outputs = stk_json_get(data, "outputs");
@@ -188,7 +189,7 @@ static int add_refs(fetcher *f, uint32_t task, const stk_json *data)
     return add_ref(f, task, "next.items", stk_json_get(stk_json_get(data, "next"), "items"));
 }
 
-/* As if the step had run here. */
+/* Adds the cache entry, as if the step had run here. */
 static int add_cache(fetcher *f, const stk_json *doc)
 {
     stk_cache_row row = {.key = stk_json_get_text(doc, "key"),
@@ -255,7 +256,7 @@ static int add_event(fetcher *f, const char *line, size_t len)
     return add_cache(f, stk_json_get(&doc, "cache"));
 }
 
-/* The run comes with its first events. */
+/* Adds the run's row with its first events. */
 static int fetch_row(fetcher *f)
 {
     bool is_new = false;
@@ -291,8 +292,8 @@ static int last_event(void *arg, const stk_event_row *row)
     return 0;
 }
 
-/* One batch, and where the log stands now. A crash between the two leaves events here that the mark
- * doesn't know: the next try sees as much. */
+/* Stores one batch, then the mark. After a crash between the two, the store has events that the
+ * mark lacks, which the next try notices. */
 static int fetch_batch(fetcher *f, remote_mark *mark)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -328,7 +329,7 @@ static int fetch_batch(fetcher *f, remote_mark *mark)
         p += n + (p[n] != '\0');
     }
     bool is_half_done = here > mark->seq && (int64_t)f->n == here - mark->seq;
-    bool is_bare = mark->n < 0 && f->n == 0; /* as an older engine begins a log */
+    bool is_bare = mark->n < 0 && f->n == 0; /* the log of an older engine begins so */
     if (here > mark->seq && !is_half_done && !is_bare) {
         stk_err_set(f->err, STK_E_BUSY,
                     "run %s was taken over by %s on %s, and this store has events of it that "
@@ -359,7 +360,8 @@ static int find_later_batch(void *arg, const char *key, int64_t size, int64_t mt
     return strspn(name, "0123456789") == 12 && strcmp(name + 12, ".jsonl") == 0;
 }
 
-/* Nothing stands behind the number that isn't there: 0. 1: it came while we looked. */
+/* Checks that no batch follows the missing one. Returns 0, or 1: the missing batch came meanwhile.
+ */
 static int check_gap(const fetcher *f, const remote_mark *mark)
 {
     char prefix[200], next[200], other[KEY] = "";
@@ -383,7 +385,7 @@ static int check_gap(const fetcher *f, const remote_mark *mark)
                        f->run, other, next);
 }
 
-/* One whose engine ended before anything was on record: an engine of today shares none such. */
+/* A run whose engine ended before its first record; today's engines share none of these. */
 static int fetch_empty(fetcher *f)
 {
     STK_TRY(fetch_row(f));
@@ -407,7 +409,7 @@ static int fetch_run(stk_share *share, const stk_remote_run *run, stk_store *sto
     (void)snprintf(key, sizeof key, "runs/%s/spec.json", run->id);
     STK_TRY(stk_share_get(share, key, &spec, err));
     STK_TRY(stk_remote_mark_read(store, run->id, &mark, err));
-    if (!f.is_here) { /* left by one whose row never came */
+    if (!f.is_here) { /* left by a run without a row */
         mark = (remote_mark){.n = -1};
     }
     int rc = stk_remote_log_skip_own(share, store, run->id, &mark, err);
@@ -442,7 +444,7 @@ typedef struct ends {
     stk_share *share;
     stk_store *store;
     stk_err *err;
-    char at[STK_SHARE_KEY_MAX]; /* the attempt whose further nodes came last … */
+    char at[STK_SHARE_KEY_MAX]; /* the attempt whose other nodes were fetched last … */
     uint32_t last;              /* … the highest of them, */
     bool is_new;                /* and whether any wasn't here yet */
 } ends;
@@ -470,8 +472,8 @@ static int fetch_node_end(ends *e, const char *key, size_t n_at, const char *dir
     return stk_remote_fetch_end(e->share, key, dir, e->arena, NULL, e->err);
 }
 
-/* runs/<run>/<step>/<task>/<attempt>/end.json, end-K.json: in this order '-' stands before '.', so
- * node 0's comes last, and the others' output is put behind its own. */
+/* Handles runs/<run>/<step>/<task>/<attempt>/end.json and end-K.json. '-' sorts before '.', so node
+ * 0's end comes last, and the others' output is appended to its own. */
 static int fetch_end_at(void *arg, const char *key, int64_t size, int64_t mtime_ms)
 {
     ends *e = arg;
@@ -487,7 +489,7 @@ static int fetch_end_at(void *arg, const char *key, int64_t size, int64_t mtime_
     if (n_slashes != 5 || n < 8 || strncmp(name, "end", 3) != 0 ||
         (name[3] != '.' && name[3] != '-') || strcmp(name + n - 5, ".json") != 0 ||
         (name[3] == '-' && strtoul(name + 4, NULL, 10) >= STK_LIMIT_RANKS)) {
-        return 0; /* files/end.json is the program's */
+        return 0; /* files/end.json is the program's own file */
     }
     stk_arena_reset(e->arena);
     (void)snprintf(dir, sizeof dir, "%s/%.*s", stk_store_path(e->store), (int)n_at, key);
@@ -497,7 +499,7 @@ static int fetch_end_at(void *arg, const char *key, int64_t size, int64_t mtime_
     bool has_nodes = is_same_attempt(e, key, n_at);
     (void)snprintf(log, sizeof log, "%s/stderr.log", dir);
     if (stk_file_exists(log) && !(has_nodes && e->is_new)) {
-        return 0; /* its files came before */
+        return 0; /* its files were fetched before */
     }
     STK_TRY(stk_remote_fetch_end(e->share, key, dir, e->arena, NULL, e->err));
     return has_nodes ? stk_remote_add_nodes(dir, e->last, e->err) : 0;

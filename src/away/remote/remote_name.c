@@ -14,8 +14,8 @@ static void digest_of(const char *text, char ret[SHORT + 1])
     ret[SHORT] = '\0';
 }
 
-/* The two last numbers stand alone behind the step, so names can only be the same where two steps'
- * words are: a word that was changed has "--" in it, and no other has. */
+/* Task and attempt follow the step, so two names are only equal if the steps' words are. A changed
+ * word contains "--", which no other word does. */
 void stk_remote_name(const char *run, const char *step, uint32_t task, uint32_t attempt,
                      char ret_name[STK_REMOTE_NAME + 1])
 {

@@ -33,8 +33,7 @@ static void put_links(stk_buf *buf, const stk_remote_link *links, uint32_t n)
     stk_json_close(buf, '}');
 }
 
-/* Values may have bytes that aren't UTF-8, which JSON has no way to say; a program would see others
- * than were set. */
+/* JSON can't have bytes that aren't UTF-8, and the program would get other values. */
 static int put_variables(stk_buf *buf, const char *const *env, stk_err *err)
 {
     stk_json_open(buf, "env", '{');
@@ -154,7 +153,7 @@ static int64_t int_of(reader *r, const char *key, int64_t max)
     return number;
 }
 
-/* Members of a list or a map; absent is none. */
+/* The number of members of a list or map; 0 if it is missing. */
 static uint32_t count_of(reader *r, const char *key, stk_json_kind kind)
 {
     const stk_json *node = stk_json_get(r->doc, key);
@@ -233,7 +232,7 @@ bool stk_remote_is_below(const char *path)
     return true;
 }
 
-/* From the root on, and never up again. */
+/* True for an absolute path without "..". */
 static bool is_path(const char *text)
 {
     for (const char *up = text; up != NULL && (up = strstr(up, "/..")) != NULL; up += 3) {
@@ -244,7 +243,7 @@ static bool is_path(const char *text)
     return text != NULL && text[0] == '/';
 }
 
-/* NULL: none are said. */
+/* NULL: any class. */
 static const char *const *classes_of(reader *r, const stk_json *list)
 {
     if (list == NULL) {
@@ -263,7 +262,7 @@ static const char *const *classes_of(reader *r, const stk_json *list)
     return classes;
 }
 
-/* What may be null is there whole, or not at all. */
+/* Reads parts that are either complete or null. */
 static void read_parts(reader *r, stk_remote_order *o)
 {
     const stk_json *code = stk_json_get(r->doc, "code");
@@ -276,7 +275,7 @@ static void read_parts(reader *r, stk_remote_order *o)
         }
     }
     if (devices != NULL && devices->kind != STK_JSON_NULL) {
-        const stk_json *vendor = stk_json_get(devices, "vendor"); /* null: whichever there is */
+        const stk_json *vendor = stk_json_get(devices, "vendor"); /* null: any vendor */
         int64_t count = 0;
         o->device_vendor = stk_json_text(vendor);
         o->device_classes = classes_of(r, stk_json_get(devices, "classes"));
@@ -356,7 +355,7 @@ int stk_remote_order_read(const char *text, size_t len, stk_arena *arena, stk_re
 
 /* --- lists of arrays --- */
 
-/* How much of a key is its step's: "runs/<run>/<step>". */
+/* The length of the step's part of a key: "runs/<run>/<step>". */
 static size_t step_of(const char *key)
 {
     size_t n = strlen(key);

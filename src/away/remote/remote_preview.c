@@ -1,4 +1,4 @@
-/* What a job would be submitted as, without submitting it. */
+/* Makes the documents of a job without submitting it. */
 #include <string.h>
 
 #include "away/remote/remote_private.h"
@@ -25,7 +25,7 @@ int stk_remote_preview(const stk_remote_config *config, const stk_job *job, stk_
 {
     stk_backend *opened = NULL;
     remote_task *t = NULL;
-    STK_TRY(stk_remote_open(config, &opened, err)); /* asks nothing */
+    STK_TRY(stk_remote_open(config, &opened, err)); /* makes no requests */
     remote_backend *b = (remote_backend *)opened;
     int rc = stk_remote_task_new(b, job, &t, err);
     if (rc == 0) {

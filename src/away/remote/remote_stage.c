@@ -1,4 +1,4 @@
-/* Staging: what a task needs goes to the share, then its order. On a worker's thread. */
+/* Staging, on a worker's thread: sends a task's needs to the share, then its order. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -103,7 +103,7 @@ static int add_link(stage *s, const char *at, const char *target)
     return 0;
 }
 
-/* in/NAME, and of lists in/NAME/0 … */
+/* Finds the links in/NAME, and for lists in/NAME/0 … */
 static int find_links(stage *s, const char *at, bool deeper)
 {
     char path[PATH_MAX];
@@ -125,9 +125,10 @@ static int find_links(stage *s, const char *at, bool deeper)
     return rc;
 }
 
-/* --- all of it --- */
+/* --- the whole --- */
 
-/* Somebody has begun it: then a job that is gone is lost, and must not be made anew. */
+/* Checks for an agent's claim: a missing job that has begun is lost and must not be submitted
+ * again. */
 static int find_claim(stage *s)
 {
     STK_BUF_AUTO claim = STK_BUF_INIT(64 << 10);
@@ -136,7 +137,7 @@ static int find_claim(stage *s)
     return rc == STK_E_NOT_FOUND ? 0 : rc;
 }
 
-/* One that an earlier engine put stays: a gang's nodes that have begun know its key. */
+/* Keeps the order of an earlier engine, because started nodes of a gang know its key. */
 static int put_order(stage *s)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2);
@@ -154,7 +155,7 @@ int stk_remote_stage(remote_worker *w, remote_task *t, stk_err *err)
     t->order.links = NULL;
     STK_TRY(stk_remote_worker_store(w, err));
     STK_FAILPOINT("remote.stage.before");
-    if (t->job.look) { /* attach is the driver's by now, maybe */
+    if (t->job.look) { /* the driver may own `attach` now */
         STK_TRY(find_claim(&s));
     }
     STK_TRY(push_inputs(&s));

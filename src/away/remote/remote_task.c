@@ -1,5 +1,4 @@
-/* The copy of a job: everything that staging, the driver and collecting need of it, in one arena.
- */
+/* Copies a job: all that staging, the driver and collecting need, in one arena. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +11,8 @@
 
 enum { GANG_KEY_BYTES = 32, GANG_PORT = 29500 };
 
-/* What the agent needs to reach the share, where the engine has it in its environment (region and
- * endpoint: or in AWS's files). The first group is no secret. */
+/* Variables with which the agent reaches the share, if the engine has them (region and endpoint
+ * also from AWS's files). The first group isn't secret. */
 static const char *const plain_names[] = {"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",
                                           "AWS_ENDPOINT_URL_S3", "STOKER_SHARE_REGION"};
 static const char *const secret_names[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
@@ -48,7 +47,7 @@ void stk_remote_share_env(remote_backend *b)
     bool has_url = is_set("AWS_ENDPOINT_URL_S3") || is_set("AWS_ENDPOINT_URL");
     bool has_region = is_set("AWS_REGION") || is_set("AWS_DEFAULT_REGION");
     if ((has_url && has_region) || stk_aws_open(NULL, &aws, NULL) < 0) {
-        return; /* what is wrong with the files the share says */
+        return; /* the share reports errors of these files */
     }
     if (!has_url && stk_aws_endpoint(aws, "s3", url, sizeof url, &is_custom, NULL) == 0 &&
         is_custom) {
@@ -88,8 +87,8 @@ static bool names(const char *const *list, const char *pair)
     return false;
 }
 
-/* The job's variables, told apart: those with secrets never go into an object of the share. The key
- * by which a gang's nodes know each other is of one attempt, whose data is there as well. */
+/* Divides the job's variables: secrets never go into an object of the share. The key of a gang's
+ * nodes may, because it is valid for one attempt, whose data is there, too. */
 static int copy_env(remote_task *t, const stk_job *job, stk_err *err)
 {
     const char *const *secrets = job->elsewhere->secrets;
@@ -129,7 +128,7 @@ static int copy_env(remote_task *t, const stk_job *job, stk_err *err)
     return 0;
 }
 
-/* The container's own variables: what the agent itself needs. */
+/* Sets the container's own variables, which the agent needs. */
 static int container_env(const remote_backend *b, remote_task *t, stk_err *err)
 {
     const char **env = stk_arena_array(t->arena, 16, sizeof *env);
@@ -177,8 +176,8 @@ static const stk_resources *copy_resources(stk_arena *arena, const stk_resources
     return asks == NULL ? NULL : r;
 }
 
-/* The agent opens a store there and lays out the code. A folder within another needs no mount of
- * its own. */
+/* Names the folders in which the agent opens a store and unpacks the code. A folder within another
+ * needs no mount. */
 static int name_folders(remote_backend *b, remote_task *t, stk_err *err)
 {
     const char **list = stk_arena_array(t->arena, 3, sizeof *list);
@@ -210,9 +209,9 @@ static int agent_argv(remote_backend *b, remote_task *t, stk_err *err)
     return 0;
 }
 
-/* What the agent is to find in its container: so many devices, of the vendor and of a model that
- * all alternatives have in common. Drivers refuse what they can't ask for; the agent is the last
- * who looks before the task runs. */
+/* Orders the agent to check the devices in its container: their number, vendor and a model that all
+ * alternatives share. Drivers refuse what they can't request; the agent makes the last check before
+ * the task runs. */
 static int order_devices(remote_task *t, stk_err *err)
 {
     stk_alternative wants[STK_LIMIT_ASKS];
