@@ -1,4 +1,4 @@
-/* What an attempt is given before it starts: devices, CPUs, memory; and that it gives them back. */
+/* Grants an attempt its devices, CPUs and memory before it starts, and releases them after. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
@@ -37,7 +37,7 @@ void stk_exec_release(stk_exec *x, uint32_t task)
     x->tasks[task].slot = NULL;
 }
 
-/* Whether the kernel's list ("0-15,32-47") has this CPU. */
+/* True if the kernel's list ("0-15,32-47") has this CPU. */
 static bool is_listed(const char *list, uint32_t cpu)
 {
     for (const char *at = list; at != NULL && *at != '\0';) {
@@ -54,7 +54,7 @@ static bool is_listed(const char *list, uint32_t cpu)
     return false;
 }
 
-/* Near one of the attempt's devices. */
+/* True if the CPU is near one of the attempt's devices. */
 static bool is_near(const stk_exec *x, const exec_slot *slot, uint32_t cpu)
 {
     for (uint32_t i = 0; i < slot->lease.n; i++) {
@@ -65,8 +65,8 @@ static bool is_near(const stk_exec *x, const exec_slot *slot, uint32_t cpu)
     return false;
 }
 
-/* The least loaded CPUs, of these the ones near the devices, lowest first; slot->cpus holds indices
- * into x->cpu_ids. */
+/* Picks the least loaded CPUs, among them those near the devices, lowest number first. slot->cpus
+ * has indices into x->cpu_ids. */
 static int pick_cpus(stk_exec *x, exec_slot *slot, uint32_t n, stk_err *err)
 {
     uint32_t *cost = stk_arena_array(x->tick, x->n_cpus + 1, sizeof *cost);
@@ -128,8 +128,7 @@ void stk_exec_put_asked(const stk_resources *r, stk_buf *buf)
     stk_json_close(buf, '}');
 }
 
-/* What it is to have of the host's CPUs: as asked, all ranks together, as far as there are so many.
- */
+/* The attempt's share of the host's CPUs: its request for all ranks together, at most all CPUs. */
 int64_t stk_exec_cpu_milli(const stk_exec *x, uint32_t task)
 {
     stk_pack_ask asks[STK_LIMIT_ASKS];

@@ -1,5 +1,5 @@
-/* What the sentence of a failure advises: nothing that is set already, nor what can't be written
- * where the step comes from. */
+/* Advice in the sentence of a failure. It doesn't advise what is already set, nor what the step's
+ * dialect can't express. */
 #include <string.h>
 
 #include "base/json.h"
@@ -7,7 +7,7 @@
 #include "run/exec/core/exec_devices.h"
 #include "run/exec/core/exec_loop.h"
 
-/* Is the step one of a flow, whose user writes decorators? */
+/* True for a step of a flow, whose user writes decorators. */
 static bool is_of_flow(const stk_step *step)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
@@ -43,7 +43,7 @@ static const char *in_flow_words(stk_exec *x, const char *text, stk_failure fail
                             at + strlen(way_out));
 }
 
-/* Nobody is told to set what the step has set: on_oom, in the words of stk_runner_way_out. */
+/* Leaves out the advice to set on_oom (as stk_runner_way_out words it) if the step has set it. */
 static const char *less_advice(stk_exec *x, uint32_t task, const char *text)
 {
     static const char *const advice[] = {", or set on_oom",
@@ -59,7 +59,7 @@ static const char *less_advice(stk_exec *x, uint32_t task, const char *text)
     return text;
 }
 
-/* on_oom would ask for more than there is. */
+/* The sentence if on_oom would ask for more than there is. */
 static const char *too_much(stk_exec *x, const char *text, const stk_sched_retrying *next)
 {
     char asked[32];
@@ -70,7 +70,7 @@ static const char *too_much(stk_exec *x, const char *text, const stk_sched_retry
                             text, asked, what, x->config.capacity->where);
 }
 
-/* on_oom has set how many times as much device memory to ask for, of devices that it had whole. */
+/* True if on_oom raises device memory, but the attempt already had whole devices. */
 static bool had_all(const stk_exec *x, uint32_t task, stk_failure failure)
 {
     const exec_slot *slot = x->tasks[task].slot;

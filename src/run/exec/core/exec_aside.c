@@ -1,4 +1,5 @@
-/* What waits for the threads of exec_sum.c is put aside, and done anew once all is there. */
+/* Puts actions aside that wait for the threads of exec_sum.c, and repeats them when the work is
+ * done. */
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,7 @@ bool stk_exec_sum_waits(const stk_exec *x, uint32_t task)
     return a != NULL && !a->is_ready;
 }
 
-/* What it holds already, and what is new. */
+/* Joins the work that the action already holds and the new work. */
 static int put_aside(stk_exec *x, uint32_t task, exec_aside_kind kind, const stk_outcome *outcome,
                      stk_err *err)
 {
@@ -70,7 +71,7 @@ bool stk_exec_sum_aside(stk_exec *x, uint32_t task, exec_aside_kind kind,
         }
     }
     stk_exec_sum_release(x->sum, &x->sum->wanted);
-    if (kind != EXEC_ASIDE_END || *ret_rc < 0) { /* an end takes what was summed after this */
+    if (kind != EXEC_ASIDE_END || *ret_rc < 0) { /* an end uses the work after this call */
         (void)stk_exec_sum_drop(x, task, &ignored);
     }
     return false;
@@ -101,9 +102,9 @@ static int do_anew(stk_exec *x, exec_aside *a, stk_err *err)
         return stk_exec_push_launch(x, a->task, err);
     }
     if (a->kind == EXEC_ASIDE_LOOKUP) {
-        return 0; /* the scheduler asks for it again */
+        return 0; /* the scheduler requests it again */
     }
-    stk_outcome outcome = a->outcome; /* the aside goes meanwhile */
+    stk_outcome outcome = a->outcome; /* the aside is freed meanwhile */
     int rc = stk_exec_settle(x, a->task, &outcome, err);
     stk_arena_reset(x->scratch);
     return rc;
@@ -141,7 +142,7 @@ int stk_exec_sum_wait(stk_exec *x, bool *ret_all, stk_err *err)
         stk_err why = {0};
         const exec_sum_item *one = wanted->items[i];
         if (one->rc < 0) {
-            continue; /* who uses it sees that */
+            continue; /* its user sees the error */
         }
         rc = stk_store_work_checked(x->config.store, one->work, &why);
         if (rc == STK_E_STORE) {

@@ -1,5 +1,5 @@
-/* Looking a step up in the cache: digests of its inputs → key → entry → is the entry still true?
- * Unsure is a miss. */
+/* Looks up a step in the cache: the digests of its inputs make the key, the key finds an entry, and
+ * the entry must still hold. In doubt it is a miss. */
 #include "run/exec/core/exec_cache.h"
 
 #include <errno.h>
@@ -24,7 +24,8 @@ void stk_exec_lookup_done(exec_lookup *lookup)
     stk_map_done(&lookup->seen);
 }
 
-/* *ret_comes: it is on its way, and `hex` is that of nothing; whoever asks is put aside. */
+/* *ret_comes: a thread is hashing the file, `hex` has no digest yet, and the caller's action is put
+ * aside. */
 static int sum_file(exec_lookup *lookup, const char *path, char hex[STK_DIGEST_HEX + 1],
                     bool *ret_comes, stk_err *err)
 {
@@ -220,7 +221,7 @@ int stk_exec_note_damage(stk_exec *x, stk_err *err)
     return stk_exec_emit_note(x, text, err);
 }
 
-/* One ref object of an outputs document → exec_ref. */
+/* Reads one ref object of an outputs document. */
 static bool take_ref(exec_lookup *lookup, const stk_json *ref, bool check, exec_ref *ret_ref)
 {
     const char *digest = stk_json_get_text(ref, "digest");
@@ -264,8 +265,8 @@ int stk_exec_parse_outputs(exec_lookup *lookup, const stk_step *step, const char
     return 0;
 }
 
-/* Plain SHA-256 of a source file, as the worker sums what it saw loaded; NULL when it can't be
- * read. */
+/* The plain SHA-256 of a source file, as the worker computes it for loaded files; NULL: unreadable.
+ */
 static const char *source_digest(exec_lookup *lookup, const char *path)
 {
     const char *digest = known_digest(&lookup->seen, path);
@@ -279,7 +280,7 @@ static const char *source_digest(exec_lookup *lookup, const char *path)
     return keep_digest(&lookup->seen, lookup->arena, path, hex);
 }
 
-/* A file that was there, with these bytes ("": with any). */
+/* True if the file still exists with this content ("": any content). */
 static bool is_file_same(exec_lookup *lookup, const char *path, const char *was)
 {
     if (was == NULL) {
@@ -292,8 +293,7 @@ static bool is_file_same(exec_lookup *lookup, const char *path, const char *was)
     return is != NULL && strcmp(is, was) == 0;
 }
 
-/* Files that the step was seen to load: each must be what it was then. NULL, or the path that
- * changed. */
+/* Checks the files that the step loaded. Returns NULL, or the path of a changed one. */
 static const char *changed_file(exec_lookup *lookup, const char *seen)
 {
     if (seen == NULL || strcmp(seen, "{}") == 0) {
@@ -313,7 +313,7 @@ static const char *changed_file(exec_lookup *lookup, const char *seen)
     return NULL;
 }
 
-/* Is this entry still true? NULL, or why not. */
+/* Returns NULL if the entry still holds, else why not. */
 static const char *stale(exec_lookup *lookup, const stk_step *step, exec_found *found,
                          int64_t now_ms)
 {
@@ -375,7 +375,8 @@ int stk_exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn o
     }
     int rc = collect(lookup, step, outputs, arg, digests, files, err);
     if (rc < 0 && rc != STK_E_NOMEM && rc != STK_E_BUG) {
-        /* A file can't be read: no key. Its start will say so, if the step itself needs it. */
+        /* An unreadable file means no key. If the step needs the file, its start reports the error.
+         */
         char text[1200];
         const char *why = stk_err_format(err, text, (int)sizeof text);
         ret_found->miss = stk_arena_dup(lookup->arena, why);
@@ -424,7 +425,7 @@ int stk_exec_lookup_key(exec_lookup *lookup, uint32_t i_step, const stk_key *key
 struct stk_forecast {
     exec_lookup lookup;
     stk_arena *arena;
-    exec_ref **outputs; /* by step; NULL: not known without running it */
+    exec_ref **outputs; /* by step; NULL: unknown before the step runs */
     uint32_t n_steps;
 };
 

@@ -1,4 +1,4 @@
-/* What this host can give, as the plan wants to know it. */
+/* This host's capacity, for the plan. */
 #include "run/exec/exec.h"
 #include "sys/nodes.h"
 #include "sys/proc.h"

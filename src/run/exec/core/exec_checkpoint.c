@@ -1,5 +1,5 @@
-/* A task's checkpoints (docs/decisions/0008): kept between attempts, gone once it has succeeded;
- * and whether the end of an attempt was a preemption, and got it any further. */
+/* A task's checkpoints (docs/decisions/0008) stay between attempts, and are removed after its
+ * success. Also decides whether an attempt was preempted, and whether it made progress. */
 #include <errno.h>
 #include <signal.h>
 #include <unistd.h>
@@ -15,7 +15,10 @@
 #include "run/exec/place/exec_place.h"
 #include "sys/file.h"
 
-enum { TERM_STATUS = 128 + SIGTERM, AGAIN_STATUS = 75 /* EX_TEMPFAIL: saved, run me again */ };
+enum {
+    TERM_STATUS = 128 + SIGTERM,
+    AGAIN_STATUS = 75 /* EX_TEMPFAIL: it has saved and wants to run again */
+};
 
 const char *stk_exec_checkpoints(stk_exec *x, uint32_t task, stk_arena *arena)
 {
@@ -35,7 +38,7 @@ static const stk_json *load_task(const char *path, stk_arena *arena)
     return stk_json_readn(arena, text, len);
 }
 
-/* Both without it, too. */
+/* True also if neither has the member. */
 static bool has_same_member(const stk_json *a, const stk_json *b, const char *key)
 {
     a = stk_json_get(a, key);
@@ -43,8 +46,8 @@ static bool has_same_member(const stk_json *a, const stk_json *b, const char *ke
     return a == b || (a != NULL && b != NULL && stk_json_equal(a, b));
 }
 
-/* Whether the attempt before was given the same: its task.json against this one's. One that can't
- * be read (it never began) says nothing against it. */
+/* True if the previous attempt had the same inputs, by both task.json files. An unreadable one (the
+ * attempt never began) counts as the same. */
 static bool was_given_same(stk_exec *x, uint32_t task, uint32_t attempt, const stk_buf *task_json)
 {
     const char *path = stk_exec_file_in_dir(x, task, attempt - 1, "task.json");
@@ -56,7 +59,7 @@ static bool was_given_same(stk_exec *x, uint32_t task, uint32_t attempt, const s
             has_same_member(before, now, "kind"));
 }
 
-/* Nothing of an earlier engine's is taken up without a word. */
+/* Notes checkpoints of an earlier engine that the attempt will use. */
 static int note_checkpoints(stk_exec *x, uint32_t task, const char *folder, bool same, stk_err *err)
 {
     char size[32] = "of unknown size";
@@ -85,10 +88,11 @@ int stk_exec_checkpoints_begin(stk_exec *x, uint32_t task, uint32_t attempt,
     const char *folder = stk_exec_checkpoints(x, task, x->scratch);
     t->checkpoints = (stk_checkpoints){.newest_ns = -1};
     STK_TRY(stk_err_if_null(folder, err));
-    if (attempt <= 1 || stk_exec_is_away(x, task)) { /* the first checkpoint makes it; the agent */
-        return 0;                                    /* keeps those of elsewhere in the share */
+    if (attempt <= 1 ||
+        stk_exec_is_away(x, task)) { /* the first checkpoint makes the folder; the agent */
+        return 0;                    /* keeps remote checkpoints in the share */
     }
-    int rc = stk_store_checkpoints_clean(folder, false, err); /* what was never completed */
+    int rc = stk_store_checkpoints_clean(folder, false, err); /* removes incomplete checkpoints */
     stk_store_checkpoints_look(folder, &t->checkpoints);
     if (rc < 0 || t->checkpoints.n == 0 || attempt != t->attempt_base + 1 || attempt <= 1) {
         return rc;
@@ -115,7 +119,7 @@ void stk_exec_checkpoints_drop(stk_exec *x, uint32_t task)
     }
     const char *folder = stk_exec_checkpoints(x, task, x->scratch);
     if (folder != NULL && rmdir(folder) < 0 && errno != ENOENT) {
-        stk_exec_sum_remove(x, folder); /* what can't be removed goes with the run */
+        stk_exec_sum_remove(x, folder); /* the run's removal takes what this can't remove */
     }
     errno = 0;
 }

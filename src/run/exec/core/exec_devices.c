@@ -1,5 +1,5 @@
-/* Devices of a run: those that the scheduler chose are leased, all or none; it is told what others
- * hold, and what its run waits for too long is claimed. */
+/* Devices of a run: leases the ones that the scheduler chose, all or none; tells the scheduler what
+ * others hold; claims devices for a task that has waited too long. */
 #include "run/exec/core/exec_devices.h"
 
 #include <stdio.h>
@@ -11,21 +11,21 @@
 #include "run/exec/core/exec_loop.h"
 
 enum {
-    LOOK_MS = 200, /* how often others are looked at while something waits for them … */
+    LOOK_MS = 200, /* how often to check the devices of others while a task waits for them … */
     LOOK_MAX_MS = 1000,
     AGAIN_MS = 5, /* after a lost race whose winner can be seen */
     CLAIM_AFTER_MS = 10 * 1000,
     CLAIM_FOR_MS = 10 * 60 * 1000
 };
 
-/* What others have of a device that has `free_bytes` left, in MiB. */
+/* The memory of a device that others hold, in MiB; `free_bytes` of it are free. */
 static int64_t outside_mib(stk_accel *accel, const stk_sched *sched, uint32_t i, int64_t free_bytes,
                            const char *holder, stk_arena *arena)
 {
     int64_t total_mib = stk_accel_device(accel, i)->memory_bytes >> 20;
     int32_t own_mib = stk_sched_held(sched, i);
     if (own_mib == STK_SCHED_ALL) {
-        return 0; /* nobody else can have it */
+        return 0; /* no other run can hold it */
     }
     if (holder != NULL || (free_bytes == 0 && own_mib == 0) ||
         (free_bytes == 0 && stk_lease_claimant(accel, i, arena) != NULL)) {
@@ -79,11 +79,12 @@ const char *stk_exec_holders(stk_accel *accel, const stk_devset *devices, stk_ar
 
 /* --- claims ---
  *
- * Runs take what is free as they come; so that the small ones' stream doesn't keep a large one
- * waiting for ever, who has waited for CLAIM_AFTER_MS claims devices. That may keep some idle until
- * the last of them is given back, by a training of three days, say: a claim that does so is given
- * up after CLAIM_FOR_MS for as long, and the next one lasts twice as long. So at most half of that
- * time is lost, and sooner or later a claim lasts longer than what runs there. */
+ * Runs take free devices in any order. So that a stream of small tasks can't keep a large one
+ * waiting for ever, a task that has waited for CLAIM_AFTER_MS claims devices. A claim may keep some
+ * of them idle until the last one is free, perhaps after a training of three days. Therefore a
+ * claim that keeps devices idle ends after CLAIM_FOR_MS, pauses as long, and the next one lasts
+ * twice as long. So at most half of the time is lost, and at last a claim outlasts the tasks on its
+ * devices. */
 
 static int64_t claim_after_ms(void)
 {
@@ -111,7 +112,7 @@ static int make_claim(stk_exec *x, int64_t now, stk_err *err)
     STK_ARENA_AUTO arena = stk_arena_new(1u << 20);
     STK_TRY(stk_err_if_null(arena, err));
     if (why.what != STK_WHY_DEVICES || stk_devset_count(&why.outside) == 0) {
-        return 0; /* at this moment it waits for its own run */
+        return 0; /* now it waits for its own run */
     }
     for (uint32_t i = 0; i < stk_accel_n_devices(x->config.accel); i++) {
         if (stk_lease_claimant(x->config.accel, i, arena) != NULL) {
@@ -123,7 +124,7 @@ static int make_claim(stk_exec *x, int64_t now, stk_err *err)
     if (!stk_sched_claim(x->sched, x->outside.claim.task, &avoid, &event.devices) ||
         stk_lease_claim(x->config.accel, &event.devices, now - x->outside.claim.since_ms, label,
                         NULL) < 0) {
-        return 0; /* tried again at the next look */
+        return 0; /* the next check tries again */
     }
     x->outside.claim.is_made = true;
     x->outside.claim.devices = event.devices;
@@ -131,7 +132,7 @@ static int make_claim(stk_exec *x, int64_t now, stk_err *err)
     return stk_sched_fold(x->sched, &event, err);
 }
 
-/* Something of what is claimed is held by nobody. */
+/* True if a claimed device is idle. */
 static bool keeps_idle(const stk_exec *x)
 {
     bool is = false;
@@ -153,7 +154,7 @@ static bool claims_gone(const stk_exec *x)
     return is;
 }
 
-/* After a look at what others hold. */
+/* Updates the claim after a check of the devices of others. */
 static int see_to_claim(stk_exec *x, int64_t now, stk_err *err)
 {
     exec_claim *c = &x->outside.claim;
@@ -165,7 +166,7 @@ static int see_to_claim(stk_exec *x, int64_t now, stk_err *err)
         c->change_ms = now + claim_after_ms();
         c->for_ms = CLAIM_FOR_MS;
     }
-    if (c->is_made && claims_gone(x)) { /* others will do */
+    if (c->is_made && claims_gone(x)) { /* other devices may do */
         rc = give_up_claim(x, err);
         c->change_ms = now;
     }
@@ -175,7 +176,7 @@ static int see_to_claim(stk_exec *x, int64_t now, stk_err *err)
     if (!c->is_made) {
         return make_claim(x, now, err);
     }
-    if (!keeps_idle(x)) { /* it costs nobody anything */
+    if (!keeps_idle(x)) { /* it keeps no device idle */
         c->change_ms = now + c->for_ms;
         return 0;
     }
@@ -185,7 +186,7 @@ static int see_to_claim(stk_exec *x, int64_t now, stk_err *err)
     return rc;
 }
 
-/* As soon as its task doesn't wait any more, by whatever. */
+/* Ends the claim when its task no longer waits, for any reason. */
 static int end_claim(stk_exec *x, stk_err *err)
 {
     if (!x->outside.claim.is_waiting ||
@@ -196,19 +197,20 @@ static int end_claim(stk_exec *x, stk_err *err)
     return give_up_claim(x, err);
 }
 
-/* --- looks --- */
+/* --- devices of others --- */
 
 static int look_outside(stk_exec *x, bool *ret_new, stk_err *err)
 {
     exec_outside *o = &x->outside;
     int64_t now = stk_clock_mono_ms(x->config.clock);
-    int64_t most = o->claim.is_made ? LOOK_MS : LOOK_MAX_MS; /* nobody else has what is claimed */
+    int64_t most = o->claim.is_made ? LOOK_MS : LOOK_MAX_MS; /* no other run holds what we claim */
     o->is_any_outside = false;
     *ret_new = false;
     STK_TRY(stk_exec_fold_outside(x->config.accel, x->sched, &o->is_any_outside, ret_new, err));
     for (uint32_t i = 0; i < x->config.capacity->n_devices; i++) {
         const stk_device *d = stk_accel_device(x->config.accel, i);
-        if (x->config.capacity->devices[i].usable && !d->usable) { /* another run put it there */
+        if (x->config.capacity->devices[i].usable &&
+            !d->usable) { /* another run marked it as broken */
             STK_TRY(stk_exec_gone(x, i, stk_text_or(d->trouble, "it broke"), err));
         }
     }
@@ -224,7 +226,7 @@ int stk_exec_lease(stk_exec *x, const stk_action *start, stk_lease *ret_lease, s
     uint32_t task = start->task;
     int64_t share_mib = stk_sched_asks(x->sched, task).asks[start->i_ask].share_mib;
     stk_err busy = {0};
-    STK_TRY(stk_exec_device_events(x, err)); /* what was before isn't this attempt's */
+    STK_TRY(stk_exec_device_events(x, err)); /* earlier errors aren't this attempt's */
     (void)snprintf(label, sizeof label, "run %s step %s", x->config.run,
                    stk_exec_step(x, task)->name);
     int rc = stk_lease_take(x->config.accel, &start->devices, share_mib << 20, label, ret_lease,
@@ -265,7 +267,7 @@ int stk_exec_look(stk_exec *x, stk_err *err)
     return look_outside(x, &is_new, err);
 }
 
-/* Once a run: that it waits, and for whom. */
+/* Notes once for each run that it waits, and for whom. */
 static int note_wait(stk_exec *x, stk_err *err)
 {
     for (uint32_t i = 0; i < x->n_tasks; i++) {

@@ -1,5 +1,5 @@
-/* The end of an attempt: its outcome and its result.json → outputs in the store → the events that
- * follow. */
+/* The end of an attempt: reads its outcome and result.json, moves its outputs to the store, and
+ * emits the events. */
 #include "run/exec/core/exec_end.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 /* --- success --- */
 
-/* What came of devices that aren't there is not for runs that have some. */
+/* False for results of simulated devices, which aren't for runs with real ones. */
 static bool is_for_cache(const stk_exec *x, const exec_ending *e)
 {
     const exec_task *t = &x->tasks[e->task];
@@ -67,19 +67,19 @@ static void put_warnings(stk_exec *x, const exec_ending *e, stk_buf *buf)
     stk_json_close(buf, ']');
 }
 
-/* The payload of TASK_SUCCEEDED. */
+/* Writes the payload of TASK_SUCCEEDED. */
 static void put_success(stk_exec *x, const exec_ending *e, const exec_made *made, stk_buf *buf)
 {
     const exec_task *t = &x->tasks[e->task];
     stk_json_open(buf, NULL, '{');
     stk_exec_put_made(x, made, buf);
     stk_json_put_known_raw(buf, "inputs", t->inputs);
-    if (is_for_cache(x, e)) { /* whoever takes the run over finds the entry by it */
+    if (is_for_cache(x, e)) { /* an engine that takes over the run finds the entry by it */
         stk_json_put_text(buf, "key", t->key);
     }
     stk_json_put_raw(buf, "used", e->used);
     stk_json_put_known_raw(buf, "granted", e->got);
-    if (e->outcome->n_devices > 0) { /* later runs look for what this step needed */
+    if (e->outcome->n_devices > 0) { /* later runs read this step's peak */
         stk_json_put_text(buf, "step", e->step->name);
     }
     if (e->has_result && e->result.metadata != NULL) {
@@ -91,7 +91,7 @@ static void put_success(stk_exec *x, const exec_ending *e, const exec_made *made
     stk_json_close(buf, '}');
 }
 
-/* What the steps after this one ask for, by declared output. */
+/* Keeps the outputs for the steps after this one, by declared output. */
 static int keep_outputs(stk_exec *x, const exec_ending *e, const exec_made *made, stk_err *err)
 {
     uint32_t n = e->step->n_outputs;
@@ -104,7 +104,7 @@ static int keep_outputs(stk_exec *x, const exec_ending *e, const exec_made *made
     return 0;
 }
 
-/* The event and what follows it belong together. */
+/* Emits the success and its followers as one transaction. */
 static int emit_success(stk_exec *x, const exec_ending *e, const exec_made *made,
                         const stk_buf *data, stk_err *err)
 {
@@ -129,11 +129,11 @@ static int succeed(stk_exec *x, const exec_ending *e, stk_err *err)
     uint32_t n_refs = x->pending.n_refs;
     int rc = stk_exec_make(x, e, &made, &class, &why);
     if (rc == STK_E_FULL || rc == STK_E_NOMEM || (rc == STK_E_SYS && why.sys == EROFS)) {
-        *err = why; /* the store's trouble, not the step's: stop here, the run can be resumed */
+        *err = why; /* an error of the store, not of the step: stop, the run can be resumed */
         return rc;
     }
     if (rc < 0) {
-        x->pending.n_refs = n_refs; /* a failed attempt has no outputs, nor has it named any */
+        x->pending.n_refs = n_refs; /* a failed attempt has neither outputs nor named artifacts */
         return stk_exec_fail_output(x, e, class, &why, err);
     }
     if (x->graph.grow == NULL) {
@@ -162,7 +162,7 @@ int stk_exec_read_result(stk_exec *x, exec_ending *e, stk_err *why)
     size_t len = 0;
     STK_TRY(stk_err_if_null(path, why));
     if (e->step->python == NULL && !stk_file_exists(path)) {
-        return 0; /* most commands write none */
+        return 0; /* most commands write no result.json */
     }
     int rc = stk_file_read_untrusted(path, STK_LIMIT_RESULT_BYTES, &text, &len, why);
     if (rc < 0) {
@@ -183,9 +183,8 @@ int stk_exec_read_rank(stk_exec *x, const exec_ending *whole, uint32_t rank, exe
     return stk_exec_read_result(x, ret, err);
 }
 
-/* All that was to be summed is. `changed`: what an input that isn't as it was is told with, or
- * NULL.
- */
+/* Concludes the attempt after all files are hashed. `changed`: the error of a changed input, or
+ * NULL. */
 static int conclude(stk_exec *x, const exec_ending *e, bool ok, const stk_err *changed,
                     stk_err *err)
 {
@@ -193,7 +192,7 @@ static int conclude(stk_exec *x, const exec_ending *e, bool ok, const stk_err *c
     if (changed != NULL && ok) {
         return stk_exec_fail_output(x, e, STK_FAIL_LOAD, changed, err);
     }
-    if (changed != NULL) { /* its own failure counts */
+    if (changed != NULL) { /* its own failure has precedence */
         const char *note =
             stk_arena_printf(x->scratch, "step '%s': %s", e->step->name, changed->text);
         STK_TRY(stk_exec_emit_note(x, note, err));
@@ -226,13 +225,13 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
     if (rc < 0 && outcome->ok) {
         return stk_exec_fail_output(x, &e, STK_FAIL_OUTPUT, &why, err);
     }
-    /* A Python task's own word counts first: a process that dies while it ends has still done its
-     * work. */
+    /* A Python task's own report has precedence: a process that dies while it exits has still done
+     * its work. */
     bool ok = e.has_result && e.result.ok;
     if (e.step->python == NULL) {
         ok = outcome->ok && (ok || !e.has_result);
     }
-    /* what a failed one left is kept, too, where the graph grows */
+    /* a graph that grows keeps the outputs of a failed attempt, too */
     rc = stk_exec_inputs_look(x, task, &why);
     bool is_input_changed = rc < 0;
     rc = 0;
@@ -243,7 +242,7 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
         return rc;
     }
     rc = conclude(x, &e, ok, is_input_changed ? &why : NULL, err);
-    (void)stk_exec_sum_drop(x, task, &(exec_aside_kind){0}); /* its sums were needed until now */
+    (void)stk_exec_sum_drop(x, task, &(exec_aside_kind){0}); /* its digests were needed until now */
     return rc;
 }
 
@@ -254,7 +253,7 @@ int stk_exec_ended(stk_exec *x, const stk_report *report, stk_err *err)
     }
     if (report->id >= x->n_tasks || stk_sched_state(x->sched, report->id) != STK_TASK_RUNNING ||
         report->attempt != stk_exec_attempt(x, report->id)) {
-        return 0; /* an attempt that was given up already */
+        return 0; /* an attempt that was already given up */
     }
     if (x->config.cancelled && report->outcome.failure == STK_FAIL_START) { /* it may run on */
         stk_err_set(err, STK_E_ENV, "%s could not be ended: %s",

@@ -1,4 +1,4 @@
-/* The environment of a step's program: who it is, its inputs, the user's variables, secrets. */
+/* The environment of a step's program: its identity, its inputs, the user's variables, secrets. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ void stk_exec_env_add(exec_env *env, const char *key, const char *value)
     uint32_t n_used = env->n == 0 ? 0 : env->n + 1; /* the list ends with a NULL */
     const char **items = stk_arena_grow(env->arena, env->items, n_used, sizeof *items, &env->cap);
     const char *item = NULL;
-    if (value != NULL) { /* else there was no memory for it */
+    if (value != NULL) { /* NULL: out of memory */
         item = stk_arena_printf(env->arena, "%s=%s", key, value);
     }
     if (item == NULL || items == NULL) {
@@ -42,7 +42,7 @@ void stk_exec_env_set(exec_env *env, const char *key, const char *value)
     stk_exec_env_add(env, key, value);
 }
 
-/* STOKER_PARAM_<name>: strings bare, anything else as JSON. */
+/* Adds STOKER_PARAM_<name>: a string as it is, other values as JSON. */
 static void env_param(exec_env *env, const char *name, const char *json)
 {
     char key[STK_LIMIT_NAME + 32];
@@ -54,12 +54,13 @@ static void env_param(exec_env *env, const char *name, const char *json)
     }
     if (value == NULL) {
         env->failed = true;
-    } else if (strlen(key) + strlen(value) < STK_LIMIT_ENV_BYTES) { /* else task.json has it */
+    } else if (strlen(key) + strlen(value) <
+               STK_LIMIT_ENV_BYTES) { /* a longer one is in task.json only */
         stk_exec_env_add(env, key, value);
     }
 }
 
-/* A list is a folder in/NAME of links. */
+/* Makes the folder in/NAME with a link for each item of a list. */
 static int link_items(stk_exec *x, uint32_t task, exec_env *env, const stk_input *in,
                       const char *folder, stk_err *err)
 {
@@ -79,7 +80,7 @@ static int link_items(stk_exec *x, uint32_t task, exec_env *env, const stk_input
     return 0;
 }
 
-/* `name` NULL: what a task of a foreach has anyway, as far as the items are JSON. */
+/* `name` NULL: the variables that each task of a foreach has, if the items are JSON. */
 static int env_item(stk_exec *x, uint32_t task, exec_env *env, const char *name, stk_err *err)
 {
     char number[16];
@@ -105,7 +106,7 @@ static int env_item(stk_exec *x, uint32_t task, exec_env *env, const char *name,
     return 0;
 }
 
-/* Makes in/NAME; *ret_path: where the step finds the input. */
+/* Makes in/NAME; *ret_path: the input's path for the step. */
 static int put_input(stk_exec *x, uint32_t task, exec_env *env, const char *dir,
                      const stk_input *in, const char **ret_path, stk_err *err)
 {
@@ -120,7 +121,7 @@ static int put_input(stk_exec *x, uint32_t task, exec_env *env, const char *dir,
         *ret_path = at;
         return link_items(x, task, env, in, at, err);
     }
-    if (in->kind == STK_INPUT_FILE) { /* of the user's own */
+    if (in->kind == STK_INPUT_FILE) { /* a file of the user's */
         STK_TRY(stk_exec_file(x, task, env->is_away, in->text, &path, NULL, err));
         STK_TRY(stk_exec_input_put(x, &as_link, path, at, &is_own, err));
     } else {
@@ -145,7 +146,7 @@ static int env_input(stk_exec *x, uint32_t task, exec_env *env, const char *dir,
         return env_item(x, task, env, in->name, err);
     }
     STK_TRY(put_input(x, task, env, dir, in, &path, err));
-    if (!many) { /* thousands would be more than the system lets a program have */
+    if (!many) { /* thousands would exceed the system's limit */
         (void)snprintf(key, sizeof key, "STOKER_INPUT_%s", in->name);
         stk_exec_env_add(env, key, path);
     }
@@ -209,7 +210,7 @@ int stk_exec_job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
             stk_exec_env_add(env, names[i], number);
         }
     }
-    if (x->config.accel != NULL && !env->is_away) { /* there the agent says which */
+    if (x->config.accel != NULL && !env->is_away) { /* elsewhere the agent sets them */
         const char *pairs[64][2];
         stk_lease none = {0};
         uint32_t n = stk_lease_env(x->config.accel, slot != NULL ? &slot->lease : &none, env->arena,

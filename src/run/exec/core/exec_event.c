@@ -1,4 +1,5 @@
-/* Events on their way from what happened to the store: folded at once, committed together. */
+/* Events on their way to the store: the scheduler takes each at once, a flush commits them
+ * together. */
 #include "run/exec/core/exec_event.h"
 
 #include <stdlib.h>

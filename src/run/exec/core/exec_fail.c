@@ -1,4 +1,4 @@
-/* An attempt that failed: what is said of it, and whether it is tried again. */
+/* Failed attempts: their sentence, and whether there is another attempt. */
 #include <string.h>
 
 #include "base/json.h"
@@ -11,7 +11,7 @@
 #include "run/exec/grown/exec_made.h"
 #include "run/exec/place/exec_place.h"
 
-/* What is told of a failure: people read it, and a step may say anything. */
+/* Limits of a failure's texts, because people read them and a step may write any length. */
 enum { TEXT_BYTES = 16 << 10, TRACEBACK_BYTES = 256 << 10 };
 
 static int remember_error(stk_exec *x, uint32_t task, const char *text, stk_err *err)
@@ -24,7 +24,7 @@ static int remember_error(stk_exec *x, uint32_t task, const char *text, stk_err 
     return stk_err_if_null(x->error, err);
 }
 
-/* What is kept of a long text; NULL for NULL, and when out of memory. */
+/* Shortens a long text; NULL for NULL, or when out of memory. */
 static const char *clip(stk_exec *x, const char *text, size_t max)
 {
     size_t n = text == NULL ? 0 : strnlen(text, max + 1);
@@ -61,7 +61,7 @@ static int emit_retrying(stk_exec *x, uint32_t task, const stk_sched_retrying *n
     return stk_exec_emit(x, &event, &buf, err);
 }
 
-/* The payload of TASK_FAILED. */
+/* Writes the payload of TASK_FAILED. */
 static void put_failure(stk_exec *x, const exec_failure *failure, bool again, stk_buf *buf)
 {
     stk_json_open(buf, NULL, '{');
@@ -87,7 +87,7 @@ static void put_failure(stk_exec *x, const exec_failure *failure, bool again, st
     stk_json_close(buf, '}');
 }
 
-/* Before it is cut: half a value is one that nobody would find. */
+/* Hides secrets before the text is cut, because half of a secret wouldn't be found. */
 static void hide_all(stk_exec *x, uint32_t task, exec_failure *f)
 {
     const stk_settings *s = stk_exec_step(x, task)->settings;
@@ -114,7 +114,8 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
     clipped.text = stk_exec_advise(x, task, failure->class, clipped.text, &next);
     stk_exec_release(x, task);
     STK_TRY(stk_err_if_null(clipped.text, err));
-    STK_BUF_AUTO data = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 3); /* digests of what it left, too */
+    STK_BUF_AUTO data =
+        STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 3); /* also for the digests of its outputs */
     put_failure(x, failure, again, &data);
     stk_sched_event failed = {.kind = STK_EV_TASK_FAILED,
                               .task = task,
@@ -122,7 +123,7 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
                               .is_final = !again,
                               .saved = failure->saved};
     STK_TRY(stk_exec_emit(x, &failed, &data, err));
-    if (next.is_fallback) { /* of a failure of the fallback itself: that of the step */
+    if (next.is_fallback) { /* if the fallback itself failed, use the step's failure */
         STK_TRY(stk_exec_keep_failure(x, task, failure, err));
     }
     if (!again) {
@@ -132,7 +133,7 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
     return emit_retrying(x, task, &next, err);
 }
 
-/* The worker's own account of a failure → the sentence. */
+/* Makes the sentence from the worker's report of a failure. */
 static const char *error_text(const stk_exec *x, uint32_t task, const stk_result_error *e,
                               stk_failure class, stk_arena *arena)
 {
@@ -162,7 +163,7 @@ static const char *error_text(const stk_exec *x, uint32_t task, const stk_result
     return stk_buf_keep(&text, arena);
 }
 
-/* What a task says of itself counts only where it ended by itself. */
+/* True if the engine ended the attempt; the task's own report doesn't count then. */
 static bool was_ended(const stk_outcome *o)
 {
     static const stk_failure ended[] = {STK_FAIL_HOST_OOM, STK_FAIL_TIMEOUT, STK_FAIL_GPU_SHARE,
@@ -175,8 +176,8 @@ static bool was_ended(const stk_outcome *o)
     return !o->ok && o->signal != 0 && o->failure != STK_FAIL_LOST;
 }
 
-/* An exception's words may tell of the device, or of the host, what its type doesn't; else what was
- * seen of them. */
+/* The class of an exception: by its message, which may tell of a fault of the device or the host,
+ * else by the outcome. */
 static stk_failure error_class(const stk_result_error *e, const stk_outcome *o)
 {
     bool is_end = e->class == STK_FAIL_EXIT || e->class == STK_FAIL_SIGNAL; /* of a gang */

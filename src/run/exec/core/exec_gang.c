@@ -1,4 +1,4 @@
-/* What the launcher of a step's ranks tells beyond result.json. */
+/* Reads the launcher's report on a step's ranks, besides result.json. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/param.h>

@@ -1,4 +1,4 @@
-/* Hooks of steps that the engine runs: jobs of their own, before an attempt and after its end. */
+/* Hooks that the engine runs as separate jobs, before an attempt and after its end. */
 #include "run/exec/core/exec_hook.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 enum {
     HOOK_TIMEOUT_MS = 300000,
-    ERROR_BYTES = 32 << 10 /* as much of a failure as a hook is told */
+    ERROR_BYTES = 32 << 10 /* most bytes of a failure that a hook gets */
 };
 
 const char *const stk_exec_hook_names[] = {"on_start", "on_success", "on_failure", "on_end"};
@@ -24,7 +24,8 @@ bool stk_exec_has_start_job(const stk_step *step)
     return hook->run != NULL || (hook->python != NULL && step->python == NULL);
 }
 
-/* In an attempt's directory: hook `when` has ended. In x->scratch; NULL when out of memory. */
+/* The file in an attempt's directory that marks the end of hook `when`. In x->scratch; NULL: out of
+ * memory. */
 static const char *hook_mark(stk_exec *x, uint32_t task, stk_hook_when when)
 {
     char name[32];
@@ -77,7 +78,7 @@ int stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, bool *r
     const stk_step *step = stk_exec_step(x, task);
     const stk_hook *hook = &step->settings->hooks[when];
     stk_err why = {0};
-    /* after the second Ctrl-C nothing begins any more */
+    /* after the second Ctrl-C nothing starts */
     *ret_any =
         x->n_signals < 2 && !x->config.cancelled && (hook->run != NULL || hook->python != NULL);
     if (!*ret_any) {
@@ -114,8 +115,8 @@ static bool hook_was_run(const stk_result *result, const char *name)
     return false;
 }
 
-/* Hooks that the task did not run itself: commands always, Python ones when the process died. Their
- * order is kept: the on_end hook follows when the first has ended. */
+/* Runs the hooks that the task didn't run itself: commands always, Python ones if the process died.
+ * In order: the on_end hook starts when the first has ended. */
 int stk_exec_run_hooks(stk_exec *x, uint32_t task, const stk_result *result, const char *error,
                        stk_err *err)
 {
@@ -146,7 +147,7 @@ int stk_exec_catch_up(stk_exec *x, uint32_t task, stk_err *err)
     return stk_exec_run_hooks(x, task, e.has_result ? &e.result : NULL, NULL, err);
 }
 
-/* What comes after a hook: after on_start the task itself, after its outcome's hook on_end. */
+/* Continues after a hook: on_start is followed by the task, the outcome's hook by on_end. */
 static int after_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *err)
 {
     bool any;
