@@ -1,6 +1,6 @@
-/* An engine that waits for its tasks reads artifacts that nobody has read for long, so that what
- * rots on a disk is found before it is needed: one at a time, slowly, behind everybody else, and no
- * more once the engine ends. */
+/* An engine that waits for its tasks reads artifacts that weren't read for long, to find damage on
+ * the disk before the artifacts are needed. It reads one at a time, slowly, with the lowest
+ * priority, and stops when the engine ends. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -20,8 +20,8 @@ struct exec_idle {
     stk_arena *arena;
     const char **digests;
     uint32_t n, at;
-    int64_t next_ms;    /* monotonic: when to look again */
-    int64_t left_bytes; /* that it may read */
+    int64_t next_ms;    /* monotonic: next check */
+    int64_t left_bytes; /* it may read so many */
     bool has_listed, runs;
     pthread_t thread;
     stk_store_work *work;

@@ -1,7 +1,6 @@
-/* The files of a command's inputs: what a step does with them must not reach the store. Each is a
- * clone, or a copy if it is small, of the step's own; else it is the stored one, mounted read-only
- * where the engine may do that, and looked at after the step. docs/store.md says what each costs.
- */
+/* The files of a command's inputs. A step's changes to them must not reach the store, so each is a
+ * clone, or a copy if it is small. Otherwise it is the stored file, mounted read-only if the engine
+ * can, and checked after the step. docs/store.md has the costs. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -21,8 +20,7 @@
 #include "run/exec/place/exec_place.h"
 #include "sys/file.h"
 
-/* Of one input or item of a list, in a graph that is fixed; NULL: it is no artifact, or has none.
- */
+/* The digest of one input, or item of a list, in a fixed graph; NULL: it has none. */
 static const char *digest_of_input(const stk_exec *x, const stk_input *in)
 {
     if (in->kind == STK_INPUT_ARTIFACT) {
@@ -71,7 +69,7 @@ static int link_to(const char *path, const char *at, stk_err *err)
     return 0;
 }
 
-/* A file of the step's own: 0; 1: there can be none. */
+/* Makes the step's own file. Returns 0, or 1: it can't be cloned and is too large to copy. */
 static int clone_or_copy(stk_exec *x, const char *path, const struct stat *st, bool may_copy,
                          const char *at, stk_err *err)
 {
@@ -110,7 +108,7 @@ static int clone_or_copy(stk_exec *x, const char *path, const struct stat *st, b
     return stk_err_sys(err, STK_E_SYS, errno, "copying input %s", at);
 }
 
-/* Tried once, for what a kernel, a container or a policy allows is not to be had from a list. */
+/* Tries it once, because nothing lists what the kernel, a container and a policy allow together. */
 static bool can_mount(stk_exec *x)
 {
     enum { UNKNOWN, YES, NO };
@@ -142,7 +140,7 @@ static int add_path(exec_inputs *inputs, const char *path, stk_err *err)
     return 0;
 }
 
-/* The stored one is mounted on what is made here. */
+/* Makes a file or folder on which the stored one is mounted. */
 static int put_mount(exec_inputs *inputs, const char *path, bool is_dir, const char *at,
                      stk_err *err)
 {
@@ -178,8 +176,8 @@ int stk_exec_input_put(stk_exec *x, exec_inputs *inputs, const char *path, const
         *ret_is_own = true;
         return put_mount(inputs, path, S_ISDIR(st.st_mode), at, err);
     }
-    /* Who replaces a file replaces the link. A folder's modes forbid that, and a link to a folder
-     * is not what a program that copies it expects. */
+    /* A program that replaces a file replaces the link. A folder's modes forbid changes, and a
+     * program that copies a folder doesn't expect a link. */
     *ret_is_own = S_ISREG(st.st_mode);
     return link_to(path, at, err);
 }
@@ -195,7 +193,7 @@ const char *const *stk_exec_input_mounts(exec_inputs *inputs)
 bool stk_exec_may_mount(const stk_exec *x, uint32_t task)
 {
     bool may = true;
-    for (int i = 0; i < STK_HOOK_N; i++) { /* it runs in another process, and reads them too */
+    for (int i = 0; i < STK_HOOK_N; i++) { /* a hook runs in another process and reads them, too */
         may = may && stk_exec_step(x, task)->settings->hooks[i].python == NULL;
     }
     return may;
@@ -203,7 +201,7 @@ bool stk_exec_may_mount(const stk_exec *x, uint32_t task)
 
 /* --- after the step --- */
 
-/* Of a Python step too: a materializer of the user's own gets the path of what is stored. */
+/* True also for a Python step, because a user's materializer gets the path of the stored file. */
 static bool is_looked_at(const stk_exec *x, uint32_t task)
 {
     const stk_step *step = stk_exec_step(x, task);
@@ -260,7 +258,7 @@ static bool has_command_hooks(const stk_step *step)
     return has;
 }
 
-/* Copies, and what was mounted on, give way to links. What the step has changed stays. */
+/* Replaces copies and mount points by links. Keeps files that the step has changed. */
 static void put_back(stk_exec *x, const char *at, const char *digest, bool has_succeeded)
 {
     struct stat st;
@@ -279,7 +277,7 @@ void stk_exec_inputs_done(stk_exec *x, uint32_t task, const char *dir, bool has_
 {
     const stk_step *step = stk_exec_step(x, task);
     bool is_done = is_looked_at(x, task) && step->python == NULL &&
-                   !has_command_hooks(step); /* which may use them yet */
+                   !has_command_hooks(step); /* which may still use them */
     x->tasks[task].looks_at_inputs = false;
     for (uint32_t i = 0; is_done && i < step->n_inputs; i++) {
         const stk_input *in = &step->inputs[i];

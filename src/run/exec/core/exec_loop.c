@@ -56,7 +56,7 @@ int stk_exec_key_of(stk_exec *x, uint32_t task, stk_err *err)
     exec_found found = {0};
     exec_taken taken = {.from_run = NULL};
     int rc;
-    x->lookup.sum = NULL; /* the answer is wanted now */
+    x->lookup.sum = NULL; /* the caller needs the answer now */
     if (x->graph.grow != NULL) {
         rc = stk_exec_lookup_taken(x, task, &taken, err);
     } else {
@@ -115,7 +115,7 @@ static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
     return emit_hit(x, task, &found, err);
 }
 
-/* An event that says one thing. */
+/* Emits an event with one member. */
 static int emit_member(stk_exec *x, int kind, uint32_t task, const char *key, const char *text,
                        stk_err *err)
 {
@@ -173,7 +173,7 @@ static int do_stop(stk_exec *x, uint32_t task, stk_err *err)
     uint32_t id = t->hook == STK_HOOK_START ? task | EXEC_HOOK_BIT : task;
     exec_aside_kind kind = EXEC_ASIDE_LAUNCH;
     bool was_aside = stk_exec_sum_drop(x, task, &kind);
-    if (was_aside && kind == EXEC_ASIDE_END) { /* its process is gone */
+    if (was_aside && kind == EXEC_ASIDE_END) { /* its process has ended */
         stk_exec_release(x, task);
         return stk_exec_emit_task(x, STK_EV_TASK_CANCELLED, task, NULL, err);
     }
@@ -217,7 +217,7 @@ static int act(stk_exec *x, const stk_action *a, stk_err *err)
     case STK_ACT_FAIL:
         return stk_exec_fail_gone(x, a->task, err);
     case STK_ACT_END:
-        /* the end waits for hooks: they belong to the run */
+        /* the run's end waits for its hooks */
         if (x->n_hooks > 0) {
             return 0;
         }
@@ -239,7 +239,7 @@ static void stop_hooks(stk_exec *x)
 int stk_exec_cancel(stk_exec *x, const char *why, stk_err *err)
 {
     x->n_signals++;
-    if (x->n_signals > 1) { /* the STOP actions that follow have no grace any more */
+    if (x->n_signals > 1) { /* the following STOP actions have no grace time */
         stop_hooks(x);
     }
     if (x->n_signals > 1 || stk_sched_is_cancelling(x->sched)) {
@@ -248,8 +248,8 @@ int stk_exec_cancel(stk_exec *x, const char *why, stk_err *err)
     return emit_member(x, STK_EV_RUN_CANCELLING, 0, "why", why, err);
 }
 
-/* Everything the scheduler wants now. Lookups may answer at once and lead to more, so it is asked
- * until it is content. */
+/* Does everything that the scheduler wants now. A look-up may answer at once and lead to more
+ * actions, so it asks until there are none. */
 static int decide(stk_exec *x, int64_t *ret_wake_ms, stk_err *err)
 {
     stk_action actions[ACTIONS_AT_ONCE];
@@ -291,7 +291,7 @@ static int launch_all(stk_exec *x, bool *ret_any, stk_err *err)
 static int take_end(stk_exec *x, const stk_report *report, stk_err *err)
 {
     STK_FAILPOINT("exec.settle.before");
-    if (x->outside.n_leases > 0) { /* it may have ended of one */
+    if (x->outside.n_leases > 0) { /* an Xid may be why it ended */
         STK_TRY(stk_exec_device_events(x, err));
     }
     int rc = stk_exec_ended(x, report, err);
@@ -390,7 +390,7 @@ static int wait(stk_exec *x, int64_t wake_ms, stk_err *err)
     return 0;
 }
 
-/* Until the run and its last hook have ended. */
+/* Turns until the run and its last hook have ended. */
 static int run_turns(stk_exec *x, stk_err *err)
 {
     for (;;) {
@@ -411,7 +411,7 @@ static int run_turns(stk_exec *x, stk_err *err)
         } else if (x->n_hooks == 0) {
             return stk_exec_flush(x, err);
         }
-        /* a launch may have failed and queued events: look again before sleeping */
+        /* a failed launch may have queued events: check again before sleeping */
         if (!launched || x->pending.n_events == 0) {
             STK_TRY(wait(x, wake_ms, err));
         }

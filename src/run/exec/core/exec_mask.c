@@ -1,4 +1,4 @@
-/* Secrets: which values they are, and stars for them in what is shown. Data stays as it is. */
+/* Secrets: finds their values, and replaces them by stars in shown text. Data isn't changed. */
 #include <stdlib.h>
 
 #include "host/runner/runner_mask.h"
@@ -44,7 +44,7 @@ void stk_exec_hide_in_cards(const stk_settings *settings, const char *dir, stk_a
     const char *const *values = stk_exec_hidden(settings, arena);
     stk_mask *mask = NULL;
     if (values != NULL && stk_mask_new(values, &mask, NULL) == 0) {
-        (void)stk_mask_in_cards(mask, dir, arena, NULL); /* what can't be read can't be shown */
+        (void)stk_mask_in_cards(mask, dir, arena, NULL); /* an unreadable card isn't shown */
     }
     stk_mask_free(mask);
 }

@@ -1,4 +1,4 @@
-/* Opening a run: what it holds from its first moment, and the events that say how it began. */
+/* Opens a run: its resources, and the events that record how it began. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -31,10 +31,10 @@ static void add_host(stk_buf *buf, const stk_exec_config *config)
     }
     stk_json_close(buf, ']');
     if (config->accel != NULL && stk_accel_is_simulated(config->accel)) {
-        /* who asks about the run later asks about that machine */
+        /* later commands about the run use that machine */
         stk_json_put_text(buf, "accel", getenv("STOKER_ACCEL"));
     }
-    if (config->stack != NULL) { /* who resumes it puts the steps where they were */
+    if (config->stack != NULL) { /* `stoker resume` uses the same places */
         stk_json_put_text(buf, "stack", config->stack);
     }
     stk_json_close(buf, '}');
@@ -62,7 +62,7 @@ static int emit_created(stk_exec *x, stk_err *err)
         stk_json_put_raw(&buf, p->name, p->value);
     }
     stk_json_close(&buf, '}');
-    if (!c->use_cache) { /* who resumes it is told */
+    if (!c->use_cache) { /* for `stoker resume` */
         stk_json_put_bool(&buf, "no_cache", true);
     }
     stk_json_put_n_texts(&buf, "tags", settings->tags, settings->n_tags);
@@ -99,7 +99,7 @@ static int emit_started(stk_exec *x, stk_err *err)
     return stk_exec_emit_plain(x, STK_EV_RUN_STARTED, &buf, err);
 }
 
-/* A flow's own limit, which its front has put beside the document's settings. */
+/* The flow's limit, which the Python front adds to the document's settings. */
 static int64_t max_splits_of(const stk_spec *spec)
 {
     enum { DEFAULT_SPLITS = 100 };
@@ -149,7 +149,7 @@ static int init_exec(stk_exec *x, stk_err *err)
     return stk_exec_schedule(c->plan, c->capacity, c->mode, c->max_workers, c->run, &x->sched, err);
 }
 
-/* What stands before the first turn of the loop. */
+/* Folds or commits the events before the loop's first turn. */
 static int open_run(stk_exec *x, stk_err *err)
 {
     const stk_exec_config *config = &x->config;

@@ -1,4 +1,4 @@
-/* One output of a task → an artifact in the store, and what is said of it. */
+/* Makes one output of a task an artifact in the store, and describes it. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -54,7 +54,7 @@ static const char *ref_json(const stk_artifact *a, const stk_result_output *r,
     return stk_buf_keep(&buf, arena);
 }
 
-/* A small file whose text is JSON is also passed by value. NULL when it isn't. */
+/* Returns the text of a small file that is JSON, which is also passed by value; else NULL. */
 static const char *small_json(const char *path, int64_t size, size_t most, stk_arena *arena)
 {
     STK_TEXT_AUTO text = NULL;
@@ -70,8 +70,8 @@ static const char *small_json(const char *path, int64_t size, size_t most, stk_a
     return stk_json_dump_in(doc, arena);
 }
 
-/* Every folder between the attempt's and the output must be one: a link would lead to files that
- * aren't the task's, and they would be moved into the store. */
+/* Checks that each part of the path from the attempt's folder to the output is a folder. A link
+ * would lead to foreign files, which would be moved to the store. */
 static int check_folders(const exec_ending *e, const char *name, char *path, stk_err *err)
 {
     struct stat st;
@@ -91,7 +91,7 @@ static int check_folders(const exec_ending *e, const char *name, char *path, stk
     return 0;
 }
 
-/* An artifact that is in the store is the task's output. */
+/* Names an artifact that the store has as the task's output. */
 static int name_output(stk_exec *x, const exec_ending *e, const stk_result_output *r,
                        const stk_output *declared, const stk_artifact *artifact, const char *format,
                        const char *value, exec_ref *ret_ref, stk_err *err)
@@ -116,7 +116,7 @@ static int name_output(stk_exec *x, const exec_ending *e, const stk_result_outpu
     return stk_exec_push_ref(x, &row, err);
 }
 
-/* As the result says, else the document; NULL: neither does. */
+/* The format by the result or the document; NULL: neither gives one. */
 static const char *format_of(const stk_result_output *r, const stk_output *declared)
 {
     if (r != NULL && r->format != NULL) {
@@ -125,7 +125,8 @@ static const char *format_of(const stk_result_output *r, const stk_output *decla
     return declared != NULL ? declared->type : NULL;
 }
 
-/* Made elsewhere: the share has it, and the bytes come here when something here reads them. */
+/* Publishes an output that was made elsewhere: the share has it, and it is fetched when it is read.
+ */
 static int publish_absent(stk_exec *x, const exec_ending *e, const stk_result_output *r,
                           const stk_output *declared, exec_ref *ret_ref, stk_err *err)
 {
@@ -142,8 +143,8 @@ static int publish_absent(stk_exec *x, const exec_ending *e, const stk_result_ou
                        NULL, ret_ref, err);
 }
 
-/* The path of an output → an artifact. Its content is summed whatever digest the step claims for
- * it: the claim is the step's word, and a wrong one is its fault. */
+/* Makes a file or folder an artifact. Hashes the content even if the step gives a digest, because a
+ * wrong digest is the step's fault. */
 static int take_path(stk_exec *x, const stk_result_output *r, const char *name, const char *path,
                      stk_artifact *ret, stk_err *err)
 {
@@ -167,7 +168,7 @@ static char *output_path(stk_exec *x, const exec_ending *e, const stk_result_out
     return stk_arena_printf(x->scratch, "%s/out/%s", e->dir, declared->name);
 }
 
-/* What is behind a link is refused later, and not read before. */
+/* An output behind a link is refused later; doesn't read it here. */
 static int ask_output(stk_exec *x, const exec_ending *e, const stk_result_output *r,
                       const stk_output *declared, stk_err *err)
 {
@@ -184,7 +185,7 @@ static int ask_output(stk_exec *x, const exec_ending *e, const stk_result_output
         return 0;
     }
     int rc = stk_exec_sum_ask(x->sum, store, EXEC_SUM_OUTPUT, path, NULL, &work, &ignored);
-    return rc == STK_E_NOMEM ? stk_err_nomem(err) : 0; /* told when it is published */
+    return rc == STK_E_NOMEM ? stk_err_nomem(err) : 0; /* publishing reports the error */
 }
 
 static int ask_outputs(stk_exec *x, const exec_ending *e, stk_err *err)
@@ -221,7 +222,7 @@ int stk_exec_publish_ask(stk_exec *x, const exec_ending *e, stk_err *err)
     return 0;
 }
 
-/* A value of the result's is an artifact of its own; a short one is also passed on by value. */
+/* Makes a value of the result an artifact; a short one is also passed by value. */
 static int publish_value(stk_exec *x, const exec_ending *e, const stk_result_output *r,
                          const stk_output *declared, size_t most, exec_ref *ret_ref, stk_err *err)
 {

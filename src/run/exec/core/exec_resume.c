@@ -1,5 +1,5 @@
-/* Taking a run up again: the fold of what was committed, and the truth about attempts that were
- * running when the engine died. */
+/* Resumes a run: folds the committed events, and finds out about attempts that were running when
+ * the engine died. */
 #include "run/exec/core/exec_resume.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ typedef struct history {
     stk_exec *x;
     exec_past *tasks;
     uint32_t n_tasks, cap_tasks;
-    stk_map notes; /* that are on record */
+    stk_map notes; /* texts of the recorded notes */
     stk_err *err;
 } history;
 
@@ -33,7 +33,7 @@ static void keep_note(history *h, const char *note)
     }
 }
 
-/* The host may have changed since: what the plan says of it now, and didn't say before. */
+/* The host may have changed: emits notes of the plan that aren't on record. */
 static int emit_new_notes(stk_exec *x, const stk_map *known, stk_err *err)
 {
     for (uint32_t i = 0; i < stk_plan_n_notes(x->config.plan); i++) {
@@ -45,7 +45,7 @@ static int emit_new_notes(stk_exec *x, const stk_map *known, stk_err *err)
     return 0;
 }
 
-/* A graph that grows: the tasks so far. */
+/* Takes added tasks of a graph that grows. */
 static int take_grown(history *h, const stk_event_row *row, const stk_json *data)
 {
     STK_TRY(stk_exec_regrow_row(h->x, row, data, h->err));
@@ -91,7 +91,7 @@ static int fold_row(void *arg, const stk_event_row *row)
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *data = stk_json_read(scratch, row->data);
     if (row->data != NULL && !stk_json_is_map(data)) {
-        /* what a finished task left is known by its event alone: the run can't go on without it */
+        /* only this event has the results of the task, so the run can't continue without it */
         stk_err_set(h->err, STK_E_STORE,
                     "run %s can't be taken up: event %lld (%s) of its record is damaged",
                     h->x->config.run, (long long)row->seq, stk_event_word(row->kind));
@@ -135,7 +135,7 @@ static int fold_row(void *arg, const stk_event_row *row)
     return 0;
 }
 
-/* Ends what may still live of an attempt; after this nothing of it runs. */
+/* Ends all processes of an attempt that may still live. */
 static int end_attempt(stk_exec *x, uint32_t task, const exec_past *p, stk_err *err)
 {
     const char *dir = stk_exec_dir(x, task, p->attempt, x->scratch);
@@ -150,8 +150,8 @@ static int end_attempt(stk_exec *x, uint32_t task, const exec_past *p, stk_err *
     return 0;
 }
 
-/* An attempt that left a good result before the engine could commit its end is taken as it is, not
- * run twice. */
+/* Takes the good result of an attempt whose end the engine couldn't commit, instead of running the
+ * task twice. */
 static int adopt(stk_exec *x, uint32_t task, stk_err *err)
 {
     const char *path = stk_exec_file_in_dir(x, task, x->tasks[task].attempt_base, "result.json");
@@ -170,7 +170,7 @@ static int adopt(stk_exec *x, uint32_t task, stk_err *err)
     return stk_exec_settle(x, task, &outcome, err);
 }
 
-/* What it asked for in the end it asks for again. */
+/* Restores the last, grown request. */
 static int fold_growth(stk_exec *x, uint32_t task, const exec_past *p, stk_err *err)
 {
     for (int grows = STK_GROWS_MEMORY; grows <= STK_GROWS_SHARE; grows++) {
@@ -186,7 +186,8 @@ static int replay_running(stk_exec *x, uint32_t task, const exec_past *p, stk_er
 {
     bool is_away = stk_exec_is_away(x, task);
     STK_TRY(stk_exec_check_place(x, task, p->stack, err));
-    if (!is_away || p->stack == NULL) { /* one that was here ends, and begins anew elsewhere */
+    if (!is_away ||
+        p->stack == NULL) { /* an attempt that ran here ends, and starts again elsewhere */
         STK_TRY(end_attempt(x, task, p, err));
     }
     if (stk_sched_state(x->sched, task) != STK_TASK_LOOKUP) {
@@ -226,7 +227,7 @@ static int replay_task(stk_exec *x, uint32_t task, exec_past *p, stk_err *err)
     }
     int rc = stk_exec_parse_outputs(&x->lookup, stk_exec_step(x, task), p->json, true,
                                     &x->tasks[task].outputs, err);
-    if (rc == STK_E_NOT_FOUND) { /* an artifact was torn or removed */
+    if (rc == STK_E_NOT_FOUND) { /* an artifact is incomplete or missing */
         return stk_exec_replay_again(x, task, err);
     }
     if (rc < 0 || stk_sched_state(x->sched, task) != STK_TASK_LOOKUP) {
@@ -236,8 +237,8 @@ static int replay_task(stk_exec *x, uint32_t task, exec_past *p, stk_err *err)
     return stk_exec_fold(x->sched, STK_EV_TASK_CACHED, task, err);
 }
 
-/* What is not what was stored any more is made again. Where a signal wants the engine, whoever uses
- * them looks. */
+/* Runs steps again whose artifacts have changed. After a signal it doesn't check: the users of the
+ * artifacts do. */
 static int look_at_artifacts(history *h)
 {
     bool all = true;
@@ -247,7 +248,7 @@ static int look_at_artifacts(history *h)
         }
     }
     STK_TRY(stk_exec_sum_wait(h->x, &all, h->err));
-    h->x->lookup.sum = NULL; /* what the log says is folded now */
+    h->x->lookup.sum = NULL; /* folding the log needs the answer now */
     h->x->lookup.trusts = !all;
     return 0;
 }

@@ -1,5 +1,5 @@
-/* The scheduler of a run: for the engine that drives it, and, folded anew from what is on record,
- * for those who want to know how things stand. */
+/* Makes the scheduler of a run: for its engine, and, from the record, for readers that ask about
+ * its state. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
@@ -93,10 +93,10 @@ int stk_exec_fold_begun(stk_sched *sched, uint32_t task, stk_err *err)
     return stk_sched_fold(sched, &started, err);
 }
 
-/* What the log says of a task. */
+/* A task's state in the log. */
 typedef struct refold_task {
     bool is_done;
-    bool is_running;                       /* elsewhere it does whatever becomes of its engine */
+    bool is_running;                       /* a remote attempt runs without its engine, too */
     uint32_t n_grown[STK_GROWS_SHARE + 1]; /* attempts that got more of this */
     stk_grow_adding added;                 /* where the graph grows */
 } refold_task;
@@ -117,7 +117,7 @@ typedef struct refold {
     stk_err *err;
 } refold;
 
-/* It waits for parents that are not done, which is only so where an engine made these again. */
+/* It waits for unfinished parents, which exist only if an engine runs these again. */
 static int add_grown(refold *r, uint32_t task)
 {
     const stk_grow_adding *a = &r->tasks[task].added;
@@ -151,7 +151,7 @@ static int reserve_tasks(refold *r, uint64_t n)
     return 0;
 }
 
-/* What can't be placed is left out: the rest is still true. */
+/* Leaves out what doesn't fit here; the rest still holds. */
 static int fold_added(refold *r, const stk_event_row *row, const stk_json *data)
 {
     stk_grow_adding a;
@@ -175,7 +175,7 @@ static int fold_added(refold *r, const stk_event_row *row, const stk_json *data)
     return 0;
 }
 
-/* It attaches to what runs elsewhere. */
+/* Attaches the task to its remote attempt. */
 static int attach_task(refold *r, uint32_t task)
 {
     uint32_t i_step = r->grows ? r->tasks[task].added.i_step : task;
@@ -186,7 +186,7 @@ static int attach_task(refold *r, uint32_t task)
     return stk_exec_fold_begun(r->sched, task, r->err);
 }
 
-/* An engine takes the run up: it begins with what is done, as stk_exec_replay does. */
+/* An engine resumed the run: begins with the finished tasks, as stk_exec_replay does. */
 static int begin_again(refold *r)
 {
     stk_sched_free(r->sched);
@@ -261,8 +261,8 @@ static void read_task(const refold *r, const stk_event_row *row, const stk_json 
     }
 }
 
-/* What this reader can't place (another host's devices, an older Stoker's record) is left out: the
- * rest is still true. */
+/* Leaves out what this reader can't use (another host's devices, an older Stoker's record); the
+ * rest still holds. */
 static void fold_task(refold *r, const stk_event_row *row, const stk_json *data)
 {
     refold_task *t = &r->tasks[row->task];
@@ -276,7 +276,7 @@ static void fold_task(refold *r, const stk_event_row *row, const stk_json *data)
     if (stk_sched_fold(r->sched, &event, NULL) == 0) {
         return;
     }
-    if (is_done) { /* an attempt that was taken as it is */
+    if (is_done) { /* an attempt whose result was taken */
         event.kind = STK_EV_TASK_CACHED;
     } else if (row->kind == STK_EV_TASK_STARTED) {
         event.i_ask = STK_SCHED_NO_ASK;
@@ -320,11 +320,11 @@ static int refold_all(refold *r, stk_store *store)
     r->n_tasks = r->grows ? 0 : n_steps;
     STK_TRY(reserve_tasks(r, n_steps + 1ul));
     STK_TRY(stk_store_events(store, r->run, 0, refold_row, r, r->err));
-    if (r->sched == NULL) { /* it has just been made */
+    if (r->sched == NULL) { /* the run has just been created */
         STK_TRY(begin_again(r));
     }
     for (uint32_t i = 0; i < r->n_tasks; i++) {
-        if (stk_sched_state(r->sched, i) == STK_TASK_LOOKUP) { /* asked, and not found */
+        if (stk_sched_state(r->sched, i) == STK_TASK_LOOKUP) { /* looked up without success */
             STK_TRY(stk_exec_fold(r->sched, STK_SE_MISSED, i, r->err));
         }
     }

@@ -1,4 +1,4 @@
-/* Starting an attempt: what it is given, its directory with task.json, its environment, its job. */
+/* Starts an attempt: its grant, its directory with task.json, its environment, its job. */
 #include "run/exec/core/exec_start.h"
 
 #include <errno.h>
@@ -17,8 +17,8 @@
 #include "run/exec/place/exec_place.h"
 #include "sys/file.h"
 
-/* What the attempt before left in its out/ was not taken, and is room on the disk. What can't be
- * removed is no harm. */
+/* Removes the unused outputs of earlier attempts to free disk space. Failing to do so is harmless.
+ */
 static void drop_outputs(stk_exec *x, uint32_t task, uint32_t attempt)
 {
     if (attempt <= 1) {
@@ -45,7 +45,7 @@ static int make_folders(const stk_exec *x, uint32_t task, uint32_t attempt, cons
 {
     const stk_step *step = stk_exec_step(x, task);
     uint32_t id = stk_exec_id(x, task);
-    if (attempt == 1) { /* those above it are most likely new as well */
+    if (attempt == 1) { /* the folders above it are most likely new, too */
         const char *of_step = stk_arena_printf(x->scratch, "%s/%s", x->folder, step->name);
         const char *of_task = stk_arena_printf(x->scratch, "%s/%s/%u", x->folder, step->name, id);
         if (of_step == NULL || of_task == NULL) {
@@ -66,7 +66,7 @@ static int make_folders(const stk_exec *x, uint32_t task, uint32_t attempt, cons
     return 0;
 }
 
-/* Secrets are the engine's: a task sees those it named, under their own names. */
+/* Removes the engine's secrets from the environment; a task gets the ones that it names. */
 const char *const *stk_exec_job_unset(stk_arena *arena)
 {
     extern char **environ;
@@ -101,7 +101,7 @@ const char *stk_exec_self(const stk_exec *x)
     return stk_arena_dup(x->scratch, access(self, X_OK) == 0 ? self : "/proc/self/exe");
 }
 
-/* A gang's command is the launcher's to run: `stoker launch --gang DIR/task.json -- ARGV`. */
+/* The launcher runs a gang's command: `stoker launch --gang DIR/task.json -- ARGV`. */
 static const char *const *gang_argv(const stk_exec *x, const stk_step *step, const char *task_json)
 {
     const char *head[] = {stk_exec_self(x), "launch", "--gang", task_json, "--"};
@@ -115,7 +115,7 @@ static const char *const *gang_argv(const stk_exec *x, const stk_step *step, con
     return argv;
 }
 
-/* What runs on this machine itself: a command, or a function of the user's. */
+/* Sets the program of a step on this machine: a command, or a function of the user's. */
 static int set_program(const stk_exec *x, stk_job *job, const char *task_json, stk_err *err)
 {
     const stk_step *step = stk_exec_step(x, job->id);
@@ -135,7 +135,7 @@ static int set_program(const stk_exec *x, stk_job *job, const char *task_json, s
     return stk_err_if_null(job->argv, err);
 }
 
-/* *ret_class: what it is when it fails, if that is not the start itself. */
+/* *ret_class: the class of a failure other than the start itself. */
 static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_class, stk_err *err)
 {
     const stk_step *step = stk_exec_step(x, task);
@@ -155,7 +155,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     STK_TRY(stk_exec_put_task(x, task, attempt, dir, env.items, &buf, ret_class, err));
     const char *path = stk_arena_printf(x->scratch, "%s/task.json", dir);
     STK_TRY(stk_err_if_null(path, err));
-    /* Not by a rename: the attempt's lock is on the file (runner_attempt.c). */
+    /* Written in place, because the attempt's lock is on this file (runner_attempt.c). */
     STK_TRY(stk_file_write(path, buf.data, buf.len, 0644, err));
     STK_TRY(stk_exec_checkpoints_begin(x, task, attempt, &buf, err));
     stk_gang_ask gang = stk_exec_gang(x, task);
@@ -183,7 +183,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     if (r->limit_cpu) {
         job->cpu_milli = stk_exec_cpu_milli(x, task);
     }
-    if (stk_exec_is_contained(x, task)) { /* its CPUs are the container's */
+    if (stk_exec_is_contained(x, task)) { /* the container limits its CPUs */
         job->argv = stk_exec_contain_argv(x, path);
         job->contained = true;
         job->unlimited = !x->config.containers->limits_memory;
@@ -202,7 +202,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     return rc;
 }
 
-/* Of an attempt that an earlier engine started elsewhere: what it takes to end it. */
+/* Prepares only what ending a remote attempt of an earlier engine needs. */
 static int prepare_end(stk_exec *x, uint32_t task, stk_job *job, stk_err *err)
 {
     uint32_t attempt = stk_exec_attempt(x, task);
@@ -218,10 +218,10 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
     stk_job job = {0};
     stk_err why = {0};
     stk_failure class = STK_FAIL_START;
-    if (t->slot == NULL) { /* left to whoever resumes the run, since it was admitted */
+    if (t->slot == NULL) { /* after its admission it was left to the resuming engine */
         return 0;
     }
-    if (t->stopped && !t->attach) { /* since it was admitted */
+    if (t->stopped && !t->attach) { /* stopped after its admission */
         stk_exec_release(x, task);
         return stk_exec_emit_task(x, STK_EV_TASK_CANCELLED, task, NULL, err);
     }
@@ -235,12 +235,12 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
         t->hook_started = true;
         rc = stk_exec_launch_hook(x, task, STK_HOOK_START, &any, err);
         if (rc < 0 || any) {
-            return rc; /* the end of the hook launches the task */
+            return rc; /* the hook's end launches the task */
         }
     }
     if (rc == 0) {
         memset(&t->slot->lease, 0,
-               sizeof t->slot->lease); /* the backend has it now, also on error */
+               sizeof t->slot->lease); /* the backend owns it now, also on error */
         t->started_ms = stk_clock_wall_ms(x->config.clock);
         rc = x->config.backend->ops->start(x->config.backend, &job, &why);
     }

@@ -1,6 +1,6 @@
-/* What takes long with files (summing, copying, removing) is done by threads, so that the engine's
- * loop answers everybody else meanwhile. Whatever needs it is put aside: it asks, does no harm, and
- * is done anew once all that it asked for is there. */
+/* Threads do slow work on files (hashing, copying, removing), so that the engine's loop isn't
+ * blocked. An action that needs such work is put aside: it requests the work, has no other effect,
+ * and is repeated when all requested work is done. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -18,9 +18,9 @@
 #include "sys/file.h"
 
 enum {
-    AT_ONCE_BYTES = 1 << 20, /* of a file: done within milliseconds */
-    TURN_BYTES = 4 << 20,    /* of all files between two looks at signals */
-    FILE_BYTES = 4 << 10     /* that an empty one counts for */
+    AT_ONCE_BYTES = 1 << 20, /* up to this size a file takes milliseconds */
+    TURN_BYTES = 4 << 20,    /* most bytes of all files between two checks for signals */
+    FILE_BYTES = 4 << 10     /* an empty file counts as so many */
 };
 
 /* --- the threads --- */
@@ -32,7 +32,7 @@ static void free_item(exec_sum_item *i)
     free(i);
 }
 
-/* Under the lock. What runs is freed by its thread. */
+/* Call it with the lock. The thread of running work frees it. */
 static void let_go_of(exec_sum *s, exec_sum_item *i)
 {
     if (i->n_users > 0 || (i->removes && i->state != EXEC_SUM_DONE)) {
@@ -62,7 +62,7 @@ static exec_sum_item *next_item(exec_sum *s)
     return i;
 }
 
-/* Closing the store puts it on record, so that whoever reads it needn't sum it. */
+/* Closing the store records the digest, so that readers needn't hash it again. */
 static int fetch_artifact(const exec_sum *s, const char *digest, stk_err *err)
 {
     STK_STORE_AUTO store = NULL;
@@ -187,7 +187,7 @@ void stk_exec_sum_close(exec_sum *s)
 
 /* --- asking --- */
 
-/* Under the lock. A thread for it, or, where there can be none, at once. */
+/* Call it with the lock. Gives the work to a thread, or does it at once if there can't be one. */
 static void set_going(exec_sum *s, exec_sum_item *i)
 {
     if (s->n_idle == 0 && s->n_threads < 2 * EXEC_SUMMERS &&
@@ -335,7 +335,7 @@ int stk_exec_sum_artifact(exec_sum *s, stk_store *store, const char *digest, boo
     int rc = stk_exec_sum_ask(s, store, EXEC_SUM_CHECK, digest, NULL, &work, &why);
     if (rc < 0) {
         *err = why;
-        return rc == STK_E_NOT_FOUND ? 0 : rc; /* who uses it sees that it has gone */
+        return rc == STK_E_NOT_FOUND ? 0 : rc; /* its user sees that it is missing */
     }
     *ret_comes = work == NULL;
     if (work == NULL) {
@@ -370,14 +370,14 @@ bool stk_exec_sum_is_long(exec_sum *s, const stk_store *store, exec_sum_kind wha
 {
     struct stat st;
     if (lstat(path, &st) < 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))) {
-        return false; /* which is told at once */
+        return false; /* reported at once */
     }
     bool is_moved = what == EXEC_SUM_OUTPUT && known != NULL && st.st_nlink == 1 &&
                     (st.st_uid == geteuid() || geteuid() == 0) && stk_store_is_beside(store, path);
     if (S_ISDIR(st.st_mode) || (st.st_size > AT_ONCE_BYTES && !is_moved)) {
         return true;
     }
-    /* Of many small ones those that are too many: asked for, they count no more. */
+    /* Of too many small files in a turn the rest goes to a thread. */
     int64_t bytes = is_moved ? FILE_BYTES : FILE_BYTES + st.st_size;
     if (s->at_once_bytes + bytes > TURN_BYTES) {
         return true;

@@ -1,4 +1,4 @@
-/* task.json of an attempt: who it is, its inputs, what it was granted. */
+/* Writes task.json of an attempt: its identity, inputs and grant. */
 #include <string.h>
 #include <sys/param.h>
 
@@ -40,7 +40,7 @@ static void close_list(stk_buf *buf)
     stk_json_close(buf, '}');
 }
 
-/* Of a graph that grows: the parent's, or of a join all that its inputs have. */
+/* In a graph that grows: the parent's artifact, for a join those of all inputs. */
 static int add_from(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *buf, stk_err *err)
 {
     const exec_artifact **found = NULL;
@@ -66,7 +66,7 @@ static int add_item(stk_exec *x, uint32_t task, stk_buf *buf, stk_err *err)
     return 0;
 }
 
-/* A file of the project's, in the form of an artifact. */
+/* Adds a project file in the form of an artifact. */
 static int add_file(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *buf, stk_err *err)
 {
     const char *path = NULL, *digest = NULL;
@@ -81,7 +81,7 @@ static int add_file(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *bu
     return 0;
 }
 
-/* By its digest; `about` has what else is known of it. */
+/* Adds a stored artifact by its digest; `about` has its other members. */
 static int add_stored(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *buf, stk_err *err)
 {
     const char *path = NULL;
@@ -213,7 +213,7 @@ int stk_exec_put_task(stk_exec *x, uint32_t task, uint32_t attempt, const char *
         stk_json_put_n_texts(buf, "uses", step->uses, step->n_uses);
     }
     add_hooks(step->settings, buf);
-    if (step->settings->n_secrets > 0) { /* by name: their values are in its environment */
+    if (step->settings->n_secrets > 0) { /* only names; the environment has the values */
         stk_json_put_n_texts(buf, "secrets", step->settings->secrets, step->settings->n_secrets);
     }
     add_gang(x, task, buf);

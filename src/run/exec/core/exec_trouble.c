@@ -1,5 +1,5 @@
-/* Devices that fail: what the driver reports is put down to the attempts on that device, and a
- * device that needs a reset leaves the pool. */
+/* Failing devices: assigns the driver's errors to the attempts on the device, and removes a device
+ * that needs a reset from the pool. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/param.h>
@@ -34,7 +34,7 @@ int stk_exec_gone(stk_exec *x, uint32_t i_device, const char *why, stk_err *err)
     return stk_exec_emit_note(x, note, err);
 }
 
-/* Out of the pool, for every run on this host, until somebody clears it. */
+/* Takes a device out of the pool, for every run on this host, until somebody clears it. */
 static int quarantine(stk_exec *x, uint32_t i_device, const char *why, stk_err *err)
 {
     stk_err trouble = {0};
@@ -55,7 +55,7 @@ static const char *overrides_of(const stk_exec *x, uint32_t task)
 
 enum { ANYBODY = UINT32_MAX, ANOTHER_RUN = UINT32_MAX - 1 };
 
-/* The process is the task's, in a session of its own. */
+/* True if the process is the task's, which has its own session. */
 static bool descends(pid_t task, pid_t pid)
 {
     stk_proc_members members = {0};
@@ -68,9 +68,9 @@ static bool descends(pid_t task, pid_t pid)
     return found;
 }
 
-/* Whose process the driver names, of those that share the device. ANYBODY: can't be told, as its
- * number may be the host's and a process that ended has no session. ANOTHER_RUN: it is part of a
- * lease of the device, and of none of our tasks. */
+/* Finds the task of the process that the driver names, among those that share the device. ANYBODY:
+ * unknown, because the number may be the host's, and an ended process has no session. ANOTHER_RUN:
+ * the process holds a lease of the device and belongs to none of our tasks. */
 static uint32_t named_by(const stk_exec *x, const stk_device_event *event)
 {
     pid_t session = event->pid > 0 ? getsid(event->pid) : -1;
@@ -86,8 +86,8 @@ static uint32_t named_by(const stk_exec *x, const stk_device_event *event)
     return is_leased && event->pid != getpid() ? ANOTHER_RUN : ANYBODY;
 }
 
-/* An event on a device: kept with the attempts that hold it. What asks for a restart only is about
- * the process that the driver names; the rest is about the device. */
+/* Keeps a device's error with the attempts that hold the device. An error that asks only for a
+ * restart concerns the named process; all others concern the device. */
 static int take_event(stk_exec *x, const stk_device_event *event, stk_err *err)
 {
     STK_BUF_AUTO steps = STK_BUF_INIT(1 << 20);
@@ -113,7 +113,7 @@ static int take_event(stk_exec *x, const stk_device_event *event, stk_err *err)
     }
     STK_TRY(stk_buf_check(&steps, err));
     if (steps.len == 0) {
-        return 0; /* not one that this run holds */
+        return 0; /* a device that this run doesn't hold */
     }
     const char *care = worst == STK_XID_NODE ? "; the whole host needs care" : "";
     STK_TRY(stk_exec_emit_note(x,
@@ -133,7 +133,7 @@ int stk_exec_device_events(stk_exec *x, stk_err *err)
     return 0;
 }
 
-/* Of the devices of an attempt that failed for the hardware's sake: those that don't answer. */
+/* After a hardware failure: quarantines the attempt's devices that don't answer. */
 static int quarantine_lost(stk_exec *x, const exec_slot *slot, stk_err *err)
 {
     for (uint32_t i = 0; i < stk_accel_n_devices(x->config.accel); i++) {
@@ -169,7 +169,7 @@ int stk_exec_blame(stk_exec *x, uint32_t task, exec_failure *failure, stk_err *e
     return 0;
 }
 
-/* Why each of the devices that would do is gone. */
+/* Says why each suitable device has left the pool. */
 static const char *lost_text(stk_exec *x, uint32_t task)
 {
     stk_sched_asking asking = stk_sched_asks(x->sched, task);

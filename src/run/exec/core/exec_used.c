@@ -1,4 +1,4 @@
-/* What an attempt used, as JSON for the record; and whether that was what it was given. */
+/* Writes an attempt's use as JSON, and compares it with the grant. */
 #include <sys/param.h>
 
 #include "base/json.h"
@@ -42,8 +42,7 @@ static void add_known(double *sum, double part)
     }
 }
 
-/* Sums over devices; known where one is. A share of a device is held as much as it is of its
- * memory. */
+/* Sums over devices; known if one is. A share counts by its part of the device's memory. */
 static void put_sums(stk_buf *buf, const stk_outcome *o)
 {
     double held = -1, busy = -1, energy = -1;
@@ -62,7 +61,8 @@ static void put_sums(stk_buf *buf, const stk_outcome *o)
     put_real(buf, "energy_j", 3, energy);
 }
 
-/* The frameworks' own words, where the task left a result. False: no device was granted. */
+/* Judges the use of devices, with the frameworks' reports if there is a result. Returns false if no
+ * device was granted. */
 static bool judge(const stk_outcome *o, const stk_result *result, stk_arena *arena,
                   stk_verdict *ret)
 {
