@@ -25,7 +25,7 @@ if words[0] == "tag":
     sys.exit(0)
 key = " ".join(words[:2])
 if words[0] == "runs":
-    flow = words[1] if words[1] != "--limit" else None
+    flow = None if words[1].startswith("--") else words[1]
     print(json.dumps([r for r in answers["runs"] if flow in (None, r["pipeline"])]))
 elif "--refs" in sys.argv and key in answers:
     refs = []
