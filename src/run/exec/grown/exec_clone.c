@@ -1,24 +1,23 @@
-/* Another run's finished tasks, taken over by a new one: each task whose inputs were taken over,
- * and whose counterpart there succeeded, is done as soon as it is added (docs/decisions/0009).
- * Nothing is copied: artifacts are in the store. */
+/* A new run takes over the finished tasks of another run (docs/decisions/0009). A task is done as
+ * soon as it is added if all its inputs were taken over and its counterpart in the other run
+ * succeeded. Nothing is copied: both runs use the artifacts in the store. */
 
 #include "run/exec/grown/exec_made.h"
 
-/* A task of that run. */
+/* A task of the other run. */
 typedef struct old_task {
-    stk_grow_adding
-        who;          /* `branch`: its own; i_step STK_GROW_NONE: our document has no such step */
-    const char *data; /* of its success, JSON; NULL: it had none */
+    stk_grow_adding who; /* `branch`: of this task; i_step STK_GROW_NONE: not in our document */
+    const char *data;    /* data of its success event, JSON; NULL: it did not succeed */
 } old_task;
 
 typedef struct exec_clone {
     const char *run, *until;
-    uint32_t i_until; /* STK_GROW_NONE: none */
+    uint32_t i_until; /* the step of `until`; STK_GROW_NONE: none */
     const stk_spec *spec;
     stk_arena *arena;
     old_task *tasks;
     uint32_t n_tasks, cap_tasks;
-    stk_map index; /* who they are, by clone_key → number */
+    stk_map index; /* clone_key → task number in the other run */
 } exec_clone;
 
 static const char *clone_key(stk_arena *arena, uint32_t i_step, uint32_t n_parents, uint32_t first,
@@ -130,7 +129,8 @@ void stk_exec_put_clone(const exec_clone *c, stk_buf *buf)
     }
 }
 
-/* Its counterpart: of the same step, of the same parents, the same branch. */
+/* The task of the other run with the same step, counterpart parents, branch and ranks.
+ * STK_GROW_NONE: there is none, or a parent is no clone. */
 static uint32_t counterpart(const stk_exec *x, uint32_t task)
 {
     const exec_clone *c = x->graph.clone;
@@ -168,7 +168,7 @@ int stk_exec_clone_find(stk_exec *x, uint32_t task, exec_taken *ret_taken, stk_e
     bool is_good = false;
     STK_TRY(stk_exec_load_taken(x, task, data, &ret_taken->made, &is_good, &why, err));
     ret_taken->metadata = stk_json_dump_in(stk_json_get(data, "metadata"), x->scratch);
-    ret_taken->from_run = is_good ? c->run : NULL; /* else it runs */
+    ret_taken->from_run = is_good ? c->run : NULL; /* NULL: the task runs */
     ret_taken->from_task = at;
     x->graph.grown[task].origin = at;
     x->graph.grown[task].is_clone = is_good;

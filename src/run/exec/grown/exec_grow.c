@@ -1,5 +1,5 @@
-/* Tasks that are added while the run goes on (docs/decisions/0009): what follows a finished one,
- * what it asks for, and who it is. */
+/* Adds tasks while the run goes on (docs/decisions/0009): decides what follows a finished task, and
+ * gives each new task its request and its number. */
 #include "run/exec/grown/exec_grow.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ const char *stk_exec_who(const stk_exec *x, uint32_t task, stk_arena *arena)
                                  : stk_arena_printf(arena, "step '%s' (task %u)", name, task + 1);
 }
 
-/* --- what it asks for --- */
+/* --- a task's request --- */
 
 uint32_t stk_exec_ranks(const stk_exec *x, uint32_t task)
 {
@@ -40,8 +40,8 @@ stk_gang_ask stk_exec_gang(const stk_exec *x, uint32_t task)
 {
     stk_gang_ask gang = stk_exec_step(x, task)->settings->gang;
     uint32_t ranks = stk_exec_ranks(x, task);
-    if (ranks > 0) { /* all or none, once: the join takes in what each of them made */
-        bool is_away = stk_exec_is_away(x, task); /* there each has a node of its own */
+    if (ranks > 0) { /* all or none, and no restarts: the join reads the outputs of each rank */
+        bool is_away = stk_exec_is_away(x, task); /* there each rank has its own node */
         gang.ranks = gang.min_ranks = is_away ? 1 : ranks;
         gang.restarts = 0;
         gang.nodes = is_away ? ranks : 0;
@@ -53,7 +53,7 @@ stk_request stk_exec_request(const stk_plan *plan, uint32_t i_step, uint32_t ran
                              stk_pack_ask *asks)
 {
     stk_request r = *stk_plan_request(plan, i_step);
-    if (ranks > 1 && r.place == 0) { /* elsewhere each node is asked for as one */
+    if (ranks > 1 && r.place == 0) { /* on other machines the request is for one node */
         r.cpu_milli *= ranks;
         r.memory_bytes *= ranks;
         r.n_devices *= ranks;
@@ -124,8 +124,8 @@ static const char *refusal_text(const stk_exec *x, uint32_t task, const stk_requ
                             ranks, r->n_devices, c->where, there);
 }
 
-/* Of what nobody asked for there needn't be enough; what was, there must, unless the run is to make
- * do with what there is. */
+/* Lowers CPUs and memory to what this machine has if they are the defaults, or if the policy is
+ * `fit`. A request that the user wrote stays as it is otherwise. */
 static void fit(const stk_capacity *c, stk_policy policy, stk_request *r)
 {
     bool makes_do = policy == STK_POLICY_FIT;
@@ -175,7 +175,7 @@ int stk_exec_grow_schedule(stk_exec *x, uint32_t task, const uint32_t *needs, ui
     int rc = stk_exec_grow_add(x->sched, x->config.plan, x->config.capacity, x->config.policy,
                                x->tasks[task].i_step, stk_exec_ranks(x, task), needs, n_needs, &r,
                                &why, err);
-    if (rc == 1) { /* it is there, and fails when it is to begin */
+    if (rc == 1) { /* the scheduler has the task; it fails when it starts */
         x->graph.grown[task].refusal = refusal_text(x, task, &r, &why);
         return stk_err_if_null(x->graph.grown[task].refusal, err);
     }
@@ -266,7 +266,7 @@ static int note_less(stk_exec *x, uint32_t i_step, uint32_t ranks, stk_err *err)
         err);
 }
 
-/* One row, however many tasks; the number of one is that of the first. */
+/* Writes one event row for all tasks of `a`; the row has the number of the first one. */
 static int emit_added(stk_exec *x, const stk_grow_adding *a, stk_err *err)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
@@ -286,7 +286,8 @@ int stk_exec_grow_begin(stk_exec *x, stk_err *err)
     return emit_added(x, &first, err);
 }
 
-/* It ran again since what it made was gone, and what followed it is there. */
+/* Whether both choices are the same. A task that runs again because its artifacts are missing must
+ * choose the same, because its followers exist already. */
 static bool chooses_the_same(const stk_grow_next *a, const stk_grow_next *b)
 {
     return a->n_steps == b->n_steps && a->n == b->n &&
@@ -324,7 +325,7 @@ int stk_exec_follow(stk_exec *x, uint32_t task, const exec_made *made, stk_err *
     return 0;
 }
 
-/* --- taken over --- */
+/* --- results of another task --- */
 
 static int push_artifact(stk_exec *x, uint32_t task, const exec_artifact *a, stk_err *err)
 {
@@ -332,7 +333,7 @@ static int push_artifact(stk_exec *x, uint32_t task, const exec_artifact *a, stk
         x, &(stk_ref_row){.digest = a->ref.digest, .task = task, .output = a->name}, err);
 }
 
-/* What the task made is this run's, too. */
+/* Records that this run also refers to the artifacts. */
 static int push_made(stk_exec *x, uint32_t task, const exec_made *made, stk_err *err)
 {
     for (uint32_t i = 0; i < made->n_parts; i++) {
@@ -346,7 +347,7 @@ static int push_made(stk_exec *x, uint32_t task, const exec_made *made, stk_err 
     return 0;
 }
 
-/* TASK_CACHED with what the other task made. */
+/* Emits TASK_CACHED with the other task's results, then adds what follows, in one transaction. */
 static int take_over(stk_exec *x, uint32_t task, const exec_taken *taken, stk_err *err)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 4);

@@ -7,8 +7,7 @@
 
 /* Adds the run's first task. */
 int stk_exec_grow_begin(stk_exec *x, stk_err *err);
-/* Adds tasks to the run: to grow (unless it has them), to x->tasks and, if `to_sched`, to the
- * scheduler. */
+/* Adds tasks to the graph and to x->tasks, but not to the scheduler. */
 int stk_exec_grow_tasks(stk_exec *x, const stk_grow_adding *adding, stk_err *err);
 /* Adds the task to the scheduler by its number; it waits for `needs`. A task that asks for more
  * than this machine has gets a refusal. */
@@ -23,18 +22,17 @@ int stk_exec_follow_check(const stk_exec *x, uint32_t task, const stk_grow_next 
  * Its asks are in `asks` (STK_LIMIT_ASKS of them), or the plan's. */
 stk_request stk_exec_request(const stk_plan *plan, uint32_t i_step, uint32_t ranks,
                              stk_pack_ask *asks);
-/* The gang of a task; ranks 0: it is none. */
+/* The gang of a task; ranks 0: the task is no gang. */
 stk_gang_ask stk_exec_gang(const stk_exec *x, uint32_t task);
 uint32_t stk_exec_ranks(const stk_exec *x, uint32_t task); /* from num_parallel, else 0 */
 /* Handles STK_ACT_LOOKUP of a task: cloned, cached or missed. */
 int stk_exec_lookup_grown(stk_exec *x, uint32_t task, stk_err *err);
-/* The final failure, for the attempt that replaces it. */
+/* Keeps the final failure as JSON (exec_grown.fallback) for the attempt that replaces it. */
 struct exec_failure;
 int stk_exec_keep_failure(stk_exec *x, uint32_t task, const struct exec_failure *failure,
                           stk_err *err);
-/* Adds a task to a scheduler with its step's request, multiplied by `ranks`. Returns 1 if this
- * machine doesn't have that (`why`); the task was then added without a request. *ret_request: the
- * request. */
+/* Adds a task to a scheduler with its step's request, multiplied by `ranks`; *ret_request is that
+ * request. Returns 1 if this machine has less (`why`): the task is then added without a request. */
 int stk_exec_grow_add(stk_sched *sched, const stk_plan *plan, const stk_capacity *capacity,
                       stk_policy policy, uint32_t i_step, uint32_t ranks, const uint32_t *needs,
                       uint32_t n_needs, stk_request *ret_request, stk_err *why, stk_err *err);
@@ -55,15 +53,16 @@ exec_artifact *stk_exec_scope_inherited(const stk_exec *x, uint32_t task, const 
                                         const char *digest);
 /* Makes the scopes after a finished task. */
 int stk_exec_scope_end(stk_exec *x, uint32_t task, const exec_made *made, stk_err *err);
-/* Finds what an input takes from a step's output: one artifact, or for a join a list by its inputs.
- * In x->scratch. STK_E_NOT_FOUND: there is none. */
+/* Finds the artifacts that an input takes from a step's output: one, or for a join a list in the
+ * order of its inputs. In x->scratch. STK_E_NOT_FOUND: there is none. */
 int stk_exec_scope_from(stk_exec *x, uint32_t task, const stk_input *in,
                         const exec_artifact ***ret_found, uint32_t *ret_n, stk_err *err);
-/* The innermost foreach's item as JSON, in x->scratch, and its index. STK_E_NOT_FOUND: it is in no
- * foreach, or the items are no JSON list. */
+/* Returns the task's item of the innermost foreach as JSON, in x->scratch, and its index.
+ * STK_E_NOT_FOUND: the task is in no foreach, or the list has no such item. STK_E_USAGE: the items
+ * are no JSON list. */
 int stk_exec_scope_item(stk_exec *x, uint32_t task, const char **ret_json, uint32_t *ret_index,
                         stk_err *err);
-/* The member "flow" of its task.json. */
+/* Writes the member "flow" of the task's task.json. */
 int stk_exec_put_scope(stk_exec *x, uint32_t task, stk_buf *buf, stk_err *err);
 
 #endif

@@ -19,7 +19,7 @@ typedef struct exec_scope {
     uint32_t n;
 } exec_scope;
 
-/* Artifacts that one rank of a finished task made and deleted. */
+/* The artifacts that one rank of a finished task made, and the names that it deleted. */
 typedef struct exec_part {
     exec_artifact **artifacts;
     uint32_t n_artifacts;
@@ -32,7 +32,7 @@ typedef struct exec_made {
     exec_part *parts; /* by rank */
     uint32_t n_parts; /* at least 1 */
     stk_grow_next next;
-    exec_artifact *items; /* of a foreach: its items, if they can be read one by one; or NULL */
+    exec_artifact *items; /* a foreach's items in a form to read one by one, or NULL */
 } exec_made;
 
 /* Additional members of a task of a graph that grows. */
@@ -42,13 +42,13 @@ typedef struct exec_grown {
     bool has_followed; /* its followers have been added */
     stk_grow_next next;
     exec_artifact *items;
-    const char *refusal;  /* sentence why it can't run here, or NULL */
+    const char *refusal;  /* a sentence: why the task can't run here; or NULL */
     const char *fallback; /* JSON of the final failure that its next attempt replaces, or NULL */
     uint32_t origin;      /* its counterpart in the cloned run, or STK_GROW_NONE */
     bool is_clone;
 } exec_grown;
 
-/* The items of the foreach that was read last. */
+/* The items of the foreach that the engine read last. */
 typedef struct exec_items {
     uint32_t split; /* STK_GROW_NONE: none */
     stk_arena *arena;
@@ -62,7 +62,7 @@ typedef struct exec_graph {
     exec_items items;
     struct exec_clone *clone; /* the run whose finished tasks this run takes over, or NULL */
     uint32_t n_documents;     /* number of task.json files written */
-    int64_t max_splits;       /* the flow's limit, which its tasks get */
+    int64_t max_splits;       /* the flow's limit, passed to its tasks */
 } exec_graph;
 
 #endif

@@ -1,5 +1,6 @@
-/* The content cache of a graph that grows, where a step asks for it: a task sees the whole scope,
- * an item and its place, so all of these are in the key; and its entry says what came next. */
+/* The content cache of a graph that grows, for steps that turn it on. A task can read its whole
+ * scope, its item and the item's index, so all of these are in the key. A cache entry also has the
+ * tasks that came next. */
 #include <string.h>
 
 #include "base/limits.h"
@@ -7,7 +8,7 @@
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/grown/exec_made.h"
 
-/* --- what it sees --- */
+/* --- what a task can read --- */
 
 static const char *digest_of(stk_exec *x, const char *text, size_t len)
 {
@@ -26,7 +27,7 @@ static const char *scope_digest(stk_exec *x, const exec_scope *scope)
     return buf.failed ? NULL : digest_of(x, buf.data, buf.len);
 }
 
-/* Of a join: its inputs' scopes, in their order. */
+/* The digest of a join's scopes, in the order of its inputs. */
 static const char *joined_digest(stk_exec *x, uint32_t task)
 {
     const char **digests = NULL;
@@ -55,7 +56,8 @@ static void see(seen *s, const char *key, const char *value)
     s->pairs[s->n++] = (stk_pair){key, value};
 }
 
-/* The item by itself where it is JSON, else all of them: its place is a part, too. */
+/* Adds the item and its index. If the items are no JSON, the key has only the index: the artifact
+ * with all items is in it anyway. */
 static int see_item(stk_exec *x, uint32_t task, seen *s, stk_err *err)
 {
     const char *item = NULL;
@@ -97,7 +99,7 @@ static int see_scope(stk_exec *x, uint32_t task, seen *s, stk_err *err)
     return s->failed ? stk_err_nomem(err) : 0;
 }
 
-/* --- its inputs, as the step names them --- */
+/* --- the inputs that the step declares --- */
 
 static const char *digest_seen(stk_exec *x, uint32_t task, const stk_input *in, stk_err *err)
 {
@@ -129,7 +131,8 @@ static const char *digest_seen(stk_exec *x, uint32_t task, const stk_input *in, 
     return stk_arena_dup(x->lookup.arena, hex);
 }
 
-/* *ret_miss: why it has no key: something can't be read, its start will say so. */
+/* *ret_miss: why the task has no key, because an input can't be read. The task's start will report
+ * the error. */
 static int make_key(stk_exec *x, uint32_t task, stk_key *ret_key, const char **ret_miss,
                     stk_err *err)
 {
@@ -204,7 +207,8 @@ int stk_exec_lookup_taken(stk_exec *x, uint32_t task, exec_taken *ret_taken, stk
     if (rc < 0 || entry.verdict == EXEC_MISS) {
         return rc;
     }
-    t->parts = stk_plan_key_json(&key, x->lookup.arena); /* it may have to be made again */
+    /* for a new cache entry, if the task must run after all */
+    t->parts = stk_plan_key_json(&key, x->lookup.arena);
     STK_TRY(stk_err_if_null(t->parts, err));
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     STK_TRY(stk_exec_load_taken(x, task, stk_json_read(scratch, entry.row.outputs),

@@ -1,5 +1,5 @@
-/* What a finished task made: its outputs, rank by rank, and, where the graph grows, what it deleted
- * and what comes next. From its result, or from an event. */
+/* The results of a finished task, read from its result file or from an event: the outputs of each
+ * rank and, if the graph grows, the deleted names and what comes next. */
 #include "run/exec/grown/exec_made.h"
 
 #include <string.h>
@@ -40,7 +40,7 @@ int stk_exec_read_json(stk_exec *x, const exec_artifact *a, stk_arena *arena, st
     return 0;
 }
 
-/* --- of a result --- */
+/* --- from a result file --- */
 
 static exec_artifact *new_artifact(stk_exec *x, const char *name)
 {
@@ -51,7 +51,7 @@ static exec_artifact *new_artifact(stk_exec *x, const char *name)
     return a == NULL || a->name == NULL ? NULL : a;
 }
 
-/* With room for all outputs of this end. */
+/* Makes a part with room for all outputs of the attempt. */
 static int new_part(stk_exec *x, const exec_ending *e, exec_part *ret, stk_err *err)
 {
     size_t most = e->step->n_outputs;
@@ -65,7 +65,7 @@ static int new_part(stk_exec *x, const exec_ending *e, exec_part *ret, stk_err *
     return stk_err_if_null(ret->artifacts, err);
 }
 
-/* One output: an artifact that a parent has under that name, or a new one. */
+/* Adds one output: an artifact that a parent has under that name, or a new one. */
 static int add_output(stk_exec *x, const exec_ending *e, const stk_result_output *r,
                       const stk_output *declared, exec_part *part, stk_err *err)
 {
@@ -88,7 +88,8 @@ static int add_output(stk_exec *x, const exec_ending *e, const stk_result_output
     return 0;
 }
 
-/* Of the ranks of a command the first one owes what is declared, the others what they wrote. */
+/* Whether a rank of a command must have the declared output: rank 0 always, the others only if they
+ * wrote it. */
 static bool is_owed(stk_exec *x, const exec_ending *e, uint32_t rank, const char *name)
 {
     if (rank == 0) {
@@ -98,7 +99,7 @@ static bool is_owed(stk_exec *x, const exec_ending *e, uint32_t rank, const char
     return path != NULL && stk_file_exists(path);
 }
 
-/* Declared outputs first, then what the task saved besides (save_artifact). */
+/* Adds the declared outputs first, then the other ones that the task saved (save_artifact). */
 static int make_part(stk_exec *x, const exec_ending *e, uint32_t rank, exec_part *ret, stk_err *err)
 {
     const stk_step *step = e->step;
@@ -136,7 +137,7 @@ static int make_rank(stk_exec *x, const exec_ending *whole, uint32_t rank, exec_
     return rc < 0 ? stk_err_context(err, "rank %u", rank) : 0;
 }
 
-/* --- what comes next, where only outputs say it --- */
+/* --- what comes next, by the value of an output --- */
 
 static const exec_artifact *find_made(const exec_part *part, const char *name)
 {
@@ -240,8 +241,8 @@ static int next_by_result(stk_exec *x, const exec_ending *e, exec_made *made, st
     return 0;
 }
 
-/* What can be read one by one is an artifact like any other, under no name that the task could see.
- */
+/* Publishes the items in the form that can be read one by one. No scope contains this artifact, so
+ * no task sees its name. */
 static int make_items(stk_exec *x, const exec_ending *e, exec_made *made, stk_err *err)
 {
     if (!e->has_result || e->result.next_items == NULL) {
@@ -280,7 +281,7 @@ int stk_exec_make(stk_exec *x, const exec_ending *e, exec_made *ret_made, stk_fa
     return stk_exec_follow_check(x, e->task, &ret_made->next, err);
 }
 
-/* --- as JSON --- */
+/* --- written as JSON --- */
 
 void stk_exec_put_outputs(stk_buf *buf, const char *key, const exec_part *part)
 {
@@ -333,9 +334,10 @@ void stk_exec_put_made(const stk_exec *x, const exec_made *made, stk_buf *buf)
     put_ranks(buf, made);
 }
 
-/* --- of an attempt that failed --- */
+/* --- from an attempt that failed --- */
 
-/* What can't be published is left out: its failure has been told, and nothing goes on from here. */
+/* Leaves out what can't be published: the attempt's failure is reported already, and no task
+ * follows it. */
 static void make_what_is_left(stk_exec *x, const exec_ending *e, exec_part *ret)
 {
     stk_err ignored = {0};
@@ -362,12 +364,12 @@ void stk_exec_put_left(stk_exec *x, const exec_ending *e, stk_buf *buf)
     }
     for (uint32_t i = 0; i < made.n_parts; i++) {
         exec_ending of_rank = *e;
-        /* the launcher's result is the word of one of its ranks: they are asked themselves */
+        /* the launcher's result is that of one rank: read the result of each rank instead */
         if (is_gang && stk_exec_read_rank(x, e, i, &of_rank, &ignored) < 0) {
             continue;
         }
         if (i == 0) {
-            of_rank.dir = e->dir; /* its outputs are the task's */
+            of_rank.dir = e->dir; /* rank 0 writes the task's outputs */
         }
         make_what_is_left(x, &of_rank, &made.parts[i]);
     }
@@ -375,9 +377,9 @@ void stk_exec_put_left(stk_exec *x, const exec_ending *e, stk_buf *buf)
     put_ranks(buf, &made);
 }
 
-/* --- and back --- */
+/* --- read from an event --- */
 
-/* A ref of an event → an artifact that is in the store. */
+/* Makes an artifact from a ref of an event. STK_E_NOT_FOUND: the store lacks it. */
 static int load_artifact(stk_exec *x, uint32_t task, const char *name, const stk_json *ref,
                          exec_artifact **ret, stk_err *err)
 {

@@ -10,7 +10,7 @@
  * the graph grows. *ret_class: the class of a failure. */
 int stk_exec_make(stk_exec *x, const exec_ending *e, exec_made *ret_made, stk_failure *ret_class,
                   stk_err *err);
-/* {name: ref, …}. */
+/* Writes the member `key`: {name: ref, …}. */
 void stk_exec_put_outputs(stk_buf *buf, const char *key, const exec_part *part);
 /* Writes the member "outputs", and for a graph that grows "dropped", "next" and "ranks". */
 void stk_exec_put_made(const stk_exec *x, const exec_made *made, stk_buf *buf);
@@ -28,7 +28,7 @@ int stk_exec_read_json(stk_exec *x, const exec_artifact *artifact, stk_arena *ar
 typedef struct exec_taken {
     exec_made made;
     const char *key;      /* key of the cache entry; NULL: from a cloned run */
-    const char *from_run; /* NULL: there is no such task */
+    const char *from_run; /* NULL: no such task was found */
     uint32_t from_task;
     const char *metadata; /* JSON, or NULL */
 } exec_taken;
@@ -36,11 +36,13 @@ typedef struct exec_taken {
  * artifact is missing, or the document continues with other steps (`why`). */
 int stk_exec_load_taken(stk_exec *x, uint32_t task, const stk_json *data, exec_made *ret_made,
                         bool *ret_is_good, stk_err *why, stk_err *err);
-/* Asks the content cache for a task of a graph that grows. Keeps the key in any case; finds nothing
- * unless the document turns the cache on. */
+/* Looks up a task of a graph that grows in the content cache. Sets the task's key in any case.
+ * Finds nothing unless the document turns the cache on. */
 int stk_exec_lookup_taken(stk_exec *x, uint32_t task, exec_taken *ret_taken, stk_err *err);
 
-/* Reads the results of the other run's tasks. STK_E_NOT_FOUND: no such run. */
+/* Opens the run whose finished tasks this run takes over (x->graph.clone), up to the step `until`
+ * (NULL: all). STK_E_NOT_FOUND: no such run; STK_E_USAGE: no such step, or the run's graph is
+ * fixed. */
 int stk_exec_clone_open(stk_exec *x, const char *run, const char *until, stk_err *err);
 void stk_exec_clone_close(struct exec_clone *clone);
 /* Finds the task's counterpart that succeeded. */

@@ -1,11 +1,11 @@
-/* Taking up a run whose graph grows: the log's tasks again, with what each of them saw and made. */
+/* Resumes a run whose graph grows: restores the log's tasks with their inputs and results. */
 
 #include "base/text.h"
 #include "run/exec/core/exec_loop.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/grown/exec_made.h"
 
-/* --- the log, in its order --- */
+/* --- rows of the log, in order --- */
 
 static int add_again(stk_exec *x, const stk_event_row *row, const stk_json *data, stk_err *err)
 {
@@ -19,13 +19,14 @@ static int add_again(stk_exec *x, const stk_event_row *row, const stk_json *data
     return stk_exec_grow_tasks(x, &adding, err);
 }
 
-/* What follows stands in the log, too: here the graph only learns that it has been asked. */
+/* Tells the graph that the task is done. The log has the tasks that follow as rows of their own, so
+ * what stk_grow_done returns is not added. */
 static int take_done(stk_exec *x, uint32_t task, const stk_json *data, stk_err *err)
 {
     exec_grown *g = &x->graph.grown[task];
     stk_grow_adding *adding = NULL;
     uint32_t n = 0;
-    if (g->has_followed) { /* it ran again */
+    if (g->has_followed) { /* the task ran a second time */
         return 0;
     }
     int rc = stk_exec_next_load(x->spec, x->tasks[task].i_step, stk_json_get(data, "next"),
@@ -43,7 +44,7 @@ static int take_done(stk_exec *x, uint32_t task, const stk_json *data, stk_err *
     return rc;
 }
 
-/* What was to be cloned still is; that run may be gone meanwhile. */
+/* Opens the cloned run again. If that run was removed, the remaining tasks run. */
 static int take_created(stk_exec *x, const stk_json *data, stk_err *err)
 {
     const stk_json *clone = stk_json_get(data, "clone");
@@ -83,7 +84,7 @@ int stk_exec_regrow_row(stk_exec *x, const stk_event_row *row, const stk_json *d
 
 /* --- all tasks --- */
 
-/* Parents that are to run again come first. */
+/* Schedules the task after those parents that must run again. */
 static int schedule(stk_exec *x, uint32_t task, stk_err *err)
 {
     stk_grow_task t = stk_grow_get(x->graph.grow, task);
@@ -105,13 +106,13 @@ static int replay_done(stk_exec *x, uint32_t task, const exec_past *past, stk_er
     const stk_json *data = stk_json_read(scratch, past->json);
     const stk_json *from = stk_json_get(data, "from_task");
     int rc = stk_exec_load_made(x, task, data, &made, err);
-    if (rc == STK_E_NOT_FOUND) { /* an artifact was torn or removed */
+    if (rc == STK_E_NOT_FOUND) { /* an artifact is damaged or missing */
         return stk_exec_replay_again(x, task, err);
     }
     STK_TRY(rc);
     STK_TRY(stk_exec_scope_end(x, task, &made, err));
     x->tasks[task].owes_hooks = past->ran;
-    x->graph.grown[task].refusal = NULL; /* whether it could run here is no matter any more */
+    x->graph.grown[task].refusal = NULL; /* the task is done, so it needs nothing of this machine */
     if (x->graph.clone != NULL && from != NULL) {
         x->graph.grown[task].origin = (uint32_t)stk_json_whole(from, 0);
         x->graph.grown[task].is_clone = true;
@@ -123,7 +124,7 @@ int stk_exec_regrow(stk_exec *x, exec_past *pasts, stk_err *err)
 {
     uint32_t n = x->n_tasks;
     int rc = 0;
-    if (n == 0) { /* not even the first was committed */
+    if (n == 0) { /* not even the first task was committed */
         return stk_exec_grow_begin(x, err);
     }
     for (uint32_t i = 0; i < n && rc >= 0; i++) {
@@ -134,7 +135,7 @@ int stk_exec_regrow(stk_exec *x, exec_past *pasts, stk_err *err)
         }
         stk_arena_reset(x->scratch);
     }
-    for (uint32_t i = 0; i < n && rc >= 0; i++) { /* these may bring new tasks */
+    for (uint32_t i = 0; i < n && rc >= 0; i++) { /* may add new tasks */
         if (stk_sched_state(x->sched, i) != STK_TASK_CACHED) {
             rc = stk_exec_replay_unfinished(x, i, &pasts[i], err);
         }

@@ -1,5 +1,5 @@
-/* The artifacts that a task of a graph that grows sees (docs/decisions/0009): its parent's, and
- * what it made itself; and how task.json tells of them. */
+/* Scopes: the artifacts that a task of a graph that grows can read (docs/decisions/0009), its
+ * parent's and those that it made itself; and how task.json lists them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,12 +29,12 @@ const exec_artifact *stk_exec_scope_find(const exec_scope *scope, const char *na
     return NULL;
 }
 
-/* Inputs are the parents, one by one, and of a parent that is a gang its ranks. */
+/* A task's inputs are its parents, in order. A parent that is a gang counts once for each rank. */
 bool stk_exec_scope_parent(const stk_exec *x, uint32_t task, uint32_t i, uint32_t *ret_task,
                            const exec_scope **ret_scope, uint32_t *ret_rank)
 {
     stk_grow_task t = stk_grow_get(x->graph.grow, task);
-    uint32_t rank = t.n_parents == 1 ? i : 0; /* where there are more, none of them is a gang */
+    uint32_t rank = t.n_parents == 1 ? i : 0; /* if there are several parents, none is a gang */
     uint32_t at = i - rank;
     if (at >= t.n_parents || rank >= x->graph.grown[t.parents[at]].n_scopes) {
         return false;
@@ -65,7 +65,7 @@ exec_artifact *stk_exec_scope_inherited(const stk_exec *x, uint32_t task, const 
     for (uint32_t i = 0; stk_exec_scope_parent(x, task, i, &parent, &scope, &rank); i++) {
         const exec_artifact *a = stk_exec_scope_find(scope, name);
         if (a != NULL && strcmp(a->ref.digest, digest) == 0) {
-            return (exec_artifact *)(uintptr_t)a; /* ours; the const is for who only looks */
+            return (exec_artifact *)(uintptr_t)a; /* this file owns it; const is for readers */
         }
     }
     return NULL;
@@ -86,7 +86,8 @@ static bool is_dropped(const exec_part *part, const char *name)
     return false;
 }
 
-/* What was there, what was made over it, without what was dropped of it. */
+/* Makes the scope after a task: `base` without the dropped names, with the artifacts of `part`
+ * added or replaced. */
 static int merge(stk_exec *x, const exec_scope *base, const exec_part *part, exec_scope *ret,
                  stk_err *err)
 {
@@ -158,7 +159,9 @@ int stk_exec_scope_from(stk_exec *x, uint32_t task, const stk_input *in,
     bool is_join = stk_exec_step(x, task)->is_join;
     for (uint32_t i = 0; stk_exec_scope_parent(x, task, i, &parent, &scope, &rank); i++) {
         if (is_join && x->tasks[parent].i_step != in->step) {
-            continue; /* by another way (a loop, a case) the artifact comes down just the same */
+            /* a join names the branch to read; elsewhere the artifact may come through other steps
+             * (a loop, a case) */
+            continue;
         }
         const exec_artifact *a = stk_exec_scope_find(scope, name);
         if (a != NULL) {
@@ -198,7 +201,7 @@ static int frames_of(const stk_exec *x, uint32_t task, frame **ret_frames, uint3
     return 0;
 }
 
-/* What the split's foreach goes over. */
+/* The artifact with the list that the split's foreach goes over, or NULL. */
 static const exec_artifact *find_list(const stk_exec *x, uint32_t split)
 {
     const char *on = stk_exec_step(x, split)->on;
@@ -206,7 +209,8 @@ static const exec_artifact *find_list(const stk_exec *x, uint32_t split)
     return on == NULL || g->n_scopes == 0 ? NULL : stk_exec_scope_find(&g->scopes[0], on);
 }
 
-/* The items as a JSON list, which stays for those of its tasks that start next. */
+/* Reads the items into x->graph.items as a JSON list. It stays there for the tasks of the same
+ * split that start next. */
 static int open_items(stk_exec *x, uint32_t split, stk_err *err)
 {
     const exec_artifact *list = find_list(x, split);
@@ -260,13 +264,13 @@ int stk_exec_scope_item(stk_exec *x, uint32_t task, const char **ret_json, uint3
 
 typedef struct flow_writer {
     stk_exec *x;
-    stk_buf *refs, *out; /* the items of "refs"; the members after it */
+    stk_buf *refs, *out; /* the items of "refs"; the members that follow */
     uint32_t document, n_refs;
     bool is_away;
     stk_err *err;
 } flow_writer;
 
-/* The artifact's number in refs, where it is put the first time. */
+/* Gives the artifact its number in "refs" and adds it there, unless it has one in this document. */
 static int number_artifact(flow_writer *w, exec_artifact *a)
 {
     if (a->document != w->document) {
