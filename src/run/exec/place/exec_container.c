@@ -1,4 +1,5 @@
-/* Steps in containers: what task.json says of theirs, and who runs it (docs/decisions/0007). */
+/* Steps in containers: writes the member "container" of task.json, which `stoker contain` runs
+ * (docs/decisions/0007). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "run/exec/place/exec_place.h"
 #include "sys/file.h"
 
-/* One `container` while it is written. */
+/* The state while the member "container" is written. */
 typedef struct container_writer {
     stk_exec *x;
     const stk_exec_containers *all;
@@ -31,10 +32,10 @@ bool stk_exec_is_contained(const stk_exec *x, uint32_t task)
     return all != NULL && all->places[x->tasks[task].i_step].kind == STK_PLACE_DOCKER;
 }
 
-/* --- what is mounted --- */
+/* --- mounts --- */
 
-/* The project is mounted read-only, so places in it where something else is mounted must be there
- * before. */
+/* Makes the mount point `to` if it lies in the project's files. The container sees these read-only,
+ * so the point must exist before. */
 static int make_point(const container_writer *w, const char *to, bool is_dir)
 {
     const char *inner = w->all->code == NULL ? NULL : stk_exec_below(w->all->root, to);
@@ -73,8 +74,8 @@ static int put_folder(container_writer *w, const char *folder, bool writes)
     return put_mount(w, folder, folder, writes, true);
 }
 
-/* Outside, a Python step makes its folder when it first uses it; in here only what is mounted can
- * be. */
+/* Makes and mounts the step's folder of checkpoints. Outside a container a Python step makes it at
+ * its first use; inside, it can only use a mount. */
 static int put_checkpoints(container_writer *w)
 {
     const char *folder = stk_exec_checkpoints(w->x, w->in.task, w->x->scratch);
@@ -96,7 +97,8 @@ static int put_file(container_writer *w, const char *path)
     return put_mount(w, at, at, false, S_ISDIR(st.st_mode));
 }
 
-/* For ranks, and for a Python worker that sums large files. */
+/* Whether the container needs our program: to start ranks, or to hash large files for a Python
+ * worker. */
 static bool needs_program(const container_writer *w)
 {
     return w->all->bin != NULL &&
@@ -133,7 +135,7 @@ static int put_mounts(container_writer *w)
     return 0;
 }
 
-/* --- the program --- */
+/* --- program and variables --- */
 
 static int put_argv(container_writer *w)
 {
@@ -153,7 +155,8 @@ static void put_container_env(void *arg, const char *key, const char *value, boo
     stk_json_put_text(w->buf, key, value);
 }
 
-/* The step's `settings={"orchestrator.docker": {…}}`, or ZenML's `run_args` in it. */
+/* An option of the step's `settings={"orchestrator.docker": {…}}`, or of ZenML's `run_args` in it;
+ * NULL: neither has it. */
 static const stk_json *option(const container_writer *w, const char *key)
 {
     const stk_json *own = stk_json_get(&w->in.options, key);
@@ -163,7 +166,7 @@ static const stk_json *option(const container_writer *w, const char *key)
     return stk_json_get(stk_json_get(&w->in.options, "run_args"), key);
 }
 
-/* Another user than who starts it, or NULL. */
+/* The user that the step asks for, or NULL. */
 static const char *other_user(const container_writer *w)
 {
     const char *user = stk_json_get_text(&w->in.docker, "user");
@@ -178,7 +181,8 @@ static int put_variables(container_writer *w, const char *const *env)
     stk_json_open(w->expand, "expand", '[');
     stk_json_open(w->buf, "env", '{');
     if (strcmp(w->all->owner, "0:0") != 0 && other_user(w) == NULL) {
-        stk_json_put_text(w->buf, "HOME", "/tmp"); /* a user whom the image doesn't know has none */
+        /* a user whom the image doesn't know has no home */
+        stk_json_put_text(w->buf, "HOME", "/tmp");
     }
     STK_TRY(stk_exec_in_image_env(w->x, &w->in, put_container_env, w, w->err));
     stk_json_close(w->buf, '}');
@@ -199,14 +203,14 @@ static int put_variables(container_writer *w, const char *const *env)
     return 0;
 }
 
-/* --- what it may use --- */
+/* --- limits and devices --- */
 
 static int64_t shm_bytes(const container_writer *w)
 {
     int64_t bytes = 0;
     struct statvfs fs;
     if (!stk_spec_container_bytes(option(w, "shm_size"), &bytes) &&
-        statvfs("/dev/shm", &fs) == 0) { /* as a step on this machine has */
+        statvfs("/dev/shm", &fs) == 0) { /* like a step without a container */
         bytes = (int64_t)fs.f_blocks * (int64_t)fs.f_frsize;
     }
     return bytes;
@@ -240,13 +244,14 @@ static void put_limits(container_writer *w)
     }
 }
 
-/* NVIDIA's by uuid, the others' by their nodes. */
+/* Writes NVIDIA devices by uuid, the others by their device nodes. */
 static void put_leased_devices(container_writer *w)
 {
     static const stk_lease none = {0};
     stk_accel *accel = w->x->config.accel;
-    const stk_lease *lease = stk_accel_is_simulated(accel) ? &none /* nothing can run on these */
-                                                           : &w->x->tasks[w->in.task].slot->lease;
+    /* a simulated device can run nothing */
+    const stk_lease *lease =
+        stk_accel_is_simulated(accel) ? &none : &w->x->tasks[w->in.task].slot->lease;
     bool amd = false;
     stk_json_open(w->buf, "gpus", '[');
     for (uint32_t i = 0; i < lease->n; i++) {

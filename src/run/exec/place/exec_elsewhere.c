@@ -1,5 +1,5 @@
-/* Steps on other machines (docs/decisions/0010-elsewhere.md): where their inputs are, what the
- * backend is asked to run, what came of it, and attempts that outlive an engine. */
+/* Steps on other machines (docs/decisions/0010-elsewhere.md): finds their inputs, makes the job for
+ * the backend, reads what the job was granted, and handles attempts that outlive an engine. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 
 enum { GRANTED_BYTES = 256 << 10 };
 
-/* 0: this machine. */
+/* The number of the task's place; 0: this machine. */
 static uint32_t number_of_place(const stk_exec *x, uint32_t task)
 {
     return stk_plan_request(x->config.plan, x->tasks[task].i_step)->place;
@@ -57,7 +57,7 @@ int stk_exec_artifact(stk_exec *x, bool is_away, const char *digest, stk_arena *
     if (!comes && !is_away) {
         STK_TRY(stk_exec_sum_fetch(x->sum, digest, &comes, err));
     }
-    if (comes) { /* the launch is put aside; a link that it has made until then stays */
+    if (comes) { /* a thread brings it: the launch is put aside, and keeps the links that it made */
         *ret_path = stk_arena_printf(arena, "%s/artifacts/%.2s/%s", stk_store_path(x->config.store),
                                      digest, digest + 2);
         return stk_err_if_null(*ret_path, err);
@@ -68,7 +68,8 @@ int stk_exec_artifact(stk_exec *x, bool is_away, const char *digest, stk_arena *
     return stk_store_artifact(x->config.store, digest, arena, ret_path, ret_size, err);
 }
 
-/* No digest: it is being copied, and the launch is put aside. */
+/* Copies a file into the store. *ret without a digest: a thread is copying it, and the launch is
+ * put aside. */
 static int copy_file(stk_exec *x, const char *path, stk_artifact *ret, stk_err *err)
 {
     stk_store_work *work = NULL;
@@ -85,7 +86,7 @@ static int copy_file(stk_exec *x, const char *path, stk_artifact *ret, stk_err *
     return leaves ? stk_store_work_run(work, err) : 0;
 }
 
-/* A file becomes an artifact, which the other machine can have. */
+/* Makes the file an artifact, so that the other machine can read it. */
 static int store_file(stk_exec *x, uint32_t task, const char *path, const char **ret_path,
                       const char **ret_digest, stk_err *err)
 {
@@ -96,12 +97,12 @@ static int store_file(stk_exec *x, uint32_t task, const char *path, const char *
     }
     if (stk_store_locate(x->config.store, digest, x->scratch, ret_path, NULL, NULL) < 0) {
         STK_TRY(copy_file(x, path, &artifact, err));
-        if (artifact.digest[0] == '\0') { /* put aside */
+        if (artifact.digest[0] == '\0') { /* the launch is put aside */
             *ret_path = path;
             *ret_digest = digest;
             return 0;
         }
-        digest = stk_arena_dup(x->arena, artifact.digest); /* as it is now */
+        digest = stk_arena_dup(x->arena, artifact.digest); /* of the content that was copied */
         STK_TRY(stk_err_if_null(digest, err));
         STK_TRY(stk_store_locate(x->config.store, digest, x->scratch, ret_path, NULL, err));
     }
@@ -132,14 +133,15 @@ int stk_exec_file(stk_exec *x, uint32_t task, bool is_away, const char *text, co
 
 /* --- the job --- */
 
-/* The environment of a step elsewhere, and the names of it that are a Dockerfile's. */
+/* The environment of a step on another machine, and the names of variables whose values refer to
+ * the image's environment. */
 typedef struct away_env {
     exec_env env;
     const char **expand;
     uint32_t n_expand, cap_expand;
 } away_env;
 
-/* NULL: that is all. */
+/* Appends a name; NULL ends the list. */
 static void add_expand(away_env *a, const char *key)
 {
     const char **names =
@@ -161,7 +163,7 @@ static void put_away_env(void *arg, const char *key, const char *value, bool exp
     }
 }
 
-/* What the step asks for, and of memory what it asks for by now. */
+/* The request of the step's place, with the memory that this attempt asks for. */
 static const stk_resources *resources_of(stk_exec *x, uint32_t task, const stk_place *place)
 {
     const stk_resources *own = &stk_exec_step(x, task)->settings->resources;
@@ -177,8 +179,8 @@ static const stk_resources *resources_of(stk_exec *x, uint32_t task, const stk_p
     return r;
 }
 
-/* After it ran out of memory it asks for more than it was placed with: another pool of the stack
- * may be the one that has so much, or none. */
+/* Chooses the task's place again if it asks for more memory than before, because it ran out of
+ * memory. Another pool of the stack may have that much; or none has. */
 static int place_anew(stk_exec *x, uint32_t task, const stk_place **place, stk_err *err)
 {
     const stk_step *step = stk_exec_step(x, task);
@@ -308,7 +310,7 @@ int stk_exec_away_end(stk_exec *x, uint32_t task, const char *dir, stk_job *job,
     return 0;
 }
 
-/* --- what it was granted --- */
+/* --- what the job was granted --- */
 
 void stk_exec_put_away_granted(const stk_exec *x, uint32_t task, stk_buf *buf)
 {
@@ -377,11 +379,12 @@ int stk_exec_leave(stk_exec *x, uint32_t task, stk_err *err)
     bool goes_on = ops->leave != NULL && ops->leave(x->config.backend, task);
     count(goes_on ? &x->left.running : &x->left.unborn, task);
     stk_exec_release(x, task);
-    /* Not on record: there it goes on, for who resumes the run. */
+    /* Only the scheduler sees this event: in the log the task goes on, so that resume finds it. */
     return stk_exec_fold(x->sched, STK_EV_TASK_CANCELLED, task, err);
 }
 
-/* One sentence for several tasks: "step 'a' and 2 more VERB on …END". `verbs`: of one, of more. */
+/* Emits one note for several tasks: "step 'a' and 2 more VERB on …END", and empties the list.
+ * `verbs`: for one task, for more. */
 static int note_left(stk_exec *x, exec_left_tasks *left, const char *const verbs[2],
                      const char *end, stk_err *err)
 {
@@ -444,15 +447,16 @@ int stk_exec_check_place(const stk_exec *x, uint32_t task, const char *stack, st
 int stk_exec_attach(stk_exec *x, uint32_t task, stk_err *err)
 {
     exec_task *t = &x->tasks[task];
-    if (!x->config.cancelled) { /* what is only to be ended is looked up by nobody later, and its */
-        STK_TRY(stk_exec_key_of(x, task, err)); /* inputs may be elsewhere */
+    /* a task that is only to be ended needs no key, and its inputs may be on another machine */
+    if (!x->config.cancelled) {
+        STK_TRY(stk_exec_key_of(x, task, err));
     }
     count(&x->left.attached, task);
     t->slot = stk_exec_slot_new(x);
     STK_TRY(stk_err_if_null(t->slot, err));
-    t->attempt_base--; /* the scheduler's first attempt is that one */
+    t->attempt_base--; /* that attempt is the first one of this scheduler */
     t->attach = true;
-    t->hook_started = true; /* what comes before an attempt came before it began */
+    t->hook_started = true; /* the hook ran before that attempt began */
     t->stopped = false;
     STK_TRY(stk_exec_fold_begun(x->sched, task, err));
     return stk_exec_push_launch(x, task, err);

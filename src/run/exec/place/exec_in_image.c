@@ -1,5 +1,6 @@
-/* A step's program in an image: its words, its folder, its environment. The same in a container of
- * this machine and on other machines, where our own folder is at the same place inside. */
+/* A step's program in an image: its command line, folder and environment. The same code serves
+ * containers on this machine and jobs on other machines; only the path of our own files differs
+ * (exec_in_image.at). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,8 +40,8 @@ static const char *our_program(stk_exec *x, const exec_in_image *in)
     return stk_arena_printf(x->scratch, "%s/bin/stoker", in->at);
 }
 
-/* A gang's command is the launcher's to run: `stoker launch --gang DIR/task.json -- ARGV`; a Python
- * step's worker starts it itself. */
+/* The launcher runs a gang's command: `stoker launch --gang DIR/task.json -- ARGV`. A Python step
+ * needs no such words: its worker starts the launcher. */
 const char *const *stk_exec_in_image_argv(stk_exec *x, const exec_in_image *in)
 {
     const stk_step *step = in->step;
@@ -80,7 +81,8 @@ const char *const *stk_exec_in_image_argv(stk_exec *x, const exec_in_image *in)
     return argv;
 }
 
-/* The document's folder, where the project's files that are inside hold it. */
+/* The step's `cwd`; else the document's folder, or the project's folder if the project's files are
+ * inside and don't contain the document. */
 const char *stk_exec_in_image_cwd(const stk_exec *x, const exec_in_image *in)
 {
     const char *folder = stk_spec_folder(x->spec);
@@ -89,13 +91,13 @@ const char *stk_exec_in_image_cwd(const stk_exec *x, const exec_in_image *in)
     return stk_text_or(in->step->cwd, there ? folder : in->root);
 }
 
-/* Was an image built, which has `environment` then? */
+/* Whether an image is built: the build puts `environment` into it. */
 static bool has_environment(const exec_in_image *in)
 {
     return !stk_json_is_true(stk_json_get(&in->docker, "skip_build"));
 }
 
-/* As Python writes it; NULL: it is no scalar. */
+/* The value as Python's str() writes it; NULL: not a scalar. */
 static const char *scalar_text(const stk_json *value)
 {
     if (value->kind == STK_JSON_BOOL) {
@@ -104,12 +106,13 @@ static const char *scalar_text(const stk_json *value)
     return value->kind == STK_JSON_TEXT || stk_json_is_number(value) ? value->text : NULL;
 }
 
-/* What DockerSettings say; `environment` where nothing is built that would have it. */
+/* Puts the variables of `name` in DockerSettings. Skips `environment` if it is built into the
+ * image. */
 static void put_settings(const exec_in_image *in, const char *name, exec_put_env put, void *arg)
 {
     bool expands = strcmp(name, "environment") == 0;
-    const stk_json *later =
-        expands ? stk_json_get(&in->docker, "runtime_environment") : NULL; /* which wins */
+    /* it wins over `environment` */
+    const stk_json *later = expands ? stk_json_get(&in->docker, "runtime_environment") : NULL;
     const stk_json *map = stk_json_get(&in->docker, name);
     if (expands && has_environment(in)) {
         return;
@@ -124,7 +127,7 @@ static void put_settings(const exec_in_image *in, const char *name, exec_put_env
     }
 }
 
-/* With a backslash before each '$'. */
+/* A copy with a backslash before each '$', so that the expansion keeps it. */
 static const char *as_written(const char *text, stk_arena *arena)
 {
     char *out = stk_arena_alloc(arena, 2 * strlen(text) + 1);
@@ -140,7 +143,8 @@ static const char *as_written(const char *text, stk_arena *arena)
     return out;
 }
 
-/* PYTHONPATH, always as a Dockerfile would have it: ours, the project's, what else is asked for. */
+/* PYTHONPATH, written as in a Dockerfile: our folder, the document's, then what the settings or the
+ * image add. */
 static const char *python_path(stk_exec *x, const exec_in_image *in)
 {
     STK_BUF_AUTO path = STK_BUF_INIT(SIZE_MAX / 2);
@@ -206,7 +210,7 @@ const char *stk_exec_seen_of_project(const stk_exec *x, uint32_t task, const cha
     stk_json map = {0};
     STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
     if (parse_settings(seen, arena, &map, NULL) < 0) {
-        return seen; /* who reads it says what is wrong */
+        return seen; /* the reader of this text reports what is wrong */
     }
     stk_json_open(&text, NULL, '{');
     size_t n_empty = text.len;
