@@ -1,4 +1,4 @@
-/* Stars for values: whatever the pieces, in lines, escaped; and documents whose data stays. */
+/* Values become stars in any pieces, line by line and escaped; data in documents stays. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 #define VALUES(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* `text` in pieces of `size` bytes. */
+/* Masks `text` in pieces of `size` bytes. */
 static char *in_pieces(const stk_mask *mask, const char *text, size_t n, size_t size)
 {
     stk_mask_stream stream = {.mask = mask};
@@ -35,7 +35,7 @@ static void test_texts(void **state)
     } cases[] = {
         {{"hunter2"}, "it is hunter2, hunter2", "it is *******, *******"},
         {{"hunter2"}, "hunter hunter", "hunter hunter"},
-        {{"abc"}, "abcabc", "abcabc"}, /* too short to be told from any text */
+        {{"abc"}, "abcabc", "abcabc"}, /* too short to hide */
         {{"aaaa"}, "baaaaaab", "b******b"},
         {{"abab"}, "xabababx", "x******x"},
         {{"abcd", "cdef"}, "abcdef", "******"},
@@ -65,7 +65,7 @@ static void test_texts(void **state)
     }
 }
 
-/* Against the slow way: every place of every value, starred one by one. */
+/* Compares with a slow search that stars every place of every value. */
 static void test_random_texts(void **state)
 {
     (void)state;
@@ -149,7 +149,7 @@ static void test_a_result_keeps_its_data(void **state)
     (void)unlink(path);
 }
 
-/* A NUL in a text ends no search, and what was masked can still be added to. */
+/* A NUL byte doesn't end the search, and a masked tree can still grow. */
 static void test_a_text_with_a_nul(void **state)
 {
     static const char text[] = "[\"a\\u0000hunter2\",{\"k\":\"hunter2\"}]";

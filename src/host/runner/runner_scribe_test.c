@@ -1,4 +1,5 @@
-/* Logs through a scribe: nothing of a value on the disk, nothing of the rest lost, whoever dies. */
+/* Logs through a scribe: no value reaches the disk and no other byte is lost, whichever process
+ * dies. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -60,7 +61,7 @@ static char *log_of(const fixture *f, const char *name)
     return text;
 }
 
-/* Until the log has this, which is all. */
+/* Waits until the log has exactly this text. */
 static void expect_log(const fixture *f, const char *name, const char *text)
 {
     for (int i = 0; i < 12000 && strcmp(log_of(f, name), text) != 0; i++) {
@@ -74,7 +75,7 @@ static void put(const fixture *f, int stream, const char *text)
     assert_int_equal(stk_file_write_all(f->fds[stream], text, strlen(text)), 0);
 }
 
-/* Its end; killed ones are renewed. */
+/* Waits for the scribe's end, and renews it if it was killed. */
 static void finish(fixture *f)
 {
     stk_err err = {0};
@@ -93,7 +94,7 @@ static void test_what_is_written(void **state)
     fixture *f = *state;
     put(f, 0, "it is " SECRET "\ncorrect-horse");
     put(f, 1, "oops " SECRET);
-    expect_log(f, "stdout.log", "it is " STARS "\n"); /* the rest may be the beginning of one */
+    expect_log(f, "stdout.log", "it is " STARS "\n"); /* the rest may be the beginning of a value */
     put(f, 0, "-battery-staple, cut in two; correct-horse");
     expect_log(f, "stderr.log", "oops " STARS);
     expect_log(f, "stdout.log", "it is " STARS "\n" STARS ", cut in two; ");
@@ -124,7 +125,7 @@ static void test_its_end_is_that_of_the_last_writer(void **state)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-/* The engine is a process of its own here, and is killed: what is written afterwards arrives. */
+/* Kills the engine, here a process of its own: text that the step writes later still arrives. */
 static void test_the_engine_dies(void **state)
 {
     fixture *f = *state;
@@ -164,7 +165,7 @@ static void test_the_engine_dies(void **state)
     (void)stk_file_remove_tree(dir, NULL);
 }
 
-/* Killed at any moment, again and again: the log has every byte once. */
+/* Kills the scribe at random moments, many times: the log has every byte once. */
 static void test_the_scribe_dies(void **state)
 {
     enum { LINES = 60000 };

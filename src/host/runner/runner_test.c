@@ -1,4 +1,4 @@
-/* How a task ended, in words; and samples.bin there and back. */
+/* How a task ended, in words; and samples.bin written and read. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -221,7 +221,7 @@ static void test_classify(void **state)
     }
 }
 
-/* The last words count; only a step with devices can have lost one. */
+/* The last symptom counts; only a step with devices can lose one. */
 static void test_symptom(void **state)
 {
     (void)state;
@@ -248,7 +248,7 @@ static void test_samples(void **state)
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_samples s;
     (void)unlink(path);
-    assert_int_equal(stk_samples_load(path, arena, &s, &err), 0); /* none: a short task */
+    assert_int_equal(stk_samples_load(path, arena, &s, &err), 0); /* no file: a short task */
     assert_int_equal(s.n, 0);
     assert_int_equal(stk_samples_create(path, 1700000000123, 2, uuids, &fd, &err), 0);
     for (int i = 0; i < 3; i++) {
@@ -278,11 +278,12 @@ static void test_samples(void **state)
     assert_int_equal(s.samples[2].write_bytes, -1);
     assert_int_equal(s.samples[2].stdout_bytes, 80);
     assert_int_equal(s.samples[2].stderr_bytes, -1);
-    assert_int_equal(s.samples[1].rss_bytes, 5001); /* no devices in it: those before hold */
+    /* the record has no devices: the previous values hold */
+    assert_int_equal(s.samples[1].rss_bytes, 5001);
     assert_int_equal(s.samples[1].devices[0].memory_bytes, 1000);
 }
 
-/* Runs of an older Stoker are shown too. */
+/* Reads the samples of an older Stoker. */
 static void test_samples_version_1(void **state)
 {
     (void)state;
@@ -349,7 +350,8 @@ static void test_samples_hostile(void **state)
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_samples s;
     stk_err err = {0};
-    assert_int_equal(stk_file_write(path, header, 7, 0644, &err), 0); /* cut short: being made */
+    /* the header is incomplete: the file is being made */
+    assert_int_equal(stk_file_write(path, header, 7, 0644, &err), 0);
     assert_int_equal(stk_samples_load(path, arena, &s, &err), 0);
     assert_int_equal(s.n, 0);
     assert_int_equal(stk_file_write(path, header, sizeof header, 0644, &err), 0);
@@ -357,7 +359,7 @@ static void test_samples_hostile(void **state)
     static const char newer[24] = "STKSMP4\n";
     assert_int_equal(stk_file_write(path, newer, sizeof newer, 0644, &err), 0);
     assert_int_equal(stk_samples_load(path, arena, &s, &err), STK_E_VERSION);
-    /* A record that speaks of more devices than the file has. */
+    /* A record with more devices than the header says. */
     static const uint32_t odd[6 + 12] = {0x53544b53, 0, 0, 88, 0, 0, [16] = 3};
     unsigned char text[sizeof odd];
     memcpy(text, odd, sizeof odd);

@@ -1,4 +1,4 @@
-/* The sentence that matters most: "granted 2 GPUs, used 1, because …", for every cause. */
+/* The sentence "granted 2 GPUs, used 1, because …" for every cause. */
 #include <stdio.h>
 #include <string.h>
 
@@ -64,7 +64,7 @@ static const verdict_case cases[] = {
      .cause = STK_CAUSE_CPU_ONLY_BUILD,
      .text = "granted 1 GPU, used 0: GPU-0 (index 0) never had a context; the installed torch "
              "2.13.0+cpu is a CPU-only build; install its build for this device"},
-    /* The certain reason counts, not the first framework in the list. */
+    /* The most certain cause counts, not the first framework. */
     {.contexts = "0",
      .frameworks = {{.name = "jax", .available = -1, .initialized = -1, .device_count = -1},
                     {.name = "torch",
@@ -120,7 +120,7 @@ static const verdict_case cases[] = {
      .text = "granted 6 GPUs, used 0: GPU-0 (index 0), GPU-1 (index 1), GPU-2 (index 2), GPU-3 "
              "(index 3) and 2 more never had a context; nothing in the step loads a library that "
              "could use it"},
-    /* Something used the other one: that nothing could isn't why. */
+    /* The other device was used, so NO_FRAMEWORK can't be the cause. */
     {.contexts = "10",
      .has_looked = true,
      .used = 1,
@@ -133,7 +133,7 @@ static const verdict_case cases[] = {
      .cause = STK_CAUSE_NOT_MOVED,
      .text = "granted 2 GPUs, used 1: GPU-1 (index 1) never had a context; torch saw the device, "
              "but no tensor was ever moved to it"},
-    /* A command: what it had mapped tells. */
+    /* A command: the mapped libraries decide. */
     {.contexts = "0",
      .has_looked = true,
      .libraries = BIT(TORCH_CPU),
@@ -151,7 +151,8 @@ static const verdict_case cases[] = {
          "no tensor was ever moved to it"},
     {.contexts = "0",
      .has_looked = true,
-     .libraries = BIT(TENSORFLOW), /* one library for both builds: without the driver's */
+     /* both builds have this library; the driver's library is missing */
+     .libraries = BIT(TENSORFLOW),
      .used = 0,
      .cause = STK_CAUSE_NOT_SEEN,
      .text =
@@ -171,8 +172,7 @@ static const verdict_case cases[] = {
      .cause = STK_CAUSE_WRONG_MASK,
      .text = "granted 1 GPU, used 0: GPU-0 (index 0) never had a context; the step changed the "
              "variable that names its devices; leave it as it was set"},
-    {.contexts =
-         "?", /* the driver doesn't tell; the only framework opened none, nor could others */
+    {.contexts = "?", /* only the framework's report and the libraries show that it is unused */
      .frameworks = {{.name = "torch",
                      .version = "2.13.0+cpu",
                      .build = "cpu",
@@ -187,7 +187,7 @@ static const verdict_case cases[] = {
      .text = "granted 1 GPU, used 0: GPU-0 (index 0) never had a context; the installed torch "
              "2.13.0+cpu is a "
              "CPU-only build; install its build for this device"},
-    {.contexts = "?", /* something else in the step had the driver's library */
+    {.contexts = "?", /* another part of the step loaded the driver's library */
      .frameworks = {{.name = "torch", .build = "cpu", .initialized = 0, .device_count = 0}},
      .n_frameworks = 1,
      .has_looked = true,
@@ -195,7 +195,7 @@ static const verdict_case cases[] = {
      .used = -1,
      .cause = STK_CAUSE_UNKNOWN,
      .text = "granted 1 GPU, used unknown: the driver doesn't tell which processes use it"},
-    {.contexts = "0", /* ended before anybody looked */
+    {.contexts = "0", /* the task ended before its libraries were read */
      .used = 0,
      .cause = STK_CAUSE_UNKNOWN,
      .text = "granted 1 GPU, used 0: GPU-0 (index 0) never had a context; why can't be told"},
@@ -247,7 +247,7 @@ static void test_causes(void **state)
     }
 }
 
-/* Where the driver names no process, the allocator of a framework and a busy device still tell. */
+/* If the driver names no process, a framework's allocator and a busy device still show use. */
 static void test_other_witnesses(void **state)
 {
     (void)state;
@@ -268,7 +268,7 @@ static void test_other_witnesses(void **state)
     o.devices[1].busy_percent_mean = 1;
     assert_true(stk_runner_verdict(&o, NULL, 0, "GPU", arena, &v));
     assert_int_equal(v.used, 2);
-    o.devices[0].share_bytes = o.devices[1].share_bytes = 1; /* busy may be the neighbour's work */
+    o.devices[0].share_bytes = o.devices[1].share_bytes = 1; /* the neighbour may cause the load */
     assert_true(stk_runner_verdict(&o, NULL, 0, "GPU", arena, &v));
     assert_int_equal(v.used, -1);
 }

@@ -1,4 +1,4 @@
-/* A real process under watch, with devices from a file that the test changes. */
+/* Watches a real process, with devices from a file that the test changes. */
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
@@ -19,7 +19,7 @@
 static char dir[] = "/tmp/stk-watch-XXXXXX";
 static char devices[64], provider[80];
 static pid_t task;
-static int births[2]; /* the task has a child, which tells its number here, on SIGUSR1 */
+static int births[2]; /* on SIGUSR1 the task starts a child, which writes its pid here */
 
 /* One device's JSON after another; the same keys as in accel_fake.c. */
 static void describe(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -84,14 +84,14 @@ static void test_adds_up(void **state)
     const stk_outcome_device *b = &o.devices[1];
     assert_string_equal(a->uuid, "GPU-a");
     assert_int_equal(a->context, 1);
-    assert_int_equal(a->peak_memory_bytes, 2 * GB); /* the processes', not the device's */
-    assert_near(a->busy_percent_mean, (40 * 1 + 80 * 3) / 4.0); /* by time */
-    assert_near(a->busy_s, 0.4 + 2.4 + 0.8); /* the last answer holds until the end */
-    assert_near(a->energy_j, 5);             /* the counter, from before the start */
+    assert_int_equal(a->peak_memory_bytes, 2 * GB); /* of the processes, not of the device */
+    assert_near(a->busy_percent_mean, (40 * 1 + 80 * 3) / 4.0); /* weighted by time */
+    assert_near(a->busy_s, 0.4 + 2.4 + 0.8); /* the last sample counts until the end */
+    assert_near(a->energy_j, 5);             /* the counter's growth since before the start */
     assert_int_equal(a->peak_temperature_c, 61);
-    assert_near(a->throttled_s, 1); /* idle clocks are no throttling */
+    assert_near(a->throttled_s, 1); /* idle clocks are not throttling */
     assert_int_equal(b->context, 0);
-    assert_near(b->energy_j, 50); /* power over the second in which it was known */
+    assert_near(b->energy_j, 50); /* power × the second in which it was known */
     assert_near(b->busy_percent_mean, -1);
     assert_near(b->throttled_s, -1);
     assert_int_equal(b->peak_temperature_c, -1);
@@ -114,8 +114,7 @@ static void test_adds_up(void **state)
     stk_accel_close(accel);
 }
 
-/* In a container the driver's process numbers are not ours: memory that came with the task tells.
- */
+/* In a container the driver's pids are not ours: memory that rose with the task shows use. */
 static void test_context_by_memory(void **state)
 {
     (void)state;
@@ -126,7 +125,7 @@ static void test_context_by_memory(void **state)
         {"\"memory_used\": 500", "\"memory_used\": 400000000, \"processes\": {\"99999999\": 1}", 1},
         {"\"memory_used\": 500", "\"memory_used\": 500, \"processes\": {}", 0},
         {"\"memory_used\": 500", "\"memory_used\": 700", 0},
-        /* A stranger that lives here explains it. */
+        /* A process that isn't the task's explains the memory. */
         {"\"memory_used\": 500", "\"memory_used\": 400000000, \"processes\": {\"1\": 399999500}",
          0},
         {"\"power_mw\": 1", "\"power_mw\": 1", -1},
@@ -152,14 +151,14 @@ static void test_context_by_memory(void **state)
     }
 }
 
-/* A look that asks the driver, however dear the last one was on this machine. */
+/* Samples the driver at once, however expensive the previous query was. */
 static stk_failure sample_anew(stk_watch *w, int64_t now_ms)
 {
     w->ask_for_ms = 0;
     return stk_watch_sample(w, now_ms);
 }
 
-/* The driver names a child that the task had since its processes were last looked for. */
+/* The driver names a child that the task started since the last search for its processes. */
 static void test_late_child(void **state)
 {
     (void)state;
@@ -172,7 +171,7 @@ static void test_late_child(void **state)
     assert_int_equal(read(births[0], &child, sizeof child), sizeof child);
     describe("[{\"processes\": {\"%d\": 5000}}]", (int)child);
     assert_int_equal(sample_anew(&w, 2100), STK_FAIL_NONE);
-    describe("[{\"processes\": {\"1\": 7000}}]"); /* somebody else */
+    describe("[{\"processes\": {\"1\": 7000}}]"); /* not the task's process */
     assert_int_equal(sample_anew(&w, 2200), STK_FAIL_NONE);
     stk_outcome o = {.ok = true};
     stk_watch_report(&w, 3000, &o);
@@ -183,7 +182,7 @@ static void test_late_child(void **state)
     stk_accel_close(accel);
 }
 
-/* Chips are seen to be used by who has their node open, also for a moment of a long task. */
+/* An open device node shows that a chip is used, even for a moment of a long task. */
 static void test_node_for_a_while(void **state)
 {
     (void)state;
@@ -227,13 +226,13 @@ static void test_share(void **state)
     stk_outcome o = {.ok = false};
     stk_watch_report(&w, 3200, &o);
     assert_int_equal(o.devices[0].share_bytes, 10 * GB);
-    assert_near(o.devices[0].energy_j, -1); /* what is whose can't be told */
+    assert_near(o.devices[0].energy_j, -1); /* the task's part is unknown */
     stk_watch_done(&w);
     stk_accel_close(accel);
 }
 
-/* Without process numbers a share is enforced only on who is alone with its device: nobody is ended
- * for what its neighbour took. */
+/* If the driver reports no pids, a share is enforced only on a task that is alone on its device: a
+ * task must not be ended for its neighbour's memory. */
 static void test_share_unknown(void **state)
 {
     (void)state;
@@ -273,7 +272,7 @@ static void test_trouble(void **state)
     stk_accel_close(accel);
 }
 
-/* Files with the names of libraries, mapped into a process of the task. */
+/* Maps files with the names of libraries into a process of the task. */
 static void test_libraries(void **state)
 {
     (void)state;

@@ -122,7 +122,8 @@ static int make_kinds(stk_simulation *s, stk_sim_fits fits, stk_err *err)
     return 0;
 }
 
-/* The workload's own mix is what is typical; devices are told apart by the first machine. */
+/* Takes the workload's own mix of requests as the typical one. The requests are those for the first
+ * machine, except that any device may serve them. */
 static int make_typical(stk_simulation *s, stk_err *err)
 {
     stk_pack_typical *typical = stk_arena_array(s->arena, s->n_kinds + 1, sizeof *typical);
@@ -229,8 +230,8 @@ static bool place_job(stk_simulation *s, uint32_t i_job, double now_s)
     return true;
 }
 
-/* The oldest job that hasn't been tried in this pass, by its kind; NULL: none, or one that was
- * passed over too often comes first. */
+/* Returns the kind of the oldest job that wasn't tried in this pass. NULL: there is none, or an
+ * older job, which doesn't fit, was passed over too often. */
 static stk_sim_kind *next_in_line(stk_simulation *s)
 {
     stk_sim_kind *oldest = NULL;
@@ -251,7 +252,8 @@ static stk_sim_kind *next_in_line(stk_simulation *s)
     return oldest;
 }
 
-/* Oldest first; what doesn't fit is overtaken, but not for ever. */
+/* Tries the waiting jobs, oldest first. Younger jobs may pass one that doesn't fit, but only
+ * STK_SIMULATE_PATIENCE times. */
 static void serve_line(stk_simulation *s, double now_s)
 {
     s->pass++;
@@ -275,7 +277,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The answer where jobs come and go. */
+/* The results of a workload whose jobs end. */
 static void sum_waits(stk_simulation *s, double busy_s, double until_s, double end_s,
                       stk_sim_result *ret)
 {
@@ -329,7 +331,7 @@ static void run_jobs(stk_simulation *s, stk_sim_result *ret)
         busy += s->in_use * MAX(MIN(at, last_arrival) - now, 0);
         now = at;
         if (arrives && w->jobs[i].duration_s == 0) {
-            (void)place_job(s, i, now); /* or it is refused */
+            (void)place_job(s, i, now); /* or refuses it */
         } else if (arrives && s->kinds[s->kind_of[i]].possible) {
             wait_in_line(s, i);
             serve_line(s, now);

@@ -1,7 +1,7 @@
-/* Which node a job is placed on, by each policy. */
+/* Chooses the node for a job, by the policy. */
 #include "run/simulate/simulate_private.h"
 
-/* What decides between nodes: the least of each number, in this order. */
+/* A node's rank: the lowest wins, compared number by number. */
 typedef struct rank {
     double by[3];
 } rank;
@@ -54,8 +54,9 @@ static double free_parts(const stk_sim_node *n)
     return sum;
 }
 
-/* Ours: no new device is begun where gaps serve, and the gap that fits best is taken wherever it is
- * in the cluster; then the node that is fullest, so that whole machines stay whole. */
+/* Stoker's policy: first the node where the fewest unused devices are started, because gaps on used
+ * devices serve the share; then the smallest gap that fits; then the fullest node, so that empty
+ * machines stay empty. */
 static rank our_rank(const stk_sim_node *n, const stk_pack_ask *ask)
 {
     uint32_t n_gaps = 0;
@@ -95,7 +96,7 @@ void stk_sim_give(stk_sim_node *n, const stk_sim_job *job, const stk_pack_ask *a
     }
 }
 
-/* How much the fragments of this node would grow. */
+/* The rank by how much the job would add to the node's fragments. */
 static rank growth_rank(const stk_simulation *s, stk_sim_node *n, const stk_sim_job *job,
                         const stk_pack_ask *ask)
 {

@@ -1,49 +1,48 @@
-/* What the files of the simulate room share. */
+/* Private to simulate: its tables and its state. */
 #ifndef STK_SIMULATE_PRIVATE_H
 #define STK_SIMULATE_PRIVATE_H
 
 #include "run/simulate/simulate.h"
 
-/* A file of rows with named columns, CSV or JSON alike. Cells are text as written; NULL: not there.
- */
+/* A CSV or JSON file as rows with named columns. Cells are text as in the file; NULL: empty. */
 typedef struct stk_table {
     const char *path;
-    const char *const *columns; /* those asked for, NULL-terminated */
+    const char *const *columns; /* the caller's, NULL-terminated */
     uint32_t n_columns, n_rows;
     const char **cells; /* n_rows × n_columns */
     int *lines;         /* of each row, for messages */
 } stk_table;
 
-/* Unknown columns: STK_E_USAGE with a did-you-mean. Everything in `arena`. */
+/* Reads a table into `arena`. STK_E_USAGE: an unknown column, with a did-you-mean, or no table. */
 int stk_table_load(const char *path, const char *const *columns, stk_arena *arena, stk_table *ret,
                    stk_err *err);
 const char *stk_table_cell(const stk_table *table, uint32_t row, uint32_t column);
-/* A number in [min, max] from a cell; an empty one leaves *ret alone. */
+/* Reads a number in [min, max] from a cell. An empty cell doesn't change *ret. */
 int stk_table_number(const stk_table *table, uint32_t row, uint32_t column, double min, double max,
                      double *ret, stk_err *err);
 int stk_table_memory(const stk_table *table, uint32_t row, uint32_t column, int64_t *ret_bytes,
                      stk_err *err);
 
-/* A generator of its own, so that a seed means the same everywhere. */
+/* Our own random generator: a seed gives the same numbers on every machine. */
 uint64_t stk_sim_random(uint64_t *state);
 double stk_sim_uniform(uint64_t *state); /* (0, 1] */
 
 enum { NONE = UINT32_MAX }; /* no node, no job */
 
-/* Jobs that ask for the same. */
+/* Jobs with equal requests. */
 typedef struct stk_sim_kind {
     const stk_sim_job *like;
     stk_pack_ask *asks;   /* by machine: `wanted` differs */
     uint32_t first, last; /* waiting jobs, oldest first; NONE */
     uint32_t n_passed;    /* jobs that were placed while `first` was first */
-    bool possible;        /* on some empty stk_sim_node */
-    uint64_t tried;       /* the pass in which it did not fit */
+    bool possible;        /* such a job fits on some empty node */
+    uint64_t tried;       /* the pass in which `first` did not fit */
 } stk_sim_kind;
 
 typedef struct stk_sim_node {
     uint32_t machine;
     stk_pack_host host;
-    int64_t cpu_milli, memory_bytes; /* free; -1: not rationed */
+    int64_t cpu_milli, memory_bytes; /* free; -1: no limit */
 } stk_sim_node;
 
 typedef struct stk_sim_placed {
@@ -74,12 +73,12 @@ typedef struct stk_simulation {
 
 /* --- simulate_place.c --- */
 
-/* The node that the policy prefers for such a job, or NONE. */
+/* The node that the policy prefers for a job of this kind, or NONE. */
 uint32_t stk_sim_choose_node(stk_simulation *s, const stk_sim_kind *k);
-/* Gives the devices to the job, or takes them back. */
+/* Gives the devices to the job, or, if `back`, takes them back. */
 void stk_sim_give(stk_sim_node *n, const stk_sim_job *job, const stk_pack_ask *ask,
                   const stk_devset *set, bool back);
-/* How much of a device such a share is. */
+/* The share as a part of a device; 1 for a whole one. */
 double stk_sim_part(const stk_pack_device *d, int32_t share_mib);
 
 #endif

@@ -1,4 +1,4 @@
-/* Clusters and workloads: from files, from a word, made up. */
+/* Clusters and workloads: read from files or a text such as 16*8xH100, or generated. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -194,7 +194,7 @@ int stk_workload_load(const char *path, stk_arena *arena, stk_workload *ret, stk
     return 0;
 }
 
-/* --- a workload of our own --- */
+/* --- a generated workload --- */
 
 uint64_t stk_sim_random(uint64_t *state) /* splitmix64 */
 {
@@ -209,9 +209,8 @@ double stk_sim_uniform(uint64_t *state)
     return (double)((stk_sim_random(state) >> 11) + 1) / 9007199254740992.0;
 }
 
-/* Parts of a GPU and whole ones as shared clusters report them (most jobs ask for at most one GPU,
- * a few for a whole machine; after the public traces of Alibaba's clusters): weight, devices, part.
- */
+/* The mix of requests for whole GPUs and parts: weight, devices, part. Modelled on the public
+ * traces of Alibaba's clusters: most jobs ask for at most one GPU, a few for a whole machine. */
 static const struct {
     double weight;
     uint32_t n_devices;
@@ -259,7 +258,7 @@ int stk_workload_make(const stk_cluster *cluster, double load, double mean_s, ui
     if (most == 0) {
         return stk_err_set(err, STK_E_USAGE, "the cluster has no device that could be given out");
     }
-    uint32_t able[N_MIX]; /* what of the mix this cluster could serve at all */
+    uint32_t able[N_MIX]; /* the requests of the mix that this cluster can serve */
     uint32_t n_able = 0;
     for (uint32_t i = 0; i < N_MIX; i++) {
         if (mix[i].n_devices <= most && (mix[i].part == 0 || memory > 0)) {
@@ -269,7 +268,7 @@ int stk_workload_make(const stk_cluster *cluster, double load, double mean_s, ui
         }
     }
     mean_ask /= sum;
-    /* Jobs that come and go: the load is kept up for twenty mean durations. */
+    /* Jobs that end keep up the load for twenty mean durations. */
     double rate = mean_s > 0 ? load * cluster->n_devices / mean_ask / mean_s : 1;
     double until = mean_s > 0 ? 20 * load * cluster->n_devices : load * cluster->n_devices;
     while (asked < until) {

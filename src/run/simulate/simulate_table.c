@@ -1,5 +1,5 @@
-/* CSV and JSON as one kind of table. CSV: a header, then rows; fields may be quoted ("a,b", "" is a
- * quote); '#' begins a comment line. JSON: a list of objects. */
+/* Reads CSV and JSON into the same kind of table. CSV: a header, then rows; fields may be quoted
+ * ("a,b", and "" is a quote); '#' begins a comment line. JSON: a list of objects. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ static int column_of(const reader *r, const char *name, int line)
     return refuse_table(r, line, text, stk_units_nearest(name, t->columns, t->n_columns));
 }
 
-/* A new row of empty cells; NULL: out of memory. */
+/* Adds a row of empty cells. NULL: out of memory. */
 static const char **add_row(reader *r, int line)
 {
     stk_table *t = r->table;
@@ -70,7 +70,7 @@ static const char **add_row(reader *r, int line)
 
 /* --- CSV --- */
 
-/* The next field, unquoted in place; *at is moved behind it and its comma. NULL: no more. */
+/* Returns the next field, unquoted in place, and moves *at behind its comma. NULL: no more. */
 static char *next_field(char **at)
 {
     char *p = *at;

@@ -1,4 +1,4 @@
-/* Small clusters whose right answer can be seen, and files with mistakes. */
+/* Small clusters whose right answer is obvious, and files with mistakes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +63,7 @@ static void test_fill(void **state)
     }
 }
 
-/* Two singles, then a pair: only who kept a machine whole can place it. */
+/* Two single jobs, then a pair: a policy can place the pair only if it kept one machine empty. */
 static void test_whole_machines_stay_whole(void **state)
 {
     (void)state;
@@ -76,7 +76,7 @@ static void test_whole_machines_stay_whole(void **state)
     assert_int_equal(simulate("2*2xH100", workload, STK_PACK_FRAGMENT).refused, 0);
 }
 
-/* Shares go into gaps: 40 GB twice on one 80 GB device, so the other stays whole. */
+/* Shares fill gaps: two shares of 40 GB go to one 80 GB device, so the other one stays whole. */
 static void test_shares(void **state)
 {
     (void)state;
@@ -87,7 +87,7 @@ static void test_shares(void **state)
     assert_int_equal(r.refused, 1);
 }
 
-/* One device, three jobs of 10 s that come at once: the line is served in order. */
+/* One device, three jobs of 10 s that arrive together: they run one after the other. */
 static void test_line(void **state)
 {
     (void)state;
@@ -97,14 +97,14 @@ static void test_line(void **state)
     near(r.mean_wait_s, 10);
     near(r.p95_wait_s, 20);
     near(r.fragment_percent, -1);
-    /* what can never be placed doesn't hold up the line */
+    /* a job that never fits doesn't delay the others */
     r = simulate("1xH100", "arrival,duration,gpus\n0,1,2\n0,5,1\n20,1,1\n", STK_PACK_STOKER);
     assert_int_equal(r.refused, 1);
     assert_int_equal(r.placed, 2);
     near(r.in_use_percent, 25); /* 5 s of the 20 until the last arrival */
 }
 
-/* A pair waits while singles come and go for ever: it is overtaken, but not for ever. */
+/* A pair waits while single jobs keep arriving: they pass it, but not without limit. */
 static void test_no_starving(void **state)
 {
     (void)state;
@@ -130,7 +130,7 @@ static void test_class_and_host(void **state)
     stk_sim_result r = simulate(copy, "gpus,gpu_class,count\n1,A100,3\n", STK_PACK_STOKER);
     assert_int_equal(r.placed, 2);
     r = simulate(copy, "gpus,cpus,count\n1,5,4\n", STK_PACK_STOKER);
-    assert_int_equal(r.placed, 2); /* CPUs run out first */
+    assert_int_equal(r.placed, 2); /* the CPUs are the bottleneck */
     r = simulate(copy, "cpus,memory,count\n0,40GB,4\n", STK_PACK_STOKER);
     assert_int_equal(r.placed, 2);
 }
