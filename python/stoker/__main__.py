@@ -1,4 +1,4 @@
-"""``python -m stoker …``: the ``stoker`` command, whose Python is this one."""
+"""``python -m stoker …``: the ``stoker`` command with this interpreter as its Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ._base.errors import EngineError
 
 
 def main() -> None:
-    """Become the binary. Exit status 3: it isn't there."""
+    """Become the binary. Exit status 3: it is missing."""
     try:
         binary = find()
     except EngineError as error:

@@ -1,4 +1,4 @@
-"""Smaller names of the ZenML dialect that only the compatibility shim offers."""
+"""Names of the ZenML dialect that only the compatibility shim offers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .materializers import BaseMaterializer, _artifact
 
 
 class VisualizationType(str, enum.Enum):
-    """What a visualization file is."""
+    """The format of a visualization file."""
 
     CSV = "csv"
     HTML = "html"
@@ -49,7 +49,7 @@ class ByteUnit(str, enum.Enum):
 
 
 class Tag(str):
-    """A tag: its name. The other fields have no effect here."""
+    """A tag, as its name. The other fields have no effect here."""
 
     def __new__(cls, name: str, **_: Any) -> Tag:
         return super().__new__(cls, name)
@@ -61,7 +61,7 @@ class Tag(str):
 
 
 class ComponentSettings:
-    """Settings of a stack component that Stoker knows nothing of; kept with the run's record."""
+    """Settings of a stack component that Stoker doesn't know; kept with the run's record."""
 
     def __init__(self, **fields: Any) -> None:
         self.__dict__.update(fields)
@@ -72,10 +72,10 @@ class ComponentSettings:
 
 
 class StandardMaterializer(BaseMaterializer):
-    """Stores a value as Stoker would without a materializer (stands for the built-in ones of the peer)."""
+    """Stores a value as Stoker does without a materializer; stands for ZenML's built-in ones."""
 
     def save(self, data: Any) -> None:
-        """Write the value and how it was written."""
+        """Write the value and its format."""
         entry, _ = _artifact.store(data, os.path.join(self.uri, "data"), None, [], "data")
         entry.pop("path", None)
         with open(os.path.join(self.uri, "entry.json"), "w", encoding="utf-8") as stream:
@@ -91,7 +91,7 @@ class StandardMaterializer(BaseMaterializer):
 
 
 def makedirs(path: str) -> None:
-    """Make a directory and its parents; it may exist."""
+    """Make a directory and its parents, unless it exists."""
     os.makedirs(path, exist_ok=True)
 
 
@@ -122,16 +122,16 @@ def add_tags(
 
 
 def log_model_metadata(metadata: Dict[str, Any], **_: Any) -> None:
-    """Attach metadata to the running step; there is no store of models."""
+    """Attach metadata to the running step, because Stoker has no store of models."""
     log_metadata(metadata)
 
 
 def alerter_failure_hook(exception: BaseException) -> None:
-    """Say that the step failed; there is no alerter here."""
+    """Log that the step failed, because Stoker has no alerter."""
     step = context.get_step_context().step_name
     say(f"step '{step}' failed: {type(exception).__name__}: {exception}")
 
 
 def alerter_success_hook() -> None:
-    """Say that the step ended well; there is no alerter here."""
+    """Log that the step succeeded, because Stoker has no alerter."""
     say(f"step '{context.get_step_context().step_name}' succeeded")

@@ -1,7 +1,8 @@
-"""``python -m stoker._runfile FILE NAME [args…]``: import a file and call the pipeline, or run the flow, ``NAME`` in it.
+"""``python -m stoker._runfile FILE NAME [args…]``: import a file and call its pipeline or run its
+flow NAME.
 
-The part of the file under ``if __name__ == "__main__":`` doesn't run; the pipeline's parameters come from
-``stoker run --param`` (``STOKER_RUN_OPTIONS``) and its defaults.
+The part of the file under ``if __name__ == "__main__":`` doesn't run; the pipeline's parameters
+come from ``stoker run --param`` (``STOKER_RUN_OPTIONS``) and its defaults.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from ._decorators.pipeline import Pipeline
 from ._decorators.step import Step
 from ._engine.failures import PipelineFailed
 
-file: Optional[str] = None  # what runs, for the run's record and for a clean fork server
+file: Optional[str] = None  # the file that runs, for the run's record and a clean fork server
 name: Optional[str] = None
 
 
 def load(path: str) -> Any:
-    """Import a file as the module of its name, with its folder first on ``sys.path``."""
+    """Import a file as a module named after it, with its folder first on ``sys.path``."""
     stem = os.path.splitext(os.path.basename(path))[0]
     folder = os.path.dirname(path)
     sys.path.insert(0, folder)
@@ -40,7 +41,7 @@ def _can_run(thing: Any) -> bool:
 
 
 def main(argv: List[str]) -> int:
-    """Exit status: 0 ok, 1 the run failed, 2 wrong usage."""
+    """Returns the exit status: 0 ok, 1 the run failed, 2 wrong usage."""
     global file, name
     if len(argv) < 2:
         print("usage: python -m stoker._runfile FILE NAME", file=sys.stderr)
@@ -66,7 +67,7 @@ def main(argv: List[str]) -> int:
     try:
         found()
     except PipelineFailed:
-        return 1  # the engine has said it
+        return 1  # the engine has reported it
     except StokerError as bad:
         print(f"stoker: {bad}", file=sys.stderr)
         return bad.exit_status

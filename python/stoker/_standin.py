@@ -1,7 +1,8 @@
-"""What a compatibility shim is made of: modules that have no code, only a table of where Stoker keeps each name.
+"""Compatibility shims: modules without code, made from a table that says where Stoker keeps each
+name.
 
-A shim's own ``__init__`` calls :func:`stand_in` with its table. Modules are made when they are imported, names are
-found when they are asked for. What the table hasn't got is an error in one sentence.
+A shim's ``__init__`` calls :func:`stand_in` with its table. Modules are made at their import, names
+are found at their first use. A name that isn't in the table is an error in one sentence.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from ._base.errors import did_you_mean
 
-# Module → {name → "module:name" in Stoker}, or the module of Stoker's whose public names are all there.
+# Module → {name → "module:name" in Stoker}, or a module of Stoker with the same public names.
 Table = Mapping[str, Union[str, Mapping[str, str]]]
 
 
@@ -22,11 +23,12 @@ class StandIn:
     """Finder and loader of a shim's modules.
 
     Attributes:
-        root: the package that is stood in for.
+        root: the package that the shim replaces.
         modules: the table. A module with names below it is a package.
-        later: (module, name) → why it isn't there.
-        special: (module, name) → a value for a name that no table can list, or None.
-        is_open: module → True for a package that isn't in the table, and yet there.
+        later: (module, name) → why the shim lacks it.
+        special: function of (module, name) that returns the value of a name that no table can list,
+            or None.
+        is_open: function of a module's name; True: the package exists although the table lacks it.
     """
 
     def __init__(
@@ -52,8 +54,9 @@ class StandIn:
         """A name of a module of the shim.
 
         Raises:
-            ImportError: ``from module import name`` asked for what the shim hasn't got, in one sentence.
-            AttributeError: the same, asked for in another way.
+            ImportError: ``from module import name`` with a name that the shim lacks, in one
+                sentence.
+            AttributeError: any other access to such a name.
         """
         later = self.later.get((module, name))
         if later is not None:
@@ -68,7 +71,8 @@ class StandIn:
                 return made
             hint = did_you_mean(name, self.names(module))
             text = f"Stoker's stand-in for {module} has no '{name}'{hint}"
-            # Python replaces the text of an AttributeError by its own when it imports from a module.
+            # In ``from module import name`` Python replaces the text of an AttributeError by its
+            # own.
             raise ImportError(text, name=module) if _importing(caller) else AttributeError(text)
         home, _, attribute = target.partition(":")
         return getattr(importlib.import_module(home), attribute)
@@ -78,7 +82,7 @@ class StandIn:
     def find_spec(
         self, fullname: str, path: Any = None, target: Any = None
     ) -> Optional[importlib.machinery.ModuleSpec]:
-        """A module of the table; any other one below the root is missing, with a sentence."""
+        """Find a module of the table; any other one below the root is an error in one sentence."""
         if not fullname.startswith(f"{self.root}."):
             return None
         is_open = self.is_open(fullname)
@@ -94,13 +98,13 @@ class StandIn:
         return importlib.machinery.ModuleSpec(fullname, self, is_package=package)  # type: ignore[arg-type]
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        """A module that knows nothing yet."""
+        """Make an empty module."""
         module = _Module(spec.name, f"Stoker's stand-in for {spec.name}.")
         module.__dict__["_stand_in"] = self
         return module
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Nothing to run: names are found when they are asked for."""
+        """Do nothing: names are found at their first use."""
 
 
 class _Module(types.ModuleType):
@@ -133,7 +137,7 @@ def stand_in(
     special: Callable[[str, str], Any] = lambda module, name: None,
     is_open: Callable[[str], bool] = lambda module: False,
 ) -> None:
-    """Make a shim of the package whose ``globals()`` these are; see :class:`StandIn`."""
+    """Make a shim of the package with these ``globals()``; see :class:`StandIn`."""
     root = namespace["__name__"]
     known = StandIn(root, modules, later or {}, special, is_open)
 

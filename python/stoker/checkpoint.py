@@ -1,4 +1,4 @@
-"""Checkpoints: what an attempt of a step leaves for the next, and the word that one is about to end.
+"""Checkpoints: state that one attempt of a step leaves for the next, and notice of preemption.
 
     from stoker import checkpoint
 
@@ -7,12 +7,13 @@
         …
         checkpoint.save({"epoch": epoch + 1, "model": model.state_dict()}, step=epoch)
 
-A retry, a restart of its ranks and ``stoker resume`` go on from there; another run starts fresh; after the step
-succeeded its checkpoints are removed (unless ``keep_checkpoints``). Who is preempted (SIGTERM) may save once more:
-:func:`on_preemption`, or :func:`preempted` and :func:`stop`. The whole contract is in
-docs/formats/task-directory.md, "Checkpoints".
+A retry, a restart of the ranks and ``stoker resume`` continue from the last checkpoint; another run
+starts fresh. When the step succeeds, its checkpoints are removed (unless ``keep_checkpoints``). A
+step that is preempted (SIGTERM) may save once more: :func:`on_preemption`, or :func:`preempted` and
+:func:`stop`. The whole contract is in docs/formats/task-directory.md, "Checkpoints".
 
-All of it needs nothing but ``STOKER_CHECKPOINT_DIR``, so programs of command steps and ranks can use it too.
+The module needs only ``STOKER_CHECKPOINT_DIR``, so programs of command steps and ranks can use it
+too.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, Optional
 
-    _List = List  # `list` is this module's own
+    _List = List  # `list` is a function of this module
 
 __all__ = [
     "Checkpoint",
@@ -53,20 +54,20 @@ __all__ = [
 _MANIFEST = "checkpoint.json"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 _POLL_S = 0.02
-_rounds: Dict[str, int] = {}  # of saving(), by name: ranks count alike
+_rounds: Dict[str, int] = {}  # calls of saving(), by name: the same on all ranks
 
 
 class Checkpoint:
     """One complete checkpoint.
 
     Attributes:
-        name: what :func:`save` was told, or the entry's own name where a command made it.
-        step: the step or epoch that :func:`save` was told, or None.
-        number: counts the task's checkpoints, from 1; None where a command made it.
+        name: as given to :func:`save`, or the file's name if a command made it.
+        step: the step or epoch given to :func:`save`, or None.
+        number: counts the task's checkpoints, from 1; None if a command made it.
         time: seconds since the epoch.
-        size: bytes of what was saved.
-        attempt: the attempt that saved it, from 1; None where a command made it.
-        metadata: what :func:`save` was told.
+        size: of its content in bytes.
+        attempt: the attempt that saved it, from 1; None if a command made it.
+        metadata: as given to :func:`save`.
         path: the file or directory that holds it.
     """
 
@@ -85,7 +86,7 @@ class Checkpoint:
         self._value: Optional[Dict[str, Any]] = given.get("value")
 
     def load(self) -> Any:
-        """The value, as it was saved; for a file or directory its ``Path``, which is to be read only.
+        """The saved value; for a file or directory its ``Path``, which you must only read.
 
         Raises:
             LoadError: it can't be read.
@@ -115,25 +116,25 @@ def save(
     keep: Optional[int] = 2,
     materializer: Any = None,
 ) -> Optional[Checkpoint]:
-    """Save a checkpoint: all of it is there at once, or nothing.
+    """Save a checkpoint atomically: other code sees all of it or nothing.
 
     Args:
-        value: anything that can be a step's output (tensors, arrays, a dictionary of them, a model …), or the
-            ``Path`` of a file or directory, which is copied.
-        name: which series it belongs to, such as ``"best"``.
-        step: how far the work is, for :attr:`Checkpoint.step`.
+        value: anything that can be a step's output (tensors, arrays, a dictionary of them, a model
+            …), or the ``Path`` of a file or directory, which is copied.
+        name: its series, such as ``"best"``.
+        step: the progress, for :attr:`Checkpoint.step`.
         metadata: names and values with a JSON form.
-        keep: so many of this name are kept, the last ones; None: all.
-        materializer: as for an output, instead of the usual choice.
+        keep: how many of this name to keep, the last ones; None: all.
+        materializer: the one to use, as for an output; None: the usual choice.
 
     Returns:
-        The checkpoint; None on every rank but rank 0, which saves for all.
+        The checkpoint; None on all ranks except rank 0, which saves for all.
 
     Raises:
         RuntimeError: no step is running here.
-        TypeError: a text, which could be meant as a path; or metadata without a JSON form.
+        TypeError: the value is a text, which could mean a path; or metadata has no JSON form.
         SerializeError: it can't be stored.
-        Preempted: SIGTERM came while it was saving, which it has done.
+        Preempted: SIGTERM arrived during the save; the checkpoint is complete.
     """
     home = directory()
     _check(name, keep)
@@ -164,19 +165,20 @@ def saving(
     keep: Optional[int] = 2,
     timeout: float = 600.0,
 ) -> Iterator[Path]:
-    """A folder to write a checkpoint into, which is complete after the block; of many ranks all enter it.
+    """A folder to write a checkpoint into; complete at the end of the block. All ranks must enter
+    the block.
 
     >>> with checkpoint.saving(step=epoch) as folder:
     ...     torch.save(shard, folder / f"rank-{rank}.pt")
 
-    A block that raises leaves nothing. :func:`load` gives the folder's ``Path``.
+    If the block raises, nothing is saved. :func:`load` returns the folder's ``Path``.
 
     Args:
         timeout: seconds that rank 0 waits for the other ranks at the end of the block.
 
     Raises:
         RuntimeError: no step is running here.
-        TimeoutError: a rank did not come to the end of its block.
+        TimeoutError: a rank did not reach the end of its block.
     """
     home = directory()
     _check(name, keep)
@@ -209,7 +211,8 @@ def _check(name: str, keep: Optional[int]) -> None:
 
 
 def _rank() -> int:
-    """This process's rank in the step's gang; 0 outside of one, whoever has started the engine."""
+    """This process's rank in the step's gang; 0 without a gang, even if the engine itself runs in
+    one."""
     return int(os.environ.get("RANK") or 0) if os.environ.get("STOKER_RANK_DIR") else 0
 
 
@@ -218,7 +221,7 @@ def _world() -> int:
 
 
 def _round(name: str) -> str:
-    """The same text on all ranks, and never again: attempt, restart, how often they have saved."""
+    """A text that is the same on all ranks and never repeats: attempt, restart, number of saves."""
     parts = [os.environ.get(key, "0") for key in ("STOKER_ATTEMPT", "TORCHELASTIC_RESTART_COUNT")]
     return "-".join(["ranks", *parts, str(_rounds[name])])
 
@@ -236,7 +239,7 @@ def _touch(path: str) -> None:
 
 
 def _gather(partial: str, world: int, timeout: float) -> None:
-    """Wait for the marks of the other ranks, and take them away."""
+    """Wait for the marks of the other ranks, and remove them."""
     end = _time.monotonic() + timeout
     for k in range(1, world):
         mark = os.path.join(partial, f".rank-{k}")
@@ -251,7 +254,7 @@ def _gather(partial: str, world: int, timeout: float) -> None:
 
 
 def _copy(source: str, partial: str) -> str:
-    """The file or directory, under its own name; returns the name."""
+    """Copy the file or directory under its name; returns the name."""
     name = os.path.basename(os.path.normpath(os.path.abspath(source)))
     name = name if name != _MANIFEST else "data.json"
     target = os.path.join(partial, name)
@@ -280,7 +283,7 @@ def _commit(
     metadata: Optional[Dict[str, Any]],
     more: Dict[str, Any],
 ) -> Checkpoint:
-    """On the disk first, then by one rename into sight."""
+    """Sync the checkpoint to the disk, then rename it into place."""
     number = 1 + max((_number(entry) for entry in os.listdir(home)), default=0)
     manifest = {
         "stoker": 1,
@@ -332,7 +335,7 @@ def _size(path: str) -> int:
 
 
 def _prune(name: str, keep: Optional[int]) -> None:
-    """Out of sight by a rename before anything of it goes."""
+    """Remove old checkpoints: each is renamed first, so that no reader sees a part."""
     mine = [one for one in list(name) if one.number is not None]
     for old in mine[: len(mine) - keep] if keep is not None else ():
         folder, base = os.path.split(old._entry)
@@ -375,7 +378,7 @@ def _read(entry: str) -> Optional[Checkpoint]:
         return one
     except (OSError, ValueError, KeyError, TypeError) as exc:
         if not os.path.exists(manifest):
-            return None  # rank 0 has just removed it
+            return None  # rank 0 has removed it meanwhile
         warnings.warn(f"checkpoint '{entry}' is damaged and left out: {exc}", stacklevel=3)
         return None
 
@@ -391,9 +394,9 @@ def latest(name: str = "checkpoint") -> Optional[Checkpoint]:
 
 
 def load(name: str = "checkpoint", default: Any = None) -> Any:
-    """What was saved last under this name; ``default`` where nothing was.
+    """The last value saved under this name; ``default`` if there is none.
 
-    One that can't be loaded any more is passed over, with a warning, for the one before it.
+    If a checkpoint can't be loaded, warns and tries the one before it.
 
     Raises:
         RuntimeError: no step is running here.

@@ -1,4 +1,4 @@
-"""What all of the front stands on: its errors, the ``stoker`` binary, small digests."""
+"""The base of the front: its errors, the ``stoker`` binary, small digests."""
 
 import os
 

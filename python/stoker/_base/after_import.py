@@ -1,4 +1,4 @@
-"""Something to be done as soon as a module has been imported, by whomever; at once where it is there already."""
+"""Calls functions right after a module's import, or at once if it is imported already."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ if TYPE_CHECKING:
 
 
 class _Finder:
-    """Finds nothing by itself: it takes the spec that the other finders have, and acts behind its execution."""
+    """An import finder that takes the other finders' spec and wraps its loader, to act after the
+    module's execution."""
 
     def __init__(self) -> None:
         self.calls: Dict[str, List[Callable[[Any], None]]] = {}
         self.asking = (
-            ""  # the module whose spec the others are asked for; one of them may ask this one again
+            ""  # the module that the other finders look for; one of them may call this finder again
         )
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The other finders' spec, its loader wrapped, of a module that is waited for."""
+        """Return the other finders' spec with a wrapped loader, for modules in ``calls``."""
         if name not in self.calls or name == self.asking:
             return None
         before, self.asking = self.asking, name
@@ -43,14 +44,14 @@ class _Finder:
         execute = loader.exec_module
 
         def exec_module(module: Any) -> None:
-            del loader.exec_module  # the class's own again
+            del loader.exec_module  # the class's method applies again
             execute(module)
             for call in self.calls.pop(name, ()):
                 call(module)
 
         try:
             loader.exec_module = exec_module
-        except AttributeError:  # a loader with slots, or built in
+        except AttributeError:  # a loader with slots, or a built-in one
             pass
 
 
@@ -58,7 +59,8 @@ finder = _Finder()
 
 
 def when_imported(name: str, call: Callable[[Any], None]) -> None:
-    """Have ``call(module)`` called once, now or behind the module's import. What it raises, the import raises."""
+    """Call ``call(module)`` once, now or after the module's import. The import raises its
+    exceptions."""
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     if module is not None and not getattr(spec, "_initializing", False):

@@ -1,4 +1,4 @@
-"""Finding and calling the ``stoker`` binary."""
+"""Finds and calls the ``stoker`` binary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def find() -> str:
     """Path of the binary: ``$STOKER_BIN``, beside the package, the environment's scripts, ``PATH``.
 
     Raises:
-        EngineError: there is none.
+        EngineError: it is in none of these places.
     """
     named = os.environ.get("STOKER_BIN")
     if named:
@@ -43,10 +43,11 @@ def find() -> str:
 
 
 def answer_of(arguments: Sequence[str]) -> Dict[str, Any]:
-    """What a ``stoker`` command answers with ``--json``, also where it fails: ``{"error": {"class", "text", "hint"}}``.
+    """The answer of a ``stoker`` command with ``--json``; of a failed one ``{"error": {"class",
+    "text", "hint"}}``.
 
     Raises:
-        EngineError: it answered nothing; the text is what it said.
+        EngineError: it printed no JSON; the text is its message.
     """
     import json
     import subprocess
@@ -65,7 +66,7 @@ def output_of(arguments: Sequence[str], store: Optional[str] = None) -> str:
     """Standard output of a ``stoker`` command; ``store`` is the store's folder if it is known.
 
     Raises:
-        EngineError: the command failed; the text is what it said.
+        EngineError: the command failed; the text is its message.
     """
     import subprocess
 
@@ -101,7 +102,7 @@ def json_of(arguments: Sequence[str], store: Optional[str] = None) -> Any:
 
 
 def run_options() -> Mapping[str, Any]:
-    """Defaults that ``stoker run file.py --option …`` hands over in ``STOKER_RUN_OPTIONS``.
+    """The options of ``stoker run file.py --option …``, from ``STOKER_RUN_OPTIONS``.
 
     Raises:
         EngineError: the variable holds no JSON object.

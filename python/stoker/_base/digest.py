@@ -1,6 +1,7 @@
-"""SHA-256 of small things: hashlib loads OpenSSL, which costs each start, and each fork after it, more than it saves.
+"""SHA-256 of small data, without hashlib: that loads OpenSSL, which slows each start and fork more
+than it saves.
 
-Large things (artifacts) are the engine's to sum.
+The engine hashes large data (artifacts).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hashlib import sha256
 else:
-    try:  # as the standard library's `random` does
+    try:  # like the standard library's `random`
         from _sha2 import sha256
     except ImportError:
         try:

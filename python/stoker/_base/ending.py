@@ -1,4 +1,5 @@
-"""How a program under ``stoker run FILE`` ends: loaded by ``import stoker`` there, and only there."""
+"""How a program under ``stoker run FILE`` ends; ``import stoker`` loads this module only in such
+programs."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from . import registry
 from .binary import run_options
 from .errors import end_in_one_line, say
 
-_left = False  # the program ended by itself, by sys.exit()
+_left = False  # the program called sys.exit()
 _sys_exit = sys.exit
 
 
@@ -22,7 +23,7 @@ def _exit(status: Any = None) -> NoReturn:
 
 
 def _callable_names() -> List[str]:
-    """Pipelines and flows of the program's file."""
+    """Names of the pipelines and flows in the program's file."""
     pipelines = sys.modules.get("stoker._decorators.pipeline")
     kind = getattr(pipelines, "Pipeline", ())
     return [
@@ -33,9 +34,10 @@ def _callable_names() -> List[str]:
 
 
 def _say_if_nothing_was_called() -> None:
-    """A program that has a pipeline and calls none does nothing, which nobody who typed ``stoker run`` means.
+    """Fail with a message if the program has a pipeline or flow and calls none.
 
-    ``stoker plan FILE`` ends the program at its first pipeline call; what gets here made none.
+    ``stoker plan FILE`` ends the program at its first pipeline call, so a plan that gets here made
+    none.
     """
     # last_value: an exception ended the program, and its traceback was printed
     if _left or getattr(sys, "last_value", None) is not None or registry.called:
@@ -54,7 +56,7 @@ def _say_if_nothing_was_called() -> None:
     if not plan:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(2)  # the one way to a status from here
+        os._exit(2)  # at exit, only this sets the exit status
 
 
 if sys.excepthook is end_in_one_line:

@@ -1,7 +1,7 @@
-"""What can go wrong in the front, and how it is said: exceptions, warnings, did-you-mean.
+"""Errors of the front: exceptions, warnings, did-you-mean.
 
-Unknown settings are errors in Stoker's own dialect and warnings in the compatibility shim, because the
-peer ignores them silently; ``unknown_settings("warn")`` is the switch.
+Unknown settings are errors in Stoker's own dialect. In the compatibility shim they are warnings,
+because ZenML ignores them silently; the shim calls ``unknown_settings("warn")``.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from . import PACKAGE
 class StokerError(Exception):
     """Base of every exception that the front raises on purpose."""
 
-    exit_status = 2  # of a program that ends by it
+    exit_status = 2  # of a program that this exception ends
     told = False  # the engine has already printed it
 
 
 class SettingsError(StokerError, ValueError):
-    """A setting that can't be understood; names the object, the value and the way out."""
+    """A setting has a wrong name or value; the text names the object, the value and the remedy."""
 
 
 class StepInterfaceError(StokerError):
-    """A step that is declared or called in a way that can't work."""
+    """A step's declaration or call is wrong."""
 
 
 class PipelineInterfaceError(StokerError, ValueError):
-    """A pipeline that is declared or called in a way that can't work."""
+    """A pipeline's declaration or call is wrong."""
 
 
 class NotYetError(StokerError, NotImplementedError):
-    """Something that the dialect has and Stoker doesn't have yet."""
+    """A feature of the dialect that Stoker lacks."""
 
 
 class EngineError(StokerError, RuntimeError):
-    """The ``stoker`` binary is missing, or it ended before it could say how the run went.
+    """The ``stoker`` binary is missing, or it ended before it reported the run's end.
 
-    ``exit_status`` is the engine's where it had one to say: 2 for wrong usage, 3 for the environment.
+    ``exit_status`` is the engine's exit status if known: 2 for wrong usage, 3 for the environment.
     """
 
     def __init__(self, text: str, status: Optional[int] = None) -> None:
@@ -50,20 +50,20 @@ class EngineError(StokerError, RuntimeError):
 class InWorkerError(StokerError, RuntimeError):
     """A pipeline was called while a worker imports the file that defines it.
 
-    What the file had defined by then stands: a clean fork server catches exactly this exception
-    and serves the functions that exist so far.
+    A clean fork server catches exactly this exception and serves the functions that the file has
+    defined so far.
     """
 
 
 class StokerWarning(UserWarning):
-    """A request that has no effect here, said aloud."""
+    """A request has no effect here."""
 
 
 _unknown = "error"
 
 
 def unknown_settings(policy: str) -> str:
-    """Set what an unknown setting is, ``"error"`` or ``"warn"``; returns what it was."""
+    """Make unknown settings an ``"error"`` or only ``"warn"``; returns the previous choice."""
     global _unknown
     if policy not in ("error", "warn"):
         raise ValueError(f"unknown_settings: {policy!r} is neither 'error' nor 'warn'")
@@ -72,7 +72,7 @@ def unknown_settings(policy: str) -> str:
 
 
 def lenient() -> bool:
-    """True where unknown settings only warn (the compatibility shim)."""
+    """Whether unknown settings only warn (in the compatibility shim)."""
     return _unknown == "warn"
 
 
@@ -88,7 +88,7 @@ def refuse_unknown(where: str, what: str, names: Iterable[str], known: Iterable[
     """Raise (or warn, in the shim) for names that are not known.
 
     Raises:
-        SettingsError: one sentence with the object, the name and the nearest known one.
+        SettingsError: one sentence with the object, the name and the nearest known name.
     """
     known = list(known)
     for name in names:
@@ -101,7 +101,7 @@ def refuse_unknown(where: str, what: str, names: Iterable[str], known: Iterable[
 
 
 def warn(text: str) -> None:
-    """Warn at the user's own line: the nearest frame outside of this package."""
+    """Warn at the user's line: the nearest frame outside this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
@@ -115,7 +115,7 @@ def warn(text: str) -> None:
 
 
 def user_line() -> str:
-    """ "file:line" of the nearest frame outside of this package."""
+    """ "file:line" of the nearest frame outside this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
@@ -123,29 +123,30 @@ def user_line() -> str:
 
 
 def say(text: str) -> None:
-    """One plain line on standard error, as the engine's own notices."""
+    """Print one line on standard error, in the form of the engine's notices."""
     print(f"stoker: {text}", file=sys.stderr, flush=True)
 
 
 def _is_ours(trace: Any) -> bool:
-    """True for an exception that this package raised."""
+    """Whether this package raised the exception."""
     while trace.tb_next is not None:
         trace = trace.tb_next
     return bool(trace.tb_frame.f_code.co_filename.startswith(PACKAGE))
 
 
 def end_in_one_line(kind: Type[BaseException], error: BaseException, trace: Any) -> None:
-    """``sys.excepthook`` of programs: an exception of ours is one line, which a traceback would hide.
-
-    Prints nothing if the engine has reported how the run ended, and for a Ctrl-C during a run. Raises
-    SystemExit with the error's exit status. Interactive sessions, and other exceptions, get Python's
+    """``sys.excepthook`` of programs: prints an exception of this package as one line, without a
     traceback.
+
+    Prints nothing if the engine has reported how the run ended, or for Ctrl-C during a run. Raises
+    SystemExit with the error's exit status. Interactive sessions, and other exceptions, get
+    Python's traceback.
     """
     if sys.flags.interactive or hasattr(sys, "ps1"):
         sys.__excepthook__(kind, error, trace)
         return
     if isinstance(error, KeyboardInterrupt) and _is_ours(trace):
-        return  # Python ends itself by SIGINT
+        return  # Python ends by SIGINT
     if not isinstance(error, StokerError):
         sys.__excepthook__(kind, error, trace)
         return

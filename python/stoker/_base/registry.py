@@ -1,4 +1,4 @@
-"""What flows tell the rest of the front about themselves, which never imports them."""
+"""What flows register with the rest of the front, which never imports them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
-called = False  # this program has called a pipeline or a flow, as a run of its own
+called = False  # this program has called a pipeline or a flow as a separate run
 
-# (module, qualified name, what was found there) → its Entry, if it is a step of this kind.
+# (module, qualified name, the object there) → its Entry, if it is a step of this kind.
 entries: List[Callable[[str, str, Any], Optional[Any]]] = []
 # (decorator's name, method, options) → the method, if it is a step of this kind.
 decorations: List[Callable[[str, Any, Dict[str, Any]], Optional[Any]]] = []
-# A thing in a file → what runs it with these arguments and gives the exit status, if it can be run.
+# An object in a file → a function that runs it with arguments and returns the exit status, if it
+# can be run.
 runners: List[Callable[[Any], Optional[Callable[[List[str]], int]]]] = []
 
 
 def first(kinds: List[Callable[..., Optional[Any]]], *thing: Any) -> Optional[Any]:
-    """What the first kind of thing says that knows it."""
+    """The first result that isn't None of ``kinds``, called with ``thing``."""
     found = (ask(*thing) for ask in kinds)
     return next((one for one in found if one is not None), None)

@@ -1,1 +1,1 @@
-"""What a step's code is to its cache key."""
+"""A step's code as a part of its cache key."""

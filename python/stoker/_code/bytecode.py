@@ -1,4 +1,4 @@
-"""Byte code as a digest: what of it decides how a function behaves."""
+"""Digests of byte code: the parts that decide how a function behaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def hash_of(texts: Iterable[str]) -> str:
 
 
 def code_text(code: types.CodeType) -> str:
-    """Digest of byte code, its constants and names; positions, file names and docstrings don't count."""
+    """Digest of byte code, its constants and names; positions, file names and docstrings don't
+    count."""
     texts = [
         code.co_code.hex(),
         f"{code.co_argcount} {code.co_posonlyargcount} {code.co_kwonlyargcount} {code.co_flags & ~0x4000000}",
@@ -37,7 +38,7 @@ def code_text(code: types.CodeType) -> str:
 
 
 def _never_loaded(code: types.CodeType, i_constant: int) -> bool:
-    """No instruction uses the constant: it is a docstring, or the None in a docstring's place."""
+    """Whether no instruction uses the constant: it is a docstring, or the None in its place."""
     for instruction in dis.get_instructions(code):
         if instruction.arg == i_constant and "CONST" in instruction.opname:
             return False

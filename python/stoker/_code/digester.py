@@ -1,12 +1,15 @@
-"""What a step's code consists of, by digest: the code part of its cache key.
+"""Digests of a step's code: the code part of its cache key.
 
-A function's parts are its own byte code, and everything of its own module that it refers to, however
-indirectly: helper functions, classes, constants, closure cells. Other modules of the project count as files,
-with the project modules that they import in turn, and with the values that their variables have now, as far as
-the functions reached read them: a program may have changed them since. Installed distributions count by version;
-the standard library by Python's version. What can't be digested gives a part that is never equal to another:
-unsure is a miss. Code that looks modules or names up while it runs makes all that it could find a part. Byte code, not source text, because that is what will run: a comment changes nothing, and a file that was
-edited after its import doesn't count before it is imported again.
+A function's parts are its byte code and everything in its module that it refers to, directly or
+not: helper functions, classes, constants, closure cells. Other modules of the project count by
+their files, with the project modules that they import. The current values of their variables count
+if a reached function reads them, because a program may have changed them. Installed distributions
+count by version, the standard library by Python's version.
+
+A value that can't be digested gives a part that never equals another one: in doubt it is a miss. If
+code looks up modules or names while it runs, everything that it could find is a part. The digests
+use byte code, not source text, because byte code runs: a comment changes nothing, and an edited
+file counts only after it is imported again.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ class _Unsure(Exception):
 
 
 class Digester:
-    """Digests for one compile: every function and module is looked at once."""
+    """Digests for one compile; digests each function and module once."""
 
     def __init__(self) -> None:
         self._modules = Modules()
@@ -47,19 +50,21 @@ class Digester:
     def parts(
         self, func: Callable[..., Any], annotations: Optional[Dict[str, Any]] = None
     ) -> Dict[str, str]:
-        """``{part: digest or version}`` of a function and of all that it refers to.
+        """``{part: digest or version}`` of a function and of everything that it refers to.
 
-        ``annotations``: types of its arguments and outputs; a step's literals are made to fit them, and
-        methods of what it gets are called without being named.
+        ``annotations``: types of its arguments and outputs. Literals are converted to these types,
+        and the function may call methods of its arguments that the code doesn't name.
         """
         return self._walk(func, annotations).parts
 
     def uses(
         self, func: Callable[..., Any], annotations: Optional[Dict[str, Any]] = None
     ) -> List[str]:
-        """The frameworks (torch, tensorflow, jax, cupy) that the same code imports, be they installed or not.
+        """The frameworks (torch, tensorflow, jax, cupy) that the same code imports, installed or
+        not.
 
-        A library that works on a framework's tensors (torchvision, transformers, flax …) counts as it.
+        A library that works on a framework's tensors (torchvision, transformers, flax …) counts as
+        that framework.
         """
         tops = {name.partition(".")[0] for name in self._walk(func, annotations).named}
         return [n for n in NAMES if n in tops or any(BUILT_ON.get(top) == n for top in tops)]
@@ -74,7 +79,7 @@ class Digester:
 
 
 class _Walk:
-    """Collects the parts of one function. A work list, not recursion, follows the references."""
+    """Collects the parts of one function; follows references with a work list, not by recursion."""
 
     def __init__(self, modules: Modules) -> None:
         self.modules = modules
@@ -127,7 +132,7 @@ class _Walk:
         elif isinstance(value, types.ModuleType):
             self._module(value.__name__)
             if value.__name__ == self.home:
-                self._whole(self.home)  # as an object: which part of it is used can't be known
+                self._whole(self.home)  # as an object: the parts that it uses are unknown
         elif kind == "attribute":
             self._module_value(name, value)
         elif kind == "closure" and _function_of(value) is None:
@@ -152,7 +157,7 @@ class _Walk:
             self._add(f"constant '{name}'", value)
 
     def _foreign_reference(self, module: str, kind: str, name: str, value: Any) -> None:
-        """A reference in a function of another module of the project, whose file is a part already."""
+        """Handle a reference from another module of the project, whose file is a part already."""
         if kind == "global":
             self._module_value(f"{module}.{name}", value)
         elif kind == "builtin":
@@ -163,7 +168,7 @@ class _Walk:
             self._data(f"closure '{module}.{name}'", value)
 
     def _imported(self, name: str) -> None:
-        """``import a.b``, or ``from a import b``: a module, or a value of one."""
+        """Handle ``import a.b`` or ``from a import b``: a module, or a value in one."""
         self._module(name)
         origin, _, attribute = name.rpartition(".")
         if name == self.home and origin:
@@ -173,7 +178,7 @@ class _Walk:
             self._module_value(name, vars(module)[attribute])
 
     def _module_value(self, name: str, value: Any) -> None:
-        """What a variable of a project module, ``module.name``, holds now."""
+        """Add the current value of a project module's variable ``module.name``."""
         module = package = name.rpartition(".")[0]
         while package:
             self._module(package)
@@ -188,14 +193,15 @@ class _Walk:
             self._data(f"constant '{name}'", value)
 
     def _data(self, label: str, value: Any) -> None:
-        """A value of another module; what can't be digested there is left to the module's file."""
+        """Add a value of another module; if it can't be digested, only the module's file counts."""
         kept = dict(self.parts)
         self._add(label, value)
         if label not in self.parts:
             self.parts = kept
 
     def _look_up(self, name: str, module: str) -> None:
-        """Names found while the code runs: ``globals()``, ``import_module(...)`` and the like."""
+        """Handle names that the code finds while it runs: ``globals()``, ``import_module(...)`` and
+        the like."""
         self._whole(module)
         if name not in _REFLECTS_HOME:
             for other in list(sys.modules):
@@ -236,7 +242,7 @@ class _Walk:
             self._class(base)
 
     def _foreign(self, cls: type) -> None:
-        """A class of another module: its code is in the file, its data may have been changed since."""
+        """Add a class of another module: the file has its code, but its data may have changed."""
         for name, value in sorted(vars(cls).items()):
             function = _function_of(getattr(value, "__func__", value))
             if function is not None:
@@ -248,7 +254,8 @@ class _Walk:
         if not isinstance(name, str) or not name or name == self.home:
             return
         self.named |= self.modules.reached(name)
-        own = f"module {self.home}"  # reached again by a circular import; it counts piece by piece
+        # a circular import reaches it again; its parts count one by one
+        own = f"module {self.home}"
         self.parts.update((k, v) for k, v in self.modules.parts(name).items() if k != own)
 
     def _add(self, label: str, value: Any) -> None:
@@ -257,7 +264,7 @@ class _Walk:
         except (_Unsure, RecursionError) as unsure:
             self.parts[f"{label} (can't be digested: {unsure})"] = os.urandom(16).hex()
 
-    # Texts below begin with their kind, so that values of different types never look equal.
+    # The texts below begin with their kind, so that values of different types are never equal.
 
     def _function(self, function: types.FunctionType, depth: int) -> str:
         texts = [code_text(function.__code__)]
@@ -346,9 +353,10 @@ class _Walk:
         for name, value in sorted(vars(cls).items()):
             function = _function_of(getattr(value, "__func__", value))
             if function is not None and _generated(cls, function.__code__):
-                continue  # by dataclass or namedtuple, from the fields
+                continue  # dataclass or namedtuple made it from the fields
             if name == "__doc__" and {*cls.__mro__[1:-1], type(cls)} - {type}:
-                texts.append(f"doc:{value!r}")  # the base may read it: prompts are written so
+                # the base class may read it, as a prompt for example
+                texts.append(f"doc:{value!r}")
                 continue
             if function is None and (
                 name in _NOT_CODE or name.startswith(("_abc_", "__pydantic_"))
@@ -373,7 +381,8 @@ class _Walk:
             self.work.append(function)
 
     def _fields(self, cls: type, depth: int) -> Iterator[str]:
-        """Fields of dataclasses and pydantic models: their defaults don't stand in the class's namespace."""
+        """Fields of dataclasses and pydantic models, whose defaults aren't in the class's
+        namespace."""
         for attribute in ("__dataclass_fields__", "__pydantic_fields__"):
             for name, info in (vars(cls).get(attribute) or {}).items():
                 text = _ADDRESS.sub("", repr(info))
@@ -386,14 +395,14 @@ class _Walk:
 
 
 class _Body:
-    """A class, to be digested by its content rather than by its name."""
+    """A class that is digested by its content, not by its name."""
 
     def __init__(self, cls: type) -> None:
         self.cls = cls
 
 
 def _generated(cls: type, code: types.CodeType) -> bool:
-    if not code.co_filename.startswith("<string>"):  # what `python -c` runs has that name too
+    if not code.co_filename.startswith("<string>"):  # `python -c` uses this name too
         return False
     qualname = getattr(code, "co_qualname", None)  # Python 3.11
     if qualname is not None:
@@ -454,7 +463,7 @@ class _HashSink(io.RawIOBase):
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles into a digest; functions and classes of the project count by content, not by name."""
+    """Pickles into a digest. The project's functions and classes count by content, not by name."""
 
     def __init__(self, sink: _HashSink, walk: _Walk) -> None:
         super().__init__(sink, protocol=4)
@@ -479,7 +488,7 @@ class _Pickler(pickle.Pickler):
         return reduced if not isinstance(reduced, str) else self._by_name(value, reduced)
 
     def _tensor(self, value: Any) -> Any:
-        """A torch tensor by its bytes: torch's own pickles differ from process to process."""
+        """Reduce a torch tensor to its bytes: torch's pickles differ between processes."""
         torch: Any = sys.modules["torch"]
         flat = value.detach().cpu().contiguous().reshape(-1)
         self._sink.write(flat.view(torch.uint8).numpy().data)
@@ -487,7 +496,7 @@ class _Pickler(pickle.Pickler):
         return (str, (f"{value.dtype} {tuple(value.shape)} {value.device} {value.requires_grad}",))
 
     def _by_name(self, value: Any, name: str) -> Any:
-        """An object that pickles as a name: its content must be had in another way."""
+        """Reduce an object that pickles as a name: its content must be found in another way."""
         wrapped = _function_of(getattr(value, "__wrapped__", None))
         module = getattr(value, "__module__", None)
         if wrapped is not None:  # functools.lru_cache and the like
@@ -526,10 +535,10 @@ def _simple(value: Any) -> Optional[str]:
 
 
 def references(function: types.FunctionType) -> Iterator[Tuple[str, str, Any]]:
-    """What a function's code refers to: ``(kind, name, value)``.
+    """The references of a function's code as ``(kind, name, value)``.
 
-    Kinds: ``global``, ``closure``; ``attribute`` (of a module that is a global: ``MODULE.NAME``); ``import``;
-    ``builtin`` (one that finds names at run time).
+    Kinds: ``global``, ``closure``, ``attribute`` (``MODULE.NAME`` of a module that is a global),
+    ``import``, ``builtin`` (a builtin that finds names at run time).
     """
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         try:
@@ -568,9 +577,8 @@ def _resolved(chain: Tuple[str, ...], names: Dict[str, Any]) -> Iterator[Tuple[s
 
 @functools.lru_cache(maxsize=10000)
 def _names(code: types.CodeType) -> Tuple[Tuple[Tuple[str, ...], int], ...]:
-    """Globals of one code object with the attributes that are read from them, and imports with their level.
-
-    The level of what is no import is -1.
+    """Globals of one code object with the attributes read from them, and imports with their level
+    (globals: -1).
     """
     found: List[Tuple[Tuple[str, ...], int]] = []
     module = ""

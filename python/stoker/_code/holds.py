@@ -1,4 +1,4 @@
-"""What a value of an annotated type may hold, as far as cache keys need to know it."""
+"""What values of an annotated type may hold, for cache keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, Dict, Iterable, Union
 
 from .digester import Digester
 
-# Types of these modules hold numbers and texts; what they do doesn't depend on the project's code.
+# Types of these modules hold numbers and texts; their behaviour doesn't depend on the project's
+# code.
 _DATA = frozenset(
     [
         "builtins",
@@ -27,7 +28,7 @@ _OPEN = (object, type, *_CONTAINERS)
 
 
 def is_data(annotation: Any) -> bool:
-    """Are all values of this type plain data, without objects of the project's own classes?"""
+    """Whether all values of this type are plain data, without objects of the project's classes."""
     if annotation is None or annotation is Ellipsis:
         return True
     args = getattr(annotation, "__args__", ())

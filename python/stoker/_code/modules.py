@@ -1,4 +1,4 @@
-"""What a module is to a cache key: a file of the project, an installed distribution, or Python itself."""
+"""Modules in cache keys: a file of the project, an installed distribution, or Python itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _owners: Dict[str, Dict[str, str]] = {}
 
 
 class Modules:
-    """Parts of modules, each looked at once."""
+    """Parts of modules; each module is read once."""
 
     def __init__(self) -> None:
         self._known: Dict[str, Dict[str, str]] = {}
@@ -59,13 +59,14 @@ class Modules:
         return found
 
     def reached(self, name: str) -> Set[str]:
-        """Names of the module and of all that it imports, as far as they are the project's, and one further."""
+        """Names of the module and of the project modules that it imports, directly or not, and of
+        the other modules that these import."""
         if name not in self._reached:
             self.parts(name)
         return self._reached[name]
 
     def of_project(self, name: Any) -> bool:
-        """Is it a module that counts by its file?"""
+        """Whether it is a module that counts by its file."""
         if not isinstance(name, str):
             return False
         if name not in self._direct:
@@ -93,8 +94,9 @@ class Modules:
         except OSError:
             return
         digest = hashlib.sha256(source)
-        # The file changed after this process began, or (as clocks of file systems go) just before: what is
-        # loaded may not be what is written. Who edits and runs at once gets the key of any later run.
+        # The file changed after this process began, or just before (file systems have coarse
+        # clocks), so the loaded code may differ from the file. An edit just before the run gives
+        # the key of any later run.
         if module is not None and (
             edited >= _STARTED
             or (edited >= _STARTED - 1 and not _is_as_written(module, source, path))
@@ -106,7 +108,8 @@ class Modules:
 
 
 def _file_of(name: str, module: Optional[types.ModuleType]) -> Optional[str]:
-    """The file of a module, found without importing anything; None for built-in and unknown ones."""
+    """The file of a module, found without importing anything; None for built-in and unknown
+    ones."""
     path = getattr(module, "__file__", None)
     if path is None and module is None and name not in sys.builtin_module_names:
         search: Optional[List[str]] = None
@@ -136,7 +139,7 @@ def _is_python_or_us(path: str) -> bool:
 
 
 def _imports(name: str, source: bytes, module: Optional[types.ModuleType]) -> Iterator[str]:
-    """Names of the modules that a project module may use, wherever its imports stand."""
+    """Names of the modules that a project module may import, anywhere in its code."""
     package = getattr(module, "__package__", None)
     if package is None:
         package = name.rpartition(".")[0]
@@ -164,7 +167,7 @@ def _imports(name: str, source: bytes, module: Optional[types.ModuleType]) -> It
 
 
 def _is_as_written(module: types.ModuleType, source: bytes, path: str) -> bool:
-    """Are the functions that a module has loaded from its file those that the file has now?"""
+    """Whether the functions that a module has loaded are those in its file now."""
     try:
         work = [compile(source, path, "exec", dont_inherit=True)]
     except (SyntaxError, ValueError):
@@ -182,7 +185,7 @@ def _is_as_written(module: types.ModuleType, source: bytes, path: str) -> bool:
 
 
 def _loaded(module: types.ModuleType) -> Iterator[Tuple[str, types.CodeType]]:
-    """The byte code that a module has loaded, function by function, with the name that it stands under."""
+    """The byte code that a module has loaded: each function with its name."""
     for name, value in sorted(vars(module).items(), key=lambda item: item[0]):
         for inner in [value, *(vars(value).values() if isinstance(value, type) else ())]:
             code = getattr(inner, "__code__", None)
@@ -202,7 +205,7 @@ def _version(site: str, path: str, top: str, module: Optional[types.ModuleType])
         found = getattr(sys.modules.get(top), "__version__", None)
     if isinstance(found, str):
         return found
-    try:  # installed by hand: the file itself must do
+    try:  # installed by hand: use the file's digest
         with open(os.path.join(site, path), "rb") as stream:
             return hashlib.sha256(stream.read()).hexdigest()[:32]
     except OSError:

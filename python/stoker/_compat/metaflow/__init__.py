@@ -1,7 +1,7 @@
 """The compatibility shim: what ``import metaflow`` resolves to under ``stoker compat``.
 
-It has no code of its own: one table says which names live in which module and where Stoker keeps them
-(``stoker._standin`` makes the modules). Everything of ``stoker.flow`` is here under the same name.
+It has no code of its own: one table says which names live in which module and where Stoker keeps
+them (``stoker._standin`` makes the modules). It has every name of ``stoker.flow``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The compatibility shim: what ``import zenml`` resolves to under ``stoker compat``.
 
-It has no code of its own: one table says which names live in which module and where Stoker keeps them
-(``stoker._standin`` makes the modules). A module or name that isn't in the table is an error in one sentence.
-Importing the shim makes unknown settings warnings, because ZenML ignores them silently.
+It has no code of its own: one table says which names live in which module and where Stoker keeps
+them (``stoker._standin`` makes the modules). A module or name that isn't in the table is an error
+in one sentence. Importing the shim makes unknown settings warnings, because ZenML ignores them
+silently.
 """
 
 from __future__ import annotations
@@ -191,7 +192,8 @@ _LATER = {
 
 
 def _of_integration(module: str, name: str) -> Any:
-    """Integrations' names (``PYTORCH``), and settings classes of stack components that aren't here."""
+    """Integrations' names (``PYTORCH``), and settings classes of stack components that Stoker
+    lacks."""
     if module == "zenml.integrations.constants" and name.isupper():
         return name.lower()
     if module.startswith("zenml.integrations.") and name.endswith("Settings"):
@@ -200,7 +202,8 @@ def _of_integration(module: str, name: str) -> Any:
 
 
 def _has_flavors(module: str) -> bool:
-    """``zenml.integrations.NAME``, its ``flavors`` and its ``pod_settings`` are there for any NAME."""
+    """Whether it is ``zenml.integrations.NAME``, its ``flavors`` or ``pod_settings``: these exist
+    for any NAME."""
     parts = module.split(".")
     return module.startswith("zenml.integrations.") and parts[3:4] in (
         [],
