@@ -1,1 +1,1 @@
-"""What a step and a pipeline are made of: settings, layers, signatures, the graph of step calls."""
+"""Definitions of steps and pipelines: settings, layers, signatures, the graph of step calls."""

@@ -1,8 +1,9 @@
-"""What ``accelerate launch`` makes of its options, asked of the installed accelerate itself.
+"""Finds the environment that ``accelerate launch`` makes of its options, with the installed
+accelerate.
 
-Options are checked with accelerate's own parser, and its own ``launch_command`` runs up to the point where it
-would start processes: the environment that stands there is what its scripts get, and so do Stoker's ranks. The
-user's default config file (``accelerate config``) is left out: only a ``config_file`` that is named counts.
+Accelerate's parser checks the options. Its ``launch_command`` runs until it would start processes;
+Stoker's ranks get the environment of that moment, as accelerate's scripts do. The user's default
+config file (``accelerate config``) doesn't count, only a ``config_file`` in the options.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, Mapping, NoReturn, Optional
 
-# They say which program to start, or start it by other means than this machine's ranks.
+# Options that name the program, or start it otherwise than as ranks of this machine.
 _NOT_HERE = {
     "help": "it prints accelerate's help",
     "training_script": "the step's function is what runs",
@@ -34,27 +35,28 @@ _NOT_HERE = {
     "machine_rank": "Stoker numbers the machines",
     "main_process_ip": "Stoker knows its machines' addresses",
 }
-_OF_CONFIG_FILES = {"use_cpu": "cpu"}  # what an option is called in accelerate's config files
+_OF_CONFIG_FILES = {"use_cpu": "cpu"}  # option's name in accelerate's config files → the option
 _OF_GPUS = ("multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "use_parallelism_config")
-_SHARDING = {  # what ranks on CPUs have none of → as a config file's distributed_type says it
+_SHARDING = {  # sharding, which ranks on CPUs lack → its distributed_type in a config file
     "use_fsdp": "FSDP",
     "use_deepspeed": "DEEPSPEED",
     "use_megatron_lm": "MEGATRON_LM",
 }
 _EXCLUDE_CPU = (*_SHARDING, "multi_gpu")
-_PLACE = ("MASTER_ADDR", "MASTER_PORT")  # the launcher's to say
+_PLACE = ("MASTER_ADDR", "MASTER_PORT")  # the launcher sets them
 
 
 class _Refused(Exception):
-    """The parser's own sentence about an option."""
+    """The parser's sentence about an option."""
 
 
 class _Stop(BaseException):
-    """Ends accelerate's launcher where it would start processes; nothing of its own catches it."""
+    """Ends accelerate's launcher where it would start processes. Nothing in accelerate catches
+    it."""
 
 
 def available() -> bool:
-    """Can accelerate and torch be imported here? Neither is imported to find out."""
+    """Whether accelerate and torch can be imported here; imports neither."""
     with contextlib.suppress(ImportError, ValueError):
         return all(
             name in sys.modules or importlib.util.find_spec(name) is not None
@@ -64,10 +66,11 @@ def available() -> bool:
 
 
 def checked(where: str, options: Mapping[str, Any]) -> Dict[str, Any]:
-    """The options under the parser's names, each checked by it (unknown ones and wrong values dropped in the shim).
+    """The options under the parser's names, checked by the parser. The shim drops unknown options
+    and wrong values.
 
     Raises:
-        SettingsError: an unknown option, a wrong type, or a value that isn't one of the choices.
+        SettingsError: an unknown option, a value of a wrong type, or one that isn't a choice.
         ImportError: accelerate can't be imported.
     """
     parser = _parser()
@@ -118,7 +121,7 @@ def _why_wrong(name: str, value: Any, action: argparse.Action) -> str:
 
 
 def from_config_file(where: str, path: str) -> Dict[str, int]:
-    """The numbers of a config file that the gang must know before accelerate is there to read it.
+    """The numbers in a config file that the gang needs before accelerate can read the file.
 
     Raises:
         SettingsError: the file can't be read.
@@ -142,16 +145,17 @@ def environment(
     """The variables that accelerate's launcher adds or changes for these options.
 
     Args:
-        options: as they were given to the decorator.
-        ranks: how many processes will be started on each machine.
-        devices: how many devices the step was granted; without any the ranks compute on the CPU, whatever the
-            options say (policy fit), and find each other by gloo.
+        options: as given to the decorator.
+        ranks: number of processes on each machine.
+        devices: number of devices granted to the step. If 0, the ranks compute on the CPU, whatever
+            the options say (policy fit), and communicate by gloo.
         nodes: number of machines.
-        node: this one, from 0.
+        node: number of this machine, from 0.
 
     Raises:
         ImportError: accelerate, or what an option of it needs, isn't installed.
-        SettingsError, ValueError: accelerate refuses the options; the words of the latter are its own.
+        SettingsError, ValueError: accelerate refuses the options; a ValueError has accelerate's
+            words.
     """
     given = checked("run_with_accelerate", options)
     on_cpu = devices == 0
@@ -159,12 +163,13 @@ def environment(
         _tell_of_sharding(given)
         _fit_to_cpu(given)
     elif ranks * nodes < 2:
-        given.pop("multi_gpu", None)  # accelerate refuses it for one process
+        given.pop("multi_gpu", None)  # accelerate refuses this option for one process
     given.update(num_processes=ranks * nodes, num_machines=nodes)
-    given["main_process_port"] = 0  # any: the launcher has one, and holds it
+    given["main_process_port"] = 0  # any port: the launcher reserves one itself
     if nodes > 1:
         given.update(machine_rank=node, main_process_ip="127.0.0.1", same_network=True)
-        given["deepspeed_multinode_launcher"] = "standard"  # the others start processes by ssh
+        # the other launchers start processes by ssh
+        given["deepspeed_multinode_launcher"] = "standard"
     if devices and given.get("gpu_ids") not in (None, "all"):
         given["gpu_ids"] = _of_granted(given["gpu_ids"], os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     parser = _parser()
@@ -175,7 +180,7 @@ def environment(
             "leave it out and start torch_xla's processes inside of the step"
         )
     made = _launched(args)
-    if on_cpu and made.get("ACCELERATE_MIXED_PRECISION") == "fp16":  # of a config file
+    if on_cpu and made.get("ACCELERATE_MIXED_PRECISION") == "fp16":  # from a config file
         made["ACCELERATE_MIXED_PRECISION"] = _full_precision("fp16")
     return {
         name: value
@@ -185,7 +190,8 @@ def environment(
 
 
 def _fit_to_cpu(given: Dict[str, Any]) -> None:
-    """Plain data-parallel ranks: accelerate has nothing else for CPUs, and only ``cpu`` lets them find each other."""
+    """Make the ranks plain data-parallel: accelerate has nothing else for CPUs, and they connect
+    only with ``cpu``."""
     for name in _OF_GPUS:
         given.pop(name, None)
     given["cpu"] = True
@@ -194,7 +200,8 @@ def _fit_to_cpu(given: Dict[str, Any]) -> None:
 
 
 def _tell_of_sharding(given: Mapping[str, Any]) -> None:
-    """Accelerate has none on CPUs (its state is MULTI_CPU, its model DistributedDataParallel): that is said."""
+    """Note that sharding has no effect: on CPUs accelerate has only MULTI_CPU with
+    DistributedDataParallel."""
     asked = next((name for name in _SHARDING if given.get(name)), None)
     if asked is None and given.get("config_file") is not None:
         from accelerate.commands.config import load_config_from_file
@@ -212,7 +219,7 @@ def _tell_of_sharding(given: Mapping[str, Any]) -> None:
 
 
 def _note(text: str) -> None:
-    """In the step's log, and a warning of the run: rank 0 hands it on."""
+    """Write a note to the step's log and to the run's warnings; rank 0 passes it on."""
     say(text)
     before = os.environ.get(NOTES)
     os.environ[NOTES] = text if before is None else f"{before}\n{text}"
@@ -226,7 +233,7 @@ def _full_precision(asked: str) -> str:
 
 
 def _of_granted(ids: Any, mask: str) -> str:
-    """``gpu_ids`` count within the devices that the step was granted."""
+    """The mask of the devices that ``gpu_ids`` name among those granted to the step."""
     granted = mask.split(",") if mask else []
     chosen = []
     for one in ids if isinstance(ids, (list, tuple)) else str(ids).split(","):
@@ -269,7 +276,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Dict[str, argparse.Action]:
-    """Every name that an option has, as a Python name → the option."""
+    """Each name of an option, as a Python name → the option."""
     found = {}
     for action in parser._actions:
         for text in action.option_strings:
@@ -295,7 +302,7 @@ def _parse(
             if action.nargs == 0 and value:
                 words.append(flag)
             elif action.type is bool:
-                direct[action.dest] = value  # argparse would take any text, "False" too, for True
+                direct[action.dest] = value  # argparse takes any text, even "False", for True
             continue
         if isinstance(value, bool) and action.type in (int, float):
             raise _Refused(name)
@@ -313,7 +320,7 @@ def _launched(args: argparse.Namespace) -> Dict[str, str]:
     launch = _launch_module()
     found: Dict[str, str] = {}
 
-    def run(_: Any) -> NoReturn:  # torchrun's, called with the environment in place
+    def run(_: Any) -> NoReturn:  # replaces torchrun's run; the environment is complete here
         found.update(os.environ)
         raise _Stop
 
@@ -347,7 +354,8 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet(logger: Any) -> Iterator[None]:
-    """Its list of "values not passed to accelerate launch" is of no use to who wrote a decorator."""
+    """Silence the logger: its "values not passed to accelerate launch" don't help the author of a
+    decorator."""
     before = logger.disabled
     logger.disabled = True
     try:

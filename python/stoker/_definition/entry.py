@@ -1,7 +1,7 @@
 """A step as the processes that execute it see it.
 
-The front hands a registry ``{step name: Entry}`` to the fork server; a clean server and the worker
-get the same by ``_worker/resolve.py`` from the ``module:qualname`` that stands in ``task.json``.
+The front passes a registry ``{step name: Entry}`` to the fork server. A clean server and the worker
+find the same entry by ``module:qualname`` in ``task.json`` (``_worker/resolve.py``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-NOTES = "STOKER_GANG_NOTES"  # a variable: lines that rank 0 hands on as warnings of the run
+NOTES = "STOKER_GANG_NOTES"  # a variable: lines that rank 0 reports as warnings of the run
 _GPU_WAYS = ("multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm")
 
 
@@ -19,7 +19,8 @@ def kind_name(kind: str) -> str:
 
 
 class Launch:
-    """How a step's processes are started: by whose rules (``accelerate`` or ``torchrun``), with which options."""
+    """How to start a step's processes: by the rules of ``accelerate`` or ``torchrun``, with which
+    options."""
 
     def __init__(self, kind: str, options: Mapping[str, Any], all_ranks: bool) -> None:
         self.kind = kind
@@ -32,7 +33,7 @@ class Launch:
     __hash__ = None  # type: ignore[assignment]
 
     def code(self) -> Dict[str, str]:
-        """What of it counts in the step's cache key."""
+        """The parts that count in the step's cache key."""
         import hashlib
         import json
 
@@ -50,11 +51,11 @@ class Launch:
 
     @property
     def uses(self) -> List[str]:
-        """Frameworks that every rank loads, whatever its function imports."""
+        """Frameworks that every rank loads, even if its function doesn't import them."""
         return ["torch"] if self.kind == "accelerate" else []
 
     def gpus(self) -> int:
-        """GPUs of each machine that the options ask for by themselves; 0 where they don't."""
+        """GPUs of each machine that the options imply; 0 if they imply none."""
         options = self.options
         if options.get("cpu") or not any(options.get(one) for one in _GPU_WAYS):
             return 0
@@ -63,21 +64,22 @@ class Launch:
 
 @dataclass
 class Entry:
-    """What is needed to execute one step.
+    """Everything that a process needs to execute one step.
 
     Attributes:
         func: the user's function.
         output_names: names of the outputs, in order; none for ``-> None``.
-        output_types: their annotations, ``typing.Any`` where there is none.
+        output_types: their annotations; ``typing.Any`` if there is none.
         materializers: output name → materializer class; ``"*"`` stands for every output.
         hooks: ``on_start``, ``on_success``, ``on_failure``, ``on_end`` → callable.
         importable: (module, qualified name) under which a fresh interpreter finds the same step, or
             None (closures, notebooks).
         annotations: parameter name → type, ``Annotated`` stripped.
         is_async: the function is a coroutine function.
-        launch: how its processes are started, where it is a step of many.
+        launch: how to start its processes, for a step with several.
         output_configs: output name → ``ArtifactConfig`` as a mapping
-            (``name``, ``version``, ``tags``, ``run_metadata``, ``artifact_type``; only those given).
+            (``name``, ``version``, ``tags``, ``run_metadata``, ``artifact_type``; only the given
+            ones).
     """
 
     func: Callable[..., Any]

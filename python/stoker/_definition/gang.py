@@ -1,4 +1,4 @@
-"""The ``gang`` setting that the decorators for steps of many processes make of their options."""
+"""The ``gang`` setting, made from the options of decorators for steps with several processes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _TORCHRUN = (
 
 
 def check_launch(launch: Launch, where: str) -> None:
-    """Have accelerate's own parser look at the options, where accelerate can be imported.
+    """Check the options with accelerate's parser if accelerate can be imported.
 
     Raises:
-        SettingsError: an unknown option or a wrong value (in the shim it is dropped with a warning).
+        SettingsError: an unknown option or a wrong value (the shim drops it with a warning).
     """
     if launch.kind == "accelerate" and launch.options:
         from . import accelerate
@@ -29,7 +29,8 @@ def check_launch(launch: Launch, where: str) -> None:
 
 
 def accelerate_gang(where: str, options: Dict[str, Any]) -> Dict[str, Any]:
-    """The ``gang`` setting; the parser checks the other options later, where it is."""
+    """The ``gang`` setting of the options; accelerate's parser checks the other ones later, in the
+    step."""
     from . import accelerate
 
     said = dict(options)
@@ -58,7 +59,8 @@ def torchrun_gang(where: str, options: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def find_script(where: str, func: Any, options: Dict[str, Any]) -> None:
-    """The script's absolute path and its words, in place of what was given."""
+    """Replace the script and its arguments in ``options`` by an absolute path and a list of
+    words."""
     given = options.get("entrypoint")
     words = options.get("entrypoint_args")
     if given is None:
@@ -87,10 +89,10 @@ def find_script(where: str, func: Any, options: Dict[str, Any]) -> None:
 
 
 def script_words(where: str, given: Any) -> List[str]:
-    """A script's words, of a sequence or of a mapping of options.
+    """A script's words, from a sequence or a mapping of options.
 
     Raises:
-        SettingsError: it is neither.
+        SettingsError: ``given`` is neither.
     """
     if given is None:
         return []
@@ -134,12 +136,12 @@ def _gang_of(
                 f"{where}: {option} is {value!r}; it must be an int from {low} to {high}{words}"
             )
         if key == "ranks" or value:
-            gang[key] = value  # port 0 is any, as without it
+            gang[key] = value  # port 0 means any, like no port
     return gang
 
 
 def _machines(where: str, option: str, value: Any) -> int:
-    """How many machines; ``"2:2"`` and ``"2"`` are torchrun's and a config file's ways to say 2."""
+    """Number of machines; torchrun also writes 2 as ``"2:2"``, a config file as ``"2"``."""
     if value is None:
         return 1
     low, _, high = str(value).partition(":")

@@ -1,8 +1,8 @@
 """The graph that a static pipeline's body builds: step calls become invocations.
 
-The body runs once. Every step call adds one :class:`Invocation`; what it returns stands for outputs that
-don't exist yet. Nothing here recurses over the graph, and every call costs the same however many came
-before it.
+The body runs once. Each step call adds one :class:`Invocation` and returns placeholders for outputs
+that don't exist yet. Nothing here recurses over the graph, and the cost of a call doesn't grow with
+the number of calls.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _active: ContextVar[Optional[Graph]] = ContextVar("stoker_graph", default=None)
 
 
 def active_graph() -> Optional[Graph]:
-    """The graph that the running pipeline body is building, if one is."""
+    """The graph that the running pipeline body builds, or None."""
     return _active.get()
 
 
 class StepArtifact:
-    """An output of a step in a pipeline that is being built; its value exists when the run is over."""
+    """An output of a step while the pipeline is built; its value exists after the run."""
 
     __slots__ = ("_graph", "annotation", "invocation_id", "output_name")
 
@@ -62,7 +62,7 @@ class StepArtifact:
         )
 
     def load(self, *_: Any, **__: Any) -> NoReturn:
-        """There is nothing to load yet."""
+        """Always raises: the output has no value yet."""
         raise StepInterfaceError(
             f"output '{self.output_name}' of step '{self.invocation_id}' doesn't exist yet: a pipeline's body "
             "only builds the graph. Use the value inside of a step, or load it from the finished run"
@@ -90,7 +90,7 @@ class StepArtifact:
 
 
 class NoValueError(StepInterfaceError, TypeError, AttributeError):
-    """An output is used as a value while the pipeline's body builds the graph."""
+    """The body of a pipeline uses an output as a value while it builds the graph."""
 
 
 def _refuse(use: str) -> Callable[..., NoReturn]:
@@ -116,7 +116,7 @@ for _use, _names in _USES.items():
 
 
 class StepOutputs(Tuple[StepArtifact, ...]):
-    """The outputs of a step that has none, or several; ``after=`` accepts it as a whole."""
+    """The outputs of a step with none or several; ``after=`` accepts the whole."""
 
     invocation_id: str
 
@@ -129,7 +129,7 @@ class StepOutputs(Tuple[StepArtifact, ...]):
 
 
 def stored_input(body: Mapping[str, Any]) -> Dict[str, Any]:
-    """The spec's input for an artifact that is in the store already."""
+    """The spec's input for an artifact that the store has already."""
     about = {key: body[key] for key in ("format", "type", "meta") if body.get(key)}
     return {"artifact": str(body["digest"]), **about}
 
@@ -137,7 +137,7 @@ def stored_input(body: Mapping[str, Any]) -> Dict[str, Any]:
 class Invocation:
     """One call of a step in a pipeline.
 
-    ``inputs`` holds the spec's inputs, or an :class:`ExternalArtifact` that must be stored first.
+    ``inputs`` has the spec's inputs, or an :class:`ExternalArtifact` that must be stored first.
     ``line`` is "file:line" of the call.
     """
 
@@ -187,7 +187,7 @@ class Graph:
         """Record a call; returns its output, or a tuple of its outputs.
 
         Raises:
-            StepInterfaceError: arguments that don't fit the step.
+            StepInterfaceError: the arguments don't fit the step.
         """
         check_interface(step)
         given = bind(step, args, kwargs)
@@ -270,10 +270,10 @@ class Graph:
         return list(found)
 
     def check_after(self) -> None:
-        """Every ``after`` names a step of this pipeline.
+        """Check that every ``after`` names a step of this pipeline.
 
         Raises:
-            StepInterfaceError: it doesn't, with the nearest name.
+            StepInterfaceError: one doesn't; has the nearest name.
         """
         for invocation in self.invocations.values():
             for name in invocation.after:
@@ -285,7 +285,7 @@ class Graph:
 
 
 def bind(step: StepDefinition, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str, Any]:
-    """Names of the arguments that a call gives; missing ones may come from a run configuration."""
+    """Arguments of a call by name; missing ones may come from a run configuration."""
     if not args and kwargs.keys() <= step.signature.parameters.keys():
         return kwargs
     try:
@@ -350,7 +350,7 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 
 def _converted(value: Any, wanted: type) -> Any:
-    """A text or number as the scalar that the peer would make of it, or None."""
+    """A text or number as the scalar that ZenML makes of it, or None."""
     if wanted is bool:
         return _WORDS.get(str(value).lower())
     if wanted in (int, float) and isinstance(value, (str, bool)):
@@ -368,7 +368,7 @@ _WORDS = {
 
 
 def check_interface(step: StepDefinition) -> None:
-    """Names of arguments and outputs are names in the spec too.
+    """Check that the names of arguments and outputs are valid in the spec.
 
     Raises:
         StepInterfaceError: one isn't.

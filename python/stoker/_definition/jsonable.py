@@ -1,4 +1,4 @@
-"""Literal values of steps as JSON documents that the worker turns back into equal values."""
+"""Literal values of steps as JSON documents, from which the worker makes equal values."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from ..materializers import _json
 
 
 class NotJsonError(TypeError):
-    """A value that JSON can't carry; the text says which part of it."""
+    """JSON can't hold the value; the text says which part."""
 
 
 def exact(value: Any) -> Any:
     """The document from which the worker gets an equal value of the same type.
 
-    Tuples, sets, dataclasses, pydantic models, enums, dates … are tagged as :mod:`._materialize._json` says;
-    sets are sorted, because the document is part of the cache key.
+    Tuples, sets, dataclasses, pydantic models, enums, dates … get tags
+    (:mod:`stoker.materializers._json`). Sets are sorted, because the document is part of the cache
+    key.
 
     Raises:
         NotJsonError: there is no such document.
@@ -30,7 +31,8 @@ def exact(value: Any) -> Any:
 
 
 def to_json(value: Any) -> Any:
-    """As :func:`exact`; a path becomes its text, which the parameter's annotation turns back."""
+    """Like :func:`exact`, but a path becomes its text; the parameter's annotation makes it a path
+    again."""
     try:
         return exact(value)
     except NotJsonError:
@@ -40,7 +42,7 @@ def to_json(value: Any) -> Any:
 
 
 def _settled(document: Any) -> Any:
-    """Sets in an order that doesn't depend on the process's hash seed."""
+    """The document with its sets in an order that doesn't depend on the process's hash seed."""
     if isinstance(document, list):
         return [_settled(item) for item in document]
     if isinstance(document, dict):

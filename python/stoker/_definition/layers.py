@@ -1,9 +1,11 @@
-"""Configuration layers: what decorators, ``configure``, ``with_options`` and run files say, folded.
+"""Configuration layers: the options of decorators, ``configure``, ``with_options`` and run files,
+merged.
 
-A *layer* is a plain dict with the spec's settings keys (docs/formats/spec.md) and three of its own:
-``hooks`` holds callables or sources, ``policy`` a :class:`CachePolicy`, ``override`` the run-level
-switches that beat every step. Low to high: pipeline decorator < run configuration < ``with_options`` for
-the pipeline; then, per key, step decorator < ``configure`` < run configuration's ``steps``.
+A *layer* is a plain dict with the spec's settings keys (docs/formats/spec.md) and three more:
+``hooks`` has callables or sources, ``policy`` a :class:`CachePolicy`, ``override`` the run's
+switches that win over every step. From low to high: pipeline decorator < run configuration <
+``with_options`` for the pipeline; then, per key, step decorator < ``configure`` < run
+configuration's ``steps``.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
     from .types import ExecutionMode, Model
 else:
-    # Only the names count at run time; Python 3.7, on which a worker may run, has no TypedDict.
+    # At run time only the names count. A worker may run on Python 3.7, which has no TypedDict.
 
     class TypedDict:
         def __init_subclass__(cls, total=True):
@@ -59,7 +61,8 @@ Hook = Union[str, Callable[..., Any]]
 
 
 class CommonOptions(TypedDict, total=False):
-    """Keywords of both decorators; documented at :func:`stoker.step` and :func:`stoker.pipeline`."""
+    """Keywords of both decorators; documented at :func:`stoker.step` and
+    :func:`stoker.pipeline`."""
 
     name: Optional[str]
     enable_cache: Optional[bool]
@@ -125,7 +128,7 @@ Layer = Dict[str, Any]
 HOOKS = ("on_start", "on_success", "on_failure", "on_end")
 STEP_KEYS = list(StepOptions.__annotations__)
 PIPELINE_KEYS = list(PipelineOptions.__annotations__)
-# Kept with the record: they say how the peer's server displays or stores a run.
+# Kept with the record: ZenML's server uses them to display or store a run.
 _KEPT = [
     "enable_artifact_metadata",
     "enable_artifact_visualization",
@@ -137,7 +140,7 @@ _KEPT = [
     "runtime",
     "substitutions",
 ]
-# Kept too, but the user expects something to happen, so their having no effect is said.
+# Kept too, but with a note that they have no effect, because the user expects one.
 _LOUD = {
     "experiment_tracker": "no experiment tracker is connected",
     "on_init": "init hooks come with dynamic pipelines",
@@ -172,7 +175,7 @@ _RESOURCES = {
 
 
 def checked_options(where: str, options: Mapping[str, Any], known: Sequence[str]) -> Dict[str, Any]:
-    """Options under today's names, the unknown ones refused (warned about in the shim)."""
+    """The options under their current names. Unknown ones are refused (in the shim: a warning)."""
     renamed = {_ALIASES.get(k, k): v for k, v in options.items()}
     for name, field in _RESOURCES.items():
         if name in renamed and name not in known and not lenient():
@@ -185,10 +188,10 @@ def checked_options(where: str, options: Mapping[str, Any], known: Sequence[str]
 
 
 def make_layer(where: str, options: Mapping[str, Any]) -> Layer:
-    """The layer that a set of decorator options makes; None means "not said".
+    """The layer for a set of decorator options; None means "not given".
 
     Raises:
-        SettingsError: a value that can't be understood; the sentence begins with ``where``.
+        SettingsError: a wrong value; the sentence begins with ``where``.
     """
     layer: Layer = {}
     for key, value in options.items():
@@ -218,7 +221,8 @@ def _named(value: Any) -> Any:
 
 
 def merge(low: Layer, high: Mapping[str, Any]) -> Layer:
-    """A new layer where ``high`` wins per key, recursively; None doesn't count; secrets concatenate."""
+    """A new layer in which ``high`` wins key by key, recursively. None doesn't count; secrets are
+    joined."""
     merged = dict(low)
     for key, value in high.items():
         if value is None:
@@ -234,7 +238,8 @@ def merge(low: Layer, high: Mapping[str, Any]) -> Layer:
 
 
 def _uncovered(low: Layer, high: Mapping[str, Any]) -> Layer:
-    """``low`` with an ``any_of`` that hides nothing of what ``high`` says itself: a kind ends it, numbers replace its."""
+    """``low`` without what would hide settings of ``high``: a kind in ``high`` removes ``any_of``,
+    a number removes that number from its entries."""
     said = [key for key in ("gpu_count", "gpu_memory") if high.get(key) is not None]
     if not low.get("any_of") or high.get("any_of") is not None:
         return low
@@ -368,12 +373,12 @@ def _mode(where: str, value: Any) -> Layer:
 
 
 def _step_operator(where: str, value: Any) -> Layer:
-    """Where the step runs: a backend, or a stack that the project needn't have."""
+    """The layer for where the step runs: a backend, or a stack that the project may lack."""
     if value in (True, False):
         return {}
     backend = BACKENDS.get(str(value))
     if backend == "local":
-        return {"backend": "local"}  # whatever the pipeline says
+        return {"backend": "local"}  # even if the pipeline names another backend
     return {"backend": {backend: {}} if backend is not None else {"stack": str(value)}}
 
 
@@ -404,7 +409,7 @@ _MAKERS: Dict[str, Callable[[str, Any], Layer]] = {
 
 
 class StepPatch:
-    """What a run configuration says about one step: a layer, parameters, another name."""
+    """A run configuration's part for one step: a layer, parameters, another name."""
 
     def __init__(self, where: str, options: Mapping[str, Any]) -> None:
         known = [*STEP_KEYS, *_RUN_ONLY_STEP]
@@ -460,7 +465,7 @@ def as_patch(where: str, patch: Any) -> StepPatch:
 
 
 def refuse_schedule(where: str, schedule: Any) -> None:
-    """Stoker has no scheduler of its own, and running at once isn't what was asked for."""
+    """Raise for a schedule: Stoker has no scheduler, and the user doesn't want a run at once."""
     if schedule:
         raise SettingsError(
             f"{where}: a schedule can't be kept, because Stoker runs no service; "
@@ -469,10 +474,10 @@ def refuse_schedule(where: str, schedule: Any) -> None:
 
 
 def load_run_config(path: str) -> Mapping[str, Any]:
-    """Read a run configuration; YAML is turned into JSON by the engine.
+    """Read a run configuration; the engine turns YAML into JSON.
 
     Raises:
-        SettingsError: the file can't be read, or is no mapping.
+        SettingsError: the file can't be read, or isn't a mapping.
     """
     import json
 
@@ -493,7 +498,7 @@ def load_run_config(path: str) -> Mapping[str, Any]:
 
 
 def hook_layers(layers: List[Layer]) -> Dict[str, Any]:
-    """The hooks that stand when layers are laid over each other, low to high."""
+    """The hooks that result from merging the layers, low to high."""
     hooks: Dict[str, Any] = {}
     for layer in layers:
         hooks.update(layer.get("hooks") or {})

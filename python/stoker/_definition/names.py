@@ -12,15 +12,16 @@ STEP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
 
 
 def plain_name(name: str) -> str:
-    """The step name that stands for one which the spec doesn't allow (the compatibility shim)."""
+    """The step's name in the spec for a name that the spec doesn't allow (in the compatibility
+    shim)."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name).lstrip("-")[:128] or "step"
 
 
 def check_name(name: Any, what: str) -> None:
-    """A name that the spec allows for a step.
+    """Check a step's name.
 
     Raises:
-        StepInterfaceError: it isn't one.
+        StepInterfaceError: the spec doesn't allow it.
     """
     if not isinstance(name, str) or not STEP_NAME.fullmatch(name):
         raise StepInterfaceError(

@@ -1,4 +1,4 @@
-"""What a step takes and gives: its signature, read once when the step is declared."""
+"""A step's parameters and outputs, read from its signature once, when the step is declared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RESERVED = ("id", "after", "start_after")
 
 
 class Output(NamedTuple):
-    """One output: its annotation and its configuration (only what was given)."""
+    """One output: its annotation and its configuration (only the given fields)."""
 
     type: Any
     config: Dict[str, Any]
@@ -56,11 +56,13 @@ def interface_of(func: Callable[..., Any], name: str) -> Interface:
 
 
 def _hints(func: Callable[..., Any]) -> Dict[str, Any]:
-    """Resolved annotations; each one that can't be resolved stays a string."""
+    """Resolved annotations; those that can't be resolved stay strings."""
     target: Any = inspect.unwrap(func)
     try:
         return get_type_hints(target, include_extras=True)
-    except Exception:  # a name under TYPE_CHECKING, or local to the defining function
+    except (
+        Exception
+    ):  # a name under TYPE_CHECKING, or local to the defining function
         pass
     names: Dict[str, Any] = dict(getattr(target, "__globals__", {}))
     names.update(_closure(target))
@@ -90,7 +92,7 @@ def _closure(func: Any) -> Dict[str, Any]:
 
 
 def _caller_locals(func: Any) -> Dict[str, Any]:
-    """Locals of the frame that is defining the function, for types that are local to it."""
+    """Locals of the frame that defines the function, for types that are local there."""
     code = getattr(func, "__code__", None)
     frame = sys._getframe(1)
     while frame is not None and code is not None:
@@ -167,12 +169,12 @@ def _one(annotation: Any, default: str, step: str) -> Tuple[str, Output]:
 
 
 def _returns_nothing(func: Callable[..., Any]) -> bool:
-    """Every return of the function is a bare one or ``return None`` (judged by its bytecode)."""
+    """Whether every return of the function is bare or ``return None``, by its bytecode."""
     target: Any = inspect.unwrap(func)
     code = getattr(target, "__code__", None)
     if code is None or inspect.isgeneratorfunction(target):
         return False
-    loaded: Any = func  # the constant that the instruction before has loaded; func stands for none
+    loaded: Any = func  # the constant that the previous instruction loaded; func: none
     for instruction in dis.get_instructions(code):
         returned = instruction.argval if instruction.opname == "RETURN_CONST" else loaded
         if instruction.opname in ("RETURN_CONST", "RETURN_VALUE") and returned is not None:
@@ -182,7 +184,8 @@ def _returns_nothing(func: Callable[..., Any]) -> bool:
 
 
 def _returns_tuple(func: Callable[..., Any], length: int) -> bool:
-    """Every return of the function is a literal tuple (judged by its source; yes if there is none)."""
+    """Whether every return of the function is a literal tuple, by its source; true without
+    source."""
     import ast
     import textwrap
 

@@ -1,4 +1,4 @@
-"""What ``@pipeline`` makes of a function, without the running: its options and run configurations."""
+"""The part of a pipeline that doesn't run it: its options and run configurations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from .layers import PipelineOptions
 
-# What a nested pipeline hands down to its steps; the rest belongs to a run of its own.
+# The settings that a nested pipeline passes to its steps; the others concern a whole run.
 _STEP_DEFAULTS = [
     "resources",
     "retry",
@@ -50,13 +50,13 @@ _STEP_DEFAULTS = [
 
 all_parameters: Set[str] = (
     set()
-)  # of all pipelines of this process: --param speaks to whichever has it
+)  # of all pipelines of this process: --param applies to the one that has it
 
 _P = TypeVar("_P", bound="PipelineDefinition")
 
 
 class PipelineDefinition:
-    """A pipeline as graphs and specs see it; calling it is :class:`stoker.Pipeline`'s."""
+    """A pipeline for graphs and specs; :class:`stoker.Pipeline` adds the call."""
 
     __name__: str
     __qualname__: str
@@ -94,7 +94,8 @@ class PipelineDefinition:
         return made
 
     def configure(self: _P, merge: bool = True, **options: Unpack[PipelineOptions]) -> _P:
-        """Change this pipeline in place; with ``merge=False`` the given options replace what was said."""
+        """Change this pipeline in place; with ``merge=False`` the given options replace earlier
+        ones."""
         self._apply(options, merging=merge)
         return self
 
@@ -116,8 +117,8 @@ class PipelineDefinition:
             run_name: name of the run; ``{date}`` and ``{time}`` are filled in.
             step_configurations, steps: step name → its part of a run configuration.
             config_path: a YAML or JSON run configuration; the other arguments win over it.
-            schedule: refused, Stoker has no scheduler of its own.
-            build, unlisted, prevent_build_reuse: no effect on local runs.
+            schedule: refused, because Stoker has no scheduler.
+            build, unlisted, prevent_build_reuse: have no effect on local runs.
         """
         where = f"pipeline '{self.name}'"
         refuse_schedule(where, schedule)
@@ -137,12 +138,12 @@ class PipelineDefinition:
         return made
 
     def step_defaults(self) -> Layer:
-        """What this pipeline says about its steps, for use inside of another pipeline."""
+        """This pipeline's settings for its steps, for use inside another pipeline."""
         layer, _ = self.folded()
         return {k: layer[k] for k in _STEP_DEFAULTS if k in layer}
 
     def folded(self) -> Tuple[Layer, RunConfig]:
-        """The pipeline's layer with all run configurations, and these as one."""
+        """The pipeline's layer with all run configurations, and these merged into one."""
         layer, folded = self.layer, RunConfig(f"pipeline '{self.name}'", {})
         for run in self._runs:
             layer = merge(layer, run.layer)

@@ -1,7 +1,7 @@
 """Settings objects: resources, images, retries, devices, caching.
 
-Each is frozen and knows which of its fields were given (``given()``), because settings are merged per key and
-a default must not override what another level said.
+Each is frozen and knows which of its fields were given (``given()``): settings are merged key by
+key, and a default must not override a value from another level.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .._base.errors import SettingsError, did_you_mean, refuse_unknown, warn
 if TYPE_CHECKING:
     from dataclasses import dataclass
 else:
-    # For type checkers these are dataclasses. At run time they are made by their base: writing and compiling
-    # eight methods a class would be a quarter of what importing the front costs.
+    # For type checkers these are dataclasses. At run time their base makes them: eight generated
+    # methods for each class would take a quarter of the front's import time.
 
     def dataclass(**_):
         return lambda cls: cls
 
 
-# The engine's units (src/tbl/units.def): of memory as powers of 1000 or 1024, of time in milliseconds.
+# The engine's units (src/tbl/units.def): memory as powers of 1000 or 1024, time in milliseconds.
 MEMORY_UNITS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 TIME_UNITS = {
     **{"": 1000, "ms": 1, "s": 1000, "sec": 1000, "m": 60000, "min": 60000},
@@ -46,12 +46,13 @@ _TIME = re.compile(_NUMBER + r"([a-z]*)\s*", re.IGNORECASE)
 
 
 def memory_bytes(text: Union[str, int, float], where: str = "memory") -> int:
-    """Bytes of a memory size: ``8GB`` (10^9), ``8GiB`` (2^30), ``8gb``, ``8 GiB``, ``1.5GB``, ``16Gi``, ``8G``.
+    """Bytes of a memory size: ``8GB`` (10^9), ``8GiB`` (2^30), ``8gb``, ``8 GiB``, ``1.5GB``,
+    ``16Gi``, ``8G``.
 
     An int is a number of bytes.
 
     Raises:
-        SettingsError: it is no size, or not above 0.
+        SettingsError: the text isn't a size, or isn't above 0.
     """
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         size = int(text)
@@ -70,14 +71,14 @@ def memory_bytes(text: Union[str, int, float], where: str = "memory") -> int:
 
 
 def time_seconds(text: Any) -> Optional[float]:
-    """Seconds of a time such as ``90s``, ``1.5h`` or ``100ms``, or None: it is none."""
+    """Seconds of a time such as ``90s``, ``1.5h`` or ``100ms``; None: the text isn't a time."""
     match = _TIME.fullmatch(text) if isinstance(text, str) else None
     factor = TIME_UNITS.get(match.group(2).lower()) if match else None
     return float(match.group(1)) * factor / 1000 if match and factor else None
 
 
 class _CheckedType(type):
-    """Makes a class's annotated names its fields; refuses unknown ones with a did-you-mean."""
+    """Makes a class's annotated names its fields. Refuses unknown fields with a did-you-mean."""
 
     _fields: Dict[str, Any]
 
@@ -107,7 +108,7 @@ _REQUIRED = object()
 
 
 class Checked(metaclass=_CheckedType):
-    """Base of the settings: frozen, comparable, and aware of which fields were given."""
+    """Base of the settings: frozen and comparable; knows which fields were given."""
 
     _given: Tuple[str, ...]
 
@@ -163,7 +164,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return plain(value.value)
     names = getattr(value, "attribute_map", None)
-    if isinstance(names, dict):  # an object of the Kubernetes client: as the API spells it
+    if isinstance(names, dict):  # an object of the Kubernetes client: use the API's names
         pairs = ((names[name], getattr(value, name)) for name in names)
         return {key: plain(one) for key, one in pairs if one is not None}
     if hasattr(value, "model_dump"):
@@ -175,7 +176,7 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class ResourceSettings(Checked):
-    """What a step needs: CPUs, accelerators, memory.
+    """The resources that a step needs: CPUs, accelerators, memory.
 
     Attributes:
         cpu_count: CPUs, above 0; fractions are allowed.
@@ -183,13 +184,15 @@ class ResourceSettings(Checked):
         gpu_class: name of the wanted kind, such as ``"A100"``.
         gpu_vendor: ``"nvidia"``, ``"amd"`` …; any if None.
         memory: size with a unit, such as ``"8GB"`` or ``"16GiB"`` (see :func:`memory_bytes`).
-        gpu_memory: a share of one device: its memory as a size, or ``"auto"`` for what earlier runs of the step
-            needed and some more. Several steps can be on one device then; the one that goes over its share
-            is ended.
-        any_of: alternatives in order of preference, each laid over the rest: settings or mappings of
-            ``gpu_class``, ``gpu_vendor``, ``gpu_count`` and ``gpu_memory``; a text is a ``gpu_class``.
+        gpu_memory: a share of one device: its memory as a size, or ``"auto"`` for a bit more than
+            earlier runs of the step used. Several steps can then share one device; Stoker ends a
+            step that exceeds its share.
+        any_of: alternatives in order of preference, each merged over the other fields: settings or
+            mappings of ``gpu_class``, ``gpu_vendor``, ``gpu_count`` and ``gpu_memory``; a text is a
+            ``gpu_class``.
 
-    The other fields belong to deployments and resource pools: they are kept with the run's record.
+    The other fields belong to deployments and resource pools. Stoker keeps them with the run's
+    record.
 
     Raises:
         SettingsError: a value is out of range, or a field is unknown.
@@ -237,17 +240,17 @@ class ResourceSettings(Checked):
 
     @property
     def empty(self) -> bool:
-        """Nothing was asked for."""
+        """Whether no resource is requested."""
         return not self.given()
 
     def get_memory(self, unit: str = "GB") -> Optional[float]:
-        """The memory in ``unit`` (``"B"``, ``"MB"``, ``"GiB"`` …), or None if none was asked for."""
+        """The memory in ``unit`` (``"B"``, ``"MB"``, ``"GiB"`` …), or None if none is requested."""
         if self.memory is None:
             return None
         return memory_bytes(self.memory) / memory_bytes(f"1{getattr(unit, 'value', unit)}", "unit")
 
     def as_spec(self) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-        """(what the engine understands, the rest)."""
+        """(the fields that the engine understands, the other ones)."""
         given = self.given()
         spec = {k: given.pop(k) for k in _SPEC_RESOURCES if k in given}
         if "memory" in spec:
@@ -325,7 +328,7 @@ class DockerBuildConfig(Checked):
 
 @dataclass(frozen=True)
 class DockerSettings(Checked):
-    """The image of a step on container backends; kept in the spec, without effect on a local run."""
+    """The image of a step on container backends; without effect on a local run."""
 
     parent_image: Optional[str] = None
     image_tag: Optional[str] = None
@@ -379,13 +382,13 @@ class DockerSettings(Checked):
 
 @dataclass(frozen=True)
 class StepRetryConfig(Checked):
-    """How often a failed step is tried again.
+    """How often and when to retry a failed step.
 
     Attributes:
-        max_retries: tries after the first one, 1 or more.
+        max_retries: attempts after the first one, 1 or more.
         delay: seconds before the first retry.
-        backoff: factor from one wait to the next: the n-th wait is ``delay * backoff**(n-1)``.
-        jitter: share of the wait (0 to 1) that is drawn at random.
+        backoff: factor between waits: the n-th wait is ``delay * backoff**(n-1)``.
+        jitter: random share of the wait, 0 to 1.
     """
 
     max_retries: int = 1
@@ -417,14 +420,17 @@ class StepRetryConfig(Checked):
 
 @dataclass(frozen=True)
 class OnOOM(Checked):
-    """What the next attempt asks for when memory ran out: a budget of its own, beside ``retry``.
+    """What the next attempt requests after the step ran out of memory. Counts separately from
+    ``retry``.
 
     Attributes:
-        memory, gpu_memory: how many times as much of the host's memory and of the device's, above 1: 2, or as a
-            text ``"x2"``. Neither given: twice of both. Only one given: the other isn't raised.
-        max_retries: how often, 0 or more.
+        memory, gpu_memory: factors above 1 for the host's and the device's memory: 2, or the text
+            ``"x2"``. If neither is given, both are doubled; if one is given, the other isn't
+            raised.
+        max_retries: number of such attempts, 0 or more.
 
-    The step sees by ``get_step_context().attempt`` that it is tried again, and by ``.granted`` on what.
+    The step reads its attempt from ``get_step_context().attempt`` and its new resources from
+    ``.granted``.
     """
 
     memory: Union[float, str, None] = None
@@ -463,7 +469,7 @@ def _factor(value: Any, where: str) -> float:
 
 @dataclass(frozen=True)
 class GpuProfile(Checked):
-    """What ``@gpu_profile`` asks for: see :func:`stoker.gpu_profile`."""
+    """The settings of ``@gpu_profile``: see :func:`stoker.gpu_profile`."""
 
     with_card: bool = True
     include_artifacts: bool = True
@@ -487,7 +493,8 @@ class GpuProfile(Checked):
         sampling(self.interval, "gpu_profile: interval")
 
     def as_spec(self) -> Dict[str, Any]:
-        """The spec's ``gpu_profile``: what was given, so that a layer changes no more than that."""
+        """The spec's ``gpu_profile``: only the given fields, so that a layer changes nothing
+        else."""
         return self.given() or self.model_dump()
 
 
@@ -495,7 +502,7 @@ def sampling(value: Any, where: str) -> float:
     """Seconds between two samples, as a number or a text such as ``"100ms"``.
 
     Raises:
-        SettingsError: it is no duration, or outside of 0.01 s (100 Hz) to 3600 s.
+        SettingsError: it isn't a duration, or not within 0.01 s (100 Hz) to 3600 s.
     """
     seconds = value if _is_number(value) else time_seconds(value) or -1
     if not 0.01 <= seconds <= 3600:
@@ -507,13 +514,14 @@ _XID_WORDS = ("ignore", "restart", "quarantine", "node")
 
 
 def on_oom_layer(value: Any, where: str) -> Dict[str, Any]:
-    """``on_oom=``: an :class:`OnOOM`, a mapping of its fields, or True for twice of both."""
+    """``on_oom=``: an :class:`OnOOM`, a mapping of its fields, or True to double both."""
     made = OnOOM() if value is True else _as_settings(OnOOM, value, f"{where}: on_oom")
     return {"on_oom": made.as_spec()}
 
 
 def xid_layer(value: Any, where: str) -> Dict[str, Any]:
-    """``xid=``: NVIDIA's error numbers → ``ignore``, ``restart``, ``quarantine`` (the device) or ``node``."""
+    """``xid=``: NVIDIA's error numbers → ``ignore``, ``restart``, ``quarantine`` (the device) or
+    ``node``."""
     if not isinstance(value, Mapping):
         raise SettingsError(f"{where}: xid must be a mapping, not {type(value).__name__}")
     made: Dict[str, str] = {}
@@ -531,7 +539,7 @@ def xid_layer(value: Any, where: str) -> Dict[str, Any]:
 
 
 def sample_layer(value: Any, where: str) -> Dict[str, Any]:
-    """``sample=``: seconds between two looks at the step and its devices."""
+    """``sample=``: seconds between two samples of the step and its devices."""
     return {"sample": sampling(value, f"{where}: sample")}
 
 
@@ -546,10 +554,11 @@ def gpu_profile_layer(value: Any, where: str) -> Dict[str, Any]:
 
 
 def gang_layer(value: Any, where: str) -> Dict[str, Any]:
-    """``gang``: a number of ranks, ``"2:4"`` (min:max), ``"gpus"`` (one a granted device), a mapping, or False for none.
+    """``gang``: a number of ranks, ``"2:4"`` (min:max), ``"gpus"`` (one per granted device), a
+    mapping, or False.
 
     Raises:
-        SettingsError: it is something else, or names an unknown key. The engine looks at the values.
+        SettingsError: it is something else, or has an unknown key. The engine checks the values.
     """
     if value is False:
         return {"gang": False}
@@ -575,17 +584,18 @@ _DIRECT = {
 
 @dataclass(frozen=True)
 class CachePolicy(Checked):
-    """What a step's cache key consists of.
+    """The parts of a step's cache key.
 
     Attributes:
         include_step_code: the function's code and what it refers to.
         include_step_parameters: parameters and literal inputs.
         include_artifact_values / include_artifact_ids: contents of input artifacts.
-        ignored_inputs: names of inputs that don't matter.
-        file_dependencies: files whose content matters.
-        source_dependencies: functions, classes or modules (or their dotted names) whose code matters.
-        cache_func: called without arguments when the run is built; what it returns is part of the key.
-        expires_after: seconds after which a result is no longer used.
+        ignored_inputs: names of inputs that don't count.
+        file_dependencies: files whose content counts.
+        source_dependencies: functions, classes or modules (or their dotted names) whose code
+            counts.
+        cache_func: called without arguments when the run is built; its result is part of the key.
+        expires_after: seconds after which a result is not reused.
     """
 
     include_step_code: bool = True
@@ -617,7 +627,8 @@ class CachePolicy(Checked):
 
     @classmethod
     def from_any(cls, value: Any, where: str) -> CachePolicy:
-        """A policy from a policy, its fields, or one of the names ``"default"`` and ``"no_cache"``."""
+        """A policy from a policy, its fields, or one of the names ``"default"`` and
+        ``"no_cache"``."""
         if isinstance(value, CachePolicy):
             return value
         if isinstance(value, Mapping):
@@ -633,7 +644,7 @@ class CachePolicy(Checked):
 
     @property
     def caches_nothing(self) -> bool:
-        """No part of the key is left, so a hit would be accidental."""
+        """Whether no part of the key is left, so that a hit would be accidental."""
         return not (
             self.include_step_code
             or self.include_step_parameters
@@ -673,9 +684,10 @@ BACKENDS = {
 
 
 def settings_layer(settings: Any, where: str) -> Dict[str, Any]:
-    """The part of a configuration layer that ``settings={…}`` makes.
+    """The part of a configuration layer for ``settings={…}``.
 
-    Keys are ``"docker"``, ``"resources"``, ``"on_oom"``, ``"xid"``, ``"sample"``, ``"gpu_profile"``, ``"gang"``, or ``<component>``, ``<component>.<flavor>``,
+    Keys are ``"docker"``, ``"resources"``, ``"on_oom"``, ``"xid"``, ``"sample"``,
+    ``"gpu_profile"``, ``"gang"``, or ``<component>``, ``<component>.<flavor>``,
     ``<component>:<name>``; values are settings objects or mappings of their fields.
 
     Raises:
@@ -735,7 +747,7 @@ def _refuse_twice(settings: Mapping[str, Any], where: str) -> None:
 def _component(
     key: str, kind: str, value: Any, layer: Dict[str, Any], kept: Dict[str, Any], where: str
 ) -> None:
-    """File settings of a stack component under its backend, or keep them with the record."""
+    """Put a stack component's settings under its backend, or keep them with the record."""
     options = value.given() if isinstance(value, Checked) else plain(_fields_of(value))
     flavor = key[len(kind) + 1 :]
     backend = BACKENDS.get(flavor) if kind in ("orchestrator", "step_operator") else None

@@ -1,4 +1,4 @@
-"""What ``@step`` makes of a function, without the calling: its signature, its options, its entry."""
+"""The part of a step that doesn't call it: its signature, its options, its entry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _S = TypeVar("_S", bound="StepDefinition")
 
 
 class StepDefinition:
-    """A step as graphs, specs, cache keys and workers see it; calling it is :class:`stoker.Step`'s."""
+    """A step for graphs, specs, cache keys and workers; :class:`stoker.Step` adds the call."""
 
     __name__: str
     __qualname__: str
@@ -43,7 +43,8 @@ class StepDefinition:
         self.signature: inspect.Signature = interface.signature
         self.annotations: Dict[str, Any] = interface.annotations
         self.outputs: Dict[str, Output] = interface.outputs
-        self.checked = False  # the names above; by the first call in a pipeline
+        # whether the names above are checked; the first call in a pipeline does it
+        self.checked = False
         self.parameters: Dict[str, Any] = {}
         self.materializers: Dict[str, Any] = {}
         self.layer: Dict[str, Any] = {}
@@ -95,7 +96,8 @@ class StepDefinition:
         return made
 
     def configure(self: _S, merge: bool = True, **options: Unpack[StepOptions]) -> _S:
-        """Change this step in place; with ``merge=False`` the given options replace what was said before."""
+        """Change this step in place; with ``merge=False`` the given options replace earlier
+        ones."""
         self._apply(checked_options(f"step '{self.name}'", options, STEP_KEYS), merging=merge)
         return self
 
@@ -104,7 +106,7 @@ class StepDefinition:
         return self.copy().configure(**options)
 
     def entry(self, hooks: Optional[Mapping[str, Any]] = None) -> Entry:
-        """What a process needs to execute this step; ``hooks`` are those of all layers."""
+        """The entry for processes that execute this step; ``hooks`` are those of all layers."""
         chosen = self.layer.get("hooks") or {} if hooks is None else hooks
         return Entry(
             func=self.entrypoint,
@@ -120,11 +122,12 @@ class StepDefinition:
         )
 
     def reference(self) -> str:
-        """``module:qualname``, as it stands in the spec."""
+        """``module:qualname``, as in the spec."""
         return f"{self.__module__}:{self.__qualname__}"
 
     def _importable(self) -> Any:
-        """(module, qualname) if a fresh import of the module gives this step's function back."""
+        """(module, qualname) if a fresh import of the module gives this step's function, else
+        None."""
         module = sys.modules.get(self.__module__)
         if self.__module__ == "__main__" and self._guarded():
             return None
@@ -141,7 +144,8 @@ class StepDefinition:
         return (self.__module__, self.__qualname__) if same else None
 
     def _guarded(self) -> bool:
-        """Is it defined under ``if __name__ == "__main__":``, where a fresh import never comes?"""
+        """Whether it is defined under ``if __name__ == "__main__":``, which a fresh import
+        skips."""
         code = getattr(inspect.unwrap(self.entrypoint), "__code__", None)
         return code is not None and any(
             first <= code.co_firstlineno <= last for first, last in guarded_lines(code.co_filename)
@@ -150,7 +154,7 @@ class StepDefinition:
 
 @functools.lru_cache(maxsize=8)
 def guarded_lines(path: str) -> Tuple[Tuple[int, int], ...]:
-    """First and last lines of a file's top-level ``if __name__ == …:`` blocks."""
+    """(first line, last line) of a file's top-level ``if __name__ == …:`` blocks."""
     try:
         with open(path, encoding="utf-8-sig") as stream:
             text = stream.read()
@@ -192,17 +196,18 @@ def _materializer(where: str, value: Any) -> Any:
 
 
 def entry_of(func: Callable[..., Any]) -> Entry:
-    """The entry of a plain function, as if it were decorated with a bare ``@step``."""
+    """The entry of a plain function, like that of a function under a bare ``@step``."""
     return StepDefinition(func, {}).entry()
 
 
-# ---------------------------------------------------------------------------- @gpu_profile below @step
+# ---------------------------------------------------------------------------- @gpu_profile below
+# @step
 
 _marks: Optional[WeakKeyDictionary[Any, Dict[str, Any]]] = None  # function → its setting
 
 
 def mark_profile(function: Any, setting: Dict[str, Any]) -> Any:
-    """Beside the function, not on it: its attributes are part of its cache key."""
+    """Keep the setting outside the function, whose attributes are part of its cache key."""
     global _marks
     if not callable(function):
         raise SettingsError(f"@gpu_profile decorates a step or its function, not {function!r}")
@@ -215,12 +220,12 @@ def mark_profile(function: Any, setting: Dict[str, Any]) -> Any:
 
 
 def marked_profile(function: Any) -> Optional[Dict[str, Any]]:
-    """The setting of a ``@gpu_profile`` below ``@step``, also behind other decorators."""
+    """The setting of a ``@gpu_profile`` below ``@step``, even under other decorators."""
     while _marks and function is not None:
         try:
             if function in _marks:
                 return dict(_marks[function])
-        except TypeError:  # a callable that can't be hashed can't have been marked
+        except TypeError:  # an unhashable callable has no mark
             pass
         function = getattr(function, "__wrapped__", None)
     return None

@@ -1,4 +1,5 @@
-"""Small public types of the ZenML dialect: enums, artifact configuration, external artifacts, models."""
+"""Small public types of the ZenML dialect: enums, artifact configuration, external artifacts,
+models."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ else:
 
 
 class ExecutionMode(str, enum.Enum):
-    """What happens to the rest of a run when a step fails."""
+    """What the run does when a step fails."""
 
     FAIL_FAST = "fail_fast"
     STOP_ON_FAILURE = "stop_on_failure"
@@ -25,7 +26,7 @@ class ExecutionMode(str, enum.Enum):
 
 
 class ExecutionStatus(str, enum.Enum):
-    """How a run or a step stands, in the dialect's words; equal to the engine's word for it too.
+    """The status of a run or step in the dialect's words; also equal to the engine's word.
 
     ``ExecutionStatus.COMPLETED == "completed" == "succeeded"``.
     """
@@ -46,17 +47,17 @@ class ExecutionStatus(str, enum.Enum):
 
     @property
     def is_finished(self) -> bool:
-        """Nothing more will happen."""
+        """Whether the run or step has ended."""
         return self in (self.COMPLETED, self.CACHED, self.FAILED, self.SKIPPED, self.STOPPED)
 
     @property
     def is_successful(self) -> bool:
-        """It ended well, freshly or from the cache."""
+        """Whether it succeeded, by running or from the cache."""
         return self in (self.COMPLETED, self.CACHED)
 
     @property
     def is_failed(self) -> bool:
-        """It failed."""
+        """Whether it failed."""
         return self is ExecutionStatus.FAILED
 
     def __eq__(self, other: object) -> bool:
@@ -81,7 +82,7 @@ _STATUS_OF: Dict[str, ExecutionStatus] = {
 
 
 class ArtifactType(str, enum.Enum):
-    """What an artifact is, for display."""
+    """The kind of an artifact, for display."""
 
     BASE = "BaseArtifact"
     DATA = "DataArtifact"
@@ -94,7 +95,8 @@ class ArtifactType(str, enum.Enum):
 
 @dataclass(frozen=True)
 class ArtifactConfig(Checked):
-    """Names and describes an output: ``-> Annotated[int, ArtifactConfig(name="count", tags=["x"])]``."""
+    """Names and describes an output: ``-> Annotated[int, ArtifactConfig(name="count",
+    tags=["x"])]``."""
 
     name: Optional[str] = None
     version: Union[str, int, None] = None
@@ -105,10 +107,11 @@ class ArtifactConfig(Checked):
 
 @dataclass(frozen=True)
 class ExternalArtifact(Checked):
-    """A Python value, or an artifact that is already stored, as the input of a step.
+    """A Python value, or a stored artifact, as the input of a step.
 
-    Give ``value`` (stored before the run starts; its content is the cache key, so an equal value is a
-    cache hit), or ``id`` (a digest), or ``name`` and ``version`` of a stored artifact.
+    Give ``value`` (Stoker stores it before the run starts; its content counts in the cache key, so
+    an equal value is a cache hit), or ``id`` (a digest), or ``name`` and ``version`` of a stored
+    artifact.
     """
 
     value: Any = None
@@ -119,7 +122,7 @@ class ExternalArtifact(Checked):
     store_artifact_metadata: bool = True
     store_artifact_visualizations: bool = True
 
-    __eq__ = object.__eq__  # values may be anything, arrays for instance
+    __eq__ = object.__eq__  # a value's __eq__ may return anything: an array's does
     __hash__ = object.__hash__
 
     def __post_init__(self) -> None:
@@ -131,7 +134,7 @@ class ExternalArtifact(Checked):
 
 @dataclass(frozen=True)
 class Model(Checked):
-    """The model that a pipeline or step works on; kept with the run's record."""
+    """The model that a pipeline or step uses; kept with the run's record."""
 
     name: str
     version: Union[str, int, None] = None
@@ -149,7 +152,7 @@ class Model(Checked):
 
 @dataclass(frozen=True)
 class Schedule(Checked):
-    """When a pipeline should run. Stoker has no scheduler of its own: using one is an error that says so."""
+    """When a pipeline should run. Stoker has no scheduler: its use is an error that says so."""
 
     name: Optional[str] = None
     cron_expression: Optional[str] = None
@@ -168,7 +171,8 @@ class PythonPackageInstaller(str, enum.Enum):
 
 
 def get_logger(name: str) -> Any:
-    """A logger that prints INFO and above to standard error, unless the program configured logging itself."""
+    """A logger that prints INFO and above to standard error, unless the program configured logging
+    itself."""
     import logging
 
     logger = logging.getLogger(name)
