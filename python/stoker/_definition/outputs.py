@@ -60,9 +60,7 @@ def _hints(func: Callable[..., Any]) -> Dict[str, Any]:
     target: Any = inspect.unwrap(func)
     try:
         return get_type_hints(target, include_extras=True)
-    except (
-        Exception
-    ):  # a name under TYPE_CHECKING, or local to the defining function
+    except Exception:  # a name under TYPE_CHECKING, or local to the defining function
         pass
     names: Dict[str, Any] = dict(getattr(target, "__globals__", {}))
     names.update(_closure(target))

@@ -1,1 +1,1 @@
-"""From a definition to a finished run, and what the engine tells of runs and artifacts."""
+"""From a definition to a finished run; and the engine's records of runs and artifacts."""

@@ -1,4 +1,4 @@
-"""Saving and loading artifacts by name, inside of a step or outside of any run."""
+"""Saves and loads artifacts by name, in a step or outside any run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def save_artifact(
     """Store a value under a name (and a version, if one is given).
 
     Raises:
-        SerializeError: it can't be stored.
+        SerializeError: the value can't be stored.
         EngineError: the store refused it.
     """
     with tempfile.TemporaryDirectory(prefix="stoker-save-") as folder:
@@ -39,7 +39,7 @@ def save_artifact(
 
 
 def _as_file(entry: Any, path: str) -> Any:
-    """Small JSON that would travel inside of a step's result becomes a file of its own here."""
+    """Write small JSON, which a step's result would contain, to a file."""
     import json
 
     with open(path, "w", encoding="utf-8") as stream:
@@ -52,7 +52,7 @@ def load_artifact(name_or_id: str, version: Union[str, int, None] = None) -> Any
 
     Raises:
         KeyError: there is no such artifact.
-        LoadError: it can't be read.
+        LoadError: the artifact can't be read.
     """
     found: Optional[ArtifactVersion] = Client().get_artifact_version(name_or_id, version)
     assert found is not None

@@ -1,4 +1,5 @@
-"""``Client()`` and the views of runs, steps and artifacts, read from ``stoker show/runs/artifact --json``."""
+"""``Client()`` and the views of runs, steps and artifacts, read from ``stoker show/runs/artifact
+--json``."""
 
 from __future__ import annotations
 
@@ -29,12 +30,12 @@ class Page(List[_T]):
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """Number of results."""
         return len(self)
 
 
 class Names(Dict[str, _T]):
-    """A mapping whose missing keys are named with what there is."""
+    """A mapping whose KeyError lists the existing keys."""
 
     def __init__(self, what: str, items: Mapping[str, _T]) -> None:
         super().__init__(items)
@@ -57,19 +58,19 @@ class ArtifactVersion:
 
     @property
     def artifact_digest(self) -> str:
-        """Its identity: the digest of its content."""
+        """The digest of its content, which identifies it."""
         return str(self.body["digest"])
 
     id = artifact_digest
 
     @property
     def name(self) -> str:
-        """The name it was given, else its output's."""
+        """Its name: the given one, else its output's."""
         return str(self.body.get("name") or self.output_name)
 
     @property
     def version(self) -> Optional[str]:
-        """The version it was given."""
+        """Its version, if one was given."""
         value = self.body.get("version")
         return None if value is None else str(value)
 
@@ -82,7 +83,7 @@ class ArtifactVersion:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Its size in bytes."""
         return int(self.body.get("size") or 0)
 
     @property
@@ -124,7 +125,7 @@ class Versions(List[ArtifactVersion]):
     """The artifacts of one output; ``load()`` loads the latest."""
 
     def load(self) -> Any:
-        """Value of the latest one."""
+        """The value of the latest artifact."""
         return self[-1].load()
 
 
@@ -148,7 +149,7 @@ class StepRun:
 
     @property
     def is_cached(self) -> bool:
-        """Its outputs came from an earlier run."""
+        """Whether its outputs come from an earlier run."""
         return bool(self.body.get("cached")) or self.status is ExecutionStatus.CACHED
 
     @property
@@ -166,7 +167,7 @@ class StepRun:
 
     @property
     def output(self) -> ArtifactVersion:
-        """Its only output, without those of ``@gpu_profile``.
+        """Its only output, not counting those of ``@gpu_profile``.
 
         Raises:
             ValueError: it has none, or several.
@@ -181,14 +182,15 @@ class StepRun:
 
     @property
     def inputs(self) -> Names[StepInput]:
-        """Input name → what it was: ``{"from", "digest"}`` or ``{"value"}``; ``load()`` gives its value."""
+        """Input name → its source: ``{"from", "digest"}`` or ``{"value"}``; ``load()`` returns its
+        value."""
         given = (self.body.get("inputs") or {}).items()
         found = {k: StepInput(v, self.run) for k, v in given}
         return Names(f"input of step '{self.name}'", found)
 
     @property
     def config(self) -> RunConfiguration:
-        """What it was configured with; its literal inputs are the ``parameters``."""
+        """Its configuration; the literal inputs are the ``parameters``."""
         given = {k: v["value"] for k, v in self.inputs.items() if "value" in v}
         spec = stored_spec(self.run.store, self.run.id)
         own = (spec.get("steps") or {}).get(self.name)
@@ -217,19 +219,19 @@ class StepRun:
 
     @property
     def resources(self) -> Dict[str, Any]:
-        """What it asked for, was granted and used."""
+        """The resources that it requested, was granted and used."""
         return {k: dict(self.body.get(k) or {}) for k in ("asked", "granted", "used")}
 
     @property
     def verdict(self) -> Optional[Dict[str, Any]]:
-        """Whether it used the devices that it was granted: ``granted``, ``used`` (left out: unknown), ``cause`` and
-        ``text``, a sentence. None: it was granted none."""
+        """Whether it used its granted devices: ``granted``, ``used`` (missing: unknown), ``cause``
+        and ``text``, a sentence. None: no device was granted."""
         found = (self.body.get("used") or {}).get("verdict")
         return None if found is None else dict(found)
 
     @property
     def logs(self) -> str:
-        """What it printed."""
+        """Its output, as text."""
         return output_of(["logs", self.id], self.run.store)
 
     def __repr__(self) -> str:
@@ -237,19 +239,19 @@ class StepRun:
 
 
 class StepInput(Dict[str, Any]):
-    """One input of a step, as the record says it."""
+    """One input of a step, from the record."""
 
     def __init__(self, body: Mapping[str, Any], run: PipelineRun) -> None:
         super().__init__(body)
         self._run = run
 
     def __missing__(self, key: Any) -> Any:
-        if key in (0, -1):  # the dialect has a list here
+        if key in (0, -1):  # in the dialect this is a list
             return self
         raise KeyError(key)
 
     def load(self) -> Any:
-        """Its value (of a list of outputs, the list of their values)."""
+        """Its value; for a list of outputs, the list of their values."""
         origin = self.get("from")
         if isinstance(origin, list):
             return [self._output(one).load() for one in origin]
@@ -266,7 +268,7 @@ class StepInput(Dict[str, Any]):
 
 
 class PipelineRun:
-    """A run; its record is read when it is first looked at, and again by :meth:`refresh`."""
+    """A run. Reads its record at the first use, and again with :meth:`refresh`."""
 
     def __init__(
         self, run: str, store: Optional[str] = None, body: Optional[Mapping[str, Any]] = None
@@ -311,7 +313,7 @@ class PipelineRun:
 
     @property
     def config(self) -> RunConfiguration:
-        """What it was configured with: parameters, settings, tags, execution mode …"""
+        """Its configuration: parameters, settings, tags, execution mode …"""
         body = {**self.body, "name": self.body.get("pipeline")}
         return RunConfiguration(body, stored_spec(self.store, self.id))
 
@@ -322,12 +324,12 @@ class PipelineRun:
 
     @property
     def run_metadata(self) -> Dict[str, Any]:
-        """Metadata that was logged of the run itself."""
+        """Metadata that was logged for the run itself."""
         return dict(self.body.get("metadata") or {})
 
     @property
     def notes(self) -> List[str]:
-        """What the engine had to say about it, such as requests that could not be met."""
+        """The engine's notes about it, such as requests that it could not meet."""
         return list(self.body.get("notes") or ())
 
     @property
@@ -342,7 +344,7 @@ class PipelineRun:
 
     @property
     def logs(self) -> str:
-        """What its steps printed."""
+        """The output of its steps, as text."""
         return output_of(["logs", self.id], self.store)
 
     @property
@@ -380,7 +382,7 @@ class PipelineView:
 
     @property
     def last_successful_run(self) -> PipelineRun:
-        """Its latest run that ended well.
+        """Its latest run that succeeded.
 
         Raises:
             RuntimeError: it has none.
@@ -404,7 +406,8 @@ class ArtifactView:
 
     @property
     def versions(self) -> Names[ArtifactVersion]:
-        """Version → artifact, the latest first; those without a version are named by their digest."""
+        """Version → artifact, the latest first; those without a version are named by their
+        digest."""
         found = {a.version or a.artifact_digest: a for a in self._versions}
         return Names(f"version of artifact '{self.name}'", found)
 
@@ -423,7 +426,7 @@ class ArtifactView:
 
 
 class Client:
-    """Looks into the store of the working directory (``STOKER_STORE`` overrides)."""
+    """Reads the store of the working directory, or that of ``STOKER_STORE``."""
 
     def get_pipeline_run(self, name_id_or_prefix: str, **_: Any) -> PipelineRun:
         """A run by id, unique prefix of one, name, or ``"latest"``.
@@ -446,7 +449,7 @@ class Client:
         pipeline_name: Optional[str] = None,
         **_: Any,
     ) -> Page[PipelineRun]:
-        """Runs, latest first; of one pipeline, of one status, at most ``size``."""
+        """Runs, latest first: optionally of one pipeline or status, at most ``size``."""
         found = Page[PipelineRun]()
         pipeline = pipeline or pipeline_id or pipeline_name
         for run in _runs(None):
@@ -464,7 +467,7 @@ class Client:
         """A pipeline that has been run.
 
         Raises:
-            KeyError: it never has.
+            KeyError: it never has been.
         """
         names = [p.name for p in self.list_pipelines()]
         if name not in names:
@@ -472,7 +475,7 @@ class Client:
         return PipelineView(name)
 
     def list_pipelines(self, name: Optional[str] = None, **_: Any) -> Page[PipelineView]:
-        """Pipelines that have been run, the latest first; of one name."""
+        """Pipelines that have been run, the latest first; optionally of one name."""
         names = dict.fromkeys(str((r._body or {}).get("pipeline")) for r in _runs(None))
         return Page(PipelineView(n) for n in names if name in (None, n))
 
@@ -501,14 +504,14 @@ class Client:
     def list_artifact_versions(
         self, name: Optional[str] = None, artifact: Optional[str] = None, **_: Any
     ) -> Page[ArtifactVersion]:
-        """Stored artifacts, the latest first; of one name."""
+        """Stored artifacts, the latest first; optionally of one name."""
         name = name or artifact
         bodies: List[Dict[str, Any]] = _listed(json_of(["artifact", "list"]), "artifacts")
         found = (ArtifactVersion(str(b.get("name") or b.get("output") or ""), b) for b in bodies)
         return Page(a for a in found if name is None or a.name == name)
 
     def list_artifacts(self, name: Optional[str] = None, **_: Any) -> Page[ArtifactView]:
-        """Stored artifacts by name, those with the latest version first; of one name."""
+        """Stored artifacts by name, those with the latest version first; optionally of one name."""
         found: Dict[str, List[ArtifactVersion]] = {}
         for one in self.list_artifact_versions(name):
             found.setdefault(one.name, []).append(one)
@@ -526,7 +529,8 @@ class Client:
         raise KeyError(f"no artifact '{name}' is stored here{did_you_mean(name, names)}")
 
     def delete_pipeline_run(self, name_id_or_prefix: Any, **_: Any) -> None:
-        """Remove a run that has ended, with what only it refers to: its steps run again when they are asked for.
+        """Remove an ended run, with everything that only it refers to. Later runs can't reuse its
+        steps.
 
         Raises:
             KeyError: there is no such run, or several.
@@ -536,7 +540,7 @@ class Client:
         output_of(["store", "rm", run.id], run.store)
 
     def delete_pipeline(self, name_id_or_prefix: Any, **_: Any) -> None:
-        """Remove all runs of a pipeline, all or none.
+        """Remove all runs of a pipeline, or none of them if one can't be removed.
 
         Raises:
             KeyError: it has never been run.
@@ -548,11 +552,11 @@ class Client:
     def delete_artifact_version(
         self, name_id_or_prefix: Any, version: Union[str, int, None] = None, **_: Any
     ) -> None:
-        """Take a version of a named artifact away (default: the latest); its content goes with ``stoker store gc``
-        once no run refers to it.
+        """Remove a version of a named artifact (default: the latest). ``stoker store gc`` removes
+        its content once no run refers to it.
 
         Raises:
-            KeyError: there is none, or it has no name (it belongs to its run alone).
+            KeyError: there is none, or it has no name (it belongs only to its run).
         """
         given = name_id_or_prefix
         if not isinstance(given, ArtifactVersion):
@@ -564,7 +568,7 @@ class Client:
         _remove_named(f"{given.name}:{given.version}")
 
     def delete_artifact(self, name_id_or_prefix: Any, **_: Any) -> None:
-        """Take all versions of a named artifact away; see :meth:`delete_artifact_version`.
+        """Remove all versions of a named artifact; see :meth:`delete_artifact_version`.
 
         Raises:
             KeyError: there is none.

@@ -1,4 +1,4 @@
-"""A pipeline or a flow that is ready to run, and where it comes from: what the engine is started with."""
+"""A pipeline or flow that is ready to run, and its origin: the engine's input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class External(NamedTuple):
-    """An external artifact that must be stored before the run: where its digest goes, and itself."""
+    """An external artifact that must be stored before the run, and the place for its digest."""
 
     inputs: Dict[str, Any]
     key: str
@@ -43,12 +43,12 @@ def main_file() -> Optional[str]:
 
 
 def origin() -> Dict[str, Any]:
-    """Where the run comes from, for the record and for ``stoker resume``.
+    """The run's origin, for the record and for ``stoker resume``.
 
     ``argv[0]`` is ``FILE:NAME`` for ``stoker run FILE:NAME``.
 
     Raises:
-        SettingsError: one of these texts isn't UTF-8, as the record is.
+        SettingsError: one of these texts isn't UTF-8, which the record needs.
     """
     found: Dict[str, Any] = {"argv": list(sys.argv), "cwd": os.getcwd(), "python": sys.executable}
     path = main_file()
@@ -74,9 +74,9 @@ def _refuse_bytes(what: str, text: str) -> None:
 
 
 def with_seeds(compiled: Compiled) -> Compiled:
-    """The document with the seeds of this program; as it is where nothing was seeded.
+    """The document with the seeds of this program; unchanged if nothing was seeded.
 
-    A Python step's cache key has them as well: with another seed its results are others.
+    They are also in the cache keys of Python steps: another seed gives other results.
     """
     found: Dict[str, Any] = dict(seeds.seeded())
     if not found:
@@ -97,7 +97,7 @@ def with_seeds(compiled: Compiled) -> Compiled:
 
 
 def _in_loops(steps: Mapping[str, Any]) -> List[str]:
-    """Steps that may run again and again: their rounds differ by the task's number only."""
+    """Steps that may run several times; only the task's number differs between their rounds."""
     following = {}
     for name, step in steps.items():
         said = step.get("next") or []

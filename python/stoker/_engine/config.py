@@ -1,4 +1,4 @@
-"""What a run or a step was configured with, from the text of its spec that every run keeps beside its record."""
+"""The configuration of a run or step, from the spec that each run keeps with its record."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ..materializers import _artifact
 
 
 class RunConfiguration:
-    """The configuration of a run, or of a step with what the pipeline says for all of them.
+    """The configuration of a run, or of a step with the pipeline's settings for all steps.
 
     Attributes:
         name: of the pipeline or step.
         parameters: by name, as Python values.
-        settings: ``"resources"`` and ``"docker"`` as settings objects, and whatever else was kept.
-        enable_cache: None: not said (steps are cached then).
+        settings: ``"resources"`` and ``"docker"`` as settings objects, and the other kept ones.
+        enable_cache: None: not given (steps are cached then).
         retry, environment, secrets, tags, timeout, on_oom, xid, sample, gpu_profile: as given.
-        extra, model, substitutions: as given; None or empty where they weren't.
+        extra, model, substitutions: as given; None or empty if not given.
         execution_mode, policy: of the run.
     """
 
@@ -55,13 +55,13 @@ class RunConfiguration:
 
     @property
     def retry(self) -> Optional[StepRetryConfig]:
-        """How often a failed step is tried again, or None."""
+        """How often and when to retry a failed step, or None."""
         given = self._said.get("retry")
         return StepRetryConfig(**given) if given else None
 
     @property
     def enable_cache(self) -> Optional[bool]:
-        """Whether results are reused; None: not said."""
+        """Whether results are reused; None: not given."""
         cache = self._said.get("cache")
         enabled = cache.get("enabled") if isinstance(cache, dict) else cache
         return None if enabled is None else bool(enabled)

@@ -44,20 +44,22 @@ _SPEC_KEYS = [
 ]
 
 
-_COUNTED = frozenset(["gpu_count", "gpu_memory", "any_of"])  # these say how many
-_DEVICES = _COUNTED | {"gpu_class", "gpu_vendor"}  # each of these asks for one, without a count
+_COUNTED = frozenset(["gpu_count", "gpu_memory", "any_of"])  # these give a number of devices
+# each of these requests one device unless a number is given
+_DEVICES = _COUNTED | {"gpu_class", "gpu_vendor"}
 
 
 def compile_graph(
     graph: Graph, run: RunConfig, parameters: Mapping[str, Any], layer: Layer
 ) -> Compiled:
-    """Fold the layers and write the spec.
+    """Merge the layers and write the spec.
 
-    ``layer`` is the pipeline's, run configuration included; ``parameters`` are the pipeline's arguments.
+    ``layer`` is the pipeline's, with the run configuration; ``parameters`` are the pipeline's
+    arguments.
 
     Raises:
         StepInterfaceError: a missing input, or an ``after`` that names no step.
-        RuntimeError: a parameter that code and run configuration give differently.
+        RuntimeError: code and run configuration give a parameter different values.
     """
     graph.check_after()
     for name in run.steps:
@@ -117,7 +119,7 @@ class _Emitter:
     def _base(
         self, step: StepDefinition, scope: Tuple[Any, ...], patch: Optional[StepPatch]
     ) -> Tuple[Layer, Dict[str, Any], Entry]:
-        """What every call of a step in a scope has in common."""
+        """The parts of the spec that all calls of a step in a scope share."""
         known = self.plain.get((id(step), scope))
         if known is not None and patch is None:
             return known[1:]
@@ -138,7 +140,7 @@ class _Emitter:
             spec["code"] = {**spec["code"], **step.launch.code()}
             uses = sorted({*uses, *step.launch.uses})
         if uses or _DEVICES.intersection(whole.get("resources") or ()):
-            spec["uses"] = uses  # none is worth saying where devices are asked for
+            spec["uses"] = uses  # if devices are requested, an empty list counts too
         spec["source"] = _source(step)
         spec.update(spec_settings(layer))
         n_gpus = step.launch.gpus() if step.launch is not None else 0
@@ -182,11 +184,12 @@ class _Emitter:
     def _pass_on(
         self, invocation: Invocation, inputs: Mapping[str, Any], spec: Dict[str, Any]
     ) -> None:
-        """What a step gets may be an object of a class that only the step which made it names.
+        """Add to a step's code parts those of the steps that made its inputs.
 
-        A pickled object has its class by name, so its content doesn't tell that the class has changed:
-        the classes, helpers and modules of the maker are parts of the user's code too, unless the
-        annotations say that the value is plain data.
+        An input may be an object of a class that only its maker's code names. A pickle has its
+        class by name, so its content doesn't show that the class has changed. So the maker's
+        classes, helpers and modules count for this step too, unless the annotations say that the
+        value is plain data.
         """
         step = invocation.step
         got: Dict[str, str] = {}
@@ -241,7 +244,7 @@ class _Emitter:
 
 
 def _joined(some: Dict[str, str], more: Dict[str, str]) -> Dict[str, str]:
-    """All parts of both; two of one name (from two modules) are kept as one text."""
+    """The parts of both; two parts of one name (from two modules) become one text."""
     if not some or some is more:
         return more
     joined = dict(some)
@@ -262,7 +265,7 @@ _NOTHING = object()
 
 
 def spec_settings(layer: Layer) -> Dict[str, Any]:
-    """The keys of a layer that stand in the spec."""
+    """The keys of a layer that are part of the spec."""
     return {k: layer[k] for k in _SPEC_KEYS if layer.get(k) not in (None, {}, [])}
 
 
@@ -275,7 +278,7 @@ def _profile_outputs(setting: Any, step: StepDefinition) -> List[str]:
     """Names of the outputs that a step's ``gpu_profile`` setting adds.
 
     Raises:
-        SettingsError: the step has an output of such a name.
+        SettingsError: the step has an output with one of these names.
     """
     names = output_names(setting)
     for name in names:
@@ -339,7 +342,7 @@ def _source_object(step: StepDefinition, source: Any) -> Any:
 
 
 def _apply_policy(spec: Dict[str, Any], policy: CachePolicy, inputs: Mapping[str, Any]) -> None:
-    """The parts of a cache policy that depend on this call's inputs."""
+    """Apply the parts of a cache policy that depend on this call's inputs."""
     cache = dict(spec.get("cache") or {})
     ignored = list(cache.get("ignore_inputs") or ())
     for key, value in inputs.items():

@@ -1,4 +1,4 @@
-"""What a program is told of a run that didn't succeed."""
+"""The exceptions for a run that didn't succeed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .client import PipelineRun
 
 
 class PipelineFailed(StokerError, RuntimeError):
-    """The run ended in failure. ``run`` is its record, ``traceback`` the failing step's own."""
+    """The run failed. ``run`` is its record, ``traceback`` is that of the failed step."""
 
     exit_status = 1
     told = True

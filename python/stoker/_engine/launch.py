@@ -1,8 +1,8 @@
 """From a compiled pipeline to a finished run.
 
-The calling process forks a child; the child makes the socket pair, forks the fork server and becomes the
-engine by ``exec`` (docs/formats/server-protocol.md). So the engine is the fork server's parent, and both are gone from
-here by their own means: this process only reads what the engine says on the front pipe.
+The calling process forks a child; the child makes the socket pair, forks the fork server and
+becomes the engine by ``exec`` (docs/formats/server-protocol.md). So the engine is the fork server's
+parent, and this process manages neither: it only reads the engine's messages from the front pipe.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from .client import Client, PipelineRun
 from .compiled import Compiled, External, main_file, with_seeds
 from .failures import PipelineCancelled, PipelineFailed
 
-_PATIENCE = 3  # Ctrl-Cs that are the engine's to answer; the next one ends it
-_PASS_ON_MS = 300  # the engine has told of its own by then, if the terminal sent it one
+_PATIENCE = 3  # the engine handles this many Ctrl-Cs; the next one ends it
+_PASS_ON_MS = 300  # within this time the engine reports a Ctrl-C that the terminal sent it
 
 # STOKER_RUN_OPTIONS key → option of `stoker run`; None: handled here.
 _OPTIONS: Dict[str, Optional[str]] = {
@@ -62,11 +62,12 @@ _OPTIONS: Dict[str, Optional[str]] = {
     "plan": None,
 }
 _to_resume: Optional[Dict[str, Any]] = None  # record of the run that `stoker resume` names
-_resumed = False  # it has been taken up by a call of this process
+_resumed = False  # a call of this process has resumed it
 
 
 def engine_arguments(compiled: Compiled, options: Dict[str, Any]) -> List[str]:
-    """Options of ``stoker run`` for a pipeline call; code wins over the command line's defaults.
+    """Options of ``stoker run`` for a pipeline call; the code's settings win over the command
+    line's.
 
     Raises:
         SettingsError: an unknown key in STOKER_RUN_OPTIONS.
@@ -89,7 +90,7 @@ def engine_arguments(compiled: Compiled, options: Dict[str, Any]) -> List[str]:
 
 
 def resume_arguments(compiled: Compiled) -> List[str]:
-    """``--resume RUN`` for the first call that is the one which made the run, and for no other."""
+    """``--resume RUN`` for the first call with the run's pipeline and parameters, else []."""
     global _resumed
     shown = resuming(compiled.spec["name"])
     given = {k: v["default"] for k, v in (compiled.spec.get("parameters") or {}).items()}
@@ -101,7 +102,8 @@ def resume_arguments(compiled: Compiled) -> List[str]:
 
 
 def resuming(pipeline: str) -> Optional[Mapping[str, Any]]:
-    """The record of the run that ``stoker resume`` wants taken up, if it is one of this pipeline."""
+    """The record of the run that ``stoker resume`` names if it is a run of this pipeline, else
+    None."""
     global _to_resume
     wanted = run_options().get("resume")
     if not wanted or _resumed:
@@ -124,10 +126,11 @@ def launch(compiled: Compiled) -> PipelineRun:
     """Run to the end and return the run.
 
     Raises:
-        PipelineFailed: the run failed, with the engine's sentence and the step's own exception.
-        EngineError: the binary is missing, or it ended without an answer.
+        PipelineFailed: the run failed; has the engine's sentence and the step's exception.
+        EngineError: the binary is missing, or it ended without reporting.
         KeyboardInterrupt: the user cancelled the run.
-        SystemExit: SIGTERM came; the run was interrupted, its steps had their grace (status 143).
+        SystemExit: SIGTERM arrived; the run was interrupted, its steps had their grace (status
+            143).
     """
     options = dict(run_options())
     arguments = [*engine_arguments(compiled, options), *resume_arguments(compiled)]
@@ -138,11 +141,11 @@ def launch(compiled: Compiled) -> PipelineRun:
 
 
 class End(NamedTuple):
-    """How an engine's run ended, as far as it said.
+    """How an engine's run ended, as far as the engine reported it.
 
     Attributes:
-        status: the engine's exit status, None where something else collected it.
-        told: SIGTERM came to this process.
+        status: the engine's exit status; None if other code reaped it.
+        told: this process got SIGTERM.
     """
 
     watch: _Watch
@@ -151,12 +154,12 @@ class End(NamedTuple):
 
     @property
     def run(self) -> Optional[str]:
-        """The run's id, if there was one."""
+        """The run's id, or None."""
         return self.watch.run
 
     @property
     def word(self) -> Optional[str]:
-        """``succeeded``, ``failed``, ``cancelled``, ``interrupted``; None: it didn't say."""
+        """``succeeded``, ``failed``, ``cancelled``, ``interrupted``; None: not reported."""
         return self.watch.end.get("status")
 
     @property
@@ -179,9 +182,9 @@ def run_engine(
     """Run a document in an engine with a fork server of this process.
 
     Args:
-        arguments: further ones of ``stoker run``.
+        arguments: further arguments of ``stoker run``.
         on_run: called with the run's id as soon as it is known.
-        plan: with ``plan`` in it, only say what would be done, and end the program.
+        plan: if it has ``plan``, only print the plan and end the program.
 
     Raises:
         EngineError: the binary is missing.
@@ -205,9 +208,9 @@ def run_engine(
 
 @contextmanager
 def _passing_on_sigterm(pid: int) -> Iterator[List[int]]:
-    """A batch system may know of this program only: the engine hears of its SIGTERM, and is waited for.
+    """Pass SIGTERM on to the engine, because a batch system may know only this program.
 
-    Yields what will have come. A program with a handler of its own decides itself.
+    Yields a list that gets each signal. Does nothing if the program has a handler of its own.
     """
     told: List[int] = []
 
@@ -230,7 +233,7 @@ def show_plan(binary: str, compiled: Compiled, options: Dict[str, Any]) -> NoRet
     spec_fd = _spec_fd(compiled)
     builds = options["plan"] == "build"
     words = [binary, "build" if builds else "plan", "--spec-fd", str(spec_fd)]
-    if not builds and options.get("policy"):  # unsaid, it depends on where the steps run
+    if not builds and options.get("policy"):  # the default depends on where the steps run
         words += ["--policy", str(options["policy"])]
     if options.get("with"):
         words += ["--with", str(options["with"])]
@@ -241,7 +244,7 @@ def show_plan(binary: str, compiled: Compiled, options: Dict[str, Any]) -> NoRet
 
 
 def _spec_fd(compiled: Compiled) -> int:
-    """The spec as an open file that has no name."""
+    """The spec as an open file without a name."""
     text = json.dumps(compiled.spec, ensure_ascii=False, allow_nan=False)
     spec_fd = os.memfd_create("stoker-spec")
     with open(spec_fd, "w", encoding="utf-8", errors="surrogateescape", closefd=False) as stream:
@@ -257,7 +260,7 @@ def _start(binary: str, arguments: List[str], compiled: Compiled) -> Any:
     facts = server.prepare()
     try:
         with warnings.catch_warnings():
-            # Python 3.12 warns of forking with threads; the fork server looks into that itself.
+            # Python 3.12 warns about forks with threads; the fork server checks this itself.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
@@ -280,12 +283,12 @@ def _become_engine(
     reader: int,
     writer: int,
 ) -> NoReturn:
-    """In the child: fork the server, then be the engine. Never returns, whatever happens."""
+    """In the child: fork the server, then become the engine. Never returns."""
     try:
         os.close(reader)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         if os.fork() == 0:
-            os.environ.pop("STOKER_DETACH_FD", None)  # the run's own engine answers there, no other
+            os.environ.pop("STOKER_DETACH_FD", None)  # only the run's engine answers there
             os.close(writer)
             os.close(spec_fd)
             ours.close()
@@ -294,7 +297,8 @@ def _become_engine(
         theirs.close()
         for fd in (spec_fd, writer, ours.fileno()):
             os.set_inheritable(fd, True)
-        for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, a program expects them
+        # Python ignores these signals, but programs expect them
+        for name in ("SIGPIPE", "SIGXFSZ"):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         words = [
             "run",
@@ -305,7 +309,8 @@ def _become_engine(
             "--front-fd",
             writer,
         ]
-        os.environ["STOKER_MAIN_ARGS"] = json.dumps(sys.argv[1:])  # for who imports the file again
+        # for processes that import the file again
+        os.environ["STOKER_MAIN_ARGS"] = json.dumps(sys.argv[1:])
         os.execv(binary, [binary, *map(str, words), *arguments])
     except BaseException as bad:
         os.write(2, f"stoker: {binary} can't be started: {bad}\n".encode("utf-8", "replace"))
@@ -314,7 +319,7 @@ def _become_engine(
 
 
 def _reap(pid: int) -> Optional[int]:
-    """Exit status of the engine; None if something else has collected it."""
+    """Exit status of the engine; None if other code reaped it."""
     while True:
         try:
             _, status = os.waitpid(pid, 0)
@@ -333,7 +338,7 @@ def _signal(pid: int, number: int) -> None:
 
 
 class _Watch:
-    """What the engine says on the front pipe, and what becomes of the user's Ctrl-C meanwhile."""
+    """Reads the engine's messages from the front pipe, and handles the user's Ctrl-C meanwhile."""
 
     def __init__(self, on_run: Optional[Callable[[str], None]] = None) -> None:
         self.on_run = on_run
@@ -342,7 +347,7 @@ class _Watch:
         self.store: Optional[str] = None
         self.end: Dict[str, Any] = {}
         self.interrupts = 0
-        self._known = 0  # interrupts that the engine knows of
+        self._known = 0  # interrupts that the engine has reported
         self._left = b""
 
     def read(self, reader: int, pid: int) -> None:
@@ -360,7 +365,7 @@ class _Watch:
                     self._interrupted(pid)
 
     def _look(self, poll: Any, reader: int, woken: Optional[int], pid: int) -> bool:
-        """Wait for what comes next and take it; False: the engine has closed its end."""
+        """Wait for the next message and handle it; False: the engine has closed its end."""
         late = self.interrupts > self._known
         ready = [fd for fd, _ in poll.poll(_PASS_ON_MS if late else None)]
         if not ready:
@@ -378,10 +383,10 @@ class _Watch:
 
     @contextmanager
     def _counting(self, pid: int) -> Iterator[Optional[int]]:
-        """Ctrl-C is counted, not raised: an exception in the middle would lose what was just read.
+        """Count Ctrl-C instead of raising: an exception could lose data that was just read.
 
-        Yields what becomes readable by it; None where the program has a handler of its own, or this
-        isn't its main thread.
+        Yields a descriptor that becomes readable at a Ctrl-C; None if the program has a handler of
+        its own, or this isn't the main thread.
         """
         if (
             not fitness.in_main_thread()
@@ -404,7 +409,8 @@ class _Watch:
             os.close(waker)
 
     def _interrupted(self, pid: int) -> None:
-        """The engine gets the terminal's Ctrl-C too, or ours, and knows what to do; a fourth ends it."""
+        """Count a Ctrl-C. The engine gets it from the terminal or from us, and handles it; the
+        fourth ends the engine."""
         self.interrupts += 1
         if self.interrupts > _PATIENCE:
             _signal(pid, signal.SIGTERM)
@@ -426,7 +432,7 @@ class _Watch:
             self.run = event.get("run") or self.run
 
     def cut_short(self, status: Optional[int]) -> str:
-        """What there is to say where the engine didn't."""
+        """The error text for an engine that ended without reporting."""
         return (
             f"the engine of run {self.run} ended with {_ending(status)} before the run did; "
             f"`stoker resume {self.run}` goes on from there"
@@ -456,7 +462,7 @@ class _Watch:
         trace = _traceback(run)
         text = text or f"run {self.run} {word}"
         failed = PipelineFailed(f"{text}\n\n{trace}" if trace else text, run, trace)
-        if status == 3:  # the engine itself couldn't go on, and printed no summary
+        if status == 3:  # the engine itself failed, and printed no summary
             failed.told, failed.exit_status = False, status
         raise failed
 
@@ -470,7 +476,7 @@ def _ending(status: Optional[int]) -> str:
 
 
 def _traceback(run: PipelineRun) -> Optional[str]:
-    """The first failed step's own traceback, if it has one."""
+    """The traceback of the first failed step, or None."""
     try:
         steps = [s for s in run.steps.values() if s.status == "failed"]
     except (EngineError, KeyError, ValueError):
@@ -487,8 +493,8 @@ def store_externals(externals: List[External]) -> None:
     """Store the values of external artifacts and write their digests into the spec's inputs.
 
     Raises:
-        SerializeError: a value that can't be stored.
-        EngineError: the store refused it, or it has no such artifact.
+        SerializeError: a value can't be stored.
+        EngineError: the store refused one, or has no such artifact.
     """
     if not externals:
         return
@@ -522,7 +528,7 @@ def _stored(entry: Dict[str, Any]) -> Dict[str, Any]:
 def add_artifact(
     entry: Dict[str, Any], name: Optional[str] = None, version: Any = None
 ) -> Dict[str, Any]:
-    """Hand a written artifact to the store; returns ``{"digest", "path", "size"}``."""
+    """Move a written artifact to the store; returns ``{"digest", "path", "size"}``."""
     words = ["artifact", "add", entry["path"], "--format", entry["format"], "--type", entry["type"]]
     words += ["--meta", json.dumps(entry.get("meta") or {})]
     if name is not None:
@@ -540,5 +546,5 @@ def add_artifact(
 
 
 def _found(artifact: Any) -> Any:
-    """The record of a stored artifact that is named by its id, or by name and version."""
+    """The record of a stored artifact, by its id or by name and version."""
     return Client().get_artifact_version(artifact.id or artifact.name, artifact.version).body

@@ -1,4 +1,4 @@
-"""``log_metadata``: of the running step, or of what a finished run left."""
+"""``log_metadata``: for the running step, or for a finished run, its steps and artifacts."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ def log_metadata(
     infer_artifact: bool = False,
     **target: Any,
 ) -> None:
-    """Attach metadata: in a step to it or to one of its outputs, anywhere to what is named.
+    """Attach metadata to the running step or one of its outputs, or to the named object.
 
     Args:
-        metadata: names and values with a JSON form (numpy scalars and paths are turned into one).
+        metadata: names and values with a JSON form (numpy scalars and paths are converted).
         step_id: a step of a finished run, ``RUN/STEP``.
         step_name: the same with ``run_id_name_or_prefix``.
-        run_id_name_or_prefix: a finished run by id, name, prefix or ``"latest"``; without a step, the run itself.
+        run_id_name_or_prefix: a finished run by id, name, prefix or ``"latest"``; without a step,
+            the run itself.
         artifact_version_id: a named artifact, by its digest.
-        artifact_name: an output of the step (the running one, or the one that is named); else a stored name.
+        artifact_name: an output of the running or the named step; else a stored name.
         artifact_version: version of a stored name (default: the latest).
         infer_artifact: attach it to the running step's only output.
 
     Raises:
-        RuntimeError: nothing is named and no step is running, or the target is a model.
+        RuntimeError: no target is given and no step is running, or the target is a model.
         EngineError: there is no such run, step or artifact, or the run has not ended yet.
         TypeError: a value has no JSON form.
     """
@@ -66,7 +67,7 @@ def log_metadata(
 
 
 def _place(step_id: Any, step_name: Any, run: Any, output: Optional[str]) -> Optional[str]:
-    """``RUN[/STEP[.OUTPUT]]``; None: none is named, or it is the running step itself."""
+    """``RUN[/STEP[.OUTPUT]]``; None: no run is named, or it is the running step."""
     if step_id is not None:
         place = str(getattr(step_id, "id", step_id))
         if "/" not in place:
@@ -104,7 +105,7 @@ def _named(digest: Any, name: Optional[str], version: Any) -> str:
                 f"log_metadata(artifact_version={version!r}): say artifact_name=… too"
             )
         return f"{name}:{version}"
-    from .client import Client  # a step that only says what it measured needs none of it
+    from .client import Client  # a step that only logs numbers doesn't need it
 
     wanted = str(getattr(digest, "id", digest))
     for found in Client().list_artifact_versions():
@@ -124,11 +125,12 @@ def _log_outside(target: List[str], metadata: Dict[str, Any]) -> None:
 def log_artifact_metadata(
     metadata: Dict[str, Any], artifact_name: Optional[str] = None, **target: Any
 ) -> None:
-    """Attach metadata to an output of the running step, or to a stored artifact; see :func:`log_metadata`."""
+    """Attach metadata to an output of the running step, or to a stored artifact; see
+    :func:`log_metadata`."""
     inside = context._current is not None and not target
     log_metadata(metadata, artifact_name=artifact_name, infer_artifact=inside, **target)
 
 
 def log_step_metadata(metadata: Dict[str, Any], **target: Any) -> None:
-    """Attach metadata to the running step, or to the one that is named; see :func:`log_metadata`."""
+    """Attach metadata to the running step, or to the named one; see :func:`log_metadata`."""
     log_metadata(metadata, **target)

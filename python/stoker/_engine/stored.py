@@ -1,5 +1,5 @@
-"""What the store keeps of a run: where an artifact's content is, once the engine has said that it is still what
-was stored, and the spec."""
+"""Reads from the store: an artifact's content, after the engine has checked it, and a run's
+spec."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _SEEN: Dict[str, Tuple[Any, ...]] = {}
 
 
 def stored(path: Optional[str], digest: str, store: Optional[str]) -> str:
-    """Path of an artifact in the store, checked.
+    """Path of an artifact in the store, after a check of its content.
 
     Args:
-        path: where it is, if that is known; it may not be there, or not any more.
-        digest: its identity.
+        path: its path if known; the file may be missing.
+        digest: of its content.
         store: the store's folder; None: the current one.
 
     Raises:
-        LoadError: it is damaged (and set aside), or there is none.
-        EngineError: the engine can't be asked.
+        LoadError: it is damaged (and in quarantine), or missing.
+        EngineError: the engine couldn't check it.
     """
     if path is not None and path in _SEEN and _SEEN[path] == _look(path):
         return path
@@ -33,7 +33,7 @@ def stored(path: Optional[str], digest: str, store: Optional[str]) -> str:
         found = str(json_of(["artifact", "get", digest], store)["path"])
     except EngineError as error:
         raise LoadError(str(error)) from None
-    if not os.path.isdir(found):  # what is in a folder may change without it
+    if not os.path.isdir(found):  # a folder's content may change without the folder
         _SEEN[found] = _look(found)
     return found
 
@@ -47,7 +47,7 @@ def _look(path: str) -> Tuple[Any, ...]:
 
 
 def stored_spec(store: Optional[str], run: str) -> Mapping[str, Any]:
-    """The spec that a run was made of; empty where it can't be read any more."""
+    """The spec of a run; empty if it can't be read."""
     if not store:
         return {}
     try:

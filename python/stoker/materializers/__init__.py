@@ -4,7 +4,7 @@ Two functions are enough::
 
     stoker.materializers.register(Graph, save_graph, load_graph)   # save(value, path), load(path)
 
-and a class does where state helps (the way ZenML spells it)::
+or a class, if state helps (ZenML's form)::
 
     class GraphMaterializer(BaseMaterializer):
         ASSOCIATED_TYPES = (Graph,)
@@ -43,13 +43,13 @@ def register(type: type, saver: Callable[[Any, str], Any], loader: Callable[[str
 
     Args:
         type: the class.
-        saver: ``saver(value, path)`` writes a file or a directory at ``path``, which doesn't exist yet;
-            a mapping that it returns is shown as the output's metadata.
-        loader: ``loader(path)`` gives the value back. The module that calls ``register`` is imported
-            again where the artifact is loaded, so call it at the top level.
+        saver: ``saver(value, path)`` writes a file or a directory at ``path``, which doesn't exist
+            yet; a mapping that it returns becomes the output's metadata.
+        loader: ``loader(path)`` returns the value. The process that loads the artifact imports the
+            module that calls ``register``, so call it at the top level.
 
     Raises:
-        TypeError: ``type`` is no class, or the others can't be called.
+        TypeError: ``type`` isn't a class, or the others aren't callable.
     """
     if not isinstance(type, _Class):
         raise TypeError(f"register: {type!r} is no class")
@@ -65,18 +65,18 @@ _Class = type
 
 
 class ArtifactStore:
-    """The few file operations a materializer may ask its store for; paths are below ``uri``."""
+    """The file operations that a materializer may use; paths are below ``uri``."""
 
     def open(self, path: str, mode: str = "r") -> IO[Any]:
-        """Open a file as the builtin does."""
+        """Open a file, like the builtin."""
         return open(path, mode)
 
     def exists(self, path: str) -> bool:
-        """Does the path exist?"""
+        """Whether the path exists."""
         return os.path.exists(path)
 
     def isdir(self, path: str) -> bool:
-        """Is the path a directory?"""
+        """Whether the path is a directory."""
         return os.path.isdir(path)
 
     def listdir(self, path: str) -> List[str]:
@@ -84,7 +84,7 @@ class ArtifactStore:
         return os.listdir(path)
 
     def makedirs(self, path: str) -> None:
-        """Make a directory and its parents; it may exist."""
+        """Make a directory and its parents, unless it exists."""
         os.makedirs(path, exist_ok=True)
 
     def remove(self, path: str) -> None:
@@ -95,7 +95,7 @@ class ArtifactStore:
 class BaseMaterializer:
     """Writes and reads values of ``ASSOCIATED_TYPES`` as files below the folder ``self.uri``.
 
-    A subclass is used for these types from the moment it is defined, unless ``SKIP_REGISTRATION``.
+    Stoker uses a subclass for these types as soon as it is defined, unless ``SKIP_REGISTRATION``.
     """
 
     ASSOCIATED_TYPES: ClassVar[Tuple[Any, ...]] = ()
@@ -116,14 +116,14 @@ class BaseMaterializer:
             _custom.by_type[kind] = cls
 
     def save(self, data: Any) -> None:
-        """Write ``data`` below ``self.uri`` (an empty folder); to write nothing is an error."""
+        """Write ``data`` below ``self.uri`` (an empty folder). Writing nothing is an error."""
 
     def load(self, data_type: Any) -> Any:
-        """Read the value back; ``data_type`` is the type that is asked for."""
+        """Read the value; ``data_type`` is the requested type."""
         raise NotImplementedError(f"{type(self).__qualname__} has no load()")
 
     def extract_metadata(self, data: Any) -> Dict[str, Any]:
-        """JSON to be shown with the output."""
+        """JSON to show with the output."""
         return {}
 
 

@@ -1,4 +1,4 @@
-"""numpy arrays as npy, pandas frames as Arrow: formats that map."""
+"""numpy arrays as npy, pandas frames as Arrow: formats that can be mapped into memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Optional
 
 
-_MAP_FROM = 1 << 20  # smaller arrays are read: a mapping costs more than a copy
+_MAP_FROM = 1 << 20  # smaller arrays are read, because a mapping costs more than a copy
 
 
 class Numpy:
-    """``numpy.ndarray`` without Python objects in it; loads as a private, writable mapping."""
+    """``numpy.ndarray`` without Python objects; loads as a private, writable mapping."""
 
     formats = ("npy",)
 
@@ -35,7 +35,7 @@ class Numpy:
         """Write header and data as ``numpy.save`` does, straight from the array's memory.
 
         Args:
-            spend: nobody will look at the array again (:mod:`._spend`); its content is lost.
+            spend: no code will use the array again (:mod:`._spend`); its content is lost.
         """
         numpy: Any = sys.modules["numpy"]
         array = numpy.asarray(value)
@@ -69,10 +69,10 @@ class Numpy:
 
 
 class Pandas:
-    """``DataFrame`` and ``Series`` as an Arrow file, where pyarrow is there and keeps every type.
+    """``DataFrame`` and ``Series`` as an Arrow file, if pyarrow is installed and keeps every type.
 
-    What Arrow would change (mixed objects, categories of objects, attributes) goes to the skeleton
-    format instead, whose blocks are mapped as well.
+    Frames that Arrow would change (mixed objects, categories of objects, attributes) use the
+    skeleton format, whose blocks are mapped as well.
     """
 
     formats = ("arrow",)
@@ -127,7 +127,7 @@ class Pandas:
 
 
 def _arrow_table(pandas: Any, frame: Any) -> Any:
-    """The Arrow table, or None where a type wouldn't come back as it is."""
+    """The Arrow table, or None if a type would change."""
     import importlib
 
     if frame.attrs or not frame.columns.is_unique:
@@ -155,7 +155,7 @@ def _arrow_table(pandas: Any, frame: Any) -> Any:
         and all(a == b or _is_object(b) for a, b in zip(empty.dtypes, frame.dtypes))
         and type(empty.index) is type(frame.index)
     )
-    if same and not isinstance(frame.index, pandas.RangeIndex):  # a range is kept as such
+    if same and not isinstance(frame.index, pandas.RangeIndex):  # Arrow keeps a range as it is
         same = empty.index.names == frame.index.names and (
             empty.index.dtype == frame.index.dtype or _is_object(frame.index)
         )
@@ -163,7 +163,8 @@ def _arrow_table(pandas: Any, frame: Any) -> Any:
 
 
 def _lost_by_arrow(pandas: Any, frame: Any) -> Dict[str, Any]:
-    """What ``load`` restores: texts as objects, columns counted by a range."""
+    """The properties that Arrow loses and ``load`` restores: texts as objects, a range as the
+    columns."""
     meta: Dict[str, Any] = {}
     objects = [i for i, dtype in enumerate(frame.dtypes) if str(dtype) == "object"]
     if objects:

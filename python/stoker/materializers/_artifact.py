@@ -1,9 +1,10 @@
-"""Artifacts: how the values that steps return and take become files, and values again.
+"""Artifacts: writes the values of steps to files, and reads them.
 
-``store`` writes one value below an attempt directory and gives its entry for ``result.json``; ``load``
-turns an entry of ``task.json`` (or of ``stoker show``) back into a value (docs/formats/task-directory.md). One class
-for each kind of value says what it ``matches``, how to ``save`` it at a path, and how to ``load`` it.
-A library is used only where the value's own module is loaded already; nothing here needs one.
+``store`` writes one value below an attempt directory and returns its entry for ``result.json``;
+``load`` makes a value from an entry of ``task.json`` or ``stoker show``
+(docs/formats/task-directory.md). There is one class for each kind of value, with ``matches``,
+``save`` and ``load``. A class uses a library only if the value's module is loaded already; this
+module needs none.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ if TYPE_CHECKING:
 
 __all__ = ["INLINE_MAX", "LoadError", "Saved", "SerializeError", "load", "store", "type_name"]
 
-INLINE_MAX = 64 << 10  # bytes of JSON that travel inside of result.json
+INLINE_MAX = 64 << 10  # bytes of JSON; larger values aren't written into result.json
 _compact = json.JSONEncoder(separators=(",", ":")).encode
 _parse = json.JSONDecoder().decode
 _READ = 1 << 16
 _SHORT = (int, bool, type(None), float)  # JSON of a few bytes
 _PICKLES = ("pickle", "safetensors+pickle", _custom.FORMAT)
-_QUIET = re.compile(  # libraries whose objects are meant to be pickled: no warning
+_QUIET = re.compile(  # objects of these libraries are meant to be pickled: no warning
     r"(numpy|pandas|torch|torchvision|sklearn|scipy|xgboost|lightgbm|catboost|statsmodels|joblib|polars"
     r"|pyarrow|transformers|datasets|tokenizers|collections|builtins|stoker)\."
 )
 
 
 class Json:
-    """What :mod:`._json` can say, too large to travel inside of ``result.json``."""
+    """Values that :mod:`._json` can write, too large for ``result.json``."""
 
     formats = ("json",)
 
@@ -55,7 +56,7 @@ class Json:
 
 
 class Pickle:
-    """Anything else: a pickle skeleton, large parts beside it."""
+    """Any other value: a pickle skeleton, with large parts beside it."""
 
     formats = ("pickle", "safetensors+pickle")
 
@@ -73,23 +74,23 @@ class Pickle:
 
 
 class Custom:
-    """The user's own, see :mod:`stoker.materializers`."""
+    """Values with a materializer of the user, see :mod:`stoker.materializers`."""
 
     formats = (_custom.FORMAT,)
     load = staticmethod(_custom.load)
 
 
-_OURS = {  # what is loaded by these needs no other module
+_OURS = {  # loading by these needs no other module
     format_: handler for handler in (Json, Pickle, Custom) for format_ in handler.formats
 }
 
 
 def read(path: str) -> bytes:
-    """The whole file, by as few calls and objects as it takes."""
+    """The whole file, read with as few calls and objects as possible."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts = [os.read(fd, _READ)]
-        while len(parts[-1]) == _READ:  # a plain file's read is short at its end only
+        while len(parts[-1]) == _READ:  # reads of a regular file are short only at its end
             parts.append(os.read(fd, _READ))
         return parts[0] if len(parts) == 1 else b"".join(parts)
     finally:
@@ -113,7 +114,8 @@ def _handlers() -> Tuple[Any, ...]:
 
 
 def type_name(value: Any) -> str:
-    """``module.qualname`` of the value's type; the user's file is ``__main__`` under both its names."""
+    """``module.qualname`` of the value's type; ``__main__`` stands for both names of the user's
+    file."""
     kind = type(value)
     module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__
     return f"{module}.{kind.__qualname__}"
@@ -127,22 +129,22 @@ def store(
     name: str = "",
     spend: bool = False,
 ) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-    """Store one value: small JSON inside of the entry, everything else at ``path``.
+    """Store one value: small JSON in the entry, all else at ``path``.
 
     Args:
-        path: where the file or directory shall be, folders above it are made; must not exist (a ``Path``
-            value may already be it).
-        materializer: a class, source path or list of classes to use instead of the usual choice.
-        warnings: sentences are added here.
+        path: of the new file or directory, whose parents are made; must not exist (but a ``Path``
+            value may be this path).
+        materializer: a class, source path or list of classes to use; None: the usual choice.
+        warnings: gets sentences.
         name: the output's name, for these sentences.
-        spend: :func:`._spend.is_last` said that the value may be lost; an array's memory goes back.
+        spend: the value may be lost (:func:`._spend.is_last`); an array's memory is freed.
 
     Returns:
-        The entry for ``result.json`` (``{"value", "type"}`` or ``{"path", "format", "type", "meta"}``,
-        its path as given), and metadata that the materializer extracted.
+        The entry for ``result.json`` (``{"value", "type"}`` or ``{"path", "format", "type",
+        "meta"}``, its path as given), and the materializer's metadata.
 
     Raises:
-        SerializeError: it can't be stored, in one sentence.
+        SerializeError: the value can't be stored, in one sentence.
     """
     own = _custom.choose(materializer, value) if materializer is not None else _custom.find(value)
     kind = type_name(value)
@@ -214,9 +216,9 @@ def load(entry: Dict[str, Any], annotation: Any = None, links: str = "") -> Any:
 
     Args:
         entry: ``{"value"}``, ``{"path", "format", "type", "meta"}`` or ``{"list": [entries]}``.
-        annotation: the type that the step's parameter asks for, if it says one.
-        links: a folder that doesn't exist yet, where a file artifact may get a link under its own name
-            (so that its suffix is there); "" for none.
+        annotation: the type of the step's parameter, or None.
+        links: a new folder where a file artifact may get a link with the file's name and suffix; ""
+            for none.
 
     Raises:
         LoadError: it can't be read, in one sentence.
@@ -267,7 +269,7 @@ def _item_type(annotation: Any) -> Any:
 
 def _load_pickle(path: str, format_: str, meta: Dict[str, Any], annotation: Any) -> Any:
     with _trust.held(path) as name:
-        # A materializer of the user's may keep the name and read later.
+        # A materializer of the user may keep the path and read later.
         checked = path if format_ == _custom.FORMAT else name
         try:
             known = [*_OURS.values(), *_handlers()] if format_ not in _OURS else [_OURS[format_]]

@@ -1,7 +1,7 @@
-"""The user's own materializers: the table, and how they are called.
+"""The user's materializers: their table, and their calls.
 
-Filled by :mod:`stoker.materializers`. A stored artifact names its materializer
-(``meta["materializer"] = "module:qualname"``), so that a process which hasn't imported it yet can.
+:mod:`stoker.materializers` fills the table. A stored artifact names its materializer
+(``meta["materializer"] = "module:qualname"``), so that any process can import it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ by_type: Dict[type, Any] = {}  # type → BaseMaterializer subclass or Pair
 
 
 class Pair:
-    """A saver and a loader, as ``register`` takes them."""
+    """A saver and a loader, from ``register``."""
 
     def __init__(
         self, kind: type, saver: Callable[[Any, str], Any], loader: Callable[..., Any]
@@ -48,7 +48,8 @@ def find(value: Any) -> Optional[Any]:
 
 
 def choose(wanted: Any, value: Any) -> Optional[Any]:
-    """The materializer a step asks for an output: a class, its source path, or several to pick from."""
+    """The materializer that a step names for an output: a class, its source path, or one of
+    several."""
     if isinstance(wanted, str):
         module, _, name = wanted.replace(":", ".").rpartition(".")
         return find_class(f"{module}:{name}")
@@ -61,7 +62,7 @@ def choose(wanted: Any, value: Any) -> Optional[Any]:
 
 
 def save(materializer: Any, value: Any, path: str) -> Saved:
-    """Let the materializer write at ``path``; its own exceptions become one sentence."""
+    """Call the materializer to write at ``path``; its exceptions become one sentence."""
     is_pair = isinstance(materializer, Pair)
     name = materializer.path if is_pair else _class_name(materializer)
     try:
@@ -90,10 +91,10 @@ def _class_name(materializer: Any) -> str:
 
 
 def load(path: str, meta: Dict[str, Any], type_: Any) -> Any:
-    """Read by the materializer that wrote it.
+    """Read a value with the materializer that wrote it.
 
     Raises:
-        LoadError: it can't be found, or it fails.
+        LoadError: the materializer can't be found, or fails.
     """
     name = meta.get("materializer", "")
     materializer, kind = _locate(name)

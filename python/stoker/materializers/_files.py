@@ -1,5 +1,5 @@
-"""Writing artifacts: bytes straight from memory. What they are called by is the engine's to sum, once they can't
-change any more.
+"""Writes artifacts: bytes straight from memory. The engine computes their digests later, when they
+can't change.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Sequence
 
-_MAP_FROM = 1 << 20  # bytes; a smaller file is read
-_PIECE = 4 << 20  # is written, then given back where nobody needs it any more
+_MAP_FROM = 1 << 20  # bytes; smaller files are read
+_PIECE = 4 << 20  # bytes; written as a piece, then freed if the buffer may be lost
 
 
 def write_parts(path: str, parts: Sequence[Any], spend: int = 0) -> int:
@@ -19,7 +19,7 @@ def write_parts(path: str, parts: Sequence[Any], spend: int = 0) -> int:
 
     Args:
         parts: objects with a contiguous buffer.
-        spend: address of the last part's buffer where nobody needs that any more (see :mod:`._spend`):
+        spend: address of the last part's buffer if no code needs it any more (see :mod:`._spend`):
             its content is lost.
 
     Raises:
@@ -53,7 +53,7 @@ def _write_all(fd: int, view: memoryview) -> int:
 
 
 def copy_file(source: str, path: str) -> int:
-    """Copy a file as :func:`write_parts` does, its content mapped; returns its size."""
+    """Copy a file through a mapping, like :func:`write_parts`; returns its size."""
     size = os.stat(source).st_size
     if size < _MAP_FROM:
         with open(source, "rb") as stream:

@@ -1,12 +1,12 @@
-"""The items of a foreach in one file of which a task reads its own only (format ``items``).
+"""The items of a foreach in one file, from which each task reads only its item (format ``items``).
 
-Layout: each item is a part of JSON or pickle and, where its pickle has large buffers (arrays), these after it,
-everything at multiples of 64 bytes; then the index, 8-byte little-endian numbers; then a tail of 32 bytes:
-where the index begins, how many items, ``list`` or ``tuple`` (0, 1), the magic.
+Layout: each item is a part of JSON or pickle, followed by the pickle's large buffers (arrays), all
+at multiples of 64 bytes; then the index of 8-byte little-endian numbers; then a tail of 32 bytes:
+the index's offset, the number of items, ``list`` or ``tuple`` (0, 1), the magic.
 
 ::
 
-    index, of each item:  kind (0 JSON, 1 pickle), number of buffers, where its row begins
+    index, of each item:  kind (0 JSON, 1 pickle), number of buffers, offset of its row
     rows:                 offset and size of the first part, then of each buffer
 """
 
@@ -26,12 +26,12 @@ _MAGIC = b"STKITEM1"
 _TAIL = struct.Struct("<QQQ8s")
 _ALIGN = 64
 _MAP_FROM = 1 << 16  # smaller buffers are read
-INLINE_MAX = 512  # bytes of JSON: a list that is shorter travels in each task's own document
+INLINE_MAX = 512  # bytes of JSON; a shorter list is written into each task's document
 _compact = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def is_small(value: Any) -> bool:
-    """A list that needs no file of its own."""
+    """Whether a list is too small to need a file."""
     if len(value) > INLINE_MAX:
         return False
     try:
@@ -44,7 +44,7 @@ def store(items: Sequence[Any], path: str, name: str) -> Dict[str, Any]:
     """Write a list or tuple; returns its entry for ``result.json``.
 
     Raises:
-        SerializeError: an item can't be stored; says which.
+        SerializeError: an item can't be stored; names it.
     """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     heads: List[int] = []
@@ -131,7 +131,7 @@ class _Reader:
 
 
 def read(path: str, i: int) -> Any:
-    """Item ``i`` alone.
+    """Read only item ``i``.
 
     Raises:
         LoadError: the file is damaged, or has no such item.
@@ -143,7 +143,7 @@ def read(path: str, i: int) -> Any:
 
 
 def load(path: str) -> Any:
-    """All of them, as the list or tuple that was stored."""
+    """Read all items, as the list or tuple that was stored."""
     with _Reader(path) as reader:
         items = [reader.item(i) for i in range(reader.n)]
         return tuple(items) if reader.is_tuple else items

@@ -1,9 +1,9 @@
 """JSON with the Python values that JSON lacks.
 
-``encode`` gives a JSON document that ``decode`` turns back into an equal value of the same types, or
-raises :class:`NotJson`. Where JSON has no such value, ``{"!py": TAG, "v": …}`` stands for it; so a plain
-reader (the engine, a card, another language) still sees something sensible, and a plain JSON document
-decodes to itself. Only exact builtin types count: an ``IntEnum`` is not an ``int``.
+``encode`` returns a JSON document, from which ``decode`` makes an equal value of the same types, or
+raises :class:`NotJson`. ``{"!py": TAG, "v": …}`` stands for values that JSON lacks, so plain
+readers (the engine, a card, another language) still see something useful, and plain JSON decodes to
+itself. Only exact builtin types count: an ``IntEnum`` is not an ``int``.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ TAG = "!py"
 _MAX_DEPTH = 100
 _INT64 = 1 << 63
 _MAX_BITS = 2000  # PYTHONINTMAXSTRDIGITS may be as low as 640 digits
-_MAX_BYTES = 1 << 20  # above, base64 costs more memory than it is worth
+_MAX_BYTES = 1 << 20  # for larger values base64 needs too much memory
 
 
 class NotJson(Exception):
-    """The value has no such document; it needs another format."""
+    """JSON can't hold the value; it needs another format."""
 
 
 def encode(value: Any, depth: int = 0) -> Any:
     """The JSON document for ``value``.
 
     Raises:
-        NotJson: a part of it is of another type, or it is nested deeper than 100 levels.
+        NotJson: a part has another type, or is nested deeper than 100 levels.
     """
     kind = type(value)
     if value is None or kind is bool:
@@ -56,7 +56,7 @@ def encode(value: Any, depth: int = 0) -> Any:
 
 
 def _digits(value: int) -> str:
-    """Decimal where Python is willing to write and read it so: not above 4,300 digits."""
+    """Decimal, or hexadecimal if Python may refuse it: it limits decimals to 4,300 digits."""
     return str(value) if value.bit_length() < _MAX_BITS else hex(value)
 
 
@@ -65,7 +65,7 @@ def _whole(text: str) -> int:
 
 
 def _text(value: str) -> Any:
-    """Strings that other JSON readers refuse (NUL, lone surrogates) travel as base64."""
+    """The string, or base64 if other JSON readers refuse it (NUL, lone surrogates)."""
     try:
         raw = value.encode("utf-8")
     except UnicodeEncodeError:
@@ -125,14 +125,14 @@ def _encode_other(value: Any, kind: type, depth: int) -> Any:
     if hasattr(kind, "model_validate_json") and hasattr(kind, "model_dump_json"):
         return _encode_pydantic(value, kind)
     if any(base.__module__ == "enum" and base.__name__ == "Enum" for base in kind.__mro__):
-        member = getattr(value, "name", None)  # a combination of flags has none
+        member = getattr(value, "name", None)  # a combination of flags has no name
         if isinstance(member, str) and getattr(kind, member, None) is value:
             return {TAG: "enum", "type": _class_path(kind), "v": member}
     raise NotJson(f"{module}.{kind.__qualname__} has no JSON form")
 
 
 def _naive(value: Any) -> bool:
-    """Times with a zone keep it by pickling: a named zone is more than its offset."""
+    """Whether a time has no zone and no fold. Zones need pickling: a named zone is more than its offset."""
     return getattr(value, "tzinfo", None) is None and getattr(value, "fold", 0) == 0
 
 
@@ -143,7 +143,7 @@ def _encode_numpy_scalar(value: Any, kind: type, depth: int) -> Any:
 
 
 def _class_path(kind: type) -> str:
-    """``module:qualname``, provided that it leads back to the class."""
+    """``module:qualname``, if the class can be found by it."""
     module = kind.__module__
     found: Any = sys.modules.get(module)
     for part in kind.__qualname__.split("."):
@@ -161,7 +161,7 @@ def _encode_pydantic(value: Any, kind: Any) -> Any:
             raise NotJson("its JSON form reads back as something else")
     except NotJson:
         raise
-    except Exception as exc:  # a field that pydantic can't write or read; pickling may
+    except Exception as exc:  # pydantic can't write or read a field; pickling may
         raise NotJson(f"pydantic can't turn it into JSON and back: {exc}") from exc
     import json
 
@@ -169,7 +169,7 @@ def _encode_pydantic(value: Any, kind: Any) -> Any:
 
 
 def decode(document: Any) -> Any:
-    """The value of a document that :func:`encode` made; plain JSON stands for itself.
+    """The value of a document from :func:`encode`; plain JSON stands for itself.
 
     Raises:
         LoadError: an unknown tag, or a class that can't be imported here.
@@ -282,7 +282,7 @@ _MAKERS = {
 
 
 def need(module: str) -> Any:
-    """Import a library that an artifact needs; says which when it is missing."""
+    """Import a library that an artifact needs; the error names it if it is missing."""
     import importlib
 
     try:

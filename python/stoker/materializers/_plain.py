@@ -35,7 +35,7 @@ _KINDS = {"html": HTMLString, "markdown": MarkdownString, "csv": CSVString}
 
 
 class Text:
-    """``str`` and the kinds of text as a UTF-8 file."""
+    """``str`` and its kinds above, as a UTF-8 file."""
 
     formats = ("text", "html", "markdown", "csv")
 
@@ -67,7 +67,7 @@ class Text:
 
 
 class Bytes:
-    """``bytes``, ``bytearray`` and ``memoryview`` as they are."""
+    """``bytes``, ``bytearray`` and ``memoryview``, as a file with the same bytes."""
 
     formats = ("bytes",)
 
@@ -88,7 +88,7 @@ class Bytes:
 
 
 class File:
-    """A ``Path`` to a file or directory: its content is copied; loads as a ``Path`` (read-only)."""
+    """A ``Path`` to a file or directory: copies its content; loads as a read-only ``Path``."""
 
     formats = ("file", "dir")
 
@@ -134,7 +134,7 @@ class File:
 
 
 class Picture:
-    """A picture that a step returned (a matplotlib figure); shows itself in a notebook.
+    """A picture that a step returned (a matplotlib figure); a notebook displays it.
 
     Attributes:
         path: the PNG file in the store, read-only.
@@ -163,7 +163,7 @@ class Picture:
 
 
 class Figure:
-    """matplotlib figures, kept as a picture."""
+    """matplotlib figures, stored as a picture."""
 
     formats = ("png",)
 

@@ -1,9 +1,9 @@
 """A small writer and reader of the safetensors format.
 
 Layout (https://github.com/huggingface/safetensors, "Format"): 8 bytes little-endian length N of the
-header, N bytes of JSON ``{name: {"dtype", "shape", "data_offsets": [begin, end]}, "__metadata__": {}}``,
-then the data without holes. The header is padded with spaces so that the data starts at a multiple of 64
-bytes; entries that need an alignment get it by explicit padding entries named ``__pad_N``.
+header, N bytes of JSON ``{name: {"dtype", "shape", "data_offsets": [begin, end]}, "__metadata__":
+{}}``, then the data without holes. Spaces pad the header so that the data starts at a multiple of
+64 bytes; padding entries named ``__pad_N`` align other entries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_HEADER = 100_000_000  # as in the reference implementation
 
 
 class Tensor:
-    """One entry to be written: ``data`` is any contiguous buffer of ``nbytes`` bytes."""
+    """One entry to write: ``data`` is any contiguous buffer of ``nbytes`` bytes."""
 
     __slots__ = ("align", "data", "dtype", "name", "nbytes", "shape")
 
@@ -74,7 +74,7 @@ class Reader:
     """The entries of a file, mapped private and writable.
 
     Raises:
-        LoadError: the file is truncated, or its header isn't one.
+        LoadError: the file is truncated, or its header is damaged.
     """
 
     def __init__(self, path: str) -> None:
@@ -102,7 +102,7 @@ class Reader:
             raise LoadError(f"'{path}' is truncated: {size} bytes of {self._begin + end}")
 
     def data(self, name: str) -> memoryview:
-        """The bytes of one entry, writable, alive as long as the view is."""
+        """The bytes of one entry: writable, valid as long as the view lives."""
         try:
             begin, end = self.entries[name]["data_offsets"]
         except KeyError:

@@ -1,4 +1,4 @@
-"""What a materializer says of the file that it wrote."""
+"""A materializer's report about the file that it wrote."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ if TYPE_CHECKING:
 
 
 class Saved:
-    """What a materializer wrote.
+    """A materializer's report.
 
     Attributes:
         format: the name that picks the loader.
-        meta: what the loader needs, JSON.
-        metadata: for the user to see, JSON; shown with the output.
+        meta: data for the loader, JSON.
+        metadata: for the user, JSON; shown with the output.
     """
 
     __slots__ = ("format", "meta", "metadata")

@@ -1,9 +1,9 @@
-"""Any Python object: a pickle skeleton whose large parts lie beside it in a safetensors file.
+"""Any Python object: a pickle skeleton, with the large parts beside it in a safetensors file.
 
-Storages of torch tensors and the out-of-band buffers of pickle protocol 5 (numpy, pandas, scikit-learn)
-become entries of ``tensors.safetensors``; what is left is ``skeleton.pkl``. Tensors that share a storage
-share it again after loading. Both files are mapped when loaded, so a large model costs no copy.
-An object without large parts is one plain pickle file.
+Storages of torch tensors and the out-of-band buffers of pickle protocol 5 (numpy, pandas,
+scikit-learn) become entries of ``tensors.safetensors``; the rest is ``skeleton.pkl``. Tensors that
+share a storage share it again after loading. Loading maps both files, so a large model needs no
+copy. An object without large parts is one plain pickle file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_TRIALS = 5000
 
 
 class _Parts:
-    """What the pickler leaves out, in the order of leaving."""
+    """The parts that the pickler leaves out, in order."""
 
     def __init__(self, names: Dict[Any, Tuple[str, List[int]]]) -> None:
         self.tensors: List[Tensor] = []
@@ -38,7 +38,7 @@ class _Parts:
         self.devices: List[str] = []
         self._names = names
         self._known: Dict[int, Tuple[Any, ...]] = {}
-        self._kept: List[Any] = []  # keeps addresses from being used twice
+        self._kept: List[Any] = []  # keeps the objects alive, so that no address is reused
 
     def take_buffer(self, buffer: Any) -> bool:
         raw = buffer.raw()
@@ -50,7 +50,8 @@ class _Parts:
         return False
 
     def take_storage(self, storage: Any) -> Tuple[Any, ...]:
-        """The persistent id ``("storage", entry, dtype or "", device, n_bytes)`` of a torch storage."""
+        """The persistent id ``("storage", entry, dtype or "", device, n_bytes)`` of a torch
+        storage."""
         from . import _torch
 
         untyped = getattr(storage, "_untyped_storage", storage)
@@ -75,7 +76,7 @@ class _Parts:
 
 
 class _TorchPickler(pickle.Pickler):
-    """Used only where torch is loaded: asking for every object costs."""
+    """Used only if torch is loaded, because a hook for every object costs time."""
 
     def __init__(self, stream: Any, parts: _Parts, **options: Any) -> None:
         super().__init__(stream, _PROTOCOL, **options)
@@ -95,13 +96,13 @@ def _pickler(stream: Any, parts: _Parts) -> pickle.Pickler:
 
 
 def save(value: Any, path: str) -> Tuple[str, Dict[str, Any]]:
-    """Write ``value`` at ``path`` (a file, or a directory where it has large parts).
+    """Write ``value`` at ``path``: a file, or a directory if it has large parts.
 
     Returns:
         Format (``pickle`` or ``safetensors+pickle``), meta.
 
     Raises:
-        SerializeError: it can't be pickled; names the attribute path to the culprit.
+        SerializeError: it can't be pickled; names the path of attributes to the cause.
     """
     names: Dict[Any, Tuple[str, List[int]]] = {}
     if hasattr(sys.modules.get("torch"), "storage"):
@@ -147,7 +148,7 @@ class _Unpickler(pickle.Unpickler):
         if module in (
             "__mp_main__",
             "__main__",
-        ):  # one file under two names, see _worker.import_main
+        ):  # one file with two names, see _worker.import_main
             main = sys.modules["__main__"]
             module = "__main__" if hasattr(main, name.split(".")[0]) else module
         return super().find_class(module, name)
@@ -180,7 +181,8 @@ def load(path: str, meta: Dict[str, Any]) -> Any:
 
 
 def explain(value: Any, exc: BaseException) -> str:
-    """One sentence: the type, the path to the part that can't be pickled, the reason, the way out."""
+    """One sentence: the type, the path to the part that can't be pickled, the reason, the
+    remedy."""
     kind = type(value)
     trail, culprit, reason = _find_culprit(value, exc)
     what = f"a {kind.__module__}.{kind.__qualname__} can't be pickled"
@@ -201,7 +203,7 @@ def explain(value: Any, exc: BaseException) -> str:
 
 
 def _find_culprit(value: Any, exc: BaseException) -> Tuple[str, Any, BaseException]:
-    """Walk down to the smallest part that fails by itself."""
+    """Find the smallest part that can't be pickled by itself."""
     trail, reason = "", exc
     seen = {id(value)}
     n_trials = 0
@@ -241,7 +243,7 @@ def _children(value: Any) -> List[Tuple[str, Any]]:
     if hasattr(value, "__func__") and hasattr(value, "__self__"):
         found.append((".__self__", value.__self__))
     if hasattr(value, "__code__") or isinstance(value, (type, type(sys))):
-        return found  # pickled by its name: its attributes aren't what fails
+        return found  # pickled by its name, so its attributes aren't the cause
     found += [(f".{name}", item) for name, item in list(getattr(value, "__dict__", {}).items())]
     for kind in type(value).__mro__:
         slots = kind.__dict__.get("__slots__", ())

@@ -1,9 +1,9 @@
-"""Values that nobody will look at again: their memory goes back while they are written.
+"""Values that no code will use again: frees their memory while they are written.
 
-What a step leaves is written when the step has ended, and mostly nobody else has hold of it then. Written page
-by page, and each given back as soon as it is in the page cache, a large array takes its own memory once, not
-twice; and the page cache gets pages that were in use a moment ago, where fresh ones cost a virtual machine
-whose host has taken its free memory back several times the copy.
+A step's outputs are written after the step has ended; mostly no other reference exists then. Each
+page is freed as soon as it is in the page cache, so a large array needs its memory once, not twice.
+The page cache also reuses these pages. Fresh ones would cost several times the copy on a virtual
+machine whose host has reclaimed free memory.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _PAGE = os.sysconf("SC_PAGESIZE")
 
 
 def is_last(holder: List[Any]) -> bool:
-    """Whether ``holder[0]`` is a large numpy array that is reached through ``holder`` and by no other way.
+    """Whether ``holder[0]`` is a large numpy array with no other reference than ``holder``.
 
-    The caller takes it out of wherever it stood. An array that somebody else refers to, of which there is a
-    view, or whose memory is another object's, isn't.
+    The caller first removes it from its place. False if another object refers to the array, if it
+    has a view, or if its memory belongs to another object.
     """
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or type(holder[0]) is not numpy.ndarray:
         return False
     if holder[0].nbytes < SPEND_FROM or holder[0].dtype.hasobject:
         return False
-    fresh = [object()]  # what is counted of an object that nobody else has is Python's own affair
+    fresh = [object()]  # the reference count of an unshared object depends on Python
     alone = sys.getrefcount(fresh[0])
     if sys.getrefcount(holder[0]) != alone or getweakrefcount(holder[0]):
         return False
     array = holder[0]
-    while array.base is not None:  # what it is a view of, which may be nobody else's either
+    while array.base is not None:  # the array that it is a view of, which may be unshared too
         if type(array.base) is not numpy.ndarray or sys.getrefcount(array.base) != alone:
             return False
         array = array.base
@@ -47,18 +47,20 @@ def is_last(holder: List[Any]) -> bool:
 
 
 class Spender:
-    """Gives back the pages of a buffer at ``address`` that goes into a file behind ``before`` other bytes."""
+    """Frees the pages of a buffer at ``address`` that is written to a file behind ``before`` other
+    bytes."""
 
     def __init__(self, address: int, before: int) -> None:
         import ctypes
 
         self.begin = address - before
-        self.done = -(-address // _PAGE) * _PAGE  # only pages that are wholly the buffer's
+        self.done = -(-address // _PAGE) * _PAGE  # only pages that belong to the buffer completely
         self.libc: Any = ctypes.CDLL(None)
         self.libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
     def up_to(self, n: int) -> None:
-        """The file's first ``n`` bytes are written. What can't be given back (locked memory, say) stays."""
+        """Free what the file's first ``n`` bytes contain. Pages that can't be freed (locked memory,
+        say) stay."""
         end = (self.begin + n) // _PAGE * _PAGE
         if end > self.done:
             self.libc.madvise(self.done, end - self.done, _MADV_DONTNEED)
@@ -66,7 +68,7 @@ class Spender:
 
 
 def spender(address: int, before: int) -> Any:
-    """A :class:`Spender`, or None where Python was built without ctypes."""
+    """A :class:`Spender`, or None if Python was built without ctypes."""
     try:
         return Spender(address, before)
     except ImportError:

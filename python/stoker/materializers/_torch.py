@@ -1,4 +1,4 @@
-"""torch, where the user has loaded it: storages as bytes, and back."""
+"""torch, if the user has loaded it: storages as bytes, and back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def safetensors_dtype(name: str) -> Tuple[str, int]:
 
 
 def storage_bytes(untyped: Any) -> Tuple[Any, Any]:
-    """The storage's bytes in host memory, and what must stay alive meanwhile."""
+    """The storage's bytes in host memory, and an object that must stay alive meanwhile."""
     host = untyped if untyped.device.type == "cpu" else untyped.cpu()
     if host.nbytes() == 0:
         return b"", host
@@ -45,9 +45,9 @@ def storage_bytes(untyped: Any) -> Tuple[Any, Any]:
 
 
 def storage_names(value: Any) -> Dict[Any, Tuple[str, List[int]]]:
-    """Storage → (parameter name, shape) for tensors that are exactly their storage.
+    """Storage → (parameter name, shape) for tensors that use their whole storage.
 
-    With these names the tensors of a module lie in the file as any other weights file has them.
+    With these names the file has a module's tensors like any other file of weights.
     """
     torch: Any = sys.modules["torch"]
     named: Dict[str, Any] = {}
@@ -76,7 +76,7 @@ def storage_names(value: Any) -> Dict[Any, Tuple[str, List[int]]]:
 
 
 def storage_from(data: memoryview, n_bytes: int, device: str) -> Any:
-    """A storage over mapped bytes; on the device it came from, where this process has one."""
+    """A storage over mapped bytes, on its original device if this process has one."""
     torch = need("torch")
     if n_bytes == 0:
         storage = torch.UntypedStorage(0)
@@ -99,7 +99,7 @@ def _device(torch: Any, device: str) -> str:
 
 
 def typed(untyped: Any, dtype: str) -> Any:
-    """The storage as torch's rebuilding functions want it (bytes where it was pickled untyped)."""
+    """The storage as torch's rebuilding functions expect it (bytes if it was pickled untyped)."""
     torch = need("torch")
     return torch.storage.TypedStorage(
         wrap_storage=untyped, dtype=getattr(torch, dtype or "uint8"), _internal=True

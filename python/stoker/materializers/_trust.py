@@ -1,4 +1,5 @@
-"""Loading a pickle runs code: only one of this user, held open from the check on, is loaded."""
+"""Loading a pickle runs code. So only files of this user are loaded, and they stay open from the
+check to the load."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ from .._base.binary import find
 from .._base.errors import EngineError
 from ._errors import LoadError
 
-_Found = Optional[Tuple[str, str]]  # what isn't this user's, and why
+_Found = Optional[Tuple[str, str]]  # the file that isn't this user's, and why
 
 
 def _why_not(path: str, found: os.stat_result) -> _Found:
-    """As src/sys/trust.c judges a file, but for groups, which the engine knows."""
+    """Why a file isn't trusted, by the rules of src/sys/trust.c except for groups, which only the
+    engine knows."""
     me = os.geteuid()
     if found.st_uid not in (me, 0):
         return path, f"belongs to user {found.st_uid}, not to you (user {me})"
@@ -25,7 +27,7 @@ def _why_not(path: str, found: os.stat_result) -> _Found:
 
 
 def _look_below(folder: int, path: str) -> _Found:
-    """The first thing in an open folder that isn't this user's."""
+    """The first file in an open folder that isn't this user's."""
     for name in os.listdir(folder):
         one = os.path.join(path, name)
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -42,7 +44,7 @@ def _look_below(folder: int, path: str) -> _Found:
 
 
 def _engine_trusts(path: str) -> bool:
-    """`stoker trust` names a folder above it, or the group that may write it is the user's own."""
+    """Whether `stoker trust` names a folder above it, or only the user's own group may write it."""
     import subprocess
 
     try:
@@ -55,11 +57,11 @@ def _engine_trusts(path: str) -> bool:
 
 @contextlib.contextmanager
 def held(path: str) -> Iterator[str]:
-    """The name to load `path` by: what was checked, whatever others put at `path` meanwhile.
+    """A name of the checked file, to load it by: another user may replace `path` meanwhile.
 
     Raises:
-        LoadError: it is another user's, and not trusted.
-        OSError: it can't be opened.
+        LoadError: the file is another user's, and not trusted.
+        OSError: the file can't be opened.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
