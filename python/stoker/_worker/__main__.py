@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: List[str]) -> int:
-    """Exit status as :func:`.attempt.run_attempt`; 2: wrong usage."""
+    """Returns the exit status of :func:`.attempt.run_attempt`; 2: wrong usage."""
     if not argv or len(argv) not in (1, 3) or (len(argv) == 3 and argv[1] != "--main"):
         print("usage: python -m stoker._worker DIR [--main FILE]", file=sys.stderr)
         return 2
@@ -31,7 +31,7 @@ def main(argv: List[str]) -> int:
         if granted.get("threads"):
             attempt.set_thread_variables(int(granted["threads"]), dict(os.environ))
     except (OSError, ValueError, AttributeError, TypeError):
-        pass  # run_attempt says what is wrong with it
+        pass  # run_attempt reports the error
     main_file = argv[2] if len(argv) == 3 else None
     if main_file is not None:
         error = attempt.import_main(main_file)

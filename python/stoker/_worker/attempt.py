@@ -1,9 +1,10 @@
-"""Runs one attempt directory (docs/formats/task-directory.md): ``task.json`` in, ``result.json`` out.
+"""Runs one attempt directory (docs/formats/task-directory.md): ``task.json`` in, ``result.json``
+out.
 
-The fork server calls :func:`run_attempt` in a forked child; ``python -m stoker._worker DIR [--main FILE]``
-is the same in a fresh interpreter. Nothing is raised to the caller: every failure is a ``result.json`` with
-its class and one sentence. This module works on Python 3.7 and imports little, because it also runs inside
-of images that know nothing of Stoker.
+The fork server calls :func:`run_attempt` in a forked child; ``python -m stoker._worker DIR [--main
+FILE]`` does the same in a fresh interpreter. It never raises: every failure is a ``result.json``
+with its class and one sentence. This module works on Python 3.7 and imports little, because it also
+runs in images that know nothing of Stoker.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
     from .._definition.entry import Entry
 
-# Modules of the standard library that the worker, and what it imports of the front for a step, loads
-# besides those of every interpreter's start: what an image's Python must have. Held by a test.
+# Modules of the standard library that the worker and its imports load for a step, besides those of
+# each interpreter's start. An image's Python must have them. A test checks the list.
 STANDARD_MODULES = (
     "ast",
     "collections",
@@ -64,25 +65,25 @@ _THREAD_VARIABLES = (
 )
 
 
-_RESULT_MOST = 60 << 20  # bytes; the engine reads no more than 64 MiB
-_CLIP_FROM = 8 << 10  # characters of an error or a warning: from here on it is looked at
+_RESULT_MOST = 60 << 20  # bytes; the engine reads at most 64 MiB
+_CLIP_FROM = 8 << 10  # characters; longer errors and warnings may be cut
 _AGAIN = 75  # a rank's exit status: preempted (EX_TEMPFAIL)
 _decode = json.JSONDecoder().raw_decode
 _encode = json.JSONEncoder(allow_nan=False).encode
 
 baseline: Optional[Baseline] = None  # set by the fork server
-serve: Any = None  # the fork server's, set by it: ranks are forks of one
+serve: Any = None  # the fork server's function, set by it: ranks are forks of such a server
 masks_at_start: Optional[Dict[str, Optional[str]]] = (
-    None  # where the user's file is imported after it
+    None  # set if the user's file is imported later
 )
 
 
 class UsageError(Exception):
-    """The step and its declaration don't fit together; the sentence says how."""
+    """The step doesn't fit its declaration; the sentence says how."""
 
 
 class Stopped(Exception):
-    """The step ended itself by ``sys.exit``; the sentence says with what."""
+    """The step called ``sys.exit``; the sentence has its argument."""
 
 
 # ---------------------------------------------------------------------------- one attempt
@@ -98,18 +99,20 @@ def run_attempt(
 ) -> int:
     """Run the attempt (or only one of its hooks) and write its result; never raises.
 
-    A step of many processes: this process becomes their launcher, and each of them comes here again.
+    For a step with several processes, this process becomes their launcher, and each of them calls
+    this again.
 
     Args:
         directory: the attempt directory, absolute.
-        entry: the step's code; None: found by ``task.json``'s ``entry``.
-        hook: ``on_failure`` …: run only that hook; what it says goes to ``hook.json``.
+        entry: the step's code; None: found by ``entry`` in ``task.json``.
+        hook: ``on_failure`` …: run only that hook; its result goes to ``hook.json``.
         hook_error: why the step failed, for the hook.
-        main_error: the user's file could not be imported: the step fails by that.
-        main_file: the user's file, for ranks that must import it again.
+        main_error: the import of the user's file raised this, so the step fails with it.
+        main_file: the user's file, for ranks that must import it.
 
     Returns:
-        The exit status: 0; 1 if it was a hook and the hook failed, or a rank and the rank failed; 75 if a
+        The exit status: 0; 1 if it was a hook and the hook failed, or a rank and the rank failed;
+            75 if a
         rank was preempted.
     """
     result: Dict[str, Any] = {"stoker": _VERSION, "status": "failed"}
@@ -157,8 +160,9 @@ class _Attempt:
         self.entry: Any = None
         self.context: Optional[context.StepContext] = None
         self.modules_before: Optional[Baseline] = None
-        self.left: Optional[Callable[[], Dict[str, Any]]] = None  # of a failed step, for the result
-        self.masks: Dict[str, Optional[str]] = {}  # where devices are granted
+        # parts of a failed step for the result
+        self.left: Optional[Callable[[], Dict[str, Any]]] = None
+        self.masks: Dict[str, Optional[str]] = {}  # set if devices are granted
 
     def open(self) -> None:
         """Read ``task.json`` and enter the step's context."""
@@ -186,14 +190,14 @@ class _Attempt:
             self.warnings += [] if self.rank.number else self.rank.notes
 
     def resolve(self, entry: Optional[Entry]) -> None:
-        """Find the step's code; modules that are imported from here on count as seen."""
+        """Find the step's code; modules imported from here on count as seen."""
         self.modules_before = baseline or Baseline()
         if entry is None:
             module, _, qualname = str(self.task.get("entry", "")).partition(":")
             try:
                 entry = resolve(module, qualname)
             except LookupError as exc:
-                if type(exc) is not LookupError:  # a KeyError of the user's module, say
+                if type(exc) is not LookupError:  # a KeyError from the user's module, say
                     raise
                 raise UsageError(f"step '{self.task.get('step')}': {exc}") from exc
         self.entry = entry
@@ -222,7 +226,7 @@ class _Attempt:
         names = self._output_names()
         if self.rank is None:
             values = dict(zip(names, self._split(value, names)))
-            value = None  # what a step returned is nobody else's from here on
+            value = None  # drops this reference to the step's results
             self._store_outputs(values)
         else:
             self._store_ranks(names, value)
@@ -259,7 +263,8 @@ class _Attempt:
         return arguments
 
     def _run_script(self) -> None:
-        """What a rank runs before the step's function (``@torchrun(entrypoint=…)``)."""
+        """Run the script that a rank runs before the step's function
+        (``@torchrun(entrypoint=…)``)."""
         options = self.entry.launch.options if self.entry.launch is not None else {}
         if self.rank is None or not options.get("entrypoint"):
             return
@@ -301,7 +306,8 @@ class _Attempt:
         return [name for name in declared if name not in profiled]
 
     def _store_ranks(self, names: List[str], value: Any) -> None:
-        """Rank 0's value is the step's; the others' are kept where all ranks' are asked for."""
+        """Store the outputs of a gang: rank 0's values, or lists of all ranks' values if the step
+        wants these."""
         assert self.rank is not None
         all_ranks = self.entry.launch is not None and self.entry.launch.all_ranks
         if self.rank.number and not all_ranks:
@@ -335,7 +341,7 @@ class _Attempt:
             self.result["output_names"] = versions
 
     def _store_profile(self) -> None:
-        """What ``@gpu_profile`` keeps, from what the engine has sampled until now."""
+        """Store the outputs of ``@gpu_profile``, from the engine's samples so far."""
         names = profile.names_of(self.task)
         if names and (self.rank is None or self.rank.number == 0):
             values = profile.profile_of(self.directory, self._devices())
@@ -343,7 +349,7 @@ class _Attempt:
                 self.result["outputs"][name] = self._store(name, value)
 
     def _split(self, value: Any, names: List[str]) -> Tuple[Any, ...]:
-        """The returned value as one part for each output."""
+        """The returned value split into its outputs."""
         if len(names) == 1:
             return (value,)
         step = self.task.get("step")
@@ -386,7 +392,7 @@ class _Attempt:
         return entry
 
     def run_hook(self, name: str, error: Optional[BaseException]) -> None:
-        """Call one hook (of many ranks only the first does); a hook that raises is a warning."""
+        """Call one hook (only in rank 0); if it raises, add a warning."""
         if self.rank is not None and self.rank.number:
             return
         hook = self.entry.hooks.get(name) if self.entry is not None else None
@@ -409,7 +415,7 @@ class _Attempt:
             _log(_traceback(exc))
 
     def fail(self, exc: BaseException) -> None:
-        """Turn an exception into the result's error, and show it in the step's log."""
+        """Make the result's error from an exception, and write it to the step's log."""
         told = _told_to_end(self.warnings, failed=True)
         try:
             error = describe(exc, self.entry)
@@ -433,7 +439,8 @@ class _Attempt:
         _log(told_of)
 
     def after_failure(self, exc: BaseException) -> None:
-        """Failure hooks, once no attempt is left; a rank leaves them to the engine: its gang may start again."""
+        """Run the failure hooks after the last attempt. For ranks the engine runs them, because the
+        gang may restart."""
         preempted = (self.result.get("error") or {}).get("class") == "preempted"
         if self.rank is None and self.task.get("last_attempt", True) and not preempted:
             self.run_hook("on_failure", exc)
@@ -443,7 +450,7 @@ class _Attempt:
         return (self.task.get("granted") or {}).get("devices") or []
 
     def ask_frameworks(self) -> None:
-        """What the loaded frameworks say of the devices, whether the step failed or not."""
+        """Add the loaded frameworks' reports about the devices, whether the step failed or not."""
         said = (self.result.get("error") or {}).get("message") or ""
         devices = self._devices()
         found = {
@@ -455,7 +462,7 @@ class _Attempt:
             self.result["accelerator"] = found
 
     def close(self) -> None:
-        """Collect what was said and seen."""
+        """Add the context's data, the modules that were seen and the warnings to the result."""
         if self.context is not None:
             self.result.update(self.context._said())
         if self.modules_before is not None:
@@ -497,7 +504,7 @@ def _takes_argument(hook: Callable[..., Any]) -> bool:
 
 
 def _write_result(directory: str, name: str, result: Dict[str, Any]) -> None:
-    """By atomic rename, so that a reader sees all of it or nothing."""
+    """Write the result with an atomic rename, so that readers see all of it or nothing."""
     path = f"{directory}/{name}"
     try:
         text = _encode(result)
@@ -519,12 +526,12 @@ def _write_result(directory: str, name: str, result: Dict[str, Any]) -> None:
         finally:
             os.close(fd)
         os.rename(path + ".tmp", path)
-    except OSError as exc:  # the engine sees a task without a result, and its log says why
+    except OSError as exc:  # the engine finds no result, and the step's log says why
         _log(f"stoker: '{path}' can't be written: {exc}")
 
 
 def _log(text: str) -> None:
-    """To the step's log, even where the step has closed or replaced ``sys.stderr``."""
+    """Write to the step's log, even if the step has closed or replaced ``sys.stderr``."""
     try:
         sys.stdout.flush()
         print(text, file=sys.stderr, flush=True)
@@ -558,7 +565,7 @@ def describe(exc: BaseException, entry: Any = None) -> Dict[str, Any]:
     elif isinstance(exc, ImportError):
         error["class"] = "import"
         if isinstance(exc, ModuleNotFoundError) and exc.name:
-            error["module"] = exc.name  # else it is there, and what it needs or should hold isn't
+            error["module"] = exc.name  # else the module exists, but something in it is missing
     elif full is not None:
         error["class"] = "device_oom"
     where = _user_line(exc) or _defined_at(entry)
@@ -575,11 +582,12 @@ def _is_preempted(exc: BaseException) -> bool:
 
 
 def _told_to_end(warnings: List[str], failed: bool) -> bool:
-    """The step's function has ended; was it told to? A step without checkpoints never hears of it."""
+    """Whether the step was told to end, after its function has ended; always False for a step
+    without checkpoints."""
     preemption: Any = sys.modules.get("stoker._worker.preemption")
     try:
         return preemption is not None and bool(preemption.ended(failed))
-    except BaseException as exc:  # of a hook
+    except BaseException as exc:  # from a hook
         warnings.append(f"a preemption hook raised {type(exc).__name__}: {exc}")
         _log(_traceback(exc))
         return True
@@ -595,7 +603,7 @@ def _message(exc: BaseException) -> str:
 
 
 def _traceback(exc: BaseException) -> str:
-    """The traceback without our own frames at its top."""
+    """The traceback without frames of this package at its top."""
     import traceback
 
     trace = exc.__traceback__
@@ -605,7 +613,7 @@ def _traceback(exc: BaseException) -> str:
     if isinstance(exc, Stopped):
         lines = ["Traceback (most recent call last):\n", *stack.format(), f"{exc}\n"]
     elif exc.__cause__ is None and _is_sentence(exc) and any(not is_ours(f[0]) for f in stack):
-        while is_ours(stack[-1][0]):  # how we came to say it
+        while is_ours(stack[-1][0]):  # frames of this package that lead to the message
             stack.pop()
         said = traceback.format_exception_only(type(exc), exc)
         lines = ["Traceback (most recent call last):\n", *stack.format(), *said]
@@ -615,7 +623,8 @@ def _traceback(exc: BaseException) -> str:
 
 
 def _is_sentence(exc: BaseException) -> bool:
-    """What a flow is told, rather than what broke."""
+    """Whether the exception is a message for the flow's author, so that frames of this package
+    don't help."""
     told = type(exc).__module__ == "stoker.flow.exception" or type(exc) is AttributeError
     return told or hasattr(exc, "_stoker_told")
 
@@ -639,7 +648,7 @@ def _defined_at(entry: Any) -> str:
 
 
 def _short(filename: str) -> str:
-    """Relative to the working directory where it lies below it."""
+    """The path relative to the working directory, if it is below that."""
     base = os.getcwd() + os.sep
     return filename[len(base) :] if filename.startswith(base) else filename
 
@@ -650,11 +659,11 @@ def _short(filename: str) -> str:
 def import_main(path: str) -> Optional[BaseException]:
     """Run the user's file as ``__mp_main__``, so that its guarded part doesn't run.
 
-    The module also stands for ``__main__``: what was pickled there is found. A file that calls its
-    pipeline without a guard is run up to that call; what it had defined by then is served.
+    The module is also ``__main__``, so that objects pickled there can be loaded. A file that calls
+    its pipeline without a guard runs up to that call; the functions defined so far can run.
 
     Returns:
-        What it raised, or None.
+        The exception that it raised, or None.
     """
     import types
 
@@ -664,7 +673,8 @@ def import_main(path: str) -> Optional[BaseException]:
     module.__dict__["__builtins__"] = __builtins__
     sys.modules["__mp_main__"] = sys.modules["__main__"] = module
     sys.path.insert(0, os.path.dirname(path))
-    sys.argv = [path, *json.loads(os.environ.get("STOKER_MAIN_ARGS") or "[]")]  # as the user gave
+    # as the user gave them
+    sys.argv = [path, *json.loads(os.environ.get("STOKER_MAIN_ARGS") or "[]")]
     try:
         with open(path, "rb") as stream:
             code = compile(stream.read(), path, "exec")
@@ -677,14 +687,15 @@ def import_main(path: str) -> Optional[BaseException]:
 
 
 def set_thread_variables(n_threads: int, given: Dict[str, str]) -> None:
-    """For libraries that will still be loaded; what the user's settings say wins."""
+    """Set the thread counts of libraries that will be loaded later; the user's settings win."""
     for name in _THREAD_VARIABLES:
         if name not in given:
             os.environ[name] = str(n_threads)
 
 
 def tell_crashes() -> None:
-    """A crash in compiled code leaves Python's stack in the step's log; the engine's sentence quotes it."""
+    """Make crashes in compiled code write Python's stack to the step's log; the engine's error
+    quotes it."""
     import faulthandler
 
     if not faulthandler.is_enabled():

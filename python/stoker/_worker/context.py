@@ -1,7 +1,8 @@
-"""What a step knows about itself while it runs, and what it says beyond its outputs.
+"""The context of a running step: facts about it, and data that it adds besides its outputs.
 
-The worker enters a context before the user's function and collects what was said into ``result.json``.
-A context belongs to the process, not to a thread: helpers that the step starts see it too.
+The worker enters a context before it calls the user's function, and writes the added data to
+``result.json``. A context belongs to the process, not to a thread, so the step's threads see it
+too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _current: Optional[StepContext] = None
 
 
 class Named:
-    """A thing with an ``id`` and a ``name``, as a step sees its run, its pipeline and itself."""
+    """An object with ``id`` and ``name``: the run, the pipeline or the step."""
 
     def __init__(self, id: str, name: str, **more: Any) -> None:
         self.id = id
@@ -42,7 +43,7 @@ class StepRun(Named):
 
 
 class Resources(Named):
-    """``asked`` and ``granted`` as mappings, units in their names (``memory_bytes``)."""
+    """``asked`` and ``granted`` as mappings; the keys end with the unit (``memory_bytes``)."""
 
     def __init__(self, asked: Dict[str, Any], granted: Dict[str, Any]) -> None:
         self.asked = asked
@@ -56,11 +57,11 @@ class StepContext:
         step_name: name of the step in its pipeline.
         run_id: id of the run.
         parameters: inputs that are literals or parameters, by name.
-        inputs: all inputs as the function gets them, by name (None until they are loaded).
-        resources: what was asked for and what was granted.
-        attempt, last_attempt: which try this is, from 1, and whether no other follows.
+        inputs: all inputs of the function by name (None until they are loaded).
+        resources: the requested and the granted resources.
+        attempt, last_attempt: the attempt's number from 1, and whether it is the last one.
         directory: the attempt directory.
-        rank, world: this process's place among those of a distributed step.
+        rank, world: this process's rank and the number of ranks in a distributed step.
     """
 
     def __init__(self, task: Dict[str, Any], directory: str) -> None:
@@ -94,7 +95,8 @@ class StepContext:
 
     @property
     def step_run(self) -> StepRun:
-        """The attempt: ``id``, ``name``, ``attempt`` (from 1), ``last_attempt``, ``task``, ``config``."""
+        """The attempt: ``id``, ``name``, ``attempt`` (from 1), ``last_attempt``, ``task``,
+        ``config``."""
         task, attempt = self._task.get("task", 0), self._task.get("attempt", 1)
         return StepRun(
             f"{self.run_id}/{self.step_name}/{task}/{attempt}",
@@ -107,7 +109,8 @@ class StepContext:
 
     @property
     def model(self) -> Any:
-        """The declared model with its fields as attributes (None: not given), or None."""
+        """The declared model with its fields as attributes (None: not given); None without a
+        model."""
         given = self.extra.get("model")
         if not isinstance(given, dict):
             return given
@@ -116,32 +119,33 @@ class StepContext:
 
     @property
     def resources(self) -> Resources:
-        """What was asked for and what was granted."""
+        """The requested and the granted resources."""
         return Resources(self._task.get("asked") or {}, self._task.get("granted") or {})
 
     @property
     def attempt(self) -> int:
-        """Which attempt of the step this is, from 1: after "out of memory", say, for a smaller batch."""
+        """The attempt's number, from 1; useful for a smaller batch after "out of memory", say."""
         return int(self._task.get("attempt", 1))
 
     @property
     def last_attempt(self) -> bool:
-        """No other attempt follows if this one fails."""
+        """Whether no other attempt follows if this one fails."""
         return bool(self._task.get("last_attempt", True))
 
     @property
     def granted(self) -> Dict[str, Any]:
-        """What this attempt was granted: ``cpus``, ``memory_bytes``, ``devices`` …; ``on_oom`` raises it."""
+        """The granted resources: ``cpus``, ``memory_bytes``, ``devices`` …; ``on_oom`` raises
+        them."""
         return self.resources.granted
 
     @property
     def devices(self) -> List[Any]:
-        """The devices granted to this step, as the engine names them; empty on the CPU."""
+        """The devices granted to this step, with the engine's names; empty on the CPU."""
         return list(self.resources.granted.get("devices") or ())
 
     def get_output_artifact_uri(self, output_name: Optional[str] = None) -> str:
-        """Path where the output is going to be stored; a step may write it there itself and return
-        its ``Path``.
+        """Path where the output will be stored. A step may write the output there and return its
+        ``Path``.
 
         Raises:
             ValueError: the step has no such output, or several and none is named.
@@ -149,7 +153,8 @@ class StepContext:
         return os.path.join(self.directory, "out", self._output(output_name))
 
     def get_output_materializer(self, output_name: Optional[str] = None) -> Any:
-        """The materializer class that the step declares for the output, or None for the usual one."""
+        """The materializer class that the step declares for the output, or None for the usual
+        one."""
         name = self._output(output_name)
         return self._materializers.get(name, self._materializers.get("*"))
 
@@ -175,7 +180,7 @@ class StepContext:
     def remove_output_tags(
         self, tags: Union[str, Iterable[str]], output_name: Optional[str] = None
     ) -> None:
-        """Take tags back that this attempt attached; raises as :meth:`get_output_artifact_uri`."""
+        """Remove tags that this attempt attached; raises as :meth:`get_output_artifact_uri`."""
         name = self._output(output_name)
         gone = set(_tags(tags))
         self._output_tags[name] = [
@@ -198,7 +203,7 @@ class StepContext:
         return name
 
     def _declare(self, entry: Entry) -> None:
-        """What the code says about the outputs counts as said at the start."""
+        """Add the metadata and tags that the code declares for the outputs."""
         self._materializers = dict(entry.materializers)
         for name, config in entry.output_configs.items():
             if name not in self._outputs:
@@ -209,7 +214,7 @@ class StepContext:
                 self.add_output_tags(config["tags"], name)
 
     def _said(self) -> Dict[str, Any]:
-        """The collected parts of ``result.json``; only those that aren't empty."""
+        """The collected parts of ``result.json`` that aren't empty."""
         said = {
             "metadata": self._metadata,
             "output_metadata": self._output_metadata,
@@ -223,20 +228,20 @@ def _tags(tags: Union[str, Iterable[str]]) -> List[str]:
 
 
 def enter(task: Dict[str, Any], directory: str) -> StepContext:
-    """Make the context of this process's task (the worker calls this)."""
+    """Make the context of this process's task; the worker calls this."""
     global _current
     _current = StepContext(task, directory)
     return _current
 
 
 def leave() -> None:
-    """The task is over."""
+    """Remove the context at the task's end."""
     global _current
     _current = None
 
 
 def in_task() -> bool:
-    """Is this process running a step?"""
+    """Whether this process runs a step."""
     return _current is not None
 
 
@@ -261,7 +266,7 @@ def plain_metadata(metadata: Any, caller: str) -> Dict[str, Any]:
 
 
 def _plain_value(value: Any, where: str) -> Any:
-    """JSON that any reader takes: what isn't finite becomes its name."""
+    """The value as JSON for any reader: a number that isn't finite becomes its name."""
     if value is None or isinstance(value, (bool, str)):
         return value if value is None or isinstance(value, bool) else str(value)
     if isinstance(value, int):

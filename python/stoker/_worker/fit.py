@@ -1,4 +1,4 @@
-"""Literals as the types that a step's parameters ask for."""
+"""Converts literals to the types of a step's parameters."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, Tuple, Union
 
 
 def fit(value: Any, annotation: Any) -> Any:
-    """Turn a literal into its annotated type; unknown types pass unchanged.
+    """Convert a literal to its annotated type; literals of unknown types stay unchanged.
 
-    Knows pydantic models, dataclasses, enums, ``Path``, ``UUID``, dates, tuples, sets, and these inside
-    of ``Optional``, ``List`` and ``Dict``; an int becomes a float where one is asked for.
+    Knows pydantic models, dataclasses, enums, ``Path``, ``UUID``, dates, tuples, sets, and these
+    within ``Optional``, ``List`` and ``Dict``. An int becomes a float if the type is float.
     """
     if annotation in (None, Any) or isinstance(annotation, (str, type(None))):
         return value

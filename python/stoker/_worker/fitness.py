@@ -1,13 +1,14 @@
-"""Is this process fit to be forked from? What makes a forked step hang or fail, and how it is found.
+"""Finds out whether it is safe to fork this process: what makes a forked step hang or fail.
 
-- *OpenMP pools*: a tensor operation leaves a pool of libgomp threads; a forked child believes that they
-  are there and hangs in its next parallel region. A canary, forked once, runs one empty parallel region
-  of every loaded libgomp, be it torch's or scikit-learn's: ``GOMP_parallel(free, NULL, 2)``.
+- *OpenMP pools*: a tensor operation leaves a pool of libgomp threads. A forked child lacks them but
+  expects them, and hangs in its next parallel region. A canary, forked once, runs one empty
+  parallel region of every loaded libgomp (torch's, scikit-learn's …): ``GOMP_parallel(free, NULL,
+  2)``.
 - *Open devices*: a CUDA, ROCm, TPU or Neuron context doesn't survive a fork.
-- *Other Python threads*: whatever lock they hold stays locked in the child.
+- *Other Python threads*: the locks that they hold stay locked in the child.
 
-Thread counts: environment variables come too late for a library that is loaded already, so its own setter
-is called in the child; addresses are looked up once, before.
+Thread counts: a library that is loaded already doesn't read environment variables again, so the
+child calls the library's setter. The addresses of setters are found once, before the fork.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _HARMLESS = ("/dev/nvidia-caps",)
 CANARY_S = 2.0
 _POOLS = re.compile(r"lib(gomp|iomp5|omp)[-.0-9a-f]*\.so")
 _BLAS = re.compile(r"(openblas|libmkl_rt|libblis)[^/]*\.so")
-_SETTERS = (  # (getter, setter), of which a library may have several
+_SETTERS = (  # (getter, setter); a library may have several
     ("omp_get_max_threads", "omp_set_num_threads"),
     ("openblas_get_num_threads", "openblas_set_num_threads"),
     ("openblas_get_num_threads64_", "openblas_set_num_threads64_"),
@@ -49,23 +50,24 @@ def libc() -> Any:
 
 
 def in_main_thread() -> bool:
-    """Whether signals may be handled here. Without ``threading`` there is only one thread.
+    """Whether this is the main thread, where signals can be handled. Without ``threading`` there is
+    only one thread.
 
-    That module isn't loaded for this: once it is, each fork goes through its locks, which costs a task a tenth
-    of its pages.
+    This function doesn't load that module: once loaded, each fork resets its locks, which costs a
+    task a tenth of its pages.
     """
     threading: Any = sys.modules.get("threading")
     return threading is None or threading.current_thread() is threading.main_thread()
 
 
 def prepare() -> Dict[str, Any]:
-    """Call this in the user's process, just before it forks the one that will serve.
+    """Call this in the user's process, just before it forks the server.
 
-    Flushes the standard streams, so that nothing is printed twice.
+    Flushes the standard streams, so that no text is printed twice.
 
     Returns:
-        What can't be seen after the fork: ``os_threads`` (count), ``python_threads`` (names of all but
-        the calling one). For ``serve(..., facts=…)``.
+        Facts that the server can't find out after the fork: ``os_threads`` (count),
+        ``python_threads`` (names of all but the calling one). For ``serve(..., facts=…)``.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -109,10 +111,10 @@ def open_devices() -> List[str]:
 
 
 class Fitness:
-    """The verdict, found at the first task and kept.
+    """The verdict, found at the first task and then kept.
 
     Attributes:
-        one_thread: where the step must run here all the same, it must not enter a parallel region.
+        one_thread: a step that must be forked anyway must not enter a parallel region.
     """
 
     def __init__(self, facts: Dict[str, Any]) -> None:
@@ -122,7 +124,7 @@ class Fitness:
         self._noted = False
 
     def why_unfit(self) -> str:
-        """One clause, or "" where forking is safe."""
+        """Why forking is unsafe, as one clause; "": it is safe."""
         if self._why is None:
             self._why = self._look()
         return self._why
@@ -146,9 +148,10 @@ class Fitness:
         return run_canary(libraries) if libraries else ""
 
     def note(self, why: str, clean: bool) -> str:
-        """What the user is told, once, where the task runs from here all the same; "" after that."""
+        """The note for the user if the task runs although forking is unsafe; "" from the second
+        time on."""
         if self._noted or (not self.one_thread and _in_notebook()):
-            return ""  # a notebook's kernel always has threads, and they are known to be harmless
+            return ""  # a notebook's kernel always has threads, which are harmless
         self._noted = True
         if clean:
             return f"{why}, as soon as its file is imported; each step starts an interpreter of its own"
@@ -165,7 +168,7 @@ def _in_notebook() -> bool:
 
 
 def run_canary(libraries: List[str], timeout_s: float = CANARY_S) -> str:
-    """Fork a child that uses what a step would use; says what isn't back in time, or ""."""
+    """Fork a child that tests the libraries; returns a clause about the one that hangs, or ""."""
     report_r, report_w = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -192,13 +195,13 @@ def run_canary(libraries: List[str], timeout_s: float = CANARY_S) -> str:
 
 
 def _canary(report: int, libraries: List[str]) -> None:
-    """Says the index of each library before it is tried, and ``.`` at the end."""
+    """Test the libraries; writes each one's index before its test, and ``.`` at the end."""
     try:
         for i_library, path in enumerate(libraries[:32]):
             os.write(report, bytes([i_library]))
             parallel = getattr(ctypes.CDLL(path), "GOMP_parallel", None)
             if parallel is None:
-                continue  # LLVM's and Intel's runtimes start afresh in a forked child by themselves
+                continue  # LLVM's and Intel's runtimes restart in a forked child
             parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
             free = ctypes.cast(libc().free, ctypes.c_void_p)
             parallel(free, None, 2, 0)  # free(NULL) on each of two threads
@@ -208,7 +211,7 @@ def _canary(report: int, libraries: List[str]) -> None:
 
 
 class ThreadedLibraries:
-    """Setters of the thread counts of what is loaded, looked up before forking."""
+    """Setters of the loaded libraries' thread counts, found before the fork."""
 
     def __init__(self) -> None:
         self._setters: List[Tuple[Any, int]] = []
@@ -228,7 +231,7 @@ class ThreadedLibraries:
                     break
 
     def set_threads(self, n_threads: int) -> None:
-        """Called in the child; libraries that have this count already aren't touched."""
+        """Set the thread count, in the child. Skips libraries that have it already."""
         for put, current in self._setters:
             if current != n_threads:
                 put(n_threads)

@@ -1,10 +1,9 @@
-"""What the frameworks in a task can do with its devices, and did: torch, TensorFlow, JAX, CuPy.
+"""How the frameworks in a task can use its devices, and did: torch, TensorFlow, JAX, CuPy.
 
-Everything is read from what is loaded already: nothing is imported, and no device is opened for the sake of a
-question. Three things come of it: the report in ``result.json`` (``accelerator.frameworks``,
-docs/formats/task-directory.md), the refusal of a framework that was built without devices in a step that was
-granted some, and the telling apart of "out of device memory" from other errors. Works on Python 3.7, as all that a
-worker needs.
+This module reads only modules that are loaded already: it imports none, and opens no device. It
+makes the report in ``result.json`` (``accelerator.frameworks``, docs/formats/task-directory.md),
+refuses a framework without device support in a step that was granted devices, and tells "out of
+device memory" from other errors. Works on Python 3.7, like all modules of the worker.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
 NAMES = ("torch", "tensorflow", "jax", "cupy")
 ALLOW = "STOKER_ALLOW_CPU_BUILD"
 
-# A package that does its work on a framework's tensors: who imports it uses the framework.
+# Package → the framework on whose tensors it works: code that imports the package uses the
+# framework.
 BUILT_ON = {
     **dict.fromkeys(
         ("accelerate", "diffusers", "fastai", "lightning", "peft", "pytorch_lightning", "timm"),
@@ -41,22 +41,22 @@ BUILT_ON = {
     ),
     **dict.fromkeys(("equinox", "flax", "haiku", "optax"), "jax"),
 }
-# What uses devices without any of the frameworks: where one of these is loaded, a framework may be there for
-# something else, a CPU-only torch for its data loaders for instance.
+# Libraries that use devices without these frameworks. If one is loaded, a framework may serve
+# another purpose: a CPU-only torch its data loaders, for instance.
 _OTHER_USERS = (
     *("catboost", "cudf", "cuml", "cuda", "lightgbm", "numba.cuda", "onnxruntime", "paddle"),
     *("pycuda", "pyopencl", "tensorrt", "torch_neuronx", "torch_xla", "warp", "xgboost"),
 )
 
-_kept: Dict[str, Any] = {}  # modules that were refused: Python forgets one whose import raised
+_kept: Dict[str, Any] = {}  # refused modules: Python drops a module whose import raised
 _peaks: Dict[int, int] = {}  # device index → torch's peak before it was reset
 
 
 class DeviceUnusable(BaseException):
-    """The step was granted devices that its framework can't use; the sentence says what to do.
+    """The step was granted devices that its framework can't use; the sentence has the remedy.
 
-    No ``Exception``, because libraries try their imports: ``except Exception`` must not take this for a
-    framework that isn't installed, and train on.
+    Not an ``Exception``: libraries that try imports with ``except Exception`` must not take this
+    for a framework that isn't installed, and train on.
     """
 
 
@@ -64,10 +64,10 @@ class DeviceUnusable(BaseException):
 
 
 def report(granted: Sequence[Any] = (), failed_by: str = "") -> List[Dict[str, Any]]:
-    """One entry for each loaded framework; without devices granted, only for those that opened one.
+    """One entry for each loaded framework; without granted devices, only for those that opened one.
 
-    ``failed_by`` is the message of what ended the step: a framework that couldn't start its devices says why
-    there, and only there. Keys whose value isn't known are left out.
+    ``failed_by`` is the message of the exception that ended the step: only there a framework that
+    couldn't start its devices says why. Keys with unknown values are left out.
     """
     found = []
     for name in NAMES:
@@ -85,14 +85,14 @@ def report(granted: Sequence[Any] = (), failed_by: str = "") -> List[Dict[str, A
                     entry.update({"available": False, "reason": _one_line(failed_by)})
             else:
                 continue
-        except Exception as exc:  # a framework of a version that we have never seen
+        except Exception as exc:  # an unknown version of the framework
             entry["reason"] = _one_line(f"{type(exc).__name__}: {exc}")
         found.append({key: value for key, value in entry.items() if value is not None})
     return found
 
 
 def build_of(name: str, module: Any) -> Optional[str]:
-    """``"cuda 12.8"``, ``"rocm 6.2"``, ``"xpu 2025.1"``, ``"cpu"``, or None where it can't be told."""
+    """``"cuda 12.8"``, ``"rocm 6.2"``, ``"xpu 2025.1"``, ``"cpu"``, or None if unknown."""
     if name == "torch":
         return _torch_build(module)
     if name == "tensorflow":
@@ -128,7 +128,7 @@ def _torch_build(torch: Any) -> Optional[str]:
     return next((word for name, word in _TORCH_PLUGINS if name in sys.modules), "cpu")
 
 
-# What a CPU-only torch reaches other devices by. What they have opened, only they know.
+# Plugins by which a CPU-only torch uses other devices. Only they know what they opened.
 _TORCH_PLUGINS = (
     *(("torch_neuronx", "neuron"), ("torch_xla", "xla"), ("habana_frameworks", "hpu")),
     *(("torch_npu", "npu"), ("intel_extension_for_pytorch", "xpu")),
@@ -136,7 +136,7 @@ _TORCH_PLUGINS = (
 
 
 def _torch(torch: Any, entry: Dict[str, Any], only_initialized: bool) -> bool:
-    """Fills the entry; the answer is whether a device was opened."""
+    """Fill the entry; returns whether torch opened a device."""
     build = entry["build"] or _torch_build(torch)
     if build in dict(_TORCH_PLUGINS).values():
         return False
@@ -157,7 +157,8 @@ def _torch(torch: Any, entry: Dict[str, Any], only_initialized: bool) -> bool:
 
 
 def _torch_count(torch: Any, api: Any) -> Tuple[int, Optional[str]]:
-    """Devices that torch sees, by NVML where it can, which opens none; and its own words if it sees none."""
+    """Number of devices that torch sees, and its message if it sees none. Uses NVML if it can,
+    which opens no device."""
     import warnings
 
     before = os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK")
@@ -179,7 +180,7 @@ def _torch_count(torch: Any, api: Any) -> Tuple[int, Optional[str]]:
         and start is not None
         and os.environ.get("CUDA_VISIBLE_DEVICES")
     ):
-        try:  # its warning was given before; with no device it can only fail, and says why
+        try:  # torch has warned before; without a device this only fails, with the reason
             start()
         except Exception as exc:
             reason = str(exc)
@@ -200,7 +201,8 @@ def _tensorflow_build() -> Optional[str]:
 
 
 def _tensorflow(tf: Any, entry: Dict[str, Any], only_initialized: bool) -> bool:
-    """TensorFlow opens every device that it sees when its context is made, which looking must not do."""
+    """Fill the entry from TensorFlow's context. Must not make the context, because that opens all
+    devices."""
     context: Any = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
     made = bool(context is not None and getattr(context, "_initialized", False))
     gpus = context.list_logical_devices("GPU") if made else []
@@ -220,7 +222,8 @@ _JAX_PLUGIN = r"jax_(cuda|rocm)(\d*)_plugin"
 
 
 def _jax_build() -> Optional[str]:
-    """JAX gets its devices by packages beside it; before 0.4.30 CUDA's were in jaxlib itself."""
+    """The build by the packages beside jaxlib, which contain its device support; before 0.4.30
+    jaxlib had CUDA's."""
     path = getattr(sys.modules.get("jaxlib"), "__file__", None)
     if not path:
         return None
@@ -247,7 +250,7 @@ def _jax(jax: Any, entry: Dict[str, Any], only_initialized: bool) -> bool:
     entry.update({"available": bool(devices), "device_count": len(devices)})
     errors = getattr(bridge, "_backend_errors", None) or {}
     word = (entry["build"] or "").partition(" ")[0]
-    if not devices and errors.get(word):  # not that of a kind that it wasn't installed for
+    if not devices and errors.get(word):  # only the error of the installed kind
         entry["reason"] = _one_line(str(errors[word]))
     platforms = os.environ.get("JAX_PLATFORMS")
     if not devices and platforms and "reason" not in entry:
@@ -262,7 +265,7 @@ def _cupy_build(cupy: Any) -> Optional[str]:
     runtime = cupy.cuda.runtime
     if getattr(runtime, "is_hip", False):
         return "rocm"
-    number = int(runtime.runtimeGetVersion())  # 12080 is 12.8
+    number = int(runtime.runtimeGetVersion())  # 12080 means 12.8
     return f"cuda {number // 1000}.{number % 1000 // 10}"
 
 
@@ -291,7 +294,7 @@ _READERS: Dict[str, Callable[[Any, Dict[str, Any], bool], bool]] = {
 
 
 def keep_peaks(torch: Any) -> None:
-    """Call this before torch's peaks are reset: the report is about the whole task."""
+    """Call this before a reset of torch's peaks, because the report is about the whole task."""
     for i in range(int(torch.cuda.device_count())):
         _peaks[i] = max(_peaks.get(i, 0), int(torch.cuda.max_memory_allocated(i)))
 
@@ -305,12 +308,13 @@ _MASKS = (
 
 
 def masks() -> Dict[str, Optional[str]]:
-    """The variables that say which devices this process may see, as they are now."""
+    """The current values of the variables that name the visible devices."""
     return {name: os.environ.get(name) for name in _MASKS}
 
 
 def masks_changed(before: Mapping[str, Optional[str]]) -> Dict[str, Optional[str]]:
-    """Those that are no longer what they were, as they are now: from outside nobody can see that."""
+    """The variables that have changed, with their current values. Only the process itself sees such
+    a change."""
     return {name: now for name, now in masks().items() if now != before.get(name)}
 
 
@@ -318,17 +322,17 @@ def masks_changed(before: Mapping[str, Optional[str]]) -> Dict[str, Optional[str
 
 
 def guard(granted: Sequence[Mapping[str, Any]], uses: Optional[Iterable[str]]) -> None:
-    """See to it that no framework without devices runs in a step that was granted some.
+    """Refuse frameworks without device support in a step that was granted devices.
 
-    Checks what is loaded, and what will be as soon as its import is done.
+    Checks the loaded frameworks, and later ones right after their import.
 
     Args:
-        granted: the devices, as in ``task.json``.
-        uses: the frameworks that the step's code was seen to use; None: not known. What is loaded but not
-            used belongs to another step of the file.
+        granted: the devices, from ``task.json``.
+        uses: the frameworks that the step's code imports; None: unknown. A loaded framework that
+            isn't among them belongs to another step of the file.
 
     Raises:
-        DeviceUnusable: a CPU-only build, or one for devices of another vendor.
+        DeviceUnusable: a build for CPUs only, or for devices of another vendor.
     """
     if not any(device.get("vendor") in _WANTS for device in granted):
         return
@@ -384,7 +388,8 @@ def _check(
 
 
 def _somebody_else(name: str, used: Iterable[str]) -> bool:
-    """May another library be what uses the device, or is this one a part of another's import?"""
+    """Whether another library may use the device, or this import is part of another framework's
+    import."""
     if any(other in sys.modules for other in _OTHER_USERS):
         return True
     for other in NAMES:
@@ -393,7 +398,7 @@ def _somebody_else(name: str, used: Iterable[str]) -> bool:
         module = sys.modules.get(other)
         unfinished = getattr(getattr(module, "__spec__", None), "_initializing", False)
         if module is None or unfinished or build_of(other, module) != "cpu":
-            return True  # one that is being imported is looked at when it is done
+            return True  # a framework whose import isn't finished is checked after it
     return False
 
 
@@ -415,7 +420,7 @@ _ON_HOST = ("device:CPU", "allocator cpu", "DefaultCPUAllocator")
 
 
 def text_of(exc: BaseException) -> str:
-    """``str`` of it, whatever that does."""
+    """``str(exc)``, even if that raises."""
     try:
         return str(exc)
     except Exception as bad:
@@ -423,9 +428,10 @@ def text_of(exc: BaseException) -> str:
 
 
 def device_oom_of(exc: Optional[BaseException]) -> Optional[BaseException]:
-    """The exception by which a device said that its memory is full: this one, or one that it was raised from.
+    """The exception that reports a device's memory as full: this one or one of its causes; else
+    None.
 
-    Looks at names and texts, imports nothing.
+    Compares names and texts; imports nothing.
     """
     for _ in range(20):
         if exc is None or _is_device_oom(exc):
@@ -439,7 +445,8 @@ def _is_device_oom(exc: BaseException) -> bool:
     if any(word in text for word in _ON_HOST):
         return False
     kinds = [kind.__name__ for kind in type(exc).__mro__]
-    if "ResourceExhaustedError" in kinds:  # TensorFlow's word for any limit, a message's size too
+    # TensorFlow uses it for any limit, even of a message's size
+    if "ResourceExhaustedError" in kinds:
         return "OOM" in text or "memory" in text.lower()
     if any(kind in _OOM_TYPES for kind in kinds):
         return True

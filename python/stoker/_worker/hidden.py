@@ -1,7 +1,7 @@
-"""Stars in place of secrets in what a step shows: its error, its warnings, its cards; and long texts cut.
+"""Replaces secrets by stars in a step's error, warnings and cards; and cuts long texts.
 
-Logs are the engine's (``src/host/runner/runner_mask.h``), which hides the same: each value, of one with several lines
-each line as well, and both as JSON writes them. Data that the step makes stays as it is.
+The engine masks logs (``src/host/runner/runner_mask.h``) by the same rules: each value, each longer
+line of a multi-line value, and the value's JSON form. The step's data stays unchanged.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List
 
 _SHORTEST, _SHORTEST_LINE = 4, 8
-MESSAGE_BYTES = 15 << 10  # of an error; the engine keeps 16 KiB
-TRACE_BYTES = 200 << 10  # it keeps 256 KiB
+MESSAGE_BYTES = 15 << 10  # of an error's message; the engine keeps 16 KiB
+TRACE_BYTES = 200 << 10  # of a traceback; the engine keeps 256 KiB
 _values: List[str] = []
 
 
 def begin(names: Iterable[str]) -> None:
-    """Hide the values that these variables have now."""
+    """Hide the current values of these variables from now on."""
     found: Dict[str, None] = {}
     for name in names:
         value = os.environ.get(name, "").strip(" \t\r\n")
@@ -33,7 +33,7 @@ def begin(names: Iterable[str]) -> None:
 
 
 def hide(text: str) -> str:
-    """``text`` with as many stars as a value has bytes in place of it."""
+    """``text`` with a star for each byte of a value."""
     if not any(value in text for value in _values):
         return text
     import re
@@ -54,7 +54,7 @@ def hide(text: str) -> str:
 
 
 def in_error(error: Dict[str, Any]) -> Dict[str, Any]:
-    """A result's ``error`` without secrets, and no longer than the engine keeps it."""
+    """A result's ``error`` without secrets, cut to the length that the engine keeps."""
     shown = {k: hide(v) if isinstance(v, str) else v for k, v in error.items()}
     for key, most in (("message", MESSAGE_BYTES), ("traceback", TRACE_BYTES)):
         if isinstance(shown.get(key), str):
@@ -63,7 +63,8 @@ def in_error(error: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def clip(text: str, most: int) -> str:
-    """Its beginning where it has more than ``most`` bytes, and of a traceback its end, too."""
+    """The text, cut to its beginning if it has more than ``most`` bytes; a traceback keeps its end
+    too."""
     if len(text) <= most // 4 or len(text.encode("utf-8", "surrogatepass")) <= most:
         return text
     note = f" … ({len(text)} characters in all; the step's log has them) "

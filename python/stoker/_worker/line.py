@@ -1,7 +1,9 @@
-"""A rank's line to its launcher (``src/host/launch/launch_line.c``): how far it has come, and who else has.
+"""A rank's line to its launcher (``src/host/launch/launch_line.c``): reports progress and waits for
+the other ranks.
 
-The launcher knows which ranks live, on every node: it opens a gate once all have come there, and ends whoever
-waits once one has ended before. So nothing here looks at a clock. Works on Python 3.7, as all that a worker needs.
+The launcher knows which ranks live on all nodes. It opens a gate when all ranks have reached it,
+and ends the waiting ranks if one has ended before. So this module needs no timeout. Works on Python
+3.7, like all modules of the worker.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List, NoReturn
 
-SCRIPT, RETURNED, ALONE = range(3)  # the gates, as launch_private.h has them
+SCRIPT, RETURNED, ALONE = range(3)  # the gates, as in launch_private.h
 _FAILED = 255
-VARIABLE = "STOKER_RANK_LINE"  # descriptors: what ranks say, then each gate
+VARIABLE = "STOKER_RANK_LINE"  # descriptors: one for the ranks' reports, then one for each gate
 
 
 class Line:
-    """The line of the rank whose number among those of its launcher is ``local``."""
+    """The line of the rank with the number ``local`` among its launcher's ranks."""
 
     def __init__(self, local: int) -> None:
         said = os.environ.pop(VARIABLE, "")
@@ -28,24 +30,26 @@ class Line:
             os.set_inheritable(fd, False)
 
     def come(self, gate: int) -> None:
-        """Say that this rank is at ``gate``; the others needn't wait for it there."""
+        """Report that this rank is at ``gate``; the others don't wait for it there any longer."""
         if self._fds:
             os.write(self._fds[0], self._local + bytes([gate, 0]))
 
     def barrier(self, gate: int) -> None:
-        """Wait until every rank has come to ``gate``; SIGTERM is answered as it was before."""
+        """Wait until every rank has reached ``gate``. SIGTERM keeps its handler."""
         if self._fds:
             import select
 
             poll = select.poll()
             poll.register(self._fds[1 + gate], select.POLLIN)
-            poll.poll()  # again after a signal
+            poll.poll()  # Python retries it after a signal
 
     def over(self, gate: int) -> bool:
-        """As :meth:`barrier`, of a rank whose work is done: SIGTERM only ends the waiting.
+        """Like :meth:`barrier`, for a rank whose work is done: SIGTERM only ends the wait.
 
         Returns:
-            Whether all have come; False: this rank is told to end. Because of another rank: doesn't return.
+            True: all ranks have reached the gate; False: this rank was told to end. Doesn't return
+                if it was told
+            so because of another rank.
         """
         import signal
 
@@ -65,7 +69,8 @@ class Line:
             signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
     def fall(self) -> None:
-        """Say that this rank's function failed, and see to it that it can say why: SIGTERM waits no longer for it."""
+        """Report that this rank's function failed. From here on ignores SIGTERM, so that the rank
+        can report why."""
         import signal
 
         if self._fds:
@@ -74,6 +79,7 @@ class Line:
 
 
 def ended_by_another() -> bool:
-    """Is this process a rank that is told to end because another one has ended? Then it is no preemption."""
+    """Whether this rank is told to end because another rank has ended, which is not a
+    preemption."""
     own = os.environ.get("STOKER_RANK_DIR")
     return bool(own) and os.path.exists(f"{own}/ended")

@@ -1,4 +1,4 @@
-"""Threads that go on after the step's code has ended: who waits for them says so."""
+"""Reports threads that still run after the step's code has ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ _PATIENCE_S = 5.0
 
 
 def tell_of_threads() -> None:
-    """Python waits at its end for threads that aren't daemons: after a while the log says for which ones."""
+    """After a while, log the threads that Python waits for at its end: those that aren't
+    daemons."""
     timer = threading.Timer(_PATIENCE_S, _tell)
     timer.daemon = True
     timer.start()

@@ -1,4 +1,5 @@
-"""Give memory back within a step: the helpers that the peers' users copy, harmless where there is nothing to give."""
+"""Frees memory within a step: the helpers that ZenML's users copy; harmless if there is nothing to
+free."""
 
 from __future__ import annotations
 
@@ -11,18 +12,19 @@ from .frameworks import keep_peaks
 
 
 def cleanup_memory() -> int:
-    """Collect garbage and give cached device memory of this process back to the devices.
+    """Collect garbage and return this process's cached device memory to the devices.
 
-    Between steps there is nothing to clean: each is a process of its own, and its memory is freed with it. It is still
-    useful *within* a step: between two models that are trained one after the other, or before a child process is
-    started that needs the device too. What live variables hold can't be freed: ``del`` them first.
+    Between steps there is nothing to clean up: each step is a process, and its memory is freed with
+    it. The function is useful *within* a step: between the training of two models, or before you
+    start a child process that needs the device too. It can't free objects of live variables:
+    ``del`` them first.
 
-    Peaks are counted anew from here (``torch.cuda.max_memory_allocated()``); the run's record keeps those from
-    before. Imports nothing, and opens no device: without torch and CuPy, or before they have used one, only garbage
-    is collected.
+    It resets peaks (``torch.cuda.max_memory_allocated()``); the run's record keeps the earlier
+    ones. It imports nothing and opens no device: if torch and CuPy aren't loaded, or have used no
+    device, it only collects garbage.
 
     Returns:
-        Bytes of device memory that went back, over all devices.
+        Bytes of device memory that were freed, over all devices.
     """
     while gc.collect():
         pass
@@ -30,10 +32,10 @@ def cleanup_memory() -> int:
 
 
 def cleanup_gpu_memory(force: bool = False) -> int:
-    """:func:`cleanup_memory` under ZenML's name; as there, without ``force`` it only warns.
+    """:func:`cleanup_memory` under ZenML's name; as in ZenML, it only warns without ``force``.
 
     Returns:
-        Bytes of device memory that went back.
+        Bytes of device memory that were freed.
     """
     if not force:
         warn("cleanup_gpu_memory(): nothing is freed without force=True")

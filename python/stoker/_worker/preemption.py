@@ -1,7 +1,7 @@
-"""Hearing that the attempt is about to end: SIGTERM, from whomever (docs/formats/task-directory.md).
+"""Notice of preemption: SIGTERM from any sender (docs/formats/task-directory.md).
 
-The first use of :mod:`stoker.checkpoint` in a step arms it: a handler in the main thread. A process that the step
-forks has the handler too, but isn't the step: there SIGTERM does what it always did.
+The first use of :mod:`stoker.checkpoint` in a step installs a handler in the main thread. Processes
+that the step forks inherit it, but there SIGTERM has its default effect.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, List, Optional
 
 _VARIABLE = "STOKER_CHECKPOINT_DIR"
-STATUS = 75  # EX_TEMPFAIL: saved, to be run again
+STATUS = 75  # EX_TEMPFAIL: saved, run me again
 
 
 class Preempted(SystemExit):
-    """Ends the attempt: it was told to, another one is to go on from the last checkpoint.
+    """Ends a preempted attempt; another attempt continues from the last checkpoint.
 
-    A ``SystemExit`` with status 75, so that ``except Exception`` lets it pass and a plain program ends by that.
+    A ``SystemExit`` with status 75: ``except Exception`` doesn't catch it, and a plain program ends
+    with this status.
     """
 
     def __init__(self, text: str = "the step was preempted") -> None:
@@ -37,16 +38,16 @@ class Preempted(SystemExit):
 
 
 class _State:
-    """Of one process: a fork begins with nothing of it."""
+    """The state of one process; a forked process starts with a new one."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.armed = False
         self.told = False
-        self.ended = False  # told to end, because of another rank
+        self.ended = False  # told to end because of another rank
         self.answered = False
         self.polled = False
-        self.over = False  # the step's function has ended: nothing is raised any more
+        self.over = False  # the step's function has ended: don't raise
         self.busy = 0
         self.hooks: List[Callable[[], Any]] = []
         self.previous: Any = None
@@ -63,7 +64,7 @@ def _mine() -> _State:
 
 
 def arm() -> None:
-    """Install the handler, once a process; only the main thread can."""
+    """Install the handler once in a process; only the main thread can."""
     state = _mine()
     if state.armed or threading.current_thread() is not threading.main_thread():
         return
@@ -86,7 +87,7 @@ def _on_signal(number: int, frame: Any) -> None:
 
 
 def _answer(number: int = signal.SIGTERM, frame: Any = None) -> None:
-    """Hooks, then the exception; later, where something is being saved."""
+    """Run the hooks, then raise Preempted; during a save, later."""
     state = _mine()
     if state.ended and not state.busy:
         _end(state, number, frame)
@@ -101,7 +102,7 @@ def _answer(number: int = signal.SIGTERM, frame: Any = None) -> None:
 
 
 def _end(state: _State, number: int, frame: Any) -> None:
-    """As a process without a handler, or with another one, ends by the signal."""
+    """End by the signal, like a process without this handler."""
     if state.previous is not None:
         state.previous(number, frame)
         return
@@ -112,7 +113,7 @@ def _end(state: _State, number: int, frame: Any) -> None:
 def directory() -> Path:
     """The task's directory, for libraries that write checkpoints themselves.
 
-    What has a name with a leading dot isn't complete: it is removed before the next attempt.
+    Names with a leading dot are incomplete: Stoker removes them before the next attempt.
 
     Raises:
         RuntimeError: no step of Stoker is running here.
@@ -139,7 +140,7 @@ def run_hooks(state: _State) -> None:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """What is done inside is finished before the step hears that it is preempted."""
+    """Delays the notice of preemption until the end of the block."""
     state = _mine()
     state.busy += 1
     try:
@@ -149,12 +150,12 @@ def deferred() -> Iterator[None]:
     if threading.current_thread() is threading.main_thread():
         _answer()
     elif (state.ended or (state.told and not state.answered)) and not state.busy:
-        os.kill(state.pid, signal.SIGTERM)  # again, for the main thread
+        os.kill(state.pid, signal.SIGTERM)  # deliver it to the main thread
 
 
 def on_preemption(hook: Callable[[], Any]) -> Callable[[], Any]:
-    """Have ``hook()`` called in the main thread when the step is preempted; then the step ends by
-    :class:`Preempted`. Several are called in order; usable as a decorator within the step.
+    """Call ``hook()`` in the main thread when the step is preempted; then :class:`Preempted` ends
+    the step. Several hooks run in order. Also usable as a decorator in the step.
 
     Raises:
         RuntimeError: no step is running here, or this isn't the main thread.
@@ -170,8 +171,9 @@ def on_preemption(hook: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def preempted() -> bool:
-    """Whether the step was told to end. Who asks isn't interrupted (unless it has hooks): it saves, and calls
-    :func:`stop` or returns; after the step's ``grace`` it is killed.
+    """Whether the step was told to end. Once a step has called this, it isn't interrupted (unless
+    it has hooks): it should save, and call :func:`stop` or return. After the step's ``grace`` it is
+    killed.
 
     Raises:
         RuntimeError: no step is running here.
@@ -184,7 +186,7 @@ def preempted() -> bool:
 
 
 def stop(text: str = "the step was preempted") -> None:
-    """End this attempt; another one is to go on from the last checkpoint.
+    """End this attempt; another one continues from the last checkpoint.
 
     Raises:
         Preempted: always.
@@ -193,10 +195,11 @@ def stop(text: str = "the step was preempted") -> None:
 
 
 def ended(failed: bool) -> bool:
-    """The step's function has ended (the worker says so): the signal raises nothing any more.
+    """The worker calls this when the step's function has ended; from here on SIGTERM raises
+    nothing.
 
-    Hooks that it owes are run now, where the function failed: what ends a rank's peers can fail it
-    before it hears of the signal itself.
+    If the function failed, runs hooks that are still due: the end of other ranks can make a rank
+    fail before it handles its own signal.
 
     Returns:
         Whether the step was told to end.

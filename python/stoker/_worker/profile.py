@@ -1,7 +1,7 @@
-"""What ``@gpu_profile`` leaves as artifacts: the step's devices over time.
+"""The artifacts of ``@gpu_profile``: the step's devices over time.
 
-The worker reads ``samples.bin`` (src/host/runner/runner_samples.h) at the step's end and stores the curves in the
-shape of the peer's decorator. Works on Python 3.7, as all that a worker needs.
+The worker reads ``samples.bin`` (src/host/runner/runner_samples.h) at the step's end and stores the
+curves in the shape of Metaflow's decorator. Works on Python 3.7, like all modules of the worker.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     )
 
     class Sample(NamedTuple):
-        """Seconds since the start, bytes, seconds of CPU time; devices: (memory bytes, busy percent); sizes of stdout
-        and stderr."""
+        """Seconds since the start, bytes, seconds of CPU time; devices: (memory bytes, busy
+        percent); sizes of stdout and stderr."""
 
         time_s: float
         rss_bytes: int
@@ -45,7 +45,7 @@ PROFILE_TAG = "gpu_profile"
 
 
 def names_of(task: Mapping[str, Any]) -> List[str]:
-    """Of a running task, by what the front has left in its ``extra``."""
+    """Names of a running task's profile outputs, from its ``extra``."""
     declared = task.get("outputs") or ()
     return [n for n in output_names((task.get("extra") or {}).get("gpu_profile")) if n in declared]
 
@@ -122,7 +122,7 @@ def _cpu_percent(before: Optional[Sample], now: Sample) -> Optional[float]:
 
 
 def _totals(granted: Sequence[Mapping[str, Any]]) -> List[Optional[int]]:
-    """Memory of each device or of the share that was granted, in MB; None: not known."""
+    """Memory of each granted device or share, in MB; None: unknown."""
     found = []
     for device in granted:
         size = device.get("share_bytes") or device.get("memory_bytes")
@@ -148,7 +148,9 @@ def _ram_mb() -> Optional[int]:
 # ---------------------------------------------------------------------------- samples.bin
 
 _HEADER = struct.Struct("<8sIIq")
-_RECORDS = {  # version → (record's beginning, which ends in a count of devices; device's beginning, is it counted)
+# version → (start of a record, up to the number of devices; start of a device; whether there is a
+# count)
+_RECORDS = {
     b"STKSMP1\n": (struct.Struct("<qqq"), struct.Struct("<qi"), False),
     b"STKSMP2\n": (struct.Struct("<qqqqqII"), struct.Struct("<qi"), True),
     b"STKSMP3\n": (struct.Struct("<qqqqqqqII"), struct.Struct("<qi"), True),
@@ -156,9 +158,10 @@ _RECORDS = {  # version → (record's beginning, which ends in a count of device
 
 
 def read_samples(path: str) -> Tuple[int, List[str], List[Sample]]:
-    """(start in Unix milliseconds, uuids of the devices, samples) of a ``samples.bin`` that may still grow.
+    """(start in Unix milliseconds, uuids of the devices, samples) of a ``samples.bin`` that may
+    still grow.
 
-    Nothing was sampled yet: no uuids and no samples. A number below 0 is unknown.
+    Before the first sample there are no uuids and no samples. A negative number means unknown.
 
     Raises:
         ValueError: the file is of another kind.
@@ -188,7 +191,7 @@ def read_samples(path: str) -> Tuple[int, List[str], List[Sample]]:
         fields = head.unpack_from(raw, at)
         n = fields[-2] if counted else n_devices
         if at + head.size + n * device_size > len(raw):
-            break  # the last record isn't whole yet
+            break  # the last record is incomplete
         if n:
             places = (at + head.size + i * device_size for i in range(n))
             last = [device.unpack_from(raw, place) for place in places]

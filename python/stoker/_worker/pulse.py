@@ -1,11 +1,13 @@
-"""What a rank tells the gang's watchdog: does it wait in a collective, in which, and how far has it come?
+"""A rank's report to the gang's watchdog: whether it waits in a collective, in which one, and its
+progress.
 
-A rank that waits for others may look busy: NCCL and MPI spin. So a thread of the rank looks, some times within the
-gang's ``hang``, at PyTorch's flight recorder (its counters, where it is on) and at where the main thread stands, and
-writes what changed to ``rank-K/pulse.json``. While a rank waits in one and the same collective, its CPU and its device
-count for nothing (``src/host/launch/launch_pulse.c``). At a hang the launcher makes the file ``rank-K/ask``: the recorder's
-whole account goes to ``rank-K/flight.json``, and what the rank waits in is named in the pulse. Nothing is imported
-that isn't loaded, and nothing here needs the main thread, which may be blocked in C as long as it doesn't hold the GIL.
+A rank that waits for others may look busy, because NCCL and MPI spin. So a thread of the rank reads
+PyTorch's flight recorder (its counters, if it is on) and the main thread's position several times
+within the gang's ``hang``, and writes changes to ``rank-K/pulse.json``. While a rank waits in the
+same collective, its use of CPU and device is no progress (``src/host/launch/launch_pulse.c``). At a
+hang the launcher makes the file ``rank-K/ask``: then the rank writes the recorder's whole dump to
+``rank-K/flight.json``, and names the collective in the pulse. This module imports only modules that
+are loaded already, and doesn't need the main thread, which may block in C unless it holds the GIL.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 _RECORDER = "torch._C._distributed_c10d"
-_DUMPS = ("_dump_nccl_trace_json", "_dump_fr_trace_json")  # of NCCL; of the other backends
+_DUMPS = ("_dump_nccl_trace_json", "_dump_fr_trace_json")  # for NCCL; for the other backends
 _LIBRARIES = ("/torch/distributed/", "/mpi4py/", "/horovod/", "/jax/experimental/multihost_utils")
 _COLLECTIVES = frozenset(
     (
@@ -32,13 +34,14 @@ _COLLECTIVES = frozenset(
         *("broadcast_object_list", "reduce", "gather", "scatter", "sync_global_devices"),
     )
 )
-_WAITING = ("/threading.py", "/selectors.py", "/socket.py", "/ssl.py")  # what libraries wait with
+# modules in which libraries wait
+_WAITING = ("/threading.py", "/selectors.py", "/socket.py", "/ssl.py")
 _LOOKS = 10
 _PERIOD_S = (0.1, 0.5)
 
 
 def start(folder: str, hang_ms: int) -> Pulse:
-    """Begin to tell, for a gang whose watchdog waits for ``hang_ms`` milliseconds."""
+    """Start the reports, for a gang whose watchdog waits ``hang_ms`` milliseconds."""
     period = min(max(hang_ms / 1000 / _LOOKS, _PERIOD_S[0]), _PERIOD_S[1])
     pulse = Pulse(folder)
     thread = threading.Thread(target=pulse.run, args=(period,), name="stoker-pulse", daemon=True)
@@ -47,18 +50,18 @@ def start(folder: str, hang_ms: int) -> Pulse:
 
 
 class Pulse:
-    """The pulse of one rank, of whose process ``ident`` is the thread that runs the step."""
+    """The pulse of one rank; ``ident`` is the thread that runs the step."""
 
     def __init__(self, folder: str, ident: Optional[int] = None) -> None:
         self.folder = folder
         self.ident = ident or threading.main_thread().ident
         self._written = ""
-        self._calls = 0  # collectives that were left, as far as was seen
+        self._calls = 0  # number of collectives that the rank was seen to leave
         self._place: Optional[Tuple[Any, ...]] = None
         self._held: Optional[FrameType] = None
 
     def run(self, period_s: float) -> None:
-        """Look until the launcher asks, which it does when it is about to end the process."""
+        """Report until the launcher asks for a dump, which it does before it ends the process."""
         asked = False
         while not asked:
             time.sleep(period_s)
@@ -69,14 +72,16 @@ class Pulse:
                     self.write({**self.state(named=True), "asked": True})
             except (
                 Exception
-            ):  # of a rank that tells nothing CPU and device count, as of any program
+            ):  # without reports the rank's CPU and device count as progress, like any program's
                 return
 
     def state(self, named: bool = False) -> Dict[str, Any]:
-        """What stands now: ``waits``, ``groups`` (process group → [issued, done]), ``group``, ``op``, ``calls``.
+        """The current state: ``waits``, ``groups`` (process group → [issued, done]), ``group``,
+        ``op``, ``calls``.
 
         Args:
-            named: also ask the recorder for the collective itself, and keep its account in ``flight.json``.
+            named: also read the collective from the recorder, and write its dump to
+                ``flight.json``.
         """
         groups, entries = _recorded(self.folder if named else None)
         pending = [name for name, (issued, done) in groups.items() if issued > done]
@@ -99,7 +104,8 @@ class Pulse:
         return found
 
     def write(self, state: Dict[str, Any]) -> None:
-        """By rename, and only what is new: bytes written are progress to the watchdog. Else a new time says: alive."""
+        """Write a changed state, with a rename; the watchdog counts written bytes as progress. An
+        unchanged state only gets a new time, to show that the rank lives."""
         text = json.dumps(state)
         path = f"{self.folder}/pulse.json"
         if text == self._written:
@@ -113,8 +119,9 @@ class Pulse:
     def _standing(self) -> Optional[str]:
         """The collective function that the main thread is in, or None.
 
-        A loop calls the same function again and again: a frame that is held can't be another call's, so one that
-        was seen at the same place twice is held until it isn't the current one any more.
+        A loop may call the same function many times. A frame that was seen at the same place twice
+        is kept, so that no other call can reuse its address; it is released when it isn't the
+        current one.
         """
         frame = collective_of(sys._current_frames().get(self.ident or 0))
         place = None if frame is None else (frame.f_code, frame.f_lasti, id(frame))
@@ -128,9 +135,11 @@ class Pulse:
 
 
 def collective_of(frame: Optional[FrameType]) -> Optional[FrameType]:
-    """The frame that waits for other ranks, of a thread whose innermost is ``frame``; None: it does something else.
+    """The frame that waits for other ranks, for a thread with the innermost frame ``frame``; None:
+    it doesn't wait.
 
-    Only the innermost function tells: user code runs inside of a distributed library's functions too.
+    Only the innermost function counts, because functions of distributed libraries also call user
+    code.
     """
     while frame is not None and frame.f_code.co_filename.endswith(_WAITING):
         frame = frame.f_back
@@ -141,7 +150,8 @@ def collective_of(frame: Optional[FrameType]) -> Optional[FrameType]:
 
 
 def _recorded(keep_in: Optional[str]) -> Tuple[Dict[str, List[int]], List[Dict[str, Any]]]:
-    """PyTorch's counters (process group's id → [issued, done]), and the active collectives where they are kept."""
+    """PyTorch's counters (process group's id → [issued, done]), and the active collectives if it
+    keeps them."""
     module = sys.modules.get(_RECORDER)
     groups: Dict[str, List[int]] = {}
     entries: List[Dict[str, Any]] = []
@@ -166,13 +176,13 @@ def _recorded(keep_in: Optional[str]) -> Tuple[Dict[str, List[int]], List[Dict[s
 
 
 def _entry_of(entries: List[Dict[str, Any]], group: str, number: int) -> Optional[Dict[str, Any]]:
-    """The recorder's entry of the collective of that number."""
+    """The recorder's entry of the collective with that number."""
     found = [one for one in entries if str(one.get("pg_id")) == group]
     return next((one for one in reversed(found) if one.get("collective_seq_id") == number), None)
 
 
 def _name_of(entry: Mapping[str, Any]) -> str:
-    """``gloo:all_reduce of 4 Float``."""
+    """The collective's name, such as ``gloo:all_reduce of 4 Float``."""
     sizes = ", ".join("x".join(map(str, one)) for one in entry.get("input_sizes") or [])
     types = ", ".join(entry.get("input_dtypes") or [])
     about = f" of {sizes} {types}".rstrip() if sizes or types else ""
@@ -180,13 +190,13 @@ def _name_of(entry: Mapping[str, Any]) -> str:
 
 
 def _is_whole(entry: Mapping[str, Any]) -> bool:
-    """Is its process group that of all ranks?"""
+    """Whether its process group has all ranks."""
     said = entry.get("process_group") or ["0"]
     return said[0] == "0" or "default_pg" in said[1:]
 
 
 def _members_of(entry: Mapping[str, Any]) -> List[int]:
-    """The ranks of its process group, as torch.distributed knows them."""
+    """The ranks of its process group, from torch.distributed."""
     world: Any = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None)
     name = (entry.get("process_group") or [""])[0]
     for group, own in dict(getattr(world, "pg_names", {})).items():

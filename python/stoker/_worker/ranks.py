@@ -1,9 +1,10 @@
-"""Steps of many processes: how one becomes the launcher, and what a rank does in its process.
+"""Steps with several processes: the start of the launcher, and the work of a rank.
 
-The process that the engine starts for such a step becomes the launcher: it puts accelerate's environment in place,
-leaves a fork server behind that has everything imported, and ``exec``s ``stoker launch``. The ranks are forks of
-that server, or fresh interpreters where forking is unfit. Each loads the step's inputs and calls its function;
-what rank 0 returns are the step's outputs. Works on Python 3.7, as all that a worker needs.
+The process that the engine starts for such a step becomes the launcher: it sets accelerate's
+environment, forks a server that has everything imported, and executes ``stoker launch``. The ranks
+are forks of that server, or fresh interpreters if forking is unsafe. Each rank loads the step's
+inputs and calls its function; rank 0's results are the step's outputs. Works on Python 3.7, like
+all modules of the worker.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from .._definition.entry import Entry
 
-_MARK = "STOKER_RANK_DIR"  # <attempt directory>/rank-K, set by the launcher
+_MARK = "STOKER_RANK_DIR"  # variable with <attempt directory>/rank-K, set by the launcher
 
 
 def _nodes(task: Mapping[str, Any]) -> int:
@@ -32,21 +33,19 @@ def _nodes(task: Mapping[str, Any]) -> int:
 
 # ---------------------------------------------------------------------------- becoming the launcher
 
-_threads: Optional[str] = (
-    None  # of each rank, where the options say it; ranks are forks of who set it
-)
+_threads: Optional[str] = None  # of each rank, if the options set it; ranks inherit it by fork
 
 
 _mine: Optional[Rank] = None
 
 
 def rank_in(directory: str) -> Optional[Rank]:
-    """The rank that this process is of the attempt, or None."""
+    """This process's rank in the attempt, or None."""
     own = os.environ.get(_MARK, "")
     if not own or os.path.realpath(os.path.dirname(own)) != os.path.realpath(directory):
         return None
     global _mine
-    if _mine is None or _mine.own != own:  # its notes can be taken once
+    if _mine is None or _mine.own != own:  # its notes must be taken only once
         _mine = Rank(own, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
     return _mine
 
@@ -58,13 +57,13 @@ def launch(
     main_file: Optional[str],
     serve: Callable[..., Any],
 ) -> NoReturn:
-    """Become ``stoker launch``: the same process goes on as the launcher of the attempt's ranks.
+    """Become ``stoker launch``, the launcher of the attempt's ranks, in the same process.
 
     Args:
         serve: the fork server's :func:`.server.serve`, for the ranks.
 
     Raises:
-        ImportError, SettingsError, ValueError: accelerate isn't there, or refuses its options.
+        ImportError, SettingsError, ValueError: accelerate is missing, or refuses its options.
         EngineError: the ``stoker`` binary isn't found.
     """
     global _threads
@@ -83,7 +82,7 @@ def launch(
         _threads = made.get("OMP_NUM_THREADS")
     command = [binary, "launch", "--gang", f"{directory}/task.json"]
     facts = fitness.prepare()
-    leads = _nodes(task) > 1 and "STOKER_GANG_RDZV" not in os.environ  # it starts the other nodes
+    leads = _nodes(task) > 1 and "STOKER_GANG_RDZV" not in os.environ  # this node starts the others
     if leads and entry.importable is None:
         raise SettingsError(
             f"step '{task['step']}' runs on several machines, which must import its function, but it is a closure or "
@@ -125,8 +124,8 @@ def _fork_server(
 class Rank:
     """One rank and its folder ``rank-K`` of the attempt directory.
 
-    ``rank-K/result.json`` is what rank K says. The attempt's is rank 0's where all is well; the launcher, who knows
-    which rank failed first, writes it otherwise.
+    ``rank-K/result.json`` is rank K's result. The attempt's result is rank 0's if no rank fails;
+    else the launcher writes it, which knows the rank that failed first.
     """
 
     def __init__(self, own: str, number: int, world: int) -> None:
@@ -140,7 +139,8 @@ class Rank:
         self.notes = os.environ.pop(NOTES, "").splitlines()
 
     def begin(self, task: Mapping[str, Any]) -> None:
-        """Before user code: forget an earlier round, answer SIGUSR1 with the stack, tell the watchdog."""
+        """Prepare for user code: remove files of an earlier round, dump the stack at SIGUSR1, start
+        the pulse."""
         import faulthandler
         import signal
 
@@ -171,7 +171,7 @@ class Rank:
     def end(
         self, result: Dict[str, Any], write: Callable[[str, str, Dict[str, Any]], None]
     ) -> None:
-        """Write what this rank says; rank 0 speaks for the step."""
+        """Write this rank's result; rank 0 also writes the step's."""
         if "error" in result:
             error = result["error"]
             error["message"] = f"rank {self.number} of {self.world}: {error['message']}"
@@ -179,8 +179,8 @@ class Rank:
         if self.number == 0:
             write(self.directory, "result.json", result)
             if "error" not in result:
-                # It has PyTorch's store in its process, without which the others can't go on: it ends last.
-                # (torchrun's own agent has it, so scripts count on that.)
+                # Rank 0 ends last, because PyTorch's store is in its process and the others need
+                # it. (With torchrun the store is in the agent, so scripts rely on it.)
                 self.line.come(line.ALONE)
                 self.line.over(line.ALONE)
 
@@ -190,13 +190,14 @@ class Rank:
         self.line.barrier(line.SCRIPT)
 
     def leave(self, collects: bool = False) -> None:
-        """The function has returned: wait for all ranks' where others may still need this one, or it needs theirs.
+        """Wait until the functions of all ranks have returned, if others may still need this rank,
+        or it needs them.
 
-        A rank whose process group is gone fails others that still connect to it. One that dies or hangs
-        ends all: the launcher sees to it.
+        If a rank left its process group early, others that still connect to it would fail. If a
+        rank dies or hangs, the launcher ends them all.
 
         Args:
-            collects: this rank needs what the others returned.
+            collects: this rank needs the others' results.
         """
         self.line.come(line.RETURNED)
         if (collects or _joined()) and not self.line.over(line.RETURNED) and collects:
@@ -207,11 +208,11 @@ class Rank:
     def share(
         self, entries: Mapping[str, Any], write: Callable[[str, str, Dict[str, Any]], None]
     ) -> None:
-        """Leave this rank's outputs for rank 0."""
+        """Write this rank's outputs for rank 0."""
         write(self.own, self._shared, {"outputs": dict(entries)})
 
     def collect(self, k: int) -> Dict[str, Dict[str, Any]]:
-        """The outputs of rank K, as :func:`share` left them before it came to its end."""
+        """The outputs of rank K, which :func:`share` wrote there."""
         path = f"{self.directory}/rank-{k}/{self._shared}"
         with open(path, encoding="utf-8") as stream:
             outputs: Dict[str, Dict[str, Any]] = json.load(stream)["outputs"]
@@ -226,19 +227,19 @@ class Rank:
 
 
 def _joined() -> bool:
-    """Is this process in a process group of PyTorch's?"""
+    """Whether this process is in a process group of PyTorch."""
     distributed: Any = sys.modules.get("torch.distributed")
     try:
         return distributed is not None and bool(distributed.is_initialized())
-    except Exception:  # it is built without, or is somebody's stand-in
+    except Exception:  # a build without it, or a stand-in for the module
         return False
 
 
 def run_script(path: str, words: List[str]) -> None:
-    """Run a script as ``python PATH WORDS…`` would, in this process.
+    """Run a script like ``python PATH WORDS…``, in this process.
 
     Raises:
-        SystemExit: it ended itself.
+        SystemExit: the script called ``sys.exit``.
     """
     import runpy
 
@@ -254,7 +255,7 @@ def run_script(path: str, words: List[str]) -> None:
 def gathered(
     rank: Rank, own: Mapping[str, Any], load: Callable[[Dict[str, Any]], Any]
 ) -> Dict[str, List[Any]]:
-    """For each output the values of all ranks, rank 0's own first."""
+    """For each output the values of all ranks, rank 0's first."""
     lists: Dict[str, List[Any]] = {name: [value] for name, value in own.items()}
     for k in range(1, rank.world):
         for name, entry in rank.collect(k).items():

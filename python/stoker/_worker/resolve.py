@@ -1,4 +1,4 @@
-"""The code of a step that a fresh interpreter must find by its name."""
+"""Finds a step's code by its name, for a fresh interpreter."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 def resolve(module: str, qualname: str) -> Entry:
     """The entry of ``module:qualname``, imported if need be.
 
-    ``__main__`` means ``__mp_main__`` where the process imported the user's file under that name.
+    ``__main__`` means ``__mp_main__`` if the process imported the user's file under that name.
 
     Raises:
         ImportError: the module can't be imported.
-        LookupError: it has no such function, or the name lies inside of another function.
+        LookupError: it has no such function, or the function is local to another one.
     """
     found = resolve_callable(module, qualname)
     of_flow: Any = registry.first(registry.entries, module, qualname, found)
     if of_flow is not None:
         return of_flow  # type: ignore[no-any-return]
-    from .._definition.step import StepDefinition, entry_of  # a tenth of a flow's start
+    # this import takes a tenth of a flow's start
+    from .._definition.step import StepDefinition, entry_of
 
     return found.entry() if isinstance(found, StepDefinition) else entry_of(found)
 

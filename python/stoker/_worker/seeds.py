@@ -1,10 +1,12 @@
-"""Random numbers: a program that seeds them gives the same results at each run (docs/formats/task-directory.md).
+"""Random numbers: a program that seeds them gets the same results in each run
+(docs/formats/task-directory.md).
 
-The front notices which generators the program has seeded: ``random`` by its ``seed`` (:func:`notice`, with ``import
-stoker``), numpy's global one by the seed sequence that it loses, torch by a seed that isn't the one it began with. The
-digest of a seeded generator's state is in the document (``extra._seeds``) and so in every task's ``task.json``,
-wherever it runs; a task's own seed is derived from that and from what the task is. A generator that was never seeded
-has fresh entropy in each task. Nothing is imported for it. Works on Python 3.7, as all that a worker needs.
+The front detects which generators the program has seeded: ``random`` by a call of its ``seed``
+(:func:`notice`, from ``import stoker``), numpy's global one by the seed sequence that it then
+lacks, torch by a seed that differs from its first one. The digest of a seeded generator's state is
+in the document (``extra._seeds``) and so in every ``task.json``, on any machine; the task's seed is
+derived from this and from the task's identity. A generator that was never seeded gets fresh entropy
+in each task. This module imports no generator. Works on Python 3.7, like all modules of the worker.
 """
 
 from __future__ import annotations
@@ -20,22 +22,22 @@ if TYPE_CHECKING:
 
 
 KEY = "_seeds"  # in the document's and a task's `extra`
-CODE = "random seeds"  # the part of a step's cache key, and of its reasons
+CODE = "random seeds"  # the name of this part in a step's cache key and in reasons for a miss
 _MODULES = {"random": "random", "numpy": "numpy.random.mtrand", "torch": "torch"}
 
 _noticed = False
 _seeded_random = False
-_first_of_torch: Optional[int] = None  # the seed that its generator had before anybody gave it one
+_first_of_torch: Optional[int] = None  # the seed of its generator before any seeding
 
 
 # ---------------------------------------------------------------------------- the program
 
 
 def notice() -> Any:
-    """From now on, know whether ``random`` and torch are seeded; with ``import stoker``.
+    """Watch from now on whether ``random`` and torch are seeded; ``import stoker`` calls this.
 
     Returns:
-        The finder that sees them imported.
+        The finder that sees their imports.
     """
     global _noticed
     if not _noticed:
@@ -47,7 +49,7 @@ def notice() -> Any:
 
 
 def _watch_random(module: Any) -> None:
-    """Wrap ``random.seed`` and ``random.setstate``, the functions of the one generator that all share."""
+    """Wrap ``random.seed`` and ``random.setstate``, the functions of the shared generator."""
     for name in ("seed", "setstate"):
         setattr(module, name, _noting(getattr(module, name)))
 
@@ -56,7 +58,7 @@ def _noting(given: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         global _seeded_random
         given(*args, **kwargs)
-        # Without a seed it is entropy again, as at the beginning.
+        # A call without a seed uses entropy, as at the start.
         _seeded_random = bool(args or kwargs) and (args + tuple(kwargs.values()))[0] is not None
 
     call.__name__, call.__doc__ = given.__name__, given.__doc__
@@ -65,7 +67,7 @@ def _noting(given: Any) -> Any:
 
 def _watch_torch(module: Any) -> None:
     global _first_of_torch
-    if hasattr(module, "default_generator"):  # else it is another module of that name
+    if hasattr(module, "default_generator"):  # else it is another module with that name
         _first_of_torch = int(module.initial_seed())
 
 
@@ -74,12 +76,13 @@ def _numpy_state() -> Any:
 
 
 def _numpy_is_seeded(state: Any) -> bool:
-    """``numpy.random.seed(n)`` leaves no seed sequence behind."""
+    """Whether numpy is seeded: ``numpy.random.seed(n)`` removes the seed sequence."""
     return state is not None and getattr(state._bit_generator, "_seed_seq", None) is None
 
 
 def _torch_is_seeded(torch: Any) -> bool:
-    """It begins with 64 bits of entropy; where nobody saw them, a number of the size that people choose tells."""
+    """Whether torch is seeded. It starts with 64 bits of entropy; if that seed is unknown, a small
+    number means yes."""
     seed = int(torch.initial_seed())
     return seed != _first_of_torch if _first_of_torch is not None else seed < 1 << 33
 
@@ -90,7 +93,7 @@ def _torch() -> Any:
 
 
 def seeded() -> Dict[str, str]:
-    """Of each generator that this program has seeded, the digest of its state."""
+    """Generator → digest of its state, for those that this program has seeded."""
     from .._base.digest import sha256
 
     found: Dict[str, bytes] = {}
@@ -111,7 +114,8 @@ def seeded() -> Dict[str, str]:
 
 
 def refresh() -> None:
-    """In a fork: a generator that nobody has seeded must not go on as its parent's would. (``random`` doesn't.)"""
+    """In a fork: reseed generators that aren't seeded, so that they don't repeat the parent's
+    numbers. (Python does it for ``random``.)"""
     state = _numpy_state()
     if state is not None and not _numpy_is_seeded(state):
         state.seed(int.from_bytes(os.urandom(4), "little"))
@@ -121,7 +125,7 @@ def refresh() -> None:
 
 
 def sow(task: Mapping[str, Any]) -> None:
-    """Give each generator that the program has seeded the stream of this task, as soon as it is there."""
+    """Seed each generator that the program has seeded for this task, as soon as it is imported."""
     found = (task.get("extra") or {}).get(KEY)
     if isinstance(found, dict):
         for name in _MODULES:
@@ -134,7 +138,8 @@ def _sow_one(name: str, seed: int) -> None:
 
 
 def _derived(found: Mapping[str, Any], name: str, task: Mapping[str, Any]) -> int:
-    """64 bits of: the program's state; the step, where it stands in its foreach, and its round in a loop."""
+    """64 bits derived from the program's state, the step, its place in foreachs, and its round in a
+    loop."""
     from hashlib import sha256
 
     step = task.get("step")

@@ -1,6 +1,7 @@
-"""Whose file it is, and what a step was seen to load: project files and distributions, for its cache key.
+"""Finds the project files and distributions that a step has loaded, for its cache key; and the
+owner of a file.
 
-Works on Python 3.7 and imports little, as all that a worker needs.
+Works on Python 3.7 and imports little, like all modules of the worker.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def is_ours(filename: str) -> bool:
 
 
 def is_users(filename: str) -> bool:
-    """Neither ours, nor the standard library's, nor an installed package's."""
+    """Whether a file is the user's: not of Stoker, the standard library or an installed package."""
     if is_ours(filename) or filename.startswith("<frozen"):
         return False
     return not any(site in filename for site in _SITES) and not filename.startswith(_STDLIB)
@@ -32,8 +33,8 @@ def is_users(filename: str) -> bool:
 class Baseline:
     """The modules that are loaded now.
 
-    The fork server makes one before its first fork: listing a thousand modules in each child would
-    copy a page for each few of them.
+    The fork server makes one before its first fork: a list of a thousand modules made in each child
+    would copy many pages.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class Baseline:
         self.last = next(reversed(list(sys.modules)), "")
 
     def fresh(self) -> List[str]:
-        """Names of the modules that were loaded since, without ours."""
+        """Names of the modules that were loaded since, without Stoker's."""
         fresh = []
         names: Any = sys.modules if sys.version_info >= (3, 8) else list(sys.modules)
         for name in reversed(names):  # new ones are at the end
@@ -80,7 +81,7 @@ def seen_since(before: Baseline) -> Dict[str, str]:
 
 
 def _distributions(site: str, tops: Set[str]) -> List[str]:
-    """The ``.dist-info`` folders that hold these top-level names."""
+    """The ``.dist-info`` folders of distributions with these top-level names."""
     folders = [name for name in os.listdir(site) if name.endswith(".dist-info")]
     found = []
     left = {top.lower() for top in tops}

@@ -1,19 +1,21 @@
 """The fork server: starts each Python step as a fork of a process that has everything imported.
 
-The front forks it from the user's process (``prepare`` before, ``serve`` in the child); a *clean* one is
-``python -m stoker._worker.server --fd N [--main FILE]``, a fresh interpreter that imports the user's file. The
-protocol is docs/formats/server-protocol.md. One thread, one poll loop, one fork a task: the server sends ``started``
-with the task's pidfd, reaps it and sends ``ended``. What makes forking unsafe (an OpenMP pool, an open
-device, other threads) is looked for before the first task; see :mod:`stoker._worker.fitness`.
+The front forks it from the user's process (``prepare`` before, ``serve`` in the child). A *clean*
+one is ``python -m stoker._worker.server --fd N [--main FILE]``, a fresh interpreter that imports
+the user's file. The protocol is docs/formats/server-protocol.md. It has one thread and one poll
+loop, and forks once for each task: it sends ``started`` with the task's pidfd, reaps the task and
+sends ``ended``. Before the first task it checks whether forking is safe (an OpenMP pool, an open
+device, other threads); see :mod:`stoker._worker.fitness`.
 
-What a task costs is mostly pages: each that the child writes to is copied, be it for a reference count. So
-what the child does on its way to the user's function touches as few objects as it can: C functions rather
-than their wrappers in Python, raw descriptors rather than objects, nothing that the server could do before.
+A task's cost is mostly pages: the kernel copies each page that the child writes to, even for a
+reference count. So the child touches as few objects as it can before the user's function: it uses C
+functions instead of Python wrappers and raw descriptors instead of objects, and leaves all possible
+work to the server.
 """
 
 from __future__ import annotations
 
-import _signal  # signal.signal makes enumeration members of what it returns
+import _signal  # signal.signal converts its results to enumeration members
 import gc
 import json
 import os
@@ -29,15 +31,15 @@ from . import attempt, fitness, line, seeds, seen
 
 _VERSION = 1
 _MAX_MESSAGE = 64 << 20
-_MAX_FDS = 250  # the kernel passes at most 253 at once
+_MAX_FDS = 250  # the kernel passes at most 253 in one message
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _ENGINE_DIED = signal.SIGUSR1
-_RESET = tuple(  # plain numbers, for the child
+_RESET = tuple(  # plain numbers, cheap for the child
     int(one) for one in (*_IGNORED, signal.SIGCHLD, _ENGINE_DIED) if one != signal.SIGINT
 )
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
-_SYS_PIDFD_OPEN = 434  # the same on every architecture that Linux runs Python on
+_SYS_PIDFD_OPEN = 434  # the same on all architectures with Python on Linux
 _decode = json.JSONDecoder().raw_decode
 
 prepare = fitness.prepare
@@ -55,12 +57,12 @@ def serve(
     """Serve until the engine's end of ``sock`` closes; never returns.
 
     Args:
-        registry: step name → entry; a step that isn't there is found by ``task.json``'s ``entry``.
-        main_file: the user's file, told to the engine.
-        facts: what :func:`prepare` found in the process that was forked from.
-        clean: this is a fresh interpreter; where even it is unfit (the user's file opens a device when
-            it is imported), each task gets an interpreter of its own.
-        main_error: what importing the user's file raised; steps fail by it.
+        registry: step name → entry; other steps are found by ``entry`` in ``task.json``.
+        main_file: the user's file, reported to the engine.
+        facts: the result of :func:`prepare` in the parent process.
+        clean: this is a fresh interpreter. If forking is unsafe even here (the import of the user's
+            file opens a device), each task gets an interpreter of its own.
+        main_error: the exception from the import of the user's file; steps fail with it.
     """
     status = 1
     try:
@@ -68,7 +70,7 @@ def serve(
         server.run()
         status = 0
     except ConnectionError:
-        pass  # the engine ended before it wanted anything
+        pass  # the engine ended before its first request
     except BaseException as exc:
         sys.stderr.write(f"stoker: the fork server failed: {type(exc).__name__}: {exc}\n")
     finally:
@@ -96,7 +98,7 @@ class _Server:
         self.fitness = fitness.Fitness(facts)
         self.libraries: Optional[fitness.ThreadedLibraries] = None
         self.tasks: Dict[int, int] = {}  # pid → id of the spawn
-        self.changed: Dict[str, Optional[str]] = {}  # variables of tasks → what they were before
+        self.changed: Dict[str, Optional[str]] = {}  # variable set for tasks → its value before
         self.pid = os.getpid()
         libc = fitness.libc()
         self.prctl, self.fflush = libc.prctl, libc.fflush
@@ -118,7 +120,7 @@ class _Server:
         try:
             self._loop()
         except (BrokenPipeError, ConnectionResetError):
-            pass  # the engine is gone, as at the end of file
+            pass  # the engine has ended, as at end of file
         finally:
             self._end_all()
 
@@ -138,7 +140,8 @@ class _Server:
                 self._reap()
 
     def _become_server(self) -> None:
-        """Signals, standard streams, and everything that a child would otherwise have to do."""
+        """Set up signals, standard streams, and everything else that each child would have to
+        do."""
         for number in range(1, signal.NSIG):
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
@@ -151,7 +154,7 @@ class _Server:
         signal.set_wakeup_fd(self.wake_w, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         attempt.tell_crashes()
-        # Not SIGKILL: the server must live long enough to end what its tasks have started.
+        # Not SIGKILL: the server must live long enough to kill the processes of its tasks.
         self.prctl(_PR_SET_PDEATHSIG, _ENGINE_DIED, 0, 0, 0)
         self.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # children inherit it
         peer = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -171,7 +174,8 @@ class _Server:
         import resource
 
         if any(name in sys.modules for name in ("numpy", "pandas", "torch")):
-            # Steps of such a program hand over large values: what that takes is not loaded in each of them.
+            # Steps of such a program pass large values: load the modules for this once, not in each
+            # step.
             import mmap  # noqa: F401
 
             from ..materializers import (
@@ -181,11 +185,12 @@ class _Server:
                 _spend,  # noqa: F401
             )
 
-        atexit._clear()  # what was registered before belongs to the user's process
+        atexit._clear()  # the functions registered so far belong to the user's process
         self.run_exit_functions = atexit._run_exitfuncs
         self.atexit_count = atexit._ncallbacks
         self.resource = resource
-        attempt.baseline = attempt.baseline or seen.Baseline()  # of ranks: from before accelerate
+        # ranks have one from before accelerate's import
+        attempt.baseline = attempt.baseline or seen.Baseline()
         gc.freeze()
 
     # ------------------------------------------------------------------ messages
@@ -206,10 +211,10 @@ class _Server:
             self.sock.sendall(raw[sent:])
 
     def receive(self) -> Tuple[Optional[Dict[str, Any]], List[int]]:
-        """The next message and its descriptors; None at the end of file.
+        """The next message and its descriptors; None at end of file.
 
-        The header is read by itself: descriptors come with a message's first byte, so those that come
-        with these four bytes are this message's.
+        Reads the header by itself: descriptors arrive with a message's first byte, so those that
+        arrive with these four bytes belong to this message.
         """
         fds: List[int] = []
         head = b""
@@ -294,7 +299,8 @@ class _Server:
                 os.close(pidfd)
 
     def _set_environment(self, given: Dict[str, str], unset: Sequence[str]) -> None:
-        """The next task's environment, made here because most of it is the last one's too."""
+        """Set the next task's environment. The server does it, because most of it equals the last
+        task's."""
         changed = [name for name in self.changed if name not in given and name not in unset]
         for name in changed:
             before = self.changed.pop(name)
@@ -312,7 +318,7 @@ class _Server:
                 os.environ[name] = value
 
     def _entry_of(self, message: Dict[str, Any]) -> Optional[Entry]:
-        """The registered entry of the spawn's step (the directory is ``…/STEP/TASK/ATTEMPT``)."""
+        """The registered entry of the message's step (the directory is ``…/STEP/TASK/ATTEMPT``)."""
         if not self.registry:
             return None
         parts = message["dir"].rstrip("/").split("/")
@@ -339,9 +345,10 @@ class _Server:
             )
 
     def _end_group(self) -> int:
-        """The pid of a task that has ended; 0: none has.
+        """Return the pid of a task that has ended; 0: none has.
 
-        What it left in its process group is killed before it is reaped: until then the number is its own.
+        Kills the rest of its process group before the task is reaped: until then no other process
+        gets its number.
         """
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if ended is None:
@@ -350,15 +357,15 @@ class _Server:
             if ended.si_pid in self.tasks:
                 os.killpg(ended.si_pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # it ended before it had a group of its own
+            pass  # it ended before it had its own group
         return ended.si_pid
 
     def _end_all(self) -> None:
-        """Kill every task's session: the engine is gone, or it asks for it."""
+        """Kill every task's session, because the engine has ended or asks for it."""
         leaders = set(self.tasks)
         for pid in leaders:
             os.kill(pid, signal.SIGKILL)
-        for _ in range(10):  # a member may fork while the list is read
+        for _ in range(10):  # a member may fork while this reads the list
             members = _sessions_members(leaders)
             if not members:
                 break
@@ -392,7 +399,7 @@ class _Server:
                 error = f"{type(exc).__name__}: {exc}"
                 self.send({"op": "failed", "id": message.get("id"), "error": error})
                 os._exit(127)
-            os.close(self.sock_fd)  # the object stays as it is: it is never looked at again
+            os.close(self.sock_fd)  # closes only the descriptor; the object isn't used again
             if fresh:
                 self._exec_worker(message)
             hook, error = message.get("hook"), message.get("error") or ""
@@ -401,7 +408,7 @@ class _Server:
             )
             self._end_task()
             status = ended
-        except BaseException as exc:  # ours, or an exit function's: the log says it
+        except BaseException as exc:  # from us or an exit function: write it to the log
             try:
                 sys.stderr.write(f"stoker: {type(exc).__name__}: {exc}\n")
             except BaseException:
@@ -436,7 +443,7 @@ class _Server:
         os.close(self.null)
         os.close(self.wake_r)
         os.close(self.wake_w)
-        if line.VARIABLE in (message.get("env") or ()):  # the launcher's numbers of them
+        if line.VARIABLE in (message.get("env") or ()):  # the launcher's descriptor numbers
             os.environ[line.VARIABLE] = ",".join(map(str, fds[2:]))
         if threads:
             attempt.set_thread_variables(threads, message.get("env") or {})
@@ -447,7 +454,7 @@ class _Server:
             os.chdir(message["cwd"])
 
     def _exec_worker(self, message: Dict[str, Any]) -> None:
-        """Go on as a fresh interpreter; the task stays the same process."""
+        """Become a fresh interpreter; the task stays the same process."""
         if message.get("hook"):
             os.environ["STOKER_HOOK"] = message["hook"]
             os.environ["STOKER_ERROR"] = message.get("error") or ""
@@ -457,8 +464,8 @@ class _Server:
         os.execv(sys.executable, command)
 
     def _end_task(self) -> None:
-        """What the interpreter does at its end, as far as the step has use for it."""
-        threading: Any = sys.modules.get("threading")  # not loaded: there are none
+        """Do the parts of the interpreter's end that the step needs."""
+        threading: Any = sys.modules.get("threading")  # not loaded means no threads
         if threading is not None and threading.active_count() > 1:
             from . import lingering
 
@@ -476,17 +483,18 @@ class _Server:
 
 
 def _ignore(number: int, frame: Any) -> None:
-    """A signal that only wakes."""
+    """A handler for signals that only wake the loop."""
 
 
 def _stream(fd: int, mode: str = "w") -> Any:
-    """A text stream on a descriptor whose file changes later; whole lines at once, for who follows."""
+    """A text stream on a descriptor whose file changes later; writes whole lines, for readers that
+    follow the log."""
     return open(fd, mode, buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def _pidfd_open(pid: int) -> int:
-    """A descriptor of the process, or -1 where the kernel has none (before 5.3)."""
-    opener = getattr(os, "pidfd_open", None)  # not every build of Python has it
+    """A descriptor of the process, or -1 if the kernel lacks pidfds (before 5.3)."""
+    opener = getattr(os, "pidfd_open", None)  # some builds of Python lack it
     if opener is None:
         return int(fitness.libc().syscall(_SYS_PIDFD_OPEN, pid, 0))
     try:
@@ -529,7 +537,8 @@ def _main(argv: List[str]) -> None:
 
 
 if __name__ == "__main__":
-    # Under -m this file is `__main__`, which is about to become the user's module: go on as the import.
+    # Under -m this file is `__main__`, which will become the user's module: use the imported module
+    # instead.
     from stoker._worker import server
 
     server._main(sys.argv[1:])

@@ -132,7 +132,8 @@ def _encode_other(value: Any, kind: type, depth: int) -> Any:
 
 
 def _naive(value: Any) -> bool:
-    """Whether a time has no zone and no fold. Zones need pickling: a named zone is more than its offset."""
+    """Whether a time has no zone and no fold. Zones need pickling: a named zone is more than its
+    offset."""
     return getattr(value, "tzinfo", None) is None and getattr(value, "fold", 0) == 0
 
 
