@@ -1,15 +1,14 @@
 """Flows: classes whose methods are steps, each of which says what comes next.
 
-Names are loaded on first use (PEP 562), so that ``from stoker.flow import FlowSpec, step`` costs next to
-nothing; the table is the one list of what there is. What a program written for Metaflow imports is here under
-the same name.
+Names are loaded at their first use (PEP 562), so ``from stoker.flow import FlowSpec, step`` is
+fast; the table lists all of them. They are the names that programs for Metaflow import.
 
-A flow becomes a pipeline's document: ``_graph.py`` reads the class's source, ``_compile.py`` writes the document,
-``_run.py`` starts the engine as for a pipeline. A task is a fork that runs one method (``_task.py``): ``_scope.py``
-loads the artifacts that it looks at and tells what changed, ``_next.py`` checks what it says against the graph.
-Nothing here knows how the engine keeps scopes or counts branches. ``_cli.py`` is the flow's command line
-(``_commands/``), ``client/`` shows what was run (``_records.py`` asks the engine), ``runner.py`` starts flows from
-programs.
+A flow becomes a pipeline's document: ``_graph.py`` reads the class's source, ``_compile.py`` writes
+the document, ``_run.py`` starts the engine as for a pipeline. A task is a fork that runs one method
+(``_task.py``): ``_scope.py`` loads the artifacts that it reads and finds the changed ones,
+``_next.py`` checks its ``self.next`` against the graph. How the engine keeps scopes or counts
+branches doesn't matter here. ``_cli.py`` is the flow's command line (``_commands/``), ``client/``
+shows past runs (``_records.py`` asks the engine), ``runner.py`` starts flows from programs.
 """
 
 from __future__ import annotations

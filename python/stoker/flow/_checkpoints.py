@@ -1,7 +1,9 @@
-"""``current.checkpoint``: Metaflow's words for the task's checkpoints (docs/decisions/0008-checkpoints.md).
+"""``current.checkpoint``: Metaflow's words for the task's checkpoints
+(docs/decisions/0008-checkpoints.md).
 
-What is saved are files: those of a folder of this attempt, :attr:`Checkpoints.directory`, into which a loaded
-checkpoint is put as well. They lie where :mod:`stoker.checkpoint` keeps them, which lists and loads the same ones.
+A checkpoint consists of files: those in a folder of this attempt, :attr:`Checkpoints.directory`,
+into which a loaded checkpoint is also put. They are stored where :mod:`stoker.checkpoint` keeps its
+own, and that module lists and loads them too.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ MARK = "stoker"  # key of our own in the metadata: {"latest": False} or {"type":
 
 
 class CheckpointArtifact:
-    """What is known of a checkpoint; :meth:`to_dict` is what ``save`` returned.
+    """Facts about a checkpoint; :meth:`to_dict` is the result of ``save``.
 
     Attributes:
-        key: RUN/STEP/TASK/ENTRY, by which ``load`` finds it. url: its folder. pathspec: the task that saved it.
-        attempt: which of its attempts, from 0. created_on: ISO 8601. name, metadata: as it was saved. size: bytes.
+        key: RUN/STEP/TASK/ENTRY, by which ``load`` finds it. url: its folder. pathspec: the task
+            that saved it.
+        attempt: the attempt that saved it, from 0. created_on: ISO 8601. name, metadata: as given
+            to ``save``. size: bytes.
     """
 
     def __init__(self, values: Dict[str, Any]) -> None:
@@ -44,7 +48,7 @@ class CheckpointArtifact:
 
 
 class Checkpoints:
-    """What ``current.checkpoint`` is."""
+    """The object ``current.checkpoint``."""
 
     def __init__(self, folder: str, temp_dir_root: Optional[str]) -> None:
         self._root = temp_dir_root
@@ -76,12 +80,12 @@ class Checkpoints:
 
     @property
     def directory(self) -> str:
-        """Folder of this attempt: what ``save()`` saves, and where what was loaded is."""
+        """Folder of this attempt: ``save()`` saves it, and loaded checkpoints are put there."""
         return self._folder
 
     @property
     def is_loaded(self) -> bool:
-        """The attempt began with a checkpoint."""
+        """Whether the attempt began with a checkpoint."""
         return self._loaded is not None
 
     @property
@@ -97,17 +101,19 @@ class Checkpoints:
         latest: bool = True,
         storage_format: str = "files",
     ) -> Optional[Dict[str, Any]]:
-        """Save a file, or all that is in a folder.
+        """Save a file, or everything in a folder.
 
         Args:
             path: the file or folder; None: :attr:`directory`.
             name: letters, digits and ``_ . -``.
             metadata: names and values with a JSON form.
-            latest: False: it isn't what a later attempt begins with.
-            storage_format: taken, without effect.
+            latest: False: later attempts don't begin with it.
+            storage_format: accepted, without effect.
 
         Returns:
-            What :meth:`load` takes, also in later steps and runs; None in nodes but the first, which saves for all.
+            A reference for :meth:`load`, also in later steps and runs; None in all nodes except the
+            first, which saves for
+                all.
 
         Raises:
             MetaflowException: there is nothing at ``path``.
@@ -125,11 +131,11 @@ class Checkpoints:
         """Put a checkpoint's files into a folder.
 
         Args:
-            reference: what :meth:`save` or :meth:`list` gave, :attr:`info`, or a ``key``.
-            path: the folder, made if need be; None: :attr:`directory`, which is emptied before.
+            reference: a result of :meth:`save` or :meth:`list`, :attr:`info`, or a ``key``.
+            path: the folder, made if necessary; None: :attr:`directory`, which is emptied first.
 
         Raises:
-            MetaflowException: there is no such checkpoint any more.
+            MetaflowException: the checkpoint doesn't exist (any more).
         """
         if path is None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -145,7 +151,7 @@ class Checkpoints:
         """Checkpoints of this task, the newest first, each as :meth:`save` returned it.
 
         Args:
-            name: only those of this name. attempt: only those of this attempt, from 0.
+            name: only those with this name. attempt: only those of this attempt, from 0.
             task: those of another task: the client's object, or FLOW/RUN/STEP/TASK.
             full_namespace: also those of this step's other tasks, in this and earlier runs.
         """
@@ -167,7 +173,7 @@ def unpack(reference: Any, target: str) -> Dict[str, Any]:
     """Put the files of a checkpoint or model into a folder; returns what ``save`` returned.
 
     Raises:
-        MetaflowException: there is no such one any more.
+        MetaflowException: it doesn't exist (any more).
     """
     entry = _entry_of(reference)
     found = checkpoint._read(entry) if os.path.exists(entry) else None
@@ -199,7 +205,7 @@ def _runs() -> str:
 
 
 def _entries(home: str) -> List[checkpoint.Checkpoint]:
-    """Complete checkpoints of a task's folder, the newest first; models aren't among them."""
+    """Complete checkpoints in a task's folder, the newest first, without models."""
     try:
         entries = [one.path for one in os.scandir(home) if not one.name.startswith(".")]
     except OSError:
@@ -210,7 +216,8 @@ def _entries(home: str) -> List[checkpoint.Checkpoint]:
 
 
 def _of_earlier_runs(own: Checkpoints) -> Iterator[Dict[str, Any]]:
-    """Those of the same step in runs of the same flow, of this task none, the newest run first."""
+    """Checkpoints of the same step in runs of the same flow, without this task's, the newest run
+    first."""
     here, step = _runs(), str(current.step_name)
     mine = os.path.realpath(checkpoint.directory())
     for run in sorted(os.listdir(here), key=lambda one: _made_at(here, one), reverse=True):
@@ -228,7 +235,7 @@ def _of_earlier_runs(own: Checkpoints) -> Iterator[Dict[str, Any]]:
 
 
 def _made_at(runs: str, run: str) -> int:
-    """When the run was made, in ns; ids of one second are in no order."""
+    """When the run was made, in ns: ids from the same second have no order."""
     try:
         return os.stat(os.path.join(runs, run, "spec.json")).st_mtime_ns
     except OSError:
@@ -236,7 +243,7 @@ def _made_at(runs: str, run: str) -> int:
 
 
 def record(one: checkpoint.Checkpoint, kind: str = "checkpoint") -> Dict[str, Any]:
-    """What ``save`` returns."""
+    """The result of ``save`` for a checkpoint."""
     from datetime import datetime
 
     parts = os.path.relpath(one._entry, _runs()).split(os.sep)

@@ -1,4 +1,5 @@
-"""``python flow.py [OPTIONS] COMMAND [OPTIONS]``: a flow's command line, with Metaflow's commands and options.
+"""``python flow.py [OPTIONS] COMMAND [OPTIONS]``: a flow's command line, with Metaflow's commands
+and options.
 
 Exit status: 0 ok, 1 the run or the command failed, 2 wrong usage, 130 cancelled.
 """
@@ -19,12 +20,12 @@ from .exception import MetaflowException, WrongValue
 
 
 def main(flow: Any, words: Optional[Sequence[str]] = None) -> NoReturn:
-    """What ``MyFlow()`` does: run the command and end the program.
+    """``MyFlow()``: run the command and end the program.
 
     Raises:
         SystemExit: always, with the exit status.
     """
-    # What the program has by now lives until its end: to look for garbage in it again and again is a tenth of a
+    # The objects so far live until the program's end: searching them for garbage takes a tenth of a
     # short run.
     gc.freeze()
     status = run(flow if isinstance(flow, type) else type(flow), words)
@@ -50,13 +51,13 @@ def run(flow: Any, words: Optional[Sequence[str]] = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Who read our output has gone; nothing more can be said there, not even at exit.
+        # The reader of our output has closed it, so nothing can be written there, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
 def _main(flow: Any, words: List[str]) -> int:
-    # Parameters are looked at only where they matter: a parameter's default may be computed.
+    # Read parameters only if they matter: a parameter's default may be computed.
     root = table([])
     path = program()
     if os.environ.get("STOKER_RUN_OPTIONS") and not set(words) & set(root.commands):
@@ -90,7 +91,7 @@ def _main(flow: Any, words: List[str]) -> int:
 
 
 def _find(root: Command, path: str, words: List[str]) -> Any:
-    """The command that is named, what was typed to name it, and the words that are left."""
+    """The named command, the words that name it, and the remaining words."""
     command = root
     while command.commands:
         name = words[0] if words else ""
@@ -135,8 +136,7 @@ def _notes(top: Parsed, own: Parsed) -> None:
         option.name
         for parsed in (top, own)
         for key, option in parsed.given.items()
-        if option.idle
-        and parsed.values[key] not in (False, "local")  # these ask for what is done anyway
+        if option.idle and parsed.values[key] not in (False, "local")  # these request the default
     ]
     if idle:
         say(

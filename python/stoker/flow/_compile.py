@@ -1,4 +1,5 @@
-"""From a flow's class, its parameters and the command line's options to the engine's document."""
+"""Makes the engine's document from a flow's class, its parameters and the command line's
+options."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from ._tags import system_tags
 from ._task import entry_of
 from .exception import MetaflowException
 
-_VALUE_MAX = 4 << 10  # bytes of JSON; a parameter above is an artifact, not a part of every task
+_VALUE_MAX = 4 << 10  # bytes of JSON; a larger parameter is an artifact, not a part of every task
 _KINDS = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
@@ -36,12 +37,14 @@ def compile_flow(
     """The document, the fork server's registry, and notes for the user.
 
     Args:
-        parameters: attribute → value, configurations included (``read_configs``, ``read_parameters``).
-        options: ``with`` (decorators for all steps), ``tags``, ``max_num_splits``, ``cache``, ``namespace``,
-            ``origin_run`` (of a resumed one), ``branch``, ``production``, ``run_name``.
+        parameters: attribute → value, configurations included (``read_configs``,
+            ``read_parameters``).
+        options: ``with`` (decorators for all steps), ``tags``, ``max_num_splits``, ``cache``,
+            ``namespace``, ``origin_run`` (of a resumed run), ``branch``, ``production``,
+            ``run_name``.
 
     Raises:
-        LintWarn: the graph can't be run. MetaflowException: a decorator's attribute that can't be.
+        LintWarn: the graph has a fault. MetaflowException: a decorator's attribute is wrong.
     """
     specs = attach(cls, options.get("with") or ())
     graph: FlowGraph = cls._graph
@@ -63,7 +66,8 @@ def compile_flow(
     flow = said.setdefault("extra", {}).setdefault("flow", {})
     _merge(flow, _for_tasks(cls, specs, options))
     if options.get("max_num_splits"):
-        said["extra"]["max_splits"] = int(options["max_num_splits"])  # the engine tells each task
+        # the engine passes it to each task
+        said["extra"]["max_splits"] = int(options["max_num_splits"])
     said["origin"] = origin()
     said["origin"]["code"] = _code_of(cls)
     said["steps"] = {}
@@ -90,7 +94,7 @@ def compile_flow(
 
 
 def _for_tasks(cls: Any, specs: List[str], options: Mapping[str, Any]) -> Dict[str, Any]:
-    """What every task is told beyond its artifacts."""
+    """Facts for every task besides its artifacts."""
     told = {
         "with": specs,
         "tags": list(options.get("tags") or ()),
@@ -104,7 +108,7 @@ def _for_tasks(cls: Any, specs: List[str], options: Mapping[str, Any]) -> Dict[s
 
 
 class _Inputs:
-    """Parameters as the document has them: literals of every task, or artifacts of the first."""
+    """Parameters in the document: literals of every task, or artifacts of the first task."""
 
     def __init__(self, cls: Any, values: Mapping[str, Any]) -> None:
         self.declared: Dict[str, Any] = {}
@@ -122,7 +126,7 @@ class _Inputs:
 
                 self.stored[one.var] = ExternalArtifact(value)
             else:
-                # What JSON has no word for (NaN) stands there as a mapping.
+                # Values that JSON lacks (NaN) are mappings in the document.
                 plain = type(document) is type(value)
                 kind = _KINDS.get(type(value), "json") if plain else "json"
                 self.declared[one.var] = {"type": kind, "default": document}
@@ -164,16 +168,16 @@ def _step(cls: Any, graph: FlowGraph, node: Node, notes: List[str], cached: bool
         said["resources"] = {**said.get("resources", {}), **request}
         uses = _uses(cls, node.name) if request.get("gpu_count") else []
         if uses:
-            said["uses"] = uses  # what preflight looks at
+            said["uses"] = uses  # for preflight
     if cached or (said.get("cache") or {}).get("enabled"):
         said["code"] = _parts_of(cls, node.name)
     return said
 
 
 def _following(cls: Any, graph: FlowGraph, node: Node) -> Dict[str, Any]:
-    """``next`` and how it is meant."""
+    """``next`` of a step, and its kind."""
     if not node.out_funcs or node.type == "end":
-        return {"next": []} if len(list(graph)) == 1 else {}  # a flow of one step is one, too
+        return {"next": []} if len(list(graph)) == 1 else {}  # a single step is a valid flow
     following: Any = node.out_funcs[0] if len(node.out_funcs) == 1 else list(node.out_funcs)
     said: Dict[str, Any] = {"next": following}
     if node.parallel_foreach:
@@ -188,7 +192,7 @@ def _following(cls: Any, graph: FlowGraph, node: Node) -> Dict[str, Any]:
 
 
 def _case(cls: Any, key: Any) -> str:
-    """A case as the document has it: a text as it is, another value as JSON."""
+    """A case in the document: a text unchanged, another value as JSON."""
     if isinstance(key, str) and key.startswith("config:"):
         key = DelayEvaluator(key[len("config:") :])()
     if isinstance(key, str):
@@ -220,7 +224,7 @@ def _near(path: str) -> str:
 
 
 def _code_of(cls: Any) -> str:
-    """Digest of the flow's source, by which ``stoker resume`` knows that it changed."""
+    """Digest of the flow's source, so that ``stoker resume`` notices changes."""
     import inspect
     import linecache
 
@@ -230,7 +234,7 @@ def _code_of(cls: Any) -> str:
             continue
         try:
             path: Optional[str] = inspect.getsourcefile(base)
-        except TypeError:  # a notebook's
+        except TypeError:  # from a notebook
             path = None
         for node in cls._graph if path is None else ():
             path = node.source_file
@@ -239,7 +243,7 @@ def _code_of(cls: Any) -> str:
 
 
 def _helpers(cls: Any) -> List[Tuple[str, Any]]:
-    """Methods of a flow's class that are no steps: any step may call them."""
+    """Methods of a flow's class that aren't steps; any step may call them."""
     return [
         (name, one)
         for base in cls.__mro__
@@ -259,7 +263,8 @@ def _uses(cls: Any, step: str) -> List[str]:
 
 
 def _parts_of(cls: Any, step: str) -> Dict[str, str]:
-    """What the step's code consists of, for the cache's key: its function and the class's other attributes."""
+    """The parts of the step's code for the cache key: its function and the class's other
+    attributes."""
     from .._code.digester import Digester
 
     digester = Digester()

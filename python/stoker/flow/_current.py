@@ -1,4 +1,4 @@
-"""``current``: what a running step knows of its run."""
+"""``current``: facts about the run, for a running step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Parallel(NamedTuple):
 
 
 def username() -> str:
-    """Who runs this, as the variables say."""
+    """The user's name, from the environment's variables."""
     for name in ("METAFLOW_USER", "SUDO_USER", "USERNAME", "USER"):
         value = os.environ.get(name)
         if value and value != "root":
@@ -25,10 +25,10 @@ def username() -> str:
 
 
 class Current:
-    """The one object ``current``; outside of a step its facts are None.
+    """The object ``current``; outside a step its facts are None.
 
-    Decorators add facts of their own by :meth:`_add` (``current.parallel``, ``current.card`` …); what was not
-    added isn't there, ``"card" in current`` tells.
+    Decorators add facts by :meth:`_add` (``current.parallel``, ``current.card`` …); test with
+    ``"card" in current``.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Current:
         self._more.update(facts)
 
     def _said(self, key: str) -> Any:
-        """What the front said for every task of the run."""
+        """A fact that the front gave to every task of the run."""
         return ((self._task.get("extra") or {}).get("flow") or {}).get(key)
 
     def __getattr__(self, name: str) -> Any:
@@ -57,12 +57,12 @@ class Current:
         return getattr(self, key, None) is not None
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A fact, or ``default`` where there is none."""
+        """A fact, or ``default`` if it doesn't exist."""
         return getattr(self, key, default)
 
     @property
     def is_running_flow(self) -> bool:
-        """This is a step of a flow."""
+        """Whether a step of a flow runs in this process."""
         return bool(self._task)
 
     @property
@@ -82,7 +82,7 @@ class Current:
 
     @property
     def task_id(self) -> Optional[str]:
-        """The task's id; of node K > 0 of ``num_parallel`` ``ID_node_K``."""
+        """The task's id; ``ID_node_K`` in node K > 0 of ``num_parallel``."""
         number = self._task.get("task")
         if number is None:
             return None
@@ -91,7 +91,7 @@ class Current:
 
     @property
     def retry_count(self) -> int:
-        """How many attempts of this task there were before."""
+        """Number of earlier attempts of this task."""
         return int(self._task.get("attempt") or 1) - 1
 
     @property
@@ -108,7 +108,7 @@ class Current:
 
     @property
     def task(self) -> Any:
-        """The task, as the client sees it."""
+        """The task as the client's object."""
         if not self._task:
             return None
         from .client import Task
@@ -117,7 +117,7 @@ class Current:
 
     @property
     def run(self) -> Any:
-        """The run, as the client sees it."""
+        """The run as the client's object."""
         if not self._task:
             return None
         from .client import Run
@@ -126,7 +126,7 @@ class Current:
 
     @property
     def namespace(self) -> Optional[str]:
-        """Where the client looks from here."""
+        """The namespace that the client uses."""
         return self._said("namespace") or f"user:{username()}" if self._task else None
 
     @property
@@ -136,12 +136,12 @@ class Current:
 
     @property
     def tags(self) -> Set[str]:
-        """The run's tags as it was started."""
+        """The run's tags at its start."""
         return set(self._said("tags") or ())
 
     @property
     def tempdir(self) -> Optional[str]:
-        """Where temporary files go."""
+        """The folder for temporary files."""
         return os.environ.get("METAFLOW_TEMPDIR") or os.environ.get("TMPDIR") or "."
 
     @property
@@ -149,7 +149,7 @@ class Current:
         """The flow's graph as plain data.
 
         Raises:
-            RuntimeError: no step runs.
+            RuntimeError: no step is running.
         """
         if self._cls is None:
             raise RuntimeError("current.graph is there while a step runs")
@@ -159,12 +159,12 @@ class Current:
 
     @property
     def is_parallel(self) -> bool:
-        """The step is one of the nodes of ``num_parallel``."""
+        """Whether the step is one of the nodes of ``num_parallel``."""
         return "parallel" in self._more or bool((self._task.get("flow") or {}).get("ranks"))
 
     @property
     def parallel(self) -> Parallel:
-        """The step's place among its nodes; a step that isn't one of several is the only one."""
+        """The step's place among its nodes; any other step is its only node."""
         known = self._more.get("parallel")
         return known if known is not None else Parallel("127.0.0.1", 1, 0, None)
 

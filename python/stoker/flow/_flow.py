@@ -1,4 +1,4 @@
-"""FlowSpec, the class that flows derive from, and ``@step``."""
+"""FlowSpec, the base class of flows, and ``@step``."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def step(
 def step(
     func: Optional[Callable[..., Any]] = None, *, start: bool = False, end: bool = False
 ) -> Any:
-    """Make a method of a flow a step; other decorators stand above it.
+    """Make a method of a flow a step; other decorators go above this one.
 
     Args:
-        start, end: the flow begins or ends here; else at the steps of these names.
+        start, end: the flow begins or ends with this step, instead of the steps named so.
     """
     if func is None:
         return lambda func: _marked(func, start, end)
@@ -44,7 +44,7 @@ def _marked(func: Any, start: bool, end: bool) -> Any:
 
 
 class _Graph:
-    """The class's graph, read when somebody asks."""
+    """The class's graph, read at its first use."""
 
     def __get__(self, flow: Any, cls: Any) -> Any:
         known = cls.__dict__.get("_stoker_graph")
@@ -57,10 +57,11 @@ class _Graph:
 
 
 class FlowSpec:
-    """A flow: its methods that are ``@step`` run one after the other, as each says by ``self.next``.
+    """A flow: its ``@step`` methods run one after the other, as each names the next by
+    ``self.next``.
 
-    What a step assigns to ``self`` is an artifact: kept, and seen by the steps after it. ``MyFlow()`` is the
-    flow's command line.
+    Attributes that a step sets on ``self`` are artifacts: Stoker stores them, and the following
+    steps see them. ``MyFlow()`` runs the flow's command line.
     """
 
     _graph = _Graph()
@@ -121,13 +122,13 @@ class FlowSpec:
 
     @property
     def index(self) -> Optional[int]:
-        """Place of this task's item in the innermost foreach, from 0; None outside of one."""
+        """Index of this task's item in the innermost foreach, from 0; None outside a foreach."""
         scope = self.__dict__.get("_stoker")
         return scope.index() if scope is not None else None
 
     @property
     def input(self) -> Any:
-        """This task's item of the innermost foreach; None outside of one."""
+        """This task's item of the innermost foreach; None outside a foreach."""
         scope = self.__dict__.get("_stoker")
         return scope.item(-1) if scope is not None else None
 
@@ -154,14 +155,15 @@ class FlowSpec:
     # ------------------------------------------------------------------ what a step says
 
     def next(self, *dsts: Any, **kwargs: Any) -> None:
-        """Say what comes next; the last statement of every step but the last.
+        """Name the next steps; the last statement of every step except the last one.
 
-        ``self.next(self.a)``; ``self.next(self.a, self.b)``: both, side by side; ``self.next(self.a,
-        foreach="items")``: once for each item of ``self.items``; ``self.next(self.a, num_parallel=4)``: four
-        nodes as one; ``self.next({"yes": self.a, "no": self.b}, condition="verdict")``: by ``self.verdict``.
+        ``self.next(self.a)``; ``self.next(self.a, self.b)``: both, side by side;
+        ``self.next(self.a, foreach="items")``: once for each item of ``self.items``;
+        ``self.next(self.a, num_parallel=4)``: four nodes as one; ``self.next({"yes": self.a, "no":
+        self.b}, condition="verdict")``: by ``self.verdict``.
 
         Raises:
-            InvalidNextException: it is none of these, or not what the source says.
+            InvalidNextException: the call has another form, or differs from the source.
             RuntimeError: the switch has no case for the value.
         """
         say_next(self, dsts, kwargs)
@@ -172,17 +174,18 @@ class FlowSpec:
         exclude: Optional[List[str]] = None,
         include: Optional[List[str]] = None,
     ) -> None:
-        """In a join: take over the artifacts of the inputs that this step hasn't set itself.
+        """In a join: take over the inputs' artifacts that this step hasn't set itself.
 
-        Nothing is loaded: values are the same where their digests are.
+        Loads nothing: values are equal if their digests are.
 
         Args:
-            exclude: names that are left out. include: only these names.
+            exclude: names to skip. include: take only these names.
 
         Raises:
-            UnhandledInMergeArtifactsException: branches differ; nothing was taken over.
-            MissingInMergeArtifactsException: a name of ``include`` is nowhere.
-            MetaflowException: this is no join, or both lists were given.
+            UnhandledInMergeArtifactsException: branches have different values; nothing is taken
+                over.
+            MissingInMergeArtifactsException: no branch has a name in ``include``.
+            MetaflowException: the step isn't a join, or both lists are given.
         """
         from ._scope import merge
 
@@ -201,7 +204,8 @@ def _refuse_in_worker(name: str) -> None:
 
 
 def constants_of(cls: Any) -> Tuple[str, ...]:
-    """Attributes of a flow's class that are values: seen by every step, kept as artifacts."""
+    """Attributes of a flow's class that are values; every step sees them, and they are
+    artifacts."""
     known = cls.__dict__.get("_stoker_constants")
     if known is None:
         from types import FunctionType, MethodType
@@ -229,7 +233,8 @@ def _static(cls: Any, name: str) -> Any:
     return None
 
 
-# ---------------------------------------------------------------------------- what the front asks of flows
+# ---------------------------------------------------------------------------- what the front asks
+# of flows
 
 
 def _entry(module: str, qualname: str, found: Any) -> Any:

@@ -1,9 +1,9 @@
-"""A flow's graph, read from its class's source, and what can be wrong with it.
+"""A flow's graph, read from its class's source, and its checks.
 
-Each step's last statement says what follows: ``self.next(self.a)``, ``self.next(self.a, self.b)``,
+Each step's last statement names what follows: ``self.next(self.a)``, ``self.next(self.a, self.b)``,
 ``self.next(self.a, foreach="items")``, ``self.next(self.a, num_parallel=N)`` or
-``self.next({"yes": self.a, "no": self.b}, condition="verdict")``. The names of nodes' attributes are
-Metaflow's, because programs read them (``current.graph``, cards).
+``self.next({"yes": self.a, "no": self.b}, condition="verdict")``. The names of nodes' attributes
+are Metaflow's, because programs read them (``current.graph``, cards).
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ class Node:
     """One step.
 
     Attributes:
-        type: ``start``, ``linear``, ``split``, ``foreach`` (also ``num_parallel``), ``split-switch``,
-            ``join``, ``end``, or None where its ``self.next`` can't be read.
+        type: ``start``, ``linear``, ``split``, ``foreach`` (also ``num_parallel``),
+            ``split-switch``, ``join``, ``end``, or None if its ``self.next`` can't be read.
         out_funcs, in_funcs: names of the steps after and before it.
-        split_parents: the splits that are open at it, outermost first (a join: with the one it closes).
-        matching_join: of a split, the step that joins it.
+        split_parents: the splits that are open at it, outermost first (for a join with the one that
+            it closes).
+        matching_join: for a split, the step that joins it.
         switch_cases: value → step; a key ``config:NAME.KEY`` stands for a configuration's value.
     """
 
@@ -79,7 +80,7 @@ class Node:
         self.invalid_tail_next = not self._read_next(call)
 
     def _read_next(self, call: ast.Call) -> bool:
-        """True where it is one of the forms."""
+        """Read a call of ``self.next``; returns whether it has a known form."""
         options = {one.arg: one.value for one in call.keywords}
         if set(options) == {"condition"} and len(call.args) == 1:
             cases = _cases(call.args[0])
@@ -115,7 +116,7 @@ class Node:
 
 
 def _definition(func: Any, code: Any) -> Optional[Tuple[ast.FunctionDef, int]]:
-    """The function's tree and the line that its line 1 is; one parse serves a whole file."""
+    """The function's tree and its first line in the file; each file is parsed once."""
     tree = _parsed(code.co_filename)
     if tree is not None:
         found = tree.get((code.co_name, code.co_firstlineno))
@@ -133,7 +134,7 @@ _trees: Dict[str, Tuple[int, Dict[Tuple[str, int], ast.FunctionDef]]] = {}
 
 
 def _parsed(filename: str) -> Optional[Dict[Tuple[str, int], ast.FunctionDef]]:
-    """(name, first line with decorators) → tree, of the functions of a file's classes."""
+    """(name, first line with decorators) → tree, for the functions in a file's classes."""
     text = "".join(linecache.getlines(filename))
     known = _trees.get(filename)
     if known is not None and known[0] == hash(text):
@@ -152,7 +153,7 @@ def _parsed(filename: str) -> Optional[Dict[Tuple[str, int], ast.FunctionDef]]:
 
 
 def _dotted(node: ast.AST) -> str:
-    """``a.b`` of a name's attribute, else an empty text."""
+    """``a.b`` for an attribute of a name, else an empty text."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return f"{node.value.id}.{node.attr}"
     return ""
@@ -163,7 +164,7 @@ def _literal(node: ast.AST) -> Any:
 
 
 def _cases(node: ast.AST) -> Optional[Dict[Any, str]]:
-    """Value → step of a switch's mapping, or None where it can't be told from the source."""
+    """Value → step, for a switch's mapping; None if the source doesn't show it."""
     if not isinstance(node, ast.Dict):
         return None
     cases: Dict[Any, str] = {}
@@ -185,7 +186,7 @@ class FlowGraph:
     """All steps of a flow; iterates over its nodes, ``graph[name]`` is one.
 
     Attributes:
-        start_step, end_step: their names, or None where there is no such one.
+        start_step, end_step: their names, or None if missing.
         sorted_nodes: names, each after those that lead to it (loops aside).
     """
 
@@ -218,7 +219,7 @@ class FlowGraph:
             self.nodes[self.end_step].type = "end"
 
     def _walk(self) -> None:
-        """Open splits at each node as the first way to it has them; in_funcs; the order."""
+        """Find the open splits at each node, by the first way to it; in_funcs; the order."""
         for node in self:
             for name in node.out_funcs:
                 if name in self and node.name not in self[name].in_funcs:
@@ -246,7 +247,7 @@ class FlowGraph:
             node.in_funcs.sort()
 
     def ways(self, node: Node, frames: _Frames) -> Iterator[Tuple[str, _Frames]]:
-        """Known steps after a node, each with the splits that are open there."""
+        """Known steps after a node, each with its open splits."""
         if node.num_args > 1:
             frames = frames[:-1]
         for name in node.out_funcs:
@@ -255,7 +256,7 @@ class FlowGraph:
                 yield name, (*frames, (node.name, name)) if splits else frames
 
     def _sorted(self) -> List[str]:
-        """Depth first, by hand: a chain of a thousand steps is no reason to recurse."""
+        """Depth first, with a stack instead of recursion: a chain may have a thousand steps."""
         assert self.start_step is not None
         done: List[str] = []
         seen = {self.start_step}
@@ -291,7 +292,7 @@ def lint(graph: FlowGraph) -> None:
     """Check that the graph can be run.
 
     Raises:
-        LintWarn: the first thing that is wrong: step, cause, remedy, file and line.
+        LintWarn: the first fault: step, cause, remedy, file and line.
     """
     for check in (
         _names,
@@ -480,7 +481,7 @@ def _orphans(graph: FlowGraph) -> None:
 
 
 def _loops(graph: FlowGraph) -> None:
-    """A way back that no switch decides on would never end."""
+    """Refuse loops without a switch: they would never end."""
     on_way: Dict[str, Optional[bool]] = {}
     for root in graph.sorted_nodes:
         if root in on_way:
@@ -509,7 +510,7 @@ def _loops(graph: FlowGraph) -> None:
 
 
 def _balance(graph: FlowGraph) -> None:
-    """Every split has one join, which takes in all of its branches and no other's."""
+    """Check that every split has one join, with all of its branches and no other ones."""
     assert graph.start_step is not None
     arrived: Dict[str, List[Tuple[str, _Frames]]] = {}
     left: List[Tuple[str, _Frames]] = [(graph.start_step, ())]
@@ -522,11 +523,11 @@ def _balance(graph: FlowGraph) -> None:
             ways.append((name, then))
             _ways_agree(
                 graph[following], ways[0], ways[-1]
-            )  # so that a loop can't open splits for ever
+            )  # so that a loop can't open splits without end
             if (following, then) not in seen:
                 seen.add((following, then))
                 left.append((following, then))
-    for name, ways in arrived.items():  # where branches met without a join has been said by now
+    for name, ways in arrived.items():  # branches that meet without a join are reported already
         for _, frames in ways:
             _ended(graph[name], frames)
     for name, ways in arrived.items():
@@ -596,7 +597,7 @@ _TYPES = {"split": "split-static", "foreach": "split-foreach"}
 
 
 def steps_info(graph: FlowGraph) -> Dict[str, Dict[str, Any]]:
-    """Name → what ``current.graph["steps"]`` tells of a step."""
+    """Name → the step's entry in ``current.graph["steps"]``."""
     return {name: _step_info(graph[name]) for name in graph.sorted_nodes}
 
 
@@ -624,7 +625,7 @@ def _step_info(node: Node) -> Dict[str, Any]:
 
 
 def decorators_info(decorators: Any) -> List[Dict[str, Any]]:
-    """Names and attributes, for who shows the graph."""
+    """Names and attributes of decorators, for displays of the graph."""
     return [
         {
             "name": one.name,
@@ -638,7 +639,7 @@ def decorators_info(decorators: Any) -> List[Dict[str, Any]]:
 
 
 def structure(graph: FlowGraph) -> List[Any]:
-    """Steps in order; the branches of a split stand in a list after it, each a list of its own."""
+    """Steps in order; a split is followed by a list of its branches, each a list."""
     if graph.start_step is None or graph.end_step is None:
         return []
 

@@ -1,4 +1,4 @@
-"""When the lines of a log were written, by what the engine saw of its size while the task ran."""
+"""The times of a log's lines, from the log's sizes that the engine sampled while the task ran."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _STREAMS = ("stdout", "stderr")
 def timed_lines(path: str, data: bytes) -> Iterator[Tuple[float, bytes]]:
     """(Unix time, line) of a log's bytes, as read from ``path``.
 
-    The time is that of the first look at which the whole line was there: looks are 0.1 s apart in a task's first ten
-    seconds, a quarter, half and a whole second later on (or as the step's ``sample`` says). What came after the last
-    look has the time of the file; so has all of a task that no look saw, and of one rank's own log.
+    A line's time is that of the first sample when the whole line was there. Samples are 0.1 s apart
+    in a task's first ten seconds, later a quarter, half and a whole second (or as the step's
+    ``sample`` sets it). Lines after the last sample have the file's time; so have all lines of a
+    task without samples, and of one rank's log.
     """
     times, sizes = _looks(path)
     written = os.path.getmtime(path)
@@ -29,7 +30,7 @@ def timed_lines(path: str, data: bytes) -> Iterator[Tuple[float, bytes]]:
 
 
 def _looks(path: str) -> Tuple[List[float], List[int]]:
-    """Times, and the sizes that a log had then, both ascending."""
+    """Times of the samples, and the log's sizes then, both ascending."""
     from .._worker.profile import read_samples
 
     folder, name = os.path.split(path)

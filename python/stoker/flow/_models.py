@@ -1,4 +1,5 @@
-"""``current.model``: Metaflow's words for models that are kept as files, beside the task's checkpoints."""
+"""``current.model``: Metaflow's words for models that are kept as files, beside the task's
+checkpoints."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from .exception import MetaflowException
 
 
 class Loaded(Mapping[str, str]):
-    """Name → folder of what was loaded.
+    """Name → folder of a loaded model.
 
     Attributes:
-        info: name → what ``save`` returned.
+        info: name → the result of ``save``.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,8 @@ class Loaded(Mapping[str, str]):
 
 
 class Models:
-    """What ``current.model`` is; ``loaded`` has what ``@model(load=…)`` and :meth:`load` have loaded."""
+    """The object ``current.model``; ``loaded`` has the models that ``@model(load=…)`` and
+    :meth:`load` have loaded."""
 
     def __init__(self, folder: str, temp_dir_root: Optional[str]) -> None:
         self._folder = os.path.join(folder, "models")
@@ -79,14 +81,14 @@ class Models:
         metadata: Optional[Dict[str, Any]] = None,
         storage_format: str = "tar",
     ) -> Optional[Dict[str, Any]]:
-        """Save a file or a folder; returns what :meth:`load` and ``@model(load=…)`` take.
+        """Save a file or a folder; returns a reference for :meth:`load` and ``@model(load=…)``.
 
         Args:
             label: letters, digits and ``_ . -``; None: FLOW_STEP.
-            metadata: names and values with a JSON form. storage_format: taken, without effect.
+            metadata: names and values with a JSON form. storage_format: accepted, without effect.
 
         Returns:
-            None in nodes but the first, which saves for all.
+            None in all nodes except the first, which saves for all.
 
         Raises:
             MetaflowException: there is nothing at ``path``.
@@ -102,10 +104,11 @@ class Models:
         """Put a model's (or a checkpoint's) files into a folder, and return it.
 
         Args:
-            reference: what ``save`` returned, or its ``key``. path: None: a folder that lasts as long as the task.
+            reference: a result of ``save``, or its ``key``. path: None: a folder that lasts as long
+                as the task.
 
         Raises:
-            MetaflowException: there is no such model any more.
+            MetaflowException: the model doesn't exist (any more).
         """
         key = (
             reference["key"]
@@ -116,9 +119,9 @@ class Models:
 
 
 def load_model(reference: Any, path: Any) -> None:
-    """Put the files of a model or checkpoint into a folder, also outside of a step.
+    """Put the files of a model or checkpoint into a folder, in a step or outside.
 
     Raises:
-        MetaflowException: there is no such model any more.
+        MetaflowException: the model doesn't exist (any more).
     """
     unpack(reference, os.fspath(path))

@@ -1,4 +1,4 @@
-"""What ``self.next`` says, checked against the graph that the run was started with."""
+"""Checks ``self.next`` against the graph with which the run was started."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FORMS = ("foreach", "num_parallel", "condition")
 
 
 class Transition(NamedTuple):
-    """What comes next: the steps, and by which artifact they are multiplied."""
+    """The next steps, and the artifact that multiplies them."""
 
     steps: List[str]
     foreach: Optional[str] = None
@@ -18,7 +18,7 @@ class Transition(NamedTuple):
 
 
 def say_next(flow: Any, dsts: Tuple[Any, ...], options: Dict[str, Any]) -> None:
-    """Take in one call of ``self.next``; raises as :meth:`FlowSpec.next`."""
+    """Handle a call of ``self.next``; raises as :meth:`FlowSpec.next`."""
     running = flow.__dict__["_stoker"].running if "_stoker" in flow.__dict__ else None
     if running is None:
         raise InvalidNextException("self.next() belongs at the end of a step that runs")
@@ -95,7 +95,7 @@ def _switch(flow: Any, step: str, dsts: Tuple[Any, ...], condition: Any) -> Tran
 
 
 def _check(running: Any, said: Transition, condition: Optional[str]) -> None:
-    """The graph is fixed when the run starts; what a step says must be in it."""
+    """Check that the graph has what the step names: the graph is fixed when the run starts."""
     declared = running.declared
     grows, targets = declared.get("grows") or "none", list(declared.get("next") or ())
     kind = (

@@ -1,8 +1,9 @@
-"""A rank of ``num_parallel`` as its step sees it: a node of its own.
+"""Makes a rank of ``num_parallel`` look like a node of its own.
 
-The launcher starts all ranks on one machine, each with all of the step's devices, where ``LOCAL_RANK`` picks
-(docs/decisions/0006-ranks.md). A flow's nodes are machines with one process each: what is written for them takes
-``cuda:0``, starts processes of its own, and expects what ``torchrun --nnodes N --nproc_per_node 1`` sets.
+The launcher starts all ranks on one machine, each with all of the step's devices; ``LOCAL_RANK``
+picks one (docs/decisions/0006-ranks.md). A flow's nodes are machines with one process each: their
+code takes ``cuda:0``, starts processes, and expects the variables of ``torchrun --nnodes N
+--nproc_per_node 1``.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ _LISTS = (
     *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"),
     *("HABANA_VISIBLE_MODULES", "NEURON_RT_VISIBLE_CORES"),
 )
-_NEVER_DEALT = ("google",)  # chips side by side need a box and a port each, which the lease gives
+_NEVER_DEALT = ("google",)  # chips side by side each need a box and a port, which the lease sets
 
 
 def become_node(rank: Any, task: Dict[str, Any]) -> None:
-    """Set this process's variables, and leave in ``task`` the devices that are its own.
+    """Set this process's variables, and reduce the devices in ``task`` to its own.
 
     Args:
         rank: the worker's :class:`stoker._worker.ranks.Rank`.
-        task: what ``task.json`` says.
+        task: the content of ``task.json``.
     """
     n, k, variables = rank.world, rank.number, os.environ
     variables["MF_PARALLEL_MAIN_IP"] = variables.get("MASTER_ADDR") or "127.0.0.1"
@@ -33,7 +34,7 @@ def become_node(rank: Any, task: Dict[str, Any]) -> None:
     devices: List[Dict[str, Any]] = granted.get("devices") or []
     if devices:
         if len(devices) % n or any(one.get("vendor") in _NEVER_DEALT for one in devices):
-            return  # as any rank: all of them, and LOCAL_RANK picks
+            return  # like any rank: all devices, and LOCAL_RANK picks one
         size = len(devices) // n
         granted["devices"] = devices[k * size : (k + 1) * size]
         _narrow(n, k)
@@ -42,7 +43,7 @@ def become_node(rank: Any, task: Dict[str, Any]) -> None:
 
 
 def _narrow(n: int, k: int) -> None:
-    """Of each variable that lists devices or cores the k-th of n equal parts."""
+    """Reduce each variable that lists devices or cores to the k-th of n equal parts."""
     for name in _LISTS:
         part = _part(os.environ.get(name), n, k)
         if part is None:
@@ -55,7 +56,7 @@ def _narrow(n: int, k: int) -> None:
 
 
 def _part(said: Optional[str], n: int, k: int) -> Optional[List[str]]:
-    """None: it says nothing, or can't be dealt out."""
+    """The k-th of n parts of a list; None: the variable is empty or can't be divided."""
     entries: List[str] = []
     for one in (said or "").split(","):
         low, _, high = one.partition("-")

@@ -1,7 +1,7 @@
-"""What a flow is told when it is started: Parameter, IncludeFile, Config.
+"""The inputs of a flow at its start: Parameter, IncludeFile, Config.
 
-All three are class attributes. On the class they are themselves; on a running step they are values, which
-can't be set.
+All three are class attributes. The class has the objects themselves; a running step has their
+values, which it can't set.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ JSONType = JSONTypeClass()
 
 
 def _long_whole(text: str) -> int:
-    """``int(text)`` of any length: Python's own stops at 4,300 digits (PYTHONINTMAXSTRDIGITS)."""
+    """``int(text)`` of any length: Python's int() stops at 4,300 digits (PYTHONINTMAXSTRDIGITS)."""
     import decimal
 
     if re.fullmatch(r"\s*[+-]?[0-9](_?[0-9])*\s*", text) is None:
@@ -52,7 +52,7 @@ def _long_whole(text: str) -> int:
 
 
 class ParameterContext(NamedTuple):
-    """What a function that computes a default is told."""
+    """The argument of a function that computes a default."""
 
     flow_name: str
     user_name: str
@@ -63,15 +63,15 @@ class ParameterContext(NamedTuple):
 
 
 class Parameter:
-    """A value that the command line gives: ``alpha = Parameter("alpha", default=0.01)``.
+    """A value from the command line: ``alpha = Parameter("alpha", default=0.01)``.
 
     Args:
         name: on the command line, ``--alpha``; the artifact has the attribute's name.
         default: of the parameter's type, or a function of a :class:`ParameterContext`.
         type: str, int, float, bool or JSONType; else the default's.
         help, show_default: for ``run --help``.
-        required: it must be given (a default makes this void).
-        separator: the text is split at it, into a list.
+        required: it must be given, unless it has a default.
+        separator: splits the text into a list.
     """
 
     IS_CONFIG_PARAMETER = False
@@ -136,7 +136,7 @@ class Parameter:
 
     @property
     def default(self) -> Any:
-        """As written: a value, a function, or an expression of a configuration."""
+        """The default as written: a value, a function, or an expression of a configuration."""
         return self.kwargs["default"]
 
     @property
@@ -146,12 +146,12 @@ class Parameter:
 
     @property
     def required(self) -> bool:
-        """It has no default and must be given."""
+        """Whether it has no default and must be given."""
         return bool(resolve(self.kwargs["required"])) and self.default is None
 
     @property
     def type(self) -> Any:
-        """str, int, float, bool, JSONType; of a list or dict default JSONType."""
+        """str, int, float, bool or JSONType; JSONType if the default is a list or dict."""
         given = self.kwargs["type"]
         if given is not None:
             return given
@@ -173,14 +173,14 @@ class Parameter:
 
     @property
     def is_string_type(self) -> bool:
-        """Its values are texts."""
+        """Whether its values are texts."""
         return self.type is str
 
     def convert(self, value: Any) -> Any:
         """A given value or its text as the parameter's type; None stays None.
 
         Raises:
-            WrongValue: it can't be; names the parameter, the value and the type.
+            WrongValue: the value doesn't fit; names the parameter, the value and the type.
         """
         if value is None:
             return None
@@ -202,15 +202,16 @@ class Parameter:
             ) from None
 
     def split(self, value: Any) -> Any:
-        """The value as steps see it: a text with a separator is a list."""
+        """The value for steps: with a separator, a text becomes a list."""
         separator = resolve(self.separator)
         return value.split(separator) if separator and isinstance(value, str) and value else value
 
     def default_value(self, context: ParameterContext) -> Any:
-        """The default, computed where it is a function.
+        """The default; a function is called.
 
         Raises:
-            ParameterFieldFailed, ParameterFieldTypeMismatch: the function failed, or gave another type.
+            ParameterFieldFailed, ParameterFieldTypeMismatch: the function failed, or returned
+                another type.
         """
         default = self.default
         if isinstance(default, (DelayEvaluator, Config)):
@@ -230,7 +231,7 @@ class Parameter:
         return self.convert(value)
 
     def load(self, value: Any) -> Any:
-        """What a step sees for the stored value."""
+        """The value that a step sees, from the stored one."""
         return value
 
     def __repr__(self) -> str:
@@ -281,7 +282,7 @@ class IncludeFile(Parameter):
         """The file's content, as steps see it.
 
         Raises:
-            WrongValue: it can't be read or decoded.
+            WrongValue: the file can't be read or decoded.
         """
         try:
             with open(os.path.expanduser(path), "rb") as stream:
@@ -308,7 +309,7 @@ class IncludeFile(Parameter):
 
 
 class ConfigValue(Dict[Any, Any]):
-    """A configuration: a mapping whose keys are attributes as well, and which can't be changed."""
+    """A configuration: a read-only mapping whose keys are also attributes."""
 
     def __init__(self, data: Any) -> None:
         super().__init__({key: _frozen(value) for key, value in dict(data).items()})
@@ -326,11 +327,11 @@ class ConfigValue(Dict[Any, Any]):
             raise AttributeError(f"the configuration has no '{name}'") from None
 
     def copy(self) -> ConfigValue:
-        """Itself again: it can't be changed."""
+        """The object itself, because it is read-only."""
         return ConfigValue(self)
 
     def to_dict(self) -> Dict[Any, Any]:
-        """A plain dict, to any depth."""
+        """The configuration as plain dicts, to any depth."""
         return plain(self)  # type: ignore[no-any-return]
 
     def __reduce__(self) -> Any:
@@ -348,7 +349,7 @@ def _frozen(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Configurations in it as dicts."""
+    """The value with configurations as dicts."""
     if isinstance(value, collections.abc.Mapping):
         return {key: plain(one) for key, one in value.items()}
     if value.__class__ in (list, tuple, set):
@@ -356,19 +357,17 @@ def plain(value: Any) -> Any:
     return value
 
 
-_configs: Dict[
-    str, Any
-] = {}  # name and attribute → value, of the flow that is being compiled or run
+_configs: Dict[str, Any] = {}  # name and attribute → value, for the flow that is compiled or run
 
 
 def set_configs(values: Mapping[str, Any]) -> None:
-    """The configurations that expressions are computed from, from now on."""
+    """Set the configurations that expressions use from now on."""
     _configs.clear()
     _configs.update(values)
 
 
 class DelayEvaluator(collections.abc.Mapping):  # type: ignore[type-arg]
-    """An expression of configurations, computed when they are known; ``config.a.b`` is one."""
+    """An expression of configurations such as ``config.a.b``, computed when they are known."""
 
     def __init__(self, text: str, names: Optional[Dict[str, Any]] = None, path: Any = ()) -> None:
         self._text = text
@@ -398,7 +397,7 @@ class DelayEvaluator(collections.abc.Mapping):  # type: ignore[type-arg]
         """Its value.
 
         Raises:
-            MetaflowException: it can't be computed; has the expression and the reason.
+            MetaflowException: the computation failed; has the expression and the reason.
         """
         said = self._text + "".join(f".{one}" for one in self._path)
         try:
@@ -418,14 +417,15 @@ class DelayEvaluator(collections.abc.Mapping):  # type: ignore[type-arg]
 
 
 def config_expr(expr: str) -> DelayEvaluator:
-    """An expression in which the flow's configurations are variables, for decorators and defaults."""
+    """An expression in which the flow's configurations are variables, for decorators and
+    defaults."""
     frame = inspect.currentframe()
     caller = frame.f_back if frame is not None else None
     return DelayEvaluator(expr, caller.f_globals if caller is not None else None)
 
 
 def resolve(value: Any) -> Any:
-    """The value with all expressions in it computed; configurations as plain dicts."""
+    """The value with all its expressions computed, and configurations as plain dicts."""
     if isinstance(value, Config):
         return plain(value._delayed()())
     if isinstance(value, DelayEvaluator):
@@ -446,15 +446,16 @@ def resolve(value: Any) -> Any:
 class Config(collections.abc.Mapping):  # type: ignore[type-arg]
     """A configuration, known before the run: from a file (``--config NAME PATH``) or as a value.
 
-    In the class's body and in decorators ``config.key`` stands for a value that is known later; in a step it is
-    a :class:`ConfigValue`.
+    In the class's body and in decorators ``config.key`` stands for a later value; in a step it is a
+    :class:`ConfigValue`.
 
     Args:
         name: on the command line.
-        default: path of its file; default_value: what it is without one (a dict, a JSON text, or a function).
+        default: path of its file; default_value: the value without a file (a dict, a JSON text, or
+            a function).
         parser: a function of the text, or its dotted name; else the text is JSON.
-        plain: steps get what the parser returned, not a :class:`ConfigValue`.
-        required: it must be given, where there is neither default.
+        plain: steps get the parser's result, not a :class:`ConfigValue`.
+        required: it must be given, if there is neither default.
     """
 
     __slots__ = ("_stoker_parameter",)  # any other name is a key of the configuration
@@ -513,7 +514,7 @@ class Config(collections.abc.Mapping):  # type: ignore[type-arg]
 
 
 class ConfigParameter(Parameter):
-    """What a :class:`Config` says, among the flow's parameters."""
+    """A :class:`Config` among the flow's parameters."""
 
     IS_CONFIG_PARAMETER = True
     default_given: Any = None
@@ -531,10 +532,10 @@ class ConfigParameter(Parameter):
         return "PATH"
 
     def read(self, path: Optional[str], value: Any, context: ParameterContext) -> Any:
-        """The configuration from a path or a value that was given, else from its defaults; or None.
+        """The configuration from a given path or value, else from its defaults; or None.
 
         Raises:
-            WrongValue: both were given, none was and one is needed, or it can't be read.
+            WrongValue: both were given, or neither although it is required, or it can't be read.
         """
         if path is not None and value is not None:
             raise WrongValue(f"config '{self.name}': give --config or --config-value, not both")
@@ -603,7 +604,7 @@ def _parser_of(parser: Any, name: str) -> Callable[[Any], Any]:
 def parameters_of(flow: Any) -> List[Parameter]:
     """All parameters of a flow's class, configurations and files too, in the order of definition.
 
-    They are looked for once: going through a class costs each forked task pages.
+    Searches a class once, because the search costs each forked task pages.
     """
     known: Optional[List[Parameter]] = flow.__dict__.get("_stoker_parameters")
     if known is None:
@@ -639,7 +640,7 @@ def environment_name(parameter: Parameter) -> str:
 
 
 def context_of(flow: Any) -> ParameterContext:
-    """What functions of defaults are told."""
+    """The argument for functions of defaults."""
     from ._current import username
 
     return ParameterContext(
@@ -653,15 +654,15 @@ def read_configs(
     values: Mapping[str, Any] = {},
     environment: Mapping[str, str] = os.environ,
 ) -> Dict[str, Any]:
-    """Attribute → value of the flow's configurations; expressions are computed from them from now on.
+    """Attribute → value of the flow's configurations; expressions use them from now on.
 
     Args:
         paths, values: by the configurations' names, from the command line.
-        environment: where ``METAFLOW_FLOW_CONFIG`` (name → path) and ``METAFLOW_FLOW_CONFIG_VALUE`` (name → value)
-            stand for those that are empty, as JSON.
+        environment: ``METAFLOW_FLOW_CONFIG`` (name → path) and ``METAFLOW_FLOW_CONFIG_VALUE`` (name
+            → value), as JSON, replace empty ones.
 
     Raises:
-        WrongValue: as :meth:`ConfigParameter.read`, a name that the flow doesn't have, or no JSON.
+        WrongValue: as :meth:`ConfigParameter.read`, a name that the flow lacks, or invalid JSON.
     """
     paths = paths or _from_variable("METAFLOW_FLOW_CONFIG", environment)
     values = values or {
@@ -695,7 +696,7 @@ def _from_variable(name: str, environment: Mapping[str, str]) -> Dict[str, Any]:
 
 
 def config_names(flow: Any, values: Mapping[str, Any]) -> Dict[str, Any]:
-    """Configurations as expressions name them: by attribute and by name."""
+    """Configurations by the names in expressions: by attribute and by name."""
     named: Dict[str, Any] = {}
     for one in parameters_of(flow):
         if one.IS_CONFIG_PARAMETER and one.var in values:
@@ -706,14 +707,14 @@ def config_names(flow: Any, values: Mapping[str, Any]) -> Dict[str, Any]:
 def read_parameters(
     flow: Any, given: Mapping[str, Any], environment: Mapping[str, str] = os.environ
 ) -> Dict[str, Any]:
-    """Attribute → value of all parameters but configurations; call :func:`read_configs` before.
+    """Attribute → value of all parameters except configurations; call :func:`read_configs` first.
 
     Args:
         given: values or their texts, by the parameters' names (or attributes).
-        environment: where ``METAFLOW_RUN_<NAME>`` gives those that are not in ``given``.
+        environment: ``METAFLOW_RUN_<NAME>`` has values for names that aren't in ``given``.
 
     Raises:
-        WrongValue: a missing one, an unknown one, or one of another type.
+        WrongValue: a parameter is missing, unknown or of another type.
     """
     parameters = [one for one in parameters_of(flow) if not one.IS_CONFIG_PARAMETER]
     known: Dict[str, Tuple[str, ...]] = {

@@ -1,7 +1,9 @@
-"""The records of flows' runs, as the engine tells them: one process a run, one a step, none a task.
+"""The records of flows' runs, from the engine: one process for a run, one for a step, none for a
+task.
 
-``stoker show RUN --json`` and ``stoker show RUN/STEP --json`` (docs/formats/engine-command-line.md). What has
-ended doesn't change any more and is kept; what runs is asked for again when it is looked at.
+Uses ``stoker show RUN --json`` and ``stoker show RUN/STEP --json``
+(docs/formats/engine-command-line.md). Records of ended runs don't change and are kept; those of
+live runs are read again at each use.
 """
 
 from __future__ import annotations
@@ -16,18 +18,19 @@ from .._base.digest import sha256
 from .._base.errors import EngineError
 from .._engine.stored import stored, stored_spec
 
-# An answer about a live run is good for so long, or for so many times what it took: one look reads many properties,
-# of many tasks.
+# How long an answer about a live run is valid, in seconds and in multiples of the time that it
+# took: one use reads many properties of many tasks.
 _FRESH_S = 0.05
 _FRESH_TIMES = 10
-_LIVE = ("running", "interrupted")  # an interrupted run may be taken up
+_LIVE = ("running", "interrupted")  # an interrupted run may be resumed
 
 
 def store_path() -> Optional[str]:
-    """The store's folder as the engine finds it, or None where there is none yet.
+    """The store's folder, found by the engine; None: there is none yet.
 
     Raises:
-        EngineError: there is one that the engine doesn't use, as another user's; the text says why.
+        EngineError: the engine doesn't use the store, because it is another user's; the text says
+            why.
     """
     named = os.environ.get("STOKER_STORE")
     if named:
@@ -40,13 +43,13 @@ def store_path() -> Optional[str]:
 
 
 def flow_mark(store: Optional[str], run: str) -> Optional[Mapping[str, Any]]:
-    """What the front wrote about the flow (``extra.flow``), or None for a run that is none."""
+    """The front's data about the flow (``extra.flow``), or None if the run isn't a flow's."""
     found = (stored_spec(store, run).get("extra") or {}).get("flow")
     return found if isinstance(found, dict) else None
 
 
 def listed(store: Optional[str], flow: Optional[str] = None) -> Iterator[Dict[str, Any]]:
-    """Runs of flows (of one flow), the newest first, as ``stoker runs --json`` lists them."""
+    """Runs of flows (or of one flow), the newest first, from ``stoker runs --json``."""
     if store is None or not os.path.isdir(store):
         return
     words = ["runs", *([flow] if flow else []), "--no-values", "--limit", "1000000"]
@@ -56,7 +59,8 @@ def listed(store: Optional[str], flow: Optional[str] = None) -> Iterator[Dict[st
 
 
 class _Fresh:
-    """How long an answer is good for that was asked for when this was made, and came when :meth:`came` was called."""
+    """How long an answer is valid: requested when this object was made, received when :meth:`came`
+    was called."""
 
     def __init__(self) -> None:
         self._asked = self._until = time.monotonic()
@@ -70,10 +74,10 @@ class _Fresh:
 
 
 class TaskRecord:
-    """One task, or one rank of a task of many.
+    """One task, or one rank of a task with several.
 
     Attributes:
-        id: as it is written in a pathspec; rank K of task 7 is ``7_node_K``.
+        id: as in a pathspec; rank K of task 7 is ``7_node_K``.
         number: the task's number, for the engine.
         brief: its entry in the run's record.
     """
@@ -90,24 +94,24 @@ class TaskRecord:
 
     @property
     def full(self) -> Mapping[str, Any]:
-        """Its entry in the step's record: with artifacts, metadata and cards."""
+        """Its entry in the step's record, with artifacts, metadata and cards."""
         return self.run.details(self.step).get(self.number) or self.brief
 
     @property
     def artifacts(self) -> Dict[str, Dict[str, Any]]:
-        """Name → ref with ``path``, of what it sees at its end."""
+        """Name → ref with ``path``, for the artifacts that it has at its end."""
         full = self.full
         own = (full.get("ranks") or [])[self.rank] if self.rank else full
         return {**self.run.given, **(own.get("artifacts") or {})}
 
     @property
     def succeeded(self) -> bool:
-        """It ran, or was taken from elsewhere, to a good end."""
+        """Whether it succeeded, by running or by taking another task's result."""
         return str(self.brief["status"]) in ("succeeded", "cached")
 
     @property
     def log_paths(self) -> Dict[str, Optional[str]]:
-        """``stdout`` and ``stderr`` → path of the last attempt's file; of many ranks each has its own."""
+        """``stdout`` and ``stderr`` → path of the last attempt's file; each rank has its own."""
         logs = dict(self.brief.get("logs") or {})
         folder = os.path.join(str(self.brief.get("dir")), f"rank-{self.rank}")
         if self.brief.get("ranks") and (self.rank or os.path.isdir(folder)):
@@ -116,7 +120,7 @@ class TaskRecord:
 
 
 class _Index:
-    """The tasks of a run as of one look, by what they are asked for by."""
+    """The tasks of a run at one moment, indexed for look-ups."""
 
     def __init__(self, run: RunRecord, body: Dict[str, Any]) -> None:
         self.body = body
@@ -149,7 +153,7 @@ class RunRecord:
 
     @property
     def body(self) -> Dict[str, Any]:
-        """As ``stoker show RUN --json`` prints it.
+        """The record, from ``stoker show RUN --json``.
 
         Raises:
             EngineError: there is no such run.
@@ -162,16 +166,16 @@ class RunRecord:
 
     @property
     def live(self) -> bool:
-        """As of the last look it could still change by itself."""
+        """Whether it could still change, by the last record."""
         return self._body is None or self._body.get("status") in _LIVE
 
     def forget(self) -> None:
-        """Ask again at the next look."""
+        """Read the record again at the next use."""
         self._body = None
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """The document that it was made of."""
+        """The document of the run."""
         if self._spec is None:
             self._spec = stored_spec(self.store, self.id)
         return self._spec
@@ -188,7 +192,8 @@ class RunRecord:
 
     @property
     def given(self) -> Dict[str, Dict[str, Any]]:
-        """What every task sees besides its artifacts: the parameters and the flow's name, as refs with a ``value``."""
+        """Values that every task sees besides its artifacts: parameters and the flow's name, as
+        refs with a ``value``."""
         if self._given is not None:
             return self._given
         declared = self.spec.get("parameters") or {}
@@ -205,12 +210,12 @@ class RunRecord:
 
     @property
     def user_tags(self) -> List[str]:
-        """Tags that were given, as they stand."""
+        """The current tags that users gave."""
         system = set(self.system_tags)
         return [t for t in self.body.get("tags") or () if t not in system]
 
     def in_namespace(self, wanted: Optional[str]) -> bool:
-        """It carries this tag (None: the global namespace has all)."""
+        """Whether it has this tag (None: the global namespace has all runs)."""
         return wanted is None or wanted in self.system_tags or wanted in self.user_tags
 
     @property
@@ -222,7 +227,7 @@ class RunRecord:
 
     @property
     def tasks(self) -> Dict[str, List[TaskRecord]]:
-        """Step → its tasks, in the order in which they were added; steps without a task are left out."""
+        """Step → its tasks, in the order of their addition, without steps that have no task."""
         return self._index.steps
 
     def task(self, step: str, task: str) -> Optional[TaskRecord]:
@@ -230,7 +235,7 @@ class RunRecord:
         return self._index.named.get((step, task))
 
     def numbered(self, number: int) -> List[TaskRecord]:
-        """A task by its number alone; of a task of many all its ranks."""
+        """A task by its number; for a task with several ranks, all of them."""
         return self._index.numbers.get(number, [])
 
     def following_tasks(self, number: int) -> List[TaskRecord]:
@@ -255,7 +260,7 @@ class RunRecord:
         return known
 
     def following(self, step: str) -> List[str]:
-        """Steps that the document names after this one."""
+        """Steps that follow this one in the document."""
         return targets((self.spec.get("steps") or {}).get(step) or {})
 
     def tag(self, add: List[str], remove: List[str]) -> None:
@@ -271,7 +276,7 @@ class RunRecord:
 
 
 def _value_ref(value: Any, kind: str) -> Dict[str, Any]:
-    """A ref of a value that stands in the document itself; digest and size are of its JSON."""
+    """A ref for a value in the document; digest and size are those of its JSON."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True).encode("utf-8", "surrogatepass")
     name = type(value).__name__ if kind == "json" else kind
     digest = sha256(text).hexdigest()
@@ -279,7 +284,7 @@ def _value_ref(value: Any, kind: str) -> Dict[str, Any]:
 
 
 def targets(step: Mapping[str, Any]) -> List[str]:
-    """The steps that a step of a document can go on with."""
+    """The steps that can follow a step of a document."""
     given = step.get("next")
     if given is None:
         return list(dict.fromkeys((step.get("cases") or {}).values()))
@@ -294,10 +299,11 @@ def load(ref: Mapping[str, Any]) -> Any:
     """
     from ..materializers import _artifact
 
-    if "value" in ref:  # what its file holds
+    if "value" in ref:  # the content of its file
         return _artifact.load({"value": ref["value"]})
     path = str(ref["path"])
-    if str(ref.get("digest"))[2:] == os.path.basename(path):  # what was only spun is elsewhere
+    # files of spun tasks aren't in the store
+    if str(ref.get("digest"))[2:] == os.path.basename(path):
         path = stored(path, str(ref["digest"]), path.rpartition("/artifacts/")[0])
     entry = {"path": path, "format": ref.get("format"), "type": ref.get("type") or ""}
     return _artifact.load({**entry, "meta": dict(ref.get("meta") or {})})

@@ -1,4 +1,4 @@
-"""A flow's run: its document to the engine, whose exit status is the answer."""
+"""Runs a flow: passes its document to the engine and returns the engine's exit status."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def run_flow(cls: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
     """Run a flow to its end.
 
     Args:
-        parameters: values or texts, by the parameters' names; what is missing comes from the environment
-            (``METAFLOW_RUN_<NAME>``) and from defaults.
-        options: what :func:`compile_flow` takes, ``configs`` and ``config_values`` (name → path, value),
-            ``values`` (by attribute, in place of all that: a resumed run has its origin's),
-            ``on_run`` (called with the run's id as soon as there is one), and the engine's: ``max_workers``,
-            ``stack``, ``policy``, ``mode``, ``quiet``, ``echo``, ``clone`` (a run), ``clone_until`` (a step),
-            ``clone_only``, ``resume`` (a run), ``run_name``.
+        parameters: values or texts, by the parameters' names; missing ones come from the
+            environment (``METAFLOW_RUN_<NAME>``) or from defaults.
+        options: those of :func:`compile_flow`; ``configs`` and ``config_values`` (name → path,
+            value); ``values`` (by attribute, instead of all these: a resumed run has its origin's);
+            ``on_run`` (called with the run's id as soon as it exists); and the engine's:
+            ``max_workers``, ``stack``, ``policy``, ``mode``, ``quiet``, ``echo``, ``clone`` (a
+            run), ``clone_until`` (a step), ``clone_only``, ``resume`` (a run), ``run_name``.
 
     Returns:
-        Exit status: 0 it succeeded, 1 a step failed, 2 it can't be run as it is, 3 the engine couldn't, 130 it
-        was cancelled, 143 interrupted.
+        Exit status: 0 succeeded, 1 a step failed, 2 wrong usage, 3 the engine failed, 130
+            cancelled, 143 interrupted.
 
     Raises:
-        MetaflowException: parameters, graph or decorators that can't be.
-        EngineError: the ``stoker`` program is missing, or ended without an answer.
+        MetaflowException: parameters, graph or decorators are wrong.
+        EngineError: the ``stoker`` program is missing, or ended without reporting.
     """
     from .._engine.launch import run_engine
 
@@ -61,19 +61,19 @@ def run_flow(cls: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
     end = run_engine(
         document.compiled, _arguments(options), options.get("on_run"), plan=run_options()
     )
-    if not end.watch.began and end.error:  # nothing was run, and nobody else has told why
+    if not end.watch.began and end.error:  # nothing ran, and no other message says why
         say(end.error)
     if end.watch.began and end.word is None and not end.interrupts and not end.told:
         say(end.watch.cut_short(end.status))
     status = _status(end)
-    # It ends where the clones do, though its graph goes on.
+    # The run ends with the last clone, although its graph continues.
     return 0 if options.get("clone_only") and end.word == "interrupted" and not end.told else status
 
 
 def values_of(
     cls: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Dict[str, Any]:
-    """All values as a run would have them, by attribute, as steps see them."""
+    """All values that a run would have, by attribute, as steps see them."""
     values = read_configs(cls, options.get("configs") or {}, options.get("config_values") or {})
     values.update(read_parameters(cls, parameters))
     loaded = config_names(cls, values)

@@ -1,4 +1,5 @@
-"""The commands of a flow's command line: one table, each command's code is imported when it is called."""
+"""The commands of a flow's command line, as one table; a command's code is imported when it is
+called."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ _PATH = "RUN/STEP or RUN/STEP/TASK"
 
 
 def top_options() -> List[Option]:
-    """What may stand before the command."""
+    """The options that may stand before the command."""
     return [
         Option("--quiet", "Print no unnecessary messages.", "flag", off="--not-quiet"),
         Option("--metadata", "Where runs are on record.", idle=True),
@@ -107,7 +108,7 @@ def _spin_options() -> List[Option]:
 
 _LATER = "runs are started from here; handing flows to {} isn't there yet"
 _ELSEWHERE = "steps go there by a stack of stoker.yaml (docs/{}.md); `stoker runs` lists runs, `stoker cancel` ends one"
-# Commands of Metaflow's that aren't there: why, and what does the same.
+# Metaflow's commands that Stoker lacks: why, and what to use instead.
 LATER = {
     "argo-workflows": _LATER.format("Argo Workflows"),
     "step-functions": _LATER.format("AWS Step Functions"),
@@ -133,7 +134,7 @@ def table(parameters: List[Option]) -> Command:
     ]
     taken = {
         p.name for p in parameters
-    }  # a parameter may have the name of an option that Metaflow lacks
+    }  # a parameter may have the name of an option that only Stoker has
     run = [
         *parameters,
         *(o for o in _run_options() if o.name not in taken),

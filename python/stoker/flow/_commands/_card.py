@@ -15,11 +15,12 @@ from ._data import tasks_at
 if TYPE_CHECKING:
     from ._context import Context
 
-_DIGITS = 20  # of a card's digest that are shown
+_DIGITS = 20  # shown digits of a card's digest
 
 
 def _tasks(context: Context, text: Any) -> List[client.Task]:
-    """The task or tasks that a path names: STEP (of the newest run), RUN/STEP, RUN/STEP/TASK; None: all of that run."""
+    """The task or tasks that a path names: STEP (of the newest run), RUN/STEP, RUN/STEP/TASK; None:
+    all tasks of the newest run."""
     parts = (text or "").split("/")
     if len(parts) == 4 and parts[0] == context.name:
         parts = parts[1:]
@@ -39,7 +40,7 @@ def _tasks(context: Context, text: Any) -> List[client.Task]:
 
 
 def _cards(context: Context, values: Dict[str, Any]) -> List[Card]:
-    """Cards that fit the options."""
+    """Cards that match the options."""
     found: List[Card] = []
     for task in _tasks(context, values["pathspec"]):
         origin = task.origin_pathspec
@@ -56,10 +57,10 @@ def _cards(context: Context, values: Dict[str, Any]) -> List[Card]:
 
 
 def _one(context: Context, values: Dict[str, Any]) -> Card:
-    """The one card that is meant.
+    """The card that the options select.
 
     Raises:
-        CommandException: none fits, or several.
+        CommandException: no card matches, or several do.
     """
     found = _cards(context, values)
     if not found:
@@ -127,7 +128,8 @@ def _told(task: str, cards: List[Dict[str, Any]]) -> str:
 
 
 def server(context: Context, values: Dict[str, Any]) -> None:
-    """Pages of a run's cards on this machine's loopback address, made anew at each look, until it is interrupted."""
+    """Serve pages of a run's cards on the loopback address, rendered at each request, until
+    interrupted."""
     from http.server import ThreadingHTTPServer
 
     place = ("127.0.0.1", int(values["port"]))
@@ -144,7 +146,7 @@ def server(context: Context, values: Dict[str, Any]) -> None:
 
 
 def _of_run(context: Context, run_id: Any) -> List[Card]:
-    """Cards of a run (None: the newest), of those that it has now."""
+    """The cards that a run (None: the newest) has now."""
     if run_id is None:
         tasks = _tasks(context, None)
     else:
@@ -175,7 +177,8 @@ def _handler(context: Context, values: Dict[str, Any]) -> Any:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            # A page of elsewhere can't read what a name of its own leads to here.
+            # A foreign web page must not read the cards through a host name that leads here (DNS
+            # rebinding).
             if self.headers.get("Host", "").split(":")[0] not in ("127.0.0.1", "localhost"):
                 self.send_error(403)
                 return

@@ -1,4 +1,4 @@
-"""What every command of a flow is given, and what several ask of it."""
+"""The context of a flow's commands, and helpers that several commands use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._parse import Command
 
 
 class Context:
-    """What every command is given.
+    """The context of a command.
 
     Attributes:
         flow: the flow's class.
@@ -49,10 +49,10 @@ def program() -> str:
 
 
 def run_id_of(context: Context, text: str, n: Sequence[int] = (2, 3)) -> List[str]:
-    """The parts of ``RUN/STEP[/TASK]``, the flow's own name before them or not.
+    """The parts of ``RUN/STEP[/TASK]``, which may begin with the flow's name.
 
     Raises:
-        CommandException: it is none.
+        CommandException: the text isn't of this form.
     """
     parts = text.split("/")
     if len(parts) > max(n) and parts[0] == context.name:

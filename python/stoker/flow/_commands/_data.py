@@ -1,4 +1,4 @@
-"""``dump`` and ``logs``: what tasks left, and what they wrote."""
+"""``dump``, ``logs`` and ``scrub``: artifacts and logs of tasks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TOO_LARGE = "< artifact too large >"
 
 
 def tasks_at(context: Context, text: str) -> List[Task]:
-    """The task, or the step's tasks in their order, that ``RUN/STEP[/TASK]`` names.
+    """The task, or the step's tasks in order, that ``RUN/STEP[/TASK]`` names.
 
     Raises:
-        CommandException: it names nothing.
+        CommandException: there is none.
     """
     from ..client import Step, Task
 
@@ -38,11 +38,12 @@ def tasks_at(context: Context, text: str) -> List[Task]:
 
 
 def dump(context: Context, values: Dict[str, Any]) -> None:
-    """Artifacts on stdout, or pickled into a file: ``{"RUN/STEP/TASK": {name: value}}``."""
+    """Print artifacts, or pickle them into a file: ``{"RUN/STEP/TASK": {name: value}}``."""
     include = {n for n in (values["include"] or "").split(",") if n}
     output: Dict[str, Dict[str, Any]] = {}
     known: Dict[str, Any] = {}
-    shown: Dict[Tuple[str, int], Tuple[str, Any]] = {}  # with the ref, which keeps its id
+    # with the ref, to keep it alive: its id is the key
+    shown: Dict[Tuple[str, int], Tuple[str, Any]] = {}
     for task in tasks_at(context, values["input_path"]):
         _, run, step, number = task.path_components
         context.say(f"Dumping output of run_id={run} step={step} task_id={number}")
@@ -54,7 +55,7 @@ def dump(context: Context, values: Dict[str, Any]) -> None:
         if values["file"] is None:
             most = values["max_value_size"]
             lines = []
-            for name, ref in refs.items():  # thousands of tasks see the same ones
+            for name, ref in refs.items():  # thousands of tasks share these
                 key = name, id(ref)
                 if key not in shown:
                     shown[key] = _shown(name, ref, most), ref
@@ -69,7 +70,7 @@ def dump(context: Context, values: Dict[str, Any]) -> None:
 
 
 def _once(ref: Mapping[str, Any], known: Dict[str, Any]) -> Any:
-    """An artifact's value; a thousand tasks that have the same list load it once."""
+    """An artifact's value, loaded once even if a thousand tasks share it."""
     digest = str(ref["digest"])
     if digest not in known:
         known[digest] = _records.load(ref)
@@ -90,7 +91,7 @@ def _streams(values: Dict[str, Any]) -> List[str]:
 
 
 def logs(context: Context, values: Dict[str, Any]) -> None:
-    """Both streams' lines on stdout; what belongs to which task on stderr."""
+    """Print the lines of both streams on stdout, and the tasks' names on stderr."""
     for task in tasks_at(context, values["input_path"]):
         _, run, step, number = task.path_components
         task._attempt = values["attempt"]
@@ -112,7 +113,7 @@ def _timed(task: Task, stream: str) -> bytes:
 
 
 def scrub(context: Context, values: Dict[str, Any]) -> None:
-    """Replace what tasks wrote by one line that says so."""
+    """Replace the logs of tasks by one line that says so."""
     for task in tasks_at(context, values["input_path"]):
         if not task._now.brief.get("ended_ms") and not values["include_not_done"]:
             raise CommandException(

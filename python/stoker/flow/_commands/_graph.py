@@ -1,4 +1,4 @@
-"""``check show output-dot output-raw version help``: what is told of the flow itself."""
+"""``check show output-dot output-raw version help``: information about the flow."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def _path() -> str:
 
 
 def validate(context: Context) -> None:
-    """Look the graph over; says so on standard error.
+    """Check the graph; reports it on standard error.
 
     Raises:
-        LintWarn: what is wrong.
+        LintWarn: the graph has a fault.
     """
     context.say("Validating your flow...")
     _graph.lint(context.graph)
@@ -31,7 +31,7 @@ def validate(context: Context) -> None:
 
 
 def check(context: Context, values: Dict[str, Any]) -> None:
-    """The graph is valid, and what else there is to do."""
+    """Report that the graph is valid, and name further commands."""
     validate(context)
     path = _path()
     context.say(
@@ -42,7 +42,7 @@ def check(context: Context, values: Dict[str, Any]) -> None:
 
 
 def show(context: Context, values: Dict[str, Any]) -> None:
-    """Steps with their texts on stdout, the flow's own text on stderr."""
+    """Print the steps with their docstrings on stdout, the flow's docstring on stderr."""
     graph = context.graph
     print(f"\n{graph.doc}\n", file=sys.stderr, flush=True)
     for name in graph.sorted_nodes:
@@ -92,7 +92,7 @@ def _dot_edges(node: Any) -> Iterator[str]:
 
 
 def output_raw(context: Context, values: Dict[str, Any]) -> None:
-    """The graph as data."""
+    """Print the graph as data."""
     graph = context.graph
     if values["json"]:
         import json
@@ -109,10 +109,10 @@ def output_raw(context: Context, values: Dict[str, Any]) -> None:
 
 
 def version(context: Context, values: Dict[str, Any]) -> None:
-    """Stoker's version; on stderr, as Metaflow tells its own."""
+    """Print Stoker's version on stderr, like Metaflow."""
     print(__version__, file=sys.stderr)
 
 
 def show_help(context: Context, values: Dict[str, Any]) -> None:
-    """All commands."""
+    """List all commands."""
     print(help_of(context.root, program()))

@@ -12,11 +12,11 @@ from ._parse import Option
 if TYPE_CHECKING:
     from ._context import Context
 
-KEY = "parameter "  # before a parameter's name: no option of ours is called so
+KEY = "parameter "  # before a parameter's name; no option's key begins so
 
 
 def options(context: Context) -> List[Option]:
-    """One option a parameter; configurations stand before the command (``--config``)."""
+    """One option for each parameter; configurations stand before the command (``--config``)."""
     read_configs(context)
     found = [p for p in parameters_of(context.flow) if not p.IS_CONFIG_PARAMETER]
     return [_option(p) for p in found]
@@ -30,7 +30,7 @@ def read_configs(context: Context) -> Dict[str, Any]:
 
 
 def given(values: Mapping[str, Any]) -> Dict[str, Any]:
-    """Parameter's name → text, of those that the command line or the environment gave."""
+    """Parameter's name → text, for those that the command line or the environment gives."""
     return {k[len(KEY) :]: v for k, v in values.items() if k.startswith(KEY) and v is not None}
 
 

@@ -1,6 +1,7 @@
-"""A small parser of command lines, told by tables: groups of commands, options, arguments, help.
+"""A small table-driven parser of command lines: groups of commands, options, arguments, help.
 
-``METAFLOW_<COMMAND>_<OPTION>`` in the environment stands for an option that isn't given, as in Metaflow.
+``METAFLOW_<COMMAND>_<OPTION>`` in the environment stands for an option that isn't given, as in
+Metaflow.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ _WIDTH = 80
 
 
 class UsageError(Exception):
-    """A command line that can't be understood; one sentence. Exit status 2."""
+    """The command line is wrong; has one sentence. Exit status 2."""
 
 
 class HelpAsked(Exception):
-    """``--help``: the text is to be printed. Exit status 0."""
+    """``--help`` was given: the program prints the text. Exit status 0."""
 
 
 @dataclass
@@ -26,14 +27,14 @@ class Option:
 
     Attributes:
         name: as it is written, with its dashes.
-        kind: ``str``, ``int``, ``float``, ``bool`` (a value), ``flag`` (none; ``--no-NAME`` says no) or a function
-            from text to value that raises ValueError.
-        off: how a flag is switched off, where it isn't ``--no-NAME``.
-        convert: of a parameter: text → value, raising ValueError; ``metavar`` shows its kind.
-        n: how many values follow at once.
-        variable: the end of the environment's variable, where it isn't the key.
-        shown_default: for the help page, where the default isn't known here.
-        idle: it is taken but does nothing here (one note tells so).
+        kind: ``str``, ``int``, ``float``, ``bool`` (a value), ``flag`` (none; ``--no-NAME`` says
+            no) or a function from text to value that raises ValueError.
+        off: the option that switches a flag off, if it isn't ``--no-NAME``.
+        convert: for a parameter: text → value, raising ValueError; ``metavar`` shows its kind.
+        n: number of values that follow.
+        variable: the end of the environment variable's name, if it isn't the key.
+        shown_default: for the help page, if the default isn't known here.
+        idle: accepted, but has no effect in Stoker (one note says so).
     """
 
     name: str
@@ -63,7 +64,7 @@ class Option:
         """A value from its text.
 
         Raises:
-            UsageError: it is none of its kind.
+            UsageError: the text isn't of the option's kind.
         """
         try:
             if self.convert is not None:
@@ -105,7 +106,7 @@ _KINDS = {"str": "TEXT", "int": "INTEGER", "float": "FLOAT", "bool": "BOOLEAN"}
 
 @dataclass
 class Argument:
-    """One argument; ``many`` takes all that are left."""
+    """One argument; ``many`` takes all remaining words."""
 
     name: str
     required: bool = True
@@ -117,8 +118,9 @@ class Command:
     """One command, or a group of them.
 
     Attributes:
-        run: ``module:function`` under ``_commands``, called with (context, values); returns the exit status or None.
-        default: the command of a group that is meant where none is named.
+        run: ``module:function`` under ``_commands``, called with (context, values); returns the
+            exit status or None.
+        default: the command of a group to use if none is named.
     """
 
     name: str
@@ -138,7 +140,8 @@ def group(name: str, text: str, commands: Sequence[Command], **more: Any) -> Com
 
 @dataclass
 class Parsed:
-    """Values by key, which of them were given (command line or environment), and the words that are left."""
+    """Values by key, the keys that were given (command line or environment), and the remaining
+    words."""
 
     values: Dict[str, Any]
     given: Dict[str, Option]
@@ -148,7 +151,8 @@ class Parsed:
 def parse(
     command: Command, words: Sequence[str], prefix: str, only_options: bool = False
 ) -> Parsed:
-    """Read a command's words; ``only_options``: up to the first word that is no option (a group).
+    """Parse a command's words; ``only_options``: only up to the first word that isn't an option (a
+    group).
 
     Raises:
         UsageError: one sentence.
@@ -261,7 +265,7 @@ def _meta(option: Option) -> str:
 
 
 def help_of(command: Command, path: str) -> str:
-    """The help page of a command; ``path`` is what was typed to reach it."""
+    """The help page of a command; ``path`` has the words that name it."""
     words = [f"Usage: {path} [OPTIONS]"]
     words += ["COMMAND [ARGS]..."] if command.commands else [_shown(a) for a in command.arguments]
     blocks = [" ".join(words)]

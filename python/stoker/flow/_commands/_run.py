@@ -1,4 +1,4 @@
-"""``run`` and ``resume``: the flow from its start, or from what a past run has done."""
+"""``run`` and ``resume``: run the flow from its start, or from the finished tasks of a past run."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def run(context: Context, values: Dict[str, Any]) -> int:
-    """From the start; returns the exit status."""
+    """Run the flow from its start; returns the exit status."""
     _use_namespace(values)
     told = run_options().get("params") or {}  # stoker run --param NAME=VALUE flow.py
     return _start(context, values, {**told, **_parameters.given(values)}, {})
 
 
 def resume(context: Context, values: Dict[str, Any]) -> int:
-    """A new run that takes over what succeeded in a past one, which has the parameters."""
+    """Start a new run with a past run's parameters that takes over its succeeded tasks."""
     _use_namespace(values)
     step = values["step_to_rerun"]
     if step is not None and step not in context.graph:
@@ -51,7 +51,7 @@ def resume(context: Context, values: Dict[str, Any]) -> int:
 
 
 def _origin(context: Context, wanted: Optional[str]) -> client.Run:
-    """The run to be resumed: the named one, else the newest of this flow in the namespace.
+    """The run to resume: the named one, else the newest of this flow in the namespace.
 
     Raises:
         CommandException: there is none.
@@ -75,7 +75,7 @@ def _origin(context: Context, wanted: Optional[str]) -> client.Run:
 
 
 def _values_of(context: Context, origin: client.Run) -> Dict[str, Any]:
-    """Parameters and configurations of a run, by attribute: a resumed run has its origin's."""
+    """Parameters and configurations of a run, by attribute; a resumed run gets its origin's."""
     from ...materializers import _artifact
     from .._spun import placed
 
@@ -99,7 +99,7 @@ def _use_namespace(values: Mapping[str, Any]) -> None:
         from .. import client
 
         client.namespace(given or None)
-        os.environ["STOKER_NAMESPACE"] = given  # steps in fresh interpreters see it, too
+        os.environ["STOKER_NAMESPACE"] = given  # for steps in fresh interpreters
 
 
 def _start(
@@ -139,7 +139,8 @@ def _with(specs: List[str]) -> Dict[str, Any]:
             f"--with {' --with '.join(stacks)}: these are stacks, and a run is on one of them"
         )
     rest = [one for one in specs if one not in stacks]
-    # A decorator sends steps to the project's stack of its kind; where there is none, these words are one themselves.
+    # A decorator sends steps to the project's stack of its kind. Without such a stack these words
+    # name one themselves.
     named = {one.partition(":")[0].strip() for one in rest}
     clusters = [one for one in ("kubernetes", "batch") if one in named and not stacks]
     backends = {one["backend"] for one in _stacks()} if clusters else set()
@@ -148,12 +149,12 @@ def _with(specs: List[str]) -> Dict[str, Any]:
 
 
 def is_stack(name: str) -> bool:
-    """The engine knows a stack of this name."""
+    """Whether the engine knows a stack of this name."""
     return name in ("docker", "local") or any(one["name"] == name for one in _stacks())
 
 
 def _stacks() -> List[Dict[str, Any]]:
-    """Those that the project's stoker.yaml names, as the engine finds and reads it."""
+    """The stacks of the project's stoker.yaml, which the engine finds and reads."""
     body = answer_of(["stack", "list"])
     if "error" in body:
         error = body["error"]
@@ -162,7 +163,7 @@ def _stacks() -> List[Dict[str, Any]]:
 
 
 def decospecs(context: Context, own: List[str]) -> List[str]:
-    """Decorators that ``--with`` adds, before the command and after it, and by the environment."""
+    """Decorators that ``--with`` adds, before and after the command, and in the environment."""
     usual = (
         os.environ.get("METAFLOW_DECOSPECS") or os.environ.get("METAFLOW_DEFAULT_DECOSPECS") or ""
     )
@@ -170,7 +171,7 @@ def decospecs(context: Context, own: List[str]) -> List[str]:
 
 
 def teller(context: Context, values: Mapping[str, Any]) -> Callable[[str], None]:
-    """What is to be called with the run's id as soon as there is one: writes the files that were asked for."""
+    """A function to call with the run's id as soon as it exists: writes the requested files."""
 
     def tell(run: str) -> None:
         write(values["run_id_file"], run)
@@ -185,7 +186,8 @@ def teller(context: Context, values: Mapping[str, Any]) -> Callable[[str], None]
 
 
 def write(path: Optional[str], text: str) -> None:
-    """Write a small file at once, so that a reader sees all of it or none; None: nothing. A pipe is written to."""
+    """Write a small file atomically, so that readers see all of it or nothing; a pipe directly.
+    None: do nothing."""
     if path is None:
         return
     try:

@@ -1,8 +1,8 @@
-"""``spin``: one step alone, on what a past task had.
+"""``spin``: run one step alone, with the inputs of a past task.
 
-The past task's ``task.json`` is taken as it is, in a folder of its own, and run by the worker in a fresh interpreter:
-no engine, no limits. The devices that the step asks for are leased for as long (``stoker launch --hold``); it sees no
-others.
+The worker runs the past task's ``task.json`` unchanged in a new folder, in a fresh interpreter,
+without engine and limits. Meanwhile ``stoker launch --hold`` leases the devices that the step
+requests; it sees no others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def spin(context: Context, values: Dict[str, Any]) -> int:
-    """Run it; returns the exit status."""
+    """Run the step; returns the exit status."""
     validate(context)
     task = _past(context, values["pathspec"])
     step = task.path_components[2]
@@ -59,7 +59,7 @@ def spin(context: Context, values: Dict[str, Any]) -> int:
 
 
 def _past(context: Context, text: str) -> client.Task:
-    """The task whose inputs are taken: RUN/STEP/TASK, or a step's of the newest run that has it.
+    """The task that gives the inputs: RUN/STEP/TASK, or STEP: one of the newest run that has it.
 
     Raises:
         CommandException: there is none.
@@ -90,10 +90,10 @@ def _first(step: client.Step) -> client.Task:
 
 
 def _body_of(task: client.Task) -> Dict[str, Any]:
-    """The past task's own ``task.json``; of a cloned one its origin's.
+    """The past task's ``task.json``; for a cloned task that of its origin.
 
     Raises:
-        CommandException: it isn't there any more.
+        CommandException: the file was removed.
     """
     while task.origin_pathspec is not None:
         task = client.Task(task.origin_pathspec, _namespace_check=False)
@@ -114,7 +114,7 @@ def _body_of(task: client.Task) -> Dict[str, Any]:
 
 
 def _folder(task: client.Task, keep: bool) -> Tuple[str, str]:
-    """A new attempt directory, and the name that stands for a run."""
+    """A new attempt directory, and a name in place of a run's id."""
     import tempfile
     import time
 
@@ -126,7 +126,7 @@ def _folder(task: client.Task, keep: bool) -> Tuple[str, str]:
 
 
 def _override(body: Dict[str, Any], path: str, folder: str) -> None:
-    """Artifacts of the module's ``ARTIFACTS`` in place of the past task's.
+    """Replace artifacts of the past task by those in the module's ``ARTIFACTS``.
 
     Raises:
         CommandException: there is no such file, or it has no such mapping.
@@ -166,7 +166,7 @@ def _tell(
 
 
 def _devices_for(context: Context, step: str, body: Dict[str, Any]) -> int:
-    """How many devices the step asks for, and this machine has."""
+    """Number of devices that the step requests, as far as this machine has them."""
     from .._decorators._resources import request_of
 
     given = ((body.get("extra") or {}).get("flow") or {}).get("with")
@@ -183,7 +183,8 @@ def _devices_for(context: Context, step: str, body: Dict[str, Any]) -> int:
 
 
 def _work(context: Context, folder: str, path: str, most_mb: int, n_devices: int) -> bool:
-    """Run the worker; its lines go to our streams and into the logs. True: the step ran to its end."""
+    """Run the worker; its lines go to our streams and to the logs. Returns whether the step ran to
+    its end."""
     module = sys.modules[context.flow.__module__]
     words = [sys.executable, "-m", "stoker._worker", folder, "--main", str(module.__file__)]
     words = [find(), "launch", "--hold", str(n_devices), "--", *words]

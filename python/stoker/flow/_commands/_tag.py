@@ -18,7 +18,7 @@ def _run_of(context: Context, run: Any, namespace: Any) -> client.Run:
     """The run that ``--run-id`` names.
 
     Raises:
-        CommandException: it is missing, or names none in the namespace.
+        CommandException: it is missing, or the namespace has no such run.
     """
     wanted = client.get_namespace() if namespace is None else namespace or None
     client.namespace(wanted)
@@ -38,17 +38,17 @@ def _run_of(context: Context, run: Any, namespace: Any) -> client.Run:
 
 
 def add(context: Context, values: Dict[str, Any]) -> None:
-    """Give tags."""
+    """Add tags."""
     _change(context, values, [], values["tags"])
 
 
 def remove(context: Context, values: Dict[str, Any]) -> None:
-    """Take tags away."""
+    """Remove tags."""
     _change(context, values, values["tags"], [])
 
 
 def replace(context: Context, values: Dict[str, Any]) -> None:
-    """Both at once."""
+    """Replace tags in one step."""
     if not values["add"] and not values["remove"]:
         raise CommandException("give at least one --add or --remove")
     _change(context, values, values["remove"], values["add"])
@@ -62,7 +62,7 @@ def _change(context: Context, values: Dict[str, Any], gone: List[str], new: List
 
 
 def listing(context: Context, values: Dict[str, Any]) -> None:
-    """Tags of one run, or of all, or your own, together or grouped."""
+    """List the tags of one run, of all runs, or of your own, together or grouped."""
     run = values["run_id"] or values["arg_run_id"]
     _agree(values)
     if run is None:
@@ -131,7 +131,7 @@ def _print(context: Context, every: Dict[str, Any], system: Dict[str, Any], by: 
 
 
 def _columns(words: Iterable[str]) -> str:
-    """Words in columns, sorted downwards, as wide as 120 characters allow."""
+    """Words in columns, sorted downwards, within 120 characters."""
     words = sorted(words)
     wide = max(map(len, words), default=0)
     n_columns = max(1, (_WIDE + _GAP) // (wide + _GAP))

@@ -1,6 +1,7 @@
 """Decorators of steps and flows: the list, how they are attached, and ``--with name:key=value``.
 
-A family of decorators is a module here; a new one is a class with a ``name`` and a line in the table.
+A family of decorators is a module here; a new one is a class with a ``name`` and a line in the
+table.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..exception import (
     UnknownStepDecoratorException,
 )
 
-# Name → module and class. Steps'; a dot in the module: outside of this folder.
+# Decorators of steps: name → module and class; a module with a dot is outside this folder.
 STEP: Dict[str, Tuple[str, str]] = {
     "resources": ("_resources", "Resources"),
     "kubernetes": ("_resources", "Kubernetes"),
@@ -56,7 +57,7 @@ def class_of(name: str, table: Dict[str, Tuple[str, str]] = STEP) -> Any:
     """The decorator's class.
 
     Raises:
-        UnknownStepDecoratorException: there is none of this name.
+        UnknownStepDecoratorException: there is no decorator of this name.
     """
     if name not in table:
         raise UnknownStepDecoratorException(name, table)
@@ -86,7 +87,7 @@ def _of_flows(name: str) -> Any:
 
 
 def attach_to_step(name: str, func: Any, attributes: Dict[str, Any]) -> Any:
-    """Put the decorator of this name above a flow's step."""
+    """Add the decorator of this name to a flow's step."""
     if not getattr(func, "is_step", False):
         raise BadStepDecoratorException(name, func)
     made = class_of(name)(attributes, statically_defined=True)
@@ -110,7 +111,7 @@ def _attach_to_flow(name: str, cls: Any, attributes: Dict[str, Any]) -> Any:
 
 
 def flow_decorators_of(cls: Any) -> List[Any]:
-    """Decorators of a flow's class and of those that it derives from."""
+    """Decorators of a flow's class and its base classes."""
     return [one for base in cls.__mro__ for one in base.__dict__.get("_stoker_decorators", ())]
 
 
@@ -143,7 +144,7 @@ def attach(cls: Any, specs: Iterable[str]) -> List[str]:
     """``--with``: put decorators on all steps of a flow that don't have one of that name.
 
     Returns:
-        The specs, as tasks in a fresh interpreter get them.
+        The specs, for tasks in a fresh interpreter.
     """
     specs = list(specs)
     if specs != cls.__dict__.get("_stoker_specs", []):
@@ -154,10 +155,10 @@ def attach(cls: Any, specs: Iterable[str]) -> List[str]:
 
 
 def decorators_of(cls: Any, step: str, specs: Any = None) -> List[Any]:
-    """Decorators of a step, as they stand above it, then those of ``--with``.
+    """Decorators of a step, in the source's order, then those of ``--with``.
 
     Args:
-        specs: what was attached, where the class was imported since.
+        specs: those that :func:`attach` returned, if the class was imported again since.
     """
     own = list(getattr(getattr(cls, step), "decorators", ()))
     if specs and cls.__dict__.get("_stoker_specs") != specs:

@@ -1,4 +1,4 @@
-"""What every decorator is: a name, attributes with defaults, and hooks."""
+"""The base of decorators: a name, attributes with defaults, and hooks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Decorator:
     """A decorator of a step or a flow.
 
     Attributes:
-        name: as it is written. defaults: attribute → what it is where nothing was said.
-        attributes: what was said over the defaults; given: the names that were said.
-        statically_defined: it stands in the source, and was not attached by ``--with``.
+        name: as written in the source. defaults: attribute → its default.
+        attributes: the given values over the defaults; given: the names that were given.
+        statically_defined: it is in the source, not added by ``--with``.
     """
 
     name = ""
@@ -33,7 +33,7 @@ class Decorator:
 
     @property
     def attributes(self) -> Dict[str, Any]:
-        """All attributes; expressions of configurations as they stand until :meth:`bound`."""
+        """All attributes; expressions of configurations aren't computed before :meth:`bound`."""
         return {**self.defaults, **self.said}
 
     @property
@@ -42,7 +42,7 @@ class Decorator:
         return {key: value for key, value in self.said.items() if value is not None}
 
     def bound(self) -> Any:
-        """Itself with all expressions computed and all attributes known to be right."""
+        """The decorator itself, with all expressions computed and all attributes checked."""
         if self._bound is None:
             self._bound = self if not _is_delayed(self.said) else type(self)(resolve(self.said))
             self._bound._bound = self._bound
@@ -50,7 +50,7 @@ class Decorator:
         return self._bound
 
     def init(self) -> None:
-        """Check attributes; called once they are known. Raises MetaflowException."""
+        """Check the attributes, once they are known. Raises MetaflowException."""
 
     def __repr__(self) -> str:
         said = ", ".join(f"{key}={value!r}" for key, value in self.said.items())
@@ -68,15 +68,16 @@ def _is_delayed(value: Any) -> bool:
 
 
 class StepDecorator(Decorator):
-    """A decorator of steps: what it adds to the step's document, and what it does around the task."""
+    """A decorator of steps: its part of the step's document, and its actions around the task."""
 
     IS_PARALLEL = False
 
     def check(self, node: Any, graph: Any) -> None:
-        """Does it suit this step of this graph? Raises MetaflowException."""
+        """Check that it suits this step of this graph. Raises MetaflowException."""
 
     def settings(self, decorators: List[Any]) -> Dict[str, Any]:
-        """Keys of the step's document (docs/formats/spec.md); ``decorators`` are all of the step."""
+        """Keys for the step's document (docs/formats/spec.md); ``decorators`` are all those of the
+        step."""
         return {}
 
     def note(self) -> Optional[str]:
@@ -84,25 +85,25 @@ class StepDecorator(Decorator):
         return None
 
     def task_begin(self, running: Any) -> None:
-        """Before the step's method; ``running`` is a :class:`stoker.flow._task.Running`."""
+        """Called before the step's method; ``running`` is a :class:`stoker.flow._task.Running`."""
 
     def task_decorate(self, func: Callable[..., Any], running: Any) -> Callable[..., Any]:
         """The method to call instead."""
         return func
 
     def task_end(self, running: Any) -> None:
-        """After the method, before its artifacts are stored."""
+        """Called after the method, before its artifacts are stored."""
 
     def task_failed(self, running: Any, error: Exception) -> bool:
-        """After an exception; True: it is dealt with, the flow goes on."""
+        """Called after an exception. True: it is handled, and the flow continues."""
         return False
 
 
 class FlowDecorator(Decorator):
-    """A decorator of flows: what it adds to the document."""
+    """A decorator of flows: its part of the document."""
 
     def settings(self, flow: Any, options: Dict[str, Any]) -> Dict[str, Any]:
-        """Keys of the document; ``options`` are those of the command line."""
+        """Keys for the document; ``options`` are those of the command line."""
         return {}
 
     def note(self) -> Optional[str]:
@@ -111,7 +112,7 @@ class FlowDecorator(Decorator):
 
 
 def to_pod(value: Any) -> Any:
-    """Plain data of a decorator's attribute: what is none becomes its text."""
+    """A decorator's attribute as plain data; other objects become their text."""
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     if isinstance(value, dict):

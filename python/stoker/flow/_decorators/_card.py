@@ -14,8 +14,8 @@ class Card(StepDecorator):
     """``@card(type="default", id=None, options={}, timeout=45, save_errors=True, customize=False,
     refresh_interval=5)``; several on one step have ids of their own.
 
-    What the step appends to ``current.card`` is shown with what the engine knows of the task. A card that can't be
-    made never fails the step.
+    The card shows what the step appends to ``current.card``, and the engine's facts about the task.
+    An error in a card never fails the step.
     """
 
     name = "card"
@@ -44,7 +44,7 @@ class Card(StepDecorator):
                 )
 
     def _made(self, running: Any) -> OneCard:
-        """Its card; the first of the step makes ``current.card``."""
+        """The decorator's card; the first card of the step makes ``current.card``."""
         cards = getattr(running, "cards", None)
         if cards is None:
             cards = running.cards = Cards(running)

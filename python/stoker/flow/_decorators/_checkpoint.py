@@ -1,4 +1,5 @@
-"""@checkpoint and @model: files of a task that outlast it, ``current.checkpoint`` and ``current.model``."""
+"""@checkpoint and @model: ``current.checkpoint`` and ``current.model``, files that outlast their
+task."""
 
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ _POLICIES = ("fresh", "eager", "none")
 class Checkpoint(StepDecorator):
     """``@checkpoint(load_policy="fresh")``.
 
-    ``fresh``: an attempt begins with the newest checkpoint of an earlier attempt of its task; ``eager``: else with
-    the newest of this step in any earlier run of the flow; ``none``: with nothing. Checkpoints stay after the task's
-    success, since artifacts may refer to them; they go with their run.
+    ``fresh``: an attempt begins with the newest checkpoint of an earlier attempt of its task;
+    ``eager``: if there is none, with the newest of this step in any earlier run of the flow;
+    ``none``: without one. Checkpoints stay after the task's success, because artifacts may refer to
+    them; they are removed with their run.
     """
 
     name = "checkpoint"
@@ -52,10 +54,11 @@ class Checkpoint(StepDecorator):
 
 
 class Model(StepDecorator):
-    """``@model(load="my_model")``: ``current.model.save``, and in later steps ``current.model.loaded["my_model"]``.
+    """``@model(load="my_model")``: ``current.model.save``, and in later steps
+    ``current.model.loaded["my_model"]``.
 
-    ``load``: names of artifacts that are what ``current.model.save`` (or ``current.checkpoint.save``) returned, or
-    pairs (name, folder). ``best_effort_load``: one that isn't there is left out.
+    ``load``: names of artifacts with results of ``current.model.save`` (or
+    ``current.checkpoint.save``), or pairs (name, folder). ``best_effort_load``: skips missing ones.
     """
 
     name = "model"

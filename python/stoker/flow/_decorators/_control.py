@@ -1,4 +1,4 @@
-"""What happens when a step fails, takes too long, or has run before: @retry, @timeout, @catch, @cache."""
+"""Steps that fail, take too long, or have run before: @retry, @timeout, @catch, @cache."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..exception import (
 from ._base import StepDecorator
 
 _HANDLED = f"{FailureHandledByCatch.__module__}.{FailureHandledByCatch.__name__}"
-# A step that Python can't interrupt is ended by the engine so long after its time.
+# If Python can't interrupt a step, the engine ends it this long after its time.
 _ENGINE_LATER_S = 5
 
 
 class Retry(StepDecorator):
     """``@retry(times=3, minutes_between_retries=2)``.
 
-    Minutes that are said are waited, wherever the step runs. Where none are said the next attempt follows at
-    once, as it does in Metaflow on one's own machine.
+    If minutes are given, the next attempt waits that long, wherever the step runs. Without them it
+    follows at once, as in Metaflow on your own machine.
     """
 
     name = "retry"
@@ -49,8 +49,8 @@ class Retry(StepDecorator):
 class Timeout(StepDecorator):
     """``@timeout(seconds=30, minutes=0, hours=0)``: the sum.
 
-    At the time a :class:`TimeoutException` is raised in the step; where that can't get through (a call into C
-    that doesn't return) the engine ends the task five seconds later.
+    When the time is over, the step gets a :class:`TimeoutException`. If that has no effect (in a
+    call into C that doesn't return), the engine ends the task five seconds later.
     """
 
     name = "timeout"
@@ -98,9 +98,11 @@ def _time(said: Dict[str, Any]) -> str:
 
 
 class Catch(StepDecorator):
-    """``@catch(var="failed")``: when no attempt is left the flow goes on, with the exception in ``self.failed``.
+    """``@catch(var="failed")``: after the last attempt fails, the flow continues with the exception
+    in ``self.failed``.
 
-    The stored object has ``exception`` (text), ``type``, ``step`` and ``stacktrace``; after success it is None.
+    The stored object has ``exception`` (text), ``type``, ``step`` and ``stacktrace``; after success
+    it is None.
     """
 
     name = "catch"
@@ -123,13 +125,13 @@ class Catch(StepDecorator):
     def task_failed(self, running: Any, error: Exception) -> bool:
         fallback = running.declared.get("fallback")
         if not fallback and (not running.last_attempt or running.attempt.rank is not None):
-            return False  # another attempt follows; of a gang's failure the engine knows the whole
+            return False  # another attempt follows; the engine handles a gang's failure
         from ..._engine.metadata import log_metadata
         from ..._worker.attempt import Stopped, _traceback
 
         caught = MetaflowExceptionWrapper(error)
-        caught.stacktrace = _traceback(error)  # without frames of ours
-        if isinstance(error, Stopped):  # sys.exit: the process ended, its code raised nothing
+        caught.stacktrace = _traceback(error)  # without frames of this package
+        if isinstance(error, Stopped):  # sys.exit: not an exception of the step's code
             caught.type = _HANDLED
         if fallback:
             _tell_of(caught, fallback)
@@ -147,13 +149,14 @@ class Catch(StepDecorator):
 
 
 def _record_of(caught: MetaflowExceptionWrapper) -> Dict[str, Any]:
-    """How the client is told that the task's success is one of @catch's."""
+    """The metadata by which the client knows that @catch made the task succeed."""
     facts = {"type": caught.type, "message": caught.exception, "traceback": caught.stacktrace}
     return {**facts, "text": f"{caught.type}: {caught.exception}"}
 
 
 def _tell_of(caught: MetaflowExceptionWrapper, fallback: Dict[str, Any]) -> None:
-    """The failure that the engine saw: an exception of the last attempt, or how its process ended."""
+    """Fill in the failure that the engine saw: the last attempt's exception, or how its process
+    ended."""
     kind = fallback.get("type")
     if kind:
         caught.type = kind if "." in kind else f"builtins.{kind}"
@@ -165,7 +168,8 @@ def _tell_of(caught: MetaflowExceptionWrapper, fallback: Dict[str, Any]) -> None
 
 
 class Cache(StepDecorator):
-    """``@cache``: the step's result is taken from an earlier run where its code and all it sees are the same."""
+    """``@cache``: takes the step's result from an earlier run if its code and all its inputs are
+    the same."""
 
     name = "cache"
     defaults: Dict[str, Any] = {"enabled": True, "expires": None, "files": None, "salt": None}

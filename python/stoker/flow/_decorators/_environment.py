@@ -10,7 +10,7 @@ from ._base import StepDecorator
 
 
 class Environment(StepDecorator):
-    """``@environment(vars={"NAME": "value"})``: set before the step's process begins."""
+    """``@environment(vars={"NAME": "value"})``: sets variables before the step's process starts."""
 
     name = "environment"
     defaults: Dict[str, Any] = {"vars": {}}
@@ -26,11 +26,11 @@ class Environment(StepDecorator):
 
 
 class Secrets(StepDecorator):
-    """``@secrets(sources=[…])``: variables that are in no record of the run.
+    """``@secrets(sources=[…])``: variables whose values no record of the run has.
 
-    A source is a name, or ``"environment.NAME"``: the variable ``NAME`` of the step has the value of
-    ``STOKER_SECRET_NAME`` where the flow is started. ``{"type": "inline", "options": {"env_vars": {…}}}`` says
-    the values itself, for tests.
+    A source is a name, or ``"environment.NAME"``: the step's variable ``NAME`` gets the value of
+    ``STOKER_SECRET_NAME`` in the environment of the flow's start. ``{"type": "inline", "options":
+    {"env_vars": {…}}}`` contains the values, for tests.
     """
 
     name = "secrets"

@@ -1,4 +1,4 @@
-"""Decorators of flows: @project, and those that say when and with what a scheduler runs a flow."""
+"""Decorators of flows: @project, and those for schedulers and packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decorators of steps that are kept with the run's record and do nothing to the step itself."""
+"""Decorators of steps without effect on the step; kept with the run's record."""
 
 from __future__ import annotations
 

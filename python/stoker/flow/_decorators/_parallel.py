@@ -1,7 +1,9 @@
-"""Steps of several nodes or processes: @parallel, @pytorch_parallel, @torchrun; @run_with_accelerate.
+"""Steps of several nodes or processes: @parallel, @pytorch_parallel, @torchrun;
+@run_with_accelerate.
 
-``self.next(…, num_parallel=N)`` starts a gang of N ranks, each a node as :mod:`stoker.flow._node` has it. The
-decorators here only tell the step of it, or prepare what a framework expects.
+``self.next(…, num_parallel=N)`` starts a gang of N ranks; each is a node as
+:mod:`stoker.flow._node` defines it. The decorators here only inform the step, or set what a
+framework expects.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _MAX_PORT = 65535
 
 
 class ParallelDecorator(StepDecorator):
-    """``@parallel``: ``current.parallel`` tells each node its place."""
+    """``@parallel``: ``current.parallel`` has each node's place."""
 
     name = "parallel"
     defaults: Dict[str, Any] = {}
@@ -38,11 +40,11 @@ class ParallelDecorator(StepDecorator):
         self.setup_distributed_env(running.flow)
 
     def setup_distributed_env(self, flow: Any) -> None:
-        """What a framework needs; for decorators that derive from this one."""
+        """Set up a framework; for derived decorators."""
 
 
 class _WithPort(ParallelDecorator):
-    """A ``master_port`` that the launcher holds for the nodes, whoever else wants one."""
+    """A ``master_port`` that the launcher reserves for the nodes."""
 
     def init(self) -> None:
         port = self.attributes["master_port"]
@@ -60,7 +62,8 @@ class _WithPort(ParallelDecorator):
 
 
 class PytorchParallel(_WithPort):
-    """``@pytorch_parallel(master_port=None)``: the variables of ``torch.distributed`` for one process a node."""
+    """``@pytorch_parallel(master_port=None)``: the variables of ``torch.distributed`` for one
+    process on each node."""
 
     name = "pytorch_parallel"
     defaults: Dict[str, Any] = {"master_port": None}
@@ -71,13 +74,14 @@ class PytorchParallel(_WithPort):
         said["NODE_RANK"] = str(parallel.node_index)
         said["WORLD_SIZE"] = said["NUM_NODES"] = str(parallel.num_nodes)
         if not (current._task.get("granted") or {}).get("devices"):
-            said["PL_TORCH_DISTRIBUTED_BACKEND"] = "gloo"  # else NCCL, which Lightning finds itself
+            # with devices Lightning chooses NCCL itself
+            said["PL_TORCH_DISTRIBUTED_BACKEND"] = "gloo"
 
 
 class Torchrun(_WithPort):
     """``@torchrun(nproc_per_node=1)``: ``current.torch.run(entrypoint=…)`` in each node.
 
-    ``all_nodes_started_timeout``: seconds that nodes wait for each other in ``run``.
+    ``all_nodes_started_timeout``: seconds that the nodes wait for each other in ``run``.
     """
 
     name = "torchrun"
@@ -116,9 +120,11 @@ class Torchrun(_WithPort):
 
 
 class RunWithAccelerate(StepDecorator):
-    """``@run_with_accelerate(num_processes=2, …)``: the step's method in many processes of one task.
+    """``@run_with_accelerate(num_processes=2, …)``: runs the step's method in several processes of
+    one task.
 
-    All of them run the method; what rank 0 leaves is what the task leaves. See :func:`stoker.run_with_accelerate`.
+    All ranks run the method; rank 0's artifacts are the task's. See
+    :func:`stoker.run_with_accelerate`.
     """
 
     name = "run_with_accelerate"
@@ -126,7 +132,7 @@ class RunWithAccelerate(StepDecorator):
     def __init__(
         self, attributes: Optional[Dict[str, Any]] = None, statically_defined: bool = False
     ) -> None:
-        self.defaults = dict.fromkeys(attributes or {})  # accelerate's own parser knows them
+        self.defaults = dict.fromkeys(attributes or {})  # accelerate's parser checks them
         super().__init__(attributes, statically_defined)
 
     def check(self, node: Any, graph: Any) -> None:
@@ -143,7 +149,7 @@ class RunWithAccelerate(StepDecorator):
         check_launch(self.launch(), f"step '{node.name}'")
 
     def launch(self) -> Launch:
-        """How the worker starts the ranks."""
+        """How to start the ranks, for the worker."""
         return Launch("accelerate", self.given, False)
 
     def settings(self, decorators: List[Any]) -> Dict[str, Any]:

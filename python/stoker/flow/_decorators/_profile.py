@@ -12,8 +12,8 @@ from ._base import StepDecorator
 class GpuProfile(StepDecorator):
     """``@gpu_profile(interval=1)``: see :func:`stoker.gpu_profile`.
 
-    With ``include_artifacts`` the step leaves ``self.gpu_profile_data`` and ``self.gpu_profile_num_gpus``; of
-    ``num_parallel``'s nodes each its own devices'.
+    With ``include_artifacts`` the step gets ``self.gpu_profile_data`` and
+    ``self.gpu_profile_num_gpus``; each node of ``num_parallel`` those of its own devices.
     """
 
     name = "gpu_profile"

@@ -1,8 +1,9 @@
-"""@resources, and what @kubernetes and @batch ask for: one request of the engine.
+"""@resources, @kubernetes and @batch: makes one request for the engine.
 
-A step that says ``@kubernetes`` or ``@batch`` runs there where a stack of that backend is, else wherever the run
-does, with what it asks for. All their arguments are kept in the document for the backends of these names, which know
-what each means; here they are checked as Metaflow checks them, so that a wrong one is told before anything is packed.
+A step with ``@kubernetes`` or ``@batch`` runs there if the project has a stack with that backend,
+else wherever the run does, with the same request. The document keeps all arguments for the backends
+of these names, which know their meaning. This module checks them like Metaflow, so that a wrong one
+is reported before code is packaged.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _BATCH = (
 _NEURON = {"trainium": "Trainium", "inferentia": "Inferentia"}
 _VENDORS = ("nvidia", "amd", "intel")
 
-# What Metaflow takes: words that say it, and a test. Numbers may be texts, as ``--with`` gives them.
+# The values that Metaflow accepts: a phrase for them, and a test. Numbers may be texts, because
+# ``--with`` passes texts.
 _Check = Tuple[str, Callable[[Any], bool]]
 
 
@@ -95,7 +97,8 @@ _CHECKS: Dict[str, _Check] = {
 
 
 class Resources(StepDecorator):
-    """``@resources(cpu=4, memory=32000, gpu=1)``: MB of memory and disk; what isn't said isn't asked for."""
+    """``@resources(cpu=4, memory=32000, gpu=1)``: MB of memory and disk; an attribute that isn't
+    given requests nothing."""
 
     name = "resources"
     defaults: Dict[str, Any] = {
@@ -108,7 +111,7 @@ class Resources(StepDecorator):
 
 
 class _Compute(StepDecorator):
-    """What asks for resources and has options of a place."""
+    """A decorator that requests resources and has a backend's options."""
 
     def settings(self, decorators: List[Any]) -> Dict[str, Any]:
         return {"backend": {self.name: {key: to_pod(value) for key, value in self.given.items()}}}
@@ -130,7 +133,8 @@ class _Compute(StepDecorator):
 
 
 class Kubernetes(_Compute):
-    """``@kubernetes(image=…, gpu=1)``; ``tpu`` counts chips, ``trainium`` and ``inferentia`` devices."""
+    """``@kubernetes(image=…, gpu=1)``; ``tpu`` counts chips, ``trainium`` and ``inferentia``
+    devices."""
 
     name = "kubernetes"
     defaults: Dict[str, Any] = dict.fromkeys(_KUBERNETES.split())
@@ -144,7 +148,8 @@ class Kubernetes(_Compute):
             )
 
     def note(self) -> Optional[str]:
-        """``gpu_vendor`` alone asks for nothing, as with Metaflow, whose configuration says it for all steps."""
+        """A note for ``gpu_vendor`` alone, which requests nothing; in Metaflow the configuration
+        sets it for all steps."""
         if "gpu_vendor" not in self.given or "gpu" in self.given:
             return None
         return "@kubernetes(gpu_vendor=…) says whose GPUs, and gpu how many: without gpu none is asked for"
@@ -158,10 +163,10 @@ class Batch(_Compute):
 
 
 def request_of(step: str, decorators: List[Any]) -> Dict[str, Any]:
-    """The step's ``resources``: of what several decorators say, the largest.
+    """The step's ``resources``: the largest values of all its decorators.
 
     Raises:
-        MetaflowException: a value that is no number.
+        MetaflowException: a value isn't a number.
     """
     asked: Dict[str, Any] = {}
     vendor: Optional[str] = None
