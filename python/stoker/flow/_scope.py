@@ -1,4 +1,4 @@
-"""The artifacts that a task sees: loaded when they are looked at, stored again only where they changed."""
+"""The artifacts that a task sees: loaded at their first use, stored again only if they changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOTHING = object()
 
 
 class Given:
-    """What the run gave all of its tasks: parameters, the store; shared by a task and its inputs."""
+    """The run's data for all its tasks: parameters, the store. A task and its inputs share it."""
 
     __slots__ = ("inputs", "store", "values")
 
@@ -28,7 +28,7 @@ class Given:
         self.values: Dict[str, Any] = {}
 
     def located(self, ref: Dict[str, Any]) -> Dict[str, Any]:
-        """An artifact as ``task.json`` names it, with the path that its digest gives it."""
+        """An artifact of ``task.json``, with the path from its digest."""
         if "path" not in ref and "digest" in ref:
             digest = ref["digest"]
             ref["path"] = f"{self.store}/artifacts/{digest[:2]}/{digest[2:]}"
@@ -39,12 +39,12 @@ class Scope:
     """Artifacts of one task, or of one input of a join.
 
     Attributes:
-        refs: artifacts of this task and all its inputs, each once, as ``task.json`` has them.
+        refs: artifacts of this task and all its inputs, each once, from ``task.json``.
         names: name → number in ``refs``.
-        values: what was loaded, as it was then.
-        adopted: names that :func:`merge` took over; dropped: inherited ones that were deleted.
-        constants: names of the flow class's values and parameters, which no step can set.
-        running: of the task itself what runs; of an input None.
+        values: the loaded values, as loaded.
+        adopted: names that :func:`merge` took over; dropped: inherited names that were deleted.
+        constants: names of the flow class's values and parameters, which steps can't set.
+        running: for the task itself its :class:`Running`; None for an input.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class Scope:
         """The value of an inherited artifact.
 
         Raises:
-            AttributeError: there is none of this name.
+            AttributeError: there is no artifact of this name.
             LoadError: it can't be read.
         """
         number = self.names.get(name)
@@ -131,7 +131,7 @@ class Scope:
         return values[one.var]
 
     def drop(self, name: str) -> bool:
-        """Forget an inherited artifact; False where it isn't one."""
+        """Delete an inherited artifact; returns False if the name isn't one."""
         if name not in self.names:
             return False
         self.names = {key: number for key, number in self.names.items() if key != name}
@@ -145,7 +145,7 @@ class Scope:
     # ------------------------------------------------------------------ foreach
 
     def index(self) -> Optional[int]:
-        """Of the innermost frame: a foreach's item, or a node's number."""
+        """Index in the innermost frame: of a foreach's item, or a node's number."""
         if not self.frames:
             return None
         frame = self.frames[-1]
@@ -154,7 +154,7 @@ class Scope:
         return int(frame["index"])
 
     def item(self, level: int) -> Any:
-        """The item of an open frame (-1: the innermost)."""
+        """The item of an open frame (level -1: the innermost)."""
         if not self.frames:
             return None
         level %= len(self.frames)
@@ -181,7 +181,8 @@ class Scope:
             return next(islice(value, index, index + 1))
 
     def stack(self) -> List[Tuple[int, int, Any]]:
-        """(index, number, item) of each open foreach; of a gang the node, how many there are, the node."""
+        """(index, number of items, item) for each open foreach; for a gang (node, number of nodes,
+        node)."""
         return [
             (self.item(level) if one.get("parallel") else one["index"], one["n"], self.item(level))
             for level, one in enumerate(self.frames)
@@ -190,7 +191,7 @@ class Scope:
     # ------------------------------------------------------------------ what changed
 
     def changed(self, attributes: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
-        """(name, what it was before or {}) of what may have to be stored."""
+        """(name, its earlier entry or {}) for the attributes that may need storing."""
         values, names = self.values, self.names
         found: List[Tuple[str, Dict[str, Any]]] = []
         for name, value in attributes.items():
@@ -206,7 +207,7 @@ class Scope:
         return found
 
     def adopted_entries(self, attributes: Dict[str, Any]) -> Dict[str, Any]:
-        """Entries of what was merged and not set since."""
+        """Entries of artifacts that were merged and not set since."""
         values = self.values
         return {
             name: {"artifact": self.refs[self.names[name]]["digest"]}
@@ -216,7 +217,7 @@ class Scope:
 
 
 def _is_unchanged(value: Any) -> bool:
-    """A loaded value that can't have been changed, or whose pages nobody has written to."""
+    """Whether a loaded value is unchanged: it is immutable, or its pages weren't written to."""
     kind = type(value)
     if kind in _IMMUTABLE:
         return kind is not frozenset or all(type(one) in _IMMUTABLE for one in value)
@@ -229,7 +230,7 @@ def _is_unchanged(value: Any) -> bool:
 
 
 def _is_clean(array: Any) -> bool:
-    """The array is a private mapping of a file, as it was loaded."""
+    """Whether the array is a private mapping of a file without written pages."""
     base = array
     while getattr(base, "base", None) is not None:
         base = base.base
@@ -305,7 +306,7 @@ class Inputs:
 
 
 def _closed_frame(cls: Any, parent: Dict[str, Any], i: int, n: int, scope: Scope) -> List[Any]:
-    """The foreach that the join closes, as its input ``i`` still sees it."""
+    """The frame of the foreach that the join closes, for its input ``i``."""
     graph = cls._graph
     node = graph.nodes.get(parent["step"])
     open_splits = node.split_parents if node is not None else []

@@ -1,4 +1,4 @@
-"""What a spun task left: read from its folder, it belongs to no run."""
+"""The results of a spun task, read from its folder; it belongs to no run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import _records
 
 
 def scope_of(task: Mapping[str, Any], store: str) -> Dict[str, Dict[str, Any]]:
-    """Name → ref of what a task saw when it began: its parent's artifacts; of a join nothing."""
+    """Name → ref of the artifacts at a task's start: its parent's; none for a join."""
     flow = task.get("flow") or {}
     parents = flow.get("parents") or ()
     if flow.get("join") or not parents:
@@ -81,7 +81,7 @@ class SpunTask:
 
     @property
     def successful(self) -> bool:
-        """The step ran to its end."""
+        """Whether the step ran to its end."""
         return self._read("result.json").get("status") == "ok"
 
     finished = successful
@@ -96,12 +96,12 @@ class SpunTask:
 
     @property
     def stdout(self) -> str:
-        """What it printed."""
+        """Its standard output."""
         return self._log("stdout.log")
 
     @property
     def stderr(self) -> str:
-        """What it wrote to standard error."""
+        """Its standard error."""
         return self._log("stderr.log")
 
     def _log(self, name: str) -> str:

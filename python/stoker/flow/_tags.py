@@ -1,4 +1,4 @@
-"""Tags that every run of a flow has, by which it is found and which nobody can change."""
+"""System tags of flows' runs: runs can be found by them, and users can't change them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import List
 from .. import __version__
 from ._current import username
 
-METAFLOW_VERSION = "2.19.39"  # the one whose behaviour is kept
+METAFLOW_VERSION = "2.19.39"  # the version whose behaviour flows follow
 
 
 def metaflow_version() -> str:
-    """The version of Metaflow whose interface and behaviour flows have here."""
+    """The version of Metaflow whose interface and behaviour Stoker's flows follow."""
     return METAFLOW_VERSION
 
 
 def system_tags() -> List[str]:
-    """Who, when and with what, as ``name:value``."""
+    """User, date and versions, as ``name:value``."""
     return [
         f"user:{username()}",
         "runtime:dev",

@@ -1,8 +1,9 @@
-"""One task of a flow: artifacts in, the step's method, artifacts and what comes next out.
+"""Runs one task of a flow: reads artifacts, calls the step's method, stores artifacts and what
+comes next.
 
-The worker calls :func:`run_flow_task` where ``task.json`` has ``flow`` (docs/formats/task-directory.md). A task costs a
-fork and little else, so this path imports nothing that a step doesn't use, and loads nothing that it doesn't
-look at.
+The worker calls :func:`run_flow_task` if ``task.json`` has ``flow``
+(docs/formats/task-directory.md). A task costs little more than a fork, so this path imports and
+loads only what the step uses.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ class FlowEntry(Entry):
     step: str = ""
 
     def become_node(self, rank: Any, task: Dict[str, Any]) -> None:
-        """A rank of ``num_parallel`` is a node of its own."""
+        """Make this rank of ``num_parallel`` a node."""
         become_node(rank, task)
 
     def run(self, attempt: Any) -> None:
-        """The worker's call."""
+        """Run the step, for the worker."""
         run_flow_task(attempt)
 
 
 def entry_of(cls: Any, step: str) -> FlowEntry:
-    """What the fork server keeps of a step."""
+    """The step's entry for the fork server."""
     func = getattr(cls, step)
     importable = (
         None if "<locals>" in cls.__qualname__ else (cls.__module__, f"{cls.__qualname__}.{step}")
@@ -54,7 +55,7 @@ def entry_of(cls: Any, step: str) -> FlowEntry:
 
 
 def find_entry(module: str, qualname: str, found: Any) -> Optional[FlowEntry]:
-    """The entry where ``module:qualname``, found already, is a flow's step."""
+    """The entry of ``module:qualname`` if the object ``found`` is a flow's step, else None."""
     if not getattr(found, "is_step", False):
         return None
     owner, _, step = qualname.rpartition(".")
@@ -63,7 +64,7 @@ def find_entry(module: str, qualname: str, found: Any) -> Optional[FlowEntry]:
 
 
 def prepare(cls: Any) -> None:
-    """What all tasks would do alike, before they are forked."""
+    """Do the work that is the same for all tasks, before their fork."""
     from ..materializers import _items  # noqa: F401
 
     _fixed(cls)
@@ -75,10 +76,11 @@ def run_flow_task(attempt: Any) -> None:
     """Run the attempt's step and put outputs and ``next`` into its result.
 
     Args:
-        attempt: the worker's ``_Attempt``: ``task``, ``entry``, ``directory``, ``result``, ``rank``.
+        attempt: the worker's ``_Attempt``: ``task``, ``entry``, ``directory``, ``result``,
+            ``rank``.
 
     Raises:
-        Exception: the step's own, or a sentence of ours.
+        Exception: raised by the step, or an error with a sentence of this package.
     """
     running = Running(attempt)
     if running.last_attempt:
@@ -87,16 +89,16 @@ def run_flow_task(attempt: Any) -> None:
 
 
 class Running:
-    """A step that runs, as decorators see it.
+    """A running step, for decorators.
 
     Attributes:
         flow: the object that is the step's ``self``. cls, step: its class and the step's name.
-        task: what ``task.json`` says; declared: its ``flow``, with what may come next.
-        inputs: of a join its inputs, else None.
-        transition: what ``self.next`` said, or None so far.
-        entries: outputs of the result, as far as they are stored.
+        task: the content of ``task.json``; declared: its ``flow``, with the possible next steps.
+        inputs: the inputs of a join, else None.
+        transition: the argument of ``self.next``, None before its call.
+        entries: outputs of the result that are stored so far.
         attempt: the worker's; ``attempt.directory`` is the attempt directory.
-        last_attempt: no other follows if this one fails.
+        last_attempt: whether no other attempt follows if this one fails.
     """
 
     def __init__(self, attempt: Any) -> None:
@@ -124,7 +126,7 @@ class Running:
         said = self.declared
         parents: List[Dict[str, Any]] = said.get("parents") or []
         names: Dict[str, int] = parents[0]["scope"] if parents else {}
-        if self.is_join:  # it inherits nothing but what no step can change
+        if self.is_join:  # it inherits only what steps can't change
             names = {name: names[name] for name in self.constants if name in names}
         given = Given(self.task.get("inputs") or {}, self.task.get("store") or "")
         frames = said.get("foreach") or []
@@ -134,7 +136,7 @@ class Running:
     # ------------------------------------------------------------------ the step
 
     def run(self) -> None:
-        """Decorators, the method, what it leaves."""
+        """Run the decorators and the method, then store the results."""
         current._enter(self.cls, self.task)
         self._configure()
         said = (self.task.get("extra") or {}).get("flow") or {}
@@ -145,7 +147,7 @@ class Running:
             _set_variables(decorators)
         begun: List[Any] = []
         if not self.declared.get("parents") and folder_of(self) is not None:
-            self.entries.update(_constants(self))  # before the step, which could change them
+            self.entries.update(_constants(self))  # before the step, which could change the values
         try:
             fallback = self.declared.get("fallback")
             if fallback:
@@ -166,7 +168,7 @@ class Running:
         self._leave()
 
     def _configure(self) -> None:
-        """Expressions of configurations in decorators, where the class was imported afresh."""
+        """Compute expressions of configurations in decorators, if the class was imported again."""
         configs = [one for one in parameters_of(self.cls) if one.IS_CONFIG_PARAMETER]
         if configs:
             values = {one.var: self.scope.parameter(one) for one in configs}
@@ -192,7 +194,7 @@ class Running:
             ).with_traceback(left.__traceback__) from None
 
     def _go_on(self) -> None:
-        """After ``@catch``: to where the graph leads."""
+        """After ``@catch``: continue with the next steps of the graph."""
         targets = list(self.declared.get("next") or ())
         self.transition = Transition(targets) if targets else None
 
@@ -206,7 +208,7 @@ class Running:
         store(self)
 
     def left(self) -> Dict[str, Any]:
-        """Of a step that failed for good: outputs and ``dropped`` of the result, to be looked at."""
+        """Outputs and ``dropped`` for the result of a step that failed finally, for inspection."""
         folder = folder_of(self)
         if folder is None:
             return {}
@@ -224,7 +226,8 @@ class Running:
 
 
 def _set_variables(decorators: List[Any]) -> None:
-    """What the engine sets before a task's process begins, in one that no engine has begun (``spin``)."""
+    """Set the variables that the engine sets for a task's process, in a process without engine
+    (``spin``)."""
     for one in decorators:
         settings = one.settings(decorators)
         os.environ.update(settings.get("environment") or {})
@@ -234,7 +237,7 @@ def _set_variables(decorators: List[Any]) -> None:
 
 
 def _fixed(cls: Any) -> FrozenSet[str]:
-    """Names that no step can set, once for the class: tasks are forks."""
+    """Names that steps can't set; computed once for the class, because tasks are forks."""
     known = cls.__dict__.get("_stoker_fixed")
     if known is None:
         known = frozenset([*constants_of(cls), *(one.var for one in parameters_of(cls))])
@@ -246,7 +249,7 @@ def _fixed(cls: Any) -> FrozenSet[str]:
 
 
 def store(running: Running) -> None:
-    """Outputs, ``dropped`` and ``next`` of the result."""
+    """Store outputs; set ``outputs``, ``dropped`` and ``next`` of the result."""
     result = running.attempt.result
     following = _following(running)
     folder = folder_of(running)
@@ -265,7 +268,7 @@ def store(running: Running) -> None:
 
 
 def folder_of(running: Running) -> Optional[str]:
-    """Where its outputs go; None: it is a rank of one task, and rank 0 speaks for that."""
+    """The folder for its outputs; None: a rank whose task takes only rank 0's outputs."""
     attempt = running.attempt
     other_rank = attempt.rank is not None and attempt.rank.number
     if other_rank and not running.declared.get("ranks"):
@@ -274,7 +277,7 @@ def folder_of(running: Running) -> Optional[str]:
 
 
 def _store_all(running: Running, folder: str, listed: Optional[str], failed: bool = False) -> None:
-    """Fill ``running.entries``; where the step has failed, with what can be stored."""
+    """Fill ``running.entries``; if the step has failed, only with values that can be stored."""
     scope, attributes, entries = running.scope, running.flow.__dict__, running.entries
     stored = frozenset(entries) if failed else ()
     if running.is_join:
@@ -297,7 +300,7 @@ def _store_all(running: Running, folder: str, listed: Optional[str], failed: boo
 
 
 def _following(running: Running) -> Optional[Dict[str, Any]]:
-    """``next`` of the result; ``values``: items that need a file of their own."""
+    """``next`` of the result; its ``values`` are items that need a file."""
     said = running.transition
     if said is None:
         return None
@@ -310,7 +313,8 @@ def _following(running: Running) -> Optional[Dict[str, Any]]:
 
 
 def _loop(running: Running, variable: str) -> Dict[str, Any]:
-    """Width of a foreach, and its items where a task couldn't take its own from the artifact."""
+    """Number of items of a foreach, and the items if a task couldn't read its own from the
+    artifact."""
     value = getattr(running.flow, variable)
     step = running.step
     try:
@@ -349,9 +353,10 @@ def _items_entry(items: List[Any], folder: str, name: str) -> Dict[str, Any]:
 def _spent(
     running: Running, folder: str, name: str, attributes: Dict[str, Any]
 ) -> Optional[Dict[str, Any]]:
-    """The entry of a large array that nobody else has, whose memory goes back while it is written.
+    """The entry of a large unshared array, whose memory is freed while it is written.
 
-    In its place comes what was written, mapped, for whom looks at the flow when the step has ended.
+    A mapping of the written file replaces the array, for code that uses the flow after the step's
+    end.
     """
     from ..materializers import _spend
 
@@ -375,7 +380,7 @@ def _stored(
             if not _items.is_small(value):
                 return {**_items.store(value, path, name), "path": f"out/{name}"}
         entry, metadata = _artifact.store(value, path, None, None, name, spend)
-    except MetaflowException as bad:  # of a flow's own __getstate__
+    except MetaflowException as bad:  # from a __getstate__ of the flow's author
         raise MetaflowException(f"step '{running.step}': artifact '{name}': {bad}") from None
     except _artifact.SerializeError as bad:
         error = _artifact.SerializeError(
@@ -392,7 +397,7 @@ def _stored(
 
 
 def _is_same(entry: Dict[str, Any], before: Dict[str, Any], folder: str) -> bool:
-    """A loaded artifact that serializes to what it was; its copy is removed."""
+    """Whether a loaded artifact serializes to its earlier content; then its copy is removed."""
     if not before:
         return False
     if "value" in entry:
@@ -410,7 +415,8 @@ def _is_same(entry: Dict[str, Any], before: Dict[str, Any], folder: str) -> bool
 
 
 def _digest_of(path: str) -> str:
-    """Artifact digest of a file that is too small for the materializer to have summed it; "": of another."""
+    """Artifact digest of a file that is too small for a digest by the materializer; "" for other
+    files."""
     from .._base.digest import sha256
 
     if os.path.isdir(path) or os.path.getsize(path) > 16 << 20:
@@ -420,9 +426,9 @@ def _digest_of(path: str) -> str:
 
 
 def _constants(running: Running) -> Dict[str, Any]:
-    """The flow class's values (and parameters that are no literals) as artifacts.
+    """The flow class's values, and parameters that aren't literals, as artifacts.
 
-    The first task stores them; a join, which inherits nothing, takes them from its first input.
+    The first task stores them. A join inherits nothing, so it takes them from its first input.
     """
     given = running.scope.given.inputs
     stored = ((running.task.get("extra") or {}).get("flow") or {}).get("stored") or ()

@@ -1,4 +1,5 @@
-"""``current.torch`` of ``@torchrun``: a script on many processes of every node, by ``stoker launch``."""
+"""``current.torch`` of ``@torchrun``: runs a script in several processes of each node, with
+``stoker launch``."""
 
 from __future__ import annotations
 
@@ -12,14 +13,14 @@ from typing import Any, Dict, List, Optional, Tuple
 from ._current import Parallel, current
 from .exception import MetaflowException, TorchrunException
 
-_WAIT_S = 2.0  # for what the leading node's launcher writes at its end
+_WAIT_S = 2.0  # to wait for the file that the leading node's launcher writes at its end
 
 
 def processes(where: str, said: Any, devices: int) -> int:
-    """How many processes on a node.
+    """Number of processes on a node.
 
     Args:
-        said: a number (also as text); ``"gpu"`` or ``"auto"``: one a device, at least one.
+        said: a number (also as text); ``"gpu"`` or ``"auto"``: one for each device, at least one.
 
     Raises:
         MetaflowException: it is none of these.
@@ -34,12 +35,12 @@ def processes(where: str, said: Any, devices: int) -> int:
 
 
 class TorchrunExecutor:
-    """What ``current.torch`` is; there is one a task.
+    """The object ``current.torch``; each task has one.
 
     Args:
         name: of the gang, the same on all nodes. folder: this node's, for the logs.
-        parallel: this node's place. devices: how many are its own.
-        nproc_per_node: what the decorator says. timeout_s: how long nodes wait for each other.
+        parallel: this node's place. devices: number of its devices.
+        nproc_per_node: the decorator's value. timeout_s: how long nodes wait for each other.
     """
 
     def __init__(
@@ -69,20 +70,24 @@ class TorchrunExecutor:
         local_output_dir: Optional[str] = None,
         cloud_output_dir: Optional[str] = None,
     ) -> None:
-        """Run a Python script on ``nproc_per_node`` processes of each node, all nodes together.
+        """Run a Python script in ``nproc_per_node`` processes of each node, all nodes together.
 
-        Every node of the step calls it alike. A process that fails ends those of all nodes.
+        Every node of the step must make the same call. If a process fails, those of all nodes are
+        ended.
 
         Args:
-            torchrun_args: further options of ``torchrun``, as a mapping or as a list name, value, name, value.
+            torchrun_args: further options of ``torchrun``, as a mapping or as a list of names and
+                values in turn.
             entrypoint: the script, below the working directory or beside the flow's file.
-            entrypoint_args: its words: a mapping (``{"lr": 0.1}`` is ``--lr 0.1``, None and ``""`` only ``--name``),
-                or a list of words as they are.
-            nproc_per_node: processes of each node; else what ``torchrun_args`` say, else what ``@torchrun`` says.
-            push_results_dir_to_cloud: only False: results are artifacts, or files of ``@checkpoint``.
+            entrypoint_args: its arguments: a mapping (``{"lr": 0.1}`` is ``--lr 0.1``, None and
+                ``""`` only ``--name``), or a list of words.
+            nproc_per_node: processes of each node; None: from ``torchrun_args``, else from
+                ``@torchrun``.
+            push_results_dir_to_cloud: only False: results are artifacts, or files of
+                ``@checkpoint``.
 
         Raises:
-            TorchrunException: a process failed (the sentence names it), or the options can't be.
+            TorchrunException: a process failed (the sentence names it), or the options are wrong.
         """
         if push_results_dir_to_cloud:
             raise TorchrunException(
@@ -133,7 +138,7 @@ class TorchrunExecutor:
         return os.path.join(self._folder, f"torchrun-{self._calls}")
 
     def _sentence(self, entrypoint: str, status: int) -> str:
-        """What the launchers say of the end: that of node 0 writes it down for all."""
+        """The launchers' message about the end; node 0's launcher writes it for all."""
         leader = self._logs()
         if self._parallel.node_index:
             leader = os.path.join(os.path.dirname(self._folder), "rank-0", os.path.basename(leader))
@@ -198,7 +203,8 @@ def _found(entrypoint: str) -> str:
 
 
 class TorchrunSingleNodeMultiGPU(TorchrunExecutor):
-    """``TorchrunSingleNodeMultiGPU().run(entrypoint=…, nproc_per_node=4)`` in a step that is one node."""
+    """``TorchrunSingleNodeMultiGPU().run(entrypoint=…, nproc_per_node=4)`` in a step that is one
+    node."""
 
     def __init__(self) -> None:
         task: Dict[str, Any] = current._task

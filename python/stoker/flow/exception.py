@@ -1,6 +1,6 @@
-"""What can go wrong in a flow, under the names that its programs catch.
+"""Errors of flows, under the names that programs catch.
 
-Every one is a :class:`MetaflowException`: ``headline`` says of what kind it is, ``message`` the sentence.
+Each is a :class:`MetaflowException`: ``headline`` is its kind, ``message`` its sentence.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from .._base.errors import StokerError, did_you_mean
 
 
 def told(sentence: Exception) -> Exception:
-    """Mark an exception of Python's own kinds as something that a flow is told: its traceback has no frames of ours."""
+    """Mark a builtin exception as a message for the flow's author, whose traceback has no frames of
+    this package."""
     sentence._stoker_told = True  # type: ignore[attr-defined]
     return sentence
 
 
 class MetaflowException(StokerError):
-    """Base of all of them.
+    """Base of all errors of flows.
 
     Args:
         msg: the sentence.
-        lineno, source_file: where the flow's source says what is meant.
+        lineno, source_file: the place in the flow's source.
     """
 
     headline = "Flow failed"
@@ -41,7 +42,7 @@ class MetaflowException(StokerError):
 
 
 class MetaflowExceptionWrapper(Exception):
-    """What ``@catch`` stores: it can be kept, whatever was raised.
+    """The object that ``@catch`` stores; it can be pickled, whatever was raised.
 
     Attributes:
         exception: its text. type: its class, with the module. step: the step that raised it.
@@ -83,11 +84,11 @@ class MetaflowExceptionWrapper(Exception):
 
 
 class WrongValue(MetaflowException):
-    """A parameter or a configuration that can't have what it was given; exit status 2."""
+    """A parameter or configuration got a wrong value; exit status 2."""
 
 
 class ParameterFieldFailed(MetaflowException):
-    """A function that a parameter's field is computed by raised."""
+    """A function that computes a parameter's field raised."""
 
     headline = "Parameter field failed"
 
@@ -120,7 +121,7 @@ class MetaflowNotFound(MetaflowException):
 
 
 class MetaflowNamespaceMismatch(MetaflowException):
-    """It is there, but in another namespace."""
+    """It exists, but in another namespace."""
 
     headline = "Object not in the current namespace"
 
@@ -137,19 +138,19 @@ class MetaflowInvalidPathspec(MetaflowException):
 
 
 class MetaflowInternalError(MetaflowException):
-    """Our mistake."""
+    """A fault in Stoker."""
 
     headline = "Internal error"
 
 
 class MetaflowTaggingError(MetaflowException):
-    """A tag that can't be."""
+    """A tag is invalid."""
 
     headline = "Tagging error"
 
 
 class MetaflowUnknownUser(MetaflowException):
-    """Who runs this is not known."""
+    """The user's name is unknown."""
 
     headline = "Unknown user"
 
@@ -170,7 +171,7 @@ class InvalidDecoratorAttribute(MetaflowException):
 
 
 class BadStepDecoratorException(MetaflowException):
-    """A step's decorator stands where no step is."""
+    """A step's decorator isn't on a step."""
 
     headline = "Syntax error"
 
@@ -183,7 +184,7 @@ class BadStepDecoratorException(MetaflowException):
 
 
 class BadFlowDecoratorException(MetaflowException):
-    """A flow's decorator stands where no flow is."""
+    """A flow's decorator isn't on a flow."""
 
     headline = "Syntax error"
 
@@ -223,31 +224,31 @@ class DuplicateFlowDecoratorException(MetaflowException):
 
 
 class CommandException(MetaflowException):
-    """A command line that can't be."""
+    """A command line is wrong."""
 
     headline = "Invalid command"
 
 
 class MetaflowDataMissing(MetaflowException):
-    """An artifact's data is gone."""
+    """An artifact's data is missing."""
 
     headline = "Data missing"
 
 
 class LintWarn(MetaflowException):
-    """The flow's graph can't be run as it is."""
+    """The flow's graph has a fault."""
 
     headline = "Validity checker found an issue"
 
 
 class InvalidNextException(MetaflowException):
-    """A ``self.next`` that can't be followed."""
+    """A ``self.next`` is wrong."""
 
     headline = "Invalid self.next() transition detected"
 
 
 class UnhandledInMergeArtifactsException(MetaflowException):
-    """Branches have different values for an artifact; ``artifact_names`` lists these."""
+    """Branches have different values of artifacts; ``artifact_names`` lists these."""
 
     headline = "Unhandled artifacts in merge"
 
@@ -257,7 +258,7 @@ class UnhandledInMergeArtifactsException(MetaflowException):
 
 
 class MissingInMergeArtifactsException(MetaflowException):
-    """No branch has an artifact that shall be merged; ``artifact_names`` lists these."""
+    """No branch has the artifacts to merge; ``artifact_names`` lists these."""
 
     headline = "Missing artifacts in merge"
 
@@ -267,7 +268,8 @@ class MissingInMergeArtifactsException(MetaflowException):
 
 
 class FailureHandledByCatch(MetaflowException):
-    """What ``@catch`` stores where the task ended without an exception (a signal, out of memory …)."""
+    """The object that ``@catch`` stores if the task ended without an exception (a signal, out of
+    memory …)."""
 
     headline = "Task execution failed but @catch handled it"
 
@@ -279,6 +281,7 @@ class TimeoutException(MetaflowException):
 
 
 class TorchrunException(MetaflowException):
-    """``current.torch.run``: the processes could not be started, or one of them failed; the sentence says which."""
+    """``current.torch.run``: the processes could not be started, or one of them failed; the
+    sentence names it."""
 
     headline = "torchrun"

@@ -1,7 +1,7 @@
-"""Flows started from programs and notebooks: ``Runner("flow.py").run(alpha=5)``.
+"""Starts flows from programs and notebooks: ``Runner("flow.py").run(alpha=5)``.
 
-The flow runs as ``python flow.py run --alpha 5`` in a process of its own. ``run`` waits for its end, ``async_run``
-returns as soon as the run exists.
+The flow runs as ``python flow.py run --alpha 5`` in a separate process. ``run`` waits for its end,
+``async_run`` returns as soon as the run exists.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _POLL_S = 0.02
-_GRACE_S = 20.0  # the engine ends its tasks within its own grace after SIGTERM
+_GRACE_S = 20.0  # after SIGTERM the engine needs time to end its tasks
 
 
 class _Process:
@@ -45,7 +45,7 @@ class _Process:
         self.logs = {s: os.path.join(self.folder, s) for s in ("stdout", "stderr")}
         self._shown = dict.fromkeys(self.logs, 0) if show else {}
         with open(self.logs["stdout"], "wb") as out, open(self.logs["stderr"], "wb") as err:
-            # A session of its own: Ctrl-C here is passed on, once, by who waits.
+            # In its own session, so that it gets Ctrl-C only from the waiting method, and once.
             self.process = subprocess.Popen(
                 self.command,
                 env=dict(env),
@@ -58,7 +58,7 @@ class _Process:
         self._began = time.monotonic()
 
     def show(self) -> None:
-        """Hand on what it has written since the last time."""
+        """Print the output since the last call."""
         for name, at in self._shown.items():
             with open(self.logs[name], "rb") as file:
                 file.seek(at)
@@ -70,15 +70,15 @@ class _Process:
                 self._shown[name] = at + len(data)
 
     def text(self, name: str) -> str:
-        """A log as it stands."""
+        """The current content of a log."""
         with open(self.logs[name], encoding="utf-8", errors="replace") as file:
             return file.read()
 
     def attributes(self) -> Optional[Dict[str, Any]]:
-        """What the program said of its run; None: nothing yet.
+        """The program's report about its run; None: nothing yet.
 
         Raises:
-            MetaflowException: it ended without a run, or didn't begin one in time.
+            MetaflowException: it ended without a run, or didn't start one in time.
         """
         ended = self.process.poll() is not None
         try:
@@ -107,7 +107,7 @@ class _Process:
         return None
 
     def wait(self) -> Dict[str, Any]:
-        """Wait for its end, showing what it writes; returns what it said of its run."""
+        """Wait for its end and print its output; returns its report about the run."""
         try:
             while self.process.poll() is None:
                 self.show()
@@ -123,7 +123,7 @@ class _Process:
         return found
 
     async def begun(self) -> Dict[str, Any]:
-        """Wait until it has a run."""
+        """Wait until its run exists."""
         while True:
             found = self.attributes()
             if found is not None:
@@ -131,7 +131,7 @@ class _Process:
             await asyncio.sleep(_POLL_S)
 
     def signal(self, number: int) -> None:
-        """Tell the program, whose engine ends the tasks."""
+        """Send the program a signal; its engine ends the tasks."""
         if self.process.poll() is None:
             try:
                 self.process.send_signal(number)
@@ -156,7 +156,7 @@ class _Process:
 
 
 class ExecutingProcess:
-    """A program of a flow that runs, or ran. A context: at its end the logs are removed."""
+    """The program of a flow, running or ended. A context manager: its end removes the logs."""
 
     def __init__(self, runner: Runner, process: _Process) -> None:
         self.runner = runner
@@ -183,16 +183,16 @@ class ExecutingProcess:
 
     @property
     def stdout(self) -> str:
-        """What it has printed so far."""
+        """Its standard output so far."""
         return self.command_obj.text("stdout")
 
     @property
     def stderr(self) -> str:
-        """What it has written to standard error so far."""
+        """Its standard error so far."""
         return self.command_obj.text("stderr")
 
     async def wait(self, timeout: Optional[float] = None, stream: Optional[str] = None) -> Any:
-        """Wait for the end; after ``timeout`` seconds the run is ended. ``stream`` is printed meanwhile."""
+        """Wait for the end; ends the run after ``timeout`` seconds. Prints ``stream`` meanwhile."""
         own = self.command_obj
         until = None if timeout is None else time.monotonic() + timeout
         at = 0
@@ -240,7 +240,7 @@ class ExecutingProcess:
 
 
 class ExecutingRun(ExecutingProcess):
-    """A run that was started: ``run`` is the client's."""
+    """A started run: ``run`` is the client's object."""
 
     def __init__(self, runner: Runner, process: _Process, found: Mapping[str, Any]) -> None:
         from .client import Run
@@ -254,12 +254,12 @@ class ExecutingRun(ExecutingProcess):
 
     async def wait(self, timeout: Optional[float] = None, stream: Optional[str] = None) -> Any:
         await super().wait(timeout, stream)
-        self.run._run.forget()  # a short run's end may have come right after the last look at it
+        self.run._run.forget()  # a short run may have ended right after the last read of its record
         return self
 
 
 class ExecutingTask(ExecutingProcess):
-    """A task that was spun: ``task`` is what it left."""
+    """A spun task: ``task`` has its results."""
 
     def __init__(self, runner: Runner, process: _Process, found: Mapping[str, Any]) -> None:
         from ._spun import SpunTask
@@ -269,16 +269,16 @@ class ExecutingTask(ExecutingProcess):
 
 
 class Runner:
-    """Starts a flow's file. A context: at its end what still runs is ended, and the logs are removed.
+    """Starts a flow's file. A context manager: its end stops running programs and removes the logs.
 
     Args:
         flow_file: its path.
-        show_output: print what it writes while ``run``, ``resume`` and ``spin`` wait.
-        profile: kept for Metaflow's sake; without effect here.
-        env: environment variables over this process's.
-        cwd: where it runs; else here.
-        file_read_timeout: seconds until it must have a run.
-        more: options that stand before the command, such as ``quiet=True`` or ``config=[("c", "c.json")]``.
+        show_output: print its output while ``run``, ``resume`` and ``spin`` wait.
+        profile: accepted for Metaflow's programs, without effect.
+        env: environment variables that override this process's.
+        cwd: its working directory; default: the current one.
+        file_read_timeout: seconds within which its run must exist.
+        more: options before the command, such as ``quiet=True`` or ``config=[("c", "c.json")]``.
     """
 
     def __init__(
@@ -328,10 +328,11 @@ class Runner:
         return []
 
     def run(self, **kwargs: Any) -> ExecutingRun:
-        """Run the flow to its end; ``kwargs`` are its parameters and options of ``run`` (``tags=[…]``).
+        """Run the flow to its end; ``kwargs`` are its parameters and options of ``run``
+        (``tags=[…]``).
 
         Raises:
-            MetaflowException: it ended before there was a run.
+            MetaflowException: it ended before its run existed.
         """
         process = self._start("run", [], kwargs, self.show_output)
         return ExecutingRun(self, process, process.wait())
@@ -343,17 +344,17 @@ class Runner:
         return ExecutingRun(self, process, process.wait())
 
     def spin(self, pathspec: str, **kwargs: Any) -> ExecutingTask:
-        """Run one step alone, on what a past task had (``STEP``, or ``RUN/STEP/TASK``)."""
+        """Run one step alone, with the inputs of a past task (``STEP``, or ``RUN/STEP/TASK``)."""
         process = self._start("spin", [pathspec], kwargs, self.show_output)
         return ExecutingTask(self, process, process.wait())
 
     async def async_run(self, **kwargs: Any) -> ExecutingRun:
-        """Start the flow; returns as soon as there is a run."""
+        """Start the flow; returns as soon as its run exists."""
         process = self._start("run", [], kwargs, False)
         return ExecutingRun(self, process, await process.begun())
 
     async def async_resume(self, **kwargs: Any) -> ExecutingRun:
-        """Start to resume a run; returns as soon as the new run is there."""
+        """Start to resume a run; returns as soon as the new run exists."""
         words, kwargs = _resumed(kwargs)
         process = self._start("resume", words, kwargs, False)
         return ExecutingRun(self, process, await process.begun())
@@ -364,7 +365,7 @@ class Runner:
         return ExecutingTask(self, process, await process.begun())
 
     def cleanup(self) -> None:
-        """End what still runs and remove the logs."""
+        """Stop running programs and remove the logs."""
         while self._processes:
             self._processes.pop().remove()
 
@@ -383,7 +384,7 @@ def _words(options: Mapping[str, Any]) -> List[str]:
     words: List[str] = []
     for key, value in options.items():
         name = _NAMES.get(key, key)
-        # A parameter keeps its underscores; options have dashes.
+        # Parameters keep their underscores; options have dashes.
         flag = f"--{name}" if name not in _dashed() else f"--{name.replace('_', '-')}"
         if value is None:
             continue
@@ -428,10 +429,11 @@ def _switches() -> Dict[str, Tuple[str, str]]:
 
 
 class NBRunner:
-    """Runs a flow that is defined in the cell of a notebook.
+    """Runs a flow that is defined in a notebook's cell.
 
     Args:
-        flow: the flow's class. The others: as of :class:`Runner`; ``base_dir`` is where it runs.
+        flow: the flow's class. The other arguments are those of :class:`Runner`; ``base_dir`` is
+            the working directory.
     """
 
     def __init__(
@@ -449,7 +451,7 @@ class NBRunner:
         handle, self.path = tempfile.mkstemp(prefix=flow.__name__, suffix=".py", dir=folder)
         with open(handle, "w", encoding="utf-8") as file:
             file.write(f"{text}\n\nif __name__ == '__main__':\n    {flow.__name__}()\n")
-        env = {**(env or {}), "JPY_PARENT_PID": ""}  # it is no kernel
+        env = {**(env or {}), "JPY_PARENT_PID": ""}  # the program isn't a kernel
         self.runner = Runner(
             self.path, show_output, profile, env, folder, file_read_timeout, **more
         )
@@ -481,17 +483,17 @@ class NBRunner:
         raise AttributeError(name)
 
     def cleanup(self) -> None:
-        """End what still runs; remove the file and the logs."""
+        """Stop running programs; remove the file and the logs."""
         self.runner.cleanup()
         if os.path.exists(self.path):
             os.remove(self.path)
 
 
 def _cell() -> str:
-    """The source of the notebook's cell that is executed, without the lines that start the flow.
+    """The source of the running notebook cell, without the lines that start the flow.
 
     Raises:
-        MetaflowException: this is no notebook.
+        MetaflowException: this isn't a notebook.
     """
     try:
         from IPython import get_ipython
@@ -542,7 +544,7 @@ class Deployer:
 
 
 class NBDeployer(Deployer):
-    """The same for notebooks."""
+    """The same as :class:`Deployer`, for notebooks."""
 
 
 def _no_deployer(name: str) -> NoReturn:

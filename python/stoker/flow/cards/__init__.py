@@ -1,8 +1,9 @@
-"""Cards: what a step reports, as one HTML page.
+"""Cards: a step's report as one HTML page.
 
-``@card`` on a step, ``current.card.append(Markdown("# …"))`` in it; ``python flow.py card view``, ``stoker card
-RUN/STEP/ID`` or :func:`get_cards` afterwards (and while it runs). Components are written as JSON into the attempt
-directory; the engine makes the page (docs/formats/task-directory.md, "Cards"). Nothing here is needed to read one.
+``@card`` on a step, ``current.card.append(Markdown("# …"))`` in it; ``python flow.py card view``,
+``stoker card RUN/STEP/ID`` or :func:`get_cards` afterwards (and while it runs). The step writes
+components as JSON into the attempt directory; the engine renders the page
+(docs/formats/task-directory.md, "Cards"). Reading a card needs none of these modules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cards of tasks, afterwards and while they run."""
+"""Cards of tasks, while they run and later."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from ..exception import MetaflowException
 
 
 class CardNotPresentException(MetaflowException):
-    """No card fits."""
+    """No card matches."""
 
     headline = "Card not found"
 
 
 class Card:
-    """One card of a task; its page is made when it is asked for.
+    """One card of a task; its page is rendered on request.
 
     Attributes:
-        task: whose it is. type: as ``@card`` said. id: as ``@card`` said, or None. path: the card's file. hash: its digest.
+        task: the card's task. type, id: from ``@card``; the id may be None. path: the card's file.
+            hash: its digest.
     """
 
     def __init__(self, task: Any, entry: Dict[str, Any]) -> None:
@@ -41,13 +42,14 @@ class Card:
             return ""
 
     def write(self, path: str, reload_s: int = 0) -> None:
-        """Write the page to ``path``; of a live task it loads itself anew every ``reload_s`` seconds."""
+        """Write the page to ``path``; the page of a live task reloads itself every ``reload_s``
+        seconds."""
         run, step, task = self.task.path_components[1:]
         words = ["card", f"{run}/{step}/{task}", "--id", self._name, "-o", path]
         output_of(words + (["--reload", str(reload_s)] if reload_s else []), self.task._store)
 
     def get(self, reload_s: int = 0) -> str:
-        """The page, as HTML: as the card is when this is called."""
+        """The page as HTML, rendered from the card's current state."""
         with tempfile.TemporaryDirectory(prefix="stoker-card-") as folder:
             path = os.path.join(folder, "card.html")
             self.write(path, reload_s)
@@ -56,7 +58,7 @@ class Card:
 
     @property
     def html(self) -> str:
-        """The page, as HTML, made once."""
+        """The page as HTML, rendered once."""
         if self._page is None:
             self._page = self.get()
         return self._page
@@ -80,7 +82,7 @@ class Card:
 
 
 class CardContainer:
-    """Cards of a task, in a notebook shown as pages."""
+    """Cards of a task; a notebook shows their pages."""
 
     def __init__(self, cards: List[Card], origin_pathspec: Optional[str] = None) -> None:
         self._cards = cards
@@ -101,7 +103,7 @@ class CardContainer:
 
 
 def cards_of(task: Any) -> List[Card]:
-    """The cards that a task of the client has."""
+    """The cards of a client's task."""
     return [Card(task, one) for one in task._now.full.get("cards") or ()]
 
 
@@ -115,12 +117,12 @@ def get_cards(
 
     Args:
         task: a task of the client, or FLOW/RUN/STEP/TASK.
-        id, type: only those.
-        follow_resumed: of a task that was taken over from another run, that one's.
+        id, type: return only these.
+        follow_resumed: for a task that was taken over from another run, return that run's cards.
 
     Raises:
-        CardNotPresentException: it has none at all.
-        MetaflowException: it is no task.
+        CardNotPresentException: the task has no card.
+        MetaflowException: ``task`` isn't a task.
     """
     from ..client import Task
 

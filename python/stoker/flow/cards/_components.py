@@ -1,6 +1,7 @@
-"""The components of cards: what they are given, checked, and what they write.
+"""The components of cards: they check their arguments and write JSON.
 
-:meth:`MetaflowCardComponent.written` is a JSON object with ``kind``; the engine's room ``show`` shows it.
+:meth:`MetaflowCardComponent.written` returns a JSON object with ``kind``, which the engine's room
+``show`` renders.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from ..._worker import hidden
 
-_SHORT, _LONG = 2_000, 200_000  # characters of an artifact that are shown
+_SHORT, _LONG = 2_000, 200_000  # shown characters of an artifact
 
 
 class MetaflowCardComponent:
-    """A part of a card. Components of one's own derive from it and write :meth:`render`.
+    """A part of a card. Users' components derive from it and define :meth:`render`.
 
     Attributes:
-        component_id: by which ``current.card.components`` knows it.
-        REALTIME_UPDATABLE: ``update`` changes what is there already.
+        component_id: its key in ``current.card.components``.
+        REALTIME_UPDATABLE: ``update`` changes the displayed component.
     """
 
     REALTIME_UPDATABLE = False
@@ -40,7 +41,7 @@ class MetaflowCardComponent:
         self._component_id = value
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Give it new content."""
+        """Replace the content."""
         raise NotImplementedError(f"{type(self).__qualname__} has no update()")
 
     def render(self) -> Any:
@@ -48,7 +49,7 @@ class MetaflowCardComponent:
         raise NotImplementedError(f"{type(self).__qualname__} has no render()")
 
     def written(self) -> Dict[str, Any]:
-        """What is written into the card; a component of one's own: what it renders."""
+        """The JSON for the card; a user's component writes the result of ``render``."""
         made = self.render()
         if isinstance(made, dict):
             return {"kind": "json", "title": type(self).__name__, "text": _as_json(made)}
@@ -56,7 +57,7 @@ class MetaflowCardComponent:
 
 
 class UserComponent(MetaflowCardComponent):
-    """A component of those that are given."""
+    """Base of the built-in components."""
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Say that it has nothing to be updated."""
@@ -65,12 +66,12 @@ class UserComponent(MetaflowCardComponent):
         warnings.warn(f"{type(self).__name__} of a card can't be updated", stacklevel=2)
 
     def render(self) -> Dict[str, Any]:
-        """What is written of it."""
+        """The JSON for the card."""
         return self.written()
 
 
 def written(component: Any) -> Dict[str, Any]:
-    """What a component writes; one that can't: an error in its place, never an exception."""
+    """A component's JSON; if it fails, an error in its place. Never raises."""
     try:
         return component.written()  # type: ignore[no-any-return]
     except Exception as bad:
@@ -78,7 +79,7 @@ def written(component: Any) -> Dict[str, Any]:
 
 
 def failure(title: str, error: Any) -> Dict[str, Any]:
-    """An error as it stands in a card."""
+    """The JSON of an error in a card."""
     import traceback
 
     if isinstance(error, BaseException):
@@ -91,7 +92,7 @@ def _as_json(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value for a cell: numbers and texts as they are, components written, others as text."""
+    """A value for a cell: numbers and texts unchanged, components as JSON, others as text."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, MetaflowCardComponent):
@@ -107,7 +108,7 @@ def plain(value: Any) -> Any:
 
 
 def short(value: Any, limit: int = _SHORT) -> str:
-    """A value as a text of at most ``limit`` characters, large ones without walking through them."""
+    """A value as a text of at most ``limit`` characters; doesn't walk through large ones."""
     import reprlib
 
     if limit <= _SHORT:
@@ -126,13 +127,13 @@ def short(value: Any, limit: int = _SHORT) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """The value's type as people write it."""
+    """The value's type in its usual form."""
     kind = type(value)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
 class Markdown(UserComponent):
-    """Text in Markdown (CommonMark and simple tables); common indentation is taken away.
+    """Text in Markdown (CommonMark and simple tables); common indentation is removed.
 
     Args:
         text: the text.
@@ -144,7 +145,7 @@ class Markdown(UserComponent):
         self.update(text)
 
     def update(self, text: Optional[str] = None) -> None:
-        """Give it a new text."""
+        """Replace the text."""
         self._text = None if text is None else textwrap.dedent(str(text))
 
     def written(self) -> Dict[str, Any]:
@@ -181,7 +182,7 @@ class Table(UserComponent):
     """
 
     REALTIME_UPDATABLE = True
-    MAX_ROWS = 5  # of a frame that is truncated: so many at its beginning and at its end
+    MAX_ROWS = 5  # of a truncated frame: this many at its beginning and at its end
 
     def __init__(
         self,
@@ -191,7 +192,7 @@ class Table(UserComponent):
     ) -> None:
         self._data = [list(row) for row in data or ()]
         self._headers = list(headers or ())
-        self._n = len(self._data)  # of a longer frame: its rows
+        self._n = len(self._data)  # rows of the whole frame
         if disable_updates:
             self.REALTIME_UPDATABLE = False
 
@@ -225,7 +226,8 @@ class Image(UserComponent):
     """A picture, embedded in the card.
 
     Args:
-        src: PNG, JPEG, GIF, WebP, BMP or SVG as bytes, or as a ``data:image/…`` text. label: stands below it.
+        src: PNG, JPEG, GIF, WebP, BMP or SVG as bytes, or as a ``data:image/…`` text. label: the
+            text below it.
     """
 
     _KINDS = (
@@ -291,7 +293,7 @@ class Image(UserComponent):
             return made
 
     def update(self, image: Any, label: Optional[str] = None) -> None:
-        """Another picture: bytes, a data URI, a ``PIL.Image`` or a figure."""
+        """Show another picture: bytes, a data URI, a ``PIL.Image`` or a figure."""
         if isinstance(image, (str, bytes, bytearray)):
             new = Image(image, label)
         elif hasattr(image, "savefig") or hasattr(image, "get_figure"):
@@ -330,10 +332,10 @@ def _png_of_pil(picture: Any) -> bytes:
 
 
 class Error(UserComponent):
-    """An exception that was dealt with.
+    """A handled exception.
 
     Args:
-        exception: it. title: stands above it.
+        exception: the exception. title: the text above it.
     """
 
     def __init__(self, exception: Any, title: Optional[str] = None) -> None:
@@ -347,10 +349,11 @@ class Error(UserComponent):
 
 
 class ProgressBar(UserComponent):
-    """How far something is.
+    """A progress bar.
 
     Args:
-        max: where it ends. label, unit: shown with it. value: where it is. metadata: a line below it.
+        max: the final value. label, unit: shown with it. value: the current value. metadata: a line
+            below it.
     """
 
     REALTIME_UPDATABLE = True
@@ -367,7 +370,7 @@ class ProgressBar(UserComponent):
         self._unit, self._metadata = unit, metadata
 
     def update(self, new_value: float, metadata: Optional[str] = None) -> None:
-        """Move it on."""
+        """Set the current value."""
         self._value = new_value
         if metadata is not None:
             self._metadata = metadata
@@ -384,7 +387,7 @@ class ProgressBar(UserComponent):
 
 
 class ValueBox(UserComponent):
-    """One figure that matters.
+    """One important figure.
 
     Args:
         title: up to 200 characters. value: a number or a text of up to 100. subtitle: up to 300.
@@ -419,7 +422,7 @@ class ValueBox(UserComponent):
         theme: Optional[str] = None,
         change_indicator: Optional[str] = None,
     ) -> None:
-        """Change what is given."""
+        """Change the given parts."""
         texts = {"title": title, "subtitle": subtitle, "theme": theme}
         texts["change_indicator"] = change_indicator
         for name, text in texts.items():
@@ -468,8 +471,8 @@ class ValueBox(UserComponent):
 class VegaChart(UserComponent):
     """A chart by its Vega-Lite specification.
 
-    ``vl-convert-python`` draws it where that is installed, from data in the specification. Of a chart
-    that isn't drawn the page shows the data and the specification.
+    ``vl-convert-python`` draws it if that is installed, from data in the specification. Else the
+    page shows the data and the specification.
 
     Args:
         spec: the specification. show_controls: kept, without effect: pages have no scripts.
@@ -479,7 +482,7 @@ class VegaChart(UserComponent):
 
     def __init__(self, spec: Dict[str, Any], show_controls: bool = False) -> None:
         self._spec, self._show_controls = spec, show_controls
-        self._drawn: Tuple[str, Dict[str, str]] = ("", {})  # by the specification as text
+        self._drawn: Tuple[str, Dict[str, str]] = ("", {})  # (specification as text, drawing)
 
     @classmethod
     def from_altair_chart(cls, altair_chart: Any) -> VegaChart:
@@ -493,7 +496,7 @@ class VegaChart(UserComponent):
         return cls(altair_chart.to_dict())
 
     def update(self, spec: Any = None) -> None:
-        """Another specification, or ``altair.Chart``."""
+        """Show another specification or ``altair.Chart``."""
         if spec is not None:
             self._spec = spec.to_dict() if _is_altair(spec) else spec
 
@@ -506,7 +509,7 @@ class VegaChart(UserComponent):
 
 
 def _draw(spec: str) -> Dict[str, str]:
-    """``src``, the chart as a picture; or ``why`` there is none."""
+    """``src``, the chart as a picture; or ``why``, the reason that there is none."""
     import base64
 
     try:
@@ -517,7 +520,7 @@ def _draw(spec: str) -> Dict[str, str]:
         return {"why": "vl-convert-python is not installed"}
     except (
         Exception
-    ) as bad:  # its first line says only that it failed, the later ones where in Vega
+    ) as bad:  # the first line says only that it failed, the later ones where in Vega
         return {"why": (str(bad).splitlines()[1:2] or [repr(bad)])[0][:200]}
     return {"src": f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode('ascii')}"}
 
@@ -544,7 +547,7 @@ class PythonCode(UserComponent):
     """Python code.
 
     Args:
-        code_func: a function, whose source is shown. code_string: else this.
+        code_func: a function whose source is shown. code_string: the code, if there is no function.
     """
 
     def __init__(
@@ -583,7 +586,7 @@ class _Viewer(UserComponent):
         self._data, self._collapsible, self._title = data, collapsible, title
 
     def update(self, data: Any) -> None:
-        """Show something else."""
+        """Show other data."""
         self._data = data
 
     def _shown(self, text: str) -> Dict[str, Any]:
@@ -595,7 +598,8 @@ class JSONViewer(_Viewer):
     """Data as JSON.
 
     Args:
-        data: anything; a text that is JSON is laid out. collapsible: it can be folded. title: stands above it.
+        data: any value; a text that is JSON is indented. collapsible: users can fold it. title: the
+            text above it.
         max_height, show_copy_button: kept, without effect.
     """
 
@@ -614,7 +618,8 @@ class YAMLViewer(_Viewer):
     """Data as YAML.
 
     Args:
-        data: anything; a text is shown as it is. The others as :class:`JSONViewer`'s.
+        data: any value; a text is shown unchanged. The other arguments are those of
+            :class:`JSONViewer`.
     """
 
     _KIND = "yaml"
@@ -645,17 +650,17 @@ def _yaml_member(key: str, value: Any) -> List[str]:
 
 
 def _word(text: str) -> str:
-    """A text that YAML reads as one; in quotes where it wouldn't."""
+    """A text as YAML, in quotes if YAML would read it as another type."""
     plain_word = re.match(r"^[A-Za-z_/][\w ./-]*$", text) and text == text.strip()
     taken = text.lower() in ("true", "false", "null", "yes", "no", "on", "off")
     return text if plain_word and not taken else json.dumps(text, ensure_ascii=False)
 
 
 class EventsTimeline(UserComponent):
-    """What happened, the latest first.
+    """Events, the latest first.
 
     Args:
-        title: stands above it. max_events: older ones are counted, not shown.
+        title: the text above it. max_events: older ones are counted, not shown.
     """
 
     REALTIME_UPDATABLE = True
@@ -667,7 +672,8 @@ class EventsTimeline(UserComponent):
         self._n, self._finished = 0, False
         self._first: Optional[float] = None
         self._last: Optional[float] = None
-        self._beats: List[float] = []  # the first and the last by a clock that never jumps
+        # times of the first and the last event, by the monotonic clock
+        self._beats: List[float] = []
 
     def update(
         self,
@@ -680,10 +686,11 @@ class EventsTimeline(UserComponent):
         """Add an event.
 
         Args:
-            event_data: names and plain values. style_theme: ``success``, ``warning``, ``error``, ``info``,
-                ``primary``, ``secondary``, ``tool_call``, ``ai_response`` or ``default``.
-            priority: ``low``, ``normal``, ``high``, ``critical``. payloads: names and components, folded.
-            finished: nothing follows.
+            event_data: names and plain values. style_theme: ``success``, ``warning``, ``error``,
+                ``info``, ``primary``, ``secondary``, ``tool_call``, ``ai_response`` or ``default``.
+            priority: ``low``, ``normal``, ``high``, ``critical``. payloads: names and components,
+                folded.
+            finished: no event follows.
 
         Raises:
             TypeError, ValueError: one of them isn't that.
@@ -712,7 +719,7 @@ class EventsTimeline(UserComponent):
         del self._events[self._max :]
 
     def get_stats(self) -> Dict[str, Any]:
-        """How many there were, and when (seconds since the epoch)."""
+        """The number of events, and their times (seconds since the epoch)."""
         stats: Dict[str, Any] = {"total_events": self._n, "displayed_events": len(self._events)}
         stats.update(last_update=self._last, first_event=self._first, finished=self._finished)
         runtime = self._beats[-1] - self._beats[0] if self._beats else 0.0

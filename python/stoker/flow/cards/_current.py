@@ -1,4 +1,4 @@
-"""``current.card``: the cards of the step that runs, and how they are written."""
+"""``current.card``: the running step's cards, and their files."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _PREVIEWS = 500  # artifacts
 
 
 def warn(text: str) -> None:
-    """A sentence for the step's log."""
+    """Write a sentence to the step's log."""
     print(f"[@card WARNING] {text}", file=sys.stderr)
 
 
 class Missing(UserComponent):
-    """Stands for a component that isn't there; its updates are said once and dropped."""
+    """Stands for a missing component; reports the first update and ignores all."""
 
     def __init__(self, key: str) -> None:
         self._key, self._said = key, False
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Say that there is nothing to be updated."""
+        """Report once that the component is missing."""
         if not self._said:
             warn(f"the card has no component '{self._key}'; append it with id='{self._key}'")
         self._said = True
@@ -41,14 +41,14 @@ class Missing(UserComponent):
 
 
 class Components:
-    """The components of a card, in their order, by id."""
+    """The components of a card, in order, by id."""
 
     def __init__(self) -> None:
         self._by_id: Dict[str, Any] = {}
         self._n = 0
 
     def append(self, component: Any, id: Optional[str] = None) -> None:
-        """Add a component; ``id``: what it is known by."""
+        """Add a component; ``id``: its key."""
         if not isinstance(component, MetaflowCardComponent):
             warn(f"{short(component, 200)} is no component of cards and is left out")
             return
@@ -71,7 +71,7 @@ class Components:
         return list(self._by_id)
 
     def values(self) -> Any:
-        """They themselves."""
+        """The components."""
         return self._by_id.values()
 
     def __iter__(self) -> Iterator[Any]:
@@ -99,7 +99,7 @@ class Components:
         del self._by_id[key]
 
     def shown(self) -> List[Dict[str, Any]]:
-        """What they write."""
+        """The components' JSON."""
         return [written(one) for one in self if not isinstance(one, Missing)]
 
 
@@ -121,7 +121,7 @@ class OneCard:
 
     @property
     def editable(self) -> bool:
-        """``append`` is for it."""
+        """Whether ``current.card.append`` may add to it."""
         return self.problem is None and bool(self.cls.ALLOW_USER_COMPONENTS)
 
     def append(self, component: Any, id: Optional[str] = None) -> None:
@@ -143,10 +143,11 @@ class OneCard:
         return len(self.components)
 
     def refresh(self, data: Any = None, force: bool = False) -> None:
-        """Write the card as it is now, unless that was done less than ``refresh_interval`` seconds ago.
+        """Write the card in its current state, unless it was written less than ``refresh_interval``
+        seconds ago.
 
         Args:
-            data: for ``render_runtime`` of a class of one's own. force: write it anyway.
+            data: for ``render_runtime`` of a user's class. force: write it in any case.
         """
         self._data = data
         now = time.monotonic()
@@ -168,7 +169,8 @@ class OneCard:
     # ------------------------------------------------------------------ what is written
 
     def finish(self, failed: bool) -> Optional[Dict[str, Any]]:
-        """The card as it stays; its entry of ``result.json``, None where there is none. Never raises."""
+        """Write the final card; returns its entry for ``result.json``, or None without a card.
+        Never raises."""
         file = f"{self.name}.json"
         try:
             if self.problem:
@@ -205,7 +207,7 @@ class OneCard:
             func = getattr(self.running.cls, self.running.step)
             body["code"] = textwrap.dedent(inspect.getsource(func))
         except (OSError, TypeError):
-            pass  # made without a file
+            pass  # the card has no file
         return {**body, "components": self.components.shown()}
 
     def _previews(self) -> Dict[str, str]:
@@ -251,11 +253,11 @@ class OneCard:
 
 
 def _is_true(said: Any) -> bool:
-    return str(said) in ("True", "true", "1")  # from --with it is a text
+    return str(said) in ("True", "true", "1")  # --with passes a text
 
 
 def _within(seconds: float, make: Callable[[], None]) -> None:
-    """Call ``make``; raises TimeoutError after ``seconds``, and leaves it behind."""
+    """Call ``make``; raises TimeoutError after ``seconds``, while the call may still run."""
     import threading
 
     ended: List[Optional[BaseException]] = []
@@ -277,7 +279,7 @@ def _within(seconds: float, make: Callable[[], None]) -> None:
 
 
 class Cards:
-    """``current.card``: the step's card to append to; ``current.card[ID]`` one of several."""
+    """``current.card``: the step's card; with several, ``current.card[ID]`` is one of them."""
 
     def __init__(self, running: Any) -> None:
         self._running = running
@@ -315,7 +317,8 @@ class Cards:
         return None
 
     def _default(self, what: str) -> Optional[OneCard]:
-        """The card that ``append`` is for: the only one, or the one without an id, or customize=True."""
+        """The card to which ``append`` adds: the only one, or the one without an id, or with
+        customize=True."""
         editable = [one for one in self._all if one.editable]
         if len(editable) == 1:
             return editable[0]
@@ -358,7 +361,7 @@ class Cards:
             card.clear()
 
     def refresh(self, data: Any = None, force: bool = False) -> None:
-        """Write the card as it is now (:meth:`OneCard.refresh`)."""
+        """Write the card in its current state (:meth:`OneCard.refresh`)."""
         card = self._default("refresh")
         if card is not None:
             card.refresh(data, force)

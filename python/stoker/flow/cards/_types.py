@@ -1,4 +1,4 @@
-"""Types of cards: the given ones, and classes of one's own."""
+"""Types of cards: the built-in ones, and users' classes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Type
 
 
 class MetaflowCard:
-    """A type of card. One's own derive from it, set ``type`` and write :meth:`render`.
+    """A type of card. Users' types derive from it, set ``type`` and define :meth:`render`.
 
-    A class is found by its ``type`` where it was defined or imported by the flow's file, or in a package
-    ``metaflow_extensions.NAME.plugins.cards.…`` that is installed.
+    Stoker finds a class by its ``type`` if the flow's file defines or imports it, or in an
+    installed package ``metaflow_extensions.NAME.plugins.cards.…``.
 
     Attributes:
-        type: what ``@card(type=…)`` says.
-        ALLOW_USER_COMPONENTS: ``current.card.append`` is for it too; RUNTIME_UPDATABLE: it is made while the
-            step runs, by :meth:`render_runtime`.
+        type: the name for ``@card(type=…)``.
+        ALLOW_USER_COMPONENTS: ``current.card.append`` may add to it; RUNTIME_UPDATABLE:
+            :meth:`render_runtime` renders it while the step runs.
 
     Args:
-        options: what ``@card(options=…)`` says. components: what was appended, as it is written.
+        options: from ``@card(options=…)``. components: the appended components, as JSON.
         graph: the flow's graph as plain data. flow: the object that is the step's ``self``.
     """
 
@@ -40,24 +40,24 @@ class MetaflowCard:
         pass
 
     def render(self, task: Any) -> str:
-        """The page as HTML; ``task`` is the task as the client sees it."""
+        """The page as HTML; ``task`` is the client's object."""
         raise NotImplementedError(f"{type(self).__qualname__} has no render()")
 
     def render_runtime(self, task: Any, data: Any) -> str:
-        """The page while the step runs; ``data``: what ``refresh`` was given."""
+        """The page while the step runs; ``data``: the argument of ``refresh``."""
         raise NotImplementedError(f"{type(self).__qualname__} has no render_runtime()")
 
     def refresh(self, task: Any, data: Any) -> Any:
-        """Data for a page that is there; not used by Stoker, whose pages are made anew."""
+        """Data for a displayed page. Stoker doesn't use it: it renders pages again."""
         raise NotImplementedError(f"{type(self).__qualname__} has no refresh()")
 
     def reload_content_token(self, task: Any, data: Any) -> str:
-        """What changes where a page is to be loaded anew; not used by Stoker."""
+        """A token that changes if a page must be reloaded. Stoker doesn't use it."""
         return "content-token"
 
 
 class DefaultCard(MetaflowCard):
-    """``@card``: what was appended, then what the engine knows of the task."""
+    """``@card``: the appended components, then the engine's facts about the task."""
 
     type = "default"
     ALLOW_USER_COMPONENTS = True
@@ -65,13 +65,13 @@ class DefaultCard(MetaflowCard):
 
 
 class BlankCard(DefaultCard):
-    """``@card(type="blank")``: only what was appended."""
+    """``@card(type="blank")``: only the appended components."""
 
     type = "blank"
 
 
 class ErrorCard(MetaflowCard):
-    """What stands for a card that could not be made."""
+    """Replaces a card whose rendering failed."""
 
     type = "error"
 
@@ -120,19 +120,21 @@ def find(name: str) -> Type[MetaflowCard]:
 
 
 def renders_html(cls: Type[MetaflowCard]) -> bool:
-    """The class makes its page itself."""
+    """Whether the class renders its page itself."""
     return cls.render is not MetaflowCard.render
 
 
 def build(cls: Type[MetaflowCard], given: Dict[str, Any]) -> MetaflowCard:
-    """An object of the class, given of ``options, components, graph, flow`` what it takes."""
+    """An object of the class, made with those of ``options, components, graph, flow`` that it
+    takes."""
     takes = inspect.signature(cls.__init__).parameters
     every = any(p.kind is p.VAR_KEYWORD for p in takes.values())
     return cls(**{key: value for key, value in given.items() if every or key in takes})
 
 
 class TaskNow:
-    """A task as the client sees it, while it runs: what it has set counts as its artifacts already."""
+    """A running task with the client's interface; the attributes set so far count as its
+    artifacts."""
 
     finished = successful = True
     exception = None

@@ -1,8 +1,9 @@
-"""What was run and what came of it: ``Metaflow, Flow, Run, Step, Task, DataArtifact``.
+"""Past and current runs: ``Metaflow, Flow, Run, Step, Task, DataArtifact``.
 
-Objects are named by pathspecs (``Flow/run/step/task/artifact``), iterate over what they hold (the newest first) and
-give it by name. The namespace, by default ``user:NAME``, says whose runs are seen; ``namespace(None)`` sees all.
-Objects pickle: only the pathspec and the store's place are written.
+Pathspecs name objects (``Flow/run/step/task/artifact``). An object iterates over its children, the
+newest first, and returns one by name. The namespace, by default ``user:NAME``, selects the visible
+runs; ``namespace(None)`` shows all. Objects can be pickled: only the pathspec and the store's
+folder are written.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ._place import (
 from ._run import Flow, Metaflow, Run, Step
 from ._task import Task, TaskFailure
 
-KINDS = (Flow, Run, Step, Task, DataArtifact)  # by how many names a pathspec has, from one
+KINDS = (Flow, Run, Step, Task, DataArtifact)  # by the number of names in the pathspec, from one
 
 __all__ = [
     "DataArtifact",

@@ -1,4 +1,4 @@
-"""What all objects of the client have, and artifacts."""
+"""The base of the client's objects, and artifacts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ._place import get_namespace, store, store_of
 
 
 def time_of(milliseconds: Any) -> Optional[datetime]:
-    """A record's time as local time; None: unknown, or not yet."""
+    """A record's time as local time; None: unknown, or still open."""
     return datetime.fromtimestamp(milliseconds / 1000) if milliseconds else None
 
 
 class MetaflowObject:
-    """What all objects have: a pathspec, tags, times, parent and children."""
+    """Base of all objects: pathspec, tags, times, parent and children."""
 
     _NAME = "base"
     _FORM = ""
@@ -44,7 +44,7 @@ class MetaflowObject:
             raise MetaflowNamespaceMismatch(get_namespace(), repr(self))
 
     def _look(self) -> Any:
-        """The record that the object speaks of; raises MetaflowNotFound."""
+        """The object's record; raises MetaflowNotFound."""
         run = _records.find_run(self._store, self._components[1])
         if run is None or run.flow != self._components[0]:
             raise self._missing()
@@ -91,7 +91,7 @@ class MetaflowObject:
 
     @property
     def parent(self) -> Any:
-        """The object that holds it; None of a flow."""
+        """The object that contains it; None for a flow."""
         if len(self._components) == 1:
             return None
         from . import KINDS
@@ -107,12 +107,12 @@ class MetaflowObject:
 
     @property
     def system_tags(self) -> FrozenSet[str]:
-        """Tags that the run was given by Stoker: user, versions, date."""
+        """The run's tags from Stoker: user, versions, date."""
         return frozenset(self._run.system_tags)
 
     @property
     def user_tags(self) -> FrozenSet[str]:
-        """Tags that people gave the run."""
+        """The run's tags from users."""
         return frozenset(self._run.user_tags)
 
     @property
@@ -122,16 +122,16 @@ class MetaflowObject:
 
     @property
     def created_at(self) -> Optional[datetime]:
-        """When it came to be (local time)."""
+        """When it was created (local time)."""
         return time_of(self._run.body.get("created_ms"))
 
     @property
     def origin_pathspec(self) -> Optional[str]:
-        """What it was cloned from by ``resume``; None: nothing."""
+        """The object that ``resume`` cloned it from, or None."""
         return None
 
     def is_in_namespace(self) -> bool:
-        """The namespace in use has it."""
+        """Whether the current namespace has it."""
         return self._run.in_namespace(get_namespace())
 
     def __iter__(self) -> Iterator[Any]:
@@ -186,7 +186,7 @@ class MetaflowObject:
 
 
 class MetaflowData:
-    """The artifacts of a task as attributes, each loaded when it is looked at."""
+    """The artifacts of a task as attributes, each loaded when it is read."""
 
     def __init__(self, artifacts: Iterable[DataArtifact]) -> None:
         self._artifacts = {a.id: a for a in artifacts}
@@ -235,7 +235,7 @@ class DataArtifact(MetaflowObject):
 
     @property
     def data(self) -> Any:
-        """Its value, loaded at each look.
+        """Its value, loaded at each read.
 
         Raises:
             LoadError: it can't be read.
@@ -254,7 +254,7 @@ class DataArtifact(MetaflowObject):
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in the store."""
+        """Its size in the store, in bytes."""
         return _records.size_of(self._ref)
 
     @property
@@ -266,13 +266,13 @@ class DataArtifact(MetaflowObject):
 
     @property
     def origin_pathspec(self) -> Optional[str]:
-        """The artifact of the task that this one's was cloned from."""
+        """The artifact of the task from which this one's task was cloned."""
         origin = origin_of(self._record)
         return None if origin is None else f"{origin}/{self.id}"
 
 
 def origin_of(task: TaskRecord) -> Optional[str]:
-    """Pathspec of the task that this one was cloned from, or None."""
+    """Pathspec of the task from which this one was cloned, or None."""
     run = task.brief.get("from_run")
     if not run:
         return None

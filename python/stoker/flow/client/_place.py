@@ -1,4 +1,4 @@
-"""Where runs are looked for, and whose: the store and the namespace in use."""
+"""The current store and namespace, in which the client finds runs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _metadata: Optional[str] = None
 
 
 def default_namespace() -> str:
-    """Look at your own runs (``user:NAME``) and return that namespace."""
+    """Use your own namespace (``user:NAME``) and return it."""
     return str(namespace(f"user:{username()}"))
 
 
 def namespace(ns: Optional[str]) -> Optional[str]:
-    """Look only at runs that carry this tag; None: at all of them. Returns it."""
+    """Show only runs with this tag; None: all runs. Returns the namespace."""
     global _namespace
     _namespace = ns
     return ns
 
 
 def get_namespace() -> Optional[str]:
-    """The namespace in use: the last given one, ``STOKER_NAMESPACE``, else your own."""
+    """The current namespace: the last one set, else ``STOKER_NAMESPACE``, else your own."""
     if _namespace is not _UNSET:
         return _namespace  # type: ignore[no-any-return]
     given = os.environ.get("STOKER_NAMESPACE")
@@ -35,7 +35,7 @@ def get_namespace() -> Optional[str]:
 
 
 def metadata(ms: str) -> str:
-    """Look into another store: ``local@FOLDER`` or just FOLDER (the store, or the folder that has it)."""
+    """Use another store: ``local@FOLDER`` or FOLDER (the store, or the folder that contains it)."""
     global _metadata
     provider, at, place = ms.rpartition("@")
     if at and provider != "local":
@@ -47,12 +47,12 @@ def metadata(ms: str) -> str:
 
 
 def get_metadata() -> str:
-    """The store that is looked into, as ``local@FOLDER``."""
+    """The current store, as ``local@FOLDER``."""
     return f"local@{store() or os.path.join(os.getcwd(), '.stoker')}"
 
 
 def default_metadata() -> str:
-    """Look into the store of this folder again (``STOKER_STORE``, else ``.stoker`` here or above)."""
+    """Use the store of this folder again (``STOKER_STORE``, else ``.stoker`` here or above)."""
     global _metadata
     _metadata = None
     return get_metadata()
@@ -68,10 +68,10 @@ def store_of(place: str) -> str:
 
 
 def inspect_spin(datastore_root: str = ".") -> None:
-    """Spun tasks belong to no run here.
+    """Always raises, because spun tasks belong to no run.
 
     Raises:
-        MetaflowException: always; says where a spun task is to be had.
+        MetaflowException: says how to get a spun task.
     """
     raise MetaflowException(
         "inspect_spin: a spun task belongs to no run; `Runner(FILE).spin(STEP).task` is what it left"

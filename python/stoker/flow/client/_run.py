@@ -1,4 +1,4 @@
-"""Steps, runs and flows as the client sees them."""
+"""The client's steps, runs and flows."""
 
 from __future__ import annotations
 
@@ -46,26 +46,26 @@ class Step(MetaflowObject):
 
     @property
     def task(self) -> Optional[Task]:
-        """One of its tasks: the newest, of a step of many ranks the first rank."""
+        """One of its tasks: the newest; for a step with several ranks the first rank."""
         control = self.control_task
         return control if control is not None else next(iter(self), None)
 
     def tasks(self, *tags: str) -> Iterator[Task]:
-        """Its tasks, the newest first, those that have all tags."""
+        """Its tasks with all these tags, the newest first."""
         return self._tagged(tags)
 
     @property
     def control_task(self) -> Optional[Task]:
-        """Of ``num_parallel``: the newest first rank; None of other steps."""
+        """For a step of ``num_parallel``: the newest task's first rank; else None."""
         return next(self.control_tasks(), None)
 
     def control_tasks(self, *tags: str) -> Iterator[Task]:
-        """Of ``num_parallel``: the first ranks."""
+        """For a step of ``num_parallel``: the first ranks of its tasks."""
         return (t for t in self._tagged(tags) if is_parallel(t._record) and not t._record.rank)
 
     @property
     def finished_at(self) -> Optional[datetime]:
-        """When its last task ended (local time); None: not all have."""
+        """When its last task ended (local time); None: a task still runs."""
         ends = [t.finished_at for t in self]
         known = [e for e in ends if e is not None]
         return max(known) if known and len(known) == len(ends) else None
@@ -94,13 +94,13 @@ class Step(MetaflowObject):
 
     @property
     def environment_info(self) -> Optional[Dict[str, Any]]:
-        """As of its task."""
+        """The environment of its task."""
         task = self.task
         return None if task is None else task.environment_info
 
     @property
     def origin_pathspec(self) -> Optional[str]:
-        """The step that its tasks were cloned from."""
+        """The step from which its tasks were cloned."""
         for one in self._own():
             if one.brief.get("from_run"):
                 return f"{self._components[0]}/{one.brief['from_run']}/{self.id}"
@@ -108,7 +108,7 @@ class Step(MetaflowObject):
 
 
 class Run(MetaflowObject):
-    """A run of a flow: its steps, the artifacts of its end, its tags."""
+    """A run of a flow: its steps, its final artifacts, its tags."""
 
     _NAME = "run"
     _FORM = "FlowName/RunID"
@@ -134,7 +134,7 @@ class Run(MetaflowObject):
 
     @property
     def end_task(self) -> Optional[Task]:
-        """The task of the flow's last step; None: it wasn't reached."""
+        """The task of the flow's last step; None: not reached."""
         steps = self._run.spec.get("steps") or {}
         for name in reversed(list(steps)):
             if not _records.targets(steps[name]) and name in self._run.tasks:
@@ -148,64 +148,64 @@ class Run(MetaflowObject):
 
     @property
     def data(self) -> Optional[MetaflowData]:
-        """Artifacts of the last step; None: it wasn't reached."""
+        """Artifacts of the last step; None: not reached."""
         end = self.end_task
         return None if end is None else end.data
 
     @property
     def successful(self) -> bool:
-        """It ran to its end."""
+        """Whether it ran to its end."""
         end = self.end_task
         return end is not None and end.successful
 
     @property
     def finished(self) -> bool:
-        """Its last step ran to its end; a run that failed is not finished."""
+        """Whether its last step ran to its end; a failed run is not finished."""
         end = self.end_task
         return end is not None and end.finished
 
     @property
     def finished_at(self) -> Optional[datetime]:
-        """When its last step ended (local time); None: it didn't."""
+        """When its last step ended (local time); None: it has not."""
         end = self.end_task
         return None if end is None else end.finished_at
 
     @property
     def status(self) -> str:
-        """In the engine's words: ``running succeeded failed cancelled interrupted``."""
+        """The engine's status: ``running succeeded failed cancelled interrupted``."""
         return str(self._run.body["status"])
 
     @property
     def origin_pathspec(self) -> Optional[str]:
-        """The run that it resumes; None: it was begun anew."""
+        """The run that it resumes, or None."""
         origin = self._run.mark.get("origin_run")
         return f"{self._components[0]}/{origin}" if origin else None
 
     def add_tag(self, tag: Any) -> None:
-        """Give it a tag (or several)."""
+        """Add a tag (or several)."""
         self.replace_tags([], _tag_list(tag))
 
     def add_tags(self, tags: Iterable[str]) -> None:
-        """Give it tags."""
+        """Add tags."""
         self.replace_tags([], tags)
 
     def remove_tag(self, tag: Any) -> None:
-        """Take a tag (or several) away."""
+        """Remove a tag (or several)."""
         self.replace_tags(_tag_list(tag), [])
 
     def remove_tags(self, tags: Iterable[str]) -> None:
-        """Take tags away."""
+        """Remove tags."""
         self.replace_tags(tags, [])
 
     def replace_tag(self, tag_to_remove: Any, tag_to_add: Any) -> None:
-        """Take one away and give another, at once."""
+        """Replace one tag by another, in one step."""
         self.replace_tags(_tag_list(tag_to_remove), _tag_list(tag_to_add))
 
     def replace_tags(self, tags_to_remove: Iterable[str], tags_to_add: Iterable[str]) -> None:
-        """Take some away, then give others, at once.
+        """Remove some tags, then add others, in one step.
 
         Raises:
-            MetaflowTaggingError: a tag is no text, or one to be removed is Stoker's own.
+            MetaflowTaggingError: a tag isn't a text, or a tag to remove is one of Stoker's.
         """
         remove, add = list(tags_to_remove), list(tags_to_add)
         for tag in (*remove, *add):
@@ -242,7 +242,7 @@ class Flow(MetaflowObject):
         return self
 
     def is_in_namespace(self) -> bool:
-        """The namespace in use has one of its runs."""
+        """Whether the current namespace has one of its runs."""
         return get_namespace() is None or next(self._seen(), None) is not None
 
     def _all(self) -> Iterator[RunRecord]:
@@ -303,7 +303,7 @@ class Flow(MetaflowObject):
 
     @property
     def system_tags(self) -> FrozenSet[str]:
-        """None: tags are the runs' own."""
+        """An empty set: tags belong to runs."""
         return frozenset()
 
     user_tags = system_tags
@@ -344,5 +344,5 @@ class Metaflow:
 
 
 def _metadata_of(view: Any) -> Optional[str]:
-    """``local@FOLDER`` of an object's store, None where there is none yet."""
+    """``local@FOLDER`` of an object's store, None if there is none yet."""
     return f"local@{view._store}" if view._store else None

@@ -1,4 +1,4 @@
-"""A task as the client sees it: what it printed, what it left and how it ended."""
+"""The client's tasks: their logs, artifacts and end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._object import DataArtifact, MetaflowData, MetaflowObject, origin_of, time
 
 
 class Metadata(NamedTuple):
-    """One thing that is on record about a task."""
+    """One entry of a task's metadata."""
 
     name: str
     value: Any
@@ -24,7 +24,7 @@ class Metadata(NamedTuple):
 
 
 class Task(MetaflowObject):
-    """One task: a step once, with what it printed, what it left and how it ended."""
+    """One task, an execution of a step: its logs, artifacts and end."""
 
     _NAME = "task"
     _FORM = "FlowName/RunID/StepName/TaskID"
@@ -42,13 +42,14 @@ class Task(MetaflowObject):
 
     @property
     def _now(self) -> TaskRecord:
-        """The record as it stands: a live run's changes."""
+        """The current record; that of a live run changes."""
         found = self._run.task(self._components[2], self.id)
         return found or self._record
 
     @property
     def _other(self) -> Optional[int]:
-        """The attempt that it is about, where that isn't the last: of it there are logs, and how it failed."""
+        """The attempt of this object, if it isn't the last one: such an attempt has only logs and
+        an error."""
         last = _last_attempt(self._now)
         return None if self._attempt in (None, last) else self._attempt
 
@@ -77,7 +78,7 @@ class Task(MetaflowObject):
 
     @property
     def metadata(self) -> List[Metadata]:
-        """What is on record about it, one entry a name."""
+        """Its metadata, one entry for each name."""
         task = self._now
         at = task.brief.get("ended_ms") or task.brief.get("started_ms") or None
         facts = _facts(task)
@@ -88,12 +89,13 @@ class Task(MetaflowObject):
 
     @property
     def metadata_dict(self) -> Dict[str, Any]:
-        """The same, name → value."""
+        """Its metadata, name → value."""
         return {m.name: m.value for m in self.metadata}
 
     @property
     def index(self) -> Optional[int]:
-        """Which item of the innermost foreach, or which node of ``num_parallel``, it was; None: neither."""
+        """Index of its item in the innermost foreach, or of its node in ``num_parallel``; None:
+        neither."""
         task = self._now
         if is_parallel(task):
             return task.rank
@@ -102,7 +104,7 @@ class Task(MetaflowObject):
 
     @property
     def successful(self) -> bool:
-        """It ran to its end, without ``@catch`` having to take over."""
+        """Whether it ran to its end without ``@catch``."""
         return self.finished and not _is_caught(self._now)
 
     @property
@@ -112,15 +114,15 @@ class Task(MetaflowObject):
 
     @property
     def finished_at(self) -> Optional[datetime]:
-        """When it ended, well or not (local time); None: it runs, or never ran."""
+        """When it succeeded or failed (local time); None: it still runs, or never ran."""
         brief = self._now.brief
         ended = brief.get("status") in ("succeeded", "cached", "failed")
         return time_of(brief.get("ended_ms")) if ended else None
 
     @property
     def exception(self) -> Optional[Any]:
-        """The exception that ended it: ``type``, ``exception``, ``stacktrace``; what ``@catch`` took over is in its
-        ``var``."""
+        """The exception that ended it: ``type``, ``exception``, ``stacktrace``. For ``@catch`` it
+        is in the artifact ``var``."""
         error = self._failure()
         return None if not error else TaskFailure(error)
 
@@ -137,29 +139,29 @@ class Task(MetaflowObject):
 
     @property
     def current_attempt(self) -> int:
-        """Which attempt it is about, from 0."""
+        """The attempt of this object, from 0."""
         if self._attempt is not None:
             return self._attempt
         return _last_attempt(self._now)
 
     @property
     def stdout(self) -> str:
-        """What it printed."""
+        """Its standard output."""
         return self._log("stdout")
 
     @property
     def stderr(self) -> str:
-        """What it wrote to standard error."""
+        """Its standard error."""
         return self._log("stderr")
 
     @property
     def stdout_size(self) -> int:
-        """Bytes of :attr:`stdout`."""
+        """Size of :attr:`stdout` in bytes."""
         return len(self._log_bytes("stdout"))
 
     @property
     def stderr_size(self) -> int:
-        """Bytes of :attr:`stderr`."""
+        """Size of :attr:`stderr` in bytes."""
         return len(self._log_bytes("stderr"))
 
     def loglines(
@@ -167,8 +169,8 @@ class Task(MetaflowObject):
     ) -> Iterator[Tuple[Optional[datetime], Any]]:
         """Pairs of time and line of ``stdout`` or ``stderr``.
 
-        Stoker's logs are the program's own bytes: a line's time (local) is when the engine first saw it there, at most
-        0.1 s after it was written in a task's first ten seconds and a second in a long one.
+        Stoker's logs have only the program's bytes. A line's time (local) is when the engine first
+        saw it, at most 0.1 s after it was written in a task's first ten seconds, a second later on.
         """
         from .._logs import timed_lines
 
@@ -201,7 +203,7 @@ class Task(MetaflowObject):
 
     @property
     def parent_task_pathspecs(self) -> Iterator[str]:
-        """Pathspecs of the tasks that it follows; of a join all its inputs, by branch."""
+        """Pathspecs of the tasks that it follows; for a join all its inputs, by branch."""
         return (t.pathspec for t in self.parent_tasks)
 
     @property
@@ -211,7 +213,7 @@ class Task(MetaflowObject):
 
     @property
     def parent_tasks(self) -> Iterator[Task]:
-        """The tasks that it follows; of a join all its inputs, by branch."""
+        """The tasks that it follows; for a join all its inputs, by branch."""
         for number in self._now.brief.get("parents") or ():
             yield from (self._peer(one) for one in self._run.numbered(int(number)))
 
@@ -231,12 +233,12 @@ class Task(MetaflowObject):
 
     @property
     def origin_pathspec(self) -> Optional[str]:
-        """The task that it was cloned from by ``resume``; None: it ran itself."""
+        """The task that ``resume`` cloned it from; None: it ran itself."""
         return origin_of(self._now)
 
     @property
     def environment_info(self) -> Dict[str, Any]:
-        """Of the interpreter and machine, as far as the run's record says."""
+        """Facts about interpreter and machine, from the run's record."""
         return dict(self._run.body.get("host") or {})
 
     @property
@@ -249,12 +251,12 @@ _KINDS = {"attempt_ok": "internal_attempt_status"}
 
 
 def is_parallel(task: TaskRecord) -> bool:
-    """It is a task of many ranks, from ``num_parallel``."""
+    """Whether it is a task with several ranks, from ``num_parallel``."""
     return bool(task.brief.get("ranks"))
 
 
 def _is_caught(task: TaskRecord) -> bool:
-    """``@catch`` made a success of it."""
+    """Whether ``@catch`` made it succeed."""
     steps = task.run.spec.get("steps") or {}
     if not task.succeeded or not (steps.get(task.step) or {}).get("fallback"):
         return False
@@ -266,7 +268,7 @@ def _is_caught(task: TaskRecord) -> bool:
 
 
 def _error(task: TaskRecord) -> Optional[Mapping[str, Any]]:
-    """How it failed: the engine's words, with what the step itself left of the exception."""
+    """Its failure: the engine's report, with the step's record of the exception."""
     error = task.brief.get("error")
     if not error or task.succeeded:
         return None
@@ -275,7 +277,7 @@ def _error(task: TaskRecord) -> Optional[Mapping[str, Any]]:
 
 
 def _own_error(attempt: str) -> Mapping[str, Any]:
-    """What a step itself left of its exception in an attempt's folder."""
+    """A step's record of its exception in an attempt's folder."""
     try:
         with open(os.path.join(attempt, "result.json"), encoding="utf-8") as file:
             return json.load(file).get("error") or {}
@@ -284,12 +286,12 @@ def _own_error(attempt: str) -> Mapping[str, Any]:
 
 
 def _last_attempt(task: TaskRecord) -> int:
-    """Which attempt is its last by now, from 0."""
+    """Its last attempt so far, from 0."""
     return max(0, int(task.brief.get("attempts") or 1) - 1)
 
 
 def _facts(task: TaskRecord) -> Dict[str, Any]:
-    """What is on record about a task, under the names that Metaflow uses; then what its step logged."""
+    """A task's metadata under Metaflow's names, then the metadata that its step logged."""
     brief, run = task.brief, task.run
     facts: Dict[str, Any] = {"attempt": str(_last_attempt(task))}
     facts["origin-run-id"] = str(brief.get("from_run"))
@@ -319,8 +321,8 @@ _FACT_TAGS = ("user", "python_version", "metaflow_version", "stoker_version")
 
 
 class TaskFailure(Exception):
-    """How a task failed: ``type`` (of the exception, else the failure's class), ``exception`` (its text) and
-    ``stacktrace``."""
+    """A task's failure: ``type`` (of the exception, else the failure's class), ``exception`` (its
+    text) and ``stacktrace``."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
         kind = error.get("type") or error.get("class")
@@ -328,7 +330,7 @@ class TaskFailure(Exception):
         said = error.get("message")
         if said is None:
             said = error.get("cause") or error.get("text")
-        self.exception = "" if said == kind else said  # raised without a text
+        self.exception = "" if said == kind else said  # raised without a message
         self.stacktrace = error.get("traceback")
         super().__init__(str(error.get("text") or self.exception))
 
