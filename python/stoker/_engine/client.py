@@ -144,7 +144,7 @@ class StepRun:
 
     @property
     def status(self) -> ExecutionStatus:
-        """How it stands."""
+        """Its status."""
         return ExecutionStatus.of(str(self.body["status"]))
 
     @property
@@ -302,7 +302,7 @@ class PipelineRun:
 
     @property
     def status(self) -> ExecutionStatus:
-        """How it stands."""
+        """Its status."""
         return ExecutionStatus.of(str(self.body["status"]))
 
     @property

@@ -523,7 +523,7 @@ class ConfigParameter(Parameter):
 
     @property
     def required(self) -> bool:
-        """It must be given."""
+        """Whether it must be given."""
         return bool(self.kwargs["required"]) and self.default is None and self.default_given is None
 
     @property
@@ -579,7 +579,7 @@ class ConfigParameter(Parameter):
             ) from None
 
     def load(self, value: Any) -> Any:
-        """What a step sees."""
+        """The value that a step sees."""
         mapping = isinstance(value, collections.abc.Mapping)
         return ConfigValue(value) if mapping and not self.plain else value
 

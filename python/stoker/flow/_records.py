@@ -205,7 +205,7 @@ class RunRecord:
 
     @property
     def system_tags(self) -> List[str]:
-        """Tags that nobody can change."""
+        """Tags that users can't change."""
         return [str(t) for t in self.mark.get("system_tags") or ()]
 
     @property

@@ -537,7 +537,7 @@ def _calls(node: Any) -> bool:
 
 
 class Deployer:
-    """Clusters and their schedulers aren't there yet."""
+    """Always raises: Stoker can't deploy flows to schedulers yet."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         _no_deployer(type(self).__name__)

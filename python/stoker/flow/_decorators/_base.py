@@ -38,7 +38,7 @@ class Decorator:
 
     @property
     def given(self) -> Dict[str, Any]:
-        """Attributes that were said, and say something."""
+        """Attributes that were given and aren't None."""
         return {key: value for key, value in self.said.items() if value is not None}
 
     def bound(self) -> Any:

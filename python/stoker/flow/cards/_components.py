@@ -60,7 +60,7 @@ class UserComponent(MetaflowCardComponent):
     """Base of the built-in components."""
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Say that it has nothing to be updated."""
+        """Report that it can't be updated."""
         import warnings
 
         warnings.warn(f"{type(self).__name__} of a card can't be updated", stacklevel=2)
@@ -201,7 +201,7 @@ class Table(UserComponent):
         """The table of a pandas dataframe, by default its first and last rows.
 
         Raises:
-            TypeError: it is none.
+            TypeError: it isn't a dataframe.
         """
         if not (hasattr(dataframe, "columns") and hasattr(dataframe, "itertuples")):
             raise TypeError(f"Table.from_dataframe needs a dataframe, not a {kind_of(dataframe)}")
@@ -395,7 +395,7 @@ class ValueBox(UserComponent):
         change_indicator: "Up 15 %"; up to 200.
 
     Raises:
-        TypeError, ValueError: one of them isn't that.
+        TypeError, ValueError: an argument has another type or value.
     """
 
     REALTIME_UPDATABLE = True
@@ -489,7 +489,7 @@ class VegaChart(UserComponent):
         """The chart of an ``altair.Chart``.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it isn't an ``altair.Chart``.
         """
         if not _is_altair(altair_chart):
             raise ValueError(f"{kind_of(altair_chart)} is not an altair chart")
@@ -693,7 +693,7 @@ class EventsTimeline(UserComponent):
             finished: no event follows.
 
         Raises:
-            TypeError, ValueError: one of them isn't that.
+            TypeError, ValueError: an argument has another type or value.
         """
         import time
 

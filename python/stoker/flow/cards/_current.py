@@ -63,7 +63,7 @@ class Components:
             self.append(one)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all components."""
         self._by_id.clear()
 
     def keys(self) -> List[str]:
@@ -133,7 +133,7 @@ class OneCard:
         self.components.extend(components)
 
     def clear(self) -> None:
-        """Forget all components."""
+        """Remove all components."""
         self.components.clear()
 
     def __iter__(self) -> Iterator[Any]:
@@ -355,7 +355,7 @@ class Cards:
             card.extend(components)
 
     def clear(self) -> None:
-        """Forget all components."""
+        """Remove all components."""
         card = self._default("clear")
         if card is not None:
             card.clear()

@@ -117,7 +117,7 @@ class MetaflowObject:
 
     @property
     def tags(self) -> FrozenSet[str]:
-        """Both kinds."""
+        """All its tags."""
         return self.system_tags | self.user_tags
 
     @property

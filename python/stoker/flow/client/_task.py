@@ -109,7 +109,7 @@ class Task(MetaflowObject):
 
     @property
     def finished(self) -> bool:
-        """It ran to its end."""
+        """Whether it ran to its end."""
         return self._now.succeeded and self._other is None
 
     @property
