@@ -29,7 +29,7 @@ def load(path: str) -> Any:
     sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(stem, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[stem] = module
     spec.loader.exec_module(module)

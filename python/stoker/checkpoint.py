@@ -379,7 +379,7 @@ def _read(entry: str) -> Optional[Checkpoint]:
     except (OSError, ValueError, KeyError, TypeError) as exc:
         if not os.path.exists(manifest):
             return None  # rank 0 has removed it meanwhile
-        warnings.warn(f"checkpoint '{entry}' is damaged and left out: {exc}", stacklevel=3)
+        warnings.warn(f"checkpoint '{entry}' is damaged and ignored: {exc}", stacklevel=3)
         return None
 
 
@@ -407,5 +407,5 @@ def load(name: str = "checkpoint", default: Any = None) -> Any:
         try:
             return one.load()
         except LoadError as exc:
-            warnings.warn(f"{exc}; going on from the checkpoint before it", stacklevel=2)
+            warnings.warn(f"{exc}; continuing with the checkpoint before it", stacklevel=2)
     return default

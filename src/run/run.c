@@ -113,8 +113,8 @@ static int open_run(stk_run *e, stk_err *err)
         STK_TRY(stk_store_resolve_run(e->p.store, e->options->clone, e->clone, err));
         if (!stk_spec_grows(e->p.spec)) {
             return stk_err_set(err, STK_E_USAGE,
-                               "--clone is for graphs that grow; finished steps of pipeline '%s' "
-                               "are reused from the cache, without being told so",
+                               "--clone is for growing graphs; pipeline '%s' reuses finished steps "
+                               "from the cache without it",
                                stk_spec_name(e->p.spec));
         }
     }
@@ -245,7 +245,7 @@ static void close_log(stk_run *e)
     int rc = stk_remote_log_close(e->p.elsewhere.log, LOG_MS, &err);
     e->p.elsewhere.log = NULL;
     if (rc < 0 && err.code != STK_E_BUSY && e->config.calls.on_trouble != NULL) {
-        stk_err_hint(&err, "'stoker resume %s' brings it there", e->id);
+        stk_err_hint(&err, "'stoker resume %s' copies it there", e->id);
         e->config.calls.on_trouble(e->config.calls.arg, &err);
     }
 }
@@ -394,8 +394,8 @@ static int say_how_on(const stk_run *e, stk_err *err)
 {
     if (e->is_on_record && err->hint[0] == '\0') {
         stk_err_hint(err,
-                     e->options->cancel ? "'stoker cancel %s' tries again once that is mended"
-                                        : "'stoker resume %s' goes on once that is mended",
+                     e->options->cancel ? "fix that, then try again with 'stoker cancel %s'"
+                                        : "fix that, then continue with 'stoker resume %s'",
                      e->id);
     }
     return err->code;

@@ -15,7 +15,7 @@ int stk_run_same_params(stk_spec *spec, const stk_view *view, stk_err *err)
     const stk_json *params = stk_json_read(scratch, stk_view_get_run(view)->parameters);
     if (params == NULL && stk_spec_n_params(spec) > 0) {
         return stk_err_set(err, STK_E_USAGE,
-                           "run %s ended before it had begun; run the pipeline again",
+                           "run %s ended before its first step; run the pipeline again",
                            stk_view_get_run(view)->id);
     }
     for (uint32_t i = 0; i < stk_json_n_members(params); i++) {
@@ -88,7 +88,7 @@ static int check_same_step(const char *run, const stk_step *old, const stk_step 
     if (!use_new_code && !is_same_code(old, now)) {
         stk_err_set(err, STK_E_USAGE, "the code of step '%s' changed since run %s began", old->name,
                     run);
-        stk_err_hint(err, "say --use-new-code to go on with the new code, or start a new run");
+        stk_err_hint(err, "add --use-new-code to continue with the new code, or start a new run");
         return STK_E_USAGE;
     }
     return 0;

@@ -55,7 +55,7 @@ static int patch(char *data, size_t len, const char *path, stk_err *err)
             }
         }
     }
-    return stk_err_set(err, STK_E_ENV, "%s is no program that can be taken into a container", path);
+    return stk_err_set(err, STK_E_ENV, "%s is not a program that can run in a container", path);
 }
 
 /* Copies to `to` below the folder. Sets a program's loader to the copied one. */
@@ -204,8 +204,7 @@ static int clear_old(const char *folder, stk_arena *arena, stk_err *err)
         if (is_ours) {
             STK_TRY(stk_file_remove_tree(path, err));
         } else if (stk_file_exists(path)) {
-            return stk_err_set(err, STK_E_USAGE, "'%s' is there already; name a folder that isn't",
-                               path);
+            return stk_err_set(err, STK_E_USAGE, "'%s' exists already; name a new folder", path);
         }
     }
     return 0;

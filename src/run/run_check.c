@@ -83,7 +83,7 @@ static stk_devset wanted(const stk_request *request)
 static int refuse_step(const check *c, const stk_step *step, const stk_finding *f, stk_err *err)
 {
     stk_err_set(err, STK_E_RESOURCES, "step '%s': %s (%s)", step->name, f->text, f->subject);
-    stk_err_hint(err, "%s; STOKER_ALLOW_CPU_BUILD=1 goes on without",
+    stk_err_hint(err, "%s, or set STOKER_ALLOW_CPU_BUILD=1 to run it anyway",
                  stk_text_or(f->remedy, "see 'stoker doctor'"));
     return stk_run_at_step(c->spec, step, err);
 }

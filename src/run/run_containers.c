@@ -27,10 +27,10 @@ static int check_nodes(const stk_spec *spec, const stk_step *step, stk_err *err)
         return 0;
     }
     stk_err_set(err, STK_E_SPEC,
-                "step '%s' asks for %lld nodes and to run in a container: ranks on several "
-                "nodes start on the machines themselves",
+                "step '%s' asks for %lld nodes and a container, but ranks on several nodes run "
+                "without containers",
                 step->name, (long long)step->settings->gang.nodes);
-    stk_err_hint(err, "say `backend: local` for it, or leave out gang.nodes");
+    stk_err_hint(err, "set `backend: local` for it, or leave out gang.nodes");
     return stk_run_at_step(spec, step, err);
 }
 
@@ -141,7 +141,7 @@ static int look_for_image(stk_run_containers *c, const stk_image_prepare *how, s
         return 0;
     }
     if (w->docker == NULL) {
-        return stk_plan_remark(plan, err, "image '%s' isn't on this machine yet: a run gets it",
+        return stk_plan_remark(plan, err, "image '%s' isn't on this machine yet: a run pulls it",
                                w->image);
     }
     const stk_image_recipe recipe = {.docker = w->docker,
@@ -162,7 +162,7 @@ static int look_for_image(stk_run_containers *c, const stk_image_prepare *how, s
         w->env = config.env;
         return 0;
     }
-    return stk_plan_remark(plan, err, "the image of step '%s' isn't there yet: a run builds it",
+    return stk_plan_remark(plan, err, "the image of step '%s' doesn't exist yet: a run builds it",
                            w->step);
 }
 
@@ -228,10 +228,10 @@ static int add_notes(const stk_run_containers *c, const stk_spec *spec, stk_plan
         return 0;
     }
     return stk_plan_remark(plan, err, "%s",
-                           c->n == 0 ? "docker settings are kept with the run; they apply on "
-                                       "container backends, this run is local (--with docker)"
+                           c->n == 0 ? "docker settings have no effect, because this run is local; "
+                                       "for containers add --with docker"
                                      : "docker settings of steps that run on this machine itself "
-                                       "are kept with the run, without effect (--with docker)");
+                                       "have no effect; for containers add --with docker");
 }
 
 /* Gives the images' ids, pins and paths to the steps that run in them. */

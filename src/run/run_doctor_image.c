@@ -232,7 +232,7 @@ static void read_image(const stk_stack *stack, const char *image, side *s, stk_f
     }
     if (!known) {
         add(f, STK_CHECK_NOTE, "image", image, NULL,
-            "image '%s' can't be looked at (%s): compared by its name alone", image,
+            "image '%s' can't be inspected (%s): only its name is compared", image,
             err.text[0] != '\0' ? err.text : "it isn't here");
     }
     if (stk_image_facts_of(image, known ? &config : NULL, f->arena, &facts, NULL) == 0) {
@@ -259,7 +259,7 @@ static int read_side(const char *name, const char *python, side *s, stk_findings
     } else if (stack.default_image == NULL) {
         s->where = "no default_image";
         add(f, STK_CHECK_NOTE, "image", name, "name one under default_image in stoker.yaml",
-            "stack '%s' has no image of its own: its steps name theirs", name);
+            "stack '%s' names no image: each step names its own", name);
     } else {
         read_image(&stack, stk_stack_map(&stack, stack.default_image, f->arena), s, f);
     }
@@ -275,12 +275,11 @@ static void compare_versions(const char *what, const char *check, const char *x,
         add(f, STK_CHECK_NOTE, check, NULL, NULL, "%s: unknown in both", what);
     } else if (y == NULL) {
         add(f, STK_CHECK_NOTE, check, NULL, NULL,
-            "%s: stack '%s' has %s (%s), of stack '%s' (%s) it isn't known", what, a->stack, x,
+            "%s: stack '%s' has %s (%s); for stack '%s' (%s) it is unknown", what, a->stack, x,
             a->where, b->stack, b->where);
     } else if (strcmp(x, y) != 0) {
         add(f, STK_CHECK_WARNING, check, NULL,
-            "take images (or an environment) with the same versions, or count on results that "
-            "differ",
+            "use images (or an environment) with the same versions, or expect results to differ",
             "%s differs: stack '%s' has %s (%s), stack '%s' has %s (%s)", what, a->stack, x,
             a->where, b->stack, y, b->where);
     } else {

@@ -127,12 +127,11 @@ static int check_image(const stk_run_elsewhere *e, const stk_spec *spec, uint32_
         better = stk_image_suggest(place->image, facts.framework, 0, e->arena);
     }
     const char *gap = asked != NULL ? " " : "";
-    stk_err_set(err, STK_E_RESOURCES,
-                "step '%s' asks for %u %s%sdevice%s on %s, and image '%s' is made for %s%s (so %s "
-                "says)",
-                step->name, n, stk_text_or(asked, ""), gap, stk_text_plural(n),
-                stk_place_word(place->kind), place->image, others, is_cpu ? "" : "'s",
-                facts.source);
+    stk_err_set(
+        err, STK_E_RESOURCES,
+        "step '%s' asks for %u %s%sdevice%s on %s, but image '%s' is made for %s%s (%s says so)",
+        step->name, n, stk_text_or(asked, ""), gap, stk_text_plural(n), stk_place_word(place->kind),
+        place->image, others, is_cpu ? "" : "'s", facts.source);
     stk_err_hint(err, "take %s, or set STOKER_ALLOW_CPU_BUILD=1 in the step's environment",
                  stk_text_or(better, "another image"));
     return STK_E_RESOURCES;
@@ -181,9 +180,9 @@ static const char *arch_of(const stk_place *place)
 static int refuse_arch(const stk_run_elsewhere *e, const stk_spec *spec, uint32_t i,
                        const char *what, const char *hint, stk_err *err)
 {
-    stk_err_set(err, STK_E_RESOURCES, "step '%s' is to run on %s machines of stack '%s', and %s",
+    stk_err_set(err, STK_E_RESOURCES, "step '%s' runs on %s machines of stack '%s', but %s",
                 stk_spec_step(spec, i)->name, arch_of(&e->steps[i]), e->steps[i].stack->name,
-                stk_text_or(what, "its image is for others"));
+                stk_text_or(what, "its image is for other ones"));
     stk_err_hint(err, "%s", hint);
     return STK_E_RESOURCES;
 }
@@ -225,7 +224,7 @@ static int check_carry(const stk_run_elsewhere *e, const stk_spec *spec, uint32_
             e, spec, i,
             stk_arena_printf(e->arena, "this machine, whose Stoker is carried there, is %s",
                              stk_image_arch()),
-            "say `carry: volume` with what `stoker carry` makes on such a machine", err);
+            "set `carry: volume`, with the output of `stoker carry` on such a machine", err);
     }
     if (strcmp(stack->carry, "image") != 0 || stack->runner_image == NULL ||
         stk_image_parse(stack->runner_image, e->arena, &ref, &why) < 0 ||
@@ -259,8 +258,8 @@ static int refuse_build(const stk_run_elsewhere *e, const stk_spec *spec, uint32
 {
     const stk_step *step = stk_spec_step(spec, i);
     stk_err_set(err, STK_E_SPEC,
-                "step '%s' asks for an image to be built, and stack '%s' has no registry that %s "
-                "could get it from",
+                "step '%s' needs a built image, but stack '%s' names no registry from which %s "
+                "could pull it",
                 step->name, e->steps[i].stack->name, stk_place_word(e->steps[i].kind));
     stk_err_hint(err,
                  "add `registry: HOST/REPOSITORY` to the stack, or name an image that has what "

@@ -211,7 +211,7 @@ static int share_has(void *arg, const char *digest, bool *ret_has, stk_err *err)
     int rc = 0;
     *ret_has = false;
     if (stk_clock_mono_ms(&stk_clock_real) < e->ask_again_ms) {
-        return stk_err_set(err, STK_E_ENV, "the store couldn't be asked a moment ago");
+        return stk_err_set(err, STK_E_ENV, "the store didn't answer a moment ago");
     }
     for (uint32_t k = 0; k < e->n_places && rc == 0 && !*ret_has; k++) {
         if (e->asked[k] == NULL) {
@@ -241,10 +241,10 @@ static int check_share(const stk_stack *stack, const char *root, const stk_store
         size_t n = strlen(taken[i]);
         if (strncmp(folder, taken[i], n) == 0 && (folder[n] == '/' || folder[n] == '\0')) {
             stk_err_set(err, STK_E_SPEC,
-                        "the store of stack '%s' is %s, within %s, which its machines have a "
-                        "copy of their own of",
+                        "the store of stack '%s' is %s, within %s, but each of its machines has "
+                        "its own copy of that folder",
                         stack->name, folder, taken[i]);
-            stk_err_hint(err, "name a folder outside of it, which all of them mount");
+            stk_err_hint(err, "name a folder outside it that all of them mount");
             return STK_E_SPEC;
         }
     }

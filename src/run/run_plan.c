@@ -92,8 +92,8 @@ static const char *too_many(const stk_run_plan *p, uint32_t i)
         return NULL;
     }
     return stk_arena_printf(p->arena,
-                            "step '%s': its %u ranks ask for %u devices, all at once, and %s has "
-                            "%u: it would fail; lower num_parallel, or what the step asks for",
+                            "step '%s': its %u ranks together ask for %u devices, but %s has %u: "
+                            "it would fail; lower num_parallel, or the step's request",
                             stk_spec_step(p->spec, i)->name, ranks, r->n_devices * ranks,
                             p->capacity.where, n);
 }

@@ -25,7 +25,7 @@ int stk_run_check_python(const stk_spec *spec, const stk_step *step, const char 
 {
     const char *where = "in a notebook or an interactive session";
     if (strchr(step->python, '<') != NULL) { /* <locals>, <lambda> */
-        where = "inside of another function";
+        where = "inside another function";
     } else if (strncmp(step->python, "__main__:", 9) != 0 || main_file != NULL) {
         return 0;
     }
@@ -145,7 +145,7 @@ int stk_run_check_project(const char *root, stk_err *err)
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
         if (strcmp(root, taken[i]) == 0) {
             stk_err_set(err, STK_E_USAGE,
-                        "the project's folder is %s, which can't be replaced inside of a container",
+                        "the project's folder is %s, which can't be replaced in a container",
                         *root == '\0' ? "/" : root);
             stk_err_hint(err, "put the project into a folder of its own");
             return STK_E_USAGE;

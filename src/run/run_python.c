@@ -69,7 +69,7 @@ int stk_run_need_front(const char *program, stk_arena *arena, const char **ret, 
     if (*ret != NULL) {
         return 0;
     }
-    stk_err_set(err, STK_E_ENV, "the Python front is not beside %s", program);
+    stk_err_set(err, STK_E_ENV, "Stoker's Python package is not beside %s", program);
     stk_err_hint(err, "install Stoker's wheel, or run `make build` in its source tree");
     return STK_E_ENV;
 }

@@ -84,7 +84,7 @@ int stk_run_shared_publish(stk_store *store, const char *stack, const char *run,
     }
     if (url == NULL) {
         return stk_err_set(err, STK_E_NOT_FOUND,
-                           "the stack that it was run by shares no store now");
+                           "the stack of the run doesn't share a store (any more)");
     }
     const stk_remote_log_config config = {.store = store, .share_url = url, .run = run};
     return stk_remote_log_publish(&config, ret_told, err);

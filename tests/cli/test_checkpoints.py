@@ -125,7 +125,7 @@ def test_other_inputs_start_fresh(cli: Cli) -> None:
     (cli.folder / "data").write_text("two\n")
     run = cli("resume")
     assert log(cli) == ["one", "from 0", "two", "from 0"]
-    assert any("starts fresh: 3 checkpoints" in note for note in run.shown["notes"])
+    assert any("so 3 checkpoints" in note for note in run.shown["notes"])
 
 
 POLITE = (
@@ -163,7 +163,7 @@ def test_a_notice_before_the_time_limit(cli: Cli) -> None:
     assert run.code == 0 and log(cli) == ["x", "x"]
     (failed,) = failures(cli)
     assert failed["class"] == "timeout" and failed["saved"] is True
-    assert "told 59.5 s before its 1 m were over, it ended (exit status 75)" in failed["text"]
+    assert "warned 59.5 s before its 1 m were over, it ended (exit status 75)" in failed["text"]
 
 
 def test_who_was_told_is_killed_at_the_limit(cli: Cli) -> None:

@@ -172,7 +172,9 @@ def test_what_is_finished_needs_no_place_on_a_smaller_host(cli: Cli) -> None:
         path.rename(path.with_name(path.name + ".gone")) if path.is_file() else None
     lost = cli("resume", "latest")
     assert lost.code != 0 and "step 'both'" in lost.err
-    assert "it had finished, but its result is gone from the store" in lost.err.replace("\n", " ")
+    assert "it had finished, but its result is missing from the store" in lost.err.replace(
+        "\n", " "
+    )
     for path in (cli.store / "artifacts").rglob("*.gone"):
         path.rename(path.with_suffix(""))
     done = cli("resume", "latest")

@@ -162,7 +162,7 @@ def test_out_of_device_memory_asks_for_a_larger_share(cli: Cli) -> None:
     assert granted(run.steps, "a")["share_bytes"] == 4608 << 20 and run.steps["a"]["attempts"] == 3
     run = cli.run({"a": gpu(say, gpu_memory="5GiB") | {"on_oom": {"gpu_memory": 2}}})
     assert run.code == 1 and run.steps["a"]["attempts"] == 1
-    assert "on_oom would give it 10.7 GB of device memory next" in run.cause("a"), run.cause("a")
+    assert "on_oom would ask for 10.7 GB of device memory next" in run.cause("a"), run.cause("a")
 
 
 def test_a_device_that_breaks_leaves_the_pool(cli: Cli) -> None:

@@ -203,7 +203,7 @@ def test_a_device_outside_the_lease(cli: Cli, policy: str) -> None:
         "--policy",
         policy,
     )
-    notes = [n for n in run.shown["notes"] if "which it was not given" in n]
+    notes = [n for n in run.shown["notes"] if "which it was not granted" in n]
     assert len(notes) == 1 and "step 'stray' uses GPU GPU-b (index 1)" in notes[0]
     stray = run.steps["stray"]
     assert run.statuses["calm"] == "succeeded"
@@ -213,7 +213,9 @@ def test_a_device_outside_the_lease(cli: Cli, policy: str) -> None:
         assert run.code == 0
     else:
         assert run.code == 1 and stray["error"]["class"] == "other_device"
-        assert run.cause("stray").startswith("used GPU-b, which it was not given (policy strict);")
+        assert run.cause("stray").startswith(
+            "used GPU-b, which it was not granted (policy strict);"
+        )
 
 
 def test_nodes_of_other_devices_are_closed(cli: Cli) -> None:

@@ -232,7 +232,7 @@ def test_simulated(cli: Cli, spec: str, n: int, first: dict[str, Any]) -> None:
     "args, words",
     [
         (["--simulate", "8xH10"], ["'H10'", "did you mean H100?"]),
-        (["--simulate", ""], ["which?", "8xH100"]),
+        (["--simulate", ""], ["name one", "8xH100"]),
         (["--simulate", "A100,mig=1g.10gb*8"], ["room for 7"]),
         (["--simulate"], ["--simulate needs a value"]),
         (["now"], ["'now' is one argument too many"]),

@@ -115,7 +115,7 @@ def test_what_a_task_is_told(cli: Cli) -> None:
     [
         ("todo", "[]", ["todo", "no items"]),
         ("todo", '{"a": 1}', ["todo", "a mapping", "JSON list"]),
-        ("todo", "nonsense", ["todo", "no JSON"]),
+        ("todo", "nonsense", ["todo", "not JSON"]),
         ("verdict", '"maybe"', ["maybe", "yes", "no"]),
     ],
 )

@@ -187,8 +187,7 @@ def test_plan(cli: Cli) -> None:
     assert cli("plan", document).out == before.out
     machine = cli("plan", "--simulate", "4xA100", document).out
     assert (
-        "note: step 'train': its 3 ranks ask for 6 devices, all at once, and the simulated"
-        in machine
+        "note: step 'train': its 3 ranks together ask for 6 devices, but the simulated" in machine
     )
     train = next(s for s in cli.json("plan", document)["steps"] if s["step"] == "train")
     assert train["from"] == [{"step": "end", "grows": "parallel", "on": None, "n": 3}]

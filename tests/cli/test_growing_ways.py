@@ -39,7 +39,7 @@ def test_a_loop_hands_on_its_state(cli: Cli) -> None:
     ("verdict", "code", "said"),
     [
         ("long", 0, ""),
-        ("short", 1, "step 'long' left no 'o' for it"),
+        ("short", 1, "step 'long' has no output 'o' for it"),
         ("other", 1, "its switch on 'v' got 'other', which is none of its cases: long, short"),
     ],
 )

@@ -96,7 +96,7 @@ def test_unknown_option(cli: Cli) -> None:
         (
             {},
             {"docker": {"requirements": ["numpy"]}},
-            ["asks for an image to be built, and stack 'prod' has no registry", "registry: HOST"],
+            ["needs a built image, but stack 'prod' names no registry", "registry: HOST"],
         ),
     ],
 )

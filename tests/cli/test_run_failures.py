@@ -89,7 +89,7 @@ def memory(): raise MemoryError("all of it")
             "steps:vanishes",
             [],
             "exit",
-            ["by itself with exit status 0, without a result: os._exit"],
+            ["it ended with exit status 0, but without a result: os._exit"],
         ),
         ("steps:dies", [], "signal", ["signal 11 (SIGSEGV)"]),
         ("steps:nothing", [], "", ["nothing", "steps"]),

@@ -66,4 +66,4 @@ def test_named(project: Project, debian: str, place: str, script: str, words: st
         return
     error = json.loads(done.stdout)["steps"]["a"]["error"]
     assert error["class"] == "disk_full", error
-    assert words in error["text"] and "make room there" in error["text"], error
+    assert words in error["text"] and "free space there" in error["text"], error

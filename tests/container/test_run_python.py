@@ -150,7 +150,7 @@ def test_closure_is_refused(project: Project, debian: str) -> None:
         """,
     )
     done = python(project, "flow.py", ok=False)
-    assert "can't run in a container" in done.stderr and "inside of another function" in done.stderr
+    assert "can't run in a container" in done.stderr and "inside another function" in done.stderr
     assert "top level" in done.stderr
     assert not list((project.folder / ".stoker" / "runs").glob("*/inner"))
 

@@ -136,7 +136,7 @@ def test_a_damaged_one_is_passed_over(home: Path) -> None:
     last = checkpoint.latest()
     assert last is not None
     os.truncate(last.path / "data" if last.path.is_dir() else last.path, 100)
-    with pytest.warns(UserWarning, match="is damaged and left out"):
+    with pytest.warns(UserWarning, match="is damaged and ignored"):
         assert checkpoint.load()[0] == 0
 
 

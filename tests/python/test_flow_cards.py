@@ -720,7 +720,7 @@ class F(FlowSpec):
     assert "1 True" in told.stdout
     both = told.stdout + told.stderr
     assert both.count("this step has no card 'none'") == 1
-    assert both.count("which of the step's cards?") == 1
+    assert both.count("the step has several cards: choose one") == 1
     assert "instead" in page(tmp_path, "latest/start/1", "--id", "a")
     assert "in b" in page(tmp_path, "latest/start/1", "--id", "b")
 

@@ -180,7 +180,7 @@ def test_run_help_has_the_parameters(flow: Program) -> None:
         (("--config", "c"), "--config needs 2 values"),
         (("show", "--x=1"), "no such option: --x"),
         (("tag",), "a command is missing"),
-        (("argo-workflows", "create"), "handing flows to Argo Workflows isn't there yet"),
+        (("argo-workflows", "create"), "flows can't be deployed to Argo Workflows yet"),
         (("kubernetes", "list"), "steps go there by a stack of stoker.yaml (docs/kubernetes.md)"),
         (("tag", "ad", "x"), "no such command: ad; did you mean 'add'?"),
         (("run", "--no-pylint"), "no such option"),
@@ -315,7 +315,7 @@ def test_tags_by_group(flow: Program) -> None:
         (("add", "--run-id", "r9", "x"), "no run 'r9' of flow F"),
         (("remove", "--run-id", "r1", "user:ann"), "system tag"),
         (("replace", "--run-id", "r1"), "at least one"),
-        (("list", "--all", "--my-runs"), "--all and --my-runs can't stand together"),
+        (("list", "--all", "--my-runs"), "--all and --my-runs exclude each other"),
         (("add", "--run-id", "r1", "--namespace", "user:bob", "x"), "user:bob"),
     ],
 )

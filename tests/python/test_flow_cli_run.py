@@ -437,7 +437,7 @@ def test_a_run_that_is_ended(flow: Program, how: str) -> None:
         assert process.returncode == 130 and run.status == "cancelled"
     else:
         assert process.returncode == 3
-        assert f"`stoker resume {run.id}` goes on from there" in said
+        assert f"`stoker resume {run.id}` continues it" in said
 
 
 def test_lines_of_logs_have_times(flow: Program) -> None:

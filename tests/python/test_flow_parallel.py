@@ -269,7 +269,7 @@ WRONG = {
     ),
     "accelerate": (
         gang("pass", decorators="@run_with_accelerate(num_processes=2)\n    @parallel"),
-        "step 'train' has num_parallel's nodes and @run_with_accelerate",
+        "step 'train' has both num_parallel and @run_with_accelerate",
     ),
     "port": (gang("pass", decorators="@pytorch_parallel(master_port='x')"), "master_port is 'x'; it must be"),
     "processes": (gang("pass", decorators="@torchrun(nproc_per_node=0)"), "nproc_per_node is 0; it must be"),
@@ -320,7 +320,7 @@ def test_devices_that_are_too_few(tmp_path: Path) -> None:
     body = gang("print(masks())", "2", "@resources(gpu=2)\n    @parallel")
     done = play(tmp_path, body, ok=False, STOKER_ACCEL="sim:3xA100")
     assert (
-        "train/2 failed: its 2 ranks ask for 4 devices, all at once, and this machine has 3"
+        "train/2 failed: its 2 ranks together ask for 4 devices, but this machine has 3"
         in done.stderr
     )
     assert not list(tmp_path.glob(".stoker/runs/*/train/2/*/rank-*"))
@@ -361,7 +361,7 @@ def test_a_gang_that_asks_for_more_than_there_is(tmp_path: Path, few_cpus: int) 
     assert len(re.findall("  ! " + said, done.stderr)) == 1, done.stderr
     done = run(tmp_path, IMPORTS + body, ok=False, options={"policy": "strict"})
     assert re.search(
-        rf"train/2 failed: its {cpus + 1} ranks ask for {cpus + 1} CPUs and .*, all at once",
+        rf"train/2 failed: its {cpus + 1} ranks together ask for {cpus + 1} CPUs and .*, but",
         done.stderr,
     )
 
@@ -490,8 +490,8 @@ def test_torchrun_that_fails_names_the_process(tmp_path: Path) -> None:
     ), done.stderr
     body = TORCHRUN.replace('"x"]', '"x"], torchrun_args={"nproc_per_node": 2}')
     for given, sentence in (
-        (TORCHRUN.replace("script.py", "nope.py"), "entrypoint 'nope.py' is not there; it was looked for in"),
-        (body, "nproc_per_node is said twice, 1 and in torchrun_args 2"),
+        (TORCHRUN.replace("script.py", "nope.py"), "entrypoint 'nope.py' was not found in"),
+        (body, "nproc_per_node is given twice, 1 and in torchrun_args 2"),
         (TORCHRUN.replace('"x"]', '"x"], push_results_dir_to_cloud=True'), "push_results_dir_to_cloud needs a datastore in a cloud"),
         (TORCHRUN.replace('["x"]', "7"), "entrypoint_args is 7; it must be a mapping or a list"),
     ):  # fmt: skip

@@ -286,7 +286,7 @@ def test_settings_of_decorators() -> None:
 
 WRONG = [
     (lambda: start_of(retry(times=-1)), "@retry: times is -1"),
-    (lambda: start_of(timeout()), "@timeout: say how long"),
+    (lambda: start_of(timeout()), "@timeout: give seconds"),
     (lambda: start_of(resources(gpu=0.5)), "gpu is 0.5; it must be a whole number"),
     (lambda: start_of(resources(memory="4GB")), "memory is '4GB'; it must be a number"),
     (lambda: start_of(kubernetes(gpu_vendor="habana")), "gpu_vendor is 'habana'"),
@@ -304,7 +304,7 @@ WRONG = [
     (lambda: start_of(secrets(sources=["aws-secrets-manager.db/key"])), "STOKER_SECRET_KEY"),
     (lambda: start_of(secrets(sources="A")), "sources is a list"),
     (lambda: start_of(retry(time=1)), "@retry has no attribute 'time'.*did you mean 'times'?"),
-    (lambda: retry(lambda self: None), "is no step: put @step"),
+    (lambda: retry(lambda self: None), "is not a step: put @step"),
     (lambda: start_of(retry, retry), "has @retry twice"),
     (lambda: parse("retri"), "no decorator 'retri' for steps.*did you mean 'retry'?"),
     (lambda: parse("retry:times"), "'times' says nothing"),
@@ -317,7 +317,7 @@ def test_decorators_that_cannot_be(make: Any, sentence: str) -> None:
         make()
     kinds = {
         "has no attribute": InvalidDecoratorAttribute,
-        "is no step": BadStepDecoratorException,
+        "is not a step": BadStepDecoratorException,
         "twice": DuplicateStepDecoratorException,
         "no decorator": UnknownStepDecoratorException,
     }
@@ -403,7 +403,7 @@ def test_items_that_are_damaged_or_cannot_be_stored(tmp_path: Path) -> None:
     path = tmp_path / "items"
     items.store([1, 2], str(path), "xs")
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(Exception, match="is no whole file of items"):
+    with pytest.raises(Exception, match="is not a complete file of items"):
         items.load(str(path))
     with pytest.raises(Exception, match=r"item 1 of 'xs': .*can't be pickled"):
         items.store([1, lambda: 0], str(tmp_path / "more"), "xs")

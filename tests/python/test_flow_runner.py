@@ -150,7 +150,7 @@ def test_a_file_without_a_flow(tmp_path: Path) -> None:
         Runner(str(tmp_path / "none.py"), show_output=False) as runner,
         pytest.raises(
             MetaflowException,
-            match="ended well and began no run: it needs a class",
+            match="ended well, but without a run: it must define a FlowSpec class",
         ),
     ):
         runner.run()

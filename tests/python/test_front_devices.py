@@ -79,7 +79,7 @@ def test_resources(given: dict[str, Any], spec: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "given,sentence",
     [
-        ({"gpu_memory": "much"}, "gpu_memory 'much' is no memory size"),
+        ({"gpu_memory": "much"}, "gpu_memory 'much' is not a memory size"),
         ({"gpu_memory": 0}, "gpu_memory 0 must be above 0"),
         (
             {"gpu_memory": 10},
@@ -132,7 +132,7 @@ OPTIONS_REFUSED = [
     ({"on_oom": 2}, "on_oom must be an OnOOM or a mapping, not int"),
     ({"xid": {"109": "restrat"}}, "xid 109: 'restrat' is none of"),
     ({"xid": {"109": "restrat"}}, "did you mean 'restart'?"),
-    ({"xid": {"x": "restart"}}, "xid 'x' is no Xid"),
+    ({"xid": {"x": "restart"}}, "xid 'x' is not an Xid"),
     ({"xid": [109]}, "xid must be a mapping, not list"),
     ({"sample": 0.001}, "sample 0.001 must be between 0.01 and 3600 seconds"),
     ({"sample": "often"}, "sample 'often' must be between"),
@@ -406,7 +406,7 @@ def test_read_samples(tmp_path: Path, version: int) -> None:
 
 def test_read_samples_refuses_another_file(tmp_path: Path) -> None:
     (tmp_path / "samples.bin").write_bytes(b"STKSMP9\n" + bytes(100))
-    with pytest.raises(ValueError, match="no file of samples"):
+    with pytest.raises(ValueError, match="not a file of samples"):
         read_samples(str(tmp_path / "samples.bin"))
 
 

@@ -67,13 +67,13 @@ print(json.dumps([
 @pytest.mark.parametrize(
     "call, part",
     [
-        ("log_metadata({'a': 1})", "say what it belongs to"),
+        ("log_metadata({'a': 1})", "name its target"),
         ("log_metadata({'a': 1}, run_id_name_or_prefix='nothing')", "no run 'nothing'"),
         (
             "log_metadata({'a': 1}, run_id_name_or_prefix=run.id, step_name='mike')",
             "no step 'mike'",
         ),
-        ("log_metadata({'a': 1}, step_name='make')", "of which run?"),
+        ("log_metadata({'a': 1}, step_name='make')", "needs the run"),
         ("log_metadata({'a': 1}, artifact_name='nothing')", "no artifact is named 'nothing'"),
         ("log_metadata({'a': 1}, model_name='m')", "keeps no models"),
         ("log_metadata({'a': object()}, run_id_name_or_prefix=run.id)", "no JSON form"),

@@ -88,7 +88,7 @@ def test_memory_refused(text):
         ({"gpu_count": 0.5}, "gpu_count 0.5 must be a whole number"),
         ({"gpu_count": -1}, "gpu_count -1"),
         ({"gpu_count": True}, "gpu_count True"),
-        ({"memory": "lots"}, "'lots' is no memory size"),
+        ({"memory": "lots"}, "'lots' is not a memory size"),
         ({"gpu_cont": 1}, "unknown field 'gpu_cont'; did you mean 'gpu_count'?"),
         ({"min_replicas": 3, "max_replicas": 2}, "min_replicas 3 is above max_replicas 2"),
     ],
@@ -222,7 +222,7 @@ def test_pod_settings_with_objects_inside():
 
 
 def test_resources_of_a_pool_are_not_asked_for_silently():
-    with pytest.warns(StokerWarning, match="'gpu': 2.*there are none, and nothing is given"):
+    with pytest.warns(StokerWarning, match="'gpu': 2.*Stoker has no resource pools"):
         settings_layer({"resources": {"pool_resources": {"gpu": 2}}}, "x")
 
 
@@ -241,7 +241,7 @@ def test_objects_of_other_libraries_are_settings_too():
         ({"enable_cache": "yes"}, "enable_cache 'yes' must be True or False"),
         ({"retry": 0}, "max_retries 0"),
         ({"retry": "twice"}, "retry must be a StepRetryConfig, not str"),
-        ({"timeout": "soon"}, "timeout 'soon' is no duration"),
+        ({"timeout": "soon"}, "timeout 'soon' is not a duration"),
         ({"timeout": -1}, "timeout -1"),
         ({"isolation": "thread"}, "isolation 'thread'"),
         ({"environment": {"A=B": "1"}}, "environment variable name 'A=B'"),
@@ -250,7 +250,7 @@ def test_objects_of_other_libraries_are_settings_too():
         ({"tags": "one"}, "tags must be a list"),
         ({"extra": 3}, "extra must be a mapping"),
         ({"on_failure": 3}, "on_failure must be a function or a source path"),
-        ({"on_failure": "alert"}, "on_failure 'alert' is no source path"),
+        ({"on_failure": "alert"}, "on_failure 'alert' is not a source path"),
         ({"cache_policy": "sometimes"}, "cache_policy 'sometimes' is unknown"),
     ],
 )

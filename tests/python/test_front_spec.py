@@ -529,7 +529,7 @@ def test_entries():
         return 1
 
     assert inner.entry().importable is None
-    with pytest.raises(LookupError, match="inside of another function"):
+    with pytest.raises(LookupError, match="inside another function"):
         resolve(__name__, inner.__qualname__)
     with pytest.raises(LookupError, match="has no 'absent'"):
         resolve(__name__, "absent")

@@ -199,11 +199,11 @@ def test_words_of_a_script(tmp_path: Path, given: Any, words: list[str]) -> None
     [
         (
             {"entrypoint": "nowhere.py"},
-            "entrypoint 'nowhere.py' is not there; it was looked for in",
+            "entrypoint 'nowhere.py' was not found in",
         ),
         ({"entrypoint": print}, "it must be the path of a script"),
         ({"entrypoint": __file__, "entrypoint_args": "--lr 1"}, "must be a list of words or a map"),
-        ({"entrypoint_args": ["x"]}, "are for a script, and there is none"),
+        ({"entrypoint_args": ["x"]}, "entrypoint_args need a script"),
         ({"entry_point": "x.py"}, "did you mean 'entrypoint'"),
     ],
 )

@@ -174,7 +174,7 @@ def test_64_kib_is_the_limit_inline(tmp_path: Path) -> None:
         ({"!py": "spell", "v": 1}, "tagged 'spell'"),
         ({"!py": "dataclass", "type": "no_such_mod:X", "v": {}}, "no_such_mod"),
         ({"!py": "dataclass", "type": "json:X", "v": {}}, "class 'X' isn't in module 'json'"),
-        ({"!py": "dataclass", "type": "json:JSONDecoder", "v": {}}, "no dataclass"),
+        ({"!py": "dataclass", "type": "json:JSONDecoder", "v": {}}, "not a dataclass"),
         ({"!py": "enum", "type": f"{__name__}:Color", "v": "BLUE"}, "no member BLUE"),
     ],
 )
@@ -405,7 +405,7 @@ def test_truncated_array(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
     entry = store(array("big"), tmp_path)
     os.truncate(entry["path"], 1 << 20)
-    with pytest.raises(LoadError, match="no whole npy file"):
+    with pytest.raises(LoadError, match="not a complete npy file"):
         _artifact.load(entry)
 
 
@@ -707,7 +707,7 @@ def test_subclass_registers_itself(registry: None, tmp_path: Path) -> None:
 
     with pytest.raises(SerializeError, match="wrote nothing"):
         store(Graph(""), tmp_path, materializer=Nothing)
-    with pytest.raises(TypeError, match="is no class"):
+    with pytest.raises(TypeError, match="is not a class"):
 
         class Wrong(Parts):
             ASSOCIATED_TYPES = ("Graph",)
@@ -720,7 +720,7 @@ def test_own_materializer_that_fails(tmp_path: Path, registry: None) -> None:
     materializers.register(Graph, lambda value, path: None, load_graph)
     with pytest.raises(SerializeError, match="wrote nothing"):
         store(Graph(""), tmp_path)
-    with pytest.raises(TypeError, match="is no class"):
+    with pytest.raises(TypeError, match="is not a class"):
         materializers.register("Graph", save_graph, load_graph)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="loader None"):
         materializers.register(Graph, save_graph, None)  # type: ignore[arg-type]

@@ -420,7 +420,7 @@ def test_threads_of_a_notebook_are_no_news(monkeypatch: pytest.MonkeyPatch) -> N
     )
     assert fitness.Fitness({}).note("threads", clean=False) == ""
     Kernel.running = False
-    assert "forked all the same" in fitness.Fitness({}).note("threads", clean=False)
+    assert "forked anyway" in fitness.Fitness({}).note("threads", clean=False)
 
 
 def test_prepare_counts_threads() -> None:

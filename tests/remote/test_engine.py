@@ -237,9 +237,7 @@ def test_image_for_the_machines(
         said = done.stdout + done.stderr
         assert (done.returncode != 0) == bool(refusal), said
         if refusal:
-            assert (
-                "step 'a' is to run on arm64 machines of stack 'prod'" in said and refusal in said
-            )
+            assert "step 'a' runs on arm64 machines of stack 'prod'" in said and refusal in said
     assert not project.cluster.history
     registry.server.shutdown()
 
@@ -307,7 +305,7 @@ def test_share_within_the_project(project: Project) -> None:
     project.write("stoker.yaml", text.replace(share, str(project.folder / "share")))
     done = project("run", "--with", "prod", project.document({"a": {"run": "true"}}))
     assert done.returncode != 0
-    assert "which its machines have a copy of their own of" in done.stderr
+    assert "each of its machines has its own copy of that folder" in done.stderr
 
 
 def test_a_failure_is_told(project: Project) -> None:

@@ -310,12 +310,12 @@ def test_sigterm_with_a_full_share(project: Project, tmp_path: Path) -> None:
         assert took < 10, took
         notes = project.show()["notes"]
         assert not any("goes on running" in note for note in notes), notes
-        assert any("step 'a' was not begun on kubernetes" in note for note in notes), notes
+        assert any("step 'a' was not started on kubernetes" in note for note in notes), notes
         share.make_room()
         done = project("resume", "latest")
         assert done.returncode == 0, done.stderr
         assert len(project.cluster.history) == 1
-        assert any("step 'a' is taken up again on" in note for note in project.show()["notes"])
+        assert any("step 'a' is picked up again on" in note for note in project.show()["notes"])
     finally:
         share.close()
 

@@ -21,7 +21,7 @@ def find() -> str:
         if os.path.isfile(named) and os.access(named, os.X_OK):
             return os.path.abspath(named)
         raise EngineError(
-            f"STOKER_BIN names {named}, which is no executable file; correct or unset it"
+            f"STOKER_BIN names {named}, which is not an executable file; correct or unset it"
         )
     beside = (
         os.path.join(PACKAGE, "_bin"),
@@ -115,7 +115,7 @@ def run_options() -> Mapping[str, Any]:
     try:
         options = json.loads(text)
     except ValueError as bad:
-        raise EngineError(f"STOKER_RUN_OPTIONS is no JSON: {bad}") from None
+        raise EngineError(f"STOKER_RUN_OPTIONS is not JSON: {bad}") from None
     if not isinstance(options, dict):
         raise EngineError("STOKER_RUN_OPTIONS must be a JSON object")
     return options

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _NOT_HERE = {
     "help": "it prints accelerate's help",
     "training_script": "the step's function is what runs",
-    "training_script_args": "the step's arguments are what it gets",
+    "training_script_args": "the step passes its arguments",
     "module": "the step's function is what runs",
     "no_python": "the step's function is what runs",
     "mpirun_hostfile": "Stoker starts the ranks itself, without MPI",

@@ -66,13 +66,14 @@ def find_script(where: str, func: Any, options: Dict[str, Any]) -> None:
     if given is None:
         if words is not None:
             raise SettingsError(
-                f"{where}: entrypoint_args are for a script, and there is none; name it by entrypoint, or give the "
+                f"{where}: entrypoint_args need a script; name it by entrypoint, or give the "
                 "step's function its arguments in the pipeline"
             )
         return
     if not isinstance(given, (str, os.PathLike)):
         raise SettingsError(
-            f"{where}: entrypoint is {given!r}; it must be the path of a script, as the step's own function runs anyway"
+            f"{where}: entrypoint is {given!r}; it must be the path of a script (the step's "
+            "function runs anyway)"
         )
     code = getattr(func, "__code__", None)
     folders = [os.path.dirname(os.path.abspath(code.co_filename))] if code is not None else []
@@ -81,7 +82,7 @@ def find_script(where: str, func: Any, options: Dict[str, Any]) -> None:
     found = next((path for path in paths if os.path.isfile(path)), None)
     if found is None:
         raise SettingsError(
-            f"{where}: entrypoint '{os.fspath(given)}' is not there; it was looked for in "
+            f"{where}: entrypoint '{os.fspath(given)}' was not found in "
             f"{' and '.join(dict.fromkeys(folders))}"
         )
     options["entrypoint"] = found

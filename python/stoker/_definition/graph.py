@@ -234,7 +234,7 @@ class Graph:
         if hasattr(value, "entrypoint"):
             raise StepInterfaceError(
                 f"step '{step.name}': argument '{key}' is {value!r} itself; call it, "
-                f"{value.name}(...), to pass what it gives"
+                f"{value.name}(...), to pass its output"
             )
         return {"value": literal(step, key, value)}
 

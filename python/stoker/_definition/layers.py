@@ -256,7 +256,7 @@ def _hook(where: str, key: str, value: Any) -> Any:
         module, _, name = value.replace(":", ".").rpartition(".")
         if not module:
             raise SettingsError(
-                f"{where}: {key} {value!r} is no source path; write 'module.function'"
+                f"{where}: {key} {value!r} is not a source path; write 'module.function'"
             )
         return f"{module}:{name}"
     if not callable(value):
@@ -338,7 +338,7 @@ def _duration(key: str) -> Callable[[str, Any], Layer]:
         if isinstance(value, str) and time_seconds(value) is not None:
             return {key: value.strip()}
         raise SettingsError(
-            f"{where}: {key} {value!r} is no duration; give seconds, or text such as '90s', '10m', '2h'"
+            f"{where}: {key} {value!r} is not a duration; give seconds, or text such as '90s', '10m', '2h'"
         )
 
     return make
@@ -418,7 +418,7 @@ class StepPatch:
         self.layer = make_layer(where, {k: v for k, v in checked.items() if k in STEP_KEYS})
         for key in ("external_input_artifacts", "model_artifacts_or_metadata", "outputs"):
             if checked.get(key):
-                warn(f"{where}: {key} in a run configuration has no effect; say it in code")
+                warn(f"{where}: {key} in a run configuration has no effect; set it in code")
 
 
 _RUN_ONLY_STEP = [

@@ -60,7 +60,7 @@ def memory_bytes(text: Union[str, int, float], where: str = "memory") -> int:
         match = _MEMORY.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise SettingsError(
-                f"{where} {text!r} is no memory size; write a number and a unit, such as '8GB' or '512MiB'"
+                f"{where} {text!r} is not a memory size; write a number and a unit, such as '8GB' or '512MiB'"
             )
         number, prefix, binary, _, _ = match.groups()
         base = 1024 if binary else 1000
@@ -294,8 +294,8 @@ def _alternatives(given: Any) -> Tuple[ResourceSettings, ...]:
         for name in settings.given():
             if name not in _ALTERNATIVE:
                 raise SettingsError(
-                    f"{where}[{i}]: {name} can't differ between alternatives; they are about "
-                    f"{', '.join(_ALTERNATIVE)}: say it beside any_of"
+                    f"{where}[{i}]: {name} can't differ between alternatives, only "
+                    f"{', '.join(_ALTERNATIVE)} can: set it beside any_of"
                 )
         made.append(settings)
     return tuple(made)
@@ -528,7 +528,7 @@ def xid_layer(value: Any, where: str) -> Dict[str, Any]:
     for key, word in value.items():
         number = str(key)
         if isinstance(key, bool) or not re.fullmatch(r"[1-9][0-9]{0,4}", number):
-            raise SettingsError(f"{where}: xid {key!r} is no Xid; they are numbers such as 109")
+            raise SettingsError(f"{where}: xid {key!r} is not an Xid; Xids are numbers such as 109")
         if word not in _XID_WORDS:
             hint = did_you_mean(str(word), _XID_WORDS)
             raise SettingsError(
@@ -710,8 +710,8 @@ def settings_layer(settings: Any, where: str) -> Dict[str, Any]:
                     kept["resources"] = rest
                 if rest.get("resources"):
                     warn(
-                        f"{where}: resources {plain(rest['resources'])!r} are asked of a pool of resources; there are "
-                        "none, and nothing is given for them: say cpu_count, memory, gpu_count"
+                        f"{where}: resources {plain(rest['resources'])!r} have no effect, because Stoker has no "
+                        "resource pools: set cpu_count, memory, gpu_count"
                     )
             else:
                 layer["docker"] = made.given()
@@ -756,7 +756,7 @@ def _component(
         return
     kept[key] = options
     warn(
-        f"{where}: not using the settings with key '{key}': there is no such component here; they are kept"
+        f"{where}: settings with key '{key}' have no effect: there is no such component; they are kept"
     )
 
 

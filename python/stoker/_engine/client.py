@@ -109,8 +109,8 @@ class ArtifactVersion:
         """
         if self.body.get("format") is None:
             raise _artifact.LoadError(
-                f"artifact {self.artifact_digest[:12]}: the store doesn't say how its content is written; "
-                "ask for it as RUN/STEP.OUTPUT, or by the name it was saved under"
+                f"artifact {self.artifact_digest[:12]}: its format is unknown; get it as "
+                "RUN/STEP.OUTPUT, or by the name under which it was saved"
             )
         entry = {"path": self.uri, "format": self.body.get("format"), "type": self.data_type}
         return _artifact.load({**entry, "meta": dict(self.body.get("meta") or {})})
@@ -563,7 +563,7 @@ class Client:
             given = self._version_of(str(given), version)
         if given.version is None:
             raise KeyError(
-                f"artifact {given.id[:12]} has no name of its own: it goes with its run (delete_pipeline_run)"
+                f"artifact {given.id[:12]} has no name: it is removed with its run (delete_pipeline_run)"
             )
         _remove_named(f"{given.name}:{given.version}")
 

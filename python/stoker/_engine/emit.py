@@ -284,7 +284,7 @@ def _profile_outputs(setting: Any, step: StepDefinition) -> List[str]:
     for name in names:
         if name in step.outputs:
             raise SettingsError(
-                f"step '{step.name}' has an output '{name}', and @gpu_profile would store its own there; "
+                f"step '{step.name}' has an output '{name}', but @gpu_profile needs that name; "
                 "give it another artifact_prefix"
             )
     return names

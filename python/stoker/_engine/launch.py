@@ -117,8 +117,8 @@ def resuming(pipeline: str) -> Optional[Mapping[str, Any]]:
 def _say_not_resumed() -> None:
     if not _resumed and _to_resume is not None:
         say(
-            f"run {_to_resume['run']} was not taken up: the file no longer calls pipeline "
-            f"'{_to_resume.get('pipeline')}' with its parameters {_to_resume.get('parameters') or {}}"
+            f"run {_to_resume['run']} was not resumed: the file doesn't call pipeline "
+            f"'{_to_resume.get('pipeline')}' with its parameters {_to_resume.get('parameters') or {}} any more"
         )
 
 
@@ -435,7 +435,7 @@ class _Watch:
         """The error text for an engine that ended without reporting."""
         return (
             f"the engine of run {self.run} ended with {_ending(status)} before the run did; "
-            f"`stoker resume {self.run}` goes on from there"
+            f"`stoker resume {self.run}` continues it"
         )
 
     def result(self, status: Optional[int]) -> PipelineRun:

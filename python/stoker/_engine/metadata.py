@@ -61,8 +61,8 @@ def log_metadata(
         _log_outside(["--artifact", artifact_name], metadata)
     else:
         raise RuntimeError(
-            "log_metadata: no step is running in this process; call it within the function of a step, or say "
-            "what it belongs to: run_id_name_or_prefix=…, step_name=… or artifact_name=…"
+            "log_metadata: no step is running in this process; call it within the function of a "
+            "step, or name its target: run_id_name_or_prefix=…, step_name=… or artifact_name=…"
         )
 
 
@@ -77,7 +77,7 @@ def _place(step_id: Any, step_name: Any, run: Any, output: Optional[str]) -> Opt
             context._current is None or step_name != context._current.step_name
         ):
             raise RuntimeError(
-                f"log_metadata(step_name='{step_name}'): of which run? say run_id_name_or_prefix=… too"
+                f"log_metadata(step_name='{step_name}') needs the run: add run_id_name_or_prefix=…"
             )
         return None
     else:
@@ -112,8 +112,8 @@ def _named(digest: Any, name: Optional[str], version: Any) -> str:
         if found.id == wanted and name in (None, found.name):
             return f"{found.name}:{found.version}"
     raise RuntimeError(
-        f"log_metadata(artifact_version_id='{wanted[:12]}…'): no name was given to that artifact; name it by "
-        "run_id_name_or_prefix=…, step_name=… and artifact_name=…"
+        f"log_metadata(artifact_version_id='{wanted[:12]}…'): that artifact has no name; identify "
+        "it by run_id_name_or_prefix=…, step_name=… and artifact_name=…"
     )
 
 

@@ -510,10 +510,10 @@ def _write_result(directory: str, name: str, result: Dict[str, Any]) -> None:
         text = _encode(result)
     except (TypeError, ValueError) as exc:
         result = {"stoker": _VERSION, "status": "failed"}
-        result["error"] = {"class": "usage", "message": f"the step's result is no JSON: {exc}"}
+        result["error"] = {"class": "usage", "message": f"the step's result is not JSON: {exc}"}
         text = _encode(result)
     if len(text) > _RESULT_MOST:
-        said = f"its result.json would have {len(text)} bytes, and {_RESULT_MOST} is the most"
+        said = f"its result.json would have {len(text)} bytes, but the limit is {_RESULT_MOST}"
         what = result.get("error") or {"class": "usage", "message": said}
         result = {"stoker": _VERSION, "status": "failed", "error": what}
         text = _encode(result)

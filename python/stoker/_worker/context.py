@@ -193,7 +193,7 @@ class StepContext:
             if len(self._outputs) != 1:
                 raise ValueError(
                     f"step '{self.step_name}' has {len(self._outputs)} outputs ({known}): "
-                    "say which by output_name="
+                    "choose one by output_name="
                 )
             return self._outputs[0]
         if name not in self._outputs:

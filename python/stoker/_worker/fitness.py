@@ -155,7 +155,7 @@ class Fitness:
         self._noted = True
         if clean:
             return f"{why}, as soon as its file is imported; each step starts an interpreter of its own"
-        how = "it runs with one thread" if self.one_thread else "it is forked all the same"
+        how = "it runs with one thread" if self.one_thread else "it is forked anyway"
         return (
             f"{why}; the step's function can't be imported afresh, so {how}. "
             "Define it at the top level of a file to have it run in a clean process"

@@ -383,7 +383,7 @@ def _check(
     raise DeviceUnusable(
         f"the step was granted {count} ({devices}), but {name} {version} in this Python is {kind} and "
         f"can't use {'it' if len(granted) == 1 else 'them'}; {remedy.format(api=api)}, ask for no {noun}, or "
-        f"set {ALLOW}=1 in the step's environment to go on without"
+        f"set {ALLOW}=1 in the step's environment to run it anyway"
     )
 
 
@@ -424,7 +424,7 @@ def text_of(exc: BaseException) -> str:
     try:
         return str(exc)
     except Exception as bad:
-        return f"(what it says can't be told: its __str__ raised {type(bad).__name__})"
+        return f"(it has no message: its __str__ raised {type(bad).__name__})"
 
 
 def device_oom_of(exc: Optional[BaseException]) -> Optional[BaseException]:

@@ -164,7 +164,7 @@ def on_preemption(hook: Callable[[], Any]) -> Callable[[], Any]:
     state = _mine()
     if not state.armed:
         raise RuntimeError(
-            "checkpoint.on_preemption: only the main thread can be told of signals; call it there"
+            "checkpoint.on_preemption: only the main thread gets signals; call it there"
         )
     state.hooks.append(hook)
     return hook

@@ -175,7 +175,7 @@ def read_samples(path: str) -> Tuple[int, List[str], List[Sample]]:
         return 0, [], []
     magic, n_devices, size, start_ms = _HEADER.unpack_from(raw)
     if magic not in _RECORDS:
-        raise ValueError(f"'{path}' is no file of samples that this Stoker reads")
+        raise ValueError(f"'{path}' is not a file of samples that this Stoker can read")
     head, device, counted = _RECORDS[magic]
     at = _HEADER.size + 64 * n_devices
     uuids = [

@@ -37,7 +37,7 @@ def resolve_callable(module: str, qualname: str) -> Any:
     """The object ``module:qualname`` (a step, a function, a hook); raises as :func:`resolve`."""
     if "<locals>" in qualname or "<lambda>" in qualname:
         raise LookupError(
-            f"'{module}:{qualname}' is defined inside of another function, so a fresh interpreter "
+            f"'{module}:{qualname}' is defined inside another function, so a fresh interpreter "
             "can't find it; define it at the top level of its module"
         )
     name = "__mp_main__" if module == "__main__" and "__mp_main__" in sys.modules else module

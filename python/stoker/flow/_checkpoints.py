@@ -179,7 +179,7 @@ def unpack(reference: Any, target: str) -> Dict[str, Any]:
     found = checkpoint._read(entry) if os.path.exists(entry) else None
     if found is None:
         raise MetaflowException(
-            f"'{entry}', which is to be loaded, is gone, or damaged: checkpoints and models go with their run "
+            f"'{entry}' is missing or damaged: checkpoints and models are removed with their run "
             "(`stoker store gc`)"
         )
     os.makedirs(target, exist_ok=True)
@@ -268,7 +268,7 @@ def _entry_of(reference: Any) -> str:
     parts = str(key).split("/")
     if len(parts) != 4 or not all(parts):
         raise MetaflowException(
-            f"{reference!r} is no checkpoint and no model: pass what save() or list() returned, or its key "
+            f"{reference!r} is neither a checkpoint nor a model: pass a result of save() or list(), or a key "
             "RUN/STEP/TASK/NAME"
         )
     return os.path.join(_runs(), *parts[:3], "checkpoints", parts[3])

@@ -140,7 +140,7 @@ def _notes(top: Parsed, own: Parsed) -> None:
     ]
     if idle:
         say(
-            f"{', '.join(idle)}: taken, but without effect: flows run on this machine, from its store"
+            f"{', '.join(idle)}: accepted, but without effect: flows run on this machine, from its store"
         )
 
 

@@ -152,7 +152,7 @@ class Current:
             RuntimeError: no step is running.
         """
         if self._cls is None:
-            raise RuntimeError("current.graph is there while a step runs")
+            raise RuntimeError("current.graph exists only while a step runs")
         from ._compile import graph_info
 
         return graph_info(self._cls)

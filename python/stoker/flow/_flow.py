@@ -198,7 +198,7 @@ def _refuse_in_worker(name: str) -> None:
     main = sys.modules.get("__mp_main__")
     if in_task() or (main is not None and main.__name__ == "__mp_main__"):
         raise InWorkerError(
-            f"{name}() runs the flow, and this is one of its steps, which imports the file: write "
+            f"{name}() would run the flow again, because this step imports the file: write "
             f"`if __name__ == '__main__': {name}()`"
         )
 

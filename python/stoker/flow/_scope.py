@@ -337,8 +337,8 @@ def merge(flow: Any, inputs: Iterable[Any], exclude: List[str], include: List[st
     if scope is None or scope.running is None or not scope.running.is_join:
         step = scope.step if scope is not None else ""
         raise MetaflowException(
-            f"step '{step}' is no join, so there is nothing to merge: merge_artifacts(inputs) belongs into a step "
-            "(self, inputs)"
+            f"step '{step}' isn't a join, so there is nothing to merge: call "
+            "merge_artifacts(inputs) in a step (self, inputs)"
         )
     if exclude and include:
         raise MetaflowException(
@@ -371,7 +371,7 @@ def merge(flow: Any, inputs: Iterable[Any], exclude: List[str], include: List[st
     missing = [name for name in include if name not in merged and not hasattr(flow, name)]
     if missing:
         raise MissingInMergeArtifactsException(
-            f"step '{scope.step}' shall merge {', '.join(missing)}, which no branch has: correct include=",
+            f"step '{scope.step}' can't merge {', '.join(missing)}, which no branch has: correct include=",
             missing,
         )
     scope.names = {**scope.names, **merged}

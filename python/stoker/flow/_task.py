@@ -332,7 +332,7 @@ def _loop(running: Running, variable: str) -> Dict[str, Any]:
     if n == 0:
         raise InvalidNextException(
             f"step '{step}': foreach='{variable}', but self.{variable} is empty, and a foreach has at least one item; "
-            "go around it by a switch, or give it an item"
+            "skip it with a switch, or give it an item"
         )
     limit = running.declared.get("max_splits")
     if limit and n > limit:

@@ -91,8 +91,8 @@ class TorchrunExecutor:
         """
         if push_results_dir_to_cloud:
             raise TorchrunException(
-                "current.torch.run: push_results_dir_to_cloud needs a datastore in a cloud, and this run's is a folder: "
-                "assign what is to be kept to self, or save it by current.checkpoint"
+                "current.torch.run: push_results_dir_to_cloud needs a datastore in a cloud, but "
+                "this run's is a folder: assign results to self, or save them by current.checkpoint"
             )
         options = _options(torchrun_args)
         n = self._processes(options, nproc_per_node)
@@ -107,8 +107,8 @@ class TorchrunExecutor:
         given = [value for name, value in options if _plain(name) == "nproc_per_node"]
         if given and said is not None:
             raise TorchrunException(
-                f"current.torch.run: nproc_per_node is said twice, {said!r} and in torchrun_args {given[0]!r}; say it "
-                "once"
+                f"current.torch.run: nproc_per_node is given twice, {said!r} and in torchrun_args "
+                f"{given[0]!r}; give it once"
             )
         wanted = said if said is not None else given[0] if given else self._nproc_per_node
         return processes("current.torch.run", wanted, self._devices)
@@ -197,7 +197,7 @@ def _found(entrypoint: str) -> str:
     if os.path.isfile(beside):
         return beside
     raise TorchrunException(
-        f"current.torch.run: entrypoint '{entrypoint}' is not there; it was looked for in {os.getcwd()} and beside "
+        f"current.torch.run: entrypoint '{entrypoint}' was not found in {os.getcwd()} and beside "
         f"the flow's file, in {folder}"
     )
 

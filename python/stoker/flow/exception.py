@@ -155,7 +155,7 @@ class MetaflowUnknownUser(MetaflowException):
     headline = "Unknown user"
 
     def __init__(self) -> None:
-        super().__init__("no variable says who you are; set USER or METAFLOW_USER")
+        super().__init__("your user name is unknown; set USER or METAFLOW_USER")
 
 
 class InvalidDecoratorAttribute(MetaflowException):
@@ -178,7 +178,7 @@ class BadStepDecoratorException(MetaflowException):
     def __init__(self, deco: str, func: Any) -> None:
         name = getattr(func, "__name__", str(func))
         super().__init__(
-            f"@{deco} stands on '{name}', which is no step: put @step on the line just above "
+            f"@{deco} is on '{name}', which is not a step: put @step on the line just above "
             f"`def {name}` and @{deco} above @step"
         )
 
@@ -211,7 +211,7 @@ class DuplicateStepDecoratorException(MetaflowException):
     headline = "Duplicate decorators"
 
     def __init__(self, deco: str, step: str) -> None:
-        super().__init__(f"step '{step}' has @{deco} twice: say all of it in one")
+        super().__init__(f"step '{step}' has @{deco} twice: combine them in one")
 
 
 class DuplicateFlowDecoratorException(MetaflowException):
@@ -220,7 +220,7 @@ class DuplicateFlowDecoratorException(MetaflowException):
     headline = "Duplicate decorators"
 
     def __init__(self, deco: str) -> None:
-        super().__init__(f"the flow has @{deco} twice: say all of it in one")
+        super().__init__(f"the flow has @{deco} twice: combine them in one")
 
 
 class CommandException(MetaflowException):

@@ -90,8 +90,8 @@ class _Process:
         if ended:
             if self.process.returncode == 0:
                 raise MetaflowException(
-                    f"{self.command[1]} ended well and began no run: it needs a class of FlowSpec that it calls at its "
-                    "end, if __name__ == '__main__': MyFlow()"
+                    f"{self.command[1]} ended well, but without a run: it must define a FlowSpec "
+                    "class and call it at its end, if __name__ == '__main__': MyFlow()"
                 )
             said = self.text("stderr").strip().splitlines()
             last = f": {said[-1]}" if said else ""

@@ -52,7 +52,7 @@ def register(type: type, saver: Callable[[Any, str], Any], loader: Callable[[str
         TypeError: ``type`` isn't a class, or the others aren't callable.
     """
     if not isinstance(type, _Class):
-        raise TypeError(f"register: {type!r} is no class")
+        raise TypeError(f"register: {type!r} is not a class")
     for role, function in (("saver", saver), ("loader", loader)):
         if not callable(function):
             raise TypeError(
@@ -112,7 +112,7 @@ class BaseMaterializer:
             return
         for kind in cls.ASSOCIATED_TYPES:
             if not isinstance(kind, type):
-                raise TypeError(f"{cls.__qualname__}.ASSOCIATED_TYPES: {kind!r} is no class")
+                raise TypeError(f"{cls.__qualname__}.ASSOCIATED_TYPES: {kind!r} is not a class")
             _custom.by_type[kind] = cls
 
     def save(self, data: Any) -> None:

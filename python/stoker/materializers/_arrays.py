@@ -65,7 +65,7 @@ class Numpy:
         try:
             return numpy.asarray(numpy.load(path, mmap_mode=mode, allow_pickle=False))
         except (ValueError, EOFError) as exc:
-            raise LoadError(f"'{path}' is no whole npy file: {exc}") from exc
+            raise LoadError(f"'{path}' is not a complete npy file: {exc}") from exc
 
 
 class Pandas:
@@ -112,7 +112,7 @@ class Pandas:
             with pyarrow.memory_map(path, "r") as source:
                 frame = pyarrow.ipc.open_file(source).read_all().to_pandas()
         except pyarrow.ArrowInvalid as exc:
-            raise LoadError(f"'{path}' is no whole Arrow file: {exc}") from exc
+            raise LoadError(f"'{path}' is not a complete Arrow file: {exc}") from exc
         for i_column in meta.get("objects", ()):
             frame.isetitem(i_column, frame.iloc[:, i_column].astype(object))
         if meta.get("index_object"):

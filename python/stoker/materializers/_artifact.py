@@ -52,7 +52,7 @@ class Json:
         try:
             return _json.decode(_parse(read(path).decode("utf-8")))
         except ValueError as exc:
-            raise LoadError(f"'{path}' is no JSON: {exc}") from exc
+            raise LoadError(f"'{path}' is not JSON: {exc}") from exc
 
 
 class Pickle:
@@ -255,7 +255,7 @@ def load(entry: Dict[str, Any], annotation: Any = None, links: str = "") -> Any:
                 return handler.load(path, meta, annotation)
     except FileNotFoundError as exc:
         raise LoadError(
-            f"'{exc.filename or path}' is missing; `stoker store verify` lists what else is"
+            f"'{exc.filename or path}' is missing; `stoker store verify` lists what else is missing"
         ) from exc
     except OSError as exc:
         raise LoadError(f"'{path}' can't be read: {exc}") from exc

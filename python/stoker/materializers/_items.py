@@ -97,7 +97,7 @@ class _Reader:
         tail = os.pread(self.fd, _TAIL.size, max(0, size - _TAIL.size))
         if len(tail) < _TAIL.size or tail[-8:] != _MAGIC:
             raise LoadError(
-                f"'{path}' is no whole file of items; `stoker store verify` lists what else is damaged"
+                f"'{path}' is not a complete file of items; `stoker store verify` lists what else is damaged"
             )
         self.index, self.n, self.is_tuple, _ = _TAIL.unpack(tail)
 

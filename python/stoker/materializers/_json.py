@@ -115,7 +115,7 @@ def _encode_other(value: Any, kind: type, depth: int) -> Any:
         fields = kind.__dict__["__dataclass_fields__"]
         attributes = getattr(value, "__dict__", None)
         if attributes is not None and not set(attributes) <= set(fields):
-            raise NotJson("it carries attributes that are no fields")
+            raise NotJson("it has attributes that aren't fields")
         held = {
             key: encode(getattr(value, key), depth)
             for key, one in fields.items()
@@ -235,7 +235,7 @@ def _decode_numpy(document: Dict[str, Any]) -> Any:
 def _decode_dataclass(document: Dict[str, Any]) -> Any:
     kind = find_class(document["type"])
     if "__dataclass_fields__" not in kind.__dict__:
-        raise LoadError(f"'{document['type']}' is no dataclass any more")
+        raise LoadError(f"'{document['type']}' is not a dataclass any more")
     value = object.__new__(kind)
     for key, item in document["v"].items():
         object.__setattr__(value, key, decode(item))
@@ -247,7 +247,7 @@ def _decode_pydantic(document: Dict[str, Any]) -> Any:
 
     kind = find_class(document["type"])
     if not hasattr(kind, "model_validate_json"):
-        raise LoadError(f"'{document['type']}' is no pydantic model any more")
+        raise LoadError(f"'{document['type']}' is not a pydantic model any more")
     return kind.model_validate_json(json.dumps(decode(document["v"])))
 
 

@@ -60,7 +60,7 @@ class Text:
         try:
             text = raw.decode("utf-8")
         except UnicodeDecodeError as exc:
-            raise LoadError(f"'{path}' is no UTF-8 text: {exc}") from exc
+            raise LoadError(f"'{path}' is not UTF-8 text: {exc}") from exc
         if meta.get("json"):
             return JSONString(text)
         return _KINDS.get(meta.get("format", ""), str)(text)

@@ -88,7 +88,7 @@ class Reader:
         length = int.from_bytes(self._view[:8], "little")
         if length > min(size - 8, _MAX_HEADER):
             raise LoadError(
-                f"'{path}' is truncated or no safetensors file: header of {length} bytes"
+                f"'{path}' is truncated, or not a safetensors file: header of {length} bytes"
             )
         self._begin = 8 + length
         try:

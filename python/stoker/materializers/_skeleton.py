@@ -135,7 +135,7 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> Any:
         if self._reader is None or not isinstance(pid, tuple) or pid[0] != "storage":
-            raise LoadError(f"the pickle names {pid!r}, which doesn't lie beside it")
+            raise LoadError(f"the pickle names {pid!r}, which is not beside it")
         need("torch")
         from . import _torch
 

@@ -336,17 +336,19 @@ static int check_ask(const stk_accel *accel, const stk_devset *devices, int64_t 
         int64_t total = stk_lease_total_mib(device);
         (void)stk_lease_name(device, name, sizeof name);
         if (!device->usable) {
-            return stk_err_set(err, STK_E_RESOURCES, "%s can't be leased: %s", name,
-                               stk_text_or(device->trouble, "it is split, its slices are"));
+            return stk_err_set(
+                err, STK_E_RESOURCES, "%s can't be leased: %s", name,
+                stk_text_or(device->trouble, "it is split into slices: lease those"));
         }
         if (share_mib > 0 && total < 0) {
             return stk_err_set(err, STK_E_RESOURCES,
-                               "%s: how much memory it has is unknown, so that no share of it can "
-                               "be leased; ask for the whole device",
+                               "%s: its memory size is unknown, so no share of it can be leased; "
+                               "ask for the whole device",
                                name);
         }
         if (share_mib > total && share_mib > 0) {
-            return stk_err_set(err, STK_E_RESOURCES, "%s has %s of memory; %s were asked for", name,
+            return stk_err_set(err, STK_E_RESOURCES,
+                               "%s has %s of memory, but the request is for %s", name,
                                stk_units_format_memory(total << 20, have, sizeof have),
                                stk_units_format_memory(share_mib << 20, want, sizeof want));
         }
@@ -381,7 +383,7 @@ static int tell_busy(const stk_accel *accel, const stk_devset *devices, int64_t 
             stk_buf_printf(&text, " (%s left)",
                            stk_units_format_memory(free_mib << 20, left, sizeof left));
         }
-        stk_buf_printf(&text, ": %s", stk_text_or(holder, "somebody who just let go"));
+        stk_buf_printf(&text, ": %s", stk_text_or(holder, "a process that has just released it"));
     }
     if (ret_busy != NULL) {
         *ret_busy = busy;

@@ -129,7 +129,7 @@ static int add_device(stk_accel *accel, neuron *self, int32_t number, stk_err *e
     d.trouble = stk_vendor_node_trouble(arena, d.node, &there);
     identify(arena, own, &d);
     if (d.trouble == NULL && d.n_cores <= 0) {
-        d.trouble = "the driver doesn't tell how many cores it has, so they can't be given out: "
+        d.trouble = "the driver doesn't report the number of its cores, so they can't be leased: "
                     "update aws-neuronx-dkms";
     }
     d.usable = d.trouble == NULL;

@@ -356,8 +356,8 @@ static int nvml_open(stk_accel *accel, const char *spec, void **ret_self, stk_er
     STK_TRY(stk_err_need(lib, "for the list of devices", err));
     if (!stk_nvml_load(lib, stk_text_or(forced, "libnvidia-ml.so.1"))) {
         if (forced != NULL) {
-            return stk_err_set(err, STK_E_ENV, "STOKER_NVML names '%s', which is no NVML library",
-                               forced);
+            return stk_err_set(err, STK_E_ENV,
+                               "STOKER_NVML names '%s', which is not an NVML library", forced);
         }
         return list_by_kernel(accel,
                               "the NVIDIA driver's libnvidia-ml.so.1 is not here: install the "

@@ -64,12 +64,13 @@ const char *stk_nvml_trouble(const nvml *lib, int32_t index, int code, char *buf
         break;
     case NVML_UNINITIALIZED:
     case NVML_DRIVER_NOT_LOADED:
-        (void)snprintf(buf, size,
-                       "the NVIDIA driver is gone (%s): see 'dmesg', load it again or reboot",
-                       stk_nvml_words(lib, code));
+        (void)snprintf(
+            buf, size,
+            "the NVIDIA driver doesn't answer (%s): see 'dmesg', load it again or reboot",
+            stk_nvml_words(lib, code));
         break;
     default:
-        (void)snprintf(buf, size, "GPU %d can't be asked: %s", index, stk_nvml_words(lib, code));
+        (void)snprintf(buf, size, "GPU %d can't be queried: %s", index, stk_nvml_words(lib, code));
     }
     return buf;
 }

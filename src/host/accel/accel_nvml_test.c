@@ -214,9 +214,10 @@ static void test_state_unknown(void **state)
     assert_int_equal(stk_accel_processes(accel, 6, list, 4), -1);
     const struct {
         const char *line, *sentence;
-    } cases[] = {{"nvmlDeviceGetMemoryInfo = !15\n", "GPU 2 has fallen off the bus"},
-                 {"nvmlDeviceGetMemoryInfo = !16\n", "'nvidia-smi --gpu-reset -i 2'"},
-                 {"nvmlDeviceGetMemoryInfo = !1\n", "the NVIDIA driver is gone (Uninitialized)"}};
+    } cases[] = {
+        {"nvmlDeviceGetMemoryInfo = !15\n", "GPU 2 has fallen off the bus"},
+        {"nvmlDeviceGetMemoryInfo = !16\n", "'nvidia-smi --gpu-reset -i 2'"},
+        {"nvmlDeviceGetMemoryInfo = !1\n", "the NVIDIA driver doesn't answer (Uninitialized)"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         add_lines(cases[i].line);
         assert_int_equal(stk_accel_state(accel, 6, &s, &err), STK_E_ENV);
@@ -430,7 +431,7 @@ static void test_troubles(void **state)
     assert_int_equal(stk_accel_n_devices(accel), 3);
     assert_false(stk_accel_device(accel, 0)->usable);
     assert_non_null(strstr(stk_accel_device(accel, 0)->trouble, "GPU 0 has fallen off the bus"));
-    assert_non_null(strstr(stk_accel_device(accel, 2)->trouble, "GPU 2 can't be asked: Unknown"));
+    assert_non_null(strstr(stk_accel_device(accel, 2)->trouble, "GPU 2 can't be queried: Unknown"));
     assert_true(stk_accel_device(accel, 1)->usable);
     const char *text = stk_accel_describe(accel, arena);
     assert_non_null(strstr(text, "3 NVIDIA GPUs, driver 580.65.06, 1 usable: GPU 0 has fallen"));

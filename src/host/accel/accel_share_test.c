@@ -129,7 +129,7 @@ static void test_never(void **state)
     stk_lease lease;
     stk_err err = {0};
     assert_int_equal(take(0x4, 100, "x", &lease, &err), STK_E_RESOURCES);
-    assert_non_null(strstr(err.text, "GPU 2: how much memory it has is unknown"));
+    assert_non_null(strstr(err.text, "GPU 2: its memory size is unknown"));
     assert_int_equal(take(0x3, 501, "x", &lease, &err), STK_E_RESOURCES);
     assert_non_null(strstr(err.text, "GPU 1 has "));
     accel->devices[0].usable = false;

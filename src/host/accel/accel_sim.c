@@ -176,8 +176,8 @@ static int parse_model(const char *word, part *p, stk_err *err)
     }
     if (p->model == NULL && name == word && isdigit((unsigned char)*word) && n == 1 &&
         strtoul(word, &end, 10) == 0 && (*end == 'x' || *end == 'X')) {
-        return stk_err_set(err, STK_E_USAGE, "simulated machine: '%s' is no device; at least 1",
-                           word);
+        return stk_err_set(err, STK_E_USAGE,
+                           "simulated machine: '%s' has no device; ask for at least 1", word);
     }
     if (p->model == NULL) {
         return unknown_model(name, err);
@@ -244,7 +244,7 @@ static int parse_option(const char *word, part *p, stk_err *err)
     if (strncmp(word, "memory=", 7) == 0) {
         if (stk_units_parse_memory(word + 7, &p->memory_bytes, NULL) < 0 || p->memory_bytes <= 0) {
             return stk_err_set(err, STK_E_USAGE,
-                               "simulated machine: %s is no amount like 80GB or 16 GiB", word);
+                               "simulated machine: %s is not an amount like 80GB or 16 GiB", word);
         }
         return 0;
     }
@@ -362,7 +362,7 @@ static int sim_open(stk_accel *accel, const char *spec, void **ret_self, stk_err
     STK_TRY(stk_err_need(rest, "for the simulated machine", err));
     if (*spec == '\0') {
         return stk_err_set(err, STK_E_USAGE,
-                           "simulated machine: which? for example 8xH100, 2xA100,mig=1g.10gb*7, "
+                           "simulated machine: name one, for example 8xH100, 2xA100,mig=1g.10gb*7, "
                            "4xMI300X, 16xTrainium or v5e-8");
     }
     for (char *text; (text = strsep(&rest, "+")) != NULL;) {

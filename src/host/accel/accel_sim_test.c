@@ -166,12 +166,12 @@ static void test_wrong(void **state)
         const char *spec, *sentence;
         int code;
     } cases[] = {
-        {"", "which? for example 8xH100", STK_E_USAGE},
+        {"", "name one, for example 8xH100", STK_E_USAGE},
         {"8xH10", "no device 'H10' is known; did you mean H100?", STK_E_USAGE},
         {"2xMI300", "did you mean MI300X?", STK_E_USAGE},
         {"8xabacus", "no device 'abacus' is known", STK_E_USAGE},
         {"8x", "a part is empty", STK_E_USAGE},
-        {"0xH100", "'0xH100' is no device; at least 1", STK_E_USAGE},
+        {"0xH100", "'0xH100' has no device; ask for at least 1", STK_E_USAGE},
         {"H100+", "a part is empty; parts are COUNTxMODEL", STK_E_USAGE},
         {"257xH100", "more than 256 devices", STK_E_LIMIT},
         {"99999999999999999999xH100", "more than 256 devices", STK_E_LIMIT},

@@ -314,9 +314,9 @@ static const char *read_quarantine(stk_arena *arena, const stk_device *device)
     stk_text_tame(why);
     stk_text_tame(line);
     return stk_arena_printf(
-        arena, "%s %d is quarantined%s: %s; once it is sound again: stoker gpus --clear %s",
+        arena, "%s %d is quarantined%s: %s; once it is repaired: stoker gpus --clear %s",
         device->noun, device->index, line,
-        stk_text_or(stk_text_if_any(why), "no reason is written"), device->uuid);
+        stk_text_or(stk_text_if_any(why), "no reason is recorded"), device->uuid);
 }
 
 void stk_accel_apply_quarantine(stk_accel *accel)
@@ -408,7 +408,7 @@ int stk_accel_clear_quarantine(stk_accel *accel, uint32_t i, stk_err *err)
         }
         stk_err_sys(err, STK_E_SYS, errno, "clearing the quarantine of %s %d: '%s'", d->noun,
                     d->index, path);
-        stk_err_hint(err, "only who put it there and root can");
+        stk_err_hint(err, "only root and the user who quarantined it can");
         return STK_E_SYS;
     }
     stk_accel_apply_quarantine(accel);

@@ -400,7 +400,7 @@ static void test_neuron_unknown(void **state)
     stk_accel *accel = open_all();
     assert_int_equal(stk_accel_n_devices(accel), 1);
     assert_false(stk_accel_device(accel, 0)->usable);
-    assert_non_null(strstr(stk_accel_device(accel, 0)->trouble, "how many cores"));
+    assert_non_null(strstr(stk_accel_device(accel, 0)->trouble, "the number of its cores"));
     assert_int_equal(stk_accel_device(accel, 0)->memory_bytes, -1);
     stk_accel_close(accel);
 }

@@ -149,7 +149,7 @@ static void test_outside(void **state)
         assert_true(next(b, &r, 20000));
         assert_int_equal(r.kind, STK_REPORT_NOTE);
         assert_non_null(strstr(r.text, "step 'step7-"));
-        assert_non_null(strstr(r.text, "uses GPU GPU-b (index 1), which it was not given"));
+        assert_non_null(strstr(r.text, "uses GPU GPU-b (index 1), which it was not granted"));
         if (policies[i] == STK_POLICY_FIT) {
             assert_false(next(b, &r, 6000)); /* told once */
             b->ops->stop(b, 7, 0, STK_FAIL_CANCELLED);
@@ -174,8 +174,8 @@ static void test_a_share_that_the_driver_does_not_tell(void **state)
     assert_true(next(b, &r, 20000));
     assert_int_equal(r.kind, STK_REPORT_NOTE);
     assert_string_equal(r.text,
-                        "the driver doesn't tell here which process has how much of a device's "
-                        "memory: a share is enforced only while nobody else is on its device");
+                        "the driver doesn't report here how much device memory each process uses: "
+                        "a share is enforced only while no other process uses its device");
     b->ops->stop(b, 3, 0, STK_FAIL_CANCELLED);
     assert_true(next(b, &r, 20000));
     assert_int_equal(r.kind, STK_REPORT_ENDED);

@@ -89,7 +89,7 @@ static void tell_of_stranger(local_backend *b, local_task *t, const stk_device *
     t->watch.other_device = d->uuid;
     if (first) {
         stk_local_note(b, t,
-                       "step '%s' uses %s %s (index %d), which it was not given (process %d)%s",
+                       "step '%s' uses %s %s (index %d), which it was not granted (process %d)%s",
                        step_of(t, path, sizeof path), d->noun, d->uuid, d->index, (int)pid,
                        b->policy == STK_POLICY_STRICT ? ": it is ended (policy strict)" : "");
     }
@@ -122,8 +122,8 @@ static void tell_of_shares(local_backend *b)
         if (b->tasks[i]->watch.shares_unknown) {
             b->noted_shares = true;
             stk_local_note(b, b->tasks[i],
-                           "the driver doesn't tell here which process has how much of a device's "
-                           "memory: a share is enforced only while nobody else is on its device");
+                           "the driver doesn't report here how much device memory each process "
+                           "uses: a share is enforced only while no other process uses its device");
         }
     }
 }

@@ -73,7 +73,7 @@ static void note_lost(local_backend *b, local_task *task)
     if (lost > 0) {
         char size[32];
         (void)stk_units_format_memory((int64_t)lost, size, sizeof size);
-        stk_local_note(b, task, "its log is not whole: %s could not be written: %s", size,
+        stk_local_note(b, task, "its log is incomplete: %s could not be written: %s", size,
                        strerror(why));
     }
 }
@@ -124,8 +124,8 @@ void stk_local_logs_event(local_backend *b, local_task *task)
     }
     if (l->n_renewed++ == 0) {
         stk_local_note(b, task,
-                       "the process that hides its secrets was killed, not by Stoker; "
-                       "another one goes on where it was");
+                       "the process that hides its secrets was killed, but not by Stoker; a new "
+                       "one continues where it stopped");
     }
     if (renew_scribe(b, task, &err) <
         0) { /* we can't store its output masked, and must not store it unmasked */

@@ -203,8 +203,8 @@ static void note_end(local_backend *b, const local_server *s, pid_t pid, int sta
             } else {
                 (void)snprintf(how, sizeof how, "ended with status %d", WEXITSTATUS(status));
             }
-            stk_local_note(b, t, "the fork server (process %d) %s%s; another one goes on", (int)pid,
-                           how, words);
+            stk_local_note(b, t, "the fork server (process %d) %s%s; a new one replaces it",
+                           (int)pid, how, words);
             return;
         }
     }

@@ -386,7 +386,7 @@ static void test_server_dies(void **state)
     assert_int_equal(b->ops->start(b, &job, &err), 0);
     stk_report said = wait_for(b, STK_REPORT_NOTE, job.id);
     assert_non_null(strstr(said.text, "the fork server (process "));
-    assert_non_null(strstr(said.text, "; another one goes on"));
+    assert_non_null(strstr(said.text, "; a new one replaces it"));
     stk_outcome o = wait_for(b, STK_REPORT_ENDED, job.id).outcome;
     assert_string_equal(o.text, "exit status 5");
     job = job_of("fine"); /* and the next one is served by a clean server */

@@ -78,13 +78,13 @@ static void judge_speed(const stk_device *d, const stk_device_state *s, const ch
         const char *text, *remedy;
     } slow[] = {
         {STK_THROTTLE_HW_THERMAL, "its hardware slows it down because it is too hot",
-         "look after its cooling: fans, air flow, dust"},
+         "check its cooling: fans, air flow, dust"},
         {STK_THROTTLE_SW_THERMAL, "the driver slows it down because it is too hot",
-         "look after its cooling: fans, air flow, dust"},
+         "check its cooling: fans, air flow, dust"},
         {STK_THROTTLE_HW_POWER_BRAKE, "the machine's power supply slows it down",
-         "look after power supply and cables"},
+         "check power supply and cables"},
         {STK_THROTTLE_HW_SLOWDOWN, "its hardware slows it down (heat or power)",
-         "look after cooling, power supply and cables"},
+         "check cooling, power supply and cables"},
     };
     for (size_t i = 0; s->throttle > 0 && i < sizeof slow / sizeof slow[0]; i++) {
         if ((s->throttle & slow[i].bit) != 0) {
@@ -109,7 +109,7 @@ static void judge_speed(const stk_device *d, const stk_device_state *s, const ch
         s->busy_percent >= 10 && (s->throttle < 0 || (s->throttle & STK_THROTTLE_IDLE) == 0);
     if (works && s->pcie_gen > 0 && s->pcie_gen_max > s->pcie_gen) {
         (void)stk_preflight_add(f, STK_CHECK_WARNING, "pcie", d->uuid,
-                                "look at the BIOS's PCIe settings, risers and the slot",
+                                "check the BIOS's PCIe settings, risers and the slot",
                                 "%s works over PCIe generation %d although it can do %d", named,
                                 s->pcie_gen, s->pcie_gen_max);
     }
@@ -196,11 +196,10 @@ static void look_at_processes(stk_accel *accel, uint32_t i, const char *named, s
     if (known) {
         (void)stk_units_format_memory(bytes, memory, sizeof memory);
     }
-    (void)stk_preflight_add(
-        f, STK_CHECK_WARNING, "processes", d->uuid,
-        "end it if it is left over; Stoker passes over a device that others use",
-        "%s: %s%s %s of its memory without a lease", named, stk_text_or(who, "a process"), more,
-        memory);
+    (void)stk_preflight_add(f, STK_CHECK_WARNING, "processes", d->uuid,
+                            "end it if it is left over; Stoker skips devices that others use",
+                            "%s: %s%s %s of its memory without a lease", named,
+                            stk_text_or(who, "a process"), more, memory);
 }
 
 /* --- the kernel's reports --- */
@@ -258,7 +257,7 @@ static void tell_xids(stk_accel *accel, const stk_devset *devices, stk_findings 
         stk_check_level level = STK_CHECK_WARNING;
         const char *remedy = "if it was not reset since: nvidia-smi -r, or a reboot";
         if (action == STK_XID_NODE) {
-            remedy = "the host needs care: reboot it, then test the GPU";
+            remedy = "reboot the host, then test the GPU";
         } else if (action != STK_XID_QUARANTINE) {
             level = STK_CHECK_NOTE;
             remedy = NULL;

@@ -230,7 +230,7 @@ static void tell_ok(const judge *j, const stk_framework *f, const char *named,
             stk_preflight_arch_text(f->arch_bits, f->has_ptx, f->ptx_arch, j->arena));
     }
     if (f->build == STK_BUILD_UNKNOWN) {
-        what = " is installed; how it was built can't be told from its files";
+        what = " is installed; its files don't show how it was built";
     } else if (j->gpus->n == 0 && f->build == STK_BUILD_CPU) {
         what = " is installed, a CPU-only build";
     } else if (j->gpus->n == 0) {

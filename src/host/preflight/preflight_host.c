@@ -101,7 +101,7 @@ static int look_at_files(stk_findings *f)
         remedy = "raise the hard limit of open files (ulimit -Hn, limits.conf) to 4096 or more";
     }
     return stk_preflight_add(f, warning_if(remedy), "ulimit", "nofile", remedy,
-                             "a process may open %s files and ask for %s",
+                             "a process may open %s files, and raise that to %s",
                              limit_text(files.rlim_cur, false, a),
                              limit_text(files.rlim_max, false, b));
 }

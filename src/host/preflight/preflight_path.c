@@ -316,8 +316,8 @@ int stk_preflight_environment(const char *python, stk_arena *arena, stk_environm
     add_pythonpath(&p);
     if (!add_venv(&p, exe) && !add_installation(&p, exe)) {
         return stk_err_set(err, STK_E_NOT_FOUND,
-                           "%s has no library of Python's beside it: it is a script that starts "
-                           "another interpreter, which can't be told from outside",
+                           "%s has no Python library beside it: it is a script that starts another "
+                           "interpreter, which can't be found from outside",
                            exe);
     }
     *ret = (stk_environment){.python = stk_arena_dup(arena, exe),

@@ -54,18 +54,17 @@ const char *stk_runner_way_out(stk_failure failure)
     case STK_FAIL_GPU_SHARE:
         return "; raise gpu_memory, or set on_oom to try again with more";
     case STK_FAIL_OTHER_DEVICE:
-        return "; take devices from the variables that are set for the step, or ask for more of "
-               "them (gpu_count)";
+        return "; use the devices that the step's variables name, or ask for more (gpu_count)";
     case STK_FAIL_SHM_FULL:
         return "; make it larger (mount -o remount,size=8G /dev/shm; in a container shm_size: 8g) "
                "or use fewer DataLoader workers";
     case STK_FAIL_DISK_FULL:
-        return "; make room there, or write to another place (`stoker store gc` frees what no run "
-               "names)";
+        return "; free space there, or write elsewhere (`stoker store gc` removes what no run "
+               "refers to)";
     case STK_FAIL_ECC:
-        return "; the device needs a reset or care (stoker doctor)";
+        return "; reset or repair the device (stoker doctor)";
     case STK_FAIL_DEVICE_LOST:
-        return "; see stoker gpus and the kernel's log for what became of it";
+        return "; for its state see stoker gpus and the kernel's log";
     case STK_FAIL_DRIVER_GONE:
         return "; was the driver updated? Load the new one or restart the host (stoker doctor)";
     default:
@@ -165,7 +164,7 @@ static void say_timeout(const stk_ending *e, stk_outcome *ret)
     char after[32], before[32];
     add_words(ret, "timeout: still running after %s", round_duration(e->timeout_ms, after, 32));
     if (e->notice_ms > 0) {
-        add_words(ret, ", told %s before", round_duration(e->notice_ms, before, 32));
+        add_words(ret, ", warned %s before", round_duration(e->notice_ms, before, 32));
     }
 }
 
@@ -174,7 +173,7 @@ static void say_noticed(const stk_ending *e, stk_outcome *ret)
 {
     char limit[32], before[32];
     ret->failure = STK_FAIL_TIMEOUT;
-    add_words(ret, "timeout: told %s before its %s were over, it ended (",
+    add_words(ret, "timeout: warned %s before its %s were over, it ended (",
               round_duration(e->notice_ms, before, 32), round_duration(e->timeout_ms, limit, 32));
     if (ret->signal != 0) {
         add_words(ret, "%s)", stk_runner_signal_name(ret->signal));
@@ -197,7 +196,7 @@ static void say_stopped(const stk_ending *e, stk_outcome *ret)
         say_share(e, ret);
         break;
     case STK_FAIL_OTHER_DEVICE:
-        add_words(ret, "used %s, which it was not given (policy strict)%s",
+        add_words(ret, "used %s, which it was not granted (policy strict)%s",
                   stk_text_or(e->device, "a device"), stk_runner_way_out(e->stopped_for));
         break;
     default:
@@ -210,7 +209,7 @@ static void say_signal(const stk_ending *e, stk_outcome *ret)
     const char *name = stk_runner_signal_name(ret->signal);
     if (ret->signal == SIGKILL && e->lost_server) {
         ret->failure = STK_FAIL_LOST;
-        add_words(ret, "its fork server ended and took it along (killed by signal %d (%s))",
+        add_words(ret, "its fork server ended, and the task with it (killed by signal %d (%s))",
                   ret->signal, name);
         return;
     }
@@ -293,11 +292,10 @@ static void say_crash(const stk_ending *e, stk_outcome *ret)
     }
     size_t len = 0;
     const char *line = line_of(e->stderr_tail, at + sizeof head - 1, &len);
-    add_words(
-        ret,
-        " in compiled code, called at %.*s; its stderr has the whole stack: update the library "
-        "that crashed, or go around this call",
-        (int)MIN(len, LINE_BYTES), line);
+    add_words(ret,
+              " in compiled code, called at %.*s; its stderr has the whole stack: update the "
+              "library that crashed, or avoid this call",
+              (int)MIN(len, LINE_BYTES), line);
 }
 
 static void find_cause(const stk_ending *e, stk_outcome *ret)
@@ -356,8 +354,9 @@ void stk_runner_classify(const stk_ending *ending, stk_outcome *ret_outcome)
         say_stopped(e, ret);
     } else if (!known) {
         ret->failure = STK_FAIL_LOST;
-        add_words(ret, e->lost_server ? "gone without a trace, with its fork server"
-                                      : "gone without a trace: nobody saw how it ended");
+        add_words(ret, e->lost_server
+                           ? "lost together with its fork server: how it ended is unknown"
+                           : "lost: how it ended is unknown");
     } else if (ret->exit_status == 0) {
         ret->ok = true; /* the kernel killed only a helper process */
     } else if (e->cgroup_oom) {

@@ -41,7 +41,7 @@ static void test_classify(void **state)
         {{.wait_status = SIGKILL, .lost_server = true},
          false,
          STK_FAIL_LOST,
-         "its fork server ended and took it along (killed by signal 9 (SIGKILL))"},
+         "its fork server ended, and the task with it (killed by signal 9 (SIGKILL))"},
         {{.wait_status = SIGKILL,
           .cgroup_oom = true,
           .memory_bytes = 1000000000,
@@ -61,7 +61,7 @@ static void test_classify(void **state)
         {{.wait_status = EXITED(75), .timeout_ms = 600000, .notice_ms = 30000},
          false,
          STK_FAIL_TIMEOUT,
-         "timeout: told 30.0 s before its 10 m were over, it ended (exit status 75)"},
+         "timeout: warned 30.0 s before its 10 m were over, it ended (exit status 75)"},
         {{.wait_status = SIGTERM, .stopped_for = STK_FAIL_TIMEOUT, .timeout_ms = 600000},
          false,
          STK_FAIL_TIMEOUT,
@@ -70,14 +70,11 @@ static void test_classify(void **state)
          false,
          STK_FAIL_CANCELLED,
          "cancelled"},
-        {{.wait_status = -1},
-         false,
-         STK_FAIL_LOST,
-         "gone without a trace: nobody saw how it ended"},
+        {{.wait_status = -1}, false, STK_FAIL_LOST, "lost: how it ended is unknown"},
         {{.wait_status = -1, .lost_server = true},
          false,
          STK_FAIL_LOST,
-         "gone without a trace, with its fork server"},
+         "lost together with its fork server: how it ended is unknown"},
         {{.wait_status = SIGKILL,
           .stopped_for = STK_FAIL_GPU_SHARE,
           .device = "GPU-a",
@@ -90,8 +87,8 @@ static void test_classify(void **state)
         {{.wait_status = SIGTERM, .stopped_for = STK_FAIL_OTHER_DEVICE, .device = "GPU-b"},
          false,
          STK_FAIL_OTHER_DEVICE,
-         "used GPU-b, which it was not given (policy strict); take devices from the variables that "
-         "are set for the step, or ask for more of them (gpu_count)"},
+         "used GPU-b, which it was not granted (policy strict); use the devices that the step's "
+         "variables name, or ask for more (gpu_count)"},
         {{.wait_status = EXITED(1),
           .n_devices = 1,
           .stderr_tail = "Traceback\n  torch.OutOfMemoryError: CUDA out of memory. Tried to "
@@ -137,7 +134,7 @@ static void test_classify(void **state)
          false,
          STK_FAIL_SIGNAL,
          "killed by signal 11 (SIGSEGV) in compiled code, called at File \"flow.py\", line 13 in "
-         "fit; its stderr has the whole stack: update the library that crashed, or go around this "
+         "fit; its stderr has the whole stack: update the library that crashed, or avoid this "
          "call"},
         {{.wait_status = EXITED(135), .shm_free_bytes = 100, .shm_bytes = 64000000},
          false,
@@ -176,9 +173,7 @@ static void test_classify(void **state)
         {{.wait_status = EXITED(1), .n_devices = 1, .device_trouble = "GPU-a: GPU is lost"},
          false,
          STK_FAIL_DEVICE_LOST,
-         "exit status 1: GPU-a: GPU is lost; see stoker gpus and the kernel's log for what became "
-         "of "
-         "it"},
+         "exit status 1: GPU-a: GPU is lost; for its state see stoker gpus and the kernel's log"},
         {{.wait_status = EXITED(1), .n_devices = 1, .device_trouble = "the driver is not loaded"},
          false,
          STK_FAIL_DRIVER_GONE,
@@ -189,8 +184,8 @@ static void test_classify(void **state)
           .stderr_tail = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"},
          false,
          STK_FAIL_ECC,
-         "exit status 1: RuntimeError: CUDA error: uncorrectable ECC error encountered; the device "
-         "needs a reset or care (stoker doctor)"},
+         "exit status 1: RuntimeError: CUDA error: uncorrectable ECC error encountered; reset or "
+         "repair the device (stoker doctor)"},
         {{.wait_status = EXITED(1), .n_devices = 1, .xid = 31, .device = "GPU-a"},
          false,
          STK_FAIL_XID,
@@ -202,9 +197,8 @@ static void test_classify(void **state)
           .device = "GPU-a"},
          false,
          STK_FAIL_DEVICE_LOST,
-         "Xid 79: GPU has fallen off the bus on GPU-a; killed by signal 6 (SIGABRT); see stoker "
-         "gpus "
-         "and the kernel's log for what became of it"},
+         "Xid 79: GPU has fallen off the bus on GPU-a; killed by signal 6 (SIGABRT); for its state "
+         "see stoker gpus and the kernel's log"},
         {{.wait_status = EXITED(0), .n_devices = 1, .xid = 31}, true, STK_FAIL_NONE, ""},
         {{.wait_status = SIGTERM, .stopped_for = STK_FAIL_CANCELLED, .xid = 31},
          false,

@@ -275,7 +275,7 @@ bool stk_runner_verdict(const stk_outcome *outcome, const stk_framework_report *
         } else {
             stk_buf_text(&text, "unknown");
         }
-        stk_buf_printf(&text, ": the driver doesn't tell which processes use %s",
+        stk_buf_printf(&text, ": the driver doesn't report which processes use %s",
                        n == 1 ? "it" : "them");
     } else {
         blame b = find_cause(&f);

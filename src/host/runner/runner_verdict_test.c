@@ -194,7 +194,7 @@ static const verdict_case cases[] = {
      .libraries = BIT(TORCH_CPU) | BIT(CUDA),
      .used = -1,
      .cause = STK_CAUSE_UNKNOWN,
-     .text = "granted 1 GPU, used unknown: the driver doesn't tell which processes use it"},
+     .text = "granted 1 GPU, used unknown: the driver doesn't report which processes use it"},
     {.contexts = "0", /* the task ended before its libraries were read */
      .used = 0,
      .cause = STK_CAUSE_UNKNOWN,
@@ -213,11 +213,11 @@ static const verdict_case cases[] = {
     {.contexts = "??",
      .used = -1,
      .cause = STK_CAUSE_UNKNOWN,
-     .text = "granted 2 GPUs, used unknown: the driver doesn't tell which processes use them"},
+     .text = "granted 2 GPUs, used unknown: the driver doesn't report which processes use them"},
     {.contexts = "1?",
      .used = -1,
      .cause = STK_CAUSE_UNKNOWN,
-     .text = "granted 2 GPUs, used at least 1: the driver doesn't tell which processes use them"},
+     .text = "granted 2 GPUs, used at least 1: the driver doesn't report which processes use them"},
 };
 
 static void test_causes(void **state)

@@ -189,7 +189,7 @@ static void test_too_much_memory(void **state)
                      STK_RUN_FAILED);
     started(f, "bad1 bad2");
     assert_non_null(strstr(stk_exec_error(f->exec),
-                           "on_oom would give it 1.68 GB of memory next, which this test hasn't"));
+                           "on_oom would ask for 1.68 GB of memory next, but this test has less"));
 }
 
 static int break_first(fixture *f)
@@ -289,7 +289,7 @@ static void test_oom_of_a_whole_device(void **state)
                      STK_RUN_FAILED);
     started(f, "bad1");
     assert_non_null(strstr(stk_exec_error(f->exec),
-                           "; its devices were all its own, so on_oom has no more memory to give"));
+                           "; it had whole devices, so on_oom can't give it more memory"));
 }
 
 /* What a reader sees while it runs: the scheduler's state, from the record alone. */

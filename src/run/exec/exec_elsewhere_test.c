@@ -579,13 +579,13 @@ static void test_interrupted_unborn(void **state)
     const stk_json *note = data_of(f, STK_EV_NOTE, UINT32_MAX);
     const char *text = stk_json_get_text(note, "text");
     assert_non_null(
-        strstr(text, "step 'a' was not begun on kubernetes (stack 'prod'): 'stoker resume"));
-    assert_string_equal(strstr(text, "' takes"), "' takes it up again");
+        strstr(text, "step 'a' was not started on kubernetes (stack 'prod'): 'stoker resume"));
+    assert_string_equal(strstr(text, "' starts"), "' starts it");
     cloud.is_waiting = false; /* … nor, later, that it was running */
     assert_int_equal(resume(f), STK_RUN_SUCCEEDED);
     note = data_of(f, STK_EV_NOTE, UINT32_MAX);
     assert_string_equal(stk_json_get_text(note, "text"),
-                        "step 'a' is taken up again on kubernetes (stack 'prod')");
+                        "step 'a' is picked up again on kubernetes (stack 'prod')");
 }
 
 static void test_interrupted(void **state)
@@ -603,7 +603,7 @@ static void test_interrupted(void **state)
     assert_int_equal(resume(f), STK_RUN_SUCCEEDED);
     note = data_of(f, STK_EV_NOTE, UINT32_MAX);
     assert_string_equal(stk_json_get_text(note, "text"),
-                        "step 'a' is taken up again on kubernetes (stack 'prod')");
+                        "step 'a' is picked up again on kubernetes (stack 'prod')");
     assert_int_equal(cloud.n_attached, 1);
     assert_int_equal(cloud.n_submitted, 1);
     assert_int_equal(committed(f, STK_EV_TASK_STARTED, 0, 0).n, 1);
@@ -635,7 +635,7 @@ static void test_other_place(void **state)
     f->away = nowhere;
     OK(stk_plan_new(f->spec, &f->capacity, NULL, f->policy, &f->plan, &f->err));
     assert_int_equal(open_exec(f, NULL, true), STK_E_USAGE);
-    assert_non_null(strstr(f->err.text, "on the machines of stack 'prod' and may run there still"));
+    assert_non_null(strstr(f->err.text, "on the machines of stack 'prod' and may still run there"));
     assert_int_equal(cloud.n_running, 1);
     f->exec = NULL;
 }

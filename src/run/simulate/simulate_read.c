@@ -49,7 +49,7 @@ static int read_machine(stk_cluster *cluster, const stk_table *t, uint32_t row, 
         m.cpu_milli = (int64_t)(cpus * 1000);
     }
     if (m.spec == NULL) {
-        return stk_err_set(err, STK_E_USAGE, "a row without a machine, such as 8xH100");
+        return stk_err_set(err, STK_E_USAGE, "the row names no machine, such as 8xH100");
     }
     return add_machine(cluster, &m, arena, err);
 }
@@ -92,7 +92,8 @@ int stk_cluster_add(stk_cluster *cluster, const char *text, stk_arena *arena, st
     STK_TRY(stk_err_if_null(m.spec, err));
     int rc = add_machine(cluster, &m, arena, err);
     if (rc < 0 && strpbrk(text, "/.") != NULL) {
-        stk_err_hint(err, "'%s' is no file here; a cluster is a file or as 16*8xH100", text);
+        stk_err_hint(err, "there is no file '%s'; name a file, or write the cluster like 16*8xH100",
+                     text);
     }
     return rc;
 }
@@ -131,7 +132,8 @@ static int read_job(const stk_table *t, uint32_t row, stk_sim_job *ret, double *
     STK_TRY(stk_table_memory(t, row, MEMORY, &ret->memory_bytes, err));
     STK_TRY(stk_table_number(t, row, COUNT, 1, STK_SIMULATE_JOBS, ret_count, err));
     if (gpus != floor(gpus)) {
-        stk_err_set(err, STK_E_USAGE, "gpus %g: part of a GPU is asked for by gpu_memory", gpus);
+        stk_err_set(err, STK_E_USAGE,
+                    "gpus %g is not a whole number; for a part of a GPU set gpu_memory", gpus);
         stk_err_at(err, t->path, t->lines[row]);
         return STK_E_USAGE;
     }
@@ -256,7 +258,7 @@ int stk_workload_make(const stk_cluster *cluster, double load, double mean_s, ui
     double mean_ask = 0;
     *ret = (stk_workload){0};
     if (most == 0) {
-        return stk_err_set(err, STK_E_USAGE, "the cluster has no device that could be given out");
+        return stk_err_set(err, STK_E_USAGE, "the cluster has no usable device");
     }
     uint32_t able[N_MIX]; /* the requests of the mix that this cluster can serve */
     uint32_t n_able = 0;

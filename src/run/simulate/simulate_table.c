@@ -114,7 +114,7 @@ static int read_header(const reader *r, char *line, int number, int ret_map[COLU
         }
         for (int i = 0; i < n; i++) {
             if (ret_map[i] == column) {
-                return refuse_table(r, number, "a column is there twice", NULL);
+                return refuse_table(r, number, "a column appears twice", NULL);
             }
         }
         ret_map[n] = column;
@@ -164,12 +164,12 @@ static int read_json(reader *r, const char *text, size_t len)
     stk_json root;
     STK_TRY(stk_json_parse(text, len, r->table->path, &limits, r->arena, &root, r->err));
     if (root.kind != STK_JSON_LIST) {
-        return refuse_table(r, (int)root.line, "this is no list of objects", NULL);
+        return refuse_table(r, (int)root.line, "the file is not a list of objects", NULL);
     }
     for (uint32_t i = 0; i < root.n; i++) {
         const stk_json *object = &root.items[i];
         if (object->kind != STK_JSON_MAP) {
-            return refuse_table(r, (int)object->line, "this is no object", NULL);
+            return refuse_table(r, (int)object->line, "the item is not an object", NULL);
         }
         const char **row = add_row(r, (int)object->line);
         STK_TRY(stk_err_if_null(row, r->err));
@@ -250,6 +250,6 @@ int stk_table_memory(const stk_table *table, uint32_t row, uint32_t column, int6
         return 0;
     }
     return stk_units_parse_memory(cell, ret_bytes, NULL) < 0
-               ? wrong_cell(table, row, column, "an amount of memory, as 10GB", err)
+               ? wrong_cell(table, row, column, "an amount of memory such as 10GB", err)
                : 0;
 }

@@ -186,8 +186,8 @@ static void test_mistakes(void **state)
                  {"", "empty", 0},
                  {"gpus\n", "no jobs", 0},
                  {"duration,gpus\n1,1\n,1\n", "some have none", 0},
-                 {"{}", "no list", 1},
-                 {"[\n3]", "no object", 2},
+                 {"{}", "not a list", 1},
+                 {"[\n3]", "not an object", 2},
                  {"[{\"gpus\": [1]}]", "number or text", 1}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         stk_workload w;

@@ -36,10 +36,12 @@ def top_options() -> List[Option]:
 
 def _run_options() -> List[Option]:
     return [
-        Option("--tag", "Give the run a tag (again: another).", many=True, key="tags"),
-        Option("--max-workers", "At most so many tasks at once; else as many as fit.", "int"),
-        Option("--max-num-splits", "At most so many branches of one foreach.", "int", 100),
-        Option("--max-log-size", "At most so many megabytes of a task's output.", "int", idle=True),
+        Option("--tag", "Give the run a tag (repeat for more).", many=True, key="tags"),
+        Option("--max-workers", "At most this many tasks at once; default: as many as fit.", "int"),
+        Option("--max-num-splits", "At most this many branches of one foreach.", "int", 100),
+        Option(
+            "--max-log-size", "At most this many megabytes of a task's output.", "int", idle=True
+        ),
         Option(
             "--with",
             "Add a decorator to all steps: NAME or NAME:KEY=VALUE,...",
@@ -53,7 +55,7 @@ def _run_options() -> List[Option]:
         ),
         Option(
             "--policy",
-            "fit: run without what isn't there, and say so; strict: refuse.",
+            "fit: run without missing resources, and say so; strict: refuse.",
             default=None,
         ),
         *_file_options(),
@@ -72,14 +74,14 @@ def _log_streams(verb: str) -> List[Option]:
         Option("--stdout", f"{verb} stdout.", "flag"),
         Option("--stderr", f"{verb} stderr.", "flag"),
         Option("--both", f"{verb} both.", "flag", True),
-        Option("--attempt", "Of this attempt, from 0; else the last.", "int"),
+        Option("--attempt", "The attempt, from 0; default: the last.", "int"),
     ]
 
 
 def _tag_options() -> List[Option]:
     return [
         Option("--run-id", "The run (required)."),
-        Option("--namespace", "Look there instead of among your own runs."),
+        Option("--namespace", "Search this namespace instead of your own."),
     ]
 
 
@@ -89,24 +91,27 @@ def _card_options() -> List[Option]:
         Option("--type", "The card's type."),
         Option("--id", "The card's id."),
         Option(
-            "--follow-resumed", "Of a cloned task, look at what it was cloned from.", "flag", True
+            "--follow-resumed",
+            "For a cloned task, use the one that it was cloned from.",
+            "flag",
+            True,
         ),
     ]
 
 
 def _spin_options() -> List[Option]:
     return [
-        Option("--skip-decorators", "Leave the step's decorators out.", "flag"),
+        Option("--skip-decorators", "Ignore the step's decorators.", "flag"),
         Option(
             "--artifacts-module", "A Python file whose ARTIFACTS (name: value) replace the task's."
         ),
-        Option("--persist", "Keep what the step leaves.", "flag"),
-        Option("--max-log-size", "At most so many megabytes of output.", "int", 10),
+        Option("--persist", "Keep the step's results.", "flag"),
+        Option("--max-log-size", "At most this many megabytes of output.", "int", 10),
         *_file_options(),
     ]
 
 
-_LATER = "runs are started from here; handing flows to {} isn't there yet"
+_LATER = "flows can't be deployed to {} yet; start runs here"
 _ELSEWHERE = "steps go there by a stack of stoker.yaml (docs/{}.md); `stoker runs` lists runs, `stoker cancel` ends one"
 # Metaflow's commands that Stoker lacks: why, and what to use instead.
 LATER = {
@@ -115,7 +120,7 @@ LATER = {
     "airflow": _LATER.format("Airflow"),
     "kubernetes": _ELSEWHERE.format("kubernetes"),
     "batch": _ELSEWHERE.format("batch"),
-    "package": "a flow has no package that could be looked at: its code travels with its run",
+    "package": "a flow has no package to show: its code is part of its runs",
 }
 
 
@@ -123,13 +128,13 @@ def table(parameters: List[Option]) -> Command:
     """The whole command line; ``parameters`` are the flow's own, options of ``run``."""
     resume = [
         *_run_options(),
-        Option("--origin-run-id", "The run to be resumed; else the newest of this flow."),
+        Option("--origin-run-id", "The run to resume; default: the newest of this flow."),
         Option("--run-id", "An id for the new run.", hidden=True),
         Option("--clone-only", "Only take over what has succeeded.", "flag", hidden=True),
         Option("--reentrant", "", "flag", hidden=True, idle=True),
         Option("--resume-identifier", "", hidden=True, idle=True),
         Option(
-            "--namespace", "Whose runs are looked at; --namespace= for all.", key="user_namespace"
+            "--namespace", "The namespace to search; --namespace= for all.", key="user_namespace"
         ),
     ]
     taken = {
@@ -139,7 +144,9 @@ def table(parameters: List[Option]) -> Command:
         *parameters,
         *(o for o in _run_options() if o.name not in taken),
         Option(
-            "--namespace", "Whose runs the steps see; --namespace= for all.", key="user_namespace"
+            "--namespace",
+            "The namespace that the steps see; --namespace= for all.",
+            key="user_namespace",
         ),
     ]
     logs = [*_log_streams("Show"), Option("--timestamps", "Show times.", "flag")]
@@ -175,7 +182,10 @@ def table(parameters: List[Option]) -> Command:
             [
                 Option("--private", "Also names that begin with _.", "flag"),
                 Option(
-                    "--max-value-size", "Only values of fewer bytes; 0: only names.", "int", 1000
+                    "--max-value-size",
+                    "Only values smaller than this, in bytes; 0: only names.",
+                    "int",
+                    1000,
                 ),
                 Option("--include", "Only these names, separated by commas."),
                 Option("--file", "Write them into this file, pickled."),
@@ -194,9 +204,7 @@ def table(parameters: List[Option]) -> Command:
                     logs,
                     path,
                 ),
-                Command(
-                    "scrub", f"Blot out what tasks wrote ({_PATH}).", "_data:scrub", scrub, path
-                ),
+                Command("scrub", f"Remove what tasks wrote ({_PATH}).", "_data:scrub", scrub, path),
             ],
             default="show",
         ),
@@ -209,7 +217,7 @@ def table(parameters: List[Option]) -> Command:
         ),
         Command(
             "resume",
-            "Take up a past run of this flow.",
+            "Resume a past run of this flow.",
             "_run:resume",
             resume,
             [Argument("step_to_rerun", required=False)],
@@ -218,7 +226,7 @@ def table(parameters: List[Option]) -> Command:
         Command("show", "Show the flow's structure.", "_graph:show"),
         Command(
             "spin",
-            "Run one step alone, on what a past task had (STEP, or RUN/STEP/TASK).",
+            "Run one step alone, with the inputs of a past task (STEP, or RUN/STEP/TASK).",
             "_spin:spin",
             _spin_options(),
             [Argument("pathspec")],
@@ -243,14 +251,14 @@ def table(parameters: List[Option]) -> Command:
                 ),
                 Command(
                     "remove",
-                    "Take tags away from a run.",
+                    "Remove tags from a run.",
                     "_tag:remove",
                     _tag_options(),
                     [Argument("tags", many=True)],
                 ),
                 Command(
                     "replace",
-                    "Take tags away from a run, then give others, at once.",
+                    "Replace tags of a run, in one step.",
                     "_tag:replace",
                     [
                         *_tag_options(),
@@ -284,10 +292,10 @@ def table(parameters: List[Option]) -> Command:
                 ),
                 Command(
                     "server",
-                    "Show a run's cards at a loopback address, also while it runs.",
+                    "Show a run's cards at a loopback address, even while it runs.",
                     "_card:server",
                     [
-                        Option("--run-id", "The run; else the newest."),
+                        Option("--run-id", "The run; default: the newest."),
                         Option("--port", "The port; 0: any that is free.", "int", 8324),
                         Option("--poll-interval", "Seconds between two looks.", "int", 5),
                     ],

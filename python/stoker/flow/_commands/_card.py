@@ -65,7 +65,7 @@ def _one(context: Context, values: Dict[str, Any]) -> Card:
     found = _cards(context, values)
     if not found:
         raise CommandException(
-            f"no card of {values['pathspec']} fits; `card list {values['pathspec']}` shows what there is"
+            f"no card of {values['pathspec']} matches; `card list {values['pathspec']}` lists them"
         )
     if len(found) > 1:
         have = ", ".join(
@@ -136,7 +136,7 @@ def server(context: Context, values: Dict[str, Any]) -> None:
     try:
         serving = ThreadingHTTPServer(place, _handler(context, values))
     except OSError as bad:
-        raise CommandException(f"port {place[1]} can't be had ({bad}); name another by --port")
+        raise CommandException(f"port {place[1]} can't be used ({bad}); choose another by --port")
     with serving:
         print(f"http://127.0.0.1:{serving.server_port}/", flush=True)
         try:

@@ -136,7 +136,7 @@ def _with(specs: List[str]) -> Dict[str, Any]:
     stacks = [one for one in specs if one.partition(":")[0].strip() not in STEP and is_stack(one)]
     if len(stacks) > 1:
         raise CommandException(
-            f"--with {' --with '.join(stacks)}: these are stacks, and a run is on one of them"
+            f"--with {' --with '.join(stacks)}: these are stacks, but a run uses only one"
         )
     rest = [one for one in specs if one not in stacks]
     # A decorator sends steps to the project's stack of its kind. Without such a stack these words

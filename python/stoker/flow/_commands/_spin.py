@@ -81,7 +81,8 @@ def _past(context: Context, text: str) -> client.Task:
     except (MetaflowNotFound, MetaflowNamespaceMismatch, KeyError):
         pass
     raise CommandException(
-        f"no task at '{text}' whose inputs spin could take: run the flow once, or name one, RUN/STEP/TASK"
+        f"no task at '{text}' from which spin could take inputs: run the flow once, or name one, "
+        "RUN/STEP/TASK"
     )
 
 

@@ -104,7 +104,7 @@ def _agree(values: Dict[str, Any]) -> None:
     ):
         if values[one] and values[other]:
             names = [f"--{n.replace('_', '-')}" for n in (one, other)]
-            raise CommandException(f"{' and '.join(names)} can't stand together")
+            raise CommandException(f"{' and '.join(names)} exclude each other")
 
 
 def _print(context: Context, every: Dict[str, Any], system: Dict[str, Any], by: str) -> None:

@@ -67,7 +67,7 @@ class Timeout(StepDecorator):
                 f"{self!r}: seconds, minutes and hours are whole numbers"
             ) from None
         if self.secs <= 0:
-            raise MetaflowException("@timeout: say how long: seconds, minutes or hours, above 0")
+            raise MetaflowException("@timeout: give seconds, minutes or hours, above 0")
 
     def settings(self, decorators: List[Any]) -> Dict[str, Any]:
         return {"timeout": self.secs + _ENGINE_LATER_S}
@@ -112,8 +112,8 @@ class Catch(StepDecorator):
         if node.type in ("foreach", "split-switch"):
             what = "splits by foreach" if node.type == "foreach" else "switches"
             raise MetaflowException(
-                f"step '{node.name}' {what}, so @catch can't stand on it: after a failure nobody knows what comes "
-                "next; move the work that may fail into a step of its own"
+                f"step '{node.name}' {what}, so it can't have @catch: after a failure the next "
+                "step is unknown; move the work that may fail into a separate step"
             )
 
     def settings(self, decorators: List[Any]) -> Dict[str, Any]:

@@ -50,7 +50,8 @@ class Secrets(StepDecorator):
                 self._add_inline(options.get("env_vars") or {})
             else:
                 raise MetaflowException(
-                    f"@secrets: source {name!r} is of the provider '{kind}', which isn't here: put the value into "
+                    f"@secrets: source {name!r} is of the provider '{kind}', which Stoker doesn't "
+                    "have: put the value into "
                     f"STOKER_SECRET_{_variable(name)} and name the source 'environment.{_variable(name)}'"
                 )
 
@@ -73,7 +74,7 @@ class Secrets(StepDecorator):
             if taken:
                 raise MetaflowException(
                     f"step '{running.step}': @secrets would replace the variable '{taken[0]}', which is set already; "
-                    "say allow_override=True, or use another name"
+                    "set allow_override=True, or use another name"
                 )
         os.environ.update(self.inline)
 

@@ -138,13 +138,14 @@ class RunWithAccelerate(StepDecorator):
     def check(self, node: Any, graph: Any) -> None:
         if node.parallel_step:
             raise MetaflowException(
-                f"step '{node.name}' has num_parallel's nodes and @run_with_accelerate, which says how many processes "
-                "there are: leave one of them out, or call accelerate in each node by current.torch.run"
+                f"step '{node.name}' has both num_parallel and @run_with_accelerate, and each "
+                "sets the number of processes: remove one of them, or call accelerate in each "
+                "node by current.torch.run"
             )
         if "all_ranks" in self.said:
             raise MetaflowException(
-                f"step '{node.name}': @run_with_accelerate: a flow's task keeps what rank 0 leaves; all ranks' artifacts "
-                "reach a join by @parallel and num_parallel"
+                f"step '{node.name}': @run_with_accelerate: a flow's task keeps only rank 0's "
+                "artifacts; for those of all ranks use @parallel and num_parallel"
             )
         check_launch(self.launch(), f"step '{node.name}'")
 

@@ -152,7 +152,7 @@ class Kubernetes(_Compute):
         sets it for all steps."""
         if "gpu_vendor" not in self.given or "gpu" in self.given:
             return None
-        return "@kubernetes(gpu_vendor=…) says whose GPUs, and gpu how many: without gpu none is asked for"
+        return "@kubernetes(gpu_vendor=…) only chooses the GPUs' vendor, and asks for none: set gpu, too"
 
 
 class Batch(_Compute):

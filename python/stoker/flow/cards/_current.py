@@ -50,7 +50,7 @@ class Components:
     def append(self, component: Any, id: Optional[str] = None) -> None:
         """Add a component; ``id``: its key."""
         if not isinstance(component, MetaflowCardComponent):
-            warn(f"{short(component, 200)} is no component of cards and is left out")
+            warn(f"{short(component, 200)} is not a component of cards and is ignored")
             return
         self._n += 1
         key = id or component.component_id or f"{type(component).__name__.lower()}_{self._n}"
@@ -331,7 +331,7 @@ class Cards:
         self._once(
             f"current.card.{what} has no effect: "
             + (
-                "which of the step's cards? say current.card[ID]"
+                "the step has several cards: choose one by current.card[ID]"
                 if editable
                 else problem or "the step's card is of a type that takes no components"
             )

@@ -40,7 +40,8 @@ def metadata(ms: str) -> str:
     provider, at, place = ms.rpartition("@")
     if at and provider != "local":
         raise MetaflowNotFound(
-            f"metadata provider '{provider}' isn't there: Stoker's runs are in a store on disk; give local@FOLDER"
+            f"metadata provider '{provider}' doesn't exist: Stoker's runs are in a store on disk; "
+            "give local@FOLDER"
         )
     _metadata = store_of(place)
     return get_metadata()
@@ -74,5 +75,5 @@ def inspect_spin(datastore_root: str = ".") -> None:
         MetaflowException: says how to get a spun task.
     """
     raise MetaflowException(
-        "inspect_spin: a spun task belongs to no run; `Runner(FILE).spin(STEP).task` is what it left"
+        "inspect_spin: a spun task belongs to no run; `Runner(FILE).spin(STEP).task` has its results"
     )

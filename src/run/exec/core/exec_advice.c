@@ -22,10 +22,10 @@ static const char *way_out_of_flow(stk_failure failure)
     case STK_FAIL_HOST_OOM:
         return "; ask for more memory: @resources(memory=…), in MB";
     case STK_FAIL_DEVICE_OOM:
-        return "; make the batch smaller, or take a device with more memory";
+        return "; make the batch smaller, or use a device with more memory";
     case STK_FAIL_OTHER_DEVICE:
-        return "; take devices from the variables that are set for the step, or ask for more of "
-               "them: @resources(gpu=…)";
+        return "; use the devices that the step's variables name, or ask for more: "
+               "@resources(gpu=…)";
     default:
         return NULL;
     }
@@ -66,7 +66,7 @@ static const char *too_much(stk_exec *x, const char *text, const stk_sched_retry
     bool is_share = next->grows == STK_GROWS_SHARE;
     const char *what = is_share ? "device memory" : "memory";
     (void)stk_units_format_memory(next->amount << (is_share ? 20 : 0), asked, sizeof asked);
-    return stk_arena_printf(x->scratch, "%s; on_oom would give it %s of %s next, which %s hasn't",
+    return stk_arena_printf(x->scratch, "%s; on_oom would ask for %s of %s next, but %s has less",
                             text, asked, what, x->config.capacity->where);
 }
 
@@ -96,7 +96,6 @@ const char *stk_exec_advise(stk_exec *x, uint32_t task, stk_failure failure, con
     if (text == NULL || !had_all(x, task, failure)) {
         return text;
     }
-    return stk_arena_printf(
-        x->scratch, "%s; its devices were all its own, so on_oom has no more memory to give it",
-        text);
+    return stk_arena_printf(x->scratch,
+                            "%s; it had whole devices, so on_oom can't give it more memory", text);
 }

@@ -157,7 +157,7 @@ static const char *input_digest(exec_lookup *lookup, const stk_input *in, exec_o
         const exec_ref *refs = outputs(arg, in->step);
         const char *digest = refs == NULL ? NULL : refs[in->output].digest;
         if (digest == NULL) {
-            stk_err_set(err, STK_E_BUG, "an output it needs is not known");
+            stk_err_set(err, STK_E_BUG, "an output that it needs is unknown");
         }
         return digest;
     }
@@ -257,7 +257,7 @@ int stk_exec_parse_outputs(exec_lookup *lookup, const stk_step *step, const char
     for (uint32_t i = 0; i < step->n_outputs; i++) {
         const stk_json *ref = stk_json_get(doc, step->outputs[i].name);
         if (!take_ref(lookup, ref, check, &refs[i])) {
-            return stk_err_set(err, STK_E_NOT_FOUND, "its stored output '%s' is gone",
+            return stk_err_set(err, STK_E_NOT_FOUND, "its stored output '%s' is missing",
                                step->outputs[i].name);
         }
     }
@@ -323,7 +323,7 @@ static const char *stale(exec_lookup *lookup, const stk_step *step, exec_found *
     }
     const char *path = changed_file(lookup, found->row.seen);
     if (path != NULL) {
-        return stk_arena_printf(lookup->arena, "%s changed, which it loaded", path);
+        return stk_arena_printf(lookup->arena, "%s, which it loaded, has changed", path);
     }
     stk_err err = {0};
     if (!stk_spec_grows(stk_plan_spec(lookup->plan)) &&
@@ -461,7 +461,7 @@ int stk_forecast_step(stk_forecast *f, uint32_t i_step, bool *ret_hit, const cha
         if (f->outputs[needs[i]] == NULL) {
             const char *name = stk_spec_step(stk_plan_spec(f->lookup.plan), needs[i])->name;
             *ret_miss = stk_arena_printf(
-                f->arena, "'%s' runs before it: a hit if that gives what it gave before", name);
+                f->arena, "'%s' runs before it: a hit if its outputs are the same as before", name);
             return stk_err_if_null(*ret_miss, err);
         }
     }

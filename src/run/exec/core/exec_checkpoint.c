@@ -75,8 +75,8 @@ static int note_checkpoints(stk_exec *x, uint32_t task, const char *folder, bool
                                 "%s goes on with %u checkpoint%s (%s) of its earlier attempts", who,
                                 n, stk_text_plural(n), size)
              : stk_arena_printf(x->scratch,
-                                "%s starts fresh: %u checkpoint%s (%s) of its earlier attempts, of "
-                                "other inputs or another command, were removed",
+                                "%s starts fresh: its inputs or its command have changed, so %u "
+                                "checkpoint%s (%s) of its earlier attempts were removed",
                                 who, n, stk_text_plural(n), size);
     return stk_exec_emit_note(x, text, err);
 }
@@ -138,7 +138,7 @@ void stk_exec_preempted(stk_exec *x, uint32_t task, const stk_outcome *o, exec_f
     bool told = o->signal == SIGTERM || o->exit_status == TERM_STATUS;
     bool again = told || o->exit_status == AGAIN_STATUS;
     bool plain = failure->class == STK_FAIL_EXIT || failure->class == STK_FAIL_SIGNAL;
-    const char *how = told ? ", not from Stoker" : ": saved, to be run again";
+    const char *how = told ? ", not from Stoker" : ": it has saved and asks to run again";
     if (plain && again && now.n > 0) {
         const char *text = stk_arena_printf(x->scratch, "preempted (%s%s)", failure->text, how);
         failure->class = STK_FAIL_PREEMPTED;

@@ -72,7 +72,7 @@ const char *stk_exec_holders(stk_accel *accel, const stk_devset *devices, stk_ar
         }
         stk_buf_separate(&text, "; ");
         stk_buf_printf(&text, "%s %d: %s", stk_text_or(d->noun, "device"), d->index,
-                       stk_text_or(who, "somebody who just let go"));
+                       stk_text_or(who, "a process that has just released it"));
     }
     return stk_buf_keep(&text, arena);
 }

@@ -214,8 +214,8 @@ int stk_exec_fail_ending(stk_exec *x, const exec_ending *e, stk_err *err)
     } else if (o->ok) {
         failure.class = STK_FAIL_EXIT;
         failure.text =
-            "it ended by itself with exit status 0, without a result: os._exit (or exec of another "
-            "program) ends a step before what it made is stored; return from the step instead";
+            "it ended with exit status 0, but without a result: os._exit (or exec of another "
+            "program) ends a step before its outputs are stored; return from the step instead";
     }
     exec_gang gang;
     if (stk_exec_gang(x, e->task).ranks != 0 && stk_exec_gang_read(x, e->dir, &gang)) {

@@ -269,7 +269,7 @@ static int decide(stk_exec *x, int64_t *ret_wake_ms, stk_err *err)
         }
         if (x->is_waiting && !again && !stk_sched_is_cancelling(x->sched)) {
             x->is_interrupted = again = true; /* `stoker resume` goes on */
-            STK_TRY(stk_exec_cancel(x, "only what could be cloned was asked for", err));
+            STK_TRY(stk_exec_cancel(x, "--clone-only: the run ends with its clones", err));
         }
     }
     return flush_and_tell(x, err);

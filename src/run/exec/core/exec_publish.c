@@ -153,7 +153,7 @@ static int take_path(stk_exec *x, const stk_result_output *r, const char *name, 
         stk_err_set(err, STK_E_PROTOCOL,
                     "output '%s' claims digest %.12s… in result.json, but its content has %.12s…",
                     name, r->digest, ret->digest);
-        stk_err_hint(err, "leave 'digest' out: Stoker sums what a step wrote");
+        stk_err_hint(err, "leave 'digest' out: Stoker computes it from the content");
         return STK_E_PROTOCOL;
     }
     return rc;
@@ -244,8 +244,8 @@ int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output 
     const char *format = format_of(r, declared);
     if (r != NULL && r->artifact != NULL) {
         return stk_err_set(err, STK_E_PROTOCOL,
-                           "output '%s' names artifact %.12s…: only a step of a graph that grows "
-                           "passes on what its inputs have; write the content, or make it a value",
+                           "output '%s' names artifact %.12s…: only a step of a growing graph can "
+                           "pass on artifacts of its inputs; write the content, or make it a value",
                            name, r->artifact);
     }
     if (r != NULL && r->value != NULL) {
@@ -259,8 +259,8 @@ int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output 
             return publish_absent(x, e, r, declared, ret_ref, err);
         }
         return stk_err_set(err, STK_E_NOT_FOUND,
-                           "output '%s' was not written: the step writes it to $STOKER_OUTPUT/%s, "
-                           "and there is no %s",
+                           "output '%s' was not written: the step must write it to "
+                           "$STOKER_OUTPUT/%s, but there is no %s",
                            name, name, path);
     }
     if (format == NULL) {

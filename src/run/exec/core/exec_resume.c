@@ -93,10 +93,10 @@ static int fold_row(void *arg, const stk_event_row *row)
     if (row->data != NULL && !stk_json_is_map(data)) {
         /* only this event has the results of the task, so the run can't continue without it */
         stk_err_set(h->err, STK_E_STORE,
-                    "run %s can't be taken up: event %lld (%s) of its record is damaged",
+                    "run %s can't be resumed: event %lld (%s) of its record is damaged",
                     h->x->config.run, (long long)row->seq, stk_event_word(row->kind));
-        stk_err_hint(h->err, "'stoker run' begins anew and reuses what finished; 'stoker store "
-                             "verify' tells what is damaged");
+        stk_err_hint(h->err, "'stoker run' starts a new run and reuses finished steps; 'stoker "
+                             "store verify' lists what is damaged");
         return STK_E_STORE;
     }
     if (h->x->graph.grow != NULL) {
@@ -216,7 +216,7 @@ int stk_exec_replay_again(stk_exec *x, uint32_t task, stk_err *err)
         return 0;
     }
     return stk_err_set(err, STK_E_RESOURCES,
-                       "%s; it had finished, but its result is gone from the store", refusal);
+                       "%s; it had finished, but its result is missing from the store", refusal);
 }
 
 static int replay_task(stk_exec *x, uint32_t task, exec_past *p, stk_err *err)

@@ -41,7 +41,7 @@ static int quarantine(stk_exec *x, uint32_t i_device, const char *why, stk_err *
     const char *text = why;
     if (stk_accel_quarantine(x->config.accel, i_device, why, &trouble) < 0) {
         char text_why[1200];
-        text = stk_arena_printf(x->tick, "%s; other runs don't know: %s", why,
+        text = stk_arena_printf(x->tick, "%s; other runs may still use the device: %s", why,
                                 stk_err_format(&trouble, text_why, (int)sizeof text_why));
     }
     STK_TRY(stk_err_if_null(text, err));
@@ -115,7 +115,7 @@ static int take_event(stk_exec *x, const stk_device_event *event, stk_err *err)
     if (steps.len == 0) {
         return 0; /* a device that this run doesn't hold */
     }
-    const char *care = worst == STK_XID_NODE ? "; the whole host needs care" : "";
+    const char *care = worst == STK_XID_NODE ? "; the whole host needs a check" : "";
     STK_TRY(stk_exec_emit_note(x,
                                stk_arena_printf(x->tick, "%s, with step %s on it: %s%s",
                                                 name_of(x, event->i_device, x->tick), steps.data,

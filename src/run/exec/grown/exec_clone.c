@@ -75,11 +75,10 @@ static int read_origin(stk_exec *x, exec_clone *c, const char *run, stk_err *err
     if (c->n_tasks > 0) {
         return 0;
     }
-    return stk_err_set(
-        err, STK_E_USAGE,
-        "run %s is of a pipeline whose graph doesn't grow: there is nothing in it to "
-        "clone; finished steps of such a run are reused from the cache",
-        id);
+    return stk_err_set(err, STK_E_USAGE,
+                       "run %s has a fixed graph, so there is nothing to clone; finished steps of "
+                       "such a run are reused from the cache",
+                       id);
 }
 
 int stk_exec_clone_open(stk_exec *x, const char *run, const char *until, stk_err *err)

@@ -107,20 +107,20 @@ static const char *refusal_text(const stk_exec *x, uint32_t task, const stk_requ
         return stk_arena_dup(x->arena, why->text);
     }
     if (r->n_asks == 0) {
-        return stk_arena_printf(
-            x->arena,
-            "its %u ranks ask for %g CPUs and %.3g GB of memory, all at once, and "
-            "%s has %g and %.3g GB; lower num_parallel, or what the step asks for",
-            ranks, (double)r->cpu_milli / 1e3, (double)r->memory_bytes / 1e9, c->where,
-            (double)c->cpu_milli / 1e3, (double)c->memory_bytes / 1e9);
+        return stk_arena_printf(x->arena,
+                                "its %u ranks together ask for %g CPUs and %.3g GB of memory, but "
+                                "%s has %g and %.3g GB; lower num_parallel, or the step's request",
+                                ranks, (double)r->cpu_milli / 1e3, (double)r->memory_bytes / 1e9,
+                                c->where, (double)c->cpu_milli / 1e3,
+                                (double)c->memory_bytes / 1e9);
     }
     const char *there = stk_plan_inventory(c, NULL, x->scratch);
     if (there == NULL) {
         return NULL;
     }
     return stk_arena_printf(x->arena,
-                            "its %u ranks ask for %u devices, all at once, and %s has %s; lower "
-                            "num_parallel, or what the step asks for",
+                            "its %u ranks together ask for %u devices, but %s has %s; lower "
+                            "num_parallel, or the step's request",
                             ranks, r->n_devices, c->where, there);
 }
 
@@ -303,10 +303,10 @@ int stk_exec_follow_check(const stk_exec *x, uint32_t task, const stk_grow_next 
     if (chooses_the_same(&g->next, next)) {
         return 0;
     }
-    return stk_err_set(err, STK_E_USAGE,
-                       "it ran again, as its artifacts are gone from the store, and chose "
-                       "other steps, or another number of them, than the first time; start a "
-                       "new run");
+    return stk_err_set(
+        err, STK_E_USAGE,
+        "it ran again, because its artifacts are missing from the store, but chose other next "
+        "steps, or another number of them, than the first time; start a new run");
 }
 
 int stk_exec_follow(stk_exec *x, uint32_t task, const exec_made *made, stk_err *err)

@@ -35,7 +35,7 @@ int stk_exec_read_json(stk_exec *x, const exec_artifact *a, stk_arena *arena, st
         return stk_err_nomem(err);
     }
     if (rc < 0) {
-        return stk_err_set(err, STK_E_USAGE, "output '%s' is no JSON: %s", a->name, why.text);
+        return stk_err_set(err, STK_E_USAGE, "output '%s' is not JSON: %s", a->name, why.text);
     }
     return 0;
 }
@@ -180,8 +180,8 @@ static int ranks_of(const stk_json *value, const stk_step *step, stk_grow_next *
     int64_t n = 0;
     if (!stk_json_int(value, &n) || n < 1 || n > UINT32_MAX - 1) {
         return stk_err_set(err, STK_E_USAGE,
-                           "output '%s' says how many ranks '%s' has: it must be a whole number "
-                           "of at least 1",
+                           "output '%s' sets the number of ranks after '%s': it must be a whole "
+                           "number of at least 1",
                            step->on, step->name);
     }
     next->n = (uint32_t)n;
@@ -199,14 +199,13 @@ static int next_by_output(stk_exec *x, uint32_t task, const exec_part *part, stk
         return 0;
     }
     if (step->on == NULL) {
-        return stk_err_set(err, STK_E_USAGE, "it doesn't say how many ranks come next");
+        return stk_err_set(err, STK_E_USAGE, "it doesn't give the number of ranks that come next");
     }
     const exec_artifact *on = find_on(x, task, part, step->on);
     stk_json value;
     if (on == NULL) {
         return stk_err_set(err, STK_E_USAGE,
-                           "what comes next is for its output '%s' to say, and there is none",
-                           step->on);
+                           "its output '%s' decides what comes next, but it is missing", step->on);
     }
     STK_TRY(stk_exec_read_json(x, on, x->scratch, &value, err));
     if (step->grows == STK_NEXT_SWITCH) {
@@ -219,8 +218,7 @@ static int next_by_output(stk_exec *x, uint32_t task, const exec_part *part, stk
     if (value.kind == STK_JSON_LIST) {
         return 0;
     }
-    return stk_err_set(err, STK_E_USAGE,
-                       "output '%s' is %s; foreach goes over the items of a JSON list", step->on,
+    return stk_err_set(err, STK_E_USAGE, "output '%s' is %s; foreach needs a JSON list", step->on,
                        stk_json_kind_words((stk_json_kind)value.kind));
 }
 
@@ -386,7 +384,7 @@ static int load_artifact(stk_exec *x, uint32_t task, const char *name, const stk
     const char *digest = stk_json_get_text(ref, "digest");
     stk_err ignored;
     if (digest == NULL || stk_exec_lookup_artifact(&x->lookup, digest, &ignored) < 0) {
-        return stk_err_set(err, STK_E_NOT_FOUND, "its stored output '%s' is gone", name);
+        return stk_err_set(err, STK_E_NOT_FOUND, "its stored output '%s' is missing", name);
     }
     if (!stk_exec_step(x, task)->is_join) {
         *ret = stk_exec_scope_inherited(x, task, name, digest);

@@ -35,10 +35,9 @@ static int take_done(stk_exec *x, uint32_t task, const stk_json *data, stk_err *
         rc = stk_grow_done(x->graph.grow, task, &g->next, x->scratch, &adding, &n, err);
     }
     if (rc < 0) {
-        (void)stk_err_context(err, "step '%s' said otherwise what comes next",
+        (void)stk_err_context(err, "step '%s' chose other next steps in the run's record",
                               stk_exec_step(x, task)->name);
-        stk_err_hint(err,
-                     "start a new run: the document goes on otherwise than when this one began");
+        stk_err_hint(err, "start a new run: the document has changed since this one began");
     }
     g->has_followed = rc == 0;
     return rc;

@@ -175,7 +175,8 @@ int stk_exec_scope_from(stk_exec *x, uint32_t task, const stk_input *in,
     if (n > 0) {
         return 0;
     }
-    return stk_err_set(err, STK_E_NOT_FOUND, "step '%s' left no '%s' for it", from->name, name);
+    return stk_err_set(err, STK_E_NOT_FOUND, "step '%s' has no output '%s' for it", from->name,
+                       name);
 }
 
 /* --- foreach --- */
@@ -224,7 +225,7 @@ static int open_items(stk_exec *x, uint32_t split, stk_err *err)
     stk_arena_reset(x->graph.items.arena);
     x->graph.items.split = STK_GROW_NONE;
     if (list == NULL) {
-        return stk_err_set(err, STK_E_NOT_FOUND, "the items of step '%s' are gone",
+        return stk_err_set(err, STK_E_NOT_FOUND, "the items of step '%s' are missing",
                            stk_exec_step(x, split)->name);
     }
     int rc = stk_exec_read_json(x, list, x->graph.items.arena, &x->graph.items.list, err);
@@ -253,7 +254,7 @@ int stk_exec_scope_item(stk_exec *x, uint32_t task, const char **ret_json, uint3
     *ret_index = frames[i].index;
     STK_TRY(open_items(x, frames[i].split, err));
     if (frames[i].index >= list->n) {
-        return stk_err_set(err, STK_E_NOT_FOUND, "its foreach has %u items, none of number %u",
+        return stk_err_set(err, STK_E_NOT_FOUND, "its foreach has %u items, so there is no item %u",
                            list->n, frames[i].index);
     }
     *ret_json = stk_json_dump_in(&list->items[frames[i].index], x->scratch);
@@ -398,7 +399,7 @@ int stk_exec_put_scope(stk_exec *x, uint32_t task, stk_buf *buf, stk_err *err)
         return stk_err_nomem(err);
     }
     return stk_err_set(err, STK_E_LIMIT,
-                       "what its inputs have is more than a task.json can tell of (%u MiB): drop "
+                       "its inputs have more artifacts than fit into a task.json (%u MiB): drop "
                        "artifacts before the join, or join in stages",
                        STK_LIMIT_RESULT_BYTES >> 20);
 }

@@ -411,21 +411,21 @@ static int note_left(stk_exec *x, exec_left_tasks *left, const char *const verbs
 int stk_exec_note_left(stk_exec *x, stk_err *err)
 {
     static const char *const runs[] = {"goes on running", "go on running"};
-    static const char *const waits[] = {"was not begun", "were not begun"};
+    static const char *const waits[] = {"was not started", "were not started"};
     const char *run = x->config.run;
     const char *running = x->left.running.n > 1 ? "them" : "it";
     const char *unborn = x->left.unborn.n > 1 ? "them" : "it";
     STK_TRY(note_left(
         x, &x->left.running, runs,
         stk_arena_printf(x->scratch, ": 'stoker resume %s' goes on with %s", run, running), err));
-    return note_left(
-        x, &x->left.unborn, waits,
-        stk_arena_printf(x->scratch, ": 'stoker resume %s' takes %s up again", run, unborn), err);
+    return note_left(x, &x->left.unborn, waits,
+                     stk_arena_printf(x->scratch, ": 'stoker resume %s' starts %s", run, unborn),
+                     err);
 }
 
 int stk_exec_note_attached(stk_exec *x, stk_err *err)
 {
-    static const char *const verbs[] = {"is taken up again", "are taken up again"};
+    static const char *const verbs[] = {"is picked up again", "are picked up again"};
     return note_left(x, &x->left.attached, verbs, "", err);
 }
 
@@ -436,8 +436,8 @@ int stk_exec_check_place(const stk_exec *x, uint32_t task, const char *stack, st
         return 0;
     }
     stk_err_set(err, STK_E_USAGE,
-                "step '%s' was started on the machines of stack '%s' and may run there still; it "
-                "can't be taken up %s",
+                "step '%s' was started on the machines of stack '%s' and may still run there, so "
+                "it can't continue %s",
                 stk_exec_step(x, task)->name, stack, now != NULL ? "on other ones" : "here");
     stk_err_hint(err, "resume with --stack %s, or start a new run: finished steps are reused",
                  stack);
