@@ -146,7 +146,7 @@ WRONG = {
     "no next": ({"start": "self.a", "a": "", "end": ""}, "'a' doesn't say what follows"),
     "unknown": (
         {"start": "self.ende", "end": ""},
-        "'ende', which is no step of the flow; did you mean 'end'?",
+        "'ende', which is not a step of the flow; did you mean 'end'?",
     ),
     "orphan": (
         {"start": "self.end", "a": "self.end", "end": ""},

@@ -187,7 +187,7 @@ def test_configurations(tmp_path: Path) -> None:
     assert start["environment"] == {"A": "m", "B": "6"} and start["retry"]["max_retries"] == 7
     with pytest.raises(MetaflowException, match="'cfg': give --config or --config-value, not both"):
         read_configs(Configured, {"cfg": "x"}, {"cfg": "{}"})
-    with pytest.raises(MetaflowException, match="its value is no JSON"):
+    with pytest.raises(MetaflowException, match="its value is not JSON"):
         read_configs(Configured, {}, {"cfg": "{"})
     value = ConfigValue(given)
     assert value.deep.var == 5 and value["deep"]["var"] == 5 and dict(value.deep) == {"var": 5}

@@ -93,7 +93,7 @@ def test_a_huge_number_through_a_flow(tmp_path: Path) -> None:
     bits = f"bits {(10**5000).bit_length()} {(10**5000 - 1).bit_length()}\n"
     assert [log.read_text() for log in logs] == [bits]
     done = run(os.fsencode(tmp_path), "f.py", "run", "--n", "9" * 5000 + "x")
-    assert done.returncode != 0 and "is no int" in done.stderr + done.stdout
+    assert done.returncode != 0 and "is not of type int" in done.stderr + done.stdout
 
 
 def test_words_and_folders_that_are_not_utf8_are_named(tmp_path: Path) -> None:

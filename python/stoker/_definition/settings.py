@@ -710,7 +710,8 @@ def settings_layer(settings: Any, where: str) -> Dict[str, Any]:
                     kept["resources"] = rest
                 if rest.get("resources"):
                     warn(
-                        f"{where}: resources {plain(rest['resources'])!r} have no effect, because Stoker has no "
+                        f"{where}: resources {plain(rest['resources'])!r} have no effect, because "
+                        "Stoker has no "
                         "resource pools: set cpu_count, memory, gpu_count"
                     )
             else:

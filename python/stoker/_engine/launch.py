@@ -118,7 +118,8 @@ def _say_not_resumed() -> None:
     if not _resumed and _to_resume is not None:
         say(
             f"run {_to_resume['run']} was not resumed: the file doesn't call pipeline "
-            f"'{_to_resume.get('pipeline')}' with its parameters {_to_resume.get('parameters') or {}} any more"
+            f"'{_to_resume.get('pipeline')}' with its parameters "
+            f"{_to_resume.get('parameters') or {}} any more"
         )
 
 

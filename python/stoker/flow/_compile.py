@@ -203,7 +203,7 @@ def _case(cls: Any, key: Any) -> str:
         return json.dumps(key, separators=(",", ":"))
     except TypeError:
         raise MetaflowException(
-            f"a switch's case {key!r} is no text, number or truth value"
+            f"a switch's case {key!r} is not a text, number or truth value"
         ) from None
 
 

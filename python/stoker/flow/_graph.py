@@ -410,7 +410,7 @@ def _transitions(graph: FlowGraph) -> None:
         for name in node.out_funcs:
             if name not in graph:
                 raise _wrong(
-                    f"step '{node.name}' goes on to '{name}', which is no step of the flow"
+                    f"step '{node.name}' goes on to '{name}', which is not a step of the flow"
                     f"{did_you_mean(name, graph.nodes)}",
                     node,
                     tail=True,

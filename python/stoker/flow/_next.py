@@ -28,7 +28,7 @@ def say_next(flow: Any, dsts: Tuple[Any, ...], options: Dict[str, Any]) -> None:
         if key not in _FORMS:
             raise _invalid(step, f"it has no option '{key}'; there are {', '.join(_FORMS)}")
     if running.transition is not None:
-        raise _invalid(step, "it was called before: a step says what comes next once")
+        raise _invalid(step, "it was called before: a step calls self.next() once")
     if len(options) > 1:
         raise _invalid(step, f"{' and '.join(options)} exclude each other")
     if "condition" in options:
@@ -46,7 +46,7 @@ def _invalid(step: str, text: str) -> InvalidNextException:
 def _name(flow: Any, step: str, target: Any) -> str:
     name = getattr(getattr(target, "__func__", None), "__name__", None)
     if name is None or not getattr(target, "is_step", False) or not hasattr(type(flow), name):
-        raise _invalid(step, f"{target!r} is no step of the flow: pass methods that are @step")
+        raise _invalid(step, f"{target!r} is not a step of the flow: pass methods that are @step")
     return str(name)
 
 

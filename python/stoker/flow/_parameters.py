@@ -94,7 +94,7 @@ class Parameter:
             )
         if not name.replace("-", "_").isidentifier():
             raise MetaflowException(
-                f"parameter '{name}': --{name} is no option; a name has letters, digits, - and _"
+                f"parameter '{name}': --{name} is not a valid option; a name has letters, digits, - and _"
             )
         for field, value in (
             ("show_default", show_default),
@@ -298,8 +298,8 @@ class IncludeFile(Parameter):
                 content = raw.decode(self.encoding)
             except UnicodeDecodeError as bad:
                 raise WrongValue(
-                    f"parameter '{self.name}': the file '{path}' is no {self.encoding} text ({bad}); say "
-                    "is_text=False, or its encoding"
+                    f"parameter '{self.name}': the file '{path}' is not {self.encoding} text "
+                    f"({bad}); set is_text=False, or its encoding"
                 ) from None
             content = content.replace("\r\n", "\n").replace("\r", "\n")
         return _parser_of(self.parser, self.name)(content) if self.parser else content
@@ -575,7 +575,7 @@ class ConfigParameter(Parameter):
         except ValueError as bad:
             where = f"'{path}'" if path is not None else "its value"
             raise WrongValue(
-                f"config '{self.name}': {where} is no JSON ({bad}); correct it, or give the config a parser"
+                f"config '{self.name}': {where} is not JSON ({bad}); correct it, or give the config a parser"
             ) from None
 
     def load(self, value: Any) -> Any:
@@ -689,7 +689,7 @@ def _from_variable(name: str, environment: Mapping[str, str]) -> Dict[str, Any]:
     try:
         found = json.loads(text) if text else {}
     except ValueError as bad:
-        raise WrongValue(f"{name} is no JSON ({bad}); it is a mapping of configurations") from None
+        raise WrongValue(f"{name} is not JSON ({bad}); it is a mapping of configurations") from None
     if not isinstance(found, dict):
         raise WrongValue(f"{name} is {text}; it is a mapping of configurations, as JSON")
     return found

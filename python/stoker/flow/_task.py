@@ -444,7 +444,9 @@ def _constants(running: Running) -> Dict[str, Any]:
         try:
             entries[name] = _stored(running, running.attempt.directory, name, _kept(value), False)
         except (_artifact.SerializeError, MetaflowException) as bad:
-            running.attempt.warnings.append(f"'{name}' of the flow's class is no artifact: {bad}")
+            running.attempt.warnings.append(
+                f"'{name}' of the flow's class can't be an artifact: {bad}"
+            )
     return entries
 
 

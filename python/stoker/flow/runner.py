@@ -503,7 +503,7 @@ def _cell() -> str:
         shell = get_ipython()
     if shell is None:
         raise MetaflowException(
-            "NBRunner runs a flow of a notebook's cell, and this is no notebook: use Runner('flow.py')"
+            "NBRunner runs a flow of a notebook's cell, but this is not a notebook: use Runner('flow.py')"
         )
     import ast
 

@@ -33,7 +33,7 @@ def tasks_at(context: Context, text: str) -> List[Task]:
         return list(Step("/".join(parts), _namespace_check=False))[::-1]
     except MetaflowNotFound:
         raise CommandException(
-            f"no task at {text}: there is no such run, step or task, or it has not begun"
+            f"no task at {text}: there is no such run, step or task, or it has not started"
         ) from None
 
 

@@ -58,7 +58,7 @@ def _checked(one: Parameter) -> Callable[[str], str]:
         try:
             one.convert(text)
         except MetaflowException:
-            raise ValueError(f"{text!r} is no {one.type_name}") from None
+            raise ValueError(f"{text!r} is not of type {one.type_name}") from None
         return text
 
     return convert

@@ -71,7 +71,7 @@ class Option:
                 return self.convert(text)
             return _CONVERT[self.kind](text)
         except ValueError as bad:
-            said = str(bad) or f"{text!r} is no {_KINDS.get(self.kind, self.kind)}"
+            said = str(bad) or f"{text!r} is not a valid {_KINDS.get(self.kind, self.kind)}"
             raise UsageError(f"{self.name}: {said}") from None
 
 
@@ -89,7 +89,7 @@ def _number(kind: Callable[[str], Any], noun: str) -> Callable[[str], Any]:
         try:
             return kind(text)
         except ValueError:
-            raise ValueError(f"{text!r} is no {noun}") from None
+            raise ValueError(f"{text!r} is not a {noun}") from None
 
     return convert
 

@@ -114,7 +114,7 @@ def find(name: str) -> Type[MetaflowCard]:
             return found[-1]
     known = sorted({str(one.type) for one in _all(MetaflowCard) if one.type})
     raise LookupError(
-        f"there is no card of type '{name}'; known are {', '.join(known)}. A class of one's own derives from "
+        f"there is no card of type '{name}'; known are {', '.join(known)}. A class of your own derives from "
         "MetaflowCard, has `type` and is imported by the flow's file"
     )
 
