@@ -41,10 +41,6 @@ static int put_summary(const stk_cli_watcher *w, stk_err *err)
     const stk_view *view = stk_run_view(w->run);
     stk_store *store = stk_run_store(w->run);
     int64_t now = stk_run_now_ms(w->run);
-    stk_progress_clear(w->progress);
-    if (w->echo != NULL) {
-        (void)stk_echo_tick(w->echo, now);
-    }
     stk_style style = stk_cli_style(stderr);
     STK_TRY(stk_run_view_check(w->run, err));
     STK_TRY(stk_html_write_card(view, store, now, &card, err));
@@ -67,7 +63,6 @@ static int put_summary(const stk_cli_watcher *w, stk_err *err)
 
 static void print_cancelled(const stk_cli_watcher *w, const char *word)
 {
-    stk_progress_clear(w->progress);
     if (!stk_cli_json(w->cli)) {
         printf("run %s: %s\n", stk_run_id(w->run), word);
         return;
@@ -85,9 +80,6 @@ static void print_cancelled(const stk_cli_watcher *w, const char *word)
 static int give_up(const stk_cli_watcher *w, const stk_err *err)
 {
     char text[1400];
-    if (w->progress != NULL) {
-        stk_progress_clear(w->progress);
-    }
     if (w->how->front_fd < 0) {
         return stk_cli_fail(w->cli, err);
     }
@@ -105,13 +97,15 @@ int stk_cli_run_refused(const stk_cli *cli, const stk_cli_run *how, stk_err *err
 static const char *const words[] = {"succeeded", "failed", "cancelled", "interrupted"};
 
 /* Drives the run from its first task on. */
-static int watch(stk_cli_watcher *w, stk_run_status *ret_status, stk_err *err)
+static int watch(stk_cli_watcher *w, int signal_fd, stk_run_status *ret_status, stk_err *err)
 {
     if (!w->how->quiet && stk_run_simulated(w->run) != NULL) {
         fprintf(stderr, "stoker: %s: steps see these devices, and nothing uses a real one\n",
                 stk_run_simulated(w->run));
     }
-    STK_TRY(stk_run_loop(w->run, ret_status, err));
+    int rc = stk_run_loop(w->run, ret_status, err);
+    stk_cli_watch_end(w, signal_fd);
+    STK_TRY(rc);
     if (w->how->options.cancel) {
         print_cancelled(w, words[*ret_status]);
     } else if (put_summary(w, err) < 0) { /* the run itself has ended and is recorded */
@@ -158,11 +152,12 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_cli_run *how)
     int rc = stk_run_open(&config, &w.run, &err);
     stk_cli_early_end(&w.early);
     if (rc == 0) {
-        rc = watch(&w, &status, &err);
+        rc = watch(&w, config.signal_fd, &status, &err);
+    } else {
+        stk_cli_watch_end(&w, config.signal_fd);
     }
     int code = rc < 0 ? give_up(&w, &err) : report_end(&w, status);
-    stk_progress_done(w.progress);
-    stk_echo_free(w.echo);
+    stk_cli_watch_free(&w);
     stk_run_close(w.run);
     stk_file_close(&config.signal_fd);
     return code;

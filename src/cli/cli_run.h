@@ -10,7 +10,7 @@
 typedef struct stk_cli_run {
     stk_run_options options;
     bool quiet;
-    bool echo;    /* copy the steps' output to our stdout and stderr */
+    bool echo;    /* print what steps write in the style of flows */
     bool plan;    /* only show the plan */
     bool build;   /* with plan: also make the images ready */
     int front_fd; /* the front end's, for JSON lines, or -1 */

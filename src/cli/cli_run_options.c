@@ -125,11 +125,6 @@ int stk_cli_run_options(const stk_cli *cli, stk_cli_run *how, stk_err *err)
     }
     STK_TRY(read_policy(cli, ret, err));
     STK_TRY(check_params(cli, err));
-    if (how->echo && stk_cli_json(cli)) {
-        return stk_err_set(err, STK_E_USAGE,
-                           "--echo and --json both write to stdout: leave one out; 'stoker logs' "
-                           "shows what steps wrote");
-    }
     STK_TRY(read_name(cli, &ret->name, err));
     STK_TRY(stk_cli_simulate(cli, err));
     STK_TRY(stk_cli_number(cli, "max-workers", 1, STK_LIMIT_WORKERS, &workers, err));

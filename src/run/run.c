@@ -302,10 +302,8 @@ static int64_t idle_read_ms(void)
 {
     const char *text = stk_text_if_any(getenv("STOKER_IDLE_READ"));
     int64_t ms = STK_LIMIT_IDLE_READ_AGE_MS;
-    if (text != NULL && stk_units_parse_duration(text, &ms, NULL) < 0) {
-        ms = 0;
-    }
-    return ms;
+    bool is_wrong = text != NULL && stk_units_parse_duration(text, &ms, NULL) < 0;
+    return is_wrong ? 0 : ms;
 }
 
 static int open_exec(stk_run *e, stk_err *err)
@@ -318,6 +316,7 @@ static int open_exec(stk_run *e, stk_err *err)
                               .plan = e->p.plan,
                               .capacity = &e->p.capacity,
                               .stack = o->with,
+                              .front = stk_run_front(o->program, e->p.arena),
                               .run = e->id,
                               .name = o->name,
                               .resumed = o->resume != NULL,

@@ -132,7 +132,8 @@ int stk_run_plan_forecast(stk_run_plan *p, stk_err *err)
     bool grows = stk_spec_grows(p->spec); /* a growing run asks the cache as it goes */
     p->hits = stk_arena_array(p->arena, (size_t)n + 1, sizeof *p->hits);
     p->misses = stk_arena_array(p->arena, (size_t)n + 1, sizeof *p->misses);
-    if (p->hits == NULL || p->misses == NULL) {
+    p->reads = stk_arena_array(p->arena, (size_t)n + 1, sizeof *p->reads);
+    if (p->hits == NULL || p->misses == NULL || p->reads == NULL) {
         return stk_err_nomem(err);
     }
     for (uint32_t k = 0; !grows && k < n; k++) {
@@ -141,7 +142,8 @@ int stk_run_plan_forecast(stk_run_plan *p, stk_err *err)
         if (p->forecast != NULL) {
             STK_TRY(stk_forecast_step(p->forecast, i, &p->hits[i], &miss, err));
         }
-        p->misses[i] = p->hits[i] ? NULL : stk_arena_dup(p->arena, miss);
+        const char **text = p->hits[i] ? &p->reads[i] : &p->misses[i];
+        *text = stk_arena_dup(p->arena, miss);
         p->n_hits += p->hits[i];
     }
     return gather_notes(p, err);

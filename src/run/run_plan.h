@@ -23,6 +23,7 @@ typedef struct stk_run_plan {
     /* Results of stk_run_plan_forecast. */
     bool *hits;          /* by step: the cache has its result */
     const char **misses; /* by step: why not; NULL: a growing run finds that out later */
+    const char **reads;  /* by step that is a hit: "data.csv, $LR", what it read; or NULL */
     uint32_t n_hits;
     const char **notes; /* about the steps that would run, and the host */
     uint32_t n_notes;

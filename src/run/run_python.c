@@ -46,7 +46,7 @@ static const char *const fronts[] = {
 
 const char *stk_run_front(const char *program, stk_arena *arena)
 {
-    const char *slash = strrchr(program, '/');
+    const char *slash = strrchr(stk_text_or(program, ""), '/');
     for (size_t i = 0; slash != NULL && i < sizeof fronts / sizeof fronts[0]; i++) {
         const char *pattern =
             stk_arena_printf(arena, "%.*s/%s/_worker", (int)(slash - program), program, fronts[i]);

@@ -15,7 +15,7 @@ const char *stk_run_spec_python(const stk_spec *spec, const char *named, stk_are
 /* Programs started from now on import from this folder first. */
 int stk_run_import_from(const char *folder, stk_err *err);
 /* The folder of the Python package `stoker` that belongs to `program` (absolute path), in `arena`;
- * NULL: it isn't there. */
+ * NULL: it isn't there, or `program` is NULL. */
 const char *stk_run_front(const char *program, stk_arena *arena);
 /* The same; an error if the package is missing. */
 int stk_run_need_front(const char *program, stk_arena *arena, const char **ret, stk_err *err);

@@ -96,6 +96,7 @@ static void put_step(const stk_run_plan *p, uint32_t i, stk_buf *out)
     stk_json_put_bool(out, "clamped", r->clamped);
     stk_json_put_bool(out, "cached", p->hits[i]);
     stk_json_put_text(out, "miss", p->misses[i]);
+    stk_json_put_known_text(out, "reads", p->reads[i]);
     stk_json_close(out, '}');
 }
 

@@ -160,6 +160,9 @@ static void put_step(const stk_run_plan *p, uint32_t i, stk_buf *out)
     } else if (p->hits[i]) {
         stk_buf_printf(out, "%-*s", WIDTH, "cached");
         put_needs(p, i, " after ", out);
+        if (p->reads[i] != NULL) {
+            stk_buf_printf(out, "; reads %s", p->reads[i]);
+        }
     } else {
         put_grant(p, i, out);
         stk_buf_printf(out, " runs: %s", stk_text_or(p->misses[i], ""));

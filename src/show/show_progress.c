@@ -322,6 +322,20 @@ int64_t stk_progress_tick(stk_progress *p, int64_t now_ms)
     return runs ? IDLE_MS : -1;
 }
 
+void stk_progress_erase(stk_progress *p)
+{
+    if (!p->config.quiet) {
+        stk_progress_erase_live(p);
+    }
+}
+
+void stk_progress_redraw(stk_progress *p, int64_t now_ms)
+{
+    if (!p->config.quiet && p->drawn_ms >= 0) {
+        stk_progress_draw(p, p->config.tty, now_ms);
+    }
+}
+
 void stk_progress_clear(stk_progress *p)
 {
     if (!p->config.quiet) {

@@ -21,7 +21,7 @@
 typedef struct stk_progress stk_progress;
 
 typedef struct stk_progress_config {
-    FILE *out; /* usually stderr; keeps its buffering */
+    FILE *out; /* usually stderr, or a stream without descriptor that ends there */
     bool tty;  /* draw live lines with cursor movement */
     bool colour;
     bool utf8;
@@ -32,6 +32,9 @@ typedef struct stk_progress_config {
      * most ten times a second. May be NULL. Has the signature of stk_backend_ops.usage. */
     bool (*usage)(void *arg, uint32_t task, int64_t *ret_memory_bytes, double *ret_cpus);
     void *usage_arg;
+    /* The line that a running task is redrawing, such as a progress bar, or NULL. May be NULL. */
+    const char *(*bar)(void *arg, uint32_t task);
+    void *bar_arg;
 } stk_progress_config;
 
 stk_progress *stk_progress_new(const stk_progress_config *config,
@@ -40,6 +43,10 @@ void stk_progress_event(stk_progress *progress, const stk_event_row *row);
 /* Draws if it is time. Returns the milliseconds until the next call, or -1: none is needed before
  * the next event. now_ms: the clock of the events. */
 int64_t stk_progress_tick(stk_progress *progress, int64_t now_ms);
+/* Erases the live lines only; finished ones wait. */
+void stk_progress_erase(stk_progress *progress);
+/* Draws the live lines now, below what the caller has printed. */
+void stk_progress_redraw(stk_progress *progress, int64_t now_ms);
 /* Erases the live lines, so that the caller can print. The next tick draws them again. */
 void stk_progress_clear(stk_progress *progress);
 /* Clears, flushes, frees. NULL is fine. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/param.h>
+#include <unistd.h>
 
 #include "base/text.h"
 #include "base/units.h"
@@ -13,9 +14,10 @@ enum { BAR = 24 };
 static void measure(stk_progress *p)
 {
     struct winsize size = {0};
+    int fd = fileno(p->config.out);
     if (p->config.columns > 0) {
         p->style.columns = p->config.columns;
-    } else if (ioctl(fileno(p->config.out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+    } else if (ioctl(fd < 0 ? STDERR_FILENO : fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
         p->style.columns = MAX(size.ws_col, 20);
     } else {
         p->style.columns = 80;
@@ -96,6 +98,19 @@ static void task_line(stk_progress *p, uint32_t i_task, int64_t now_ms)
     live_line(p, STK_INK_PLAIN, line.data);
 }
 
+/* "    epoch 3:  45%|████▌     | 450/1000" below the task's line. Returns whether it has one. */
+static bool task_bar(stk_progress *p, uint32_t i_task)
+{
+    const char *bar = p->config.bar == NULL ? NULL : p->config.bar(p->config.bar_arg, i_task);
+    if (stk_text_or(bar, "")[0] == '\0') {
+        return false;
+    }
+    STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
+    stk_buf_printf(&line, "    %s", bar);
+    live_line(p, STK_INK_DIM, line.data);
+    return true;
+}
+
 /* "▶ work ×1,000        12.3 s  123 done, 8 running, 2 failed" */
 static void wide_line(stk_progress *p, uint32_t i_step, int64_t now_ms)
 {
@@ -173,6 +188,16 @@ static void put_out(stk_progress *p, const stk_buf *text)
     }
 }
 
+void stk_progress_erase_live(stk_progress *p)
+{
+    if (p->n_widths > 0) {
+        stk_buf_clear(&p->frame);
+        rewind_frame(p);
+        stk_buf_text(&p->frame, "\033[J");
+        put_out(p, &p->frame);
+    }
+}
+
 void stk_progress_draw(stk_progress *p, bool live, int64_t now_ms)
 {
     measure(p);
@@ -192,8 +217,10 @@ void stk_progress_draw(stk_progress *p, bool live, int64_t now_ms)
         if (n > room) {
             n = room - 1;
         }
+        room -= n; /* for bars */
         for (uint32_t i = 0; i < n; i++) {
             task_line(p, p->running[i], now_ms);
+            room -= room > 0 && task_bar(p, p->running[i]);
         }
         if (n < p->n_running) {
             char text[64];

@@ -30,6 +30,7 @@ struct stk_progress {
 const char *stk_progress_wide_name(const stk_progress *p, uint32_t i_step, stk_buf *out);
 /* Adds a line to the pending ones with the number of steps cached since the last such line. */
 void stk_progress_add_cached(stk_progress *p);
+void stk_progress_erase_live(stk_progress *p);
 /* Writes the pending lines and, if `live`, the live lines below them, in one write. */
 void stk_progress_draw(stk_progress *p, bool live, int64_t now_ms);
 

@@ -162,6 +162,9 @@ int stk_show_why_task(stk_store *store, const stk_view *view, uint32_t i_task, s
                        "step '%s' did not run: nothing that its result depends on has changed "
                        "since run %s",
                        name, stk_text_or(d.cached_from, "before"));
+        if (d.unseen != NULL) {
+            stk_buf_printf(out, "; Stoker can't see %s", d.unseen);
+        }
         break;
     case STK_TASK_FAILED:
     case STK_TASK_BACKOFF:

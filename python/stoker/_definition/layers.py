@@ -283,6 +283,12 @@ def _policy(where: str, value: Any) -> Layer:
         cache["ignore_inputs"] = list(policy.ignored_inputs)
     if policy.file_dependencies:
         cache["files"] = [str(path) for path in policy.file_dependencies]
+    if policy.track not in (True, False, "strict"):
+        raise SettingsError(
+            f"{where}: cache_policy: track {policy.track!r} is not True, False or 'strict'"
+        )
+    if policy.track is not True:
+        cache["track"] = policy.track
     return {"cache": cache, "policy": policy}
 
 

@@ -596,6 +596,9 @@ class CachePolicy(Checked):
             counts.
         cache_func: called without arguments when the run is built; its result is part of the key.
         expires_after: seconds after which a result is not reused.
+        track: files, folders and environment variables that the step read count as well. With
+            ``"strict"`` a result isn't cached if some reads can't be seen; with False only declared
+            ones count.
     """
 
     include_step_code: bool = True
@@ -607,6 +610,7 @@ class CachePolicy(Checked):
     source_dependencies: Optional[Sequence[Any]] = None
     cache_func: Optional[Callable[[], Any]] = None
     expires_after: Optional[float] = None
+    track: Union[bool, str] = True
 
     _renamed = {"python_dependencies": "source_dependencies"}
 

@@ -259,6 +259,7 @@ def _start(binary: str, arguments: List[str], compiled: Compiled) -> Any:
     spec_fd = _spec_fd(compiled)
     reader, writer = os.pipe()
     facts = server.prepare()
+    _flush()  # what the program printed so far comes before what its steps print
     try:
         with warnings.catch_warnings():
             # Python 3.12 warns about forks with threads; the fork server checks this itself.
@@ -273,6 +274,14 @@ def _start(binary: str, arguments: List[str], compiled: Compiled) -> Any:
         os.close(writer)
         os.close(spec_fd)
     return reader, pid
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass
 
 
 def _become_engine(

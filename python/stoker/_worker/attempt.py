@@ -192,6 +192,14 @@ class _Attempt:
     def resolve(self, entry: Optional[Entry]) -> None:
         """Find the step's code; modules imported from here on count as seen."""
         self.modules_before = baseline or Baseline()
+        if os.environ.get("STOKER_READS"):
+            from . import reads
+
+            left_out = os.environ.get("STOKER_READS_LEFT_OUT", "")
+            reads.begin(
+                os.environ["STOKER_READS"], self.rank is None, [x for x in left_out.split(":") if x]
+            )
+            reads.for_children(os.environ)
         if entry is None:
             module, _, qualname = str(self.task.get("entry", "")).partition(":")
             try:
@@ -463,6 +471,10 @@ class _Attempt:
 
     def close(self) -> None:
         """Add the context's data, the modules that were seen and the warnings to the result."""
+        if os.environ.get("STOKER_READS"):
+            from . import reads
+
+            reads.end()
         if self.context is not None:
             self.result.update(self.context._said())
         if self.modules_before is not None:

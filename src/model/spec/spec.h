@@ -108,6 +108,13 @@ typedef struct stk_gpu_profile {
     int64_t interval_ms;
 } stk_gpu_profile;
 
+/* Whether a cached result depends on the files and variables that the step read. */
+typedef enum {
+    STK_TRACK_ON,
+    STK_TRACK_OFF,
+    STK_TRACK_STRICT /* doesn't cache a result if some reads can't be seen */
+} stk_track;
+
 typedef struct stk_cache_policy {
     bool enabled;
     bool is_asked; /* the document asks for caching; in one that grows, caching is off by default */
@@ -117,6 +124,7 @@ typedef struct stk_cache_policy {
     const char *const *files; /* more files whose contents are part of the key */
     uint32_t n_files;
     const char *salt; /* or NULL */
+    stk_track track;
 } stk_cache_policy;
 
 enum { STK_GANG_GPUS = -1 };

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "model/spec/spec_read.h"
 
@@ -233,6 +234,20 @@ static const stk_spec_field retry_fields[] = {
      .max = 1000},
     {.label = "retry.jitter", .kind = STK_SPEC_REAL, .at = offsetof(stk_retry, jitter), .max = 1}};
 
+static int read_track(stk_spec_reader *r, const stk_json *value, const char *label, void *at)
+{
+    stk_track *track = at;
+    if (value->kind == STK_JSON_BOOL) {
+        *track = value->truth ? STK_TRACK_ON : STK_TRACK_OFF;
+        return 0;
+    }
+    if (strcmp(stk_text_or(stk_json_text(value), ""), "strict") != 0) {
+        return stk_spec_wrong(r, value, label, "true, false or 'strict'");
+    }
+    *track = STK_TRACK_STRICT;
+    return 0;
+}
+
 static const stk_spec_field cache_fields[] = {
     {.label = "cache.enabled", .kind = STK_SPEC_BOOL, .at = offsetof(stk_cache_policy, enabled)},
     {.label = "cache.expires",
@@ -242,7 +257,11 @@ static const stk_spec_field cache_fields[] = {
      .kind = STK_SPEC_TEXTS,
      .at = offsetof(stk_cache_policy, ignore_inputs)},
     {.label = "cache.files", .kind = STK_SPEC_TEXTS, .at = offsetof(stk_cache_policy, files)},
-    {.label = "cache.salt", .kind = STK_SPEC_TEXT, .at = offsetof(stk_cache_policy, salt)}};
+    {.label = "cache.salt", .kind = STK_SPEC_TEXT, .at = offsetof(stk_cache_policy, salt)},
+    {.label = "cache.track",
+     .kind = STK_SPEC_OWN,
+     .at = offsetof(stk_cache_policy, track),
+     .read = read_track}};
 
 static int read_cache(stk_spec_reader *r, const stk_json *node, stk_cache_policy *cache)
 {

@@ -66,9 +66,10 @@ typedef struct stk_exec_config {
     const stk_exec_containers *containers; /* borrowed; NULL: no step is in a container here */
     const stk_exec_elsewhere *elsewhere;   /* borrowed; NULL: no step runs on other machines */
     const char *stack;                     /* the requested one, or NULL */
-    const char *run;  /* id; its folder and lock exist, our first commit adds its row */
-    const char *name; /* of the run; NULL: its id */
-    bool resumed;     /* the run has events already */
+    const char *front; /* the Python front's package, which records what programs read; or NULL */
+    const char *run;   /* id; its folder and lock exist, our first commit adds its row */
+    const char *name;  /* of the run; NULL: its id */
+    bool resumed;      /* the run has events already */
     /* With `resumed`: only ends the run. Stops what still runs on other machines (`at_once`:
      * without grace time), and starts no code of the user's. */
     bool cancelled, at_once;
@@ -129,7 +130,8 @@ bool stk_exec_usage(stk_exec *exec, uint32_t task, int64_t *ret_memory_bytes, do
 const char *stk_exec_error(const stk_exec *exec);
 
 /* For `stoker plan`: finds whether the cache would serve a step now. Later steps know the outputs
- * of earlier hits, so the caller asks in plan order. ret_miss: why not; NULL: it would. */
+ * of earlier hits, so the caller asks in plan order. ret_miss: why not; of a hit, what its step
+ * read besides its inputs, or NULL. */
 typedef struct stk_forecast stk_forecast;
 int stk_forecast_new(stk_store *store, const stk_plan *plan, stk_forecast **ret_forecast,
                      stk_err *err);

@@ -174,6 +174,7 @@ typedef struct stk_view_details {
     const char *metadata; /* JSON object or NULL */
     const char *miss;     /* why it was not cached, or NULL */
     const char *cached_from;
+    const char *unseen;      /* of a cached step: reads that can't be seen, or NULL */
     int64_t from_task;       /* of a clone: the task of the original run; -1: none */
     const char *because;     /* SKIPPED: the step that did not succeed */
     const char *error_class; /* NULL: no error */

@@ -283,6 +283,7 @@ static void read_end(const stk_view *view, uint32_t i_task, const stk_json *end,
     d->used_json = stk_json_dump_in(used, arena);
     d->metadata = all_metadata(view, i_task, "", stk_json_get(end, "metadata"), arena);
     d->cached_from = stk_arena_dup(arena, stk_json_get_text(end, "from_run"));
+    d->unseen = stk_arena_dup(arena, stk_json_get_text(end, "unseen"));
     d->from_task = stk_json_get_whole(end, "from_task", -1);
     d->because = stk_arena_dup(arena, stk_json_get_text(end, "because"));
     d->traceback = stk_arena_dup(arena, stk_json_get_text(end, "traceback"));

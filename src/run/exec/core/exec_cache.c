@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "run/exec/core/exec_event.h"
+#include "run/exec/core/exec_reads.h"
 #include "run/exec/core/exec_sum.h"
 #include "sys/file.h"
 
@@ -293,8 +294,8 @@ static bool is_file_same(exec_lookup *lookup, const char *path, const char *was)
     return is != NULL && strcmp(is, was) == 0;
 }
 
-/* Checks the files that the step loaded. Returns NULL, or the path of a changed one. */
-static const char *changed_file(exec_lookup *lookup, const char *seen)
+/* Checks what the step loaded and read. Returns NULL, or what changed. */
+static const char *changed_reads(exec_lookup *lookup, const char *seen, bool track)
 {
     if (seen == NULL || strcmp(seen, "{}") == 0) {
         return NULL;
@@ -302,12 +303,17 @@ static const char *changed_file(exec_lookup *lookup, const char *seen)
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *doc = stk_json_read(scratch, seen);
     if (doc == NULL) {
-        return "what it loaded";
+        return "the record of what it read is damaged";
     }
     for (uint32_t i = 0; i < stk_json_n_members(doc); i++) {
         const char *path = stk_json_key(doc, i)->text;
-        if (!is_file_same(lookup, path, stk_json_text(stk_json_value(doc, i)))) {
-            return stk_arena_dup(lookup->arena, path);
+        const char *value = stk_json_text(stk_json_value(doc, i)), *change = NULL;
+        if (stk_exec_reads_check(path, value, lookup->arena, &change)) {
+            if (change != NULL && track) {
+                return change;
+            }
+        } else if (!is_file_same(lookup, path, value)) {
+            return stk_arena_printf(lookup->arena, "%s changed, which it loaded", path);
         }
     }
     return NULL;
@@ -321,9 +327,15 @@ static const char *stale(exec_lookup *lookup, const stk_step *step, exec_found *
     if (expires > 0 && now_ms - found->row.created_ms >= expires) {
         return "its stored result has expired";
     }
-    const char *path = changed_file(lookup, found->row.seen);
-    if (path != NULL) {
-        return stk_arena_printf(lookup->arena, "%s, which it loaded, has changed", path);
+    stk_track track = step->settings->cache.track;
+    const char *change = changed_reads(lookup, found->row.seen, track != STK_TRACK_OFF);
+    if (change != NULL) {
+        return change;
+    }
+    const char *unseen = stk_exec_reads_unseen(found->row.seen, lookup->arena);
+    if (unseen != NULL && track == STK_TRACK_STRICT) {
+        return stk_arena_printf(lookup->arena, "its stored result has reads that can't be seen: %s",
+                                unseen);
     }
     stk_err err = {0};
     if (!stk_spec_grows(stk_plan_spec(lookup->plan)) &&
@@ -471,6 +483,9 @@ int stk_forecast_step(stk_forecast *f, uint32_t i_step, bool *ret_hit, const cha
     STK_TRY(rc);
     *ret_hit = found.verdict == EXEC_HIT;
     *ret_miss = found.miss;
+    if (*ret_hit) {
+        *ret_miss = stk_exec_reads_list(found.row.seen, f->arena);
+    }
     f->outputs[i_step] = found.outputs;
     return 0;
 }

@@ -11,6 +11,7 @@
 #include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_hook.h"
 #include "run/exec/core/exec_loop.h"
+#include "run/exec/core/exec_reads.h"
 #include "run/exec/core/exec_sum.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/grown/exec_made.h"
@@ -27,6 +28,7 @@ static bool is_for_cache(const stk_exec *x, const exec_ending *e)
            !(e->outcome->n_devices > 0 && stk_accel_is_simulated(x->config.accel));
 }
 
+/* Adds the cache entry, unless tracking is strict and some reads can't be seen. */
 static int push_cache(stk_exec *x, const exec_ending *e, const exec_made *made, stk_err *err)
 {
     STK_BUF_AUTO outputs = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 4);
@@ -34,6 +36,14 @@ static int push_cache(stk_exec *x, const exec_ending *e, const exec_made *made, 
     const char *seen = e->has_result ? e->result.seen_json : NULL;
     if (seen != NULL && stk_exec_image_of(x, e->task) != NULL) {
         seen = stk_exec_seen_of_project(x, e->task, seen, x->scratch);
+    }
+    const char *unseen = NULL;
+    STK_TRY(stk_exec_reads_collect(x, e, seen, &seen, &unseen, err));
+    if (unseen != NULL && e->step->settings->cache.track == STK_TRACK_STRICT) {
+        const char *note = stk_arena_printf(
+            x->scratch, "step '%s': its result isn't cached, because Stoker can't see %s",
+            e->step->name, unseen);
+        return stk_exec_emit_note(x, note, err);
     }
     if (x->graph.grow != NULL) {
         stk_json_open(&outputs, NULL, '{');
@@ -52,7 +62,7 @@ static int push_cache(stk_exec *x, const exec_ending *e, const exec_made *made, 
                          .outputs = stk_buf_keep(&outputs, x->arena),
                          .metadata =
                              stk_arena_dup(x->arena, e->has_result ? e->result.metadata : NULL),
-                         .seen = stk_arena_dup(x->arena, seen)};
+                         .seen = seen};
     STK_TRY(stk_err_if_null(row.outputs, err));
     return stk_exec_push_cache(x, &row, err);
 }

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_loop.h"
+#include "run/exec/core/exec_reads.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/place/exec_place.h"
 #include "sys/file.h"
@@ -192,6 +193,12 @@ int stk_exec_job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
     stk_exec_env_add(env, "STOKER_OUTPUT", stk_arena_printf(env->arena, "%s/out", dir));
     stk_exec_env_add(env, "STOKER_CHECKPOINT_DIR", stk_exec_checkpoints(x, task, env->arena));
     stk_exec_env_add(env, "STOKER_STORE", stk_store_path(x->config.store));
+    if (!is_hook) {
+        stk_exec_reads_env(x, task, dir, env);
+    }
+    if (getenv("PYTHONUNBUFFERED") == NULL) { /* prints appear at once; the user's settings win */
+        stk_exec_env_add(env, "PYTHONUNBUFFERED", "1");
+    }
     if (x->graph.grow != NULL && step->python == NULL) {
         STK_TRY(env_item(x, task, env, NULL, err));
     }

@@ -14,6 +14,7 @@
 #include "base/turn.h"
 #include "run/exec/core/exec_devices.h"
 #include "run/exec/core/exec_event.h"
+#include "run/exec/core/exec_reads.h"
 #include "run/exec/core/exec_sum.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/grown/exec_made.h"
@@ -79,6 +80,7 @@ static int emit_hit(stk_exec *x, uint32_t task, const exec_found *found, stk_err
     stk_json_put_text(&buf, "from_run", found->row.run);
     stk_json_put_raw(&buf, "outputs", found->row.outputs);
     stk_json_put_raw(&buf, "metadata", stk_text_or(found->row.metadata, "{}"));
+    stk_json_put_known_text(&buf, "unseen", stk_exec_reads_unseen(found->row.seen, x->scratch));
     stk_json_close(&buf, '}');
     for (uint32_t i = 0; i < step->n_outputs; i++) {
         stk_ref_row row = {

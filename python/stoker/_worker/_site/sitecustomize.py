@@ -1,0 +1,40 @@
+"""Records what a Python process reads that a step starts, then loads the sitecustomize that it hides."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Dict
+
+
+def _record() -> None:
+    path = os.environ.get("STOKER_READS")
+    if not path:
+        return
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    space: Dict[str, Any] = {
+        "__name__": "_stoker_reads",
+        "__file__": os.path.join(folder, "reads.py"),
+    }
+    with open(space["__file__"]) as source:
+        exec(compile(source.read(), space["__file__"], "exec"), space)
+    left_out = [one for one in os.environ.get("STOKER_READS_LEFT_OUT", "").split(":") if one]
+    space["begin"](path, False, left_out)
+
+
+def _go_on() -> None:
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [one for one in sys.path if os.path.abspath(one) != here]
+    ours = sys.modules.pop("sitecustomize", None)
+    try:
+        import sitecustomize  # noqa: F401
+    except ImportError:  # the usual case: there is no other one
+        if ours is not None:
+            sys.modules["sitecustomize"] = ours
+
+
+try:
+    _record()
+except Exception:
+    pass
+_go_on()

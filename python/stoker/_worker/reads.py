@@ -1,0 +1,265 @@
+"""What a process reads: files, folders and environment variables, for the cache entry of its step.
+
+Works on any Python 3; before 3.8, which has no audit hooks, only variables are seen. Imports no other
+part of Stoker, because child processes load it by its path (``_site/sitecustomize.py``).
+
+Each record is a letter and a text, ended by a NUL byte (docs/formats/task-directory.md, "reads").
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterator, List, MutableMapping, Optional, Sequence, Set, Tuple
+
+MOST = 10000  # files and folders of one process
+_RECENT_NS = 20000000  # a file younger than this may change again without a new time stamp
+_WRITES = os.O_WRONLY | os.O_TRUNC | os.O_CREAT
+_MOVES = {
+    "os.rename": (0, 1),
+    "os.link": (1,),
+    "os.symlink": (1,),
+    "os.remove": (0,),
+    "os.truncate": (0,),
+    "os.mkdir": (0,),
+    "os.rmdir": (0,),
+}
+# Packages that open files without Python.
+_UNSEEN = (
+    "cv2",
+    "decord",
+    "duckdb",
+    "h5py",
+    "lmdb",
+    "netCDF4",
+    "polars",
+    "pyarrow",
+    "rasterio",
+    "tensorflow",
+    "tiledb",
+)
+
+_path: Optional[str] = None  # where records go; None: nothing is recorded
+_kept: Optional[List[bytes]] = None  # records of the worker itself; None: they are written at once
+_known: Dict[str, str] = {}
+_busy = False
+_skip: Tuple[str, ...] = ()
+
+
+def begin(path: str, keep: bool, left_out: Sequence[str] = ()) -> None:
+    """Start to record into the file ``path``; child Python processes do the same.
+
+    Args:
+        keep: gather records in memory until ``end``; forked children write theirs at once.
+        left_out: prefixes of paths that don't count.
+    """
+    global _path, _kept, _skip
+    first = _path is None
+    _path = path
+    _kept = [] if keep else None
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    inner = {os.path.dirname(os.__file__), sys.prefix + "/lib", sys.base_prefix + "/lib", here}
+    system = ("/proc/", "/dev/", "/sys/", "/run/", "/usr/", "/lib", "/bin/", "/sbin/")
+    _skip = tuple(sorted(name + os.sep for name in inner)) + system + tuple(left_out)
+    _known.clear()
+    if not first:
+        return
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_write_at_once)
+    _watch_environment()
+    if hasattr(sys, "addaudithook"):
+        sys.addaudithook(_on_event)
+    else:
+        _record("u", "files, because Python before 3.8 doesn't report them")
+
+
+def for_children(environment: MutableMapping[str, str]) -> None:
+    """Let Python processes that get ``environment`` record what they read."""
+    site = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
+    before = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = site + os.pathsep + before if before else site
+
+
+def end() -> None:
+    """Write the records that were kept, and stop."""
+    global _path, _kept
+    names = sys.modules
+    for name in _UNSEEN:
+        if name in names:
+            _record("u", "files, as far as '%s' reads them" % name)
+    kept, _kept = _kept, None
+    if kept:
+        _write(b"".join(kept))
+    _path = None
+
+
+def _write_at_once() -> None:
+    global _kept
+    _kept = None
+
+
+def _write(data: bytes) -> None:
+    global _busy
+    _busy = True
+    try:
+        fd = os.open(
+            _path or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        try:
+            os.write(fd, data)
+        finally:
+            os.close(fd)
+    except OSError:
+        pass
+    finally:
+        _busy = False
+
+
+def _record(kind: str, text: str) -> None:
+    data = os.fsencode(kind + text) + b"\0"
+    if _kept is not None:
+        _kept.append(data)
+    else:
+        _write(data)
+
+
+def _on_event(event: str, args: Tuple[Any, ...]) -> None:
+    if event == "open":
+        if not _busy and _path is not None:
+            try:
+                _on_open(args[0], args[2])
+            except Exception:  # never the user's trouble
+                pass
+    elif event == "os.listdir" or event == "os.scandir":
+        if not _busy and _path is not None:
+            try:
+                _on_list(args[0])
+            except Exception:
+                pass
+    elif event in _MOVES:
+        if not _busy and _path is not None:
+            for i in _MOVES[event]:
+                try:
+                    _on_change(args[i])
+                except Exception:
+                    pass
+    elif event == "sqlite3.connect" and _path is not None:
+        try:
+            _on_open(args[0], os.O_RDWR)
+        except Exception:
+            pass
+    elif event == "ctypes.dlopen" and _path is not None:
+        name = args[0]
+        if isinstance(name, str) and "/" in name and not _is_left_out(name):
+            _record("u", "what the library '%s' reads" % os.path.basename(name))
+
+
+def _absolute(path: Any) -> str:
+    if isinstance(path, bytes):
+        path = os.fsdecode(path)
+    if path[:1] != "/":
+        path = os.getcwd() + "/" + path
+    while "/./" in path:
+        path = path.replace("/./", "/")
+    return str(path[:-2] if path.endswith("/.") and len(path) > 2 else path)
+
+
+def _is_left_out(path: str) -> bool:
+    return (
+        path.startswith(_skip)
+        or "/site-packages/" in path
+        or "/dist-packages/" in path
+        or "/__pycache__/" in path
+    )
+
+
+def _on_open(path: Any, flags: int) -> None:
+    if isinstance(path, int) or path is None:
+        return
+    path = _absolute(path)
+    known = _known.get(path)
+    if known == "w" or _is_left_out(path):
+        return
+    if flags & _WRITES:
+        _known[path] = "w"
+        _record("w", path)
+        return
+    kind = "m" if flags & os.O_RDWR else "f"
+    if known is not None and (known == kind or known == "m"):
+        return
+    if len(_known) >= MOST:
+        if _known.get("") is None:
+            _known[""] = "u"
+            _record("u", "more than %d files" % MOST)
+        return
+    _known[path] = kind
+    try:
+        st = os.stat(path)
+    except OSError:
+        _record("n", path)
+        return
+    if st.st_mode & 0o170000 != 0o100000:  # a pipe, a device, a folder
+        return
+    mtime = st.st_mtime_ns
+    if time.time_ns() - mtime < _RECENT_NS:
+        mtime = 0
+    _record(kind, "%d:%d:%d:%s" % (st.st_size, mtime, st.st_ino, path))
+
+
+def _on_list(path: Any) -> None:
+    if isinstance(path, int):
+        return
+    path = _absolute(path if path is not None else ".")
+    key = path + "/"
+    if key in _known or len(_known) >= MOST or _is_left_out(key):
+        return
+    _known[key] = "d"
+    try:
+        st = os.stat(path)
+    except OSError:
+        return
+    mtime = st.st_mtime_ns
+    if time.time_ns() - mtime < _RECENT_NS:
+        mtime = 0
+    _record("d", "%d:%d:%s" % (mtime, st.st_ino, path))
+
+
+def _on_change(path: Any) -> None:
+    if isinstance(path, int) or path is None:
+        return
+    path = _absolute(path)
+    if _known.get(path) != "w":
+        _known[path] = "w"
+        _record("w", path)
+
+
+def _watch_environment() -> None:
+    """A look-up by name counts; copying the whole environment, which looks up each name, doesn't."""
+    kind: Any = type(os.environ)
+    get, put, names = kind.__getitem__, kind.__setitem__, kind.__iter__
+    copied: Dict[int, str] = {}  # id of a name that an iteration gave → the name
+    own: Set[str] = set()
+
+    def getitem(self: Any, name: Any) -> Any:
+        if _path is not None and copied.get(id(name)) is not name and isinstance(name, str):
+            key = "$" + name
+            if key not in _known and name not in own:
+                _known[key] = "e"
+                _record("e", name)
+        return get(self, name)
+
+    def setitem(self: Any, name: Any, value: Any) -> None:
+        own.add(name)
+        put(self, name, value)
+
+    def iterate(self: Any) -> Iterator[str]:
+        copied.clear()
+        for name in names(self):
+            copied[id(name)] = name
+            yield name
+
+    kind.__getitem__, kind.__setitem__, kind.__iter__ = getitem, setitem, iterate

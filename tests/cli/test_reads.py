@@ -1,0 +1,247 @@
+"""A hit needs what its step read to be unchanged: every way of reading, every kind of change, by each door."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import time
+from pathlib import Path
+
+import pytest
+from cli_tools import PYTHON, Cli
+
+HEAD = "from __future__ import annotations\nimport os, subprocess, sys\nfrom stoker import CachePolicy, pipeline, step\n"
+END = """
+@pipeline
+def p(): read()
+if __name__ == "__main__": p()
+"""
+
+# How a step reads what is in data/file (or lists the folder data), in Python.
+READERS = {
+    "open": "open('data/file').read()",
+    "os.open": "os.read(os.open('data/file', os.O_RDONLY), 100)",
+    "absolute": "open(os.path.abspath('data/file'), 'rb').read()",
+    "pathlib": "__import__('pathlib').Path('data/file').read_text()",
+    "symlink": "open('link').read()",
+    "read and write mode": "open('data/file', 'r+').read()",
+    "numpy": "__import__('numpy').loadtxt('data/file')",
+    "numpy map": "__import__('numpy').memmap('data/file', mode='r')",
+    "pandas": "__import__('pandas').read_csv('data/file')",
+    "torch": "__import__('torch').load('data/torch')",
+    "child": "subprocess.run([sys.executable, '-c', \"open('data/file').read()\"], check=True)",
+    "shell's child": "subprocess.run(f'{sys.executable} child.py', shell=True, check=True)",
+    "fork": "(lambda pid: os.waitpid(pid, 0) if pid else (open('data/file').read(), os._exit(0)))(os.fork())",
+    "process": "__import__('multiprocessing').get_context('spawn').Process(target=look).run()",
+}
+LISTERS = {
+    "listdir": "os.listdir('data')",
+    "scandir": "[e.name for e in os.scandir('data')]",
+    "walk": "list(os.walk('data'))",
+    "glob": "__import__('glob').glob('data/*')",
+    "iterdir": "list(__import__('pathlib').Path('data').iterdir())",
+}
+NEEDS = {"numpy": "numpy", "numpy map": "numpy", "pandas": "pandas", "torch": "torch"}
+
+
+def needs(name: str) -> None:
+    module = NEEDS.get(name)
+    if module is not None and importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} is not installed")
+
+
+def prepare(cli: Cli, body: str, policy: str = "") -> None:
+    cli.write("data/file", "1\n2\n")
+    os.symlink("data/file", cli.folder / "link")
+    cli.write("child.py", "print(len(open('data/file').read()))\n")
+    if "torch" in body:
+        import torch
+
+        torch.save({"a": 1}, cli.folder / "data/torch")
+        os.utime(cli.folder / "data/torch", ns=(1, 1))
+    old(cli.folder / "data/file")
+    cli.write(
+        "prog.py",
+        f"{HEAD}\ndef look(): open('data/file').read()\n@step{policy}\ndef read() -> int:\n    {body}\n    return 1\n{END}",
+    )
+
+
+def old(path: Path) -> None:
+    """As if written a while ago: a file that has just changed is never trusted by its time."""
+    then = time.time_ns() - 3_600_000_000_000
+    os.utime(path, ns=(then, then))
+
+
+def status(cli: Cli) -> str:
+    run = cli("run", "prog.py")
+    assert run.code == 0, run.err
+    return cli.json("show", "latest")["steps"]["read"]["status"]
+
+
+def change(cli: Cli, kind: str, name: str = "data/file") -> bool:
+    """Does it; returns whether the step must run again."""
+    path = cli.folder / name
+    text = path.read_bytes()
+    if kind == "content":
+        path.write_bytes(b"3\n4\n" if len(text) == 4 else text[::-1])
+        old(path)
+    elif kind == "size":
+        path.write_bytes(text + b"5\n")
+    elif kind == "touched":
+        os.utime(path)
+        return False
+    elif kind == "replaced by the same":
+        path.with_name("new").write_bytes(text)
+        os.rename(path.with_name("new"), path)
+        return False
+    elif kind == "replaced":
+        path.with_name("new").write_bytes(b"7\n8\n")
+        os.rename(path.with_name("new"), path)
+    elif kind == "deleted":
+        path.unlink()
+    return True
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_every_way_of_reading(cli: Cli, reader: str) -> None:
+    needs(reader)
+    prepare(cli, READERS[reader])
+    name = "data/torch" if reader == "torch" else "data/file"
+    assert status(cli) == "succeeded"
+    assert status(cli) == "cached", cli("why", "latest").out
+    change(cli, "touched", name)
+    assert status(cli) == "cached", cli("why", "latest").out
+    if reader == "torch":
+        import torch
+
+        torch.save({"a": 2}, cli.folder / name)
+    else:
+        change(cli, "content", name)
+    assert status(cli) == "succeeded"
+    assert f"{cli.folder / name} changed" in cli("why", "read").out.replace("/link", "/data/file")
+
+
+@pytest.mark.parametrize("kind", ["content", "size", "touched", "replaced by the same", "replaced"])
+@pytest.mark.parametrize("door", ["python", "yaml"])
+def test_every_change(cli: Cli, kind: str, door: str) -> None:
+    """Through a Python file, and a Python program that a YAML step starts."""
+    prepare(cli, "open('data/file').read()")
+    steps = {"read": {"run": [PYTHON, "child.py"]}}
+
+    def run() -> str:
+        return status(cli) if door == "python" else cli.run(steps).statuses["read"]
+
+    assert run() == "succeeded"
+    assert run() == "cached"
+    expected = "succeeded" if change(cli, kind) else "cached"
+    assert run() == expected, cli("why", "read").out
+
+
+@pytest.mark.parametrize("lister", LISTERS)
+def test_folders(cli: Cli, lister: str) -> None:
+    prepare(cli, LISTERS[lister])
+    assert status(cli) == "succeeded"
+    assert status(cli) == "cached", cli("why", "latest").out
+    cli.write("data/file", "other content")  # it wasn't opened
+    assert status(cli) == "cached", cli("why", "latest").out
+    cli.write("data/more", "")
+    assert status(cli) == "succeeded"
+    assert "data/ has other entries" in cli("why", "read").out
+    (cli.folder / "data/more").unlink()
+    assert status(cli) == "succeeded"
+
+
+ENVIRONMENT = {
+    "environ": "os.environ['LR']",
+    "get": "os.environ.get('LR', '')",
+    "getenv": "os.getenv('LR')",
+    "in": "'LR' in os.environ",
+    "child": "subprocess.run([sys.executable, '-c', \"import os; os.environ['LR']\"], check=True)",
+}
+
+
+@pytest.mark.parametrize("how", ENVIRONMENT)
+def test_variables(cli: Cli, how: str) -> None:
+    prepare(cli, ENVIRONMENT[how])
+    cli.env["LR"] = "0.1"
+    assert status(cli) == "succeeded"
+    assert status(cli) == "cached", cli("why", "latest").out
+    cli.env["OTHER"] = "1"
+    assert status(cli) == "cached"
+    cli.env["LR"] = "0.2"
+    assert status(cli) == "succeeded"
+    why = cli("why", "read").out
+    assert "variable LR changed" in why and "0.2" not in why
+    assert "0.1" not in (cli.store / "store.db").read_bytes().decode(errors="ignore")
+
+
+@pytest.mark.parametrize(
+    "how", ["dict(os.environ)", "os.environ.copy()", "list(os.environ.items())"]
+)
+def test_a_copy_of_all_variables_is_no_look_up(cli: Cli, how: str) -> None:
+    prepare(cli, how)
+    assert status(cli) == "succeeded"
+    cli.env["LR"] = "1"
+    assert status(cli) == "cached", cli("why", "latest").out
+
+
+def test_a_file_that_was_looked_for(cli: Cli) -> None:
+    body = "\n    ".join(["try: open('config')", "except OSError: pass"])
+    prepare(cli, body)
+    assert [status(cli), status(cli)] == ["succeeded", "cached"]
+    cli.write("config", "")
+    assert status(cli) == "succeeded"
+    assert "config exists, which it looked for" in cli("why", "read").out
+
+
+def test_what_the_step_wrote_itself_is_left_out(cli: Cli) -> None:
+    body = (
+        "open('made', 'w').write(str(os.getpid())); open('made').read(); os.listdir('.');"
+        " open('t', 'w').close(); os.rename('t', 'moved'); open('moved').read()"
+    )
+    prepare(cli, body)
+    assert [status(cli), status(cli)] == ["succeeded", "cached"], cli("why", "latest").out
+    (cli.folder / "made").unlink()
+    assert status(cli) == "cached", cli("why", "latest").out
+
+
+def test_a_file_that_changes_while_the_step_runs(cli: Cli) -> None:
+    """The step read the old content: its result is no result for the new one."""
+    body = "open('data/file').read(); subprocess.run('echo 9 >> data/file', shell=True)"
+    prepare(cli, body)
+    assert [status(cli), status(cli)] == ["succeeded", "succeeded"]
+
+
+def test_off_and_strict(cli: Cli) -> None:
+    prepare(cli, READERS["open"], "(cache_policy=CachePolicy(track=False))")
+    assert status(cli) == "succeeded"
+    change(cli, "content")
+    assert status(cli) == "cached"
+    seen = {"read": {"run": [PYTHON, "child.py"], "cache": {"track": "strict"}}}
+    assert cli.run(seen).statuses["read"] == "succeeded"
+    assert "isn't cached" in cli.run(seen).err
+    assert cli.run(seen).statuses["read"] == "succeeded"
+
+
+def test_unseen_reads_are_said(cli: Cli) -> None:
+    steps = {"read": {"run": "cat data/file"}}
+    prepare(cli, "pass")
+    assert cli.run(steps).statuses["read"] == "succeeded"
+    assert cli.run(steps).statuses["read"] == "cached"
+    assert "Stoker can't see what its programs read" in cli("why", "read").out
+
+
+def test_plan_lists_what_was_read(cli: Cli) -> None:
+    prepare(cli, "open('data/file'); os.listdir('data'); os.getenv('LR')")
+    assert status(cli) == "succeeded"
+    text = cli("plan", "prog.py").out
+    assert "data/file" in text and "data/" in text and "$LR" in text
+    change(cli, "content")
+    assert "data/file changed, which it read" in cli("plan", "prog.py").out
+
+
+def test_a_library_in_c(cli: Cli) -> None:
+    body = "import ctypes; libc = ctypes.CDLL(None); f = libc.open(b'data/file', 0); libc.close(f); sys.modules.setdefault('h5py', sys)"
+    prepare(cli, body)
+    assert [status(cli), status(cli)] == ["succeeded", "cached"]
+    assert "Stoker can't see files, as far as 'h5py' reads them" in cli("why", "read").out
