@@ -270,9 +270,12 @@ void stk_text_tail(stk_buf *out, const char *path, int n_lines)
     ssize_t start = n;
     if (stack != NULL) {
         start = strchr(stack, '\n') + 1 - text;
-        const char *end = text + start;
+        const char *end = text + start, *ours = strstr(end, "/stoker/_worker/attempt.py\"");
         for (; n_lines > 0 && end != NULL; n_lines--) {
             end = strchr(end + 1, '\n');
+        }
+        if (ours != NULL && (end == NULL || ours < end)) { /* what called the user's function */
+            end = memrchr(text, '\n', (size_t)(ours - text));
         }
         if (end != NULL) {
             n = end - text;

@@ -67,6 +67,100 @@ def test_program(cli: Cli, name: str, door: str) -> None:
     assert line.startswith(f"stoker: {parts[0]}") and all(part in line for part in parts), line
 
 
+IMPORTS = {
+    "relative": ("from .utils import x", ["prog.py:2: ", "relative import", "from utils import x"]),
+    "missing": (
+        "import jsonn",
+        ["prog.py:2: ", "'jsonn'", "did you mean 'json'?", "pip install jsonn"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IMPORTS)
+@pytest.mark.parametrize("door", ["stoker run", "python"])
+def test_import(cli: Cli, name: str, door: str) -> None:
+    text, parts = IMPORTS[name]
+    cli.write("prog.py", f"{HEAD}{text}\n")
+    argv = [str(cli.binary), "run", "prog.py"] if door == "stoker run" else [PYTHON, "prog.py"]
+    done = subprocess.run(argv, cwd=cli.folder, env=cli.env, capture_output=True, text=True)
+    [line] = done.stderr.splitlines()
+    assert done.returncode == 1 and all(part in line for part in parts), line
+
+
+FAILING = {
+    "a str for an int": (
+        "@step\ndef a() -> int:\n    return '12'\n",
+        ["prog.py:2", "'a' returned '12', of type str", "'-> int'", "return int('12')"],
+    ),
+    "nothing": (
+        "@step\ndef a() -> int:\n    x = 1\n",
+        ["prog.py:2", "'a' returned nothing", "'-> int'", "'return'"],
+    ),
+    "one of two": (
+        "from typing import Tuple\n@step\ndef a() -> Tuple[int, dict]:\n    return 1, 'x'\n",
+        ["prog.py:3", "'a' returned 'x', of type str", "'output_1'", "'-> dict'"],
+    ),
+    "no such file": (
+        "@step\ndef a() -> int:\n    return len(open('prog.pyy').read())\n",
+        ["prog.py:4", "'prog.pyy'", "looked for in", "did you mean 'prog.py'?"],
+    ),
+    "no such file, by a library": (
+        "import gzip\n@step\ndef a() -> int:\n    return len(gzip.open('x.gz').read())\n",
+        ["prog.py:5", "'x.gz'", "the folder in which the program was started"],
+    ),
+    "time is over": (
+        "import time\n@step(timeout=0.5)\ndef a() -> int:\n    while True: time.sleep(0.01)  # sleeps: it hangs\n",
+        ["timeout", "500 ms", 'prog.py", line 5 in a'],
+    ),
+    "Ctrl-C in a step": (
+        "@step\ndef a() -> int:\n    raise KeyboardInterrupt\n",
+        ["prog.py:4", "KeyboardInterrupt"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_a_python_step_that_fails(cli: Cli, name: str) -> None:
+    """The step that did it is blamed, at the user's line, and the next one doesn't start."""
+    text, parts = FAILING[name]
+    cli.write(
+        "prog.py",
+        f"{HEAD}{text}@step\ndef b() -> None: open('b', 'w')\n@pipeline\ndef p():\n    a()\n    b(after='a')\n{END}",
+    )
+    done = cli("run", "prog.py")
+    assert done.code == 1 and not (cli.folder / "b").exists()
+    shown = "".join(
+        line for line in done.err.splitlines() if line.startswith(("✗ a failed", "    (at"))
+    )
+    assert all(part in shown for part in parts), shown
+    assert "site-packages" not in done.err and "gzip.py" not in done.err
+
+
+RIGHT = {
+    "float": "1",
+    "Optional[int]": "None",
+    "Union[int, str]": "'x'",
+    "list": "(1, 2)",
+    "List[int]": "[1]",
+    "Dict[str, int]": "{'a': 1}",
+    "bool": "True",
+    "int": "True",
+    "Any": "None",
+    "object": "None",
+    "Annotated[float, 'loss']": "2",
+}
+
+
+@pytest.mark.parametrize("annotation", RIGHT)
+def test_what_a_step_may_return(cli: Cli, annotation: str) -> None:
+    cli.write(
+        "prog.py",
+        "from typing import *\nfrom typing import Annotated\n"
+        f"{HEAD}@step\ndef a() -> {annotation}:\n    return {RIGHT[annotation]}\n@pipeline\ndef p(): a()\n{END}",
+    )
+    assert cli("run", "prog.py").code == 0
+
+
 def document(steps: str) -> str:
     return f"stoker: 1\nname: p\nsteps:\n{steps}"
 

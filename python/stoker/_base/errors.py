@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any, Iterable, Optional, Type
+from typing import Any, Iterable, Optional, Set, Type
 
 from . import PACKAGE
 
@@ -134,6 +134,42 @@ def _is_ours(trace: Any) -> bool:
     return bool(trace.tb_frame.f_code.co_filename.startswith(PACKAGE))
 
 
+def say_import(error: ImportError, trace: Any) -> None:
+    """One line for an import that fails in the program's own file, else Python's traceback and that line."""
+    import os
+
+    own = trace
+    while own.tb_next is not None and own.tb_frame.f_globals.get("__name__") != "__main__":
+        own = own.tb_next
+    inner = own.tb_next
+    while inner is not None and inner.tb_frame.f_code.co_filename.startswith("<frozen"):
+        inner = inner.tb_next
+    if own.tb_frame.f_globals.get("__name__") != "__main__" or inner is not None:
+        sys.__excepthook__(type(error), error, trace)
+    path = own.tb_frame.f_code.co_filename
+    text = str(error)
+    if "relative import" in text:
+        name = os.path.basename(path)
+        text = (
+            f"a relative import doesn't work here, because {name} runs as a program and not as part of a "
+            "package: leave out the dots ('from utils import x' finds utils.py beside it)"
+        )
+    elif isinstance(error, ModuleNotFoundError) and error.name:
+        names = {name.partition(".")[0] for name in sys.modules} | _installed()
+        top = error.name.partition(".")[0]
+        text = (
+            f"module '{error.name}' is not installed in {sys.executable}{did_you_mean(top, names - {top})} "
+            f"(to install it: {sys.executable} -m pip install {top})"
+        )
+    say(f"{os.path.relpath(path)}:{own.tb_lineno}: {text}")
+
+
+def _installed() -> Set[str]:
+    import pkgutil
+
+    return {module.name for module in pkgutil.iter_modules()}
+
+
 def end_in_one_line(kind: Type[BaseException], error: BaseException, trace: Any) -> None:
     """``sys.excepthook`` of programs: prints an exception of this package as one line, without a
     traceback.
@@ -147,6 +183,9 @@ def end_in_one_line(kind: Type[BaseException], error: BaseException, trace: Any)
         return
     if isinstance(error, KeyboardInterrupt) and _is_ours(trace):
         return  # Python ends by SIGINT
+    if isinstance(error, ImportError) and trace is not None:
+        say_import(error, trace)
+        return
     if not isinstance(error, StokerError):
         sys.__excepthook__(kind, error, trace)
         return

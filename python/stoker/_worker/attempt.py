@@ -182,6 +182,8 @@ class _Attempt:
             from . import hidden
 
             hidden.begin(task["secrets"])
+        if task.get("timeout_ms"):
+            _tell_where(task["timeout_ms"] / 1000)
         if self._devices():
             self.masks = masks_at_start or frameworks.masks()
         self.context = context.enter(task, self.directory)
@@ -234,6 +236,7 @@ class _Attempt:
         names = self._output_names()
         if self.rank is None:
             values = dict(zip(names, self._split(value, names)))
+            self._check(values)
             value = None  # drops this reference to the step's results
             self._store_outputs(values)
         else:
@@ -382,6 +385,32 @@ class _Attempt:
             )
         return tuple(value)
 
+    def _check(self, values: Dict[str, Any]) -> None:
+        """Blame the step that returned a wrong type, not the next one that gets it."""
+        from .fit import is_wrong
+
+        for name, annotation in zip(self.entry.output_names, self.entry.output_types):
+            if name not in values or not is_wrong(values[name], annotation):
+                continue
+            value, wanted = values[name], _type_name(annotation)
+            if value is None:
+                got, fix = (
+                    "nothing",
+                    f"end it with 'return' and the value, or write '-> Optional[{wanted}]'",
+                )
+            else:
+                kind = type(value).__name__
+                text = repr(value)
+                got = f"{text if len(text) <= 40 else text[:37] + '...'}, of type {kind}"
+                fix = f"return {wanted}({text}) or the like, or write '-> {kind}'"
+                if len(text) > 20:
+                    fix = f"return a value of type {wanted}, or write '-> {kind}'"
+            where = "" if len(values) == 1 else f" for its output '{name}'"
+            raise UsageError(
+                f"step '{self.task.get('step')}' returned {got}{where}, but its annotation is "
+                f"'-> {wanted}': {fix}"
+            )
+
     def _store(self, name: str, value: Any, spend: bool = False) -> Dict[str, Any]:
         folder = self.rank.own if self.rank is not None and self.rank.number else self.directory
         path = f"{folder}/out/{name}"
@@ -471,6 +500,10 @@ class _Attempt:
 
     def close(self) -> None:
         """Add the context's data, the modules that were seen and the warnings to the result."""
+        if self.task.get("timeout_ms"):
+            import faulthandler
+
+            faulthandler.cancel_dump_traceback_later()
         if os.environ.get("STOKER_READS"):
             from . import reads
 
@@ -495,6 +528,12 @@ class _Attempt:
         if self.hooks_run:
             self.result["hooks_run"] = self.hooks_run
         context.leave()
+
+
+def _type_name(annotation: Any) -> str:
+    if isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
+        return annotation.__name__
+    return str(annotation).replace("typing.", "")
 
 
 def _is_last(holder: List[Any]) -> bool:
@@ -611,7 +650,23 @@ def _message(exc: BaseException) -> str:
         return f"key {exc.args[0]!r} not found"
     if isinstance(exc, MemoryError) and not text:
         return "the process could not get more memory (MemoryError)"
+    if isinstance(exc, FileNotFoundError) and isinstance(exc.filename, str):
+        return text + _missing_file(exc.filename)
     return text or type(exc).__name__
+
+
+def _missing_file(name: str) -> str:
+    """Where a relative name was looked for, and the nearest name there."""
+    import difflib
+
+    folder = os.path.dirname(os.path.abspath(name))
+    while not os.path.isdir(folder):
+        folder, name = os.path.dirname(folder), folder
+    near = difflib.get_close_matches(os.path.basename(name), os.listdir(folder), 1, 0.6)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    if not hint and not os.path.isabs(name):
+        hint = "; a relative path counts from the folder in which the program was started"
+    return f" (looked for in {folder}){hint}"
 
 
 def _traceback(exc: BaseException) -> str:
@@ -622,6 +677,8 @@ def _traceback(exc: BaseException) -> str:
     while trace is not None and is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     stack = traceback.extract_tb(trace)
+    if isinstance(exc, OSError) and exc.filename is not None and exc.__cause__ is None:
+        return _short_traceback(exc, stack)
     if isinstance(exc, Stopped):
         lines = ["Traceback (most recent call last):\n", *stack.format(), f"{exc}\n"]
     elif exc.__cause__ is None and _is_sentence(exc) and any(not is_ours(f[0]) for f in stack):
@@ -632,6 +689,19 @@ def _traceback(exc: BaseException) -> str:
     else:
         lines = traceback.format_exception(type(exc), exc, trace)
     return "".join(lines).rstrip()
+
+
+def _short_traceback(exc: OSError, stack: Any) -> str:
+    """Of a file that can't be opened: down to the user's own line, not into the library that tried."""
+    import traceback
+
+    last = max((i for i, frame in enumerate(stack) if is_users(frame[0])), default=len(stack) - 1)
+    left_out = len(stack) - last - 1
+    shown = traceback.StackSummary.from_list(stack[: last + 1])
+    lines = ["Traceback (most recent call last):\n", *shown.format()]
+    if left_out:
+        lines.append(f"  … {left_out} calls inside of the library that it called\n")
+    return "".join([*lines, *traceback.format_exception_only(type(exc), exc)]).rstrip()
 
 
 def _is_sentence(exc: BaseException) -> bool:
@@ -703,6 +773,13 @@ def set_thread_variables(n_threads: int, given: Dict[str, str]) -> None:
     for name in _THREAD_VARIABLES:
         if name not in given:
             os.environ[name] = str(n_threads)
+
+
+def _tell_where(timeout: float) -> None:
+    """Write the stacks into the step's log just before its time is over."""
+    import faulthandler
+
+    faulthandler.dump_traceback_later(max(timeout - 0.1, timeout * 0.8), file=2)
 
 
 def tell_crashes() -> None:

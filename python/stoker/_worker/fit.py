@@ -27,6 +27,34 @@ def fit(value: Any, annotation: Any) -> Any:
     return value
 
 
+_PLAIN = (int, float, complex, str, bytes, bool, list, tuple, dict, set, frozenset)
+_ALSO = {float: (int,), complex: (int, float), list: (tuple,), set: (frozenset,)}
+
+
+def is_wrong(value: Any, annotation: Any) -> bool:
+    """Whether a returned value surely isn't of its annotated type.
+
+    Judges values of built-in types and None only: an array's scalar, say, passes for a float.
+    """
+    if annotation is None or annotation is type(None):
+        return value is not None and type(value) in _PLAIN
+    origin = getattr(annotation, "__origin__", None)
+    if origin is not None and hasattr(annotation, "__metadata__"):
+        return is_wrong(value, origin)
+    if origin is Union or type(annotation).__name__ == "UnionType":
+        return all(is_wrong(value, choice) for choice in annotation.__args__)
+    if not isinstance(origin or annotation, type):
+        return False
+    wanted: Any = origin or annotation
+    if wanted is object or wanted is Any or getattr(wanted, "_is_protocol", False):
+        return False
+    if value is None:
+        return True
+    if wanted not in _PLAIN or type(value) not in _PLAIN:
+        return False
+    return not isinstance(value, (wanted, *_ALSO.get(wanted, ())))
+
+
 def _fit_union(value: Any, choices: Tuple[Any, ...]) -> Any:
     if value is None:
         return None

@@ -159,6 +159,9 @@ static void classify(local_task *t, stk_ending *e, stk_outcome *o)
         e->share_bytes = w->share_bytes;
     } else if (t->stopped_for == STK_FAIL_OTHER_DEVICE) {
         e->device = w->other_device;
+    } else if (t->stopped_for == STK_FAIL_TIMEOUT) {
+        tail = read_tail(t); /* a worker writes its stack there when its time is nearly over */
+        e->stderr_tail = tail;
     } else if (t->stopped_for == STK_FAIL_NONE && e->wait_status != 0) {
         stk_watch_look_at_shm(w);
         e->full_errno = why_full(t->dir);

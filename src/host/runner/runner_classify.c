@@ -159,12 +159,32 @@ static const char *round_duration(int64_t ms, char *text, int size)
     return text;
 }
 
+/* The innermost call by the first of faulthandler's stacks, or by the last one, which is the main
+ * thread's; NULL: there is none. */
+static const char *find_call(const stk_ending *e, bool of_main, size_t *ret_len)
+{
+    static const char head[] = "(most recent call first):\n  File ";
+    const char *call = NULL;
+    for (const char *at = e->stderr_tail; at != NULL && (at = strstr(at, head)) != NULL; at++) {
+        if (call != NULL && !of_main) {
+            break;
+        }
+        call = line_of(e->stderr_tail, at + sizeof head - 1, ret_len);
+    }
+    return call;
+}
+
 static void say_timeout(const stk_ending *e, stk_outcome *ret)
 {
     char after[32], before[32];
     add_words(ret, "timeout: still running after %s", round_duration(e->timeout_ms, after, 32));
     if (e->notice_ms > 0) {
         add_words(ret, ", warned %s before", round_duration(e->notice_ms, before, 32));
+    }
+    size_t len = 0;
+    const char *call = find_call(e, true, &len);
+    if (call != NULL) {
+        add_words(ret, ", at %.*s", (int)MIN(len, LINE_BYTES), call);
     }
 }
 
@@ -281,17 +301,14 @@ static bool is_shm_full(const stk_ending *e, const stk_outcome *ret)
            e->shm_free_bytes <= e->shm_bytes / 20;
 }
 
-/* Adds where compiled code crashed, from faulthandler's stack of a Python process, whose innermost
- * call comes first. */
+/* Adds where compiled code of a Python process crashed. */
 static void say_crash(const stk_ending *e, stk_outcome *ret)
 {
-    static const char head[] = "(most recent call first):\n  File ";
-    const char *at = strstr(stk_text_or(e->stderr_tail, ""), head);
-    if (ret->signal == 0 || ret->signal == SIGKILL || at == NULL) {
+    size_t len = 0;
+    const char *line = find_call(e, false, &len);
+    if (ret->signal == 0 || ret->signal == SIGKILL || line == NULL) {
         return;
     }
-    size_t len = 0;
-    const char *line = line_of(e->stderr_tail, at + sizeof head - 1, &len);
     add_words(ret,
               " in compiled code, called at %.*s; its stderr has the whole stack: update the "
               "library that crashed, or avoid this call",

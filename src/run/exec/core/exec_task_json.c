@@ -189,6 +189,9 @@ int stk_exec_put_task(stk_exec *x, uint32_t task, uint32_t attempt, const char *
         bool spawns = step->settings->isolation == STK_ISOLATION_SPAWN;
         stk_json_put_text(buf, "entry", step->python);
         stk_json_put_text(buf, "isolation", spawns ? "spawn" : "fork");
+        if (step->settings->timeout_ms > 0) {
+            stk_json_put_whole(buf, "timeout_ms", step->settings->timeout_ms);
+        }
     } else {
         stk_json_put_n_texts(buf, "command", step->argv, step->n_argv);
     }
