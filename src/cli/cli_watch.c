@@ -188,6 +188,9 @@ void stk_cli_watch_end(stk_cli_watcher *w, int signal_fd)
         is_on = stk_writer_wait(w->writer, signal_fd);
         (void)on_tick(w, 0);
     }
+    if (w->prints != NULL) {
+        put_prints(w, false);
+    }
     if (w->progress != NULL) {
         stk_progress_clear(w->progress);
     }

@@ -1,5 +1,6 @@
 #include "show/prints.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -275,6 +276,11 @@ static void read_log(stk_prints *p, attempt *a, int k)
     char data[CHUNK];
     s->seen = -1;
     while (p->room > 0) {
+        off_t next = lseek(s->fd, s->at, SEEK_DATA); /* a log may have a hole of terabytes */
+        s->at = MAX(next, s->at);
+        if (next < 0 && errno == ENXIO) {
+            s->at = MAX(s->at, st.st_size);
+        }
         ssize_t n = pread(s->fd, data, sizeof data, s->at);
         if (n <= 0) {
             s->seen = s->at;

@@ -74,11 +74,6 @@ def test_long_line_and_secret(cli: Cli) -> None:
     assert "swordfish" not in run.out + run.err and "it is *********" in run.out
 
 
-def test_echo_and_json_exclude_each_other(cli: Cli) -> None:
-    run = cli.run({"a": {"run": "true"}}, "--echo", "--json")
-    assert run.code == 2 and "--echo and --json" in run.out
-
-
 def test_tags_of_a_live_run(cli: Cli) -> None:
     """A run can be tagged by others while its engine goes on committing, and after its end."""
     wait = "echo > here; while [ ! -e ok ]; do sleep 0.02; done"
