@@ -242,6 +242,58 @@ class Bench:
         )
         self.step_ms = each
 
+    def prints(self) -> None:
+        """A step that prints much, to our stdout as well as to its log."""
+        n = 64 if self.args.quick else 1024
+        line = "x" * 99
+        walls: dict[str, list[float]] = {"on": [], "off": []}
+        for _ in range(3):
+            for setting, found in walls.items():
+                folder = self.fresh("prints")
+                run = f"yes {line} | head -c {n << 20}"
+                (folder / "p.yaml").write_text(
+                    f"stoker: 1\nname: p\nsteps:\n  a: {{run: '{run}'}}\n"
+                )
+                words = f"STOKER_PRINTS={setting} '{self.args.stoker}' run p.yaml | cat > /dev/null"
+                found.append(measure(["sh", "-c", words], folder, self.env).wall)
+                shutil.rmtree(folder)
+        on, off = statistics.median(walls["on"]), statistics.median(walls["off"])
+        what = f"a step that prints {n} MiB, seen through a pipe"
+        self.add("prints", what, f"{on:.2f} s", f"to its log only {off:.2f} s", on / off, 1.1)
+
+    def reads(self) -> None:
+        """Recording what a step reads, beside not doing so."""
+        n = 100 if self.args.quick else 500
+        file = str(ROOT / "bench" / "reads.py")
+        cpu: dict[str, list[float]] = {"on": [], "off": []}
+        opened: dict[str, list[float]] = {"on": [], "off": []}
+        stats: list[float] = []
+        for _ in range(3):
+            for track, found in cpu.items():
+                found.append(self.python(self.fresh("reads"), file, track, "steps", str(n)).cpu)
+                words = [str(self.args.python), file, track, "files", "4000"]
+                done = subprocess.run(
+                    words, cwd=self.fresh("files"), env=self.env, capture_output=True, check=True
+                )
+                each, stat = map(float, done.stdout.split())
+                opened[track].append(each)
+                stats.append(stat)
+        on, off = min(cpu["on"]) / n * 1e3, min(cpu["off"]) / n * 1e3
+        what = "CPU of a no-op Python step whose reads are recorded"
+        self.add(
+            "reads", what, f"{on:.2f} ms", f"not recorded {off:.2f} ms", on - off, 0.2, "ms more"
+        )
+        more = min(opened["on"]) - min(opened["off"]) - min(stats)
+        self.add(
+            "reads",
+            "recording a file that a step opens, beside a stat of it",
+            f"{min(opened['on']):.1f} µs",
+            f"open {min(opened['off']):.1f} µs, stat {min(stats):.1f} µs",
+            more,
+            5.0,
+            "µs",
+        )
+
     def peers(self) -> None:
         """A step of ZenML and of Metaflow, and how long a program with two steps takes from nothing to its end."""
         if not self.args.peers:
@@ -610,6 +662,8 @@ def main() -> int:
         "commands",
         "cached",
         "python_steps",
+        "prints",
+        "reads",
         "peers",
         "array",
         "million",

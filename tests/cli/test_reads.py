@@ -185,6 +185,14 @@ def test_a_copy_of_all_variables_is_no_look_up(cli: Cli, how: str) -> None:
     assert status(cli) == "cached", cli("why", "latest").out
 
 
+def test_imports_list_no_folders(cli: Cli) -> None:
+    """The interpreter looks through the program's folder when a step imports something."""
+    prepare(cli, "import fractions, child, traceback; traceback.format_stack()")
+    assert [status(cli), status(cli)] == ["succeeded", "cached"], cli("why", "latest").out
+    cli.write("more.py", "")
+    assert status(cli) == "cached", cli("why", "latest").out
+
+
 def test_a_file_that_was_looked_for(cli: Cli) -> None:
     body = "\n    ".join(["try: open('config')", "except OSError: pass"])
     prepare(cli, body)
@@ -232,7 +240,8 @@ def test_unseen_reads_are_said(cli: Cli) -> None:
 
 
 def test_plan_lists_what_was_read(cli: Cli) -> None:
-    prepare(cli, "open('data/file'); os.listdir('data'); os.getenv('LR')")
+    prepare(cli, "open('data/file'); os.listdir('data'); os.getenv('LR'); os.getenv('UNSET')")
+    cli.env["LR"] = "1"
     assert status(cli) == "succeeded"
     text = cli("plan", "prog.py").out
     assert "data/file" in text and "data/" in text and "$LR" in text

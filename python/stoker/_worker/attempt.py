@@ -201,7 +201,6 @@ class _Attempt:
             reads.begin(
                 os.environ["STOKER_READS"], self.rank is None, [x for x in left_out.split(":") if x]
             )
-            reads.for_children(os.environ)
         if entry is None:
             module, _, qualname = str(self.task.get("entry", "")).partition(":")
             try:

@@ -14,7 +14,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, MutableMapping, Optional, Sequence, Set, Tuple
+    from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 MOST = 10000  # files and folders of one process
 _RECENT_NS = 20000000  # a file younger than this may change again without a new time stamp
@@ -37,12 +37,29 @@ _UNSEEN = (
     "lmdb",
     "netCDF4",
     "polars",
-    "pyarrow",
+    "pyarrow.csv",
+    "pyarrow.dataset",
+    "pyarrow.feather",
+    "pyarrow.fs",
+    "pyarrow.orc",
+    "pyarrow.parquet",
     "rasterio",
     "tensorflow",
     "tiledb",
 )
 
+# Callers whose reads are the interpreter's own: imports, and source lines for messages.
+_INTERNAL = ("<frozen importlib", os.path.dirname(os.__file__) + "/linecache.py")
+_TOKENIZE = os.path.dirname(os.__file__) + "/tokenize.py"
+
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_SKIP = tuple(
+    name + os.sep
+    for name in (os.path.dirname(os.__file__), sys.prefix + "/lib", sys.base_prefix + "/lib", _HERE)
+) + ("/proc/", "/dev/", "/sys/", "/run/", "/usr/", "/lib", "/bin/", "/sbin/")
+
+_ready = False
+_cwd = ""  # "": ask
 _path: Optional[str] = None  # where records go; None: nothing is recorded
 _kept: Optional[List[bytes]] = None  # records of the worker itself; None: they are written at once
 _known: Dict[str, str] = {}
@@ -50,38 +67,37 @@ _busy = False
 _skip: Tuple[str, ...] = ()
 
 
+def prepare() -> None:
+    """Install the hooks, which do nothing before ``begin``.
+
+    The fork server calls it once: in each child it would copy many pages.
+    """
+    global _ready
+    if _ready:
+        return
+    _ready = True
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_write_at_once)
+    _watch_environment()
+    if hasattr(sys, "addaudithook"):
+        sys.addaudithook(_on_event)
+
+
 def begin(path: str, keep: bool, left_out: Sequence[str] = ()) -> None:
-    """Start to record into the file ``path``; child Python processes do the same.
+    """Start to record into the file ``path``.
 
     Args:
         keep: gather records in memory until ``end``; forked children write theirs at once.
         left_out: prefixes of paths that don't count.
     """
     global _path, _kept, _skip
-    first = _path is None
+    prepare()
     _path = path
     _kept = [] if keep else None
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    inner = {os.path.dirname(os.__file__), sys.prefix + "/lib", sys.base_prefix + "/lib", here}
-    system = ("/proc/", "/dev/", "/sys/", "/run/", "/usr/", "/lib", "/bin/", "/sbin/")
-    _skip = tuple(sorted(name + os.sep for name in inner)) + system + tuple(left_out)
+    _skip = _SKIP + tuple(left_out)
     _known.clear()
-    if not first:
-        return
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_write_at_once)
-    _watch_environment()
-    if hasattr(sys, "addaudithook"):
-        sys.addaudithook(_on_event)
-    else:
+    if not hasattr(sys, "addaudithook"):
         _record("u", "files, because Python before 3.8 doesn't report them")
-
-
-def for_children(environment: MutableMapping[str, str]) -> None:
-    """Let Python processes that get ``environment`` record what they read."""
-    site = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
-    before = environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = site + os.pathsep + before if before else site
 
 
 def end() -> None:
@@ -90,7 +106,7 @@ def end() -> None:
     names = sys.modules
     for name in _UNSEEN:
         if name in names:
-            _record("u", "files, as far as '%s' reads them" % name)
+            _record("u", "files, as far as '%s' reads them" % name.partition(".")[0])
     kept, _kept = _kept, None
     if kept:
         _write(b"".join(kept))
@@ -98,8 +114,9 @@ def end() -> None:
 
 
 def _write_at_once() -> None:
-    global _kept
+    global _kept, _cwd
     _kept = None
+    _cwd = ""
 
 
 def _write(data: bytes) -> None:
@@ -147,6 +164,9 @@ def _on_event(event: str, args: Tuple[Any, ...]) -> None:
                     _on_change(args[i])
                 except Exception:
                     pass
+    elif event == "os.chdir":
+        global _cwd
+        _cwd = ""
     elif event == "sqlite3.connect" and _path is not None:
         try:
             _on_open(args[0], os.O_RDWR)
@@ -162,10 +182,16 @@ def _absolute(path: Any) -> str:
     if isinstance(path, bytes):
         path = os.fsdecode(path)
     if path[:1] != "/":
-        path = os.getcwd() + "/" + path
-    while "/./" in path:
-        path = path.replace("/./", "/")
-    return str(path[:-2] if path.endswith("/.") and len(path) > 2 else path)
+        global _cwd
+        if not _cwd:
+            _cwd = os.getcwd()
+        path = _cwd + "/" + path
+    if "/." in path:
+        while "/./" in path:
+            path = path.replace("/./", "/")
+        if path.endswith("/.") and len(path) > 2:
+            path = path[:-2]
+    return str(path)
 
 
 def _is_left_out(path: str) -> bool:
@@ -177,12 +203,18 @@ def _is_left_out(path: str) -> bool:
     )
 
 
+def _is_internal() -> bool:
+    """Whether the interpreter itself opens or lists: the caller of the hook's function."""
+    caller = sys._getframe(3).f_code.co_filename
+    return caller.startswith(_INTERNAL) or caller == _TOKENIZE
+
+
 def _on_open(path: Any, flags: int) -> None:
     if isinstance(path, int) or path is None:
         return
     path = _absolute(path)
     known = _known.get(path)
-    if known == "w" or _is_left_out(path):
+    if known == "w" or _is_left_out(path) or _is_internal():
         return
     if flags & _WRITES:
         _known[path] = "w"
@@ -215,7 +247,7 @@ def _on_list(path: Any) -> None:
         return
     path = _absolute(path if path is not None else ".")
     key = path + "/"
-    if key in _known or len(_known) >= MOST or _is_left_out(key):
+    if key in _known or len(_known) >= MOST or _is_left_out(key) or _is_internal():
         return
     _known[key] = "d"
     try:
@@ -247,7 +279,7 @@ def _watch_environment() -> None:
     def getitem(self: Any, name: Any) -> Any:
         if _path is not None and copied.get(id(name)) is not name and isinstance(name, str):
             key = "$" + name
-            if key not in _known and name not in own:
+            if key not in _known and name not in own and not name.startswith(("STOKER_", "PYTHON")):
                 _known[key] = "e"
                 _record("e", name)
         return get(self, name)

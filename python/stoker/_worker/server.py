@@ -27,7 +27,7 @@ import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .._definition.entry import Entry
-from . import attempt, fitness, line, seeds, seen
+from . import attempt, fitness, line, reads, seeds, seen
 
 _VERSION = 1
 _MAX_MESSAGE = 64 << 20
@@ -190,6 +190,7 @@ class _Server:
         self.atexit_count = atexit._ncallbacks
         self.resource = resource
         # ranks have one from before accelerate's import
+        reads.prepare()
         attempt.baseline = attempt.baseline or seen.Baseline()
         gc.freeze()
 

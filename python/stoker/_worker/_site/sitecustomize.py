@@ -7,9 +7,15 @@ import sys
 from typing import Any, Dict
 
 
+def _is_worker() -> bool:
+    """A fresh worker begins itself, once it has loaded the step's code."""
+    with open("/proc/self/cmdline", "rb") as words:
+        return b"\0stoker._worker\0" in words.read()
+
+
 def _record() -> None:
     path = os.environ.get("STOKER_READS")
-    if not path:
+    if not path or _is_worker():
         return
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     space: Dict[str, Any] = {

@@ -342,8 +342,7 @@ void stk_exec_reads_env(const stk_exec *x, uint32_t task, const char *dir, exec_
     stk_exec_env_add(env, "STOKER_READS", stk_arena_printf(env->arena, "%s/reads", dir));
     stk_exec_env_add(env, "STOKER_READS_LEFT_OUT",
                      stk_arena_printf(env->arena, "%s/", stk_store_path(x->config.store)));
-    if (step->python == NULL &&
-        x->config.front != NULL) { /* a Python step's worker does the same */
+    if (x->config.front != NULL) { /* for Python programs that it starts */
         const char *before = getenv("PYTHONPATH");
         stk_exec_env_add(env, "PYTHONPATH",
                          stk_arena_printf(env->arena, "%s/_worker/_site%s%s", x->config.front,

@@ -27,8 +27,8 @@ int stk_exec_reads_collect(stk_exec *x, const exec_ending *e, const char *seen,
                            const char **ret_seen, const char **ret_unseen, stk_err *err);
 /* The sentence of an entry, or NULL. */
 const char *stk_exec_reads_unseen(const char *seen, stk_arena *arena);
-/* The files, folders and variables that an entry's step read: "data.csv, conf/, $LR and 3 more";
- * NULL: none. Paths below the current folder are relative. */
+/* The files, folders and set variables that an entry's step read: "data.csv, conf/, $LR and 3
+ * more"; NULL: none. Paths below the current folder are relative. */
 const char *stk_exec_reads_list(const char *seen, stk_arena *arena);
 /* Checks one member of `seen` that the step's reads made. Returns whether it is one, and
  * *ret_change: "FILE changed, which it read", or NULL if nothing changed. */

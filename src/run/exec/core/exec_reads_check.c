@@ -90,8 +90,8 @@ const char *stk_exec_reads_list(const char *seen, stk_arena *arena)
     for (uint32_t i = 0; doc != NULL && i < stk_json_n_members(doc); i++) {
         const char *key = stk_json_key(doc, i)->text;
         const char *value = stk_text_or(stk_json_text(stk_json_value(doc, i)), "");
-        bool is_read = key[0] == '$' || begins_with(value, "file ") ||
-                       begins_with(value, "folder ") || strcmp(value, "absent") == 0;
+        bool is_read = begins_with(value, "set ") || begins_with(value, "file ") ||
+                       begins_with(value, "folder ");
         if (is_read && n++ < SHOWN) {
             stk_buf_separate(&list, ", ");
             bool is_below = n_here > 0 && strncmp(key, here, n_here) == 0 && key[n_here] == '/';
