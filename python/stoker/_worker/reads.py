@@ -53,10 +53,9 @@ _INTERNAL = ("<frozen importlib", os.path.dirname(os.__file__) + "/linecache.py"
 _TOKENIZE = os.path.dirname(os.__file__) + "/tokenize.py"
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_SKIP = tuple(
-    name + os.sep
-    for name in (os.path.dirname(os.__file__), sys.prefix + "/lib", sys.base_prefix + "/lib", _HERE)
-) + ("/proc/", "/dev/", "/sys/", "/run/", "/usr/", "/lib", "/bin/", "/sbin/")
+_LIBRARIES = [os.path.dirname(os.__file__), sys.prefix + "/lib", sys.base_prefix + "/lib", _HERE]
+_SYSTEM = ["/proc/", "/dev/", "/sys/", "/run/", "/usr/", "/lib", "/bin/", "/sbin/"]
+_SKIP = tuple([name + os.sep for name in _LIBRARIES] + _SYSTEM)
 
 _ready = False
 _cwd = ""  # "": ask
