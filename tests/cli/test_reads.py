@@ -118,7 +118,7 @@ def test_every_way_of_reading(cli: Cli, reader: str) -> None:
     else:
         change(cli, "content", name)
     assert status(cli) == "succeeded"
-    assert f"{cli.folder / name} changed" in cli("why", "read").out.replace("/link", "/data/file")
+    assert f"{cli.folder / name}, which it read, has changed" in cli("why", "read").out.replace("/link", "/data/file")
 
 
 @pytest.mark.parametrize("kind", ["content", "size", "touched", "replaced by the same", "replaced"])
@@ -146,7 +146,7 @@ def test_folders(cli: Cli, lister: str) -> None:
     assert status(cli) == "cached", cli("why", "latest").out
     cli.write("data/more", "")
     assert status(cli) == "succeeded"
-    assert "data/ has other entries" in cli("why", "read").out
+    assert "data/, which it listed, have changed" in cli("why", "read").out
     (cli.folder / "data/more").unlink()
     assert status(cli) == "succeeded"
 
@@ -171,7 +171,7 @@ def test_variables(cli: Cli, how: str) -> None:
     cli.env["LR"] = "value-two"
     assert status(cli) == "succeeded"
     why = cli("why", "read").out
-    assert "variable LR changed" in why and "value-" not in why
+    assert "variable LR, which it read, has changed" in why and "value-" not in why
     assert "value-one" not in (cli.store / "store.db").read_bytes().decode(errors="ignore")
 
 
@@ -199,7 +199,7 @@ def test_a_file_that_was_looked_for(cli: Cli) -> None:
     assert [status(cli), status(cli)] == ["succeeded", "cached"]
     cli.write("config", "")
     assert status(cli) == "succeeded"
-    assert "config exists, which it looked for" in cli("why", "read").out
+    assert "config, which it looked for, exists" in cli("why", "read").out
 
 
 def test_what_the_step_wrote_itself_is_left_out(cli: Cli) -> None:
@@ -246,7 +246,7 @@ def test_plan_lists_what_was_read(cli: Cli) -> None:
     text = cli("plan", "prog.py").out
     assert "data/file" in text and "data/" in text and "$LR" in text
     change(cli, "content")
-    assert "data/file changed, which it read" in cli("plan", "prog.py").out
+    assert "data/file, which it read, has changed" in cli("plan", "prog.py").out
 
 
 def test_a_library_in_c(cli: Cli) -> None:

@@ -313,7 +313,7 @@ static const char *changed_reads(exec_lookup *lookup, const char *seen, bool tra
                 return change;
             }
         } else if (!is_file_same(lookup, path, value)) {
-            return stk_arena_printf(lookup->arena, "%s changed, which it loaded", path);
+            return stk_arena_printf(lookup->arena, "%s, which it loaded, has changed", path);
         }
     }
     return NULL;

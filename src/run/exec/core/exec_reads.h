@@ -31,7 +31,7 @@ const char *stk_exec_reads_unseen(const char *seen, stk_arena *arena);
  * more"; NULL: none. Paths below the current folder are relative. */
 const char *stk_exec_reads_list(const char *seen, stk_arena *arena);
 /* Checks one member of `seen` that the step's reads made. Returns whether it is one, and
- * *ret_change: "FILE changed, which it read", or NULL if nothing changed. */
+ * *ret_change: "FILE, which it read, has changed", or NULL if nothing changed. */
 bool stk_exec_reads_check(const char *key, const char *value, stk_arena *arena,
                           const char **ret_change);
 /* Adds the variables of a task that records its reads. `dir`: the attempt's. */

@@ -154,19 +154,20 @@ bool stk_exec_reads_check(const char *key, const char *value, stk_arena *arena,
         stk_reads_sum_variable(key + 1, variable);
         if (strcmp(variable, value) != 0) {
             *ret_change = stk_arena_printf(
-                arena, "the environment variable %s changed, which it read", key + 1);
+                arena, "the environment variable %s, which it read, has changed", key + 1);
         }
     } else if (strcmp(value, "absent") == 0) {
         if (stk_file_exists(key)) {
-            *ret_change = stk_arena_printf(arena, "%s exists, which it looked for", key);
+            *ret_change = stk_arena_printf(arena, "%s, which it looked for, exists", key);
         }
     } else if (begins_with(value, "file ")) {
         if (!is_file_same(key, value)) {
-            *ret_change = stk_arena_printf(arena, "%s changed, which it read", key);
+            *ret_change = stk_arena_printf(arena, "%s, which it read, has changed", key);
         }
     } else if (begins_with(value, "folder ")) {
         if (!is_folder_same(key, value)) {
-            *ret_change = stk_arena_printf(arena, "%s has other entries, which it listed", key);
+            *ret_change =
+                stk_arena_printf(arena, "the entries of %s, which it listed, have changed", key);
         }
     } else {
         return false;
