@@ -118,7 +118,9 @@ def test_every_way_of_reading(cli: Cli, reader: str) -> None:
     else:
         change(cli, "content", name)
     assert status(cli) == "succeeded"
-    assert f"{cli.folder / name}, which it read, has changed" in cli("why", "read").out.replace("/link", "/data/file")
+    assert f"{cli.folder / name}, which it read, has changed" in cli("why", "read").out.replace(
+        "/link", "/data/file"
+    )
 
 
 @pytest.mark.parametrize("kind", ["content", "size", "touched", "replaced by the same", "replaced"])
