@@ -58,11 +58,14 @@ _HOME = {
     "StokerWarning": "_base.errors",
 }
 
-__all__ = [*_HOME, "__version__"]
+_MODULES = ("checkpoint",)
+
+__all__ = [*_HOME, *_MODULES, "__version__"]
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from . import checkpoint as checkpoint
     from ._base.errors import PipelineInterfaceError as PipelineInterfaceError
     from ._base.errors import SettingsError as SettingsError
     from ._base.errors import StepInterfaceError as StepInterfaceError
@@ -106,6 +109,9 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
+    if name in _MODULES:
+        __import__(f"{__name__}.{name}")
+        return sys.modules[f"{__name__}.{name}"]
     if home is None:
         raise AttributeError(f"module 'stoker' has no attribute {name!r}")
     full = f"{__name__}.{home}"

@@ -127,6 +127,8 @@ static void write_batch(stk_writer *w)
 static void *work(void *arg)
 {
     stk_writer *w = arg;
+    int before;
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     pthread_mutex_lock(&w->lock);
     for (;;) {
         while (!w->is_busy && !w->is_closing) {
@@ -136,7 +138,9 @@ static void *work(void *arg)
             break;
         }
         pthread_mutex_unlock(&w->lock);
+        (void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &before); /* it holds no lock */
         write_batch(w);
+        (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
         pthread_mutex_lock(&w->lock);
         w->is_busy = false;
         (void)eventfd_write(w->done_fd, 1);
@@ -207,7 +211,7 @@ void stk_writer_free(stk_writer *w)
     if (w->has_thread) {
         pthread_mutex_lock(&w->lock);
         if (w->is_busy) {
-            (void)pthread_cancel(w->thread); /* it is in write() or poll() */
+            (void)pthread_cancel(w->thread); /* from write() or poll() */
         }
         w->is_closing = true;
         pthread_cond_signal(&w->handed);

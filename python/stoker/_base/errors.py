@@ -14,22 +14,54 @@ from . import PACKAGE
 
 
 class StokerError(Exception):
-    """Base of every exception that the front raises on purpose."""
+    """Base of every exception that the front raises on purpose.
+
+    Example::
+
+        try:
+            digits()
+        except StokerError as exc:
+            print(exc)
+    """
 
     exit_status = 2  # of a program that this exception ends
     told = False  # the engine has already printed it
 
 
 class SettingsError(StokerError, ValueError):
-    """A setting has a wrong name or value; the text names the object, the value and the remedy."""
+    """A setting has a wrong name or value; the text names the object, the value and the remedy.
+
+    Example::
+
+        try:
+            ResourceSettings(gpu_cuont=1)
+        except SettingsError as exc:
+            print(exc)    # did you mean 'gpu_count'?
+    """
 
 
 class StepInterfaceError(StokerError):
-    """A step's declaration or call is wrong."""
+    """A step's declaration or call is wrong.
+
+    Example::
+
+        try:
+            train(rate=0.1)
+        except StepInterfaceError as exc:
+            print(exc)    # it takes 'lr'
+    """
 
 
 class PipelineInterfaceError(StokerError, ValueError):
-    """A pipeline's declaration or call is wrong."""
+    """A pipeline's declaration or call is wrong.
+
+    Example::
+
+        try:
+            digits(rate=0.1)
+        except PipelineInterfaceError as exc:
+            print(exc)
+    """
 
 
 class NotYetError(StokerError, NotImplementedError):
@@ -56,7 +88,12 @@ class InWorkerError(StokerError, RuntimeError):
 
 
 class StokerWarning(UserWarning):
-    """A request has no effect here."""
+    """A request has no effect here.
+
+    Example::
+
+        warnings.simplefilter("error", StokerWarning)
+    """
 
 
 _unknown = "error"

@@ -15,6 +15,7 @@ from typing import (
     Optional,
     Tuple,
     Union,
+    cast,
     overload,
 )
 
@@ -39,13 +40,28 @@ from .._engine.emit import compile_graph
 from .._worker.context import in_task
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing import Generic
+
+    from typing_extensions import ParamSpec, Unpack
 
     from .._definition.layers import PipelineOptions
 
+    P = ParamSpec("P")
+else:  # type parameters cost a start nothing
+    P = None
 
-class Pipeline(PipelineDefinition):
-    """A function whose body builds a graph of steps; calling it runs the graph."""
+    class Generic:
+        def __class_getitem__(cls, _):
+            return cls
+
+
+class Pipeline(PipelineDefinition, Generic[P]):
+    """A function whose body builds a graph of steps; calling it runs the graph.
+
+    Example::
+
+        run = digits.with_options(enable_cache=False)(lr=0.2)
+    """
 
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
         """Run the body once and write the spec; nothing is executed or stored.
@@ -133,7 +149,7 @@ class Pipeline(PipelineDefinition):
                 f"{where}: pipeline '{self.name}' has no parameter '{key}'{hint}"
             )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> PipelineRun:
         """Run the pipeline and return the finished run; inside of another pipeline, add its steps to that.
 
         Raises:
@@ -142,13 +158,13 @@ class Pipeline(PipelineDefinition):
         """
         outer = active_graph()
         if outer is not None:
-            return self._inline(outer, args, kwargs)
+            return cast("PipelineRun", self._inline(outer, args, kwargs))
         refuse_in_worker(f"pipeline '{self.name}'")
         registry.called = True
         compiled = self.compile(*args, **kwargs)
         if not compiled.spec["steps"]:
             warn(f"pipeline '{self.name}' has no steps, so there is nothing to run")
-            return None
+            return cast("PipelineRun", None)
         return _run(compiled)
 
     def _inline(self, outer: Graph, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
@@ -185,6 +201,10 @@ class Pipeline(PipelineDefinition):
         self._later("replay comes later; call the pipeline again, finished steps are reused")
 
     create_run_template = create_snapshot = register
+
+    def __get__(self, instance: Any, owner: Any = None) -> Pipeline[P]:
+        """Binds nothing. ``help`` takes an object with this method for a function."""
+        return self
 
     def __reduce__(self) -> str:
         return self.__qualname__
@@ -279,6 +299,12 @@ def get_pipeline_context() -> PipelineContext:
 
     Raises:
         RuntimeError: no pipeline is being built.
+
+    Example::
+
+        @pipeline
+        def digits():
+            print(get_pipeline_context().name)
     """
     graph = active_graph()
     if graph is None:
@@ -290,18 +316,18 @@ def get_pipeline_context() -> PipelineContext:
 
 
 @overload
-def pipeline(_func: Callable[..., Any]) -> Pipeline: ...
+def pipeline(_func: Callable[P, Any]) -> Pipeline[P]: ...
 
 
 @overload
 def pipeline(
     _func: None = None, **options: Unpack[PipelineOptions]
-) -> Callable[[Callable[..., Any]], Pipeline]: ...
+) -> Callable[[Callable[P, Any]], Pipeline[P]]: ...
 
 
 def pipeline(
     _func: Optional[Callable[..., Any]] = None, **options: Any
-) -> Union[Pipeline, Callable[[Callable[..., Any]], Pipeline]]:
+) -> Union[Pipeline[...], Callable[[Callable[..., Any]], Pipeline[...]]]:
     """Make a pipeline of a function; use it bare or with keywords.
 
     Args:
@@ -318,6 +344,14 @@ def pipeline(
 
     Raises:
         SettingsError: an unknown keyword or a value out of range.
+
+    Example::
+
+        @pipeline
+        def digits(lr: float = 0.1):
+            train(load(), lr=lr)
+
+        run = digits(lr=0.2)
     """
     if _func is not None:
         return Pipeline(_func, options)

@@ -37,6 +37,12 @@ def gpu_profile(
 
     Raises:
         SettingsError: a value out of range.
+
+    Example::
+
+        @gpu_profile(interval=1)
+        @step
+        def train() -> float: ...
     """
     setting = GpuProfile(
         with_card=with_card,

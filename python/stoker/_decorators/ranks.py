@@ -34,6 +34,12 @@ def run_with_accelerate(_step: Any = None, *, all_ranks: bool = False, **options
     Raises:
         RuntimeError: used on something that is no step, twice, or inside of a pipeline's function.
         SettingsError: an option or value that accelerate doesn't know (a warning in the compatibility shim).
+
+    Example::
+
+        @run_with_accelerate(num_processes=4)
+        @step
+        def train() -> float: ...
     """
     return _decorator(_step, "accelerate", options, all_ranks)
 
@@ -63,6 +69,12 @@ def torchrun(
     Raises:
         RuntimeError: used on something that is no step, twice, or inside of a pipeline's function.
         SettingsError: an unknown option, a value out of range, or a script that isn't there.
+
+    Example::
+
+        @torchrun(nproc_per_node="gpu")
+        @step
+        def train() -> float: ...
     """
     options = {"entrypoint": entrypoint, "entrypoint_args": entrypoint_args, **options}
     return _decorator(_step, "torchrun", {"nproc_per_node": nproc_per_node, **options}, all_ranks)

@@ -14,37 +14,54 @@ from .._worker.context import in_task
 from .pipeline import Pipeline, refuse_in_worker
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing import Generic, TypeVar
+
+    from typing_extensions import ParamSpec, Unpack
 
     from .._definition.layers import StepOptions
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+else:
+    from .pipeline import Generic
+
+    P = R = None
 
 __all__ = ["Step", "StepArtifact", "StepOutputs", "step"]
 
 
-class Step(StepDefinition):
+class Step(StepDefinition, Generic[P, R]):
     """A function that is run as a task of its own.
 
     In a pipeline's body a call adds the step to the graph; inside of another step it is a plain call;
     elsewhere it runs a pipeline of this one step and returns its value.
+
+    Example::
+
+        loss = train(load(), lr=0.2, id="first")
     """
 
-    def __call__(
-        self,
-        *args: Any,
-        id: Optional[str] = None,
-        after: Any = None,
-        start_after: Any = None,
-        **kwargs: Any,
-    ) -> Any:
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    @overload
+    def __call__(self, *args: Any, id: str, after: Any = None, **kwargs: Any) -> R: ...
+
+    @overload
+    def __call__(self, *args: Any, after: Any, **kwargs: Any) -> R: ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the step (see the class).
 
         Args:
             id: name of this call in the pipeline; else ``name``, ``name_2`` …
             after: steps to wait for without using what they give: names, outputs, or lists of them.
         """
+        id = kwargs.pop("id", None)
+        after = [kwargs.pop("after", None), kwargs.pop("start_after", None)]
         graph = active_graph()
         if graph is not None:
-            return graph.add(self, args, kwargs, id, [after, start_after])
+            return graph.add(self, args, kwargs, id, after)
         if in_task() or _plain_calls():
             return self.entrypoint(*args, **kwargs)
         return _run_alone(self, args, kwargs)
@@ -66,6 +83,10 @@ class Step(StepDefinition):
             "finished steps are reused"
         )
 
+    def __get__(self, instance: Any, owner: Any = None) -> Step[P, R]:
+        """Binds nothing. ``help`` takes an object with this method for a function."""
+        return self
+
     def __reduce__(self) -> str:
         return self.__qualname__  # pickled by reference, as a function is
 
@@ -73,14 +94,14 @@ class Step(StepDefinition):
         return f"<step '{self.name}' of {self.reference()}>"
 
 
-def _run_alone(step: Step, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+def _run_alone(step: Step[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
     """Run a step that was called outside of a pipeline; returns its value, or a tuple of its values."""
     refuse_in_worker(f"step '{step.name}'")
 
     def body() -> Any:
         return step(*map(_wrapped, args), **{k: _wrapped(v) for k, v in kwargs.items()})
 
-    single = Pipeline(body, {"name": step.name})
+    single: Pipeline[...] = Pipeline(body, {"name": step.name})
     run = single()
     assert run is not None
     outputs = run.steps[step.name].outputs
@@ -109,18 +130,18 @@ def _plain_calls() -> bool:
 
 
 @overload
-def step(_func: Callable[..., Any]) -> Step: ...
+def step(_func: Callable[P, R]) -> Step[P, R]: ...
 
 
 @overload
 def step(
     _func: None = None, **options: Unpack[StepOptions]
-) -> Callable[[Callable[..., Any]], Step]: ...
+) -> Callable[[Callable[P, R]], Step[P, R]]: ...
 
 
 def step(
     _func: Optional[Callable[..., Any]] = None, **options: Any
-) -> Union[Step, Callable[[Callable[..., Any]], Step]]:
+) -> Union[Step[..., Any], Callable[[Callable[..., Any]], Step[..., Any]]]:
     """Make a step of a function; use it bare or with keywords.
 
     Args:
@@ -152,6 +173,12 @@ def step(
     Raises:
         SettingsError: an unknown keyword or a value out of range.
         StepInterfaceError: a function that can't be a step.
+
+    Example::
+
+        @step(retry=StepRetryConfig(max_retries=2), settings={"resources": ResourceSettings(gpu_count=1)})
+        def train(data: str, lr: float = 0.1) -> float:
+            return fit(data, lr)
     """
     if _func is not None:
         return Step(_func, options)

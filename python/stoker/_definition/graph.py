@@ -40,7 +40,13 @@ def active_graph() -> Optional[Graph]:
 
 
 class StepArtifact:
-    """An output of a step while the pipeline is built; its value exists after the run."""
+    """An output of a step while the pipeline is built; its value exists after the run.
+
+    Example::
+
+        data = load()    # a StepArtifact in a pipeline's body
+        train(data)      # the step gets the value
+    """
 
     __slots__ = ("_graph", "annotation", "invocation_id", "output_name")
 

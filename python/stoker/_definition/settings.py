@@ -89,19 +89,21 @@ class _CheckedType(type):
             if not field.startswith("_"):
                 cls._fields[field] = space.get(field, _REQUIRED)
 
-    def __call__(cls, *args: Any, **given: Any) -> Any:
-        known = list(cls._fields)
-        renamed: Mapping[str, str] = getattr(cls, "_renamed", {})
-        for old in [name for name in given if name in renamed]:
-            value = given.pop(old)
-            if renamed[old]:
-                given.setdefault(renamed[old], value)
-        unknown = [name for name in given if name not in known]
-        if unknown:
-            refuse_unknown(cls.__name__, "field", unknown, known)
-            for name in unknown:
-                del given[name]
-        return super().__call__(*args, **given)
+    if not TYPE_CHECKING:  # type checkers read the dataclasses' fields
+
+        def __call__(cls, *args: Any, **given: Any) -> Any:
+            known = list(cls._fields)
+            renamed: Mapping[str, str] = getattr(cls, "_renamed", {})
+            for old in [name for name in given if name in renamed]:
+                value = given.pop(old)
+                if renamed[old]:
+                    given.setdefault(renamed[old], value)
+            unknown = [name for name in given if name not in known]
+            if unknown:
+                refuse_unknown(cls.__name__, "field", unknown, known)
+                for name in unknown:
+                    del given[name]
+            return super().__call__(*args, **given)
 
 
 _REQUIRED = object()
@@ -112,18 +114,22 @@ class Checked(metaclass=_CheckedType):
 
     _given: Tuple[str, ...]
 
-    def __init__(self, *args: Any, **given: Any) -> None:
-        fields = type(self)._fields
-        if len(args) > len(fields):
-            raise TypeError(f"{type(self).__name__} takes {len(fields)} values, not {len(args)}")
-        values = {**dict(zip(fields, args)), **given}
-        for name, default in fields.items():
-            value = values.get(name, default)
-            if value is _REQUIRED:
-                raise TypeError(f"{type(self).__name__} needs {name}")
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "_given", tuple(name for name in fields if name in values))
-        self.__post_init__()
+    if not TYPE_CHECKING:
+
+        def __init__(self, *args: Any, **given: Any) -> None:
+            fields = type(self)._fields
+            if len(args) > len(fields):
+                raise TypeError(
+                    f"{type(self).__name__} takes {len(fields)} values, not {len(args)}"
+                )
+            values = {**dict(zip(fields, args)), **given}
+            for name, default in fields.items():
+                value = values.get(name, default)
+                if value is _REQUIRED:
+                    raise TypeError(f"{type(self).__name__} needs {name}")
+                object.__setattr__(self, name, value)
+            object.__setattr__(self, "_given", tuple(name for name in fields if name in values))
+            self.__post_init__()
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -196,6 +202,10 @@ class ResourceSettings(Checked):
 
     Raises:
         SettingsError: a value is out of range, or a field is unknown.
+
+    Example::
+
+        ResourceSettings(cpu_count=4, memory="16GB", gpu_count=1, gpu_memory="20GB")
     """
 
     cpu_count: Optional[float] = None
@@ -307,7 +317,12 @@ def _is_number(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class DockerBuildOptions(Checked):
-    """Options of an image build."""
+    """Options of an image build.
+
+    Example::
+
+        DockerBuildConfig(build_options=DockerBuildOptions(nocache=True))
+    """
 
     pull: bool = False
     rm: bool = False
@@ -320,7 +335,12 @@ class DockerBuildOptions(Checked):
 
 @dataclass(frozen=True)
 class DockerBuildConfig(Checked):
-    """How an image is built."""
+    """How an image is built.
+
+    Example::
+
+        DockerSettings(build_config=DockerBuildConfig(dockerignore=".dockerignore"))
+    """
 
     build_options: Union[DockerBuildOptions, Dict[str, Any], None] = None
     dockerignore: Optional[str] = None
@@ -328,7 +348,12 @@ class DockerBuildConfig(Checked):
 
 @dataclass(frozen=True)
 class DockerSettings(Checked):
-    """The image of a step on container backends; without effect on a local run."""
+    """The image of a step on container backends; without effect on a local run.
+
+    Example::
+
+        DockerSettings(parent_image="pytorch/pytorch:2.7.0-cuda12.8-cudnn9-runtime")
+    """
 
     parent_image: Optional[str] = None
     image_tag: Optional[str] = None
@@ -389,6 +414,11 @@ class StepRetryConfig(Checked):
         delay: seconds before the first retry.
         backoff: factor between waits: the n-th wait is ``delay * backoff**(n-1)``.
         jitter: random share of the wait, 0 to 1.
+
+    Example::
+
+        @step(retry=StepRetryConfig(max_retries=3, delay=10, backoff=2))
+        def fetch() -> str: ...
     """
 
     max_retries: int = 1
@@ -431,6 +461,11 @@ class OnOOM(Checked):
 
     The step reads its attempt from ``get_step_context().attempt`` and its new resources from
     ``.granted``.
+
+    Example::
+
+        @step(on_oom=OnOOM(memory=2, max_retries=1))
+        def train() -> float: ...
     """
 
     memory: Union[float, str, None] = None
@@ -599,6 +634,11 @@ class CachePolicy(Checked):
         track: files, folders and environment variables that the step read count as well. With
             ``"strict"`` a result isn't cached if some reads can't be seen; with False only declared
             ones count.
+
+    Example::
+
+        @step(cache_policy=CachePolicy(expires_after=86400, file_dependencies=["data.csv"]))
+        def load() -> str: ...
     """
 
     include_step_code: bool = True

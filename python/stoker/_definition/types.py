@@ -15,7 +15,13 @@ else:
 
 
 class ExecutionMode(str, enum.Enum):
-    """What the run does when a step fails."""
+    """What the run does when a step fails.
+
+    Example::
+
+        @pipeline(execution_mode=ExecutionMode.FAIL_FAST)
+        def digits(): ...
+    """
 
     FAIL_FAST = "fail_fast"
     STOP_ON_FAILURE = "stop_on_failure"
@@ -29,6 +35,10 @@ class ExecutionStatus(str, enum.Enum):
     """The status of a run or step in the dialect's words; also equal to the engine's word.
 
     ``ExecutionStatus.COMPLETED == "completed" == "succeeded"``.
+
+    Example::
+
+        assert run.status == ExecutionStatus.COMPLETED
     """
 
     INITIALIZING = "initializing"
@@ -96,7 +106,13 @@ class ArtifactType(str, enum.Enum):
 @dataclass(frozen=True)
 class ArtifactConfig(Checked):
     """Names and describes an output: ``-> Annotated[int, ArtifactConfig(name="count",
-    tags=["x"])]``."""
+    tags=["x"])]``.
+
+    Example::
+
+        @step
+        def train() -> Annotated[float, ArtifactConfig(name="loss", tags=["final"])]: ...
+    """
 
     name: Optional[str] = None
     version: Union[str, int, None] = None
@@ -112,6 +128,10 @@ class ExternalArtifact(Checked):
     Give ``value`` (Stoker stores it before the run starts; its content counts in the cache key, so
     an equal value is a cache hit), or ``id`` (a digest), or ``name`` and ``version`` of a stored
     artifact.
+
+    Example::
+
+        train(data=ExternalArtifact(value=numpy.zeros(3)))
     """
 
     value: Any = None
@@ -134,7 +154,13 @@ class ExternalArtifact(Checked):
 
 @dataclass(frozen=True)
 class Model(Checked):
-    """The model that a pipeline or step uses; kept with the run's record."""
+    """The model that a pipeline or step uses; kept with the run's record.
+
+    Example::
+
+        @pipeline(model=Model(name="digits-net", version="3"))
+        def digits(): ...
+    """
 
     name: str
     version: Union[str, int, None] = None
@@ -152,7 +178,12 @@ class Model(Checked):
 
 @dataclass(frozen=True)
 class Schedule(Checked):
-    """When a pipeline should run. Stoker has no scheduler: its use is an error that says so."""
+    """When a pipeline should run. Stoker has no scheduler: its use is an error that says so.
+
+    Example::
+
+        Schedule(cron_expression="0 3 * * *")
+    """
 
     name: Optional[str] = None
     cron_expression: Optional[str] = None

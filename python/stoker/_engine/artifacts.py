@@ -25,6 +25,10 @@ def save_artifact(
     Raises:
         SerializeError: the value can't be stored.
         EngineError: the store refused it.
+
+    Example::
+
+        save_artifact({"classes": 10}, name="labels")
     """
     with tempfile.TemporaryDirectory(prefix="stoker-save-") as folder:
         said: List[str] = []
@@ -53,6 +57,10 @@ def load_artifact(name_or_id: str, version: Union[str, int, None] = None) -> Any
     Raises:
         KeyError: there is no such artifact.
         LoadError: the artifact can't be read.
+
+    Example::
+
+        labels = load_artifact("labels")
     """
     found: Optional[ArtifactVersion] = Client().get_artifact_version(name_or_id, version)
     assert found is not None

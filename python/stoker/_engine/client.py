@@ -268,7 +268,13 @@ class StepInput(Dict[str, Any]):
 
 
 class PipelineRun:
-    """A run. Reads its record at the first use, and again with :meth:`refresh`."""
+    """A run. Reads its record at the first use, and again with :meth:`refresh`.
+
+    Example::
+
+        run = digits()
+        print(run.status, run.steps["train"].outputs)
+    """
 
     def __init__(
         self, run: str, store: Optional[str] = None, body: Optional[Mapping[str, Any]] = None
@@ -426,7 +432,13 @@ class ArtifactView:
 
 
 class Client:
-    """Reads the store of the working directory, or that of ``STOKER_STORE``."""
+    """Reads the store of the working directory, or that of ``STOKER_STORE``.
+
+    Example::
+
+        run = Client().get_pipeline_run("latest")
+        loss = run.steps["train"].output.load()
+    """
 
     def get_pipeline_run(self, name_id_or_prefix: str, **_: Any) -> PipelineRun:
         """A run by id, unique prefix of one, name, or ``"latest"``.

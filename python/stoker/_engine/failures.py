@@ -9,7 +9,15 @@ from .client import PipelineRun
 
 
 class PipelineFailed(StokerError, RuntimeError):
-    """The run failed. ``run`` is its record, ``traceback`` is that of the failed step."""
+    """The run failed. ``run`` is its record, ``traceback`` is that of the failed step.
+
+    Example::
+
+        try:
+            digits()
+        except PipelineFailed as exc:
+            print(exc.run.id, exc)
+    """
 
     exit_status = 1
     told = True
@@ -23,6 +31,14 @@ class PipelineFailed(StokerError, RuntimeError):
 
 
 class PipelineCancelled(PipelineFailed):
-    """The run was cancelled."""
+    """The run was cancelled.
+
+    Example::
+
+        try:
+            digits()
+        except PipelineCancelled:
+            print("cancelled")
+    """
 
     exit_status = 130

@@ -39,6 +39,13 @@ def log_metadata(
         RuntimeError: no target is given and no step is running, or the target is a model.
         EngineError: there is no such run, step or artifact, or the run has not ended yet.
         TypeError: a value has no JSON form.
+
+    Example::
+
+        @step
+        def train() -> float:
+            log_metadata({"accuracy": 0.97})
+            return fit()
     """
     asked = sorted(name for name, value in target.items() if value not in (None, False))
     if asked:

@@ -250,6 +250,13 @@ def get_step_context() -> StepContext:
 
     Raises:
         RuntimeError: no step is running in this process.
+
+    Example::
+
+        @step
+        def train() -> float:
+            print(get_step_context().step_name)
+            return fit()
     """
     if _current is None:
         raise RuntimeError(

@@ -25,6 +25,13 @@ def cleanup_memory() -> int:
 
     Returns:
         Bytes of device memory that were freed, over all devices.
+
+    Example::
+
+        @step
+        def train() -> float:
+            cleanup_memory()
+            return fit()
     """
     while gc.collect():
         pass
@@ -36,6 +43,13 @@ def cleanup_gpu_memory(force: bool = False) -> int:
 
     Returns:
         Bytes of device memory that were freed.
+
+    Example::
+
+        @step
+        def train() -> float:
+            cleanup_gpu_memory(force=True)
+            return fit()
     """
     if not force:
         warn("cleanup_gpu_memory(): nothing is freed without force=True")

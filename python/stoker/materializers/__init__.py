@@ -50,6 +50,10 @@ def register(type: type, saver: Callable[[Any, str], Any], loader: Callable[[str
 
     Raises:
         TypeError: ``type`` isn't a class, or the others aren't callable.
+
+    Example::
+
+        register_materializer(Text, saver=save_text, loader=load_text)
     """
     if not isinstance(type, _Class):
         raise TypeError(f"register: {type!r} is not a class")
@@ -96,6 +100,28 @@ class BaseMaterializer:
     """Writes and reads values of ``ASSOCIATED_TYPES`` as files below the folder ``self.uri``.
 
     Stoker uses a subclass for these types as soon as it is defined, unless ``SKIP_REGISTRATION``.
+
+    Example::
+
+        class Graphs(Materializer):
+            ASSOCIATED_TYPES = (Graph,)
+
+            def save(self, data):
+                data.write(self.uri + "/graph")
+
+            def load(self, data_type):
+                return data_type.read(self.uri + "/graph")
+
+    Example::
+
+        class Graphs(Materializer):
+            ASSOCIATED_TYPES = (Graph,)
+
+            def save(self, data):
+                data.write(self.uri + "/graph")
+
+            def load(self, data_type):
+                return data_type.read(self.uri + "/graph")
     """
 
     ASSOCIATED_TYPES: ClassVar[Tuple[Any, ...]] = ()
