@@ -20,16 +20,17 @@ class Kernel:
         command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         self.manager = jupyter_client.KernelManager()
         self.manager.kernel_spec.argv = command
-        self.manager.start_kernel(
-            cwd=str(folder),
-            env={**environment(folder / ".stoker"), "JUPYTER_RUNTIME_DIR": str(folder)},
-        )
+        env = {**environment(folder / ".stoker"), "JUPYTER_RUNTIME_DIR": str(folder)}
+        env.pop("PYTEST_CURRENT_TEST", None)  # with it ipykernel leaves descriptors 1 and 2 alone
+        self.manager.start_kernel(cwd=str(folder), env=env)
         self.client = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=WAIT_S)
 
-    def cell(self, source, while_running=None):
-        """Run a cell; returns (standard output, name of the exception or None)."""
+    def cell(self, source, while_running=None, on_text=None, html=None):
+        """Run a cell; returns (standard output, name of the exception or None).
+
+        `on_text` gets what appears at once; `html[""]` becomes the result as HTML."""
         sent = self.client.execute(source)
         out, failed = [], None
         deadline = time.monotonic() + WAIT_S
@@ -45,6 +46,10 @@ class Kernel:
             content = message["content"]
             if message["msg_type"] == "stream":
                 out.append(content["text"])
+                if on_text is not None:
+                    on_text(content["text"])
+            elif message["msg_type"] == "execute_result" and html is not None:
+                html[""] = content["data"].get("text/html", "")
             elif message["msg_type"] == "error":
                 failed = content["ename"]
                 out.append("\n".join(content["traceback"]))
@@ -92,6 +97,53 @@ def test_cells(kernel):
     out, failed = kernel.cell("boom()")
     assert failed == "PipelineFailed" and "kaput" in out
     assert "alive 7" in cell("print('alive', add(2, Config(1)))")
+
+
+def test_prints_appear_in_the_cell(kernel, tmp_path):
+    """While the step runs: it goes on only once its line was there."""
+    kernel.cell(
+        "import os, sys, time\nfrom stoker import step\n"
+        "@step\ndef talk() -> int:\n    print('epoch 1')\n    print('a warning', file=sys.stderr)\n"
+        "    while not os.path.exists('go'): time.sleep(0.02)\n    return 1"
+    )
+    seen = []
+
+    def on_text(text):
+        seen.append(text)
+        if "epoch 1" in "".join(seen):
+            (tmp_path / "go").touch()
+
+    out, failed = kernel.cell("talk()", on_text=on_text)
+    assert failed is None and "a warning" in out and "done" in out, out
+    assert out.index("epoch 1") < out.index("done")
+
+
+def test_views_show_themselves(kernel):
+    """A run and a step as their cards, an artifact as its value."""
+    kernel.cell(
+        "from stoker import step, pipeline, Client\n"
+        "class Table:\n    def _repr_html_(self): return '<table>mine</table>'\n"
+        "@step\ndef make() -> dict:\n    return {'loss': 0.25}\n"
+        "@step\ndef table() -> Table:\n    return Table()\n"
+        "@pipeline\ndef p():\n    make(); table()\nrun = p()"
+    )
+    shown = {}
+    for name in (
+        "run",
+        "run.steps['make']",
+        "run.steps['make'].output",
+        "run.steps['table'].output",
+    ):
+        out, failed = kernel.cell(f"print(type({name}).__name__)\n{name}", html=shown)
+        assert failed is None, out
+        shown[name] = shown.pop("")
+    assert "<iframe srcdoc=" in shown["run"] and "make" in shown["run"]
+    assert "<script" not in shown["run"] and "sandbox" in shown["run"]
+    assert "<iframe srcdoc=" in shown["run.steps['make']"]
+    assert (
+        "0.25" in shown["run.steps['make'].output"] and "dict" in shown["run.steps['make'].output"]
+    )
+    assert "<table>mine</table>" in shown["run.steps['table'].output"]
 
 
 def test_interrupt(kernel, tmp_path):

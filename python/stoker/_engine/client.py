@@ -120,6 +120,11 @@ class ArtifactVersion:
     def __repr__(self) -> str:
         return f"<artifact '{self.name}' {self.data_type} {self.artifact_digest[:12]}>"
 
+    def _repr_html_(self) -> str:
+        from . import notebook
+
+        return notebook.artifact(self)
+
 
 class Versions(List[ArtifactVersion]):
     """The artifacts of one output; ``load()`` loads the latest."""
@@ -236,6 +241,11 @@ class StepRun:
 
     def __repr__(self) -> str:
         return f"<step '{self.name}' of run {self.run.id}: {self.status}>"
+
+    def _repr_html_(self) -> str:
+        from . import notebook
+
+        return notebook.card(self.id, self.run.store)
 
 
 class StepInput(Dict[str, Any]):
@@ -360,6 +370,11 @@ class PipelineRun:
 
     def __repr__(self) -> str:
         return f"<run {self.id}>"
+
+    def _repr_html_(self) -> str:
+        from . import notebook
+
+        return notebook.card(self.id, self.store)
 
 
 class PipelineView:
