@@ -229,7 +229,7 @@ def test_a_clusters_image_in_code(project: Project, debian: str, place: str) -> 
     """Code that names a cluster's image runs here as it is, and with --with docker in that image."""
     body = f"""
 @step(settings={{"orchestrator.{place}": {{"image": "{debian}"}}}})
-def train() -> str:
+def train() -> None:
     print(os.environ.get("IMAGE_SAYS", "outside"))
 """
     project.write("flow.py", pipeline(body))
