@@ -317,7 +317,9 @@ static bool read_logs(stk_prints *p, attempt *a)
         a->is_final = true;
     }
     read_log(p, a, OUT);
-    read_log(p, a, ERR);
+    if (!a->is_away || a->is_over) { /* there stdout.log has both until the end */
+        read_log(p, a, ERR);
+    }
     return p->room > 0;
 }
 
@@ -361,7 +363,7 @@ void stk_prints_started(stk_prints *p, uint32_t task, int64_t pid)
     }
     a->pid = pid;
     a->is_known = true;
-    a->is_away = pid == 0;
+    a->is_away = pid <= 0;
     if (!p->config.flow) {
         return;
     }

@@ -32,7 +32,7 @@ stk_prints *stk_prints_new(const stk_prints_config *config, const stk_view *view
 /* Call it after the view has folded the row. */
 void stk_prints_event(stk_prints *prints, const stk_event_row *row);
 /* Call it when the current attempt of `task` has a process, or when another machine runs it
- * (pid 0). */
+ * (pid 0 or -1). */
 void stk_prints_started(stk_prints *prints, uint32_t task, int64_t pid);
 /* Reads new lines if it is time, at most about a megabyte. Returns the milliseconds until the next
  * call, or -1: none is needed before the next event. now_ms: any clock. */

@@ -129,6 +129,33 @@ def test_there_and_back(project: Project) -> None:
     assert len(project.cluster.history) == 1
 
 
+def test_prints_come_while_the_step_runs_there(project: Project) -> None:
+    """Each line appears once, although the final logs replace the one that arrived meanwhile."""
+    go = project.folder.parent / "go"
+    wait = f"while [ ! -e {go} ]; do sleep 0.05; done"
+    run = f"echo one; echo two; echo err >&2; {wait}; echo two; echo three; echo err2 >&2"
+    engine = project.begin("run", "--with", "prod", project.document({"a": {"run": run}}))
+    assert engine.stdout is not None
+    first = [engine.stdout.readline(), engine.stdout.readline()]
+    assert first == ["one\n", "two\n"]
+    go.touch()
+    out = engine.stdout.read()
+    _, err = engine.communicate(timeout=120)
+    lines = [*first, *out.splitlines(True), *err.splitlines(True)]
+    assert engine.returncode == 0
+    for line, n in {"one": 1, "two": 2, "three": 1, "err": 1, "err2": 1}.items():
+        assert lines.count(line + "\n") == n, (line, out, err)
+
+
+def test_prints_of_short_steps_there(project: Project) -> None:
+    steps = {f"s{i}": {"run": f"echo out {i}; echo err {i} >&2"} for i in range(3)}
+    done = project("run", "--with", "prod", project.document(steps))
+    assert done.returncode == 0
+    for i in range(3):
+        assert done.stdout.count(f"out {i}\n") + done.stderr.count(f"out {i}\n") == 1
+        assert done.stdout.count(f"err {i}\n") + done.stderr.count(f"err {i}\n") == 1
+
+
 def test_plan_knows_what_only_the_share_has(project: Project) -> None:
     doc = project.document({"a": {"run": "echo w > $STOKER_OUTPUT/words", "outputs": ["words"]}})
     assert project("run", "--with", "prod", doc).returncode == 0
