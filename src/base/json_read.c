@@ -134,7 +134,7 @@ int stk_json_build_add(stk_json_builder *b, const stk_json *node, size_t n_nodes
     }
     if (b->depth + height > b->limits.depth) {
         return stk_json_build_fail(b, STK_E_LIMIT, (int)node->line,
-                                   "lists and mappings are nested more than %d deep",
+                                   "lists and mappings are nested more than %d levels deep",
                                    b->limits.depth);
     }
     b->n_nodes += n_nodes;
@@ -145,7 +145,7 @@ int stk_json_build_open(stk_json_builder *b, stk_json_kind kind, int line)
 {
     if (b->depth >= b->limits.depth) {
         return stk_json_build_fail(b, STK_E_LIMIT, line,
-                                   "lists and mappings are nested more than %d deep",
+                                   "lists and mappings are nested more than %d levels deep",
                                    b->limits.depth);
     }
     if (stk_array_reserve(&b->frames, &b->cap_frames, (uint64_t)b->depth + 1, sizeof *b->frames) <
@@ -164,7 +164,7 @@ static int duplicate(stk_json_builder *b, const stk_json *key, const stk_json *f
         return 1;
     }
     return stk_json_build_fail(b, STK_E_SPEC, (int)key->line,
-                               "key '%s' is there twice, first on line %u; keep one", key->text,
+                               "key '%s' appears twice, first on line %u; keep one", key->text,
                                (unsigned)first->line);
 }
 
@@ -481,7 +481,7 @@ static int read_key(reader *r)
     }
     STK_TRY(read_text(r, &key));
     if (strlen(key.text) != key.n) {
-        return stk_json_build_fail(&r->b, STK_E_SPEC, r->line, "a key holds a NUL byte");
+        return stk_json_build_fail(&r->b, STK_E_SPEC, r->line, "a key contains a NUL byte");
     }
     skip_space(r);
     if (*r->at != ':') {

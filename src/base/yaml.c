@@ -198,10 +198,9 @@ static int resolve(reader *r, stk_json *node, const char *s, bool *ret_text)
         return set_digits(r, node, STK_JSON_REAL, as_json ? s : text);
     }
     if (one_of(unsigned_part, ".inf", ".Inf", ".INF") || one_of(s, ".nan", ".NaN", ".NAN")) {
-        return stk_json_build_fail(&r->b, STK_E_SPEC, (int)node->line,
-                                   "%s can't be kept: JSON has no infinity and no NaN; quote it to "
-                                   "give it as text",
-                                   s);
+        return stk_json_build_fail(
+            &r->b, STK_E_SPEC, (int)node->line,
+            "%s can't be stored: JSON has no infinity and no NaN; quote it to make it text", s);
     }
     *ret_text = true;
     return 0;
@@ -232,7 +231,7 @@ static int check_tag(reader *r, const char *tag, const stk_json *node)
         return 0;
     }
     return stk_json_build_fail(&r->b, STK_E_SPEC, (int)node->line,
-                               "tag '%s' doesn't fit %s; leave the tag out", tag,
+                               "tag '%s' doesn't fit %s; remove the tag", tag,
                                stk_json_kind_words(node->kind));
 }
 
@@ -268,7 +267,7 @@ static int on_alias(reader *r, const yaml_event_t *event)
     uint64_t i;
     if (!stk_map_get(&r->anchors, name, &i)) {
         return stk_json_build_fail(&r->b, STK_E_SPEC, line,
-                                   "alias *%s has no finished anchor &%s before it", name, name);
+                                   "alias *%s needs a complete anchor &%s before it", name, name);
     }
     if (++r->n_aliases > STK_LIMIT_ALIASES) {
         return stk_json_build_fail(&r->b, STK_E_LIMIT, line, "more than %d aliases in one document",
@@ -276,8 +275,8 @@ static int on_alias(reader *r, const yaml_event_t *event)
     }
     const anchor *a = &r->list[i];
     if (stk_json_build_wants_key(&r->b) && a->node.kind != STK_JSON_TEXT) {
-        return stk_json_build_fail(&r->b, STK_E_SPEC, line, "alias *%s is no text to be a key",
-                                   name);
+        return stk_json_build_fail(&r->b, STK_E_SPEC, line,
+                                   "alias *%s can't be a key: it isn't text", name);
     }
     stk_json node = a->node;
     node.line =
@@ -297,7 +296,7 @@ static int on_scalar(reader *r, const yaml_event_t *event)
     int line = line_of(&event->start_mark);
     stk_json node = {.line = (uint32_t)line & 0x7FFFFFFu};
     if (key && memchr(s, '\0', n) != NULL) {
-        return stk_json_build_fail(&r->b, STK_E_SPEC, line, "a key holds a NUL byte");
+        return stk_json_build_fail(&r->b, STK_E_SPEC, line, "a key contains a NUL byte");
     }
     if (key && plain && n == 0) {
         return stk_json_build_fail(&r->b, STK_E_SPEC, line, "a key is missing before ':'");
@@ -332,7 +331,7 @@ static int on_open(reader *r, const yaml_event_t *event, stk_json_kind kind,
     int line = line_of(&event->start_mark);
     stk_json node = {.kind = (uint32_t)kind & 7u, .line = (uint32_t)line & 0x7FFFFFFu};
     if (stk_json_build_wants_key(&r->b)) {
-        return stk_json_build_fail(&r->b, STK_E_SPEC, line, "a key is text, not %s",
+        return stk_json_build_fail(&r->b, STK_E_SPEC, line, "a key must be text, not %s",
                                    stk_json_kind_words(kind));
     }
     STK_TRY(check_tag(r, (const char *)tag, &node));
@@ -353,7 +352,7 @@ static int merge_one(reader *r, stk_map *have, const stk_json *from, uint32_t li
 {
     if (from->kind != STK_JSON_MAP) {
         return stk_json_build_fail(&r->b, STK_E_SPEC, (int)line,
-                                   "'<<' takes a mapping or a list of mappings, not %s",
+                                   "'<<' must be a mapping or a list of mappings, not %s",
                                    stk_json_kind_words(from->kind));
     }
     for (uint32_t i = 0; i < from->n; i++) {
@@ -427,7 +426,7 @@ static int on_event(reader *r, const yaml_event_t *event, int *n_documents)
     case YAML_DOCUMENT_START_EVENT:
         if (++*n_documents > 1) {
             return stk_json_build_fail(&r->b, STK_E_SPEC, line_of(&event->start_mark),
-                                       "a second document begins here; one file holds one");
+                                       "a second document begins here; a file can hold only one");
         }
         return 0;
     case YAML_SCALAR_EVENT:

@@ -322,7 +322,7 @@ static int set_server_name(stk_curl_transfer *t, const char *name, stk_err *err)
     const char *url = t->request->url;
     const char *host = strstr(url, "://");
     if (host == NULL) {
-        return stk_err_set(err, STK_E_USAGE, "'%.80s' is no URL", url);
+        return stk_err_set(err, STK_E_USAGE, "'%.80s' is not a URL", url);
     }
     host += 3;
     size_t n = strcspn(host, "/?#");
@@ -430,7 +430,7 @@ int64_t stk_curl_patience(const stk_curl_transfer *t)
 int stk_curl_silent(const stk_curl_transfer *t, stk_err *err)
 {
     char url[HTTP_SHOWN_MAX];
-    return stk_err_set(err, STK_E_ENV, "%s %s: nothing came for %.3g s", t->request->method,
+    return stk_err_set(err, STK_E_ENV, "%s %s: no data came for %.3g s", t->request->method,
                        stk_http_shown(t->request->url, url), (double)t->request->idle_ms / 1000.0);
 }
 
@@ -460,7 +460,8 @@ int stk_curl_explain(const stk_curl_transfer *t, CURLcode code, stk_err *err)
                            q->method, url, t->response->body.max);
     }
     if (t->end == CANT_READ) {
-        return stk_err_sys(err, STK_E_SYS, t->sys, "%s %s: reading what is sent", q->method, url);
+        return stk_err_sys(err, STK_E_SYS, t->sys, "%s %s: reading the request's body", q->method,
+                           url);
     }
     const char *why = stk_text_or(stk_text_if_any(t->text), stk_curl.curl_easy_strerror(code));
     bool by_time = code == CURLE_PEER_FAILED_VERIFICATION &&

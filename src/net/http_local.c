@@ -55,8 +55,8 @@ static int reach(exchange *x)
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     const char *path = x->q->unix_socket;
     if (strlen(path) >= sizeof at.sun_path) {
-        return stk_err_set(x->err, STK_E_ENV, "%s: a socket's path has at most %zu bytes", path,
-                           sizeof at.sun_path - 1);
+        return stk_err_set(x->err, STK_E_ENV, "%s: a socket's path can have at most %zu bytes",
+                           path, sizeof at.sun_path - 1);
     }
     (void)snprintf(at.sun_path, sizeof at.sun_path, "%s", path);
     x->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -69,7 +69,8 @@ static int reach(exchange *x)
         int sys = errno;
         struct pollfd cancel = {.fd = x->cancel_fd, .events = POLLIN};
         if ((sys != EAGAIN && sys != EINTR) || stk_clock_mono_ms(&stk_clock_real) > until_ms) {
-            return stk_err_set(x->err, STK_E_ENV, "nobody answers at %s: %s", path, strerror(sys));
+            return stk_err_set(x->err, STK_E_ENV, "no server answers at %s: %s", path,
+                               strerror(sys));
         }
         if (poll(&cancel, 1, AGAIN_MS) > 0) {
             return fail(x, STK_E_CANCELLED, "cancelled");
@@ -118,7 +119,7 @@ static int fill_out(exchange *x)
     ssize_t n = read(x->q->body_fd, piece, sizeof piece);
     if (n < 0) {
         if (errno != EINTR && errno != EAGAIN) {
-            return fail(x, STK_E_SYS, "reading what is sent: %s", strerror(errno));
+            return fail(x, STK_E_SYS, "reading the request's body: %s", strerror(errno));
         }
         return 0;
     }
@@ -204,13 +205,13 @@ static int take_head(exchange *x, char c)
 {
     stk_buf *head = &x->r->head;
     if (stk_buf_char(head, c) < 0) {
-        return fail(x, STK_E_LIMIT, "a head of more than %zu bytes", head->max);
+        return fail(x, STK_E_LIMIT, "the answer's head is larger than %zu bytes", head->max);
     }
     if (c != '\n' || head->len < 4 || strcmp(head->data + head->len - 4, "\r\n\r\n") != 0) {
         return 0;
     }
     if (sscanf(head->data, "HTTP/1.%*d %d", &x->r->status) != 1 || x->r->status < 100) {
-        return fail(x, STK_E_ENV, "what answers speaks no HTTP");
+        return fail(x, STK_E_ENV, "the server there doesn't speak HTTP");
     }
     begin_body(x);
     return 0;
@@ -236,7 +237,7 @@ static int take_line(exchange *x, char c)
     } else {
         x->left = strtoull(x->line, &end, 16);
         if (end == x->line) {
-            return fail(x, STK_E_ENV, "a chunk without a size");
+            return fail(x, STK_E_ENV, "the answer has a chunk without a size");
         }
         x->state = x->left > 0 ? CHUNK : TRAILER;
     }
@@ -306,7 +307,7 @@ static int talk(exchange *x)
                 continue;
             }
             if (wait <= 0) {
-                return fail(x, STK_E_ENV, "nothing came for %.3g s", (double)x->q->idle_ms / 1e3);
+                return fail(x, STK_E_ENV, "no data came for %.3g s", (double)x->q->idle_ms / 1e3);
             }
         }
         struct pollfd on[] = {

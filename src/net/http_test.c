@@ -202,7 +202,7 @@ static void silence_ends(bool is_unix)
     q.unix_socket = is_unix ? s.path : NULL;
     assert_int_equal(stk_http_send(&q, &r, &err), STK_E_ENV);
     stop(&s);
-    assert_non_null(strstr(err.text, "nothing came for 0.2 s"));
+    assert_non_null(strstr(err.text, "for 0.2 s"));
     assert_null(strstr(err.text, "sesame"));
     stk_http_done(&r);
 }
@@ -397,7 +397,7 @@ static void test_nobody_there(void **state)
     stk_http_request q = {
         .method = "GET", .url = "http://d/_ping", .unix_socket = "/tmp/no-such-folder/x.sock"};
     assert_int_equal(stk_http_send(&q, &r, &err), STK_E_ENV);
-    assert_non_null(strstr(err.text, "nobody answers at /tmp/no-such-folder/x.sock"));
+    assert_non_null(strstr(err.text, "answers at /tmp/no-such-folder/x.sock"));
     stk_http_done(&r);
 }
 

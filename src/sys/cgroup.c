@@ -22,7 +22,7 @@ stk_cgroups *stk_cgroups_find(const char *run)
     (void)snprintf(g->name, sizeof g->name, "stoker-%.200s", run);
     const char *forced = getenv("STOKER_CGROUP");
     forced = stk_text_or(forced, "");
-    char why2[300] = "v2 was not asked for";
+    char why2[300] = "STOKER_CGROUP excludes v2";
     char why1[300] = "no control groups v1 for memory are mounted";
     bool found = strcmp(forced, "none") != 0 &&
                  ((strcmp(forced, "v1") != 0 && stk_cgroup_probe_v2(g, why2, sizeof why2)) ||

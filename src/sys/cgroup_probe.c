@@ -23,10 +23,10 @@ bool stk_cgroup_probe_v1(stk_cgroups *g, char *why, size_t why_size)
         }
         (void)snprintf(limit, sizeof limit, "%s/%s", dirs[i], limits[i]);
         if (access(dirs[i], W_OK) != 0) {
-            (void)snprintf(why, why_size, "%s is not ours to write", dirs[i]);
+            (void)snprintf(why, why_size, "Stoker may not write %s", dirs[i]);
             dirs[i][0] = '\0';
         } else if (access(limit, F_OK) != 0 && i != STK_CG_CPU) {
-            (void)snprintf(why, why_size, "%s has no limits", dirs[i]);
+            (void)snprintf(why, why_size, "%s has no file for a limit", dirs[i]);
             dirs[i][0] = '\0';
         }
     }
@@ -42,7 +42,7 @@ bool stk_cgroup_probe_v1(stk_cgroups *g, char *why, size_t why_size)
     const char *cpu = g->parents[STK_CG_CPU][0] != '\0' ? " and CPU" : "";
     const char *devices = "accelerators are hidden by variables only";
     if (g->parents[STK_CG_DEVICES][0] != '\0') {
-        devices = "accelerators that a step was not given are closed to it";
+        devices = "a step can open only its own accelerators";
     }
     (void)snprintf(g->text, sizeof g->text,
                    "memory%s limited by control groups v1 under %.300s; %s", cpu,
@@ -89,9 +89,9 @@ static bool is_below(const char *dir, const char *above)
 
 static const char *devices_words(void)
 {
-    return stk_cgroup_bpf_can_close() ? "accelerators that a step was not given are closed to it"
-                                      : "accelerators are hidden by variables only (closing them "
-                                        "there takes root)";
+    return stk_cgroup_bpf_can_close()
+               ? "a step can open only its own accelerators"
+               : "accelerators are hidden by environment variables only (closing them needs root)";
 }
 
 static bool can_hand_down(const char *dir)

@@ -113,8 +113,8 @@ static int ask_systemd(stk_cgroups *g, stk_err *err)
     }
     STK_TRY(rc);
     return stk_err_set(err, STK_E_ENV,
-                       "the service manager did not give us the group %s (busctl ended "
-                       "with %d); STOKER_CGROUP=none does without",
+                       "the service manager did not make the group %s (busctl ended with %d); set "
+                       "STOKER_CGROUP=none to run without groups",
                        unit, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
 

@@ -135,7 +135,7 @@ static int walk_one(walker *w, const stk_dir *dir, const char *name, size_t len,
     struct stat st;
     size_t n = strlen(name);
     if (len + n + 2 > sizeof w->path || depth >= DEPTH) {
-        return stk_err_set(w->err, STK_E_LIMIT, "'%s' lies too deep in folders", w->path);
+        return stk_err_set(w->err, STK_E_LIMIT, "'%s' has folders nested too deep", w->path);
     }
     if (fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
         if (errno != ENOENT) {

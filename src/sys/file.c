@@ -117,7 +117,7 @@ int stk_file_read(const char *path, size_t max, char **ret_data, size_t *ret_len
     bool is_plain =
         !is_socket && fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode));
     if (!is_plain && !is_of_system(path)) {
-        return stk_err_set(err, STK_E_USAGE, "'%s' is no regular file", path);
+        return stk_err_set(err, STK_E_USAGE, "'%s' is not a regular file", path);
     }
     return stk_file_read_fd(fd, path, max, ret_data, ret_len, err);
 }
@@ -142,7 +142,8 @@ int stk_file_read_untrusted(const char *path, size_t max, char **ret_data, size_
         return stk_err_set(err, STK_E_PROTOCOL, "'%s' is not a regular file", path);
     }
     if (st.st_uid != geteuid() && st.st_uid != 0) {
-        return stk_err_set(err, STK_E_PROTOCOL, "'%s' belongs to user %u, not to us", path,
+        return stk_err_set(err, STK_E_PROTOCOL,
+                           "'%s' belongs to user %u, not to the user who runs Stoker", path,
                            (unsigned)st.st_uid);
     }
     return stk_file_read_fd(fd, path, max, ret_data, ret_len, err);

@@ -56,16 +56,17 @@ static int read_line(stk_arena *arena, char *line, int number, stk_node *list, s
         nodes->address = words[0];
         if (n != 1) {
             return stk_err_set(err, STK_E_SPEC,
-                               "%s:%d: the first line is this machine's address alone, as the "
-                               "other nodes reach it",
+                               "%s:%d: the first line must hold only this machine's address, as "
+                               "the other nodes reach it",
                                nodes->path, number);
         }
         return 0;
     }
     if (n == 1 || nodes->n_others == MAX_NODES) {
-        return stk_err_set(err, STK_E_SPEC,
-                           "%s:%d: '%s' needs the words before a shell there, like: %s ssh %s",
-                           nodes->path, number, words[0], words[0], words[0]);
+        return stk_err_set(
+            err, STK_E_SPEC,
+            "%s:%d: node '%s' needs the command that runs a shell there, like: %s ssh %s",
+            nodes->path, number, words[0], words[0], words[0]);
     }
     list[nodes->n_others++] = (stk_node){.name = words[0], .words = words + 1};
     return 0;

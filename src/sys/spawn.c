@@ -353,8 +353,9 @@ static int start(child *c, pid_t *ret_pid, int *ret_pidfd, stk_err *err)
         if (c->failed.at != AT_NOTHING) {
             return explain(c, err);
         }
-        return stk_err_set(err, STK_E_ENV,
-                           "this kernel has no process descriptors: Linux 5.3 is needed");
+        return stk_err_set(
+            err, STK_E_ENV,
+            "this kernel has no process descriptors; Stoker needs Linux 5.3 or newer");
     }
     *ret_pid = pid;
     if (ret_pidfd != NULL) {

@@ -303,11 +303,12 @@ int stk_trust_add(const char *folder, char **ret_path, stk_err *err)
                            "can't trust the folder '%s'", folder);
     }
     if (strchr(path, '\n') != NULL) {
-        return stk_err_set(err, STK_E_USAGE, "a folder whose name has a line break can't be named");
+        return stk_err_set(err, STK_E_USAGE,
+                           "can't trust a folder whose name has a line break; rename it");
     }
     if (may_all_write(&st)) {
-        stk_err_set(err, STK_E_UNTRUSTED, "everybody may write '%s': it can't be trusted", path);
-        stk_err_hint(err, "take that away with 'chmod o-w', or name a folder below it");
+        stk_err_set(err, STK_E_UNTRUSTED, "can't trust '%s': everybody may write it", path);
+        stk_err_hint(err, "take that right away with 'chmod o-w', or name a folder below it");
         return STK_E_UNTRUSTED;
     }
     STK_TEXT_AUTO above = list_path();
@@ -403,15 +404,16 @@ static int refuse_path(const char *path, const char *real, reason why, const cha
     int n_folder = slash == NULL || slash == real ? 1 : (int)(slash - real);
     if (why == FOREIGN) {
         user_name(st->st_uid, who, sizeof who);
-        stk_err_set(err, STK_E_UNTRUSTED, "'%s' belongs to user %s: it is not used", path, who);
+        stk_err_set(err, STK_E_UNTRUSTED, "'%s' is not used: it belongs to user %s", path, who);
     } else if (why == GROUP) {
         group_name(st->st_gid, who, sizeof who);
-        stk_err_set(err, STK_E_UNTRUSTED, "'%s' can be written by all of group %s: it is not used",
+        stk_err_set(err, STK_E_UNTRUSTED, "'%s' is not used: everybody in group %s may write it",
                     path, who);
     } else if (why == LINK) {
         user_name(st->st_uid, who, sizeof who);
         stk_err_set(err, STK_E_UNTRUSTED,
-                    "'%s' is reached by '%s', a link of user %s: it is not used", path, where, who);
+                    "'%s' is not used: its path leads through '%s', a link of user %s", path, where,
+                    who);
     } else {
         char what[PATH_MAX + 16] = "it";
         if (why != ALL) {
@@ -421,7 +423,8 @@ static int refuse_path(const char *path, const char *real, reason why, const cha
         stk_err_hint(err, "take that right away with 'chmod o-w'");
         return STK_E_UNTRUSTED;
     }
-    stk_err_hint(err, "if you trust all who may write there: stoker trust %.*s", n_folder, real);
+    stk_err_hint(err, "if you trust everybody who may write there: stoker trust %.*s", n_folder,
+                 real);
     return STK_E_UNTRUSTED;
 }
 
@@ -503,7 +506,7 @@ int stk_trust_fd(int fd, const char *path, stk_err *err)
     (void)snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
     ssize_t n = readlink(name, real, sizeof real - 1);
     if (n < 0 || fstat(fd, &st) < 0) {
-        return stk_err_sys(err, STK_E_SYS, errno, "can't tell whose '%s' is", path);
+        return stk_err_sys(err, STK_E_SYS, errno, "can't tell who owns '%s'", path);
     }
     real[n] = '\0';
     if (may_all_write(&st)) {
@@ -547,7 +550,7 @@ int stk_trust_open(const char *path, stk_err *err)
         return stk_err_sys(err, stk_file_code(sys), sys, "can't open '%s'", path);
     }
     if (!S_ISREG(st.st_mode)) {
-        return stk_err_set(err, STK_E_USAGE, "'%s' is no regular file", path);
+        return stk_err_set(err, STK_E_USAGE, "'%s' is not a regular file", path);
     }
     STK_TRY(stk_trust_fd(fd, path, err));
     (void)snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
