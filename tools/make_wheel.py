@@ -24,6 +24,15 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+# Debian's packages whose code is in the binary; their licences travel with it.
+LINKED = (
+    "libsqlite3-dev",
+    "zlib1g-dev",
+    "libyaml-dev",
+    "libssl-dev",
+    "libcmark-gfm-dev",
+    "libcmark-gfm-extensions-dev",
+)
 TAG = re.compile(r'platform tag:\s*"([a-z0-9_]+)"')
 
 
@@ -34,8 +43,20 @@ def project() -> dict[str, str]:
     return dict(re.findall(r'^([a-z-]+) = "(.*)"$', section, re.M))
 
 
+def classifiers() -> list[str]:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    return re.findall('"(.*)"', text.split("\nclassifiers = [", 1)[1].split("\n]", 1)[0])
+
+
+def licences() -> dict[str, bytes]:
+    """What Debian states of each linked library: its name → the text."""
+    return {name: Path("/usr/share/doc", name, "copyright").read_bytes() for name in LINKED}
+
+
 def build_binary() -> Path:
     """The engine, built for release in a folder of its own and stripped."""
+    if sys.platform != "linux":
+        sys.exit("Stoker runs on Linux only: build it there, under WSL2 or in a container")
     meson = "/usr/bin/meson" if os.path.exists("/usr/bin/meson") else "meson"
     folder = ROOT / "build-release"
     if not (folder / "build.ninja").exists():
@@ -60,6 +81,7 @@ def metadata() -> bytes:
         f"Summary: {about['description']}",
         f"Requires-Python: {about['requires-python']}",
         "License: Apache-2.0",
+        *(f"Classifier: {each}" for each in classifiers()),
         "Description-Content-Type: text/markdown",
     ]
     readme = ROOT / "README.md"
@@ -90,6 +112,8 @@ def contents(binary: Path, platform: str) -> dict[str, tuple[bytes, int]]:
         f"{base}.dist-info/WHEEL": (wheel, 0o644),
         f"{base}.dist-info/LICENSE": ((ROOT / "LICENSE").read_bytes(), 0o644),
     }
+    for name, text in licences().items():
+        files[f"{base}.dist-info/licenses/{name}.txt"] = (text, 0o644)
     for (
         name,
         words,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -82,6 +83,24 @@ def test_contents_and_tag(wheel: Path) -> None:
         script = archive.read(shared["bash-completion/completions/stoker"]).decode()
         assert "complete -o filenames -F _stoker stoker" in script
         assert not [n for n in names if "__pycache__" in n or n.endswith(".pyc")]
+
+
+def test_metadata_and_licences(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        about = archive.read(next(n for n in names if n.endswith("/METADATA"))).decode()
+        head = about.split("\n\n", 1)[0].splitlines()
+        assert "Classifier: Operating System :: POSIX :: Linux" in head
+        assert "Classifier: License :: OSI Approved :: Apache Software License" in head
+        assert "Requires-Python: >=3.9" in head
+        given = {Path(n).stem: archive.read(n) for n in names if ".dist-info/licenses/" in n}
+    # The libraries that the architecture's table calls static are those whose licences are due.
+    table = (ROOT / "ARCHITECTURE.md").read_text().split("\n## Dependencies", 1)[1]
+    rows = [line.split("|")[1] for line in table.splitlines() if "static)" in line]
+    due = {word.strip() for row in rows for word in re.sub(r"\(.*\)", "", row).split(",")}
+    assert given.keys() == due
+    assert b"public-domain" in given["libsqlite3-dev"].lower().replace(b" ", b"-")
+    assert all(given.values())
 
 
 def test_the_binary_needs_only_glibc(wheel: Path, tmp_path: Path) -> None:

@@ -10,12 +10,28 @@ from . import PACKAGE
 from .errors import EngineError
 
 
+_WAY_OUT = {
+    "darwin": "this is macOS: use a Linux machine, or a Linux container or virtual machine here",
+    "win32": "this is Windows: install Stoker inside WSL2 (`wsl --install`)",
+}
+
+
+def refusal(platform: str) -> Optional[str]:
+    """Why Stoker can't run on ``platform`` (a value of ``sys.platform``); None on Linux."""
+    if platform == "linux":
+        return None
+    return f"Stoker runs on Linux only, and {_WAY_OUT.get(platform, f'this is {platform}')}"
+
+
 def find() -> str:
     """Path of the binary: ``$STOKER_BIN``, beside the package, the environment's scripts, ``PATH``.
 
     Raises:
-        EngineError: it is in none of these places.
+        EngineError: it is in none of these places, or this isn't Linux.
     """
+    refused = refusal(sys.platform)
+    if refused is not None:
+        raise EngineError(refused)
     named = os.environ.get("STOKER_BIN")
     if named:
         if os.path.isfile(named) and os.access(named, os.X_OK):
