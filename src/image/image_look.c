@@ -398,8 +398,12 @@ static const char *find_nvcc(stk_arena *arena)
 
 static const char *find_libcuda(stk_arena *arena)
 {
-    static const char *const folders[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
-                                          "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64"};
+    static const char *const folders[] = {"/usr/lib/x86_64-linux-gnu",
+                                          "/usr/lib/aarch64-linux-gnu",
+                                          "/usr/lib64",
+                                          "/usr/lib",
+                                          "/usr/local/nvidia/lib64",
+                                          "/usr/lib/wsl/lib"};
     char file[PATH_MAX];
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         (void)snprintf(file, sizeof file, "%s/libcuda.so.1", folders[i]);

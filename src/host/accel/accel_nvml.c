@@ -354,7 +354,11 @@ static int nvml_open(stk_accel *accel, const char *spec, void **ret_self, stk_er
     }
     nvml *lib = new_library(accel->arena);
     STK_TRY(stk_err_need(lib, "for the list of devices", err));
-    if (!stk_nvml_load(lib, stk_text_or(forced, "libnvidia-ml.so.1"))) {
+    bool is_loaded = stk_nvml_load(lib, stk_text_or(forced, "libnvidia-ml.so.1"));
+    if (!is_loaded && forced == NULL && wsl) { /* the loader knows that folder only if told */
+        is_loaded = stk_nvml_load(lib, "/usr/lib/wsl/lib/libnvidia-ml.so.1");
+    }
+    if (!is_loaded) {
         if (forced != NULL) {
             return stk_err_set(err, STK_E_ENV,
                                "STOKER_NVML names '%s', which is not an NVML library", forced);
