@@ -348,7 +348,7 @@ def test_an_artifact_that_is_gone_is_made_again(cli: Cli) -> None:
     path.unlink()
     run = cli.run(steps)
     assert run.statuses == {"a": "succeeded", "b": "cached"} and path.read_text() == "5\n"
-    assert "gone" in run.steps["a"]["miss"]
+    assert "missing" in run.steps["a"]["miss"]
 
 
 def test_python_code_that_it_loads_counts(cli: Cli) -> None:
@@ -359,7 +359,7 @@ def test_python_code_that_it_loads_counts(cli: Cli) -> None:
     assert cli.run(steps, "--python", PYTHON).statuses == {"a": "cached"}
     cli.write("helper.py", "N = 2\n")
     run = cli.run(steps, "--python", PYTHON)
-    assert run.statuses == {"a": "succeeded"} and "helper.py changed" in run.steps["a"]["miss"]
+    assert run.statuses == {"a": "succeeded"} and "helper.py, which it loaded" in run.steps["a"]["miss"]
     assert run.steps["a"]["outputs"]["output"]["value"] == 2
 
 

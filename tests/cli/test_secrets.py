@@ -186,7 +186,7 @@ def test_the_process_that_hides_them_is_killed(cli: Cli) -> None:
         'for i in $(seq 2000); do echo "$i again $token"; done'
     )
     cli.document({"a": {"run": body, "secrets": ["token"]}})
-    engine = cli.start("run", "p.json", env=ENV)
+    engine = cli.start("run", "-q", "p.json", env=ENV)  # nobody reads what it prints
     for _ in range(3):
         (pid,) = wait_for(lambda: scribes(engine.pid))
         os.kill(pid, signal.SIGKILL)
