@@ -359,7 +359,10 @@ def test_python_code_that_it_loads_counts(cli: Cli) -> None:
     assert cli.run(steps, "--python", PYTHON).statuses == {"a": "cached"}
     cli.write("helper.py", "N = 2\n")
     run = cli.run(steps, "--python", PYTHON)
-    assert run.statuses == {"a": "succeeded"} and "helper.py, which it loaded" in run.steps["a"]["miss"]
+    assert (
+        run.statuses == {"a": "succeeded"}
+        and "helper.py, which it loaded" in run.steps["a"]["miss"]
+    )
     assert run.steps["a"]["outputs"]["output"]["value"] == 2
 
 

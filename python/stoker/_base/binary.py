@@ -9,7 +9,6 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from . import PACKAGE
 from .errors import EngineError
 
-
 _WAY_OUT = {
     "darwin": "this is macOS: use a Linux machine, or a Linux container or virtual machine here",
     "win32": "this is Windows: install Stoker inside WSL2 (`wsl --install`)",

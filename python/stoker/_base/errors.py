@@ -191,13 +191,16 @@ def say_import(error: ImportError, trace: Any) -> None:
             f"a relative import doesn't work here, because {name} runs as a program and not as part of a "
             "package: leave out the dots ('from utils import x' finds utils.py beside it)"
         )
-    elif isinstance(error, ModuleNotFoundError) and error.name:
+    elif error.name and text.startswith("No module named"):
+        top, _, rest = error.name.partition(".")
         names = {name.partition(".")[0] for name in sys.modules} | _installed()
-        top = error.name.partition(".")[0]
-        text = (
-            f"module '{error.name}' is not installed in {sys.executable}{did_you_mean(top, names - {top})} "
-            f"(to install it: {sys.executable} -m pip install {top})"
-        )
+        if rest and top in names:
+            text = f"package '{top}' has no module '{error.name}' in {sys.executable}"
+        else:
+            text = (
+                f"module '{error.name}' is not installed in {sys.executable}"
+                f"{did_you_mean(top, names)} (to install it: {sys.executable} -m pip install {top})"
+            )
     say(f"{os.path.relpath(path)}:{own.tb_lineno}: {text}")
 
 

@@ -16,7 +16,7 @@ import sys
 from .._base.errors import InWorkerError
 from ..materializers import _artifact
 from . import context, frameworks, profile, ranks, seeds
-from .fit import fit
+from .fit import fit, is_wrong
 from .resolve import resolve, resolve_callable
 from .seen import Baseline, is_ours, is_users, seen_since
 
@@ -386,8 +386,6 @@ class _Attempt:
 
     def _check(self, values: Dict[str, Any]) -> None:
         """Blame the step that returned a wrong type, not the next one that gets it."""
-        from .fit import is_wrong
-
         for name, annotation in zip(self.entry.output_names, self.entry.output_types):
             if name not in values or not is_wrong(values[name], annotation):
                 continue
