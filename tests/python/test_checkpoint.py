@@ -510,7 +510,7 @@ def test_all_ranks_hear_it_and_rank_0_s_checkpoint_counts(tmp_path: Path) -> Non
         from stoker import checkpoint, pipeline, step, torchrun
 
         @torchrun(nproc_per_node=2, max_restarts=3)
-        @step(timeout=60, timeout_notice=50, grace=0.1)
+        @step(timeout=60, timeout_notice=57, grace=0.1)
         def train() -> int:
             rank = os.environ["RANK"]
             state = checkpoint.load(default={"by": None})

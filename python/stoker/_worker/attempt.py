@@ -182,7 +182,7 @@ class _Attempt:
             from . import hidden
 
             hidden.begin(task["secrets"])
-        if task.get("timeout_ms"):
+        if task.get("timeout_ms") and self.rank is None:  # ranks are forked: its thread isn't there
             _tell_where(task["timeout_ms"] / 1000)
         if self._devices():
             self.masks = masks_at_start or frameworks.masks()
@@ -497,7 +497,7 @@ class _Attempt:
 
     def close(self) -> None:
         """Add the context's data, the modules that were seen and the warnings to the result."""
-        if self.task.get("timeout_ms"):
+        if self.task.get("timeout_ms") and self.rank is None:
             import faulthandler
 
             faulthandler.cancel_dump_traceback_later()
