@@ -136,6 +136,18 @@ def test_a_python_step_that_fails(cli: Cli, name: str) -> None:
     assert "site-packages" not in done.err and "gzip.py" not in done.err
 
 
+def test_a_step_with_a_timeout_may_fork(cli: Cli) -> None:
+    """Its child has no thread that would write stacks, and waits for none; the step still has it."""
+    text = (
+        "import faulthandler, os, time\n@step(timeout=2)\ndef a() -> None:\n"
+        "    if os.fork() == 0:\n        faulthandler.cancel_dump_traceback_later()\n        os._exit(0)\n"
+        "    os.wait()\n    print('forked', flush=True)\n    while True: time.sleep(0.01)  # sleeps: it hangs\n"
+    )
+    cli.write("prog.py", f"{HEAD}{text}@pipeline\ndef p(): a()\n{END}")
+    done = cli("run", "prog.py")
+    assert done.out == "forked\n" and 'prog.py", line 10 in a' in done.err
+
+
 RIGHT = {
     "float": "1",
     "Optional[int]": "None",

@@ -182,7 +182,7 @@ class _Attempt:
             from . import hidden
 
             hidden.begin(task["secrets"])
-        if task.get("timeout_ms") and self.rank is None:  # ranks are forked: its thread isn't there
+        if task.get("timeout_ms") and self.rank is None:
             _tell_where(task["timeout_ms"] / 1000)
         if self._devices():
             self.masks = masks_at_start or frameworks.masks()
@@ -497,10 +497,7 @@ class _Attempt:
 
     def close(self) -> None:
         """Add the context's data, the modules that were seen and the warnings to the result."""
-        if self.task.get("timeout_ms") and self.rank is None:
-            import faulthandler
-
-            faulthandler.cancel_dump_traceback_later()
+        _tell_no_more()
         if os.environ.get("STOKER_READS"):
             from . import reads
 
@@ -772,11 +769,37 @@ def set_thread_variables(n_threads: int, given: Dict[str, str]) -> None:
             os.environ[name] = str(n_threads)
 
 
+_where_at: Optional[float] = None  # on the monotonic clock: when stacks are written; None: never
+
+
 def _tell_where(timeout: float) -> None:
-    """Write the stacks into the step's log just before its time is over."""
+    """Write the stacks into the step's log just before its time is over.
+
+    A thread does it, which a forked process lacks but would wait for: none runs during a fork.
+    """
+    import faulthandler
+    import time
+
+    global _where_at
+    _where_at = time.monotonic() + max(timeout - 0.1, timeout * 0.8)
+
+    def arm() -> None:
+        if _where_at is not None:
+            left = max(_where_at - time.monotonic(), 0.01)
+            faulthandler.dump_traceback_later(left, file=2)
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=faulthandler.cancel_dump_traceback_later, after_in_parent=arm)
+    arm()
+
+
+def _tell_no_more() -> None:
     import faulthandler
 
-    faulthandler.dump_traceback_later(max(timeout - 0.1, timeout * 0.8), file=2)
+    global _where_at
+    if _where_at is not None:
+        _where_at = None
+        faulthandler.cancel_dump_traceback_later()
 
 
 def tell_crashes() -> None:
