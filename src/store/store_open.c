@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "sys/clock.h"
 #include "sys/faults.h"
 #include "sys/file.h"
+#include "sys/old.h"
 #include "sys/trust.h"
 
 static const struct {
@@ -444,13 +444,15 @@ static int sync_files(const stk_store *store, int stop_fd, bool *ret_done, stk_e
     }
     if (pid == 0) { /* the child must not hold our locks and pipes */
         unsigned fd = (unsigned)store->dir_fd;
-        (void)syscall(SYS_close_range, fd + 1, ~0u, 0);
-        (void)(fd > 0 && syscall(SYS_close_range, 0, fd - 1, 0));
+        stk_sys_close_range(fd + 1, ~0u, false);
+        if (fd > 0) {
+            stk_sys_close_range(0, fd - 1, false);
+        }
         _exit(syncfs(store->dir_fd) < 0 ? errno & 0xff : 0);
     }
     STK_FD_AUTO end = -1;
     if (pid >= 0) {
-        end = (int)syscall(SYS_pidfd_open, pid, 0);
+        end = stk_sys_pidfd(pid);
     }
     struct pollfd fds[2] = {{.fd = end, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
     int sys = 0;

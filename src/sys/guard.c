@@ -15,7 +15,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +22,7 @@
 #include "base/limits.h"
 #include "sys/cgroup.h"
 #include "sys/file.h"
+#include "sys/old.h"
 #include "sys/proc.h"
 
 enum {
@@ -66,25 +66,6 @@ struct stk_guard {
 
 /* --- the guardian's side --- */
 
-static void close_range_of(int from, int to)
-{
-    if (from > to) {
-        return;
-    }
-#ifdef SYS_close_range
-    if (syscall(SYS_close_range, (unsigned)from, (unsigned)to, 0u) == 0) {
-        return;
-    }
-#endif
-    struct rlimit files;
-    int n = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_max < (1u << 20)
-                ? (int)files.rlim_max
-                : 1 << 20;
-    for (int fd = from; fd <= to && fd < n; fd++) {
-        (void)close(fd);
-    }
-}
-
 /* Closes the parent's terminal, pipes, sockets and locks: processes that wait for those to close
  * must not wait for a guardian. The two descriptors keep their numbers, so that nothing can be
  * mistaken for them. `b` may be -1. */
@@ -92,9 +73,12 @@ static void keep_only(int a, int b)
 {
     int low = MIN(a, b);
     int high = MAX(a, b);
-    close_range_of(0, low - 1);
-    close_range_of(low + 1, high - 1);
-    close_range_of(high + 1, INT_MAX);
+    const int ends[] = {-1, low, high, INT_MAX};
+    for (int i = 0; i < 3; i++) {
+        if (ends[i] + 1 < ends[i + 1]) {
+            stk_sys_close_range((unsigned)(ends[i] + 1), (unsigned)(ends[i + 1] - 1), false);
+        }
+    }
 }
 
 static void end_run(const char *run, const guard_table *table)

@@ -11,21 +11,18 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/text.h"
 #include "sys/dir.h"
 #include "sys/file.h"
+#include "sys/old.h"
 
 #ifndef CLONE_PIDFD
 #define CLONE_PIDFD 0x00001000
 #endif
-#ifndef SYS_close_range
-#define SYS_close_range 436
-#endif
-enum { RANGE_CLOEXEC = 1 << 2, CHILD_STACK = 32 << 10 };
+enum { CHILD_STACK = 32 << 10 };
 
 typedef struct failure {
     enum {
@@ -149,9 +146,8 @@ IN_CHILD static int set_fds(const stk_spawn *s)
             return -1;
         }
     }
-    /* Our descriptors are CLOEXEC; this covers inherited ones without it. Kernels before 5.11
-     * can't. */
-    (void)syscall(SYS_close_range, 3u, ~0u, (unsigned)RANGE_CLOEXEC);
+    /* Our descriptors are CLOEXEC; this covers inherited ones without it. */
+    stk_sys_close_range(3, ~0u, true);
     for (uint32_t i = 0; i < s->n_keep_fds; i++) {
         if (keep_open(s->keep_fds[i]) < 0) {
             return -1;
@@ -333,6 +329,9 @@ static int start(child *c, pid_t *ret_pid, int *ret_pidfd, stk_err *err)
         flags |= CLONE_VM | CLONE_VFORK;
     }
     pid_t pid = clone(run_child, stack + sizeof stack, flags, c, &pidfd);
+    if (pid < 0 && errno == EINVAL) { /* sandboxes refuse the flag that kernels before 5.2 ignore */
+        pid = clone(run_child, stack + sizeof stack, flags & ~CLONE_PIDFD, c, &pidfd);
+    }
     int sys = errno;
     (void)sigprocmask(SIG_SETMASK, &before, NULL);
     if (own.from >= 0) {
@@ -340,6 +339,10 @@ static int start(child *c, pid_t *ret_pid, int *ret_pidfd, stk_err *err)
     }
     if (pid < 0) {
         return stk_err_sys(err, STK_E_SYS, sys, "cannot start '%s': clone", c->spawn->argv[0]);
+    }
+    if (c->failed.at == AT_NOTHING && ret_pidfd != NULL && pidfd < 0) {
+        pidfd = stk_sys_pidfd(pid);
+        sys = errno;
     }
     if (c->failed.at != AT_NOTHING || (ret_pidfd != NULL && pidfd < 0)) {
         if (c->failed.at == AT_NOTHING) {
@@ -353,9 +356,7 @@ static int start(child *c, pid_t *ret_pid, int *ret_pidfd, stk_err *err)
         if (c->failed.at != AT_NOTHING) {
             return explain(c, err);
         }
-        return stk_err_set(
-            err, STK_E_ENV,
-            "this kernel has no process descriptors; Stoker needs Linux 5.3 or newer");
+        return stk_err_sys(err, STK_E_SYS, sys, "cannot watch '%s'", c->spawn->argv[0]);
     }
     *ret_pid = pid;
     if (ret_pidfd != NULL) {

@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/param.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,11 +20,8 @@
 #include "host/backend/backend_local.h"
 #include "sys/file.h"
 #include "sys/forkserver.h"
+#include "sys/old.h"
 #include "sys/spawn.h"
-
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
 
 enum { LAST_WORDS_MS = 200, QUIT_MS = 2000 };
 
@@ -169,7 +165,7 @@ static void adopt(local_backend *b, local_task *t)
     t->lost_server = true;
     t->direct = true;
     if (t->pidfd < 0) {
-        t->pidfd = (int)syscall(SYS_pidfd_open, t->pid, 0);
+        t->pidfd = stk_sys_pidfd(t->pid);
     }
     if (t->pidfd < 0 || stk_local_watch_fd(b, t->pidfd, EPOLLIN, t, false) < 0) {
         t->gone_ms = stk_local_now_ms(); /* reaped by the timers, or lost */

@@ -16,17 +16,12 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "host/runner/runner_mask.h"
-#include "sys/dir.h"
 #include "sys/file.h"
-
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
+#include "sys/old.h"
 
 enum {
     CHUNK = 64 << 10,
@@ -261,23 +256,6 @@ static _Noreturn void serve(const stk_scribe *s)
     _exit(0);
 }
 
-static void close_from(unsigned first)
-{
-#ifdef SYS_close_range
-    if (syscall(SYS_close_range, first, ~0u, 0u) == 0) {
-        return;
-    }
-#endif
-    STK_DIR_AUTO dir = {0};
-    int rc = stk_dir_read("/proc/self/fd", &dir, NULL);
-    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
-        int fd = atoi(dir.items[i].name);
-        if (fd >= (int)first && fd != dir.fd) {
-            (void)close(fd);
-        }
-    }
-}
-
 /* A forked process without exec needs only what is in memory: no program file that may have been
  * replaced, and no argument or variable that exposes the values. It stays in our session, because
  * the cleanup after a task goes by the task's sessions. */
@@ -302,7 +280,7 @@ static _Noreturn void be_scribe(const stk_scribe *s)
             _exit(1);
         }
     }
-    close_from(FIRST_FD + N_FDS);
+    stk_sys_close_range(FIRST_FD + N_FDS, ~0u, false);
     if (chdir("/") != 0) {
         _exit(1);
     }
@@ -319,7 +297,7 @@ static int start_scribe(stk_scribe *s, stk_err *err)
         return stk_err_sys(err, STK_E_SYS, errno, "cannot start the process that hides secrets");
     }
     s->pid = pid;
-    s->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    s->pidfd = stk_sys_pidfd(pid);
     if (s->pidfd >= 0) {
         return 0;
     }

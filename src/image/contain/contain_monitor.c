@@ -2,10 +2,10 @@
  * containerd-shim. It reports to the engine; without it, ended containers aren't removed. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "image/contain/contain_private.h"
+#include "sys/old.h"
 
 /* Parses "PID (comm) S PPID"; comm may hold any character. */
 static pid_t parent_of(pid_t pid, char *comm, size_t size)
@@ -39,7 +39,7 @@ int stk_contain_monitor(pid_t runner, pid_t *ret_pid, char *comm, size_t size)
         pid = parent_of(runner, unused, sizeof unused);
     }
     if (pid > 1) {
-        fd = (int)syscall(SYS_pidfd_open, pid, 0);
+        fd = stk_sys_pidfd(pid);
     }
     if (fd >= 0 && (parent_of(runner, unused, sizeof unused) != pid ||
                     parent_of(pid, comm, size) <= 0)) { /* the pid belongs to another process now */
