@@ -2,6 +2,7 @@
 #include "cli/cli_launch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,24 +34,51 @@ static void die_with_parent(void)
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
 }
 
-static const char *const *words_of(const stk_cli *cli, stk_arena *arena)
+/* Whether Python must run this file: it says no interpreter of its own. */
+static bool is_python_file(const char *path)
+{
+    size_t len = strlen(path);
+    if (len <= 3 || strcmp(path + len - 3, ".py") != 0) {
+        return false;
+    }
+    char head[3] = "";
+    STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC);
+    return access(path, X_OK) != 0 || read(fd, head, 2) != 2 || memcmp(head, "#!", 2) != 0;
+}
+
+/* As torchrun runs it, but for the folder of the script, which runpy leaves out of sys.path. */
+static const char run_path[] =
+    "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
+
+static int words_of(const stk_cli *cli, stk_arena *arena, const char *const **ret_words,
+                    stk_err *err)
 {
     char **args = stk_cli_args(cli);
-    int n = stk_cli_n_args(cli);
-    size_t len = n > 0 ? strlen(args[0]) : 0;
-    bool module = stk_cli_flag(cli, "module");
-    bool is_file =
-        !module && len > 3 && strcmp(args[0] + len - 3, ".py") == 0 && access(args[0], X_OK) != 0;
-    const char **words = stk_arena_array(arena, (size_t)n + 3, sizeof *words);
-    if (words == NULL) {
-        return NULL;
+    int n = stk_cli_n_args(cli), n_head = 0;
+    const char *head[3] = {NULL};
+    bool module = stk_cli_flag(cli, "module"), runs = stk_cli_flag(cli, "run-path");
+    bool bare = stk_cli_flag(cli, "no-python");
+    if (bare && module) {
+        return stk_err_set(err, STK_E_USAGE, "--no-python and --module exclude each other");
     }
-    if (is_file || module) {
-        words[0] = stk_run_python(NULL, arena);
-        words[1] = "-m";
+    if (module || runs || (n > 0 && !bare && is_python_file(args[0]))) {
+        head[n_head++] = stk_run_python(NULL, arena);
     }
-    memcpy(words + is_file + 2 * module, args, (size_t)n * sizeof *words);
-    return words;
+    if (runs) {
+        head[n_head++] = "-c";
+        head[n_head++] = run_path;
+    } else if (module) {
+        head[n_head++] = "-m";
+    }
+    const char **words = stk_arena_array(arena, (size_t)(n + n_head) + 1, sizeof *words);
+    STK_TRY(stk_err_if_null(words, err));
+    memcpy(words, head, (size_t)n_head * sizeof *words);
+    memcpy(words + n_head, args, (size_t)n * sizeof *words);
+    if (runs) {
+        words[n_head] = stk_arena_dup(arena, stk_file_absolute(args[0]));
+    }
+    *ret_words = words;
+    return 0;
 }
 
 /* The command that the other nodes execute if this one starts them: a Python step's worker, or
@@ -58,9 +86,25 @@ static const char *const *words_of(const stk_cli *cli, stk_arena *arena)
 static const char *const *node_words(const stk_cli *cli, const stk_launch_config *c,
                                      stk_arena *arena)
 {
-    static const char *const same[] = {"gang",  "nnodes", "ranks", "min-ranks", "restarts",
-                                       "grace", "hang",   "join",  "log-dir",   "rdzv-id"};
-    static const char *const flags[] = {"no-prefix", "no-bind"};
+    static const char *const same[] = {"gang",
+                                       "nnodes",
+                                       "ranks",
+                                       "num-processes",
+                                       "min-ranks",
+                                       "restarts",
+                                       "grace",
+                                       "hang",
+                                       "join",
+                                       "log-dir",
+                                       "redirects",
+                                       "tee",
+                                       "local-ranks-filter",
+                                       "duplicate-stdout-filters",
+                                       "duplicate-stderr-filters",
+                                       "role",
+                                       "signals-to-handle",
+                                       "rdzv-id"};
+    static const char *const flags[] = {"no-prefix", "no-bind", "virtual-local-rank"};
     enum { N_SAME = sizeof same / sizeof *same, N_FLAGS = sizeof flags / sizeof *flags };
     size_t n_words = 0;
     while (c->argv != NULL && c->argv[n_words] != NULL) {
@@ -110,7 +154,7 @@ static int hold_and_become(const stk_cli *cli, stk_err *err)
 static int run_launch(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     char id[64];
-    const char *task = stk_cli_value(cli, "gang"), *dir = stk_cli_value(cli, "log-dir");
+    const char *task = stk_cli_value(cli, "gang");
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_launch_end end;
     if (stk_cli_value(cli, "hold") != NULL) {
@@ -130,14 +174,12 @@ static int run_launch(const stk_cli *cli, stk_buf *out, stk_err *err)
     }
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(stk_cli_launch_options(cli, arena, &config, err));
-    STK_TEXT_AUTO logs = dir == NULL ? NULL : stk_file_absolute(dir);
-    config.dir = logs;
     if (task != NULL) {
         STK_TRY(stk_launch_read_task(task, arena, &config, err));
     } else {
         die_with_parent();
     }
-    config.argv = words_of(cli, arena);
+    STK_TRY(words_of(cli, arena, &config.argv, err));
     if (config.nodes > 1 && config.rdzv == NULL) {
         config.node_argv = node_words(cli, &config, arena);
         if (config.node_argv == NULL || config.node_argv[0] == NULL) {
@@ -161,7 +203,7 @@ static int run_launch(const stk_cli *cli, stk_buf *out, stk_err *err)
 const stk_command stk_cmd_launch = {
     .name = "launch",
     .summary = "run many processes of a program as one",
-    .usage = "-n N [options] [--] PROGRAM [ARG…]",
+    .usage = "[-n N] [options] [--] PROGRAM [ARG…]",
     .text =
         "Ranks get the variables that torchrun sets (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, "
         "MASTER_PORT …), a share of the CPUs, and a port that no other process can get. Python "
@@ -177,10 +219,11 @@ const stk_command stk_cmd_launch = {
         "--rdzv this is node 0 and starts the other nodes with the commands in "
         "~/.config/stoker/nodes (or $STOKER_NODES): this machine's address on the first line, then "
         "one line for each other node with its name and the command that runs a shell there (ws2 "
-        "ssh ws2).\n\ntorchrun's options are accepted as well: --nproc_per_node, --nnodes, "
-        "--node_rank, "
-        "--master_addr, --master_port, --rdzv_endpoint, --max_restarts, --log_dir, --standalone, "
-        "-m.\n\n"
+        "ssh ws2).\n\nEvery option of torchrun and of accelerate "
+        "launch is understood, with '-' or '_', or refused with what it means and what to write "
+        "instead. On several nodes with --rdzv but no --node-rank, the machine of that address "
+        "leads, and the others are numbered as they come. accelerate's options become the "
+        "variables that it sets.\n\n"
         "With --json the answer (gang.json) goes to stdout and the ranks' output to stderr.",
     .options = stk_cli_launch_table,
     .words_behind = stk_cli_words_theirs,

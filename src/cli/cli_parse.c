@@ -62,10 +62,10 @@ bool stk_cli_has_option(const stk_command *command, const char *name)
 
 int stk_cli_unknown_option(const stk_command *command, const char *word, stk_err *err)
 {
-    const char *names[64];
+    const char *names[256];
     char bare[64];
     size_t n = 0;
-    for (const stk_option *o = command->options; o != NULL && o->name != NULL && n < 62; o++) {
+    for (const stk_option *o = command->options; o != NULL && o->name != NULL && n < 254; o++) {
         names[n++] = o->name;
     }
     names[n++] = "json";

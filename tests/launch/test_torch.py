@@ -1,4 +1,5 @@
-"""Real PyTorch beside real torchrun: the same variables, and collectives that meet."""
+"""Real PyTorch beside real torchrun and accelerate: the same options and variables, and
+collectives that meet."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from launch_tools import ENV, PYTHON, binary, launch, python
+from test_options import ACCELERATE, DATA, TORCHRUN, options
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
@@ -125,3 +127,133 @@ time.sleep(1)  # sleeps: rank 0 is told as ended by now
     assert words.startswith("ValueError: mine)" if not left else ("RuntimeError", "torch.dist"))
     told = done.err.partition("the end of rank 1's stderr:\n")[2]
     assert told.startswith("    Traceback") and "[rank1]" not in told
+
+
+# --- the options of both ---
+
+
+def help_of(*words: str) -> str:
+    env = ENV | {"COLUMNS": "100"}
+    program = Path(PYTHON).with_name(words[0])
+    done = subprocess.run([program, *words[1:], "--help"], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def version(package: str) -> str:
+    from importlib.metadata import version
+
+    return version(package).partition("+")[0]
+
+
+def test_the_recorded_options_are_torchruns() -> None:
+    """Python's versions print choices differently: the options count, not the lines."""
+    if f"torchrun-{version('torch')}" != TORCHRUN:
+        pytest.skip(f"this is torch {version('torch')}; the record is {TORCHRUN}")
+    real = {option.words for option in options(help_of("torchrun"))}
+    assert real == {option.words for option in options((DATA / f"{TORCHRUN}.txt").read_text())}
+
+
+def test_the_recorded_options_are_accelerates() -> None:
+    pytest.importorskip("accelerate")
+    if f"accelerate-{version('accelerate')}" != ACCELERATE:
+        pytest.skip(f"this is accelerate {version('accelerate')}; the record is {ACCELERATE}")
+    real = {option.words for option in options(help_of("accelerate", "launch"))}
+    assert real == {option.words for option in options((DATA / f"{ACCELERATE}.txt").read_text())}
+
+
+# What accelerate's launcher would give its ranks, without starting them.
+THEIRS = """
+import json, os, sys
+from accelerate.commands import launch
+from accelerate.utils import launch as prepare
+
+before = dict(os.environ)
+prepare.is_fp8_available = lambda: True
+args = launch.launch_command_parser().parse_args([*sys.argv[1:], "true"])
+args, _, _ = launch._validate_launch_command(args)
+args.deepspeed_fields_from_accelerate_config = ""
+if args.use_deepspeed and not args.cpu:
+    _, made = prepare.prepare_deepspeed_cmd_env(args)
+elif args.cpu or not (args.use_fsdp or args.use_megatron_lm or args.multi_gpu):
+    _, made = prepare.prepare_simple_launcher_cmd_env(args)
+else:
+    made = prepare.prepare_multi_gpu_env(args)
+print(json.dumps({k: v for k, v in made.items() if before.get(k) != v}))
+"""
+FAMILY = ("ACCELERATE_", "FSDP_", "MEGATRON_LM_", "PARALLELISM_CONFIG_", "KMP_", "CUDA_", "PYTHONP")
+SIZES = "--parallelism_config_cp_size 2 --parallelism_config_sp_size 2"
+
+
+def given(prefix: str, *more: str) -> str:
+    """A line with every option of a family."""
+    text = (DATA / f"{ACCELERATE}.txt").read_text(encoding="utf-8")
+    values = {"fp8-override-linear-precision": "true,no,1", "fp8-pad-inner-dim": "False"}
+    words = [*more]
+    for option in options(text):
+        if option.name.startswith(prefix):
+            value = values.get(option.name, option.values[-1])
+            words += [option.words[0]] if value is None else [option.words[0], value]
+    return " ".join(words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--mixed_precision bf16",
+        "--cpu --num_processes 2 --num_cpu_threads_per_process 3",
+        "--cpu --debug --enable_cpu_affinity --mixed_precision no",
+        "--multi_gpu --num_processes 2 --gpu_ids 1,0",
+        given("dynamo-", "--num_processes 1"),
+        "--use_fsdp --num_processes 2",
+        given("fsdp-", "--use_fsdp --num_processes 2 --debug"),
+        "--use_megatron_lm --num_processes 2",
+        given("megatron-lm-", "--use_megatron_lm --num_processes 2"),
+        "--mixed_precision fp8 --multi_gpu --num_processes 2",
+        given("fp8-", "--mixed_precision fp8 --multi_gpu --num_processes 2"),
+        "--use_fsdp --fsdp_version 2 --use_parallelism_config --num_processes 2",
+        given("parallelism-", "--use_fsdp --fsdp_version 2 --use_parallelism_config", SIZES)
+        + " --num_processes 4 "
+        + SIZES,
+        "--use_deepspeed --num_processes 2",
+        "--use_deepspeed --num_processes 2 --zero_stage 3 --offload_optimizer_device CPU "
+        "--offload_param_device nvme --gradient_accumulation_steps 4 --gradient_clipping 1 "
+        "--zero3_init_flag True --zero3_save_16bit_model false --deepspeed_config_file ds.json "
+        "--deepspeed_moe_layer_cls_names A,B --enable_cpu_affinity --dynamo_backend inductor",
+        "--fsdp_version 2 --zero_stage 2 --num_processes 1",  # without effect: no --use_…
+    ],
+)
+def test_variables_are_accelerates(line: str, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    words = line.split()
+    env = ENV | {"HF_HOME": str(tmp_path)}  # no config file of this user
+    done = subprocess.run(
+        [PYTHON, "-c", THEIRS, *words], env=env, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    theirs = {k: v for k, v in json.loads(done.stdout).items() if k.startswith(FAMILY)}
+    dump = "print(__import__('json').dumps(dict(os.environ)))"
+    mine = launch("--no-prefix", "--local-ranks-filter", "0", *words, *python(dump), cwd=tmp_path)
+    assert mine.code == 0
+    ours = {
+        k: v for k, v in json.loads(mine.out).items() if k.startswith(FAMILY) and ENV.get(k) != v
+    }
+    assert ours == theirs
+    if "--num_cpu_threads_per_process" in words:
+        assert json.loads(mine.out)["OMP_NUM_THREADS"] == "3"
+
+
+def test_accelerate_computes_in_our_ranks(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    code = """
+from accelerate import Accelerator
+import torch
+a = Accelerator()
+total = a.reduce(torch.tensor([float(a.process_index + 1)]))
+print(a.num_processes, a.mixed_precision, a.device.type, int(total))
+a.end_training()
+"""
+    line = "--cpu --num_processes 2 --mixed_precision bf16"
+    done = launch(*line.split(), *python(code), HF_HOME=str(tmp_path))
+    assert done.code == 0, done.err
+    assert sorted(done.out.splitlines()) == [f"[{k}] 2 bf16 cpu 3" for k in range(2)]

@@ -129,7 +129,7 @@ void stk_launch_end_all(stk_gang *g, end_cause cause, int number)
     if (cause == END_SIGNAL && g->config->notice_ms > grace) {
         grace = g->config->notice_ms;
     }
-    if (g->number == SIGUSR2) {
+    if (g->number == SIGUSR2 && g->config->is_task) {
         grace = 0; /* memory is short */
     }
     g->kill_ms = stk_launch_now_ms() + grace;
@@ -228,7 +228,7 @@ static void on_gang_signal(stk_gang *g)
             continue;
         }
         g->number = number;
-        if (number == SIGUSR2 && g->ending == END_NOT) {
+        if (number == SIGUSR2 && g->config->is_task && g->ending == END_NOT) {
             end_largest(g);
         } else if (g->ending == END_NOT) {
             stk_launch_end_all(g, END_SIGNAL, number);

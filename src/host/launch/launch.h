@@ -22,6 +22,9 @@
 #include "base/event.h"
 
 enum { STK_LAUNCH_MAX_RANKS = 1024, STK_LAUNCH_MAX_DEVICES = 256 };
+enum { STK_LAUNCH_OUT = 1, STK_LAUNCH_ERR = 2, STK_LAUNCH_BOTH = 3 }; /* of a rank's streams */
+
+#define STK_LAUNCH_ANY_NODE UINT32_MAX
 
 typedef struct stk_launch_device {
     const char *cpus; /* CPUs near it, as the kernel lists them, "0-15,32-47"; or NULL */
@@ -40,10 +43,14 @@ typedef struct stk_launch_config {
     const char *dir;    /* folder for rank-K/ and gang.json; NULL: no files */
     const char *run_id; /* TORCHELASTIC_RUN_ID; the same on all nodes */
     uint32_t nodes;     /* nodes of the gang, each with `ranks`; 0, 1: this host only */
-    uint32_t node;      /* this node's number; node 0 leads and has rank 0 */
+    uint32_t node;      /* this node's number; node 0 leads and has rank 0. STK_LAUNCH_ANY_NODE: the
+                           host of `rdzv` leads, and numbers the others as they come */
     const char *rdzv;   /* HOST[:PORT] of node 0 */
-    const char *key;    /* secret shared by the nodes; "": none */
-    int64_t join_ms;    /* how long nodes wait for each other */
+    int leads;          /* with STK_LAUNCH_ANY_NODE: 1: this node leads, 0: another one, -1: see
+                           there */
+    const char *local_addr; /* the address to connect from, and node 0's MASTER_ADDR; or NULL */
+    const char *key;        /* secret shared by the nodes; "": none */
+    int64_t join_ms;        /* how long nodes wait for each other */
     const char *const *node_argv; /* the leader runs this on each other node (sys/nodes.h); "" in
                                      front: this program; NULL: it starts none */
     uint32_t devices;             /* devices that each of these nodes leases first */
@@ -52,6 +59,16 @@ typedef struct stk_launch_config {
                        0: none */
     const stk_launch_device *seen; /* the devices that the ranks see, in the order of their mask */
     uint32_t n_seen;
+    const char *role;  /* ROLE_NAME; NULL: default */
+    bool virtual_rank; /* each rank sees one entry of CUDA_VISIBLE_DEVICES, and LOCAL_RANK is 0 */
+    const char *signal_names; /* those below; NULL: the usual ones */
+    const int *signals;       /* that end the gang, 0 ends them; NULL: the usual ones */
+    /* For each of `ranks`, which streams go to logs and to the view: STK_LAUNCH_OUT | …_ERR. NULL:
+     * both. */
+    const unsigned char *logged, *shown;
+    /* Lines of stdout and stderr with one of these texts are copied to dir/filtered_….log; NULL:
+     * none. */
+    const char *const *copied[2];
     bool no_prefix;              /* no "[K] " prefix in the view */
     bool no_bind;                /* ranks may use all CPUs of the launcher */
     bool is_task;                /* the engine's task: write a result.json if the gang fails */
@@ -72,6 +89,9 @@ typedef struct stk_launch_end {
  * gang could not be started, and no rank runs: STK_E_BUSY (the port is taken), STK_E_SYS … */
 int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch_end *ret_end,
                    stk_err *err);
+
+/* Whether HOST or HOST:PORT is this host. */
+bool stk_launch_is_here(const char *host);
 
 /* Fills `config` from a task's `task.json` (docs/formats/task-directory.md). Its texts live in
  * `arena`. */

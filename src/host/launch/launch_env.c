@@ -5,6 +5,7 @@
 #include <sys/param.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "host/accel/accel_sysfs.h"
 #include "host/launch/launch_gang.h"
 #include "host/launch/launch_nodes.h"
@@ -29,6 +30,7 @@ static const char *const threads[] = {
 #include "tbl/threads.def"
 #undef X
 };
+#define CUDA_MASK "CUDA_VISIBLE_DEVICES"
 enum { N_THREADS = sizeof threads / sizeof *threads, MAX_OURS = 48 };
 
 static void put_variable(stk_gang *g, launch_env *e, const char *name, const char *value)
@@ -95,17 +97,18 @@ static void put_fixed(stk_gang *g, launch_env *e)
 {
     put_number_variable(g, e, "WORLD_SIZE", g->world);
     put_number_variable(g, e, "LOCAL_WORLD_SIZE", g->n);
-    put_number_variable(g, e, "NODE_RANK", g->config->node);
-    put_number_variable(g, e, "GROUP_RANK", g->config->node);
+    put_number_variable(g, e, "NODE_RANK", g->me);
+    put_number_variable(g, e, "GROUP_RANK", g->me);
     put_number_variable(g, e, "GROUP_WORLD_SIZE", MAX(g->config->nodes, 1));
     put_number_variable(g, e, "ROLE_WORLD_SIZE", g->world);
-    put_variable(g, e, "ROLE_NAME", "default");
+    put_variable(g, e, "ROLE_NAME", stk_text_or(g->config->role, "default"));
     put_variable(g, e, "MASTER_ADDR", stk_launch_nodes_address(g));
     put_number_variable(g, e, "MASTER_PORT", g->port.number);
     put_number_variable(g, e, "TORCHELASTIC_RESTART_COUNT", g->restart);
     put_number_variable(g, e, "TORCHELASTIC_MAX_RESTARTS", g->config->max_restarts);
     put_variable(g, e, "TORCHELASTIC_RUN_ID", g->config->run_id);
-    put_variable(g, e, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+    put_variable(g, e, "TORCHELASTIC_SIGNALS_TO_HANDLE",
+                 stk_text_or(g->config->signal_names, "SIGTERM,SIGINT,SIGHUP,SIGQUIT"));
     /* As torchrun does (it passes -u). PYTHONFAULTHANDLER shows where a crash or a hang happened.
      * The user's settings win. */
     static const char *const ones[] = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "PYTHONUNBUFFERED",
@@ -131,8 +134,48 @@ static void put_fixed(stk_gang *g, launch_env *e)
     const char *masks[8][2];
     uint32_t n = stk_launch_devices_masks(g, masks, 8);
     for (uint32_t i = 0; i < n; i++) {
-        put_variable(g, e, masks[i][0], masks[i][1]);
+        if (!g->config->virtual_rank || strcmp(masks[i][0], CUDA_MASK) != 0) {
+            put_variable(g, e, masks[i][0], masks[i][1]);
+        }
     }
+}
+
+/* The devices that all ranks would see; NULL: all of this host. */
+static const char *cuda_mask(stk_gang *g)
+{
+    const char *masks[8][2];
+    uint32_t n = stk_launch_devices_masks(g, masks, 8);
+    for (uint32_t i = 0; i < n; i++) {
+        if (strcmp(masks[i][0], CUDA_MASK) == 0) {
+            return masks[i][1];
+        }
+    }
+    return getenv(CUDA_MASK);
+}
+
+/* --virtual-local-rank: the rank sees only its own device, which then is number 0. */
+static int put_own_device(stk_gang *g, launch_env *e, uint32_t rank, stk_err *err)
+{
+    const char *list = cuda_mask(g);
+    const char *at = list;
+    put_number_variable(g, e, "LOCAL_RANK", 0);
+    if (list == NULL) {
+        put_number_variable(g, e, CUDA_MASK, rank);
+        return 0;
+    }
+    for (uint32_t i = 0; i < rank && at != NULL; i++) {
+        at = strchr(at, ',');
+        at += at != NULL;
+    }
+    if (at == NULL) {
+        return stk_err_set(
+            err, STK_E_USAGE,
+            "--virtual-local-rank: local rank %u has no device of its own in " CUDA_MASK
+            "=%s; start fewer ranks",
+            rank, list);
+    }
+    e->ours[e->n_ours++] = stk_arena_printf(g->arena, CUDA_MASK "=%.*s", (int)strcspn(at, ","), at);
+    return 0;
 }
 
 int stk_launch_env_new(stk_gang *g, launch_env *ret_env, stk_err *err)
@@ -166,7 +209,11 @@ int stk_launch_env_rank(stk_gang *g, launch_env *env, uint32_t rank, stk_err *er
     uint32_t number = stk_launch_number(g, rank);
     env->n_ours = env->n_fixed;
     put_number_variable(g, env, "RANK", number);
-    put_number_variable(g, env, "LOCAL_RANK", rank);
+    if (g->config->virtual_rank) {
+        STK_TRY(put_own_device(g, env, rank, err));
+    } else {
+        put_number_variable(g, env, "LOCAL_RANK", rank);
+    }
     put_number_variable(g, env, "ROLE_RANK", number);
     if (g->config->dir != NULL) {
         const char *dir = stk_arena_printf(g->arena, "%s/rank-%u", g->config->dir, number);

@@ -15,6 +15,42 @@
 #include "host/launch/launch_ranks.h"
 #include "sys/file.h"
 
+/* The host of the address leads. If its port is taken there, another launcher of this host came
+ * first, and leads. */
+static int take_role(stk_gang *g, stk_err *err)
+{
+    launch_nodes *s = g->nodes;
+    stk_err why = {0};
+    bool leads = g->config->leads > 0;
+    if (g->config->leads < 0) {
+        leads = stk_launch_is_here(g->config->rdzv);
+    }
+    if (!leads) {
+        return 0;
+    }
+    int rc = stk_launch_net_listen(s->port, &s->listener, &why);
+    if (rc == 0) {
+        g->me = 0;
+    } else if (rc != STK_E_BUSY || g->config->leads > 0) {
+        *err = why;
+        return rc;
+    }
+    return 0;
+}
+
+static int find_place(stk_gang *g, bool starts, stk_err *err)
+{
+    launch_nodes *s = g->nodes;
+    if (starts) {
+        return 0;
+    }
+    STK_TRY(stk_launch_net_split(g->config->rdzv, s->host, sizeof s->host, &s->port, err));
+    if (g->me == STK_LAUNCH_ANY_NODE) {
+        return take_role(g, err);
+    }
+    return stk_launch_leads(g) ? stk_launch_net_listen(s->port, &s->listener, err) : 0;
+}
+
 int stk_launch_nodes_open(stk_gang *g, stk_err *err)
 {
     launch_nodes *s = g->nodes = calloc(1, sizeof *s);
@@ -22,12 +58,13 @@ int stk_launch_nodes_open(stk_gang *g, stk_err *err)
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%u nodes", g->config->nodes);
     }
     s->n = g->config->nodes;
-    s->me = g->config->node;
     s->listener = -1;
-    if (s->me >= s->n) {
-        return stk_err_set(err, STK_E_USAGE, "node %u of %u nodes: they count from 0", s->me, s->n);
+    if (g->me != STK_LAUNCH_ANY_NODE && g->me >= s->n) {
+        return stk_err_set(err, STK_E_USAGE, "node %u of %u nodes: they count from 0", g->me, s->n);
     }
-    bool leads = stk_launch_leads(g), starts = leads && g->config->node_argv != NULL;
+    bool starts = g->me == 0 && g->config->node_argv != NULL;
+    STK_TRY(find_place(g, starts, err));
+    bool leads = stk_launch_leads(g);
     uint32_t n_peers = leads ? s->n - 1 + NODES_STRANGERS : 1;
     s->peers = calloc(n_peers, sizeof *s->peers);
     s->ranks = calloc(s->n, sizeof *s->ranks);
@@ -42,14 +79,10 @@ int stk_launch_nodes_open(stk_gang *g, stk_err *err)
     (void)snprintf(s->key, sizeof s->key, "%s", g->config->key);
     if (starts) {
         STK_TRY(stk_launch_hosts_open(g, err));
-    } else {
-        STK_TRY(stk_launch_net_split(g->config->rdzv, s->host, sizeof s->host, &s->port, err));
     }
+    (void)snprintf(s->master, sizeof s->master, "%s", stk_text_or(g->config->local_addr, s->host));
     if (g->config->leash && stk_launch_watch(g, STDIN_FILENO, EPOLLIN, LAUNCH_EV_LEASH, 0) < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "watching the leader's pipe");
-    }
-    if (leads && !starts) {
-        STK_TRY(stk_launch_net_listen(s->port, &s->listener, err));
     }
     if (leads && stk_launch_watch(g, s->listener, EPOLLIN, LAUNCH_EV_LISTEN, 0) < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "waiting for nodes");
@@ -112,7 +145,7 @@ static void count_ranks(stk_gang *g)
     const launch_nodes *s = g->nodes;
     g->world = g->n_before = 0;
     for (uint32_t node = 0; node < s->n; node++) {
-        if (node < s->me) {
+        if (node < g->me) {
             g->n_before += s->ranks[node];
         }
         g->world += s->ranks[node];
@@ -125,6 +158,7 @@ static void send_world(stk_gang *g)
     MESSAGE_AUTO m = MESSAGE;
     stk_launch_talk_begin(&m, "world");
     stk_json_put_int(&m, "port", g->port.number);
+    stk_json_put_text(&m, "addr", s->master);
     stk_json_open(&m, "ranks", '[');
     for (uint32_t i = 0; i < s->n; i++) {
         stk_json_put_whole(&m, NULL, s->ranks[i]);
@@ -137,8 +171,8 @@ static void send_world(stk_gang *g)
 static void probe(stk_gang *g, char *why, size_t size)
 {
     why[0] = '\0';
-    STK_FD_AUTO fd =
-        stk_launch_net_connect(g->nodes->host, g->port.number, NODES_PROBE_MS, why, size);
+    STK_FD_AUTO fd = stk_launch_net_connect(g->nodes->master, g->port.number, g->config->local_addr,
+                                            NODES_PROBE_MS, why, size);
     if (fd >= 0) {
         stk_launch_net_interface(fd, g->nodes->interface, sizeof g->nodes->interface);
     }
@@ -158,7 +192,7 @@ static int closed_pair(const stk_gang *g, uint32_t node, const char *why, uint32
                        "%s can't reach node 0 at %s:%d: %s%s; let that port through "
                        "between them, or name one that is open: --port PORT, in a pipeline gang: "
                        "{port: PORT}",
-                       who, g->nodes->host, (int)g->port.number, why, more);
+                       who, g->nodes->master, (int)g->port.number, why, more);
 }
 
 static int check_probes(const stk_gang *g, const char *own, stk_err *err)
@@ -238,23 +272,26 @@ static int find_leader(stk_gang *g, stk_err *err)
     int64_t until = stk_launch_now_ms() + wait_ms;
     int64_t say_ms = stk_launch_now_ms() + SAY_MS; /* report early: the port may be blocked */
     char why[200] = "it closes the connection";
+    char own[32];
+    stk_launch_nodes_own(g, own, sizeof own);
     while (g->ending == END_NOT && !s->started && !s->bye) {
         int64_t now = stk_launch_now_ms();
         if (now >= until) {
             char time[32];
             (void)stk_units_format_duration(wait_ms, time, sizeof time);
             return stk_err_set(err, STK_E_ENV,
-                               "node %u can't reach node 0 at %s:%d: %s (tried for %s); start its "
+                               "%s can't reach node 0 at %s:%d: %s (tried for %s); start its "
                                "launcher there with --node-rank 0, or let that port through",
-                               s->me, s->host, (int)s->port, why, time);
+                               own, s->host, (int)s->port, why, time);
         }
         if (now >= say_ms) {
             say_ms = INT64_MAX;
-            stk_launch_say(g, "node %u can't reach node 0 at %s:%d yet: %s", s->me, s->host,
-                           (int)s->port, why);
+            stk_launch_say(g, "%s can't reach node 0 at %s:%d yet: %s", own, s->host, (int)s->port,
+                           why);
         }
         if (s->peers[0].wire.fd < 0) {
-            int fd = stk_launch_net_connect(s->host, s->port, 2000, why, sizeof why);
+            int fd = stk_launch_net_connect(s->host, s->port, g->config->local_addr, 2000, why,
+                                            sizeof why);
             if (fd >= 0) {
                 stk_launch_net_keep(fd);
                 s->peers[0].wire.fd = fd;

@@ -99,10 +99,60 @@ int32_t stk_launch_net_port(int fd)
     return ntohs(((struct sockaddr_in *)&at)->sin_port);
 }
 
-static int connect_to(const struct addrinfo *at, int timeout_ms)
+static bool is_same_address(const struct sockaddr *a, const struct sockaddr *b)
+{
+    if (b == NULL || a->sa_family != b->sa_family) {
+        return false;
+    }
+    if (a->sa_family == AF_INET) {
+        return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+               ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+    }
+    return a->sa_family == AF_INET6 &&
+           memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
+                  &((const struct sockaddr_in6 *)b)->sin6_addr, sizeof(struct in6_addr)) == 0;
+}
+
+bool stk_launch_is_here(const char *text)
+{
+    char host[256], own[256] = "";
+    int32_t port;
+    size_t n = strlen(text);
+    if (n > 2 && strcmp(text + n - 2, ":0") == 0) { /* torchrun: any port */
+        n -= 2;
+    }
+    (void)snprintf(own, sizeof own, "%.*s", (int)n, text);
+    if (stk_launch_net_split(own, host, sizeof host, &port, NULL) < 0) {
+        return false;
+    }
+    own[0] = '\0';
+    (void)gethostname(own, sizeof own - 1);
+    if (strcmp(host, "localhost") == 0 || strcmp(host, own) == 0) {
+        return true;
+    }
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *list = NULL;
+    struct ifaddrs *ours = NULL;
+    bool found = false;
+    if (getaddrinfo(host, NULL, &hints, &list) == 0 && getifaddrs(&ours) == 0) {
+        for (const struct addrinfo *at = list; at != NULL && !found; at = at->ai_next) {
+            for (const struct ifaddrs *i = ours; i != NULL && !found; i = i->ifa_next) {
+                found = is_same_address(at->ai_addr, i->ifa_addr);
+            }
+        }
+        freeifaddrs(ours);
+    }
+    if (list != NULL) {
+        freeaddrinfo(list);
+    }
+    return found;
+}
+
+/* Connects from the address `from`, or from any (NULL). */
+static int connect_to(const struct addrinfo *at, const struct addrinfo *from, int timeout_ms)
 {
     STK_FD_AUTO fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
+    if (fd < 0 || (from != NULL && bind(fd, from->ai_addr, from->ai_addrlen) < 0)) {
         return -1;
     }
     if (connect(fd, at->ai_addr, at->ai_addrlen) < 0) {
@@ -128,7 +178,8 @@ static int connect_to(const struct addrinfo *at, int timeout_ms)
     return taken;
 }
 
-int stk_launch_net_connect(const char *host, int32_t port, int timeout_ms, char *why, size_t size)
+int stk_launch_net_connect(const char *host, int32_t port, const char *from, int timeout_ms,
+                           char *why, size_t size)
 {
     char service[16];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
@@ -140,13 +191,23 @@ int stk_launch_net_connect(const char *host, int32_t port, int timeout_ms, char 
         return -1;
     }
     int fd = -1;
-    for (const struct addrinfo *at = list; at != NULL && fd < 0; at = at->ai_next) {
-        fd = connect_to(at, timeout_ms);
+    struct addrinfo *own = NULL;
+    struct addrinfo of_own = {.ai_socktype = SOCK_STREAM};
+    code = from == NULL ? 0 : getaddrinfo(from, NULL, &of_own, &own);
+    if (code != 0) {
+        (void)snprintf(why, size, "--local-addr %.100s is no address (%s)", from,
+                       gai_strerror(code));
+    }
+    for (const struct addrinfo *at = list; at != NULL && fd < 0 && code == 0; at = at->ai_next) {
+        fd = connect_to(at, own, timeout_ms);
         if (fd < 0) {
             error_words(errno, why, size);
         }
     }
     freeaddrinfo(list);
+    if (own != NULL) {
+        freeaddrinfo(own);
+    }
     return fd;
 }
 

@@ -22,7 +22,7 @@
 
 const char *stk_launch_nodes_address(const stk_gang *g)
 {
-    return g->nodes == NULL ? "127.0.0.1" : g->nodes->host;
+    return g->nodes == NULL ? "127.0.0.1" : g->nodes->master;
 }
 
 uint32_t stk_launch_nodes_first(const stk_gang *g)
@@ -40,12 +40,20 @@ int32_t stk_launch_nodes_peer(const launch_nodes *s, uint32_t node)
     return -1;
 }
 
-/* "node 1 (10.0.0.2, ws2)" */
+void stk_launch_nodes_own(const stk_gang *g, char *text, size_t size)
+{
+    if (g->me == STK_LAUNCH_ANY_NODE) {
+        (void)snprintf(text, size, "this node");
+    } else {
+        (void)snprintf(text, size, "node %u", g->me);
+    }
+}
+
 void stk_launch_nodes_name(const stk_gang *g, uint32_t node, char *text, size_t size)
 {
     const launch_nodes *s = g->nodes;
     int32_t i = -1;
-    if (node > 0 && s->me == 0) {
+    if (node > 0 && g->me == 0) {
         i = stk_launch_nodes_peer(s, node);
     }
     if (node == 0) {
@@ -65,7 +73,7 @@ void stk_launch_nodes_where(const stk_gang *g, char *text, size_t size)
     if (g->nodes != NULL && g->first >= 0) {
         bool here = (uint32_t)g->first != g->config->ranks;
         (void)snprintf(text, size, " on ");
-        stk_launch_nodes_name(g, here ? g->nodes->me : g->nodes->first_node, text + 4, size - 4);
+        stk_launch_nodes_name(g, here ? g->me : g->nodes->first_node, text + 4, size - 4);
     }
 }
 
@@ -83,7 +91,7 @@ void stk_launch_nodes_tell(stk_gang *g)
     stk_json_put_int(&m, "cause", g->ending);
     stk_json_put_int(&m, "number", g->number);
     stk_json_put_int(&m, "rank", stk_launch_first(g));
-    stk_json_put_int(&m, "node", here ? s->me : s->first_node);
+    stk_json_put_int(&m, "node", here ? g->me : s->first_node);
     stk_json_put_text(&m, "text", g->text);
     stk_json_put_bool(&m, "preempted", g->preempted);
     stk_launch_talk_all(g, &m);
@@ -149,7 +157,7 @@ void stk_launch_nodes_lost(stk_gang *g, uint32_t i, const char *why)
             (void)snprintf(g->text, sizeof g->text,
                            "node %u lost its leader, node 0 at %s:%d: %s; the ranks here were "
                            "ended because of it",
-                           s->me, s->host, (int)s->port, why);
+                           g->me, s->host, (int)s->port, why);
         }
         if (g->ending == END_NOT) {
             end_lost(g);
@@ -199,10 +207,10 @@ static void join_proof(const stk_gang *g, const char *nonce, int64_t node, int64
     stk_launch_net_proof(g->nodes->key, words, hex);
 }
 
-static void welcome_proof(const stk_gang *g, const char *nonce, char hex[65])
+static void welcome_proof(const stk_gang *g, const char *nonce, int64_t node, char hex[65])
 {
     char words[128];
-    (void)snprintf(words, sizeof words, "welcome %.64s", nonce);
+    (void)snprintf(words, sizeof words, "welcome %.64s %lld", nonce, (long long)node);
     stk_launch_net_proof(g->nodes->key, words, hex);
 }
 
@@ -213,10 +221,11 @@ static void on_hello(stk_gang *g, const stk_json *m)
     MESSAGE_AUTO out = MESSAGE;
     (void)gethostname(host, sizeof host - 1);
     stk_launch_net_nonce(s->peers[0].nonce);
-    join_proof(g, stk_launch_talk_text(m, "nonce"), s->me, s->n, g->config->run_id, proof);
+    int64_t me = g->me == STK_LAUNCH_ANY_NODE ? -1 : (int64_t)g->me;
+    join_proof(g, stk_launch_talk_text(m, "nonce"), me, s->n, g->config->run_id, proof);
     stk_launch_talk_begin(&out, "join");
     stk_json_put_int(&out, "stoker", 1);
-    stk_json_put_int(&out, "node", s->me);
+    stk_json_put_int(&out, "node", me);
     stk_json_put_int(&out, "nodes", s->n);
     stk_json_put_text(&out, "id", g->config->run_id);
     stk_json_put_text(&out, "host", host);
@@ -235,6 +244,16 @@ static void refuse_node(stk_gang *g, uint32_t i, const char *text)
     stk_launch_talk_close(g, i);
 }
 
+/* The lowest number that no node has; the number of nodes if all are there. */
+static int64_t free_number(const launch_nodes *s)
+{
+    uint32_t node = 1;
+    while (node < s->n && stk_launch_nodes_peer(s, node) >= 0) {
+        node++;
+    }
+    return node;
+}
+
 static void on_join(stk_gang *g, uint32_t i, const stk_json *m)
 {
     launch_nodes *s = g->nodes;
@@ -244,6 +263,10 @@ static void on_join(stk_gang *g, uint32_t i, const stk_json *m)
     const char *id = stk_launch_talk_text(m, "id");
     char proof[65], text[300] = "";
     join_proof(g, p->nonce, node, nodes, id, proof);
+    bool numbered = node >= 0;
+    if (!numbered) {
+        node = free_number(s);
+    }
     if (strcmp(proof, stk_launch_talk_text(m, "proof")) != 0) {
         (void)snprintf(text, sizeof text, "it doesn't know the gang's key (STOKER_GANG_KEY)");
     } else if (strcmp(id, g->config->run_id) != 0) {
@@ -252,6 +275,8 @@ static void on_join(stk_gang *g, uint32_t i, const stk_json *m)
     } else if (nodes != (int64_t)s->n) {
         (void)snprintf(text, sizeof text, "it counts %lld nodes, this one counts %u",
                        (long long)nodes, s->n);
+    } else if (!numbered && (node == (int64_t)s->n || s->started)) {
+        (void)snprintf(text, sizeof text, "all %u nodes are there already", s->n);
     } else if (node < 1 || node >= (int64_t)s->n) {
         (void)snprintf(text, sizeof text, "no gang of %u nodes has a node %lld but its own first",
                        s->n, (long long)node);
@@ -267,8 +292,9 @@ static void on_join(stk_gang *g, uint32_t i, const stk_json *m)
     MESSAGE_AUTO out = MESSAGE;
     p->node = (int32_t)node;
     (void)snprintf(p->host, sizeof p->host, "%.64s", stk_launch_talk_text(m, "host"));
-    welcome_proof(g, stk_launch_talk_text(m, "nonce"), proof);
+    welcome_proof(g, stk_launch_talk_text(m, "nonce"), node, proof);
     stk_launch_talk_begin(&out, "welcome");
+    stk_json_put_int(&out, "node", node);
     stk_json_put_text(&out, "proof", proof);
     stk_launch_talk_send(g, i, &out);
 }
@@ -284,10 +310,14 @@ static void on_welcome(stk_gang *g, const stk_json *m)
 {
     launch_nodes *s = g->nodes;
     char proof[65];
-    welcome_proof(g, s->peers[0].nonce, proof);
+    int64_t node = stk_json_get_whole(m, "node", -1);
+    welcome_proof(g, s->peers[0].nonce, node, proof);
     if (strcmp(proof, stk_launch_talk_text(m, "proof")) != 0) {
         set_end(s, "what answers there doesn't know the gang's key (STOKER_GANG_KEY)");
         return;
+    }
+    if (g->me == STK_LAUNCH_ANY_NODE && node > 0 && node < (int64_t)s->n) {
+        g->me = (uint32_t)node;
     }
     s->peers[0].node = 0;
     s->started = true; /* from now on, losing it ends the gang */
@@ -336,6 +366,8 @@ static void on_world(stk_gang *g, const stk_json *m)
         s->ranks[i] = (uint32_t)n;
     }
     if (good) {
+        const char *master = stk_launch_talk_text(m, "addr");
+        (void)snprintf(s->master, sizeof s->master, "%s", *master == '\0' ? s->host : master);
         s->world = true;
         g->port.number = (int32_t)port;
     }
@@ -364,9 +396,10 @@ static void from_leader(stk_gang *g, uint32_t i, const stk_json *m)
     launch_nodes *s = g->nodes;
     const char *op = stk_launch_talk_text(m, "op");
     if (strcmp(op, "refused") == 0) {
-        char text[512];
-        (void)snprintf(text, sizeof text, "node 0 at %s:%d refused node %u: %.300s", s->host,
-                       (int)s->port, s->me, stk_launch_talk_text(m, "text"));
+        char text[512], own[32];
+        stk_launch_nodes_own(g, own, sizeof own);
+        (void)snprintf(text, sizeof text, "node 0 at %s:%d refused %s: %.300s", s->host,
+                       (int)s->port, own, stk_launch_talk_text(m, "text"));
         set_end(s, text);
     } else if (!s->started) {
         if (strcmp(op, "hello") == 0) {

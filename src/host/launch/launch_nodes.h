@@ -42,8 +42,9 @@ typedef struct launch_host {
 } launch_host;
 
 typedef struct launch_nodes {
-    uint32_t n, me;
+    uint32_t n;
     char host[256];
+    char master[256];   /* MASTER_ADDR: the leader's --local-addr, or `host` */
     int32_t port;       /* of the leader */
     char interface[64]; /* by which this node reaches the leader; "" unknown */
     char key[256];
@@ -68,10 +69,12 @@ typedef struct launch_nodes {
 
 static inline bool stk_launch_leads(const stk_gang *g)
 {
-    return g->nodes->me == 0;
+    return g->me == 0;
 }
 /* Index of the node among the leader's peers; -1: not connected. */
 int32_t stk_launch_nodes_peer(const launch_nodes *nodes, uint32_t node);
+/* "node 1", of this one; "this node" before its leader has numbered it. */
+void stk_launch_nodes_own(const stk_gang *g, char *text, size_t size);
 /* "node 1 (10.0.0.2, ws2)" */
 void stk_launch_nodes_name(const stk_gang *g, uint32_t node, char *text, size_t size);
 /* Records that a rank of another node was the first to fail. */
@@ -98,8 +101,10 @@ int stk_launch_net_split(const char *text, char *host, size_t size, int32_t *por
 /* Listens on every address of this host. */
 int stk_launch_net_listen(int32_t port, int *ret_fd, stk_err *err); /* 0: any */
 int32_t stk_launch_net_port(int fd);
-/* Returns a connected socket, or -1 with the reason in `why`. */
-int stk_launch_net_connect(const char *host, int32_t port, int timeout_ms, char *why, size_t size);
+/* Returns a socket that is connected from the address `from` (NULL: any), or -1 with the reason in
+ * `why`. */
+int stk_launch_net_connect(const char *host, int32_t port, const char *from, int timeout_ms,
+                           char *why, size_t size);
 /* Makes the kernel detect a cut connection within NODES_SILENCE_MS. A busy launcher doesn't count
  * as lost. */
 void stk_launch_net_keep(int fd);

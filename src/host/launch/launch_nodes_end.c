@@ -283,7 +283,7 @@ void stk_launch_nodes_close(stk_gang *g, stk_launch_end *end)
     } else if (s->bye) {
         *end = s->end;
     } else if (end->failure == STK_FAIL_START) { /* this node's ranks could not be started */
-        (void)snprintf(g->text, sizeof g->text, "node %u: %.900s", s->me, end->text);
+        (void)snprintf(g->text, sizeof g->text, "node %u: %.900s", g->me, end->text);
         g->ending = END_START;
         g->first = -1;
         s->heard = false;

@@ -46,6 +46,7 @@ typedef struct stk_gang {
     uint32_t n_inherited;
     struct rlimit n_files;    /* the limit at our start, which the ranks get */
     uint32_t n;               /* ranks of this attempt, on this node */
+    uint32_t me;              /* this node's number; STK_LAUNCH_ANY_NODE: not known yet */
     uint32_t world, n_before; /* ranks on all nodes; on the nodes before this one */
     uint32_t n_live, restart;
     launch_port port;

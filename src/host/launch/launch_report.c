@@ -118,7 +118,7 @@ static void tell_stderr(stk_gang *g, const launch_rank *r)
     if (text == NULL) {
         text = last_lines(r->tail, &len);
     }
-    if (text == NULL || g->world == 1 || g->config->node > 0) {
+    if (text == NULL || g->world == 1 || g->me > 0) {
         return; /* the view has no other rank's output to hide it in; or the leader reports it */
     }
     stk_launch_say(g, "the end of rank %u's stderr:", stk_launch_number(g, (uint32_t)g->first));
@@ -163,7 +163,7 @@ static bool lost_rank_zero(const stk_gang *g, const launch_rank *r)
     static const char *const words[] = {"onnection closed", "onnection reset", "onnection refused",
                                         "onnection was likely closed", "roken pipe"};
     const launch_rank *zero = &g->ranks[0];
-    if (g->config->node > 0 || r == zero || zero->status != 0 || zero->was_ended) {
+    if (g->me > 0 || r == zero || zero->status != 0 || zero->was_ended) {
         return false;
     }
     bool found = false;

@@ -204,7 +204,7 @@ static uint32_t ranks_again(const stk_gang *g)
 
 static bool try_again(stk_gang *g)
 {
-    if (g->nodes != NULL && g->config->node > 0) { /* the leader decides */
+    if (g->nodes != NULL && g->me > 0) { /* the leader decides */
         uint32_t again = ranks_again(g);
         stk_launch_devices_leave_out(g, again);
         g->n = again;
@@ -241,13 +241,14 @@ static void find_inherited(stk_gang *g)
 /* Ignored signals (nohup, a background job) stay ignored. */
 static int open_signals(stk_gang *g, sigset_t *ret_before, stk_err *err)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    static const int usual[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, 0};
+    const int *numbers = g->config->signals == NULL ? usual : g->config->signals;
     sigset_t set;
     sigemptyset(&set);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (; *numbers != 0; numbers++) {
         struct sigaction was;
-        if (sigaction(numbers[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN) {
-            sigaddset(&set, numbers[i]);
+        if (sigaction(*numbers, NULL, &was) == 0 && was.sa_handler != SIG_IGN) {
+            sigaddset(&set, *numbers);
         }
     }
     if (g->config->is_task) {
@@ -357,7 +358,7 @@ static int write_files(const stk_gang *g, const stk_launch_end *end, stk_buf *su
     if (summary != NULL) {
         (void)stk_buf_add(summary, text.data, text.len);
     }
-    if (g->config->node > 0) {
+    if (g->me > 0) {
         return 0; /* the leader writes the summary of all nodes */
     }
     if (g->config->dir != NULL) {
@@ -376,6 +377,7 @@ int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch
 {
     stk_gang g = {.config = config,
                   .n = config->ranks,
+                  .me = config->node,
                   .epoll = -1,
                   .signals = -1,
                   .schedstat = -1,
@@ -404,7 +406,7 @@ int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch
         (void)snprintf(never.text, sizeof never.text, "%s",
                        stk_err_format(err, text, (int)sizeof text));
         stk_launch_nodes_close(&g, &never);
-        if (config->is_task && config->node == 0) { /* the step's error, not our exit status */
+        if (config->is_task && g.me == 0) { /* the step's error, not our exit status */
             g.first = -1;
             (void)stk_launch_result(&g, &never, NULL);
         }

@@ -144,6 +144,40 @@ void stk_launch_view_flush(stk_gang *g, int timeout_ms)
 
 /* --- lines --- */
 
+/* Whether `which` (NULL: both) has this stream. */
+static bool has_stream(const unsigned char *which, uint32_t i_stream)
+{
+    return which == NULL || (which[i_stream / 2] & (STK_LAUNCH_OUT << i_stream % 2)) != 0;
+}
+
+static bool has_text(const char *line, size_t n, const char *const *texts)
+{
+    for (; *texts != NULL; texts++) {
+        if (memmem(line, n, *texts, strlen(*texts)) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Copies a line to filtered_stdout.log or filtered_stderr.log if it has one of the texts. */
+static void copy_line(stk_gang *g, uint32_t i_stream, const char *line, size_t n)
+{
+    static const char *const names[] = {"stdout", "stderr"};
+    const char *const *texts = g->config->copied[i_stream % 2];
+    char path[PATH_MAX];
+    if (texts == NULL || g->config->dir == NULL || !has_text(line, n, texts)) {
+        return;
+    }
+    (void)snprintf(path, sizeof path, "%s/filtered_%s.log", g->config->dir, names[i_stream % 2]);
+    STK_BUF_AUTO text = STK_BUF_INIT(4 * LAUNCH_LINE);
+    stk_buf_printf(&text, "[%u] %.*s\n", stk_launch_number(g, i_stream / 2), (int)n, line);
+    STK_FD_AUTO fd = stk_file_open_regular(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (fd < 0 || stk_file_write_all(fd, stk_text_or(text.data, ""), text.len) < 0) {
+        stk_launch_say(g, "%s is not whole: %s", path, strerror(errno));
+    }
+}
+
 static void emit(stk_gang *g, uint32_t i_stream, const char *text, size_t n)
 {
     stk_buf *out = &g->sinks[i_stream % 2].pending;
@@ -153,6 +187,7 @@ static void emit(stk_gang *g, uint32_t i_stream, const char *text, size_t n)
         n -= (size_t)(shown + 1 - text);
         text = shown + 1;
     }
+    copy_line(g, i_stream, text, n);
     if (g->sinks[i_stream % 2].gone) {
         return;
     }
@@ -209,7 +244,7 @@ static void keep_tail(launch_rank *r, const char *data, size_t n)
 
 /* --- streams --- */
 
-static int open_rank_log(stk_gang *g, uint32_t rank, const char *name, int *ret_fd, stk_err *err)
+static int make_rank_folder(stk_gang *g, uint32_t rank, stk_err *err)
 {
     char path[PATH_MAX];
     uint32_t number = stk_launch_number(g, rank);
@@ -220,7 +255,14 @@ static int open_rank_log(stk_gang *g, uint32_t rank, const char *name, int *ret_
     if (mkdir(path, 0755) < 0 && errno != EEXIST) {
         return stk_err_sys(err, STK_E_SYS, errno, "making folder %s", path);
     }
-    (void)snprintf(path + strlen(path), 16, "/%s.log", name);
+    return 0;
+}
+
+static int open_rank_log(stk_gang *g, uint32_t rank, const char *name, int *ret_fd, stk_err *err)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/rank-%u/%s.log", g->config->dir,
+                   stk_launch_number(g, rank), name);
     *ret_fd = stk_file_open_regular(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (*ret_fd < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "cannot write %s", path);
@@ -235,6 +277,9 @@ int stk_launch_streams_open(stk_gang *g, uint32_t rank, int ret_theirs[2], stk_e
         launch_stream *s = &g->ranks[rank].streams[i];
         int ends[2];
         if (g->config->dir != NULL && s->log < 0) {
+            STK_TRY(make_rank_folder(g, rank, err));
+        }
+        if (g->config->dir != NULL && s->log < 0 && has_stream(g->config->logged, 2 * rank + i)) {
             STK_TRY(open_rank_log(g, rank, names[i], &s->log, err));
         }
         if (pipe2(ends, O_CLOEXEC) < 0) {
@@ -267,7 +312,9 @@ static void pass_on(stk_gang *g, uint32_t i_stream, const char *data, size_t n)
     if (i_stream % 2 == 1) {
         keep_tail(r, data, n);
     }
-    take_output(g, i_stream, data, n);
+    if (has_stream(g->config->shown, i_stream)) {
+        take_output(g, i_stream, data, n);
+    }
 }
 
 static void stream_close(stk_gang *g, uint32_t i_stream)
