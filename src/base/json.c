@@ -120,8 +120,8 @@ bool stk_json_equal(const stk_json *a, const stk_json *b)
 
 const char *stk_json_kind_words(stk_json_kind kind)
 {
-    static const char *const words[] = {"null", "true or false", "a whole number", "a number",
-                                        "text", "a list",        "a mapping"};
+    static const char *const words[] = {"null",     "true or false", "a whole number", "a number",
+                                        "a string", "a list",        "a mapping"};
     return words[kind];
 }
 

@@ -331,7 +331,7 @@ static int on_open(reader *r, const yaml_event_t *event, stk_json_kind kind,
     int line = line_of(&event->start_mark);
     stk_json node = {.kind = (uint32_t)kind & 7u, .line = (uint32_t)line & 0x7FFFFFFu};
     if (stk_json_build_wants_key(&r->b)) {
-        return stk_json_build_fail(&r->b, STK_E_SPEC, line, "a key must be text, not %s",
+        return stk_json_build_fail(&r->b, STK_E_SPEC, line, "a key must be a string, not %s",
                                    stk_json_kind_words(kind));
     }
     STK_TRY(check_tag(r, (const char *)tag, &node));

@@ -97,19 +97,20 @@ static int ask_helper(const char *name, const char *server, const char *file, st
     STK_TRY(stk_err_if_null(program, err));
     if (ask_program(program, server, &out, &status, err) < 0) {
         stk_err_context(err, "the credentials of %s (%s)", server, file);
-        stk_err_hint(err, "install %s, or take it out of %s", program, file);
+        stk_err_hint(err, "install %s, or remove it from %s", program, file);
         return as_env(err);
     }
     if (status != 0 && out.data != NULL && strstr(out.data, "not found") != NULL) {
         return 0; /* it has none */
     }
     if (status != 0) {
-        return stk_err_set(err, STK_E_ENV, "%s can't give the credentials of %s: %.200s", program,
-                           server, stk_text_or(out.data, "it says nothing"));
+        return stk_err_set(err, STK_E_ENV, "%s has no credentials for %s: %.200s", program, server,
+                           stk_text_or(out.data, "no message"));
     }
     if (stk_json_parse(stk_text_or(out.data, ""), out.len, program, &limits, arena, &root, NULL) <
         0) {
-        return stk_err_set(err, STK_E_ENV, "%s, asked for the credentials of %s, answered no JSON",
+        return stk_err_set(err, STK_E_ENV,
+                           "%s answers the request for the credentials of %s with invalid JSON",
                            program, server);
     }
     const char *user = stk_json_get_text(&root, "Username");

@@ -226,12 +226,13 @@ static int failed(const listener *l, const char *words, const char *log_path, st
     }
     log_path = stk_text_or(log_path, "'stoker plan --dockerfile' shows what is built");
     if (full) {
-        stk_err_set(err, STK_E_FULL, "the build of an image failed, no space left, at: %s (%.*s)",
-                    at, (int)strcspn(words, "\r\n"), words);
-        stk_err_hint(err, "make room: docker system prune, podman system prune; %s", log_path);
+        stk_err_set(err, STK_E_FULL, "building an image failed (no space left) at: %s (%.*s)", at,
+                    (int)strcspn(words, "\r\n"), words);
+        stk_err_hint(err, "free space by `docker system prune` or `podman system prune`; %s",
+                     log_path);
         return STK_E_FULL;
     }
-    stk_err_set(err, STK_E_ENV, "the build of an image failed at: %s (%.*s)", at,
+    stk_err_set(err, STK_E_ENV, "building an image failed at: %s (%.*s)", at,
                 (int)strcspn(words, "\r\n"), words);
     stk_err_hint(err, "%s", log_path);
     return STK_E_ENV;
@@ -401,11 +402,11 @@ static const char *note_of(const stk_image_make *make, stk_arena *arena)
     if (make->context.n_left_out == 0) {
         return NULL;
     }
-    return stk_arena_printf(
-        arena,
-        "left out of the image as private: %s%s; a line with '!' and its name in .dockerignore "
-        "takes one along",
-        make->context.left_out, make->context.n_left_out > STK_IMAGE_NAMED ? " …" : "");
+    return stk_arena_printf(arena,
+                            "left out of the image as private: %s%s; to include one, add a line "
+                            "with '!' and its name to .dockerignore",
+                            make->context.left_out,
+                            make->context.n_left_out > STK_IMAGE_NAMED ? " …" : "");
 }
 
 int stk_image_built(const stk_engine *engine, const stk_image_recipe *recipe, stk_arena *arena,

@@ -24,7 +24,7 @@ static int read_output(int fd, const char *program, int64_t timeout_ms, stk_buf 
         struct pollfd p = {.fd = fd, .events = POLLIN};
         int ready = poll(&p, 1, (int)left);
         if (ready == 0 || left == 0) {
-            return stk_err_set(err, STK_E_ENV, "%s gave no answer in %d s", program,
+            return stk_err_set(err, STK_E_ENV, "%s hasn't answered for %d s", program,
                                (int)(timeout_ms / 1000));
         }
         ssize_t n = -1;
@@ -35,7 +35,7 @@ static int read_output(int fd, const char *program, int64_t timeout_ms, stk_buf 
             return 0;
         }
         if (n > 0 && stk_buf_add(out, data, (size_t)n) < 0) {
-            return stk_err_set(err, STK_E_ENV, "%s answers with more than %zu bytes", program,
+            return stk_err_set(err, STK_E_ENV, "the answer of %s has more than %zu bytes", program,
                                out->max);
         }
     }

@@ -119,20 +119,20 @@ static const char *instead(const judge *j)
     if (has_vendor(j->host, "amd") && !has_vendor(j->host, "nvidia")) {
         const char *framework = framework_of(j);
         if (framework != NULL && strcmp(framework, "tensorflow") == 0) {
-            return "take an image built for ROCm: rocm/tensorflow:latest";
+            return "use an image built for ROCm: rocm/tensorflow:latest";
         }
-        return "take an image built for ROCm: rocm/pytorch:latest";
+        return "use an image built for ROCm: rocm/pytorch:latest";
     }
     if (!has_vendor(j->host, "nvidia")) {
-        return "take an image made for this host's devices";
+        return "use an image made for this host's devices";
     }
     int32_t major = stk_preflight_cuda_newest(j->host->driver, j->host->cuda);
     const char *other =
         stk_image_suggest(j->name, framework_of(j), MAX(major, 0), j->findings->arena);
     if (other == NULL) {
-        return "take an image with an older CUDA, or install a newer driver";
+        return "use an image with an older CUDA, or install a newer driver";
     }
-    return stk_arena_printf(j->findings->arena, "take %s%s", other,
+    return stk_arena_printf(j->findings->arena, "use %s%s", other,
                             major > 0 ? ", whose CUDA this host's driver runs" : "");
 }
 
@@ -143,14 +143,14 @@ static void check_platform(const judge *j)
         return;
     }
     if (image->os != NULL && *image->os != '\0' && strcmp(image->os, "linux") != 0) {
-        (void)stk_preflight_add(j->findings, STK_CHECK_ERROR, "arch", j->name, "take one for Linux",
+        (void)stk_preflight_add(j->findings, STK_CHECK_ERROR, "arch", j->name, "use one for Linux",
                                 "image '%s' is for %s", j->name, image->os);
     } else if (image->arch != NULL && *image->arch != '\0' && j->host->arch != NULL &&
                strcmp(image->arch, j->host->arch) != 0) {
-        (void)stk_preflight_add(j->findings, STK_CHECK_ERROR, "arch", j->name,
-                                "take one built for this architecture, or a tag that has several",
-                                "image '%s' is for %s, this host is %s", j->name, image->arch,
-                                j->host->arch);
+        (void)stk_preflight_add(
+            j->findings, STK_CHECK_ERROR, "arch", j->name,
+            "use one built for this architecture, or a tag for several architectures",
+            "image '%s' is for %s, but this host is %s", j->name, image->arch, j->host->arch);
     } else if (image->arch != NULL) {
         (void)stk_preflight_add(j->findings, STK_CHECK_OK, "arch", j->name, NULL,
                                 "image '%s' is for %s/%s", j->name, stk_text_or(image->os, "linux"),
@@ -171,9 +171,9 @@ static void check_python(const judge *j)
     }
     (void)stk_preflight_add(
         j->findings, j->use->python ? STK_CHECK_ERROR : STK_CHECK_NOTE, "python", j->name,
-        "take a newer image; steps that are commands can run in this one",
-        "image '%s' has Python %s: Python steps need " STK_IMAGE_OLDEST_PYTHON " or newer", j->name,
-        python);
+        "use a newer image for Python steps; commands can run in this one",
+        "image '%s' has Python %s, but Python steps need " STK_IMAGE_OLDEST_PYTHON " or newer",
+        j->name, python);
 }
 
 /* CUDA's version against the driver: minor-version compatibility, else the image's own package. */
@@ -193,15 +193,15 @@ static void check_cuda(const judge *j, int required)
     } else if (required == 1) {
         (void)stk_preflight_add(
             j->findings, STK_CHECK_WARNING, "cuda", j->name,
-            "if CUDA does not start (error 803 or 804), take an image with an older CUDA",
-            "image '%s' has CUDA %d.%d, for which driver %s is too old (%s); it says that "
-            "NVIDIA's forward compatibility package in it makes up for that on these GPUs",
+            "if CUDA doesn't start (error 803 or 804), use an image with an older CUDA",
+            "image '%s' has CUDA %d.%d, for which driver %s is too old (%s); the image says that "
+            "its package of NVIDIA's forward compatibility makes up for that on these GPUs",
             j->name, major, minor, driver, lowest);
     } else {
-        (void)stk_preflight_add(j->findings, STK_CHECK_ERROR, "cuda", j->name, instead(j),
-                                "image '%s' has CUDA %d.%d, which needs driver %s or newer; this "
-                                "host has %s",
-                                j->name, major, minor, lowest, driver);
+        (void)stk_preflight_add(
+            j->findings, STK_CHECK_ERROR, "cuda", j->name, instead(j),
+            "image '%s' has CUDA %d.%d, which needs driver %s or newer, but this host has %s",
+            j->name, major, minor, lowest, driver);
     }
 }
 
@@ -254,21 +254,21 @@ static void check_devices(const judge *j)
     }
     if (f->made_for == STK_IMAGE_FOR_CPU) {
         (void)stk_preflight_add(j->findings, STK_CHECK_ERROR, "image", j->name, instead(j),
-                                "image '%s' is made for CPUs only (%s says so): nothing in it can "
-                                "use the %s devices of this host",
+                                "image '%s' is made for CPUs only (%s says so), so it can't use "
+                                "the %s devices of this host",
                                 j->name, f->source, stk_accel_vendor_name(j->host->vendors[0]));
     } else if (vendor != NULL && !has_vendor(j->host, vendor)) {
-        (void)stk_preflight_add(j->findings, STK_CHECK_ERROR, "image", j->name, instead(j),
-                                "image '%s' is made for %s's devices (%s says so), this host has "
-                                "%s's",
-                                j->name, stk_accel_vendor_name(vendor), f->source,
-                                stk_accel_vendor_name(j->host->vendors[0]));
+        (void)stk_preflight_add(
+            j->findings, STK_CHECK_ERROR, "image", j->name, instead(j),
+            "image '%s' is made for devices of %s (%s says so), but this host has those of %s",
+            j->name, stk_accel_vendor_name(vendor), f->source,
+            stk_accel_vendor_name(j->host->vendors[0]));
     } else if (f->made_for == STK_IMAGE_FOR_UNKNOWN) {
-        (void)stk_preflight_add(j->findings, STK_CHECK_NOTE, "image", j->name, NULL,
-                                "nothing in the name or the configuration of image '%s' tells "
-                                "whether it can use a GPU; 'stoker doctor --image %s --inside' "
-                                "looks at its frameworks",
-                                j->name, j->name);
+        (void)stk_preflight_add(
+            j->findings, STK_CHECK_NOTE, "image", j->name, NULL,
+            "neither name nor configuration of image '%s' tells whether it can use a GPU; 'stoker "
+            "doctor --image %s --inside' checks its frameworks",
+            j->name, j->name);
     } else if (f->made_for == STK_IMAGE_FOR_NVIDIA) {
         int required = check_requirement(j);
         if (f->cuda > 0) {

@@ -25,10 +25,9 @@ enum { MAX_FILES = 1000000, MAX_LEVELS = 256 };
 static int add_to_context(stk_image_context *c, const stk_image_file *file, stk_err *err)
 {
     if (c->n >= MAX_FILES) {
-        return stk_err_set(err, STK_E_LIMIT,
-                           "the build's context has more than %d files; leave some out in "
-                           ".dockerignore",
-                           MAX_FILES);
+        return stk_err_set(
+            err, STK_E_LIMIT,
+            "the build's context has more than %d files; exclude some in .dockerignore", MAX_FILES);
     }
     stk_image_file *files = stk_arena_grow(c->arena, c->files, c->n, sizeof *files, &c->cap);
     STK_TRY(stk_err_need(files, FOR_CONTEXT, err));
@@ -116,7 +115,7 @@ static int go(const walk *w, const char *folder, const char *below, int level)
         return stk_err_context(w->err, "the build's context");
     }
     if (level > MAX_LEVELS) {
-        return stk_err_set(w->err, STK_E_LIMIT, "%s is more than %d folders deep", folder,
+        return stk_err_set(w->err, STK_E_LIMIT, "%s is nested more than %d folders deep", folder,
                            MAX_LEVELS);
     }
     struct stat own;
@@ -205,7 +204,7 @@ static int each_block(const stk_image_file *f, int (*to)(void *arg, const void *
             continue;
         }
         if (n <= 0) {
-            return stk_err_set(err, STK_E_SYS, "%s changed while it was read for a build", f->path);
+            return stk_err_set(err, STK_E_SYS, "%s changed while a build read it", f->path);
         }
         STK_TRY(to(arg, data, (size_t)n));
         left -= n;

@@ -41,8 +41,8 @@ static int put_environment(const stk_json *map, stk_arena *arena, stk_buf *out, 
         if (text == NULL || strpbrk(text, "\n\r") != NULL || strpbrk(name, " =\n\"'$\\") != NULL ||
             *name == '\0') {
             return stk_err_set(err, STK_E_SPEC,
-                               "docker: environment: '%s' must be a name with one line of text, "
-                               "which is what a Dockerfile can hold",
+                               "docker: environment: '%s' must be a valid name, and its value one "
+                               "line, to fit into a Dockerfile",
                                name);
         }
         stk_buf_printf(out, "ENV %s=\"", name);
@@ -213,7 +213,7 @@ static int digest(const stk_image_recipe *recipe, stk_image_make *m, stk_arena *
         stk_json_dump(m->settings.build_options, &head);
     }
     if (head.failed) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for the digest of a build");
+        return stk_err_set(err, STK_E_NOMEM, "out of memory for the digest of a build");
     }
     stk_sha256_init(&sha);
     stk_sha256_add(&sha, head.data, head.len + 1);
@@ -236,9 +236,7 @@ int stk_image_make_read(const stk_image_recipe *recipe, stk_arena *arena, stk_im
     STK_TRY(
         stk_image_gather(recipe, &m->settings, arena, m->packages, &m->n_packages, &notes, err));
     if (m->settings.dockerfile == NULL && recipe->parent == NULL) {
-        return stk_err_set(err, STK_E_SPEC,
-                           "docker: there is neither a parent_image nor a dockerfile to begin "
-                           "with");
+        return stk_err_set(err, STK_E_SPEC, "docker: set parent_image or dockerfile");
     }
     STK_TRY(put_environment(m->settings.environment, arena, &body, err));
     put_apt(m->settings.apt_packages, arena, &body);
@@ -256,7 +254,7 @@ int stk_image_make_read(const stk_image_recipe *recipe, stk_arena *arena, stk_im
     put_notes(&notes, &m->dockerfile);
     stk_buf_text(&m->dockerfile, stk_text_or(body.data, ""));
     if (m->dockerfile.failed || body.failed || notes.failed) {
-        return stk_err_set(err, STK_E_LIMIT, "the Dockerfile is more than %d bytes",
+        return stk_err_set(err, STK_E_LIMIT, "the Dockerfile has more than %d bytes",
                            MAX_DOCKERFILE);
     }
     drop_other_dockerfile(&m->context);

@@ -173,11 +173,11 @@ int stk_image_ignore_read(const char *text, stk_arena *arena, stk_image_ignore *
         }
         if (bare_size > MAX_PARTS) {
             return stk_err_set(err, STK_E_LIMIT,
-                               "a pattern of %zu bytes of files to leave out; %d are the most",
+                               "a pattern of excluded files has %zu bytes; %d is the limit",
                                bare_size, MAX_PARTS);
         }
         if (n >= MAX_PATTERNS) {
-            return stk_err_set(err, STK_E_LIMIT, "more than %d patterns of files to leave out",
+            return stk_err_set(err, STK_E_LIMIT, "more than %d patterns of excluded files",
                                MAX_PATTERNS);
         }
         patterns = stk_arena_grow(arena, patterns, n, sizeof *patterns, &cap);

@@ -17,7 +17,7 @@ int stk_image_ask(const stk_engine *engine, const char *method, const char *path
     STK_TRY(stk_engine_call(engine, method, path, body, NULL, &answer, err));
     const char *text = stk_arena_dupn(arena, stk_text_or(answer.data, ""), answer.len);
     if (text == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for an answer of %s", engine->name);
+        return stk_err_set(err, STK_E_NOMEM, "out of memory for an answer of %s", engine->name);
     }
     return stk_json_parse(text, answer.len, path, &limits, arena, ret, err);
 }
@@ -51,7 +51,8 @@ int stk_image_local(const stk_engine *engine, const char *text, stk_arena *arena
         config.size_bytes = -1;
     }
     if (config.id == NULL) {
-        return stk_err_set(err, STK_E_PROTOCOL, "%s tells no id of image %s", engine->name, text);
+        return stk_err_set(err, STK_E_PROTOCOL, "the answer of %s has no id of image %s",
+                           engine->name, text);
     }
     if (strchr(config.id, ':') == NULL) { /* older Podmans */
         config.id = stk_arena_printf(arena, "sha256:%s", config.id);
@@ -141,7 +142,7 @@ static int explain_words(const stk_image_ref *ref, const char *doing, const char
     (void)snprintf(copy, sizeof copy, "%s", words); /* may lie in `err` */
     if (has_any_word(copy, full)) {
         stk_err_set(err, STK_E_FULL, "no space left for image %s: %s", ref->repository, copy);
-        stk_err_hint(err, "remove what isn't needed: docker system prune, podman system prune");
+        stk_err_hint(err, "free space by `docker system prune` or `podman system prune`");
         return STK_E_FULL;
     }
     if (arena != NULL && stk_image_login_find(ref->registry, arena, &found, NULL) < 0) {
@@ -152,12 +153,12 @@ static int explain_words(const stk_image_ref *ref, const char *doing, const char
             return stk_image_refused(ref, refusals[i].status, copy, NULL, &found, err);
         }
     }
-    const char *how = "failed", *hint = "look at the container engine's own log";
+    const char *how = "failed", *hint = "look at the log of the container engine";
     if (has_any_word(copy, away)) {
         hint = STK_IMAGE_UNREACHED;
     } else if (has_any_word(copy, cut)) {
         how = "broke off";
-        hint = "start again: layers that came whole are kept";
+        hint = "try again: complete layers are kept";
     }
     stk_err_set(err, STK_E_ENV, "%s image %s/%s %s: %s", doing, ref->registry, ref->repository, how,
                 copy);

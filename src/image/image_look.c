@@ -115,7 +115,8 @@ static int create(const stk_engine *engine, const stk_image_try *what, stk_arena
     STK_TRY(stk_image_ask(engine, "POST", words[own][0], json.data, arena, &root, err));
     *ret_id = stk_json_get_text(&root, "Id");
     if (*ret_id == NULL) {
-        return stk_err_set(err, STK_E_PROTOCOL, "%s gave a container no id", engine->name);
+        return stk_err_set(err, STK_E_PROTOCOL, "the answer of %s has no id of the container",
+                           engine->name);
     }
     return 0;
 }
@@ -155,7 +156,7 @@ int stk_image_run(const stk_engine *engine, const stk_image_try *what, stk_arena
     const char *logs = stk_arena_printf(arena, "/containers/%s/logs?stdout=1&stderr=1", id);
     const char *gone = stk_arena_printf(arena, "/containers/%s?force=1&v=1", id);
     if (start == NULL || wait == NULL || logs == NULL || gone == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory to look into an image");
+        return stk_err_set(err, STK_E_NOMEM, "out of memory for a look into an image");
     }
     int rc = stk_engine_call(engine, "POST", start, NULL, NULL, NULL, err);
     if (rc == 0) {
@@ -219,9 +220,9 @@ static int look_in_container(const stk_engine *engine, const char *id, bool gpus
     (void)dl_iterate_phdr(carry, &c);
     c.binds[c.n++] = stk_arena_printf(arena, "%s:" INSIDE "/stoker:ro", self);
     if (c.loader == NULL) {
-        return stk_err_set(err, STK_E_ENV,
-                           "the loader of this program can't be found, so that it "
-                           "can't run inside an image");
+        return stk_err_set(
+            err, STK_E_ENV,
+            "can't find the loader of this program, which it needs to run inside an image");
     }
     static const char program[] = INSIDE "/stoker";
     const char *const argv[] = {c.loader, "--library-path", INSIDE, program,
@@ -288,7 +289,7 @@ static int read_facts(const char *text, size_t n, stk_arena *arena, stk_image_co
     const char *copy = stk_arena_dupn(arena, text, n);
     if (copy == NULL || stk_json_parse(copy, n, "facts", &limits, arena, &root, NULL) < 0 ||
         root.kind != STK_JSON_MAP) {
-        return stk_err_set(err, STK_E_PROTOCOL, "what a look into the image printed is no JSON");
+        return stk_err_set(err, STK_E_PROTOCOL, "a look into the image printed invalid JSON");
     }
     *ret = (stk_image_contents){.python = fact_text(&root, "python"),
                                 .python_path = fact_text(&root, "python_path"),

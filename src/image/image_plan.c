@@ -152,11 +152,13 @@ static void hint_at(const stk_framework *f, const char *distribution, const char
     char more[128] = "";
     bool own = strcmp(f->name, "torch") == 0 || strcmp(f->name, "tensorflow") == 0;
     if (strcmp(f->name, "torch") == 0 && f->build == STK_BUILD_CUDA && f->cuda > 0) {
-        (void)snprintf(more, sizeof more, ", or name the build for its CUDA (torch==%.*s+cu%d)",
+        (void)snprintf(more, sizeof more, ", or ask for the build for its CUDA (torch==%.*s+cu%d)",
                        (int)strcspn(version, "+"), version, f->cuda / 100 + f->cuda % 1000 / 10);
     }
-    stk_err_hint(err, "pin what the image has (%s==%s), take out what asks for another%s",
-                 own ? f->name : distribution, stk_text_or(f->version, version), more);
+    stk_err_hint(
+        err,
+        "pin the version of the image (%s==%s), or remove the requirement that asks for another%s",
+        own ? f->name : distribution, stk_text_or(f->version, version), more);
 }
 
 int stk_image_plan_compare(const stk_image_contents *parent, const stk_image_contents *built,
@@ -175,9 +177,8 @@ int stk_image_plan_compare(const stk_image_contents *parent, const stk_image_con
             char before[64], after[64];
             say_build(was, before, sizeof before);
             say_build(is, after, sizeof after);
-            stk_err_set(err, STK_E_RESOURCES,
-                        "what is built on %s replaces its %s %s, %s, by %s, %s", name, was->name,
-                        stk_text_or(was->version, "?"), before, version, after);
+            stk_err_set(err, STK_E_RESOURCES, "the build on %s replaces its %s %s, %s, with %s, %s",
+                        name, was->name, stk_text_or(was->version, "?"), before, version, after);
             hint_at(was, was->name, version, err);
             return STK_E_RESOURCES;
         }
@@ -195,11 +196,11 @@ int stk_image_plan_judge(const stk_image_planned *planned, uint32_t n,
         }
         char built[64];
         say_build(f, built, sizeof built);
-        stk_err_set(err, STK_E_RESOURCES,
-                    "the requirements would replace %s %s of %s, %s, by %s %s, whose build is "
-                    "another",
-                    f->name, stk_text_or(f->version, "?"), parent, built, planned[i].name,
-                    planned[i].version);
+        stk_err_set(
+            err, STK_E_RESOURCES,
+            "the requirements would replace %s %s of %s, %s, with %s %s, which is another build",
+            f->name, stk_text_or(f->version, "?"), parent, built, planned[i].name,
+            planned[i].version);
         hint_at(f, planned[i].name, planned[i].version, err);
         return STK_E_RESOURCES;
     }

@@ -63,15 +63,15 @@ static void test_judging(void **state)
         const char *text; /* NULL: fine */
     } cases[] = {
         {"torch", "2.9.0",
-         "would replace torch 2.9.0+cu130 of img, built for CUDA 13.0, by torch "
-         "2.9.0, whose build is another"},
-        {"torch", "2.9.0+cpu", "by torch 2.9.0+cpu"},
-        {"Torch", "2.10", "by Torch 2.10"},
+         "would replace torch 2.9.0+cu130 of img, built for CUDA 13.0, with torch "
+         "2.9.0, which is another build"},
+        {"torch", "2.9.0+cpu", "with torch 2.9.0+cpu"},
+        {"Torch", "2.10", "with Torch 2.10"},
         {"torch", "2.8.0+cu126", NULL}, /* named by its user */
         {"torch", "2.8.0+rocm6.2", NULL},
         {"torchvision", "0.24", NULL},
-        {"jaxlib", "0.8", "would replace jax 0.7.0 of img, built for CUDA 12.0, by jaxlib 0.8"},
-        {"jax_cuda13_plugin", "0.8", "by jax_cuda13_plugin 0.8"},
+        {"jaxlib", "0.8", "would replace jax 0.7.0 of img, built for CUDA 12.0, with jaxlib 0.8"},
+        {"jax_cuda13_plugin", "0.8", "with jax_cuda13_plugin 0.8"},
         {"jax", "0.8", NULL},         /* its builds are jaxlib's and the plugins' */
         {"tensorflow", "2.20", NULL}, /* there is no build for devices to lose */
         {"numpy", "2", NULL},
@@ -104,9 +104,9 @@ static void test_comparing(void **state)
         {"2.10.0", STK_BUILD_CUDA, 13000, NULL},
         {"2.8.0+cu126", STK_BUILD_CUDA, 12060, NULL},
         {"2.10.0", STK_BUILD_CPU, -1,
-         "what is built on img replaces its torch 2.9.0+cu130, built for CUDA 13.0, by 2.10.0, a "
-         "CPU build"},
-        {"2.8.0", STK_BUILD_CUDA, 12080, "by 2.8.0, built for CUDA 12.8"},
+         "the build on img replaces its torch 2.9.0+cu130, built for CUDA 13.0, with 2.10.0, a CPU "
+         "build"},
+        {"2.8.0", STK_BUILD_CUDA, 12080, "with 2.8.0, built for CUDA 12.8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         stk_image_contents after = before;
@@ -118,7 +118,7 @@ static void test_comparing(void **state)
         assert_int_equal(rc, cases[i].text == NULL ? 0 : STK_E_RESOURCES);
         if (cases[i].text != NULL) {
             assert_non_null(strstr(err.text, cases[i].text));
-            assert_non_null(strstr(err.hint, "pin what the image has (torch==2.9.0+cu130)"));
+            assert_non_null(strstr(err.hint, "pin the version of the image (torch==2.9.0+cu130)"));
             assert_non_null(strstr(err.hint, "+cu130)"));
         }
     }

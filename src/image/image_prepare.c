@@ -45,7 +45,7 @@ static int judge(const prepare *p, const stk_image_want *w, uint32_t first)
             stk_buf_text(&hint, stk_text_or(f->remedy, ""));
             if (may_be_meant(f->check)) {
                 stk_buf_separate(&hint, "; ");
-                stk_buf_text(&hint, "STOKER_ALLOW_CPU_BUILD=1 goes on without");
+                stk_buf_text(&hint, "set STOKER_ALLOW_CPU_BUILD=1 to run without devices");
             }
             stk_err_hint(p->err, "%s", stk_text_or(hint.data, ""));
             return STK_E_RESOURCES;
@@ -77,15 +77,15 @@ static int fetch(const prepare *p, stk_image_want *w, stk_image_config *config)
     const char *arch = stk_text_or(p->engine->arch, stk_image_arch());
     if (stk_image_is_id(w->image)) {
         stk_err_set(p->err, STK_E_NOT_FOUND, "image %s isn't here (%s)", w->image, p->engine->name);
-        stk_err_hint(p->err, "an id is known to one engine only: name the image");
+        stk_err_hint(p->err,
+                     "only the engine that has an image knows its id; give its name instead");
         return STK_E_NOT_FOUND;
     }
     STK_TRY(stk_image_parse(w->image, p->arena, &ref, p->err));
     if (strcmp(ref.registry, "localhost") == 0) {
         stk_err_set(p->err, STK_E_NOT_FOUND,
-                    "image '%s' isn't here (%s), and 'localhost/' is no "
-                    "registry",
-                    w->image, p->engine->name);
+                    "image '%s' isn't here (%s), and 'localhost/' isn't a registry", w->image,
+                    p->engine->name);
         stk_err_hint(p->err, "build or load it, or correct its name");
         return STK_E_NOT_FOUND;
     }
@@ -122,14 +122,14 @@ static int build_image(const prepare *p, stk_image_want *w, stk_image_config *co
                                      .python = p->how->python,
                                      .registry = p->how->registry};
     stk_image_result result;
-    say_progress(p, "image for step '%s': built unless it is there", w->step);
+    say_progress(p, "image for step '%s': building it, unless it exists", w->step);
     STK_TRY(stk_image_build(p->engine, &recipe, log_path(p, w->step), p->how->say, p->how->arg,
                             p->arena, &result, p->err));
     w->pinned = result.pinned;
     w->was_built = result.was_built;
     if (result.note != NULL && stk_preflight_add(p->findings, STK_CHECK_WARNING, "private", w->step,
                                                  NULL, "step '%s': %s", w->step, result.note) < 0) {
-        return stk_err_set(p->err, STK_E_NOMEM, "no memory for a note");
+        return stk_err_set(p->err, STK_E_NOMEM, "out of memory for a note");
     }
     return stk_image_local(p->engine, result.id, p->arena, config, p->err);
 }
@@ -188,7 +188,7 @@ static int have_image(const prepare *p, stk_image_want *w)
     if (w->image != NULL) {
         STK_TRY(have_parent(p, w, &config));
     } else if (!builds) {
-        return stk_err_set(p->err, STK_E_SPEC, "there is no image: name a parent_image");
+        return stk_err_set(p->err, STK_E_SPEC, "no image is named; set parent_image");
     }
     if (builds) {
         STK_TRY(build_image(p, w, &config));

@@ -116,21 +116,17 @@ static void test_whole_file(void **state)
     STK_BUF_AUTO wanted = STK_BUF_INIT(1 << 20);
     stk_buf_printf(
         &wanted,
-        "FROM base:1\n"
-        "# zenml==0.20.5 is left out: Stoker's own front is there at run time\n"
-        "ENV GREETING=\"say \\\"hi\\\" \\\\ $HOME\"\n"
-        "ENV N=\"3\"\n"
-        "RUN apt-get update \\\n && DEBIAN_FRONTEND=noninteractive apt-get install -y "
-        "--no-install-recommends git 'a b'\\''c' \\\n && rm -rf /var/lib/apt/lists/*\n"
-        "RUN command -v uv > /dev/null \\\n || PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install "
-        "--no-cache-dir --find-links=/w --find-links='/v v' uv\n"
-        "# required_integrations\nCOPY .stoker/integrations.txt /tmp/stoker/\n%sintegrations.txt\n"
-        "# dependencies of pyproject.toml\nCOPY .stoker/pyproject.txt /tmp/stoker/\n"
-        "%spyproject.txt\n"
-        "# requirements\nCOPY .stoker/requirements.txt /tmp/stoker/\n%srequirements.txt\n"
-        "# local_project_install_command: the project's files are part of the image\n"
-        "COPY .stoker/project/ /app/\nRUN cd /app && pip install .\n"
-        "USER me\n",
+        "FROM base:1\n# zenml==0.20.5 is left out: Stoker provides its own Python package at run "
+        "time\nENV GREETING=\"say \\\"hi\\\" \\\\ $HOME\"\nENV N=\"3\"\nRUN apt-get update \\\n && "
+        "DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends git 'a b'\\''c' "
+        "\\\n && rm -rf /var/lib/apt/lists/*\nRUN command -v uv > /dev/null \\\n || "
+        "PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --no-cache-dir --find-links=/w "
+        "--find-links='/v v' uv\n# required_integrations\nCOPY .stoker/integrations.txt "
+        "/tmp/stoker/\n%sintegrations.txt\n# dependencies of pyproject.toml\nCOPY "
+        ".stoker/pyproject.txt /tmp/stoker/\n%spyproject.txt\n# requirements\nCOPY "
+        ".stoker/requirements.txt /tmp/stoker/\n%srequirements.txt\n# "
+        "local_project_install_command: the project's files are part of the image\nCOPY "
+        ".stoker/project/ /app/\nRUN cd /app && pip install .\nUSER me\n",
         uv, uv, uv);
     assert_string_equal(text, wanted.data);
 }
@@ -210,18 +206,19 @@ static void test_refusals(void **state)
         const char *text;
     } cases[] = {
         {"{\"skip_build\": true}", STK_E_SPEC, "skip_build needs parent_image"},
-        {"{\"apt_packages\": \"git\"}", STK_E_SPEC, "apt_packages must be a list of texts"},
-        {"{\"requirements\": [1]}", STK_E_SPEC, "requirements must be a list of texts"},
+        {"{\"apt_packages\": \"git\"}", STK_E_SPEC, "apt_packages must be a list of strings"},
+        {"{\"requirements\": [1]}", STK_E_SPEC, "requirements must be a list of strings"},
         {"{\"python_package_installer\": \"conda\"}", STK_E_SPEC, "neither 'pip' nor 'uv'"},
-        {"{\"python_package_installer_args\": {\"a b\": 1}}", STK_E_SPEC, "no name of an option"},
+        {"{\"python_package_installer_args\": {\"a b\": 1}}", STK_E_SPEC,
+         "isn't a valid name of an option"},
         {"{\"required_integrations\": [\"sklern\"]}", STK_E_SPEC, "did you mean 'sklearn'?"},
         {"{\"requirements\": \"none.txt\"}", STK_E_NOT_FOUND, "none.txt"},
-        {"{\"requirements\": \"loop.txt\"}", STK_E_SPEC, "include each other"},
+        {"{\"requirements\": \"loop.txt\"}", STK_E_SPEC, "includes itself"},
         {"{\"requirements\": \"requirements.txt\"}", STK_E_SPEC, "names a file of this host"},
         {"{\"requirements\": [\"./x.whl\"]}", STK_E_SPEC, "names a file of this host"},
         {"{\"dockerfile\": \"None\"}", STK_E_NOT_FOUND, "None"},
         {"{\"environment\": {\"A\": \"b\\nc\"}}", STK_E_SPEC, "one line"},
-        {"{\"environment\": {\"A B\": \"c\"}}", STK_E_SPEC, "must be a name"},
+        {"{\"environment\": {\"A B\": \"c\"}}", STK_E_SPEC, "must be a valid name"},
         {"{\"replicate_local_python_environment\": \"conda\"}", STK_E_SPEC, "must be true"},
         {"{\"replicate_local_python_environment\": [\"false\"]}", STK_E_ENV, "'false'"},
         {"{\"pyproject_path\": \"loop.txt\"}", STK_E_SPEC, "no [project] with dependencies"},

@@ -15,7 +15,7 @@ static bool is_registry(const char *first, size_t n)
 
 static int fail_reference(stk_err *err, const char *text, const char *why)
 {
-    stk_err_set(err, STK_E_SPEC, "'%s' is no name of an image: %s", text, why);
+    stk_err_set(err, STK_E_SPEC, "'%s' isn't a valid name of an image: %s", text, why);
     stk_err_hint(err, "write [registry/]repository[:tag] or repository@sha256:…");
     return STK_E_SPEC;
 }
@@ -31,13 +31,13 @@ static const char *wrong_repository(const char *name)
         bool separator = strchr("._-/", *c) != NULL;
         bool pair = *last == *c && (*c == '_' || *c == '-');
         if (isupper((unsigned char)*c)) {
-            return "repositories are lower case";
+            return "repositories must be lower case";
         }
         if (!separator && !islower((unsigned char)*c) && !isdigit((unsigned char)*c)) {
-            return "a repository has letters, digits and . _ - / only";
+            return "a repository must have only letters, digits and . _ - /";
         }
         if (separator && (*last == '\0' || c[1] == '\0' || (strchr("._-/", *last) && !pair))) {
-            return "a separator (. _ - /) stands between two words";
+            return "a separator (. _ - /) must stand between two words";
         }
         last = c;
     }
@@ -50,13 +50,14 @@ static const char *wrong_tag(const char *tag)
     for (const char *c = tag; *c != '\0'; c++) {
         bool word = isalnum((unsigned char)*c) || *c == '_';
         if (!word && (c == tag || (*c != '.' && *c != '-'))) {
-            return "a tag has letters, digits and _ . - only and begins with a word";
+            return "a tag must have only letters, digits and _ . - and begin with a letter, digit "
+                   "or _";
         }
     }
     if (n == 0) {
         return "the tag is empty";
     }
-    return n > MAX_TAG ? "the tag is longer than 128" : NULL;
+    return n > MAX_TAG ? "the tag is longer than 128 characters" : NULL;
 }
 
 static bool is_digest(const char *text)
@@ -90,7 +91,7 @@ int stk_image_parse(const char *text, stk_arena *arena, stk_image_ref *ret, stk_
         STK_TRY(stk_err_need(digest, FOR_NAME, err));
     }
     if (digest != NULL && !is_digest(digest)) {
-        return fail_reference(err, text, "what follows @ is no digest");
+        return fail_reference(err, text, "the part behind @ isn't a digest");
     }
     if (is_digest(rest)) {
         return fail_reference(err, text, "it is an id, which only the container engine knows");

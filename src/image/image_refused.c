@@ -38,8 +38,8 @@ int stk_image_refused(const stk_image_ref *ref, int status, const char *words, c
     if (status == 401 || status == 403) {
         stk_err_set(err, STK_E_ENV, "registry %s refuses image %s (%s): %s%s", ref->registry, name,
                     what,
-                    is_known ? "the credentials are not accepted: "
-                             : "no credentials for it were found, or it doesn't exist",
+                    is_known ? "it rejects the credentials from "
+                             : "no credentials were found, or the image doesn't exist",
                     stk_text_or(login->source, ""));
         stk_err_hint(err, "%s", way_in(ref->registry, arena));
         return STK_E_ENV;
@@ -57,15 +57,15 @@ int stk_image_refused(const stk_image_ref *ref, int status, const char *words, c
         if (retry != NULL) {
             what = stk_arena_printf(arena, "%s; again in s: %s", what, retry);
         }
-        stk_err_set(err, STK_E_BUSY, "registry %s has had enough requests from here (%s)",
-                    ref->registry, what);
+        stk_err_set(err, STK_E_BUSY, "registry %s limits requests from here (%s)", ref->registry,
+                    what);
         stk_err_hint(err, "%s; or name a mirror in image_map of stoker.yaml",
-                     is_known ? "wait" : "log in: known users may ask more often");
+                     is_known ? "wait" : "log in: registered users have a higher limit");
         return STK_E_BUSY;
     }
-    stk_err_set(err, STK_E_ENV, "registry %s answered %s when asked for image %s", ref->registry,
+    stk_err_set(err, STK_E_ENV, "registry %s answers %s to the request for image %s", ref->registry,
                 what, name);
-    stk_err_hint(err, status >= 500 ? "the registry is in trouble; try again later"
-                                    : "look at the image's name");
+    stk_err_hint(err, status >= 500 ? "the registry has a problem; try again later"
+                                    : "check the image's name");
     return STK_E_ENV;
 }

@@ -149,7 +149,8 @@ static int read_token(server *r, const stk_http_response *response, stk_err *err
     if (response->body.data == NULL ||
         stk_json_parse(response->body.data, response->body.len, "token", &limits, r->arena, &root,
                        NULL) < 0) {
-        return stk_err_set(err, STK_E_PROTOCOL, "registry %s gave a token that is no JSON",
+        return stk_err_set(err, STK_E_PROTOCOL,
+                           "registry %s answers the request for a token with invalid JSON",
                            r->ref->registry);
     }
     const char *token = stk_json_get_text(&root, "token");
@@ -157,7 +158,9 @@ static int read_token(server *r, const stk_http_response *response, stk_err *err
         token = stk_json_get_text(&root, "access_token");
     }
     if (token == NULL) {
-        return stk_err_set(err, STK_E_PROTOCOL, "registry %s gave no token", r->ref->registry);
+        return stk_err_set(err, STK_E_PROTOCOL,
+                           "registry %s answers the request for a token without one",
+                           r->ref->registry);
     }
     r->authorization = stk_arena_printf(r->arena, "Authorization: Bearer %s", token);
     return stk_err_need(r->authorization, "for a token", err);
@@ -171,8 +174,10 @@ static int fetch_token(server *r, const char *header, stk_err *err)
     const char *scope = stk_image_challenge(header, "scope", r->arena);
     STK_BUF_AUTO query = STK_BUF_INIT(64 << 10);
     if (realm == NULL) {
-        return stk_err_set(err, STK_E_PROTOCOL, "registry %s wants a token and doesn't say whose",
-                           r->ref->registry);
+        return stk_err_set(
+            err, STK_E_PROTOCOL,
+            "registry %s asks for a token, but doesn't name the server that issues it",
+            r->ref->registry);
     }
     bool exchange = r->login.token != NULL;
     if (exchange) {
@@ -241,7 +246,7 @@ static int ask_registry(server *r, const char *method, const char *what, const c
     const char *url =
         stk_arena_printf(r->arena, "%s/v2/%s/%s/%s", r->base, r->ref->repository, what, which);
     if (url == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory to ask a registry");
+        return stk_err_set(err, STK_E_NOMEM, "out of memory for a request to a registry");
     }
     for (int tries = 0;; tries++) {
         const char *const headers[] = {MANIFESTS, r->authorization, NULL};
@@ -344,7 +349,7 @@ static int parse_answer(const server *r, const stk_http_response *response, cons
         stk_arena_dupn(r->arena, stk_text_or(response->body.data, ""), response->body.len);
     if (text == NULL ||
         stk_json_parse(text, response->body.len, what, &limits, r->arena, ret, NULL) < 0) {
-        return stk_err_set(err, STK_E_PROTOCOL, "registry %s: the %s of %s is no JSON",
+        return stk_err_set(err, STK_E_PROTOCOL, "registry %s: the %s of %s is invalid JSON",
                            r->ref->registry, what, r->ref->repository);
     }
     return 0;
@@ -380,7 +385,7 @@ static int get_manifest(server *r, const char *arch, stk_json *ret, const char *
     if (digest == NULL) {
         stk_err_set(err, STK_E_RESOURCES, "image %s has no variant for linux/%s; it has: %s",
                     stk_image_text(r->ref, r->arena), arch, have);
-        stk_err_hint(err, "take an image built for this architecture");
+        stk_err_hint(err, "use an image built for this architecture");
         return STK_E_RESOURCES;
     }
     stk_http_done(&response);
@@ -425,7 +430,7 @@ static int get_config(server *r, const stk_json *manifest, stk_image_config *ret
     STK_TRY(ask_registry(r, "GET", "blobs", digest, &response, err));
     stk_digest_of(stk_text_or(response.body.data, ""), response.body.len, hex);
     if (strncmp(digest, "sha256:", 7) == 0 && strcmp(hex, digest + 7) != 0) {
-        return stk_err_set(err, STK_E_PROTOCOL, "registry %s gave something else than %s of %s",
+        return stk_err_set(err, STK_E_PROTOCOL, "registry %s sent other data than %s of %s",
                            r->ref->registry, digest, r->ref->repository);
     }
     STK_TRY(parse_answer(r, &response, "configuration", &root, err));
@@ -458,7 +463,7 @@ int stk_image_remote_digest(const stk_image_ref *ref, stk_arena *arena, const ch
     STK_TRY(ask_manifest(&r, "HEAD", &response, err));
     *ret = digest_in_answer(&r, &response);
     if (*ret == NULL) {
-        return stk_err_set(err, STK_E_PROTOCOL, "registry %s doesn't tell the digest of %s",
+        return stk_err_set(err, STK_E_PROTOCOL, "the answer of registry %s has no digest of %s",
                            ref->registry, stk_image_text(ref, arena));
     }
     return 0;

@@ -134,7 +134,7 @@ static void test_helpers(void **state)
     assert_int_equal(stk_image_login_find("sad.io/x", arena, &login, &err), STK_E_ENV);
     assert_non_null(strstr(err.text, "the keyring is locked"));
     assert_int_equal(stk_image_login_find("odd.io/x", arena, &login, &err), STK_E_ENV);
-    assert_non_null(strstr(err.text, "no JSON"));
+    assert_non_null(strstr(err.text, "invalid JSON"));
     put(".docker/config.json", "{not", 0600);
     assert_int_equal(stk_image_login_find("x.io/x", arena, &login, &err), STK_E_ENV);
 }
@@ -213,15 +213,15 @@ static void test_refusals(void **state)
         bool ecr, known;
         const char *text, *hint;
     } cases[] = {
-        {401, STK_E_ENV, true, false, "no credentials for it were found",
+        {401, STK_E_ENV, true, false, "no credentials were found",
          "aws ecr get-login-password | docker login --username AWS --password-stdin "
          "1.dkr.ecr.eu-west-1.amazonaws.com (such a token lasts 12 hours)"},
-        {403, STK_E_ENV, true, true, "the credentials are not accepted: file", "aws ecr"},
+        {403, STK_E_ENV, true, true, "it rejects the credentials from file", "aws ecr"},
         {404, STK_E_NOT_FOUND, false, false, "registry docker.io has no image docker.io/us/x:1",
          "tags"},
-        {429, STK_E_BUSY, false, false, "has had enough requests from here", "log in"},
+        {429, STK_E_BUSY, false, false, "limits requests from here", "log in"},
         {429, STK_E_BUSY, false, true, "again in s: 7", "image_map"},
-        {503, STK_E_ENV, false, false, "answered 503", "in trouble"},
+        {503, STK_E_ENV, false, false, "answers 503", "has a problem"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         stk_err err = {0};

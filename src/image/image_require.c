@@ -65,7 +65,7 @@ static int term(const char *text, size_t n, const host *h, char *why, size_t siz
     }
     int fits = compare(op, order);
     if (fits == 0) {
-        (void)snprintf(why, size, "it wants %s %s %s, this host has %s", name, op, value, have);
+        (void)snprintf(why, size, "it needs %s %s %s, but this host has %s", name, op, value, have);
     }
     return fits;
 }

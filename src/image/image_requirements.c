@@ -78,7 +78,7 @@ static int add_nested(gather *g, const char *name, const char *folder, stk_buf *
     size_t len = 0;
     if (level >= MAX_NESTED) {
         return stk_err_set(g->err, STK_E_SPEC,
-                           "requirements: '%s' is included by files that include each other", name);
+                           "requirements: '%s' includes itself, or files nest too deep", name);
     }
     STK_TRY(stk_err_need(path, "for requirements", g->err));
     STK_TRY(stk_file_read(path, MAX_BYTES, &text, &len, g->err));
@@ -101,16 +101,17 @@ static int add_line(gather *g, const char *line, size_t n, const char *folder, c
     bool local = *line == '.' || strncmp(line, "file:", 5) == 0 ||
                  (editable && line != NULL && memmem(line, n, "://", 3) == NULL);
     if (local || strncmp(line, "-c", 2) == 0 || strncmp(line, "--constraint", 12) == 0) {
-        stk_err_set(g->err, STK_E_SPEC,
-                    "docker: '%.*s' in %s names a file of this host, which the "
-                    "image doesn't see",
-                    (int)n, line, where);
-        stk_err_hint(g->err, "the project's own code needs no installation; for what must be "
-                             "installed use local_project_install_command");
+        stk_err_set(
+            g->err, STK_E_SPEC,
+            "docker: '%.*s' in %s names a file of this host, which doesn't exist in the image",
+            (int)n, line, where);
+        stk_err_hint(g->err, "the project's code needs no installation; to install something, use "
+                             "local_project_install_command");
         return STK_E_SPEC;
     }
     if (stk_image_is_zenml(line, n)) {
-        stk_buf_printf(g->notes, "%.*s is left out: Stoker's own front is there at run time\n",
+        stk_buf_printf(g->notes,
+                       "%.*s is left out: Stoker provides its own Python package at run time\n",
                        (int)n, line);
         return 0;
     }
@@ -146,7 +147,7 @@ static int add_file(gather *g, const char *file, const char *title, const char *
     stk_image_packages *p = &g->packages[g->n++];
     *p = (stk_image_packages){file, title, stk_arena_dup(g->arena, out.data)};
     if (out.failed || p->text == NULL) {
-        return stk_err_set(g->err, STK_E_NOMEM, "no memory for %s", where);
+        return stk_err_set(g->err, STK_E_NOMEM, "out of memory for %s", where);
     }
     return 0;
 }
@@ -161,8 +162,7 @@ static int run_program(const gather *g, const char *const *argv, stk_buf *out)
     int rc = stk_image_capture(&spawn, -1, out, &status, g->err);
     if (status != 0 || out->failed) {
         return stk_err_set(g->err, STK_E_ENV,
-                           "docker: '%s', which should list packages, ended with an error (see "
-                           "above)",
+                           "docker: '%s', the command that lists packages, failed (see above)",
                            argv[0]);
     }
     return rc;
@@ -179,7 +179,7 @@ static int run_list(gather *g, const stk_json *list, const char *key, const char
     for (uint32_t i = 0; i < list->n; i++) {
         const char *word = stk_json_text(&list->items[i]);
         if (word == NULL) {
-            return stk_err_set(g->err, STK_E_SPEC, "docker: %s must be a list of texts", key);
+            return stk_err_set(g->err, STK_E_SPEC, "docker: %s must be a list of strings", key);
         }
         const char *at = strstr(word, "{directory}");
         argv[i] = word;
@@ -295,7 +295,7 @@ static int freeze(gather *g, stk_buf *out)
     }
     STK_TRY(sort_lines(g, out));
     if (seen.failed || out->failed) {
-        return stk_err_set(g->err, STK_E_LIMIT, "the packages of %s are too many", python);
+        return stk_err_set(g->err, STK_E_LIMIT, "the list of packages of %s is too long", python);
     }
     return 0;
 }
@@ -355,9 +355,9 @@ static int gather_integrations(gather *g)
                 asked = stk_arena_printf(g->arena, "; did you mean '%s'?", near);
             }
             stk_err_set(g->err, STK_E_SPEC,
-                        "docker: required_integrations: '%s' is none that Stoker knows%s", name,
+                        "docker: required_integrations: unknown integration '%s'%s", name,
                         stk_text_or(asked, ""));
-            stk_err_hint(g->err, "name its packages under requirements");
+            stk_err_hint(g->err, "list its packages under requirements");
             return STK_E_SPEC;
         }
         for (const char *word = known[k].packages; *word != '\0';) {
@@ -422,15 +422,15 @@ static int gather_pyproject(gather *g, const char *path)
     STK_TRY(stk_file_read(full, MAX_BYTES, &text, &len, g->err));
     if (command != NULL && command->kind != STK_JSON_LIST) {
         return stk_err_set(g->err, STK_E_SPEC,
-                           "docker: pyproject_export_command must be a list of texts");
+                           "docker: pyproject_export_command must be a list of strings");
     }
     if (command != NULL) {
         const char *folder = stk_arena_dupn(g->arena, full, (size_t)(strrchr(full, '/') - full));
         STK_TRY(run_list(g, command, "pyproject_export_command", folder, &out));
     } else if (!read_dependencies(text, &out)) {
         stk_err_set(g->err, STK_E_SPEC, "%s has no [project] with dependencies", full);
-        stk_err_hint(g->err, "say how they are listed: pyproject_export_command, for instance "
-                             "[\"poetry\", \"export\", \"--directory\", \"{directory}\"]");
+        stk_err_hint(g->err, "set pyproject_export_command to a command that lists them, for "
+                             "example [\"poetry\", \"export\", \"--directory\", \"{directory}\"]");
         return STK_E_SPEC;
     }
     return add_file(g, "pyproject.txt", "dependencies of pyproject.toml", stk_text_or(out.data, ""),

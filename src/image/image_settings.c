@@ -16,7 +16,7 @@ typedef struct reader {
 
 static int wrong_setting(reader *r, const char *key, const stk_json *value, const char *wanted)
 {
-    r->rc = stk_err_set(r->err, STK_E_SPEC, "docker: %s must be %s, it is %s", key, wanted,
+    r->rc = stk_err_set(r->err, STK_E_SPEC, "docker: %s must be %s, not %s", key, wanted,
                         stk_json_kind_words((stk_json_kind)value->kind));
     return r->rc;
 }
@@ -70,17 +70,17 @@ static const char *const *texts_of(reader *r, const char *key, const stk_json *v
     if (stk_json_is_list(value)) {
         n = value->n;
     } else if (value != NULL) {
-        wrong_setting(r, key, value, "a list of texts");
+        wrong_setting(r, key, value, "a list of strings");
     }
     const char **texts = stk_arena_array(r->arena, (size_t)n + 1, sizeof *texts);
     if (texts == NULL) {
-        r->rc = stk_err_set(r->err, STK_E_NOMEM, "no memory for docker.%s", key);
+        r->rc = stk_err_set(r->err, STK_E_NOMEM, "out of memory for docker.%s", key);
         return NULL;
     }
     for (uint32_t i = 0; i < n; i++) {
         texts[i] = stk_json_text(&value->items[i]);
         if (texts[i] == NULL) {
-            wrong_setting(r, key, &value->items[i], "a list of texts");
+            wrong_setting(r, key, &value->items[i], "a list of strings");
             texts[i] = "";
         }
     }
@@ -156,7 +156,7 @@ static void add_argument(reader *r, const char *name, const stk_json *value, stk
     }
     if (text == NULL) {
         wrong_setting(r, "python_package_installer_args", value,
-                      "of texts, numbers, lists or null");
+                      "of strings, numbers, lists or null");
         return;
     }
     stk_buf_printf(out, "=%s", text);
@@ -181,8 +181,8 @@ static void read_arguments(reader *r, stk_image_settings *s)
                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")] !=
             '\0') {
             r->rc = stk_err_set(r->err, STK_E_SPEC,
-                                "docker: python_package_installer_args: '%s' is no name of an "
-                                "option; write it without dashes, its value behind the colon",
+                                "docker: python_package_installer_args: '%s' isn't a valid name of "
+                                "an option; write it without leading dashes, as {name: value}",
                                 name);
             return;
         }
@@ -199,7 +199,7 @@ static void read_arguments(reader *r, stk_image_settings *s)
     s->source_args = stk_arena_dup(r->arena, stk_text_or(where.data, ""));
     if (r->rc == 0 &&
         (all.failed || where.failed || s->installer_args == NULL || s->source_args == NULL)) {
-        r->rc = stk_err_set(r->err, STK_E_NOMEM, "no memory for the installer's arguments");
+        r->rc = stk_err_set(r->err, STK_E_NOMEM, "out of memory for the installer's arguments");
     }
 }
 
@@ -265,7 +265,7 @@ int stk_image_settings_read(const char *docker, stk_arena *arena, stk_image_sett
     STK_TRY(stk_json_parse(text, strlen(text), "docker", &limits, arena, root, err));
     reader r = {.root = root, .arena = arena, .err = err};
     if (root->kind != STK_JSON_MAP) {
-        return stk_err_set(err, STK_E_SPEC, "docker must be a mapping, it is %s",
+        return stk_err_set(err, STK_E_SPEC, "docker must be a mapping, not %s",
                            stk_json_kind_words((stk_json_kind)root->kind));
     }
     stk_image_settings s = {.parent_image = setting_text(&r, root, "parent_image"),
@@ -281,8 +281,8 @@ int stk_image_settings_read(const char *docker, stk_arena *arena, stk_image_sett
     read_packages(&r, &s);
     if (r.rc == 0 && s.skip_build && s.parent_image == NULL) {
         return stk_err_set(err, STK_E_SPEC,
-                           "docker: skip_build needs parent_image, the image to use as it is; "
-                           "name one or drop skip_build");
+                           "docker: skip_build needs parent_image, the image to use unchanged; set "
+                           "it, or remove skip_build");
     }
     *ret = s;
     return r.rc;

@@ -280,7 +280,7 @@ static int write_row(stk_store *store, const stk_store_pending *p, stk_err *err)
         (void)sqlite3_bind_null(stmt, 5);
     }
     (void)sqlite3_bind_int64(stmt, 6, k->is_absent ? 0 : stk_clock_wall_ms(&stk_clock_real));
-    return stk_store_step(store, stmt, err, "noting an artifact");
+    return stk_store_step(store, stmt, err, "recording an artifact");
 }
 
 int stk_store_flush_pending(stk_store *store, stk_err *err)
@@ -536,17 +536,17 @@ int stk_store_refuse_damaged(stk_store *store, const char *digest, const char *i
     bool was_known = recall(store, digest, &known, NULL) == 0 && known.is_good;
     bool writable = !(store->flags & STK_STORE_READONLY);
     const char *why =
-        was_known ? "was changed after it was stored" : "was torn by a crash of the machine";
+        was_known ? "was changed after it was stored" : "was damaged by a crash of the machine";
     if (writable && stk_store_set_aside(store, digest, &where, NULL) == 0) {
-        stk_err_set(err, STK_E_STORE,
-                    "artifact %.12s %s (its content is %.12s now); it is set aside as '%s'", digest,
-                    why, is, where);
+        stk_err_set(
+            err, STK_E_STORE,
+            "artifact %.12s %s (the digest of its content is %.12s); it is set aside as '%s'",
+            digest, why, is, where);
     } else {
-        stk_err_set(err, STK_E_STORE, "artifact %.12s %s (its content is %.12s now)", digest, why,
-                    is);
+        stk_err_set(err, STK_E_STORE, "artifact %.12s %s (the digest of its content is %.12s)",
+                    digest, why, is);
     }
-    stk_err_hint(
-        err, "the step that made it has to run again: `stoker resume`, or the next run, does that");
+    stk_err_hint(err, "`stoker resume`, or the next run, makes it again");
     return STK_E_STORE;
 }
 
@@ -661,8 +661,7 @@ static int fetch(stk_store *store, const char *digest, const char *path, state *
     }
     if (rc == STK_E_NOT_FOUND || (rc == 0 && *ret == ABSENT)) {
         return stk_err_set(err, STK_E_NOT_FOUND, "artifact %.12s is not in store '%s'%s", digest,
-                           store->path,
-                           store->fetch != NULL ? ", nor in the share that belongs to it" : "");
+                           store->path, store->fetch != NULL ? ", nor in its share" : "");
     }
     return rc;
 }
@@ -674,7 +673,7 @@ static int find_artifact(stk_store *store, const char *digest, bool bytes, stk_a
     stk_store_known known;
     bool absent = false;
     if (!stk_store_is_digest(digest, strlen(digest))) {
-        return stk_err_set(err, STK_E_USAGE, "'%.80s' is not an artifact's digest", digest);
+        return stk_err_set(err, STK_E_USAGE, "'%.80s' isn't a valid digest of an artifact", digest);
     }
     const char *path =
         stk_arena_printf(arena, "%s/artifacts/%.2s/%s", store->path, digest, digest + 2);
@@ -729,8 +728,8 @@ int stk_store_add_absent(stk_store *store, const char *digest, int64_t size, boo
     bool absent = false;
     int64_t there_size;
     if (!stk_store_is_digest(digest, strlen(digest)) || size < 0) {
-        return stk_err_set(err, STK_E_PROTOCOL, "'%.80s', of %lld bytes, is no artifact", digest,
-                           (long long)size);
+        return stk_err_set(err, STK_E_PROTOCOL, "'%.80s' with %lld bytes isn't a valid artifact",
+                           digest, (long long)size);
     }
     STK_TEXT_AUTO path = stk_store_artifact_path(store, digest);
     STK_TRY(stk_err_if_null(path, err));

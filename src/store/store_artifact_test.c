@@ -310,7 +310,7 @@ static void test_torn(void **state)
         int rc = stk_store_artifact(f->store, a.digest, f->arena, &path, NULL, &f->err);
         assert_int_equal(rc, cases[i].rc);
         if (rc != 0) {
-            assert_true(strstr(f->err.text, "torn") || strstr(f->err.text, "changed"));
+            assert_true(strstr(f->err.text, "damaged") || strstr(f->err.text, "changed"));
             STK_TEXT_AUTO aside = NULL;
             assert_true(asprintf(&aside, "%s/quarantine/%s", stk_store_path(f->store), a.digest) >
                         0);
@@ -342,8 +342,8 @@ static void test_replaces_torn(void **state)
     STK_TEXT_AUTO folder = stk_store_artifact_path(f->store, d.digest);
     commit_ref(f, new_run(f, NULL, "p", 0), a.digest);
     sql(f, "UPDATE artifacts SET boot = 'other'");
-    overwrite(file, "torn");
-    overwrite(stk_arena_printf(f->arena, "%s/sub.a", folder), "torn");
+    overwrite(file, "damaged");
+    overwrite(stk_arena_printf(f->arena, "%s/sub.a", folder), "damaged");
     reopen(f, 0);
     OK(stk_store_add_bytes(f->store, "good", 4, &a, &f->err));
     make_tree(f, "tree");
@@ -599,7 +599,7 @@ static void test_origin(void **state)
     stk_tree_digest_bytes("nobody has it", 13, other);
     assert_int_equal(stk_store_artifact(f->store, other, f->arena, &path, &size, &f->err),
                      STK_E_NOT_FOUND);
-    assert_non_null(strstr(f->err.text, "nor in the share"));
+    assert_non_null(strstr(f->err.text, "nor in its share"));
 }
 
 int main(void)

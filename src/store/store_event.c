@@ -116,7 +116,7 @@ static int check_event(const stk_event_row *e, stk_err *err)
         return stk_err_set(err, STK_E_NOMEM, "out of memory while recording an event");
     }
     return stk_err_set(err, STK_E_PROTOCOL,
-                       "what is to be recorded (%s) could not be read again: %.200s",
+                       "event '%s' can't be recorded, because its data isn't valid JSON: %.200s",
                        stk_event_word(e->kind), e->data);
 }
 
@@ -164,9 +164,9 @@ static int add_cache(stk_store *store, const stk_commit *commit, stk_err *err)
 
 static int name_taken(const char *name, const char *version, stk_err *err)
 {
-    stk_err_set(err, STK_E_USAGE, "artifact '%s' already has a version '%s' of other content", name,
-                stk_text_or(version, ""));
-    stk_err_hint(err, "choose another version, or none: then the next number is taken");
+    stk_err_set(err, STK_E_USAGE, "artifact '%s' already has a version '%s' with other content",
+                name, stk_text_or(version, ""));
+    stk_err_hint(err, "choose another version, or leave it out to get the next number");
     return STK_E_USAGE;
 }
 
@@ -311,7 +311,9 @@ static int retag(stk_store *store, const char *run, const char *old, const stk_e
     } else if (same) {
         code = find_last(store, err);
     } else {
-        code = stk_err_set(err, STK_E_BUSY, "run %s was tagged by somebody else meanwhile", run);
+        code = stk_err_set(
+            err, STK_E_BUSY,
+            "the tags of run %s were changed by another process at the same time; try again", run);
     }
     (void)sqlite3_finalize(stmt);
     if (code < 0) {
@@ -347,7 +349,7 @@ static int tell_unknown(int64_t seq, int64_t time_ms,
 {
     char text[128];
     STK_BUF_AUTO data = STK_BUF_INIT(sizeof text * 2);
-    (void)snprintf(text, sizeof text, "event %lld of the record is damaged: its kind is not known",
+    (void)snprintf(text, sizeof text, "event %lld of the record is damaged: its kind is unknown",
                    (long long)seq);
     stk_json_open(&data, NULL, '{');
     stk_json_put_text(&data, "text", text);
@@ -381,9 +383,9 @@ int stk_store_verify_events(stk_store *store,
         (void)snprintf(name, sizeof name, "run %s, event %lld", stk_text_or(run, "?"),
                        (long long)sqlite3_column_int64(stmt, 1));
         if (word == NULL || stk_event_kind_of(word) < 0) {
-            bad(arg, name, "damaged: its kind is not known");
+            bad(arg, name, "damaged: its kind is unknown");
         } else if (!can_be_read(data, &is_full)) {
-            bad(arg, name, "damaged: what it tells can't be read");
+            bad(arg, name, "damaged: its data can't be read");
         }
         n++;
     }
@@ -470,7 +472,7 @@ int stk_store_cache_read(stk_store *store, const char *key, stk_arena *arena,
             *ret_row = row;
         }
     }
-    int code = stk_store_sql_check(store, rc, err, "asking the cache");
+    int code = stk_store_sql_check(store, rc, err, "reading the cache");
     if (rc == SQLITE_DONE) {
         code = STK_E_NOT_FOUND;
     }
@@ -557,8 +559,8 @@ int stk_store_set_named_ref(stk_store *store, const char *name, const char *vers
         (const char *const[4]){name, version, old_ref, ref}, &n, err);
     if (rc == 0 && n == 0) {
         return stk_err_set(err, STK_E_BUSY,
-                           "artifact '%s:%s' was changed or removed meanwhile; try "
-                           "again",
+                           "artifact '%s:%s' was changed or removed by another process at the same "
+                           "time; try again",
                            name, version);
     }
     return rc;
@@ -657,7 +659,7 @@ int stk_store_peak(stk_store *store, const char *pipeline, const char *step, int
         bool known = sqlite3_column_type(stmt, 0) == SQLITE_INTEGER;
         *ret_bytes = known ? sqlite3_column_int64(stmt, 0) : -1;
     }
-    int code = stk_store_sql_check(store, rc, err, "looking for a peak");
+    int code = stk_store_sql_check(store, rc, err, "reading the peak memory of earlier runs");
     (void)sqlite3_reset(stmt);
     return code;
 }

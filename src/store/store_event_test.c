@@ -460,7 +460,7 @@ static int count(void *arg, const stk_event_row *row)
 {
     int *n = arg;
     n[0]++;
-    n[1] += row->kind == STK_EV_NOTE && strstr(row->data, "is not known") != NULL;
+    n[1] += row->kind == STK_EV_NOTE && strstr(row->data, "is unknown") != NULL;
     return 0;
 }
 
@@ -485,7 +485,7 @@ static void test_damaged(void **state)
     assert_int_equal(n[1], 1);
     OK(stk_store_verify(f->store, note_bad, &said, &checked, &bytes, &f->err));
     assert_non_null(strstr(said.data, "event 2: damaged: its kind"));
-    assert_non_null(strstr(said.data, "event 3: damaged: what it tells"));
+    assert_non_null(strstr(said.data, "event 3: damaged: its data"));
     assert_null(strstr(said.data, "event 1:"));
 }
 

@@ -274,7 +274,7 @@ static int doom(chooser *ch, int64_t row, const char *run)
 static int cant_tell(const char *run, int sys, stk_err *err)
 {
     return stk_err_sys(err, STK_E_SYS, sys,
-                       "nothing is removed: whether run %s is live can't be told", run);
+                       "nothing is removed: can't tell whether run %s is still running", run);
 }
 
 /* Rows come newest first: id, run, pipeline, time of the last sign of life. */
@@ -655,7 +655,7 @@ static const char *check_one(stk_store *store, const char *path, const char *dig
     } else if (rc != 0) {
         (void)snprintf(buf, size, "unreadable: %s", why.text);
     } else if (strcmp(hex, digest) != 0) {
-        (void)snprintf(buf, size, "changed: its content is now %.12s…", hex);
+        (void)snprintf(buf, size, "changed: the digest of its content is %.12s…", hex);
     } else {
         (void)stk_store_believe(store, digest, &tree,
                                 NULL); /* a failure only means that it is read again sooner */

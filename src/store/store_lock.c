@@ -75,7 +75,8 @@ bool stk_store_holder_is_gone(int fd)
 int stk_store_no_lock(int code, stk_err *err)
 {
     if (code != STK_E_FULL) {
-        stk_err_hint(err, "a store needs a file system with locks; choose one with STOKER_STORE");
+        stk_err_hint(err,
+                     "a store needs a file system with locks; set STOKER_STORE to a folder on one");
     }
     return code;
 }
@@ -116,7 +117,7 @@ int stk_store_gc_begin(stk_store *store, stk_err *err)
     }
     if (sys == EAGAIN) {
         stk_err_set(err, STK_E_BUSY, "store '%s': an engine is storing artifacts", store->path);
-        stk_err_hint(err, "try again in a moment");
+        stk_err_hint(err, "try again when it has finished");
         return STK_E_BUSY;
     }
     if (sys != 0) {

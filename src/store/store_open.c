@@ -49,14 +49,14 @@ static int not_found(const char *folder, const char *beyond, stk_err *err)
     if (strcmp(root, folder) == 0) {
         stk_err_set(err, STK_E_NOT_FOUND, "no store (.stoker) in '%s'", folder);
     } else {
-        stk_err_set(err, STK_E_NOT_FOUND,
-                    "no store (.stoker) in '%s' or above it up to the project's folder '%s'",
-                    folder, root);
+        stk_err_set(
+            err, STK_E_NOT_FOUND,
+            "no store (.stoker) in '%s' or in a folder above it, up to the project's folder '%s'",
+            folder, root);
     }
     if (beyond != NULL) {
-        stk_err_hint(
-            err, "'%s' is of no project that this folder belongs to: set STOKER_STORE to use it",
-            beyond);
+        stk_err_hint(err, "'%s' belongs to another project; to use it, set STOKER_STORE to it",
+                     beyond);
     } else {
         stk_err_hint(err, "run a pipeline first, or set STOKER_STORE to an existing store");
     }
@@ -86,8 +86,8 @@ int stk_store_find(const char *cwd, int flags, char **ret_path, stk_err *err)
     if (env != NULL && env[0] != '\0') {
         if (strstr(env, "://") != NULL) {
             return stk_err_set(err, STK_E_USAGE,
-                               "STOKER_STORE is '%s': a store is a folder (remote ones aren't "
-                               "supported yet); set it to a path",
+                               "STOKER_STORE is '%s', but a store must be a folder of this "
+                               "machine; set it to a path",
                                env);
         }
         STK_TEXT_AUTO joined = stk_file_below(full, env);
@@ -126,8 +126,8 @@ static int not_a_folder(const char *path, int sys, stk_err *err)
     if (sys != ELOOP && sys != ENOTDIR) {
         return stk_err_sys(err, STK_E_SYS, sys, "can't open store '%s'", path);
     }
-    stk_err_set(err, STK_E_STORE, "store: '%s' is a link or a file, not a folder of a store", path);
-    stk_err_hint(err, "set STOKER_STORE to the folder that the store is to be in");
+    stk_err_set(err, STK_E_STORE, "store: '%s' is a link or a file, not a folder", path);
+    stk_err_hint(err, "set STOKER_STORE to a folder");
     return STK_E_STORE;
 }
 
@@ -155,7 +155,7 @@ static int check_files(stk_store *store, stk_err *err)
         struct stat st;
         STK_FD_AUTO fd = openat(store->dir_fd, names[i], O_PATH | O_NOFOLLOW | O_CLOEXEC);
         if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
-            return stk_err_set(err, STK_E_STORE, "store: '%s/%s' is no regular file", store->path,
+            return stk_err_set(err, STK_E_STORE, "store: '%s/%s' isn't a regular file", store->path,
                                names[i]);
         }
         if (fd >= 0) {
@@ -272,7 +272,7 @@ static int find_database(stk_store *store, stk_err *err)
         stk_store_has_runs(store)) {
         return 0;
     }
-    stk_err_set(err, STK_E_NOT_FOUND, "store '%s' has no run: its store.db isn't there",
+    stk_err_set(err, STK_E_NOT_FOUND, "store '%s' has no runs: its store.db isn't there",
                 store->path);
     stk_err_hint(err, "run a pipeline first, or set STOKER_STORE to an existing store");
     return STK_E_NOT_FOUND;

@@ -55,9 +55,10 @@ static void test_newer(void **state)
     for (int i = 0; i < 3; i++) {
         char want[256];
         assert_int_equal(open_error(f, flags[i]), STK_E_VERSION);
-        (void)snprintf(want, sizeof want,
-                       "store %s was written by a newer Stoker (format 9, this one knows %d)",
-                       f->path, STK_STORE_FORMAT);
+        (void)snprintf(
+            want, sizeof want,
+            "store %s was written by a newer Stoker (its format is 9, this Stoker's is %d)",
+            f->path, STK_STORE_FORMAT);
         assert_string_equal(f->err.text, want);
         assert_non_null(strstr(f->err.hint, "STOKER_STORE"));
     }

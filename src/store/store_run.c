@@ -105,7 +105,7 @@ int stk_store_read_spec(stk_store *store, const char *run, char **ret_text, size
         return stk_err_sys(err, stk_file_code(errno), errno, "can't open '%s'", path);
     }
     if (!S_ISREG(st.st_mode)) {
-        return stk_err_set(err, STK_E_STORE, "'%s' is no regular file", path);
+        return stk_err_set(err, STK_E_STORE, "'%s' isn't a regular file", path);
     }
     return stk_file_read_fd(fd, path, STK_LIMIT_SPEC_BYTES, ret_text, ret_len, err);
 }
@@ -126,7 +126,7 @@ static int lock_folder(stk_store *store, const char *run, int flags, int *ret_fd
     int sys = stk_store_lock(fd, F_WRLCK, 0, 0, false);
     if (sys == EAGAIN) {
         stk_store_read_holder(fd, holder, sizeof holder);
-        stk_err_set(err, STK_E_BUSY, "run %s is being run by %s", run, holder);
+        stk_err_set(err, STK_E_BUSY, "run %s is already running in %s", run, holder);
         stk_err_hint(err, "`stoker logs -f %s` follows it, `stoker cancel %s` ends it", run, run);
         return STK_E_BUSY;
     }
@@ -277,7 +277,7 @@ int stk_store_bring_run(stk_store *store, const char *id, const char *name, cons
     int64_t row = 0;
     *ret_new = false;
     if (!stk_store_is_run_id(id)) {
-        return stk_err_set(err, STK_E_PROTOCOL, "'%.60s' is no run id", id);
+        return stk_err_set(err, STK_E_PROTOCOL, "'%.60s' isn't a valid run id", id);
     }
     int rc = stk_store_run_row(store, id, &row, err);
     if (rc != STK_E_NOT_FOUND) {
@@ -396,9 +396,9 @@ static int ambiguous(const char *text, char found[N_CANDIDATES][40], int n, stk_
     if (n > 2) {
         (void)snprintf(third, sizeof third, ", %s", found[2]);
     }
-    stk_err_set(err, STK_E_USAGE, "'%s' begins the ids of several runs: %s, %s%s%s", text, found[0],
-                found[1], third, n > 3 ? ", …" : "");
-    stk_err_hint(err, "give more of the id");
+    stk_err_set(err, STK_E_USAGE, "'%s' is the beginning of several runs' ids: %s, %s%s%s", text,
+                found[0], found[1], third, n > 3 ? ", …" : "");
+    stk_err_hint(err, "give more characters of the id");
     return STK_E_USAGE;
 }
 

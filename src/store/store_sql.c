@@ -82,10 +82,10 @@ int stk_store_sql_err(stk_store *store, int rc, stk_err *err, const char *doing)
     if (primary == SQLITE_FULL || sys == ENOSPC || sys == EDQUOT) {
         code = stk_err_set(err, STK_E_FULL, "store '%s': %s: no %s left on its file system", path,
                            doing, sys == EDQUOT ? "disk quota" : "space");
-        stk_err_hint(err, "free some there (`df -h`, and `df -i` for inodes); `stoker resume` "
-                          "continues a run that had begun");
+        stk_err_hint(err, "free some (`df -h`, and `df -i` for inodes); `stoker resume` continues "
+                          "a run that had started");
     } else if (sys == EFBIG) {
-        stk_err_set(err, code, "store '%s': %s: a file would be larger than is allowed", path,
+        stk_err_set(err, code, "store '%s': %s: a file would exceed the limit on its size", path,
                     doing);
         stk_err_hint(err, "raise the limit on a file's size (ulimit -f), then `stoker resume`");
     } else if (primary == SQLITE_NOMEM) {
@@ -173,10 +173,10 @@ static int check_there(const stk_store *store, stk_err *err)
         return 0;
     }
     (void)stk_err_set(err, STK_E_STORE,
-                      "the store %s was removed while it was in use: the record of its runs and "
-                      "what their steps made are gone",
+                      "the store %s was removed while it was in use, with the record of its runs "
+                      "and all artifacts",
                       store->path);
-    stk_err_hint(err, "a step or another program did that; run the pipeline again");
+    stk_err_hint(err, "a step or another program removed it; run the pipeline again");
     return STK_E_STORE;
 }
 
@@ -251,9 +251,10 @@ static int read_version(stk_store *store, int n_known, int *ret_version, stk_err
                            store->path);
     }
     if (version > n_known) {
-        stk_err_set(err, STK_E_VERSION,
-                    "store %s was written by a newer Stoker (format %d, this one knows %d)",
-                    store->path, version, n_known);
+        stk_err_set(
+            err, STK_E_VERSION,
+            "store %s was written by a newer Stoker (its format is %d, this Stoker's is %d)",
+            store->path, version, n_known);
         stk_err_hint(err, "upgrade Stoker or use another store with STOKER_STORE");
         return STK_E_VERSION;
     }
@@ -284,7 +285,7 @@ int stk_store_migrate(stk_store *store, const char *const *steps, int n_steps, s
     }
     if (version == 0 && (store->flags & STK_STORE_READONLY)) {
         /* its creator died before the first transaction */
-        stk_err_set(err, STK_E_NOT_FOUND, "store %s is empty: nothing has run here yet",
+        stk_err_set(err, STK_E_NOT_FOUND, "store %s is empty: no pipeline has run here yet",
                     store->path);
         return STK_E_NOT_FOUND;
     }
@@ -297,7 +298,7 @@ int stk_store_migrate(stk_store *store, const char *const *steps, int n_steps, s
     STK_TRY(stk_store_begin(store, err));
     rc = stk_store_end(store, take_steps(store, steps, version, n_steps, err), err);
     if (rc != 0) {
-        (void)stk_err_context(err, "bringing it from format %d to %d", version, n_steps);
+        (void)stk_err_context(err, "migrating it from format %d to %d", version, n_steps);
     }
     return rc;
 }
@@ -323,8 +324,8 @@ static int refuse_lost(stk_store *store, const char *db_path, stk_err *err)
     }
     stk_err_set(err, STK_E_STORE, "store '%s' is damaged: store.db %s, but there are runs",
                 store->path, is_there ? "is empty" : "isn't there");
-    stk_err_hint(err, "restore store.db from a backup, or move the store folder away (or, to begin "
-                      "anew in it, its runs/)");
+    stk_err_hint(err, "restore store.db from a backup, or move the store's folder away (to start "
+                      "with an empty record, only its runs/)");
     return STK_E_STORE;
 }
 
@@ -371,10 +372,10 @@ static int open_readonly(stk_store *store, const char *db_path, stk_err *err)
     }
     if (has_wal) {
         stk_err_set(err, STK_E_STORE,
-                    "store '%s' has changes in store.db-wal that can't be read where its folder "
-                    "can't be written",
+                    "store '%s' has changes in store.db-wal that can't be read without write "
+                    "access to its folder",
                     store->path);
-        stk_err_hint(err, "copy the store, or open it once where it can be written");
+        stk_err_hint(err, "copy the store, or open it once with write access");
         return STK_E_STORE;
     }
     (void)sqlite3_close(store->db);

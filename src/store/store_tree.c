@@ -30,8 +30,9 @@ void stk_tree_done(stk_tree *tree)
 static int add_entry(stk_tree *tree, const char *path, const struct stat *st, stk_err *err)
 {
     if (tree->n == STK_TREE_FILES) {
-        return stk_err_set(err, STK_E_LIMIT, "'%s' has more than %d files; pack them", tree->root,
-                           (int)STK_TREE_FILES);
+        return stk_err_set(err, STK_E_LIMIT,
+                           "'%s' has more than %d files; pack them into one, for example with tar",
+                           tree->root, (int)STK_TREE_FILES);
     }
     if (stk_array_reserve(&tree->files, &tree->cap, tree->n + 1, sizeof *tree->files) < 0) {
         return stk_err_nomem(err);
@@ -44,9 +45,8 @@ static int add_entry(stk_tree *tree, const char *path, const struct stat *st, st
         f->size = st->st_size;
         if (st->st_size > STK_TREE_BYTES - tree->size) {
             return stk_err_set(err, STK_E_LIMIT,
-                               "'%s' is larger than %lld TiB, which an artifact "
-                               "can be at most",
-                               tree->root, STK_TREE_BYTES >> 40);
+                               "'%s' is larger than %lld TiB, the limit of an artifact", tree->root,
+                               STK_TREE_BYTES >> 40);
         }
         tree->size += st->st_size;
     }
@@ -70,9 +70,10 @@ static const char *kind_of(mode_t mode)
 
 static int refuse_entry(const stk_tree *tree, const char *path, const char *what, stk_err *err)
 {
-    stk_err_set(err, STK_E_USAGE, "'%s%s%s' is %s; an artifact holds plain files and folders only",
-                tree->root, path[0] ? "/" : "", path, what);
-    stk_err_hint(err, "copy what it stands for (`cp -rL`) instead");
+    stk_err_set(err, STK_E_USAGE,
+                "'%s%s%s' is %s, but an artifact can hold only plain files and folders", tree->root,
+                path[0] ? "/" : "", path, what);
+    stk_err_hint(err, "copy what it points to (`cp -rL`) instead");
     return STK_E_USAGE;
 }
 
@@ -116,8 +117,8 @@ static int see_folder(stk_tree *tree, int at, const char *name, const char *path
                       const struct stat *st, int depth, bool lock_down, stk_err *err)
 {
     if (depth >= STK_TREE_DEPTH) {
-        return stk_err_set(err, STK_E_LIMIT, "'%s' has folders more than %d deep", tree->root,
-                           (int)STK_TREE_DEPTH);
+        return stk_err_set(err, STK_E_LIMIT, "'%s' has folders nested more than %d deep",
+                           tree->root, (int)STK_TREE_DEPTH);
     }
     if (lock_down && (st->st_mode & 0500) != 0500) {
         (void)fchmodat(at, name, 0755, 0);
@@ -179,8 +180,7 @@ static int by_path(const void *a, const void *b)
 
 int stk_tree_stopped(const stk_tree *tree, stk_err *err)
 {
-    return stk_err_set(err, STK_E_CANCELLED, "reading '%s' was ended before it was done",
-                       tree->root);
+    return stk_err_set(err, STK_E_CANCELLED, "reading '%s' was cancelled", tree->root);
 }
 
 int stk_tree_walk(const char *path, bool lock_down, stk_tree *ret, stk_err *err)

@@ -56,8 +56,9 @@ int stk_store_work_add(stk_store *store, const char *path, const char *known_dig
     stk_store_work *work = NULL;
     STK_TRY(stk_store_writable(store, err));
     if (known_digest != NULL && !stk_store_is_digest(known_digest, strlen(known_digest))) {
-        return stk_err_set(err, STK_E_PROTOCOL, "'%s' comes with the digest '%.80s', which is none",
-                           path, known_digest);
+        return stk_err_set(err, STK_E_PROTOCOL,
+                           "'%s' comes with '%.80s', which isn't a valid digest", path,
+                           known_digest);
     }
     STK_TRY(stk_store_work_sum(path, &work, err));
     work->is_add = true;
@@ -133,7 +134,7 @@ int stk_store_work_checked(stk_store *store, stk_store_work *w, stk_err *err)
     }
     if (w->is_refused) { /* refused earlier, for another caller: a good artifact may be in its place
                             now */
-        return stk_err_set(err, STK_E_STORE, "artifact %.12s was damaged and is set aside",
+        return stk_err_set(err, STK_E_STORE, "artifact %.12s was damaged and has been set aside",
                            w->digest);
     }
     w->is_refused = true;

@@ -172,7 +172,7 @@ def test_who_was_told_is_killed_at_the_limit(cli: Cli) -> None:
     run = cli.run({"a": step})
     assert run.code == 1 and run.steps["a"]["error"]["class"] == "timeout"
     refused = cli.run({"a": {"run": "true", "timeout": 1, "timeout_notice": 2}})
-    assert refused.code == 2 and "make it shorter" in refused.err
+    assert refused.code == 2 and "make 'timeout_notice' shorter" in refused.err
 
 
 def test_ranks_have_the_notice_as_their_grace(cli: Cli) -> None:

@@ -260,7 +260,7 @@ def test_options_of_a_python_file(cli: Cli) -> None:
     fit = cli(*base, "flow.py", "--", "--gpu", timeout=60)
     assert fit.code == 0 and "runs on the CPU (policy fit)" in fit.err
     strict = cli(*base, "--policy", "strict", "flow.py", "--", "--gpu", timeout=60)
-    assert strict.code == 2 and strict.err.rstrip().endswith("--policy fit to run without")
+    assert strict.code == 2 and strict.err.rstrip().endswith("--policy fit to run without devices")
     assert "step 'wants': gpu_count 1: this machine has no GPU" in strict.err
 
 

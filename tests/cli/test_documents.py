@@ -145,7 +145,7 @@ def test_memory_that_starts_nothing(cli: Cli, memory: str) -> None:
     cli.write("p.yaml", text)
     run = cli("run", "p.yaml")
     assert run.code == 2 and "p.yaml:4: step 'a': 'resources.memory' is " + memory in run.err
-    assert "no step starts with less than 6 MiB" in run.err
+    assert "a step needs at least 6 MiB" in run.err
 
 
 def test_the_least_memory_starts_a_program(cli: Cli) -> None:

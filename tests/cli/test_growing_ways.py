@@ -40,7 +40,7 @@ def test_a_loop_hands_on_its_state(cli: Cli) -> None:
     [
         ("long", 0, ""),
         ("short", 1, "step 'long' has no output 'o' for it"),
-        ("other", 1, "its switch on 'v' got 'other', which is none of its cases: long, short"),
+        ("other", 1, "its switch on 'v' got 'other', but its cases are long, short"),
     ],
 )
 def test_cases_that_meet(cli: Cli, verdict: str, code: int, said: str) -> None:

@@ -75,7 +75,7 @@ def test_unknown_option(cli: Cli) -> None:
             {"default_image": None},
             {},
             [
-                "step 'a' is to run on kubernetes (stack 'prod') and names no image",
+                "step 'a' runs on kubernetes (stack 'prod'), but names no image",
                 "parent_image",
                 "default_image",
             ],

@@ -13,7 +13,7 @@ KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\n"
 PRIVATE = [".env", ".ssh/id_rsa", "mine.txt", "keys/server.pem", ".aws/credentials"]
 NOTE = (
     "left out of the project's code as private: .aws/, .env, .ssh/, keys/server.pem, mine.txt; "
-    "a line with '!' and its name in .stokerignore takes one along"
+    "to include one, add a line with '!' and its name to .stokerignore"
 )
 IMAGE = "127.0.0.1:1/i:1"
 STACKS = {

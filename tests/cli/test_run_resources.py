@@ -122,7 +122,7 @@ def test_fit_runs_without_and_says_so(cli: Cli) -> None:
     assert run.code == 0 and run.text("train") == "[]\n"
     notes = "\n".join(run.shown["notes"])
     assert (
-        "step 'train' asked for 1 GPU: this machine has none, it runs on the CPU (policy fit)"
+        "step 'train' asked for 1 GPU: this machine has none, so it runs on the CPU (policy fit)"
         in notes
     )
     assert "'wide' asked for 100000 CPUs" in notes and "'large' asked for 500 TB of memory" in notes

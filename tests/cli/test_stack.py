@@ -308,9 +308,9 @@ KUBE = "backend: kubernetes, carry_volume: /opt/stoker"
         (f"{KUBE}, stor: s3://b", "unknown key 'stor' in 'x'; did you mean 'store'?"),
         (f"{KUBE}, store: 's3:/b/p'", "did you mean 's3://b/p'?"),
         (f"{KUBE}, store: 'S3://b/p'", "did you mean 's3://b/p'?"),
-        (f"{KUBE}, store: 's3://'", "'store' is s3://; it is s3://BUCKET/PREFIX"),
-        (f"{KUBE}, store: 'gs://b/p'", "it is s3://BUCKET/PREFIX or the absolute path of a folder"),
-        (f"{KUBE}, store: 's3://AKIA:hunter2@b/p'", "credentials in it"),
+        (f"{KUBE}, store: 's3://'", "'store' is s3://; it must be s3://BUCKET/PREFIX"),
+        (f"{KUBE}, store: 'gs://b/p'", "it must be s3://BUCKET/PREFIX or the absolute path of a folder"),
+        (f"{KUBE}, store: 's3://AKIA:hunter2@b/p'", "has credentials"),
         (f"{KUBE}, store: [", "not valid YAML"),
     ],
 )  # fmt: skip

@@ -116,7 +116,7 @@ def test_a_store_from_the_future(project: Path) -> None:
     done = stoker(project, "store", "verify")
     assert done.returncode == 3
     assert (
-        f"store {project}/.stoker was written by a newer Stoker (format 9, this one knows 3)"
+        f"store {project}/.stoker was written by a newer Stoker (its format is 9, this Stoker's is 3)"
         in done.stderr
     )
     assert "upgrade Stoker" in done.stderr

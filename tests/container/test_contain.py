@@ -216,10 +216,10 @@ def test_ended_from_outside(start, scratch, engine):
     engine("kill", task.name)
     assert task.end() == -signal.SIGKILL
     how = "kill" if engine.is_podman else "signal 9"
-    said = f"container {task.name} was ended by another client of {task.state['engine']} ({how})"
+    said = f"container {task.name} was stopped by another client of {task.state['engine']} ({how})"
     assert task.state["ended_by"] == said
-    assert task.err == f"stoker contain: {said}, with all that ran in it\n"
-    assert task.state["failed"] == f"{said}, with all that ran in it"
+    assert task.err == f"stoker contain: {said}, with all its processes\n"
+    assert task.state["failed"] == f"{said}, with all its processes"
 
 
 def test_stopped_by_the_engine(start, scratch, engine):
@@ -227,9 +227,9 @@ def test_stopped_by_the_engine(start, scratch, engine):
     task.says("waiting")
     engine("stop", "-t", "5", task.name)
     assert task.end() == 9
-    said = [f"was ended by another client of {task.state['engine']} (signal 15)"]
+    said = [f"was stopped by another client of {task.state['engine']} (signal 15)"]
     if engine.is_podman:  # whose `stop` finds the container gone at times, and writes no event then
-        said = [said[0].replace("signal 15", "stop"), "was told to end from outside (signal 15)"]
+        said = [said[0].replace("signal 15", "stop"), "was sent signal 15 from outside"]
     assert task.state["ended_by"] in [f"container {task.name} {text}" for text in said]
     assert task.state["failed"] is None
 
@@ -239,7 +239,7 @@ def test_killed_by_no_client(start, scratch, engine):
     task = start(scratch, "/probe", "sleep", "600")
     os.kill(task.started(), signal.SIGKILL)
     assert task.end() == -signal.SIGKILL
-    said = "was ended from outside" if engine.is_podman else "by no client of Docker"
+    said = "was stopped from outside" if engine.is_podman else "not by a client of Docker"
     assert said in task.state["ended_by"] and task.state["oom"] is False
 
 

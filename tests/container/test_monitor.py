@@ -37,7 +37,7 @@ def test_its_container_ends_and_goes(engine: Any, scratch: str, tmp_path: Path, 
     assert task.end() == -signal.SIGKILL
     name = "conmon" if engine.is_podman else "containerd-shim"
     assert f"watches over it ({name}" in task.err, task.err
-    assert task.state["failed"] in task.err and "left behind" not in task.err
+    assert task.state["failed"] in task.err and "was removed" not in task.err
     wait_for(lambda: is_gone(runner))
     wait_for(task.is_gone)
     assert {path.stat().st_uid for path in (folder, *folder.rglob("*"))} == {0}
@@ -65,5 +65,5 @@ def test_a_run_names_it(engine: Any, debian: str, tmp_path: Path) -> None:
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 1, out
     shown = project.show()
-    assert "that watches over it" in shown["steps"]["a"]["error"]["text"], shown["steps"]["a"]
+    assert "that monitors it" in shown["steps"]["a"]["error"]["text"], shown["steps"]["a"]
     wait_for(lambda: ours(engine, shown["run"]) == [])

@@ -86,7 +86,7 @@ RUNS = (200, {"State": {"Running": True}})
     [
         ({"create": (500, {"message": "no space left on device"})}, "no space left on device"),
         ({"create": (201, {"Warnings": []})}, "made a container without an id"),
-        ({"create": (201, b"[1,")}, "isn't JSON"),
+        ({"create": (201, b"[1,")}, "invalid JSON"),
         ({"create": None}, "the connection was cut"),
         ({"create": MADE, "start": (500, {"message": "OCI runtime error"})}, "OCI runtime error"),
         ({"create": MADE, "start": (404, b"gone")}, "gone"),
@@ -100,7 +100,7 @@ RUNS = (200, {"State": {"Running": True}})
         ),
         (
             {"create": MADE, "start": (204, b""), "json": RUNS, "logs": (200, frame("stk-runner: can't reach /stoker/contain.sock: Permission denied\n"))},
-            "didn't reach us before the program began: stk-runner: can't reach /stoker/contain.sock: Permission denied",
+            "didn't connect to its task before the program began: stk-runner: can't reach /stoker/contain.sock: Permission denied",
         ),
     ],
 )  # fmt: skip
@@ -123,7 +123,7 @@ def test_what_could_not_be_removed_is_said(engine, tmp_path):
     }
     task = Contained(engine(**answers), tmp_path / "step", "img:1", "/prog")
     assert task.end(20) == 125
-    assert "broken" in task.err and "may be left behind" in task.err and "device busy" in task.err
+    assert "broken" in task.err and "was removed" in task.err and "device busy" in task.err
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a namespace of processes")

@@ -47,7 +47,7 @@ def test_left_out_with_a_note(project: Project, debian: str) -> None:
     notes = [note for note in shown["notes"] if "private" in note]
     assert notes == [
         "left out of the project's code as private: .env, .ssh/, keys/server.pem, mine.txt; "
-        "a line with '!' and its name in .stokerignore takes one along"
+        "to include one, add a line with '!' and its name to .stokerignore"
     ]
     found = [
         path for path in (project.folder / ".stoker").rglob("*") if path.name in (".env", "id_rsa")

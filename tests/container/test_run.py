@@ -165,7 +165,7 @@ def test_cache_knows_how_a_container_runs(project: Project, debian: str) -> None
         project.write("p.yaml", text % (debian, said))
         step = project.run("--with", "docker")["steps"]["a"]
         assert step["cached"] == cached, said
-        assert step["miss"] in (None, "never ran before", "how its container runs changed")
+        assert step["miss"] in (None, "never ran before", "configuration of its container changed")
 
 
 # ---------------------------------------------------------------------------- how it ends
@@ -303,7 +303,7 @@ def test_container_killed(project: Project, debian: str) -> None:
     assert engine.wait(WAIT_S) == 1
     error = project.show()["steps"]["a"]["error"]
     assert error["class"] == "signal", error
-    assert f"container {name} was ended by another client of Podman" in error["text"], error
+    assert f"container {name} was stopped by another client of Podman" in error["text"], error
 
 
 # ---------------------------------------------------------------------------- what is measured
@@ -347,7 +347,7 @@ def test_without_image_it_runs_here(project: Project, podman: Any) -> None:
 def test_docker_by_name_needs_an_image(project: Project) -> None:
     project.write("p.yaml", "stoker: 1\nname: p\nsteps:\n  a: {run: echo hi, backend: docker}\n")
     done = project.stoker("run", "p.yaml", ok=False)
-    assert done.returncode == 2 and "p.yaml:4" in done.stderr and "no image is named" in done.stderr
+    assert done.returncode == 2 and "p.yaml:4" in done.stderr and "names no image" in done.stderr
     text = "stoker: 1\nname: p\nsteps:\n  a: {run: echo hi, %s}\n"
     for words, said in (
         ("backend: docker, docker: {parent_imge: x}", "did you mean 'parent_image'"),
@@ -381,7 +381,7 @@ def test_what_has_no_effect_is_said(project: Project, scratch: str) -> None:
 def test_unknown_stack(project: Project) -> None:
     project.write("p.yaml", "stoker: 1\nname: p\nsteps:\n  a: {run: echo hi}\n")
     done = project.stoker("run", "--with", "dokcer", "p.yaml", ok=False)
-    assert "there is no stack 'dokcer'" in done.stderr and "'docker'" in done.stderr
+    assert "unknown stack 'dokcer'" in done.stderr and "'docker'" in done.stderr
 
 
 def test_stack_of_the_file(project: Project, debian: str) -> None:

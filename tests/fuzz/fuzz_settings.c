@@ -34,7 +34,7 @@ static void check_devices(const stk_settings *s)
     const stk_resources *r = &s->resources;
     fuzz_require(r->base.gpu_count >= 0 && is_share(r->base.gpu_memory_bytes) &&
                      is_vendor(r->base.gpu_vendor),
-                 "devices are counted, shares are something, vendors known");
+                 "device counts, shares and vendors are valid");
     fuzz_require(r->n_any_of <= STK_LIMIT_ASKS, "alternatives are few");
     for (uint32_t i = 0; i < r->n_any_of; i++) {
         const stk_alternative *a = &r->any_of[i];

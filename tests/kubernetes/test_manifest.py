@@ -277,7 +277,7 @@ REFUSALS: list[tuple[Object, Object, str, str]] = [
     ({"zebra": 1}, {}, "no option 'zebra'", "additional_pod_spec_args"),
     ({"port": "x"}, {}, "'port' must be a whole number, 0 or more", 'not "x"'),
     ({"tolerations": "x"}, {}, "'tolerations' must be a list of objects", ""),
-    ({"labels": "x"}, {}, "'labels' must be a map of texts", ""),
+    ({"labels": "x"}, {}, "'labels' must be a mapping of strings", ""),
     ({"backoff_limit_margin": 1}, {}, "can't be honoured on Kubernetes", "say the step's `retry`"),
     ({"gpu": 0.5}, {}, "'gpu' must be a whole number", ""),
     ({"compute_pool": "x"}, {}, "needs the label", "compute_pool_label"),

@@ -334,7 +334,7 @@ def test_devices_that_are_too_few(tmp_path: Path) -> None:
     body = gang("print(masks())", "2", "@resources(gpu=2)\n    @parallel")
     done = play(tmp_path, body, STOKER_ACCEL="none")
     assert (
-        "step 'train' asked for 2 GPUs: this machine has none, it runs on the CPU (policy fit)"
+        "step 'train' asked for 2 GPUs: this machine has none, so it runs on the CPU (policy fit)"
         in done.stderr
     )
     assert logs(tmp_path, "train") == ["[0] {}\n[1] {}\n"] or logs(tmp_path, "train") == [

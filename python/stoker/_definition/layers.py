@@ -326,7 +326,7 @@ def _secrets(where: str, value: Any) -> Layer:
 
 def _tags(where: str, value: Any) -> Layer:
     if isinstance(value, str) or not isinstance(value, (list, tuple, set)):
-        raise SettingsError(f"{where}: tags must be a list of texts, not {value!r}")
+        raise SettingsError(f"{where}: tags must be a list of strings, not {value!r}")
     return {"tags": [str(getattr(tag, "name", tag)) for tag in value]}
 
 

@@ -32,7 +32,7 @@ static const char *const type_words[] = {
     [CPU] = "a number above 0",
     [MIB] = "a number of MiB or text like \"8GiB\"",
     [TEXTS] = "a list of names, or text with commas between them",
-    [PAIRS] = "a map of texts, or text like \"key=value,other=value\"",
+    [PAIRS] = "a mapping of strings, or text like \"key=value,other=value\"",
     [LIST] = "a list of objects as the Kubernetes API has them",
     [OBJECT] = "an object as the Kubernetes API has it"};
 

@@ -39,8 +39,8 @@ static bool is_ulimit(contain_task *t, const char *text)
         return false;
     }
     never(t, CONTAIN_NEVER_RAN,
-          "%s can't set the container's ulimit %s: it is above the engine's own; say a lower one "
-          "(backend: {docker: {ulimits: {%s: …}}})",
+          "%s can't set the container's ulimit %s, because it is above the engine's own; set a "
+          "lower one (backend: {docker: {ulimits: {%s: …}}})",
           t->engine.name, names[number], names[number]);
     return true;
 }
@@ -52,12 +52,11 @@ void stk_contain_never_for(contain_task *t, const stk_err *err)
     }
     if (strcasestr(err->text, "no space left") != NULL ||
         strcasestr(err->text, "quota exceeded") != NULL) {
-        never(
-            t, CONTAIN_NEVER_RAN,
-            "%s; make room there: in the storage of %s by `%s system prune`, in a store by `stoker "
-            "store gc`",
-            err->text, stk_text_or(t->engine.name, "the container engine"),
-            stk_engine_program(&t->engine));
+        never(t, CONTAIN_NEVER_RAN,
+              "%s; free space in the storage of %s by `%s system prune`, or in a store by `stoker "
+              "store gc`",
+              err->text, stk_text_or(t->engine.name, "the container engine"),
+              stk_engine_program(&t->engine));
         return;
     }
     never(t, CONTAIN_NEVER_RAN, "%s%s%s", err->text, err->hint[0] != '\0' ? "; " : "", err->hint);
@@ -163,7 +162,7 @@ bool stk_contain_has_given_up(contain_task *t, int64_t since_ms)
     if (!gone && logs[0] == '\0' && contain_now_ms() - since_ms < REACH_MS) {
         return false;
     }
-    const char *what = gone ? "ended" : "didn't reach us";
+    const char *what = gone ? "ended" : "didn't connect to its task";
     never(t, CONTAIN_NEVER_RAN, "container %s of image '%s' %s before the program began%s%s",
           t->spec.name, t->spec.shown, what, logs[0] != '\0' ? ": " : "", logs);
     return true;
@@ -193,22 +192,21 @@ void stk_contain_explain_start(contain_task *t, const char *what, int sys)
               image, t->spec.user);
     } else if (strcmp(what, "user") == 0) {
         never(t, CONTAIN_CANT_RUN,
-              "user '%s' of image '%s' can't be had in a container of %s: %s; "
-              "a user's own engine has those of /etc/subuid and /etc/subgid only",
+              "user '%s' of image '%s' can't be used in a container of %s: %s; a rootless engine "
+              "has only the users of /etc/subuid and /etc/subgid",
               t->spec.user, image, t->engine.name, strerror(sys));
     } else if (strcmp(what, "env") == 0) {
         never(t, CONTAIN_CANT_RUN,
-              "the variables of docker: environment can't be made in image "
-              "'%s': %s",
-              image, strerror(sys));
+              "the variables of docker: environment can't be set in image '%s': %s", image,
+              strerror(sys));
     } else if (strcmp(what, "exec") == 0 && sys == ENOENT && strchr(program, '/') != NULL) {
         never(t, CONTAIN_NO_PROGRAM,
-              "image '%s' has no program '%s', or not the interpreter or loader that it names",
+              "image '%s' has no program '%s', or lacks the interpreter or loader that it needs",
               image, program);
     } else if (strcmp(what, "exec") == 0 && sys == ENOENT) {
         never(t, CONTAIN_NO_PROGRAM,
-              "image '%s' has no program '%s' in its PATH; name one that it has, with its whole "
-              "path, or another image",
+              "image '%s' has no program '%s' in its PATH; write its full path, or use another "
+              "program or image",
               image, program);
     } else if (strcmp(what, "exec") == 0 && sys == ENOEXEC) {
         arch = stk_json_get_text(image_of(t, &t->engine, &root), "Architecture");

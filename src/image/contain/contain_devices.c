@@ -113,15 +113,17 @@ static int no_way(const stk_engine *engine, const char *uuid, stk_err *err)
 {
     if (engine->has_cdi) {
         stk_err_set(err, STK_E_RESOURCES,
-                    "no CDI specification in /etc/cdi or /run/cdi has GPU %s, so %s can't give it "
+                    "no CDI specification in /etc/cdi or /run/cdi has GPU %s, so %s can't pass it "
                     "to a container",
                     uuid, engine->name);
-        stk_err_hint(err, "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml makes it");
+        stk_err_hint(err, "make one with: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml");
     } else {
-        stk_err_set(err, STK_E_RESOURCES,
-                    "GPU %s can't be given to a container: %s has neither CDI nor NVIDIA's runtime",
-                    uuid, engine->name);
-        stk_err_hint(err, "install nvidia-container-toolkit, then: nvidia-ctk runtime configure");
+        stk_err_set(
+            err, STK_E_RESOURCES,
+            "GPU %s can't be passed to a container: %s has neither CDI nor NVIDIA's runtime", uuid,
+            engine->name);
+        stk_err_hint(err,
+                     "install nvidia-container-toolkit, then run: nvidia-ctk runtime configure");
     }
     return STK_E_RESOURCES;
 }

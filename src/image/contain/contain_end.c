@@ -77,18 +77,19 @@ void stk_contain_find_killer(contain_task *t, int told)
     t->end->oom |= !t->knows_oom && ending.oom;
     if (ending.how[0] != '\0') {
         (void)snprintf(t->end->by, sizeof t->end->by,
-                       "container %s was ended by another client of %s (%s)", name, t->engine.name,
-                       ending.how);
+                       "container %s was stopped by another client of %s (%s)", name,
+                       t->engine.name, ending.how);
     } else if (heard && !t->ended && !t->engine.is_podman && !t->end->oom) { /* Podman: `rm -f` */
-        (void)snprintf(t->end->by, sizeof t->end->by,
-                       "the first process of container %s was killed on this host, by no client of "
-                       "%s",
-                       name, t->engine.name);
+        (void)snprintf(
+            t->end->by, sizeof t->end->by,
+            "the first process of container %s was killed on this host, not by a client of %s",
+            name, t->engine.name);
     } else if (told > 0) {
         (void)snprintf(t->end->by, sizeof t->end->by,
-                       "container %s was told to end from outside (signal %d)", name, told);
+                       "container %s was sent signal %d from outside", name, told);
     } else if (!t->ended) {
-        (void)snprintf(t->end->by, sizeof t->end->by, "container %s was ended from outside", name);
+        (void)snprintf(t->end->by, sizeof t->end->by, "container %s was stopped from outside",
+                       name);
     }
 }
 
@@ -151,10 +152,9 @@ void stk_contain_lose_monitor(contain_task *t)
     t->is_lost = true;
     t->end->signal = SIGKILL;
     stk_contain_look_at_group(t);
-    (void)snprintf(
-        t->end->by, sizeof t->end->by,
-        "container %s was ended: the process of %s that watches over it (%s, pid %d) was "
-        "killed",
-        t->spec.name, t->engine.name, t->monitor_name, (int)t->monitor);
+    (void)snprintf(t->end->by, sizeof t->end->by,
+                   "container %s was stopped, because the process of %s that monitors it (%s, pid "
+                   "%d) was killed",
+                   t->spec.name, t->engine.name, t->monitor_name, (int)t->monitor);
     (void)snprintf(t->end->text, sizeof t->end->text, "%s", t->end->by);
 }

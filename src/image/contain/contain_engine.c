@@ -101,11 +101,11 @@ static void be_patient(patience *p, stk_http_request *request)
 static int explain_silence(const patience *p, int rc, stk_err *err)
 {
     if (rc < 0 && p->is_deaf) {
-        stk_err_set(err, STK_E_ENV, "%s doesn't answer any more at %s: it is silent for %d s",
+        stk_err_set(err, STK_E_ENV, "%s has stopped answering at %s: no answer for %d s",
                     stk_text_or(p->engine->name, "the container engine"), p->engine->socket,
                     (SILENT_MS + PING_MS) / 1000);
-        stk_err_hint(err, "start it anew (systemctl restart docker, systemctl --user restart "
-                          "podman.socket)");
+        stk_err_hint(
+            err, "restart it (systemctl restart docker, systemctl --user restart podman.socket)");
     }
     return rc;
 }
@@ -147,8 +147,8 @@ int stk_engine_parse(const stk_engine *engine, const char *path, const stk_buf *
     stk_err why = {0};
     if (stk_json_parse(stk_text_or(body->data, ""), body->len, path, &stk_engine_limits, arena, ret,
                        &why) < 0) {
-        return stk_err_set(err, STK_E_PROTOCOL, "%s answers %s with what isn't JSON: %s",
-                           engine->name, path, why.text);
+        return stk_err_set(err, STK_E_PROTOCOL, "%s answers %s with invalid JSON: %s", engine->name,
+                           path, why.text);
     }
     return 0;
 }
@@ -285,7 +285,7 @@ int stk_engine_stream(const stk_engine *engine, const char *method, const char *
     if (rc == 0 && r.status >= 400) {
         rc = refused_by_engine(engine, r.status, &s.part, err);
     } else if (s.full) {
-        rc = stk_err_set(err, STK_E_LIMIT, "%s: one message of more than %d bytes", engine->name,
+        rc = stk_err_set(err, STK_E_LIMIT, "%s: a message has more than %d bytes", engine->name,
                          ANSWER_MAX);
     }
     stk_buf_done(&s.part);

@@ -49,7 +49,7 @@ static int ping(const search *s, const char *path, const char *source, stk_engin
         rc = stk_err_set(err, STK_E_ENV, "it answers %d to /_ping", r.status);
     } else if (rc == 0 && (!stk_http_header(&r, "Api-Version", value, sizeof value) ||
                            sscanf(value, "1.%d", &minor) != 1)) {
-        rc = stk_err_set(err, STK_E_ENV, "what answers there is no container engine");
+        rc = stk_err_set(err, STK_E_ENV, "what answers isn't a container engine");
     }
     if (rc == 0) {
         e.api = stk_arena_printf(arena, "1.%d", MIN(minor, API_MINOR));
@@ -80,8 +80,8 @@ static bool try_one(search *s, const char *address, const char *source, stk_engi
     const char *path = socket_path(address);
     stk_buf_separate(&s->tried, ", ");
     if (path == NULL) {
-        stk_buf_printf(&s->tried, "%s (%s): only an engine of this host, by a unix socket, will do",
-                       address, source);
+        stk_buf_printf(&s->tried, "%s (%s): it must be a Unix socket of this host", address,
+                       source);
         return false;
     }
     if (!s->is_cancelled) {
@@ -208,7 +208,7 @@ int stk_engine_open(const char *socket, int cancel_fd, stk_arena *arena, stk_eng
         stk_err_hint(err, "%s",
                      stk_text_or(stk_text_if_any(mine.hint),
                                  "start one (systemctl start docker, or systemctl --user start "
-                                 "podman.socket), or name its socket: DOCKER_HOST=unix:///path"));
+                                 "podman.socket), or set DOCKER_HOST=unix:///path to its socket"));
     }
     stk_buf_done(&s.tried);
     return rc;
@@ -248,7 +248,7 @@ int stk_engine_ask(stk_engine *engine, stk_arena *arena, stk_err *err)
     int minor = 0;
     int rc = stk_engine_get(engine, "/info", arena, &info, err);
     if (rc < 0) {
-        return stk_err_context(err, "asking %s what it can", engine->socket);
+        return stk_err_context(err, "asking %s for its abilities", engine->socket);
     }
     engine->root = stk_json_get_text(&info, "DockerRootDir");
     engine->arch = arch_word(stk_json_get_text(&info, "Architecture"));

@@ -51,7 +51,7 @@ static const char *text(reader *r, const char *key)
     const stk_json *v = get_member(r, key, STK_JSON_TEXT);
     const char *t = stk_json_text(v);
     if (v != NULL && t == NULL) {
-        fail_at_key(r, key, "text without NUL bytes");
+        fail_at_key(r, key, "a string without NUL bytes");
     }
     return t;
 }
@@ -80,7 +80,7 @@ static const char **texts(reader *r, const char *key, uint32_t *ret_n)
     for (uint32_t i = 0; all != NULL && i < n; i++) {
         all[i] = stk_json_text(&v->items[i]);
         if (all[i] == NULL) {
-            fail_at_key(r, key, "a list of texts");
+            fail_at_key(r, key, "a list of strings");
         }
     }
     if (all == NULL) {
@@ -101,7 +101,7 @@ static void read_env(reader *r, contain_spec *s)
     for (uint32_t i = 0; s->env != NULL && r->rc == 0 && i < n; i++) {
         const char *value = stk_json_text(stk_json_value(map, i));
         if (value == NULL) {
-            fail_at_key(r, "env", "a map of texts");
+            fail_at_key(r, "env", "a mapping of strings");
             return;
         }
         s->env[s->n_env++] = stk_arena_printf(r->arena, "%s=%s", stk_json_key(map, i)->text, value);
@@ -233,7 +233,7 @@ int stk_contain_read(const char *task_json, stk_arena *arena, contain_spec *ret,
     STK_TRY(stk_json_parse(data, n, path, &stk_engine_limits, arena, &root, err));
     reader r = {.arena = arena, .path = path, .map = stk_json_get(&root, "container"), .err = err};
     if (r.map == NULL || r.map->kind != STK_JSON_MAP) {
-        return stk_err_set(err, STK_E_SPEC, "%s: there is no `container` in it", path);
+        return stk_err_set(err, STK_E_SPEC, "%s: `container` is missing", path);
     }
     ret->dir = stk_arena_dupn(arena, path, (size_t)(strrchr(path, '/') - path));
     read_members(&r, ret);

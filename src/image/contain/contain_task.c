@@ -85,7 +85,7 @@ static void on_conn(contain_task *t)
             t->end->signal = SIGKILL;
             stk_contain_look_at_group(t);
             stk_contain_find_killer(t, 0);
-            (void)snprintf(t->end->text, sizeof t->end->text, "%s, with all that ran in it",
+            (void)snprintf(t->end->text, sizeof t->end->text, "%s, with all its processes",
                            t->end->by);
         }
         return;
@@ -219,12 +219,12 @@ static void clean_up(contain_task *t)
             (void)stk_contain_delete(&engine, t->spec.name, NULL);
         }
     } else if ((!t->closed || t->is_lost) && remove_it(t, &engine, &why) < 0) {
-        fprintf(stderr, "stoker contain: container %s may be left behind: %s\n", t->spec.name,
-                why.text);
+        fprintf(stderr, "stoker contain: can't tell whether container %s was removed: %s\n",
+                t->spec.name, why.text);
     }
     if (t->was_reached && !t->ended && stk_contain_switches(&t->spec) &&
         stk_contain_take_back(&t->spec, &engine, t->arena, &why) < 0) {
-        fprintf(stderr, "stoker contain: files of user %s in %s may be left behind: %s\n",
+        fprintf(stderr, "stoker contain: files of user %s in %s may keep that owner: %s\n",
                 t->spec.user, t->spec.dir, why.text);
     }
 }

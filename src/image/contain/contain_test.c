@@ -68,7 +68,7 @@ static void test_where_it_is_looked_for(void **state)
     (void)setenv("CONTAINER_HOST", "unix:///tmp/pod.sock", 1);
     looked_at(NULL, "/tmp/pod.sock (CONTAINER_HOST)");
     (void)setenv("DOCKER_HOST", "tcp://10.0.0.1:2375", 1);
-    looked_at(NULL, "tcp://10.0.0.1:2375 (DOCKER_HOST): only an engine of this host");
+    looked_at(NULL, "tcp://10.0.0.1:2375 (DOCKER_HOST): it must be a Unix socket");
     (void)unsetenv("DOCKER_HOST");
     (void)unsetenv("CONTAINER_HOST");
 }
@@ -127,11 +127,11 @@ static void test_wrong_tasks(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"{}", "there is no `container`"},
+        {"{}", "`container` is missing"},
         {"{\"container\":{\"argv\":[\"a\"]}}", "container.image must be"},
         {"{\"container\":{\"image\":\"x\"}}", "container.argv must be"},
         {"{\"container\":{\"image\":\"x\",\"argv\":[1]}}",
-         "container.argv must be a list of texts"},
+         "container.argv must be a list of strings"},
         {"{\"container\":{\"image\":\"x\",\"argv\":[\"a\"],\"network\":\"wlan\"}}",
          "container.network must be host, bridge or none"},
         {"{\"container\":{\"image\":\"x\",\"argv\":[\"a\"],\"mounts\":[{\"from\":\"b\"}]}}",

@@ -391,7 +391,7 @@ int main(int argc, char **argv)
         return !(found && runner_user_take_back(&who, argv + 3));
     }
     if (argc != 2) {
-        fputs("stk-runner is Stoker's own: PID 1 of its containers\n", stderr);
+        fputs("stk-runner is a part of Stoker that runs as PID 1 in its containers\n", stderr);
         return 2;
     }
     sigfillset(&all);

@@ -77,8 +77,8 @@ static int unknown_backend(const stk_stack *run, const char *step, const char *n
         stk_buf_separate(&list, ", ");
         stk_buf_printf(&list, "%.80s", names[i]);
     }
-    stk_err_set(err, STK_E_SPEC, "step '%s': there is no backend '%.80s'; there are %.300s", step,
-                name, stk_text_or(list.data, "local"));
+    stk_err_set(err, STK_E_SPEC, "step '%s': unknown backend '%.80s'; the backends are %.300s",
+                step, name, stk_text_or(list.data, "local"));
     stk_spec_reader r = {.arena = arena, .err = err};
     stk_spec_did_you_mean(&r, name, names, n);
     return STK_E_SPEC;
@@ -204,9 +204,8 @@ static int place_inside(const stk_stack *stack, const char *step, const wish *w,
     place->written = written_image(w, stack, arena, &place->source);
     bool builds = stk_json_get_text(&w->docker, "dockerfile") != NULL;
     if (place->written == NULL && !builds && w->kind == STK_PLACE_DOCKER) {
-        stk_err_set(err, STK_E_SPEC, "step '%s' is to run in a container, but no image is named",
-                    step);
-        stk_err_hint(err, "give it `docker: {parent_image: …}`, or its stack a default_image");
+        stk_err_set(err, STK_E_SPEC, "step '%s' runs in a container, but names no image", step);
+        stk_err_hint(err, "add `docker: {parent_image: …}` to it, or default_image to its stack");
         return STK_E_SPEC;
     }
     const stk_json *options = stk_json_get(&w->backend, "docker");
@@ -219,16 +218,17 @@ static int place_inside(const stk_stack *stack, const char *step, const wish *w,
     }
     if (place->written == NULL && !builds) {
         place->options = NULL;
-        return set_note(place,
-                        stk_arena_printf(arena,
-                                         "step '%s' names no image and stack '%s' has no "
-                                         "default_image: it runs on this machine itself",
-                                         step, stack->name),
-                        stk_arena_printf(arena,
-                                         "name no image and stack '%s' has no "
-                                         "default_image: they run on this machine itself",
-                                         stack->name),
-                        err);
+        return set_note(
+            place,
+            stk_arena_printf(arena,
+                             "step '%s' names no image and stack '%s' has no default_image, so it "
+                             "runs on this machine without a container",
+                             step, stack->name),
+            stk_arena_printf(arena,
+                             "name no image and stack '%s' has no default_image, so they run on "
+                             "this machine without a container",
+                             stack->name),
+            err);
     }
     place->kind = STK_PLACE_DOCKER;
     return 0;
@@ -302,17 +302,17 @@ static int place_elsewhere(const stk_stack *stack, const char *step, const stk_s
     place->written = written_image(w, stack, arena, &place->source);
     bool builds = stk_json_get_text(&w->docker, "dockerfile") != NULL;
     if (place->written == NULL && !builds) {
-        stk_err_set(err, STK_E_SPEC, "step '%s' is to run on %s (stack '%.80s') and names no image",
+        stk_err_set(err, STK_E_SPEC, "step '%s' runs on %s (stack '%.80s'), but names no image",
                     step, stk_place_word(stack->kind), stack->name);
         stk_err_hint(err,
-                     "give it `docker: {parent_image: …}` or `@%s(image=…)`, or the stack a "
-                     "default_image",
+                     "add `docker: {parent_image: …}` or `@%s(image=…)` to it, or default_image to "
+                     "the stack",
                      stk_place_word(stack->kind));
         return STK_E_SPEC;
     }
     if (stack->store == NULL) {
         stk_err_set(err, STK_E_SPEC,
-                    "step '%s' is to run on %s (stack '%.80s'), which has no store that its "
+                    "step '%s' runs on %s (stack '%.80s'), but the stack has no store that its "
                     "machines share with this one",
                     step, stk_place_word(stack->kind), stack->name);
         stk_err_hint(err, "add `store: s3://BUCKET/PREFIX` (or a shared folder) to the stack in "
@@ -347,28 +347,31 @@ static const char *names_of_kind(const stk_stack *run, stk_place_kind kind, stk_
 static int stay(const stk_stack *run, const char *step, const wish *w, stk_arena *arena,
                 stk_place *place, stk_err *err)
 {
-    const char *where = run->kind == STK_PLACE_LOCAL ? "on this machine" : "where the run does";
-    const char *what = NULL, *remedy = "name it in stoker.yaml";
+    const char *where =
+        run->kind == STK_PLACE_LOCAL ? "on this machine" : "where the run's other steps do";
+    const char *what = NULL, *remedy = "add it to stoker.yaml";
     if (w->stack != NULL) {
-        what = stk_arena_printf(arena, "stack '%s', which this project doesn't have", w->stack);
+        what = stk_arena_printf(arena, "stack '%s', but this project has no such stack", w->stack);
     } else {
         const char *word = stk_place_word((stk_place_kind)w->kind);
         const char *several = names_of_kind(run, (stk_place_kind)w->kind, arena);
         if (several == NULL) {
-            what = stk_arena_printf(arena, "%s, of which this project has no stack", word);
-            remedy = stk_arena_printf(arena, "--with %s, or a stack in stoker.yaml", word);
+            what = stk_arena_printf(arena, "%s, but this project has no stack with that backend",
+                                    word);
+            remedy = stk_arena_printf(arena, "use --with %s, or add a stack to stoker.yaml", word);
         } else {
-            what = stk_arena_printf(arena, "%s, of which this project has more than one stack (%s)",
-                                    word, several);
-            remedy = "--with one of them, or its name as the step's backend";
+            what = stk_arena_printf(
+                arena, "%s, but this project has several stacks with that backend (%s)", word,
+                several);
+            remedy = "use --with STACK, or name the stack as the step's backend";
         }
     }
     STK_TRY(stk_err_if_null(what, err));
     STK_TRY(stk_err_if_null(remedy, err));
     return set_note(place,
-                    stk_arena_printf(arena, "step '%s' asks for %s: it runs %s (%s)", step, what,
+                    stk_arena_printf(arena, "step '%s' asks for %s; it runs %s (%s)", step, what,
                                      where, remedy),
-                    stk_arena_printf(arena, "ask for %s: they run %s (%s)", what, where, remedy),
+                    stk_arena_printf(arena, "ask for %s; they run %s (%s)", what, where, remedy),
                     err);
 }
 

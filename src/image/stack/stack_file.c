@@ -94,7 +94,7 @@ static int read_map(stk_spec_reader *r, const stk_json *node, stk_stack *stack)
         const char *to = NULL;
         const stk_json *key = stk_json_key(node, i);
         if (key->n == 0) {
-            return stk_spec_fail(r, key, "image_map: an empty name fits every image");
+            return stk_spec_fail(r, key, "image_map: a name is empty and would match every image");
         }
         STK_TRY(stk_spec_read_text(r, stk_json_value(node, i), key->text, &to));
         pairs[i] = (stk_pair){.key = key->text, .value = to};
@@ -134,7 +134,7 @@ static int read_holds(stk_spec_reader *r, const stk_json *node, const stk_resour
 }
 
 #define CREDENTIALS                                                                                \
-    "the store's URL has credentials in it, which end up in logs there; write s3://BUCKET/PREFIX " \
+    "the store's URL has credentials, which would end up in logs; write s3://BUCKET/PREFIX "       \
     "and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
 
 /* "scheme://key:secret@bucket": of what is behind the bucket an @ may be part. */
@@ -157,8 +157,8 @@ static int read_store(stk_spec_reader *r, const stk_json *node, const char **ret
         return 0;
     }
     int rc = stk_spec_fail(r, node,
-                           "'store' is %.200s; it is s3://BUCKET/PREFIX or the absolute path of a "
-                           "folder that all machines have",
+                           "'store' is %.200s; it must be s3://BUCKET/PREFIX or the absolute path "
+                           "of a folder that all machines have",
                            *ret);
     if (strncasecmp(*ret, "s3:", 3) == 0) {
         const char *rest = *ret + 3 + strspn(*ret + 3, "/");
@@ -316,10 +316,10 @@ static int read_stack(stk_spec_reader *r, const stk_json *name, const stk_json *
     int kind = stk_stack_kind(name->text);
     STK_TRY(stk_spec_read_map(r, map, name->text));
     if ((backend == NULL || backend->kind == STK_JSON_NULL) && kind < 0) {
-        return stk_spec_fail(r, name,
-                             "stack '%.80s' doesn't say its backend; add `backend: docker`, "
-                             "`kubernetes`, `batch` or `local`",
-                             name->text);
+        return stk_spec_fail(
+            r, name,
+            "stack '%.80s' has no backend; add `backend: docker`, `kubernetes`, `batch` or `local`",
+            name->text);
     }
     if (kind < 0) {
         kind = STK_PLACE_LOCAL; /* until its key is read */
@@ -356,7 +356,7 @@ static int read_stacks(stk_spec_reader *r, const stk_json *root, stk_stack *stac
     const stk_json *list = NULL;
     *ret_n = 0;
     if (root->kind != STK_JSON_MAP) {
-        return stk_spec_fail(r, root, "stoker.yaml is a mapping with `stacks`, not %s",
+        return stk_spec_fail(r, root, "stoker.yaml must be a mapping with `stacks`, not %s",
                              stk_json_kind_words(root->kind));
     }
     for (uint32_t i = 0; i < root->n; i++) {
@@ -373,10 +373,10 @@ static int read_stacks(stk_spec_reader *r, const stk_json *root, stk_stack *stac
             list = value;
         }
         if (version > FILE_VERSION) {
-            return stk_spec_fail_code(r, STK_E_VERSION, value,
-                                      "the file is of format %lld; this Stoker reads format %d and "
-                                      "older; upgrade Stoker",
-                                      (long long)version, FILE_VERSION);
+            return stk_spec_fail_code(
+                r, STK_E_VERSION, value,
+                "the file has format %lld, but this Stoker reads formats up to %d; upgrade Stoker",
+                (long long)version, FILE_VERSION);
         }
     }
     if (list != NULL && list->n > STACKS_MAX) {
@@ -426,13 +426,12 @@ static int not_there(const char *name, const char *file, const char *beyond,
     if (file != NULL) {
         of = stk_text_or(stk_arena_printf(arena, " (of %s)", file), "");
     }
-    stk_err_set(err, STK_E_NOT_FOUND, "there is no stack '%.80s'; there are %.300s%.205s", name,
+    stk_err_set(err, STK_E_NOT_FOUND, "unknown stack '%.80s'; the stacks are %.300s%.205s", name,
                 stk_text_or(list.data, "local"), of);
     stk_spec_reader r = {.arena = arena, .err = err};
     stk_spec_did_you_mean(&r, name, names, n_names);
     if (err != NULL && err->hint[0] == '\0' && file == NULL && beyond != NULL) {
-        stk_err_hint(err,
-                     "'%.150s' isn't used: it is of no project of yours that this folder is in",
+        stk_err_hint(err, "'%.150s' isn't used, because it belongs to another project or user",
                      beyond);
     } else if (err != NULL && err->hint[0] == '\0') {
         stk_err_hint(err, "name one of these, or add it under `stacks` of a stoker.yaml");

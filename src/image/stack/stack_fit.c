@@ -141,10 +141,10 @@ int stk_stack_fit(const stk_stack *stack, const char *step, const stk_resources 
         return 0;
     }
     stk_err_set(err, STK_E_RESOURCES,
-                "step '%s' fits on no node of stack '%.80s'; nearest is pool '%.80s': it asks for "
-                "%.500s",
+                "step '%s' fits on no node of stack '%.80s'; in the nearest pool, '%.80s', it asks "
+                "for %.500s",
                 step, stack->name, nearest->name, of_nearest.data);
-    stk_err_hint(err, "ask for less, or name a pool that has more in %s",
+    stk_err_hint(err, "ask for less, or add a larger pool to %s",
                  stk_text_or(stack->file, "stoker.yaml"));
     return STK_E_RESOURCES;
 }

@@ -75,13 +75,13 @@ static int read_value(const struct row *row, const char *value, stk_arena *arena
     } else if (row->shape == JSON || *value == '{' || *value == '[') {
         rc = stk_json_parse(value, strlen(value), NULL, &limits, arena, ret, err);
         if (rc == 0 && ret->kind != STK_JSON_MAP && ret->kind != STK_JSON_LIST) {
-            rc = stk_err_set(err, STK_E_SPEC, "it must be a list or a map");
+            rc = stk_err_set(err, STK_E_SPEC, "it must be a list or a mapping");
         }
     } else {
         rc = split_words(value, row->shape == PAIRS, arena, ret, err);
     }
     if (rc < 0) {
-        return stk_err_context(err, "%s is no JSON that is of use", row->variable);
+        return stk_err_context(err, "%s isn't valid", row->variable);
     }
     return 0;
 }

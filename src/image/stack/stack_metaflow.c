@@ -57,9 +57,10 @@ static void find_global(void)
         files[GLOBAL].path = stk_arena_printf(arena, "%s%s/config_%s.json", before, home, profile);
     }
     if (profile != NULL && files[GLOBAL].path != NULL && !stk_file_exists(files[GLOBAL].path)) {
-        (void)stk_err_set(&trouble, STK_E_NOT_FOUND, "METAFLOW_PROFILE is '%s', and there is no %s",
-                          profile, files[GLOBAL].path);
-        stk_err_hint(&trouble, "unset it, or make that file");
+        (void)stk_err_set(&trouble, STK_E_NOT_FOUND,
+                          "METAFLOW_PROFILE is '%s', but %s doesn't exist", profile,
+                          files[GLOBAL].path);
+        stk_err_hint(&trouble, "unset it, or create that file");
     }
 }
 
@@ -85,7 +86,7 @@ static void load_settings(void)
             stk_json_parse(text, len, path, &limits, arena, &root, &trouble) == 0) {
             files[i].root = root;
             if (root.kind != STK_JSON_MAP) {
-                (void)stk_err_set(&trouble, STK_E_SPEC, "%s is no JSON object", path);
+                (void)stk_err_set(&trouble, STK_E_SPEC, "%s isn't a JSON object", path);
             }
         }
     }

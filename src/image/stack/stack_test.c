@@ -114,12 +114,12 @@ static void test_mistakes(void **state)
         {"stacks:\n  a:\n    backend: docker\n    default_imgae: x", STK_E_SPEC, 4,
          "unknown key 'default_imgae'", "default_image"},
         {"stack:\n  a: {}", STK_E_SPEC, 1, "unknown key 'stack'", "stacks"},
-        {"stacks:\n  a: {}", STK_E_SPEC, 2, "doesn't say its backend", ""},
+        {"stacks:\n  a: {}", STK_E_SPEC, 2, "has no backend", ""},
         {"stacks: [a]", STK_E_SPEC, 1, "'stacks' must be a mapping", ""},
         {"stacks:\n  a:\n    backend: docker\n    image_map: [x]", STK_E_SPEC, 4, "image_map", ""},
         {"stacks:\n  a:\n    backend: docker\n    socket: 5", STK_E_SPEC, 4, "'socket'", ""},
         {"stoker: 2\nstacks: {}", STK_E_VERSION, 1, "format 2", ""},
-        {"- a", STK_E_SPEC, 1, "is a mapping", ""},
+        {"- a", STK_E_SPEC, 1, "must be a mapping", ""},
         {"stacks:\n  a:\n    backend: docker\n    store: /x", STK_E_SPEC, 4,
          "'store' has no meaning for backend docker", ""},
         {"stacks:\n  a:\n    backend: batch\n    store: data/x", STK_E_SPEC, 4, "s3://", ""},
@@ -157,7 +157,7 @@ static void test_place(void **state)
         {"local", "\"docker\"", "{\"dockerfile\":\"D\"}", 0, STK_PLACE_DOCKER, NULL, NULL},
         {"local", "{\"kubernetes\":{\"image\":\"k:1\"}}", NULL, 0, STK_PLACE_LOCAL, NULL, NULL},
         {"local", "\"kubernetes\"", NULL, 0, STK_PLACE_LOCAL, NULL, "has no stack"},
-        {"local", "\"dokcer\"", NULL, STK_E_SPEC, 0, NULL, "there is no backend 'dokcer'"},
+        {"local", "\"dokcer\"", NULL, STK_E_SPEC, 0, NULL, "unknown backend 'dokcer'"},
         {"docker", NULL, NULL, 0, STK_PLACE_LOCAL, NULL, "names no image"},
         {"docker", NULL, "{\"requirements\":[\"zenml\"]}", 0, STK_PLACE_LOCAL, NULL,
          "names no image"},
@@ -269,7 +269,7 @@ static void test_elsewhere(void **state)
     settings.backend = "{\"stack\":\"gpu_pool\"}";
     assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
     assert_int_equal(place.kind, STK_PLACE_LOCAL);
-    assert_non_null(strstr(place.note, "'gpu_pool', which this project doesn't have"));
+    assert_non_null(strstr(place.note, "'gpu_pool', but this project has no such stack"));
     assert_non_null(place.note_many);
 }
 
@@ -371,7 +371,7 @@ static void test_two_of_a_kind(void **state)
         find(b, "stacks: {k1: {backend: kubernetes}, k2: {backend: kubernetes}}", NULL, &s), 0);
     assert_int_equal(stk_stack_place(&s, "fit", &asks, b->arena, &where, &b->err), 0);
     assert_int_equal(where.kind, STK_PLACE_LOCAL);
-    assert_non_null(strstr(where.note, "more than one stack ('k1', 'k2')"));
+    assert_non_null(strstr(where.note, "several stacks with that backend ('k1', 'k2')"));
 }
 
 static void test_metaflows_images(void **state)

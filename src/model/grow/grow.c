@@ -121,9 +121,9 @@ int stk_grow_refuse_case(const stk_spec *spec, uint32_t i_step, const char *valu
     if (step->n_next > TOLD) {
         stk_buf_printf(&cases, " and %u more", step->n_next - TOLD);
     }
-    stk_err_set(err, STK_E_USAGE, "its switch on '%s' got '%.120s', which is none of its cases: %s",
-                step->on, value, cases.data);
-    stk_err_hint(err, "add the value to 'cases', or make '%s' one of these", step->on);
+    stk_err_set(err, STK_E_USAGE, "its switch on '%s' got '%.120s', but its cases are %s", step->on,
+                value, cases.data);
+    stk_err_hint(err, "add a case for that value, or set '%s' to one of these", step->on);
     return STK_E_USAGE;
 }
 
@@ -150,12 +150,13 @@ static int wrong_next(const stk_spec *spec, const stk_step *step, const char *sa
     STK_BUF_AUTO next = STK_BUF_INIT(1 << 12);
     say_next(spec, step, &next);
     if (step->n_next == 0) {
-        stk_err_set(err, STK_E_USAGE, "it led on to '%s', but it is an end of its graph", said);
+        stk_err_set(err, STK_E_USAGE, "it named '%s' as the next step, but the graph ends here",
+                    said);
     } else {
-        stk_err_set(err, STK_E_USAGE, "it led on to '%s'; its graph says %s%s", said,
-                    step->grows == STK_NEXT_SWITCH ? "one of " : "", next.data);
+        stk_err_set(err, STK_E_USAGE, "it named '%s' as the next step, but its graph says %s%s",
+                    said, step->grows == STK_NEXT_SWITCH ? "one of " : "", next.data);
     }
-    stk_err_hint(err, "what a step says comes next must be what its graph was read as");
+    stk_err_hint(err, "a step must name the next steps that its graph was compiled with");
     return STK_E_USAGE;
 }
 
@@ -262,12 +263,12 @@ static int check_width(const stk_grow *grow, const stk_step *step, const stk_gro
     uint32_t n = width_of(step, next);
     if (n == 0 && step->grows == STK_NEXT_FOREACH) {
         stk_err_set(err, STK_E_USAGE, "its foreach over '%s' has no items", step->on);
-        stk_err_hint(err, "give it at least one item, or go round the foreach with a switch");
+        stk_err_hint(err, "give it at least one item, or skip the foreach with a switch");
         return STK_E_USAGE;
     }
     if (step->grows == STK_NEXT_PARALLEL) {
         if (next->n > 0 && next->n != n) {
-            return stk_err_set(err, STK_E_USAGE, "its num_parallel is %u; its graph says %u",
+            return stk_err_set(err, STK_E_USAGE, "its num_parallel is %u, but its graph says %u",
                                next->n, n);
         }
         if (n == 0 || n > STK_LIMIT_RANKS) {
@@ -278,8 +279,9 @@ static int check_width(const stk_grow *grow, const stk_step *step, const stk_gro
         n = 1; /* a gang is one task */
     }
     if ((uint64_t)grow->n_tasks + n > STK_LIMIT_TASKS) {
-        stk_err_set(err, STK_E_LIMIT, "with %u more tasks the run would have %llu; %d is the most",
-                    n, (unsigned long long)grow->n_tasks + n, STK_LIMIT_TASKS);
+        stk_err_set(err, STK_E_LIMIT,
+                    "with %u more tasks the run would have %llu, more than the limit of %d", n,
+                    (unsigned long long)grow->n_tasks + n, STK_LIMIT_TASKS);
         stk_err_hint(err, "let each task do more of the work");
         return STK_E_LIMIT;
     }
@@ -293,13 +295,14 @@ static int check_arrival(const stk_grow *grow, uint32_t i_task, uint32_t i_join,
     const frame *f = frame_of(grow, t.split);
     const char *name = stk_spec_step(grow->spec, i_join)->name;
     if (f == NULL) {
-        return stk_err_set(err, STK_E_USAGE, "it led on to the join '%s', but no split is open",
-                           name);
+        return stk_err_set(err, STK_E_USAGE,
+                           "it named the join '%s' as the next step, but no split is open", name);
     }
     if (f->join != NONE && f->join != i_join) {
-        return stk_err_set(err, STK_E_USAGE,
-                           "its branch led to the join '%s', another one of the same split to '%s'",
-                           name, stk_spec_step(grow->spec, f->join)->name);
+        return stk_err_set(
+            err, STK_E_USAGE,
+            "its branch ends in the join '%s', but another branch of the same split ends in '%s'",
+            name, stk_spec_step(grow->spec, f->join)->name);
     }
     if (f->ends == NULL || f->ends[t.branch] != NONE) {
         return stk_err_set(err, STK_E_PROTOCOL, "branch %u of task %u has ended already", t.branch,
@@ -311,8 +314,8 @@ static int check_arrival(const stk_grow *grow, uint32_t i_task, uint32_t i_join,
 int stk_grow_check(const stk_grow *grow, uint32_t i_task, const stk_grow_next *next, stk_err *err)
 {
     if (i_task >= grow->n_tasks || grow->tasks[i_task].is_done) {
-        return stk_err_set(err, STK_E_PROTOCOL, "task %u can't be done: it %s", i_task,
-                           i_task >= grow->n_tasks ? "doesn't exist" : "is");
+        return stk_err_set(err, STK_E_PROTOCOL, "task %u can't end: it %s", i_task,
+                           i_task >= grow->n_tasks ? "doesn't exist" : "has ended already");
     }
     const stk_step *step =
         stk_spec_step(grow->spec, grow->batches[grow->tasks[i_task].batch].i_step);
@@ -328,7 +331,7 @@ int stk_grow_check(const stk_grow *grow, uint32_t i_task, const stk_grow_next *n
         rc = check_arrival(grow, i_task, target, err);
     }
     if (rc == 0 && grow->n_tasks >= STK_LIMIT_TASKS) {
-        return stk_err_set(err, STK_E_LIMIT, "the run has %u tasks, which is the most",
+        return stk_err_set(err, STK_E_LIMIT, "the run has %u tasks, which is the limit",
                            grow->n_tasks);
     }
     return rc;
@@ -501,12 +504,12 @@ int stk_grow_add(stk_grow *grow, const stk_grow_adding *a, stk_err *err)
 {
     if (!is_possible(grow, a)) {
         return stk_err_set(err, STK_E_PROTOCOL,
-                           "%u tasks from %u on can't follow: the run has %u, or their step, "
-                           "parents or split don't exist",
+                           "can't add %u tasks from %u on: the run has %u, or their step, parents "
+                           "or split don't exist",
                            a->n, a->first, grow->n_tasks);
     }
     if ((uint64_t)grow->n_tasks + a->n > STK_LIMIT_TASKS) {
-        return stk_err_set(err, STK_E_LIMIT, "%u more tasks after %u; %d is the most", a->n,
+        return stk_err_set(err, STK_E_LIMIT, "can't add %u tasks to %u: %d is the limit", a->n,
                            grow->n_tasks, STK_LIMIT_TASKS);
     }
     const uint32_t *parents = dup_tasks(grow->arena, a->parents, a->n_parents);

@@ -366,13 +366,19 @@ static void test_refusals(void **state)
         const char *expected;
     } cases[] = {
         {FOREACH, {NULL, 0, 0}, STK_E_USAGE, "its foreach over 'xs' has no items"},
-        {FOREACH, {steps + 2, 1, 3}, STK_E_USAGE, "it led on to 'j'; its graph says b"},
-        {FOREACH, {steps + 1, 2, 3}, STK_E_USAGE, "it led on to 'b', 'j'; its graph says b"},
+        {FOREACH,
+         {steps + 2, 1, 3},
+         STK_E_USAGE,
+         "it named 'j' as the next step, but its graph says b"},
+        {FOREACH,
+         {steps + 1, 2, 3},
+         STK_E_USAGE,
+         "it named 'b', 'j' as the next step, but its graph says b"},
         {FOREACH,
          {NULL, 0, STK_LIMIT_TASKS},
          STK_E_LIMIT,
-         "with 2000000 more tasks the run would have 2000001; 2000000 is the most"},
-        {PARALLEL("4"), {NULL, 0, 3}, STK_E_USAGE, "its num_parallel is 3; its graph says 4"},
+         "with 2000000 more tasks the run would have 2000001, more than the limit of 2000000"},
+        {PARALLEL("4"), {NULL, 0, 3}, STK_E_USAGE, "its num_parallel is 3, but its graph says 4"},
         {PARALLEL("true"),
          {NULL, 0, 0},
          STK_E_USAGE,
@@ -382,15 +388,18 @@ static void test_refusals(void **state)
          STK_E_USAGE,
          "its num_parallel is 1025; it must be between 1 and 1024"},
         {SWITCH, {NULL, 0, 0}, STK_E_USAGE, "it didn't say which case of 'v' comes next"},
-        {SWITCH, {steps + 2, 1, 0}, STK_E_USAGE, "it led on to 'c'; its graph says one of b, d"},
+        {SWITCH,
+         {steps + 2, 1, 0},
+         STK_E_USAGE,
+         "it named 'c' as the next step, but its graph says one of b, d"},
         {SWITCH,
          {steps + 1, 2, 0},
          STK_E_USAGE,
-         "it led on to 'b', 'c'; its graph says one of b, d"},
+         "it named 'b', 'c' as the next step, but its graph says one of b, d"},
         {HEAD "  a: {run: x, next: b}\n  b: {run: x}\n",
          {steps, 1, 0},
          STK_E_USAGE,
-         "it led on to 'a'; its graph says b"},
+         "it named 'a' as the next step, but its graph says b"},
     };
     stk_arena *arena = stk_arena_new(0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -496,8 +505,7 @@ static void test_cases(void **state)
     assert_int_equal(stk_grow_case(spec, 0, "nay"), -1);
     assert_int_equal(stk_grow_case(spec, 1, "no"), -1);
     assert_int_equal(stk_grow_refuse_case(spec, 0, "nay", &err), STK_E_USAGE);
-    assert_string_equal(err.text,
-                        "its switch on 'v' got 'nay', which is none of its cases: yes, no, maybe");
+    assert_string_equal(err.text, "its switch on 'v' got 'nay', but its cases are yes, no, maybe");
     static const char *const wrong[] = {"nowhere", "c"};
     static const char *const both[] = {"b", "d"};
     const uint32_t *steps = NULL;
@@ -506,10 +514,10 @@ static void test_cases(void **state)
                          STK_E_USAGE);
         assert_null(steps);
     }
-    assert_string_equal(err.text, "it led on to 'c'; its graph says one of b, d");
+    assert_string_equal(err.text, "it named 'c' as the next step, but its graph says one of b, d");
     assert_int_equal(stk_grow_read_next(spec, 0, both, 2, arena, &steps, &err), STK_E_USAGE);
     assert_int_equal(stk_grow_read_next(spec, 3, both, 1, arena, &steps, &err), STK_E_USAGE);
-    assert_string_equal(err.text, "it led on to 'b', but it is an end of its graph");
+    assert_string_equal(err.text, "it named 'b' as the next step, but the graph ends here");
     stk_spec_free(spec);
     stk_arena_free(arena);
 }

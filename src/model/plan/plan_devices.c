@@ -220,7 +220,7 @@ static void slices_only(const stk_plan_requester *q, const survey *s, refusal *r
         profile = q->cap->devices[i].usable ? q->cap->devices[i].profile : NULL;
     }
     (void)snprintf(r->text, sizeof r->text,
-                   "gpu_count %lld%s whole %s: %s has slices of them only, %.200s",
+                   "gpu_count %lld%s whole %s, but %s has only slices of them: %.200s",
                    (long long)s->want.gpu_count,
                    s->share > 0 ? " with gpu_memory asks for shares of" : " asks for", kind->nouns,
                    q->cap->where, stk_text_or(here, ""));
@@ -243,9 +243,10 @@ static void too_many(const stk_plan_requester *q, const survey *s, refusal *r)
         of = " of one vendor";
     }
     if (s->n_fit >= s->want.gpu_count) {
-        (void)snprintf(r->text, sizeof r->text,
-                       "gpu_count %lld: of the %u %s that %s has, no %lld lie side by side", n,
-                       s->n_fit, k->nouns, q->cap->where, n);
+        (void)snprintf(
+            r->text, sizeof r->text,
+            "gpu_count %lld: none of the %u %s that %s has form a group of %lld neighbours", n,
+            s->n_fit, k->nouns, q->cap->where, n);
     } else if (s->share > 0) {
         (void)snprintf(r->text, sizeof r->text,
                        "gpu_count %lld is more than the %u %s%s%s of %s with %s of memory", n,
@@ -255,7 +256,7 @@ static void too_many(const stk_plan_requester *q, const survey *s, refusal *r)
         (void)snprintf(r->text, sizeof r->text, "gpu_count %lld is more than %s's %u%s%s", n,
                        q->cap->where, s->n_fit, of, kind);
     }
-    (void)snprintf(r->hint, sizeof r->hint, "lower it to what there is");
+    (void)snprintf(r->hint, sizeof r->hint, "lower it to what is available");
 }
 
 static void explain(const stk_plan_requester *q, const survey *s, refusal *r)
@@ -272,21 +273,22 @@ static void explain(const stk_plan_requester *q, const survey *s, refusal *r)
         (void)snprintf(r->hint, sizeof r->hint, "write %s", n == 3 ? "2 or 4" : groups);
     } else if (!s->there) {
         (void)snprintf(r->text, sizeof r->text, "%s: %s has no %s", first, where, kind->noun);
-        (void)snprintf(r->hint, sizeof r->hint, "take it out, or use --policy fit to run without");
+        (void)snprintf(r->hint, sizeof r->hint,
+                       "remove it, or use --policy fit to run without devices");
     } else if (s->n_broken > 0 && s->n_fit < s->want.gpu_count) {
         (void)snprintf(r->text, sizeof r->text,
                        "gpu_count %lld: %u of the %s that %s has can't be used (%.200s)",
                        (long long)s->want.gpu_count, s->n_broken, kind->nouns, where,
                        stk_text_or(s->trouble, "see stoker doctor"));
         (void)snprintf(r->hint, sizeof r->hint,
-                       "repair that, or take gpu_count out to run without");
+                       "repair that, or remove gpu_count to run without devices");
     } else if (s->n_kind == 0) {
         const char *here = stk_plan_inventory(q->cap, NULL, q->plan->arena);
         char wanted[200];
         (void)snprintf(r->text, sizeof r->text, "%s: %s has %.200s",
                        stk_plan_kind_text(&s->want, wanted, sizeof wanted), where,
                        stk_text_or(here, "others"));
-        (void)snprintf(r->hint, sizeof r->hint, "name what is there, or leave the %s out",
+        (void)snprintf(r->hint, sizeof r->hint, "name one of these, or leave the %s out",
                        s->want.gpu_class != NULL ? "class" : "vendor");
     } else if (s->n_fit == 0 && s->n_slices == s->n_kind &&
                (s->share == 0 || s->want.gpu_count > 1)) {
@@ -318,7 +320,7 @@ static int refuse_devices(stk_plan_requester *q, uint32_t i_step, const survey *
         return stk_plan_refuse(q, i_step, text, r.hint);
     }
     bool there = false;
-    size_t len = (size_t)snprintf(text, sizeof text, "none of its %u alternatives is possible", n);
+    size_t len = (size_t)snprintf(text, sizeof text, "none of its %u alternatives can be met", n);
     for (uint32_t i = 0; i < n && len < sizeof text; i++) {
         explain(q, &surveys[i], &r);
         there |= surveys[i].there;
@@ -329,11 +331,11 @@ static int refuse_devices(stk_plan_requester *q, uint32_t i_step, const survey *
     }
     const char *here = stk_plan_inventory(q->cap, NULL, q->plan->arena);
     if (there) {
-        (void)snprintf(r.hint, sizeof r.hint, "add one that is: %s has %.160s", q->cap->where,
-                       stk_text_or(here, "others"));
+        (void)snprintf(r.hint, sizeof r.hint, "add one that can be met: %s has %.160s",
+                       q->cap->where, stk_text_or(here, "others"));
     } else {
         (void)snprintf(r.hint, sizeof r.hint,
-                       "take any_of out, or use --policy fit to run without");
+                       "remove any_of, or use --policy fit to run without devices");
     }
     return stk_plan_refuse(q, i_step, text, r.hint);
 }
@@ -350,9 +352,9 @@ static int go_without(stk_plan_requester *q, uint32_t i_step, const survey *surv
         len += (size_t)snprintf(asked + len, sizeof asked - len, "%s%s", i > 0 ? " or " : "",
                                 stk_plan_ask_text(q->cap, &surveys[i].want, one, sizeof one));
     }
-    (void)snprintf(why, sizeof why, "%s has none%s, it runs on the CPU (policy fit)", q->cap->where,
-                   but(q));
-    (void)snprintf(many, sizeof many, "%s has none%s, they run on the CPU (policy fit)",
+    (void)snprintf(why, sizeof why, "%s has none%s, so it runs on the CPU (policy fit)",
+                   q->cap->where, but(q));
+    (void)snprintf(many, sizeof many, "%s has none%s, so they run on the CPU (policy fit)",
                    q->cap->where, but(q));
     request->clamped = true;
     return stk_plan_add_note(q, i_step, asked, why, many);
@@ -391,8 +393,8 @@ static int note_slices(stk_plan_requester *q, uint32_t i_step, const stk_pack_as
     char asked[64];
     for (uint32_t i = 0; i < q->cap->n_devices && ask->n > 1; i++) {
         if (stk_devset_has(&ask->wanted, i) && q->cap->devices[i].parent >= 0) {
-            const char *why = "CUDA lets a program use one of them only, so start a process for "
-                              "each, or ask for a larger one";
+            const char *why = "CUDA lets a process use only one of them; start a process for each, "
+                              "or ask for a larger slice";
             (void)snprintf(asked, sizeof asked, "%u %s", ask->n,
                            q->cap->devices[i].noun != NULL ? "MIG slices" : "slices");
             return stk_plan_add_note(q, i_step, asked, why, why);

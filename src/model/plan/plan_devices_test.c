@@ -169,22 +169,24 @@ static void test_whole(void **state)
         {&neurons, "{gpu_count: 2, gpu_vendor: neuron}", "2:0,1"},
         /* refused, with what works */
         {&two, "{gpu_count: 9}",
-         "gpu_count 9 is more than this machine's 2; lower it to what there is"},
+         "gpu_count 9 is more than this machine's 2; lower it to what is available"},
         {&mixed, "{gpu_count: 4}",
-         "gpu_count 4 is more than this machine's 3 of one vendor; lower it to what there is"},
+         "gpu_count 4 is more than this machine's 3 of one vendor; lower it to what is available"},
         {&mixed, "{gpu_count: 3, gpu_class: A100}",
-         "gpu_count 3 is more than this machine's 2 of gpu_class A100; lower it to what there is"},
+         "gpu_count 3 is more than this machine's 2 of gpu_class A100; lower it to what is "
+         "available"},
         {&mixed, "{gpu_count: 2, gpu_vendor: amd}",
-         "gpu_count 2 is more than this machine's 1 of gpu_vendor amd; lower it to what there is"},
+         "gpu_count 2 is more than this machine's 1 of gpu_vendor amd; lower it to what is "
+         "available"},
         {&mixed, "{gpu_count: 1, gpu_class: H100}",
          "gpu_class H100: this machine has 2 × NVIDIA A100-SXM4-80GB, Tesla T4, AMD Instinct "
-         "MI300X; name what is there, or leave the class out"},
+         "MI300X; name one of these, or leave the class out"},
         {&mixed, "{gpu_count: 1, gpu_class: A100, gpu_vendor: amd}",
          "gpu_class A100, gpu_vendor amd: this machine has 2 × NVIDIA A100-SXM4-80GB, Tesla T4, "
-         "AMD Instinct MI300X; name what is there, or leave the class out"},
+         "AMD Instinct MI300X; name one of these, or leave the class out"},
         {&sick, "{gpu_count: 2}",
          "gpu_count 2: 1 of the GPUs that this machine has can't be used (it has fallen off the "
-         "bus); repair that, or take gpu_count out to run without"},
+         "bus); repair that, or remove gpu_count to run without devices"},
         {&tpus, "{gpu_count: 3}", "gpu_count 3: TPU chips come in 1, 2, 4 or 8; write 2 or 4"},
         {&two, "{gpu_count: 3, gpu_vendor: tpu}",
          "gpu_count 3: TPU chips come in 1, 2, 4 or 8; write 2 or 4"},
@@ -207,26 +209,26 @@ static void test_slices(void **state)
         {&half, "{gpu_count: 1}", "1:0"},
         {&half, "{gpu_count: 1, gpu_class: A100}", "1:0"},
         {&sliced, "{gpu_count: 2, gpu_class: 1g.10gb}",
-         "2:1,2; step 'a' asked for 2 MIG slices: CUDA lets a program use one of them only, so "
-         "start a process for each, or ask for a larger one"},
+         "2:1,2; step 'a' asked for 2 MIG slices: CUDA lets a process use only one of them; start "
+         "a process for each, or ask for a larger slice"},
         {&sliced, "{gpu_count: 1}",
-         "gpu_count 1 asks for whole GPUs: this machine has slices of them only, 2 × NVIDIA "
+         "gpu_count 1 asks for whole GPUs, but this machine has only slices of them: 2 × NVIDIA "
          "A100-SXM4-80GB 1g.10gb, NVIDIA A100-SXM4-80GB 3g.40gb; write gpu_class: 1g.10gb"},
         {&sliced, "{gpu_count: 2, gpu_memory: 8GB}",
-         "gpu_count 2 with gpu_memory asks for shares of whole GPUs: this machine has slices of "
-         "them only, 2 × NVIDIA A100-SXM4-80GB 1g.10gb, NVIDIA A100-SXM4-80GB 3g.40gb; write "
+         "gpu_count 2 with gpu_memory asks for shares of whole GPUs, but this machine has only "
+         "slices of them: 2 × NVIDIA A100-SXM4-80GB 1g.10gb, NVIDIA A100-SXM4-80GB 3g.40gb; write "
          "gpu_class: 1g.10gb"},
         {&half, "{gpu_count: 2}",
-         "gpu_count 2 is more than this machine's 1 that are whole; lower it to what there is"},
+         "gpu_count 2 is more than this machine's 1 that are whole; lower it to what is available"},
         {&two, "{gpu_count: 1, gpu_class: 1g.10gb}",
-         "gpu_class 1g.10gb: this machine has 2 × NVIDIA A100-SXM4-80GB; name what is there, or "
+         "gpu_class 1g.10gb: this machine has 2 × NVIDIA A100-SXM4-80GB; name one of these, or "
          "leave the class out"},
         {&sliced, "{gpu_memory: 60GB}",
          "gpu_memory 60 GB is more than any slice of this machine has; the largest, "
          "3g.40gb, has 42.9 GB; ask for at most 42.9 GB"},
         {&half, "{gpu_count: 2, gpu_memory: 8GB}",
          "gpu_count 2 is more than the 1 GPU of this machine with 8 GB of memory; lower it to what "
-         "there is"},
+         "is available"},
     };
     CHECK_ALL(cases);
 }
@@ -254,7 +256,7 @@ static void test_shares(void **state)
          "largest, NVIDIA A100-SXM4-80GB, has 85.9 GB; ask for at most 85.9 GB"},
         {&small, "{gpu_memory: 40GB, gpu_count: 2}",
          "gpu_count 2 is more than the 1 GPU of this machine with 40 GB of memory; lower it to "
-         "what there is"},
+         "what is available"},
         {&tpus, "{gpu_memory: 20GB}",
          "gpu_memory 20 GB is more than any TPU chip of this machine has; the largest, Google TPU "
          "v5e, has 17.2 GB; ask for at most 17.2 GB"},
@@ -280,19 +282,19 @@ static void test_alternatives(void **state)
         {&mixed, "{gpu_vendor: amd}", "1:3"},
         {&half, "{gpu_class: 1g.10gb}", "1:2"},
         {&two, "{gpu_vendor: amd}",
-         "gpu_vendor amd: this machine has 2 × NVIDIA A100-SXM4-80GB; name what is there, or leave "
+         "gpu_vendor amd: this machine has 2 × NVIDIA A100-SXM4-80GB; name one of these, or leave "
          "the vendor out"},
         {&two, "{pool_resources: {gpu: 2}}",
-         "; step 'a' asked for resources of a pool: there are none, and nothing is given for them; "
-         "say cpu_count, memory, gpu_count"},
+         "; step 'a' asked for resources of a pool: Stoker has no pools, so this step reserves "
+         "nothing; ask by cpu_count, memory, gpu_count"},
         {&two, "{resources: {}}", ""},
         {&two, "{gpu_count: 0, gpu_vendor: amd}", ""},
         {&two, "{gpu_count: 0, gpu_class: A100, any_of: [{gpu_class: H100}]}", ""},
         {&two, "{any_of: [{}]}", "1:0,1"},
         {&two, "{any_of: [{gpu_class: H100}, {gpu_count: 4}]}",
-         "none of its 2 alternatives is possible: gpu_class H100: this machine has 2 × NVIDIA "
-         "A100-SXM4-80GB; gpu_count 4 is more than this machine's 2; add one that is: this machine "
-         "has 2 × NVIDIA A100-SXM4-80GB"},
+         "none of its 2 alternatives can be met: gpu_class H100: this machine has 2 × NVIDIA "
+         "A100-SXM4-80GB; gpu_count 4 is more than this machine's 2; add one that can be met: this "
+         "machine has 2 × NVIDIA A100-SXM4-80GB"},
     };
     CHECK_ALL(cases);
 }
@@ -306,30 +308,31 @@ static void test_without(void **state)
         const char *resources, *fit, *strict;
     } cases[] = {
         {&laptop, "{gpu_count: 2, gpu_class: H100}",
-         "; step 'a' asked for 2 GPUs (gpu_class H100): this machine has none, it runs on the CPU "
-         "(policy fit)",
-         "gpu_count 2: this machine has no GPU; take it out, or use --policy fit to run without"},
+         "; step 'a' asked for 2 GPUs (gpu_class H100): this machine has none, so it runs on the "
+         "CPU (policy fit)",
+         "gpu_count 2: this machine has no GPU; remove it, or use --policy fit to run without "
+         "devices"},
         {&laptop, "{gpu_memory: 10GB}",
-         "; step 'a' asked for 10 GB of GPU memory: this machine has none, it runs on the CPU "
+         "; step 'a' asked for 10 GB of GPU memory: this machine has none, so it runs on the CPU "
          "(policy fit)",
-         "gpu_memory 10 GB: this machine has no GPU; take it out, or use --policy fit to run "
-         "without"},
+         "gpu_memory 10 GB: this machine has no GPU; remove it, or use --policy fit to run without "
+         "devices"},
         {&laptop, "{gpu_count: 4, gpu_vendor: google}",
-         "; step 'a' asked for 4 TPU chips (gpu_vendor google): this machine has none, it runs on "
-         "the CPU (policy fit)",
-         "gpu_count 4: this machine has no TPU chip; take it out, or use --policy fit to run "
-         "without"},
+         "; step 'a' asked for 4 TPU chips (gpu_vendor google): this machine has none, so it runs "
+         "on the CPU (policy fit)",
+         "gpu_count 4: this machine has no TPU chip; remove it, or use --policy fit to run without "
+         "devices"},
         {&two, "{gpu_count: 1, gpu_class: Trainium}",
-         "; step 'a' asked for 1 Neuron device (gpu_class Trainium): this machine has none, it "
+         "; step 'a' asked for 1 Neuron device (gpu_class Trainium): this machine has none, so it "
          "runs on the CPU (policy fit)",
-         "gpu_count 1: this machine has no Neuron device; take it out, or use --policy fit to run "
-         "without"},
+         "gpu_count 1: this machine has no Neuron device; remove it, or use --policy fit to run "
+         "without devices"},
         {&laptop, "{any_of: [{gpu_class: A100, gpu_memory: 10GB, gpu_count: 2}, {gpu_class: v5e}]}",
          "; step 'a' asked for 2 × 10 GB of GPU memory (gpu_class A100) or 1 TPU chip (gpu_class "
-         "v5e): this machine has none, it runs on the CPU (policy fit)",
-         "none of its 2 alternatives is possible: gpu_memory 10 GB: this machine has no GPU; "
-         "gpu_count 1: this machine has no TPU chip; take any_of out, or use --policy fit to run "
-         "without"},
+         "v5e): this machine has none, so it runs on the CPU (policy fit)",
+         "none of its 2 alternatives can be met: gpu_memory 10 GB: this machine has no GPU; "
+         "gpu_count 1: this machine has no TPU chip; remove any_of, or use --policy fit to run "
+         "without devices"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         check(cases[i].on, cases[i].resources, STK_POLICY_FIT, -1, cases[i].fit);
@@ -338,7 +341,7 @@ static void test_without(void **state)
     /* Something of the sort is here: it isn't the slow run that the step gets. */
     check(&lame, "{gpu_count: 4}", STK_POLICY_FIT, -1,
           "gpu_count 4: 1 of the GPUs that this machine has can't be used (gone); repair that, or "
-          "take gpu_count out to run without");
+          "remove gpu_count to run without devices");
 }
 
 /* gpu_memory by what earlier runs used. */

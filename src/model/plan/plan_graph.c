@@ -157,8 +157,8 @@ static int say_cycle(const stk_plan *plan, const uint32_t *waits, stk_arena *scr
             stk_buf_printf(&text, "%.40s", stk_spec_step(plan->spec, path[i])->name);
         }
     }
-    stk_err_set(err, STK_E_SPEC, "steps wait for each other in a circle: %s", text.data);
-    stk_err_hint(err, "take out one of these links");
+    stk_err_set(err, STK_E_SPEC, "steps depend on each other in a cycle: %s", text.data);
+    stk_err_hint(err, "remove one of these dependencies");
     stk_err_at(err, stk_spec_path(plan->spec), stk_spec_step(plan->spec, path[start])->line);
     return STK_E_SPEC;
 }

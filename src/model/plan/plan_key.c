@@ -391,14 +391,14 @@ static void say_change(stk_buf *buf, const char *name, const char *before, const
                  {"env", "environment variable ", false, false},
                  {"outputs", "list of outputs", false, false},
                  {"image", "image", false, false},
-                 {"container", "how its container runs", false, false},
+                 {"container", "configuration of its container", false, false},
                  {"salt", "cache salt", false, false},
                  {"ranks", "number of ranks", false, true},
-                 {"next", "what comes next", false, false},
+                 {"next", "list of next steps", false, false},
                  {"artifact", "artifact ", true, false},
                  {"item", "item of the foreach", false, false},
-                 {"index", "place in the foreach", false, true},
-                 {"joined", "what it joins", false, false},
+                 {"index", "position in the foreach", false, true},
+                 {"joined", "set of branches that it joins", false, false},
                  {"runtime", "Python", false, true}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (strlen(table[i].kind) == n && strncmp(table[i].kind, name, n) == 0) {
@@ -429,7 +429,7 @@ const char *stk_plan_miss(const stk_key *key, const char *parts_json, struct stk
     }
     if (stk_json_parse(parts_json, strlen(parts_json), NULL, &limits, arena, &old, NULL) < 0 ||
         old.kind != STK_JSON_MAP) {
-        return "its stored key can't be read";
+        return "its stored cache key can't be read";
     }
     bool ok = true;
     for (uint32_t i = 0; ok && i < old.n; i++) {
@@ -461,7 +461,7 @@ const char *stk_plan_miss(const stk_key *key, const char *parts_json, struct stk
         return NULL;
     }
     if (n == 0) {
-        return "its stored result has expired or is gone";
+        return "its stored result has expired or was removed";
     }
     return stk_arena_dup(arena, text.data);
 }

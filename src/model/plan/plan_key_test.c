@@ -164,7 +164,7 @@ static void test_changes(void **state)
         const char *miss = stk_plan_miss(&now, stk_plan_key_json(&before, arena), arena);
         if (cases[i].miss == NULL) {
             assert_string_equal(now.hex, before.hex);
-            assert_string_equal(miss, "its stored result has expired or is gone");
+            assert_string_equal(miss, "its stored result has expired or was removed");
         } else {
             assert_string_not_equal(now.hex, before.hex);
             assert_string_equal(miss, cases[i].miss);
@@ -193,7 +193,7 @@ static void test_image(void **state)
         v.how = "{\"user\":\"1\"}";
         key_of(&v, arena, &other);
         assert_string_equal(stk_plan_miss(&other, stk_plan_key_json(&first, arena), arena),
-                            "how its container runs is new");
+                            "configuration of its container is new");
         v.how = NULL;
         v.image = "sha256:" D2;
         key_of(&v, arena, &other);
@@ -268,8 +268,8 @@ static void test_missing(void **state)
     stk_key key;
     key_of(&plain, arena, &key);
     assert_string_equal(stk_plan_miss(&key, NULL, arena), "never ran before");
-    assert_string_equal(stk_plan_miss(&key, "{\"a\"", arena), "its stored key can't be read");
-    assert_string_equal(stk_plan_miss(&key, "[]", arena), "its stored key can't be read");
+    assert_string_equal(stk_plan_miss(&key, "{\"a\"", arena), "its stored cache key can't be read");
+    assert_string_equal(stk_plan_miss(&key, "[]", arena), "its stored cache key can't be read");
     assert_string_equal(stk_plan_miss(&key, "{\"a\":1}", arena),
                         "command is new, name of the step is new, working directory is new and 12 "
                         "more changes");
@@ -325,15 +325,15 @@ static void test_seeing(void **state)
         {"next: b, foreach: xs",
          {{"artifact:x", D1}, {"item", D1}, {"index", "0"}},
          3,
-         "its stored result has expired or is gone"},
+         "its stored result has expired or was removed"},
         {"next: b, foreach: xs",
          {{"index", "0"}, {"item", D1}, {"artifact:x", D1}},
          3,
-         "its stored result has expired or is gone"},
+         "its stored result has expired or was removed"},
         {"next: b, foreach: ys",
          {{"artifact:x", D1}, {"item", D1}, {"index", "0"}},
          3,
-         "what comes next changed"},
+         "list of next steps changed"},
         {"next: b, foreach: xs",
          {{"artifact:x", D2}, {"item", D1}, {"index", "0"}},
          3,
@@ -341,11 +341,11 @@ static void test_seeing(void **state)
         {"next: b, foreach: xs",
          {{"artifact:x", D1}, {"item", D2}, {"index", "1"}},
          3,
-         "place in the foreach changed from 0 to 1, item of the foreach changed"},
+         "position in the foreach changed from 0 to 1, item of the foreach changed"},
         {"next: b, foreach: xs",
          {{"item", D1}, {"index", "0"}, {"joined", D1}},
          3,
-         "what it joins is new, artifact 'x' is gone"},
+         "set of branches that it joins is new, artifact 'x' is gone"},
     };
     STK_ARENA_AUTO arena = stk_arena_new(0);
     const char *first = NULL;

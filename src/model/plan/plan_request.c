@@ -94,9 +94,9 @@ static int note_less(stk_plan_requester *q, uint32_t i_step, const char *asked, 
 {
     char why[200];
     char many[200];
-    (void)snprintf(why, sizeof why, "%s has %s, it runs with %s (policy fit)", q->cap->where, has,
-                   has);
-    (void)snprintf(many, sizeof many, "%s has %s, they run with %s (policy fit)", q->cap->where,
+    (void)snprintf(why, sizeof why, "%s has %s, so it runs with %s (policy fit)", q->cap->where,
+                   has, has);
+    (void)snprintf(many, sizeof many, "%s has %s, so they run with %s (policy fit)", q->cap->where,
                    has, has);
     return stk_plan_add_note(q, i_step, asked, why, many);
 }
@@ -198,7 +198,7 @@ static int ask_all(stk_plan_requester *q, uint32_t i_step)
     const stk_capacity_away *away =
         q->cap == NULL || q->cap->away == NULL ? NULL : &q->cap->away[i_step];
     static const char no_pools[] =
-        "there are none, and nothing is given for them; say cpu_count, memory, gpu_count";
+        "Stoker has no pools, so this step reserves nothing; ask by cpu_count, memory, gpu_count";
     if (res->of_pools &&
         stk_plan_add_note(q, i_step, "resources of a pool", no_pools, no_pools) < 0) {
         return STK_E_NOMEM;

@@ -62,20 +62,20 @@ static void test_cycles(void **state)
     static const struct {
         const char *steps, *expected;
     } cases[] = {
-        {"  a: {run: x, after: [a]}\n",
-         "p.yaml:4: steps wait for each other in a circle: a -> a; take out one of these links"},
+        {"  a: {run: x, after: [a]}\n", "p.yaml:4: steps depend on each other in a cycle: a -> a; "
+                                        "remove one of these dependencies"},
         {"  z: {run: x}\n  b: {run: x, outputs: [o], after: [a, z]}\n"
          "  a: {run: x, inputs: {i: {from: b.o}}}\n  y: {run: x, after: [a]}\n",
-         "p.yaml:5: steps wait for each other in a circle: b -> a -> b; take out one of these "
-         "links"},
+         "p.yaml:5: steps depend on each other in a cycle: b -> a -> b; remove one of these "
+         "dependencies"},
         /* told in the direction of the data */
         {"  a: {run: x, after: [c]}\n  b: {run: x, after: [a]}\n  c: {run: x, after: [b]}\n",
-         "p.yaml:4: steps wait for each other in a circle: a -> b -> c -> a; take out one of these "
-         "links"},
+         "p.yaml:4: steps depend on each other in a cycle: a -> b -> c -> a; remove one of these "
+         "dependencies"},
         /* the walk enters from outside of the circle */
         {"  t: {run: x, after: [b]}\n  a: {run: x, after: [b]}\n  b: {run: x, after: [a]}\n",
-         "p.yaml:5: steps wait for each other in a circle: a -> b -> a; take out one of these "
-         "links"},
+         "p.yaml:5: steps depend on each other in a cycle: a -> b -> a; remove one of these "
+         "dependencies"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         STK_BUF_AUTO text = STK_BUF_INIT(4096);
@@ -113,10 +113,10 @@ static void test_long_chain(void **state)
         int rc = stk_plan_new(spec, NULL, NULL, STK_POLICY_FIT, &plan, &err);
         if (closed) {
             assert_int_equal(rc, STK_E_SPEC);
-            assert_string_equal(err.text,
-                                "steps wait for each other in a circle: s0 -> s99999 -> "
-                                "s99998 -> s99997 -> s99996 -> s99995 -> … 99989 more … -> "
-                                "s5 -> s4 -> s3 -> s2 -> s1 -> s0");
+            assert_string_equal(
+                err.text,
+                "steps depend on each other in a cycle: s0 -> s99999 -> s99998 -> s99997 -> s99996 "
+                "-> s99995 -> … 99989 more … -> s5 -> s4 -> s3 -> s2 -> s1 -> s0");
         } else {
             assert_int_equal(rc, 0);
             uint32_t n;
@@ -209,24 +209,25 @@ static void test_requests(void **state)
          "{gpu_count: 1}",
          STK_POLICY_STRICT,
          STK_E_RESOURCES,
-         "p.yaml:4: step 'a': gpu_count 1: this machine has no GPU; take it out, or use --policy "
-         "fit to run without",
+         "p.yaml:4: step 'a': gpu_count 1: this machine has no GPU; remove it, or use --policy fit "
+         "to run without devices",
          {0}},
         {&box,
          "{gpu_count: 9}",
          STK_POLICY_STRICT,
          STK_E_RESOURCES,
-         "p.yaml:4: step 'a': gpu_count 9 is more than this machine's 2; lower it to what there is",
+         "p.yaml:4: step 'a': gpu_count 9 is more than this machine's 2; lower it to what is "
+         "available",
          {0}},
         /* fit: less CPU and memory, and no device where there is none */
         {&laptop,
          "{cpu_count: 8, memory: 64GB, gpu_count: 1}",
          STK_POLICY_FIT,
          0,
-         "step 'a' asked for 1 GPU: this machine has none, it runs on the CPU (policy fit)\n"
-         "step 'a' asked for 8 CPUs: this machine has 2, it runs with 2 (policy fit)\n"
-         "step 'a' asked for 64 GB of memory: this machine has 8 GB, it runs with 8 GB (policy "
-         "fit)\n",
+         "step 'a' asked for 1 GPU: this machine has none, so it runs on the CPU (policy "
+         "fit)\nstep 'a' asked for 8 CPUs: this machine has 2, so it runs with 2 (policy "
+         "fit)\nstep 'a' asked for 64 GB of memory: this machine has 8 GB, so it runs with 8 GB "
+         "(policy fit)\n",
          {.cpu_milli = 2000,
           .memory_bytes = 8000000000,
           .limit_cpu = true,
@@ -236,7 +237,7 @@ static void test_requests(void **state)
          "{gpu_count: 2, gpu_class: H100}",
          STK_POLICY_FIT,
          0,
-         "step 'a' asked for 2 GPUs (gpu_class H100): this machine has none, it runs on the CPU "
+         "step 'a' asked for 2 GPUs (gpu_class H100): this machine has none, so it runs on the CPU "
          "(policy fit)\n",
          {.cpu_milli = 1000, .clamped = true}},
         /* fit: too few, of another class, or broken are errors even so */
@@ -244,30 +245,29 @@ static void test_requests(void **state)
          "{gpu_count: 3}",
          STK_POLICY_FIT,
          STK_E_RESOURCES,
-         "p.yaml:4: step 'a': gpu_count 3 is more than this machine's 2; lower it to what there is",
+         "p.yaml:4: step 'a': gpu_count 3 is more than this machine's 2; lower it to what is "
+         "available",
          {0}},
         {&box,
          "{gpu_count: 1, gpu_class: H100}",
          STK_POLICY_FIT,
          STK_E_RESOURCES,
-         "p.yaml:4: step 'a': gpu_class H100: this machine has 2 × NVIDIA A100-SXM4-80GB; name "
-         "what is "
-         "there, or leave the class out",
+         "p.yaml:4: step 'a': gpu_class H100: this machine has 2 × NVIDIA A100-SXM4-80GB; name one "
+         "of these, or leave the class out",
          {0}},
         {&box,
          "{gpu_count: 1, gpu_vendor: amd}",
          STK_POLICY_FIT,
          STK_E_RESOURCES,
-         "p.yaml:4: step 'a': gpu_vendor amd: this machine has 2 × NVIDIA A100-SXM4-80GB; name "
-         "what is "
-         "there, or leave the vendor out",
+         "p.yaml:4: step 'a': gpu_vendor amd: this machine has 2 × NVIDIA A100-SXM4-80GB; name one "
+         "of these, or leave the vendor out",
          {0}},
         {&box,
          "{gpu_count: 3, gpu_class: A100-80GB}",
          STK_POLICY_FIT,
          STK_E_RESOURCES,
          "p.yaml:4: step 'a': gpu_count 3 is more than this machine's 2 of gpu_class A100-80GB; "
-         "lower it to what there is",
+         "lower it to what is available",
          {0}},
         {&broken, "{gpu_count: 1}", STK_POLICY_FIT, 0, "", {.cpu_milli = 1000, .n_devices = 1}},
         {&broken,
@@ -275,16 +275,14 @@ static void test_requests(void **state)
          STK_POLICY_FIT,
          STK_E_RESOURCES,
          "p.yaml:4: step 'a': gpu_count 2: 1 of the GPUs that this machine has can't be used "
-         "(driver "
-         "mismatch); repair that, or take gpu_count out to run without",
+         "(driver mismatch); repair that, or remove gpu_count to run without devices",
          {0}},
         {&dead,
          "{gpu_count: 1}",
          STK_POLICY_FIT,
          STK_E_RESOURCES,
          "p.yaml:4: step 'a': gpu_count 1: 2 of the GPUs that this machine has can't be used "
-         "(driver "
-         "mismatch); repair that, or take gpu_count out to run without",
+         "(driver mismatch); repair that, or remove gpu_count to run without devices",
          {0}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -340,14 +338,13 @@ static void test_notes_are_gathered(void **state)
 {
     (void)state;
     static const char *const expected[] = {
-        "", "step 's0' asked for 1 GPU: this machine has none, it runs on the CPU (policy fit)",
-        "steps 's0' and 's1' asked for 1 GPU each: this machine has none, they run on the CPU "
+        "", "step 's0' asked for 1 GPU: this machine has none, so it runs on the CPU (policy fit)",
+        "steps 's0' and 's1' asked for 1 GPU each: this machine has none, so they run on the CPU "
         "(policy fit)",
-        "steps 's0', 's1' and 's2' asked for 1 GPU each: this machine has none, they run on the "
-        "CPU "
-        "(policy fit)",
-        "steps 's0', 's1' and 2 more asked for 1 GPU each: this machine has none, they run on the "
-        "CPU (policy fit)"};
+        "steps 's0', 's1' and 's2' asked for 1 GPU each: this machine has none, so they run on the "
+        "CPU (policy fit)",
+        "steps 's0', 's1' and 2 more asked for 1 GPU each: this machine has none, so they run on "
+        "the CPU (policy fit)"};
     stk_capacity capacity = {.where = "this machine", .cpu_milli = 1000, .memory_bytes = 1};
     for (int n = 1; n <= 4; n++) {
         STK_BUF_AUTO text = STK_BUF_INIT(4096);

@@ -137,7 +137,7 @@ const char *stk_plan_inventory(const stk_capacity *cap, const stk_devset *which,
         n_told++;
     }
     if (n_told > MOST) {
-        stk_buf_printf(&out, " and %u kinds more", n_told - MOST);
+        stk_buf_printf(&out, " and %u more kinds", n_told - MOST);
     }
     if (n_told == 0) {
         return stk_arena_dup(arena, "none");

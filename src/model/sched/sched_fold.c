@@ -234,7 +234,8 @@ static int fold_device(stk_sched *sched, const stk_sched_event *event, stk_err *
 {
     uint32_t i = event->device;
     if (i >= sched->config.host.n) {
-        return stk_err_set(err, STK_E_PROTOCOL, "event '%s' names device %u, the host has %u",
+        return stk_err_set(err, STK_E_PROTOCOL,
+                           "event '%s' names device %u, but the host has %u devices",
                            kind_word(event->kind), i, sched->config.host.n);
     }
     if (event->kind == STK_SE_GONE) {
@@ -252,7 +253,8 @@ static int fold_of_task(stk_sched *sched, const stk_sched_event *event, stk_err 
 {
     uint32_t grown = NIL;
     if (event->task >= sched->n_nodes) {
-        return stk_err_set(err, STK_E_PROTOCOL, "event '%s' names task %u, the run has %u",
+        return stk_err_set(err, STK_E_PROTOCOL,
+                           "event '%s' names task %u, but the run has %u tasks",
                            kind_word(event->kind), event->task, sched->n_nodes);
     }
     if (!is_possible(sched, event)) {
@@ -271,7 +273,7 @@ static int fold_of_task(stk_sched *sched, const stk_sched_event *event, stk_err 
         (event->kind == STK_EV_TASK_RETRYING && event->grows != STK_GROWS_NOTHING)) {
         grown = stk_sched_grown_kind(sched, event->task, event->grows);
         if (grown == NIL) {
-            return stk_err_set(err, STK_E_PROTOCOL, "task %u is to get more, but can't grow",
+            return stk_err_set(err, STK_E_PROTOCOL, "task %u can't ask for more than it has",
                                event->task);
         }
     }
@@ -302,7 +304,7 @@ int stk_sched_fold(stk_sched *sched, const stk_sched_event *event, stk_err *err)
         return fold_device(sched, event, err);
     default:
         if (event->kind < 0 || event->kind > STK_SE_GONE) {
-            return stk_err_set(err, STK_E_PROTOCOL, "event kind %d doesn't exist", event->kind);
+            return stk_err_set(err, STK_E_PROTOCOL, "unknown event kind %d", event->kind);
         }
         return fold_of_task(sched, event, err);
     }

@@ -241,19 +241,21 @@ static int check_devices(const stk_sched *sched, const stk_sched_task *task, stk
         return 0;
     }
     if (task->n_asks > STK_LIMIT_ASKS) {
-        return stk_err_set(err, STK_E_LIMIT, "task %u has %u alternatives, at most %d are allowed",
+        return stk_err_set(err, STK_E_LIMIT, "task %u has %u alternatives; %d is the limit",
                            sched->n_nodes, task->n_asks, STK_LIMIT_ASKS);
     }
     stk_sched_wish_of_task(task, &wish);
     for (uint32_t i = 0; i < task->n_asks; i++) {
         if (task->asks[i].n == 0 || task->asks[i].share_mib < 0) {
-            return stk_err_set(err, STK_E_RESOURCES, "task %u asks for %u devices, %d MiB of each",
-                               sched->n_nodes, task->asks[i].n, task->asks[i].share_mib);
+            return stk_err_set(
+                err, STK_E_RESOURCES,
+                "task %u asks for %u devices with %d MiB of each, which is no valid request",
+                sched->n_nodes, task->asks[i].n, task->asks[i].share_mib);
         }
     }
     if (!stk_sched_is_placeable(sched, sched->config.host.devices, &wish)) {
         return stk_err_set(err, STK_E_RESOURCES,
-                           "task %u asks for %u devices, which can't be had from the %u there are",
+                           "task %u asks for %u devices, which the host's %u can't provide",
                            sched->n_nodes, task->asks[0].n, sched->config.host.n);
     }
     return 0;
@@ -267,32 +269,34 @@ static int check(const stk_sched *sched, const stk_sched_task *task, const uint3
         return stk_err_set(err, STK_E_PROTOCOL, "task %u was added after the run's end", i);
     }
     if (i >= STK_LIMIT_TASKS) {
-        return stk_err_set(err, STK_E_LIMIT, "the run grew past %d tasks", STK_LIMIT_TASKS);
+        return stk_err_set(err, STK_E_LIMIT, "the run has more than %d tasks", STK_LIMIT_TASKS);
     }
     for (uint32_t k = 0; k < n_needs; k++) {
         if (needs[k] >= i) {
             return stk_err_set(err, STK_E_PROTOCOL,
-                               "task %u needs task %u, which was not added before it", i, needs[k]);
+                               "task %u needs task %u, which wasn't added before it", i, needs[k]);
         }
     }
     if (task->cpu_milli < 0 || task->memory_bytes < 0) {
-        return stk_err_set(err, STK_E_RESOURCES, "task %u asks for less than nothing", i);
+        return stk_err_set(err, STK_E_RESOURCES,
+                           "task %u asks for a negative number of CPUs or bytes", i);
     }
     if (task->place > 0) {
         if (task->place > STK_SCHED_PLACES || task->n_asks != 0 || task->cpu_milli != 0) {
-            return stk_err_set(err, STK_E_BUG,
-                               "task %u is to be in place %u, and takes something here", i,
-                               task->place);
+            return stk_err_set(
+                err, STK_E_BUG,
+                "task %u runs in place %u, but asks for CPUs or devices of this machine", i,
+                task->place);
         }
         return 0;
     }
     if (task->cpu_milli > sched->cap[DIM_CPU]) {
-        return stk_err_set(err, STK_E_RESOURCES, "task %u asks for %g CPUs, there are %g", i,
+        return stk_err_set(err, STK_E_RESOURCES, "task %u asks for %g CPUs, but the host has %g", i,
                            (double)task->cpu_milli / 1e3, (double)sched->cap[DIM_CPU] / 1e3);
     }
     if (task->memory_bytes > sched->cap[DIM_MEMORY]) {
         return stk_err_set(err, STK_E_RESOURCES,
-                           "task %u asks for %.3g GB of memory, there are %.3g", i,
+                           "task %u asks for %.3g GB of memory, but the host has %.3g", i,
                            (double)task->memory_bytes / 1e9, (double)sched->cap[DIM_MEMORY] / 1e9);
     }
     return check_devices(sched, task, err);

@@ -542,13 +542,13 @@ static void test_refused_tasks(void **state)
         const char *text;
     } cases[] = {
         {{.cpu_milli = 4000, .memory_bytes = 1000, .asks = &two, .n_asks = 1}, 0, 0, ""},
-        {{.cpu_milli = 4001}, 0, STK_E_RESOURCES, "asks for 4.001 CPUs, there are 4"},
+        {{.cpu_milli = 4001}, 0, STK_E_RESOURCES, "asks for 4.001 CPUs, but the host has 4"},
         {{.memory_bytes = 1001}, 0, STK_E_RESOURCES, "memory"},
         {{.asks = &three, .n_asks = 1}, 0, STK_E_RESOURCES, "asks for 3 devices"},
-        {{.asks = &large, .n_asks = 1}, 0, STK_E_RESOURCES, "can't be had from the 2"},
+        {{.asks = &large, .n_asks = 1}, 0, STK_E_RESOURCES, "the host's 2 can't provide"},
         {{.asks = &two, .n_asks = STK_LIMIT_ASKS + 1}, 0, STK_E_LIMIT, "9 alternatives"},
-        {{.cpu_milli = -1}, 0, STK_E_RESOURCES, "less than nothing"},
-        {{.cpu_milli = 1}, 2, STK_E_PROTOCOL, "needs task 2, which was not added before it"},
+        {{.cpu_milli = -1}, 0, STK_E_RESOURCES, "a negative number"},
+        {{.cpu_milli = 1}, 2, STK_E_PROTOCOL, "needs task 2, which wasn't added before it"},
     };
     stk_sched *sched = stk_sched_new(&config_small);
     stk_sched_task any = {0};

@@ -29,20 +29,20 @@ static int check_version(stk_spec_reader *r, const stk_json *root)
     const stk_json *version = stk_json_get(root, "stoker");
     int64_t number;
     if (root->kind != STK_JSON_MAP) {
-        return stk_spec_fail(r, root, "a pipeline is a mapping, not %s",
+        return stk_spec_fail(r, root, "a pipeline must be a mapping, not %s",
                              stk_json_kind_words(root->kind));
     }
     if (version == NULL) {
-        return stk_spec_fail(r, root, "'stoker: 1' is missing, the version of this format");
+        return stk_spec_fail(r, root, "the version of the format is missing: add 'stoker: 1'");
     }
     if (!stk_json_int(version, &number) || number < 1) {
         return stk_spec_wrong(r, version, "stoker", "1, the version of this format");
     }
     if (number > FORMAT_VERSION) {
-        return stk_spec_fail_code(r, STK_E_VERSION, version,
-                                  "the document is of format %lld; this Stoker reads format %d and "
-                                  "older; upgrade Stoker",
-                                  (long long)number, FORMAT_VERSION);
+        return stk_spec_fail_code(
+            r, STK_E_VERSION, version,
+            "the document has format %lld, but this Stoker reads formats up to %d; upgrade Stoker",
+            (long long)number, FORMAT_VERSION);
     }
     return 0;
 }
@@ -65,8 +65,7 @@ static int read_name(stk_spec_reader *r, const stk_json *node)
     if (name == NULL || !stk_units_is_name(name, true)) {
         return stk_spec_wrong(
             r, node, "name",
-            "a name of letters, digits and _ . -, at most 128, not beginning with "
-            ". or -");
+            "a name of at most 128 letters, digits and _ . - that doesn't begin with . or -");
     }
     r->spec->name = name;
     return 0;
@@ -99,7 +98,7 @@ static int check_origin(stk_spec_reader *r, const stk_json *map)
         }
         if (key == 1) {
             if (value->kind != STK_JSON_LIST) {
-                return stk_spec_wrong(r, value, "origin.argv", "a list of texts");
+                return stk_spec_wrong(r, value, "origin.argv", "a list of strings");
             }
             for (uint32_t j = 0; rc == 0 && j < value->n; j++) {
                 rc = stk_spec_read_text(r, &value->items[j], "origin.argv", &text);
@@ -123,11 +122,10 @@ static int find_folder(stk_spec_reader *r, const stk_json *origin)
     const char *folder = stk_text_or(at->folder, "/");
     if (cwd == NULL && (!stk_json_is_utf8(folder, strlen(folder)) ||
                         (at->path != NULL && !stk_json_is_utf8(at->path, strlen(at->path))))) {
-        stk_err_set(
-            r->err, STK_E_USAGE,
-            "the name of '%s' or of a folder above it isn't UTF-8: a run's record can't keep it",
-            stk_text_or(at->path, folder));
-        stk_err_hint(r->err, "give it another name");
+        stk_err_set(r->err, STK_E_USAGE,
+                    "the path of '%s' isn't valid UTF-8, so the run can't be recorded",
+                    stk_text_or(at->path, folder));
+        stk_err_hint(r->err, "rename the file or the folder");
         return STK_E_USAGE;
     }
     r->spec->folder = stk_arena_dup(r->arena, stk_text_or(cwd, folder));
@@ -155,7 +153,7 @@ static int make_text(stk_spec_reader *r, const stk_json *root)
     if (text.failed) {
         return stk_spec_fail_code(
             r, STK_E_LIMIT, NULL,
-            "the document as JSON, aliases written out, is larger than %u bytes",
+            "the document, with its aliases expanded, has more than %u bytes as JSON",
             STK_LIMIT_SPEC_BYTES);
     }
     r->spec->text = stk_arena_dupn(r->arena, text.data, text.len);
@@ -302,7 +300,7 @@ static int convert(const char *text, size_t len, const char *path, bool lines, c
     }
     if (json.failed || pointer.failed) {
         stk_err_set(err, STK_E_LIMIT,
-                    "the document as JSON, aliases written out, is larger than %u bytes",
+                    "the document, with its aliases expanded, has more than %u bytes as JSON",
                     STK_LIMIT_SPEC_BYTES);
         stk_err_at(err, path, 0);
         return STK_E_LIMIT;

@@ -16,8 +16,8 @@ static int read_count(stk_spec_reader *r, const stk_json *node, int64_t *ret_cou
 {
     if (node->kind == STK_JSON_REAL) {
         return stk_spec_fail(r, node,
-                             "'resources.gpu_count' is %.40s; devices are counted whole: write 1, "
-                             "or for a part of one its memory, gpu_memory: 10GB",
+                             "'resources.gpu_count' is %.40s; it must be a whole number. For a "
+                             "part of a device ask for its memory: gpu_memory: 10GB",
                              node->text);
     }
     return stk_spec_read_int(r, node, "resources.gpu_count", 0, 1000000, ret_count);
@@ -37,8 +37,8 @@ static int read_memory(stk_spec_reader *r, const stk_json *node, int64_t *ret_by
                               "an amount like 10GB or 8 GiB, or auto");
     }
     if (bytes <= 0) {
-        return stk_spec_fail(
-            r, node, "'resources.gpu_memory' is %.40s; it must be more than nothing", node->text);
+        return stk_spec_fail(r, node, "'resources.gpu_memory' is %.40s; it must be more than 0",
+                             node->text);
     }
     if (bytes < 1 << 20) { /* so small that the unit must be missing */
         return stk_spec_fail(r, node,
@@ -110,8 +110,8 @@ static int read_alternative(stk_spec_reader *r, const stk_json *map, stk_alterna
         }
         if (key == STK_SPEC_GPU_COUNT && ret->gpu_count == 0) {
             return stk_spec_fail(r, value,
-                                 "'resources.any_of' has an alternative of 0 devices; a step that "
-                                 "can do without runs so by --policy fit");
+                                 "'resources.any_of' has an alternative of 0 devices; remove it, "
+                                 "and use --policy fit to run without devices");
         }
     }
     return 0;
@@ -124,7 +124,7 @@ int stk_spec_read_any_of(stk_spec_reader *r, const stk_json *list, stk_resources
     }
     if (list->n > STK_LIMIT_ASKS) {
         return stk_spec_fail_code(r, STK_E_LIMIT, list,
-                                  "'resources.any_of' has %u alternatives; %d is the most",
+                                  "'resources.any_of' has %u alternatives; %d is the limit",
                                   (unsigned)list->n, STK_LIMIT_ASKS);
     }
     stk_alternative *any_of = stk_arena_array(r->arena, list->n, sizeof *any_of);
@@ -190,7 +190,7 @@ static int read_factor(stk_spec_reader *r, const stk_json *node, const char *key
         }
     }
     if (!ok) {
-        return stk_spec_wrong(r, node, key, "how many times as much, like 2 or x2");
+        return stk_spec_wrong(r, node, key, "a factor like 2 or x2");
     }
     if (!(factor > 1 && factor <= 1000)) {
         return stk_spec_fail(r, node, "'%s' is %.40s; it must be more than 1 and at most 1000", key,
@@ -216,8 +216,8 @@ int stk_spec_read_on_oom(stk_spec_reader *r, const stk_json *map, stk_on_oom *on
         stk_spec_read_fields(r, map, "on_oom", on_oom_fields, STK_SPEC_N(on_oom_fields), on_oom));
     if (!(on_oom->memory > 0) && !(on_oom->gpu_memory > 0)) {
         return stk_spec_fail(r, map,
-                             "'on_oom' says neither 'memory' nor 'gpu_memory': how many times as "
-                             "much the next attempt asks for; write {gpu_memory: 2}");
+                             "'on_oom' needs 'memory' or 'gpu_memory', the factor by which the "
+                             "next attempt asks for more: {gpu_memory: 2}");
     }
     return 0;
 }
@@ -243,7 +243,7 @@ int stk_spec_read_xid(stk_spec_reader *r, const stk_json *map, stk_spec_base *ba
         }
         if (key->text[0] == '0' || strlen(key->text) > 5 ||
             key->text[strspn(key->text, "0123456789")] != '\0' || key->n == 0) {
-            return stk_spec_fail(r, key, "'xid' has '%.40s'; an Xid is a number like 109",
+            return stk_spec_fail(r, key, "'xid' has '%.40s', but an Xid is a number like 109",
                                  key->text);
         }
         if (value->kind == STK_JSON_NULL) {
@@ -284,8 +284,7 @@ int stk_spec_read_sample(stk_spec_reader *r, const stk_json *node, const char *k
 static int read_prefix(stk_spec_reader *r, const stk_json *value, const char *label, void *at)
 {
     if (stk_json_text(value) == NULL || !stk_units_is_name(value->text, true)) {
-        return stk_spec_wrong(r, value, label,
-                              "the beginning of a name: letters, digits and _ . -");
+        return stk_spec_wrong(r, value, label, "the prefix of a name: letters, digits and _ . -");
     }
     *(const char **)at = value->text;
     return 0;

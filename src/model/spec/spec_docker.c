@@ -315,7 +315,7 @@ static int read_ulimits(stk_spec_reader *r, const stk_json *node, const char *ke
 {
     int64_t number = 0;
     if (node->kind != STK_JSON_MAP) {
-        return stk_spec_wrong(r, node, key, "a mapping of names to numbers, as {nofile: 65536}");
+        return stk_spec_wrong(r, node, key, "a mapping of names to numbers like {nofile: 65536}");
     }
     for (uint32_t i = 0; i < node->n; i++) {
         const known *one = find_known(r, stk_json_key(node, i), ulimits, N(ulimits), key);
@@ -361,7 +361,7 @@ static int read_known(stk_spec_reader *r, const stk_json *node, const known *key
         return read_table(r, node, key->name, run_args, N(run_args));
     case BYTES:
         if (!stk_spec_container_bytes(node, &number)) {
-            return stk_spec_wrong(r, node, key->name, "a size above 0, as 64m or 8GB");
+            return stk_spec_wrong(r, node, key->name, "a size above 0, like 64m or 8GB");
         }
         return 0;
     case WHOLE_BYTES:

@@ -26,8 +26,8 @@ static int read_ranks(stk_spec_reader *r, const stk_json *node, const char *labe
     }
     if (node->kind != STK_JSON_INT) {
         return stk_spec_wrong(r, node, label,
-                              "a number of processes up to 1024, min:max (2:4 starts 4; a restart "
-                              "may leave out 2), or gpus: one for each device");
+                              "a number of processes up to 1024, min:max (2:4 starts 4, and a "
+                              "restart may go on with 2), or gpus for one process on each device");
     }
     return stk_spec_read_int(r, node, label, 1, MAX_RANKS, &g->ask.ranks);
 }
@@ -64,21 +64,22 @@ int stk_spec_read_gang(stk_spec_reader *r, const stk_json *node, stk_gang_ask *g
     gang_reader g = {.ask = *gang};
     int rc = stk_spec_read_fields(r, node, "gang", fields, STK_SPEC_N(fields), &g);
     if (node->kind != STK_JSON_MAP && node->kind != STK_JSON_LIST) {
-        stk_err_hint(r->err, "two ranks are gang: {ranks: 2}");
+        stk_err_hint(r->err, "for two ranks write gang: {ranks: 2}");
     }
     STK_TRY(rc);
     *gang = g.ask;
     if (gang->ranks == 0) {
-        return stk_spec_fail(r, node, "'gang' needs 'ranks': how many processes, or gpus");
+        return stk_spec_fail(r, node, "'gang' needs 'ranks': the number of processes, or gpus");
     }
     if (g.least > 0 && gang->min_ranks > 0 && gang->min_ranks != g.least) {
-        return stk_spec_fail(r, node, "'gang.min_ranks' is %lld, but its ranks say %lld:%lld",
+        return stk_spec_fail(r, node, "'gang.min_ranks' is %lld, but 'gang.ranks' is %lld:%lld",
                              (long long)gang->min_ranks, (long long)g.least,
                              (long long)gang->ranks);
     }
     gang->min_ranks = MAX(g.least, gang->min_ranks);
     if (gang->ranks > 0 && gang->min_ranks > gang->ranks) {
-        return stk_spec_fail(r, node, "'gang.min_ranks' is %lld, more than its %lld ranks",
+        return stk_spec_fail(r, node,
+                             "'gang.min_ranks' is %lld, more than the %lld of 'gang.ranks'",
                              (long long)gang->min_ranks, (long long)gang->ranks);
     }
     return 0;

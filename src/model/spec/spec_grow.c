@@ -63,20 +63,20 @@ static int reach(growth *g, uint32_t i, uint32_t target, uint32_t top)
     char words[2][STK_LIMIT_NAME + 40];
     for (int k = 0; k < 2; k++) {
         if (tops[k] == NONE) {
-            (void)snprintf(words[k], sizeof words[k], "outside of every split");
+            (void)snprintf(words[k], sizeof words[k], "outside every split");
         } else {
             (void)snprintf(words[k], sizeof words[k], "within the split of '%s'",
                            g->steps[tops[k]].name);
         }
     }
     uint32_t first = g->from[target];
-    char from[STK_LIMIT_NAME + 40] = "and is where a run begins,";
+    char from[STK_LIMIT_NAME + 40] = "and as the run's first step";
     if (first != NONE) {
         (void)snprintf(from, sizeof from, "from '%s'", g->steps[first].name);
     }
-    stk_spec_fail(g->r, at_next(g, i), "'%s' is reached from here %s, %s %s", g->steps[target].name,
-                  words[1], from, words[0]);
-    stk_err_hint(g->r->err, "close the split with a join first, or lead to another step");
+    stk_spec_fail(g->r, at_next(g, i), "'%s' is reached %s from here, but also %s %s",
+                  g->steps[target].name, words[1], from, words[0]);
+    stk_err_hint(g->r->err, "close the split with a join first, or name another step");
     return STK_E_SPEC;
 }
 
@@ -85,17 +85,17 @@ static int reach_join(growth *g, uint32_t i, uint32_t target, uint32_t split)
     const char *name = g->steps[target].name;
     if (split == NONE) {
         stk_spec_fail(g->r, at_next(g, i), "'%s' is a join, but no split is open here", name);
-        stk_err_hint(g->r->err, "take 'join' out of '%s', or split before it", name);
+        stk_err_hint(g->r->err, "remove 'join' from '%s', or split before it", name);
         return STK_E_SPEC;
     }
     if (split == i) {
-        stk_spec_fail(g->r, at_next(g, i), "'%s' is a join; a branch needs a step before its join",
-                      name);
+        stk_spec_fail(g->r, at_next(g, i),
+                      "'%s' is a join, but a branch needs at least one step before its join", name);
         stk_err_hint(g->r->err, "put a step in between");
         return STK_E_SPEC;
     }
     if (g->join[split] != NONE && g->join[split] != target) {
-        stk_spec_fail(g->r, at_next(g, i), "the branches of '%s' meet in '%s' here, and in '%s'",
+        stk_spec_fail(g->r, at_next(g, i), "branches of '%s' end in two joins, '%s' and '%s'",
                       g->steps[split].name, name, g->steps[g->join[split]].name);
         stk_err_hint(g->r->err, "lead all of them to one join");
         return STK_E_SPEC;
@@ -112,8 +112,7 @@ static int check_gang(const growth *g, uint32_t i)
         return 0;
     }
     stk_spec_fail(g->r, at_next(g, i),
-                  "'%s' is started with 'num_parallel', so its own 'next' must"
-                  " be one join",
+                  "'%s' starts by 'num_parallel', so its 'next' must be exactly one join",
                   gang->name);
     stk_err_hint(g->r->err, "give '%s' a next step with join: true", gang->name);
     return STK_E_SPEC;
@@ -148,7 +147,7 @@ static int walk_steps(growth *g)
     bool has_end = false;
     if (g->steps[0].is_join) {
         return stk_spec_fail(g->r, at(g, 0, "join"),
-                             "a run begins with the document's first step, which can't be a join");
+                             "the first step of a document can't be a join");
     }
     STK_TRY(reach(g, NONE, 0, NONE));
     for (uint32_t i = 0; i < g->n_queue; i++) {
@@ -157,15 +156,15 @@ static int walk_steps(growth *g)
     }
     for (uint32_t i = 0; i < g->n; i++) {
         if (!g->seen[i]) {
-            stk_spec_fail(g->r, at(g, i, ""), "no step leads here from '%s', where a run begins",
+            stk_spec_fail(g->r, at(g, i, ""), "no path leads here from the first step, '%s'",
                           g->steps[0].name);
-            stk_err_hint(g->r->err, "name it in a step's 'next', or take it out");
+            stk_err_hint(g->r->err, "name it in the 'next' of a step, or remove it");
             return STK_E_SPEC;
         }
     }
     if (!has_end) {
-        stk_spec_fail(g->r, at(g, 0, ""), "no step is an end: a run would go round for ever");
-        stk_err_hint(g->r->err, "leave 'next' out of the last step");
+        stk_spec_fail(g->r, at(g, 0, ""), "every step has a 'next', so a run would never end");
+        stk_err_hint(g->r->err, "remove 'next' from the last step");
         return STK_E_SPEC;
     }
     return 0;
@@ -192,9 +191,9 @@ static int say_circle(growth *g, const uint32_t *n_in)
         at_step = g->from[at_step];
     }
     stk_spec_fail(g->r, at_next(g, g->from[at_step]),
-                  "'%s' comes again and again: only a switch may lead back",
+                  "'%s' leads back to itself without a switch, so a run would never end",
                   g->steps[at_step].name);
-    stk_err_hint(g->r->err, "decide with switch and cases whether to go round again");
+    stk_err_hint(g->r->err, "leave the loop by a step with 'switch' and 'cases'");
     return STK_E_SPEC;
 }
 
@@ -237,16 +236,15 @@ static int check_source(const growth *g, uint32_t i, const stk_input *input, con
 {
     if (input->kind == STK_INPUT_ITEM && !g->steps[i].in_foreach) {
         stk_spec_fail(g->r, at(g, i, "inputs"),
-                      "inputs.%s: {item: true} is for steps within a "
-                      "foreach",
-                      name);
-        stk_err_hint(g->r->err, "reach it by a step with 'foreach'");
+                      "inputs.%s: {item: true} needs a foreach around the step", name);
+        stk_err_hint(g->r->err, "lead to this step from one with 'foreach'");
         return STK_E_SPEC;
     }
     if (input->kind == STK_INPUT_OUTPUT && mark[input->step] != i + 1) {
-        stk_spec_fail(g->r, at(g, i, "inputs"), "inputs.%s: '%s' doesn't lead here directly", name,
-                      g->steps[input->step].name);
-        stk_err_hint(g->r->err, "in a growing graph 'from' names a step whose 'next' is this one");
+        stk_spec_fail(g->r, at(g, i, "inputs"), "inputs.%s: 'next' of '%s' doesn't name this step",
+                      name, g->steps[input->step].name);
+        stk_err_hint(g->r->err,
+                     "in a graph of 'next', 'from' must name a step whose 'next' is this one");
         return STK_E_SPEC;
     }
     return 0;
@@ -266,9 +264,10 @@ static int check_links(const growth *g, uint32_t i, const uint32_t *mark)
     }
     for (uint32_t k = 0; rc == 0 && k < step->n_after; k++) {
         if (mark[step->after[k]] != i + 1) {
-            stk_spec_fail(g->r, at(g, i, "after"), "after: '%s' doesn't lead here directly",
+            stk_spec_fail(g->r, at(g, i, "after"), "after: 'next' of '%s' doesn't name this step",
                           g->steps[step->after[k]].name);
-            stk_err_hint(g->r->err, "in a growing graph 'next' alone says what follows what");
+            stk_err_hint(g->r->err,
+                         "in a graph of 'next', only 'next' orders the steps; remove 'after'");
             return STK_E_SPEC;
         }
     }
@@ -335,7 +334,7 @@ static int check_doubles(const growth *g, stk_arena *scratch)
             if (mark[target] == i + 1) {
                 stk_spec_fail(g->r, at_next(g, i), "'next' names '%s' twice",
                               g->steps[target].name);
-                stk_err_hint(g->r->err, "use foreach to run a step several times");
+                stk_err_hint(g->r->err, "to run a step several times use 'foreach'");
                 return STK_E_SPEC;
             }
             mark[target] = i + 1;
@@ -348,7 +347,7 @@ static int check_doubles(const growth *g, stk_arena *scratch)
 static int check_static(stk_spec_reader *r, const stk_json *map)
 {
     growth g = {.r = r, .map = map, .steps = r->spec->steps, .n = r->spec->n_steps};
-    static const char need[] = "'%s' is for graphs that grow; no step of this document has 'next'";
+    static const char need[] = "'%s' needs steps with 'next', and this document has none";
     for (uint32_t i = 0; i < g.n; i++) {
         const stk_step *step = &g.steps[i];
         if (step->is_join || step->fallback) {

@@ -30,24 +30,24 @@ static void test_refusals(void **state)
         {HEAD "  a: {run: x, next: bb}\n  b: {run: x}",
          "p.yaml:4: step 'a': next: there is no step 'bb'; did you mean 'b'?"},
         {HEAD "  a: {run: x, outputs: [o], next: [], foreach: o}",
-         "p.yaml:4: step 'a': 'next' is empty; leave it out where the graph ends"},
+         "p.yaml:4: step 'a': 'next' is empty; where the graph ends, leave it out"},
         {HEAD "  a: {run: x, next: 5}",
          "p.yaml:4: step 'a': 'next' must be the name of a step, not 5"},
         {HEAD "  a: {run: x, outputs: [o], foreach: o}",
          "p.yaml:4: step 'a': 'foreach' needs 'next', the step that follows"},
         {HEAD "  a: {run: x, next: b, foreach: o}\n  b: {run: x}",
-         "p.yaml:4: step 'a': 'foreach' names 'o', which is none of the step's outputs; add it to "
+         "p.yaml:4: step 'a': 'foreach' names 'o', which isn't an output of the step; add it to "
          "'outputs'"},
         {HEAD "  a: {run: x, outputs: [o], next: [b, c], foreach: o}\n  b: {run: x}\n  c: {run: "
               "x}",
-         "p.yaml:4: step 'a': 'next' with 'foreach' is exactly one step, not 2"},
+         "p.yaml:4: step 'a': 'next' with 'foreach' must name exactly one step, not 2"},
         {HEAD "  a: {run: x, outputs: [o], next: b, foreach: o, num_parallel: 2}\n  b: {run: x}",
          "p.yaml:4: step 'a': 'foreach', 'num_parallel' and 'switch' exclude each other"},
         {HEAD "  a: {run: x, next: b, num_parallel: 0}\n  b: {run: x}",
          "p.yaml:4: step 'a': 'num_parallel' is 0; it must be between 1 and 1024"},
         {HEAD "  a: {run: x, next: b, num_parallel: false}\n  b: {run: x}",
-         "p.yaml:4: step 'a': 'num_parallel' must be a number of ranks, an output that holds it, "
-         "or true where the result says it, not false"},
+         "p.yaml:4: step 'a': 'num_parallel' must be a number of ranks, the name of an output that "
+         "holds it, or true if the result gives it, not false"},
         {HEAD "  a: {run: x, outputs: [o], switch: o, next: b}\n  b: {run: x}",
          "p.yaml:4: step 'a': 'switch' and 'cases' need each other: switch: OUTPUT, cases: {value: "
          "step}"},
@@ -55,71 +55,69 @@ static void test_refusals(void **state)
          "p.yaml:4: step 'a': 'cases' is empty; write value: step for each"},
         {HEAD "  a: {run: x, outputs: [o], switch: o, cases: {y: b}, next: [b, c]}\n  b: {run: "
               "x}\n  c: {run: x}",
-         "p.yaml:4: step 'a': 'next' and 'cases' must lead to the same steps; 'c' isn't in "
+         "p.yaml:4: step 'a': 'next' and 'cases' must name the same steps, but 'c' isn't in "
          "'cases'"},
         {HEAD "  a: {run: x, outputs: [o], switch: o, cases: {y: b, n: c}, next: [b]}\n  b: {run: "
               "x}\n  c: {run: x}",
-         "p.yaml:4: step 'a': 'next' and 'cases' must lead to the same steps; 'c' isn't in 'next'"},
+         "p.yaml:4: step 'a': 'next' and 'cases' must name the same steps, but 'c' isn't in "
+         "'next'"},
         /* the graph */
         {HEAD "  a: {run: x, next: [b, b]}\n  b: {run: x}",
-         "p.yaml:4: step 'a': 'next' names 'b' twice; use foreach to run a step several times"},
+         "p.yaml:4: step 'a': 'next' names 'b' twice; to run a step several times use 'foreach'"},
         {HEAD "  a: {run: x, next: b}\n  b: {run: x}\n  c: {run: x}",
-         "p.yaml:6: step 'c': no step leads here from 'a', where a run begins; name it in a step's "
-         "'next', or take it out"},
+         "p.yaml:6: step 'c': no path leads here from the first step, 'a'; name it in the 'next' "
+         "of a step, or remove it"},
         {HEAD "  a: {run: x, next: b}\n  b: {run: x, join: true}",
-         "p.yaml:4: step 'a': 'b' is a join, but no split is open here; take 'join' out of 'b', or "
+         "p.yaml:4: step 'a': 'b' is a join, but no split is open here; remove 'join' from 'b', or "
          "split before it"},
         {HEAD "  a: {run: x, join: true, next: b}\n  b: {run: x}",
-         "p.yaml:4: step 'a': a run begins with the document's first step, which can't be a join"},
+         "p.yaml:4: step 'a': the first step of a document can't be a join"},
         {HEAD "  a: {run: x, outputs: [o], next: j, foreach: o}\n  j: {run: x, join: true}",
-         "p.yaml:4: step 'a': 'j' is a join; a branch needs a step before its join; put a step in "
-         "between"},
+         "p.yaml:4: step 'a': 'j' is a join, but a branch needs at least one step before its join; "
+         "put a step in between"},
         {HEAD "  a: {run: x, next: [b, c]}\n  b: {run: x, next: j}\n  c: {run: x}\n  j: {run: x, "
               "join: true}",
          "p.yaml:6: step 'c': the graph ends here while the split of 'a' is open; lead its "
          "branches to a step with join: true"},
         {HEAD "  a: {run: x, next: [b, c]}\n  b: {run: x, next: j}\n  c: {run: x, next: k}\n  j: "
               "{run: x, join: true}\n  k: {run: x, join: true}",
-         "p.yaml:6: step 'c': the branches of 'a' meet in 'k' here, and in 'j'; lead all of them "
-         "to one join"},
+         "p.yaml:6: step 'c': branches of 'a' end in two joins, 'k' and 'j'; lead all of them to "
+         "one join"},
         {HEAD "  a: {run: x, outputs: [o], switch: o, cases: {y: b, n: c}}\n  b: {run: x, outputs: "
               "[o], next: c, foreach: o}\n  c: {run: x}",
-         "p.yaml:5: step 'b': 'c' is reached from here within the split of 'b', from 'a' outside "
-         "of "
-         "every split; close the split with a join first, or lead to another step"},
+         "p.yaml:5: step 'b': 'c' is reached within the split of 'b' from here, but also from 'a' "
+         "outside every split; close the split with a join first, or name another step"},
         {HEAD "  a: {run: x, next: b}\n  b: {run: x, next: c}\n  c: {run: x, next: b}\n",
-         "p.yaml:4: step 'a': no step is an end: a run would go round for ever; leave 'next' out "
-         "of "
-         "the last step"},
+         "p.yaml:4: step 'a': every step has a 'next', so a run would never end; remove 'next' "
+         "from the last step"},
         {HEAD "  a: {run: x, outputs: [o], switch: o, cases: {y: b, n: d}}\n  b: {run: x, next: "
               "c}\n  c: {run: x, next: b}\n  d: {run: x}",
-         "p.yaml:6: step 'c': 'b' comes again and again: only a switch may lead back; decide with "
-         "switch and cases whether to go round again"},
+         "p.yaml:6: step 'c': 'b' leads back to itself without a switch, so a run would never end; "
+         "leave the loop by a step with 'switch' and 'cases'"},
         {HEAD "  a: {run: x, next: b, num_parallel: 2}\n  b: {run: x, next: c}\n  c: {run: x, "
               "next: j}\n  j: {run: x, join: true}",
-         "p.yaml:4: step 'a': 'b' is started with 'num_parallel', so its own 'next' must be one "
+         "p.yaml:4: step 'a': 'b' starts by 'num_parallel', so its 'next' must be exactly one "
          "join; give 'b' a next step with join: true"},
         /* what steps refer to */
         {HEAD "  a: {run: x, outputs: [o], next: b}\n  b: {run: x, next: c}\n  c: {run: x, inputs: "
               "{i: {from: a.o}}}",
-         "p.yaml:6: step 'c': inputs.i: 'a' doesn't lead here directly; in a growing graph 'from' "
-         "names a step whose 'next' is this one"},
+         "p.yaml:6: step 'c': inputs.i: 'next' of 'a' doesn't name this step; in a graph of "
+         "'next', 'from' must name a step whose 'next' is this one"},
         {HEAD "  a: {run: x, next: b}\n  b: {run: x, after: [b]}",
-         "p.yaml:5: step 'b': after: 'b' doesn't lead here directly; in a growing graph 'next' "
-         "alone says what follows what"},
+         "p.yaml:5: step 'b': after: 'next' of 'b' doesn't name this step; in a graph of 'next', "
+         "only 'next' orders the steps; remove 'after'"},
         {HEAD "  a: {run: x, next: b}\n  b: {run: x, inputs: {i: {item: true}}}",
-         "p.yaml:5: step 'b': inputs.i: {item: true} is for steps within a foreach; reach it by a "
-         "step with 'foreach'"},
+         "p.yaml:5: step 'b': inputs.i: {item: true} needs a foreach around the step; lead to this "
+         "step from one with 'foreach'"},
         {HEAD "  a: {run: x, next: b}\n  b: {run: x, inputs: {i: {item: 3}}}",
          "p.yaml:5: step 'b': 'inputs.i' must be {item: true}, the item of the foreach, not 3"},
         /* keys of graphs that grow in one that doesn't */
         {HEAD "  a: {run: x}\n  b: {run: x, join: true}",
-         "p.yaml:5: step 'b': 'join' is for graphs that grow; no step of this document has 'next'"},
+         "p.yaml:5: step 'b': 'join' needs steps with 'next', and this document has none"},
         {HEAD "  a: {run: x, fallback: true}",
-         "p.yaml:4: step 'a': 'fallback' is for graphs that grow; no step of this document has "
-         "'next'"},
+         "p.yaml:4: step 'a': 'fallback' needs steps with 'next', and this document has none"},
         {HEAD "  a: {run: x, inputs: {i: {item: true}}}",
-         "p.yaml:4: step 'a': 'item' is for graphs that grow; no step of this document has 'next'"},
+         "p.yaml:4: step 'a': 'item' needs steps with 'next', and this document has none"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *message = message_of(cases[i].text);

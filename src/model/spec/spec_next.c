@@ -29,7 +29,7 @@ static int read_target(stk_spec_reader *r, const stk_json *node, const char *wha
 
 static int too_many(stk_spec_reader *r, const stk_json *node, const char *what)
 {
-    return stk_spec_fail_code(r, STK_E_LIMIT, node, "'%s' names %u steps; %d is the most", what,
+    return stk_spec_fail_code(r, STK_E_LIMIT, node, "'%s' names %u steps; %d is the limit", what,
                               (unsigned)node->n, STK_LIMIT_INPUTS);
 }
 
@@ -40,7 +40,7 @@ static int read_targets(stk_spec_reader *r, const stk_json *node, const uint32_t
     bool list = node->kind == STK_JSON_LIST;
     uint32_t n = list ? node->n : 1;
     if (n == 0) {
-        return stk_spec_fail(r, node, "'next' is empty; leave it out where the graph ends");
+        return stk_spec_fail(r, node, "'next' is empty; where the graph ends, leave it out");
     }
     if (n > STK_LIMIT_INPUTS) {
         return too_many(r, node, "next");
@@ -97,8 +97,8 @@ static int check_among(stk_spec_reader *r, const stk_json *node, const uint32_t 
         const char *name = r->spec->steps[some[i]].name;
         if (!stk_map_get(&index, name, NULL)) {
             return stk_spec_fail(
-                r, node, "'next' and 'cases' must lead to the same steps; '%s' isn't in '%s'", name,
-                where);
+                r, node, "'next' and 'cases' must name the same steps, but '%s' isn't in '%s'",
+                name, where);
         }
     }
     return 0;
@@ -136,10 +136,9 @@ static int read_on(stk_spec_reader *r, const stk_json *node, const char *key, st
     }
     step->on = name;
     if (!known) {
-        return stk_spec_fail(r, node,
-                             "'%s' names '%.128s', which is none of the step's outputs; add it "
-                             "to 'outputs'",
-                             key, name);
+        return stk_spec_fail(
+            r, node, "'%s' names '%.128s', which isn't an output of the step; add it to 'outputs'",
+            key, name);
     }
     return 0;
 }
@@ -155,8 +154,8 @@ static int read_num_parallel(stk_spec_reader *r, const stk_json *node, stk_step 
     }
     if (node->kind == STK_JSON_BOOL) {
         return stk_spec_wrong(r, node, keys[NUM_PARALLEL],
-                              "a number of ranks, an output that holds it, or true where the "
-                              "result says it");
+                              "a number of ranks, the name of an output that holds it, or true if "
+                              "the result gives it");
     }
     int rc = stk_spec_read_int(r, node, keys[NUM_PARALLEL], 1, STK_LIMIT_RANKS, &n);
     step->num_parallel = (uint32_t)n;
@@ -177,7 +176,7 @@ static int read_kind(stk_spec_reader *r, const stk_json *const nodes[N_KEYS], st
         return rc;
     }
     if (step->n_next != 1) {
-        return stk_spec_fail(r, nodes[NEXT], "'next' with '%s' is exactly one step, not %u",
+        return stk_spec_fail(r, nodes[NEXT], "'next' with '%s' must name exactly one step, not %u",
                              keys[how], step->n_next);
     }
     step->grows = how == FOREACH ? STK_NEXT_FOREACH : STK_NEXT_PARALLEL;

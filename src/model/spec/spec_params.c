@@ -42,9 +42,9 @@ static const char *type_of_default(const stk_json *value)
 /* A run recorded with such a value could not be read again. */
 static int refuse_value(const stk_param *param, const char *why, stk_err *err)
 {
-    stk_err_set(err, STK_E_SPEC, "parameter '%s' is or holds %s, which a run's record can't keep",
+    stk_err_set(err, STK_E_SPEC, "parameter '%s' is or holds %s, so the run can't be recorded",
                 param->name, why);
-    stk_err_hint(err, "give it as text, or as a file that a step reads");
+    stk_err_hint(err, "write it as a string, or pass a file that a step reads");
     return STK_E_SPEC;
 }
 
@@ -76,9 +76,8 @@ static int read_declaration(stk_spec_reader *r, const stk_json *map, stk_param *
         const stk_json *value = stk_json_value(map, i);
         int key = stk_spec_key(r, stk_json_key(map, i), keys, 4, param->name);
         if (key < 0) {
-            stk_err_hint(r->err,
-                         "a parameter is its default, or {type, default, help, required}; a "
-                         "mapping as default is written {default: {…}}");
+            stk_err_hint(r->err, "write a parameter as its default or as {type, default, help, "
+                                 "required}; a default that is a mapping as {default: {…}}");
             return key;
         }
         if (key == 1) {
@@ -121,7 +120,7 @@ int stk_spec_read_params(stk_spec_reader *r, const stk_json *node)
         return rc;
     }
     if (node->n > STK_LIMIT_ENV) {
-        return stk_spec_fail_code(r, STK_E_LIMIT, node, "%u parameters; %d is the most",
+        return stk_spec_fail_code(r, STK_E_LIMIT, node, "%u parameters; %d is the limit",
                                   (unsigned)node->n, STK_LIMIT_ENV);
     }
     stk_param *params = stk_arena_array(r->arena, node->n, sizeof *params);

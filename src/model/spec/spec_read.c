@@ -189,7 +189,7 @@ int stk_spec_read_texts(stk_spec_reader *r, const stk_json *node, const char *ke
                         const char *const **ret_texts, uint32_t *ret_n)
 {
     if (node->kind != STK_JSON_LIST) {
-        return stk_spec_wrong(r, node, key, "a list of texts");
+        return stk_spec_wrong(r, node, key, "a list of strings");
     }
     const char **texts = stk_arena_array(r->arena, node->n, sizeof *texts);
     if (texts == NULL) {
@@ -198,7 +198,7 @@ int stk_spec_read_texts(stk_spec_reader *r, const stk_json *node, const char *ke
     for (uint32_t i = 0; i < node->n; i++) {
         texts[i] = stk_json_text(&node->items[i]);
         if (texts[i] == NULL || texts[i][0] == '\0') {
-            return stk_spec_wrong(r, &node->items[i], key, "a list of texts, none of them empty");
+            return stk_spec_wrong(r, &node->items[i], key, "a list of strings, none of them empty");
         }
     }
     *ret_texts = texts;

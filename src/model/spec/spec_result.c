@@ -74,7 +74,7 @@ static int read_path(stk_spec_reader *r, const stk_json *node, const char *label
     if (!is_inside(path)) {
         return stk_spec_fail(r, node,
                              "output '%s': path '%.120s' must be relative to the task's directory "
-                             "and stay in it: out/%s",
+                             "and stay inside it, like out/%s",
                              output->name, path, output->name);
     }
     output->path = path;
@@ -174,7 +174,7 @@ static int read_outputs(stk_spec_reader *r, const stk_json *map, stk_result *res
 {
     STK_TRY(stk_spec_read_map(r, map, "outputs"));
     if (map->n > STK_LIMIT_OUTPUTS) {
-        return stk_spec_fail_code(r, STK_E_LIMIT, map, "%u outputs; %d is the most",
+        return stk_spec_fail_code(r, STK_E_LIMIT, map, "%u outputs; %d is the limit",
                                   (unsigned)map->n, STK_LIMIT_OUTPUTS);
     }
     stk_result_output *outputs = stk_arena_array(r->arena, map->n, sizeof *outputs);
@@ -208,7 +208,7 @@ static int read_about_outputs(stk_spec_reader *r, int key, const stk_json *map, 
         uint64_t at;
         bool known = stk_map_get(index, name->text, &at);
         if (!known && ok) {
-            return stk_spec_fail(r, name, "'%s' names '%.80s', which is none of the outputs",
+            return stk_spec_fail(r, name, "'%s' names '%.80s', which isn't an output",
                                  top_keys[key], name->text);
         }
         stk_result_output *output = known ? &outputs[at] : &nowhere;
@@ -290,7 +290,7 @@ static int read_words(stk_spec_reader *r, const stk_json *node, const char *key,
 static int read_warnings(stk_spec_reader *r, const stk_json *list, stk_result *result)
 {
     if (list->kind != STK_JSON_LIST) {
-        return stk_spec_wrong(r, list, "warnings", "a list of texts");
+        return stk_spec_wrong(r, list, "warnings", "a list of strings");
     }
     const char **warnings = stk_arena_array(r->arena, list->n, sizeof *warnings);
     STK_TRY(stk_spec_if_null(r, warnings));
@@ -316,9 +316,8 @@ static int read_class(stk_spec_reader *r, const stk_json *node, const char *labe
         }
     }
     return stk_spec_wrong(r, node, label,
-                          "exception, import, serialize, load, device_oom, resources, usage, "
-                          "preempted, or a "
-                          "gang's exit, signal, hang, lost, store or start");
+                          "exception, import, serialize, load, device_oom, resources, usage or "
+                          "preempted, or for a gang exit, signal, hang, lost, store or start");
 }
 
 static const stk_spec_field error_fields[] = {
@@ -407,7 +406,7 @@ static int read_masks(stk_spec_reader *r, const stk_json *map, const char *label
     for (uint32_t i = 0; i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
         if (value->kind != STK_JSON_TEXT && value->kind != STK_JSON_NULL) {
-            return stk_spec_wrong(r, value, label, "a mapping of texts");
+            return stk_spec_wrong(r, value, label, "a mapping of strings");
         }
     }
     *(bool *)ret_changed = map->n > 0;
@@ -423,11 +422,11 @@ static int check_version(stk_spec_reader *r, const stk_json *root)
     const stk_json *version = stk_json_get(root, "stoker");
     int64_t number;
     if (root->kind != STK_JSON_MAP) {
-        return stk_spec_fail(r, root, "a result is a mapping, not %s",
+        return stk_spec_fail(r, root, "a result must be a mapping, not %s",
                              stk_json_kind_words(root->kind));
     }
     if (version == NULL) {
-        return stk_spec_fail(r, root, "\"stoker\": 1 is missing, the version of this format");
+        return stk_spec_fail(r, root, "the version of the format is missing: add \"stoker\": 1");
     }
     if (!stk_json_int(version, &number) || number < 1) {
         return stk_spec_wrong(r, version, "stoker", "1, the version of this format");
@@ -435,8 +434,7 @@ static int check_version(stk_spec_reader *r, const stk_json *root)
     if (number > FORMAT_VERSION) {
         return stk_spec_fail_code(
             r, STK_E_VERSION, version,
-            "the result is of format %lld; this Stoker reads format %d; upgrade "
-            "Stoker",
+            "the result has format %lld, but this Stoker reads format %d; upgrade Stoker",
             (long long)number, FORMAT_VERSION);
     }
     return 0;
@@ -520,7 +518,7 @@ int stk_result_parse(const char *text, size_t len, const char *path, stk_arena *
     if (!result.ok) {
         result.has_error = true;
         if (result.error.message == NULL) {
-            result.error.message = "the task says it failed and not why";
+            result.error.message = "the task failed without a message";
         }
     } else if (result.has_error && result.error.message == NULL) {
         result.error.message = "";

@@ -19,10 +19,10 @@ static void test_refusals(void **state)
     } cases[] = {
         {"", STK_E_SPEC,
          "r.json:1: not valid JSON: expected a value, found the end of the document"},
-        {"[]", STK_E_SPEC, "r.json:1: a result is a mapping, not a list"},
-        {"{}", STK_E_SPEC, "r.json:1: \"stoker\": 1 is missing, the version of this format"},
+        {"[]", STK_E_SPEC, "r.json:1: a result must be a mapping, not a list"},
+        {"{}", STK_E_SPEC, "r.json:1: the version of the format is missing: add \"stoker\": 1"},
         {"{\"stoker\":2}", STK_E_VERSION,
-         "r.json:1: the result is of format 2; this Stoker reads format 1; upgrade Stoker"},
+         "r.json:1: the result has format 2, but this Stoker reads format 1; upgrade Stoker"},
         {"{\"stoker\":1}", STK_E_SPEC, "r.json:1: 'status' is missing: ok or failed"},
         {"{\"stoker\":1,\n\"status\":\"good\"}", STK_E_SPEC,
          "r.json:2: 'status' must be ok or failed, not 'good'"},
@@ -37,26 +37,22 @@ static void test_refusals(void **state)
          "r.json:1: output 'm' needs exactly one of 'path', 'value' and 'artifact'"},
         {OUT("\"path\":\"/etc/passwd\""), STK_E_SPEC,
          "r.json:1: output 'm': path '/etc/passwd' must be relative to the task's directory and "
-         "stay "
-         "in it: out/m"},
+         "stay inside it, like out/m"},
         {OUT("\"path\":\"out/../../x\""), STK_E_SPEC,
          "r.json:1: output 'm': path 'out/../../x' must be relative to the task's directory and "
-         "stay "
-         "in it: out/m"},
+         "stay inside it, like out/m"},
         {OUT("\"path\":\"..\""), STK_E_SPEC,
-         "r.json:1: output 'm': path '..' must be relative to the task's directory and stay in it: "
-         "out/m"},
+         "r.json:1: output 'm': path '..' must be relative to the task's directory and stay inside "
+         "it, like out/m"},
         {OUT("\"path\":\"./m\""), STK_E_SPEC,
-         "r.json:1: output 'm': path './m' must be relative to the task's directory and stay in "
-         "it: "
-         "out/m"},
+         "r.json:1: output 'm': path './m' must be relative to the task's directory and stay "
+         "inside it, like out/m"},
         {OUT("\"path\":\"out//m\""), STK_E_SPEC,
-         "r.json:1: output 'm': path 'out//m' must be relative to the task's directory and stay in "
-         "it: out/m"},
+         "r.json:1: output 'm': path 'out//m' must be relative to the task's directory and stay "
+         "inside it, like out/m"},
         {OUT("\"path\":\"out/\""), STK_E_SPEC,
-         "r.json:1: output 'm': path 'out/' must be relative to the task's directory and stay in "
-         "it: "
-         "out/m"},
+         "r.json:1: output 'm': path 'out/' must be relative to the task's directory and stay "
+         "inside it, like out/m"},
         {OUT("\"path\":\"\""), STK_E_SPEC,
          "r.json:1: 'path' must be a path of at most 4000 bytes, not ''"},
         {OUT("\"path\":\"a\\u0000b\""), STK_E_SPEC, "r.json:1: 'path' holds a NUL byte"},
@@ -69,7 +65,7 @@ static void test_refusals(void **state)
         {OUT("\"value\":1,\"formt\":\"x\""), STK_E_SPEC,
          "r.json:1: unknown key 'formt' in 'm'; did you mean 'format'?"},
         {OK ",\"output_tags\":{\"m\":[\"x\"]}}", STK_E_SPEC,
-         "r.json:1: 'output_tags' names 'm', which is none of the outputs"},
+         "r.json:1: 'output_tags' names 'm', which isn't an output"},
         {OUT("\"artifact\":\"ab\""), STK_E_SPEC,
          "r.json:1: 'artifact' must be 64 lower-case hex digits, not 'ab'"},
         {OUT("\"artifact\":\"" HEX "\",\"value\":1"), STK_E_SPEC,
@@ -82,16 +78,16 @@ static void test_refusals(void **state)
          "r.json:1: unknown key 'step' in 'next'; did you mean 'steps'?"},
         {OK ",\"next\":{\"items\":{\"path\":\"/x\"}}}", STK_E_SPEC,
          "r.json:1: output 'next.items': path '/x' must be relative to the task's directory and "
-         "stay in it: out/next.items"},
+         "stay inside it, like out/next.items"},
         {OK ",\"metadata\":5}", STK_E_SPEC, "r.json:1: 'metadata' must be a mapping, not 5"},
         {OK ",\"seen\":{\"/a\":\"xyz\"}}", STK_E_SPEC,
          "r.json:1: 'digest' must be 64 lower-case hex digits, not 'xyz'"},
         {OK ",\"warnings\":\"w\"}", STK_E_SPEC,
-         "r.json:1: 'warnings' must be a list of texts, not 'w'"},
+         "r.json:1: 'warnings' must be a list of strings, not 'w'"},
         {"{\"stoker\":1,\"status\":\"failed\",\"error\":{\"class\":\"timeout\"}}", STK_E_SPEC,
          "r.json:1: 'error.class' must be exception, import, serialize, load, device_oom, "
-         "resources, usage, preempted, or a gang's exit, "
-         "signal, hang, lost, store or start, not 'timeout'"},
+         "resources, usage or preempted, or for a gang exit, signal, hang, lost, store or start, "
+         "not 'timeout'"},
         {"{\"stoker\":1,\"status\":\"failed\",\"error\":\"no\"}", STK_E_SPEC,
          "r.json:1: 'error' must be a mapping, not 'no'"},
     };
@@ -176,7 +172,7 @@ static void test_errors(void **state)
     assert_false(r.ok);
     assert_true(r.has_error);
     assert_int_equal(r.error.class, STK_FAIL_EXCEPTION);
-    assert_string_equal(r.error.message, "the task says it failed and not why");
+    assert_string_equal(r.error.message, "the task failed without a message");
     parse("{\"stoker\":1,\"status\":\"failed\",\"error\":{\"class\":\"import\",\"type\":"
           "\"ModuleNotFoundError\",\"message\":\"no\",\"module\":\"torch\",\"where\":\"t.py:1\"}}",
           arena, &r);

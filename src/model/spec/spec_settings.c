@@ -110,11 +110,10 @@ static int read_memory(stk_spec_reader *r, const stk_json *node, int64_t *ret_by
         return stk_spec_wrong(r, node, "resources.memory", "an amount like 16GB, 8 GiB or 1.5GB");
     }
     if (bytes < STK_LIMIT_MEMORY_MIN) {
-        return stk_spec_fail(
-            r, node,
-            "'resources.memory' is %.40s%s, and no step starts with less than %lld "
-            "MiB; say an amount like 16GB, 8 GiB or 1.5GB",
-            node->text, text == NULL ? " bytes" : "", STK_LIMIT_MEMORY_MIN >> 20);
+        return stk_spec_fail(r, node,
+                             "'resources.memory' is %.40s%s, but a step needs at least %lld MiB to "
+                             "start; write an amount like 16GB, 8 GiB or 1.5GB",
+                             node->text, text == NULL ? " bytes" : "", STK_LIMIT_MEMORY_MIN >> 20);
     }
     *ret_bytes = bytes;
     return 0;
@@ -214,7 +213,7 @@ int stk_spec_read_resources(stk_spec_reader *r, const stk_json *map, stk_resourc
     stk_spec_default_settings(&base);
     int rc = read_resources(r, map, &base);
     if (rc == 0 && base.s.resources.n_any_of > 0) {
-        rc = stk_spec_fail(r, map, "'any_of' has no meaning here; say what there is");
+        rc = stk_spec_fail(r, map, "'any_of' isn't possible here; name the resources that exist");
     }
     *ret = base.s.resources;
     return rc;
@@ -342,7 +341,7 @@ static int read_environment(stk_spec_reader *r, const stk_json *node, stk_spec_b
     const stk_json *map = &base->environment;
     if (map->n > STK_LIMIT_ENV) {
         return stk_spec_fail_code(r, STK_E_LIMIT, node,
-                                  "'environment' has %u entries; %d is the most", (unsigned)map->n,
+                                  "'environment' has %u entries; %d is the limit", (unsigned)map->n,
                                   STK_LIMIT_ENV);
     }
     stk_pair *env = stk_arena_array(r->arena, map->n, sizeof *env);
@@ -354,7 +353,7 @@ static int read_environment(stk_spec_reader *r, const stk_json *node, stk_spec_b
         const stk_json *key = stk_json_key(map, i);
         const stk_json *value = stk_json_value(map, i);
         if (key->n == 0 || strchr(key->text, '=') != NULL) {
-            return stk_spec_fail(r, key, "'%.80s' is no name of an environment variable",
+            return stk_spec_fail(r, key, "'%.80s' isn't a valid name of an environment variable",
                                  key->text);
         }
         if (is_own_setting(key->text)) {
@@ -542,11 +541,10 @@ int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const 
         s->sample_ms = s->gpu_profile.interval_ms;
     }
     if (rc == 0 && s->timeout_ms > 0 && s->timeout_notice_ms >= s->timeout_ms) {
-        rc =
-            stk_spec_fail(r, map,
-                          "'timeout_notice' is %lld ms, the 'timeout' that it comes before is %lld "
-                          "ms; make it shorter",
-                          (long long)s->timeout_notice_ms, (long long)s->timeout_ms);
+        rc = stk_spec_fail(
+            r, map,
+            "'timeout_notice' is %lld ms, but 'timeout' is %lld ms; make 'timeout_notice' shorter",
+            (long long)s->timeout_notice_ms, (long long)s->timeout_ms);
     }
     if (rc == 0) {
         *ret_settings = own;

@@ -68,7 +68,8 @@ static int read_command(stk_spec_reader *r, const stk_json *node, stk_step *step
     static const char *const shell[] = {"/bin/sh", "-c"};
     bool list = node->kind == STK_JSON_LIST;
     if ((!list && (stk_json_text(node) == NULL || node->n == 0)) || (list && node->n == 0)) {
-        return stk_spec_wrong(r, node, "run", "a command: text for /bin/sh, or a list of words");
+        return stk_spec_wrong(r, node, "run",
+                              "a command: a string for /bin/sh, or a list of words");
     }
     uint32_t n = list ? node->n : 3;
     const char **argv = stk_arena_array(r->arena, (size_t)n + 1, sizeof *argv);
@@ -84,7 +85,7 @@ static int read_command(stk_spec_reader *r, const stk_json *node, stk_step *step
             argv[i] = number ? word->text : stk_json_text(word);
         }
         if (argv[i] == NULL || (i == 0 && argv[i][0] == '\0')) {
-            return stk_spec_wrong(r, word, "run", "a list of texts and numbers");
+            return stk_spec_wrong(r, word, "run", "a list of strings and numbers");
         }
     }
     step->argv = argv;
@@ -153,9 +154,8 @@ static int read_outputs(steps_reader *s, const stk_json *node, uint32_t i_step)
         return stk_spec_wrong(r, node, "outputs", "a list of names, or a mapping");
     }
     if (node->n > STK_LIMIT_OUTPUTS) {
-        return stk_spec_fail_code(r, STK_E_LIMIT, node,
-                                  "%u outputs; %d is the most a step can have", (unsigned)node->n,
-                                  STK_LIMIT_OUTPUTS);
+        return stk_spec_fail_code(r, STK_E_LIMIT, node, "%u outputs; %d is the limit of a step",
+                                  (unsigned)node->n, STK_LIMIT_OUTPUTS);
     }
     stk_output *outputs = stk_arena_array(r->arena, node->n, sizeof *outputs);
     if (outputs == NULL) {
@@ -165,8 +165,9 @@ static int read_outputs(steps_reader *s, const stk_json *node, uint32_t i_step)
         const stk_json *key = map ? stk_json_key(node, i) : &node->items[i];
         outputs[i].name = stk_json_text(key);
         if (outputs[i].name == NULL || !stk_units_is_name(outputs[i].name, true)) {
-            return stk_spec_wrong(r, key, "outputs",
-                                  "names of letters, digits and _ . - (no dot or - in front)");
+            return stk_spec_wrong(
+                r, key, "outputs",
+                "names of letters, digits and _ . - that don't begin with . or -");
         }
         if (map && stk_json_value(node, i)->kind != STK_JSON_NULL) {
             STK_TRY(stk_spec_read_fields(r, stk_json_value(node, i), outputs[i].name, output_fields,
@@ -180,7 +181,7 @@ static int read_outputs(steps_reader *s, const stk_json *node, uint32_t i_step)
                                    : find_output(s, i_step, outputs[i].name) >= 0;
         if (twice) {
             return stk_spec_fail(r, map ? stk_json_key(node, i) : &node->items[i],
-                                 "output '%s' is there twice", outputs[i].name);
+                                 "output '%s' is listed twice", outputs[i].name);
         }
         if (node->n > FEW && stk_map_put(&s->outputs[i_step], outputs[i].name, i) < 0) {
             return stk_spec_no_memory(r);
@@ -256,7 +257,7 @@ static int read_step(steps_reader *s, uint32_t i_step)
     const stk_json *map = stk_json_value(s->map, i_step);
     bool own_settings = false;
     if (map->kind != STK_JSON_MAP) {
-        return stk_spec_fail(r, map, "a step is a mapping with 'run' or 'python', not %s",
+        return stk_spec_fail(r, map, "a step must be a mapping with 'run' or 'python', not %s",
                              stk_json_kind_words(map->kind));
     }
     step->line = (int)stk_json_key(s->map, i_step)->line;
@@ -281,8 +282,9 @@ static int read_step(steps_reader *s, uint32_t i_step)
                                                 : "'run' and 'python' exclude each other");
     }
     if (step->python != NULL && step->cwd != NULL) {
-        return stk_spec_fail(r, stk_json_get(map, "cwd"),
-                             "'cwd' is for commands; a Python step runs where its pipeline does");
+        return stk_spec_fail(
+            r, stk_json_get(map, "cwd"),
+            "'cwd' is only for commands; a Python step runs in the folder of its pipeline");
     }
     if (step->argv != NULL && step->cwd == NULL) {
         step->cwd = r->spec->folder;
@@ -345,7 +347,7 @@ static int read_reference(steps_reader *s, const stk_json *node, const char *wha
     }
     const char *dot = strchr(text, '.');
     if (dot == NULL) {
-        stk_spec_fail(r, node, "%s: '%.128s' names no output", what, text);
+        stk_spec_fail(r, node, "%s: '%.128s' names a step without its output", what, text);
         if (stk_map_get(&r->spec->step_index, text, &i_step) && s->steps[i_step].n_outputs > 0) {
             stk_err_hint(r->err, "write %s.%s", text, s->steps[i_step].outputs[0].name);
         } else {
@@ -507,13 +509,13 @@ static int read_input(steps_reader *s, const stk_json *key, const stk_json *node
     if (node->n != 1) {
         return stk_spec_fail(r, node,
                              "'%s' needs exactly one of from, param, file, artifact, item and "
-                             "value; a mapping as such is written {value: {…}}",
+                             "value; write a mapping that is the value as {value: {…}}",
                              what);
     }
     int rc = read_source(s, stk_json_key(node, 0), stk_json_value(node, 0), what, input);
     if (rc < 0 && r->err != NULL && r->err->hint[0] == '\0' &&
         strstr(r->err->text, "unknown key") != NULL) {
-        stk_err_hint(r->err, "a mapping as such is written {value: {…}}");
+        stk_err_hint(r->err, "write a mapping that is the value as {value: {…}}");
     }
     return rc;
 }
@@ -531,7 +533,7 @@ static int read_inputs(steps_reader *s, const stk_json *map, stk_step *step)
     }
     if (n > STK_LIMIT_INPUTS) {
         return stk_spec_fail_code(r, STK_E_LIMIT, map,
-                                  "more than %d inputs; gather them in a step in between",
+                                  "more than %d inputs; gather some of them in an additional step",
                                   STK_LIMIT_INPUTS);
     }
     step->inputs = inputs;
@@ -577,9 +579,9 @@ static int check_ignored(steps_reader *s, const stk_json *map, const stk_step *s
     for (uint32_t i = 0; list != NULL && i < list->n; i++) {
         const char *name = step->settings->cache.ignore_inputs[i];
         if (stk_json_get(inputs, name) == NULL) {
-            return stk_spec_fail(s->r, &list->items[i],
-                                 "'cache.ignore_inputs' names '%.80s', which is none of its inputs",
-                                 name);
+            return stk_spec_fail(
+                s->r, &list->items[i],
+                "'cache.ignore_inputs' names '%.80s', which isn't an input of the step", name);
         }
     }
     return 0;
@@ -615,7 +617,8 @@ static int check_parameters(steps_reader *s, const stk_json *map, const stk_step
         if ((is_plain || is_braced) && n > 0 &&
             stk_json_get(stk_json_get(map, step_keys[K_INPUTS]), input) == NULL &&
             !has_variable(step, input)) {
-            stk_spec_fail(s->r, run, "$STOKER_PARAM_%.80s is empty: the step has no input '%.80s'",
+            stk_spec_fail(s->r, run,
+                          "$STOKER_PARAM_%.80s would be empty: the step has no input '%.80s'",
                           input, input);
             stk_err_hint(s->r->err, "declare it: inputs: {%.80s: {param: %.80s}}", input, input);
             return STK_E_SPEC;
@@ -654,10 +657,10 @@ static int read_names(steps_reader *s)
     for (uint32_t i = 0; i < s->map->n; i++) {
         const stk_json *key = stk_json_key(s->map, i);
         if (!stk_units_is_name(key->text, false)) {
-            return stk_spec_fail(r, key,
-                                 "step '%.80s': a step's name is made of letters, digits, _ and -, "
-                                 "at most %d",
-                                 key->text, STK_LIMIT_NAME);
+            return stk_spec_fail(
+                r, key,
+                "step '%.80s': a step's name must have only letters, digits, _ and -, at most %d",
+                key->text, STK_LIMIT_NAME);
         }
         s->steps[i].name = key->text;
         if (stk_map_put(&r->spec->step_index, key->text, i) < 0) {
@@ -674,8 +677,8 @@ int stk_spec_read_steps(stk_spec_reader *r, const stk_json *map)
         return rc;
     }
     if (map->n > STK_LIMIT_STEPS) {
-        return stk_spec_fail_code(r, STK_E_LIMIT, map, "%u steps; %d is the most", (unsigned)map->n,
-                                  STK_LIMIT_STEPS);
+        return stk_spec_fail_code(r, STK_E_LIMIT, map, "%u steps; %d is the limit",
+                                  (unsigned)map->n, STK_LIMIT_STEPS);
     }
     steps_reader s = {.r = r, .map = map, .scratch = STK_BUF_INIT(SIZE_MAX / 2)};
     s.steps = stk_arena_array(r->arena, map->n, sizeof *s.steps);

@@ -44,10 +44,10 @@ static void test_refusals(void **state)
         const char *expected;
     } cases[] = {
         /* the document */
-        {"[1]", STK_E_SPEC, "p.yaml:1: a pipeline is a mapping, not a list"},
-        {"name: p", STK_E_SPEC, "p.yaml:1: 'stoker: 1' is missing, the version of this format"},
+        {"[1]", STK_E_SPEC, "p.yaml:1: a pipeline must be a mapping, not a list"},
+        {"name: p", STK_E_SPEC, "p.yaml:1: the version of the format is missing: add 'stoker: 1'"},
         {"new: 1\nstoker: 2", STK_E_VERSION,
-         "p.yaml:2: the document is of format 2; this Stoker reads format 1 and older; upgrade "
+         "p.yaml:2: the document has format 2, but this Stoker reads formats up to 1; upgrade "
          "Stoker"},
         {"stoker: one", STK_E_SPEC,
          "p.yaml:1: 'stoker' must be 1, the version of this format, not 'one'"},
@@ -57,22 +57,22 @@ static void test_refusals(void **state)
         {HEAD "timeuot: 5", STK_E_SPEC, "p.yaml:3: unknown key 'timeuot'; did you mean 'timeout'?"},
         {HEAD "steps: [a]", STK_E_SPEC, "p.yaml:3: 'steps' must be a mapping, not a list"},
         {"stoker: 1\nname: a b\nsteps: {}", STK_E_SPEC,
-         "p.yaml:2: 'name' must be a name of letters, digits and _ . -, at most 128, not beginning "
-         "with . or -, not 'a b'"},
+         "p.yaml:2: 'name' must be a name of at most 128 letters, digits and _ . - that doesn't "
+         "begin with . or -, not 'a b'"},
         {HEAD "mode: fast\nsteps: {}", STK_E_SPEC,
          "p.yaml:3: 'mode' must be continue_on_failure, stop_on_failure or fail_fast, not 'fast'"},
         {HEAD "origin: {cwd: rel}\nsteps: {}", STK_E_SPEC,
          "p.yaml:3: 'origin.cwd' must be an absolute path, not 'rel'"},
         {HEAD "origin: {argv: x}\nsteps: {}", STK_E_SPEC,
-         "p.yaml:3: 'origin.argv' must be a list of texts, not 'x'"},
+         "p.yaml:3: 'origin.argv' must be a list of strings, not 'x'"},
         {HEAD "origin: {pyhton: x}\nsteps: {}", STK_E_SPEC,
          "p.yaml:3: unknown key 'pyhton' in 'origin'; did you mean 'python'?"},
         /* parameters */
         {HEAD "parameters: {a: {type: int, default: x}}\nsteps: {}", STK_E_SPEC,
          "p.yaml:3: 'a' must be int, not 'x'"},
         {HEAD "parameters: {a: {typ: int}}\nsteps: {}", STK_E_SPEC,
-         "p.yaml:3: unknown key 'typ' in 'a'; a parameter is its default, or {type, default, help, "
-         "required}; a mapping as default is written {default: {…}}"},
+         "p.yaml:3: unknown key 'typ' in 'a'; write a parameter as its default or as {type, "
+         "default, help, required}; a default that is a mapping as {default: {…}}"},
         {HEAD "parameters: {a: {type: number}}\nsteps: {}", STK_E_SPEC,
          "p.yaml:3: 'type' must be int, float, str, bool or json, not 'number'"},
         {HEAD "parameters: {a: {default: 1, required: true}}\nsteps: {}", STK_E_SPEC,
@@ -81,9 +81,10 @@ static void test_refusals(void **state)
          "p.yaml:3: parameter 'a b': a name is made of letters, digits and _ . -"},
         /* steps */
         {HEAD "steps:\n  a.b: {run: x}", STK_E_SPEC,
-         "p.yaml:4: step 'a.b': a step's name is made of letters, digits, _ and -, at most 128"},
+         "p.yaml:4: step 'a.b': a step's name must have only letters, digits, _ and -, at most "
+         "128"},
         {HEAD "steps:\n  a: x", STK_E_SPEC,
-         "p.yaml:4: step 'a': a step is a mapping with 'run' or 'python', not text"},
+         "p.yaml:4: step 'a': a step must be a mapping with 'run' or 'python', not a string"},
         {HEAD "steps:\n  a:\n    description: x", STK_E_SPEC,
          "p.yaml:4: step 'a': 'run' or 'python' is missing"},
         {STEP("python: 'm:f'"), STK_E_SPEC,
@@ -91,18 +92,19 @@ static void test_refusals(void **state)
         {HEAD "steps:\n  a: {python: train}", STK_E_SPEC,
          "p.yaml:4: step 'a': 'python' must be module:function, not 'train'"},
         {HEAD "steps:\n  a: {python: 'm:f', cwd: x}", STK_E_SPEC,
-         "p.yaml:4: step 'a': 'cwd' is for commands; a Python step runs where its pipeline does"},
+         "p.yaml:4: step 'a': 'cwd' is only for commands; a Python step runs in the folder of its "
+         "pipeline"},
         {HEAD "steps:\n  a: {run: []}", STK_E_SPEC,
-         "p.yaml:4: step 'a': 'run' must be a command: text for /bin/sh, or a list of words, not a "
-         "list"},
+         "p.yaml:4: step 'a': 'run' must be a command: a string for /bin/sh, or a list of words, "
+         "not a list"},
         {HEAD "steps:\n  a: {run: [x, [y]]}", STK_E_SPEC,
-         "p.yaml:4: step 'a': 'run' must be a list of texts and numbers, not a list"},
+         "p.yaml:4: step 'a': 'run' must be a list of strings and numbers, not a list"},
         {HEAD "steps:\n  train:\n    run: x\n    resorces: {}", STK_E_SPEC,
          "p.yaml:6: step 'train': unknown key 'resorces'; did you mean 'resources'?"},
-        {STEP("outputs: [x, x]"), STK_E_SPEC, "p.yaml:5: step 'b': output 'x' is there twice"},
+        {STEP("outputs: [x, x]"), STK_E_SPEC, "p.yaml:5: step 'b': output 'x' is listed twice"},
         {STEP("outputs: [.x]"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'outputs' must be names of letters, digits and _ . - (no dot or - in "
-         "front), not '.x'"},
+         "p.yaml:5: step 'b': 'outputs' must be names of letters, digits and _ . - that don't "
+         "begin with . or -, not '.x'"},
         {STEP("outputs: {x: {tpye: json}}"), STK_E_SPEC,
          "p.yaml:5: step 'b': unknown key 'tpye' in 'x'; did you mean 'type'?"},
         /* links */
@@ -113,7 +115,7 @@ static void test_refusals(void **state)
         {STEP("inputs: {i: {from: b.o}}"), STK_E_SPEC,
          "p.yaml:5: step 'b': inputs.i: step 'b' declares no outputs"},
         {STEP("inputs: {i: {from: a}}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': inputs.i: 'a' names no output; write a.o"},
+         "p.yaml:5: step 'b': inputs.i: 'a' names a step without its output; write a.o"},
         {STEP("inputs: {i: {param: lr}}"), STK_E_SPEC,
          "p.yaml:5: step 'b': inputs.i: the pipeline has no parameter 'lr'"},
         {STEP("inputs: {i: {artifact: abc}}"), STK_E_SPEC,
@@ -121,12 +123,11 @@ static void test_refusals(void **state)
         {STEP("inputs: {i: {fron: a.o}}"), STK_E_SPEC,
          "p.yaml:5: step 'b': unknown key 'fron' in 'inputs.i'; did you mean 'from'?"},
         {STEP("inputs: {i: {lr: 1}}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': unknown key 'lr' in 'inputs.i'; a mapping as such is written {value: "
-         "{…}}"},
+         "p.yaml:5: step 'b': unknown key 'lr' in 'inputs.i'; write a mapping that is the value as "
+         "{value: {…}}"},
         {STEP("inputs: {i: {}}"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'inputs.i' needs exactly one of from, param, file, artifact, item "
-         "and value; "
-         "a mapping as such is written {value: {…}}"},
+         "and value; write a mapping that is the value as {value: {…}}"},
         {STEP("inputs: {i/j: 1}"), STK_E_SPEC,
          "p.yaml:5: step 'b': input 'i/j': a name is made of letters, digits and _ . -"},
         {STEP("after: a"), STK_E_SPEC,
@@ -134,11 +135,11 @@ static void test_refusals(void **state)
         {STEP("after: [c]"), STK_E_SPEC,
          "p.yaml:5: step 'b': after: there is no step 'c'; did you mean 'a'?"},
         {STEP("cache: {ignore_inputs: [z]}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'cache.ignore_inputs' names 'z', which is none of its inputs"},
+         "p.yaml:5: step 'b': 'cache.ignore_inputs' names 'z', which isn't an input of the step"},
         /* settings */
         {STEP("resources: {gpu_count: 0.5}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'resources.gpu_count' is 0.5; devices are counted whole: write 1, "
-         "or for a part of one its memory, gpu_memory: 10GB"},
+         "p.yaml:5: step 'b': 'resources.gpu_count' is 0.5; it must be a whole number. For a part "
+         "of a device ask for its memory: gpu_memory: 10GB"},
         {STEP("resources: {gpu_count: -1}"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'resources.gpu_count' is -1; it must be between 0 and 1000000"},
         {STEP("resources: {cpu_count: 0}"), STK_E_SPEC,
@@ -148,9 +149,8 @@ static void test_refusals(void **state)
          "p.yaml:5: step 'b': 'resources.memory' must be an amount like 16GB, 8 GiB or 1.5GB, not "
          "'4XB'"},
         {STEP("resources: {memory: 0}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'resources.memory' is 0 bytes, and no step starts with less than 6 "
-         "MiB; "
-         "say an amount like 16GB, 8 GiB or 1.5GB"},
+         "p.yaml:5: step 'b': 'resources.memory' is 0 bytes, but a step needs at least 6 MiB to "
+         "start; write an amount like 16GB, 8 GiB or 1.5GB"},
         {STEP("resources: {gpus: 2}"), STK_E_SPEC,
          "p.yaml:5: step 'b': unknown key 'gpus' in 'resources'"},
         {STEP("resources: {gpu_memory: 10XB}"), STK_E_SPEC,
@@ -161,7 +161,7 @@ static void test_refusals(void **state)
          "p.yaml:5: step 'b': 'resources.gpu_memory' is 10, less than 1 MiB; write an amount with "
          "its unit, like 10GB"},
         {STEP("resources: {gpu_memory: 0GB}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'resources.gpu_memory' is 0GB; it must be more than nothing"},
+         "p.yaml:5: step 'b': 'resources.gpu_memory' is 0GB; it must be more than 0"},
         {STEP("resources: {gpu_memroy: 1GB}"), STK_E_SPEC,
          "p.yaml:5: step 'b': unknown key 'gpu_memroy' in 'resources'; did you mean 'gpu_memory'?"},
         {STEP("resources: {gpu_vendor: nvidea}"), STK_E_SPEC,
@@ -173,23 +173,21 @@ static void test_refusals(void **state)
          "p.yaml:6: step 'b': unknown key 'gpu_clas' in 'resources.any_of'; did you mean "
          "'gpu_class'?"},
         {STEP("resources: {any_of: [{gpu_count: 0}]}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'resources.any_of' has an alternative of 0 devices; a step that can "
-         "do without runs so by --policy fit"},
+         "p.yaml:5: step 'b': 'resources.any_of' has an alternative of 0 devices; remove it, and "
+         "use --policy fit to run without devices"},
         {STEP("resources: {any_of: [{}, {}, {}, {}, {}, {}, {}, {}, {}]}"), STK_E_LIMIT,
-         "p.yaml:5: step 'b': 'resources.any_of' has 9 alternatives; 8 is the most"},
+         "p.yaml:5: step 'b': 'resources.any_of' has 9 alternatives; 8 is the limit"},
         {STEP("on_oom: {gpu_memory: twice}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'on_oom.gpu_memory' must be how many times as much, like 2 or x2, "
-         "not "
-         "'twice'"},
+         "p.yaml:5: step 'b': 'on_oom.gpu_memory' must be a factor like 2 or x2, not 'twice'"},
         {STEP("on_oom: {memory: 1x}"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'on_oom.memory' is 1x; it must be more than 1 and at most 1000"},
         {STEP("on_oom: {gpumemory: 2}"), STK_E_SPEC,
          "p.yaml:5: step 'b': unknown key 'gpumemory' in 'on_oom'; did you mean 'gpu_memory'?"},
         {STEP("on_oom: {max_retries: 3}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'on_oom' says neither 'memory' nor 'gpu_memory': how many times as "
-         "much the next attempt asks for; write {gpu_memory: 2}"},
+         "p.yaml:5: step 'b': 'on_oom' needs 'memory' or 'gpu_memory', the factor by which the "
+         "next attempt asks for more: {gpu_memory: 2}"},
         {STEP("xid: {GPU: ignore}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'xid' has 'GPU'; an Xid is a number like 109"},
+         "p.yaml:5: step 'b': 'xid' has 'GPU', but an Xid is a number like 109"},
         {STEP("xid: {109: quarantin}"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'xid.109' must be ignore, restart, quarantine or node, not "
          "'quarantin'; did you mean 'quarantine'?"},
@@ -217,7 +215,7 @@ static void test_refusals(void **state)
          "p.yaml:5: step 'b': unknown key 'shm_szie' in 'backend.docker'; did you mean "
          "'shm_size'?"},
         {STEP("backend: {docker: {shm_size: lots}}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'shm_size' must be a size above 0, as 64m or 8GB, not 'lots'"},
+         "p.yaml:5: step 'b': 'shm_size' must be a size above 0, like 64m or 8GB, not 'lots'"},
         {STEP("backend: {docker: {network: hots}}"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'network' must be host, bridge or none, not 'hots'; did you mean "
          "'host'?"},
@@ -228,7 +226,7 @@ static void test_refusals(void **state)
         {STEP("backend: {docker: {run_args: {shmsize: 1g}}}"), STK_E_SPEC,
          "p.yaml:5: step 'b': unknown key 'shmsize' in 'run_args'; did you mean 'shm_size'?"},
         {STEP("uses: torch"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'uses' must be a list of texts, not 'torch'"},
+         "p.yaml:5: step 'b': 'uses' must be a list of strings, not 'torch'"},
         {STEP("timeout: soon"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'timeout' must be a time like 90, 90s, 10m or 2h, not 'soon'"},
         {STEP("timeout: 400d"), STK_E_SPEC,
@@ -237,11 +235,12 @@ static void test_refusals(void **state)
          "p.yaml:5: step 'b': 'timeout' is -1; it must be between 0 and 366 days"},
         {STEP("retry: 3"), STK_E_SPEC, "p.yaml:5: step 'b': 'retry' must be a mapping, not 3"},
         {STEP("gang: 2"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'gang' must be a mapping, not 2; two ranks are gang: {ranks: 2}"},
+         "p.yaml:5: step 'b': 'gang' must be a mapping, not 2; for two ranks write gang: {ranks: "
+         "2}"},
         {STEP("retry: {jitter: 2}"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'retry.jitter' is 2; it must be between 0 and 1"},
         {STEP("environment: {A=B: x}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'A=B' is no name of an environment variable"},
+         "p.yaml:5: step 'b': 'A=B' isn't a valid name of an environment variable"},
         {STEP("environment: {A: [x]}"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'A' must be text, not a list"},
         {STEP("hooks: {on_end: {run: x, python: 'm:f'}}"), STK_E_SPEC,
@@ -614,18 +613,18 @@ static void test_limits(void **state)
         const char *before, *each, *after, *over;
     } cases[] = {
         {STK_LIMIT_STEPS, J "\"steps\":{", "\"s#\":{\"run\":\"x\"}", "}}",
-         "p.yaml:1: 1000001 steps; 1000000 is the most"},
+         "p.yaml:1: 1000001 steps; 1000000 is the limit"},
         {STK_LIMIT_OUTPUTS, J "\"steps\":{\"a\":{\"run\":\"x\",\"outputs\":[", "\"o#\"", "]}}}",
-         "p.yaml:1: step 'a': 10001 outputs; 10000 is the most a step can have"},
+         "p.yaml:1: step 'a': 10001 outputs; 10000 is the limit of a step"},
         {STK_LIMIT_INPUTS, J "\"steps\":{\"a\":{\"run\":\"x\",\"inputs\":{", "\"i#\":0", "}}}}",
-         "p.yaml:1: step 'a': more than 100000 inputs; gather them in a step in between"},
+         "p.yaml:1: step 'a': more than 100000 inputs; gather some of them in an additional step"},
         {STK_LIMIT_INPUTS - 1,
          J "\"steps\":{\"s\":{\"run\":\"x\",\"outputs\":[\"o\"]},\"a\":{\"run\":\"x\",\"inputs\":{"
            "\"l\":{\"from\":[",
          "\"s.o\"", "]}}}}}",
-         "p.yaml:1: step 'a': more than 100000 inputs; gather them in a step in between"},
+         "p.yaml:1: step 'a': more than 100000 inputs; gather some of them in an additional step"},
         {STK_LIMIT_ENV, J "\"steps\":{},\"environment\":{", "\"E#\":0", "}}",
-         "p.yaml:1: 'environment' has 4097 entries; 4096 is the most"},
+         "p.yaml:1: 'environment' has 4097 entries; 4096 is the limit"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *got = many(cases[i].before, cases[i].limit, cases[i].each, cases[i].after);

@@ -451,7 +451,7 @@ static void test_output_comes(void **state)
                             "\"inputs\":{\"m\":{\"from\":\"a.m\"}}}}"),
                      STK_RUN_FAILED);
     assert_true(n_fetched > 0);
-    assert_non_null(strstr(stk_exec_error(f->exec), "nor in the share"));
+    assert_non_null(strstr(stk_exec_error(f->exec), "nor in its share"));
 }
 
 /* A network that answers only once another step here has begun, and after that. */

@@ -81,11 +81,12 @@ static int too_large(const package_list *list, int64_t max, stk_arena *arena, st
         stk_buf_printf(&text, "%.80s (%s)", files[i]->path,
                        stk_units_format_memory(files[i]->st.st_size, size, sizeof size));
     }
-    stk_err_set(err, STK_E_LIMIT,
-                "the code in %s is %s, more than the %s that goes into containers; largest: %s",
-                list->root, stk_units_format_memory(list->bytes, size, sizeof size),
-                stk_units_format_memory(max, limit, sizeof limit), text.data);
-    stk_err_hint(err, "name in %s/.stokerignore what is no code (data belongs in inputs)",
+    stk_err_set(
+        err, STK_E_LIMIT,
+        "the code in %s has %s, more than the %s that Stoker copies into containers; largest: %s",
+        list->root, stk_units_format_memory(list->bytes, size, sizeof size),
+        stk_units_format_memory(max, limit, sizeof limit), text.data);
+    stk_err_hint(err, "list files that aren't code in %s/.stokerignore, and pass data as inputs",
                  list->root);
     return STK_E_LIMIT;
 }
@@ -103,7 +104,7 @@ static const char *note_of(const package_list *list, stk_arena *arena)
     if (list->n_left_out > N_PRIVATE) {
         stk_buf_printf(&text, " and %u more", list->n_left_out - N_PRIVATE);
     }
-    stk_buf_text(&text, "; a line with '!' and its name in .stokerignore takes one along");
+    stk_buf_text(&text, "; to include one, add a line with '!' and its name to .stokerignore");
     return stk_buf_keep(&text, arena);
 }
 
@@ -228,9 +229,10 @@ static int manifest(const package_list *list, stk_buf *buf, stk_err *err)
     for (uint32_t i = 0; i < list->n; i++) {
         const package_file *file = &list->files[i];
         if (strchr(file->path, '\n') != NULL) {
-            stk_err_set(err, STK_E_USAGE, "%s/%s: a name with a line break can't be packed",
-                        list->root, file->path);
-            stk_err_hint(err, "rename it, or name it in .stokerignore");
+            stk_err_set(err, STK_E_USAGE,
+                        "%s/%s: a file whose name has a line break can't be packed", list->root,
+                        file->path);
+            stk_err_hint(err, "rename it, or list it in .stokerignore");
             return STK_E_USAGE;
         }
         if (file->link != NULL) {

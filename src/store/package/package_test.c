@@ -298,9 +298,10 @@ static void test_private(void **state)
                                     "ids/id_map/a.py\noutside.txt\nsub/config.json\n");
     stk_artifact a;
     assert_int_equal(stk_package_add(b->store, b->root, 0, b->arena, &a, &b->note, &b->err), 0);
-    assert_string_equal(b->note, "left out of the project's code as private: .env, .env.local, "
-                                 "id_lab, key.pem, linked and 4 more; a line with '!' and its name "
-                                 "in .stokerignore takes one along");
+    assert_string_equal(
+        b->note,
+        "left out of the project's code as private: .env, .env.local, id_lab, key.pem, linked and "
+        "4 more; to include one, add a line with '!' and its name to .stokerignore");
     /* What takes everything along names nothing. */
     put(b, ".stokerignore", "!*\n!**/*\n", 0644);
     assert_null(strstr(listing(b), ".env\n"));

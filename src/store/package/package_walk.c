@@ -99,7 +99,7 @@ static int add_item(walker *w, const char *path, const struct stat *st, const ch
     STK_TRY(stk_err_if_null(files, w->err));
     if (list->n == FILES_MAX) {
         stk_err_set(w->err, STK_E_LIMIT, "%s has more than %d files", list->root, FILES_MAX);
-        stk_err_hint(w->err, "name in %s/.stokerignore what is no code", list->root);
+        stk_err_hint(w->err, "list files that aren't code in %s/.stokerignore", list->root);
         return STK_E_LIMIT;
     }
     list->files = files;
@@ -197,7 +197,7 @@ static int walk(walker *w, const char *folder, int depth)
         }
     }
     if (depth == DEPTH_MAX) {
-        return stk_err_set(w->err, STK_E_LIMIT, "%s: folders are more than %d deep", folder,
+        return stk_err_set(w->err, STK_E_LIMIT, "%s: folders are nested more than %d deep", folder,
                            DEPTH_MAX);
     }
     w->folder = st;

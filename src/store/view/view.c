@@ -153,9 +153,9 @@ static int fold_ended(stk_view *view, const stk_event_row *row, const stk_json *
 /* Unreadable data loses only its own event: the events around it are good. */
 static int note_damaged(stk_view *view, const stk_event_row *row, stk_err *err)
 {
-    const char *text = stk_arena_printf(
-        view->arena, "event %lld (%s) of the record is damaged: what it told is not known",
-        (long long)row->seq, stk_event_word(row->kind));
+    const char *text =
+        stk_arena_printf(view->arena, "event %lld (%s) of the record is damaged and left out",
+                         (long long)row->seq, stk_event_word(row->kind));
     STK_TRY(stk_err_if_null(text, err));
     return add_note(view, text, err);
 }

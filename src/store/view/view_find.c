@@ -65,10 +65,10 @@ static int find_in_scope(const stk_view *view, const char *step, const char *out
             return 0;
         }
     }
-    return stk_err_set(err, STK_E_NOT_FOUND,
-                       "task '%s' of run %s has no artifact '%s' (yet); 'stoker show "
-                       "%s/%s' lists what it has",
-                       step, id, stk_text_or(output, ""), id, step);
+    return stk_err_set(
+        err, STK_E_NOT_FOUND,
+        "task '%s' of run %s has no artifact '%s' (yet); 'stoker show %s/%s' lists those it has",
+        step, id, stk_text_or(output, ""), id, step);
 }
 
 /* Finds RUN/STEP.OUTPUT (or RUN/STEP if it has one output). */

@@ -51,7 +51,7 @@ static int read_parents(stk_view *view, const stk_event_row *row, const stk_json
         const stk_json *one = stk_json_item(deps, i);
         int64_t number = stk_json_is_kind(one, STK_JSON_INT) ? stk_json_whole(one, 0) : -1;
         if (number < 0 || number >= row->task) {
-            return bad_row(view, row, "after one that isn't there", err);
+            return bad_row(view, row, "after a task that doesn't exist", err);
         }
         parents[i] = (uint32_t)number;
     }
@@ -72,11 +72,11 @@ int stk_view_fold_added(stk_view *view, const stk_event_row *row, const stk_json
     int64_t split = stk_json_get_whole(data, "split", -1);
     int64_t branch = stk_json_get_whole(data, "branch", 0);
     if (!view->grows || row->task != view->n_tasks) {
-        return bad_row(view, row, "out of turn", err);
+        return bad_row(view, row, "out of order", err);
     }
     if (i_step < 0 || split >= row->task || branch < 0 || n < 1 ||
         n > STK_LIMIT_TASKS - (int64_t)view->n_tasks || branch > STK_LIMIT_TASKS) {
-        return bad_row(view, row, "of a step or a frame that isn't there", err);
+        return bad_row(view, row, "with a step or split that doesn't exist", err);
     }
     stk_view_task model = {.name = stk_spec_step(view->spec, (uint32_t)i_step)->name,
                            .step = stk_spec_step(view->spec, (uint32_t)i_step),

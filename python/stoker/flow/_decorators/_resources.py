@@ -59,7 +59,7 @@ _FLAG: _Check = (
     lambda value: isinstance(value, bool) or str(value).lower() in ("true", "false"),
 )
 _MAPPING: _Check = ("a dict", lambda value: isinstance(value, dict))
-_LIST: _Check = ("a list of texts", _texts)
+_LIST: _Check = ("a list of strings", _texts)
 _PAIRS: _Check = ("a dict, or a list of 'key:value'", lambda v: isinstance(v, dict) or _texts(v))
 _CHECKS: Dict[str, _Check] = {
     "shared_memory": _SIZE,
