@@ -56,7 +56,7 @@ static void find_left(const stk_view *view, left *ret)
         const char *stack = stk_json_get_text(granted, "stack");
         const char *backend = stk_json_get_text(granted, "backend");
         if (stack != NULL && backend != NULL && ret->n++ == 0) {
-            ret->step = t->label;
+            ret->step = t->title;
             (void)snprintf(ret->where, sizeof ret->where, "%s (stack '%s')", backend, stack);
         }
     }

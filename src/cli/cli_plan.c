@@ -39,7 +39,7 @@ static int put_manifest(const stk_run_plan *p, uint32_t i, stk_buf *out, stk_err
  * comment that names the step. `kubectl apply -f` accepts them. */
 static int put_manifests(const stk_run_plan *p, const char *only, stk_buf *out, stk_err *err)
 {
-    int64_t wanted = only == NULL ? -1 : stk_spec_find(p->spec, only);
+    int64_t wanted = only == NULL ? -1 : stk_spec_find_word(p->spec, only);
     uint32_t n_found = 0;
     if (only != NULL && wanted < 0) {
         return stk_err_set(err, STK_E_NOT_FOUND, "the pipeline has no step '%s'", only);

@@ -21,7 +21,8 @@ static int no_such_step(const stk_view *view, const char *name, stk_err *err)
     const char **names = calloc((size_t)n + 1, sizeof *names);
     const char *near = NULL;
     for (uint32_t i = 0; names != NULL && i < n; i++) {
-        names[i] = stk_spec_step(spec, i)->name;
+        names[i] =
+            strchr(name, '[') != NULL ? stk_spec_title(spec, i) : stk_spec_step(spec, i)->name;
     }
     if (names != NULL) {
         near = stk_units_nearest(name, names, n);
@@ -68,16 +69,21 @@ static int find_task(stk_cli_read *read, const char *step, const char *id, stk_e
     return 0;
 }
 
-/* STEP or STEP/ID. */
+/* STEP or STEP/ID; STEP may be a title, which may hold a '/'. */
 static int find_step(stk_cli_read *read, const char *text, stk_err *err)
 {
+    const stk_spec *spec = stk_view_spec(read->view);
     STK_TEXT_AUTO step = strdup(text);
     STK_TRY(stk_err_if_null(step, err));
-    char *id = strchr(step, '/');
+    int64_t i_step = stk_spec_find_word(spec, step);
+    char *id = NULL;
+    if (i_step < 0) {
+        id = strrchr(step, '/');
+    }
     if (id != NULL) {
         *id++ = '\0';
+        i_step = stk_spec_find_word(spec, step);
     }
-    int64_t i_step = stk_spec_find(stk_view_spec(read->view), step);
     if (i_step < 0) {
         return no_such_step(read->view, step, err);
     }

@@ -30,15 +30,17 @@ static int run_why(const stk_cli *cli, stk_buf *out, stk_err *err)
         stk_text_safe(out, stk_text_or(text.data, ""), "");
         return 0;
     }
-    const char *step = NULL;
+    const char *step = NULL, *title = NULL;
     if (read.has_task) {
         step = stk_view_get_task(read.view, read.task)->label;
+        title = stk_view_get_task(read.view, read.task)->title;
     } else if (read.has_step) {
         step = stk_spec_step(stk_view_spec(read.view), read.i_step)->name;
     }
     stk_json_open(out, NULL, '{');
     stk_json_put_text(out, "run", stk_view_get_run(read.view)->id);
     stk_json_put_text(out, "step", step);
+    stk_json_put_known_text(out, "title", title);
     stk_json_put_text(out, "why", stk_text_or(text.data, ""));
     stk_json_close(out, '}');
     return 0;

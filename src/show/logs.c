@@ -168,7 +168,7 @@ static int find_files(const stk_logs *logs, follows *all, stk_arena *arena, stk_
         STK_TRY(find_folder(logs, all, i, arena, &dir, err));
         all->attempt[i] = attempt;
         const follow file = {
-            .prefix = logs->has_task ? NULL : task->label, .task = i, .attempt = task->attempt};
+            .prefix = logs->has_task ? NULL : task->title, .task = i, .attempt = task->attempt};
         if (dir != NULL && logs->out) {
             STK_TRY(add_file(all, &file, dir, "stdout.log", err));
         }
@@ -245,9 +245,9 @@ static int say_why_none(const stk_logs *logs, stk_err *err)
     if (d.cached_from != NULL) {
         (void)fprintf(stderr,
                       "stoker: step '%s' came from the cache; it ran in: stoker logs %s/%s\n",
-                      task->label, d.cached_from, task->name);
+                      task->title, d.cached_from, task->name);
     } else {
-        (void)fprintf(stderr, "stoker: step '%s' has not run\n", task->label);
+        (void)fprintf(stderr, "stoker: step '%s' has not run\n", task->title);
     }
     return 0;
 }
@@ -285,6 +285,7 @@ int stk_logs_json(const stk_logs *logs, stk_buf *out, stk_err *err)
         }
         stk_buf_text(out, out->len == 0 ? "[{" : ",\n {");
         stk_json_put_text(out, "step", task->name);
+        stk_json_put_text(out, "title", task->title);
         if (stk_view_grows(logs->view)) {
             stk_json_put_whole(out, "id", task->id);
         }

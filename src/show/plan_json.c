@@ -76,6 +76,7 @@ static void put_step(const stk_run_plan *p, uint32_t i, stk_buf *out)
     const uint32_t *needs = stk_plan_needs(p->plan, i, &n);
     stk_json_open(out, NULL, '{');
     stk_json_put_text(out, "step", stk_spec_step(p->spec, i)->name);
+    stk_json_put_text(out, "title", stk_spec_title(p->spec, i));
     stk_json_open(out, "needs", '[');
     for (uint32_t k = 0; k < n; k++) {
         stk_json_put_text(out, NULL, stk_spec_step(p->spec, needs[k])->name);

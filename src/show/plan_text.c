@@ -28,7 +28,7 @@ static void put_needs(const stk_run_plan *p, uint32_t i, const char *before, stk
     const uint32_t *needs = stk_plan_needs(p->plan, i, &n);
     uint32_t shown = n <= 4 ? n : 3;
     for (uint32_t k = 0; k < shown; k++) {
-        stk_buf_printf(out, "%s%s", before, stk_spec_step(p->spec, needs[k])->name);
+        stk_buf_printf(out, "%s%s", before, stk_spec_title(p->spec, needs[k]));
         before = ", ";
     }
     if (shown < n) {
@@ -151,8 +151,7 @@ static void put_grant(const stk_run_plan *p, uint32_t i, stk_buf *out)
 
 static void put_step(const stk_run_plan *p, uint32_t i, stk_buf *out)
 {
-    const char *name = stk_spec_step(p->spec, i)->name;
-    stk_buf_printf(out, "  %-24s ", name);
+    stk_buf_printf(out, "  %-24s ", stk_spec_title(p->spec, i));
     if (stk_spec_grows(p->spec)) {
         put_grant(p, i, out);
         stk_buf_char(out, ' ');

@@ -164,7 +164,7 @@ static void step_prefix(const stk_prints *p, const attempt *a, int k, int64_t ra
         size_t n = sizeof colours / sizeof *colours;
         stk_buf_printf(out, "\033[%sm", colours[task->i_step % n]);
     }
-    stk_buf_text(out, task->label);
+    stk_buf_text(out, task->title);
     if (rank >= 0) {
         stk_buf_printf(out, "[%lld]", (long long)rank);
     }

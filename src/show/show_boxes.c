@@ -280,7 +280,7 @@ static int add_to_group(stk_boxes *p, stk_boxes_level how, uint32_t i, stk_map *
         }
         p->groups[g] = (stk_boxes_group){.label = own, .step = i, .state = STK_TASK_CACHED};
         if (how == STK_BOXES_BY_STEM) { /* the label if no other step joins the group */
-            p->groups[g].label = stk_spec_step(stk_view_spec(p->view), i)->name;
+            p->groups[g].label = stk_spec_title(stk_view_spec(p->view), i);
         }
     }
     stk_boxes_group *to = &p->groups[g];

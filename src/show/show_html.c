@@ -282,7 +282,7 @@ static int notes(const page *p)
         for (uint32_t k = 0; k < d.n_warnings; k++) {
             const char *key = stk_arena_printf(keep, "%s\n%s", task->name, d.warnings[k]);
             if (key != NULL && !stk_map_get(&seen, key, NULL) && stk_map_put(&seen, key, 1) == 0) {
-                stk_html_note(p->out, task->label, d.warnings[k]);
+                stk_html_note(p->out, task->title, d.warnings[k]);
             }
         }
     }

@@ -42,7 +42,7 @@ int stk_html_step_row(const page *p, uint32_t i_task)
     stk_buf *out = p->out;
     stk_view_details d;
     STK_TRY(stk_html_details(p, i_task, &d));
-    stk_html_put(out, "<tr><td><b>%s</b>", task->label);
+    stk_html_put(out, "<tr><td><b>%s</b>", task->title);
     if (task->step != NULL && task->step->source != NULL) {
         stk_html_put(out, "<br/><code class=\"dim\">%s</code>", task->step->source);
     }

@@ -181,6 +181,7 @@ int stk_show_task_members(const stk_view *view, uint32_t i_task, stk_arena *aren
     const stk_view_task *task = stk_view_get_task(view, i_task);
     stk_view_details d;
     STK_TRY(stk_view_get_details(view, i_task, arena, &d, err));
+    stk_json_put_text(out, "title", task->title);
     stk_json_put_text(out, "status", stk_view_status(view, task, false));
     stk_json_put_bool(out, "cached", task->state == STK_TASK_CACHED);
     stk_json_put_text(out, "cached_from", d.cached_from);

@@ -35,7 +35,7 @@ static void warned_note(const line_ctx *c, const warned *w)
     const char *comma = "";
     stk_buf_printf(&text, "step%s ", stk_text_plural(w->n));
     for (uint32_t i = 0; i < w->n && i < NAMES; i++) {
-        stk_buf_printf(&text, "%s'%s'", comma, stk_view_get_task(c->view, w->steps[i])->label);
+        stk_buf_printf(&text, "%s'%s'", comma, stk_view_get_task(c->view, w->steps[i])->title);
         comma = ", ";
     }
     if (w->n > NAMES) {
@@ -80,7 +80,7 @@ static int warnings(const line_ctx *c)
         const char *kept = stk_show_checkpoints(&d[i], arena);
         if (kept != NULL) {
             stk_text_note(stk_arena_printf(arena, "step '%s' has %s",
-                                           stk_view_get_task(c->view, i)->label, kept),
+                                           stk_view_get_task(c->view, i)->title, kept),
                           c->style, c->out);
         }
     }

@@ -118,7 +118,7 @@ static void failed_line(stk_progress *p, const stk_view_task *task, const stk_ev
     bool is_final = task->state == STK_TASK_FAILED;
     STK_BUF_AUTO more = STK_BUF_INIT(1u << 16);
     /* On a terminal the name column has room for the label only; in a pipe the name says more. */
-    const char *name = task->label;
+    const char *name = task->title;
     if (!p->config.tty && arena != NULL) {
         name = stk_view_who(p->view, row->task, arena);
     }
@@ -191,7 +191,7 @@ static void wide_event(stk_progress *p, const stk_view_task *task, const stk_eve
 static void task_event(stk_progress *p, const stk_event_row *row)
 {
     const stk_view_task *task = stk_view_get_task(p->view, row->task);
-    const char *name = task->label;
+    const char *name = task->title;
     char took[32];
     int64_t ms = stk_show_took_ms(task->started_ms, task->ended_ms, 0);
     stk_units_format_duration(ms, took, sizeof took);

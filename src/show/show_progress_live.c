@@ -78,7 +78,7 @@ static void task_line(stk_progress *p, uint32_t i_task, int64_t now_ms)
     stk_ink ink;
     const char *status = stk_state_word(task->state);
     stk_buf_printf(&line, "%s ", stk_text_mark(status, p->style.utf8, &ink));
-    stk_text_fit(&line, task->label, name_columns(p), true, p->style.utf8);
+    stk_text_fit(&line, task->title, name_columns(p), true, p->style.utf8);
     if (task->state == STK_TASK_BACKOFF) {
         int64_t left = MAX(task->retry_at_ms - now_ms, 0);
         stk_buf_printf(&line, " next try in %s",

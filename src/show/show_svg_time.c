@@ -127,7 +127,7 @@ static void draw_bar(const stk_view *view, const stk_svg_span *s, const bar *b, 
                    "<rect class=\"bar s-%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
                    "height=\"%.1f\" rx=\"%.1f\"><title>",
                    stk_state_word(task->state), x, y, w, h, h > 8 ? 4.0 : 2.0);
-    stk_buf_html(out, task->label);
+    stk_buf_html(out, task->title);
     stk_buf_printf(out, ": %s, %s</title></rect>", stk_state_word(task->state),
                    stk_units_format_duration(b->to_ms - b->from_ms, text, sizeof text));
     if (h > LANE) {
@@ -152,7 +152,7 @@ static void draw_rows(const stk_view *view, const stk_svg_span *s, const bar *ba
                       stk_buf *out)
 {
     for (uint32_t i = 0; i < n; i++) {
-        stk_svg_row_label(stk_view_get_task(view, bars[i].task)->label, LABEL - 10,
+        stk_svg_row_label(stk_view_get_task(view, bars[i].task)->title, LABEL - 10,
                           i * (double)ROW + 16, out);
         draw_bar(view, s, &bars[i], (double)i * ROW + 5, ROW - 10, out);
     }

@@ -59,7 +59,7 @@ static int head(const sheet *s)
     const char *title = stk_json_get_text(s->card, "title");
     STK_TRY(stk_html_details(p, s->i_task, &d));
     stk_html_open(out, "img-src data:; ");
-    stk_html_put(out, "%s %s</title>\n", stk_text_or(title, s->task->label), status);
+    stk_html_put(out, "%s %s</title>\n", stk_text_or(title, s->task->title), status);
     if (s->reload_s > 0 && is_live(s)) {
         stk_buf_printf(out, "<meta http-equiv=\"refresh\" content=\"%d\"/>\n", s->reload_s);
     }

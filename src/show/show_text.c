@@ -294,7 +294,7 @@ static int scope_lines(const line_ctx *c, uint32_t i_task)
                 stk_text_put_label(c, "inherits");
             }
             wrap_word(&words, stk_arena_printf(c->arena, "%s (%s)", one->name,
-                                               stk_view_get_task(c->view, one->task)->label));
+                                               stk_view_get_task(c->view, one->task)->title));
         }
     }
     end_words(&words);
@@ -307,7 +307,7 @@ static void after_field(const line_ctx *c, const stk_view_task *task)
     STK_BUF_AUTO names = STK_BUF_INIT(1u << 16);
     for (uint32_t i = 0; i < task->n_parents && i < NAMES; i++) {
         stk_buf_separate(&names, ", ");
-        stk_buf_text(&names, stk_view_get_task(c->view, task->parents[i])->label);
+        stk_buf_text(&names, stk_view_get_task(c->view, task->parents[i])->title);
     }
     if (task->n_parents > NAMES) {
         stk_buf_printf(&names, " and %u more", task->n_parents - NAMES);
@@ -328,8 +328,11 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
     char text[64];
     stk_text_put_mark(&c, status);
     stk_buf_char(out, ' ');
-    stk_text_ink(out, style, STK_INK_BOLD,
-                 stk_arena_printf(arena, "%s %s", stk_view_who(view, i_task, arena), status));
+    const char *who = stk_view_who(view, i_task, arena);
+    if (strcmp(task->title, task->label) != 0) {
+        who = stk_arena_printf(arena, "%s (%s)", who, task->label);
+    }
+    stk_text_ink(out, style, STK_INK_BOLD, stk_arena_printf(arena, "%s %s", who, status));
     if (task->started_ms > 0) {
         stk_buf_printf(out, "%s%s", dot(style), stk_text_took(&c, task, arena));
     }

@@ -84,14 +84,14 @@ static void skipped_line(const line_ctx *c, const uint32_t *roots, uint32_t root
         }
         if (n++ < NAMES) {
             stk_buf_separate(&names, ", ");
-            stk_text_safe(&names, task->label, "");
+            stk_text_safe(&names, task->title, "");
         }
     }
     if (n > 0) {
         char count[32];
         const char *cause = "what it needs";
         if (root != UINT32_MAX) {
-            cause = stk_view_get_task(c->view, root)->label;
+            cause = stk_view_get_task(c->view, root)->title;
         }
         if (n > NAMES) {
             stk_buf_text(&names, ", …");

@@ -49,7 +49,7 @@ static int read_row(const line_ctx *c, uint32_t i_task, stk_arena *keep, step_ro
     stk_view_details d;
     STK_TRY(stk_view_get_details(c->view, i_task, c->arena, &d, c->err));
     *row = (step_row){.status = stk_view_status(c->view, task, true)};
-    row->cells[C_NAME] = task->label;
+    row->cells[C_NAME] = task->title;
     if (task->started_ms > 0 && task->state != STK_TASK_CACHED && task->state != STK_TASK_SKIPPED) {
         row->cells[C_TIME] = stk_text_took(c, task, keep);
         row->cells[C_ASKED] = amounts_text(c, &d.asked, keep);

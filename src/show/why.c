@@ -37,7 +37,7 @@ static void say_devices(const stk_view *view, stk_run_standing *s, const stk_sch
         if (stk_devset_has(&why->held, i) && holder != UINT32_MAX) {
             stk_buf_printf(out, "%s%s %d: step '%s' of this run", comma,
                            stk_text_or(d->noun, "device"), d->index,
-                           stk_view_get_task(view, holder)->label);
+                           stk_view_get_task(view, holder)->title);
             comma = "; ";
         }
     }
@@ -57,7 +57,7 @@ static void why_ready(const stk_view *view, stk_run_standing *s, uint32_t i_task
                                             [STK_WHY_WORKERS] = "a free worker (--max-workers)",
                                             [STK_WHY_PLACE] = "a place"};
     stk_sched_why why = stk_sched_explain(s->sched, i_task);
-    const char *name = stk_view_get_task(view, i_task)->label;
+    const char *name = stk_view_get_task(view, i_task)->title;
     const char *resource = NULL;
     if (why.what < sizeof resources / sizeof *resources) {
         resource = resources[why.what];
@@ -75,13 +75,13 @@ static void why_ready(const stk_view *view, stk_run_standing *s, uint32_t i_task
     }
     if (why.is_queue) {
         stk_buf_printf(out, "; step '%s' has waited for them longer and comes first",
-                       stk_view_get_task(view, why.other)->label);
+                       stk_view_get_task(view, why.other)->title);
     } else if (why.what == STK_WHY_DEVICES) {
         stk_buf_text(out, ": ");
         say_devices(view, s, &why, arena, out);
     } else if (why.other != UINT32_MAX) {
         stk_buf_printf(out, ", which step '%s' of this run holds",
-                       stk_view_get_task(view, why.other)->label);
+                       stk_view_get_task(view, why.other)->title);
         if (why.what == STK_WHY_WORKERS || why.what == STK_WHY_PLACE) {
             stk_buf_text(out, ", among others");
         }
@@ -105,10 +105,10 @@ static int why_waiting(stk_store *store, const stk_view *view, uint32_t i_task, 
         }
     }
     if (!stk_view_is_live(view)) {
-        stk_buf_printf(out, "step '%s' never ran: the run was %s before its turn came", task->label,
+        stk_buf_printf(out, "step '%s' never ran: the run was %s before its turn came", task->title,
                        stk_view_get_run(view)->status);
     } else if (other != NULL) {
-        stk_buf_printf(out, "step '%s' waits for step '%s', which is %s", task->name, other->name,
+        stk_buf_printf(out, "step '%s' waits for step '%s', which is %s", task->title, other->title,
                        stk_state_word(other->state));
     } else if (grows) {
         /* The record has the tasks' requests, but not the order in which the scheduler would serve
@@ -117,12 +117,12 @@ static int why_waiting(stk_store *store, const stk_view *view, uint32_t i_task, 
         stk_buf_printf(out,
                        "step '%s' has all its inputs and waits for CPUs, memory, devices or a free "
                        "worker (--max-workers); %u task%s of its run %s running",
-                       task->label, n, stk_text_plural(n), n == 1 ? "is" : "are");
+                       task->title, n, stk_text_plural(n), n == 1 ? "is" : "are");
     } else if (!stk_run_is_of_this_host(stk_view_get_run(view), arena)) {
         stk_buf_printf(out,
                        "step '%s' has all its inputs and waits for CPUs, memory, devices or a free "
                        "worker; 'stoker why' on the run's own host says which",
-                       task->label);
+                       task->title);
     } else {
         STK_RUN_STANDING_AUTO standing = {0};
         STK_TRY(stk_run_standing_open(store, view, arena, &standing, err));
@@ -179,7 +179,7 @@ int stk_show_why_task(stk_store *store, const stk_view *view, uint32_t i_task, s
                        stk_text_or(d.because, "?"));
         if (roots[i_task] != UINT32_MAX) {
             const stk_view_task *root = stk_view_get_task(view, roots[i_task]);
-            stk_buf_printf(out, "; the first cause is '%s', which %s %s", root->name,
+            stk_buf_printf(out, "; the first cause is '%s', which %s %s", root->title,
                            root->state == STK_TASK_CANCELLED ? "was" : "has",
                            stk_state_word(root->state));
         }

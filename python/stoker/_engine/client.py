@@ -148,6 +148,11 @@ class StepRun:
         return f"{self.run.id}/{self.name}"
 
     @property
+    def title(self) -> str:
+        """Its name; of several calls of one step what differs between them: ``fit[lr=0.1]``."""
+        return str(self.body.get("title") or self.name)
+
+    @property
     def status(self) -> ExecutionStatus:
         """Its status."""
         return ExecutionStatus.of(str(self.body["status"]))
@@ -248,6 +253,14 @@ class StepRun:
         return notebook.card(self.id, self.run.store)
 
 
+class _Steps(Names[StepRun]):
+    def __missing__(self, key: str) -> StepRun:
+        for step in self.values():
+            if step.title == key:
+                return step
+        return super().__missing__(key)
+
+
 class StepInput(Dict[str, Any]):
     """One input of a step, from the record."""
 
@@ -323,9 +336,9 @@ class PipelineRun:
 
     @property
     def steps(self) -> Names[StepRun]:
-        """Step name → step."""
+        """Step name → step; ``steps["fit[lr=0.1]"]`` finds a step by its title."""
         steps = self.body.get("steps") or {}
-        return Names(f"step in run {self.id}", {k: StepRun(k, v, self) for k, v in steps.items()})
+        return _Steps(f"step in run {self.id}", {k: StepRun(k, v, self) for k, v in steps.items()})
 
     @property
     def config(self) -> RunConfiguration:

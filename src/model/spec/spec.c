@@ -218,11 +218,13 @@ int stk_spec_parse(const char *text, size_t len, const stk_spec_place *place, st
 {
     stk_arena *arena = stk_arena_new(0);
     stk_spec *spec = stk_arena_alloc(arena, sizeof *spec);
-    if (spec == NULL) {
+    stk_spec_titles *titles = stk_spec_new_titles(arena);
+    if (spec == NULL || titles == NULL) {
         stk_arena_free(arena);
         return stk_err_set(err, STK_E_NOMEM, "out of memory while reading the pipeline");
     }
     spec->arena = arena;
+    spec->titles = titles;
     spec->path = stk_arena_dup(arena, place->path);
     stk_spec_reader r = {
         .arena = arena, .path = place->path, .place = place, .err = err, .spec = spec};
@@ -243,6 +245,7 @@ void stk_spec_free(stk_spec *spec)
 {
     if (spec != NULL) {
         stk_map_done(&spec->step_index);
+        stk_spec_free_titles(spec);
         stk_arena_free(spec->arena);
     }
 }

@@ -302,6 +302,13 @@ uint32_t stk_spec_n_steps(const stk_spec *spec);
 bool stk_spec_grows(const stk_spec *spec);
 const stk_step *stk_spec_step(const stk_spec *spec, uint32_t i_step);
 int64_t stk_spec_find(const stk_spec *spec, const char *step_name); /* -1: none */
+/* What people read: the step's name, but for the calls of one function that the Python front named
+ * fit, fit_2 … what differs between them: "fit[lr=0.1]", at most three differences; of calls that
+ * differ only in where their inputs come from, the source: "score[fit_2]". Titles are unique, and
+ * no step's name. Lives until a parameter is set. All are made at the first call, which isn't
+ * thread-safe. */
+const char *stk_spec_title(const stk_spec *spec, uint32_t i_step);
+int64_t stk_spec_find_word(const stk_spec *spec, const char *word); /* by name or title; -1: none */
 uint32_t stk_spec_n_params(const stk_spec *spec);
 const stk_param *stk_spec_param(const stk_spec *spec, uint32_t i_param);
 

@@ -273,6 +273,7 @@ int stk_spec_set_param(stk_spec *spec, const char *name, const char *value, stk_
         return stk_err_set(err, STK_E_NOMEM, "out of memory for parameter '%s'", name);
     }
     param->value = json;
+    stk_spec_free_titles(spec);
     return 0;
 }
 
@@ -288,6 +289,7 @@ int stk_spec_set_param_json(stk_spec *spec, const char *name, const char *json, 
         return wrong_value(param, type, json, err);
     }
     stk_spec_reader r = {.arena = spec->arena, .path = spec->path, .err = err, .spec = spec};
+    stk_spec_free_titles(spec);
     return set_value(&r, &node, param);
 }
 

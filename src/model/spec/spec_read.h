@@ -45,7 +45,13 @@ struct stk_spec {
     stk_map step_index;
     stk_param *params;
     uint32_t n_params;
+    struct stk_spec_titles *titles; /* made when somebody asks for one (spec_titles.c) */
 };
+
+typedef struct stk_spec_titles stk_spec_titles;
+stk_spec_titles *stk_spec_new_titles(stk_arena *arena); /* NULL: out of memory */
+/* Forgets them, because a parameter's value changed; they are made again. */
+void stk_spec_free_titles(stk_spec *spec);
 
 /* --- failing --- */
 

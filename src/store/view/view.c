@@ -57,6 +57,7 @@ int stk_view_new(const stk_spec *spec, const char *run, const char *store_path, 
         if (!view->grows) {
             view->tasks[i] = (stk_view_task){.name = step->name,
                                              .label = step->name,
+                                             .title = stk_spec_title(spec, i),
                                              .step = step,
                                              .i_step = i,
                                              .split = UINT32_MAX};
@@ -90,6 +91,21 @@ void stk_view_free(stk_view *view)
 
 /* --- folding --- */
 
+/* A stored document has no parameters of the command line, and titles show their values. */
+static void set_parameters(stk_view *view)
+{
+    const stk_json *all = view->parameters;
+    for (uint32_t i = 0; view->owned_spec != NULL && i < stk_json_n_members(all); i++) {
+        const char *text = stk_json_dump_in(stk_json_value(all, i), view->arena);
+        if (text != NULL) { /* the run had these values: its document takes them */
+            (void)stk_spec_set_param_json(view->owned_spec, stk_json_key(all, i)->text, text, NULL);
+        }
+    }
+    for (uint32_t i = 0; !view->grows && i < view->n_tasks; i++) {
+        view->tasks[i].title = stk_spec_title(view->spec, i);
+    }
+}
+
 static int fold_created(stk_view *view, const stk_event_row *row, const stk_json *data,
                         stk_err *err)
 {
@@ -117,6 +133,7 @@ static int fold_created(stk_view *view, const stk_event_row *row, const stk_json
     run->host = stk_json_dump_in(stk_json_get(data, "host"), arena);
     run->max_workers = (uint32_t)stk_json_get_whole(data, "max_workers", 0);
     view->parameters = stk_json_read(arena, run->parameters);
+    set_parameters(view);
     for (uint32_t i = 0; i < stk_json_n_items(stk_json_get(data, "notes")); i++) {
         const stk_json *note = stk_json_item(stk_json_get(data, "notes"), i);
         if (add_note(view, stk_json_text(note), err) < 0) {
@@ -446,7 +463,7 @@ const stk_view_step *stk_view_get_step(const stk_view *view, uint32_t i_step)
 bool stk_view_find(const stk_view *view, const char *name, uint32_t *ret_task)
 {
     if (!view->grows) {
-        int64_t i_step = stk_spec_find(view->spec, name);
+        int64_t i_step = stk_spec_find_word(view->spec, name);
         if (i_step >= 0) {
             *ret_task = (uint32_t)i_step;
         }

@@ -51,7 +51,8 @@ typedef struct stk_view_run {
 
 typedef struct stk_view_task {
     const char *name;  /* of its step */
-    const char *label; /* shown to people: the step's name; in a growing run "work/17" */
+    const char *label; /* what people type: the step's name; in a growing run "work/17" */
+    const char *title; /* what they read: stk_spec_title; in a growing run the label */
     const stk_step *step;
     uint32_t i_step;
     uint32_t id; /* the <task> of its directory: 0; in a growing run its number + 1 */
@@ -176,7 +177,7 @@ typedef struct stk_view_details {
     const char *cached_from;
     const char *unseen;      /* of a cached step: reads that can't be seen, or NULL */
     int64_t from_task;       /* of a clone: the task of the original run; -1: none */
-    const char *because;     /* SKIPPED: the step that did not succeed */
+    const char *because;     /* SKIPPED: title of the step that did not succeed */
     const char *error_class; /* NULL: no error */
     const char *error_text;  /* without the step's name: "exit status 3" */
     const char *traceback;
@@ -239,11 +240,11 @@ const stk_spec *stk_view_spec(const stk_view *view);
 const stk_view_run *stk_view_get_run(const stk_view *view);
 uint32_t stk_view_n_tasks(const stk_view *view);
 const stk_view_task *stk_view_get_task(const stk_view *view, uint32_t i_task);
-/* Finds a task by label ("train"; in a growing run "work/17", or "work" if the step has only one);
- * false: none. */
+/* Finds a task by label or title ("train"; in a growing run "work/17", or "work" if the step has
+ * only one); false: none. */
 bool stk_view_find(const stk_view *view, const char *name, uint32_t *ret_task);
 bool stk_view_grows(const stk_view *view);
-/* The task's name for people: "work"; in a growing run "work/17", in a foreach "work/17 (item 3 of
+/* The task's title for people: "work"; in a growing run "work/17", in a foreach "work/17 (item 3 of
  * start)"; in `arena`. */
 const char *stk_view_who(const stk_view *view, uint32_t i_task, stk_arena *arena);
 const stk_view_step *stk_view_get_step(const stk_view *view, uint32_t i_step);

@@ -285,7 +285,12 @@ static void read_end(const stk_view *view, uint32_t i_task, const stk_json *end,
     d->cached_from = stk_arena_dup(arena, stk_json_get_text(end, "from_run"));
     d->unseen = stk_arena_dup(arena, stk_json_get_text(end, "unseen"));
     d->from_task = stk_json_get_whole(end, "from_task", -1);
-    d->because = stk_arena_dup(arena, stk_json_get_text(end, "because"));
+    const char *because = stk_json_get_text(end, "because");
+    uint32_t cause = 0;
+    if (because != NULL && !view->grows && stk_view_find(view, because, &cause)) {
+        because = view->tasks[cause].title;
+    }
+    d->because = stk_arena_dup(arena, because);
     d->traceback = stk_arena_dup(arena, stk_json_get_text(end, "traceback"));
     d->where = stk_arena_dup(arena, stk_json_get_text(end, "where"));
     d->rank = stk_json_get_whole(end, "rank", -1);

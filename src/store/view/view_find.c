@@ -79,7 +79,8 @@ static int find_in_run(stk_store *store, const char *text, stk_arena *arena, stk
     STK_TRY(stk_err_if_null(run, err));
     char *step = strchr(run, '/');
     *step++ = '\0';
-    char *output = strchr(step, '.');
+    char *bracket = strrchr(step, ']'); /* a title's values may have dots */
+    char *output = strchr(stk_text_or(bracket, step), '.');
     if (output != NULL) {
         *output++ = '\0';
     }

@@ -92,6 +92,7 @@ int stk_view_fold_added(stk_view *view, const stk_event_row *row, const stk_json
         task->branch = (uint32_t)branch + i;
         task->label = stk_arena_printf(view->arena, "%s/%u", model.name, task->id);
         STK_TRY(stk_err_if_null(task->label, err));
+        task->title = task->label;
         stk_view_step *step = &view->steps[i_step];
         if (step->n == 0) {
             step->first = view->n_tasks;
@@ -163,17 +164,17 @@ const char *stk_view_who(const stk_view *view, uint32_t i_task, stk_arena *arena
     stk_view_frame *frames;
     uint32_t n = 0;
     if (stk_view_foreach(view, i_task, arena, &frames, &n, NULL) < 0 || n == 0) {
-        return task->label;
+        return task->title;
     }
     STK_BUF_AUTO text = STK_BUF_INIT(1u << 16);
-    stk_buf_printf(&text, "%s (", task->label);
+    stk_buf_printf(&text, "%s (", task->title);
     for (uint32_t i = 0; i < n; i++) {
         stk_buf_printf(&text, "%sitem %u of %s", i > 0 ? ", " : "", frames[i].index,
                        view->tasks[frames[i].task].name);
     }
     stk_buf_char(&text, ')');
     const char *own = stk_buf_keep(&text, arena);
-    return stk_text_or(own, task->label);
+    return stk_text_or(own, task->title);
 }
 
 /* --- scope --- */

@@ -40,9 +40,9 @@ static int push_cache(stk_exec *x, const exec_ending *e, const exec_made *made, 
     const char *unseen = NULL;
     STK_TRY(stk_exec_reads_collect(x, e, seen, &seen, &unseen, err));
     if (unseen != NULL && e->step->settings->cache.track == STK_TRACK_STRICT) {
-        const char *note = stk_arena_printf(
-            x->scratch, "step '%s': its result isn't cached, because Stoker can't see %s",
-            e->step->name, unseen);
+        const char *note =
+            stk_arena_printf(x->scratch, "%s: its result isn't cached, because Stoker can't see %s",
+                             stk_exec_who(x, e->task, x->scratch), unseen);
         return stk_exec_emit_note(x, note, err);
     }
     if (x->graph.grow != NULL) {
@@ -158,7 +158,9 @@ static int succeed(stk_exec *x, const exec_ending *e, stk_err *err)
     STK_TRY(emit_success(x, e, &made, &data, err));
     if (e->remark != NULL) {
         STK_TRY(stk_exec_emit_note(
-            x, stk_arena_printf(x->scratch, "step '%s': %s", e->step->name, e->remark), err));
+            x,
+            stk_arena_printf(x->scratch, "%s: %s", stk_exec_who(x, e->task, x->scratch), e->remark),
+            err));
     }
     return stk_exec_run_hooks(x, e->task, e->has_result ? &e->result : NULL, NULL, err);
 }

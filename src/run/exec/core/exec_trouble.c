@@ -201,8 +201,9 @@ int stk_exec_fail_gone(stk_exec *x, uint32_t task, stk_err *err)
     stk_json_put_text(&buf, "text", text);
     stk_json_close(&buf, '}');
     if (x->error == NULL) {
-        x->error =
-            stk_arena_printf(x->arena, "step '%s' failed: %s", stk_exec_step(x, task)->name, text);
+        const char *who = stk_exec_who(x, task, x->scratch);
+        STK_TRY(stk_err_if_null(who, err));
+        x->error = stk_arena_printf(x->arena, "%s failed: %s", who, text);
     }
     STK_TRY(stk_err_if_null(x->error, err));
     stk_sched_event failed = {

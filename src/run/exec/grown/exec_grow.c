@@ -21,9 +21,10 @@ uint32_t stk_exec_id(const stk_exec *x, uint32_t task)
 
 const char *stk_exec_who(const stk_exec *x, uint32_t task, stk_arena *arena)
 {
-    const char *name = stk_exec_step(x, task)->name;
-    return x->graph.grow == NULL ? stk_arena_printf(arena, "step '%s'", name)
-                                 : stk_arena_printf(arena, "step '%s' (task %u)", name, task + 1);
+    if (x->graph.grow == NULL) {
+        return stk_arena_printf(arena, "step '%s'", stk_spec_title(x->spec, task));
+    }
+    return stk_arena_printf(arena, "step '%s' (task %u)", stk_exec_step(x, task)->name, task + 1);
 }
 
 /* --- a task's request --- */
