@@ -363,3 +363,17 @@ def test_quarantine_is_lifted(cli: Cli) -> None:
     assert [d["status"] for d in devices_of(cli)] == ["free", "free"]
     again = cli("gpus", "--clear", "GPU-aa-1")
     assert again.code != 0 and "quarantine" in again.err
+
+
+def test_wsl2(cli: Cli) -> None:
+    """Windows' driver shows no /dev/nvidia0: its node is /dev/dxg, its NVML in a folder of WSL's."""
+    built = ROOT / "build/src/host/accel/libnvidia-ml-fake.so"
+    assert built.is_file(), "run `ninja -C build` first"
+    library = cli.write("root/usr/lib/wsl/lib/libnvidia-ml.so.1", "")
+    library.write_bytes(built.read_bytes())
+    cli.env |= {"STOKER_SYSROOT": str(cli.folder / "root"), "STOKER_ACCEL": "nvml"}
+    assert devices_of(cli) == []  # a Linux that merely has the folder
+    cli.write("root/dev/dxg", "")
+    found = devices_of(cli)
+    assert [d["vendor"] for d in found] == ["nvidia", "nvidia"]
+    assert all(d["uuid"].startswith("GPU-") for d in found)

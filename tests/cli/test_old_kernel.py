@@ -1,17 +1,16 @@
-"""Whole runs on Linux 4.18 (support/old_kernel.py), which lacks pidfds, close_range and openat2."""
+"""Whole runs on Linux 4.18 (support/system_calls.py), which lacks pidfds, close_range and openat2."""
 
 from __future__ import annotations
 
 import os
 import signal
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_tools import ROOT, Cli, alive, wait_for
+from cli_tools import FILTER, Cli, alive, wait_for
 
 PIPELINE = """
 import os
@@ -41,19 +40,14 @@ if __name__ == "__main__":
 def old(tmp_path: Path) -> Iterator[Cli]:
     """Every `stoker` of this terminal, and what it starts, is on the old kernel."""
     terminal = Cli(tmp_path)
-    real, binary = terminal.binary, tmp_path / "bin" / "stoker"
-    binary.parent.mkdir()
-    program = ROOT / "tests/support/old_kernel.py"
-    binary.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{program}" "{real}" "$@"\n')
-    binary.chmod(binary.stat().st_mode | stat.S_IXUSR)
-    terminal.binary = binary
+    terminal.filter_calls("old")
     yield terminal
     terminal.close()
 
 
 def test_the_filter_holds(tmp_path: Path) -> None:
     ask = "import os\ntry: os.pidfd_open(os.getpid())\nexcept OSError as e: print(e.errno)"
-    command = [sys.executable, str(ROOT / "tests/support/old_kernel.py"), sys.executable, "-c", ask]
+    command = [sys.executable, str(FILTER), "old", sys.executable, "-c", ask]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout.strip() == "38", done.stderr
 

@@ -16,6 +16,7 @@ from waiting import wait_for as wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("STOKER_TEST_PYTHON", sys.executable)
+FILTER = ROOT / "tests/support/system_calls.py"
 Steps = dict[str, Any]
 
 
@@ -98,6 +99,15 @@ class Cli:
             "PYTHONPATH": str(ROOT / "python"),
         }
         self.children: list[subprocess.Popen[str]] = []
+
+    def filter_calls(self, kind: str) -> None:
+        """From here on the system calls of `stoker`, and of what it starts, are as FILTER says."""
+        script = self.write(
+            "bin/stoker",
+            f'#!/bin/sh\nexec "{sys.executable}" "{FILTER}" {kind} "{self.binary}" "$@"\n',
+        )
+        script.chmod(0o755)
+        self.binary = script
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name

@@ -151,6 +151,31 @@ def test_compat_finds_its_folder(environment: Path, tmp_path: Path) -> None:
     assert done.returncode == 0 and done.stdout.strip().startswith(str(environment.resolve()))
 
 
+def files_of(folder: Path) -> set[str]:
+    found = (p for p in folder.rglob("*") if not p.is_dir() and "__pycache__" not in p.parts)
+    return {str(path.relative_to(folder)) for path in found}
+
+
+def test_uninstall_and_what_remains(wheel: Path, tmp_path: Path) -> None:
+    """docs/install.md: pip takes all that the wheel brought; runs stay in the project's .stoker alone."""
+    folder, home, project = (tmp_path / name for name in ("env", "home", "project"))
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    home.mkdir()
+    project.mkdir()
+    before = files_of(folder)
+    pip = [folder / "bin" / "pip", "-q", "--no-input"]
+    subprocess.run([*pip, "install", "--no-index", "--no-deps", wheel], check=True)
+    assert {"bin/stoker", "share/man/man1/stoker.1"} <= files_of(folder) - before
+    (project / "flow.py").write_text(FLOW)
+    env = {**clean(folder, home), "STOKER_LEASE_DIR": str(tmp_path / "leases")}
+    (home / "leases").rmdir()
+    subprocess.run([folder / "bin" / "stoker", "run", "flow.py"], cwd=project, env=env, check=True)
+    subprocess.run([*pip, "uninstall", "-y", "stoker"], check=True)
+    assert files_of(folder) == before
+    assert not files_of(home)
+    assert {Path(name).parts[0] for name in files_of(project)} == {".stoker", "flow.py"}
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 def test_runs_for_a_user_without_rights(environment: Path, tmp_path: Path) -> None:
     """pytest's folders are private: the user gets an environment of their own under /tmp."""

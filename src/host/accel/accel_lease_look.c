@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/param.h>
+#include <unistd.h>
 
 #include "base/text.h"
 #include "host/accel/accel_lease.h"

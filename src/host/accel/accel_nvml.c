@@ -356,7 +356,9 @@ static int nvml_open(stk_accel *accel, const char *spec, void **ret_self, stk_er
     STK_TRY(stk_err_need(lib, "for the list of devices", err));
     bool is_loaded = stk_nvml_load(lib, stk_text_or(forced, "libnvidia-ml.so.1"));
     if (!is_loaded && forced == NULL && wsl) { /* the loader knows that folder only if told */
-        is_loaded = stk_nvml_load(lib, "/usr/lib/wsl/lib/libnvidia-ml.so.1");
+        char path[PATH_MAX];
+        is_loaded = stk_sysfs_path(path, sizeof path, "/usr/lib/wsl/lib/libnvidia-ml.so.1") &&
+                    stk_nvml_load(lib, path);
     }
     if (!is_loaded) {
         if (forced != NULL) {
