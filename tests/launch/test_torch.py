@@ -129,6 +129,35 @@ time.sleep(1)  # sleeps: rank 0 is told as ended by now
     assert told.startswith("    Traceback") and "[rank1]" not in told
 
 
+# --- errors ---
+
+
+def test_record(tmp_path: Path) -> None:
+    """PyTorch's own account of an error reaches our file in torchrun's form."""
+    script = tmp_path / "fail.py"
+    script.write_text("""
+import os, sys
+from torch.distributed.elastic.multiprocessing.errors import record
+@record
+def main():
+    sys.stderr = open(os.devnull, "w")
+    raise ValueError("boom")
+main()
+""")
+    torchrun = Path(PYTHON).with_name("torchrun")
+    accounts = []
+    for words in ([torchrun, "--nproc-per-node", "1"], [binary(), "launch", "-n", "1"]):
+        own = tmp_path / "own.json"
+        env = ENV | {"TORCHELASTIC_ERROR_FILE": str(own)}
+        done = subprocess.run([*words, script], env=env, capture_output=True, text=True)
+        assert done.returncode == 1 and "boom" in done.stderr
+        message = json.loads(own.read_text())["message"]
+        assert int(message["extraInfo"].pop("timestamp")) > 0
+        accounts.append(message)
+        own.unlink()
+    assert accounts[0] == accounts[1]
+
+
 # --- the options of both ---
 
 

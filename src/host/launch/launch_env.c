@@ -11,6 +11,7 @@
 #include "host/launch/launch_nodes.h"
 #include "host/launch/launch_private.h"
 #include "host/launch/launch_ranks.h"
+#include "host/launch/launch_told.h"
 #include "sys/proc.h"
 
 /* --- environment --- */
@@ -207,6 +208,7 @@ int stk_launch_env_new(stk_gang *g, launch_env *ret_env, stk_err *err)
 int stk_launch_env_rank(stk_gang *g, launch_env *env, uint32_t rank, stk_err *err)
 {
     uint32_t number = stk_launch_number(g, rank);
+    char path[PATH_MAX];
     env->n_ours = env->n_fixed;
     put_number_variable(g, env, "RANK", number);
     if (g->config->virtual_rank) {
@@ -215,11 +217,10 @@ int stk_launch_env_rank(stk_gang *g, launch_env *env, uint32_t rank, stk_err *er
         put_number_variable(g, env, "LOCAL_RANK", rank);
     }
     put_number_variable(g, env, "ROLE_RANK", number);
+    put_variable(g, env, "TORCHELASTIC_ERROR_FILE", stk_launch_errors_path(g, rank, path));
     if (g->config->dir != NULL) {
         const char *dir = stk_arena_printf(g->arena, "%s/rank-%u", g->config->dir, number);
         put_variable(g, env, "STOKER_RANK_DIR", dir);
-        env->ours[env->n_ours++] =
-            stk_arena_printf(g->arena, "TORCHELASTIC_ERROR_FILE=%s/error.json", dir);
         /* PyTorch's flight recorder writes there when NCCL fails, or on request through the
          * pipe. */
         static const char *const flight[] = {"TORCH_FR_DUMP_TEMP_FILE",

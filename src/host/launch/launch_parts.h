@@ -12,7 +12,12 @@
 /* Precedes the stack of a rank's child process in stack.txt. */
 #define LAUNCH_CHILD "its process "
 
-enum { LAUNCH_TAIL = 16 << 10, LAUNCH_LINE = 64 << 10, LAUNCH_PENDING = 256 << 10 };
+enum {
+    WORDS_OF_ERROR = 240,
+    LAUNCH_TAIL = 16 << 10,
+    LAUNCH_LINE = 64 << 10,
+    LAUNCH_PENDING = 256 << 10
+};
 
 /* epoll's data: the kind in the upper half, an index in the lower. */
 typedef enum {
@@ -77,7 +82,8 @@ typedef struct launch_rank {
     launch_stream streams[2];
     char tail[LAUNCH_TAIL + 1]; /* the end of its stderr */
     size_t n_tail;
-    char why[512]; /* why it ended, if it has no status; else "" */
+    char error[WORDS_OF_ERROR]; /* what it wrote to its error file, if stderr has no traceback */
+    char why[512];              /* why it ended, if it has no status; else "" */
     launch_pulse pulse;
     bool silent, silent_in; /* at a hang: it didn't answer; its stack is in a collective */
 } launch_rank;

@@ -18,6 +18,7 @@
  *   launch_devices.c which devices are which rank's
  *   launch_pulse.c   which collective each rank waits in
  *   launch_report.c  sentences, gang.json, result.json
+ *   launch_errors.c  TORCHELASTIC_ERROR_FILE
  *   launch_task.c    task.json → config
  */
 #ifndef STK_LAUNCH_PRIVATE_H
@@ -77,9 +78,10 @@ typedef struct stk_gang {
     uint32_t devices[STK_LAUNCH_MAX_DEVICES]; /* those of config->seen that are used */
     uint32_t n_devices;
     launch_hang hang;
-    char text[1024]; /* why this attempt failed */
-    stk_buf past;    /* finished attempts, as JSON members */
-    stk_buf stacks;  /* the ranks' stacks at a hang */
+    char errors[PATH_MAX]; /* folder for the ranks' error files without config->dir; "": none */
+    char text[1024];       /* why this attempt failed */
+    stk_buf past;          /* finished attempts, as JSON members */
+    stk_buf stacks;        /* the ranks' stacks at a hang */
 } stk_gang;
 
 int64_t stk_launch_now_ms(void);

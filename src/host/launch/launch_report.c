@@ -107,6 +107,9 @@ static void ended_words(const launch_rank *r, char *buf, size_t size)
     if (stk_launch_traceback(r->tail, &len, &last, &n_last) != NULL && n_last > 0) {
         size_t n = strlen(buf);
         (void)snprintf(buf + n, size - n, " (%.*s)", (int)MIN(n_last, WORDS), last);
+    } else if (r->error[0] != '\0') {
+        size_t n = strlen(buf);
+        (void)snprintf(buf + n, size - n, " (%s)", r->error);
     }
 }
 

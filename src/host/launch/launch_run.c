@@ -86,7 +86,7 @@ static void reset_ranks(stk_gang *g)
         r->silent = r->silent_in = false;
         r->slot = UINT32_MAX;
         r->by_server = false;
-        r->why[0] = '\0';
+        r->why[0] = r->error[0] = '\0';
         r->n_tail = 0;
         r->tail[0] = '\0';
         r->pulse = (launch_pulse){.issued = -1};
@@ -98,6 +98,7 @@ static void reset_ranks(stk_gang *g)
 static void forget_results(stk_gang *g)
 {
     char path[PATH_MAX];
+    stk_launch_errors_forget(g);
     for (uint32_t i = 0; i < g->n; i++) {
         if (g->config->is_python && g->config->dir != NULL) {
             (void)unlink(stk_launch_path(g, i, "result.json", path));
@@ -175,6 +176,7 @@ static int run_attempt(stk_gang *g, stk_err *err)
         g->ending = END_FAILED;
     }
     clean_up(g);
+    stk_launch_errors_read(g);
     stk_launch_unwatch(g, g->batch.from);
     stk_file_close(&g->batch.from);
     stk_launch_port_close(&g->port);
@@ -290,6 +292,7 @@ static int open_gang(stk_gang *g, sigset_t *ret_before, stk_err *err)
     if (g->config->dir != NULL) {
         STK_TRY(stk_file_mkdirs(g->config->dir, 0755, err));
     }
+    STK_TRY(stk_launch_errors_open(g, err));
     STK_TRY(open_signals(g, ret_before, err));
     STK_TRY(stk_launch_view_open(g, err));
     STK_TRY(stk_launch_server_open(g, err));
@@ -302,6 +305,7 @@ static int open_gang(stk_gang *g, sigset_t *ret_before, stk_err *err)
 static void close_gang(stk_gang *g, const sigset_t *before)
 {
     stk_launch_nodes_free(g);
+    stk_launch_errors_close(g);
     stk_guard_close(g->guard);
     stk_launch_server_close(g);
     stk_launch_view_flush(g, FLUSH_MS);
@@ -400,6 +404,7 @@ int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch
     stk_launch_end never = {.exit_status = 1, .failure = STK_FAIL_START};
     if (rc == 0) {
         say_end(&g, ret_end);
+        stk_launch_errors_tell(&g, ret_end);
         stk_launch_nodes_close(&g, ret_end);
         rc = write_files(&g, ret_end, summary, err);
     } else {

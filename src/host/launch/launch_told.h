@@ -44,4 +44,15 @@ void stk_launch_remember(stk_gang *g);
 void stk_launch_summary(const stk_gang *g, const stk_launch_end *end, stk_buf *out);
 int stk_launch_result(const stk_gang *g, const stk_launch_end *end, stk_err *err);
 
+/* --- launch_errors.c --- */
+
+int stk_launch_errors_open(stk_gang *g, stk_err *err);
+const char *stk_launch_errors_path(const stk_gang *g, uint32_t rank, char ret[PATH_MAX]);
+void stk_launch_errors_forget(stk_gang *g); /* removes the files of an earlier attempt */
+/* Reads what failed ranks wrote; where stderr has no traceback, its end gets that text. */
+void stk_launch_errors_read(stk_gang *g);
+/* Writes our own TORCHELASTIC_ERROR_FILE, if there is one and the gang has failed. */
+void stk_launch_errors_tell(const stk_gang *g, const stk_launch_end *end);
+void stk_launch_errors_close(stk_gang *g);
+
 #endif
