@@ -49,10 +49,10 @@ static bool usage(void *arg, uint32_t task, int64_t *ret_memory_bytes, double *r
     return stk_run_usage(w->run, task, ret_memory_bytes, ret_cpus);
 }
 
-static const char *bar(void *arg, uint32_t task)
+static const char *bar(void *arg, uint32_t task, uint32_t i)
 {
     const stk_cli_watcher *w = arg;
-    return w->prints == NULL ? NULL : stk_prints_bar(w->prints, task);
+    return w->prints == NULL ? NULL : stk_prints_bar(w->prints, task, i);
 }
 
 static ssize_t write_stderr(void *arg, const char *text, size_t len)

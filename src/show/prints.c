@@ -22,7 +22,6 @@ enum {
     AT_ONCE = 1 << 20, /* bytes read in one turn */
     LOOK_MS = 80,
     BUSY_MS = 2, /* until the next turn while there is more to read or the writer is busy */
-    BAR = 400,   /* bytes kept of a line that is being redrawn */
     OUT = 0,
     ERR = 1
 };
@@ -34,7 +33,7 @@ typedef struct stream {
     int fd;     /* -1: not open yet */
     off_t at;   /* bytes printed so far */
     off_t seen; /* its size when there was nothing more to print; -1: there is more */
-    char bar[BAR];
+    char bar[STK_LINE_BAR];
 } stream;
 
 typedef struct attempt {
@@ -61,7 +60,8 @@ struct stk_prints {
     uint32_t n_running; /* not over */
     stk_buf out[2];
     int64_t looked_ms;
-    size_t room; /* bytes that may still be read in this turn */
+    size_t room;        /* bytes that may still be read in this turn */
+    stk_line_bars bars; /* of the gang that was asked for last */
 };
 
 stk_prints *stk_prints_new(const stk_prints_config *config, const stk_view *view,
@@ -124,13 +124,11 @@ bool stk_prints_is_behind(const stk_prints *p)
     return p->n > p->n_running;
 }
 
-const char *stk_prints_bar(const stk_prints *p, uint32_t task)
+static attempt *find_attempt(stk_prints *p, uint32_t task)
 {
     for (uint32_t i = 0; i < p->n; i++) {
-        const attempt *a = &p->items[i];
-        if (a->task == task && !a->is_over) {
-            const char *bar = a->streams[ERR].bar;
-            return bar[0] != '\0' ? bar : a->streams[OUT].bar;
+        if (p->items[i].task == task && !p->items[i].is_over) {
+            return &p->items[i];
         }
     }
     return NULL;
@@ -228,30 +226,51 @@ static void put_lines(stk_prints *p, attempt *a, int k, const char *data, size_t
 /* Keeps the state of an unfinished line. Skips what the program has drawn over. */
 static void keep_bar(stream *s, const char *data, size_t len)
 {
-    STK_BUF_AUTO clean = STK_BUF_INIT(CHUNK * 2);
     const char *text = stk_line_last_state(data, &len);
     s->at += text - data;
-    stk_line_put(&clean, text, len, true, true);
-    (void)snprintf(s->bar, sizeof s->bar, "%.*s", (int)sizeof s->bar - 1,
-                   stk_text_or(clean.data, ""));
-    if (s->bar[strspn(s->bar, " ")] == '\0') {
-        s->bar[0] = '\0';
-    }
+    stk_line_bar(text, len, s->bar);
 }
 
 /* --- logs --- */
+
+static void put_folder(const stk_prints *p, const attempt *a, stk_buf *path)
+{
+    const stk_view_run *run = stk_view_get_run(p->view);
+    const stk_view_task *task = stk_view_get_task(p->view, a->task);
+    stk_buf_printf(path, "%s/runs/%s/%s/%u/%u", run->store, run->id, task->name, task->id,
+                   a->number);
+}
+
+const char *stk_prints_bar(stk_prints *p, uint32_t task, uint32_t i)
+{
+    attempt *a = find_attempt(p, task);
+    if (a == NULL) {
+        return NULL;
+    }
+    if (a->is_away || !is_gang(p, a)) {
+        const char *bar = a->streams[ERR].bar;
+        if (bar[0] == '\0') {
+            bar = a->streams[OUT].bar;
+        }
+        return i == 0 ? bar : NULL;
+    }
+    if (i == 0) {
+        STK_BUF_AUTO path = STK_BUF_INIT(1u << 16);
+        put_folder(p, a, &path);
+        stk_line_read_bars(stk_text_or(path.data, ""), &p->bars);
+    }
+    return i < p->bars.n ? p->bars.lines[i] : NULL;
+}
 
 /* Opens the log once it has content: most tasks write nothing. Returns whether it opened a file
  * that it hadn't open before. */
 static bool open_log(const stk_prints *p, attempt *a, int k)
 {
-    const stk_view_run *run = stk_view_get_run(p->view);
-    const stk_view_task *task = stk_view_get_task(p->view, a->task);
     stream *s = &a->streams[k];
     struct stat here, opened;
     STK_BUF_AUTO path = STK_BUF_INIT(1u << 16);
-    stk_buf_printf(&path, "%s/runs/%s/%s/%u/%u/%s.log", run->store, run->id, task->name, task->id,
-                   a->number, names[k]);
+    put_folder(p, a, &path);
+    stk_buf_printf(&path, "/%s.log", names[k]);
     if (path.failed || stat(path.data, &here) < 0 || here.st_size == 0 ||
         (s->fd >= 0 && fstat(s->fd, &opened) == 0 && opened.st_ino == here.st_ino)) {
         return false;
@@ -324,16 +343,6 @@ static bool read_logs(stk_prints *p, attempt *a)
 }
 
 /* --- tasks --- */
-
-static attempt *find_attempt(stk_prints *p, uint32_t task)
-{
-    for (uint32_t i = 0; i < p->n; i++) {
-        if (p->items[i].task == task && !p->items[i].is_over) {
-            return &p->items[i];
-        }
-    }
-    return NULL;
-}
 
 static void begin_attempt(stk_prints *p, const stk_event_row *row)
 {

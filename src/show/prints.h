@@ -43,8 +43,9 @@ bool stk_prints_has_lines(const stk_prints *prints);
 void stk_prints_put(stk_prints *prints);
 /* True while an ended task has lines that were not read yet. */
 bool stk_prints_is_behind(const stk_prints *prints);
-/* The line that the running task is redrawing, without escapes; NULL: none. */
-const char *stk_prints_bar(const stk_prints *prints, uint32_t task);
+/* The i-th line that the running task is redrawing, without escapes; NULL: there is none. Ranks of
+ * a gang have one each, after "[RANK] "; 0 reads them anew. Valid until the next call. */
+const char *stk_prints_bar(stk_prints *prints, uint32_t task, uint32_t i);
 void stk_prints_free(stk_prints *prints); /* NULL is fine */
 
 #endif

@@ -14,6 +14,18 @@ const char *stk_line_last_state(const char *text, size_t *len);
 /* Adds the line. For a terminal only colours and tabs stay of its control characters, and colours
  * end with the line. `bare`: colours go as well. */
 void stk_line_put(stk_buf *out, const char *text, size_t len, bool tty, bool bare);
+enum { STK_LINE_RANKS = 16, STK_LINE_BAR = 400 /* bytes kept of a line that is being redrawn */ };
+
+/* Lines that the ranks of a gang redraw now: "[2] 45%|████▌     |". */
+typedef struct stk_line_bars {
+    uint32_t n;
+    char lines[STK_LINE_RANKS][STK_LINE_BAR];
+} stk_line_bars;
+
+/* Reads them from the ends of the ranks' logs in the attempt directory `dir`. */
+void stk_line_read_bars(const char *dir, stk_line_bars *ret);
+/* The current state of an unfinished line, without escapes, in `ret`; "": nothing can be seen. */
+void stk_line_bar(const char *text, size_t len, char ret[STK_LINE_BAR]);
 /* The rank of a line that begins with "[2] " or "[node 1] [2] ", or -1; skips that. */
 int64_t stk_line_rank(const char **text, size_t *len);
 

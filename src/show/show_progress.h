@@ -32,8 +32,9 @@ typedef struct stk_progress_config {
      * most ten times a second. May be NULL. Has the signature of stk_backend_ops.usage. */
     bool (*usage)(void *arg, uint32_t task, int64_t *ret_memory_bytes, double *ret_cpus);
     void *usage_arg;
-    /* The line that a running task is redrawing, such as a progress bar, or NULL. May be NULL. */
-    const char *(*bar)(void *arg, uint32_t task);
+    /* The i-th line that a running task is redrawing, such as a progress bar, or NULL: there is
+     * none. May be NULL. */
+    const char *(*bar)(void *arg, uint32_t task, uint32_t i);
     void *bar_arg;
 } stk_progress_config;
 

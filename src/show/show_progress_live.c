@@ -98,17 +98,22 @@ static void task_line(stk_progress *p, uint32_t i_task, int64_t now_ms)
     live_line(p, STK_INK_PLAIN, line.data);
 }
 
-/* "    epoch 3:  45%|████▌     | 450/1000" below the task's line. Returns whether it has one. */
-static bool task_bar(stk_progress *p, uint32_t i_task)
+/* "    epoch 3:  45%|████▌     | 450/1000" below the task's line, one for each rank; at most
+ * `room`. Returns how many there are. */
+static uint32_t task_bars(stk_progress *p, uint32_t i_task, uint32_t room)
 {
-    const char *bar = p->config.bar == NULL ? NULL : p->config.bar(p->config.bar_arg, i_task);
-    if (stk_text_or(bar, "")[0] == '\0') {
-        return false;
+    uint32_t n = 0;
+    while (p->config.bar != NULL && n < room) {
+        const char *bar = p->config.bar(p->config.bar_arg, i_task, n);
+        if (stk_text_or(bar, "")[0] == '\0') {
+            break;
+        }
+        STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
+        stk_buf_printf(&line, "    %s", bar);
+        live_line(p, STK_INK_DIM, line.data);
+        n++;
     }
-    STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
-    stk_buf_printf(&line, "    %s", bar);
-    live_line(p, STK_INK_DIM, line.data);
-    return true;
+    return n;
 }
 
 /* "▶ work ×1,000        12.3 s  123 done, 8 running, 2 failed" */
@@ -220,7 +225,7 @@ void stk_progress_draw(stk_progress *p, bool live, int64_t now_ms)
         room -= n; /* for bars */
         for (uint32_t i = 0; i < n; i++) {
             task_line(p, p->running[i], now_ms);
-            room -= room > 0 && task_bar(p, p->running[i]);
+            room -= task_bars(p, p->running[i], room);
         }
         if (n < p->n_running) {
             char text[64];

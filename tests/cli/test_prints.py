@@ -227,6 +227,28 @@ def test_on_a_terminal_lines_stand_above_the_live_ones(cli: Cli) -> None:
     assert tail.index("\n") < tail.index("✓")
 
 
+def test_each_rank_has_a_line_for_its_bar(cli: Cli) -> None:
+    """As tqdm draws it: on stderr, behind a carriage return, without a newline until the end."""
+    draw = "printf 'plain\\n'; printf '\\repoch %d:  45%%' $RANK >&2"
+    body = f"{draw}; {WAIT}; printf '\\repoch %d: 100%%\\n' $RANK >&2"
+    steps = {"a": {"run": body, "gang": {"ranks": 2}}}
+    screen = Screen(cli, cli.binary, "run", cli.document(steps))
+    for k in range(2):
+        wait_for(lambda k=k: f"    [{k}] epoch {k}:  45%" in screen.text, why="no live bar")
+    wait_for(
+        lambda: re.search(
+            r"\[0\] epoch 0:  45%\S*\n\r?.*\[1\] epoch 1:  45%", screen.text.replace("\r", "")
+        ),
+        why="the bars don't stand below each other",
+    )
+    assert "│ epoch" not in screen.text
+    cli.write("ok", "")
+    screen.end()
+    for k in range(2):
+        assert len(re.findall(rf"a\[{k}\] │ \S*epoch {k}: 100%", screen.text)) == 1
+    assert not re.search(r"│ \S*epoch \d:  45%", screen.text)
+
+
 def test_names_have_colours(cli: Cli) -> None:
     steps = {"a": meets("a", "echo 1"), "b": meets("b", "echo 2")}
     screen = Screen(cli, cli.binary, "run", "-j2", cli.document(steps))
