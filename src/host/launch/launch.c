@@ -272,6 +272,9 @@ static void on_gang_event(stk_gang *g, const struct epoll_event *e)
 static int timeout_of(const stk_gang *g, int64_t now)
 {
     int64_t due = g->ending == END_NOT ? g->hang.due_ms : g->kill_ms;
+    if (due < 0 || due > g->live.due_ms) {
+        due = g->live.due_ms;
+    }
     if (due < 0 || due == INT64_MAX) {
         return -1;
     }
@@ -281,6 +284,7 @@ static int timeout_of(const stk_gang *g, int64_t now)
 static void on_time(stk_gang *g)
 {
     int64_t now = stk_launch_now_ms();
+    stk_launch_live_tick(g, now);
     if (g->ending != END_NOT && g->kill_ms >= 0 && now >= g->kill_ms) {
         g->kill_ms = INT64_MAX;
         stk_launch_signal(g, SIGKILL);

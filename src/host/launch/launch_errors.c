@@ -1,7 +1,6 @@
 /* The ranks' accounts of their errors: PyTorch's `@record` writes the file that
  * TORCHELASTIC_ERROR_FILE names, torchrun reads it. So do we, and like torchrun we write our own
  * TORCHELASTIC_ERROR_FILE if a rank has failed. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include "base/text.h"
 #include "host/launch/launch_private.h"
 #include "host/launch/launch_told.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 enum { ACCOUNT_BYTES = 1 << 20, ACCOUNT_NODES = 10000, ACCOUNT_DEPTH = 20 };
@@ -58,12 +58,12 @@ void stk_launch_errors_close(stk_gang *g)
     if (g->errors[0] == '\0') {
         return;
     }
-    DIR *folder = opendir(g->errors);
-    for (struct dirent *e; folder != NULL && (e = readdir(folder)) != NULL;) {
-        (void)unlinkat(dirfd(folder), e->d_name, 0);
-    }
-    if (folder != NULL) {
-        (void)closedir(folder);
+    stk_dir folder;
+    if (stk_dir_read(g->errors, &folder, NULL) == 0) {
+        for (uint32_t i = 0; i < folder.n; i++) {
+            (void)unlinkat(folder.fd, folder.items[i].name, 0);
+        }
+        stk_dir_done(&folder);
     }
     (void)rmdir(g->errors);
     g->errors[0] = '\0';

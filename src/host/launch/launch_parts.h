@@ -118,6 +118,14 @@ typedef struct launch_line {
 
 #define LAUNCH_LINE_NONE ((launch_line){.from = -1, .fds = {-1, -1, -1, -1}})
 
+/* The block of redrawn lines below the view. */
+typedef struct launch_live {
+    bool on, both; /* both: stdout is the same terminal, and its lines go through stderr's sink */
+    bool erased;   /* since the block was drawn last */
+    uint32_t n_drawn;         /* its lines on the screen */
+    int64_t due_ms, drawn_ms; /* mono: when to draw it (INT64_MAX: nothing has changed) */
+} launch_live;
+
 typedef struct launch_hang {
     int64_t due_ms, looked_ms, still_ms;
     int64_t cpu_us[STK_LAUNCH_MAX_RANKS], io_bytes[STK_LAUNCH_MAX_RANKS];

@@ -14,6 +14,7 @@
  *   launch_line.c    how far each Python rank has come, gates where they wait for each other
  *   launch_server.c  ranks by a fork server
  *   launch_view.c    pipes → logs and the merged view
+ *   launch_live.c    … progress bars below it on a terminal
  *   launch_hang.c    the watchdog
  *   launch_devices.c which devices are which rank's
  *   launch_pulse.c   which collective each rank waits in
@@ -54,6 +55,7 @@ typedef struct stk_gang {
     launch_rank *ranks; /* config->ranks entries, and one for a failed rank of another node */
     struct launch_nodes *nodes; /* NULL: only this node */
     launch_sink sinks[2];
+    launch_live live;
     end_cause ending;
     int number;        /* the signal that ends it */
     bool hurry;        /* the signal came twice */

@@ -88,5 +88,19 @@ void stk_launch_view_line(stk_gang *g, const char *text, size_t n);
 void stk_launch_streams_drain(stk_gang *g, uint32_t rank);
 /* Waits until the view is written, at most `timeout_ms` without progress. */
 void stk_launch_view_flush(stk_gang *g, int timeout_ms);
+/* Whether the view has this stream. */
+bool stk_launch_is_shown(const stk_gang *g, uint32_t i_stream);
+
+/* --- launch_live.c --- */
+
+void stk_launch_live_open(stk_gang *g);
+/* The sink on which the stream's lines appear. */
+uint32_t stk_launch_live_sink(const stk_gang *g, uint32_t i_stream);
+/* Call it before lines are added to stderr's sink. */
+void stk_launch_live_erase(stk_gang *g);
+/* An unfinished line has changed. */
+void stk_launch_live_changed(stk_gang *g);
+void stk_launch_live_draw(stk_gang *g);
+void stk_launch_live_tick(stk_gang *g, int64_t now_ms);
 
 #endif

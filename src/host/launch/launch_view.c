@@ -38,6 +38,7 @@ static int sink_open(stk_gang *g, uint32_t i, int fd, stk_err *err)
 
 int stk_launch_view_open(stk_gang *g, stk_err *err)
 {
+    stk_launch_live_open(g);
     STK_TRY(sink_open(g, 0, g->config->out_fd, err));
     return sink_open(g, 1, g->config->err_fd, err);
 }
@@ -104,14 +105,14 @@ static bool sink_push(launch_sink *s)
 
 static void pause_streams(stk_gang *g, uint32_t i_sink, bool on)
 {
-    for (uint32_t r = 0; r < g->n; r++) {
-        launch_stream *s = &g->ranks[r].streams[i_sink];
-        if (s->fd >= 0 && s->paused != on) {
+    for (uint32_t i = 0; i < 2 * g->n; i++) {
+        launch_stream *s = &g->ranks[i / 2].streams[i % 2];
+        if (stk_launch_live_sink(g, i) == i_sink && s->fd >= 0 && s->paused != on) {
             if (on) { /* remove it instead of clearing its events: epoll always reports a closed
                          pipe */
                 stk_launch_unwatch(g, s->fd);
             } else {
-                (void)stk_launch_watch(g, s->fd, EPOLLIN, LAUNCH_EV_READ, 2 * r + i_sink);
+                (void)stk_launch_watch(g, s->fd, EPOLLIN, LAUNCH_EV_READ, i);
             }
             s->paused = on;
         }
@@ -150,6 +151,11 @@ static bool has_stream(const unsigned char *which, uint32_t i_stream)
     return which == NULL || (which[i_stream / 2] & (STK_LAUNCH_OUT << i_stream % 2)) != 0;
 }
 
+bool stk_launch_is_shown(const stk_gang *g, uint32_t i_stream)
+{
+    return has_stream(g->config->shown, i_stream);
+}
+
 static bool has_text(const char *line, size_t n, const char *const *texts)
 {
     for (; *texts != NULL; texts++) {
@@ -180,7 +186,8 @@ static void copy_line(stk_gang *g, uint32_t i_stream, const char *line, size_t n
 
 static void emit(stk_gang *g, uint32_t i_stream, const char *text, size_t n)
 {
-    stk_buf *out = &g->sinks[i_stream % 2].pending;
+    uint32_t i_sink = stk_launch_live_sink(g, i_stream);
+    stk_buf *out = &g->sinks[i_sink].pending;
     n -= n > 0 && text[n - 1] == '\r';
     const char *shown = memrchr(text, '\r', n); /* what a terminal would show */
     if (shown != NULL) {
@@ -188,14 +195,29 @@ static void emit(stk_gang *g, uint32_t i_stream, const char *text, size_t n)
         text = shown + 1;
     }
     copy_line(g, i_stream, text, n);
-    if (g->sinks[i_stream % 2].gone) {
+    if (g->sinks[i_sink].gone) {
         return;
+    }
+    if (i_sink == 1) {
+        stk_launch_live_erase(g);
     }
     if (!g->config->no_prefix) {
         (void)stk_buf_printf(out, "[%u] ", stk_launch_number(g, i_stream / 2));
     }
     (void)stk_buf_add(out, text, n);
     (void)stk_buf_char(out, '\n');
+}
+
+/* Of a line that is being redrawn only its last state counts. */
+static void keep_last_state(stk_buf *line)
+{
+    size_t n = line->len;
+    n -= n > 0 && line->data[n - 1] == '\r';
+    const char *from = n == 0 ? NULL : memrchr(line->data, '\r', n);
+    if (from != NULL) {
+        line->len -= (size_t)(from - line->data);
+        memmove(line->data, from, line->len);
+    }
 }
 
 static void take_output(stk_gang *g, uint32_t i_stream, const char *data, size_t n)
@@ -211,6 +233,8 @@ static void take_output(stk_gang *g, uint32_t i_stream, const char *data, size_t
             emit(g, i_stream, data, len);
         } else {
             (void)stk_buf_add(&s->line, data, len);
+            keep_last_state(&s->line);
+            stk_launch_live_changed(g);
             if (end != NULL || s->line.len >= LAUNCH_LINE) {
                 emit(g, i_stream, stk_text_or(s->line.data, ""), s->line.len);
                 stk_buf_clear(&s->line);
@@ -224,6 +248,7 @@ static void take_output(stk_gang *g, uint32_t i_stream, const char *data, size_t
 
 void stk_launch_view_line(stk_gang *g, const char *text, size_t n)
 {
+    stk_launch_live_erase(g);
     (void)stk_buf_add(&g->sinks[1].pending, text, n);
     (void)stk_buf_char(&g->sinks[1].pending, '\n');
     stk_launch_sink_write(g, 1);
@@ -372,22 +397,27 @@ void stk_launch_stream_read(stk_gang *g, uint32_t i_stream)
 {
     for (int i = 0; i < READS_PER_TURN && read_once(g, i_stream); i++) {
     }
-    stk_launch_sink_write(g, i_stream % 2);
+    if (g->live.erased) {
+        stk_launch_live_draw(g);
+    }
+    stk_launch_sink_write(g, stk_launch_live_sink(g, i_stream));
 }
 
 void stk_launch_streams_drain(stk_gang *g, uint32_t rank)
 {
     for (uint32_t i = 2 * rank; i < 2 * rank + 2; i++) {
+        uint32_t i_sink = stk_launch_live_sink(g, i);
+        launch_sink *sink = &g->sinks[i_sink];
         while (read_once(g, i)) {
-            if (g->sinks[i % 2].pending.len > LAUNCH_PENDING) {
+            if (sink->pending.len > LAUNCH_PENDING) {
                 stk_launch_view_flush(g, 1000);
-                if (g->sinks[i % 2].pending.len > LAUNCH_PENDING) {
-                    g->sinks[i % 2].gone = true; /* stuck reader; the logs have all */
-                    stk_buf_clear(&g->sinks[i % 2].pending);
+                if (sink->pending.len > LAUNCH_PENDING) {
+                    sink->gone = true; /* stuck reader; the logs have all */
+                    stk_buf_clear(&sink->pending);
                 }
             }
         }
         stream_close(g, i);
-        stk_launch_sink_write(g, i % 2);
+        stk_launch_sink_write(g, i_sink);
     }
 }
