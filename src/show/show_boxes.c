@@ -213,8 +213,12 @@ static const char *group_key(const stk_boxes *p, stk_boxes_level how, uint32_t s
 {
     const char *name = stk_spec_step(stk_view_spec(p->view), step)->name;
     uint32_t layer = p->layer[step];
-    if (how == STK_BOXES_BY_STEP) {
+    if (how == STK_BOXES_BY_STEP && p->n_near[step] < STK_ALIKE_MIN) {
         return name;
+    }
+    if (how == STK_BOXES_BY_STEP) { /* no name begins with a space */
+        (void)snprintf(buf, size, " %u %u", p->alike.of[step], layer);
+        return buf;
     }
     if (how == STK_BOXES_BY_STEM) {
         size_t n = (size_t)snprintf(buf, size, "%u ", layer);
@@ -269,22 +273,25 @@ static int add_to_group(stk_boxes *p, stk_boxes_level how, uint32_t i, stk_map *
     const char *key = group_key(p, how, i, buf, sizeof buf);
     stk_task_state state = stk_view_worst(stk_view_get_step(p->view, i));
     uint64_t g = i;
-    if (how == STK_BOXES_BY_STEP || !stk_map_get(known, key, &g)) {
+    if (!stk_map_get(known, key, &g)) {
         if (p->n_groups == STK_BOXES_MAX) {
             return STK_E_LIMIT;
         }
         const char *own = stk_arena_dup(p->arena, key);
         g = p->n_groups++;
-        if (own == NULL || (how != STK_BOXES_BY_STEP && stk_map_put(known, own, g) < 0)) {
+        if (own == NULL || stk_map_put(known, own, g) < 0) {
             return stk_err_nomem(err);
         }
         p->groups[g] = (stk_boxes_group){.label = own, .step = i, .state = STK_TASK_CACHED};
-        if (how == STK_BOXES_BY_STEM) { /* the label if no other step joins the group */
+        if (how == STK_BOXES_BY_STEP && *own == ' ') {
+            p->groups[g].alike = &p->alike.groups[p->alike.of[i]];
+        } else if (how <= STK_BOXES_BY_STEM) { /* the label if no other step joins the group */
             p->groups[g].label = stk_spec_title(stk_view_spec(p->view), i);
         }
     }
     stk_boxes_group *to = &p->groups[g];
     to->n++;
+    to->by_state[state]++;
     to->ms += step_took_ms(p, i);
     if (badness(state) > badness(to->state)) {
         to->state = state;
@@ -296,15 +303,23 @@ static int add_to_group(stk_boxes *p, stk_boxes_level how, uint32_t i, stk_map *
 int stk_boxes_make(stk_boxes *p, stk_boxes_level how, stk_err *err)
 {
     STK_MAP_AUTO known = {0};
-    if (how != STK_BOXES_BY_STEP && how != STK_BOXES_BY_RANGE && p->n_layers > MAX_LAYERS) {
+    bool merges = how != STK_BOXES_BY_STEP || p->n_steps > STK_BOXES_MAX;
+    if (merges && how != STK_BOXES_BY_RANGE && p->n_layers > MAX_LAYERS) {
         return STK_E_LIMIT;
     }
     p->n_groups = 0;
     for (uint32_t i = 0; i < p->n_steps; i++) {
         STK_TRY(add_to_group(p, how, i, &known, err));
     }
-    for (uint32_t g = 0; how == STK_BOXES_BY_STEM && g < p->n_groups; g++) {
-        if (p->groups[g].n > 1) { /* until here the label was the first step's name */
+    for (uint32_t g = 0; how <= STK_BOXES_BY_STEM && g < p->n_groups; g++) {
+        if (p->groups[g].alike != NULL) {
+            char count[32];
+            const char *label =
+                stk_arena_printf(p->arena, "%s × %s", p->groups[g].alike->name,
+                                 stk_text_count(p->groups[g].n, count, sizeof count));
+            STK_TRY(stk_err_if_null(label, err));
+            p->groups[g].label = label;
+        } else if (p->groups[g].n > 1) { /* until here the label was the first step's name */
             char buf[STK_LIMIT_NAME + 32];
             group_key(p, how, p->groups[g].step, buf, sizeof buf);
             p->groups[g].label = stk_arena_dup(p->arena, strchr(buf, ' ') + 1);
@@ -318,9 +333,43 @@ int stk_boxes_make(stk_boxes *p, stk_boxes_level how, stk_err *err)
     return p->n_group_edges > MAX_EDGES ? STK_E_LIMIT : 0;
 }
 
+/* Counts the alike steps of each layer: those of one box. A growing graph has a box for each step,
+ * however many tasks that has. */
+static int find_alike(stk_boxes *p, stk_err *err)
+{
+    STK_MAP_AUTO counts = {0};
+    p->n_near = stk_arena_array(p->arena, (size_t)p->n_steps + 1, sizeof *p->n_near);
+    STK_TRY(stk_err_if_null(p->n_near, err));
+    if (stk_view_grows(p->view)) {
+        return 0;
+    }
+    STK_TRY(stk_alike_find(p->view, STK_ALIKE_MIN, p->arena, &p->alike, err));
+    for (int pass = 0; pass < 2 && p->alike.n > 0; pass++) {
+        for (uint32_t i = 0; i < p->n_steps; i++) {
+            char key[32];
+            uint64_t n = 0;
+            if (p->alike.of[i] == UINT32_MAX) {
+                continue;
+            }
+            (void)snprintf(key, sizeof key, "%u %u", p->alike.of[i], p->layer[i]);
+            const char *own = key;
+            if (!stk_map_get(&counts, key, &n)) {
+                own = stk_arena_dup(p->arena, key);
+            }
+            if (pass == 1) {
+                p->n_near[i] = (uint32_t)n;
+            } else if (own == NULL || stk_map_put(&counts, own, n + 1) < 0) {
+                return stk_err_nomem(err);
+            }
+        }
+    }
+    return 0;
+}
+
 int stk_boxes_init(stk_boxes *p, stk_err *err)
 {
     STK_TRY(find_edges(p, err));
+    STK_TRY(find_alike(p, err));
     p->group_of = stk_arena_array(p->arena, (size_t)p->n_steps + 1, sizeof *p->group_of);
     p->groups = stk_arena_array(p->arena, STK_BOXES_MAX, sizeof *p->groups);
     p->group_edges = stk_arena_array(p->arena, (size_t)p->n_edges + 1, sizeof *p->group_edges);

@@ -3,6 +3,7 @@
 #ifndef STK_SHOW_BOXES_H
 #define STK_SHOW_BOXES_H
 
+#include "show/show_alike.h"
 #include "show/show_graph.h"
 #include "store/view/view.h"
 
@@ -14,6 +15,8 @@ typedef struct stk_boxes_group {
     uint32_t step; /* its first step */
     stk_task_state state;
     int64_t ms;
+    const stk_alike_group *alike;  /* the steps are of this group, which is shown as one; or NULL */
+    uint32_t by_state[STK_TASK_N]; /* number of steps; a step of several tasks by its worst */
 } stk_boxes_group;
 
 /* An edge of a growing graph with its label: a case of the switch or a number of tasks. */
@@ -40,10 +43,13 @@ typedef struct stk_boxes {
     uint32_t n_group_edges;
     stk_boxes_edge *grown; /* edges of a growing document */
     uint32_t n_grown;
-    bool by_step; /* every box is one step */
+    stk_alike alike;
+    uint32_t *n_near; /* by step: how many of its group its layer has; 0: none */
+    bool by_step;     /* every box is one step, or one group of alike ones */
 } stk_boxes;
 
-/* What steps of one group have in common: nothing (a step each), the name without its digits, the
+/* What steps of one group have in common: nothing (a step each, but many
+ * alike ones of a layer together), the name without its digits, the
  * layer, a range of layers. */
 typedef enum {
     STK_BOXES_BY_STEP,

@@ -175,6 +175,7 @@ static int head(const page *p)
     stk_html_open(out, "");
     stk_html_put(out, "%s %s</title>\n<style>\n", p->run->pipeline, status);
     stk_buf_text(out, stk_show_css);
+    stk_buf_text(out, stk_show_alike_css);
     stk_html_put(out,
                  "</style></head>\n<body><main>\n<header><div class=\"title\"><h1>%s</h1>"
                  "<span class=\"pill s-%s\">%s %s</span></div>\n",
@@ -364,7 +365,7 @@ static int pictures(const page *p)
                            "<div class=\"meta\">%s steps; similar ones are drawn as one box.</div>",
                            stk_text_count(n, text, sizeof text));
         }
-        stk_html_panel(p->out, "Graph", "<div class=\"scroll tall\">", &svg, below.data);
+        stk_html_panel(p->out, "Graph", "<div class=\"scroll\">", &svg, below.data);
     }
     stk_buf_clear(&svg);
     STK_TRY(stk_svg_timeline(p->view, p->now_ms, &svg, p->err));

@@ -68,9 +68,13 @@ int stk_html_curves(const page *p, uint32_t i_task, uint32_t *n_shown);
 void stk_html_artifacts_open(stk_buf *out);
 void stk_html_artifact_row(stk_buf *out, const char *step, const stk_view_ref *ref);
 
+/* --- show_html_alike.c --- */
+
+/* The table of steps; from STK_ALIKE_MIN on, alike ones are one row, and listed below. */
+int stk_html_steps(const page *p);
+
 /* --- show_html_tables.c --- */
 
-int stk_html_steps(const page *p);
 int stk_html_artifacts(const page *p);
 int stk_html_facts(const page *p); /* parameters and metadata */
 void stk_html_origin(const page *p);
@@ -82,8 +86,6 @@ const stk_json *stk_show_read_card(const char *path, stk_arena *arena);
 
 /* --- show_html_grow.c: a growing run --- */
 
-/* The body of the table of steps, one row per step; then the tasks of steps that have several. */
-int stk_html_grown_steps(const page *p);
 /* Artifacts; those of several tasks of one step share a row. */
 int stk_html_grown_artifacts(const page *p);
 

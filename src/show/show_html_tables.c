@@ -42,7 +42,7 @@ int stk_html_step_row(const page *p, uint32_t i_task)
     stk_buf *out = p->out;
     stk_view_details d;
     STK_TRY(stk_html_details(p, i_task, &d));
-    stk_html_put(out, "<tr><td><b>%s</b>", task->title);
+    stk_html_put(out, "<tr><td><b>%s</b>", stk_view_who(p->view, i_task, p->arena));
     if (task->step != NULL && task->step->source != NULL) {
         stk_html_put(out, "<br/><code class=\"dim\">%s</code>", task->step->source);
     }
@@ -90,29 +90,6 @@ void stk_html_more(const page *p, uint32_t n, uint32_t shown, const char *what)
         stk_buf_printf(p->out, "<p class=\"meta\">and %s more %s</p>",
                        stk_text_count(n - shown, text, sizeof text), what);
     }
-}
-
-int stk_html_steps(const page *p)
-{
-    uint32_t n = stk_view_n_tasks(p->view), shown = MIN(n, MAX_ROWS);
-    if (n == 0) {
-        return 0;
-    }
-    stk_buf_text(p->out, "<section class=\"panel\"><h2>Steps: asked, granted, used</h2><div "
-                         "class=\"scroll\"><table><thead><tr><th>step</th><th>status</th><th>time"
-                         "</th><th>asked</th><th>granted</th><th>used</th><th></th></tr></thead>"
-                         "<tbody>\n");
-    if (stk_view_grows(p->view)) {
-        STK_TRY(stk_html_grown_steps(p));
-    } else {
-        for (uint32_t i = 0; i < shown; i++) {
-            STK_TRY(stk_html_step_row(p, i));
-        }
-        stk_buf_text(p->out, "</tbody></table></div>");
-        stk_html_more(p, n, shown, "steps");
-    }
-    stk_buf_text(p->out, "</section>\n");
-    return 0;
 }
 
 void stk_html_artifacts_open(stk_buf *out)

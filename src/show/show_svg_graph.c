@@ -48,7 +48,12 @@ static void put_sub(const stk_boxes *p, const stk_boxes_group *it, stk_buf *out)
 {
     const stk_view_step *step = stk_view_get_step(p->view, it->step);
     char text[64];
-    if (it->n > 1) {
+    if (it->alike != NULL) {
+        uint32_t n = it->by_state[it->state];
+        bool all = n == it->n;
+        stk_buf_printf(out, "%s %s", all ? "all" : stk_text_count(n, text, sizeof text),
+                       stk_state_word(it->state));
+    } else if (it->n > 1) {
         stk_buf_printf(out, "%s steps", stk_text_count(it->n, text, sizeof text));
     } else if (step->n == 0) {
         stk_buf_text(out, "not reached");
@@ -172,7 +177,11 @@ static void draw_node(const stk_boxes *p, const frame *f, uint32_t g, stk_buf *o
         mark = stk_text_mark(status, true, &ink);
         far = "";
     }
-    if (it->n > 1 || step->n == 1) {
+    stk_view_step many = {.n = it->n};
+    memcpy(many.by_state, it->by_state, sizeof many.by_state);
+    if (it->alike != NULL) {
+        stk_show_counts(&many, &state);
+    } else if (it->n > 1 || step->n == 1) {
         stk_buf_text(&state, status);
     } else if (step->n > 1) {
         stk_show_counts(step, &state);

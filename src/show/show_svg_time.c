@@ -148,6 +148,15 @@ static void draw_bar(const stk_view *view, const stk_svg_span *s, const bar *b, 
     stk_buf_char(out, '\n');
 }
 
+void stk_svg_bar(const stk_view *view, const stk_svg_span *s, uint32_t i_task, int64_t now_ms,
+                 double y, double h, stk_buf *out)
+{
+    const stk_view_task *task = stk_view_get_task(view, i_task);
+    int64_t ms = stk_show_took_ms(task->started_ms, task->ended_ms, now_ms);
+    const bar b = {i_task, task->started_ms, task->started_ms + ms};
+    draw_bar(view, s, &b, y, h, out);
+}
+
 static void draw_rows(const stk_view *view, const stk_svg_span *s, const bar *bars, uint32_t n,
                       stk_buf *out)
 {
@@ -211,8 +220,14 @@ int stk_svg_timeline(const stk_view *view, int64_t now_ms, stk_buf *out, stk_err
     if (n == 0) {
         return 0;
     }
-    if (stk_view_grows(view) && n > MAX_ROWS) {
-        return stk_svg_wide_timeline(view, now_ms, out, err);
+    stk_alike alike;
+    bool many_grown = stk_view_grows(view) && n > MAX_ROWS;
+    STK_TRY(stk_alike_find(view, many_grown ? 2 : STK_ALIKE_MIN, arena, &alike, err));
+    if (alike.n > 0 || many_grown) {
+        int rc = stk_svg_wide_timeline(view, &alike, now_ms, out, err);
+        if (rc != STK_E_LIMIT) {
+            return rc;
+        }
     }
     int64_t started_ms = stk_view_get_run(view)->started_ms, from = bars[0].from_ms;
     if (started_ms > 0) {
