@@ -31,7 +31,8 @@ static int only_task(stk_cli_read *read, stk_err *err)
     return 0;
 }
 
-static int page_of(const stk_cli *cli, const stk_cli_read *read, stk_buf *html, stk_err *err)
+static int write_task_card(const stk_cli *cli, const stk_cli_read *read, const char *path,
+                           stk_err *err)
 {
     int64_t reload_ms = 0;
     const char *reload = stk_cli_value(cli, "reload");
@@ -40,9 +41,11 @@ static int page_of(const stk_cli *cli, const stk_cli_read *read, stk_buf *html, 
         return stk_err_set(err, STK_E_USAGE, "--reload %s is not a time from 1 second to 1 day",
                            reload);
     }
-    const stk_task_card_options options = {
-        .rank = read->rank, .id = stk_cli_value(cli, "id"), .reload_s = (int)(reload_ms / 1000)};
-    return stk_html_task_card(read->view, read->task, &options, read->now_ms, html, err);
+    const stk_task_card_options options = {.rank = read->rank,
+                                           .id = stk_cli_value(cli, "id"),
+                                           .linked = stk_cli_value(cli, "output") == NULL,
+                                           .reload_s = (int)(reload_ms / 1000)};
+    return stk_html_write_task_card(read->view, read->task, &options, read->now_ms, path, err);
 }
 
 static int task_list(const stk_cli *cli, const stk_cli_read *read, stk_buf *out, stk_err *err)
@@ -62,30 +65,31 @@ static int task_list(const stk_cli *cli, const stk_cli_read *read, stk_buf *out,
     return 0;
 }
 
+static int write_run_card(const stk_cli_read *read, const char *path, stk_err *err)
+{
+    STK_BUF_AUTO html = STK_BUF_INIT(1u << 30);
+    STK_TRY(stk_html_card(read->view, read->store, read->now_ms, false, &html, err));
+    return stk_file_write_atomic(path, html.data, html.len, 0644, err);
+}
+
 /* Writes the page of the run, or of a task, to --output or into the run's folder. */
 static int write_card(const stk_cli *cli, const stk_cli_read *read, char **ret_path, stk_err *err)
 {
-    STK_BUF_AUTO html = STK_BUF_INIT(1u << 30);
-    STK_BUF_AUTO place = STK_BUF_INIT(1u << 16);
-    const char *output = stk_cli_value(cli, "output");
-    if (!read->has_step && output == NULL) {
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *path = stk_cli_value(cli, "output");
+    if (!read->has_step && path == NULL) {
         return stk_html_write_card(read->view, read->store, read->now_ms, ret_path, err);
     }
+    if (path == NULL && arena != NULL) {
+        path = stk_task_card_path(read->view, read->task, arena);
+    }
+    STK_TRY(stk_err_if_null(path, err));
     if (read->has_step) {
-        STK_TRY(page_of(cli, read, &html, err));
+        STK_TRY(write_task_card(cli, read, path, err));
     } else {
-        STK_TRY(stk_html_card(read->view, read->store, read->now_ms, &html, err));
+        STK_TRY(write_run_card(read, path, err));
     }
-    if (output == NULL) {
-        const stk_view_run *run = stk_view_get_run(read->view);
-        const stk_view_task *task = stk_view_get_task(read->view, read->task);
-        stk_buf_printf(&place, "%s/runs/%s/%s-%u.card.html", run->store, run->id, task->name,
-                       task->id);
-        STK_TRY(stk_buf_check(&place, err));
-        output = place.data;
-    }
-    STK_TRY(stk_file_write_atomic(output, html.data, html.len, 0644, err));
-    *ret_path = stk_file_absolute(output);
+    *ret_path = stk_file_absolute(path);
     return 0;
 }
 

@@ -64,6 +64,17 @@ static void cell(stk_buf *out, const stk_json *value, int depth)
     stk_buf_text(out, "</td>");
 }
 
+/* The types of a frame's columns, below their names. */
+static void types_row(stk_buf *out, const stk_json *types)
+{
+    size_t n = stk_json_n_items(types);
+    for (size_t i = 0; i < n; i++) {
+        stk_buf_text(out, i == 0 ? "<tr class=\"types\"><td>" : "<td>");
+        scalar(out, stk_json_item(types, i));
+        stk_buf_text(out, i + 1 == n ? "</td></tr>\n" : "</td>");
+    }
+}
+
 static void table(stk_buf *out, const stk_json *one, int depth)
 {
     const stk_json *headers = stk_json_get(one, "headers"), *rows = stk_json_get(one, "rows");
@@ -80,6 +91,7 @@ static void table(stk_buf *out, const stk_json *one, int depth)
         stk_buf_text(out, "</tr></thead>");
     }
     stk_buf_text(out, "<tbody>");
+    types_row(out, stk_json_get(one, "types"));
     for (size_t i = 0; i < shown; i++) {
         const stk_json *row = stk_json_item(rows, i);
         stk_buf_text(out, "<tr>");
@@ -90,7 +102,11 @@ static void table(stk_buf *out, const stk_json *one, int depth)
     }
     stk_buf_text(out, "</tbody></table></div>");
     size_t total = (size_t)stk_json_get_whole(one, "n", (int64_t)n);
-    if (total > shown) {
+    size_t columns = (size_t)stk_json_get_whole(one, "columns", 0);
+    if (columns > 0) {
+        stk_buf_printf(out, "<p class=\"meta\">%zu row%s × %zu column%s</p>", total,
+                       stk_text_plural(total), columns, stk_text_plural(columns));
+    } else if (total > shown) {
         stk_buf_printf(out, "<p class=\"meta\">%zu of %zu rows</p>", shown, total);
     }
 }
@@ -352,6 +368,11 @@ static void component(stk_buf *out, const stk_json *one, int depth)
     stk_buf_text(out, "<pre>");
     scalar(out, one);
     stk_buf_text(out, "</pre>");
+}
+
+void stk_html_component(stk_buf *out, const stk_json *one)
+{
+    component(out, one, 0);
 }
 
 void stk_html_components(stk_buf *out, const stk_json *components)

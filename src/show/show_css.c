@@ -91,7 +91,7 @@ const char stk_show_css[] =
     ".node .name{fill:var(--ink);font-size:13px;font-weight:600}\n"
     ".node .sub{fill:var(--soft);font-size:11.5px}\n"
     ".bar{fill:var(--c)}\n"
-    ".earlier{stroke:var(--warn);stroke-width:2;stroke-dasharray:2 3}\n"
+    ".bar.was{opacity:.6}.earlier{stroke:var(--warn);stroke-width:2;stroke-dasharray:2 3}\n"
     ".grid{stroke:var(--line);stroke-width:1}\n"
     ".tick{fill:var(--soft);font-size:11.5px;text-anchor:middle}\n"
     ".tick.start{text-anchor:start}.tick.end{text-anchor:end}\n"

@@ -4,6 +4,6 @@
 
 extern const char stk_show_css[];
 extern const char stk_show_alike_css[]; /* for a run's */
-extern const char stk_show_task_css[];  /* a task's card has both */
+extern const char stk_show_parts_css[]; /* of components, artifacts and narrow screens */
 
 #endif

@@ -154,7 +154,7 @@ static void test_card(void **state)
     write_samples();
     stk_case_new(&c, spec, store);
     feed(&c);
-    assert_int_equal(stk_html_card(c.view, NULL, stk_case_ms(11000), &out, &err), 0);
+    assert_int_equal(stk_html_card(c.view, NULL, stk_case_ms(11000), false, &out, &err), 0);
     has(out.data, "NVIDIA H100 &lt;b&gt;");
     has(out.data, "<div class=\"note\">granted 2 GPUs, used 1");
     has(out.data,

@@ -18,7 +18,7 @@
 int stk_html_details(const page *p, uint32_t i_task, stk_view_details *ret)
 {
     stk_arena_reset(p->arena);
-    return stk_view_get_details(p->view, i_task, p->arena, ret, p->err);
+    return stk_show_details(p->view, i_task, p->arena, ret, p->err);
 }
 
 void stk_html_user(stk_buf *out, const char *text)
@@ -172,10 +172,11 @@ static int head(const page *p)
     char text[64];
     stk_ink ink;
     const char *status = p->run->status, *mark = stk_text_mark(status, true, &ink);
-    stk_html_open(out, "");
+    stk_html_open(out, "img-src data:; ");
     stk_html_put(out, "%s %s</title>\n<style>\n", p->run->pipeline, status);
     stk_buf_text(out, stk_show_css);
     stk_buf_text(out, stk_show_alike_css);
+    stk_buf_text(out, stk_show_parts_css);
     stk_html_put(out,
                  "</style></head>\n<body><main>\n<header><div class=\"title\"><h1>%s</h1>"
                  "<span class=\"pill s-%s\">%s %s</span></div>\n",
@@ -193,6 +194,10 @@ static int head(const page *p)
     if (stk_json_get_text(host, "name") != NULL) {
         stk_html_put(out, " · on %s", stk_json_get_text(host, "name"));
     }
+    if (p->run->simulated) {
+        stk_buf_text(out, " · devices are simulated");
+    }
+    stk_html_before_link(p);
     stk_buf_text(out, "</div></header>\n");
     return rc;
 }
@@ -238,10 +243,12 @@ static int tiles(const page *p)
     if (t->saved_s > 0) {
         stk_html_tile_seconds(p->out, t->saved_s, "saved by the cache");
     }
-    stk_html_tile_seconds(p->out, t->cpu_s, "CPU time");
+    if (t->cpu_s > 0) {
+        stk_html_tile_seconds(p->out, t->cpu_s, "CPU time");
+    }
     stk_html_tile_bytes(p->out, t->peak_bytes, "peak memory");
     if (t->most_devices > 0) {
-        (void)snprintf(b, sizeof b, "%s%s", t->most_noun,
+        (void)snprintf(b, sizeof b, "%s%s%s", p->run->simulated ? "simulated " : "", t->most_noun,
                        stk_text_plural((uint64_t)t->most_devices));
         stk_html_tile_count(p->out, (uint64_t)t->most_devices, b);
     }
@@ -318,7 +325,9 @@ int stk_html_failure(const page *p, uint32_t i_task)
         stk_html_put(out, "<pre>%s</pre>\n", text);
     }
     if (d.stderr_path != NULL) {
-        stk_html_put(out, "<div class=\"meta\">all of it: <code>%s</code></div>", d.stderr_path);
+        stk_html_put(out, "<div class=\"meta\">all of it: <code>%s</code>", d.stderr_path);
+        stk_html_log_links(p, &d);
+        stk_buf_text(out, "</div>");
     }
     stk_buf_text(out, "</section>\n");
     return 0;
@@ -452,21 +461,25 @@ static int curves(const page *p)
     return 0;
 }
 
-int stk_html_card(const stk_view *view, stk_store *store, int64_t now_ms, stk_buf *out,
+int stk_html_card(const stk_view *view, stk_store *store, int64_t now_ms, bool linked, stk_buf *out,
                   stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
+    size_t preview_room = MAX_PREVIEWS_BYTES;
     page p = {.view = view,
+              .preview_room = &preview_room,
+              .store = store,
+              .linked = linked,
               .run = stk_view_get_run(view),
               .now_ms = now_ms,
               .arena = arena,
               .out = out,
               .err = err};
     STK_TRY(stk_err_if_null(arena, err));
-    STK_TRY(stk_view_total(view, store, now_ms, &p.totals, err));
-    int (*const parts[])(const page *) = {head,          tiles,          notes,  failures,
-                                          pictures,      stk_html_steps, curves, stk_html_artifacts,
-                                          stk_html_facts};
+    STK_TRY(stk_show_total(view, store, now_ms, &p.totals, err));
+    int (*const parts[])(const page *) = {
+        head,   tiles,         notes, failures, pictures, stk_html_steps, stk_html_artifacts,
+        curves, stk_html_facts};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         STK_TRY(parts[i](&p));
     }
@@ -475,22 +488,5 @@ int stk_html_card(const stk_view *view, stk_store *store, int64_t now_ms, stk_bu
         return stk_err_set(err, STK_E_LIMIT, "the card of run %s is larger than %zu bytes",
                            p.run->id, out->max);
     }
-    return 0;
-}
-
-int stk_html_write_card(const stk_view *view, stk_store *store, int64_t now_ms, char **ret_path,
-                        stk_err *err)
-{
-    const stk_view_run *run = stk_view_get_run(view);
-    STK_BUF_AUTO html = STK_BUF_INIT(MAX_CARD_BYTES);
-    STK_BUF_AUTO path = STK_BUF_INIT(8192);
-    STK_TRY(stk_html_card(view, store, now_ms, &html, err));
-    if (run->store == NULL ||
-        stk_buf_printf(&path, "%s/runs/%s/card.html", run->store, run->id) < 0) {
-        return stk_err_set(err, STK_E_USAGE, "run %s has no folder for its card", run->id);
-    }
-    STK_TRY(stk_file_write_atomic(path.data, html.data, html.len, 0644, err));
-    *ret_path = path.data;
-    path.data = NULL; /* now the caller's */
     return 0;
 }

@@ -8,12 +8,14 @@
 #include "base/buf.h"
 #include "store/view/view.h"
 
-/* `store` gives the time that the cache saved; it may be NULL. Samples come from the attempts'
- * directories. */
-int stk_html_card(const stk_view *view, stk_store *store, int64_t now_ms, stk_buf *out,
+/* `store` gives the time that the cache saved and the run before; it may be NULL. Samples come from
+ * the attempts' directories. `linked`: the page lies in the run's folder, and links to the tasks'
+ * cards there, the logs and the card of the run before. */
+int stk_html_card(const stk_view *view, stk_store *store, int64_t now_ms, bool linked, stk_buf *out,
                   stk_err *err);
-/* Writes runs/<run>/card.html and renames it into place; the caller frees *ret_path. Errors:
- * STK_E_SYS, STK_E_FULL, STK_E_LIMIT. */
+/* Writes runs/<run>/card.html and the cards of its first 100 tasks, each renamed into place; the
+ * caller frees *ret_path. A task's card that can't be written is left out. Errors: STK_E_SYS,
+ * STK_E_FULL, STK_E_LIMIT. */
 int stk_html_write_card(const stk_view *view, stk_store *store, int64_t now_ms, char **ret_path,
                         stk_err *err);
 

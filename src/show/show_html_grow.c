@@ -31,13 +31,16 @@ static int add_made(const page *p, uint32_t i_step, const char *name, const stk_
             return 0;
         }
         at = (*n)++;
-        all[at] = (made){.i_step = i_step,
-                         .bytes = -1,
-                         .first = {.name = stk_arena_dup(keep, name),
-                                   .digest = stk_arena_dup(keep, stk_json_get_text(ref, "digest")),
-                                   .format = stk_arena_dup(keep, stk_json_get_text(ref, "format")),
-                                   .type = stk_arena_dup(keep, stk_json_get_text(ref, "type")),
-                                   .size = stk_json_get_whole(ref, "size", -1)}};
+        all[at] =
+            (made){.i_step = i_step,
+                   .bytes = -1,
+                   .first = {.name = stk_arena_dup(keep, name),
+                             .digest = stk_arena_dup(keep, stk_json_get_text(ref, "digest")),
+                             .format = stk_arena_dup(keep, stk_json_get_text(ref, "format")),
+                             .type = stk_arena_dup(keep, stk_json_get_text(ref, "type")),
+                             .value = stk_json_dump_in(stk_json_get(ref, "value"), keep),
+                             .preview = stk_arena_dup(keep, stk_json_get_text(ref, "preview")),
+                             .size = stk_json_get_whole(ref, "size", -1)}};
         if (all[at].first.name == NULL || stk_map_put(known, key, at) < 0) {
             return stk_err_nomem(p->err);
         }
@@ -81,19 +84,19 @@ int stk_html_grown_artifacts(const page *p)
     for (uint32_t i = 0; i < n; i++) {
         const made *one = &all[i];
         if (one->n == 1) {
-            stk_html_artifact_row(p->out, name_of(p, one->i_step), &one->first);
+            stk_html_artifact_row(p, name_of(p, one->i_step), &one->first, NULL);
             continue;
         }
         stk_html_put(p->out, "<tr><td><b>%s.%s</b> <span class=\"dim\">×%s</span></td>",
                      name_of(p, one->i_step), one->first.name,
                      stk_text_count(one->n, text, sizeof text));
+        stk_html_cell(p->out, NULL, "");
         stk_html_cell(p->out, NULL, one->first.type);
-        stk_html_cell(p->out, NULL, one->first.format);
         stk_html_cell_size(p->out, one->bytes);
         stk_buf_text(p->out, "<td class=\"dim\">one a task</td></tr>\n");
     }
     if (n > 0) {
-        stk_buf_text(p->out, "</tbody></table></div></section>\n");
+        stk_html_artifacts_close(p->out);
     }
     return 0;
 }

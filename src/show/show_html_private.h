@@ -15,13 +15,17 @@ enum {
     MAX_WIDE = 3
 };
 #define MAX_CARD_BYTES ((size_t)256 << 20)
+#define MAX_PREVIEWS_BYTES ((size_t)24 << 20) /* of all artifacts on a page */
 
 typedef struct page {
     const stk_view *view;
     const stk_view_run *run;
     stk_view_totals totals;
+    stk_store *store; /* or NULL */
+    bool linked;      /* the page lies in the run's folder */
     int64_t now_ms;
-    stk_arena *arena; /* scratch: reset after each task */
+    stk_arena *arena;     /* scratch: reset after each task */
+    size_t *preview_room; /* bytes that previews of artifacts may still take */
     stk_buf *out;
     stk_err *err;
 } page;
@@ -65,8 +69,28 @@ int stk_html_failure(const page *p, uint32_t i_task);
 /* The task's usage over time. Opens the panel before the first task that has samples (*n_shown is
  * 0). */
 int stk_html_curves(const page *p, uint32_t i_task, uint32_t *n_shown);
+/* The table of artifacts. `step` before the name, or NULL; `about`: a text for a value that has no
+ * JSON, or NULL. */
 void stk_html_artifacts_open(stk_buf *out);
-void stk_html_artifact_row(stk_buf *out, const char *step, const stk_view_ref *ref);
+void stk_html_artifact_row(const page *p, const char *step, const stk_view_ref *ref,
+                           const char *about);
+void stk_html_artifacts_close(stk_buf *out);
+
+/* --- show_cards.c: all add nothing to a page that isn't in the run's folder --- */
+
+/* `text`, as a link to the task's card if that is there. */
+void stk_html_task_link(const page *p, uint32_t i_task, const char *text);
+/* " stdout stderr", as links to those that aren't empty. */
+void stk_html_log_links(const page *p, const stk_view_details *d);
+void stk_html_before_link(const page *p);
+
+/* --- show_preview.c --- */
+
+/* A cell with the value of an artifact, if it is short, or with `about`. */
+void stk_html_value(stk_buf *out, const stk_view_ref *ref, const char *about);
+/* A row of the table of artifacts with what can be seen of one: a frame's first rows, a picture, a
+ * text. Nothing if its value says it all, or it can't be shown. */
+void stk_html_preview(const page *p, stk_buf *out, const stk_view_ref *ref);
 
 /* --- show_html_alike.c --- */
 

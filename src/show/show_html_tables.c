@@ -42,7 +42,9 @@ int stk_html_step_row(const page *p, uint32_t i_task)
     stk_buf *out = p->out;
     stk_view_details d;
     STK_TRY(stk_html_details(p, i_task, &d));
-    stk_html_put(out, "<tr><td><b>%s</b>", stk_view_who(p->view, i_task, p->arena));
+    stk_buf_text(out, "<tr><td><b>");
+    stk_html_task_link(p, i_task, stk_view_who(p->view, i_task, p->arena));
+    stk_buf_text(out, "</b>");
     if (task->step != NULL && task->step->source != NULL) {
         stk_html_put(out, "<br/><code class=\"dim\">%s</code>", task->step->source);
     }
@@ -54,8 +56,6 @@ int stk_html_step_row(const page *p, uint32_t i_task)
         if (task->attempt > 1) {
             stk_buf_printf(out, "<br/><span class=\"dim\">attempt %u</span>", task->attempt);
         }
-    } else {
-        stk_buf_text(out, "–");
     }
     stk_buf_text(out, "</td>");
     if (task->started_ms > 0) {
@@ -70,7 +70,9 @@ int stk_html_step_row(const page *p, uint32_t i_task)
             stk_buf_separate(&about, "; ");
             stk_buf_printf(&about, "in %s", d.image);
         }
-        stk_html_cell(out, "dim", stk_text_or(about.data, ""));
+        stk_html_put(out, "<td class=\"dim\">%s", stk_text_or(about.data, ""));
+        stk_html_log_links(p, &d);
+        stk_buf_text(out, "</td>");
     } else {
         const char *about = d.error_text;
         if (d.cached_from != NULL) {
@@ -94,14 +96,38 @@ void stk_html_more(const page *p, uint32_t n, uint32_t shown, const char *what)
 
 void stk_html_artifacts_open(stk_buf *out)
 {
-    stk_buf_text(out, "<section class=\"panel\"><h2>Artifacts</h2><div class=\"scroll\"><table>"
-                      "<thead><tr><th>artifact</th><th>type</th><th>format</th><th>size</th>"
-                      "<th>digest</th></tr></thead><tbody>\n");
+    stk_buf_text(out, "<section class=\"panel\"><h2>Artifacts</h2><div class=\"scroll\"><table "
+                      "class=\"artifacts\"><thead><tr><th>artifact</th><th>value</th><th>type</th>"
+                      "<th>size</th><th>digest</th></tr></thead><tbody>\n");
 }
 
-void stk_html_artifact_row(stk_buf *out, const char *step, const stk_view_ref *ref)
+void stk_html_artifacts_close(stk_buf *out)
 {
-    stk_html_put(out, "<tr><td><b>%s.%s</b>", step, ref->name);
+    stk_buf_text(out, "</tbody></table></div></section>\n");
+}
+
+static void type_cell(stk_buf *out, const stk_view_ref *ref)
+{
+    const char *type = stk_text_or(ref->type, stk_text_or(ref->format, ""));
+    if (strncmp(type, "builtins.", 9) == 0) {
+        type += 9;
+    }
+    stk_html_put(out, "<td>%s", type);
+    if (ref->format != NULL && strcmp(ref->format, type) != 0 && strcmp(ref->format, "json") != 0) {
+        stk_html_put(out, " <span class=\"dim\">%s</span>", ref->format);
+    }
+    stk_buf_text(out, "</td>");
+}
+
+void stk_html_artifact_row(const page *p, const char *step, const stk_view_ref *ref,
+                           const char *about)
+{
+    stk_buf *out = p->out;
+    stk_buf_text(out, "<tr><td><b>");
+    if (step != NULL) {
+        stk_html_put(out, "%s.", step);
+    }
+    stk_html_put(out, "%s</b>", ref->name);
     if (ref->artifact_name != NULL) {
         stk_html_put(out, "<br/><span class=\"dim\">%s", ref->artifact_name);
         if (ref->artifact_version != NULL) {
@@ -110,11 +136,12 @@ void stk_html_artifact_row(stk_buf *out, const char *step, const stk_view_ref *r
         stk_buf_text(out, "</span>");
     }
     stk_buf_text(out, "</td>");
-    stk_html_cell(out, NULL, ref->type);
-    stk_html_cell(out, NULL, ref->format);
+    stk_html_value(out, ref, about);
+    type_cell(out, ref);
     stk_html_cell_size(out, ref->size);
     stk_html_put(out, "<td class=\"num\"><code title=\"%s\">", ref->digest);
     stk_buf_printf(out, "%.12s</code></td></tr>\n", stk_text_or(ref->digest, ""));
+    stk_html_preview(p, out, ref);
 }
 
 int stk_html_artifacts(const page *p)
@@ -135,18 +162,18 @@ int stk_html_artifacts(const page *p)
                 stk_html_artifacts_open(p->out);
             }
             if (n <= MAX_ARTIFACTS) {
-                stk_html_artifact_row(p->out, task->name, &d.outputs[k]);
+                stk_html_artifact_row(p, task->name, &d.outputs[k], NULL);
             }
         }
     }
+    if (n > MAX_ARTIFACTS) {
+        stk_html_put(p->out,
+                     "<tr><td colspan=\"5\" class=\"dim\">and more: <code>stoker artifact list "
+                     "%s</code></td></tr>",
+                     p->run->id);
+    }
     if (n > 0) {
-        stk_buf_text(p->out, "</tbody></table></div>");
-        if (n > MAX_ARTIFACTS) {
-            stk_html_put(p->out,
-                         "<p class=\"meta\">and more: <code>stoker artifact list %s</code></p>",
-                         p->run->id);
-        }
-        stk_buf_text(p->out, "</section>\n");
+        stk_html_artifacts_close(p->out);
     }
     return 0;
 }

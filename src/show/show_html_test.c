@@ -24,7 +24,7 @@ static int n_times(const char *text, const char *word)
 static void make_card(const stk_show_case *c, stk_buf *out)
 {
     stk_err err = {0};
-    if (stk_html_card(c->view, NULL, stk_case_ms(60000), out, &err) < 0) {
+    if (stk_html_card(c->view, NULL, stk_case_ms(60000), false, out, &err) < 0) {
         fail_msg("%s", err.text);
     }
 }

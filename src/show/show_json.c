@@ -180,7 +180,7 @@ int stk_show_task_members(const stk_view *view, uint32_t i_task, stk_arena *aren
 {
     const stk_view_task *task = stk_view_get_task(view, i_task);
     stk_view_details d;
-    STK_TRY(stk_view_get_details(view, i_task, arena, &d, err));
+    STK_TRY(stk_show_details(view, i_task, arena, &d, err));
     stk_json_put_text(out, "title", task->title);
     stk_json_put_text(out, "status", stk_view_status(view, task, false));
     stk_json_put_bool(out, "cached", task->state == STK_TASK_CACHED);
@@ -251,7 +251,7 @@ void stk_show_put_amount(stk_buf *out, const char *key, double amount)
 static int put_totals(const stk_view *view, stk_buf *out, stk_err *err)
 {
     stk_view_totals t;
-    STK_TRY(stk_view_total(view, NULL, 0, &t, err));
+    STK_TRY(stk_show_total(view, NULL, 0, &t, err));
     stk_json_open(out, "used", '{');
     stk_show_put_amount(out, "cpu_s", t.cpu_s);
     stk_show_put_amount(out, "gpu_held_s", t.gpu_held_s);

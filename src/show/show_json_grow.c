@@ -47,8 +47,8 @@ static int put_many(const stk_view *view, uint32_t i_step, const stk_view_sums *
     uint32_t failed = first_failed(view, i_step);
     stk_view_details d = {.asked = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL, 0}};
     if (step->n > 0) {
-        STK_TRY(stk_view_get_details(view, failed == UINT32_MAX ? step->first : failed, arena, &d,
-                                     err));
+        STK_TRY(
+            stk_show_details(view, failed == UINT32_MAX ? step->first : failed, arena, &d, err));
     }
     stk_json_put_text(out, "status", stk_state_word(worst));
     stk_json_put_bool(out, "cached", cached);
@@ -203,7 +203,7 @@ static int put_one(const stk_view *view, uint32_t i_task, bool inside, stk_arena
     /* Reading the payload of each succeeded task would be slow: there may be ten thousand. */
     bool dull = !inside && (task->state == STK_TASK_SUCCEEDED || task->end_data == NULL);
     if (!dull) {
-        STK_TRY(stk_view_get_details(view, i_task, arena, &d, err));
+        STK_TRY(stk_show_details(view, i_task, arena, &d, err));
     }
     const char *dir = NULL, *out_path = NULL, *err_path = NULL;
     if (task->attempt > 0 && stk_view_get_run(view)->store != NULL) {

@@ -54,7 +54,7 @@ static int warnings(const line_ctx *c)
     stk_view_details *d = stk_arena_array(arena, (size_t)n + 1, sizeof *d);
     STK_TRY(stk_err_if_null(d, c->err));
     for (uint32_t i = 0; i < n; i++) {
-        STK_TRY(stk_view_get_details(c->view, i, arena, &d[i], c->err));
+        STK_TRY(stk_show_details(c->view, i, arena, &d[i], c->err));
         n_all += d[i].n_warnings;
     }
     warned *all = stk_arena_array(arena, (size_t)n_all + 1, sizeof *all);

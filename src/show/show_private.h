@@ -45,4 +45,11 @@ int stk_show_put_grown(const stk_view *view, stk_buf *out, stk_err *err);
 /* "3 checkpoints (1.2 MB)"; NULL: it has none. */
 const char *stk_show_checkpoints(const stk_view_details *details, stk_arena *arena);
 
+/* --- show_live.c: as the functions of store/view, with what running tasks have used so far --- */
+
+int stk_show_details(const stk_view *view, uint32_t i_task, stk_arena *arena, stk_view_details *ret,
+                     stk_err *err);
+int stk_show_total(const stk_view *view, stk_store *store, int64_t now_ms, stk_view_totals *ret,
+                   stk_err *err);
+
 #endif

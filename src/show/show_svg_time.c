@@ -109,6 +109,32 @@ static int by_start(const void *a, const void *b)
     return by == 0 ? by_task(x, y) : by;
 }
 
+/* The attempts before the last one, joined to it by a line. Returns where the first begins. */
+static double draw_earlier(const stk_svg_span *s, const stk_view_task *task, double y, double h,
+                           stk_buf *out)
+{
+    double x = stk_svg_x_of(s, task->started_ms), x0 = x;
+    char text[32];
+    if (task->first_ms < task->started_ms) {
+        x0 = stk_svg_x_of(s, task->first_ms);
+        stk_buf_printf(out,
+                       "<line class=\"earlier\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>",
+                       x0, y + h / 2, x, y + h / 2);
+    }
+    for (const stk_view_attempt *one = task->earlier; one != NULL; one = one->before) {
+        double from = stk_svg_x_of(s, one->started_ms), w = stk_svg_x_of(s, one->ended_ms) - from;
+        stk_buf_printf(out,
+                       "<rect class=\"bar was s-retrying\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
+                       "height=\"%.1f\" rx=\"2\"><title>",
+                       from, y, MAX(w, 2), h);
+        stk_buf_html(out, task->label);
+        stk_buf_printf(
+            out, ", attempt %u: %s</title></rect>", one->number,
+            stk_units_format_duration(one->ended_ms - one->started_ms, text, sizeof text));
+    }
+    return x0;
+}
+
 static void draw_bar(const stk_view *view, const stk_svg_span *s, const bar *b, double y, double h,
                      stk_buf *out)
 {
@@ -116,13 +142,7 @@ static void draw_bar(const stk_view *view, const stk_svg_span *s, const bar *b, 
     char text[32];
     double x = stk_svg_x_of(s, b->from_ms), w = stk_svg_x_of(s, b->to_ms) - x;
     w = MAX(w, 2);
-    double x0 = x;
-    if (task->first_ms < task->started_ms) { /* earlier attempts */
-        x0 = stk_svg_x_of(s, task->first_ms);
-        stk_buf_printf(out,
-                       "<line class=\"earlier\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>",
-                       x0, y + h / 2, x, y + h / 2);
-    }
+    double x0 = draw_earlier(s, task, y, h, out);
     stk_buf_printf(out,
                    "<rect class=\"bar s-%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
                    "height=\"%.1f\" rx=\"%.1f\"><title>",

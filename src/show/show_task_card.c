@@ -39,7 +39,8 @@ static void meta(const sheet *s, const stk_view_details *d)
     if (s->rank > 0) {
         stk_buf_printf(out, "_node_%lld", (long long)s->rank);
     }
-    stk_html_put(out, "</code> of %s", s->p.run->pipeline);
+    stk_buf_text(out, "</code> of ");
+    stk_html_put(out, s->p.linked ? "<a href=\"card.html\">%s</a>" : "%s", s->p.run->pipeline);
     if (s->task->started_ms > 0) {
         stk_buf_printf(out, " · %s", stk_text_time(s->task->started_ms, false, text, sizeof text));
     }
@@ -63,7 +64,7 @@ static int head(const sheet *s)
     if (s->reload_s > 0 && is_live(s)) {
         stk_buf_printf(out, "<meta http-equiv=\"refresh\" content=\"%d\"/>\n", s->reload_s);
     }
-    stk_buf_printf(out, "<style>\n%s%s</style></head>\n", stk_show_css, stk_show_task_css);
+    stk_buf_printf(out, "<style>\n%s%s</style></head>\n", stk_show_css, stk_show_parts_css);
     stk_html_put(out,
                  "<body><main>\n<header><div class=\"title\"><h1>%s</h1>"
                  "<span class=\"pill s-%s\">%s %s</span></div>\n",
@@ -141,30 +142,13 @@ static int metadata(const sheet *s)
     return 0;
 }
 
-static void artifact_row(const sheet *s, const char *name, const stk_view_ref *ref)
+static void artifact_row(const sheet *s, uint32_t n, const stk_view_ref *ref)
 {
-    stk_buf *out = s->p.out;
-    const char *preview = stk_json_get_text(stk_json_get(s->card, "previews"), name);
-    STK_BUF_AUTO cut = STK_BUF_INIT(1u << 16);
-    stk_text_fit(&cut, stk_text_or(preview, stk_text_or(ref->value, "")), 300, false, true);
-    stk_html_put(out, "<tr><td><b>%s</b></td>", name);
-    const char *type = stk_text_or(ref->type, stk_text_or(ref->format, ""));
-    if (strncmp(type, "builtins.", 9) == 0) {
-        type += 9;
+    if (n == 0) {
+        stk_html_artifacts_open(s->p.out);
     }
-    stk_html_cell(out, NULL, type);
-    stk_html_cell_size(out, ref->size);
-    stk_html_put(out, "<td><code>%s</code></td></tr>\n", cut.data);
-}
-
-static void artifacts_head(stk_buf *out, uint32_t i)
-{
-    if (i == 0) {
-        stk_html_panel_open(out, "Artifacts");
-        stk_buf_text(out, "<div class=\"scroll tall\"><table class=\"artifacts\"><thead><tr><th>"
-                          "name</th><th>type</th><th class=\"num\">size</th><th>value</th></tr>"
-                          "</thead><tbody>\n");
-    }
+    const char *about = stk_json_get_text(stk_json_get(s->card, "previews"), ref->name);
+    stk_html_artifact_row(&s->p, NULL, ref, about);
 }
 
 static int grown_artifacts(const sheet *s, uint32_t *n)
@@ -175,13 +159,14 @@ static int grown_artifacts(const sheet *s, uint32_t *n)
     for (uint32_t i = 0; i < scope.n && *n < MAX_ARTIFACTS; i++) {
         STK_ARENA_AUTO scratch = stk_arena_new(0);
         const stk_json *json = stk_json_read(scratch, scope.items[i].ref);
-        const stk_json *value = stk_json_get(json, "value");
-        const stk_view_ref ref = {.format = stk_json_get_text(json, "format"),
+        const stk_view_ref ref = {.name = scope.items[i].name,
+                                  .digest = stk_json_get_text(json, "digest"),
+                                  .format = stk_json_get_text(json, "format"),
                                   .type = stk_json_get_text(json, "type"),
                                   .size = stk_json_get_whole(json, "size", -1),
-                                  .value = stk_json_dump_in(value, s->p.arena)};
-        artifacts_head(s->p.out, (*n)++);
-        artifact_row(s, scope.items[i].name, &ref);
+                                  .value = stk_json_dump_in(stk_json_get(json, "value"), scratch),
+                                  .preview = stk_json_get_text(json, "preview")};
+        artifact_row(s, (*n)++, &ref);
     }
     return 0;
 }
@@ -196,12 +181,10 @@ static int artifacts(const sheet *s)
         d.n_outputs = 0; /* the scope includes them */
     }
     for (uint32_t i = 0; i < d.n_outputs; i++) {
-        artifacts_head(s->p.out, n++);
-        artifact_row(s, d.outputs[i].name, &d.outputs[i]);
+        artifact_row(s, n++, &d.outputs[i]);
     }
     if (n > 0) {
-        stk_buf_text(s->p.out, "</tbody></table></div>");
-        stk_html_panel_close(s->p.out);
+        stk_html_artifacts_close(s->p.out);
     }
     return 0;
 }
@@ -233,7 +216,8 @@ static int resources(const sheet *s)
 {
     stk_buf *out = s->p.out;
     stk_html_panel_open(out, "Resources: asked, granted, used");
-    stk_buf_text(out, "<div class=\"scroll\"><table><thead><tr><th>task</th><th>status</th><th>time"
+    stk_buf_text(out, "<div class=\"scroll\"><table "
+                      "class=\"steps\"><thead><tr><th>task</th><th>status</th><th>time"
                       "</th><th>asked</th><th>granted</th><th>used</th><th></th></tr></thead>"
                       "<tbody>\n");
     int rc = stk_html_step_row(&s->p, s->i_task);
@@ -360,7 +344,10 @@ int stk_html_task_card(const stk_view *view, uint32_t i_task, const stk_task_car
     if (scratch == NULL || keep == NULL) {
         return stk_err_nomem(err);
     }
+    size_t preview_room = MAX_PREVIEWS_BYTES;
     sheet s = {.p = {.view = view,
+                     .preview_room = &preview_room,
+                     .linked = options->linked,
                      .run = stk_view_get_run(view),
                      .now_ms = now_ms,
                      .arena = keep,

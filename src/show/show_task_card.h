@@ -32,11 +32,18 @@ typedef struct stk_task_card_options {
     int64_t rank;   /* of a gang; -1: the task's own */
     const char *id; /* or name; NULL: the card without an id, else the first; a task without cards
                        has the default page */
+    bool linked;    /* the page lies in the run's folder */
     int reload_s;   /* how often the page of a live task reloads itself; 0: never */
 } stk_task_card_options;
 
 /* Errors: STK_E_NOT_FOUND: no card has that id; STK_E_LIMIT. */
 int stk_html_task_card(const stk_view *view, uint32_t i_task, const stk_task_card_options *options,
                        int64_t now_ms, stk_buf *out, stk_err *err);
+/* Writes that page to `path`. */
+int stk_html_write_task_card(const stk_view *view, uint32_t i_task,
+                             const stk_task_card_options *options, int64_t now_ms, const char *path,
+                             stk_err *err);
+/* Where the page lies in the run's folder, in `arena`; NULL if the view has no store. */
+const char *stk_task_card_path(const stk_view *view, uint32_t i_task, stk_arena *arena);
 
 #endif

@@ -132,7 +132,7 @@ static int results(const line_ctx *c)
         if (stk_view_get_step(c->view, task->i_step)->n > 1) {
             continue; /* these are many: 'stoker show RUN/STEP/ID' lists their artifacts */
         }
-        STK_TRY(stk_view_get_details(c->view, i, c->arena, &d, c->err));
+        STK_TRY(stk_show_details(c->view, i, c->arena, &d, c->err));
         uint32_t k = 0;
         for (; k < d.n_outputs && artifacts.n < NAMED; k++) {
             const stk_view_ref *ref = &d.outputs[k];
@@ -170,8 +170,12 @@ static void totals_line(const line_ctx *c, const stk_view_totals *t)
 {
     char text[64];
     stk_text_put_label(c, "totals");
-    stk_buf_printf(c->out, "%s of CPU time",
-                   stk_units_format_duration((int64_t)(t->cpu_s * 1000), text, sizeof text));
+    if (t->cpu_s > 0) {
+        stk_units_format_duration((int64_t)(t->cpu_s * 1000), text, sizeof text);
+        stk_buf_printf(c->out, "%s of CPU time", text);
+    } else {
+        stk_buf_text(c->out, "no CPU time");
+    }
     if (t->gpu_held_s >= 0) {
         stk_buf_text(c->out, dot(c->style));
         stk_text_gpu_time(t, c->out);
@@ -205,7 +209,7 @@ int stk_text_summary(const stk_view *view, stk_store *store, const char *card, i
     line_ctx c = {view, style, arena, now_ms, out, err};
     stk_view_totals totals;
     STK_TRY(stk_err_if_null(arena, err));
-    STK_TRY(stk_view_total(view, store, now_ms, &totals, err));
+    STK_TRY(stk_show_total(view, store, now_ms, &totals, err));
     verdict(&c, &totals);
     STK_TRY(stk_text_steps(&c));
     stk_text_many(&c);
@@ -323,7 +327,7 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
     const stk_view_task *task = stk_view_get_task(view, i_task);
     stk_view_details d;
     STK_TRY(stk_err_if_null(arena, err));
-    STK_TRY(stk_view_get_details(view, i_task, arena, &d, err));
+    STK_TRY(stk_show_details(view, i_task, arena, &d, err));
     const char *status = stk_view_status(view, task, true);
     char text[64];
     stk_text_put_mark(&c, status);

@@ -29,7 +29,7 @@ int stk_text_put_failure(const line_ctx *c, uint32_t i_task)
 {
     const stk_view_task *task = stk_view_get_task(c->view, i_task);
     stk_view_details d;
-    STK_TRY(stk_view_get_details(c->view, i_task, c->arena, &d, c->err));
+    STK_TRY(stk_show_details(c->view, i_task, c->arena, &d, c->err));
     stk_buf_char(c->out, '\n');
     stk_text_put_mark(c, "failed");
     stk_buf_char(c->out, ' ');

@@ -47,7 +47,7 @@ static int read_row(const line_ctx *c, uint32_t i_task, stk_arena *keep, step_ro
 {
     const stk_view_task *task = stk_view_get_task(c->view, i_task);
     stk_view_details d;
-    STK_TRY(stk_view_get_details(c->view, i_task, c->arena, &d, c->err));
+    STK_TRY(stk_show_details(c->view, i_task, c->arena, &d, c->err));
     *row = (step_row){.status = stk_view_status(c->view, task, true)};
     row->cells[C_NAME] = task->title;
     if (task->started_ms > 0 && task->state != STK_TASK_CACHED && task->state != STK_TASK_SKIPPED) {

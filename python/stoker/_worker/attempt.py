@@ -412,6 +412,7 @@ class _Attempt:
         folder = self.rank.own if self.rank is not None and self.rank.number else self.directory
         path = f"{folder}/out/{name}"
         chosen = self.entry.materializers.get(name, self.entry.materializers.get("*"))
+        preview = self._preview(value)  # before an array's memory is given away
         try:
             entry, metadata = _artifact.store(value, path, chosen, self.warnings, name, spend)
         except _artifact.SerializeError as exc:
@@ -421,9 +422,23 @@ class _Attempt:
             raise error from exc
         if "path" in entry:
             entry["path"] = f"out/{name}"
+            if preview is not None:
+                entry["preview"] = preview
         if metadata and self.context is not None:
             self.context.add_output_metadata(metadata, name)
         return entry
+
+    def _preview(self, value: Any) -> Optional[Dict[str, Any]]:
+        """What cards show of a value of a library's type."""
+        if type(value).__module__ == "builtins":
+            return None
+        from ..materializers._preview import preview_of
+
+        if not self.task.get("secrets"):
+            return preview_of(value)
+        from . import hidden
+
+        return preview_of(value, hidden.hide)
 
     def run_hook(self, name: str, error: Optional[BaseException]) -> None:
         """Call one hook (only in rank 0); if it raises, add a warning."""

@@ -110,6 +110,7 @@ static const stk_spec_field output_fields[] = {
     {.label = "format", .kind = STK_SPEC_TEXT, .at = offsetof(stk_result_output, format)},
     {.label = "type", .kind = STK_SPEC_TEXT, .at = offsetof(stk_result_output, type)},
     {.label = "meta", .kind = STK_SPEC_OBJECT, .at = offsetof(stk_result_output, meta)},
+    {.label = "preview", .kind = STK_SPEC_OBJECT, .at = offsetof(stk_result_output, preview)},
     {.label = "digest", .at = offsetof(stk_result_output, digest), .read = read_digest},
     {.label = "artifact", .at = offsetof(stk_result_output, artifact), .read = read_digest},
     {.label = "size",

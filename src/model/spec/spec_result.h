@@ -26,6 +26,7 @@ typedef struct stk_result_output {
     const char *format;   /* "npy", "json" …; or NULL */
     const char *type;     /* or NULL */
     const char *meta;     /* JSON object, or NULL */
+    const char *preview;  /* JSON object: a component that cards show; or NULL */
     const char *digest;   /* 64 lower-case hex digits, or NULL */
     int64_t size; /* bytes of the content, given with a digest if a share has it; -1: not given */
     const char *metadata;    /* JSON object from output_metadata, or NULL */

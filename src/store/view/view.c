@@ -131,6 +131,7 @@ static int fold_created(stk_view *view, const stk_event_row *row, const stk_json
     run->tags = stk_json_dump_in(stk_json_get(data, "tags"), arena);
     run->origin = stk_json_dump_in(stk_json_get(data, "origin"), arena);
     run->host = stk_json_dump_in(stk_json_get(data, "host"), arena);
+    run->simulated = stk_json_get_text(stk_json_get(data, "host"), "accel") != NULL;
     run->max_workers = (uint32_t)stk_json_get_whole(data, "max_workers", 0);
     view->parameters = stk_json_read(arena, run->parameters);
     set_parameters(view);
@@ -201,6 +202,24 @@ static stk_task_state state_after(stk_event_kind kind)
     }
 }
 
+/* The attempt that the task made so far becomes an earlier one. If the engine was killed, it ended
+ * when that engine last reported anything. */
+static int keep_attempt(stk_view *view, stk_view_task *task, stk_err *err)
+{
+    if (task->attempt == 0 || task->started_ms == 0) {
+        return 0;
+    }
+    stk_view_attempt *one = stk_arena_alloc(view->arena, sizeof *one);
+    STK_TRY(stk_err_if_null(one, err));
+    int64_t end_ms = task->ended_ms > 0 ? task->ended_ms : view->stopped_ms;
+    *one = (stk_view_attempt){.number = task->attempt,
+                              .started_ms = task->started_ms,
+                              .ended_ms = MAX(end_ms, task->started_ms),
+                              .before = task->earlier};
+    task->earlier = one;
+    return 0;
+}
+
 /* Keeps payloads of tasks as text; parses only what decides the state. */
 static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
 {
@@ -229,6 +248,7 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
         if (!step->started_ms) {
             step->started_ms = row->time_ms;
         }
+        STK_TRY(keep_attempt(view, task, err));
         task->attempt = row->attempt;
         task->started_ms = row->time_ms;
         if (!task->first_ms) {
@@ -304,6 +324,9 @@ static stk_event_row in_order(stk_view *view, const stk_event_row *row)
     stk_event_row copy = *row;
     bool is_told_outside = row->kind == STK_EV_METADATA || row->kind == STK_EV_TAGGED;
     copy.time_ms = MAX(copy.time_ms, view->last_ms);
+    if (row->kind == STK_EV_RUN_STARTED) {
+        view->stopped_ms = view->last_ms;
+    }
     if (!is_told_outside) {
         view->last_ms = copy.time_ms;
     }

@@ -42,12 +42,20 @@ typedef struct stk_view_run {
     int64_t started_ms; /* first RUN_STARTED; 0: not yet */
     int64_t ended_ms;   /* 0: not ended */
     uint32_t n_resumed; /* how often it was resumed */
+    bool simulated;     /* its devices don't exist */
     uint32_t max_workers;
     uint32_t n_notes;
     const char *const *notes;  /* sentences for the user, in order, each once */
     uint32_t n[STK_TASK_N];    /* tasks by state */
     uint32_t n_attempts_extra; /* attempts beyond the first, of all tasks */
 } stk_view_run;
+
+/* An attempt that isn't the last. */
+typedef struct stk_view_attempt {
+    uint32_t number;
+    int64_t started_ms, ended_ms;
+    const struct stk_view_attempt *before; /* NULL: this is the first */
+} stk_view_attempt;
 
 typedef struct stk_view_task {
     const char *name;  /* of its step */
@@ -66,11 +74,12 @@ typedef struct stk_view_task {
     stk_task_state state; /* durable events don't distinguish READY from WAITING: it is WAITING */
     uint32_t attempt;     /* the current or last attempt; 0: none yet */
     int64_t started_ms;   /* of the current or last attempt; 0: never started */
-    int64_t ended_ms;    /* of the last attempt, or when it was skipped, cached …; 0: not ended */
-    int64_t first_ms;    /* start of the first attempt */
-    int64_t retry_at_ms; /* RETRYING: when the next attempt is due */
-    const char *start_data; /* payload of its last TASK_STARTED, JSON or NULL */
-    const char *end_data;   /* payload of its last succeeded/cached/failed/skipped/cancelled */
+    int64_t ended_ms; /* of the last attempt, or when it was skipped, cached …; 0: not ended */
+    int64_t first_ms; /* start of the first attempt */
+    const stk_view_attempt *earlier; /* the attempt before the last, or NULL */
+    int64_t retry_at_ms;             /* RETRYING: when the next attempt is due */
+    const char *start_data;          /* payload of its last TASK_STARTED, JSON or NULL */
+    const char *end_data; /* payload of its last succeeded/cached/failed/skipped/cancelled */
 } stk_view_task;
 
 /* The tasks of one step. */
@@ -118,6 +127,7 @@ typedef struct stk_view_ref {
     const char *metadata; /* JSON object, or NULL */
     const char *tags;     /* JSON array */
     const char *value;    /* JSON, only if small; else NULL */
+    const char *preview;  /* digest of the component that cards show, or NULL */
     const char *artifact_name;
     const char *artifact_version;
     int64_t size;

@@ -43,9 +43,10 @@ static stk_view_amounts granted_of(const stk_json *granted)
 {
     stk_view_amounts amounts = unknown_amounts();
     const stk_json *cpus = stk_json_get(granted, "cpus");
-    amounts.cpus = stk_json_is_list(cpus) && stk_json_n_items(cpus) > 0
-                       ? (double)stk_json_n_items(cpus)
-                       : stk_json_get_number(granted, "cpu_count", -1);
+    amounts.cpus = stk_json_get_number(granted, "cpu_count", -1);
+    if (amounts.cpus < 0 && stk_json_n_items(cpus) > 0) {
+        amounts.cpus = (double)stk_json_n_items(cpus); /* of an older store */
+    }
     int64_t memory = stk_json_get_whole(granted, "memory_bytes", -1);
     const stk_json *devices = stk_json_get(granted, "devices");
     if (memory > 0) {
@@ -163,6 +164,7 @@ static void read_outputs(const stk_view *view, uint32_t i_task, const stk_json *
             .metadata = all_metadata(view, i_task, name, stk_json_get(ref, "metadata"), arena),
             .tags = stk_json_dump_in(stk_json_get(ref, "tags"), arena),
             .value = stk_json_dump_in(stk_json_get(ref, "value"), arena),
+            .preview = stk_arena_dup(arena, stk_json_get_text(ref, "preview")),
             .artifact_name = stk_arena_dup(arena, stk_json_get_text(ref, "name")),
             .artifact_version = stk_arena_dup(arena, stk_json_get_text(ref, "version")),
             .size = stk_json_get_whole(ref, "size", -1)};
@@ -375,6 +377,9 @@ int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena
     const char *noun = d.n_devices > 0 ? d.devices[0].noun : NULL;
     if (noun != NULL && strcmp(noun, "GPU") != 0) {
         d.asked.noun = d.granted.noun = d.used.noun = noun;
+    }
+    if (noun != NULL && view->run.simulated) {
+        d.granted.noun = d.used.noun = stk_arena_printf(arena, "simulated %s", noun);
     }
     read_inputs(view, i_task, stk_json_get(end, "inputs"), arena, &d);
     if (task->attempt > 0 && view->run.store != NULL) {

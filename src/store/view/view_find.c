@@ -22,6 +22,7 @@ stk_view_ref stk_view_named_ref(const stk_named_row *row, stk_arena *arena)
                           .meta = stk_json_dump_in(stk_json_get(ref, "meta"), arena),
                           .metadata =
                               stk_json_is_map(metadata) ? stk_json_dump_in(metadata, arena) : NULL,
+                          .preview = stk_json_get_text(ref, "preview"),
                           .artifact_name = row->name,
                           .artifact_version = row->version,
                           .size = stk_json_get_whole(ref, "size", -1)};

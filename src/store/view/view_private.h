@@ -22,8 +22,9 @@ struct stk_view {
     const stk_json *parameters;
     stk_map logged; /* from METADATA events: "TASK OUTPUT" → stk_json, a map */
     int64_t last_seq;
-    int64_t last_ms; /* latest time among the events of run and tasks */
-    bool ended;      /* the last event of the run was RUN_ENDED */
+    int64_t stopped_ms; /* the last event of the engine before this one */
+    int64_t last_ms;    /* latest time among the events of run and tasks */
+    bool ended;         /* the last event of the run was RUN_ENDED */
     /* The outputs of the task that was looked up last as the source of an input: neighbours in the
      * graph look up the same one again and again. */
     struct stk_view_memo {

@@ -7,14 +7,13 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import textwrap
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from ..._worker import hidden
-
-_SHORT, _LONG = 2_000, 200_000  # shown characters of an artifact
+from ...materializers import _preview
+from ...materializers._preview import LONG, SHORT, is_altair, kind_of, short
 
 
 class MetaflowCardComponent:
@@ -93,43 +92,7 @@ def _as_json(value: Any) -> str:
 
 def plain(value: Any) -> Any:
     """A value for a cell: numbers and texts unchanged, components as JSON, others as text."""
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, MetaflowCardComponent):
-        return written(value)
-    if isinstance(value, int) and -(2**63) <= value < 2**63:
-        return int(value)
-    item = getattr(value, "item", None)
-    if item is not None and getattr(value, "shape", None) == ():  # numpy's numbers
-        return plain(item())
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else str(value)
-    return short(value)
-
-
-def short(value: Any, limit: int = _SHORT) -> str:
-    """A value as a text of at most ``limit`` characters; doesn't walk through large ones."""
-    import reprlib
-
-    if limit <= _SHORT:
-        maker = reprlib.Repr()
-        maker.maxlist = maker.maxtuple = maker.maxset = maker.maxfrozenset = maker.maxdeque = 30
-        maker.maxdict, maker.maxstring, maker.maxother, maker.maxlong = 30, 1000, 1000, 100
-        try:
-            text = maker.repr(value)
-        except Exception as bad:
-            text = f"<{type(value).__name__} whose repr() raises {type(bad).__name__}>"
-    else:
-        import pprint
-
-        text = value if isinstance(value, str) else pprint.pformat(value, width=100)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def kind_of(value: Any) -> str:
-    """The value's type in its usual form."""
-    kind = type(value)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    return written(value) if isinstance(value, MetaflowCardComponent) else _preview.plain(value)
 
 
 class Markdown(UserComponent):
@@ -170,7 +133,7 @@ class Artifact(UserComponent):
 
     def written(self) -> Dict[str, Any]:
         name = None if self._name is None else str(self._name)
-        text = short(self._artifact, _SHORT if self._compressed else _LONG)
+        text = short(self._artifact, SHORT if self._compressed else LONG)
         return {"kind": "artifact", "name": name, "type": kind_of(self._artifact), "text": text}
 
 
@@ -482,7 +445,7 @@ class VegaChart(UserComponent):
 
     def __init__(self, spec: Dict[str, Any], show_controls: bool = False) -> None:
         self._spec, self._show_controls = spec, show_controls
-        self._drawn: Tuple[str, Dict[str, str]] = ("", {})  # (specification as text, drawing)
+        self._drawn: Tuple[str, Dict[str, Any]] = ("", {})  # (specification as text, component)
 
     @classmethod
     def from_altair_chart(cls, altair_chart: Any) -> VegaChart:
@@ -491,56 +454,21 @@ class VegaChart(UserComponent):
         Raises:
             ValueError: it isn't an ``altair.Chart``.
         """
-        if not _is_altair(altair_chart):
+        if not is_altair(altair_chart):
             raise ValueError(f"{kind_of(altair_chart)} is not an altair chart")
         return cls(altair_chart.to_dict())
 
     def update(self, spec: Any = None) -> None:
         """Show another specification or ``altair.Chart``."""
         if spec is not None:
-            self._spec = spec.to_dict() if _is_altair(spec) else spec
+            self._spec = spec.to_dict() if is_altair(spec) else spec
 
     def written(self) -> Dict[str, Any]:
-        spec = json.loads(json.dumps(_finite(self._spec), default=_cell))
-        text = hidden.hide(json.dumps(spec, ensure_ascii=False))
+        # The whole specification is the key: a chart that didn't change isn't drawn again.
+        text = json.dumps(self._spec, default=repr)
         if text != self._drawn[0]:
-            self._drawn = (text, _draw(text))
-        return {"kind": "vega", "spec": spec, **self._drawn[1]}
-
-
-def _draw(spec: str) -> Dict[str, str]:
-    """``src``, the chart as a picture; or ``why``, the reason that there is none."""
-    import base64
-
-    try:
-        import vl_convert
-
-        svg = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
-    except ImportError:
-        return {"why": "vl-convert-python is not installed"}
-    except (
-        Exception
-    ) as bad:  # the first line says only that it failed, the later ones where in Vega
-        return {"why": (str(bad).splitlines()[1:2] or [repr(bad)])[0][:200]}
-    return {"src": f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode('ascii')}"}
-
-
-def _is_altair(chart: Any) -> bool:
-    name = kind_of(chart)
-    return all(part in name for part in ("altair", "vegalite", "Chart"))
-
-
-def _cell(value: Any) -> Any:
-    made = getattr(value, "isoformat", None)
-    return made() if made is not None else plain(value)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+            self._drawn = (text, _preview.chart(self._spec, hidden.hide))
+        return self._drawn[1]
 
 
 class PythonCode(UserComponent):

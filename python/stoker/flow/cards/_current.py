@@ -11,7 +11,8 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from ..._worker import hidden
-from ._components import MetaflowCardComponent, UserComponent, failure, short, written
+from ...materializers._preview import short
+from ._components import MetaflowCardComponent, UserComponent, failure, written
 from ._types import DefaultCard, TaskNow, build, find, renders_html
 
 _ID = re.compile(r"^[a-zA-Z0-9_-]+$")

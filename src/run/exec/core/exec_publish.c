@@ -14,10 +14,10 @@
 #include "sys/file.h"
 
 /* The ref of a stored output (tbl/events.def), in `arena`. `value`: JSON to pass by value as well,
- * or NULL. */
+ * or NULL; `preview`: the digest of what cards show, or NULL. */
 static const char *ref_json(const stk_artifact *a, const stk_result_output *r,
                             const stk_output *declared, const char *format, const char *value,
-                            stk_arena *arena)
+                            const char *preview, stk_arena *arena)
 {
     static const stk_result_output no_result;
     static const stk_output not_declared;
@@ -35,6 +35,7 @@ static const char *ref_json(const stk_artifact *a, const stk_result_output *r,
     stk_json_put_text(&buf, "type", stk_text_or(r->type, stk_text_or(declared->type, format)));
     stk_json_put_raw(&buf, "meta", stk_text_or(r->meta, "{}"));
     stk_json_put_known_raw(&buf, "value", value);
+    stk_json_put_known_text(&buf, "preview", preview);
     if (declared->n_tags + r->n_tags > 0) {
         stk_json_open(&buf, "tags", '[');
         for (uint32_t i = 0; i < declared->n_tags; i++) {
@@ -100,8 +101,14 @@ static int name_output(stk_exec *x, const exec_ending *e, const stk_result_outpu
         STK_TRY(stk_store_check_name(x->config.store, r->artifact_name, r->artifact_version,
                                      artifact->digest, err));
     }
+    stk_artifact preview = {.digest = ""};
+    if (r != NULL && r->preview != NULL) {
+        size_t len = strlen(r->preview);
+        STK_TRY(stk_store_add_bytes(x->config.store, r->preview, len, &preview, err));
+    }
     ret_ref->digest = stk_arena_dup(x->arena, artifact->digest);
-    ret_ref->json = ref_json(artifact, r, declared, format, value, x->arena);
+    ret_ref->json =
+        ref_json(artifact, r, declared, format, value, stk_text_if_any(preview.digest), x->arena);
     STK_TRY(stk_err_if_null(ret_ref->digest, err));
     STK_TRY(stk_err_if_null(ret_ref->json, err));
     stk_ref_row row = {.digest = ret_ref->digest,

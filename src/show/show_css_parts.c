@@ -1,7 +1,7 @@
-/* Further styles for a task's card: the step's components and its code. */
+/* The styles of components and artifacts, and of all tables on narrow screens. */
 #include "show/show_css.h"
 
-const char stk_show_task_css[] =
+const char stk_show_parts_css[] =
     ":root{--k0:#2f6fd0;--k1:#c8680a;--k2:#2c8c4a;--k4:#7a4fd0}\n"
     "@media(prefers-color-scheme:dark){:root{--k0:#6ea8ff;--k1:#ffa657;--k2:#63cf86;--k4:#b696ff}}"
     "\n"
@@ -23,7 +23,13 @@ const char stk_show_task_css[] =
     "th{padding:"
     "6px 20px 6px 0}.md [align=right]{text-align:right}.md [align=center]{text-align:center}.md td["
     "align=right]{white-space:nowrap}\n"
-    "table.artifacts td:first-child,table.artifacts td:nth-child(2){white-space:nowrap}\n"
+    ".artifacts>tbody>tr:not(.preview)>td:first-child{white-space:nowrap}\n"
+    ".preview>td{border-top:0;padding:0 0 14px}.preview pre{max-height:300px;margin:0}\n"
+    ".preview table.data{min-width:0;font-size:13px}.preview table.data td{padding:3px 18px 3px 0}"
+    ".types td{border-top:0;padding-top:0!important;color:var(--soft);font-size:12px}\n"
+    ".preview figure img{max-height:420px;width:auto}\n"
+    "a{color:var(--cached)}b a{color:inherit;text-decoration-color:var(--idle);"
+    "text-underline-offset:3px}\n"
     "figure{margin:0}figure img{display:block;border-radius:8px;background:#fff}\n"
     "figcaption{color:var(--soft);font-size:13px;margin-top:6px}\n"
     ".artifact pre{margin-top:6px}\n"
@@ -57,4 +63,28 @@ const char stk_show_task_css[] =
     ".viewer{margin:0}.viewer pre{margin:8px 0 0}\n"
     "pre.code{white-space:pre;overflow-wrap:normal}\n"
     ".py-k{color:var(--k4);font-weight:600}.py-s{color:var(--k2)}.py-c{color:var(--soft);"
-    "font-style:italic}.py-n{color:var(--k1)}.py-d{color:var(--k0)}\n";
+    "font-style:italic}.py-n{color:var(--k1)}.py-d{color:var(--k0)}\n"
+    /* Narrow: a row of a table becomes a block, each cell with the name of its column. */
+    "@media(max-width:700px){main{padding:20px 10px 40px}.panel{padding:14px}h1{font-size:23px}"
+    ".tiles{grid-template-columns:repeat(auto-fit,minmax(120px,1fr));gap:8px}"
+    ".steps>thead,.artifacts>thead{display:none}"
+    ".steps>tbody>tr,.artifacts>tbody>tr,.pairs tr{display:block;border-top:1px solid "
+    "var(--line);padding:8px 0}"
+    ".steps>tbody>tr>td,.artifacts>tbody>tr>td,.pairs td{display:block;border:0;padding:1px 0;"
+    "text-align:left!important;width:auto!important;white-space:normal!important}"
+    ".steps>tbody>tr>td:empty,.artifacts>tbody>tr>td:empty{display:none}"
+    ".artifacts>tbody>.preview{border-top:0;padding-top:0}"
+    ".steps td::before,.artifacts>tbody>tr:not(.preview)>td::before{color:var(--soft);"
+    "font-size:12.5px;margin-right:8px}"
+    ".steps td:nth-child(3)::before{content:\"time\"}.steps "
+    "td:nth-child(4)::before{content:\"asked\"}"
+    ".steps td:nth-child(5)::before{content:\"granted\"}.steps "
+    "td:nth-child(6)::before{content:\"used\"}"
+    ".artifacts>tbody>tr:not(.preview)>td:nth-child(2):not(:empty)::before{content:\"value\"}"
+    ".artifacts>tbody>tr:not(.preview)>td:nth-child(3)::before{content:\"type\"}"
+    ".artifacts>tbody>tr:not(.preview)>td:nth-child(4)::before{content:\"size\"}"
+    ".artifacts>tbody>tr:not(.preview)>td:nth-child(5)::before{content:\"digest\"}"
+    ".curves svg{min-width:100%}}\n"
+    "@media "
+    "print{.scroll,.tall,.preview pre,pre{overflow:visible;max-height:none}.timeline{min-width:0}"
+    "a{color:inherit;text-decoration:none}}\n";
