@@ -127,7 +127,7 @@ static double draw_earlier(const stk_svg_span *s, const stk_view_task *task, dou
                        "<rect class=\"bar was s-retrying\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
                        "height=\"%.1f\" rx=\"2\"><title>",
                        from, y, MAX(w, 2), h);
-        stk_buf_html(out, task->label);
+        stk_buf_html(out, task->title);
         stk_buf_printf(
             out, ", attempt %u: %s</title></rect>", one->number,
             stk_units_format_duration(one->ended_ms - one->started_ms, text, sizeof text));
