@@ -32,8 +32,8 @@ static const char *shown_text(const stk_json *value, stk_arena *arena)
 }
 
 /* Adds `value` unless it is a list, a map, null or long. Of two with the same name the last counts.
- */
-static int add(reader *r, const char *step, const char *name, const stk_json *value,
+ * `task` NULL: of the run; `name` NULL: the task's only, unnamed output. */
+static int add(reader *r, const stk_view_task *task, const char *name, const stk_json *value,
                bool is_parameter)
 {
     if (value == NULL || value->kind == STK_JSON_NULL || value->kind == STK_JSON_LIST ||
@@ -44,12 +44,20 @@ static int add(reader *r, const char *step, const char *name, const stk_json *va
     if (text == NULL) {
         return 0;
     }
-    const char *full = step == NULL ? stk_arena_dup(r->arena, name)
-                                    : stk_arena_printf(r->arena, "%s.%s", step, name);
-    if (full == NULL || stk_array_reserve(&r->items, &r->cap, r->n + 1, sizeof *r->items) < 0) {
+    const char *full = stk_arena_dup(r->arena, stk_text_or(name, "")), *title = full;
+    if (task != NULL && name != NULL) {
+        full = stk_arena_printf(r->arena, "%s.%s", task->name, name);
+        title = stk_arena_printf(r->arena, "%s.%s", task->title, name);
+    } else if (task != NULL) {
+        full = stk_arena_dup(r->arena, task->name);
+        title = stk_arena_dup(r->arena, task->title);
+    }
+    if (full == NULL || title == NULL ||
+        stk_array_reserve(&r->items, &r->cap, r->n + 1, sizeof *r->items) < 0) {
         return STK_E_NOMEM;
     }
     stk_run_value item = {.name = full,
+                          .title = title,
                           .text = text,
                           .json = stk_json_dump_in(value, r->arena),
                           .number = stk_json_number(value, 0),
@@ -65,12 +73,12 @@ static int add(reader *r, const char *step, const char *name, const stk_json *va
     return 0;
 }
 
-static int add_members(reader *r, const char *step, const char *text, bool is_parameter)
+static int add_members(reader *r, const stk_view_task *task, const char *text, bool is_parameter)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *map = stk_json_read(scratch, text);
     for (uint32_t i = 0; i < stk_json_n_members(map); i++) {
-        STK_TRY(add(r, step, stk_json_key(map, i)->text, stk_json_value(map, i), is_parameter));
+        STK_TRY(add(r, task, stk_json_key(map, i)->text, stk_json_value(map, i), is_parameter));
     }
     return 0;
 }
@@ -84,14 +92,14 @@ static int add_task(reader *r, stk_view *view, uint32_t i)
         return 0; /* many tasks have many values */
     }
     STK_TRY(stk_view_get_details(view, i, scratch, &d, NULL));
-    STK_TRY(add_members(r, task->name, d.metadata, false));
+    STK_TRY(add_members(r, task, d.metadata, false));
     for (uint32_t k = 0; k < d.n_outputs; k++) {
         const stk_json *value = stk_json_read(scratch, d.outputs[k].value);
         bool is_plain = strcmp(d.outputs[k].name, "output") == 0;
         if (is_plain) {
-            STK_TRY(add(r, NULL, task->name, value, false));
+            STK_TRY(add(r, task, NULL, value, false));
         } else {
-            STK_TRY(add(r, task->name, d.outputs[k].name, value, false));
+            STK_TRY(add(r, task, d.outputs[k].name, value, false));
         }
     }
     return 0;
@@ -166,7 +174,7 @@ bool stk_runs_get(const stk_run_values *run, const char *name, stk_run_value *re
 {
     const stk_run_value *found = NULL;
     for (uint32_t i = 0; i < run->n; i++) {
-        if (strcmp(run->items[i].name, name) == 0) {
+        if (strcmp(run->items[i].name, name) == 0 || stk_text_same(run->items[i].title, name)) {
             *ret = run->items[i];
             return true;
         }
@@ -251,13 +259,20 @@ static bool is_met(int order, const char *op)
 
 int stk_runs_where(stk_run_values *runs, uint32_t *n, const char *where, stk_err *err)
 {
-    size_t n_name = strcspn(where, "=!<>"), n_op = strspn(where + n_name, "=!<>");
+    size_t n_title = strcspn(where, "["), n_name = strcspn(where, "=!<>");
+    if (n_title < n_name && strchr(where, ']') != NULL) { /* a title: "fit[lr=0.1]" */
+        n_name = (size_t)(strrchr(where, ']') - where);
+        n_name += strcspn(where + n_name, "=!<>");
+    }
+    size_t n_op = strspn(where + n_name, "=!<>");
     char name[128] = "", op[3] = "";
     if (n_name > 0 && n_name < sizeof name && n_op > 0 && n_op < sizeof op) {
         memcpy(name, where, n_name);
         memcpy(op, where + n_name, n_op);
     }
-    name[strcspn(name, " ")] = '\0';
+    for (size_t end = strlen(name); end > 0 && name[end - 1] == ' ';) {
+        name[--end] = '\0';
+    }
     static const char *const ops[] = {"=", "==", "!=", "<", "<=", ">", ">="};
     size_t i = 0;
     while (i < sizeof ops / sizeof *ops && strcmp(op, ops[i]) != 0) {

@@ -11,9 +11,10 @@
 #include "store/store.h"
 
 typedef struct stk_run_value {
-    const char *name; /* "lr", "train.accuracy"; "train" of a step's only, unnamed output */
-    const char *text; /* for people */
-    const char *json; /* NULL: a column */
+    const char *name;  /* "lr", "train.accuracy"; "train" of a step's only, unnamed output */
+    const char *title; /* what people read and may type for the name: "fit[lr=0.1].accuracy" */
+    const char *text;  /* for people */
+    const char *json;  /* NULL: a column */
     double number;
     bool is_number;
     bool is_parameter;
@@ -28,9 +29,9 @@ typedef struct stk_run_values {
 /* Reads n runs of the store (NULL: without values); a run that has gone meanwhile has no values. */
 int stk_runs_read(stk_store *store, const stk_run_row *rows, uint32_t n, stk_arena *arena,
                   stk_run_values **ret, stk_err *err);
-/* The value of this name: a parameter, a metric ("accuracy" finds "train.accuracy" if the run has
- * only one of that name), or a column (run, name, pipeline, status, created in ms, duration in s).
- * Returns false if the run has none. */
+/* The value of this name or title: a parameter, a metric ("accuracy" finds "train.accuracy" if the
+ * run has only one of that name), or a column (run, name, pipeline, status, created in ms, duration
+ * in s). Returns false if the run has none. */
 bool stk_runs_get(const stk_run_values *run, const char *name, stk_run_value *ret);
 /* Keeps the runs for which `where` holds: NAME then = != < <= > >= then VALUE; numbers and
  * durations ("duration>10m") compare as numbers. A run without the value doesn't match. Returns

@@ -177,9 +177,10 @@ static void spread_of(value *values, uint32_t n, stk_alike_spread *ret)
     ret->min = values[0].amount;
     ret->max = values[n - 1].amount;
     ret->median = (values[(n - 1) / 2].amount + values[n / 2].amount) / 2;
+    bool is_wide = ret->max - ret->min > 0.01 * ret->max; /* else they are all the same */
     for (uint32_t i = 0; i < n; i++) {
-        double part = 0.5; /* all are the same */
-        if (ret->max > ret->min) {
+        double part = 0.5;
+        if (is_wide) {
             part = (values[i].amount - ret->min) / (ret->max - ret->min);
         }
         int bin = (int)(part * STK_ALIKE_BINS);

@@ -2,11 +2,21 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "show/runs.h"
 #include "show/show_text.h"
 
-enum { SHOWN = 16, VALUE_WIDTH = 16, ID = 22, STATUS = 11, CREATED = 19, TOOK = 10, NAME = 24 };
+enum {
+    SHOWN = 16,
+    VALUE_WIDTH = 16,
+    TITLE_WIDTH = 24,
+    ID = 22,
+    STATUS = 11,
+    CREATED = 19,
+    TOOK = 10,
+    NAME = 24
+};
 
 typedef struct table {
     const stk_run_values *runs;
@@ -20,7 +30,10 @@ typedef struct table {
 
 static const char *short_name(const char *name)
 {
-    const char *dot = strrchr(name, '.');
+    const char *dot = strrchr(name, '.'), *title = strrchr(name, ']');
+    if (title != NULL) { /* of several calls of one step: all of it says which */
+        return name;
+    }
     return dot == NULL ? name : dot + 1;
 }
 
@@ -52,7 +65,7 @@ static void add_column(table *t, const char *name, int *room)
             width = MAX(width, stk_text_width(value.text));
         }
     }
-    width = MIN(width, VALUE_WIDTH);
+    width = MIN(width, strchr(name, ']') == NULL ? VALUE_WIDTH : TITLE_WIDTH);
     if (t->n_names == SHOWN || *room < width + 2) {
         return;
     }
@@ -82,8 +95,9 @@ static void choose(table *t, const char *const *named, const stk_style *style)
         for (uint32_t i = 0; i < t->n; i++) {
             for (uint32_t k = 0; k < t->runs[i].n; k++) {
                 const stk_run_value *item = &t->runs[i].items[k];
-                if (item->is_parameter == (parameters == 1) && differs(t, item->name)) {
-                    add_column(t, item->name, &room);
+                const char *title = stk_text_or(item->title, item->name);
+                if (item->is_parameter == (parameters == 1) && differs(t, title)) {
+                    add_column(t, title, &room);
                 }
             }
         }

@@ -103,3 +103,43 @@ def test_titles_in_python(swept: Cli) -> None:
     env = {**swept.env, "STOKER_BIN": str(swept.binary), "STOKER_PRINTS": "off"}
     out = subprocess.check_output([PYTHON, "ask.py"], cwd=swept.folder, env=env, text=True)
     assert "found fit_2 fit[lr=0.2] fit[lr=0.2]" in out
+
+
+def test_titles_among_runs(swept: Cli) -> None:
+    swept("run", "sweep.py")
+    swept("run", "sweep.py", "-p", "last=0.4")
+    newest = swept("runs", "--where", "fit[lr=0.4]>2", "--sort", "fit[lr=0.4]").out.splitlines()
+    assert len(newest) == 2 and "fit[lr=0.4]" in newest[0]
+    found = swept.json("runs", "--where", "fit[lr=0.4] > 2")
+    assert [run["parameters"]["last"] for run in found] == [0.4]
+    assert found[0]["metrics"]["fit_3"] == found[0]["metrics"]["score_3"]  # JSON has names
+
+
+SMALL = """
+from stoker import pipeline, step
+
+@step
+def f(x: int) -> int:
+    return x
+
+@pipeline
+def p(x: int = 2):
+    f(1)
+    f(x)
+
+if __name__ == "__main__":
+    p()
+"""
+
+
+def test_columns_are_titles(cli: Cli) -> None:
+    cli.write("p.py", SMALL)
+    cli("run", "p.py")
+    cli("run", "p.py", "-p", "x=3")
+    head, newest, oldest = cli("runs").out.splitlines()
+    assert head.split()[-2:] == [
+        "x",
+        "f[x=3]",
+    ]  # of the newest run; f_2 would be another call in each
+    assert newest.split()[-2:] == ["3", "3"]
+    assert oldest.split()[-2] == "2" and oldest.split()[-1] in ("–", "-")
