@@ -24,9 +24,9 @@ _HOME = {
     "Pipeline": "_decorators.pipeline",
     "get_pipeline_context": "_decorators.pipeline",
     "ResourceSettings": "_definition.settings",
-    "DockerSettings": "_definition.settings",
-    "DockerBuildConfig": "_definition.settings",
-    "DockerBuildOptions": "_definition.settings",
+    "DockerSettings": "_definition.docker",
+    "DockerBuildConfig": "_definition.docker",
+    "DockerBuildOptions": "_definition.docker",
     "StepRetryConfig": "_definition.settings",
     "OnOOM": "_definition.settings",
     "CachePolicy": "_definition.settings",
@@ -80,10 +80,10 @@ if TYPE_CHECKING:
     from ._decorators.step import Step as Step
     from ._decorators.step import StepArtifact as StepArtifact
     from ._decorators.step import step as step
+    from ._definition.docker import DockerBuildConfig as DockerBuildConfig
+    from ._definition.docker import DockerBuildOptions as DockerBuildOptions
+    from ._definition.docker import DockerSettings as DockerSettings
     from ._definition.settings import CachePolicy as CachePolicy
-    from ._definition.settings import DockerBuildConfig as DockerBuildConfig
-    from ._definition.settings import DockerBuildOptions as DockerBuildOptions
-    from ._definition.settings import DockerSettings as DockerSettings
     from ._definition.settings import OnOOM as OnOOM
     from ._definition.settings import ResourceSettings as ResourceSettings
     from ._definition.settings import StepRetryConfig as StepRetryConfig

@@ -25,16 +25,15 @@ from typing import (
 
 from .._base.binary import output_of
 from .._base.errors import SettingsError, lenient, refuse_unknown, warn
+from .checked import Checked, plain
 from .settings import (
     BACKENDS,
     CachePolicy,
-    Checked,
     OnOOM,
     StepRetryConfig,
     gang_layer,
     gpu_profile_layer,
     on_oom_layer,
-    plain,
     sample_layer,
     settings_layer,
     time_seconds,

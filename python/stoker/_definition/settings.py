@@ -1,4 +1,4 @@
-"""Settings objects: resources, images, retries, devices, caching.
+"""Settings objects: resources, retries, devices, caching.
 
 Each is frozen and knows which of its fields were given (``given()``): settings are merged key by
 key, and a default must not override a value from another level.
@@ -6,15 +6,12 @@ key, and a default must not override a value from another level.
 
 from __future__ import annotations
 
-import enum
 import math
 import re
 from typing import (
-    TYPE_CHECKING,
     Any,
     Callable,
     Dict,
-    List,
     Mapping,
     Optional,
     Sequence,
@@ -23,16 +20,8 @@ from typing import (
 )
 
 from .._base.errors import SettingsError, did_you_mean, refuse_unknown, warn
-
-if TYPE_CHECKING:
-    from dataclasses import dataclass
-else:
-    # For type checkers these are dataclasses. At run time their base makes them: eight generated
-    # methods for each class would take a quarter of the front's import time.
-
-    def dataclass(**_):
-        return lambda cls: cls
-
+from .checked import Checked, dataclass, plain
+from .docker import DockerSettings
 
 # The engine's units (src/tbl/units.def): memory as powers of 1000 or 1024, time in milliseconds.
 MEMORY_UNITS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
@@ -75,109 +64,6 @@ def time_seconds(text: Any) -> Optional[float]:
     match = _TIME.fullmatch(text) if isinstance(text, str) else None
     factor = TIME_UNITS.get(match.group(2).lower()) if match else None
     return float(match.group(1)) * factor / 1000 if match and factor else None
-
-
-class _CheckedType(type):
-    """Makes a class's annotated names its fields. Refuses unknown fields with a did-you-mean."""
-
-    _fields: Dict[str, Any]
-
-    def __init__(cls, name: str, bases: Tuple[type, ...], space: Dict[str, Any]) -> None:
-        super().__init__(name, bases, space)
-        cls._fields = dict(getattr(bases[0], "_fields", {})) if bases else {}
-        for field in space.get("__annotations__", ()):
-            if not field.startswith("_"):
-                cls._fields[field] = space.get(field, _REQUIRED)
-
-    if not TYPE_CHECKING:  # type checkers read the dataclasses' fields
-
-        def __call__(cls, *args: Any, **given: Any) -> Any:
-            known = list(cls._fields)
-            renamed: Mapping[str, str] = getattr(cls, "_renamed", {})
-            for old in [name for name in given if name in renamed]:
-                value = given.pop(old)
-                if renamed[old]:
-                    given.setdefault(renamed[old], value)
-            unknown = [name for name in given if name not in known]
-            if unknown:
-                refuse_unknown(cls.__name__, "field", unknown, known)
-                for name in unknown:
-                    del given[name]
-            return super().__call__(*args, **given)
-
-
-_REQUIRED = object()
-
-
-class Checked(metaclass=_CheckedType):
-    """Base of the settings: frozen and comparable; knows which fields were given."""
-
-    _given: Tuple[str, ...]
-
-    if not TYPE_CHECKING:
-
-        def __init__(self, *args: Any, **given: Any) -> None:
-            fields = type(self)._fields
-            if len(args) > len(fields):
-                raise TypeError(
-                    f"{type(self).__name__} takes {len(fields)} values, not {len(args)}"
-                )
-            values = {**dict(zip(fields, args)), **given}
-            for name, default in fields.items():
-                value = values.get(name, default)
-                if value is _REQUIRED:
-                    raise TypeError(f"{type(self).__name__} needs {name}")
-                object.__setattr__(self, name, value)
-            object.__setattr__(self, "_given", tuple(name for name in fields if name in values))
-            self.__post_init__()
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"{type(self).__name__} can't be changed; make another one")
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self.model_dump() == other.model_dump()
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._given)
-        return f"{type(self).__name__}({shown})"
-
-    def given(self) -> Dict[str, Any]:
-        """The fields that were given and are not None, as plain data."""
-        pairs = ((name, getattr(self, name)) for name in self._given)
-        return {name: plain(value) for name, value in pairs if value is not None}
-
-    def model_dump(self, exclude_unset: bool = False, **_: Any) -> Dict[str, Any]:
-        """All fields as plain data (only those given with ``exclude_unset``)."""
-        if exclude_unset:
-            return self.given()
-        return {name: plain(getattr(self, name)) for name in type(self)._fields}
-
-
-def plain(value: Any) -> Any:
-    """Settings as JSON-able data: nested settings, enums, paths and sequences resolved."""
-    if isinstance(value, Checked):
-        return value.given()
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(v) for v in value]
-    if isinstance(value, enum.Enum):
-        return plain(value.value)
-    names = getattr(value, "attribute_map", None)
-    if isinstance(names, dict):  # an object of the Kubernetes client: use the API's names
-        pairs = ((names[name], getattr(value, name)) for name in names)
-        return {key: plain(one) for key, one in pairs if one is not None}
-    if hasattr(value, "model_dump"):
-        return plain(value.model_dump(exclude_unset=True))
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
-    return str(value)
 
 
 @dataclass(frozen=True)
@@ -313,96 +199,6 @@ def _alternatives(given: Any) -> Tuple[ResourceSettings, ...]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-@dataclass(frozen=True)
-class DockerBuildOptions(Checked):
-    """Options of an image build.
-
-    Example::
-
-        DockerBuildConfig(build_options=DockerBuildOptions(nocache=True))
-    """
-
-    pull: bool = False
-    rm: bool = False
-    no_cache: bool = False
-    shm_size: Optional[int] = None
-    labels: Optional[Dict[str, Any]] = None
-    build_args: Optional[Dict[str, Any]] = None
-    cache_from: Optional[List[str]] = None
-
-
-@dataclass(frozen=True)
-class DockerBuildConfig(Checked):
-    """How an image is built.
-
-    Example::
-
-        DockerSettings(build_config=DockerBuildConfig(dockerignore=".dockerignore"))
-    """
-
-    build_options: Union[DockerBuildOptions, Dict[str, Any], None] = None
-    dockerignore: Optional[str] = None
-
-
-@dataclass(frozen=True)
-class DockerSettings(Checked):
-    """The image of a step on container backends; without effect on a local run.
-
-    Example::
-
-        DockerSettings(parent_image="pytorch/pytorch:2.7.0-cuda12.8-cudnn9-runtime")
-    """
-
-    parent_image: Optional[str] = None
-    image_tag: Optional[str] = None
-    dockerfile: Optional[str] = None
-    build_context_root: Optional[str] = None
-    parent_image_build_config: Union[DockerBuildConfig, Dict[str, Any], None] = None
-    skip_build: bool = False
-    prevent_build_reuse: bool = False
-    target_repository: Optional[str] = None
-    python_package_installer: str = "uv"
-    python_package_installer_cache_mount: Optional[str] = None
-    python_package_installer_args: Optional[Dict[str, Any]] = None
-    disable_automatic_requirements_detection: bool = True
-    replicate_local_python_environment: Any = None
-    pyproject_path: Optional[str] = None
-    pyproject_export_command: Any = None
-    requirements: Union[str, Sequence[str], None] = None
-    required_integrations: Sequence[str] = ()
-    install_stack_requirements: bool = True
-    install_deployment_requirements: bool = True
-    local_project_install_command: Optional[str] = None
-    apt_packages: Sequence[str] = ()
-    environment: Optional[Dict[str, Any]] = None
-    runtime_environment: Optional[Dict[str, Any]] = None
-    user: Optional[str] = None
-    build_config: Union[DockerBuildConfig, Dict[str, Any], None] = None
-    allow_including_files_in_images: bool = True
-    allow_download_from_code_repository: bool = True
-    allow_download_from_artifact_store: bool = True
-    build_options: Any = None
-    dockerignore: Optional[str] = None
-    copy_files: Optional[bool] = None
-    copy_global_config: Optional[bool] = None
-    source_files: Any = None
-    required_hub_plugins: Optional[Sequence[str]] = None
-
-    def __post_init__(self) -> None:
-        if self.skip_build and not self.parent_image:
-            raise SettingsError(
-                "DockerSettings: skip_build needs parent_image, the image to use as it is; "
-                "name one or drop skip_build"
-            )
-        installer = str(
-            getattr(self.python_package_installer, "value", self.python_package_installer)
-        )
-        if installer not in ("pip", "uv"):
-            raise SettingsError(
-                f"DockerSettings: python_package_installer {installer!r} is neither 'pip' nor 'uv'"
-            )
 
 
 @dataclass(frozen=True)

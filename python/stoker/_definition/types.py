@@ -4,14 +4,9 @@ models."""
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
-from .settings import Checked
-
-if TYPE_CHECKING:
-    from dataclasses import dataclass
-else:
-    from .settings import dataclass
+from .checked import Checked, dataclass
 
 
 class ExecutionMode(str, enum.Enum):

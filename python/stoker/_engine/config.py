@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional
 
+from .._definition.docker import DockerSettings
 from .._definition.layers import merge
-from .._definition.settings import DockerSettings, ResourceSettings, StepRetryConfig
+from .._definition.settings import ResourceSettings, StepRetryConfig
 from ..materializers import _artifact
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 
-from . import attempt, frameworks, ranks
+from . import attempt, frameworks, ranks, stacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def main(argv: List[str]) -> int:
     if not argv or len(argv) not in (1, 3) or (len(argv) == 3 and argv[1] != "--main"):
         print("usage: python -m stoker._worker DIR [--main FILE]", file=sys.stderr)
         return 2
-    attempt.tell_crashes()
+    stacks.write_at_crashes()
     directory = os.path.abspath(argv[0])
     attempt.masks_at_start = frameworks.masks()
     error = None

@@ -15,10 +15,11 @@ import sys
 
 from .._base.errors import InWorkerError
 from ..materializers import _artifact
-from . import context, frameworks, profile, ranks, seeds
+from . import context, frameworks, profile, ranks, seeds, stacks
+from .failures import Stopped, describe, is_preempted, short_path, traceback_of
 from .fit import fit, is_wrong
 from .resolve import resolve, resolve_callable
-from .seen import Baseline, is_ours, is_users, seen_since
+from .seen import Baseline, seen_since
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,10 +81,6 @@ masks_at_start: Optional[Dict[str, Optional[str]]] = (
 
 class UsageError(Exception):
     """The step doesn't fit its declaration; the sentence says how."""
-
-
-class Stopped(Exception):
-    """The step called ``sys.exit``; the sentence has its argument."""
 
 
 # ---------------------------------------------------------------------------- one attempt
@@ -183,7 +180,7 @@ class _Attempt:
 
             hidden.begin(task["secrets"])
         if task.get("timeout_ms") and self.rank is None:
-            _tell_where(task["timeout_ms"] / 1000)
+            stacks.write_before(task["timeout_ms"] / 1000)
         if self._devices():
             self.masks = masks_at_start or frameworks.masks()
         self.context = context.enter(task, self.directory)
@@ -283,7 +280,7 @@ class _Attempt:
         except SystemExit as exc:
             if exc.code not in (None, 0):
                 raise Stopped(
-                    f"'{_short(options['entrypoint'])}' called sys.exit({exc.code!r})"
+                    f"'{short_path(options['entrypoint'])}' called sys.exit({exc.code!r})"
                 ).with_traceback(exc.__traceback__) from None
         self.rank.meet()
 
@@ -295,7 +292,7 @@ class _Attempt:
                 return asyncio.run(self.entry.func(**arguments))
             return self.entry.func(**arguments)
         except SystemExit as exc:
-            if _is_preempted(exc):
+            if is_preempted(exc):
                 raise
             code = exc.code
             if code not in (None, 0):
@@ -461,7 +458,7 @@ class _Attempt:
                 hook()
         except BaseException as exc:  # a hook may even call sys.exit
             self.warnings.append(f"hook '{name}' raised {type(exc).__name__}: {exc}")
-            _log(_traceback(exc))
+            _log(traceback_of(exc))
 
     def fail(self, exc: BaseException) -> None:
         """Make the result's error from an exception, and write it to the step's log."""
@@ -512,7 +509,7 @@ class _Attempt:
 
     def close(self) -> None:
         """Add the context's data, the modules that were seen and the warnings to the result."""
-        _tell_no_more()
+        stacks.write_no_more()
         if os.environ.get("STOKER_READS"):
             from . import reads
 
@@ -599,48 +596,6 @@ def _log(text: str) -> None:
         os.write(2, (text + "\n").encode("utf-8", "backslashreplace"))
 
 
-# ---------------------------------------------------------------------------- failures
-
-
-def describe(exc: BaseException, entry: Any = None) -> Dict[str, Any]:
-    """``result.json``'s ``error``: class, one sentence, the user's part of the traceback."""
-    full = frameworks.device_oom_of(exc)
-    kind = type(exc) if full is None else type(full)
-    module = kind.__module__
-    name = kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
-    if isinstance(exc, Stopped):
-        name = "SystemExit"
-    if _is_preempted(exc):
-        return {"class": "preempted", "type": name, "message": str(exc)}
-    error: Dict[str, Any] = {"class": "exception", "type": name, "message": _message(full or exc)}
-    ours = module.startswith("stoker.") and module != "stoker.flow.exception"
-    if ours and kind.__name__ == "SerializeError":
-        error.update({"class": "serialize", "output": getattr(exc, "output", "")})
-    elif ours and kind.__name__ == "LoadError":
-        error["class"] = "load"
-    elif ours and kind.__name__ == "DeviceUnusable":
-        error["class"] = "resources"
-    elif ours and not isinstance(exc, Stopped):
-        error["class"] = "usage"
-    elif isinstance(exc, ImportError):
-        error["class"] = "import"
-        if isinstance(exc, ModuleNotFoundError) and exc.name:
-            error["module"] = exc.name  # else the module exists, but something in it is missing
-    elif full is not None:
-        error["class"] = "device_oom"
-    where = _user_line(exc) or _defined_at(entry)
-    if where:
-        error["where"] = where
-    if not ours or isinstance(exc, Stopped):
-        error["traceback"] = _traceback(exc)
-    return error
-
-
-def _is_preempted(exc: BaseException) -> bool:
-    preemption: Any = sys.modules.get("stoker._worker.preemption")
-    return preemption is not None and isinstance(exc, preemption.Preempted)
-
-
 def _told_to_end(warnings: List[str], failed: bool) -> bool:
     """Whether the step was told to end, after its function has ended; always False for a step
     without checkpoints."""
@@ -649,99 +604,8 @@ def _told_to_end(warnings: List[str], failed: bool) -> bool:
         return preemption is not None and bool(preemption.ended(failed))
     except BaseException as exc:  # from a hook
         warnings.append(f"a preemption hook raised {type(exc).__name__}: {exc}")
-        _log(_traceback(exc))
+        _log(traceback_of(exc))
         return True
-
-
-def _message(exc: BaseException) -> str:
-    text = frameworks.text_of(exc)
-    if isinstance(exc, KeyError) and len(exc.args) == 1:
-        return f"key {exc.args[0]!r} not found"
-    if isinstance(exc, MemoryError) and not text:
-        return "the process could not get more memory (MemoryError)"
-    if isinstance(exc, FileNotFoundError) and isinstance(exc.filename, str):
-        return text + _missing_file(exc.filename)
-    return text or type(exc).__name__
-
-
-def _missing_file(name: str) -> str:
-    """Where a relative name was looked for, and the nearest name there."""
-    import difflib
-
-    folder = os.path.dirname(os.path.abspath(name))
-    while not os.path.isdir(folder):
-        folder, name = os.path.dirname(folder), folder
-    near = difflib.get_close_matches(os.path.basename(name), os.listdir(folder), 1, 0.6)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
-    if not hint and not os.path.isabs(name):
-        hint = "; a relative path counts from the folder in which the program was started"
-    return f" (looked for in {folder}){hint}"
-
-
-def _traceback(exc: BaseException) -> str:
-    """The traceback without frames of this package at its top."""
-    import traceback
-
-    trace = exc.__traceback__
-    while trace is not None and is_ours(trace.tb_frame.f_code.co_filename):
-        trace = trace.tb_next
-    stack = traceback.extract_tb(trace)
-    if isinstance(exc, OSError) and exc.filename is not None and exc.__cause__ is None:
-        return _short_traceback(exc, stack)
-    if isinstance(exc, Stopped):
-        lines = ["Traceback (most recent call last):\n", *stack.format(), f"{exc}\n"]
-    elif exc.__cause__ is None and _is_sentence(exc) and any(not is_ours(f[0]) for f in stack):
-        while is_ours(stack[-1][0]):  # frames of this package that lead to the message
-            stack.pop()
-        said = traceback.format_exception_only(type(exc), exc)
-        lines = ["Traceback (most recent call last):\n", *stack.format(), *said]
-    else:
-        lines = traceback.format_exception(type(exc), exc, trace)
-    return "".join(lines).rstrip()
-
-
-def _short_traceback(exc: OSError, stack: Any) -> str:
-    """Of a file that can't be opened: down to the user's own line, not into the library that tried."""
-    import traceback
-
-    last = max((i for i, frame in enumerate(stack) if is_users(frame[0])), default=len(stack) - 1)
-    left_out = len(stack) - last - 1
-    shown = traceback.StackSummary.from_list(stack[: last + 1])
-    lines = ["Traceback (most recent call last):\n", *shown.format()]
-    if left_out:
-        lines.append(f"  … {left_out} calls inside of the library that it called\n")
-    return "".join([*lines, *traceback.format_exception_only(type(exc), exc)]).rstrip()
-
-
-def _is_sentence(exc: BaseException) -> bool:
-    """Whether the exception is a message for the flow's author, so that frames of this package
-    don't help."""
-    told = type(exc).__module__ == "stoker.flow.exception" or type(exc) is AttributeError
-    return told or hasattr(exc, "_stoker_told")
-
-
-def _user_line(exc: BaseException) -> str:
-    """``file:line`` of the innermost frame in the user's own code."""
-    trace, where = exc.__traceback__, ""
-    while trace is not None:
-        filename = trace.tb_frame.f_code.co_filename
-        if is_users(filename):
-            where = f"{_short(filename)}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    if isinstance(exc, SyntaxError) and exc.filename and is_users(exc.filename):
-        where = f"{_short(exc.filename)}:{exc.lineno}"
-    return where
-
-
-def _defined_at(entry: Any) -> str:
-    code = getattr(getattr(entry, "func", None), "__code__", None)
-    return f"{_short(code.co_filename)}:{code.co_firstlineno}" if code is not None else ""
-
-
-def _short(filename: str) -> str:
-    """The path relative to the working directory, if it is below that."""
-    base = os.getcwd() + os.sep
-    return filename[len(base) :] if filename.startswith(base) else filename
 
 
 # ---------------------------------------------------------------------------- the user's file
@@ -782,45 +646,3 @@ def set_thread_variables(n_threads: int, given: Dict[str, str]) -> None:
     for name in _THREAD_VARIABLES:
         if name not in given:
             os.environ[name] = str(n_threads)
-
-
-_where_at: Optional[float] = None  # on the monotonic clock: when stacks are written; None: never
-
-
-def _tell_where(timeout: float) -> None:
-    """Write the stacks into the step's log just before its time is over.
-
-    A thread does it, which a forked process lacks but would wait for: none runs during a fork.
-    """
-    import faulthandler
-    import time
-
-    global _where_at
-    _where_at = time.monotonic() + max(timeout - 0.1, timeout * 0.8)
-
-    def arm() -> None:
-        if _where_at is not None:
-            left = max(_where_at - time.monotonic(), 0.01)
-            faulthandler.dump_traceback_later(left, file=2)
-
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=faulthandler.cancel_dump_traceback_later, after_in_parent=arm)
-    arm()
-
-
-def _tell_no_more() -> None:
-    import faulthandler
-
-    global _where_at
-    if _where_at is not None:
-        _where_at = None
-        faulthandler.cancel_dump_traceback_later()
-
-
-def tell_crashes() -> None:
-    """Make crashes in compiled code write Python's stack to the step's log; the engine's error
-    quotes it."""
-    import faulthandler
-
-    if not faulthandler.is_enabled():
-        faulthandler.enable(file=2)

@@ -27,7 +27,7 @@ import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .._definition.entry import Entry
-from . import attempt, fitness, line, reads, seeds, seen
+from . import attempt, fitness, line, reads, seeds, seen, stacks
 
 _VERSION = 1
 _MAX_MESSAGE = 64 << 20
@@ -153,7 +153,7 @@ class _Server:
             signal.signal(number, _ignore)
         signal.set_wakeup_fd(self.wake_w, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        attempt.tell_crashes()
+        stacks.write_at_crashes()
         # Not SIGKILL: the server must live long enough to kill the processes of its tasks.
         self.prctl(_PR_SET_PDEATHSIG, _ENGINE_DIED, 0, 0, 0)
         self.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # children inherit it

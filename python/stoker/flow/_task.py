@@ -184,9 +184,9 @@ class Running:
             else:
                 func(self.flow)
         except SystemExit as left:
-            from .._worker.attempt import Stopped, _is_preempted
+            from .._worker.failures import Stopped, is_preempted
 
-            if _is_preempted(left):
+            if is_preempted(left):
                 raise
             raise Stopped(
                 f"the step called sys.exit({left.code!r}), so nothing follows it; return from the method instead, or "

@@ -127,10 +127,10 @@ class Catch(StepDecorator):
         if not fallback and (not running.last_attempt or running.attempt.rank is not None):
             return False  # another attempt follows; the engine handles a gang's failure
         from ..._engine.metadata import log_metadata
-        from ..._worker.attempt import Stopped, _traceback
+        from ..._worker.failures import Stopped, traceback_of
 
         caught = MetaflowExceptionWrapper(error)
-        caught.stacktrace = _traceback(error)  # without frames of this package
+        caught.stacktrace = traceback_of(error)  # without frames of this package
         if isinstance(error, Stopped):  # sys.exit: not an exception of the step's code
             caught.type = _HANDLED
         if fallback:
