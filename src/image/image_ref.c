@@ -91,7 +91,7 @@ int stk_image_parse(const char *text, stk_arena *arena, stk_image_ref *ret, stk_
         STK_TRY(stk_err_need(digest, FOR_NAME, err));
     }
     if (digest != NULL && !is_digest(digest)) {
-        return fail_reference(err, text, "the part behind @ isn't a digest");
+        return fail_reference(err, text, "the part after @ isn't a digest");
     }
     if (is_digest(rest)) {
         return fail_reference(err, text, "it is an id, which only the container engine knows");

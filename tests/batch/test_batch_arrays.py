@@ -1,5 +1,5 @@
-"""Array jobs, the driver by hand: what becomes an array, what it is asked for, and that each child is watched, stopped,
-found again and explained as a job of its own."""
+"""Array jobs, with the driver by hand: which tasks become an array, what is requested for it, and
+that each child is watched, stopped, found again and explained like a single job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def submit(d: Drive, ids: range, text: str = "exit 0", step: str = "a", **words:
 
 
 def test_one_array(start: Start, fake: FakeBatch, tmp_path: Path) -> None:
-    """300 tasks that are ready together: one SubmitJob, one list; each end is its own task's."""
+    """300 tasks that are ready together make one SubmitJob and one list; each end belongs to its
+    task."""
     d = start()
     submit(d, range(300), "echo over; exit $((AWS_BATCH_JOB_ARRAY_INDEX % 7))")
     ends = d.ends_of(set(range(300)))
@@ -76,7 +77,7 @@ def test_from_which_on(
 
 @pytest.mark.slow
 def test_what_is_not_alike(start: Start, fake: FakeBatch) -> None:
-    """Steps, deadlines, variables and gangs that differ aren't children of one array."""
+    """Tasks with different steps, deadlines, variables or gangs aren't children of one array."""
     d = start()
     submit(d, range(10))
     submit(d, range(10, 20), step="b")
@@ -90,7 +91,7 @@ def test_what_is_not_alike(start: Start, fake: FakeBatch) -> None:
 
 
 def until(folder: Path) -> str:
-    """Words of a shell that wait until the test makes `go` in the folder."""
+    """A shell command that waits until the test makes `go` in the folder."""
     return f"until [ -e {folder}/go ]; do sleep 0.05; done"
 
 
@@ -98,7 +99,8 @@ def until(folder: Path) -> str:
 def test_children_end_for_reasons_of_their_own(
     start: Start, fake: FakeBatch, tmp_path: Path
 ) -> None:
-    """One is reclaimed, one out of memory, one terminated by somebody, one fails: the others aren't touched."""
+    """One is reclaimed, one runs out of memory, one is terminated from outside, one fails: the
+    others continue."""
     d = start()
     submit(d, range(9), f"echo $AWS_BATCH_JOB_ARRAY_INDEX is here; {until(tmp_path)}; exit 5")
     d.wait(lambda r: r["state"] == "log")
@@ -119,7 +121,7 @@ def test_children_end_for_reasons_of_their_own(
 
 @pytest.mark.slow
 def test_stop_all(start: Start, fake: FakeBatch) -> None:
-    """All children by one TerminateJob; some of them by their own."""
+    """One TerminateJob ends all children; to end some of them takes one for each."""
     d = start()
     submit(d, range(40), "sleep 1000")
     submit(d, range(100, 120), "sleep 1000", step="b")
@@ -148,7 +150,7 @@ def test_stopped_while_they_gather(start: Start, fake: FakeBatch) -> None:
 
 @pytest.mark.slow
 def test_lost_answer(start: Start, fake: FakeBatch) -> None:
-    """The submit of an array whose answer is lost: it is found by its name, and there once."""
+    """The answer to the submit of an array is lost: it is found by its name, and exists once."""
     fake.cut_submits = 2
     d = start()
     submit(d, range(20))
@@ -161,7 +163,8 @@ def test_lost_answer(start: Start, fake: FakeBatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["faults", "throttled", "skewed", "expired"])
 def test_faults(start: Start, fake: FakeBatch, fault: str) -> None:
-    """500s of any call, throttling, a clock that is an hour off, credentials that expire, while arrays are submitted."""
+    """Calls that answer 500, throttling, a clock that is an hour off and expired credentials while
+    arrays are submitted."""
     no_keys = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
     d = start({**no_keys, "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{fake.url}/role-credentials"})
     submit(d, range(1))
@@ -179,7 +182,8 @@ def test_faults(start: Start, fake: FakeBatch, fault: str) -> None:
 
 @pytest.mark.parametrize("when", ["batch.submit.before", "batch.submit.after"])
 def test_killed_around_the_submit(start: Start, fake: FakeBatch, tmp_path: Path, when: str) -> None:
-    """Between the list and the submit, between the submit and its answer: another engine finds what is there."""
+    """The engine is killed between the list and the submit, or between the submit and its answer:
+    another one finds what exists."""
     d = start({"STOKER_FAILPOINTS": f"{when}:1:kill"})
     submit(d, range(16), "sleep 1")
     assert d.process.wait(60) == -signal.SIGKILL
@@ -193,7 +197,8 @@ def test_killed_around_the_submit(start: Start, fake: FakeBatch, tmp_path: Path,
 
 
 def test_attached(start: Start, fake: FakeBatch, tmp_path: Path) -> None:
-    """The engine is killed while children run: another one finds them by the lists, and may end an array at once."""
+    """The engine is killed while children run: another one finds them by the lists, and can end a
+    whole array."""
     d = start()
     submit(d, range(20), f"{until(tmp_path)}; echo over; exit $AWS_BATCH_JOB_ARRAY_INDEX")
     submit(d, range(20, 40), "sleep 1000", step="b")
@@ -215,11 +220,11 @@ def test_attached(start: Start, fake: FakeBatch, tmp_path: Path) -> None:
 
 
 def test_no_share(start: Start, fake: FakeBatch, tmp_path: Path) -> None:
-    """The list can't be put: the tasks fail with that sentence, and no job is there."""
+    """The list can't be written: the tasks fail with that sentence, and no job exists."""
     (tmp_path / "share").write_text("a file")
     d = start()
     submit(d, range(10))
     ends = d.ends_of(set(range(10)), timeout=100)
     assert {e["failure"] for e in ends.values()} == {"start"}
-    assert "list of an array job could not be put into the share" in ends[0]["text"]
+    assert "put the list of an array job into the share" in ends[0]["text"]
     assert fake.jobs == {}

@@ -1,4 +1,5 @@
-"""The driver against a Batch that says what AWS says: states, causes, logs, faults. Jobs are processes here."""
+"""The driver against a fake Batch that answers like AWS: states, causes, logs, faults. Jobs are
+local processes."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def sh(text: str) -> list[str]:
 
 @pytest.fixture
 def start(drive: Callable[..., Drive], fake_env: dict[str, str]) -> Start:
-    """A driver whose jobs' commands are what the test says (carry: volume)."""
+    """A driver whose jobs run the commands of the test (carry: volume)."""
 
     def begin(**words: Any) -> Drive:
         options = {"queue": "q", **words.pop("options", {})}
@@ -30,7 +31,8 @@ def start(drive: Callable[..., Drive], fake_env: dict[str, str]) -> Start:
 
 
 def test_states_and_logs(start: Start, fake: FakeBatch) -> None:
-    """Queued, running, its lines while it runs, ended with its exit status."""
+    """A job is queued and running, its lines appear while it runs, and it ends with its exit
+    status."""
     d = start()
     d.submit(1, argv=sh("echo one; echo two; sleep 1; echo three; exit 3"))
     where = d.wait(lambda r: r["state"] == "running")
@@ -44,7 +46,7 @@ def test_states_and_logs(start: Start, fake: FakeBatch) -> None:
 
 
 def test_late_logs(start: Start, fake: FakeBatch) -> None:
-    """CloudWatch has the last lines a while after the end."""
+    """CloudWatch has the last lines only some time after the end."""
     fake.log_lag_s = 1.0
     d = start()
     d.submit(1, argv=sh("echo why it failed; exit 1"))
@@ -53,7 +55,7 @@ def test_late_logs(start: Start, fake: FakeBatch) -> None:
 
 
 def test_our_own_text_says_why(start: Start, fake: FakeBatch) -> None:
-    """What the command's text in the image says before it exits 78 is the failure."""
+    """What the script in the image prints before it exits with 78 is the failure."""
     d = start()
     d.submit(1, argv=sh("echo noise; echo 'stoker: this image has none of aws, curl' >&2; exit 78"))
     end = d.end_of(1)
@@ -66,7 +68,7 @@ def test_our_own_text_says_why(start: Start, fake: FakeBatch) -> None:
     [
         ("reclaim", "preempted", "taken away"),
         ("run_out_of_memory", "host_oom", "more memory"),
-        ("terminated", "cancelled", "terminated by somebody (not needed)"),
+        ("terminated", "cancelled", "terminated from outside (not needed)"),
     ],
 )
 def test_ended_from_outside(
@@ -97,23 +99,24 @@ def test_pull_error(start: Start, fake: FakeBatch) -> None:
 
 
 def test_stuck(start: Start, fake: FakeBatch) -> None:
-    """Why it waits is said once; after the stack's time it fails with that reason, and nothing stays in the queue."""
+    """The reason for waiting is reported once; after the stack's time limit the job fails with it,
+    and leaves the queue."""
     fake.hold = (
         "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - Service cannot fulfill the capacity requested for "
         "instance type [p5.48xlarge]"
     )
     d = start(pending_ms=1500)
     d.submit(1, argv=["true"])
-    d.wait(lambda r: r["state"] == "queued" and "no such instance free just now" in r["text"])
+    d.wait(lambda r: r["state"] == "queued" and "no free instance of that kind" in r["text"])
     end = d.end_of(1)
     assert (end["state"], end["failure"]) == ("failed", "resources")
     assert "waited in queue 'q' for" in end["text"] and "p5.48xlarge" in end["text"]
-    assert sum("no such instance" in r["text"] for r in d.seen if r["state"] == "queued") == 1
+    assert sum("no free instance" in r["text"] for r in d.seen if r["state"] == "queued") == 1
     assert fake.live() == []
 
 
 def test_impossible(start: Start, fake: FakeBatch) -> None:
-    """What no compute environment can hold fails before it is submitted."""
+    """A job that no compute environment can hold fails before it is submitted."""
     fake.add_queue("gpus", instanceTypes=["g5.xlarge"], maxvCpus=8)
     d = start()
     d.submit(1, argv=["true"], options={"queue": "q", "gpu": 1})
@@ -130,7 +133,8 @@ def test_impossible(start: Start, fake: FakeBatch) -> None:
 
 
 def test_stop(start: Start, fake: FakeBatch) -> None:
-    """SIGTERM reaches a running job; one that waits is cancelled; one that isn't submitted never is."""
+    """A running job gets SIGTERM, a waiting one is cancelled, and one that isn't submitted stays
+    so."""
     d = start()
     d.submit(1, argv=sh("trap 'echo saved; exit 9' TERM; echo ready; while :; do sleep 0.1; done"))
     d.wait(lambda r: r["state"] == "log" and "ready" in r["data"])
@@ -156,7 +160,7 @@ def test_stop(start: Start, fake: FakeBatch) -> None:
 
 
 def test_lost_answers(start: Start, fake: FakeBatch) -> None:
-    """Submits whose answers are lost: each job is there once, and seen to its end."""
+    """Answers to submits are lost: each job exists once, and is watched to its end."""
     fake.cut_submits = 6
     d = start()
     for i in range(10):
@@ -167,7 +171,7 @@ def test_lost_answers(start: Start, fake: FakeBatch) -> None:
 
 
 def test_faults(start: Start, fake: FakeBatch) -> None:
-    """A storm of 500s, of whatever call: nothing is lost, nothing doubled."""
+    """Many calls answer 500: no job is lost or submitted twice."""
     d = start()
     fake.faults = 30
     for i in range(10):
@@ -179,7 +183,7 @@ def test_faults(start: Start, fake: FakeBatch) -> None:
 
 
 def test_throttled(start: Start, fake: FakeBatch) -> None:
-    """Batch takes 10 a second: all jobs get there, and few requests are in vain."""
+    """Batch accepts 10 jobs a second: all are submitted, with few rejected requests."""
     fake.submit_rate = 10.0
     d = start()
     began = time.monotonic()
@@ -192,14 +196,15 @@ def test_throttled(start: Start, fake: FakeBatch) -> None:
 
 
 def test_killed_and_attached(start: Start, fake: FakeBatch) -> None:
-    """The driver's process is killed: jobs go on, another one finds them all by name."""
+    """The driver's process is killed: jobs continue, and another driver finds all of them by
+    name."""
     d = start()
     for i in range(20):
         d.submit(i, argv=sh(f"sleep 2; echo over; exit {i}"))
     d.wait(lambda r: r["state"] == "running")
     d.process.kill()
     d.process.wait(30)
-    time.sleep(0.5)  # sleeps: for the request that was under way
+    time.sleep(0.5)  # sleeps: for the request in progress
     submitted = {job.name for job in fake.jobs.values()}
     d = start()
     for i in range(20):
@@ -215,7 +220,7 @@ def test_killed_and_attached(start: Start, fake: FakeBatch) -> None:
 
 
 def test_looked_for(start: Start, fake: FakeBatch) -> None:
-    """What an earlier engine may have submitted: watched where it is there, submitted where it isn't."""
+    """A job that an earlier engine may have submitted is watched if it exists, else submitted."""
     d = start()
     d.submit(1, argv=sh("sleep 1; echo over; exit 7"))
     fake.wait_for("s-r1-a-1-1", "RUNNING")
@@ -229,7 +234,8 @@ def test_looked_for(start: Start, fake: FakeBatch) -> None:
 
 
 def test_many_looked_for(start: Start, fake: FakeBatch) -> None:
-    """As many as were started and perhaps not submitted: by one list of the run's jobs, in pages of 100."""
+    """Many started jobs that may not be submitted are found by one list of the run's jobs, in pages
+    of 100."""
     d = start(options={"array_min": 0})
     d.submit(0, argv=["true"])
     d.end_of(0)
@@ -247,7 +253,7 @@ def test_many_looked_for(start: Start, fake: FakeBatch) -> None:
 
 
 def test_nodes(start: Start, fake: FakeBatch) -> None:
-    """A multi-node job: each node's log as its own, the first node that failed is the end."""
+    """A multi-node job has a log for each node, and ends as the first failed node does."""
     text = 'echo "node $AWS_BATCH_JOB_NODE_INDEX of $AWS_BATCH_JOB_NUM_NODES $AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"; sleep 1'
     d = start()
     d.submit(1, nodes=3, argv=sh(text))
@@ -262,7 +268,7 @@ def test_nodes(start: Start, fake: FakeBatch) -> None:
 def test_no_right_to_read_logs(
     start: Start, fake: FakeBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run goes on, and says so once."""
+    """The run continues, with one note."""
     from fake_batch import Refused
 
     def denied(asked: Any) -> Any:
@@ -273,11 +279,11 @@ def test_no_right_to_read_logs(
     for i in range(3):
         d.submit(i, argv=sh("echo x; sleep 0.5"))
     assert {e["exit_status"] for e in d.ends_of({0, 1, 2}).values()} == {0}
-    assert sum("can't be followed" in r["text"] for r in d.seen if r["state"] == "note") == 1
+    assert sum("can't follow" in r["text"] for r in d.seen if r["state"] == "note") == 1
 
 
 def test_no_right_to_submit(start: Start, fake: FakeBatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All jobs end with that sentence."""
+    """All jobs fail with that sentence."""
     from fake_batch import Refused
 
     def denied(asked: Any) -> Any:
@@ -293,7 +299,7 @@ def test_no_right_to_submit(start: Start, fake: FakeBatch, monkeypatch: pytest.M
 
 
 def test_no_right_to_look(start: Start, fake: FakeBatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Known before anything is submitted."""
+    """It is known before anything is submitted."""
     from fake_batch import Refused
 
     def denied(asked: Any) -> Any:
@@ -311,7 +317,8 @@ def test_no_right_to_look(start: Start, fake: FakeBatch, monkeypatch: pytest.Mon
 def test_a_right_taken_away(
     start: Start, fake: FakeBatch, monkeypatch: pytest.MonkeyPatch, may_end: bool
 ) -> None:
-    """What can't be watched any more is ended before its step is reported failed, or said to live."""
+    """A job that can't be watched any more is ended before its step fails, or reported as possibly
+    alive."""
     from fake_batch import Refused
 
     def denied(asked: Any) -> Any:
@@ -325,10 +332,8 @@ def test_a_right_taken_away(
     monkeypatch.setattr(fake, "_DescribeJobs", denied)
     end = d.end_of(1)
     assert end["failure"] == "start" and "not authorized to perform: batch:X" in end["text"], end
-    assert ("its job was ended" in end["text"]) is may_end
-    assert (
-        "may run on, end it by `aws batch terminate-job --job-id " in end["text"]
-    ) is not may_end
+    assert ("its job was terminated" in end["text"]) is may_end
+    assert ("may still run: `aws batch terminate-job --job-id " in end["text"]) is not may_end
     assert "turn_error" in d.wait(lambda r: "turn_error" in r)
     assert fake.calls["TerminateJob"] == 1
 
@@ -342,7 +347,8 @@ def keys_in(path: Path, id: str) -> dict[str, str]:
 def test_credentials_renewed_in_the_file(
     drive: Callable[..., Drive], fake_env: dict[str, str], fake: FakeBatch, tmp_path: Path
 ) -> None:
-    """They expire while jobs run and are submitted: said once, read again, and all goes on."""
+    """They expire while jobs run and are submitted: one note, then the new ones are read and the
+    run continues."""
     env = {**fake_env, **keys_in(tmp_path / "keys", "OLD"), "STOKER_SHARE_WAIT": "45"}
     d = drive(env, {"queue": "q"}, **VOLUME)
     d.submit(1, argv=sh("sleep 1; echo over; exit 7"))
@@ -375,11 +381,12 @@ def test_credentials_that_stay_expired(
 
 
 def test_nobody_there(drive: Callable[..., Drive], fake_env: dict[str, str]) -> None:
-    """Before AWS has answered at all a fault is waited for a fifteenth of the time."""
+    """Before AWS has answered for the first time, a fault is waited out for a fifteenth of the
+    time."""
     env = {**fake_env, "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "STOKER_SHARE_WAIT": "75"}
     d = drive(env, {"queue": "q"}, **VOLUME)
     d.submit(1, argv=["true"])
     note = d.wait(lambda r: r.get("state") == "note", timeout=100)
-    assert "still trying" in note["text"]
+    assert "still retrying" in note["text"]
     said = d.wait(lambda r: "turn_error" in r or r.get("state") == "failed", timeout=200)
     assert "127.0.0.1" in str(said)

@@ -1,4 +1,5 @@
-"""The driver of AWS Batch against moto's server: what it registers and submits is taken, found again, ended."""
+"""The driver of AWS Batch against moto's server, which accepts, finds and ends what it registers
+and submits."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from batch_tools import Drive, Moto
 
 
 def test_one(moto: Moto, drive: Callable[..., Drive]) -> None:
-    """Registered, submitted with its environment, seen to its end."""
+    """A job is registered, submitted with its environment, and watched to its end."""
     queue, s3 = moto.queue(), moto.client("s3")
     s3.create_bucket(Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
     s3.put_object(Bucket="bucket", Key=f"stoker/carry/{'0' * 64}.tar", Body=b"our program")
@@ -35,7 +36,7 @@ def test_one(moto: Moto, drive: Callable[..., Drive]) -> None:
 
 
 def test_definition_is_registered_once(moto: Moto, drive: Callable[..., Drive]) -> None:
-    """Jobs of one step share it, and so do later runs."""
+    """Jobs of one step share it, also in later runs."""
     queue, batch = moto.queue(), moto.client("batch")
     before = {d["jobDefinitionArn"] for d in batch.describe_job_definitions()["jobDefinitions"]}
     for _ in range(2):
@@ -50,7 +51,7 @@ def test_definition_is_registered_once(moto: Moto, drive: Callable[..., Drive]) 
 
 
 def test_attach(moto: Moto, drive: Callable[..., Drive]) -> None:
-    """Another driver finds the job by its name, and makes no second one; what isn't there is lost."""
+    """Another driver finds the job by its name and submits no second one; a missing job is lost."""
     queue, batch = moto.queue(), moto.client("batch")
     d = drive(moto.env, {"queue": queue})
     d.submit(1)
@@ -62,7 +63,7 @@ def test_attach(moto: Moto, drive: Callable[..., Drive]) -> None:
     d.submit(2, attach=1)
     end = d.end_of(2)
     assert (end["state"], end["failure"]) == ("failed", "lost")
-    assert "no job 's-r1-a-2-1'" in end["text"]
+    assert "no longer has job 's-r1-a-2-1'" in end["text"]
     assert len(batch.list_jobs(jobQueue=queue, jobStatus="SUCCEEDED")["jobSummaryList"]) == 1
 
 
@@ -70,9 +71,9 @@ def test_attach(moto: Moto, drive: Callable[..., Drive]) -> None:
     ("options", "words", "says"),
     [
         ({"queue": "nowhere"}, {}, "has no job queue 'nowhere'"),
-        ({"queue": "q", "tpu": 1}, {}, "can't honour 'tpu'"),
+        ({"queue": "q", "tpu": 1}, {}, "doesn't support 'tpu'"),
         ({}, {}, "no job queue of AWS Batch is named"),
-        ({"queue": "q"}, {"secret": ["T=hunter2"]}, "secret 'T' can't go to AWS Batch"),
+        ({"queue": "q"}, {"secret": ["T=hunter2"]}, "secret 'T' can't be passed to AWS Batch"),
     ],
 )
 def test_refused(
@@ -95,7 +96,7 @@ def test_disabled_queue(moto: Moto, drive: Callable[..., Drive]) -> None:
 
 
 def test_secrets(moto: Moto, drive: Callable[..., Drive]) -> None:
-    """They go to SSM for the run, never into a job, and are removed at the end."""
+    """Secrets go to SSM for the run, never into a job, and are removed at the end."""
     queue, ssm = moto.queue(), moto.client("ssm")
     d = drive(moto.env, {"queue": queue, "secret_prefix": "ssm:/team"})
     d.submit(1, secret=["TOKEN=hunter2", "OTHER=swordfish"], step="train")
@@ -120,7 +121,7 @@ def test_check(moto: Moto, drive: Callable[..., Drive]) -> None:
     d.send("check")
     d.wait(lambda r: "checked" in r)
     said = {r["check"]: r["good"] for r in d.seen if "check" in r}
-    assert any(text.startswith("we are arn:aws:") and good for text, good in said.items())
+    assert any(text.startswith("our identity is arn:aws:") and good for text, good in said.items())
     assert said[f"job queue '{queue}' is enabled"]
     assert any(f"compute environment '{queue}-env': ENABLED, VALID" in t for t in said), said
     assert said[f"iam_role {role} is there"]
@@ -135,7 +136,7 @@ def test_check_without_a_queue(moto: Moto, drive: Callable[..., Drive]) -> None:
 
 
 def test_wrong_keys(moto_server: Callable[..., Moto], drive: Callable[..., Drive]) -> None:
-    """Signatures are checked, so a wrong secret ends all jobs with one sentence, and none is submitted."""
+    """With a wrong secret key all jobs fail with one sentence, and none is submitted."""
     server = moto_server(INITIAL_NO_AUTH_ACTION_COUNT="12")
     server.config(batch={"use_docker": False})
     queue = server.queue()  # 3 calls

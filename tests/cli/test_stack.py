@@ -1,4 +1,4 @@
-"""`stoker stack`: what stoker.yaml says of places, and whether they can be used."""
+"""`stoker stack`: the places of stoker.yaml, and whether they can be used."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_manifests_of_pipelines_and_flows(
 
 
 def test_pods_reach_the_store_that_aws_files_name(cli: Cli) -> None:
-    """`aws configure` says region and endpoint in a file, which a container doesn't have."""
+    """`aws configure` puts region and endpoint into a file, which a container doesn't have."""
     cli.write(
         "stoker.yaml",
         "stacks:\n  prod: {backend: kubernetes, store: s3://b/p, default_image: 127.0.0.1:1/i:1, carry_volume: /opt/stoker}\n",
@@ -215,7 +215,7 @@ def metaflow(cli: Cli, text: str, name: str = "config.json") -> dict[str, str]:
 
 
 def test_metaflows_settings(cli: Cli) -> None:
-    """Its file, as Metaflow reads it: the environment stands before it, the stack before both."""
+    """Metaflow's file: the environment overrides it, and the stack overrides both."""
     config = {
         "METAFLOW_DATASTORE_SYSROOT_S3": "s3://team/mf/",
         "METAFLOW_BATCH_JOB_QUEUE": "from-file",
@@ -272,7 +272,8 @@ def test_metaflows_settings(cli: Cli) -> None:
 
 
 def test_nothing_is_configured(cli: Cli) -> None:
-    """What is missing and what to write, at once: by `plan`, which asks nobody, as by `run`."""
+    """Names all missing settings and what to write, in `plan`, which contacts nothing, and in
+    `run`."""
     env = {"HOME": str(cli.folder), "STOKER_SHARE": str(cli.folder.parent / "share")}
     none = {"AWS_EC2_METADATA_DISABLED": "true"}
     doc = cli.document({"a": {"run": "true", "docker": {"parent_image": "127.0.0.1:1/i:1"}}})
@@ -284,15 +285,15 @@ def test_nothing_is_configured(cli: Cli) -> None:
         assert ran.code != 0 and why in ran.err, ran.err
         return why
 
-    assert "name it as runner_image, or say carry: volume" in told("kubernetes")
-    assert "give queue in @batch(…), in the stack's options" in told("batch")
+    assert "set runner_image to it, or set carry: volume" in told("kubernetes")
+    assert "set queue in @batch(…) or in the stack's options" in told("batch")
     own = {"carry_volume": "/opt/stoker"}
     cluster, queue = (
         {"backend": "kubernetes", **own},
         {"backend": "batch", **own, "options": {"queue": "q"}},
     )
     cli.write("stoker.yaml", json.dumps({"stacks": {"k": cluster, "b": queue}}))
-    assert "no Kubernetes cluster is known: there is no ~/.kube/config" in told("k")
+    assert "no Kubernetes cluster is known: ~/.kube/config doesn't exist" in told("k")
     assert "set AWS_REGION, or region in ~/.aws/config" in told("b")
     checked = cli("stack", "check", "b", **env, **none)
     assert checked.code == 3 and checked.out.count("AWS_REGION") == 1, checked.out
@@ -338,12 +339,12 @@ users: [{name: u, user: {token: hunter2}}]
         (None, "kubeconfig: /nowhere/config", "the kubeconfig: can't open '/nowhere/config'"),
         (CONFIG, "context: hre", "kc has no context 'hre'; there are: here"),
         ("clusters: [", "", "kc:2: not valid YAML"),
-        (CONFIG, "", "does `kubectl version` reach it from here?"),
+        (CONFIG, "", "`kubectl version` reaches it from here"),
         (CONFIG, "namespce: ml", "options: Kubernetes has no option 'namespce'; did you mean 'namespace'?"),
     ],
 )  # fmt: skip
 def test_a_cluster_that_is_wrong(cli: Cli, config: str | None, options: str, why: str) -> None:
-    """One thing that stands in the way is one line, without whose stack it is."""
+    """Each problem is one line, without the stack's name."""
     folder = cli.folder.parent / "share"
     cli.write(
         "stoker.yaml", f"stacks:\n  x: {{{KUBE}, store: '{folder}', options: {{{options}}}}}\n"
@@ -397,7 +398,7 @@ def test_what_is_shown_works(cli: Cli) -> None:
 
 
 def test_check_of_an_endpoint_that_fails(cli: Cli) -> None:
-    """Nobody wants to wait for all the tries of a run: each thing is asked for twice at most."""
+    """It doesn't take all retries of a run: each request is made at most twice."""
     asked: list[str] = []
 
     class Failing(http.server.BaseHTTPRequestHandler):
@@ -424,7 +425,7 @@ def test_check_of_an_endpoint_that_fails(cli: Cli) -> None:
 
 
 def test_check_without_region_or_queue(cli: Cli) -> None:
-    """A region that isn't known is said once; a queue that steps name themselves is no fault of the stack."""
+    """An unknown region is reported once; a queue that steps name isn't missing in the stack."""
     write(cli, FILE.replace("queue: q", "cpu: 1"))
     none = {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
     none |= dict.fromkeys(["AWS_REGION", "AWS_DEFAULT_REGION", "METAFLOW_BATCH_JOB_QUEUE"], "")

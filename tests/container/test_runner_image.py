@@ -68,7 +68,7 @@ def test_as_a_pod_has_it(
     carried.rename(carried.with_name("away"))  # what was copied runs where nothing else is
     try:
         assert "run" in podman(*program, "help").stdout
-        with pytest.raises(RuntimeError, match=r"'runs/r/a/0/1/job\.json' is not in store '/work'"):
+        with pytest.raises(RuntimeError, match=r"'runs/r/a/0/1/job\.json' isn't in store '/work'"):
             podman(*program, "agent", "/work", "runs/r/a/0/1")  # as far as it gets without one
     finally:
         carried.with_name("away").rename(carried)

@@ -138,7 +138,7 @@ def test_submitted_twice_is_once(api: Client, start: Start) -> None:
     d.submit(2, attach=True, name="s-r1-train-1-1")
     end = d.end(2)
     assert (end["failure"], end["state"]) == ("lost", "failed")
-    assert "its Job s-r1-train-1-1 is gone" in end["text"]
+    assert "its Job s-r1-train-1-1 no longer exists" in end["text"]
 
 
 def test_somebody_elses_job(api: Client, start: Start) -> None:
@@ -148,7 +148,7 @@ def test_somebody_elses_job(api: Client, start: Start) -> None:
     d = start()
     d.submit(1, name="s-same")
     end = d.end(1)
-    assert end["failure"] == "start" and "isn't of this run" in end["text"]
+    assert end["failure"] == "start" and "of another run" in end["text"]
     other.do("stop", id=1)
     other.end(1)
 
@@ -250,7 +250,7 @@ def test_jobset_or_not(
 def test_no_jobset(api: Client, start: Start) -> None:
     d = start()
     d.submit(1, nodes=2, options={"jobset": True})
-    assert "have JobSet installed, or leave `jobset` out" in d.end(1)["text"]
+    assert "install JobSet, or remove the option jobset" in d.end(1)["text"]
     assert gang_to_its_end(api, start()) is False
 
 
@@ -343,7 +343,7 @@ def test_no_node_and_then_given_up(api: Client, start: Start) -> None:
     assert "Insufficient nvidia.com/gpu" in waits["text"] and "ask for less" in waits["text"]
     end = d.end(1)
     assert end["failure"] == "resources"
-    assert end["text"].startswith("it didn't start within 1 s: no node takes it: 0/3 nodes")
+    assert end["text"].startswith("it didn't start within 1 s: no node accepts it: 0/3 nodes")
     nothing_left(api)
 
 
@@ -351,7 +351,7 @@ def test_no_node_and_then_given_up(api: Client, start: Start) -> None:
     ("image", "options", "text"),
     [
         ("localhost/absent:1", {"image_pull_policy": "Never"}, "the pull policy is Never"),
-        ("Not A Name", {}, "its image has no valid name"),
+        ("Not A Name", {}, "its image has an invalid name"),
     ],
 )
 def test_image_that_will_never_be(
@@ -367,7 +367,7 @@ def test_image_that_will_never_be(
 def test_image_that_cant_be_pulled(api: Client, start: Start) -> None:
     d = start(pending_ms=3000)
     d.submit(1, image="registry.invalid/team/train:1")
-    d.until(lambda r: r["state"] == "queued" and "can't be pulled" in r["text"])
+    d.until(lambda r: r["state"] == "queued" and "can't pull its image" in r["text"])
     end = d.end(1)
     assert end["failure"] == "start" and "image_pull_secrets" in end["text"]
 
@@ -413,7 +413,7 @@ def test_options_that_cant_be(start: Start) -> None:
     text = d.end(1)["text"]
     assert "no option 'node_selektor'" in text and "did you mean 'node_selector'?" in text
     d.submit(2, options={"namespace": "nowhere"})
-    assert "namespace 'nowhere' isn't there" in d.end(2)["text"]
+    assert "namespace 'nowhere' doesn't exist" in d.end(2)["text"]
 
 
 @pytest.mark.parametrize(
@@ -525,11 +525,11 @@ def test_check(api: Client, cluster: Cluster, tmp_path: Path) -> None:
     texts = [line["text"] for line in lines]
     assert all(line["good"] for line in lines), lines
     assert "8 nvidia.com/gpu on 1 node" in texts
-    assert "may do in namespace 'default' all that is needed" in texts
+    assert "all needed rights in namespace 'default'" in texts
 
 
 @pytest.mark.parametrize(
-    ("status", "why"), [(403, "no right to list them"), (422, "refused on request")]
+    ("status", "why"), [(403, "no right to list nodes"), (422, "refused on request")]
 )
 def test_check_without_nodes(cluster: Cluster, tmp_path: Path, status: int, why: str) -> None:
     """Only a refusal is a missing right; neither keeps jobs from running."""
@@ -562,16 +562,16 @@ def test_check_of_jobsets(cluster: Cluster, tmp_path: Path) -> None:
     lines = shell("check", "{}", kubeconfig=config)
     assert seen == ["create", "get", "delete"]
     assert [line["text"] for line in lines if not line["good"]] == [
-        "may not create jobsets in namespace 'default' (else gangs are Indexed Jobs)"
+        "no right to create jobsets in namespace 'default' (needed for gangs as JobSets)"
     ]
 
 
 def test_check_without_rights(cluster: Cluster, tmp_path: Path) -> None:
     config = cluster.kubeconfig(tmp_path / "config", token="alice-token")
     lines = shell("check", "{}", kubeconfig=config)
-    assert any("may not create jobs" in line["text"] for line in lines)
-    assert lines[-1]["state"] == "error" and "have a Role" in lines[-1]["text"]
+    assert any("no right to create jobs" in line["text"] for line in lines)
+    assert lines[-1]["state"] == "error" and "ask for a Role" in lines[-1]["text"]
     lines = shell("check", "{}", kubeconfig=cluster.kubeconfig(config, token="wrong"))
     assert "401 Unauthorized" in lines[-1]["text"]
     lines = shell("check", json.dumps({"namespace": "x"}), kubeconfig=cluster.kubeconfig(config))
-    assert "namespace 'x' isn't there" in lines[-1]["text"]
+    assert "namespace 'x' doesn't exist" in lines[-1]["text"]

@@ -293,7 +293,7 @@ def test_no_right(cluster: Cluster, tmp_path: Path) -> None:
     d = Driver(cluster.kubeconfig(tmp_path / "config", token="alice-token"))
     d.submit(1)
     told = d.until(lambda r: r["state"] in ("error", "failed"))
-    assert "may not create jobs" in told["text"] and "stoker stack check" in told["text"]
+    assert "no right to create jobs" in told["text"] and "stoker stack check" in told["text"]
 
 
 def test_nothing_listens(tmp_path: Path, cluster: Cluster) -> None:

@@ -318,7 +318,7 @@ def test_image_that_cant_be_pulled(project: Project) -> None:
     k8s = {"kubernetes": {"image": "registry.invalid/x:1"}}
     found = failure(project, {"run": "true", "backend": k8s})
     assert found["error"]["class"] == "start"
-    assert "its image can't be pulled" in found["error"]["text"]
+    assert "can't pull its image" in found["error"]["text"]
 
 
 def test_no_node_for_it(project: Project) -> None:
@@ -352,7 +352,9 @@ def test_gang_is_a_jobset(project: Project) -> None:
     doc = project.document(steps)
     plan = ["plan", "--with", "kubernetes", "--manifest"]
     text = project(*plan, doc)
-    assert "# step 'a' is an Indexed Job: https://127.0.0.1" in text and "hasn't JobSet" in text
+    assert (
+        "# step 'a' is an Indexed Job: https://127.0.0.1" in text and "doesn't have JobSet" in text
+    )
     assert '"kind": "Service"' in text and '"kind": "JobSet"' not in text
     project.cluster.call(project.cluster.control.do_jobset)
     text = project(*plan, doc)
@@ -364,7 +366,7 @@ def test_gang_is_a_jobset(project: Project) -> None:
     project.nothing_left()
     project.env["KUBECONFIG"] = str(project.folder / "none")
     text = project(*plan, doc)
-    assert "or a JobSet where the cluster has that; it couldn't be asked: " in text
+    assert "if the cluster has that, else an Indexed Job; the cluster doesn't answer: " in text
     assert '"kind": "Service"' in text
 
 

@@ -38,8 +38,8 @@ def test_nothing_is_made(
     d.submit(1, FOREVER)
     end = d.end(1)
     assert (end["state"], end["failure"], end["is_hopeless"]) == ("failed", "start", True)
-    assert f"may not {verb} {resource} in namespace 'default'" in end["text"], end
-    assert "stoker stack check" in end["text"] and "may run on" not in end["text"]
+    assert f"no right to {verb} {resource} in namespace 'default'" in end["text"], end
+    assert "stoker stack check" in end["text"] and "may still run" not in end["text"]
     assert n_made(cluster) == 0
 
 
@@ -55,7 +55,7 @@ def test_only_who_needs_it(
     assert d.end(1)["exit_status"] == 3
     d.submit(2, FOREVER, **more)
     end = d.end(2)
-    assert f"may not create {resource}" in end["text"] and end["is_hopeless"], end
+    assert f"no right to create {resource}" in end["text"] and end["is_hopeless"], end
     d.do("forget", id=1)
     nothing_left(api)
 
@@ -68,7 +68,7 @@ def test_jobsets(api: Client, cluster: Cluster, start: Start) -> None:
     d.submit(1, "exit 3", nodes=2)
     assert d.end(1)["state"] == "ended"
     d.submit(2, "exit 3", nodes=2, options={"jobset": True})
-    assert "may not get jobsets" in d.end(2)["text"]
+    assert "no right to get jobsets" in d.end(2)["text"]
 
 
 def test_other_namespaces_go_on(cluster: Cluster, start: Start) -> None:
@@ -91,7 +91,7 @@ def test_taken_away_while_it_runs(
     cluster.call(cluster.control.do_restart)
     end = d.end(1)
     assert (end["failure"], end["is_hopeless"]) == ("start", True), end
-    assert f"may not list {resource}" in end["text"] and "may run on" not in end["text"]
+    assert f"no right to list {resource}" in end["text"] and "may still run" not in end["text"]
     assert there(cluster, "jobs.batch") == [] and there(cluster, "pods") == []
 
 
@@ -104,8 +104,8 @@ def test_said_to_live(api: Client, cluster: Cluster, start: Start) -> None:
     deny(cluster, "delete", "jobs")
     cluster.call(cluster.control.do_restart)
     end = d.end(1)
-    assert "may not list jobs" in end["text"], end
-    assert "may run on, end it by `kubectl -n default delete job s-r1-train-1-1`" in end["text"]
+    assert "no right to list jobs" in end["text"], end
+    assert "may still run: `kubectl -n default delete job s-r1-train-1-1`" in end["text"]
     assert there(cluster, "jobs.batch") == ["s-r1-train-1-1"]
 
 
@@ -127,7 +127,7 @@ def test_no_retries_are_spent(project: Project) -> None:
         "other": {"run": "true"},
     }
     said = project.run(steps, rc=1)
-    assert "may not watch pods in namespace 'default'" in said, said
+    assert "no right to watch pods in namespace 'default'" in said, said
     step = project.step("train")
     assert step["attempts"] == 1, step
     assert n_made(project.cluster) == 0

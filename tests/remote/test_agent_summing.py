@@ -53,8 +53,8 @@ def pushed_input(drive: Drive) -> dict[str, object]:
     return {"x": {"digest": digest, "path": f"{drive.store}/artifacts/{digest[:2]}/{digest[2:]}"}}
 
 
-OUTPUTS = "told to end before its outputs were saved"
-INPUTS = "told to end before its program began"
+OUTPUTS = "stopped before its outputs were saved"
+INPUTS = "stopped before its program started"
 # what the agent does, the failpoint that its thread is held at, signals, what the end says
 KINDS = {
     "sums an output": ("store.sum.mid", f"{LARGE} > $STOKER_OUTPUT/x; echo > DONE", OUTPUTS),

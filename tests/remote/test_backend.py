@@ -209,7 +209,7 @@ def test_told_before_it_listens(drive: Drive) -> None:
     os.kill(agent, signal.SIGCONT)
     end = drive.finish(process)[-1]
     assert made["ok"] and end["failure"] == "preempted", end
-    assert end["text"] == "told to end before its program began"
+    assert end["text"] == "stopped before its program started"
     assert drive.cluster.done[drive.cluster.history[1]]["exit_status"] == 75
 
 
@@ -248,7 +248,7 @@ def test_a_second_pod_touches_nothing(drive: Drive) -> None:
     wait_for(lambda: (drive.key() / "claim").exists())
     second = type(pod)(drive.cluster, pod.job, 0)
     assert second.process.wait(30) == 73
-    assert "has begun this attempt already (pod s-" in pod.log.read_text()
+    assert "this attempt already runs elsewhere (pod s-" in pod.log.read_text()
     end = drive.finish(process)[-1]
     assert end["ok"], end
 
@@ -258,7 +258,7 @@ def test_claimed_by_a_pod_that_is_gone(drive: Drive, claim: str) -> None:
     drive.key().mkdir(parents=True)
     (drive.key() / "claim").write_text(claim)
     end = drive.end(drive.task("true"))
-    assert end["failure"] == "lost" and "another pod had begun this attempt" in end["text"], end
+    assert end["failure"] == "lost" and "another pod started this attempt" in end["text"], end
 
 
 def test_let_go_and_attached(drive: Drive) -> None:
@@ -291,7 +291,7 @@ def test_attached_but_gone(drive: Drive) -> None:
     drive.key().mkdir(parents=True)
     (drive.key() / "claim").write_text("pod old-pod, 1.1")
     end = drive.end(drive.task("true", attach=True))
-    assert end["failure"] == "lost" and end["text"] == "its pod is gone", end
+    assert end["failure"] == "lost" and end["text"] == "its pod disappeared", end
 
 
 def test_secrets_are_in_no_object(drive: Drive) -> None:
@@ -377,7 +377,7 @@ def test_devices_that_are_not_there(drive: Drive) -> None:
     end = drive.end(drive.task("touch /tmp/never; echo ran", gpu_count=2, gpu_vendor="nvidia"))
     assert end["failure"] == "resources", end
     assert end["text"].startswith(
-        "it asked for 2 nvidia devices, and 0 can be used in its container: "
+        "it asked for 2 nvidia devices, but 0 can be used in its container: "
     )
     assert (
         not (drive.dir() / "stdout.log").exists()
@@ -451,7 +451,7 @@ def test_share_out_of_reach(drive: Drive) -> None:
     drive.share.write_text("not a folder")
     end = drive.end(drive.task("true"), env={"STOKER_SHARE_WAIT": "1"})
     assert end["failure"] == "store", end
-    assert "what it needs could not be put into the share" in end["text"]
+    assert "can't put its inputs into the share" in end["text"]
 
 
 def test_share_gone_while_it_ends(drive: Drive) -> None:

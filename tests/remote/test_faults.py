@@ -52,8 +52,8 @@ def test_a_share_that_comes_back_has_the_result(drive: Drive) -> None:
     away.rename(drive.share)
     reports = drive.finish(process)
     notes = [r["text"] for r in reports if r["kind"] == "note"]
-    assert len(notes) == 1 and "can't be brought here yet" in notes[0], notes
-    assert "is it mounted?" in notes[0] and "it is tried again for 1 m 30 s" in notes[0], notes
+    assert len(notes) == 1 and "can't be fetched from the share yet" in notes[0], notes
+    assert "is it mounted?" in notes[0] and "retrying for 1 m 30 s" in notes[0], notes
     assert reports[-1]["ok"], reports
 
 
@@ -66,7 +66,7 @@ def test_a_share_that_stays_away(drive: Drive) -> None:
     drive.share.rename(drive.share.with_name("away"))
     process.send_signal(signal.SIGCONT)
     end = drive.finish(process)[-1]
-    assert end["failure"] == "lost" and "could not be brought here" in end["text"], end
+    assert end["failure"] == "lost" and "fetch" in end["text"], end
 
 
 def test_cancel_waits_for_no_share(drive: Drive, tmp_path: Path) -> None:
@@ -155,13 +155,13 @@ def test_one_worker_at_a_time(drive: Drive, tmp_path: Path) -> None:
 LIES = {
     "cut": (lambda end: json.dumps(end)[:-40], "end.json"),
     "version": (lambda end: json.dumps(end | {"stoker": 2}), "is of format 2"),
-    "node": (lambda end: json.dumps(end | {"node": 7}), "says that it is of node 7"),
+    "node": (lambda end: json.dumps(end | {"node": 7}), "belongs to node 7"),
     "outside": (lambda end: json.dumps(end | {"files": {"../x": {"text": "y"}}}),
-                "'../x' is no file of the attempt directory"),
+                "'../x' isn't a file of the attempt directory"),
     "foreign": (lambda end: json.dumps(end | {"files": {"x": {"key": "runs/other/job.json", "size": 1}}}),
-                "is no object of the attempt: runs/other/job.json"),
+                "isn't an object of the attempt: runs/other/job.json"),
     "absent": (lambda end: json.dumps(end | {"files": {"x": {"key": "KEY/files/x", "size": 1}}}),
-               "files/x' is not in store"),
+               "files/x' isn't in store"),
     "huge": (lambda end: "", "has more than 268435456 bytes"),
 }  # fmt: skip
 
@@ -271,7 +271,7 @@ def test_an_output_that_does_not_fit(drive: Drive, full: Full) -> None:
     result = json.loads((drive.dir() / "result.json").read_text()) if (drive.dir() / "result.json").exists() else None  # fmt: skip
     text = result["error"]["message"] if result else end["text"]
     assert f"store '{drive.share}' is full: 'artifacts/" in text, text
-    assert "needs 8 MB, and" in text and "are free; make room there" in text, text
+    assert "needs 8 MB, and" in text and "are free; free space there" in text, text
 
 
 def test_a_full_share_and_room_again(drive: Drive, full: Full) -> None:
@@ -284,7 +284,7 @@ def test_a_full_share_and_room_again(drive: Drive, full: Full) -> None:
     full.make_room()
     reports = [first, *drive.finish(process)]
     notes = [r["text"] for r in reports if r["kind"] == "note"]
-    assert len(notes) == 1 and "can't be put into the share yet: store" in notes[0], notes
+    assert len(notes) == 1 and "can't put its inputs into the share yet: store" in notes[0], notes
     assert "is full" in notes[0] and "are free" in notes[0], notes
     assert [r["ok"] for r in reports if r["kind"] == "ended"] == [True] * 12
 
@@ -325,7 +325,7 @@ GARBLED = {
     "cut": (lambda order: json.dumps(order)[:-40], "not valid JSON"),
     "version": (lambda order: json.dumps(order | {"stoker": 2}), "is of format 2"),
     "links": (lambda order: json.dumps(order | {"links": {"in/../../../x": "/etc"}}), "'links' is missing"),
-    "other": (lambda order: json.dumps(order | {"dir": order["dir"][:-1] + "7"}), "is of another attempt"),
+    "other": (lambda order: json.dumps(order | {"dir": order["dir"][:-1] + "7"}), "belongs to another attempt"),
     "code": (lambda order: json.dumps(order | {"code": {"digest": "ab" * 32, "root": "/x"}}),
              "artifact abababababab is not in store"),
 }  # fmt: skip

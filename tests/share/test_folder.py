@@ -48,7 +48,7 @@ def test_objects_and_artifacts(tool: Tool, shared: Path, url: str) -> None:
     assert subprocess.run(["diff", "-r", folder, back]).returncode == 0
     assert os.access(back / "run", os.X_OK)
     assert len(files_of(shared)) == 3 and not list((shared / ".tmp").iterdir())
-    assert "nothing in it has a URL" in tool.fails("share", "link", url, "k")
+    assert "its objects have no URL" in tool.fails("share", "link", url, "k")
 
 
 def test_one_of_many_creates(tool: Tool, shared: Path) -> None:

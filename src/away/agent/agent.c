@@ -99,8 +99,8 @@ static int find_key(agent *a, stk_err *err)
     }
     if (index == NULL) {
         return stk_err_set(err, STK_E_PROTOCOL,
-                           "%s is an array's list, and AWS_BATCH_JOB_ARRAY_INDEX doesn't say which "
-                           "of its children this is",
+                           "%s is the list of an array job, but AWS_BATCH_JOB_ARRAY_INDEX isn't "
+                           "the index of one of its children",
                            a->key);
     }
     STK_TRY(stk_share_get(a->share, a->key, &list, err));
@@ -122,7 +122,8 @@ static int read_order(agent *a, stk_err *err)
     STK_TRY(stk_share_get(a->share, key, &text, err));
     STK_TRY(stk_remote_order_read(text.data, text.len, a->arena, &a->order, err));
     if (strcmp(stk_remote_key(a->order.store, a->order.dir), a->key) != 0) {
-        return stk_err_set(err, STK_E_PROTOCOL, "%s is of another attempt: %s", key, a->order.dir);
+        return stk_err_set(err, STK_E_PROTOCOL, "%s belongs to another attempt: %s", key,
+                           a->order.dir);
     }
     STK_TRY(stk_json_parse(a->order.task_json, strlen(a->order.task_json), "task.json", &limits,
                            a->arena, &a->task, err));
@@ -161,8 +162,7 @@ static int claim(agent *a, stk_err *err)
         return 0;
     }
     return stk_err_set(err, STK_E_BUSY,
-                       "%s has begun this attempt already (%.*s); a second one would do its work "
-                       "twice",
+                       "%s: this attempt already runs elsewhere (%.*s), so this pod or job ends",
                        key, (int)strcspn(owner, ","), owner);
 }
 
@@ -194,7 +194,7 @@ bool stk_agent_try_again(agent *a, int64_t *since_ms, const stk_err *why)
     }
     if (*since_ms == 0) {
         *since_ms = now;
-        fprintf(stderr, "stoker agent: %s; it is tried again for %s\n", why->text,
+        fprintf(stderr, "stoker agent: %s; retrying for %s\n", why->text,
                 stk_units_format_duration(most, time, sizeof time));
     }
     (void)poll(&fd, 1, is_told ? AGENT_AGAIN_MS / 4 : AGENT_AGAIN_MS);
@@ -317,7 +317,7 @@ static void keep_outputs(agent *a, stk_err *err)
         return;
     }
     if (rc == STK_E_CANCELLED) {
-        stk_agent_fail(a, STK_FAIL_PREEMPTED, "told to end before its outputs were saved");
+        stk_agent_fail(a, STK_FAIL_PREEMPTED, "stopped before its outputs were saved");
     } else {
         stk_agent_fail(a, a->class_of_outputs, stk_err_format(err, text, (int)sizeof text));
     }
@@ -349,7 +349,7 @@ static int run_claimed(agent *a, stk_err *err)
         }
     }
     if (rc == STK_E_CANCELLED) {
-        stk_agent_fail(a, STK_FAIL_PREEMPTED, "told to end before its program began");
+        stk_agent_fail(a, STK_FAIL_PREEMPTED, "stopped before its program started");
     } else if (rc < 0) {
         complain(err);
         stk_agent_fail(a, class_of(rc), stk_err_format(err, text, (int)sizeof text));
@@ -358,7 +358,7 @@ static int run_claimed(agent *a, stk_err *err)
     tell_container(a);
     if (rc < 0) {
         complain(err);
-        fprintf(stderr, "stoker agent: the task's end could not be written to %s\n",
+        fprintf(stderr, "stoker agent: can't write the task's end to %s\n",
                 stk_share_url(a->share));
         return STK_AGENT_NO_SHARE;
     }

@@ -55,7 +55,7 @@ void stk_agent_await(agent *a, int done_fd, agent_patience patience)
         }
         bool is_over = now >= until || atomic_load(&a->n_told) >= n_enough;
         if (is_over && !atomic_load(&a->is_stopped)) {
-            fprintf(stderr, "stoker agent: told to end: what is under way is given up\n");
+            fprintf(stderr, "stoker agent: stopped: unfinished transfers are given up\n");
             stop_threads(a);
         }
         bool waits = is_over || until == INT64_MAX;
@@ -120,7 +120,7 @@ int stk_agent_aside(agent *a, agent_patience patience, int (*work)(agent *a, stk
     }
     /* What was cut off says so in many ways. */
     if (s.rc < 0 && is_stopped) {
-        return stk_err_set(err, STK_E_CANCELLED, "told to end");
+        return stk_err_set(err, STK_E_CANCELLED, "stopped");
     }
     return s.rc;
 }

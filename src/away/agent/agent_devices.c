@@ -65,13 +65,13 @@ static int refuse_devices(agent *a, uint32_t n_usable, stk_err *err)
     for (uint32_t i = 0; class != NULL && class[i] != NULL; i++) {
         stk_buf_printf(&text, "%s%s", i == 0 ? " of gpu_class " : " or ", class[i]);
     }
-    stk_buf_printf(&text, ", and %u can be used in its container: %s", n_usable,
-                   stk_text_or(seen, "none is seen"));
+    stk_buf_printf(&text, ", but %u can be used in its container: %s", n_usable,
+                   stk_text_or(seen, "none is visible"));
     if (trouble != NULL) {
         stk_buf_printf(&text, "; %s", trouble);
     }
     stk_err_set(err, STK_E_RESOURCES, "%s", text.data);
-    stk_err_hint(err, "see what the node and its device plugin give, and whether the image's "
+    stk_err_hint(err, "check what the node and its device plugin provide, and whether the image's "
                       "libraries fit the driver");
     return STK_E_RESOURCES;
 }

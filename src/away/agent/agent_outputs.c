@@ -68,8 +68,8 @@ static int put_output(outputs *o, const char *name, const stk_json *about, const
     int rc = stk_store_add_path_until(o->a->store, at, NULL, &o->a->is_stopped, &made, o->err);
     if (rc == 0 && claimed != NULL && strcmp(claimed, made.digest) != 0) {
         rc = stk_err_set(o->err, STK_E_PROTOCOL,
-                         "it claims digest %.12s… in result.json, but its content has %.12s…",
-                         claimed, made.digest);
+                         "result.json gives digest %.12s…, but its content has %.12s…", claimed,
+                         made.digest);
     }
     if (rc < 0 || (rc = keep_digest(o, made.digest)) < 0) {
         return stk_err_context(o->err, "output '%s'", name);

@@ -178,7 +178,8 @@ static int find_secrets(agent *a, stk_err *err)
     for (uint32_t i = 0; i < n && a->secrets != NULL; i++) {
         const char *value = getenv(a->order.pass[i]);
         if (value == NULL) {
-            return stk_err_set(err, STK_E_ENV, "secret '%s' is not in the container's environment",
+            return stk_err_set(err, STK_E_ENV,
+                               "secret '%s' is missing in the container's environment",
                                a->order.pass[i]);
         }
         a->secrets[a->n_secrets++] = value;

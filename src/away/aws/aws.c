@@ -65,7 +65,7 @@ static int read_config(stk_aws_config *config, const char *variable, const char 
     if (rc == 0 || rc == STK_E_SYS) {
         return rc;
     }
-    return stk_err_set(err, rc, "can't take in '%s'", path);
+    return stk_err_set(err, rc, "can't read '%s'", path);
 }
 
 /* Reads both files into `ret`, which is empty. */
@@ -93,9 +93,11 @@ static int read_profile(stk_aws *aws, const char *profile, stk_err *err)
     STK_TRY(stk_err_if_null(aws->profile, err));
     STK_TRY(read_files(&aws->config, err));
     if (profile != NULL && !has_profile(&aws->config, profile)) { /* the user named it */
-        stk_err_set(err, STK_E_ENV, "AWS profile '%.100s' is in neither of AWS's files", profile);
-        stk_err_hint(err, "`aws configure list-profiles` lists them; AWS_CONFIG_FILE and "
-                          "AWS_SHARED_CREDENTIALS_FILE say where they are");
+        stk_err_set(err, STK_E_ENV,
+                    "AWS profile '%.100s' isn't in AWS's configuration or credentials file",
+                    profile);
+        stk_err_hint(err, "`aws configure list-profiles` lists the profiles; AWS_CONFIG_FILE and "
+                          "AWS_SHARED_CREDENTIALS_FILE name other files");
         return STK_E_ENV;
     }
     const char *bundle =
@@ -224,12 +226,12 @@ int stk_aws_region(stk_aws *aws, char *ret, size_t size, stk_err *err)
         (void)pthread_mutex_unlock(&aws->lock);
     }
     if (rc < 0) {
-        stk_err_set(err, STK_E_ENV, "the AWS region is not known");
+        stk_err_set(err, STK_E_ENV, "the AWS region is unknown");
         stk_err_hint(err, "set AWS_REGION, or region in ~/.aws/config");
         return STK_E_ENV;
     }
     if (snprintf(ret, size, "%s", found) >= (int)size) {
-        return stk_err_set(err, STK_E_ENV, "'%.40s…' is no AWS region", found);
+        return stk_err_set(err, STK_E_ENV, "'%.40s…' isn't a valid AWS region", found);
     }
     return 0;
 }
@@ -301,7 +303,7 @@ int stk_aws_endpoint(stk_aws *aws, const char *service, char *ret, size_t size, 
             n--;
         }
         if (strstr(url, "://") == NULL || snprintf(ret, size, "%.*s", (int)n, url) >= (int)size) {
-            return stk_err_set(err, STK_E_ENV, "'%.100s' is no endpoint's URL", url);
+            return stk_err_set(err, STK_E_ENV, "'%.100s' isn't a valid URL of an endpoint", url);
         }
         return 0;
     }

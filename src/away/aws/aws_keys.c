@@ -58,7 +58,7 @@ int stk_aws_keys_json(const char *text, size_t n, const char *from, stk_aws_keys
     stk_json root;
     STK_TRY(stk_err_if_null(arena, err));
     if (stk_json_parse(stk_text_or(text, ""), n, from, &limits, arena, &root, NULL) < 0) {
-        return stk_err_set(err, STK_E_ENV, "AWS credentials from %s are no JSON", from);
+        return stk_err_set(err, STK_E_ENV, "AWS credentials from %s are invalid JSON", from);
     }
     const char *token =
         stk_text_or(stk_json_get_text(&root, "Token"), stk_json_get_text(&root, "SessionToken"));
@@ -139,7 +139,7 @@ static int assume(stk_aws *aws, const char *profile, const char *role, int depth
     const char *token_file = of_profile(aws, profile, "web_identity_token_file");
     const char *session = of_profile(aws, profile, "role_session_name");
     if (of_profile(aws, profile, "mfa_serial") != NULL) {
-        return stk_err_set(err, STK_E_ENV, "AWS profile '%.100s' wants a code of a device (MFA)",
+        return stk_err_set(err, STK_E_ENV, "AWS profile '%.100s' needs a code of an MFA device",
                            profile);
     }
     const stk_aws_keys *by = NULL;
@@ -187,8 +187,8 @@ static int base_of_role(stk_aws *aws, const char *profile, int depth, stk_aws_ke
         return rc;
     }
     return stk_err_set(err, STK_E_ENV,
-                       "AWS profile '%.100s' assumes a role with the credentials of '%.100s', "
-                       "which has none",
+                       "AWS profile '%.100s' assumes a role with the credentials of '%.100s', but "
+                       "that profile has none",
                        profile, from);
 }
 
@@ -214,10 +214,10 @@ int stk_aws_find_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
     }
     if (of_profile(aws, aws->profile, "sso_session") != NULL ||
         of_profile(aws, aws->profile, "sso_start_url") != NULL) {
-        stk_err_set(err, STK_E_ENV, "AWS profile '%.100s' signs in by a browser (SSO)",
+        stk_err_set(err, STK_E_ENV, "AWS profile '%.100s' signs in with a browser (SSO)",
                     aws->profile);
-        stk_err_hint(err, "eval \"$(aws configure export-credentials --format env)\", or name that "
-                          "command as the profile's credential_process");
+        stk_err_hint(err, "run: eval \"$(aws configure export-credentials --format env)\", or set "
+                          "the profile's credential_process to that command");
         return STK_E_ENV;
     }
     if (stk_aws_env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != NULL ||
@@ -228,8 +228,8 @@ int stk_aws_find_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
     rc = stk_aws_keys_instance(aws, ret, &why);
     if (rc < 0) {
         stk_err_set(err, STK_E_ENV,
-                    "no AWS credentials: none in the environment, in profile '%.60s', of a "
-                    "container or this machine (%.300s)",
+                    "no AWS credentials found in the environment, in profile '%.60s', of the "
+                    "container or of this machine (%.300s)",
                     aws->profile, why.text);
         stk_err_hint(err, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run "
                           "`aws configure`");

@@ -44,7 +44,7 @@ static int read_token(const char *path, char **ret, stk_err *err)
         (*ret)[--n] = '\0';
     }
     if (rc < 0) {
-        return stk_err_context(err, "the token for AWS");
+        return stk_err_context(err, "reading the token for AWS");
     }
     return 0;
 }
@@ -86,8 +86,8 @@ int stk_aws_keys_container(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
     int n = snprintf(url, sizeof url, "%s%s", host, stk_text_or(relative, ""));
     if (n <= 0 || n >= (int)sizeof url || !may_know_token(url)) {
         return stk_err_set(err, STK_E_ENV,
-                           "AWS_CONTAINER_CREDENTIALS_FULL_URI '%.200s' is neither https nor of "
-                           "this machine",
+                           "AWS_CONTAINER_CREDENTIALS_FULL_URI '%.200s' must be an https URL or "
+                           "one of this machine",
                            url);
     }
     if (token_file != NULL) {
@@ -131,7 +131,7 @@ static int ask_instance(stk_aws *aws, const char *way, stk_buf *ret, stk_err *er
     STK_TRY(ask_near("PUT", url, ttl, &r, err));
     if (r.body.len == 0 || strpbrk(r.body.data, "\r\n") != NULL ||
         r.body.len > sizeof header - 40) {
-        return stk_err_set(err, STK_E_ENV, "the instance's metadata gives no token");
+        return stk_err_set(err, STK_E_ENV, "the instance's metadata service gives no token");
     }
     (void)snprintf(header, sizeof header, "X-aws-ec2-metadata-token: %s", r.body.data);
     const char *headers[] = {header, NULL};
@@ -153,7 +153,7 @@ int stk_aws_keys_instance(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
     role.data[strcspn(role.data, "\r\n")] = '\0';
     (void)snprintf(way, sizeof way, "meta-data/iam/security-credentials/%s", role.data);
     STK_TRY(ask_instance(aws, way, &keys, err));
-    return stk_aws_keys_json(keys.data, keys.len, "the instance's metadata", ret, err);
+    return stk_aws_keys_json(keys.data, keys.len, "the instance's metadata service", ret, err);
 }
 
 int stk_aws_instance_region(stk_aws *aws, char *ret, size_t size, stk_err *err)
@@ -161,7 +161,7 @@ int stk_aws_instance_region(stk_aws *aws, char *ret, size_t size, stk_err *err)
     STK_BUF_AUTO region = STK_BUF_INIT(size - 1);
     STK_TRY(ask_instance(aws, "meta-data/placement/region", &region, err));
     if (region.len == 0) {
-        return stk_err_set(err, STK_E_ENV, "the instance knows no region");
+        return stk_err_set(err, STK_E_ENV, "the instance's metadata service gives no region");
     }
     (void)snprintf(ret, size, "%.*s", (int)strcspn(region.data, "\r\n"), region.data);
     return 0;
@@ -260,7 +260,7 @@ int stk_aws_keys_role(stk_aws *aws, const stk_aws_keys *base, const char *role, 
         rc = ask_sts(aws, base, &body, &r, err);
     }
     if (rc < 0) {
-        (void)stk_err_context(err, "AWS role '%.200s' can't be assumed", role);
+        (void)stk_err_context(err, "can't assume AWS role '%.200s'", role);
         return rc;
     }
     const char *from = strstr(stk_text_or(r.body.data, ""), "<Credentials>");
@@ -274,7 +274,7 @@ int stk_aws_keys_role(stk_aws *aws, const stk_aws_keys *base, const char *role, 
         stk_aws_xml(&d, "Expiration", expires, sizeof expires)) {
         rc = stk_aws_set_keys(ret, got.id, got.secret, got.token, expires, got.from, err);
     } else {
-        rc = stk_err_set(err, STK_E_ENV, "STS gives no credentials for role '%.200s'", role);
+        rc = stk_err_set(err, STK_E_ENV, "STS answers without credentials for role '%.200s'", role);
     }
     explicit_bzero(&got, sizeof got);
     return rc;

@@ -157,10 +157,10 @@ static bool is_expired(const char *code)
 int stk_aws_say_refused(const char *from, const char *code, int as, stk_err *err)
 {
     stk_err_set(err, as, "AWS says that the credentials from %s %s (%s)", from,
-                is_expired(code) ? "have expired" : "aren't valid any more", code);
+                is_expired(code) ? "have expired" : "are invalid", code);
     if (strcmp(from, STK_AWS_FROM_ENV) == 0) {
-        stk_err_hint(err, "renew the credentials, and begin anew with them: SIGTERM leaves a run's "
-                          "jobs, and `stoker resume` goes on");
+        stk_err_hint(err, "renew the credentials, stop the run by SIGTERM, which leaves its jobs "
+                          "running, and continue it by `stoker resume`");
     } else {
         stk_err_hint(err, "renew the credentials (`aws sso login`, or new keys in AWS's files)");
     }
@@ -181,13 +181,13 @@ static void add_hint(const char *code, stk_err *err)
 {
     if (strcmp(code, "SignatureDoesNotMatch") == 0 ||
         strcmp(code, "InvalidSignatureException") == 0) {
-        stk_err_hint(err, "the secret key isn't the one of this access key, or a proxy changed the "
-                          "request");
+        stk_err_hint(
+            err, "the secret key doesn't belong to the access key, or a proxy changed the request");
     } else if (strcmp(code, "RequestTimeTooSkewed") == 0) {
-        stk_err_hint(err, "set this machine's clock");
+        stk_err_hint(err, "correct this machine's clock");
     } else if (strcmp(code, "InvalidAccessKeyId") == 0 ||
                strcmp(code, "UnrecognizedClientException") == 0) {
-        stk_err_hint(err, "these credentials aren't of this account, or are no more");
+        stk_err_hint(err, "the credentials belong to another account, or were deleted");
     }
 }
 
@@ -228,9 +228,9 @@ int stk_aws_settle(stk_aws *aws, int rc, const stk_http_response *response, char
         return refuse_keys(aws, code, as, err);
     }
     if (code[0] == '\0') {
-        stk_err_set(err, as, "AWS says status %d", response->status);
+        stk_err_set(err, as, "AWS answers with status %d", response->status);
     } else if (message[0] == '\0') {
-        stk_err_set(err, as, "AWS says %s, status %d", code, response->status);
+        stk_err_set(err, as, "AWS answers %s with status %d", code, response->status);
     } else {
         stk_err_set(err, as, "AWS says %s: %s", code, message);
     }

@@ -314,7 +314,7 @@ int stk_aws_make_signature(const stk_aws_to_sign *q, const stk_aws_keys *keys,
                                .query = STK_BUF_INIT(TEXT_MAX),
                                .authorization = STK_BUF_INIT(TEXT_MAX)};
     if (!split_url(q->url, &where)) {
-        return stk_err_set(err, STK_E_USAGE, "'%.80s' is no URL", q->url);
+        return stk_err_set(err, STK_E_USAGE, "'%.80s' isn't a valid URL", q->url);
     }
     (void)strftime(ret->date, sizeof ret->date, "%Y%m%dT%H%M%SZ", gmtime_r(&seconds, &tm));
     if (arena == NULL || !collect_headers(q, &where, keys, ret->date, &h, arena)) {

@@ -107,18 +107,18 @@ static void check_keys(const char *profile, const char *expected)
 static void test_chain(void **state)
 {
     (void)state;
-    check_keys(NULL, "no AWS credentials: none in the environment, in profile 'default', of a "
-                     "container or this machine (AWS_EC2_METADATA_DISABLED is set)");
+    check_keys(NULL, "no AWS credentials found in the environment, in profile 'default', of the "
+                     "container or of this machine (AWS_EC2_METADATA_DISABLED is set)");
     files();
     check_keys(NULL, "DID D/+=SECRET  -1");
     check_keys("dev", "VID VSECRET VTOKEN -1");
     check_keys("process", "PID PSECRET PTOKEN 4102444800000");
-    check_keys("broken", "AWS credentials from the profile's credential_process are no JSON");
+    check_keys("broken", "AWS credentials from the profile's credential_process are invalid JSON");
     check_keys("fails", "the profile's credential_process failed (status 3)");
-    check_keys("sso", "AWS profile 'sso' signs in by a browser (SSO)");
-    check_keys("mfa", "AWS profile 'mfa' wants a code of a device (MFA)");
+    check_keys("sso", "AWS profile 'sso' signs in with a browser (SSO)");
+    check_keys("mfa", "AWS profile 'mfa' needs a code of an MFA device");
     check_keys("headless", "AWS profile 'headless' assumes a role with the credentials of 'sso'");
-    check_keys("none", "AWS profile 'none' is in neither of AWS's files");
+    check_keys("none", "AWS profile 'none' isn't in AWS's configuration or credentials file");
     (void)setenv("AWS_PROFILE", "dev", 1);
     check_keys(NULL, "VID");
     (void)setenv("AWS_ACCESS_KEY_ID", "EID", 1);
@@ -130,7 +130,8 @@ static void test_chain(void **state)
     (void)unsetenv("AWS_PROFILE");
     (void)setenv("AWS_SHARED_CREDENTIALS_FILE", "~/nowhere", 1);
     (void)setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://evil.example/x", 1);
-    check_keys(NULL, "AWS_CONTAINER_CREDENTIALS_FULL_URI 'http://evil.example/x' is neither https");
+    check_keys(NULL,
+               "AWS_CONTAINER_CREDENTIALS_FULL_URI 'http://evil.example/x' must be an https URL");
     (void)setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1@evil.example/x", 1);
     check_keys(NULL, "AWS_CONTAINER_CREDENTIALS_FULL_URI 'http://127.0.0.1@evil");
     (void)setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1.evil.example/x", 1);
@@ -153,7 +154,7 @@ static void check_endpoint(const char *profile, const char *service, const char 
 static void test_endpoints(void **state)
 {
     (void)state;
-    check_endpoint(NULL, "batch", "the AWS region is not known");
+    check_endpoint(NULL, "batch", "the AWS region is unknown");
     files();
     check_endpoint(NULL, "batch", "https://batch.eu-central-1.amazonaws.com");
     check_endpoint("two words", "s3", "https://s3.cn-north-1.amazonaws.com.cn");
@@ -264,16 +265,18 @@ static void test_settle(void **state)
          STK_E_ENV, STK_AWS_STOP, "AccessDenied", "AWS says AccessDenied: No <you>"},
         {404, "", "<Error><Code>NoSuchKey</Code><Message>Gone</Message></Error>", STK_E_NOT_FOUND,
          STK_AWS_STOP, "NoSuchKey", "AWS says NoSuchKey: Gone"},
-        {404, "", "", STK_E_NOT_FOUND, STK_AWS_STOP, "NotFound", "AWS says NotFound, status 404"},
+        {404, "", "", STK_E_NOT_FOUND, STK_AWS_STOP, "NotFound",
+         "AWS answers NotFound with status 404"},
         {412, "", "<Error><Code>PreconditionFailed</Code></Error>", STK_E_BUSY, STK_AWS_STOP,
-         "PreconditionFailed", "AWS says PreconditionFailed, status 412"},
+         "PreconditionFailed", "AWS answers PreconditionFailed with status 412"},
         {400, "x-amzn-ErrorType: ThrottlingException:http://x/\r\n", "{\"message\":\"Slow\"}",
          STK_E_ENV, STK_AWS_SLOWER, "ThrottlingException", "AWS says ThrottlingException: Slow"},
         {400, "", "{\"__type\":\"com.amazon#ClientException\",\"Message\":\"What?\"}", STK_E_ENV,
          STK_AWS_STOP, "ClientException", "AWS says ClientException: What?"},
-        {502, "", "<html>gateway</html>", STK_E_ENV, STK_AWS_AGAIN, "", "AWS says status 502"},
+        {502, "", "<html>gateway</html>", STK_E_ENV, STK_AWS_AGAIN, "",
+         "AWS answers with status 502"},
         {403, "Date: Wed, 21 Oct 2015 07:28:00 GMT\r\n", "", STK_E_ENV, STK_AWS_CLOCK, "",
-         "AWS says status 403"},
+         "AWS answers with status 403"},
         {403, "Date: Wed, 21 Oct 2015 07:28:01 GMT\r\n", /* known by now; perhaps signed before */
          "<Error><Code>SignatureDoesNotMatch</Code><Message>m</Message></Error>", STK_E_ENV,
          STK_AWS_CLOCK, "SignatureDoesNotMatch", "AWS says SignatureDoesNotMatch: m"},
@@ -337,7 +340,7 @@ static void test_renewed_in_the_file(void **state)
     assert_int_equal(settle_code(aws, "", &err), STK_AWS_STOP);
     write_file("credentials", "[dev]\naws_access_key_id=NEXT\naws_secret_access_key=S\n");
     assert_int_equal(settle_code(aws, "InvalidClientTokenId", &err), STK_AWS_EXPIRED);
-    assert_non_null(strstr(err.text, "aren't valid any more"));
+    assert_non_null(strstr(err.text, "are invalid"));
     check_id(aws, "NEW"); /* read too recently */
     assert_string_equal(stk_aws_setting(aws, "s3.addressing_style"), "path");
     stk_aws_close(aws);

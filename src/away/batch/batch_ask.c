@@ -31,11 +31,10 @@ static int fit_fargate(stk_batch_ask *ask, stk_err *err)
             return 0;
         }
     }
-    return stk_err_set(
-        err, STK_E_SPEC,
-        "%.15g vCPUs with %lld MiB are more than Fargate gives (16 vCPUs, 122880 MiB); "
-        "ask for less or use a queue of EC2 instances",
-        (double)ask->cpu_milli / 1000, (long long)ask->memory_mib);
+    return stk_err_set(err, STK_E_SPEC,
+                       "%.15g vCPUs with %lld MiB are more than Fargate's limit (16 vCPUs, 122880 "
+                       "MiB); ask for less or use a queue of EC2 instances",
+                       (double)ask->cpu_milli / 1000, (long long)ask->memory_mib);
 }
 
 static int refuse_fargate(const stk_batch_ask *ask, stk_err *err)
@@ -47,19 +46,19 @@ static int refuse_fargate(const stk_batch_ask *ask, stk_err *err)
         const stk_json *value = stk_batch_option(&ask->options, needs_ec2[i]);
         if (value != NULL && !stk_json_is_false(value)) {
             return stk_err_set(err, STK_E_SPEC,
-                               "Fargate can't honour '%s'; use a queue of EC2 instances",
+                               "Fargate doesn't support '%s'; use a queue of EC2 instances",
                                needs_ec2[i]);
         }
     }
     if (ask->gpus > 0 || ask->neurons > 0 || ask->job->nodes > 1) {
-        return stk_err_set(err, STK_E_SPEC, "Fargate has no %s; use a queue of EC2 instances",
+        return stk_err_set(err, STK_E_SPEC,
+                           "Fargate doesn't support %s; use a queue of EC2 instances",
                            ask->job->nodes > 1 ? "multi-node jobs" : "accelerators");
     }
     if (stk_batch_text(&ask->options, "execution_role") == NULL) {
         return stk_err_set(err, STK_E_SPEC,
-                           "Fargate needs execution_role, the role that pulls the image "
-                           "and writes the log; "
-                           "give it, or METAFLOW_ECS_FARGATE_EXECUTION_ROLE");
+                           "Fargate needs execution_role, the role that pulls the image and writes "
+                           "the log; set it or METAFLOW_ECS_FARGATE_EXECUTION_ROLE");
     }
     return 0;
 }
@@ -71,8 +70,9 @@ static int read_kind(const stk_batch_ask *ask, const char **ret_kind, int64_t *r
     int64_t trainium = stk_batch_whole(&ask->options, "trainium");
     int64_t gpus = stk_batch_whole(&ask->options, "gpu");
     if (inferentia > 0 && trainium > 0) {
-        return stk_err_set(err, STK_E_SPEC,
-                           "trainium and inferentia are two names of one option; give one");
+        return stk_err_set(
+            err, STK_E_SPEC,
+            "trainium and inferentia are two names of one option; set only one of them");
     }
     *ret_kind = gpus > 0 ? "gpu" : NULL;
     *ret_n = MAX(MAX(inferentia, trainium), 0);
@@ -100,16 +100,16 @@ static int check_want(const stk_alternative *want, const char *kind, const char 
     const char *by_class = stk_spec_vendor_of_class(want->gpu_class);
     const char *vendor = stk_spec_vendor_of(want);
     if (by_class != NULL && strcmp(by_class, vendor) != 0) {
-        return stk_err_set(err, STK_E_SPEC,
-                           "gpu_class '%s' means devices of %s, and gpu_vendor says %s; say one of "
-                           "them",
-                           want->gpu_class, by_class, vendor);
+        return stk_err_set(
+            err, STK_E_SPEC,
+            "gpu_class '%s' means devices of %s, but gpu_vendor is %s; remove one of them",
+            want->gpu_class, by_class, vendor);
     }
     if (of_kind != NULL && vendor != NULL && strcmp(of_kind, vendor) != 0) {
-        return stk_err_set(err, STK_E_SPEC,
-                           "option %s means devices of %s, and the step asks for %s's; ask for one "
-                           "kind",
-                           kind, of_kind, vendor);
+        return stk_err_set(
+            err, STK_E_SPEC,
+            "option %s means devices of %s, but the step asks for those of %s; ask for one kind",
+            kind, of_kind, vendor);
     }
     if (vendor == NULL) {
         vendor = stk_text_or(of_kind, "nvidia");
@@ -122,19 +122,19 @@ static int check_want(const stk_alternative *want, const char *kind, const char 
                            by_class);
         }
         return stk_err_set(err, STK_E_SPEC,
-                           "%s; AWS Batch gives GPUs of NVIDIA and Neuron devices "
-                           "(gpu_vendor aws) only; use Kubernetes for others",
+                           "%s, but AWS Batch has only NVIDIA GPUs and Neuron devices (gpu_vendor "
+                           "aws); use Kubernetes for others",
                            what);
     }
     if (want->gpu_memory_bytes != -1) {
         return stk_err_set(err, STK_E_SPEC,
-                           "gpu_memory asks for a share of a GPU; AWS Batch gives whole "
-                           "ones: ask for gpu_count alone");
+                           "gpu_memory asks for a share of a GPU, but AWS Batch gives only whole "
+                           "GPUs; use gpu_count alone");
     }
     if (stk_spec_is_slice(want->gpu_class)) {
         return stk_err_set(err, STK_E_SPEC,
-                           "gpu_class '%s' asks for a slice; AWS Batch gives whole GPUs: name a "
-                           "model, or leave the class out",
+                           "gpu_class '%s' asks for a slice, but AWS Batch gives only whole GPUs; "
+                           "name a model, or leave the class out",
                            want->gpu_class);
     }
     *ret_vendor = vendor;
@@ -178,8 +178,8 @@ static int read_wanted_devices(stk_batch_ask *ask, stk_err *err)
     }
     if (ask->neurons > 0 && !stk_batch_is_made(ask)) {
         return stk_err_set(err, STK_E_SPEC,
-                           "no instance of EC2 is known that has gpu_class '%s'%s%s; say Trainium, "
-                           "Trainium2, Inferentia or Inferentia2",
+                           "no known EC2 instance has gpu_class '%s'%s%s; use Trainium, Trainium2, "
+                           "Inferentia or Inferentia2",
                            stk_text_or(ask->classes[0], ""),
                            ask->kind != NULL ? " and option " : "", stk_text_or(ask->kind, ""));
     }
@@ -208,9 +208,8 @@ static int read_sizes(stk_batch_ask *ask, stk_err *err)
     ask->cpu_milli = (ask->cpu_milli + 999) / 1000 * 1000; /* instances have whole CPUs only */
     if (stk_batch_option(&ask->options, "ephemeral_storage") != NULL) {
         return stk_err_set(err, STK_E_SPEC,
-                           "ephemeral_storage is Fargate's; on EC2 the instance's disk "
-                           "is what the compute "
-                           "environment's launch template gives it");
+                           "ephemeral_storage is only for Fargate; on EC2 the launch template of "
+                           "the compute environment sets the size of the disk");
     }
     return 0;
 }
@@ -226,7 +225,7 @@ static int read_platform(stk_batch_ask *ask, stk_err *err)
     if (strcasecmp(word, "fargate") == 0) {
         ask->platform = STK_BATCH_FARGATE;
     } else if (strcasecmp(word, "ec2") != 0) {
-        return stk_err_set(err, STK_E_SPEC, "platform is '%s'; it is ec2 or fargate", word);
+        return stk_err_set(err, STK_E_SPEC, "platform is '%s'; it must be ec2 or fargate", word);
     }
     return 0;
 }
@@ -254,10 +253,10 @@ static int check_ranges(const stk_batch_ask *ask, stk_err *err)
         }
     }
     if (strcmp(ask->config->carry, "image") == 0) {
-        return stk_err_set(
-            err, STK_E_SPEC,
-            "stack '%s': carry 'image' is Kubernetes'; on AWS Batch it is 'store' or 'volume'",
-            ask->config->stack);
+        return stk_err_set(err, STK_E_SPEC,
+                           "stack '%s': carry 'image' is only for Kubernetes; on AWS Batch it must "
+                           "be 'store' or 'volume'",
+                           ask->config->stack);
     }
     return 0;
 }
@@ -318,19 +317,17 @@ static int check_secrets(const stk_batch_ask *ask, stk_err *err)
     const char *secret = ask->secret[0];
     int n = (int)strcspn(secret, "=");
     if (strncmp(secret, "AWS_", 4) == 0) {
-        return stk_err_set(
-            err, STK_E_SPEC,
-            "its store isn't AWS's own S3, and its job would need %.*s for it; name a role that "
-            "may use it by "
-            "iam_role, or set secret_prefix: ssm:/PATH (keys are put there for the run)",
-            n, secret);
+        return stk_err_set(err, STK_E_SPEC,
+                           "its store isn't AWS's own S3, so its job needs %.*s; set iam_role to a "
+                           "role with access to the store, or set secret_prefix: ssm:/PATH, where "
+                           "Stoker puts the keys for the run",
+                           n, secret);
     }
-    return stk_err_set(
-        err, STK_E_SPEC,
-        "secret '%.*s' can't go to AWS Batch, which shows every job's environment; set "
-        "secret_prefix: ssm:/PATH (it is put there for the run), or name where it is by secrets: "
-        "{%.*s: ARN}",
-        n, secret, n, secret);
+    return stk_err_set(err, STK_E_SPEC,
+                       "secret '%.*s' can't be passed to AWS Batch, which shows every job's "
+                       "environment; set secret_prefix: ssm:/PATH, where Stoker puts it for the "
+                       "run, or give its ARN by secrets: {%.*s: ARN}",
+                       n, secret, n, secret);
 }
 
 int stk_batch_ask_read(const stk_driver_config *config, const stk_remote_job *job,
@@ -352,7 +349,7 @@ int stk_batch_ask_read(const stk_driver_config *config, const stk_remote_job *jo
     ret->queue = stk_batch_text(&ret->options, "queue");
     if (ret->queue == NULL || *ret->queue == 0) {
         return stk_err_set(err, STK_E_SPEC,
-                           "no job queue of AWS Batch is named; give queue in @batch(…), in the "
+                           "no job queue of AWS Batch is named; set queue in @batch(…) or in the "
                            "stack's options, or METAFLOW_BATCH_JOB_QUEUE");
     }
     return 0;

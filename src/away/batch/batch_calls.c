@@ -173,7 +173,7 @@ static void note_long(stk_batch_calls *calls, const one *c, const stk_err *err)
         return;
     }
     calls->noted_ms = now;
-    (void)snprintf(text, sizeof text, "AWS: %s; still trying", err->text);
+    (void)snprintf(text, sizeof text, "AWS: %s; still retrying", err->text);
     calls->note(calls->arg, text);
 }
 
@@ -271,7 +271,7 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
                                  arena, &root, &err);
     }
     if (settled < 0) {
-        (void)stk_err_context(&err, "%s answered what isn't JSON", c->ask.service);
+        (void)stk_err_context(&err, "%s answers with invalid JSON", c->ask.service);
         again_or_finish(c, STK_E_ENV, response, code, STK_AWS_AGAIN, &err);
         return;
     }

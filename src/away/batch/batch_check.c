@@ -84,10 +84,10 @@ static bool check_caller(checker *c)
     stk_err why = {0};
     const char *text = ask_xml(c, "sts", "Action=GetCallerIdentity&Version=2011-06-15", code, &why);
     if (text == NULL || !stk_aws_xml(&text, "Arn", arn, sizeof arn)) {
-        tell_result(c, false, "AWS doesn't say who we are: %s", why.text);
+        tell_result(c, false, "can't get our identity from AWS: %s", why.text);
         return false;
     }
-    tell_result(c, true, "we are %s, in %s", arn, c->region);
+    tell_result(c, true, "our identity is %s, in %s", arn, c->region);
     return true;
 }
 
@@ -104,7 +104,7 @@ static void check_environments(checker *c, const stk_batch_queue *queue)
     const stk_json *answer =
         ask_json(c, "batch", "/v1/describecomputeenvironments", NULL, body.data, code, &why);
     if (answer == NULL) {
-        tell_result(c, true, "its compute environments can't be looked at: %s", why.text);
+        tell_result(c, true, "can't read its compute environments: %s", why.text);
         return;
     }
     if (stk_batch_environments_read(answer, c->arena, &environments, &n) < 0) {
@@ -119,7 +119,8 @@ static void check_environments(checker *c, const stk_batch_queue *queue)
         c->say(c->arg, good, text);
     }
     if (n_good == 0) {
-        tell_result(c, false, "queue '%s' has no compute environment that takes jobs", queue->name);
+        tell_result(c, false, "queue '%s' has no compute environment that accepts jobs",
+                    queue->name);
     }
 }
 
@@ -131,8 +132,7 @@ static void check_queue(checker *c)
     const char *name = stk_batch_text(&c->options, "queue");
     STK_BUF_AUTO body = STK_BUF_INIT(4096);
     if (name == NULL) {
-        tell_result(c, true,
-                    "no job queue is named in the stack: each step must name one, @batch(queue=…)");
+        tell_result(c, true, "the stack names no job queue, so each step must: @batch(queue=…)");
         return;
     }
     const char *const names[] = {name, NULL};
@@ -142,7 +142,7 @@ static void check_queue(checker *c)
     const stk_json *answer =
         ask_json(c, "batch", "/v1/describejobqueues", NULL, body.data, code, &why);
     if (answer == NULL) {
-        tell_result(c, false, "job queue '%s' can't be looked at: %s", name, why.text);
+        tell_result(c, false, "can't read job queue '%s': %s", name, why.text);
         return;
     }
     if (stk_batch_queue_read(answer, c->arena, &queue) < 0 || !queue.found) {
@@ -155,7 +155,7 @@ static void check_queue(checker *c)
     }
     const char *state = queue.enabled ? "enabled" : "disabled";
     tell_result(c, queue.enabled && queue.valid, "job queue '%s' is %s%s%s", name, state,
-                queue.valid ? "" : ", and not valid", reason);
+                queue.valid ? "" : " and invalid", reason);
     check_environments(c, &queue);
 }
 
@@ -166,18 +166,17 @@ static void check_role(checker *c, const char *option)
     const char *arn = stk_batch_text(&c->options, option);
     if (arn == NULL) {
         if (strcmp(option, "iam_role") == 0) {
-            tell_result(
-                c, true,
-                "no iam_role is named: jobs act as the instances' own role, which must reach the "
-                "store");
+            tell_result(c, true,
+                        "no iam_role is set, so jobs use the role of the instances, which needs "
+                        "access to the store");
         }
         return;
     }
     const char *name = strstr(arn, ":role/");
     if (strncmp(arn, "arn:", 4) != 0 || name == NULL) {
         tell_result(c, false,
-                    "%s is '%s'; it must be the role's ARN, arn:aws:iam::ACCOUNT:role/NAME", option,
-                    arn);
+                    "%s is '%s'; it must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME",
+                    option, arn);
         return;
     }
     const char *slash = strrchr(name, '/');
@@ -189,7 +188,7 @@ static void check_role(checker *c, const char *option)
     } else if (strcmp(code, "NoSuchEntity") == 0) {
         tell_result(c, false, "%s %s doesn't exist", option, arn);
     } else {
-        tell_result(c, true, "%s %s can't be looked at: %s", option, arn, why.text);
+        tell_result(c, true, "can't read %s %s: %s", option, arn, why.text);
     }
 }
 
@@ -200,14 +199,13 @@ static void check_log(checker *c)
     const stk_json *answer = ask_json(c, "logs", NULL, "Logs_20140328.DescribeLogGroups",
                                       "{\"logGroupNamePrefix\":\"/aws/batch/job\"}", code, &why);
     if (answer == NULL) {
-        tell_result(c, true,
-                    "the log group can't be looked at, so what jobs write may not be followed: %s",
+        tell_result(c, true, "can't read the log group, so the output of jobs may be missing: %s",
                     why.text);
         return;
     }
     bool there = stk_json_n_items(stk_json_get(answer, "logGroups")) > 0;
-    tell_result(c, true, "log group /aws/batch/job is %s",
-                there ? "there" : "made by the first job");
+    tell_result(c, true, "log group /aws/batch/job %s",
+                there ? "there" : "will be created by the first job");
 }
 
 int stk_batch_check(const stk_driver_config *config,

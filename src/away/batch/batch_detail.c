@@ -117,13 +117,13 @@ void stk_batch_detail_end(const stk_batch_detail *detail, stk_remote_report *ret
         explain_end(ret, reason->text, words);
     } else if (detail->ended_by_somebody) {
         ret->failure = STK_FAIL_CANCELLED;
-        explain_end(ret, "it was terminated by somebody", detail->reason);
+        explain_end(ret, "it was terminated from outside", detail->reason);
     } else if (detail->exit_status >= 0) {
         ret->state = STK_REMOTE_ENDED;
         explain_end(ret, stk_text_or(words, "it failed"), NULL);
     } else { /* the agent's results count; without them the job is lost */
         ret->failure = STK_FAIL_NONE;
-        explain_end(ret, "it failed, and its exit status isn't known", words);
+        explain_end(ret, "it failed with an unknown exit status", words);
     }
 }
 
@@ -133,15 +133,15 @@ void stk_batch_detail_wait(const stk_batch_detail *detail, const char *queue, ch
     static const struct {
         const char *begins, *text;
     } known[] = {
-        {"CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY", "AWS has no such instance free just now"},
+        {"CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY", "AWS has no free instance of that kind"},
         {"MISCONFIGURATION:COMPUTE_ENVIRONMENT_MAX_RESOURCE",
          "it needs more than the compute environment's maximum of vCPUs"},
         {"MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT",
          "it asks for more than any instance of the queue's compute environments has"},
         {"MISCONFIGURATION:SERVICE_ROLE_PERMISSIONS",
          "the compute environment's service role lacks a permission"},
-        {"MISCONFIGURATION:", "the compute environment is set up wrongly"},
-        {"ACTION_REQUIRED", "something must be done about the compute environment"},
+        {"MISCONFIGURATION:", "the compute environment is misconfigured"},
+        {"ACTION_REQUIRED", "the compute environment needs action by its administrator"},
     };
     text[0] = 0;
     if (detail->reason == NULL || detail->state != STK_BATCH_WAITS) {

@@ -58,7 +58,7 @@ void stk_batch_report_end(batch_job *job)
     }
     if (end->state == STK_REMOTE_FAILED && end->failure == STK_FAIL_NONE && job->word[0] != 0) {
         size_t n = strlen(end->text);
-        (void)snprintf(end->text + n, sizeof end->text - n, "; its last words: %s", job->word);
+        (void)snprintf(end->text + n, sizeof end->text - n, "; its last output: %s", job->word);
     }
     if (job->is_stopped && !(end->state == STK_REMOTE_ENDED && end->exit_status == 0)) {
         end->state = STK_REMOTE_FAILED;
@@ -96,7 +96,7 @@ void stk_batch_fail(batch_job *job, stk_failure failure, const char *fmt, ...)
 
 void stk_batch_fail_unsent(batch_job *job)
 {
-    stk_batch_fail(job, job->why, "ended before it was submitted");
+    stk_batch_fail(job, job->why, "stopped before it was submitted");
 }
 
 bool stk_batch_is_broken(batch_driver *d, const stk_batch_answer *answer)

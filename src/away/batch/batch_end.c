@@ -18,7 +18,7 @@ static void look_soon(batch_driver *d)
 static void not_terminated(batch_job *job, const char *aws_id, const stk_err *err)
 {
     char text[900];
-    (void)snprintf(text, sizeof text, "job %s can't be terminated: %s", aws_id, err->text);
+    (void)snprintf(text, sizeof text, "can't terminate job %s: %s", aws_id, err->text);
     stk_batch_say(job, STK_REMOTE_NOTE, text);
 }
 
@@ -61,7 +61,7 @@ static void put_terminate(stk_buf *body, const char *aws_id, const batch_job *jo
     stk_json_open(body, NULL, '{');
     stk_json_put_text(body, "jobId", aws_id);
     stk_json_put_text(body, "reason",
-                      stk_text_or(stk_text_if_any(job->why_text), "ended by stoker"));
+                      stk_text_or(stk_text_if_any(job->why_text), "terminated by Stoker"));
     stk_json_close(body, '}');
 }
 
@@ -97,8 +97,8 @@ static void terminate_array(batch_array *array, const batch_job *of)
 static void fail_alive(batch_job *job)
 {
     stk_batch_fail(job, STK_FAIL_START,
-                   "%.250s; its job may run on, end it by `aws batch terminate-job --job-id %s "
-                   "--reason \"not watched\"`",
+                   "%.250s; its job may still run: `aws batch terminate-job --job-id %s --reason "
+                   "\"not watched\"` ends it",
                    job->driver->broken_text, job->aws_id);
 }
 
@@ -106,7 +106,8 @@ static void given_up(void *arg, const stk_batch_answer *answer)
 {
     batch_job *job = stk_batch_answered(arg);
     if (job != NULL && answer->rc == 0) {
-        stk_batch_fail(job, STK_FAIL_START, "%.400s; its job was ended", job->driver->broken_text);
+        stk_batch_fail(job, STK_FAIL_START, "%.400s; its job was terminated",
+                       job->driver->broken_text);
     } else if (job != NULL) {
         fail_alive(job);
     }

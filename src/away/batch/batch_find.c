@@ -57,7 +57,7 @@ static void find_failed(batch_find *find, const stk_err *err)
         }
         if (waits && job->phase != BATCH_DONE) {
             d->n_looking -= job->phase == BATCH_LOOK;
-            stk_batch_fail(job, STK_FAIL_LOST, "whether AWS Batch has job '%s' can't be told: %s",
+            stk_batch_fail(job, STK_FAIL_LOST, "can't tell whether AWS Batch has job '%s': %s",
                            find->name, err->text);
         }
     }
@@ -254,7 +254,7 @@ static void not_there(batch_job *job)
     if (job->is_stopped) {
         stk_batch_fail_unsent(job);
     } else if (job->attach) {
-        stk_batch_fail(job, STK_FAIL_LOST, "AWS Batch has no job '%s' any more", job->name);
+        stk_batch_fail(job, STK_FAIL_LOST, "AWS Batch no longer has job '%s'", job->name);
     } else {
         stk_batch_gather(job);
     }
@@ -313,7 +313,7 @@ static void lists_failed(batch_driver *d, const stk_err *err)
     for (uint32_t i = 0; i < d->n_jobs; i++) {
         if (d->jobs[i]->phase == BATCH_LOOK && d->jobs[i]->find == NULL) {
             d->n_looking--;
-            stk_batch_fail(d->jobs[i], STK_FAIL_LOST, "whether it was submitted can't be told: %s",
+            stk_batch_fail(d->jobs[i], STK_FAIL_LOST, "can't tell whether it was submitted: %s",
                            err->text);
         }
     }

@@ -47,7 +47,7 @@ int stk_batch_put_linux(const stk_batch_ask *ask, stk_buf *out, stk_err *err)
     int64_t tmpfs = tmpfs_mib(ask);
     if (stk_batch_whole(&ask->options, "swappiness") >= 0 &&
         stk_batch_whole(&ask->options, "max_swap") < 0) {
-        return stk_err_set(err, STK_E_SPEC, "swappiness means nothing without max_swap; give both");
+        return stk_err_set(err, STK_E_SPEC, "swappiness has no effect without max_swap; set both");
     }
     stk_json_open(out, "linuxParameters", '{');
     stk_json_put_bool(out, "initProcessEnabled",
@@ -127,7 +127,7 @@ static void put_volume(stk_buf *volumes, const char *name, const char *efs, cons
 
 static int wrong_volume(const char *text, const char *option, const char *form, stk_err *err)
 {
-    return stk_err_set(err, STK_E_SPEC, "'%s' of %s must be %s, both paths absolute", text, option,
+    return stk_err_set(err, STK_E_SPEC, "'%s' of %s must be %s with absolute paths", text, option,
                        form);
 }
 

@@ -32,9 +32,8 @@ void stk_batch_log_found(batch_job *job, uint32_t node, const stk_batch_detail *
     if (detail->log_group == NULL) {
         if (!d->logs_other_told) {
             d->logs_other_told = true;
-            stk_batch_say(
-                job, STK_REMOTE_NOTE,
-                "its log driver isn't awslogs: what it writes is shown when it has ended");
+            stk_batch_say(job, STK_REMOTE_NOTE,
+                          "its log driver isn't awslogs, so its output appears when it has ended");
         }
         return;
     }
@@ -104,8 +103,7 @@ static void read_failed(batch_stream *s, const stk_batch_answer *answer)
     char text[900];
     if (strstr(answer->code, "AccessDenied") != NULL && !d->logs_off) {
         d->logs_off = true;
-        (void)snprintf(text, sizeof text, "what jobs write can't be followed: %s",
-                       answer->err->text);
+        (void)snprintf(text, sizeof text, "can't follow the output of jobs: %s", answer->err->text);
         stk_batch_say(s->job, STK_REMOTE_NOTE, text);
     }
     /* ResourceNotFoundException: nothing has been written yet; CloudWatch may be late. */

@@ -108,7 +108,7 @@ static void put_secrets(const stk_batch_ask *ask, stk_arena *arena, stk_buf *out
     }
     for (; ask->facts.secret_at == NULL && *secret != NULL; secret++) {
         const char *name = stk_arena_dupn(arena, *secret, strcspn(*secret, "="));
-        put_secret(out, name, "(put there when the job is submitted)");
+        put_secret(out, name, "(stored when the job is submitted)");
     }
     stk_json_close(out, ']');
 }
@@ -164,7 +164,7 @@ static int put_container(const stk_batch_ask *ask, const char *key, stk_arena *a
 {
     const char *image = ask->job->image;
     stk_json_open(out, key, '{');
-    stk_json_put_text(out, "image", stk_text_or(image, "(the image that is built for the step)"));
+    stk_json_put_text(out, "image", stk_text_or(image, "(the image built for the step)"));
     stk_batch_put_command(ask, out);
     put_requirements(ask, out);
     put_if(ask, out, "jobRoleArn", "iam_role");
@@ -317,11 +317,11 @@ static int put_overrides(const stk_batch_ask *ask, stk_arena *arena, stk_buf *ou
     stk_json_close(out, ']');
     stk_json_close(out, '}');
     if (out->len - before > OVERRIDES_BYTES) {
-        return stk_err_set(err, STK_E_SPEC,
-                           "what AWS Batch is told by the job's environment is %zu "
-                           "bytes long, %zu of them variables of "
-                           "the step; it takes %d: put long values into inputs or files",
-                           out->len - before, override_bytes(job, 0), OVERRIDES_BYTES);
+        return stk_err_set(
+            err, STK_E_SPEC,
+            "the job's environment has %zu bytes, %zu of them variables of the step, but AWS Batch "
+            "accepts only %d; put long values into inputs or files",
+            out->len - before, override_bytes(job, 0), OVERRIDES_BYTES);
     }
     return 0;
 }
@@ -377,8 +377,7 @@ int stk_batch_submit(const stk_batch_ask *ask, const char *definition, stk_arena
     stk_json_close(&out, '}');
     if (out.failed) {
         return stk_err_set(err, STK_E_SPEC,
-                           "its request to AWS Batch is longer than the %d bytes that Batch takes; "
-                           "give fewer tags",
+                           "its request to AWS Batch exceeds the limit of %d bytes; set fewer tags",
                            (int)REQUEST_BYTES);
     }
     *ret_request = stk_arena_dupn(arena, out.data, out.len);

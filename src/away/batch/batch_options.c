@@ -76,10 +76,10 @@ static bool is_texts(const stk_json *value, bool pairs)
 static const char *should_be(const stk_json *value, option_type type)
 {
     static const char *const words[] = {[TEXT] = "text",
-                                        [WHOLE] = "a whole number from 0 on",
+                                        [WHOLE] = "a whole number, 0 or more",
                                         [NUMBER] = "a number above 0",
                                         [BOOL] = "true or false",
-                                        [TEXTS] = "a list of text",
+                                        [TEXTS] = "a list of strings",
                                         [PAIRS] = "a mapping, or a list of \"key:value\""};
     double number;
     bool good = true;
@@ -102,7 +102,7 @@ static const char *should_be(const stk_json *value, option_type type)
     case PAIRS:
         for (uint32_t i = 0; i < stk_json_n_members(value); i++) {
             if (!is_scalar(stk_json_value(value, i))) {
-                return "a mapping of text";
+                return "a mapping of strings";
             }
         }
         good = stk_json_is_map(value) || is_texts(value, true);
@@ -154,7 +154,7 @@ static int check_options(const char *who, const stk_json *map, bool is_stack, st
             continue;
         }
         if (option->how == REFUSED) {
-            return stk_err_set(err, STK_E_SPEC, "%sAWS Batch can't honour '%s': %s", who, name,
+            return stk_err_set(err, STK_E_SPEC, "%sAWS Batch doesn't support '%s': %s", who, name,
                                option->text);
         }
         if (option->how == STACK && !is_stack) {

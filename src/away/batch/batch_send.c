@@ -224,8 +224,8 @@ static void fail_one(batch_job *job, uint32_t index, void *arg)
 {
     const stk_batch_answer *answer = arg;
     (void)index;
-    stk_batch_fail(job, STK_FAIL_RESOURCES, "AWS Batch refuses the job: %s",
-                   stk_batch_why(answer, "it named no job"));
+    stk_batch_fail(job, STK_FAIL_RESOURCES, "AWS Batch rejects the job: %s",
+                   stk_batch_why(answer, "its answer has no job id"));
 }
 
 static void fail_plainly(batch_job *job, uint32_t index, void *arg)
@@ -422,7 +422,7 @@ static void listed(batch_send *send)
     batch_errand *errand = send->errand;
     send->errand = NULL;
     if (stk_batch_errand_end(errand, &err) < 0) {
-        (void)stk_err_context(&err, "the list of an array job could not be put into the share");
+        (void)stk_err_context(&err, "can't put the list of an array job into the share");
         let_go(send, fail_plainly, &err);
     } else {
         submit(send);

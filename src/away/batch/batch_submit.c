@@ -148,8 +148,8 @@ static void queue_answered(void *arg, const stk_batch_answer *answer)
     (void)stk_batch_queue_read(kept, arena, &queue->facts);
     if (!queue->facts.found) {
         (void)snprintf(text, sizeof text,
-                       "AWS Batch in %s has no job queue '%s'; name one that 'aws batch "
-                       "describe-job-queues' shows",
+                       "AWS Batch in %s has no job queue '%s'; use one that 'aws batch "
+                       "describe-job-queues' lists",
                        queue->driver->region, queue->name);
         queue_failed(queue, text);
         return;
@@ -219,9 +219,10 @@ static void with_queue(batch_job *job)
     if (queue->is_failed) {
         stk_batch_fail(job, STK_FAIL_RESOURCES, "%s", queue->error);
     } else if (!queue->facts.enabled) {
-        stk_batch_fail(job, STK_FAIL_RESOURCES,
-                       "queue '%s' is disabled and takes no jobs; enable it or name another one",
-                       queue->name);
+        stk_batch_fail(
+            job, STK_FAIL_RESOURCES,
+            "queue '%s' is disabled and accepts no jobs; enable it, or use another queue",
+            queue->name);
     } else if (stk_batch_ask_read(&job->driver->config, job->spec, &facts, job->arena, &job->ask,
                                   &err) < 0) {
         stk_batch_fail(job, STK_FAIL_RESOURCES, "%s", err.text);
@@ -268,8 +269,7 @@ static void secret_answered(void *arg, const stk_batch_answer *answer)
         return;
     }
     if (answer->rc < 0) {
-        stk_batch_fail(job, STK_FAIL_START, "a secret couldn't be put into SSM: %s",
-                       answer->err->text);
+        stk_batch_fail(job, STK_FAIL_START, "can't put a secret into SSM: %s", answer->err->text);
         return;
     }
     keep_parameter(job->driver, job->secret_at[2 * job->n_secrets + 1]);
@@ -287,8 +287,8 @@ static void put_secret(batch_job *job, const char *path, const char *value)
     stk_json_put_bool(&body, "Overwrite", true);
     stk_json_close(&body, '}');
     if (body.failed) {
-        stk_batch_fail(job, STK_FAIL_START,
-                       "the secret for %s is too long for SSM, which takes 8 KB", path);
+        stk_batch_fail(job, STK_FAIL_START, "the secret for %s exceeds the limit of SSM, 8 KB",
+                       path);
     } else {
         stk_batch_job_ask(job, &(stk_batch_ask_call){.lane = STK_BATCH_ASKS,
                                                      .service = "ssm",
@@ -385,7 +385,8 @@ static void definition_failed(batch_definition *definition, const stk_batch_answ
     bool broken = stk_batch_is_broken(d, answer);
     for (uint32_t i = 0; i < d->n_jobs; i++) {
         if (d->jobs[i]->definition == definition && d->jobs[i]->phase == BATCH_DEFINE && !broken) {
-            stk_batch_fail(d->jobs[i], STK_FAIL_RESOURCES, "its job definition is refused: %s",
+            stk_batch_fail(d->jobs[i], STK_FAIL_RESOURCES,
+                           "AWS Batch rejects its job definition: %s",
                            stk_batch_why(answer, "no answer"));
         }
         if (d->jobs[i]->definition == definition) {

@@ -242,17 +242,18 @@ static void refused(void **state)
         {{"{\"queue\": \"q\", \"platform\": \"fargate\", \"execution_role\": \"x\", "
           "\"shared_memory\": 1}",
           {NOTHING}},
-         "Fargate can't honour 'shared_memory'"},
+         "Fargate doesn't support 'shared_memory'"},
         {{"{\"queue\": \"q\", \"platform\": \"fargate\", \"execution_role\": \"x\", \"cpu\": 17}",
           {NOTHING}},
-         "more than Fargate gives"},
+         "more than Fargate's limit"},
         {{"{\"queue\": \"q\", \"ephemeral_storage\": 30}", {NOTHING}},
-         "ephemeral_storage is Fargate's"},
+         "ephemeral_storage is only for Fargate"},
         {{"{\"queue\": \"q\"}", {NOTHING}, .secret = secrets},
-         "secret 'TOKEN' can't go to AWS Batch"},
+         "secret 'TOKEN' can't be passed to AWS Batch"},
         {{"{\"queue\": \"q\"}", {NOTHING}, .secret = keys, .env = other_s3},
-         "name a role that may use it by iam_role"},
-        {{"{\"queue\": \"q\"}", {NOTHING}, .carry = "image"}, "carry 'image' is Kubernetes'"},
+         "set iam_role to a role with access"},
+        {{"{\"queue\": \"q\"}", {NOTHING}, .carry = "image"},
+         "carry 'image' is only for Kubernetes"},
         {{"{\"queue\": \"q\"}", {NOTHING}, .carry = "volume", .volume = "pvc:x"},
          "carry_volume is 'pvc:x'"},
     };
@@ -299,7 +300,7 @@ static void too_long(void **state)
     assert_int_equal(stk_batch_ask_read(&config, &job, NULL, arena, &ask, &err), 0);
     assert_string_equal(ask.queue, "q"); /* of the stack */
     assert_int_equal(stk_batch_submit(&ask, "d", arena, &submit, &err), STK_E_SPEC);
-    assert_non_null(strstr(err.text, "it takes 8192"));
+    assert_non_null(strstr(err.text, "accepts only 8192"));
 }
 
 static void registered_once(void **state)
@@ -369,7 +370,7 @@ static void ends(void **state)
          STK_REMOTE_FAILED, STK_FAIL_TIMEOUT, 143, "deadline"},
         {"{\"status\": \"FAILED\", \"statusReason\": \"not needed any more\", \"isTerminated\": "
          "true, \"container\": {\"exitCode\": 137}}",
-         STK_REMOTE_FAILED, STK_FAIL_CANCELLED, 137, "by somebody (not needed any more)"},
+         STK_REMOTE_FAILED, STK_FAIL_CANCELLED, 137, "from outside (not needed any more)"},
         {"{\"status\": \"FAILED\", \"statusReason\": \"Container Overrides length must be at most "
          "8192\"}",
          STK_REMOTE_FAILED, STK_FAIL_START, -1, "8192"},
@@ -379,7 +380,7 @@ static void ends(void **state)
         {"{\"status\": \"FAILED\", \"container\": {\"reason\": \"DockerTimeoutError: Could not "
          "transition to created; timed out after waiting 4m0s\"}}",
          STK_REMOTE_FAILED, STK_FAIL_LOST, -1, "in time"},
-        {"{\"status\": \"FAILED\"}", STK_REMOTE_FAILED, STK_FAIL_NONE, -1, "isn't known"},
+        {"{\"status\": \"FAILED\"}", STK_REMOTE_FAILED, STK_FAIL_NONE, -1, "unknown exit status"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -406,7 +407,7 @@ static void waits(void **state)
         {"{\"status\": \"RUNNABLE\"}", ""},
         {"{\"status\": \"RUNNABLE\", \"statusReason\": \"CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - "
          "Service cannot fulfill the capacity requested for instance type [p5.48xlarge]\"}",
-         "no such instance free just now (CAPACITY:"},
+         "no free instance of that kind (CAPACITY:"},
         {"{\"status\": \"RUNNABLE\", \"statusReason\": \"MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT "
          "- The job resource requirement (vCPU/memory/GPU) is higher than that can be met by the "
          "CE(s) attached to the job queue.\"}",

@@ -121,9 +121,8 @@ static void tell_wait(batch_job *job, const stk_batch_detail *detail, int64_t no
     stk_batch_detail_wait(detail, queue->name, text, sizeof text);
     if (text[0] == 0 && now - job->state_ms > LONG_MS) {
         if (detail->state == STK_BATCH_STARTS) {
-            (void)snprintf(
-                text, sizeof text,
-                "its container is being started, which the pull of the image is part of");
+            (void)snprintf(text, sizeof text,
+                           "its container starts, which includes pulling the image");
         } else {
             (void)snprintf(text, sizeof text, "%s", queue->waits);
         }
@@ -147,7 +146,7 @@ static void check_deadline(batch_job *job, int64_t now)
     }
     (void)snprintf(job->why_text, sizeof job->why_text, "waited in queue '%s' for %s: %s",
                    job->queue->name, stk_units_format_duration(waited, span, sizeof span),
-                   stk_text_or(stk_text_if_any(job->told), "AWS Batch doesn't say why"));
+                   stk_text_or(stk_text_if_any(job->told), "AWS Batch gives no reason"));
     job->why = STK_FAIL_RESOURCES;
     stk_batch_terminate(job);
 }
@@ -251,8 +250,7 @@ static void looked(void *arg, const stk_batch_answer *answer)
                 node_described(job, l->nodes[i], &detail);
             }
         } else if (l->nodes[i] == UINT32_MAX && ++job->n_missing > MISSING) {
-            stk_batch_fail(job, STK_FAIL_LOST, "AWS Batch doesn't know job %s any more",
-                           job->aws_id);
+            stk_batch_fail(job, STK_FAIL_LOST, "AWS Batch no longer has job %s", job->aws_id);
         }
     }
     free(l);

@@ -175,11 +175,11 @@ static const char *with_clocks(const char *text, const stk_http_response *respon
     if (theirs < 0 || llabs(minutes) < SKEW_MIN) {
         return text;
     }
-    return stk_text_or(stk_arena_printf(arena,
-                                        "%s; this machine's clock is %lld minutes %s the "
-                                        "server's: set it right",
-                                        text, llabs(minutes), minutes < 0 ? "ahead of" : "behind"),
-                       text);
+    return stk_text_or(
+        stk_arena_printf(arena,
+                         "%s; this machine's clock is %lld minutes %s the server's; correct it",
+                         text, llabs(minutes), minutes < 0 ? "ahead of" : "behind"),
+        text);
 }
 
 static void answered(void *arg, int rc, stk_http_response *response, const stk_err *err)

@@ -183,7 +183,7 @@ static int begin_process(const stk_kube_config *c, int out, pid_t *ret_pid, stk_
         if (c->exec.hint != NULL) {
             stk_err_hint(err, "%.200s", c->exec.hint);
         } else {
-            stk_err_hint(err, "its exec plugin '%s' must be installed", c->exec.argv[0]);
+            stk_err_hint(err, "install its exec plugin '%s'", c->exec.argv[0]);
         }
     }
     return rc;
@@ -204,14 +204,14 @@ static int run_plugin(const stk_kube_config *c, stk_buf *said, const _Atomic boo
         bool heard = wait_for(pid, fds[0], said, stops, &status);
         if (!heard) {
             rc = stk_err_set(err, STK_E_ENV,
-                             "%s: its plugin '%s' didn't answer within %d s; run it "
-                             "by hand: it may wait for a login",
+                             "%s: its plugin '%s' didn't answer within %d s; run it by hand to see "
+                             "whether it waits for a login",
                              c->origin, c->exec.argv[0], PLUGIN_MS / 1000);
         } else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-            rc = stk_err_set(err, STK_E_ENV,
-                             "%s: its plugin '%s' failed with status %d; its words "
-                             "are above: log in again",
-                             c->origin, c->exec.argv[0], WEXITSTATUS(status));
+            rc = stk_err_set(
+                err, STK_E_ENV,
+                "%s: its plugin '%s' failed with status %d (see its output above); log in again",
+                c->origin, c->exec.argv[0], WEXITSTATUS(status));
         }
     }
     close(fds[0]);

@@ -59,9 +59,9 @@ static int ask(checker *c, const char *method, const char *way, const char *body
     if (c->status > 0) {
         return c->status;
     }
-    stk_err_set(c->err, STK_E_ENV, "%s (%s) can't be reached: %s", c->k->cluster.server,
+    stk_err_set(c->err, STK_E_ENV, "can't reach %s (%s): %s", c->k->cluster.server,
                 c->k->cluster.origin, c->text);
-    stk_err_hint(c->err, "is it up, and does `kubectl version` reach it from here?");
+    stk_err_hint(c->err, "check that it is up, and that `kubectl version` reaches it from here");
     return STK_E_ENV;
 }
 
@@ -92,14 +92,15 @@ static int check_rights(checker *c)
         STK_TRY(status);
         const stk_json *allowed = stk_kube_at(&c->root, "status/allowed");
         if (status != 201 || allowed == NULL || allowed->kind != STK_JSON_BOOL) {
-            tell(c, false, "what we may do can't be asked: %s",
+            tell(c, false, "can't ask which rights we have: %s",
                  status == 201 ? "no answer" : c->text);
             return 0;
         }
         n_bad += !allowed->truth;
         if (!allowed->truth) {
-            tell(c, false, "may not %s %s%s%s in namespace '%s' (%s)", right->verb, right->resource,
-                 *right->sub == '\0' ? "" : "/", right->sub, c->k->cluster.name_space, right->why);
+            tell(c, false, "no right to %s %s%s%s in namespace '%s' (needed %s)", right->verb,
+                 right->resource, *right->sub == '\0' ? "" : "/", right->sub,
+                 c->k->cluster.name_space, right->why);
             if (missing == NULL && right->need == KUBE_FOR_ALL) {
                 missing = stk_arena_printf(c->arena, "%s %s", right->verb, right->resource);
             }
@@ -108,11 +109,11 @@ static int check_rights(checker *c)
     if (missing != NULL) {
         return stk_err_set(
             c->err, STK_E_ENV,
-            "%s may not %s in namespace '%s'; have a Role with it bound to this user",
+            "%s has no right to %s in namespace '%s'; ask for a Role with it for this user",
             c->k->cluster.origin, missing, c->k->cluster.name_space);
     }
     if (n_bad == 0) {
-        tell(c, true, "may do in namespace '%s' all that is needed", c->k->cluster.name_space);
+        tell(c, true, "all needed rights in namespace '%s'", c->k->cluster.name_space);
     }
     return 0;
 }
@@ -122,14 +123,13 @@ static int check_namespace(checker *c)
     const char *way = stk_arena_printf(c->arena, "/api/v1/namespaces/%s", c->k->cluster.name_space);
     int status = ask(c, "GET", way, NULL);
     if (status == 404) {
-        return stk_err_set(
-            c->err, STK_E_ENV,
-            "namespace '%s' isn't there; make it by `kubectl create namespace %s`, or "
-            "name another one",
-            c->k->cluster.name_space, c->k->cluster.name_space);
+        return stk_err_set(c->err, STK_E_ENV,
+                           "namespace '%s' doesn't exist; create it by `kubectl create namespace "
+                           "%s`, or use another one",
+                           c->k->cluster.name_space, c->k->cluster.name_space);
     }
     if (status == 200) {
-        tell(c, true, "namespace '%s' is there", c->k->cluster.name_space);
+        tell(c, true, "namespace '%s' exists", c->k->cluster.name_space);
     }
     return MIN(status, 0);
 }
@@ -139,8 +139,8 @@ static int check_addons(checker *c)
     static const struct {
         const char *way, *name, *use;
     } addons[] = {
-        {KUBE_JOBSET, "JobSet", "gangs are JobSets, but for option jobset: false"},
-        {"/apis/kueue.x-k8s.io/v1beta1", "Kueue", "option kueue_queue names a queue of it"},
+        {KUBE_JOBSET, "JobSet", "gangs are JobSets, unless the option jobset is false"},
+        {"/apis/kueue.x-k8s.io/v1beta1", "Kueue", "the option kueue_queue names one of its queues"},
     };
     for (size_t i = 0; i < 2; i++) {
         int status = ask(c, "GET", addons[i].way, NULL);
@@ -152,8 +152,8 @@ static int check_addons(checker *c)
                         (i == 0 && status == 200 && stk_kube_true(&c->k->options, "jobset", true));
         if (i == 0 && status == 404 && stk_kube_true(&c->k->options, "jobset", false)) {
             tell(c, false,
-                 "the option is jobset: true, and JobSet isn't installed: have it installed, or "
-                 "leave the option out: gangs are Indexed Jobs then");
+                 "the option jobset is true, but JobSet isn't installed; install it, or remove the "
+                 "option, so that gangs are Indexed Jobs");
         }
     }
     return 0;
@@ -193,8 +193,8 @@ static int check_nodes(checker *c)
     const stk_json *items = stk_kube_at(&c->root, "items");
     if (status != 200 || !stk_json_is_list(items)) {
         if (status >= 400) {
-            const char *why = status == 403 ? "no right to list them" : c->text;
-            tell(c, true, "the nodes' devices aren't checked: %s", why);
+            const char *why = status == 403 ? "no right to list nodes" : c->text;
+            tell(c, true, "can't check the devices of nodes: %s", why);
         }
         return MIN(status, 0);
     }
@@ -225,11 +225,11 @@ static int check_server(checker *c)
     }
     if (status == 401) {
         return stk_err_set(c->err, STK_E_ENV,
-                           "%s isn't accepted by %s (401 Unauthorized); log in again",
+                           "%s is rejected by %s (401 Unauthorized); log in again",
                            c->k->cluster.origin, c->k->cluster.server);
     }
     tell(c, true, "%s by %s: Kubernetes %s", c->k->cluster.server, c->k->cluster.origin,
-         status == 200 ? stk_kube_text_at(&c->root, "gitVersion") : "(it doesn't say which)");
+         status == 200 ? stk_kube_text_at(&c->root, "gitVersion") : "(unknown version)");
     return 0;
 }
 

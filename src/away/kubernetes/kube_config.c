@@ -43,8 +43,8 @@ static int read_file(reader *r, const char *path)
     size_t len = 0;
     file *f = &r->files[r->n];
     if (stk_file_read(path, FILE_BYTES, &data, &len, r->err) < 0) {
-        stk_err_hint(r->err, "name another one (the stack's option kubeconfig, $KUBECONFIG), or "
-                             "leave it out for ~/.kube/config");
+        stk_err_hint(r->err, "name another file (the stack's option kubeconfig, or $KUBECONFIG), "
+                             "or none for ~/.kube/config");
         return stk_err_context(r->err, "the kubeconfig");
     }
     STK_TRY(stk_yaml_or_json_parse(data, len, path, &limits, r->arena, &f->root, r->err));
@@ -163,7 +163,7 @@ static int base64(const reader *r, const char *text, const char *key, const char
             continue;
         }
         if (at == NULL) {
-            return stk_err_set(r->err, STK_E_ENV, "%s in the kubeconfig is not base64", key);
+            return stk_err_set(r->err, STK_E_ENV, "%s in the kubeconfig isn't valid base64", key);
         }
         bits = bits << 6 | (uint32_t)(at - digits);
         n_bits += 6;
@@ -242,8 +242,8 @@ static int read_exec(const reader *r, const entry *user, const stk_json *exec,
         (strcmp(c->exec.version, "client.authentication.k8s.io/v1") != 0 &&
          strcmp(c->exec.version, "client.authentication.k8s.io/v1beta1") != 0)) {
         return stk_err_set(r->err, STK_E_ENV,
-                           "%s: the exec plugin '%s' speaks '%s'; client.authentication.k8s.io/v1 "
-                           "and v1beta1 are understood: update the entry",
+                           "%s: the exec plugin '%s' uses '%s', but Stoker understands "
+                           "client.authentication.k8s.io/v1 and v1beta1; update the entry",
                            c->origin, stk_text_or(command, ""), stk_text_or(c->exec.version, ""));
     }
     argv[0] = command;
@@ -280,7 +280,7 @@ static int read_user(const reader *r, const entry *user, const stk_json *cluster
     c->password = say(user->node, "password");
     if (stk_json_get(user->node, "auth-provider") != NULL && exec == NULL) {
         return stk_err_set(r->err, STK_E_ENV,
-                           "%s logs in by an auth-provider, which Kubernetes has given up; use its "
+                           "%s logs in by an auth-provider, which Kubernetes has removed; use its "
                            "exec plugin (like gke-gcloud-auth-plugin or kubelogin)",
                            c->origin);
     }
@@ -317,7 +317,7 @@ static int read_cluster(const reader *r, const entry *cluster, stk_kube_config *
 static int refuse_name(const reader *r, const stk_kube_config *c, const char *kind,
                        const char *kinds, const char *name)
 {
-    return stk_err_set(r->err, STK_E_ENV, "%s names the %s '%s', which is not there; there are: %s",
+    return stk_err_set(r->err, STK_E_ENV, "%s names the %s '%s', which doesn't exist; known: %s",
                        c->origin, kind, stk_text_or(name, ""), names_of(r, kinds));
 }
 
@@ -335,8 +335,8 @@ static int read_context(reader *r, const char *asked, stk_kube_config *c)
         if (r->n > 1) {
             more = " (and other files of KUBECONFIG)";
         }
-        return stk_err_set(r->err, STK_E_ENV, "%s%s has no %s; there are: %s", r->files[0].path,
-                           more, stk_text_or(what, ""), names_of(r, "contexts"));
+        return stk_err_set(r->err, STK_E_ENV, "%s%s has no %s; known: %s", r->files[0].path, more,
+                           stk_text_or(what, ""), names_of(r, "contexts"));
     }
     c->origin = stk_arena_printf(r->arena, "context '%s' of %s", name, context.from->path);
     STK_TRY(stk_err_if_null(c->origin, r->err));
@@ -368,13 +368,13 @@ static int read_account(stk_arena *arena, stk_kube_config *c, stk_err *err)
     const char *folder = stk_text_or(env("STOKER_SERVICE_ACCOUNT"), ACCOUNT);
     const char *open = "", *close = "";
     if (host == NULL) {
-        const char *said = env("KUBECONFIG"), *why = "KUBECONFIG is not set,";
+        const char *said = env("KUBECONFIG"), *why = "KUBECONFIG isn't set";
         if (said != NULL) {
-            why = "which KUBECONFIG names,";
+            why = "KUBECONFIG names it";
         }
         return stk_err_set(err, STK_E_ENV,
-                           "no Kubernetes cluster is known: there is no %s, %s and this is no pod; "
-                           "get a kubeconfig from your cluster",
+                           "no Kubernetes cluster is known: %s doesn't exist, %s, and this isn't a "
+                           "pod; get a kubeconfig from your cluster",
                            stk_text_or(said, "~/.kube/config"), why);
     }
     if (strchr(host, ':') != NULL) { /* IPv6 */

@@ -113,7 +113,7 @@ static void test_files_are_one(void **state)
     assert_string_equal(f->c.tls.server_name, "kube");
     assert_string_equal(f->c.token, "t0k");
     const char *options = stk_arena_printf(f->arena, "{\"kubeconfig\": \"%s\"}", b);
-    fails(f, options, "has no context 'other'; there are: none");
+    fails(f, options, "has no context 'other'; known: none");
 }
 
 static void test_what_is_wrong(void **state)
@@ -121,9 +121,9 @@ static void test_what_is_wrong(void **state)
     fixture *f = *state;
     fails(f, "{}", "no Kubernetes cluster is known");
     (void)setenv("KUBECONFIG", put(f, "a", first), 1);
-    fails(f, "{\"context\": \"prod\"}", "has no context 'prod'; there are: dev, other, nobody");
-    fails(f, "{\"context\": \"other\"}", "names the cluster 'c2', which is not there");
-    fails(f, "{\"context\": \"nobody\"}", "names the user 'u9', which is not there; there are: u1");
+    fails(f, "{\"context\": \"prod\"}", "has no context 'prod'; known: dev, other, nobody");
+    fails(f, "{\"context\": \"other\"}", "names the cluster 'c2', which doesn't exist");
+    fails(f, "{\"context\": \"nobody\"}", "names the user 'u9', which doesn't exist; known: u1");
     fails(f, "{\"context\": \"nowhere\"}", "names the cluster 'c9'");
     fails(f, "{\"context\": \"proxied\"}", "export HTTPS_PROXY=http://p:1 instead");
     (void)put(f, "a", "contexts: [");
@@ -134,7 +134,7 @@ static void test_what_is_wrong(void **state)
               "clusters: [{name: c, cluster: {server: 'https://x', "
               "certificate-authority-data: '%%'}}]\n"
               "users: [{name: u, user: {}}]\n");
-    fails(f, "{}", "certificate-authority-data in the kubeconfig is not base64");
+    fails(f, "{}", "certificate-authority-data in the kubeconfig isn't valid base64");
 }
 
 static const char plugged[] = "current-context: x\n"

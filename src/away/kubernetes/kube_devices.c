@@ -49,8 +49,8 @@ static int put_tpu_hosts(stk_kube_maker *m, int64_t asked, int64_t largest_alone
 {
     int64_t chips = chips_of(topology);
     if (chips < 0) {
-        return stk_kube_refuse(m, "write it like 2x4 or 2x2x4", "tpu_topology '%s' is no topology",
-                               topology);
+        return stk_kube_refuse(m, "write it like 2x4 or 2x2x4",
+                               "tpu_topology '%s' isn't a valid topology", topology);
     }
     int64_t each = CHIPS_OF_A_HOST;
     if (asked > 0 && asked < chips) {
@@ -59,19 +59,18 @@ static int put_tpu_hosts(stk_kube_maker *m, int64_t asked, int64_t largest_alone
         each = chips;
     }
     if (asked > chips || chips % each != 0) {
-        return stk_kube_refuse(m, "say all its chips, or those of one host",
-                               "tpu %lld doesn't go with topology %s of %lld chips",
-                               (long long)asked, topology, (long long)chips);
+        return stk_kube_refuse(m, "ask for all its chips, or those of one host",
+                               "tpu %lld doesn't fit topology %s of %lld chips", (long long)asked,
+                               topology, (long long)chips);
     }
     if (chips / each != m->job->nodes) {
-        return stk_kube_refuse(m,
-                               stk_arena_printf(m->arena,
-                                                "make it a gang of %lld nodes (num_parallel), or "
-                                                "take a smaller topology",
-                                                (long long)(chips / each)),
-                               "topology %s is %lld hosts of %lld chips, and the "
-                               "step runs on %u",
-                               topology, (long long)(chips / each), (long long)each, m->job->nodes);
+        return stk_kube_refuse(
+            m,
+            stk_arena_printf(
+                m->arena, "make it a gang of %lld nodes (num_parallel), or use a smaller topology",
+                (long long)(chips / each)),
+            "topology %s has %lld hosts of %lld chips, but the step runs on %u", topology,
+            (long long)(chips / each), (long long)each, m->job->nodes);
     }
     *ret_each = each;
     return 0;
@@ -92,9 +91,9 @@ static int read_accelerator(stk_kube_maker *m, const char *class, const char **r
                    : NULL;
     }
     if (!is_any && *ret == NULL) {
-        return stk_kube_refuse(m,
-                               "say v4, v5e, v5p, v6e, or its label in the option tpu_accelerator",
-                               "gpu_class '%s' is no TPU that is known", class);
+        return stk_kube_refuse(
+            m, "use v4, v5e, v5p or v6e, or set the option tpu_accelerator to its label",
+            "gpu_class '%s' isn't a known TPU", class);
     }
     return 0;
 }
@@ -119,20 +118,20 @@ static int put_tpus(stk_kube_maker *m, stk_json *spec, stk_kube_wanted *a)
     }
     if (accelerator != NULL && spelt == NULL && strncmp(accelerator, "tpu", 3) != 0) {
         return stk_kube_refuse(
-            m, "say v4, v5e, v5p, v6e, or a value of cloud.google.com/gke-tpu-accelerator",
-            "tpu_accelerator '%s' is not known", accelerator);
+            m, "use v4, v5e, v5p, v6e, or a value of cloud.google.com/gke-tpu-accelerator",
+            "tpu_accelerator '%s' is unknown", accelerator);
     }
     if (by_class != NULL && spelt != NULL && strcmp(by_class, spelt) != 0) {
-        return stk_kube_refuse(m, "say one of them",
-                               "gpu_class '%s' and option tpu_accelerator '%s' "
-                               "are two models",
-                               a->class, accelerator);
+        return stk_kube_refuse(
+            m, "remove one of them",
+            "gpu_class '%s' and option tpu_accelerator '%s' are different models", a->class,
+            accelerator);
     }
     if (topology != NULL) {
         STK_TRY(put_tpu_hosts(m, a->is_counted ? a->n : 0, largest_alone, topology, &a->n));
     }
     if (!a->is_counted && topology == NULL && a->class == NULL && accelerator != NULL) {
-        return stk_kube_refuse(m, "say tpu or tpu_topology",
+        return stk_kube_refuse(m, "set tpu or tpu_topology",
                                "tpu_accelerator needs the number of chips");
     }
     const char *const labels[][2] = {
@@ -182,8 +181,7 @@ static int put_host(stk_kube_maker *m, stk_json *resources)
         memory = r->memory_bytes;
     }
     if (qos != NULL && !burst && strcasecmp(qos, "guaranteed") != 0) {
-        return stk_kube_refuse(m, "it can be Guaranteed or Burstable", "qos '%s' is not known",
-                               qos);
+        return stk_kube_refuse(m, "use Guaranteed or Burstable", "qos '%s' is unknown", qos);
     }
     if (milli > 0) {
         put_amount(m, resources, "cpu",

@@ -225,14 +225,14 @@ static void tell_trouble(stk_kube *k, int64_t now)
     }
     if (api->down_since_ms > 0 && now - api->down_since_ms > DOWN_MS && k->down_said_ms == 0) {
         k->down_said_ms = now;
-        stk_kube_note(k, live, "%s doesn't answer: %s; trying again", k->cluster.server, api->down);
+        stk_kube_note(k, live, "%s doesn't answer: %s; retrying", k->cluster.server, api->down);
     } else if (api->down_since_ms == 0 && k->down_said_ms > 0) {
         stk_kube_note(k, live, "%s answers again, after %lld s", k->cluster.server,
                       (long long)((now - k->down_said_ms + DOWN_MS) / 1000));
         k->down_said_ms = 0;
     }
     if (!api->answered && api->down_since_ms > 0 && now - api->down_since_ms > NEVER_MS) {
-        stk_kube_fatal(k, "%s (%s) can't be reached: %s", k->cluster.server, k->cluster.origin,
+        stk_kube_fatal(k, "can't reach %s (%s): %s", k->cluster.server, k->cluster.origin,
                        api->down);
     }
 }
@@ -397,7 +397,7 @@ static bool would_be_set(const stk_driver_config *config, const stk_remote_job *
         (void)snprintf(text, sizeof text, "step '%.120s' is a JobSet: %s has JobSet", job->step,
                        k->cluster.server);
     } else if (known) {
-        (void)snprintf(text, sizeof text, "step '%.120s' is an Indexed Job: %s hasn't JobSet",
+        (void)snprintf(text, sizeof text, "step '%.120s' is an Indexed Job: %s doesn't have JobSet",
                        job->step, k->cluster.server);
     } else {
         const char *at = "no answer";
@@ -408,11 +408,10 @@ static bool would_be_set(const stk_driver_config *config, const stk_remote_job *
         } else if (k != NULL && *k->api.down) {
             at = k->api.down;
         }
-        (void)snprintf(
-            text, sizeof text,
-            "step '%.120s' is an Indexed Job, or a JobSet where the cluster has that; it "
-            "couldn't be asked: %.900s",
-            job->step, at);
+        (void)snprintf(text, sizeof text,
+                       "step '%.120s' is a JobSet if the cluster has that, else an Indexed Job; "
+                       "the cluster doesn't answer: %.900s",
+                       job->step, at);
     }
     config->note(config->note_arg, text);
     if (k != NULL) {

@@ -142,10 +142,10 @@ static void on_end(void *arg, const stk_kube_answer *a)
         log->state = KUBE_LOG_DONE;
         if (!t->kube->no_logs) {
             t->kube->no_logs = true;
-            stk_kube_note(t->kube, t,
-                          "logs can't be followed: %s; have `get` on pods/log given to "
-                          "this user",
-                          a->text);
+            stk_kube_note(
+                t->kube, t,
+                "can't follow logs: %s; ask for the right to `get` pods/log for this user",
+                a->text);
         }
     }
     free(h);

@@ -329,8 +329,8 @@ static int check_env(const stk_kube_maker *m, const char *const *env)
     for (; env != NULL && *env != NULL; env++) {
         if (strlen(*env) >= ENV_BYTES) {
             return stk_err_set(m->err, STK_E_LIMIT,
-                               "step '%s': the variable %.*s has more than %d KiB, which no "
-                               "container can be started with; pass it as a file",
+                               "step '%s': the variable %.*s has more than %d KiB, the limit for a "
+                               "container; pass it as a file",
                                m->job->step, (int)strcspn(*env, "="), *env, ENV_BYTES >> 10);
         }
     }
@@ -375,8 +375,8 @@ int stk_kube_make(const stk_driver_config *config, const stk_remote_job *job,
     }
     if (m.is_odd) {
         return stk_err_set(err, STK_E_SPEC,
-                           "step '%s': an argument or a variable of it is not UTF-8, as all that "
-                           "a cluster is told must be; pass it as a file",
+                           "step '%s': an argument or variable isn't valid UTF-8, which the API "
+                           "server needs; pass it as a file",
                            job->step);
     }
     *ret = all;

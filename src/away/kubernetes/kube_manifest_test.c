@@ -39,7 +39,7 @@ static void test_odd_text(void **state)
     stk_err err = {0};
     assert_int_equal(make(env, "{}", false, 0, &err), STK_E_SPEC);
     assert_non_null(strstr(err.text, "step 'train'"));
-    assert_non_null(strstr(err.text, "not UTF-8"));
+    assert_non_null(strstr(err.text, "isn't valid UTF-8"));
     assert_int_equal(make(NULL, "{\"labels\": {\"a\": \"x\\u0000\"}}", false, 0, &err), STK_E_SPEC);
     assert_int_equal(make(NULL, "{\"labels\": {\"a\": \"x\\\\u0000\"}}", false, 0, &err), 0);
 }

@@ -30,11 +30,11 @@ static const char *const type_words[] = {
     [BOOL] = "true or false",
     [WHOLE] = "a whole number, 0 or more",
     [CPU] = "a number above 0",
-    [MIB] = "a number of MiB or text like \"8GiB\"",
-    [TEXTS] = "a list of names, or text with commas between them",
-    [PAIRS] = "a mapping of strings, or text like \"key=value,other=value\"",
-    [LIST] = "a list of objects as the Kubernetes API has them",
-    [OBJECT] = "an object as the Kubernetes API has it"};
+    [MIB] = "a number of MiB or a string like \"8GiB",
+    [TEXTS] = "a list of names, or a string with commas between them",
+    [PAIRS] = "a mapping of strings, or a string like \"key=value,other=value",
+    [LIST] = "a list of objects of the Kubernetes API",
+    [OBJECT] = "an object of the Kubernetes API"};
 
 static const option *find(const char *name)
 {
@@ -57,7 +57,7 @@ static int unknown(const char *where, const char *name, stk_err *err)
     if (near != NULL) {
         stk_err_hint(err, "did you mean '%s'?", near);
     } else {
-        stk_err_hint(err, "docs/kubernetes.md lists them; what the API has beyond them goes into "
+        stk_err_hint(err, "docs/kubernetes.md lists the options; set other fields of the API by "
                           "additional_pod_spec_args");
     }
     return STK_E_SPEC;
@@ -271,8 +271,9 @@ static int add(stk_arena *arena, stk_json *all, const option *o, const char *whe
         }
         value = both;
     } else if (there != NULL && !stk_json_equal(there, &value)) {
-        return stk_err_set(err, STK_E_SPEC, "%s: '%s' and '%s' say different things; keep one",
-                           where, o->name, name);
+        return stk_err_set(err, STK_E_SPEC,
+                           "%s: '%s' and '%s' contradict each other; remove one of them", where,
+                           o->name, name);
     }
     if (!is_good || stk_json_set(arena, all, name, value) == NULL) {
         return stk_err_nomem(err);
@@ -295,8 +296,8 @@ static int read_all(stk_arena *arena, const stk_json *map, const char *where, st
             continue;
         }
         if (o->how == REFUSED) {
-            return stk_err_set(err, STK_E_SPEC, "%s: '%s' can't be honoured on Kubernetes; %s",
-                               where, key, o->words);
+            return stk_err_set(err, STK_E_SPEC, "%s: Kubernetes doesn't support '%s'; %s", where,
+                               key, o->words);
         }
         if (!value_of(arena, value, o->type, &read)) {
             return stk_err_set(err, STK_E_SPEC, "%s: '%s' must be %s, not %.100s", where, key,
@@ -319,7 +320,7 @@ int stk_kube_options(const char *text, const char *where, stk_arena *arena, stk_
     stk_json all = stk_json_of_map();
     if (!stk_json_is_map(map)) {
         return stk_err_set(err, STK_E_SPEC,
-                           "%s: options of Kubernetes must be a map, without NUL bytes", where);
+                           "%s: options of Kubernetes must be a mapping without NUL bytes", where);
     }
     STK_TRY(read_all(arena, map, where, &all, err));
     *ret = all;

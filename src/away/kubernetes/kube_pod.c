@@ -131,9 +131,8 @@ static int carry_by_image(stk_kube_maker *m, stk_json *spec, stk_json *container
     if (image == NULL) {
         return stk_err_set(
             m->err, STK_E_SPEC,
-            "stack '%s' doesn't say how our program gets into the pods; make an image "
-            "by `make runner-image`, push it, and name it as runner_image, or say "
-            "carry: volume",
+            "stack '%s' doesn't set how Stoker's program gets into pods; build an image by `make "
+            "runner-image`, push it, and set runner_image to it, or set carry: volume",
             m->config->stack);
     }
     stk_json init = stk_kube_map(m, "name", STK_KUBE_CARRY, "image", image, NULL);
@@ -179,9 +178,10 @@ static int mount_volume(stk_kube_maker *m, stk_json *spec, stk_json *container, 
         put_volume(m, spec, name, "hostPath",
                    stk_kube_map(m, "path", from, "type", "Directory", NULL));
     } else {
-        return stk_err_set(m->err, STK_E_SPEC,
-                           "stack '%s': %s '%s' is neither pvc:NAME[/path] nor a path of the nodes",
-                           m->config->stack, what, from);
+        return stk_err_set(
+            m->err, STK_E_SPEC,
+            "stack '%s': %s '%s' must be pvc:NAME[/path] or an absolute path on the nodes",
+            m->config->stack, what, from);
     }
     stk_kube_append(m, stk_kube_list(m, container, "volumeMounts"), here);
     return 0;
@@ -217,10 +217,10 @@ static int put_carry(stk_kube_maker *m, stk_json *spec, stk_json *container)
         return mount_volume(m, spec, container, "carry_volume", "stoker", m->config->carry_volume,
                             at, true);
     }
-    return stk_err_set(m->err, STK_E_SPEC,
-                       "stack '%s': our program can't be carried into pods by '%s'; say carry: "
-                       "image or carry: volume",
-                       m->config->stack, carry);
+    return stk_err_set(
+        m->err, STK_E_SPEC,
+        "stack '%s': carry '%s' isn't possible on Kubernetes; set carry: image or carry: volume",
+        m->config->stack, carry);
 }
 
 /* --- the container --- */
@@ -357,9 +357,9 @@ static int put_pool(stk_kube_maker *m, stk_json *spec)
     if (pool != NULL && label == NULL) {
         return stk_kube_refuse(
             m,
-            "say compute_pool_label (like cloud.google.com/gke-nodepool) in the stack's options, "
-            "or a node_selector",
-            "compute_pool '%s' needs the label that tells your pools apart", pool);
+            "set compute_pool_label (like cloud.google.com/gke-nodepool) in the stack's options, "
+            "or use node_selector",
+            "compute_pool '%s' needs the name of the label that distinguishes your pools", pool);
     }
     if (pool != NULL) {
         stk_kube_set_text(m, stk_kube_child(m, spec, "nodeSelector"), label, pool);
@@ -403,9 +403,9 @@ static stk_json merge(stk_kube_maker *m, const stk_json *there, const stk_json *
 static int put_additional(stk_kube_maker *m, stk_json *spec)
 {
     static const char *const never[][2] = {
-        {"containers", "a step is one container: use its own options, or initContainers for what "
-                       "goes before"},
-        {"restartPolicy", "say the step's `retry`"}};
+        {"containers", "a step is one container; use its options, or initContainers for containers "
+                       "that run before it"},
+        {"restartPolicy", "use the step's `retry`"}};
     const stk_json *said = stk_json_get(m->options, "additional_pod_spec_args");
     stk_json more = stk_json_of_map();
     if (said != NULL) {

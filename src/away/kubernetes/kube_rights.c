@@ -13,17 +13,17 @@ const stk_kube_right stk_kube_rights[] = {
     {"batch", "jobs", "", "get", "to find them again", KUBE_FOR_ALL},
     {"batch", "jobs", "", "list", "to see how they are", KUBE_FOR_ALL},
     {"batch", "jobs", "", "watch", "to see how they are", KUBE_FOR_ALL},
-    {"batch", "jobs", "", "delete", "to end and to remove them", KUBE_FOR_ALL},
+    {"batch", "jobs", "", "delete", "to end and remove them", KUBE_FOR_ALL},
     {"", "pods", "", "list", "to see why they wait and how they ended", KUBE_FOR_ALL},
     {"", "pods", "", "watch", "to see why they wait and how they ended", KUBE_FOR_ALL},
-    {"", "pods", "log", "get", "to show what they write", KUBE_FOR_NONE},
+    {"", "pods", "log", "get", "to show their output", KUBE_FOR_NONE},
     {"", "pods", "", "deletecollection", "to end them at once", KUBE_FOR_NONE},
-    {"", "events", "", "list", "to tell why they wait", KUBE_FOR_NONE},
+    {"", "events", "", "list", "to see why they wait", KUBE_FOR_NONE},
     {"", "secrets", "", "create", "to pass secrets on", KUBE_FOR_SECRETS},
     {"", "services", "", "create", "for steps on several nodes", KUBE_FOR_SERVICES},
-    {JOBSET, "jobsets", "", "create", "else gangs are Indexed Jobs", KUBE_FOR_SETS},
+    {JOBSET, "jobsets", "", "create", "for gangs as JobSets", KUBE_FOR_SETS},
     {JOBSET, "jobsets", "", "get", "to find gangs again", KUBE_FOR_SETS},
-    {JOBSET, "jobsets", "", "delete", "to end and to remove gangs", KUBE_FOR_SETS},
+    {JOBSET, "jobsets", "", "delete", "to end and remove gangs", KUBE_FOR_SETS},
 };
 _Static_assert(sizeof stk_kube_rights / sizeof *stk_kube_rights == KUBE_RIGHTS, "their number");
 

@@ -153,18 +153,18 @@ static void say_unscheduled(const stk_kube_pod *p, char *text, size_t size)
     static const struct {
         const char *words, *way;
     } ways[] = {
-        {"Insufficient", "ask for less, or wait until other pods end or nodes are added"},
+        {"Insufficient", "ask for less, or wait for other pods to end or for more nodes"},
         {"untolerated taint", "add a toleration for that taint, or choose other nodes"},
         {"didn't match Pod's node affinity",
-         "look at node_selector, affinity, gpu_type and tpu_topology"},
-        {"persistentvolumeclaim", "look at persistent_volume_claims and volumes"},
+         "check node_selector, affinity, gpu_type and tpu_topology"},
+        {"persistentvolumeclaim", "check persistent_volume_claims and volumes"},
         {"", "it waits for a node"},
     };
     uint32_t i = 0;
     while (strstr(p->unscheduled, ways[i].words) == NULL) {
         i++;
     }
-    (void)snprintf(text, size, "no node takes it: %.*s; %s", (int)n, p->unscheduled, ways[i].way);
+    (void)snprintf(text, size, "no node accepts it: %.*s; %s", (int)n, p->unscheduled, ways[i].way);
 }
 
 static bool is_any(const char *word, const char *const *words)
@@ -211,26 +211,24 @@ static void say_waiting(const stk_kube_pod *p, char *text, size_t size)
         (void)snprintf(image, sizeof image, "the image of %s", container);
     }
     if (p->init_waits && strcmp(p->init, STK_KUBE_CARRY) == 0) {
-        (void)snprintf(image, sizeof image, "the image that brings our program");
+        (void)snprintf(image, sizeof image, "the image with Stoker's program");
     }
     text[0] = '\0';
     if (strcmp(p->reason, "ErrImageNeverPull") == 0) {
+        (void)snprintf(text, size,
+                       "%s isn't on node %s, and the pull policy is Never: %s; load it there, or "
+                       "set image_pull_policy: IfNotPresent",
+                       image, p->node, p->message);
+    } else if (strcmp(p->reason, "InvalidImageName") == 0) {
+        (void)snprintf(text, size, "%s has an invalid name: %s; correct it", image, p->message);
+    } else if (is_any(p->reason, pulls)) {
         (void)snprintf(
             text, size,
-            "%s is not on node %s and the pull policy is Never: %s; load it there, or set "
-            "image_pull_policy: IfNotPresent",
-            image, p->node, p->message);
-    } else if (strcmp(p->reason, "InvalidImageName") == 0) {
-        (void)snprintf(text, size, "%s has no valid name: %s; correct it", image, p->message);
-    } else if (is_any(p->reason, pulls)) {
-        (void)snprintf(text, size,
-                       "%s can't be pulled: %.700s; look at its name, the registry, and "
-                       "image_pull_secrets",
-                       image, behind(p->message, "ErrImagePull: ")); /* after a back-off's prefix */
+            "can't pull %s: %.700s; check its name, the registry, and image_pull_secrets", image,
+            behind(p->message, "ErrImagePull: ")); /* after a back-off's prefix */
     } else if (is_any(p->reason, configs)) {
         (void)snprintf(text, size,
-                       "%s can't be made (%s): %.700s; look at secrets, "
-                       "env_from and volumes",
+                       "can't create %s (%s): %.700s; check secrets, env_from and volumes",
                        container, p->reason, p->message);
     } else if (strcmp(p->reason, "PodInitializing") != 0 &&
                strcmp(p->reason, "ContainerCreating") != 0 && *p->reason != '\0') {
@@ -245,8 +243,9 @@ static void judge_waiting(const stk_kube_job *job, const stk_kube_pod *p, stk_ku
     size_t size = sizeof v->report.text;
     v->report.state = STK_REMOTE_QUEUED;
     if (*p->name == '\0' && job->suspended) {
-        (void)snprintf(text, size,
-                       "it is suspended: its queue lets it start, or somebody who suspended it");
+        (void)snprintf(
+            text, size,
+            "it is suspended, until its queue or the user who suspended it lets it start");
     } else if (*p->name != '\0') {
         if (!p->scheduled && *p->unscheduled != '\0') {
             say_unscheduled(p, text, size);
@@ -265,15 +264,15 @@ const char *stk_kube_event_words(const char *reason, const char *message, char *
     buf[0] = '\0';
     if (strcmp(reason, "FailedCreate") == 0) {
         const char *why = behind(message, " is forbidden: ");
-        const char *way = "the namespace doesn't allow it: ask for what it allows";
+        const char *way = "ask only for what the namespace allows";
         if (strstr(message, "exceeded quota") != NULL) {
-            way = "wait until others end, ask for less, or have the quota raised";
+            way = "wait for other pods to end, ask for less, or ask for a higher quota";
         } else if (strstr(message, "error looking up service account") != NULL) {
-            way = "name one that the namespace has by service_account, or have it made";
+            way = "set service_account to an existing one, or ask for it to be created";
         }
-        (void)snprintf(buf, size, "no pod may be made: %.700s; %s", why, way);
+        (void)snprintf(buf, size, "can't create a pod: %.700s; %s", why, way);
     } else if (strcmp(reason, "FailedMount") == 0 || strcmp(reason, "FailedAttachVolume") == 0) {
-        (void)snprintf(buf, size, "a volume can't be mounted: %.700s", message);
+        (void)snprintf(buf, size, "can't mount a volume: %.700s", message);
     } else if (strcmp(reason, "FailedScheduling") == 0) {
         stk_kube_pod p = {0};
         COPY(p.unscheduled, message);
@@ -317,13 +316,13 @@ static void judge_disrupted(const stk_kube_pod *p, stk_kube_verdict *v)
     } else if (strcmp(p->disruption, "DeletionByPodGC") == 0 ||
                (strcmp(p->disruption, "DeletionByTaintManager") == 0 &&
                 p->main != STK_KUBE_TERMINATED)) {
-        fail(v, STK_FAIL_LOST, "node %s is lost: it doesn't answer any more (%s)", p->node,
+        fail(v, STK_FAIL_LOST, "node %s is lost: it has stopped answering (%s)", p->node,
              p->disruption_text);
     } else if (strcmp(p->disruption, "EvictionByEvictionAPI") == 0) {
-        fail(v, STK_FAIL_PREEMPTED, "evicted from node %s: somebody empties it (%s)", p->node,
+        fail(v, STK_FAIL_PREEMPTED, "evicted from node %s, which is being drained (%s)", p->node,
              p->disruption_text);
     } else {
-        fail(v, STK_FAIL_PREEMPTED, "put off node %s (%s): %s", p->node, p->disruption,
+        fail(v, STK_FAIL_PREEMPTED, "removed from node %s (%s): %s", p->node, p->disruption,
              p->disruption_text);
     }
 }
@@ -356,7 +355,7 @@ static bool judge_evicted(const stk_kube_pod *p, stk_kube_verdict *v)
         fail(v, STK_FAIL_PREEMPTED, "evicted by node %s: %s", p->node, p->pod_message);
     } else if (strncmp(p->pod_reason, "OutOf", 5) == 0 ||
                strstr(p->pod_reason, "Admission") != NULL) {
-        fail(v, STK_FAIL_LOST, "node %s refused it (%s): %s", p->node, p->pod_reason,
+        fail(v, STK_FAIL_LOST, "node %s rejected it (%s): %s", p->node, p->pod_reason,
              p->pod_message);
     } else {
         return false;
@@ -368,14 +367,13 @@ static void judge_ended(const stk_kube_pod *p, stk_kube_verdict *v)
 {
     static const char *const starts[] = {"StartError", "ContainerCannotRun", NULL};
     if (p->init_failed) {
-        fail(v, STK_FAIL_START, "the container '%s' that goes before ended with %d (%s)%s%.500s",
-             p->init, p->exit_code, p->reason, colon(p->message), p->message);
+        fail(v, STK_FAIL_START, "init container '%s' ended with %d (%s)%s%.500s", p->init,
+             p->exit_code, p->reason, colon(p->message), p->message);
         return;
     }
     if (is_any(p->reason, starts)) {
         fail(v, STK_FAIL_START,
-             "its container couldn't be started: %.700s; look at the image and "
-             "its platform",
+             "can't start its container: %.700s; check the image and its platform",
              stk_text_or(stk_text_if_any(p->message), p->reason));
         return;
     }
@@ -414,16 +412,16 @@ static void judge_pod(const stk_kube_pod *p, stk_kube_verdict *v)
     } else if (judge_evicted(p, v)) {
         return;
     } else if (p->main == STK_KUBE_TERMINATED && p->deleting && p->exit_code != 0) {
-        fail(v, STK_FAIL_LOST, "its pod %s on node %s was deleted by somebody, and ended with %d",
+        fail(v, STK_FAIL_LOST, "its pod %s on node %s was deleted from outside, and ended with %d",
              p->name, p->node, p->exit_code);
         v->unsure = true;
     } else if (p->main == STK_KUBE_TERMINATED || p->init_failed) {
         judge_ended(p, v);
     } else if (p->failed) {
-        fail(v, STK_FAIL_LOST, "its pod failed on node %s without a word of its container%s%s",
+        fail(v, STK_FAIL_LOST, "its pod failed on node %s without a state of its container%s%s",
              p->node, colon(p->pod_message), p->pod_message);
     } else {
-        fail(v, STK_FAIL_LOST, "its pod %s is gone from node %s: somebody deleted it", p->name,
+        fail(v, STK_FAIL_LOST, "its pod %s on node %s was deleted from outside", p->name,
              stk_text_or(stk_text_if_any(p->node), "(none)"));
         v->unsure = true;
     }
@@ -434,10 +432,10 @@ static bool judge_job(const stk_kube_job *job, stk_kube_verdict *v)
 {
     if (strcmp(job->reason, "DeadlineExceeded") == 0) {
         fail(v, STK_FAIL_TIMEOUT,
-             "its Job took longer than activeDeadlineSeconds, waiting included");
+             "its Job took longer than activeDeadlineSeconds, including waiting");
     } else if (strcmp(job->reason, "PodFailurePolicy") == 0 &&
                strstr(job->message, "DisruptionTarget") != NULL) {
-        fail(v, STK_FAIL_PREEMPTED, "its pod had to make way: %s", job->message);
+        fail(v, STK_FAIL_PREEMPTED, "its pod was disrupted: %s", job->message);
     } else {
         return false;
     }
@@ -504,10 +502,10 @@ void stk_kube_judge(const stk_kube_job *job, const stk_kube_pod *pods, uint32_t 
             v.unsure = true; /* some pods are still ending */
         }
     } else if (job->gone) {
-        fail(&v, STK_FAIL_LOST, "its Job is gone: somebody deleted it");
+        fail(&v, STK_FAIL_LOST, "its Job was deleted from outside");
     } else if (job->failed) {
         v.unsure = true;
-        fail(&v, STK_FAIL_LOST, "its Job failed (%s) and no pod is left to tell why: %.600s",
+        fail(&v, STK_FAIL_LOST, "its Job failed (%s) and its pods no longer exist: %.600s",
              job->reason, job->message);
     } else if (n_running + n_over > 0 && waits == NULL) {
         v.report.state = STK_REMOTE_RUNNING;

@@ -134,7 +134,7 @@ static const struct {
     {"job-exit-3", "job-exit-3", 1, STK_REMOTE_ENDED, 0, 3, 0, false, 0, "Error on node real-node"},
     {"job-exit-3", "job-fallback", 1, STK_REMOTE_ENDED, 0, -1, 9, false, 0, "Error on node"},
     {"job-exit-3", "job-starterror", 1, STK_REMOTE_FAILED, STK_FAIL_START, -1, 0, false, 0,
-     "its container couldn't be started: "},
+     "can't start its container: "},
     {"job-oom", "job-oom", 1, STK_REMOTE_ENDED, 0, 9, 0, true, 0, "OOMKilled"},
     {"job-oom", "job-oom2", 1, STK_REMOTE_ENDED, 0, -1, 9, true, 0, "OOMKilled"},
     {"deadline", "job-deadline", 1, STK_REMOTE_FAILED, STK_FAIL_TIMEOUT, -1, 0, false, 0,
@@ -148,16 +148,16 @@ static const struct {
     {"disruption", "evict-ignore", 1, STK_REMOTE_FAILED, STK_FAIL_PREEMPTED, -1, 0, false, 0,
      "evicted from node real-node"},
     {"disruption", "evict-plain", 1, STK_REMOTE_FAILED, STK_FAIL_LOST, -1, 0, false, 0,
-     "no pod is left to tell why"}, /* so our Jobs fail with a reason: see test_lagging */
+     "its pods no longer exist"}, /* so our Jobs fail with a reason: see test_lagging */
     {"node-lost", "plain", 1, STK_REMOTE_FAILED, STK_FAIL_LOST, -1, 0, false, 0,
-     "node gpu-lost is lost: it doesn't answer any more"},
+     "node gpu-lost is lost: it has stopped answering"},
     {"node-lost", "ignore", 1, STK_REMOTE_FAILED, STK_FAIL_LOST, -1, 0, false, 0,
      "node gpu-lost is lost"},
     {"indexed-2", "ddp", 2, STK_REMOTE_ENDED, 0, 0, 0, false, 0, ""},
     {"indexed-2", "rank-fails", 2, STK_REMOTE_ENDED, 0, 7, 0, false, 1, "Error on node"},
     {"inject-runner", "inject", 1, STK_REMOTE_ENDED, 0, 0, 0, false, 0, ""},
     {"inject-runner", "init-fails", 1, STK_REMOTE_FAILED, STK_FAIL_START, -1, 0, false, 0,
-     "the container 'inject' that goes before ended with 6 (Error)"},
+     "init container 'inject' ended with 6 (Error)"},
     {"inject-runner", "late-config", 1, STK_REMOTE_ENDED, 0, 0, 0, false, 0, ""},
     {"quota", "job-2gpu", 1, STK_REMOTE_ENDED, 0, 0, 0, false, 0, ""},
     {"delete-policies", "job-bg", 1, STK_REMOTE_FAILED, STK_FAIL_LOST, -1, 0, false, 0, ""},
@@ -189,18 +189,16 @@ static const struct {
     const char *words, *way;
 } waits[] = {
     {"job-unschedulable", "job-16gpu", false,
-     "no node takes it: 0/8 nodes are available: 8 Insufficient nvidia.com/gpu;", "ask for less"},
+     "no node accepts it: 0/8 nodes are available: 8 Insufficient nvidia.com/gpu;", "ask for less"},
     {"job-unschedulable", "job-queued", false, "Insufficient nvidia.com/gpu",
-     "wait until other pods"},
-    {"image-pull", "job-never", true, "its image is not on node real-node and the pull policy is",
+     "wait for other pods"},
+    {"image-pull", "job-never", true, "its image isn't on node real-node, and the pull policy is",
      "load it there"},
-    {"image-pull", "job-pull", false, "its image can't be pulled: failed to pull",
-     "image_pull_secrets"},
+    {"image-pull", "job-pull", false, "can't pull its image: failed to pull", "image_pull_secrets"},
     {"image-pull", "job-dns", false, "no such host", "the registry"},
-    {"image-pull", "job-badname", true, "its image has no valid name", "correct it"},
+    {"image-pull", "job-badname", true, "its image has an invalid name", "correct it"},
     {"inject-runner", "no-secret-key", false,
-     "its container can't be made (CreateContainerConfigError): couldn't find key",
-     "look at secrets"},
+     "can't create its container (CreateContainerConfigError): couldn't find key", "check secrets"},
     {"suspend-resume", "queued", false, "it is suspended", ""},
     {"device-nodes", "tpu-topology", false, "didn't match Pod's node affinity/selector",
      "tpu_topology"},
@@ -213,11 +211,11 @@ static void test_waiting_init(void **state)
     static const struct {
         const char *container, *reason, *expected;
     } rows[] = {
-        {STK_KUBE_CARRY, "ImagePullBackOff",
-         "the image that brings our program can't be pulled: why;"},
-        {"fetch", "ImagePullBackOff", "the image of init container 'fetch' can't be pulled: why;"},
-        {"fetch", "InvalidImageName", "the image of init container 'fetch' has no valid name: why"},
-        {"fetch", "CreateContainerConfigError", "init container 'fetch' can't be made (Create"},
+        {STK_KUBE_CARRY, "ImagePullBackOff", "can't pull the image with Stoker's program: why;"},
+        {"fetch", "ImagePullBackOff", "can't pull the image of init container 'fetch': why;"},
+        {"fetch", "InvalidImageName",
+         "the image of init container 'fetch' has an invalid name: why"},
+        {"fetch", "CreateContainerConfigError", "can't create init container 'fetch' (Create"},
         {"fetch", "Other", "init container 'fetch' waits (Other): why"},
     };
     (void)state;
@@ -259,21 +257,21 @@ static void test_events(void **state)
     story s;
     replay("quota", "job-4gpu", 1, &s);
     contains(s.event,
-             "no pod may be made: exceeded quota: gpus, requested: requests.nvidia.com/gpu=4");
-    contains(s.event, "have the quota raised");
+             "can't create a pod: exceeded quota: gpus, requested: requests.nvidia.com/gpu=4");
+    contains(s.event, "ask for a higher quota");
     replay("quota", "job-limitrange", 1, &s);
     contains(s.event, "maximum memory usage per Container is 32Mi, but limit is 64Mi");
-    contains(s.event, "ask for what it allows");
+    contains(s.event, "ask only for what the namespace allows");
     char words[900]; /* not in a transcript: from Kubernetes' ServiceAccount admission */
     contains(stk_kube_event_words("FailedCreate",
                                   "Error creating: pods \"s-1-a-0-1-\" is forbidden: error "
                                   "looking up service account ml/trainer: serviceaccount "
                                   "\"trainer\" not found",
                                   words, sizeof words),
-             "serviceaccount \"trainer\" not found; name one that the namespace has by "
-             "service_account, or have it made");
+             "serviceaccount \"trainer\" not found; set service_account to an existing one, or ask "
+             "for it to be created");
     replay("inject-runner", "late-config", 1, &s);
-    contains(s.event, "a volume can't be mounted:");
+    contains(s.event, "can't mount a volume:");
     contains(s.event, "configmap \"task-2\" not found");
     assert_true(s.ran);
     static const char *const nodes[][2] = {{"tpu-toomany", "Insufficient google.com/tpu"},
@@ -282,7 +280,7 @@ static void test_events(void **state)
                                            {"a100-none", "didn't match Pod's node affinity"}};
     for (size_t i = 0; i < 4; i++) {
         replay("device-nodes", nodes[i][0], 1, &s);
-        contains(s.event, "no node takes it: 0/");
+        contains(s.event, "no node accepts it: 0/");
         contains(s.event, nodes[i][1]);
     }
 }
@@ -320,7 +318,7 @@ static void test_lagging(void **state)
     stk_kube_judge(&s.job, s.pods, 1, &v);
     assert_true(v.is_end && v.unsure);
     assert_int_equal(v.report.failure, STK_FAIL_LOST);
-    contains(v.report.text, "somebody deleted it");
+    contains(v.report.text, "deleted from outside");
 }
 
 /* A kubelet's words about a pod that it evicted. */

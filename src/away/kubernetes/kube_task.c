@@ -36,8 +36,9 @@ static void say_it_lives(const stk_kube_task *t, stk_remote_report *report)
 {
     char how[360];
     const stk_kube_way *w = &t->ways[t->i_way];
-    int n = snprintf(how, sizeof how, "; its %s may run on, end it by `kubectl -n %s delete %s %s`",
-                     w->kind, t->space->name, w->word, t->name);
+    int n =
+        snprintf(how, sizeof how, "; its %s may still run: `kubectl -n %s delete %s %s` ends it",
+                 w->kind, t->space->name, w->word, t->name);
     size_t len = strnlen(report->text, (size_t)MAX(STK_REMOTE_WORDS - 1 - n, 0));
     (void)snprintf(report->text + len, sizeof report->text - len, "%s", how);
 }
@@ -124,7 +125,7 @@ static void give_up_pods(stk_kube_task *t, int64_t now)
             } else if (now - t->unsure_ms > SILENT_MS) {
                 t->said_lost = true;
                 stk_kube_note(t->kube, t,
-                              "node %s doesn't answer any more; Kubernetes gives its pods up after "
+                              "node %s has stopped answering; Kubernetes removes its pods after "
                               "some minutes (option node_lost_seconds)",
                               p->node);
             }
@@ -145,7 +146,7 @@ static void check_patience(stk_kube_task *t, int64_t now)
         return;
     }
     stk_failure failure = stk_kube_blame(t->pods, t->n);
-    const char *words = "the cluster doesn't say why";
+    const char *words = "the cluster gives no reason";
     if (api->down_since_ms > 0) {
         failure = STK_FAIL_START;
     }
@@ -154,7 +155,7 @@ static void check_patience(stk_kube_task *t, int64_t now)
     } else if (api->down_since_ms > 0) {
         words = api->down;
     } else if (t->pods[0].scheduled) {
-        words = "its container is still being made";
+        words = "its container is still being created";
     }
     fail(t, 0, failure, "it didn't start within %lld s: %.900s", (long long)(patience / 1000),
          words);
@@ -320,32 +321,27 @@ static void refused(stk_kube_task *t, const stk_kube_answer *a)
     t->is_hopeless = !is_quota && a->status == 403;
     if (is_quota) {
         char words[900];
-        (void)snprintf(
-            words, sizeof words,
-            "the namespace's quota is used up: %.700s; wait until others end, or have it "
-            "raised",
-            a->text);
+        (void)snprintf(words, sizeof words,
+                       "the namespace's quota is used up: %.700s; wait for other pods to end, or "
+                       "ask for a higher quota",
+                       a->text);
         say_queued(t, words);
         t->not_before_ms = stk_kube_now() + QUOTA_MS;
     } else if (a->status == 403) {
         fail(t, AT_ONCE, STK_FAIL_START,
-             "the cluster refused it: %.700s; `stoker stack check` lists the "
-             "rights that are needed",
+             "the cluster refused it: %.700s; `stoker stack check` lists the needed rights",
              a->text);
     } else if (a->status == 404 && t->i_doc == 0 && strstr(a->text, "namespaces") != NULL) {
-        fail(t, AT_ONCE, STK_FAIL_START, "namespace '%s' isn't there; make it, or name another one",
-             t->space->name);
+        fail(t, AT_ONCE, STK_FAIL_START,
+             "namespace '%s' doesn't exist; create it, or use another one", t->space->name);
     } else if (a->status == 404) {
-        fail(t, AT_ONCE, STK_FAIL_START, "the cluster doesn't know %s: %s%s", way(t)->plural,
-             a->text,
+        fail(t, AT_ONCE, STK_FAIL_START, "the cluster has no %s: %s%s", way(t)->plural, a->text,
              way(t)->is_set
-                 ? "; have JobSet installed, or leave `jobset` out: it's an Indexed Job then"
+                 ? "; install JobSet, or remove the option jobset to run it as an Indexed Job"
                  : "");
     } else if (a->status == 413) {
         fail(t, AT_ONCE, STK_FAIL_START,
-             "its Job is too large for the API server: %.600s; make its "
-             "environment smaller",
-             a->text);
+             "its Job is too large for the API server: %.600s; shorten its environment", a->text);
     } else {
         fail(t, AT_ONCE, STK_FAIL_START, "the API server refused its Job: %.900s", a->text);
     }
@@ -375,7 +371,7 @@ static void on_post(void *arg, const stk_kube_answer *a)
     } else if (first) {
         refused(t, a);
     } else {
-        fail(t, 0, STK_FAIL_START, "what its Job needs can't be made: %.900s", a->text);
+        fail(t, 0, STK_FAIL_START, "can't create the objects that its Job needs: %.900s", a->text);
     }
 }
 
@@ -397,9 +393,8 @@ static void on_get(void *arg, const stk_kube_answer *a)
         if (a->json != NULL && strcmp(stk_kube_text_at(labels, STK_KUBE_LABEL_RUN),
                                       stk_kube_label(t->kube->config->run, run)) != 0) {
             fail(t, AT_ONCE, STK_FAIL_START,
-                 "there is a %s '%s' in namespace '%s' that isn't of this run; "
-                 "remove it",
-                 way(t)->kind, t->name, t->space->name);
+                 "%s '%s' of another run is in namespace '%s'; remove it", way(t)->kind, t->name,
+                 t->space->name);
             t->maybe = false;
             return;
         }
@@ -411,7 +406,7 @@ static void on_get(void *arg, const stk_kube_answer *a)
     } else if (not_there && t->removing) {
         finish(t, &t->end);
     } else if (not_there && (t->attach || t->posted)) {
-        fail(t, AT_ONCE, STK_FAIL_LOST, "its Job %s is gone from namespace '%s'", t->name,
+        fail(t, AT_ONCE, STK_FAIL_LOST, "its Job %s no longer exists in namespace '%s'", t->name,
              t->space->name);
     } else if (!not_there) {
         t->maybe = true; /* it may exist */
@@ -452,7 +447,7 @@ static void on_delete(void *arg, const stk_kube_answer *a)
     }
     mark_gone(t); /* ttlSecondsAfterFinished removes a forgotten one in any case */
     if (a->status != 404 && !t->forgotten) {
-        stk_kube_note(t->kube, t, "its Job %s can't be removed: %s", t->name, a->text);
+        stk_kube_note(t->kube, t, "can't remove its Job %s: %s", t->name, a->text);
         t->lives = true;
     }
 }
@@ -546,8 +541,8 @@ static void step_removal(stk_kube_task *t, int64_t now)
         begin(t, "DELETE", way_of(t, KUBE_CORE, "pods", query), NULL, on_kill, KUBE_KILL);
     } else if (there && now > t->give_up_ms) {
         stk_kube_note(t->kube, t,
-                      "its Job %s is asked to go, and still there: look at it by "
-                      "`kubectl -n %s describe job %s`",
+                      "its Job %s still exists after its deletion; `kubectl -n %s describe job %s` "
+                      "may show why",
                       t->name, t->space->name, t->name);
         t->lives = true;
         finish(t, &t->end);
@@ -639,8 +634,8 @@ static bool is_allowed(stk_kube_task *t, int64_t now)
     if (missing != NULL) {
         t->is_hopeless = true;
         fail(t, t->grace_ms, STK_FAIL_START,
-             "we may not %s %s in namespace '%s' (%s); have a Role with it bound to this user, "
-             "`stoker stack check` lists the rights that are needed",
+             "no right to %s %s in namespace '%s' (needed %s); ask for a Role with it for this "
+             "user; `stoker stack check` lists the needed rights",
              missing->verb, missing->resource, t->space->name, missing->why);
     }
     return t->is_allowed;

@@ -114,12 +114,12 @@ static int read_kind(stk_kube_maker *m, wish *w, int64_t *ret_n)
             continue;
         }
         if (w->option != NULL && is_same(w->kind, kinds[i].vendor) && is_same(w->kind, "aws")) {
-            return stk_kube_refuse(m, "say one",
+            return stk_kube_refuse(m, "set only one of them",
                                    "trainium, inferentia and neuroncores name the same devices");
         }
         if (w->option != NULL && !is_same(w->kind, kinds[i].vendor)) {
-            return stk_kube_refuse(m, "split the step in two",
-                                   "a pod has devices of one kind only");
+            return stk_kube_refuse(m, "split the step into two",
+                                   "a pod can have only one kind of device");
         }
         w->option = stk_text_or(w->option, kinds[i].option);
         w->kind = kinds[i].vendor;
@@ -141,7 +141,8 @@ static int read_wish(stk_kube_maker *m, wish *w)
         return rc;
     }
     if (gpus > 0 && w->kind != NULL) {
-        return stk_kube_refuse(m, "split the step in two", "a pod has devices of one kind only");
+        return stk_kube_refuse(m, "split the step into two",
+                               "a pod can have only one kind of device");
     }
     int64_t said = MAX(gpus, of_kind);
     bool more = said > 0 || w->kind != NULL || stk_kube_text(m->options, "gpu_type") != NULL;
@@ -166,8 +167,9 @@ static int read_wish(stk_kube_maker *m, wish *w)
 
 static int refuse_vendor(stk_kube_maker *m, const char *what, const char *is, const char *other)
 {
-    return stk_kube_refuse(m, "say one of them",
-                           "%s means devices of %s, and the step asks for %s's", what, is, other);
+    return stk_kube_refuse(m, "remove one of them",
+                           "%s means devices of %s, but the step asks for those of %s", what, is,
+                           other);
 }
 
 /* Alternatives can become one Job only if they differ just in the model. */
@@ -191,13 +193,14 @@ static int find_vendor(stk_kube_maker *m, wish *w)
         }
         if (!is_same(of, w->vendor) || a->gpu_count != w->wants[0].gpu_count ||
             (a->gpu_class == NULL) != (w->wants[0].gpu_class == NULL)) {
-            return stk_kube_refuse(m, "keep alternatives that differ in gpu_class only",
-                                   "any_of with different vendors or counts can't be one Job");
+            return stk_kube_refuse(
+                m, "keep alternatives that differ only in gpu_class",
+                "one Job can't ask for alternatives (any_of) of different vendors or counts");
         }
         if (a->gpu_memory_bytes != -1 && stk_kube_text(m->options, "gpu_resource") == NULL) {
             return stk_kube_refuse(
-                m, "say a MIG profile as gpu_class, or gpu_resource: nvidia.com/gpu.shared",
-                "a share of a GPU (gpu_memory) can't be asked of Kubernetes");
+                m, "set gpu_class to a MIG profile, or gpu_resource: nvidia.com/gpu.shared",
+                "Kubernetes has no shares of a GPU (gpu_memory)");
         }
     }
     return 0;
@@ -215,20 +218,19 @@ static int refuse_uncounted(stk_kube_maker *m, const wish *w, const char *resour
         }
     }
     if (resource == NULL) {
-        return stk_kube_refuse(
-            m,
-            "it can be nvidia, amd, intel, aws, google, or one of their resources, like "
-            "nvidia.com/gpu.shared",
-            "gpu_vendor '%s' is not known", vendor);
+        return stk_kube_refuse(m,
+                               "use nvidia, amd, intel, aws, google, or one of their resources, "
+                               "like nvidia.com/gpu.shared",
+                               "gpu_vendor '%s' is unknown", vendor);
     }
     return stk_kube_refuse(
         m,
         stk_arena_printf(m->arena,
-                         "say them as extended_resources: {%s: %lld}, which are asked of the "
-                         "cluster and left to the step",
+                         "use extended_resources: {%s: %lld}, which Stoker passes to the cluster "
+                         "without checking what the step gets",
                          resource, (long long)n),
-        "devices of %s can't be counted in their container (gpu_%s '%s'), so "
-        "whether the step got them would stay unknown",
+        "Stoker can't count devices of %s in a container (gpu_%s '%s'), so it couldn't tell "
+        "whether the step got them",
         resource, class != NULL ? "class" : "vendor", stk_text_or(class, vendor));
 }
 
@@ -272,10 +274,10 @@ static int find_resource(stk_kube_maker *m, wish *w, stk_kube_wanted *a)
         return refuse_uncounted(m, w, a->resource, a->n);
     }
     if (is_same(w->option, "neuroncores") && w->is_counted) {
-        return stk_kube_refuse(m, "say one of them",
-                               "it asks for %lld devices, and by the option "
-                               "neuroncores for parts of them",
-                               (long long)a->n);
+        return stk_kube_refuse(
+            m, "remove one of them",
+            "it asks for %lld devices, and for parts of them by the option neuroncores",
+            (long long)a->n);
     }
     if (is_same(w->option, "neuroncores")) {
         a->resource = "aws.amazon.com/neuroncore";
@@ -348,12 +350,12 @@ static int tell_instances(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
         }
     }
     if (!any) {
-        return stk_kube_refuse(
-            m,
-            "say Trainium, Trainium2, Inferentia or Inferentia2, or the label of your nodes in the "
-            "option gpu_type_label",
-            "no instance of EC2 is known that has gpu_class '%s'%s%s", w->wants[0].gpu_class,
-            w->option != NULL ? " and option " : "", stk_text_or(w->option, ""));
+        return stk_kube_refuse(m,
+                               "use Trainium, Trainium2, Inferentia or Inferentia2, or set the "
+                               "option gpu_type_label to the label of your nodes",
+                               "no known EC2 instance has gpu_class '%s'%s%s",
+                               w->wants[0].gpu_class, w->option != NULL ? " and option " : "",
+                               stk_text_or(w->option, ""));
     }
     if (a->n_values > 0) {
         a->label = "node.kubernetes.io/instance-type";
@@ -368,15 +370,14 @@ static int read_class(stk_kube_maker *m, const wish *w, const char *name, const 
     const char *own = stk_kube_text(m->options, "gpu_resource");
     const char *resource = resource_of_class(m, w->vendor, name);
     if (resource != NULL && w->n > 1) {
-        return stk_kube_refuse(m, "keep alternatives that differ in the model only",
-                               "any_of with gpu_class '%s', which is the resource "
-                               "%s, can't be one Job",
+        return stk_kube_refuse(m, "keep alternatives that differ only in the model",
+                               "one Job can't ask for alternatives (any_of) with gpu_class '%s', "
+                               "which is the resource %s",
                                name, resource);
     }
     if (resource != NULL && own != NULL && strcmp(own, resource) != 0) {
-        return stk_kube_refuse(m, "say one of them",
-                               "gpu_class '%s' is the resource %s, and option "
-                               "gpu_resource says %s",
+        return stk_kube_refuse(m, "remove one of them",
+                               "gpu_class '%s' is the resource %s, but option gpu_resource is %s",
                                name, resource, own);
     }
     if (resource != NULL) {
@@ -384,13 +385,13 @@ static int read_class(stk_kube_maker *m, const wish *w, const char *name, const 
         return 0;
     }
     if (strcasecmp(name, "mig") == 0) {
-        return stk_kube_refuse(m, "say one, like 1g.10gb", "gpu_class 'mig' names no profile");
+        return stk_kube_refuse(m, "name a profile, like 1g.10gb",
+                               "gpu_class 'mig' names no profile");
     }
     if (label == NULL) {
-        return stk_kube_refuse(m, "say the label of your nodes in the option gpu_type_label",
-                               "no label is known that tells models of %s apart "
-                               "(gpu_class '%s')",
-                               w->vendor, name);
+        return stk_kube_refuse(
+            m, "set the option gpu_type_label to the label of your nodes",
+            "no known label of nodes distinguishes models of %s (gpu_class '%s')", w->vendor, name);
     }
     a->label = label;
     a->values[a->n_values++] = name;
@@ -415,9 +416,8 @@ static int check_type(stk_kube_maker *m, const wish *w, const char *type)
         return refuse_vendor(m, stk_arena_printf(m->arena, "option gpu_type '%s'", type), of,
                              w->vendor);
     }
-    return stk_kube_refuse(m, "say one of them",
-                           "gpu_class '%s' and option gpu_type '%s' are "
-                           "two models",
+    return stk_kube_refuse(m, "remove one of them",
+                           "gpu_class '%s' and option gpu_type '%s' are different models",
                            w->wants[0].gpu_class, type);
 }
 
@@ -438,8 +438,8 @@ static int find_model(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
     if (is_same(w->vendor, "google") && type == NULL && label == NULL) {
         a->class = w->wants[0].gpu_class; /* kube_devices reads it */
         if (w->n != 1) {
-            return stk_kube_refuse(m, "keep one of them",
-                                   "any_of of several TPUs can't be one Job");
+            return stk_kube_refuse(m, "keep only one of them",
+                                   "one Job can't ask for alternatives (any_of) of several TPUs");
         }
         return 0;
     }
@@ -491,10 +491,10 @@ int stk_kube_wanted_check(const stk_kube_maker *m, const stk_kube_wanted *ask,
     if (n >= ask->n) {
         return 0;
     }
-    return stk_kube_refuse(m, "say the number once",
-                           "it asks for %lld of %s, and its options (resources, "
-                           "extended_resources) leave %lld",
-                           (long long)ask->n, ask->resource, (long long)n);
+    return stk_kube_refuse(
+        m, "give the number only once",
+        "it asks for %lld of %s, but its options (resources, extended_resources) set %lld",
+        (long long)ask->n, ask->resource, (long long)n);
 }
 
 const char *stk_kube_asked(const stk_kube_maker *m, const stk_json *resources)

@@ -118,7 +118,7 @@ static void stumble(stk_kube_feed *f, const stk_kube_answer *a, const char *what
     }
     if (a->status == 403) {
         stk_kube_fatal(k,
-                       "%s may not %s %s in namespace '%s': %s; have these rights given to it "
+                       "%s has no right to %s %s in namespace '%s': %s; ask for the needed rights "
                        "(`stoker stack check` lists them)",
                        k->cluster.origin, what, f->plural, f->space->name, a->text);
     } else if (a->status != 410 && a->status != 0) {

@@ -231,8 +231,7 @@ static void staged(remote_backend *b, remote_task *t, int rc, const stk_err *err
         stk_remote_give(b, t);
     } else if (!stk_remote_wait_out(b, t, err)) {
         stk_failure failure = stk_share_is_at_fault(err->code) ? STK_FAIL_STORE : STK_FAIL_START;
-        (void)snprintf(text, sizeof text, "what it needs could not be put into the share: %s",
-                       err->text);
+        (void)snprintf(text, sizeof text, "can't put its inputs into the share: %s", err->text);
         stk_remote_end_now(b, t, failure, text);
     }
 }
@@ -247,8 +246,7 @@ static void collected(remote_backend *b, remote_task *t, int rc, const stk_outco
         stk_remote_no_trouble(b, t);
         stk_remote_tell_end(b, t, o);
     } else if (!stk_remote_wait_out(b, t, err)) {
-        (void)snprintf(text, sizeof text, "what it left in the share could not be brought here: %s",
-                       err->text);
+        (void)snprintf(text, sizeof text, "can't fetch its results from the share: %s", err->text);
         stk_remote_end_now(b, t, STK_FAIL_LOST, text);
     }
 }
@@ -370,7 +368,7 @@ static int op_start(stk_backend *self, stk_job *job, stk_err *err)
         *err = b->broken;
         rc = err->code;
     } else if (stk_remote_find(b, job->id) != NULL) {
-        rc = stk_err_set(err, STK_E_BUG, "step '%s': its task %u runs already", job->step, job->id);
+        rc = stk_err_set(err, STK_E_BUG, "step '%s': its task %u already runs", job->step, job->id);
     } else if (!stk_remote_expect_end(b)) {
         rc = stk_err_nomem(err);
     }

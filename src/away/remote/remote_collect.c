@@ -73,12 +73,12 @@ static int check_end(const char *key, uint32_t node, const stk_remote_end *end, 
         if (f->data == NULL &&
             (strncmp(f->key, key, n) != 0 || strncmp(f->key + n, "files", 5) != 0)) {
             return stk_err_set(err, STK_E_PROTOCOL,
-                               "%s: its file '%s' is no object of the attempt: %s", key, f->name,
+                               "%s: its file '%s' isn't an object of the attempt: %s", key, f->name,
                                f->key);
         }
     }
     if (end->node != node) {
-        return stk_err_set(err, STK_E_PROTOCOL, "%s says that it is of node %u", key, end->node);
+        return stk_err_set(err, STK_E_PROTOCOL, "%s belongs to node %u", key, end->node);
     }
     return 0;
 }
@@ -315,7 +315,7 @@ static void take_driver_report(const remote_task *t, bool has_begun, stk_outcome
     o->exit_status = r->exit_status;
     o->signal = r->signal;
     if (t->stop_wanted && !is_out_of_reach) {
-        set_failure(o, t->stop_why, stk_text_or(text, "ended as it was asked to"));
+        set_failure(o, t->stop_why, stk_text_or(text, "ended on request"));
         return;
     }
     if (r->oom) {
@@ -326,17 +326,17 @@ static void take_driver_report(const remote_task *t, bool has_begun, stk_outcome
         if (r->failure != STK_FAIL_NONE) {
             failure = r->failure;
         }
-        set_failure(o, failure, stk_text_or(text, "it is gone, and nobody says why"));
+        set_failure(o, failure, stk_text_or(text, "it disappeared without a reason"));
         o->is_hopeless = r->is_hopeless;
         return;
     }
     if (r->exit_status == STK_AGENT_CLAIMED) {
-        stk_buf_text(&sentence,
-                     "another pod had begun this attempt, and what became of it isn't known");
+        stk_buf_text(&sentence, "another pod started this attempt, and its end is unknown");
     } else if (r->signal != 0 || r->exit_status == 128 + 9 || r->exit_status == 128 + 15) {
-        stk_buf_text(&sentence, "its pod was killed before it could say how it ended");
+        stk_buf_text(&sentence, "its pod was killed before it could report its end");
     } else {
-        stk_buf_printf(&sentence, "it ended with exit status %d and left no end.json in the share",
+        stk_buf_printf(&sentence,
+                       "it ended with exit status %d and without an end.json in the share",
                        r->exit_status);
         find_last_line(t, line, sizeof line);
         if (!has_begun && r->exit_status != STK_AGENT_NO_SHARE && r->exit_status != 0) {
@@ -397,7 +397,7 @@ static int check_share(remote_worker *w, remote_task *t, stk_err *err)
     if (rc != STK_E_NOT_FOUND || t->job.attach) {
         return rc == STK_E_NOT_FOUND ? 0 : rc;
     }
-    return stk_err_set(err, STK_E_ENV, "store '%s' hasn't got %s any more; is it mounted?",
+    return stk_err_set(err, STK_E_ENV, "store '%s' no longer has %s; is it mounted?",
                        stk_share_url(w->b->share), key);
 }
 

@@ -108,7 +108,7 @@ int stk_remote_end_write(const stk_remote_end *end, stk_buf *buf, stk_err *err)
     stk_json_close(buf, '}');
     stk_json_close(buf, '}');
     if (buf->failed) {
-        return stk_err_set(err, STK_E_LIMIT, "end.json would be more than %zu bytes", buf->max);
+        return stk_err_set(err, STK_E_LIMIT, "end.json would have more than %zu bytes", buf->max);
     }
     return 0;
 }
@@ -140,7 +140,7 @@ static int read_outcome(const stk_json *from, stk_outcome *o, stk_err *err)
     const char *libraries = stk_json_get_text(from, "libraries");
     int failure = stk_failure_of(stk_text_or(class, ""));
     if (failure < 0) {
-        return stk_err_set(err, STK_E_PROTOCOL, "end.json: its outcome has no class that is known");
+        return stk_err_set(err, STK_E_PROTOCOL, "end.json: its outcome has an unknown class");
     }
     *o = (stk_outcome){.ok = stk_json_is_true(stk_json_get(from, "ok")),
                        .failure = (stk_failure)failure};
@@ -183,7 +183,7 @@ static int decode_base64(const char *text, size_t len, stk_arena *arena, stk_rem
     STK_TRY(stk_err_if_null(data, err));
     int n = EVP_DecodeBlock((unsigned char *)data, (const unsigned char *)text, (int)len);
     if (n < 0) {
-        return stk_err_set(err, STK_E_PROTOCOL, "end.json: file '%s' is no base64", f->name);
+        return stk_err_set(err, STK_E_PROTOCOL, "end.json: file '%s' isn't valid base64", f->name);
     }
     for (size_t i = len; i > 0 && text[i - 1] == '='; i--) {
         n--;
@@ -202,7 +202,7 @@ static int read_end_file(const stk_json *key, const stk_json *value, stk_arena *
     *f = (stk_remote_file){.name = key->text, .key = stk_json_get_text(value, "key")};
     if (!is_file_name(f->name)) {
         return stk_err_set(err, STK_E_PROTOCOL,
-                           "end.json: '%s' is no file of the attempt directory", f->name);
+                           "end.json: '%s' isn't a file of the attempt directory", f->name);
     }
     if (stk_json_is_kind(text, STK_JSON_TEXT)) {
         f->data = text->text;
@@ -230,7 +230,7 @@ int stk_remote_end_read(const char *text, size_t len, stk_arena *arena, stk_remo
     int64_t format = stk_json_get_whole(&doc, "stoker", 0);
     if (format != 1) {
         return stk_err_set(err, STK_E_VERSION,
-                           "end.json is of format %lld, which this Stoker doesn't know",
+                           "end.json has format %lld, which this Stoker doesn't know",
                            (long long)format);
     }
     STK_TRY(read_outcome(stk_json_get(&doc, "outcome"), &end.outcome, err));

@@ -88,7 +88,7 @@ static int submit(stk_driver *self, const stk_remote_job *job, stk_err *err)
                                .attempt = job->attempt,
                                .exit_status = -1,
                                .failure = STK_FAIL_LOST,
-                               .text = "its pod is gone"};
+                               .text = "its pod disappeared"};
         self->say(self->say_arg, &r);
         return 0;
     }

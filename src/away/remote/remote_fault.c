@@ -27,10 +27,10 @@ static void note(remote_backend *b, const remote_task *t, const stk_err *err, in
         return;
     }
     (void)stk_units_format_duration(stk_share_patience_ms(), time, sizeof time);
-    (void)snprintf(text, sizeof text, "%s: %.300s; it is tried again for %s",
+    (void)snprintf(text, sizeof text, "%s: %.300s; retrying for %s",
                    t->phase == REMOTE_STAGING
-                       ? "what it needs can't be put into the share yet"
-                       : "it has ended, and what it left in the share can't be brought here yet",
+                       ? "can't put its inputs into the share yet"
+                       : "it has ended, but its results can't be fetched from the share yet",
                    err->text, time);
     stk_remote_tell_note(b, t, text);
     b->has_trouble = true;
@@ -126,9 +126,9 @@ void stk_remote_stop_due(remote_backend *b)
     for (uint32_t i = 0; i < b->n_slots; i++) {
         for (remote_task *t = b->table[i]; t != NULL; t = t->same_slot) {
             if (t->phase == REMOTE_COLLECTING && t->stop_wanted) {
-                stk_remote_end_now(b, t, t->stop_why,
-                                   "ended as it was asked to; what it left in the share could not "
-                                   "be brought here in time");
+                stk_remote_end_now(
+                    b, t, t->stop_why,
+                    "ended on request; its results couldn't be fetched from the share in time");
             }
         }
     }

@@ -85,7 +85,7 @@ static int set_taken_over(const stk_remote_log *log, const remote_batch *other, 
 {
     stk_err_set(err, STK_E_BUSY, "run %s was taken over by %s on %s", log->run,
                 stk_text_or(other->user, "somebody"), stk_text_or(other->host, "another machine"));
-    stk_err_hint(err, "its jobs go on there; follow it with 'stoker logs --stack'");
+    stk_err_hint(err, "its jobs continue there; follow it with 'stoker logs --stack'");
     return STK_E_BUSY;
 }
 
@@ -322,7 +322,7 @@ int stk_remote_log_wait(stk_remote_log *log, int64_t most_ms, stk_err *err)
     if (trouble.code == STK_E_FULL) { /* its text already names the store */
         return stk_err_set(err, STK_E_FULL, "%s", trouble.text);
     }
-    return stk_err_set(err, STK_E_ENV, "the record of run %s can't be written to %s: %s", log->run,
+    return stk_err_set(err, STK_E_ENV, "can't write the record of run %s to %s: %s", log->run,
                        stk_share_url(log->share), trouble.text);
 }
 
@@ -383,7 +383,7 @@ int stk_remote_log_close(stk_remote_log *log, int64_t timeout_ms, stk_err *err)
             (void)stk_err_set(&trouble, STK_E_ENV, "the store didn't answer in time");
         }
         rc = stk_err_set(err, trouble.code == STK_E_BUSY ? STK_E_BUSY : STK_E_ENV,
-                         "the end of run %s is not in %s: %s", log->run, stk_share_url(log->share),
+                         "the end of run %s isn't in %s: %s", log->run, stk_share_url(log->share),
                          trouble.text);
     }
     free_log(log);
@@ -506,9 +506,8 @@ int stk_remote_log_may_add(stk_store *store, const char *run, stk_err *err)
     if (rc < 0 || over) {
         return rc;
     }
-    stk_err_set(err, STK_E_BUSY, "run %s is another machine's, and hasn't ended", run);
-    stk_err_hint(err,
-                 "do it on the machine that runs it, or take the run over with 'stoker resume'");
+    stk_err_set(err, STK_E_BUSY, "run %s belongs to another machine, and hasn't ended", run);
+    stk_err_hint(err, "use the machine that runs it, or take the run over with 'stoker resume'");
     return STK_E_BUSY;
 }
 

@@ -128,8 +128,8 @@ static int find_run(stk_share *share, const char *text, stk_arena *arena, stk_re
     if (n_found == 0) {
         return stk_err_set(err, STK_E_NOT_FOUND, "no run '%s' in %s", text, stk_share_url(share));
     }
-    return stk_err_set(err, STK_E_USAGE, "'%s' is the beginning of %u runs in %s", text, n_found,
-                       stk_share_url(share));
+    return stk_err_set(err, STK_E_USAGE, "'%s' is the beginning of the ids of %u runs in %s", text,
+                       n_found, stk_share_url(share));
 }
 
 /* --- its events --- */
@@ -224,9 +224,8 @@ static int add_event(fetcher *f, const char *line, size_t len)
     int kind = stk_event_kind_of(word);
     if (kind < 0) {
         return stk_err_set(f->err, STK_E_VERSION,
-                           "run %s has an event '%s' that this Stoker doesn't know; it "
-                           "was written by a newer one",
-                           f->run, word);
+                           "run %s has an event '%s' of a newer Stoker; upgrade Stoker", f->run,
+                           word);
     }
     stk_event_row *events = stk_arena_grow(f->arena, f->events, f->n, sizeof *events, &f->cap);
     STK_TRY(stk_err_if_null(events, f->err));
@@ -239,10 +238,10 @@ static int add_event(fetcher *f, const char *line, size_t len)
     bool has_task = stk_json_int(stk_json_get(&doc, "task"), &task);
     if ((has_task && (task < 0 || task >= STK_LIMIT_TASKS)) || attempt < 0 ||
         attempt > UINT32_MAX || seq <= f->seq) {
-        return stk_err_set(f->err, STK_E_PROTOCOL,
-                           "it has event %lld behind %lld, of task %lld, attempt %lld: no engine "
-                           "writes that",
-                           (long long)seq, (long long)f->seq, (long long)task, (long long)attempt);
+        return stk_err_set(
+            f->err, STK_E_PROTOCOL,
+            "event %lld follows event %lld, with task %lld, attempt %lld, which isn't possible",
+            (long long)seq, (long long)f->seq, (long long)task, (long long)attempt);
     }
     f->seq = seq;
     *row = (stk_event_row){.kind = (stk_event_kind)kind,
@@ -312,10 +311,10 @@ static int fetch_batch(fetcher *f, remote_mark *mark)
                    .err = f->err};
     STK_TRY(stk_remote_batch_read(f->share, f->run, mark->n + 1, arena, &batch, &lines, f->err));
     if (batch.epoch < mark->epoch) {
-        return stk_err_set(f->err, STK_E_PROTOCOL,
-                           "run %s: batch %lld of its log is of epoch %lld, the one before of %lld",
-                           f->run, (long long)mark->n + 1, (long long)batch.epoch,
-                           (long long)mark->epoch);
+        return stk_err_set(
+            f->err, STK_E_PROTOCOL,
+            "run %s: batch %lld of its log has epoch %lld, but the one before has %lld", f->run,
+            (long long)mark->n + 1, (long long)batch.epoch, (long long)mark->epoch);
     }
     if (f->is_here) {
         STK_TRY(stk_store_events(f->store, f->run, mark->seq, last_event, &here, f->err));
@@ -332,11 +331,12 @@ static int fetch_batch(fetcher *f, remote_mark *mark)
     bool is_bare = mark->n < 0 && f->n == 0; /* the log of an older engine begins so */
     if (here > mark->seq && !is_half_done && !is_bare) {
         stk_err_set(f->err, STK_E_BUSY,
-                    "run %s was taken over by %s on %s, and this store has events of it that "
-                    "the other one never saw",
+                    "run %s was taken over by %s on %s, but this store has events of it that the "
+                    "shared store lacks",
                     f->run, stk_text_or(batch.user, "somebody"),
                     stk_text_or(batch.host, "another machine"));
-        stk_err_hint(f->err, "'stoker store rm %s' removes it here; then it can be brought again",
+        stk_err_hint(f->err,
+                     "'stoker store rm %s' removes it here, so that it can be fetched again",
                      f->run);
         return STK_E_BUSY;
     }
@@ -379,10 +379,10 @@ static int check_gap(const fetcher *f, const remote_mark *mark)
     if (rc != STK_E_NOT_FOUND) {
         return rc;
     }
-    return stk_err_set(f->err, STK_E_PROTOCOL,
-                       "the log of run %s has a gap: %s is there, and %s is not; what is "
-                       "behind it can't be told",
-                       f->run, other, next);
+    return stk_err_set(
+        f->err, STK_E_PROTOCOL,
+        "the log of run %s has a gap: %s exists, but %s doesn't, so the rest can't be read", f->run,
+        other, next);
 }
 
 /* A run whose engine ended before its first record; today's engines share none of these. */

@@ -260,7 +260,7 @@ static void test_fence(void **state)
     char id[40];
     assert_int_equal(stk_remote_log_fetch(f->share, f->run, f->stores[0], true, id, &err),
                      STK_E_BUSY);
-    assert_non_null(strstr(err.text, "never saw"));
+    assert_non_null(strstr(err.text, "the shared store lacks"));
 }
 
 /* Killed with events that the share never got: the next engine on that machine brings them. */
@@ -293,14 +293,14 @@ static void test_damage(void **state)
     } cases[] = {
         {"", "\1\2\3", "not valid JSON"},
         {"", "{}\n", "has no owner in its first line"},
-        {"", "{\"epoch\":0,\"owner\":\"x\"}\n", "is of epoch 0, the one before of 1"},
+        {"", "{\"epoch\":0,\"owner\":\"x\"}\n", "has epoch 0, but the one before has 1"},
         {head, "{\"seq\":7,\"event\":\"no", "not valid JSON"},
         {head, "{\"seq\":7,\"event\":\"of_tomorrow\"}\n", "event 'of_tomorrow'"},
-        {head, "{\"seq\":7,\"event\":\"task_started\",\"task\":-1}\n", "of task -1"},
+        {head, "{\"seq\":7,\"event\":\"task_started\",\"task\":-1}\n", "with task -1"},
         {head, "{\"seq\":7,\"event\":\"task_started\",\"task\":4000000000}\n",
-         "of task 4000000000"},
+         "with task 4000000000"},
         {head, "{\"seq\":7,\"event\":\"task_started\",\"task\":0,\"attempt\":-9}\n", "attempt -9"},
-        {next, "{\"seq\":7,\"event\":\"note\"}\n", "has event 7 behind 8"}};
+        {next, "{\"seq\":7,\"event\":\"note\"}\n", "event 7 follows event 8"}};
     fixture *f = *state;
     stk_share *share = NULL;
     stk_err err = {0};

@@ -111,7 +111,7 @@ int stk_remote_order_write(const stk_remote_order *o, stk_buf *buf, stk_err *err
     stk_json_put_raw(buf, "task_json", o->task_json);
     stk_json_close(buf, '}');
     if (buf->failed) {
-        return stk_err_set(err, STK_E_NOMEM, "no memory for the job of step '%s'", o->step);
+        return stk_err_set(err, STK_E_NOMEM, "out of memory for the job of step '%s'", o->step);
     }
     return 0;
 }
@@ -128,8 +128,7 @@ typedef struct reader {
 static void wrong(reader *r, const char *key)
 {
     if (r->rc == 0) {
-        r->rc =
-            stk_err_set(r->err, STK_E_PROTOCOL, "job.json: '%s' is missing or no such thing", key);
+        r->rc = stk_err_set(r->err, STK_E_PROTOCOL, "job.json: '%s' is missing or invalid", key);
     }
 }
 
@@ -300,7 +299,7 @@ int stk_remote_order_read(const char *text, size_t len, stk_arena *arena, stk_re
     int64_t format = int_of(&r, "stoker", INT64_MAX);
     if (format != 1) {
         return stk_err_set(err, STK_E_VERSION,
-                           "job.json is of format %lld, which this Stoker doesn't know",
+                           "job.json has format %lld, which this Stoker doesn't know",
                            (long long)format);
     }
     stk_remote_order o = {.run = text_of(&r, "run"),
@@ -379,7 +378,8 @@ int stk_remote_list_write(const char *const *keys, uint32_t n, stk_buf *buf, stk
     stk_json_open(buf, "keys", '[');
     for (uint32_t i = 0; i < n; i++) {
         if (step_of(keys[i]) != n_step || strncmp(keys[i], keys[0], n_step) != 0) {
-            return stk_err_set(err, STK_E_BUG, "%s and %s are of two steps", keys[0], keys[i]);
+            return stk_err_set(err, STK_E_BUG, "%s and %s belong to different steps", keys[0],
+                               keys[i]);
         }
         stk_json_put_text(buf, NULL, keys[i] + n_step + 1);
     }
@@ -393,18 +393,19 @@ int stk_remote_list_read(const char *text, size_t len, stk_arena *arena, const c
 {
     static const stk_json_limits limits = {4 << 20, 100000, 8};
     stk_json doc;
-    STK_TRY(stk_json_parse(text, len, "an array's list", &limits, arena, &doc, err));
+    STK_TRY(stk_json_parse(text, len, "the list of an array job", &limits, arena, &doc, err));
     const char *at = stk_json_get_text(&doc, "at");
     const stk_json *list = stk_json_get(&doc, "keys");
     if (at == NULL || !stk_json_is_list(list)) {
-        return stk_err_set(err, STK_E_PROTOCOL, "an array's list has no \"at\" or no \"keys\"");
+        return stk_err_set(err, STK_E_PROTOCOL, "the list of an array job lacks \"at\" or \"keys");
     }
     const char **keys = stk_arena_array(arena, (size_t)list->n + 1, sizeof *keys);
     STK_TRY(stk_err_if_null(keys, err));
     for (uint32_t i = 0; i < list->n; i++) {
         const char *key = stk_json_text(&list->items[i]);
         if (key == NULL) {
-            return stk_err_set(err, STK_E_PROTOCOL, "an array's list: key %u is no text", i);
+            return stk_err_set(err, STK_E_PROTOCOL,
+                               "the list of an array job: key %u isn't a string", i);
         }
         keys[i] = stk_arena_printf(arena, "%s/%s", at, key);
         STK_TRY(stk_err_if_null(keys[i], err));

@@ -151,8 +151,8 @@ static void test_order_refused(void **state)
         const char *key, *value, *said; /* said NULL: it is good */
     } cases[] = {
         {"cwd", "\"/x\"", NULL},
-        {"stoker", "2", "is of format 2"},
-        {"stoker", "\"1\"", "is of format 0"},
+        {"stoker", "2", "has format 2"},
+        {"stoker", "\"1\"", "has format 0"},
         {"run", "null", "'run'"},
         {"store", "\"s\"", "'store'"},
         {"dir", "\"/tmp\"", "'dir'"},

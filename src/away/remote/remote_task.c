@@ -289,7 +289,7 @@ static int fill_task(remote_backend *b, remote_task *t, const stk_job *job, stk_
     t->key = stk_remote_key(b->store_path, dir);
     t->job.key = t->key;
     if (t->key == NULL) {
-        return stk_err_set(err, STK_E_BUG, "step '%s': its directory %s is not one of store %s",
+        return stk_err_set(err, STK_E_BUG, "step '%s': its directory %s isn't in store %s",
                            job->step, job->dir, b->store_path);
     }
     stk_remote_name(b->config.run, t->order.step, t->order.task, t->order.attempt, t->name);
@@ -302,7 +302,7 @@ static int fill_task(remote_backend *b, remote_task *t, const stk_job *job, stk_
 int stk_remote_task_new(remote_backend *b, const stk_job *job, remote_task **ret, stk_err *err)
 {
     if (job->elsewhere == NULL || job->argv == NULL) {
-        return stk_err_set(err, STK_E_BUG, "step '%s' is no job for another machine", job->step);
+        return stk_err_set(err, STK_E_BUG, "step '%s' doesn't run on another machine", job->step);
     }
     remote_task *t = calloc(1, sizeof *t);
     STK_TRY(stk_err_if_null(t, err));

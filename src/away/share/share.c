@@ -30,12 +30,12 @@ int stk_share_no_memory(const stk_share *share, stk_err *err)
 
 int stk_share_absent(const stk_share *share, const char *key, stk_err *err)
 {
-    return stk_err_set(err, STK_E_NOT_FOUND, "'%s' is not in store '%s'", key, share->url);
+    return stk_err_set(err, STK_E_NOT_FOUND, "'%s' isn't in store '%s'", key, share->url);
 }
 
 int stk_share_taken(const stk_share *share, const char *key, stk_err *err)
 {
-    return stk_err_set(err, STK_E_BUSY, "'%s' is in store '%s' already", key, share->url);
+    return stk_err_set(err, STK_E_BUSY, "'%s' is already in store '%s'", key, share->url);
 }
 
 int stk_share_sum(const stk_share *share, const char *path, char ret_hex[STK_DIGEST_HEX + 1],
@@ -74,8 +74,8 @@ static int open_url(stk_share *s, stk_err *err)
     if (strncmp(s->url, "s3://", 5) == 0) {
         return stk_share_open_s3(s->url + 5, s, err);
     }
-    stk_err_set(err, STK_E_USAGE, "store '%s' is neither a folder nor S3", s->url);
-    stk_err_hint(err, "write s3://bucket/prefix, or a folder's whole path: /mnt/stoker");
+    stk_err_set(err, STK_E_USAGE, "store '%s' must be a folder or a bucket of S3", s->url);
+    stk_err_hint(err, "write s3://bucket/prefix, or the absolute path of a folder: /mnt/stoker");
     return STK_E_USAGE;
 }
 
@@ -167,7 +167,7 @@ static const char *wrong_with_key(const char *key)
 {
     size_t n = strlen(key);
     if (strcmp(key, ".gitignore") == 0 || strcmp(key, ".stokerignore") == 0) {
-        return "is a name of a folder's own";
+        return "is reserved";
     }
     if (strncmp(key, ".tmp/", 5) == 0 || strcmp(key, ".tmp") == 0) {
         return "is below '.tmp'";
@@ -195,7 +195,8 @@ static int check_key(const stk_share *share, const char *key, stk_err *err)
     }
     const char *wrong = wrong_with_key(key);
     if (wrong != NULL) {
-        return stk_err_set(err, STK_E_USAGE, "'%.100s' %s: no key of an object", key, wrong);
+        return stk_err_set(err, STK_E_USAGE, "'%.100s' isn't a valid key of an object: it %s", key,
+                           wrong);
     }
     return 0;
 }
@@ -241,12 +242,12 @@ static int name_full(const stk_share *share, const char *key, int64_t n, int rc,
         if (sys == EDQUOT) {
             (void)snprintf(why, sizeof why, "the quota is used up");
         } else if (fs.f_files > 0 && fs.f_favail == 0) {
-            (void)snprintf(why, sizeof why, "no more files can be made there");
+            (void)snprintf(why, sizeof why, "it has no room for more files");
         }
         stk_err_set(err, rc, "store '%s' is full: '%s' needs %s, and %s", share->url, key, needs,
                     why);
     }
-    stk_err_hint(err, "make room there");
+    stk_err_hint(err, "free space there");
     return rc;
 }
 
@@ -389,7 +390,7 @@ int stk_share_link(stk_share *share, const char *key, int64_t seconds, stk_buf *
 {
     STK_TRY(check_key(share, key, err));
     if (share->ops->link == NULL) {
-        return stk_err_set(err, STK_E_USAGE, "store '%s' is a folder: nothing in it has a URL",
+        return stk_err_set(err, STK_E_USAGE, "store '%s' is a folder, so its objects have no URL",
                            share->url);
     }
     if (ret->max == 0) {
@@ -410,25 +411,25 @@ static int check_back(stk_share *share, char *key, const char *words, stk_err *e
     STK_BUF_AUTO back = STK_BUF_INIT(1024);
     int rc = stk_share_get(share, key, &back, err);
     if (rc == 0 && strcmp(stk_text_or(back.data, ""), words) != 0) {
-        rc = stk_err_set(err, STK_E_STORE, "it gives back other content than was put");
+        rc = stk_err_set(err, STK_E_STORE, "it returns other content than was written");
     }
     if (rc < 0) {
-        (void)stk_err_context(err, "store '%s' can't be read", share->url);
+        (void)stk_err_context(err, "can't read store '%s'", share->url);
         return rc;
     }
     rc = stk_share_list(share, "check/", NULL, is_key, key, err);
     if (rc == 0) {
-        rc = stk_err_set(err, STK_E_STORE, "what was just put isn't listed");
+        rc = stk_err_set(err, STK_E_STORE, "it doesn't list an object that was just written");
     }
     if (rc < 0) {
-        (void)stk_err_context(err, "store '%s' can't be listed", share->url);
+        (void)stk_err_context(err, "can't list store '%s'", share->url);
     }
     return MIN(rc, 0);
 }
 
 int stk_share_check(stk_share *share, stk_err *err)
 {
-    static const char words[] = "a check whether this store works; it may be removed\n";
+    static const char words[] = "Stoker wrote this file to check the store; it may be removed\n";
     uint64_t random = 0;
     char key[64];
     (void)!getrandom(&random, sizeof random, 0);
@@ -442,7 +443,7 @@ int stk_share_check(stk_share *share, stk_err *err)
     if (rc == 0) { /* two engines would write one log */
         (void)stk_share_delete(share, key, NULL);
         return stk_err_set(err, STK_E_ENV,
-                           "store '%s' can't create an object only where there is none "
+                           "store '%s' doesn't support creating an object only if it doesn't exist "
                            "(If-None-Match)",
                            share->url);
     }
@@ -450,7 +451,7 @@ int stk_share_check(stk_share *share, stk_err *err)
     stk_err why = {0};
     int removed = stk_share_delete(share, key, &why);
     if (rc == 0 && removed < 0) {
-        rc = stk_err_context(&why, "nothing can be removed from store '%s'", share->url);
+        rc = stk_err_context(&why, "can't remove an object from store '%s'", share->url);
         if (err != NULL) {
             *err = why;
         }

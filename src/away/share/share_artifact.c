@@ -31,7 +31,7 @@ static void artifact_key(const char *under, const char *digest, const char *suff
 static int check_digest(const char *digest, stk_err *err)
 {
     if (strlen(digest) != STK_DIGEST_HEX || strspn(digest, "0123456789abcdef") != STK_DIGEST_HEX) {
-        return stk_err_set(err, STK_E_USAGE, "'%.80s' is not an artifact's digest", digest);
+        return stk_err_set(err, STK_E_USAGE, "'%.80s' isn't a valid digest of an artifact", digest);
     }
     return 0;
 }
@@ -138,7 +138,7 @@ static int write_tree(const pushed *p, const char *digest, stk_buf *text, stk_er
         stk_tree_digest_bytes(text->data, text->len, hex);
         if (strcmp(hex, digest) != 0) {
             return stk_err_set(err, STK_E_STORE,
-                               "artifact %.12s was changed in the store here: its digest is %.12s",
+                               "artifact %.12s was changed in the local store: its digest is %.12s",
                                digest, hex);
         }
     }
@@ -334,7 +334,7 @@ static int pull_one(void *arg, uint64_t i, stk_err *err)
     int rc = p->share->ops->get_file(p->share, key, part, f->digest, f->size, err);
     if (rc == 0 && stat(part, &st) == 0 && st.st_size != f->size) {
         rc = stk_err_set(err, STK_E_STORE,
-                         "store '%s' has a list that isn't one: '%s' is of %lld bytes, not %lld",
+                         "store '%s' has an invalid list of files: '%s' has %lld bytes, not %lld",
                          p->share->url, f->path, (long long)st.st_size, (long long)f->size);
     }
     if (rc == 0 && rename(part, path) < 0) {
@@ -351,10 +351,10 @@ static int check_sum(const stk_share *share, const char *digest, const char *roo
     if (rc < 0 || strcmp(hex, digest) == 0) {
         return rc;
     }
-    return stk_err_set(err, STK_E_STORE,
-                       "artifact %.12s from store '%s' came as something else: its digest is "
-                       "%.12s; it isn't taken",
-                       digest, share->url, hex);
+    return stk_err_set(
+        err, STK_E_STORE,
+        "artifact %.12s from store '%s' has other content, with digest %.12s, and isn't used",
+        digest, share->url, hex);
 }
 
 static int pull_folder(stk_share *share, const char *under, const char *digest, const char *root,
@@ -367,8 +367,8 @@ static int pull_folder(stk_share *share, const char *under, const char *digest, 
     int rc = share->ops->get(share, key, 0, true, &text, err);
     if (rc == 0 &&
         (rc = stk_share_tree_read(text.data, text.len, digest, &tree, err)) == STK_E_STORE) {
-        (void)stk_err_context(err, "artifact %.12s in store '%s' has a list that isn't one", digest,
-                              share->url);
+        (void)stk_err_context(err, "artifact %.12s in store '%s' has an invalid list of files",
+                              digest, share->url);
     }
     STK_TRY(rc);
     pulled p = {.share = share, .under = under, .root = root, .tree = &tree};
@@ -413,7 +413,7 @@ static int pull_staged(stk_share *share, const char *under, const char *digest, 
     if (!is_file) {
         STK_TRY(has_object(share, under, digest, ".tree", &is_folder, err));
         if (!is_folder) {
-            return stk_err_set(err, STK_E_NOT_FOUND, "artifact %.12s is not in store '%s'", digest,
+            return stk_err_set(err, STK_E_NOT_FOUND, "artifact %.12s isn't in store '%s'", digest,
                                share->url);
         }
     }

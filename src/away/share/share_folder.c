@@ -149,7 +149,7 @@ static int new_temporary(stk_share *share, temporary *ret, stk_err *err)
     } else if (ret->dir < 0 && errno == ELOOP) {
         return stk_share_behind_link(share, ".tmp", err);
     } else if (ret->dir < 0) {
-        return set_failed("open the folder for what is being written in", share->folder, err);
+        return set_failed("open the folder for temporary files in", share->folder, err);
     }
     if (!share->swept) {
         share->swept = share->seen = true;
@@ -229,7 +229,7 @@ static int copy_in(stk_share *share, const char *key, const char *path, const ch
         return set_failed("read", path, err);
     }
     if (!S_ISREG(st.st_mode)) {
-        return stk_err_set(err, STK_E_USAGE, "'%s' is no file", path);
+        return stk_err_set(err, STK_E_USAGE, "'%s' isn't a file", path);
     }
     STK_TRY(stk_tree_walk_until(path, false, &share->cancelled, &tree, err));
     STK_TRY(new_temporary(share, &t, err));

@@ -14,9 +14,10 @@
 
 int stk_share_behind_link(const stk_share *share, const char *key, stk_err *err)
 {
-    return stk_err_set(err, STK_E_STORE,
-                       "'%s' in store '%s' is behind a link; links in a store are not followed",
-                       key, share->url);
+    return stk_err_set(
+        err, STK_E_STORE,
+        "'%s' in store '%s' is behind a link; Stoker doesn't follow links in a store", key,
+        share->url);
 }
 
 static bool is_link(int at, const char *name)

@@ -145,8 +145,8 @@ static void name_trouble(stk_share *share, const stk_s3_ask *ask, const char *co
         return;
     }
     if (strcmp(code, "NoSuchBucket") == 0) {
-        stk_err_set(err, STK_E_ENV, "there is no bucket '%s'", share->s3->bucket);
-        stk_err_hint(err, "make it (`aws s3 mb s3://%s`), or name another one", share->s3->bucket);
+        stk_err_set(err, STK_E_ENV, "bucket '%s' doesn't exist", share->s3->bucket);
+        stk_err_hint(err, "create it (`aws s3 mb s3://%s`), or use another one", share->s3->bucket);
         return;
     }
     if (r->status == 403 && code[0] == '\0') {
@@ -248,7 +248,7 @@ int stk_s3_try(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, 
         }
         if (is_full(ret->status, code)) {
             *ret_again = STK_AWS_STOP;
-            return stk_err_set(err, STK_E_FULL, "it says %s%sstatus %d", code,
+            return stk_err_set(err, STK_E_FULL, "it answers %s%sstatus %d", code,
                                code[0] != '\0' ? ", " : "", ret->status);
         }
         if (ret->status == 409 && strcmp(code, "ConditionalRequestConflict") == 0) {
@@ -364,7 +364,8 @@ static int get_object(stk_share *share, const char *key, int64_t from, bool whol
     }
     STK_TRY(rc);
     if (!whole && from > 0 && r.status != 206) {
-        return stk_err_set(err, STK_E_ENV, "store '%s' can't give parts of objects", share->url);
+        return stk_err_set(err, STK_E_ENV, "store '%s' doesn't support reading a part of an object",
+                           share->url);
     }
     if (r.body.len > 0 && stk_buf_add(ret, r.body.data, r.body.len) < 0) {
         return stk_share_no_memory(share, err);
@@ -443,7 +444,7 @@ int stk_share_open_s3(const char *where, stk_share *share, stk_err *err)
     size_t n = strcspn(where, "/");
     const char *prefix = where[n] == '/' ? where + n + 1 : "";
     if (!is_bucket(where, n)) {
-        return stk_err_set(err, STK_E_USAGE, "'%s' names no bucket: s3://bucket/prefix",
+        return stk_err_set(err, STK_E_USAGE, "'%s' names no bucket; write s3://bucket/prefix",
                            share->url);
     }
     stk_s3 *s = calloc(1, sizeof *s);

@@ -98,7 +98,7 @@ static int get_some(range *r, stk_aws_again *ret_again, stk_http_response *respo
     int64_t before = r->at;
     int rc = stk_s3_try(d->share, &ask, response, code, ret_again, err);
     if (r->sys != 0) {
-        return stk_err_sys(err, STK_E_SYS, r->sys, "can't write what comes from store '%s'",
+        return stk_err_sys(err, STK_E_SYS, r->sys, "can't write data from store '%s'",
                            d->share->url);
     }
     if (rc == STK_E_NOT_FOUND) {
@@ -107,7 +107,8 @@ static int get_some(range *r, stk_aws_again *ret_again, stk_http_response *respo
     if (r->over || (rc == 0 && !all && response->status != 206)) {
         *ret_again = STK_AWS_STOP;
         if (!r->over) {
-            return stk_err_set(err, STK_E_ENV, "'%s': store '%s' can't give parts of objects",
+            return stk_err_set(err, STK_E_ENV,
+                               "'%s': store '%s' doesn't support reading a part of an object",
                                d->key, d->share->url);
         }
         return stk_err_set(err, d->digest != NULL ? STK_E_STORE : STK_E_ENV,
@@ -115,7 +116,7 @@ static int get_some(range *r, stk_aws_again *ret_again, stk_http_response *respo
     }
     if (rc == 0 && r->at < r->end) {
         *ret_again = STK_AWS_AGAIN;
-        rc = stk_err_set(err, STK_E_ENV, "'%s': store '%s' gave %lld of %lld bytes", d->key,
+        rc = stk_err_set(err, STK_E_ENV, "'%s': store '%s' sent only %lld of %lld bytes", d->key,
                          d->share->url, (long long)(r->at - before), (long long)(r->end - before));
     }
     return rc;

@@ -107,7 +107,7 @@ int stk_s3_list(stk_share *share, const char *prefix, const char *after, stk_sha
             !stk_aws_xml(&a, "IsTruncated", more, sizeof more) ||
             (strcmp(more, "true") == 0 &&
              !stk_aws_xml(&b, "NextContinuationToken", token, sizeof token))) {
-            return stk_err_set(err, STK_E_ENV, "store '%s' answers a listing with something else",
+            return stk_err_set(err, STK_E_ENV, "store '%s' answers a listing with invalid data",
                                share->url);
         }
         rc = list_answer(share, text, each, arg);

@@ -84,7 +84,7 @@ static int sum_piece(const piece *p, unsigned char sum[STK_DIGEST_BYTES], stk_er
         return stk_err_sys(err, STK_E_SYS, sys, "can't read '%s'", p->u->path);
     }
     if (at != p->end - p->from) {
-        return stk_err_set(err, STK_E_STORE, "'%s' became shorter while it was read", p->u->path);
+        return stk_err_set(err, STK_E_STORE, "'%s' got shorter while Stoker read it", p->u->path);
     }
     return 0;
 }
@@ -105,7 +105,8 @@ static int put_piece(const upload *u, uint64_t i, const char *query, char etag[E
                       .read_arg = &p};
     STK_TRY(stk_s3_send(u->share, &ask, &r, code, NULL, err));
     if (etag != NULL && !stk_http_header(&r, "etag", etag, ETAG)) {
-        return stk_err_set(err, STK_E_ENV, "store '%s' names no ETag of a part", u->share->url);
+        return stk_err_set(err, STK_E_ENV, "store '%s' answers an upload of a part without an ETag",
+                           u->share->url);
     }
     return 0;
 }
@@ -147,7 +148,9 @@ static int begin_upload(upload *u, stk_err *err)
     STK_TRY(stk_s3_send(u->share, &ask, &r, NULL, NULL, err));
     const char *at = stk_text_or(r.body.data, "");
     if (!stk_aws_xml(&at, "UploadId", id, sizeof id)) {
-        return stk_err_set(err, STK_E_ENV, "store '%s' gives an upload no name", u->share->url);
+        return stk_err_set(err, STK_E_ENV,
+                           "store '%s' answers the start of an upload without an id",
+                           u->share->url);
     }
     name_upload(u, id);
     return 0;
@@ -264,8 +267,8 @@ static int complete_upload(upload *u, stk_err *err)
     const char *at = stk_text_or(r.body.data, "");
     if (rc == 0 && strstr(at, "<Error>") != NULL) { /* said after the 200 was on its way */
         (void)stk_aws_xml(&at, "Code", code, sizeof code);
-        rc = stk_err_set(err, STK_E_ENV, "'%s': store '%s' can't put the parts together: %s",
-                         u->key, u->share->url, code);
+        rc = stk_err_set(err, STK_E_ENV, "'%s': store '%s' can't complete the upload: %s", u->key,
+                         u->share->url, code);
     }
     /* It was, and the answer was lost; or somebody else did. */
     return rc < 0 && is_complete(u) ? 0 : rc;
@@ -362,7 +365,7 @@ int stk_s3_put_file(stk_share *share, const char *key, const char *path, const c
                            path);
     }
     if (!S_ISREG(st.st_mode)) {
-        return stk_err_set(err, STK_E_USAGE, "'%s' is no file", path);
+        return stk_err_set(err, STK_E_USAGE, "'%s' isn't a file", path);
     }
     u.size = st.st_size;
     return put_open(&u, err);

@@ -61,7 +61,7 @@ static void test_objects(void **state)
     STK_BUF_AUTO out = STK_BUF_INIT(0);
     STK_BUF_AUTO small = STK_BUF_INIT(4);
     assert_int_equal(stk_share_get(s, "a/b", &out, &err), STK_E_NOT_FOUND);
-    assert_non_null(strstr(err.text, "'a/b' is not in store '"));
+    assert_non_null(strstr(err.text, "'a/b' isn't in store '"));
     put(s, "a/b", "one");
     put(s, "a/b", "second");
     assert_int_equal(stk_share_put(s, "a/b", "x", 1, true, &err), STK_E_BUSY);

@@ -96,8 +96,9 @@ static int check_paths(const stk_share_tree *tree, stk_err *err)
         if (is_file(tree, path) == wants_file && !is_in_file(tree, path)) {
             continue;
         }
-        return wrong(tree->n + i,
-                     wants_file ? "is the mode of no file" : "is a folder in a file's place", err);
+        return wrong(
+            tree->n + i,
+            wants_file ? "is the mode of a missing file" : "is a folder in place of a file", err);
     }
     return 0;
 }
@@ -109,7 +110,7 @@ static int count(const char *text, stk_share_tree *ret, stk_err *err)
         *(*line == '+' ? &ret->n_rest : &ret->n) += 1;
         line = strchr(line, '\n');
         if (line == NULL) {
-            return stk_err_set(err, STK_E_STORE, "it was cut");
+            return stk_err_set(err, STK_E_STORE, "it is truncated");
         }
     }
     if (ret->n + ret->n_rest > 2 * (uint64_t)STK_TREE_FILES || ret->n > STK_TREE_FILES) {
@@ -134,11 +135,11 @@ static int read_lines(char *text, stk_share_tree *ret, stk_err *err)
         if (is_rest) {
             bool is_known = (line[1] == 'x' || line[1] == 'd') && line[2] == ' ';
             if (!is_known || !is_below(line + 3)) {
-                return wrong(n + n_rest, "is no file's mode and no folder", err);
+                return wrong(n + n_rest, "is neither a mode of a file nor a folder", err);
             }
             ret->rest[n_rest++] = line;
         } else if (n_rest > 0 || !read_file_line(line, &ret->files[n])) {
-            return wrong(n + n_rest, "is no file", err);
+            return wrong(n + n_rest, "isn't a file", err);
         } else {
             n++;
         }
@@ -154,7 +155,7 @@ int stk_share_tree_read(char *text, size_t len, const char *digest, stk_share_tr
     size_t n_head = strlen(SHARE_TREE_HEAD);
     *ret = (stk_share_tree){0};
     if (len < n_head || strlen(text) != len || strncmp(text, SHARE_TREE_HEAD, n_head) != 0) {
-        return stk_err_set(err, STK_E_STORE, "it doesn't begin as one");
+        return stk_err_set(err, STK_E_STORE, "it has no valid beginning");
     }
     const char *more = strstr(text, "\n+");
     stk_tree_digest_bytes(text, more == NULL ? len : (size_t)(more + 1 - text), hex);

@@ -37,7 +37,7 @@ static void test_no_way_out(void **state)
         put(s, key, "");
         int rc = stk_share_pull(s, there, hex, &err);
         assert_int_equal(rc, STK_E_STORE);
-        assert_non_null(strstr(err.text, "a list that isn't one"));
+        assert_non_null(strstr(err.text, "an invalid list of files"));
     }
     assert_false(stk_file_exists(in("there/tmp/out")));
     assert_false(stk_file_exists(in("there/out")));
@@ -86,7 +86,7 @@ static void test_lists_that_lie(void **state)
         if (stk_share_pull(s, there, a.digest, &err) != STK_E_STORE) {
             fail_msg("list %zu: %s", i, err.text);
         }
-        assert_non_null(strstr(err.text, "a list that isn't one"));
+        assert_non_null(strstr(err.text, "an invalid list of files"));
         (void)snprintf(key, sizeof key, "there/artifacts/%.2s/%s", a.digest, a.digest + 2);
         assert_false(stk_file_exists(in(key)));
         (void)snprintf(key, sizeof key, "there/tmp/pull-%s", a.digest);

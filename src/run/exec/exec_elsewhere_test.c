@@ -74,7 +74,7 @@ static int cloud_start(stk_backend *base, stk_job *job, stk_err *err)
     (void)snprintf(made->step, sizeof made->step, "%s", job->step);
     if (job->elsewhere->attach) { /* gone */
         made->outcome = (stk_outcome){.failure = STK_FAIL_LOST, .exit_status = -1};
-        (void)strcpy(made->outcome.text, "its pod is gone");
+        (void)strcpy(made->outcome.text, "its pod disappeared");
         made->end_ms = w->f->now_ms;
         return 0;
     }
