@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Brings what the build needs onto this machine, and only what is missing.
+# Installs what the build needs, and only what is missing.
 #   bootstrap.sh debian LIST…           Debian packages named in the list files
 #   bootstrap.sh venv DIR               a virtual environment with `import stoker` and bin/stoker
-#   bootstrap.sh unpack DIR PACKAGE…    Debian packages' files below DIR; nothing is installed or started
-#   bootstrap.sh unpack_of SUITE DIR PACKAGE…   the same of another release of Debian, from the archive that this machine uses
+#   bootstrap.sh unpack DIR PACKAGE…    files of Debian packages, unpacked below DIR; nothing is
+# installed or started
+#   bootstrap.sh unpack_of SUITE DIR PACKAGE…   the same from another release of Debian, by the
+# archive that this machine uses
 #   bootstrap.sh python DIR LIST…       PyPI packages into that environment
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -14,9 +16,9 @@ die() { say "$*"; exit 3; }
 debian() {
     local wanted missing=()
     mapfile -t wanted < <(sed 's/#.*//' "$@" | xargs -r -n1)
-    [ ${#wanted[@]} -gt 0 ] || die "no package is named in: $*"
+    [ ${#wanted[@]} -gt 0 ] || die "these lists name no package: $*"
     if ! command -v dpkg-query >/dev/null; then
-        say "this is no Debian or Ubuntu: make sure that you have the likes of: ${wanted[*]}"
+        say "this isn't Debian or Ubuntu: install the equivalents of these packages: ${wanted[*]}"
         return 0
     fi
     for package in "${wanted[@]}"; do
@@ -37,7 +39,8 @@ debian() {
 unpack() {
     local dir=$1 tmp
     shift
-    command -v dpkg-deb >/dev/null && command -v apt-get >/dev/null || die "no Debian or Ubuntu: $* can't be unpacked"
+    command -v dpkg-deb >/dev/null && command -v apt-get >/dev/null || die "this isn't Debian or
+    Ubuntu: can't unpack $*"
     mkdir -p "$dir"
     tmp=$(mktemp -d)
     (cd "$tmp" && apt-get download -q "$@" >/dev/null 2>&1) || { rm -rf "$tmp"; die "can't download $*"; }
@@ -49,7 +52,7 @@ unpack_of() {
     local suite=$1 dir=$2 key=/usr/share/keyrings/debian-archive-keyring.gpg tmp site options
     shift 2
     site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 2>/dev/null | grep -m1 '/debian/*$') ||
-        die "this machine uses no archive of Debian: $* of $suite can't be had"
+        die "this machine uses no archive of Debian: can't get $* of $suite"
     tmp=$(mktemp -d)
     mkdir -p "$dir" "$tmp/lists/partial" "$tmp/archives/partial" "$tmp/debs"
     echo "deb [signed-by=$key] $site $suite main" >"$tmp/sources.list"
@@ -64,7 +67,7 @@ unpack_of() {
 venv() {
     local dir=$1 python=${PYTHON:-python3} site
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' ||
-        die "$python is older than 3.9; name a newer one: make PYTHON=/usr/bin/python3.11"
+        die "$python is older than 3.9; choose a newer one: make PYTHON=/usr/bin/python3.11"
     [ -x "$dir/bin/python" ] || "$python" -m venv "$dir"
     site=$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     printf '%s\n' "$root/python" >"$site/stoker.pth"

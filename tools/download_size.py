@@ -1,4 +1,4 @@
-"""Says how much `pip install -r LIST` would download, before it does."""
+"""Prints how much `pip install -r LIST` would download."""
 
 import json
 import os
@@ -9,7 +9,8 @@ import urllib.request
 
 
 def size_of(url: str) -> int:
-    """Bytes of a wheel by its address, without fetching it; 0 for a file already on this machine."""
+    """Size in bytes of the wheel at an address, without a download; 0 for a file on this
+    machine."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "file":
         return 0

@@ -1,10 +1,11 @@
-"""Prints the tree in figures, as the rows of a table: what should not grow.
+"""Prints figures of the tree that shouldn't grow, as rows of a table.
 
     figures.py [--root DIR] [--json | --check]
 
 With --check, which `make lint` runs, only those over their limit are printed, and the exit status is 1.
 
-Counts product code only: no tests, no generated files. `?:` and names are counted outside of comments and strings.
+Counts only product code: no tests, no generated files. Comments and strings don't count for `?:`
+and names.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def c_files(root: Path) -> list[Path]:
 
 
 def private_headers(root: Path, sources: dict[Path, str]) -> list[Path]:
-    """Headers that only files of their own folder, and of folders in it, include."""
+    """Headers that only files of the same folder or of folders below it include."""
     users: defaultdict[Path, set[Path]] = defaultdict(set)
     everywhere = {path: path.read_text(encoding="utf-8") for path in (root / "tests").rglob("*.c")}
     for path, text in {**sources, **everywhere}.items():
@@ -70,13 +71,13 @@ def private_headers(root: Path, sources: dict[Path, str]) -> list[Path]:
 
 
 def nested(code: str) -> int:
-    """`?:` whose condition or branches hold another one, statement by statement; a macro counts as one."""
+    """Statements with a `?:` inside another one; a macro counts as one statement."""
     code = re.sub(r"^\s*#(?:\\\n|[^\n])*", lambda m: f"{m[0]};", code, flags=re.MULTILINE)
     return sum(1 for statement in re.split(r"[;{}]", code) if statement.count("?") > 1)
 
 
 def imports_of(path: Path, package: str, modules: set[str]) -> Iterator[str]:
-    """Modules of the package that this one imports when it is loaded, typing imports included."""
+    """Modules of the package that this one imports when loaded, typing imports included."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
     waiting: list[ast.AST] = list(tree.body)
@@ -100,7 +101,7 @@ def imports_of(path: Path, package: str, modules: set[str]) -> Iterator[str]:
 
 
 def circles(root: Path) -> int:
-    """Groups of Python modules that import each other in a circle."""
+    """Groups of Python modules with import cycles."""
     files: dict[str, Path] = {}
     packages: dict[str, str] = {}
     for path in sorted((root / "python").rglob("*.py")):
@@ -127,7 +128,7 @@ def circles(root: Path) -> int:
 
 
 def long_lines(root: Path) -> int:
-    """Lines of Markdown over 100 columns outside of code, tables and links."""
+    """Lines of Markdown over 100 columns outside code, tables and links."""
     count = 0
     pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
     for page in pages:
@@ -141,7 +142,7 @@ def long_lines(root: Path) -> int:
 
 
 def measure(root: Path) -> dict[str, float]:
-    """Every figure by its name, in the order of the table."""
+    """All figures by name, in the order of the table."""
     sources = {path: path.read_text(encoding="utf-8") for path in c_files(root)}
     code = {path: NOT_CODE.sub("", text) for path, text in sources.items()}
     lines = {path: text.count("\n") for path, text in sources.items()}

@@ -1,8 +1,8 @@
-"""Checks the house rules that a compiler doesn't: which room includes which, file length, names of symbols.
+"""Checks rules that the compiler doesn't: which room includes which, file length, names of symbols.
 
     lint_rooms.py [--root DIR] [--library build/libstoker.a]
 
-Prints `file:line: sentence` for each break and exits 1 when there is one.
+Prints `file:line: sentence` for each violation, and exits 1 if there is one.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ ROOMS: dict[str, set[str]] = {
     },
 }
 ROOMS["cli"] = {*ROOMS}
-# What the rooms of model may use of libc: nothing of it touches a file, a clock or a process.
+# Functions of libc that the rooms of model may use: none touches a file, a clock or a process.
 PURE = re.compile(
     r"stk_|__|_GLOBAL_|_ITM_|mem(?:cpy|move|set|cmp|chr|mem)$|str(?!ftime)|to(?:lower|upper)$|v?snprintf$|sscanf$"
     r"|(?:malloc|calloc|realloc|reallocarray|free|qsort|bsearch)$"
     r"|(?:ll?round|round|ceil|floor|fabs|fmax|fmin|pow|log|log2|exp|sqrt)$"
 )
-# Folders within a room: its files by question, and what tests read.
+# Folders within a room: parts of its files, and data of tests.
 PARTS = {"core", "grown", "place", "testdata"}
 
 # A loop over one of these takes a failure for the end: whoever reads a folder asks sys/dir.h, which has all of
@@ -103,7 +103,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 
 def room_of(name: str) -> str | None:
-    """The room of a file below src/, by its path from there: that of the deepest folder that is one."""
+    """The room of a file, by its path below src/: the deepest folder that is a room."""
     folder = name
     while "/" in folder:
         folder = folder.rpartition("/")[0]
@@ -113,7 +113,7 @@ def room_of(name: str) -> str | None:
 
 
 def check_file(path: Path, shown: str, room: str) -> list[str]:
-    """Breaks of one source file, as `file:line: sentence`."""
+    """Violations in one source file, as `file:line: sentence`."""
     lines = path.read_text(encoding="utf-8").splitlines()
     found = []
     if len(lines) > MAX_LINES:
@@ -149,7 +149,7 @@ def check_file(path: Path, shown: str, room: str) -> list[str]:
 
 
 def check_sources(root: Path) -> list[str]:
-    """Breaks in every file under src/; a folder that is no room is one too."""
+    """Violations in all files under src/; a folder that isn't a room is one, too."""
     found = []
     for path in sorted((root / "src").rglob("*")):
         if path.suffix not in {".c", ".h", ".def"}:
@@ -167,7 +167,7 @@ def check_sources(root: Path) -> list[str]:
 
 
 def is_in_loop(lines: list[str], number: int, column: int) -> bool:
-    """Whether a `while` is on the line before `column`, or begins a block around it."""
+    """Whether `while` stands before `column` on the line, or starts a block around it."""
     indent = len(lines[number]) - len(lines[number].lstrip())
     if LOOP.search(lines[number][:column]):
         return True
@@ -181,7 +181,7 @@ def is_in_loop(lines: list[str], number: int, column: int) -> bool:
 
 
 def check_sleeps(root: Path) -> list[str]:
-    """Tests that wait for a time and not for an event."""
+    """Tests that wait for a time instead of an event."""
     found = []
     for path in sorted((root / "tests").rglob("*.py")):
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -217,12 +217,13 @@ def room_of_object(member: str) -> str | None:
 
 
 def check_symbols(library: Path) -> list[str]:
-    """Symbols for others are named stk_…, rooms use what they may, and model nothing but memory."""
+    """External symbols start with stk_, a room uses only rooms it may use, and model uses only
+    memory."""
     found = []
     home: dict[str, str | None] = {}
     for member, symbol in symbols(library, "--defined-only", "--extern-only"):
         home[symbol] = room_of_object(member)
-        # Names with dots or two underscores are the compiler's and the sanitizers'.
+        # Names with dots or two underscores belong to the compiler and the sanitizers.
         if not symbol.startswith(("stk_", "_", "asan.")) and "." not in symbol:
             found.append(
                 f"{member}:1: symbol '{symbol}' is visible outside its file; make it static or name it stk_…"

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-# Debian's packages whose code is in the binary; their licences travel with it.
+# Debian packages whose code is in the binary; the wheel has their licences.
 LINKED = (
     "libsqlite3-dev",
     "zlib1g-dev",
@@ -37,7 +37,7 @@ TAG = re.compile(r'platform tag:\s*"([a-z0-9_]+)"')
 
 
 def project() -> dict[str, str]:
-    """Name, version and the few other fields of [project] that the metadata repeats."""
+    """Name, version and the other fields of [project] that the metadata repeats."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     section = text.split("[project]", 1)[1].split("\n[", 1)[0]
     return dict(re.findall(r'^([a-z-]+) = "(.*)"$', section, re.M))
@@ -49,12 +49,12 @@ def classifiers() -> list[str]:
 
 
 def licences() -> dict[str, bytes]:
-    """What Debian states of each linked library: its name → the text."""
+    """Debian's copyright file of each linked library: name → text."""
     return {name: Path("/usr/share/doc", name, "copyright").read_bytes() for name in LINKED}
 
 
 def build_binary() -> Path:
-    """The engine, built for release in a folder of its own and stripped."""
+    """The engine: a release build in a separate folder, stripped."""
     if sys.platform != "linux":
         sys.exit("Stoker runs on Linux only: build it there, under WSL2 or in a container")
     meson = "/usr/bin/meson" if os.path.exists("/usr/bin/meson") else "meson"
@@ -90,7 +90,8 @@ def metadata() -> bytes:
 
 
 def pages() -> dict[str, list[str]]:
-    """Manual pages and the shell's completion below share/, with the words that make stoker print each."""
+    """Manual pages and shell completion below share/, each with the arguments that make stoker
+    print it."""
     table = (ROOT / "src" / "tbl" / "commands.def").read_text(encoding="utf-8")
     found = {"man/man1/stoker.1": ["help", "--man"]}
     for word in re.findall(r"^X\(\w+, (\w+)\)", table, re.M):
@@ -102,7 +103,7 @@ def pages() -> dict[str, list[str]]:
 
 
 def contents(binary: Path, platform: str) -> dict[str, tuple[bytes, int]]:
-    """Every file of the wheel but RECORD: name → (bytes, mode)."""
+    """All files of the wheel except RECORD: name → (bytes, mode)."""
     about = project()
     base = f"{about['name']}-{about['version']}"
     wheel = f"Wheel-Version: 1.0\nGenerator: stoker\nRoot-Is-Purelib: false\nTag: py3-none-{platform}\n".encode()
@@ -157,7 +158,7 @@ def machine_tag() -> str:
 
 
 def audited_tag(wheel: Path) -> str:
-    """The oldest manylinux tag that auditwheel grants; the build machine's own where it grants none."""
+    """The oldest manylinux tag that auditwheel grants, else the tag of the build machine."""
     done = subprocess.run(
         [sys.executable, "-m", "auditwheel", "show", str(wheel)],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Runs a command, and all that it starts, at another pace: what passes then doesn't wait by the clock.
+"""Runs a command and its children at another pace. A test that passes then doesn't depend on time.
 
     pace.py [--sleeps FACTOR] [--frozen PARTS] -- COMMAND…
 
@@ -34,7 +34,7 @@ def preloaded(folder: Path) -> Path:
 
 
 def run_frozen(process: subprocess.Popen[bytes], group: Path, parts: float) -> None:
-    """Stops and goes on until the process has ended."""
+    """Stops and continues the process in turn until it has ended."""
     state = group / "freezer.state"
     try:
         while process.poll() is None:
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     def begin() -> None:
         if options.frozen > 0:
             (group / "cgroup.procs").write_text(str(os.getpid()))
-        # A shell's background job ignores it, and so would all that the tests start.
+        # A background job of a shell ignores it, and so would every program that the tests start.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     with tempfile.TemporaryDirectory(prefix="stoker-pace-") as folder:

@@ -33,7 +33,7 @@ COLOURS = {
 
 
 def spans(text: str) -> str:
-    """Terminal text with colour sequences as HTML."""
+    """Terminal text with colour sequences, as HTML."""
     out, depth = [], 0
     for part in re.split(r"(\x1b\[[0-9;]*m)", text):
         code = re.fullmatch(r"\x1b\[([0-9;]*)m", part)
@@ -108,7 +108,8 @@ def device(number: int, busy: float, used: int, pid: str, joules: float) -> dict
 
 
 def play(folder: Path, over: threading.Event) -> None:
-    """The machine's file, again and again: the first GPU works, with a rest; the second never does."""
+    """Rewrites the machine's file repeatedly: the first GPU works with pauses, the second stays
+    idle."""
     began = last = time.monotonic()
     joules = 0.0
     while not over.is_set():

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the programs of tests/compat/flows by real Metaflow and keeps what was seen, for the tests to compare with.
+"""Runs the programs of tests/compat/flows with the real Metaflow and records what the tests compare
+with.
 
     tools/record_metaflow.py PYTHON [NAME…]
 
@@ -48,7 +49,7 @@ def main(python: str, names: list[str]) -> None:
 
 
 def _text(version: str, made: dict[str, Any]) -> str:
-    """A line for each case, so that a change shows which ones."""
+    """One line for each case, so that a diff shows which ones changed."""
     lines = [f"{json.dumps(k)}: {json.dumps(v, sort_keys=True)}" for k, v in made.items()]
     return f'{{"version": "{version}", "cases": {{\n' + ",\n".join(lines) + "\n}}\n"
 

@@ -1,4 +1,5 @@
-"""Writes down what NVIDIA's NVML answers on this machine, for src/host/accel/testdata/fake_nvml.c to answer the same.
+"""Records the answers of NVIDIA's NVML on this machine, which src/host/accel/testdata/fake_nvml.c
+replays.
 
     record_nvml.py [--library libnvidia-ml.so.1] [--anonymous] > machine.nvml
 
@@ -15,9 +16,9 @@ import sys
 
 LINKS, SLICES, CAUSES = 36, 16, 2
 ERROR_NOT_SUPPORTED, ERROR_INSUFFICIENT_SIZE = 3, 7
-LACKING = {ERROR_NOT_SUPPORTED, 13}  # also: the library has it, the driver doesn't
+LACKING = {ERROR_NOT_SUPPORTED, 13}  # also if the library has it, but the driver doesn't
 
-# What one number answers, and what is asked for several kinds of.
+# Functions that return one number, and those that take a kind.
 NUMBERS = [
     "MinorNumber",
     "PowerUsage",
@@ -74,14 +75,14 @@ class Field(c.Structure):
 
 
 class Recorder:
-    """Asks one question after the other, and prints the answers."""
+    """Calls one function after the other, and prints the answers."""
 
     def __init__(self, library: str, anonymous: bool) -> None:
         self.lib = c.CDLL(library)
         self.anonymous = anonymous
 
     def call(self, name: str, *args: object) -> int:
-        """NVML's return code; of the versions of a function the newest that there is."""
+        """NVML's return code, of the newest version of the function."""
         short_records = "RunningProcesses" in name  # of its first version
         for version in ("_v3", "_v2") if short_records else ("_v3", "_v2", ""):
             if hasattr(self.lib, name + version):
@@ -108,7 +109,7 @@ class Recorder:
     def numbers(
         self, key: str, n: int, *args: object, kind: type = c.c_uint, name: str = ""
     ) -> list[int]:
-        """A question that is answered by n numbers at n addresses."""
+        """A function that writes n numbers to n addresses."""
         out = [kind() for _ in range(n)]
         code = self.call(name or key.split()[0], *args, *(c.byref(o) for o in out))
         self.say(key, code, " ".join(str(o.value) for o in out))
@@ -171,7 +172,7 @@ class Recorder:
             self.say(f"nvmlDeviceGetNvLinkRemotePciInfo {link}", code, pci.bus_id.decode())
 
     def part(self, device: c.c_void_p) -> None:
-        """What is asked of whole devices and of slices."""
+        """Functions for whole devices and for slices."""
         self.text("nvmlDeviceGetUUID", device)
         self.text("nvmlDeviceGetName", device)
         self.memory(device)

@@ -1,4 +1,4 @@
-"""Runs the test suites and adds up what really ran; the last line is `N passed, N failed`.
+"""Runs the test suites and counts the tests that ran; the last line is `N passed, N failed`.
 
     run_tests.py fast | all | gpu | SUITE…
 
@@ -44,19 +44,19 @@ LONGEST = [
     "crossings",
     "remote",
     "share",
-]  # begun first: others fill in
+]  # started first, because they take longest
 AT_ONCE = 3  # folders of tests/: they wait more than they compute, and time nothing
 ADDR_NO_RANDOMIZE = 0x0040000
 SIM_SEEDS_ALL = "5000"
 LEASE_STARTS_ALL = "20000"
 CRASH_KILLS = 100
 TIDY = 'printf "%s\\0" "$@" | xargs -0 -n 16 -P "$(nproc)" clang-tidy --quiet -p build'
-VM_TIMEOUT_S = 5000  # the machine has limits of its own
+VM_TIMEOUT_S = 5000  # the machine sets its own limits
 
 
 @dataclass
 class Result:
-    """What a suite did: counts, and the output worth showing when something failed."""
+    """The result of a suite: counts, and the output to show if something failed."""
 
     passed: int = 0
     failed: int = 0
@@ -106,7 +106,7 @@ def run(
 
 
 def count_program(name: str, status: int, output: str) -> Result:
-    """One C test program's result from its exit status and report."""
+    """The result of one C test program, from its exit status and report."""
     passed = sum(int(n) for n in re.findall(r"^\[  PASSED  \] (\d+) test", output, re.M))
     failed = sum(int(n) for n in re.findall(r"^\[  FAILED  \] \w*:? ?(\d+) test", output, re.M))
     own = re.search(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?\s*\Z", output, re.M)
@@ -128,7 +128,7 @@ def programs(
     env: dict[str, str] | None = None,
     is_wanted: Callable[[str], bool] = lambda program: True,
 ) -> Result:
-    """The test programs of a meson suite that are wanted, as many at once as there are CPUs."""
+    """Runs the wanted test programs of a meson suite, one for each CPU at once."""
     meson = next(
         (m for m in ("/usr/bin/meson", shutil.which("meson")) if m and os.path.exists(m)), None
     )
@@ -156,7 +156,7 @@ def programs(
 
 
 def pytest(folder: str, marks: str, env: dict[str, str] | None = None) -> Result:
-    """The tests of one folder that carry the marks; the counts come from pytest's own report."""
+    """Runs the tests of one folder that have the marks; the counts come from pytest's report."""
     with tempfile.TemporaryDirectory() as tmp:
         report = Path(tmp) / "report.xml"
         command = [
@@ -184,20 +184,20 @@ def pytest(folder: str, marks: str, env: dict[str, str] | None = None) -> Result
                     count["tests"] - count["failures"] - count["errors"] - count["skipped"]
                 )
         if status not in (0, 5) and result.failed == 0:
-            result.failed += 1  # pytest itself broke; 5 means that no test carried the marks
+            result.failed += 1  # pytest failed; 5 means that no test has the marks
         if result.failed:
             result.shown.append(f"--- tests/{folder}: exit status {status}\n{output[-20000:]}")
         return result
 
 
 def has_threads(program: str) -> bool:
-    """Whether the program, with what it links, calls pthread_create; yes, where nobody can tell."""
+    """Whether the program or its libraries call pthread_create; true if that is unknown."""
     status, symbols = run(["nm", "-u", program], 60)
     return status != 0 or re.search(r"\bU pthread_create\b", symbols) is not None
 
 
 def sees_races(env: dict[str, str]) -> Result:
-    """Whether ThreadSanitizer finds the race of tests/tsan: else its silence says nothing."""
+    """Whether ThreadSanitizer finds the race of tests/tsan; if not, its silence means nothing."""
     program = ROOT / "build-tsan/tests/tsan/tsan_race"
     status, output = run([str(program)], 60, env)
     if status == 66 and "data race" in output:
@@ -209,7 +209,7 @@ def tsan() -> Result:
     """ThreadSanitizer's build: what has threads, and whole runs. Each of its reports is a failure."""
     libc = ctypes.CDLL(None)
     before = libc.personality(0xFFFFFFFF)
-    libc.personality(before | ADDR_NO_RANDOMIZE)  # some random addresses it can't do with
+    libc.personality(before | ADDR_NO_RANDOMIZE)  # it fails with some random addresses
     options = "die_after_fork=0"
     try:
         with tempfile.TemporaryDirectory() as reports:
@@ -245,7 +245,8 @@ def crash() -> Result:
 
 
 def machine() -> Result:
-    """Control groups v2, in a virtual machine: where KVM boots it, or with STOKER_VM_SLOW however long it takes."""
+    """Control groups v2 in a virtual machine, if KVM boots it; with STOKER_VM_SLOW also without
+    KVM."""
     slow = ["--slow"] if os.environ.get("STOKER_VM_SLOW") else []
     status, output = run([sys.executable, "tests/vm/vm.py", *slow], VM_TIMEOUT_S)
     result = count_program("vm", status, output)
@@ -331,7 +332,7 @@ def plan(words: list[str]) -> list[tuple[str, Callable[[], Result]]]:
     if not fast:
         suites["tsan"] = tsan
         suites["crash"] = crash
-    if "vm" in words:  # only by name: it installs QEMU and makes a Debian
+    if "vm" in words:  # only by name, because it installs QEMU and builds a Debian
         suites["vm"] = machine
     marks = "not slow and not torch and not gpu" if fast else "not gpu"
     for folder in folders():
@@ -374,8 +375,8 @@ def report(name: str, result: Result, seconds: float) -> Result:
 
 
 def main(words: list[str]) -> int:
-    scratch = tempfile.mkdtemp(prefix="st-")  # short: sockets lie in there
-    os.chmod(scratch, 0o1777)  # as /tmp: some tests are other users
+    scratch = tempfile.mkdtemp(prefix="st-")  # short, because it has sockets
+    os.chmod(scratch, 0o1777)  # like /tmp, because some tests run as other users
     os.environ["TMPDIR"] = tempfile.tempdir = scratch
     try:
         return run_all(words)
@@ -399,7 +400,7 @@ def run_all(words: list[str]) -> int:
         for done in as_completed([pool.submit(timed, *suite) for suite in beside]):
             total.add(report(*done.result()))
     if total.passed + total.failed + total.skipped == 0:
-        total.failed = 1  # nothing ran: that is no success
+        total.failed = 1  # nothing ran, which isn't a success
     print(f"{total.passed} passed, {total.failed} failed", flush=True)
     return 1 if total.failed else 0
 

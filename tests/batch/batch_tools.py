@@ -1,4 +1,4 @@
-"""AWS as moto's server has it, and our driver of AWS Batch driven by hand (see conftest.py)."""
+"""AWS by moto's server, and our driver of AWS Batch, driven by hand (see conftest.py)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _numbers = itertools.count(1)
 
 
 class Moto:
-    """A server of moto's, and boto3 clients of it."""
+    """A server of moto, and its boto3 clients."""
 
     def __init__(self, log: Path, **env: str) -> None:
         self.keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
@@ -59,7 +59,7 @@ class Moto:
 
     @property
     def env(self) -> dict[str, str]:
-        """For programs that shall find this AWS."""
+        """The environment for programs that use this AWS."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "METAFLOW_"))}
         return {
             **kept,
@@ -140,7 +140,8 @@ class Drive:
         self.process.stdin.flush()
 
     def stop(self, ids: Iterable[int]) -> None:
-        """Sent as one write, as the engine does: the driver sees all of them in one turn."""
+        """Sent in one write, as the engine does, so that the driver sees all of them in one
+        turn."""
         assert self.process.stdin is not None
         lines = [json.dumps({"do": "stop", "id": i}) + "\n" for i in ids]
         self.process.stdin.write("".join(lines))
@@ -154,7 +155,7 @@ class Drive:
     def wait(
         self, is_it: Callable[[dict[str, Any]], bool], timeout: float = WAIT_S
     ) -> dict[str, Any]:
-        """The first report that is it, of those not looked at yet."""
+        """The first unread report for which `is_it` is true."""
         deadline = time.monotonic() + timeout
         while True:
             try:

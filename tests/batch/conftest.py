@@ -4,7 +4,7 @@
           environment of its own), `moto.config(…)`. Batch is in simple mode: a job has ended as soon as it is submitted.
 `drive`   starts `batch_drive` (drive.c): `drive(options)` → Drive, closed at the end of the test.
 
-Signatures are checked from the first call that isn't the set-up's on (INITIAL_NO_AUTH_ACTION_COUNT) where a test asks
+Signatures are checked after the calls of the set-up (INITIAL_NO_AUTH_ACTION_COUNT) if a test asks
 for a server of its own by `moto_server(…)`.
 """
 
@@ -62,7 +62,8 @@ def drive(tmp_path: Path) -> Iterator[Callable[..., Drive]]:
 
 @pytest.fixture
 def fake(moto: Moto) -> Iterator[Any]:
-    """A FakeBatch (fake_batch.py) with moto behind it for the other services; no request of the test was wrong."""
+    """A FakeBatch (fake_batch.py), with moto for the other services; fails if a request of the test
+    was wrong."""
     from fake_batch import FakeBatch
 
     one = FakeBatch(moto.url)

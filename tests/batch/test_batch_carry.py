@@ -1,6 +1,8 @@
-"""The text by which a job's command fetches our program: in images that have this or that, and those that have nothing.
+"""The script by which a job's command fetches our program, in images with different tools and in
+those with none.
 
-The text is what `plan --manifest` shows; an "image" is a folder of links to a few of this machine's programs.
+The script is the one that `plan --manifest` shows; an "image" is a folder of links to some of this
+machine's programs.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def make_tar(path: Path) -> str:
-    """Our "program": a script that says its words and what it was started with. Returns the digest."""
+    """Our "program": a script that prints a text and its arguments. Returns the digest."""
     script = (
         b"#!/bin/sh\necho \"agent: $*\"; env | grep -c '^STOKER_CARRY\\|^STOKER_ARGV'; exit 5\n"
     )
@@ -54,7 +56,7 @@ class Image:
         self.bin = path / "image-bin"
         self.bin.mkdir()
         for tool in ["sh", "env", "grep", *tools]:
-            # python3 may be a wrapper that needs more than itself.
+            # python3 may be a wrapper that needs other files.
             found = str(Path(sys.executable).resolve()) if tool == "python3" else shutil.which(tool)
             assert found, f"this machine has no {tool}"
             (self.bin / tool).symlink_to(found)
@@ -97,7 +99,8 @@ def start(
 
 
 def test_told_to_end_while_it_fetches(start: Any, tmp_path: Path) -> None:
-    """The first process of a container hears no SIGTERM that it doesn't wait for; the status is an agent's own."""
+    """The first process of a container ignores SIGTERM unless it handles it; the exit status is
+    that of an agent."""
     image = Image(tmp_path, SHELL)
     image.add("curl", "#!/bin/sh\nkill -TERM $PPID\nexit 22\n")
     assert start(image, "0" * 64, link="http://127.0.0.1:9/a.tar").returncode == 75
@@ -117,7 +120,7 @@ def test_link(start: Any, served: tuple[Path, str], tmp_path: Path, tool: str) -
 
 
 def test_python_alone(start: Any, served: tuple[Path, str], tmp_path: Path) -> None:
-    """python3 fetches, checks and unpacks where there is neither tar nor sha256sum."""
+    """Without tar and sha256sum, python3 fetches, checks and unpacks."""
     folder, url = served
     digest = make_tar(folder / "a.tar")
     done = start(
@@ -127,7 +130,7 @@ def test_python_alone(start: Any, served: tuple[Path, str], tmp_path: Path) -> N
 
 
 def test_aws_goes_first(start: Any, served: tuple[Path, str], tmp_path: Path) -> None:
-    """aws fetches by the job's role; where it fails, what it says stands there and the link is tried."""
+    """aws fetches with the job's role; if it fails, its output is kept and the link is tried."""
     folder, url = served
     digest = make_tar(folder / "a.tar")
     image = Image(tmp_path, [*SHELL, "cp", "curl"])
@@ -164,7 +167,7 @@ def test_wrong_content(start: Any, served: tuple[Path, str], tmp_path: Path) -> 
 
 
 def test_shared_folder(start: Any, tmp_path: Path) -> None:
-    """A store that is a folder mounted inside needs no tool at all, and the tar there stays."""
+    """A store that is a mounted folder needs no tool, and its tar stays."""
     share = tmp_path / "share"
     (share / "carry").mkdir(parents=True)
     digest = make_tar(share / "carry" / "a.tar")

@@ -1,5 +1,5 @@
-"""Whole runs on AWS Batch, from the command line: jobs are processes in mount namespaces of their own, which find their
-program, their inputs and their code by the store alone."""
+"""Whole runs on AWS Batch, from the command line. Jobs are processes in separate mount namespaces,
+which get their program, inputs and code only from the store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IMAGE = "127.0.0.1:1/img:1"  # of whose registry nobody hears
 
 
 class Project:
-    """A user's folder with a stack whose backend is the Batch of the test."""
+    """A user's folder with a stack for the test's Batch."""
 
     def __init__(
         self, folder: Path, store: str, fake: FakeBatch, env: dict[str, str], **options: Any
@@ -89,7 +89,7 @@ def project(tmp_path: Path, spaces: FakeBatch, moto: Moto) -> Project:
 
 
 def test_s3(tmp_path: Path, spaces: FakeBatch, moto: Moto) -> None:
-    """There and back over S3 alone, with the credentials of the job's role."""
+    """Inputs and outputs go through S3, with the credentials of the job's role."""
     bucket = f"bucket-{os.getpid()}"
     location = {"LocationConstraint": "eu-west-1"}
     moto.client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration=location)
@@ -113,7 +113,7 @@ def test_s3(tmp_path: Path, spaces: FakeBatch, moto: Moto) -> None:
 
 
 def test_failures(project: Project) -> None:
-    """The exit status is the program's; what takes the machine away isn't charged."""
+    """The exit status is the program's; losing the machine doesn't count as an attempt."""
     steps = {
         "bad": {"run": "echo no >&2; exit 9"},
         "spot": {"run": "echo $STOKER_ATTEMPT; [ $STOKER_ATTEMPT = 2 ] || sleep 100"},
@@ -142,7 +142,7 @@ def test_no_such_queue(project: Project) -> None:
 
 
 def test_credentials_that_stay_expired(project: Project) -> None:
-    """What runs fails by that sentence, as where a right is refused."""
+    """Running jobs fail with that sentence, as if a right were refused."""
     project.env["STOKER_SHARE_WAIT"] = "1"
     steps = {"a": {"run": "sleep 1000"}, "b": {"run": "true", "after": ["a"]}}
     process = project.begin("run", project.document(steps), "--with", "aws")
@@ -166,7 +166,7 @@ def test_refused_before_anything_starts(project: Project, option: dict[str, Any]
 
 
 def test_gang(project: Project) -> None:
-    """Two nodes are one multi-node job: they find each other by what Batch tells them."""
+    """Two nodes are one multi-node job, and find each other by the variables of Batch."""
     text = "echo rank $RANK of $WORLD_SIZE on node $GROUP_RANK; sleep 0.5"
     steps = {"g": {"run": text, "gang": {"nodes": 2, "ranks": 2}}}
     done = project("run", project.document(steps), "--with", "aws")
@@ -202,7 +202,8 @@ MOMENTS: dict[str, Callable[[FakeBatch], bool]] = {
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_and_resumed(project: Project, moment: str) -> None:
-    """The engine is killed at some moment: resume finds what runs; no task is lost, none made twice."""
+    """The engine is killed at any moment: resume finds running jobs; no task is lost or runs
+    twice."""
     steps = {f"s{i}": {"run": f"sleep 1; echo {i}"} for i in range(6)}
     steps["last"] = {"run": "echo over", "after": list(steps)}
     process = project.begin("run", project.document(steps), "--with", "aws")
@@ -223,7 +224,7 @@ def test_killed_and_resumed(project: Project, moment: str) -> None:
 
 
 def test_killed_and_cancelled(project: Project) -> None:
-    """What the dead engine left is terminated by its name; nothing is submitted."""
+    """Jobs of the dead engine are terminated by name; nothing is submitted."""
     steps = {f"s{i}": {"run": "echo here; exec sleep 1000"} for i in range(2)}
     process = project.begin("run", project.document(steps), "--with", "aws")
     for name in steps:
@@ -239,7 +240,7 @@ def test_killed_and_cancelled(project: Project) -> None:
 
 
 def test_storm(project: Project) -> None:
-    """Throttled, with 500s and lost answers at once: 40 tasks, each once."""
+    """40 tasks with throttling, answers of 500 and lost answers: each runs once."""
     fake = project.fake
     fake.submit_rate, fake.faults, fake.cut_submits = 10.0, 20, 5
     steps = {f"s{i}": {"run": "true"} for i in range(40)}
@@ -286,7 +287,7 @@ if __name__ == "__main__":
 
 
 def test_flow_with(project: Project) -> None:
-    """--with batch:… puts all steps there, with these arguments."""
+    """--with batch:… runs all steps on Batch, with these arguments."""
     import sys
 
     (project.folder / "flow.py").write_text(FLOW.replace('@batch(queue="q")', ""))
@@ -305,7 +306,7 @@ def test_flow_with(project: Project) -> None:
 
 
 def test_flow(project: Project) -> None:
-    """A flow whose steps say @batch: their tasks are jobs, artifacts come back."""
+    """A flow with @batch: tasks are jobs, and artifacts come back."""
     import sys
 
     (project.folder / "flow.py").write_text(FLOW)

@@ -1,5 +1,6 @@
-"""Whole runs of wide steps: arrays from the command line, and an engine that is killed at any moment. Jobs are played: a
-claim and an end.json are left in the share as the agent leaves them, so that hundreds take seconds."""
+"""Whole runs of wide steps: arrays from the command line, and an engine that is killed at any
+moment. Jobs are simulated: the test writes claim and end.json into the share as the agent does, so
+that hundreds take seconds."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ KILLS = int(os.environ.get("STOKER_BATCH_KILLS", "4"))
 
 
 def wide(n: int, m: int = 0) -> dict[str, Any]:
-    """A list, a task for each of n items, a join; the same again with m."""
+    """A list, a task for each of n items and a join, then the same with m items."""
     text = json.dumps(list(range(n)))
     here = {"backend": "local"}
     steps: dict[str, Any] = {
@@ -96,7 +97,8 @@ def played(tmp_path: Path, moto: Moto) -> Any:
 
 @pytest.mark.slow
 def test_a_thousand(played: Any) -> None:
-    """A foreach of 1,000 is a few arrays: each task once, and no more requests than 1,000 jobs would take."""
+    """A foreach of 1,000 makes a few arrays: each task runs once, with no more requests than 1,000
+    jobs take."""
     project, jobs = played(lambda key: 0.0)
     project.fake.slots, project.fake.step_s = 1000, 0.01
     words = ["--with", "aws", "--max-workers", "1000"]
@@ -112,7 +114,7 @@ def test_a_thousand(played: Any) -> None:
 
 
 def test_manifest(played: Any) -> None:
-    """The plan says that a foreach's tasks would be children of an array, of whatever size."""
+    """The plan shows that the tasks of a foreach would be children of an array."""
     project, _ = played(lambda key: 0.0)
     words = ["plan", "--manifest", "--with", "aws", project.document(wide(3)), "work"]
     _, _, submit = project(*words).stdout.split("---\n")
@@ -127,7 +129,8 @@ def test_manifest(played: Any) -> None:
 
 @pytest.mark.slow
 def test_really_run(real: Project) -> None:  # noqa: F811
-    """Children that are processes: the agent finds its task by the list; one is reclaimed and is tried again, alone."""
+    """With children that are processes: the agent finds its task by the list; one is reclaimed and
+    runs again, alone."""
     text = 'echo "item $STOKER_ITEM"; [ "$STOKER_ITEM$STOKER_ATTEMPT" = 21 ] && sleep 100; true'
     steps = wide(8)
     steps["work"]["run"] = text
@@ -147,7 +150,7 @@ def test_really_run(real: Project) -> None:  # noqa: F811
 
 
 def test_cancelled(played: Any) -> None:
-    """60 children run soon, and are ended by SIGINT: one TerminateJob, nothing is left."""
+    """SIGINT ends 60 running children by one TerminateJob, and nothing is left."""
     over = threading.Event()
     project, _ = played(lambda key: 0.0 * over.wait(WAIT_S))
     process = project.begin("run", project.document(wide(60)), "--with", "aws", "-j", "60")
@@ -166,7 +169,8 @@ def test_cancelled(played: Any) -> None:
 
 
 def live_and_die(project: Project, draw: random.Random, kills: int) -> tuple[int, str]:
-    """Runs a document, killed up to so often; how often it was, and what the engine said last."""
+    """Runs a document with up to `n` kills; returns how many there were, and the engine's last
+    output."""
     done = 0
     engine = project.begin("run", project.document(wide(12, 3)), "--with", "aws", "-j", "20")
     while True:
@@ -186,7 +190,8 @@ def live_and_die(project: Project, draw: random.Random, kills: int) -> tuple[int
 
 
 def test_killed_at_any_moment(played: Any) -> None:
-    """The engine is killed again and again: no task is lost, none runs twice, no job is left. STOKER_BATCH_KILLS: how often."""
+    """The engine is killed repeatedly (STOKER_BATCH_KILLS times): no task is lost or runs twice,
+    and no job is left."""
     seed = int(os.environ.get("STOKER_SEED", time.time_ns() % 100000))
     print("STOKER_SEED", seed)
     draw = random.Random(seed)

@@ -1,4 +1,4 @@
-"""What is sent to AWS is what AWS's own model of Batch takes (botocore's, which boto3 checks requests by)."""
+"""Requests to AWS are valid by the model of Batch in botocore, by which boto3 checks requests."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def test_aws_takes_it(moto: Moto, drive: Callable[..., Drive], options: Any, wor
 
 
 def test_the_table_is_the_manual(moto: Moto) -> None:
-    """Every option of the table that can be honoured stands in docs/batch.md, and Metaflow's are all in the table."""
+    """docs/batch.md has every supported option of the table, and the table has all of Metaflow's
+    options."""
     import re
 
     from batch_tools import ROOT

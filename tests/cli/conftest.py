@@ -1,4 +1,4 @@
-"""Each test gets a folder, a store, a lease folder and an environment of its own."""
+"""Each test gets its own folder, store, lease folder and environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run is on record with its start or not at all, at whatever instant its engine is killed."""
+"""A run is recorded together with its start or not at all, whenever its engine is killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORDS = {"parameters": {"word": {"type": "str", "default": "none"}}}
 
 
 def rows(cli: Cli) -> dict[str, list[str]]:
-    """Events by run, also of runs without any."""
+    """Events by run, including runs without events."""
     if not (cli.store / "store.db").exists():
         return {}
     with sqlite3.connect(cli.store / "store.db") as db:
@@ -35,7 +35,7 @@ def rows(cli: Cli) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_killed_while_it_begins(cli: Cli, graph: str) -> None:
-    """At each failpoint that an engine passes until its run is on record."""
+    """Kills at each failpoint that an engine passes before its run is recorded."""
     document = cli.document(GRAPHS[graph], **WORDS)
     whole = cli("run", document, STOKER_FAILPOINTS="*:1+:log")
     passes = PASS.findall(whole.err)
@@ -71,7 +71,8 @@ def test_one_that_cannot_begin_leaves_nothing(cli: Cli) -> None:
 
 
 def test_of_an_older_program(cli: Cli) -> None:
-    """It made the row before the first events: a run that was killed in between says so."""
+    """An older program wrote the row before the first events; a run that was killed in between says
+    so."""
     document = cli.document(GRAPHS["still"], **WORDS)
     assert cli("run", document).code == 0
     with sqlite3.connect(cli.store / "store.db") as db:

@@ -1,4 +1,5 @@
-"""Command steps and their checkpoints: kept between attempts, gone afterwards; who is preempted goes on for nothing."""
+"""Command steps and their checkpoints: kept between attempts and removed afterwards; a preemption
+costs no retry."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from cli_tools import WAIT_S, Cli, alive, wait_for
 
-# Counts to 6 by one file a number; says how far it had been; stands still at 3 until told.
+# Counts to 6 with one file for each number; prints where it started; waits at 3 for the test.
 COUNT = """
 mkdir -p "$STOKER_CHECKPOINT_DIR"; n=$(ls "$STOKER_CHECKPOINT_DIR" | sort -n | tail -1); echo "from ${n:-0}" >> log
 n=${n:-0}
@@ -86,7 +87,8 @@ def test_without_a_checkpoint_it_is_a_failure(cli: Cli, end: str, word: str) -> 
 def test_preempted_without_getting_further_has_an_end(cli: Cli) -> None:
     once = 'mkdir -p "$STOKER_CHECKPOINT_DIR"; cd "$STOKER_CHECKPOINT_DIR"; test -e one || echo > one; exit 75'
     run = cli.run({"a": {"run": f"echo x >> log; {once}"}})
-    assert run.code == 1 and len(log(cli)) == 12  # one got further, ten are its own, one more
+    # one that got further, ten without progress, one more
+    assert run.code == 1 and len(log(cli)) == 12
     assert run.steps["a"]["error"]["class"] == "preempted"
 
 

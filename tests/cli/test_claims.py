@@ -1,4 +1,5 @@
-"""What a step says of its outputs and what they are: a digest is what was summed, never what was claimed."""
+"""What a step claims about its outputs: the digest is always the computed one, never the claimed
+one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The wall clock is set while runs run: no duration shows it, and what came first stays first."""
+"""The wall clock is set during runs: durations don't change, and neither does the order of
+events."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ Set = Callable[[int], None]
 
 @pytest.fixture
 def set_clock(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Set:
-    """Moves the wall clock of everything that the test starts by so many seconds, also while it runs."""
+    """Moves the wall clock of all programs of the test by so many seconds, also while they run."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("takes a C compiler")
@@ -69,7 +70,7 @@ def test_it_is_set_while_a_step_runs(cli: Cli, set_clock: Set, seconds: int) -> 
     (cli.folder / "go").touch()
     assert engine.wait(WAIT_S) == 0
     jumped = int(cli.until("after")) - int(cli.until("before"))
-    assert abs(jumped - seconds) < LONG_S  # the steps did see it
+    assert abs(jumped - seconds) < LONG_S  # the steps saw it
     check(cli.json("show"))
 
 
@@ -84,7 +85,7 @@ def test_it_is_set_between_two_engines(cli: Cli, set_clock: Set, seconds: int) -
     run = cli("resume")
     assert run.code == 0
     check(run.shown)
-    # a later run is the latest, also by a clock that says it is older
+    # a later run is the latest, even if the clock makes it older
     document = cli.document({"new": {"run": "true"}}, "new.json")
     assert cli("run", document).code == 0
     assert [*cli.json("show")["steps"]] == ["new"]
@@ -96,7 +97,8 @@ def test_it_is_set_between_two_engines(cli: Cli, set_clock: Set, seconds: int) -
 def test_a_run_of_another_boot_never_goes_backwards(
     cli: Cli, set_clock: Set, boot: str | None, seconds: int
 ) -> None:
-    """The machine was started anew, or the run's first engine told no boot: the wall clock is asked."""
+    """The machine was rebooted, or the run's first engine recorded no boot: the wall clock
+    counts."""
     engine = cli.start("run", cli.document(steps()))
     cli.until("pid")
     engine.kill()
@@ -146,7 +148,7 @@ def test_it_is_set_while_ranks_run(cli: Cli, set_clock: Set, seconds: int) -> No
 
 @pytest.mark.parametrize("seconds", [DAYS, -DAYS])
 def test_it_is_set_while_a_device_has_trouble(cli: Cli, set_clock: Set, seconds: int) -> None:
-    """What goes on happening is told once, and what a device says later isn't taken for it."""
+    """An ongoing event is reported once, and a later event of the device isn't mistaken for it."""
     cli.devices("GPU-a")
     hold = "touch up; while ! test -e go; do sleep 0.02; done"
     step = {"run": hold, "resources": {"cpu_count": 0.1, "gpu_count": 1}}
@@ -166,7 +168,7 @@ def test_it_is_set_while_a_device_has_trouble(cli: Cli, set_clock: Set, seconds:
     happens(31, 1)
     set_clock(seconds)
     events.append({"xid": 31, "text": "Xid 31: again"})
-    happens(13, 2)  # another one, told after it
+    happens(13, 2)  # another event, reported after it
     (cli.folder / "go").touch()
     assert engine.wait(60) == 0
     notes = [note for note in cli.json("show")["notes"] if "Xid" in note]

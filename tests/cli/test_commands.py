@@ -1,4 +1,4 @@
-"""The command line itself: what each command answers, wrong usage, colours; stores that are in a bad way."""
+"""The command line: what each command prints, wrong usage, colours; damaged and unusable stores."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_plan(cli: Cli) -> None:
     assert set(plan) >= {"pipeline", "steps", "cached", "notes"}
     assert [s["step"] for s in plan["steps"]] == ["make", "use"] and plan["cached"] == 0
     assert plan["steps"][1]["needs"] == ["make"] and plan["steps"][0]["cpu_count"] == 1
-    assert not cli.store.exists()  # nothing is made by looking
+    assert not cli.store.exists()  # reading creates nothing
     cli("run", document)
     plan = json.loads(cli("plan", "--json", document).out)
     assert plan["cached"] == 2 and all(s["cached"] and s["miss"] is None for s in plan["steps"])
@@ -136,7 +136,7 @@ def test_plan_of_a_python_file(cli: Cli) -> None:
 
 
 def test_options_after_the_name_of_a_pipeline(cli: Cli) -> None:
-    """What follows '--' is the file's."""
+    """Arguments after '--' belong to the file."""
     cli.write("flow.py", FLOW)
     start = ["run", "--python", PYTHON, "flow.py:flow"]
     run = cli(*start, "--param", "x=7", timeout=60)
@@ -247,7 +247,8 @@ if __name__ == "__main__":
 
 
 def test_options_of_a_python_file(cli: Cli) -> None:
-    """The command line's options are the defaults of the file's runs; what follows '--' is the file's."""
+    """Options of the command line are defaults of the file's runs; arguments after '--' belong to
+    the file."""
     cli.write("flow.py", FLOW)
     base = ["run", "--python", PYTHON]
     run = cli(*base, "-p", "x=7", "--run-name", "seven", "flow.py", "--", "--data", "d", timeout=60)
@@ -373,7 +374,8 @@ def test_a_truncated_store(cli: Cli) -> None:
 
 
 def test_a_store_whose_database_was_removed(cli: Cli) -> None:
-    """All that it knew of would be garbage to gc. Who removes its runs, too, begins anew."""
+    """gc would take all artifacts for garbage. If its runs are removed, too, the store starts
+    empty."""
     cli.run(STEPS)
     for path in cli.store.glob("store.db*"):
         path.unlink()
@@ -411,7 +413,7 @@ def as_nobody(cli: Cli, *args: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to become another user")
 def test_a_store_of_somebody_else(cli: Cli) -> None:
-    """It can be read and not written."""
+    """It can be read, but not written."""
     cli.run(STEPS)
     for parent in [cli.folder, *cli.folder.parents]:
         if parent != Path("/") and parent != Path("/tmp"):
@@ -426,7 +428,7 @@ def test_a_store_of_somebody_else(cli: Cli) -> None:
 
 @pytest.fixture
 def small_disk(cli: Cli):
-    """The store on 4 MB of memory."""
+    """The store is on a file system of 4 MB."""
     cli.store.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=755", "tmpfs", str(cli.store)]
     if os.getuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:

@@ -1,4 +1,4 @@
-"""`stoker compat`: the folder it names, and the environment it starts a program in."""
+"""`stoker compat`: the folder that it prints, and the environment of a program that it starts."""
 
 from __future__ import annotations
 

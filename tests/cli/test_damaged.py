@@ -1,5 +1,5 @@
-"""A stored artifact is what it was, or is found damaged before anybody uses it: by steps, by the cache, by `load`, by
-`store verify` and by an engine that has nothing to do."""
+"""A damaged artifact is found before it is used: by steps, by the cache, by `load`, by `store
+verify` and by an idle engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reader(**more: Any) -> dict[str, Any]:
 
 
 def flip(path: Path, keep_times: bool = False) -> None:
-    """Another byte, the same size."""
+    """Changes one byte; the size stays."""
     before = path.stat()
     os.chmod(path, 0o644)
     with path.open("r+b") as file:
@@ -50,7 +50,7 @@ def flip(path: Path, keep_times: bool = False) -> None:
 
 
 def rot(cli: Cli, path: Path) -> None:
-    """What a disk does: the content is another one, and the file system says nothing of it."""
+    """Changes the content without a trace in the file system, as a faulty disk does."""
     flip(path)
     now = path.stat()
     stamp = f"{now.st_ino} {now.st_size} {now.st_mtime_ns} {now.st_ctime_ns}"
@@ -149,7 +149,8 @@ def test_a_copied_store_costs_one_summing_and_no_more(cli: Cli, tmp_path: Path) 
     hold = cli.write("hold", "")
     held = {"STOKER_FAILPOINTS": "store.sum.mid:1:hold", "STOKER_FAILPOINT_HOLD": str(hold)}
     run = cli.start("run", cli.document(steps), env=held)
-    with pytest.raises(subprocess.TimeoutExpired):  # it is summed before it counts as a hit
+    # its digest is checked before it counts as a hit
+    with pytest.raises(subprocess.TimeoutExpired):
         run.wait(1)
     hold.unlink()
     assert run.wait(WAIT_S) == 0
@@ -226,7 +227,7 @@ def test_verify_finds_silent_rot_and_sets_it_aside(cli: Cli) -> None:
     assert cli.run({"make": make(LARGE)}).code == 0
     path = artifact(cli)
     rot(cli, path)
-    assert cli.run({"make": make(LARGE)}).statuses == {"make": "cached"}  # nothing tells of it
+    assert cli.run({"make": make(LARGE)}).statuses == {"make": "cached"}  # nothing shows it
     assert "1 bad" in cli("store", "verify").out
     assert quarantined(cli) == []
     assert "quarantine" in cli("store", "verify", "--repair").out

@@ -1,4 +1,5 @@
-"""Devices from asking to using: each test on a host of fake devices, and on the real one where `make test-gpu` runs."""
+"""Devices from the request to the use: each test runs on fake devices, and with `make test-gpu` on
+real ones."""
 
 from __future__ import annotations
 
@@ -90,7 +91,7 @@ def test_two_runs_never_hold_the_same_device(host: Host) -> None:
     runs = [host.start("run", "--no-cache", "p.yaml") for _ in range(3)]
     for run in runs:
         _, said = run.communicate(timeout=120)
-        assert run.returncode == 0, said  # a second holder's mkdir would have failed
+        assert run.returncode == 0, said  # mkdir of a second holder would have failed
 
 
 def test_more_than_there_are_is_refused_before_the_start(host: Host) -> None:
@@ -134,7 +135,7 @@ def test_a_run_taken_up_where_devices_are_missing_says_so_once(cli: Cli) -> None
 
 @pytest.mark.parametrize("by", ["mask", "health"])
 def test_why_looks_at_the_devices_of_the_run(cli: Cli, by: str) -> None:
-    """What the run may not use is free, and no reason for its step to start."""
+    """A free device that the run may not use doesn't start its step."""
     listed = [{"uuid": uuid, "memory_bytes": 1 << 33} for uuid in ("GPU-a", "GPU-b")]
     if by == "health":
         listed[0]["remap_failed"] = 1

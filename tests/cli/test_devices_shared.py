@@ -1,4 +1,5 @@
-"""Devices shared by steps, runs and programs: who gets which, who waits for whom, and what happens when one breaks."""
+"""Devices shared by steps, runs and programs: which one gets which, which one waits, and what
+happens if a device fails."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def gpu(run: str, cpus: float = 0.1, **resources: Any) -> dict[str, Any]:
 
 
 def together(n: int) -> str:
-    """Ends only if n steps of this text run at the same time."""
+    """A command that ends only if n steps with it run at the same time."""
     return (
         f"touch in-$STOKER_STEP; i=0; while test $(ls in-* | wc -l) -lt {n}; do "
         "i=$((i+1)); test $i -lt 6000 || exit 1; sleep 0.02; done"
@@ -31,7 +32,7 @@ def granted(steps: Steps, name: str) -> dict[str, Any]:
 
 
 def change(cli: Cli, i: int, **values: Any) -> None:
-    """Something happens to fake device i."""
+    """Changes fake device i."""
     devices = json.loads((cli.folder / "devices.json").read_text())
     devices[i].update(values)
     cli.write("devices.new", json.dumps(devices))
@@ -46,7 +47,7 @@ def started(cli: Cli, steps: Steps, name: str, step: str) -> subprocess.Popen[st
 
 def test_runs_that_race_never_share_a_whole_device(cli: Cli) -> None:
     cli.devices("GPU-a", "GPU-b")
-    # sleeps: for others to come meanwhile
+    # sleeps: so that others can come
     text = 'mkdir "m-$CUDA_VISIBLE_DEVICES" && sleep 0.05 && rmdir "m-$CUDA_VISIBLE_DEVICES"'
     steps = {f"s{i}": gpu(text) for i in range(6)}
     runs = [cli.start("run", "--no-cache", cli.document(steps, f"{i}.json")) for i in range(3)]
@@ -190,7 +191,7 @@ def test_a_device_that_breaks_leaves_the_pool(cli: Cli) -> None:
     notes = " ".join(run.shown["notes"])
     assert "with step 'breaks' on it: Xid 79" in notes and "GPU 0 is out of the pool" in notes
     again = cli.run({"only": gpu("true", gpu_class="A100")})
-    assert again.code == 2  # for every run on this host, until somebody clears it
+    assert again.code == 2  # for every run on this host, until a user clears it
 
 
 def test_each_user_of_a_device_can_say_what_an_xid_means(cli: Cli) -> None:
@@ -199,7 +200,7 @@ def test_each_user_of_a_device_can_say_what_an_xid_means(cli: Cli) -> None:
     process = started(cli, {"a": step}, "p.json", "a")
     change(cli, 0, events=[{"xid": 79, "text": "Xid 79: GPU has fallen off the bus"}])
     cli.write("go", "")
-    assert process.wait(WAIT_S) == 0  # tried again, on the same device
+    assert process.wait(WAIT_S) == 0  # retried, on the same device
     assert cli("show", "latest").shown["steps"]["a"]["attempts"] == 2
 
 
@@ -212,7 +213,7 @@ def test_cpus_near_the_device(cli: Cli) -> None:
 
 
 def test_a_neighbour_is_not_blamed_for_an_xid_of_a_process(cli: Cli) -> None:
-    """Two share a device; the driver names the process whose access was illegal."""
+    """Two steps share a device; the driver names the process with the illegal access."""
     cli.devices("GPU-a")
     cli.write(
         "faults.py",

@@ -1,4 +1,4 @@
-"""`stoker doctor`: what it finds, how it says it, and its exit status."""
+"""`stoker doctor`: its findings, its output and its exit status."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def host(tmp_path: Path, *devices: dict[str, Any], driver: str = "580.65.06") ->
 
 
 def environment(tmp_path: Path, version: str) -> Path:
-    """A made-up virtual environment with a torch of this version.py."""
+    """A fake virtual environment whose torch has this version.py."""
     torch = tmp_path / "venv/lib/python3.11/site-packages/torch"
     torch.mkdir(parents=True)
     (torch / "__init__.py").write_text("raise SystemExit('imported')")

@@ -1,4 +1,4 @@
-"""Documents that are wrong: one sentence with the file and the line, exit status 2, nothing begun."""
+"""Wrong documents: one sentence with file and line, exit status 2, and nothing starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BOMB = "".join(
     f"  l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10) if i else '1'}]\n" for i in range(12)
 )
 
-# name: (text, line of the mistake or None where the whole file is meant, words of the sentence)
+# name: (text, line of the mistake or None for the whole file, words of the sentence)
 CASES: dict[str, tuple[str | bytes, int | None, list[str]]] = {
     "empty": ("", None, ["empty"]),
     "only a comment": ("# nothing\n", None, ["empty"]),
@@ -166,7 +166,7 @@ def test_a_byte_order_mark(cli: Cli, name: str) -> None:
 
 
 def test_yaml_as_people_write_it(cli: Cli) -> None:
-    """Anchors, merge-free aliases, block text, comments, quotes: 1.2's scalars, not 1.1's."""
+    """Anchors, aliases, block text, comments, quotes; scalars of YAML 1.2, not of 1.1."""
     cli.write(
         "p.yaml",
         """\

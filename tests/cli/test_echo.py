@@ -1,4 +1,5 @@
-"""`stoker run --echo`: what steps write, on our own stdout and stderr, while they run; `stoker tag`."""
+"""`stoker run --echo`, which shows the output of steps on stdout and stderr while they run; `stoker
+tag`."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from cli_tools import WAIT_S, Cli
 
 
 def lines_of(text: str, step: str) -> list[str]:
-    """What was said of one step, without the prefix."""
+    """The lines of one step, without the prefix."""
     found = re.findall(rf"^\[[0-9a-f-]+/{step}(?: \(pid \d+\))?\] (.*)$", text, re.MULTILINE)
     return [re.sub(r"after [\d.]+ m?s", "after T", line) for line in found]
 
 
 def test_lines_come_while_the_step_runs(cli: Cli) -> None:
-    """The step goes on only once its line was read: it can't have come with the end."""
+    """The step continues only after its line was read, so the line came before the end."""
     wait = "while [ ! -e ok ]; do sleep 0.02; done"
     document = cli.document({"a": {"run": f"echo one; printf tw; {wait}; echo o; printf three"}})
     run = cli.start("run", "-q", "--echo", document)
@@ -28,7 +29,8 @@ def test_lines_come_while_the_step_runs(cli: Cli) -> None:
 
 
 def test_streams_ends_and_attempts(cli: Cli) -> None:
-    """Each stream goes to its own; all of a step's lines come before its end; causes are told."""
+    """Each stream goes to its counterpart; all lines of a step come before its end; causes are
+    shown."""
     many = "i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; echo bad >&2; exit 3"
     run = cli.run(
         {"a": {"run": many, "retry": {"max_retries": 1, "delay": 0}}, "b": {"run": "echo b"}},
@@ -56,7 +58,7 @@ def test_streams_ends_and_attempts(cli: Cli) -> None:
 
 
 def test_long_line_and_secret(cli: Cli) -> None:
-    """A line without an end is not held back for ever; a secret's value never appears."""
+    """A line without an end is shown in time; a secret's value never appears."""
     run = cli.run(
         {
             "long": {"run": "head -c 200000 /dev/zero | tr '\\0' x"},
@@ -75,7 +77,7 @@ def test_long_line_and_secret(cli: Cli) -> None:
 
 
 def test_tags_of_a_live_run(cli: Cli) -> None:
-    """A run can be tagged by others while its engine goes on committing, and after its end."""
+    """Other processes can tag a run while its engine commits, and after its end."""
     wait = "echo > here; while [ ! -e ok ]; do sleep 0.02; done"
     document = cli.document({"a": {"run": wait}, "b": {"run": "true", "after": ["a"]}}, tags=["x"])
     run = cli.start("run", "-q", document)

@@ -112,7 +112,7 @@ if __name__ == "__main__":
 
 
 def test_a_sweep(cli: Cli) -> None:
-    """Twenty configurations, a table and a plot; again with one more configuration: twenty hits."""
+    """Twenty configurations, a table and a plot; a second run with one more has twenty hits."""
     pytest.importorskip("matplotlib")
     cli.write("sweep.py", SWEEP)
     run = cli("run", "-j2", "sweep.py", timeout=120)
@@ -246,7 +246,8 @@ def cell(source: str) -> dict[str, object]:
 
 
 def test_a_notebook(cli: Cli) -> None:
-    """Run by nbclient, as `jupyter execute` does: prints are in the cell, the run shows its card."""
+    """nbclient runs it as `jupyter execute` does: prints are in the cell, and the run shows its
+    card."""
     pytest.importorskip("nbclient")
     cells = [
         "from stoker import pipeline, step\n@step\ndef load() -> list:\n    print('loading')\n    return [1, 2, 3]",

@@ -1,6 +1,7 @@
-"""What a step does with the devices that it was given, and with those that it wasn't: real processes, fake devices.
+"""What a step does with granted devices and with others: real processes, fake devices.
 
-A step plays the driver: it writes into the fake devices' file who uses which device.
+A step simulates the driver: it writes into the file of fake devices which process uses which
+device.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from cli_tools import LOOKED_AT, PYTHON, Cli
 
-MIB = 1 << 20  # shares are rounded down to it
+MIB = 1 << 20  # shares are rounded down to this
 USE = (
     LOOKED_AT
     + """
@@ -99,7 +100,7 @@ def test_a_changed_mask_is_named(cli: Cli) -> None:
 
 
 def test_a_cpu_only_torch_is_named(cli: Cli) -> None:
-    """A command of any language: what its processes have mapped tells."""
+    """For a command in any language, the files that its processes map show it."""
     torch = pytest.importorskip("torch")
     if torch.version.cuda or torch.version.hip:
         pytest.skip(f"this torch, {torch.__version__}, is not a CPU-only build")
@@ -110,7 +111,8 @@ def test_a_cpu_only_torch_is_named(cli: Cli) -> None:
     run = cli.run({"train": step}, timeout=120)
     assert run.code == 0
     verdict = run.steps["train"]["used"]["verdict"]
-    # A driver that lists no process and no use of memory: whether it was used is still told by what was loaded.
+    # The driver lists no process and no use of memory; loaded libraries still show whether a device
+    # was used.
     assert verdict["cause"] == "cpu_only_build", verdict
     assert "the installed torch is a CPU-only build" in verdict["text"]
 
@@ -128,7 +130,7 @@ class cuda:
 
 @pytest.mark.parametrize("used", [0, 1])
 def test_tensors_that_were_never_moved(cli: Cli, used: int) -> None:
-    """A build for CUDA that saw both devices, by its own words at the step's end."""
+    """A build for CUDA that reports at the step's end that it saw both devices."""
     cli.devices("GPU-a", "GPU-b", processes={})
     cli.write("torch/__init__.py", TORCH.replace("INITIALIZED", str(used > 0)))
     cli.write(
@@ -153,7 +155,7 @@ def test_tensors_that_were_never_moved(cli: Cli, used: int) -> None:
 
 
 def test_a_full_dev_shm_is_why(cli: Cli) -> None:
-    """Without a place to put them, a DataLoader's tensors end it by SIGBUS."""
+    """If /dev/shm is full, a DataLoader dies of SIGBUS."""
     small = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /dev/shm && "$@"', "sh"]
     if subprocess.run([*small, "true"], capture_output=True).returncode != 0:
         pytest.skip("no mount namespace of our own to be had here")
@@ -219,7 +221,8 @@ def test_a_device_outside_the_lease(cli: Cli, policy: str) -> None:
 
 
 def test_nodes_of_other_devices_are_closed(cli: Cli) -> None:
-    """Harmless nodes play devices: what was not given can't be opened, by the control group."""
+    """Harmless device nodes stand in for devices: the control group forbids opening those not
+    granted."""
     if "its own accelerators" not in cli("doctor").out.replace("\n", " "):
         pytest.skip("devices can't be closed here: no v1 device controller that is ours to write")
     devices = [{"uuid": "GPU-a", "node": "/dev/full"}, {"uuid": "GPU-b", "node": "/dev/zero"}]
@@ -262,7 +265,7 @@ def test_failures_are_told_apart_by_their_words(cli: Cli, word: str, front: str)
     assert run.code == 1
     assert run.steps["a"]["error"]["class"] == word
     cause = run.cause("a")
-    assert SAYS[word] in cause and "; " in cause[cause.index(SAYS[word]) :]  # and the way out
+    assert SAYS[word] in cause and "; " in cause[cause.index(SAYS[word]) :]  # and the remedy
 
 
 def test_a_lost_device_is_why_and_another_is_tried(cli: Cli) -> None:
@@ -293,7 +296,8 @@ def test_who_goes_over_its_share_is_ended_alone(cli: Cli) -> None:
     assert run.cause("greedy").startswith("used 4 GB of its 3 GB of GPU memory (GPU-a); ")
     device = used["devices"][0]
     assert 3 * 10**9 - device["share_bytes"] < MIB and device["peak_memory_bytes"] == 4 * 10**9
-    assert "energy_j" not in device and "busy_s" not in device  # of a shared device: whose?
+    # on a shared device it is unknown whose
+    assert "energy_j" not in device and "busy_s" not in device
     part = device["share_bytes"] / (1 << 33)
     assert used["gpu_held_s"] == pytest.approx(part * used["wall_s"], abs=0.01)
 

@@ -1,4 +1,5 @@
-"""`stoker gpus` on machines that aren't here (--simulate) and on devices that a file describes; plans and runs on the former."""
+"""`stoker gpus` on simulated machines (--simulate) and on devices that a file describes; plans and
+runs on simulated ones."""
 
 from __future__ import annotations
 
@@ -123,7 +124,7 @@ METRIC = re.compile(
 
 
 def parse(text: str) -> dict[tuple[str, str], float]:
-    """Prometheus text → (name, labels) → value; checks what the format asks for."""
+    """Parses Prometheus text into (name, labels) → value, and checks the format."""
     found: dict[tuple[str, str], float] = {}
     types: dict[str, str] = {}
     last = None
@@ -190,7 +191,7 @@ def test_prometheus_of_slices(cli: Cli) -> None:
 
 
 def test_an_xid_of_this_boot(cli: Cli) -> None:
-    """The kernel log names the device by its PCI address; the last line counts."""
+    """The kernel log names the device by its PCI address, and its last line counts."""
     line = "4,{},5678901,-;NVRM: Xid (PCI:0000:0f:00): {}, pid=77, name=python\n"
     cli.write("root/dev/kmsg", line.format(1, 94) + line.format(2, 31))
     library = ROOT / "build/src/host/accel/libnvidia-ml-fake.so"
@@ -265,7 +266,7 @@ def test_plan_on_another_machine(cli: Cli) -> None:
 
 
 def test_run_on_another_machine(cli: Cli) -> None:
-    """Variables are set, leases are taken, nothing is used, and one line says so."""
+    """Variables are set and leases taken, but no device is used, and one line says so."""
     say = 'echo "$CUDA_VISIBLE_DEVICES/$ROCR_VISIBLE_DEVICES/$HIP_VISIBLE_DEVICES"'
     steps = {
         "train": {"run": say, "resources": {"gpu_count": 2}},

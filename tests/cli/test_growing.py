@@ -1,4 +1,4 @@
-"""Graphs that grow, of YAML and command steps: what follows what, what each task sees, what is taken up again."""
+"""Growing graphs of YAML and command steps: their order, what each task sees, and resuming."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rows = list[tuple[str, int | None, dict[str, Any]]]
 
 
 def events(cli: Cli, run: str | None = None) -> Rows:
-    """(kind, task, data) of the newest run, or of one, in their order."""
+    """(kind, task, data) of a run's events (default: the newest run), in order."""
     with sqlite3.connect(cli.store / "store.db") as db:
         row = db.execute(
             "SELECT id FROM runs WHERE ? IS NULL OR run = ? ORDER BY id DESC LIMIT 1",
@@ -41,7 +41,7 @@ def newest(cli: Cli) -> str:
 
 
 def stdout(cli: Cli, task: str, attempt: int = 1) -> str:
-    """What `STEP/ID` of the newest run wrote."""
+    """The stdout of `STEP/ID` of the newest run."""
     return (cli.store / "runs" / newest(cli) / task / str(attempt) / "stdout.log").read_text()
 
 
@@ -246,7 +246,7 @@ def test_num_parallel_is_one_gang_whose_ranks_are_joined(cli: Cli) -> None:
     assert cli("store", "gc").code == 0 and cli("store", "verify").code == 0
     before = journal(cli)
     again = cli("run", "--clone", "latest", "p.json")
-    assert again.code == 0 and journal(cli) == before  # every rank's artifacts are still there
+    assert again.code == 0 and journal(cli) == before  # the artifacts of every rank are kept
 
 
 def test_ranks_that_dont_fit_are_that_tasks_failure(cli: Cli) -> None:
@@ -379,5 +379,5 @@ def test_hooks_that_a_killed_engine_owed_are_run_of_each_task(cli: Cli) -> None:
     assert cli.run(steps).code != 0
     cli.write("mended", "")
     assert cli("resume", "latest").code == 0
-    counts = journal(cli)  # one that ran when the engine was killed begins again
+    counts = journal(cli)  # a task that ran when the engine was killed starts again
     assert all(counts[name] in (1, 2) for name in ("hook2", "hook3", "hook4"))

@@ -1,4 +1,4 @@
-"""Graphs that grow, as they are told: show, logs, why, artifacts, the card, the client."""
+"""How growing graphs are shown: show, logs, why, artifacts, the card, the client."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_show_step_and_task(wide: Cli) -> None:
 
 
 def test_artifacts_by_number(wide: Cli) -> None:
-    """`--refs` says the same, each artifact once."""
+    """`--refs` lists the same, each artifact once."""
     plain = wide.json("show", "latest/work")
     short = wide.json("show", "latest/work", "--refs")
     refs = short.pop("refs")
@@ -104,7 +104,7 @@ def test_logs_why_and_artifacts(wide: Cli) -> None:
 
 
 def test_clone(wide: Cli) -> None:
-    """A clone says where it is from, and its logs are those of there."""
+    """A clone shows its origin, and has the logs of the origin."""
     first = wide.json("show", "latest")["run"]
     run = wide("run", "--clone", "latest", "p.json", "--echo")
     assert run.code == 0 and f"Cloned from {first}/work/3." in run.out
@@ -145,7 +145,7 @@ def test_failure_names_the_item(cli: Cli) -> None:
 
 
 def test_client(wide: Cli) -> None:
-    """The client of pipelines looks at such a run without stumbling."""
+    """The client of pipelines can read such a run."""
     program = (
         "from stoker import Client\n"
         "run = Client().get_pipeline_run('latest')\n"
@@ -166,7 +166,8 @@ def test_client(wide: Cli) -> None:
 
 
 def test_plan(cli: Cli) -> None:
-    """Where the tasks of each step come from, before and after a run: what there will be of them is not known."""
+    """Where the tasks of each step come from, before and after a run; their number is unknown
+    before."""
     steps = {
         **WIDE,
         "end": {"run": "true", "next": "train", "num_parallel": 3},

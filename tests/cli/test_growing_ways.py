@@ -1,4 +1,4 @@
-"""Growing graphs of command steps in which a step is reached by several ways: loops, cases that meet."""
+"""Growing graphs of commands in which several paths lead to a step: loops, cases that meet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ COUNT = {
 
 
 def test_a_loop_hands_on_its_state(cli: Cli) -> None:
-    """The newest `n` on the way: start's in the first round, then the loop's own; `until` is start's in all."""
+    """A step gets the newest `n` on its path: that of start in the first round, then that of the
+    loop; `until` always comes from start."""
     done = cli.run(COUNT)
     assert done.code == 0, done.err
     run = max((cli.store / "runs").iterdir())

@@ -1,4 +1,4 @@
-"""What a command does to its inputs stays with it: the store keeps what it was given."""
+"""A command that changes its inputs doesn't change the store."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def content(store: Path) -> dict[str, bytes]:
 
 
 def before(cli: Cli, steps: dict[str, Any]) -> dict[str, bytes]:
-    """The store with what the steps make, before anybody reads it."""
+    """The store with the outputs of the steps, before a step reads them."""
     assert cli.run(steps).code == 0
     return content(cli.store)
 
@@ -152,7 +152,7 @@ def test_many_large_inputs(cli: Cli) -> None:
 
 @pytest.mark.parametrize("command", ["true", "false"])
 def test_a_change_past_all_guards_is_found_and_named(cli: Cli, command: str) -> None:
-    """By a program that finds the file by itself, outside of what the step was given."""
+    """By a program that finds the file outside the step's inputs."""
     done = "\n".join(
         [
             "import glob, os, sys",

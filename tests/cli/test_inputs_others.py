@@ -1,4 +1,4 @@
-"""Inputs that can't be changed: by a user without rights, by ranks, by loaders of the user's own."""
+"""Inputs can't be changed: by an unprivileged user, by ranks, by the user's own loaders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOBODY = 65534
 
 
 class Unprivileged(Cli):
-    """`stoker` as a user without rights, with a copy of the engine in a folder of that user's."""
+    """`stoker` as an unprivileged user, with a copy of the engine in a folder of that user."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -59,7 +59,8 @@ def test_who_it_is(nobody: Unprivileged) -> None:
     assert nobody.store.stat().st_uid == NOBODY
 
 
-# Its own files' modes a user may change: these reach what is linked to, and are found after the step.
+# A user may change the modes of their files: these changes reach linked files, and are found after
+# the step.
 OPENS = ("opens it for writing first",)
 
 
@@ -88,7 +89,7 @@ def test_a_list(nobody: Unprivileged) -> None:
 
 @pytest.mark.parametrize("made", [make(LARGE), FOLDER], ids=["a large file", "a folder"])
 def test_who_opens_it_first_is_found_out(nobody: Unprivileged, made: dict) -> None:
-    """A user owns the store: nothing but a mount could forbid it, so the step fails and says so."""
+    """The user owns the store, so only a mount could forbid it; the step fails and says so."""
     assert nobody.run({"make": made}).code == 0
     hurt = "F=$STOKER_INPUT_x; [ -d $F ] && F=$F/a; chmod u+w $(dirname $F) $F; echo y >> $F"
     steps = {"make": made, "hurts": {"run": ["sh", "-c", hurt], "inputs": ONE}}
@@ -106,7 +107,8 @@ def test_who_opens_it_first_is_found_out(nobody: Unprivileged, made: dict) -> No
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 @pytest.mark.parametrize("way", ["overwrites", "appends", "edits", "removes", "moves another there"])  # fmt: skip
 def test_ranks(cli: Cli, way: str, size: int) -> None:
-    """Each rank in turn, and all at once: they share the step's files, which are not the store's."""
+    """Each rank in turn, and all at once: they share the step's files, which aren't those of the
+    store."""
     if size == LARGE and os.geteuid() == 0 and not can_mount():
         pytest.skip("no mounts here: the change is found after the step")
     steps = {"make": make(size)}
@@ -184,7 +186,7 @@ def is_found(cli: Cli, done: subprocess.CompletedProcess[str]) -> None:
 
 
 def test_a_loader_that_writes_is_found_out(cli: Cli) -> None:
-    """A materializer of the user's own gets the stored path."""
+    """The user's own materializer gets the stored path."""
     assert of_python(cli).returncode == 0
     assert cli.json("show", "latest")["steps"]["read"]["status"] == "succeeded"
     is_found(cli, of_python(cli, HURTS="1"))

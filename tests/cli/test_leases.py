@@ -1,4 +1,4 @@
-"""Devices between runs: who waits, for whom, and who goes on when the other ends, by whatever."""
+"""Devices between runs: which run waits for which, and which one continues when another ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
 
 def hold(cli: Cli) -> subprocess.Popen[str]:
-    """A run from a document, by the command line, that has the only device until there is a file `go`."""
+    """A run of a document that holds the only device until the file `go` exists."""
     cli.devices("GPU-a")
     steps = {"hold": {"run": HOLD, "resources": {"gpu_count": 1}}}
     child = cli.start("run", cli.document(steps, "hold.json"))
@@ -40,7 +40,7 @@ def hold(cli: Cli) -> subprocess.Popen[str]:
 
 
 def want(cli: Cli) -> subprocess.Popen[str]:
-    """A run from Python, by the program itself, that wants it too; returns once it waits."""
+    """A run from a Python program that wants the same device; returns once it waits."""
     cli.write("front.py", FRONT)
     env = {**cli.env, "STOKER_BIN": str(cli.binary), "TRAINED": str(cli.folder / "trained")}
     child = subprocess.Popen(
@@ -59,7 +59,7 @@ def want(cli: Cli) -> subprocess.Popen[str]:
 
 
 def test_two_fronts_share_a_host(cli: Cli) -> None:
-    """Neither knows the other; each is told of it by name."""
+    """Neither knows the other, but each is shown the other's name."""
     holder = hold(cli)
     run = cli.json("show", "latest")["run"]
     waiter = want(cli)
@@ -83,7 +83,7 @@ def test_who_waits_goes_on_when_the_holder_is_killed(cli: Cli, how: signal.Signa
 
 
 def test_the_holder_has_what_it_wants_while_others_wait(cli: Cli) -> None:
-    """Who waits can be ended, and takes nothing with it."""
+    """A waiting run can be ended without harm to others."""
     holder = hold(cli)
     waiter = want(cli)
     os.killpg(waiter.pid, signal.SIGINT)  # as the terminal does
@@ -95,7 +95,8 @@ def test_the_holder_has_what_it_wants_while_others_wait(cli: Cli) -> None:
 
 
 def test_programs_outside_stoker_are_passed_over(cli: Cli) -> None:
-    """A device in use is no device for us; once nothing else is left, the program is named."""
+    """A device that another program uses is passed over; if no other is left, the program is
+    named."""
     program = subprocess.Popen(["sleep", "100"])
     cli.children.append(program)
     use = {str(program.pid): 1 << 20}
@@ -122,7 +123,7 @@ def test_programs_outside_stoker_are_passed_over(cli: Cli) -> None:
 
 
 def test_shares_run_together_and_a_whole_device_waits(cli: Cli) -> None:
-    """Two runs' shares are on one device at once; who wants all of it is told of both."""
+    """Shares of two runs are on one device; a run that wants all of it is shown both."""
     cli.devices("GPU-a")
     step = {
         "run": "echo up >> $STEP; while ! test -e go; do sleep 0.02; done",
@@ -152,7 +153,7 @@ SHARE = {"gpu_count": 1, "gpu_memory": "3GB"}
 
 
 def stream(cli: Cli, name: str, n: int) -> subprocess.Popen[str]:
-    """A run of n steps that each have a share of the only device for a moment, two at once."""
+    """A run of n steps that each hold a share of the only device for a moment, two at once."""
     step = {
         "run": f"echo $STOKER_STEP >> {name}; sleep 0.3",  # sleeps: so that two overlap
         "resources": {**SHARE, "cpu_count": 0.1},
@@ -162,7 +163,8 @@ def stream(cli: Cli, name: str, n: int) -> subprocess.Popen[str]:
 
 
 def test_a_stream_of_shares_lets_a_whole_device_request_through(cli: Cli) -> None:
-    """Two runs' shares always overlap on the device: without its claim the third waited for their end."""
+    """Shares of two runs always overlap on the device: without its claim the third run would wait
+    for their end."""
     cli.devices("GPU-a")
     cli.env["STOKER_CLAIM_AFTER_MS"] = "1000"
     n = 200  # 0.3 s each, 2 at once: they last for at least 30 s
@@ -184,7 +186,8 @@ def test_a_stream_of_shares_lets_a_whole_device_request_through(cli: Cli) -> Non
 
 
 def test_why_names_the_claim(cli: Cli) -> None:
-    """Who is held off by a claim is told by whom and since when; a claim ends with its engine."""
+    """A run that a claim holds off shows whose it is and since when; a claim ends with its
+    engine."""
     cli.devices("GPU-a")
     cli.env["STOKER_CLAIM_AFTER_MS"] = "300"
     held = {"run": HOLD, "resources": SHARE}

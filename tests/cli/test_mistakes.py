@@ -121,7 +121,7 @@ FAILING = {
 
 @pytest.mark.parametrize("name", FAILING)
 def test_a_python_step_that_fails(cli: Cli, name: str) -> None:
-    """The step that did it is blamed, at the user's line, and the next one doesn't start."""
+    """The error names the step and the user's line, and the next step doesn't start."""
     text, parts = FAILING[name]
     cli.write(
         "prog.py",
@@ -137,7 +137,7 @@ def test_a_python_step_that_fails(cli: Cli, name: str) -> None:
 
 
 def test_a_step_with_a_timeout_may_fork(cli: Cli) -> None:
-    """Its child has no thread that would write stacks, and waits for none; the step still has it."""
+    """Its child has no thread that writes stacks, and waits for none; the step still has one."""
     text = (
         "import faulthandler, os, time\n@step(timeout=2)\ndef a() -> None:\n"
         "    if os.fork() == 0:\n        faulthandler.cancel_dump_traceback_later()\n        os._exit(0)\n"

@@ -1,4 +1,5 @@
-"""A store that can't be written ends each way of running a pipeline with one sentence: full, no inodes, read-only."""
+"""With a store that is full, without inodes or read-only, each way of running a pipeline ends with
+one sentence."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ def test_one_sentence(cli: Cli, disk: Path, door: str, begun: bool, lack: str) -
 
 
 def test_reads_while_full(cli: Cli, disk: Path) -> None:
-    """A store on a read-only file system is read."""
+    """A store on a read-only file system can be read."""
     assert cli("run", "p.yaml").code == 0
     assert mount("-o", "remount,ro", disk)
     for words in (["show"], ["runs"], ["logs"], ["why"], ["plan", "p.yaml"], ["artifact", "list"]):

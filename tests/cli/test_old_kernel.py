@@ -38,7 +38,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def old(tmp_path: Path) -> Iterator[Cli]:
-    """Every `stoker` of this terminal, and what it starts, is on the old kernel."""
+    """Every `stoker` of this terminal and its children see the old kernel."""
     terminal = Cli(tmp_path)
     terminal.filter_calls("old")
     yield terminal
@@ -53,7 +53,7 @@ def test_the_filter_holds(tmp_path: Path) -> None:
 
 
 def test_steps(old: Cli) -> None:
-    """Commands in turn, side by side and failing; a hit; artifacts of more than one file."""
+    """Commands in sequence, in parallel and failing; a hit; artifacts with several files."""
     steps = {
         "make": {"run": "mkdir $STOKER_OUTPUT/d && echo 42 > $STOKER_OUTPUT/d/x", "outputs": ["d"]},
         "read": {"run": "grep -q 42 $STOKER_INPUT_d/x", "inputs": {"d": {"from": "make.d"}}},
@@ -67,7 +67,7 @@ def test_steps(old: Cli) -> None:
 
 
 def test_no_descriptor_passes(old: Cli) -> None:
-    """What the engine inherits without CLOEXEC doesn't reach a step."""
+    """Descriptors that the engine inherits without CLOEXEC don't reach a step."""
     null = os.open("/dev/null", os.O_RDONLY)
     os.set_inheritable(null, True)
     old.document({"a": {"run": f"echo $$ > pid; [ ! -e /proc/$$/fd/{null} ]"}})
@@ -106,7 +106,7 @@ def test_cancel(old: Cli) -> None:
 
 
 def test_engine_killed_and_resumed(old: Cli) -> None:
-    """The guardians close what they inherited, and end the task; `resume` goes on."""
+    """The guardians close inherited descriptors and end the task; `resume` continues."""
     old.document({"a": {"run": "[ -e go ] || { echo $$ > pid; exec sleep 1000; }"}})
     child = old.start("run", "p.json")
     pid = int(old.until("pid"))
@@ -117,7 +117,7 @@ def test_engine_killed_and_resumed(old: Cli) -> None:
 
 
 def test_secrets_are_hidden(old: Cli) -> None:
-    """The process that hides them is watched, too."""
+    """The process that hides secrets is watched, too."""
     steps = {"a": {"run": "echo is $TOKEN", "secrets": ["TOKEN"]}}
     done = old.run(steps, env={"STOKER_SECRET_TOKEN": "abcdefgh1234"})
     assert done.code == 0, done.err

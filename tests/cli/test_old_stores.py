@@ -1,4 +1,4 @@
-"""Stores that a former Stoker wrote (tests/data/stores) are listed, used and gone on with."""
+"""Stores of an older Stoker (tests/data/stores) can be listed, used and continued."""
 
 from __future__ import annotations
 

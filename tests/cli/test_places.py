@@ -1,4 +1,5 @@
-"""Steps on other machines as `stoker plan` tells of them, and what is refused before anything starts. Nothing is reached."""
+"""Steps on other machines in `stoker plan`, and what is refused before anything starts. Nothing is
+contacted."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from cli_tools import Cli
 
-# nobody listens there: what a registry would know stays unknown, at once
+# nothing listens there, so a registry fails at once
 IMAGE = "127.0.0.1:1/team/img:1"
 HUGE = {"cpu_count": 9000, "memory": "900TB", "gpu_count": 8}
 
@@ -28,7 +29,7 @@ def test_takes_nothing_here(cli: Cli) -> None:
     assert done.code == 0, done.err
     assert "9000 CPUs, 900 TB, 8 devices, on kubernetes (stack 'prod'), in " + IMAGE in done.out
     assert "1 step on other machines, 1 step on this machine" in done.out
-    assert "this machine has" not in done.out  # neither less CPUs nor no GPUs
+    assert "this machine has" not in done.out  # neither fewer CPUs nor no GPUs
     told = json.loads(cli("plan", "--with", "prod", "--json", doc).out)["steps"]
     steps = {s["step"]: s for s in told}
     assert (steps["here"]["backend"], steps["big"]["backend"]) == ("local", "kubernetes")
@@ -37,7 +38,7 @@ def test_takes_nothing_here(cli: Cli) -> None:
 
 
 def test_one_step_by_its_backend(cli: Cli) -> None:
-    """Without --with: who names it goes there, to the only stack of that backend."""
+    """Without --with, a step that names a backend runs on its only stack."""
     stacks(cli)
     steps = {"a": {"run": "true"}, "b": {"run": "true", "backend": "kubernetes"}}
     done = cli("plan", cli.document(steps))
@@ -54,7 +55,7 @@ def test_image_map(cli: Cli) -> None:
 
 
 def test_unknown_option(cli: Cli) -> None:
-    """Listed by `plan` with the nearest, refused by `run` before the first step."""
+    """`plan` shows it with the nearest name; `run` refuses it before the first step."""
     stacks(cli, carry="volume", carry_volume="/opt/stoker")
     steps = {
         "a": {"run": "true", "backend": "local"},
@@ -120,7 +121,8 @@ def test_refused(
 
 
 def test_costs_nothing_here(cli: Cli) -> None:
-    """A run without steps elsewhere loads nothing and starts no thread for them, whatever stacks there are."""
+    """A run without steps elsewhere loads nothing and starts no thread for them, whatever stacks
+    exist."""
     stacks(cli)
     run = "grep -c libcurl /proc/$PPID/maps; ls /proc/$PPID/task | wc -l"
     done = cli.run({"a": {"run": run}})

@@ -1,4 +1,5 @@
-"""What `stoker plan` says about requests for devices, on machines that aren't here and by what earlier runs needed."""
+"""What `stoker plan` says about requests for devices, on simulated machines and with figures of
+earlier runs."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ look_at_me()
 
 
 def test_what_earlier_runs_needed(cli: Cli) -> None:
-    """A whole device at first, then so much as was used and 15 % more; less is said to be little."""
+    """A whole device at first, then what was used plus 15 %; a note names smaller requests."""
     cli.devices("GPU-a")
     cli.env["STOKER_TEST_DEVICES"] = str(cli.folder / "devices.json")
     cli.write("use.py", USE_MEMORY % (2 << 30))

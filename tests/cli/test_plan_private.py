@@ -1,4 +1,4 @@
-"""What stays here of a project's private files is told by a plan, too, wherever its code travels to."""
+"""A plan lists the project's private files that stay on this machine, wherever its code goes."""
 
 from __future__ import annotations
 

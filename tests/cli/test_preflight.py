@@ -1,4 +1,4 @@
-"""Before a run: frameworks that can't use the devices of their steps, devices that aren't fit."""
+"""Checks before a run: frameworks that can't use the devices of their steps, and faulty devices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Environment = Callable[..., str]
 
 @pytest.fixture
 def environment(cli: Cli) -> Environment:
-    """A virtual environment with a made-up torch of this version.py; returns its interpreter."""
+    """A virtual environment with a fake torch that has this version.py; returns its interpreter."""
 
     def make(torch: str | None, **packages: str) -> str:
         root = cli.folder / "venv"
@@ -51,7 +51,7 @@ def step(cli: Cli, **more: Any) -> dict[str, Any]:
 
 
 def refused(cli: Cli, done: Run, *texts: str) -> None:
-    """It ended before anything was started, and says why."""
+    """It ended before anything started, and says why."""
     assert done.code == 2
     for text in texts:
         assert text in " ".join(done.err.split())
@@ -115,7 +115,7 @@ def test_only_steps_that_get_devices_are_looked_at(cli: Cli, environment: Enviro
     python = environment(CPU)
     host(cli, {})
     assert cli.run({"train": step(cli, resources={})}, "--python", python).code == 0
-    host(cli)  # no device at all: policy fit runs it on the CPU
+    host(cli)  # without any device, policy fit runs it on the CPU
     assert cli.run({"train": step(cli)}, "--python", python).code == 0
 
 

@@ -1,4 +1,5 @@
-"""What steps print appears while they run: plainly of a lone step, after the step's name of several."""
+"""Prints of steps appear while they run: unchanged for a single step, after the step's name for
+several."""
 
 from __future__ import annotations
 
@@ -21,19 +22,19 @@ MEET = "touch $0; while [ ! -e a ] || [ ! -e b ]; do sleep 0.02; done; sleep 0.2
 
 
 def meets(name: str, then: str) -> dict[str, object]:
-    """A step that prints while the other of `a` and `b` runs."""
+    """Steps `a` and `b`, each of which prints while the other one runs."""
     return {"run": ["sh", "-c", f"{MEET}; {then}", name]}
 
 
 def told(text: str) -> list[str]:
-    """The lines that aren't Stoker's own progress."""
+    """The lines that aren't progress of Stoker."""
     own = r"(start|done|cached|failed|store|stoker:|run |note|retry) ?"
     lines = text.split("\n\n")[0].splitlines()
     return [line for line in lines if line and not re.match(own, line)]
 
 
 def test_a_lone_step_prints_plainly_and_at_once(cli: Cli) -> None:
-    """The step goes on only once its line was read: it can't have come with the end."""
+    """The step continues only after its line was read, so the line came before the end."""
     run = cli.start("run", cli.document({"a": {"run": f"echo one; {WAIT}; echo two; printf end"}}))
     assert run.stdout is not None
     assert run.stdout.readline() == "one\n"
@@ -59,7 +60,7 @@ def test_steps_at_once_have_their_name_before_each_line(cli: Cli) -> None:
 
 
 def test_steps_after_each_other_print_in_order(cli: Cli) -> None:
-    """In one stream, the end of a step comes after its lines and before the next step's."""
+    """In one stream, the end of a step comes after its lines and before those of the next step."""
     steps = {"a": {"run": "echo in a"}, "b": {"run": "echo in b", "after": ["a"]}}
     run = subprocess.run(
         [cli.binary, "run", cli.document(steps)],
@@ -134,7 +135,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("door", ["run", "python"])
 def test_a_python_file(cli: Cli, door: str) -> None:
-    """What the program prints itself comes before and after what its steps print."""
+    """Prints of the program come before and after the prints of its steps."""
     cli.write("prog.py", PROGRAM)
     argv = [cli.binary, "run", "prog.py"] if door == "run" else [PYTHON, "prog.py"]
     run = subprocess.Popen(
@@ -156,7 +157,7 @@ def test_a_python_command_prints_at_once(cli: Cli) -> None:
 
 
 def test_nobody_reads(cli: Cli) -> None:
-    """Our stdout is a full pipe: the step ends all the same, and later every line appears."""
+    """Our stdout is a full pipe: the step still ends, and later every line appears."""
     n = 300_000
     body = f"seq {n}; touch ended; while [ ! -e ok ]; do sleep 0.02; done; echo last"
     run = cli.start("run", cli.document({"a": {"run": body}}))
@@ -170,7 +171,7 @@ def test_nobody_reads(cli: Cli) -> None:
 
 
 def test_a_reader_that_goes(cli: Cli) -> None:
-    """`stoker run | head -1`: the run isn't harmed."""
+    """`stoker run | head -1` doesn't harm the run."""
     steps = {"a": {"run": "seq 200000; touch made"}}
     run = cli.start("run", cli.document(steps))
     assert run.stdout is not None and run.stdout.readline() == "1\n"
@@ -182,7 +183,7 @@ def test_a_reader_that_goes(cli: Cli) -> None:
 
 
 class Screen:
-    """Runs a program on a terminal of 80 columns; keeps all that it wrote."""
+    """Runs a program on a terminal of 80 columns; keeps its output."""
 
     def __init__(self, cli: Cli, *argv: str) -> None:
         master, slave = pty.openpty()
@@ -266,7 +267,7 @@ def test_a_stopped_terminal_holds_up_no_step(cli: Cli) -> None:
     wait_for(lambda: (cli.folder / "made").exists())
     runs = wait_for(lambda: cli.json("runs"))
     wait_for(lambda: cli.json("show", runs[0]["run"])["steps"]["a"]["status"] == "succeeded")
-    run.send_signal(2)  # nobody will read: Ctrl-C ends the waiting
+    run.send_signal(2)  # no reader: Ctrl-C ends the waiting
     os.set_blocking(master, False)
     Path(cli.folder / "done").touch()
     thread = threading.Thread(target=lambda: _drain(master, run))

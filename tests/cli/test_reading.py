@@ -323,7 +323,7 @@ def test_runs_of_a_pipeline_that_has_none(cli: Cli, ran: Run) -> None:
 
 
 def test_a_tag_that_no_text_can_hold(ran: Run, cli: Cli) -> None:
-    """A record that another program wrote: it is named, and the others are."""
+    """A record of another program: it is listed, together with the others."""
     assert cli("tag", "latest", "--add", "aXb", "--add", "good").code == 0
     with sqlite3.connect(cli.store / "store.db") as db:
         db.execute("UPDATE events SET data = replace(data, 'aXb', 'a\\u0000b')")
@@ -343,7 +343,7 @@ def test_metadata_and_artifacts_of_no_object(ran: Run, cli: Cli) -> None:
 
 
 def test_a_step_of_the_latest_run(cli: Cli, ran: Run) -> None:
-    """A word that names no run is a step of the latest one."""
+    """A word that isn't a run names a step of the latest run."""
     for command in ("show", "logs", "why", "card"):
         words = [command, "--json"] if command == "logs" else [command]
         alone, whole = cli(*words, "broken"), cli(*words, "latest/broken")
@@ -361,7 +361,7 @@ def test_a_step_of_the_latest_run(cli: Cli, ran: Run) -> None:
 
 
 def test_what_to_type_next(cli: Cli, ran: Run) -> None:
-    """The commands in the last line of a failed run work as they stand there."""
+    """The commands in the last line of a failed run work as printed."""
     run = cli.json("show", "latest")["run"]
     last = ran.err.splitlines()[-1].split("next")[1]
     commands = [part.split()[1:] for part in last.replace("·", ",").split(",")]

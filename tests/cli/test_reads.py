@@ -1,4 +1,4 @@
-"""A hit needs what its step read to be unchanged: every way of reading, every kind of change, by each door."""
+"""A hit needs unchanged files: every way of reading, every kind of change, from each front end."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def prepare(cli: Cli, body: str, policy: str = "") -> None:
 
 
 def old(path: Path) -> None:
-    """As if written a while ago: a file that has just changed is never trusted by its time."""
+    """Sets an old time: the time of a file that has just changed is never trusted."""
     then = time.time_ns() - 3_600_000_000_000
     os.utime(path, ns=(then, then))
 
@@ -79,7 +79,7 @@ def status(cli: Cli) -> str:
 
 
 def change(cli: Cli, kind: str, name: str = "data/file") -> bool:
-    """Does it; returns whether the step must run again."""
+    """Makes the change; returns whether the step must run again."""
     path = cli.folder / name
     text = path.read_bytes()
     if kind == "content":
@@ -126,7 +126,7 @@ def test_every_way_of_reading(cli: Cli, reader: str) -> None:
 @pytest.mark.parametrize("kind", ["content", "size", "touched", "replaced by the same", "replaced"])
 @pytest.mark.parametrize("door", ["python", "yaml"])
 def test_every_change(cli: Cli, kind: str, door: str) -> None:
-    """Through a Python file, and a Python program that a YAML step starts."""
+    """In a Python file, and in a Python program of a YAML step."""
     prepare(cli, "open('data/file').read()")
     steps = {"read": {"run": [PYTHON, "child.py"]}}
 
@@ -188,7 +188,7 @@ def test_a_copy_of_all_variables_is_no_look_up(cli: Cli, how: str) -> None:
 
 
 def test_imports_list_no_folders(cli: Cli) -> None:
-    """The interpreter looks through the program's folder when a step imports something."""
+    """The interpreter searches the program's folder when a step imports something."""
     prepare(cli, "import fractions, child, traceback; traceback.format_stack()")
     assert [status(cli), status(cli)] == ["succeeded", "cached"], cli("why", "latest").out
     cli.write("more.py", "")
@@ -216,7 +216,7 @@ def test_what_the_step_wrote_itself_is_left_out(cli: Cli) -> None:
 
 
 def test_a_file_that_changes_while_the_step_runs(cli: Cli) -> None:
-    """The step read the old content: its result is no result for the new one."""
+    """The step read the old content, so its result isn't valid for the new one."""
     body = "open('data/file').read(); subprocess.run('echo 9 >> data/file', shell=True)"
     prepare(cli, body)
     assert [status(cli), status(cli)] == ["succeeded", "succeeded"]

@@ -1,4 +1,4 @@
-"""A run's record: whatever is accepted can be read again, the rest is refused before anything starts."""
+"""A run's record: accepted values can be read again, others are refused before anything starts."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_names_that_are_not_utf8(cli: Cli) -> None:
     "change", ["data = '{\"x'", "kind = 'odd'", "data = ''", "data = x'ff'", "task = 77"]
 )
 def test_a_damaged_event_hides_no_other(cli: Cli, change: str) -> None:
-    """Each event of a run in turn: every command goes on, and says it."""
+    """Damages each event of a run in turn: every command continues, and reports it."""
     cli.write("p.yaml", DOCUMENT)
     assert cli("run", "p.yaml").code == 0
     assert cli("run", "p.yaml", "--no-cache").code == 0

@@ -1,4 +1,4 @@
-"""Hostile and unlucky tasks: what they do to their own folder, to files, to the engine."""
+"""Hostile and unlucky tasks, and what they do to their folder, to files and to the engine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_pipe_in_place_of_a_file_does_not_stop_the_engine(cli: Cli) -> None:
 
 
 def test_secret_in_a_log_with_a_hole_is_masked(cli: Cli) -> None:
-    """A log may say that it has terabytes, or be cut while it is read."""
+    """A log may claim to have terabytes, or be truncated while it is read."""
     run = cli.run(
         {
             "a": {
@@ -53,7 +53,8 @@ def test_secret_in_a_log_with_a_hole_is_masked(cli: Cli) -> None:
 
 
 def test_devices_of_the_class_that_was_asked_for(cli: Cli) -> None:
-    """Leases are of devices that fit, and who waits for one kind doesn't hold up another."""
+    """Leases are for fitting devices, and a step that waits for one kind doesn't hold up
+    another."""
     models = {"GPU-a": "NVIDIA A100-SXM4-80GB", "GPU-b": "Tesla T4", "GPU-c": "Tesla T4"}
     cli.devices(*models)
     cli.write("devices.json", json.dumps([{"uuid": u, "model": m} for u, m in models.items()]))
@@ -72,7 +73,7 @@ def test_devices_of_the_class_that_was_asked_for(cli: Cli) -> None:
 
 
 def test_outputs_behind_a_link_stay_where_they_are(cli: Cli) -> None:
-    """Outputs are moved into the store: nothing that isn't the task's may be."""
+    """Outputs are moved into the store, so only files of the task may be outputs."""
     precious = cli.write("home/precious", "mine\n")
     behind = f"rmdir $STOKER_OUTPUT && ln -s {precious.parent} $STOKER_TASK_DIR/out"
     run = cli.run({"a": {"run": behind, "outputs": ["precious"]}})
@@ -81,7 +82,7 @@ def test_outputs_behind_a_link_stay_where_they_are(cli: Cli) -> None:
 
 
 def test_one_value_for_each_name_in_the_environment(cli: Cli) -> None:
-    """Of two of the same name one program sees the first, another the last."""
+    """With two variables of one name, programs differ in which one they see."""
     cli.devices("GPU-a")
     run = cli.run(
         {
@@ -104,7 +105,7 @@ def test_one_value_for_each_name_in_the_environment(cli: Cli) -> None:
 
 
 def test_ignored_signals_stay_ignored(cli: Cli) -> None:
-    """nohup; and Ctrl-C for a script doesn't mean what that has put into the background."""
+    """nohup, and Ctrl-C, which doesn't reach the background jobs of a script."""
 
     def ignore() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -135,7 +136,7 @@ def test_started_without_standard_descriptors(cli: Cli) -> None:
 
 
 def test_failed_attempt_names_no_artifact(cli: Cli) -> None:
-    """Two outputs, the second missing: nothing of the attempt is an output of the step."""
+    """The second of two outputs is missing: the attempt leaves no output of the step."""
     step = {
         "run": "echo $STOKER_ATTEMPT > $STOKER_OUTPUT/first; "
         "test $STOKER_ATTEMPT = 1 || echo x > $STOKER_OUTPUT/second",
@@ -150,7 +151,7 @@ def test_failed_attempt_names_no_artifact(cli: Cli) -> None:
 
 
 def test_more_tasks_than_the_soft_limit_of_descriptors(cli: Cli) -> None:
-    """The engine takes what the hard limit allows; tasks keep the limit that the user has."""
+    """The engine raises its limit to the hard limit; tasks keep the user's limit."""
 
     def few() -> None:
         resource.setrlimit(
@@ -199,7 +200,7 @@ p()
 
 
 def test_ctrl_c_ends_a_run_whose_fork_server_hangs(cli: Cli) -> None:
-    """It got the task and never says that it runs."""
+    """It gets the task, and never reports that it runs."""
     cli.write("hangs.py", HANGS)
     front = cli.start(
         "run", "hangs.py", env={"STOKER_BIN": str(cli.binary)}, start_new_session=True
@@ -214,7 +215,7 @@ def test_ctrl_c_ends_a_run_whose_fork_server_hangs(cli: Cli) -> None:
 
 
 def test_server_that_is_stopped_does_not_outlive_the_run(cli: Cli) -> None:
-    """It doesn't see that its engine has ended."""
+    """It doesn't notice the engine's end."""
     cli.write(
         "quick.py",
         HANGS.replace("time.sleep(1000)", "pass").replace(
@@ -269,7 +270,7 @@ def test_who_waits_for_devices_says_whom_for(cli: Cli) -> None:
 
 
 def test_very_long_failure_is_told_in_part(cli: Cli) -> None:
-    """One step's megabytes of words end neither the run nor the reader's patience."""
+    """Megabytes of error text of a step are cut, and don't end the run."""
     cli.write(
         "long.py",
         "import json, os\n"

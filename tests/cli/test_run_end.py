@@ -1,4 +1,4 @@
-"""How runs end: cancelled, killed, detached; what is left of them, and how they are taken up again."""
+"""How runs end: cancelled, killed, detached; what they leave, and how they are resumed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ import pytest
 from cli_tools import PYTHON, WAIT_S, Cli, alive, wait_for
 
 LONG = "echo $$ > pid; sleep 60 & wait"
-# a step with a grandchild in a session of its own, as daemons are
+# a step with a grandchild in a separate session, like a daemon
 ESCAPING = "setsid sh -c 'echo $$ > far; exec sleep 60' & echo $$ > pid; while ! test -s far; do sleep 0.01; done; echo ok > up; wait"
 
 
 def locked(path: Path) -> bool:
-    """Whether anybody holds a lease on the device of this file."""
+    """Whether a process holds a lease on the device of this file."""
     with open(path, "r+b") as file:
         # struct flock: type, whence, start, len, pid
         probe = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -175,7 +175,7 @@ def test_tasks_die_with_the_engine(cli: Cli, number: signal.Signals) -> None:
 
 
 def test_a_lease_is_held_until_its_task_is_gone(cli: Cli) -> None:
-    """A stopped task outlives nothing: the lease is free only after it is."""
+    """The lease is released only after the stopped task is gone."""
     cli.devices("GPU-a")
     engine = cli.start("run", cli.document({"a": {"run": LONG, "resources": {"gpu_count": 1}}}))
     pid = int(cli.until("pid"))
@@ -187,7 +187,7 @@ def test_a_lease_is_held_until_its_task_is_gone(cli: Cli) -> None:
 
 
 def test_resume_never_starts_a_second_copy(cli: Cli) -> None:
-    """Each copy says when it begins; it holds a lock meanwhile, and a second one would be seen."""
+    """Each copy records its start and holds a lock, so that a second one would be seen."""
     body = (
         "import fcntl, os, sys, time\n"
         "lock = open('the.lock', 'w')\n"
@@ -214,7 +214,7 @@ def test_resume_never_starts_a_second_copy(cli: Cli) -> None:
 
 
 def test_a_killed_guardian_is_replaced(cli: Cli) -> None:
-    """Else what a step left running would keep its devices once the engine is killed, too."""
+    """Without it, processes that a step left would keep its devices after a kill of the engine."""
     cli.devices("GPU-a")
     step = {"run": "sleep 300 & echo $! > pid; wait", "resources": {"gpu_count": 1}}
     engine = cli.start("run", cli.document({"a": step}))
@@ -232,7 +232,7 @@ def test_a_killed_guardian_is_replaced(cli: Cli) -> None:
     wait_for(lambda: not alive(pid), why="the task's child to be ended")
 
 
-# What a killed shell leaves: its child, and a daemon with a session and an environment of its own.
+# What a killed shell leaves: its child, and a daemon with its own session and environment.
 LEAVING = (
     "sleep 300 & echo $! > child; "
     "env -i setsid sh -c 'echo $$ > new; mv new daemon; sleep 300; true' & wait"
@@ -271,7 +271,8 @@ def test_tasks_end_when_the_engine_and_a_guardian_are_killed(
 
 
 def test_a_daemon_that_closed_everything_ends_with_the_engine(cli: Cli) -> None:
-    """It has left its session, environment and descriptors; its control group it can't leave."""
+    """It has left its session, environment and descriptors, but it can't leave its control
+    group."""
     if not any(os.access(f"/sys/fs/cgroup/{tree}", os.W_OK) for tree in ("freezer", "pids")):
         pytest.skip("takes a control group that is ours to write")
     code = "import os, subprocess; os.closerange(3, 99); os.chdir('/'); subprocess.run(['sleep', '300'])"
@@ -297,7 +298,7 @@ def test_a_step_that_removes_the_store_is_no_success(cli: Cli, text: str) -> Non
 
 
 def test_a_limit_on_files_is_told(cli: Cli) -> None:
-    """As an error of the write that met it; the engine doesn't die of SIGXFSZ without a word."""
+    """It is an error of that write; the engine doesn't die silently of SIGXFSZ."""
     steps = {f"s{i}": {"run": "true"} for i in range(300)}
     done = subprocess.run(
         ["/bin/sh", "-c", f"ulimit -f 128; '{cli.binary}' run {cli.document(steps)}"],
@@ -413,7 +414,7 @@ def test_detach_says_when_it_can_not_start(cli: Cli) -> None:
 
 
 def test_nothing_is_left_behind(cli: Cli) -> None:
-    """A step that ends leaves no process, wherever it went."""
+    """A step that ends leaves no process."""
     run = cli.run(
         {
             "a": {
@@ -426,7 +427,7 @@ def test_nothing_is_left_behind(cli: Cli) -> None:
 
 
 def test_resume_runs_the_hooks_that_had_not_ended(cli: Cli) -> None:
-    """Those of a step that succeeded, and each once."""
+    """Resume runs the hooks of a step that succeeded, each once."""
     slow = "echo $$ > pid; until test -e go; do sleep 0.02; done; echo b-success >> hooks"
     steps = {
         "a": {"run": "true", "hooks": {"on_success": {"run": "echo a-success >> hooks"}}},
@@ -453,7 +454,8 @@ def test_resume_runs_the_hooks_that_had_not_ended(cli: Cli) -> None:
 
 
 def test_outputs_of_a_dead_attempt_are_removed(cli: Cli) -> None:
-    """By the next attempt, be it a retry or after a resume; what the last one left stays to be looked at."""
+    """The next attempt removes them, in a retry or after a resume; files of the last attempt
+    stay."""
     write = 'head -c 100000 /dev/zero > "$STOKER_OUTPUT/x"'
     steps = {
         "a": {

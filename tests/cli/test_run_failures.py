@@ -1,4 +1,4 @@
-"""What a failure is called: one true sentence each, by its cause."""
+"""Failures: one correct sentence for each cause."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_python_task_killed_from_outside(cli: Cli) -> None:
 
 
 def test_the_fork_server_killed(cli: Cli) -> None:
-    """Its task is lost through nobody's fault: tried again, and the run goes on."""
+    """Its task is lost without its fault: it is retried, and the run continues."""
     cli.write(
         "steps.py",
         "import os, time\ndef f():\n"

@@ -1,4 +1,4 @@
-"""Graphs and how they are gone through: order, parallel steps, execution modes, retries, timeouts, hooks, size."""
+"""How graphs are run: order, parallel steps, execution modes, retries, timeouts, hooks, size."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def overlap(run: Run, a: str, b: str) -> bool:
 
 
 def test_parallel_steps_run_in_parallel(cli: Cli) -> None:
-    # each waits for the other: one after the other they would never end
+    # each waits for the other, so in sequence they would never end
     meet = "touch here.{0}; while ! test -e here.{1}; do sleep 0.01; done"
     steps = {"a": {"run": meet.format("a", "b")}, "b": {"run": meet.format("b", "a")}}
     run = cli.run(steps)
@@ -206,7 +206,7 @@ def test_jitter_stays_in_its_bounds(cli: Cli) -> None:
 
 
 def events(cli: Cli) -> list[dict]:
-    """The events of the store's only run, out of its table."""
+    """The events of the store's only run, from its table."""
     with sqlite3.connect(f"file:{cli.store}/store.db?mode=ro", uri=True) as db:
         rows = db.execute("SELECT kind, data FROM events ORDER BY id").fetchall()
     return [{"kind": kind, "data": json.loads(data or "{}")} for kind, data in rows]

@@ -1,4 +1,4 @@
-"""What goes into steps and comes out: inputs, parameters, outputs, secrets; and when a result is reused."""
+"""Inputs, parameters, outputs and secrets of steps; and when a result is reused."""
 
 from __future__ import annotations
 
@@ -441,7 +441,7 @@ def test_logs_are_followed(cli: Cli) -> None:
 
 
 def test_the_same_store_from_a_folder_below(cli: Cli) -> None:
-    """Without STOKER_STORE the store is found by walking up."""
+    """Without STOKER_STORE, the store is searched in the folders above."""
     del cli.env["STOKER_STORE"]
     cli.run({"a": {"run": "true"}})
     (cli.folder / "sub/deep").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What steps are given of the machine: admission, refusals, fitting, devices, CPUs."""
+"""Resources that steps get: admission, refusals, policy fit, devices, CPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INTERVAL = "date +%s.%N; sleep 0.15; date +%s.%N"
 
 
 def most_at_once(run: Run) -> int:
-    """The highest number of steps that ran together, by what they wrote themselves."""
+    """The highest number of steps that ran together, from their output."""
     edges: list[tuple[float, int]] = []
     for name in run.steps:
         began, ended = map(float, run.text(name).split()[:2])

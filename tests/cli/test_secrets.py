@@ -1,4 +1,5 @@
-"""Secrets: stars in what is shown, never in data; logs that never have a value on the disk, whoever dies."""
+"""Secrets: stars in shown text, never in data; logs never have a value on the disk, whichever
+process dies."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def nowhere(cli: Cli, *texts: str) -> None:
 
 
 def scribes(engine: int) -> list[int]:
-    """Of an engine: the processes that hide secrets."""
+    """The processes of an engine that hide secrets."""
     found = []
     for proc in Path("/proc").iterdir():
         try:
@@ -103,7 +104,7 @@ def test_a_failure_is_shown_without_it(cli: Cli) -> None:
 
 
 def test_what_a_command_says_of_its_failure(cli: Cli) -> None:
-    """Its result.json is its own, and stays; what is told of it has stars."""
+    """Its result.json stays as it is; text shown from it has stars."""
     said = {"stoker": 1, "status": "failed", "warnings": [], "error": {"message": f"bad {SECRET}"}}
     body = f"echo '{json.dumps(said)}' > $STOKER_TASK_DIR/result.json; exit 3"
     ran = run(cli, {"run": body.replace(SECRET, "'\"$token\"'")})
@@ -206,7 +207,7 @@ def test_the_log_is_whole_when_the_end_is_told(cli: Cli) -> None:
 
 
 def test_who_holds_the_pipes_holds_up_nobody(cli: Cli) -> None:
-    """A process that left its step, and all that could tell whose it is."""
+    """A process that left its step, without a sign of where it came from."""
     body = 'echo "$token"; env -i setsid sh -c "echo $$ > pid; exec sleep 300" & until [ -s pid ]; do sleep 0.02; done'
     ran = run(cli, {"run": body})
     assert ran.code == 0 and ran.text("a") == f"{STARS}\n"

@@ -1,4 +1,4 @@
-"""Runs on machines that aren't here: `--simulate`, and who asks about them later from another terminal."""
+"""Runs on simulated machines (`--simulate`), and commands about them from another terminal."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_simulated_devices_made_is_not_reused(cli: Cli) -> None:
 
 @pytest.mark.parametrize("on_oom", [False, True])
 def test_nobody_is_told_to_set_what_is_set(cli: Cli, on_oom: bool) -> None:
-    """A TPU chip is given whole: on_oom has no more of it to give, and isn't what to try next."""
+    """A TPU chip is granted whole, so on_oom can't ask for more and isn't suggested."""
     step = {
         "run": "echo 'RESOURCE_EXHAUSTED: Out of memory allocating' >&2; exit 1",
         "resources": {"gpu_memory": "10GB"},

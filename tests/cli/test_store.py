@@ -1,4 +1,4 @@
-"""`stoker store`: its path, checking it, freeing its space."""
+"""`stoker store`: its path, its check, and freeing space."""
 
 from __future__ import annotations
 
@@ -124,7 +124,8 @@ def test_a_store_from_the_future(project: Path) -> None:
 
 @pytest.mark.parametrize("words", [["rm"], ["store", "rm"]])
 def test_rm(project: Path, words: list[str]) -> None:
-    """The run that is named goes with what only it refers to; what a later run took from its cache stays."""
+    """The named run is removed with the artifacts that only it uses; those that a later run took
+    from the cache stay."""
     (first,) = (r["run"] for r in answer(project, "runs"))
     assert stoker(project, "run", "pipeline.yaml").returncode == 0
     changed = (project / "pipeline.yaml").read_text().replace("echo used", "echo changed")
@@ -168,7 +169,7 @@ def test_metadata(project: Path) -> None:
 
 
 def test_metadata_and_resume(tmp_path: Path) -> None:
-    """What was logged of a run that failed is no obstacle to its going on, and stays."""
+    """Metadata of a failed run stays, and doesn't prevent resuming it."""
     text = "stoker: 1\nname: p\nsteps:\n  a: {run: 'true'}\n  b: {run: test -e ok, after: [a]}\n"
     (tmp_path / "p.yaml").write_text(text)
     assert stoker(tmp_path, "run", "p.yaml").returncode == 1

@@ -1,4 +1,5 @@
-"""The engine answers everybody while it sums: signals, neighbours; what is sparse costs nothing."""
+"""The engine answers signals and other tasks while it computes digests; sparse files cost
+nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def digest_of(chunks: list[bytes]) -> str:
 
 @pytest.fixture
 def held(cli: Cli) -> Path:
-    """While this file is there, nothing larger than a moment's work is summed any further."""
+    """While this file exists, digests of large files don't advance."""
     hold = cli.write("hold", "")
     cli.env["STOKER_FAILPOINTS"] = "store.sum.mid:1:hold"
     cli.env["STOKER_FAILPOINT_HOLD"] = str(hold)
@@ -102,10 +103,10 @@ def test_a_file_is_summed_once_and_then_used(cli: Cli) -> None:
 
 
 def test_an_input_that_is_summed_first_is_what_the_step_reads(cli: Cli) -> None:
-    """The launch is put aside meanwhile; what it had linked by then is the artifact all the same."""
+    """The launch is postponed; files that it has linked are still the artifact."""
     assert cli.run({"make": output_step(f"{LARGE} > $STOKER_OUTPUT/out")}).code == 0
     [large] = [p for p in (cli.store / "artifacts").rglob("*") if p.is_file()]
-    os.utime(large, (1, 1))  # nobody knows its sum any more
+    os.utime(large, (1, 1))  # its digest is unknown again
     inputs = {"x": {"artifact": large.parent.name + large.name}}
     run = cli.run({"read": {"run": ["sh", "-c", "wc -c < $STOKER_INPUT_x"], "inputs": inputs}})
     assert run.text("read").strip() == "3000000"

@@ -1,4 +1,4 @@
-"""`stoker top`: what runs on this host, whoever started it."""
+"""`stoker top`: all that runs on this host."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def start_two(cli: Cli) -> None:
 
 
 def both(cli: Cli) -> list[dict[str, Any]]:
-    """Both steps, once each has been looked at twice: what is younger has no share of the CPU yet."""
+    """Both steps, after two samples of each: before that, a step has no share of the CPU."""
     mine = [s for s in cli.json("top")["steps"] if s["dir"].startswith(str(cli.folder))]
     return mine if len(mine) == 2 and all(s["cpus"] is not None for s in mine) else []
 
@@ -56,7 +56,8 @@ def test_devices_and_who_holds_them(cli: Cli) -> None:
 
 
 def test_who_reads_a_steps_files_is_no_step(cli: Cli) -> None:
-    """Nor does he end with the run: a program in a session of its own with task.json and the log open."""
+    """Nor does it end with the run: a program in a separate session with task.json and the log
+    open."""
     engine = cli.start(
         "run", cli.document({"doze": {"run": "test -e go || { echo $$ > pid; sleep 600; }"}})
     )

@@ -1,4 +1,5 @@
-"""What another user may do by files: nothing, unless this user trusts the folder. Needs root, to be other users."""
+"""What another user can do by files: nothing, unless this user trusts the folder. Needs root to run
+as other users."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from stoker_binary import find_binary
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 
-ME, OTHER, LAB = 41001, 41002, 41500  # no accounts: each has a group of its own number
+ME, OTHER, LAB = 41001, 41002, 41500  # no accounts: each has a group of the same number
 PIPELINE = 'stoker: 1\nname: p\nsteps:\n  one: {run: id -u > "$WHO"; echo one}\n'
 STACKS = "stacks:\n  far: {backend: docker, default_image: 'x:1'}\n"
 READS = (
@@ -95,7 +96,7 @@ class Place:
         return done
 
     def project(self, name: str, uid: int = ME) -> Path:
-        """A project of a user, with a run in its store."""
+        """A user's project, with a run in its store."""
         path = self.folder(name, uid)
         self.file(path / "pipeline.yaml", PIPELINE, uid)
         assert self.call(path, "run", "pipeline.yaml", uid=uid).returncode == 0
@@ -135,7 +136,8 @@ def test_sudo_serves_a_user(place: Place) -> None:
     assert place.call(project, "show", uid=0, SUDO_UID=str(OTHER)).returncode == 0
     assert refused(place.call(project, "show", uid=0, SUDO_UID=str(ME)))
     assert refused(place.call(project, "show", uid=0, SUDO_UID=f"{OTHER}x"))
-    assert refused(place.call(project, "show", uid=ME, SUDO_UID=str(OTHER)))  # anybody can say so
+    # anyone can claim that
+    assert refused(place.call(project, "show", uid=ME, SUDO_UID=str(OTHER)))
 
 
 def test_trust_and_its_end(place: Place) -> None:
@@ -194,7 +196,7 @@ def test_what_everybody_may_write(place: Place) -> None:
     project.chmod(0o777)
     done = place.call(place.root, "trust", str(project))
     assert done.returncode == 3 and f"can't trust '{project}'" in done.stderr
-    project.chmod(0o1777)  # sticky: nobody else can put another in its place
+    project.chmod(0o1777)  # sticky: others can't replace it
     (project / "pipeline.yaml").chmod(0o644)
     assert place.call(project, "run", "pipeline.yaml").returncode == 0
 
@@ -208,7 +210,7 @@ def test_a_trusted_folder_ends_where_everybody_may_write(place: Place) -> None:
 
 
 def test_umask_002(place: Place) -> None:
-    """A group of the user's own is the user; a lab's is trusted by name."""
+    """A group of only the user counts as the user; a lab's group is trusted by name."""
     project = place.folder("p")
     place.file(project / "pipeline.yaml", PIPELINE, mode=0o664)
     place.file(project / "stoker.yaml", STACKS, mode=0o664)
@@ -254,7 +256,8 @@ def test_code_of_another_user(place: Place) -> None:
 
 
 def test_a_stack_file_of_another_user(place: Place) -> None:
-    """A foreign stoker.yaml redefines no place; one in a folder for everybody captures nobody."""
+    """Another user's stoker.yaml redefines no place, and one in a public folder affects no other
+    user."""
     project = place.project("p")
     place.file(project / "stoker.yaml", "stacks: {local: {backend: docker}}\n", OTHER)
     for args in (
@@ -276,7 +279,7 @@ def test_a_stack_file_of_another_user(place: Place) -> None:
 
 
 def test_the_project_s_root(place: Place) -> None:
-    """Searched: from here up to the nearest folder that is mine and has a mark."""
+    """The search goes up from here to the nearest own folder with a mark."""
     top = place.project("top")
     below = place.folder("top/a")
     deep = place.folder("top/a/b")
@@ -286,7 +289,7 @@ def test_the_project_s_root(place: Place) -> None:
     assert "far" in place.call(deep, "stack").stdout
     (below / ".git").mkdir()
     os.chown(below / ".git", OTHER, OTHER)
-    assert place.call(deep, "store", "path").stdout == f"{top}/.stoker\n"  # a mark of somebody else
+    assert place.call(deep, "store", "path").stdout == f"{top}/.stoker\n"  # a mark of another user
     os.chown(below / ".git", ME, ME)
     done = place.call(deep, "show")
     assert (
@@ -341,7 +344,8 @@ def huge(path: Path) -> None:
 @pytest.mark.parametrize("make", [fifo, unix_socket, device, huge])
 @pytest.mark.parametrize("name", ["stoker.yaml", "pipeline.yaml"])
 def test_no_file(place: Place, make: Callable[[Path], None], name: str) -> None:
-    """Opening one that nobody writes waits for ever; one without an end takes all memory."""
+    """Opening a pipe without a writer waits for ever, and reading a file without an end takes all
+    memory."""
     project = place.folder("p")
     place.file(project / "pipeline.yaml", PIPELINE)
     (project / name).unlink(missing_ok=True)
@@ -414,7 +418,7 @@ def test_python_asks_the_engine(place: Place) -> None:
 
 
 def test_a_bind_mount_of_another_user_in_a_namespace(place: Place) -> None:
-    """Root inside, as in a container: who owns the folder outside is nobody inside."""
+    """Root inside, as in a container: the folder's owner outside is 'nobody' inside."""
     project = place.project("p", OTHER)
     tool = shutil.which("unshare")
     if tool is None or place.call(place.root, "-Ur", "true", program=tool).returncode != 0:

@@ -1,4 +1,4 @@
-"""Words on either side of a Python file: Stoker's options, the program's own, and words that are neither."""
+"""Arguments on either side of a Python file: options of Stoker, of the program, and of neither."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_words_of_a_flow(cli: Cli, words: list[str], own: list[str] | None) -> N
 
 
 def test_a_word_that_both_have(cli: Cli) -> None:
-    """Stoker's wins, and says where the flow's parameter goes."""
+    """Stoker's option wins, with a note where to put the flow's parameter."""
     cli.write("f.py", FLOW)
     done = cli("run", "--python", PYTHON, "f.py", "--mode", "fail_fast")
     own, options = options_of(done.out)

@@ -10,7 +10,7 @@ import pytest
 from cli_tools import PYTHON, Cli
 
 N = 30
-# Ends once N steps have come here; a step that waits for another one's CPU never does.
+# Ends once N steps run at the same time; a step that waits for a CPU never arrives.
 MEET = """
 import os, sys, time
 def meet(folder, name, n):
@@ -85,7 +85,7 @@ def test_all_at_once(cli: Cli, folder: Path, door: str) -> None:
 
 
 def test_asked_for(cli: Cli, folder: Path) -> None:
-    """A CPU that a step asked for is its own with -j, too."""
+    """A CPU that a step asked for belongs to it, also with -j."""
     n_cpus = len(os.sched_getaffinity(0))
     run = f"touch {folder}/NAME; sleep 0.2; ls {folder} | wc -l; rm {folder}/NAME"
     names = [f"s{i}" for i in range(n_cpus + 2)]

@@ -1,4 +1,5 @@
-"""Running programs that import ``zenml`` or ``metaflow`` and get Stoker; where the real Metaflow is."""
+"""Runs programs that import ``zenml`` or ``metaflow`` with Stoker in their place; finds the real
+Metaflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Habits of ZenML programs beyond the core names: each of these ran unchanged under ZenML 0.98."""
+"""Features of ZenML programs beyond the core names: each of these runs unchanged under ZenML
+0.98."""
 
 from __future__ import annotations
 

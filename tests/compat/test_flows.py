@@ -1,4 +1,5 @@
-"""The family of flow programs (tests/compat/flows) on Stoker, against what real Metaflow did with them."""
+"""The family of flow programs (tests/compat/flows) on Stoker, compared with records of real
+Metaflow."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ rest = [name for name, one in CASES.items() if not one.quick]
 
 
 def on_purpose(name: str, difference: str) -> bool:
-    """It is one of the betterments that tests/data/metaflow lists with their reasons."""
+    """Whether tests/data/metaflow lists it as a deliberate improvement, with its reason."""
     found = [
         one["why"]
         for one in BETTERMENTS
@@ -41,7 +42,7 @@ def on_purpose(name: str, difference: str) -> bool:
 
 
 def compare(name: str, ours: dict[str, Any]) -> None:
-    """Equal to what was recorded, but for what is better on purpose."""
+    """Equal to the record, except for deliberate improvements."""
     theirs = json.loads(json.dumps(RECORDED[name]["seen"]))
     play.comparable(ours, theirs)
     left = [one for one in play.differences(ours, theirs) if not on_purpose(name, one)]
@@ -66,7 +67,7 @@ def test_flow_of_the_rest(tmp_path: Path, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LIVE)
 def test_the_recording_is_true(tmp_path: Path, name: str) -> None:
-    """Real Metaflow does today what was recorded."""
+    """Real Metaflow does what the record says."""
     seen = play.play(play.real(metaflow_python()), CASES[name], tmp_path)
     recorded = json.loads(json.dumps(RECORDED[name]["seen"]))
     play.comparable(seen, recorded)

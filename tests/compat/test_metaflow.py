@@ -88,7 +88,7 @@ def compat(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess
 
 @needs_engine
 def test_the_documentations_gpu_flow(tmp_path):
-    """Runs on a laptop, as its page says; what it asked for and the machine hasn't got is told."""
+    """Runs on a laptop, as its page says; a note names resources that the machine lacks."""
     shutil.copy(DATA / "gpu_flow.py", tmp_path)
     code = "import os\ndef my_gpu_routine():\n    print('gpus', os.environ.get('CUDA_VISIBLE_DEVICES'))\n"
     (tmp_path / "my_script.py").write_text(code)

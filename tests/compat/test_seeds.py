@@ -10,7 +10,7 @@ from front_tools import needs_engine
 
 IMAGE = "pytorch/pytorch:1.12.1-cuda11.3-cudnn8-runtime"
 STEP = "scale_compute_1.py"
-# What a block uses without importing it: the page takes it as given.
+# Names that a block uses without importing them, as on the page.
 PRELUDES = {
     "gpu_hardware_1.py": "from zenml import DockerSettings, pipeline",
     "gpu_hardware_2.py": "from zenml import DockerSettings, pipeline",
@@ -52,7 +52,7 @@ def test_settings_reach_the_spec(tmp_path, block):
 @needs_engine
 @pytest.mark.parametrize("block", PRELUDES)
 def test_blocks_run(tmp_path, block):
-    """On a machine without two GPUs the step runs without and a line says so (policy fit)."""
+    """On a machine without two GPUs the step runs without GPUs, and a line says so (policy fit)."""
     tail = (
         'if __name__ == "__main__":\n'
         "    run = my_pipeline(lr=4)\n"

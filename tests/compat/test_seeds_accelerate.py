@@ -1,4 +1,5 @@
-"""The Python blocks of ZenML's two pages on Accelerate run unchanged (tests/data/seeds), and so does what they warn of."""
+"""The Python blocks of ZenML's two pages on Accelerate run unchanged (tests/data/seeds), including
+what they warn of."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ def test_settings_of_the_last_block(tmp_path):
 @pytest.mark.torch
 @pytest.mark.parametrize("page", ["tutorial", "reference"])
 def test_four_ranks_run(tmp_path, page):
-    """Without GPUs they run on CPUs, as many as were asked for, and a line says so (policy fit)."""
+    """Without GPUs the requested number of ranks runs on CPUs, and a line says so (policy fit)."""
     blocks, call, _, _, wanted = PAGES[page]
     source = [block("train_with_gpus_3"), *map(block, blocks)]
     source.append(

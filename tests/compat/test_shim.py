@@ -1,4 +1,4 @@
-"""``import zenml`` is Stoker, module by module; what isn't there says so."""
+"""``import zenml`` gives Stoker, module by module; a missing name raises an error that says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`stoker contain` as the engine starts it: a folder with a task.json, its streams in files, a session of its own."""
+"""`stoker contain` as the engine starts it: a folder with task.json, streams in files, a separate
+session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A real registry behind a door that can misbehave, wheels made on the spot, and `stoker` on a test's Podman."""
+"""A real registry behind a proxy that can misbehave, wheels built on the fly, and `stoker` with a
+test's Podman."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class Done:
 
 @dataclass
 class Stoker:
-    """The command line in a folder of its own, with the test's Podman and a home without credentials."""
+    """The command line in its own folder, with the test's Podman and a home without credentials."""
 
     folder: Path
     env: dict[str, str]
@@ -158,7 +159,7 @@ class Registry:
         self.door.upstream = self._closed[1] if wanted else self._open[1]
 
     def digest(self, name: str, tag: str) -> str:
-        """As the registry itself says it."""
+        """The digest that the registry gives."""
         connection = http.client.HTTPConnection("127.0.0.1", self._open[1])
         accept = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
         connection.request("HEAD", f"/v2/{name}/manifests/{tag}", headers={"Accept": accept})
@@ -300,7 +301,7 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str], *require
 
 
 def torch(version: str, cuda: str | None) -> dict[str, str]:
-    """The files that tell how a torch was built."""
+    """The files that show how a torch was built."""
     return {
         "torch/__init__.py": "",
         "torch/version.py": f"__version__ = {version!r}\ncuda = {cuda!r}\nhip = None\n",
@@ -308,7 +309,7 @@ def torch(version: str, cuda: str | None) -> dict[str, str]:
 
 
 def pip_tree(tree: Path) -> None:
-    """pip and a wheelhouse in a tree that goes over the Debian-like image."""
+    """pip and a wheelhouse, in a tree to put over the Debian-like image."""
     import pip
 
     site = tree / "usr/local/lib/python3.11/dist-packages"

@@ -1,4 +1,4 @@
-"""Runs in containers as a user makes them: a project's folder, and what its containers do."""
+"""Runs in containers as a user starts them: a project's folder and its containers."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def project_in(tmp_path: Path, engine: Any) -> Project:
 
 
 def log_of(project: Project, step: str, attempt: int = 1) -> Path:
-    """The file, once it is there."""
+    """The file, once it exists."""
     pattern = f".stoker/runs/*/{step}/0/{attempt}/stdout.log"
     found: Path = wait_for(lambda: next(project.folder.glob(pattern), None))
     return found
 
 
 def log_when_up(project: Project, step: str) -> Path:
-    """The same, once the step has said `up`."""
+    """The same, once the step has printed `up`."""
     log = log_of(project, step)
     wait_for(lambda: "up" in log.read_text())
     return log

@@ -1,4 +1,5 @@
-"""A program in a container is as if it ran here: its end, its signals, its files; and nothing is left of it."""
+"""A program in a container behaves as if it ran here: its end, its signals, its files; and nothing
+is left."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ pytestmark = pytest.mark.tsan
 
 @pytest.fixture
 def start(engine, tmp_path):
-    """start(image, *argv, **container): a running one; after the test none may be left."""
+    """start(image, *argv, **container) gives a running container; after the test none may be
+    left."""
     all_of_them = []
 
     def start(image, *argv, **more):
@@ -76,7 +78,8 @@ def test_a_signal_before_the_program_runs(start, scratch):
 
 
 def test_killed_from_behind(start, scratch):
-    """SIGKILL of `stoker contain`: what it started is gone within a second, from the engine's list too."""
+    """After SIGKILL of `stoker contain` its container is gone within a second, also from the
+    engine's list."""
     task = start(scratch, "/probe", "orphan", "--", "say", "up", "--", "sleep", "600")
     task.says("up")
     pid = task.started()
@@ -228,14 +231,15 @@ def test_stopped_by_the_engine(start, scratch, engine):
     engine("stop", "-t", "5", task.name)
     assert task.end() == 9
     said = [f"was stopped by another client of {task.state['engine']} (signal 15)"]
-    if engine.is_podman:  # whose `stop` finds the container gone at times, and writes no event then
+    if engine.is_podman:  # whose `stop` sometimes finds no container, and then writes no event
         said = [said[0].replace("signal 15", "stop"), "was sent signal 15 from outside"]
     assert task.state["ended_by"] in [f"container {task.name} {text}" for text in said]
     assert task.state["failed"] is None
 
 
 def test_killed_by_no_client(start, scratch, engine):
-    """`kill -9` on the host: Docker's events tell that no client asked, Podman's say the same of `rm -f`."""
+    """`kill -9` on the host: Docker's events show that no client asked for it; Podman's are the
+    same as for `rm -f`."""
     task = start(scratch, "/probe", "sleep", "600")
     os.kill(task.started(), signal.SIGKILL)
     assert task.end() == -signal.SIGKILL
@@ -252,7 +256,8 @@ def test_its_end_is_nobodys_but_its_own(start, scratch):
 
 
 def test_measured_by_the_engine_where_we_see_nothing(start, debian, scratch, engine):
-    """In a container ourselves, the others' processes have no number here: the engine's statistics and events tell."""
+    """If we are in a container, too, other containers' processes have no pid here: the engine's
+    statistics and events are used."""
     before = ("unshare", "--pid", "--fork", "--kill-child")
     code = "import time; until = time.process_time() + 0.5\nwhile time.process_time() < until: pass"
     task = start(debian, "python3", "-c", code, before=before)

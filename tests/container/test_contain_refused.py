@@ -1,4 +1,5 @@
-"""A container that never ran says in one sentence why; devices are the ones that were asked for, or there is no start."""
+"""A container that never ran gives one sentence why; without the requested devices it doesn't
+start."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from contain import Contained, wait_for
 
 @pytest.fixture
 def run(engine, tmp_path):
-    """run(image, *argv, **container): one that has ended."""
+    """run(image, *argv, **container) gives a container that has ended."""
     ran = []
 
     def run(image, *argv, **more):
@@ -54,7 +55,7 @@ def test_not_executable(run, debian):
 
 @pytest.mark.parametrize("engine", ["podman"], indirect=True)
 def test_a_ulimit_above_the_engines_own(run, scratch):
-    """Podman sets its default of what isn't named, too: the one that can't be is named."""
+    """Podman sets defaults of other ulimits, too: the one that fails is named."""
     task = run(scratch, "/probe", ulimits={"nofile": 1 << 40, "nproc": 100})
     refused(task, 125, "can't set the container's ulimit nofile: it is above the engine's own")
 
@@ -69,7 +70,7 @@ def test_mount_that_is_missing(run, scratch, tmp_path):
 
 
 def test_another_architecture(run, engine, tmp_path):
-    """An ELF file for a machine that this host isn't."""
+    """An ELF file for another architecture."""
     foreign = 0xB7 if os.uname().machine == "x86_64" else 0x3E
     head = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 2, foreign, 1, 0, 64, 0, 0, 64, 56, 0, 64, 0, 0)  # fmt: skip
     tree = tmp_path / "tree"
@@ -88,7 +89,7 @@ def test_no_engine(podman, tmp_path, scratch):
 
 
 def test_a_socket_that_is_no_engine(podman, tmp_path, scratch):
-    """Found by a docker context, as docker's own client does."""
+    """Found by a docker context, as docker's client does."""
     import hashlib
 
     config = tmp_path / "docker"

@@ -1,4 +1,5 @@
-"""A Debian as Debian makes it, from its packages: the image that people begin with, not one of this machine's files."""
+"""A Debian built from its packages, as users' base images are, instead of one from this machine's
+files."""
 
 from __future__ import annotations
 

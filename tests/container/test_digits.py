@@ -1,4 +1,4 @@
-"""The digits example with its training step in a container and the rest outside: same results, one cache."""
+"""The digits example with its training step in a container: same results, one cache."""
 
 from __future__ import annotations
 

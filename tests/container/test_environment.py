@@ -1,4 +1,5 @@
-"""`docker: {environment: …}` means what a Dockerfile's ENV does, whether or not an image is built for it."""
+"""`docker: {environment: …}` means the same as ENV in a Dockerfile, whether or not an image is
+built."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def test_as_a_dockerfile(project: Project, debian: str, skips: bool) -> None:
 
 @pytest.mark.parametrize("skips", [False, True], ids=["built", "not built"])
 def test_python_steps(project: Project, debian: str, skips: bool) -> None:
-    """Whose PYTHONPATH has our front and the project before it; by the decorator."""
+    """Set by the decorator; PYTHONPATH has our front and the project first."""
     project.write(
         "steps.py",
         """

@@ -1,4 +1,5 @@
-"""What goes wrong around a run in containers: engines that go away, all of Stoker killed, containers left behind."""
+"""Faults around a run in containers: engines that go away, all of Stoker killed, containers left
+behind."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from run_tools import STOKER, WAIT_S, Project, log_when_up, ours, wait_for
 
 
 def test_engine_goes_away_in_mid_run(project: Project, debian: str) -> None:
-    """The step that runs is none the wiser; the next one can't start and says why; resume takes it up."""
+    """The running step continues; the next one can't start and says why; resume continues the
+    run."""
     project.write(
         "p.yaml",
         f"""
@@ -51,7 +53,8 @@ def test_engine_goes_away_in_mid_run(project: Project, debian: str) -> None:
 
 
 def test_all_of_stoker_killed_at_once(project: Project, debian: str) -> None:
-    """Engine, guard and `stoker contain`: the container ends by itself, its lock with it, resume goes on."""
+    """Engine, guard and `stoker contain` are killed: the container ends, its lock with it, and
+    resume continues."""
     project.write(
         "p.yaml",
         f"""
@@ -84,7 +87,7 @@ def test_all_of_stoker_killed_at_once(project: Project, debian: str) -> None:
 
 
 def children(pid: int) -> set[int]:
-    """All below a process."""
+    """All descendants of a process."""
     found: set[int] = set()
     for text in Path(f"/proc/{pid}/task").glob("*/children"):
         for word in text.read_text().split():
@@ -93,7 +96,8 @@ def children(pid: int) -> set[int]:
 
 
 def test_what_an_engine_left_is_removed(project: Project, scratch: str) -> None:
-    """A container with a run's labels that never started, as a crash between create and start leaves it."""
+    """A crash between create and start leaves a container with a run's labels that never
+    started."""
     project.write(
         "p.yaml",
         f"""
@@ -119,7 +123,7 @@ def test_what_an_engine_left_is_removed(project: Project, scratch: str) -> None:
 
 
 def test_what_a_killed_attempt_left_is_removed(project: Project, scratch: str, debian: str) -> None:
-    """As a kill of `stoker contain` between create and start leaves it, of a run that goes on."""
+    """A kill of `stoker contain` between create and start leaves one of a run that continues."""
     project.write(
         "p.yaml",
         f"""
@@ -145,7 +149,8 @@ def test_what_a_killed_attempt_left_is_removed(project: Project, scratch: str, d
 
 
 def test_image_removed_between_two_steps(project: Project, scratch: str) -> None:
-    """Looked for before the first task; gone later, the step says so and is tried again as asked."""
+    """It is checked before the first task; if it is missing later, the step says so and is
+    retried."""
     tag = "localhost/stoker-test-goes:1"
     project.podman("tag", scratch, tag)
     project.write("Dockerfile", f"FROM {tag}\nENV MADE=here\n")
@@ -173,7 +178,7 @@ def test_image_removed_between_two_steps(project: Project, scratch: str) -> None
 
 
 def test_python_killed_while_it_waits(project: Project, debian: str) -> None:
-    """The user's own program dies by SIGKILL in mid-run: nothing is left."""
+    """SIGKILL ends the user's program during a run: nothing is left."""
     project.write(
         "flow.py",
         f"""
@@ -209,7 +214,7 @@ def test_python_killed_while_it_waits(project: Project, debian: str) -> None:
 
 
 def test_a_registry_that_cannot_be_reached(project: Project) -> None:
-    """Before anything runs, with the way out of sites that have a mirror."""
+    """It fails before anything runs, and the hint names mirrors."""
     project.write(
         "p.yaml",
         """

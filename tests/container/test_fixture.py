@@ -1,4 +1,4 @@
-"""The images that the other tests of this folder stand on are what they say."""
+"""The images that other tests of this folder use are correct."""
 
 from __future__ import annotations
 

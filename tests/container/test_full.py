@@ -1,4 +1,5 @@
-"""A file system without room: a step's failure names it, in a container and here, whatever its program could say."""
+"""A full file system: a step's failure names it, in a container and here, whatever its program
+prints."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from run_tools import Project
 
 @pytest.fixture
 def project(tmp_path: Path, podman: Any) -> Iterator[Project]:
-    """Its store is a small file system of its own, which has room for the run's record."""
+    """Its store is on a small file system with room for the run's record."""
     folder = tmp_path / "proj"
     store = folder / ".stoker"
     store.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""GPUs of a run inside of containers: the leased ones and no other, what they were used for, samples, the card.
+"""GPUs of a run in containers: only the leased ones are visible; their use, samples, the card.
 
 The devices are fakes: nodes by a CDI specification, the driver a file or a stand-in for its library, and the test
 plays what the driver says about the processes in the container.
@@ -82,7 +82,7 @@ def document(project: Project, image: str, run: str, n: int, more: str = "") -> 
 
 
 def play(project: Project, use: Callable[[int], None]) -> dict[str, Any]:
-    """A run whose step waits until the driver has said that the container's shell uses a device."""
+    """A run whose step waits until the driver reports that the container's shell uses a device."""
     engine = project.start("--with", "docker", "p.yaml")
     try:
         state = wait_for(
@@ -128,7 +128,7 @@ def test_the_leased_devices_and_no_other(
 
 
 def test_used_by_the_container(project: Project, debian: str, fake_gpus: list[str]) -> None:  # noqa: F811
-    """Processes inside are told by their numbers outside; one of two granted stays idle."""
+    """Processes inside have the pids of the host; one of two granted devices stays idle."""
     path = project.folder / "devices.json"
     devices(path, fake_gpus)
     project.env["STOKER_ACCEL"] = f"fake:{path}"
@@ -150,7 +150,7 @@ def test_sampled_by_the_drivers_library(
     debian: str,
     fake_gpus: list[str],  # noqa: F811
 ) -> None:
-    """NVML outside sees what the container does: utilisation, memory, and all of it on the card."""
+    """NVML outside sees utilisation and memory of the container, and the card shows them."""
     path = project.folder / "machine.nvml"
     recording(path, fake_gpus)
     project.env |= {"STOKER_NVML": str(NVML), "STOKER_FAKE_NVML": str(path), "STOKER_ACCEL": "auto"}
@@ -187,7 +187,7 @@ def test_a_rank_sees_its_own(project: Project, debian: str, fake_gpus: list[str]
 
 
 def test_other_vendors_by_their_nodes(project: Project, debian: str) -> None:
-    """Two devices of another vendor, one granted: its node is inside at its own path, the other's isn't."""
+    """Two devices of another vendor, one granted: only its node is inside, at the same path."""
     nodes = [project.folder.parent / f"renderD12{i}" for i in range(2)]
     try:
         for node in nodes:

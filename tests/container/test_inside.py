@@ -1,5 +1,5 @@
-"""What Stoker does for a step on the machine itself it does for one in a container: checkpoints, notices, hangs,
-limits, profiles, metadata; and whose image a step gets."""
+"""Stoker does the same for a step in a container as for one without: checkpoints, notices, hangs,
+limits, profiles, metadata; and which image a step gets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def pipeline(body: str, call: str = "train()") -> str:
 
 
 def test_preempted_saves_and_goes_on(project: Project, debian: str) -> None:
-    """SIGTERM of the container's process: the step hears it, saves, and its next attempt loads; nothing is charged."""
+    """SIGTERM of the container's process reaches the step, which saves; its next attempt loads,
+    without costing a retry."""
     body = f"""
 @step(step_operator="docker", {image(debian)})
 def train() -> int:
@@ -67,7 +68,7 @@ def test_a_notice_before_the_time_is_up(project: Project, debian: str) -> None:
 
 
 def test_a_hang_is_noticed(project: Project, debian: str) -> None:
-    """Ranks of Python inside: where each waits is told by its own stack, with the paths of outside."""
+    """Python ranks inside: each one's stack shows where it waits, with the paths of the host."""
     body = f"""
 @step(step_operator="docker", gang={{"ranks": 2, "hang": "2s"}}, {image(debian)})
 def train() -> None:
@@ -105,7 +106,8 @@ def train() -> None:
 
 @pytest.mark.parametrize("front", ["command", "python"])
 def test_a_rank_out_of_memory(project: Project, debian: str, front: str) -> None:
-    """The container's limit is the step's: the kernel ends one rank, and the sentence names it."""
+    """The container's limit is that of the step: the kernel ends one rank, and the sentence names
+    it."""
     hog = """
 import os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -124,7 +126,7 @@ time.sleep(60)
 
 
 def test_limits_reach_the_program(project: Project, debian: str) -> None:
-    """CPUs by number, memory by the engine's own group, processes and open files by ulimits."""
+    """CPUs by their numbers, memory by the engine's group, processes and open files by ulimits."""
     code = (
         "import json, os, resource; print(json.dumps([sorted(os.sched_getaffinity(0)), "
         "resource.getrlimit(resource.RLIMIT_NOFILE)[0], os.statvfs('/dev/shm').f_blocks * "
@@ -152,7 +154,7 @@ def test_limits_reach_the_program(project: Project, debian: str) -> None:
 
 
 def test_full_shm_is_why(project: Project, debian: str) -> None:
-    """A DataLoader's end: the bus error of a full /dev/shm is told by its cause."""
+    """A DataLoader dies of a bus error; the error names its cause, a full /dev/shm."""
     project.write(
         "fill.py",
         "import mmap, os\nf = os.open('/dev/shm/x', os.O_CREAT | os.O_RDWR)\nos.ftruncate(f, 8 << 20)\n"
@@ -175,7 +177,7 @@ def test_full_shm_is_why(project: Project, debian: str) -> None:
 
 
 def test_metadata_and_large_values(project: Project, debian: str) -> None:
-    """Both ways through the store, 8 MiB of them, and what the step says of itself."""
+    """8 MiB go through the store in both directions; and the step's metadata."""
     body = f"""
 @step
 def make() -> bytes:
@@ -201,7 +203,7 @@ def check(data: bytes) -> str:
 
 
 def test_each_step_has_its_own_image(project: Project, debian: str, scratch: str) -> None:
-    """The step's before the pipeline's before the stack's."""
+    """The step's image overrides the pipeline's, which overrides the stack's."""
     project.write(
         "stoker.yaml",
         f"stacks: {{lab: {{backend: docker, default_image: {scratch}}}}}",

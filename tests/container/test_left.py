@@ -1,4 +1,4 @@
-"""Engine and guardians are killed at once: nobody is left to end the container that they began."""
+"""Engine and guardians are killed at once: no process is left to end their container."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if not os.path.exists(go + "/now"):
 
 @pytest.fixture
 def left(tmp_path: Path, engine: Any, debian: str) -> tuple[Project, str]:
-    """A project, and the run in it whose container lives without them."""
+    """A project with a run whose container outlives them."""
     folder = tmp_path / "proj"
     folder.mkdir()
     project = Project(folder, engine)

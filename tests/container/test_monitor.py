@@ -1,4 +1,5 @@
-"""conmon or containerd-shim, the engine's process beside a container, is killed: the container doesn't stay."""
+"""conmon or containerd-shim, the engine's process for a container, is killed: the container ends,
+too."""
 
 from __future__ import annotations
 

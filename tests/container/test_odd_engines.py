@@ -1,4 +1,4 @@
-"""Engines that answer as a sound one hardly ever does; the answers here are the API's own shapes."""
+"""Engines with unusual answers, in the shapes of the API."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_what_could_not_be_removed_is_said(engine, tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a namespace of processes")
 def test_the_runner_needs_nothing_but_itself(engine, tmp_path):
-    """PID 1 in a root without /proc, /dev or anything else: signals, what is left running, and the status."""
+    """PID 1 in a root without /proc and /dev: signals, leftover processes, and the status."""
     tree = tmp_path / "tree"
     (tree / "stoker").mkdir(parents=True)
     static_program(HERE / "probe.c", tree / "probe")
@@ -176,7 +176,7 @@ def test_the_runner_needs_nothing_but_itself(engine, tmp_path):
 
 @pytest.mark.parametrize("n_faults", [0, 2, 99])
 def test_a_list_that_fails_once(engine, n_faults):
-    """Podman's list fails if a container goes away meanwhile: it is asked for again."""
+    """Podman's list fails if a container is removed at the same time: it is requested again."""
     asked = []
 
     def answer(_):

@@ -1,4 +1,5 @@
-"""A project's private files: they go into no container and no image unless their user names them, and stay shut."""
+"""A project's private files go into no container or image unless the user names them, and keep
+their modes."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def test_taken_along_and_shut(project: Project, debian: str) -> None:
 
 
 def test_a_python_program(project: Project, debian: str) -> None:
-    """The front hands its project to the same engine."""
+    """The Python front passes its project to the same engine."""
     project.write(
         "flow.py",
         f"""

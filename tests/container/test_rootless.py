@@ -1,4 +1,4 @@
-"""A user's own Podman, found where its client finds it: root in the container is the user outside."""
+"""A rootless Podman, found where its client finds it: root in the container is the user outside."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def test_killed_from_behind(start):
 
 
 def test_a_group_that_is_not_the_containers_own_says_nothing(start):
-    """Without delegated groups the container is in the user's session's: its peak is other programs'."""
+    """Without delegated groups the container is in the group of the user's session, whose peak
+    belongs to other programs."""
     task = start("/probe", "eat", "5")
     assert task.end() == 0, task.err
     group = task.state["cgroup"]
@@ -108,7 +109,7 @@ def test_a_group_that_is_not_the_containers_own_says_nothing(start):
 
 
 def owners(task):
-    """Of what isn't the test's own."""
+    """Owners of files other than the test's user."""
     ours = {"task.json", "stdout.log", "stderr.log"}
     paths = (task.folder, *task.folder.rglob("*"))
     return {path.lstat().st_uid for path in paths if path.name not in ours}
@@ -122,7 +123,7 @@ def test_root_inside_leaves_nothing_of_roots(start):
 
 
 def test_a_user_that_the_engine_has_not(start):
-    """Without a range in /etc/subuid an engine has its user's own number only."""
+    """Without a range in /etc/subuid an engine has only its user's number."""
     task = start("/probe", "id", user="1234", owner="0:0")
     code = task.end()
     assert owners(task) == {USER}

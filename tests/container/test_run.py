@@ -15,7 +15,7 @@ from run_tools import WAIT_S, Project, log_when_up, ours, wait_for
 
 
 def test_command_in_scratch(project: Project, scratch: str) -> None:
-    """An image without a shell, a libc, or anything of Stoker."""
+    """An image without a shell, a libc, or files of Stoker."""
     project.write(
         "p.yaml",
         f"""
@@ -39,7 +39,8 @@ def test_command_in_scratch(project: Project, scratch: str) -> None:
 
 
 def test_command_in_debian(project: Project, debian: str) -> None:
-    """Its shell, its variables, the project's files, inputs and outputs by the same store, files that are ours."""
+    """Its shell, its variables, the project's files, inputs and outputs in the store, and files
+    that belong to us."""
     project.write("tool.sh", "#!/bin/sh\necho from tool\n", 0o755)
     project.write("data/table.csv", "1,2\n")
     project.write(".gitignore", "data/\n.stoker/\n")
@@ -114,7 +115,7 @@ def test_secrets_stay_out(project: Project, debian: str) -> None:
 
 
 def test_cache_knows_the_image(project: Project, debian: str, scratch: str) -> None:
-    """A second run hits; another image under the same name misses, and says so."""
+    """A second run is a hit; another image under the same name is a miss with its reason."""
     tag = "localhost/moving:1"
     project.podman("tag", debian, tag)
     project.write(
@@ -146,7 +147,7 @@ def test_cache_knows_the_image(project: Project, debian: str, scratch: str) -> N
 
 
 def test_cache_knows_how_a_container_runs(project: Project, debian: str) -> None:
-    """What the program sees besides the image: the variables of the container, its user."""
+    """The key has what the program sees besides the image: variables and user of the container."""
     text = """
         stoker: 1
         name: p
@@ -310,7 +311,7 @@ def test_container_killed(project: Project, debian: str) -> None:
 
 
 def test_used(project: Project, debian: str) -> None:
-    """CPU and memory are the container's, not our own process'."""
+    """CPU and memory are those of the container, not of our process."""
     code = "b = bytearray(150 << 20); import time; t = time.process_time()\\nwhile time.process_time() - t < 1.5: pass"
     project.write("busy.py", code.replace("\\n", "\n"))
     project.write(
@@ -364,7 +365,8 @@ def test_docker_by_name_needs_an_image(project: Project) -> None:
 
 
 def test_what_has_no_effect_is_said(project: Project, scratch: str) -> None:
-    """ZenML's `run_args` may be anything that docker-py takes: what isn't passed on is a note, not a silence."""
+    """ZenML's `run_args` may be anything that docker-py accepts: a note names arguments that aren't
+    passed on."""
     text = """
         stoker: 1
         name: p
@@ -405,7 +407,7 @@ def test_stack_of_the_file(project: Project, debian: str) -> None:
 
 
 def test_own_dockerfile(project: Project, debian: str) -> None:
-    """Built before the first task, and not again; what goes into it is in the key."""
+    """It is built once, before the first task; its contents are in the key."""
     project.write("Dockerfile", f"FROM {debian}\nENV MADE=here\n")
     project.write(
         "p.yaml",
@@ -426,7 +428,7 @@ def test_own_dockerfile(project: Project, debian: str) -> None:
 
 
 def test_image_missing(project: Project) -> None:
-    """Before anything runs; the plan says it as a note."""
+    """It fails before anything runs; the plan has a note."""
     project.write(
         "p.yaml",
         """
@@ -445,7 +447,7 @@ def test_image_missing(project: Project) -> None:
 
 
 def test_no_engine(project: Project, debian: str) -> None:
-    """The sentence says what was tried, and nothing runs on the machine itself instead."""
+    """The sentence says what was tried, and nothing runs without a container instead."""
     project.write(
         "p.yaml",
         f"stoker: 1\nname: p\ndocker: {{parent_image: {debian}}}\nsteps:\n  a: {{run: touch ran}}\n",
@@ -456,7 +458,7 @@ def test_no_engine(project: Project, debian: str) -> None:
 
 
 def test_ranks_in_scratch(project: Project, scratch: str) -> None:
-    """A gang of two: the launcher brings its loader and libraries into an image that has none."""
+    """A gang of two: the launcher brings its loader and libraries into an image without any."""
     project.write(
         "p.yaml",
         f"""
@@ -475,7 +477,7 @@ def test_ranks_in_scratch(project: Project, scratch: str) -> None:
 
 
 def test_devices_are_never_left_out(project: Project, debian: str) -> None:
-    """A step with a device is refused where its image can't use one: no silent run on the CPU."""
+    """A step with a device is refused if its image can't use it: no silent run on the CPU."""
     project.write(
         "p.yaml",
         f"""
@@ -497,7 +499,7 @@ def test_devices_are_never_left_out(project: Project, debian: str) -> None:
 
 
 def test_gc_removes_what_a_dead_engine_left(project: Project, scratch: str) -> None:
-    """By its labels: a run that nobody runs; containers of other stores stay."""
+    """By the labels of a run without an engine; containers of other stores stay."""
     project.write("p.yaml", "stoker: 1\nname: p\nsteps:\n  a: {run: echo hi}\n")
     run = project.run()["run"]
     store = str(project.folder / ".stoker")
@@ -519,7 +521,7 @@ def test_gc_removes_what_a_dead_engine_left(project: Project, scratch: str) -> N
 
 
 def test_checkpoints_and_exit_75(project: Project, debian: str) -> None:
-    """A task's checkpoints are at their own path inside, through its attempts."""
+    """A task's checkpoints have the same path inside in all attempts."""
     project.write(
         "p.yaml",
         f"""

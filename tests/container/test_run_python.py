@@ -1,4 +1,4 @@
-"""Python steps in containers: the worker is mounted in, the image knows nothing of Stoker."""
+"""Python steps in containers: the worker is mounted into images without Stoker."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def image(reference: str) -> str:
 
 
 def test_one_step_inside(project: Project, debian: str) -> None:
-    """step_operator="docker": that step alone; values pass both ways; its own modules are there."""
+    """step_operator="docker": only that step is inside; values pass in both directions; its modules
+    exist."""
     write_flow(project, f'step_operator="docker", {image(debian)}')
     out = python(project, "flow.py", "--fast").stdout.replace("training in ", "")
     assert "'where': 'outside'" in out.split("train")[0]
@@ -89,7 +90,7 @@ def test_one_step_inside(project: Project, debian: str) -> None:
 
 
 def test_cache_sees_the_helper(project: Project, debian: str) -> None:
-    """What the step loaded of the project counts as ever; what the image holds goes by its id."""
+    """Files of the project that the step loaded count as usual; the image counts by its id."""
     write_flow(project, f'step_operator="docker", {image(debian)}')
     python(project, "flow.py")
     project.write("helper.py", "def twice(x):\n    return x + x + 0\n")
@@ -116,7 +117,7 @@ def test_orchestrator_settings(project: Project, debian: str) -> None:
 
 
 def test_exception_inside(project: Project, debian: str) -> None:
-    """The traceback names the user's lines, by their paths outside."""
+    """The traceback names the user's lines, with the paths of the host."""
     write_flow(project, f'step_operator="docker", {image(debian)}', n=3)
     project.write("helper.py", "def twice(x):\n    raise ValueError('no twice')\n")
     done = python(project, "flow.py", ok=False)
@@ -156,7 +157,7 @@ def test_closure_is_refused(project: Project, debian: str) -> None:
 
 
 def test_hooks(project: Project, debian: str) -> None:
-    """A Python step's hooks run where it does; those of a command on the machine itself."""
+    """Hooks of a Python step run where it runs; those of a command run on this machine."""
     project.write(
         "helper.py",
         "import os\ndef twice(x):\n    return 2 * x\ndef hook():\n    print('hook', os.environ.get('IMAGE_SAYS'))\n",

@@ -1,4 +1,5 @@
-"""Engines that take a connection and say nothing: nothing waits for ever, and signals are answered at once."""
+"""Engines that accept a connection and never answer: nothing waits for ever, and signals are
+answered at once."""
 
 from __future__ import annotations
 
@@ -93,7 +94,7 @@ def project_of(tmp_path: Path, engine: Silent) -> Project:
 
 
 def test_run_says_so(tmp_path: Path, silent: Any) -> None:
-    """Within its limit, by itself, and before anything runs."""
+    """It ends by itself within its limit, before anything runs."""
     engine = silent()
     project = project_of(tmp_path, engine)
     done = project.stoker("run", "--with", "docker", "p.yaml", ok=False)
@@ -104,7 +105,7 @@ def test_run_says_so(tmp_path: Path, silent: Any) -> None:
 
 @pytest.mark.slow
 def test_it_falls_silent_later(tmp_path: Path, silent: Any) -> None:
-    """Having said that it is there. That it doesn't answer any more is said, and by whom."""
+    """The engine answers at first. The error names the engine that stopped answering."""
     engine = silent()
     engine.answers = {"_ping": "OK"}
     project = project_of(tmp_path, engine)
@@ -173,7 +174,7 @@ def test_ctrl_c_in_a_python_program(tmp_path: Path, silent: Any) -> None:
 
 @pytest.mark.parametrize("word", ["_ping", "create", "start"])
 def test_a_task_is_told_to_end(tmp_path: Path, silent: Any, word: str) -> None:
-    """`stoker contain` dies of the signal, whatever it was waiting for, and tries to leave nothing."""
+    """`stoker contain` ends by the signal, whatever it waits for, and tries to leave nothing."""
     engine = silent(_ping="OK", create={"Id": "c0ffee"}, delete={})
     engine.answers.pop(word, None)
     task = Contained(engine, tmp_path / "run" / "step", "img:1", "/prog")

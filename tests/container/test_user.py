@@ -1,4 +1,5 @@
-"""`docker: {user: …}`: the program is that user, and what it leaves is who started it's."""
+"""`docker: {user: …}`: the program runs as that user, and its files belong to the user who started
+it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def project(tmp_path: Path, engine: Any) -> Project:
 
 
 def strangers(folder: Path) -> list[str]:
-    """What isn't ours."""
+    """Files that don't belong to us."""
     uid = os.geteuid()
     return [str(p) for p in (folder, *folder.rglob("*")) if p.lstat().st_uid != uid]
 
@@ -124,7 +125,7 @@ def test_ranks(project: Project, debian: str) -> None:
 
 
 def running(project: Project, debian: str) -> tuple[subprocess.Popen[str], Path]:
-    """A run whose step has left a folder that only its user can open, and the step's log."""
+    """A run whose step left a folder that only its user can open, and the step's log."""
     project.write(
         "p.yaml",
         f"""
@@ -141,7 +142,7 @@ def running(project: Project, debian: str) -> tuple[subprocess.Popen[str], Path]
 
 
 def test_killed(project: Project, debian: str) -> None:
-    """Whoever ends it, and however: nothing of that user is left once its container is gone."""
+    """However it ends: no file of that user is left once its container is gone."""
     engine, log = running(project, debian)
     assert (log.parent / "d").stat().st_uid == 1000
     for pid in subprocess.run(
@@ -153,7 +154,7 @@ def test_killed(project: Project, debian: str) -> None:
 
 
 def test_the_runner_itself_is_killed(project: Project, debian: str) -> None:
-    """Then nobody inside can give the files back: another container of that image does."""
+    """Then no process inside can give the files back: another container of that image does."""
     engine, log = running(project, debian)
     run = log.parts[-5]
     project.podman("kill", *ours(project.podman, run))
@@ -226,7 +227,7 @@ def _relay(door: socket.socket, to: str) -> None:
 def test_an_unprivileged_users_files(
     others: Any, engine: Any, user: str, ids: str, ends: str
 ) -> None:
-    """Nothing is left that he can't remove, and he reads the log while it runs."""
+    """The user can remove all files, and can read the log while it runs."""
     task = others(
         "/probe",
         "id",

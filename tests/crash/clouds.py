@@ -76,7 +76,7 @@ class KubernetesRound(ElsewhereRound):
         return found
 
     def check_left(self, run: str) -> None:
-        """What an engine that was killed couldn't remove the next one does."""
+        """The next engine removes what a killed one couldn't."""
         if self.objects():
             (self.folder / "last.yaml").write_text(
                 json.dumps({"stoker": 1, "name": "last", "steps": {"last": {"run": "true"}}})
@@ -115,7 +115,7 @@ def batch(folder: Path, args: Any) -> Iterator[Any]:
 
 
 class BatchRound(ElsewhereRound):
-    """The fake has the jobs of this round only."""
+    """The fake has only the jobs of this round."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -131,7 +131,7 @@ class BatchRound(ElsewhereRound):
         return [pid for pid in live if is_agent(pid)]
 
     def kill(self, pid: int) -> None:
-        """With a container's first process all others of it go."""
+        """All processes of a container end with its first one."""
         others = children(pid) if pid in self.agents() else []
         super().kill(pid)
         for other in others:

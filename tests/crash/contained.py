@@ -141,7 +141,7 @@ class ContainedRound(Round):
 
 
 def wait_for_steps(game: Round, process: subprocess.Popen[bytes]) -> str:
-    """Until so many steps have begun, and a moment more; or until the run has ended."""
+    """Until so many steps have started, plus a moment; or until the run has ended."""
     number = game.random.randint(0, game.n_steps)
     delay = game.random.uniform(0, 0.3)
     until = time.monotonic() + game.args.timeout
@@ -154,7 +154,7 @@ def wait_for_steps(game: Round, process: subprocess.Popen[bytes]) -> str:
 
 
 def skips() -> tuple[Any, Any]:
-    """What `cannot` raises where this machine can't do it: here, and in CI, where that is a failure."""
+    """What `cannot` raises if this machine can't do it: a skip, or in CI a failure."""
     import pytest
 
     return pytest.skip.Exception, pytest.fail.Exception

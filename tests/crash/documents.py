@@ -1,4 +1,4 @@
-"""The documents that crash.py runs: steps that tell a journal when they begin and when they end."""
+"""The documents that crash.py runs: steps that write their start and end into a journal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def command_spec(journal: Path, n_steps: int) -> str:
 
 
 def gang_spec(journal: Path, n_steps: int) -> str:
-    """Each step is a gang of two; both ranks have a child, and the first one tells the journal."""
+    """Each step is a gang of two; both ranks have a child, and the first one writes the journal."""
     lines = ["stoker: 1", "name: crash", "retry: {max_retries: 5}", "steps:"]
     for i in range(n_steps):
         first = f"echo begin s{i} >> {journal}; sleep 0.02; echo {i} > $STOKER_OUTPUT/value; echo end s{i} >> {journal}"

@@ -48,7 +48,7 @@ def children(pid: int) -> list[int]:
 
 
 def is_agent(pid: int) -> bool:
-    """Past the setting up of its root."""
+    """Whether it has set up its root."""
     try:
         return b"agent" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -107,15 +107,15 @@ class ElsewhereRound(Round):
     # --- checking ---
 
     def living(self) -> list[str]:
-        """What of the cluster's still runs, or is to be removed."""
+        """Processes of the cluster that still run, and objects to be removed."""
         raise NotImplementedError
 
     def made(self) -> list[str]:
-        """Names of the jobs that were made."""
+        """Names of the created jobs."""
         return []
 
     def ended(self, run: str) -> set[str]:
-        """Steps that the share says have ended well, though nobody here may know yet."""
+        """Steps that succeeded by the share, even if no engine here knows yet."""
         found = set()
         for path in self.share.glob(f"runs/{run}/*/*/*/end.json"):
             if json.loads(path.read_text())["outcome"]["ok"]:
@@ -145,7 +145,7 @@ class ElsewhereRound(Round):
         self.check_share(run)
 
     def check_share(self, run: str) -> None:
-        """Of an engine that was killed behind its run's end the share hears by the next one."""
+        """If an engine was killed after its run's end, the next one updates the share."""
         states: dict[str, str] = {}
         for is_told in (False, True):
             status, states = self.read_share(run)
@@ -197,7 +197,7 @@ class RemoteRound(ElsewhereRound):
         return [pid for pod in pods if pod.is_agent() and (pid := pod.first()) is not None]
 
     def kill(self, pid: int) -> None:
-        """Of a pod its cluster must know how it ended."""
+        """The cluster must know how a pod ended."""
         for pods in list(self.cluster.jobs.values()):
             for pod in pods:
                 if pod.first() == pid:

@@ -1,4 +1,4 @@
-"""A round of crash.py: one run that is killed and resumed, in a folder of its own, and what is checked of it."""
+"""A round of crash.py: one run that is killed and resumed in its own folder, and its checks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Wrong(Exception):
 
 
 def begun(lines: collections.Counter[str], name: str) -> dict[str, int]:
-    """How often it has begun, by what it says."""
+    """How often it has started, by its own record."""
     return {line: n for line, n in lines.items() if line.split()[:2] == ["begin", name]}
 
 
@@ -105,7 +105,7 @@ class Round:
         return command_spec(self.journal, self.n_steps)
 
     def close(self) -> None:
-        """Ends what is left of a round that failed."""
+        """Ends the processes of a failed round."""
         for pid in self.processes():
             self.kill(pid)
 
@@ -226,7 +226,7 @@ class Round:
         self.count_kills(status == -signal.SIGKILL or (self.python and status != 0))
 
     def groups(self) -> list[list[str]]:
-        """Who is killed together: names of `victims`."""
+        """Processes that are killed together: names of `victims`."""
         return [
             ["engine"],
             ["server"],
@@ -240,7 +240,7 @@ class Round:
         ]
 
     def most_more(self) -> int:
-        """How many steps begin at most until somebody is killed."""
+        """The most steps that start before a kill."""
         return (self.width if self.kind == "grows" else self.n_steps) // self.pace
 
     def wait_for_instant(self, process: subprocess.Popen[bytes]) -> str:
@@ -441,7 +441,7 @@ class Round:
             raise Wrong(f"store verify: {verify.stdout.decode()}{verify.stderr.decode()}")
 
     def check_left(self, run: str) -> None:
-        """What else a round of this kind must not leave."""
+        """Other things that a round of this kind must not leave."""
 
     def check_kept(
         self,
@@ -463,7 +463,7 @@ class Round:
 
 
 class ResumeRound(Round):
-    """Its resumes are killed soon after they begin, one after the other."""
+    """Its resumes are killed soon after their start, one after the other."""
 
     strikes = (6, 12)
     pace = 15

@@ -1,4 +1,4 @@
-"""What the client sees of runs, as JSON: the same program for real Metaflow and for Stoker.
+"""Prints the client's view of runs as JSON: the same program for real Metaflow and for Stoker.
 
     observe.py FLOW RUN… [--dump=FILE]… [--cards]
 
@@ -16,7 +16,7 @@ from metaflow import Flow, Run, namespace
 
 
 def shown(value):
-    """A value in words that are the same on both sides."""
+    """A value as text that is the same on both sides."""
     if isinstance(value, (bytes, bytearray)) and len(value) > 100:
         return f"{len(value)} bytes {hashlib.sha256(value).hexdigest()[:16]}"
     if isinstance(value, (list, tuple)) and len(value) > 100:
@@ -29,7 +29,7 @@ def shown(value):
 
 
 def asked(what):
-    """An answer of the client, or what it raises instead."""
+    """An answer of the client, or the exception that it raises."""
     try:
         return what()
     except Exception as bad:

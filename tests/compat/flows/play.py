@@ -1,4 +1,4 @@
-"""Runs a program of the family on one side, and tells what could be seen of it."""
+"""Runs a program of the family on one side, and returns what can be seen of it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _words(command: Command, runs: list[str], number: int) -> list[str]:
 
 
 def play(side: Side, case: Case, folder: Path) -> dict[str, Any]:
-    """Run a case's commands; what is seen after the last one."""
+    """Run a case's commands; returns the observations after the last one."""
     (folder / "flow.py").write_text(case.source)
     runs: list[str] = []
     said: list[Any] = []
@@ -87,7 +87,7 @@ def play(side: Side, case: Case, folder: Path) -> dict[str, Any]:
 
 
 def digest(case: Case) -> str:
-    """Of what is run; another digest asks for another record."""
+    """Digest of the programs; a new digest needs a new record."""
     commands = [[c.words, c.env, c.prints] for c in case.commands]
     return hashlib.sha256(f"{case.source}{commands}".encode()).hexdigest()[:16]
 
@@ -127,7 +127,7 @@ def comparable(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
-    """Where two things that were seen differ: ``path: ours | theirs``."""
+    """Differences of two observations: ``path: ours | theirs``."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         keys = sorted({*ours, *theirs})
         return [d for k in keys for d in differences(ours.get(k), theirs.get(k), f"{path}/{k}")]
