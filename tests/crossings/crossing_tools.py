@@ -1,4 +1,5 @@
-"""What the crossing tests share: a project with stacks, what is due of a cell by the table, and the count of cells."""
+"""Shared parts of the crossing tests: a project with stacks, the expected result of a cell, and the
+count of cells."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ STACKS: dict[str, Object] = {
     "kubernetes": {**OTHER, "backend": "kubernetes", "max_jobs": 100},
     "batch": {**OTHER, "backend": "batch", "carry": "volume", "options": {"queue": "q"}},
 }
-cells: Counter[str] = Counter()  # by what came of them
+cells: Counter[str] = Counter()  # by their results
 
 
 def silent(what: str, expected: object, got: object) -> str:
@@ -30,7 +31,7 @@ def silent(what: str, expected: object, got: object) -> str:
 
 
 class Place:
-    """A project's folder with both stacks, and the program in it."""
+    """A project's folder with both stacks and the program."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

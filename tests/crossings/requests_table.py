@@ -1,4 +1,5 @@
-"""What can be asked for, and what each place can give: the only source of what test_requests.py expects.
+"""What can be asked for, and what each place can give: the only source of expectations of
+test_requests.py.
 
 Nothing here is read from the program. A way of asking is written down with what it means, a place with what it has
 words for; a new option of a backend must be named here, or the test fails.
@@ -14,7 +15,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ask:
-    """One alternative: so many devices, whose, of which model, or a slice or a share of one."""
+    """One alternative: number, vendor and model of devices, or a slice or share of one."""
 
     count: int = 1
     vendor: Optional[str] = None
@@ -22,14 +23,14 @@ class Ask:
     slice: Optional[str] = None
     share_gb: float = 0
     auto: bool = False
-    impossible: bool = False  # its words contradict each other
-    counted: bool = False  # somebody said how many
+    impossible: bool = False  # its parts contradict each other
+    counted: bool = False  # the number was given
     word: str = ""  # the label's value, where a model is spelt so
 
 
 @dataclass(frozen=True)
 class Way:
-    """How somebody asks: keys of `resources`, and what they mean."""
+    """A way of asking: keys of `resources`, and their meaning."""
 
     resources: Object
     means: list[Ask]
@@ -147,7 +148,7 @@ MACHINES: dict[str, Machine] = {
     "Gaudi": Machine("8xGaudi2", [("habana", "Gaudi2", 8, 96, None)]),
 }  # fmt: skip
 KIND = {"nvidia": "GPU", "amd": "GPU", "intel": "GPU", "aws": "Neuron", "google": "TPU", "habana": "Gaudi"}  # fmt: skip
-SHARED = {"nvidia", "amd", "intel"}  # several programs can hold parts of their memory
+SHARED = {"nvidia", "amd", "intel"}  # several programs can share their memory
 
 
 # --- clusters ---
@@ -155,7 +156,7 @@ SHARED = {"nvidia", "amd", "intel"}  # several programs can hold parts of their 
 
 @dataclass(frozen=True)
 class Cluster:
-    """What an engine of other machines has words for."""
+    """What an engine of other machines can be asked for."""
 
     resources: dict[str, str]  # vendor → what is asked for
     labels: frozenset[str]  # whose models it tells apart
@@ -184,7 +185,7 @@ CLUSTERS: dict[str, Cluster] = {
 
 @dataclass(frozen=True)
 class Form:
-    """A shape of a job: how many nodes, and what the step says for it."""
+    """A form of a job: the number of nodes, and the step's settings for it."""
 
     cluster: str
     nodes: int = 1
@@ -207,7 +208,7 @@ FORMS: dict[str, Form] = {
 
 @dataclass(frozen=True)
 class Option:
-    """A value to try, and what it says of devices.
+    """A value to try, and its meaning for devices.
 
     `adds`: so many of `vendor` (any: GPUs). `default`: whose GPUs they are where nobody says. `instead`: this
     resource in place of the vendor's. `word`: the label's value for the model. `refused`: whatever is asked for.

@@ -28,7 +28,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
 
 
 class Engine:
-    """Has any image, makes any container and starts none; `made` is what it was asked to make, by step."""
+    """Has every image, creates every container and starts none; `made` has the requests by step."""
 
     def __init__(self, path: Path) -> None:
         self.made: dict[str, Object] = {}
@@ -115,7 +115,7 @@ def describe(place: Place, machine: Machine) -> dict[str, tuple[str, str]]:
 
 
 def of_create(asked: Object) -> list[str]:
-    """Uuids and nodes that the engine is asked to give."""
+    """Uuids and nodes that the engine is asked for."""
     host = asked["HostConfig"]
     by_uuid = [one for request in host.get("DeviceRequests", []) for one in request["DeviceIDs"]]
     return [*by_uuid, *(one["PathOnHost"] for one in host["Devices"])]
@@ -126,7 +126,7 @@ def of_task(container: Object) -> list[str]:
 
 
 def is_due(due: Any, given: list[str], kinds: dict[str, tuple[str, str]]) -> bool:
-    """`/dev/kfd` is what all of AMD's need beside their own."""
+    """All devices of AMD also need `/dev/kfd`."""
     mine = [one for one in given if one != "/dev/kfd"]
     if due in (None, "reported"):
         return given == []
@@ -141,7 +141,7 @@ def is_due(due: Any, given: list[str], kinds: dict[str, tuple[str, str]]) -> boo
 
 
 def run(place: Place, engine: Engine, due: dict[str, tuple[str, Any]], steps: Object, kinds: dict[str, tuple[str, str]], **more: Any) -> list[str]:  # fmt: skip
-    """The cells of one run: those that are due to be refused are no steps of it."""
+    """The cells of one run, without those that must be refused."""
     engine.made.clear()
     document = place.document(
         steps, docker={"parent_image": IMAGE}, mode="continue_on_failure", **more

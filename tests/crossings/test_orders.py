@@ -125,7 +125,7 @@ def check(place: Place, player: Player, wanted: list[tuple[str, Form, Way, Objec
 
 @pytest.mark.parametrize("form", [name for name, one in FORMS.items() if not one.foreach])
 def test_the_agent_is_told(place: Place, player: Player, form: str) -> None:
-    """Every way of asking, with every option that asks for devices."""
+    """All ways of asking, with all options that ask for devices."""
     one = FORMS[form]
     wanted = [
         (f"{form}, an order, {way}, option {name}", one, meant, meant.resources, name, option)
@@ -137,7 +137,7 @@ def test_the_agent_is_told(place: Place, player: Player, form: str) -> None:
 
 
 def test_the_agent_is_told_what_the_pipeline_says(place: Place, player: Player) -> None:
-    """Runs beside each other, as most of their time is waiting."""
+    """Runs in parallel, because they mostly wait."""
     documents = [
         (cluster, f"{cluster[0]}{i}x", *said)
         for cluster in CLUSTERS

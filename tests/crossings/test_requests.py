@@ -117,7 +117,7 @@ def is_due(cluster: str, due: Any, got: Any) -> bool:
 
 
 def documents_of(out: str) -> dict[str, list[Object]]:
-    """What `plan --manifest` prints, by step."""
+    """The output of `plan --manifest`, by step."""
     made: dict[str, list[Object]] = {}
     decoder = json.JSONDecoder()
     for part in re.split(r"^# step '", out, flags=re.M)[1:]:
@@ -152,7 +152,7 @@ def come_of(place: Place, steps: Object, **more: Any) -> dict[str, Any]:
 
 
 def in_foreachs(steps: Object) -> Object:
-    """Each as the work of a foreach, one after another."""
+    """Each as the work step of a foreach, in sequence."""
     made: Object = {}
     last = {"run": "true", "backend": "local", "resources": {"gpu_count": 0}}
     here = {**last, "outputs": ["todo"], "foreach": "todo"}
@@ -203,7 +203,7 @@ def names_object(sentence: str, step: str, resources: Object, name: Optional[str
 
 
 def words_of(resources: Any) -> list[str]:
-    """All keys and texts of a request."""
+    """All keys and strings of a request."""
     if isinstance(resources, dict):
         return [*resources, *(word for one in resources.values() for word in words_of(one))]
     if isinstance(resources, list):
@@ -233,7 +233,7 @@ def test_the_table_has_every_option(cluster: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_steps_on_other_machines(place: Place, form: str) -> None:
-    """Every way of asking, with every option of the backend."""
+    """All ways of asking, with all options of the backend."""
     one = FORMS[form]
     options: dict[Optional[str], Option] = {None: PLAIN, **OPTIONS[one.cluster]}
     wanted = [
@@ -263,7 +263,7 @@ def test_what_the_pipeline_says_for_other_machines(place: Place) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_options_that_the_pipeline_says(place: Place, form: str) -> None:
-    """Each option said by the document, every way of asking below it by a step."""
+    """Each option in the document, with every way of asking in a step."""
     one = FORMS[form]
     wrong = []
     for name, option in said_above(form).items():
@@ -278,7 +278,7 @@ def test_options_that_the_pipeline_says(place: Place, form: str) -> None:
 
 @pytest.mark.parametrize("cluster", sorted(CLUSTERS))
 def test_options_that_the_stack_says(place: Place, cluster: str) -> None:
-    """Those that ask for devices, said in stoker.yaml for all steps that go there."""
+    """Options that ask for devices, set in stoker.yaml for all steps of that stack."""
     wrong = []
     one = Form(cluster)
     for name, option in device_options(cluster).items():
@@ -376,7 +376,7 @@ def check_here(place: Place, what: str, machine: Machine, policy: str, how: Obje
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_steps_of_this_machine(place: Place, name: str) -> None:
-    """Every way of asking, said by the step, the pipeline or both, and each place that this machine has."""
+    """Every way of asking, in the step, the pipeline or both, on each simulated machine."""
     machine = MACHINES[name]
     alone = [(way, meant, meant.resources) for way, meant in WAYS.items()]
     both: list[tuple[Object, list[tuple[str, Way, Object]]]] = [
@@ -412,7 +412,7 @@ def here_too(way: Way, here: Ask) -> Way:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_words_of_backends_on_this_machine(place: Place, name: str) -> None:
-    """What options of Kubernetes or Batch ask for is asked for where the step runs here."""
+    """Requests of options of Kubernetes or Batch also count if the step runs here."""
     wrong: list[str] = []
     (place.folder / "stoker.yaml").unlink()  # without a stack of the backend it runs here
     for cluster, options in OPTIONS.items():
@@ -457,7 +457,8 @@ def is_given(due: Any, step: Object, env: dict[str, str]) -> bool:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_tasks_have_what_their_steps_asked_for(place: Place, name: str) -> None:
-    """Runs on the simulated machine: what the record says was granted, and what the task itself sees."""
+    """Runs on the simulated machine: granted devices by the record, and those that the task
+    sees."""
     machine = MACHINES[name]
     steps, due = {}, {}
     for i, (way, meant) in enumerate(WAYS.items()):
@@ -590,7 +591,7 @@ def test_flows(place: Place, cluster: str) -> None:
 
 
 def test_all_of_it(record_testsuite_property: Callable[[str, object], None]) -> None:
-    """The last: how many cells there were. One that was silent has failed its test."""
+    """The last test: the number of cells. A cell without a result has failed its test."""
     n_silent = cells.pop("silent", 0)
     n = sum(cells.values())
     if n == 0:

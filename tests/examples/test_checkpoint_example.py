@@ -1,4 +1,5 @@
-"""examples/checkpoints: killed in three ways, it gives the model that an undisturbed run gives, and repeats nothing."""
+"""examples/checkpoints: killed in three ways, it gives the same model as an undisturbed run, and
+repeats nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def begin(folder: Path, *command: str | Path, **env: str) -> subprocess.Popen[st
 
 
 def result(program: subprocess.Popen[str]) -> tuple[str, list[int]]:
-    """The loss as it was printed, and the epochs that processes began with."""
+    """The printed loss, and the epochs at which processes started."""
     out, err = program.communicate(timeout=WAIT_S)
     found = re.search(r"loss ([\d.]+), its processes began with epochs \[(.*)\]", out)
     assert found, out + err

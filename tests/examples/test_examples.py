@@ -1,4 +1,4 @@
-"""The examples do what they say, from a copy, as a user would start them."""
+"""The examples do what they claim, from a copy, as a user starts them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STOKER = find_binary()
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the examples and the header they use, away from the repository's own store."""
+    """A copy of the examples and their header, away from the repository's store."""
     for part in ("examples", "include"):
         shutil.copytree(
             ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns(".stoker", "__pycache__")

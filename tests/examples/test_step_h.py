@@ -1,4 +1,5 @@
-"""include/stoker/step.h: compiles clean as C99 and C++, and writes what the contract says."""
+"""include/stoker/step.h compiles without warnings as C99 and C++, and writes files as
+documented."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def verify(place: Place, at: Path) -> None:
 
 
 def places_of(log: str) -> dict[str, int]:
-    """Each place that was passed, and how often."""
+    """Each failpoint that was passed, and how often."""
     passed: dict[str, int] = {}
     for name, _ in PASS.findall(log):
         passed[name] = passed.get(name, 0) + 1
@@ -125,7 +125,7 @@ COMMANDS = {
 
 
 def is_clear(done: subprocess.CompletedProcess[str]) -> bool:
-    """Ended by itself, with a sentence where it failed."""
+    """Whether it ended by itself, with a sentence if it failed."""
     said = PASS.sub("", done.stdout + done.stderr).strip()
     return done.returncode == 0 or (0 < done.returncode < 126 and len(said) > 20)
 

@@ -1,4 +1,4 @@
-"""Tests on a real GPU: a folder of their own, a C program that uses CUDA, and what is kept of their results."""
+"""Tests on a real GPU: a folder for each, a C program that uses CUDA, and the kept results."""
 
 from __future__ import annotations
 

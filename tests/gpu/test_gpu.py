@@ -1,4 +1,5 @@
-"""Asked, granted, used: on a real NVIDIA GPU. `make test-gpu` runs these and keeps what they print."""
+"""Asked, granted, used, on a real NVIDIA GPU. `make test-gpu` runs these tests and keeps their
+output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The stand-in for NVML is honest: fed with what this machine's NVML answers, it gives Stoker the same devices."""
+"""The stand-in for NVML, fed with the answers of this machine's NVML, gives Stoker the same
+devices."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ Say = Callable[[str], None]
 ROOT = Path(__file__).resolve().parents[2]
 RECORDER = ROOT / "tools/record_nvml.py"
 STAND_IN = ROOT / "build/src/host/accel/libnvidia-ml-fake.so"
-# What doesn't change between two looks. Of the others it counts whether they are known at all.
+# Values that don't change between two reads. Of others only whether they are known counts.
 FIXED = """vendor kind index uuid model profile parent slices memory_bytes pci node driver numa cpus compute_capability usable
 power_limit_mw sm_max_mhz memory_max_mhz pcie_gen_max pcie_width_max n_nvlinks_up ecc ecc_uncorrected_total remap_pending
 remap_failed remapped_rows retired_pages retired_pending persistence compute_mode links""".split()  # noqa: SIM905

@@ -1,4 +1,4 @@
-"""Fixtures of the Kubernetes tests: a small cluster of this machine's own (see ``kube``)."""
+"""Fixtures of the Kubernetes tests: a small cluster on this machine (see ``kube``)."""
 
 from __future__ import annotations
 

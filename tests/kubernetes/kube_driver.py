@@ -66,7 +66,7 @@ class Driver:
         return str(job["name"])
 
     def until(self, test: Callable[[Object], Any], wait_s: float = WAIT_S) -> Object:
-        """Takes reports until one passes the test; that one."""
+        """Reads reports until one passes the test; returns that one."""
         end = time.monotonic() + wait_s
         while True:
             try:
@@ -105,7 +105,7 @@ class Driver:
                 self.reports.append(report)
 
     def kill(self) -> None:
-        """As when its engine dies."""
+        """Kills it, as if its engine died."""
         self.process.kill()
         self.process.wait()
 

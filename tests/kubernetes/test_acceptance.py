@@ -1,4 +1,5 @@
-"""What people come for: the digits example with its training in a pod, real torch over two pods, a thousand pods, an engine killed at any moment."""
+"""Main uses: the digits example with its training in a pod, real torch over two pods, a thousand
+pods, an engine killed at any moment."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def python(project: Project, *words: str, rc: int = 0) -> str:
 
 
 def digits(project: Project, resources: str) -> None:
-    """The example as it is, but for where its training runs and what that asks for."""
+    """The example, except for where its training runs and what that asks for."""
     text = (ROOT / "examples/digits/train.py").read_text()
     old = '@step(settings={"resources": ResourceSettings(cpu_count=2, gpu_count=1, memory="4GB")})'
     assert old in text
@@ -84,7 +85,7 @@ def test_digits(project: Project) -> None:
 
 @pytest.mark.slow
 def test_never_a_silent_run_on_the_cpu(project: Project) -> None:
-    """The node gives a GPU by its number, and no device is in the container: the step doesn't begin."""
+    """The node grants a GPU, but the container has no device: the step doesn't start."""
     digits(project, "cpu_count=1, gpu_count=1")
     python(project, "train.py", rc=1)
     error = project.step("train")["error"]
@@ -166,7 +167,8 @@ def test_a_thousand_pods(project: Project) -> None:
 
 
 def mixed(project: Project, n: int) -> dict[str, dict[str, object]]:
-    """Steps in two chains: pods, gangs as JobSet and as Indexed Job, some here. Each writes its number once."""
+    """Steps in two chains: pods, gangs as JobSet and as Indexed Job, and local steps. Each writes
+    its number once."""
     steps: dict[str, dict[str, object]] = {}
     for i in range(n):
         steps[f"s{i}"] = {
@@ -184,7 +186,7 @@ def mixed(project: Project, n: int) -> dict[str, dict[str, object]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("trouble", [False, True], ids=["", "with a server in trouble"])
 def test_killed_at_any_moment(project: Project, trouble: bool) -> None:
-    """The engine is killed again and again while steps follow each other; each runs once.
+    """The engine is killed repeatedly while steps run; each runs once.
 
     In trouble: watches lose and double events and are cut, the API server is restarted, its versions begin anew.
     """

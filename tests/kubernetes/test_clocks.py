@@ -1,4 +1,4 @@
-"""The cluster's clock an hour before ours and an hour behind it: nothing is told by comparing the two."""
+"""The cluster's clock is an hour ahead of ours or an hour behind: no decision compares the two."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_pipeline(project: Project, skew_s: int) -> None:  # noqa: F811
 
 @pytest.mark.parametrize("skew_s", [-HOUR, HOUR])
 def test_what_waits(cluster: Cluster, tmp_path: Path, skew_s: int) -> None:
-    """It is given up after as long as it may wait, neither at once nor an hour later."""
+    """It is given up after its time limit for waiting, neither at once nor an hour later."""
     cluster.call(cluster.control.do_skew, skew_s)
     d = Driver(cluster.kubeconfig(tmp_path / "config"), pending_ms=1500)
     began = time.monotonic()
@@ -56,7 +56,7 @@ def test_what_waits(cluster: Cluster, tmp_path: Path, skew_s: int) -> None:
 
 @pytest.mark.parametrize(("skew_s", "zone_h"), [(HOUR, 0), (-HOUR, 2), (0, 2), (0, -7)])
 def test_log_that_is_cut(cluster: Cluster, tmp_path: Path, skew_s: int, zone_h: int) -> None:
-    """It goes on by the node's own stamps, in whatever zone these are."""
+    """It continues by the node's time stamps, in whatever zone they are."""
     cluster.call(cluster.control.do_skew, skew_s, zone_h)
     cluster.call(lambda: cluster.faults.add(match="/log", cut="half", after=True, times=1))
     d = Driver(cluster.kubeconfig(tmp_path / "config"))
@@ -69,7 +69,7 @@ def test_log_that_is_cut(cluster: Cluster, tmp_path: Path, skew_s: int, zone_h: 
 
 
 def test_clock_of_a_node_that_is_set(cluster: Cluster, tmp_path: Path) -> None:
-    """Stamps go back by an hour in the middle of a log: no line is taken for one that was there."""
+    """Time stamps go back by an hour within a log: no line is taken for an earlier one."""
     d = Driver(cluster.kubeconfig(tmp_path / "config"))
     d.submit(
         1,
@@ -95,7 +95,7 @@ def hold(folder: Path) -> Object:
 def test_token_that_isnt_taken(
     make_cluster: Callable[..., Cluster], tmp_path: Path, skew_s: int, words: str
 ) -> None:
-    """It may be for our clock: where that is wrong, it is said."""
+    """Our clock may be the reason: if it is wrong, the error says so."""
     cluster = make_cluster(nodes=[])
     cluster.call(cluster.control.do_skew, skew_s)
     d = Driver(cluster.kubeconfig(tmp_path / "config", token="wrong"))

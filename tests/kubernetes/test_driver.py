@@ -1,4 +1,4 @@
-"""The driver against the fake cluster: jobs from their submission to nothing being left."""
+"""The driver against the fake cluster: jobs from submission to removal."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_stop_before_it_is_sent(api: Client, start: Start) -> None:
 
 
 def test_submitted_twice_is_once(api: Client, start: Start) -> None:
-    """Its engine dies, and another one submits the same again: the one Job goes on."""
+    """Its engine dies, and another one submits the same job again: the one Job continues."""
     first = start()
     first.submit(1, "echo one; sleep 1; echo two; exit 5")
     first.until(lambda r: r["state"] == "log")
@@ -321,7 +321,7 @@ def test_found_again_and_stopped_at_once(
 
 
 def test_own_secret_comes_later(api: Client, cluster: Cluster, start: Start) -> None:
-    """The pod is there before the Secret that we make for it: that is no reason to tell."""
+    """The pod exists before the Secret that we create for it: that isn't reported as a reason."""
     cluster.call(lambda: cluster.faults.add(match="^POST [^ ]*secrets", status=503, times=3))
     d = start()
     d.submit(1, 'echo "$KEY"', secret=["KEY=v"])
@@ -434,7 +434,7 @@ def test_options_that_cant_be(start: Start) -> None:
     ids=["422", "400 strict", "400", "422 required", "413"],
 )
 def test_refused_by_the_server(start: Start, job: dict[str, Any], text: str) -> None:
-    """Its sentence is the user's; nothing is tried again."""
+    """The user gets the server's sentence; nothing is retried."""
     d = start()
     d.submit(1, **job)
     end = d.end(1)

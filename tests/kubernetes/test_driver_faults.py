@@ -1,4 +1,4 @@
-"""What goes wrong on the way to the cluster and inside it: no job is lost, none is doubled, none is left."""
+"""Faults on the way to the cluster and inside it: no job is lost, submitted twice or left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
 
 
 def run_many(d: Driver, n: int = N, script: str = "echo here; exit 3") -> None:
-    """All of them end with 3, each once."""
+    """All jobs end with 3, each once."""
     for i in range(1, n + 1):
         d.submit(i, script)
     ends: dict[int, int] = {}
@@ -111,7 +111,7 @@ def test_server_away(cluster: Cluster, start: Start) -> None:
 
 
 def test_log_lines_once(cluster: Cluster, start: Start) -> None:
-    """However often a log is cut, each line comes once, in its order, long ones too."""
+    """However often a log is cut, each line comes once and in order, also long ones."""
     d = start()
     script = (
         "i=0; while [ $i -lt 400 ]; do echo line $i; i=$((i+1)); "
@@ -297,7 +297,7 @@ def test_no_right(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_nothing_listens(tmp_path: Path, cluster: Cluster) -> None:
-    """A job that can't be sent is told why, in time."""
+    """A job that can't be sent fails with its reason, in time."""
     config = cluster.kubeconfig(tmp_path / "config")
     config.write_text(re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:1", config.read_text()))
     d = Driver(config, pending_ms=2000)

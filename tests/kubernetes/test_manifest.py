@@ -1,4 +1,5 @@
-"""What is sent to a cluster: each document strictly of the API's schema, each option where it belongs."""
+"""Documents for a cluster: each is strictly valid by the API's schema, with each option in its
+place."""
 
 from __future__ import annotations
 
@@ -204,7 +205,8 @@ NEURON = [
 def test_neuron_models_are_told_apart_by_the_nodes_instances(
     options: Object, resources: Object, begins: tuple[str, ...]
 ) -> None:
-    """Nodes of another model are left out; one whose type nobody knows, or that has none, is taken."""
+    """Nodes of another model are excluded; a node with an unknown type, or without one, is
+    allowed."""
     spec = pod(options, resources=resources)
     assert "nodeSelector" not in spec
     others = [one for one in NEURON if not one.startswith(begins)]

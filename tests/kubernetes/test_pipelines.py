@@ -129,7 +129,7 @@ def test_there_and_back(project: Project) -> None:
 
 
 def test_python(project: Project) -> None:
-    """A flow with a foreach: branches are pods, their values come back to the join."""
+    """A flow with a foreach: branches are pods, and their values reach the join."""
     (project.folder / "flow.py").write_text(
         "from stoker.flow import FlowSpec, step\n"
         "class Squares(FlowSpec):\n"
@@ -204,7 +204,7 @@ def test_ctrl_c_leaves_nothing(project: Project) -> None:
 
 
 def test_engine_killed_and_resumed(project: Project) -> None:
-    """Its tasks go on without it; the next engine finds them: nothing runs twice."""
+    """Its tasks continue without it, and the next engine finds them: nothing runs twice."""
     run = f"echo up >> {project.shared}/up; until [ -e {project.shared}/go ]; do sleep 0.1; done; echo done >> {project.shared}/ends"
     steps = {
         **{f"s{i}": {"run": run} for i in range(4)},
@@ -333,7 +333,7 @@ def test_its_own_failure(project: Project) -> None:
 
 
 def test_gang_on_two_nodes(project: Project) -> None:
-    """Two pods, each a launcher with its rank: they meet by the name of the first."""
+    """Two pods, each with a launcher and its rank, meet by the name of the first."""
     run = (
         f"echo rank $RANK of $WORLD_SIZE node $NODE_RANK at $MASTER_ADDR >> {project.shared}/ranks"
     )
@@ -396,7 +396,7 @@ def test_torch_on_two_nodes(
 
 
 def test_options_of_a_step(project: Project) -> None:
-    """What can't be honoured is said before anything starts."""
+    """Unsupported options are reported before anything starts."""
     k8s = {"kubernetes": {"node_selektor": "a=b"}}
     text = project.run({"a": {"run": "true", "backend": k8s}}, rc=2)
     assert "did you mean 'node_selector'?" in text

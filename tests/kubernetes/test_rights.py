@@ -1,4 +1,5 @@
-"""Rights that are missing: nothing is made then, and what can't be watched any more is removed, or said to live."""
+"""Missing rights: nothing is created, and a job that can't be watched any more is removed, or
+reported as possibly alive."""
 
 # ruff: noqa: F401, F811 - the fixtures of the other files
 from __future__ import annotations
@@ -61,7 +62,7 @@ def test_only_who_needs_it(
 
 
 def test_jobsets(api: Client, cluster: Cluster, start: Start) -> None:
-    """Where nobody asked for one it is an Indexed Job."""
+    """Without a request for a JobSet it is an Indexed Job."""
     cluster.call(cluster.control.do_jobset)
     deny(cluster, "get", "jobsets")
     d = start()
@@ -83,7 +84,7 @@ def test_other_namespaces_go_on(cluster: Cluster, start: Start) -> None:
 def test_taken_away_while_it_runs(
     api: Client, cluster: Cluster, start: Start, resource: str
 ) -> None:
-    """What can't be watched any more is removed before its step is reported failed."""
+    """A job that can't be watched any more is removed before its step fails."""
     d = start()
     d.submit(1, FOREVER, grace_ms=10000)
     d.until(lambda r: r["state"] == "log")
@@ -96,7 +97,7 @@ def test_taken_away_while_it_runs(
 
 
 def test_said_to_live(api: Client, cluster: Cluster, start: Start) -> None:
-    """Nor may it be removed: the sentence says how that is done."""
+    """It can't be removed either: the error says how to do that."""
     d = start()
     d.submit(1, FOREVER)
     d.until(lambda r: r["state"] == "log")
@@ -120,7 +121,7 @@ def test_a_stop_that_may_not(api: Client, cluster: Cluster, start: Start) -> Non
 
 
 def test_no_retries_are_spent(project: Project) -> None:
-    """One attempt, no Job, and a sentence; with the right it goes on."""
+    """One attempt, no Job, and a sentence; with the right the run continues."""
     project.cluster.call(lambda: project.cluster.control.do_deny("watch", "pods"))
     steps = {
         "train": {"run": "true", "retry": {"max_retries": 5, "delay": "10ms"}},

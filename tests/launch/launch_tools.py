@@ -1,4 +1,4 @@
-"""`stoker launch` as a user types it, and programs for its ranks to be."""
+"""`stoker launch` as a user types it, and programs for its ranks."""
 
 from __future__ import annotations
 

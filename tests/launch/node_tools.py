@@ -1,4 +1,4 @@
-"""Nodes on one machine: network namespaces on one bridge, each with an address of its own."""
+"""Nodes on one machine: network namespaces on one bridge, each with its own address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from launch_tools import ENV, WAIT_S, Launch, binary
 
 
 def why_not() -> str | None:
-    """Why no namespaces can be made here; None: they can."""
+    """Why no namespaces can be made here; None if they can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if shutil.which("ip") is None:
@@ -101,7 +101,7 @@ class Nodes:
 
 
 def ends(launchers: Sequence[subprocess.Popen[str]], timeout: float = WAIT_S) -> list[Launch]:
-    """How each of them ended."""
+    """The exit status of each."""
     done = []
     for k, p in enumerate(launchers):
         out, err = p.communicate(timeout=timeout)

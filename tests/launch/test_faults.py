@@ -1,4 +1,5 @@
-"""Each way in which a rank or its launcher can fail: the sentence, nobody left behind, and how soon it was noticed.
+"""All ways in which a rank or its launcher can fail: the sentence, no process left, and how soon it
+was noticed.
 
 A node's cut network and a taken port are in test_nodes.py and test_launch.py."""
 
@@ -79,7 +80,7 @@ def test_a_hang_says_for_how_long() -> None:
 
 
 def test_a_launcher_that_is_killed(cli: Cli) -> None:
-    """Its ranks end with it, and the step says what became of it."""
+    """Its ranks end with it, and the step names the cause."""
     engine = cli.start(
         "run",
         cli.document({"a": {"run": "echo $PPID > ppid; exec sleep 300", "gang": {"ranks": 2}}}),

@@ -1,4 +1,4 @@
-"""The watchdog: what is a hang and what isn't, and what it says."""
+"""The watchdog: what counts as a hang, and its message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from launch_tools import PYTHON, launch, python, shell
 
 
 def test_hang_before_init(tmp_path: Path) -> None:
-    """Nobody knows of a collective; each rank's Python stack is kept, and no rank is accused."""
+    """No collective is known; each rank's Python stack is kept, and no rank is blamed."""
     code = "def load():\n    time.sleep(300)\nload()"
     done = launch("-n", "2", "--hang", "1s", "--log-dir", tmp_path, "--grace", "1s", *python(code))
     assert done.code == 1
@@ -64,7 +64,7 @@ def test_class_of_a_step(tmp_path: Path) -> None:
 
 
 def test_a_python_step_says_where_each_rank_is(tmp_path: Path) -> None:
-    """Its worker answers SIGUSR1: the stack is kept, the process isn't ended by that."""
+    """Its worker answers SIGUSR1 with its stack, and continues."""
     cli = Cli(tmp_path)
     cli.write("work.py", "import time\ndef load():\n    time.sleep(300)\ndef fn():\n    load()\n")
     step = {"python": "work:fn", "gang": {"ranks": 2, "hang": "1s"}}
@@ -103,7 +103,7 @@ def come(what, s=2 * HANG_S):
 def python_step(
     tmp_path: Path, code: str, hang: str, ranks: int = 2, gpus: int = 0, **env: str
 ) -> Any:
-    """What became of a Python step, and its attempt directory."""
+    """The result of a Python step, and its attempt directory."""
     cli = Cli(tmp_path)
     for name, value in env.items():
         cli.env[name] = value
@@ -118,7 +118,7 @@ def python_step(
 
 @pytest.mark.torch
 def test_a_rank_that_never_comes_to_init(tmp_path: Path) -> None:
-    """Rank 0 asks its own store again and again whether all are there: traffic that is no progress."""
+    """Rank 0 polls its own store for the others: traffic that isn't progress."""
     pytest.importorskip("torch")
     code = """
 def load():
@@ -161,7 +161,7 @@ def test_work_is_no_hang(tmp_path: Path, code: str) -> None:
 
 
 def test_a_device_that_spins_is_no_progress(tmp_path: Path) -> None:
-    """Each rank has a device; only that of a rank that doesn't wait counts."""
+    """Each rank has a device; only the device of a rank that doesn't wait counts."""
     for busy, status, seconds in ((0, "failed", 300), (90, "succeeded", 4)):
         folder = tmp_path / str(busy)
         folder.mkdir()
@@ -262,7 +262,7 @@ def fn():
 
 @pytest.mark.torch
 def test_groups_that_are_crossed(tmp_path: Path) -> None:
-    """Nobody is missing: each waits in a group for the other, which waits in another one for it."""
+    """No rank is missing: each waits for the other in a different group."""
     step, folder = python_step(tmp_path, CROSSED, "3s")
     words = (
         r"; rank 0 \(distributed_c10d.py:\d+ in all_reduce\) waits in gloo:all_reduce of 4 Float in process group "

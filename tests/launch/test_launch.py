@@ -1,4 +1,4 @@
-"""`stoker launch`: what ranks see, how a gang ends, and that nothing is left behind."""
+"""`stoker launch`: the environment of ranks, how a gang ends, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 
 def test_two_launchers_on_one_port(tmp_path: Path) -> None:
-    """Neither listens, so nothing but the launcher itself can tell; the second says who has it."""
+    """Neither listens, so only the launcher can tell; the second one names the holder."""
     words = [
         binary(),
         "launch",

@@ -49,7 +49,7 @@ def test_the_others_are_started_from_a_list(two: Nodes, tmp_path: Path) -> None:
 
 
 def test_nodes_by_something_like_ssh(two: Nodes, tmp_path: Path) -> None:
-    """It passes on no variable and no signal; and the leader is killed."""
+    """It passes on no variables and no signals; and the leader is killed."""
     path = os.environ["PATH"]
     (tmp_path / "nodes").write_text(
         f"10.123.0.1\nws1 env -i PATH={path} setsid -w ip netns exec {two.names[1]}\n"
@@ -205,7 +205,7 @@ def test_a_step_names_the_rank_of_the_other_node(on: On) -> None:
 
 
 def test_a_lost_node_is_the_steps_error_and_tried_again(on: On) -> None:
-    """The first attempt cuts node 1's cable; class lost has tries of its own."""
+    """The first attempt disconnects node 1; failures of class lost have separate retries."""
     cut = f"ip netns exec {on.nodes.hub} ip link set v1 down"
     code = f"[ $STOKER_ATTEMPT = 1 ] || exit 0; [ $RANK = 0 ] || {cut}; exec sleep 3000"
     result: Path | None = None
@@ -232,7 +232,7 @@ def devices(on: On, *uuids: str) -> None:
 
 
 def test_each_node_leases_its_own_devices(on: On) -> None:
-    """Both nodes are this host: so they must not get the same ones."""
+    """Both nodes are this host, so they must not get the same devices."""
     devices(on, "GPU-a", "GPU-b", "GPU-c", "GPU-d")
     step = {"run": "echo $CUDA_VISIBLE_DEVICES", "resources": {"gpu_count": 2}}
     code, steps = on.document({"a": step | {"gang": {"nodes": 2, "ranks": "gpus"}}})

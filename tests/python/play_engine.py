@@ -46,7 +46,7 @@ def make_attempt(base: Path, step: str, **task: Any) -> Path:
 
 
 def result_of(directory: Path) -> dict[str, Any]:
-    """What the task wrote."""
+    """The task's result.json."""
     return json.loads((directory / "result.json").read_text())
 
 
@@ -163,7 +163,7 @@ class Engine:
         return self.i_spawn
 
     def run(self, directory: Path, **more: Any) -> dict[str, Any]:
-        """Spawn and wait; gives the result."""
+        """Spawn and wait; returns the result."""
         ended = self.wait_for("ended", self.spawn(directory, **more))
         assert ended["status"] == 0, (ended, (directory / "stderr.log").read_text())
         return result_of(directory)

@@ -1,4 +1,5 @@
-"""Checkpoints from Python: whole or not there, loaded by the next attempt; and what a step hears when it is preempted."""
+"""Checkpoints from Python: complete or missing, loaded by the next attempt; and what a preempted
+step notices."""
 
 from __future__ import annotations
 
@@ -471,7 +472,7 @@ def test_a_notice_before_the_limit_calls_the_hook(tmp_path: Path) -> None:
 
 @needs_engine
 def test_an_error_of_who_was_told_is_a_preemption(tmp_path: Path) -> None:
-    """Ranks whose peers have ended fail before they look; their hooks are called all the same."""
+    """Ranks whose peers have ended fail before they check; their hooks are still called."""
     trouble = """signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
                 checkpoint.on_preemption(lambda: checkpoint.save({"epoch": 5, "sum": 10}))
                 os.kill(os.getpid(), signal.SIGTERM)

@@ -164,7 +164,7 @@ def page(folder: Path, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the flow with every component has run."""
+    """A folder in which the flow with all components has run."""
     folder = tmp_path_factory.mktemp("cards")
     told = flow(folder, ALL)
     (folder / "told").write_text(told.stdout + told.stderr)
@@ -240,7 +240,7 @@ def test_a_chart_without_vl_convert(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_card_has_stars_and_an_artifact_has_not(tmp_path: Path) -> None:
-    """What is shown has no secret in it, also while it is written; what the step makes stays."""
+    """Shown text has no secret, also while it is written; artifacts of the step keep it."""
     source = """
 import os
 from stoker.flow import FlowSpec, card, current, secrets, step
@@ -392,7 +392,7 @@ def test_a_blank_card_and_one_of_its_own(done: Path) -> None:
 
 @needs_engine
 def test_a_card_that_fails_fails_nothing(done: Path) -> None:
-    """… and is told of: what of it was to be kept says why."""
+    """… and is reported: in its place the card says why."""
     told = (done / "told").read_text()
     for words in ("card 'slow' could not be made: TimeoutError", "no page today", "type 'nosuch'"):
         assert words in told
@@ -681,7 +681,7 @@ def test_each_node_has_its_card(tmp_path: Path) -> None:
 
 @needs_engine
 def test_current_card(tmp_path: Path) -> None:
-    """Which card is meant, and what is said where none is."""
+    """Which card is meant, and the error if there is none."""
     source = (
         FLOW
         + """
@@ -727,7 +727,7 @@ class F(FlowSpec):
 
 @needs_engine
 def test_of_a_resumed_run(tmp_path: Path) -> None:
-    """A task that was taken over has the card of the one that ran."""
+    """A task taken over from a run has the card of the original."""
     source = FAILS.replace('raise RuntimeError("at the end")', "assert os.path.exists('ok')")
     flow(tmp_path, source, "run", ok=False)
     (tmp_path / "ok").touch()

@@ -1,4 +1,4 @@
-"""A flow's command line (python/stoker/flow/_cli.py, _commands/): what is said where, and the exit statuses."""
+"""A flow's command line (python/stoker/flow/_cli.py, _commands/): its output and exit statuses."""
 
 from __future__ import annotations
 

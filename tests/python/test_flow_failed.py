@@ -1,4 +1,4 @@
-"""What a task that failed leaves: the artifacts that it had set until then, to be looked at and for nothing else."""
+"""What a failed task leaves: the artifacts that it had set, for reading only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ print(json.dumps({
 
 
 def run(folder: Path, body: str, *words: str, ok: bool = False, **env: str) -> str:
-    """Run the flow; what it said on stderr."""
+    """Run the flow; returns its stderr."""
     done = run_python(folder, HEAD + body + TAIL, *(words or ("run",)), ok=ok, **env)
     assert ok or done.returncode == 1, done.stdout + done.stderr
     return done.stderr
@@ -130,7 +130,7 @@ class F(FlowSpec):
 
 
 def test_it_is_not_taken_for_done(tmp_path: Path) -> None:
-    """Not by a resumed run, nor when the same run goes on."""
+    """Neither by a resumed run, nor when the same run continues."""
     run(tmp_path, RESUMED, FAIL="1")
     before = seen(tmp_path)
     failed = next(one for one in before.values() if not one[0])
@@ -158,7 +158,7 @@ def test_a_join_and_sys_exit(tmp_path: Path) -> None:
 
 
 def test_nodes_of_a_gang(tmp_path: Path) -> None:
-    """Each node keeps its own, the one that failed and the one that waited for it."""
+    """Each node keeps its artifacts, both the failed one and the one that waited for it."""
     run(tmp_path, """
 class F(FlowSpec):
     @step

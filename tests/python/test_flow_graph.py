@@ -1,4 +1,4 @@
-"""Flows: the graph that is read from the source, and what is said of one that can't be run."""
+"""Flows: the graph read from the source, and errors for graphs that can't run."""
 
 from __future__ import annotations
 

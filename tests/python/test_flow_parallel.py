@@ -344,7 +344,7 @@ def test_devices_that_are_too_few(tmp_path: Path) -> None:
 
 @pytest.fixture
 def few_cpus() -> Iterator[int]:
-    """At most two CPUs for what the test starts; how many."""
+    """Limits the test's programs to two CPUs; returns the number."""
     all_of_them = os.sched_getaffinity(0)
     few = set(sorted(all_of_them)[:2])
     os.sched_setaffinity(0, few)
@@ -367,7 +367,7 @@ def test_a_gang_that_asks_for_more_than_there_is(tmp_path: Path, few_cpus: int) 
 
 
 def test_a_foreach_shares_the_devices(tmp_path: Path) -> None:
-    """12 tasks on 4 GPUs: never two on one, and all four are used."""
+    """12 tasks on 4 GPUs: never two on one GPU, and all four are used."""
     play(tmp_path, """
 class F(FlowSpec):
     @step
@@ -663,7 +663,8 @@ if current.retry_count == 0:
 
 
 def test_model(tmp_path: Path) -> None:
-    """Saved in one step, there as a folder in another, and outside; never taken for a checkpoint."""
+    """Saved in one step, loaded as a folder in another and outside; never taken for a
+    checkpoint."""
     play(tmp_path, """
 from stoker.flow import model
 class F(FlowSpec):

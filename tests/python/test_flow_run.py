@@ -1,4 +1,4 @@
-"""Flows, run by the engine: artifacts, every form of next, joins, what failures say."""
+"""Flows, run by the engine: artifacts, all forms of next, joins, messages of failures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(
 
 
 def logs(folder: Path, step: str, kind: str = "stdout") -> list[str]:
-    """What the tasks of a step wrote in their last attempts, by task."""
+    """The output of a step's tasks in their last attempts, by task."""
     found = sorted(folder.glob(f".stoker/runs/*/{step}/[1-9]*"), key=lambda p: int(p.name))
     last = [
         max((d for d in one.iterdir() if d.name.isdigit()), key=lambda p: int(p.name))
@@ -51,7 +51,7 @@ def logs(folder: Path, step: str, kind: str = "stdout") -> list[str]:
 
 
 def results(folder: Path, step: str) -> list[dict[str, Any]]:
-    """What the tasks of a step said, by task and attempt."""
+    """The results of a step's tasks, by task and attempt."""
     found = sorted(folder.glob(f".stoker/runs/*/{step}/*/*/result.json"))
     return [json.loads(one.read_text()) for one in found]
 

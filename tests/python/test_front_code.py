@@ -1,4 +1,4 @@
-"""What a step's code consists of: the smallest change that matters is seen, what doesn't matter is not."""
+"""The code of a step: the smallest relevant change is seen, irrelevant ones aren't."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ def f(x):
 
 
 def test_a_module_edited_after_its_import(tmp_path, monkeypatch):
-    """What is loaded counts, not what has been written meanwhile."""
+    """The loaded code counts, not the file's new content."""
     import importlib
 
     from stoker._code.modules import Modules

@@ -1,4 +1,4 @@
-"""Devices from the front: what can be asked for, what the spec says of it, profiles, memory given back."""
+"""Devices in the Python front: requests and their spec, profiles, freeing memory."""
 
 from __future__ import annotations
 
@@ -551,7 +551,7 @@ if __name__ == "__main__":
 
 @needs_engine
 def test_the_next_attempt_asks_for_more(tmp_path: Path) -> None:
-    """Without `retry`: out of memory has a budget of its own."""
+    """Also without `retry`: out of memory has its own budget."""
     device = {"uuid": "GPU-a", "memory_bytes": 8 << 30, "memory_used": 0}
     (tmp_path / "devices.json").write_text(json.dumps([device]))
     (tmp_path / "leases").mkdir()
@@ -586,7 +586,7 @@ if __name__ == "__main__":
 
 @needs_engine
 def test_a_step_that_changes_its_mask_is_told_so(tmp_path: Path) -> None:
-    """From outside the change can't be seen: the worker tells."""
+    """The change can't be seen from outside, so the worker reports it."""
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text(
         "from types import SimpleNamespace as N\n__version__ = '2.13.0'\n"

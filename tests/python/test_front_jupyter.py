@@ -1,4 +1,4 @@
-"""A Jupyter kernel: steps of cells run in processes of their own, edits are seen, interrupts cancel."""
+"""A Jupyter kernel: steps of cells run in separate processes, edits are seen, interrupts cancel."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_cells(kernel):
 
 
 def test_prints_appear_in_the_cell(kernel, tmp_path):
-    """While the step runs: it goes on only once its line was there."""
+    """They appear while the step runs: it continues only after its line appeared."""
     kernel.cell(
         "import os, sys, time\nfrom stoker import step\n"
         "@step\ndef talk() -> int:\n    print('epoch 1')\n    print('a warning', file=sys.stderr)\n"

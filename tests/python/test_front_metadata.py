@@ -1,4 +1,4 @@
-"""Metadata from outside of a step, and what the client takes away: by a program, against a real store."""
+"""Metadata set from outside a step, and removals by the client, in a program with a real store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is known of a run afterwards, its configuration and artifacts; and how a program ends under `stoker run`."""
+"""What is known of a finished run: configuration and artifacts; and how a program ends under
+`stoker run`."""
 
 from __future__ import annotations
 

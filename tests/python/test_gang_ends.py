@@ -1,4 +1,5 @@
-"""How the ranks of a step end: who waits for whom, what counts as success, who is told to have failed."""
+"""How the ranks of a step end: which rank waits for which, what counts as success, which rank
+failed."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def run(
     before: str = "",
     hang: str = "",
 ) -> str:
-    """What the run printed."""
+    """Runs it; returns its output."""
     shown = 'run.steps["train"].output.load()' if returns else 'run.steps["train"].status'
     body = "\n".join("    " + line for line in body.strip().split("\n"))
     given: dict[str, Any] = {"options": options, "returns": returns, "before": before}
@@ -65,7 +66,8 @@ ALL = ["", ", all_ranks=True"]
 def test_a_rank_that_ends_before_it_returns_fails(
     tmp_path: Path, way: str, more: str, number: int
 ) -> None:
-    """The same rule for each rank, whether its value is asked for or not, and nobody waits for it."""
+    """The same rule holds for each rank, whether its value is needed or not, and no rank waits for
+    it."""
     body = f"if rank() == {number}: {way}\nif {bool(more)} or rank(): return 1\nsignal.pause()"
     if number == 0:
         body = f"if rank() == {number}: {way}\nreturn 1"
@@ -127,7 +129,7 @@ return ask("rank-1").decode()
 
 
 def test_a_rank_in_no_group_leaves(tmp_path: Path) -> None:
-    """Its memory is free while the others work."""
+    """Its memory is freed while the others work."""
     body = """
 if rank() == 1:
     Path("pid").write_text(str(os.getpid())); os.rename("pid", "pid-1"); return 1
@@ -178,7 +180,7 @@ return int(x[0])
 
 @pytest.mark.torch
 def test_ranks_that_only_build_an_accelerator(tmp_path: Path) -> None:
-    """Who is ready first doesn't leave while others still connect to it."""
+    """A rank that is ready first doesn't leave while others still connect to it."""
     pytest.importorskip("accelerate")
     program = """
     import torch, accelerate
@@ -239,7 +241,7 @@ def test_ranks_that_fail_alike_are_told_once(tmp_path: Path) -> None:
 
 
 def test_a_dead_peer_is_no_preemption(tmp_path: Path) -> None:
-    """Its survivors run no hook for it, and don't say that they were preempted."""
+    """The other ranks run no hook for it, and don't report a preemption."""
     body = """
 if rank() == 1:
     wait_for("armed"); os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What a rank tells the watchdog: by PyTorch's counters, and by where its main thread stands."""
+"""What a rank reports to the watchdog: PyTorch's counters, and the position of its main thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stoker._worker.pulse import Pulse, collective_of
 
 
 class Standing:
-    """A thread that stands in a function until it is sent on."""
+    """A thread that waits in a function until it is released."""
 
     def __init__(self, what: Callable[[threading.Event], None]) -> None:
         self.go = threading.Event()
@@ -63,7 +63,7 @@ def test_only_the_innermost_function_tells(tmp_path: Path) -> None:
 
 
 def test_each_call_is_told_apart(tmp_path: Path) -> None:
-    """One call stays one, however often it is looked at; the next one at the same line is another."""
+    """One call counts once, however often it is read; the next call on the same line is another."""
     turns = [threading.Event() for _ in range(2)]
 
     def loop(_: threading.Event) -> None:

@@ -339,7 +339,7 @@ def test_failing_rank_fails_the_step(tmp_path: Path) -> None:
 
 
 def test_stack_on_request(tmp_path: Path) -> None:
-    """A rank that gets SIGUSR1 writes where it is, and goes on."""
+    """A rank that gets SIGUSR1 writes its stack, and continues."""
     from stoker._worker.ranks import Rank
 
     program = f"""
@@ -517,5 +517,6 @@ if __name__ == "__main__":
 
 @needs_engine
 def test_rank_0_ends_last(tmp_path: Path) -> None:
-    """Its process has what the others meet at; torchrun's agent has it, so scripts count on that."""
+    """Its process hosts the rendezvous of the others; with torchrun the agent does, and scripts
+    rely on that."""
     assert "rank 0's" in run_python(tmp_path, OUTLIVES).stdout

@@ -100,7 +100,7 @@ def stoker(folder: Path, *words: str | bytes) -> subprocess.CompletedProcess[byt
 
 
 def is_whole(folder: Path) -> None:
-    """Whatever became of it, its record can be read."""
+    """However it ended, its record can be read."""
     if not (folder / ".stoker/store.db").exists():
         return
     checked = stoker(folder, "store", "verify")
@@ -116,7 +116,7 @@ def is_whole(folder: Path) -> None:
 
 
 def is_told(done: subprocess.CompletedProcess[str]) -> None:
-    """A sentence, and no trace of our own code."""
+    """A sentence, and no traceback of our code."""
     said = done.stdout + done.stderr
     assert "stoker" in said or "step" in said or "parameter" in said, said[-2000:]
     last = said.strip().splitlines()[-1]

@@ -1,4 +1,5 @@
-"""What runs inside of images is written for Python 3.7, which no machine of ours has: checked by what it says."""
+"""Code that runs in images is written for Python 3.7; without such an interpreter, its source is
+checked."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def test_grammar(path: Path) -> None:
 
 
 def test_library() -> None:
-    """Each name of the standard library that is used was there in 3.7."""
+    """All used names of the standard library exist in 3.7."""
     pytest.importorskip("vermin")
     done = subprocess.run(
         [

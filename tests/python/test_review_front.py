@@ -1,4 +1,4 @@
-"""What newcomers do by mistake, and what once cost too much."""
+"""Mistakes of newcomers, and operations that must stay cheap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers: a program that seeds them gives the same at each run, wherever its steps run."""
+"""Random numbers: a seeded program draws the same ones in each run, wherever its steps run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ TORCH = ("import torch", "torch.manual_seed(4)", "found.append(float(torch.rand(
 
 
 def drawn(folder: Path, text: str) -> Any:
-    """What the program's steps drew."""
+    """The numbers that the program's steps drew."""
     out = run_python(folder, text).stdout
     return json.loads(next(x for x in out.split("\n") if x.startswith("drawn"))[6:])
 
@@ -88,7 +88,7 @@ def test_a_seeded_program_draws_the_same(tmp_path: Path, way: str) -> None:
 
 
 def test_all_ways_draw_the_same(tmp_path: Path) -> None:
-    """Where a step runs is no reason for other numbers."""
+    """The numbers don't depend on where a step runs."""
     assert len({str(drawn(tmp_path, program(True, **given))) for given in WAYS.values()}) == 1
 
 

@@ -164,7 +164,7 @@ def test_signal_and_exit_are_reported(tmp_path: Path) -> None:
 
 
 def test_forked_from_another_thread(tmp_path: Path) -> None:
-    """A pipeline may be called in a thread: the forked one is the main thread then."""
+    """A pipeline may be called in a thread, which is the main thread of the fork."""
     import threading
 
     async def step() -> bool:
@@ -274,7 +274,7 @@ def test_what_a_task_leaves_is_killed_while_its_number_is_its_own(tmp_path: Path
 
 
 def is_running(pid: int) -> bool:
-    """No zombie either."""
+    """A zombie doesn't count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The worker: one attempt directory in, one result out, whatever the step does."""
+"""The worker: one attempt directory gives one result, whatever the step does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def entry_of(func: Any, outputs: list[str] | None = None, **more: Any) -> Entry:
 def attempt(
     tmp_path: Path, func: Any, *, outputs: list[str] | None = None, task: Any = None, **more: Any
 ):
-    """Run a function as a step in this process; gives its result and its directory."""
+    """Run a function as a step in this process; returns its result and its directory."""
     entry = entry_of(func, outputs, **more)
     directory = make_attempt(tmp_path, "tested", outputs=entry.output_names, **(task or {}))
     run_attempt(str(directory), entry)

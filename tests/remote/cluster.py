@@ -80,7 +80,7 @@ class Pod:
         return None
 
     def stopped(self) -> int | None:
-        """The child of its PID 1 that has been stopped."""
+        """The stopped child of its PID 1."""
         with contextlib.suppress(OSError):
             first = self.first()
             for pid in Path(f"/proc/{first}/task/{first}/children").read_text().split():
@@ -89,7 +89,7 @@ class Pod:
         return None
 
     def is_agent(self) -> bool:
-        """Past the setting up of its root."""
+        """Whether it has set up its root."""
         with contextlib.suppress(OSError):
             return b"agent" in Path(f"/proc/{self.first()}/cmdline").read_bytes().split(b"\0")
         return False
@@ -112,7 +112,7 @@ class Pod:
 
 
 class Cluster:
-    """Runs what is asked for in `folder` until `close`. Faults are attributes that tests set."""
+    """Runs the jobs requested in `folder` until `close`. Faults are attributes that tests set."""
 
     def __init__(self, folder: Path, carry: Path, path: str) -> None:
         self.folder, self.carry, self.path = folder, carry, path

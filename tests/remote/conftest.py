@@ -1,4 +1,4 @@
-"""Steps elsewhere: a share that is a folder, and the cluster of cluster.py."""
+"""Steps on other machines: a folder as share, and the cluster of cluster.py."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cluster(tmp_path: Path, carry: Path) -> Iterator[Cluster]:
 
 
 class Drive:
-    """The remote backend alone: what exec would ask of it (drive.c)."""
+    """The remote backend alone, driven as exec does it (drive.c)."""
 
     def __init__(self, tmp_path: Path, cluster: Cluster) -> None:
         self.store, self.share = tmp_path / ".stoker", tmp_path / "share"
@@ -50,7 +50,7 @@ class Drive:
     def task(
         self, script: str, step: str = "train", outputs: list[str] | None = None, **more: object
     ) -> dict:
-        """A command step, as exec would put it."""
+        """A command step in the form of exec."""
         task, attempt = more.get("task", 0), more.get("attempt", 1)
         dir = self.store / "runs" / self.run / step / str(task) / str(attempt)
         doc = {

@@ -1,4 +1,5 @@
-"""Each place of an agent's container that opens or reads fails once: what was saved stays, and a second try works."""
+"""Each open and read of an agent's container fails once: saved data stays, and a second try
+works."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The agent answers signals whatever it does with files: it sums and copies in threads, and what it
-was doing when it was told to end leaves nothing half-made in the share."""
+"""The agent answers signals whatever it does with files: it computes digests and copies in threads,
+and an interrupted transfer leaves nothing incomplete in the share."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_told_while_it(drive: Drive, kind: str, number: signal.Signals) -> None:
 
 
 def test_told_while_it_saves_the_last_checkpoint(drive: Drive) -> None:
-    """The program has ended well; its checkpoint can't be saved any more, its end can."""
+    """The program succeeded; its checkpoint can't be saved in time, but its end can."""
     held = Held(drive, "store.copy.mid")
     process = drive.begin(drive.task(SAVES))
     pod = drive.cluster.pod("train")
@@ -109,7 +109,7 @@ def children(pod: Pod) -> list[str]:
 
 
 def test_a_second_signal_is_at_once(drive: Drive) -> None:
-    """The first one leaves what is under way a moment."""
+    """The first one leaves unfinished transfers a moment."""
     held = Held(drive, "store.sum.mid")
     process = drive.begin(drive.task(f"{LARGE} > $STOKER_OUTPUT/x", outputs=["x"]))
     pod = drive.cluster.pod("train")

@@ -145,7 +145,7 @@ def test_preempted_with_a_checkpoint(drive: Drive) -> None:
 
 
 def test_checkpoints_that_are_replaced(drive: Drive) -> None:
-    """The store has those that the task has, and no others; what somebody else left is no concern."""
+    """The store has the checkpoints of the task and no others; other objects don't matter."""
     script = """
 d=$STOKER_CHECKPOINT_DIR; mkdir -p $d
 for i in 1 2 3; do
@@ -172,7 +172,7 @@ sleep 0.3; exit 75
 
 
 def test_an_attempt_that_was_given_up(drive: Drive) -> None:
-    """Its node was lost to the engine, and it goes on: the next attempt's checkpoints are safe from it."""
+    """The engine lost its node, and it continues: it can't touch the next attempt's checkpoints."""
     script = """
 d=$STOKER_CHECKPOINT_DIR; mkdir -p $d; echo 1 > $d/one; echo saved
 until [ -e $GO ]; do sleep 0.05; done
@@ -193,7 +193,7 @@ rm $d/one; echo 2 > $d/two; sleep 3; exit 75
 
 
 def test_told_before_it_listens(drive: Drive) -> None:
-    """It ends as soon as it does: nothing is fetched, which would fail here."""
+    """It ends as soon as it listens: nothing is fetched, which would fail here."""
     made = drive.end(drive.task("echo b > $STOKER_OUTPUT/x", "make", ["x"]))
     digest = json.loads((drive.dir("make") / "result.json").read_text())["outputs"]["x"]["digest"]
     path = str(drive.store / "artifacts" / digest[:2] / digest[2:])
@@ -242,7 +242,7 @@ def test_the_engines_word_on_memory(drive: Drive) -> None:
 
 
 def test_a_second_pod_touches_nothing(drive: Drive) -> None:
-    """Kubernetes made the pod again on another node, as it thought the first one lost."""
+    """Kubernetes created the pod again on another node, because the first seemed lost."""
     process = drive.begin(drive.task("echo once >> $STOKER_OUTPUT/x; sleep 2", outputs=["x"]))
     pod = drive.cluster.pod("train")
     wait_for(lambda: (drive.key() / "claim").exists())
@@ -386,7 +386,8 @@ def test_devices_that_are_not_there(drive: Drive) -> None:
 
 
 def test_devices_that_only_the_container_asks_for(drive: Drive) -> None:
-    """An option of the engine asked for them, not the step's resources: no silent run on the CPU."""
+    """An option of the engine asks for them instead of the step's resources: no silent run on the
+    CPU."""
     drive.cluster.env["STOKER_ASKED_DEVICES"] = "nvidia 1"
     end = drive.end(drive.task("touch $STOKER_OUTPUT/never"))
     assert end["failure"] == "resources", end
@@ -455,7 +456,7 @@ def test_share_out_of_reach(drive: Drive) -> None:
 
 
 def test_share_gone_while_it_ends(drive: Drive) -> None:
-    """Work that is done isn't lost for a store that can't be reached for some seconds."""
+    """Finished work isn't lost if the store can't be reached for some seconds."""
     process = drive.begin(
         drive.task("echo ready; sleep 1; echo 5 > $STOKER_OUTPUT/x", outputs=["x"])
     )

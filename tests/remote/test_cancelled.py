@@ -1,4 +1,4 @@
-"""`stoker cancel` of a run whose engine is gone: what it left on other machines is ended."""
+"""`stoker cancel` of a run without an engine ends its jobs on other machines."""
 
 # ruff: noqa: F401, F811 - the fixtures of test_engine and test_taken_over
 from __future__ import annotations
@@ -20,7 +20,7 @@ from waiting import wait_for
 
 
 def leave(project: Project, engine: subprocess.Popen[str]) -> None:
-    """The engine is killed, the pods go on."""
+    """The engine is killed, the pods continue."""
     spare_pods(engine.pid)
     engine.send_signal(signal.SIGKILL)
     engine.communicate(timeout=120)
@@ -67,7 +67,7 @@ def test_what_runs_is_ended(project: Project, cluster: Cluster, words: list[str]
 
 @pytest.mark.tsan
 def test_what_waits_is_ended(project: Project, cluster: Cluster) -> None:
-    """Nobody has claimed it yet, and it is there all the same."""
+    """No agent has claimed it yet, but it exists."""
     cluster.pending["train"] = "no room"
     doc, _ = slow(project)
     engine = project.begin("run", "--with", "prod", doc)
@@ -109,7 +109,7 @@ def test_what_has_ended_is_not_left(project: Project, cluster: Cluster, tmp_path
 
 @pytest.mark.tsan
 def test_from_another_machine(project: Project, cluster: Cluster, other: Machine) -> None:
-    """Which has neither the file nor what it read."""
+    """That machine has neither the file nor its inputs."""
     project.write("table.csv", "1,2\n")
     step = {"run": "sleep 300", "inputs": {"table": {"file": "table.csv"}}}
     doc = project.document({"train": step, "gpus": {"run": "true", "resources": {"gpu_count": 64}, "after": ["train"], **HERE}})  # fmt: skip
@@ -129,7 +129,7 @@ def test_from_another_machine(project: Project, cluster: Cluster, other: Machine
 
 
 def test_while_its_lock_is_held(project: Project, cluster: Cluster) -> None:
-    """By what a killed engine leaves for a moment."""
+    """A killed engine holds it for a moment."""
     doc, _ = slow(project)
     engine = project.begin("run", "--with", "prod", doc)
     wait_for(lambda: is_running(project) and has_begun(project), why="no pod")
@@ -145,7 +145,7 @@ def test_while_its_lock_is_held(project: Project, cluster: Cluster) -> None:
 
 
 def test_of_a_flow(project: Project, cluster: Cluster) -> None:
-    """Nothing of its program is run again."""
+    """No part of its program runs again."""
     text = FLOW.replace("self.of = self.input**2", "import os; os.execlp('sleep', 'sleep', '300')")
     flow = project.write("flow.py", text)
     engine = subprocess.Popen(
@@ -172,7 +172,7 @@ def test_of_a_flow(project: Project, cluster: Cluster) -> None:
 
 
 def test_an_engine_that_cant_be_asked(project: Project, cluster: Cluster) -> None:
-    """What may run on isn't recorded as cancelled; the next try does it."""
+    """A job that may still run isn't recorded as cancelled; the next try ends it."""
     doc, _ = slow(project)
     engine = project.begin("run", "--with", "prod", doc)
     wait_for(lambda: is_running(project) and has_begun(project), why="no pod")

@@ -1,4 +1,4 @@
-"""The clocks of the machines differ by two days: no duration shows it, and what came first stays first."""
+"""The clocks of the machines differ by two days: durations and the order of events don't change."""
 
 # ruff: noqa: F401, F811 - the fixture of test_engine
 from __future__ import annotations

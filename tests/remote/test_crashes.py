@@ -1,4 +1,5 @@
-"""Killed at any instant, on either side: no task is lost, none is done twice, nothing is left running."""
+"""Kills at any moment, on either side: no task is lost or done twice, and nothing is left
+running."""
 
 # ruff: noqa: F401, F811 - the fixture of test_engine
 from __future__ import annotations
@@ -25,7 +26,7 @@ AGENT_POINTS = [
 
 
 def finish(project: Project, run: str, most: int = 3) -> str:
-    """Resumes until it has succeeded; returns what was said."""
+    """Resumes until it has succeeded; returns the output."""
     said = ""
     for _ in range(most):
         done = project("resume", run)
@@ -83,7 +84,7 @@ def test_engine_killed_anywhere(project: Project, cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("point", AGENT_POINTS)
 def test_agent_killed(project: Project, cluster: Cluster, point: str) -> None:
-    """Its pod is gone with it: the attempt is lost, the next one does the work."""
+    """Its pod ends with it: the attempt is lost, and the next one does the work."""
     save = "mkdir -p $STOKER_CHECKPOINT_DIR; echo s > $STOKER_CHECKPOINT_DIR/s; sleep 0.5; head -c 200000 /dev/zero > $STOKER_TASK_DIR/large;"
     document = project.document(
         {"a": {"run": f"{save} echo from a > $STOKER_OUTPUT/x", "outputs": ["x"]}, "b": {"run": "cat $STOKER_INPUT_x", "inputs": {"x": {"from": "a.x"}}}}

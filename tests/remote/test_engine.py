@@ -1,4 +1,5 @@
-"""Whole runs with steps on the cluster of cluster.py: what `stoker run` is told, does and shows."""
+"""Whole runs with steps on the cluster of cluster.py: input, behaviour and output of `stoker
+run`."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ IMAGE = "127.0.0.1:1/img:1"  # of whose registry nobody hears
 
 
 class Project:
-    """A user's folder with a stack whose engine is the cluster."""
+    """A user's folder with a stack for the cluster."""
 
     def __init__(self, folder: Path, cluster: Cluster) -> None:
         self.folder, self.cluster = folder, cluster
@@ -99,7 +100,8 @@ TRAIN = {
 
 @pytest.mark.tsan
 def test_there_and_back(project: Project) -> None:
-    """Here, there, and here again: files, outputs and parameters go and come; nothing is left."""
+    """Here, there, and here again: files, outputs and parameters pass in both directions; nothing
+    is left."""
     project.write("table.csv", "1,2\n")
     steps = {
         "prep": {"run": "echo w > $STOKER_OUTPUT/words", "outputs": ["words"], **HERE},
@@ -164,7 +166,7 @@ def test_plan_knows_what_only_the_share_has(project: Project) -> None:
 
 
 class Registry:
-    """One image, of changing content."""
+    """One image with changing content."""
 
     def __init__(self, *archs: str) -> None:
         self.content = "first"
@@ -212,7 +214,7 @@ class Registry:
 
 
 def test_image_by_content(project: Project) -> None:
-    """What the registry has under the name is what runs, and what the cache goes by."""
+    """The image that the registry has under the name runs, and its digest is in the cache key."""
     registry = Registry()
     step = {"run": "echo $PYTHONPATH", "docker": {"parent_image": registry.image + ":1"}}
     doc = project.document({"a": step})
@@ -255,7 +257,7 @@ ARM = {"node_selector": {"kubernetes.io/arch": "arm64"}}
 def test_image_for_the_machines(
     project: Project, archs: list[str], step: Any, refusal: Any
 ) -> None:
-    """Said by `plan`, and by `run` before anything is submitted."""
+    """`plan` shows it, and `run` refuses it before anything is submitted."""
     registry = Registry(*archs)
     image = {"docker": {"parent_image": registry.image + ":1"}}
     doc = project.document({"a": {"run": "true", **image, **step}})
@@ -270,7 +272,7 @@ def test_image_for_the_machines(
 
 
 def test_program_for_the_machines(project: Project) -> None:
-    """An image fits, and what brings our program into it doesn't."""
+    """The image fits, but the image that brings our program doesn't."""
     runner, registry = Registry("amd64"), Registry("amd64", "arm64")
     doc = json.loads((project.folder / "stoker.yaml").read_text())
     doc["stacks"]["prod"] |= {
@@ -288,7 +290,7 @@ def test_program_for_the_machines(project: Project) -> None:
 
 
 def test_image_nobody_can_look_at(project: Project) -> None:
-    """On record once for an image, in few words."""
+    """One short note for each image."""
     doc = project.document({"a": {"run": "true"}, "b": {"run": "true"}})
     done = project("run", "--with", "prod", doc)
     note = f"image {IMAGE} isn't checked: 127.0.0.1:1 can't be reached from here"
@@ -305,7 +307,7 @@ def test_python(project: Project) -> None:
 
 
 def test_read_afterwards(project: Project) -> None:
-    """What only the share has is brought when somebody asks for it."""
+    """Artifacts that only the share has are fetched when they are read."""
     steps = {"a": {"run": "echo deep > $STOKER_OUTPUT/m", "outputs": ["m"]}}
     assert project("run", "--with", "prod", project.document(steps)).returncode == 0
     path = Path(project.show()["steps"]["a"]["outputs"]["m"]["path"])
@@ -394,7 +396,7 @@ def test_outlives_its_engine(project: Project, number: signal.Signals) -> None:
 
 @pytest.mark.parametrize("point", ["exec.launch.before", "exec.settle.before", "exec.settle.after"])
 def test_killed_in_between(project: Project, point: str) -> None:
-    """Whenever the engine dies, the step runs once, and what it made counts."""
+    """Whenever the engine dies, the step runs once, and its result counts."""
     journal = project.folder.parent / "journal"
     journal.mkdir()
     project.cluster.keep.append(str(journal))
@@ -414,7 +416,7 @@ def test_killed_in_between(project: Project, point: str) -> None:
 
 
 def test_the_end_that_the_share_lacks(project: Project) -> None:
-    """`resume` brings it there, as the engine says that couldn't."""
+    """`resume` puts it there, as the failed engine announces."""
     share = project.folder.parent / "share"
     away = f"mv {share}/runs {share}/away; touch {share}/runs"
     doc = project.document({"a": {"run": "true"}, "b": {"run": away, "after": ["a"], **HERE}})
@@ -466,7 +468,7 @@ def test_cancel(project: Project) -> None:
 
 
 def test_gang(project: Project) -> None:
-    """Two nodes at once, two ranks on each."""
+    """Two nodes at the same time, two ranks on each."""
     run = 'echo "rank $RANK of $WORLD_SIZE on node $NODE_RANK"'
     gang = {"ranks": 2, "nodes": 2}
     done = project("run", "--with", "prod", project.document({"train": {"run": run, "gang": gang}}))
@@ -532,7 +534,7 @@ if __name__ == "__main__":
 
 
 def test_a_seeded_program_draws_the_same_elsewhere(project: Project) -> None:
-    """The seed is in the document, not in a file that is imported there."""
+    """The seed is in the document, not in an imported file."""
     program = project.write("seeded.py", SEEDED)
     drawn = []
     for where in ((), ("--with", "prod")):
@@ -652,7 +654,7 @@ def test_carried_by_the_store(project: Project) -> None:
 
 @pytest.mark.tsan
 def test_max_jobs(project: Project) -> None:
-    """No more at once than the stack says; `why` names what the others wait for."""
+    """No more jobs at once than the stack allows; `why` names what the others wait for."""
     text = (project.folder / "stoker.yaml").read_text()
     doc = json.loads(text)
     doc["stacks"]["prod"]["max_jobs"] = 1
@@ -674,7 +676,7 @@ def test_max_jobs(project: Project) -> None:
 
 
 def test_private_files_stay_here(project: Project) -> None:
-    """Nothing of them is in the share; one that is named goes along and stays shut."""
+    """They aren't in the share; a named one is, and keeps its mode."""
     project.write("code.txt", "code\n")
     for name in (".env", ".ssh/id_rsa", "mine.txt"):
         project.write(name, f"secret of {name}\n").chmod(0o600)

@@ -1,5 +1,5 @@
-"""A share that is away, full or not to be written for a while: what waits, for how long, and who says
-so."""
+"""A share that is unreachable, full or read-only for a while: what waits, for how long, and the
+notes."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ LIES = {
 
 
 def test_lies_in_the_share(drive: Drive) -> None:
-    """Each is refused with a sentence, and nothing of it is written anywhere."""
+    """Each is refused with a sentence, and nothing of it is written."""
     tasks = [drive.task("true", step=name, id=i, task=0) for i, name in enumerate(LIES)]
     process = begin_and_stop_at_collecting(drive, *tasks)
     for name, (lie, _) in LIES.items():
@@ -219,7 +219,7 @@ def full(tmp_path: Path, cluster: Cluster) -> Iterator[Full]:
 
 
 def test_a_read_only_share(drive: Drive, full: Full) -> None:
-    """No outage: nobody waits for what is refused."""
+    """It isn't an outage: nothing waits for a refused request."""
     subprocess.run(["mount", "-o", "remount,ro", full.folder], check=True)
     begin = time.monotonic()
     reports = drive(*[drive.task("true", id=i, task=i) for i in range(30)],
@@ -275,7 +275,7 @@ def test_an_output_that_does_not_fit(drive: Drive, full: Full) -> None:
 
 
 def test_a_full_share_and_room_again(drive: Drive, full: Full) -> None:
-    """What can't be staged waits, and begins once there is room."""
+    """A task that can't be staged waits, and starts once there is room."""
     full.fill()
     process = drive.begin(*[drive.task("true", id=i, task=i) for i in range(12)],
                           env={"STOKER_SHARE_WAIT": "90"})  # fmt: skip
@@ -290,7 +290,7 @@ def test_a_full_share_and_room_again(drive: Drive, full: Full) -> None:
 
 
 def test_sigterm_with_a_full_share(project: Project, tmp_path: Path) -> None:
-    """Prompt, and true: nothing goes on that never began."""
+    """It ends promptly; a task that never started isn't reported as running."""
     share = Full(tmp_path / "share")
     try:
         process = project.begin("run", "--stack", "prod", project.document({"a": {"run": "true"}}))
@@ -332,7 +332,7 @@ GARBLED = {
 
 
 def test_what_an_agent_is_told(drive: Drive) -> None:
-    """Neither begun nor charged to the step: the end names what is wrong with it."""
+    """It doesn't start and costs no retry: the end names the fault."""
     drive.cluster.pending = {"": "not yet"}
     process = drive.begin(
         *[drive.task("true", step=name, id=i, task=0) for i, name in enumerate(GARBLED)]

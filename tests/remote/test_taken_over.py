@@ -24,7 +24,7 @@ def wait_for_start(project: Project, run: str) -> None:
 
 
 class Machine:
-    """Another machine that has the same project and the same share."""
+    """Another machine with the same project and the same share."""
 
     def __init__(self, project: Project, name: str) -> None:
         self.project, self.store = project, project.folder.parent / name / ".stoker"
@@ -167,7 +167,7 @@ def test_to_and_fro(project: Project, cluster: Cluster, other: Machine) -> None:
 
 
 def test_tags_and_metadata_by_commands(project: Project, cluster: Cluster, other: Machine) -> None:
-    """What is added beside the engine, or after it, is the share's too."""
+    """Tags and metadata that are added during or after the run reach the share, too."""
 
     def add(*words: str) -> str:
         done = project(*words)

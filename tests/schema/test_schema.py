@@ -36,7 +36,7 @@ def stoker(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 def document(path: Path) -> Any:
-    """The document as Python values; YAML by way of the engine's own reader."""
+    """The document as Python values; YAML is read by the engine."""
     if path.suffix == ".json":
         return json.loads(path.read_text())
     done = stoker("spec", "convert", str(path))
@@ -88,7 +88,7 @@ def test_stacks(path: Path, tmp_path: Path) -> None:
 
 
 def test_sentence() -> None:
-    """As people see it: one line, with the place in front and the way out behind."""
+    """The shown form: one line, with the place first and the hint last."""
     done = stoker("spec", "check", "step_unknown.yaml", cwd=CASES / "pipeline" / "invalid")
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.strip().removeprefix("stoker: ").removeprefix("error: ") == (
@@ -118,7 +118,7 @@ def test_lines() -> None:
 
 
 def check_run(store: Path, steps: list[str], n_results: int) -> None:
-    """Everything that the run in `store` wrote is what the schemas say."""
+    """All files of the run in `store` are valid by the schemas."""
     (run,) = (store / "runs").iterdir()
     validator("pipeline").validate(json.loads((run / "spec.json").read_text()))
     tasks = sorted(run.glob("*/*/*/task.json"))

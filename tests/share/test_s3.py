@@ -1,4 +1,4 @@
-"""`stoker share` on S3: objects, artifacts, who may, and where it is."""
+"""`stoker share` on S3: objects, artifacts, credentials and regions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_check(tool: Tool, url: str, proxy: Proxy, moto: Moto, bucket: str) -> N
 
 
 def test_a_store_that_overwrites_is_refused(tool: Tool, url: str, proxy: Proxy) -> None:
-    """Some servers ignore If-None-Match; two engines would write one log."""
+    """Some servers ignore If-None-Match, so two engines would write one log."""
 
     def deaf(request: Request):
         if "if-none-match" in request.headers:
@@ -282,7 +282,7 @@ def test_refused_at_once(tool: Tool, url: str) -> None:
 
 
 def test_bucket_in_another_region(tool: Tool, url: str, proxy: Proxy, moto: Moto) -> None:
-    """S3 says where the bucket is; the request is then signed for there."""
+    """S3 names the bucket's region; the request is then signed for it."""
 
     def elsewhere(request: Request):
         if "/us-west-2/s3/" not in request.headers["authorization"]:
@@ -300,7 +300,7 @@ def test_bucket_in_another_region(tool: Tool, url: str, proxy: Proxy, moto: Moto
 def test_credentials_of_machines(
     tool: Tool, url: str, moto: Moto, proxy: Proxy, tmp_path: Path, what: str
 ) -> None:
-    """They are fetched, and fetched again when S3 says that they expired, once."""
+    """They are fetched, and fetched once more when S3 says that they have expired."""
     giver = Giver(moto.keys)
     (tmp_path / "token").write_text("web-token\n" if what == "web" else "the-container's\n")
     tool.env.pop("AWS_ACCESS_KEY_ID")
@@ -345,7 +345,7 @@ def test_credentials_of_machines(
 def test_credentials_renewed_in_the_file(
     tool: Tool, url: str, moto: Moto, proxy: Proxy, tmp_path: Path
 ) -> None:
-    """What somebody writes into AWS's file while we run is seen when the old keys have expired."""
+    """New keys in AWS's file are read during a run, once the old ones have expired."""
     file = tmp_path / "credentials"
     (old, old_secret), (new, new_secret) = moto.keys
     tool.env.update(AWS_ACCESS_KEY_ID="", AWS_SHARED_CREDENTIALS_FILE=str(file))
@@ -476,7 +476,8 @@ def test_one_of_many_creates(tool: Tool, url: str) -> None:
 
 
 def test_a_lost_answer_is_not_somebody_else(tool: Tool, url: str, proxy: Proxy) -> None:
-    """The first try created it, the second is refused: it was ours. Of other content it wasn't."""
+    """The first try created it and the second is refused: with our content it is ours, with other
+    content it isn't."""
     proxy.rule = lambda r: Fault(lose=True) if r.n == 1 else None
     (tool.folder / "in").write_text("mine")
     tool("share", "put", "--new", url, "log/1", "in")

@@ -1,4 +1,4 @@
-"""What becomes of transfers when the network, S3 or this process fails in the middle."""
+"""Transfers when the network, S3 or this process fails in the middle."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def large(tool: Tool) -> Path:
 
 
 def once_each(fault: Fault):
-    """The first try of everything fails so."""
+    """The first try of each request fails this way."""
     tried = set()
 
     def rule(request: Request):
@@ -151,7 +151,7 @@ def test_expired_where_nothing_can_be_said(tool: Tool, url: str, proxy: Proxy, m
 def test_replaced_while_it_is_read(
     tool: Tool, url: str, proxy: Proxy, moto: Moto, bucket: str, large: Path
 ) -> None:
-    """Never half of one and half of the other."""
+    """Never half of the old and half of the new content."""
     tool("share", "put", url, "k", str(large))
     other = write_random(tool.folder / "other", large.stat().st_size)
     done = []
@@ -168,7 +168,7 @@ def test_replaced_while_it_is_read(
 
 
 def test_damaged_on_its_way(tool: Tool, url: str, proxy: Proxy, large: Path) -> None:
-    """The digest doesn't fit: nothing of it reaches the store, and the next pull is whole."""
+    """The digest doesn't match: nothing reaches the store, and the next pull is complete."""
     digest = tool.add(tool.folder / "here", large)
     tool("share", "push", url, digest, STOKER_STORE=str(tool.folder / "here"))
     flipped = []
@@ -231,7 +231,7 @@ def test_a_killed_download_goes_on(tool: Tool, url: str, proxy: Proxy, large: Pa
 
 
 def test_notes_that_lie_are_not_believed(tool: Tool, url: str, proxy: Proxy, large: Path) -> None:
-    """After a power cut the notes may be there and the bytes not."""
+    """After a power cut the notes may exist without the bytes."""
     digest = tool.add(tool.folder / "here", large)
     tool("share", "push", url, digest, STOKER_STORE=str(tool.folder / "here"))
     env = {"STOKER_STORE": str(tool.folder / "there")}

@@ -46,7 +46,7 @@ def look_at_me():
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs (a zombie does not)."""
+    """Whether the process runs (a zombie doesn't)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -85,7 +85,7 @@ class Run:
 
 
 class Cli:
-    """`stoker` in one folder with a store, a lease folder and an environment of its own."""
+    """`stoker` in one folder, with its own store, lease folder and environment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.binary = folder, find_binary()
@@ -122,7 +122,7 @@ class Cli:
         return name
 
     def devices(self, *uuids: str, **more: Any) -> None:
-        """Fake GPUs for everything that follows."""
+        """Fake GPUs for all later commands."""
         self.write(
             "devices.json",
             json.dumps([{"uuid": u, "memory_bytes": 1 << 33, **more} for u in uuids]),

@@ -1,4 +1,4 @@
-"""What the tests of the Python front share: where the package and the engine are, running files."""
+"""Shared parts of the tests of the Python front: paths of package and engine, running files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cannot(reason: str) -> NoReturn:
 
 
 def environment(store: Path, **more: str) -> dict[str, str]:
-    """Environment of a program that uses Stoker with a store of its own."""
+    """Environment of a program that uses Stoker with its own store."""
     kept = {
         k: v for k, v in os.environ.items() if not k.startswith(("STOKER_", "ZENML_", "PYTHONPATH"))
     }

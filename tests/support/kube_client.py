@@ -47,7 +47,7 @@ class Client:
     def ask(
         self, method: str, path: str, body: Any = None, headers: Optional[dict[str, str]] = None
     ) -> Answer:
-        """One request. A body that is no bytes goes as JSON."""
+        """One request. A body other than bytes is sent as JSON."""
         connection = self.connect()
         try:
             sent = self.headers(headers)
@@ -72,7 +72,7 @@ class Client:
             connection.close()
 
     def until(self, path: str, test: Callable[[Any], Any], wait_s: float = WAIT_S) -> Any:
-        """Ask again and again until the JSON passes the test; the JSON."""
+        """Repeat the request until the JSON passes the test; returns the JSON."""
         end = time.monotonic() + wait_s
         while True:
             answer = self.ask("GET", path)

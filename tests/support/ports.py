@@ -1,4 +1,4 @@
-"""A port of 127.0.0.1 that nobody has."""
+"""A free port of 127.0.0.1."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Request:
 
 @dataclass
 class Fault:
-    """What becomes of one request. Nothing set: it is passed on."""
+    """What happens to one request. By default it is passed on."""
 
     status: int = 0  # answered with this at once, without being passed on
     body: str = ""
@@ -119,7 +119,7 @@ SLOW_DOWN = error("SlowDown", 503)
 
 
 class Served:
-    """Answers HTTP on loopback, in threads of its own, until it is stopped."""
+    """Answers HTTP on loopback, in threads, until it is stopped."""
 
     def begin(
         self,
@@ -446,7 +446,7 @@ class Tool:
         return done.stdout
 
     def fails(self, *words: str, **env: str) -> str:
-        """The sentence with which it fails."""
+        """The sentence of its failure."""
         done = self.run(*words, **env)
         assert done.returncode not in (0, 101, -6, -11), f"{words}: {done.returncode} {done.stdout}"
         return done.stderr

@@ -1,4 +1,4 @@
-"""The `stoker` that tests try: the one way to find it, for every folder of tests (pythonpath in pyproject.toml)."""
+"""Finds the `stoker` under test, for all folders of tests (pythonpath in pyproject.toml)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def find_binary() -> Path:
-    """$STOKER_BIN where it is set, else what `make build` made. FileNotFoundError: there is none."""
+    """$STOKER_BIN if it is set, else the binary of `make build`. FileNotFoundError: neither
+    exists."""
     said = os.environ.get("STOKER_BIN")
     built = [ROOT / ".venv/bin/stoker", ROOT / "build/src/cli/stoker"]
     places = [Path(said)] if said else built

@@ -1,4 +1,4 @@
-"""The one way in which tests wait for something that another process does."""
+"""The only way in which tests wait for another process."""
 
 from __future__ import annotations
 

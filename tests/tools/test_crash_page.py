@@ -1,4 +1,5 @@
-"""The figures of kills and resumes in docs/benchmarks.md: written kind by kind, kept when the rest is written anew."""
+"""The figures of kills and resumes in docs/benchmarks.md: written for each kind, and kept when the
+rest is rewritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tools/figures.py counts what it says, and `--check` names what is over its limit."""
+"""tools/figures.py counts correctly, and `--check` names figures over their limits."""
 
 from __future__ import annotations
 

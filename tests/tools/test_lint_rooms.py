@@ -1,4 +1,4 @@
-"""The lint finds each kind of break, and nothing in the tree as it stands."""
+"""The lint finds each kind of violation, and none in the tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the test runner counts: real reports, and crashes as failures."""
+"""The test runner counts real reports, and crashes as failures."""
 
 from __future__ import annotations
 
