@@ -337,7 +337,7 @@ users: [{name: u, user: {token: hunter2}}]
     ("config", "options", "why"),
     [
         (None, "kubeconfig: /nowhere/config", "the kubeconfig: can't open '/nowhere/config'"),
-        (CONFIG, "context: hre", "kc has no context 'hre'; there are: here"),
+        (CONFIG, "context: hre", "kc has no context 'hre'; known: here"),
         ("clusters: [", "", "kc:2: not valid YAML"),
         (CONFIG, "", "`kubectl version` reaches it from here"),
         (CONFIG, "namespce: ml", "options: Kubernetes has no option 'namespce'; did you mean 'namespace'?"),

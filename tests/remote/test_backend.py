@@ -340,7 +340,7 @@ def test_a_claimed_digest_is_not_believed(drive: Drive) -> None:
     script = f"echo hello > $STOKER_OUTPUT/x; echo '{result}' > $STOKER_TASK_DIR/result.json"
     end = drive.end(drive.task(script, outputs=["x"]))
     assert end["failure"] == "output", end
-    assert "claims digest abababababab…" in end["text"] and "its content has" in end["text"]
+    assert "gives digest abababababab…" in end["text"] and "its content has" in end["text"]
     assert not (drive.share / "artifacts" / "ab" / ("ab" * 31)).exists()
 
 
@@ -391,7 +391,7 @@ def test_devices_that_only_the_container_asks_for(drive: Drive) -> None:
     drive.cluster.env["STOKER_ASKED_DEVICES"] = "nvidia 1"
     end = drive.end(drive.task("touch $STOKER_OUTPUT/never"))
     assert end["failure"] == "resources", end
-    assert end["text"].startswith("it asked for 1 nvidia device, and 0 can be used")
+    assert end["text"].startswith("it asked for 1 nvidia device, but 0 can be used")
     drive.cluster.env["STOKER_ACCEL"] = "sim:2xH100"
     end = drive.end(drive.task("echo $CUDA_VISIBLE_DEVICES", task=1))
     assert end["ok"] and end["n_devices"] == 1, end
@@ -400,12 +400,12 @@ def test_devices_that_only_the_container_asks_for(drive: Drive) -> None:
 @pytest.mark.parametrize(
     ("asked", "has", "words"),
     [
-        ({"gpu_class": "H100"}, None, "1 nvidia device of gpu_class H100, and 0 can be used"),
-        ({"gpu_class": "H100"}, "sim:2xA100", "of gpu_class H100, and 0 can be used"),
+        ({"gpu_class": "H100"}, None, "1 nvidia device of gpu_class H100, but 0 can be used"),
+        ({"gpu_class": "H100"}, "sim:2xA100", "of gpu_class H100, but 0 can be used"),
         ({"gpu_class": "H100"}, "sim:2xH100", None),
         ({"gpu_class": "Trainium"}, "sim:2xA100", "1 aws device of gpu_class Trainium"),
         ({"gpu_class": "Trainium"}, "sim:4xTrainium", None),
-        ({"gpu_vendor": "amd"}, "sim:2xA100", "1 amd device, and 0 can be used"),
+        ({"gpu_vendor": "amd"}, "sim:2xA100", "1 amd device, but 0 can be used"),
         ({"gpu_class": "the-fast-ones"}, "sim:2xA100", None),  # a word of the cluster's own
         ({"gpu_class": "the-fast-ones"}, None, "1 device of gpu_class the-fast-ones"),
         ({"gpu_count": 0, "gpu_class": "H100"}, None, None),
