@@ -40,7 +40,7 @@ def test_more_ranks_than_the_shells_limit_of_open_files(tmp_path: Path) -> None:
     words = words.replace("-Sn 64", "-n 64", 1)
     done = subprocess.run(["sh", "-c", words], env=ENV, capture_output=True, text=True, timeout=60)
     assert done.returncode == 3
-    assert "20 ranks need some 116 open files; raise the hard limit (ulimit -Hn)" in done.stderr
+    assert "20 ranks need about 116 open files; raise the hard limit (ulimit -Hn)" in done.stderr
 
 
 def test_cpus_are_split() -> None:
@@ -105,7 +105,7 @@ def test_a_port_that_is_taken_is_named() -> None:
         port = str(taken.getsockname()[1])
         done = launch("-n", "2", "--port", port, *shell("echo never"))
     assert done.code == 3 and done.out == ""
-    assert f"port {port} is taken by another program on this host (pid {os.getpid()}: " in done.err
+    assert f"port {port} is used by another program on this host (pid {os.getpid()}: " in done.err
     assert launch("-n", "1", "--port", port, *shell("echo $MASTER_PORT")).out == f"[0] {port}\n"
 
 
@@ -129,7 +129,7 @@ def test_two_launchers_on_one_port(tmp_path: Path) -> None:
     first.terminate()
     first.communicate(timeout=300)
     assert second.code == 3 and second.out == ""
-    assert f"port 29583 is taken by another program on this host (pid {first.pid}: " in second.err
+    assert f"port 29583 is used by another program on this host (pid {first.pid}: " in second.err
     assert launch("-n", "1", "--port", "29583", *shell("echo up")).out == "[0] up\n"
 
 

@@ -62,7 +62,7 @@ def test_a_missing_node_is_named_and_nothing_starts(three: Nodes) -> None:
     assert [d.code for d in done] == [3, 3] and done[0].out == done[1].out == ""
     for d in done:  # both say the same
         assert (
-            "2 of 3 nodes came within 1.00 s: node 2 is missing, and nothing was started" in d.err
+            "2 of 3 nodes joined within 1.00 s: node 2 is missing, so nothing was started" in d.err
         )
         assert "stoker launch --nnodes 3 --node-rank 2 --rdzv 10.123.0.1:29400" in d.err
 
@@ -77,8 +77,8 @@ def test_a_leader_that_is_not_there(two: Nodes) -> None:
     ("words", "env", "sentence"),
     [
         ((), {"STOKER_GANG_KEY": "other"}, "doesn't know the gang's key"),
-        (("--rdzv-id", "other"), {}, "it belongs to gang 'other', this one is 'none'"),
-        (("--nnodes", "3"), {}, "it counts 3 nodes, this one counts 2"),
+        (("--rdzv-id", "other"), {}, "it belongs to gang 'other', but this one is 'none'"),
+        (("--nnodes", "3"), {}, "it was started for 3 nodes, but this gang has 2"),
     ],
 )
 def test_strangers_are_refused(

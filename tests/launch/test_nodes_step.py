@@ -79,7 +79,7 @@ def test_what_cannot_be_started_is_named(two: Nodes, tmp_path: Path) -> None:
     began = time.monotonic()
     (done,) = ends([two.start(0, binary(), "launch", *words, **env)])
     assert done.code == 3 and done.out == "" and time.monotonic() - began < 100
-    assert "node 1 (ws1) could not be started: what runs it ended with exit status" in done.err
+    assert "node 1 (ws1) could not be started: its program ended with exit status" in done.err
     assert "no-such-place" in done.err  # its own words
 
 
@@ -88,7 +88,9 @@ def test_no_list_is_said(two: Nodes, tmp_path: Path) -> None:
     p = two.start(0, binary(), "launch", *words, STOKER_NODES=str(tmp_path / "none"))
     (done,) = ends([p])
     assert done.code == 3
-    assert f"2 nodes are asked for, and {tmp_path}/none names 0 besides this machine" in done.err
+    assert (
+        f"2 nodes are requested, but {tmp_path}/none names only 0 besides this machine" in done.err
+    )
 
 
 @pytest.mark.parametrize("number", ["TERM", "KILL"])
@@ -248,7 +250,7 @@ def test_a_node_without_enough_devices(on: On) -> None:
     error = steps["a"]["error"]
     assert code == 1 and "node 1 (ws1) could not be started" in error["cause"]
     log = (Path(steps["a"]["dir"]) / "stderr.log").read_text()
-    assert "2 devices of this machine are asked for, and 1 of its 3 are free" in log
+    assert "2 devices of this machine are requested, but only 1 of its 3 are free" in log
     assert "never" not in (Path(steps["a"]["dir"]) / "stdout.log").read_text()
 
 

@@ -756,5 +756,5 @@ if __name__ == '__main__': F()
         assert holder.stdin is not None
         holder.stdin.close()
     said = spun.stdout + spun.stderr
-    assert "2 devices of this machine are asked for, and 1 of its 3 are free" in said, said
+    assert "2 devices of this machine are requested, but only 1 of its 3 are free" in said, said
     assert spun.returncode == 1 and "Task failed." in spun.stdout

@@ -154,7 +154,7 @@ def test_one_worker_at_a_time(drive: Drive, tmp_path: Path) -> None:
 # What is made of an end.json → what is said of it.
 LIES = {
     "cut": (lambda end: json.dumps(end)[:-40], "end.json"),
-    "version": (lambda end: json.dumps(end | {"stoker": 2}), "is of format 2"),
+    "version": (lambda end: json.dumps(end | {"stoker": 2}), "has format 2"),
     "node": (lambda end: json.dumps(end | {"node": 7}), "belongs to node 7"),
     "outside": (lambda end: json.dumps(end | {"files": {"../x": {"text": "y"}}}),
                 "'../x' isn't a file of the attempt directory"),
@@ -323,11 +323,11 @@ def test_sigterm_with_a_full_share(project: Project, tmp_path: Path) -> None:
 # What is made of a job.json → what its agent says.
 GARBLED = {
     "cut": (lambda order: json.dumps(order)[:-40], "not valid JSON"),
-    "version": (lambda order: json.dumps(order | {"stoker": 2}), "is of format 2"),
+    "version": (lambda order: json.dumps(order | {"stoker": 2}), "has format 2"),
     "links": (lambda order: json.dumps(order | {"links": {"in/../../../x": "/etc"}}), "'links' is missing"),
     "other": (lambda order: json.dumps(order | {"dir": order["dir"][:-1] + "7"}), "belongs to another attempt"),
     "code": (lambda order: json.dumps(order | {"code": {"digest": "ab" * 32, "root": "/x"}}),
-             "artifact abababababab is not in store"),
+             "artifact abababababab isn't in store"),
 }  # fmt: skip
 
 

@@ -51,8 +51,8 @@ static int choose_free(stk_accel *accel, stk_arena *arena, uint32_t n, stk_devse
         most = MAX(found, most);
     }
     return stk_err_set(err, STK_E_RESOURCES,
-                       "%u devices of this machine are asked for, and %u of its %u are free "
-                       "(stoker gpus there tells who has them)",
+                       "%u devices of this machine are requested, but only %u of its %u are free "
+                       "(stoker gpus there shows who uses them)",
                        n, most, have);
 }
 

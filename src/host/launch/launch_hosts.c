@@ -189,11 +189,11 @@ int stk_launch_hosts_open(stk_gang *g, stk_err *err)
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(stk_nodes_read(arena, &list, err));
     if (list.n_others + 1 < s->n) {
-        return stk_err_set(err, STK_E_ENV,
-                           "%u nodes are asked for, and %s names %u besides this machine; add the "
-                           "others there, or start stoker launch on each node by --node-rank and "
-                           "--rdzv",
-                           s->n, list.path, list.n_others);
+        return stk_err_set(
+            err, STK_E_ENV,
+            "%u nodes are requested, but %s names only %u besides this machine; add the others to "
+            "it, or start stoker launch on each node with --node-rank and --rdzv",
+            s->n, list.path, list.n_others);
     }
     s->hosts = calloc(s->n - 1, sizeof *s->hosts);
     if (s->hosts == NULL) {
@@ -232,11 +232,10 @@ void stk_launch_hosts_event(stk_gang *g, uint32_t i)
         } else {
             (void)snprintf(how, sizeof how, "ended with exit status %d", WEXITSTATUS(status));
         }
-        (void)snprintf(
-            s->trouble, sizeof s->trouble,
-            "node %u (%s) could not be started: what runs it %s before it had come; what "
-            "it said is above",
-            h->node, h->name, how);
+        (void)snprintf(s->trouble, sizeof s->trouble,
+                       "node %u (%s) could not be started: its program %s before the node joined; "
+                       "see its output above",
+                       h->node, h->name, how);
     }
 }
 

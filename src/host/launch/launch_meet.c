@@ -122,8 +122,8 @@ static int missing_nodes(const stk_gang *g, stk_err *err)
     }
     return stk_err_set(
         err, STK_E_ENV,
-        "%u of %u nodes came within %s: node%s %s%s missing, and nothing was started; start there "
-        "stoker launch --nnodes %u --node-rank %u --rdzv %s:%d, and let port %d through",
+        "%u of %u nodes joined within %s: node%s %s%s missing, so nothing was started; run there "
+        "stoker launch --nnodes %u --node-rank %u --rdzv %s:%d, and open port %d",
         s->n - n, s->n, time, stk_text_plural(n), stk_text_or(list.data, ""), verb, s->n, first,
         s->host, (int)s->port, (int)s->port);
 }
@@ -185,7 +185,7 @@ static int closed_pair(const stk_gang *g, uint32_t node, const char *why, uint32
     char more[64] = "";
     stk_launch_nodes_name(g, node, who, sizeof who);
     if (n_more > 0) {
-        (void)snprintf(more, sizeof more, " (and so it is for %u other node%s)", n_more,
+        (void)snprintf(more, sizeof more, " (the same holds for %u other node%s)", n_more,
                        stk_text_plural(n_more));
     }
     return stk_err_set(err, STK_E_ENV,
@@ -271,7 +271,7 @@ static int find_leader(stk_gang *g, stk_err *err)
     }
     int64_t until = stk_launch_now_ms() + wait_ms;
     int64_t say_ms = stk_launch_now_ms() + SAY_MS; /* report early: the port may be blocked */
-    char why[200] = "it closes the connection";
+    char why[200] = "it closed the connection";
     char own[32];
     stk_launch_nodes_own(g, own, sizeof own);
     while (g->ending == END_NOT && !s->started && !s->bye) {

@@ -51,8 +51,10 @@ int stk_launch_net_split(const char *text, char *host, size_t size, int32_t *por
     }
     if (n == 0 || n >= size || number < 1 || number > 65535 ||
         (colon != NULL && (end == colon + 1 || *end != '\0'))) {
-        return stk_err_set(err, STK_E_USAGE,
-                           "'%s' is no address of node 0 like 10.0.0.1:29400 or name:29400", text);
+        return stk_err_set(
+            err, STK_E_USAGE,
+            "'%s' isn't a valid address of node 0; write one like 10.0.0.1:29400 or name:29400",
+            text);
     }
     (void)snprintf(host, size, "%.*s", (int)n, from);
     *port = (int32_t)number;
@@ -187,7 +189,7 @@ int stk_launch_net_connect(const char *host, int32_t port, const char *from, int
     (void)snprintf(service, sizeof service, "%d", (int)port);
     int code = getaddrinfo(host, service, &hints, &list);
     if (code != 0) {
-        (void)snprintf(why, size, "the name can't be resolved (%s)", gai_strerror(code));
+        (void)snprintf(why, size, "its name can't be resolved (%s)", gai_strerror(code));
         return -1;
     }
     int fd = -1;

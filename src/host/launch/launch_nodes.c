@@ -170,7 +170,7 @@ void stk_launch_nodes_lost(stk_gang *g, uint32_t i, const char *why)
     }
     stk_launch_nodes_name(g, (uint32_t)p->node, who, sizeof who);
     if (!s->started) { /* it may connect again */
-        stk_launch_say(g, "%s left before all nodes were there: %s", who, why);
+        stk_launch_say(g, "%s left before all nodes had joined: %s", who, why);
         p->node = -1;
         p->ready = false;
         return;
@@ -270,19 +270,19 @@ static void on_join(stk_gang *g, uint32_t i, const stk_json *m)
     if (strcmp(proof, stk_launch_talk_text(m, "proof")) != 0) {
         (void)snprintf(text, sizeof text, "it doesn't know the gang's key (STOKER_GANG_KEY)");
     } else if (strcmp(id, g->config->run_id) != 0) {
-        (void)snprintf(text, sizeof text, "it belongs to gang '%.64s', this one is '%.64s'", id,
+        (void)snprintf(text, sizeof text, "it belongs to gang '%.64s', but this one is '%.64s'", id,
                        g->config->run_id);
     } else if (nodes != (int64_t)s->n) {
-        (void)snprintf(text, sizeof text, "it counts %lld nodes, this one counts %u",
+        (void)snprintf(text, sizeof text, "it was started for %lld nodes, but this gang has %u",
                        (long long)nodes, s->n);
     } else if (!numbered && (node == (int64_t)s->n || s->started)) {
         (void)snprintf(text, sizeof text, "all %u nodes are there already", s->n);
     } else if (node < 1 || node >= (int64_t)s->n) {
-        (void)snprintf(text, sizeof text, "no gang of %u nodes has a node %lld but its own first",
-                       s->n, (long long)node);
+        (void)snprintf(text, sizeof text, "a gang of %u nodes has no node %lld that can join", s->n,
+                       (long long)node);
     } else if (stk_launch_nodes_peer(s, (uint32_t)node) >= 0 || s->started) {
         (void)snprintf(text, sizeof text,
-                       "node %lld is there already; give each node a number of its own",
+                       "node %lld has already joined; give each node its own number",
                        (long long)node);
     }
     if (text[0] != '\0') {
@@ -313,7 +313,7 @@ static void on_welcome(stk_gang *g, const stk_json *m)
     int64_t node = stk_json_get_whole(m, "node", -1);
     welcome_proof(g, s->peers[0].nonce, node, proof);
     if (strcmp(proof, stk_launch_talk_text(m, "proof")) != 0) {
-        set_end(s, "what answers there doesn't know the gang's key (STOKER_GANG_KEY)");
+        set_end(s, "the program that answers there doesn't know the gang's key (STOKER_GANG_KEY)");
         return;
     }
     if (g->me == STK_LAUNCH_ANY_NODE && node > 0 && node < (int64_t)s->n) {
@@ -472,7 +472,7 @@ static void on_leash(stk_gang *g)
     }
     stk_launch_unwatch(g, STDIN_FILENO);
     if (!s->started) {
-        set_end(s, "its leader ended before all nodes were there");
+        set_end(s, "its leader ended before all nodes had joined");
     } else if (!s->bye && !s->lost) {
         stk_launch_nodes_lost(g, 0, "its launcher ended");
     }

@@ -139,7 +139,7 @@ void stk_launch_nodes_finish(stk_gang *g, stk_err *err)
             return;
         }
         if (until >= 0 && stk_launch_now_ms() >= until) {
-            stk_launch_nodes_lost(g, (uint32_t)i, "it doesn't tell how its ranks ended");
+            stk_launch_nodes_lost(g, (uint32_t)i, "it doesn't report how its ranks ended");
         }
     }
     for (uint32_t k = 0; k < s->n_peers; k++) {

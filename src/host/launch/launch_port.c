@@ -118,8 +118,8 @@ static int claim(int port, int *ret_fd, char *who, size_t size)
 static int taken(int port, const char *who, stk_err *err)
 {
     return stk_err_set(err, STK_E_BUSY,
-                       "port %d is taken by another program on this host (%s); name another one, "
-                       "or none: then a free one is found",
+                       "port %d is used by another program on this host (%s); choose another port, "
+                       "or none to use a free one",
                        port, who);
 }
 

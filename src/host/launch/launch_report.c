@@ -86,8 +86,7 @@ static void status_words(const launch_rank *r, char *buf, size_t size)
 {
     int status = r->status;
     if (status < 0) {
-        (void)snprintf(buf, size, "%s",
-                       stk_text_or(stk_text_if_any(r->why), "gone without a trace"));
+        (void)snprintf(buf, size, "%s", stk_text_or(stk_text_if_any(r->why), "disappeared"));
     } else if (status == 0 && r->failed) {
         (void)snprintf(buf, size, "exit status 0 before its function had returned (os._exit?)");
     } else if (WIFSIGNALED(status)) {

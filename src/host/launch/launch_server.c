@@ -58,7 +58,7 @@ static int send_all(stk_gang *g, const stk_buf *message, const int fds[2], stk_e
         sent += (size_t)MAX(n, 0);
         struct pollfd p = {.fd = g->wire.fd, .events = POLLOUT};
         if (n < 0 && (poll(&p, 1, 20) < 0 || stk_launch_now_ms() > end)) {
-            return stk_err_set(err, STK_E_PROTOCOL, "the fork server takes no message");
+            return stk_err_set(err, STK_E_PROTOCOL, "the fork server accepts no message");
         }
     }
     return 0;
@@ -197,7 +197,7 @@ static void on_gone(stk_gang *g)
             if (r->state == RANK_RUNNING) {
                 (void)kill(-r->pid, SIGKILL);
             }
-            fail_start(g, i, "its fork server ended and took it along");
+            fail_start(g, i, "its fork server ended, and the rank with it");
         }
     }
 }

@@ -91,7 +91,7 @@ int stk_launch_start(stk_gang *g, stk_err *err)
         rc = stk_err_sys(err, STK_E_SYS, errno, "watching %u ranks start", g->n);
     }
     if (rc < 0 && err != NULL && err->sys == EMFILE) {
-        stk_err_hint(err, "%u ranks need some %u open files; raise the hard limit (ulimit -Hn)",
+        stk_err_hint(err, "%u ranks need about %u open files; raise the hard limit (ulimit -Hn)",
                      g->n, g->n * FILES_A_RANK + 16);
     }
     return rc;

@@ -115,7 +115,7 @@ bool stk_launch_talk_read(stk_gang *g, uint32_t i_peer, launch_take take, char *
         }
         if (n <= 0 || rc < 0 || too_much) {
             if (n > 0) {
-                (void)snprintf(why, size, "what it says is no message of a launcher");
+                (void)snprintf(why, size, "it sent data that isn't a message of a launcher");
             } else {
                 g->silent_us = 1000 * stk_launch_net_why_lost(p->wire.fd, code, why, size);
             }

@@ -44,7 +44,7 @@ int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *
     int64_t ranks = stk_json_get_whole(gang, "ranks", 0);
     int64_t min = stk_json_get_whole(gang, "min_ranks", ranks);
     if (ranks < 1 || ranks > STK_LAUNCH_MAX_RANKS || min < 1 || min > ranks) {
-        return stk_err_set(err, STK_E_PROTOCOL, "%s: its \"gang\" is no gang", path);
+        return stk_err_set(err, STK_E_PROTOCOL, "%s: its \"gang\" is invalid", path);
     }
     STK_TEXT_AUTO real = realpath(path, NULL);
     config->dir = NULL;

@@ -330,7 +330,7 @@ static void pass_on(stk_gang *g, uint32_t i_stream, const char *data, size_t n)
     launch_rank *r = &g->ranks[i_stream / 2];
     launch_stream *s = &r->streams[i_stream % 2];
     if (s->log >= 0 && stk_file_write_all(s->log, data, n) < 0) {
-        stk_launch_say(g, "rank-%u's log is not whole: %s", stk_launch_number(g, i_stream / 2),
+        stk_launch_say(g, "rank-%u's log is incomplete: %s", stk_launch_number(g, i_stream / 2),
                        strerror(errno));
         stk_file_close(&s->log);
     }
@@ -385,7 +385,7 @@ static bool read_once(stk_gang *g, uint32_t i_stream)
     }
     stk_buf_clear(&s->shown);
     if (stk_mask_push(&s->mask, data, (size_t)n, &s->shown) < 0) {
-        stk_launch_say(g, "rank-%u's log is not whole: out of memory",
+        stk_launch_say(g, "rank-%u's log is incomplete: out of memory",
                        stk_launch_number(g, i_stream / 2));
     } else if (s->shown.len > 0) {
         pass_on(g, i_stream, s->shown.data, s->shown.len);
