@@ -160,6 +160,8 @@ static int run_launch(const stk_cli *cli, stk_buf *out, stk_err *err)
     if (stk_cli_value(cli, "hold") != NULL) {
         return hold_and_become(cli, err);
     }
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_cli_launch_config(&cli, arena, err));
     (void)snprintf(id, sizeof id, "launch-%d", (int)getpid());
     stk_launch_config config = {.run_id = id,
                                 .grace_ms = 5000,
@@ -172,7 +174,6 @@ static int run_launch(const stk_cli *cli, stk_buf *out, stk_err *err)
         return stk_cli_usage(cli, err,
                              "a program is missing: stoker launch -n 4 -- python train.py");
     }
-    STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(stk_cli_launch_options(cli, arena, &config, err));
     if (task != NULL) {
         STK_TRY(stk_launch_read_task(task, arena, &config, err));

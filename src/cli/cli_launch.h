@@ -6,6 +6,9 @@
 #include "host/launch/launch.h"
 
 extern const stk_option stk_cli_launch_table[];
+/* Adds the settings of --config-file to the options. */
+int stk_cli_launch_config(const stk_cli **cli, stk_arena *arena, stk_err *err);
+bool stk_cli_launch_is_foreign(const char *name); /* in src/tbl/launch_options.def */
 /* Refuses what has no meaning here, with what it means (src/tbl/launch_options.def). */
 int stk_cli_launch_foreign(const stk_cli *cli, stk_err *err);
 /* STK_E_USAGE if `value` isn't among `values` ("a|b"; "": anything; "#": a number). `words` (or
@@ -25,6 +28,11 @@ int stk_cli_launch_signals(const stk_cli *cli, stk_arena *arena, stk_launch_conf
 int stk_cli_launch_duration(const stk_cli *cli, const char *name, int64_t *ret_ms, stk_err *err);
 
 /* --- accelerate's options (cli_launch_accelerate.c) --- */
+
+#define STK_CLI_DS_FIELDS "config-ds-fields" /* names of what the config file says of deepspeed */
+
+/* Whether any word means true there, but the empty one. */
+bool stk_cli_launch_is_truth(const char *name);
 
 bool stk_cli_launch_is_accelerate(const stk_cli *cli);
 bool stk_cli_launch_wants_devices(const stk_cli *cli); /* its ranks are as many as devices */

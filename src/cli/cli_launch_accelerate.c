@@ -88,7 +88,7 @@ static int take_row(const stk_cli *cli, const struct row *row, bool set, stk_err
         break;
     case TRUTH:
         if (given != NULL) {
-            (void)snprintf(value, sizeof value, "True");
+            (void)snprintf(value, sizeof value, "%s", *given == '\0' ? "False" : "True");
         }
         break;
     case BIT:
@@ -145,7 +145,6 @@ static bool is_group_set(const choice *c, group g)
     return false;
 }
 
-/* deepspeed imports the program's modules from the current folder. */
 static void add_folder(void)
 {
     char cwd[PATH_MAX], path[2 * PATH_MAX];
@@ -154,6 +153,16 @@ static void add_folder(void)
         (void)snprintf(path, sizeof path, "%s%s%s", before, *before == '\0' ? "" : ":", cwd);
         (void)setenv("PYTHONPATH", path, 1);
     }
+}
+
+bool stk_cli_launch_is_truth(const char *name)
+{
+    for (int i = 0; i < N_ROWS; i++) {
+        if (strcmp(rows[i].name, name) == 0) {
+            return rows[i].form == TRUTH;
+        }
+    }
+    return false;
 }
 
 bool stk_cli_launch_is_accelerate(const stk_cli *cli)
@@ -218,8 +227,9 @@ int stk_cli_launch_accelerate(const stk_cli *cli, uint32_t world, stk_err *err)
         STK_TRY(take_row(cli, &rows[i], is_group_set(&c, rows[i].group), err));
     }
     if (c.deepspeed) {
-        (void)setenv("ACCELERATE_CONFIG_DS_FIELDS", "", 1);
-        add_folder();
+        (void)setenv("ACCELERATE_CONFIG_DS_FIELDS",
+                     stk_text_or(stk_cli_value(cli, STK_CLI_DS_FIELDS), ""), 1);
+        add_folder(); /* from which deepspeed imports */
     } else if (!c.many) {
         static const char *const words[] = {"False", "True"};
         (void)setenv("ACCELERATE_USE_CPU", words[c.cpu], 1);

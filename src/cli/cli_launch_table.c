@@ -52,6 +52,7 @@ const stk_option stk_cli_launch_table[] = {
      NULL, true},
     {"cpu", 0, NULL, "accelerate's ranks compute on CPUs", false, NULL, true},
     {"multi-gpu", 0, NULL, "accelerate's ranks have a device each", false, NULL, true},
+    {"config-file", 0, "FILE", "accelerate's settings in a file", false, NULL, true},
     {"gpu-ids", 0, "K,…", "devices that accelerate's ranks see, or all", false, NULL, true},
 #define X(group, name, arg, variable, form, standard, values)                                      \
     {name, 0, arg, "accelerate launch: sets " variable, false, NULL, true},
@@ -72,6 +73,16 @@ static const struct {
 #include "tbl/launch_options.def"
 #undef X
 };
+
+bool stk_cli_launch_is_foreign(const char *name)
+{
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        if (strcmp(foreign[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
 
 static bool is_among(const char *value, const char *values)
 {

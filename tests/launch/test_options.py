@@ -22,7 +22,6 @@ TORCHRUN, ACCELERATE = "torchrun-2.13.0", "accelerate-1.15.0"
 
 REFUSED = {  # the word that its sentence must have
     "logs-specs": "--log-dir",
-    "config-file": "@run_with_accelerate",
     "tpu": "torch_xla",
     "tpu-cluster": "Kubernetes",
     "tpu-use-sudo": "pod of TPUs",
@@ -65,6 +64,7 @@ VALUES = {  # where "1" is none
     "local-addr": ["127.0.0.1"],
     "signals-to-handle": ["SIGTERM,SIGINT,SIGUSR1"],
     "deepspeed-multinode-launcher": ["standard"],
+    "config-file": ["config.yaml"],
     "fp8-override-linear-precision": ["true,false,true"],
     "fp8-pad-inner-dim": ["true", "false"],
     "fp8-enable-fsdp-float8-all-gather": ["true", "false"],
@@ -131,6 +131,7 @@ def spellings(option: Option) -> list[str]:
 @pytest.mark.parametrize("option", ALL)
 def test_every_option(option: Option, tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text("")
+    (tmp_path / "config.yaml").write_text("distributed_type: 'NO'\nnum_processes: 1\n")
     program = PROGRAMS.get(option.name, ["true"])
     needs = NEEDS.get(option.name, [])
     for word in spellings(option):
@@ -391,6 +392,67 @@ def test_accelerates_variables() -> None:
     assert "ACCELERATE_USE_CPU" not in fsdp.out
     threads = launch("--num_cpu_threads_per_process", "3", *shell("echo $OMP_NUM_THREADS"))
     assert threads.out == "[0] 3\n"
+
+
+CONFIG = """
+compute_environment: LOCAL_MACHINE
+debug: false
+distributed_type: FSDP
+downcast_bf16: 'no'
+enable_cpu_affinity: false
+fsdp_config:
+  fsdp_sharding_strategy: SHARD_GRAD_OP
+  offload_params: true
+gpu_ids: null
+machine_rank: 0
+main_training_function: main
+mixed_precision: bf16
+num_machines: 1
+num_processes: 2
+rdzv_backend: static
+same_network: true
+tpu_env: []
+tpu_use_cluster: false
+tpu_use_sudo: false
+use_cpu: false
+"""
+
+
+def test_a_config_file(tmp_path: Path) -> None:
+    """As `accelerate config` writes it; the command line wins."""
+    file = tmp_path / "config.yaml"
+    file.write_text(CONFIG)
+    show = shell(
+        "echo $WORLD_SIZE $ACCELERATE_USE_FSDP $FSDP_SHARDING_STRATEGY $FSDP_OFFLOAD_PARAMS "
+        "$ACCELERATE_MIXED_PRECISION"
+    )
+    both = launch("--no-prefix", "--config_file", file, *show)
+    assert both.out == "2 true SHARD_GRAD_OP true bf16\n" * 2
+    words = ["--mixed_precision", "fp16", "-n", "1", "--fsdp_offload_params", "false"]
+    mine = launch("--no-prefix", *words, "--config_file", file, *show)
+    assert mine.out == "1 true SHARD_GRAD_OP false fp16\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "named"),
+    [
+        ("num_proceses: 2", 1, "'num_proceses'"),
+        ("num_processes: 2\nfsdp_config: {colour: red}", 2, "'colour'"),
+        ("num_processes: [2]", 1, "'num_processes'"),
+        ("compute_environment: AMAZON_SAGEMAKER", 1, "'compute_environment'"),
+        ("distributed_type: XLA", 0, "torch_xla"),
+        ("distributed_type: OTHER", 0, "'OTHER'"),
+        ("mpirun_config: {mpirun_hostfile: hosts}", 0, "~/.config/stoker/nodes"),
+        ("tpu_use_cluster: true", 0, "pod of TPUs"),
+        ("num_processes: many", 0, "'many'"),
+    ],
+)
+def test_a_wrong_config_file(text: str, line: int, named: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    done = launch("--config_file", file, *shell("exit 0"))
+    assert done.code == 2 and named in done.err
+    assert line == 0 or f"{file}:{line}: " in done.err
 
 
 def test_python_is_the_same(tmp_path: Path) -> None:

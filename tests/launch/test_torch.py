@@ -200,8 +200,10 @@ from accelerate.utils import launch as prepare
 before = dict(os.environ)
 prepare.is_fp8_available = lambda: True
 args = launch.launch_command_parser().parse_args([*sys.argv[1:], "true"])
-args, _, _ = launch._validate_launch_command(args)
-args.deepspeed_fields_from_accelerate_config = ""
+args, defaults, from_file = launch._validate_launch_command(args)
+fields = list(defaults.deepspeed_config) if defaults else []
+fields += ["mixed_precision"] * from_file
+args.deepspeed_fields_from_accelerate_config = ",".join(fields)
 if args.use_deepspeed and not args.cpu:
     _, made = prepare.prepare_deepspeed_cmd_env(args)
 elif args.cpu or not (args.use_fsdp or args.use_megatron_lm or args.multi_gpu):
@@ -253,8 +255,11 @@ def given(prefix: str, *more: str) -> str:
     ],
 )
 def test_variables_are_accelerates(line: str, tmp_path: Path) -> None:
+    compare_variables(line.split(), tmp_path)
+
+
+def compare_variables(words: list[str], tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
-    words = line.split()
     env = ENV | {"HF_HOME": str(tmp_path)}  # no config file of this user
     done = subprocess.run(
         [PYTHON, "-c", THEIRS, *words], env=env, cwd=tmp_path, capture_output=True, text=True
@@ -270,6 +275,28 @@ def test_variables_are_accelerates(line: str, tmp_path: Path) -> None:
     assert ours == theirs
     if "--num_cpu_threads_per_process" in words:
         assert json.loads(mine.out)["OMP_NUM_THREADS"] == "3"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "distributed_type: MULTI_GPU\nnum_processes: 2\ngpu_ids: all\nmixed_precision: fp16",
+        "distributed_type: 'NO'\nnum_processes: 1\nuse_cpu: true\ndebug: true",
+        "distributed_type: FSDP\nnum_processes: 2\nmixed_precision: bf16\nfsdp_config: "
+        "{fsdp_version: 2, fsdp_offload_params: true, fsdp_min_num_params: 7, "
+        "fsdp_state_dict_type: SHARDED_STATE_DICT, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP}\n"
+        "dynamo_config: {dynamo_backend: INDUCTOR, dynamo_mode: default, dynamo_use_dynamic: true}",
+        "distributed_type: MEGATRON_LM\nnum_processes: 2\nmegatron_lm_config: "
+        "{megatron_lm_tp_degree: 2, megatron_lm_gradient_clipping: 1.0, "
+        "megatron_lm_sequence_parallelism: true, megatron_lm_no_load_optim: false}",
+        "distributed_type: DEEPSPEED\nnum_processes: 2\nmixed_precision: bf16\ndeepspeed_config: "
+        "{zero_stage: 3, gradient_accumulation_steps: 1, offload_optimizer_device: none, "
+        "zero3_init_flag: true, zero3_save_16bit_model: false}",
+    ],
+)
+def test_variables_of_a_config_file(config: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(config)
+    compare_variables(["--config_file", "config.yaml"], tmp_path)
 
 
 def test_accelerate_computes_in_our_ranks(tmp_path: Path) -> None:

@@ -193,7 +193,8 @@ int stk_launch_env_new(stk_gang *g, launch_env *ret_env, stk_err *err)
     }
     put_fixed(g, &e);
     e.n_fixed = e.n_ours;
-    STK_TRY(stk_launch_env_rank(g, &e, 0, err)); /* to know the names of the variables */
+    /* To know the names of the variables; and the last rank may lack a device. */
+    STK_TRY(stk_launch_env_rank(g, &e, g->n - 1, err));
     uint32_t n = e.n_ours;
     for (size_t i = 0; i < n_have; i++) {
         if (!is_in_environment(&e, environ[i])) {
