@@ -13,7 +13,7 @@ export NINJA = $(firstword $(wildcard /usr/bin/ninja) ninja)
 PY := .venv/bin/python
 STAMPS := .venv/.stamps
 
-.PHONY: help build all demo demo-torch test test-all test-gpu test-vm lint format wheel bench bench-peers record-metaflow crash fuzz sim tsan clean \
+.PHONY: help build all demo demo-torch test test-all test-gpu test-vm lint format wheel release test-release bench bench-peers record-metaflow crash fuzz sim tsan clean \
 	deps-test deps-test-all runner-image
 
 help:
@@ -110,6 +110,24 @@ format: $(STAMPS)/test ## rewrites C and Python files in the project's style
 
 wheel: build $(STAMPS)/test ## dist/: a self-contained wheel, the tag decided by auditwheel
 	@$(PY) tools/make_wheel.py dist
+
+build/zig/pyvenv.cfg: tools/requirements-release.txt | build/.debian
+	@$(PYTHON) -m venv build/zig
+	@tools/bootstrap.sh python build/zig $<
+	@touch $@
+
+build/.debian-release: tools/debian-release.txt tools/bootstrap.sh | build/.debian
+	@tools/bootstrap.sh debian tools/debian-release.txt
+	@touch $@
+
+build/qemu/usr/bin/qemu-aarch64-static: | build/.debian
+	@tools/bootstrap.sh unpack build/qemu qemu-user-static libc6-arm64-cross
+
+release: build build/zig/pyvenv.cfg build/.debian-release ## dist/release: wheels for x86-64 and aarch64, sdist, SBOM, sums (10 minutes)
+	@build/zig/bin/python tools/make_release.py dist/release
+
+test-release: release $(STAMPS)/test build/qemu/usr/bin/qemu-aarch64-static ## that, built twice, and run: aarch64 under QEMU
+	@$(PY) tools/run_tests.py release
 
 ENGINE ?= podman
 IMAGE ?= stoker-runner:latest

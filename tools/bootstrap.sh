@@ -6,6 +6,8 @@
 # installed or started
 #   bootstrap.sh unpack_of SUITE DIR PACKAGE…   the same from another release of Debian, by the
 # archive that this machine uses
+#   bootstrap.sh sources DIR PACKAGE…   Debian's source packages, from the archive that this machine
+# uses
 #   bootstrap.sh python DIR LIST…       PyPI packages into that environment
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -64,6 +66,32 @@ unpack_of() {
     rm -rf "$tmp"
 }
 
+# The newest version that the archive really has: a snapshot's index may name newer ones.
+sources() {
+    local dir=$1 tmp options key=/usr/share/keyrings/debian-archive-keyring.gpg package version
+    shift
+    mkdir -p "$dir"
+    tmp=$(mktemp -d)
+    mkdir -p "$tmp/lists/partial" "$tmp/archives/partial"
+    apt-get indextargets --format "deb-src [signed-by=$key] \$(SITE) \$(RELEASE) main" 'Created-By: Packages' 2>/dev/null |
+        grep '/debian\(-security\)\?/* ' | sort -u >"$tmp/sources.list" || true
+    [ -s "$tmp/sources.list" ] || { rm -rf "$tmp"; die "this machine uses no archive of Debian: no sources of $*"; }
+    options=(-q -o "Dir::Etc::sourcelist=$tmp/sources.list" -o Dir::Etc::sourceparts=/dev/null -o "Dir::State::lists=$tmp/lists"
+        -o "Dir::Cache=$tmp" -o APT::Sandbox::User= -o Acquire::Languages=none)
+    apt-get "${options[@]}" update >/dev/null 2>&1 || { rm -rf "$tmp"; die "can't read the archive's list of sources"; }
+    for package in "$@"; do
+        for version in $(apt-cache "${options[@]}" showsrc "$package" | sed -n 's/^Version: //p' | sort -rV); do
+            if (cd "$dir" && apt-get "${options[@]}" source --download-only "$package=$version") >/dev/null 2>&1; then
+                continue 2
+            fi
+            rm -f "$dir/${package}_${version#*:}".dsc
+        done
+        rm -rf "$tmp"
+        die "can't download the source of $package"
+    done
+    rm -rf "$tmp"
+}
+
 venv() {
     local dir=$1 python=${PYTHON:-python3} site
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' ||
@@ -82,6 +110,6 @@ python() {
 }
 
 case ${1-} in
-debian | unpack | unpack_of | venv | python) "$@" ;;
-*) die "usage: bootstrap.sh debian LIST… | unpack DIR PACKAGE… | venv DIR | python DIR LIST…" ;;
+debian | unpack | unpack_of | sources | venv | python) "$@" ;;
+*) die "usage: bootstrap.sh debian LIST… | unpack DIR PACKAGE… | sources DIR PACKAGE… | venv DIR | python DIR LIST…" ;;
 esac

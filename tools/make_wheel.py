@@ -11,12 +11,15 @@ built on, or older. Same sources, same bytes out: entries are sorted and dated b
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import zipfile
@@ -72,6 +75,14 @@ def build_binary() -> Path:
     return stripped
 
 
+def sdist_files() -> list[Path]:
+    """What the repository holds: an sdist can't be made of an unpacked one."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True
+    )
+    return [ROOT / name for name in sorted(listed.stdout.split("\0")) if (ROOT / name).is_file()]
+
+
 def metadata() -> bytes:
     about = project()
     head = [
@@ -102,7 +113,9 @@ def pages() -> dict[str, list[str]]:
     return found
 
 
-def contents(binary: Path, platform: str) -> dict[str, tuple[bytes, int]]:
+def contents(
+    binary: Path, platform: str, texts: dict[str, bytes] | None, speaker: Path | None
+) -> dict[str, tuple[bytes, int]]:
     """All files of the wheel except RECORD: name → (bytes, mode)."""
     about = project()
     base = f"{about['name']}-{about['version']}"
@@ -113,13 +126,13 @@ def contents(binary: Path, platform: str) -> dict[str, tuple[bytes, int]]:
         f"{base}.dist-info/WHEEL": (wheel, 0o644),
         f"{base}.dist-info/LICENSE": ((ROOT / "LICENSE").read_bytes(), 0o644),
     }
-    for name, text in licences().items():
+    for name, text in (licences() if texts is None else texts).items():
         files[f"{base}.dist-info/licenses/{name}.txt"] = (text, 0o644)
     for (
         name,
         words,
     ) in pages().items():  # `man stoker` finds them beside the bin folder that PATH names
-        done = subprocess.run([str(binary), *words], stdout=subprocess.PIPE, check=True)
+        done = subprocess.run([str(speaker or binary), *words], stdout=subprocess.PIPE, check=True)
         files[f"{base}.data/data/share/{name}"] = (done.stdout, 0o644)
     package = ROOT / "python"
     for path in package.rglob("*"):
@@ -130,11 +143,22 @@ def contents(binary: Path, platform: str) -> dict[str, tuple[bytes, int]]:
     return files
 
 
-def write_wheel(directory: Path, binary: Path, platform: str) -> Path:
-    """Writes the wheel and returns its path."""
+def write_wheel(
+    directory: Path,
+    binary: Path,
+    platform: str,
+    texts: dict[str, bytes] | None = None,
+    speaker: Path | None = None,
+    more: dict[str, tuple[bytes, int]] | None = None,
+) -> Path:
+    """Writes the wheel and returns its path.
+
+    `texts`: licences of what is linked in, else those of Debian's packages. `speaker`: the same program for this
+    machine, which prints the manual pages. `more`: further files.
+    """
     about = project()
     base = f"{about['name']}-{about['version']}"
-    files = contents(binary, platform)
+    files = {**contents(binary, platform, texts, speaker), **(more or {})}
     record = f"{base}.dist-info/RECORD"
     lines = [
         f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},{len(data)}"
@@ -176,6 +200,32 @@ def build_wheel(
 ) -> str:
     """PEP 517: built and installed on the same machine, so the plain tag is right."""
     return write_wheel(Path(wheel_directory), build_binary(), machine_tag()).name
+
+
+def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
+    """PEP 517: the repository's files and PKG-INFO; same files, same bytes."""
+    about = project()
+    base = f"{about['name']}-{about['version']}"
+    date = int(os.environ.get("SOURCE_DATE_EPOCH", "315532800"))
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name, data, mode in [
+            ("PKG-INFO", metadata(), 0o644),
+            *(
+                (
+                    str(path.relative_to(ROOT)),
+                    path.read_bytes(),
+                    path.stat().st_mode & 0o111 | 0o644,
+                )
+                for path in sdist_files()
+            ),
+        ]:
+            entry = tarfile.TarInfo(f"{base}/{name}")
+            entry.size, entry.mtime, entry.mode = len(data), date, mode
+            archive.addfile(entry, io.BytesIO(data))
+    packed = gzip.compress(buffer.getvalue(), mtime=0)
+    (Path(sdist_directory) / f"{base}.tar.gz").write_bytes(packed)
+    return f"{base}.tar.gz"
 
 
 def main(directory: str) -> int:

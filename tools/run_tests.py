@@ -45,6 +45,7 @@ LONGEST = [
     "remote",
     "share",
 ]  # started first, because they take longest
+BY_NAME = {"release"}  # folders of tests/ that only their name asks for
 AT_ONCE = 3  # folders of tests/: they wait more than they compute, and time nothing
 ADDR_NO_RANDOMIZE = 0x0040000
 SIM_SEEDS_ALL = "5000"
@@ -336,6 +337,8 @@ def plan(words: list[str]) -> list[tuple[str, Callable[[], Result]]]:
         suites["vm"] = machine
     marks = "not slow and not torch and not gpu" if fast else "not gpu"
     for folder in folders():
+        if folder in BY_NAME and folder not in words:
+            continue
         if not (fast and folder in FURTHER):
             previous = suites.get(folder)
             mine = lambda f=folder: pytest(f, marks)  # noqa: E731

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -179,7 +180,6 @@ def test_uninstall_and_what_remains(wheel: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 def test_runs_for_a_user_without_rights(environment: Path, tmp_path: Path) -> None:
     """pytest's folders are private: the user gets an environment of their own under /tmp."""
-    import shutil
     import tempfile
 
     home = Path(tempfile.mkdtemp(prefix="stoker-wheel-"))
@@ -197,3 +197,40 @@ def test_runs_for_a_user_without_rights(environment: Path, tmp_path: Path) -> No
         assert done.returncode == 0, done.stdout + done.stderr
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def find_python(version: str) -> str | None:
+    """An interpreter of that version, from Debian, PATH or pyenv."""
+    kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = shutil.which(f"python{version}")
+    places = [*([found] if found else []), *kept.glob(f"{version}.*/bin/python{version}")]
+    ask = "import sys, venv; print('%d.%d' % sys.version_info[:2])"
+    for place in (f"/usr/bin/python{version}", *map(str, places)):
+        try:
+            done = subprocess.run([place, "-c", ask], capture_output=True, text=True)
+        except FileNotFoundError:
+            continue
+        if done.stdout.strip() == version:
+            return place
+    return None
+
+
+@pytest.mark.parametrize("version", [f"3.{minor}" for minor in range(9, 15)])
+def test_each_python(version: str, wheel: Path, tmp_path: Path) -> None:
+    """The wheel's front under every version that it is for, as far as this machine has it."""
+    python = find_python(version)
+    if python is None:
+        pytest.skip(f"Python {version} is missing here: the wheel isn't tried with it")
+    folder = tmp_path / "env"
+    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "-q"]
+    subprocess.run([*pip, "install", "--no-index", "--no-deps", wheel], check=True)
+    more = '    import sys\n    print("python %d.%d" % sys.version_info[:2])\n'
+    (tmp_path / "flow.py").write_text(FLOW + more)
+    for command in ([folder / "bin" / "stoker", "run"], [folder / "bin" / "python"]):
+        done = subprocess.run(
+            [*command, "flow.py"],
+            cwd=tmp_path, env=clean(folder, tmp_path), capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "answer 84" in done.stdout and f"python {version}" in done.stdout
