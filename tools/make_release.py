@@ -113,7 +113,9 @@ class Machine:
         )
         for folder in (self.tools, self.lib, self.include):
             folder.mkdir(parents=True, exist_ok=True)
-        map_away = f'-ffile-prefix-map="{work}"=. -ffile-prefix-map="{ROOT}"=.'
+        # Meson names sources by the way from its folder to them.
+        prefixes = (work, ROOT, os.path.relpath(ROOT, self.work / "stoker"))
+        map_away = " ".join(f'-ffile-prefix-map="{prefix}"=.' for prefix in prefixes)
         self.write_tool("cc", f"cc {map_away} -target {arch}-linux-gnu$glibc")
         musl = f"cc -target {arch}-linux-musl {map_away} -fno-sanitize=undefined -w"
         self.write_tool("musl-gcc", musl)
