@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "show/show_html_private.h"
+#include "show/show_svg.h"
 #include "show/show_task_card.h"
 #include "sys/file.h"
 
@@ -123,9 +124,14 @@ int stk_html_write_task_card(const stk_view *view, uint32_t i_task,
 /* Writes the pages of the first tasks that ran or failed. One that can't be written has no link. */
 static void write_task_cards(const stk_view *view, int64_t now_ms)
 {
-    const stk_task_card_options options = {.rank = -1, .linked = true};
+    STK_BUF_AUTO graph = STK_BUF_INIT(MAX_CARD_BYTES);
     STK_ARENA_AUTO arena = stk_arena_new(0);
+    bool collapsed = false;
     uint32_t n = 0;
+    if (stk_svg_graph(view, now_ms, &graph, &collapsed, NULL) < 0) {
+        stk_buf_clear(&graph);
+    }
+    const stk_task_card_options options = {.rank = -1, .linked = true, .graph = &graph};
     for (uint32_t i = 0; arena != NULL && i < stk_view_n_tasks(view) && n < MAX_TASK_CARDS; i++) {
         const stk_view_task *task = stk_view_get_task(view, i);
         const char *path = task->end_data == NULL ? NULL : stk_task_card_path(view, i, arena);

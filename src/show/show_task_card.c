@@ -21,6 +21,7 @@ typedef struct sheet {
     const stk_view_task *task;
     const stk_json *card;
     const char *type;
+    const stk_buf *graph; /* or NULL: it is drawn */
     int reload_s;
 } sheet;
 
@@ -64,7 +65,10 @@ static int head(const sheet *s)
     if (s->reload_s > 0 && is_live(s)) {
         stk_buf_printf(out, "<meta http-equiv=\"refresh\" content=\"%d\"/>\n", s->reload_s);
     }
-    stk_buf_printf(out, "<style>\n%s%s</style></head>\n", stk_show_css, stk_show_parts_css);
+    stk_buf_text(out, "<style>\n");
+    stk_buf_text(out, stk_show_css);
+    stk_buf_text(out, stk_show_parts_css);
+    stk_buf_text(out, "</style></head>\n");
     stk_html_put(out,
                  "<body><main>\n<header><div class=\"title\"><h1>%s</h1>"
                  "<span class=\"pill s-%s\">%s %s</span></div>\n",
@@ -193,6 +197,10 @@ static int graph(const sheet *s)
 {
     bool collapsed = false;
     STK_BUF_AUTO svg = STK_BUF_INIT(MAX_CARD_BYTES);
+    if (s->graph != NULL) {
+        stk_html_panel(s->p.out, "Graph", "<div class=\"scroll tall\">", s->graph, "</div>");
+        return 0;
+    }
     int rc = stk_svg_graph(s->p.view, s->p.now_ms, &svg, &collapsed, s->p.err);
     if (rc != STK_E_LIMIT) {
         STK_TRY(rc);
@@ -356,6 +364,7 @@ int stk_html_task_card(const stk_view *view, uint32_t i_task, const stk_task_car
                .i_task = i_task,
                .rank = options->rank,
                .task = stk_view_get_task(view, i_task),
+               .graph = options->graph,
                .reload_s = options->reload_s};
     const stk_task_card *card = NULL;
     STK_TRY(choose_card(&s, options->id, &card));

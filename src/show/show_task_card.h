@@ -32,8 +32,9 @@ typedef struct stk_task_card_options {
     int64_t rank;   /* of a gang; -1: the task's own */
     const char *id; /* or name; NULL: the card without an id, else the first; a task without cards
                        has the default page */
-    bool linked;    /* the page lies in the run's folder */
-    int reload_s;   /* how often the page of a live task reloads itself; 0: never */
+    const stk_buf *graph; /* the run's graph as SVG, for many pages of one run; NULL: it is drawn */
+    bool linked;          /* the page lies in the run's folder */
+    int reload_s;         /* how often the page of a live task reloads itself; 0: never */
 } stk_task_card_options;
 
 /* Errors: STK_E_NOT_FOUND: no card has that id; STK_E_LIMIT. */
