@@ -96,9 +96,10 @@ void stk_html_more(const page *p, uint32_t n, uint32_t shown, const char *what)
 
 void stk_html_artifacts_open(stk_buf *out)
 {
-    stk_buf_text(out, "<section class=\"panel\"><h2>Artifacts</h2><div class=\"scroll\"><table "
-                      "class=\"artifacts\"><thead><tr><th>artifact</th><th>value</th><th>type</th>"
-                      "<th>size</th><th>digest</th></tr></thead><tbody>\n");
+    stk_buf_text(out,
+                 "<section class=\"panel\"><h2>Artifacts</h2><div class=\"scroll\"><table "
+                 "class=\"artifacts\"><thead><tr><th>artifact</th><th>value</th><th>type</th>"
+                 "<th class=\"num\">size</th><th class=\"num\">digest</th></tr></thead><tbody>\n");
 }
 
 void stk_html_artifacts_close(stk_buf *out)

@@ -163,7 +163,11 @@ static bool put_text_file(stk_buf *out, const char *format, const char *path)
 static bool put_json(stk_buf *out, const stk_json *value)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(MAX_CARD_BYTES);
-    stk_json_dump_pretty(value, &text);
+    if (stk_json_is_list(value)) { /* not one item a line */
+        stk_json_dump(value, &text);
+    } else {
+        stk_json_dump_pretty(value, &text);
+    }
     if (text.data != NULL) {
         put_text(out, text.data, false);
     }

@@ -105,6 +105,27 @@ SEEN = {
 }
 
 
+SWEEP = """
+    from stoker import pipeline, step
+
+    @step
+    def fit(learning_rate: float, depth: int = 2) -> dict:
+        assert depth != 7, "depth 7 is too deep"
+        return {"loss": 1 / learning_rate, "depth": depth}
+
+    @step
+    def best(results: list) -> float:
+        return min(one["loss"] for one in results)
+
+    @pipeline
+    def sweep():
+        best([fit(learning_rate=i / 100, depth=i % 9) for i in range(1, 21)])
+
+    if __name__ == "__main__":
+        sweep()
+"""
+
+
 def program(cli: Cli, source: str, **env: str) -> Run:
     cli.write("prog.py", textwrap.dedent(source))
     return cli("run", "prog.py", **env)
@@ -286,7 +307,10 @@ def test_in_a_browser(values: Cli, cli: Cli) -> None:
             **{f"part{i}": {"run": "true", "after": [long]} for i in range(30)},
         }
     )
-    pages = [Path(of("card").out.strip()) for of in (values, cli)]
+    sweep = Cli(cli.folder / "sweep")
+    sweep.folder.mkdir()
+    assert program(sweep, SWEEP).code == 1
+    pages = [Path(of("card").out.strip()) for of in (values, cli, sweep)]
     pages += [pages[0].with_name(f"{step}-0.card.html") for step in ("frame", "chart", "words")]
     pages += [pages[1].with_name("fails-0.card.html")]
     with browser() as chromium:
