@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_tools import PYTHON, Cli
+from front_tools import cannot
 
 HEAD = "from __future__ import annotations\nimport os, subprocess, sys\nfrom stoker import CachePolicy, pipeline, step\n"
 END = """
@@ -47,7 +48,7 @@ NEEDS = {"numpy": "numpy", "numpy map": "numpy", "pandas": "pandas", "torch": "t
 def needs(name: str) -> None:
     module = NEEDS.get(name)
     if module is not None and importlib.util.find_spec(module) is None:
-        pytest.skip(f"{module} is not installed")
+        cannot(f"{module} is not installed")
 
 
 def prepare(cli: Cli, body: str, policy: str = "") -> None:
