@@ -7,6 +7,8 @@
 #include "base/units.h"
 #include "cli/cli_launch.h"
 
+enum { LAST_CALL_MS = 30000 }; /* torchrun's */
+
 int stk_cli_launch_duration(const stk_cli *cli, const char *name, int64_t *ret_ms, stk_err *err)
 {
     const char *text = stk_cli_value(cli, name);
@@ -44,13 +46,19 @@ static int check_nodes(const stk_cli *cli, const stk_launch_config *c, bool is_r
             "others reach it; without both this is node 0 and starts the others itself",
             c->nodes);
     }
+    if (c->nodes > 1 && stk_cli_flag(cli, "standalone")) {
+        return stk_err_set(err, STK_E_USAGE, "--standalone means one node, but --nnodes is %u",
+                           c->nodes);
+    }
+    if (c->min_nodes > 0 && c->rdzv == NULL) {
+        return stk_err_set(err, STK_E_USAGE,
+                           "--nnodes %u:%u needs --rdzv HOST:PORT, the address of the node that "
+                           "leads: nodes that join find the others there",
+                           c->min_nodes, c->nodes);
+    }
     if (!is_gang && c->node != STK_LAUNCH_ANY_NODE && c->node >= c->nodes) {
         return stk_err_set(err, STK_E_USAGE,
                            "--node-rank %u is not below --nnodes %u; nodes count from 0", c->node,
-                           c->nodes);
-    }
-    if (c->nodes > 1 && stk_cli_flag(cli, "standalone")) {
-        return stk_err_set(err, STK_E_USAGE, "--standalone means one node, but --nnodes is %u",
                            c->nodes);
     }
     return 0;
@@ -77,13 +85,11 @@ static int read_count(const stk_cli *cli, stk_launch_config *c, stk_err *err)
     } else if (!stk_units_parse_range(text, &min, &nodes)) {
         return stk_err_set(err, STK_E_USAGE, "%s: '%s' is not N or MIN:MAX, the smaller one first",
                            stk_cli_spelling(cli, "nnodes", word, sizeof word), text);
-    } else {
-        return stk_err_set(err, STK_E_USAGE,
-                           "--nnodes %s lets nodes join and leave between restarts, which Stoker "
-                           "doesn't do: a gang has all of its nodes or ends; write --nnodes %lld",
-                           text, (long long)nodes);
+    } else if (nodes > 1024) {
+        return stk_err_set(err, STK_E_USAGE, "--nnodes %s: a gang has 1 to 1024 nodes", text);
     }
     c->nodes = (uint32_t)nodes;
+    c->min_nodes = (uint32_t)min;
     return 0;
 }
 
@@ -91,9 +97,13 @@ static int read_conf_pair(const char *key, const char *value, stk_launch_config 
                           stk_err *err)
 {
     /* torchrun's own protocol; here a lost connection is seen by the kernel. */
-    static const char *const without[] = {
-        "read_timeout",           "close_timeout",     "heartbeat_timeout", "keep_alive_interval",
-        "keep_alive_max_attempt", "last_call_timeout", "use_libuv",         "rank"};
+    static const char *const without[] = {"read_timeout",
+                                          "close_timeout",
+                                          "heartbeat_timeout",
+                                          "keep_alive_interval",
+                                          "keep_alive_max_attempt",
+                                          "use_libuv",
+                                          "rank"};
     char *end;
     long number = strtol(value, &end, 10);
     bool is_number = end != value && *end == '\0' && number >= 0;
@@ -106,6 +116,10 @@ static int read_conf_pair(const char *key, const char *value, stk_launch_config 
         }
         return stk_err_set(err, STK_E_USAGE,
                            "--rdzv-conf: %s '%s' is not a whole number of seconds", key, value);
+    }
+    if (strcmp(key, "last_call_timeout") == 0 && is_number) {
+        c->last_call_ms = (int64_t)number * 1000;
+        return 0;
     }
     if (strcmp(key, "is_host") == 0 && (stk_cli_is_true(value) || stk_cli_is_false(value))) {
         c->leads = stk_cli_is_true(value);
@@ -150,6 +164,7 @@ int stk_cli_launch_nodes(const stk_cli *cli, stk_arena *arena, stk_launch_config
     const char *join = getenv("STOKER_GANG_JOIN");
     const char *here = getenv("STOKER_GANG_NODE"); /* set by the starter of a gang's nodes */
     c->leads = -1;
+    c->last_call_ms = LAST_CALL_MS;
     STK_TRY(read_count(cli, c, err));
     STK_TRY(stk_cli_number(cli, "node-rank", 0, 1023, &node, err));
     STK_TRY(stk_cli_launch_duration(cli, "join", &c->join_ms, err));

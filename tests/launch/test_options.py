@@ -178,7 +178,7 @@ def test_values_without_meaning(name: str, value: str) -> None:
         ("--rdzv-conf colour=red", "join_timeout"),
         ("--rdzv-conf join_timeout=soon", "'soon'"),
         ("--rdzv-conf join_timeout", "KEY=VALUE"),
-        ("--nnodes 1:2", "--nnodes 2"),
+        ("--nnodes 1:2", "--rdzv HOST:PORT"),
         ("--nnodes 2:1", "'2:1'"),
         ("--nnodes 2 --node-rank 1", "--rdzv HOST:PORT"),
     ],

@@ -36,18 +36,21 @@ typedef struct stk_launch_config {
     uint32_t ranks;          /* 1 … STK_LAUNCH_MAX_RANKS */
     uint32_t min_ranks;      /* a restart drops failed ranks, but keeps at least this many */
     uint32_t max_restarts;
-    int32_t port;       /* rank 0's; 0: a free one, a new one at each restart */
-    int64_t grace_ms;   /* between SIGTERM and SIGKILL */
-    int64_t notice_ms;  /* the same if SIGTERM came from outside and this is longer */
-    int64_t hang_ms;    /* end the gang after this time without progress; 0: no watchdog */
-    const char *dir;    /* folder for rank-K/ and gang.json; NULL: no files */
-    const char *run_id; /* TORCHELASTIC_RUN_ID; the same on all nodes */
-    uint32_t nodes;     /* nodes of the gang, each with `ranks`; 0, 1: this host only */
-    uint32_t node;      /* this node's number; node 0 leads and has rank 0. STK_LAUNCH_ANY_NODE: the
-                           host of `rdzv` leads, and numbers the others as they come */
-    const char *rdzv;   /* HOST[:PORT] of node 0 */
-    int leads;          /* with STK_LAUNCH_ANY_NODE: 1: this node leads, 0: another one, -1: see
-                           there */
+    int32_t port;         /* rank 0's; 0: a free one, a new one at each restart */
+    int64_t grace_ms;     /* between SIGTERM and SIGKILL */
+    int64_t notice_ms;    /* the same if SIGTERM came from outside and this is longer */
+    int64_t hang_ms;      /* end the gang after this time without progress; 0: no watchdog */
+    const char *dir;      /* folder for rank-K/ and gang.json; NULL: no files */
+    const char *run_id;   /* TORCHELASTIC_RUN_ID; the same on all nodes */
+    uint32_t nodes;       /* nodes of the gang, each with `ranks`; 0, 1: this host only */
+    uint32_t min_nodes;   /* the gang runs with `min_nodes` to `nodes` nodes: they join and leave
+                             between attempts, which doesn't count as a restart; 0: with all */
+    int64_t last_call_ms; /* how long the first meeting waits for more than `min_nodes` */
+    uint32_t node;    /* this node's number; node 0 leads and has rank 0. STK_LAUNCH_ANY_NODE: the
+                         host of `rdzv` leads, and numbers the others as they come */
+    const char *rdzv; /* HOST[:PORT] of node 0 */
+    int leads;        /* with STK_LAUNCH_ANY_NODE: 1: this node leads, 0: another one, -1: see
+                         there */
     const char *local_addr; /* the address to connect from, and node 0's MASTER_ADDR; or NULL */
     const char *key;        /* secret shared by the nodes; "": none */
     int64_t join_ms;        /* how long nodes wait for each other */

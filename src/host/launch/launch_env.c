@@ -98,14 +98,14 @@ static void put_fixed(stk_gang *g, launch_env *e)
 {
     put_number_variable(g, e, "WORLD_SIZE", g->world);
     put_number_variable(g, e, "LOCAL_WORLD_SIZE", g->n);
-    put_number_variable(g, e, "NODE_RANK", g->me);
-    put_number_variable(g, e, "GROUP_RANK", g->me);
-    put_number_variable(g, e, "GROUP_WORLD_SIZE", MAX(g->config->nodes, 1));
+    put_number_variable(g, e, "NODE_RANK", stk_launch_nodes_place(g));
+    put_number_variable(g, e, "GROUP_RANK", stk_launch_nodes_place(g));
+    put_number_variable(g, e, "GROUP_WORLD_SIZE", stk_launch_nodes_count(g));
     put_number_variable(g, e, "ROLE_WORLD_SIZE", g->world);
     put_variable(g, e, "ROLE_NAME", stk_text_or(g->config->role, "default"));
     put_variable(g, e, "MASTER_ADDR", stk_launch_nodes_address(g));
     put_number_variable(g, e, "MASTER_PORT", g->port.number);
-    put_number_variable(g, e, "TORCHELASTIC_RESTART_COUNT", g->restart);
+    put_number_variable(g, e, "TORCHELASTIC_RESTART_COUNT", g->restart - g->n_changes);
     put_number_variable(g, e, "TORCHELASTIC_MAX_RESTARTS", g->config->max_restarts);
     put_variable(g, e, "TORCHELASTIC_RUN_ID", g->config->run_id);
     put_variable(g, e, "TORCHELASTIC_SIGNALS_TO_HANDLE",

@@ -5,6 +5,11 @@
 #include "host/launch/launch_private.h"
 
 const char *stk_launch_nodes_address(const stk_gang *g); /* MASTER_ADDR */
+/* The nodes of this attempt, and the place of this one among them. */
+uint32_t stk_launch_nodes_count(const stk_gang *g);
+uint32_t stk_launch_nodes_place(const stk_gang *g);
+/* After an attempt, on the leader: a node joined or left, and enough may be there. */
+bool stk_launch_nodes_changed(const stk_gang *g);
 int stk_launch_nodes_open(stk_gang *g, stk_err *err);
 /* Before an attempt: waits until all nodes have joined, know the world and reach rank 0's port. On
  * failure returns an error, or sets g->ending. */

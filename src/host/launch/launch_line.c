@@ -81,7 +81,7 @@ static bool all_others_ended(const stk_gang *g)
     }
     for (uint32_t i = 0; g->nodes != NULL && i < g->nodes->n_peers; i++) {
         const launch_peer *p = &g->nodes->peers[i];
-        ended = ended && (p->node <= 0 || p->done);
+        ended = ended && (!stk_launch_takes_part(p) || p->done);
     }
     return ended;
 }
@@ -110,7 +110,7 @@ static void look_at_gate(stk_gang *g, uint32_t gate)
     }
     for (uint32_t i = 0; g->nodes != NULL && i < g->nodes->n_peers; i++) {
         const launch_peer *p = &g->nodes->peers[i];
-        came = came && (p->node <= 0 || (p->came & 1u << gate) != 0);
+        came = came && (!stk_launch_takes_part(p) || (p->came & 1u << gate) != 0);
     }
     if (came) {
         open_gate(g, gate);

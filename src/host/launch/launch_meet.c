@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -58,6 +59,7 @@ int stk_launch_nodes_open(stk_gang *g, stk_err *err)
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%u nodes", g->config->nodes);
     }
     s->n = g->config->nodes;
+    s->min = g->config->min_nodes;
     s->listener = -1;
     if (g->me != STK_LAUNCH_ANY_NODE && g->me >= s->n) {
         return stk_err_set(err, STK_E_USAGE, "node %u of %u nodes: they count from 0", g->me, s->n);
@@ -128,17 +130,63 @@ static int missing_nodes(const stk_gang *g, stk_err *err)
         s->host, (int)s->port, (int)s->port);
 }
 
-static bool all(const stk_gang *g, size_t flag)
+static uint32_t n_joined(const launch_nodes *s)
+{
+    uint32_t n = 1;
+    for (uint32_t i = 0; i < s->n_peers; i++) {
+        n += s->peers[i].node > 0;
+    }
+    return n;
+}
+
+static int too_few_nodes(const stk_gang *g, stk_err *err)
+{
+    const launch_nodes *s = g->nodes;
+    char time[32];
+    (void)stk_units_format_duration(g->config->join_ms, time, sizeof time);
+    return stk_err_set(err, STK_E_ENV,
+                       "%u of at least %u nodes are there after %s; run on another one the same "
+                       "stoker launch --nnodes %u:%u --rdzv %s:%d …, and open port %d",
+                       n_joined(s), s->min, time, s->min, s->n, s->host, (int)s->port,
+                       (int)s->port);
+}
+
+/* The number of nodes with this flag, of those that take part; the leader counts. */
+static uint32_t count(const stk_gang *g, size_t flag)
 {
     const launch_nodes *s = g->nodes;
     uint32_t n = 1;
     for (uint32_t i = 0; i < s->n_peers; i++) {
-        n += s->peers[i].node >= 0 && *((const bool *)&s->peers[i] + flag);
+        n += stk_launch_takes_part(&s->peers[i]) && *((const bool *)&s->peers[i] + flag);
     }
-    return n >= s->n;
+    return n;
 }
 
-#define ALL(gang, member) all(gang, offsetof(launch_peer, member))
+#define COUNT(gang, member) count(gang, offsetof(launch_peer, member))
+
+/* Whether the attempt can begin. With as few nodes as allowed, the first one waits for more until
+ * *last_call_ms, which is set when the fewest are there. */
+static bool is_complete(stk_gang *g, int64_t *last_call_ms)
+{
+    launch_nodes *s = g->nodes;
+    uint32_t n = COUNT(g, ready);
+    if (n >= s->n) {
+        return true;
+    }
+    if (s->min == 0 || n < s->min || n < n_joined(s)) {
+        return false;
+    }
+    if (s->started) {
+        return true; /* who comes later joins the next attempt */
+    }
+    if (*last_call_ms == INT64_MAX) {
+        char time[32];
+        *last_call_ms = stk_launch_now_ms() + g->config->last_call_ms;
+        stk_launch_say(g, "%u of at most %u nodes are there; waiting %s for more", n, s->n,
+                       stk_units_format_duration(g->config->last_call_ms, time, sizeof time));
+    }
+    return stk_launch_now_ms() >= *last_call_ms;
+}
 
 static void count_ranks(stk_gang *g)
 {
@@ -201,7 +249,7 @@ static int check_probes(const stk_gang *g, const char *own, stk_err *err)
     uint32_t n = own[0] != '\0';
     const launch_peer *first = NULL;
     for (uint32_t i = 0; i < s->n_peers; i++) {
-        if (s->peers[i].node > 0 && s->peers[i].trouble[0] != '\0') {
+        if (stk_launch_takes_part(&s->peers[i]) && s->peers[i].trouble[0] != '\0') {
             n++;
             if (first == NULL || s->peers[i].node < first->node) {
                 first = &s->peers[i];
@@ -220,12 +268,12 @@ static int check_probes(const stk_gang *g, const char *own, stk_err *err)
 static int lead(stk_gang *g, stk_err *err)
 {
     launch_nodes *s = g->nodes;
-    int64_t until = stk_launch_now_ms() + g->config->join_ms;
-    while (going(g) && !ALL(g, ready)) {
-        if (stk_launch_now_ms() >= until) {
-            return missing_nodes(g, err);
+    int64_t until = stk_launch_now_ms() + g->config->join_ms, last_call_ms = INT64_MAX;
+    while (going(g) && !is_complete(g, &last_call_ms)) {
+        if (last_call_ms == INT64_MAX && stk_launch_now_ms() >= until) {
+            return s->min > 0 ? too_few_nodes(g, err) : missing_nodes(g, err);
         }
-        STK_TRY(stk_launch_turn(g, until, err));
+        STK_TRY(stk_launch_turn(g, last_call_ms == INT64_MAX ? until : last_call_ms, err));
         if (s->trouble[0] != '\0') {
             return stk_err_set(err, STK_E_ENV, "%s", s->trouble);
         }
@@ -233,10 +281,11 @@ static int lead(stk_gang *g, stk_err *err)
     if (!going(g)) {
         return 0;
     }
-    s->started = true;
+    s->started = s->counted = true;
+    memset(s->ranks, 0, s->n * sizeof *s->ranks);
     s->ranks[0] = g->n;
     for (uint32_t i = 0; i < s->n_peers; i++) {
-        if (s->peers[i].node > 0) {
+        if (stk_launch_takes_part(&s->peers[i])) {
             s->ranks[s->peers[i].node] = s->peers[i].ranks;
         }
     }
@@ -248,7 +297,8 @@ static int lead(stk_gang *g, stk_err *err)
     send_world(g);
     probe(g, own, sizeof own);
     until = stk_launch_now_ms() + 2 * NODES_PROBE_MS;
-    while (going(g) && !ALL(g, probed) && stk_launch_now_ms() < until) {
+    while (going(g) && COUNT(g, probed) < stk_launch_nodes_count(g) &&
+           stk_launch_now_ms() < until) {
         STK_TRY(stk_launch_turn(g, until, err));
     }
     if (!going(g)) {
@@ -329,17 +379,21 @@ static int follow(stk_gang *g, stk_err *err)
     while (going(g) && !s->go) {
         STK_TRY(stk_launch_turn(g, -1, err));
     }
+    if (s->bye && s->end.exit_status == 0) {
+        g->ending = END_LOST; /* the gang has ended well while this node waited for its turn */
+        return 0;
+    }
     return s->bye ? stk_err_set(err, STK_E_ENV, "%s", s->end.text) : 0;
 }
 
 int stk_launch_nodes_meet(stk_gang *g, stk_err *err)
 {
     launch_nodes *s = g->nodes;
-    s->world = s->go = s->again = s->heard = false;
+    s->world = s->go = s->again = s->heard = s->counted = s->changed = false;
     s->first_rank = s->first_node = 0;
     for (uint32_t i = 0; i < s->n_peers; i++) {
         launch_peer *p = &s->peers[i];
-        p->done = p->clean = p->probed = false;
+        p->done = p->clean = p->probed = p->waits = false;
         p->still_ms = 0;
         p->others = 0;
         p->trouble[0] = '\0';

@@ -25,6 +25,24 @@ const char *stk_launch_nodes_address(const stk_gang *g)
     return g->nodes == NULL ? "127.0.0.1" : g->nodes->master;
 }
 
+uint32_t stk_launch_nodes_count(const stk_gang *g)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; g->nodes != NULL && i < g->nodes->n; i++) {
+        n += g->nodes->ranks[i] > 0;
+    }
+    return n == 0 ? 1 : n;
+}
+
+uint32_t stk_launch_nodes_place(const stk_gang *g)
+{
+    uint32_t place = 0;
+    for (uint32_t i = 0; g->nodes != NULL && i < g->me; i++) {
+        place += g->nodes->ranks[i] > 0;
+    }
+    return place;
+}
+
 uint32_t stk_launch_nodes_first(const stk_gang *g)
 {
     return g->nodes == NULL ? 0 : g->nodes->first_rank;
@@ -108,6 +126,26 @@ void stk_launch_nodes_blame(stk_gang *g, int64_t rank, int64_t node)
     g->first = (int32_t)g->config->ranks;
 }
 
+static void end_lost(stk_gang *g)
+{
+    g->first = -1;
+    g->noticed_us = g->silent_us > 0 ? g->silent_us : g->late_us;
+    stk_launch_end_all(g, END_LOST, SIGTERM);
+}
+
+/* On the leader of a gang whose nodes may join and leave: node i did during this attempt, so the
+ * attempt ends and the next one has other nodes. */
+static void change_nodes(stk_gang *g, uint32_t i, const char *what)
+{
+    char who[200];
+    g->nodes->changed = true;
+    if (g->ending == END_NOT) {
+        stk_launch_nodes_name(g, (uint32_t)g->nodes->peers[i].node, who, sizeof who);
+        (void)snprintf(g->text, sizeof g->text, "%s %s", who, what);
+        end_lost(g);
+    }
+}
+
 static void on_end_message(stk_gang *g, uint32_t i, const stk_json *m)
 {
     int64_t cause = stk_json_get_whole(m, "cause", END_LOST);
@@ -117,6 +155,10 @@ static void on_end_message(stk_gang *g, uint32_t i, const stk_json *m)
     if (g->ending != END_NOT || cause <= END_NOT || cause > END_START || number < 0 ||
         number > SIGRTMAX) {
         return; /* the first failure is already known */
+    }
+    if (s->min > 0 && stk_launch_leads(g) && cause == END_SIGNAL) {
+        change_nodes(g, i, "leaves: it was told to end");
+        return;
     }
     s->heard = true;
     g->preempted = stk_json_is_true(stk_json_get(m, "preempted"));
@@ -135,11 +177,20 @@ static void on_end_message(stk_gang *g, uint32_t i, const stk_json *m)
     stk_launch_end_all(g, (end_cause)cause, (int)number);
 }
 
-static void end_lost(stk_gang *g)
+/* Its place is free for another node. */
+static void lose_node(stk_gang *g, uint32_t i, const char *why)
 {
-    g->first = -1;
-    g->noticed_us = g->silent_us > 0 ? g->silent_us : g->late_us;
-    stk_launch_end_all(g, END_LOST, SIGTERM);
+    launch_peer *p = &g->nodes->peers[i];
+    char what[200], who[200];
+    (void)snprintf(what, sizeof what, "was lost: %s", why);
+    if (stk_launch_takes_part(p) && g->nodes->counted && !p->done) {
+        change_nodes(g, i, what);
+    } else if (!p->done) {
+        stk_launch_nodes_name(g, (uint32_t)p->node, who, sizeof who);
+        stk_launch_say(g, "%s %s", who, what);
+    }
+    p->node = -1;
+    p->ready = p->done = p->waits = false;
 }
 
 void stk_launch_nodes_lost(stk_gang *g, uint32_t i, const char *why)
@@ -168,6 +219,10 @@ void stk_launch_nodes_lost(stk_gang *g, uint32_t i, const char *why)
     if (p->node < 0 || s->bye) {
         return;
     }
+    if (s->min > 0 && s->started) {
+        lose_node(g, i, why);
+        return;
+    }
     stk_launch_nodes_name(g, (uint32_t)p->node, who, sizeof who);
     if (!s->started) { /* it may connect again */
         stk_launch_say(g, "%s left before all nodes had joined: %s", who, why);
@@ -184,144 +239,11 @@ void stk_launch_nodes_lost(stk_gang *g, uint32_t i, const char *why)
     p->done = true;
 }
 
-/* --- the handshake of node and leader --- */
-
-static void send_hello(stk_gang *g, uint32_t i)
-{
-    MESSAGE_AUTO m = MESSAGE;
-    stk_launch_net_nonce(g->nodes->peers[i].nonce);
-    stk_launch_talk_begin(&m, "hello");
-    stk_json_put_int(&m, "stoker", 1);
-    stk_json_put_text(&m, "nonce", g->nodes->peers[i].nonce);
-    stk_launch_talk_send(g, i, &m);
-}
-
-/* A node's proof that it knows the key. The proof includes the node's number, so that no node can
- * pose as another. */
-static void join_proof(const stk_gang *g, const char *nonce, int64_t node, int64_t nodes,
-                       const char *id, char hex[65])
-{
-    char words[512];
-    (void)snprintf(words, sizeof words, "join %s %lld %lld %.300s", nonce, (long long)node,
-                   (long long)nodes, id);
-    stk_launch_net_proof(g->nodes->key, words, hex);
-}
-
-static void welcome_proof(const stk_gang *g, const char *nonce, int64_t node, char hex[65])
-{
-    char words[128];
-    (void)snprintf(words, sizeof words, "welcome %.64s %lld", nonce, (long long)node);
-    stk_launch_net_proof(g->nodes->key, words, hex);
-}
-
-static void on_hello(stk_gang *g, const stk_json *m)
-{
-    launch_nodes *s = g->nodes;
-    char proof[65], host[65] = "";
-    MESSAGE_AUTO out = MESSAGE;
-    (void)gethostname(host, sizeof host - 1);
-    stk_launch_net_nonce(s->peers[0].nonce);
-    int64_t me = g->me == STK_LAUNCH_ANY_NODE ? -1 : (int64_t)g->me;
-    join_proof(g, stk_launch_talk_text(m, "nonce"), me, s->n, g->config->run_id, proof);
-    stk_launch_talk_begin(&out, "join");
-    stk_json_put_int(&out, "stoker", 1);
-    stk_json_put_int(&out, "node", me);
-    stk_json_put_int(&out, "nodes", s->n);
-    stk_json_put_text(&out, "id", g->config->run_id);
-    stk_json_put_text(&out, "host", host);
-    stk_json_put_text(&out, "nonce", s->peers[0].nonce);
-    stk_json_put_text(&out, "proof", proof);
-    stk_launch_talk_send(g, 0, &out);
-}
-
-static void refuse_node(stk_gang *g, uint32_t i, const char *text)
-{
-    MESSAGE_AUTO m = MESSAGE;
-    stk_launch_say(g, "refused a node at %s: %s", g->nodes->peers[i].addr, text);
-    stk_launch_talk_begin(&m, "refused");
-    stk_json_put_text(&m, "text", text);
-    stk_launch_talk_send(g, i, &m);
-    stk_launch_talk_close(g, i);
-}
-
-/* The lowest number that no node has; the number of nodes if all are there. */
-static int64_t free_number(const launch_nodes *s)
-{
-    uint32_t node = 1;
-    while (node < s->n && stk_launch_nodes_peer(s, node) >= 0) {
-        node++;
-    }
-    return node;
-}
-
-static void on_join(stk_gang *g, uint32_t i, const stk_json *m)
-{
-    launch_nodes *s = g->nodes;
-    launch_peer *p = &s->peers[i];
-    int64_t node = stk_json_get_whole(m, "node", -1);
-    int64_t nodes = stk_json_get_whole(m, "nodes", -1);
-    const char *id = stk_launch_talk_text(m, "id");
-    char proof[65], text[300] = "";
-    join_proof(g, p->nonce, node, nodes, id, proof);
-    bool numbered = node >= 0;
-    if (!numbered) {
-        node = free_number(s);
-    }
-    if (strcmp(proof, stk_launch_talk_text(m, "proof")) != 0) {
-        (void)snprintf(text, sizeof text, "it doesn't know the gang's key (STOKER_GANG_KEY)");
-    } else if (strcmp(id, g->config->run_id) != 0) {
-        (void)snprintf(text, sizeof text, "it belongs to gang '%.64s', but this one is '%.64s'", id,
-                       g->config->run_id);
-    } else if (nodes != (int64_t)s->n) {
-        (void)snprintf(text, sizeof text, "it was started for %lld nodes, but this gang has %u",
-                       (long long)nodes, s->n);
-    } else if (!numbered && (node == (int64_t)s->n || s->started)) {
-        (void)snprintf(text, sizeof text, "all %u nodes are there already", s->n);
-    } else if (node < 1 || node >= (int64_t)s->n) {
-        (void)snprintf(text, sizeof text, "a gang of %u nodes has no node %lld that can join", s->n,
-                       (long long)node);
-    } else if (stk_launch_nodes_peer(s, (uint32_t)node) >= 0 || s->started) {
-        (void)snprintf(text, sizeof text,
-                       "node %lld has already joined; give each node its own number",
-                       (long long)node);
-    }
-    if (text[0] != '\0') {
-        refuse_node(g, i, text);
-        return;
-    }
-    MESSAGE_AUTO out = MESSAGE;
-    p->node = (int32_t)node;
-    (void)snprintf(p->host, sizeof p->host, "%.64s", stk_launch_talk_text(m, "host"));
-    welcome_proof(g, stk_launch_talk_text(m, "nonce"), node, proof);
-    stk_launch_talk_begin(&out, "welcome");
-    stk_json_put_int(&out, "node", node);
-    stk_json_put_text(&out, "proof", proof);
-    stk_launch_talk_send(g, i, &out);
-}
-
-static void set_end(launch_nodes *s, const char *text)
+void stk_launch_nodes_set_end(launch_nodes *s, const char *text)
 {
     s->bye = true;
     s->end = (stk_launch_end){.exit_status = 1, .failure = STK_FAIL_START};
     (void)snprintf(s->end.text, sizeof s->end.text, "%s", text);
-}
-
-static void on_welcome(stk_gang *g, const stk_json *m)
-{
-    launch_nodes *s = g->nodes;
-    char proof[65];
-    int64_t node = stk_json_get_whole(m, "node", -1);
-    welcome_proof(g, s->peers[0].nonce, node, proof);
-    if (strcmp(proof, stk_launch_talk_text(m, "proof")) != 0) {
-        set_end(s, "the program that answers there doesn't know the gang's key (STOKER_GANG_KEY)");
-        return;
-    }
-    if (g->me == STK_LAUNCH_ANY_NODE && node > 0 && node < (int64_t)s->n) {
-        g->me = (uint32_t)node;
-    }
-    s->peers[0].node = 0;
-    s->started = true; /* from now on, losing it ends the gang */
-    stk_launch_talk_number(g, "ready", "ranks", g->n);
 }
 
 /* --- messages --- */
@@ -332,7 +254,7 @@ static void from_node(stk_gang *g, uint32_t i, const stk_json *m)
     const char *op = stk_launch_talk_text(m, "op");
     if (p->node < 0) {
         if (strcmp(op, "join") == 0) {
-            on_join(g, i, m);
+            stk_launch_join_asked(g, i, m);
         }
         return;
     }
@@ -340,6 +262,9 @@ static void from_node(stk_gang *g, uint32_t i, const stk_json *m)
         int64_t ranks = stk_json_get_whole(m, "ranks", 0);
         p->ready = ranks >= 1 && ranks <= STK_LAUNCH_MAX_RANKS;
         p->ranks = (uint32_t)ranks;
+        if (p->ready && p->waits && g->n_live > 0) {
+            change_nodes(g, i, "joined");
+        }
     } else if (strcmp(op, "probed") == 0) {
         p->probed = true;
         (void)snprintf(p->trouble, sizeof p->trouble, "%s", stk_launch_talk_text(m, "trouble"));
@@ -362,7 +287,8 @@ static void on_world(stk_gang *g, const stk_json *m)
     bool good = stk_json_n_items(ranks) == s->n && port > 0 && port < 65536;
     for (uint32_t i = 0; good && i < s->n; i++) {
         int64_t n = 0;
-        good = stk_json_int(&ranks->items[i], &n) && n > 0 && n <= STK_LAUNCH_MAX_RANKS;
+        good = stk_json_int(&ranks->items[i], &n) && n >= 0 && n <= STK_LAUNCH_MAX_RANKS &&
+               (n > 0 || (s->min > 0 && i != g->me));
         s->ranks[i] = (uint32_t)n;
     }
     if (good) {
@@ -377,7 +303,7 @@ static void on_bye(stk_gang *g, const stk_json *m)
 {
     launch_nodes *s = g->nodes;
     int64_t failure = stk_json_get_whole(m, "failure", STK_FAIL_LOST);
-    set_end(s, stk_launch_talk_text(m, "text"));
+    stk_launch_nodes_set_end(s, stk_launch_talk_text(m, "text"));
     s->end.exit_status = (int)(stk_json_get_whole(m, "exit_status", 1) & 0xff);
     s->end.failure = STK_FAIL_LOST;
     if (failure >= 0 && failure < STK_FAIL_N) {
@@ -400,12 +326,12 @@ static void from_leader(stk_gang *g, uint32_t i, const stk_json *m)
         stk_launch_nodes_own(g, own, sizeof own);
         (void)snprintf(text, sizeof text, "node 0 at %s:%d refused %s: %.300s", s->host,
                        (int)s->port, own, stk_launch_talk_text(m, "text"));
-        set_end(s, text);
+        stk_launch_nodes_set_end(s, text);
     } else if (!s->started) {
         if (strcmp(op, "hello") == 0) {
-            on_hello(g, m);
+            stk_launch_join_ask(g, m);
         } else if (strcmp(op, "welcome") == 0) {
-            on_welcome(g, m);
+            stk_launch_join_done(g, m);
         }
     } else if (strcmp(op, "world") == 0) {
         on_world(g, m);
@@ -415,6 +341,7 @@ static void from_leader(stk_gang *g, uint32_t i, const stk_json *m)
         stk_launch_line_node(g, i, m);
     } else if (strcmp(op, "again") == 0) {
         s->again = true;
+        s->changed = stk_json_is_true(stk_json_get(m, "changed"));
     } else if (strcmp(op, "end") == 0) {
         on_end_message(g, i, m);
     } else if (strcmp(op, "bye") == 0) {
@@ -454,7 +381,7 @@ static void on_connection(stk_gang *g)
             p->wire.fd = fd;
             fd = -1;
             (void)stk_launch_watch(g, p->wire.fd, EPOLLIN, LAUNCH_EV_PEER, i);
-            send_hello(g, i);
+            stk_launch_join_greet(g, i);
             return;
         }
     }
@@ -472,7 +399,7 @@ static void on_leash(stk_gang *g)
     }
     stk_launch_unwatch(g, STDIN_FILENO);
     if (!s->started) {
-        set_end(s, "its leader ended before all nodes had joined");
+        stk_launch_nodes_set_end(s, "its leader ended before all nodes had joined");
     } else if (!s->bye && !s->lost) {
         stk_launch_nodes_lost(g, 0, "its launcher ended");
     }

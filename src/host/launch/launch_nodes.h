@@ -1,5 +1,5 @@
-/* Shared by launch_nodes*.c, launch_meet.c, launch_hosts.c, launch_talk.c and launch_net.c: this
- * node's view of the gang's nodes. */
+/* Shared by launch_nodes*.c, launch_join.c, launch_meet.c, launch_hosts.c, launch_talk.c and
+ * launch_net.c: this node's view of the gang's nodes. */
 #ifndef STK_LAUNCH_NODES_H
 #define STK_LAUNCH_NODES_H
 
@@ -25,6 +25,7 @@ typedef struct launch_peer {
     bool asked;    /* epoll waits until the socket is writable */
     int32_t node;  /* -1: unknown yet */
     bool ready, probed, done, clean;
+    bool waits;    /* it joined during this attempt, and takes part in the next one */
     uint32_t came; /* bit set of the gates that all of its ranks have reached */
     uint32_t ranks, others;
     int64_t still_ms;  /* how long nothing has moved there */
@@ -42,7 +43,8 @@ typedef struct launch_host {
 } launch_host;
 
 typedef struct launch_nodes {
-    uint32_t n;
+    uint32_t n;   /* nodes that the gang may have */
+    uint32_t min; /* nodes that it must have, if it may run with fewer than n; else 0 */
     char host[256];
     char master[256];   /* MASTER_ADDR: the leader's --local-addr, or `host` */
     int32_t port;       /* of the leader */
@@ -54,8 +56,10 @@ typedef struct launch_nodes {
     char trouble[400]; /* why a node could not be started */
     launch_peer *peers;
     uint32_t n_peers;
-    uint32_t *ranks; /* number of ranks per node in this attempt */
-    bool started;    /* all nodes have joined */
+    uint32_t *ranks; /* number of ranks per node in this attempt; 0: the node isn't there */
+    bool started;    /* the first attempt's nodes have joined */
+    bool counted;    /* the leader has chosen the nodes of this attempt */
+    bool changed;    /* a node joined or left during this attempt */
     bool world, go, again, bye, lost;
     bool heard; /* the reason for the end came from the leader */
     uint32_t first_rank, first_node;
@@ -71,6 +75,11 @@ static inline bool stk_launch_leads(const stk_gang *g)
 {
     return g->me == 0;
 }
+/* Whether the peer is a node of this attempt. */
+static inline bool stk_launch_takes_part(const launch_peer *p)
+{
+    return p->node > 0 && !p->waits;
+}
 /* Index of the node among the leader's peers; -1: not connected. */
 int32_t stk_launch_nodes_peer(const launch_nodes *nodes, uint32_t node);
 /* "node 1", of this one; "this node" before its leader has numbered it. */
@@ -81,6 +90,16 @@ void stk_launch_nodes_name(const stk_gang *g, uint32_t node, char *text, size_t 
 void stk_launch_nodes_blame(stk_gang *g, int64_t rank, int64_t node);
 /* The connection to a peer has ended, or it doesn't answer. */
 void stk_launch_nodes_lost(stk_gang *g, uint32_t i, const char *why);
+
+/* This node's end, with exit status 1. */
+void stk_launch_nodes_set_end(launch_nodes *nodes, const char *text);
+
+/* --- launch_join.c: in this order; the messages are "hello", "join", "welcome" or "refused" --- */
+
+void stk_launch_join_greet(stk_gang *g, uint32_t i);                    /* the leader */
+void stk_launch_join_ask(stk_gang *g, const stk_json *m);               /* a node, greeted */
+void stk_launch_join_asked(stk_gang *g, uint32_t i, const stk_json *m); /* the leader */
+void stk_launch_join_done(stk_gang *g, const stk_json *m);              /* a node, welcomed */
 
 /* --- launch_nodes_end.c --- */
 

@@ -114,7 +114,7 @@ void stk_launch_nodes_on_done(stk_gang *g, uint32_t i, const stk_json *m)
 static int32_t silent_node(const stk_gang *g)
 {
     for (uint32_t i = 0; i < g->nodes->n_peers; i++) {
-        if (g->nodes->peers[i].node > 0 && !g->nodes->peers[i].done) {
+        if (stk_launch_takes_part(&g->nodes->peers[i]) && !g->nodes->peers[i].done) {
             return (int32_t)i;
         }
     }
@@ -143,7 +143,7 @@ void stk_launch_nodes_finish(stk_gang *g, stk_err *err)
         }
     }
     for (uint32_t k = 0; k < s->n_peers; k++) {
-        if (s->peers[k].node > 0) {
+        if (stk_launch_takes_part(&s->peers[k])) {
             g->n_others += s->peers[k].others;
         }
     }
@@ -153,7 +153,8 @@ bool stk_launch_nodes_clean(const stk_gang *g)
 {
     bool clean = all_left_well(g);
     for (uint32_t i = 0; g->nodes != NULL && stk_launch_leads(g) && i < g->nodes->n_peers; i++) {
-        clean = clean && (g->nodes->peers[i].node <= 0 || g->nodes->peers[i].clean);
+        const launch_peer *p = &g->nodes->peers[i];
+        clean = clean && (!stk_launch_takes_part(p) || p->clean);
     }
     return clean;
 }
@@ -162,18 +163,31 @@ void stk_launch_nodes_again(stk_gang *g)
 {
     MESSAGE_AUTO m = MESSAGE;
     for (uint32_t i = 0; i < g->nodes->n_peers; i++) {
-        g->nodes->peers[i].ready = false;
+        launch_peer *p = &g->nodes->peers[i];
+        p->ready = p->ready && p->waits;
     }
     stk_launch_talk_begin(&m, "again");
+    stk_json_put_bool(&m, "changed", g->nodes->changed);
     stk_launch_talk_all(g, &m);
+}
+
+bool stk_launch_nodes_changed(const stk_gang *g)
+{
+    return g->nodes != NULL && g->nodes->min > 0 && g->nodes->changed;
 }
 
 bool stk_launch_nodes_verdict(stk_gang *g)
 {
     launch_nodes *s = g->nodes;
     stk_err err = {0};
+    if (s->min > 0 && g->number != 0) {
+        return false; /* this node was told to end: it leaves */
+    }
     while (!s->again && !s->bye && !s->lost && !g->hurry && s->peers[0].wire.fd >= 0 &&
            stk_launch_turn(g, -1, &err) == 0) {
+    }
+    if (s->again) {
+        g->n_changes += s->changed;
     }
     return s->again && !s->bye && !s->lost;
 }
@@ -190,7 +204,8 @@ bool stk_launch_nodes_still(stk_gang *g, int64_t ms)
     bool still = ms >= g->config->hang_ms;
     for (uint32_t i = 0; i < s->n_peers; i++) {
         const launch_peer *p = &s->peers[i];
-        still = still && (p->node <= 0 || p->done || p->still_ms >= g->config->hang_ms);
+        still =
+            still && (!stk_launch_takes_part(p) || p->done || p->still_ms >= g->config->hang_ms);
     }
     return still;
 }
@@ -228,6 +243,9 @@ void stk_launch_nodes_summary(const stk_gang *g, stk_buf *out)
     for (uint32_t node = 0; node < s->n; node++) {
         const char *address = NULL, *name = NULL;
         int32_t i = stk_launch_nodes_peer(s, node);
+        if (s->min > 0 && s->ranks[node] == 0) {
+            continue; /* it may join */
+        }
         if (node == 0) {
             address = s->host;
             name = host;
@@ -255,6 +273,9 @@ static void send_bye(stk_gang *g, const stk_launch_end *end)
     stk_json_put_text(&m, "text", end->text);
     stk_json_put_int(&m, "exit_status", end->exit_status);
     stk_json_put_int(&m, "failure", (int64_t)end->failure);
+    for (uint32_t i = 0; i < s->n_peers; i++) {
+        s->peers[i].waits = false; /* for the end, not for another attempt */
+    }
     stk_launch_talk_all(g, &m);
     s->bye = true;
     stk_err err = {0};

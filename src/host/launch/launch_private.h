@@ -6,6 +6,7 @@
  *   launch_port.c    the port where ranks meet
  *   launch_nodes.c   several nodes: their connections, ending together
  *   launch_nodes_end.c  … the end of an attempt on all nodes
+ *   launch_join.c    … how a node joins
  *   launch_meet.c    … the meeting before an attempt
  *   launch_hosts.c   … nodes that the leader starts
  *   launch_talk.c    … messages
@@ -51,6 +52,7 @@ typedef struct stk_gang {
     uint32_t me;              /* this node's number; STK_LAUNCH_ANY_NODE: not known yet */
     uint32_t world, n_before; /* ranks on all nodes; on the nodes before this one */
     uint32_t n_live, restart;
+    uint32_t n_changes; /* restarts because nodes joined or left; they don't count as failures */
     launch_port port;
     launch_rank *ranks; /* config->ranks entries, and one for a failed rank of another node */
     struct launch_nodes *nodes; /* NULL: only this node */

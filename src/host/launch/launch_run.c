@@ -214,15 +214,22 @@ static bool try_again(stk_gang *g)
         return stk_launch_nodes_verdict(g);
     }
     bool failed = (g->ending == END_FAILED && !g->preempted) || g->ending == END_HANG;
-    if (!failed || g->number != 0 || g->restart >= g->config->max_restarts) {
+    bool changed = g->ending != END_NOT && stk_launch_nodes_changed(g);
+    if (g->number != 0 ||
+        !(changed || (failed && g->restart - g->n_changes < g->config->max_restarts))) {
         return false;
     }
-    uint32_t n = ranks_again(g);
+    uint32_t n = changed ? g->n : ranks_again(g);
     stk_launch_devices_leave_out(g, n);
     g->restart++;
-    stk_launch_say(g, "%s; restart %u of %u with %u rank%s%s", g->text, g->restart,
-                   g->config->max_restarts, n, stk_text_plural(n),
-                   g->nodes != NULL ? " on this node" : "");
+    g->n_changes += changed;
+    if (changed) {
+        stk_launch_say(g, "%s; all ranks start again", g->text);
+    } else {
+        stk_launch_say(g, "%s; restart %u of %u with %u rank%s%s", g->text,
+                       g->restart - g->n_changes, g->config->max_restarts, n, stk_text_plural(n),
+                       g->nodes != NULL ? " on this node" : "");
+    }
     g->n = n;
     if (g->nodes != NULL) {
         stk_launch_nodes_again(g);

@@ -70,7 +70,7 @@ void stk_launch_talk_send(stk_gang *g, uint32_t i_peer, stk_buf *message)
 void stk_launch_talk_all(stk_gang *g, const stk_buf *message)
 {
     for (uint32_t i = 0; i < g->nodes->n_peers; i++) {
-        if (g->nodes->peers[i].node >= 0) {
+        if (g->nodes->peers[i].node >= 0 && !g->nodes->peers[i].waits) {
             stk_launch_talk_send(g, i, (stk_buf *)(uintptr_t)message);
         }
     }
