@@ -96,6 +96,42 @@ def test_one_sentence(cli: Cli, disk: Path, door: str, begun: bool, lack: str) -
         assert cli("plan", "p.yaml").code == 0
 
 
+@pytest.fixture(scope="module")
+def quota(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """quota.c, to be loaded before the C library."""
+    library = tmp_path_factory.mktemp("quota") / "quota.so"
+    source = Path(__file__).with_name("quota.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("begun", [False, True], ids=["no store", "a store"])
+def test_quota(cli: Cli, quota: Path, door: str, begun: bool) -> None:
+    """A user whose quota is used up gets one sentence that names the quota."""
+    if door == "resume" and not begun:
+        pytest.skip("there is no run to resume")
+    cli.write("p.yaml", DOCUMENT)
+    cli.write("p.py", PROGRAM)
+    if begun:
+        cli.write("first.yaml", DOCUMENT + "  z: {run: 'exit 3'}\n")
+        assert cli("run", "first.yaml").code == 1
+    cli.write("used", "")
+    env = {
+        "LD_PRELOAD": str(quota),
+        "QUOTA_FOLDER": str(cli.store),
+        "QUOTA_USED": str(cli.folder / "used"),
+    }
+    words = [str(cli.binary) if word == "stoker" else word for word in DOORS[door]]
+    done = subprocess.run(
+        words, cwd=cli.folder, env=cli.env | env, capture_output=True, text=True, timeout=60
+    )
+    own = [line for line in done.stderr.splitlines() if "stoker: " in line]
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 3 and len(own) == 1, done.stderr
+    assert "quota" in own[0].lower(), own
+
+
 def test_reads_while_full(cli: Cli, disk: Path) -> None:
     """A store on a read-only file system can be read."""
     assert cli("run", "p.yaml").code == 0

@@ -257,3 +257,53 @@ def test_a_library_in_c(cli: Cli) -> None:
     prepare(cli, body)
     assert [status(cli), status(cli)] == ["succeeded", "cached"]
     assert "Stoker can't see files, as far as 'h5py' reads them" in cli("why", "read").out
+
+
+FLOW = """
+import os
+from stoker.flow import FlowSpec, step
+
+class Reads(FlowSpec):
+    @step
+    def start(self):
+        self.items = [1, 2]
+        self.next(self.work, foreach="items")
+
+    @step
+    def work(self):
+        self.read = open("data.csv").read() + os.environ.get("COLOUR", "")
+        self.next(self.join)
+
+    @step
+    def join(self, inputs):
+        self.reads = [one.read for one in inputs]
+        self.next(self.end)
+
+    @step
+    def end(self):
+        print("result", self.reads)
+
+if __name__ == "__main__":
+    Reads()
+"""
+
+
+def test_tasks_of_a_flow(cli: Cli) -> None:
+    """Each task of a foreach has its own entry: it runs again when what it read has changed."""
+    cli.write("flow.py", FLOW)
+
+    def run(**env: str) -> tuple[int, str]:
+        done = cli("run", "--python", PYTHON, "flow.py", "run", "--cache", **env)
+        assert done.code == 0, done.err
+        said = [line.partition("result ")[2] for line in done.out.splitlines() if "result" in line]
+        cached = [task["status"] for task in cli.json("show", "latest/work")["tasks"]]
+        return cached.count("cached"), "".join(said)
+
+    cli.write("data.csv", "old")
+    assert run() == (0, "['old', 'old']")
+    assert run() == (2, "")
+    cli.write("data.csv", "new")
+    assert run() == (0, "['new', 'new']")
+    assert run(COLOUR="red") == (0, "['newred', 'newred']")
+    assert "COLOUR" in cli("why", "work").out
+    assert run(COLOUR="red") == (2, "")
