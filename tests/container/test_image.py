@@ -185,7 +185,7 @@ def test_a_cpu_only_image_for_a_gpu_step(
         assert (
             "step 'train': image 'localhost/team/pytorch-cpu:1' is made for CPUs only" in done.said
         )
-        assert "take pytorch/pytorch:2.9.0-cuda13.0" in done.said
+        assert "use pytorch/pytorch:2.9.0-cuda13.0" in done.said
         assert "set STOKER_ALLOW_CPU_BUILD=1 to run without devices" in done.said
     assert stoker.build({"parent_image": "localhost/team/pytorch-cpu:1"}).code == 0
     spec = stoker.pipeline({"parent_image": "localhost/team/pytorch-cpu:1"}, **step)
@@ -255,7 +255,7 @@ def test_a_command_that_replaces_the_parents_torch(
         done = stoker.build(docker)
         assert done.code == 2, done.said
         assert (
-            f"what is built on {torch_image} replaces its torch 2.9.0+cu130, built for CUDA 13.0, by "
+            f"the build on {torch_image} replaces its torch 2.9.0+cu130, built for CUDA 13.0, with "
             "2.10.0, a CPU build" in done.said
         )
         assert "pin the version of the image (torch==2.9.0+cu130)" in done.said
@@ -300,8 +300,8 @@ def test_a_requirement_that_would_replace_the_parents_torch(
     done = stoker.build(docker)
     assert done.code == 2
     assert (
-        f"the requirements would replace torch 2.9.0+cu130 of {torch_image}, built for CUDA 13.0, by "
-        "torch 2.9.0+cpu" in done.said
+        f"the requirements would replace torch 2.9.0+cu130 of {torch_image}, built for CUDA 13.0, "
+        "with torch 2.9.0+cpu" in done.said
     )
     assert "pin the version of the image (torch==2.9.0+cu130)" in done.said
     assert images(podman) == before
@@ -320,7 +320,7 @@ def test_the_same_where_an_own_dockerfile_is_the_parent(
     docker: dict[str, Any] = {"dockerfile": "Dockerfile", "build_context_root": ".", **PIP}
     done = stoker.build(docker | {"requirements": ["oldvision"]})
     assert done.code == 2
-    assert "would replace torch 2.9.0+cu130 of Dockerfile, built for CUDA 13.0, by" in done.said
+    assert "would replace torch 2.9.0+cu130 of Dockerfile, built for CUDA 13.0, with" in done.said
     assert stoker.built(docker | {"requirements": ["goodvision"]})["built"]
     log = (stoker.folder / ".stoker/images/build-train.log").read_text()
     assert log.count("COPY . /context/\n--> Using cache") == 1, log
@@ -390,7 +390,7 @@ def test_refusals_are_told_apart(stoker: Stoker, podman: Any, shop: Registry, so
     assert "mirror" in pull["remedy"]
     assert stoker.build({"parent_image": sold}).code == 3
     shop.door.fault = 503
-    assert "answered 503" in stoker.findings("--image", sold)["pull"][0]["text"]
+    assert "answers 503" in stoker.findings("--image", sold)["pull"][0]["text"]
     assert not podman.has_image(sold)
 
 

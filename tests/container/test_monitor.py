@@ -37,7 +37,7 @@ def test_its_container_ends_and_goes(engine: Any, scratch: str, tmp_path: Path, 
     os.kill(parent(runner), signal.SIGKILL)
     assert task.end() == -signal.SIGKILL
     name = "conmon" if engine.is_podman else "containerd-shim"
-    assert f"watches over it ({name}" in task.err, task.err
+    assert f"that monitors it ({name}" in task.err, task.err
     assert task.state["failed"] in task.err and "was removed" not in task.err
     wait_for(lambda: is_gone(runner))
     wait_for(task.is_gone)

@@ -79,7 +79,7 @@ def test_a_user_without_sudo_is_told_what_to_install(machine: Path) -> None:
 def test_an_empty_list_is_an_error(machine: Path) -> None:
     (machine / "list").write_text("# nothing\n")
     done = bootstrap(machine, "debian", "list")
-    assert done.returncode == 3 and "no package is named in: list" in done.stderr
+    assert done.returncode == 3 and "these lists name no package: list" in done.stderr
 
 
 def test_an_old_python_is_refused(machine: Path) -> None:

@@ -330,12 +330,15 @@ static void test_stop(void **state)
 
 /* --- memory --- */
 
-static _Noreturn void eat(size_t mb)
+/* Not seen by ThreadSanitizer, whose notes about each byte are four times as large. */
+__attribute__((no_sanitize("thread"))) static _Noreturn void eat(size_t mb)
 {
     for (size_t i = 0; i < mb; i++) {
-        void *p = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        memset(p, 1 + (int)(i & 63), 1 << 20);
-        __asm__ volatile("" : : "r"(p) : "memory");
+        volatile char *p =
+            mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        for (size_t page = 0; page < 1 << 20; page += 4096) {
+            p[page] = 1;
+        }
         if (i > 64) {
             usleep(2000);
         }
