@@ -106,7 +106,8 @@ def test_the_documentations_gpu_flow(tmp_path):
     assert spec["steps"]["start"]["resources"] == asked
     if not any(Path("/dev").glob("nvidia[0-9]*")):
         assert (
-            "step 'start' asked for 1 GPU: this machine has none, so it runs on the CPU" in done.stderr
+            "step 'start' asked for 1 GPU: this machine has none, so it runs on the CPU"
+            in done.stderr
         )
 
 

@@ -57,7 +57,9 @@ def test_not_executable(run, debian):
 def test_a_ulimit_above_the_engines_own(run, scratch):
     """Podman sets defaults of other ulimits, too: the one that fails is named."""
     task = run(scratch, "/probe", ulimits={"nofile": 1 << 40, "nproc": 100})
-    refused(task, 125, "can't set the container's ulimit nofile, because it is above the engine's own")
+    refused(
+        task, 125, "can't set the container's ulimit nofile, because it is above the engine's own"
+    )
 
 
 def test_no_such_folder(run, scratch):
