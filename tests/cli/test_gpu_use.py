@@ -66,7 +66,7 @@ def test_one_of_two_was_used(cli: Cli) -> None:
     used = run.steps["train"]["used"]
     verdict = used["verdict"]
     assert (verdict["granted"], verdict["used"], verdict["cause"]) == (2, 1, "unknown")
-    text = "granted 2 GPUs, used 1: GPU-b (index 1) never had a context; why can't be told"
+    text = "granted 2 GPUs, used 1: GPU-b (index 1) never had a context; the reason is unknown"
     assert verdict["text"] == text
     assert f"step 'train': {text}" in run.shown["notes"]
     assert text in cli("show", "latest").out.replace("\n", " ").replace("  ", " ")

@@ -1,10 +1,10 @@
-"""A small AWS Batch that says what AWS says, for what moto doesn't: states on the way, exit codes, reasons, multi-node
-jobs, throttling, lost answers, logs while a job runs. Requests are held to AWS's own model of the services (botocore's),
-jobs run as processes of this machine.
+"""A small AWS Batch for what moto leaves out: states on the way, exit codes, reasons, multi-node jobs, throttling,
+lost answers, logs while a job runs. Requests are checked against AWS's own model of the services (botocore's); jobs
+run as processes of this machine.
 
 Written from AWS's API reference of Batch and CloudWatch Logs, the Batch User Guide ("Job states", "Array jobs",
 "Multi-node parallel jobs", "Environment variables", "Jobs stuck in a RUNNABLE status", "Automated job retries") and the ECS Developer Guide
-("Stopped tasks error messages"). What it isn't asked for it refuses; other services' requests go on to moto.
+("Stopped tasks error messages"). It refuses operations that it doesn't know; requests for other services go on to moto.
 """
 
 from __future__ import annotations
@@ -79,9 +79,7 @@ class Job:
     ended: float | None = None
     parent: Job | None = None
     index: int | None = None  # of a child
-    children: list[Job] = field(
-        default_factory=list
-    )  # of an array; they are there once it is PENDING
+    children: list[Job] = field(default_factory=list)  # of an array, from PENDING on
 
     @property
     def name(self) -> str:
@@ -89,7 +87,7 @@ class Job:
 
     @property
     def size(self) -> int:
-        """Of an array; 0: it is none, or a child."""
+        """The number of children; 0: not an array, or a child."""
         return self.request.get("arrayProperties", {}).get("size", 0) if self.index is None else 0
 
 
@@ -97,8 +95,9 @@ class FakeBatch:
     """``url`` is for AWS_ENDPOINT_URL. Knobs may be turned at any time.
 
     step_s: seconds in each state before RUNNING. slots: jobs that run at once. hold: a statusReason with which jobs
-    stay RUNNABLE. submit_rate: SubmitJob a second, more is throttled. cut_submits: so many submits are carried out and
-    their answers are lost. skew_s: how far its clock is ahead. expired: access keys that have. faults: so many requests are answered 500, every second one. calls: how often each operation was asked for.
+    stay RUNNABLE. submit_rate: SubmitJob requests a second, more are throttled. cut_submits: that many submits are
+    carried out and their answers are lost. skew_s: how far its clock is ahead. expired: access keys that have expired.
+    faults: that many requests, every second one, are answered 500. calls: requests by operation.
     """
 
     def __init__(self, moto: str | None = None, namespaces: bool = False) -> None:
@@ -119,7 +118,7 @@ class FakeBatch:
         self.step_s = 0.02
         self.slots = 64
         self.instead: Callable[[dict[str, str]], None] | None = (
-            None  # of running: told the environment
+            None  # called with the environment, in place of running the job
         )
         self.hold: str | None = None
         self.pull_error: str | None = None
@@ -203,7 +202,7 @@ class FakeBatch:
             return [job for job in self.jobs.values() if job.size]
 
     def ran(self) -> list[Job]:
-        """What has, or may have, a container: children, and jobs that are no arrays."""
+        """Jobs that have or may have a container: children, and jobs that aren't arrays."""
         with self.lock:
             return [job for job in self.jobs.values() if not job.size]
 
@@ -227,7 +226,7 @@ class FakeBatch:
         wait_for(what, why=lambda: f"{what}: {self.jobs}")
 
     def reclaim(self, job: Job) -> None:
-        """The spot instance is taken: two minutes' notice isn't given to those who don't look for it."""
+        """The spot instance is taken back, without a notice that the job would have to look for."""
         self._end(job, "Host EC2 (instance i-0a1b2c3d4e5f67890) terminated.", exit_code=None)
 
     def run_out_of_memory(self, job: Job) -> None:
@@ -276,7 +275,7 @@ class FakeBatch:
                 refused.code,
             )
             return
-        except Exception as wrong:  # a mistake of this file's: the test must see it
+        except Exception as wrong:  # a fault in this file: the test must see it
             self.failures.append(f"{operation}: {wrong!r}")
             self._answer(request, 400, {"message": repr(wrong)}, "FakeBatchFailed")
             return
@@ -510,7 +509,7 @@ class FakeBatch:
                 job.is_terminated = True
                 for child in job.children:
                     self._terminate(child, asked["reason"])
-                if not job.children:  # none is there yet
+                if not job.children:  # not yet made
                     self._end(job, asked["reason"], exit_code=None)
             elif job is not None:
                 self._terminate(job, asked["reason"])
@@ -559,7 +558,7 @@ class FakeBatch:
                     self._move(job, now)
 
     def _spawn(self, parent: Job, now: float) -> None:
-        """An array is PENDING until its children have ended; they are jobs of their own."""
+        """An array is PENDING until its children, which are jobs too, have ended."""
         parent.status = "PENDING"
         for i in range(parent.size):
             nodes = self._nodes(parent.definition, 1)
@@ -625,7 +624,7 @@ class FakeBatch:
         return (self._inside(env) if self._namespaces else []) + command, env
 
     def _given_by_ecs(self, properties: dict[str, Any]) -> dict[str, str]:
-        """Secrets, and where a job's role gives its credentials."""
+        """Variables of secrets and of the job role's credentials."""
         env = {}
         if properties.get("jobRoleArn"):
             env["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = f"{self.url}/role-credentials"
@@ -639,7 +638,7 @@ class FakeBatch:
         return env
 
     def _inside(self, env: dict[str, str]) -> list[str]:
-        """What another machine wouldn't have isn't there: empty folders over ours, in a mount namespace."""
+        """Hides what another machine wouldn't have: empty folders over ours, in a mount namespace."""
         hidden = [
             env.get("STOKER_CARRY_AT", "/stoker"),
             *shlex.split(env.get("STOKER_FOLDERS", "")),

@@ -1,5 +1,5 @@
-/* What the targets and their drivers agree on. A target is libFuzzer's (clang -fsanitize=fuzzer),
- * or is linked with replay.c, which needs no more than a compiler. */
+/* The interface between fuzz targets and drivers. The driver is libFuzzer (clang
+ * -fsanitize=fuzzer), or replay.c, which needs nothing but a compiler. */
 #ifndef STK_FUZZ_H
 #define STK_FUZZ_H
 

@@ -1,5 +1,5 @@
-/* Any bytes as the settings of a step, in a pipeline that has every setting itself, so that each is
- * merged with one that is there. */
+/* Any bytes as the settings of a step, in a pipeline that has every setting, so that each is merged
+ * with an existing one. */
 #include <stdlib.h>
 #include <string.h>
 

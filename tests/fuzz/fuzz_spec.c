@@ -11,7 +11,7 @@
 
 static void use(const stk_spec *spec)
 {
-    /* One of each sort: whole, split, a slice, not shared, broken. */
+    /* One of each kind: whole, split, a slice, not shared, broken. */
     static const stk_capacity_device devices[] = {
         {"nvidia", "GPU", "NVIDIA A100-SXM4-80GB", NULL, 85899345920, 0, -1, true, NULL},
         {"nvidia", "GPU", "NVIDIA A100-SXM4-80GB", NULL, 85899345920, 0, -1, false, NULL},
@@ -67,8 +67,8 @@ static void use(const stk_spec *spec)
 
 enum { FEW = 300 };
 
-/* Any document that was taken can be run: what its steps say comes next is always taken, in
- * whichever order, and leads to an end or goes on for ever. */
+/* Every document that is accepted can be run: whatever its steps choose as the next one is accepted
+ * in any order, and the run ends or goes on for ever. */
 static void play(const stk_spec *spec)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -103,7 +103,7 @@ static void play(const stk_spec *spec)
             }
         }
         if (stk_grow_n_tasks(grow) > 4 * FEW) {
-            n_open = 0; /* wide: enough seen */
+            n_open = 0; /* wide graphs: enough is seen */
             has_ended = true;
         }
         has_ended = has_ended || round + 1 == FEW;

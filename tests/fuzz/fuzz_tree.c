@@ -1,4 +1,4 @@
-/* Any bytes as the list of a folder's files in a shared store, under whatever digest fits them. */
+/* Any bytes as the list of a folder's files in a shared store, under the digest of these bytes. */
 #include <string.h>
 
 #include "away/share/share_private.h"

@@ -1,10 +1,10 @@
 /* Drives a fuzz target without libFuzzer.
  *
  *     fuzz_spec CORPUS…                        every file, once
- *     fuzz_spec --count 2000 CORPUS…           then that many mutations of them, always the same
- *     fuzz_spec --seconds 60 CORPUS…           or for that long, others each time (or
+ *     fuzz_spec --count 2000 CORPUS…           then that many mutations, the same ones each time
+ *     fuzz_spec --seconds 60 CORPUS…           or for that long, other ones each time (or
  *                                              STOKER_FUZZ_SECONDS=60, which wins over --count)
- *     fuzz_spec --seed N --count 1 CORPUS…     that mutation again: a crash names its seed
+ *     fuzz_spec --seed N --count 1 CORPUS…     repeats that mutation: a crash names its seed
  */
 #include <dirent.h>
 #include <signal.h>
@@ -58,7 +58,7 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Folders within folders, in the order of their names: a seed means the same everywhere. */
+/* Visits folders recursively in the order of names, so that a seed means the same everywhere. */
 static void add_path(corpus *c, const char *path, int depth)
 {
     struct stat st;
@@ -174,18 +174,18 @@ static size_t mutate_once(const corpus *c, uint8_t *data, size_t size, uint64_t 
             data[at] ^= (uint8_t)(1u << below(state, 8));
         }
         return size;
-    case 2: /* leave out */
+    case 2: /* remove a part */
         memmove(data + at, data + at + n, size - at - n);
         return size - n;
-    case 3: /* say twice */
+    case 3: /* repeat a part */
         if (size + n <= ROOM) {
-            memmove(data + at + n, data + at, size - at); /* what was at `at` stands there still */
+            memmove(data + at + n, data + at, size - at); /* the first copy stays at `at` */
             size += n;
         }
         return size;
     case 4:
         return insert(data, size, at, token, strlen(token));
-    default: { /* a piece of another */
+    default: { /* insert a part of another file */
         size_t piece = below(state, other->size - from + 1);
         return insert(data, size, at, other->data + from, piece);
     }
@@ -221,7 +221,7 @@ static void mutate(const corpus *c, uint64_t seed)
     for (size_t k = 1 + below(&state, 6); k > 0; k--) {
         size = mutate_once(c, data, size, &state);
     }
-    /* An exact copy, so that a read behind its end is seen. */
+    /* A copy of the exact size, so that a sanitizer sees a read behind its end. */
     uint8_t *exact = malloc(size == 0 ? 1 : size);
     if (exact == NULL) {
         die("out of memory", "mutation");
@@ -256,7 +256,7 @@ int main(int argc, char **argv)
     if (seconds > 0) {
         count = UINT64_MAX;
     }
-    if (seed == 0) { /* for a length of time: other mutations every time */
+    if (seed == 0) { /* runs by time use other mutations each time */
         seed = seconds > 0 ? (uint64_t)time(NULL) << 20 : 1;
     }
     for (size_t i = 0; i < c.n; i++) {

@@ -1,11 +1,12 @@
 /* lease_race: processes that race for devices, whole and by memory, and are killed at any instant.
  *
  * Each start is a process of its own (as root: of one of three users) that takes random devices
- * several times; some hand their lease to a heir, as an engine does to its task; some claim what
- * they want and ask until they get it. The parent kills them at random, with their heir or without.
- * What must hold, judged by a table in shared memory: no device is ever held beyond its memory, nor
- * a slice together with its parent; a holder is named, and nobody who is gone; who claims gets it;
- * at the end everything is free, and nothing claimed. Prints `N passed, N failed`.
+ * several times; some pass their lease on to a child process, the heir, as an engine does to its
+ * task; some claim devices and ask until they get them. The parent kills them at random, with or
+ * without their heir. A table in shared memory shows whether these rules hold: a device is never
+ * held beyond its memory, nor a slice together with its parent; holders are named, and only living
+ * ones; a claim is always granted in the end; at the end nothing is held or claimed. Prints `N
+ * passed, N failed`.
  *
  *     STOKER_LEASE_STARTS=20000 STOKER_LEASE_SEED=7 lease_race */
 #include <errno.h>
@@ -34,8 +35,8 @@ enum {
     CLAIM_S = 60
 };
 
-/* Device 2 is split into 3 and 4 for some of them, and whole for the others: as for engines that
- * looked before and after somebody changed it. */
+/* Some processes see device 2 split into 3 and 4, the others see it whole, like engines that looked
+ * before and after an administrator changed it. */
 #define GPUS                                                                                       \
     "[{\"uuid\": \"GPU-a\", \"memory_bytes\": 1048576000}, {\"uuid\": \"GPU-b\","                  \
     " \"memory_bytes\": 1048576000}, {\"uuid\": \"GPU-c\", \"memory_bytes\": 1048576000}"
@@ -45,9 +46,10 @@ enum {
 
 typedef struct start {
     _Atomic pid_t pid, heir;
-    _Atomic int held[DEVICES]; /* MiB: set once it has the lease, cleared before it lets go */
-    _Atomic bool dying;        /* about to be killed: its lease may be gone any moment */
-    _Atomic bool gone;         /* it and its heir have been reaped */
+    _Atomic int
+        held[DEVICES];  /* MiB: set after it takes the lease, cleared before it gives it back */
+    _Atomic bool dying; /* about to be killed: its lease may end at any moment */
+    _Atomic bool gone;  /* it and its heir have been reaped */
 } start;
 
 static struct {
@@ -71,8 +73,8 @@ static void fail(const char *what, const char *more)
     (void)fprintf(stderr, "lease_race: pid %d: %s: %s\n", (int)getpid(), what, more);
 }
 
-/* What is held by those who can't have been killed yet. False: the table changed meanwhile, so
- * these amounts may never have been held together. */
+/* Adds up what is held by processes that can't have been killed yet. False: the table changed while
+ * it was read, so these amounts may never have been held at the same time. */
 static bool add_up(int ret_sum[DEVICES])
 {
     uint64_t version = atomic_load(&shared->version);
@@ -110,7 +112,7 @@ static void check_table(void)
     }
 }
 
-/* We are named, and nobody who was gone before we asked. */
+/* The holder's text names us, and no process that was gone before we asked. */
 static void check_names(const stk_accel *accel, uint32_t device, uint32_t me)
 {
     static bool gone[MAX_STARTS];
@@ -150,7 +152,8 @@ static void let_go(start *mine)
     atomic_fetch_add(&shared->version, 1);
 }
 
-/* As a task does that outlives its engine: its copies of the descriptors keep the lease. */
+/* The heir acts like a task that outlives its engine: its copies of the descriptors keep the lease.
+ */
 static void leave_heir(start *mine, const stk_lease *lease)
 {
     if (fork() == 0) {
@@ -161,13 +164,13 @@ static void leave_heir(start *mine, const stk_lease *lease)
         let_go(mine);
         _exit(0);
     }
-    (void)lease; /* ours closes when we end, which may be before it or after */
+    (void)lease; /* ours closes when we exit, before or after the heir does */
     usleep(below(3000));
     _exit(0);
 }
 
-/* As one who has waited: nobody comes later and is there before us, so that it takes no longer than
- * those who are there, and who have waited longer still. */
+/* Claims first, like an engine that has waited: nobody who comes later overtakes us, so the wait is
+ * at most that of the present holders and of earlier claims. */
 static int take_claimed(stk_accel *accel, const stk_devset *set, int64_t bytes, const char *label,
                         stk_lease *ret_lease, stk_err *err)
 {
@@ -248,7 +251,7 @@ static void begin(uint32_t k)
     atomic_store(&shared->starts[k].pid, pid);
 }
 
-/* Reaps whoever ended. False: no child is left. */
+/* Reaps children that ended. False: no child is left. */
 static bool reap(uint32_t *n_alive, bool *ended)
 {
     int status;
@@ -264,7 +267,7 @@ static bool reap(uint32_t *n_alive, bool *ended)
             }
         }
     }
-    /* Gone: it has ended, and nobody of its group is left (the heir is reparented to us). */
+    /* Gone: it has ended and its process group is empty (the heir is reparented to us). */
     for (uint32_t k = 0; k < atomic_load(&shared->n_starts); k++) {
         if (ended[k] && !atomic_load(&shared->starts[k].gone) &&
             kill(-atomic_load(&shared->starts[k].pid), 0) < 0 && errno == ESRCH) {
@@ -274,7 +277,7 @@ static bool reap(uint32_t *n_alive, bool *ended)
     return pid == 0;
 }
 
-/* With its heir; or, where the heir is there to keep the lease, sometimes alone. */
+/* Kills it with its heir; if there is an heir to keep the lease, sometimes without it. */
 static void kill_one(uint32_t k)
 {
     start *s = &shared->starts[k];

@@ -2,12 +2,12 @@
  *
  *     growing [--seeds A..B] [-v]        without seeds: as many as STOKER_SIM_SEEDS says, or 1000
  *
- * What is committed together is in the log together, or not at all. After a kill the log is folded
- * into a new graph and a new scheduler; what was running is lost and tried again. What must hold:
+ * Events that are committed together are in the log together or not at all. After a kill, the log
+ * is folded into a new graph and a new scheduler; tasks that ran are lost and tried again. Rules:
  *
- *   - what a finished task brings is the same when it is folded again;
- *   - a task is added once all that it takes in has succeeded;
- *   - in the end the tasks are those that a walk of the graph gives: none lost, none doubled; a run
+ *   - folding the log again gives the same new tasks;
+ *   - a task is added when all of its inputs have succeeded;
+ *   - at the end the tasks are those that a walk of the graph gives: none lost, none twice; a run
  *     that failed has a part of them;
  *   - the fold of the log is the state. */
 #include "growing.h"
@@ -65,7 +65,7 @@ static bool one_in(run *r, uint32_t n)
 
 /* --- the fold --- */
 
-typedef struct due { /* what the last finished task brings and isn't added yet */
+typedef struct due { /* what the last finished task adds, not added yet */
     stk_grow_adding *adding;
     uint32_t n;
 } due;
@@ -124,7 +124,7 @@ static void fold_add(run *r, const stk_grow_adding *a)
     }
 }
 
-/* Of the log or new: what a success brings is written into *ret_due. */
+/* Folds an event of the log or a new one; what a success adds goes into *ret_due. */
 static void fold(run *r, const entry *e, due *ret_due)
 {
     stk_err err = {0};
@@ -219,8 +219,8 @@ static void put(run *r, const entry *e)
     r->log[r->n_log++] = *e;
 }
 
-/* Events that belong together, and what the last one brings. Killed on the way, nothing of it is in
- * the log; what the dying engine's state is doesn't matter any more. */
+/* Commits events that belong together, and what the last one adds. If it is killed on the way,
+ * nothing of them is in the log, and the state of the dying engine doesn't matter. */
 static void commit(run *r, const stk_sched_event *events, uint32_t n)
 {
     uint32_t before = r->n_log;

@@ -1,6 +1,6 @@
-/* growing: runs of graphs that grow, each from one seed. growing_world.c draws a document and says,
- * by walking its blocks, which tasks a run of it has; growing.c plays the engine, with room grow
- * and the scheduler, and is killed. */
+/* growing: runs of graphs that grow, each from one seed. growing_world.c draws a document and
+ * finds, by walking its blocks, which tasks a run of it has; growing.c plays the engine, with the
+ * room grow and the scheduler, and is killed. */
 #ifndef STK_SIM_GROWING_H
 #define STK_SIM_GROWING_H
 
@@ -41,7 +41,7 @@ typedef struct g_world {
     uint32_t n_blocks;
     g_chain root;
     uint32_t wide; /* the most items of a foreach */
-    bool is_full;  /* it became too large: another one is drawn */
+    bool is_full;  /* too large: another one is drawn */
     uint64_t expected[G_TASKS];
     uint32_t n_expected;
 } g_world;
@@ -49,7 +49,7 @@ typedef struct g_world {
 uint32_t g_below(g_world *w, uint32_t n);
 /* A document (JSON) whose first step is where a run begins; steps are called s0, s1 … */
 void g_draw(g_world *w, stk_buf *text);
-/* Which task is this? The same for whoever follows the graph: step, inputs, branch. */
+/* The identity of a task, from step, inputs and branch: the same however the graph is walked. */
 uint64_t g_identity(uint32_t step, const uint64_t *parents, uint32_t n_parents, uint64_t split,
                     uint32_t branch);
 /* What a task decides: the width of its foreach, the place of the chosen step in `next`. */

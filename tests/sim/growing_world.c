@@ -1,4 +1,4 @@
-/* What the seed decides, and what follows from it. Blocks nest at most G_DEPTH deep, so recursion
+/* What the seed decides, and what follows from that. Blocks nest at most G_DEPTH deep, so recursion
  * is bounded. */
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +83,7 @@ static void draw_split(g_world *w, g_block *b, uint32_t depth)
                                                        : STK_NEXT_ALL;
 }
 
-/* Cases of different lengths, the last one with nothing in between. */
+/* Cases of different lengths; the last one is empty. */
 static void draw_switch(g_world *w, g_block *b, uint32_t depth)
 {
     b->n_arms = 1 + g_below(w, 2);
@@ -171,7 +171,7 @@ static void draw_once(g_world *w)
     memset(w->blocks, 0, sizeof w->blocks);
     w->wide = g_below(w, 12) == 0 ? G_WIDTH : 1 + g_below(w, 6);
     w->root = draw_chain(w, 0);
-    if (!w->is_full && w->n_steps == 1) { /* nothing follows: that grows nowhere */
+    if (!w->is_full && w->n_steps == 1) { /* a lone step doesn't grow */
         lead(w, 0, new_step(w));
         w->blocks[w->n_blocks++] = (g_block){.enter = 1, .leave = 1};
         w->root.blocks[w->root.n++] = w->n_blocks - 1;
@@ -203,7 +203,7 @@ void g_draw(g_world *w, stk_buf *text)
 uint64_t g_identity(uint32_t step, const uint64_t *parents, uint32_t n_parents, uint64_t split,
                     uint32_t branch)
 {
-    uint64_t h = sim_hash(step + 1, split, branch); /* never 0, which is nobody */
+    uint64_t h = sim_hash(step + 1, split, branch); /* never 0, which means none */
     for (uint32_t i = 0; i < n_parents; i++) {
         h = sim_hash(h, parents[i], i);
     }

@@ -2,8 +2,8 @@
  *
  *     sim [--seeds A..B] [--seed N --runs K] [--tasks N] [-v]
  *
- * Without seeds: as many as STOKER_SIM_SEEDS says, from 1, or 2000. Exit status 1 when something
- * didn't hold; the report names the seed and the command that repeats it. */
+ * Without seeds: as many as STOKER_SIM_SEEDS says, from 1, or 2000. Exit status 1 if a rule was
+ * broken; the report names the seed and the command that repeats it. */
 #include "sim.h"
 
 #include <inttypes.h>

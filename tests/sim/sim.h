@@ -3,7 +3,7 @@
  * A world is drawn from the seed: a machine, a graph, what every attempt of every task will do,
  * when the engine is killed, when the user cancels. The engine's part is played by sim_engine.c;
  * sim_model.c keeps its own record of what was committed, by other means than the scheduler, and
- * says what must hold after each event. The first thing that doesn't hold ends the run.
+ * checks its rules after each event. The first broken rule ends the run.
  */
 #ifndef STK_SIM_H
 #define STK_SIM_H
@@ -25,14 +25,14 @@ typedef struct sim_task {
     stk_task_state state; /* WAITING until started or final; RUNNING; final ones */
     uint32_t attempt, n_failed[STK_FAIL_N];
     int64_t not_before_ms;
-    bool is_fallback;      /* its attempt in place of a final failure has come */
+    bool is_fallback;      /* its fallback attempt has begun */
     uint64_t ready_at;     /* the step in which the scheduler first called it ready; 0: not ready */
     uint64_t ready_starts; /* starts before that */
     bool has_job;          /* the backend runs it */
 } sim_task;
 
 typedef struct sim_kind { /* tasks that ask for the same */
-    uint32_t n_passed;    /* later work started meanwhile that was in its way */
+    uint32_t n_passed;    /* later tasks that started meanwhile and took what it waits for */
     int64_t busy_until_ms;
 } sim_kind;
 

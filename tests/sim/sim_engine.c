@@ -41,7 +41,7 @@ static stk_sched *new_sched(sim *s)
     return sched;
 }
 
-/* The state that the log alone leads to. */
+/* The state that follows from the log alone. */
 stk_sched *sim_refold(sim *s)
 {
     stk_sched *sched = new_sched(s);
@@ -92,7 +92,7 @@ void sim_commit(sim *s, const stk_sched_event *event)
     }
     sim_record(s, event);
     sim_check_state(s);
-    /* Folding everything again costs as much as the log is long. */
+    /* Folding everything again costs time in proportion to the log's length. */
     if (s->n_log < 150 || s->n_log % 64 == 0) {
         check_fold(s);
     }
@@ -249,7 +249,7 @@ static void open_backend(sim *s)
     }
 }
 
-/* The engine is dead, its tasks with it; another one takes over from the log. */
+/* The engine and its tasks are dead; another engine takes over from the log. */
 static void restart(sim *s)
 {
     s->n_kills++;
@@ -275,7 +275,7 @@ static void restart(sim *s)
     }
 }
 
-/* One round: ask (twice: the same answer), act on most of it. False: nothing was there to do. */
+/* One round: ask (twice, for the same answer) and act on most of it. False: nothing to do. */
 static bool decide(sim *s, int64_t *ret_wake_ms)
 {
     stk_action actions[SIM_ACTIONS_MAX], again[SIM_ACTIONS_MAX];
@@ -301,7 +301,7 @@ static bool decide(sim *s, int64_t *ret_wake_ms)
     return is_progress;
 }
 
-/* A late, doubled or foreign event. */
+/* A late, repeated or foreign event. */
 static void try_nonsense(sim *s, uint32_t task)
 {
     static const stk_event_kind kinds[] = {STK_EV_TASK_CACHED,    STK_EV_TASK_STARTED,

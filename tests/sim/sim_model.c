@@ -1,5 +1,5 @@
-/* What must hold. The model looks at committed events alone and knows the rules in their plainest
- * form: it adds up and looks at everything again each time. */
+/* The rules. The model sees committed events only and has the rules in their plainest form: it adds
+ * everything up again each time. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -108,8 +108,8 @@ static bool fits(amounts ask, amounts left)
     return true;
 }
 
-/* Would starting `ask` leave too little of something for `other`? Not where that waits for a place
- * elsewhere, which nothing here gives it. */
+/* Whether starting `ask` leaves too little of something for `other`. Never so if `other` waits for
+ * a place elsewhere, which nothing here gives it. */
 static bool is_in_the_way(amounts ask, amounts left, amounts other)
 {
     for (int d = PLACE; d < N_AMOUNTS; d++) {
@@ -131,7 +131,7 @@ static bool has_failed_ancestor(const sim *s, uint32_t task, uint32_t cause)
 {
     bool seen[SIM_TASKS_MAX] = {false};
     seen[task] = true;
-    for (uint32_t i = task + 1; i-- > 0;) { /* needs come before who needs them */
+    for (uint32_t i = task + 1; i-- > 0;) { /* a task's needs come before it */
         for (uint32_t k = 0; seen[i] && k < s->tasks[i].n_needs; k++) {
             seen[s->tasks[i].needs[k]] = true;
         }
@@ -174,7 +174,7 @@ static void check_failed(sim *s, const stk_sched_event *event)
         n_charged += n > n_own ? n - n_own : 0;
     }
     bool is_spent = n_charged > t->ask.max_retries;
-    if (t->ask.fallback && is_spent) { /* once, and again where the machine is at fault */
+    if (t->ask.fallback && is_spent) { /* once, and again if the machine is at fault */
         is_spent = t->is_fallback &&
                    t->n_failed[event->failure] >= stk_failure_own_retries(event->failure);
     }
@@ -218,7 +218,7 @@ static void record_passed(sim *s, uint32_t task, amounts left)
     amounts ask = asked(s, task);
     uint32_t own = sim_kind_of(s, task);
     uint64_t ready_at = s->tasks[task].ready_at;
-    /* What was decided in one answer may go past the bound, by that answer. */
+    /* One answer may pass the bound by what it decides itself. */
     uint32_t bound =
         STK_SCHED_PATIENCE + (s->config.max_workers > 0 ? s->config.max_workers : SIM_ACTIONS_MAX);
     bool counted[SIM_TASKS_MAX] = {false};
@@ -351,7 +351,7 @@ static void check_start(sim *s, const stk_action *actions, uint32_t i_action)
     }
 }
 
-/* Whether something that could start was left out though nobody waits so long that it had to. */
+/* Whether a task that could start was left out although no other has waited so long. */
 static void check_no_idling(sim *s, amounts left, const bool *is_given)
 {
     bool is_anyone_starved = false;
@@ -369,7 +369,7 @@ static void check_no_idling(sim *s, amounts left, const bool *is_given)
     }
 }
 
-/* What runs is ended, unless it may finish. */
+/* Running tasks are ended, unless they may finish. */
 static void check_stops(sim *s, const stk_action *actions, uint32_t n, bool is_all)
 {
     bool is_given[SIM_TASKS_MAX] = {false};

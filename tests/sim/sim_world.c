@@ -33,7 +33,7 @@ void sim_draw_task(sim *s, uint32_t task)
 {
     sim_task *t = &s->tasks[task];
     *t = (sim_task){.state = STK_TASK_WAITING};
-    /* A few sizes, so that kinds have several members; now and then the whole machine. */
+    /* A few sizes, so that kinds have several members; sometimes the whole machine. */
     uint32_t n_cpus = (uint32_t)(s->config.cpu_milli / 1000);
     t->ask.cpu_milli = 1000 * (int64_t)(sim_one_in(s, 8) ? n_cpus : sim_below(s, (n_cpus + 3) / 2));
     t->ask.memory_bytes = sim_one_in(s, 3) ? s->config.memory_bytes / PICK(s, 1, 2, 4) : 0;

@@ -1,18 +1,18 @@
-/* stream: a scheduler that gets new work all the time, on a host with devices.
+/* stream: a scheduler that always gets new work, on a host with devices.
  *
  *     stream [--seeds A..B] [-v]         without seeds: as many as STOKER_SIM_SEEDS says, or 1000
  *
- * From the seed: devices (split by memory or not, near or far), a few sorts of requests (whole
+ * The seed gives devices (split by memory or not, near or far), a few kinds of requests (whole
  * devices, shares, several, neighbours, alternatives), and a stream of tasks that make them. Tasks
- * last at most LONGEST ms; some fail, some of these for memory. Until some moment others take and
- * give back parts of devices; now and then a device is gone for good. The model adds up by itself
- * who holds what. What must hold:
+ * last at most LONGEST ms; some fail, some of them for memory. Up to a certain time, other users
+ * take and give back parts of devices; sometimes a device is lost for good. The model adds up
+ * independently who holds what. Rules:
  *
- *   - no device is over its capacity, nobody gets what he didn't ask for;
- *   - of all ready tasks the one that is ready for longest starts within LONGEST ms once
- *     STK_SCHED_PATIENCE others started before it, unless others hold devices;
- *   - a ready task that isn't started can say what it waits for;
- *   - everything ends once the others are gone;
+ *   - no device exceeds its capacity, and no task gets what it didn't ask for;
+ *   - the task that is ready for longest starts within LONGEST ms after STK_SCHED_PATIENCE tasks
+ *     started before it, unless other users hold devices;
+ *   - for a ready task that isn't started, there is a reason that it waits for;
+ *   - everything ends after the other users are gone;
  *   - the fold of the record is the state. */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -35,7 +35,7 @@ typedef struct job {
     int64_t memory;
     stk_task_state state;
     uint32_t attempt;
-    uint64_t ready_at; /* round in which it was first seen ready; 0: isn't */
+    uint64_t ready_at; /* round in which it was first seen ready; 0: not ready */
     int64_t end_ms;
     stk_devset devices;
     int32_t share_mib;
@@ -46,12 +46,12 @@ typedef struct stream {
     bool is_verbose, is_broken;
     char why[300];
     stk_sched_config config;
-    stk_pack_device all[DEVICES], devices[DEVICES]; /* at first; less what is gone */
+    stk_pack_device all[DEVICES], devices[DEVICES]; /* at first; without the lost ones */
     uint8_t links[DEVICES * DEVICES];
     sort sorts[SORTS];
     bool is_hungry;
     uint32_t n_sorts, n_most, n_tasks, n_running, backlog, busy_percent, fail_percent;
-    int64_t now_ms, quiet_ms; /* others are gone from then on */
+    int64_t now_ms, quiet_ms; /* from quiet_ms on there are no other users */
     int32_t outside[DEVICES];
     stk_sched *sched;
     job jobs[TASKS];
@@ -133,8 +133,7 @@ static void draw_sort(stream *s, sort *r)
     }
 }
 
-/* Much small work, and now and then somebody who needs (nearly) all: who could be passed over for
- * ever. */
+/* Many small tasks, and sometimes one that needs (nearly) everything and could wait for ever. */
 static void draw_hungry(stream *s)
 {
     uint32_t n_usable = 0;
@@ -341,7 +340,7 @@ static void add_work(stream *s)
     }
 }
 
-/* Who waits from now on waits anew: the world has changed. */
+/* Waiting times start again: the world has changed. */
 static void disturbed(stream *s)
 {
     s->starved_ms = s->starved_ms < 0 ? -1 : s->now_ms;
@@ -374,7 +373,7 @@ static void change_outside(stream *s)
     }
 }
 
-/* At most one device a run, and not a simulated host's last one. */
+/* At most one device per run, and never a simulated host's last one. */
 static void lose_device(stream *s)
 {
     uint32_t i = below(s, s->config.host.n);
@@ -479,7 +478,7 @@ static void end(stream *s, uint32_t task)
 
 /* --- fairness --- */
 
-/* Who is ready for longest, and whether that is for too long. */
+/* Which task is ready for longest, and whether that is too long. */
 static void check_fairness(stream *s)
 {
     uint32_t oldest = UINT32_MAX, n_as_old = 0;
@@ -509,7 +508,7 @@ static void check_fairness(stream *s)
     }
 }
 
-/* Whoever is ready now can say why it doesn't run. */
+/* For every ready task there is a reason why it doesn't run. */
 static void check_reasons(stream *s)
 {
     for (uint32_t i = 0; i < s->n_tasks; i++) {

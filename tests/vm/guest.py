@@ -1,6 +1,6 @@
-"""Inside the virtual machine, as root: the same tests in every situation that a user can start Stoker in.
+"""Runs inside the virtual machine, as root: the same tests in every situation in which a user can start Stoker.
 
-What a situation offers is told to tests/vm/inside by STOKER_VM_WANT, words of `stoker doctor`'s sentence. The last line
+STOKER_VM_WANT tells tests/vm/inside what a situation offers, in words of `stoker doctor`'s sentence. The last line
 is `N passed, N failed`.
 """
 
@@ -23,13 +23,13 @@ AS_ANN, AS_BOB = (
 )
 UNIT = ["systemd-run", "--quiet", "--wait", "--pipe", "--collect"]
 USER_UNIT = [*AS_ANN, RUNTIME, UNIT[0], "--user", *UNIT[1:]]
-# What a batch system does: groups of its own below a unit.
+# Like a batch system: its own groups below a unit.
 MAKE_JOB = "cd /sys/fs/cgroup; mkdir -p batch.scope/job; echo +memory > batch.scope/cgroup.subtree_control; "
 JOB = ["sh", "-c", MAKE_JOB + 'echo $$ > batch.scope/job/cgroup.procs; cd /; exec "$@"', "sh"]
 WHOLE = "memory and CPU limited by control groups v2"
 WATCHED = "memory is watched, not limited"
 
-# name: (what starts a shell there, what doctor must say)
+# name: (what starts a shell there, what doctor must print)
 SITUATIONS: dict[str, tuple[list[str], str]] = {
     "root, a service": ([], f"{WHOLE} in a scope of the system's service manager"),
     "root, delegated": ([*UNIT, "-p", "Delegate=yes"], f"{WHOLE} in"),
@@ -86,7 +86,7 @@ def play(name: str, start: list[str], want: str) -> tuple[int, int, int]:
 
 def main() -> None:
     os.chmod("/tmp", 0o1777)
-    for _ in range(100):  # the user's manager comes with the machine, a moment after it
+    for _ in range(100):  # the user's manager starts shortly after the machine
         if Path(f"/run/user/{ANN.pw_uid}/bus").exists():
             break
         time.sleep(0.1)  # sleeps: between two looks

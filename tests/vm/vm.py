@@ -27,10 +27,10 @@ PACKAGES = [
     *("linux-image-cloud-amd64", "systemd-sysv", "dbus", "dbus-user-session", "libpam-systemd"),
     *("python3-pytest", "procps", "util-linux", "libcmocka0"),
 ]
-TREE = ("python", "tests", "schema", "pyproject.toml", "src")  # src: the C tests' data, and no more
+TREE = ("python", "tests", "schema", "pyproject.toml", "src")  # src: only the C tests' data
 PROGRAMS = ("proc_test", "file_test", "backend_local_test")
 LIMIT_S = {"kvm": 400, "tcg": 3600}
-SILENT_S = 30  # longer than any machine takes to its kernel's first words
+SILENT_S = 30  # longer than any machine takes until its kernel prints something
 KVM_GET_API_VERSION = 0xAE00
 
 UNIT = """[Unit]
@@ -43,7 +43,7 @@ StandardOutput=file:/dev/ttyS1
 StandardError=inherit
 Environment=HOME=/root LC_ALL=C.UTF-8
 """
-# What is done to the new system ($1), each by a shell. The user's manager starts with the machine ("linger").
+# Shell commands that prepare the new system ($1). The user's manager starts with the machine ("linger").
 HOOKS = (
     'for u in ann bob; do chroot "$1" useradd --create-home --shell /bin/bash $u; done',
     'mkdir -p "$1/var/lib/systemd/linger" && touch "$1/var/lib/systemd/linger/ann"',
@@ -72,7 +72,7 @@ def run(*command: str | Path) -> None:
 
 
 def make_disk(suite: str) -> Path:
-    """The folder with `disk`, `vmlinuz` and `initrd`, made if the recipe is a new one."""
+    """The folder with `disk`, `vmlinuz` and `initrd`, made if the recipe is new."""
     recipe = hashlib.sha256(repr((suite, PACKAGES, HOOKS)).encode()).hexdigest()[:12]
     done = PLACE / f"{suite}-{recipe}"
     if not done.is_dir():
@@ -111,12 +111,12 @@ def pack_tree(path: Path) -> None:
 
 
 def boot(system: Path, tree: Path, out: Path, accel: str, words: str) -> str | None:
-    """Runs the machine until it turns itself off: what its second serial port said. None: it never began to boot."""
+    """Runs the machine until it turns itself off and returns what its second serial port printed. None: it never began to boot."""
     console, report = out / "console.log", out / "report.log"
     for log in (console, report):
         log.write_text("")
     command = [
-        # Without cx16: a KVM that has to emulate instructions (nested ones) lacks that one. Nor do they have that register.
+        # Without cx16: a KVM that emulates instructions (a nested one) has neither it nor that register.
         *("-accel", accel, "-cpu", "host,-arch-capabilities,-cx16" if accel == "kvm" else "max"),
         *("-m", "1536", "-smp", "2", "-display", "none", "-nodefaults", "-no-reboot"),
         *("-kernel", system / "vmlinuz", "-initrd", system / "initrd"),

@@ -349,9 +349,7 @@ static void ends(void **state)
          STK_REMOTE_ENDED, STK_FAIL_NONE, 3, "Essential container in task exited"},
         {"{\"status\": \"FAILED\", \"statusReason\": \"Host EC2 (instance i-0a1b2c3d4e5f) "
          "terminated.\", \"container\": {\"taskArn\": \"arn:t/1\"}}",
-         STK_REMOTE_FAILED, STK_FAIL_PREEMPTED, -1,
-         "taken away (a spot reclaim, or it was terminated) (Host EC2 (instance i-0a1b2c3d4e5f) "
-         "terminated.)"},
+         STK_REMOTE_FAILED, STK_FAIL_PREEMPTED, -1, "its instance was taken away"},
         {"{\"status\": \"FAILED\", \"statusReason\": \"Your Spot Task was interrupted.\"}",
          STK_REMOTE_FAILED, STK_FAIL_PREEMPTED, -1, "Fargate Spot"},
         {"{\"status\": \"FAILED\", \"statusReason\": \"Essential container in task exited\", "

@@ -125,7 +125,7 @@ static const verdict_case cases[] = {
      .has_looked = true,
      .used = 1,
      .cause = STK_CAUSE_UNKNOWN,
-     .text = "granted 2 GPUs, used 1: GPU-1 (index 1) never had a context; why can't be told"},
+     .text = "granted 2 GPUs, used 1: GPU-1 (index 1) never had a context; the reason is unknown"},
     {.contexts = "10",
      .has_looked = true,
      .libraries = BIT(TORCH_CUDA),
@@ -198,7 +198,7 @@ static const verdict_case cases[] = {
     {.contexts = "0", /* the task ended before its libraries were read */
      .used = 0,
      .cause = STK_CAUSE_UNKNOWN,
-     .text = "granted 1 GPU, used 0: GPU-0 (index 0) never had a context; why can't be told"},
+     .text = "granted 1 GPU, used 0: GPU-0 (index 0) never had a context; the reason is unknown"},
     {.contexts = "0",
      .other_device = "GPU-7",
      .used = 0,
@@ -283,7 +283,7 @@ static void test_words(void **state)
     stk_outcome o = outcome_of("00");
     assert_true(stk_runner_verdict(&o, NULL, 0, "TPU chip", arena, &v));
     assert_string_equal(v.text, "granted 2 TPU chips, used 0: GPU-0 (index 0) and GPU-1 (index 1) "
-                                "were never opened; why can't be told");
+                                "were never opened; the reason is unknown");
 }
 
 int main(void)
