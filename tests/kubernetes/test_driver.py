@@ -369,7 +369,44 @@ def test_image_that_cant_be_pulled(api: Client, start: Start) -> None:
     d.submit(1, image="registry.invalid/team/train:1")
     d.until(lambda r: r["state"] == "queued" and "can't pull its image" in r["text"])
     end = d.end(1)
-    assert end["failure"] == "start" and "image_pull_secrets" in end["text"]
+    assert end["failure"] == "start" and "image_map" in end["text"]
+
+
+@pytest.mark.parametrize(
+    ("says", "text"), [("missing", "doesn't have it"), ("platform", "architecture of node")]
+)
+def test_registry_that_knows_no_such_image(
+    make_cluster: Callable[..., Cluster], tmp_path: Path, says: str, text: str
+) -> None:
+    """A definite answer ends the wait at once: the patience is 10 minutes here."""
+    cluster = make_cluster(pulls={"r.test/*": says})
+    d = Driver(cluster.kubeconfig(tmp_path / "config"), pending_ms=600_000)
+    d.submit(1, image="r.test/team/train:1")
+    end = d.end(1)
+    d.close()
+    assert end["failure"] == "start" and text in end["text"], end
+    nothing_left(Client(cluster))
+
+
+@pytest.mark.parametrize(
+    ("says", "text"),
+    [
+        ("denied", "refuses this cluster"),
+        ("limited", "limits how often"),
+        ("untrusted", "don't trust"),
+        ("down", "503"),
+    ],
+)
+def test_registry_that_may_give_it_later(
+    make_cluster: Callable[..., Cluster], tmp_path: Path, says: str, text: str
+) -> None:
+    cluster = make_cluster(pulls={"r.test/*": says})
+    d = Driver(cluster.kubeconfig(tmp_path / "config"), pending_ms=600_000)
+    d.submit(1, image="r.test/team/train:1")
+    d.until(lambda r: r["state"] == "queued" and text in r["text"])
+    cluster.options.pulls.clear()
+    assert (d.end(1)["state"], d.texts("failed")) == ("ended", [])
+    d.close()
 
 
 def test_quota(api: Client, start: Start) -> None:

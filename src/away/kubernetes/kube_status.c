@@ -177,13 +177,8 @@ static bool is_any(const char *word, const char *const *words)
     return false;
 }
 
-static const char *const pulls[] = {"ErrImagePull",
-                                    "ImagePullBackOff",
-                                    "RegistryUnavailable",
-                                    "ImageInspectError",
-                                    "ErrImageNeverPull",
-                                    "InvalidImageName",
-                                    NULL};
+static const char *const pulls[] = {"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable",
+                                    "ImageInspectError", NULL};
 static const char *const configs[] = {"CreateContainerConfigError", "CreateContainerError",
                                       "RunContainerError", "PreCreateHookError", NULL};
 
@@ -203,7 +198,9 @@ static const char *colon(const char *more)
     return *more == '\0' ? "" : ": ";
 }
 
-static void say_waiting(const stk_kube_pod *p, char *text, size_t size)
+/* Returns true if waiting can't help. The other reasons may be temporary: a registry is down, a
+ * Secret comes later. */
+static bool say_waiting(const stk_kube_pod *p, char *text, size_t size)
 {
     char container[96] = "its container", image[128] = "its image";
     if (p->init_waits) {
@@ -219,14 +216,16 @@ static void say_waiting(const stk_kube_pod *p, char *text, size_t size)
                        "%s isn't on node %s, and the pull policy is Never: %s; load it there, or "
                        "set image_pull_policy: IfNotPresent",
                        image, p->node, p->message);
-    } else if (strcmp(p->reason, "InvalidImageName") == 0) {
+        return true;
+    }
+    if (strcmp(p->reason, "InvalidImageName") == 0) {
         (void)snprintf(text, size, "%s has an invalid name: %s; correct it", image, p->message);
-    } else if (is_any(p->reason, pulls)) {
-        (void)snprintf(
-            text, size,
-            "can't pull %s: %.700s; check its name, the registry, and image_pull_secrets", image,
-            behind(p->message, "ErrImagePull: ")); /* after a back-off's prefix */
-    } else if (is_any(p->reason, configs)) {
+        return true;
+    }
+    if (is_any(p->reason, pulls)) {
+        return stk_kube_say_pull(p, image, text, size);
+    }
+    if (is_any(p->reason, configs)) {
         (void)snprintf(text, size,
                        "can't create %s (%s): %.700s; check secrets, env_from and volumes",
                        container, p->reason, p->message);
@@ -235,6 +234,7 @@ static void say_waiting(const stk_kube_pod *p, char *text, size_t size)
         (void)snprintf(text, size, "%s waits (%s)%s%.700s", container, p->reason, colon(p->message),
                        p->message);
     }
+    return false;
 }
 
 static void judge_waiting(const stk_kube_job *job, const stk_kube_pod *p, stk_kube_verdict *v)
@@ -250,11 +250,8 @@ static void judge_waiting(const stk_kube_job *job, const stk_kube_pod *p, stk_ku
         if (!p->scheduled && *p->unscheduled != '\0') {
             say_unscheduled(p, text, size);
         } else {
-            say_waiting(p, text, size);
+            v->hopeless = say_waiting(p, text, size);
         }
-        /* The other reasons may be temporary: a registry is down, a Secret comes later. */
-        v->hopeless = strcmp(p->reason, "InvalidImageName") == 0 ||
-                      strcmp(p->reason, "ErrImageNeverPull") == 0;
         v->report.failure = STK_FAIL_START;
     }
 }

@@ -26,8 +26,8 @@ typedef struct stk_kube_pod {
     bool init_failed, init_waits; /* exit_code and reason are an init container's */
     char init[64];
     int exit_code, signal;
-    char reason[64], message[512]; /* of the container's state */
-    char unscheduled[512];         /* why no node takes it */
+    char reason[64], message[1024]; /* of the container's state */
+    char unscheduled[512];          /* why no node takes it */
     char disruption[64], disruption_text[256];
     char pod_reason[64], pod_message[512];
 } stk_kube_pod;
@@ -58,6 +58,9 @@ void stk_kube_judge(const stk_kube_job *job, const stk_kube_pod *pods, uint32_t 
 /* Turns an event (reason FailedCreate, FailedMount, …) into the reason why a job waits; "" if the
  * event gives none. */
 const char *stk_kube_event_words(const char *reason, const char *message, char *buf, size_t size);
+/* Writes why the node can't pull `image` ("its image"). Returns true if the registry's answer is
+ * definite, so that waiting can't help. */
+bool stk_kube_say_pull(const stk_kube_pod *p, const char *image, char *text, size_t size);
 /* The failure class of a job that waited too long: START if a pod has a node, else RESOURCES. */
 stk_failure stk_kube_blame(const stk_kube_pod *pods, uint32_t n);
 

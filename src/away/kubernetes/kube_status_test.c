@@ -194,7 +194,7 @@ static const struct {
      "wait for other pods"},
     {"image-pull", "job-never", true, "its image isn't on node real-node, and the pull policy is",
      "load it there"},
-    {"image-pull", "job-pull", false, "can't pull its image: failed to pull", "image_pull_secrets"},
+    {"image-pull", "job-pull", false, "don't reach the registry", "image_map"},
     {"image-pull", "job-dns", false, "no such host", "the registry"},
     {"image-pull", "job-badname", true, "its image has an invalid name", "correct it"},
     {"inject-runner", "no-secret-key", false,
@@ -235,6 +235,61 @@ static void test_waiting_init(void **state)
         stk_kube_judge(&(stk_kube_job){.seen = true}, &pod, 1, &v);
         contains(v.report.text, rows[i].expected);
     }
+}
+
+/* The runtimes' messages: of containerd, CRI-O and Docker. */
+static void test_pulls(void **state)
+{
+#define OF                                                                                         \
+    "failed to pull and unpack image \"r.io/x:1\": failed to resolve reference \"r.io/x:1\": "
+    static const struct {
+        const char *message, *expected;
+        bool is_sure;
+    } rows[] = {
+        {OF "r.io/x:1: not found", "the registry doesn't have it", true},
+        {"rpc error: code = NotFound desc = " OF "r.io/x:1: not found", "doesn't have it", true},
+        {"reading manifest 1 in r.io/x: manifest unknown", "doesn't have it", true},
+        {"reading manifest 1 in r.io/x: name unknown: repository not known", "have it", true},
+        {"manifest for r.io/x:1 not found: manifest unknown: manifest unknown", "have it", true},
+        {"failed to pull and unpack image \"r.io/x:1\": no match for platform in manifest: not "
+         "found",
+         "not for the architecture of node n ", true},
+        {OF "pull access denied, repository does not exist or may require authorization: server "
+            "message: insufficient_scope: authorization failed",
+         "the registry refuses this cluster", false},
+        {OF
+         "unexpected status from HEAD request to https://r.io/v2/x/manifests/1: 401 Unauthorized",
+         "refuses this cluster", false},
+        {OF "unexpected status from HEAD request to https://r.io/v2/x/manifests/1: 403 Forbidden",
+         "image_pull_secrets", false},
+        {OF "unexpected status code https://r.io/v2/x/manifests/1: 429 Too Many Requests - Server "
+            "message: toomanyrequests: You have reached your pull rate limit.",
+         "limits how often", false},
+        {OF "failed to do request: Head \"https://r.io/v2/x/manifests/1\": tls: failed to verify "
+            "certificate: x509: certificate signed by unknown authority",
+         "don't trust", false},
+        {OF
+         "failed to do request: Head \"https://r.io/v2/x/manifests/1\": dial tcp: lookup r.io: no "
+         "such host",
+         "don't reach the registry", false},
+        {OF "unexpected status from HEAD request to https://r.io/v2/x/manifests/1: 503 Service "
+            "Unavailable",
+         "503 Service", false},
+        {"file not found in cache", "file not found", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        stk_kube_pod pod = {
+            .name = "p", .node = "n", .reason = "ImagePullBackOff", .scheduled = true};
+        stk_kube_verdict v;
+        (void)snprintf(pod.message, sizeof pod.message,
+                       "Back-off pulling image \"r.io/x:1\": ErrImagePull: %s", rows[i].message);
+        stk_kube_judge(&(stk_kube_job){.seen = true}, &pod, 1, &v);
+        contains(v.report.text, rows[i].expected);
+        assert_int_equal(v.hopeless, rows[i].is_sure);
+        assert_int_equal(v.report.failure, STK_FAIL_START);
+    }
+#undef OF
 }
 
 static void test_waiting(void **state)
@@ -358,9 +413,10 @@ static void test_evicted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ends),         cmocka_unit_test(test_waiting),
-        cmocka_unit_test(test_waiting_init), cmocka_unit_test(test_events),
-        cmocka_unit_test(test_lagging),      cmocka_unit_test(test_evicted),
+        cmocka_unit_test(test_ends),    cmocka_unit_test(test_pulls),
+        cmocka_unit_test(test_waiting), cmocka_unit_test(test_waiting_init),
+        cmocka_unit_test(test_events),  cmocka_unit_test(test_lagging),
+        cmocka_unit_test(test_evicted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

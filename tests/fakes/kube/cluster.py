@@ -52,6 +52,9 @@ class Options:
         default_factory=lambda: ["*"]
     )  # patterns of names that are there
     absent: list[str] = dataclasses.field(default_factory=lambda: ["*absent*", "*.invalid/*"])
+    pulls: dict[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # pattern of names → what their registry answers (images.ANSWERS)
     entrypoint: list[str] = dataclasses.field(default_factory=lambda: ["sh"])  # of every image
     environment: dict[str, str] = dataclasses.field(default_factory=dict)  # of every image
     show: list[str] = dataclasses.field(default_factory=list)  # host paths that every image holds

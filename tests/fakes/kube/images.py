@@ -38,13 +38,35 @@ def parts(image: str) -> tuple[str, str, str]:
     return head, repository, digest or tag or "latest"
 
 
-def pull_error(image: str) -> str:
-    """What containerd says of an image that can't be pulled."""
+# What a registry answers, by the word that ``Options.pulls`` gives for a pattern of names.
+ANSWERS = {
+    "missing": "{full}: not found",
+    "denied": "pull access denied, repository does not exist or may require authorization: server message: "
+    "insufficient_scope: authorization failed",
+    "limited": "unexpected status from HEAD request to {url}: 429 Too Many Requests",
+    "untrusted": 'failed to do request: Head "{url}": tls: failed to verify certificate: x509: certificate signed by '
+    "unknown authority",
+    "down": "unexpected status from HEAD request to {url}: 503 Service Unavailable",
+}
+
+
+def answer(image: str, pulls: dict[str, str]) -> str:
+    """What ``pulls`` says of an image; '' for nothing."""
+    return next((word for p, word in pulls.items() if fnmatch.fnmatchcase(image, p)), "")
+
+
+def pull_error(image: str, says: str = "") -> str:
+    """What containerd says of an image that can't be pulled; ``says``: a word of ANSWERS, or 'platform'."""
     registry, repository, tag = parts(image)
     mark = "@" if tag.startswith("sha256:") else ":"
     full = image if image.startswith(registry) else f"{registry}/{repository}{mark}{tag}"
     head = f'failed to pull and unpack image "{full}": failed to resolve image: '
-    url = f'Head "https://{registry}/v2/{repository}/manifests/{tag}"'
+    at = f"https://{registry}/v2/{repository}/manifests/{tag}"
+    if says == "platform":
+        return f'failed to pull and unpack image "{full}": no match for platform in manifest: not found'
+    if says:
+        return head + ANSWERS[says].format(full=full, url=at)
+    url = f'Head "{at}"'
     if registry.split(":")[0] == "localhost":
         return f"{head}failed to do request: {url}: dial tcp 127.0.0.1:443: connect: connection refused"
     if registry.endswith(".invalid"):

@@ -216,7 +216,11 @@ class PodRun:
         image, policy, options = c["image"], c["imagePullPolicy"], self.cluster.options
         bad = images.invalid(image)
         tries = 0
-        while bad or not images.there(image, options.images, options.absent):
+        while (
+            bad
+            or (says := images.answer(image, options.pulls))
+            or not images.there(image, options.images, options.absent)
+        ):
             if bad:
                 reason, message = "InvalidImageName", bad
                 self.event("Warning", "InspectFailed", bad, c)
@@ -225,7 +229,7 @@ class PodRun:
                 message = f'Container image "{image}" is not present with pull policy of Never'
                 self.event("Warning", reason, message, c)
             else:
-                reason, message = "ErrImagePull", images.pull_error(image)
+                reason, message = "ErrImagePull", images.pull_error(image, says)
                 self.event("Normal", "Pulling", f'Pulling image "{image}"', c)
                 self.event("Warning", "Failed", f'Failed to pull image "{image}": {message}', c)
             self.event("Warning", "Failed", f"Error: {reason}", c)
