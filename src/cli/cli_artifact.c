@@ -185,7 +185,7 @@ static int run_artifact(const stk_cli *cli, stk_buf *out, stk_err *err)
                  {"get", "artifact", "ARTIFACT", STK_STORE_READONLY, run_get},
                  {"path", "artifact", "ARTIFACT", STK_STORE_READONLY, run_get},
                  {"add", "file", "FILE", STK_STORE_CREATE, run_add},
-                 {"rm", "artifact", "NAME:VERSION", 0, run_rm}};
+                 {"rm", "artifact", "NAME:VERSION", STK_STORE_FREES, run_rm}};
     enum { N_WORDS = sizeof words / sizeof words[0] };
     const char *word = stk_cli_arg(cli, 0);
     STK_STORE_AUTO store = NULL;

@@ -58,7 +58,7 @@ static int run_rm(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     STK_STORE_AUTO store = NULL;
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    STK_TRY(stk_cli_store(0, &store, err));
+    STK_TRY(stk_cli_store(STK_STORE_FREES, &store, err));
     return stk_cli_rm(cli, store, 0, arena, out, err);
 }
 

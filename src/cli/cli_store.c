@@ -61,8 +61,11 @@ static int run_store(const stk_cli *cli, stk_buf *out, stk_err *err)
     if (i != RM) {
         STK_TRY(stk_cli_at_most(cli, 1, err));
     }
-    bool writes = i == GC || i == RM || stk_cli_flag(cli, "repair");
-    STK_TRY(stk_cli_store(writes ? 0 : STK_STORE_READONLY, &store, err));
+    int flags = stk_cli_flag(cli, "repair") ? 0 : STK_STORE_READONLY;
+    if (i == GC || i == RM) {
+        flags = STK_STORE_FREES;
+    }
+    STK_TRY(stk_cli_store(flags, &store, err));
     switch (i) {
     case GC:
         return run_gc(cli, store, out, err);

@@ -31,8 +31,9 @@
 typedef struct stk_store stk_store;
 
 /* OWN: the caller has made the folder for this process (an agent in its container); its owner isn't
- * checked. */
-enum { STK_STORE_CREATE = 1, STK_STORE_READONLY = 2, STK_STORE_OWN = 4 };
+ * checked. FREES: the caller removes things, for which it may use up the store's reserve of disk
+ * space until it closes the store. */
+enum { STK_STORE_CREATE = 1, STK_STORE_READONLY = 2, STK_STORE_OWN = 4, STK_STORE_FREES = 8 };
 
 /* Finds the store: STOKER_STORE, else `.stoker` in the nearest folder from `cwd` up to the
  * project's root (sys/trust.h), else `cwd`/.stoker (for CREATE). malloc'd absolute path. */

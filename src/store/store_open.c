@@ -20,6 +20,9 @@
 #include "sys/old.h"
 #include "sys/trust.h"
 
+enum { RESERVE_BYTES = 64 << 10 }; /* each */
+static const char *const reserve[] = {"reserve/0", "reserve/1", "reserve/2", "reserve/3"};
+
 static const struct {
     unsigned long magic;
     const char *name;
@@ -261,6 +264,28 @@ static int open_folder(stk_store *store, stk_err *err)
     return 0;
 }
 
+/* Files that hold blocks and inodes back: on a full file system, a caller that removes runs gives
+ * them up, which makes room for the record of the removal. The store works without them, too. */
+static void make_reserve(const stk_store *store)
+{
+    bool is_new = mkdirat(store->dir_fd, "reserve", 0700) == 0;
+    for (size_t i = 0; is_new && i < sizeof reserve / sizeof *reserve; i++) {
+        STK_FD_AUTO fd =
+            openat(store->dir_fd, reserve[i], O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0 || fallocate(fd, 0, 0, RESERVE_BYTES) < 0) {
+            return;
+        }
+    }
+}
+
+static void give_up_reserve(const stk_store *store)
+{
+    for (size_t i = 0; i < sizeof reserve / sizeof *reserve; i++) {
+        (void)unlinkat(store->dir_fd, reserve[i], 0);
+    }
+    (void)unlinkat(store->dir_fd, "reserve", AT_REMOVEDIR);
+}
+
 /* Only a caller that creates stores creates the database. One that reads or cleans up leaves a
  * folder without a database as it is: an engine may be about to create it, or was killed before it
  * could. */
@@ -294,10 +319,17 @@ static int open_all(stk_store *store, stk_err *err)
     STK_TRY(open_folder(store, err));
     STK_TRY(find_database(store, err));
     STK_TRY(open_sections(store, err));
+    if (store->flags & STK_STORE_FREES) {
+        give_up_reserve(store);
+    }
     if (!(store->flags & STK_STORE_READONLY)) {
         STK_TRY(open_lock(store, err));
     }
-    return stk_store_sql_open(store, err);
+    STK_TRY(stk_store_sql_open(store, err));
+    if ((store->flags & (STK_STORE_CREATE | STK_STORE_OWN)) == STK_STORE_CREATE) {
+        make_reserve(store);
+    }
+    return 0;
 }
 
 int stk_store_open(const char *path, int flags, stk_store **ret_store, stk_err *err)
@@ -345,6 +377,9 @@ void stk_store_close(stk_store *store)
     stk_store_stage_close(store);
     stk_store_use_end(store);
     stk_store_sql_close(store);
+    if (store->flags & STK_STORE_FREES && store->dir_fd >= 0) {
+        make_reserve(store);
+    }
     stk_file_close(&store->lock_fd);
     stk_file_close(&store->tmp_fd);
     stk_file_close(&store->runs_fd);

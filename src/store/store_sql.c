@@ -82,8 +82,8 @@ int stk_store_sql_err(stk_store *store, int rc, stk_err *err, const char *doing)
     if (primary == SQLITE_FULL || sys == ENOSPC || sys == EDQUOT) {
         code = stk_err_set(err, STK_E_FULL, "store '%s': %s: no %s left on its file system", path,
                            doing, sys == EDQUOT ? "disk quota" : "space");
-        stk_err_hint(err, "free some (`df -h`, and `df -i` for inodes); `stoker resume` continues "
-                          "a run that had started");
+        stk_err_hint(err, "free some (`df -h`, and `df -i` for inodes; `stoker store gc` removes "
+                          "old runs); `stoker resume` continues a run that had started");
     } else if (sys == EFBIG) {
         stk_err_set(err, code, "store '%s': %s: a file would exceed the limit on its size", path,
                     doing);
@@ -329,31 +329,36 @@ static int refuse_lost(stk_store *store, const char *db_path, stk_err *err)
     return STK_E_STORE;
 }
 
-static int open_as(stk_store *store, const char *db_path, int flags, stk_err *err)
+static int open_as(stk_store *store, const char *db_path, int flags, const char *mode, stk_err *err)
 {
     char text[16];
+    char sql[48];
     (void)sqlite3_close(store->db);
     store->db = NULL;
     int rc = sqlite3_open_v2(db_path, &store->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
     if (rc != SQLITE_OK) {
         return stk_store_sql_err(store, rc, err, "opening");
     }
+    (void)snprintf(sql, sizeof sql, "PRAGMA locking_mode = %s", mode);
+    STK_TRY(stk_store_exec(store, sql, err));
     return pragma(store, "PRAGMA user_version", text, sizeof text, err);
 }
 
-/* To read a WAL database read-only, SQLite needs its -shm file, or nobody writing ("immutable"). A
- * writer killed in its transaction leaves a state that only a writer can roll back: we do that, and
- * change nothing else. */
+/* To read a WAL database read-only, SQLite needs its -shm file, or nobody writing ("immutable"). On
+ * a full file system, where it can't make that file, it keeps it in memory if it is alone. A writer
+ * killed in its transaction leaves a state that only a writer can roll back: we do that, and change
+ * nothing else. */
 static int open_readonly(stk_store *store, const char *db_path, stk_err *err)
 {
     stk_err first;
-    int code = open_as(store, db_path, SQLITE_OPEN_READONLY, &first);
-    if (code == 0) {
+    int code = open_as(store, db_path, SQLITE_OPEN_READONLY, "NORMAL", &first);
+    if (code == 0 || (code == STK_E_FULL &&
+                      open_as(store, db_path, SQLITE_OPEN_READWRITE, "EXCLUSIVE", NULL) == 0)) {
         return 0;
     }
     if ((sqlite3_errcode(store->db) & 0xff) == SQLITE_READONLY &&
-        open_as(store, db_path, SQLITE_OPEN_READWRITE, NULL) == 0 &&
-        open_as(store, db_path, SQLITE_OPEN_READONLY, NULL) == 0) {
+        open_as(store, db_path, SQLITE_OPEN_READWRITE, "NORMAL", NULL) == 0 &&
+        open_as(store, db_path, SQLITE_OPEN_READONLY, "NORMAL", NULL) == 0) {
         return 0;
     }
     int rc;

@@ -66,9 +66,7 @@ def test_one_sentence(cli: Cli, disk: Path, door: str, begun: bool, lack: str) -
         cli.write("first.yaml", DOCUMENT + f"  z: {{run: '{fills}; exit 3'}}\n")
         assert cli("run", "first.yaml").code == 1
     if lack == "space":
-        with open(disk / "fill", "wb", buffering=0) as file, pytest.raises(OSError):
-            while True:
-                file.write(bytes(1 << 16))
+        fill(disk)
     elif lack == "inodes":
         n = os.statvfs(disk)
         assert mount("-o", f"remount,nr_inodes={n.f_files - n.f_ffree + 1}", disk)
@@ -132,9 +130,48 @@ def test_quota(cli: Cli, quota: Path, door: str, begun: bool) -> None:
     assert "quota" in own[0].lower(), own
 
 
-def test_reads_while_full(cli: Cli, disk: Path) -> None:
-    """A store on a read-only file system can be read."""
+LOOKS = (["show"], ["runs"], ["logs"], ["why"], ["plan", "p.yaml"], ["artifact", "list"])
+
+
+def fill(disk: Path) -> None:
+    with open(disk / "fill", "wb", buffering=0) as file, pytest.raises(OSError):
+        while True:
+            file.write(bytes(1 << 12))
+
+
+def test_a_read_only_store_is_read(cli: Cli, disk: Path) -> None:
     assert cli("run", "p.yaml").code == 0
     assert mount("-o", "remount,ro", disk)
-    for words in (["show"], ["runs"], ["logs"], ["why"], ["plan", "p.yaml"], ["artifact", "list"]):
+    for words in LOOKS:
         assert cli(*words).code == 0, words
+
+
+@pytest.mark.parametrize("lack", ["space", "inodes"])
+@pytest.mark.parametrize(
+    "words",
+    [["store", "gc", "--keep-runs", "0", "--keep", "0s"], ["rm", "latest"]],
+    ids=["gc", "rm"],
+)
+def test_a_full_store_is_read_and_emptied(
+    cli: Cli, disk: Path, lack: str, words: list[str]
+) -> None:
+    for _ in range(2):
+        assert cli("run", "p.yaml").code == 0
+    if lack == "space":
+        fill(disk)
+        assert os.statvfs(disk).f_bavail == 0
+    else:
+        n = os.statvfs(disk)
+        assert mount("-o", f"remount,nr_inodes={n.f_files - n.f_ffree + 1}", disk)
+    for look in LOOKS:
+        assert cli(*look).code == 0, look
+    assert "store gc" in cli("run", "p.yaml").err
+    assert cli(*words).code == 0
+    assert len(cli.json("runs")) == (0 if words[0] == "store" else 1)
+    if lack == "space":
+        (disk / "fill").unlink()
+    else:
+        assert mount("-o", f"remount,nr_inodes={n.f_files}", disk)
+    assert cli("store", "gc").code == 0
+    kept = [file.stat().st_blocks for file in (disk / "store" / "reserve").iterdir()]
+    assert len(kept) == 4 and all(kept)  # for the next time
