@@ -58,22 +58,12 @@ static stk_json in_order(const stk_json *value, stk_arena *arena)
     return copy;
 }
 
-/* An option of a place, or of its run_args; NULL: none, or null. */
-static const stk_json *find_option(const stk_json *options, const char *name)
-{
-    const stk_json *value = stk_json_get(options, name);
-    if (value == NULL) {
-        value = stk_json_get(stk_json_get(options, "run_args"), name);
-    }
-    return stk_json_is_kind(value, STK_JSON_NULL) ? NULL : value;
-}
-
 /* The user as whom the program of a place runs; NULL: the image's. */
 static const stk_json *find_user(const stk_json *docker, const stk_json *options)
 {
     const stk_json *user = stk_json_get(docker, "user");
     if (user == NULL || user->kind == STK_JSON_NULL) {
-        return find_option(options, "user");
+        return stk_spec_docker_option(options, "user");
     }
     return user;
 }
@@ -85,11 +75,15 @@ int stk_run_how_it_runs(const stk_place *place, stk_arena *arena, const char **r
     const struct {
         const char *name;
         const stk_json *value;
-    } said[] = {{"entrypoint", stk_json_get(docker, "entrypoint")}, /* by their names */
+    } said[] = {{"devices", stk_spec_docker_option(options, "devices")}, /* by their names */
+                {"entrypoint", stk_json_get(docker, "entrypoint")},
                 {"environment", stk_json_get(docker, "environment")},
-                {"python", find_option(options, "python")},
+                {"mounts", stk_spec_docker_option(options, "mounts")},
+                {"python", stk_spec_docker_option(options, "python")},
+                {"run_args.environment", stk_spec_docker_option(options, "environment")},
                 {"runtime_environment", stk_json_get(docker, "runtime_environment")},
-                {"user", find_user(docker, options)}};
+                {"user", find_user(docker, options)},
+                {"volumes", stk_spec_docker_option(options, "volumes")}};
     STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
     *ret = NULL;
     stk_json_open(&text, NULL, '{');

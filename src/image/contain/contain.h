@@ -76,6 +76,13 @@ int stk_engine_stream(const stk_engine *engine, const char *method, const char *
                       bool (*on_json)(void *arg, const char *json, size_t n), void *arg,
                       stk_err *err);
 
+/* --- devices (contain_devices.c) --- */
+
+/* Whether this engine can give a container the GPU of this uuid, or the device of this CDI name.
+ * STK_E_RESOURCES with a remedy: it has no way. */
+int stk_contain_check_gpu(const stk_engine *engine, const char *uuid, stk_err *err);
+int stk_contain_check_cdi(const stk_engine *engine, const char *name, stk_err *err);
+
 /* --- a task's container (contain_task.c and others) --- */
 
 typedef struct stk_contain_end {

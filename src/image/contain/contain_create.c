@@ -61,6 +61,7 @@ static void put_mounts(const writer *w, bool podman)
         }
         stk_json_close(w->out, '}');
     }
+    stk_contain_put_volumes(s, podman, w->out);
 }
 
 static void put_ulimits(const writer *w, bool podman)
@@ -90,6 +91,7 @@ static void put_groups(const writer *w, const char *key)
         (void)snprintf(group, sizeof group, "%u", (unsigned)w->devices->groups[i]);
         stk_json_put_text(w->out, NULL, group);
     }
+    stk_contain_put_items(w->spec, "group_add", w->out);
     stk_json_close(w->out, ']');
 }
 
@@ -106,9 +108,9 @@ static void put_docker_devices(const writer *w)
     stk_json_open(w->out, "Devices", '[');
     for (uint32_t i = 0; i < d->n_nodes; i++) {
         stk_json_open(w->out, NULL, '{');
-        stk_json_put_text(w->out, "PathOnHost", d->nodes[i]);
-        stk_json_put_text(w->out, "PathInContainer", d->nodes[i]);
-        stk_json_put_text(w->out, "CgroupPermissions", "rwm");
+        stk_json_put_text(w->out, "PathOnHost", d->nodes[i]->from);
+        stk_json_put_text(w->out, "PathInContainer", d->nodes[i]->to);
+        stk_json_put_text(w->out, "CgroupPermissions", d->nodes[i]->how);
         stk_json_close(w->out, '}');
     }
     stk_json_close(w->out, ']');
@@ -132,10 +134,28 @@ static void put_docker_devices(const writer *w)
     stk_json_close(w->out, ']');
 }
 
+static int64_t bytes_of(const contain_spec *s, const char *key)
+{
+    int64_t bytes = -1;
+    bool known = stk_spec_container_bytes(stk_json_get(s->run_args, key), &bytes);
+    return known ? bytes : -1;
+}
+
+/* Memory plus swap: no swap, unless memswap_limit allows some. */
+static int64_t swap_bytes(const contain_spec *s)
+{
+    int64_t asked = bytes_of(s, "memswap_limit");
+    return s->memory_bytes > 0 && asked > s->memory_bytes ? asked : s->memory_bytes;
+}
+
+static int64_t reserved_bytes(const contain_spec *s)
+{
+    return bytes_of(s, "mem_reservation");
+}
+
 static void put_docker(const writer *w)
 {
     static const char *const entrypoint[] = {CONTAIN_RUNNER, NULL};
-    static const char *const security[] = {"label=disable", NULL};
     static const char *const env[] = {"NVIDIA_VISIBLE_DEVICES=void"};
     const contain_spec *s = w->spec;
     stk_json_open(w->out, NULL, '{');
@@ -151,19 +171,27 @@ static void put_docker(const writer *w)
     if (s->labels != NULL) {
         stk_json_put(w->out, "Labels", s->labels);
     }
+    stk_json_put_known_text(w->out, "Hostname", stk_json_get_text(s->run_args, "hostname"));
     stk_json_put_raw(w->out, "Healthcheck", "{\"Test\":[\"NONE\"]}");
     stk_json_open(w->out, "HostConfig", '{');
     stk_json_put_bool(w->out, "AutoRemove", true); /* works even if all our processes have died */
     stk_json_put_text(w->out, "NetworkMode", s->network);
-    stk_json_put_texts(w->out, "SecurityOpt", security);
+    stk_json_open(w->out, "SecurityOpt", '[');
+    stk_json_put_text(w->out, NULL, "label=disable");
+    stk_contain_put_items(s, "security_opt", w->out);
+    stk_json_close(w->out, ']');
     if (s->read_only) {
         stk_json_put_bool(w->out, "ReadonlyRootfs", true);
     }
     put_known_number(w->out, "Memory", s->memory_bytes);
-    put_known_number(w->out, "MemorySwap", s->memory_bytes); /* memory plus swap: so no swap */
+    put_known_number(w->out, "MemorySwap", swap_bytes(s));
     put_known_number(w->out, "NanoCpus", s->cpu_milli * 1000000);
-    put_known_number(w->out, "ShmSize", s->shm_bytes);
+    if (!stk_contain_shares_memory(s)) {
+        put_known_number(w->out, "ShmSize", s->shm_bytes);
+    }
     put_known_number(w->out, "PidsLimit", s->pids);
+    put_known_number(w->out, "MemoryReservation", reserved_bytes(s));
+    stk_contain_put_run_args(s, false, w->out);
     if (s->cpus != NULL) {
         stk_json_put_text(w->out, "CpusetCpus", s->cpus);
     }
@@ -186,7 +214,8 @@ static void put_podman_limits(const writer *w)
     if (s->memory_bytes > 0) {
         stk_json_open(w->out, "memory", '{');
         put_known_number(w->out, "limit", s->memory_bytes);
-        put_known_number(w->out, "swap", s->memory_bytes);
+        put_known_number(w->out, "swap", swap_bytes(s));
+        put_known_number(w->out, "reservation", reserved_bytes(s));
         stk_json_close(w->out, '}');
     }
     stk_json_open(w->out, "cpu", '{');
@@ -197,6 +226,7 @@ static void put_podman_limits(const writer *w)
     if (s->cpus != NULL) {
         stk_json_put_text(w->out, "cpus", s->cpus);
     }
+    put_known_number(w->out, "shares", stk_json_get_whole(s->run_args, "cpu_shares", -1));
     stk_json_close(w->out, '}');
     if (s->pids > 0) {
         stk_json_open(w->out, "pids", '{');
@@ -213,6 +243,7 @@ static void put_podman(const writer *w)
     static const char *const security[] = {"disable", NULL};
     const contain_spec *s = w->spec;
     const contain_devices *d = w->devices;
+    char path[512];
     stk_json_open(w->out, NULL, '{');
     stk_json_put_text(w->out, "name", s->name);
     stk_json_put_text(w->out, "image", s->image);
@@ -237,8 +268,11 @@ static void put_podman(const writer *w)
     stk_json_open(w->out, "netns", '{');
     stk_json_put_text(w->out, "nsmode", s->network);
     stk_json_close(w->out, '}');
-    put_known_number(w->out, "shm_size", s->shm_bytes);
+    if (!stk_contain_shares_memory(s)) {
+        put_known_number(w->out, "shm_size", s->shm_bytes);
+    }
     put_podman_limits(w);
+    stk_contain_put_run_args(s, true, w->out);
     if (s->ulimits != NULL) {
         put_ulimits(w, true);
     }
@@ -246,7 +280,14 @@ static void put_podman(const writer *w)
     stk_json_open(w->out, "devices", '[');
     for (uint32_t i = 0; i < d->n_nodes + d->n_cdi; i++) {
         stk_json_open(w->out, NULL, '{');
-        stk_json_put_text(w->out, "path", i < d->n_nodes ? d->nodes[i] : d->cdi[i - d->n_nodes]);
+        stk_json_put_key(w->out, "path");
+        if (i < d->n_nodes) {
+            const stk_spec_volume *node = d->nodes[i];
+            (void)snprintf(path, sizeof path, "%s:%s:%s", node->from, node->to, node->how);
+            stk_json_put_text(w->out, NULL, path);
+        } else {
+            stk_json_put_text(w->out, NULL, d->cdi[i - d->n_nodes]);
+        }
         stk_json_close(w->out, '}');
     }
     stk_json_close(w->out, ']');

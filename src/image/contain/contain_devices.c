@@ -67,8 +67,24 @@ static bool is_device(const stk_json *device, const char *uuid, int64_t minor)
     return minor >= 0 && ours && n_whole == 1; /* not the entry for all GPUs */
 }
 
-/* The CDI name of this GPU in one specification, or NULL. */
-static const char *name_in(const char *path, const char *uuid, int64_t minor, stk_arena *arena)
+/* What is looked for: a GPU, or a name like "vendor.com/class=name". */
+typedef struct wanted {
+    const char *uuid, *name; /* one of them is NULL */
+    int64_t minor;
+} wanted;
+
+static bool is_wanted(const wanted *w, const char *kind, const stk_json *device)
+{
+    if (w->uuid != NULL) {
+        return strcmp(kind, "nvidia.com/gpu") == 0 && is_device(device, w->uuid, w->minor);
+    }
+    size_t n = strlen(kind);
+    return strncmp(w->name, kind, n) == 0 && w->name[n] == '=' &&
+           stk_json_is(stk_json_get(device, "name"), w->name + n + 1);
+}
+
+/* The CDI name of this device in one specification, or NULL. */
+static const char *name_in(const char *path, const wanted *w, stk_arena *arena)
 {
     STK_TEXT_AUTO text = NULL;
     size_t n = 0;
@@ -79,20 +95,17 @@ static const char *name_in(const char *path, const char *uuid, int64_t minor, st
     }
     const char *kind = stk_json_get_text(&root, "kind");
     const stk_json *devices = stk_json_get(&root, "devices");
-    for (uint32_t i = 0; kind != NULL && strcmp(kind, "nvidia.com/gpu") == 0 && devices != NULL &&
-                         devices->kind == STK_JSON_LIST && i < devices->n;
-         i++) {
+    for (uint32_t i = 0; kind != NULL && i < stk_json_n_items(devices); i++) {
         const char *name = stk_json_get_text(&devices->items[i], "name");
-        if (name != NULL && is_device(&devices->items[i], uuid, minor)) {
+        if (name != NULL && is_wanted(w, kind, &devices->items[i])) {
             return stk_arena_printf(arena, "%s=%s", kind, name);
         }
     }
     return NULL;
 }
 
-static const char *cdi_name(const char *uuid, stk_arena *arena)
+static const char *find_cdi(const wanted *w, stk_arena *arena)
 {
-    int64_t minor = minor_of(uuid);
     const char *found = NULL;
     for (size_t i = 0; i < sizeof cdi_folders / sizeof *cdi_folders && found == NULL; i++) {
         STK_DIR_AUTO dir = {0};
@@ -102,11 +115,34 @@ static const char *cdi_name(const char *uuid, stk_arena *arena)
             if (dot != NULL && (strcmp(dot, ".json") == 0 || strcmp(dot, ".yaml") == 0)) {
                 char path[512];
                 (void)snprintf(path, sizeof path, "%s/%s", cdi_folders[i], dir.items[k].name);
-                found = name_in(path, uuid, minor, arena);
+                found = name_in(path, w, arena);
             }
         }
     }
     return found;
+}
+
+static const char *cdi_name(const char *uuid, stk_arena *arena)
+{
+    return find_cdi(&(wanted){.uuid = uuid, .minor = minor_of(uuid)}, arena);
+}
+
+int stk_contain_check_cdi(const stk_engine *engine, const char *name, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_TRY(stk_err_if_null(arena, err));
+    if (!engine->has_cdi) {
+        return stk_err_set(err, STK_E_RESOURCES, "%s doesn't take CDI names like %s", engine->name,
+                           name);
+    }
+    if (find_cdi(&(wanted){.name = name}, arena) != NULL) {
+        return 0;
+    }
+    stk_err_set(err, STK_E_RESOURCES,
+                "no CDI specification in /etc/cdi, /var/run/cdi or /run/cdi has device %s", name);
+    stk_err_hint(err, "correct the name, or have the device's vendor write the specification "
+                      "(NVIDIA: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml)");
+    return STK_E_RESOURCES;
 }
 
 static int no_way(const stk_engine *engine, const char *uuid, stk_err *err)
@@ -126,6 +162,14 @@ static int no_way(const stk_engine *engine, const char *uuid, stk_err *err)
                      "install nvidia-container-toolkit, then run: nvidia-ctk runtime configure");
     }
     return STK_E_RESOURCES;
+}
+
+int stk_contain_check_gpu(const stk_engine *engine, const char *uuid, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_TRY(stk_err_if_null(arena, err));
+    bool has_way = engine->has_nvidia || (engine->has_cdi && cdi_name(uuid, arena) != NULL);
+    return has_way ? 0 : no_way(engine, uuid, err);
 }
 
 static int add_gpus(const contain_spec *spec, stk_engine *engine, stk_arena *arena,
@@ -153,13 +197,13 @@ static int add_gpus(const contain_spec *spec, stk_engine *engine, stk_arena *are
 
 /* Adds a node and its group: nodes of /dev/dri often belong to a group (render), and a user other
  * than root must be in it. */
-static int add_node(const char *path, contain_devices *d, stk_err *err)
+static int add_node(const stk_spec_volume *node, contain_devices *d, stk_err *err)
 {
     struct stat st;
-    if (stat(path, &st) != 0) {
-        return stk_err_sys(err, STK_E_RESOURCES, errno, "device %s", path);
+    if (stat(node->from, &st) != 0) {
+        return stk_err_sys(err, STK_E_RESOURCES, errno, "device %s", node->from);
     }
-    d->nodes[d->n_nodes++] = path;
+    d->nodes[d->n_nodes++] = node;
     bool known = st.st_gid == 0 || (st.st_mode & S_IRGRP) == 0 || (st.st_mode & S_IROTH) != 0;
     for (uint32_t i = 0; i < d->n_groups; i++) {
         known |= d->groups[i] == st.st_gid;
@@ -173,12 +217,13 @@ static int add_node(const char *path, contain_devices *d, stk_err *err)
 int stk_contain_devices(const contain_spec *spec, stk_engine *engine, stk_arena *arena,
                         contain_devices *ret, stk_err *err)
 {
-    size_t n = (size_t)spec->n_devices + spec->n_gpus + 1;
+    size_t n = (size_t)spec->n_devices + spec->n_gpus + spec->n_volumes + 1;
+    stk_spec_volume *own = stk_arena_array(arena, n, sizeof *own);
     int rc = 0;
     *ret = (contain_devices){.nodes = stk_arena_array(arena, n, sizeof *ret->nodes),
                              .cdi = stk_arena_array(arena, n, sizeof *ret->cdi),
                              .uuids = stk_arena_array(arena, n, sizeof *ret->uuids)};
-    if (ret->nodes == NULL || ret->cdi == NULL || ret->uuids == NULL) {
+    if (own == NULL || ret->nodes == NULL || ret->cdi == NULL || ret->uuids == NULL) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "devices");
     }
     for (uint32_t i = 0; rc == 0 && i < spec->n_devices; i++) {
@@ -186,14 +231,22 @@ int stk_contain_devices(const contain_spec *spec, stk_engine *engine, stk_arena 
         if (is_cdi(name)) {
             ret->cdi[ret->n_cdi++] = name;
         } else {
-            rc = add_node(name, ret, err);
+            own[i] = (stk_spec_volume){.kind = "device", .from = name, .to = name, .how = "rwm"};
+            rc = add_node(&own[i], ret, err);
+        }
+    }
+    for (uint32_t i = 0; rc == 0 && i < spec->n_volumes; i++) {
+        const stk_spec_volume *v = &spec->volumes[i];
+        if (strcmp(v->kind, "cdi") == 0) {
+            ret->cdi[ret->n_cdi++] = v->from;
+        } else if (strcmp(v->kind, "device") == 0) {
+            rc = add_node(v, ret, err);
         }
     }
     if (rc == 0 && ret->n_cdi > 0) {
         rc = stk_engine_ask(engine, arena, err);
-        if (rc == 0 && !engine->has_cdi) {
-            rc = stk_err_set(err, STK_E_RESOURCES, "%s doesn't take CDI names like %s",
-                             engine->name, ret->cdi[0]);
+        for (uint32_t i = 0; rc == 0 && i < ret->n_cdi; i++) {
+            rc = stk_contain_check_cdi(engine, ret->cdi[i], err);
         }
     }
     STK_TRY(rc);

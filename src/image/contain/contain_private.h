@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "image/contain/contain.h"
+#include "model/spec/spec.h"
 #include "net/http.h"
 
 /* Inside the container. */
@@ -61,6 +62,10 @@ typedef struct contain_spec {
     const stk_json *labels; /* a map, or NULL */
     const stk_json *ulimits;
     contain_mount *mounts;
+    stk_spec_volume *volumes; /* folders, volumes and devices that the user names; `user` keeps off
+                                 them */
+    uint32_t n_volumes;
+    const stk_json *run_args; /* docker-py's, for the engine (contain_run_args.c); or NULL */
     uint32_t n_argv, n_env, n_mounts, n_devices, n_gpus;
     int64_t memory_bytes, cpu_milli, shm_bytes, pids; /* -1: not limited */
     bool keep_entrypoint;
@@ -75,9 +80,9 @@ int stk_contain_read(const char *task_json, stk_arena *arena, contain_spec *ret,
 /* --- contain_devices.c --- */
 
 typedef struct contain_devices {
-    const char **nodes; /* "/dev/…" */
-    const char **cdi;   /* "nvidia.com/gpu=…" */
-    const char **uuids; /* for a device request to NVIDIA's runtime */
+    const stk_spec_volume **nodes; /* "/dev/…" */
+    const char **cdi;              /* "nvidia.com/gpu=…" */
+    const char **uuids;            /* for a device request to NVIDIA's runtime */
     uint32_t n_nodes, n_cdi, n_uuids;
     gid_t groups[8]; /* groups that may open the nodes */
     uint32_t n_groups;
@@ -89,6 +94,17 @@ int stk_contain_devices(const contain_spec *spec, stk_engine *engine, stk_arena 
                         contain_devices *ret, stk_err *err);
 
 /* --- contain_create.c --- */
+
+/* --- contain_run_args.c: what run_args and volumes ask of the engine --- */
+
+/* The members of HostConfig, or of the request to Podman's own API. */
+void stk_contain_put_run_args(const contain_spec *spec, bool podman, stk_buf *out);
+/* Items of the list of mounts. */
+void stk_contain_put_volumes(const contain_spec *spec, bool podman, stk_buf *out);
+/* Whether /dev/shm is the machine's, so that the container has no size of its own for it. */
+bool stk_contain_shares_memory(const contain_spec *spec);
+/* Items of a list: those of `key`, a text or a list. */
+void stk_contain_put_items(const contain_spec *spec, const char *key, stk_buf *out);
 
 typedef struct contain_files {
     char folder[4096]; /* only we can enter */

@@ -146,6 +146,31 @@ static void read_mounts(reader *r, contain_spec *s)
     }
 }
 
+/* Devices join those of the lease, so that one place knows how an engine gets them. */
+static void read_volumes(reader *r, contain_spec *s)
+{
+    const stk_json *list = get_member(r, "volumes", STK_JSON_LIST);
+    s->n_volumes = stk_json_n_items(list);
+    s->volumes = stk_arena_array(r->arena, (size_t)s->n_volumes + 1, sizeof *s->volumes);
+    if (s->volumes == NULL) {
+        out_of_memory(r);
+        return;
+    }
+    for (uint32_t i = 0; i < s->n_volumes; i++) {
+        const stk_json *one = &list->items[i];
+        stk_spec_volume *v = &s->volumes[i];
+        v->kind = stk_json_get_text(one, "kind");
+        v->from = stk_json_get_text(one, "from");
+        v->to = stk_json_get_text(one, "to");
+        v->how = stk_text_or(stk_json_get_text(one, "how"), "");
+        v->write = stk_json_is_true(stk_json_get(one, "write"));
+        if (v->kind == NULL || (v->from == NULL && v->to == NULL)) {
+            fail_at_key(r, "volumes", "a list of {\"kind\", \"from\", \"to\", \"how\", \"write\"}");
+            return;
+        }
+    }
+}
+
 /* stoker-RUN-STEP-ATTEMPT; a unique name if the document names no run. */
 static void make_name(reader *r, const stk_json *root, contain_spec *s)
 {
@@ -188,7 +213,10 @@ static void read_members(reader *r, contain_spec *s)
     s->cpu_milli = number_of_key(r, "cpu_milli");
     s->shm_bytes = number_of_key(r, "shm_bytes");
     s->pids = number_of_key(r, "pids");
-    s->read_only = truth(r, "read_only");
+    s->run_args = get_member(r, "run_args", STK_JSON_MAP);
+    s->pids = stk_json_get_whole(s->run_args, "pids_limit", s->pids);
+    s->read_only =
+        truth(r, "read_only") || stk_json_is_true(stk_json_get(s->run_args, "read_only"));
     const char *entrypoint = text(r, "entrypoint");
     s->keep_entrypoint = entrypoint != NULL && strcmp(entrypoint, "keep") == 0;
     if (entrypoint != NULL && !s->keep_entrypoint && strcmp(entrypoint, "bypass") != 0) {
@@ -211,6 +239,7 @@ static void read_members(reader *r, contain_spec *s)
     s->expand = texts(r, "expand", &n_expand);
     read_env(r, s);
     read_mounts(r, s);
+    read_volumes(r, s);
 }
 
 bool stk_contain_switches(const contain_spec *spec)

@@ -209,11 +209,13 @@ static int place_inside(const stk_stack *stack, const char *step, const wish *w,
         return STK_E_SPEC;
     }
     const stk_json *options = stk_json_get(&w->backend, "docker");
-    const char *unused = stk_spec_unused_run_arg(stk_json_get(options, "run_args"));
+    STK_BUF_AUTO unused = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
+    stk_spec_unused_run_args(stk_json_get(options, "run_args"), &unused);
     STK_TRY(keep_options(options, arena, place, err));
-    if (unused != NULL) {
-        place->note =
-            stk_arena_printf(arena, "step '%s': run_args: '%s' has no effect here", step, unused);
+    STK_TRY(stk_buf_check(&unused, err));
+    if (unused.len > 0) {
+        place->note = stk_arena_printf(arena, "step '%s': run_args: %s ha%s no effect here", step,
+                                       unused.data, strchr(unused.data, ',') == NULL ? "s" : "ve");
         STK_TRY(stk_err_if_null(place->note, err));
     }
     if (place->written == NULL && !builds) {

@@ -356,7 +356,32 @@ bool stk_spec_names_slice(const char *gpu_class, const char *profile);
 /* `shm_size`: a number of bytes, or text as for Docker (64m, 8g: binary) or resources (8GB).
  * Returns false for anything else, and for values not above 0. */
 bool stk_spec_container_bytes(const stk_json *node, int64_t *ret_bytes);
-/* The first of docker-py's `run_args` that Stoker ignores, or NULL. */
-const char *stk_spec_unused_run_arg(const stk_json *args);
+/* The names of docker-py's `run_args` that have no effect here: "'a', 'b'". */
+void stk_spec_unused_run_args(const stk_json *args, stk_buf *ret_names);
+
+/* --- containers: what `volumes`, `mounts`, `tmpfs` and `devices` name (spec_volumes.c) --- */
+
+typedef struct stk_spec_volume {
+    const char *kind; /* "bind", "volume", "tmpfs", "device", "cdi" */
+    const char *from; /* a path here, a volume's name, a name of CDI; NULL: tmpfs */
+    const char *to;   /* a path inside; NULL: cdi */
+    const char *how;  /* options of a tmpfs, permissions of a device; "": none */
+    bool write;
+} stk_spec_volume;
+
+typedef struct stk_spec_volumes {
+    stk_spec_volume *items;
+    uint32_t n, cap;
+} stk_spec_volumes;
+
+/* Appends what the option `key` names. Returns NULL, or what a wrong part must be. Texts live in
+ * `arena` or the value. */
+const char *stk_spec_add_volumes(const char *key, const stk_json *value, stk_arena *arena,
+                                 stk_spec_volumes *list);
+/* All of a place's options, of its run_args what the options don't name themselves. They have been
+ * checked. Returns false: out of memory. */
+bool stk_spec_all_volumes(const stk_json *options, stk_arena *arena, stk_spec_volumes *ret);
+/* An option, else that of `run_args`; NULL: neither is given. */
+const stk_json *stk_spec_docker_option(const stk_json *options, const char *key);
 
 #endif

@@ -19,6 +19,13 @@ typedef enum kind {
     OPTIONS,     /* of a build */
     BYTES,       /* 64m, 8GB or a number */
     WHOLE_BYTES, /* a number only, as the engine takes it */
+    SWAP,        /* BYTES, or -1 for any amount */
+    NUMBER,      /* a whole one */
+    WORDS,       /* a list of texts and numbers */
+    PAIRS,       /* a mapping of values, or a list of "KEY=VALUE" */
+    HOSTS,       /* the same, or a list of "NAME:ADDRESS" */
+    MOUNTED,     /* spec_volumes.c */
+    DEVICES,
     PLATFORM,
     ULIMITS,
     WORD, /* one of `words` */
@@ -33,6 +40,7 @@ typedef struct known {
 } known;
 
 static const char *const networks[] = {"host", "bridge", "none", NULL};
+static const char *const ipc_modes[] = {"host", "private", "shareable", "none", NULL};
 static const char *const entrypoints[] = {"bypass", "keep", NULL};
 static const char *const installers[] = {"pip", "uv", NULL};
 
@@ -112,101 +120,43 @@ static const known build_options[] = {{"pull", ANY, NULL},
                                       {"timeout", ANY, NULL},
                                       {"use_config_proxy", TRUTH, NULL}};
 
-static const known options[] = {{"image", TEXT, NULL},      {"shm_size", BYTES, NULL},
-                                {"ulimits", ULIMITS, NULL}, {"network", WORD, networks},
-                                {"user", TEXT, NULL},       {"python", TEXT, NULL},
-                                {"run_args", ARGS, NULL}};
-
-/* Arguments of docker-py's `run`. We pass the first group on; the others have no effect here. */
-static const known run_args[] = {{"shm_size", BYTES, NULL},
-                                 {"ulimits", ULIMITS, NULL},
-                                 {"network", WORD, networks},
-                                 {"user", TEXT, NULL},
-                                 {"auto_remove", ANY, NULL},
-                                 {"blkio_weight", ANY, NULL},
-                                 {"blkio_weight_device", ANY, NULL},
-                                 {"cap_add", ANY, NULL},
-                                 {"cap_drop", ANY, NULL},
-                                 {"cgroup_parent", ANY, NULL},
-                                 {"cgroupns", ANY, NULL},
-                                 {"command", ANY, NULL},
-                                 {"cpu_count", ANY, NULL},
-                                 {"cpu_percent", ANY, NULL},
-                                 {"cpu_period", ANY, NULL},
-                                 {"cpu_quota", ANY, NULL},
-                                 {"cpu_rt_period", ANY, NULL},
-                                 {"cpu_rt_runtime", ANY, NULL},
-                                 {"cpu_shares", ANY, NULL},
-                                 {"cpuset_cpus", ANY, NULL},
-                                 {"cpuset_mems", ANY, NULL},
-                                 {"detach", ANY, NULL},
-                                 {"device_cgroup_rules", ANY, NULL},
-                                 {"device_read_bps", ANY, NULL},
-                                 {"device_read_iops", ANY, NULL},
-                                 {"device_requests", ANY, NULL},
-                                 {"device_write_bps", ANY, NULL},
-                                 {"device_write_iops", ANY, NULL},
-                                 {"devices", ANY, NULL},
-                                 {"dns", ANY, NULL},
-                                 {"dns_opt", ANY, NULL},
-                                 {"dns_search", ANY, NULL},
-                                 {"domainname", ANY, NULL},
-                                 {"entrypoint", ANY, NULL},
-                                 {"environment", ANY, NULL},
-                                 {"extra_hosts", ANY, NULL},
-                                 {"group_add", ANY, NULL},
-                                 {"healthcheck", ANY, NULL},
-                                 {"hostname", ANY, NULL},
-                                 {"init", ANY, NULL},
-                                 {"init_path", ANY, NULL},
-                                 {"ipc_mode", ANY, NULL},
-                                 {"isolation", ANY, NULL},
-                                 {"kernel_memory", ANY, NULL},
-                                 {"labels", ANY, NULL},
-                                 {"links", ANY, NULL},
-                                 {"log_config", ANY, NULL},
-                                 {"lxc_conf", ANY, NULL},
-                                 {"mac_address", ANY, NULL},
-                                 {"mem_limit", ANY, NULL},
-                                 {"mem_reservation", ANY, NULL},
-                                 {"mem_swappiness", ANY, NULL},
-                                 {"memswap_limit", ANY, NULL},
-                                 {"mounts", ANY, NULL},
-                                 {"name", ANY, NULL},
-                                 {"nano_cpus", ANY, NULL},
-                                 {"network_disabled", ANY, NULL},
-                                 {"network_mode", ANY, NULL},
-                                 {"networking_config", ANY, NULL},
-                                 {"oom_kill_disable", ANY, NULL},
-                                 {"oom_score_adj", ANY, NULL},
-                                 {"pid_mode", ANY, NULL},
-                                 {"pids_limit", ANY, NULL},
-                                 {"platform", ANY, NULL},
-                                 {"ports", ANY, NULL},
-                                 {"privileged", ANY, NULL},
-                                 {"publish_all_ports", ANY, NULL},
-                                 {"read_only", ANY, NULL},
-                                 {"remove", ANY, NULL},
-                                 {"restart_policy", ANY, NULL},
-                                 {"runtime", ANY, NULL},
-                                 {"security_opt", ANY, NULL},
-                                 {"stderr", ANY, NULL},
-                                 {"stdin_open", ANY, NULL},
-                                 {"stdout", ANY, NULL},
-                                 {"stop_signal", ANY, NULL},
-                                 {"storage_opt", ANY, NULL},
-                                 {"stream", ANY, NULL},
-                                 {"sysctls", ANY, NULL},
-                                 {"tmpfs", ANY, NULL},
-                                 {"tty", ANY, NULL},
-                                 {"use_config_proxy", ANY, NULL},
-                                 {"userns_mode", ANY, NULL},
-                                 {"uts_mode", ANY, NULL},
-                                 {"version", ANY, NULL},
-                                 {"volume_driver", ANY, NULL},
-                                 {"volumes", ANY, NULL},
-                                 {"volumes_from", ANY, NULL},
-                                 {"working_dir", ANY, NULL}};
+#define ROW(name, kind, words) {name, kind, words},
+#define NO_ROW(name, kind, words)
+#define X(how, name, kind, words) ROW_##how(name, kind, words)
+#define ROW_GIVEN ROW
+#define ROW_ENGINE ROW
+#define ROW_SAME NO_ROW
+#define ROW_NONE NO_ROW
+static const known options[] = {
+    {"image", TEXT, NULL},
+    {"python", TEXT, NULL},
+    {"run_args", ARGS, NULL},
+#include "tbl/run_args.def"
+};
+#undef ROW_SAME
+#undef ROW_NONE
+#define ROW_SAME ROW
+#define ROW_NONE ROW
+static const known run_args[] = {
+#include "tbl/run_args.def"
+};
+#undef ROW_GIVEN
+#undef ROW_ENGINE
+#undef ROW_SAME
+#define ROW_GIVEN NO_ROW
+#define ROW_ENGINE NO_ROW
+#define ROW_SAME NO_ROW
+static const known no_effect[] = {
+#include "tbl/run_args.def"
+};
+#undef ROW_SAME
+#undef ROW_NONE
+#define ROW_SAME ROW
+#define ROW_NONE NO_ROW
+static const known always[] = {
+#include "tbl/run_args.def"
+};
+#undef X
 
 static const known ulimits[] = {
     {"core", ANY, NULL},     {"cpu", ANY, NULL},        {"data", ANY, NULL},
@@ -311,6 +261,29 @@ static int read_values(stk_spec_reader *r, const stk_json *node, const char *key
     return 0;
 }
 
+/* A list of texts and numbers; of pairs also a mapping, and each text is one. */
+static int read_pairs(stk_spec_reader *r, const stk_json *node, const known *key)
+{
+    bool pairs = key->kind != WORDS;
+    if (pairs && node->kind == STK_JSON_MAP) {
+        return read_values(r, node, key->name);
+    }
+    if (node->kind != STK_JSON_LIST) {
+        return stk_spec_wrong(r, node, key->name, pairs ? "a mapping or a list" : "a list");
+    }
+    for (uint32_t i = 0; i < node->n; i++) {
+        const char *text = stk_json_text(&node->items[i]);
+        if (key->kind == HOSTS && (text == NULL || strpbrk(text, "=:") == NULL)) {
+            return stk_spec_wrong(r, &node->items[i], key->name,
+                                  "a list of texts like NAME:ADDRESS");
+        }
+        if (text == NULL && (pairs || !stk_json_is_number(&node->items[i]))) {
+            return stk_spec_wrong(r, &node->items[i], key->name, "a list of texts or numbers");
+        }
+    }
+    return 0;
+}
+
 static int read_ulimits(stk_spec_reader *r, const stk_json *node, const char *key)
 {
     int64_t number = 0;
@@ -366,6 +339,21 @@ static int read_known(stk_spec_reader *r, const stk_json *node, const known *key
         return 0;
     case WHOLE_BYTES:
         return stk_spec_read_int(r, node, key->name, 1, INT64_MAX, &number);
+    case SWAP:
+        if (!(stk_json_int(node, &number) && number == -1) &&
+            !stk_spec_container_bytes(node, &number)) {
+            return stk_spec_wrong(r, node, key->name, "a size like 8GB, or -1 for any amount");
+        }
+        return 0;
+    case NUMBER:
+        return stk_spec_read_int(r, node, key->name, INT64_MIN, INT64_MAX, &number);
+    case WORDS:
+    case PAIRS:
+    case HOSTS:
+        return read_pairs(r, node, key);
+    case MOUNTED:
+    case DEVICES:
+        return stk_spec_check_mounted(r, node, key->name);
     case PLATFORM:
         if (!is_platform(stk_json_text(node))) {
             return stk_spec_wrong(r, node, key->name, "a platform like linux/amd64");
@@ -431,15 +419,34 @@ int stk_spec_check_backend(stk_spec_reader *r, const stk_json *map)
     return 0;
 }
 
-const char *stk_spec_unused_run_arg(const stk_json *args)
+/* Not given, or the value that means the same. */
+static bool says_nothing(const stk_json *value)
 {
-    for (uint32_t i = 0; args != NULL && args->kind == STK_JSON_MAP && i < args->n; i++) {
-        for (int k = 0; k < N(run_args); k++) {
-            if (run_args[k].kind == ANY &&
-                strcmp(stk_json_key(args, i)->text, run_args[k].name) == 0) {
-                return run_args[k].name;
-            }
+    bool empty =
+        (value->kind == STK_JSON_TEXT || stk_json_is_list(value) || stk_json_is_map(value)) &&
+        value->n == 0;
+    return empty || value->kind == STK_JSON_NULL || stk_json_is_false(value);
+}
+
+static bool is_in(const known *table, int n, const char *name)
+{
+    for (int k = 0; k < n; k++) {
+        if (strcmp(name, table[k].name) == 0) {
+            return true;
         }
     }
-    return NULL;
+    return false;
+}
+
+void stk_spec_unused_run_args(const stk_json *args, stk_buf *ret_names)
+{
+    for (uint32_t i = 0; i < stk_json_n_members(args); i++) {
+        const char *name = stk_json_key(args, i)->text;
+        const stk_json *value = stk_json_value(args, i);
+        if ((is_in(no_effect, N(no_effect), name) && !says_nothing(value)) ||
+            (is_in(always, N(always), name) && stk_json_is_false(value))) {
+            stk_buf_separate(ret_names, ", ");
+            stk_buf_printf(ret_names, "'%s'", name);
+        }
+    }
 }

@@ -132,7 +132,7 @@ static int put_mounts(container_writer *w)
         STK_TRY(put_file(w, cache->files[i]));
     }
     stk_json_close(w->buf, ']');
-    return 0;
+    return stk_exec_put_volumes(w->x, &w->in.options, w->buf, w->err);
 }
 
 /* --- program and variables --- */
@@ -159,11 +159,7 @@ static void put_container_env(void *arg, const char *key, const char *value, boo
  * NULL: neither has it. */
 static const stk_json *option(const container_writer *w, const char *key)
 {
-    const stk_json *own = stk_json_get(&w->in.options, key);
-    if (own != NULL && own->kind != STK_JSON_NULL) {
-        return own;
-    }
-    return stk_json_get(stk_json_get(&w->in.options, "run_args"), key);
+    return stk_spec_docker_option(&w->in.options, key);
 }
 
 /* The user that the step asks for, or NULL. */
@@ -180,10 +176,12 @@ static int put_variables(container_writer *w, const char *const *env)
 {
     stk_json_open(w->expand, "expand", '[');
     stk_json_open(w->buf, "env", '{');
-    if (strcmp(w->all->owner, "0:0") != 0 && other_user(w) == NULL) {
+    if (strcmp(w->all->owner, "0:0") != 0 && other_user(w) == NULL &&
+        !stk_exec_sets(w->x, &w->in, "HOME")) {
         /* a user whom the image doesn't know has no home */
         stk_json_put_text(w->buf, "HOME", "/tmp");
     }
+    stk_exec_put_environment(w->x, &w->in, w->buf);
     STK_TRY(stk_exec_in_image_env(w->x, &w->in, put_container_env, w, w->err));
     stk_json_close(w->buf, '}');
     stk_json_close(w->expand, ']');
@@ -220,14 +218,15 @@ static void put_limits(container_writer *w)
 {
     const stk_request *r = stk_plan_request(w->x->config.plan, w->x->tasks[w->in.task].i_step);
     const exec_slot *slot = w->x->tasks[w->in.task].slot;
-    int64_t memory = stk_exec_memory_limit(w->x, w->in.task);
+    int64_t memory = stk_exec_asked_memory(&w->in.options, stk_exec_memory_limit(w->x, w->in.task));
+    int64_t cpu_milli = stk_exec_asked_cpu(&w->in.options, r->limit_cpu ? r->cpu_milli : 0);
     int64_t shm = shm_bytes(w);
     STK_BUF_AUTO cpus = STK_BUF_INIT(1 << 16);
     if (memory > 0) {
         stk_json_put_whole(w->buf, "memory_bytes", memory);
     }
-    if (r->limit_cpu && r->cpu_milli > 0) {
-        stk_json_put_whole(w->buf, "cpu_milli", r->cpu_milli);
+    if (cpu_milli > 0) {
+        stk_json_put_whole(w->buf, "cpu_milli", cpu_milli);
     }
     for (uint32_t i = 0; i < slot->n_cpus; i++) {
         stk_buf_separate(&cpus, ",");
@@ -283,9 +282,10 @@ static void put_container_words(container_writer *w)
     (void)snprintf(attempt, sizeof attempt, "%u", w->attempt);
     stk_json_put_text(w->buf, "user", stk_text_or(other_user(w), w->all->owner));
     stk_json_put_text(w->buf, "owner", w->all->owner);
-    stk_json_put_text(w->buf, "network", stk_text_or(stk_json_text(option(w, "network")), "host"));
+    stk_json_put_text(w->buf, "network", stk_exec_asked_network(&w->in.options));
     stk_json_put_text(w->buf, "entrypoint", stk_json_is(entrypoint, "keep") ? "keep" : "bypass");
     stk_json_open(w->buf, "labels", '{');
+    stk_exec_put_labels(w->x, &w->in.options, w->buf);
     stk_json_put_text(w->buf, "stoker.run", w->x->config.run);
     stk_json_put_text(w->buf, "stoker.step", w->in.step->name);
     stk_json_put_text(w->buf, "stoker.attempt", attempt);
@@ -309,6 +309,7 @@ static int put_members(container_writer *w, const char *const *env)
     put_limits(w);
     put_leased_devices(w);
     put_container_words(w);
+    stk_exec_put_run_args(&w->in.options, w->buf);
     stk_json_close(w->buf, '}');
     return 0;
 }

@@ -157,6 +157,9 @@ static const char *python_path(stk_exec *x, const exec_in_image *in)
         written = stk_json_get_text(stk_json_get(&in->docker, "environment"), "PYTHONPATH");
     }
     if (more == NULL && written == NULL) {
+        more = stk_exec_asked_variable(x, &in->options, "PYTHONPATH");
+    }
+    if (more == NULL && written == NULL) {
         more = in->python_path;
     }
     if (more != NULL) {

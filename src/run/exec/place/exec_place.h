@@ -72,6 +72,24 @@ int stk_exec_check_place(const stk_exec *x, uint32_t task, const char *stack, st
 /* Watches an earlier engine's attempt that has no recorded end. The attempt keeps its number. */
 int stk_exec_attach(stk_exec *x, uint32_t task, stk_err *err);
 
+/* --- what the options of a container ask for (exec_run_args.c) --- */
+
+/* Writes "volumes": folders, volumes and devices of this machine. */
+int stk_exec_put_volumes(stk_exec *x, const stk_json *options, stk_buf *buf, stk_err *err);
+/* Writes the options' variables, without those that the settings give, too. */
+void stk_exec_put_environment(stk_exec *x, const exec_in_image *in, stk_buf *buf);
+/* The value of a variable among the options; NULL: none. */
+const char *stk_exec_asked_variable(stk_exec *x, const stk_json *options, const char *name);
+/* Whether options or settings give this variable. */
+bool stk_exec_sets(stk_exec *x, const exec_in_image *in, const char *name);
+void stk_exec_put_labels(stk_exec *x, const stk_json *options, stk_buf *buf);
+/* Writes "run_args": what the container engine gets as it is. */
+void stk_exec_put_run_args(const stk_json *options, stk_buf *buf);
+/* The smaller of the step's limit (0 or less: none) and that of the options. */
+int64_t stk_exec_asked_memory(const stk_json *options, int64_t own_bytes);
+int64_t stk_exec_asked_cpu(const stk_json *options, int64_t own_milli);
+const char *stk_exec_asked_network(const stk_json *options);
+
 bool stk_exec_is_contained(const stk_exec *x, uint32_t task);
 /* Writes the member "container" of the task's task.json and makes the mount points in the unpacked
  * project. `env`: the job's "K=V", NULL-terminated; task.json gets only the names. */
