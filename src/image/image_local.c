@@ -120,10 +120,38 @@ static bool has_any_word(const char *words, const char *const *any)
     return false;
 }
 
-/* The error for a pull or push that the engine ended with these words. */
-static int explain_words(const stk_image_ref *ref, const char *doing, const char *words,
-                         stk_err *err)
+/* The engine doesn't trust the registry's certificate, or there is none. */
+static int explain_tls(const stk_engine *engine, const stk_image_ref *ref, const char *doing,
+                       const char *words, bool is_plain, stk_arena *arena, stk_err *err)
 {
+    const char *program = stk_engine_program(engine);
+    const char *folder = engine->is_podman ? "/etc/containers" : "/etc/docker";
+    stk_err_set(err, STK_E_ENV, "%s image %s failed: %s doesn't trust registry %s: %s", doing,
+                stk_text_or(stk_image_text(ref, arena), ref->repository), engine->name,
+                ref->registry, words);
+    if (!is_plain) {
+        stk_err_hint(err, "put the certificate of its authority at %s/certs.d/%s/ca.crt", folder,
+                     ref->registry);
+    } else if (engine->is_podman) {
+        stk_err_hint(err,
+                     "the registry has no TLS: allow it by [[registry]] location = \"%s\", "
+                     "insecure = true in /etc/containers/registries.conf",
+                     ref->registry);
+    } else {
+        stk_err_hint(err,
+                     "the registry has no TLS: allow it by {\"insecure-registries\": [\"%s\"]} in "
+                     "/etc/%s/daemon.json",
+                     ref->registry, program);
+    }
+    return STK_E_ENV;
+}
+
+/* The error for a pull or push that the engine ended with these words. */
+static int explain_words(const stk_engine *engine, const stk_image_ref *ref, const char *doing,
+                         const char *words, stk_err *err)
+{
+    static const char *const tls[] = {"x509", "certificate", "tls: ", NULL};
+    static const char *const plain[] = {"http response to https", "http response to a https", NULL};
     static const char *const full[] = {"no space left", "disk quota", NULL};
     static const struct {
         int status;
@@ -139,13 +167,18 @@ static int explain_words(const stk_image_ref *ref, const char *doing, const char
     stk_image_login none = {0}, found = {0};
     STK_ARENA_AUTO arena = stk_arena_new(0);
     char copy[400];
+    STK_TRY(stk_err_need(arena, "to explain a registry", err));
     (void)snprintf(copy, sizeof copy, "%s", words); /* may lie in `err` */
     if (has_any_word(copy, full)) {
-        stk_err_set(err, STK_E_FULL, "no space left for image %s: %s", ref->repository, copy);
+        stk_err_set(err, STK_E_FULL, "no space left for image %s: %s",
+                    stk_text_or(stk_image_text(ref, arena), ref->repository), copy);
         stk_err_hint(err, "free space by `docker system prune` or `podman system prune`");
         return STK_E_FULL;
     }
-    if (arena != NULL && stk_image_login_find(ref->registry, arena, &found, NULL) < 0) {
+    if (has_any_word(copy, tls) || has_any_word(copy, plain)) {
+        return explain_tls(engine, ref, doing, copy, has_any_word(copy, plain), arena, err);
+    }
+    if (stk_image_login_find(ref->registry, arena, &found, NULL) < 0) {
         found = none;
     }
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
@@ -160,8 +193,8 @@ static int explain_words(const stk_image_ref *ref, const char *doing, const char
         how = "broke off";
         hint = "try again: complete layers are kept";
     }
-    stk_err_set(err, STK_E_ENV, "%s image %s/%s %s: %s", doing, ref->registry, ref->repository, how,
-                copy);
+    stk_err_set(err, STK_E_ENV, "%s image %s %s: %s", doing,
+                stk_text_or(stk_image_text(ref, arena), ref->repository), how, copy);
     stk_err_hint(err, "%s", hint);
     return STK_E_ENV;
 }
@@ -179,9 +212,9 @@ static int stream(const stk_engine *engine, const char *path, const stk_image_re
     const char *const headers[] = {header, NULL};
     int rc = stk_engine_stream(engine, "POST", path, headers, -1, on_progress, p, &why);
     if (*p->error != '\0') {
-        return explain_words(ref, doing, p->error, err);
+        return explain_words(engine, ref, doing, p->error, err);
     }
-    return rc < 0 ? explain_words(ref, doing, why.text, err) : 0;
+    return rc < 0 ? explain_words(engine, ref, doing, why.text, err) : 0;
 }
 
 int stk_image_pull(const stk_engine *engine, const stk_image_ref *ref, stk_image_say *say,

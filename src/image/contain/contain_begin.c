@@ -176,6 +176,13 @@ static const char *program_of(const contain_task *t)
     return stk_text_or(t->spec.argv[0], "");
 }
 
+/* Whether the program is the interpreter of a Python step (exec_in_image.c). */
+static bool is_interpreter(const contain_task *t)
+{
+    return t->spec.n_argv > 2 && program_of(t) == t->spec.argv[0] &&
+           strcmp(t->spec.argv[1], "-m") == 0 && strcmp(t->spec.argv[2], "stoker._worker") == 0;
+}
+
 void stk_contain_explain_start(contain_task *t, const char *what, int sys)
 {
     const char *program = program_of(t);
@@ -199,6 +206,12 @@ void stk_contain_explain_start(contain_task *t, const char *what, int sys)
         never(t, CONTAIN_CANT_RUN,
               "the variables of docker: environment can't be set in image '%s': %s", image,
               strerror(sys));
+    } else if (strcmp(what, "exec") == 0 && sys == ENOENT && is_interpreter(t)) {
+        never(t, CONTAIN_NO_PROGRAM,
+              "image '%s' has no program '%s'%s, which runs Python steps; name its interpreter "
+              "(3.7 or newer) by the option `python` (backend: {docker: {python: "
+              "/opt/python/bin/python3}}), or use another image",
+              image, program, strchr(program, '/') == NULL ? " in its PATH" : "");
     } else if (strcmp(what, "exec") == 0 && sys == ENOENT && strchr(program, '/') != NULL) {
         never(t, CONTAIN_NO_PROGRAM,
               "image '%s' has no program '%s', or lacks the interpreter or loader that it needs",
