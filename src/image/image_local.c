@@ -151,7 +151,8 @@ static int explain_words(const stk_engine *engine, const stk_image_ref *ref, con
                          const char *words, stk_err *err)
 {
     static const char *const tls[] = {"x509", "certificate", "tls: ", NULL};
-    static const char *const plain[] = {"http response to https", "http response to a https", NULL};
+    static const char *const plain[] = {"http response to https", "http response to a https",
+                                        "not look like a tls handshake", NULL};
     static const char *const full[] = {"no space left", "disk quota", NULL};
     static const struct {
         int status;

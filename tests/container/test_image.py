@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import shutil
+import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -427,11 +430,54 @@ def test_a_layer_that_breaks_off(stoker: Stoker, podman: Any, shop: Registry) ->
     done = stoker.build({"parent_image": name})
     assert shop.door.n_cut > 0
     assert done.code == 3
-    assert f"the pull of image {shop.address}/team/big broke off" in done.said
+    assert f"the pull of image {shop.address}/team/big:1 broke off" in done.said
     assert "try again: complete layers" in done.said
     shop.door.fault = None
     assert stoker.built({"parent_image": name})["pulled"]
     podman("rmi", "-f", name)
+
+
+@pytest.fixture
+def answering(tmp_path: Path) -> Iterator[Any]:
+    """answering(tls) is the address of a server that answers 503, by TLS of an unknown authority or without."""
+    servers = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(503)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_GET
+
+    def answering(tls: bool) -> str:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if tls:
+            key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+            words = f"openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=nobody -keyout {key} -out {cert} -days 2"
+            subprocess.run(words.split(), check=True, capture_output=True)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(cert, key)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"127.0.0.1:{server.server_address[1]}"
+
+    yield answering
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("tls, way", [(True, "certs.d/"), (False, "insecure = true")])
+def test_a_registry_that_is_not_trusted(
+    stoker: Stoker, podman: Any, answering: Any, tls: bool, way: str
+) -> None:
+    """One sentence: the image with its tag, the engine that doesn't trust it, where trust is said."""
+    name = f"{answering(tls)}/team/big:7"
+    done = stoker.build({"parent_image": name})
+    assert done.code == 3 and f"image {name} failed" in done.said, done.said
+    assert "doesn't trust registry" in done.said and way in done.said
 
 
 def test_built_images_are_pushed_and_pinned(

@@ -26,6 +26,15 @@ def python(project: Project, *words: str, ok: bool = True) -> subprocess.Complet
     return done
 
 
+def test_no_interpreter(project: Project, scratch: str) -> None:
+    """The sentence names the option that names another one; that is then tried."""
+    for option, named in (("", "'python3'"), ('"python": "/opt/py"', "'/opt/py'")):
+        settings = f'{{"docker": {{"parent_image": "{scratch}"}}, "step_operator.local_docker": {{{option}}}}}'
+        write_flow(project, f'step_operator="docker", settings={settings}')
+        said = python(project, "flow.py", ok=False).stderr
+        assert f"has no program {named}" in said and "option `python`" in said, said
+
+
 FLOW = """
 import os, sys
 import helper
