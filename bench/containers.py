@@ -100,6 +100,46 @@ def image_row(bench: Bench, engine: Any, image: str, folder: Path) -> None:
     )
 
 
+def at_once_row(bench: Bench, engine: Any, image: str, folder: Path) -> None:
+    """Many steps that wait, all at once, beside as many `podman run` of one shell."""
+    n, seconds = (6, "1") if bench.args.quick else (30, "5")
+    steps = {f"s{i}": {"run": ["sleep", seconds]} for i in range(n)}
+    document = {"stoker": 1, "name": "p", "docker": {"parent_image": image}, "steps": steps}
+    (folder / "p.yaml").write_text(json.dumps(document))
+    env = {**engine.env, "STOKER_ACCEL": "none", "STOKER_STORE": f"{folder}/store"}
+    ours = [
+        str(bench.args.stoker),
+        "run",
+        "--quiet",
+        "--no-cache",
+        "-j",
+        str(n),
+        "--with",
+        "docker",
+        "p.yaml",
+    ]
+    one = f"podman run --rm --network host --entrypoint sleep {image} {seconds}"
+    hand = ["sh", "-c", f"for i in $(seq {n}); do {one} & done; wait"]
+    found: dict[str, list[float]] = {"stoker": [], "hand": []}
+    for i in range(1 if bench.args.quick else 3):
+        for name in sorted(found, reverse=i % 2 == 0):  # neither is always the first
+            words = ours if name == "stoker" else hand
+            began = time.monotonic()
+            subprocess.run(words, cwd=folder, env=env, check=True, stdout=subprocess.DEVNULL)
+            found[name].append(time.monotonic() - began)
+            time.sleep(2)  # what the engine still cleans up isn't the next one's
+    mine, by_hand = (statistics.median(found[name]) for name in ("stoker", "hand"))
+    bench.add(
+        "containers",
+        f"{n} steps `sleep {seconds}` in containers at once (`-j {n}`)",
+        f"{mine:.1f} s",
+        f"{n} `podman run` at once by a shell loop {by_hand:.1f} s",
+        mine / by_hand,
+        1.2,
+        "×",
+    )
+
+
 def read_seconds(words: list[str], **more: Any) -> float:
     """What dd itself says that its reading took: no start, no end of a container is in it."""
     said = subprocess.run(words, check=True, stderr=subprocess.PIPE, text=True, **more).stderr
@@ -158,7 +198,8 @@ def artifact_rows(bench: Bench, engine: Any, image: str, folder: Path) -> None:
 
 
 def rows(bench: Bench) -> None:
-    """Two rows: until the program's first instruction, and until its end is known; one about images, one about large files."""
+    """Two rows: until the program's first instruction, and until its end is known; one about images, two about large files, one
+    about many at once."""
     sys.path[:0] = [str(ROOT / "tests" / name) for name in ("support", "container")]
     try:
         import conftest as engines
@@ -185,7 +226,9 @@ def rows(bench: Bench) -> None:
                 found[name].append((1e3 * ran, 1e3 * took))
                 time.sleep(0.5)  # what the engine still cleans up isn't the next one's
         image_row(bench, engine, image, folder)
-        artifact_rows(bench, engine, engines._debian(engine, folder / "debian"), folder)
+        debian = engines._debian(engine, folder / "debian")
+        artifact_rows(bench, engine, debian, folder)
+        at_once_row(bench, engine, debian, folder)
     over = [c[0] - b[0] for b, c in zip(found["bare"], found["contain"])]
     for i, what in enumerate(["until its first instruction", "until its end is known"]):
         ours, api, run = (

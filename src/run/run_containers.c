@@ -343,12 +343,14 @@ int stk_run_code(stk_run_containers *c, const stk_spec *spec, stk_plan *plan, st
     if (root == NULL || code == NULL || owner == NULL) {
         return stk_err_nomem(err);
     }
-    STK_TRY(stk_run_check_project(root, err));
+    const char *const *only = NULL;
+    STK_TRY(stk_run_only(spec, root, c->arena, &only, err));
+    STK_TRY(stk_run_check_project(root, only != NULL, err));
     if (resumed) {
         STK_TRY(remove_old(&c->engine, run, &n_old, err));
     }
     STK_TRY(stk_file_remove_tree(code, err));
-    STK_TRY(stk_run_package(store, root, plan, &package, err));
+    STK_TRY(stk_run_package(store, spec, root, plan, &package, err));
     STK_TRY(stk_package_view(store, package.digest, code, err));
     if (chmod(code, all.shared ? 0755 : 0700) < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "%s", code);
@@ -362,6 +364,7 @@ int stk_run_code(stk_run_containers *c, const stk_spec *spec, stk_plan *plan, st
                                     .limits_memory = c->engine.limits_memory,
                                     .root = root,
                                     .code = code,
+                                    .by_file = only != NULL,
                                     .main_file = c->exec.main_file};
     if (all.python) {
         STK_TRY(stk_run_need_front(c->program, c->arena, &c->exec.front, err));

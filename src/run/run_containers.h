@@ -40,8 +40,13 @@ int stk_run_images(stk_run_containers *c, const stk_spec *spec, const stk_run_op
 int stk_run_check_host(const stk_run_containers *c, const stk_spec *spec, const stk_accel *accel,
                        const stk_plan *plan, stk_err *err);
 /* Packs the project. Private files that it leaves out become one note of the plan. */
-int stk_run_package(stk_store *store, const char *root, stk_plan *plan, stk_artifact *ret,
-                    stk_err *err);
+int stk_run_package(stk_store *store, const stk_spec *spec, const char *root, stk_plan *plan,
+                    stk_artifact *ret, stk_err *err);
+/* The files that are the project's code, relative to `root`, NULL-terminated; *ret NULL: all of the
+ * folder are. In a user's home folder these are a program and what it imports, or the files that
+ * commands name. */
+int stk_run_only(const stk_spec *spec, const char *root, stk_arena *arena, const char *const **ret,
+                 stk_err *err);
 /* Adds that note to a plan if a step's code goes to a container, an image or another machine. A
  * project that a run would refuse is a note, too. */
 int stk_run_private_note(const stk_run_containers *c, const stk_spec *spec, const char *store,
@@ -66,10 +71,10 @@ const char *stk_run_main_file(const stk_spec *spec, stk_arena *arena);
 /* STK_E_SPEC: a function that a fresh interpreter can't find. */
 int stk_run_check_python(const stk_spec *spec, const stk_step *step, const char *main_file,
                          stk_err *err);
-/* The project's folder; NULL: out of memory. And whether it may be mounted over an image's files.
- */
+/* The project's folder; NULL: out of memory. And whether it may be mounted over an image's files;
+ * `by_file`: only its parts are. */
 const char *stk_run_project(const stk_spec *spec, const char *main_file, stk_arena *arena);
-int stk_run_check_project(const char *root, stk_err *err);
+int stk_run_check_project(const char *root, bool by_file, stk_err *err);
 /* At a run's end: removes containers of attempts whose `stoker contain` was killed before the
  * container began. `stoker store gc` removes what this can't. */
 void stk_run_end_containers(const stk_run_containers *c, const stk_view *view);

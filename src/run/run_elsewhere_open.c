@@ -260,8 +260,8 @@ int stk_run_elsewhere_code(stk_run_elsewhere *e, const stk_spec *spec, const cha
     stk_artifact package;
     const char *root = stk_run_project(spec, main_file, e->arena);
     STK_TRY(stk_err_if_null(root, err));
-    STK_TRY(stk_run_check_project(root, err));
-    STK_TRY(stk_run_package(store, root, plan, &package, err));
+    STK_TRY(stk_run_check_project(root, false, err));
+    STK_TRY(stk_run_package(store, spec, root, plan, &package, err));
     for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
         const stk_step *step = stk_spec_step(spec, i);
         if (stk_run_is_away(e, i) && step->python != NULL) {

@@ -2,6 +2,7 @@
  * file that began the pipeline, the project's folder, and options of how the program runs. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -132,11 +133,11 @@ const char *stk_run_project(const stk_spec *spec, const char *main_file, stk_are
 }
 
 /* A project mounted over one of these folders would hide files that every image needs. */
-int stk_run_check_project(const char *root, stk_err *err)
+int stk_run_check_project(const char *root, bool by_file, stk_err *err)
 {
     static const char *const taken[] = {"",     "/",    "/tmp", "/home", "/root", "/usr", "/etc",
                                         "/var", "/opt", "/srv", "/mnt",  "/bin",  "/lib", "/dev"};
-    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+    for (size_t i = 0; !by_file && i < sizeof taken / sizeof *taken; i++) {
         if (strcmp(root, taken[i]) == 0) {
             stk_err_set(err, STK_E_USAGE,
                         "the project's folder is %s, which can't be replaced in a container",
@@ -148,13 +149,82 @@ int stk_run_check_project(const char *root, stk_err *err)
     return 0;
 }
 
-int stk_run_package(stk_store *store, const char *root, stk_plan *plan, stk_artifact *ret,
-                    stk_err *err)
+/* `path` as a file below `root`, or NULL. */
+static const char *file_below(const char *root, const char *path)
+{
+    size_t n = strlen(root);
+    struct stat st;
+    bool is_file = strncmp(path, root, n) == 0 && path[n] == '/' && stat(path, &st) == 0 &&
+                   S_ISREG(st.st_mode);
+    return is_file ? path + n + 1 : NULL;
+}
+
+/* The files that the steps' commands name. */
+static int of_commands(const stk_spec *spec, const char *root, stk_arena *arena, const char **files,
+                       uint32_t max, stk_err *err)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
+        const stk_step *step = stk_spec_step(spec, i);
+        for (uint32_t k = 0; k < step->n_argv && n < max; k++) {
+            const char *word = step->argv[k];
+            const char *path = word;
+            if (word[0] != '/') {
+                path = stk_arena_printf(arena, "%s/%s", root,
+                                        word + (strncmp(word, "./", 2) == 0 ? 2 : 0));
+                STK_TRY(stk_err_if_null(path, err));
+            }
+            files[n] = file_below(root, path);
+            n += files[n] != NULL;
+        }
+    }
+    return 0;
+}
+
+static uint32_t n_words(const stk_spec *spec)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
+        n += stk_spec_step(spec, i)->n_argv;
+    }
+    return n;
+}
+
+int stk_run_only(const stk_spec *spec, const char *root, stk_arena *arena, const char *const **ret,
+                 stk_err *err)
+{
+    const stk_json *origin = stk_json_read(arena, stk_spec_origin(spec));
+    const stk_json *named = stk_json_get(origin, "files");
+    const char *home = getenv("HOME");
+    bool in_home = named == NULL && stk_json_get(origin, "argv") == NULL && home != NULL &&
+                   strcmp(home, root) == 0;
+    uint32_t max = in_home ? n_words(spec) : stk_json_n_items(named);
+    const char **files = stk_arena_array(arena, (size_t)max + 1, sizeof *files);
+    *ret = NULL;
+    if (!in_home && !stk_json_is_list(named)) {
+        return 0;
+    }
+    STK_TRY(stk_err_if_null(files, err));
+    *ret = files;
+    if (in_home) {
+        return of_commands(spec, root, arena, files, max, err);
+    }
+    for (uint32_t i = 0, n = 0; i < max; i++) {
+        files[n] = file_below(root, stk_text_or(stk_json_text(&named->items[i]), ""));
+        n += files[n] != NULL;
+    }
+    return 0;
+}
+
+int stk_run_package(stk_store *store, const stk_spec *spec, const char *root, stk_plan *plan,
+                    stk_artifact *ret, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     const char *note = NULL;
+    const char *const *only = NULL;
     STK_TRY(stk_err_if_null(arena, err));
-    STK_TRY(stk_package_add(store, root, 0, arena, ret, &note, err));
+    STK_TRY(stk_run_only(spec, root, arena, &only, err));
+    STK_TRY(stk_package_add_only(store, root, only, 0, arena, ret, &note, err));
     for (uint32_t i = 0; note != NULL && i < stk_plan_n_notes(plan); i++) {
         if (strcmp(stk_plan_note(plan, i), note) == 0) {
             note = NULL; /* reported before */
@@ -187,9 +257,11 @@ int stk_run_private_note(const stk_run_containers *c, const stk_spec *spec, cons
         return 0;
     }
     const char *root = stk_run_project(spec, stk_run_main_file(spec, arena), arena);
+    const char *const *only = NULL;
     STK_TRY(stk_err_if_null(root, err));
-    if (stk_run_check_project(root, &why) < 0 ||
-        stk_package_private(store, root, arena, &note, &why) < 0) {
+    STK_TRY(stk_run_only(spec, root, arena, &only, err));
+    if (stk_run_check_project(root, only != NULL, &why) < 0 ||
+        stk_package_private(store, root, only, arena, &note, &why) < 0) {
         return stk_plan_remark(plan, err, "refused: %s", why.text);
     }
     if (note == NULL) {

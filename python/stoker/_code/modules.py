@@ -107,6 +107,23 @@ class Modules:
         self._imports[name] = set(_imports(name, source, module))
 
 
+def project_files(name: str) -> Set[str]:
+    """Absolute paths of a module and of the project's modules that it imports, also in functions that
+    weren't called yet, with the packages that hold them."""
+    modules = Modules()
+    found: Set[str] = set()
+    for one in modules.reached(name):
+        if not modules.of_project(one):
+            continue
+        parts = one.split(".")
+        for n in range(1, len(parts) + 1):
+            whole = ".".join(parts[:n])
+            path = _file_of(whole, sys.modules.get(whole))
+            if path is not None:
+                found.add(path)
+    return found
+
+
 def _file_of(name: str, module: Optional[types.ModuleType]) -> Optional[str]:
     """The file of a module, found without importing anything; None for built-in and unknown
     ones."""

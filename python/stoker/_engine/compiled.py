@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from .._definition.types import ExternalArtifact
 
 
+_MARKS = ("stoker.yaml", "pyproject.toml")
+
+
 class External(NamedTuple):
     """An external artifact that must be stored before the run, and the place for its digest."""
 
@@ -57,11 +60,34 @@ def origin() -> Dict[str, Any]:
         name = getattr(sys.modules.get("stoker._runfile"), "name", None)
         if name:
             found["argv"][0] = f"{path}:{name}"
+        files = _files_at_home(path)
+        if files is not None:
+            found["files"] = files
     for i, word in enumerate(found["argv"]):
         _refuse_bytes(f"argument {i} of the program", word)
     _refuse_bytes("the current folder", found["cwd"])
     _refuse_bytes("the interpreter", found["python"])
     return found
+
+
+def _files_at_home(path: str) -> Optional[List[str]]:
+    """The program and what it imports, if its project is the user's home folder, which is not packed
+    as a whole; None: its project is another folder, or one that the user marked."""
+    home = os.path.expanduser("~")
+    if os.path.commonpath([home, path]) != home:
+        return None
+    at = os.path.dirname(path)
+    while at != home:
+        if any(os.path.exists(os.path.join(at, mark)) for mark in (".git", *_MARKS)):
+            return None
+        at = os.path.dirname(at)
+    marked = any(os.path.exists(os.path.join(home, mark)) for mark in _MARKS)
+    in_repository = os.path.exists(os.path.join(home, ".git"))
+    if marked or not (in_repository or os.path.dirname(path) == home):
+        return None
+    from .._code.modules import project_files
+
+    return sorted({path, *project_files("__main__")})
 
 
 def _refuse_bytes(what: str, text: str) -> None:

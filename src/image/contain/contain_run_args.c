@@ -31,7 +31,7 @@ void stk_contain_put_items(const contain_spec *spec, const char *key, stk_buf *o
     }
 }
 
-static void put_value(const contain_spec *spec, const char *name, const char *key, stk_buf *out)
+static void put_argument(const contain_spec *spec, const char *name, const char *key, stk_buf *out)
 {
     const stk_json *value = stk_json_get(spec->run_args, name);
     bool is_list = stk_json_is_list(value) ||
@@ -139,7 +139,7 @@ void stk_contain_put_run_args(const contain_spec *spec, bool podman, stk_buf *ou
 {
     const char *ipc = stk_json_get_text(spec->run_args, "ipc_mode");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        put_value(spec, rows[i].name, podman ? rows[i].podman : rows[i].docker, out);
+        put_argument(spec, rows[i].name, podman ? rows[i].podman : rows[i].docker, out);
     }
     put_hosts(spec, podman ? "hostadd" : "ExtraHosts", out);
     if (podman) {

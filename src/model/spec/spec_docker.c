@@ -428,7 +428,7 @@ static bool says_nothing(const stk_json *value)
     return empty || value->kind == STK_JSON_NULL || stk_json_is_false(value);
 }
 
-static bool is_in(const known *table, int n, const char *name)
+static bool is_known_name(const known *table, int n, const char *name)
 {
     for (int k = 0; k < n; k++) {
         if (strcmp(name, table[k].name) == 0) {
@@ -443,8 +443,8 @@ void stk_spec_unused_run_args(const stk_json *args, stk_buf *ret_names)
     for (uint32_t i = 0; i < stk_json_n_members(args); i++) {
         const char *name = stk_json_key(args, i)->text;
         const stk_json *value = stk_json_value(args, i);
-        if ((is_in(no_effect, N(no_effect), name) && !says_nothing(value)) ||
-            (is_in(always, N(always), name) && stk_json_is_false(value))) {
+        if ((is_known_name(no_effect, N(no_effect), name) && !says_nothing(value)) ||
+            (is_known_name(always, N(always), name) && stk_json_is_false(value))) {
             stk_buf_separate(ret_names, ", ");
             stk_buf_printf(ret_names, "'%s'", name);
         }

@@ -8,7 +8,7 @@
 
 static const char no_memory[] = "short enough for this machine's memory";
 
-static const char *add(stk_spec_volumes *list, stk_arena *arena, stk_spec_volume one)
+static const char *append_volume(stk_spec_volumes *list, stk_arena *arena, stk_spec_volume one)
 {
     stk_spec_volume *items = stk_arena_grow(arena, list->items, list->n, sizeof *items, &list->cap);
     if (items == NULL) {
@@ -62,7 +62,7 @@ static const char *add_bind(stk_spec_volumes *list, stk_arena *arena, const char
     if (mode != NULL && !read_mode(mode, &one.write)) {
         return "of mode ro or rw";
     }
-    return add(list, arena, one);
+    return append_volume(list, arena, one);
 }
 
 /* "FROM:TO[:MODE]" */
@@ -125,7 +125,8 @@ static const char *add_mounts(stk_spec_volumes *list, stk_arena *arena, const st
         bool reads = stk_json_is_true(either(one, "read_only", "ReadOnly"));
         type = stk_text_or(type, from != NULL && from[0] == '/' ? "bind" : "volume");
         if (strcmp(type, "tmpfs") == 0 && to != NULL && to[0] == '/') {
-            wrong = add(list, arena, (stk_spec_volume){.kind = "tmpfs", .to = to, .how = ""});
+            wrong =
+                append_volume(list, arena, (stk_spec_volume){.kind = "tmpfs", .to = to, .how = ""});
         } else if (strcmp(type, "bind") == 0 || strcmp(type, "volume") == 0) {
             wrong = add_bind(list, arena, from, to, reads ? "ro" : NULL);
         } else {
@@ -153,8 +154,9 @@ static const char *add_tmpfs(stk_spec_volumes *list, stk_arena *arena, const stk
         }
         const char *wrong = to == NULL ? no_memory : NULL;
         if (wrong == NULL) {
-            wrong = add(list, arena,
-                        (stk_spec_volume){.kind = "tmpfs", .to = to, .how = stk_text_or(how, "")});
+            wrong = append_volume(
+                list, arena,
+                (stk_spec_volume){.kind = "tmpfs", .to = to, .how = stk_text_or(how, "")});
         }
         if (wrong != NULL) {
             return wrong;
@@ -192,7 +194,7 @@ static const char *add_devices(stk_spec_volumes *list, stk_arena *arena, const s
         if (one.to != NULL && (one.to[0] != '/' || one.how[strspn(one.how, "rwm")] != '\0')) {
             return "a list of devices like /dev/fuse, /dev/x:/dev/y:rw or nvidia.com/gpu=0";
         }
-        const char *wrong = add(list, arena, one);
+        const char *wrong = append_volume(list, arena, one);
         if (wrong != NULL) {
             return wrong;
         }
@@ -253,6 +255,7 @@ bool stk_spec_all_volumes(const stk_json *options, stk_arena *arena, stk_spec_vo
         return true;
     }
     /* every step may write to /tmp */
-    return add(ret, arena, (stk_spec_volume){.kind = "tmpfs", .to = "/tmp", .how = "mode=1777"}) ==
+    return append_volume(ret, arena,
+                         (stk_spec_volume){.kind = "tmpfs", .to = "/tmp", .how = "mode=1777"}) ==
            NULL;
 }

@@ -33,9 +33,10 @@ typedef struct stk_exec_containers {
     bool limits_memory;              /* the container engine can */
     const char *root;                /* the project's folder … */
     const char *code;                /* … and its unpacked files for this run; NULL: none */
-    const char *front;               /* the Python front's package; NULL: no Python steps */
-    const char *bin;                 /* our program with its libraries; NULL: no step needs it */
-    const char *main_file;           /* the user's Python file, or NULL */
+    bool by_file;          /* in a user's home folder: the files are mounted, not the folder */
+    const char *front;     /* the Python front's package; NULL: no Python steps */
+    const char *bin;       /* our program with its libraries; NULL: no step needs it */
+    const char *main_file; /* the user's Python file, or NULL */
 } stk_exec_containers;
 
 /* Shared by the steps on other machines; arrays are by step. The plan's requests have the steps'

@@ -356,11 +356,18 @@ static int make_note(const package_list *list, stk_arena *keep, const char **ret
 int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_arena *keep,
                     stk_artifact *ret, const char **ret_note, stk_err *err)
 {
+    return stk_package_add_only(store, root, NULL, max_bytes, keep, ret, ret_note, err);
+}
+
+int stk_package_add_only(stk_store *store, const char *root, const char *const *only,
+                         int64_t max_bytes, stk_arena *keep, stk_artifact *ret,
+                         const char **ret_note, stk_err *err)
+{
     STK_ARENA_AUTO arena = stk_arena_new(0);
     STK_BUF_AUTO man = STK_BUF_INIT(MANIFEST_BYTES);
     char digest[STK_DIGEST_HEX + 1];
     int64_t max = max_bytes > 0 ? max_bytes : DEFAULT_BYTES;
-    package_list list = {.root = root, .store = stk_store_path(store)};
+    package_list list = {.root = root, .store = stk_store_path(store), .only = only};
     const char *path = NULL;
     int64_t size = 0;
     *ret_note = NULL;
@@ -399,11 +406,11 @@ int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_a
     return 0;
 }
 
-int stk_package_private(const char *store, const char *root, stk_arena *keep, const char **ret_note,
-                        stk_err *err)
+int stk_package_private(const char *store, const char *root, const char *const *only,
+                        stk_arena *keep, const char **ret_note, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    package_list list = {.root = root, .store = store};
+    package_list list = {.root = root, .store = store, .only = only};
     *ret_note = NULL;
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(stk_package_walk(&list, arena, err));

@@ -29,11 +29,15 @@ const char *stk_package_root(const char *folder, stk_arena *arena);
  * `arena`): one sentence on the private files that were left out, or NULL. */
 int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_arena *arena,
                     stk_artifact *ret, const char **ret_note, stk_err *err);
+/* The same of these files below `root` alone (NULL-terminated, relative; NULL: all). */
+int stk_package_add_only(stk_store *store, const char *root, const char *const *only,
+                         int64_t max_bytes, stk_arena *arena, stk_artifact *ret,
+                         const char **ret_note, stk_err *err);
 /* The private files that stk_package_add would leave out, in a sentence as its `ret_note`. Reads
  * names, modes, and content only if the name doesn't decide; writes nothing. `store`: the folder of
  * the store. */
-int stk_package_private(const char *store, const char *root, stk_arena *arena,
-                        const char **ret_note, stk_err *err);
+int stk_package_private(const char *store, const char *root, const char *const *only,
+                        stk_arena *arena, const char **ret_note, stk_err *err);
 /* Lays a package out in `folder` (must not exist) as it was packed, by hard links if possible, for
  * mounting read-only. Files only for their owner are only for us. */
 int stk_package_view(stk_store *store, const char *digest, const char *folder, stk_err *err);

@@ -53,8 +53,9 @@ typedef struct package_file {
 
 typedef struct package_list {
     const char *root;
-    const char *store;     /* absolute path, left out */
-    const char **left_out; /* private paths that were left out, folders with a final '/' */
+    const char *store;       /* absolute path, left out */
+    const char *const *only; /* relative paths, NULL-terminated; NULL: all files */
+    const char **left_out;   /* private paths that were left out, folders with a final '/' */
     uint32_t n_left_out, cap_left_out;
     package_file *files;
     uint32_t n, cap;

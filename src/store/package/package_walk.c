@@ -266,12 +266,31 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const package_file *)a)->path, ((const package_file *)b)->path);
 }
 
+/* The files of list->only: what leaves a file out of the whole leaves it out here, too. */
+static int see_each(walker *w)
+{
+    for (const char *const *one = w->list->only; *one != NULL; one++) {
+        char *folder = stk_arena_printf(w->arena, "%s/%s", w->list->root, *one);
+        STK_TRY(stk_err_if_null(folder, w->err));
+        char *slash = strrchr(folder, '/');
+        *slash = '\0';
+        if (stat(folder, &w->folder) == 0) {
+            STK_TRY(see(w, folder, slash + 1, 1));
+        }
+    }
+    return 0;
+}
+
 int stk_package_walk(package_list *list, stk_arena *arena, stk_err *err)
 {
     walker w = {.list = list, .arena = arena, .err = err};
-    int rc = read_repository(&w, list->root);
-    if (rc == 0) {
-        rc = walk(&w, list->root, 0);
+    int rc = 0;
+    if (list->only != NULL) {
+        rc = stk_ignore_read(list->root, ".stokerignore", NULL, arena, &w.ours, err);
+        rc = rc < 0 ? rc : see_each(&w);
+    } else {
+        rc = read_repository(&w, list->root);
+        rc = rc < 0 ? rc : walk(&w, list->root, 0);
     }
     if (rc == 0 && list->n > 0) {
         qsort(list->files, list->n, sizeof *list->files, by_path);

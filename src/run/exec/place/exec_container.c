@@ -13,6 +13,7 @@
 #include "run/exec/core/exec_end.h"
 #include "run/exec/grown/exec_grow.h"
 #include "run/exec/place/exec_place.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 /* The state while the member "container" is written. */
@@ -39,7 +40,7 @@ bool stk_exec_is_contained(const stk_exec *x, uint32_t task)
 static int make_point(const container_writer *w, const char *to, bool is_dir)
 {
     const char *inner = w->all->code == NULL ? NULL : stk_exec_below(w->all->root, to);
-    if (inner == NULL) {
+    if (inner == NULL || w->all->by_file) {
         return 0;
     }
     char *path = stk_arena_printf(w->x->scratch, "%s/%s", w->all->code, inner);
@@ -97,6 +98,26 @@ static int put_file(container_writer *w, const char *path)
     return put_mount(w, at, at, false, S_ISDIR(st.st_mode));
 }
 
+/* The project's files, at their own paths. In a home folder each part is a mount of its own, so
+ * that the image's files there stay visible. */
+static int put_code(container_writer *w)
+{
+    STK_DIR_AUTO dir = {0};
+    const char *code = w->all->code, *root = w->all->root;
+    if (code == NULL || !w->all->by_file) {
+        return code == NULL ? 0 : put_mount(w, code, root, false, true);
+    }
+    STK_TRY(stk_dir_read(code, &dir, w->err));
+    for (uint32_t i = 0; i < dir.n; i++) {
+        const char *name = dir.items[i].name;
+        const char *from = stk_arena_printf(w->x->scratch, "%s/%s", code, name);
+        const char *to = stk_arena_printf(w->x->scratch, "%s/%s", root, name);
+        STK_TRY(stk_err_if_null(to, w->err));
+        STK_TRY(put_mount(w, from, to, false, false));
+    }
+    return 0;
+}
+
 /* Whether the container needs our program: to start ranks, or to hash large files for a Python
  * worker. */
 static bool needs_program(const container_writer *w)
@@ -111,9 +132,7 @@ static int put_mounts(container_writer *w)
         stk_arena_printf(w->x->scratch, "%s/artifacts", stk_store_path(w->x->config.store));
     const stk_cache_policy *cache = &w->in.step->settings->cache;
     stk_json_open(w->buf, "mounts", '[');
-    if (w->all->code != NULL) {
-        STK_TRY(put_mount(w, w->all->code, w->all->root, false, true));
-    }
+    STK_TRY(put_code(w));
     STK_TRY(put_folder(w, artifacts, false));
     STK_TRY(put_folder(w, w->in.dir, true));
     STK_TRY(put_checkpoints(w));
