@@ -127,7 +127,7 @@ def due_elsewhere(form: Form, way: Way, option: Option) -> Any:
         cluster.slices is None or first.slice == "mig" or option.instead or option.word
     ):
         return "refused"  # fmt: skip
-    models = {a.word for a in asks if a.model}
+    models = {a.word if option.has_label else a.model for a in asks if a.model}
     if option.family and any(a.model and not a.model.startswith(option.family) for a in asks):
         return "refused"
     if option.word:

@@ -25,7 +25,7 @@ class Ask:
     auto: bool = False
     impossible: bool = False  # its parts contradict each other
     counted: bool = False  # the number was given
-    word: str = ""  # the label's value, where a model is spelt so
+    word: str = ""  # the value of a label that the user names
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ CLUSTERS: dict[str, Cluster] = {
             "aws": "aws.amazon.com/neuron",
             "google": "google.com/tpu",
         },
-        frozenset(["nvidia", "aws", "google"]),
+        frozenset(["nvidia", "amd", "intel", "aws", "google"]),
         "nvidia.com/mig-{}",
         "models",
     ),
@@ -192,6 +192,34 @@ class Form:
     options: Optional[Object] = None
     foreach: bool = False
 
+
+# The values of nodes' labels that a model has on Kubernetes: of device plugins, GKE and EC2.
+SPELT: dict[str, frozenset[str]] = {
+    "A100": frozenset(
+        [
+            "NVIDIA-A100-SXM4-80GB",
+            "NVIDIA-A100-SXM4-40GB",
+            "NVIDIA-A100-80GB-PCIe",
+            "nvidia-a100-80gb",
+            "nvidia-tesla-a100",
+            "p4d.24xlarge",
+            "p4de.24xlarge",
+        ]
+    ),
+    "H100": frozenset(
+        [
+            "NVIDIA-H100-80GB-HBM3",
+            "NVIDIA-H100-PCIe",
+            "NVIDIA-H100-NVL",
+            "nvidia-h100-80gb",
+            "nvidia-h100-mega-80gb",
+            "p5.4xlarge",
+            "p5.48xlarge",
+        ]
+    ),
+    "MI300X": frozenset(["AMD_Instinct_MI300X", "AMD_Instinct_MI300X_OAM"]),
+    "Max-1550": frozenset(["Max_1550"]),
+}
 
 FORMS: dict[str, Form] = {
     "Kubernetes, a Job": Form("kubernetes"),

@@ -35,6 +35,7 @@ from requests_table import (
     MACHINES,
     OPTIONS,
     SHARED,
+    SPELT,
     SPLIT,
     WAYS,
     Ask,
@@ -60,7 +61,7 @@ def of_pod(document: Object) -> Any:
     if not asked:
         return None if not told else f"nothing asked for, and the agent told {told}"
     (resource, n) = next(iter(asked.items()))
-    words = set()
+    words, labels = set(), set()
     selector = spec.get("nodeSelector", {})
     for label in ("nvidia.com/gpu.product", "pool"):
         words |= {selector[label]} if label in selector else set()
@@ -69,12 +70,18 @@ def of_pod(document: Object) -> Any:
     terms = spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})  # fmt: skip
     for term in terms.get("nodeSelectorTerms", []):
         for rule in term["matchExpressions"]:
-            if rule["operator"] == "In":
+            if rule["operator"] == "In" and rule["key"] == "pool":
                 words |= set(rule["values"])
+            elif rule["operator"] == "In":
+                labels |= set(rule["values"])
             elif rule["operator"] == "NotIn":  # nodes of all other models are left out
                 out = {re.sub(r"\..*", "", one) for one in rule["values"]}
                 words |= {name for name, rest in NOT_OF.items() if rest == out}
-    return resource, n, frozenset(words), told, len(asked) == 1
+    for name, spelt in SPELT.items():
+        if spelt <= labels:
+            words.add(name)
+            labels -= spelt
+    return resource, n, frozenset(words | labels), told, len(asked) == 1
 
 
 NOT_OF = {

@@ -244,12 +244,69 @@ def test_devices_are_found_by_their_labels() -> None:
         "gpu_type_label": "cloud.google.com/gke-accelerator",
     }
     assert pod(own)["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-tesla-t4"}
-    any_of = [{"gpu_class": "A100"}, {"gpu_class": "H100"}]
-    spec = pod(resources={"gpu_count": 1, "any_of": any_of})
+    assert pod(resources={"gpu_class": "the-fast-ones"})["nodeSelector"] == {
+        "nvidia.com/gpu.product": "the-fast-ones"
+    }
+
+
+def chosen(spec: Object) -> dict[str, set[str]]:
+    """Values by label, of terms that each have one expression."""
     terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert terms["nodeSelectorTerms"][0]["matchExpressions"] == [
-        {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["A100", "H100"]}
+    found = [e for t in terms["nodeSelectorTerms"] for e in t["matchExpressions"]]
+    assert {e["operator"] for e in found} == {"In"} and len(found) == len(
+        terms["nodeSelectorTerms"]
+    )
+    return {e["key"]: set(e["values"]) for e in found}
+
+
+PRODUCT, GKE = "nvidia.com/gpu.product", "cloud.google.com/gke-accelerator"
+EC2 = "node.kubernetes.io/instance-type"
+AMD, INTEL = "amd.com/gpu.product-name", "gpu.intel.com/product"
+
+
+@pytest.mark.parametrize(
+    ("resources", "label", "has", "not_has"),
+    [
+        ({"gpu_class": "A100-80GB"}, PRODUCT, "NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-SXM4-40GB"),
+        ({"gpu_class": "A100-80GB"}, GKE, "nvidia-a100-80gb", "nvidia-tesla-a100"),
+        ({"gpu_class": "A100"}, PRODUCT, "NVIDIA-A100-SXM4-40GB", "NVIDIA-A10"),
+        ({"gpu_class": "A100-80GB"}, EC2, "p4de.24xlarge", "p4d.24xlarge"),
+        ({"gpu_class": "a100"}, GKE, "nvidia-tesla-a100", "nvidia-l4"),
+        ({"gpu_class": "H100"}, PRODUCT, "NVIDIA-H100-80GB-HBM3", "NVIDIA-H200"),
+        ({"gpu_class": "H100-SXM"}, PRODUCT, "NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-PCIe"),
+        ({"gpu_class": "T4"}, PRODUCT, "Tesla-T4", "NVIDIA-A100-SXM4-80GB"),
+        ({"gpu_class": "L40"}, PRODUCT, "NVIDIA-L40", "NVIDIA-L40S"),
+        ({"gpu_class": "MI300X"}, AMD, "AMD_Instinct_MI300X_OAM", "AMD_Instinct_MI300A"),
+        ({"gpu_class": "Max-1550"}, INTEL, "Max_1550", "Max_1100"),
+        ({"gpu_class": "Arc B580"}, INTEL, "Arc_B580", "Max_1550"),
+        (
+            {"any_of": [{"gpu_class": "A100"}, {"gpu_class": "T4"}]},
+            PRODUCT,
+            "Tesla-T4",
+            "NVIDIA-L4",
+        ),
+    ],
+)
+def test_a_class_is_the_labels_of_its_models(
+    resources: Object, label: str, has: str, not_has: str
+) -> None:
+    found = chosen(pod(resources=resources))
+    assert has in found[label] and not_has not in found[label], found
+
+
+def test_a_class_and_the_users_affinity_are_both_asked_for() -> None:
+    zones = [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": [z]}]} for z in ("a", "b")
     ]
+    terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": zones}}
+    spec = pod({"affinity": {"nodeAffinity": terms}}, resources={"gpu_class": "A100"})
+    made = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    keys = [
+        (t["matchExpressions"][0]["values"][0], t["matchExpressions"][1]["key"])
+        for t in made["nodeSelectorTerms"]
+    ]
+    labels = [PRODUCT, GKE, EC2]
+    assert keys == [(zone, label) for zone in ("a", "b") for label in labels]
 
 
 @pytest.mark.parametrize(
@@ -357,12 +414,6 @@ REFUSALS: list[tuple[Object, Object, str, str]] = [
         {},
         "Stoker can't count devices of example.com/card",
         "extended_resources: {example.com/card: 1}",
-    ),
-    (
-        {},
-        {"gpu_count": 1, "gpu_vendor": "amd", "gpu_class": "MI300X"},
-        "no known label",
-        "gpu_type_label",
     ),
     (
         {},

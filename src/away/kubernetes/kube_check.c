@@ -6,6 +6,7 @@
 #include <sys/param.h>
 
 #include "away/kubernetes/kube_driver.h"
+#include "away/kubernetes/kube_models.h"
 #include "base/text.h"
 
 typedef struct checker {
@@ -184,6 +185,27 @@ static int count_device(checker *c, device **all, uint32_t *n, uint32_t *cap, co
     return 0;
 }
 
+/* "nvidia.com/gpu.product: Tesla-T4 on 2 nodes (gpu_class T4)". */
+static int tell_models(checker *c, const stk_json *items)
+{
+    stk_kube_nodes nodes = {0};
+    int rc = stk_kube_read_nodes(&nodes, items, c->err);
+    for (uint32_t i = 0; i < nodes.n; i++) {
+        const stk_kube_model *one = &nodes.models[i];
+        char names[200];
+        bool is_known = *stk_kube_model_names(one->label, one->value, names, sizeof names) != '\0';
+        if (is_known) {
+            tell(c, true, "%s: %s on %u node%s (gpu_class %s)", one->label, one->value,
+                 one->n_nodes, stk_text_plural(one->n_nodes), names);
+        } else if (strstr(one->label, "instance-type") == NULL) {
+            tell(c, true, "%s: %s on %u node%s", one->label, one->value, one->n_nodes,
+                 stk_text_plural(one->n_nodes));
+        }
+    }
+    stk_kube_nodes_free(&nodes);
+    return rc;
+}
+
 /* "16 nvidia.com/gpu on 2 nodes". */
 static int check_nodes(checker *c)
 {
@@ -214,7 +236,7 @@ static int check_nodes(checker *c)
         tell(c, true, "%lld %s on %u node%s", all[i].sum, all[i].name, all[i].n_nodes,
              stk_text_plural(all[i].n_nodes));
     }
-    return 0;
+    return tell_models(c, items);
 }
 
 static int check_server(checker *c)

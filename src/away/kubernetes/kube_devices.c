@@ -216,25 +216,40 @@ static void tolerate(stk_kube_maker *m, stk_json *spec, const char *resource)
         stk_kube_map(m, "key", key, "operator", "Exists", "effect", "NoSchedule", NULL));
 }
 
-/* Restricts the pod to nodes whose label has one (`is_not`: none) of the values. */
-static void choose_nodes(stk_kube_maker *m, stk_json *spec, const stk_kube_wanted *a)
+static stk_json expression_of(stk_kube_maker *m, const stk_kube_match *match, bool is_not)
 {
     static const char *const operators[] = {"In", "NotIn"};
-    stk_json match = stk_kube_map(m, "key", a->label, "operator", operators[a->is_not], NULL);
-    for (uint32_t i = 0; i < a->n_values; i++) {
-        stk_kube_append_text(m, stk_kube_list(m, &match, "values"), a->values[i]);
+    stk_json one = stk_kube_map(m, "key", match->label, "operator", operators[is_not], NULL);
+    for (uint32_t i = 0; i < match->n; i++) {
+        stk_kube_append_text(m, stk_kube_list(m, &one, "values"), match->values[i]);
     }
+    return one;
+}
+
+/* Restricts the pod to nodes that one of the matches is true of (`is_not`: isn't). Terms are
+ * alternatives: each of the user's becomes one for each match. */
+static void choose_nodes(stk_kube_maker *m, stk_json *spec, const stk_kube_wanted *a)
+{
     stk_json *node = stk_kube_child(m, stk_kube_child(m, spec, "affinity"), "nodeAffinity");
-    stk_json *terms =
-        stk_kube_list(m, stk_kube_child(m, node, "requiredDuringSchedulingIgnoredDuringExecution"),
-                      "nodeSelectorTerms");
-    if (stk_json_n_items(terms) == 0) {
-        stk_kube_append(m, terms, stk_json_of_map());
+    stk_json *required = stk_kube_child(m, node, "requiredDuringSchedulingIgnoredDuringExecution");
+    const stk_json *said = stk_json_get(required, "nodeSelectorTerms");
+    stk_json all = stk_json_of_list(), any = stk_json_of_map();
+    uint32_t n_said = stk_json_n_items(said);
+    for (uint32_t i = 0; i < n_said || i == 0; i++) {
+        const stk_json *term = n_said > 0 ? &said->items[i] : &any;
+        const stk_json *old = stk_json_get(term, "matchExpressions");
+        for (uint32_t k = 0; k < a->n_matches; k++) {
+            stk_json mine = stk_json_of_map(), list = stk_json_of_list();
+            stk_kube_update(m, &mine, term);
+            for (uint32_t j = 0; j < stk_json_n_items(old); j++) {
+                stk_kube_append(m, &list, old->items[j]);
+            }
+            stk_kube_append(m, &list, expression_of(m, &a->matches[k], a->is_not));
+            stk_kube_set(m, &mine, "matchExpressions", list);
+            stk_kube_append(m, &all, mine);
+        }
     }
-    for (uint32_t i = 0; i < stk_json_n_items(terms); i++) { /* alternatives */
-        stk_json *term = (stk_json *)(uintptr_t)&terms->items[i];
-        stk_kube_append(m, stk_kube_list(m, term, "matchExpressions"), match);
-    }
+    stk_kube_set(m, required, "nodeSelectorTerms", all);
 }
 
 static void put_ask(stk_kube_maker *m, stk_json *spec, stk_json *resources,
@@ -243,9 +258,11 @@ static void put_ask(stk_kube_maker *m, stk_json *spec, stk_json *resources,
     put_amount(m, resources, a->resource, stk_arena_printf(m->arena, "%lld", (long long)a->n),
                true);
     tolerate(m, spec, a->resource);
-    if (a->n_values == 1 && !a->is_not) {
-        stk_kube_set_text(m, stk_kube_child(m, spec, "nodeSelector"), a->label, a->values[0]);
-    } else if (a->n_values > 0) {
+    const stk_kube_match *first = &a->matches[0];
+    if (a->is_exact) {
+        stk_kube_set_text(m, stk_kube_child(m, spec, "nodeSelector"), first->label,
+                          first->values[0]);
+    } else if (a->n_matches > 0) {
         choose_nodes(m, spec, a);
     }
 }

@@ -306,6 +306,7 @@ static bool forget_all(stk_kube *k)
 
 static void free_driver(stk_kube *k)
 {
+    stk_kube_nodes_free(&k->nodes);
     stk_arena_free(k->scratch);
     stk_arena_free(k->arena);
     free(k);

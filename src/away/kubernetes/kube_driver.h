@@ -3,6 +3,7 @@
 #ifndef STK_KUBE_DRIVER_H
 #define STK_KUBE_DRIVER_H
 
+#include "away/kubernetes/kube_nodes.h"
 #include "away/kubernetes/kube_rights.h"
 #include "away/kubernetes/kube_status.h"
 
@@ -62,7 +63,10 @@ typedef struct stk_kube_task {
     stk_kube_log *logs;
     bool has_run, said_lost;
     int64_t since_ms, settle_ms, end_seen_ms, unsure_ms, deleting_ms;
-    char words[1024]; /* the last reported reason why it waits */
+    char words[1024];    /* the last reported reason why it waits */
+    const char *classes; /* in the arena: the models that it asks for, one a line; or NULL */
+    bool fitted;         /* its documents name the nodes' own labels */
+    char misfit[512];    /* no node has the model: what they have; "": some has it */
     char event[1024];
     int64_t look_ms;
     uint32_t n_looks;
@@ -126,6 +130,7 @@ typedef struct stk_kube {
     enum { KUBE_SETS_UNKNOWN, KUBE_SETS_NONE, KUBE_SETS_THERE } sets; /* the add-on JobSet */
     bool asks_sets;
     int64_t sets_not_before_ms;
+    stk_kube_nodes nodes;
     stk_err fatal;
     int64_t until_ms; /* deadline for removing all jobs after `fatal`; 0: no fatal error yet */
 } stk_kube;

@@ -37,17 +37,24 @@ stk_json *stk_kube_list(stk_kube_maker *m, stk_json *map, const char *key);
 /* A copy with the API's spelling of keys: node_affinity → nodeAffinity. */
 stk_json stk_kube_shape(stk_kube_maker *m, const stk_json *value);
 
+/* Nodes whose label has one of the values. */
+enum { STK_KUBE_VALUES = 64, STK_KUBE_MATCHES = 3 };
+typedef struct stk_kube_match {
+    const char *label, *values[STK_KUBE_VALUES];
+    uint32_t n;
+} stk_kube_match;
+
 /* The devices that a pod requests. */
-enum { STK_KUBE_VALUES = 32 };
 typedef struct stk_kube_wanted {
     const char *resource; /* NULL: none */
     int64_t n;
     bool is_counted;   /* the user gave the number */
     const char *class; /* gpu_class of a TPU, or NULL */
-    const char *label; /* the node label that tells models apart; NULL: any node */
-    const char *values[STK_KUBE_VALUES];
-    uint32_t n_values;
-    bool is_not; /* choose nodes whose label has none of the values */
+    /* The nodes that have the model: those that any of them matches. None: any node. */
+    stk_kube_match matches[STK_KUBE_MATCHES];
+    uint32_t n_matches;
+    bool is_exact; /* one value, which the user wrote: a node selector */
+    bool is_not;   /* choose nodes whose label has none of the first one's values */
 } stk_kube_wanted;
 
 int stk_kube_wanted_read(stk_kube_maker *m, stk_kube_wanted *ret);

@@ -203,8 +203,13 @@ void stk_kube_task_settle(stk_kube_task *t, int64_t now)
         t->end_seen_ms = 0;
         if (v.report.state == STK_REMOTE_QUEUED && !t->has_run) {
             const char *words = stk_text_or(stk_text_if_any(v.report.text), t->event);
+            char more[sizeof t->words];
             if (waits_for_us(t, words, now)) {
                 words = "";
+            }
+            if (*t->misfit != '\0' && strstr(words, "node affinity") != NULL) {
+                (void)snprintf(more, sizeof more, "%s (%.500s)", t->misfit, words);
+                words = more;
             }
             if (*words != '\0' || *t->words == '\0') {
                 say_queued(t, words);
@@ -691,6 +696,8 @@ void stk_kube_task_step(stk_kube_task *t, int64_t now)
         begin_get(t, on_get);
     } else if (t->removing) {
         step_removal(t, now);
+    } else if (t->i_doc == 0 && !stk_kube_fit_nodes(t, now)) {
+        return;
     } else if (t->i_doc < way(t)->docs.n) {
         post(t);
     } else {
@@ -699,6 +706,7 @@ void stk_kube_task_step(stk_kube_task *t, int64_t now)
             t->ways[0].docs = t->ways[1].docs = stk_json_of_list();
             stk_arena_free(t->arena);
             t->arena = NULL;
+            t->classes = NULL;
         }
         look(t, now);
         t->idle_until_ms = 0;
@@ -740,6 +748,7 @@ stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const s
     t->grace_ms = job->grace_ms;
     t->keep = stk_kube_true(options, "keep", false);
     t->attach = job->attach;
+    t->classes = stk_kube_classes(job, options, arena);
     t->ask = job->attach || (job->look && n_ways > 1); /* else a POST finds it */
     t->since_ms = stk_kube_now();
     (void)snprintf(t->name, sizeof t->name, "%s", job->name);

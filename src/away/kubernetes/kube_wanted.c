@@ -8,16 +8,16 @@
 #include <strings.h>
 #include <sys/param.h>
 
-#include "away/kubernetes/kube_manifest.h"
+#include "away/kubernetes/kube_models.h"
 #include "base/text.h"
 
 static const struct {
     const char *vendor, *resource;
-    const char *label; /* names its models; NULL: differs from cluster to cluster */
+    const char *label; /* of its device plugin: names its models; NULL: there is none */
 } vendors[] = {
     {"nvidia", "nvidia.com/gpu", "nvidia.com/gpu.product"},
-    {"amd", "amd.com/gpu", NULL},
-    {"intel", "gpu.intel.com/i915", NULL},
+    {"amd", "amd.com/gpu", "amd.com/gpu.product-name"},
+    {"intel", "gpu.intel.com/i915", "gpu.intel.com/product"},
     {"aws", "aws.amazon.com/neuron", NULL},
     {"google", "google.com/tpu", NULL},
     {NULL, NULL, NULL}, /* any other */
@@ -342,8 +342,8 @@ static int tell_instances(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
         const char *size = instances[i].sizes;
         while (!is_meant(w, instances[i].model) && *size != '\0') {
             size_t n = strcspn(size, " ");
-            if (a->n_values < STK_KUBE_VALUES) {
-                a->values[a->n_values++] =
+            if (a->matches[0].n < STK_KUBE_VALUES) {
+                a->matches[0].values[a->matches[0].n++] =
                     stk_arena_printf(m->arena, "%s.%.*s", instances[i].family, (int)n, size);
             }
             size += n + strspn(size + n, " ");
@@ -357,13 +357,15 @@ static int tell_instances(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
                                w->wants[0].gpu_class, w->option != NULL ? " and option " : "",
                                stk_text_or(w->option, ""));
     }
-    if (a->n_values > 0) {
-        a->label = "node.kubernetes.io/instance-type";
+    if (a->matches[0].n > 0) {
+        a->matches[0].label = "node.kubernetes.io/instance-type";
+        a->n_matches = 1;
     }
     a->is_not = true;
     return 0;
 }
 
+/* `label`: the one that the user named; NULL: those that the vendor's nodes are known to have. */
 static int read_class(stk_kube_maker *m, const wish *w, const char *name, const char *label,
                       stk_kube_wanted *a)
 {
@@ -388,13 +390,17 @@ static int read_class(stk_kube_maker *m, const wish *w, const char *name, const 
         return stk_kube_refuse(m, "name a profile, like 1g.10gb",
                                "gpu_class 'mig' names no profile");
     }
-    if (label == NULL) {
+    const char *usual = vendors[row_of(w->vendor)].label;
+    if (label == NULL && usual == NULL) {
         return stk_kube_refuse(
             m, "set the option gpu_type_label to the label of your nodes",
             "no known label of nodes distinguishes models of %s (gpu_class '%s')", w->vendor, name);
     }
-    a->label = label;
-    a->values[a->n_values++] = name;
+    if (label != NULL || !stk_kube_model_add(name, w->vendor, m->arena, a)) {
+        (void)stk_kube_match_add(a, stk_text_or(label, usual), name);
+    }
+    a->is_exact =
+        a->n_matches == 1 && a->matches[0].n == 1 && strcmp(a->matches[0].values[0], name) == 0;
     return 0;
 }
 
@@ -443,9 +449,8 @@ static int find_model(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
         }
         return 0;
     }
-    label = stk_text_or(label, vendors[row_of(w->vendor)].label);
-    if (type != NULL) {
-        return read_class(m, w, type, label, a);
+    if (type != NULL) { /* in the cluster's words */
+        return read_class(m, w, type, stk_text_or(label, vendors[row_of(w->vendor)].label), a);
     }
     for (uint32_t i = 0; i < w->n; i++) {
         STK_TRY(read_class(m, w, w->wants[i].gpu_class, label, a));

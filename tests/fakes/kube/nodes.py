@@ -35,6 +35,67 @@ DEFAULT: list[Object] = [
     },
 ]
 
+BIG = {"cpu": "96", "memory": "1000Gi", "pods": "110"}
+# A node of each device plugin, with the labels that the plugin (or its feature discovery, or the cloud) sets.
+FIVE: list[Object] = [
+    {"name": "cpu-a", "capacity": BIG},
+    {
+        "name": "nvidia-a",
+        "capacity": {**BIG, "nvidia.com/gpu": "8"},
+        "labels": {
+            "nvidia.com/gpu.present": "true",
+            "nvidia.com/gpu.count": "8",
+            "nvidia.com/gpu.family": "ampere",
+            "nvidia.com/gpu.memory": "81920",
+            "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
+            "nvidia.com/mig.capable": "true",
+        },
+        "taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}],
+    },
+    {
+        "name": "amd-a",
+        "capacity": {**BIG, "amd.com/gpu": "8"},
+        "labels": {
+            "amd.com/gpu.cu-count": "304",
+            "amd.com/gpu.device-id": "74a1",
+            "amd.com/gpu.family": "AI",
+            "amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM",
+            "amd.com/gpu.simd-count": "1216",
+            "amd.com/gpu.vram": "192G",
+        },
+        "taints": [{"key": "amd.com/gpu", "value": "present", "effect": "NoSchedule"}],
+    },
+    {
+        "name": "intel-a",
+        "capacity": {**BIG, "gpu.intel.com/i915": "2"},
+        "labels": {
+            "gpu.intel.com/device.count": "2",
+            "gpu.intel.com/family": "Max_Series",
+            "gpu.intel.com/product": "Max_1550",
+        },
+    },
+    {
+        "name": "tpu-a",
+        "capacity": {**BIG, "google.com/tpu": "4"},
+        "labels": {
+            "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+            "cloud.google.com/gke-tpu-topology": "2x4",
+        },
+        "taints": [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}],
+    },
+    {
+        "name": "trn-a",
+        "capacity": {
+            **BIG,
+            "aws.amazon.com/neuron": "16",
+            "aws.amazon.com/neurondevice": "16",
+            "aws.amazon.com/neuroncore": "32",
+        },
+        "labels": {"node.kubernetes.io/instance-type": "trn1.32xlarge"},
+        "taints": [{"key": "aws.amazon.com/neuron", "value": "true", "effect": "NoSchedule"}],
+    },
+]
+
 
 def node_object(given: Object, now: str) -> Object:
     """A Node from ``{name, capacity, labels?, taints?, allocatable?}``."""
