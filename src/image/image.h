@@ -128,7 +128,8 @@ typedef struct stk_image_recipe {
     const char *folder;    /* of the spec; relative paths start here */
     const char *python;    /* the user's, for replicate_local_python_environment; or NULL */
     const char *registry;  /* the stack's, where built images are pushed; or NULL */
-    bool without_mounts;   /* no cache mounts: Docker's API builds without BuildKit */
+    bool without_mounts;   /* no mounts in RUN: Docker's API builds without BuildKit */
+    const char *uv; /* this machine's, which installs because the parent has no pip; or NULL */
 } stk_image_recipe;
 /* Does this setting (NULL: none) need a build: packages, a dockerfile …? `zenml` among the
  * requirements doesn't. */

@@ -443,6 +443,28 @@ static int build_and_publish(const stk_engine *engine, const stk_image_recipe *r
     return publish(engine, recipe, make, ret->id, say, arg, arena, &ret->pinned, err);
 }
 
+/* The parent has no pip, so the build has failed with `why`: builds with this machine's uv, under
+ * the name of the first recipe, by which the next run finds it. */
+static int build_by_uv(const stk_engine *engine, const stk_image_recipe *ours, const char *tag,
+                       const char *log_path, stk_image_say *say, void *arg, stk_arena *arena,
+                       stk_image_result *ret, const stk_err *why, stk_err *err)
+{
+    stk_image_recipe again = *ours;
+    stk_image_make *make = stk_arena_alloc(arena, sizeof *make);
+    STK_TRY(stk_err_need(make, "for a build", err));
+    STK_TRY(stk_image_take_uv(&again, why, arena, err));
+    if (say != NULL) {
+        say(arg, "the parent image has no pip: uv of this machine installs into it");
+    }
+    int rc = stk_image_make_read(&again, arena, make, err);
+    if (rc == 0) {
+        make->tag = tag;
+        rc = build_and_publish(engine, ours, &again, make, log_path, say, arg, arena, ret, err);
+    }
+    stk_buf_done(&make->dockerfile);
+    return rc;
+}
+
 int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, const char *log_path,
                     stk_image_say *say, void *arg, stk_arena *arena, stk_image_result *ret,
                     stk_err *err)
@@ -456,7 +478,13 @@ int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, co
     if (rc == 0 && make->adds_nothing && recipe->parent_id != NULL) {
         ret->id = recipe->parent_id;
     } else if (rc == 0) {
-        rc = build_and_publish(engine, recipe, &ours, make, log_path, say, arg, arena, ret, err);
+        stk_err why = {0};
+        rc = build_and_publish(engine, recipe, &ours, make, log_path, say, arg, arena, ret, &why);
+        if (rc < 0 && strstr(why.text, "No module named pip") != NULL) {
+            rc = build_by_uv(engine, &ours, make->tag, log_path, say, arg, arena, ret, &why, err);
+        } else if (rc < 0 && err != NULL) {
+            *err = why;
+        }
     }
     if (rc == 0) {
         ret->note = note_of(make, arena);

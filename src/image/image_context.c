@@ -48,6 +48,21 @@ int stk_image_context_text(stk_image_context *context, const char *name, const c
     return add_to_context(context, &file, err);
 }
 
+int stk_image_context_program(stk_image_context *context, const char *name, const char *path,
+                              stk_err *err)
+{
+    struct stat st;
+    if (stat(path, &st) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "%s, for the build's context", path);
+    }
+    const stk_image_file file = {.name = stk_arena_dup(context->arena, name),
+                                 .path = stk_arena_dup(context->arena, path),
+                                 .mode = S_IFREG | 0755,
+                                 .size = (int64_t)st.st_size};
+    STK_TRY(stk_err_need(file.path, FOR_CONTEXT, err));
+    return add_to_context(context, &file, err);
+}
+
 typedef struct walk {
     stk_image_context *context;
     const stk_image_ignore *ignore;

@@ -10,6 +10,7 @@
 
 /* Our files in the context and in the image while it is made. */
 #define IN_CONTEXT ".stoker/"
+#define OWN_UV "/tmp/stoker-uv"
 #define IN_IMAGE "/tmp/stoker/"
 #define PROJECT "/app"
 
@@ -71,9 +72,12 @@ static void put_apt(const char *const *packages, stk_arena *arena, stk_buf *out)
     stk_buf_text(out, " \\\n && rm -rf /var/lib/apt/lists/*\n");
 }
 
-static void put_run(const stk_image_settings *s, bool without_mounts, stk_buf *out)
+static void put_run(const stk_image_settings *s, bool without_mounts, bool own_uv, stk_buf *out)
 {
     stk_buf_text(out, "RUN ");
+    if (own_uv && !without_mounts) {
+        stk_buf_text(out, "--mount=type=bind,source=" IN_CONTEXT "uv,target=" OWN_UV " ");
+    }
     if (s->cache_mount != NULL && !without_mounts) {
         stk_buf_text(out, "--mount=");
         if (strchr(s->cache_mount, '=') == NULL) {
@@ -83,11 +87,14 @@ static void put_run(const stk_image_settings *s, bool without_mounts, stk_buf *o
     }
 }
 
-static void put_packages(const stk_image_make *m, bool without_mounts, stk_buf *out)
+static void put_packages(const stk_image_make *m, const stk_image_recipe *recipe, stk_buf *out)
 {
     const stk_image_settings *s = &m->settings;
+    bool without_mounts = recipe->without_mounts, own_uv = recipe->uv != NULL;
     bool mount = s->cache_mount != NULL && strchr(s->cache_mount, '=') == NULL && !without_mounts;
-    if (m->n_packages > 0 && s->uses_uv) {
+    if (m->n_packages > 0 && own_uv && without_mounts) {
+        stk_buf_text(out, "# the parent has no pip\nCOPY " IN_CONTEXT "uv " OWN_UV "\n");
+    } else if (m->n_packages > 0 && s->uses_uv && !own_uv) {
         stk_buf_printf(out,
                        "RUN command -v uv > /dev/null \\\n || PIP_BREAK_SYSTEM_PACKAGES=1 python3 "
                        "-m pip install --no-cache-dir%s uv\n",
@@ -96,10 +103,12 @@ static void put_packages(const stk_image_make *m, bool without_mounts, stk_buf *
     for (uint32_t i = 0; i < m->n_packages; i++) {
         const stk_image_packages *p = &m->packages[i];
         stk_buf_printf(out, "# %s\nCOPY " IN_CONTEXT "%s " IN_IMAGE "\n", p->title, p->file);
-        put_run(s, without_mounts, out);
+        put_run(s, without_mounts, own_uv, out);
         if (s->uses_uv) {
-            stk_buf_text(out, "uv pip install --python \"$(command -v python3)\" "
-                              "--break-system-packages");
+            stk_buf_printf(out,
+                           "%s pip install --python \"$(command -v python3)\" "
+                           "--break-system-packages",
+                           own_uv ? OWN_UV : "uv");
         } else {
             stk_buf_text(out, "PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install");
         }
@@ -174,13 +183,16 @@ static int put_project(const stk_image_recipe *recipe, stk_image_make *m, stk_bu
                                   IN_CONTEXT "project/", ignore, false, err);
 }
 
-static int put_files(stk_image_make *m, stk_err *err)
+static int put_files(stk_image_make *m, const char *uv, stk_err *err)
 {
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < m->n_packages; i++) {
         char name[96];
         (void)snprintf(name, sizeof name, IN_CONTEXT "%s", m->packages[i].file);
         rc = stk_image_context_text(&m->context, name, m->packages[i].text, err);
+    }
+    if (rc == 0 && uv != NULL) {
+        rc = stk_image_context_program(&m->context, IN_CONTEXT "uv", uv, err);
     }
     if (rc == 0 && m->own != NULL) {
         rc = stk_image_context_text(&m->context, STK_IMAGE_OWN, m->own, err);
@@ -240,7 +252,7 @@ int stk_image_make_read(const stk_image_recipe *recipe, stk_arena *arena, stk_im
     }
     STK_TRY(put_environment(m->settings.environment, arena, &body, err));
     put_apt(m->settings.apt_packages, arena, &body);
-    put_packages(m, recipe->without_mounts, &body);
+    put_packages(m, recipe, &body);
     STK_TRY(put_project(recipe, m, &body, err));
     m->adds_nothing = body.len == 0 && m->settings.dockerfile == NULL;
     if (m->settings.user != NULL && !m->adds_nothing) {
@@ -258,7 +270,7 @@ int stk_image_make_read(const stk_image_recipe *recipe, stk_arena *arena, stk_im
                            MAX_DOCKERFILE);
     }
     drop_other_dockerfile(&m->context);
-    STK_TRY(put_files(m, err));
+    STK_TRY(put_files(m, recipe->uv, err));
     stk_image_context_sort(&m->context);
     return digest(recipe, m, arena, err);
 }

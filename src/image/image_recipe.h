@@ -60,6 +60,9 @@ typedef struct stk_image_context {
 enum { STK_IMAGE_NAMED = 5 };
 int stk_image_context_text(stk_image_context *context, const char *name, const char *text,
                            stk_err *err);
+/* A program of this machine. */
+int stk_image_context_program(stk_image_context *context, const char *name, const char *path,
+                              stk_err *err);
 /* Adds everything below `folder` under `prefix` ("" or "x/"), except what `ignore` matches (a file
  * of .dockerignore's patterns; NULL: the folder's own .dockerignore). Unless `with_private`, also
  * leaves out private files (sys/private.h) that no '!' pattern names. */
@@ -81,6 +84,12 @@ bool stk_image_is_ignored(const stk_image_ignore *ignore, const char *path);
 /* Does a '!' pattern that starts its last part with no wildcard name the path or a folder above
  * it? */
 bool stk_image_is_named(const stk_image_ignore *ignore, const char *path);
+
+/* --- a parent without pip (image_uv.c) --- */
+
+/* Lets uv of this machine install what the recipe names: found in PATH, or beside the user's
+ * interpreter. An error with the code of `why`: there is none. */
+int stk_image_take_uv(stk_image_recipe *recipe, const stk_err *why, stk_arena *arena, stk_err *err);
 
 /* --- the whole recipe (image_dockerfile.c) --- */
 

@@ -254,6 +254,14 @@ static void test_pip_and_mounts(void **state)
     const stk_image_recipe recipe = {.docker = cached, .parent = "b", .without_mounts = true};
     assert_int_equal(stk_image_dockerfile(&recipe, arena, &buf, &tag, NULL), 0);
     assert_null(strstr(buf.data, "--mount"));
+    /* uv of this machine, where the parent has no pip: copied where nothing can be mounted */
+    stk_image_recipe ours = recipe;
+    ours.uv = "/bin/true";
+    stk_buf_clear(&buf);
+    assert_int_equal(stk_image_dockerfile(&ours, arena, &buf, &tag, NULL), 0);
+    assert_non_null(strstr(buf.data, "\nCOPY .stoker/uv /tmp/stoker-uv\n"));
+    assert_non_null(strstr(buf.data, "RUN /tmp/stoker-uv pip install --python"));
+    assert_null(strstr(buf.data, "-m pip install"));
 }
 
 static void test_own_dockerfile(void **state)

@@ -8,12 +8,14 @@ import os
 import shutil
 import ssl
 import subprocess
+import sysconfig
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import conftest
 import pytest
 from image_tools import Registry, Stoker, environment, pip_tree, torch, wheel
 
@@ -345,6 +347,41 @@ def test_no_space_during_a_build(stoker: Stoker, debian: str) -> None:
     assert done.code == 3
     assert "no space left" in done.said.lower()
     assert "podman system prune" in done.said
+
+
+@pytest.fixture(scope="session")
+def no_pip(podman: Any, debian: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The Debian-like image with a wheelhouse, but without pip."""
+    tree = tmp_path_factory.mktemp("no-pip")
+    (tree / "wheels").mkdir()
+    wheel(tree / "wheels", "tinypkg", "1.0", {"tinypkg.py": "VALUE = 42\n"})
+    uv = Path(sysconfig.get_path("scripts")) / "uv"
+    (tree / "lib").mkdir()
+    for library in conftest._libraries([uv]):  # of the C compiler, which any Debian has
+        shutil.copy2(library, tree / "lib")
+    (tree / "Dockerfile").write_text(
+        f"FROM {debian}\nCOPY wheels /wheels\nCOPY lib /usr/local/lib\nENV LD_LIBRARY_PATH=/usr/local/lib\n"
+    )
+    podman("build", "-q", "-t", "localhost/stoker-test-no-pip:1", str(tree))
+    return "localhost/stoker-test-no-pip:1"
+
+
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_a_parent_without_pip(stoker: Stoker, podman: Any, no_pip: str, installer: str) -> None:
+    """uv of this machine installs, isn't left in the image, and the image is found again by its recipe."""
+    scripts = sysconfig.get_path("scripts")
+    docker: dict[str, Any] = {"parent_image": no_pip, "requirements": ["tinypkg==1.0"], **PIP}
+    docker["python_package_installer"] = installer
+    bare = {"PATH": "/usr/bin:/bin", "STOKER_PYTHON": "/usr/bin/python3"}
+    if not Path("/usr/bin/uv").exists():
+        done = stoker.build(docker, **bare)
+        assert done.code == 3 and "has no pip" in done.said and "pip install uv" in done.said
+    made = stoker.built(docker, PATH=f"{scripts}:{os.environ['PATH']}")
+    code = "import os, tinypkg; uv = '/tmp/stoker-uv'; print(tinypkg.VALUE, os.path.exists(uv) and os.path.getsize(uv) > 0)"
+    words = ("run", "--rm", "--network", "none", "--entrypoint", "python3", made["id"], "-c", code)
+    assert podman(*words).stdout == "42 False\n"
+    again = stoker.built(docker, **bare)
+    assert again["id"] == made["id"] and not again["built"]
 
 
 # --- registries ---
