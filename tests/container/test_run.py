@@ -492,9 +492,8 @@ def test_devices_are_never_left_out(project: Project, debian: str) -> None:
     devices.write_text('[{"uuid": "GPU-a", "model": "NVIDIA A100", "memory_bytes": 80000000000}]')
     project.env["STOKER_ACCEL"] = f"fake:{devices}"
     project.env["STOKER_LEASE_DIR"] = str(project.folder.parent / "leases")
-    shown = project.run("--with", "docker", ok=False)
-    error = shown["steps"]["a"]["error"]
-    assert error["class"] == "start" and "CDI" in error["text"], error
+    done = project.stoker("run", "--with", "docker", "p.yaml", ok=False)
+    assert done.returncode == 2 and "step 'a'" in done.stderr and "CDI" in done.stderr, done.stderr
     assert not (project.folder / "ran").exists()
 
 
