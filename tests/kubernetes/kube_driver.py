@@ -95,10 +95,13 @@ class Driver:
 
     def close(self) -> None:
         if self.process.poll() is None:
-            self.do("close")
-            assert self.process.stdin is not None
-            self.process.stdin.close()
-            assert self.process.wait(30) == 0
+            try:
+                self.do("close")
+                assert self.process.stdin is not None
+                self.process.stdin.close()
+                assert self.process.wait(30) == 0
+            except BrokenPipeError:  # a fatal error has just ended it
+                self.process.wait(30)
         self._reader.join(10)
         while not self._come.empty():
             if (report := self._come.get()) is not None:

@@ -115,6 +115,7 @@ typedef struct stk_kube_request {
     const char *type;         /* of the body; NULL: application/json */
     const char *accept;       /* of the answer; NULL: application/json */
     int64_t idle_ms;          /* 0: 30 s */
+    bool is_relayed;          /* a node answers, not the server: its trouble isn't the server's */
     bool (*on_body)(void *arg, const void *data, size_t n);
     void (*done)(void *arg, const stk_kube_answer *answer);
     void *arg;

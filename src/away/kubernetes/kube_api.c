@@ -85,6 +85,7 @@ typedef struct stk_kube_call {
     stk_kube_api *api;
     void (*done)(void *arg, const stk_kube_answer *answer);
     void *arg;
+    bool is_relayed;
 } call;
 
 static void link_call(stk_kube_api *api, call *c)
@@ -194,7 +195,8 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
         a.fatal = response != NULL && response->fatal;
         a.again = !a.fatal;
         a.text = stk_err_format(err, text, sizeof text);
-        if (a.again && rc != STK_E_CANCELLED && (response == NULL || response->status == 0)) {
+        bool has_begun = response != NULL && response->status != 0;
+        if (a.again && rc != STK_E_CANCELLED && !has_begun && !c->is_relayed) {
             note_trouble(api, NULL, a.text); /* a cut answer affects only its request */
         }
     } else if (arena != NULL) {
@@ -210,9 +212,9 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
         }
         a.again = a.status == 429 || a.status >= 500 || a.status == 408 ||
                   (a.status == 409 && strcmp(a.reason, "AlreadyExists") != 0);
-        if (a.status == 429 || a.status >= 500) {
+        if (a.status == 429 || (a.status >= 500 && !c->is_relayed)) {
             note_trouble(api, response, a.text);
-        } else {
+        } else if (!c->is_relayed) {
             api->n_failures = 0;
             api->down_since_ms = 0;
         }
@@ -267,7 +269,8 @@ int stk_kube_ask(stk_kube_api *api, const stk_kube_request *request, uint64_t *r
         free(c);
         return stk_err_nomem(err);
     }
-    *c = (call){.api = api, .done = request->done, .arg = request->arg};
+    *c = (call){
+        .api = api, .done = request->done, .arg = request->arg, .is_relayed = request->is_relayed};
     stk_http_call http = {.request = {.method = request->method,
                                       .url = url,
                                       .headers = headers,

@@ -15,7 +15,8 @@ typedef struct stk_kube_log {
     bool said_running; /* RUNNING was reported for its pod */
     bool is_last;      /* its pod has ended: counted in n_last_logs, not in n_logs */
     int64_t not_before_ms;
-    int64_t end_ms;  /* when the stream ended without an error; 0: it didn't */
+    bool was_whole;  /* the last stream ended without an error */
+    uint32_t n_ends; /* of streams, without anything new in between */
     char stamp[40];  /* of the last line passed on */
     uint32_t n_same; /* lines passed on with that stamp */
     uint32_t n_skip; /* how many of these a reopened stream still repeats */
@@ -67,7 +68,7 @@ typedef struct stk_kube_task {
     const char *classes; /* in the arena: the models that it asks for, one a line; or NULL */
     bool fitted;         /* its documents name the nodes' own labels */
     char misfit[512];    /* no node has the model: what they have; "": some has it */
-    char event[1024];
+    char event[1024], event_at[40]; /* the newest event that gives a reason, and its time */
     int64_t look_ms;
     uint32_t n_looks;
     /* removal and end */
@@ -84,7 +85,7 @@ typedef struct stk_kube_task {
 
 typedef struct stk_kube_feed { /* lists, then watches from the list's version; repeated */
     struct stk_kube_space *space;
-    bool of_pods;
+    enum { KUBE_OF_JOBS, KUBE_OF_PODS, KUBE_OF_EVENTS } of;
     const char *group, *plural;
     enum { KUBE_FEED_IDLE, KUBE_FEED_LIST, KUBE_FEED_WATCH } state;
     uint64_t call;
@@ -95,6 +96,8 @@ typedef struct stk_kube_feed { /* lists, then watches from the list's version; r
     char *more; /* the list's continue token, or NULL */
     stk_buf line;
     int64_t begun_ms;
+    int64_t until_ms; /* of events: nobody needs them later */
+    bool refused;     /* of events: we may not watch them */
 } stk_kube_feed;
 
 typedef struct stk_kube_ask_right {
@@ -108,7 +111,7 @@ typedef struct stk_kube_space {
     struct stk_kube *kube;
     char *name;
     stk_kube_ask_right rights[KUBE_RIGHTS];
-    stk_kube_feed jobs, pods;
+    stk_kube_feed jobs, pods, events;
 } stk_kube_space;
 
 typedef struct stk_kube {
@@ -175,6 +178,8 @@ void stk_kube_task_remove(stk_kube_task *t, const stk_remote_report *end, int64_
 void stk_kube_task_give_up(stk_kube_task *t, bool is_last);
 /* Judges the job anew by its Job and pods, and reports what changed. */
 void stk_kube_task_settle(stk_kube_task *t, int64_t now);
+/* Takes an Event of the job or its pods: it may tell why the job waits. */
+void stk_kube_task_hear(stk_kube_task *t, const stk_json *event);
 
 /* --- kube_watch --- */
 int stk_kube_space_get(stk_kube *k, const char *name, stk_kube_space **ret, stk_err *err);
@@ -193,8 +198,8 @@ const stk_kube_right *stk_kube_missing(const stk_kube_space *s, stk_kube_need ne
 void stk_kube_sweep(stk_kube *k);
 
 /* --- kube_logs --- */
-bool stk_kube_logs_step(stk_kube_task *t, int64_t now);       /* false: some must wait to open */
-bool stk_kube_logs_done(const stk_kube_task *t, int64_t now); /* all pods' logs are read */
+bool stk_kube_logs_step(stk_kube_task *t, int64_t now); /* false: some must wait to open */
+bool stk_kube_logs_done(const stk_kube_task *t);        /* all pods' logs are read */
 void stk_kube_logs_free(stk_kube_task *t);
 
 #endif

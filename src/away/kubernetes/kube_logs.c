@@ -1,15 +1,22 @@
-/* kube_logs: follows the pods' logs. Lines have time stamps, so that after a cut the log continues
+/* kube_logs: follows the pods' logs, each by one request as long as that works. A log's stream ends
+ * before the pod does, by seconds on a busy node: so what ended in order is asked for again only if
+ * the pod runs on for a while. Lines have time stamps, so that after a cut the log continues
  * where it was: we skip lines with older stamps, and as many lines with the same stamp as we have
  * passed on. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/kubernetes/kube_driver.h"
 #include "base/text.h"
 
 enum { IDLE_MS = 600000, AGAIN_MS = 1000, PART_BYTES = 32 << 10, REST_BYTES = 4 << 20 };
-enum { LAG_MS = 5000, REOPEN_MS = 2000 }; /* LAG_MS: at most, from a log's end to the pod's */
+enum {
+    AGAIN_MAX_MS = 30000,
+    REOPEN_MS = 20000,
+    REOPEN_MAX_MS = 120000
+}; /* each time twice as long */
 
 typedef struct heard {
     stk_kube_task *task;
@@ -93,6 +100,7 @@ static bool on_log(void *arg, const void *data, size_t n)
         n -= part;
     }
     if (out.len > 0) {
+        log->n_ends = 0;
         pass_on(h->task, log, out.data, out.len);
     }
     return true;
@@ -103,11 +111,16 @@ static bool has_ended(const stk_kube_pod *p)
     return p->main == STK_KUBE_TERMINATED || p->gone || p->failed || p->succeeded;
 }
 
-/* The pod ended right after its log's stream: the log is complete. */
-static bool is_heard_out(const stk_kube_log *log, const stk_kube_pod *p, int64_t now)
+/* The pod ended soon after its log's stream: the log is complete. */
+static bool is_heard_out(const stk_kube_log *log, const stk_kube_pod *p)
 {
-    return log->state == KUBE_LOG_NONE && log->end_ms > 0 && has_ended(p) &&
-           now - log->end_ms <= LAG_MS;
+    return log->state == KUBE_LOG_NONE && log->was_whole && has_ended(p);
+}
+
+/* `first_ms`, doubled for each end of a stream that brought nothing. */
+static int64_t wait_of(const stk_kube_log *log, int64_t first_ms, int64_t most_ms)
+{
+    return MIN(first_ms << MIN(log->n_ends, 8), most_ms);
 }
 
 static void close_log(stk_kube_task *t, stk_kube_log *log)
@@ -128,8 +141,14 @@ static void on_end(void *arg, const stk_kube_answer *a)
     log->state = KUBE_LOG_NONE;
     bool is_good = a->good && a->status == 200;
     bool is_whole = is_good && has_ended(p);
-    log->end_ms = is_good ? stk_kube_now() : 0;
-    log->not_before_ms = stk_kube_now() + (is_good ? REOPEN_MS : AGAIN_MS);
+    log->was_whole = is_good;
+    log->not_before_ms = stk_kube_now();
+    if (is_good) {
+        log->not_before_ms += wait_of(log, REOPEN_MS, REOPEN_MAX_MS);
+    } else {
+        log->not_before_ms += wait_of(log, AGAIN_MS, AGAIN_MAX_MS);
+    }
+    log->n_ends++;
     if (is_good && log->rest.len > 0) { /* the last line has no newline */
         STK_BUF_AUTO out = STK_BUF_INIT(REST_BYTES);
         hear_line(t, log, log->rest.data, log->rest.len, false, &out);
@@ -179,6 +198,7 @@ static void open_log(stk_kube_task *t, stk_kube_log *log, const stk_kube_pod *p,
     stk_kube_request request = {.method = "GET",
                                 .way = way,
                                 .idle_ms = IDLE_MS,
+                                .is_relayed = true,
                                 .on_body = on_log,
                                 .done = on_end,
                                 .arg = h};
@@ -203,7 +223,7 @@ bool stk_kube_logs_step(stk_kube_task *t, int64_t now)
         if (log->state != KUBE_LOG_NONE || !ran || t->ended) {
             continue;
         }
-        if (is_heard_out(log, p, now)) {
+        if (is_heard_out(log, p)) {
             log->state = KUBE_LOG_DONE;
         } else if (!stk_kube_may_begin(k, log->not_before_ms, now)) {
             all = false;
@@ -219,12 +239,11 @@ bool stk_kube_logs_step(stk_kube_task *t, int64_t now)
     return all;
 }
 
-bool stk_kube_logs_done(const stk_kube_task *t, int64_t now)
+bool stk_kube_logs_done(const stk_kube_task *t)
 {
     for (uint32_t i = 0; i < t->n; i++) {
         bool ran = t->pods[i].main != STK_KUBE_UNKNOWN && t->pods[i].main != STK_KUBE_WAITING;
-        if (ran && t->logs[i].state != KUBE_LOG_DONE &&
-            !is_heard_out(&t->logs[i], &t->pods[i], now)) {
+        if (ran && t->logs[i].state != KUBE_LOG_DONE && !is_heard_out(&t->logs[i], &t->pods[i])) {
             return false;
         }
     }

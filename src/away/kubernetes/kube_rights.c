@@ -19,6 +19,7 @@ const stk_kube_right stk_kube_rights[] = {
     {"", "pods", "log", "get", "to show their output", KUBE_FOR_NONE},
     {"", "pods", "", "deletecollection", "to end them at once", KUBE_FOR_NONE},
     {"", "events", "", "list", "to see why they wait", KUBE_FOR_NONE},
+    {"", "events", "", "watch", "to see why many of them wait, by one request", KUBE_FOR_NONE},
     {"", "secrets", "", "create", "to pass secrets on", KUBE_FOR_SECRETS},
     {"", "services", "", "create", "for steps on several nodes", KUBE_FOR_SERVICES},
     {JOBSET, "jobsets", "", "create", "for gangs as JobSets", KUBE_FOR_SETS},

@@ -17,7 +17,7 @@ typedef struct stk_kube_right {
     stk_kube_need need;
 } stk_kube_right;
 
-enum { KUBE_RIGHTS = 15 };
+enum { KUBE_RIGHTS = 16 };
 extern const stk_kube_right stk_kube_rights[KUBE_RIGHTS];
 
 /* Writes the SelfSubjectAccessReview for one right. */

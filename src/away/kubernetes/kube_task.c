@@ -13,6 +13,7 @@
 enum { AT_ONCE = -1 }; /* a grace: no pod to end */
 enum { AGAIN_MS = 1000, QUOTA_MS = 5000, LAG_MS = 10000, LOGS_MS = 20000, REMOVE_MS = 90000 };
 enum { LOOK_MS = 3000, LOOK_MAX_MS = 30000, LOOK_GAP_MS = 200, LOOKS = 2, SILENT_MS = 5000 };
+enum { EVENTS_MS = 10000 }; /* so long events are watched for a job that waits silently */
 enum {
     SETTLE_MS = 250,
     KILL_MS = 5000,
@@ -196,7 +197,7 @@ void stk_kube_task_settle(stk_kube_task *t, int64_t now)
             t->end_seen_ms = now;
         }
         bool believed = !v.unsure || now - t->end_seen_ms > lag;
-        if (believed && (stk_kube_logs_done(t, now) || now - t->end_seen_ms > LOGS_MS)) {
+        if (believed && (stk_kube_logs_done(t) || now - t->end_seen_ms > LOGS_MS)) {
             finish(t, &v.report);
         }
     } else {
@@ -473,6 +474,21 @@ static void on_kill(void *arg, const stk_kube_answer *a)
     }
 }
 
+void stk_kube_task_hear(stk_kube_task *t, const stk_json *event)
+{
+    char words[sizeof t->event];
+    const char *at = stk_kube_text_at(event, "lastTimestamp");
+    if (*at == '\0') {
+        at = stk_kube_text_at(event, "eventTime");
+    }
+    if (strcmp(stk_kube_text_at(event, "type"), "Warning") == 0 && strcmp(at, t->event_at) >= 0 &&
+        *stk_kube_event_words(stk_kube_text_at(event, "reason"), stk_kube_text_at(event, "message"),
+                              words, sizeof words) != '\0') {
+        (void)snprintf(t->event_at, sizeof t->event_at, "%s", at);
+        (void)snprintf(t->event, sizeof t->event, "%s", words);
+    }
+}
+
 static void on_look(void *arg, const stk_kube_answer *a)
 {
     stk_kube_task *t = arg;
@@ -481,20 +497,8 @@ static void on_look(void *arg, const stk_kube_answer *a)
         return;
     }
     const stk_json *items = stk_kube_at(a->json, "items");
-    const char *newest = "";
     for (uint32_t i = 0; i < stk_json_n_items(items); i++) {
-        const stk_json *one = &items->items[i];
-        const char *at = stk_kube_text_at(one, "lastTimestamp");
-        char words[sizeof t->event];
-        if (*at == '\0') {
-            at = stk_kube_text_at(one, "eventTime");
-        }
-        if (strcmp(stk_kube_text_at(one, "type"), "Warning") == 0 && strcmp(at, newest) >= 0 &&
-            *stk_kube_event_words(stk_kube_text_at(one, "reason"), stk_kube_text_at(one, "message"),
-                                  words, sizeof words) != '\0') {
-            newest = at;
-            (void)snprintf(t->event, sizeof t->event, "%s", words);
-        }
+        stk_kube_task_hear(t, &items->items[i]);
     }
     stk_kube_task_settle(t, stk_kube_now());
 }
@@ -558,6 +562,8 @@ static void step_removal(stk_kube_task *t, int64_t now)
     }
 }
 
+/* Why does it wait? The namespace's events may tell. Without the right to watch them, it asks for
+ * those of the job, now and then. */
 static void look(stk_kube_task *t, int64_t now)
 {
     stk_kube *k = t->kube;
@@ -567,14 +573,17 @@ static void look(stk_kube_task *t, int64_t now)
             p = &t->pods[i];
         }
     }
+    stk_kube_feed *events = &t->space->events;
     bool silent = *p->name == '\0' || (p->scheduled && (*p->message == '\0'));
-    if (t->has_run || !silent || k->n_looks >= LOOKS || now < k->look_ms) {
+    if (t->has_run || !silent) {
         return;
     }
     if (t->look_ms == 0) {
         t->look_ms = now + LOOK_MS;
     }
-    if (now >= t->look_ms) {
+    if (now >= t->look_ms && !events->refused) {
+        events->until_ms = now + EVENTS_MS;
+    } else if (now >= t->look_ms && k->n_looks < LOOKS && now >= k->look_ms) {
         char query[400];
         const char *of = p->name, *more = "";
         if (*of == '\0') {

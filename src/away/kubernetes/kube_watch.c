@@ -1,7 +1,8 @@
-/* kube_watch: follows our run's Jobs and pods in a namespace. It lists them, then watches from the
- * list's version until the watch ends, for any reason, and lists again: so it never asks for a
- * version that the server has forgotten. Reading the same state twice is harmless. An object that
- * is missing in a new list no longer exists. */
+/* kube_watch: follows our run's Jobs and pods in a namespace, and, while a job waits without a
+ * known reason, the namespace's warnings (events have no labels to select by). It lists them, then
+ * watches from the list's version until the watch ends, for any reason, and lists again: so it
+ * never asks for a version that the server has forgotten. Reading the same state twice is harmless.
+ * An object that is missing in a new list no longer exists. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,8 @@
 #include "base/text.h"
 
 enum { WATCH_S = 110, WATCH_IDLE_MS = 150000, LIST_MAX = 500, LINE_MAX_BYTES = 16 << 20 };
-enum { QUICK_MS = 1000 };
+enum { QUICK_MS = 1000, EVENTS_AGAIN_MS = 30000 };
+enum { RANDOM_LEN = 5 }; /* of a pod's name: "<job>-x7k2p", "<job>-0-x7k2p" */
 
 /* --- news of Jobs and pods --- */
 
@@ -37,6 +39,9 @@ static void hear_pod(stk_kube_task *t, const stk_json *object, bool gone)
         return;
     }
     stk_kube_pod *there = &t->pods[pod.index];
+    if (pod.scheduled && !there->scheduled) { /* what kept it from a node is over */
+        t->event[0] = t->event_at[0] = '\0';
+    }
     bool is_same = *there->name == '\0' || strcmp(there->uid, pod.uid) == 0;
     if (!is_same && gone) {
         return; /* a replaced pod */
@@ -46,13 +51,49 @@ static void hear_pod(stk_kube_task *t, const stk_json *object, bool gone)
     stk_kube_task_settle(t, stk_kube_now());
 }
 
+/* The task whose Job, JobSet or pod has this name; NULL: none of ours. */
+static stk_kube_task *find_owner(const stk_kube *k, const char *name, bool is_pod)
+{
+    char part[sizeof((stk_kube_pod *)0)->name];
+    (void)snprintf(part, sizeof part, "%s", name);
+    stk_kube_task *t = stk_kube_find(k, part);
+    const char *end = strrchr(part, '-');
+    if (is_pod && (end == NULL || strlen(end + 1) != RANDOM_LEN)) {
+        return NULL;
+    }
+    for (int i = 0; t == NULL && i < 4; i++) { /* "<set>-n-0-<index>-<random>" has most parts */
+        char *cut = strrchr(part, '-');
+        if (cut == NULL) {
+            return NULL;
+        }
+        *cut = '\0';
+        t = stk_kube_find(k, part);
+    }
+    return t;
+}
+
+static void hear_warning(const stk_kube_feed *f, const stk_json *event)
+{
+    const stk_json *of = stk_kube_at(event, "involvedObject");
+    bool is_pod = strcmp(stk_kube_text_at(of, "kind"), "Pod") == 0;
+    stk_kube_task *t = find_owner(f->space->kube, stk_kube_text_at(of, "name"), is_pod);
+    if (t != NULL && t->space == f->space && !t->ended && !t->has_run) {
+        stk_kube_task_hear(t, event);
+        stk_kube_task_settle(t, stk_kube_now());
+    }
+}
+
 static void hear(stk_kube_feed *f, const stk_json *object, bool gone)
 {
+    if (f->of == KUBE_OF_EVENTS) {
+        hear_warning(f, object);
+        return;
+    }
     stk_kube_task *t = find_task(f, object);
     if (t == NULL || t->ended) {
         return;
     }
-    if (f->of_pods) {
+    if (f->of == KUBE_OF_PODS) {
         hear_pod(t, object, gone);
     } else {
         hear_job(t, object, gone);
@@ -70,10 +111,10 @@ static void forget_missing(stk_kube_feed *f)
             continue;
         }
         bool makes_it_later = t->ways[t->i_way].is_set;
-        if (!f->of_pods && !t->job.listed && (t->job.seen || !makes_it_later)) {
+        if (f->of == KUBE_OF_JOBS && !t->job.listed && (t->job.seen || !makes_it_later)) {
             t->job.gone = true;
         }
-        for (uint32_t i = 0; f->of_pods && i < t->n; i++) {
+        for (uint32_t i = 0; f->of == KUBE_OF_PODS && i < t->n; i++) {
             t->pods[i].gone = t->pods[i].gone || !t->pods[i].listed;
         }
         stk_kube_task_settle(t, now);
@@ -83,10 +124,10 @@ static void forget_missing(stk_kube_feed *f)
 static void mark_unlisted(stk_kube_feed *f)
 {
     for (stk_kube_task *t = f->space->kube->first; t != NULL; t = t->next) {
-        if (!f->of_pods) {
+        if (f->of == KUBE_OF_JOBS) {
             t->job.listed = false;
         }
-        for (uint32_t i = 0; f->of_pods && i < t->n; i++) {
+        for (uint32_t i = 0; f->of == KUBE_OF_PODS && i < t->n; i++) {
             t->pods[i].listed = false;
         }
     }
@@ -99,10 +140,10 @@ static void mark_listed(stk_kube_feed *f, const stk_json *object)
     if (t == NULL) {
         return;
     }
-    if (!f->of_pods) {
+    if (f->of == KUBE_OF_JOBS) {
         t->job.listed = true;
     }
-    for (uint32_t i = 0; f->of_pods && i < t->n; i++) {
+    for (uint32_t i = 0; f->of == KUBE_OF_PODS && i < t->n; i++) {
         t->pods[i].listed = t->pods[i].listed || strcmp(t->pods[i].uid, uid) == 0;
     }
 }
@@ -116,7 +157,10 @@ static void stumble(stk_kube_feed *f, const stk_kube_answer *a, const char *what
     if (stk_kube_passes(k, a, QUICK_MS, &f->not_before_ms)) {
         return;
     }
-    if (a->status == 403) {
+    if (f->of == KUBE_OF_EVENTS) { /* nothing depends on them */
+        f->refused = a->status == 403;
+        f->not_before_ms = stk_kube_now() + EVENTS_AGAIN_MS;
+    } else if (a->status == 403) {
         stk_kube_fatal(k,
                        "%s has no right to %s %s in namespace '%s': %s; ask for the needed rights "
                        "(`stoker stack check` lists them)",
@@ -144,7 +188,9 @@ static void on_list(void *arg, const stk_kube_answer *a)
     const stk_json *items = stk_kube_at(a->json, "items");
     for (uint32_t i = 0; i < stk_json_n_items(items); i++) {
         hear(f, &items->items[i], false);
-        mark_listed(f, &items->items[i]);
+        if (f->of != KUBE_OF_EVENTS) {
+            mark_listed(f, &items->items[i]);
+        }
     }
     const char *more = stk_kube_text_at(a->json, "metadata/continue");
     (void)snprintf(f->version, sizeof f->version, "%s",
@@ -154,7 +200,9 @@ static void on_list(void *arg, const stk_kube_answer *a)
         return;
     }
     f->listed = true;
-    forget_missing(f);
+    if (f->of != KUBE_OF_EVENTS) {
+        forget_missing(f);
+    }
 }
 
 /* `query` is in the driver's scratch. */
@@ -162,11 +210,16 @@ static void begin_request(stk_kube_feed *f, stk_kube_request *request, const cha
 {
     stk_kube *k = f->space->kube;
     char run[STK_KUBE_NAME + 1];
+    const char *select = "fieldSelector=type%3DWarning";
+    if (f->of != KUBE_OF_EVENTS) {
+        select = stk_arena_printf(k->scratch, "labelSelector=" STK_KUBE_LABEL_RUN "%%3D%s",
+                                  stk_kube_label(k->config->run, run));
+    }
     request->method = "GET";
     request->arg = f;
-    request->way = stk_arena_printf(
-        k->scratch, "%s/namespaces/%s/%s?labelSelector=" STK_KUBE_LABEL_RUN "%%3D%s%s", f->group,
-        f->space->name, f->plural, stk_kube_label(k->config->run, run), stk_text_or(query, ""));
+    request->way =
+        stk_arena_printf(k->scratch, "%s/namespaces/%s/%s?%s%s", f->group, f->space->name,
+                         f->plural, stk_text_or(select, ""), stk_text_or(query, ""));
     if (query != NULL && request->way != NULL && stk_kube_begin(k, request, &f->call)) {
         f->state = state;
     } else {
@@ -182,7 +235,7 @@ static void begin_list(stk_kube_feed *f)
     const char *more = "";
     if (f->more != NULL) {
         more = stk_arena_printf(scratch, "&continue=%s", stk_kube_quote(f->more, scratch));
-    } else {
+    } else if (f->of != KUBE_OF_EVENTS) {
         f->n_lists++;
         mark_unlisted(f);
     }
@@ -300,13 +353,11 @@ int stk_kube_space_get(stk_kube *k, const char *name, stk_kube_space **ret, stk_
         return stk_err_nomem(err);
     }
     *s = (stk_kube_space){.next = k->spaces, .kube = k, .name = copy};
-    s->jobs = (stk_kube_feed){
-        .space = s, .group = KUBE_BATCH, .plural = "jobs", .line = STK_BUF_INIT(LINE_MAX_BYTES)};
-    s->pods = (stk_kube_feed){.space = s,
-                              .of_pods = true,
-                              .group = KUBE_CORE,
-                              .plural = "pods",
-                              .line = STK_BUF_INIT(LINE_MAX_BYTES)};
+    s->jobs = (stk_kube_feed){.of = KUBE_OF_JOBS, .group = KUBE_BATCH, .plural = "jobs"};
+    s->pods = (stk_kube_feed){.of = KUBE_OF_PODS, .group = KUBE_CORE, .plural = "pods"};
+    s->events = (stk_kube_feed){.of = KUBE_OF_EVENTS, .group = KUBE_CORE, .plural = "events"};
+    s->jobs.space = s->pods.space = s->events.space = s;
+    s->jobs.line = s->pods.line = s->events.line = STK_BUF_INIT(LINE_MAX_BYTES);
     k->spaces = s;
     *ret = s;
     return 0;
@@ -319,6 +370,9 @@ void stk_kube_space_step(stk_kube_space *s, int64_t now)
     }
     step(&s->jobs, now);
     step(&s->pods, now);
+    if (now < s->events.until_ms && !s->events.refused) {
+        step(&s->events, now);
+    }
 }
 
 void stk_kube_spaces_free(stk_kube *k)
@@ -328,8 +382,10 @@ void stk_kube_spaces_free(stk_kube *k)
         k->spaces = s->next;
         stk_buf_done(&s->jobs.line);
         stk_buf_done(&s->pods.line);
+        stk_buf_done(&s->events.line);
         free(s->jobs.more);
         free(s->pods.more);
+        free(s->events.more);
         free(s->name);
         free(s);
     }

@@ -60,6 +60,8 @@ class Options:
     show: list[str] = dataclasses.field(default_factory=list)  # host paths that every image holds
     time_scale: float = 0.01
     user_time_scale: float = 1.0
+    start_lag_s: float = 0.0  # from "ContainerCreating" to the start, as of a busy node
+    status_lag_s: float = 0.0  # from a container's end to its pod's status; its log ends at once
     watch_s: float = 1800.0  # of a watch that doesn't say
     bookmark_s: float = 1.0
     jobset: bool = False
@@ -75,7 +77,7 @@ class Cluster:
     def __init__(self, options: Optional[Options] = None) -> None:
         self.options = options or Options()
         self.failures: list[str] = []
-        self.n_requests = 0
+        self.asked: list[str] = []  # "METHOD TARGET" of every request, in their order
         self.tokens = {self.ADMIN_TOKEN: self.ADMIN, "alice-token": "alice"}
         self.grants: set[tuple[str, str]] = set()
         self.denied: set[tuple[str, str]] = set()
@@ -155,7 +157,7 @@ class Cluster:
             self.containers.stop_runtime()
 
     async def _handle(self, request: Request) -> Response:
-        self.n_requests += 1
+        self.asked.append(f"{request.method} {request.target}")
         try:
             return await self.api.handle(request)
         except (asyncio.CancelledError, ConnectionError):

@@ -130,7 +130,7 @@ class Control:
             "counts": {shelf: len(objects) for shelf, objects in store.shelves.items() if objects},
             "resourceVersion": store.rv,
             "failures": self.cluster.failures,
-            "requests": self.cluster.n_requests,
+            "requests": len(self.cluster.asked),
             "containers": sum(
                 1 for c in self.cluster.containers.known.values() if c.pid and not c.ended.done()
             ),

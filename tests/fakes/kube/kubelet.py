@@ -56,6 +56,7 @@ class PodRun:
             await self._alive()
             self.status.creating(self.node)
             self.write()
+            await self._sleep(self.cluster.options.start_lag_s)
             await self._prepare()
             self.status.sandbox_ready()
             self.write()
@@ -292,6 +293,7 @@ class PodRun:
             raise Stopped
         end = container.ended.result()
         await _closed(container.log)
+        await self._sleep(self.cluster.options.status_lag_s)
         return end
 
     def _note_end(self, c: Object, end: End, init: bool, again: bool = False) -> None:
