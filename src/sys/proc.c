@@ -203,7 +203,7 @@ static int64_t lower(int64_t a, int64_t b)
     return MIN(a, b);
 }
 
-uint32_t stk_proc_n_cpus(void)
+int64_t stk_proc_cpu_milli(void)
 {
     cpu_set_t *set = NULL;
     size_t size = affinity(&set);
@@ -211,11 +211,13 @@ uint32_t stk_proc_n_cpus(void)
     if (set != NULL) {
         CPU_FREE(set);
     }
-    int64_t milli = lower(lowest_limit("cpu", v1_milli), lowest_limit("", v2_milli));
-    if (milli >= 0) {
-        n = lower(n, milli / 1000);
-    }
-    return n < 1 ? 1 : (uint32_t)n;
+    return lower(MAX(n, 1) * 1000,
+                 lower(lowest_limit("cpu", v1_milli), lowest_limit("", v2_milli)));
+}
+
+uint32_t stk_proc_n_cpus(void)
+{
+    return (uint32_t)MAX(stk_proc_cpu_milli() / 1000, 1);
 }
 
 uint32_t stk_proc_cpus(uint32_t *ret_cpus, uint32_t n_max)

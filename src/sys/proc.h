@@ -12,6 +12,7 @@
 /* CPUs this process may use (affinity and cgroup quota, rounded down, at least 1) and memory (the
  * lower of RAM and cgroup limit). */
 uint32_t stk_proc_n_cpus(void);
+int64_t stk_proc_cpu_milli(void); /* the same in thousandths of a CPU, not rounded */
 /* The CPU numbers of our affinity mask; returns how many were written. */
 uint32_t stk_proc_cpus(uint32_t *ret_cpus, uint32_t n_max);
 int64_t stk_proc_memory_bytes(void);

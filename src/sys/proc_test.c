@@ -227,6 +227,7 @@ static void test_host(void **state)
     CPU_SET(cpus[n - 1], &one);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
     assert_int_equal(stk_proc_n_cpus(), 1);
+    assert_true(stk_proc_cpu_milli() > 0 && stk_proc_cpu_milli() <= 1000);
     uint32_t only = 0;
     assert_int_equal(stk_proc_cpus(&only, 1), 1);
     assert_int_equal(only, cpus[n - 1]);

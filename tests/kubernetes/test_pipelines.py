@@ -327,6 +327,13 @@ def test_no_node_for_it(project: Project) -> None:
     assert "Insufficient nvidia.com/gpu" in found["error"]["text"]
 
 
+@pytest.mark.parametrize("cpus", [0.1, 0.5])
+def test_part_of_a_cpu(project: Project, cpus: float) -> None:
+    """What was granted is told, not the CPUs of the node."""
+    project.run({"a": {"run": "true", "resources": {"cpu_count": cpus}}})
+    assert project.step("a")["granted"]["cpu_count"] == cpus
+
+
 def test_its_own_failure(project: Project) -> None:
     found = failure(project, {"run": "echo no >&2; exit 3"})
     assert (found["error"]["class"], found["attempts"]) == ("exit", 1)

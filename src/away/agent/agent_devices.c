@@ -117,6 +117,19 @@ static void put_granted_device(const stk_device *d, stk_buf *buf)
     stk_json_close(buf, '}');
 }
 
+/* The CPUs of this container, in thousandths. An engine that doesn't enforce a step's limit grants
+ * no more than that. */
+static int64_t granted_milli(const agent *a)
+{
+    const stk_json *asked = stk_json_get(&a->task, "granted");
+    double limit = stk_json_get_number(asked, "cpu_count", -1) * 1000;
+    int64_t milli = stk_proc_cpu_milli();
+    if (limit > 0 && limit < (double)milli && !a->order.gang) {
+        milli = (int64_t)(limit + 0.5);
+    }
+    return milli;
+}
+
 /* `granted` of task.json is what this container has; where and in which image is the engine's to
  * say. */
 static int describe_granted(agent *a, stk_err *err)
@@ -125,15 +138,14 @@ static int describe_granted(agent *a, stk_err *err)
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
     uint32_t cpus[1024];
     uint32_t n = stk_proc_cpus(cpus, 1024);
-    uint32_t n_cpus = stk_proc_n_cpus();
     stk_json_open(&buf, NULL, '{');
-    stk_json_put_int(&buf, "cpu_count", n_cpus);
+    stk_json_put_real(&buf, "cpu_count", (double)granted_milli(a) / 1000);
     stk_json_open(&buf, "cpus", '[');
     for (uint32_t i = 0; i < n; i++) {
         stk_json_put_int(&buf, NULL, cpus[i]);
     }
     stk_json_close(&buf, ']');
-    stk_json_put_int(&buf, "threads", n_cpus);
+    stk_json_put_int(&buf, "threads", stk_proc_n_cpus());
     stk_json_put_whole(&buf, "memory_bytes", stk_proc_memory_bytes());
     stk_json_open(&buf, "devices", '[');
     for (uint32_t i = 0; i < a->lease.n; i++) {

@@ -90,7 +90,7 @@ typedef struct stk_kube_api {
     uint32_t n_401;        /* in a row */
     int64_t not_before_ms; /* start no request before: the server is away or asked for a pause */
     uint32_t n_failures;   /* of the connection or the server, in a row */
-    int64_t down_since_ms; /* 0: the server answers */
+    int64_t down_since_ms; /* 0: the server answers what was asked last */
     char down[256];        /* the last failure's message */
     bool answered;         /* the server has answered at least once */
     struct stk_kube_call *calls;
@@ -131,6 +131,9 @@ void *stk_kube_stop(stk_kube_api *api, uint64_t id);
 void stk_kube_stop_all(stk_kube_api *api, const void *arg);
 void stk_kube_api_done(stk_kube_api *api);
 int64_t stk_kube_now(void);
+/* Since when the server is away (monotonic): requests fail, or one is without any answer. 0: it
+ * isn't. */
+int64_t stk_kube_away_since(const stk_kube_api *api);
 /* Percent-encodes a text for a query; in the arena. */
 const char *stk_kube_quote(const char *text, stk_arena *arena);
 int stk_kube_parse(const char *text, size_t len, stk_arena *arena, stk_json *ret);

@@ -11,7 +11,7 @@
 #include "sys/clock.h"
 
 enum { IDLE_MS = 30000, CONNECT_MS = 10000, BODY_MAX = 64 << 20 };
-enum { BACKOFF_MS = 250, BACKOFF_MAX_MS = 15000, SKEW_MIN = 5 };
+enum { BACKOFF_MS = 250, BACKOFF_MAX_MS = 15000, SKEW_MIN = 5, SILENT_MS = 10000 };
 
 static const stk_json_limits limits = {BODY_MAX, 8u << 20, STK_LIMIT_DEPTH};
 
@@ -85,7 +85,8 @@ typedef struct stk_kube_call {
     stk_kube_api *api;
     void (*done)(void *arg, const stk_kube_answer *answer);
     void *arg;
-    bool is_relayed;
+    int64_t begun_ms;
+    bool is_relayed, is_stream;
 } call;
 
 static void link_call(stk_kube_api *api, call *c)
@@ -125,8 +126,9 @@ static int64_t wait_of(const stk_kube_api *api, const stk_http_response *respons
     return wait;
 }
 
-/* Records trouble of the server or the connection: all requests wait. */
-static void note_trouble(stk_kube_api *api, const stk_http_response *response, const char *what)
+/* Records trouble of the server or the connection, begun then: all requests wait. */
+static void note_trouble(stk_kube_api *api, const stk_http_response *response, const char *what,
+                         int64_t begun_ms)
 {
     int64_t now = stk_kube_now();
     if (now < api->not_before_ms) {
@@ -135,9 +137,18 @@ static void note_trouble(stk_kube_api *api, const stk_http_response *response, c
     api->n_failures++;
     api->not_before_ms = now + wait_of(api, response);
     if (api->down_since_ms == 0) {
-        api->down_since_ms = now;
+        api->down_since_ms = begun_ms;
     }
     (void)snprintf(api->down, sizeof api->down, "%.250s", what);
+}
+
+/* When the trouble that ended this request began. */
+static int64_t begin_of(const call *c)
+{
+    if (c->is_stream) {
+        return stk_kube_now();
+    }
+    return c->begun_ms;
 }
 
 static const stk_json *read_body(const stk_kube_answer *a, stk_arena *arena)
@@ -197,7 +208,8 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
         a.text = stk_err_format(err, text, sizeof text);
         bool has_begun = response != NULL && response->status != 0;
         if (a.again && rc != STK_E_CANCELLED && !has_begun && !c->is_relayed) {
-            note_trouble(api, NULL, a.text); /* a cut answer affects only its request */
+            note_trouble(api, NULL, a.text,
+                         begin_of(c)); /* a cut answer affects only its request */
         }
     } else if (arena != NULL) {
         a.status = response->status;
@@ -213,7 +225,7 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
         a.again = a.status == 429 || a.status >= 500 || a.status == 408 ||
                   (a.status == 409 && strcmp(a.reason, "AlreadyExists") != 0);
         if (a.status == 429 || (a.status >= 500 && !c->is_relayed)) {
-            note_trouble(api, response, a.text);
+            note_trouble(api, response, a.text, begin_of(c));
         } else if (!c->is_relayed) {
             api->n_failures = 0;
             api->down_since_ms = 0;
@@ -269,8 +281,12 @@ int stk_kube_ask(stk_kube_api *api, const stk_kube_request *request, uint64_t *r
         free(c);
         return stk_err_nomem(err);
     }
-    *c = (call){
-        .api = api, .done = request->done, .arg = request->arg, .is_relayed = request->is_relayed};
+    *c = (call){.api = api,
+                .done = request->done,
+                .arg = request->arg,
+                .begun_ms = stk_kube_now(),
+                .is_relayed = request->is_relayed,
+                .is_stream = request->on_body != NULL};
     stk_http_call http = {.request = {.method = request->method,
                                       .url = url,
                                       .headers = headers,
@@ -295,6 +311,20 @@ int stk_kube_ask(stk_kube_api *api, const stk_kube_request *request, uint64_t *r
     link_call(api, c);
     *ret_id = c->id;
     return 0;
+}
+
+int64_t stk_kube_away_since(const stk_kube_api *api)
+{
+    int64_t since = api->down_since_ms;
+    for (const call *c = api->calls; c != NULL; c = c->next) {
+        if (!c->is_stream && (since == 0 || c->begun_ms < since)) {
+            since = c->begun_ms;
+        }
+    }
+    if (api->down_since_ms == 0 && stk_kube_now() - since < SILENT_MS) {
+        return 0; /* an ordinary answer takes a while, too */
+    }
+    return since;
 }
 
 void *stk_kube_stop(stk_kube_api *api, uint64_t id)

@@ -17,7 +17,7 @@ enum {
     AT_ONCE = 160,
     TURN_MS = 250,
     DOWN_MS = 10000,
-    NEVER_MS = 60000,
+    STILL_DOWN_MS = 300000,
     CLOSE_MS = 10000,
     GIVE_UP_MS = 30000
 };
@@ -216,6 +216,7 @@ static void forget(stk_driver *self, uint32_t id)
     }
 }
 
+/* Says when the server is away, while that lasts, and when it is back. */
 static void tell_trouble(stk_kube *k, int64_t now)
 {
     const stk_kube_api *api = &k->api;
@@ -223,17 +224,24 @@ static void tell_trouble(stk_kube *k, int64_t now)
     while (live != NULL && live->ended) {
         live = live->next;
     }
-    if (api->down_since_ms > 0 && now - api->down_since_ms > DOWN_MS && k->down_said_ms == 0) {
-        k->down_said_ms = now;
-        stk_kube_note(k, live, "%s doesn't answer: %s; retrying", k->cluster.server, api->down);
-    } else if (api->down_since_ms == 0 && k->down_said_ms > 0) {
-        stk_kube_note(k, live, "%s answers again, after %lld s", k->cluster.server,
-                      (long long)((now - k->down_said_ms + DOWN_MS) / 1000));
-        k->down_said_ms = 0;
+    int64_t since = stk_kube_away_since(api);
+    const char *what = stk_text_or(stk_text_if_any(api->down), "no answer");
+    if (api->down_since_ms == 0) {
+        what = "no answer";
     }
-    if (!api->answered && api->down_since_ms > 0 && now - api->down_since_ms > NEVER_MS) {
-        stk_kube_fatal(k, "can't reach %s (%s): %s", k->cluster.server, k->cluster.origin,
-                       api->down);
+    if (since > 0 && k->down_ms == 0 && now - since >= DOWN_MS) {
+        k->down_ms = since;
+        k->down_said_ms = now;
+        stk_kube_note(k, live, "%s doesn't answer: %s; waiting for it", k->cluster.server, what);
+    } else if (since > 0 && k->down_ms > 0 && now - k->down_said_ms >= STILL_DOWN_MS) {
+        k->down_said_ms = now;
+        stk_kube_note(k, live, "%s hasn't answered for %lld s: %s; waiting for it",
+                      k->cluster.server, (long long)((now - k->down_ms) / 1000), what);
+    } else if (since == 0 && k->down_ms > 0) {
+        stk_kube_note(k, live, "%s answers again, after %lld s", k->cluster.server,
+                      (long long)((now - k->down_ms) / 1000));
+        k->down_ms = 0;
+        k->back_ms = now;
     }
 }
 

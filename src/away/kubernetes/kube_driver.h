@@ -127,7 +127,9 @@ typedef struct stk_kube {
     stk_kube_task *buckets[KUBE_BUCKETS];
     uint32_t n_ops, n_looks, n_logs, n_last_logs;
     int64_t look_ms;
-    int64_t down_said_ms; /* when an outage was reported; 0: none is */
+    int64_t down_ms,
+        down_said_ms; /* the outage that was reported: its begin (0: none), the last note */
+    int64_t back_ms;  /* when the last one ended; 0: there was none */
     uint32_t n_no_credential;
     bool no_logs; /* we may not read logs; already reported */
     enum { KUBE_SETS_UNKNOWN, KUBE_SETS_NONE, KUBE_SETS_THERE } sets; /* the add-on JobSet */

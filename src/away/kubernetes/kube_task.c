@@ -139,22 +139,27 @@ static void give_up_pods(stk_kube_task *t, int64_t now)
     }
 }
 
+/* Fails a job that waits for too long for the cluster. An outage doesn't count, and after one the
+ * time begins anew. */
 static void check_patience(stk_kube_task *t, int64_t now)
 {
     const stk_kube_api *api = &t->kube->api;
     int64_t patience = t->kube->config->pending_ms;
-    if (patience <= 0 || t->has_run || now - t->since_ms <= patience) {
+    if (patience <= 0 || t->has_run || now - MAX(t->since_ms, t->kube->back_ms) <= patience) {
+        return;
+    }
+    bool is_away = stk_kube_away_since(api) > 0;
+    if (is_away && api->answered) {
         return;
     }
     stk_failure failure = stk_kube_blame(t->pods, t->n);
     const char *words = "the cluster gives no reason";
-    if (api->down_since_ms > 0) {
+    if (is_away) { /* it was never there: another attempt would wait in vain, too */
         failure = STK_FAIL_START;
-    }
-    if (*t->words != '\0') {
+        t->is_hopeless = true;
+        words = stk_text_or(stk_text_if_any(api->down), "the API server doesn't answer");
+    } else if (*t->words != '\0') {
         words = t->words;
-    } else if (api->down_since_ms > 0) {
-        words = api->down;
     } else if (t->pods[0].scheduled) {
         words = "its container is still being created";
     }
