@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "sys/file.h"
 
 enum { CHUNK = 65536, POLL_MS = 200 };
@@ -20,6 +21,7 @@ typedef struct follow {
     off_t at;
     bool mid_line;
     uint32_t task, attempt;
+    bool is_live; /* it goes when the attempt ends */
 } follow;
 
 typedef struct follows {
@@ -167,12 +169,19 @@ static int find_files(const stk_logs *logs, follows *all, stk_arena *arena, stk_
         }
         STK_TRY(find_folder(logs, all, i, arena, &dir, err));
         all->attempt[i] = attempt;
-        const follow file = {
-            .prefix = logs->has_task ? NULL : task->title, .task = i, .attempt = task->attempt};
+        const char *live = NULL;
+        if (logs->live != NULL && logs->rank < 0 && logs->out) {
+            live = logs->live(logs->arg, i);
+        }
+        dir = stk_text_or(live, dir);
+        const follow file = {.prefix = logs->has_task ? NULL : task->title,
+                             .task = i,
+                             .attempt = task->attempt,
+                             .is_live = live != NULL};
         if (dir != NULL && logs->out) {
             STK_TRY(add_file(all, &file, dir, "stdout.log", err));
         }
-        if (dir != NULL && logs->err) {
+        if (dir != NULL && logs->err && live == NULL) { /* live, stdout.log has both */
             STK_TRY(add_file(all, &file, dir, "stderr.log", err));
         }
         stk_arena_reset(arena);
@@ -186,10 +195,12 @@ static bool is_over(const stk_logs *logs)
            (logs->has_task && stk_state_is_final(stk_view_get_task(logs->view, logs->task)->state));
 }
 
-/* Copies what is new in each file, and drops files whose attempt had ended before the call. */
-static void pump_all(const stk_logs *logs, follows *all)
+/* Copies what is new in each file, and drops files whose attempt had ended before the call. Returns
+ * true if files of such an attempt come instead of its live output, which never came. */
+static bool pump_all(const stk_logs *logs, follows *all)
 {
     uint32_t kept = 0;
+    bool again = false;
     for (uint32_t i = 0; i < all->n; i++) {
         follow *f = &all->items[i];
         const stk_view_task *task = stk_view_get_task(logs->view, f->task);
@@ -198,6 +209,10 @@ static void pump_all(const stk_logs *logs, follows *all)
             putchar('\n');
             f->mid_line = false;
         }
+        if (done && f->is_live && f->at == 0 && f->attempt == all->attempt[f->task]) {
+            all->attempt[f->task] = 0;
+            again = true;
+        }
         if (done) {
             free(f->path);
         } else {
@@ -205,6 +220,7 @@ static void pump_all(const stk_logs *logs, follows *all)
         }
     }
     all->n = kept;
+    return again;
 }
 
 static int copy_all(const stk_logs *logs, follows *all, bool keep_on, stk_err *err)
@@ -214,12 +230,17 @@ static int copy_all(const stk_logs *logs, follows *all, bool keep_on, stk_err *e
     for (;;) {
         /* Checked before copying, so that output written just before the end is still copied. */
         bool over = !keep_on || is_over(logs);
-        STK_TRY(find_files(logs, all, arena, err));
-        pump_all(logs, all);
+        do {
+            STK_TRY(find_files(logs, all, arena, err));
+        } while (pump_all(logs, all));
         if (fflush(stdout) != 0 || over) {
             return 0;
         }
-        (void)nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000l}, NULL);
+        if (logs->wait != NULL) {
+            STK_TRY(logs->wait(logs->arg, err));
+        } else {
+            (void)nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000l}, NULL);
+        }
         STK_TRY(stk_view_refresh(logs->view, logs->store, NULL, err));
     }
 }

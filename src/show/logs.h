@@ -13,6 +13,12 @@ typedef struct stk_logs {
     uint32_t i_step, task;
     int64_t rank;  /* of a gang; -1: the task's own logs */
     bool out, err; /* which streams */
+    /* Of a run that goes on elsewhere, else NULL. `wait` waits for a moment, and brings what is
+     * new. `live`: the folder with the output of a running attempt so far (it lives as long as
+     * `arg`), or NULL. */
+    int (*wait)(void *arg, stk_err *err);
+    const char *(*live)(void *arg, uint32_t task);
+    void *arg;
 } stk_logs;
 
 /* Copies the logs to our stdout: those of one task as they are, others with the task's name before

@@ -112,6 +112,27 @@ def test_s3(tmp_path: Path, spaces: FakeBatch, moto: Moto) -> None:
     assert again.returncode == 0 and len(spaces.jobs) == 2, "the second run is cached"
 
 
+def test_logs_elsewhere(project: Project, tmp_path: Path) -> None:
+    """Another machine with the same stoker.yaml shows what a running job prints, and registers nothing for that."""
+    go = tmp_path / "go"
+    run = f"echo one; until [ -e {go} ]; do sleep 0.1; done; echo two"
+    engine = project.begin("run", project.document({"a": {"run": run}}), "--with", "aws")
+    (other := tmp_path / "other").mkdir()
+    (other / "stoker.yaml").write_text((project.folder / "stoker.yaml").read_text())
+    there = Project.__new__(Project)
+    there.folder, there.env = other, project.env
+    shown, end = "", time.monotonic() + 100
+    while shown != "one\n":
+        assert time.monotonic() < end and engine.poll() is None, shown
+        shown = there("logs", "--stack", "aws", "latest/a").stdout
+    follows = there.begin("logs", "-f", "--stack", "aws", "latest/a")
+    assert follows.stdout is not None and follows.stdout.readline() == "one\n"
+    go.touch()
+    assert follows.communicate(timeout=100)[0] == "two\n"
+    engine.communicate(timeout=100)
+    assert engine.returncode == 0 and len(project.fake.jobs) == 1
+
+
 def test_failures(project: Project) -> None:
     """The exit status is the program's; losing the machine doesn't count as an attempt."""
     steps = {

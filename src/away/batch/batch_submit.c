@@ -218,6 +218,8 @@ static void with_queue(batch_job *job)
     const stk_batch_facts facts = facts_of(job);
     if (queue->is_failed) {
         stk_batch_fail(job, STK_FAIL_RESOURCES, "%s", queue->error);
+    } else if (job->spec->reads) { /* it needs no definition */
+        stk_batch_look(job);
     } else if (!queue->facts.enabled) {
         stk_batch_fail(
             job, STK_FAIL_RESOURCES,

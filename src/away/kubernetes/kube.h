@@ -83,6 +83,11 @@ const char *stk_kube_label(const char *text, char *buf);
 
 /* --- requests --- */
 
+#define KUBE_REVIEWS "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+#define KUBE_CORE "/api/v1"
+#define KUBE_BATCH "/apis/batch/v1"
+#define KUBE_JOBSET "/apis/jobset.x-k8s.io/v1alpha2"
+
 typedef struct stk_kube_api {
     const stk_kube_config *config;
     stk_kube_auth auth;

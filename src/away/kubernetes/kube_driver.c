@@ -165,7 +165,11 @@ static int make_ways(stk_kube *k, const stk_remote_job *job, const stk_json *opt
     for (uint32_t i = first; i < 2; i++) {
         stk_kube_way *way = &ways[i - first];
         *way = both[i];
-        STK_TRY(stk_kube_make(k->config, job, options, name_space, i == 0, arena, &way->docs, err));
+        way->docs = stk_json_of_list();
+        if (!job->reads) {
+            STK_TRY(
+                stk_kube_make(k->config, job, options, name_space, i == 0, arena, &way->docs, err));
+        }
     }
     *ret_n = 2 - first;
     return 0;
@@ -190,6 +194,7 @@ static int submit(stk_driver *self, const stk_remote_job *job, stk_err *err)
     const char *name = stk_text_or(stk_kube_text(&options, "namespace"), k->cluster.name_space);
     STK_TRY(make_ways(k, job, &options, name, arena, ways, &n_ways, err));
     STK_TRY(stk_kube_space_get(k, name, &space, err));
+    space->reads = job->reads;
     stk_kube_task *t = stk_kube_task_new(k, job, &options, ways, n_ways, arena);
     STK_TRY(stk_err_if_null(t, err));
     arena = NULL;

@@ -1,5 +1,4 @@
-/* Private to the room's driver: its jobs, and the namespaces that it watches. Everything runs on
- * the driver's thread. */
+/* Private to the room's driver, on its one thread: its jobs, and the namespaces that it watches. */
 #ifndef STK_KUBE_DRIVER_H
 #define STK_KUBE_DRIVER_H
 
@@ -78,6 +77,7 @@ typedef struct stk_kube_task {
     uint32_t n_kills;
     stk_remote_report end; /* what to report once the job is gone */
     bool is_allowed;       /* we have the rights that it needs */
+    bool reads;            /* it is another machine's: nothing is created, ended or removed */
     bool lives;            /* we gave up, and its Job may run on */
     bool is_hopeless;      /* another attempt would fail the same way */
     bool ended, forgotten;
@@ -112,6 +112,7 @@ typedef struct stk_kube_space {
     char *name;
     stk_kube_ask_right rights[KUBE_RIGHTS];
     stk_kube_feed jobs, pods, events;
+    bool reads; /* only jobs of other machines: the rights to create and delete aren't needed */
 } stk_kube_space;
 
 typedef struct stk_kube {
@@ -127,9 +128,8 @@ typedef struct stk_kube {
     stk_kube_task *buckets[KUBE_BUCKETS];
     uint32_t n_ops, n_looks, n_logs, n_last_logs;
     int64_t look_ms;
-    int64_t down_ms,
-        down_said_ms; /* the outage that was reported: its begin (0: none), the last note */
-    int64_t back_ms;  /* when the last one ended; 0: there was none */
+    int64_t down_ms, down_said_ms; /* of a reported outage: its begin (0: none), the last note */
+    int64_t back_ms;               /* when the last one ended; 0: there was none */
     uint32_t n_no_credential;
     bool no_logs; /* we may not read logs; already reported */
     enum { KUBE_SETS_UNKNOWN, KUBE_SETS_NONE, KUBE_SETS_THERE } sets; /* the add-on JobSet */
@@ -147,7 +147,7 @@ int stk_kube_check(const stk_driver_config *config,
 /* Records an error that no retry can fix. Only the first one counts; turn removes the jobs, then
  * fails with it. */
 void stk_kube_fatal(stk_kube *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Starts a request. Returns false if it can't start now (no credential, no memory): try later. */
+/* Starts a request. False: it can't start now (no credential, no memory), try later. */
 bool stk_kube_begin(stk_kube *k, const stk_kube_request *request, uint64_t *ret_id);
 bool stk_kube_may_begin(const stk_kube *k, int64_t not_before_ms, int64_t now);
 /* Returns true for a temporary or a fatal answer, and sets *ret_ms to the time of the next try. A
@@ -157,13 +157,7 @@ stk_kube_task *stk_kube_find(const stk_kube *k, const char *name);
 void stk_kube_note(stk_kube *k, const stk_kube_task *t, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-#define KUBE_REVIEWS "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-#define KUBE_CORE "/api/v1"
-#define KUBE_BATCH "/apis/batch/v1"
-#define KUBE_JOBSET "/apis/jobset.x-k8s.io/v1alpha2"
-
-/* Returns whether k->sets is known. If it isn't, asks the cluster, and again if the answer was
- * lost. */
+/* Is k->sets known? If not, asks the cluster, and again if the answer was lost. */
 bool stk_kube_knows_sets(stk_kube *k, int64_t now);
 
 /* --- kube_task --- */
@@ -175,22 +169,20 @@ void stk_kube_task_free(stk_kube_task *t);
 void stk_kube_task_step(stk_kube_task *t, int64_t now); /* may free it */
 /* Removes the job, then reports `end`. */
 void stk_kube_task_remove(stk_kube_task *t, const stk_remote_report *end, int64_t grace_ms);
-/* After a fatal error: removes the job as far as possible. `is_last`: time is up, so reports that
- * the job may run on. */
+/* After a fatal error: removes the job. `is_last`: time is up, so reports that it may run on. */
 void stk_kube_task_give_up(stk_kube_task *t, bool is_last);
 /* Judges the job anew by its Job and pods, and reports what changed. */
 void stk_kube_task_settle(stk_kube_task *t, int64_t now);
-/* Takes an Event of the job or its pods: it may tell why the job waits. */
-void stk_kube_task_hear(stk_kube_task *t, const stk_json *event);
 
 /* --- kube_watch --- */
 int stk_kube_space_get(stk_kube *k, const char *name, stk_kube_space **ret, stk_err *err);
 void stk_kube_space_step(stk_kube_space *s, int64_t now);
 void stk_kube_spaces_free(stk_kube *k);
+/* Takes an Event of the job or its pods: it may tell why the job waits. */
+void stk_kube_task_hear(stk_kube_task *t, const stk_json *event);
 
 /* --- kube_rights --- */
-/* Returns whether all rights in this namespace are known. Asks the cluster for those that aren't,
- * once each. */
+/* Are all rights in this namespace known? Asks the cluster for those that aren't, once each. */
 bool stk_kube_knows_rights(stk_kube_space *s, int64_t now);
 /* A right that `need` requires and we lack; NULL: none. */
 const stk_kube_right *stk_kube_missing(const stk_kube_space *s, stk_kube_need need);

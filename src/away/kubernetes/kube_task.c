@@ -139,8 +139,7 @@ static void give_up_pods(stk_kube_task *t, int64_t now)
     }
 }
 
-/* Fails a job that waits for too long for the cluster. An outage doesn't count, and after one the
- * time begins anew. */
+/* Fails a job that waits too long. An outage doesn't count; after it the time begins anew. */
 static void check_patience(stk_kube_task *t, int64_t now)
 {
     const stk_kube_api *api = &t->kube->api;
@@ -228,6 +227,9 @@ void stk_kube_task_settle(stk_kube_task *t, int64_t now)
 void stk_kube_task_remove(stk_kube_task *t, const stk_remote_report *end, int64_t grace_ms)
 {
     int64_t now = stk_kube_now();
+    if (t->reads) {
+        finish(t, end);
+    }
     if (t->ended) {
         return;
     }
@@ -479,21 +481,6 @@ static void on_kill(void *arg, const stk_kube_answer *a)
     }
 }
 
-void stk_kube_task_hear(stk_kube_task *t, const stk_json *event)
-{
-    char words[sizeof t->event];
-    const char *at = stk_kube_text_at(event, "lastTimestamp");
-    if (*at == '\0') {
-        at = stk_kube_text_at(event, "eventTime");
-    }
-    if (strcmp(stk_kube_text_at(event, "type"), "Warning") == 0 && strcmp(at, t->event_at) >= 0 &&
-        *stk_kube_event_words(stk_kube_text_at(event, "reason"), stk_kube_text_at(event, "message"),
-                              words, sizeof words) != '\0') {
-        (void)snprintf(t->event_at, sizeof t->event_at, "%s", at);
-        (void)snprintf(t->event, sizeof t->event, "%s", words);
-    }
-}
-
 static void on_look(void *arg, const stk_kube_answer *a)
 {
     stk_kube_task *t = arg;
@@ -567,8 +554,7 @@ static void step_removal(stk_kube_task *t, int64_t now)
     }
 }
 
-/* Why does it wait? The namespace's events may tell. Without the right to watch them, it asks for
- * those of the job, now and then. */
+/* Why does it wait? Events may tell. If we may not watch them, it asks for its own now and then. */
 static void look(stk_kube_task *t, int64_t now)
 {
     stk_kube *k = t->kube;
@@ -642,7 +628,7 @@ static const stk_kube_right *find_missing(stk_kube_task *t)
  * is missing; then the job fails, even one that an earlier engine created: we couldn't watch it. */
 static bool is_allowed(stk_kube_task *t, int64_t now)
 {
-    if (t->is_allowed || t->removing) {
+    if (t->is_allowed || t->removing || t->reads) {
         return true;
     }
     if (!stk_kube_knows_rights(t->space, now)) {
@@ -696,7 +682,7 @@ void stk_kube_task_step(stk_kube_task *t, int64_t now)
         }
         return;
     }
-    if (t->forgotten && is_there(t) && !t->removed && !t->keep) {
+    if (t->forgotten && is_there(t) && !t->removed && !t->keep && !t->reads) {
         begin_delete(t, "Background");
     } else if (t->forgotten) {
         stk_kube_task_free(t);
@@ -762,6 +748,7 @@ stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const s
     t->grace_ms = job->grace_ms;
     t->keep = stk_kube_true(options, "keep", false);
     t->attach = job->attach;
+    t->reads = job->reads;
     t->classes = stk_kube_classes(job, options, arena);
     t->ask = job->attach || (job->look && n_ways > 1); /* else a POST finds it */
     t->since_ms = stk_kube_now();

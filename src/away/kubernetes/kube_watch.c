@@ -72,6 +72,21 @@ static stk_kube_task *find_owner(const stk_kube *k, const char *name, bool is_po
     return t;
 }
 
+void stk_kube_task_hear(stk_kube_task *t, const stk_json *event)
+{
+    char words[sizeof t->event];
+    const char *at = stk_kube_text_at(event, "lastTimestamp");
+    if (*at == '\0') {
+        at = stk_kube_text_at(event, "eventTime");
+    }
+    if (strcmp(stk_kube_text_at(event, "type"), "Warning") == 0 && strcmp(at, t->event_at) >= 0 &&
+        *stk_kube_event_words(stk_kube_text_at(event, "reason"), stk_kube_text_at(event, "message"),
+                              words, sizeof words) != '\0') {
+        (void)snprintf(t->event_at, sizeof t->event_at, "%s", at);
+        (void)snprintf(t->event, sizeof t->event, "%s", words);
+    }
+}
+
 static void hear_warning(const stk_kube_feed *f, const stk_json *event)
 {
     const stk_json *of = stk_kube_at(event, "involvedObject");
@@ -365,7 +380,8 @@ int stk_kube_space_get(stk_kube *k, const char *name, stk_kube_space **ret, stk_
 
 void stk_kube_space_step(stk_kube_space *s, int64_t now)
 {
-    if (!stk_kube_knows_rights(s, now) || stk_kube_missing(s, KUBE_FOR_ALL) != NULL) {
+    if (!s->reads &&
+        (!stk_kube_knows_rights(s, now) || stk_kube_missing(s, KUBE_FOR_ALL) != NULL)) {
         return; /* no job can run there */
     }
     step(&s->jobs, now);

@@ -45,6 +45,8 @@ typedef struct stk_remote_job {
     const char *key;
     bool is_many; /* for `plan --manifest`: one task of a foreach */
     bool attach;  /* the engine had it, and it may have ended; a missing job is lost */
+    bool reads;   /* with `attach`: another machine has the job, so it is only reported on: nothing
+                     is created, ended or removed */
     bool look;    /* an earlier engine may have submitted it: attach to it, or submit it if it
                      is missing (not needed if the engine refuses a second job of a name) */
 } stk_remote_job;

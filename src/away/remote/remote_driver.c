@@ -12,25 +12,19 @@ enum { TURN_MS = 30000 };
 
 /* --- reports --- */
 
-/* With several nodes, prefixes the lines of node K with "[node K] ". */
-static void add_log(remote_task *t, const stk_remote_report *r)
+void stk_remote_add_log(const char *path, uint32_t nodes, bool *mid_lines,
+                        const stk_remote_report *r)
 {
-    char path[4096];
-    (void)snprintf(path, sizeof path, "%s/stdout.log", t->order.dir);
-    if (t->log_bytes >= REMOTE_LOG_BYTES || r->node >= t->job.nodes) {
-        return;
-    }
     STK_FD_AUTO fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) {
         return;
     }
-    t->log_bytes += (int64_t)r->n;
-    if (t->job.nodes == 1) {
+    if (nodes == 1) {
         (void)stk_file_write_all(fd, r->data, r->n);
         return;
     }
     STK_BUF_AUTO text = STK_BUF_INIT(r->n * 24 + 64);
-    bool *mid_line = &t->mid_line[r->node];
+    bool *mid_line = &mid_lines[r->node];
     for (size_t at = 0, n; at < r->n; at += n) {
         const char *end = memchr(r->data + at, '\n', r->n - at);
         n = end == NULL ? r->n - at : (size_t)(end - (r->data + at)) + 1;
@@ -41,6 +35,16 @@ static void add_log(remote_task *t, const stk_remote_report *r)
         *mid_line = end == NULL;
     }
     (void)stk_file_write_all(fd, text.data, text.len);
+}
+
+static void add_log(remote_task *t, const stk_remote_report *r)
+{
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/stdout.log", t->order.dir);
+    if (t->log_bytes < REMOTE_LOG_BYTES && r->node < t->job.nodes) {
+        t->log_bytes += (int64_t)r->n;
+        stk_remote_add_log(path, t->job.nodes, t->mid_line, r);
+    }
 }
 
 static void waits(remote_backend *b, remote_task *t, const char *why)

@@ -92,7 +92,9 @@ static int submit(stk_driver *self, const stk_remote_job *job, stk_err *err)
         self->say(self->say_arg, &r);
         return 0;
     }
-    STK_TRY(make_job(f, job, err));
+    if (!job->reads) {
+        STK_TRY(make_job(f, job, err));
+    }
     STK_TRY(stk_array_reserve(&f->jobs, &f->cap, (uint64_t)f->n + 1, sizeof *f->jobs));
     off_t *log_at = calloc(job->nodes, sizeof *log_at);
     STK_TRY(stk_err_if_null(log_at, err));

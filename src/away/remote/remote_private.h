@@ -168,6 +168,10 @@ int stk_remote_task_new(remote_backend *b, const stk_job *job, remote_task **ret
 
 /* remote_driver.c: the driver's thread. */
 void *stk_remote_drive(void *backend);
+/* Appends what a job printed to a file. With several nodes, prefixes the lines of node K with
+ * "[node K] "; mid_lines, by node: its output ends within a line. */
+void stk_remote_add_log(const char *path, uint32_t nodes, bool *mid_lines,
+                        const stk_remote_report *r);
 
 /* remote_stage.c, remote_collect.c; on a worker's thread, without the lock. */
 int stk_remote_stage(remote_worker *w, remote_task *t, stk_err *err);
