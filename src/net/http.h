@@ -44,6 +44,7 @@ typedef struct stk_http_request {
     stk_http_session *session;  /* NULL: opens a connection just for this request */
     const stk_http_tls *tls;    /* NULL: the usual authorities */
     bool direct;                /* use no proxy, even if the environment names one */
+    const char *proxy;          /* use this one, whatever the environment says; NULL: as it says */
     int64_t connect_ms;         /* 0: 10 s */
     int64_t idle_ms;            /* longest time without a byte; 0: unlimited */
     bool (*on_idle)(void *arg); /* unix socket: true goes on waiting after idle_ms */

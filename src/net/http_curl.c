@@ -399,6 +399,9 @@ int stk_curl_set_up(stk_curl_transfer *t, stk_curl_pems *pems, stk_err *err)
     }
     if (q->direct) {
         SET(CURLOPT_NOPROXY, "*");
+    } else if (q->proxy != NULL) {
+        SET(CURLOPT_PROXY, q->proxy);
+        SET(CURLOPT_NOPROXY, "");
     }
     if (q->redirects > 0) {
         bool safe = strncasecmp(q->url, "https:", 6) == 0;

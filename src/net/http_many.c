@@ -109,6 +109,7 @@ static void take_request(copier *c, stk_http_request *q, stk_http_tls *tls)
     take_text(c, &q->method);
     take_text(c, &q->url);
     take_text(c, &q->unix_socket);
+    take_text(c, &q->proxy);
     if (q->body != NULL) {
         q->body = copy_bytes(c, q->body, q->body_len);
     }

@@ -67,7 +67,8 @@ def test_plain_job() -> None:
         "stoker.job": "s-abc",
     }
     assert doc["metadata"]["annotations"] == {"stoker.step": "_odd step", "stoker.id": "7"}
-    assert spec["template"]["metadata"]["labels"] == doc["metadata"]["labels"]
+    inside = spec["template"]["metadata"]["labels"]
+    assert inside == {**doc["metadata"]["labels"], "sidecar.istio.io/inject": "false"}
     assert (spec["backoffLimit"], spec["ttlSecondsAfterFinished"]) == (0, 86400)
     assert spec["podFailurePolicy"]["rules"][0]["action"] == "FailJob"
     inner = spec["template"]["spec"]
@@ -671,3 +672,29 @@ def test_carried_by_a_volume(volume: str, source: Object, path: Optional[str]) -
 def test_carried_otherwise() -> None:
     assert "must be pvc:" in refused(config={"carry": "volume", "carry_volume": "x"})
     assert "carry: image or carry: volume" in refused(config={"carry": "store"})
+
+
+MESH = "sidecar.istio.io/inject"
+
+
+def test_no_service_mesh_keeps_a_job_alive() -> None:
+    """A sidecar doesn't end with the step. Istio reads the label, older ones the annotation."""
+    meta = documents()[0]["spec"]["template"]["metadata"]
+    assert meta["labels"][MESH] == "false"
+    assert meta["annotations"][MESH] == "false"
+    assert meta["annotations"]["linkerd.io/inject"] == "disabled"
+    own = documents({"labels": {MESH: "true"}, "annotations": {"linkerd.io/inject": "enabled"}})
+    meta = own[0]["spec"]["template"]["metadata"]
+    assert meta["labels"][MESH] == "true" and MESH not in meta["annotations"]
+    assert meta["annotations"]["linkerd.io/inject"] == "enabled"
+    (gang, *_) = documents({"jobset": True}, nodes=2)
+    job = gang["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert job["template"]["metadata"]["labels"][MESH] == "false"
+
+
+def test_pod_security_judges_all_containers() -> None:
+    context = {"allowPrivilegeEscalation": False, "runAsNonRoot": True}
+    config = {"carry": "image", "runner_image": "r:1"}
+    spec = pod({"security_context": context}, config=config)
+    every = [*spec["initContainers"], *spec["containers"]]
+    assert len(every) == 2 and [c["securityContext"] for c in every] == [context, context]

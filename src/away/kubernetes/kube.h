@@ -31,7 +31,8 @@ typedef struct stk_kube_config {
     const char *token, *token_file; /* or NULL */
     const char *user, *password;    /* or NULL */
     stk_kube_exec exec;
-    bool direct; /* use no proxy */
+    bool direct;       /* use no proxy */
+    const char *proxy; /* the kubeconfig's proxy-url, or NULL: what the environment says */
 } stk_kube_config;
 
 /* `options` may be NULL. STK_E_ENV: neither the options nor the environment name a cluster, or the

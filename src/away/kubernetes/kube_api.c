@@ -294,6 +294,7 @@ int stk_kube_ask(stk_kube_api *api, const stk_kube_request *request, uint64_t *r
                                       .body_len = strlen(stk_text_or(request->body, "")),
                                       .tls = &tls,
                                       .direct = api->config->direct,
+                                      .proxy = api->config->proxy,
                                       .connect_ms = CONNECT_MS,
                                       .idle_ms = request->idle_ms == 0 ? IDLE_MS : request->idle_ms,
                                       .on_body = request->on_body,

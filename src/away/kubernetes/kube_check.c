@@ -160,6 +160,139 @@ static int check_addons(checker *c)
     return 0;
 }
 
+/* --- what the options name, and what the namespace allows --- */
+
+/* Does an object that the options name exist? Pods that name a missing one wait for it. */
+static int check_object(checker *c, const char *kind, const char *group, const char *plural,
+                        const char *name, const char *option)
+{
+    const char *way = stk_arena_printf(c->arena, "%s/%s/%s", group, plural, name);
+    int status = ask(c, "GET", way, NULL);
+    if (status == 404) {
+        tell(c, false, "%s '%s' doesn't exist (%s); create it, or name another one", kind, name,
+             option);
+    } else if (status == 200) {
+        tell(c, true, "%s '%s' exists", kind, name);
+    }
+    return MIN(status, 0); /* without the right to read it, a run finds out */
+}
+
+static const char *in_namespace(checker *c)
+{
+    return stk_arena_printf(c->arena, "/api/v1/namespaces/%s", c->k->cluster.name_space);
+}
+
+/* "pvc:NAME/path": is the claim there? */
+static int check_claim(checker *c, const char *volume, const char *option)
+{
+    if (volume == NULL || strncmp(volume, "pvc:", 4) != 0) {
+        return 0;
+    }
+    const char *name = stk_arena_dupn(c->arena, volume + 4, strcspn(volume + 4, "/"));
+    STK_TRY(stk_err_if_null(name, c->err));
+    return check_object(c, "PersistentVolumeClaim", in_namespace(c), "persistentvolumeclaims", name,
+                        option);
+}
+
+static int check_objects(checker *c)
+{
+    const stk_json *o = &c->k->options;
+    const char *here = in_namespace(c);
+    const char *account = stk_kube_text(o, "service_account");
+    const char *priority = stk_kube_text(o, "priority_class");
+    const char *runtime = stk_kube_text(o, "runtime_class");
+    static const char *const lists[] = {"image_pull_secrets", "secrets"};
+    if (account != NULL) {
+        STK_TRY(check_object(c, "ServiceAccount", here, "serviceaccounts", account,
+                             "option service_account"));
+    }
+    if (priority != NULL) {
+        STK_TRY(check_object(c, "PriorityClass", "/apis/scheduling.k8s.io/v1", "priorityclasses",
+                             priority, "option priority_class"));
+    }
+    if (runtime != NULL) {
+        STK_TRY(check_object(c, "RuntimeClass", "/apis/node.k8s.io/v1", "runtimeclasses", runtime,
+                             "option runtime_class"));
+    }
+    for (size_t i = 0; i < 2; i++) {
+        const stk_json *names = stk_json_get(o, lists[i]);
+        for (uint32_t k = 0; k < stk_json_n_items(names); k++) {
+            STK_TRY(check_object(c, "Secret", here, "secrets", names->items[k].text,
+                                 stk_arena_printf(c->arena, "option %s", lists[i])));
+        }
+    }
+    const stk_json *claims = stk_json_get(o, "persistent_volume_claims");
+    for (uint32_t i = 0; i < stk_json_n_members(claims); i++) {
+        STK_TRY(check_object(c, "PersistentVolumeClaim", here, "persistentvolumeclaims",
+                             stk_json_key(claims, i)->text, "option persistent_volume_claims"));
+    }
+    STK_TRY(check_claim(c, c->k->config->store_volume, "store_volume"));
+    return check_claim(c, c->k->config->carry_volume, "carry_volume");
+}
+
+/* Quotas that are used up, or that devices count against: "3 of 8 requests.nvidia.com/gpu". */
+static int check_quotas(checker *c)
+{
+    int status =
+        ask(c, "GET", stk_arena_printf(c->arena, "%s/resourcequotas", in_namespace(c)), NULL);
+    const stk_json *items = stk_kube_at(&c->root, "items");
+    for (uint32_t i = 0; status == 200 && i < stk_json_n_items(items); i++) {
+        const stk_json *hard = stk_kube_at(&items->items[i], "status/hard");
+        const stk_json *used = stk_kube_at(&items->items[i], "status/used");
+        for (uint32_t k = 0; k < stk_json_n_members(hard); k++) {
+            const char *name = stk_json_key(hard, k)->text;
+            const char *all = stk_text_or(stk_json_text(stk_json_value(hard, k)), "?");
+            const char *of = stk_text_or(stk_json_get_text(used, name), "0");
+            tell(c, strcmp(all, of) != 0, "quota '%s': %s of %s %s is used%s",
+                 stk_kube_text_at(&items->items[i], "metadata/name"), of, all, name,
+                 strcmp(all, of) != 0 ? "" : " up; steps wait until others end");
+        }
+    }
+    return MIN(status, 0);
+}
+
+static int check_limits(checker *c)
+{
+    static const char *const kinds[] = {"max", "min", "default"};
+    int status = ask(c, "GET", stk_arena_printf(c->arena, "%s/limitranges", in_namespace(c)), NULL);
+    const stk_json *items = stk_kube_at(&c->root, "items");
+    for (uint32_t i = 0; status == 200 && i < stk_json_n_items(items); i++) {
+        const stk_json *limits = stk_kube_at(&items->items[i], "spec/limits");
+        for (uint32_t k = 0; k < 3 * stk_json_n_items(limits); k++) {
+            const stk_json *one = &limits->items[k / 3];
+            const stk_json *amounts = stk_json_get(one, kinds[k % 3]);
+            for (uint32_t j = 0; j < stk_json_n_members(amounts); j++) {
+                tell(c, true, "limit range '%s': %s of each %s is %s %s",
+                     stk_kube_text_at(&items->items[i], "metadata/name"),
+                     stk_json_key(amounts, j)->text,
+                     stk_text_or(stk_json_get_text(one, "type"), "?"),
+                     strcmp(kinds[k % 3], "default") == 0 ? "by default" : kinds[k % 3],
+                     stk_text_or(stk_json_text(stk_json_value(amounts, j)), "?"));
+            }
+        }
+    }
+    return MIN(status, 0);
+}
+
+/* Pod Security: "restricted" refuses pods without a securityContext that gives up rights. */
+static int check_pod_security(checker *c)
+{
+    int status = ask(c, "GET", in_namespace(c), NULL);
+    const stk_json *labels = stk_kube_at(&c->root, "metadata/labels");
+    const char *level =
+        stk_text_or(stk_json_get_text(labels, "pod-security.kubernetes.io/enforce"), "");
+    const stk_json *own = stk_json_get(&c->k->options, "security_context");
+    bool is_set = stk_kube_at(own, "allowPrivilegeEscalation") != NULL ||
+                  stk_kube_at(own, "allow_privilege_escalation") != NULL;
+    if (status == 200 && strcmp(level, "restricted") == 0) {
+        tell(c, is_set, "Pod Security of namespace '%s' is restricted%s", c->k->cluster.name_space,
+             is_set ? "; the option security_context is there" : "; " STK_KUBE_RESTRICTED);
+    } else if (status == 200 && *level != '\0') {
+        tell(c, true, "Pod Security of namespace '%s' is %s", c->k->cluster.name_space, level);
+    }
+    return MIN(status, 0);
+}
+
 typedef struct device {
     const char *name;
     long long sum;
@@ -261,6 +394,10 @@ static int check_all(checker *c)
     STK_TRY(check_namespace(c));
     STK_TRY(check_addons(c));
     STK_TRY(check_rights(c));
+    STK_TRY(check_pod_security(c));
+    STK_TRY(check_objects(c));
+    STK_TRY(check_quotas(c));
+    STK_TRY(check_limits(c));
     return check_nodes(c);
 }
 

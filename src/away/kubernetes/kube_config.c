@@ -303,12 +303,12 @@ static int read_cluster(const reader *r, const entry *cluster, stk_kube_config *
     c->server = stk_arena_dupn(r->arena, server, n);
     c->tls.server_name = say(cluster->node, "tls-server-name");
     c->tls.insecure = stk_json_is_true(stk_json_get(cluster->node, "insecure-skip-tls-verify"));
-    const char *proxy = say(cluster->node, "proxy-url");
-    if (proxy != NULL) {
+    c->proxy = say(cluster->node, "proxy-url");
+    if (c->proxy != NULL && strncmp(c->proxy, "http://", 7) != 0 &&
+        strncmp(c->proxy, "https://", 8) != 0 && strncmp(c->proxy, "socks5://", 9) != 0) {
         return stk_err_set(r->err, STK_E_ENV,
-                           "%s: its cluster has a proxy-url, which Stoker doesn't read; export "
-                           "HTTPS_PROXY=%s instead",
-                           c->origin, proxy);
+                           "%s: proxy-url '%s' must begin with http://, https:// or socks5://",
+                           c->origin, c->proxy);
     }
     STK_TRY(stk_err_if_null(c->server, r->err));
     return pem(r, cluster, "certificate-authority", &c->tls.ca_data, &c->tls.ca_file);

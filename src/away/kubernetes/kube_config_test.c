@@ -74,6 +74,7 @@ static const char first[] = "apiVersion: v1\n"
                             "- {name: nobody, context: {cluster: c1, user: u9}}\n"
                             "- {name: nowhere, context: {cluster: c9, user: u1}}\n"
                             "- {name: proxied, context: {cluster: c3, user: u1}}\n"
+                            "- {name: oddly, context: {cluster: c4, user: u1}}\n"
                             "clusters:\n"
                             "- name: c1\n"
                             "  cluster:\n"
@@ -81,6 +82,8 @@ static const char first[] = "apiVersion: v1\n"
                             "    certificate-authority: pki/ca.crt\n"
                             "- name: c3\n"
                             "  cluster: {server: https://x, proxy-url: http://p:1}\n"
+                            "- name: c4\n"
+                            "  cluster: {server: https://x, proxy-url: p:1}\n"
                             "users:\n"
                             "- name: u1\n"
                             "  user: {client-certificate-data: aGVs bG8=, client-key: /k.pem}\n";
@@ -125,7 +128,9 @@ static void test_what_is_wrong(void **state)
     fails(f, "{\"context\": \"other\"}", "names the cluster 'c2', which doesn't exist");
     fails(f, "{\"context\": \"nobody\"}", "names the user 'u9', which doesn't exist; known: u1");
     fails(f, "{\"context\": \"nowhere\"}", "names the cluster 'c9'");
-    fails(f, "{\"context\": \"proxied\"}", "export HTTPS_PROXY=http://p:1 instead");
+    assert_int_equal(load(f, "{\"context\": \"proxied\"}"), 0);
+    assert_string_equal(f->c.proxy, "http://p:1");
+    fails(f, "{\"context\": \"oddly\"}", "proxy-url 'p:1' must begin with");
     (void)put(f, "a", "contexts: [");
     assert_true(load(f, "{}") < 0);
     (void)put(f, "a",

@@ -216,6 +216,27 @@ static void put_labels(stk_kube_maker *m, stk_json *meta)
     }
 }
 
+/* A service mesh puts a container into each pod that doesn't end with the step, so that the Job
+ * would never complete. The user's own labels and annotations win. */
+static void refuse_sidecars(stk_kube_maker *m, stk_json *template)
+{
+    static const char *const marks[][3] = {
+        {"labels", "sidecar.istio.io/inject", "false"}, /* also Kubeflow's profiles */
+        {"annotations", "sidecar.istio.io/inject", "false"},
+        {"annotations", "linkerd.io/inject", "disabled"}};
+    const stk_json *said = stk_json_get(stk_json_get(m->options, "labels"), marks[0][1]);
+    for (size_t i = 0; i < 3; i++) {
+        stk_json *meta = stk_kube_child(m, template, "metadata");
+        stk_json *map = stk_kube_child(m, meta, marks[i][0]);
+        bool is_istio = strcmp(marks[i][1], marks[0][1]) == 0;
+        const stk_json *noted = stk_json_get(stk_json_get(m->options, "annotations"), marks[i][1]);
+        if (stk_json_get(map, marks[i][1]) == NULL && noted == NULL &&
+            !(is_istio && said != NULL)) {
+            stk_kube_set_text(m, map, marks[i][1], marks[i][2]);
+        }
+    }
+}
+
 static stk_json new_document(stk_kube_maker *m, const char *version, const char *kind)
 {
     stk_json doc = stk_kube_map(m, "apiVersion", version, "kind", kind, NULL);
@@ -253,6 +274,7 @@ static int put_job_spec(stk_kube_maker *m, stk_json *spec)
     }
     stk_json template = stk_json_of_map();
     put_labels(m, stk_kube_child(m, &template, "metadata"));
+    refuse_sidecars(m, &template);
     STK_TRY(stk_kube_put_pod(m, &template));
     stk_kube_set(m, spec, "template", template);
     return 0;

@@ -153,6 +153,7 @@ static int carry_by_image(stk_kube_maker *m, stk_json *spec, stk_json *container
                          *amount);
         }
     }
+    put_shape(m, &init, "securityContext", "security_context"); /* Pod Security judges all */
     stk_kube_append(m, stk_kube_list(m, spec, "initContainers"), init);
     mount(m, spec, container, "stoker", at, "emptyDir", stk_json_of_map());
     return 0;

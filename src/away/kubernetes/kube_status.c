@@ -264,6 +264,10 @@ const char *stk_kube_event_words(const char *reason, const char *message, char *
         const char *way = "ask only for what the namespace allows";
         if (strstr(message, "exceeded quota") != NULL) {
             way = "wait for other pods to end, ask for less, or ask for a higher quota";
+        } else if (strstr(message, "violates PodSecurity") != NULL) {
+            way = STK_KUBE_RESTRICTED ", or use another namespace";
+        } else if (strstr(message, "no PriorityClass with name") != NULL) {
+            way = "set priority_class to an existing one";
         } else if (strstr(message, "error looking up service account") != NULL) {
             way = "set service_account to an existing one, or ask for it to be created";
         }

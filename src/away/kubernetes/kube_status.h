@@ -5,6 +5,11 @@
 
 #include "away/kubernetes/kube.h"
 
+/* What a pod needs that Pod Security "restricted" admits. */
+#define STK_KUBE_RESTRICTED                                                                        \
+    "set security_context: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, "        \
+    "runAsNonRoot: true, runAsUser: 1000, seccompProfile: {type: RuntimeDefault}}"
+
 typedef enum {
     STK_KUBE_UNKNOWN,
     STK_KUBE_WAITING,

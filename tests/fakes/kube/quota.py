@@ -62,6 +62,7 @@ class Quota:
         if not r.namespaced:
             return
         if r.kind == "Pod":
+            self._pod_security(namespace, name, obj)
             self._limits(namespace, name, obj)
         asked = {f"count/{r.store}": Fraction(1)}
         if r.kind == "Pod":
@@ -80,6 +81,33 @@ class Quota:
                 ]
                 why = f"exceeded quota: {q['metadata']['name']}, {', '.join(told)}"
                 raise errors.forbidden(r.plural, r.group, name, why)
+
+    def _pod_security(self, namespace: str, name: str, pod: Object) -> None:
+        """Pod Security Admission's level "restricted", in its words."""
+        space = self.store.get("namespaces", "", namespace)
+        labels = space["metadata"].get("labels") or {} if space else {}
+        if labels.get("pod-security.kubernetes.io/enforce") != "restricted":
+            return
+        of_pod = pod["spec"].get("securityContext") or {}
+        wrong: dict[str, list[str]] = {}
+        for c in [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]:
+            own = {**of_pod, **(c.get("securityContext") or {})}
+            checks = {
+                "allowPrivilegeEscalation != false": own.get("allowPrivilegeEscalation") is False,
+                "unrestricted capabilities": "ALL"
+                in (own.get("capabilities") or {}).get("drop", []),
+                "runAsNonRoot != true": own.get("runAsNonRoot") is True,
+                "seccompProfile": (own.get("seccompProfile") or {}).get("type")
+                in ("RuntimeDefault", "Localhost"),
+            }
+            for what, good in checks.items():
+                if not good:
+                    wrong.setdefault(what, []).append(f'"{c["name"]}"')
+        if wrong:
+            told = ", ".join(f"{w} (container {', '.join(cs)})" for w, cs in wrong.items())
+            raise errors.forbidden(
+                "pods", "", name, f'violates PodSecurity "restricted:latest": {told}'
+            )
 
     def _limits(self, namespace: str, name: str, pod: Object) -> None:
         for lr in self.store.all("limitranges", namespace):
