@@ -14,7 +14,7 @@ PY := .venv/bin/python
 STAMPS := .venv/.stamps
 
 .PHONY: help build all demo demo-torch test test-all test-gpu test-vm lint format wheel release test-release bench bench-peers record-metaflow crash fuzz sim tsan clean \
-	deps-test deps-test-all runner-image
+	deps-test deps-test-all
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -128,13 +128,6 @@ release: build build/zig/pyvenv.cfg build/.debian-release ## dist/release: wheel
 
 test-release: release $(STAMPS)/test build/qemu/usr/bin/qemu-aarch64-static ## that, built twice, and run: aarch64 under QEMU
 	@$(PY) tools/run_tests.py release
-
-ENGINE ?= podman
-IMAGE ?= stoker-runner:latest
-runner-image: build ## the image that brings our program into pods: IMAGE=registry/team/stoker-runner:1, ENGINE=podman or docker
-	@rm -rf build/runner && .venv/bin/stoker carry build/runner/stoker
-	@printf 'FROM scratch\nCOPY stoker /stoker\nENTRYPOINT ["/stoker/bin/stoker"]\n' > build/runner/Dockerfile
-	@$(ENGINE) build -t $(IMAGE) build/runner
 
 bench: all $(STAMPS)/test ## figures against the other side, into docs/benchmarks.md
 	@$(PY) bench/bench.py $(if $(wildcard build/peers/bin/python),--peers build/peers/bin/python)

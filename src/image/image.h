@@ -94,6 +94,27 @@ int stk_image_pull(const stk_engine *engine, const stk_image_ref *ref, stk_image
 int stk_image_push(const stk_engine *engine, const stk_image_ref *ref, stk_image_say *say,
                    void *arg, const char **ret_digest, stk_arena *arena, stk_err *err);
 
+/* --- an image that Stoker makes itself (image_send.c) --- */
+
+typedef struct stk_image_send_how {
+    const char *tar;               /* the archive that is its only layer */
+    const char *const *entrypoint; /* NULL-terminated */
+    const char *name;              /* of the image; no digest */
+    /* What pushes it: "engine", "podman", "docker" or "registry" (straight to it, by OCI's
+     * distribution protocol); NULL: an engine, straight where none answers. */
+    const char *by;
+    const char *archive; /* write it there, as `docker save` does, and push nothing; or NULL */
+} stk_image_send_how;
+typedef struct stk_image_sent {
+    const char *name;   /* in full: "docker.io/library/x:latest" */
+    const char *id;     /* "sha256:…" of its configuration */
+    const char *pinned; /* "registry/repository@sha256:…"; NULL: it wasn't pushed */
+    const char *by;     /* "Podman 5.4.2", for people */
+    int64_t bytes;      /* of the layer */
+} stk_image_sent;
+int stk_image_send(const stk_image_send_how *how, stk_arena *arena, stk_image_sent *ret,
+                   stk_err *err);
+
 /* --- compatibility (image_check.c, image_require.c; pure) --- */
 
 /* NVIDIA_REQUIRE_CUDA: "cuda>=12.8 brand=tesla,driver>=535,driver<536 …": blanks mean OR, commas

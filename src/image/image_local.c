@@ -184,7 +184,8 @@ static int explain_words(const stk_engine *engine, const stk_image_ref *ref, con
     }
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         if (has_any_word(copy, refusals[i].words)) {
-            return stk_image_refused(ref, refusals[i].status, copy, NULL, &found, err);
+            return stk_image_refused(ref, refusals[i].status, copy, NULL, &found,
+                                     strstr(doing, "push") != NULL, err);
         }
     }
     const char *how = "failed", *hint = "look at the log of the container engine";

@@ -41,9 +41,10 @@ const char *stk_image_challenge(const char *header, const char *name, stk_arena 
  * platforms of the index. */
 const char *stk_image_pick(const stk_json *index, const char *arch, stk_arena *arena,
                            const char **have);
-/* Turns a registry's refusal into an error with a remedy. */
+/* Turns a registry's refusal of a pull (`pushes`: a push) into an error with a remedy. Of a missing
+ * log-in or right (401, 403), err->sys is EACCES. */
 int stk_image_refused(const stk_image_ref *ref, int status, const char *words, const char *retry,
-                      const stk_image_login *login, stk_err *err);
+                      const stk_image_login *login, bool pushes, stk_err *err);
 /* The manifest digest that the registry has for this reference now. */
 int stk_image_remote_digest(const stk_image_ref *ref, stk_arena *arena, const char **ret,
                             stk_err *err);

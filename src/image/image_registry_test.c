@@ -212,11 +212,25 @@ static void test_refusals(void **state)
         int status, code;
         bool ecr, known;
         const char *text, *hint;
+        bool pushes;
+        const char *words;
     } cases[] = {
         {401, STK_E_ENV, true, false, "no credentials were found",
          "aws ecr get-login-password | docker login --username AWS --password-stdin "
          "1.dkr.ecr.eu-west-1.amazonaws.com (such a token lasts 12 hours)"},
-        {403, STK_E_ENV, true, true, "it rejects the credentials from file", "aws ecr"},
+        {401, STK_E_ENV, true, true, "it rejects the credentials from file", "aws ecr"},
+        {403, STK_E_ENV, true, true, "it rejects the credentials from file", "aws ecr", false,
+         "Your authorization token has expired. Reauthenticate and try again."},
+        {403, STK_E_ENV, true, true, "that file logs in may not pull from there",
+         "ecr:BatchGetImage", false,
+         "User: arn:aws:iam::1:user/u is not authorized to perform: ecr:BatchGetImage"},
+        {403, STK_E_ENV, true, true, "refuses the push of", "ecr:PutImage", true, "denied"},
+        {401, STK_E_ENV, false, true, "may not push there", "collaborator", true,
+         "requested access to the resource is denied"},
+        {401, STK_E_ENV, false, false, "(401, words): no credentials were found", "docker login",
+         true},
+        {404, STK_E_NOT_FOUND, true, false, "has no repository x to push to",
+         "aws ecr create-repository --repository-name x", true},
         {404, STK_E_NOT_FOUND, false, false, "registry docker.io has no image docker.io/us/x:1",
          "tags"},
         {429, STK_E_BUSY, false, false, "limits requests from here", "log in"},
@@ -225,8 +239,9 @@ static void test_refusals(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         stk_err err = {0};
-        int code = stk_image_refused(cases[i].ecr ? &ecr : &hub, cases[i].status, "words", "7",
-                                     cases[i].known ? &some : &none, &err);
+        int code = stk_image_refused(cases[i].ecr ? &ecr : &hub, cases[i].status,
+                                     cases[i].words != NULL ? cases[i].words : "words", "7",
+                                     cases[i].known ? &some : &none, cases[i].pushes, &err);
         assert_int_equal(code, cases[i].code);
         assert_int_equal(err.code, cases[i].code);
         if (!strstr(err.text, cases[i].text) || !strstr(err.hint, cases[i].hint) ||

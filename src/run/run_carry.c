@@ -237,14 +237,17 @@ static int put_one(void *arg, const stk_dir_seen *e, stk_err *err)
     const stk_tar *tar = arg;
     STK_TEXT_AUTO data = NULL;
     size_t len = 0;
-    if (S_ISDIR(e->st->st_mode)) {
-        return stk_tar_entry(tar, e->below, NULL, e->st->st_mode, 0, err);
+    /* containers have any user, whatever this one's umask */
+    mode_t type = e->st->st_mode & S_IFMT;
+    if (type == S_IFDIR) {
+        return stk_tar_entry(tar, e->below, NULL, type | 0755, 0, err);
     }
     if (!S_ISREG(e->st->st_mode)) {
         return 0;
     }
     STK_TRY(stk_file_read(e->path, PROGRAM_BYTES, &data, &len, err));
-    STK_TRY(stk_tar_entry(tar, e->below, NULL, e->st->st_mode, (int64_t)len, err));
+    mode_t mode = type | stk_file_mode(e->st->st_mode, 0755);
+    STK_TRY(stk_tar_entry(tar, e->below, NULL, mode, (int64_t)len, err));
     STK_TRY(stk_tar_data(tar, data, len, err));
     return stk_tar_pad(tar, (int64_t)len, err);
 }
@@ -311,4 +314,37 @@ int stk_run_carry_tar(const char *program, const stk_store *store, stk_share *sh
     (void)stk_file_remove_tree(folder, NULL);
     (void)unlink(tar);
     return rc < 0 ? stk_err_context(err, "our program for the machines of the stack") : 0;
+}
+
+/* --- as an image --- */
+
+static int send_image(const char *program, const char *top, stk_image_send_how *how,
+                      stk_arena *arena, stk_image_sent *ret, stk_err *err)
+{
+    const char *root = stk_arena_printf(arena, "%s/root", top);
+    const char *folder = stk_arena_printf(arena, "%s/root/stoker", top);
+    how->tar = stk_arena_printf(arena, "%s/layer.tar", top);
+    if (root == NULL || folder == NULL || how->tar == NULL) {
+        return stk_err_nomem(err);
+    }
+    STK_TRY(stk_run_carry_all(program, folder, arena, err));
+    STK_TRY(write_archive(root, how->tar, NULL, err));
+    return stk_image_send(how, arena, ret, err);
+}
+
+int stk_run_carry_image(const char *program, const stk_image_send_how *how, stk_arena *arena,
+                        stk_image_sent *ret, stk_err *err)
+{
+    static const char *const entrypoint[] = {"/stoker/bin/stoker", NULL};
+    char *top =
+        stk_arena_printf(arena, "%s/stoker-carry-XXXXXX", stk_text_or(getenv("TMPDIR"), "/tmp"));
+    stk_image_send_how full = *how;
+    full.entrypoint = entrypoint;
+    STK_TRY(stk_err_if_null(top, err));
+    if (mkdtemp(top) == NULL) {
+        return stk_err_sys(err, STK_E_SYS, errno, "making %s", top);
+    }
+    int rc = send_image(program, top, &full, arena, ret, err);
+    (void)stk_file_remove_tree(top, NULL);
+    return rc;
 }

@@ -5,6 +5,7 @@
 
 #include "away/share/share.h"
 #include "base/arena.h"
+#include "image/image.h"
 #include "store/store.h"
 
 /* Returns a folder with the copy, to be mounted as /stoker/bin. In `arena`. */
@@ -19,5 +20,10 @@ int stk_run_carry_write(const char *folder, const char *path, stk_err *err);
 /* Puts the archive into the share as carry/<SHA-256>.tar, unless it is there. */
 int stk_run_carry_tar(const char *program, const stk_store *store, stk_share *share,
                       stk_arena *arena, const char **ret_digest, stk_err *err);
+
+/* Makes the image that brings this program into pods, where an init container copies /stoker out of
+ * it, and sends it as `how` says (`tar` and `entrypoint` are set here). */
+int stk_run_carry_image(const char *program, const stk_image_send_how *how, stk_arena *arena,
+                        stk_image_sent *ret, stk_err *err);
 
 #endif

@@ -233,7 +233,7 @@ static int check_carry(const stk_run_elsewhere *e, const stk_spec *spec, uint32_
     }
     return refuse_arch(e, spec, i,
                        stk_arena_printf(e->arena, "runner_image %s isn't", stack->runner_image),
-                       "build it with `make runner-image` on such a machine", err);
+                       "make it by `stoker carry --image` on such a machine", err);
 }
 
 static int note_unseen(const stk_image_ref *ref, const stk_err *why, stk_arena *arena,

@@ -648,7 +648,7 @@ def test_carried_by_an_image() -> None:
     assert (init["image"], init["command"][1:]) == ("reg/runner:1", ["carry", "/carried"])
     assert init["resources"] == spec["containers"][0]["resources"]
     assert spec["containers"][0]["volumeMounts"] == [{"name": "stoker", "mountPath": "/stoker"}]
-    assert "make runner-image" in refused(config={"carry": "image"})
+    assert "stoker carry --image" in refused(config={"carry": "image"})
 
 
 @pytest.mark.parametrize(

@@ -131,8 +131,8 @@ static int carry_by_image(stk_kube_maker *m, stk_json *spec, stk_json *container
     if (image == NULL) {
         return stk_err_set(
             m->err, STK_E_SPEC,
-            "stack '%s' doesn't set how Stoker's program gets into pods; build an image by `make "
-            "runner-image`, push it, and set runner_image to it, or set carry: volume",
+            "stack '%s' doesn't set how Stoker's program gets into pods; push an image by `stoker "
+            "carry --image NAME` and set runner_image to it, or set carry: volume",
             m->config->stack);
     }
     stk_json init = stk_kube_map(m, "name", STK_KUBE_CARRY, "image", image, NULL);
