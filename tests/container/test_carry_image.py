@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import http.client
 import http.server
 import io
 import json
@@ -25,8 +24,8 @@ from typing import Any
 
 import pytest
 from front_tools import cannot
-from image_tools import HTPASSWD, START_S, Stoker
-from ports import free_port
+from image_tools import HTPASSWD, Stoker
+from shops import Shop, certificate
 
 NAME = "team/stoker-runner"
 Object = dict[str, Any]
@@ -99,68 +98,6 @@ class Tokens:
         return f"{text}.{b64(signed.stdout)}"
 
 
-def certificate(key: Path, cert: Path, name: str) -> None:
-    subprocess.run(
-        [
-            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-            "-keyout", key, "-out", cert, "-subj", f"/CN={name}",
-            "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost",
-        ],
-        check=True, capture_output=True,
-    )  # fmt: skip
-
-
-class Shop:
-    """One docker-registry at `address`; `config` is more of its configuration."""
-
-    def __init__(self, folder: Path, config: Object, tls: Path | None = None) -> None:
-        self.address, self.tls = f"127.0.0.1:{free_port()}", tls
-        listen: Object = {"addr": self.address}
-        if tls is not None:
-            certificate(folder / "shop.key", tls, "shop")
-            listen["tls"] = {"certificate": str(tls), "key": str(folder / "shop.key")}
-        whole = {
-            "version": 0.1,
-            "log": {"level": "error"},
-            "storage": {"filesystem": {"rootdirectory": str(folder / "data")}},
-            "http": listen,
-            **config,
-        }
-        (folder / "shop.yml").write_text(json.dumps(whole))
-        log = open(folder / "shop.log", "wb")
-        self.process = subprocess.Popen(
-            ["docker-registry", "serve", folder / "shop.yml"], stdout=log, stderr=log
-        )
-        log.close()
-        until = time.monotonic() + START_S
-        while True:
-            try:
-                self.connect().connect()
-                return
-            except OSError:
-                assert self.process.poll() is None and time.monotonic() < until, (
-                    folder / "shop.log"
-                ).read_text()
-                time.sleep(0.05)
-
-    def connect(self) -> http.client.HTTPConnection:
-        if self.tls is None:
-            return http.client.HTTPConnection(self.address)
-        context = ssl.create_default_context(cafile=str(self.tls))
-        return http.client.HTTPSConnection(self.address, context=context)
-
-    def get(self, path: str, authorization: str = "") -> bytes:
-        connection = self.connect()
-        headers = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
-        if authorization:
-            headers["Authorization"] = authorization
-        connection.request("GET", f"/v2/{NAME}/{path}", headers=headers)
-        answer = connection.getresponse()
-        data = answer.read()
-        assert answer.status == 200, data
-        return data
-
-
 @pytest.fixture
 def open_shop(tmp_path: Path) -> Iterator[Callable[..., Shop]]:
     if shutil.which("docker-registry") is None:
@@ -175,8 +112,7 @@ def open_shop(tmp_path: Path) -> Iterator[Callable[..., Shop]]:
 
     yield open_one
     for shop in made:
-        shop.process.kill()
-        shop.process.wait()
+        shop.close()
 
 
 @pytest.fixture
@@ -211,13 +147,13 @@ def token_auth(tokens: Tokens) -> Object:
 def holds(shop: Shop, sent: Object, authorization: str = "") -> None:
     """The image is whole: every digest is that of the bytes, and its layer is a program's folder."""
     digest = sent["pinned"].partition("@")[2]
-    manifest = json.loads(shop.get(f"manifests/{digest}", authorization))
+    manifest = json.loads(shop.get(NAME, f"manifests/{digest}", authorization))
     (layer,) = manifest["layers"]
     assert layer["mediaType"].endswith("tar+gzip")
-    config = json.loads(shop.get(f"blobs/{manifest['config']['digest']}", authorization))
+    config = json.loads(shop.get(NAME, f"blobs/{manifest['config']['digest']}", authorization))
     assert config["config"]["Entrypoint"] == ["/stoker/bin/stoker"]
     assert config["architecture"] == HOST == sent["arch"]
-    data = shop.get(f"blobs/{layer['digest']}", authorization)
+    data = shop.get(NAME, f"blobs/{layer['digest']}", authorization)
     assert len(data) == layer["size"] == sent["bytes"]
     plain = gzip.decompress(data)
     assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(plain).hexdigest()}"]

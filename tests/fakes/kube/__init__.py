@@ -14,7 +14,7 @@ Everything that a test can do to it is also there over HTTP: ``POST /_test/NAME`
 
 A container is a process in mount, PID, UTS and IPC namespaces of its own. Its root is a tmpfs with the host's /usr, /bin, /lib*,
 /etc and /opt, read-only; /tmp, /root, /home and /var are its own and empty. ``Options.show`` names further host paths that
-every image holds (a virtual environment, say). Volumes appear at their mountPath. An image is only a name: all exist but those
+every image holds (a virtual environment, say), ``Options.holds`` those of single images. Volumes appear at their mountPath. An image is only a name: all exist but those
 that match ``Options.absent`` (``*absent*``, ``*.invalid/*``). Pods share the machine's loopback, each with its own 127.x.y.z.
 Memory limits hold where control groups can be made. What the recordings of the real server in tests/data/kubernetes
 show, this one must show too: tests/kubernetes/test_server_replay.py.

@@ -58,6 +58,9 @@ class Options:
     entrypoint: list[str] = dataclasses.field(default_factory=lambda: ["sh"])  # of every image
     environment: dict[str, str] = dataclasses.field(default_factory=dict)  # of every image
     show: list[str] = dataclasses.field(default_factory=list)  # host paths that every image holds
+    holds: dict[str, dict[str, str]] = dataclasses.field(
+        default_factory=dict
+    )  # image: {path in it: host path}
     time_scale: float = 0.01
     user_time_scale: float = 1.0
     start_lag_s: float = 0.0  # from "ContainerCreating" to the start, as of a busy node
