@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include "away/agent/agent.h"
+#include "away/aws/aws.h"
 #include "base/units.h"
 #include "cli/cli_parse.h"
+#include "image/image.h"
 
 #define ANSWER_MAX ((size_t)4 << 30)
 
@@ -109,5 +111,6 @@ int main(int argc, char **argv)
     fill_standard_fds();
     signal(SIGPIPE, SIG_IGN); /* a closed pipe fails the write instead of killing us */
     signal(SIGXFSZ, SIG_IGN); /* so does a file that grows beyond ulimit -f */
+    stk_image_ecr = stk_aws_ecr_login;
     return run_words(argc, argv);
 }

@@ -83,9 +83,16 @@ int stk_image_local(const stk_engine *engine, const char *text, stk_arena *arena
                     stk_image_config *ret, stk_err *err);
 /* Reads the manifest and the configuration from the registry; pulls no layer. Uses the credentials
  * of Docker and Podman (config.json, credsStore, credHelpers, REGISTRY_AUTH_FILE, Podman's
- * auth.json). 401, 404 and 429 are separate errors, each with a remedy. */
+ * auth.json); at a cloud's registry without any, a short log-in (image_cloud.c). 401, 404 and 429
+ * are separate errors, each with a remedy. */
 int stk_image_remote(const stk_image_ref *ref, const char *arch, stk_arena *arena,
                      stk_image_config *ret, stk_err *err);
+/* Asks AWS for a log-in at a registry of ECR; STK_E_NOT_FOUND: there are no credentials of AWS.
+ * Set once, when the program starts (away/aws has it, which stands below this room); NULL: nobody
+ * asks. */
+typedef int stk_image_cloud(const char *host, stk_arena *arena, const char **ret_user,
+                            const char **ret_secret, stk_err *err);
+extern stk_image_cloud *stk_image_ecr;
 /* The value of X-Registry-Auth for this registry; NULL: no credentials. */
 int stk_image_auth(const char *registry, stk_arena *arena, const char **ret, stk_err *err);
 /* Pulls the image; passes lines of progress to `say` (may be NULL). */

@@ -263,6 +263,9 @@ int stk_image_login_find(const char *where, stk_arena *arena, stk_image_login *r
             STK_TRY(look_in(stk_arena_dup(arena, files[i]), where, arena, ret, err));
         }
     }
+    if (ret->source == NULL) {
+        return stk_image_cloud_login(where, arena, ret, err);
+    }
     return 0;
 }
 

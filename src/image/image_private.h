@@ -34,6 +34,9 @@ typedef struct stk_image_login {
 /* `where`: "registry" or "registry/repository". Finds credentials where Docker and Podman keep
  * them. Missing credentials are no error; a configured helper that fails is STK_E_ENV. */
 int stk_image_login_find(const char *where, stk_arena *arena, stk_image_login *ret, stk_err *err);
+/* image_cloud.c: asks the cloud whose registry `where` is. 0 with ret->source NULL: it isn't one,
+ * or this machine has no credentials of that cloud. */
+int stk_image_cloud_login(const char *where, stk_arena *arena, stk_image_login *ret, stk_err *err);
 const char *stk_image_base64(const char *text, size_t n, bool url_safe, stk_arena *arena);
 /* `Bearer realm="…",service="…",scope="…"` → the value of one parameter, or NULL. */
 const char *stk_image_challenge(const char *header, const char *name, stk_arena *arena);

@@ -1,5 +1,6 @@
 #include "run/run_elsewhere.h"
 
+#include <errno.h>
 #include <string.h>
 #include <strings.h>
 
@@ -241,6 +242,10 @@ static int note_unseen(const stk_image_ref *ref, const stk_err *why, stk_arena *
 {
     const char *name = stk_image_text(ref, arena), *text = why->text;
     STK_TRY(stk_err_if_null(name, err));
+    if (why->code == STK_E_ENV && why->sys == EACCES) {
+        return stk_plan_remark(plan, err, "%s; the nodes need a right of their own to pull it: %s",
+                               text, why->hint);
+    }
     if (why->code == STK_E_ENV) {
         return stk_plan_remark(plan, err, "image %s isn't checked: %s can't be reached from here",
                                name, ref->registry);

@@ -122,6 +122,12 @@ int stk_aws_request(stk_aws *aws, const stk_aws_ask *ask, stk_arena *arena, stk_
 int stk_aws_call(stk_aws *aws, stk_http_session *session, const stk_aws_ask *ask,
                  stk_http_response *ret, char ret_code[80], stk_err *err);
 
+/* A log-in of 12 hours for the registry `host` ("1.dkr.ecr.eu-west-1.amazonaws.com"), by
+ * GetAuthorizationToken in its region. In `arena`. STK_E_NOT_FOUND: `host` isn't one of ECR, or
+ * there are no credentials of AWS here. */
+int stk_aws_ecr_login(const char *host, stk_arena *arena, const char **ret_user,
+                      const char **ret_secret, stk_err *err);
+
 /* --- helpers for other kinds of answers --- */
 
 /* Reads the text of the first <tag> after *at, with entities resolved, and moves *at past it.
