@@ -34,7 +34,8 @@ static int ask_cloud(const cloud_ask *ask, const char *key, stk_arena *arena, co
 {
     const char *const headers[] = {
         stk_text_or(ask->header, "Content-Type: application/x-www-form-urlencoded"), NULL};
-    const stk_http_request request = {.method = ask->form == NULL ? "GET" : "POST",
+    const char *method = ask->form == NULL ? "GET" : "POST";
+    const stk_http_request request = {.method = method,
                                       .url = ask->url,
                                       .headers = headers,
                                       .body = ask->form,
@@ -111,10 +112,14 @@ static const char *sign_rs256(const char *pem, const char *text, stk_arena *aren
 /* A service account signs for itself (RFC 7523). */
 static const char *assertion_of(const stk_json *account, const char *to, stk_arena *arena)
 {
-    static const char head[] = "{\"alg\":\"RS256\",\"typ\":\"JWT\"}";
+    STK_BUF_AUTO head = STK_BUF_INIT(1 << 10);
     STK_BUF_AUTO claims = STK_BUF_INIT(1 << 16);
     int64_t now = (int64_t)time(NULL);
     const char *pem = stk_json_get_text(account, "private_key");
+    stk_json_open(&head, NULL, '{');
+    stk_json_put_text(&head, "alg", "RS256");
+    stk_json_put_text(&head, "typ", "JWT");
+    stk_json_close(&head, '}');
     stk_json_open(&claims, NULL, '{');
     stk_json_put_text(&claims, "iss", stk_json_get_text(account, "client_email"));
     stk_json_put_text(&claims, "scope", "https://www.googleapis.com/auth/cloud-platform");
@@ -122,10 +127,10 @@ static const char *assertion_of(const stk_json *account, const char *to, stk_are
     stk_json_put_whole(&claims, "iat", now);
     stk_json_put_whole(&claims, "exp", now + 3600);
     stk_json_close(&claims, '}');
-    if (claims.failed || pem == NULL) {
+    if (head.failed || claims.failed || pem == NULL) {
         return NULL;
     }
-    const char *a = for_urls(head, sizeof head - 1, arena);
+    const char *a = for_urls(head.data, head.len, arena);
     const char *b = for_urls(claims.data, claims.len, arena);
     const char *text = stk_arena_printf(arena, "%s.%s", stk_text_or(a, ""), stk_text_or(b, ""));
     const char *signature = text == NULL ? NULL : sign_rs256(pem, text, arena);
@@ -210,6 +215,7 @@ static int ask_google(stk_arena *arena, stk_image_login *ret, stk_err *err)
 /* --- Azure --- */
 
 #define AZURE_SCOPE "https://containerregistry.azure.net"
+#define AZURE_DEFAULT (AZURE_SCOPE "/.default")
 
 /* Entra ID's token: of a client by its secret, by the cluster's own token, or of this machine. */
 static int ask_entra(stk_arena *arena, const char **ret, const char **ret_from, stk_err *err)
@@ -244,11 +250,12 @@ static int ask_entra(stk_arena *arena, const char **ret, const char **ret_from, 
         jwt[3] = text;
     }
     const char *const *proof = secret != NULL ? by_secret : jwt;
+    const char *last = proof[2] == NULL ? NULL : proof[3];
     const char *const pairs[] = {"grant_type", "client_credentials",
                                  "client_id",  client,
-                                 "scope",      AZURE_SCOPE "/.default",
+                                 "scope",      AZURE_DEFAULT,
                                  proof[0],     proof[1],
-                                 proof[2],     proof[2] == NULL ? NULL : proof[3],
+                                 proof[2],     last,
                                  NULL,         NULL};
     *ret_from = secret != NULL ? "AZURE_CLIENT_SECRET" : "AZURE_FEDERATED_TOKEN_FILE";
     size_t n = strlen(host);

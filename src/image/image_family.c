@@ -85,7 +85,8 @@ static bool has_word(const char *text, const char *word)
     return end != NULL;
 }
 
-/* "12.1" and "12.1.1", "121", "12", "92" behind "cu" → 12010 …; -1. */
+/* "12.1" and "12.1.1", "121", "12", "92" behind "cu" → 12010 …; -1. In Google's "cu121.2-2" what
+ * follows is the framework's version. */
 static int32_t cuda_number(const char *text)
 {
     char *end;
@@ -93,7 +94,7 @@ static int32_t cuda_number(const char *text)
     if (end == text || major < 1 || major > 999) {
         return -1;
     }
-    if (*end == '.' && isdigit((unsigned char)end[1])) {
+    if (major < 30 && *end == '.' && isdigit((unsigned char)end[1])) {
         long minor = strtol(end + 1, NULL, 10);
         return minor > 99 ? -1 : (int32_t)(major * 1000 + minor * 10);
     }

@@ -66,13 +66,14 @@ static int refuse_access(const stk_image_ref *ref, const char *name, int status,
     if (login->source != NULL) {
         const way *its = way_of(ref->registry);
         bool lacks = lacks_right(status, words);
+        const char *verb = pushes ? "push" : "pull from";
         why = stk_arena_printf(arena,
-                               lacks ? "the account that %s logs in may not %s there"
+                               lacks ? "the account of %s may not %s there"
                                      : "it rejects the credentials from %s",
-                               login->source, pushes ? "push" : "pull from");
+                               login->source, verb);
         if (lacks) {
-            hint = stk_arena_printf(arena, "ask for the right (%s), or log in as another: %s",
-                                    pushes ? its->push : its->pull, hint);
+            hint = stk_arena_printf(arena, "ask for the right (%s), or log in as another account",
+                                    pushes ? its->push : its->pull);
         }
     }
     stk_err_set(err, STK_E_ENV, "registry %s refuses %simage %s (%s): %s", ref->registry,
@@ -88,11 +89,16 @@ static int refuse_access(const stk_image_ref *ref, const char *name, int status,
 static int refuse_repository(const stk_image_ref *ref, const char *words, stk_err *err)
 {
     const way *its = way_of(ref->registry);
-    stk_err_set(err, STK_E_NOT_FOUND, "registry %s has no repository %s to push to%s%s%s",
-                ref->registry, ref->repository, words == NULL ? "" : " (", stk_text_or(words, ""),
-                words == NULL ? "" : ")");
-    stk_err_hint(err, "%s%s", stk_text_or(its->make, "make it, or correct the image's name"),
-                 its->make == NULL ? "" : ref->repository);
+    stk_err_set(err, STK_E_NOT_FOUND, "registry %s has no repository %s to push to", ref->registry,
+                ref->repository);
+    if (words != NULL) {
+        stk_err_set(err, STK_E_NOT_FOUND, "registry %s has no repository %s to push to (%s)",
+                    ref->registry, ref->repository, words);
+    }
+    stk_err_hint(err, "make it, or correct the image's name");
+    if (its->make != NULL) {
+        stk_err_hint(err, "make it: %s%s", its->make, ref->repository);
+    }
     return STK_E_NOT_FOUND;
 }
 

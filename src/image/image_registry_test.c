@@ -221,7 +221,7 @@ static void test_refusals(void **state)
         {401, STK_E_ENV, true, true, "it rejects the credentials from file", "aws ecr"},
         {403, STK_E_ENV, true, true, "it rejects the credentials from file", "aws ecr", false,
          "Your authorization token has expired. Reauthenticate and try again."},
-        {403, STK_E_ENV, true, true, "that file logs in may not pull from there",
+        {403, STK_E_ENV, true, true, "the account of file may not pull from there",
          "ecr:BatchGetImage", false,
          "User: arn:aws:iam::1:user/u is not authorized to perform: ecr:BatchGetImage"},
         {403, STK_E_ENV, true, true, "refuses the push of", "ecr:PutImage", true, "denied"},

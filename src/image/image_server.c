@@ -238,8 +238,8 @@ int stk_image_server_open(const stk_image_ref *ref, stk_arena *arena, stk_image_
 }
 
 /* The first question finds out whether the registry speaks TLS. */
-static int reach(stk_image_server *r, const stk_image_question *q, int also,
-                 stk_http_response *response, stk_err *err)
+static int reach_registry(stk_image_server *r, const stk_image_question *q, int also,
+                          stk_http_response *response, stk_err *err)
 {
     static const char *const schemes[] = {"https", "http"};
     const char *host = r->ref->registry;
@@ -288,7 +288,7 @@ int stk_image_server_ask(stk_image_server *r, const stk_image_question *q, int a
                          stk_http_response *response, stk_err *err)
 {
     if (r->base == NULL) {
-        return reach(r, q, also, response, err);
+        return reach_registry(r, q, also, response, err);
     }
     return ask_at_base(r, q, also, response, err);
 }

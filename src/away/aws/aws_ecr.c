@@ -96,8 +96,13 @@ int stk_aws_ecr_login(const char *host, stk_arena *arena, const char **ret_user,
     if (!read_host(host, account, region)) {
         return STK_E_NOT_FOUND;
     }
-    const char *body = stk_arena_printf(arena, "{\"registryIds\":[\"%s\"]}", account);
-    STK_TRY(stk_err_if_null(body, err));
+    STK_BUF_AUTO body = STK_BUF_INIT(256);
+    stk_json_open(&body, NULL, '{');
+    stk_json_open(&body, "registryIds", '[');
+    stk_json_put_text(&body, NULL, account);
+    stk_json_close(&body, ']');
+    stk_json_close(&body, '}');
+    STK_TRY(stk_buf_check(&body, err));
     STK_TRY(stk_aws_open(NULL, &aws, err));
     if (stk_aws_get_keys(aws, &keys, err) < 0) {
         return STK_E_NOT_FOUND; /* nobody here has keys of AWS */
@@ -108,7 +113,7 @@ int stk_aws_ecr_login(const char *host, stk_arena *arena, const char **ret_user,
         if (stk_aws_wait(wait, 0)) {
             return STK_E_CANCELLED;
         }
-        STK_TRY(make_request(aws, region, body, arena, &q, err));
+        STK_TRY(make_request(aws, region, body.data, arena, &q, err));
         rc = stk_http_send(&q, &r, err);
         rc = stk_aws_settle(aws, rc, &r, code, &again, err);
         if (rc == 0) {

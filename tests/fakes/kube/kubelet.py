@@ -207,7 +207,10 @@ class PodRun:
             "hostname": env["HOSTNAME"],
             "mounts": mounts,
             "show": [[p, p, True] for p in self.cluster.options.show]
-            + [[at, path, True] for path, at in self.cluster.options.holds.get(c["image"], {}).items()],
+            + [
+                [at, path, True]
+                for path, at in self.cluster.options.holds.get(c["image"], {}).items()
+            ],
             "memory": int(quantity(memory)) if memory else 0,
             "uid": context.get("runAsUser"),
             "gid": context.get("runAsGroup", context.get("runAsUser") and 0),
