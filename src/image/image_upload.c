@@ -25,10 +25,16 @@ static int push_blob(stk_image_server *r, const stk_image_blob *blob, stk_err *e
     const char *path = stk_arena_printf(r->arena, "blobs/%s", blob->digest), *place = NULL;
     STK_TRY(stk_err_if_null(path, err));
     const stk_image_question look = {.method = "HEAD", .path = path};
-    STK_TRY(stk_image_server_ask(r, &look, 404, &seen, err));
-    if (seen.status == 200) {
+    stk_err why = {0};
+    int rc = stk_image_server_ask(r, &look, 404, &seen, &why);
+    if (rc == 0 && seen.status == 200) {
         return 0;
     }
+    if (rc < 0 && seen.status != 401 && seen.status != 403) {
+        *err = why;
+        return rc;
+    }
+    /* a refusal of HEAD has no words: that of the upload does */
     const stk_image_question begin = {
         .method = "POST", .path = "blobs/uploads/", .type = "application/octet-stream", .body = ""};
     STK_TRY(stk_image_server_ask(r, &begin, 0, &begun, err));
