@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from front_tools import cannot
 from kube import Cluster
-from kube.nodes import DEFAULT
+from kube.nodes import FIVE
 from kube_client import Client
 from kube_driver import ROOT
 from share_tools import REGION, Moto
@@ -93,7 +93,7 @@ def test_typed(
         one.mkdir(parents=True)
     runner = f"{shop.address}/me/stoker:1"
     cluster = make_cluster(
-        nodes=[dict(n) for n in DEFAULT if n["name"] != "tpu-a"],
+        nodes=[dict(n) for n in FIVE[:2]],
         namespaces=["default", "ml"],
         holds={runner: {"/stoker": str(carried / "stoker")}},
     )
