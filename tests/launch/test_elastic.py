@@ -51,6 +51,8 @@ class Elastic:
             text=True,
         )
         self.launchers.append(p)
+        if len(self.launchers) == 1:
+            wait_for(lambda: is_listening(self.port), why="the leader to listen")
         return p
 
     def attempts(self) -> list[list[list[str]]]:
@@ -192,6 +194,11 @@ def test_late(gang: Elastic) -> None:
 def ranks_of(pid: int) -> list[str]:
     done = subprocess.run(["ps", "--ppid", str(pid), "-o", "args="], capture_output=True, text=True)
     return [line for line in done.stdout.splitlines() if "rank.py" in line]
+
+
+def is_listening(port: int) -> bool:
+    done = subprocess.run(["ss", "-Hltn", f"sport = :{port}"], capture_output=True, text=True)
+    return done.stdout != ""
 
 
 def connections(port: int, pid: int) -> str:
