@@ -233,6 +233,7 @@ static int open_images(stk_run *e, stk_err *err)
     STK_TRY(stk_err_if_null(logs, err));
     STK_TRY(stk_run_images(&e->p.containers, e->p.spec, e->options, logs, e->p.accel, e->p.plan,
                            false, err));
+    STK_TRY(stk_run_check_host(&e->p.containers, e->p.spec, e->p.accel, e->p.plan, err));
     STK_TRY(stk_run_elsewhere_images(&e->p.elsewhere, e->p.spec, e->options, logs, e->p.plan, false,
                                      err));
     return stk_run_elsewhere_check(&e->p.elsewhere, e->p.spec, e->p.plan, false, err);

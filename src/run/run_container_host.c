@@ -63,7 +63,7 @@ static int check_gpus(const stk_run_containers *c, const stk_spec *spec, uint32_
 int stk_run_check_host(const stk_run_containers *c, const stk_spec *spec, const stk_accel *accel,
                        const stk_plan *plan, stk_err *err)
 {
-    for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
+    for (uint32_t i = 0; c->engine.socket != NULL && i < stk_spec_n_steps(spec); i++) {
         if (c->places[i].kind != STK_PLACE_DOCKER) {
             continue;
         }

@@ -282,13 +282,6 @@ int stk_run_images(stk_run_containers *c, const stk_spec *spec, const stk_run_op
         *err = why;
         return rc;
     }
-    rc = stk_run_check_host(c, spec, accel, plan, &why);
-    if (rc < 0 && soft) {
-        STK_TRY(stk_plan_remark(plan, err, "%s", why.text));
-    } else if (rc < 0) {
-        *err = why;
-        return rc;
-    }
     STK_TRY(gather_wants(c, spec, plan, err));
     STK_TRY(make_images(c, spec, options, logs, accel, plan, soft, err));
     return set_images(c, spec, plan, err);

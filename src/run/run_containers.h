@@ -35,7 +35,8 @@ int stk_run_places(const stk_spec *spec, const stk_run_options *options, stk_are
  */
 int stk_run_images(stk_run_containers *c, const stk_spec *spec, const stk_run_options *options,
                    const char *logs, stk_accel *accel, stk_plan *plan, bool soft, stk_err *err);
-/* Checks that this machine has the folders and devices that containers get (run_container_host.c).
+/* After stk_run_images, for a run and its plan, not for a build: checks that this machine has the
+ * folders and devices that containers get (run_container_host.c). Without an engine: does nothing.
  * STK_E_NOT_FOUND, STK_E_RESOURCES: one is missing. */
 int stk_run_check_host(const stk_run_containers *c, const stk_spec *spec, const stk_accel *accel,
                        const stk_plan *plan, stk_err *err);

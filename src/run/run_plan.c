@@ -11,7 +11,11 @@ static int check_plan(stk_run_plan *p, const stk_run_options *options, stk_err *
 {
     STK_TRY(stk_run_check_steps(p->spec, options, p->containers.places, p->accel, &p->devices,
                                 p->plan, err));
+    stk_err why = {0};
     STK_TRY(stk_run_images(&p->containers, p->spec, options, NULL, p->accel, p->plan, true, err));
+    if (stk_run_check_host(&p->containers, p->spec, p->accel, p->plan, &why) < 0) {
+        STK_TRY(stk_plan_remark(p->plan, err, "%s", why.text));
+    }
     STK_TRY(stk_run_elsewhere_images(&p->elsewhere, p->spec, options, NULL, p->plan, true, err));
     return stk_run_elsewhere_check(&p->elsewhere, p->spec, p->plan, true, err);
 }
