@@ -227,11 +227,12 @@ static int walk(walker *w, const char *folder, int depth)
  */
 static int read_repository(walker *w, const char *root)
 {
-    const char *tops[DEPTH_MAX];
+    const char *tops[DEPTH_MAX] = {root};
     int n = 0;
     bool found = false;
     char *at = stk_arena_dup(w->arena, root);
-    while (at != NULL && n < DEPTH_MAX && !found) {
+    STK_TRY(stk_err_if_null(at, w->err));
+    while (n < DEPTH_MAX && !found) {
         const char *git = stk_arena_printf(w->arena, "%s/.git", at);
         tops[n] = stk_arena_dup(w->arena, at);
         if (git == NULL || tops[n++] == NULL) {
