@@ -321,6 +321,7 @@ static int open_all(stk_store *store, stk_err *err)
     STK_TRY(open_sections(store, err));
     if (store->flags & STK_STORE_FREES) {
         give_up_reserve(store);
+        store->is_reserve_given_up = true;
     }
     if (!(store->flags & STK_STORE_READONLY)) {
         STK_TRY(open_lock(store, err));
@@ -377,7 +378,7 @@ void stk_store_close(stk_store *store)
     stk_store_stage_close(store);
     stk_store_use_end(store);
     stk_store_sql_close(store);
-    if (store->flags & STK_STORE_FREES && store->dir_fd >= 0) {
+    if (store->is_reserve_given_up) {
         make_reserve(store);
     }
     stk_file_close(&store->lock_fd);

@@ -35,6 +35,7 @@ typedef struct stk_store_pending {
 struct stk_store {
     char *path;
     int flags;
+    bool is_reserve_given_up; /* closing makes it again */
     int dir_fd;
     int artifacts_fd, runs_fd, tmp_fd; /* -1: doesn't exist (read-only) */
     int lock_fd;                       /* <store>/lock; -1 when read-only */

@@ -298,6 +298,8 @@ def test_by_an_engine(stoker: Stoker, podman: Any, open_shop: Callable[..., Shop
     conf = Path(podman.env["CONTAINERS_REGISTRIES_CONF"])
     text = conf.read_text()
     conf.write_text(f"{text}\n{insecure}")
+    podman.stop()  # a service reads the file once
+    podman.serve()
     try:
         sent = pushed(stoker, shop, **env)
         assert "Podman" in sent["by"] and sent["pinned"].startswith(shop.address)

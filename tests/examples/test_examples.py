@@ -125,7 +125,7 @@ def test_shares_of_a_machine_that_is_not_here(project: Path) -> None:
     simulated = ("--simulate", "2xA100", "--python", sys.executable)
     done = start(project, STOKER, "run", *simulated, sweep)
     assert done.returncode == 0 and "best of 6 rates: 0.3" in done.stdout
-    assert "1 CPU, 1 GB, 2 GB of 1 simu" in done.stderr  # granted, cut to the width
+    assert "1 CPU, 1 GB, 2 GB of 1" in done.stderr  # granted, cut to the width
     assert len(re.findall(r"^train\S*: 2\.0 GB of GPU-sim-0 \(NVIDIA A100", done.stdout, re.M)) == 6
     assert steps(project)["train"]["outputs"]["gpu_profile_num_gpus"]["value"] == 1
     done = start(project, sys.executable, sweep)  # here, where there is none
