@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "away/aws/aws.h"
 #include "away/share/share.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -42,21 +43,51 @@ static void say_error(stk_cli_finding say, void *arg, const char *about, const s
     say(arg, false, stk_text_or(said, text));
 }
 
+/* The S3 service's address if only this machine reaches it, else NULL. */
+static const char *own_address(const stk_stack *stack, stk_arena *arena)
+{
+    static const char *const own[] = {"127.", "localhost", "[::1]", "0.0.0.0"};
+    char url[512];
+    STK_AWS_AUTO aws = NULL;
+    if (strncmp(stack->store, "s3://", 5) != 0 || stk_aws_open(NULL, &aws, NULL) < 0 ||
+        stk_aws_endpoint(aws, "s3", url, sizeof url, NULL, NULL) < 0) {
+        return NULL;
+    }
+    const char *host = strstr(url, "://") + 3;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        if (strncmp(host, own[i], strlen(own[i])) == 0) {
+            return stk_arena_dup(arena, url);
+        }
+    }
+    return NULL;
+}
+
 /* What the other machines need to reach a store that this one reaches, or "". */
-static const char *needed_there(const stk_stack *stack)
+static const char *needed_there(const stk_stack *stack, stk_arena *arena)
 {
     bool is_folder = stack->store[0] == '/';
     bool is_role = stack->options != NULL && strstr(stack->options, "\"service_account") != NULL;
     const char *key = stk_text_if_any(getenv("AWS_ACCESS_KEY_ID"));
+    const char *url = own_address(stack, arena), *address = "", *role = "";
     if (is_folder && stack->store_volume == NULL) {
         return " from here; its machines must have the same folder there";
     }
-    if (is_folder || stack->kind != STK_PLACE_KUBERNETES || is_role || key != NULL) {
+    if (url != NULL) {
+        address = stk_arena_printf(arena,
+                                   "; other machines can't reach %s: give AWS_ENDPOINT_URL an "
+                                   "address that they reach",
+                                   url);
+    }
+    if (!is_folder && stack->kind == STK_PLACE_KUBERNETES && !is_role && key == NULL) {
+        role = "; its pods need a role of their own for it (service_account, or their nodes'), or "
+               "your keys: Stoker passes on those in the environment (AWS_ACCESS_KEY_ID …), not "
+               "those in files";
+    }
+    if (url == NULL && *role == '\0') {
         return "";
     }
-    return " from here; its pods need a role of their own for it (service_account, or their "
-           "nodes'), or your keys: Stoker passes on those in the environment (AWS_ACCESS_KEY_ID "
-           "…), not those in files";
+    return stk_text_or(stk_arena_printf(arena, " from here%s%s", stk_text_or(address, ""), role),
+                       "");
 }
 
 static void check_store(const stk_stack *stack, stk_arena *arena, stk_cli_finding say, void *arg)
@@ -77,7 +108,8 @@ static void check_store(const stk_stack *stack, stk_arena *arena, stk_cli_findin
     } else {
         say(arg, true,
             stk_arena_printf(arena, "store %s can be written, read and listed%s%s%s", stack->store,
-                             needed_there(stack), stack->store_from != NULL ? "; it is from " : "",
+                             needed_there(stack, arena),
+                             stack->store_from != NULL ? "; it is from " : "",
                              stk_text_or(stack->store_from, "")));
     }
 }

@@ -524,6 +524,18 @@ def test_node_lost(api: Client, cluster: Cluster, start: Start) -> None:
     assert end["failure"] == "lost" and "node cpu-a is lost" in end["text"]
 
 
+@pytest.mark.parametrize(("options", "seconds"), [({"node_lost_seconds": 3700}, 3700), ({}, 300)])
+def test_node_is_silent(cluster: Cluster, start: Start, options: dict, seconds: int) -> None:
+    """A note says how long Kubernetes waits for it: the option's time, or the cluster's own."""
+    cluster.call(lambda: cluster.control.do_scale(time_scale=0.1))
+    d = start()
+    d.submit(1, FOREVER, options=options, grace_ms=0)
+    d.until(lambda r: r["state"] == "log")
+    cluster.call(cluster.nodes.lose, "cpu-a")
+    told = d.until(lambda r: r["state"] == "note" and "node cpu-a" in r["text"])
+    assert f" {seconds} s " in told["text"] and "node_lost_seconds" in told["text"]
+
+
 def test_pod_deleted(api: Client, start: Start) -> None:
     d = start()
     d.submit(1, FOREVER)

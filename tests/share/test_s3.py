@@ -366,15 +366,17 @@ def test_credentials_renewed_in_the_file(
 
 
 def test_pods_need_keys_of_their_own(tool: Tool, url: str, moto: Moto, tmp_path: Path) -> None:
-    """`stack check` says so where ours are in a file of this machine, which no pod has."""
+    """`stack check` says so where ours are in a file of this machine, which no pod has; and it
+    names an address that only this machine reaches."""
     told = tool.run("stack", "check", "kubernetes", STOKER_SHARE=url).stdout
-    assert f"✓ store {url} can be written, read and listed;" in told
+    assert f"✓ store {url} can be written, read and listed from here; other machines" in told
+    assert "can't reach http://127.0.0.1:" in told and "role" not in told
     file = tmp_path / "credentials"
     key, secret = moto.keys[0]
     file.write_text(f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n")
     tool.env.update(AWS_ACCESS_KEY_ID="", AWS_SHARED_CREDENTIALS_FILE=str(file))
     told = tool.run("stack", "check", "kubernetes", STOKER_SHARE=url).stdout
-    assert "listed from here; its pods need a role of their own for it (service_account" in told
+    assert "; its pods need a role of their own for it (service_account" in told
 
 
 def test_credentials_that_stay_expired(tool: Tool, url: str, proxy: Proxy) -> None:

@@ -13,6 +13,7 @@
 enum { AT_ONCE = -1 }; /* a grace: no pod to end */
 enum { AGAIN_MS = 1000, QUOTA_MS = 5000, LAG_MS = 10000, LOGS_MS = 20000, REMOVE_MS = 90000 };
 enum { LOOK_MS = 3000, LOOK_MAX_MS = 30000, LOOK_GAP_MS = 200, LOOKS = 2, SILENT_MS = 5000 };
+enum { LOST_S = 300 };      /* tolerationSeconds that the API server gives pods without their own */
 enum { EVENTS_MS = 10000 }; /* so long events are watched for a job that waits silently */
 enum {
     SETTLE_MS = 250,
@@ -126,9 +127,9 @@ static void give_up_pods(stk_kube_task *t, int64_t now)
             } else if (now - t->unsure_ms > SILENT_MS) {
                 t->said_lost = true;
                 stk_kube_note(t->kube, t,
-                              "node %s has stopped answering; Kubernetes removes its pods after "
-                              "some minutes (option node_lost_seconds)",
-                              p->node);
+                              "node %s has stopped answering; Kubernetes removes its pods %lld s "
+                              "after that (option node_lost_seconds)",
+                              p->node, (long long)t->lost_s);
             }
         }
     }
@@ -747,6 +748,10 @@ stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const s
     t->open = stk_kube_form_of(job, options) == STK_KUBE_AS_EITHER;
     t->grace_ms = job->grace_ms;
     t->keep = stk_kube_true(options, "keep", false);
+    t->lost_s = stk_kube_whole(options, "node_lost_seconds");
+    if (t->lost_s < 0) {
+        t->lost_s = LOST_S;
+    }
     t->attach = job->attach;
     t->reads = job->reads;
     t->classes = stk_kube_classes(job, options, arena);
