@@ -164,7 +164,7 @@ def test_proxy_url(cluster: Cluster, tmp_path: Path, proxy: Proxy) -> None:
     )
     path.write_text(text.replace(mark, value + mark))
     d = Driver(path, env={"no_proxy": "*"})
-    d.submit(1, "echo through; sleep 0.3")
+    d.submit(1, "echo through")
     assert d.end(1)["state"] == "ended" and d.log(1) == "through\n", d.reports
     assert proxy.n > 0
     d.close()

@@ -110,6 +110,21 @@ def test_server_away(cluster: Cluster, start: Start) -> None:
     assert d.log(1) == "1\n2\n3\n4\n5\n6\n"
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_end_before_the_pods_news(cluster: Cluster, start: Start, is_cut: bool) -> None:
+    """The Job is Complete before its pod was seen to run: its log is read nevertheless, also if it is cut."""
+    late = {"match": r"/pods\?.*watch=true", "delay_s": 3.0}
+    cluster.call(lambda: cluster.faults.add(**late))
+    if is_cut:
+        cluster.call(lambda: cluster.faults.add(match="/log", cut="half", after=True, times=2))
+    d = start()
+    d.submit(1, "echo here")
+    d.submit(2, "echo $JOB_COMPLETION_INDEX", nodes=2)
+    ends = [d.until(lambda r: r["state"] in ("ended", "failed")) for _ in (1, 2)]
+    assert {end["exit_status"] for end in ends} == {0}, ends
+    assert (d.log(1), d.log(2, 0), d.log(2, 1)) == ("here\n", "0\n", "1\n")
+
+
 def test_log_lines_once(cluster: Cluster, start: Start) -> None:
     """However often a log is cut, each line comes once and in order, also long ones."""
     d = start()

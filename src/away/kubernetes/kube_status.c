@@ -491,6 +491,7 @@ void stk_kube_judge(const stk_kube_job *job, const stk_kube_pod *pods, uint32_t 
         !job->complete && !put_off && (job->failed || job->ending) && judge_job(job, &v);
     if (job->complete) {
         v.is_end = true;
+        v.unsure = n_over < n; /* the Job's news came first, and the pods' logs aren't read yet */
         v.report.state = STK_REMOTE_ENDED;
         v.report.exit_status = 0;
     } else if (job_says ||

@@ -355,8 +355,13 @@ static void test_lagging(void **state)
     assert_true(v.is_end && v.unsure);
     assert_int_equal(v.report.failure, STK_FAIL_LOST);
     stk_kube_judge(&complete, &pod, 1, &v);
-    assert_true(v.is_end && !v.unsure);
+    assert_true(v.is_end && v.unsure);
     assert_int_equal(v.report.exit_status, 0);
+    stk_kube_judge(&complete, &none, 1, &v);
+    assert_true(v.is_end && v.unsure);
+    pod.main = STK_KUBE_TERMINATED;
+    stk_kube_judge(&complete, &pod, 1, &v);
+    assert_true(v.is_end && !v.unsure);
     (void)snprintf(failed.reason, sizeof failed.reason, "PodFailurePolicy");
     (void)snprintf(failed.message, sizeof failed.message,
                    "Pod a/b has condition DisruptionTarget matching FailJob rule at index 0");

@@ -195,7 +195,7 @@ void stk_kube_task_settle(stk_kube_task *t, int64_t now)
         stk_kube_task_remove(t, &v.report, 0);
     } else if (v.is_end) {
         int64_t lag = LAG_MS;
-        if (t->n > 1) {
+        if (t->n > 1 && !t->job.complete) { /* the other nodes are still being ended */
             lag = t->grace_ms + TERMINATING_MS;
         }
         if (t->end_seen_ms == 0) {
