@@ -1,12 +1,28 @@
 /* stoker show: one run, one step of it, or one task. */
+#include <string.h>
+
 #include "cli/cli_read.h"
 #include "cli/cli_shared.h"
+#include "run/run_shared.h"
 #include "show/show_json.h"
+
+/* A run whose engine here has ended may go on at another machine, which only the share knows. */
+static int find_taker(stk_cli_read *read, stk_err *err)
+{
+    const stk_view_run *run = stk_view_get_run(read->view);
+    char who[300], stack[64];
+    if (strcmp(run->status, "interrupted") != 0) {
+        return 0;
+    }
+    stk_run_shared_taker(read->store, run->id, who, stack);
+    return *who == '\0' ? 0 : stk_view_set_taker(read->view, who, stack, err);
+}
 
 static int run_show(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     STK_CLI_READ_AUTO read = {0};
     STK_TRY(stk_cli_read_open(cli, 0, &read, err));
+    STK_TRY(find_taker(&read, err));
     bool grows = stk_view_grows(read.view), json = stk_cli_json(cli);
     if (json && grows && read.has_step) {
         return stk_show_json_step(read.view, read.i_step, read.has_task ? read.task : UINT32_MAX,

@@ -1,5 +1,7 @@
 #include "run/run_shared.h"
 
+#include <stdio.h>
+
 #include "away/remote/remote_log.h"
 #include "base/json.h"
 #include "image/stack/stack.h"
@@ -52,6 +54,21 @@ int stk_run_shared_bring(stk_store *store, const char *stack, const char *text, 
         return 0;
     }
     return rc;
+}
+
+void stk_run_shared_taker(stk_store *store, const char *run, char ret_who[300], char ret_stack[64])
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *stack = NULL, *url = NULL;
+    stk_err ignored = {0};
+    ret_who[0] = ret_stack[0] = '\0';
+    if (arena == NULL || !stk_remote_log_is_shared(store, run) ||
+        (stack = stack_of(store, run, arena)) == NULL ||
+        stk_run_shared_url(stack, arena, &url, &ignored) < 0 || url == NULL ||
+        stk_remote_log_taker(url, store, run, ret_who, &ignored) < 0) {
+        return;
+    }
+    (void)snprintf(ret_stack, 64, "%s", stack);
 }
 
 int stk_run_shared_may_add(stk_store *store, const char *run, stk_err *err)

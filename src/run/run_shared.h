@@ -11,6 +11,9 @@ int stk_run_shared_url(const char *stack, stk_arena *arena, const char **ret_url
  * share. `stack` NULL: the stack of the run itself. STK_E_NOT_FOUND: neither has the run. */
 int stk_run_shared_bring(stk_store *store, const char *stack, const char *text, char ret_run[40],
                          stk_err *err);
+/* Asks the run's share who on another machine continues the run, which no engine here holds: "USER
+ * on HOST", and the stack by which to follow it. "": nobody, or the share can't be asked. */
+void stk_run_shared_taker(stk_store *store, const char *run, char ret_who[300], char ret_stack[64]);
 /* Call it before adding a tag or metadata to a run that may be in a share: fetches what other
  * machines added. STK_E_BUSY: another machine runs it, so the addition belongs there. */
 int stk_run_shared_may_add(stk_store *store, const char *run, stk_err *err);

@@ -272,6 +272,9 @@ int stk_show_json_run(const stk_view *view, stk_buf *out, stk_err *err)
     stk_json_put_text(out, "pipeline", run->pipeline);
     stk_json_put_text(out, "status", run->status);
     stk_json_put_text(out, "error", run->error);
+    if (run->taker != NULL) {
+        stk_json_put_text(out, "taken_over_by", run->taker);
+    }
     stk_json_put_text(out, "store", run->store);
     stk_json_put_int(out, "created_ms", run->created_ms);
     stk_json_put_int(out, "started_ms", run->started_ms);

@@ -170,7 +170,13 @@ static void next_line(const line_ctx *c)
 {
     const stk_view_run *run = stk_view_get_run(c->view);
     const char *status = run->status;
-    if (strcmp(status, "interrupted") == 0 && run->started_ms <= 0) {
+    if (run->taker != NULL) {
+        stk_buf_text(c->out, "\n  its engine here has ended, and ");
+        stk_text_safe(c->out, run->taker, "  ");
+        stk_buf_printf(
+            c->out, " has taken the run over: 'stoker show %s --stack %s' shows how it goes on\n",
+            run->id, run->taker_stack);
+    } else if (strcmp(status, "interrupted") == 0 && run->started_ms <= 0) {
         stk_buf_text(c->out, "\n  its engine ended before it recorded anything of the run: start "
                              "it again with 'stoker run'\n");
     } else if (strcmp(status, "interrupted") == 0) {

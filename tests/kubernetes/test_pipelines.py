@@ -353,6 +353,19 @@ def test_gang_on_two_nodes(project: Project) -> None:
     project.nothing_left()
 
 
+def test_gang_without_cluster_dns(
+    make_cluster: Callable[..., Cluster], tmp_path: Path, carried: Path
+) -> None:
+    """Its failure names the name that nobody can resolve, not the node that is missing because of it."""
+    project = Project(make_cluster(dns=False), tmp_path, carried)
+    wait = {"kubernetes": {"hostname_resolution_timeout": 2}}
+    project.run({"a": {"run": "true", "gang": {"ranks": 1, "nodes": 2}, "backend": wait}}, rc=1)
+    for said in (project.step("a")["error"]["text"], project("why", "latest/a")):
+        assert "-a-0-1-0.s-" in said and "can't be resolved" in said and "cluster DNS" in said
+        assert "--node-rank" not in said and "is missing" not in said
+    project.nothing_left()
+
+
 def test_gang_is_a_jobset(project: Project) -> None:
     """Where the cluster has that; what is planned is what is submitted."""
     steps: Object = {"a": {"run": "true", "gang": {"ranks": 1, "nodes": 2}}}

@@ -73,6 +73,19 @@ def test_a_leader_that_is_not_there(two: Nodes) -> None:
     assert "node 1 can't reach node 0 at 10.123.0.1:29400: connection refused" in done.err
 
 
+@pytest.mark.parametrize("nnodes", ["2", "2:3"])
+def test_a_name_without_an_address(two: Nodes, nnodes: str) -> None:
+    """Both sides name it, not a port or the node that is missing because of it."""
+    meets = ("--nnodes", nnodes, "--rdzv", "node-0.invalid:29400", "--rdzv-conf", "join_timeout=1")
+    leads = (["is_host=true"], ["is_host=false"]) if ":" in nnodes else ([], [])
+    for d in ends(
+        two.launch(k, *meets[:-1], ",".join([meets[-1], *leads[k]]), "-n", "1", *shell("true"))
+        for k in (0, 1)
+    ):
+        assert d.code == 3 and "node-0.invalid" in d.err and "can't be resolved" in d.err
+        assert "DNS" in d.err and "that port through" not in d.err and "is missing" not in d.err
+
+
 @pytest.mark.parametrize(
     ("words", "env", "sentence"),
     [

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -125,6 +126,31 @@ def test_taken_over_after_its_engine_died(
     assert back.returncode != 0 and (
         "has succeeded" in back.stderr or "the shared store lacks" in back.stderr
     ), back.stderr
+
+
+def test_who_runs_it(project: Project, cluster: Cluster, other: Machine) -> None:
+    """`show` where the engine died: nobody, then the machine that has taken the run over, also after its end."""
+    engine = project.begin("run", three(project), "--with", "prod")
+    cluster.pod("-b-")
+    run = show(project)["run"]
+    wait_for_start(project, run)
+    engine.kill()
+    engine.wait()
+    assert "taken_over_by" not in show(project, run)
+    assert f"stoker resume {run}" in project("show", run).stdout
+    cluster.pending["-c-"] = "no room yet"
+    with other:
+        takes = project.begin("resume", run, "--stack", "prod")
+    who = wait_for(lambda: show(project, run).get("taken_over_by"), why="it is told here")
+    assert who.endswith(f" on {socket.gethostname()}"), who
+    told = project("show", run).stdout
+    assert who in told and f"stoker show {run} --stack prod" in told
+    assert "stoker resume" not in told
+    del cluster.pending["-c-"]
+    assert takes.wait(120) == 0
+    assert show(project, run)["taken_over_by"] == who
+    assert project("tag", run, "--add", "mine").returncode == 0  # fetches what was done there
+    assert show(project, run)["status"] == "succeeded"
 
 
 def test_the_old_engine_is_told(project: Project, cluster: Cluster, other: Machine) -> None:

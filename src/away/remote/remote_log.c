@@ -511,6 +511,37 @@ int stk_remote_log_may_add(stk_store *store, const char *run, stk_err *err)
     return STK_E_BUSY;
 }
 
+int stk_remote_log_taker(const char *share_url, stk_store *store, const char *run, char ret[300],
+                         stk_err *err)
+{
+    STK_SHARE_AUTO share = NULL;
+    remote_mark mark;
+    ret[0] = '\0';
+    STK_TRY(stk_remote_mark_read(store, run, &mark, err));
+    if (mark.n < 0) {
+        return 0;
+    }
+    STK_TRY(stk_share_open(share_url, &share, err));
+    stk_share_hurry(share);              /* whoever only looks goes on without its answer */
+    bool is_own = mark.owner[0] != '\0'; /* else the batch at the mark is another engine's */
+    for (int64_t n = mark.n + is_own;; n++) {
+        STK_ARENA_AUTO arena = stk_arena_new(0);
+        remote_batch batch = {0};
+        const char *lines = NULL;
+        int rc = stk_remote_batch_read(share, run, n, arena, &batch, &lines, err);
+        if (rc == STK_E_NOT_FOUND) {
+            *err = (stk_err){0};
+            return 0;
+        }
+        STK_TRY(rc);
+        if (!is_own || strcmp(stk_text_or(batch.owner, ""), mark.owner) != 0) {
+            (void)snprintf(ret, 300, "%s on %s", stk_text_or(batch.user, "somebody"),
+                           stk_text_or(batch.host, "another machine"));
+            return 0;
+        }
+    }
+}
+
 static int put_added(stk_remote_log *log, bool *ret_told, stk_err *err)
 {
     bool any = false, more = true;

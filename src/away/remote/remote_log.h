@@ -52,6 +52,10 @@ bool stk_remote_log_is_shared(stk_store *store, const char *run);
 /* Checks that a tag or metadata may be added here to a run that has no engine here. STK_E_BUSY,
  * with a sentence: another machine's engine has the run. */
 int stk_remote_log_may_add(stk_store *store, const char *run, stk_err *err);
+/* Names who continues a run instead of this store's engine, by the newest batch of the log: "USER
+ * on HOST"; "": nobody, or the run is in no share. Reads only. */
+int stk_remote_log_taker(const char *share_url, stk_store *store, const char *run, char ret[300],
+                         stk_err *err);
 /* Adds that to the run's log in the share. Does nothing if an engine here has the run, which does
  * it itself, or if the run is in no share. *ret_told (or NULL): there was something to add.
  * STK_E_BUSY: another machine has continued the run. */

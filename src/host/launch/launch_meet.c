@@ -99,6 +99,34 @@ static bool going(const stk_gang *g)
     return g->ending == END_NOT && !g->nodes->bye && !g->nodes->lost;
 }
 
+static uint32_t n_joined(const launch_nodes *s)
+{
+    uint32_t n = 1;
+    for (uint32_t i = 0; i < s->n_peers; i++) {
+        n += s->peers[i].node > 0;
+    }
+    return n;
+}
+
+#define CHECK_DNS                                                                                  \
+    "check the name, and DNS (on Kubernetes, cluster DNS: `kubectl -n kube-system get pods`)"
+
+/* Nodes find node 0 by its name: if not even node 0 can resolve it, that is why they are missing.
+ * Returns false if the name has an address. */
+static bool is_nameless(const stk_gang *g, const char *time, stk_err *err)
+{
+    const launch_nodes *s = g->nodes;
+    char why[200] = "";
+    if (stk_launch_net_resolves(s->host, why, sizeof why)) {
+        return false;
+    }
+    stk_err_set(err, STK_E_ENV,
+                "%u of %u nodes joined within %s, so nothing was started: the others look for node "
+                "0 at %s, but %s; " CHECK_DNS,
+                n_joined(s), s->n, time, s->host, why);
+    return true;
+}
+
 static int missing_nodes(const stk_gang *g, stk_err *err)
 {
     const launch_nodes *s = g->nodes;
@@ -118,6 +146,9 @@ static int missing_nodes(const stk_gang *g, stk_err *err)
         }
     }
     (void)stk_units_format_duration(g->config->join_ms, time, sizeof time);
+    if (is_nameless(g, time, err)) {
+        return err->code;
+    }
     const char *verb = n > 8 ? " … are" : " are";
     if (n == 1) {
         verb = " is";
@@ -130,20 +161,14 @@ static int missing_nodes(const stk_gang *g, stk_err *err)
         s->host, (int)s->port, (int)s->port);
 }
 
-static uint32_t n_joined(const launch_nodes *s)
-{
-    uint32_t n = 1;
-    for (uint32_t i = 0; i < s->n_peers; i++) {
-        n += s->peers[i].node > 0;
-    }
-    return n;
-}
-
 static int too_few_nodes(const stk_gang *g, stk_err *err)
 {
     const launch_nodes *s = g->nodes;
     char time[32];
     (void)stk_units_format_duration(g->config->join_ms, time, sizeof time);
+    if (is_nameless(g, time, err)) {
+        return err->code;
+    }
     return stk_err_set(err, STK_E_ENV,
                        "%u of at least %u nodes are there after %s; run on another one the same "
                        "stoker launch --nnodes %u:%u --rdzv %s:%d …, and open port %d",
@@ -328,11 +353,15 @@ static int find_leader(stk_gang *g, stk_err *err)
         int64_t now = stk_launch_now_ms();
         if (now >= until) {
             char time[32];
+            const char *way =
+                "start its launcher there with --node-rank 0, or let that port through";
+            if (!stk_launch_net_resolves(s->host, why, sizeof why)) {
+                way = CHECK_DNS;
+            }
             (void)stk_units_format_duration(wait_ms, time, sizeof time);
             return stk_err_set(err, STK_E_ENV,
-                               "%s can't reach node 0 at %s:%d: %s (tried for %s); start its "
-                               "launcher there with --node-rank 0, or let that port through",
-                               own, s->host, (int)s->port, why, time);
+                               "%s can't reach node 0 at %s:%d: %s (tried for %s); %s", own,
+                               s->host, (int)s->port, why, time, way);
         }
         if (now >= say_ms) {
             say_ms = INT64_MAX;

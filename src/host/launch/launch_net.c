@@ -180,6 +180,24 @@ static int connect_to(const struct addrinfo *at, const struct addrinfo *from, in
     return taken;
 }
 
+static void say_unresolved(int code, char *why, size_t size)
+{
+    (void)snprintf(why, size, "its name can't be resolved (%s)", gai_strerror(code));
+}
+
+bool stk_launch_net_resolves(const char *host, char *why, size_t size)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *list = NULL;
+    int code = getaddrinfo(host, NULL, &hints, &list);
+    if (code != 0) {
+        say_unresolved(code, why, size);
+        return false;
+    }
+    freeaddrinfo(list);
+    return true;
+}
+
 int stk_launch_net_connect(const char *host, int32_t port, const char *from, int timeout_ms,
                            char *why, size_t size)
 {
@@ -189,7 +207,7 @@ int stk_launch_net_connect(const char *host, int32_t port, const char *from, int
     (void)snprintf(service, sizeof service, "%d", (int)port);
     int code = getaddrinfo(host, service, &hints, &list);
     if (code != 0) {
-        (void)snprintf(why, size, "its name can't be resolved (%s)", gai_strerror(code));
+        say_unresolved(code, why, size);
         return -1;
     }
     int fd = -1;

@@ -124,6 +124,8 @@ int32_t stk_launch_net_port(int fd);
  * `why`. */
 int stk_launch_net_connect(const char *host, int32_t port, const char *from, int timeout_ms,
                            char *why, size_t size);
+/* True if the name has an address; otherwise `why` tells that it hasn't. */
+bool stk_launch_net_resolves(const char *host, char *why, size_t size);
 /* Makes the kernel detect a cut connection within NODES_SILENCE_MS. A busy launcher doesn't count
  * as lost. */
 void stk_launch_net_keep(int fd);

@@ -468,6 +468,14 @@ const stk_view_task *stk_view_get_task(const stk_view *view, uint32_t i_task)
     return &view->tasks[i_task];
 }
 
+int stk_view_set_taker(stk_view *view, const char *who, const char *stack, stk_err *err)
+{
+    view->run.taker = stk_arena_dup(view->arena, who);
+    view->run.taker_stack = stk_arena_dup(view->arena, stack);
+    STK_TRY(stk_err_if_null(view->run.taker, err));
+    return stk_err_if_null(view->run.taker_stack, err);
+}
+
 bool stk_view_is_live(const stk_view *view)
 {
     return strcmp(view->run.status, "running") == 0;

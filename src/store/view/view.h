@@ -29,6 +29,9 @@ typedef struct stk_view_run {
     const char *store;  /* absolute path of the store, or NULL */
     const char *status; /* "running" "succeeded" "failed" "cancelled" "interrupted" */
     const char *error;  /* of RUN_ENDED, or NULL */
+    /* Of an interrupted run that another machine continues, by stk_view_set_taker: "USER on HOST",
+     * and the stack by which to follow it; else NULL. */
+    const char *taker, *taker_stack;
     const char *mode;
     const char *policy;
     const char *spec_digest;
@@ -264,6 +267,8 @@ stk_task_state stk_view_worst(const stk_view_step *step);
 /* Reads the payloads of all tasks that ran; returns sums by step, in `arena`. */
 int stk_view_sum_steps(const stk_view *view, stk_arena *arena, stk_view_sums **ret_sums,
                        stk_err *err);
+/* Sets who continues the run elsewhere; copies both. */
+int stk_view_set_taker(stk_view *view, const char *who, const char *stack, stk_err *err);
 bool stk_view_is_live(const stk_view *view); /* True if the status is "running". */
 
 /* The open foreach frames of a task of a growing run, outermost first, in `arena`. */

@@ -68,6 +68,7 @@ class Options:
     watch_s: float = 1800.0  # of a watch that doesn't say
     bookmark_s: float = 1.0
     jobset: bool = False
+    dns: bool = True  # False: pods know no name but their own
     seed: int = 0
 
 

@@ -88,6 +88,8 @@ class Services:
 
     def _names(self, namespace: str) -> str:
         lines: list[str] = []
+        if not self.cluster.options.dns:
+            return ""
         for service in self.store.all("services", namespace):
             name = service["metadata"]["name"]
             forms = [
