@@ -137,6 +137,25 @@ def limits(project: Project, debian: str, settings: dict[str, Any], **docker: An
     return json.loads(path.read_text())["container"]
 
 
+@pytest.mark.parametrize("names", [("name", "soft", "hard"), ("Name", "Soft", "Hard")])
+def test_limits_as_docker_py_has_them(
+    either: Project, debian_of: str, more: Any, names: tuple[str, ...]
+) -> None:
+    """A list, whose items have a soft and a hard limit; -1 is no limit."""
+    asked = [
+        dict(zip(names, ("nofile", 300, 400))),
+        dict(zip(names, ("core", -1, -1))),
+        {"name": "nproc", "hard": 100},
+    ]
+    command = "ulimit -Sn; ulimit -Hn; ulimit -c"
+    _, said = run(either, debian_of, command, run_args={"ulimits": asked}, **more)
+    assert said.split() == ["300", "400", "unlimited"]
+    _, said = run(
+        either, debian_of, "ulimit -c", ulimits={"core": -1, "nproc": 100, "nofile": 300}, **more
+    )
+    assert said == "unlimited\n"
+
+
 @pytest.mark.parametrize("memory, asked, is_so", [
     (None, "64m", 64 << 20), ("128MiB", "64m", 64 << 20), ("64MiB", "1g", 64 << 20),
 ])  # fmt: skip

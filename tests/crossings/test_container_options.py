@@ -56,12 +56,25 @@ OPTIONS: dict[str, tuple[Any, str, Any]] = {
     "user": ("7:8", "user", "7:8"),
     "volumes": (["kept:/kept:ro"], "HostConfig.Mounts", [{"Type": "volume", "Source": "kept", "Target": "/kept", "ReadOnly": True}]),
 }  # fmt: skip
+# Other spellings: the option, as written, where the request has it, what is due there.
+LIMITS = [{"Name": "nofile", "Soft": 512, "Hard": 1024}]
+SPELLINGS: dict[str, tuple[str, Any, str, Any]] = {
+    "ulimits-list": ("ulimits", [{"name": "nofile", "soft": 512, "hard": 1024}], "HostConfig.Ulimits", LIMITS),
+    "ulimits-of-the-engine": ("ulimits", LIMITS, "HostConfig.Ulimits", LIMITS),
+    "ulimits-hard": ("ulimits", [{"name": "memlock", "hard": -1}], "HostConfig.Ulimits", [{"Name": "memlock", "Soft": -1, "Hard": -1}]),
+    "environment-list": ("environment", ["COLOUR=red"], "env", {"COLOUR": "red"}),
+    "extra-hosts-list": ("extra_hosts", ["far:10.0.0.1"], "HostConfig.ExtraHosts", ["far:10.0.0.1"]),
+    "volumes-map": ("volumes", {"kept": {"bind": "/kept", "mode": "ro"}}, "HostConfig.Mounts", [{"Type": "volume", "Source": "kept", "Target": "/kept", "ReadOnly": True}]),
+    "tmpfs-list": ("tmpfs", ["/scratch"], "HostConfig.Tmpfs", {"/scratch": ""}),
+}  # fmt: skip
+CELLS = {**{name: (name, *rest) for name, rest in OPTIONS.items()}, **SPELLINGS}
 # What an option needs beside it to mean anything.
 BESIDE = {"cpu_period": {"cpu_quota": 25000}, "memswap_limit": {"mem_limit": "1g"}}
 
 
-def said(name: str) -> Object:
-    return {name: OPTIONS[name][0], **BESIDE.get(name, {})}
+def said(cell: str) -> Object:
+    name, value, _, _ = CELLS[cell]
+    return {name: value, **BESIDE.get(name, {})}
 
 
 DOORS = {
@@ -94,6 +107,22 @@ if __name__ == "__main__":
 """
 
 
+PIPELINE = """
+from stoker import pipeline, step
+
+@step(enable_cache=False)
+def s() -> None:
+    pass
+
+@pipeline(settings={{"docker": {{"parent_image": {image!r}}}, "step_operator.local_docker": {asked!r}}})
+def p():
+    s()
+
+if __name__ == "__main__":
+    p()
+"""
+
+
 def found(container: Object, request: Object, where: str) -> Any:
     """What the request has there; variables and users go to the program by another way: by task.json."""
     if where in ("env", "user"):
@@ -114,7 +143,7 @@ def check(place: Place, engine: Engine, door: str, steps: dict[str, str]) -> lis
     told = json.loads(place("show", "latest", "--json")[1])
     wrong = []
     for step, name in steps.items():
-        _, where, due = OPTIONS[name]
+        _, _, where, due = CELLS[name]
         request, shown = engine.made.get(step), told["steps"].get(step)
         if request is None or shown is None:
             wrong.append(silent(f"{name}, {door}", due, told.get("error")))
@@ -146,10 +175,93 @@ def test_documents(place: Place, engine: Engine, door: str) -> None:  # noqa: F8
 
 @pytest.mark.parametrize("wrap", ["asked", '{"run_args": asked}'])
 def test_python(place: Place, engine: Engine, wrap: str) -> None:  # noqa: F811
-    asked = {f"s_{name}": said(name) for name in OPTIONS}
+    cell_of = {f"s_{name}".replace("-", "_"): name for name in CELLS}
+    asked = {step: said(name) for step, name in cell_of.items()}
     (place.folder / "flow.py").write_text(FLOW.format(asked=asked, image=IMAGE, wrap=wrap))
     place.env["PYTHONPATH"] = str(ROOT / "python")
     words = ("run", "--quiet", "--python", sys.executable, "--mode", "continue_on_failure")
     place(*words, "flow.py")
-    wrong = check(place, engine, f"Python, {wrap}", {f"s_{name}": name for name in OPTIONS})
+    wrong = check(place, engine, f"Python, {wrap}", cell_of)
     assert not wrong, f"{len(wrong)} cells: " + "\n".join(wrong)
+
+
+def groups() -> list[list[str]]:
+    """All cells, so that none of a group says or means the same as another of it."""
+    made: list[list[str]] = []
+    for cell, (_, _, where, _) in CELLS.items():
+        for group in made:
+            keys = {key for one in group for key in said(one)}
+            keys |= {"shm_size"} if "ipc_mode" in keys else set()  # the machine's has its own size
+            if where not in {CELLS[one][2] for one in group} and not keys & set(said(cell)):
+                group.append(cell)
+                break
+        else:
+            made.append([cell])
+    return made
+
+
+@pytest.mark.parametrize("level", ["the document", "the stack's image", "Python"])
+def test_what_the_pipeline_says(place: Place, engine: Engine, level: str) -> None:  # noqa: F811
+    """Options of all steps, of which one group is tried at a time."""
+    wrong = []
+    if level == "the stack's image":
+        place.stacks({"box": {"backend": "docker", "default_image": IMAGE}})
+    for group in groups():
+        asked = {key: value for cell in group for key, value in said(cell).items()}
+        engine.made.clear()
+        docker = {} if level == "the stack's image" else {"docker": {"parent_image": IMAGE}}
+        if level == "Python":
+            text = PIPELINE.format(asked=asked, image=IMAGE)
+            (place.folder / "flow.py").write_text(text)
+            place.env["PYTHONPATH"] = str(ROOT / "python")
+            place("run", "--quiet", "--python", sys.executable, "flow.py")
+        else:
+            steps = {"s": {"run": "true", "cache": False}}
+            document = place.document(steps, backend={"docker": asked}, **docker)
+            where = "box" if level == "the stack's image" else "docker"
+            place("run", "--quiet", "--with", where, document)
+        for cell in group:
+            wrong += check(place, engine, level, {"s": cell})
+    assert not wrong, f"{len(wrong)} cells: " + "\n".join(wrong)
+
+
+# --- what has no effect ---
+
+IDLE = [(name, how) for how, name in ROWS if how in ("NONE", "SAME")]
+
+
+def idle(name: str, how: str) -> Object:
+    return {name: False if how == "SAME" else "x"}
+
+
+@pytest.mark.parametrize("door", ["step", "pipeline", "Python"])
+def test_what_has_no_effect_is_told(place: Place, door: str) -> None:
+    """In one note for each step, also where a container does it anyway and is asked not to."""
+    every = {key: value for name, how in IDLE for key, value in idle(name, how).items()}
+    backend: Object = {"docker": {"run_args": every}}
+    words = ["--with", "docker"]
+    if door == "Python":
+        (place.folder / "flow.py").write_text(PIPELINE.format(asked={"run_args": every}, image=IMAGE))  # fmt: skip
+        place.env["PYTHONPATH"] = str(ROOT / "python")
+        words += ["--python", sys.executable, "flow.py"]
+    elif door == "step":
+        words.append(place.document({"s": {"run": "true", "backend": backend, "docker": {"parent_image": IMAGE}}}))  # fmt: skip
+    else:
+        words.append(place.document({"s": {"run": "true"}}, backend=backend, docker={"parent_image": IMAGE}))  # fmt: skip
+    code, out, err = place("plan", "--json", *words)
+    assert code == 0, err
+    notes = json.loads(out.splitlines()[-1])["notes"]
+    (note,) = [one for one in notes if "run_args: " in one]
+    wrong = [silent(f"{name}, {door}", "a note", note) for name, _ in IDLE if f"'{name}'" not in note]  # fmt: skip
+    cells["reported"] += len(IDLE)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_they_are_no_options_of_ours(place: Place) -> None:
+    """Outside of `run_args`, which are docker-py's."""
+    for name, how in IDLE:
+        backend = {"docker": idle(name, how)}
+        document = place.document({"s": {"run": "true", "backend": backend}})
+        code, _, err = place("plan", "--json", document)
+        assert code != 0 and f"'{name}'" in err, silent(name, "refused", err)
+        cells["refused"] += 1

@@ -64,20 +64,28 @@ static void put_mounts(const writer *w, bool podman)
     stk_contain_put_volumes(s, podman, w->out);
 }
 
+/* Unlimited is Podman's highest number, which has no sign. */
+static void put_limit(const writer *w, const char *key, int64_t n, bool podman)
+{
+    if (n < 0) {
+        stk_json_put_raw(w->out, key, podman ? "18446744073709551615" : "-1");
+    } else {
+        stk_json_put_int(w->out, key, n);
+    }
+}
+
 static void put_ulimits(const writer *w, bool podman)
 {
-    const stk_json *map = w->spec->ulimits;
     static const char *const words[2][4] = {{"Ulimits", "Name", "Soft", "Hard"},
                                             {"r_limits", "type", "soft", "hard"}};
     const char *const *word = words[podman];
     stk_json_open(w->out, word[0], '[');
-    for (uint32_t i = 0; i < map->n; i++) {
-        int64_t n = 0;
-        (void)stk_json_int(stk_json_value(map, i), &n);
+    for (uint32_t i = 0; i < stk_spec_n_ulimits(w->spec->ulimits); i++) {
+        const stk_spec_ulimit one = stk_spec_ulimit_at(w->spec->ulimits, i);
         stk_json_open(w->out, NULL, '{');
-        stk_json_put_text(w->out, word[1], stk_json_key(map, i)->text);
-        stk_json_put_int(w->out, word[2], n);
-        stk_json_put_int(w->out, word[3], n);
+        stk_json_put_text(w->out, word[1], one.name);
+        put_limit(w, word[2], one.soft, podman);
+        put_limit(w, word[3], one.hard, podman);
         stk_json_close(w->out, '}');
     }
     stk_json_close(w->out, ']');

@@ -208,7 +208,8 @@ static void read_members(reader *r, contain_spec *s)
     s->devices = texts(r, "devices", &s->n_devices);
     s->gpus = texts(r, "gpus", &s->n_gpus);
     s->labels = get_member(r, "labels", STK_JSON_MAP);
-    s->ulimits = get_member(r, "ulimits", STK_JSON_MAP);
+    const stk_json *ulimits = stk_json_get(r->map, "ulimits");
+    s->ulimits = stk_json_is_list(ulimits) ? ulimits : get_member(r, "ulimits", STK_JSON_MAP);
     s->memory_bytes = number_of_key(r, "memory_bytes");
     s->cpu_milli = number_of_key(r, "cpu_milli");
     s->shm_bytes = number_of_key(r, "shm_bytes");

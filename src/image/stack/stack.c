@@ -396,6 +396,7 @@ int stk_stack_place(const stk_stack *run, const char *step, const stk_settings *
     if (stays && place.note == NULL) {
         STK_TRY(stay(run, step, &w, arena, &place, err));
     }
+    STK_TRY(stk_stack_note_unused(&w.backend, step, &settings->resources, arena, &place, err));
     if (place.kind != STK_PLACE_LOCAL && place.written != NULL) {
         place.image = stk_stack_map(stack, place.written, arena);
         STK_TRY(stk_err_if_null(place.image, err));

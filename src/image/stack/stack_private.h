@@ -14,4 +14,9 @@ int stk_stack_inherit(stk_stack *stack, stk_arena *arena, stk_err *err);
 int stk_stack_lay_over(const stk_stack *stack, const stk_json *own, stk_arena *arena, stk_json *ret,
                        stk_err *err);
 
+/* stack_unused.c. Adds to the place's note which of the step's options are other backends' and have
+ * no effect here; `backend`: the step's, or a NULL node. */
+int stk_stack_note_unused(const stk_json *backend, const char *step, const stk_resources *res,
+                          stk_arena *arena, stk_place *place, stk_err *err);
+
 #endif

@@ -251,13 +251,29 @@ static void test_elsewhere(void **state)
     assert_int_equal(find(b, cluster, "local", &s), 0);
     assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
     assert_int_equal(place.kind, STK_PLACE_LOCAL);
-    assert_null(place.note);
+    assert_non_null(strstr(place.note, "no effect: 'labels' of kubernetes"));
     /* a stack's name */
     settings.backend = "\"prod\"";
     assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
     assert_int_equal(place.kind, STK_PLACE_KUBERNETES);
     assert_int_equal(stk_stack_place(place.stack, "t", &settings, b->arena, &place, &b->err), 0);
     assert_string_equal(place.stack->name, "prod"); /* asked again of its own */
+    /* what is asked for holds anywhere, and what only one backend knows is told */
+    settings.backend = "{\"kubernetes\":{\"gpu\":1,\"image\":\"i:1\",\"cpu\":\"1\",\"memory\":4}}";
+    settings.resources.cpu_milli = 1000;
+    settings.resources.memory_bytes = 4000000;
+    assert_int_equal(find(b, cluster, "local", &s), 0);
+    assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
+    assert_null(place.note);
+    settings.resources.cpu_milli = 500;
+    assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
+    assert_string_equal(place.note, "step 't' runs on this machine, so these options have no "
+                                    "effect: 'cpu' of kubernetes");
+    settings.backend = "{\"docker\":{\"read_only\":true},\"stack\":\"prod\"}";
+    assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
+    assert_int_equal(place.kind, STK_PLACE_KUBERNETES);
+    assert_non_null(strstr(place.note, "runs on kubernetes"));
+    assert_non_null(strstr(place.note, "'read_only' of docker"));
     settings.backend = "\"batch\"";
     assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
     assert_int_equal(place.kind, STK_PLACE_LOCAL);

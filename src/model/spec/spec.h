@@ -381,6 +381,15 @@ const char *stk_spec_add_volumes(const char *key, const stk_json *value, stk_are
 /* All of a place's options, of its run_args what the options don't name themselves. They have been
  * checked. Returns false: out of memory. */
 bool stk_spec_all_volumes(const stk_json *options, stk_arena *arena, stk_spec_volumes *ret);
+
+typedef struct stk_spec_ulimit {
+    const char *name;
+    int64_t soft, hard; /* -1: unlimited */
+} stk_spec_ulimit;
+
+/* The limits of a checked option `ulimits`, in either of its forms (spec_ulimits.c). */
+uint32_t stk_spec_n_ulimits(const stk_json *node);
+stk_spec_ulimit stk_spec_ulimit_at(const stk_json *node, uint32_t i);
 /* An option, else that of `run_args`; NULL: neither is given. */
 const stk_json *stk_spec_docker_option(const stk_json *options, const char *key);
 

@@ -158,13 +158,6 @@ static const known always[] = {
 };
 #undef X
 
-static const known ulimits[] = {
-    {"core", ANY, NULL},     {"cpu", ANY, NULL},        {"data", ANY, NULL},
-    {"fsize", ANY, NULL},    {"locks", ANY, NULL},      {"memlock", ANY, NULL},
-    {"msgqueue", ANY, NULL}, {"nice", ANY, NULL},       {"nofile", ANY, NULL},
-    {"nproc", ANY, NULL},    {"rss", ANY, NULL},        {"rtprio", ANY, NULL},
-    {"rttime", ANY, NULL},   {"sigpending", ANY, NULL}, {"stack", ANY, NULL}};
-
 static const known backends[] = {{"local", ANY, NULL},      {"docker", ANY, NULL},
                                  {"kubernetes", ANY, NULL}, {"batch", ANY, NULL},
                                  {"slurm", ANY, NULL},      {"stack", ANY, NULL}};
@@ -284,22 +277,6 @@ static int read_pairs(stk_spec_reader *r, const stk_json *node, const known *key
     return 0;
 }
 
-static int read_ulimits(stk_spec_reader *r, const stk_json *node, const char *key)
-{
-    int64_t number = 0;
-    if (node->kind != STK_JSON_MAP) {
-        return stk_spec_wrong(r, node, key, "a mapping of names to numbers like {nofile: 65536}");
-    }
-    for (uint32_t i = 0; i < node->n; i++) {
-        const known *one = find_known(r, stk_json_key(node, i), ulimits, N(ulimits), key);
-        if (one == NULL) {
-            return STK_E_SPEC;
-        }
-        STK_TRY(stk_spec_read_int(r, stk_json_value(node, i), one->name, -1, INT64_MAX, &number));
-    }
-    return 0;
-}
-
 static int read_table(stk_spec_reader *r, const stk_json *map, const char *where,
                       const known *table, int n);
 
@@ -360,7 +337,7 @@ static int read_known(stk_spec_reader *r, const stk_json *node, const known *key
         }
         return 0;
     case ULIMITS:
-        return read_ulimits(r, node, key->name);
+        return stk_spec_check_ulimits(r, node, key->name);
     case WORD:
         return read_word(r, node, key->name, key->words);
     case ANY:

@@ -156,6 +156,8 @@ int stk_spec_read_gpu_profile(stk_spec_reader *r, const stk_json *node, stk_sett
 int stk_spec_check_docker(stk_spec_reader *r, const stk_json *map);
 /* `volumes`, `mounts`, `tmpfs` or `devices` (spec_volumes.c). */
 int stk_spec_check_mounted(stk_spec_reader *r, const stk_json *node, const char *key);
+/* spec_ulimits.c */
+int stk_spec_check_ulimits(stk_spec_reader *r, const stk_json *node, const char *key);
 int stk_spec_check_backend(stk_spec_reader *r, const stk_json *map);
 
 /* --- ranks (spec_gang.c) --- */

@@ -257,7 +257,7 @@ static void put_limits(container_writer *w)
     if (shm > 0) {
         stk_json_put_whole(w->buf, "shm_bytes", shm);
     }
-    if (stk_json_is_map(option(w, "ulimits"))) {
+    if (option(w, "ulimits") != NULL) {
         stk_json_put(w->buf, "ulimits", option(w, "ulimits"));
     }
 }
