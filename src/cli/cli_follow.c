@@ -166,6 +166,10 @@ static void hear_all(stk_cli_follow *f)
             stk_remote_follow_close(p->follow);
             p->follow = NULL;
         }
+        STK_TEXT_AUTO note = p->follow == NULL ? NULL : stk_remote_follow_note(p->follow);
+        if (note != NULL) {
+            (void)fprintf(stderr, "stoker: %s\n", note);
+        }
         any = any || p->follow != NULL;
     }
     if (!any) {

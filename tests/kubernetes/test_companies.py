@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from kube import Cluster
-from kube_client import Client
+from kube_client import JOBS, Client
 from kube_driver import Driver, shell
 
 Object = dict[str, Any]
@@ -53,12 +53,54 @@ def test_pod_security_names_the_option(cluster: Cluster, tmp_path: Path) -> None
     assert told(check(cluster, tmp_path, {"security_context": RESTRICTED}), "restricted")
     d = Driver(cluster.kubeconfig(tmp_path / "config"))
     d.submit(1)
-    waits = d.until(lambda r: r["state"] == "queued" and "PodSecurity" in r["text"])
-    assert "allowPrivilegeEscalation" in waits["text"] and "security_context" in waits["text"]
+    end = d.end(1)
+    assert "PodSecurity" in end["text"] and "allowPrivilegeEscalation" in end["text"]
+    assert "security_context" in end["text"]
+    assert (end["failure"], end["is_hopeless"]) == ("start", True)
     d.submit(2, options={"security_context": RESTRICTED})
     assert d.end(2)["state"] == "ended", d.reports
-    d.do("stop", id=1)
-    d.end(1)
+    d.close()
+
+
+@pytest.mark.parametrize(
+    ("resource", "nodes", "code"),
+    [("pods", 1, 403), ("pods", 2, 403), ("jobs", 1, 403), ("jobs", 1, 500)],
+)
+def test_a_webhook_denies(
+    api: Client, cluster: Cluster, tmp_path: Path, resource: str, nodes: int, code: int
+) -> None:
+    """Waiting can't change it, whatever its status: the job ends at once with the policy's own words, and is removed."""
+    cluster.call(cluster.control.do_webhook, resource, "label 'team' is missing", code)
+    d = Driver(cluster.kubeconfig(tmp_path / "config"))
+    d.submit(1, nodes=nodes)
+    end = d.end(1)
+    assert "'policy.example.com'" in end["text"].replace('"', "'") and "label 'team'" in end["text"]
+    assert (end["failure"], end["is_hopeless"]) == ("start", True)
+    assert "the needed rights" not in end["text"]
+    assert api.ask("GET", JOBS).json["items"] == []
+    cluster.call(cluster.control.do_webhook, resource)
+    d.submit(2)
+    assert d.end(2)["state"] == "ended", d.reports
+    d.close()
+
+
+def test_a_limit_range_refuses_a_quota_waits(api: Client, cluster: Cluster, tmp_path: Path) -> None:
+    """What other pods hold is waited for; what no pod may ask for isn't."""
+    limits = [{"type": "Container", "max": {"memory": "1Gi"}}]
+    for plural, kind, spec in (
+        ("resourcequotas", "ResourceQuota", {"hard": {"requests.nvidia.com/gpu": "2"}}),
+        ("limitranges", "LimitRange", {"limits": limits}),
+    ):
+        made = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "small"}, "spec": spec}
+        assert api.ask("POST", f"{SPACE}/{plural}", made).status == 201
+    d = Driver(cluster.kubeconfig(tmp_path / "config"))
+    d.submit(1, resources={"gpu_count": 4})
+    d.until(lambda r: r["state"] == "queued" and "exceeded quota" in r["text"])
+    d.submit(2, options={"memory": "2GiB"})
+    end = d.end(2)
+    assert "per Container is 1Gi" in end["text"] and end["is_hopeless"], end
+    api.ask("DELETE", f"{SPACE}/resourcequotas/small")
+    assert d.end(1)["state"] == "ended", d.reports
     d.close()
 
 

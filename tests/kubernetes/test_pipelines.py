@@ -327,6 +327,17 @@ def test_no_node_for_it(project: Project) -> None:
     assert "Insufficient nvidia.com/gpu" in found["error"]["text"]
 
 
+def test_claim_of_the_store_that_is_not_there(project: Project) -> None:
+    """The option is named, by the step's failure and by the check."""
+    stacks = project.folder / "stoker.yaml"
+    stacks.write_text(stacks.read_text().replace('"carry"', '"store_volume": "pvc:no", "carry"', 1))
+    found = failure(project, {"run": "true"})
+    assert 'persistentvolumeclaim "no" not found' in found["error"]["text"]
+    assert "store_volume" in found["error"]["text"]
+    told = project("stack", "check", "kubernetes", rc=3)
+    assert "PersistentVolumeClaim 'no' doesn't exist (store_volume)" in told
+
+
 @pytest.mark.parametrize("cpus", [0.1, 0.5])
 def test_part_of_a_cpu(project: Project, cpus: float) -> None:
     """What was granted is told, not the CPUs of the node."""

@@ -194,6 +194,26 @@ static const char *with_clocks(const char *text, const stk_http_response *respon
         text);
 }
 
+/* An admission webhook's refusal, which may come with any status, also 500. */
+static bool is_webhooks(const stk_kube_answer *a)
+{
+    return !a->good && strstr(a->text, "admission webhook \"") != NULL &&
+           strstr(a->text, " denied the request") != NULL;
+}
+
+/* Certificates are a matter of the kubeconfig. */
+static const char *with_keys(const char *text, stk_arena *arena)
+{
+    if (strstr(text, "certificate") == NULL || strstr(text, "clock") != NULL) {
+        return text;
+    }
+    return stk_text_or(stk_arena_printf(arena,
+                                        "%s; what is trusted stands in the kubeconfig's cluster: "
+                                        "certificate-authority(-data), tls-server-name",
+                                        text),
+                       text);
+}
+
 static void answered(void *arg, int rc, stk_http_response *response, const stk_err *err)
 {
     call *c = arg;
@@ -206,6 +226,9 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
         a.fatal = response != NULL && response->fatal;
         a.again = !a.fatal;
         a.text = stk_err_format(err, text, sizeof text);
+        if (a.fatal && arena != NULL) {
+            a.text = with_keys(a.text, arena);
+        }
         bool has_begun = response != NULL && response->status != 0;
         if (a.again && rc != STK_E_CANCELLED && !has_begun && !c->is_relayed) {
             note_trouble(api, NULL, a.text,
@@ -222,9 +245,10 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
         } else if (a.len > 0) {
             a.json = read_body(&a, arena);
         }
-        a.again = a.status == 429 || a.status >= 500 || a.status == 408 ||
-                  (a.status == 409 && strcmp(a.reason, "AlreadyExists") != 0);
-        if (a.status == 429 || (a.status >= 500 && !c->is_relayed)) {
+        bool is_denied = is_webhooks(&a);
+        a.again = !is_denied && (a.status == 429 || a.status >= 500 || a.status == 408 ||
+                                 (a.status == 409 && strcmp(a.reason, "AlreadyExists") != 0));
+        if (!is_denied && (a.status == 429 || (a.status >= 500 && !c->is_relayed))) {
             note_trouble(api, response, a.text, begin_of(c));
         } else if (!c->is_relayed) {
             api->n_failures = 0;

@@ -62,7 +62,10 @@ static int ask(checker *c, const char *method, const char *way, const char *body
     }
     stk_err_set(c->err, STK_E_ENV, "can't reach %s (%s): %s", c->k->cluster.server,
                 c->k->cluster.origin, c->text);
-    stk_err_hint(c->err, "check that it is up, and that `kubectl version` reaches it from here");
+    if (!c->fatal) {
+        stk_err_hint(c->err,
+                     "check that it is up, and that `kubectl version` reaches it from here");
+    }
     return STK_E_ENV;
 }
 

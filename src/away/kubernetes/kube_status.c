@@ -157,7 +157,8 @@ static void say_unscheduled(const stk_kube_pod *p, char *text, size_t size)
         {"untolerated taint", "add a toleration for that taint, or choose other nodes"},
         {"didn't match Pod's node affinity",
          "check node_selector, affinity, gpu_type and tpu_topology"},
-        {"persistentvolumeclaim", "check persistent_volume_claims and volumes"},
+        {"persistentvolumeclaim", "check what names it: store_volume, carry_volume, "
+                                  "persistent_volume_claims or volumes"},
         {"", "it waits for a node"},
     };
     uint32_t i = 0;
@@ -260,17 +261,10 @@ const char *stk_kube_event_words(const char *reason, const char *message, char *
 {
     buf[0] = '\0';
     if (strcmp(reason, "FailedCreate") == 0) {
-        const char *why = behind(message, " is forbidden: ");
-        const char *way = "ask only for what the namespace allows";
-        if (strstr(message, "exceeded quota") != NULL) {
-            way = "wait for other pods to end, ask for less, or ask for a higher quota";
-        } else if (strstr(message, "violates PodSecurity") != NULL) {
-            way = STK_KUBE_RESTRICTED ", or use another namespace";
-        } else if (strstr(message, "no PriorityClass with name") != NULL) {
-            way = "set priority_class to an existing one";
-        } else if (strstr(message, "error looking up service account") != NULL) {
-            way = "set service_account to an existing one, or ask for it to be created";
-        }
+        bool is_sure;
+        const char *why = behind(behind(message, "Error creating: "), " is forbidden: ");
+        const char *way = stk_text_or(stk_kube_refusal_way(message, &is_sure),
+                                      "ask only for what the namespace allows");
         (void)snprintf(buf, size, "can't create a pod: %.700s; %s", why, way);
     } else if (strcmp(reason, "FailedMount") == 0 || strcmp(reason, "FailedAttachVolume") == 0) {
         (void)snprintf(buf, size, "can't mount a volume: %.700s", message);

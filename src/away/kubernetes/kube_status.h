@@ -63,6 +63,9 @@ void stk_kube_judge(const stk_kube_job *job, const stk_kube_pod *pods, uint32_t 
 /* Turns an event (reason FailedCreate, FailedMount, …) into the reason why a job waits; "" if the
  * event gives none. */
 const char *stk_kube_event_words(const char *reason, const char *message, char *buf, size_t size);
+/* What a user can do about the cluster's refusal of an object; NULL: unknown. *ret_sure: waiting
+ * can't help. */
+const char *stk_kube_refusal_way(const char *message, bool *ret_sure);
 /* Writes why the node can't pull `image` ("its image"). Returns true if the registry's answer is
  * definite, so that waiting can't help. */
 bool stk_kube_say_pull(const stk_kube_pod *p, const char *image, char *text, size_t size);

@@ -340,6 +340,37 @@ static void test_events(void **state)
     }
 }
 
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *message, *way;
+        bool is_sure;
+    } cases[] = {
+        {"exceeded quota: gpus, requested: pods=1", "higher quota", false},
+        {"pods \"a\" is forbidden: violates PodSecurity \"baseline:latest\": hostPath",
+         "security_context", true},
+        {"admission webhook \"v.gatekeeper.sh\" denied the request: [x] no", "policy", true},
+        {"admission webhook \"v\" denied the request: Internal error occurred: x", "policy", false},
+        {"ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", "policy", true},
+        {"failed quota: q: must specify limits.cpu for: main", "the step", true},
+        {"cpu max limit to request ratio per Container is 2, but provided ratio is 4", "allows",
+         true},
+        {"no PriorityClass with name high was found", "priority_class", false},
+        {"Internal error occurred: failed calling webhook \"v\": timeout", NULL, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool is_sure = !cases[i].is_sure;
+        const char *way = stk_kube_refusal_way(cases[i].message, &is_sure);
+        assert_int_equal(is_sure, cases[i].is_sure);
+        if (cases[i].way == NULL) {
+            assert_null(way);
+        } else {
+            contains(way, cases[i].way);
+        }
+    }
+}
+
 /* News of Jobs and of pods come separately: the Job's end alone doesn't explain the end. */
 static void test_lagging(void **state)
 {
@@ -421,7 +452,7 @@ int main(void)
         cmocka_unit_test(test_ends),    cmocka_unit_test(test_pulls),
         cmocka_unit_test(test_waiting), cmocka_unit_test(test_waiting_init),
         cmocka_unit_test(test_events),  cmocka_unit_test(test_lagging),
-        cmocka_unit_test(test_evicted),
+        cmocka_unit_test(test_evicted), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

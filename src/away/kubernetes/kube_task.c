@@ -332,7 +332,9 @@ static void refused(stk_kube_task *t, const stk_kube_answer *a)
 {
     bool is_quota = a->status == 403 && strstr(a->text, "exceeded quota") != NULL;
     t->lives = !is_quota && (t->posted || t->maybe); /* an answer was lost: it may exist */
-    t->is_hopeless = !is_quota && a->status == 403;
+    bool is_sure;
+    const char *way_out = stk_kube_refusal_way(a->text, &is_sure);
+    t->is_hopeless = !is_quota && (a->status == 403 || is_sure);
     if (is_quota) {
         char words[900];
         (void)snprintf(words, sizeof words,
@@ -342,9 +344,8 @@ static void refused(stk_kube_task *t, const stk_kube_answer *a)
         say_queued(t, words);
         t->not_before_ms = stk_kube_now() + QUOTA_MS;
     } else if (a->status == 403) {
-        fail(t, AT_ONCE, STK_FAIL_START,
-             "the cluster refused it: %.700s; `stoker stack check` lists the needed rights",
-             a->text);
+        fail(t, AT_ONCE, STK_FAIL_START, "the cluster refused it: %.700s; %s", a->text,
+             stk_text_or(way_out, "`stoker stack check` lists the needed rights"));
     } else if (a->status == 404 && t->i_doc == 0 && strstr(a->text, "namespaces") != NULL) {
         fail(t, AT_ONCE, STK_FAIL_START,
              "namespace '%s' doesn't exist; create it, or use another one", t->space->name);

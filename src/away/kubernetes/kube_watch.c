@@ -72,6 +72,23 @@ static stk_kube_task *find_owner(const stk_kube *k, const char *name, bool is_po
     return t;
 }
 
+/* Ends a job that waits for a pod which the cluster refuses for good. */
+static void give_up_refused(stk_kube_task *t, const stk_json *event)
+{
+    bool is_sure = false, lacks = false;
+    for (uint32_t i = 0; i < t->n; i++) {
+        lacks = lacks || *t->pods[i].name == '\0';
+    }
+    (void)stk_kube_refusal_way(stk_kube_text_at(event, "message"), &is_sure);
+    if (is_sure && lacks && !t->has_run && !t->removing && !t->ended) {
+        stk_remote_report end = {
+            .state = STK_REMOTE_FAILED, .exit_status = -1, .failure = STK_FAIL_START};
+        (void)snprintf(end.text, sizeof end.text, "%s", t->event);
+        t->is_hopeless = true;
+        stk_kube_task_remove(t, &end, 0);
+    }
+}
+
 void stk_kube_task_hear(stk_kube_task *t, const stk_json *event)
 {
     char words[sizeof t->event];
@@ -84,6 +101,7 @@ void stk_kube_task_hear(stk_kube_task *t, const stk_json *event)
                               words, sizeof words) != '\0') {
         (void)snprintf(t->event_at, sizeof t->event_at, "%s", at);
         (void)snprintf(t->event, sizeof t->event, "%s", words);
+        give_up_refused(t, event);
     }
 }
 

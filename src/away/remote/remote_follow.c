@@ -1,5 +1,7 @@
 #include "away/remote/remote_follow.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "away/remote/remote_order.h"
@@ -20,6 +22,7 @@ struct stk_remote_follow {
     stk_driver *driver;
     followed *first;
     uint32_t n;
+    char *note;
     int64_t heard_ms; /* when something was reported last (monotonic) */
 };
 
@@ -35,6 +38,12 @@ static void take_report(void *arg, const stk_remote_report *report)
     }
     f->heard_ms = stk_remote_now_ms();
     one->is_heard = true;
+    if (report->state == STK_REMOTE_NOTE) {
+        free(f->note);
+        if (asprintf(&f->note, "step '%s': %s", one->job.step, report->text) < 0) {
+            f->note = NULL;
+        }
+    }
     if (report->state == STK_REMOTE_LOG && report->node < one->job.nodes) {
         stk_remote_add_log(one->path, one->job.nodes, one->mid_line, report);
     }
@@ -109,6 +118,13 @@ int stk_remote_follow_turn(stk_remote_follow *f, int64_t ms, stk_err *err)
     return f->driver->ops->turn(f->driver, -1, ms, err);
 }
 
+char *stk_remote_follow_note(stk_remote_follow *f)
+{
+    char *note = f->note;
+    f->note = NULL;
+    return note;
+}
+
 bool stk_remote_follow_is_quiet(const stk_remote_follow *f, int64_t ms)
 {
     for (const followed *one = f->first; one != NULL; one = one->next) {
@@ -123,6 +139,7 @@ void stk_remote_follow_close(stk_remote_follow *f)
 {
     if (f != NULL) {
         f->driver->ops->close(f->driver);
+        free(f->note);
         stk_arena_free(f->arena);
     }
 }

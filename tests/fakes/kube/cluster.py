@@ -85,6 +85,7 @@ class Cluster:
         self.tokens = {self.ADMIN_TOKEN: self.ADMIN, "alice-token": "alice"}
         self.grants: set[tuple[str, str]] = set()
         self.denied: set[tuple[str, str]] = set()
+        self.webhooks: dict[str, tuple[str, int]] = {}  # resource: what one says, and its status
         self.timers: dict[Hashable, asyncio.TimerHandle] = {}
         self.store = Store(Clock(), self.options.seed)
         self.catalogue = Catalogue(self.options.jobset)

@@ -12,6 +12,7 @@ compact                          old resourceVersions are too old from now on
 expire   {token}                 the token is no longer good; {token, user} makes it good again
 grant    {user, namespace}       all rights in a namespace
 deny     {verb, resource}        nobody may any more: {"verb": "list", "resource": "pods"}; {verb, resource, again} they may again
+webhook  {resource, text?, code?}   a policy's webhook denies what is made of it, with this text; without: none any more
 skew     {seconds, zone_h?}      the server's clock is off, and the nodes' zone isn't UTC
 scale    {time_scale?, user_time_scale?}
 jobset   {there?}                the add-on is installed, or (there false) removed
@@ -107,6 +108,9 @@ class Control:
 
     def do_deny(self, verb: str, resource: str, again: bool = False) -> None:
         (self.cluster.denied.discard if again else self.cluster.denied.add)((verb, resource))
+
+    def do_webhook(self, resource: str, text: str = "", code: int = 403) -> None:
+        self.cluster.webhooks[resource] = (text, code)
 
     def do_skew(self, seconds: float, zone_h: int = 0) -> None:
         self.cluster.store.clock.skew_s = seconds

@@ -61,6 +61,10 @@ class Quota:
         namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"].get("name", "")
         if not r.namespaced:
             return
+        text, code = self.cluster.webhooks.get(r.plural, ("", 0))
+        if text:
+            said = f'admission webhook "policy.example.com" denied the request: {text}'
+            raise errors.ApiError(code, None, said)
         if r.kind == "Pod":
             self._pod_security(namespace, name, obj)
             self._limits(namespace, name, obj)
