@@ -60,10 +60,13 @@ _SKIP = tuple([name + os.sep for name in _LIBRARIES] + _SYSTEM)
 _ready = False
 _cwd = ""  # "": ask
 _path: Optional[str] = None  # where records go; None: nothing is recorded
-_kept: Optional[List[bytes]] = None  # records of the worker itself; None: they are written at once
+_kept: Optional[List[str]] = None  # records of the worker itself; None: they are written at once
 _known: Dict[str, str] = {}
+_folders: Dict[str, bool] = {}  # a folder → whether its files are left out
+_callers: Dict[str, bool] = {}  # a file of code → whether what it opens is the interpreter's own
 _busy = False
-_skip: Tuple[str, ...] = ()
+_left_out: Tuple[str, ...] = ()
+_before_ns = 0  # a time that has passed: files older than this need no look at the clock
 
 
 def prepare() -> None:
@@ -89,12 +92,14 @@ def begin(path: str, keep: bool, left_out: Sequence[str] = ()) -> None:
         keep: gather records in memory until ``end``; forked children write theirs at once.
         left_out: prefixes of paths that don't count.
     """
-    global _path, _kept, _skip
+    global _path, _kept, _left_out, _before_ns
     prepare()
     _path = path
     _kept = [] if keep else None
-    _skip = _SKIP + tuple(left_out)
+    _left_out = tuple(left_out)
+    _before_ns = time.time_ns() - _RECENT_NS if hasattr(time, "time_ns") else 0
     _known.clear()
+    _folders.clear()
     if not hasattr(sys, "addaudithook"):
         _record("u", "files, because Python before 3.8 doesn't report them")
 
@@ -108,7 +113,7 @@ def end() -> None:
             _record("u", "files, as far as '%s' reads them" % name.partition(".")[0])
     kept, _kept = _kept, None
     if kept:
-        _write(b"".join(kept))
+        _write(os.fsencode("\0".join(kept) + "\0"))
     _path = None
 
 
@@ -136,11 +141,10 @@ def _write(data: bytes) -> None:
 
 
 def _record(kind: str, text: str) -> None:
-    data = os.fsencode(kind + text) + b"\0"
     if _kept is not None:
-        _kept.append(data)
+        _kept.append(kind + text)
     else:
-        _write(data)
+        _write(os.fsencode(kind + text) + b"\0")
 
 
 def _on_event(event: str, args: Tuple[Any, ...]) -> None:
@@ -194,24 +198,39 @@ def _absolute(path: Any) -> str:
 
 
 def _is_left_out(path: str) -> bool:
-    return (
-        path.startswith(_skip)
-        or "/site-packages/" in path
-        or "/dist-packages/" in path
-        or "/__pycache__/" in path
-    )
+    """Whether the file, or the folder that ends with a slash, doesn't count: by its folder."""
+    folder = path[: path.rfind("/") + 1]
+    known = _folders.get(folder)
+    if known is None:
+        known = _folders[folder] = (
+            folder.startswith(_SKIP)
+            or folder.startswith(_left_out)
+            or "/site-packages/" in folder
+            or "/dist-packages/" in folder
+            or "/__pycache__/" in folder
+        )
+    return known
 
 
 def _is_internal() -> bool:
     """Whether the interpreter itself opens or lists: the caller of the hook's function."""
     caller = sys._getframe(3).f_code.co_filename
-    return caller.startswith(_INTERNAL) or caller == _TOKENIZE
+    known = _callers.get(caller)
+    if known is None:
+        known = _callers[caller] = caller.startswith(_INTERNAL) or caller == _TOKENIZE
+    return known
+
+
+def _stamp(st: os.stat_result) -> int:
+    """The file's time, in ns; 0 if it is so young that it may change again without a new one."""
+    mtime = st.st_mtime_ns
+    return mtime if mtime < _before_ns or time.time_ns() - mtime >= _RECENT_NS else 0
 
 
 def _on_open(path: Any, flags: int) -> None:
     if isinstance(path, int) or path is None:
         return
-    path = _absolute(path)
+    name, path = path, _absolute(path)
     known = _known.get(path)
     if known == "w" or _is_left_out(path) or _is_internal():
         return
@@ -229,16 +248,13 @@ def _on_open(path: Any, flags: int) -> None:
         return
     _known[path] = kind
     try:
-        st = os.stat(path)
+        st = os.stat(name)
     except OSError:
         _record("n", path)
         return
     if st.st_mode & 0o170000 != 0o100000:  # a pipe, a device, a folder
         return
-    mtime = st.st_mtime_ns
-    if time.time_ns() - mtime < _RECENT_NS:
-        mtime = 0
-    _record(kind, "%d:%d:%d:%s" % (st.st_size, mtime, st.st_ino, path))
+    _record(kind, f"{st.st_size}:{_stamp(st)}:{st.st_ino}:{path}")
 
 
 def _on_list(path: Any) -> None:
@@ -253,10 +269,7 @@ def _on_list(path: Any) -> None:
         st = os.stat(path)
     except OSError:
         return
-    mtime = st.st_mtime_ns
-    if time.time_ns() - mtime < _RECENT_NS:
-        mtime = 0
-    _record("d", "%d:%d:%s" % (mtime, st.st_ino, path))
+    _record("d", f"{_stamp(st)}:{st.st_ino}:{path}")
 
 
 def _on_change(path: Any) -> None:
