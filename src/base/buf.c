@@ -71,7 +71,10 @@ int stk_buf_separate(stk_buf *buf, const char *separator)
 
 int stk_buf_check(const stk_buf *buf, stk_err *err)
 {
-    return buf->failed ? stk_err_nomem(err) : 0;
+    if (!buf->failed) {
+        return 0;
+    }
+    return stk_err_nomem(err);
 }
 
 char *stk_buf_keep(const stk_buf *buf, stk_arena *arena)

@@ -54,7 +54,10 @@ int stk_err_nomem(stk_err *err)
 
 int stk_err_if_null(const void *p, stk_err *err)
 {
-    return p == NULL ? stk_err_nomem(err) : 0;
+    if (p != NULL) {
+        return 0;
+    }
+    return stk_err_nomem(err);
 }
 
 int stk_err_need(const void *p, const char *what, stk_err *err)
@@ -109,8 +112,8 @@ const char *stk_err_format(const stk_err *err, char *buf, int size)
     } else if (err->file[0] != '\0') {
         (void)snprintf(where, sizeof where, "%s: ", err->file);
     }
-    (void)snprintf(buf, (size_t)size, "%s%s%s%s", where, err->text, err->hint[0] ? "; " : "",
-                   err->hint);
+    (void)snprintf(buf, (size_t)size, "%s%s%s%s", where, err->text,
+                   stk_text_when(err->hint[0], "; "), err->hint);
     return buf;
 }
 

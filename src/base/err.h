@@ -10,6 +10,9 @@
 #ifndef STK_BASE_ERR_H
 #define STK_BASE_ERR_H
 
+#include <errno.h>
+#include <stdbool.h>
+
 enum {
 #define X(name, value, exit_status, word) STK_E_##name = value,
 #include "tbl/errors.def"
@@ -43,6 +46,18 @@ void stk_err_hint(stk_err *err, const char *fmt, ...) __attribute__((format(prin
 void stk_err_at(stk_err *err, const char *file, int line);
 /* Prefixes the text with "what: ". Returns err->code. */
 int stk_err_context(stk_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* 0 for the code of an error that doesn't matter to the caller, else `rc`. */
+static inline int stk_err_but(int rc, int code)
+{
+    return rc == code ? 0 : rc;
+}
+
+/* errno if a call failed, else 0. */
+static inline int stk_errno_if(bool failed)
+{
+    return failed ? errno : 0;
+}
 
 /* "file:line: text; hint" into buf; returns buf. */
 const char *stk_err_format(const stk_err *err, char *buf, int size);

@@ -51,7 +51,10 @@ const stk_json *stk_json_get(const stk_json *map, const char *key)
     if (map->indexed) {
         uint32_t *slots = (uint32_t *)(uintptr_t)(map->items + 2 * (size_t)map->n);
         uint32_t at = *find_slot(slots, index_slots(map->n), map->items, key, strlen(key));
-        return at == 0 ? NULL : stk_json_value(map, at - 1);
+        if (at == 0) {
+            return NULL;
+        }
+        return stk_json_value(map, at - 1);
     }
     for (uint32_t i = 0; i < map->n; i++) {
         if (strcmp(stk_json_key(map, i)->text, key) == 0) {

@@ -13,6 +13,12 @@ static inline const char *stk_text_or(const char *text, const char *otherwise)
     return text != NULL ? text : otherwise;
 }
 
+/* `text` if it is wanted, else "": a part of a sentence. */
+static inline const char *stk_text_when(bool is_wanted, const char *text)
+{
+    return is_wanted ? text : "";
+}
+
 /* `text`, or NULL if it is empty. */
 static inline const char *stk_text_if_any(const char *text)
 {
@@ -29,6 +35,12 @@ static inline bool stk_text_same(const char *a, const char *b)
 static inline const char *stk_text_plural(uint64_t n)
 {
     return n == 1 ? "" : "s";
+}
+
+/* The form of a word after the number `n`. */
+static inline const char *stk_text_noun(uint64_t n, const char *one, const char *many)
+{
+    return n == 1 ? one : many;
 }
 
 /* The part after the last `c`, or the whole text if it has none. */

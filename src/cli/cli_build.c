@@ -65,7 +65,7 @@ static void put_step(const stk_run_plan *b, uint32_t i, stk_buf *out)
         return;
     }
     const stk_image_want *w = &c->wants[c->i_want[i]];
-    const char *done = w->was_pulled ? ", pulled" : "";
+    const char *done = stk_text_when(w->was_pulled, ", pulled");
     if (w->was_built) {
         done = ", built";
     }

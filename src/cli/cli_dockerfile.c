@@ -32,7 +32,7 @@ static int put_one(const stk_spec *spec, const stk_step *step, const stk_place *
                                      .parent = place->image,
                                      .folder = stk_spec_folder(spec),
                                      .python = python};
-    stk_buf_printf(out, "%s# step '%s'\n", out->len > 0 ? "\n" : "", step->name);
+    stk_buf_printf(out, "%s# step '%s'\n", stk_text_when(out->len > 0, "\n"), step->name);
     if (stk_image_dockerfile(&recipe, arena, out, &tag, err) < 0) {
         return stk_err_context(err, "step '%s'", step->name);
     }

@@ -25,7 +25,8 @@ static void report_signal(void *arg, int number)
     const char *word = number == SIGINT ? "cancelled" : "interrupted";
     char text[256];
     (void)snprintf(text, sizeof text, "%s before the first task%s%s", word,
-                   resume != NULL ? "; 'stoker resume' goes on: " : "", stk_text_or(resume, ""));
+                   stk_text_when(resume != NULL, "; 'stoker resume' goes on: "),
+                   stk_text_or(resume, ""));
     if (w->how->front_fd < 0) {
         dprintf(STDERR_FILENO, "stoker: %s\n", text);
     }

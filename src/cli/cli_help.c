@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/cli_man.h"
 #include "cli/cli_parse.h"
 
@@ -94,7 +95,8 @@ static void put_all(stk_buf *out)
             continue;
         }
         if (strcmp(group, stk_command_groups[i]) != 0) {
-            stk_buf_printf(out, "%s%s:\n", *group == '\0' ? "" : "\n", stk_command_groups[i]);
+            stk_buf_printf(out, "%s%s:\n", stk_text_when(*group != '\0', "\n"),
+                           stk_command_groups[i]);
             group = stk_command_groups[i];
         }
         stk_buf_printf(out, "  %-12s %s\n", stk_commands[i]->name, stk_commands[i]->summary);

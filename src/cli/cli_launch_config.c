@@ -119,7 +119,7 @@ static int take_setting(reader *r, const char *prefix, const stk_json *key, cons
         return add_option(r, o->name, "True");
     }
     if (is_bool) {
-        return add_option(r, o->name, stk_cli_launch_is_truth(o->name) ? "" : "False");
+        return add_option(r, o->name, stk_text_when(!stk_cli_launch_is_truth(o->name), "False"));
     }
     if (stk_json_is_kind(value, STK_JSON_LIST) || stk_json_is_kind(value, STK_JSON_MAP)) {
         return refuse_at(r, value, "is a list or a map, not one value", word);

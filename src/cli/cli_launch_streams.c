@@ -127,7 +127,10 @@ static int make_logs(stk_arena *arena, stk_launch_config *c, stk_err *err)
     }
     fprintf(stderr, "stoker launch: the ranks' logs are in %s\n", path);
     c->dir = stk_arena_dup(arena, path);
-    return c->dir == NULL ? stk_err_nomem(err) : 0;
+    if (c->dir != NULL) {
+        return 0;
+    }
+    return stk_err_nomem(err);
 }
 
 int stk_cli_launch_streams(const stk_cli *cli, stk_arena *arena, stk_launch_config *c, stk_err *err)
@@ -160,10 +163,16 @@ int stk_cli_launch_streams(const stk_cli *cli, stk_arena *arena, stk_launch_conf
     if (dir != NULL) {
         STK_TEXT_AUTO logs = stk_file_absolute(dir);
         c->dir = stk_arena_dup(arena, logs);
-        return c->dir == NULL ? stk_err_nomem(err) : 0;
+        if (c->dir != NULL) {
+            return 0;
+        }
+        return stk_err_nomem(err);
     }
     wanted = wanted || c->copied[0] != NULL || c->copied[1] != NULL;
-    return wanted ? make_logs(arena, c, err) : 0;
+    if (!wanted) {
+        return 0;
+    }
+    return make_logs(arena, c, err);
 }
 
 int stk_cli_launch_signals(const stk_cli *cli, stk_arena *arena, stk_launch_config *c, stk_err *err)

@@ -44,7 +44,8 @@ static int no_such_task(const stk_cli_read *read, const char *step, const char *
         stk_err_hint(err, "the first of its %u is %s", tasks->n,
                      stk_view_get_task(read->view, tasks->first)->label);
     } else {
-        stk_err_hint(err, "the step has no tasks%s", stk_view_is_live(read->view) ? " yet" : "");
+        stk_err_hint(err, "the step has no tasks%s",
+                     stk_text_when(stk_view_is_live(read->view), " yet"));
     }
     return err->code;
 }
@@ -129,7 +130,7 @@ static int open_step_of_latest(stk_cli_read *read, const char *text, stk_err *er
         return rc;
     }
     if (rc < 0) {
-        stk_err_hint(err, "%s%s%s", why.text, why.hint[0] == '\0' ? "" : "; ", why.hint);
+        stk_err_hint(err, "%s%s%s", why.text, stk_text_when(why.hint[0] != '\0', "; "), why.hint);
         return err->code;
     }
     *err = (stk_err){0};

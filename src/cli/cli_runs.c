@@ -49,7 +49,10 @@ static int filter_and_sort(const stk_cli *cli, stk_run_values *runs, uint32_t *n
     for (int i = 0; (where = stk_cli_value_at(cli, "where", i)) != NULL && *n > 0; i++) {
         STK_TRY(stk_runs_where(runs, n, where, err));
     }
-    return by == NULL || *n == 0 ? 0 : stk_runs_sort(runs, *n, by, err);
+    if (by == NULL || *n == 0) {
+        return 0;
+    }
+    return stk_runs_sort(runs, *n, by, err);
 }
 
 static void put_none(const stk_cli *cli, const stk_store *store, stk_buf *out)

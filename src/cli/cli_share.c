@@ -54,9 +54,9 @@ static int note_one(void *arg, const char *key, int64_t size, int64_t mtime_ms)
 static int run_ls(job *j, const char *const *words, stk_err *err)
 {
     bool json = stk_cli_json(j->cli);
-    stk_buf_text(j->out, json ? "[" : "");
+    stk_buf_text(j->out, stk_text_when(json, "["));
     int rc = stk_share_list(j->share, words[0], NULL, note_one, j, err);
-    stk_buf_text(j->out, json ? "]" : "");
+    stk_buf_text(j->out, stk_text_when(json, "]"));
     if (rc > 0) {
         return stk_err_set(err, STK_E_LIMIT, "too many objects; name a prefix");
     }
@@ -133,7 +133,7 @@ static int run_share(const stk_cli *cli, stk_buf *out, stk_err *err)
     if (i == n) {
         return stk_cli_usage(cli, err,
                              "stoker share check, ls, get, put, rm, link, push or pull%s%s",
-                             word ? ", not " : "", stk_text_or(word, ""));
+                             stk_text_when(word, ", not "), stk_text_or(word, ""));
     }
     int n_more = stk_cli_n_args(cli) - 2;
     if (n_more < verbs[i].min || n_more > verbs[i].max) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "cli/cli_read.h"
 #include "model/plan/plan.h"
@@ -192,7 +193,7 @@ static int simulate_all(const stk_cli *cli, const wish *w, const stk_cluster *cl
             put_result(policies[i].name, &r, out);
         }
     }
-    return stk_buf_text(out, stk_cli_json(cli) ? "]}" : "");
+    return stk_buf_text(out, stk_text_when(stk_cli_json(cli), "]}"));
 }
 
 static int run_simulate(const stk_cli *cli, stk_buf *out, stk_err *err)

@@ -41,8 +41,8 @@ static void add_finding(void *arg, bool is_good, const char *text)
 static void add_error(findings *f, const stk_err *err)
 {
     char text[1400];
-    (void)snprintf(text, sizeof text, "%s%s%s", err->text, err->hint[0] != '\0' ? "; " : "",
-                   err->hint);
+    (void)snprintf(text, sizeof text, "%s%s%s", err->text,
+                   stk_text_when(err->hint[0] != '\0', "; "), err->hint);
     add_finding(f, false, text);
 }
 
@@ -57,7 +57,7 @@ static void check_engine(findings *f, const stk_stack *stack, stk_arena *arena)
     add_finding(f, true,
                 stk_arena_printf(
                     arena, "%s answers at %s (%s)%s", engine.name, engine.socket, engine.source,
-                    engine.limits_memory ? "" : "; it can't limit memory: Stoker does"));
+                    stk_text_when(!engine.limits_memory, "; it can't limit memory: Stoker does")));
 }
 
 int stk_cli_stack_check(const stk_cli *cli, const stk_stack *stack, stk_arena *arena)

@@ -39,7 +39,8 @@ static void say_error(stk_cli_finding say, void *arg, const char *about, const s
             text = end + 3;
         }
     }
-    const char *said = stk_arena_printf(arena, "%s%s%s", about, *about != '\0' ? ": " : "", text);
+    const char *said =
+        stk_arena_printf(arena, "%s%s%s", about, stk_text_when(*about != '\0', ": "), text);
     say(arg, false, stk_text_or(said, text));
 }
 
@@ -109,7 +110,7 @@ static void check_store(const stk_stack *stack, stk_arena *arena, stk_cli_findin
         say(arg, true,
             stk_arena_printf(arena, "store %s can be written, read and listed%s%s%s", stack->store,
                              needed_there(stack, arena),
-                             stack->store_from != NULL ? "; it is from " : "",
+                             stk_text_when(stack->store_from != NULL, "; it is from "),
                              stk_text_or(stack->store_from, "")));
     }
 }

@@ -24,7 +24,7 @@ static int add_tag(stk_json *tags, const char *tag, stk_arena *arena, stk_err *e
 {
     if (*tag == '\0' || strlen(tag) > LONGEST) {
         return stk_err_set(err, STK_E_USAGE, "tag '%.60s%s' has %zu bytes; a tag has 1 to %d", tag,
-                           strlen(tag) > 60 ? "…" : "", strlen(tag), LONGEST);
+                           stk_text_when(strlen(tag) > 60, "…"), strlen(tag), LONGEST);
     }
     if (has_tag(tags, tag)) {
         return 0;

@@ -1,6 +1,7 @@
 /* `stoker trust`: other users' folders whose stores and code this user trusts. */
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cli_read.h"
 #include "sys/file.h"
@@ -12,7 +13,7 @@ static int list_folders(const stk_cli *cli, stk_buf *out, stk_err *err)
     size_t n = 0;
     bool json = stk_cli_json(cli);
     STK_TRY(stk_trust_list(&list, &n, err));
-    stk_buf_text(out, json ? "[" : "");
+    stk_buf_text(out, stk_text_when(json, "["));
     for (size_t i = 0; i < n; i++) {
         if (json) {
             stk_json_open(out, NULL, '{');
@@ -27,7 +28,7 @@ static int list_folders(const stk_cli *cli, stk_buf *out, stk_err *err)
                               ? "\n"
                               : "  (gone, or another folder by now: trust it again)\n");
     }
-    stk_buf_text(out, json ? "]" : "");
+    stk_buf_text(out, stk_text_when(json, "]"));
     stk_trust_free(list, n);
     return 0;
 }

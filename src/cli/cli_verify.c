@@ -94,5 +94,8 @@ int stk_cli_verify(const stk_cli *cli, stk_store *store, stk_buf *out, stk_err *
         STK_TRY(remove_bad(store, &bad, err));
     }
     put_verified(store, &bad, n, bytes, repair, out);
-    return bad.n > 0 ? stk_err_exit_status(STK_E_STORE) : 0;
+    if (bad.n <= 0) {
+        return 0;
+    }
+    return stk_err_exit_status(STK_E_STORE);
 }

@@ -52,7 +52,10 @@ static bool usage(void *arg, uint32_t task, int64_t *ret_memory_bytes, double *r
 static const char *bar(void *arg, uint32_t task, uint32_t i)
 {
     const stk_cli_watcher *w = arg;
-    return w->prints == NULL ? NULL : stk_prints_bar(w->prints, task, i);
+    if (w->prints == NULL) {
+        return NULL;
+    }
+    return stk_prints_bar(w->prints, task, i);
 }
 
 static ssize_t write_stderr(void *arg, const char *text, size_t len)

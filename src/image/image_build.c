@@ -62,7 +62,10 @@ static const char *question(const stk_image_make *make, const char *file, const 
     for (uint32_t i = 0; options != NULL && i < options->n; i++) {
         put_option(stk_json_value(options, i), stk_json_key(options, i)->text, arena, &query);
     }
-    return query.failed ? NULL : stk_arena_dup(arena, query.data);
+    if (query.failed) {
+        return NULL;
+    }
+    return stk_arena_dup(arena, query.data);
 }
 
 /* The image that a line of a Dockerfile begins with, "FROM [--platform=…] NAME"; NULL: none. */
@@ -105,7 +108,10 @@ static const char *registry_config(const char *dockerfile, stk_arena *arena, stk
         }
     }
     stk_json_close(&json, '}');
-    return json.failed ? NULL : stk_image_base64(json.data, json.len, true, arena);
+    if (json.failed) {
+        return NULL;
+    }
+    return stk_image_base64(json.data, json.len, true, arena);
 }
 
 /* --- the answer --- */
@@ -406,7 +412,7 @@ static const char *note_of(const stk_image_make *make, stk_arena *arena)
                             "left out of the image as private: %s%s; to include one, add a line "
                             "with '!' and its name to .dockerignore",
                             make->context.left_out,
-                            make->context.n_left_out > STK_IMAGE_NAMED ? " …" : "");
+                            stk_text_when(make->context.n_left_out > STK_IMAGE_NAMED, " …"));
 }
 
 int stk_image_built(const stk_engine *engine, const stk_image_recipe *recipe, stk_arena *arena,

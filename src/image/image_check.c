@@ -133,7 +133,7 @@ static const char *instead(const judge *j)
         return "use an image with an older CUDA, or install a newer driver";
     }
     return stk_arena_printf(j->findings->arena, "use %s%s", other,
-                            major > 0 ? ", whose CUDA this host's driver runs" : "");
+                            stk_text_when(major > 0, ", whose CUDA this host's driver runs"));
 }
 
 static void check_platform(const judge *j)
@@ -294,10 +294,10 @@ void stk_image_judge(const stk_image_config *image, const stk_image_facts *facts
     check_platform(&j);
     check_python(&j);
     if (facts->framework != NULL) {
-        (void)stk_preflight_add(findings, STK_CHECK_OK, facts->framework, name, NULL,
-                                "image '%s' has %s%s%s (%s)", name, facts->framework,
-                                facts->version != NULL ? " " : "", stk_text_or(facts->version, ""),
-                                stk_text_or(facts->family, "by its name"));
+        (void)stk_preflight_add(
+            findings, STK_CHECK_OK, facts->framework, name, NULL, "image '%s' has %s%s%s (%s)",
+            name, facts->framework, stk_text_when(facts->version != NULL, " "),
+            stk_text_or(facts->version, ""), stk_text_or(facts->family, "by its name"));
     }
     if (use->devices) {
         check_devices(&j);

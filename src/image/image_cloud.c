@@ -60,7 +60,7 @@ static int ask_cloud(const cloud_ask *ask, const char *key, stk_arena *arena, co
     }
     if (response.status != 200 || *ret == NULL) {
         return stk_err_set(err, STK_E_ENV, "%s gives no log-in (%d%s%.200s)", ask->who,
-                           response.status, why == NULL ? "" : ", ", stk_text_or(why, ""));
+                           response.status, stk_text_when(why != NULL, ", "), stk_text_or(why, ""));
     }
     return 0;
 }
@@ -74,7 +74,10 @@ static const char *form_of(const char *const *pairs, stk_arena *arena)
         stk_buf_printf(&out, "%s=", pairs[i]);
         stk_buf_percent(&out, pairs[i + 1], strlen(pairs[i + 1]), "");
     }
-    return out.failed ? NULL : stk_arena_dup(arena, out.data);
+    if (out.failed) {
+        return NULL;
+    }
+    return stk_arena_dup(arena, out.data);
 }
 
 static const char *variable(const char *name)
@@ -89,7 +92,10 @@ static const char *variable(const char *name)
 static const char *for_urls(const char *data, size_t n, stk_arena *arena)
 {
     const char *text = stk_image_base64(data, n, true, arena);
-    return text == NULL ? NULL : stk_arena_dupn(arena, text, strcspn(text, "="));
+    if (text == NULL) {
+        return NULL;
+    }
+    return stk_arena_dupn(arena, text, strcspn(text, "="));
 }
 
 /* A signature by RSA and SHA-256 (RS256). */
@@ -106,7 +112,10 @@ static const char *sign_rs256(const char *pem, const char *text, stk_arena *aren
     EVP_MD_CTX_free(md);
     EVP_PKEY_free(key);
     (void)BIO_free(bio);
-    return is_fine ? for_urls((const char *)signature, n, arena) : NULL;
+    if (!is_fine) {
+        return NULL;
+    }
+    return for_urls((const char *)signature, n, arena);
 }
 
 /* A service account signs for itself (RFC 7523). */
@@ -134,7 +143,10 @@ static const char *assertion_of(const stk_json *account, const char *to, stk_are
     const char *b = for_urls(claims.data, claims.len, arena);
     const char *text = stk_arena_printf(arena, "%s.%s", stk_text_or(a, ""), stk_text_or(b, ""));
     const char *signature = text == NULL ? NULL : sign_rs256(pem, text, arena);
-    return signature == NULL ? NULL : stk_arena_printf(arena, "%s.%s", text, signature);
+    if (signature == NULL) {
+        return NULL;
+    }
+    return stk_arena_printf(arena, "%s.%s", text, signature);
 }
 
 /* Google's application default credentials: a user's refresh token, or a service account's key. */
@@ -235,12 +247,12 @@ static int ask_entra(stk_arena *arena, const char **ret, const char **ret_from, 
         const char *imds = "http://169.254.169.254/metadata/identity/oauth2/"
                            "token?api-version=2018-02-01&resource=";
         *ret_from = "Azure's metadata server";
-        const cloud_ask ask = {
-            .url = stk_arena_printf(arena, "%s%s%s%s", imds, AZURE_SCOPE,
-                                    client == NULL ? "" : "&client_id=", stk_text_or(client, "")),
-            .header = "Metadata: true",
-            .is_near = true,
-            .who = *ret_from};
+        const cloud_ask ask = {.url = stk_arena_printf(arena, "%s%s%s%s", imds, AZURE_SCOPE,
+                                                       stk_text_when(client != NULL, "&client_id="),
+                                                       stk_text_or(client, "")),
+                               .header = "Metadata: true",
+                               .is_near = true,
+                               .who = *ret_from};
         STK_TRY(stk_err_if_null(ask.url, err));
         return ask_cloud(&ask, "access_token", arena, ret, err);
     }

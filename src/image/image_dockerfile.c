@@ -132,7 +132,10 @@ static void put_notes(const stk_buf *notes, stk_buf *out)
 
 static char *below(const stk_image_recipe *recipe, const char *path)
 {
-    return path == NULL ? NULL : stk_file_below(recipe->folder, path);
+    if (path == NULL) {
+        return NULL;
+    }
+    return stk_file_below(recipe->folder, path);
 }
 
 /* Where it begins: the user's own Dockerfile with its context, else the parent. */

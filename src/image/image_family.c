@@ -96,7 +96,10 @@ static int32_t cuda_number(const char *text)
     }
     if (major < 30 && *end == '.' && isdigit((unsigned char)end[1])) {
         long minor = strtol(end + 1, NULL, 10);
-        return minor > 99 ? -1 : (int32_t)(major * 1000 + minor * 10);
+        if (minor > 99) {
+            return -1;
+        }
+        return (int32_t)(major * 1000 + minor * 10);
     }
     if (major >= 30) { /* 121 is 12.1 */
         return (int32_t)(major / 10 * 1000 + major % 10 * 10);

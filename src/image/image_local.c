@@ -216,7 +216,10 @@ static int stream(const stk_engine *engine, const char *path, const stk_image_re
     if (*p->error != '\0') {
         return explain_words(engine, ref, doing, p->error, err);
     }
-    return rc < 0 ? explain_words(engine, ref, doing, why.text, err) : 0;
+    if (rc >= 0) {
+        return 0;
+    }
+    return explain_words(engine, ref, doing, why.text, err);
 }
 
 int stk_image_pull(const stk_engine *engine, const stk_image_ref *ref, stk_image_say *say,

@@ -370,7 +370,10 @@ static const char *toolkit_version(const char *folder, stk_arena *arena)
     STK_TEXT_AUTO old = NULL;
     (void)stk_file_read(text_path, MAX_FACTS, &old, &len, NULL);
     const char *at = strstr(stk_text_or(old, ""), "Version ");
-    return at == NULL ? NULL : stk_arena_dupn(arena, at + 8, strcspn(at + 8, " \r\n"));
+    if (at == NULL) {
+        return NULL;
+    }
+    return stk_arena_dupn(arena, at + 8, strcspn(at + 8, " \r\n"));
 }
 
 static const char *find_nvcc(stk_arena *arena)

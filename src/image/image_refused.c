@@ -77,7 +77,7 @@ static int refuse_access(const stk_image_ref *ref, const char *name, int status,
         }
     }
     stk_err_set(err, STK_E_ENV, "registry %s refuses %simage %s (%s): %s", ref->registry,
-                pushes ? "the push of " : "", name, what, stk_text_or(why, "no memory"));
+                stk_text_when(pushes, "the push of "), name, what, stk_text_or(why, "no memory"));
     stk_err_hint(err, "%s", stk_text_or(hint, ""));
     if (err != NULL) {
         err->sys = EACCES;

@@ -39,7 +39,10 @@ static const char *basic(const stk_image_server *r)
         return NULL;
     }
     const char *coded = stk_image_base64(pair, strlen(pair), false, r->arena);
-    return coded == NULL ? NULL : stk_arena_printf(r->arena, "Authorization: Basic %s", coded);
+    if (coded == NULL) {
+        return NULL;
+    }
+    return stk_arena_printf(r->arena, "Authorization: Basic %s", coded);
 }
 
 static int read_token(stk_image_server *r, const stk_http_response *response, stk_err *err)
@@ -88,7 +91,7 @@ static int fetch_token(stk_image_server *r, const char *header, stk_err *err)
     if (scope != NULL && !r->pushes) {
         put_encoded(&query, scope);
     } else {
-        const char *more = r->pushes ? ",push" : "";
+        const char *more = stk_text_when(r->pushes, ",push");
         stk_buf_printf(&query, "repository:%s:pull%s", r->ref->repository, more);
     }
     if (exchange) {

@@ -27,7 +27,10 @@ static const char *uv_in(const char *folder, size_t n, stk_arena *arena)
     char path[PATH_MAX];
     int len = snprintf(path, sizeof path, "%.*s/uv", (int)n, folder);
     bool found = n > 0 && *folder == '/' && len < (int)sizeof path && access(path, X_OK) == 0;
-    return found ? stk_arena_dup(arena, path) : NULL;
+    if (!found) {
+        return NULL;
+    }
+    return stk_arena_dup(arena, path);
 }
 
 static const char *find_uv(const char *python, stk_arena *arena)

@@ -341,8 +341,8 @@ static int set_server_name(stk_curl_transfer *t, const char *name, stk_err *err)
     stk_buf_printf(&text, "Host: %.*s", (int)n, host);
     bool ok = t->connect_to != NULL && add_header(t, text.data);
     stk_buf_clear(&text);
-    stk_buf_printf(&text, "%.*s%s%s%.*s%s", (int)(host - url), url, name, n_port > 0 ? ":" : "",
-                   n_port, port, host + n);
+    stk_buf_printf(&text, "%.*s%s%s%.*s%s", (int)(host - url), url, name,
+                   stk_text_when(n_port > 0, ":"), n_port, port, host + n);
     if (!ok || text.failed) {
         return stk_err_nomem(err);
     }
@@ -412,7 +412,10 @@ int stk_curl_set_up(stk_curl_transfer *t, stk_curl_pems *pems, stk_err *err)
     }
     set_body(t);
     STK_TRY(set_tls(t, pems, err));
-    return set_headers(t) ? 0 : stk_err_nomem(err);
+    if (set_headers(t)) {
+        return 0;
+    }
+    return stk_err_nomem(err);
 }
 
 void stk_curl_done(stk_curl_transfer *t)

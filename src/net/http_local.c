@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "net/http_private.h"
 #include "sys/clock.h"
 #include "sys/file.h"
@@ -85,7 +86,8 @@ static void write_head(exchange *x)
     const char *host = stk_http_host(q->url);
     size_t n = strcspn(host, "/?#");
     stk_buf_printf(&x->out, "%s %s%s HTTP/1.1\r\nHost: %.*s\r\nUser-Agent: stoker/%s\r\n",
-                   q->method, host[n] == '/' ? "" : "/", host + n, (int)n, host, STK_VERSION);
+                   q->method, stk_text_when(host[n] != '/', "/"), host + n, (int)n, host,
+                   STK_VERSION);
     for (const char *const *h = q->headers; h != NULL && *h != NULL; h++) {
         stk_buf_printf(&x->out, "%s\r\n", *h);
     }

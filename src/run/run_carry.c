@@ -313,7 +313,10 @@ int stk_run_carry_tar(const char *program, const stk_store *store, stk_share *sh
     int rc = send_copy(program, folder, tar, share, arena, ret_digest, err);
     (void)stk_file_remove_tree(folder, NULL);
     (void)unlink(tar);
-    return rc < 0 ? stk_err_context(err, "our program for the machines of the stack") : 0;
+    if (rc >= 0) {
+        return 0;
+    }
+    return stk_err_context(err, "our program for the machines of the stack");
 }
 
 /* --- as an image --- */

@@ -17,7 +17,10 @@ static int check_volume(const stk_run_containers *c, const stk_step *step, const
         rc = stk_err_sys(err, STK_E_NOT_FOUND, errno, "%s, which goes into the container as %s",
                          v->from, v->to);
     }
-    return rc < 0 ? stk_err_context(err, "step '%s'", step->name) : 0;
+    if (rc >= 0) {
+        return 0;
+    }
+    return stk_err_context(err, "step '%s'", step->name);
 }
 
 static int check_volumes(const stk_run_containers *c, const stk_spec *spec, uint32_t i,

@@ -54,8 +54,8 @@ static void look_at_device(doctor *d, uint32_t i)
         (void)snprintf(profile, sizeof profile, " %s", device->profile);
     }
     add(d, STK_CHECK_OK, "devices", device->uuid, NULL, "%s%s %d: %s%s, %s, %s, %s", device->noun,
-        device->parent >= 0 ? " of GPU" : "", device->index, model, profile, memory, device->uuid,
-        lease);
+        stk_text_when(device->parent >= 0, " of GPU"), device->index, model, profile, memory,
+        device->uuid, lease);
 }
 
 static void look_at_devices(doctor *d)

@@ -184,7 +184,10 @@ typedef struct side {
 
 static const char *cuda_text(int32_t cuda, stk_arena *arena)
 {
-    return cuda <= 0 ? NULL : stk_arena_printf(arena, "%d.%d", cuda / 1000, cuda % 1000 / 10);
+    if (cuda <= 0) {
+        return NULL;
+    }
+    return stk_arena_printf(arena, "%d.%d", cuda / 1000, cuda % 1000 / 10);
 }
 
 static void take_framework(side *s, const stk_framework *f, stk_arena *arena)

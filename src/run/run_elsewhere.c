@@ -127,12 +127,12 @@ static int check_image(const stk_run_elsewhere *e, const stk_spec *spec, uint32_
     if (is_cpu) {
         better = stk_image_suggest(place->image, facts.framework, 0, e->arena);
     }
-    const char *gap = asked != NULL ? " " : "";
+    const char *gap = stk_text_when(asked != NULL, " ");
     stk_err_set(
         err, STK_E_RESOURCES,
         "step '%s' asks for %u %s%sdevice%s on %s, but image '%s' is made for %s%s (%s says so)",
         step->name, n, stk_text_or(asked, ""), gap, stk_text_plural(n), stk_place_word(place->kind),
-        place->image, others, is_cpu ? "" : "'s", facts.source);
+        place->image, others, stk_text_when(!is_cpu, "'s"), facts.source);
     stk_err_hint(err, "take %s, or set STOKER_ALLOW_CPU_BUILD=1 in the step's environment",
                  stk_text_or(better, "another image"));
     return STK_E_RESOURCES;

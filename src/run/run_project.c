@@ -129,7 +129,10 @@ const char *stk_run_project(const stk_spec *spec, const char *main_file, stk_are
     if (slash != NULL) {
         folder = stk_arena_dupn(arena, main_file, (size_t)(slash - main_file));
     }
-    return folder == NULL ? NULL : stk_package_root(folder, arena);
+    if (folder == NULL) {
+        return NULL;
+    }
+    return stk_package_root(folder, arena);
 }
 
 /* A project mounted over one of these folders would hide files that every image needs. */

@@ -287,7 +287,10 @@ int stk_logs_copy(const stk_logs *logs, bool keep_on, stk_err *err)
 {
     __attribute__((cleanup(end_follows))) follows all = {0};
     STK_TRY(copy_all(logs, &all, keep_on, err));
-    return all.any ? 0 : say_why_none(logs, err);
+    if (all.any) {
+        return 0;
+    }
+    return say_why_none(logs, err);
 }
 
 int stk_logs_json(const stk_logs *logs, stk_buf *out, stk_err *err)

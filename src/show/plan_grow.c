@@ -1,5 +1,6 @@
 /* `stoker plan` of a growing document: only the run will know how many tasks a step has, so the
  * plan says where they come from. */
+#include "base/text.h"
 #include "show/plan.h"
 
 static void put_cases(const stk_step *from, uint32_t i_step, stk_buf *out)
@@ -38,7 +39,7 @@ static void put_way(const stk_step *from, uint32_t i_step, stk_buf *out)
 void stk_show_plan_way(const stk_spec *spec, uint32_t i_step, stk_buf *out)
 {
     const stk_step *step = stk_spec_step(spec, i_step);
-    const char *before = step->is_join ? "joins " : "";
+    const char *before = stk_text_when(step->is_join, "joins ");
     size_t len = out->len;
     for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
         const stk_step *from = stk_spec_step(spec, i);
@@ -53,7 +54,7 @@ void stk_show_plan_way(const stk_spec *spec, uint32_t i_step, stk_buf *out)
         }
         before = step->is_join ? ", " : "; or ";
     }
-    stk_buf_text(out, i_step == 0 && out->len == len ? "first" : "");
+    stk_buf_text(out, stk_text_when(i_step == 0 && out->len == len, "first"));
     if (step->settings->cache.enabled && step->settings->cache.is_asked) {
         stk_buf_text(out, "; from the cache if nothing that it sees has changed");
     }

@@ -91,7 +91,7 @@ static void put_request(const stk_run_plan *p, const stk_request *r, bool placed
     stk_devset devices;
     if (r->cpu_milli > 0 || r->place == 0) {
         stk_buf_printf(out, "%g CPU%s", (double)r->cpu_milli / 1000,
-                       r->cpu_milli == 1000 ? "" : "s");
+                       stk_text_when(r->cpu_milli != 1000, "s"));
     }
     if (r->memory_bytes > 0) {
         stk_buf_separate(out, ", ");
@@ -197,7 +197,7 @@ void stk_show_plan_text(const stk_run_plan *p, stk_buf *out)
         stk_buf_text(out, "the run finds out how many tasks each of them has\n");
     } else {
         stk_buf_printf(out, "%u of %u step%s come%s from the cache\n", p->n_hits, n,
-                       stk_text_plural(n), n == 1 ? "s" : "");
+                       stk_text_plural(n), stk_text_when(n == 1, "s"));
     }
     for (uint32_t i = 0; i < p->n_notes; i++) {
         stk_buf_printf(out, "note: %s\n", p->notes[i]);

@@ -107,7 +107,7 @@ void stk_html_before_link(const page *p)
         stk_units_format_duration(before->ended_ms - before->created_ms, text, sizeof text);
     }
     stk_html_put(p->out, " · before: <a href=\"../%s/card.html\">%s</a> (%s%s%s)", before->id,
-                 before->name, before->status, *text == '\0' ? "" : " in ", text);
+                 before->name, before->status, stk_text_when(*text != '\0', " in "), text);
 }
 
 /* --- pages --- */

@@ -278,7 +278,7 @@ static void events(stk_buf *out, const stk_json *one, int depth)
     tag(out, "<h3>", stk_json_get_text(one, "title"), "</h3>");
     stk_buf_printf(out, "<div class=\"meta\">%lld event%s%s</div><ol>", (long long)total,
                    stk_text_plural((uint64_t)total),
-                   stk_json_is_true(stk_json_get(one, "finished")) ? ", finished" : "");
+                   stk_text_when(stk_json_is_true(stk_json_get(one, "finished")), ", finished"));
     for (size_t i = 0; i < shown; i++) {
         event(out, stk_json_item(list, i), depth);
     }

@@ -126,7 +126,7 @@ static void add_share(const stk_view_device *d, stk_buf *out)
 /* Utilization of a shared device may be that of others: say "device busy", not "busy". */
 static const char *whose(const stk_view_device *d)
 {
-    return d->share_bytes > 0 ? "device " : "";
+    return stk_text_when(d->share_bytes > 0, "device ");
 }
 
 /* "busy 43 %, peak 12.1 GB, 71 C, 5.1 kJ": the values that are known. */
@@ -218,7 +218,7 @@ static void idle_line(const stk_samples *samples, uint32_t i, stk_buf *out)
     stk_html_put(out, "<p class=\"meta\">%s", samples->uuids[i]);
     stk_buf_printf(out, " was idle for %s of %s, in %u %s", seconds(idle.total_s, a, sizeof a),
                    seconds(idle.known_s, b, sizeof b), idle.n,
-                   idle.n == 1 ? "stretch" : "stretches");
+                   stk_text_noun(idle.n, "stretch", "stretches"));
     stk_buf_printf(out, "; the longest %s from second %.1f on</p>\n",
                    seconds(idle.longest_s, c, sizeof c), idle.longest_from_s);
 }

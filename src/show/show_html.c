@@ -248,8 +248,8 @@ static int tiles(const page *p)
     }
     stk_html_tile_bytes(p->out, t->peak_bytes, "peak memory");
     if (t->most_devices > 0) {
-        (void)snprintf(b, sizeof b, "%s%s%s", p->run->simulated ? "simulated " : "", t->most_noun,
-                       stk_text_plural((uint64_t)t->most_devices));
+        (void)snprintf(b, sizeof b, "%s%s%s", stk_text_when(p->run->simulated, "simulated "),
+                       t->most_noun, stk_text_plural((uint64_t)t->most_devices));
         stk_html_tile_count(p->out, (uint64_t)t->most_devices, b);
     }
     stk_html_tile_seconds(p->out, t->gpu_held_s, "devices held");

@@ -111,7 +111,7 @@ static bool cut_head(char *text)
 static void put_text(stk_buf *out, char *text, bool is_cut)
 {
     is_cut = cut_head(text) || is_cut;
-    stk_html_put(out, "<pre>%s%s</pre>", text, is_cut ? "…" : "");
+    stk_html_put(out, "<pre>%s%s</pre>", text, stk_text_when(is_cut, "…"));
 }
 
 /* Reads the first bytes of a file, NUL-terminated; NULL: it can't be read or isn't text. */

@@ -197,7 +197,10 @@ static double pick_clock(const stk_sample *sample, uint32_t i_device)
 
 static double sum_known(int64_t a, int64_t b)
 {
-    return a < 0 || b < 0 ? -1 : (double)a + (double)b;
+    if (a < 0 || b < 0) {
+        return -1;
+    }
+    return (double)a + (double)b;
 }
 
 static double pick_pcie(const stk_sample *sample, uint32_t i_device)

@@ -119,7 +119,7 @@ static void draw_edge(const frame *f, const stk_graph_route *route, uint32_t fro
     double thick = f->thick, centre = MARGIN + f->side / 2;
     bool maybe = grown != NULL && grown->kind == STK_NEXT_SWITCH;
     stk_buf_printf(out, "<path class=\"edge%s\" marker-end=\"url(#tip)\" d=\"",
-                   maybe ? " maybe" : "");
+                   stk_text_when(maybe, " maybe"));
     for (uint32_t k = 0; k + 1 < route->n; k++) {
         double tip = k + 2 == route->n ? 5 : 0;
         double a = layer_at(f, from_layer + k) + thick;
@@ -258,7 +258,7 @@ static void draw(const stk_boxes *p, const frame *f, stk_buf *out)
         "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"2\" refY=\"4\" "
         "markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\">"
         "<path class=\"tip\" d=\"M0 0L8 4L0 8z\"/></marker></defs>\n",
-        end.x <= 1.4 * PAGE ? " fit" : "", end.x, end.y, end.x, end.y);
+        stk_text_when(end.x <= 1.4 * PAGE, " fit"), end.x, end.y, end.x, end.y);
     for (uint32_t i = 0; i < p->n_group_edges; i++) {
         if (f->layout.routes[i].n > 1) {
             draw_edge(f, &f->layout.routes[i], f->layout.layer[p->group_edges[i].from],

@@ -193,7 +193,7 @@ static void totals_line(const line_ctx *c, const stk_view_totals *t)
     }
     if (run->n_attempts_extra > 0) {
         stk_buf_printf(c->out, "%s%u %s", dot(c->style), run->n_attempts_extra,
-                       run->n_attempts_extra == 1 ? "retry" : "retries");
+                       stk_text_noun(run->n_attempts_extra, "retry", "retries"));
     }
     if (run->n_resumed > 0) {
         stk_buf_printf(c->out, "%sresumed %u time%s", dot(c->style), run->n_resumed,

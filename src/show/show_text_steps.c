@@ -211,7 +211,8 @@ static void read_wide_row(const line_ctx *c, uint32_t i_step, const stk_view_sum
                        stk_units_format_memory(sums->peak_memory_bytes, text, sizeof text));
     }
     if (step->n_extra > 0) {
-        stk_buf_printf(&more, ", %u %s", step->n_extra, step->n_extra == 1 ? "retry" : "retries");
+        stk_buf_printf(&more, ", %u %s", step->n_extra,
+                       stk_text_noun(step->n_extra, "retry", "retries"));
     }
     row->remark = stk_arena_dup(keep, more.data);
 }

@@ -157,8 +157,8 @@ void stk_show_stack_text(const stk_stack *s, stk_buf *out)
     put_line(out, "from", stk_text_or(s->file, "Stoker's defaults"));
     put_line(out, "default image", s->default_image);
     for (uint32_t i = 0; i < s->n_image_map; i++) {
-        stk_buf_printf(out, "  %-14s%s → %s\n", i == 0 ? "image map" : "", s->image_map[i].key,
-                       s->image_map[i].value);
+        stk_buf_printf(out, "  %-14s%s → %s\n", stk_text_when(i == 0, "image map"),
+                       s->image_map[i].key, s->image_map[i].value);
     }
     put_line(out, "registry", s->registry);
     put_line(out, "socket", s->socket);

@@ -117,7 +117,7 @@ static int why_waiting(stk_store *store, const stk_view *view, uint32_t i_task, 
         stk_buf_printf(out,
                        "step '%s' has all its inputs and waits for CPUs, memory, devices or a free "
                        "worker (--max-workers); %u task%s of its run %s running",
-                       task->title, n, stk_text_plural(n), n == 1 ? "is" : "are");
+                       task->title, n, stk_text_plural(n), stk_text_noun(n, "is", "are"));
     } else if (!stk_run_is_of_this_host(stk_view_get_run(view), arena)) {
         stk_buf_printf(out,
                        "step '%s' has all its inputs and waits for CPUs, memory, devices or a free "

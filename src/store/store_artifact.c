@@ -60,7 +60,7 @@ static int make_stage(stk_store *store, stk_err *err)
     STK_TRY(stk_store_use_begin(store, err));
     STK_TEXT_AUTO stage = stk_file_printf("%s/tmp/%s", store->path, name);
     STK_TRY(stk_err_if_null(stage, err));
-    int sys = mkdirat(store->tmp_fd, name, 0700) < 0 ? errno : 0;
+    int sys = stk_errno_if(mkdirat(store->tmp_fd, name, 0700) < 0);
     if (sys == 0) {
         (void)snprintf(lock, sizeof lock, "%s/lock", name);
         store->stage_fd = stk_file_open_below(store->tmp_fd, lock, O_RDWR | O_CREAT, 0600);
@@ -661,7 +661,7 @@ static int fetch(stk_store *store, const char *digest, const char *path, state *
     }
     if (rc == STK_E_NOT_FOUND || (rc == 0 && *ret == ABSENT)) {
         return stk_err_set(err, STK_E_NOT_FOUND, "artifact %.12s is not in store '%s'%s", digest,
-                           store->path, store->fetch != NULL ? ", nor in its share" : "");
+                           store->path, stk_text_when(store->fetch != NULL, ", nor in its share"));
     }
     return rc;
 }

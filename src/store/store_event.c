@@ -574,7 +574,7 @@ int stk_store_remove_named(stk_store *store, const char *name, const char *versi
                      (const char *const[4]){name, version}, ret_n, err);
     if (rc == 0 && *ret_n == 0) {
         return stk_err_set(err, STK_E_NOT_FOUND, "no artifact is named '%s%s%s'", name,
-                           version != NULL ? ":" : "", stk_text_or(version, ""));
+                           stk_text_when(version != NULL, ":"), stk_text_or(version, ""));
     }
     return rc;
 }

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "store/store_private.h"
 #include "sys/clock.h"
 #include "sys/faults.h"
@@ -53,7 +54,7 @@ void stk_store_read_holder(int fd, char *buf, size_t size)
     ssize_t n = pread(fd, text, sizeof text - 1, 0);
     text[MAX(n, 0)] = '\0';
     if (sscanf(text, "%d %*s %*s %64s", &pid, host) >= 1) {
-        (void)snprintf(buf, size, "process %d%s%s", pid, host[0] ? " on " : "", host);
+        (void)snprintf(buf, size, "process %d%s%s", pid, stk_text_when(host[0], " on "), host);
     } else {
         (void)snprintf(buf, size, "another process");
     }

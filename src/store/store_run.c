@@ -20,7 +20,10 @@ enum { N_CANDIDATES = 5 };
 static char *run_path(const stk_store *store, const char *run, const char *name)
 {
     STK_TEXT_AUTO folder = stk_file_printf("%s/runs/%s", store->path, run);
-    return folder == NULL ? NULL : stk_file_join_any(folder, stk_text_or(name, ""));
+    if (folder == NULL) {
+        return NULL;
+    }
+    return stk_file_join_any(folder, stk_text_or(name, ""));
 }
 
 /* An id becomes a folder name, so only well-formed ids are allowed. */
@@ -397,7 +400,7 @@ static int ambiguous(const char *text, char found[N_CANDIDATES][40], int n, stk_
         (void)snprintf(third, sizeof third, ", %s", found[2]);
     }
     stk_err_set(err, STK_E_USAGE, "'%s' is the beginning of several runs' ids: %s, %s%s%s", text,
-                found[0], found[1], third, n > 3 ? ", …" : "");
+                found[0], found[1], third, stk_text_when(n > 3, ", …"));
     stk_err_hint(err, "give more characters of the id");
     return STK_E_USAGE;
 }

@@ -72,7 +72,7 @@ static int refuse_entry(const stk_tree *tree, const char *path, const char *what
 {
     stk_err_set(err, STK_E_USAGE,
                 "'%s%s%s' is %s, but an artifact can hold only plain files and folders", tree->root,
-                path[0] ? "/" : "", path, what);
+                stk_text_when(path[0], "/"), path, what);
     stk_err_hint(err, "copy what it points to (`cp -rL`) instead");
     return STK_E_USAGE;
 }
@@ -80,8 +80,8 @@ static int refuse_entry(const stk_tree *tree, const char *path, const char *what
 static int failed(const stk_tree *tree, const char *path, const char *what, stk_err *err)
 {
     int code = stk_file_code(errno);
-    return stk_err_sys(err, code, errno, "can't %s '%s%s%s'", what, tree->root, path[0] ? "/" : "",
-                       path);
+    return stk_err_sys(err, code, errno, "can't %s '%s%s%s'", what, tree->root,
+                       stk_text_when(path[0], "/"), path);
 }
 
 static int see_file(stk_tree *tree, int at, const char *name, const char *path, struct stat *st,

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/text.h"
 #include "sys/cgroup.h"
 
 static bool has_word(const char *list, size_t len, const char *word)
@@ -99,7 +100,7 @@ static bool folder_of(const char *process, const char *controller, char *point, 
         below++;
     }
     struct stat st;
-    int used = snprintf(ret_dir, size, "%s%s%s", point, *below != '\0' ? "/" : "", below);
+    int used = snprintf(ret_dir, size, "%s%s%s", point, stk_text_when(*below != '\0', "/"), below);
     return used > 0 && (size_t)used < size && stat(ret_dir, &st) == 0;
 }
 

@@ -5,6 +5,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "sys/cgroup_bpf.h"
 #include "sys/cgroup_private.h"
 
@@ -39,7 +40,7 @@ bool stk_cgroup_probe_v1(stk_cgroups *g, char *why, size_t why_size)
             (void)snprintf(g->parents[i], sizeof g->parents[i], "%.3000s/%s", dirs[i], g->name);
         }
     }
-    const char *cpu = g->parents[STK_CG_CPU][0] != '\0' ? " and CPU" : "";
+    const char *cpu = stk_text_when(g->parents[STK_CG_CPU][0] != '\0', " and CPU");
     const char *devices = "accelerators are hidden by variables only";
     if (g->parents[STK_CG_DEVICES][0] != '\0') {
         devices = "a step can open only its own accelerators";
@@ -122,7 +123,7 @@ static bool use_v2(stk_cgroups *g, const char *base, bool leaf, const char *how)
     (void)snprintf(g->base, sizeof g->base, "%s", base);
     (void)snprintf(g->parents[0], sizeof g->parents[0], "%.3000s/%s", base, g->name);
     const char *in = strcmp(how, "beside") == 0 ? "under" : "in";
-    const char *delegated = strcmp(how, "delegated") == 0 ? " (delegated)" : "";
+    const char *delegated = stk_text_when(strcmp(how, "delegated") == 0, " (delegated)");
     (void)snprintf(words, sizeof words, "%s %.280s%s", in, base, delegated);
     describe_v2(g, words, base);
     return true;

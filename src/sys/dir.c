@@ -85,7 +85,7 @@ int stk_dir_read(const char *path, stk_dir *ret, stk_err *err)
 int stk_dir_read_if(const char *path, stk_dir *ret, stk_err *err)
 {
     int rc = stk_dir_read(path, ret, err);
-    return rc == STK_E_NOT_FOUND ? 0 : rc;
+    return stk_err_but(rc, STK_E_NOT_FOUND);
 }
 
 int stk_dir_read_fd(int fd, const char *name, stk_dir *ret, stk_err *err)

@@ -174,7 +174,7 @@ static int create(const char *path, int flags, const void *data, size_t len, mod
     if (fd < 0) {
         return errno;
     }
-    int sys = stk_file_write_all(fd, data, len) < 0 || fchmod(fd, mode) < 0 ? errno : 0;
+    int sys = stk_errno_if(stk_file_write_all(fd, data, len) < 0 || fchmod(fd, mode) < 0);
     if (close(fd) < 0 && sys == 0) { /* NFS reports a full disk here */
         sys = errno;
     }

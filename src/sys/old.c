@@ -98,7 +98,7 @@ static int watch_by_thread(pid_t pid)
     }
     *e = (ending){
         .pid = pid, .start = stk_proc_start_time(pid), .fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)};
-    int sys = e->fd < 0 ? errno : 0;
+    int sys = stk_errno_if(e->fd < 0);
     if (sys == 0 && kill(pid, 0) < 0 && errno == ESRCH) {
         sys = ESRCH;
     }

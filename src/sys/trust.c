@@ -545,7 +545,7 @@ int stk_trust_open(const char *path, stk_err *err)
     STK_FD_AUTO fd = open(path, O_PATH | O_CLOEXEC);
     struct stat st;
     char name[64];
-    int sys = fd < 0 || fstat(fd, &st) < 0 ? errno : 0;
+    int sys = stk_errno_if(fd < 0 || fstat(fd, &st) < 0);
     if (sys != 0) {
         return stk_err_sys(err, stk_file_code(sys), sys, "can't open '%s'", path);
     }

@@ -154,7 +154,7 @@ static int rewrite_result(outputs *o)
     int rc = stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, o->err);
     bool is_there = rc == 0;
     if (!is_there && (rc != STK_E_NOT_FOUND || !o->a->outcome.ok)) {
-        return rc == STK_E_NOT_FOUND ? 0 : rc;
+        return stk_err_but(rc, STK_E_NOT_FOUND);
     }
     if (is_there && (stk_json_parse(text, len, path, &limits, o->a->arena, &doc, o->err) < 0 ||
                      !stk_json_is_map(&doc))) {

@@ -71,7 +71,7 @@ static int save_entry(void *arg, const stk_dir_seen *e, stk_err *err)
         return 0;
     }
     int rc = save_file(s, e, err);
-    return rc == STK_E_NOT_FOUND ? 0 : rc; /* it vanished: a pulse, a lock */
+    return stk_err_but(rc, STK_E_NOT_FOUND); /* it vanished: a pulse, a lock */
 }
 
 int stk_agent_save(agent *a, stk_err *err)

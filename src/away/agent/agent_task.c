@@ -113,7 +113,10 @@ static int64_t count_oom(void)
         return -1;
     }
     const char *line = strstr(text, "oom_kill ");
-    return line == NULL ? -1 : strtoll(line + strlen("oom_kill "), NULL, 10);
+    if (line == NULL) {
+        return -1;
+    }
+    return strtoll(line + strlen("oom_kill "), NULL, 10);
 }
 
 /* A process that the kernel ended for the container's memory looks like any other that was killed.

@@ -315,8 +315,8 @@ int stk_aws_endpoint(stk_aws *aws, const char *service, char *ret, size_t size, 
         word = ".dualstack";
         dual = false;
     }
-    (void)snprintf(ret, size, "https://%s%s%s.%s.%s", service, fips ? "-fips" : "", word, region,
-                   suffix_of(region, dual));
+    (void)snprintf(ret, size, "https://%s%s%s.%s.%s", service, stk_text_when(fips, "-fips"), word,
+                   region, suffix_of(region, dual));
     return 0;
 }
 

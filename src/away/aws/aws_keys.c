@@ -125,7 +125,10 @@ static int own_keys(const stk_aws *aws, const char *profile, bool *ret_found, st
         return stk_aws_set_keys(ret, id, of_profile(aws, profile, "aws_secret_access_key"),
                                 of_profile(aws, profile, "aws_session_token"), NULL, from, err);
     }
-    return process != NULL ? from_process(process, ret, err) : 0;
+    if (process == NULL) {
+        return 0;
+    }
+    return from_process(process, ret, err);
 }
 
 static int base_of_role(stk_aws *aws, const char *profile, int depth, stk_aws_keys *ret,

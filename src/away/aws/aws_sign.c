@@ -16,7 +16,7 @@ enum { TEXT_MAX = 1 << 20, HEADERS_MAX = 64, PARAMETERS_MAX = 256 };
 
 void stk_aws_encode(stk_buf *out, const char *text, bool slashes)
 {
-    (void)stk_buf_percent(out, text, strlen(text), slashes ? "/" : "");
+    (void)stk_buf_percent(out, text, strlen(text), stk_text_when(slashes, "/"));
 }
 
 /* --- the canonical request --- */
@@ -117,7 +117,10 @@ static char *decoded(const char *text, size_t n, stk_arena *arena)
         }
     }
     (void)stk_buf_percent(&out, to, len, "");
-    return out.failed ? NULL : stk_arena_dup(arena, stk_text_or(out.data, ""));
+    if (out.failed) {
+        return NULL;
+    }
+    return stk_arena_dup(arena, stk_text_or(out.data, ""));
 }
 
 static size_t length_until(const char *text, char end, size_t n)
@@ -151,7 +154,7 @@ static bool add_query(stk_buf *out, const char *query, size_t n, stk_arena *aren
     }
     qsort(pairs, n_pairs, sizeof *pairs, by_pair);
     for (size_t i = 0; i < n_pairs; i++) {
-        stk_buf_printf(out, "%s%s=%s", i > 0 ? "&" : "", pairs[i].name, pairs[i].value);
+        stk_buf_printf(out, "%s%s=%s", stk_text_when(i > 0, "&"), pairs[i].name, pairs[i].value);
     }
     return !out->failed;
 }
@@ -248,7 +251,7 @@ static void add_names(stk_buf *out, const headers *h)
 {
     for (size_t i = 0; i < h->n; i++) {
         if (i == 0 || strcmp(h->at[i].name, h->at[i - 1].name) != 0) {
-            stk_buf_printf(out, "%s%s", i > 0 ? ";" : "", h->at[i].name);
+            stk_buf_printf(out, "%s%s", stk_text_when(i > 0, ";"), h->at[i].name);
         }
     }
 }
@@ -279,7 +282,7 @@ static void add_presigned(stk_buf *query, const place *where, const stk_aws_to_s
     STK_BUF_AUTO text = STK_BUF_INIT(TEXT_MAX);
     stk_buf_printf(query,
                    "%.*s%sX-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=", (int)where->n_query,
-                   where->query, where->n_query > 0 ? "&" : "");
+                   where->query, stk_text_when(where->n_query > 0, "&"));
     stk_buf_printf(&text, "%s/%.8s/%s/%s/aws4_request", keys->id, date, q->region, q->service);
     stk_aws_encode(query, text.data, false);
     stk_buf_printf(query, "&X-Amz-Date=%s&X-Amz-Expires=%lld&X-Amz-SignedHeaders=", date,
@@ -346,7 +349,7 @@ int stk_aws_make_signature(const stk_aws_to_sign *q, const stk_aws_keys *keys,
         if (i > 0 && strcmp(h.at[i].name, h.at[i - 1].name) == 0) {
             stk_buf_printf(c, ",%s", h.at[i].value);
         } else {
-            stk_buf_printf(c, "%s%s:%s", i > 0 ? "\n" : "", h.at[i].name, h.at[i].value);
+            stk_buf_printf(c, "%s%s:%s", stk_text_when(i > 0, "\n"), h.at[i].name, h.at[i].value);
         }
     }
     stk_buf_text(c, "\n\n"); /* there is always a host */

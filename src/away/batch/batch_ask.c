@@ -181,7 +181,8 @@ static int read_wanted_devices(stk_batch_ask *ask, stk_err *err)
                            "no known EC2 instance has gpu_class '%s'%s%s; use Trainium, Trainium2, "
                            "Inferentia or Inferentia2",
                            stk_text_or(ask->classes[0], ""),
-                           ask->kind != NULL ? " and option " : "", stk_text_or(ask->kind, ""));
+                           stk_text_when(ask->kind != NULL, " and option "),
+                           stk_text_or(ask->kind, ""));
     }
     return 0;
 }

@@ -155,7 +155,7 @@ static void check_queue(checker *c)
     }
     const char *state = queue.enabled ? "enabled" : "disabled";
     tell_result(c, queue.enabled && queue.valid, "job queue '%s' is %s%s%s", name, state,
-                queue.valid ? "" : " and invalid", reason);
+                stk_text_when(!queue.valid, " and invalid"), reason);
     check_environments(c, &queue);
 }
 

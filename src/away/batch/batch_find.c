@@ -6,6 +6,7 @@
 #include <sys/param.h>
 
 #include "away/batch/batch_send.h"
+#include "base/text.h"
 
 enum {
     FIND_AGAIN_MS = 2000, /* ListJobs may not know a new job yet */
@@ -156,7 +157,7 @@ static void ask_page(batch_listing *l, const char *token)
     while (first[same] != 0 && first[same] == last[same]) {
         same++;
     }
-    (void)snprintf(names, sizeof names, "%.*s%s", (int)same, first, l->n > 1 ? "*" : "");
+    (void)snprintf(names, sizeof names, "%.*s%s", (int)same, first, stk_text_when(l->n > 1, "*"));
     stk_json_open(&body, NULL, '{');
     stk_json_put_text(&body, "jobQueue", l->queue->name);
     const char *const values[] = {names, NULL};

@@ -103,7 +103,7 @@ static int check_rights(checker *c)
         n_bad += !allowed->truth;
         if (!allowed->truth) {
             tell(c, false, "no right to %s %s%s%s in namespace '%s' (needed %s)", right->verb,
-                 right->resource, *right->sub == '\0' ? "" : "/", right->sub,
+                 right->resource, stk_text_when(*right->sub != '\0', "/"), right->sub,
                  c->k->cluster.name_space, right->why);
             if (missing == NULL && right->need == KUBE_FOR_ALL) {
                 missing = stk_arena_printf(c->arena, "%s %s", right->verb, right->resource);
@@ -248,7 +248,7 @@ static int check_quotas(checker *c)
             const char *of = stk_text_or(stk_json_get_text(used, name), "0");
             tell(c, strcmp(all, of) != 0, "quota '%s': %s of %s %s is used%s",
                  stk_kube_text_at(&items->items[i], "metadata/name"), of, all, name,
-                 strcmp(all, of) != 0 ? "" : " up; steps wait until others end");
+                 stk_text_when(strcmp(all, of) == 0, " up; steps wait until others end"));
         }
     }
     return MIN(status, 0);

@@ -249,7 +249,10 @@ static const struct model_row *row_of_value(const struct label_row *label, const
             name = ec2_families[i].class;
         }
     }
-    return name == NULL ? NULL : row_of_name(name);
+    if (name == NULL) {
+        return NULL;
+    }
+    return row_of_name(name);
 }
 
 static bool fits_label(const char *gpu_class, const struct label_row *label, const char *value)
@@ -297,7 +300,7 @@ const char *stk_kube_model_names(const char *label, const char *value, char *buf
         const char *name = model_rows[i].name;
         if (stk_kube_tells_models(model_rows[i].vendor, label) &&
             stk_kube_model_fits(name, label, value)) {
-            n += (size_t)snprintf(buf + n, size - n, "%s%s", n == 0 ? "" : ", ", name);
+            n += (size_t)snprintf(buf + n, size - n, "%s%s", stk_text_when(n != 0, ", "), name);
         }
     }
     return buf;
@@ -309,7 +312,7 @@ const char *stk_kube_model_labels(const char *vendor, char *buf, size_t size)
     buf[0] = '\0';
     for (size_t i = 0; i < N_LABELS && n < size; i++) {
         if (strcmp(label_rows[i].vendor, vendor) == 0) {
-            n += (size_t)snprintf(buf + n, size - n, "%s%s", n == 0 ? "" : ", ",
+            n += (size_t)snprintf(buf + n, size - n, "%s%s", stk_text_when(n != 0, ", "),
                                   label_rows[i].label);
         }
     }

@@ -249,8 +249,8 @@ static void say_misfit(stk_kube_task *t, const char *label)
             if (strcmp(last, one->label) == 0) {
                 n += (size_t)snprintf(found + n, sizeof found - n, ", %s", one->value);
             } else {
-                n += (size_t)snprintf(found + n, sizeof found - n, "%s%s is %s", n == 0 ? "" : "; ",
-                                      one->label, one->value);
+                n += (size_t)snprintf(found + n, sizeof found - n, "%s%s is %s",
+                                      stk_text_when(n != 0, "; "), one->label, one->value);
             }
             last = one->label;
         }

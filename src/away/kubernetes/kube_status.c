@@ -196,7 +196,7 @@ static const char *behind(const char *message, const char *words)
 /* The separator before an optional text. */
 static const char *colon(const char *more)
 {
-    return *more == '\0' ? "" : ": ";
+    return stk_text_when(*more != '\0', ": ");
 }
 
 /* Returns true if waiting can't help. The other reasons may be temporary: a registry is down, a

@@ -351,9 +351,9 @@ static void refused(stk_kube_task *t, const stk_kube_answer *a)
              "namespace '%s' doesn't exist; create it, or use another one", t->space->name);
     } else if (a->status == 404) {
         fail(t, AT_ONCE, STK_FAIL_START, "the cluster has no %s: %s%s", way(t)->plural, a->text,
-             way(t)->is_set
-                 ? "; install JobSet, or remove the option jobset to run it as an Indexed Job"
-                 : "");
+             stk_text_when(
+                 way(t)->is_set,
+                 "; install JobSet, or remove the option jobset to run it as an Indexed Job"));
     } else if (a->status == 413) {
         fail(t, AT_ONCE, STK_FAIL_START,
              "its Job is too large for the API server: %.600s; shorten its environment", a->text);

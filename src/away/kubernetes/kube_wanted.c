@@ -350,12 +350,12 @@ static int tell_instances(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
         }
     }
     if (!any) {
-        return stk_kube_refuse(m,
-                               "use Trainium, Trainium2, Inferentia or Inferentia2, or set the "
-                               "option gpu_type_label to the label of your nodes",
-                               "no known EC2 instance has gpu_class '%s'%s%s",
-                               w->wants[0].gpu_class, w->option != NULL ? " and option " : "",
-                               stk_text_or(w->option, ""));
+        return stk_kube_refuse(
+            m,
+            "use Trainium, Trainium2, Inferentia or Inferentia2, or set the "
+            "option gpu_type_label to the label of your nodes",
+            "no known EC2 instance has gpu_class '%s'%s%s", w->wants[0].gpu_class,
+            stk_text_when(w->option != NULL, " and option "), stk_text_or(w->option, ""));
     }
     if (a->matches[0].n > 0) {
         a->matches[0].label = "node.kubernetes.io/instance-type";

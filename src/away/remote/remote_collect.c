@@ -60,7 +60,10 @@ static int fetch_files(stk_share *share, const char *dir, const stk_remote_end *
             STK_TRY(fetch_file(share, dir, end->node, &end->files[i], err));
         }
     }
-    return result == NULL ? 0 : fetch_file(share, dir, end->node, result, err);
+    if (result == NULL) {
+        return 0;
+    }
+    return fetch_file(share, dir, end->node, result, err);
 }
 
 /* Checks that the end names only objects of its attempt and node, because anybody who can write to
@@ -395,7 +398,7 @@ static int check_share(remote_worker *w, remote_task *t, stk_err *err)
     const char *key = stk_remote_object(t, "job.json");
     int rc = stk_share_get_range(w->b->share, key, 0, &order, err);
     if (rc != STK_E_NOT_FOUND || t->job.attach) {
-        return rc == STK_E_NOT_FOUND ? 0 : rc;
+        return stk_err_but(rc, STK_E_NOT_FOUND);
     }
     return stk_err_set(err, STK_E_ENV, "store '%s' no longer has %s; is it mounted?",
                        stk_share_url(w->b->share), key);

@@ -88,7 +88,7 @@ static int put_cache(stk_buf *buf, stk_store *store, const stk_event_row *row, s
     }
     int rc = stk_store_cache_read(store, key, arena, &entry, err);
     if (rc < 0) {
-        return rc == STK_E_NOT_FOUND ? 0 : rc;
+        return stk_err_but(rc, STK_E_NOT_FOUND);
     }
     stk_json_open(buf, "cache", '{');
     stk_json_put_text(buf, "key", key);

@@ -348,7 +348,10 @@ static int fetch_batch(fetcher *f, remote_mark *mark)
     mark->n++;
     mark->epoch = batch.epoch;
     mark->owner[0] = '\0';
-    return f->is_here ? stk_remote_mark_write(f->store, f->run, mark, f->err) : 0;
+    if (!f->is_here) {
+        return 0;
+    }
+    return stk_remote_mark_write(f->store, f->run, mark, f->err);
 }
 
 static int find_later_batch(void *arg, const char *key, int64_t size, int64_t mtime_ms)
@@ -416,7 +419,10 @@ static int fetch_run(stk_share *share, const stk_remote_run *run, stk_store *sto
     while (rc == 0) {
         rc = fetch_batch(&f, &mark);
         if (rc == STK_E_NOT_FOUND && (rc = check_gap(&f, &mark)) == 0) {
-            return f.is_here ? 0 : fetch_empty(&f);
+            if (f.is_here) {
+                return 0;
+            }
+            return fetch_empty(&f);
         }
         rc = MIN(rc, 0);
     }
@@ -502,7 +508,10 @@ static int fetch_end_at(void *arg, const char *key, int64_t size, int64_t mtime_
         return 0; /* its files were fetched before */
     }
     STK_TRY(stk_remote_fetch_end(e->share, key, dir, e->arena, NULL, e->err));
-    return has_nodes ? stk_remote_add_nodes(dir, e->last, e->err) : 0;
+    if (!has_nodes) {
+        return 0;
+    }
+    return stk_remote_add_nodes(dir, e->last, e->err);
 }
 
 int stk_remote_log_fetch_files(const char *share_url, const char *run, stk_store *store,

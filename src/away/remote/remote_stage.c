@@ -27,7 +27,10 @@ const char *stk_remote_object(remote_task *t, const char *name)
 
 int stk_remote_worker_store(remote_worker *w, stk_err *err)
 {
-    return w->store != NULL ? 0 : stk_store_open(w->b->store_path, 0, &w->store, err);
+    if (w->store != NULL) {
+        return 0;
+    }
+    return stk_store_open(w->b->store_path, 0, &w->store, err);
 }
 
 /* --- artifacts --- */
@@ -134,7 +137,7 @@ static int find_claim(stage *s)
     STK_BUF_AUTO claim = STK_BUF_INIT(64 << 10);
     int rc = stk_share_get(s->w->b->share, stk_remote_object(s->t, "claim"), &claim, s->err);
     s->t->is_begun = rc == 0;
-    return rc == STK_E_NOT_FOUND ? 0 : rc;
+    return stk_err_but(rc, STK_E_NOT_FOUND);
 }
 
 /* Keeps the order of an earlier engine, because started nodes of a gang know its key. */

@@ -383,7 +383,10 @@ int stk_share_delete_all(stk_share *share, const char *below, stk_err *err)
     for (uint32_t i = 0; i < f.n; i++) {
         STK_TRY(stk_share_delete(share, f.keys[i], err));
     }
-    return share->folder == NULL ? 0 : remove_folders(share, below, err);
+    if (share->folder == NULL) {
+        return 0;
+    }
+    return remove_folders(share, below, err);
 }
 
 int stk_share_link(stk_share *share, const char *key, int64_t seconds, stk_buf *ret, stk_err *err)

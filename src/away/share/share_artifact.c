@@ -47,7 +47,7 @@ static int find_object(stk_share *share, const char *under, const char *digest, 
     }
     int rc = share->ops->look(share, key, ret_size, err);
     *ret = rc == 0;
-    return rc == STK_E_NOT_FOUND ? 0 : rc;
+    return stk_err_but(rc, STK_E_NOT_FOUND);
 }
 
 static int has_object(stk_share *share, const char *under, const char *digest, const char *suffix,
@@ -163,7 +163,10 @@ static int write_tree(const pushed *p, const char *digest, stk_buf *text, stk_er
 
 static int sync_share(stk_share *share, stk_err *err)
 {
-    return share->ops->sync == NULL ? 0 : share->ops->sync(share, err);
+    if (share->ops->sync == NULL) {
+        return 0;
+    }
+    return share->ops->sync(share, err);
 }
 
 static int push_folder(stk_share *share, const char *under, const char *path, const char *digest,

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "away/share/share_private.h"
+#include "base/text.h"
 #include "store/store_digest.h"
 #include "sys/dir.h"
 #include "sys/faults.h"
@@ -137,7 +138,10 @@ static int make_tmp(stk_share *share, int *ret_dir, stk_err *err)
     STK_TRY(check_mounted(share, err));
     STK_TRY(stk_file_mkdirs(tmp, 0777, err));
     *ret_dir = open_tmp(share);
-    return *ret_dir < 0 ? set_failed("open", tmp, err) : 0;
+    if (*ret_dir >= 0) {
+        return 0;
+    }
+    return set_failed("open", tmp, err);
 }
 
 static int new_temporary(stk_share *share, temporary *ret, stk_err *err)
@@ -183,7 +187,10 @@ static int link_new(const temporary *t, int at, const char *to)
 static int sync_folder(int at)
 {
     STK_FD_AUTO fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? -1 : fsync(fd);
+    if (fd < 0) {
+        return -1;
+    }
+    return fsync(fd);
 }
 
 /* Gives what was written its name. */
@@ -253,7 +260,7 @@ static int open_object(stk_share *share, const char *key, int *ret_fd, struct st
                        stk_err *err)
 {
     *ret_fd = stk_share_open_object(share, key, ret_st);
-    int sys = *ret_fd < 0 ? errno : 0;
+    int sys = stk_errno_if(*ret_fd < 0);
     share->seen = share->seen || sys == 0;
     if (is_missing(sys)) {
         return stk_share_absent(share, key, err);
@@ -306,7 +313,10 @@ static int copy_out(stk_share *share, const char *key, const char *path, const c
     if (sys != 0) {
         return stk_err_sys(err, STK_E_SYS, sys, "can't write '%s'", path);
     }
-    return digest == NULL ? 0 : stk_share_verify(share, path, key, digest, err);
+    if (digest == NULL) {
+        return 0;
+    }
+    return stk_share_verify(share, path, key, digest, err);
 }
 
 static int stat_object(stk_share *share, const char *key, int64_t *ret_size, stk_err *err)
@@ -412,7 +422,7 @@ static int add_names(const listing *l, const stk_dir *dir, const char *stem, nam
             continue;
         }
         bool is_dir = stk_dir_is_folder(dir, &dir->items[i]);
-        if (asprintf(&key, "%s%s%s", stem, last, is_dir ? "/" : "") < 0) {
+        if (asprintf(&key, "%s%s%s", stem, last, stk_text_when(is_dir, "/")) < 0) {
             key = NULL;
             return stk_share_no_memory(l->share, l->err);
         }

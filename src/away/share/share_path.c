@@ -73,7 +73,7 @@ int stk_share_open_object(const stk_share *share, const char *key, struct stat *
     if (fd < 0) {
         return -1;
     }
-    int sys = fstat(fd, ret_st) < 0 ? errno : 0;
+    int sys = stk_errno_if(fstat(fd, ret_st) < 0);
     if (sys == 0 && !S_ISREG(ret_st->st_mode)) {
         sys = ENOENT;
     }

@@ -92,7 +92,10 @@ static int write_url(stk_share *share, const stk_s3_ask *ask, char region[64], s
     if (ask->query != NULL) {
         stk_buf_printf(url, "?%s", ask->query);
     }
-    return url->failed ? stk_share_no_memory(share, err) : 0;
+    if (!url->failed) {
+        return 0;
+    }
+    return stk_share_no_memory(share, err);
 }
 
 /* true: it is in another region than was asked. */
@@ -249,7 +252,7 @@ int stk_s3_try(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, 
         if (is_full(ret->status, code)) {
             *ret_again = STK_AWS_STOP;
             return stk_err_set(err, STK_E_FULL, "it answers %s%sstatus %d", code,
-                               code[0] != '\0' ? ", " : "", ret->status);
+                               stk_text_when(code[0] != '\0', ", "), ret->status);
         }
         if (ret->status == 409 && strcmp(code, "ConditionalRequestConflict") == 0) {
             *ret_again = STK_AWS_AGAIN; /* somebody else is just creating it */
@@ -403,7 +406,7 @@ static int remove_object(stk_share *share, const char *key, stk_err *err)
 {
     stk_s3_ask ask = {.method = "DELETE", .key = key};
     int rc = stk_s3_send(share, &ask, NULL, NULL, NULL, err);
-    return rc == STK_E_NOT_FOUND ? 0 : rc;
+    return stk_err_but(rc, STK_E_NOT_FOUND);
 }
 
 static int link_to(stk_share *share, const char *key, int64_t seconds, stk_buf *ret, stk_err *err)
@@ -455,7 +458,7 @@ int stk_share_open_s3(const char *where, stk_share *share, stk_err *err)
     (void)snprintf(s->bucket, sizeof s->bucket, "%.*s", (int)n, where);
     share->s3 = s;
     share->ops = &s3_ops;
-    if (asprintf(&s->prefix, "%s%s", prefix, prefix[0] != '\0' ? "/" : "") < 0) {
+    if (asprintf(&s->prefix, "%s%s", prefix, stk_text_when(prefix[0] != '\0', "/")) < 0) {
         s->prefix = NULL;
         return stk_share_no_memory(share, err);
     }

@@ -61,7 +61,8 @@ static int unknown_provider(const char *word, stk_err *err)
 {
     STK_BUF_AUTO names = STK_BUF_INIT(512);
     for (size_t i = 0; i < N_PROVIDERS; i++) {
-        stk_buf_printf(&names, "%s%s, ", providers[i]->name, providers[i]->takes_spec ? ":…" : "");
+        stk_buf_printf(&names, "%s%s, ", providers[i]->name,
+                       stk_text_when(providers[i]->takes_spec, ":…"));
     }
     return stk_err_set(err, STK_E_USAGE, "unknown device provider '%s'; there are %sauto and none",
                        word, stk_text_or(names.data, ""));

@@ -225,7 +225,10 @@ static int32_t first_sensor(const char *dir, const char *const *files, int64_t d
     for (; *files != NULL && value < 0; files++) {
         value = stk_vendor_sensor(dir, *files, divisor);
     }
-    return value <= INT32_MAX ? (int32_t)value : -1;
+    if (value > INT32_MAX) {
+        return -1;
+    }
+    return (int32_t)value;
 }
 
 /* Edge temperature, or the junction's if the card has no edge sensor. */

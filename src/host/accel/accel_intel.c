@@ -133,7 +133,10 @@ static int32_t clock_of(const intel_device *d, const char *i915, const char *old
     if (mhz < 0) {
         mhz = stk_vendor_sensor(d->dir, xe, 1);
     }
-    return mhz <= INT32_MAX ? (int32_t)mhz : -1;
+    if (mhz > INT32_MAX) {
+        return -1;
+    }
+    return (int32_t)mhz;
 }
 
 static int64_t throttle_of(const intel_device *d)

@@ -136,7 +136,10 @@ const char *stk_lease_claimant(const stk_accel *accel, uint32_t i, stk_arena *ar
     }
     STK_FD_AUTO fd = stk_lease_open_to_look(&accel->devices[i]);
     bool claimed = stk_lease_claimed_before(fd, stk_lease_own_claim(accel), text);
-    return claimed ? stk_arena_dup(arena, text) : NULL;
+    if (!claimed) {
+        return NULL;
+    }
+    return stk_arena_dup(arena, text);
 }
 
 const char *stk_lease_who(const stk_accel *accel, uint32_t i, stk_arena *arena)

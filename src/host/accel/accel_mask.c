@@ -224,5 +224,8 @@ int stk_accel_apply_masks(stk_accel *accel, stk_err *err)
             take_device(accel, &to, i);
         }
     }
-    return masked ? rebuild(accel, &to, err) : 0;
+    if (!masked) {
+        return 0;
+    }
+    return rebuild(accel, &to, err);
 }

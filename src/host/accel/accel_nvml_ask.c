@@ -230,7 +230,10 @@ int stk_nvml_state(void *self, uint32_t slot, stk_device_state *ret, stk_err *er
 
 static int64_t known_memory(unsigned long long bytes)
 {
-    return bytes == ~0ull ? -1 : (int64_t)bytes;
+    if (bytes == ~0ull) {
+        return -1;
+    }
+    return (int64_t)bytes;
 }
 
 /* Appends the compute or graphics processes to lib->processes at *n. False: the driver doesn't

@@ -138,7 +138,10 @@ const char *stk_lease_outsiders(stk_accel *accel, uint32_t i, int fd, stk_arena 
         }
     }
     if (n_outside < 2) {
-        return n_outside == 0 ? NULL : stk_arena_printf(arena, "%s uses it outside Stoker", first);
+        if (n_outside == 0) {
+            return NULL;
+        }
+        return stk_arena_printf(arena, "%s uses it outside Stoker", first);
     }
     return stk_arena_printf(arena, "%s and %u more use it outside Stoker", first, n_outside - 1);
 }

@@ -17,6 +17,7 @@
 #include <strings.h>
 #include <sys/param.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "host/accel/accel_priv.h"
 
@@ -227,9 +228,10 @@ static int parse_cut(const char *value, part *p, stk_err *err)
     }
     if (n < 1 || (end != NULL && (*end != '\0' || end == value + len + 1)) || n > room ||
         p->n_cuts == CUTS_MAX) {
-        return stk_err_set(
-            err, STK_E_USAGE, "simulated machine: mig=%s: %s has room for %d of '%s'%s", value,
-            p->model->shown, (int)room, found->profile, p->n_cuts > 0 ? " beside the others" : "");
+        return stk_err_set(err, STK_E_USAGE,
+                           "simulated machine: mig=%s: %s has room for %d of '%s'%s", value,
+                           p->model->shown, (int)room, found->profile,
+                           stk_text_when(p->n_cuts > 0, " beside the others"));
     }
     p->cuts[p->n_cuts].slice = found;
     p->cuts[p->n_cuts++].n = (int32_t)n;

@@ -132,7 +132,7 @@ void stk_accel_close_log(stk_accel *accel)
 static uint32_t device_at(const stk_accel *accel, const char *address)
 {
     char full[64], wanted[16], pci[16];
-    (void)snprintf(full, sizeof full, "%s%s", address, strchr(address, '.') ? "" : ".0");
+    (void)snprintf(full, sizeof full, "%s%s", address, stk_text_when(!strchr(address, '.'), ".0"));
     for (uint32_t i = 0; stk_pci_name(full, wanted) && i < accel->n; i++) {
         if (accel->devices[i].parent < 0 && stk_pci_name(accel->devices[i].pci, pci) &&
             strcmp(pci, wanted) == 0) {
@@ -302,7 +302,10 @@ static const char *read_quarantine(stk_arena *arena, const stk_device *device)
     }
     STK_FD_AUTO fd = stk_file_open_regular(path, O_RDONLY, 0);
     if (fd < 0) {
-        return errno == ENOENT ? NULL : stk_arena_printf(arena, "it is quarantined (%s)", path);
+        if (errno == ENOENT) {
+            return NULL;
+        }
+        return stk_arena_printf(arena, "it is quarantined (%s)", path);
     }
     ssize_t n = read(fd, why, sizeof why - 1);
     why[MAX(n, 0)] = '\0';

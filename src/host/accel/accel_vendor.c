@@ -82,7 +82,10 @@ int32_t stk_vendor_number(const char *name, const char *prefix)
         return -1;
     }
     long number = strtol(name + len, NULL, 10);
-    return number <= INT32_MAX ? (int32_t)number : -1;
+    if (number > INT32_MAX) {
+        return -1;
+    }
+    return (int32_t)number;
 }
 
 const char *stk_vendor_hwmon(stk_arena *arena, const char *device_dir)

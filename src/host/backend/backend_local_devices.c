@@ -88,10 +88,10 @@ static void tell_of_stranger(local_backend *b, local_task *t, const stk_device *
     bool first = t->watch.other_device == NULL;
     t->watch.other_device = d->uuid;
     if (first) {
-        stk_local_note(b, t,
-                       "step '%s' uses %s %s (index %d), which it was not granted (process %d)%s",
-                       step_of(t, path, sizeof path), d->noun, d->uuid, d->index, (int)pid,
-                       b->policy == STK_POLICY_STRICT ? ": it is ended (policy strict)" : "");
+        stk_local_note(
+            b, t, "step '%s' uses %s %s (index %d), which it was not granted (process %d)%s",
+            step_of(t, path, sizeof path), d->noun, d->uuid, d->index, (int)pid,
+            stk_text_when(b->policy == STK_POLICY_STRICT, ": it is ended (policy strict)"));
     }
     if (b->policy == STK_POLICY_STRICT) {
         stk_local_task_stop(b, t, t->grace_ms, STK_FAIL_OTHER_DEVICE);

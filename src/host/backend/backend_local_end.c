@@ -39,7 +39,10 @@ static int64_t own_peak_kb(void)
     char text[4096];
     (void)stk_proc_read(getpid(), "status", text, sizeof text);
     const char *line = strstr(text, "VmHWM:");
-    return line == NULL ? -1 : strtoll(line + 6, NULL, 10);
+    if (line == NULL) {
+        return -1;
+    }
+    return strtoll(line + 6, NULL, 10);
 }
 
 /* A vforked child starts with our own peak as its peak, so a value says something about the child

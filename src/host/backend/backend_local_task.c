@@ -11,6 +11,7 @@
 
 #include "base/grow.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "host/backend/backend_local.h"
 #include "host/backend/backend_local_logs.h"
 #include "host/backend/backend_local_server.h"
@@ -94,7 +95,8 @@ static void make_group(local_backend *b, local_task *t, const stk_job *job, cons
     }
     char name[64];
     const char *instead = "CPU is limited by affinity only";
-    (void)snprintf(name, sizeof name, "%u-%u%s", job->id, job->attempt, t->hook ? "-hook" : "");
+    (void)snprintf(name, sizeof name, "%u-%u%s", job->id, job->attempt,
+                   stk_text_when(t->hook, "-hook"));
     if (job->memory_bytes > 0) {
         instead = "memory is watched, not limited";
     } else if (limits.n_closed > 0) {

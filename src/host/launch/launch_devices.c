@@ -64,7 +64,10 @@ static const char *chosen(const stk_gang *g, const char *list)
         stk_buf_separate(&text, ",");
         stk_buf_printf(&text, "%.*s", (int)lengths[k], entries[k]);
     }
-    return text.failed ? NULL : stk_arena_dup(g->arena, stk_text_or(text.data, ""));
+    if (text.failed) {
+        return NULL;
+    }
+    return stk_arena_dup(g->arena, stk_text_or(text.data, ""));
 }
 
 /* The mask equivalent to an unset CUDA_VISIBLE_DEVICES; NULL: the devices aren't NVIDIA's. */

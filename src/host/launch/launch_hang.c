@@ -42,7 +42,10 @@ static int64_t look_period(const stk_gang *g)
 static int64_t field(const char *text, const char *key, int base)
 {
     const char *at = strstr(text, key);
-    return at == NULL ? 0 : (int64_t)strtoull(at + strlen(key), NULL, base);
+    if (at == NULL) {
+        return 0;
+    }
+    return (int64_t)strtoull(at + strlen(key), NULL, base);
 }
 
 /* Whether a rank that doesn't wait for others has this device. Ranks get devices in order; if they

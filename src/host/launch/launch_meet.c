@@ -49,7 +49,10 @@ static int find_place(stk_gang *g, bool starts, stk_err *err)
     if (g->me == STK_LAUNCH_ANY_NODE) {
         return take_role(g, err);
     }
-    return stk_launch_leads(g) ? stk_launch_net_listen(s->port, &s->listener, err) : 0;
+    if (!stk_launch_leads(g)) {
+        return 0;
+    }
+    return stk_launch_net_listen(s->port, &s->listener, err);
 }
 
 int stk_launch_nodes_open(stk_gang *g, stk_err *err)
@@ -412,7 +415,10 @@ static int follow(stk_gang *g, stk_err *err)
         g->ending = END_LOST; /* the gang has ended well while this node waited for its turn */
         return 0;
     }
-    return s->bye ? stk_err_set(err, STK_E_ENV, "%s", s->end.text) : 0;
+    if (!s->bye) {
+        return 0;
+    }
+    return stk_err_set(err, STK_E_ENV, "%s", s->end.text);
 }
 
 int stk_launch_nodes_meet(stk_gang *g, stk_err *err)

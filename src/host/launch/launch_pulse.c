@@ -343,7 +343,7 @@ void stk_launch_add_ranks(const stk_gang *g, const bool *in, stk_buf *out)
     for (uint32_t i = 0; i < n; i++) {
         count += in[i];
     }
-    stk_buf_text(out, count == 1 ? "rank " : "ranks ");
+    stk_buf_text(out, stk_text_noun(count, "rank ", "ranks "));
     const char *comma = "";
     for (uint32_t i = 0; i < n; i++) {
         uint32_t last = i;

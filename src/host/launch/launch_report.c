@@ -282,7 +282,7 @@ static void add_others(const stk_gang *g, stk_buf *out, stk_buf *traces)
     }
     if (g->n_others > 0) {
         stk_buf_printf(out, "; %u other rank%s ended because of it", g->n_others,
-                       g->n_others == 1 ? " was" : "s were");
+                       stk_text_noun(g->n_others, " was", "s were"));
     }
 }
 
@@ -359,7 +359,10 @@ void stk_launch_add_member(const stk_gang *g, uint32_t rank, stk_buf *out)
 
 int64_t stk_launch_first(const stk_gang *g)
 {
-    return g->first < 0 ? -1 : (int64_t)stk_launch_number(g, (uint32_t)g->first);
+    if (g->first < 0) {
+        return -1;
+    }
+    return (int64_t)stk_launch_number(g, (uint32_t)g->first);
 }
 
 void stk_launch_remember(stk_gang *g)

@@ -228,7 +228,7 @@ static bool try_again(stk_gang *g)
     } else {
         stk_launch_say(g, "%s; restart %u of %u with %u rank%s%s", g->text,
                        g->restart - g->n_changes, g->config->max_restarts, n, stk_text_plural(n),
-                       g->nodes != NULL ? " on this node" : "");
+                       stk_text_when(g->nodes != NULL, " on this node"));
     }
     g->n = n;
     if (g->nodes != NULL) {

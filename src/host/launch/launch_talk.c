@@ -94,7 +94,7 @@ bool stk_launch_talk_read(stk_gang *g, uint32_t i_peer, launch_take take, char *
         if (n < 0 && errno == EAGAIN) {
             return true;
         }
-        int code = n < 0 ? errno : 0;
+        int code = stk_errno_if(n < 0);
         const char *data;
         size_t len;
         int rc = 0;

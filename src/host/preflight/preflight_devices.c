@@ -159,8 +159,8 @@ static const char *process_text(pid_t pid, stk_arena *arena)
         return stk_arena_printf(arena, "pid %d (outside of this container?)", (int)pid);
     }
     (void)stk_proc_name(pid, name, sizeof name);
-    return stk_arena_printf(arena, "pid %d (%s%suser %s)", (int)pid, name, *name ? ", " : "",
-                            stk_proc_user(info.st_uid, user));
+    return stk_arena_printf(arena, "pid %d (%s%suser %s)", (int)pid, name,
+                            stk_text_when(*name, ", "), stk_proc_user(info.st_uid, user));
 }
 
 static void look_at_processes(stk_accel *accel, uint32_t i, const char *named, stk_findings *f)
@@ -191,7 +191,7 @@ static void look_at_processes(stk_accel *accel, uint32_t i, const char *named, s
     }
     if (n_found > 1) {
         (void)snprintf(more, sizeof more, " and %u other process%s hold", n_found - 1,
-                       n_found > 2 ? "es" : "");
+                       stk_text_when(n_found > 2, "es"));
     }
     if (known) {
         (void)stk_units_format_memory(bytes, memory, sizeof memory);

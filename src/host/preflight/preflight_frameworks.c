@@ -103,7 +103,7 @@ static void check_driver(const judge *j, const stk_framework *f, trouble *t)
     t->mild = g->compat;
     t->text = stk_arena_printf(
         j->arena, "needs driver %s or newer%s; this host has %s%s", lowest, cuda, g->driver,
-        g->compat ? ", and a forward compatibility package that may do" : "");
+        stk_text_when(g->compat, ", and a forward compatibility package that may do"));
     t->remedy = stk_arena_printf(
         j->arena,
         "install a build of %s for %s, or a newer driver; on data-centre GPUs the package "

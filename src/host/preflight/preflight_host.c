@@ -74,7 +74,7 @@ static int look_at_shm(stk_findings *f)
     return stk_preflight_add(
         f, warning_if(remedy), "shm", "/dev/shm", remedy, "/dev/shm has %s, %s free%s",
         amount(size, a), amount(left, b),
-        remedy != NULL ? ": too little for PyTorch's data loader workers and NCCL" : "");
+        stk_text_when(remedy != NULL, ": too little for PyTorch's data loader workers and NCCL"));
 }
 
 static const char *limit_text(rlim_t value, bool bytes, char buf[32])

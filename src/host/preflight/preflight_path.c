@@ -181,7 +181,7 @@ static void add_user(pather *p)
         return;
     }
     (void)snprintf(path, sizeof path, "%s%s/lib/python%s/site-packages", stk_text_or(base, home),
-                   base == NULL ? "/.local" : "", p->version);
+                   stk_text_when(base == NULL, "/.local"), p->version);
     add_site(p, path);
 }
 

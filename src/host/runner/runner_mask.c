@@ -114,7 +114,10 @@ static int add_escaped(stk_mask *m, const char *text, size_t n)
     if (copy == NULL || stk_buf_json(&buf, copy) < 0) {
         return STK_E_NOMEM;
     }
-    return buf.len == n + 2 ? 0 : add_pattern(m, buf.data + 1, buf.len - 2);
+    if (buf.len == n + 2) {
+        return 0;
+    }
+    return add_pattern(m, buf.data + 1, buf.len - 2);
 }
 
 static int add_value(stk_mask *m, const char *value)
@@ -147,7 +150,10 @@ int stk_mask_new(const char *const *values, stk_mask **ret_mask, stk_err *err)
         return 0;
     }
     stk_mask_free(m);
-    return ok ? 0 : stk_err_set(err, STK_E_NOMEM, "out of memory for a step's secrets");
+    if (ok) {
+        return 0;
+    }
+    return stk_err_set(err, STK_E_NOMEM, "out of memory for a step's secrets");
 }
 
 void stk_mask_free(stk_mask *mask)

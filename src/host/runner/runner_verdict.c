@@ -276,11 +276,12 @@ bool stk_runner_verdict(const stk_outcome *outcome, const stk_framework_report *
             stk_buf_text(&text, "unknown");
         }
         stk_buf_printf(&text, ": the driver doesn't report which processes use %s",
-                       n == 1 ? "it" : "them");
+                       stk_text_noun(n, "it", "them"));
     } else {
         blame b = find_cause(&f);
         ret_verdict->cause = b.cause;
-        stk_buf_printf(&text, ", used %u%s: ", f.n_used, f.n_unknown > 0 ? " or more" : "");
+        stk_buf_printf(&text, ", used %u%s: ", f.n_used,
+                       stk_text_when(f.n_unknown > 0, " or more"));
         say_unused(&f, noun, &text);
         stk_buf_text(&text, "; ");
         say_cause(&f, &b, &text);

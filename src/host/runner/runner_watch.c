@@ -170,7 +170,10 @@ static int64_t size_of_log(const stk_watch *watch, const char *name)
     char path[PATH_MAX];
     struct stat st;
     (void)snprintf(path, sizeof path, "%s/%s", watch->config.dir, name);
-    return stat(path, &st) == 0 ? (int64_t)st.st_size : -1;
+    if (stat(path, &st) != 0) {
+        return -1;
+    }
+    return (int64_t)st.st_size;
 }
 
 /* Collects records, so that many of them cost one write. */

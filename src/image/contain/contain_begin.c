@@ -59,7 +59,8 @@ void stk_contain_never_for(contain_task *t, const stk_err *err)
               stk_engine_program(&t->engine));
         return;
     }
-    never(t, CONTAIN_NEVER_RAN, "%s%s%s", err->text, err->hint[0] != '\0' ? "; " : "", err->hint);
+    never(t, CONTAIN_NEVER_RAN, "%s%s%s", err->text, stk_text_when(err->hint[0] != '\0', "; "),
+          err->hint);
 }
 
 static const stk_json *image_of(contain_task *t, const stk_engine *engine, stk_json *root)
@@ -164,7 +165,7 @@ bool stk_contain_has_given_up(contain_task *t, int64_t since_ms)
     }
     const char *what = gone ? "ended" : "didn't connect to its task";
     never(t, CONTAIN_NEVER_RAN, "container %s of image '%s' %s before the program began%s%s",
-          t->spec.name, t->spec.shown, what, logs[0] != '\0' ? ": " : "", logs);
+          t->spec.name, t->spec.shown, what, stk_text_when(logs[0] != '\0', ": "), logs);
     return true;
 }
 
@@ -211,7 +212,7 @@ void stk_contain_explain_start(contain_task *t, const char *what, int sys)
               "image '%s' has no program '%s'%s, which runs Python steps; name its interpreter "
               "(3.7 or newer) by the option `python` (backend: {docker: {python: "
               "/opt/python/bin/python3}}), or use another image",
-              image, program, strchr(program, '/') == NULL ? " in its PATH" : "");
+              image, program, stk_text_when(strchr(program, '/') == NULL, " in its PATH"));
     } else if (strcmp(what, "exec") == 0 && sys == ENOENT && strchr(program, '/') != NULL) {
         never(t, CONTAIN_NO_PROGRAM,
               "image '%s' has no program '%s', or lacks the interpreter or loader that it needs",

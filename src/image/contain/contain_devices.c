@@ -169,7 +169,10 @@ int stk_contain_check_gpu(const stk_engine *engine, const char *uuid, stk_err *e
     STK_ARENA_AUTO arena = stk_arena_new(0);
     STK_TRY(stk_err_if_null(arena, err));
     bool has_way = engine->has_nvidia || (engine->has_cdi && cdi_name(uuid, arena) != NULL);
-    return has_way ? 0 : no_way(engine, uuid, err);
+    if (has_way) {
+        return 0;
+    }
+    return no_way(engine, uuid, err);
 }
 
 static int add_gpus(const contain_spec *spec, stk_engine *engine, stk_arena *arena,

@@ -174,7 +174,10 @@ const char *stk_engine_filter(const char *key, const char *const *texts, stk_are
     stk_json_open(&json, NULL, '{');
     stk_json_put_texts(&json, key, texts);
     stk_json_close(&json, '}');
-    return json.failed ? NULL : stk_engine_escape(json.data, arena);
+    if (json.failed) {
+        return NULL;
+    }
+    return stk_engine_escape(json.data, arena);
 }
 
 int stk_engine_containers(const stk_engine *engine, const char *const *labels, stk_arena *arena,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "image/contain/contain_private.h"
 #include "sys/clock.h"
 
@@ -23,7 +24,8 @@ typedef struct listener {
 static void add_way(contain_ending *ending, const char *way)
 {
     size_t at = strlen(ending->how);
-    (void)snprintf(ending->how + at, sizeof ending->how - at, "%s%s", at > 0 ? ", then " : "", way);
+    (void)snprintf(ending->how + at, sizeof ending->how - at, "%s%s",
+                   stk_text_when(at > 0, ", then "), way);
 }
 
 /* Docker reports signals ("kill") and, after the end, "stop"; Podman reports "kill", or "stop"

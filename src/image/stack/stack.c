@@ -115,7 +115,10 @@ static int read_wish(const stk_stack *run, const char *step, const stk_settings 
         is_known = strcmp(w.name, later[i]) == 0;
     }
     *ret = w;
-    return is_known ? 0 : unknown_backend(run, step, w.name, arena, err);
+    if (is_known) {
+        return 0;
+    }
+    return unknown_backend(run, step, w.name, arena, err);
 }
 
 /* The file's only stack of this backend, or the one that has its name; NULL: none, or several. */

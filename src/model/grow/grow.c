@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/limits.h"
 #include "base/map.h"
+#include "base/text.h"
 
 #define NONE STK_GROW_NONE
 
@@ -154,7 +155,7 @@ static int wrong_next(const stk_spec *spec, const stk_step *step, const char *sa
                     said);
     } else {
         stk_err_set(err, STK_E_USAGE, "it named '%s' as the next step, but its graph says %s%s",
-                    said, step->grows == STK_NEXT_SWITCH ? "one of " : "", next.data);
+                    said, stk_text_when(step->grows == STK_NEXT_SWITCH, "one of "), next.data);
     }
     stk_err_hint(err, "a step must name the next steps that its graph was compiled with");
     return STK_E_USAGE;

@@ -199,7 +199,7 @@ static void too_large(const stk_plan_requester *q, const survey *s, refusal *r)
     char has[32];
     const stk_plan_kind *kind = stk_plan_kind_asked(q->cap, &s->want);
     const stk_capacity_device *d = &q->cap->devices[s->i_largest];
-    const char *of = is_picky(s) ? " of " : "";
+    const char *of = stk_text_when(is_picky(s), " of ");
     char sort[160];
     (void)stk_units_format_memory(s->share, memory, sizeof memory);
     (void)stk_units_format_memory(s->largest, has, sizeof has);
@@ -349,8 +349,9 @@ static int go_without(stk_plan_requester *q, uint32_t i_step, const survey *surv
     size_t len = 0;
     for (uint32_t i = 0; i < n && len < sizeof asked; i++) {
         char one[240];
-        len += (size_t)snprintf(asked + len, sizeof asked - len, "%s%s", i > 0 ? " or " : "",
-                                stk_plan_ask_text(q->cap, &surveys[i].want, one, sizeof one));
+        len +=
+            (size_t)snprintf(asked + len, sizeof asked - len, "%s%s", stk_text_when(i > 0, " or "),
+                             stk_plan_ask_text(q->cap, &surveys[i].want, one, sizeof one));
     }
     (void)snprintf(why, sizeof why, "%s has none%s, so it runs on the CPU (policy fit)",
                    q->cap->where, but(q));

@@ -402,7 +402,7 @@ static void say_change(stk_buf *buf, const char *name, const char *before, const
                  {"runtime", "Python", false, true}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (strlen(table[i].kind) == n && strncmp(table[i].kind, name, n) == 0) {
-            const char *quote = table[i].quoted ? "'" : "";
+            const char *quote = stk_text_when(table[i].quoted, "'");
             stk_buf_printf(buf, "%s%s%.100s%s %s", table[i].subject, quote, own, quote, verb);
             if (shown && table[i].values) {
                 stk_buf_printf(buf, " from %.60s to %.60s", before, now);

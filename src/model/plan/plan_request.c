@@ -53,7 +53,7 @@ static int write_notes(stk_plan_requester *q)
         const stk_plan_note_group *g = &q->groups[i];
         uint32_t named = g->n <= 3 ? g->n : 2;
         STK_BUF_AUTO text = STK_BUF_INIT(4096);
-        const char *before = g->n == 1 ? "step " : "steps ";
+        const char *before = stk_text_noun(g->n, "step ", "steps ");
         for (uint32_t j = 0; j < named; j++) {
             const char *name = stk_spec_step(plan->spec, g->first[j])->name;
             stk_buf_printf(&text, "%s'%s'", before, name);

@@ -50,7 +50,7 @@ const char *stk_plan_kind_text(const stk_alternative *want, char *buf, size_t si
         n = snprintf(buf, size, "gpu_class %.100s", want->gpu_class);
     }
     if (want->gpu_vendor != NULL) {
-        (void)snprintf(buf + n, size - (size_t)n, "%sgpu_vendor %s", n > 0 ? ", " : "",
+        (void)snprintf(buf + n, size - (size_t)n, "%sgpu_vendor %s", stk_text_when(n > 0, ", "),
                        want->gpu_vendor);
     }
     return buf;

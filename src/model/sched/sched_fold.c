@@ -1,6 +1,7 @@
 /* (state, event) → state; the digest. */
 #include "base/arena.h"
 #include "base/map.h"
+#include "base/text.h"
 #include "model/sched/sched.h"
 #include "model/sched/sched_internal.h"
 
@@ -259,12 +260,13 @@ static int fold_of_task(stk_sched *sched, const stk_sched_event *event, stk_err 
     }
     if (!is_possible(sched, event)) {
         const stk_sched_node *node = &sched->nodes[event->task];
-        return stk_err_set(err, STK_E_PROTOCOL,
-                           "event '%s' (attempt %u) is impossible for task %u, which is %s "
-                           "(attempt %u)%s",
-                           kind_word(event->kind), event->attempt, event->task,
-                           stk_state_word(node->state), node->attempt,
-                           event->kind == STK_EV_TASK_STARTED ? ", or for its devices" : "");
+        return stk_err_set(
+            err, STK_E_PROTOCOL,
+            "event '%s' (attempt %u) is impossible for task %u, which is %s "
+            "(attempt %u)%s",
+            kind_word(event->kind), event->attempt, event->task, stk_state_word(node->state),
+            node->attempt,
+            stk_text_when(event->kind == STK_EV_TASK_STARTED, ", or for its devices"));
     }
     if (reserve_one(sched) < 0) {
         return stk_err_set(err, STK_E_NOMEM, "out of memory for an event of task %u", event->task);

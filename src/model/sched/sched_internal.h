@@ -48,8 +48,10 @@ static inline bool stk_sched_is_starved(const stk_sched *sched, const stk_sched_
 static inline const stk_sched_wish *stk_sched_wish_of(const stk_sched *sched,
                                                       const stk_sched_kind *kind)
 {
-    return kind->wish == STK_SCHED_NIL ? NULL
-                                       : (const stk_sched_wish *)sched->wishes.items + kind->wish;
+    if (kind->wish == STK_SCHED_NIL) {
+        return NULL;
+    }
+    return (const stk_sched_wish *)sched->wishes.items + kind->wish;
 }
 
 /* The memory dimension that on_oom can increase: this machine's, or another's. */

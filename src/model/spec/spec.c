@@ -388,7 +388,10 @@ const stk_step *stk_spec_step(const stk_spec *spec, uint32_t i_step)
 int64_t stk_spec_find(const stk_spec *spec, const char *step_name)
 {
     uint64_t i;
-    return stk_map_get(&spec->step_index, step_name, &i) ? (int64_t)i : -1;
+    if (!stk_map_get(&spec->step_index, step_name, &i)) {
+        return -1;
+    }
+    return (int64_t)i;
 }
 
 uint32_t stk_spec_n_params(const stk_spec *spec)

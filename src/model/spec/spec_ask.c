@@ -45,7 +45,10 @@ uint32_t stk_spec_alternatives(const stk_resources *res, stk_alternative ret[STK
 uint32_t stk_spec_n_devices(const stk_resources *res)
 {
     stk_alternative all[STK_LIMIT_ASKS];
-    return stk_spec_alternatives(res, all) > 0 ? (uint32_t)all[0].gpu_count : 0;
+    if (stk_spec_alternatives(res, all) <= 0) {
+        return 0;
+    }
+    return (uint32_t)all[0].gpu_count;
 }
 
 const char *stk_spec_vendor_of(const stk_alternative *want)

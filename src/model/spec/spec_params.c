@@ -308,7 +308,7 @@ int stk_spec_check_params(const stk_spec *spec, stk_err *err)
         return 0;
     }
     stk_err_set(err, STK_E_USAGE, "pipeline '%s' needs a value for %s %s", spec->name,
-                n == 1 ? "parameter" : "parameters", stk_text_or(names.data, ""));
+                stk_text_noun(n, "parameter", "parameters"), stk_text_or(names.data, ""));
     stk_err_hint(err, "give each with --param NAME=VALUE");
     return STK_E_USAGE;
 }

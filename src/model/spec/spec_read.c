@@ -48,7 +48,10 @@ int stk_spec_no_memory(stk_spec_reader *r)
 
 int stk_spec_if_null(stk_spec_reader *r, const void *p)
 {
-    return p == NULL ? stk_spec_no_memory(r) : 0;
+    if (p != NULL) {
+        return 0;
+    }
+    return stk_spec_no_memory(r);
 }
 
 int stk_spec_wrong(stk_spec_reader *r, const stk_json *node, const char *key, const char *what)
@@ -57,7 +60,7 @@ int stk_spec_wrong(stk_spec_reader *r, const stk_json *node, const char *key, co
         return stk_spec_fail(r, node, "'%s' holds a NUL byte", key);
     }
     if (node->kind == STK_JSON_TEXT || node->kind == STK_JSON_INT || node->kind == STK_JSON_REAL) {
-        const char *quote = node->kind == STK_JSON_TEXT ? "'" : "";
+        const char *quote = stk_text_when(node->kind == STK_JSON_TEXT, "'");
         return stk_spec_fail(r, node, "'%s' must be %s, not %s%.60s%s", key, what, quote,
                              node->text, quote);
     }

@@ -113,7 +113,8 @@ static int read_memory(stk_spec_reader *r, const stk_json *node, int64_t *ret_by
         return stk_spec_fail(r, node,
                              "'resources.memory' is %.40s%s, but a step needs at least %lld MiB to "
                              "start; write an amount like 16GB, 8 GiB or 1.5GB",
-                             node->text, text == NULL ? " bytes" : "", STK_LIMIT_MEMORY_MIN >> 20);
+                             node->text, stk_text_when(text == NULL, " bytes"),
+                             STK_LIMIT_MEMORY_MIN >> 20);
     }
     *ret_bytes = bytes;
     return 0;

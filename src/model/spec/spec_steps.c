@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "model/spec/spec_read.h"
 
@@ -102,7 +103,7 @@ static int read_cwd(stk_spec_reader *r, const stk_json *node, stk_step *step)
         return 0;
     }
     step->cwd = stk_arena_printf(r->arena, "%s%s%s", r->spec->folder,
-                                 strcmp(r->spec->folder, "/") == 0 ? "" : "/", text);
+                                 stk_text_when(strcmp(r->spec->folder, "/") != 0, "/"), text);
     return stk_spec_if_null(r, step->cwd);
 }
 
@@ -135,7 +136,10 @@ static int64_t find_output(const steps_reader *s, uint32_t i_step, const char *n
     const stk_step *step = &s->steps[i_step];
     uint64_t i;
     if (step->n_outputs > FEW) {
-        return stk_map_get(&s->outputs[i_step], name, &i) ? (int64_t)i : -1;
+        if (!stk_map_get(&s->outputs[i_step], name, &i)) {
+            return -1;
+        }
+        return (int64_t)i;
     }
     for (i = 0; i < step->n_outputs; i++) {
         if (strcmp(step->outputs[i].name, name) == 0) {

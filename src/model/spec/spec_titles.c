@@ -241,7 +241,7 @@ static const char *describe(const maker *m, const call *c, const difference *dif
         for (uint32_t i = 0; i < n && n_parts < MAX_PARTS; i++) {
             const stk_input *in = input_named(c->step, differences[i].name, differences[i].place);
             if (in != NULL && is_upstream(in) == (pass == 1)) {
-                stk_buf_text(&text, n_parts++ > 0 ? ", " : "");
+                stk_buf_text(&text, stk_text_when(n_parts++ > 0, ", "));
                 put_part(m, in, differences[i].at, &text);
             }
         }

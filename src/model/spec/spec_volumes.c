@@ -219,14 +219,20 @@ const char *stk_spec_add_volumes(const char *key, const stk_json *value, stk_are
     while (strcmp(keys[i].key, key) != 0) {
         i++;
     }
-    return value == NULL ? NULL : keys[i].add(list, arena, value);
+    if (value == NULL) {
+        return NULL;
+    }
+    return keys[i].add(list, arena, value);
 }
 
 int stk_spec_check_mounted(stk_spec_reader *r, const stk_json *node, const char *key)
 {
     stk_spec_volumes list = {0};
     const char *wrong = stk_spec_add_volumes(key, node, r->arena, &list);
-    return wrong == NULL ? 0 : stk_spec_wrong(r, node, key, wrong);
+    if (wrong == NULL) {
+        return 0;
+    }
+    return stk_spec_wrong(r, node, key, wrong);
 }
 
 const stk_json *stk_spec_docker_option(const stk_json *options, const char *key)

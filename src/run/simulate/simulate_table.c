@@ -153,7 +153,10 @@ static int read_csv(reader *r, char *text)
             row[map[i]] = field[0] == '\0' ? NULL : field;
         }
     }
-    return n < 0 ? refuse_table(r, 0, "the file is empty", NULL) : 0;
+    if (n >= 0) {
+        return 0;
+    }
+    return refuse_table(r, 0, "the file is empty", NULL);
 }
 
 /* --- JSON --- */
@@ -249,7 +252,8 @@ int stk_table_memory(const stk_table *table, uint32_t row, uint32_t column, int6
     if (cell == NULL) {
         return 0;
     }
-    return stk_units_parse_memory(cell, ret_bytes, NULL) < 0
-               ? wrong_cell(table, row, column, "an amount of memory such as 10GB", err)
-               : 0;
+    if (stk_units_parse_memory(cell, ret_bytes, NULL) >= 0) {
+        return 0;
+    }
+    return wrong_cell(table, row, column, "an amount of memory such as 10GB", err);
 }

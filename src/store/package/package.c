@@ -98,7 +98,7 @@ static const char *note_of(const package_list *list, stk_arena *arena)
     STK_BUF_AUTO text = STK_BUF_INIT(2000);
     stk_buf_printf(&text, "left out of the project's code as private: ");
     for (uint32_t i = 0; i < list->n_left_out && i < N_PRIVATE; i++) {
-        stk_buf_text(&text, i > 0 ? ", " : "");
+        stk_buf_text(&text, stk_text_when(i > 0, ", "));
         stk_buf_printf(&text, "%.100s", list->left_out[i]);
     }
     if (list->n_left_out > N_PRIVATE) {

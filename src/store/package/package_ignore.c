@@ -326,5 +326,8 @@ int stk_ignore_tracked(const char *top, stk_arena *arena, stk_map *ret, stk_err 
         }
         rc = keep(top, name, arena, ret);
     }
-    return rc < 0 ? stk_err_nomem(err) : 0;
+    if (rc >= 0) {
+        return 0;
+    }
+    return stk_err_nomem(err);
 }

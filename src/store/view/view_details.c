@@ -93,7 +93,10 @@ static const stk_json *device_of(const stk_json *devices, const char *uuid)
 static int known_bool(const stk_json *object, const char *key)
 {
     const stk_json *value = stk_json_get(object, key);
-    return stk_json_is_kind(value, STK_JSON_BOOL) ? stk_json_is_true(value) : -1;
+    if (!stk_json_is_kind(value, STK_JSON_BOOL)) {
+        return -1;
+    }
+    return stk_json_is_true(value);
 }
 
 static void read_both_devices(const stk_json *granted, const stk_json *used, stk_arena *arena,
@@ -138,10 +141,16 @@ static const char *all_metadata(const stk_view *view, uint32_t i_task, const cha
     const stk_json *later = stk_view_logged(view, i_task, output);
     if (later == NULL || !stk_json_is_map(own)) {
         const stk_json *only = later != NULL ? later : own;
-        return stk_json_is_map(only) ? stk_json_dump_in(only, arena) : NULL;
+        if (!stk_json_is_map(only)) {
+            return NULL;
+        }
+        return stk_json_dump_in(only, arena);
     }
     stk_json both = *own;
-    return stk_json_update(arena, &both, later) ? stk_json_dump_in(&both, arena) : NULL;
+    if (!stk_json_update(arena, &both, later)) {
+        return NULL;
+    }
+    return stk_json_dump_in(&both, arena);
 }
 
 static void read_outputs(const stk_view *view, uint32_t i_task, const stk_json *outputs,

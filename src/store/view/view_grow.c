@@ -169,7 +169,7 @@ const char *stk_view_who(const stk_view *view, uint32_t i_task, stk_arena *arena
     STK_BUF_AUTO text = STK_BUF_INIT(1u << 16);
     stk_buf_printf(&text, "%s (", task->title);
     for (uint32_t i = 0; i < n; i++) {
-        stk_buf_printf(&text, "%sitem %u of %s", i > 0 ? ", " : "", frames[i].index,
+        stk_buf_printf(&text, "%sitem %u of %s", stk_text_when(i > 0, ", "), frames[i].index,
                        view->tasks[frames[i].task].name);
     }
     stk_buf_char(&text, ')');

@@ -93,7 +93,10 @@ static int pick_cpus(stk_exec *x, exec_slot *slot, uint32_t n, stk_err *err)
 int64_t stk_exec_memory_limit(const stk_exec *x, uint32_t task)
 {
     const stk_request *r = stk_plan_request(x->config.plan, x->tasks[task].i_step);
-    return r->limit_memory ? stk_sched_asks(x->sched, task).memory_bytes : 0;
+    if (!r->limit_memory) {
+        return 0;
+    }
+    return stk_sched_asks(x->sched, task).memory_bytes;
 }
 
 static void add_asked_devices(const stk_alternative *a, stk_buf *buf)

@@ -100,7 +100,10 @@ static int give_up_claim(stk_exec *x, stk_err *err)
     bool is_known = x->outside.claim.is_made &&
                     stk_sched_state(x->sched, x->outside.claim.task) == STK_TASK_READY;
     x->outside.claim.is_made = false;
-    return is_known ? stk_sched_fold(x->sched, &event, err) : 0;
+    if (!is_known) {
+        return 0;
+    }
+    return stk_sched_fold(x->sched, &event, err);
 }
 
 static int make_claim(stk_exec *x, int64_t now, stk_err *err)

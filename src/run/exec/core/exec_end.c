@@ -178,7 +178,7 @@ int stk_exec_read_result(stk_exec *x, exec_ending *e, stk_err *why)
     }
     int rc = stk_file_read_untrusted(path, STK_LIMIT_RESULT_BYTES, &text, &len, why);
     if (rc < 0) {
-        return rc == STK_E_NOT_FOUND ? 0 : rc;
+        return stk_err_but(rc, STK_E_NOT_FOUND);
     }
     STK_TRY(stk_result_parse(text, len, path, x->scratch, &e->result, why));
     e->has_result = true;

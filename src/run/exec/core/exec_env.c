@@ -230,5 +230,8 @@ int stk_exec_job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
         stk_exec_env_set(env, s->env[i].key, s->env[i].value);
     }
     STK_TRY(env_secrets(s, env, err));
-    return env->failed ? stk_err_nomem(err) : 0;
+    if (!env->failed) {
+        return 0;
+    }
+    return stk_err_nomem(err);
 }

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "run/exec/core/exec_end.h"
 #include "sys/file.h"
 
@@ -50,7 +51,8 @@ const char *stk_exec_gang_oom(stk_exec *x, const exec_gang *gang, const char *te
     }
     if (gang->others > 0) {
         (void)snprintf(others, sizeof others, "; %lld other rank%s ended because of it",
-                       (long long)gang->others, gang->others == 1 ? " was" : "s were");
+                       (long long)gang->others,
+                       stk_text_noun((uint64_t)gang->others, " was", "s were"));
     }
     return stk_arena_printf(x->scratch, "rank %lld: %.*s%s%s", (long long)gang->first, (int)n, text,
                             others, way_out);

@@ -60,7 +60,10 @@ static int finish_one(stk_exec *x, exec_idle *idle, stk_err *err)
     if (rc == STK_E_STORE) {
         return stk_exec_emit_note(x, why.text, err);
     }
-    return rc == STK_E_NOMEM ? stk_err_nomem(err) : 0;
+    if (rc != STK_E_NOMEM) {
+        return 0;
+    }
+    return stk_err_nomem(err);
 }
 
 static int list(stk_exec *x, exec_idle *idle, stk_err *err)

@@ -346,6 +346,7 @@ void stk_exec_reads_env(const stk_exec *x, uint32_t task, const char *dir, exec_
         const char *before = getenv("PYTHONPATH");
         stk_exec_env_add(env, "PYTHONPATH",
                          stk_arena_printf(env->arena, "%s/_worker/_site%s%s", x->config.front,
-                                          before == NULL ? "" : ":", stk_text_or(before, "")));
+                                          stk_text_when(before != NULL, ":"),
+                                          stk_text_or(before, "")));
     }
 }

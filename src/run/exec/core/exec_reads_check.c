@@ -75,7 +75,10 @@ const char *stk_exec_reads_unseen(const char *seen, stk_arena *arena)
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *doc = seen == NULL ? NULL : stk_json_read(scratch, seen);
     const char *text = stk_json_get_text(doc, "?");
-    return text == NULL ? NULL : stk_arena_dup(arena, text);
+    if (text == NULL) {
+        return NULL;
+    }
+    return stk_arena_dup(arena, text);
 }
 
 const char *stk_exec_reads_list(const char *seen, stk_arena *arena)
@@ -101,7 +104,10 @@ const char *stk_exec_reads_list(const char *seen, stk_arena *arena)
     if (n > SHOWN) {
         stk_buf_printf(&list, " and %u more", n - SHOWN);
     }
-    return n == 0 ? NULL : stk_buf_keep(&list, arena);
+    if (n == 0) {
+        return NULL;
+    }
+    return stk_buf_keep(&list, arena);
 }
 
 static bool is_file_same(const char *path, const char *value)

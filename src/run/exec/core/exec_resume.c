@@ -196,7 +196,10 @@ static int replay_running(stk_exec *x, uint32_t task, const exec_past *p, stk_er
     if (!is_away) {
         return adopt(x, task, err);
     }
-    return p->stack == NULL ? 0 : stk_exec_attach(x, task, err);
+    if (p->stack == NULL) {
+        return 0;
+    }
+    return stk_exec_attach(x, task, err);
 }
 
 int stk_exec_replay_unfinished(stk_exec *x, uint32_t task, const exec_past *p, stk_err *err)
@@ -266,7 +269,10 @@ static int replay_history(history *h)
     for (uint32_t i = 0; i < x->n_tasks && x->graph.grow == NULL; i++) {
         STK_TRY(replay_task(x, order[i], &h->tasks[order[i]], h->err));
     }
-    return x->config.cancelled ? 0 : stk_exec_note_attached(x, h->err);
+    if (x->config.cancelled) {
+        return 0;
+    }
+    return stk_exec_note_attached(x, h->err);
 }
 
 int stk_exec_replay(stk_exec *x, stk_err *err)

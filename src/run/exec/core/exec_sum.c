@@ -335,7 +335,7 @@ int stk_exec_sum_artifact(exec_sum *s, stk_store *store, const char *digest, boo
     int rc = stk_exec_sum_ask(s, store, EXEC_SUM_CHECK, digest, NULL, &work, &why);
     if (rc < 0) {
         *err = why;
-        return rc == STK_E_NOT_FOUND ? 0 : rc; /* its user sees that it is missing */
+        return stk_err_but(rc, STK_E_NOT_FOUND); /* its user sees that it is missing */
     }
     *ret_comes = work == NULL;
     if (work == NULL) {
@@ -357,7 +357,10 @@ int stk_exec_sum_ask_all(stk_exec *x, const char *json, stk_err *err)
         (void)snprintf(digest, sizeof digest, "%.*s", (int)strnlen(at, STK_DIGEST_HEX), at);
         rc = stk_exec_sum_artifact(x->sum, x->config.store, digest, &comes, &ignored);
     }
-    return rc == STK_E_NOMEM ? stk_err_nomem(err) : 0;
+    if (rc != STK_E_NOMEM) {
+        return 0;
+    }
+    return stk_err_nomem(err);
 }
 
 void stk_exec_sum_turn(exec_sum *s)

@@ -115,13 +115,16 @@ static int take_event(stk_exec *x, const stk_device_event *event, stk_err *err)
     if (steps.len == 0) {
         return 0; /* a device that this run doesn't hold */
     }
-    const char *care = worst == STK_XID_NODE ? "; the whole host needs a check" : "";
+    const char *care = stk_text_when(worst == STK_XID_NODE, "; the whole host needs a check");
     STK_TRY(stk_exec_emit_note(x,
                                stk_arena_printf(x->tick, "%s, with step %s on it: %s%s",
                                                 name_of(x, event->i_device, x->tick), steps.data,
                                                 event->text, care),
                                err));
-    return worst < STK_XID_QUARANTINE ? 0 : quarantine(x, event->i_device, event->text, err);
+    if (worst < STK_XID_QUARANTINE) {
+        return 0;
+    }
+    return quarantine(x, event->i_device, event->text, err);
 }
 
 int stk_exec_device_events(stk_exec *x, stk_err *err)

@@ -247,7 +247,7 @@ static int note_less(stk_exec *x, uint32_t i_step, uint32_t ranks, stk_err *err)
         return 0;
     }
     x->noted_less[i_step] = true;
-    const char *and = few_cpus && little_memory ? " and " : "";
+    const char *and = stk_text_when(few_cpus && little_memory, " and ");
     if (few_cpus) {
         (void)snprintf(cpus[0], sizeof cpus[0], "%g CPUs", (double)r.cpu_milli / 1e3);
         (void)snprintf(cpus[1], sizeof cpus[1], "%g", (double)c->cpu_milli / 1e3);

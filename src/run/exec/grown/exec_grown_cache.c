@@ -24,7 +24,10 @@ static const char *scope_digest(stk_exec *x, const exec_scope *scope)
     for (uint32_t i = 0; i < scope->n; i++) {
         stk_buf_printf(&buf, "%s %s\n", scope->items[i]->ref.digest, scope->items[i]->name);
     }
-    return buf.failed ? NULL : digest_of(x, buf.data, buf.len);
+    if (buf.failed) {
+        return NULL;
+    }
+    return digest_of(x, buf.data, buf.len);
 }
 
 /* The digest of a join's scopes, in the order of its inputs. */
@@ -96,7 +99,10 @@ static int see_scope(stk_exec *x, uint32_t task, seen *s, stk_err *err)
         see(s, "ranks", stk_arena_printf(arena, "%u", ranks));
     }
     STK_TRY(see_item(x, task, s, err));
-    return s->failed ? stk_err_nomem(err) : 0;
+    if (!s->failed) {
+        return 0;
+    }
+    return stk_err_nomem(err);
 }
 
 /* --- the inputs that the step declares --- */
@@ -109,7 +115,10 @@ static const char *digest_seen(stk_exec *x, uint32_t task, const stk_input *in, 
     char hex[STK_DIGEST_HEX + 1];
     if (in->kind == STK_INPUT_ITEM) {
         int rc = stk_exec_scope_item(x, task, &item, &n, err);
-        return rc < 0 ? NULL : digest_of(x, item, strlen(item));
+        if (rc < 0) {
+            return NULL;
+        }
+        return digest_of(x, item, strlen(item));
     }
     if (in->kind != STK_INPUT_OUTPUT) {
         return stk_exec_input_digest(&x->lookup, in, err);

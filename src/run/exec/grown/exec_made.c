@@ -134,7 +134,10 @@ static int make_rank(stk_exec *x, const exec_ending *whole, uint32_t rank, exec_
     if (rc == 0) {
         rc = make_part(x, &e, rank, ret, err);
     }
-    return rc < 0 ? stk_err_context(err, "rank %u", rank) : 0;
+    if (rc >= 0) {
+        return 0;
+    }
+    return stk_err_context(err, "rank %u", rank);
 }
 
 /* --- what comes next, by the value of an output --- */

@@ -207,7 +207,10 @@ static const exec_artifact *find_list(const stk_exec *x, uint32_t split)
 {
     const char *on = stk_exec_step(x, split)->on;
     const exec_grown *g = &x->graph.grown[split];
-    return on == NULL || g->n_scopes == 0 ? NULL : stk_exec_scope_find(&g->scopes[0], on);
+    if (on == NULL || g->n_scopes == 0) {
+        return NULL;
+    }
+    return stk_exec_scope_find(&g->scopes[0], on);
 }
 
 /* Reads the items into x->graph.items as a JSON list. It stays there for the tasks of the same

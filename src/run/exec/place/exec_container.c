@@ -105,7 +105,10 @@ static int put_code(container_writer *w)
     STK_DIR_AUTO dir = {0};
     const char *code = w->all->code, *root = w->all->root;
     if (code == NULL || !w->all->by_file) {
-        return code == NULL ? 0 : put_mount(w, code, root, false, true);
+        if (code == NULL) {
+            return 0;
+        }
+        return put_mount(w, code, root, false, true);
     }
     STK_TRY(stk_dir_read(code, &dir, w->err));
     for (uint32_t i = 0; i < dir.n; i++) {
@@ -350,7 +353,10 @@ int stk_exec_put_container(stk_exec *x, uint32_t task, uint32_t attempt, const c
                           .buf = buf,
                           .expand = &expand,
                           .err = err};
-    return put_members(&w, env) < 0 ? stk_err_context(err, "container") : 0;
+    if (put_members(&w, env) >= 0) {
+        return 0;
+    }
+    return stk_err_context(err, "container");
 }
 
 const char *stk_exec_container_image(const stk_exec *x, uint32_t task)

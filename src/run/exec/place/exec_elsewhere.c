@@ -83,7 +83,10 @@ static int copy_file(stk_exec *x, const char *path, stk_artifact *ret, stk_err *
         return 0;
     }
     STK_TRY(stk_store_work_take(x->config.store, work, ret, &leaves, err));
-    return leaves ? stk_store_work_run(work, err) : 0;
+    if (!leaves) {
+        return 0;
+    }
+    return stk_store_work_run(work, err);
 }
 
 /* Makes the file an artifact, so that the other machine can read it. */
@@ -231,7 +234,10 @@ static int set_env(stk_exec *x, const exec_in_image *in, exec_env *env, stk_job 
     add_expand(&whole, NULL);
     job->env = whole.env.items;
     away->expand = whole.expand;
-    return whole.env.failed ? stk_err_nomem(err) : 0;
+    if (!whole.env.failed) {
+        return 0;
+    }
+    return stk_err_nomem(err);
 }
 
 static int new_away(stk_exec *x, uint32_t task, const stk_place *place, stk_job_elsewhere **ret,
@@ -351,7 +357,10 @@ const char *stk_exec_away_got(stk_exec *x, uint32_t task, const char *dir)
     }
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *doc = stk_json_readn(scratch, text, len);
-    return stk_json_is_map(doc) ? stk_json_dump_in(doc, x->scratch) : NULL;
+    if (!stk_json_is_map(doc)) {
+        return NULL;
+    }
+    return stk_json_dump_in(doc, x->scratch);
 }
 
 bool stk_exec_away_saved(stk_exec *x, uint32_t task, const char *dir, uint32_t *ret_n)

@@ -202,7 +202,10 @@ const char *stk_exec_image_of(const stk_exec *x, uint32_t task)
     if (stk_exec_is_contained(x, task)) {
         return stk_exec_container_image(x, task);
     }
-    return stk_exec_is_away(x, task) ? stk_exec_away_image(x, task) : NULL;
+    if (!stk_exec_is_away(x, task)) {
+        return NULL;
+    }
+    return stk_exec_away_image(x, task);
 }
 
 const char *stk_exec_seen_of_project(const stk_exec *x, uint32_t task, const char *seen,
