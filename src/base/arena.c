@@ -22,7 +22,6 @@ struct stk_arena {
     block *head; /* the current block; older ones follow */
     size_t limit;
     size_t total; /* bytes in all blocks */
-    size_t used;
     size_t next_size;
 };
 
@@ -61,12 +60,6 @@ void stk_arena_reset(stk_arena *arena)
         arena->head->used = 0;
         arena->total = arena->head->size;
     }
-    arena->used = 0;
-}
-
-size_t stk_arena_used(const stk_arena *arena)
-{
-    return arena->used;
 }
 
 static int add_block(stk_arena *arena, size_t need)
@@ -110,7 +103,6 @@ static void *take_bytes(stk_arena *arena, size_t bytes)
     }
     void *p = b->data + b->used;
     b->used += bytes;
-    arena->used += bytes;
     return p;
 }
 

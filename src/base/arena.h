@@ -13,7 +13,6 @@ typedef struct stk_arena stk_arena;
 stk_arena *stk_arena_new(size_t limit_bytes); /* 0: no limit; NULL when out of memory */
 void stk_arena_free(stk_arena *arena);        /* NULL is fine */
 void stk_arena_reset(stk_arena *arena);       /* frees everything but the first block */
-size_t stk_arena_used(const stk_arena *arena);
 
 /* All of these return NULL when `arena` is NULL. */
 void *stk_arena_alloc(stk_arena *arena, size_t bytes);

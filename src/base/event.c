@@ -70,11 +70,6 @@ uint32_t stk_failure_own_retries(stk_failure failure)
     return (uint32_t)failures[failure].flag;
 }
 
-int stk_failure_is_charged(stk_failure failure)
-{
-    return failures[failure].flag == 0;
-}
-
 const char *stk_mode_word(stk_mode mode)
 {
     return mode_words[mode];

@@ -44,7 +44,6 @@ int stk_failure_of(const char *word); /* -1: unknown */
 /* Free attempts that tasks get for this failure class before it uses up the step's retries
  * (tbl/failures.def). */
 uint32_t stk_failure_own_retries(stk_failure failure);
-int stk_failure_is_charged(stk_failure failure); /* has no free attempts */
 const char *
 stk_mode_word(stk_mode mode);      /* "continue_on_failure", "stop_on_failure", "fail_fast" */
 int stk_mode_of(const char *word); /* -1: unknown */

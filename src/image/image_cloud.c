@@ -58,6 +58,9 @@ static int ask_cloud(const cloud_ask *ask, const char *key, stk_arena *arena, co
         why = stk_text_or(stk_json_get_text(&root, "error_description"),
                           stk_json_get_text(&root, "error"));
     }
+    if (ask->is_near && *ret == NULL && why == NULL) {
+        return STK_E_NOT_FOUND; /* another cloud's server at the same address */
+    }
     if (response.status != 200 || *ret == NULL) {
         return stk_err_set(err, STK_E_ENV, "%s gives no log-in (%d%s%.200s)", ask->who,
                            response.status, stk_text_when(why != NULL, ", "), stk_text_or(why, ""));
@@ -229,6 +232,38 @@ static int ask_google(stk_arena *arena, stk_image_login *ret, stk_err *err)
 #define AZURE_SCOPE "https://containerregistry.azure.net"
 #define AZURE_DEFAULT (AZURE_SCOPE "/.default")
 
+/* The managed identity of this machine; or, where Azure says so by variables, of the app. */
+static int ask_managed(const char *client, stk_arena *arena, const char **ret,
+                       const char **ret_from, stk_err *err)
+{
+    const char *endpoint = variable("IDENTITY_ENDPOINT"), *header = variable("IDENTITY_HEADER");
+    const char *host =
+        stk_text_or(variable("AZURE_POD_IDENTITY_AUTHORITY_HOST"), "http://169.254.169.254");
+    bool is_app = endpoint != NULL && header != NULL;
+    const char *const pairs[] = {"api-version", is_app ? "2019-08-01" : "2018-02-01",
+                                 "resource",    AZURE_SCOPE,
+                                 "client_id",   client,
+                                 NULL};
+    const char *query = form_of(pairs, arena);
+    cloud_ask ask = {.header = "Metadata: true", .is_near = true};
+    STK_TRY(stk_err_if_null(query, err));
+    if (is_app) {
+        ask.header = stk_arena_printf(arena, "X-IDENTITY-HEADER: %s", header);
+        ask.url = stk_arena_printf(arena, "%s?%s", endpoint, query);
+        ask.who = "IDENTITY_ENDPOINT";
+    } else {
+        size_t n = strlen(host);
+        ask.url = stk_arena_printf(arena, "%.*s/metadata/identity/oauth2/token?%s",
+                                   (int)(n - (host[n - 1] == '/')), host, query);
+        ask.who = "Azure's metadata server";
+    }
+    if (ask.url == NULL || ask.header == NULL) {
+        return stk_err_nomem(err);
+    }
+    *ret_from = ask.who;
+    return ask_cloud(&ask, "access_token", arena, ret, err);
+}
+
 /* Entra ID's token: of a client by its secret, by the cluster's own token, or of this machine. */
 static int ask_entra(stk_arena *arena, const char **ret, const char **ret_from, stk_err *err)
 {
@@ -244,17 +279,7 @@ static int ask_entra(stk_arena *arena, const char **ret, const char **ret_from, 
                          "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
                          "client_assertion", NULL, NULL};
     if (tenant == NULL || client == NULL || (secret == NULL && file == NULL)) {
-        const char *imds = "http://169.254.169.254/metadata/identity/oauth2/"
-                           "token?api-version=2018-02-01&resource=";
-        *ret_from = "Azure's metadata server";
-        const cloud_ask ask = {.url = stk_arena_printf(arena, "%s%s%s%s", imds, AZURE_SCOPE,
-                                                       stk_text_when(client != NULL, "&client_id="),
-                                                       stk_text_or(client, "")),
-                               .header = "Metadata: true",
-                               .is_near = true,
-                               .who = *ret_from};
-        STK_TRY(stk_err_if_null(ask.url, err));
-        return ask_cloud(&ask, "access_token", arena, ret, err);
+        return ask_managed(client, arena, ret, ret_from, err);
     }
     if (secret == NULL) {
         STK_TRY(stk_file_read(file, MAX_KEYS, &text, &len, err));

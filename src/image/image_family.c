@@ -36,6 +36,14 @@ static const struct {
 };
 
 static const struct {
+    const char *version;
+    int32_t cuda;
+} tensorflows[] = {
+#define VERSION(version, cuda) {version, cuda},
+#include "tbl/images.def"
+};
+
+static const struct {
     const char *family;
     int32_t cuda;
     const char *repository, *tag;
@@ -164,6 +172,19 @@ static int32_t cuda_of_name(const family *f, const stk_image_ref *ref, const cha
     return cuda_word(text);
 }
 
+/* "2.15.0" and "2.15.0rc1" are 2.15; -1: another version. */
+static int32_t cuda_of_tensorflow(const char *version)
+{
+    for (size_t i = 0; i < sizeof tensorflows / sizeof tensorflows[0]; i++) {
+        size_t n = strlen(tensorflows[i].version);
+        if (strncmp(version, tensorflows[i].version, n) == 0 &&
+            !isdigit((unsigned char)version[n])) {
+            return tensorflows[i].cuda;
+        }
+    }
+    return -1;
+}
+
 static int made_for(const family *f, const char *text, int32_t cuda)
 {
     static const struct {
@@ -264,6 +285,10 @@ int stk_image_facts_of(const char *name, const stk_image_config *config, stk_are
         }
         f.cuda = cuda_of_name(known, &ref, text);
         f.made_for = made_for(known, text, f.cuda);
+        if (f.cuda < 0 && f.made_for == FOR(NVIDIA) && f.version != NULL &&
+            strcmp(known->key, "tensorflow") == 0) {
+            f.cuda = cuda_of_tensorflow(f.version);
+        }
         f.source = "its name";
         if (known != NULL && strcmp(known->key, "python") == 0 && isdigit((unsigned char)*tag)) {
             f.python = stk_arena_dupn(arena, tag, strspn(tag, "0123456789."));

@@ -156,10 +156,12 @@ static int explain_words(const stk_engine *engine, const stk_image_ref *ref, con
     static const char *const full[] = {"no space left", "disk quota", NULL};
     static const struct {
         int status;
-        const char *words[5];
+        const char *words[6]; /* NULL-terminated */
     } refusals[] = {
         {429, {"toomanyrequests", "too many requests", "rate limit"}},
-        {401, {"unauthorized", "authentication required", "denied", "forbidden"}},
+        {401,
+         {"unauthorized", "authentication required", "no basic auth credentials", "denied",
+          "forbidden"}},
         {404, {"manifest unknown", "name unknown", "not found", "repository name not known"}}};
     static const char *const cut[] = {
         "unexpected eof",     "connection reset", "broken pipe", "timeout",

@@ -317,3 +317,79 @@ def test_by_an_engine(stoker: Stoker, podman: Any, open_shop: Callable[..., Shop
         )
     finally:
         conf.write_text(text)
+
+
+def test_by_docker(stoker: Stoker, docker: Any, open_shop: Callable[..., Shop]) -> None:
+    """Docker takes the image and pushes it with the password of a helper; it pulls and runs it."""
+    folder = stoker.folder / "shop"
+    folder.mkdir()
+    shop = open_shop(closed(folder))
+    env = {"DOCKER_HOST": f"unix://{docker.socket}"}
+    words = ("carry", "--image", f"{shop.address}/{NAME}:1", "--by", "docker")
+    assert "no credentials were found" in stoker(*words, **env).said
+    helper = stoker.write(
+        "bin/docker-credential-played",
+        f"""#!/bin/sh\nread -r s\n[ "$1 $s" = "get {shop.address}" ] || exit 1\n"""
+        """echo '{"Username": "ann", "Secret": "secret"}'\n""",
+    )
+    helper.chmod(0o755)
+    stoker.write("home/.docker/config.json", json.dumps({"credHelpers": {shop.address: "played"}}))
+    env["PATH"] = f"{helper.parent}:{os.environ['PATH']}"
+    sent = pushed(stoker, shop, "--by", "docker", **env)
+    assert "Docker" in sent["by"] and sent["pinned"].startswith(f"{shop.address}/{NAME}@sha256:")
+    basic = "Basic " + base64.b64encode(b"ann:secret").decode()
+    digest = sent["pinned"].partition("@")[2]
+    manifest = json.loads(shop.get(NAME, f"manifests/{digest}", basic))
+    assert manifest["config"]["digest"] == sent["id"]
+    # a run of that engine pulls what it lacks, builds on it and pushes what it has built
+    for name in (sent["image"], sent["pinned"]):
+        docker.api("DELETE", f"/images/{name}?force=true")
+    stoker.write("stoker.yaml", json.dumps({"stacks": {"box": {"backend": "docker", "registry": shop.address}}}))  # fmt: skip
+    step = {"run": ["/stoker/bin/stoker", "--version"], "docker": {"parent_image": sent["image"]}}
+    built = {**step, "docker": {**step["docker"], "environment": {"BUILT": "yes"}}}
+    steps = {"pulled": step, "built": built}
+    document = {"stoker": 1, "name": "p", "steps": steps}
+    stoker.write("p.json", json.dumps(document))
+    done = stoker("run", "--json", "--with", "box", "p.json", **env)
+    assert done.code == 0, done.said
+    told = json.loads(done.out)["steps"]
+    assert told["pulled"]["granted"]["image"]["id"] == sent["id"]
+    catalogue = json.loads(shop.get("", "_catalog", basic))["repositories"]
+    assert len(catalogue) == 2 and NAME in catalogue
+    for tag in docker.api("GET", "/images/json")[1]:
+        for name in tag["RepoTags"] or []:
+            if name.startswith(shop.address):
+                docker.api("DELETE", f"/images/{name}?force=true")
+
+
+INDEX = "application/vnd.oci.image.index.v1+json"
+
+
+def test_an_image_of_several_platforms(stoker: Stoker, open_shop: Callable[..., Shop]) -> None:
+    """A tag that is an index: the variant of the machine that runs is judged, and none is missed."""
+    shop = open_shop()
+    pinned = pushed(stoker, shop)["pinned"].partition("@")[2]
+    kind = "application/vnd.oci.image.manifest.v1+json"
+    manifest = json.loads(shop.get(NAME, f"manifests/{pinned}"))
+    size = len(shop.get(NAME, f"manifests/{pinned}"))
+    other = {"amd64": "arm64", "arm64": "amd64"}[HOST]
+
+    def variant(arch: str) -> Object:
+        platform = {"os": "linux", "architecture": arch}
+        return {"mediaType": manifest.get("mediaType", kind), "digest": pinned, "size": size, "platform": platform}  # fmt: skip
+
+    def put(tag: str, *arches: str) -> str:
+        index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [variant(a) for a in arches]}
+        data = json.dumps(index).encode()
+        shop.put(NAME, f"manifests/{tag}", data, INDEX)
+        return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+    whole = put("both", other, HOST)
+    done = stoker("doctor", "--json", "--image", f"{shop.address}/{NAME}:both")
+    assert done.code == 0, done.said
+    assert HOST in done.out and whole in done.out
+    put("others", other, "s390x")
+    done = stoker("doctor", "--image", f"{shop.address}/{NAME}:others")
+    assert done.code != 0
+    for word in (f"linux/{HOST}", f"linux/{other}", "linux/s390x"):
+        assert word in done.said

@@ -144,6 +144,8 @@ class Issuer:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
                 form = {k: v[0] for k, v in urllib.parse.parse_qs(body).items()}
                 form["flavor"] = self.headers.get("Metadata-Flavor", "")
+                form["metadata"] = self.headers.get("Metadata", "")
+                form["header"] = self.headers.get("X-IDENTITY-HEADER", "")
                 issuer.n_asked += 1
                 is_right = check(self.path, form)
                 doc = {"access_token": token} if is_right else {"error_description": "not you"}
@@ -283,6 +285,64 @@ def test_azure(
     )
     front.rights = set()
     assert "AcrPush" in refused(stoker, AZURE, **client, AZURE_CLIENT_SECRET="s")
+
+
+RESOURCE = "https://containerregistry.azure.net"
+
+
+def query_of(path: str) -> Object:
+    return {k: v[0] for k, v in urllib.parse.parse_qs(path.partition("?")[2]).items()}
+
+
+@pytest.mark.parametrize("client", [None, "a client"])
+def test_a_managed_identity(
+    stoker: Stoker, front: CloudFront, issue: Callable[..., Issuer], client: str | None
+) -> None:
+    """The identity of a virtual machine, and of an app, whose server's address Azure sets."""
+    wanted = {"resource": RESOURCE} | ({"client_id": client} if client else {})
+    own = {"AZURE_CLIENT_ID": client} if client else {}
+
+    def of_machine(path: str, form: Object) -> bool:
+        asked = {"api-version": "2018-02-01", **wanted}
+        is_there = path.startswith("/metadata/identity/oauth2/token?")
+        return is_there and query_of(path) == asked and form["metadata"] == "true"
+
+    def of_app(path: str, form: Object) -> bool:
+        asked = {"api-version": "2019-08-01", **wanted}
+        return path.startswith("/msi?") and query_of(path) == asked and form["header"] == "h"
+
+    machine = issue("entra-token", of_machine)
+    there = {"AZURE_POD_IDENTITY_AUTHORITY_HOST": f"http://{machine.address}/", **own}
+    pinned = push(stoker, AZURE, **there)
+    app = issue("entra-token", of_app)
+    env = {"IDENTITY_ENDPOINT": f"http://{app.address}/msi", **own}
+    assert push(stoker, AZURE, **env, IDENTITY_HEADER="h") == pinned
+    assert machine.n_asked > 0 and app.n_asked > 0
+    said = refused(stoker, AZURE, **env, IDENTITY_HEADER="x")
+    assert "IDENTITY_ENDPOINT gives no log-in (401, not you)" in said
+    front.rights = set()
+    assert "AcrPush" in refused(stoker, AZURE, **there)
+
+
+def test_another_clouds_metadata_server(stoker: Stoker, tmp_path: Path) -> None:
+    """It has the same address, and knows nothing of Azure: then nobody is logged in."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        there = f"http://127.0.0.1:{server.server_port}"
+        said = refused(stoker, AZURE, AZURE_POD_IDENTITY_AUTHORITY_HOST=there)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert "no credentials were found" in said and "gives no log-in" not in said
 
 
 def test_before_submission(stoker: Stoker, front: CloudFront, tmp_path: Path) -> None:

@@ -89,3 +89,37 @@ def test_nothing_is_left_after_a_signal(tmp_path: Path) -> None:
     p.send_signal(signal.SIGTERM)
     p.communicate(timeout=120)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_launchers_folder_is_removed_by_the_next(tmp_path: Path) -> None:
+    """Only by one that starts after its death; a living launcher's and other folders stay."""
+
+    def start() -> subprocess.Popen[str]:
+        p = subprocess.Popen(
+            [binary(), "launch", *python("print('up'); time.sleep(3000)")],
+            env=ENV | {"TMPDIR": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert p.stdout is not None and p.stdout.readline() == "[0] up\n"
+        return p
+
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").write_text("")
+    (tmp_path / "stoker-errors-linked").symlink_to(elsewhere)
+    killed, alive = start(), start()
+    mine = {p for p in tmp_path.glob("stoker-errors-??????") if not p.is_symlink()}
+    assert len(mine) == 2
+    for folder in mine:
+        (folder / "0.json").write_text("{}")
+    killed.kill()
+    killed.communicate(timeout=120)
+    assert {p for p in mine if p.exists()} == mine
+    done = launch(*python("pass"), TMPDIR=str(tmp_path))
+    assert done.code == 0
+    (left,) = [p for p in mine if p.exists()]
+    assert (left / "0.json").exists() and (elsewhere / "kept").exists()
+    alive.send_signal(signal.SIGTERM)
+    alive.communicate(timeout=120)
+    assert {p.name for p in tmp_path.iterdir()} == {"elsewhere", "stoker-errors-linked"}

@@ -74,11 +74,18 @@ class Shop:
         headers = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
         if authorization:
             headers["Authorization"] = authorization
-        connection.request("GET", f"/v2/{name}/{path}", headers=headers)
+        where = f"{name}/{path}" if name else path
+        connection.request("GET", f"/v2/{where}", headers=headers)
         answer = connection.getresponse()
         data = answer.read()
         assert answer.status == 200, data
         return data
+
+    def put(self, name: str, path: str, data: bytes, kind: str) -> None:
+        connection = self.connect()
+        connection.request("PUT", f"/v2/{name}/{path}", data, {"Content-Type": kind})
+        answer = connection.getresponse()
+        assert answer.status == 201, answer.read()
 
     def unpack(self, name: str, tag: str, folder: Path) -> None:
         """The files of an image of one layer."""

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/json.h"
@@ -17,17 +18,84 @@
 
 enum { ACCOUNT_BYTES = 1 << 20, ACCOUNT_NODES = 10000, ACCOUNT_DEPTH = 20 };
 
+/* A folder has this name while its launcher holds its lock, which ends with the process. */
+#define PREFIX "stoker-errors-"
+#define UNLOCKED "stoker-unlocked-errors-"
+
+static void empty_folder(int fd, const char *name)
+{
+    stk_dir folder = {0};
+    if (stk_dir_read_fd(fd, name, &folder, NULL) == 0) {
+        for (uint32_t i = 0; i < folder.n; i++) {
+            (void)unlinkat(fd, folder.items[i].name, 0);
+        }
+        stk_dir_done(&folder);
+    }
+}
+
+/* Removes one folder if it is ours and nobody holds its lock: its launcher was killed. */
+static void remove_if_dead(int above, const char *name)
+{
+    struct stat st;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        return;
+    }
+    if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && fcntl(fd, F_OFD_GETLK, &lock) == 0 &&
+        lock.l_type == F_UNLCK) {
+        empty_folder(fd, name);
+        (void)unlinkat(above, name, AT_REMOVEDIR);
+    }
+    (void)close(fd);
+}
+
+static void remove_dead_folders(const char *above)
+{
+    stk_dir folder = {0};
+    if (stk_dir_read(above, &folder, NULL) < 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < folder.n; i++) {
+        if (strncmp(folder.items[i].name, PREFIX, strlen(PREFIX)) == 0) {
+            remove_if_dead(folder.fd, folder.items[i].name);
+        }
+    }
+    stk_dir_done(&folder);
+}
+
+/* Makes the folder, locks it, and only then gives it the name by which others find it. Where the
+ * file system has no locks it keeps the other one. */
+static int make_folder(stk_gang *g, const char *above)
+{
+    char name[PATH_MAX];
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    (void)snprintf(g->errors, sizeof g->errors, "%.*s/" UNLOCKED "XXXXXX", PATH_MAX / 2, above);
+    if (mkdtemp(g->errors) == NULL) {
+        return -1;
+    }
+    const char *random = g->errors + strlen(g->errors) - 6;
+    (void)snprintf(name, sizeof name, "%.*s/" PREFIX "%s", PATH_MAX / 2, above, random);
+    g->errors_fd = open(g->errors, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (g->errors_fd >= 0 && fcntl(g->errors_fd, F_OFD_SETLK, &lock) == 0 &&
+        rename(g->errors, name) == 0) {
+        (void)snprintf(g->errors, sizeof g->errors, "%s", name);
+    }
+    return 0;
+}
+
 int stk_launch_errors_open(stk_gang *g, stk_err *err)
 {
+    const char *above = stk_text_or(getenv("TMPDIR"), "/tmp");
+    g->errors_fd = -1;
     if (g->config->dir != NULL) {
         return 0;
     }
-    (void)snprintf(g->errors, sizeof g->errors, "%.*s/stoker-errors-XXXXXX", PATH_MAX / 2,
-                   stk_text_or(getenv("TMPDIR"), "/tmp"));
-    if (mkdtemp(g->errors) == NULL) {
+    remove_dead_folders(above);
+    if (make_folder(g, above) < 0) {
         int code = errno;
-        (void)snprintf(g->errors, sizeof g->errors, "/tmp/stoker-errors-XXXXXX");
-        if (mkdtemp(g->errors) == NULL) {
+        remove_dead_folders("/tmp");
+        if (make_folder(g, "/tmp") < 0) {
             g->errors[0] = '\0';
             return stk_err_sys(err, STK_E_SYS, code, "no folder for the ranks' errors in TMPDIR");
         }
@@ -58,14 +126,11 @@ void stk_launch_errors_close(stk_gang *g)
     if (g->errors[0] == '\0') {
         return;
     }
-    stk_dir folder;
-    if (stk_dir_read(g->errors, &folder, NULL) == 0) {
-        for (uint32_t i = 0; i < folder.n; i++) {
-            (void)unlinkat(folder.fd, folder.items[i].name, 0);
-        }
-        stk_dir_done(&folder);
+    if (g->errors_fd >= 0) {
+        empty_folder(g->errors_fd, g->errors);
     }
     (void)rmdir(g->errors);
+    stk_file_close(&g->errors_fd);
     g->errors[0] = '\0';
 }
 

@@ -83,6 +83,7 @@ typedef struct stk_gang {
     uint32_t n_devices;
     launch_hang hang;
     char errors[PATH_MAX]; /* folder for the ranks' error files without config->dir; "": none */
+    int errors_fd;         /* holds its lock; -1: none */
     char text[1024];       /* why this attempt failed */
     stk_buf past;          /* finished attempts, as JSON members */
     stk_buf stacks;        /* the ranks' stacks at a hang */
