@@ -48,6 +48,7 @@ ROOMS: dict[str, set[str]] = {
         *("host/backend", "away/aws", "away/share"),
     },
     "away/kubernetes": {*CELLAR, "net", "model/spec", "away/remote"},
+    "away/slurm": {*CELLAR, "model/spec", "away/remote"},
     "away/batch": {*CELLAR, "net", "model/spec", "away/aws", "away/share", "away/remote"},
     "away/agent": {
         *CELLAR,

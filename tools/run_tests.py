@@ -35,7 +35,7 @@ BIN = ROOT / ".venv" / "bin"
 SILENT_S = 900  # from one test's end to the next
 ALONE = {"crash", "wheel", "backends", "container"}  # folders of tests/ that run one at a time
 # … and that `fast` leaves out, with these:
-FURTHER = ALONE | {"kubernetes", "batch", "remote", "share"}
+FURTHER = ALONE | {"kubernetes", "batch", "slurm", "remote", "share"}
 LONGEST = [
     "kubernetes",
     "python",

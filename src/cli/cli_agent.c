@@ -17,7 +17,8 @@ const stk_command stk_cmd_agent = {
     .summary = "run one attempt of a step in this container, for an engine elsewhere",
     .usage = "URL KEY",
     .text =
-        "Started by the engine in the pod or job of a step that runs on Kubernetes or AWS Batch. "
+        "Started by the engine in the pod or job of a step that runs on Kubernetes, AWS Batch or "
+        "Slurm. "
         "URL is the\nstore that the machines share (s3://bucket/prefix or a folder), KEY names the "
         "attempt there\n(runs/RUN/STEP/TASK/ATTEMPT). It brings the step's inputs and code from "
         "there, runs the step as at home,\nand leaves its outputs, logs and how it ended there. "

@@ -72,7 +72,7 @@ static const stk_option options_of_run[] = {
     {"policy", 0, "fit|strict",
      "if this machine can't grant a request: run with less and say so, or refuse"},
     {"with", 0, "STACK",
-     "where steps run: local, docker, kubernetes, batch, or a stack of stoker.yaml"},
+     "where steps run: local, docker, kubernetes, batch, slurm, or a stack of stoker.yaml"},
     {"stack", 0, "STACK", "the same"},
     {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')"},
     {"max-workers", 'j', "N",
@@ -116,7 +116,8 @@ const stk_command stk_cmd_run = {
         "this machine; a step\nwithout one runs on the machine itself. stoker.yaml, in the "
         "document's folder or above it up to the project's, names stacks:\nstacks: {lab: {backend: "
         "docker, default_image: …, image_map: {nvcr.io/: mirror/}, socket: …}}.\n\n"
-        "--with kubernetes, batch or a stack of these sends steps to other machines, which share a "
+        "--with kubernetes, batch, slurm or a stack of these sends steps to other machines, which "
+        "share a "
         "store with this one\n(`store:` of the stack, or STOKER_SHARE). They take nothing of this "
         "machine; --policy is strict unless said.\nSIGTERM to the engine leaves them running: "
         "'stoker resume' goes on with them; Ctrl-C and 'stoker cancel' end them.",

@@ -118,7 +118,8 @@ const stk_command stk_cmd_stack = {
     .usage = "[options] [list | show NAME | check NAME]",
     .text =
         "A stack is a place where steps run, with its settings: containers of this machine, "
-        "Kubernetes, AWS Batch. stoker.yaml names stacks; it is in the current folder or above it "
+        "Kubernetes, AWS Batch, Slurm. stoker.yaml names stacks; it is in the current folder or "
+        "above it "
         "up to the project's (the nearest folder that is yours and has stoker.yaml, .git or "
         "pyproject.toml). A run of a pipeline document begins to look in the document's folder. "
         "Each backend also has a stack of its own name, with defaults. A run chooses a stack with "
@@ -127,11 +128,12 @@ const stk_command stk_cmd_stack = {
         "are its options known, can its store be read and written? Exit status 3: something would "
         "stop a run.\n\nThe least that stoker.yaml needs for a cluster ('stoker carry --image "
         "IMAGE' "
-        "makes runner_image), and for a queue of AWS Batch:\n\n"
+        "makes runner_image), for a queue of AWS Batch, and for Slurm:\n\n"
         "stacks: {prod: {backend: kubernetes, store: 's3://BUCKET/PREFIX', runner_image: IMAGE, "
         "default_image: IMAGE}}\n\n"
         "stacks: {aws: {backend: batch, store: 's3://BUCKET/PREFIX', default_image: IMAGE, "
-        "options: {queue: QUEUE}}}",
+        "options: {queue: QUEUE}}}\n\n"
+        "stacks: {lab: {backend: slurm, store: /SHARED/FOLDER}}",
     .options = options,
     .max_args = 2,
     .run = run_stack};

@@ -376,7 +376,9 @@ int stk_run_elsewhere_images(stk_run_elsewhere *e, const stk_spec *spec,
         if (!stk_run_is_away(e, i)) {
             continue;
         }
-        if (stk_image_builds(place->docker) || place->image == NULL) {
+        if (!stk_place_has_image(place->kind)) {
+            STK_TRY(check_carry(e, spec, i, err));
+        } else if (stk_image_builds(place->docker) || place->image == NULL) {
             STK_TRY(build_image(e, spec, options, logs, i, plan, soft, err));
         } else {
             STK_TRY(find_image(e, spec, i, plan, err));

@@ -313,7 +313,9 @@ int stk_run_elsewhere_to_end(stk_run_elsewhere *e, const stk_spec *spec, stk_sto
     e->only_to_end = true;
     e->images = stk_arena_array(e->arena, n, sizeof *e->images);
     for (uint32_t i = 0; e->images != NULL && i < n; i++) {
-        e->images[i] = stk_text_or(e->steps[i].image, "image");
+        if (stk_place_has_image(e->steps[i].kind)) {
+            e->images[i] = stk_text_or(e->steps[i].image, "image");
+        }
     }
     e->exec = (stk_exec_elsewhere){.places = e->steps, .images = e->images, .carry_at = CARRY_AT};
     stk_store_set_origin(store, fetch, e);

@@ -139,8 +139,10 @@ static void put_grant(const stk_run_plan *p, uint32_t i, stk_buf *out)
     }
     if (r->place > 0) {
         stk_buf_separate(&ask, ", ");
-        stk_buf_printf(&ask, "on %s (stack '%s'), in %s", stk_place_word(place->kind),
-                       place->stack->name, image);
+        stk_buf_printf(&ask, "on %s (stack '%s')", stk_place_word(place->kind), place->stack->name);
+        if (stk_place_has_image(place->kind)) {
+            stk_buf_printf(&ask, ", in %s", image);
+        }
     }
     if (ask.len > WIDTH) { /* on a new line, so that the reasons stay aligned */
         stk_buf_printf(out, "%s\n%55s", ask.data, "");

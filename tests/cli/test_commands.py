@@ -54,7 +54,7 @@ def test_help_of_each_command(cli: Cli, name: str) -> None:
         (["run", "--polcy", "fit", "p.yaml"], ["polcy", "did you mean '--policy'"]),
         (["run", "--policy", "nice", "p.yaml"], ["'nice'", "strict", "fit"]),
         (["run", "--mode", "quick", "p.yaml"], ["'quick'", "fail_fast"]),
-        (["run", "--with", "slurm", "p.yaml"], ["'slurm'", "local"]),
+        (["run", "--with", "slurmm", "p.yaml"], ["'slurmm'", "local"]),
         (["run", "--max-workers", "0", "p.yaml"], ["'0'"]),
         (["run", "--max-workers"], ["max-workers"]),
         (["run", "p.txt"], ["'p.txt'", ".yaml"]),

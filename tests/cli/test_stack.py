@@ -40,6 +40,7 @@ def test_list_has_the_files_stacks_and_one_of_each_backend(cli: Cli) -> None:
         ["docker", "docker"],
         ["kubernetes", "kubernetes"],
         ["batch", "batch"],
+        ["slurm", "slurm"],
     ]
     assert "no store yet" in lines[4] and str(cli.folder / "share") in lines[0]
     assert cli("stack").out.splitlines() == lines
@@ -305,7 +306,7 @@ KUBE = "backend: kubernetes, carry_volume: /opt/stoker"
 @pytest.mark.parametrize(
     ("stack", "why"),
     [
-        ("backend: kubernets", "'backend' must be docker, kubernetes, batch or local, not 'kubernets'; did you mean 'kubernetes'?"),
+        ("backend: kubernets", "'backend' must be docker, kubernetes, batch, slurm or local, not 'kubernets'; did you mean 'kubernetes'?"),
         (f"{KUBE}, stor: s3://b", "unknown key 'stor' in 'x'; did you mean 'store'?"),
         (f"{KUBE}, store: 's3:/b/p'", "did you mean 's3://b/p'?"),
         (f"{KUBE}, store: 'S3://b/p'", "did you mean 's3://b/p'?"),
@@ -373,7 +374,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def examples() -> list[str]:
     """Every stoker.yaml that the documents and the help show."""
     found = []
-    for name in ("README.md", "docs/kubernetes.md", "docs/batch.md"):
+    for name in ("README.md", "docs/kubernetes.md", "docs/batch.md", "docs/slurm.md"):
         blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
         found += [text for text in blocks if "\nstacks:" in text]
     return found
@@ -383,9 +384,10 @@ def test_what_is_shown_works(cli: Cli) -> None:
     shown = [
         line for line in cli("stack", "--help").out.splitlines() if line.startswith("stacks: ")
     ]
-    assert len(shown) == 2 and len(examples()) >= 3
+    assert len(shown) == 3 and len(examples()) >= 3
     image = {"docker": {"parent_image": "127.0.0.1:1/i:1"}}
     doc = cli.document({"a": {"run": "true", **image}})
+    plain = cli.document({"a": {"run": "true"}}, name="plain.json")
     for text in shown + examples():
         cli.write("stoker.yaml", text)
         stacks = json.loads(cli("stack", "list", "--json").out)
@@ -395,6 +397,9 @@ def test_what_is_shown_works(cli: Cli) -> None:
             if stack["backend"] in ("kubernetes", "batch"):
                 made = cli("plan", "--with", stack["name"], "--manifest", doc)
                 assert made.code == 0, text + made.err
+            elif stack["backend"] == "slurm":
+                made = cli("plan", "--with", stack["name"], "--manifest", plain)
+                assert made.code == 0 and "#SBATCH" in made.out, text + made.err
 
 
 def test_check_of_an_endpoint_that_fails(cli: Cli) -> None:

@@ -21,6 +21,7 @@ OTHER = {"store": "s3://b/p", "default_image": "127.0.0.1:1/i:1", "carry_volume"
 STACKS: dict[str, Object] = {
     "kubernetes": {**OTHER, "backend": "kubernetes", "max_jobs": 100},
     "batch": {**OTHER, "backend": "batch", "carry": "volume", "options": {"queue": "q"}},
+    "slurm": {"backend": "slurm", "store": "/shared/stoker", "carry_volume": "/opt/stoker"},
 }
 cells: Counter[str] = Counter()  # by their results
 
@@ -31,7 +32,7 @@ def silent(what: str, expected: object, got: object) -> str:
 
 
 class Place:
-    """A project's folder with both stacks and the program."""
+    """A project's folder with the stacks and the program."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -110,6 +111,8 @@ def due_elsewhere(form: Form, way: Way, option: Option) -> Any:
     if option.default and any(a.vendor in gpus and a.vendor != option.default for a in asks):
         return "refused"
     asks = [replace(a, vendor=a.vendor or default) for a in asks]
+    if cluster.either == "one" and len({(a.vendor, a.count, a.model, a.slice) for a in asks}) > 1:
+        return "refused"
     alike = [
         a for a in asks
         if (a.vendor, a.count, a.model is None) == (asks[0].vendor, asks[0].count, asks[0].model is None)
@@ -127,7 +130,8 @@ def due_elsewhere(form: Form, way: Way, option: Option) -> Any:
         cluster.slices is None or first.slice == "mig" or option.instead or option.word
     ):
         return "refused"  # fmt: skip
-    models = {a.word if option.has_label else a.model for a in asks if a.model}
+    own_words = option.has_label or form.cluster == "slurm"
+    models = {a.word if own_words else a.model for a in asks if a.model}
     if option.family and any(a.model and not a.model.startswith(option.family) for a in asks):
         return "refused"
     if option.word:

@@ -161,7 +161,7 @@ class Cluster:
     resources: dict[str, str]  # vendor → what is asked for
     labels: frozenset[str]  # whose models it tells apart
     slices: Optional[str]  # how a profile is asked for; None: it isn't
-    either: str  # of alternatives: "models" that differ in nothing else, or the "first"
+    either: str  # of alternatives: "models" that differ in nothing else, the "first", or only "one"
 
 
 CLUSTERS: dict[str, Cluster] = {
@@ -179,6 +179,12 @@ CLUSTERS: dict[str, Cluster] = {
     ),
     "batch": Cluster(
         {"nvidia": "GPU", "aws": "/dev/neuron"}, frozenset(["nvidia", "aws"]), None, "first"
+    ),
+    "slurm": Cluster(
+        {"nvidia": "gpu", "amd": "gpu", "intel": "gpu"},
+        frozenset(["nvidia", "amd", "intel"]),
+        "gpu:{}",
+        "one",
     ),
 }
 
@@ -228,6 +234,8 @@ FORMS: dict[str, Form] = {
     "Batch, a job": Form("batch"),
     "Batch, an array": Form("batch", foreach=True),
     "Batch, several nodes": Form("batch", 2),
+    "Slurm, a job": Form("slurm"),
+    "Slurm, several nodes": Form("slurm", 2),
 }
 
 
@@ -325,7 +333,22 @@ BATCH_REFUSED = {
 }  # fmt: skip
 BATCH.update({name: Option(value, refused=True) for name, value in BATCH_REFUSED.items()})
 BATCH_OF_STACK = {"poll"}  # of the connection, no step's
-OPTIONS = {"kubernetes": KUBERNETES, "batch": BATCH}
+
+SLURM: dict[str, Option] = {
+    "gpu": Option(2, adds=2, here=Ask(2)),
+    "gpu_type": Option("A100-80G", adds=1, word="A100-80G", here=Ask()),
+    **says_nothing(
+        ("partition", "p"), ("account", "a"), ("qos", "q"), ("constraint", "c"), ("reservation", "r"), ("time", "2:00:00"), ("licenses", "l:1"),
+        ("exclusive", True), ("gres", "shm:1"), ("flags", ["--nice=1"]), ("python", "python3"), ("keep", ["/opt/kept"]),
+    ),
+    "signal": Option(60, with_other={"time": "2:00:00"}),
+}  # fmt: skip
+SLURM_REFUSED = {
+    "image": "i:1", "cpu": 2, "memory": 4096, "mem": "4G", "nodes": 2, "array": "1-3", "dependency": "afterok:1", "requeue": True,
+}  # fmt: skip
+SLURM.update({name: Option(value, refused=True) for name, value in SLURM_REFUSED.items()})
+SLURM_OF_STACK = {"poll"}
+OPTIONS = {"kubernetes": KUBERNETES, "batch": BATCH, "slurm": SLURM}
 
 # --- flows: Metaflow's words ---
 

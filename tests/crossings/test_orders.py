@@ -65,7 +65,7 @@ def player(place: Place) -> Iterator[Player]:
     folder.mkdir()
     place.env |= {"STOKER_REMOTE_FAKE": str(folder), "STOKER_SYNC": "0"}
     stacks = {
-        name: {"backend": name, "store": str(place.folder.parent / "share"), "default_image": "127.0.0.1:1/i:1", "max_jobs": 1000}
+        name: {"backend": name, "store": str(place.folder.parent / "share"), "max_jobs": 1000, **({} if name == "slurm" else {"default_image": "127.0.0.1:1/i:1"})}
         for name in CLUSTERS
     }  # fmt: skip
     place.stacks(stacks)

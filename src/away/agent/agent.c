@@ -387,7 +387,10 @@ int stk_agent_run(const char *url, const char *key)
                .ended_ms = -1,
                .outcome = STK_OUTCOME_UNKNOWN};
     STK_FAILPOINT("agent.begin");
-    int rc = claim_work(&a, &err);
+    int rc = stk_agent_nest(url, key, &err);
+    if (rc == 0) {
+        rc = claim_work(&a, &err);
+    }
     int status = STK_AGENT_NO_SHARE;
     if (rc == 0) {
         status = run_claimed(&a, &err);

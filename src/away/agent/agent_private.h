@@ -135,4 +135,10 @@ int stk_agent_save(agent *a, stk_err *err);
  * (STOKER_GANG_PORT). */
 void stk_agent_meet(void);
 
+/* agent_nest.c: if STOKER_NEST_AT names a folder of the job's own, makes a view of the file system
+ * in which the folders of STOKER_NEST_EMPTY are the job's and empty, those of STOKER_NEST_KEEP the
+ * node's, and <folder>/stoker is at /stoker, and starts the agent again inside. Returns 0 if there
+ * is no such variable; an error if the node doesn't let it. */
+int stk_agent_nest(const char *url, const char *key, stk_err *err);
+
 #endif

@@ -112,12 +112,42 @@ static int pull_inputs(agent *a, stk_err *err)
 
 /* --- code --- */
 
+static int move_all(const char *from_folder, const char *to_folder, stk_err *err);
+
+/* A folder within which the node's own is kept takes the entries one by one; what is kept stays as
+ * it is (agent_nest.c). */
+static int move_up(const char *from, const char *to, stk_err *err)
+{
+    if (rename(from, to) == 0 || errno == EBUSY) {
+        return 0;
+    }
+    if (errno == ENOTEMPTY || errno == EEXIST) {
+        return move_all(from, to, err);
+    }
+    return stk_err_sys(err, STK_E_SYS, errno, "laying out the project's code at %s", to);
+}
+
+static int move_all(const char *from_folder, const char *to_folder, stk_err *err)
+{
+    STK_DIR_AUTO dir = {0};
+    STK_TRY(stk_dir_read(from_folder, &dir, err));
+    for (uint32_t i = 0; i < dir.n; i++) {
+        char from[PATH_MAX], to[PATH_MAX];
+        if (snprintf(from, sizeof from, "%s/%s", from_folder, dir.items[i].name) >= PATH_MAX ||
+            snprintf(to, sizeof to, "%s/%s", to_folder, dir.items[i].name) >= PATH_MAX) {
+            return stk_err_sys(err, STK_E_SYS, ENAMETOOLONG, "laying out the project's code at %s",
+                               to_folder);
+        }
+        STK_TRY(move_up(from, to, err));
+    }
+    return 0;
+}
+
 /* The root is there already, and empty: a mounted volume. So the view is made within it, and its
  * entries are moved up. */
 static int lay_out_code(agent *a, stk_err *err)
 {
     const char *root = a->order.code_root;
-    STK_DIR_AUTO dir = {0};
     char view[PATH_MAX];
     if (a->order.code_digest == NULL) {
         return 0;
@@ -125,17 +155,9 @@ static int lay_out_code(agent *a, stk_err *err)
     (void)snprintf(view, sizeof view, "%s/.stoker-code.%d", root, (int)getpid());
     STK_TRY(stk_file_mkdirs(root, 0755, err));
     STK_TRY(stk_package_view(a->store, a->order.code_digest, view, err));
-    STK_TRY(stk_dir_read(view, &dir, err));
     (void)chmod(view, 0755);
-    for (uint32_t i = 0; i < dir.n; i++) {
-        char from[PATH_MAX * 2], to[PATH_MAX];
-        (void)snprintf(from, sizeof from, "%s/%s", view, dir.items[i].name);
-        (void)snprintf(to, sizeof to, "%s/%s", root, dir.items[i].name);
-        if (rename(from, to) < 0) {
-            return stk_err_sys(err, STK_E_SYS, errno, "laying out the project's code at %s", to);
-        }
-    }
-    (void)rmdir(view);
+    STK_TRY(move_all(view, root, err));
+    (void)stk_file_remove_tree(view, NULL);
     return 0;
 }
 

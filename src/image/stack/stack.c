@@ -87,9 +87,6 @@ static int unknown_backend(const stk_stack *run, const char *step, const char *n
 static int read_wish(const stk_stack *run, const char *step, const stk_settings *settings,
                      stk_arena *arena, wish *ret, stk_err *err)
 {
-    /* Places that a step may name although only later versions have them: it runs where the run
-     * does. */
-    static const char *const later[] = {"slurm"};
     wish w = {.kind = -1};
     STK_TRY(parse_setting(settings->backend, arena, &w.backend, err));
     STK_TRY(parse_setting(settings->docker, arena, &w.docker, err));
@@ -98,7 +95,7 @@ static int read_wish(const stk_stack *run, const char *step, const stk_settings 
     w.kind = stk_stack_kind(w.name);
     /* of several that it has options for: a container here before here itself before elsewhere */
     static const stk_place_kind order[] = {STK_PLACE_DOCKER, STK_PLACE_LOCAL, STK_PLACE_KUBERNETES,
-                                           STK_PLACE_BATCH};
+                                           STK_PLACE_BATCH, STK_PLACE_SLURM};
     for (size_t i = 0; w.name == NULL && w.kind < 0 && i < sizeof order / sizeof *order; i++) {
         if (stk_json_get(&w.backend, stk_place_word(order[i])) != NULL) {
             w.kind = (int)order[i];
@@ -111,9 +108,6 @@ static int read_wish(const stk_stack *run, const char *step, const stk_settings 
         }
     }
     bool is_known = w.name == NULL || w.kind >= 0 || named(run, w.name) != NULL;
-    for (size_t i = 0; !is_known && i < sizeof later / sizeof *later; i++) {
-        is_known = strcmp(w.name, later[i]) == 0;
-    }
     *ret = w;
     if (is_known) {
         return 0;
@@ -300,13 +294,32 @@ static int merge_options(const stk_stack *stack, const wish *w, stk_arena *arena
     return keep_options(&all, arena, place, err);
 }
 
+/* What a step says of its image would be lost where steps run without one. */
+static int refuse_image(const stk_stack *stack, const char *step, const wish *w, stk_err *err)
+{
+    if (!stk_json_is_map(&w->docker) || w->docker.n == 0) {
+        return 0;
+    }
+    stk_err_set(err, STK_E_SPEC,
+                "step '%s' has `docker` settings, but on %s (stack '%.80s') it runs on the node's "
+                "own system, without a container",
+                step, stk_place_word(stack->kind), stack->name);
+    stk_err_hint(err, "remove `docker` from it, and prepare what it needs on the nodes (for "
+                      "example an environment that the option `python` names)");
+    return STK_E_SPEC;
+}
+
 static int place_elsewhere(const stk_stack *stack, const char *step, const stk_settings *settings,
                            const wish *w, stk_arena *arena, stk_place *place, stk_err *err)
 {
     place->kind = stack->kind;
-    place->written = written_image(w, stack, arena, &place->source);
     bool builds = stk_json_get_text(&w->docker, "dockerfile") != NULL;
-    if (place->written == NULL && !builds) {
+    if (!stk_place_has_image(stack->kind)) {
+        STK_TRY(refuse_image(stack, step, w, err));
+    } else {
+        place->written = written_image(w, stack, arena, &place->source);
+    }
+    if (stk_place_has_image(stack->kind) && place->written == NULL && !builds) {
         stk_err_set(err, STK_E_SPEC, "step '%s' runs on %s (stack '%.80s'), but names no image",
                     step, stk_place_word(stack->kind), stack->name);
         stk_err_hint(err,

@@ -16,6 +16,7 @@ typedef enum {
     STK_PLACE_DOCKER,
     STK_PLACE_KUBERNETES,
     STK_PLACE_BATCH,
+    STK_PLACE_SLURM,
     STK_PLACE_N
 } stk_place_kind;
 
@@ -23,6 +24,11 @@ const char *stk_place_word(stk_place_kind kind); /* "kubernetes" */
 static inline bool stk_place_is_elsewhere(stk_place_kind kind)
 {
     return kind >= STK_PLACE_KUBERNETES;
+}
+/* Slurm's jobs run on the node's own system, the others' in an image. */
+static inline bool stk_place_has_image(stk_place_kind kind)
+{
+    return kind != STK_PLACE_LOCAL && kind != STK_PLACE_SLURM;
 }
 
 /* Machines of one kind in a stack. */

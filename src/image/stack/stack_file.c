@@ -18,7 +18,8 @@ static const stk_json_limits file_limits = {FILE_BYTES, FILE_NODES, STK_LIMIT_DE
 static const char *const words[STK_PLACE_N] = {[STK_PLACE_LOCAL] = "local",
                                                [STK_PLACE_DOCKER] = "docker",
                                                [STK_PLACE_KUBERNETES] = "kubernetes",
-                                               [STK_PLACE_BATCH] = "batch"};
+                                               [STK_PLACE_BATCH] = "batch",
+                                               [STK_PLACE_SLURM] = "slurm"};
 
 enum { MAX_JOBS = 1000, PENDING_MS = 30 * 60 * 1000 };
 
@@ -109,7 +110,7 @@ static int read_backend(stk_spec_reader *r, const stk_json *node, stk_stack *sta
 {
     int kind = stk_stack_kind(stk_json_text(node));
     if (kind < 0) {
-        stk_spec_wrong(r, node, "backend", "docker, kubernetes, batch or local");
+        stk_spec_wrong(r, node, "backend", "docker, kubernetes, batch, slurm or local");
         if (stk_json_text(node) != NULL) {
             stk_spec_did_you_mean(r, stk_json_text(node), words, STK_PLACE_N);
         }
@@ -253,6 +254,12 @@ static int read_key(stk_spec_reader *r, int key, const stk_json *value, stk_stac
     }
 }
 
+static bool is_of_images(int key)
+{
+    return key == K_IMAGE || key == K_MAP || key == K_REGISTRY || key == K_RUNNER ||
+           key == K_STORE_VOLUME;
+}
+
 /* What a stack says that its backend has no use for: a mistake that would be silent. */
 static int check_kind(stk_spec_reader *r, const stk_json *map, const stk_stack *stack)
 {
@@ -262,7 +269,8 @@ static int check_kind(stk_spec_reader *r, const stk_json *map, const stk_stack *
         bool of_elsewhere = k >= K_STORE;
         if (stk_json_value(map, i)->kind != STK_JSON_NULL &&
             ((of_elsewhere && !stk_place_is_elsewhere(stack->kind)) ||
-             (k == K_SOCKET && stk_place_is_elsewhere(stack->kind)))) {
+             (k == K_SOCKET && stk_place_is_elsewhere(stack->kind)) ||
+             (is_of_images(k) && stack->kind == STK_PLACE_SLURM))) {
             return stk_spec_fail(r, key, "stack '%.80s': '%s' has no meaning for backend %s",
                                  stack->name, key->text, words[stack->kind]);
         }
@@ -318,7 +326,8 @@ static int read_stack(stk_spec_reader *r, const stk_json *name, const stk_json *
     if ((backend == NULL || backend->kind == STK_JSON_NULL) && kind < 0) {
         return stk_spec_fail(
             r, name,
-            "stack '%.80s' has no backend; add `backend: docker`, `kubernetes`, `batch` or `local`",
+            "stack '%.80s' has no backend; add `backend: docker`, `kubernetes`, `batch`, "
+            "`slurm` or `local`",
             name->text);
     }
     if (kind < 0) {

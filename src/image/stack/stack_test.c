@@ -108,7 +108,7 @@ static void test_mistakes(void **state)
         const char *words, *hint;
     } cases[] = {
         {"stacks:\n  a: {backend: doker}", STK_E_SPEC, 2,
-         "'backend' must be docker, kubernetes, batch or local", ""},
+         "'backend' must be docker, kubernetes, batch, slurm or local", ""},
         {"stacks:\n  a:\n    backend: docker\n    image: x", STK_E_SPEC, 4,
          "unknown key 'image' in 'a'", ""},
         {"stacks:\n  a:\n    backend: docker\n    default_imgae: x", STK_E_SPEC, 4,

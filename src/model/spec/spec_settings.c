@@ -448,7 +448,7 @@ static int read_merged(stk_spec_reader *r, const stk_json *node, const char *key
 }
 
 /* Backends whose options can ask for devices. */
-static const char *const asking[] = {"kubernetes", "batch"};
+static const char *const asking[] = {"kubernetes", "batch", "slurm"};
 
 int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const stk_json *map,
                            stk_spec_base *ret_settings)

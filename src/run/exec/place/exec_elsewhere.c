@@ -328,12 +328,14 @@ void stk_exec_put_away_granted(const stk_exec *x, uint32_t task, stk_buf *buf)
     stk_json_open(buf, "granted", '{');
     stk_json_put_text(buf, "backend", place_of(x, task)->backend);
     stk_json_put_text(buf, "stack", place_of(x, task)->stack);
-    stk_json_open(buf, "image", '{');
-    stk_json_put_text(buf, "name", named);
-    if (strcmp(named, image) != 0) {
-        stk_json_put_text(buf, "pinned", image);
+    if (named != NULL) {
+        stk_json_open(buf, "image", '{');
+        stk_json_put_text(buf, "name", named);
+        if (!stk_text_same(named, image)) {
+            stk_json_put_text(buf, "pinned", image);
+        }
+        stk_json_close(buf, '}');
     }
-    stk_json_close(buf, '}');
     if (r->limit_cpu) {
         stk_json_put_real(buf, "cpu_count", (double)r->cpu_milli / 1000);
     }

@@ -1,0 +1,9 @@
+/* The driver of Slurm: each attempt is a batch job. */
+#ifndef STK_SLURM_H
+#define STK_SLURM_H
+
+#include "away/remote/remote.h"
+
+extern const stk_driver_kind stk_driver_slurm;
+
+#endif

@@ -1,0 +1,228 @@
+/* Runs Slurm's commands. Each has a time limit of its own, because a controller that is away keeps
+ * them waiting. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "away/slurm/slurm_private.h"
+#include "base/text.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+#include "sys/spawn.h"
+
+enum { CALL_MS = 30000, OUT_BYTES = 64 << 20, ERR_BYTES = 64 << 10, TICK_MS = 20 };
+
+extern char **environ;
+
+/* Variables that would win over our flags, or that belong to a job in which we run ourselves. */
+static bool is_of_slurm(const char *pair)
+{
+    static const char *const heads[] = {"SBATCH_", "SLURM_", "SQUEUE_", "SCANCEL_", "SACCT_"};
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        if (strncmp(pair, heads[i], strlen(heads[i])) == 0) {
+            return strncmp(pair, "SLURM_CONF", strlen("SLURM_CONF")) != 0;
+        }
+    }
+    return false;
+}
+
+static const char **environment(const char *const *more, stk_arena *arena)
+{
+    size_t n = 0, n_more = 0, k = 0;
+    while (environ[n] != NULL) {
+        n++;
+    }
+    while (more != NULL && more[n_more] != NULL) {
+        n_more++;
+    }
+    const char **env = stk_arena_array(arena, n + n_more + 1, sizeof *env);
+    for (size_t i = 0; env != NULL && i < n; i++) {
+        bool is_over = is_of_slurm(environ[i]);
+        for (size_t j = 0; j < n_more && !is_over; j++) {
+            is_over = strncmp(environ[i], more[j], strcspn(more[j], "=") + 1) == 0;
+        }
+        if (!is_over) {
+            env[k++] = environ[i];
+        }
+    }
+    for (size_t j = 0; env != NULL && j < n_more; j++) {
+        env[k++] = more[j];
+    }
+    return env;
+}
+
+/* An input that no pipe can block on; -1: none. */
+static int open_input(const char *input, stk_err *err)
+{
+    int fd = memfd_create("sbatch", MFD_CLOEXEC);
+    if (fd < 0 || stk_file_write_all(fd, input, strlen(input)) < 0 || lseek(fd, 0, SEEK_SET) < 0) {
+        stk_file_close(&fd);
+        return stk_err_sys(err, STK_E_SYS, errno, "passing the script to sbatch");
+    }
+    return fd;
+}
+
+typedef struct ear {
+    int fd;
+    stk_buf said;
+} ear;
+
+/* False: the other end is closed. */
+static bool listen_to(ear *e)
+{
+    char data[16 << 10];
+    ssize_t n = e->fd < 0 ? 0 : read(e->fd, data, sizeof data);
+    if (n > 0) {
+        (void)stk_buf_add(&e->said, data, (size_t)n);
+        return true;
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return true;
+    }
+    stk_file_close(&e->fd);
+    return false;
+}
+
+/* Returns false if it ran too long, and was ended. */
+static bool await(pid_t pid, ear ears[2], int *ret_status)
+{
+    int64_t until = stk_clock_mono_ms(&stk_clock_real) + CALL_MS;
+    bool has_ended = false;
+    while (!has_ended && stk_clock_mono_ms(&stk_clock_real) < until) {
+        struct pollfd fds[2] = {{.fd = ears[0].fd, .events = POLLIN},
+                                {.fd = ears[1].fd, .events = POLLIN}};
+        (void)poll(fds, 2, TICK_MS);
+        for (int i = 0; i < 2; i++) {
+            (void)(fds[i].revents != 0 && listen_to(&ears[i]));
+        }
+        bool is_silent = ears[0].fd < 0 && ears[1].fd < 0;
+        has_ended = waitpid(pid, ret_status, is_silent ? 0 : WNOHANG) == pid;
+    }
+    if (!has_ended) {
+        (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, ret_status, 0);
+        return false;
+    }
+    for (int i = 0; i < 2; i++) { /* what it wrote last */
+        size_t before = 0;
+        do {
+            before = ears[i].said.len;
+        } while (ears[i].fd >= 0 && listen_to(&ears[i]) && ears[i].said.len > before);
+    }
+    return true;
+}
+
+static int start(const stk_spawn *spawn, int input, ear ears[2], pid_t *ret_pid, stk_err *err)
+{
+    int out[2] = {-1, -1}, wrong[2] = {-1, -1};
+    if (pipe2(out, O_CLOEXEC) < 0 || pipe2(wrong, O_CLOEXEC) < 0) {
+        stk_file_close(&out[0]);
+        stk_file_close(&out[1]);
+        return stk_err_sys(err, STK_E_SYS, errno, "a pipe to %s", spawn->argv[0]);
+    }
+    stk_spawn whole = *spawn;
+    whole.stdin_fd = input;
+    whole.stdout_fd = out[1];
+    whole.stderr_fd = wrong[1];
+    ears[0].fd = out[0];
+    ears[1].fd = wrong[0];
+    int rc = stk_sys_spawn(&whole, ret_pid, NULL, err);
+    stk_file_close(&out[1]);
+    stk_file_close(&wrong[1]);
+    for (int i = 0; i < 2; i++) {
+        (void)fcntl(ears[i].fd, F_SETFL, O_NONBLOCK);
+    }
+    return rc;
+}
+
+/* The first lines of what it complained of, as one. */
+static void put_complaint(const ear *e, char *ret, size_t size)
+{
+    (void)snprintf(ret, size, "%.600s", stk_text_or(e->said.data, ""));
+    size_t n = strlen(ret);
+    while (n > 0 && ret[n - 1] == '\n') {
+        ret[--n] = '\0';
+    }
+    stk_text_tame(ret);
+}
+
+static int judge(const char *name, bool was_in_time, int status, const ear *wrong, stk_err *err)
+{
+    char text[700];
+    if (!was_in_time) {
+        return stk_err_set(err, STK_E_ENV, "%s: Slurm didn't answer within %d s", name,
+                           CALL_MS / 1000);
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        return 0;
+    }
+    put_complaint(wrong, text, sizeof text);
+    return stk_err_set(err, STK_E_ENV, "%s: %s", name,
+                       stk_text_or(stk_text_if_any(text), "it failed without a word"));
+}
+
+int stk_slurm_call(const char *const *argv, const char *const *more, const char *input,
+                   stk_arena *arena, const char **ret_out, stk_err *err)
+{
+    ear ears[2] = {{-1, STK_BUF_INIT(OUT_BYTES)}, {-1, STK_BUF_INIT(ERR_BYTES)}};
+    STK_FD_AUTO fd = -1;
+    pid_t pid = -1;
+    int status = 0;
+    stk_spawn spawn = {.argv = argv, .env = environment(more, arena), .die_with_parent = false};
+    *ret_out = "";
+    STK_TRY(stk_err_if_null(spawn.env, err));
+    if (input != NULL) {
+        fd = open_input(input, err);
+        STK_TRY(fd < 0 ? err->code : 0);
+    }
+    int rc = start(&spawn, fd, ears, &pid, err);
+    if (rc < 0) {
+        rc = stk_err_set(err, STK_E_NOT_FOUND,
+                         "this machine has no '%s': Slurm's commands must be in the PATH", argv[0]);
+    } else {
+        bool was_in_time = await(pid, ears, &status);
+        rc = judge(argv[0], was_in_time, status, &ears[1], err);
+    }
+    if (rc == 0 && ears[0].said.len > 0) {
+        *ret_out = stk_buf_keep(&ears[0].said, arena);
+        rc = stk_err_if_null(*ret_out, err);
+    }
+    for (int i = 0; i < 2; i++) {
+        stk_file_close(&ears[i].fd);
+        stk_buf_done(&ears[i].said);
+    }
+    return rc;
+}
+
+bool stk_slurm_may_pass(const stk_err *why)
+{
+    static const char *const words[] = {"didn't answer",
+                                        "Unable to contact slurm controller",
+                                        "Socket timed out",
+                                        "Connection refused",
+                                        "Zero Bytes were transmitted",
+                                        "Resource temporarily",
+                                        "Connection timed out",
+                                        "temporarily unable",
+                                        "Slurm backup controller",
+                                        "Job violates accounting/QOS policy (job submit limit",
+                                        "Transport endpoint",
+                                        "Unable to establish controller",
+                                        "Slurm temporarily",
+                                        "Communication connection failure",
+                                        "Munge",
+                                        "munge"};
+    for (size_t i = 0; why->code == STK_E_ENV && i < sizeof words / sizeof *words; i++) {
+        if (strstr(why->text, words[i]) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}

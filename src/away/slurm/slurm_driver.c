@@ -1,0 +1,245 @@
+/* The driver: what the backend calls, and the turns. */
+#include "away/slurm/slurm_driver.h"
+
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/param.h>
+
+#include "away/slurm/slurm.h"
+#include "base/text.h"
+#include "sys/clock.h"
+
+enum { POLL_MS = 2000, AGAIN_MS = 5000, LOG_MS = 500, END_SLACK_MS = 20000 };
+
+int64_t stk_slurm_now_ms(void)
+{
+    return stk_clock_mono_ms(&stk_clock_real);
+}
+
+void stk_slurm_say(slurm_driver *d, const slurm_job *job, stk_remote_state state, const char *text)
+{
+    stk_remote_report r = {
+        .state = state, .id = job->spec->id, .attempt = job->spec->attempt, .exit_status = -1};
+    (void)snprintf(r.text, sizeof r.text, "%s", text);
+    d->base.say(d->base.say_arg, &r);
+}
+
+void stk_slurm_fail(slurm_driver *d, slurm_job *job, stk_failure failure, const char *fmt, ...)
+{
+    stk_remote_report r = {.state = STK_REMOTE_FAILED,
+                           .id = job->spec->id,
+                           .attempt = job->spec->attempt,
+                           .exit_status = -1,
+                           .failure = failure};
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(r.text, sizeof r.text, fmt, args);
+    va_end(args);
+    job->state = SLURM_DONE;
+    d->base.say(d->base.say_arg, &r);
+}
+
+void stk_slurm_live(slurm_driver *d, slurm_job *job, const char *id)
+{
+    (void)snprintf(job->id, sizeof job->id, "%s", id);
+    job->state = SLURM_LIVE;
+    job->since_ms = stk_slurm_now_ms();
+    d->next_look_ms = MIN(d->next_look_ms, job->since_ms + d->poll_ms / 2);
+}
+
+bool stk_slurm_wait_out(slurm_driver *d, const stk_err *why)
+{
+    if (!stk_slurm_may_pass(why)) {
+        return false;
+    }
+    d->again_ms = stk_slurm_now_ms() + AGAIN_MS;
+    for (uint32_t i = 0; i < d->n_jobs && !d->is_away; i++) {
+        if (d->jobs[i]->state != SLURM_DONE) {
+            char text[900];
+            (void)snprintf(text, sizeof text, "Slurm's controller is away, and is asked again: %s",
+                           why->text);
+            stk_slurm_say(d, d->jobs[i], STK_REMOTE_NOTE, text);
+            d->is_away = true;
+        }
+    }
+    return true;
+}
+
+static slurm_job *find_job_of(slurm_driver *d, uint32_t id)
+{
+    for (uint32_t i = d->n_jobs; i-- > 0;) {
+        if (d->jobs[i]->spec->id == id) {
+            return d->jobs[i];
+        }
+    }
+    return NULL;
+}
+
+static void free_job(slurm_job *job)
+{
+    if (job != NULL) {
+        free(job->log_at);
+        free(job);
+    }
+}
+
+/* --- what the backend calls --- */
+
+static int submit_job(stk_driver *self, const stk_remote_job *spec, stk_err *err)
+{
+    slurm_driver *d = (slurm_driver *)self;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *script = NULL;
+    STK_TRY(stk_slurm_script(&d->config, spec, arena, &script, err));
+    STK_TRY(stk_array_reserve(&d->jobs, &d->cap_jobs, (uint64_t)d->n_jobs + 1, sizeof *d->jobs));
+    slurm_job *job = calloc(1, sizeof *job);
+    STK_TRY(stk_err_if_null(job, err));
+    job->spec = spec;
+    job->must_look = spec->look || spec->attach;
+    job->log_at = calloc(spec->nodes, sizeof *job->log_at);
+    if (job->log_at == NULL) {
+        free_job(job);
+        return stk_err_nomem(err);
+    }
+    d->jobs[d->n_jobs++] = job;
+    return 0;
+}
+
+static void stop(stk_driver *self, uint32_t id, int64_t grace_ms, stk_failure why)
+{
+    slurm_driver *d = (slurm_driver *)self;
+    slurm_job *job = find_job_of(d, id);
+    int64_t now = stk_slurm_now_ms();
+    if (job == NULL || job->state == SLURM_DONE) {
+        return;
+    }
+    if (job->state == SLURM_NEW && !job->must_look) {
+        stk_slurm_fail(d, job, why, "stopped before its submission");
+        return;
+    }
+    if (!job->is_stopped) {
+        job->stop_ms = now;
+    }
+    job->is_stopped = true;
+    job->why = why;
+    int64_t kill_ms = grace_ms <= 0 ? now : now + grace_ms + END_SLACK_MS;
+    job->kill_ms = job->kill_ms == 0 ? kill_ms : MIN(job->kill_ms, kill_ms);
+}
+
+static void forget(stk_driver *self, uint32_t id)
+{
+    slurm_driver *d = (slurm_driver *)self;
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        if (d->jobs[i]->spec->id == id) {
+            free_job(d->jobs[i]);
+            d->jobs[i] = d->jobs[--d->n_jobs];
+            return;
+        }
+    }
+}
+
+/* Returns when the next log is due; INT64_MAX: none is. */
+static int64_t follow_logs(slurm_driver *d)
+{
+    int64_t next = INT64_MAX, now = stk_slurm_now_ms();
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        slurm_job *job = d->jobs[i];
+        if (job->state != SLURM_LIVE || !job->is_running) {
+            continue;
+        }
+        if (now >= job->log_due_ms) {
+            stk_slurm_follow_logs(d, job);
+            job->log_due_ms = now + LOG_MS;
+        }
+        next = MIN(next, job->log_due_ms);
+    }
+    return next;
+}
+
+static bool has_in(const slurm_driver *d, slurm_state state)
+{
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        if (d->jobs[i]->state == state) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int take_turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err *err)
+{
+    slurm_driver *d = (slurm_driver *)self;
+    int64_t now = stk_slurm_now_ms(), due = now + timeout_ms;
+    (void)err;
+    if (now >= d->again_ms) {
+        due = MIN(due, stk_slurm_stop_due(d));
+        stk_slurm_submit_some(d);
+        if (has_in(d, SLURM_LIVE) && stk_slurm_now_ms() >= d->next_look_ms) {
+            stk_slurm_look(d);
+        }
+    }
+    due = MIN(due, follow_logs(d));
+    if (has_in(d, SLURM_LIVE)) {
+        due = MIN(due, MAX(d->next_look_ms, d->again_ms));
+    }
+    if (has_in(d, SLURM_NEW)) {
+        due = MIN(due, d->again_ms);
+    }
+    now = stk_slurm_now_ms();
+    struct pollfd fd = {.fd = wake_fd, .events = POLLIN};
+    (void)poll(&fd, 1, due > now ? (int)(due - now) : 0);
+    return 0;
+}
+
+static void close_driver(stk_driver *self)
+{
+    slurm_driver *d = (slurm_driver *)self;
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        free_job(d->jobs[i]);
+    }
+    free(d->jobs);
+    free(d);
+}
+
+int stk_slurm_open(const stk_driver_config *config, stk_driver **ret, stk_err *err)
+{
+    static const stk_driver_ops ops = {.name = "slurm",
+                                       .submit = submit_job,
+                                       .stop = stop,
+                                       .forget = forget,
+                                       .turn = take_turn,
+                                       .close = close_driver};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    static const char *const version[] = {"sbatch", "--version", NULL};
+    stk_slurm_options options;
+    const char *said = NULL;
+    *ret = NULL;
+    STK_TRY(stk_slurm_options_read(NULL, config->options, NULL, arena, &options, err));
+    STK_TRY(stk_slurm_call(version, NULL, NULL, arena, &said, err));
+    slurm_driver *d = calloc(1, sizeof *d);
+    STK_TRY(stk_err_if_null(d, err));
+    d->base.ops = &ops;
+    d->config = *config;
+    d->poll_ms = (int64_t)(stk_slurm_number(&options, "poll", POLL_MS / 1000.0) * 1000);
+    d->poll_ms = MAX(d->poll_ms, 50);
+    *ret = &d->base;
+    return 0;
+}
+
+static int print_script(const stk_driver_config *config, const stk_remote_job *job,
+                        stk_arena *arena, const char ***ret_documents, uint32_t *ret_n,
+                        stk_err *err)
+{
+    const char **documents = stk_arena_array(arena, 2, sizeof *documents);
+    STK_TRY(stk_err_if_null(documents, err));
+    STK_TRY(stk_slurm_script(config, job, arena, &documents[0], err));
+    *ret_documents = documents;
+    *ret_n = 1;
+    return 0;
+}
+
+const stk_driver_kind stk_driver_slurm = {
+    .name = "slurm", .open = stk_slurm_open, .manifest = print_script, .check = stk_slurm_check};
