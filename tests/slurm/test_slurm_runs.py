@@ -161,6 +161,7 @@ def test_preempted(project: Project, tmp_path: Path) -> None:
     steps = {"a": {"run": run, "resources": {"cpu_count": 8}, "backend": {"slurm": {"flags": ["--nodelist=n3"]}}}}  # fmt: skip
     engine = project.begin("run", project.document(steps), "--with", "lab")
     wait_for(begun.exists, why=project.cluster.jobs)
+    wait_for(lambda: list(project.share.glob("runs/*/a/0/checkpoints.json")))
     urgent = ["sbatch", "--partition=urgent", "--nodelist=n3", "--exclusive", "--output=/dev/null", "--wrap=true"]  # fmt: skip
     project.cluster.ask(*urgent)
     out, err = engine.communicate(timeout=200)
