@@ -40,7 +40,7 @@ static void test_what_there_was_stays(void **state)
     assert_ptr_equal(stk_arena_grow(arena, items, cap - 1, 1, &cap), items);
 }
 
-/* Short texts are formatted on the stack, long ones in place. */
+/* Short texts are formatted on the stack, long ones directly in the arena. */
 static void test_texts_of_any_length(void **state)
 {
     (void)state;

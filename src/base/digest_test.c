@@ -1,4 +1,4 @@
-/* Two sums at once are the same sums. */
+/* Computing two digests at once gives the same results as computing each alone. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,8 +14,8 @@ static void hex_of(stk_sha256 *sha, char *hex)
     stk_digest_hex(digest, hex);
 }
 
-/* Pieces of every length, so that whole blocks, rests and sums that hold a part of a block all
- * come; what is read is unaligned, too. */
+/* Adds pieces of many lengths, to cover whole blocks, remainders and partly filled blocks. One of
+ * the inputs is unaligned. */
 static void test_pair_is_two(void **state)
 {
     (void)state;

@@ -7,7 +7,7 @@
 
 static const stk_json_limits roomy = {1u << 20, 100000, STK_LIMIT_DEPTH};
 
-/* What comes back as canonical text, or the message. */
+/* Parses `text` and returns it as canonical JSON, or the error message. */
 static char *around(const char *text, size_t len, const stk_json_limits *limits)
 {
     stk_arena *arena = stk_arena_new(0);
@@ -86,7 +86,7 @@ static void test_raw_nul(void **state)
     free(got);
 }
 
-/* At each limit, and one above. */
+/* Each limit, and one above it. */
 static void test_limits(void **state)
 {
     (void)state;
@@ -189,7 +189,7 @@ static void test_reals(void **state)
     }
 }
 
-/* A map of so many members that it is indexed. */
+/* A map with so many members that it gets an index. */
 static void test_index(void **state)
 {
     (void)state;
@@ -271,7 +271,7 @@ static void test_writing(void **state)
     assert_string_equal(out.data, "[]");
 }
 
-/* What a program wrote may be nested deeper than what a person writes, and has an end, too. */
+/* JSON that a program wrote may be nested deeper than a person's, but not without a limit. */
 static void test_nesting(void **state)
 {
     (void)state;
@@ -294,7 +294,7 @@ static void test_nesting(void **state)
     assert_null(stk_json_read(NULL, "[1]"));
 }
 
-/* What a program wrote: no number and no text that a record can't keep, the last of equal keys. */
+/* A program's JSON: values that a record can't keep are refused; of equal keys the last counts. */
 static void test_by_program(void **state)
 {
     (void)state;

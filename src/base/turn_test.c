@@ -1,4 +1,4 @@
-/* What the first thread does with files is counted between two looks, and no other thread's. */
+/* Counts the bytes that the first thread reads or writes in one turn; other threads don't count. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-/* A resolver's plan against what an image has. */
+/* Compares a resolver's plan with the packages that an image has. */
 #include <string.h>
 
 #include "base/testing.h"
@@ -67,13 +67,13 @@ static void test_judging(void **state)
          "2.9.0, which is another build"},
         {"torch", "2.9.0+cpu", "with torch 2.9.0+cpu"},
         {"Torch", "2.10", "with Torch 2.10"},
-        {"torch", "2.8.0+cu126", NULL}, /* named by its user */
+        {"torch", "2.8.0+cu126", NULL}, /* the user names this build */
         {"torch", "2.8.0+rocm6.2", NULL},
         {"torchvision", "0.24", NULL},
         {"jaxlib", "0.8", "would replace jax 0.7.0 of img, built for CUDA 12.0, with jaxlib 0.8"},
         {"jax_cuda13_plugin", "0.8", "with jax_cuda13_plugin 0.8"},
-        {"jax", "0.8", NULL},         /* its builds are jaxlib's and the plugins' */
-        {"tensorflow", "2.20", NULL}, /* there is no build for devices to lose */
+        {"jax", "0.8", NULL},         /* only jaxlib and the plugins have device builds */
+        {"tensorflow", "2.20", NULL}, /* it has no device build to lose */
         {"numpy", "2", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -36,7 +36,7 @@ static void put(const char *name, const char *text)
     assert_int_equal(stk_file_write(path, text, strlen(text), 0644, NULL), 0);
 }
 
-/* The Dockerfile of a setting; `err` may be NULL where it must work. */
+/* Returns the Dockerfile for settings; `err` may be NULL where this must succeed. */
 static const char *dockerfile(const char *docker, const char *parent_id, stk_arena *arena,
                               const char **ret_tag, stk_err *ret_err)
 {
@@ -159,7 +159,7 @@ static void test_packages(void **state)
     assert_string_equal(packages[0].text, "numpy\na\nb@https://x/#sha=1\npandas>=2\n");
 }
 
-/* An environment as uv makes it: no pip in it to ask. */
+/* An environment that uv made: it has no pip. */
 static void test_freeze(void **state)
 {
     (void)state;
@@ -254,7 +254,7 @@ static void test_pip_and_mounts(void **state)
     const stk_image_recipe recipe = {.docker = cached, .parent = "b", .without_mounts = true};
     assert_int_equal(stk_image_dockerfile(&recipe, arena, &buf, &tag, NULL), 0);
     assert_null(strstr(buf.data, "--mount"));
-    /* uv of this machine, where the parent has no pip: copied where nothing can be mounted */
+    /* the parent has no pip: this machine's uv is copied, as nothing can be mounted */
     stk_image_recipe ours = recipe;
     ours.uv = "/bin/true";
     stk_buf_clear(&buf);
@@ -277,7 +277,7 @@ static void test_own_dockerfile(void **state)
     const char *one = NULL, *two = NULL;
     assert_string_equal(dockerfile(docker, NULL, arena, &one, NULL),
                         "FROM scratch\nCOPY hello /\nENV A=\"b\"\n");
-    put("docker/secret/key", "3"); /* ignored: no part of the digest */
+    put("docker/secret/key", "3"); /* an ignored file isn't part of the digest */
     (void)dockerfile(docker, NULL, arena, &two, NULL);
     assert_string_equal(one, two);
     put("docker/hello", "2");
@@ -302,12 +302,12 @@ static void test_tags(void **state)
         (void)dockerfile(different[i], "sha256:1", arena, &again, NULL);
         assert_string_equal(tags[i], again);
         (void)dockerfile(different[i], "sha256:2", arena, &other, NULL);
-        assert_string_not_equal(tags[i], other); /* the parent moved */
+        assert_string_not_equal(tags[i], other); /* the parent changed */
         for (size_t k = 0; k < i; k++) {
             assert_string_not_equal(tags[i], tags[k]);
         }
     }
-    /* code lies beside: it isn't part of the image */
+    /* project code isn't part of the image */
     put("train.py", "1");
     (void)dockerfile(different[0], "sha256:1", arena, &again, NULL);
     assert_string_equal(tags[0], again);
@@ -377,7 +377,7 @@ static void test_ignore(void **state)
     }
 }
 
-/* What tar itself reads from ours. */
+/* The system's tar can read our archives. */
 static void test_tar(void **state)
 {
     (void)state;
@@ -419,13 +419,13 @@ static void test_tar(void **state)
     assert_int_equal(stk_file_read(content_path, 1 << 20, &content, &n, NULL), 0);
     assert_string_equal(content, "deep");
     assert_non_null(strstr(list, "-rw-r--r-- 0/0 7 Dockerfile\n"));
-    assert_non_null(strstr(list, "-rwx------ 0/0 10 run.sh\n")); /* nobody else's here either */
+    assert_non_null(strstr(list, "-rwx------ 0/0 10 run.sh\n")); /* a private file stays private */
     assert_non_null(strstr(list, "lrwxrwxrwx 0/0 0 link\n"));
     assert_non_null(strstr(list, deep + 4));
     assert_null(strstr(list, "skip"));
 }
 
-/* The project's files in an image: what is private by name or by mode is left out. */
+/* The project's files in an image: files that are private by name or by mode are left out. */
 static void test_private(void **state)
 {
     (void)state;

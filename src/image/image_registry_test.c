@@ -1,4 +1,4 @@
-/* Credentials where Docker and Podman keep them, and what registries answer. */
+/* Credentials as Docker and Podman store them, and the answers of registries. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static void put(const char *name, const char *text, mode_t mode)
     assert_int_equal(chmod(path, mode), 0);
 }
 
-/* A home of its own, nothing of the tester's. */
+/* Makes a home folder without the tester's own credentials. */
 static int make_home(void **state)
 {
     (void)state;
@@ -83,7 +83,7 @@ static void test_logins(void **state)
     expect("broken/x", NULL, NULL, NULL);
     expect("empty/x", NULL, NULL, NULL);
     expect("quay.io/us/x", NULL, NULL, NULL);
-    /* Podman's file, whose keys may be longer; Docker's counts first */
+    /* Podman's file may have longer keys; Docker's file takes precedence */
     put("run/containers/auth.json",
         "{\"auths\": {\"quay.io\": {\"auth\": \"YWxsOjE=\"}, \"quay.io/us\": {\"auth\": "
         "\"dXM6Mg==\"}, \"ghcr.io\": {\"auth\": \"bm86MQ==\"}}}",
@@ -130,7 +130,7 @@ static void test_helpers(void **state)
     assert_int_equal(stk_image_login_find("gone.io/x", arena, &login, &err), STK_E_ENV);
     assert_non_null(strstr(err.text, "docker-credential-gone"));
     assert_int_equal(stk_image_login_find("big.io/x", arena, &login, &err), STK_E_ENV);
-    assert_non_null(strstr(err.text, "more than 65536 bytes")); /* one that never ends */
+    assert_non_null(strstr(err.text, "more than 65536 bytes")); /* endless output */
     assert_int_equal(stk_image_login_find("sad.io/x", arena, &login, &err), STK_E_ENV);
     assert_non_null(strstr(err.text, "the keyring is locked"));
     assert_int_equal(stk_image_login_find("odd.io/x", arena, &login, &err), STK_E_ENV);
@@ -148,7 +148,7 @@ static void test_header(void **state)
     assert_null(auth);
     put(".docker/config.json", "{\"auths\": {\"ghcr.io\": {\"auth\": \"bWU6YT8+\"}}}", 0600);
     assert_int_equal(stk_image_auth("ghcr.io", arena, &auth, NULL), 0);
-    /* {"serveraddress":"ghcr.io","username":"me","password":"a?>"} for URLs */
+    /* {"serveraddress":"ghcr.io","username":"me","password":"a?>"} in URL-safe base64 */
     assert_string_equal(auth, "eyJzZXJ2ZXJhZGRyZXNzIjoiZ2hjci5pbyIsInVzZXJuYW1lIjoibWUiLCJwYXNzd29y"
                               "ZCI6ImE_PiJ9");
 }

@@ -1,4 +1,5 @@
-/* The pure rules of images: their names, what a name tells, NVIDIA_REQUIRE_CUDA, does one fit. */
+/* The rules of images that need no image: names, what a name tells, NVIDIA_REQUIRE_CUDA, and
+ * whether an image fits a host. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ static void test_names(void **state)
     (void)state;
     static const struct {
         const char *text, *whole; /* NULL: refused … */
-        const char *why;          /* … with this in the sentence */
+        const char *why;          /* … and the error contains this */
     } cases[] = {
         {"ubuntu", "docker.io/library/ubuntu:latest", NULL},
         {"ubuntu:22.04", "docker.io/library/ubuntu:22.04", NULL},
@@ -101,7 +102,7 @@ static void test_requirements(void **state)
         {"cuda<12.8", "12.8", NULL, NULL, NULL, 0, "cuda < 12.8"},
         {"cuda=12.8", "12.8", NULL, NULL, NULL, 1, NULL},
         {"cuda!=12.8", "12.8", NULL, NULL, NULL, 0, "cuda != 12.8"},
-        {"cuda>=12.10", "12.9", NULL, NULL, NULL, 0, "12.10"}, /* numbers, not decimals */
+        {"cuda>=12.10", "12.9", NULL, NULL, NULL, 0, "12.10"}, /* versions, not decimals */
         {"arch>=7.0", NULL, NULL, NULL, "6.1", 0, "arch >= 7.0"},
         {"brand!=geforce", NULL, NULL, "Tesla", NULL, 1, NULL},
         {"brand>tesla", NULL, NULL, "tesla", NULL, -1, NULL},
@@ -110,7 +111,7 @@ static void test_requirements(void **state)
         {image, "12.4", "550.54", "tesla", NULL, 0,
          "it needs cuda >= 12.8, but this host has 12.4"},
         {image, "12.2", "535.104", "geforcertx", NULL, 0, "cuda >= 12.8"},
-        {image, "12.2", "535.104", NULL, NULL, -1, NULL}, /* perhaps a Tesla */
+        {image, "12.2", "535.104", NULL, NULL, -1, NULL}, /* may be a Tesla */
         {image, "12.8", "535.104", NULL, NULL, 1, NULL},
         {"cuda>=12.8,driver>=570", "12.8", "560.1", NULL, NULL, 0, "driver >= 570"},
         {"cuda>=12.8,nonsense=1", "12.8", "570.1", NULL, NULL, -1, NULL},
@@ -211,7 +212,7 @@ static void test_families(void **state)
         {"gcr.io/deeplearning-platform-release/pytorch-cu113.1-11", "torch", "-", "-", 11030, GPU},
         {"python:3.11-slim", "-", "-", "3.11", -1, NONE},
         {"ghcr.io/us/train:py39-cudnn8-cu118", "-", "-", "3.9", 11080, GPU},
-        {"ghcr.io/us/circus:cute", "-", "-", "-", -1, NONE}, /* no "cu…" inside of words */
+        {"ghcr.io/us/circus:cute", "-", "-", "-", -1, NONE}, /* "cu" inside a word means nothing */
         {"ghcr.io/us/gpus:1", "-", "-", "-", -1, NONE},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -237,7 +238,7 @@ static void test_environment_tells_more(void **state)
     static const char *const visible[] = {"NVIDIA_VISIBLE_DEVICES=all", NULL};
     stk_image_config config = {.env = env, .size_bytes = -1};
     stk_image_facts f;
-    /* a name that says CPU is outdone by what is in it */
+    /* the image's content overrides a name that says CPU */
     assert_int_equal(stk_image_facts_of("ghcr.io/us/cpu:1", &config, arena, &f, NULL), 0);
     assert_int_equal(f.made_for, GPU);
     assert_int_equal(f.cuda, 12060);
@@ -285,7 +286,7 @@ static void test_suggestions(void **state)
     }
 }
 
-/* --- does it fit --- */
+/* --- whether an image fits a host --- */
 
 static const stk_finding *worst(const stk_findings *f)
 {

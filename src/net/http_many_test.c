@@ -46,7 +46,7 @@ static void answer(int fd, const char *asked, const char *body)
         return;
     }
     int n = atoi(asked + 5);
-    usleep(20000); /* so that several overlap */
+    usleep(20000); /* so that several requests overlap */
     (void)snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", n);
     (void)!write(fd, head, strlen(head));
     (void)!write(fd, filler, (size_t)n);
@@ -110,7 +110,7 @@ typedef struct seen {
     stk_http_many *m;
     uint64_t to_stop;
     int n_done;
-    int n_again; /* begun from within done */
+    int n_again; /* begun inside done() */
     int rc;
     int status;
     size_t n_body;
@@ -185,7 +185,7 @@ static void test_many_on_few_connections(void **state)
     stk_http_many_close(m);
 }
 
-/* A request's texts are freed before it is sent. */
+/* The caller may free a request's texts before it is sent. */
 static void test_request_is_copied(void **state)
 {
     (void)state;
@@ -244,7 +244,7 @@ static void test_streams_and_stop(void **state)
     }
     begin(m, "/drip", &dripped, &other);
     begin(m, "/5", &s, NULL);
-    s.to_stop = other; /* from within done */
+    s.to_stop = other; /* stopped inside done() */
     while (s.n_done == 0) {
         assert_int_equal(stk_http_many_turn(m, -1, 1000, &err), 0);
     }
@@ -255,7 +255,7 @@ static void test_streams_and_stop(void **state)
     assert_int_equal(dripped.n_done, 0);
     begin(m, "/drip", &dripped, NULL);
     assert_int_equal(stk_http_many_turn(m, -1, 0, &err), 0);
-    stk_http_many_close(m); /* one is under way */
+    stk_http_many_close(m); /* one request is still running */
     assert_int_equal(dripped.n_done, 0);
 }
 
@@ -300,7 +300,7 @@ static void test_wakes(void **state)
     seen s = {.m = m};
     assert_int_equal(pipe(fds), 0);
     assert_int_equal(write(fds[1], "x", 1), 1);
-    assert_int_equal(stk_http_many_turn(m, fds[0], 600000, &err), 0); /* would hang */
+    assert_int_equal(stk_http_many_turn(m, fds[0], 600000, &err), 0); /* fds[0] ends the wait */
     begin(m, "/drip", &s, NULL);
     assert_int_equal(stk_http_many_turn(m, fds[0], 600000, &err), 0);
     stk_http_many_close(m);

@@ -13,7 +13,7 @@
 #include "base/testing.h"
 #include "net/http.h"
 
-/* A server that gives each connection one prepared answer, and keeps the requests. */
+/* A server that gives each connection one prepared answer and records the requests. */
 typedef struct server {
     int fd;
     int port;
@@ -51,7 +51,7 @@ static void *serve(void *arg)
     for (int i = 0; i < s->n; i++) {
         int fd = accept(s->fd, NULL, NULL);
         take(fd, s->asked[i], sizeof s->asked[i]);
-        (void)!write(fd, s->answers[i], strlen(s->answers[i])); /* a client may not read it */
+        (void)!write(fd, s->answers[i], strlen(s->answers[i])); /* the client may have left */
         if (s->holds && i == s->n - 1) {
             held = fd;
         } else {
@@ -317,7 +317,7 @@ static void test_body_on_demand(void **state)
     (void)state;
     char url[128];
     for (int i = 0; i < 2; i++) {
-        asked a = {.n = i == 0 ? 100 : 60}; /* all bytes, then less than promised */
+        asked a = {.n = i == 0 ? 100 : 60}; /* all bytes, then too few */
         server s = {.answers = {OK_HELLO}};
         start(&s, false);
         (void)snprintf(url, sizeof url, "http://127.0.0.1:%d/up", s.port);
@@ -366,7 +366,7 @@ static void test_only_good_bodies_are_streamed(void **state)
     }
 }
 
-/* The request is larger than both sides' buffers, and the answer comes meanwhile: no deadlock. */
+/* The request is larger than both sides' buffers and the answer comes early: no deadlock. */
 static void test_both_ways_at_once(void **state)
 {
     (void)state;
@@ -417,7 +417,7 @@ static void test_no_library(void **state)
 int main(int argc, char **argv)
 {
     (void)signal(SIGPIPE, SIG_IGN);
-    /* A process looks for the library once, so its absence needs another process. */
+    /* A process looks for the library only once, so a missing one needs its own process. */
     if (argc > 1 && strcmp(argv[1], "--absent") == 0) {
         const struct CMUnitTest absent[] = {cmocka_unit_test(test_no_library)};
         return cmocka_run_group_tests(absent, NULL, NULL);

@@ -1,4 +1,4 @@
-/* http_testing: a server on loopback for this room's tests, with one thread for each connection. */
+/* http_testing: a server on loopback for the tests of net, with one thread per connection. */
 #ifndef STK_NET_HTTP_TESTING_H
 #define STK_NET_HTTP_TESTING_H
 
@@ -37,7 +37,7 @@ static void *http_server_run(void *arg)
     return NULL;
 }
 
-/* Serves on a free port until http_server_stop. Returns 0, or another value if it can't. */
+/* Serves on a free port until http_server_stop. Returns 0, or another value on failure. */
 static int http_server_start(http_server *server, void *(*converse)(void *fd))
 {
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -50,8 +50,8 @@ static int http_server_start(http_server *server, void *(*converse)(void *fd))
            pthread_create(&server->thread, NULL, http_server_run, server) != 0;
 }
 
-/* Waits for all connections' threads; the clients have closed their ends. LeakSanitizer would
- * report a thread that still ends while the program exits as a leak. */
+/* Waits for the threads of all connections, whose clients must have closed their ends.
+ * LeakSanitizer would report a thread that is still running at exit as a leak. */
 static int http_server_stop(http_server *server)
 {
     (void)shutdown(server->fd, SHUT_RDWR);

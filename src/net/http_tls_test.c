@@ -1,5 +1,5 @@
-/* TLS as a cluster's API server needs it: a private authority, client certificates, a name other
- * than the URL's. And sessions, which reuse connections. */
+/* TLS as a cluster's API server needs it: a private authority, client certificates, a server name
+ * that differs from the URL's; and sessions, which reuse connections. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <openssl/evp.h>
@@ -50,7 +50,7 @@ static char *text_of(X509 *cert, EVP_PKEY *key)
 }
 
 enum { DAY_S = 86400 };
-static long from_s = -DAY_S, to_s = DAY_S; /* of the next certificate */
+static long from_s = -DAY_S, to_s = DAY_S; /* validity of the next certificate */
 
 static X509 *make(EVP_PKEY *key, const char *name, const char *alternative, X509 *issuer,
                   EVP_PKEY *issuer_key)
@@ -114,7 +114,7 @@ static void make_all(void)
 
 /* --- the server: answers with the name in the client's certificate --- */
 
-/* `there` is a text in `here`. */
+/* `there` is a text member of `here`. */
 static void keep(char *there, size_t size, const char *text)
 {
     pthread_mutex_lock(&here.lock);
@@ -231,7 +231,7 @@ static void test_who_is_trusted(void **state)
     assert_int_equal(here.n_requests, 4);
     assert_memory_equal(ask(url_at("127.0.0.1"), NULL, NULL), "fatal ", 6);
     assert_memory_equal(ask(url_at("127.0.0.1"), &wrong, NULL), "fatal ", 6);
-    assert_memory_equal(ask(url_at("localhost"), &by_text, NULL), "fatal ", 6); /* another name */
+    assert_memory_equal(ask(url_at("localhost"), &by_text, NULL), "fatal ", 6); /* wrong name */
     assert_int_equal(here.n_requests, 4);
     (void)unlink(path);
 }
@@ -258,7 +258,7 @@ static void test_client_certificate(void **state)
     (void)state;
     stk_http_tls tls = {.ca_data = authority, .cert_data = client_cert, .key_data = client_key};
     assert_string_equal(ask(url_at("127.0.0.1"), &tls, NULL), "client");
-    tls.key_data = server_key; /* not its key */
+    tls.key_data = server_key; /* another certificate's key */
     assert_memory_equal(ask(url_at("127.0.0.1"), &tls, NULL), "fatal ", 6);
 }
 
@@ -275,7 +275,7 @@ static void test_server_name(void **state)
     assert_memory_equal(ask(url_at("localhost"), &tls, NULL), "fatal ", 6);
 }
 
-/* The same certificate text must get the same file in memory, or no connection would be reused. */
+/* Equal certificate texts must get the same file in memory, or no connection would be reused. */
 static void test_session_keeps_connections(void **state)
 {
     (void)state;

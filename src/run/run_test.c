@@ -46,7 +46,7 @@ static void on_event(void *arg, const stk_event_row *row)
     seen *s = arg;
     if (row->kind == STK_EV_TASK_SUCCEEDED) {
         const stk_view_task *task = stk_view_get_task(stk_run_view(s->run), (uint32_t)row->task);
-        assert_int_equal(task->state, STK_TASK_SUCCEEDED); /* the view has it already */
+        assert_int_equal(task->state, STK_TASK_SUCCEEDED); /* the view is already up to date */
         if (s->n_succeeded++ == 0) {
             (void)snprintf(s->first, sizeof s->first, "%s", task->name);
         }
@@ -122,7 +122,7 @@ static void test_a_run(void **state)
     assert_int_equal(s.n_succeeded, 2);
     assert_int_equal(s.n_started, 2);
     assert_string_equal(s.first, "first");
-    assert_int_equal(drive(text, &options, &s, &status, &err), 0); /* again: from the cache */
+    assert_int_equal(drive(text, &options, &s, &status, &err), 0); /* again, from the cache */
     assert_int_equal(status, STK_RUN_SUCCEEDED);
     assert_int_equal(s.n_started, 0);
 }
@@ -146,7 +146,7 @@ static void test_taken_up(void **state)
     assert_int_equal(drive(text, &options, &s, &status, &err), 0);
     assert_int_equal(status, STK_RUN_SUCCEEDED);
     assert_string_equal(s.id, id);
-    assert_string_equal(s.first, "second"); /* what was finished stays */
+    assert_string_equal(s.first, "second"); /* the finished step doesn't run again */
 }
 
 /* A run that the caller refuses never begins and leaves no record. */
@@ -176,10 +176,10 @@ static void test_no_such_stack(void **state)
     options.with = "nowhere";
     assert_true(drive(text, &options, &s, &status, &err) < 0);
     assert_non_null(strstr(err.text, "nowhere"));
-    assert_int_equal(s.n_stores + s.n_opened, 0); /* nothing was made */
+    assert_int_equal(s.n_stores + s.n_opened, 0); /* no store was opened */
 }
 
-/* Users besides us who read the code: a name in an environment is not a user. */
+/* The option `user` sets a container's user; an environment variable of that name doesn't. */
 static void test_users(void **state)
 {
     (void)state;

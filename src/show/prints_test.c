@@ -91,7 +91,7 @@ static void test_a_set_takes_each_line_once(void **state)
     stk_line_set_free(&set);
 }
 
-/* A full pipe holds up the thread, not the caller; what was put arrives in order. */
+/* A full pipe holds up the thread, not the caller; texts arrive in the order of the calls. */
 static void test_a_writer_never_blocks(void **state)
 {
     enum { N = 1 << 20 };
@@ -108,7 +108,7 @@ static void test_a_writer_never_blocks(void **state)
     stk_writer_go(w);
     memset(text, 'b', sizeof text);
     stk_writer_put(w, STDOUT_FILENO, text, sizeof text);
-    assert_true(stk_writer_is_busy(w)); /* nobody has read: it can't be done */
+    assert_true(stk_writer_is_busy(w)); /* the pipe is full and not read */
     stk_writer_go(w);
     while (n < 2 * N) {
         struct pollfd full = {.fd = fds[0], .events = POLLIN};
@@ -130,7 +130,7 @@ static void test_a_writer_never_blocks(void **state)
     close(fds[1]);
 }
 
-/* A signal ends the waiting, and the writer can be freed although its thread hangs in a write. */
+/* A signal ends the wait, and the writer can be freed even while its thread hangs in a write. */
 static void test_a_signal_ends_the_waiting(void **state)
 {
     enum { N = 1 << 20 };

@@ -1,4 +1,4 @@
-/* Alike steps: which ones belong together, and how the card shows them as one. */
+/* Similar steps: which ones form a group, and how the card shows a group as one step. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static int n_times(const char *text, const char *word)
     return n;
 }
 
-/* `n` calls of fit (its names are `name`, `name`_2 …) behind one load, then best. */
+/* `n` calls of fit (steps `name`, `name`_2 …) after step load, then step best. */
 static void make_sweep(stk_show_case *c, uint32_t n, const char *name)
 {
     STK_BUF_AUTO spec = STK_BUF_INIT(1u << 20);
@@ -41,7 +41,7 @@ static void make_sweep(stk_show_case *c, uint32_t n, const char *name)
 /* Call i takes i seconds and i MB; the 7th fails. */
 static void run_sweep(stk_show_case *c, uint32_t n)
 {
-    for (uint32_t i = 1; i <= n; i++) { /* times of a record never go back */
+    for (uint32_t i = 1; i <= n; i++) { /* times in a record never go back */
         stk_case_feed(c, STK_EV_TASK_STARTED, i, 1, 1000, "{\"granted\":{\"cpus\":[0]}}");
     }
     for (uint32_t i = 1; i <= n; i++) {
@@ -103,7 +103,8 @@ static void test_groups(void **state)
     assert_int_equal(use.seconds.bins[STK_ALIKE_BINS - 1], 1);
     stk_case_done(&c);
 
-    /* One fewer than the least is no group; names of a function's calls needn't be alike. */
+    /* One step fewer than the minimum is no group. Calls of one function are a group under any
+     * name. */
     make_sweep(&c, STK_ALIKE_MIN - 1, "fit");
     find(&c, STK_ALIKE_MIN, arena, &alike);
     assert_int_equal(alike.n, 0);
@@ -116,7 +117,7 @@ static void test_groups(void **state)
     assert_int_equal(use.seconds.n, 0); /* nothing ran */
     stk_case_done(&c);
 
-    stk_case_many(&c, 50); /* commands: work_00000 … */
+    stk_case_many(&c, 50); /* commands named work_00000 … */
     find(&c, STK_ALIKE_MIN, arena, &alike);
     assert_int_equal(alike.n, 1);
     assert_string_equal(alike.groups[0].name, "work_#");
@@ -143,7 +144,7 @@ static void test_card(void **state)
     assert_non_null(strstr(out.data, "fit × 20: 20 waiting</title>"));
     run_sweep(&c, 20);
     make_card(&c, &out);
-    /* one row, one box, one band; the failed one is named first */
+    /* one row, one box, one band; the failed step comes first */
     assert_int_equal(n_times(out.data, "<tr class=\"alike\">"), 1);
     assert_non_null(strstr(out.data, "<b>fit</b> <span class=\"dim\">× 20</span>"));
     assert_non_null(strstr(out.data, "1.00 s / <b>10.5 s</b> / 20.0 s"));

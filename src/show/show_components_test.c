@@ -1,4 +1,4 @@
-/* Components of cards: hostile texts stay texts; charts are pictures or say why not. */
+/* Components of cards: hostile texts stay texts; charts are pictures or say why they aren't. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,7 +53,7 @@ static void test_markdown(void **state)
     }
 }
 
-/* Every kind with texts that look like tags, in every place that takes a text. */
+/* Every component kind, with texts that look like tags in every place that takes a text. */
 static void test_escaped(void **state)
 {
     (void)state;
@@ -111,7 +111,7 @@ static void test_kinds(void **state)
         strstr(shown(&out, "[{\"kind\":\"progress\",\"max\":0,\"value\":7}]"), "width:0.0%"));
     assert_non_null(
         strstr(shown(&out, "[{\"kind\":\"progress\",\"max\":2,\"value\":7}]"), "width:100.0%"));
-    /* Value boxes beside each other share a row, which ends after them. */
+    /* Adjacent value boxes share a row, which ends after them. */
     shown(&out, "[{\"kind\":\"value\",\"value\":1},{\"kind\":\"value\",\"value\":2},"
                 "{\"kind\":\"markdown\",\"text\":\"a\"},{\"kind\":\"value\",\"value\":3}]");
     const char *row = strstr(out.data, "<div class=\"values\">");
@@ -125,7 +125,7 @@ static void test_kinds(void **state)
                "src=\"data:image/png;base64,AAAA\""));
     assert_non_null(
         strstr(shown(&out, "[{\"kind\":\"image\",\"src\":\"http://e/x.png\"}]"), "PNG, JPEG, GIF"));
-    /* Nesting that is too deep ends. */
+    /* Nesting that is too deep is cut off. */
     STK_BUF_AUTO deep = STK_BUF_INIT(1u << 20);
     stk_buf_char(&deep, '[');
     for (int i = 0; i < 300; i++) {
@@ -181,7 +181,7 @@ static void test_charts(void **state)
     assert_non_null(strstr(out.data, "(it has no picture)"));
 }
 
-/* A chart's table is cut like any other, and says so. */
+/* A chart's long table is cut like any other table, and says so. */
 static void test_long_chart(void **state)
 {
     (void)state;
@@ -195,7 +195,7 @@ static void test_long_chart(void **state)
     assert_non_null(strstr(shown(&out, json.data), "2000 of 2500 rows"));
 }
 
-/* A text with a zero byte is shown as a question mark everywhere. */
+/* A text with a zero byte is shown as a question mark in every place. */
 static void test_zero_byte(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static void test_zero_byte(void **state)
     }
 }
 
-/* Short rows of a wide table would be filled up: 400 KB of text to 10,000,000,000 cells. */
+/* Filling up short rows would turn this table of 400 KB into 10,000,000,000 cells. */
 static void test_wide_table(void **state)
 {
     (void)state;

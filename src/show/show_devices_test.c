@@ -77,7 +77,7 @@ static void test_text(void **state)
     stk_case_done(&c);
 }
 
-/* Devices have their vendor's noun, also in the sum; several kinds together are "devices". */
+/* Devices have their vendor's noun, also in sums; devices of several kinds are just "devices". */
 static void test_other_kinds(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void test_other_kinds(void **state)
         assert_int_equal(
             stk_text_summary(c.view, NULL, NULL, stk_case_ms(11000), &style, &out, &err), 0);
         has(out.data, sums[i]);
-        has(out.data, "! steps 'train', 'plain': its device idled\n"); /* once */
+        has(out.data, "! steps 'train', 'plain': its device idled\n"); /* one line for both */
         assert_null(strstr(strstr(out.data, "idled") + 1, "idled"));
         stk_case_done(&c);
     }

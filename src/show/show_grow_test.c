@@ -55,7 +55,7 @@ static void test_fold(void **state)
     assert_true(stk_view_find(c.view, "work/6", &i_task));
     assert_int_equal(i_task, 5);
     assert_false(stk_view_find(c.view, "work", &i_task));
-    assert_true(stk_view_find(c.view, "gather", &i_task)); /* the only one */
+    assert_true(stk_view_find(c.view, "gather", &i_task)); /* the only task of this step */
     assert_int_equal(i_task, 13);
     assert_false(stk_view_find(c.view, "good", &i_task));
     assert_false(stk_view_find(c.view, "gather/6", &i_task));

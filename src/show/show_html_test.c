@@ -37,13 +37,13 @@ static void test_card(void **state)
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
     make_card(&c, &out);
     stk_case_well_formed(out.data);
-    /* Hostile text is there as text. */
+    /* Hostile text appears as text. */
     assert_null(strstr(out.data, "<script"));
     assert_null(strstr(out.data, "<img"));
     assert_non_null(strstr(out.data, "Net&lt;script&gt;alert(1)&lt;/script&gt;"));
     assert_non_null(strstr(out.data, "&lt;img src=x onerror=alert(1)&gt;"));
     assert_null(strchr(out.data, '\033'));
-    /* Nothing comes from elsewhere. */
+    /* The page loads nothing from elsewhere. */
     assert_null(strstr(out.data, "://"));
     assert_null(strstr(out.data, "url(h"));
     assert_null(strstr(out.data, "src=\""));
@@ -151,8 +151,7 @@ static uint32_t next_random(uint32_t *seed)
     return *seed >> 8;
 }
 
-/* Random graphs: edges go forward, nodes of a layer keep their distance, routes end at their nodes.
- */
+/* Random graphs: edges go forward, nodes of a layer keep their distance, routes end at nodes. */
 static void check_layout(uint32_t n, uint32_t n_edges, uint32_t seed)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -240,7 +239,8 @@ static void test_grown(void **state)
     stk_case_done(&c);
 }
 
-/* A loop to itself and one further back: their ways back are drawn, the other edges make layers. */
+/* A loop to the same step and a loop further back: the card draws the edges that lead back, and the
+ * other edges make layers. */
 static void test_loop(void **state)
 {
     (void)state;
@@ -266,7 +266,7 @@ static void test_loop(void **state)
     stk_case_done(&c);
 }
 
-/* A model that is no text, or has a zero byte, is a device without a name. */
+/* A device whose model isn't text, or has a zero byte, has no name. */
 static void test_devices(void **state)
 {
     (void)state;

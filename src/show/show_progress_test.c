@@ -167,7 +167,7 @@ static void test_terminal(void **state)
     stage_close(&s);
 }
 
-/* What the terminal got since the last call. */
+/* Reads what the terminal has received since the last call. */
 static size_t read_terminal(int master, char *text, size_t size)
 {
     size_t len = 0;
@@ -178,7 +178,7 @@ static size_t read_terminal(int master, char *text, size_t size)
     return len;
 }
 
-/* On a terminal that got narrower, live lines have wrapped: progress takes back that many rows. */
+/* On a terminal that got narrower, live lines have wrapped: progress moves up that many rows. */
 static void test_resize(void **state)
 {
     (void)state;

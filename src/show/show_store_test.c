@@ -93,7 +93,7 @@ static void test_load_and_follow(void **state)
     must(stk_view_total(view, store, stk_case_ms(6000), &totals, &err), &err);
     assert_true(totals.saved_s > 2.49 && totals.saved_s < 2.51);
 
-    (void)close(lock); /* its engine dies */
+    (void)close(lock); /* as if its engine died */
     must(stk_view_refresh(view, store, &n_new, &err), &err);
     assert_int_equal(n_new, 0);
     assert_string_equal(stk_view_get_run(view)->status, "interrupted");
@@ -124,7 +124,8 @@ static void test_load_and_follow(void **state)
     must(stk_file_remove_tree(dir, &err), &err);
 }
 
-/* Killed between its row and its first events: its duration is unknown, and resume refuses it. */
+/* An engine that dies between its run's row and first events leaves a run of unknown duration,
+ * which resume refuses. */
 static void test_nothing_on_record(void **state)
 {
     (void)state;

@@ -114,14 +114,14 @@ static void test_list(void **state)
     assert_true(first == out.data + 1);
     assert_non_null(strstr(out.data, "{\"id\":\"own\",\"name\":\"own\",\"type\":\"mine\""));
     assert_non_null(strstr(out.data, "/work/2/1/cards/own.html\"}]"));
-    /* Rank 1 has its own cards. */
+    /* Rank 1 has its own cards, here none. */
     stk_buf_clear(&out);
     assert_int_equal(stk_task_cards_json(f.c.view, 1, 1, arena, &out, &err), 0);
     assert_string_equal(out.data, "[]");
     end(&f);
 }
 
-/* A step with @gpu_profile has a page of its devices without writing one. */
+/* A step with @gpu_profile gets a page of its devices without writing a card. */
 static void test_devices(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Runs for the tests of this room: a spec and the rows of its history, folded one by one. */
+/* Runs for the tests in this folder: a spec and its events, folded one by one. */
 #ifndef STK_SHOW_TESTING_H
 #define STK_SHOW_TESTING_H
 

@@ -115,7 +115,7 @@ static void test_resumed(void **state)
     stk_case_done(&c);
 }
 
-/* Continued on a machine whose clock is an hour behind. */
+/* The run continues on a machine whose clock is an hour behind. */
 static void test_clock_that_went_back(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void test_damage(void **state)
     stk_case_mixed(&c, "/s");
     stk_err err = {0};
     stk_event_row row = {0, 0, STK_EV_TASK_STARTED, 77, 1, "{}"};
-    uint32_t n = stk_view_get_run(c.view)->n_notes; /* each costs what it reported, and is named */
+    uint32_t n = stk_view_get_run(c.view)->n_notes; /* each loses its own data and gets a note */
     assert_int_equal(stk_view_fold(c.view, &row, &err), 0);
     row = (stk_event_row){0, 0, STK_EV_RUN_ENDED, UINT32_MAX, 0, "{\"status\":"};
     assert_int_equal(stk_view_fold(c.view, &row, &err), 0);
@@ -168,7 +168,7 @@ static void test_damage(void **state)
     stk_case_done(&c);
 }
 
-/* Only a growing document gets tasks. */
+/* Tasks can be added only to a growing document. */
 static void test_growth(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Artifacts: digests, taking in, finding again, and what a crash or a task can leave behind. */
+/* Artifacts: digests, adding and finding them, and what a crash or a task can leave behind. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -27,7 +27,7 @@ static void make_tree(fixture *f, const char *name)
     put_text(f, stk_arena_printf(f->arena, "%s/Z", name), "");
 }
 
-/* The digest of docs/formats/task-directory.md, written out once more, slowly. */
+/* A second, slow implementation of the digest in docs/formats/task-directory.md. */
 static void slow_digest(const char *data, size_t len, char hex[STK_DIGEST_HEX + 1])
 {
     unsigned char chunks[64][STK_DIGEST_BYTES];
@@ -64,7 +64,7 @@ static void test_digest_of_files(void **state)
         assert_int_equal(size, sizes[i]);
     }
     free(data);
-    /* sha256(sha256("")), so that both ways can't be wrong alike */
+    /* sha256(sha256("")), because both implementations could share a mistake */
     char hex[STK_DIGEST_HEX + 1];
     stk_tree_digest_bytes("", 0, hex);
     assert_string_equal(hex, "5df6e0e2761359d30a8275058e299fcc0381534545f55cf43e41983f5d4c9456");
@@ -117,7 +117,7 @@ static void test_refused(void **state)
         assert_int_equal(stk_store_add_path(f->store, path, NULL, &a, &f->err), STK_E_USAGE);
         assert_int_equal(stk_store_copy_path(f->store, path, &a, &f->err), STK_E_USAGE);
         struct stat st;
-        assert_int_equal(lstat(path, &st), 0); /* what can't be taken is left */
+        assert_int_equal(lstat(path, &st), 0); /* what is refused stays there */
     }
     put_text(f, "line\nbreak", "x");
     assert_int_equal(stk_store_digest_path(at(f, "line\nbreak"), hex, &size, &f->err), 0);
@@ -177,7 +177,7 @@ static void test_add(void **state)
                           &f->err)); /* before a commit */
     assert_int_equal(size, 7);
     assert_int_equal(mode_of(path), 0444);
-    put_text(f, "two", "content"); /* the same again: one copy */
+    put_text(f, "two", "content"); /* the same again: still one copy */
     OK(stk_store_add_path(f->store, at(f, "two"), NULL, &b, &f->err));
     assert_false(stk_file_exists(at(f, "two")));
     assert_string_equal(a.digest, b.digest);
@@ -211,7 +211,7 @@ static void test_add(void **state)
                      STK_E_USAGE);
 }
 
-/* A file with a second name is copied: its other name must stay writable and unchanged. */
+/* A file with a second hard link is copied: the other link must stay writable and unchanged. */
 static void test_hard_link(void **state)
 {
     fixture *f = *state;
@@ -244,7 +244,7 @@ static void test_copy(void **state)
     OK(stk_store_digest_path(at(f, "tree"), hex, NULL, &f->err));
     assert_string_equal(a.digest, hex);
 
-    /* sparse: 64 MiB of hole with a byte in it takes no space */
+    /* sparse: a hole of 64 MiB with one byte in it takes almost no space */
     int fd = open(at(f, "sparse"), O_RDWR | O_CREAT, 0644);
     assert_int_equal(ftruncate(fd, 64 << 20), 0);
     assert_int_equal(pwrite(fd, "x", 1, 40 << 20), 1);
@@ -272,26 +272,26 @@ static void overwrite(const char *path, const char *text)
     assert_int_equal(chmod(path, 0444), 0);
 }
 
-/* What a power cut may have torn, or somebody has written to, is summed before it is believed, and
- * set aside where it isn't what it was. */
+/* The store checks the digest of an artifact that a power cut may have torn or a process may have
+ * changed before it trusts it, and moves a damaged one to quarantine/. */
 static void test_torn(void **state)
 {
     fixture *f = *state;
     static const struct {
-        const char *change; /* of the row, after the commit */
+        const char *change; /* to the row, after the commit */
         bool torn;
         int rc;
-        int64_t unsynced_rows; /* afterwards: of this boot */
+        int64_t unsynced_rows; /* of this boot, afterwards */
     } cases[] = {
         {"UPDATE artifacts SET boot = 'other'", false, 0, 1},
         {"UPDATE artifacts SET boot = 'other'", true, STK_E_STORE, 0},
-        {"UPDATE artifacts SET boot = 'other', synced = 1", false, 0, 0}, /* not read */
+        {"UPDATE artifacts SET boot = 'other', synced = 1", false, 0, 0}, /* not hashed again */
         {"UPDATE artifacts SET boot = 'other', synced = 1", true, STK_E_STORE, 0},
         {"UPDATE artifacts SET synced = 0", true, STK_E_STORE, 0},
-        {"UPDATE artifacts SET stamp = NULL", false, 0, 1}, /* of an older store */
+        {"UPDATE artifacts SET stamp = NULL", false, 0, 1}, /* as in an older store */
         {"UPDATE artifacts SET stamp = NULL", true, STK_E_STORE, 0},
-        {"UPDATE artifacts SET stamp = '1 2 3 4'", false, 0, 1}, /* of a copied store */
-        {"DELETE FROM artifacts", false, 0, 1},                  /* no row: adopted */
+        {"UPDATE artifacts SET stamp = '1 2 3 4'", false, 0, 1}, /* as in a copied store */
+        {"DELETE FROM artifacts", false, 0, 1},                  /* no row: the file is adopted */
         {"DELETE FROM artifacts", true, STK_E_STORE, 0},
         {"UPDATE artifacts SET size = 5", true, STK_E_STORE, 0},
     };
@@ -315,7 +315,7 @@ static void test_torn(void **state)
             assert_true(asprintf(&aside, "%s/quarantine/%s", stk_store_path(f->store), a.digest) >
                         0);
             assert_true(stk_file_exists(aside));
-            assert_false(stk_file_exists(file)); /* gone: the step runs again */
+            assert_false(stk_file_exists(file)); /* so the step runs again */
         }
         OK(commit_one(f, run, STK_EV_NOTE, 1, NULL));
         assert_int_equal(number(f, "SELECT count(*) FROM artifacts WHERE synced = 0"
@@ -327,7 +327,7 @@ static void test_torn(void **state)
     }
 }
 
-/* Adding never believes what it finds without a trusted row: it puts its own content there. */
+/* Adding never trusts a file without a trusted row: it replaces it with its own content. */
 static void test_replaces_torn(void **state)
 {
     fixture *f = *state;
@@ -367,7 +367,7 @@ static void test_sync(void **state)
     fixture *f = *state;
     stk_artifact a;
     OK(stk_store_add_bytes(f->store, "x", 1, &a, &f->err));
-    OK(stk_store_sync(f->store, &f->err)); /* STOKER_SYNC=0: nothing */
+    OK(stk_store_sync(f->store, &f->err)); /* does nothing: STOKER_SYNC=0 */
     commit_ref(f, new_run(f, NULL, "p", 0), a.digest);
     assert_int_equal(number(f, "SELECT sum(synced) FROM artifacts"), 0);
     (void)unsetenv("STOKER_SYNC");
@@ -380,7 +380,7 @@ static void test_sync(void **state)
     (void)setenv("STOKER_SYNC", "0", 1);
     assert_int_equal(number(f, "SELECT sum(synced) FROM artifacts"), 2);
     OK(stk_store_add_bytes(f->store, "z", 1, &a, &f->err));
-    reopen(f, 0); /* closing writes the rows that no commit did */
+    reopen(f, 0); /* closing writes rows that no commit wrote */
     assert_int_equal(number(f, "SELECT count(*) FROM artifacts"), 3);
     assert_int_equal(number(f, "SELECT sum(synced) FROM artifacts"), 2);
 }
@@ -396,7 +396,7 @@ static void add_things(fixture *f)
     }
 }
 
-/* Killed anywhere: afterwards whatever is in artifacts/ is whole, and adding works. */
+/* After a kill at any point, everything in artifacts/ is whole, and adding works. */
 static void test_killed(void **state)
 {
     fixture *f = *state;
@@ -418,7 +418,7 @@ static void test_killed(void **state)
         const char *run = new_run(f, NULL, "p", 0); /* also sweeps tmp/ */
         OK(commit_one(f, run, STK_EV_NOTE, 0, NULL));
         assert_int_equal(number(f, "SELECT count(*) FROM artifacts"), 3);
-        sql(f, "UPDATE artifacts SET boot = 'other'"); /* look at the content of each */
+        sql(f, "UPDATE artifacts SET boot = 'other'"); /* so that each one is hashed again */
         reopen(f, 0);
         sqlite3_stmt *stmt = NULL;
         (void)sqlite3_prepare_v2(f->store->db, "SELECT digest FROM artifacts", -1, &stmt, NULL);
@@ -452,7 +452,7 @@ static void test_injected(void **state)
     OK(stk_store_add_path(f->store, at(f, "one"), NULL, &a, &f->err));
 }
 
-/* A real full disk: 4 MiB of tmpfs. */
+/* A disk that is really full: a tmpfs of 4 MiB. */
 static void test_full(void **state)
 {
     fixture *f = *state;
@@ -473,7 +473,7 @@ static void test_full(void **state)
     OK(stk_store_add_bytes(f->store, big, 2 << 20, &a, &f->err));
     int rc = stk_store_add_bytes(f->store, big, 3 << 20, &a, &f->err);
     assert_int_equal(rc, STK_E_FULL);
-    /* from another file system: it is copied, and stays on failure */
+    /* a file on another file system is copied, and stays if that fails */
     put(at(f, "source"), big, 3 << 20);
     assert_int_equal(stk_store_add_path(f->store, at(f, "source"), NULL, &a, &f->err), STK_E_FULL);
     assert_true(stk_file_exists(at(f, "source")));
@@ -498,7 +498,7 @@ static void test_full(void **state)
     assert_int_equal(unlink(at(f, "disk/filler")), 0);
     assert_int_equal(number(f, "SELECT count(*) FROM runs"), 1);
     reopen(f, 0);
-    assert_int_equal(number(f, "SELECT count(*) FROM events"), n); /* none lost, none half there */
+    assert_int_equal(number(f, "SELECT count(*) FROM events"), n); /* none lost, none partial */
     const char *path = NULL;
     OK(stk_store_artifact(f->store, kept.digest, f->arena, &path, NULL, &f->err));
     stk_store_close(f->store);
@@ -509,7 +509,7 @@ static void test_full(void **state)
 
 typedef struct origin {
     fixture *f;
-    const char *text; /* of the one artifact that it has */
+    const char *text; /* content of its only artifact, or NULL */
     char digest[STK_DIGEST_HEX + 1];
     int n_asked, n_looked, error;
 } origin;
@@ -537,7 +537,7 @@ static int fetch(void *arg, stk_store *store, const char *digest, stk_err *err)
     return stk_store_add_path(store, at(o->f, "fetched"), digest, &got, err);
 }
 
-/* Asks for what only the origin has, before and after its bytes came. */
+/* Asks for an artifact that only the origin has, before and after its bytes are fetched. */
 static void test_origin(void **state)
 {
     fixture *f = *state;
@@ -552,7 +552,7 @@ static void test_origin(void **state)
     OK(stk_store_add_absent(f->store, o.digest, 9, false, &f->err));
     OK(stk_store_add_absent(f->store, o.digest, 9, false, &f->err));
     assert_int_equal(f->store->n_pending, 1);
-    /* without an origin it isn't there */
+    /* without an origin the artifact isn't found */
     assert_int_equal(stk_store_locate(f->store, o.digest, f->arena, &path, &size, &f->err),
                      STK_E_NOT_FOUND);
     stk_store_set_origin(f->store, fetch, &o);
@@ -562,14 +562,14 @@ static void test_origin(void **state)
     assert_false(stk_file_exists(path));
     commit_ref(f, run, o.digest);
     reopen(f, 0);
-    /* a row without bytes is no fault, and kept as long as somebody names it */
+    /* a row without bytes is no damage, and stays while a run refers to it */
     OK(stk_store_verify(f->store, NULL, NULL, &n, &bytes, &f->err));
     assert_int_equal(n, 0);
     OK(stk_store_gc(f->store, &gc, 2, &f->err));
     assert_int_equal(number(f, "SELECT count(*) FROM artifacts"), 1);
     stk_store_set_origin(f->store, fetch, &o);
     stk_store_set_origin_has(f->store, has);
-    o.text = NULL; /* it lost it, then it can't be reached */
+    o.text = NULL; /* the origin loses it, then is down */
     assert_int_equal(stk_store_locate(f->store, o.digest, f->arena, &path, &size, &f->err),
                      STK_E_NOT_FOUND);
     o.text = "from afar";
@@ -581,7 +581,7 @@ static void test_origin(void **state)
         OK(stk_store_locate(f->store, o.digest, f->arena, &path, &size, &f->err));
         assert_int_equal(size, 9);
     }
-    assert_int_equal(o.n_looked, 3); /* once more: an answer is kept */
+    assert_int_equal(o.n_looked, 3); /* one more: the answer is kept */
     o.error = STK_E_SYS;
     assert_int_equal(stk_store_artifact(f->store, o.digest, f->arena, &path, &size, &f->err),
                      STK_E_SYS);

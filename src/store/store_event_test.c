@@ -1,4 +1,4 @@
-/* The event codec: what is written can be read again, whatever it is; what could not is refused. */
+/* The event codec: the store can read each event that it accepts, and refuses the others. */
 #include <math.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,14 +28,14 @@ static uint64_t begin_random(void)
     return first;
 }
 
-/* Text of any bytes but NUL; now and then not UTF-8. */
+/* Text of any bytes but NUL; now and then it isn't UTF-8. */
 static void random_text(char *buf, size_t size)
 {
     static const char *const parts[] = {
         "a",  "\"",         "\\", "\n", "\x01", "\x7f",         "ü",    "\xe2\x80\xa8",
         "日", "\U0001F600", "/",  "</", "\xff", "\xed\xa0\x80", "\xc3", "\t"};
     size_t len = 0;
-    uint64_t n_parts = next(40) == 0 ? 16 : 12; /* seldom what isn't UTF-8 */
+    uint64_t n_parts = next(40) == 0 ? 16 : 12; /* rarely parts that aren't UTF-8 */
     for (uint64_t n = next(12); n > 0 && len + 8 < size; n--) {
         const char *part = parts[next(n_parts)];
         memcpy(buf + len, part, strlen(part));
@@ -57,7 +57,7 @@ static void random_value(stk_buf *out, int depth)
     case 1:
         stk_buf_printf(out, "%lld", (long long)next(0));
         break;
-    case 2: /* at the edge of what 64 bits hold, and seldom beyond it */
+    case 2: /* at the edge of what 64 bits hold, and rarely beyond it */
         stk_buf_printf(out, "%s922337203685477580%c", next(2) ? "-" : "", next(30) ? '7' : '9');
         break;
     case 3:
@@ -129,7 +129,7 @@ static void test_round_trip(void **state)
                                .data = data.data};
         stk_commit commit = {.events = &event, .n_events = 1};
         int rc = stk_store_commit(f->store, run, &commit, &f->err);
-        if (rc < 0) { /* refused, and nothing of it is there */
+        if (rc < 0) { /* only JSON that can't be read is refused */
             STK_ARENA_AUTO scratch = stk_arena_new(0);
             const stk_json *doc = stk_json_read(scratch, data.data);
             assert_int_equal(rc, STK_E_PROTOCOL);
@@ -169,7 +169,7 @@ static const struct field {
 
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
-/* JSON as somebody may hand it in; is_sound: it can be kept and read again. */
+/* JSON that a caller may pass. is_sound: the store can keep it and read it again. */
 typedef struct value {
     const char *json;
     bool is_sound;
@@ -180,7 +180,7 @@ static const value values[] = {
     {"0", true, INT},
     {"-1", true, INT},
     {"9007199254740992", true, INT}, /* 2^53 */
-    {"9007199254740993", true, INT}, /* of which a double knows no more */
+    {"9007199254740993", true, INT}, /* a double can't hold it */
     {"-9007199254740993", true, INT},
     {"9223372036854775807", true, INT},
     {"-9223372036854775808", true, INT},
@@ -200,13 +200,13 @@ static const value values[] = {
     {"\"a\\u0000b\"", true, TEXT},
     {"\"\\ud83d\\ude00\"", true, TEXT},
     {"\"\\ud800\"", false, TEXT},        /* half of a pair, as json.dumps spells it */
-    {"\"\\udcff\"", false, TEXT},        /* Python's for a byte that isn't UTF-8 */
+    {"\"\\udcff\"", false, TEXT},        /* Python's escape of a byte that isn't UTF-8 */
     {"\"\\ude00\\ud83d\"", false, TEXT}, /* the halves in the wrong order */
     {"\"\xff\"", false, TEXT},
     {"\"/home/\xff\xfe/run\"", false, TEXT}, /* a folder's name */
     {"\"\xc3\"", false, TEXT},
-    {"\"\xc0\x80\"", false, TEXT},     /* NUL, too long */
-    {"\"\xed\xa0\x80\"", false, TEXT}, /* a surrogate as bytes */
+    {"\"\xc0\x80\"", false, TEXT},     /* NUL, in an overlong form */
+    {"\"\xed\xa0\x80\"", false, TEXT}, /* an encoded surrogate */
     {"\"\xf4\x90\x80\x80\"", false, TEXT},
     {"\"/home/\xc3\xbc/run\"", true, TEXT},
     {"\"\xe2\x80\xa8\x7f\xef\xbf\xbf\"", true, TEXT},
@@ -218,13 +218,13 @@ static const value values[] = {
 
 enum { N_VALUES = sizeof values / sizeof *values };
 
-/* No key has a NUL. */
+/* In a map the value is a key, too, and keys can't have a NUL. */
 static bool is_sound_in(const value *v, int type)
 {
     return v->is_sound && (type != MAP || strstr(v->json, "\\u0000") == NULL);
 }
 
-/* In a map also as a key, where it is text. */
+/* Writes the value; in a map, a text is a key, too. */
 static void put_value(stk_buf *out, int type, const value *v)
 {
     if (type == LIST) {
@@ -238,7 +238,7 @@ static void put_value(stk_buf *out, int type, const value *v)
     }
 }
 
-/* All fields of a kind: field `i_bad` with `v`, the others with sound ones. */
+/* Writes all fields of a kind: field `i_bad` with `v`, the others with sound values. */
 static void make_event(stk_buf *out, stk_event_kind kind, uint32_t i_bad, const value *v)
 {
     bool is_first = true;
@@ -259,8 +259,8 @@ static void make_event(stk_buf *out, stk_event_kind kind, uint32_t i_bad, const 
     stk_buf_char(out, '}');
 }
 
-/* Every field of every kind with every value: what is accepted is read again, equal; what isn't is
- * refused by a sentence that names the kind, and nothing of it is there. */
+/* Every field of every kind with every value: an accepted event reads back equal; a refused one
+ * leaves nothing in the store, and its error names the kind. */
 static void test_fields(void **state)
 {
     fixture *f = *state;
@@ -305,7 +305,7 @@ static void test_fields(void **state)
     assert_true(said.len == 0);
 }
 
-/* Text of a megabyte, a list of 100,000 numbers, and what lies too deep. */
+/* Text of a megabyte, a list of 100,000 numbers, and values that are nested too deep. */
 static void test_long(void **state)
 {
     enum { LONG = 1 << 20, DEEP = 4096 };
@@ -330,7 +330,7 @@ static void test_long(void **state)
         stk_event_row event = {.kind = STK_EV_NOTE, .time_ms = 1, .task = 1, .data = data.data};
         stk_commit commit = {.events = &event, .n_events = 1};
         int rc = stk_store_commit(f->store, run, &commit, &f->err);
-        assert_int_equal(rc, kind < 2 ? 0 : STK_E_PROTOCOL); /* deeper than any reader goes */
+        assert_int_equal(rc, kind < 2 ? 0 : STK_E_PROTOCOL); /* too deep for readers */
         assert_int_equal(stk_store_events(f->store, run, after, compare, &w, &f->err), 0);
         assert_int_equal(w.n, kind < 2 ? 1 : 0);
         if (rc == 0) {
@@ -360,7 +360,7 @@ static void test_refused(void **state)
     OK(commit_one(f, run, STK_EV_NOTE, 1, "{\"a\":9223372036854775807,\"b\":\"\\u0000\"}"));
 }
 
-/* Whether all that read the record read an object. */
+/* True if readers of the record see an object. */
 static bool is_object(const char *text)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
@@ -369,7 +369,7 @@ static bool is_object(const char *text)
     return is;
 }
 
-/* What passes for plain can be read: documents as they are, and with some bytes changed, put in or
+/* Documents that count as plain can be read: unchanged ones, and ones with some bytes changed or
  * taken away. */
 static void test_plain(void **state)
 {
@@ -464,7 +464,7 @@ static int count(void *arg, const stk_event_row *row)
     return 0;
 }
 
-/* A damaged event hides none of the others, and verify names it. */
+/* A damaged event hides no other event, and verify names it. */
 static void test_damaged(void **state)
 {
     fixture *f = *state;

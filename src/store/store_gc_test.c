@@ -1,4 +1,4 @@
-/* Care: verify finds what is bad, gc removes only what nothing kept refers to. */
+/* Maintenance: verify finds damage, and gc removes only artifacts that nothing refers to. */
 #include <fcntl.h>
 #include <signal.h>
 
@@ -85,7 +85,7 @@ static void test_keep_rules(void **state)
 {
     fixture *f = *state;
     const char *runs[6];
-    for (int i = 0; i < 6; i++) { /* p p p q q q, ended at 100, 200 … 600 */
+    for (int i = 0; i < 6; i++) { /* three of p, three of q, ended at 100, 200 … 600 */
         runs[i] = new_run(f, NULL, i < 3 ? "p" : "q", i);
         end_run(f, runs[i], 100 * (i + 1));
     }
@@ -99,9 +99,9 @@ static void test_keep_rules(void **state)
         stk_gc gc = collect(f, cases[i].keep_ms, cases[i].keep_runs, true, cases[i].now);
         assert_int_equal(gc.runs_removed, cases[i].removed);
     }
-    assert_int_equal(number(f, "SELECT count(*) FROM runs"), 6); /* dry runs */
+    assert_int_equal(number(f, "SELECT count(*) FROM runs"), 6); /* dry runs remove nothing */
     int fd = -1;
-    OK(stk_store_lock_run(f->store, runs[0], &fd, &f->err)); /* live: kept whatever its age */
+    OK(stk_store_lock_run(f->store, runs[0], &fd, &f->err)); /* live, so it is kept */
     stk_gc gc = collect(f, 0, 1, false, 700);
     assert_int_equal(gc.runs_removed, 3);
     stk_file_close(&fd);
@@ -113,7 +113,7 @@ static void test_keep_rules(void **state)
     }
 }
 
-/* Who may refer to an artifact: each kind alone keeps it. */
+/* Each kind of reference alone keeps an artifact. */
 static void test_referred(void **state)
 {
     fixture *f = *state;
@@ -153,7 +153,7 @@ static void test_referred(void **state)
     OK(stk_store_add_named(f->store, &name, &f->err));
     end_run(f, old, 5);
     end_run(f, kept, 6);
-    /* "by nothing": a file without a row, of an engine that died before its commit */
+    /* "by nothing" has a file but no row, as when its engine died before the commit */
     OK(stk_store_exec(f->store, "DELETE FROM artifacts WHERE size = 10", &f->err));
 
     stk_gc dry = collect(f, 0, 1, true, 100);
@@ -184,14 +184,14 @@ static void test_referred(void **state)
     assert_int_equal(n, 7);
 }
 
-/* While digests are held that no row names, gc waits. */
+/* gc waits while another process has added artifacts but not committed their rows. */
 static void test_waits(void **state)
 {
     fixture *f = *state;
     const char *run = new_run(f, NULL, "p", 0);
     const char *digest = add(f, "not yet committed");
     pid_t pid = fork();
-    if (pid == 0) { /* lets the parent's commit come first */
+    if (pid == 0) { /* its gc waits for the parent's commit */
         stk_gc gc = {.keep_runs = 10};
         stk_store *other = NULL;
         _exit(stk_store_open(f->path, 0, &other, &f->err) != 0 ||
@@ -244,7 +244,7 @@ static void test_killed(void **state)
     }
 }
 
-/* Checkpoints: what is complete counts, by its last change; what is not can be swept. */
+/* Checkpoints: complete ones count, with their last change; incomplete ones can be cleaned up. */
 static void test_checkpoints(void **state)
 {
     fixture *f = *state;
@@ -282,7 +282,7 @@ static void test_checkpoints(void **state)
     assert_true(stk_file_exists(folder));
 }
 
-/* Runs that are named go, all or none, and with them only what nothing else refers to. */
+/* gc removes the runs in `only`, all or none, and artifacts that only those runs refer to. */
 static void test_named_runs(void **state)
 {
     fixture *f = *state;
@@ -322,7 +322,7 @@ static void test_named_runs(void **state)
     assert_int_equal(n, 1);
 }
 
-/* A name is changed only as it was read, and taken off; its content is gc's. */
+/* A name changes only if it is still as the caller read it; gc removes content without a name. */
 static void test_names(void **state)
 {
     fixture *f = *state;
@@ -346,7 +346,7 @@ static void test_names(void **state)
     assert_false(is_there(f, digest));
 }
 
-/* Things in runs/ that we did not make are not ours to remove. */
+/* gc doesn't remove things in runs/ that no store has made. */
 static void test_strangers(void **state)
 {
     fixture *f = *state;
@@ -359,8 +359,7 @@ static void test_strangers(void **state)
     assert_false(stk_file_exists(dead));
 }
 
-/* A database that is mostly free pages gives them back. */
-/* Whatever can't be read while gc looks for what is kept: nothing goes. */
+/* If anything can't be read while gc looks for what to keep, gc removes nothing. */
 static void test_unreadable(void **state)
 {
     fixture *f = *state;
@@ -398,7 +397,7 @@ static void test_unreadable(void **state)
         }
     }
     (void)unlink(spec);
-    assert_int_equal(mkdir(spec, 0700), 0); /* unreadable for root, too */
+    assert_int_equal(mkdir(spec, 0700), 0); /* root can't read it either */
     stk_gc gc = {.keep_runs = 1};
     assert_true(stk_store_gc(f->store, &gc, 5000, &f->err) < 0);
     assert_true(is_there(f, kept));
@@ -410,6 +409,7 @@ static void test_unreadable(void **state)
     assert_int_equal(gc.runs_removed, 1);
 }
 
+/* gc shrinks a database that is mostly free pages. */
 static void test_shrinks(void **state)
 {
     fixture *f = *state;

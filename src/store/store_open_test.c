@@ -19,7 +19,7 @@ static void test_find(void **state)
     (void)unsetenv("STOKER_STORE");
     OK(stk_file_mkdirs(at(f, "a/b"), 0755, &f->err));
     assert_int_equal(stk_store_find(at(f, "a/b"), 0, &none, &f->err), STK_E_NOT_FOUND);
-    assert_non_null(strstr(f->err.hint, f->path)); /* of no project: named, not used */
+    assert_non_null(strstr(f->err.hint, f->path)); /* outside of a project: named, not used */
     OK(stk_file_write(at(f, "pyproject.toml"), "", 0, 0644, &f->err));
     OK(stk_store_find(at(f, "a/b"), 0, &below, &f->err));
     assert_string_equal(below, f->path);
@@ -85,7 +85,7 @@ static void test_migrate(void **state)
     OK(stk_store_migrate(f->store, history, 2, &f->err));
     assert_int_equal(number(f, "SELECT count(*) FROM t WHERE a = 'x' AND b = 'yz'"), 1);
     OK(stk_store_migrate(f->store, history, 2, &f->err)); /* nothing to do */
-    /* One that fails leaves everything as it was. */
+    /* A migration that fails leaves everything as it was. */
     assert_int_equal(stk_store_migrate(f->store, history, 3, &f->err), STK_E_STORE);
     assert_non_null(strstr(f->err.text, "from format 2 to 3"));
     assert_int_equal(number(f, "SELECT count(*) FROM t WHERE b = 'yz'"), 1);
@@ -129,7 +129,7 @@ static void test_damaged(void **state)
     OK(stk_file_read(db, SIZE_MAX, &good, &len, &f->err));
     static const struct {
         const char *what;
-        size_t keep; /* bytes, then garbage up to `to` */
+        size_t keep; /* good bytes, then garbage up to `to` */
         size_t to;
     } cases[] = {{"garbage", 0, 5000},
                  {"truncated", 8192, 8192},
@@ -151,14 +151,14 @@ static void test_damaged(void **state)
         STK_TEXT_AUTO now = NULL;
         size_t now_len = 0;
         OK(stk_file_read(db, SIZE_MAX, &now, &now_len, &f->err));
-        assert_int_equal(now_len, cases[i].to); /* left for whoever can mend it */
+        assert_int_equal(now_len, cases[i].to); /* kept for a repair */
     }
     OK(stk_file_write(db, good, len, 0644, &f->err));
     reopen(f, 0);
     assert_int_equal(number(f, "SELECT count(*) FROM events"), 20);
     stk_store_close(f->store);
     f->store = NULL;
-    /* Pages in the middle: found when they are read, and nothing is invented. */
+    /* Damaged pages in the middle: a read reports them and returns no false data. */
     char *bad = malloc(len);
     memcpy(bad, good, len);
     memset(bad + len / 2, 0x55, len / 4);
@@ -192,7 +192,7 @@ static int no_event(void *arg, const stk_event_row *row)
     return 0;
 }
 
-/* Everything reads, nothing writes. */
+/* All reads work, all writes fail. */
 static void check_readonly(fixture *f, const char *run, const char *digest)
 {
     char id[40];
@@ -224,8 +224,9 @@ static void refused_as_lost(fixture *f, int flags)
     assert_non_null(strstr(f->err.hint, "backup"));
 }
 
-/* Its engine was killed before there was a database: there is no run, and nothing is damaged; only
- * who makes stores makes anything in it. With runs beside it the database was lost. */
+/* A store's folder without a database and without runs, as a killed engine leaves it, isn't
+ * damaged: it has no runs, and only an open with STK_STORE_CREATE writes to it. If there are runs
+ * beside it, the database was lost. */
 static void test_without_database(void **state)
 {
     fixture *f = *state;
@@ -247,12 +248,12 @@ static void test_without_database(void **state)
     refused_as_lost(f, 0);
     refused_as_lost(f, STK_STORE_CREATE);
     assert_int_not_equal(access(at(f, "made/s/store.db"), F_OK), 0);
-    reopen(f, STK_STORE_CREATE | STK_STORE_OWN); /* an agent's, in a folder that it has kept */
+    reopen(f, STK_STORE_CREATE | STK_STORE_OWN); /* an agent's store in a kept folder */
     stk_store_close(f->store);
     f->store = NULL;
     assert_int_equal(unlink(at(f, "made/s/store.db")), 0);
     assert_int_equal(rmdir(at(f, "made/s/runs/20260101-000000-abcdef")), 0);
-    reopen(f, STK_STORE_CREATE); /* it is begun anew on purpose */
+    reopen(f, STK_STORE_CREATE); /* no runs: a new database */
 }
 
 static void test_readonly(void **state)
@@ -267,7 +268,7 @@ static void test_readonly(void **state)
     const char *run = new_run(f, NULL, "p", 0);
     OK(stk_store_add_bytes(f->store, "y", 1, &a, &f->err));
     OK(commit_one(f, run, STK_EV_NOTE, 1, NULL));
-    /* beside a writer, whose changes are seen */
+    /* a reader beside a writer sees the writer's changes */
     stk_store *writer = f->store;
     f->store = NULL;
     reopen(f, STK_STORE_READONLY);
@@ -289,7 +290,7 @@ static void test_readonly(void **state)
     check_readonly(f, run, a.digest);
     stk_store_close(f->store);
     f->store = NULL;
-    /* what only the write-ahead log has can't be read there: said, not left out */
+    /* changes in the write-ahead log can't be read there: open says so, and doesn't omit them */
     assert_int_equal(mount("none", disk, NULL, MS_REMOUNT, NULL), 0);
     const char *wal = stk_arena_printf(f->arena, "%s/store.db-wal", f->path);
     OK(stk_file_write(wal, "some changes", 12, 0644, &f->err));
@@ -299,8 +300,8 @@ static void test_readonly(void **state)
     assert_non_null(strstr(f->err.text, "store.db-wal"));
 }
 
-/* Killed in the middle of a transaction, before the database has its write-ahead log: the file is
- * half changed, and its journal has what it was. */
+/* Dies in the middle of a transaction, before the database has a write-ahead log: the file is half
+ * changed, and the journal has its old content. */
 static _Noreturn void die_in_transaction(const char *path)
 {
     sqlite3 *db = NULL;
@@ -315,7 +316,7 @@ static _Noreturn void die_in_transaction(const char *path)
     _exit(1);
 }
 
-/* Who only reads finds it as it was, too. */
+/* A reader, too, finds the database as it was before the transaction. */
 static void test_hot_journal(void **state)
 {
     fixture *f = *state;
@@ -355,7 +356,7 @@ static void test_journal(void **state)
     assert_int_equal(number(f, "PRAGMA synchronous"), 1);
 }
 
-/* Eight processes make the same store at once, and a run with 50 commits each. */
+/* Eight processes create the same store at once; each makes a run with 50 commits. */
 static void test_together(void **state)
 {
     fixture *f = *state;

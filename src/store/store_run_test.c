@@ -1,4 +1,4 @@
-/* Runs, events, cache and names: what is committed is there, what isn't committed isn't. */
+/* Runs, events, cache and names: the store has what was committed, and nothing else. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -51,7 +51,7 @@ static void test_events(void **state)
     assert_int_equal(rows[2].seq, 3);
     OK(stk_store_commit(f->store, a, &c, &f->err));
     assert_int_equal(rows[0].seq, 4);
-    reopen(f, 0); /* numbers go on after a reopening */
+    reopen(f, 0); /* numbering goes on after a reopen */
     OK(commit_one(f, a, STK_EV_NOTE, 8, NULL));
     assert_int_equal(count(f, a), 7);
     assert_int_equal(count(f, b), 3);
@@ -98,7 +98,7 @@ static void test_lock(void **state)
     assert_int_equal(stk_store_lock_run(f->store, "../x", &other, &f->err), STK_E_NOT_FOUND);
 }
 
-/* The engine is dead; a process that it left has the lock's descriptor. */
+/* The engine is dead, but a process that it left still has the lock's descriptor open. */
 static void test_lock_of_the_dead(void **state)
 {
     fixture *f = *state;
@@ -113,7 +113,7 @@ static void test_lock_of_the_dead(void **state)
                     stk_store_new_run(own, NULL, "p", "{}", 2, 0, id, &fd, &f->err) == 0 &&
                     stk_store_commit(own, id, &(stk_commit){0}, &f->err) == 0;
         pid_t left = made ? fork() : -1;
-        if (left == 0) { /* until the test lets go */
+        if (left == 0) { /* lives until the test closes the pipe */
             close(hold[1]);
             close(told[0]);
             close(told[1]);
@@ -134,7 +134,7 @@ static void test_lock_of_the_dead(void **state)
     assert_false(stk_store_run_is_live(f->store, id));
     assert_false(stk_store_run_is_ending(f->store, id));
     OK(stk_store_lock_run(f->store, id, &fd, &f->err));
-    assert_false(stk_store_run_is_ending(f->store, id)); /* it is ours, and we live */
+    assert_false(stk_store_run_is_ending(f->store, id)); /* this live process has the lock */
     stk_file_close(&fd);
     close(hold[0]);
     close(told[0]);
@@ -176,7 +176,7 @@ static void test_status(void **state)
     assert_string_equal(rows[0].status, "running");
     OK(stk_store_list_runs(f->store, NULL, NULL, 2, f->arena, &rows, &n, &f->err));
     assert_int_equal(n, 2);
-    /* A resumed run has no end any more. */
+    /* A resumed run no longer has an end. */
     const char *ended = rows[1].id;
     OK(commit_one(f, ended, STK_EV_RUN_STARTED, 99, "{\"resumed\":true}"));
     stk_file_close(&fd);
@@ -188,12 +188,12 @@ static void test_status(void **state)
 static int count_row(void *arg, const stk_event_row *row)
 {
     int64_t *seq = arg;
-    assert_int_equal(row->seq, *seq + 1); /* none twice, none left out */
+    assert_int_equal(row->seq, *seq + 1); /* no event twice, none left out */
     *seq = row->seq;
     return 0;
 }
 
-/* Another process tags the run between two commits of its engine: both go on. */
+/* Another process tags the run between two commits of the run's engine: both can go on. */
 static void test_tags(void **state)
 {
     fixture *f = *state;
@@ -298,7 +298,7 @@ static void test_cache(void **state)
     assert_int_equal(stk_store_cache_get(f->store, "k3", f->arena, &got, &f->err), STK_E_NOT_FOUND);
     assert_string_equal(stk_store_cache_last_parts(f->store, "p", "s", f->arena), "{\"code\":2}");
     assert_null(stk_store_cache_last_parts(f->store, "p", "t", f->arena));
-    rows[0].parts = "{\"code\":3}"; /* made again: newest */
+    rows[0].parts = "{\"code\":3}"; /* made again, so it is the newest */
     c.n_cache = 1;
     OK(stk_store_commit(f->store, run, &c, &f->err));
     assert_string_equal(stk_store_cache_last_parts(f->store, "p", "s", f->arena), "{\"code\":3}");
@@ -337,7 +337,7 @@ static void test_named(void **state)
     assert_int_equal(n, 1);
     assert_string_equal(rows[0].digest, "d5");
     assert_string_equal(rows[0].step, "train");
-    /* By a commit: all or nothing. */
+    /* A commit adds all its names or none. */
     stk_ref_row refs[] = {{.digest = "e1", .output = "o", .name = "other", .step = "s"},
                           {.digest = "e2", .output = "o", .name = "net", .version = "41"}};
     stk_event_row e = {.time_ms = 123, .kind = STK_EV_NOTE, .task = 0};
@@ -411,8 +411,9 @@ static void test_killed(void **state)
     }
 }
 
-/* A run comes with its first events. Until then only its maker knows of it, and gc lets its folder
- * be; a store that is closed, and one that was killed, leave nothing that stays. */
+/* A run appears together with its first events. Until then only its maker knows of it, and gc keeps
+ * its folder. Closing the store removes the folder of a run without events; after a kill, the next
+ * gc does. */
 static void test_unborn(void **state)
 {
     fixture *f = *state;
@@ -462,7 +463,7 @@ static void test_unborn(void **state)
     assert_int_equal(runs.n, 1);
 }
 
-/* Failures in a commit: nothing of it is there, and the next one is fine. */
+/* A commit that fails leaves nothing in the store, and the next one works. */
 static void test_failed_commit(void **state)
 {
     fixture *f = *state;
@@ -490,7 +491,7 @@ static void test_failed_commit(void **state)
     disarm();
 }
 
-/* SQLite itself out of memory, at many different places. */
+/* SQLite itself runs out of memory, at many different places. */
 static void test_no_memory(void **state)
 {
     fixture *f = *state;
@@ -534,14 +535,14 @@ static int64_t peak_of(fixture *f, const char *pipeline, const char *step)
     return bytes;
 }
 
-/* What a step needed: its largest device, in attempts that succeeded, the last ten of them. */
+/* A step's peak memory: the most on one device, in the last ten attempts that succeeded. */
 static void test_peak(void **state)
 {
     fixture *f = *state;
     assert_int_equal(peak_of(f, "p", "train"), -1);
     used(f, "p", STK_EV_TASK_SUCCEEDED, "train", "{\"peak_memory_bytes\":900}");
-    used(f, "p", STK_EV_TASK_SUCCEEDED, "train", "");                     /* ran without */
-    used(f, "p", STK_EV_TASK_SUCCEEDED, "train", "{\"uuid\":\"GPU-a\"}"); /* not known */
+    used(f, "p", STK_EV_TASK_SUCCEEDED, "train", "");                     /* had no device */
+    used(f, "p", STK_EV_TASK_SUCCEEDED, "train", "{\"uuid\":\"GPU-a\"}"); /* unknown peak */
     used(f, "p", STK_EV_TASK_SUCCEEDED, "test", "{\"peak_memory_bytes\":5000}");
     used(f, "q", STK_EV_TASK_SUCCEEDED, "train", "{\"peak_memory_bytes\":6000}");
     used(f, "p", STK_EV_TASK_FAILED, "train", "{\"peak_memory_bytes\":7000}");

@@ -1,4 +1,4 @@
-/* A folder's content is all of it, or an error that says so. */
+/* Reading a folder returns all of its entries, or an error. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -61,7 +61,7 @@ static void test_all_by_name(void **state)
     assert_int_equal(stk_dir_read(folder, &dir, &err), 0);
     check_all(&dir);
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for (int i = 0; i < 2; i++) { /* the second time too */
+    for (int i = 0; i < 2; i++) { /* the same descriptor twice */
         STK_DIR_AUTO again = {0};
         assert_int_equal(stk_dir_read_fd(fd, folder, &again, &err), 0);
         check_all(&again);

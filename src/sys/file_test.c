@@ -80,7 +80,7 @@ static void test_read_write(void **state)
     assert_int_equal(stk_file_write(at("no/f"), "x", 1, 0600, &err), STK_E_SYS);
     assert_null(none);
 
-    int fds[2]; /* a pipe has no size: it grows while it is read */
+    int fds[2]; /* a pipe has no size: the buffer grows while reading */
     assert_int_equal(pipe(fds), 0);
     char big[20000];
     memset(big, 'x', sizeof big);
@@ -152,7 +152,7 @@ static void test_remove_tree(void **state)
     assert_true(stk_file_exists(at("keep/f")));
 }
 
-/* 3,000 levels: more than descriptors and PATH_MAX allow at once. */
+/* 3,000 levels: more than the limits on open descriptors and PATH_MAX allow. */
 static void test_remove_deep(void **state)
 {
     (void)state;

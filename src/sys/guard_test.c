@@ -1,5 +1,5 @@
-/* The guardians: what they end when who opened them is killed, also with one of them, and what they
- * leave alone. */
+/* The guardians: what they end when their engine is killed, alone or together with one of them, and
+ * what they leave alone. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -24,11 +24,11 @@ enum { PATIENCE_MS = 30000 };
 
 static char root[64];
 
-/* What a child and the test tell each other. */
+/* Memory that a child process and the test share. */
 typedef struct shared {
     volatile int32_t ready;
-    bool by_lock;  /* its file is one that all may read: the lock tells */
-    bool is_early; /* it is killed before it says which session its task leads */
+    bool by_lock;  /* the file is open for reading only, with a lock on it */
+    bool is_early; /* it is killed before it reports its task's session */
     pid_t guards[STK_GUARD_N];
     pid_t task;
 } shared;
@@ -84,7 +84,7 @@ static pid_t pid_in(const char *name)
     return pid;
 }
 
-/* As an engine: opens a guard for `run`, starts `text` with a file that it inherits, waits. */
+/* Acts as an engine: opens a guard for `run`, starts `text` with an inherited file, waits. */
 static void engine(shared *s, const char *run, const char *text)
 {
     stk_guard *guard = NULL;
@@ -132,8 +132,8 @@ static shared *share(void)
     return mmap(NULL, sizeof(shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 }
 
-/* A shell whose child lives on when it is killed, and a daemon with a session and an environment of
- * its own that has kept its descriptors. */
+/* A shell whose child survives it, and a daemon with its own session and environment that keeps its
+ * inherited descriptors. */
 #define LEAVES                                                                                     \
     "sleep 600 & echo $! > child; "                                                                \
     "env -i setsid sh -c 'echo $$ > daemon.new; mv daemon.new daemon; sleep 600 & wait' & wait"
@@ -167,7 +167,7 @@ static void killed_with(int which, int delay_us, bool by_lock)
     (void)munmap(s, sizeof *s);
 }
 
-/* Killed before it could say which session the task leads. */
+/* The engine is killed before it can report the task's session. */
 static void test_killed_while_a_task_starts(void **state)
 {
     (void)state;
@@ -197,8 +197,8 @@ static void test_either_is_enough(void **state)
     }
 }
 
-/* Without control groups: only the file tells. By its lock, where all may read it: who does lives
- * on. */
+/* Without control groups, only the inherited file identifies processes: the lock does if it is open
+ * for reading only. Another reader of the file stays alive. */
 static void test_holders_of_the_file(void **state)
 {
     (void)state;
@@ -210,7 +210,7 @@ static void test_holders_of_the_file(void **state)
     assert_int_equal(unsetenv("STOKER_CGROUP"), 0);
 }
 
-/* A daemon that has closed everything: in the run's control group, where one can be had. */
+/* A daemon that closed all descriptors is found in the run's control group, if there is one. */
 static void test_gathered(void **state)
 {
     (void)state;
@@ -251,8 +251,8 @@ static void test_gathered(void **state)
     (void)munmap(s, sizeof *s);
 }
 
-/* The lowest descriptors are other files, and there is little room for more: what the guardians
- * wait for is what they were given, so they end nothing while we live. */
+/* The lowest descriptors are other files, and the process may open only few more: the guardians
+ * still watch the descriptors they were given, so they end nothing while the engine lives. */
 static void test_watches_what_it_was_given(void **state)
 {
     (void)state;
@@ -261,7 +261,7 @@ static void test_watches_what_it_was_given(void **state)
     pid_t pid = fork();
     if (pid == 0) {
         (void)syscall(436, 3u, ~0u, 0u);        /* close_range */
-        int null = open("/dev/null", O_RDONLY); /* whose end is at once */
+        int null = open("/dev/null", O_RDONLY); /* always at its end */
         struct rlimit few = {.rlim_cur = 14, .rlim_max = 14};
         stk_guard *guard = NULL;
         uint32_t slot;
@@ -281,7 +281,7 @@ static void test_watches_what_it_was_given(void **state)
         (void)usleep(1000);
     }
     assert_true(s->ready);
-    (void)usleep(200000); /* a guardian that were to act would have */
+    (void)usleep(200000); /* long enough for a guardian to act */
     assert_true(lives(s->task));
     for (int i = 0; i < STK_GUARD_N; i++) {
         assert_true(lives(s->guards[i]));
@@ -322,7 +322,7 @@ static void test_a_clean_end_ends_nothing(void **state)
     assert_int_equal(stk_guard_open(NULL, &guard, NULL), 0);
     assert_int_equal(stk_guard_add(guard, task, &slot, NULL), 0);
     stk_guard_pids(guard, guards);
-    assert_int_equal(kill(guards[0], SIGKILL), 0); /* a dead guardian is no reason to die */
+    assert_int_equal(kill(guards[0], SIGKILL), 0); /* a dead guardian doesn't end the task */
     stk_guard_close(guard);
     assert_true(lives(task));
     assert_false(lives(guards[1]));

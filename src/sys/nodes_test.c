@@ -1,4 +1,4 @@
-/* The list of nodes: what it may say, and what is wrong with it. */
+/* The file that lists nodes: what it may contain, and the errors in it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static void test_read(void **state)
     static const struct {
         const char *text; /* NULL: no file */
         uint32_t n;
-        const char *error; /* what it names, or NULL */
+        const char *error; /* part of the error, or NULL */
     } cases[] = {
         {NULL, 0, NULL},
         {"", 0, NULL},

@@ -1,4 +1,4 @@
-/* What stands in for calls that older kernels lack, under a filter that answers as they do. */
+/* Replacements for system calls that older kernels lack, under a filter that fails those calls. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -20,8 +20,7 @@
 
 enum { FIRST_NEW = 424, PIDFD_FLAG = 0x1000, PATIENCE_MS = 30000 };
 
-/* From here on this process lives on Linux 4.18: it has no call whose number is above 423, and none
- * of its clones has a pidfd. */
+/* Makes this process see Linux 4.18: system calls above 423 fail, and clone returns no pidfd. */
 static void become_old(void)
 {
     struct sock_filter code[] = {
@@ -62,11 +61,11 @@ static void test_child_seen(void **state)
     assert_false(is_readable(fd, 0));
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_true(is_readable(fd, PATIENCE_MS));
-    int late = stk_sys_pidfd(pid); /* of a zombie, too */
+    int late = stk_sys_pidfd(pid); /* works for a zombie, too */
     assert_true(late >= 0);
     assert_true(is_readable(late, PATIENCE_MS));
     int status = 0;
-    assert_int_equal(waitpid(pid, &status, 0), pid); /* its status is still there */
+    assert_int_equal(waitpid(pid, &status, 0), pid); /* its status is kept */
     assert_int_equal(WTERMSIG(status), SIGKILL);
     assert_true(is_readable(fd, 0));
     (void)close(fd);
@@ -112,7 +111,7 @@ static bool is_open(int fd)
 static void test_ranges(void **state)
 {
     (void)state;
-    enum { LOW = 200, MANY = 150 }; /* more than one reading of the folder's list */
+    enum { LOW = 200, MANY = 150 }; /* more than one read of the folder returns */
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     for (int i = 0; i < MANY; i++) {
         assert_int_equal(dup2(null, LOW + i), LOW + i);
@@ -132,7 +131,7 @@ static void test_ranges(void **state)
     (void)close(null);
 }
 
-/* The program sees none of our descriptors, and its end is seen. */
+/* The program inherits none of our descriptors, and we notice its end. */
 static void test_spawn(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Starting programs, what /proc knows about them, and control groups: with real processes. */
+/* Starting programs, what /proc says about them, and control groups, with real processes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -67,10 +67,10 @@ static void test_spawn_finds(void **state)
     assert_int_equal(write_script("tool", "#!/bin/sh\nexit 11\n"), 0);
     assert_int_equal(WEXITSTATUS(status_of(spawn_with(&s, (const char *const[]){"tool", NULL}))),
                      11);
-    assert_int_equal(write_script("bare", "exit $(($1 + $#))\n"), 0); /* no first line: by sh */
+    assert_int_equal(write_script("bare", "exit $(($1 + $#))\n"), 0); /* no #! line: sh runs it */
     assert_int_equal(
         WEXITSTATUS(status_of(spawn_with(&s, (const char *const[]){"bare", "20", "b", NULL}))), 22);
-    s.cwd = root; /* relative to where it runs, not to where we are */
+    s.cwd = root; /* relative to the program's cwd, not ours */
     assert_int_equal(WEXITSTATUS(status_of(spawn_with(&s, (const char *const[]){"./tool", NULL}))),
                      11);
 }
@@ -106,7 +106,7 @@ static void test_spawn_errors(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* the failed children are reaped */
 }
 
-/* Side by side: nobody waits for another's exec, and what fails is told at the end. */
+/* Programs start in parallel: none waits for another's exec, and the end reports failures. */
 static void test_spawn_batch(void **state)
 {
     (void)state;
@@ -126,7 +126,7 @@ static void test_spawn_batch(void **state)
                        .stdout_fd = -1,
                        .stderr_fd = -1,
                        .batch = &batch};
-        const char *const argv[] = {cases[i].program, NULL}; /* read until all have started */
+        const char *const argv[] = {cases[i].program, NULL}; /* used until all have started */
         pid_t pids[3];
         for (int k = 0; k < 3; k++) {
             pids[k] = spawn_with(&s, argv);
@@ -143,14 +143,14 @@ static void test_spawn_batch(void **state)
     }
 }
 
-/* Signals we ignore or handle must not reach the program; nor descriptors it wasn't given. */
+/* The program inherits no ignored or handled signals of ours, nor descriptors it wasn't given. */
 static void test_spawn_clean(void **state)
 {
     (void)state;
     char path[128];
     snprintf(path, sizeof path, "%s/out", root);
     int out = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int leaked = open("/dev/null", O_RDONLY); /* no CLOEXEC, as from a careless parent */
+    int leaked = open("/dev/null", O_RDONLY); /* without CLOEXEC, as from a careless parent */
     int kept = open("/dev/zero", O_RDONLY | O_CLOEXEC);
     signal(SIGPIPE, SIG_IGN);
     stk_spawn s = {.stdin_fd = -1,
@@ -176,7 +176,7 @@ static void test_spawn_clean(void **state)
     snprintf(want, sizeof want, "/dev/null\n%s\n%s\n/dev/zero\n%d\n", path, path, (int)pid);
     assert_non_null(strstr(text, "NoNewPrivs:\t1\n"));
     assert_non_null(strstr(text, "SigBlk:\t0000000000000000\nSigIgn:\t"));
-    /* 32 and 33 are the C library's own, which no program may set: make leaves them ignored */
+    /* the C library reserves 32 and 33 and programs can't set them: make leaves them ignored */
     unsigned long long ignored = strtoull(strstr(text, "SigIgn:\t") + 8, NULL, 16);
     if ((ignored & ~0x180000000ull) != 0) {
         fail_msg("ignored in the child: %llx", ignored);
@@ -246,7 +246,7 @@ static void test_environment(void **state)
                    .stderr_fd = -1};
     pid_t pid = spawn_with(&s, (const char *const[]){"/bin/sleep", "300", NULL});
     for (int i = 0; i < 12000 && !stk_proc_has_env(pid, "AB=1"); i++) {
-        usleep(10000); /* its exec has only just begun */
+        usleep(10000); /* its exec may not have happened yet */
     }
     assert_true(stk_proc_has_env(pid, "AB=1") && stk_proc_has_env(pid, "K=VALUE"));
     assert_false(stk_proc_has_env(pid, "K=VAL") || stk_proc_has_env(pid, "B=1") ||
@@ -256,7 +256,7 @@ static void test_environment(void **state)
     assert_true(stk_proc_start_time(pid) == 0);
 }
 
-/* A tree with a descendant in another session and one without a living parent. */
+/* A tree of processes with a descendant in another session and one without a living parent. */
 static void test_sessions(void **state)
 {
     (void)state;
@@ -267,7 +267,7 @@ static void test_sessions(void **state)
     char c;
     assert_int_equal(read(pipes[0], &c, 1), 1);
     stk_proc_usage u = {0};
-    for (int i = 0; i < 12000 && (u.n < 4 || u.rss_bytes <= 1000000); i++) { /* they exec first */
+    for (int i = 0; i < 12000 && (u.n < 4 || u.rss_bytes <= 1000000); i++) { /* until they exec */
         usleep(10000);
         assert_int_equal(stk_proc_sessions(&sid, 1, &u), 0);
     }
@@ -311,7 +311,7 @@ static void test_writers(void **state)
     status_of(reader);
 }
 
-/* A file that is removed leaves its number to the next one that is made. */
+/* A new file can get the inode number of a removed one. */
 static void test_a_file_of_the_same_number(void **state)
 {
     (void)state;
@@ -323,7 +323,7 @@ static void test_a_file_of_the_same_number(void **state)
     stk_proc_file file = stk_proc_file_of(fd);
     assert_true(file.inode != 0 && !file.by_lock);
     if (file.born_ns == 0) {
-        skip(); /* this file system doesn't tell */
+        skip(); /* this file system stores no birth times */
     }
     snprintf(text, sizeof text, "exec sleep 300 3>>'%s'", path);
     pid_t writer = shell(text, -1);
@@ -333,7 +333,7 @@ static void test_a_file_of_the_same_number(void **state)
     }
     stk_proc_ours ours = {.files = &file, .n_files = 1};
     close(fd);
-    file.born_ns -= 1; /* as if an earlier file had had the number */
+    file.born_ns -= 1; /* as of an earlier file with this inode number */
     assert_int_equal(stk_proc_kill(&ours, 0), 0);
     assert_int_equal(waitpid(writer, NULL, WNOHANG), 0);
     file.born_ns += 1;
@@ -397,7 +397,7 @@ static void test_cgroup(void **state)
     stk_cgroup_remove(g, &one);
     assert_false(stk_file_exists(dir));
 
-    /* An engine dies, another opens the same run: what was left is ended and removed. */
+    /* An engine dies, another opens the same run: leftover processes and groups are removed. */
     assert_int_equal(stk_cgroup_new(g, "two",
                                     &(stk_cgroup_limits){.memory_bytes = 1 << 26, .cpu_milli = 0},
                                     &one, &err),
@@ -412,7 +412,7 @@ static void test_cgroup(void **state)
     stk_cgroups_close(g);
 }
 
-/* What is closed can't be opened in the group; everything else can, and outside of it all. */
+/* In the group only the closed devices can't be opened; outside the group all can be opened. */
 static void test_cgroup_closed(void **state)
 {
     (void)state;
@@ -445,7 +445,7 @@ static void test_cgroup_closed(void **state)
     stk_cgroups_close(g);
 }
 
-/* The same by a BPF program, wherever the tree of version 2 is mounted. */
+/* The same with a BPF program, on machines that mount control groups v2. */
 static void test_cgroup_bpf(void **state)
 {
     (void)state;

@@ -45,7 +45,7 @@ static void test_below(void **state)
     (void)symlink("file", at("below/a/b/to-file"));
     STK_FD_AUTO top = open(at("below"), O_PATH | O_DIRECTORY | O_CLOEXEC);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        for (int parts = 0; parts < 2; parts++) { /* as an older kernel opens it, too */
+        for (int parts = 0; parts < 2; parts++) { /* also as on an older kernel */
             stk_file_open_by_parts = parts != 0;
             STK_FD_AUTO fd = stk_file_open_below(top, cases[i].path, O_RDONLY, 0);
             int sys = fd < 0 ? errno : 0;
@@ -73,14 +73,14 @@ static void test_modes(void **state)
     char *real = NULL;
     bool was = false;
     assert_int_equal(stk_trust_add(at("modes"), &real, &err), STK_E_UNTRUSTED);
-    assert_int_equal(stk_trust_add(at("modes/a"), &real, &err), 0); /* known by its inode */
+    assert_int_equal(stk_trust_add(at("modes/a"), &real, &err), 0); /* recorded by its inode */
     free(real);
     assert_int_equal(stk_trust_path(at("modes/a/file"), &err), 0);
     assert_int_equal(stk_trust_remove(at("modes/a"), &real, &was, &err), 0);
     free(real);
     assert_true(was);
     assert_int_equal(stk_trust_path(at("modes/a/file"), &err), STK_E_UNTRUSTED);
-    (void)chmod(at("modes"), 01777); /* sticky */
+    (void)chmod(at("modes"), 01777); /* with the sticky bit */
     assert_int_equal(stk_trust_path(at("modes/a/file"), &err), 0);
 }
 

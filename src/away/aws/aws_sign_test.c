@@ -89,7 +89,7 @@ static void test_published_vectors(void **state)
     assert_int_equal(n_checked, 24);
 }
 
-/* The token is signed and sent; given headers stay; a default port isn't part of the host. */
+/* The token is signed and sent; given headers are kept; a default port isn't part of the host. */
 static void test_request(void **state)
 {
     (void)state;
@@ -122,7 +122,7 @@ static void test_request(void **state)
     stk_aws_signature_done(&without);
 }
 
-/* S3's special rules: the path isn't encoded twice, parameters are sorted and have a '='. */
+/* S3's special rules: the path isn't encoded twice; parameters are sorted and always have a '='. */
 static void test_s3_canonical(void **state)
 {
     (void)state;

@@ -218,7 +218,7 @@ static void test_waits(void **state)
     stk_buf_text(&r.head, "HTTP/1.1 503 x\r\nRetry-After: 7\r\n\r\n");
     assert_true(stk_aws_next(&t, STK_AWS_CLOCK, NULL, &wait));
     assert_int_equal(wait, 0);
-    assert_false(stk_aws_next(&t, STK_AWS_CLOCK, NULL, &wait)); /* once */
+    assert_false(stk_aws_next(&t, STK_AWS_CLOCK, NULL, &wait)); /* only once */
     assert_true(stk_aws_next(&t, STK_AWS_EXPIRED, NULL, &wait));
     assert_false(stk_aws_next(&t, STK_AWS_EXPIRED, NULL, &wait));
     assert_false(stk_aws_next(&t, STK_AWS_STOP, NULL, &wait));
@@ -277,7 +277,7 @@ static void test_settle(void **state)
          "AWS answers with status 502"},
         {403, "Date: Wed, 21 Oct 2015 07:28:00 GMT\r\n", "", STK_E_ENV, STK_AWS_CLOCK, "",
          "AWS answers with status 403"},
-        {403, "Date: Wed, 21 Oct 2015 07:28:01 GMT\r\n", /* known by now; perhaps signed before */
+        {403, "Date: Wed, 21 Oct 2015 07:28:01 GMT\r\n", /* skew is known; may be signed before */
          "<Error><Code>SignatureDoesNotMatch</Code><Message>m</Message></Error>", STK_E_ENV,
          STK_AWS_CLOCK, "SignatureDoesNotMatch", "AWS says SignatureDoesNotMatch: m"},
     };
@@ -320,7 +320,7 @@ static void check_id(stk_aws *aws, const char *id)
     assert_string_equal(keys.id, id);
 }
 
-/* After AWS refuses the keys, the file is read again, but not for each answer. */
+/* After AWS refuses the keys, the file is read again, but not after every refusal. */
 static void test_renewed_in_the_file(void **state)
 {
     (void)state;
@@ -341,12 +341,12 @@ static void test_renewed_in_the_file(void **state)
     write_file("credentials", "[dev]\naws_access_key_id=NEXT\naws_secret_access_key=S\n");
     assert_int_equal(settle_code(aws, "InvalidClientTokenId", &err), STK_AWS_EXPIRED);
     assert_non_null(strstr(err.text, "are invalid"));
-    check_id(aws, "NEW"); /* read too recently */
+    check_id(aws, "NEW"); /* the file was read too recently */
     assert_string_equal(stk_aws_setting(aws, "s3.addressing_style"), "path");
     stk_aws_close(aws);
 }
 
-/* A file that is just being written keeps its old content. */
+/* While a file is being rewritten, its old content stays in use. */
 static void test_refused_while_it_is_written(void **state)
 {
     (void)state;

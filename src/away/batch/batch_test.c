@@ -1,7 +1,7 @@
-/* What is submitted for what is asked, and what the user is told of what Batch says. The answers
- * are AWS's: from the API reference's examples, the User Guide's pages on retries and on jobs stuck
- * in RUNNABLE, and the ECS guide's stopped-task messages (docs/batch.md names them); moto gives no
- * reasons. */
+/* What Stoker submits for a step's requests, and what it tells the user about Batch's answers. The
+ * answers are AWS's own: from the examples in the API reference, the User Guide's pages on retries
+ * and on jobs stuck in RUNNABLE, and the ECS guide's stopped-task messages (docs/batch.md lists
+ * them). moto gives no reasons. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +68,7 @@ static int make(const ask_case *c, stk_arena *arena, const char **definition, co
     return rc < 0 ? rc : stk_batch_submit(&ask, name, arena, submit, err);
 }
 
-/* The documents are JSON, and hold these texts. */
+/* Checks that a document is valid JSON and contains a text. */
 static void has(const char *document, const char *part)
 {
     static const stk_json_limits limits = {1 << 20, 10000, 20};
@@ -176,7 +176,7 @@ static void asked(void **state)
           .facts = {.secret_at = secret_at}},
          {"\"secrets\":[{\"name\":\"TOKEN\",\"valueFrom\":\"/team/r1/TOKEN\"}]"},
          {NULL}},
-        /* our own keys stay here: the job has its role's */
+        /* our own AWS keys aren't sent: the job gets those of its role */
         {{"{\"queue\": \"q\"}", {NOTHING}, .secret = keys}, {"\"type\""}, {NULL}},
         {{"{\"queue\": \"q\", \"iam_role\": \"arn:r\"}",
           {NOTHING},
@@ -263,7 +263,7 @@ static void refused(void **state)
         STK_ARENA_AUTO arena = stk_arena_new(0);
         stk_err err = {0};
         int rc = make(&cases[i].ask, arena, &definition, &submit, &err);
-        if (strcmp(cases[i].says, "SAME") == 0) { /* a step's options come with the stack's */
+        if (strcmp(cases[i].says, "SAME") == 0) { /* steps may repeat a stack's options */
             assert_int_equal(rc, 0);
             continue;
         }
@@ -298,7 +298,7 @@ static void too_long(void **state)
                            .nodes = 1,
                            .carry_at = "/stoker"};
     assert_int_equal(stk_batch_ask_read(&config, &job, NULL, arena, &ask, &err), 0);
-    assert_string_equal(ask.queue, "q"); /* of the stack */
+    assert_string_equal(ask.queue, "q"); /* from the stack */
     assert_int_equal(stk_batch_submit(&ask, "d", arena, &submit, &err), STK_E_SPEC);
     assert_non_null(strstr(err.text, "accepts only 8192"));
 }
@@ -454,7 +454,7 @@ static void holds(void **state)
     static const struct {
         const char *environments;
         int64_t cpus, gpus, neurons;
-        const char *class, *says; /* NULL: it can */
+        const char *class, *says; /* NULL: the queue can run it */
     } cases[] = {
         {"[{\"computeEnvironmentName\": \"a\", \"state\": \"ENABLED\", \"status\": \"VALID\", "
          "\"computeResources\": {\"type\": \"EC2\", \"maxvCpus\": 256, \"instanceTypes\": "

@@ -179,7 +179,7 @@ static void test_plugin(void **state)
     assert_string_equal(auth.cert, "C");
     assert_string_equal(auth.key, "K");
     (void)put(f, "plugin", "#!/bin/sh\nexit 7\n");
-    assert_int_equal(stk_kube_auth_refresh(&f->c, &auth, &f->err), 0); /* still valid */
+    assert_int_equal(stk_kube_auth_refresh(&f->c, &auth, &f->err), 0); /* cert is still valid */
     auth.refused = true;
     assert_int_equal(stk_kube_auth_refresh(&f->c, &auth, &f->err), STK_E_ENV);
     assert_non_null(strstr(f->err.text, "failed with status 7"));
@@ -215,13 +215,13 @@ static void test_account(void **state)
     assert_int_equal(stk_kube_auth_refresh(&f->c, &auth, &f->err), 0);
     assert_string_equal(auth.header, "Authorization: Bearer one");
     (void)put(f, "token", "two");
-    auth.refused = true; /* these tokens live for an hour */
+    auth.refused = true; /* the server refuses the token within its hour */
     assert_int_equal(stk_kube_auth_refresh(&f->c, &auth, &f->err), 0);
     assert_string_equal(auth.header, "Authorization: Bearer two");
     stk_kube_auth_done(&auth);
     (void)mkdir(stk_arena_printf(f->arena, "%s/.kube", f->folder), 0755);
     (void)put(f, ".kube/config", second);
-    fails(f, "{}", "has no context 'other'");              /* a kubeconfig goes first … */
+    fails(f, "{}", "has no context 'other'");              /* a kubeconfig takes precedence … */
     assert_int_equal(load(f, "{\"incluster\": true}"), 0); /* … unless an option says otherwise */
 }
 

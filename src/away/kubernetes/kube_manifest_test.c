@@ -1,5 +1,5 @@
-/* Tests of manifests that only C can do: texts that aren't UTF-8, and running out of memory. The
- * rest is in tests/kubernetes/test_manifest.py. */
+/* Tests of manifests that are only possible in C: texts that aren't UTF-8, and running out of
+ * memory. The other tests are in tests/kubernetes/test_manifest.py. */
 #include <string.h>
 
 #include "away/kubernetes/kube_manifest.h"

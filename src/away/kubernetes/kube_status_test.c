@@ -1,4 +1,4 @@
-/* What users read about the recorded answers of a real API server, replayed event by event. */
+/* What users read when the recorded answers of a real API server are replayed event by event. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,16 +9,16 @@
 /* Relative to the build folder, where tests run. */
 #define DATA "../../../tests/data/kubernetes/"
 
-/* The result of a recording for one Job. */
+/* What a recording says about one Job. */
 typedef struct story {
     stk_kube_job job;
     stk_kube_pod pods[2];
     uint32_t n;
     bool hopeless;
-    char waits[1024]; /* the longest reason why it waits */
+    char waits[1024]; /* the longest reason for waiting */
     char event[1024];
     bool ran;
-    stk_kube_verdict end; /* the first that is sure, else the last */
+    stk_kube_verdict end; /* the first sure verdict, else the last one */
 } story;
 
 static void judge(story *s)
@@ -62,7 +62,7 @@ static void hear_lists(story *s, const char *name, const stk_json *response)
 {
     const stk_json *items = stk_json_get(response, "items");
     const char *kind = stk_kube_text_at(response, "kind");
-    if (strcmp(kind, "Pod") == 0) { /* the answer to a DELETE */
+    if (strcmp(kind, "Pod") == 0) { /* the response to a DELETE */
         hear(s, name, response, kind, false);
     }
     for (uint32_t i = 0; i < stk_json_n_items(items); i++) {
@@ -148,7 +148,7 @@ static const struct {
     {"disruption", "evict-ignore", 1, STK_REMOTE_FAILED, STK_FAIL_PREEMPTED, -1, 0, false, 0,
      "evicted from node real-node"},
     {"disruption", "evict-plain", 1, STK_REMOTE_FAILED, STK_FAIL_LOST, -1, 0, false, 0,
-     "its pods no longer exist"}, /* so our Jobs fail with a reason: see test_lagging */
+     "its pods no longer exist"}, /* Stoker's own Jobs fail with a reason: see test_lagging */
     {"node-lost", "plain", 1, STK_REMOTE_FAILED, STK_FAIL_LOST, -1, 0, false, 0,
      "node gpu-lost is lost: it has stopped answering"},
     {"node-lost", "ignore", 1, STK_REMOTE_FAILED, STK_FAIL_LOST, -1, 0, false, 0,
@@ -205,7 +205,7 @@ static const struct {
     {"device-nodes", "tainted", false, "untolerated taint", "add a toleration"},
 };
 
-/* An init container of the user's isn't ours: the text names it. */
+/* An init container of the user's isn't Stoker's: the text names it. */
 static void test_waiting_init(void **state)
 {
     static const struct {
@@ -237,7 +237,7 @@ static void test_waiting_init(void **state)
     }
 }
 
-/* The runtimes' messages: of containerd, CRI-O and Docker. */
+/* Messages of the container runtimes: containerd, CRI-O and Docker. */
 static void test_pulls(void **state)
 {
 #define OF                                                                                         \
@@ -305,7 +305,7 @@ static void test_waiting(void **state)
     }
 }
 
-/* Reasons that only events give. */
+/* Reasons that only events tell. */
 static void test_events(void **state)
 {
     (void)state;
@@ -317,7 +317,7 @@ static void test_events(void **state)
     replay("quota", "job-limitrange", 1, &s);
     contains(s.event, "maximum memory usage per Container is 32Mi, but limit is 64Mi");
     contains(s.event, "ask only for what the namespace allows");
-    char words[900]; /* not in a transcript: from Kubernetes' ServiceAccount admission */
+    char words[900]; /* no recording has it: it comes from Kubernetes' ServiceAccount admission */
     contains(stk_kube_event_words("FailedCreate",
                                   "Error creating: pods \"s-1-a-0-1-\" is forbidden: error "
                                   "looking up service account ml/trainer: serviceaccount "
@@ -371,7 +371,7 @@ static void test_refusals(void **state)
     }
 }
 
-/* News of Jobs and of pods come separately: the Job's end alone doesn't explain the end. */
+/* Updates of Jobs and pods arrive separately: the Job's end alone doesn't explain a failure. */
 static void test_lagging(void **state)
 {
     (void)state;
@@ -412,7 +412,7 @@ static void test_lagging(void **state)
     contains(v.report.text, "deleted from outside");
 }
 
-/* A kubelet's words about a pod that it evicted. */
+/* The kubelet's message about a pod that it evicted. */
 static void test_evicted(void **state)
 {
     (void)state;

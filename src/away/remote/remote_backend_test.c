@@ -1,4 +1,4 @@
-/* The remote backend's own queues where memory is short: no submit and no end is lost. */
+/* The remote backend's queues when memory runs out: no submit and no end is lost. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,9 +6,9 @@
 #include "away/remote/remote_private.h"
 #include "base/testing.h"
 
-static bool is_short; /* of memory */
+static bool is_short; /* whether malloc fails */
 
-#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* they have their own */
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* they replace malloc too */
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t n, size_t size);
 extern void *__libc_realloc(void *p, size_t size);
@@ -109,7 +109,7 @@ static remote_backend *open_backend(void)
     return (remote_backend *)base;
 }
 
-/* As start() leaves it, without a thread that would take it. */
+/* Adds a task as start() does, but without a thread that processes it. */
 static remote_task *add_task(remote_backend *b, uint32_t id)
 {
     remote_task *t = calloc(1, sizeof *t);
@@ -134,7 +134,7 @@ static void test_nothing_is_lost(void **state)
     is_short = true;
     for (uint32_t i = 0; i < TASKS; i++) {
         stk_remote_give(b, tasks[i]);
-        for (int64_t grace = 3; grace > 0; grace--) { /* asked again: the last one counts */
+        for (int64_t grace = 3; grace > 0; grace--) { /* the last of several stops counts */
             b->base.ops->stop(&b->base, i, grace, STK_FAIL_CANCELLED);
         }
         stk_remote_tell_note(b, tasks[i], "notes may be lost");
@@ -148,7 +148,7 @@ static void test_nothing_is_lost(void **state)
     is_short = false;
     assert_int_equal(n_ends, TASKS);
     b->driver = &driver;
-    b->is_closing = true; /* it obeys, and ends */
+    b->is_closing = true; /* the thread handles all requests, then ends */
     (void)stk_remote_drive(b);
     assert_int_equal(n_submitted, TASKS);
     assert_int_equal(n_stopped, TASKS);
@@ -157,7 +157,7 @@ static void test_nothing_is_lost(void **state)
     b->base.ops->close(&b->base);
 }
 
-/* What the driver was never asked goes with the backend. */
+/* Closing the backend also frees requests that the driver never received. */
 static void test_closed_before_it_was_obeyed(void **state)
 {
     (void)state;

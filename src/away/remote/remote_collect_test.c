@@ -1,4 +1,4 @@
-/* What comes of a gang's nodes: however often it is brought, it stands in the logs once. */
+/* Logs of a gang's nodes: however often they are fetched, each line is in the log once. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,20 +55,20 @@ static void test_added_once(void **state)
     write_log("node-1/stdout.log", "one\n");
     write_log("node-3/stdout.log", "three\n");
     write_log("node-1/stderr.log", "alone\n");
-    for (int i = 0; i < 3; i++) { /* tried again */
+    for (int i = 0; i < 3; i++) { /* repeating changes nothing */
         assert_int_equal(stk_remote_add_nodes(dir, 3, &err), 0);
         check_log("stdout.log", "zero\none\nthree\n");
         check_log("stderr.log", "alone\n");
     }
-    write_log("node-2/stdout.log", "two\n"); /* which couldn't be brought until now */
+    write_log("node-2/stdout.log", "two\n"); /* could not be fetched before */
     assert_int_equal(stk_remote_add_nodes(dir, 3, &err), 0);
     check_log("stdout.log", "zero\none\ntwo\nthree\n");
-    write_log("stdout.log", "zero"); /* brought anew */
+    write_log("stdout.log", "zero"); /* fetched again */
     assert_int_equal(stk_remote_add_nodes(dir, 3, &err), 0);
     check_log("stdout.log", "zero\none\ntwo\nthree\n");
 }
 
-/* Cut off in the middle, as by a kill: the next one makes it whole. */
+/* A kill cut the log off in the middle: the next call completes it. */
 static void test_cut_off(void **state)
 {
     char path[128];

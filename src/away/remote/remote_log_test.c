@@ -12,7 +12,7 @@
 #include "base/testing.h"
 #include "sys/file.h"
 
-/* Two machines: two stores, and one share between them. */
+/* Two machines: each has its own store, and they use one share. */
 typedef struct fixture {
     char root[64], share[80], run[40];
     stk_store *stores[2];
@@ -69,7 +69,7 @@ static stk_remote_log *open_log(fixture *f, int i)
     return log;
 }
 
-/* As exec does: on record here, then told. */
+/* Records an event as exec does: first in the local store, then in the log on the share. */
 static void happen(fixture *f, int i, stk_remote_log *log, stk_event_kind kind, uint32_t task,
                    const char *data)
 {
@@ -136,7 +136,7 @@ static void begin(fixture *f, stk_remote_log *log)
     happen(f, 0, log, STK_EV_TASK_STARTED, 0, "{\"granted\":{}}");
 }
 
-/* Another machine reads the same events, with the artifacts, which are in the share. */
+/* Another machine reads the same events, and the artifacts through the share. */
 static void test_read(void **state)
 {
     fixture *f = *state;
@@ -162,7 +162,7 @@ static void test_read(void **state)
     seen here = events_of(f, 0), other = events_of(f, 1);
     assert_string_equal(here.text, other.text);
     assert_int_equal(other.n, 4);
-    fetch(f, 1, f->run); /* again: nothing new */
+    fetch(f, 1, f->run); /* a second fetch finds nothing new */
     assert_int_equal(events_of(f, 1).n, 4);
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_named_row *named = NULL;
@@ -200,8 +200,8 @@ static void bring_killed(fixture *f, const char *failpoint)
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-/* Whoever is killed while a run comes has it with its beginning, or not at all. An older engine's
- * log begins with a batch without events. */
+/* A kill while a run is fetched leaves the run with its beginning, or no run at all. An older
+ * engine's log starts with a batch that has no events. */
 static void test_brought_whole(void **state)
 {
     fixture *f = *state;
@@ -231,7 +231,8 @@ static void test_brought_whole(void **state)
     }
 }
 
-/* The one that took it over goes on; the old one is told, and what it did since is not there. */
+/* The engine that takes a run over continues. The old engine gets an error, and its later events
+ * never reach the share. */
 static void test_fence(void **state)
 {
     fixture *f = *state;
@@ -256,14 +257,14 @@ static void test_fence(void **state)
     OK(stk_remote_log_check(new, &err));
     happen(f, 1, new, STK_EV_RUN_ENDED, UINT32_MAX, "{\"status\":\"succeeded\"}");
     close_log(new);
-    /* The first machine sees that its own record isn't the run's. */
+    /* The first machine notices that its own record of the run is no longer the valid one. */
     char id[40];
     assert_int_equal(stk_remote_log_fetch(f->share, f->run, f->stores[0], true, id, &err),
                      STK_E_BUSY);
     assert_non_null(strstr(err.text, "the shared store lacks"));
 }
 
-/* Killed with events that the share never got: the next engine on that machine brings them. */
+/* A kill keeps events from the share: the next engine on the same machine uploads them. */
 static void test_same_machine(void **state)
 {
     fixture *f = *state;
@@ -271,7 +272,7 @@ static void test_same_machine(void **state)
     begin(f, log);
     close_log(log);
     happen(f, 0, NULL, STK_EV_NOTE, UINT32_MAX, "{\"text\":\"not told\"}");
-    fetch(f, 0, f->run); /* resume looks first */
+    fetch(f, 0, f->run); /* resume fetches first */
     assert_int_equal(events_of(f, 0).n, 4);
     log = open_log(f, 0);
     happen(f, 0, log, STK_EV_RUN_ENDED, UINT32_MAX, "{\"status\":\"succeeded\"}");
@@ -282,7 +283,7 @@ static void test_same_machine(void **state)
     assert_int_equal(other.n, 5);
 }
 
-/* What a batch was made → what is said. The number is the batch's. */
+/* Each row: how a batch is damaged → what the error says. The number in it is the batch's. */
 static void test_damage(void **state)
 {
     static const char head[] = "{\"epoch\":1,\"owner\":\"x\",\"host\":\"h\",\"user\":\"u\"}\n";
@@ -310,7 +311,7 @@ static void test_damage(void **state)
     begin(f, log);
     close_log(log);
     OK(stk_share_open(f->share, &share, &err));
-    for (int rc = 0; rc == 0; n += rc == 0) { /* the first that isn't there */
+    for (int rc = 0; rc == 0; n += rc == 0) { /* up to the first batch that doesn't exist */
         STK_BUF_AUTO batch = STK_BUF_INIT(1 << 20);
         (void)snprintf(key, sizeof key, "runs/%s/log/%012lld.jsonl", f->run, (long long)n);
         rc = stk_share_get(share, key, &batch, NULL);
@@ -323,7 +324,7 @@ static void test_damage(void **state)
         if (!stk_remote_log_is_damage(rc) || strstr(err.text, cases[i].said) == NULL) {
             fail_msg("%s: %d %s", text, rc, err.text);
         }
-        assert_int_equal(events_of(f, 1).n, 3); /* nothing of it */
+        assert_int_equal(events_of(f, 1).n, 3); /* nothing from the damaged batch */
     }
     OK(stk_share_delete(share, key, &err));
     (void)snprintf(gap, sizeof gap, "runs/%s/log/%012lld.jsonl", f->run, (long long)n + 1);
@@ -334,7 +335,7 @@ static void test_damage(void **state)
     stk_share_close(share);
 }
 
-/* Strange names beside the runs, and a run.json that is none: the others are found all the same. */
+/* Strange names next to the runs and an invalid run.json don't hide the other runs. */
 static void test_strange_runs(void **state)
 {
     fixture *f = *state;
@@ -362,7 +363,7 @@ static void test_strange_runs(void **state)
     stk_share_close(share);
 }
 
-/* … and the mark that it didn't write is made up for by its own name in the batches. */
+/* An engine whose share.json is out of date still recognizes the batches that carry its name. */
 static void test_lost_mark(void **state)
 {
     fixture *f = *state;
@@ -386,7 +387,7 @@ static void test_lost_mark(void **state)
     assert_string_equal(here.text, other.text);
 }
 
-/* To and fro: each taking brings what the other one did. */
+/* Two machines take the run over in turn: each one gets the events of the other. */
 static void test_back(void **state)
 {
     fixture *f = *state;
@@ -407,7 +408,7 @@ static void test_back(void **state)
     assert_int_equal(here.n, 7);
 }
 
-/* What others put on record of the run goes along: during it, at its end, and after it. */
+/* Tags set outside the engine reach the share: during the run, at its end, and later. */
 static void test_added(void **state)
 {
     fixture *f = *state;
@@ -418,7 +419,7 @@ static void test_added(void **state)
     OK(stk_store_tag_run(f->stores[0], f->run, "[]", "[\"during\"]", 7, &err));
     happen(f, 0, log, STK_EV_RUN_ENDED, UINT32_MAX, "{\"status\":\"succeeded\"}");
     OK(stk_store_tag_run(f->stores[0], f->run, "[\"during\"]", "[\"end\"]", 8, &err));
-    OK(stk_remote_log_publish(&config, NULL, &err)); /* it has an engine: that does it */
+    OK(stk_remote_log_publish(&config, NULL, &err)); /* the run's engine does this itself */
     close_log(log);
     fetch(f, 1, f->run);
     seen here = events_of(f, 0), other = events_of(f, 1);
@@ -429,14 +430,14 @@ static void test_added(void **state)
     OK(stk_store_tag_run(f->stores[0], f->run, "[\"end\"]", "[\"after\"]", 9, &err));
     OK(stk_remote_log_may_add(f->stores[0], f->run, &err));
     OK(stk_remote_log_publish(&config, NULL, &err));
-    OK(stk_remote_log_publish(&config, NULL, &err)); /* nothing new */
+    OK(stk_remote_log_publish(&config, NULL, &err)); /* nothing new to publish */
     fetch(f, 1, f->run);
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_run_row *rows = NULL;
     uint32_t n = 0;
     OK(stk_store_list_runs(f->stores[1], NULL, "[\"after\"]", 10, arena, &rows, &n, &err));
     assert_int_equal(n, 1);
-    /* there, too, as it has ended; then the first machine isn't up to date */
+    /* the run has ended, so the other machine may publish too; then the first one is out of date */
     config.store = f->stores[1];
     OK(stk_store_tag_run(f->stores[1], f->run, "[\"after\"]", "[\"there\"]", 10, &err));
     OK(stk_remote_log_publish(&config, NULL, &err));
@@ -445,7 +446,7 @@ static void test_added(void **state)
     assert_int_equal(stk_remote_log_publish(&config, NULL, &err), STK_E_BUSY);
 }
 
-/* A run that another machine's engine has is not to be fenced by a tag. */
+/* Tagging a run must not fence the engine that runs it on another machine. */
 static void test_not_added(void **state)
 {
     fixture *f = *state;
@@ -462,8 +463,7 @@ static void test_not_added(void **state)
     close_log(log);
 }
 
-/* Steps that were run there are cached here, where the run is taken over; to be read, they aren't.
- */
+/* Taking a run over also fetches its cache entries; fetching it only to read doesn't. */
 static void test_cache(void **state)
 {
     fixture *f = *state;
@@ -529,7 +529,7 @@ static void *race(void *arg)
     return NULL;
 }
 
-/* Two at once: exactly one has it. */
+/* Two engines open the run at once: only one of them ends up with it. */
 static void test_race(void **state)
 {
     fixture *f = *state;
@@ -551,10 +551,10 @@ static void test_race(void **state)
             assert_true(racers[i].rc == 0 || racers[i].rc == STK_E_BUSY);
         }
         (void)pthread_barrier_destroy(&start);
-        /* one was quicker, or they came one after the other: then the first is fenced */
+        /* both succeed only if one opened after the other; the first one is then fenced */
         assert_true(racers[0].rc == 0 || racers[1].rc == 0);
         for (int i = 0; i < 2; i++) {
-            close_log(racers[i].log); /* also of who came second */
+            close_log(racers[i].log); /* the slower one's, too */
         }
     }
     fetch(f, 0, f->run);

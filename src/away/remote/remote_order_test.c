@@ -124,7 +124,7 @@ static void test_order(void **state)
     assert_int_equal(back.timeout_ms, 60000);
     assert_true(back.gang);
     assert_false(back.reads_samples);
-    o.device_vendor = NULL; /* of whichever vendor */
+    o.device_vendor = NULL; /* any vendor */
     o.device_classes = NULL;
     text.len = 0;
     assert_int_equal(stk_remote_order_write(&o, &text, &err), 0);
@@ -134,7 +134,7 @@ static void test_order(void **state)
     assert_int_equal(back.n_devices, 8);
 }
 
-/* What anybody with the store's rights may have written. */
+/* Orders that anyone with write access to the share may have written. */
 static void test_order_refused(void **state)
 {
     static const struct {
@@ -148,7 +148,7 @@ static void test_order_refused(void **state)
                    {"nodes", "1"},
                    {"task_json", "{}"}};
     static const struct {
-        const char *key, *value, *said; /* said NULL: it is good */
+        const char *key, *value, *said; /* said NULL: it is valid */
     } cases[] = {
         {"cwd", "\"/x\"", NULL},
         {"stoker", "2", "has format 2"},
@@ -266,7 +266,7 @@ static void test_end(void **state)
     assert_string_equal(back.granted, "{\"cpus\":[]}");
 }
 
-/* A pod's word is not trusted with paths. */
+/* Paths that a pod reports are not trusted. */
 static void test_end_paths(void **state)
 {
     static const struct {
@@ -323,7 +323,7 @@ static void test_list(void **state)
     }
 }
 
-/* What an empty object of the share reads as, and documents that are no objects. */
+/* How an empty object of the share is read, and documents that aren't JSON objects. */
 static void test_no_documents(void **state)
 {
     static const char *const texts[] = {NULL, "", "null", "7", "\"a text\"", "[1,2,3,4,5]", "{}"};

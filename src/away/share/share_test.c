@@ -232,7 +232,7 @@ static void push_and_pull(const char *digest)
     assert_int_equal(stk_share_has(s, digest, &has, &err), 0);
     assert_false(has);
     assert_int_equal(stk_share_pull(s, there, digest, &err), STK_E_NOT_FOUND);
-    for (int i = 0; i < 2; i++) { /* the second time nothing happens */
+    for (int i = 0; i < 2; i++) { /* the second time changes nothing */
         if (stk_share_push(s, here, digest, &err) < 0 ||
             stk_share_pull(s, there, digest, &err) < 0) {
             fail_msg("%s", err.text);
@@ -284,7 +284,7 @@ static int fetch(void *arg, stk_store *store, const char *digest, stk_err *err)
     return stk_share_pull(arg, store, digest, err);
 }
 
-/* A store that fetches from the share what it hasn't is asked by pull whether it has it. */
+/* The share is the origin of a store: pull asks that same store whether it has the artifact. */
 static void test_share_as_origin(void **state)
 {
     (void)state;
@@ -299,7 +299,7 @@ static void test_share_as_origin(void **state)
     assert_int_equal(stk_share_push(s, here, a.digest, &err), 0);
     stk_store_set_origin(there, fetch, s);
     assert_int_equal(stk_store_add_absent(there, a.digest, 7, false, &err), 0);
-    assert_int_equal(stk_share_push(s, there, a.digest, &err), 0); /* is there: nothing to fetch */
+    assert_int_equal(stk_share_push(s, there, a.digest, &err), 0); /* the share has it: no fetch */
     assert_int_equal(stk_store_locate(there, a.digest, arena, &path, NULL, &err), 0);
     assert_false(stk_file_exists(path));
     if (stk_store_artifact(there, a.digest, arena, &path, NULL, &err) < 0) {
@@ -312,7 +312,7 @@ static void test_share_as_origin(void **state)
     stk_share_close(s);
 }
 
-/* What somebody has put into the shared store isn't believed. */
+/* Changed content in the shared store is detected. */
 static void test_changed_is_noticed(void **state)
 {
     (void)state;
@@ -344,7 +344,7 @@ static void test_changed_is_noticed(void **state)
     stk_share_close(s);
 }
 
-/* A link, a device, a pipe: whoever made it, it leads nowhere, and nothing is written behind it. */
+/* Links and pipes in the share are never followed, and nothing is written behind them. */
 static void test_links_lead_nowhere(void **state)
 {
     (void)state;
@@ -375,15 +375,15 @@ static void test_links_lead_nowhere(void **state)
     assert_false(stk_file_exists(in("brought")) || stk_file_exists(in("outside/deep")));
     listed l = {0};
     assert_int_equal(stk_share_list(s, "runs/", NULL, note, &l, &err), 0);
-    assert_int_equal(l.n, 1); /* good */
+    assert_int_equal(l.n, 1); /* only runs/good */
     stk_share_close(s);
 }
 
-/* The folder that it is mounted on stays as it is. */
+/* When the share is unmounted, its mount point stays unchanged. */
 static void test_unmounted(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++) { /* who has written before, and who has only read */
+    for (int i = 0; i < 2; i++) { /* a share that has written before, then one that has only read */
         stk_err err = {0};
         STK_BUF_AUTO text = STK_BUF_INIT(100);
         stk_share *s = open_share();
@@ -433,7 +433,7 @@ static void *cancel_soon(void *arg)
     return NULL;
 }
 
-/* Of a server that says nothing. */
+/* Cancels a request to a server that never answers. */
 static void test_cancel_of_what_waits(void **state)
 {
     (void)state;
@@ -497,7 +497,7 @@ static int count_key(void *arg, const char *key, int64_t size, int64_t mtime_ms)
     return 0;
 }
 
-/* Files and a folder below a key of their own: back as they were, and gone, with nothing else. */
+/* Files and a folder below a key come back unchanged; deleting the key deletes nothing else. */
 static void test_below_a_key(void **state)
 {
     (void)state;
@@ -518,7 +518,7 @@ static void test_below_a_key(void **state)
     assert_int_equal(stk_share_push_path(s, "t/c/2", in("made"), many, &err), 0);
     assert_int_equal(stk_share_push_path(s, "t/c/3", in("made"), one, &err), STK_E_STORE);
     assert_int_equal(stk_share_has(s, one, &there, &err), 0);
-    assert_false(there); /* no artifact */
+    assert_false(there); /* it isn't stored as an artifact */
     assert_int_equal(stk_share_delete_all(s, "t/c/1", &err), 0);
     assert_int_equal(stk_file_mkdirs(in("back"), 0755, &err), 0);
     assert_int_equal(stk_share_pull_path(s, "t/c/1", one, in("back"), &path, &err),
@@ -531,14 +531,14 @@ static void test_below_a_key(void **state)
     assert_true(access(state_path, X_OK) == 0 && stk_file_exists(empty));
     put(s, "t/c-beside", "stays");
     assert_int_equal(stk_share_delete_all(s, "t/c", &err), 0);
-    assert_int_equal(stk_share_delete_all(s, "t/c", &err), 0); /* absent is fine */
+    assert_int_equal(stk_share_delete_all(s, "t/c", &err), 0); /* nothing to delete is fine */
     assert_int_equal(stk_share_list(s, "t/", NULL, count_key, &n, &err), 0);
     assert_int_equal(n, 1);
     assert_false(stk_file_exists(in("shared/t/c")));
     stk_share_close(s);
 }
 
-/* A server that takes connections and says nothing: who hurries is told so soon. */
+/* A server accepts connections and never answers: a share that hurries fails soon. */
 static void test_in_a_hurry(void **state)
 {
     (void)state;

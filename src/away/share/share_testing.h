@@ -1,4 +1,4 @@
-/* Shared by share's tests: a temporary folder with a share and stores. */
+/* Helpers for the tests of share: a temporary folder with a share and stores. */
 #ifndef STK_SHARE_TESTING_H
 #define STK_SHARE_TESTING_H
 

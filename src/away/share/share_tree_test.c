@@ -1,4 +1,4 @@
-/* Lists of folders' files as anybody may have written them. */
+/* Lists of a folder's files, as anyone with write access to the share may have written them. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -6,7 +6,7 @@
 #include "away/share/share_testing.h"
 #include "sys/dir.h"
 
-/* Even where the digest fits, nothing is written outside. */
+/* Even if the digest matches, pull writes nothing outside the store. */
 static void test_no_way_out(void **state)
 {
     (void)state;
@@ -24,7 +24,7 @@ static void test_no_way_out(void **state)
         int n = snprintf(text, sizeof text, "stoker-tree-1\n%s 0 %s\n", one,
                          i % 2 == 0 ? path : "inside");
         stk_store *tmp = open_store("tmp");
-        stk_artifact a; /* the digest of a file with this text is the folder's */
+        stk_artifact a; /* a file with this text has the folder's digest */
         assert_int_equal(stk_store_add_bytes(tmp, text, (size_t)n, &a, &err), 0);
         stk_store_close(tmp);
         memcpy(hex, a.digest, sizeof hex);
@@ -45,7 +45,7 @@ static void test_no_way_out(void **state)
     stk_share_close(s);
 }
 
-/* A list whose digest fits, and which is none of a folder with this content. */
+/* Lists whose digest matches, but that don't describe a folder with this content. */
 static void test_lists_that_lie(void **state)
 {
     (void)state;
@@ -54,16 +54,16 @@ static void test_lists_that_lie(void **state)
     static const struct {
         const char *sizes[2], *paths[2], *rest;
     } lists[] = {
-        {{"2", NULL}, {"a", NULL}, ""},           /* another size */
-        {{"01", NULL}, {"a", NULL}, ""},          /* written otherwise than we do */
-        {{"1", "1"}, {"b", "a"}, ""},             /* another order */
-        {{"1", "1"}, {"a", "a"}, ""},             /* twice */
-        {{"1", "1"}, {"a", "a/b"}, ""},           /* a file and a folder */
-        {{"1", NULL}, {"a", NULL}, "+x b\n"},     /* of no file */
-        {{"1", NULL}, {"a", NULL}, "+d a\n"},     /* a file */
-        {{"1", NULL}, {"a", NULL}, "+x a/b\n"},   /* in a file */
-        {{"1", NULL}, {"a/b", NULL}, "+x a\n"},   /* a folder */
-        {{"1", NULL}, {"a", NULL}, "+d a/b/c\n"}, /* in a file */
+        {{"2", NULL}, {"a", NULL}, ""},           /* wrong size */
+        {{"01", NULL}, {"a", NULL}, ""},          /* not as Stoker writes it */
+        {{"1", "1"}, {"b", "a"}, ""},             /* wrong order */
+        {{"1", "1"}, {"a", "a"}, ""},             /* the same path twice */
+        {{"1", "1"}, {"a", "a/b"}, ""},           /* both a file and a folder */
+        {{"1", NULL}, {"a", NULL}, "+x b\n"},     /* an unknown file */
+        {{"1", NULL}, {"a", NULL}, "+d a\n"},     /* a file as a folder */
+        {{"1", NULL}, {"a", NULL}, "+x a/b\n"},   /* inside a file */
+        {{"1", NULL}, {"a/b", NULL}, "+x a\n"},   /* a folder as a file */
+        {{"1", NULL}, {"a", NULL}, "+d a/b/c\n"}, /* inside a file */
     };
     stk_share *s = open_share();
     stk_store *there = open_store("there");
@@ -71,7 +71,7 @@ static void test_lists_that_lie(void **state)
     (void)snprintf(key, sizeof key, "artifacts/%.2s/%s", one, one + 2);
     put(s, key, "1");
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        stk_artifact a; /* the digest of a file with this text is the folder's */
+        stk_artifact a; /* a file with this text has the folder's digest */
         int n = snprintf(text, sizeof text, "stoker-tree-1\n");
         for (int k = 0; k < 2 && lists[i].paths[k] != NULL; k++) {
             n += snprintf(text + n, sizeof text - (size_t)n, "%s %s %s\n", one, lists[i].sizes[k],
@@ -90,7 +90,7 @@ static void test_lists_that_lie(void **state)
         (void)snprintf(key, sizeof key, "there/artifacts/%.2s/%s", a.digest, a.digest + 2);
         assert_false(stk_file_exists(in(key)));
         (void)snprintf(key, sizeof key, "there/tmp/pull-%s", a.digest);
-        assert_false(stk_file_exists(in(key))); /* nor is anything left of it */
+        assert_false(stk_file_exists(in(key))); /* and pull leaves nothing behind */
     }
     char none[STK_DIGEST_HEX + 1] = {0};
     memset(none, 'e', STK_DIGEST_HEX);
@@ -101,7 +101,7 @@ static void test_lists_that_lie(void **state)
     stk_share_close(s);
 }
 
-/* What a killed pull has left is summed as well: somebody may have written into it. */
+/* Files that a killed pull left behind are checked as well: they may have been changed. */
 static void test_leftovers_are_summed(void **state)
 {
     (void)state;
@@ -117,14 +117,14 @@ static void test_leftovers_are_summed(void **state)
     (void)snprintf(name, sizeof name, "there/tmp/pull-%s/tree/one", a.digest);
     assert_int_equal(stk_file_write(in(name), "2", 1, 0644, &err), 0);
     assert_int_equal(stk_share_pull(s, there, a.digest, &err), STK_E_STORE);
-    assert_int_equal(stk_share_pull(s, there, a.digest, &err), 0); /* anew */
+    assert_int_equal(stk_share_pull(s, there, a.digest, &err), 0); /* starts over */
     check_pulled(there, a.digest);
     stk_store_close(here);
     stk_store_close(there);
     stk_share_close(s);
 }
 
-/* A neighbour turns a folder into a link to elsewhere and back all the time. */
+/* While true, another thread keeps swapping a folder with a link to a folder outside. */
 static _Atomic bool swaps;
 
 static void *swap(void *arg)
@@ -169,7 +169,7 @@ static void test_what_is_looked_at_is_used(void **state)
     assert_true(n_good >= 500 && n_refused >= 500);
     STK_DIR_AUTO outside = {0};
     assert_int_equal(stk_dir_read(in("outside"), &outside, &err), 0);
-    assert_int_equal(outside.n, 2); /* deep and object, nothing new, nothing gone */
+    assert_int_equal(outside.n, 2); /* still only deep and object */
     stk_share_close(s);
 }
 

@@ -6,8 +6,7 @@
 #include "base/testing.h"
 #include "host/accel/accel.h"
 
-/* `leased`: devices of the list as digits. `expect`: lines NAME=value; NAME! where it must not be.
- */
+/* `leased`: indices of devices, as digits. `expect`: NAME=value, or NAME! if it must be unset. */
 static void check(const char *machine, const char *leased, const char *const *expect)
 {
     stk_accel *accel = NULL;
@@ -75,7 +74,7 @@ static void test_neuron(void **state)
     (void)state;
     CHECK("sim:16xTrainium", "013", "NEURON_RT_VISIBLE_CORES=0-3,6-7", "NEURON_RT_NUM_CORES=6");
     CHECK("sim:2xInferentia", "1", "NEURON_RT_VISIBLE_CORES=4-7", "NEURON_RT_NUM_CORES=4");
-    /* 0 cores would be all of them */
+    /* a count of 0 would mean all cores */
     CHECK("sim:16xTrainium", "", "NEURON_RT_VISIBLE_CORES=9999", "NEURON_RT_NUM_CORES=1");
 }
 
@@ -92,7 +91,7 @@ static void test_tpu(void **state)
           "TPU_PROCESS_PORT!");
 }
 
-/* Two vendors in one host: who was given one sees nothing of the other. */
+/* Two vendors in one host: a task with a device of one vendor sees none of the other's. */
 static void test_both(void **state)
 {
     (void)state;

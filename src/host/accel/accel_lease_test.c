@@ -1,4 +1,5 @@
-/* Leases between processes: exclusive, freed by death, kept by heirs, all or nothing. */
+/* Leases between processes: they are exclusive and all or nothing; a crash frees a lease, and a
+ * child's copy keeps it. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -50,7 +51,7 @@ static int take(uint64_t devices, const char *label, stk_lease *ret_lease, stk_e
     return stk_lease_take(accel, &set, 0, label, ret_lease, NULL, err);
 }
 
-/* A child that takes these, says so with one byte, and lives until killed. */
+/* Starts a child that takes these devices, says so with one byte, and lives until it is killed. */
 static pid_t holder(uint64_t devices)
 {
     int pipes[2];
@@ -117,12 +118,12 @@ static void test_two_processes(void **state)
     assert_int_equal(take(0x4, "run mine", &lease, NULL), 0);
     assert_int_equal(lease.devices[0], 2);
     stk_lease_drop(&lease);
-    end(pid); /* a crash frees */
+    end(pid); /* a crash frees the lease */
     assert_int_equal(take(0x5, "run mine", &lease, NULL), 0);
     stk_lease_drop(&lease);
 }
 
-/* The task's copy of the descriptor keeps the lease when the engine is gone. */
+/* The task's copy of the descriptor keeps the lease after the engine has closed its own. */
 static void test_heir_keeps(void **state)
 {
     (void)state;
@@ -142,7 +143,7 @@ static void test_heir_keeps(void **state)
     assert_null(stk_lease_holder(accel, 0, arena));
 }
 
-/* A cleaner removes the file under a holder: the next one must lock the new file of that name. */
+/* A cleaner removes the lease's file: the next lease must lock the new file of that name. */
 static void test_file_removed(void **state)
 {
     (void)state;
@@ -168,7 +169,7 @@ static void test_hostile_file(void **state)
     stk_lease lease;
     stk_err err = {0};
     snprintf(path, sizeof path, "%s/nvidia-GPU-a", dir);
-    assert_int_equal(mkfifo(path, 0666), 0); /* must neither hang nor be trusted */
+    assert_int_equal(mkfifo(path, 0666), 0); /* a lease must neither wait for it nor trust it */
     assert_int_equal(take(0x1, "x", &lease, &err), STK_E_SYS);
     assert_non_null(strstr(err.text, dir));
     unlink(path);
@@ -201,7 +202,7 @@ static void test_environment(void **state)
     assert_string_equal(value(pairs, n, "CUDA_VISIBLE_DEVICES"), "GPU-a,GPU-c");
     assert_string_equal(value(pairs, n, "CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
 
-    /* An engine inside this task leases the same devices on, among its own tasks. */
+    /* An engine inside this task can lease the same devices again, for its own tasks. */
     setenv("STOKER_LEASE_LEVEL", value(pairs, n, "STOKER_LEASE_LEVEL"), 1);
     stk_lease inner, more;
     assert_int_equal(take(0x5, "inner", &inner, NULL), 0);
@@ -212,8 +213,8 @@ static void test_environment(void **state)
     stk_lease_drop(&lease);
 }
 
-/* Many engines at once: never more holders than devices. Each child takes a device, makes a marker
- * that only one may make, removes it, lets go. */
+/* Many engines at once: there are never more holders than devices. Each child takes a device, makes
+ * a marker that only one child can make, removes the marker and drops the lease. */
 static void test_race(void **state)
 {
     (void)state;
@@ -257,7 +258,7 @@ static void test_directory(void **state)
     assert_false(is_private);
 }
 
-/* A slice of an old driver has slashes in its name; its file lies in the folder all the same. */
+/* An old driver puts slashes into a slice's name; its file is in the folder all the same. */
 static void test_slashes_in_a_name(void **state)
 {
     (void)state;

@@ -11,7 +11,7 @@
 #include "sys/clock.h"
 #include "sys/file.h"
 
-static char built[PATH_MAX];     /* where the stand-ins and recordings lie */
+static char built[PATH_MAX];     /* the folder of the stand-ins and recordings */
 static char recording[PATH_MAX]; /* a copy that the test may change */
 static char dir[] = "/tmp/stoker-nvml-XXXXXX";
 
@@ -41,7 +41,7 @@ static int tear_down(void **state)
     return stk_file_remove_tree(dir, NULL);
 }
 
-/* Lines at the end of the recording that is open; later ones count. */
+/* Appends lines to the open recording; later lines override earlier ones. */
 static void add_lines(const char *more)
 {
     FILE *file = fopen(recording, "ae");
@@ -57,7 +57,7 @@ static const char *library(const char *name)
     return path;
 }
 
-/* A machine as recorded, and `more` lines of it. */
+/* Opens a recorded machine, with the lines `more` appended. */
 static stk_accel *open_machine(const char *name, const char *more)
 {
     char path[PATH_MAX + 64], *text = NULL;
@@ -146,7 +146,7 @@ static void test_state(void **state)
         .memory_busy_percent = 5,
         .memory_used = 1 << 30,
         .temperature_c = 33,
-        .fan_percent = -1, /* it has none */
+        .fan_percent = -1, /* it has no fan */
         .power_mw = 123456,
         .power_limit_mw = 700000,
         .energy_mj = 987654321,
@@ -171,7 +171,7 @@ static void test_state(void **state)
         .remap_pending = 0,
         .remap_failed = 0,
         .remapped_rows = 3,
-        .retired_pages = -1, /* rows are remapped instead */
+        .retired_pages = -1, /* this device remaps rows instead */
         .retired_pending = -1,
         .persistence = 1,
         .compute_mode = 0,
@@ -191,7 +191,7 @@ static void test_state(void **state)
     stk_accel_close(accel);
 }
 
-/* A driver that answers nothing leaves everything unknown; one that is lost is an error. */
+/* A driver that answers nothing leaves everything unknown; a lost device is an error. */
 static void test_state_unknown(void **state)
 {
     (void)state;
@@ -307,8 +307,8 @@ static void test_slices(void **state)
     stk_device_state s;
     assert_int_equal(stk_accel_state(accel, 2, &s, NULL), 0);
     assert_true(s.memory_used == 32 << 20);
-    assert_int_equal(s.temperature_c, 33); /* its device's */
-    assert_int_equal(s.power_mw, -1);      /* nobody knows its share */
+    assert_int_equal(s.temperature_c, 33); /* the whole device's */
+    assert_int_equal(s.power_mw, -1);      /* the slice's part is unknown */
     assert_int_equal(s.busy_percent, -1);
     stk_device_sample sample;
     const pid_t pids[] = {203};
@@ -336,7 +336,7 @@ static void test_links(void **state)
     stk_accel *accel = open_machine("3xH100", "");
     int32_t n = 0;
     assert_int_equal(stk_accel_link(accel, 0, 1, &n), STK_LINK_FABRIC);
-    assert_int_equal(n, 17); /* what the one with fewer has */
+    assert_int_equal(n, 17); /* the smaller of the two devices' counts */
     assert_int_equal(stk_accel_link(accel, 1, 0, &n), STK_LINK_FABRIC);
     assert_int_equal(stk_accel_link(accel, 0, 2, &n), STK_LINK_SYSTEM);
     assert_int_equal(n, -1);
@@ -344,7 +344,7 @@ static void test_links(void **state)
     assert_int_equal(stk_accel_link(accel, 2, 3, &n), STK_LINK_UNKNOWN);
     (void)n_calls();
     (void)stk_accel_link(accel, 0, 1, &n);
-    assert_int_equal(n_calls(), 0); /* asked once */
+    assert_int_equal(n_calls(), 0); /* the first answer is kept */
     stk_accel_close(accel);
 }
 
@@ -356,7 +356,7 @@ static void test_processes(void **state)
     assert_int_equal(stk_accel_processes(accel, 0, list, 8), 4);
     assert_int_equal(list[1].pid, 101);
     assert_int_equal(list[1].memory_bytes, 7 << 20);
-    assert_false(list[1].graphics); /* it computes as well */
+    assert_false(list[1].graphics); /* the process also computes */
     assert_int_equal(list[2].memory_bytes, -1);
     assert_int_equal(list[3].pid, 900);
     assert_true(list[3].graphics);
@@ -386,7 +386,7 @@ static void test_sample(void **state)
     assert_true(s.throttle == STK_THROTTLE_POWER_CAP);
     assert_true(s.nvlink_tx_bytes == 2 << 20);
     assert_true(s.nvlink_rx_bytes == 4 << 20);
-    assert_true(s.pcie_tx_bytes_s == -1); /* a rate takes two looks */
+    assert_true(s.pcie_tx_bytes_s == -1); /* a rate takes two samples */
     assert_int_equal(stk_accel_sample(accel, 0, other, 2, &s), 0);
     assert_int_equal(s.context, 1);
     assert_int_equal(s.process_memory, -1); /* the driver can't tell */
@@ -397,14 +397,14 @@ static void test_sample(void **state)
     assert_int_equal(s.context, -1);
     assert_int_equal(stk_accel_sample(accel, 3, NULL, 0, &s), STK_E_NOT_FOUND);
 
-    /* Cheap: memory, utilisation, power and processes; the slow ones five times a second. */
+    /* Cheap: memory, utilisation, power and processes. Slow values are read five times a second. */
     (void)n_calls();
     assert_int_equal(stk_accel_sample(accel, 0, pids, 3, &s), 0);
     assert_true(n_calls() <= 9);
     int n = 0;
     for (int i = 0; i < 3; i++) {
         assert_int_equal(stk_accel_sample(accel, 0, pids, 3, &s), 0);
-        n += n_calls() == 4; /* a slow machine may see one full round in between */
+        n += n_calls() == 4; /* on a slow machine, one of the samples may be a full one */
     }
     assert_true(n >= 2);
     assert_int_equal(s.temperature_c, 33);
@@ -442,12 +442,12 @@ static void test_troubles(void **state)
     assert_int_equal(stk_accel_state(accel, 0, &s, &err), STK_E_ENV);
     assert_string_equal(err.text, stk_accel_device(accel, 0)->trouble);
     assert_int_equal(stk_accel_sample(accel, 1, NULL, 0, &sample), 0);
-    assert_int_equal(sample.busy_percent, 38); /* whom we ask isn't shifted */
+    assert_int_equal(sample.busy_percent, 38); /* the lost device doesn't shift the indices */
     assert_int_equal(stk_accel_link(accel, 0, 1, NULL), STK_LINK_UNKNOWN);
     stk_accel_close(accel);
 }
 
-/* The library is there but won't start: nothing is made up, and the sentence says the way out. */
+/* The library is there but doesn't start: no value is made up, and the message names a remedy. */
 static void test_init_fails(void **state)
 {
     (void)state;
@@ -463,7 +463,7 @@ static void test_init_fails(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         STK_ARENA_AUTO arena = stk_arena_new(0);
         stk_accel *accel = open_machine("3xH100", cases[i].line);
-        assert_int_equal(stk_accel_n_devices(accel), 2); /* as the kernel shows them */
+        assert_int_equal(stk_accel_n_devices(accel), 2); /* the kernel shows these */
         assert_false(stk_accel_device(accel, 1)->usable);
         assert_string_equal(stk_accel_device(accel, 1)->node, "/dev/nvidia12");
         assert_non_null(strstr(stk_accel_describe(accel, arena), cases[i].sentence));
@@ -483,7 +483,7 @@ static void make_gpu(const char *pci, const char *driver)
     assert_int_equal(symlink(target, path), 0);
 }
 
-/* GPUs that NVML doesn't list: another driver's, broken ones, and those that others were given. */
+/* GPUs that NVML doesn't list: they have another driver, are broken, or belong to others. */
 static void test_left_over(void **state)
 {
     (void)state;
@@ -494,7 +494,7 @@ static void test_left_over(void **state)
     make_gpu("0000:60:00.0", "nvidia");
     make_gpu("0000:61:00.0", "nouveau");
     make_gpu("0000:70:00.0", "nvidia"); /* no /dev/nvidia6 here */
-    make_gpu("0000:71:00.0", "nvidia"); /* a container without its /proc entry */
+    make_gpu("0000:71:00.0", "nvidia"); /* its /proc entry is missing, as in a container */
     make_file("/proc/driver/nvidia/gpus/0000:60:00.0/information",
               "Model: \t NVIDIA H100\nDevice Minor: \t 5\nGPU Excluded:\t No\n");
     make_file("/proc/driver/nvidia/gpus/0000:70:00.0/information", "Device Minor: \t 6\n");
@@ -516,7 +516,7 @@ static void test_left_over(void **state)
     assert_int_equal(stk_accel_sample(accel, 4, NULL, 0, &s), STK_E_ENV);
     stk_accel_close(accel);
 
-    /* One that is lost has no address: it isn't listed a second time by its own. */
+    /* NVML gives no address for a lost device; the device still isn't listed twice. */
     accel = open_machine("3xH100", "[device 2]\nnvmlDeviceGetHandleByIndex = !15\n");
     assert_int_equal(stk_accel_n_devices(accel), 5);
     assert_non_null(strstr(stk_accel_device(accel, 2)->trouble, "has fallen off the bus"));
@@ -539,7 +539,7 @@ static void test_events(void **state)
     make_file("/dev/kmsg", "4,1,1000000,-;NVRM: Xid (PCI:0000:10:00): 13, pid=1, name=old\n");
     stk_accel *accel = open_machine("3xH100", "[device 1]\nevent 0 = 8 31\n");
     stk_device_event e;
-    assert_false(stk_accel_next_event(accel, &e)); /* both were before */
+    assert_false(stk_accel_next_event(accel, &e)); /* both events are older */
 
     add_lines("[device 1]\nevent 1 = 8 79\n[device 2]\nevent 0 = 2 0\nevent 1 = 8 48\n");
     assert_true(stk_accel_next_event(accel, &e));
@@ -549,7 +549,7 @@ static void test_events(void **state)
     assert_string_equal(e.text, "Xid 79: GPU has fallen off the bus");
     assert_true(stk_accel_next_event(accel, &e));
     assert_int_equal(e.i_device, 2);
-    assert_int_equal(e.xid, 48); /* a double bit error is this Xid, told once */
+    assert_int_equal(e.xid, 48); /* a double-bit error is Xid 48, reported once */
     assert_false(stk_accel_next_event(accel, &e));
 
     char path[PATH_MAX];
@@ -566,7 +566,7 @@ static void test_events(void **state)
             "4,7,%lld,-;NVRM: Xid (PCI:0000:0",
             us, us, us + 1, us + 2, us + 3, us + 4);
     assert_int_equal(fflush(kmsg), 0);
-    add_lines("[device 0]\nevent 0 = 8 94\n"); /* the same, seen by NVML without its process */
+    add_lines("[device 0]\nevent 0 = 8 94\n"); /* the same Xid from NVML, without its process */
     assert_true(stk_accel_next_event(accel, &e));
     assert_int_equal(e.i_device, 0);
     assert_int_equal(e.xid, 94);
@@ -586,7 +586,7 @@ static void test_events(void **state)
     stk_accel_close(accel);
 }
 
-/* A device without ECC takes no double bit events; one without any is left out. */
+/* A device without ECC reports no double-bit errors; a device without events is left out. */
 static void test_events_in_part(void **state)
 {
     (void)state;
@@ -618,7 +618,7 @@ static void test_mask(void **state)
          "limits them to 3 of 5"},
         {"0", "GPU-aaaa-fake MIG-aaaa-0 MIG-aaaa-1 MIG-aaaa-3 MIG-aaaa-5", "limits them to 4 of 5"},
         {"GPU-bbbb", "GPU-bbbb-fake", "limits them to 1 of 5"},
-        {"MIG-aaaa", "", "'MIG-aaaa' names none of them"}, /* too short to be one */
+        {"MIG-aaaa", "", "'MIG-aaaa' names none of them"}, /* too short to name one slice */
         {"1,MIG-zzzz", "GPU-bbbb-fake", "'MIG-zzzz' names none of them"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

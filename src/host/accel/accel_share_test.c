@@ -1,5 +1,5 @@
-/* Leases of exactly these devices: shares, several holders of one, slices and their parent, what is
- * free, programs outside Stoker. */
+/* Leases of chosen devices: shares, several holders of a device, slices and their parent, free
+ * memory, programs outside Stoker. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static int some_processes(void *self, uint32_t slot, stk_device_process *ret, ui
 {
     (void)self;
     if (slot != 0) {
-        return slot == 1 ? -1 : 0; /* device 1's vendor doesn't tell */
+        return slot == 1 ? -1 : 0; /* device 1 doesn't report its processes */
     }
     for (int i = 0; i < n_processes && (uint32_t)i < n_max; i++) {
         ret[i] = processes[i];
@@ -34,14 +34,14 @@ static int some_processes(void *self, uint32_t slot, stk_device_process *ret, ui
     return n_processes;
 }
 
-/* 0: 1000 MiB, 1: 500 MiB, 2: unknown, 3: split into 4 and 5. */
+/* Device 0 has 1000 MiB, 1 has 500 MiB, 2 has an unknown size, 3 is split into 4 and 5. */
 static int setup(void **state)
 {
     (void)state;
     char path[96], provider[128];
     snprintf(dir, sizeof dir, "/tmp/stoker-share-test-XXXXXX");
     assert_non_null(mkdtemp(dir));
-    assert_int_equal(chmod(dir, 01777), 0); /* for the test as another user */
+    assert_int_equal(chmod(dir, 01777), 0); /* for the test that runs as another user */
     snprintf(path, sizeof path, "%s/devices.json", dir);
     FILE *file = fopen(path, "w");
     fprintf(file,
@@ -117,7 +117,7 @@ static void test_exactly_these(void **state)
     assert_int_equal(free_mib(0, NULL), 1000); /* all or nothing */
     stk_lease_drop(&lease);
     assert_int_equal(free_mib(1, NULL), 500);
-    assert_int_equal(free_mib(2, NULL), -1); /* all of an unknown size */
+    assert_int_equal(free_mib(2, NULL), -1); /* all free, of an unknown size */
     assert_int_equal(take(0, 0, "none", &lease, NULL), 0);
     assert_int_equal(lease.n, 0);
 }
@@ -144,7 +144,7 @@ static void test_never(void **state)
     assert_int_equal(take(0x40, 0, "x", &lease, &err), STK_E_BUG);
 }
 
-/* Shares fill a device to the last MiB, also when what is free lies in pieces. */
+/* Shares fill a device to the last MiB, even if its free memory is in pieces. */
 static void test_shares(void **state)
 {
     (void)state;
@@ -167,7 +167,7 @@ static void test_shares(void **state)
     assert_null(strstr(stk_lease_holder(accel, 0, arena), "run b"));
     assert_int_equal(free_mib(0, NULL), 400);
     assert_int_equal(take(0x1, 401, "run d step s", &d, NULL), STK_E_BUSY);
-    assert_int_equal(take(0x1, 400, "run d step s", &d, NULL), 0); /* 300 in the middle, 100 last */
+    assert_int_equal(take(0x1, 400, "run d step s", &d, NULL), 0); /* in pieces of 300 and 100 */
     assert_int_equal(free_mib(0, NULL), 0);
     stk_lease_drop(&a);
     stk_lease_drop(&c);
@@ -178,10 +178,10 @@ static void test_shares(void **state)
     assert_int_equal(take(0x1, 1, "x", &b, NULL), STK_E_BUSY);
     stk_lease_drop(&a);
 
-    /* Of two devices each; one byte counts as a MiB. */
+    /* Shares of two devices each; one byte counts as a MiB. */
     assert_int_equal(take(0x3, 250, "x", &a, NULL), 0);
     assert_int_equal(take(0x3, 251, "x", &b, NULL), STK_E_BUSY);
-    assert_int_equal(free_mib(0, NULL), 750); /* the part that was taken is back */
+    assert_int_equal(free_mib(0, NULL), 750); /* the failed lease gave its part back */
     const stk_devset one = {{0x2}};
     assert_int_equal(stk_lease_take(accel, &one, 1, "x", &b, NULL, NULL), 0);
     assert_int_equal(free_mib(1, NULL), 249);
@@ -189,7 +189,7 @@ static void test_shares(void **state)
     stk_lease_drop(&b);
 }
 
-/* More holders than there is room for labels: leased all the same. */
+/* More holders than there is room for labels: each gets its lease all the same. */
 static void test_many_holders(void **state)
 {
     (void)state;
@@ -210,7 +210,7 @@ static void test_many_holders(void **state)
     assert_int_equal(free_mib(0, NULL), 1000);
 }
 
-/* Words of an earlier holder are never shown as a present one's. */
+/* The label of an earlier holder is never shown for a present one. */
 static void test_stale_label(void **state)
 {
     (void)state;
@@ -222,7 +222,7 @@ static void test_stale_label(void **state)
     snprintf(path, sizeof path, "%s/nvidia-GPU-a", dir);
     int fd = open(path, O_RDWR);
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 10};
-    assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0); /* a holder that hasn't written yet */
+    assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0); /* a holder without a label yet */
     assert_string_equal(stk_lease_holder(accel, 0, arena), "somebody");
     assert_int_equal(pwrite(fd, "\033[31mevil\n", 10, 0), 10);
     lock.l_start = (1 << 23) + 1;
@@ -238,7 +238,7 @@ static void test_slices(void **state)
     (void)state;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_lease one, two, parent;
-    accel->devices[3].usable = false; /* split */
+    accel->devices[3].usable = false; /* split into slices */
     assert_int_equal(take(0x8, 0, "x", &parent, NULL), STK_E_RESOURCES);
     assert_int_equal(take(0x10, 0, "run a", &one, NULL), 0);
     assert_true(one.n == 1 && one.n_fds == 2);
@@ -246,7 +246,7 @@ static void test_slices(void **state)
     assert_int_equal(free_mib(4, NULL), 0);
     assert_int_equal(free_mib(5, NULL), 300);
 
-    accel->devices[3].usable = true; /* unsplit meanwhile, says another engine's list */
+    accel->devices[3].usable = true; /* another engine's list has it unsplit */
     assert_int_equal(free_mib(3, NULL), 0);
     assert_int_equal(take(0x8, 0, "x", &parent, NULL), STK_E_BUSY);
     assert_int_equal(take(0x8, 100, "x", &parent, NULL), STK_E_BUSY);
@@ -264,7 +264,7 @@ static void test_slices(void **state)
     assert_int_equal(free_mib(4, NULL), 400);
 }
 
-/* Nothing can be written: the lease is what counts, its words are not. */
+/* On a full disk a lease counts although its label can't be written. */
 static void test_full_disk(void **state)
 {
     (void)state;
@@ -272,7 +272,7 @@ static void test_full_disk(void **state)
     struct rlimit before, none = {0, 0};
     stk_lease lease, more;
     assert_int_equal(take(0x1, 100, "run old", &lease, NULL), 0);
-    stk_lease_drop(&lease); /* the file is there, and an old label in it */
+    stk_lease_drop(&lease); /* leaves the file, with an old label in it */
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     none.rlim_max = before.rlim_max;
     signal(SIGXFSZ, SIG_IGN);
@@ -288,7 +288,7 @@ static void test_full_disk(void **state)
     stk_lease_drop(&more);
 }
 
-/* The folder is gone: it is made again. */
+/* A removed folder is made again. */
 static void test_folder_removed(void **state)
 {
     (void)state;
@@ -304,7 +304,7 @@ static void test_folder_removed(void **state)
     stk_lease_drop(&lease);
 }
 
-/* An engine inside a task has its own level. */
+/* An engine inside a task has its own lease level. */
 static void test_levels(void **state)
 {
     (void)state;
@@ -323,7 +323,7 @@ static void test_levels(void **state)
     stk_lease_drop(&inner);
 }
 
-/* A child that does `what` and then sleeps until it is ended. */
+/* A child that does `what` and then waits until it is killed. */
 enum { PLAIN = 0, HEIR = 1, OF_A_RUN = 2, NOBODY = 4 };
 
 static pid_t child(int what, const stk_lease *lease)
@@ -339,13 +339,13 @@ static pid_t child(int what, const stk_lease *lease)
                 close(lease->fds[i]);
             }
         } else {
-            (void)fcntl(lease->fds[0], F_SETFD, 0); /* as the backend hands it over */
+            (void)fcntl(lease->fds[0], F_SETFD, 0); /* as the backend passes it to a task */
         }
         if ((what & NOBODY) && (setgid(65534) != 0 || setuid(65534) != 0)) {
             _exit(9);
         }
-        /* What it waits for never comes, as it has both ends itself. No second program: in the
-         * middle of an exec a process has no environment to be seen. */
+        /* The shell waits for input that never comes: it holds both ends of the pipe. It starts no
+         * second program, because a process shows no environment in the middle of an exec. */
         int never[2];
         if (pipe(never) != 0 || dup2(never[0], 0) != 0) {
             _exit(9);
@@ -382,7 +382,7 @@ static void test_outside(void **state)
     char expected[64];
     pid_t pid = child(PLAIN, NULL);
     use(pid, true);
-    assert_int_equal(free_mib(0, NULL), 1000); /* a display is no reason */
+    assert_int_equal(free_mib(0, NULL), 1000); /* a display doesn't block a device */
     use(pid, false);
     assert_int_equal(free_mib(0, &who), 0);
     snprintf(expected, sizeof expected, "pid %d (", (int)pid);
@@ -394,9 +394,9 @@ static void test_outside(void **state)
     assert_non_null(strstr(who, " and 1 more use it outside Stoker"));
     end(pid);
     use(getpid(), false);
-    assert_int_equal(free_mib(0, NULL), 1000); /* ourselves */
+    assert_int_equal(free_mib(0, NULL), 1000); /* our own process */
 
-    pid = child(OF_A_RUN, NULL); /* left behind by a task: the device has no lease any more */
+    pid = child(OF_A_RUN, NULL); /* this process has outlived its task and the lease */
     use(pid, false);
     assert_int_equal(free_mib(0, &who), 0);
     end(pid);
@@ -417,25 +417,25 @@ static void test_inside(void **state)
     use(other, false);
     assert_int_equal(free_mib(0, &who), 0);
     assert_non_null(who);
-    stk_lease_drop(&lease); /* the task has its copy */
+    stk_lease_drop(&lease); /* the task keeps its copy of the descriptor */
     use(heir, false);
     assert_int_equal(free_mib(0, NULL), 800);
     end(heir);
     end(closed);
     end(other);
-    use(heir, false); /* gone, and its lease with it */
+    use(heir, false); /* the task has ended, and its lease with it */
     char ns[32] = "";
     (void)!readlink("/proc/self/ns/pid", ns, sizeof ns - 1);
     int64_t left = free_mib(0, &who);
     if (strcmp(ns, "pid:[4026531836]") == 0) {
         assert_int_equal(left, 1000);
-    } else { /* in a container that number may be somebody's on the host */
+    } else { /* in a container, the pid may be a process on the host */
         assert_int_equal(left, 0);
         assert_non_null(strstr(who, "of another container or user"));
     }
 }
 
-/* Other users' descriptors can't be read: as an unprivileged user. */
+/* An unprivileged user can't read the descriptors of other users' processes. */
 static void test_other_user(void **state)
 {
     (void)state;
@@ -451,14 +451,14 @@ static void test_other_user(void **state)
     assert_true(private >= 0);
     close(private);
     pid_t pid = fork();
-    if (pid == 0) { /* nobody looks at root's process */
+    if (pid == 0) { /* the user nobody looks at root's process */
         if (setgid(65534) != 0 || setuid(65534) != 0) {
             _exit(9);
         }
         const char *who = NULL;
         stk_err err = {0};
         bool ok = free_mib(0, &who) == 0 && strstr(who, "user root) uses it") != NULL;
-        /* A file that can't be opened is a fault to be told of, nobody's lease. */
+        /* A file that can't be opened is an error to report, not a lease. */
         ok = ok && free_mib(1, &who) == 500 && who == NULL;
         ok = ok && take(0x2, 0, "run x", &lease, &err) == STK_E_SYS;
         ok = ok && strstr(err.text, dir) != NULL && strstr(err.hint, "STOKER_LEASE_DIR") != NULL;
@@ -467,12 +467,12 @@ static void test_other_user(void **state)
     int status = -1;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
-    assert_int_equal(take(0x1, 200, "run a", &lease, NULL), 0); /* now root leases some of it */
+    assert_int_equal(take(0x1, 200, "run a", &lease, NULL), 0); /* now root leases a part */
     pid = fork();
     if (pid == 0) {
         stk_lease more;
         bool ok = setgid(65534) == 0 && setuid(65534) == 0;
-        ok = ok && free_mib(0, NULL) == 800; /* root's process is taken for the lease's */
+        ok = ok && free_mib(0, NULL) == 800; /* root's process is assumed to hold the lease */
         ok = ok && take(0x1, 800, "run of nobody", &more, NULL) == 0;
         _exit(ok && free_mib(0, NULL) == 0 ? 0 : 1);
     }
@@ -506,7 +506,7 @@ static int claim(stk_accel *who, uint64_t devices, int64_t waited_ms, const char
     return stk_lease_claim(who, &set, waited_ms, label, NULL);
 }
 
-/* Who has waited lets nobody else in; what is there stays, and the claimer comes when it ended. */
+/* A claim keeps other runs off its devices; holders stay, and the claimer follows them. */
 static void test_claims(void **state)
 {
     (void)state;
@@ -516,7 +516,7 @@ static void test_claims(void **state)
     stk_err err = {0};
     assert_int_equal(take(0x1, 300, "run b step s", &one, NULL), 0);
     assert_int_equal(claim(run, 0x3, 12500, "run a step all"), 0);
-    assert_null(stk_lease_claimant(run, 0, arena)); /* nobody comes before it */
+    assert_null(stk_lease_claimant(run, 0, arena)); /* no other claim comes first */
     const char *who = stk_lease_claimant(accel, 0, arena);
     assert_int_equal(strncmp(who, "claimed by run a step all (user ", 32), 0);
     assert_non_null(strstr(who, "), which has waited for it for 12 s"));
@@ -541,7 +541,7 @@ static void test_claims(void **state)
     stk_accel_close(run);
 }
 
-/* Of several the one that has waited longest comes first, on whatever devices the others began. */
+/* Of several claims, the one that has waited longest comes first on all of its devices. */
 static void test_claims_in_order(void **state)
 {
     (void)state;
@@ -557,7 +557,7 @@ static void test_claims_in_order(void **state)
     assert_int_equal(take_by(runs[1], 0x7, 0, &lease, NULL), 0);
     stk_lease_drop(&lease);
     stk_lease_unclaim(runs[1]);
-    assert_int_equal(take_by(runs[0], 0x1, 100, &lease, NULL), STK_E_BUSY); /* not what it claims */
+    assert_int_equal(take_by(runs[0], 0x1, 100, &lease, NULL), STK_E_BUSY); /* run 2 claims it */
     assert_int_equal(take_by(runs[2], 0x1, 100, &lease, NULL), 0);
     stk_lease_drop(&lease);
     stk_accel_close(runs[2]); /* a claim ends with its engine */
@@ -569,7 +569,7 @@ static void test_claims_in_order(void **state)
     }
 }
 
-/* More than there is room for: who comes too late claims nothing, not some of it. */
+/* Too many claims on device 1: the last claim fails as a whole, on device 0 too. */
 static void test_too_many_claims(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Machines that aren't here: what a spec gives, and what is said about a wrong one. */
+/* Simulated machines: the devices that a spec describes, and the errors of a wrong spec. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static void test_gpus(void **state)
             assert_int_equal(n, i == k ? -1 : 18);
         }
     }
-    stk_device_state now; /* nothing is made up */
+    stk_device_state now; /* a simulation makes up no values */
     assert_int_equal(stk_accel_state(accel, 0, &now, NULL), 0);
     assert_int_equal(now.busy_percent, -1);
     assert_int_equal(now.memory_used, -1);
@@ -89,7 +89,7 @@ static void test_slices(void **state)
     assert_int_equal(stk_accel_link(accel, 1, 15, NULL), STK_LINK_FABRIC);
     stk_accel_close(accel);
 
-    accel = machine("H100,mig=3g.40gb,mig=1g.10gb+A100-40GB"); /* 2 of the first, 1 of the second */
+    accel = machine("H100,mig=3g.40gb,mig=1g.10gb+A100-40GB"); /* 2 slices of 3g, 1 slice of 1g */
     assert_int_equal(stk_accel_n_devices(accel), 5);
     assert_string_equal(stk_accel_device(accel, 3)->profile, "1g.10gb");
     assert_string_equal(stk_accel_device(accel, 4)->uuid, "GPU-sim-1");
@@ -110,7 +110,7 @@ static void test_other_vendors(void **state)
         {"trainium2", "aws", "Neuron device", "aws-sim-0", 1, 4},
         {"v5e-8", "google", "TPU chip", "google-sim-7", 8, 1},
         {"v5litepod-4", "google", "TPU chip", "google-sim-3", 4, 1},
-        {"v4-8", "google", "TPU chip", "google-sim-3", 4, 1}, /* 8 TensorCores */
+        {"v4-8", "google", "TPU chip", "google-sim-3", 4, 1}, /* 8 TensorCores, 2 a chip */
         {"v3-8", "google", "TPU chip", "google-sim-3", 4, 2},
         {"4xv5p", "google", "TPU chip", "google-sim-3", 4, 1},
         {"8xGaudi2", "habana", "Gaudi card", "habana-sim-7", 8, -1},
@@ -131,8 +131,7 @@ static void test_other_vendors(void **state)
     }
 }
 
-/* A grid joins neighbours; the way to others goes through these. A Trainium's edges are joined too.
- */
+/* A grid links neighbours and reaches other devices through them; Trainium's edges wrap around. */
 static void test_grids(void **state)
 {
     (void)state;
@@ -148,7 +147,7 @@ static void test_grids(void **state)
     stk_accel_close(accel);
 }
 
-/* The mask of the machine that we are on says nothing about another. */
+/* This machine's mask doesn't apply to a simulated one. */
 static void test_masks(void **state)
 {
     (void)state;

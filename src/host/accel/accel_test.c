@@ -1,5 +1,5 @@
-/* Finding devices: the list of providers, the pool that inherited masks leave, and what is read
- * from the kernel's files. (NVML: accel_nvml_test.c; what goes wrong: accel_trouble_test.c.) */
+/* Finding devices: the list of providers, the devices that inherited masks leave, and values from
+ * the kernel's files. (NVML: accel_nvml_test.c; failures: accel_trouble_test.c.) */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "sys/file.h"
 
 static char dir[] = "/tmp/stoker-accel-XXXXXX";
-static char devices[PATH_MAX]; /* a fake file there */
+static char devices[PATH_MAX]; /* the fake provider's file in `dir` */
 
 static int set_up(void **state)
 {
@@ -72,7 +72,7 @@ static void test_none(void **state)
     const char *const providers[] = {"none", "auto", "none,auto", NULL};
     for (size_t i = 0; i < sizeof providers / sizeof providers[0]; i++) {
         STK_ARENA_AUTO arena = stk_arena_new(0);
-        stk_accel *accel = NULL; /* the root of this test has no device */
+        stk_accel *accel = NULL; /* this test's root folder has no device */
         assert_int_equal(stk_accel_open(providers[i], &accel, NULL), 0);
         assert_int_equal(stk_accel_n_devices(accel), 0);
         assert_null(stk_accel_device(accel, 0));
@@ -102,14 +102,14 @@ static void test_unknown_provider(void **state)
     }
 }
 
-/* Several providers fill one list, and each device is asked of who found it. */
+/* Several providers fill one list; each device is read through the provider that found it. */
 static void test_several(void **state)
 {
     (void)state;
     char second[PATH_MAX + 16], list[3 * PATH_MAX];
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_accel_close(open_fake("[{\"uuid\": \"GPU-a\", \"busy_percent\": 11}]"));
-    snprintf(second, sizeof second, "%s/second,nvidia.json", dir); /* a comma is no end by itself */
+    snprintf(second, sizeof second, "%s/second,nvidia.json", dir); /* a path may have a comma */
     const char *json = "[{\"uuid\": \"X\", \"parent\": null, \"busy_percent\": 22},"
                        " {\"uuid\": \"Y\", \"parent\": 0, \"busy_percent\": 33}]";
     assert_int_equal(stk_file_write(second, json, strlen(json), 0644, NULL), 0);
@@ -125,7 +125,7 @@ static void test_several(void **state)
         assert_int_equal(stk_accel_sample(accel, i, NULL, 0, &s), 0);
         assert_int_equal(s.busy_percent, 11 * (i + 1));
     }
-    assert_int_equal(stk_accel_device(accel, 2)->parent, 1); /* in this list, not in its file */
+    assert_int_equal(stk_accel_device(accel, 2)->parent, 1); /* its index in this list */
     assert_string_equal(stk_accel_describe(accel, arena), "2 fake GPUs, 1 fake MIG slice");
     stk_accel_close(accel);
 }
@@ -149,7 +149,7 @@ static void test_mask(void **state)
         {"0,9,1", "0", "'9' names none of them"},
         {"GPU-00002-fake,GPU-00000-fake", "20", "limits them to 2 of 4"},
         {"GPU-00003", "3", "limits them to 1 of 4"},
-        {"GPU-0000", "", "'GPU-0000' names none"}, /* cut too short to be one device */
+        {"GPU-0000", "", "'GPU-0000' names none"}, /* too short to name one device */
         {"0,1,2,3", "0123", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -166,7 +166,7 @@ static void test_mask(void **state)
                                     : strstr(text, "CUDA_VISIBLE_DEVICES") != NULL) {
             fail_msg("mask '%s': %s", cases[i].mask, text);
         }
-        stk_device_sample sample; /* the mask must not shift whom we ask */
+        stk_device_sample sample; /* the mask must not shift the provider's indices */
         if (seen[0] != '\0') {
             assert_int_equal(stk_accel_sample(accel, 0, NULL, 0, &sample), 0);
             assert_int_equal(sample.busy_percent, 37 + seen[0] - '0');
@@ -175,7 +175,7 @@ static void test_mask(void **state)
     }
 }
 
-/* A host of every vendor: a mask takes away of its own vendor's devices only. */
+/* A host with devices of every vendor: a mask hides only its own vendor's devices. */
 static void test_masks_of_vendors(void **state)
 {
     (void)state;
@@ -209,8 +209,7 @@ static void test_masks_of_vendors(void **state)
         setenv(cases[i].variable, cases[i].mask, 1);
         stk_accel *accel = open_fake(json);
         unsetenv(cases[i].variable);
-        /* Masked vendors come in their mask's order, others stay: compare in the order of the file.
-         */
+        /* A masked vendor's devices come in the mask's order: compare in the file's order. */
         for (const char *name = "n0\0a0\0a1\0i0\0i1\0w0\0w1\0t0\0t1\0"; *name; name += 3) {
             for (uint32_t k = 0; k < stk_accel_n_devices(accel); k++) {
                 const stk_device *d = stk_accel_device(accel, k);
@@ -229,7 +228,7 @@ static void test_masks_of_vendors(void **state)
     }
 }
 
-/* A mask of this process says nothing about a machine that isn't here. */
+/* This process's mask doesn't apply to a simulated machine. */
 static void test_mask_of_simulated(void **state)
 {
     (void)state;
@@ -249,7 +248,7 @@ static void test_fake_file(void **state)
                               " {\"usable\": false, \"trouble\": \"burnt\"}]"));
     char provider[PATH_MAX + 8];
     snprintf(provider, sizeof provider, "fake:%s", devices);
-    setenv("STOKER_ACCEL", provider, 1); /* as a user would switch it on */
+    setenv("STOKER_ACCEL", provider, 1); /* as a user would choose the provider */
     stk_accel *accel = NULL;
     assert_int_equal(stk_accel_open(NULL, &accel, NULL), 0);
     assert_int_equal(stk_accel_n_devices(accel), 2);
@@ -326,7 +325,7 @@ static void test_sysfs(void **state)
     assert_false(stk_pci_name(NULL, name));
 }
 
-/* The kernel's tree: two behind one switch, one on the same host bridge, one on another. */
+/* The kernel's tree: two devices behind one switch, one on the same host bridge, one on another. */
 static void test_pci_links(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Xids and their policy, bursts, the kernel log, quarantine; and the fake provider, which tells of
- * them. */
+/* Xids and their policy, bursts, the kernel log, quarantine; and the fake provider, which reports
+ * Xids too. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,7 +93,7 @@ static void test_policy(void **state)
     assert_int_equal(n_known, 109);
 }
 
-/* Each field of the state comes through under its own name: no byte of the struct stays unknown. */
+/* Each field of the state is read under its own name; no byte of the struct stays unknown. */
 static void test_fake_state(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void test_fake_changes(void **state)
         " {\"uuid\": \"MIG-c\", \"parent\": 0, \"profile\": \"1g.10gb\"}]}");
     assert_string_equal(stk_accel_driver(accel), "580.65.06");
     assert_int_equal(stk_accel_cuda_version(accel), 13000);
-    assert_false(stk_accel_device(accel, 0)->usable); /* split */
+    assert_false(stk_accel_device(accel, 0)->usable); /* split into slices */
     assert_int_equal(stk_accel_device(accel, 0)->n_slices, 1);
     assert_null(stk_accel_device(accel, 0)->trouble);
     assert_string_equal(stk_accel_device(accel, 2)->noun, "MIG slice");
@@ -146,10 +146,10 @@ static void test_fake_changes(void **state)
     int32_t n = 0;
     assert_int_equal(stk_accel_link(accel, 0, 1, &n), STK_LINK_FABRIC);
     assert_int_equal(n, 18);
-    assert_int_equal(stk_accel_link(accel, 1, 0, NULL), STK_LINK_SYSTEM); /* by NUMA */
+    assert_int_equal(stk_accel_link(accel, 1, 0, NULL), STK_LINK_SYSTEM); /* two NUMA nodes */
     assert_int_equal(stk_accel_link(accel, 0, 2, &n), STK_LINK_SAME);
     assert_int_equal(n, -1);
-    assert_int_equal(stk_accel_link(accel, 2, 1, &n), STK_LINK_FABRIC); /* as its parent */
+    assert_int_equal(stk_accel_link(accel, 2, 1, &n), STK_LINK_FABRIC); /* its parent's link */
 
     stk_device_process list[4];
     assert_int_equal(stk_accel_processes(accel, 0, list, 4), 2);
@@ -178,7 +178,7 @@ static void test_fake_changes(void **state)
     assert_int_equal(stk_accel_sample(accel, 0, ours, 1, &sample), STK_E_ENV);
     assert_int_equal(stk_accel_sample(accel, 1, ours, 1, &sample), 0);
     assert_int_equal(sample.temperature_c, 40);
-    assert_int_equal(stk_accel_state(accel, 2, &s, &err), STK_E_ENV); /* no more in the file */
+    assert_int_equal(stk_accel_state(accel, 2, &s, &err), STK_E_ENV); /* no longer in the file */
     stk_accel_close(accel);
 }
 
@@ -187,7 +187,7 @@ static void test_fake_events(void **state)
     (void)state;
     stk_accel *accel = open_fake("[{}, {\"events\": [{\"xid\": 13, \"time_ms\": 1}]}]");
     stk_device_event e;
-    assert_false(stk_accel_next_event(accel, &e)); /* it was there before */
+    assert_false(stk_accel_next_event(accel, &e)); /* the event is older */
     describe("[{\"events\": [{\"xid\": 94, \"pid\": 5, \"time_ms\": 1000}]},"
              " {\"events\": [{\"xid\": 13, \"time_ms\": 1},"
              "  {\"xid\": 79, \"time_ms\": 2000}, {\"xid\": 79, \"time_ms\": 150000},"
@@ -203,7 +203,7 @@ static void test_fake_events(void **state)
     assert_int_equal(e.i_device, 1);
     assert_string_equal(e.text, "Xid 79: GPU has fallen off the bus");
     assert_int_equal(e.mono_ms, 2000);
-    assert_true(stk_accel_next_event(accel, &e)); /* three minutes of silence before it */
+    assert_true(stk_accel_next_event(accel, &e)); /* the first after three minutes of silence */
     assert_int_equal(e.mono_ms, 509000);
     assert_int_equal(e.xid, 79);
     assert_true(stk_accel_next_event(accel, &e));
@@ -226,7 +226,7 @@ static void test_quarantine(void **state)
     assert_int_equal(stk_accel_quarantine(accel, 0, "second reason", &err), 0);
     assert_false(stk_accel_device(accel, 0)->usable);
     assert_true(stk_accel_device(accel, 2)->usable);
-    assert_int_equal(stk_accel_open(provider, &other, NULL), 0); /* another run sees it */
+    assert_int_equal(stk_accel_open(provider, &other, NULL), 0); /* another run sees that */
     const stk_device *d = stk_accel_device(other, 0);
     assert_false(d->usable);
     assert_non_null(strstr(d->trouble, "GPU 0 is quarantined since 20"));
@@ -238,7 +238,7 @@ static void test_quarantine(void **state)
     assert_null(stk_accel_device(other, 0)->trouble);
 
     assert_int_equal(stk_accel_quarantine(accel, 1, "rows are to be remapped", &err), 0);
-    assert_false(stk_accel_device(accel, 2)->usable); /* with the device its slices */
+    assert_false(stk_accel_device(accel, 2)->usable); /* slices share their device's quarantine */
     assert_non_null(strstr(stk_accel_device(accel, 2)->trouble, "rows are"));
     assert_int_equal(stk_accel_clear_quarantine(accel, 1, &err), 0);
     assert_true(stk_accel_device(accel, 2)->usable);

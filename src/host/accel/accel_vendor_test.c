@@ -1,4 +1,4 @@
-/* AMD, Intel, Neuron and TPU devices in trees of files as their drivers make them. */
+/* AMD, Intel, Neuron and TPU devices in file trees as their drivers make them. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,7 +88,7 @@ static stk_accel *open_all(void)
     return accel;
 }
 
-/* A host with none of these costs nothing and finds nothing. */
+/* A host without such devices lists none. */
 static void test_nothing(void **state)
 {
     (void)state;
@@ -159,7 +159,7 @@ static void test_amd(void **state)
     assert_int_equal(d->numa, 1);
     assert_true(d->memory_bytes == 206141652992);
     assert_true(d->usable);
-    assert_string_equal(stk_accel_device(accel, 1)->uuid, "amd-0000:26:00.0"); /* it has none */
+    assert_string_equal(stk_accel_device(accel, 1)->uuid, "amd-0000:26:00.0"); /* no unique id */
     assert_int_equal(stk_accel_link(accel, 0, 1, NULL), STK_LINK_FABRIC);
 
     stk_device_state s;
@@ -167,7 +167,7 @@ static void test_amd(void **state)
     assert_int_equal(s.busy_percent, 73);
     assert_int_equal(s.memory_busy_percent, 11);
     assert_true(s.memory_used == 296747008);
-    assert_int_equal(s.temperature_c, 52); /* the junction: such a card has no edge sensor */
+    assert_int_equal(s.temperature_c, 52); /* at the junction: this card has no edge sensor */
     assert_int_equal(s.power_mw, 172000);
     assert_int_equal(s.power_limit_mw, 750000);
     assert_int_equal(s.sm_mhz, 1210);
@@ -193,7 +193,7 @@ static void test_amd_processes(void **state)
     put_two_amd();
     stk_accel *accel = open_all();
     stk_device_process who[4];
-    assert_int_equal(stk_accel_processes(accel, 0, who, 4), -1); /* no such folder: not known */
+    assert_int_equal(stk_accel_processes(accel, 0, who, 4), -1); /* no folder: unknown */
     PUT("/sys/class/kfd/kfd/proc", {"/4242/vram_5001", "1048576\n"}, {"/4242/vram_5002", "0\n"},
         {"/77/vram_5002", "4096\n"});
     assert_int_equal(stk_accel_processes(accel, 0, who, 4), 1);
@@ -228,7 +228,7 @@ static void test_amd_troubles(void **state)
     assert_non_null(strstr(stk_accel_device(accel, 1)->trouble, "/dev/dri/renderD136 isn't there"));
     stk_accel_close(accel);
 
-    put("/.dockerenv", ""); /* in a container the host's others aren't ours */
+    put("/.dockerenv", ""); /* in a container, a device without a node isn't ours */
     accel = open_all();
     assert_int_equal(stk_accel_n_devices(accel), 1);
     stk_accel_close(accel);
@@ -271,7 +271,7 @@ static void put_intel(int card, const char *pci, const char *id, int minor)
 static void test_intel(void **state)
 {
     (void)state;
-    put_intel(0, "0000:00:02.0", "0xa780\n", 128); /* in the CPU: counted, not listed */
+    put_intel(0, "0000:00:02.0", "0xa780\n", 128); /* integrated: counted, not listed */
     put_intel(2, "0000:03:00.0", "0xe20b\n", 129);
     put_intel(1, "0000:4d:00.0", "0x0bd5\n", 130);
     PUT("/sys/bus/pci/devices/0000:03:00.0", {"/driver", "->../../drivers/xe"},
@@ -373,7 +373,7 @@ static void test_neuron_logical_cores(void **state)
     stk_accel_close(accel);
 }
 
-/* An older driver has no files, and the instance's kind says what it drives. */
+/* An older driver has no such files; the type of the instance tells the type of its devices. */
 static void test_neuron_by_instance(void **state)
 {
     (void)state;
@@ -462,7 +462,7 @@ static void test_tpu_by_accel_nodes(void **state)
     stk_accel_close(accel);
 }
 
-/* A container without PCI: the nodes, and what Google's environment calls them. */
+/* A container without PCI has only the nodes; Google's environment says which devices they are. */
 static void test_tpu_by_environment(void **state)
 {
     (void)state;
@@ -471,7 +471,7 @@ static void test_tpu_by_environment(void **state)
     put("/dev/vfio/10", "");
     put("/dev/vfio/2", "");
     stk_accel *accel = open_all();
-    assert_int_equal(stk_accel_n_devices(accel), 0); /* vfio may be anything */
+    assert_int_equal(stk_accel_n_devices(accel), 0); /* a vfio node may be any device */
     stk_accel_close(accel);
     setenv("TPU_ACCELERATOR_TYPE", "v5litepod-8", 1);
     accel = open_all();
@@ -482,7 +482,7 @@ static void test_tpu_by_environment(void **state)
     stk_accel_close(accel);
 }
 
-/* All four in one host, each by its own provider, and their masks. */
+/* All four vendors in one host, each with its own provider and mask. */
 static void test_together(void **state)
 {
     (void)state;

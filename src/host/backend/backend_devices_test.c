@@ -1,5 +1,6 @@
-/* Real processes with fake devices: who goes over its share is ended and its neighbour lives; who
- * uses what it wasn't given is noticed, and ended under policy strict. */
+/* Real processes with fake devices: the backend ends a task that exceeds its share, and lets its
+ * neighbour live; it reports a task that uses a device it wasn't granted, and under policy strict
+ * ends it. */
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -55,7 +56,7 @@ static stk_backend *open_backend(stk_policy policy)
     return b;
 }
 
-/* A step that sleeps, with `share_bytes` of device `i`; its pid. */
+/* Starts a step that sleeps, with `share_bytes` of device `i`; returns its pid. */
 static pid_t start(stk_backend *b, uint32_t id, uint32_t i, int64_t share_bytes)
 {
     static char dirs[8][128];
@@ -85,7 +86,7 @@ static pid_t start(stk_backend *b, uint32_t id, uint32_t i, int64_t share_bytes)
     return (pid_t)r.pid;
 }
 
-/* The next report within `ms`; false: none. */
+/* Waits up to `ms` for the next report; false if there is none. */
 static bool next(stk_backend *b, stk_report *ret, int64_t ms)
 {
     for (int64_t end = now_ms() + ms; now_ms() < end;) {
@@ -115,7 +116,7 @@ static void test_share(void **state)
     pid_t greedy = start(b, 2, 0, 10 * GB);
     describe("[{\"uuid\": \"GPU-a\", \"processes\": {\"%d\": 9900000000, \"%d\": 10000000000}}]",
              (int)good, (int)greedy);
-    assert_false(next(b, &r, 1500)); /* both keep to theirs */
+    assert_false(next(b, &r, 1500)); /* both keep to their shares */
     describe("[{\"uuid\": \"GPU-a\", \"processes\": {\"%d\": 9900000000, \"%d\": 12100000000}}]",
              (int)good, (int)greedy);
     assert_true(next(b, &r, 20000));
@@ -126,7 +127,7 @@ static void test_share(void **state)
                         "used 12.1 GB of its 10 GB of GPU memory (GPU-a); raise gpu_memory, or "
                         "set on_oom to try again with more");
     assert_int_equal(r.outcome.devices[0].peak_memory_bytes, 12100000000);
-    assert_false(next(b, &r, 1500)); /* its neighbour lives */
+    assert_false(next(b, &r, 1500)); /* its neighbour lives on */
     b->ops->stop(b, 1, 0, STK_FAIL_CANCELLED);
     assert_true(next(b, &r, 20000));
     assert_int_equal(r.id, 1);
@@ -151,7 +152,7 @@ static void test_outside(void **state)
         assert_non_null(strstr(r.text, "step 'step7-"));
         assert_non_null(strstr(r.text, "uses GPU GPU-b (index 1), which it was not granted"));
         if (policies[i] == STK_POLICY_FIT) {
-            assert_false(next(b, &r, 6000)); /* told once */
+            assert_false(next(b, &r, 6000)); /* reported only once */
             b->ops->stop(b, 7, 0, STK_FAIL_CANCELLED);
         }
         assert_true(next(b, &r, 20000));
@@ -163,7 +164,7 @@ static void test_outside(void **state)
     }
 }
 
-/* A driver that doesn't say whose memory it is: said once. */
+/* The backend says once that the driver doesn't report memory per process. */
 static void test_a_share_that_the_driver_does_not_tell(void **state)
 {
     (void)state;

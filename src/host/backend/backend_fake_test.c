@@ -52,7 +52,7 @@ static int start(stk_backend *b, uint32_t id, uint32_t attempt, int *ret_fd)
     assert_int_equal(pipe(fds), 0);
     job.lease.n = job.lease.n_fds = 1;
     job.lease.fds[0] = fds[1];
-    *ret_fd = fds[0]; /* at its end of file when the lease was dropped */
+    *ret_fd = fds[0]; /* reads end of file once the lease is dropped */
     int r = b->ops->start(b, &job, &err);
     assert_int_equal(r, err.code);
     return r;
@@ -85,7 +85,7 @@ static void test_fates(void **state)
     assert_false(is_readable(b));
     assert_int_equal(b->ops->wait_ms(b), 10);
 
-    /* twice the same: nothing new, the second lease is given back */
+    /* the same attempt again: nothing new starts, and the second lease is dropped */
     assert_int_equal(start(b, 2, 1, &lease[2]), 0);
     assert_int_equal(w.n_fates, 2);
     assert_true(is_dropped(lease[2]));

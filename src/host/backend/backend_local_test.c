@@ -1,5 +1,5 @@
 /* The local backend with real processes: commands, limits, the guardian, leftovers. Fork servers
- * are in backend_server_test.c. Run with --bench N for what a quick command costs. */
+ * are in backend_server_test.c. With --bench N it measures the cost of a quick command. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -26,8 +26,8 @@
 static char root[64];
 static int n_dirs;
 
-/* In place of libc's: counts signals to groups whose number isn't our child's any more. By then it
- * may be somebody else's. */
+/* Replaces libc's kill and counts signals to groups whose number is no longer a child of ours: by
+ * then the number may belong to another process. */
 static uint32_t n_too_late;
 
 int kill(pid_t pid, int number)
@@ -81,7 +81,7 @@ static char *new_dir(void)
     return dir;
 }
 
-/* The next report of that kind for `id`, within 20 s. */
+/* Waits up to 120 s for the next report of that kind for `id`. */
 static stk_report wait_for(stk_backend *b, stk_report_kind kind, uint32_t id)
 {
     stk_report r;
@@ -238,7 +238,7 @@ static void test_environment(void **state)
     b->ops->close(b);
 }
 
-/* Children in the background, in their own process group, in their own session, without parent. */
+/* Leftover children: in the background, in their own process group or session, without a parent. */
 static void test_leftovers(void **state)
 {
     (void)state;
@@ -252,7 +252,7 @@ static void test_leftovers(void **state)
     daemon_job.dir = dir7;
     daemon_job.env = (const char *const[]){marker7, NULL};
     daemon_job.argv = SHELL("(setsid sleep 300 & echo $! ) ; sleep 300");
-    start(b, &daemon_job); /* it has a daemon of its own, which nobody may touch while it lives */
+    start(b, &daemon_job); /* its daemon must survive while this job lives */
     wait_for(b, STK_REPORT_STARTED, 7);
     for (int i = 0; i < 12000 && strchr(log_of(dir7, "stdout.log"), '\n') == NULL; i++) {
         usleep(10000);
@@ -295,7 +295,7 @@ static void test_stop(void **state)
     assert_true(o.wall_ms >= 100 && o.wall_ms < 300000);
 
     job.dir = new_dir();
-    job.timeout_ms = 2000; /* by then it listens to nothing */
+    job.timeout_ms = 2000; /* by then the shell ignores SIGTERM */
     job.grace_ms = 100;
     job.argv = SHELL("trap '' TERM; while :; do sleep 0.02; done");
     o = run(b, &job);
@@ -303,7 +303,7 @@ static void test_stop(void **state)
     assert_true(o.wall_ms >= 2100);
 
     job.dir = new_dir();
-    job.timeout_ms = 0; /* it tidies up: the signal comes, the output is kept */
+    job.timeout_ms = 0; /* the task handles the signal, and its output is kept */
     job.argv = SHELL("trap 'echo bye; exit 0' TERM; echo hello; while :; do sleep 0.02; done");
     start(b, &job);
     for (int i = 0; i < 12000 && strstr(log_of(job.dir, "stdout.log"), "hello") == NULL; i++) {
@@ -315,7 +315,7 @@ static void test_stop(void **state)
     assert_int_equal(o.failure, STK_FAIL_CANCELLED);
     assert_string_equal(log_of(job.dir, "stdout.log"), "hello\nbye\n");
 
-    job.dir = new_dir(); /* it had ended before anybody asked: its own end is the truth */
+    job.dir = new_dir(); /* the task ended before the stop: its own end counts */
     job.argv = SHELL("exit 4");
     start(b, &job);
     wait_for(b, STK_REPORT_STARTED, 1);
@@ -330,7 +330,7 @@ static void test_stop(void **state)
 
 /* --- memory --- */
 
-/* Not seen by ThreadSanitizer, whose notes about each byte are four times as large. */
+/* ThreadSanitizer skips this function: its shadow memory is four times the size of the memory. */
 __attribute__((no_sanitize("thread"))) static _Noreturn void eat(size_t mb)
 {
     for (size_t i = 0; i < mb; i++) {
@@ -396,7 +396,7 @@ static void test_oom_watchdog(void **state)
     b->ops->close(b);
 }
 
-/* --- the record of what it used --- */
+/* --- the record of what a task used --- */
 
 static void test_samples(void **state)
 {
@@ -458,20 +458,20 @@ static void test_attempt_kill(void **state)
     }
     assert_true(stk_runner_attempt_is_live(job.dir));
     stk_err err = {0};
-    stk_job twice = job; /* the same attempt again while it lives: refused, nothing happens to it */
+    stk_job twice = job; /* a second start of a live attempt is refused and does no harm */
     twice.id = 2;
     assert_int_equal(b->ops->start(b, &twice, &err), STK_E_BUSY);
-    kill(pid, SIGKILL); /* the leader alone; the rest still lives */
+    kill(pid, SIGKILL); /* only the leader: its children live on */
     assert_true(stk_runner_attempt_is_live(job.dir));
     assert_int_equal(stk_runner_attempt_kill(job.dir, "run", 5000), 0);
     assert_false(stk_runner_attempt_is_live(job.dir));
     assert_true(is_gone_within(children[0], 0) && is_gone_within(children[1], 0));
-    assert_int_equal(stk_runner_attempt_kill(job.dir, "run", 5000), 0); /* twice is harmless */
+    assert_int_equal(stk_runner_attempt_kill(job.dir, "run", 5000), 0); /* again: harmless */
     wait_for(b, STK_REPORT_ENDED, 1);
     b->ops->close(b);
 }
 
-/* How many entries a folder has. */
+/* The number of entries in a folder. */
 static uint32_t n_entries(const char *dir)
 {
     stk_err err = {0};
@@ -480,7 +480,7 @@ static uint32_t n_entries(const char *dir)
     return entries.n;
 }
 
-/* Starts a process that has `path` open by a description of its own, until it is killed. */
+/* Starts a process that opens `path` itself and keeps it open until it is killed. */
 static pid_t open_elsewhere(const char *path, int flags)
 {
     int pipes[2];
@@ -502,14 +502,14 @@ static pid_t open_elsewhere(const char *path, int flags)
     return pid;
 }
 
-/* The attempt's lock costs no file; the task can't write what it is on; and it is the task's alone:
- * who opens task.json too is neither taken for the attempt's, nor does the lock end with him. */
+/* The attempt's lock is on task.json: it needs no file of its own, and the task can't write it. A
+ * process that merely opens task.json neither belongs to the attempt nor holds its lock. */
 static void test_the_lock_is_on_task_json(void **state)
 {
     (void)state;
     stk_backend *b = open_backend("none");
     stk_job job = {.id = 1, .step = "s", .dir = new_dir()};
-    /* A daemon that keeps what it knows nothing of, but neither its logs nor its environment. */
+    /* A daemon that drops its logs and environment, but keeps the lock that it inherited. */
     job.argv = SHELL("env -i setsid sh -c 'echo $$; exec sleep 300 >/dev/null 2>&1' & wait");
     start(b, &job);
     pid_t leader = (pid_t)wait_for(b, STK_REPORT_STARTED, 1).pid;
@@ -528,7 +528,7 @@ static void test_the_lock_is_on_task_json(void **state)
     siginfo_t info;
     kill(leader, SIGKILL);
     assert_int_equal(waitid(P_PID, (id_t)leader, &info, WEXITED | WNOWAIT), 0);
-    assert_true(stk_runner_attempt_is_live(job.dir)); /* of the daemon alone */
+    assert_true(stk_runner_attempt_is_live(job.dir)); /* only the daemon lives */
     assert_int_equal(stk_proc_lockers(path, found, 4), 1);
     assert_int_equal(found[0], daemon);
     assert_int_equal(stk_runner_attempt_kill(job.dir, "run", 60000), 0);
@@ -544,7 +544,7 @@ static void test_the_lock_is_on_task_json(void **state)
     b->ops->close(b);
 }
 
-/* Attempts of an earlier version have their lock on a file of its own. */
+/* An attempt of an earlier version has its lock on a separate file. */
 static void test_an_attempt_of_an_earlier_version(void **state)
 {
     (void)state;
@@ -582,7 +582,7 @@ static void test_guardian(void **state)
         stk_err err = {0};
         unsetenv("STOKER_CGROUP");
         stk_local_config config = {.run = "test-guardian", .server_fd = -1};
-        /* A session of its own within, without parent or session: only the environment tells. */
+        /* The first child has its own session and no parent: only its environment identifies it. */
         stk_job job = {.id = 1, .step = "s", .dir = dir, .memory_bytes = 1 << 30};
         job.argv = SHELL("(setsid sleep 300 & echo $!); sleep 301 & echo $!; echo $$; wait");
         job.env = (const char *const[]){"STOKER_RUN=test-guardian", NULL};
@@ -619,10 +619,10 @@ static void test_guardian(void **state)
     int c;
     while ((c = fgetc(f)) == '\n') {
     }
-    assert_int_equal(c, EOF); /* nobody holds the engine's pipe any more, nor does the guardian */
+    assert_int_equal(c, EOF); /* no process holds the engine's pipe now, not even the guardian */
     fclose(f);
     assert_int_equal(stk_runner_attempt_kill(dir, "test-guardian", 10000), 0);
-    /* Its control groups go too: a moment later, by the guardian. */
+    /* A moment later, the guardian also removes the run's control groups. */
     char mine[4096];
     size_t mount;
     if (stk_cgroup_find("memory", mine, sizeof mine, &mount) == 0) {
@@ -651,7 +651,7 @@ static void test_close_ends_all(void **state)
     for (int i = 0; i < 5; i++) {
         assert_true(is_gone_within(pids[i], 0));
     }
-    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left, the guardian included */
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left, not even the guardian */
 }
 
 static void test_many(void **state)
@@ -682,7 +682,7 @@ static void test_many(void **state)
     b->ops->close(b);
 }
 
-/* --- what a quick command costs --- */
+/* --- the cost of a quick command --- */
 
 static double cpu_us(void)
 {

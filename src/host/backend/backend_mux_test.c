@@ -1,4 +1,4 @@
-/* Two fakes behind one table. */
+/* Two fake backends behind one interface. */
 #include <poll.h>
 #include <string.h>
 
@@ -76,12 +76,12 @@ static void test_routes(void **state)
     assert_int_equal(start(b, 4, 2, &err), STK_E_BUG);
     assert_non_null(strstr(err.text, "backend 2 of 2"));
 
-    expect(b, STK_REPORT_STARTED, 5, 0); /* in turn */
+    expect(b, STK_REPORT_STARTED, 5, 0); /* the backends take turns */
     expect(b, STK_REPORT_STARTED, 2, 0);
     expect(b, STK_REPORT_STARTED, 3, 0);
     assert_false(b->ops->next(b, &report));
     assert_false(is_readable(b));
-    assert_int_equal(b->ops->wait_ms(b), 20); /* whose is the first */
+    assert_int_equal(b->ops->wait_ms(b), 20); /* until job 2, the first to end */
     here.now_ms = there.now_ms = 1025;
     assert_int_equal(b->ops->wait_ms(b), 0);
     expect(b, STK_REPORT_ENDED, 2, STK_FAIL_NONE);
@@ -89,7 +89,7 @@ static void test_routes(void **state)
 
     assert_int_equal(start(b, 7, 1, &err), 0);
     expect(b, STK_REPORT_STARTED, 7, 0);
-    b->ops->stop(b, 7, 0, STK_FAIL_TIMEOUT); /* whoever has it */
+    b->ops->stop(b, 7, 0, STK_FAIL_TIMEOUT); /* reaches the backend that runs job 7 */
     b->ops->stop(b, 5, 0, STK_FAIL_CANCELLED);
     b->ops->stop(b, 77, 0, STK_FAIL_CANCELLED);
     assert_true(is_readable(b));
@@ -99,7 +99,7 @@ static void test_routes(void **state)
     b->ops->close(b);
 }
 
-/* The one that always has something doesn't keep the other from being heard. */
+/* A backend that always has a report doesn't hold back the other's reports. */
 static void test_fair(void **state)
 {
     (void)state;
@@ -119,7 +119,7 @@ static void test_fair(void **state)
     assert_in_range(n_before, 0, 1);
     int64_t memory;
     double cpus;
-    assert_false(b->ops->usage(b, 1, &memory, &cpus)); /* nobody can tell */
+    assert_false(b->ops->usage(b, 1, &memory, &cpus)); /* a fake measures no usage */
     b->ops->close(b);
 }
 

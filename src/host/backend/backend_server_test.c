@@ -1,5 +1,5 @@
-/* Fork servers: the protocol against a server of our own that misbehaves on demand, and against the
- * real one where Python is there. The fake is this program again: --fake FD. */
+/* Fork servers: the protocol against a fake server that misbehaves on demand, and against the real
+ * server where Python is installed. The fake is this program, started with --fake FD. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -22,7 +22,7 @@
 #include "sys/file.h"
 #include "sys/proc.h"
 
-/* --- the fake: what it does with a spawn is the step's name --- */
+/* --- the fake server: the step's name says what it does with a spawn --- */
 
 static void say(int fd, int passed, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static void say(int fd, int passed, const char *fmt, ...)
@@ -73,7 +73,7 @@ static const stk_json *hear(int fd, int *fds, int *n_fds, stk_arena *arena)
     return stk_json_readn(arena, text, len);
 }
 
-/* The task: writes what it was given to stdout, then ends as the step says. */
+/* The task: prints what it was given, then ends as the step's name says. */
 static _Noreturn void fake_task(const char *step, const stk_json *m, int *fds, int n_fds)
 {
     setsid();
@@ -140,7 +140,7 @@ static void fake_spawn(int fd, const stk_json *m, int *fds, int n_fds, bool clea
         usleep(50000);
         _exit(0);
     }
-    if (strcmp(step, "long") == 0) { /* until it ends or we are to end */
+    if (strcmp(step, "long") == 0) { /* until the task ends or the engine closes the socket */
         struct pollfd p = {.fd = fd, .events = POLLRDHUP};
         while (waitpid(pid, &status, WNOHANG) == 0) {
             if (poll(&p, 1, 5) > 0) {
@@ -179,7 +179,7 @@ static _Noreturn void fake_server(int fd, bool clean)
     _exit(0);
 }
 
-/* --- the tests' frame --- */
+/* --- the tests' helpers --- */
 
 static char root[64];
 static char fake_python[128];
@@ -227,7 +227,7 @@ static stk_backend *open_with(int server_fd, const char *python)
     return b;
 }
 
-/* As the front does: the server is a child of the process that becomes the engine. */
+/* Like the front, makes the server a child of the process that becomes the engine. */
 static stk_backend *open_fake(void)
 {
     int pair[2];
@@ -315,7 +315,7 @@ static void test_ends(void **state)
     o = run(b, &job);
     assert_int_equal(o.failure, STK_FAIL_EXIT);
     assert_string_equal(o.text, "exit status 3");
-    job = job_of("fine"); /* only a hook: no lock, so it may run beside its attempt */
+    job = job_of("fine"); /* a hook takes no lock, so it may run beside its attempt */
     job.hook = "on_failure";
     job.hook_error = "it \"broke\"";
     assert_true(run(b, &job).ok);
@@ -346,7 +346,7 @@ static void test_lease_travels(void **state)
     assert_int_equal(b->ops->start(b, &job, &err), 0);
     assert_int_equal(job.lease.n, 0);
     wait_for(b, STK_REPORT_STARTED, 5);
-    assert_int_equal(fcntl(pipes[1], F_GETFD), -1); /* ours is closed, the task's isn't */
+    assert_int_equal(fcntl(pipes[1], F_GETFD), -1); /* only the task's copy is open */
     struct pollfd p = {.fd = pipes[0]};
     usleep(20000);
     assert_int_equal(poll(&p, 1, 0), 0);
@@ -381,7 +381,7 @@ static void test_server_dies(void **state)
 {
     (void)state;
     stk_backend *b = open_fake();
-    stk_job job = job_of("die"); /* the task lives on, as our child: its own end counts */
+    stk_job job = job_of("die"); /* the task lives on as the engine's child: its own end counts */
     stk_err err = {0};
     assert_int_equal(b->ops->start(b, &job, &err), 0);
     stk_report said = wait_for(b, STK_REPORT_NOTE, job.id);
@@ -389,13 +389,13 @@ static void test_server_dies(void **state)
     assert_non_null(strstr(said.text, "; a new one replaces it"));
     stk_outcome o = wait_for(b, STK_REPORT_ENDED, job.id).outcome;
     assert_string_equal(o.text, "exit status 5");
-    job = job_of("fine"); /* and the next one is served by a clean server */
+    job = job_of("fine"); /* a new server runs the next task */
     assert_true(run(b, &job).ok);
-    job = job_of("pdeath"); /* as the real server's tasks do */
+    job = job_of("pdeath"); /* this task dies with its server, as with the real one */
     o = run(b, &job);
     assert_int_equal(o.failure, STK_FAIL_LOST);
     assert_non_null(strstr(o.text, "fork server"));
-    job = job_of("gone"); /* it died with the order in its hands */
+    job = job_of("gone"); /* the server dies before it starts the task */
     o = run(b, &job);
     assert_int_equal(o.failure, STK_FAIL_LOST);
     job = job_of("garbage");
@@ -407,7 +407,7 @@ static void test_server_dies(void **state)
     b->ops->close(b);
 }
 
-/* It says nothing and doesn't end either: another takes its place. */
+/* A server that neither answers nor ends is replaced. */
 static void test_server_hangs(void **state)
 {
     (void)state;
@@ -451,7 +451,7 @@ static void test_stop(void **state)
     stk_job job = job_of("long");
     stk_err err = {0};
     assert_int_equal(b->ops->start(b, &job, &err), 0);
-    b->ops->stop(b, 5, 1000, STK_FAIL_CANCELLED); /* not even sent: the server said nothing yet */
+    b->ops->stop(b, 5, 1000, STK_FAIL_CANCELLED); /* not sent yet: the server is still silent */
     assert_string_equal(wait_for(b, STK_REPORT_ENDED, 5).outcome.text, "cancelled");
     assert_false(stk_runner_attempt_is_live(job.dir));
     job = job_of("long");
@@ -548,7 +548,7 @@ static void test_real_python(void **state)
         expect_result(job.dir, "40");
         assert_string_equal(stdout_of(job.dir), "hi\n");
         job = real_job(2, "stk_test_mod:broken", spawn == 1);
-        assert_true(run(b, &job).ok); /* the result says that it failed */
+        assert_true(run(b, &job).ok); /* the error is in the result */
         expect_result(job.dir, "ValueError");
         job = real_job(3, "stk_test_mod:crash", spawn == 1);
         o = run(b, &job);

@@ -1,4 +1,4 @@
-/* CPUs of ranks: a simulated host's places dealt out, near devices and without. */
+/* Splits a simulated host's CPUs among ranks, with and without devices nearby. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 enum { CPUS = 16, RANKS = 8 };
 
-/* Two nodes of four cores with two threads each, as Linux numbers them: cpu and cpu + 8. */
+/* Two nodes of four cores with two threads each. Like Linux, gives core n the CPUs n and n + 8. */
 static void make_places(cpu_place *places)
 {
     for (int i = 0; i < CPUS; i++) {
@@ -26,7 +26,7 @@ static void set_range(cpu_set_t *set, int first, int last)
     }
 }
 
-/* "0,8 1,9" */
+/* The CPUs of each set as text, such as "0,8 1,9". */
 static const char *shown(const cpu_set_t *sets, uint32_t n)
 {
     static char text[256];
@@ -65,12 +65,12 @@ static void test_near_devices(void **state)
     cpu_set_t near[RANKS];
     cpu_set_t sets[RANKS];
     make_places(places);
-    for (int i = 0; i < 4; i++) { /* devices 0 and 3 at node 1, 1 and 2 at node 0 */
+    for (int i = 0; i < 4; i++) { /* devices 0 and 3 are at node 1, devices 1 and 2 at node 0 */
         set_range(&near[i], i % 3 == 0 ? 4 : 0, i % 3 == 0 ? 7 : 3);
     }
     assert_true(stk_launch_split(places, CPUS, near, 4, sets));
     assert_string_equal(shown(sets, 4), "4,5,12,13 0,1,8,9 2,3,10,11 6,7,14,15");
-    set_range(&near[0], 0, 7); /* a device that is near to all leaves the others theirs */
+    set_range(&near[0], 0, 7); /* a device near all CPUs leaves the other device its own */
     set_range(&near[1], 0, 0);
     assert_true(stk_launch_split(places, CPUS, near, 2, sets));
     assert_string_equal(shown(sets, 2), "1,2,3,4,5,6,7,9,10,11,12,13,14,15 0,8");

@@ -1,4 +1,4 @@
-/* Addresses as people write them, and proofs as RFC 4231 has them. */
+/* Addresses as users write them, and proofs with the test vectors of RFC 4231. */
 #include <string.h>
 
 #include "base/testing.h"

@@ -1,5 +1,5 @@
-/* Environments and frameworks read from their files: made-up folders, made-up libraries, and, where
- * nvcc is installed, what it really writes. */
+/* Environments and frameworks read from their files: made-up folders and libraries and, where nvcc
+ * is installed, its real output. */
 #include <elf.h>
 #include <limits.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ static void write_text(fixture *f, const char *name, const char *text)
     put(f, name, text, strlen(text));
 }
 
-/* The frameworks of <root>/site. */
+/* Finds the frameworks in <root>/site. */
 static uint32_t find(fixture *f, stk_framework *ret)
 {
     const char *const sys_path[] = {path_of(f, "site"), NULL};
@@ -165,7 +165,7 @@ static void test_tensorflow(void **state)
     write_text(f, "site/nvidia/cudnn/lib/libcudnn.so.9", "");
     assert_int_equal(find(f, &t), 1);
     assert_false(t.lacks_cudnn);
-    /* the very old layout, a dict */
+    /* the very old layout is a dict */
     write_text(f, "site/tensorflow/python/platform/build_info.py",
                "build_info = {'cuda_version': '11.2', 'is_rocm_build': False, 'is_cuda_build': "
                "True}\n");
@@ -183,7 +183,7 @@ static void test_jax_and_cupy(void **state)
     write_text(f, "site/jax/__init__.py", "");
     write_text(f, "site/jax-0.10.2.dist-info/METADATA", "");
     assert_int_equal(find(f, t), 1);
-    assert_int_equal(t[0].build, STK_BUILD_UNKNOWN); /* no jaxlib: it can't even be imported */
+    assert_int_equal(t[0].build, STK_BUILD_UNKNOWN); /* jax can't be imported without jaxlib */
     write_text(f, "site/jaxlib-0.10.2.dist-info/METADATA", "");
     assert_int_equal(find(f, t), 1);
     assert_int_equal(t[0].build, STK_BUILD_CPU);
@@ -241,7 +241,7 @@ static void test_virtual_environment(void **state)
                "../../../../project\n# x\nimport sys\n");
     write_text(f, "venv/lib/python3.12/site-packages/b.pth", "/nonexistent\n\n");
     write_text(f, "project/mine/__init__.py", "x = 1\n__version__ = \"7.1\"\n");
-    /* as site.py does, the text stays as it was joined */
+    /* as in site.py, a joined path isn't normalised */
     const char *const joined[] = {"venv/lib/python3.12/site-packages",
                                   "venv/lib/python3.12/site-packages/../../../../project", NULL};
     assert_int_equal(stk_preflight_environment(path_of(f, "venv/bin/python"), f->arena, &e, NULL),
@@ -253,7 +253,7 @@ static void test_virtual_environment(void **state)
     assert_string_equal(stk_preflight_version(folder, f->arena), "7.1");
     assert_null(stk_preflight_package(e.sys_path, "yours", f->arena));
 
-    /* the base's packages too, and PYTHONPATH before all */
+    /* with the packages of the base, and PYTHONPATH before all others */
     config = stk_arena_printf(f->arena,
                               "home = %s/base/bin\ninclude-system-site-packages = TRUE\n"
                               "version_info = 3.12.1.final.0\n",
@@ -281,7 +281,7 @@ static void test_installation(void **state)
     assert_int_equal(stk_preflight_environment(path_of(f, "conda/bin/python"), f->arena, &e, NULL),
                      0);
     expect_path(&e, f, alone);
-    /* a link from elsewhere leads there as well, and PATH finds it */
+    /* a link in another folder leads to the same installation, and PATH finds the link */
     write_text(f, "links/x", "");
     assert_int_equal(symlink("../conda/bin/python3.10", path_of(f, "links/python-of-mine")), 0);
     char *before = strdup(getenv("PATH"));
@@ -298,7 +298,7 @@ static void test_installation(void **state)
     assert_int_equal(stk_preflight_environment(path_of(f, "shims/python3"), f->arena, &e, &err),
                      STK_E_NOT_FOUND);
     assert_non_null(strstr(err.text, "script"));
-    /* the user's own folder stands before the installation's */
+    /* the user's own folder comes before the installation's */
     unsetenv("PYTHONNOUSERSITE");
     setenv("PYTHONUSERBASE", path_of(f, "user"), 1);
     write_text(f, "user/lib/python3.10/site-packages/y.py", "");
@@ -312,7 +312,7 @@ static void test_installation(void **state)
 
 /* --- fat binaries --- */
 
-/* An ELF file with one section .nv_fatbin of these bytes. */
+/* Writes an ELF file with one section .nv_fatbin of these bytes. */
 static void put_elf(fixture *f, const char *name, const unsigned char *section, size_t len)
 {
     static const char names[] = "\0.nv_fatbin\0.shstrtab";
@@ -347,7 +347,7 @@ static void add_number(section *s, uint64_t value, size_t n)
     s->n += n;
 }
 
-/* A container with one entry of each (kind, arch, flags), payloads of 24 bytes. */
+/* Adds a container with one entry for each (kind, arch, flags), with payloads of 24 bytes. */
 static void add_container(section *s, const uint32_t (*entries)[3], uint32_t n)
 {
     add_number(s, 0xBA55ED50u, 4);
@@ -365,7 +365,7 @@ static void add_container(section *s, const uint32_t (*entries)[3], uint32_t n)
         add_number(s, entries[i][1], 4);
         add_number(s, 0, 8);
         add_number(s, 0x11u | entries[i][2], 8);
-        memset(s->bytes + s->n, 0x50, start + 64 + 24 - s->n); /* as if it were the magic */
+        memset(s->bytes + s->n, 0x50, start + 64 + 24 - s->n); /* like the magic */
         s->n = start + 64 + 24;
     }
 }
@@ -385,9 +385,9 @@ static void test_fatbin(void **state)
     assert_true(stk_preflight_fatbin(path_of(f, "lib.so"), &bits, &ptx));
     assert_int_equal(bits,
                      bit(75, STK_ARCH_PLAIN) | bit(90, STK_ARCH_EXACT) | bit(100, STK_ARCH_FAMILY));
-    assert_int_equal(ptx, 90); /* the oldest that is no architecture's own */
+    assert_int_equal(ptx, 90); /* the oldest PTX that isn't specific to one architecture */
 
-    /* torch has it from its library */
+    /* torch's architectures come from its library */
     stk_framework t;
     write_text(f, "site/torch/__init__.py", "");
     write_text(f, "site/torch/version.py", "__version__ = '2.9.0'\ncuda = '12.8'\n");
@@ -397,7 +397,7 @@ static void test_fatbin(void **state)
     assert_true(t.has_ptx);
 }
 
-/* Whatever is in the file: an answer, no crash, no endless loop. */
+/* Any content gives an answer, without a crash or an endless loop. */
 static void test_broken_fatbin(void **state)
 {
     fixture *f = *state;

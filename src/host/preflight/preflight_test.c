@@ -1,5 +1,5 @@
-/* Every rule: frameworks against drivers and devices, the state of a device, the host; and the
- * whole against a fake host and the stand-in of NVIDIA's library. */
+/* Every rule for frameworks, drivers, devices and hosts; then all of them on a fake host and on the
+ * stand-in for NVIDIA's library. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,7 +114,7 @@ static void test_frameworks(void **state)
          "torch 2.13.0 (CUDA 13.0) needs driver 580 or newer", NULL},
         {&cuda13, "535.104", 12020, 90, 0, 0, STK_CHECK_WARNING, "needs driver 580", NULL},
         {&cuda13, "535.104", 12020, 90, 1, 1, STK_CHECK_WARNING, "forward compatibility", NULL},
-        {&cuda13, NULL, -1, 90, 0, 1, STK_CHECK_OK, "fits", NULL}, /* nothing known against it */
+        {&cuda13, NULL, -1, 90, 0, 1, STK_CHECK_OK, "fits", NULL}, /* the driver is unknown */
         {&cuda13, "580.65.06", 13000, -1, 0, 1, STK_CHECK_OK, "fits", NULL},
         {&cpu, "580.65.06", 13000, 90, 0, 1, STK_CHECK_ERROR,
          "torch 2.13.0+cpu is a CPU-only build: it can't use this host's NVIDIA GPU",
@@ -155,7 +155,7 @@ static void test_frameworks(void **state)
     }
 }
 
-/* A torch for data loaders beside a JAX that works, devices of two sorts, no device at all. */
+/* A CPU-only torch beside a JAX that works, devices of two kinds, no device at all. */
 static void test_several(void **state)
 {
     (void)state;
@@ -181,7 +181,7 @@ static void test_several(void **state)
     findings.n = 0;
     stk_preflight_judge(&gpus, both, 2, uses, 0, &findings);
     assert_int_equal(find(&findings, "torch")->level, STK_CHECK_NOTE);
-    const char *const boost[] = {"torch", "xgboost"}; /* which may be what uses the device */
+    const char *const boost[] = {"torch", "xgboost"}; /* xgboost may be what uses the device */
     findings.n = 0;
     stk_preflight_judge(&gpus, both, 1, boost, 2, &findings);
     assert_int_equal(find(&findings, "torch")->level, STK_CHECK_WARNING);
@@ -195,7 +195,7 @@ static void test_several(void **state)
     torch.arch_bits = bits_of(ampere);
     findings.n = 0;
     stk_preflight_judge(&gpus, &torch, 1, uses, 1, &findings);
-    assert_int_equal(findings.items[0].level, STK_CHECK_WARNING); /* it runs on the other */
+    assert_int_equal(findings.items[0].level, STK_CHECK_WARNING); /* torch runs on the A100 */
     assert_non_null(strstr(findings.items[0].text, "has no code for Tesla V100"));
 
     gpus.n = 0;
@@ -257,7 +257,7 @@ static void test_states(void **state)
     static const struct {
         size_t field;
         int64_t value;
-        const char *check; /* NULL: says nothing */
+        const char *check; /* NULL: no finding */
         int level;
         const char *text;
     } cases[] = {
@@ -321,8 +321,8 @@ static void test_pcie(void **state)
         const char *text;
     } cases[] = {{16, 5, 90, 0, NULL},
                  {8, 5, -1, -1, "connected by 8 of its 16 PCIe lanes"},
-                 {16, 1, 0, STK_THROTTLE_IDLE, NULL}, /* asleep */
-                 {16, 1, -1, -1, NULL},               /* who knows */
+                 {16, 1, 0, STK_THROTTLE_IDLE, NULL}, /* the device is asleep */
+                 {16, 1, -1, -1, NULL},               /* the device may be asleep */
                  {16, 3, 95, 0, "works over PCIe generation 3 although it can do 5"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -417,7 +417,7 @@ static void test_fake_host(void **state)
     assert_non_null(strstr(find(&h.findings, "devices")->text, "it is on fire"));
     assert_string_equal(find(&h.findings, "ecc")->subject, "GPU-d");
 
-    /* a lease says who it is: no stranger */
+    /* the process that holds the lease is no finding */
     stk_lease lease;
     stk_devset first = {0};
     stk_devset_add(&first, 0);
@@ -445,9 +445,9 @@ static void test_fake_host(void **state)
     h.findings.n = 0;
     assert_int_equal(
         stk_preflight_frameworks(h.accel, &broken, &torch, 1, uses, 1, &h.findings, NULL), 0);
-    assert_int_equal(h.findings.items[0].level, STK_CHECK_OK); /* there is none to be fit for */
+    assert_int_equal(h.findings.items[0].level, STK_CHECK_OK); /* the set has no usable device */
 
-    /* what a check has found goes out of the pool */
+    /* a device with a finding can leave the pool */
     stk_accel_exclude(h.accel, 3, "7 uncorrected errors");
     assert_false(stk_accel_device(h.accel, 3)->usable);
     assert_string_equal(stk_accel_device(h.accel, 3)->trouble, "7 uncorrected errors");
@@ -455,7 +455,7 @@ static void test_fake_host(void **state)
     close_host(&h);
 }
 
-/* The state is the whole device's: its slices go out of the pool with it. */
+/* The state is that of the whole device: its slices leave the pool with it. */
 static void test_split_device(void **state)
 {
     (void)state;
@@ -476,7 +476,7 @@ static void test_split_device(void **state)
     close_host(&h);
 }
 
-/* The kernel log's Xids, with NVIDIA's devices from the stand-in library. */
+/* Xids from the kernel log; the stand-in library provides the NVIDIA devices. */
 static void test_xid_history(void **state)
 {
     (void)state;
@@ -545,7 +545,7 @@ static void test_host(void **state)
     assert_int_equal(find(&findings, "disk")->level, STK_CHECK_ERROR);
 }
 
-/* More findings than fit at first. */
+/* More findings than the list has room for at first. */
 static void test_many(void **state)
 {
     (void)state;

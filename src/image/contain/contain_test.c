@@ -41,7 +41,7 @@ static void put(const char *name, const char *text)
     assert_int_equal(stk_file_write(path, text, strlen(text), 0644, NULL), 0);
 }
 
-/* Nobody listens anywhere: the sentence says where was looked, and why there. */
+/* Where nothing listens, the error names the socket that was tried, and what named it. */
 static void looked_at(const char *socket, const char *words)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -79,7 +79,7 @@ static void test_default_sockets(void **state)
     char words[128];
     (void)setenv("XDG_RUNTIME_DIR", folder, 1);
     if (access("/var/run/docker.sock", F_OK) == 0 || access("/run/podman/podman.sock", F_OK) == 0) {
-        skip(); /* an engine answers on this machine */
+        skip(); /* a container engine runs on this machine */
     }
     (void)snprintf(words, sizeof words, "%s/podman/podman.sock (a default socket): isn't there",
                    folder);

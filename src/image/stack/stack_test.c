@@ -86,7 +86,7 @@ static void test_file(void **state)
     assert_string_equal(s.default_image, "base:1");
     assert_int_equal(find(b, text, "lob", &s), STK_E_NOT_FOUND);
     assert_non_null(strstr(b->err.hint, "'lab'"));
-    assert_int_equal(find(b, "# mine\n\n#\n", "docker", &s), 0); /* only marks the folder */
+    assert_int_equal(find(b, "# mine\n\n#\n", "docker", &s), 0); /* it only marks the folder */
 }
 
 static void test_map_parts(void **state)
@@ -146,7 +146,7 @@ static void test_place(void **state)
         const char *with, *backend, *docker;
         int code;
         stk_place_kind kind;
-        const char *image, *words; /* of the note, or of the error */
+        const char *image, *words; /* words: part of the note or the error */
     } cases[] = {
         {"local", NULL, NULL, 0, STK_PLACE_LOCAL, NULL, NULL},
         {"local", NULL, "{\"parent_image\":\"x:1\"}", 0, STK_PLACE_LOCAL, NULL, NULL},
@@ -243,22 +243,22 @@ static void test_elsewhere(void **state)
     assert_non_null(strstr(place.options, "\"node_selector\":{\"g\":\"a\"}"));
     assert_non_null(strstr(place.options, "\"team\":\"a\""));
     assert_non_null(strstr(place.options, "\"x\":\"y\""));
-    /* without --with: options lead to the file's only stack of that backend */
+    /* without --with, a step's options select the file's only stack of that backend */
     assert_int_equal(find(b, cluster, NULL, &s), 0);
     assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
     assert_string_equal(place.stack->name, "prod");
-    /* another that the user chose keeps them */
+    /* another stack that the user chose is kept; the options have no effect */
     assert_int_equal(find(b, cluster, "local", &s), 0);
     assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
     assert_int_equal(place.kind, STK_PLACE_LOCAL);
     assert_non_null(strstr(place.note, "no effect: 'labels' of kubernetes"));
-    /* a stack's name */
+    /* the step names a stack */
     settings.backend = "\"prod\"";
     assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
     assert_int_equal(place.kind, STK_PLACE_KUBERNETES);
     assert_int_equal(stk_stack_place(place.stack, "t", &settings, b->arena, &place, &b->err), 0);
-    assert_string_equal(place.stack->name, "prod"); /* asked again of its own */
-    /* what is asked for holds anywhere, and what only one backend knows is told */
+    assert_string_equal(place.stack->name, "prod"); /* its own stack gives the same place */
+    /* resource requests hold on every backend; a note names options of one backend only */
     settings.backend = "{\"kubernetes\":{\"gpu\":1,\"image\":\"i:1\",\"cpu\":\"1\",\"memory\":4}}";
     settings.resources.cpu_milli = 1000;
     settings.resources.memory_bytes = 4000000;
@@ -278,7 +278,7 @@ static void test_elsewhere(void **state)
     assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
     assert_int_equal(place.kind, STK_PLACE_LOCAL);
     assert_non_null(strstr(place.note, "step 't' asks for batch"));
-    /* a stack that needn't be there */
+    /* a step may name a stack that doesn't exist */
     settings.backend = "{\"stack\":\"prod\"}";
     assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
     assert_int_equal(place.kind, STK_PLACE_KUBERNETES);
@@ -316,7 +316,7 @@ static void test_without_a_store(void **state)
     unsetenv("METAFLOW_DATASTORE_SYSROOT_S3");
 }
 
-/* What Metaflow is set to, under what stack and step say, by whatever name. */
+/* Metaflow's settings apply where neither stack nor step sets an option, by any of its names. */
 static void test_metaflows_settings(void **state)
 {
     static const struct {
@@ -332,9 +332,9 @@ static void test_metaflows_settings(void **state)
         {"IMAGE_PULL_SECRETS", "[\"a\"]", "", "", "{\"image_pull_secrets\":[\"a\"]}"},
         {"NODE_SELECTOR", "k=v,l=w=x", "", "", "{\"node_selector\":{\"k\":\"v\",\"l\":\"w=x\"}}"},
         {"NODE_SELECTOR", "k=v", "", "\"node_selector\":{\"l\":\"w\"}",
-         "{\"node_selector\":{\"l\":\"w\"}}"}, /* a step's replaces it, as in Metaflow … */
+         "{\"node_selector\":{\"l\":\"w\"}}"}, /* the step's replaces it, as in Metaflow … */
         {"LABELS", "k=v,l", "labels: {a: b}", "\"labels\":{\"k\":\"w\"}",
-         "{\"labels\":{\"k\":\"w\",\"l\":\"\",\"a\":\"b\"}}"}, /* … and these are added to it */
+         "{\"labels\":{\"k\":\"w\",\"l\":\"\",\"a\":\"b\"}}"}, /* … while these are added to it */
         {"SECRETS", "a", "", "\"secrets\":[\"b\"]", "{\"secrets\":[\"a\",\"b\"]}"},
         {"SECRETS", "a", "secrets: \"b,c\"", "", "{\"secrets\":[\"a\",\"b\",\"c\"]}"},
         {"TOLERATIONS", "[{\"key\": \"k\"}]", "", "", "{\"tolerations\":[{\"key\":\"k\"}]}"},
@@ -367,7 +367,7 @@ static void test_metaflows_settings(void **state)
             assert_string_equal(stk_json_dump_in(value, b->arena),
                                 stk_json_dump_in(stk_json_value(&wanted, k), b->arena));
         }
-        assert_int_equal(got.n, wanted.n + 1); /* and the image */
+        assert_int_equal(got.n, wanted.n + 1); /* plus the image */
         unsetenv(variable);
     }
     setenv("METAFLOW_KUBERNETES_TOLERATIONS", "k=v", 1);
@@ -376,7 +376,7 @@ static void test_metaflows_settings(void **state)
     unsetenv("METAFLOW_KUBERNETES_TOLERATIONS");
 }
 
-/* Which of both isn't ours to guess. */
+/* Stoker doesn't guess which of two stacks to use. */
 static void test_two_of_a_kind(void **state)
 {
     bench *b = *state;
@@ -407,7 +407,7 @@ static void test_metaflows_images(void **state)
     assert_string_equal(s.default_image, "of-batch:1");
     assert_int_equal(find(b, "stacks: {k: {backend: kubernetes, default_image: own}}", "k", &s), 0);
     assert_string_equal(s.default_image, "own");
-    assert_int_equal(find(b, "stacks: {}", "docker", &s), 0); /* of other machines only */
+    assert_int_equal(find(b, "stacks: {}", "docker", &s), 0); /* Metaflow's image: remote only */
     assert_true(s.default_image == NULL && s.image_registry == NULL);
     unsetenv("METAFLOW_DEFAULT_CONTAINER_IMAGE");
     unsetenv("METAFLOW_DEFAULT_CONTAINER_REGISTRY");
@@ -420,11 +420,11 @@ static void test_fit(void **state)
         int64_t cpu_milli, memory_bytes, gpus, nodes;
         const char *class, *pool, *words;
     } cases[] = {
-        {-1, -1, -1, 1, NULL, "plain", NULL}, /* not one with devices */
-        {16000, -1, 0, 1, NULL, "t4", NULL},  /* but where only these are large enough */
-        {-1, -1, 1, 1, NULL, "t4", NULL},     /* the cheapest */
+        {-1, -1, -1, 1, NULL, "plain", NULL}, /* not a pool with devices */
+        {16000, -1, 0, 1, NULL, "t4", NULL},  /* unless only such a pool is large enough */
+        {-1, -1, 1, 1, NULL, "t4", NULL},     /* the cheapest pool with devices */
         {-1, -1, 1, 1, "A100", "a100", NULL},
-        {-1, -1, -1, 1, "A100", "a100", NULL}, /* without a count it is one */
+        {-1, -1, -1, 1, "A100", "a100", NULL}, /* a class without a count means one */
         {-1, -1, 0, 1, "A100", "plain", NULL},
         {-1, -1, -1, 1, "Trainium", NULL, "a Trainium, it has"},
         {-1, -1, 8, 2, NULL, "a100", NULL},
@@ -454,7 +454,7 @@ static void test_fit(void **state)
     }
 }
 
-/* What a stack says of devices, for steps that don't. */
+/* A stack's requests for devices apply to steps that make none. */
 static void test_asked(void **state)
 {
     static const struct {
@@ -466,7 +466,7 @@ static void test_asked(void **state)
         {"", -1, NULL, NULL, ""},
         {"resources: {gpu_count: 2}", -1, NULL, NULL, "2 x */*"},
         {"resources: {gpu_count: 2}", 0, NULL, NULL, ""},
-        {"resources: {gpu_count: 2}", -1, "A100", NULL, "1 x A100/nvidia"}, /* its own request */
+        {"resources: {gpu_count: 2}", -1, "A100", NULL, "1 x A100/nvidia"}, /* its own class */
         {"resources: {gpu_class: T4}", -1, NULL, NULL, "1 x T4/nvidia"},
         {"resources: {gpu_class: T4}", 2, NULL, NULL, "2 x T4/nvidia"},
         {"resources: {gpu_class: T4}", 2, NULL, "amd", "2 x */amd"},

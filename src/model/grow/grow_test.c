@@ -20,25 +20,25 @@ static stk_spec *parse(const char *text)
     return spec;
 }
 
-/* What a step says: "work*3" (that step, width 3), words apart by a blank; "" all of next. Of a
- * step's several tasks the k-th says the k-th, the last goes on being said. */
+/* What a step's tasks choose as next: "work*3" is step work with width 3; blanks separate words; ""
+ * is all of `next`. The step's k-th task uses the k-th text; all later ones use the last text. */
 typedef struct script {
     const char *step;
     const char *says[4];
 } script;
 
-/* A run: tasks end in the order they were added, or the last one first. */
+/* A run. Its tasks end in the order in which they were added or, with is_lifo, newest first. */
 typedef struct run {
     stk_spec *spec;
     stk_grow *grow;
     stk_arena *arena;
     const script *scripts;
-    uint32_t *open; /* tasks that are not done */
+    uint32_t *open; /* tasks that have not ended */
     uint32_t n_open;
     uint32_t n_said[64];
     bool is_lifo;
     stk_buf trace;
-    /* the log, for another fold */
+    /* the log, for replay() */
     struct {
         bool is_add;
         uint32_t task;
@@ -131,7 +131,7 @@ static void run_all(run *r)
     }
 }
 
-/* The log alone leads to the same tasks, and what stk_grow_done answers is what was added. */
+/* Replaying the log gives the same tasks, and stk_grow_done returns the tasks that were added. */
 static void replay(const run *r)
 {
     stk_grow *again = NULL;
@@ -199,7 +199,7 @@ static void close_run(run *r)
     free(r->log);
 }
 
-/* --- families of graphs --- */
+/* --- kinds of graphs --- */
 
 #define DIAMOND "  a: {run: x, next: [b, c]}\n  b: {run: x, next: j}\n  c: {run: x, next: j}\n"
 #define FOREACH                                                                                    \
@@ -353,7 +353,7 @@ static void test_long_loop(void **state)
     stk_arena_free(arena);
 }
 
-/* --- what is refused, and leaves everything as it was --- */
+/* --- refusals, which change nothing --- */
 
 static void test_refusals(void **state)
 {
@@ -424,7 +424,7 @@ static void test_refusals(void **state)
     stk_arena_free(arena);
 }
 
-/* Up to the limit, and not one more; a task is done once. */
+/* Tasks can be added up to the limit, and a task ends only once. */
 static void test_limits(void **state)
 {
     (void)state;
@@ -444,14 +444,14 @@ static void test_limits(void **state)
     assert_int_equal(stk_grow_check(grow, 1, &next, &err), STK_E_PROTOCOL);
     assert_return_code(stk_grow_add(grow, adding, &err), 0);
     assert_int_equal(stk_grow_n_tasks(grow), STK_LIMIT_TASKS);
-    /* the join of so many has no number left */
+    /* the limit leaves no number for their join */
     assert_int_equal(stk_grow_check(grow, 1, &(stk_grow_next){0}, &err), STK_E_LIMIT);
     stk_grow_free(grow);
     stk_spec_free(spec);
     stk_arena_free(arena);
 }
 
-/* A log that nobody can have written. */
+/* A log that Stoker can't have written. */
 static void test_tampered(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Choosing devices: cases with one right answer, and properties over random hosts (seed printed;
- * STOKER_PACK_SEED repeats one). */
+/* Choosing devices: cases with one right answer, and properties over random hosts. The seed is
+ * printed; STOKER_PACK_SEED repeats a run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static stk_pack_host *host_of(host *h, uint32_t n)
     return &h->view;
 }
 
-/* Islands of `size` neighbours: 5 inside, 1 outside. */
+/* Islands of `size` neighbours: links inside an island are 5, all others 1. */
 static stk_pack_host *islands(host *h, uint32_t n, uint32_t size)
 {
     host_of(h, n)->links = h->links;
@@ -47,7 +47,7 @@ static stk_pack_ask ask_of(uint32_t n, int32_t share_mib)
     return ask;
 }
 
-/* "0,2,3", or "-" where nothing fits. */
+/* Returns the chosen devices, such as "0,2,3", or "-" where nothing fits. */
 static const char *choose(const stk_pack_host *view, stk_pack_ask ask, const stk_pack_config *c)
 {
     static char text[1024];
@@ -81,12 +81,12 @@ static void test_islands(void **state)
     assert_string_equal(choose(view, ask_of(9, 0), NULL), "-");
     use(&h, 5);
     assert_string_equal(choose(view, ask_of(4, 0), NULL), "0,1,2,3");
-    assert_string_equal(choose(view, ask_of(1, 0), NULL), "4"); /* the broken island first */
+    assert_string_equal(choose(view, ask_of(1, 0), NULL), "4"); /* from the incomplete island */
     assert_string_equal(choose(view, ask_of(2, 0), NULL), "4,6");
     use(&h, 0);
     use(&h, 1);
     assert_string_equal(choose(view, ask_of(3, 0), NULL), "4,6,7");
-    assert_string_equal(choose(view, ask_of(2, 0), NULL), "2,3"); /* uses that one up */
+    assert_string_equal(choose(view, ask_of(2, 0), NULL), "2,3"); /* uses up this island */
     assert_string_equal(choose(view, ask_of(5, 0), NULL), "2,3,4,6,7");
 }
 
@@ -103,8 +103,8 @@ static void test_numa_and_size(void **state)
     assert_string_equal(choose(view, ask_of(1, 0), NULL), "0");
     view = host_of(&h, 2);
     h.devices[1].total_mib = h.devices[1].free_mib = FULL / 2;
-    assert_string_equal(choose(view, ask_of(1, 0), NULL), "1"); /* the large one stays */
-    h.devices[1].total_mib = h.devices[1].free_mib = 0;         /* memory unknown: whole only */
+    assert_string_equal(choose(view, ask_of(1, 0), NULL), "1"); /* the large device stays free */
+    h.devices[1].total_mib = h.devices[1].free_mib = 0;         /* unknown memory: whole only */
     assert_string_equal(choose(view, ask_of(2, 0), NULL), "0,1");
     assert_string_equal(choose(view, ask_of(2, 100), NULL), "-");
     h.devices[1].taken = true;
@@ -117,7 +117,7 @@ static void test_shares(void **state)
     host h;
     const stk_pack_host *view = islands(&h, 8, 4);
     use(&h, 7);
-    assert_string_equal(choose(view, ask_of(1, 10000), NULL), "4"); /* not into the whole island */
+    assert_string_equal(choose(view, ask_of(1, 10000), NULL), "4"); /* keep the whole island free */
     h.devices[2].free_mib = 20000;
     h.devices[5].free_mib = 12000;
     assert_string_equal(choose(view, ask_of(1, 10000), NULL), "5"); /* the tighter gap */
@@ -126,7 +126,7 @@ static void test_shares(void **state)
     assert_string_equal(choose(view, ask_of(1, 30000), NULL), "4");
     assert_string_equal(choose(view, ask_of(1, FULL + 1), NULL), "-");
     assert_string_equal(choose(view, ask_of(5, 0), NULL),
-                        "0,1,3,4,6"); /* shared ones aren't whole */
+                        "0,1,3,4,6"); /* a shared device isn't whole */
     assert_string_equal(choose(view, ask_of(6, 0), NULL), "-");
     h.devices[5].taken = true; /* reserved as a whole */
     assert_string_equal(choose(view, ask_of(1, 10000), NULL), "2");
@@ -143,10 +143,10 @@ static void test_contiguous(void **state)
     use(&h, 5);
     assert_string_equal(choose(view, eight, NULL), "-");
     assert_string_equal(choose(view, four, NULL), "0,1,2,3");
-    assert_string_equal(choose(view, two, NULL), "6,7"); /* 0..3 stays */
+    assert_string_equal(choose(view, two, NULL), "6,7"); /* keeps 0..3 free */
     assert_string_equal(choose(view, one, NULL), "4");
     use(&h, 1);
-    assert_string_equal(choose(view, four, NULL), "-"); /* 2,3,6,7 are four, but no neighbours */
+    assert_string_equal(choose(view, four, NULL), "-"); /* 2,3,6,7: four, but not neighbours */
     for (uint64_t seed = 0; seed < 50; seed++) {
         const char *got = choose(view, two, &(stk_pack_config){STK_PACK_RANDOM, seed, NULL, 0});
         assert_true(strcmp(got, "2,3") == 0 || strcmp(got, "6,7") == 0);
@@ -165,8 +165,8 @@ static void test_other_policies(void **state)
     assert_string_equal(choose(view, ask_of(2, 15000), &best), "1,2");
     assert_string_equal(choose(view, ask_of(1, 0), &best), "0");
 
-    /* Best fit leaves 5,000 that no typical ask can use; least fragmentation halves the other gap.
-     */
+    /* Best fit leaves 5,000, too little for a typical request; least fragmentation halves the other
+     * gap. */
     const stk_pack_typical typical = {ask_of(1, 15000), 1};
     const stk_pack_config fragment = {
         .policy = STK_PACK_FRAGMENT, .typical = &typical, .n_typical = 1};
@@ -174,7 +174,7 @@ static void test_other_policies(void **state)
     const stk_pack_typical whole = {ask_of(1, 0), 1};
     const stk_pack_config fragment2 = {
         .policy = STK_PACK_FRAGMENT, .typical = &whole, .n_typical = 1};
-    assert_string_equal(choose(view, ask_of(1, 5000), &fragment2), "2"); /* never the whole one */
+    assert_string_equal(choose(view, ask_of(1, 5000), &fragment2), "2"); /* not the whole device */
 
     uint32_t seen[3] = {0};
     for (uint64_t seed = 0; seed < 300; seed++) {
@@ -189,7 +189,7 @@ static void test_is_possible(void **state)
     (void)state;
     host h;
     const stk_pack_host *view = host_of(&h, 4);
-    use(&h, 0); /* out of the pool */
+    use(&h, 0); /* not in the pool */
     h.devices[1].free_mib = 0;
     stk_pack_ask ask = ask_of(3, 0), more = ask_of(4, 0), four = ask_of(1, FULL + 1);
     assert_true(stk_pack_is_possible(view, &ask));
@@ -256,7 +256,7 @@ static stk_pack_ask random_ask(uint32_t n)
     return ask;
 }
 
-/* Written again, from the header: may device i be in an answer? */
+/* The header's rules, implemented again: can device i be in an answer? */
 static bool may(const host *h, const stk_pack_ask *ask, uint32_t i)
 {
     const stk_pack_device *d = &h->devices[i];
@@ -287,7 +287,7 @@ static uint32_t n_begun(const host *h, const stk_devset *set)
     return n;
 }
 
-/* Does any answer exist? By looking at every set of a small host. */
+/* Whether any answer exists, by brute force. */
 static bool any_answer(const host *h, const stk_pack_ask *ask)
 {
     for (uint32_t from = 0; ask->contiguous && from + ask->n <= h->view.n; from += ask->n) {
@@ -361,7 +361,7 @@ static void test_properties(void **state)
     }
 }
 
-/* No set of n is nearer: against every subset of a host of ten. */
+/* The chosen set has the nearest devices: compares it with every subset of a host of ten. */
 static void test_nearest(void **state)
 {
     (void)state;
@@ -389,7 +389,7 @@ static void test_nearest(void **state)
     }
 }
 
-/* Large hosts: found by growth and exchange, the islands are still met. */
+/* On large hosts, growing and exchanging sets still finds the islands. */
 static void test_large(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Requests for devices, held against machines written out here. */
+/* Requests for devices, checked against the machines that are defined here. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,8 +73,8 @@ static const machine mute = {1,
                                .parent = -1,
                                .usable = true}}};
 
-/* "2:0,1" for two of devices 0 and 1; "1/10240:0" for that many MiB of one; "4+:…" neighbours;
- * joined by " | ". */
+/* Writes the asks, joined by " | ": "2:0,1" is two of devices 0 and 1, "1/10240:0" that many MiB of
+ * one device, "4+:…" four neighbours. */
 static void asks_text(const stk_request *r, stk_buf *out)
 {
     for (uint32_t k = 0; k < r->n_asks; k++) {
@@ -94,7 +94,7 @@ static void asks_text(const stk_request *r, stk_buf *out)
     }
 }
 
-/* Plans one step and says what came of it: its asks and notes, or the refusal. */
+/* Plans one step and checks the result: its asks and notes, or the error. */
 static void check(const machine *on, const char *resources, stk_policy policy, int64_t peak,
                   const char *expected)
 {
@@ -142,7 +142,7 @@ typedef struct request_case {
 static void check_all(const request_case *cases, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        /* Neither policy matters where something is here, as in all of these. */
+        /* All these machines have devices, so both policies give the same result. */
         check(cases[i].on, cases[i].resources, STK_POLICY_STRICT, -1, cases[i].expected);
         check(cases[i].on, cases[i].resources, STK_POLICY_FIT, -1, cases[i].expected);
     }
@@ -158,7 +158,7 @@ static void test_whole(void **state)
         {&two, "{gpu_count: 1}", "1:0,1"},
         {&two, "{gpu_count: 2, gpu_class: A100-80GB}", "2:0,1"},
         {&sick, "{gpu_count: 1}", "1:0"},
-        /* One ask a vendor: no program's devices are of two. */
+        /* One ask per vendor: a program's devices all have the same vendor. */
         {&mixed, "{gpu_count: 1}", "1:0,1,2 | 1:3"},
         {&mixed, "{gpu_count: 3}", "3:0,1,2"},
         {&mixed, "{gpu_count: 2, gpu_class: A100}", "2:0,1"},
@@ -167,7 +167,7 @@ static void test_whole(void **state)
         {&tpus, "{gpu_count: 4}", "4+:0,1,2,3,4,5,6,7"},
         {&tpus, "{gpu_count: 8, gpu_class: v5litepod}", "8+:0,1,2,3,4,5,6,7"},
         {&neurons, "{gpu_count: 2, gpu_vendor: neuron}", "2:0,1"},
-        /* refused, with what works */
+        /* refused, with a value that works */
         {&two, "{gpu_count: 9}",
          "gpu_count 9 is more than this machine's 2; lower it to what is available"},
         {&mixed, "{gpu_count: 4}",
@@ -244,7 +244,7 @@ static void test_shares(void **state)
         {&two, "{gpu_memory: 1MiB}", "1/1:0,1"},
         {&mixed, "{gpu_memory: 100GB}", "1/95367:3"},
         {&two, "{gpu_memory: auto}", "1:0,1"},
-        /* What can't be shared is given whole where it is large enough, or doesn't say. */
+        /* A device that can't be shared is given whole if it is, or may be, large enough. */
         {&tpus, "{gpu_memory: 10GB}", "1+:0,1,2,3,4,5,6,7"},
         {&neurons, "{gpu_memory: 20GB, gpu_count: 2}", "2:0,1"},
         {&mute, "{gpu_memory: 10GB}", "1:0"},
@@ -272,12 +272,12 @@ static void test_alternatives(void **state)
         {&mixed,
          "{gpu_memory: 10GB, any_of: [{gpu_class: T4}, {gpu_vendor: amd, gpu_memory: 20GB}]}",
          "1/9536:2 | 1/19073:3"},
-        /* What isn't possible here is left out. */
+        /* Alternatives that this machine can't meet are left out. */
         {&two, "{any_of: [{gpu_class: H100}, {gpu_class: A100}, {gpu_vendor: tpu, gpu_count: 4}]}",
          "1:0,1"},
         {&two, "{gpu_count: 2, gpu_class: H100, any_of: [{gpu_class: A100}]}", "2:0,1"},
         {&two, "{any_of: []}", ""},
-        /* a kind without a count is one device, too */
+        /* a vendor or a class without a count means one device */
         {&two, "{gpu_class: A100}", "1:0,1"},
         {&mixed, "{gpu_vendor: amd}", "1:3"},
         {&half, "{gpu_class: 1g.10gb}", "1:2"},
@@ -299,7 +299,7 @@ static void test_alternatives(void **state)
     CHECK_ALL(cases);
 }
 
-/* Policy fit goes without only where nothing of the sort is here. */
+/* Policy fit runs a step without devices only if the machine has no such device. */
 static void test_without(void **state)
 {
     (void)state;
@@ -338,13 +338,13 @@ static void test_without(void **state)
         check(cases[i].on, cases[i].resources, STK_POLICY_FIT, -1, cases[i].fit);
         check(cases[i].on, cases[i].resources, STK_POLICY_STRICT, -1, cases[i].strict);
     }
-    /* Something of the sort is here: it isn't the slow run that the step gets. */
+    /* The machine has such devices: policy fit doesn't replace them with a slow run on the CPU. */
     check(&lame, "{gpu_count: 4}", STK_POLICY_FIT, -1,
           "gpu_count 4: 1 of the GPUs that this machine has can't be used (gone); repair that, or "
           "remove gpu_count to run without devices");
 }
 
-/* gpu_memory by what earlier runs used. */
+/* gpu_memory derived from what earlier runs used. */
 static void test_learned(void **state)
 {
     (void)state;
@@ -357,12 +357,12 @@ static void test_learned(void **state)
         {&two, "{gpu_memory: auto}", 10 * GIB, "1/11776:0,1"},
         {&small, "{gpu_memory: auto}", 20 * GIB, "1/23552:1"},
         {&half, "{gpu_memory: auto}", 4 * GIB, "1/4710:0,2"},
-        /* No more than the largest has. */
+        /* Never more than the largest device has. */
         {&two, "{gpu_memory: auto}", 75 * GIB, "1/81920:0,1"},
         {&two, "{gpu_memory: auto, gpu_count: 2}", 10 * GIB, "2/11776:0,1"},
         {&tpus, "{gpu_memory: auto}", 10 * GIB, "1+:0,1,2,3,4,5,6,7"},
         {&two, "{any_of: [{gpu_memory: auto}]}", 10 * GIB, "1/11776:0,1"},
-        /* Asked for less: as asked, but said. */
+        /* A request below that use stays unchanged, but causes a note. */
         {&two, "{gpu_memory: 4GB}", 6000000000,
          "1/3814:0,1; step 'a' asked for 4 GB of GPU memory: earlier runs needed 6 GB"},
         {&two, "{gpu_memory: 4GB}", 4000000000, "1/3814:0,1"},
@@ -392,7 +392,7 @@ static void test_class(void **state)
         {"H100-80GB", H100, true},
         {"H100-SXM", H100, true},
         {"H100-PCIE", H100, false},
-        {"L4-24GB", GPU("NVIDIA L4", 23), true}, /* a name that doesn't say its memory */
+        {"L4-24GB", GPU("NVIDIA L4", 23), true}, /* the model doesn't name its memory */
         {"L4-48GB", GPU("NVIDIA L4", 23), false},
         {"RTX4090", GPU("NVIDIA GeForce RTX 4090", 24), true},
         {"RTX 4090", GPU("NVIDIA GeForce RTX 4090", 24), true},
@@ -425,7 +425,7 @@ static void test_class(void **state)
     assert_true(stk_plan_device_fits(NULL, NULL, &nobody));
 }
 
-/* Steps with the same settings share their asks, whatever stands between them. */
+/* Steps with the same settings share their asks, even if other steps are between them. */
 static void test_many_steps(void **state)
 {
     (void)state;
@@ -452,7 +452,7 @@ static void test_many_steps(void **state)
     stk_spec_free(spec);
 }
 
-/* Each is named in the note of what it asks for, also those that ask for the same. */
+/* The note about a request names every step that makes it. */
 static void test_notes_name_all(void **state)
 {
     (void)state;

@@ -10,7 +10,7 @@
 #define D1 "1111111111111111111111111111111111111111111111111111111111111111"
 #define D2 "2222222222222222222222222222222222222222222222222222222222222222"
 
-/* Every field that a key is made of, so that a case can change one. */
+/* Every field that goes into a key, so that a case can change one. */
 typedef struct variant {
     const char *folder, *top, *step, *digest, *file, *lr, *image, *how;
 } variant;
@@ -47,7 +47,7 @@ static void key_of(const variant *v, stk_arena *arena, stk_key *ret_key)
     if (rc < 0) {
         fail_msg("%s", stk_err_format(&err, message, sizeof message));
     }
-    /* The key outlives its plan as text only. */
+    /* The key outlives its plan only as text. */
     const char *json = stk_plan_key_json(ret_key, arena);
     assert_non_null(json);
     for (uint32_t i = 0; i < ret_key->n_parts; i++) {
@@ -58,8 +58,8 @@ static void key_of(const variant *v, stk_arena *arena, stk_key *ret_key)
     stk_spec_free(spec);
 }
 
-/* `stoker run m.py` and `stoker run m.py:pipeline` make one cache; another file's module is its
- * own. */
+/* `stoker run m.py` and `stoker run m.py:pipeline` share their cache; a module of another file has
+ * its own. */
 static void test_own_file(void **state)
 {
     (void)state;
@@ -110,12 +110,12 @@ static void test_parts(void **state)
                         "\"runtime\":\"3.11.2\"}");
 }
 
-/* What is in the key, what isn't, and what a miss is told as. */
+/* Which changes change the key, and how Stoker explains the cache miss. */
 static void test_changes(void **state)
 {
     (void)state;
     static const struct {
-        variant changed;       /* NULL: as in plain */
+        variant changed;       /* NULL: same as in plain */
         const char *from, *to; /* in the step's text */
         const char *miss;      /* NULL: still a hit */
     } cases[] = {
@@ -172,7 +172,7 @@ static void test_changes(void **state)
     }
 }
 
-/* In an image its id counts: neither how it was asked for, nor which Python this machine has. */
+/* The key of a step in an image has the image's id, not its name or this machine's Python. */
 static void test_image(void **state)
 {
     (void)state;
@@ -223,7 +223,7 @@ static void test_ignored_inputs(void **state)
     assert_string_not_equal(one.hex, two.hex);
 }
 
-/* Long values are kept as digests, and no two different steps read the same. */
+/* The key keeps long values as digests; different steps never get the same text. */
 static void test_long_values(void **state)
 {
     (void)state;
@@ -246,7 +246,7 @@ static void test_long_values(void **state)
                         "command changed");
 }
 
-/* A Python step has no command that its user knows: its function is named. */
+/* The user of a Python step never sees its command, so the miss names its function. */
 static void test_another_function(void **state)
 {
     (void)state;
@@ -312,7 +312,7 @@ static void test_errors(void **state)
     stk_spec_free(spec);
 }
 
-/* A task of a growing document: its key has what comes next and all that it sees. */
+/* A task of a graph that grows: its key includes `next` and everything that the task sees. */
 static void test_seeing(void **state)
 {
     (void)state;
@@ -320,7 +320,7 @@ static void test_seeing(void **state)
         const char *next;
         stk_pair seen[3];
         uint32_t n_seen;
-        const char *why; /* against the first one */
+        const char *why; /* compared with the first case */
     } cases[] = {
         {"next: b, foreach: xs",
          {{"artifact:x", D1}, {"item", D1}, {"index", "0"}},
@@ -375,12 +375,12 @@ static void test_seeing(void **state)
     }
 }
 
-/* A former Stoker's keys, of the commit c5795f5: what is in people's stores must be found again. */
+/* Keys that an earlier Stoker (commit c5795f5) made: they must still find its stored results. */
 static void test_keys_of_former_versions(void **state)
 {
     static const struct {
         const char *text;
-        const char *keys[16]; /* how they begin: a step's, and with an image's */
+        const char *keys[16]; /* first 16 digits: each step's, then the same in an image */
     } docs[] = {
         {"stoker: 1\nname: p\nparameters: {lr: 0.10, n: 5, e: 1e3, t: \"a\\r\\tb\\u00e9\\u007f\", "
          "l: [1, 2.50, null, true, {k: v}], f: {type: float, default: 1}}\n"

@@ -32,7 +32,7 @@ static void test_graph(void **state)
                    "  e: {run: x}\n");
     stk_plan *plan = NULL;
     assert_int_equal(stk_plan_new(spec, NULL, NULL, STK_POLICY_FIT, &plan, NULL), 0);
-    static const char *const names[] = {"a", "c", "b", "d", "e"}; /* document order where free */
+    static const char *const names[] = {"a", "c", "b", "d", "e"}; /* document order if possible */
     static const struct {
         uint32_t n_needs, needs[3], n_feeds, feeds[3];
     } steps[] = {{0, {0}, 3, {1, 2, 3}},
@@ -68,11 +68,11 @@ static void test_cycles(void **state)
          "  a: {run: x, inputs: {i: {from: b.o}}}\n  y: {run: x, after: [a]}\n",
          "p.yaml:5: steps depend on each other in a cycle: b -> a -> b; remove one of these "
          "dependencies"},
-        /* told in the direction of the data */
+        /* in the direction in which the data flows */
         {"  a: {run: x, after: [c]}\n  b: {run: x, after: [a]}\n  c: {run: x, after: [b]}\n",
          "p.yaml:4: steps depend on each other in a cycle: a -> b -> c -> a; remove one of these "
          "dependencies"},
-        /* the walk enters from outside of the circle */
+        /* the search enters the cycle from outside */
         {"  t: {run: x, after: [b]}\n  a: {run: x, after: [b]}\n  b: {run: x, after: [a]}\n",
          "p.yaml:5: steps depend on each other in a cycle: a -> b -> a; remove one of these "
          "dependencies"},
@@ -91,7 +91,7 @@ static void test_cycles(void **state)
     }
 }
 
-/* 100,000 steps in a chain, written last step first, then closed to a circle. */
+/* A chain of 100,000 steps, written last step first, then closed to a cycle. */
 static void test_long_chain(void **state)
 {
     (void)state;
@@ -190,7 +190,7 @@ static void test_requests(void **state)
          0,
          "",
          {.cpu_milli = 1000, .n_devices = 2}},
-        /* strict: refused, with what would work */
+        /* strict: refused, with a suggestion */
         {&laptop,
          "{cpu_count: 8}",
          STK_POLICY_STRICT,
@@ -219,7 +219,7 @@ static void test_requests(void **state)
          "p.yaml:4: step 'a': gpu_count 9 is more than this machine's 2; lower it to what is "
          "available",
          {0}},
-        /* fit: less CPU and memory, and no device where there is none */
+        /* fit: less CPU and memory, and no devices where the machine has none */
         {&laptop,
          "{cpu_count: 8, memory: 64GB, gpu_count: 1}",
          STK_POLICY_FIT,
@@ -240,7 +240,7 @@ static void test_requests(void **state)
          "step 'a' asked for 2 GPUs (gpu_class H100): this machine has none, so it runs on the CPU "
          "(policy fit)\n",
          {.cpu_milli = 1000, .clamped = true}},
-        /* fit: too few, of another class, or broken are errors even so */
+        /* fit: too few devices, another class or broken devices are still errors */
         {&box,
          "{gpu_count: 3}",
          STK_POLICY_FIT,
@@ -362,7 +362,7 @@ static void test_notes_are_gathered(void **state)
     }
 }
 
-/* A loop is no circle, and what leads where is known from both sides. */
+/* A loop is not a cycle, and each step knows its next and its previous steps. */
 static void test_growing(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Is a failed attempt followed by another, when, and who pays for it? */
+/* Whether and when a failed attempt is retried, and which allowance it uses up. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "base/testing.h"
 #include "model/sched/sched.h"
 
-/* Two devices of 100 MiB; four, for those who need more. */
+/* Devices of 100 MiB each; most tests use the first two. */
 static const stk_pack_device devices[] = {
     {100, 100, 0, false}, {100, 100, 0, false}, {100, 100, 1, false}, {100, 100, 1, false}};
 #define CONFIG(n, of_mode)                                                                         \
@@ -29,7 +29,7 @@ static void test_retries(void **state)
 {
     (void)state;
     static const struct {
-        uint32_t max_retries, n_charged, n_free; /* n_free: LOST, which has two of its own */
+        uint32_t max_retries, n_charged, n_free; /* n_free: LOST, with two free retries */
         stk_failure failure;
         bool again;
     } cases[] = {
@@ -70,15 +70,15 @@ static void test_retries(void **state)
     }
 }
 
-/* A preemption costs nothing while each attempt gets further; else its own ten, then max_retries.
- */
+/* A preemption is free while each attempt saves progress; otherwise it uses up ten retries of its
+ * own, then max_retries. */
 static void test_preemptions(void **state)
 {
     (void)state;
     static const struct {
         stk_failure failure;
         bool saved;
-        uint32_t n_attempts; /* until one is final, with one retry */
+        uint32_t n_attempts; /* until the final one, with one retry */
     } cases[] = {{STK_FAIL_PREEMPTED, true, STK_LIMIT_PREEMPTIONS + 12},
                  {STK_FAIL_PREEMPTED, false, 12},
                  {STK_FAIL_TIMEOUT, true, STK_LIMIT_PREEMPTIONS + 2},
@@ -95,7 +95,7 @@ static void test_preemptions(void **state)
             fold_ok(sched, STK_EV_TASK_STARTED, 0, ++n);
             again = stk_sched_retry(sched, 0, cases[i].failure, cases[i].saved, &next);
             if (n == 5 && cases[i].saved) {
-                assert_int_equal(next.delay_ms, 100); /* a long run has many: no backoff */
+                assert_int_equal(next.delay_ms, 100); /* no backoff: a long run has many */
             }
             stk_sched_event failed = {.kind = STK_EV_TASK_FAILED,
                                       .failure = cases[i].failure,
@@ -108,13 +108,13 @@ static void test_preemptions(void **state)
     }
 }
 
-/* What on_oom says: in which case, how much, how often, and that it can't. */
+/* What on_oom does: in which cases, how much, how often, and when it can't. */
 static void test_on_oom(void **state)
 {
     (void)state;
     static const struct {
         int64_t memory;
-        int32_t share; /* -1: no device, 0: whole */
+        int32_t share; /* -1: no device, 0: a whole one */
         double factor;
         uint32_t oom_retries;
         stk_failure failure;
@@ -156,24 +156,24 @@ static void test_on_oom(void **state)
     }
 }
 
-/* Once all is spent, one attempt in place of the end: for its class and mode as for any other. */
+/* When the retries are used up, a fallback gets one attempt, with any failure class and mode. */
 static void test_fallback(void **state)
 {
     (void)state;
     static const struct {
-        stk_failure before[4]; /* of the attempts until then */
-        stk_failure failure;   /* of the one at hand */
+        stk_failure before[4]; /* of the earlier attempts */
+        stk_failure failure;   /* of the current attempt */
         bool again, is_fallback;
     } cases[] = {
-        {{STK_FAIL_NONE}, STK_FAIL_EXIT, true, false},                 /* its retry */
-        {{STK_FAIL_EXIT}, STK_FAIL_EXIT, true, true},                  /* all is spent */
-        {{STK_FAIL_EXIT}, STK_FAIL_LOST, true, false},                 /* this class has more */
-        {{STK_FAIL_EXIT, STK_FAIL_EXIT}, STK_FAIL_EXIT, false, false}, /* of the fallback */
-        {{STK_FAIL_EXIT, STK_FAIL_EXIT}, STK_FAIL_LOST, true, true},   /* not its fault */
+        {{STK_FAIL_NONE}, STK_FAIL_EXIT, true, false},                 /* its only retry */
+        {{STK_FAIL_EXIT}, STK_FAIL_EXIT, true, true},                  /* no retries left */
+        {{STK_FAIL_EXIT}, STK_FAIL_LOST, true, false},                 /* LOST has retries left */
+        {{STK_FAIL_EXIT, STK_FAIL_EXIT}, STK_FAIL_EXIT, false, false}, /* the fallback failed */
+        {{STK_FAIL_EXIT, STK_FAIL_EXIT}, STK_FAIL_LOST, true, true},   /* LOST is free here, too */
         {{STK_FAIL_EXIT, STK_FAIL_EXIT, STK_FAIL_LOST}, STK_FAIL_LOST, true, true},
         {{STK_FAIL_EXIT, STK_FAIL_EXIT, STK_FAIL_LOST, STK_FAIL_LOST}, STK_FAIL_LOST, false, false},
         {{STK_FAIL_EXIT}, STK_FAIL_CANCELLED, false, false},
-        {{STK_FAIL_EXIT}, STK_FAIL_HOST_OOM, true, true}, /* more than there is */
+        {{STK_FAIL_EXIT}, STK_FAIL_HOST_OOM, true, true}, /* more memory than there is */
     };
     static const stk_mode modes[] = {STK_MODE_CONTINUE, STK_MODE_STOP, STK_MODE_FAIL_FAST};
     for (size_t i = 0; i < 3 * (sizeof cases / sizeof *cases); i++) {
@@ -257,7 +257,7 @@ static void test_delays(void **state)
             assert_in_range(delay.delay_ms, cases[i].low, cases[i].high);
             has_varied = has_varied || (seen[0] >= 0 && delay.delay_ms != seen[0]);
             seen[seed % 2] = delay.delay_ms;
-            assert_true(seed % 2 == 0 || seen[0] == seen[1]); /* the same seed, the same wait */
+            assert_true(seed % 2 == 0 || seen[0] == seen[1]); /* same seed, same delay */
             stk_sched_free(sched);
         }
         assert_int_equal(has_varied, cases[i].jitter > 0 && cases[i].delay_ms > 0 && i != 10);

@@ -1,13 +1,26 @@
-/* Scripts: each line adds a task, folds an event, or asks and says what is expected.
+/* Scripts: each line adds a task, folds an event, or asks and states the expected answer.
  *
- *     add [cpu=N] [mem=N] [dev=N [share=MIB] [on=MASK] [or=N]] [retries=N] [oom=N] [place=N] [look]
- * [fallback] [needs=0,1] started TASK ATTEMPT [MASK [ALTERNATIVE]] · failed TASK CLASS · failed! …
- * (final) busy TASK AT_MS · retrying TASK AT_MS [memory|share|fallback] · outside DEVICE MIB · gone
- * DEVICE claimed TASK MASK (0: no more) … bad EVENT … (it is refused and changes nothing) next
- * NOW_MS = start:TASK.ATTEMPT[@MASK[/ALTERNATIVE]] skip:TASK<CAUSE end:STATUS wake:MS … max N (room
- * for that many actions from here on) why TASK = needs:OTHER [held:MASK outside:MASK] waiter = TASK
- * (that waits for others; -1) · claim TASK AVOID = MASK (what it should get) used =
- * CPU/MEMORY/DEVICES/RUNNING refold (what follows is asked of a fold of the durable events)
+ * To add and to fold:
+ * - add [cpu=N] [mem=N] [dev=N [share=MIB] [on=MASK] [or=N]] [retries=N] [oom=N] [place=N] [look]
+ *   [fallback] [needs=0,1]
+ * - started TASK ATTEMPT [MASK [ALTERNATIVE]]
+ * - failed TASK CLASS; failed! … if it is final
+ * - busy TASK AT_MS
+ * - retrying TASK AT_MS [memory|share|fallback]
+ * - outside DEVICE MIB; gone DEVICE
+ * - claimed TASK MASK, where 0 is no device any more
+ * - bad EVENT …, which is refused and changes nothing
+ *
+ * To ask:
+ * - next NOW_MS = start:TASK.ATTEMPT[@MASK[/ALTERNATIVE]] skip:TASK<CAUSE end:STATUS wake:MS …
+ * - why TASK = needs:OTHER [held:MASK outside:MASK]
+ * - waiter = TASK, the one that waits for others, or -1
+ * - claim TASK AVOID = MASK, the devices that it should get
+ * - used = CPU/MEMORY/DEVICES/RUNNING
+ *
+ * Others:
+ * - max N: from here on `next` has room for N actions
+ * - refold: from here on the script asks a fold of the durable events
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +52,7 @@ typedef struct player {
     uint32_t n_log;
 } player;
 
-/* Two devices of 100 MiB; four, for those who need more. */
+/* Devices of 100 MiB each; most tests use the first two. */
 static const stk_pack_device devices[] = {
     {100, 100, 0, false}, {100, 100, 0, false}, {100, 100, 1, false}, {100, 100, 1, false}};
 #define CONFIG(n, of_mode)                                                                         \
@@ -289,7 +302,7 @@ static void play(const script *s)
             fold(p, line);
         }
     }
-    refold(p); /* the invariant, after every script */
+    refold(p); /* every script ends with this check */
     stk_sched_free(p->sched);
     free(text);
     free(p);
@@ -459,7 +472,7 @@ static void fold_ok(stk_sched *sched, int kind, uint32_t task, uint32_t attempt)
     }
 }
 
-/* A big request behind an endless stream of small ones. */
+/* A large request behind an endless stream of small ones must start at last. */
 static void test_nothing_starves(void **state)
 {
     (void)state;
@@ -489,11 +502,11 @@ static void test_nothing_starves(void **state)
     stk_sched_why why = stk_sched_explain(sched, added);
     assert_int_equal(why.what, STK_WHY_CPU);
     assert_int_equal(why.other, first);
-    /* What takes nothing from it still starts. */
+    /* A task that takes none of its resources still starts. */
     uint32_t harmless;
     stk_sched_add(sched, &none, NULL, 0, &harmless, NULL);
     stk_sched_next(sched, 0, actions, 8, &n, &wake);
-    assert_int_equal(n, 0); /* but for the last worker */
+    assert_int_equal(n, 0); /* the last worker is kept free */
     fold_ok(sched, STK_EV_TASK_SUCCEEDED, running[0], 0);
     stk_sched_next(sched, 0, actions, 8, &n, &wake);
     assert_int_equal(n, 1);
@@ -505,7 +518,7 @@ static void test_nothing_starves(void **state)
     stk_sched_free(sched);
 }
 
-/* Three workers, four CPUs: tasks that asked for no CPUs are limited by workers alone. */
+/* Three workers, four CPUs: only the number of workers limits tasks that asked for no CPUs. */
 static void test_any_cpu(void **state)
 {
     static const struct {
@@ -569,7 +582,7 @@ static void test_refused_tasks(void **state)
     stk_sched_free(sched);
 }
 
-/* A chain of 100,000 that fails at its head, and one task with 10,000 inputs. */
+/* A chain of 100,000 tasks whose first one fails, and one task with 10,000 inputs. */
 static void test_deep_and_wide(void **state)
 {
     (void)state;
@@ -609,7 +622,7 @@ static void test_deep_and_wide(void **state)
     stk_sched_free(sched);
 }
 
-/* More distinct requests than any table starts with; each is found again. */
+/* More distinct requests than the initial table holds; each is found again. */
 static void test_many_requests(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What requests ask for in devices, and whose models are whose. */
+/* Which devices requests ask for, and which vendor makes a model. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 #define HEAD "stoker: 1\nname: p\n"
 
-/* The alternatives of step 'a' as "2 x A100/nvidia+10737418240 | …". */
+/* Writes the alternatives of step 'a' as "2 x A100/nvidia+10737418240 | …". */
 static void asked_by(const char *text, stk_buf *out)
 {
     stk_spec *spec = NULL;
@@ -43,7 +43,7 @@ static void test_alternatives(void **state)
         {NULL, "{}", ""},
         {NULL, "{cpu_count: 2}", ""},
         {NULL, "{gpu_count: 3}", "3 x */*"},
-        /* without a count it is one */
+        /* without a count, one device */
         {NULL, "{gpu_memory: 1GiB}", "1 x */*+1073741824"},
         {NULL, "{gpu_memory: auto}", "1 x */*+-2"},
         {NULL, "{gpu_class: A100}", "1 x A100/nvidia"},
@@ -54,14 +54,14 @@ static void test_alternatives(void **state)
          "1 x H100/nvidia | 4 x */google"},
         {NULL, "{any_of: [{}]}", "1 x */*"},
         {NULL, "{any_of: []}", ""},
-        /* none is none */
+        /* gpu_count 0 asks for no device */
         {NULL, "{gpu_count: 0, gpu_class: A100, gpu_vendor: nvidia, gpu_memory: 1GiB}", ""},
         {NULL, "{gpu_count: 0, any_of: [{gpu_class: A100}]}", ""},
         {"{gpu_class: A100}", "{gpu_count: 0}", ""},
-        /* the rest is what alternatives don't say */
+        /* alternatives inherit what they don't set */
         {NULL, "{gpu_count: 2, gpu_class: T4, any_of: [{gpu_class: H100}, {gpu_count: 4}]}",
          "2 x H100/nvidia | 4 x T4/nvidia"},
-        /* the pipeline's, over which the step's own keys win */
+        /* the pipeline's resources, which the step's own keys override */
         {"{gpu_class: A100}", "{}", "1 x A100/nvidia"},
         {"{gpu_vendor: amd}", "{gpu_count: 2}", "2 x */amd"},
         {"{any_of: [{gpu_class: H100}, {gpu_class: A100, gpu_count: 2}]}", "{}",
@@ -88,7 +88,7 @@ static void test_alternatives(void **state)
         {"", "backend: {kubernetes: {tpu: 4, tpu_topology: 2x2}}", "4 x */google"},
         {"", "backend: {kubernetes: {tpu_topology: 2x4}}", "1 x */google"},
         {"", "backend: {kubernetes: {gpu_type: A100}}", "1 x */*"},
-        {"", "backend: {kubernetes: {gpu_vendor: amd}}", ""}, /* whose GPUs a cluster has */
+        {"", "backend: {kubernetes: {gpu_vendor: amd}}", ""}, /* describes the cluster */
         {"", "backend: {kubernetes: {gpu: 0}}", ""},
         {"", "backend: {kubernetes: {gpu: 1}}, resources: {gpu_count: 0}", ""},
         {"", "backend: {kubernetes: {gpu: 1}}, resources: {gpu_count: 2, gpu_class: A100}",
@@ -131,7 +131,7 @@ static void test_models(void **state)
         {"A10", "NVIDIA A100-SXM4-80GB", true},
         {"Trainium", "AWS Inferentia2", true},
         {"Trainium", "AWS Trainium", false},
-        {"fast", "NVIDIA L4", false}, /* a cluster's own word */
+        {"fast", "NVIDIA L4", false}, /* a label of the cluster's */
         {"1g.10gb", "NVIDIA L4", false},
         {"A100", NULL, false},
         {NULL, "NVIDIA L4", false},

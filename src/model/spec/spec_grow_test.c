@@ -98,7 +98,7 @@ static void test_refusals(void **state)
               "next: j}\n  j: {run: x, join: true}",
          "p.yaml:4: step 'a': 'b' starts by 'num_parallel', so its 'next' must be exactly one "
          "join; give 'b' a next step with join: true"},
-        /* what steps refer to */
+        /* references to steps */
         {HEAD "  a: {run: x, outputs: [o], next: b}\n  b: {run: x, next: c}\n  c: {run: x, inputs: "
               "{i: {from: a.o}}}",
          "p.yaml:6: step 'c': inputs.i: 'next' of 'a' doesn't name this step; in a graph of "
@@ -111,7 +111,7 @@ static void test_refusals(void **state)
          "step from one with 'foreach'"},
         {HEAD "  a: {run: x, next: b}\n  b: {run: x, inputs: {i: {item: 3}}}",
          "p.yaml:5: step 'b': 'inputs.i' must be {item: true}, the item of the foreach, not 3"},
-        /* keys of graphs that grow in one that doesn't */
+        /* keys that need a graph that grows, in one that doesn't */
         {HEAD "  a: {run: x}\n  b: {run: x, join: true}",
          "p.yaml:5: step 'b': 'join' needs steps with 'next', and this document has none"},
         {HEAD "  a: {run: x, fallback: true}",
@@ -192,7 +192,7 @@ static void test_everything(void **state)
     stk_spec_free(again);
 }
 
-/* A flow of one step is one, too. */
+/* A graph that grows may have only one step. */
 static void test_one_step(void **state)
 {
     (void)state;
@@ -229,7 +229,7 @@ static void test_modes(void **state)
     }
 }
 
-/* A hundred thousand steps, wide and long: reading them stays linear. */
+/* A hundred thousand steps, wide and long: reading them takes linear time. */
 static void test_many(void **state)
 {
     (void)state;

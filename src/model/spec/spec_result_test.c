@@ -180,7 +180,7 @@ static void test_errors(void **state)
     assert_string_equal(r.error.module, "torch");
     assert_string_equal(r.error.where, "t.py:1");
     assert_null(r.error.traceback);
-    /* Nothing hides an error: not what was said about outputs that never came, not a NUL byte. */
+    /* Nothing hides an error: neither metadata of outputs that never came nor a NUL byte. */
     parse("{\"stoker\":1,\"status\":\"failed\",\"output_metadata\":{\"m\":{\"n\":1}},"
           "\"output_tags\":{\"m\":[\"x\"]},\"warnings\":[\"\",\"a\\u0000\"],"
           "\"error\":{\"message\":\"b\\u0000c\"}}",

@@ -348,7 +348,7 @@ static void test_document(void **state)
     stk_spec_free(spec);
 }
 
-/* The stored text means the same, wherever it is read again, and is its own canonical form. */
+/* The stored text means the same wherever it is read, and is already in its canonical form. */
 static void test_text(void **state)
 {
     (void)state;
@@ -450,7 +450,7 @@ static void test_settings(void **state)
     stk_spec_free(spec);
 }
 
-/* What is said of devices, over what the pipeline says of them. */
+/* A step's settings for devices override the pipeline's. */
 static void test_devices(void **state)
 {
     (void)state;
@@ -507,7 +507,7 @@ static void test_devices(void **state)
     assert_true(s->on_oom.gpu_memory == 2 && s->on_oom.memory == 1.5);
     assert_int_equal(s->on_oom.max_retries, 3);
     assert_string_equal(s->xid, "109=restart,94=ignore,13=quarantine");
-    assert_int_equal(s->sample_ms, 100); /* as the profile needs it */
+    assert_int_equal(s->sample_ms, 100); /* the interval of the profile */
     assert_true(s->gpu_profile.enabled);
     assert_false(s->gpu_profile.with_card || s->gpu_profile.include_artifacts);
     assert_int_equal(s->gpu_profile.interval_ms, 100);
@@ -523,7 +523,7 @@ static void test_devices(void **state)
     assert_string_equal(s->xid, "109=restart,94=node");
     assert_int_equal(s->sample_ms, 10);
     stk_spec_free(spec);
-    /* Nothing said. */
+    /* The document sets nothing. */
     spec = parse(HEAD "steps:\n  a: {run: x}\n");
     s = stk_spec_settings(spec);
     assert_int_equal(s->resources.base.gpu_memory_bytes, -1);

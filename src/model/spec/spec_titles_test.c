@@ -32,19 +32,19 @@ static void test_titles(void **state)
         {FIT("fit", "lr: {value: 0.1}, n: {value: 2}")
              FIT("fit_2", "lr: {value: 0.2}, n: {value: 2}"),
          {"fit fit[lr=0.1]", "fit_2 fit[lr=0.2]"}},
-        /* an input that only some calls have; three differences at most */
+        /* an input that only some calls have; at most three differences */
         {FIT("fit", "lr: {value: 0.1}") FIT("fit_2", "lr: {value: 0.1}, depth: {value: 3}"),
          {"fit fit", "fit_2 fit[depth=3]"}},
         {FIT("fit", "a: {value: 1}, b: {value: 1}, c: {value: 1}, d: {value: 1}")
              FIT("fit_2", "a: {value: 2}, b: {value: 2}, c: {value: 2}, d: {value: 2}"),
          {"fit fit[a=1, b=1, c=1]", "fit_2 fit[a=2, b=2, c=2]"}},
-        /* long texts keep their ends, control characters don't pass */
+        /* long texts keep both ends, control characters are replaced */
         {FIT("fit", "m: {value: meta-llama/Llama-3-8B}")
              FIT("fit_2", "m: {value: meta-llama/Llama-3-70B}"),
          {"fit fit[m=meta-l…-3-8B]", "fit_2 fit[m=meta-l…3-70B]"}},
         {FIT("fit", "m: {value: äöüäöüäöüäöü}") FIT("fit_2", "m: {value: \"a\\nb\"}"),
          {"fit fit[m=äöüäöüäöüäöü]", "fit_2 fit[m=a?b]"}},
-        /* the same differences twice: the name says which */
+        /* two calls with the same differences: the step's name distinguishes them */
         {FIT("fit", "lr: {value: 1}") FIT("fit_2", "lr: {value: 1}") FIT("fit_3", "lr: {value: 2}"),
          {"fit fit[lr=1]", "fit_2 fit_2[lr=1]", "fit_3 fit[lr=2]"}},
         {FIT("fit", "lr: {value: 1}") FIT("fit_2", "lr: {value: 1}"), {"fit fit", "fit_2 fit_2"}},
@@ -52,7 +52,7 @@ static void test_titles(void **state)
         {FIT("fit", "lr: {param: a}") FIT("fit_2", "lr: {param: b}") FIT("fit_3", "lr: {value: 9}"),
          {"fit fit[lr=1]", "fit_2 fit[lr=2]", "fit_3 fit[lr=9]"}},
         {FIT("fit", "lr: {param: a}") FIT("fit_2", "lr: {value: 1}"), {"fit fit", "fit_2 fit_2"}},
-        /* where inputs come from, if nothing else differs or values don't tell them apart */
+        /* where inputs come from, if nothing else differs or values don't distinguish the calls */
         {FIT("fit", "lr: {value: 1}") FIT("fit_2", "lr: {value: 2}")
              SCORE("score", "m: {from: fit.o}") SCORE("score_2", "m: {from: fit_2.o}"),
          {"score score[fit]", "score_2 score[fit_2]"}},
@@ -68,7 +68,7 @@ static void test_titles(void **state)
         {TWO SCORE("score", "m: {from: [two.train]}")
              SCORE("score_2", "m: {from: [two.train, two.test]}"),
          {"score score[1 m]", "score_2 score[m[1]=two.test]"}},
-        /* names that a person gave stay, also of a function whose name ends in a number */
+        /* names that the user chose stay, even if a function's name ends in a number */
         {FIT("fit", "lr: {value: 1}") FIT("base", "lr: {value: 2}") FIT("fit_x", "lr: {value: 3}"),
          {"fit fit", "base base", "fit_x fit_x"}},
         {FIT("fit_2", "lr: {value: 1}") FIT("fit_2_2", "lr: {value: 2}"),
@@ -95,7 +95,7 @@ static void test_titles(void **state)
     }
 }
 
-/* A parameter that is set later is in the title. */
+/* The title shows the value of a parameter that is set later. */
 static void test_parameters(void **state)
 {
     (void)state;

@@ -80,7 +80,7 @@ static void test_documents(void **state)
          "p.yaml:2: not valid YAML: found character that cannot start any token, while "
          "scanning for the next token that begins on line 2"},
         {"\xC3(", "p.yaml: not valid YAML: invalid trailing UTF-8 octet (at byte 1)"},
-        /* JSON where it begins with a brace */
+        /* a document that begins with a brace is JSON */
         {" {\"a\": 1}", "{\"a\":1}"},
         {"{a: 1}", "p.yaml:1: not valid JSON: expected a key in double quotes, found 'a'"},
     };
@@ -113,7 +113,7 @@ static void test_laughs(void **state)
     assert_non_null(strstr(got, "more than 40000000 values (aliases expanded)"));
     free(got);
 
-    /* A few large texts many times: bounded by the bytes they come to. */
+    /* A few large texts, each used many times: their expanded size is limited. */
     stk_buf_clear(&text);
     text.max = 1u << 21;
     stk_buf_text(&text, "t: &t ");
@@ -165,7 +165,7 @@ static void test_limits(void **state)
     got = aliased(STK_LIMIT_ALIASES + 1);
     assert_string_equal(got, "p.yaml:10002: more than 10000 aliases in one document");
     free(got);
-    /* An alias brings its own depth along. */
+    /* An alias adds its own nesting depth. */
     const char deep[] = "a: &a [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]\n"
                         "b: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[*a]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]\n";
     got = converted(deep, sizeof deep - 1);

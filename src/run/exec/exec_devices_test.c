@@ -1,8 +1,8 @@
-/* exec and devices: which ones an attempt is given, who waits for whom, more memory after it ran
- * out, a device that breaks. */
+/* exec and devices: which devices an attempt gets, which task waits for which, more memory after an
+ * attempt ran out of it, and devices that break. */
 #include "run/exec/exec_testing.h"
 
-/* Fake ones, 8 GiB each. `more` is put into the first one's object. */
+/* Makes fake devices of 8 GiB each. `more` goes into the first one's JSON object. */
 static void have_devices(fixture *f, uint32_t n, const char *more)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(1 << 16);
@@ -62,7 +62,8 @@ static int let_go_after_a_second(fixture *f)
     return 1;
 }
 
-/* Others hold the first device: the second one is chosen. Then they hold both. */
+/* Another run holds the first device: step a gets the second one, and step b, which needs both,
+ * waits until the first one is free. */
 static void test_others(void **state)
 {
     fixture *f = *state;
@@ -76,10 +77,10 @@ static void test_others(void **state)
     assert_int_equal(given(f, 0), 2);
     assert_int_equal(given(f, 1), 3);
     assert_in_range(f->now_ms, 1001000, 1001000 + 2000);
-    assert_int_equal(committed(f, STK_EV_NOTE, UINT32_MAX, 0).n, 1); /* that b waits, for whom */
+    assert_int_equal(committed(f, STK_EV_NOTE, UINT32_MAX, 0).n, 1); /* tells what b waits for */
 }
 
-/* What another run sees of this one's claim, and when that changed. */
+/* What another run sees of this run's claim, and when that changed. */
 typedef struct claim_log {
     stk_accel *other;
     bool was;
@@ -91,7 +92,7 @@ static claim_log claims;
 
 static int watch_claim(fixture *f)
 {
-    f->now_ms += 999; /* an hour is long */
+    f->now_ms += 999; /* skip ahead: the test covers an hour */
     const char *who = stk_lease_claimant(claims.other, 1, f->arena);
     if ((who != NULL) != claims.was && claims.n < 16) {
         claims.was = who != NULL;
@@ -105,8 +106,9 @@ static int watch_claim(fixture *f)
     return 0;
 }
 
-/* Who waits for two devices claims both after 10 s. As long as that keeps one idle it is given up
- * after 10 min for as long, then for twice as long; with its start it is over. */
+/* A task that waits for two devices claims both after 10 s. While the claim keeps one of them idle,
+ * the engine gives it up after 10 min for 10 min, then after 20 min for 20 min. The claim ends when
+ * the task starts. */
 static void test_claims(void **state)
 {
     fixture *f = *state;
@@ -144,7 +146,7 @@ static void test_more_memory(void **state)
     assert_int_equal(f->memory[2], 800 << 20);
 }
 
-/* The disk is full once the retry is on record: the engine stops there. */
+/* Fills the disk once the retry is on record, so that the engine stops there. */
 static int stop_when_failed(fixture *f)
 {
     if (committed(f, STK_EV_TASK_RETRYING, 0, 0).n == 0) {
@@ -154,7 +156,7 @@ static int stop_when_failed(fixture *f)
     return 1;
 }
 
-/* What an attempt was to get is not forgotten by the engine that takes the run up. */
+/* An engine that resumes a run still gives the next attempt the larger amount of memory. */
 static void test_more_memory_after_a_crash(void **state)
 {
     fixture *f = *state;
@@ -198,7 +200,8 @@ static int break_first(fixture *f)
     return 1;
 }
 
-/* An Xid that asks for a reset: the attempt is free, the device is gone, who needs it fails. */
+/* After an Xid that asks for a reset, the attempt costs no retry, the device leaves the pool, and a
+ * step that needs that device fails. */
 static void test_broken_device(void **state)
 {
     fixture *f = *state;
@@ -216,7 +219,8 @@ static void test_broken_device(void **state)
     assert_int_equal(committed(f, STK_EV_TASK_FAILED, 1, 0).n, 1);
 }
 
-/* A process that has the first device's lock file open, as a task of another run does, or not. */
+/* Starts a process that, with `is_part`, has the first device's lock file open, as a task of
+ * another run does. */
 static pid_t some_process(const fixture *f, bool is_part)
 {
     char path[96];
@@ -243,7 +247,7 @@ static pid_t some_process(const fixture *f, bool is_part)
     return pid;
 }
 
-static pid_t named; /* by the driver */
+static pid_t named; /* the process in the driver's report */
 
 static int name_one(fixture *f)
 {
@@ -253,8 +257,8 @@ static int name_one(fixture *f)
     return 1;
 }
 
-/* An Xid of one process on a shared device: another run's is no excuse for our step's failure; one
- * that nobody knows may be ours. */
+/* An Xid names one process on a shared device. If that process is another run's, our step's failure
+ * counts; if the process is unknown, it may be our step's, so the attempt costs no retry. */
 static void xid_of(fixture *f, bool is_part, stk_run_status status, const char *starts)
 {
     have_devices(f, 1, "");
@@ -277,7 +281,7 @@ static void test_xid_of_another_run(void **state)
     xid_of(*state, true, STK_RUN_FAILED, "bad1");
 }
 
-/* on_oom multiplies a share; who had the device whole is told that there is no more. */
+/* on_oom multiplies a share of a device; a step that had whole devices can't get more memory. */
 static void test_oom_of_a_whole_device(void **state)
 {
     fixture *f = *state;
@@ -292,7 +296,7 @@ static void test_oom_of_a_whole_device(void **state)
                            "; it had whole devices, so on_oom can't give it more memory"));
 }
 
-/* What a reader sees while it runs: the scheduler's state, from the record alone. */
+/* What a reader sees during the run: the scheduler's state, from the record alone. */
 static int look_on(fixture *f)
 {
     stk_sched *sched = NULL;

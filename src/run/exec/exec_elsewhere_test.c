@@ -1,5 +1,6 @@
-/* Steps on other machines: what their backend is asked, what takes nothing here, and what outlives
- * an engine. The cloud of these tests goes on when the engine is gone, as a cluster does. */
+/* Steps on other machines: what the engine asks their backend for, that they take no resources of
+ * this machine, and what outlives an engine. Like a cluster, the cloud of these tests goes on when
+ * the engine is gone. */
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/param.h>
@@ -23,11 +24,11 @@ static struct {
     cloud_job jobs[MAX_JOBS];
     uint32_t n_jobs, n_running, most_running, n_attached, n_stopped, n_submitted;
     int64_t took_ms;
-    bool always_fails;        /* with `failure`, not the first attempt alone */
-    bool is_waiting;          /* nothing was submitted yet */
-    bool forgets;             /* what it is asked to attach to it doesn't know */
-    stk_failure failure;      /* of the first attempts; NONE: they succeed */
-    int64_t memory[MAX_JOBS]; /* by submission: what it asked for */
+    bool always_fails;        /* all attempts end with `failure`, not only the first */
+    bool is_waiting;          /* no job is submitted yet */
+    bool forgets;             /* doesn't know the jobs that the engine attaches to */
+    stk_failure failure;      /* how first attempts fail; NONE: they succeed */
+    int64_t memory[MAX_JOBS]; /* by submission: the memory asked for */
     void (*does)(fixture *f, const stk_job *job);
 } cloud;
 
@@ -37,7 +38,7 @@ typedef struct watcher {
     int fd;
 } watcher;
 
-/* `attempt` 0: the one that runs. */
+/* With `attempt` 0, finds the job that runs. */
 static cloud_job *find_job(uint32_t id, uint32_t attempt)
 {
     for (uint32_t i = 0; i < cloud.n_jobs; i++) {
@@ -57,7 +58,7 @@ static int cloud_start(stk_backend *base, stk_job *job, stk_err *err)
     assert_int_equal(job->lease.n, 0);
     cloud_job *known = find_job(job->id, job->attempt);
     cloud.n_attached += job->elsewhere->attach;
-    if (known != NULL && !cloud.forgets) { /* its end can be told twice */
+    if (known != NULL && !cloud.forgets) { /* its end can be reported twice */
         cloud.n_running += known->is_over;
         known->is_watched = true;
         known->is_over = false;
@@ -72,7 +73,7 @@ static int cloud_start(stk_backend *base, stk_job *job, stk_err *err)
                         .is_watched = true,
                         .outcome = {.ok = true, .cpu_us = -1, .peak_memory_bytes = -1}};
     (void)snprintf(made->step, sizeof made->step, "%s", job->step);
-    if (job->elsewhere->attach) { /* gone */
+    if (job->elsewhere->attach) { /* the job is gone */
         made->outcome = (stk_outcome){.failure = STK_FAIL_LOST, .exit_status = -1};
         (void)strcpy(made->outcome.text, "its pod disappeared");
         made->end_ms = w->f->now_ms;
@@ -140,7 +141,7 @@ static int64_t cloud_wait_ms(const stk_backend *base)
     return 0;
 }
 
-/* Lets go of its jobs. */
+/* Stops watching the jobs, which go on. */
 static void cloud_close(stk_backend *base)
 {
     for (uint32_t i = 0; i < cloud.n_jobs; i++) {
@@ -168,7 +169,7 @@ static stk_backend *open_cloud(fixture *f)
     return &w->base;
 }
 
-/* Steps 0 … of the document are there, as far as `away` says. */
+/* Where the steps of the document run: {1} is in the cloud, {0} on this machine. */
 static const stk_capacity_away all_away[8] = {{1, NULL}, {1, NULL}, {1, NULL}, {1, NULL},
                                               {1, NULL}, {1, NULL}, {1, NULL}, {1, NULL}};
 static const stk_capacity_away first_away[8] = {{1, NULL}};
@@ -177,7 +178,7 @@ static const char *const images[8] = {"img:1", "img:1", "img:1", "img:1",
 
 static void elsewhere(fixture *f, const stk_capacity_away *away)
 {
-    static const stk_place places[8]; /* nothing said */
+    static const stk_place places[8]; /* no settings */
     memset(&cloud, 0, sizeof cloud);
     cloud.took_ms = 5;
     f->away = away;
@@ -187,7 +188,7 @@ static void elsewhere(fixture *f, const stk_capacity_away *away)
         .places = places, .images = images, .carry_at = "/stoker", .root = "/proj"};
 }
 
-/* The data of the last committed event of a kind, of task 0 … */
+/* The data of the last committed event of this kind and task. */
 typedef struct finding {
     stk_event_kind kind;
     uint32_t task;
@@ -211,7 +212,7 @@ static const stk_json *data_of(fixture *f, stk_event_kind kind, uint32_t task)
     return found.data;
 }
 
-/* --- what is asked --- */
+/* --- what the engine asks for --- */
 
 static const char *env_of(const stk_job *job, const char *name)
 {
@@ -250,7 +251,7 @@ static void check_job(fixture *f, const stk_job *job)
     assert_string_equal(env_of(job, "STOKER_BIN"), "/stoker/bin/stoker");
     assert_non_null(table);
     assert_int_equal(strncmp(table, artifacts, strlen(artifacts)), 0);
-    assert_true(stk_file_exists(table)); /* to be pushed from here */
+    assert_true(stk_file_exists(table)); /* the backend pushes it from here */
     STK_TEXT_AUTO text = NULL;
     OK(stk_file_read(stk_arena_printf(f->arena, "%s/task.json", job->dir), 1 << 20, &text, NULL,
                      &f->err));
@@ -265,7 +266,7 @@ static void check_job(fixture *f, const stk_job *job)
     assert_int_equal(stk_json_get_whole(stk_json_get(doc, "gang"), "ranks", 0), 8);
 }
 
-/* It asks for what this machine is far from having, under policy strict. */
+/* The step asks for far more than this machine has, under policy strict. */
 static void test_job(void **state)
 {
     fixture *f = *state;
@@ -310,7 +311,7 @@ static void test_python(void **state)
     assert_int_equal(run(f, "{\"a\":{\"python\":\"m:f\",\"hooks\":{\"on_end\":{\"run\":\"e\"}}}}"),
                      STK_RUN_SUCCEEDED);
     assert_true(f->looked);
-    started(f, "a1.on_end"); /* on this machine */
+    started(f, "a1.on_end"); /* the hook runs on this machine */
 }
 
 static void test_max_jobs(void **state)
@@ -345,7 +346,8 @@ static void check_pool(fixture *f, const stk_job *job)
     (void)f;
 }
 
-/* Another pool has more, and its own options; beyond the largest it fails with what there is. */
+/* A retry that needs more memory goes to a larger pool, with that pool's options. When even the
+ * largest pool has too little, the step fails with an error that says so. */
 static void test_more_than_a_pool(void **state)
 {
     fixture *f = *state;
@@ -388,7 +390,7 @@ static void test_more_than_a_pool(void **state)
 /* --- what comes back --- */
 
 static const char hello_digest[] =
-    "a8c0ca0cb4b3c9fb9d1bb5c46a5ca5dc2bb1c8c5f3b9a0f8fb1e0b6a5d4c3b2a"; /* of whatever */
+    "a8c0ca0cb4b3c9fb9d1bb5c46a5ca5dc2bb1c8c5f3b9a0f8fb1e0b6a5d4c3b2a"; /* arbitrary */
 static const char *left_digest = hello_digest;
 
 static void leave_result(fixture *f, const stk_job *job)
@@ -418,7 +420,7 @@ static int fetch(void *arg, stk_store *store, const char *digest, stk_err *err)
     return stk_err_set(err, STK_E_NOT_FOUND, "not there");
 }
 
-/* An output that only the share has goes from machine to machine without coming here. */
+/* An output in the share goes to a step on another machine without being fetched here. */
 static void test_output_stays(void **state)
 {
     fixture *f = *state;
@@ -439,7 +441,7 @@ static void test_output_stays(void **state)
     assert_int_equal(stk_json_n_items(stk_json_get(granted, "devices")), 1);
 }
 
-/* What a step here reads is fetched; that it can't be is the step's failure to load. */
+/* The engine fetches an output that a step on this machine reads; if it can't, the step fails. */
 static void test_output_comes(void **state)
 {
     fixture *f = *state;
@@ -454,7 +456,7 @@ static void test_output_comes(void **state)
     assert_non_null(strstr(stk_exec_error(f->exec), "nor in its share"));
 }
 
-/* A network that answers only once another step here has begun, and after that. */
+/* A network that answers only once another step has begun on this machine. */
 static _Atomic bool others_go_on;
 static _Atomic uint32_t n_asked, n_gave_up;
 
@@ -476,7 +478,7 @@ static int fetch_slowly(void *arg, stk_store *store, const char *digest, stk_err
     return strcmp(digest, arg) == 0 ? rc : STK_E_BUG;
 }
 
-/* The engine never waits for the network: steps that need nothing of it begin meanwhile. */
+/* The engine never waits for the network: steps that don't need it begin meanwhile. */
 static void test_output_comes_meanwhile(void **state)
 {
     fixture *f = *state;
@@ -510,7 +512,7 @@ static void leave_checkpoint(fixture *f, const stk_job *job)
                       strlen(granted), 0644, &f->err));
 }
 
-/* Its checkpoints are in the share: an attempt that got further costs nothing. */
+/* Checkpoints are in the share: a preempted attempt that saved one costs no retry. */
 static void test_preempted(void **state)
 {
     fixture *f = *state;
@@ -525,7 +527,7 @@ static void test_preempted(void **state)
 
 /* --- what outlives an engine --- */
 
-/* SIGTERM that nobody's `stoker cancel` sent, or the same with its value. */
+/* A plain SIGTERM or, with `is_cancel`, one with the value that `stoker cancel` sends. */
 static int signal_pipe[2];
 static bool is_cancel;
 
@@ -569,7 +571,7 @@ static stk_run_status resume(fixture *f)
 
 #define TWO "{\"a\":{\"run\":\"x\"},\"b\":{\"run\":\"x\",\"after\":[\"a\"]}}"
 
-/* What waited for the share has no job: nobody says that it goes on. */
+/* A step that waited for the share has no job: the engine doesn't say that it goes on running. */
 static void test_interrupted_unborn(void **state)
 {
     fixture *f = *state;
@@ -581,7 +583,7 @@ static void test_interrupted_unborn(void **state)
     assert_non_null(
         strstr(text, "step 'a' was not started on kubernetes (stack 'prod'): 'stoker resume"));
     assert_string_equal(strstr(text, "' starts"), "' starts it");
-    cloud.is_waiting = false; /* … nor, later, that it was running */
+    cloud.is_waiting = false; /* the resuming engine doesn't say so either */
     assert_int_equal(resume(f), STK_RUN_SUCCEEDED);
     note = data_of(f, STK_EV_NOTE, UINT32_MAX);
     assert_string_equal(stk_json_get_text(note, "text"),
@@ -611,7 +613,7 @@ static void test_interrupted(void **state)
     started(f, "b1");
 }
 
-/* It ended while nobody looked. */
+/* The job ends while no engine watches it. */
 static void test_collected(void **state)
 {
     fixture *f = *state;
@@ -623,7 +625,7 @@ static void test_collected(void **state)
     assert_int_equal(committed(f, STK_EV_TASK_STARTED, 0, 0).n, 1);
 }
 
-/* Elsewhere than where it was started it is not taken up: it would run twice. */
+/* A step that may still run in one place isn't picked up in another: it would run twice. */
 static void test_other_place(void **state)
 {
     fixture *f = *state;
@@ -640,7 +642,7 @@ static void test_other_place(void **state)
     f->exec = NULL;
 }
 
-/* It vanished: another attempt, free of charge. */
+/* The job vanished: the step gets another attempt, which costs no retry. */
 static void test_lost(void **state)
 {
     fixture *f = *state;
@@ -663,7 +665,7 @@ static void test_cancel(void **state)
     assert_int_equal(committed(f, STK_EV_TASK_CANCELLED, 0, 0).n, 1);
 }
 
-/* The engine can't go on, at each of its commits: nothing is submitted twice, nothing is lost. */
+/* Whichever commit breaks the engine, no job is submitted twice and none is lost. */
 static void test_broken(void **state)
 {
     fixture *f = *state;
@@ -684,7 +686,7 @@ static void test_broken(void **state)
         if (broke) {
             stk_exec_close(f->exec);
             f->exec = NULL;
-            f->now_ms += n % 2 == 0 ? 1000 : 0; /* it has ended by then, or not */
+            f->now_ms += n % 2 == 0 ? 1000 : 0; /* the job ends meanwhile, or not */
             status = resume(f);
         }
         assert_int_equal(status, STK_RUN_SUCCEEDED);
@@ -703,7 +705,7 @@ static void test_broken(void **state)
     assert_true(n_attached >= 1);
 }
 
-/* Who only reads sees an attempt that was taken up again as running. */
+/* Readers see an attempt that was picked up again as running. */
 static void test_refold(void **state)
 {
     fixture *f = *state;
@@ -724,8 +726,8 @@ static void check_gang(fixture *f, const stk_job *job)
     f->looked = job->nodes == 64 && job->elsewhere->resources->cpu_milli == 2000;
 }
 
-/* A gang of num_parallel: its ranks get a node each, however small this machine is; and one that an
- * engine left is taken up in a graph that grew, too. */
+/* Each rank of a num_parallel gang gets a node, however small this machine is. A gang that an
+ * engine left running is picked up again in a graph that grew, too. */
 static void test_grown(void **state)
 {
     static const stk_capacity_away second_away[8] = {{0}, {1, NULL}};

@@ -1,4 +1,4 @@
-/* Artifacts that threads fetch: who waits for one, and who is told that it can't be had. */
+/* Artifacts that threads fetch: which tasks wait for one, and which learn that it can't be had. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -8,7 +8,7 @@
 
 static const char digest[] = "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef";
 
-static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* held: nothing is fetched */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* while held, no fetch ends */
 
 static int fetch_nothing(void *arg, stk_store *store, const char *wanted, stk_err *err)
 {
@@ -52,7 +52,7 @@ static int ask(fixture *f, stk_exec *x, bool *ret_comes)
     return stk_exec_sum_fetch(x->sum, digest, ret_comes, &f->err);
 }
 
-/* Asks as a launch of this task does: it is put aside. */
+/* Asks for the artifact as a launch of this task does; the launch is put aside. */
 static void put_aside(fixture *f, stk_exec *x, uint32_t task)
 {
     bool comes = false;
@@ -63,7 +63,7 @@ static void put_aside(fixture *f, stk_exec *x, uint32_t task)
     assert_int_equal(rc, 0);
 }
 
-/* Is launched anew, and told that its artifact can't be had. */
+/* Launches the task again, which learns that its artifact can't be had. */
 static void is_told(fixture *f, stk_exec *x, uint32_t task)
 {
     bool comes = true;
@@ -74,7 +74,7 @@ static void is_told(fixture *f, stk_exec *x, uint32_t task)
     assert_false(stk_exec_sum_aside(x, task, EXEC_ASIDE_LAUNCH, NULL, &rc, &f->err));
 }
 
-/* All that wait for one artifact are told of its failure; whoever asks later asks anew. */
+/* All tasks that wait for an artifact learn that its fetch failed; a later one asks again. */
 static void test_told_while_others_wait(void **state)
 {
     fixture *f = *state;
@@ -85,7 +85,7 @@ static void test_told_while_others_wait(void **state)
     put_aside(f, &x, 1);
     put_aside(f, &x, 3);
     (void)pthread_mutex_unlock(&gate);
-    wait_for(&x); /* it has failed, and nobody has looked */
+    wait_for(&x); /* it has failed, and the engine hasn't looked */
     is_told(f, &x, 2);
     OK(stk_exec_summed(&x, &f->err));
     assert_int_equal(x.pending.n_launches, 2);
@@ -93,7 +93,7 @@ static void test_told_while_others_wait(void **state)
     is_told(f, &x, 3);
     assert_int_equal(n_fetched, 1);
 
-    put_aside(f, &x, 1); /* nobody waits any more: it is fetched again */
+    put_aside(f, &x, 1); /* no task waits any more: it is fetched again */
     wait_for(&x);
     OK(stk_exec_summed(&x, &f->err));
     assert_int_equal(x.pending.n_launches, 3);
@@ -102,7 +102,7 @@ static void test_told_while_others_wait(void **state)
     close_sum(&x);
 }
 
-/* A launch that asks twice for what fails in between waits for nothing. */
+/* A launch that asks twice, with a failed fetch in between, waits for nothing. */
 static void test_asked_twice(void **state)
 {
     fixture *f = *state;
@@ -115,16 +115,16 @@ static void test_asked_twice(void **state)
     assert_true(comes);
     wait_for(&x);
     assert_int_equal(ask(f, &x, &comes), STK_E_SYS);
-    assert_true(stk_exec_sum_aside(&x, 4, EXEC_ASIDE_LAUNCH, NULL, &rc, &f->err)); /* as if it had
-                                                                                      not failed */
+    /* as if the fetch hadn't failed */
+    assert_true(stk_exec_sum_aside(&x, 4, EXEC_ASIDE_LAUNCH, NULL, &rc, &f->err));
     assert_int_equal(rc, 0);
     OK(stk_exec_summed(&x, &f->err));
-    assert_int_equal(x.pending.n_launches, 1); /* nothing is on its way: it is made anew */
+    assert_int_equal(x.pending.n_launches, 1); /* no fetch is under way: it is launched again */
     assert_int_equal(x.pending.launches[0], 4);
     close_sum(&x);
 }
 
-/* Of a task that is stopped while its artifact comes, the artifact is still wanted by the other. */
+/* When one of two tasks is stopped during a fetch, the other one still gets the artifact. */
 static void test_stopped(void **state)
 {
     fixture *f = *state;

@@ -1,9 +1,9 @@
 /* Graphs that grow, with the fake backend and simulated time: what is added when, what is durable
- * together, what is taken up again. */
+ * together, and what a resume picks up. */
 #include "run/exec/exec_testing.h"
 
-/* A foreach over three items with a join, of Python steps: their results count, whoever reads them.
- */
+/* A foreach over three items with a join. The steps are Python steps, so the engine reads their
+ * result files. */
 static const char three[] =
     "{\"start\":{\"python\":\"m:f\",\"next\":\"work\",\"foreach\":\"todo\",\"outputs\":[\"todo\"]},"
     "\"work\":{\"python\":\"m:f\",\"next\":\"gather\",\"outputs\":[\"part\"]},"
@@ -53,8 +53,9 @@ static void test_three(void **state)
     }
 }
 
-/* Whichever commit finds the disk full, each task is started once in both lives together: what was
- * done and not on record left its result, and what follows it is added once. */
+/* Whichever commit finds the disk full, the first and the resuming engine together start each task
+ * once: a task that ended without being on record has left its result, and its successors are added
+ * once. */
 static void test_full_disk(void **state)
 {
     fixture *f = *state;
@@ -90,7 +91,7 @@ static void test_full_disk(void **state)
     }
 }
 
-/* What stands in the log tells the same of what waits as the engine itself knew. */
+/* A scheduler that is built from the log has the tasks and states that the engine had. */
 static void test_refold(void **state)
 {
     fixture *f = *state;
@@ -113,8 +114,8 @@ static void test_refold(void **state)
     stk_sched_free(sched);
 }
 
-/* A result that names what the document doesn't have there is the step's failure, before it is a
- * success. */
+/* A result with a next step that the document doesn't have there fails the step before its success
+ * is recorded. */
 static void wrong_does(fixture *f, const stk_job *job)
 {
     leave(f, job,
@@ -134,7 +135,7 @@ static void test_wrong_next(void **state)
     assert_non_null(strstr(stk_exec_error(f->exec), "end"));
 }
 
-/* An output by digest is one that a parent has under that name, or nothing. */
+/* A step may name an output by digest only if a parent has it under the same name. */
 static void stranger_does(fixture *f, const stk_job *job)
 {
     if (strcmp(job->step, "work") != 0) {

@@ -1,5 +1,5 @@
-/* exec with the fake backend and simulated time: what is done, in which order, and what is durable
- * when. */
+/* exec with the fake backend and simulated time: what it does, in which order, and when that is
+ * durable. */
 
 #include <sys/param.h>
 
@@ -59,7 +59,7 @@ static void test_fail_fast(void **state)
 {
     fixture *f = *state;
     f->mode = STK_MODE_FAIL_FAST;
-    f->start_error = STK_E_SYS; /* fails at once, while the other runs */
+    f->start_error = STK_E_SYS; /* fails at once, while the other step runs */
     f->took_ms = 100000;
     int64_t began = f->now_ms;
     assert_int_equal(run(f, "{" A ",\"bad\":{\"run\":\"true\"}," AFTER("c", "a") "}"),
@@ -75,7 +75,7 @@ static void test_cancel(void **state)
     assert_int_equal(pipe(pipes), 0);
     f->took_ms = 100000;
     f->hangup_fd = pipes[1];
-    f->close_on_start = pipes[0]; /* its front dies while the first step runs */
+    f->close_on_start = pipes[0]; /* the front end dies while the first step runs */
     assert_int_equal(run(f, "{" A "," AFTER("b", "a") "}"), STK_RUN_CANCELLED);
     started(f, "a1");
     assert_int_equal(committed(f, STK_EV_RUN_CANCELLING, UINT32_MAX, 0).n, 1);
@@ -113,8 +113,8 @@ static void test_cached(void **state)
     stk_spec_free(first.spec);
 }
 
-/* Whichever commit finds the disk full: what was started is in the store, the run can be taken up
- * again, and what had succeeded durably is not run twice. */
+/* Whichever commit finds the disk full, starts are in the store, the run can be resumed, and a task
+ * whose success is durable doesn't run twice. */
 static void test_full_disk(void **state)
 {
     fixture *f = *state;
@@ -158,12 +158,13 @@ static void test_full_disk(void **state)
     }
 }
 
-/* The backend's word is enough: no retries are asked for, none are charged. */
+/* A preemption that the backend reports costs no retry: the step asks for none and still runs
+ * again. */
 static void test_preempted(void **state)
 {
     fixture *f = *state;
     f->failure = STK_FAIL_PREEMPTED;
-    f->n_failures = 14; /* four got further, ten are its own */
+    f->n_failures = 14; /* four make progress, ten more are free */
     f->n_saves = 4;
     assert_int_equal(run(f, "{\"bad\":{\"run\":\"true\"}}"), STK_RUN_SUCCEEDED);
     assert_int_equal(f->n_starts, 15);
@@ -172,7 +173,7 @@ static void test_preempted(void **state)
     }
     assert_int_equal(committed(f, STK_EV_TASK_FAILED, 0, 0).n, 14);
     const char *folder = stk_store_checkpoint_folder(f->store, f->run, "bad", 0, f->arena);
-    assert_false(stk_file_exists(folder)); /* it has succeeded */
+    assert_false(stk_file_exists(folder)); /* removed on success */
 }
 
 static void test_preempted_for_good(void **state)
@@ -182,14 +183,14 @@ static void test_preempted_for_good(void **state)
     f->n_failures = 99;
     f->n_saves = 1;
     assert_int_equal(run(f, "{\"bad\":{\"run\":\"true\"}}"), STK_RUN_FAILED);
-    assert_int_equal(f->n_starts, 12); /* one, ten, and the one that it fails by */
+    assert_int_equal(f->n_starts, 12); /* one with progress, ten free ones, the last */
     stk_checkpoints kept;
     stk_store_checkpoints_look(stk_store_checkpoint_folder(f->store, f->run, "bad", 0, f->arena),
                                &kept);
-    assert_int_equal(kept.n, 1); /* for who resumes it */
+    assert_int_equal(kept.n, 1); /* for a later resume */
 }
 
-/* Who takes up a run that was begun with --no-cache has no need to say so again. */
+/* A resume of a run that began with --no-cache doesn't need that option again. */
 static void test_resumed_without_cache(void **state)
 {
     fixture *f = *state;

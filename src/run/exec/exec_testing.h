@@ -1,5 +1,5 @@
-/* What exec's tests share: an engine on the fake backend in simulated time, with a fresh store in a
- * folder of its own for every test, and what of its doing is committed. */
+/* Shared by exec's tests: an engine on the fake backend in simulated time, with a fresh store in a
+ * separate folder for each test, and queries for what the engine has committed. */
 #ifndef STK_EXEC_TESTING_H
 #define STK_EXEC_TESTING_H
 
@@ -33,34 +33,35 @@ typedef struct fixture {
     char run[40];
     int lock_fd;
     int64_t now_ms;
-    int64_t set_back_ms; /* of the wall clock, once a task has started */
+    int64_t set_back_ms; /* how far the wall clock goes back once a task starts */
     stk_mode mode;
     int hangup_fd;
     bool no_cache;
-    /* what was started: "a1" is attempt 1 of step a, "a1.on_end" a hook of it */
+    /* the starts so far: "a1" is attempt 1 of step a, "a1.on_end" its hook on_end */
     const char *starts[MAX_STARTS];
     uint32_t n_starts;
-    int n_failures;               /* the first attempts of step "bad" that fail */
+    int n_failures;               /* how many attempts of step "bad" fail, from the first on */
     int64_t took_ms;              /* how long a task runs */
     int start_error;              /* of step "bad" */
-    int close_on_start;           /* descriptor to be closed by the first start, or -1 */
+    int close_on_start;           /* descriptor that the first start closes, or -1 */
     stk_accel *accel;             /* or NULL */
-    int64_t memory[MAX_STARTS];   /* of each start: its limit */
-    stk_devset given[MAX_STARTS]; /* and its devices */
-    stk_failure failure;          /* of the failures; NONE: EXIT */
-    uint32_t n_saves;             /* the first attempts that leave a checkpoint */
-    uint32_t seen[MAX_STARTS];    /* of each start: the checkpoints that it found */
+    int64_t memory[MAX_STARTS];   /* each start's limit */
+    stk_devset given[MAX_STARTS]; /* each start's devices */
+    stk_failure failure;          /* kind of the failures; NONE means EXIT */
+    uint32_t n_saves;             /* how many attempts leave a checkpoint, from the first on */
+    uint32_t seen[MAX_STARTS];    /* how many checkpoints each start found */
     void (*does)(struct fixture *f, const stk_job *job); /* what a task does; or NULL */
-    int (*on_tick)(struct fixture *f);                   /* once; or NULL */
-    bool looked;                                         /* on_tick did */
-    /* steps elsewhere: by step; NULL: none. They go to `open_away`'s backend, behind a mux. */
+    int (*on_tick)(struct fixture *f);                   /* called until it returns 1; or NULL */
+    bool looked;                                         /* a callback has made its checks */
+    /* the place of each step, or NULL if all run here. Steps that run elsewhere go to `open_away`'s
+     * backend, behind a mux. */
     const stk_capacity_away *away;
     stk_capacity_place places[2];
     stk_exec_elsewhere elsewhere;
     stk_backend *(*open_away)(struct fixture *f);
     stk_policy policy;
     int signal_fd;
-    bool finished_early; /* something was started whose start was not in the store */
+    bool finished_early; /* a task began before its start was in the store */
 } fixture;
 
 #define OK(call)                                                                                   \
@@ -113,7 +114,7 @@ static inline int count_row(void *arg, const stk_event_row *row)
     return 0;
 }
 
-/* By another handle than the engine's: only what is committed. */
+/* Counts events through another handle than the engine's, which sees only what is committed. */
 static inline counting committed(fixture *f, stk_event_kind kind, uint32_t task, uint32_t attempt)
 {
     counting c = {.kind = kind, .task = task, .attempt = attempt};
@@ -128,12 +129,12 @@ static inline counting committed(fixture *f, stk_event_kind kind, uint32_t task,
     return c;
 }
 
-/* What a task does: sees those of earlier attempts, leaves one, and half of another. */
+/* A task's checkpoints: it sees those of earlier attempts, leaves one, and half of another. */
 static inline void checkpoint(fixture *f, const stk_job *job)
 {
     stk_checkpoints found;
     if (job->checkpoints == NULL) {
-        return; /* a hook */
+        return; /* hooks have none */
     }
     stk_store_checkpoints_look(job->checkpoints, &found);
     f->seen[f->n_starts] = found.n;
@@ -225,7 +226,7 @@ static inline int teardown(void **state)
     return rc;
 }
 
-/* Opens the engine on a pipeline of these steps (JSON), or (NULL) on the same run again. */
+/* Opens the engine on a pipeline of these steps (JSON) or, with NULL, on the same run again. */
 static inline int open_exec(fixture *f, const char *steps, bool resumed)
 {
     if (f->accel != NULL) {
@@ -272,7 +273,8 @@ static inline int open_exec(fixture *f, const char *steps, bool resumed)
     return stk_exec_open(&config, &f->exec, &f->err);
 }
 
-/* A run that broke: taken up, or begun where not even its beginning is on record. */
+/* Opens the engine again on a run that broke: resumes the run, or begins it if nothing of it is on
+ * record. */
 static inline int go_on(fixture *f)
 {
     return open_exec(f, NULL, stk_store_has_run(f->store, f->run));

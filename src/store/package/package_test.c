@@ -60,7 +60,7 @@ static void put_pattern(bench *b, const char *name)
     put(b, name, "x\n", 0644);
 }
 
-/* The files of a package, a line each. */
+/* The files of a package, one per line. */
 static const char *listing(bench *b)
 {
     package_list list = {.root = b->root, .store = b->store_path};
@@ -128,7 +128,7 @@ static void test_match(void **state)
     }
 }
 
-/* The same files as git itself names, with whatever its grammar has. */
+/* The package has the files that git itself lists, with all of git's ignore grammar. */
 static void test_like_git(void **state)
 {
     static const char *const names[] = {
@@ -240,7 +240,7 @@ static void test_same_twice(void **state)
     assert_int_equal(stk_package_add(b->store, b->root, 0, b->arena, &second, &b->note, &b->err),
                      0);
     assert_string_equal(first.digest, second.digest);
-    /* what was foretold is what the store finds */
+    /* the digest that was computed in advance is the store's */
     const char *path = NULL;
     char hex[STK_DIGEST_HEX + 1];
     int64_t size = 0;
@@ -248,7 +248,7 @@ static void test_same_twice(void **state)
                      0);
     assert_int_equal(stk_store_digest_path(path, hex, &size, &b->err), 0);
     assert_string_equal(hex, first.digest);
-    /* an executable bit is a difference */
+    /* an executable bit changes the digest */
     assert_int_equal(chmod(stk_arena_printf(b->arena, "%s/a.py", b->root), 0755), 0);
     assert_int_equal(stk_package_add(b->store, b->root, 0, b->arena, &third, &b->note, &b->err), 0);
     assert_string_not_equal(third.digest, first.digest);
@@ -302,7 +302,7 @@ static void test_private(void **state)
         b->note,
         "left out of the project's code as private: .env, .env.local, id_lab, key.pem, linked and "
         "4 more; to include one, add a line with '!' and its name to .stokerignore");
-    /* What takes everything along names nothing. */
+    /* A pattern that includes everything doesn't include private files. */
     put(b, ".stokerignore", "!*\n!**/*\n", 0644);
     assert_null(strstr(listing(b), ".env\n"));
     put(b, ".stokerignore", "!.env\n!sub/.ssh\n!shut/\n!mine.*\n", 0644);
@@ -313,7 +313,8 @@ static void test_private(void **state)
     assert_null(strstr(listing(b), "key.pem\n"));
 }
 
-/* Modes tell nothing where nobody else can enter the project, and git's files are no secret. */
+/* File modes don't mark private files where only the owner can enter the project, nor among files
+ * that git tracks. */
 static void test_private_by_habit(void **state)
 {
     bench *b = *state;
@@ -337,7 +338,8 @@ static unsigned mode_of(bench *b, const char *folder, const char *name)
     return st.st_mode & 0777;
 }
 
-/* In the store, in a view, and in the view of an artifact that has lost its modes on its way. */
+/* Modes are kept in the store, in a view, and in the view of an artifact that lost its modes on the
+ * way. */
 static void test_modes_are_kept(void **state)
 {
     bench *b = *state;
@@ -369,7 +371,7 @@ static void test_modes_are_kept(void **state)
     assert_int_equal(mode_of(b, b->store_path, "package"), 0700);
 }
 
-/* Same size and the same second: the time stamp alone must not decide. */
+/* A change of the same size in the same second: the time stamp alone must not decide. */
 static void test_sees_changes(void **state)
 {
     bench *b = *state;

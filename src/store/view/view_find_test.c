@@ -1,4 +1,4 @@
-/* What a named artifact is shown with. */
+/* The metadata that a named artifact is shown with. */
 #include <string.h>
 
 #include "base/testing.h"

@@ -1,4 +1,4 @@
-"""The REST side: from a request to the store and back. Who may, what is asked, how it is answered."""
+"""The REST API: turns requests into calls of the store, checks permissions, writes responses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTIAL = "as=PartialObjectMetadata"
 
 
 class Call:
-    """One request to a resource, taken apart."""
+    """One request to a resource, parsed."""
 
     def __init__(
         self, request: Request, user: str, resource: Resource, rest: list[str], ns: str
@@ -50,7 +50,7 @@ class Call:
         return self.query.get("fieldValidation") or "Warn"
 
     def view(self, obj: Object) -> Object:
-        """An object as this path shows it (events have two faces)."""
+        """Return an object as this path shows it: events have two API versions."""
         if self.resource.api_version == "events.k8s.io/v1":
             return events_view(obj)
         return obj
@@ -64,7 +64,7 @@ class Call:
 
 
 def events_view(e: Object) -> Object:
-    """A core/v1 Event as events.k8s.io/v1 shows it."""
+    """Return a core/v1 Event as events.k8s.io/v1 shows it."""
     if e.get("kind") != "Event":
         return e
     out: Object = {"kind": "Event", "apiVersion": "events.k8s.io/v1", "metadata": e["metadata"]}
@@ -95,7 +95,7 @@ class Api:
         self.store = cluster.store
 
     async def handle(self, request: Request) -> Response:
-        """The answer to any request: a test's control, or the API behind its faults."""
+        """Answer any request: a test's control, or a call of the API, to which faults apply."""
         if request.path.startswith("/_test/"):
             return await self.cluster.control.handle(request)
         spoil = self.cluster.faults.take(request)
@@ -112,7 +112,7 @@ class Api:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         user = self.cluster.tokens.get(token.strip()) if kind.lower() == "bearer" else None
         if user is None:
-            user = request.headers.get("x-client-certificate")  # set by the TLS side only
+            user = request.headers.get("x-client-certificate")  # set by the TLS server only
         if user is None:
             raise errors.unauthorized()
         return user
@@ -237,7 +237,7 @@ class Api:
         r = call.resource
         known = r.fields
         text = call.query.get("fieldSelector", "")
-        if r.api_version == "events.k8s.io/v1":  # the same events under other names
+        if r.api_version == "events.k8s.io/v1":  # the same events with other names
             text = text.replace("regarding.", "involvedObject.")
             known = next(x.fields for x in self.cluster.catalogue.resources if x.plural == "events")
         tests = [
@@ -300,7 +300,7 @@ class Api:
         )
 
     async def _version_there(self, asked: str, how: str) -> None:
-        """504 for a version of the future (after the wait), 410 for an exact one of the past."""
+        """Raise 504 for a future version (after a wait), 410 for an exact past one."""
         try:
             wanted = int(asked)
         except ValueError:
@@ -330,7 +330,10 @@ class Api:
             raise ApiError(410, "Expired", "The resourceVersion for the provided list is too old.")
 
     def _page(self, call: Call, found: list[Object], meta: Object) -> list[Object]:
-        """One page; ``continue`` is base64 of version and last key, and expires by compaction."""
+        """Return one page of a list.
+
+        ``continue`` is base64 of version and last key; it expires by compaction.
+        """
         start = ""
         token = call.query.get("continue", "")
         if token:
@@ -442,7 +445,7 @@ class Api:
     def _review(
         self, request: Request, user: str, group: str, version: str, plural: str
     ) -> Response:
-        """SelfSubject…Review: may I, what may I, who am I. 201 whatever the answer is."""
+        """Answer a SelfSubject…Review about the user and their rights; always with status 201."""
         kind = REVIEWS[(group, version, plural)]
         found = schema.read(request.body, request.headers.get("content-type", ""), kind)
         out: Object = {"kind": kind, "apiVersion": f"{group}/{version}", "metadata": {}}
@@ -481,7 +484,7 @@ class Api:
 
 
 def empty_of(r: Resource) -> Object:
-    """What a BOOKMARK carries: an object of the kind with nothing in it but Go's zero values."""
+    """Return an object for a BOOKMARK: it has a kind, and otherwise only Go's zero values."""
     out: Object = {"kind": r.kind, "apiVersion": r.api_version, "metadata": {}}
     if r.kind == "Job":
         out["spec"] = {"template": {"metadata": {}, "spec": {"containers": None}}}

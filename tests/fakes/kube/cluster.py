@@ -1,4 +1,4 @@
-"""A whole cluster: store, API, controllers and kubelets on one event loop, in a thread of its own."""
+"""A whole cluster: store, API, controllers and kubelets on one event loop in its own thread."""
 
 from __future__ import annotations
 
@@ -37,43 +37,47 @@ T = TypeVar("T")
 
 @dataclasses.dataclass
 class Options:
-    """How a cluster is. Times are seconds.
+    """The configuration of a cluster. Times are in seconds.
 
-    ``time_scale`` multiplies the control plane's own waits (retry backoff 10 s, gathering of pod changes 1 s, node grace
-    40 s, image pull backoff …), ``user_time_scale`` those that a manifest names (deadlines, grace periods, TTL).
+    ``time_scale`` multiplies the control plane's own waits (retry backoff 10 s, batching of pod
+    changes 1 s, node grace 40 s, image pull backoff …), ``user_time_scale`` those that a manifest
+    sets (deadlines, grace periods, TTL).
     """
 
     host: str = "127.0.0.1"
-    port: int = 0  # 0: a free one
+    port: int = 0  # 0: any free port
     tls: bool = True
     nodes: list[Object] = dataclasses.field(default_factory=lambda: [dict(n) for n in DEFAULT])
     namespaces: list[str] = dataclasses.field(default_factory=lambda: ["default", "kube-system"])
     images: list[str] = dataclasses.field(
         default_factory=lambda: ["*"]
-    )  # patterns of names that are there
+    )  # patterns of the images that nodes have
     absent: list[str] = dataclasses.field(default_factory=lambda: ["*absent*", "*.invalid/*"])
     pulls: dict[str, str] = dataclasses.field(
         default_factory=dict
-    )  # pattern of names → what their registry answers (images.ANSWERS)
+    )  # pattern of names → the registry's answer (images.ANSWERS)
     entrypoint: list[str] = dataclasses.field(default_factory=lambda: ["sh"])  # of every image
     environment: dict[str, str] = dataclasses.field(default_factory=dict)  # of every image
-    show: list[str] = dataclasses.field(default_factory=list)  # host paths that every image holds
+    show: list[str] = dataclasses.field(default_factory=list)  # host paths that every image has
     holds: dict[str, dict[str, str]] = dataclasses.field(
         default_factory=dict
-    )  # image: {path in it: host path}
+    )  # image: {path in the image: host path}
     time_scale: float = 0.01
     user_time_scale: float = 1.0
-    start_lag_s: float = 0.0  # from "ContainerCreating" to the start, as of a busy node
-    status_lag_s: float = 0.0  # from a container's end to its pod's status; its log ends at once
-    watch_s: float = 1800.0  # of a watch that doesn't say
+    start_lag_s: float = 0.0  # from "ContainerCreating" to the start, as on a busy node
+    status_lag_s: float = 0.0  # from a container's end to its pod's status; the log ends at once
+    watch_s: float = 1800.0  # default timeout of a watch
     bookmark_s: float = 1.0
     jobset: bool = False
-    dns: bool = True  # False: pods know no name but their own
+    dns: bool = True  # False: pods can resolve only their own name
     seed: int = 0
 
 
 class Cluster:
-    """``start`` it, use ``address`` with ``kubeconfig``, ``stop`` it. ``call`` runs a function inside."""
+    """A cluster to ``start``, use and ``stop``.
+
+    Clients need its ``address`` or ``kubeconfig``; ``call`` runs a function inside the cluster.
+    """
 
     ADMIN = "token-admin"
     ADMIN_TOKEN = "admin-token"
@@ -81,11 +85,11 @@ class Cluster:
     def __init__(self, options: Optional[Options] = None) -> None:
         self.options = options or Options()
         self.failures: list[str] = []
-        self.asked: list[str] = []  # "METHOD TARGET" of every request, in their order
+        self.asked: list[str] = []  # "METHOD TARGET" of every request, in order of arrival
         self.tokens = {self.ADMIN_TOKEN: self.ADMIN, "alice-token": "alice"}
         self.grants: set[tuple[str, str]] = set()
         self.denied: set[tuple[str, str]] = set()
-        self.webhooks: dict[str, tuple[str, int]] = {}  # resource: what one says, and its status
+        self.webhooks: dict[str, tuple[str, int]] = {}  # resource: its webhook's message and status
         self.timers: dict[Hashable, asyncio.TimerHandle] = {}
         self.store = Store(Clock(), self.options.seed)
         self.catalogue = Catalogue(self.options.jobset)
@@ -104,10 +108,10 @@ class Cluster:
         self._thread: Optional[threading.Thread] = None
         self._ready = threading.Event()
 
-    # --- life
+    # --- start and stop
 
     def start(self) -> Cluster:
-        """Serve from a thread. OSError where pods can't be had here."""
+        """Serve from a thread. Raises OSError where this machine can't run pods."""
         self._thread = threading.Thread(target=self._main, name="kube", daemon=True)
         self._thread.start()
         self._ready.wait(60)
@@ -135,7 +139,7 @@ class Cluster:
             self._ready.set()
 
     async def serve(self) -> None:
-        """Serve until ``stop``, on the loop that this runs on."""
+        """Serve until ``stop``, on the running event loop."""
         self.loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
         self.containers = Containers(self.store.clock.time)
@@ -172,7 +176,7 @@ class Cluster:
             return Response(500, repr(e).encode(), "text/plain")
 
     def failed(self, e: BaseException) -> None:
-        """A bug of this server, not of the program under test: kept for whoever asks."""
+        """Keep an error of this server (not of the program under test) for tests to report."""
         self.failures.append("".join(traceback.format_exception(type(e), e, e.__traceback__)))
 
     def begin_restart(self, down_s: float, anew: bool = False) -> None:
@@ -186,7 +190,10 @@ class Cluster:
         self._restarting = asyncio.ensure_future(restart())
 
     def restart(self, down_s: float = 0.1, anew: bool = False) -> None:
-        """Cut every connection, refuse new ones for a while, serve again; the state stays, ``anew``: with other versions."""
+        """Cut every connection, refuse new ones for ``down_s``, then serve again.
+
+        The state stays; with ``anew`` the objects get other versions.
+        """
         self.call(self.begin_restart, down_s, anew)
         end = time.monotonic() + down_s + 60
         while not self.call(lambda: self._restarting.done()):
@@ -194,7 +201,7 @@ class Cluster:
                 raise TimeoutError("the cluster doesn't come back")
             time.sleep(0.01)
 
-    # --- where it is
+    # --- addresses
 
     @property
     def host(self) -> str:
@@ -219,7 +226,10 @@ class Cluster:
         token: Optional[str] = None,
         certificate: bool = False,
     ) -> Path:
-        """Write a kubeconfig for the admin (or who has ``token``), by client certificate if asked (needs tls)."""
+        """Write a kubeconfig for the admin or the owner of ``token``.
+
+        It has a client certificate if the caller asks for one, which needs TLS.
+        """
         lines = [
             "apiVersion: v1",
             "kind: Config",
@@ -252,10 +262,10 @@ class Cluster:
         path.write_text("\n".join(lines) + "\n")
         return path
 
-    # --- for the parts
+    # --- used by the other modules
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Run a function on the cluster's loop and give its result (from another thread)."""
+        """Run a function on the cluster's loop and return its result (from another thread)."""
 
         async def inside() -> T:
             return function(*args)
@@ -263,13 +273,13 @@ class Cluster:
         return asyncio.run_coroutine_threadsafe(inside(), self.loop).result(60)
 
     def soon(self, key: Hashable, function: Callable[..., None], *args: Any) -> None:
-        """Run a function once this loop's turn is over; once, however often it is asked for meanwhile."""
+        """Run a function after this turn of the loop; several calls with one key run it once."""
         self.later(0.0, key, function, *args)
 
     def later(
         self, seconds: float, key: Hashable, function: Callable[..., None], *args: Any
     ) -> None:
-        """The same after some seconds; the earliest of several wishes under one key holds."""
+        """Do the same after some seconds; of several calls with one key, the earliest counts."""
         old = self.timers.get(key)
         due = self.loop.time() + seconds
         if old is not None:
@@ -306,7 +316,7 @@ class Cluster:
         )
 
     def token_of(self, user: str) -> str:
-        """A token that stands for a user, made when first asked for."""
+        """Return a user's token, which is made on the first call."""
         for token, who in self.tokens.items():
             if who == user:
                 return token
@@ -317,7 +327,11 @@ class Cluster:
     def allowed(
         self, user: str, verb: str, group: str, plural: str, sub: str, namespace: str
     ) -> bool:
-        """Whether a user may: the admin all, others all in the namespaces granted to them, but for what is denied."""
+        """Whether a user may do something.
+
+        The admin may do everything, others everything in namespaces granted to them; ``denied``
+        overrides both.
+        """
         del group
         if (verb, f"{plural}/{sub}" if sub else plural) in self.denied:
             return False
@@ -334,7 +348,7 @@ class Cluster:
         path: Optional[str] = None,
         action: str = "",
     ) -> None:
-        """Tell an event of an object; the same again only raises its count."""
+        """Record an event about an object; repeating it only raises its count."""
         meta, now = obj["metadata"], self.store.clock.time()
         namespace = meta.get("namespace", "default")
         key = (meta["uid"], reason, message, path)
@@ -371,7 +385,7 @@ class Cluster:
             "reason": reason,
             "message": message,
         }
-        if action:  # the new kind of event: of the scheduler
+        if action:  # the scheduler's events have the new form
             event.update(
                 {"source": {}, "firstTimestamp": None, "lastTimestamp": None, "type": kind}
             )

@@ -1,4 +1,4 @@
-"""The server's side of the runtime: containers to start, their ends, their logs."""
+"""The server's interface to the runtime: starting containers, their ends, their logs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MAX_LOG = 10 * 1024 * 1024  # the kubelet's containerLogMaxSize; older lines are
 
 
 class Log:
-    """What a container wrote, by lines with their times; followers wait for ``more``."""
+    """What a container wrote, in lines with their times; followers wait for ``more``."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[float, bytes]] = []
-        self.dropped = 0  # lines that are gone from the beginning
+        self.dropped = 0  # lines dropped from the beginning
         self.size = 0
         self.open = True
         self.changed = asyncio.Event()
@@ -55,14 +55,14 @@ class Log:
         old.set()
 
     def tail(self, size: int, lines: int) -> str:
-        """The last lines, as the fallback for a termination message takes them."""
+        """Return the last lines, which may replace a missing termination message."""
         text = b"".join(line for _, line in self.lines[-lines:])
         return text[-size:].decode(errors="replace")
 
 
 @dataclasses.dataclass
 class End:
-    """How a container ended. ``failed``: it never started, and why."""
+    """How a container ended. ``failed`` says why it never started."""
 
     code: int
     oom: bool = False
@@ -70,7 +70,7 @@ class End:
 
 
 class Container:
-    """One start of one container."""
+    """One run of a container: each restart makes a new one."""
 
     def __init__(self, number: int) -> None:
         self.id = str(number)
@@ -97,7 +97,7 @@ class Containers:
         self._out: list[tuple[bytes, list[int]]] = []
 
     def start_runtime(self) -> None:
-        """Start the runtime. OSError with a sentence where namespaces can't be had here."""
+        """Start the runtime. Raises OSError with a message if namespaces aren't allowed."""
         if os.geteuid() != 0 or not hasattr(os, "pidfd_open"):
             raise OSError("pods are processes in namespaces of their own: that needs root on Linux")
         mine, theirs = socket.socketpair()
@@ -134,7 +134,7 @@ class Containers:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self, spec: Object) -> Container:
-        """Start a container; ``spec`` is what runtime.py's ``start`` takes, without id and root."""
+        """Start a container. ``spec`` is that of ``start`` in runtime.py, without id and root."""
         self.count += 1
         c = Container(self.count)
         self.known[c.id] = c

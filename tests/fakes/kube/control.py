@@ -1,23 +1,26 @@
-"""``POST /_test/NAME`` with a JSON object: what a test does to the cluster from outside the API.
+"""``POST /_test/NAME`` with a JSON object: changes to the cluster from outside the API.
 
 fault    {match, status?, cut?, delay_s?, after?, times?, chance?, watch?}   see faults.Fault
-clear                            no faults any more
-lose     {node, kill?}           the node's kubelet falls silent (kill false: its processes go on)
-recover  {node}                  it is back
-node     {name, capacity, labels?, taints?}   another node
-oom      {namespace?, pod}       its containers are killed for want of memory
-preempt  {namespace?, pod}       as the scheduler does it for a pod of higher priority
+clear                            removes all faults
+lose     {node, kill?}           the node's kubelet falls silent (kill false: processes go on)
+recover  {node}                  the kubelet is back
+node     {name, capacity, labels?, taints?}   adds a node
+oom      {namespace?, pod}       kills the pod's containers for lack of memory
+preempt  {namespace?, pod}       as the scheduler does for a pod of higher priority
 evict    {namespace?, pod}       as the eviction API does
-compact                          old resourceVersions are too old from now on
-expire   {token}                 the token is no longer good; {token, user} makes it good again
-grant    {user, namespace}       all rights in a namespace
-deny     {verb, resource}        nobody may any more: {"verb": "list", "resource": "pods"}; {verb, resource, again} they may again
-webhook  {resource, text?, code?}   a policy's webhook denies what is made of it, with this text; without: none any more
-skew     {seconds, zone_h?}      the server's clock is off, and the nodes' zone isn't UTC
+compact                          from now on old resourceVersions are too old
+expire   {token}                 the token is no longer valid; {token, user} makes it valid again
+grant    {user, namespace}       grants all rights in a namespace
+deny     {verb, resource}        denies everyone, as in {"verb": "list", "resource": "pods"};
+                                 {verb, resource, again} allows it again
+webhook  {resource, text?, code?}   a policy's webhook refuses new objects with this text;
+                                 without text: no webhook any more
+skew     {seconds, zone_h?}      the server's clock is wrong; the nodes' time zone isn't UTC
 scale    {time_scale?, user_time_scale?}
-jobset   {there?}                the add-on is installed, or (there false) removed
-restart  {down_s?, anew?}        every connection is cut, refused for a while, then served again (anew: versions begin again lower)
-state                            → counts, failures of the server itself, requests answered
+jobset   {there?}                installs the add-on, or removes it (there: false)
+restart  {down_s?, anew?}        cuts every connection, refuses new ones for a while, then serves
+                                 again (anew: with lower resourceVersions)
+state                            → counts, the server's own failures, requests answered
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ class Control:
             return Response(400, dump({"error": f"_test/{name}: {e!r}"}))
 
     def do(self, name: str, given: Object) -> Any:
-        """One of the table above. KeyError for an unknown one or a missing key."""
+        """Call a function of the table above. KeyError for an unknown name or a missing key."""
         return (
             getattr(self, f"do_{name}")(**given)
             if hasattr(self, f"do_{name}")

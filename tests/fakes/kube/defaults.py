@@ -1,4 +1,4 @@
-"""What the real server fills in: fields that answers show although the request left them out."""
+"""The server's defaults: fields that answers have although the request left them out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from .selectors import canonical
 
 Object = dict[str, Any]
-ORDER = {  # Go writes fields in the order of its structs; clients should not care, diffs read better
+ORDER = {  # Go's order of fields; clients don't care, but it makes diffs easier to read
     "Job": (
         "parallelism",
         "completions",
@@ -74,7 +74,7 @@ def _volume(v: Object) -> Object:
 
 
 def pod_spec(spec: Object) -> Object:
-    """A pod's spec as the server completes it, in a Job's template or in a Pod."""
+    """Complete a pod's spec as the server does, in a Job's template or in a Pod."""
     out = dict(spec)
     if out.get("volumes"):
         out["volumes"] = [_volume(v) for v in out["volumes"]]
@@ -92,7 +92,7 @@ def pod_spec(spec: Object) -> Object:
 
 
 def job(obj: Object) -> Object:
-    """A Job before it is stored: defaults, selector and the labels of its pods, by its uid."""
+    """Complete a Job before it is stored: defaults, and selector and pod labels from its uid."""
     meta, spec = obj["metadata"], dict(obj.get("spec") or {})
     uid = meta["uid"]
     indexed = spec.get("completionMode") == "Indexed"
@@ -160,7 +160,10 @@ UNREACHABLE = [
 
 
 def pod(obj: Object) -> Object:
-    """A Pod before it is stored: defaults and what admission adds (not priority, not the token's volume)."""
+    """Complete a Pod before it is stored.
+
+    Adds the defaults and what admission adds, except the priority and the token's volume.
+    """
     spec = pod_spec(obj.get("spec") or {})
     for field in ("containers", "initContainers"):
         for c in spec.get(field) or []:
@@ -181,7 +184,7 @@ def pod(obj: Object) -> Object:
 
 
 def with_tolerations(mine: list[Object]) -> list[Object]:
-    """The two that every pod gets, unless it has its own for that taint."""
+    """Add the two tolerations that every pod gets unless it already tolerates that taint."""
     out = list(mine)
     for extra in UNREACHABLE:
         covers = any(
@@ -195,7 +198,7 @@ def with_tolerations(mine: list[Object]) -> list[Object]:
 
 
 def qos_class(spec: Object) -> str:
-    """Guaranteed, Burstable or BestEffort by cpu and memory of all containers."""
+    """Return Guaranteed, Burstable or BestEffort, from the CPU and memory of all containers."""
     guaranteed, some = True, False
     for c in (spec.get("containers") or []) + (spec.get("initContainers") or []):
         limits, requests = c["resources"].get("limits") or {}, c["resources"].get("requests") or {}
@@ -208,7 +211,7 @@ def qos_class(spec: Object) -> str:
 
 
 def service(obj: Object) -> Object:
-    """A Service: headless stays headless, others get the mark of an address that nothing serves."""
+    """Complete a Service; one of type ClusterIP without a clusterIP becomes headless."""
     spec = dict(obj.get("spec") or {})
     spec.setdefault("type", "ClusterIP")
     spec.setdefault("sessionAffinity", "None")
@@ -226,7 +229,7 @@ def service(obj: Object) -> Object:
 
 
 def secret(obj: Object) -> Object:
-    """A Secret: ``stringData`` goes in, base64 in ``data`` comes back."""
+    """Complete a Secret: ``stringData`` moves to ``data`` as base64."""
     import base64
 
     out = {k: v for k, v in obj.items() if k != "stringData"}

@@ -1,4 +1,4 @@
-"""What a client asks before anything else: version, health, groups, resources, a little OpenAPI."""
+"""What clients ask first: version, health, groups, resources, and a little OpenAPI."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .cluster import Cluster
 
 Object = dict[str, Any]
-VERSION: Object = {  # as recorded
+VERSION: Object = {  # as in the recordings
     "major": "1",
     "minor": "36",
     "emulationMajor": "1",
@@ -31,14 +31,14 @@ HEALTH = ("readyz", "livez", "healthz")
 
 
 def is_discovery(parts: list[str]) -> bool:
-    """Whether a path asks about the API instead of an object."""
+    """Whether a path asks about the API rather than an object."""
     if not parts or parts[0] in ("version", "openapi", *HEALTH):
         return True
     return parts[0] in ("api", "apis") and len(parts) <= (2 if parts[0] == "api" else 3)
 
 
 def answer(cluster: Cluster, request: Request, parts: list[str]) -> Response:
-    """The document that a discovery path names, 404 where there is none."""
+    """Return the document of a discovery path, or 404."""
     catalogue = cluster.catalogue
     if not parts:
         raise errors.page_not_found()
@@ -77,7 +77,7 @@ def answer(cluster: Cluster, request: Request, parts: list[str]) -> Response:
 
 
 def _openapi(cluster: Cluster, rest: list[str]) -> Response:
-    """Enough of OpenAPI v3 for kubectl to see that ``fieldValidation`` is served."""
+    """Return just enough OpenAPI v3 for kubectl to see that ``fieldValidation`` is supported."""
     catalogue = cluster.catalogue
     versions = [(g, v) for g, vs in catalogue.groups.items() for v in vs]
     paths = {("apis/" + g if g else "api") + "/" + v: (g, v) for g, v in versions}

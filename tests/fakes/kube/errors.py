@@ -1,6 +1,6 @@
-"""What the API answers when it refuses: ``ApiError`` carries a whole HTTP answer of kind Status.
+"""The API's errors: ``ApiError`` carries a whole HTTP answer of kind Status.
 
-The words are those that ``tests/data/kubernetes/errors.jsonl`` recorded.
+The messages are those in the recording ``tests/data/kubernetes/errors.jsonl``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Cause = tuple[str, str, str]  # (reason, message, field)
 
 
 class ApiError(Exception):
-    """An answer other than success: HTTP ``code`` and a ``Status`` object, or plain ``text``."""
+    """An answer that isn't a success: HTTP ``code`` with a ``Status`` object or plain ``text``."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ApiError(Exception):
 
 
 def success(details: Object) -> Object:
-    """The Status that a DELETE answers with."""
+    """Return the Status that answers a DELETE."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -60,7 +60,7 @@ def success(details: Object) -> Object:
 
 
 def details_of(name: str, group: str, kind: str) -> Object:
-    """``details`` of a Status; empty parts are left out, as the server does."""
+    """Return ``details`` of a Status, without empty parts, as the server does."""
     out: Object = {}
     if name:
         out["name"] = name
@@ -71,7 +71,7 @@ def details_of(name: str, group: str, kind: str) -> Object:
 
 
 def dotted(plural: str, group: str) -> str:
-    """``jobs.batch``, ``pods``: how messages name a resource."""
+    """Return ``jobs.batch`` or ``pods``: how messages name a resource."""
     return f"{plural}.{group}" if group else plural
 
 
@@ -89,7 +89,7 @@ def no_such_resource() -> ApiError:
 
 
 def page_not_found() -> ApiError:
-    """What an API group that isn't installed answers: no JSON at all."""
+    """The answer for an API group that isn't installed: it isn't JSON."""
     return ApiError(404, None, "404 page not found", text="404 page not found\n")
 
 
@@ -117,7 +117,7 @@ MODIFIED = (
 
 
 def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> ApiError:
-    """422 with one or more causes, worded as the server joins them."""
+    """Return a 422 with one or more causes, joined as the server does."""
     parts = list(dict.fromkeys(f"{field}: {message}" for _, message, field in causes))
     said = parts[0] if len(parts) == 1 else "[" + ", ".join(parts) + "]"
     details = details_of(name, group, kind)
@@ -152,7 +152,7 @@ def method_not_allowed() -> ApiError:
 
 
 def expired(rv: int, oldest: int) -> Object:
-    """The Status in the ERROR event of a watch from the past."""
+    """Return the Status in the ERROR event of a watch whose version has expired."""
     return {
         "kind": "Status",
         "apiVersion": "v1",

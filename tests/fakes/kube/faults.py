@@ -1,4 +1,4 @@
-"""What goes wrong on the way, on request: refusals, cut and slow answers, watches that lose events."""
+"""Faults on demand: refusals, cut and slow answers, watches that lose events."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ REASONS = {500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
 
 @dataclasses.dataclass
 class Fault:
-    """One thing that goes wrong with requests whose ``METHOD TARGET`` matches the pattern ``match``.
+    """A fault for requests whose ``METHOD TARGET`` matches the pattern ``match``.
 
-    ``status``: answer with it (429 as API priority and fairness does: text/plain, Retry-After).
-    ``cut``: ``before`` (no answer), ``half`` (half of it). ``delay_s``: a late answer.
-    ``after``: the request is done first, and only its answer is lost or replaced.
+    ``status``: answer with this status (429 as API priority and fairness: text/plain, Retry-After).
+    ``cut``: ``before`` (no answer) or ``half`` (half of the answer). ``delay_s``: answer late.
+    ``after``: carry out the request, then lose or replace only its answer.
     ``times``: how often (None: until cleared); ``chance``: from 0 to 1.
-    ``watch``: {drop, double, cut_after, half}: what is wrong with matching watches.
+    ``watch``: {drop, double, cut_after, half}: faults of matching watches, see watch.WatchFaults.
     """
 
     match: str
@@ -44,7 +44,7 @@ class Fault:
     taken: int = 0
 
     def response(self, good: Optional[Response]) -> Response:
-        """What is answered: ``good`` spoiled, or a refusal. Without either, an answer that never comes."""
+        """Return ``good`` with the fault applied, or a refusal; without both, no answer."""
         r = good or Response(200, b"")
         if self.status is not None:
             r = refusal(self.status)
@@ -58,7 +58,7 @@ class Fault:
 
 
 def refusal(status: int) -> Response:
-    """An answer of a status as the real server or what stands before it gives it."""
+    """Return an error as the real server, or a proxy in front of it, sends it."""
     if status == 401:
         return error_response(errors.unauthorized())
     if status in (429, 502):
@@ -77,7 +77,7 @@ def refusal(status: int) -> Response:
 
 
 class Faults:
-    """All faults that are on. The first that matches is taken."""
+    """All active faults. The first one that matches applies."""
 
     def __init__(self) -> None:
         self.rules: list[Fault] = []

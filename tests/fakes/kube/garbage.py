@@ -1,4 +1,4 @@
-"""Who goes with whom: deletion by policy, owners and dependents, namespaces, time to live."""
+"""Garbage collection: deletion policies, owners and dependents, namespaces, time to live."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def owner_uids(obj: Object) -> list[str]:
 
 
 class Garbage:
-    """Deletes objects as their policy says, and their dependents after them."""
+    """Deletes objects according to their deletion policy, then their dependents."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -47,7 +47,7 @@ class Garbage:
     def delete(
         self, shelf: str, obj: Object, policy: str, grace: Optional[int] = None
     ) -> Optional[Object]:
-        """Delete an object. What it has become where it stays for a while (or is a pod), else None."""
+        """Delete an object. Return its new state if it stays for now (or is a pod), else None."""
         meta, now = obj["metadata"], self.store.clock.time()
         if shelf == "pods":
             return self._delete_pod(obj, grace)
@@ -71,7 +71,7 @@ class Garbage:
         return last if BY_STORE[shelf].kind in ("Service", "PersistentVolumeClaim") else None
 
     def _delete_pod(self, pod: Object, grace: Optional[int]) -> Object:
-        """A pod goes gracefully: its kubelet ends it, then lets it go. One without kubelet goes at once."""
+        """Delete a pod: its kubelet ends it first; a pod without a kubelet goes at once."""
         meta, spec = pod["metadata"], pod["spec"]
         if grace is None:
             grace = spec.get("terminationGracePeriodSeconds", 30)
@@ -91,13 +91,13 @@ class Garbage:
         }
         if grace or meta.get("finalizers"):
             return self.store.update("pods", marked)
-        # The last MODIFIED and the DELETED are two events even of a pod that goes at once.
+        # Even a pod that goes at once causes two events: a last MODIFIED and a DELETED.
         key = (meta.get("namespace", ""), meta["name"])
         marked = self.store._write("MODIFIED", "pods", key, marked, pod)
         return self.store.remove("pods", *key)
 
     def release(self, pod: Object) -> None:
-        """The kubelet is done with a pod that is being deleted: it goes when nobody holds it."""
+        """Remove a pod being deleted that its kubelet has ended, unless finalizers hold it."""
         current = self.store.get("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
         if current is None or current["metadata"]["uid"] != pod["metadata"]["uid"]:
             return
@@ -155,7 +155,7 @@ class Garbage:
         )
 
     def _policy(self, key: tuple[str, str, str]) -> None:
-        """An owner that waits: its dependents are set free (orphan) or go first (foreground)."""
+        """Handle a waiting owner: free its dependents (orphan) or delete them (foreground)."""
         obj = self.store.get(*key)
         if obj is None:
             return
@@ -179,7 +179,7 @@ class Garbage:
         self._settle(meta["uid"])
 
     def _settle(self, uid: str) -> None:
-        """Let an owner go that waited for its dependents, once there are none."""
+        """Delete an owner that waited for its dependents, once it has none."""
         if self.dependents.get(uid):
             return
         for shelf in ("jobs.batch", "jobsets.jobset.x-k8s.io"):
@@ -187,13 +187,13 @@ class Garbage:
                 meta = obj["metadata"]
                 if meta["uid"] == uid and set(meta.get("finalizers") or []) & set(WAITING):
                     left = [f for f in meta["finalizers"] if f not in WAITING] or None
-                    if left is None:  # the DELETED event shows the finalizer that was waited for
+                    if left is None:  # the DELETED event still shows this finalizer
                         self.store.remove(shelf, meta["namespace"], meta["name"])
                     else:
                         self.store.touch(shelf, obj, finalizers=left)
 
     def ttl(self, job: Object) -> None:
-        """Have a Job that has just finished removed when its time to live is over."""
+        """Delete a Job that has just finished when its time to live is over."""
         seconds = job["spec"].get("ttlSecondsAfterFinished")
         if seconds is None:
             return

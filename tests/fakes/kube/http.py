@@ -1,4 +1,4 @@
-"""HTTP/1.1 over asyncio streams: keep-alive, chunked bodies both ways, nothing of Kubernetes in it."""
+"""HTTP/1.1 over asyncio streams: keep-alive, chunked bodies both ways; knows no Kubernetes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REASONS = {200: "OK", 201: "Created", 202: "Accepted", 204: "No Content"}
 
 @dataclasses.dataclass
 class Request:
-    """One request; ``query`` keeps the last value of a key, ``headers`` have lower-case names."""
+    """One request. ``query`` has the last value of each key, ``headers`` have lower-case names."""
 
     method: str
     target: str
@@ -35,7 +35,7 @@ class Response:
     content_type: str = "application/json"
     headers: dict[str, str] = dataclasses.field(default_factory=dict)
     stream: Optional[AsyncIterator[bytes]] = None
-    cut: Optional[str] = None  # 'before': no answer at all; 'half': half of the body, then the end
+    cut: Optional[str] = None  # 'before': no answer at all; 'half': closes after half of the body
     delay_s: float = 0.0
 
 
@@ -43,11 +43,11 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class TooLarge(Exception):
-    """The body is over the limit."""
+    """The body exceeds the limit."""
 
 
 def common_name(certificate: Any) -> str:
-    """CN of a client's certificate, '' without one."""
+    """Return the common name of a client's certificate, or '' without one."""
     for part in (certificate or {}).get("subject", ()):
         for key, value in part:
             if key == "commonName":
@@ -56,7 +56,7 @@ def common_name(certificate: Any) -> str:
 
 
 class Server:
-    """Listens on one port; ``stop`` cuts every connection, ``start`` listens on the same port again."""
+    """Listens on one port. ``stop`` cuts every connection, ``start`` uses the same port again."""
 
     def __init__(
         self, handler: Handler, host: str, port: int, tls: Optional[ssl.SSLContext]
@@ -76,11 +76,11 @@ class Server:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """No new connections, and the end of those that are open."""
+        """Refuse new connections and close the open ones."""
         if self._server:
             self._server.close()
             self._server = None
-        while self._open:  # one that is just ending a wait of its own may miss the first call
+        while self._open:  # a task that is just ending its own wait may miss the first cancel
             for task in list(self._open):
                 task.cancel()
             await asyncio.wait(list(self._open), timeout=0.2)
@@ -111,7 +111,7 @@ class Server:
         peer: str,
         certificate: str,
     ) -> bool:
-        """One request and its answer. False where the connection ends with it."""
+        """Serve one request. Return False where the connection ends with it."""
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         except asyncio.IncompleteReadError:
@@ -160,9 +160,7 @@ class Server:
         size = int(headers.get("content-length", "0"))
         if size > self.max_body:
             left = size
-            while (
-                left > 0
-            ):  # taken in and thrown away, else the client sees a reset, not the answer
+            while left > 0:  # read and discard it, or the client sees a reset instead of the answer
                 part = await reader.read(min(left, 1 << 16))
                 if not part:
                     break

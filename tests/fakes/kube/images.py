@@ -1,4 +1,4 @@
-"""Which images this cluster has: only names; a container's root is the host's own system."""
+"""The images of this cluster: only names, as a container's root is the host's own system."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REFERENCE = re.compile(
 
 
 def invalid(image: str) -> str:
-    """Why a name is no image name, in the kubelet's words; '' where it is one."""
+    """Return the kubelet's message if a name isn't a valid image name, else ''."""
     if REFERENCE.match(image):
         return ""
     return (
@@ -22,14 +22,14 @@ def invalid(image: str) -> str:
 
 
 def there(image: str, present: list[str], absent: list[str]) -> bool:
-    """Whether a node has an image, or a registry gives it."""
+    """Whether a node has an image or can pull it."""
     if any(fnmatch.fnmatchcase(image, p) for p in absent):
         return False
     return any(fnmatch.fnmatchcase(image, p) for p in present)
 
 
 def parts(image: str) -> tuple[str, str, str]:
-    """(registry, repository, tag or digest) with the defaults of Docker's names."""
+    """Return (registry, repository, tag or digest), with Docker's defaults."""
     name, _, digest = image.partition("@")
     head, _, rest = name.partition("/")
     if not rest or not ("." in head or ":" in head or head == "localhost"):
@@ -38,7 +38,7 @@ def parts(image: str) -> tuple[str, str, str]:
     return head, repository, digest or tag or "latest"
 
 
-# What a registry answers, by the word that ``Options.pulls`` gives for a pattern of names.
+# A registry's answers, by the words that ``Options.pulls`` assigns to patterns of names.
 ANSWERS = {
     "missing": "{full}: not found",
     "denied": "pull access denied, repository does not exist or may require authorization: server message: "
@@ -51,12 +51,12 @@ ANSWERS = {
 
 
 def answer(image: str, pulls: dict[str, str]) -> str:
-    """What ``pulls`` says of an image; '' for nothing."""
+    """Return the word that ``pulls`` has for an image, or ''."""
     return next((word for p, word in pulls.items() if fnmatch.fnmatchcase(image, p)), "")
 
 
 def pull_error(image: str, says: str = "") -> str:
-    """What containerd says of an image that can't be pulled; ``says``: a word of ANSWERS, or 'platform'."""
+    """Return containerd's message on a failed pull. ``says``: a word of ANSWERS or 'platform'."""
     registry, repository, tag = parts(image)
     mark = "@" if tag.startswith("sha256:") else ":"
     full = image if image.startswith(registry) else f"{registry}/{repository}{mark}{tag}"

@@ -1,4 +1,4 @@
-"""The rules by which the Job controller decides; pure functions of a Job and its pods."""
+"""The Job controller's rules: pure functions of a Job and its pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXCEEDED = ("FailureTarget", "BackoffLimitExceeded", "Job has reached the specif
 
 
 def finished_condition(job: Object) -> Optional[Object]:
-    """The condition that says that a Job has ended, None while it goes on."""
+    """Return the condition that says that a Job has ended, or None while it runs."""
     for c in job["status"].get("conditions") or []:
         if c["type"] in ("Complete", "Failed") and c["status"] == "True":
             found: Object = c
@@ -28,7 +28,7 @@ def finished_condition(job: Object) -> Optional[Object]:
 def set_condition(
     conditions: list[Object], kind: str, value: str, reason: str, message: str, now: str
 ) -> None:
-    """Add a condition or change the one of this type; the same again changes nothing."""
+    """Add a condition or change the one of this type; the same values change nothing."""
     for i, c in enumerate(conditions):
         if c["type"] == kind:
             if c["status"] != value:
@@ -62,7 +62,7 @@ def parse_indexes(text: str) -> set[int]:
 
 
 def spell_indexes(indexes: set[int]) -> str:
-    """{0, 2, 3, 4} → ``0,2-4``; two neighbours stay apart as in ``0,1``."""
+    """{0, 2, 3, 4} → ``0,2-4``; two neighbours stay separate, as in ``0,1``."""
     parts: list[str] = []
     run: list[int] = []
     for i in [*sorted(indexes), -1]:
@@ -80,7 +80,7 @@ def containers_of(pod: Object) -> list[Object]:
 
 
 def failure_action(policy: Object, pod: Object) -> tuple[str, str]:
-    """(action, message) of the first rule of a podFailurePolicy that a failed pod matches."""
+    """Return (action, message) of the first podFailurePolicy rule that a failed pod matches."""
     where = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
     for i, rule in enumerate(policy.get("rules") or []):
         codes = rule.get("onExitCodes")
@@ -114,7 +114,7 @@ def restarts(pods: list[Object]) -> int:
 def verdict(
     job: Object, status: Object, view: View, newly_failed: int, active_s: float, scale: float
 ) -> Optional[tuple[str, str, str]]:
-    """(condition, reason, message) that ends a Job, None where it goes on."""
+    """Return (condition, reason, message) if a Job is to end, else None."""
     spec = job["spec"]
     failed = status.get("failed", 0) + newly_failed
     if spec.get("backoffLimitPerIndex") is None and newly_failed and failed > spec["backoffLimit"]:
@@ -156,13 +156,13 @@ def _completed(spec: Object, status: Object, view: View) -> Optional[tuple[str, 
     met = ("SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods")
     succeeded = status.get("succeeded", 0) + (0 if view.indexed else len(view.new_succeeded))
     completions = spec.get("completions")
-    if completions is None:  # a work queue: done when one has succeeded and none is left
+    if completions is None:  # a work queue: done when one pod has succeeded and none is left
         return met if succeeded and not view.active and not view.terminating else None
     return met if succeeded >= completions else None
 
 
 def wanted_active(spec: Object, status: Object, view: View) -> int:
-    """How many pods should be running."""
+    """Return how many pods should run."""
     succeeded = status.get("succeeded", 0) + (0 if view.indexed else len(view.new_succeeded))
     completions = spec.get("completions")
     if completions is None:
@@ -174,7 +174,7 @@ def wanted_active(spec: Object, status: Object, view: View) -> int:
 
 
 def finish_time(pod: Object) -> float:
-    """When a pod ended, as the backoff counts it: its containers, else Ready=False, else its deletion."""
+    """When a pod ended, for the backoff: its containers' end, or Ready=False, or its deletion."""
     ends = [
         c["state"]["terminated"]["finishedAt"]
         for c in pod["status"].get("containerStatuses") or []
@@ -192,7 +192,7 @@ def finish_time(pod: Object) -> float:
 
 
 def next_indexes(spec: Object, status: Object, view: View, n: int) -> list[Optional[int]]:
-    """The completion indexes to start next, None for each pod of a plain Job."""
+    """Return the completion indexes to start next, or None for each pod of a plain Job."""
     if not view.indexed:
         return [None] * n
     taken = {index_of(p) for p in view.active}
@@ -210,7 +210,7 @@ def next_indexes(spec: Object, status: Object, view: View, n: int) -> list[Optio
 
 
 def pod_of(job: Object, view: View, index: Optional[int]) -> Object:
-    """The Pod that a Job wants next."""
+    """Return the Pod that a Job creates next."""
     meta, template = job["metadata"], job["spec"]["template"]
     inner = template.get("metadata") or {}
     labels, annotations = dict(inner.get("labels") or {}), dict(inner.get("annotations") or {})

@@ -1,7 +1,8 @@
 """The Job controller: pods for Jobs, counts from pods, conditions from counts.
 
-The order of writes is the real one's: ``FailureTarget`` or ``SuccessCriteriaMet`` and uncounted pods first,
-then the pods' finalizers, then the counters, and ``Failed`` or ``Complete`` when no pod is left ending.
+It writes in the same order as the real controller: first ``FailureTarget`` or
+``SuccessCriteriaMet`` and the uncounted pods, then the pods' finalizers, then the counters, and
+``Failed`` or ``Complete`` once no pod is still ending.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ END = {"FailureTarget": "Failed", "SuccessCriteriaMet": "Complete"}
 
 
 class View:
-    """One look at a Job and its pods: what is there, and what of it is new."""
+    """A snapshot of a Job and its pods; pods that ended and aren't counted yet are new."""
 
     def __init__(self, job: Object, pods: list[Object]) -> None:
         self.job = job
@@ -61,7 +62,7 @@ class View:
 
 
 class Jobs:
-    """Keeps every Job of a cluster going."""
+    """Controls all Jobs of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -70,10 +71,10 @@ class Jobs:
         self.create_failures: dict[str, int] = {}
         self.started: dict[
             str, float
-        ] = {}  # job uid → startTime, which itself has whole seconds only
+        ] = {}  # job uid → exact startTime; the Job's own has whole seconds only
         self.failures: dict[
             str, tuple[int, float]
-        ] = {}  # job uid → (failures in a row, the last one's time)
+        ] = {}  # job uid → (failures in a row, time of the last one)
         self.store.listen("jobs.batch", self._job_heard)
         self.store.listen("pods", self._pod_heard)
 
@@ -96,7 +97,7 @@ class Jobs:
                 pods.pop(meta["uid"], None)
             else:
                 pods[meta["uid"]] = meta["name"]
-            if change.type != "ADDED":  # the real one gathers the pods' changes for a second
+            if change.type != "ADDED":  # the real controller batches pod changes for a second
                 wait = self.cluster.scaled(1)
                 self.cluster.later(
                     wait, ("job", owner["uid"]), self.sync, meta["namespace"], owner["name"]
@@ -111,7 +112,7 @@ class Jobs:
         return [p for p in found if p is not None]
 
     def sync(self, namespace: str, name: str) -> None:
-        """Bring one Job a step on."""
+        """Bring one Job up to date."""
         job = self.store.get("jobs.batch", namespace, name)
         if (
             job is None
@@ -141,7 +142,7 @@ class Jobs:
         self._step(job, view, status)
 
     def _going(self, job: Object, view: View) -> None:
-        """A Job that waits for its pods' end: they are let go, nothing is counted or judged."""
+        """Handle a Job being deleted: release its ending pods; count and judge nothing."""
         for p in view.terminating:
             self._untrack(p)
         counts = {
@@ -168,7 +169,7 @@ class Jobs:
             self._note_ends(job, view)
         ignored = self._judge_failures(job, view, conditions)
         counted_failed = [p for p in view.new_failed if p["metadata"]["uid"] not in ignored]
-        if spec["suspend"]:  # whom the suspension took away hasn't failed
+        if spec["suspend"]:  # pods that the suspension deleted haven't failed
             counted_failed = [p for p in counted_failed if "deletionTimestamp" not in p["metadata"]]
         if view.indexed:
             self._note_indexes(status, view, counted_failed)
@@ -176,7 +177,7 @@ class Jobs:
         target = next((c for c in conditions if c["type"] in END and c["status"] == "True"), None)
         if (
             target and target["type"] == "SuccessCriteriaMet"
-        ):  # whom its end takes along hasn't failed
+        ):  # pods that the Job's success deleted haven't failed
             counted_failed = [p for p in counted_failed if "deletionTimestamp" not in p["metadata"]]
         active, terminating = len(view.active), len(view.terminating)
         if target:
@@ -199,7 +200,7 @@ class Jobs:
         self._count(job, view, status, counted_failed, target)
 
     def _suspended(self, job: Object, conditions: list[Object], yes: bool) -> bool:
-        """Write the condition Suspended and tell it. Whether that was news."""
+        """Set the condition Suspended and record an event. Return whether it changed."""
         reason, value = ("JobSuspended", "True") if yes else ("JobResumed", "False")
         old = next((c["status"] for c in conditions if c["type"] == "Suspended"), None)
         if old == value:
@@ -219,7 +220,7 @@ class Jobs:
         failed: list[Object],
         target: Optional[Object],
     ) -> None:
-        """Two writes with the pods' finalizers between, so that no pod is counted twice or lost."""
+        """Write twice, with the pods' finalizers in between, so that each pod counts once."""
         succeeded = [] if view.indexed else view.new_succeeded
         uncounted: Object = {}
         if succeeded:
@@ -291,7 +292,7 @@ class Jobs:
         return self.store.touch("jobs.batch", job, clean)
 
     def _judge_failures(self, job: Object, view: View, conditions: list[Object]) -> set[str]:
-        """Uids of failed pods that aren't counted (Ignore); a FailJob rule sets the condition."""
+        """Return uids of failed pods that don't count (Ignore); FailJob sets the condition."""
         ignored: set[str] = set()
         policy = job["spec"].get("podFailurePolicy")
         for p in view.new_failed if policy else []:
@@ -310,7 +311,7 @@ class Jobs:
         return ignored
 
     def _note_indexes(self, status: Object, view: View, failed: list[Object]) -> None:
-        """completedIndexes and failedIndexes; ``succeeded`` is the number of completed ones."""
+        """Update completedIndexes and failedIndexes; ``succeeded`` counts the completed ones."""
         done = parse_indexes(status.get("completedIndexes") or "")
         top = view.spec.get("completions") or 0
         done |= {i for i in map(index_of, view.new_succeeded) if 0 <= i < top}
@@ -336,7 +337,7 @@ class Jobs:
         conditions: list[Object],
         failed: list[Object],
     ) -> None:
-        """Set FailureTarget or SuccessCriteriaMet where it is time."""
+        """Set FailureTarget or SuccessCriteriaMet once it is due."""
         if any(c["type"] in END and c["status"] == "True" for c in conditions):
             return
         now = self.store.clock.now()
@@ -354,7 +355,7 @@ class Jobs:
             jobrules.set_condition(conditions, kind, "True", reason, message, now)
 
     def _stop(self, job: Object, pods: list[Object]) -> int:
-        """Delete pods of a Job that ends or is suspended. How many of them stay for a while."""
+        """Delete pods of a Job that ends or is suspended. Return how many are still ending."""
         for p in pods:
             self.cluster.garbage.delete("pods", p, "Background")
             name = p["metadata"]["name"]
@@ -364,7 +365,7 @@ class Jobs:
         return len(pods)
 
     def _manage(self, job: Object, view: View, status: Object) -> int:
-        """Create or delete pods towards ``parallelism``. By how many the number of active ones changes."""
+        """Create or delete pods towards ``parallelism``. Return the change in active pods."""
         spec, uid = job["spec"], job["metadata"]["uid"]
         wanted = jobrules.wanted_active(spec, status, view)
         if len(view.active) > wanted:
@@ -391,17 +392,20 @@ class Jobs:
         return made
 
     def _note_ends(self, job: Object, view: View) -> None:
-        """Remember failures in a row, those that aren't counted too: the next pod waits for them."""
+        """Track failures in a row, including those that don't count: they delay the next pod."""
         uid, now = job["metadata"]["uid"], self.store.clock.time()
         if view.new_succeeded:
             self.failures.pop(uid, None)
         for p in view.new_failed:
             row, last = self.failures.get(uid, (0, 0.0))
-            at = jobrules.finish_time(p)  # in whole seconds: when it is seen is nearer to the truth
+            at = jobrules.finish_time(p)  # whole seconds only: the time it is seen is more precise
             self.failures[uid] = (row + 1, max(last, now if now - at < 2 else at))
 
     def _backoff_left(self, uid: str) -> float:
-        """Seconds until the next pod may be made: 10 s, doubled with each failure in a row, 10 minutes at most."""
+        """Return the seconds until the next pod may start.
+
+        The wait is 10 s, doubled with each failure in a row, up to 10 minutes.
+        """
         row, last = self.failures.get(uid, (0, 0.0))
         if not row:
             return 0.0
@@ -434,7 +438,7 @@ class Jobs:
         return True
 
     def resync(self) -> None:
-        """Look at every Job again (after a pause of the controller)."""
+        """Check every Job again (after a pause of the controller)."""
         for job in self.store.each("jobs.batch"):
             meta = job["metadata"]
             self.cluster.soon(("job", meta["uid"]), self.sync, meta["namespace"], meta["name"])

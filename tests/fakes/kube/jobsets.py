@@ -1,4 +1,4 @@
-"""A small JobSet controller, for clusters that have the add-on: Jobs of replicated templates, and their sum."""
+"""A small JobSet controller for clusters with the add-on: creates Jobs, sums up their status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ PREFIX = "jobset.sigs.k8s.io"
 
 
 class JobSets:
-    """Makes a JobSet's Jobs and headless service; Completed when all Jobs are, Failed when one is."""
+    """Creates a JobSet's Jobs and headless service.
+
+    The JobSet is Completed when all its Jobs are, and Failed when one is.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

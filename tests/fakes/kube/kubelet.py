@@ -1,4 +1,4 @@
-"""The nodes' kubelets: a pod with a node becomes processes, and its status tells how they fare."""
+"""The nodes' kubelets: they run pods as processes and report the pods' status."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ MAX_MESSAGE = 4096
 
 
 class Stopped(Exception):
-    """The pod is being deleted or is over its deadline: whatever it waits for is off."""
+    """The pod is being deleted or is over its deadline: stop waiting."""
 
 
 class PodRun:
-    """One pod on its node, from the binding to its end. ``run`` is the whole of it."""
+    """One pod on its node, from binding to end: ``run`` does all of it."""
 
     def __init__(self, kubelets: Kubelets, pod: Object) -> None:
         self.kubelets = kubelets
@@ -44,12 +44,12 @@ class PodRun:
         self.volumes = Volumes(self.cluster, pod, folder)
         self.folder = folder
         self.running: dict[str, Container] = {}
-        self.last: dict[str, Container] = {}  # by container's name: the newest start
+        self.last: dict[str, Container] = {}  # container's name → its newest start
         self.previous: dict[str, Container] = {}
         self.stop = asyncio.Event()
         self.deadline_over = False
 
-    # --- the way of a pod
+    # --- the life of a pod
 
     async def run(self) -> None:
         try:
@@ -68,7 +68,7 @@ class PodRun:
         await self._finish()
 
     async def _prepare(self) -> None:
-        """Volumes, again and again until all are there."""
+        """Set up the volumes, retrying until all are available."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.ip = self.cluster.services.take_ip()
         tries = 0
@@ -82,7 +82,7 @@ class PodRun:
                 await self._sleep(self.cluster.scaled(min(120, 0.5 * 2**tries)))
 
     async def _init(self) -> bool:
-        """Init containers, one after the other. False where one failed for good."""
+        """Run the init containers, one after the other. Return False if one failed for good."""
         for c in self.pod["spec"].get("initContainers") or []:
             while True:
                 await self._start(c, init=True)
@@ -99,7 +99,7 @@ class PodRun:
         return True
 
     async def _main(self) -> None:
-        """All main containers at once, each restarted as the policy says."""
+        """Run all main containers at once, restarting each according to the policy."""
         containers = self.pod["spec"]["containers"]
         for c in containers:
             await self._start(c, init=False)
@@ -126,7 +126,7 @@ class PodRun:
             await self._start(c, init=False)
 
     async def _back_off(self, c: Object) -> None:
-        """The first restart comes at once, the later ones wait 10 s, 20 s … 5 minutes."""
+        """Wait before a restart: 0 s for the first one, then 10 s, 20 s … 5 minutes."""
         n = self.status.restarts(c["name"])
         if n == 0:
             return
@@ -149,7 +149,10 @@ class PodRun:
     # --- one container
 
     async def _start(self, c: Object, init: bool) -> None:
-        """Image, environment, process. Returns when it runs or couldn't be started (which is an end)."""
+        """Start a container: image, environment, process.
+
+        Returns when it runs or failed to start, which counts as an end.
+        """
         await self._image(c)
         env = await self._environment(c)
         argv = [expand(a, env) for a in self._argv(c)]
@@ -217,7 +220,7 @@ class PodRun:
         }
 
     async def _image(self, c: Object) -> None:
-        """Wait until the image is there; that may be for ever."""
+        """Wait until the image is available, possibly for ever."""
         image, policy, options = c["image"], c["imagePullPolicy"], self.cluster.options
         bad = images.invalid(image)
         tries = 0
@@ -280,12 +283,12 @@ class PodRun:
                 await self._sleep(self.cluster.scaled(10))
 
     def _with_status(self) -> Object:
-        """The pod as the downward API sees it: the kubelet knows the address before the API does."""
+        """Return the pod for the downward API: only the kubelet knows its address yet."""
         status = {**self.pod["status"], "podIP": self.ip, "hostIP": "127.0.0.1"}
         return {**self.pod, "status": status}
 
     async def _ended(self, c: Object) -> End:
-        """Wait for a container's end, and then for the end of its log. Stopped if the pod is to stop first."""
+        """Wait for a container's end, then its log's. Raises Stopped if the pod must stop."""
         container = self.last[c["name"]]
         stop = asyncio.ensure_future(self.stop.wait())
         both: set[asyncio.Future[Any]] = {container.ended, stop}
@@ -328,7 +331,7 @@ class PodRun:
             self.stop.set()
 
     async def _finish(self) -> None:
-        """The last statuses: containers are ended if need be, then the phase tells."""
+        """End the containers if necessary, then write the last statuses and the final phase."""
         if self.stop.is_set():
             await self._end_containers()
         else:
@@ -352,7 +355,7 @@ class PodRun:
         self.volumes.tear_down()
 
     async def _end_containers(self) -> None:
-        """SIGTERM, the grace period, SIGKILL."""
+        """Send SIGTERM, wait for the grace period, send SIGKILL."""
         current = self.current() or self.pod
         grace = current["metadata"].get("deletionGracePeriodSeconds")
         if grace is None:
@@ -413,12 +416,12 @@ class PodRun:
         self.cluster.event(self.pod, kind, reason, message, "kubelet", self.node, path)
 
     async def _alive(self) -> None:
-        """Wait while the node is lost: its kubelet is silent."""
+        """Wait while the node is lost: a lost kubelet does nothing."""
         while self.node in self.cluster.nodes.lost:
             await asyncio.sleep(0.02)
 
     async def _sleep(self, seconds: float) -> None:
-        """Wait, unless the pod is to stop: then Stopped."""
+        """Wait some seconds. Raises Stopped if the pod must stop."""
         try:
             await asyncio.wait_for(self.stop.wait(), seconds)
         except asyncio.TimeoutError:
@@ -430,7 +433,7 @@ class PodRun:
 
 
 async def _closed(log: Log) -> None:
-    """The log's pipe ends with the last process; a moment is all it takes."""
+    """Wait for the log's pipe to close: it does so soon after the last process ends."""
     for _ in range(200):
         if not log.open:
             return
@@ -442,7 +445,7 @@ async def _closed(log: Log) -> None:
 
 
 class Kubelets:
-    """All pods that run, by name."""
+    """All running pods, by name."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -503,7 +506,7 @@ class Kubelets:
         )
 
     def with_token(self, pod: Object) -> Object:
-        """Admission: the volume with the service account's token, unless the pod doesn't want it."""
+        """Admission: add the volume with the service account's token, unless the pod opts out."""
         spec = pod["spec"]
         if spec.get("automountServiceAccountToken") is False:
             return pod
@@ -544,7 +547,7 @@ class Kubelets:
         return {**pod, "spec": spec}
 
     def oom(self, namespace: str, name: str) -> bool:
-        """Kill a pod's containers as the kernel does for want of memory. False where none runs."""
+        """Kill a pod's containers as the kernel does when memory is short. False if none runs."""
         run = self.runs.get((namespace, name))
         if run is None or not run.running:
             return False
@@ -554,7 +557,7 @@ class Kubelets:
         return True
 
     def kill_node(self, node: str) -> None:
-        """End all containers of a node, without anybody being told."""
+        """End all containers of a node without reporting it."""
         for run in self.runs.values():
             if run.node == node:
                 for c in run.last.values():

@@ -1,4 +1,4 @@
-"""Nodes: what they have, what happens when one falls silent, who must leave a tainted one."""
+"""Nodes: their resources, what happens when one falls silent, which pods must leave it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DEFAULT: list[Object] = [
 ]
 
 BIG = {"cpu": "96", "memory": "1000Gi", "pods": "110"}
-# A node of each device plugin, with the labels that the plugin (or its feature discovery, or the cloud) sets.
+# One node per device plugin, with the labels of the plugin, its feature discovery or the cloud.
 FIVE: list[Object] = [
     {"name": "cpu-a", "capacity": BIG},
     {
@@ -98,7 +98,7 @@ FIVE: list[Object] = [
 
 
 def node_object(given: Object, now: str) -> Object:
-    """A Node from ``{name, capacity, labels?, taints?, allocatable?}``."""
+    """Return a Node from ``{name, capacity, labels?, taints?, allocatable?}``."""
     name = given["name"]
     capacity = {"ephemeral-storage": "1Ti", "pods": "110", **given["capacity"]}
     labels = {
@@ -149,7 +149,7 @@ def node_object(given: Object, now: str) -> Object:
 
 
 class Nodes:
-    """Watches over nodes: heartbeats, taints, pods that can't stay."""
+    """Watches the nodes: heartbeats, taints, and pods that must leave."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -167,7 +167,7 @@ class Nodes:
         self.store.create("nodes", {**obj, "metadata": meta})
 
     def lose(self, name: str, kill: bool = True) -> None:
-        """The node's kubelet falls silent; with ``kill`` its containers end too, without a word."""
+        """Silence the node's kubelet; with ``kill`` also end its containers without a report."""
         self.store.need("nodes", "", name)
         self.lost.add(name)
         if kill:
@@ -175,7 +175,7 @@ class Nodes:
         self.cluster.later(self.cluster.scaled(GRACE_S), ("lost", name), self._unknown, name)
 
     def recover(self, name: str) -> None:
-        """The kubelet is back: Ready again, no taint."""
+        """Bring the kubelet back: the node is Ready again and loses its taints."""
         self.lost.discard(name)
         node = self.store.need("nodes", "", name)
         now = self.store.clock.now()
@@ -206,7 +206,7 @@ class Nodes:
         return [p for p in self.store.each("pods") if p["spec"].get("nodeName") == node]
 
     def _unknown(self, name: str) -> None:
-        """Nothing heard for 40 s: conditions Unknown, pods not Ready, the taints."""
+        """After 40 s of silence: conditions become Unknown, pods not Ready, the node tainted."""
         node = self.store.get("nodes", "", name)
         if node is None or name not in self.lost:
             return
@@ -253,7 +253,7 @@ class Nodes:
                 self.cluster.soon(("taint", name, t["key"]), self._evict, name, t)
 
     def _evict(self, name: str, taint: Object) -> None:
-        """The taint manager: pods that don't tolerate a taint leave, at once or after their seconds."""
+        """The taint manager: delete pods that don't tolerate a taint, maybe after a delay."""
         for p in self._pods(name):
             uid = p["metadata"]["uid"]
             mine = [t for t in p["spec"].get("tolerations") or [] if tolerates(t, taint)]
@@ -286,7 +286,7 @@ class Nodes:
                 self.cluster.garbage.delete("pods", p, "Background")
 
     def _end_pods(self, name: str, terminating_only: bool) -> None:
-        """The pod garbage collector: a node that is out of service or gone frees its pods."""
+        """The pod garbage collector: remove the pods of a node that is gone or out of service."""
         for p in self._pods(name):
             if terminating_only and "deletionTimestamp" not in p["metadata"]:
                 continue

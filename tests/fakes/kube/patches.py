@@ -26,7 +26,7 @@ MERGE_KEYS = {  # x-kubernetes-patch-merge-key of the lists that are merged, by 
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386."""
+    """Apply a JSON merge patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return patch
     out = dict(target) if isinstance(target, dict) else {}
@@ -39,7 +39,7 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def strategic(target: Any, patch: Any, field: str = "") -> Any:
-    """As ``kubectl apply`` and ``kubectl patch`` send: lists with a merge key are merged by it."""
+    """Apply a patch of ``kubectl apply`` or ``patch``: lists with a merge key are merged by it."""
     if isinstance(patch, dict):
         return _strategic_object(target, patch)
     if isinstance(patch, list) and field in MERGE_KEYS and isinstance(target, list):
@@ -97,7 +97,7 @@ def _refused() -> ApiError:
 
 
 def json_patch(target: Object, steps: Any) -> Object:
-    """RFC 6902; a test that doesn't hold or a path that isn't there is a 422."""
+    """Apply a JSON patch (RFC 6902); 422 for a failed test or a path that doesn't exist."""
     if not isinstance(steps, list):
         raise bad_request(
             "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch"

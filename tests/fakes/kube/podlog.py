@@ -1,4 +1,4 @@
-"""``GET …/pods/NAME/log``: all its cases, and followed as it grows."""
+"""``GET …/pods/NAME/log``: a log's text, or a log that is followed as it grows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 
 def _pick(pod: Object, name: str) -> str:
-    """The container that is meant; 400 where that can't be told or it isn't there."""
+    """Return the name of the container; 400 where it is ambiguous or doesn't exist."""
     spec, pod_name = pod["spec"], pod["metadata"]["name"]
     mains = [c["name"] for c in spec["containers"]]
     inits = [c["name"] for c in spec.get("initContainers") or []]
@@ -53,13 +53,13 @@ def _waiting(pod: Object, name: str) -> str:
 
 
 def _stamp(at: float, zone_h: int) -> str:
-    """As the container runtime writes it: in its node's own zone."""
+    """Return a time as the container runtime writes it: in its node's time zone."""
     words = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at + zone_h * 3600))
     return f"{words}.{int(at % 1 * 1e9):09d}" + (f"{zone_h:+03d}:00" if zone_h else "Z")
 
 
 async def answer(cluster: Cluster, namespace: str, name: str, query: dict[str, str]) -> Response:
-    """The log as it is, or followed until the container ends."""
+    """Answer with the log so far, or follow it until the container ends."""
     pod = cluster.store.need("pods", namespace, name)
     node = pod["spec"].get("nodeName")
     container = _pick(pod, query.get("container", ""))

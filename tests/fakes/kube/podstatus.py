@@ -1,4 +1,4 @@
-"""A pod's status as its kubelet keeps it: conditions with their times, states of its containers."""
+"""A pod's status as its kubelet keeps it: conditions with times, and container states."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EPOCH = "1970-01-01T00:00:00Z"
 
 
 class StatusBuilder:
-    """``build`` gives the status; the other methods are what happens to the pod."""
+    """``build`` returns the status; the other methods report what happened to the pod."""
 
     def __init__(self, pod: Object, clock: Clock) -> None:
         self.clock = clock
@@ -70,7 +70,7 @@ class StatusBuilder:
         self._set("ContainersReady", False, reason, message)
 
     def creating(self, node: str) -> None:
-        """The kubelet has seen the pod."""
+        """The kubelet has received the pod."""
         self.began = self.clock.time()
         self.start_time = self.clock.now()
         self._set("PodReadyToStartContainers", False)
@@ -122,7 +122,7 @@ class StatusBuilder:
             self._set("ContainersReady", True)
 
     def all_running(self) -> bool:
-        """Every main container has been started (or couldn't be)."""
+        """Whether every main container has started (or failed to)."""
         return all(set(self.containers[n]["state"]) & {"running", "terminated"} for n in self.mains)
 
     def restarts(self, name: str) -> int:
@@ -132,7 +132,7 @@ class StatusBuilder:
     def terminated(
         self, spec: Object, end: End, number: str, log: Log, init: bool, again: bool
     ) -> None:
-        """A container has ended; ``again``: it will be restarted."""
+        """Note that a container has ended; ``again``: it will be restarted."""
         name = spec["name"]
         c = self.containers[name]
         if end.failed:
@@ -198,7 +198,7 @@ class StatusBuilder:
         self._not_ready("PodFailed")
 
     def final(self, deadline: bool) -> None:
-        """Nothing runs any more: the last phase."""
+        """Set the final phase: nothing runs any more."""
         ended = [self.containers[n]["state"].get("terminated") for n in self.mains]
         good = all(t is not None and t["exitCode"] == 0 for t in ended) and not deadline
         begun = any(ended) or any("terminated" in self.containers[n]["state"] for n in self.inits)
@@ -216,7 +216,7 @@ class StatusBuilder:
         self._not_ready("PodCompleted" if good else "PodFailed")
 
     def build(self, pod: Object) -> Object:
-        """The status for the API: what others wrote (DisruptionTarget) stays."""
+        """Return the status for the API; conditions that others wrote (DisruptionTarget) stay."""
         generation = pod["metadata"].get("generation", 1)
         others = [c for c in pod["status"].get("conditions") or [] if c["type"] not in ORDER]
         mine = [

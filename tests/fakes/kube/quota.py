@@ -1,4 +1,4 @@
-"""ResourceQuota and LimitRange: checked when an object is made, of a Job's pods only when the controller makes them."""
+"""ResourceQuota and LimitRange: each new object is checked, a Job's pods when they are created."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Object = dict[str, Any]
 
 
 def pod_usage(pod: Object) -> dict[str, Fraction]:
-    """What a pod adds to the quantities that a quota can limit."""
+    """Return what a pod adds to the quantities that a quota can limit."""
     out: dict[str, Fraction] = {"pods": Fraction(1)}
     for c in pod["spec"]["containers"]:
         for kind in ("requests", "limits"):
@@ -30,7 +30,7 @@ def pod_usage(pod: Object) -> dict[str, Fraction]:
 
 
 class Quota:
-    """Admits or refuses, and keeps ``status.used`` true."""
+    """Admits or refuses objects, and keeps ``status.used`` up to date."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -44,7 +44,7 @@ class Quota:
             self.cluster.soon(("quota", namespace), self._refresh, namespace)
 
     def used(self, namespace: str, key: str) -> Fraction:
-        """How much of a quota's key is in use."""
+        """Return how much of a quota's key is in use."""
         if key.startswith("count/"):
             shelf = key[len("count/") :]
             return Fraction(sum(1 for k in self.store.shelves[shelf] if k[0] == namespace))
@@ -57,7 +57,7 @@ class Quota:
         return sum((pod_usage(p).get(key, Fraction(0)) for p in live), Fraction(0))
 
     def admit(self, r: Resource, obj: Object) -> None:
-        """403 where a quota or a limit range of the namespace forbids the object."""
+        """Raise 403 if a quota or limit range of the namespace forbids the object."""
         namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"].get("name", "")
         if not r.namespaced:
             return
@@ -87,7 +87,7 @@ class Quota:
                 raise errors.forbidden(r.plural, r.group, name, why)
 
     def _pod_security(self, namespace: str, name: str, pod: Object) -> None:
-        """Pod Security Admission's level "restricted", in its words."""
+        """Check Pod Security Admission's level "restricted", with its messages."""
         space = self.store.get("namespaces", "", namespace)
         labels = space["metadata"].get("labels") or {} if space else {}
         if labels.get("pod-security.kubernetes.io/enforce") != "restricted":

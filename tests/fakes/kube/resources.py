@@ -1,4 +1,4 @@
-"""The resources that this server knows, written once: discovery, routing and kinds come from here."""
+"""The table of resources that this server knows: discovery, routing and kinds use it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update
 
 @dataclasses.dataclass(frozen=True)
 class Resource:
-    """One kind of object. ``store`` names the shelf it lies on (events have two faces, one shelf)."""
+    """One kind of object. ``store`` names its shelf: both API versions of events share one."""
 
     group: str
     version: str
@@ -20,10 +20,10 @@ class Resource:
     namespaced: bool = True
     short: tuple[str, ...] = ()
     subresources: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
-    fields: tuple[str, ...] = ()  # besides metadata.name and metadata.namespace
+    fields: tuple[str, ...] = ()  # besides metadata.name and .namespace
     all_category: bool = False
     shelf: str = ""
-    add_on: bool = False  # there only when switched on
+    add_on: bool = False  # available only when switched on
 
     @property
     def store(self) -> str:
@@ -180,7 +180,7 @@ TABLE = [
         add_on=True,
     ),
 ]
-# Asked by POST, never kept.
+# Created by POST, never stored.
 REVIEWS = {
     ("authorization.k8s.io", "v1", "selfsubjectaccessreviews"): "SelfSubjectAccessReview",
     ("authorization.k8s.io", "v1", "selfsubjectrulesreviews"): "SelfSubjectRulesReview",
@@ -190,7 +190,7 @@ BY_STORE = {r.store: r for r in TABLE if r.api_version != "events.k8s.io/v1"}
 
 
 class Catalogue:
-    """Which resources are there: the table, with or without the add-ons."""
+    """The available resources: the table with or without the add-ons."""
 
     def __init__(self, jobset: bool = False) -> None:
         self.resources = [r for r in TABLE if jobset or not r.add_on]

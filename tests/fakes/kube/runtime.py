@@ -1,11 +1,12 @@
-"""Starts containers: a small process of its own, which forks one child per container.
+"""Starts containers: a small separate process that forks one child per container.
 
-Run as ``python -I -S runtime.py FD``. It speaks JSON lines over the socket FD with the kubelets of
-the server: ``start`` (with the log's pipe as passed descriptor) and ``signal`` come in, ``started``,
-``failed`` and ``exit`` go out. Each container has its own mount, PID, UTS and IPC namespaces: its first process is
-PID 1 of them, so that all its processes end with it, and all containers end with this process.
-Its root is a tmpfs into which the host's system folders are bound read-only, and the pod's volumes where
-their mountPath says. A memory limit is a control group where one can be made, else it isn't enforced.
+The server runs it as ``python -I -S runtime.py FD``. It exchanges JSON lines with the server's
+kubelets over the socket FD: it receives ``start`` (with the log's pipe as a passed descriptor) and
+``signal``, and sends ``started``, ``failed`` and ``exit``. Each container has its own mount, PID,
+UTS and IPC namespaces. Its first process is PID 1 there, so all its processes end with that one,
+and all containers end with this process. A container's root is a tmpfs with read-only binds of the
+host's system folders; the pod's volumes are bound at their mountPath. A memory limit uses a control
+group; where none can be made, it isn't enforced.
 """
 
 # mypy: ignore-errors
@@ -43,7 +44,7 @@ def mount(source, target, kind, flags=0, data=""):
 
 
 def bind(source, target, read_only):
-    """Bind a file or a folder; what isn't there yet is made, in the container's own tmpfs only."""
+    """Bind a file or a folder; a missing target is created, but only in the container's tmpfs."""
     if not os.path.lexists(target):
         if os.path.isdir(source):
             os.makedirs(target)
@@ -56,7 +57,7 @@ def bind(source, target, read_only):
 
 
 def build_root(root, spec):
-    """The container's file system below ``root``, in a mount namespace of its own."""
+    """Build the container's file system below ``root``, in its own mount namespace."""
     mount("none", "/", "", MS_REC | MS_PRIVATE)
     mount("tmpfs", root, "tmpfs", MS_NOSUID, "mode=755,size=1g")
     for name in SYSTEM:
@@ -76,7 +77,7 @@ def build_root(root, spec):
         os.chmod(f"{root}/{name}", mode)
     for name in ("tmp", "log", "lib"):
         os.mkdir(f"{root}/var/{name}")
-    os.symlink("../run", f"{root}/var/run")  # an absolute link would lead to the host's own
+    os.symlink("../run", f"{root}/var/run")  # an absolute link would lead to the host's /run
     os.mkdir(root + "/proc")
     mount("proc", root + "/proc", "proc")
     if os.path.isdir("/sys"):
@@ -104,7 +105,7 @@ def build_root(root, spec):
 
 
 def find_program(name, env):
-    """Path of a program inside the container; OSError in runc's words where there is none."""
+    """Return a program's path inside the container. Raises OSError with runc's message."""
     if "/" in name:
         try:
             found = os.stat(name)
@@ -125,7 +126,7 @@ def find_program(name, env):
 
 
 def child(spec, log, report):
-    """In the new process, PID 1 of its namespace: make its world and become the program."""
+    """In the new process, PID 1 of its namespace: set up the container, then exec the program."""
     try:
         os.setsid()
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -155,9 +156,7 @@ def child(spec, log, report):
         try:
             os.execve(path, spec["argv"], spec["env"])
         except OSError as e:
-            if (
-                e.errno == errno.E2BIG
-            ):  # the runtime learns of it too late to call it its own failure
+            if e.errno == errno.E2BIG:  # too late to report it as a failed start
                 os.write(2, f"exec {path}: argument list too long\n".encode())
                 os._exit(1)
             raise OSError(0, f'exec: "{path}": {os.strerror(e.errno).lower()}')
@@ -180,7 +179,7 @@ class Runtime:
         self.memory = self.memory_root()
 
     def memory_root(self):
-        """(path, version) of the memory controller below which groups can be made, None without one."""
+        """Return (path, version) of a memory controller that allows new groups, or None."""
         try:
             with open("/proc/self/cgroup") as f:
                 lines = [line.strip().split(":", 2) for line in f]
@@ -202,7 +201,7 @@ class Runtime:
         return None
 
     def limit(self, name, size):
-        """Control groups of a container of ``size`` bytes; none where that can't be."""
+        """Create control groups limited to ``size`` bytes; none where that is impossible."""
         if not self.memory or not size:
             return []
         folder, version = self.memory
@@ -218,7 +217,7 @@ class Runtime:
         return [path]
 
     def oom_kills(self, name):
-        """Processes that the kernel killed for memory in a container; its group is removed."""
+        """Remove a container's group; return how many processes the kernel killed for memory."""
         path = self.groups.pop(name, None)
         if not path:
             return 0

@@ -1,4 +1,4 @@
-"""Which node a pod goes to, why none would do, and whom it may push aside."""
+"""The scheduler: picks a node for each pod, says why none fits, preempts other pods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_VICTIMS = "No preemption victims found for incoming pod"
 
 
 def requests_of(pod: Object) -> Amounts:
-    """What a pod takes from a node: its containers together, or one init container if that is more."""
+    """Return what a pod takes from a node: all containers, or one init container if larger."""
     total: Amounts = {}
     for c in pod["spec"]["containers"]:
         for name, text in (c["resources"].get("requests") or {}).items():
@@ -54,7 +54,7 @@ def untolerated(pod: Object, node: Object, effects: tuple[str, ...]) -> bool:
 
 
 class Scheduler:
-    """Binds pods to nodes; keeps what each node has left."""
+    """Binds pods to nodes and tracks what each node has left."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -67,7 +67,7 @@ class Scheduler:
         self.store.listen("nodes", self._node)
 
     def with_priority(self, pod: Object) -> Object:
-        """Admission: the number behind priorityClassName. 403 for an unknown class."""
+        """Admission: resolve priorityClassName to its number. 403 for an unknown class."""
         name = pod["spec"].get("priorityClassName")
         value = 0
         spec = dict(pod["spec"])
@@ -121,7 +121,10 @@ class Scheduler:
             self.used[node][name] = self.used[node].get(name, Fraction(0)) + amount
 
     def flush(self) -> None:
-        """Try every waiting pod, those of high priority first; alike pods that found no room aren't tried twice."""
+        """Try all waiting pods, high priority first.
+
+        A pod like one that just found no room isn't tried.
+        """
         pods = [self.store.get("pods", *key) for key in self.waiting.values()]
         found = sorted(
             (p for p in pods if p is not None), key=lambda p: -p["spec"].get("priority", 0)
@@ -147,7 +150,7 @@ class Scheduler:
                 self._refuse(pod, why)
 
     def _place(self, pod: Object) -> str:
-        """Bind a pod; else why it can't be, after pushing others aside where that helps."""
+        """Bind a pod, or preempt others and return why it doesn't fit yet."""
         wanted = requests_of(pod)
         reasons: dict[str, list[str]] = {}
         fits: list[Object] = []
@@ -184,7 +187,7 @@ class Scheduler:
         return ""
 
     def _filter(self, pod: Object, node: Object, wanted: Amounts) -> list[str]:
-        """Why a node won't do, in the scheduler's words; empty where it will."""
+        """Return the scheduler's messages about why a node doesn't fit; empty if it does."""
         if node["spec"].get("unschedulable"):
             return ["node(s) were unschedulable"]
         if untolerated(pod, node, ("NoSchedule", "NoExecute")):
@@ -215,7 +218,7 @@ class Scheduler:
         full = [float(used.get(k, 0) / v) for k, v in has.items() if v]
         spare = sum(
             1 for k in has if "/" in k and k not in requests_of(pod)
-        )  # devices stay for who needs them
+        )  # nodes with devices stay free for pods that need them
         return weight, -spare - (sum(full) / len(full) if full else 0.0)
 
     def _sentence(
@@ -252,7 +255,7 @@ class Scheduler:
         self.store.update("pods", bound)
 
     def _refuse(self, pod: Object, why: str) -> None:
-        """Say in the pod and in an event that no node would do, once per sentence."""
+        """Report in the pod and in an event that no node fits, once per message."""
         current = self.store.get("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
         if current is None:
             return
@@ -274,7 +277,7 @@ class Scheduler:
         )
 
     def _preempt(self, pod: Object, nodes: list[Object], wanted: Amounts) -> list[Object]:
-        """Delete pods of lower priority where that makes room. Who has to go."""
+        """Delete pods of lower priority where that makes room. Return the deleted pods."""
         if pod["spec"].get("preemptionPolicy") == "Never":
             return []
         mine = pod["spec"].get("priority", 0)

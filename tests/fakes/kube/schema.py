@@ -1,8 +1,9 @@
-"""Request bodies against the API's own schemas: JSON and YAML in, unknown and duplicate fields told.
+"""Checks request bodies, in JSON or YAML, against the API's own schemas.
 
-Two judges: a walk along ``openapi-batch-v1.json`` (the recorded server's schema) that drops and names
-unknown fields and words type errors as Go does, then ``kubernetes-validate`` in strict mode. What was
-judged once is remembered by its shape, so that a thousand alike Jobs cost one judgement.
+There are two checks: first a walk along ``openapi-batch-v1.json`` (the recorded server's schema)
+drops and names unknown fields and reports type errors as Go does, then ``kubernetes-validate`` runs
+in strict mode. Its results are cached by the body's shape, so a thousand similar Jobs need only one
+validation.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ CORE_KINDS = ("Pod", "ConfigMap", "Secret", "Service", "Event")
 
 
 class Doubled(dict[str, Any]):
-    """A JSON object that had a key twice; ``doubled`` are these keys."""
+    """A JSON object with duplicate keys, which ``doubled`` lists."""
 
     doubled: list[str]
 
@@ -39,7 +40,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read(body: bytes, content_type: str, kind: str) -> Any:
-    """The object of a request body. 400 and 415 as the real server words them."""
+    """Return the object of a request body. Raises 400 and 415 with the real server's messages."""
     media = content_type.split(";")[0].strip()
     if media in ("application/yaml", "application/x-yaml"):
         import yaml
@@ -78,7 +79,7 @@ def _schemas() -> Object:
 
 
 def schema_name(group: str, version: str, kind: str) -> Optional[str]:
-    """Name of a kind's schema in the document, None for a kind that it lacks."""
+    """Return the name of a kind's schema in the document, or None if it has none."""
     if group == "" and kind in CORE_KINDS:
         return f"io.k8s.api.core.{version}.{kind}"
     if (group, kind) == ("batch", "Job"):
@@ -89,7 +90,7 @@ def schema_name(group: str, version: str, kind: str) -> Optional[str]:
 
 
 class _Walk:
-    """One body being walked: ``problems`` in the order in which they stand in the body."""
+    """A walk along one body: ``problems`` has the errors in the order of the body."""
 
     def __init__(self, kind: str, version: str) -> None:
         self.kind = kind
@@ -106,7 +107,7 @@ class _Walk:
         )
 
     def quantity(self, value: Any, schema: Object) -> None:
-        """400 where a quantity is none (an int-or-string has a format, a quantity has not)."""
+        """Raise 400 for an invalid quantity (int-or-string has a format, a quantity none)."""
         if value is None or "format" in schema:
             return
         try:
@@ -168,7 +169,7 @@ class _Walk:
 
 @functools.cache
 def _validator(kind: str, api_version: str) -> Any:
-    """kubernetes-validate's strict schema of a kind, None where it has none."""
+    """Return kubernetes-validate's strict schema of a kind, or None if it has none."""
     import re
 
     import referencing
@@ -201,7 +202,7 @@ _judged: dict[Any, Optional[str]] = {}
 
 
 def _second_judge(obj: Object) -> Optional[str]:
-    """What kubernetes-validate (strict) has against an object, None if nothing."""
+    """Return what kubernetes-validate (strict) reports about an object, or None."""
     key = (obj["kind"], obj["apiVersion"], _shape(obj))
     if key not in _judged:
         validator = _validator(obj["kind"], obj["apiVersion"])
@@ -211,10 +212,10 @@ def _second_judge(obj: Object) -> Optional[str]:
 
 
 def check(obj: Object, group: str, version: str, kind: str, mode: str) -> tuple[Object, list[str]]:
-    """(object without unknown fields, warnings). ``mode``: Strict, Warn or Ignore.
+    """Return (object without unknown fields, warnings). ``mode``: Strict, Warn or Ignore.
 
-    Raises 400 for wrong types, and in strict mode for unknown and duplicate fields. ``kind`` and
-    ``apiVersion`` are filled in from the path where the body leaves them out.
+    Raises 400 for wrong types, and in strict mode for unknown and duplicate fields. A body without
+    ``kind`` and ``apiVersion`` gets them from the path.
     """
     mine, wanted = obj.get("kind") or kind, f"{group}/{version}" if group else version
     if mine != kind:
@@ -243,7 +244,7 @@ def check(obj: Object, group: str, version: str, kind: str, mode: str) -> tuple[
 
 
 def check_again(obj: Object) -> None:
-    """The second judge, after all who would have said it better. 400 where it objects."""
+    """Run the second check last, as all others have better messages. Raises 400."""
     said = _second_judge(obj)
     if said:
         raise bad_request(

@@ -33,7 +33,7 @@ QUANTITY = re.compile(r"^([+-]?[0-9]*\.?[0-9]*)(?:[eE]([+-]?[0-9]+)|([A-Za-z]*))
 
 
 def quantity(text: Any) -> Fraction:
-    """Value of ``250m``, ``64Mi``, ``1e3``, 2. ValueError where it is none."""
+    """Return the value of ``250m``, ``64Mi``, ``1e3``, 2. ValueError if it isn't a quantity."""
     found = QUANTITY.match(str(text))
     if not found or not found[1].strip("+-."):
         raise ValueError(f"{text!r} is no quantity")
@@ -49,7 +49,7 @@ BINARY = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
 
 
 def canonical(text: Any) -> str:
-    """A quantity as the server gives it back: ``0.5`` is ``500m``, ``1024Mi`` is ``1Gi``."""
+    """Return a quantity as the server writes it: ``0.5`` is ``500m``, ``1024Mi`` is ``1Gi``."""
     value = quantity(text)
     for suffix in (*BINARY, "") if str(text).endswith("i") else DECIMAL:
         if value and (value / SUFFIX[suffix]).denominator == 1:
@@ -58,7 +58,7 @@ def canonical(text: Any) -> str:
 
 
 def spelled(value: Fraction) -> str:
-    """A quantity as a whole number, or in thousandths."""
+    """Return a quantity as a whole number or in thousandths."""
     return str(int(value)) if value.denominator == 1 else f"{int(value * 1000)}m"
 
 
@@ -67,7 +67,7 @@ def labels_of(obj: Object) -> dict[str, str]:
 
 
 def _split(text: str) -> list[str]:
-    """Parts of ``a=b,c in (d,e)`` at the commas outside parentheses."""
+    """Split ``a=b,c in (d,e)`` at the commas outside parentheses."""
     parts, depth, start = [], 0, 0
     for i, c in enumerate(text):
         depth += (c == "(") - (c == ")")
@@ -99,7 +99,7 @@ def _requirement(part: str) -> Match:
 
 
 def label_selector(text: str) -> Optional[Match]:
-    """Predicate of ``?labelSelector=``; None takes all."""
+    """Return the predicate of ``?labelSelector=``; None matches everything."""
     if not text.strip():
         return None
     tests = [_requirement(p) for p in _split(text)]
@@ -124,13 +124,13 @@ def _expression(labels: dict[str, str], e: Object) -> bool:
 
 
 def matches_labels(labels: dict[str, str], selector: Object) -> bool:
-    """A ``LabelSelector`` object (matchLabels, matchExpressions) against labels."""
+    """Match labels against a ``LabelSelector`` object (matchLabels, matchExpressions)."""
     same = all(labels.get(k) == v for k, v in (selector.get("matchLabels") or {}).items())
     return same and all(_expression(labels, e) for e in selector.get("matchExpressions") or [])
 
 
 def matches_term(node: Object, term: Object) -> bool:
-    """A ``NodeSelectorTerm`` against a node; an empty term matches nothing."""
+    """Match a node against a ``NodeSelectorTerm``; an empty term matches nothing."""
     on_labels, on_fields = term.get("matchExpressions") or [], term.get("matchFields") or []
     if not on_labels and not on_fields:
         return False
@@ -141,7 +141,7 @@ def matches_term(node: Object, term: Object) -> bool:
 
 
 def at_path(obj: Object, path: str) -> str:
-    """Value of a dotted path as field selectors compare it ('' where it isn't there)."""
+    """Return the value at a dotted path, as field selectors compare it ('' if it is missing)."""
     value: Any = obj
     for part in path.split("."):
         if not isinstance(value, dict):
@@ -151,7 +151,7 @@ def at_path(obj: Object, path: str) -> str:
 
 
 def field_selector(text: str, kind: str, known: tuple[str, ...]) -> Optional[Match]:
-    """Predicate of ``?fieldSelector=``; 400 for a field that this kind can't be selected by."""
+    """Return the predicate of ``?fieldSelector=``; 400 for a field that the kind lacks."""
     if not text.strip():
         return None
     tests: list[tuple[str, str, bool]] = []

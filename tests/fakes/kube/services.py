@@ -1,9 +1,10 @@
 """Headless services: an address for each pod, names in every pod's /etc/hosts, EndpointSlices.
 
-All pods share the machine's loopback; each has an address 127.x.y.z of its own. A name resolves as with cluster
-DNS: HOSTNAME.SUBDOMAIN.NAMESPACE.svc.cluster.local and its shorter forms once the pod has an address, where a
-headless service of the subdomain's name selects the pod (and the pod is Ready, or the service publishes addresses
-that aren't). The file changes in place, under whoever retries. Services with a cluster IP are kept but not served.
+All pods share the machine's loopback; each has its own address 127.x.y.z. Names resolve as with
+cluster DNS: HOSTNAME.SUBDOMAIN.NAMESPACE.svc.cluster.local and its shorter forms work once the pod
+has an address, a headless service with the subdomain's name selects the pod, and the pod is Ready
+(or the service publishes addresses that aren't). The file changes in place, so a running program
+sees new names when it retries. Services with a cluster IP are stored but not served.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SLICES = "endpointslices.discovery.k8s.io"
 
 
 class Services:
-    """Names of pods, by namespace."""
+    """The names of pods, by namespace."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -33,7 +34,7 @@ class Services:
         self.store.listen("services", self._heard)
 
     def take_ip(self) -> str:
-        """127.128.0.1 and on: half of the loopback's addresses, in turn."""
+        """Return the next address, in turn from 127.128.0.1 on, half of the loopback's."""
         self.next_ip = self.next_ip % (2**23 - 2) + 1
         n = self.next_ip
         return f"127.{128 + (n >> 16)}.{n >> 8 & 255}.{n & 255}"
@@ -42,12 +43,12 @@ class Services:
         self.changed(change.obj["metadata"]["namespace"])
 
     def changed(self, namespace: str) -> None:
-        """A pod has an address now, or none any more, or a service has changed."""
+        """A pod got or lost its address, or a service has changed."""
         if any(key[0] == namespace for key in self.store.shelves["services"]):
             self.cluster.soon(("names", namespace), self._refresh, namespace)
 
     def hosts_file(self, run: PodRun) -> Path:
-        """The file that a container of the pod sees as /etc/hosts."""
+        """Create the file that the pod's containers see as /etc/hosts."""
         path: Path = run.folder / "hosts"
         self.files[run.uid] = (run, path)
         path.write_text(self._text(run, self._names(run.key[0])))
@@ -68,7 +69,7 @@ class Services:
         return f"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost\n{run.ip}\t{full}{host}\n{extra}{names}"
 
     def _chosen(self, service: Object) -> list[PodRun]:
-        """Pods behind a headless service that have an address and may be told."""
+        """Return the pods behind a headless service that have an address and may be published."""
         spec, namespace = service["spec"], service["metadata"]["namespace"]
         wanted = spec.get("selector")
         if not wanted or spec.get("clusterIP") != "None":
@@ -120,7 +121,7 @@ class Services:
             self._slice(service)
 
     def _slice(self, service: Object) -> None:
-        """The EndpointSlice of a headless service."""
+        """Update the EndpointSlice of a headless service."""
         meta = service["metadata"]
         if service["spec"].get("clusterIP") != "None" or not service["spec"].get("selector"):
             return

@@ -1,6 +1,6 @@
-"""Objects with their versions, and who watches them: what etcd and the watch cache are to the real server.
+"""Objects with versions, and their watchers: plays the part of etcd and the watch cache.
 
-Objects in here are never changed in place: a change is a new dictionary, so that readers, watchers
+Objects in the store are never changed in place: a change is a new dictionary, so readers, watchers
 and the history can share them without copies.
 """
 
@@ -18,8 +18,8 @@ from . import errors
 from .resources import BY_STORE
 
 Object = dict[str, Any]
-Key = tuple[str, str]  # (namespace, name); namespace '' for what has none
-LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # those of the real server's generated names
+Key = tuple[str, str]  # (namespace, name); namespace is '' for objects without one
+LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # the letters in names that the real server generates
 
 
 def dump(value: Any) -> bytes:
@@ -27,7 +27,7 @@ def dump(value: Any) -> bytes:
 
 
 class Clock:
-    """The server's time; ``skew_s`` is how far it is off, ``zone_h`` the zone of the nodes' logs."""
+    """The server's time: ``skew_s`` is its error, ``zone_h`` the time zone of the nodes' logs."""
 
     def __init__(self) -> None:
         self.skew_s = 0.0
@@ -49,14 +49,14 @@ def micro(at: float) -> str:
 
 
 def parsed(stamp: str) -> float:
-    """Seconds since 1970 of an RFC 3339 time."""
+    """Return an RFC 3339 time as seconds since 1970."""
     import datetime
 
     return datetime.datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
 
 
 class Change:
-    """One write: ``obj`` after it, ``old`` before it (None when created)."""
+    """One write: ``obj`` is the object after it, ``old`` before it (None if created)."""
 
     __slots__ = ("_raw", "obj", "old", "rv", "shelf", "type")
 
@@ -79,12 +79,12 @@ Listener = Callable[[Change], None]
 
 
 class Store:
-    """All objects of a cluster, one counter of versions, the last ``history`` writes."""
+    """All objects of a cluster, one version counter, and the last ``history`` writes."""
 
     def __init__(self, clock: Clock, seed: int = 0, history: int = 100_000) -> None:
         self.clock = clock
-        self.rv = 100_000  # as if much had been before
-        self.compacted = self.rv  # watches from before this have expired
+        self.rv = 100_000  # as in a cluster that has run for a while
+        self.compacted = self.rv  # watches from older versions have expired
         self.shelves: dict[str, dict[Key, Object]] = collections.defaultdict(dict)
         self.changes: collections.deque[Change] = collections.deque()
         self.history = history
@@ -108,7 +108,7 @@ class Store:
         return found
 
     def all(self, shelf: str, namespace: str = "") -> list[Object]:
-        """Objects in the order of their keys, as lists are answered."""
+        """Return the objects ordered by key, as in answers to lists."""
         items = self.shelves[shelf].items()
         return [
             o for k, o in sorted(items, key=lambda i: i[0]) if not namespace or k[0] == namespace
@@ -118,7 +118,7 @@ class Store:
         return iter(list(self.shelves[shelf].values()))
 
     def create(self, shelf: str, obj: Object) -> Object:
-        """Keep a new object; it gets uid, creationTimestamp and resourceVersion. 409 if it exists."""
+        """Store a new object with uid, creationTimestamp and resourceVersion. 409 if it exists."""
         meta = obj["metadata"]
         key = (meta.get("namespace", ""), meta["name"])
         if key in self.shelves[shelf]:
@@ -127,7 +127,7 @@ class Store:
         return self._write("ADDED", shelf, key, obj, None)
 
     def update(self, shelf: str, obj: Object) -> Object:
-        """Replace an object by a changed one. One that is to go and has nobody left to wait for, goes."""
+        """Replace an object. One that is being deleted and has no finalizer left is removed."""
         meta = obj["metadata"]
         key = (meta.get("namespace", ""), meta["name"])
         old = self.shelves[shelf].get(key)
@@ -142,7 +142,7 @@ class Store:
         return self._write("MODIFIED", shelf, key, obj, old)
 
     def remove(self, shelf: str, namespace: str, name: str) -> Object:
-        """Take an object away at once; the DELETED event has its last state and a new version."""
+        """Remove an object at once; the DELETED event has its last state and a new version."""
         old = self.shelves[shelf].pop((namespace, name))
         self.rv += 1
         last = {**old, "metadata": {**old["metadata"], "resourceVersion": str(self.rv)}}
@@ -152,7 +152,7 @@ class Store:
     def touch(
         self, shelf: str, obj: Object, status: Optional[Object] = None, **meta: Any
     ) -> Object:
-        """Update with another ``status`` and other ``metadata`` keys (None takes a key away)."""
+        """Update an object's ``status`` and ``metadata`` keys (None removes a key)."""
         new = dict(obj)
         if status is not None:
             new["status"] = status
@@ -177,7 +177,7 @@ class Store:
             listener(change)
 
     def since(self, shelf: str, rv: int) -> list[Change]:
-        """Writes after version ``rv``."""
+        """Return the writes after version ``rv``."""
         found: list[Change] = []
         for change in reversed(self.changes):
             if change.rv <= rv:
@@ -188,12 +188,12 @@ class Store:
         return found
 
     def compact(self) -> None:
-        """Forget the past: watches and lists from any version before now have expired."""
+        """Forget the history: watches and lists from any version before now expire."""
         self.changes.clear()
         self.compacted = self.rv
 
     def begin_anew(self) -> None:
-        """Versions as after a restore of etcd: the same objects with lower ones, nothing of the past."""
+        """Lower all versions, as after a restore of etcd, and forget the history."""
         self.rv = max(1, self.rv // 2)
         for objects in self.shelves.values():
             for key, obj in objects.items():
@@ -203,6 +203,9 @@ class Store:
         self.compact()
 
     def listen(self, shelf: str, listener: Listener) -> Callable[[], None]:
-        """Have every write of a shelf told; returns what ends it. Listeners only take notes."""
+        """Call ``listener`` on every write to a shelf; return a function that ends this.
+
+        A listener may only take notes, not write.
+        """
         self.listeners[shelf].append(listener)
         return lambda: self.listeners[shelf].remove(listener)

@@ -1,4 +1,4 @@
-"""What ``kubectl get`` shows: answers as ``meta.k8s.io/v1`` Table."""
+"""Tables for ``kubectl get``: answers as ``meta.k8s.io/v1`` Table."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _row(r: Resource, o: Object) -> Object:
 
 
 def table(r: Resource, objects: list[Object], meta: Object) -> Object:
-    """A Table of objects of one kind."""
+    """Return a Table of objects of one kind."""
     names = _columns(r)[0]
     columns = [
         {"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}
@@ -131,7 +131,7 @@ def table(r: Resource, objects: list[Object], meta: Object) -> Object:
 
 
 async def stream(r: Resource, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """A watch whose objects are Tables of one row."""
+    """Turn the objects of a watch into Tables of one row."""
     async for lines in events:
         out = []
         for line in lines.splitlines():

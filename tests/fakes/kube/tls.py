@@ -1,4 +1,4 @@
-"""Certificates for a cluster over TLS: an authority, the server's, an administrator's. By ``openssl``."""
+"""Certificates for a cluster with TLS, made by ``openssl``: authority, server, administrator."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Pki:
         )
 
     def context(self) -> ssl.SSLContext:
-        """The server's side: a client may show a certificate of this authority."""
+        """Return the server's TLS context; clients may show a certificate of this authority."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.folder / "server.crt", self.folder / "server.key")
         context.load_verify_locations(self.folder / "ca.crt")
@@ -86,8 +86,8 @@ class Pki:
 
 @functools.cache
 def pki(host: str, user: str) -> Pki:
-    """Certificates for a host, made once in this process."""
+    """Return certificates for a host, which are made once per process."""
     folder = tempfile.mkdtemp(prefix="kube-pki-")
-    # not atexit, which processes of a pool pass by
+    # not atexit, which the processes of a pool skip
     multiprocessing.util.Finalize(None, shutil.rmtree, (folder, True), exitpriority=0)
     return Pki(Path(folder) / "pki", host, user)

@@ -1,4 +1,4 @@
-"""What the real server refuses with 422 although the types are right: names, numbers, references."""
+"""Validation beyond types: names, numbers and references that the real server refuses with 422."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def labels(found: Object, field: str) -> list[Cause]:
 
 
 def resources(found: Object, field: str) -> tuple[list[Cause], list[str]]:
-    """(causes, warnings) of a container's limits and requests."""
+    """Return (causes, warnings) for a container's limits and requests."""
     causes: list[Cause] = []
     warnings: list[str] = []
     limits = found.get("limits") or {}
@@ -193,7 +193,7 @@ NUMBERS = (
 
 
 def job(obj: Object) -> tuple[list[Cause], list[str]]:
-    """(causes, warnings) of a Job with its defaults filled in."""
+    """Return (causes, warnings) for a Job with its defaults filled in."""
     meta, spec = obj["metadata"], obj["spec"]
     causes = metadata(meta)
     template = spec["template"]
@@ -295,7 +295,7 @@ def _policies(spec: Object, indexed: bool) -> list[Cause]:
 
 
 def jobset(obj: Object) -> None:
-    """What the add-on's webhook refuses: names of pods that would be longer than a label may be."""
+    """Refuse what the add-on's webhook refuses: pod names that exceed the length of a label."""
     for group in obj["spec"].get("replicatedJobs") or []:
         last_job = group.get("replicas", 1) - 1
         last_pod = (group["template"]["spec"].get("completions") or 1) - 1

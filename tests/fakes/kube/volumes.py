@@ -1,4 +1,4 @@
-"""What a container finds in its file system and its environment: volumes, Secrets, downward API."""
+"""A container's file system and environment: volumes, Secrets, downward API."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ REFERENCE = re.compile(r"\$(\$|\([A-Za-z_.-][A-Za-z0-9_.-]*\))")
 
 
 class MountError(Exception):
-    """A volume can't be set up (yet): the text of the FailedMount event."""
+    """A volume can't be set up (yet); has the text of the FailedMount event."""
 
 
 class ConfigError(Exception):
-    """A container's environment can't be made (yet): CreateContainerConfigError."""
+    """A container's environment can't be built (yet): CreateContainerConfigError."""
 
 
 def field_value(pod: Object, path: str) -> str:
-    """A field as the downward API gives it."""
+    """Return a field as the downward API does."""
     found = SUBSCRIPT.match(path)
     if found:
         return str((pod["metadata"].get(found[1]) or {}).get(found[2], ""))
@@ -40,7 +40,7 @@ def field_value(pod: Object, path: str) -> str:
 
 
 def resource_value(pod: Object, container: Object, ref: Object) -> str:
-    """``resourceFieldRef``: limits.cpu and the like, rounded up to the divisor."""
+    """Return the value of a ``resourceFieldRef`` such as limits.cpu, rounded up to the divisor."""
     for c in pod["spec"]["containers"] if ref.get("containerName") else []:
         if c["name"] == ref["containerName"]:
             container = c
@@ -51,7 +51,7 @@ def resource_value(pod: Object, container: Object, ref: Object) -> str:
 
 
 def expand(text: str, env: dict[str, str]) -> str:
-    """``$(VAR)`` of known variables, ``$$`` becomes ``$``."""
+    """Replace ``$(VAR)`` for known variables, and ``$$`` with ``$``."""
 
     def one(m: re.Match[str]) -> str:
         if m[1] == "$":
@@ -62,7 +62,7 @@ def expand(text: str, env: dict[str, str]) -> str:
 
 
 def environment(cluster: Cluster, pod: Object, container: Object) -> dict[str, str]:
-    """A container's variables. ConfigError where a Secret, a ConfigMap or a key of it is missing."""
+    """Return a container's variables. ConfigError if a Secret, ConfigMap or key is missing."""
     env = {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOSTNAME": pod["spec"].get("hostname") or pod["metadata"]["name"],
@@ -111,7 +111,7 @@ def _from(cluster: Cluster, pod: Object, container: Object, source: Object) -> O
 
 
 def data_of(obj: Object) -> dict[str, bytes]:
-    """Contents of a ConfigMap or a Secret."""
+    """Return the content of a ConfigMap or a Secret."""
     coded = obj.get("data") if obj["kind"] == "Secret" else obj.get("binaryData")
     out = {k: base64.b64decode(v) for k, v in (coded or {}).items()}
     if obj["kind"] == "ConfigMap":
@@ -129,7 +129,7 @@ def _data(cluster: Cluster, shelf: str, namespace: str, ref: Object) -> Optional
 
 
 class Volumes:
-    """The volumes of one pod, as folders below the pod's own."""
+    """The volumes of one pod, as folders in the pod's own folder."""
 
     def __init__(self, cluster: Cluster, pod: Object, folder: Path) -> None:
         self.cluster = cluster
@@ -139,7 +139,7 @@ class Volumes:
         self.shared: list[Path] = []
 
     def set_up(self) -> None:
-        """Make all volumes. MountError where one can't be had yet."""
+        """Set up all volumes. MountError if one isn't available yet."""
         for v in self.pod["spec"].get("volumes") or []:
             if v["name"] not in self.sources:
                 try:
@@ -197,7 +197,7 @@ class Volumes:
             if any(m["name"] == v["name"] for m in c.get("volumeMounts") or [])
         ]
         limit = v["emptyDir"].get("sizeLimit")
-        if len(users) > 1:  # a tmpfs of each container's own would not be one volume
+        if len(users) > 1:  # each container would otherwise get its own tmpfs
             path = (
                 Path("/dev/shm")
                 / f"{self.cluster.containers.folder.name}-{self.pod['metadata']['uid']}-{v['name']}"
@@ -261,7 +261,7 @@ class Volumes:
         return picked
 
     def mounts(self, container: Object, env: dict[str, str]) -> list[Object]:
-        """runtime.py's mounts for a container, the outer ones first."""
+        """Return a container's mounts for runtime.py, outer ones first."""
         out: list[Object] = []
         for m in container.get("volumeMounts") or []:
             found = dict(self.sources[m["name"]])
@@ -276,7 +276,7 @@ class Volumes:
 
 
 def _lay_out(home: Path, files: dict[str, bytes], mode: int) -> None:
-    """Files behind the link ``..data``, as the kubelet lays them out."""
+    """Write files behind the link ``..data``, as the kubelet does."""
     real = home / "..2026_01_01_00_00_00.1"
     real.mkdir(parents=True)
     (home / "..data").symlink_to(real.name)

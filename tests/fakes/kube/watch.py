@@ -1,4 +1,4 @@
-"""A watch: the events of one shelf after a version, filtered, with bookmarks and the server's end."""
+"""A watch: the events of a shelf after a version, filtered, with bookmarks and a timeout."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Object = dict[str, Any]
 
 @dataclasses.dataclass
 class WatchFaults:
-    """What is wrong with watches, chances from 0 to 1; ``cut_after`` ends a stream after n events."""
+    """Faults of watches, as chances from 0 to 1; ``cut_after`` ends a stream after n events."""
 
     drop: float = 0.0
     double: float = 0.0
     cut_after: Optional[int] = None
-    half: bool = False  # the cut comes in the middle of an event
+    half: bool = False  # the cut happens in the middle of an event
     random: random.Random = dataclasses.field(default_factory=lambda: random.Random(1))
 
 
 class Watch:
-    """One open watch. Taking it from the iterator ``events`` is all there is to do."""
+    """One open watch; iterate over ``events``."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Watch:
         self.ready.set()
 
     def _event(self, change: Change) -> bytes:
-        """The line of a change as this watch sees it, empty where it doesn't."""
+        """Return the line for a change as this watch sees it, empty if it doesn't."""
         kind = change.type
         if self.match is not None:
             now, before = self.match(change.obj), change.old is not None and self.match(change.old)
@@ -80,11 +80,11 @@ class Watch:
         bookmark_s: float,
         mark_initial: bool = False,
     ) -> AsyncIterator[bytes]:
-        """Lines until ``timeout_s`` is over. ``rv`` None begins with what ``initial`` lists as ADDED.
+        """Yield lines until ``timeout_s`` is over; with ``rv`` None, first ``initial`` as ADDED.
 
-        ``bookmark``: an empty object of the kind, sent each ``bookmark_s`` and before the end with
-        the version up to which this watch has seen everything; None sends none. ``mark_initial``: an
-        annotated one after ``initial`` (streaming lists).
+        ``bookmark``: an empty object of the kind, sent every ``bookmark_s`` and before the end with
+        the version up to which this watch has seen everything; None sends none. ``mark_initial``:
+        send an annotated bookmark after ``initial`` (streaming lists).
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s

@@ -1,4 +1,4 @@
-"""Create, replace, change and delete: what happens between a checked body and the store."""
+"""Create, replace, patch and delete: what happens between a checked body and the store."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ORPHANS = (
     "remove them or set propagationPolicy=Orphan to suppress this warning"
 )
 ONE_MIB = 1024 * 1024
-MOST_BYTES = 3 * ONE_MIB // 2  # of one object in etcd
+MOST_BYTES = 3 * ONE_MIB // 2  # etcd's limit for one object
 
 
 def create(cluster: Cluster, call: Call) -> tuple[Object, list[str]]:
-    """(the new object, warnings) of a POST."""
+    """Handle a POST; return (the new object, warnings)."""
     r = call.resource
     body = call.body()
     clean, warnings = schema.check(body, r.group, r.version, r.kind, call.validation)
@@ -43,7 +43,7 @@ def create(cluster: Cluster, call: Call) -> tuple[Object, list[str]]:
 def insert(
     cluster: Cluster, shelf: str, obj: Object, dry: bool = False, checked: Any = None
 ) -> tuple[Object, list[str]]:
-    """Default, validate, admit and store an object, from a client or from a controller."""
+    """Complete, validate, admit and store an object, from a client or a controller."""
     from .resources import BY_STORE
 
     r = BY_STORE[shelf]
@@ -69,7 +69,7 @@ def insert(
         raise errors.already_exists(r.plural, r.group, meta["name"])
     cluster.quota.admit(r, obj)
     if checked is not None and len(dump(obj)) > MOST_BYTES:
-        # The real server tries again with what the first try made of the object, and refuses that.
+        # The real server retries with the object that its first try completed, and refuses that.
         why = "Invalid value: {}: `selector` not auto-generated"
         raise errors.invalid(
             r.kind, r.group, meta["name"], [("FieldValueInvalid", why, "spec.selector")]
@@ -82,7 +82,7 @@ def _without(meta: Object) -> Object:
 
 
 def complete(cluster: Cluster, kind: str, obj: Object) -> tuple[Object, list[Cause], list[str]]:
-    """(object with defaults, why it is invalid, warnings)."""
+    """Return (object with defaults, why it is invalid, warnings)."""
     if kind == "Job":
         done = defaults.job(obj)
         return (done, *validate.job(done))
@@ -118,7 +118,7 @@ def complete(cluster: Cluster, kind: str, obj: Object) -> tuple[Object, list[Cau
 
 
 def replace(cluster: Cluster, call: Call) -> tuple[Object, list[str]]:
-    """PUT: the whole object, or its status."""
+    """Handle a PUT: replace the whole object, or its status."""
     r = call.resource
     clean, warnings = schema.check(call.body(), r.group, r.version, r.kind, call.validation)
     old = cluster.store.need(r.store, call.namespace, call.name)
@@ -127,7 +127,7 @@ def replace(cluster: Cluster, call: Call) -> tuple[Object, list[str]]:
 
 
 def change(cluster: Cluster, call: Call, old: Object, new: Object) -> tuple[Object, list[str]]:
-    """Store ``new`` in place of ``old`` as far as that is allowed. 409 and 422 else."""
+    """Store ``new`` in place of ``old`` as far as that is allowed. Raises 409 and 422."""
     r, store = call.resource, cluster.store
     asked = (new.get("metadata") or {}).get("resourceVersion")
     if asked and asked != old["metadata"]["resourceVersion"]:
@@ -179,7 +179,10 @@ MUTABLE = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
 
 
 def job_update(old: Object, new: Object) -> list[Cause]:
-    """What of a Job may not change. A suspended Job that never started lets its scheduling change."""
+    """Return causes for changed fields of a Job that can't change.
+
+    A suspended Job that never started may change its scheduling.
+    """
     causes: list[Cause] = []
     was, now = old["spec"], new["spec"]
     indexed = was["completionMode"] == "Indexed" and now.get("completions") == now.get(
@@ -219,7 +222,7 @@ def job_update(old: Object, new: Object) -> list[Cause]:
 
 
 def delete(cluster: Cluster, call: Call) -> tuple[Object, list[str]]:
-    """(answer, warnings) of a DELETE; the policy comes from the body or the query."""
+    """Handle a DELETE; return (answer, warnings). The policy comes from the body or the query."""
     options: Object = {}
     if call.request.body:
         options = schema.read(
@@ -273,7 +276,7 @@ def delete(cluster: Cluster, call: Call) -> tuple[Object, list[str]]:
 
 
 def evict(cluster: Cluster, namespace: str, name: str, body: Object) -> Object:
-    """The eviction API: 429 where a disruption budget forbids it, else the pod goes with a condition."""
+    """Evict a pod, with a condition; 429 if a disruption budget forbids it."""
     from .selectors import labels_of, matches_labels
 
     store = cluster.store
@@ -310,7 +313,7 @@ def evict(cluster: Cluster, namespace: str, name: str, body: Object) -> Object:
 
 
 def disrupt(cluster: Cluster, pod: Object, reason: str, message: str) -> Object:
-    """Write the condition DisruptionTarget, as whoever takes a pod away does before."""
+    """Set the condition DisruptionTarget, which comes before a pod is taken away."""
     now = cluster.store.clock.now()
     status = dict(pod["status"])
     condition = {
