@@ -28,7 +28,7 @@ static const char of_node[] =
     "agent=$!\n"
     "test -z \"$told\" || kill -TERM $agent\n"
     "while wait $agent; s=$?; [ $s -gt 128 ] && kill -0 $agent 2>/dev/null; do :; done\n"
-    "rm -rf \"$at\"\n"
+    "chmod -R u+w \"$at\"; rm -rf \"$at\"\n"
     "exit $s\n";
 
 typedef struct script {
