@@ -112,6 +112,7 @@ static bool submit_one(slurm_driver *d, slurm_job *job)
         job->must_look = true; /* the answer may be lost, the job not */
         return false;
     }
+    out = stk_text_or(out, "");
     (void)snprintf(id, sizeof id, "%.*s", (int)strspn(out, "0123456789"), out);
     if (rc == 0 && id[0] == '\0') {
         rc = stk_err_set(&err, STK_E_ENV, "sbatch said '%.100s' instead of a number", out);
