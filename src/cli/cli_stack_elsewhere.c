@@ -97,8 +97,10 @@ static void check_store(const stk_stack *stack, stk_arena *arena, stk_cli_findin
     stk_err err = {0};
     if (stack->store == NULL) {
         say(arg, false,
-            "no store that its machines share with this one; add `store: s3://BUCKET/PREFIX` or a "
-            "shared folder to the stack, or set STOKER_SHARE");
+            stk_arena_printf(arena,
+                             "no store that its machines share with this one; %s to the stack, or "
+                             "set STOKER_SHARE",
+                             stk_place_store_way(stack->kind)));
         return;
     }
     int rc = stk_share_open(stack->store, &share, &err);

@@ -276,6 +276,9 @@ def test_check(project: Project) -> None:
     project.say(options={"partition": "nosuch"})
     bad = project("stack", "check", "lab")
     assert bad.returncode != 0 and "nosuch" in bad.stdout + bad.stderr
-    project.env["PATH"] = str(ROOT / "python")
+    conf = project.env.pop("SLURM_CONF")
+    unset = project("stack", "check", "lab")
+    assert unset.returncode != 0 and "SLURM_CONF" in unset.stdout, unset
+    project.env |= {"SLURM_CONF": conf, "PATH": str(ROOT / "python")}
     none = project("stack", "check", "lab")
     assert none.returncode != 0 and "'sbatch'" in none.stdout + none.stderr

@@ -130,3 +130,17 @@ def test_refused(tmp_path: Path, step: dict[str, Any], stack: dict[str, Any], wo
 def test_no_store(tmp_path: Path) -> None:
     done = plan(tmp_path, {}, store=None)
     assert done.returncode != 0 and "store" in done.stderr
+
+
+def test_check_without_a_store(tmp_path: Path) -> None:
+    (tmp_path / "stoker.yaml").write_text("stacks: {lab: {backend: slurm}}")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("STOKER_", "SLURM_"))}
+    done = subprocess.run(
+        [str(STOKER), "stack", "check", "lab"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 3, done
+    assert "`store: /FOLDER`" in done.stdout and "s3:" not in done.stdout

@@ -142,20 +142,41 @@ static int start(const stk_spawn *spawn, int input, ear ears[2], pid_t *ret_pid,
     return rc;
 }
 
-/* The first lines of what it complained of, as one. */
-static void put_complaint(const ear *e, char *ret, size_t size)
+/* What a line says behind "sbatch: error: " and the like. */
+static const char *said_by(const char *line, const char *name)
 {
-    (void)snprintf(ret, size, "%.600s", stk_text_or(e->said.data, ""));
-    size_t n = strlen(ret);
-    while (n > 0 && ret[n - 1] == '\n') {
-        ret[--n] = '\0';
+    static const char *const words[] = {"error: ", "fatal: "};
+    size_t n = strlen(name);
+    if (strncmp(line, name, n) == 0 && strncmp(line + n, ": ", 2) == 0) {
+        line += n + 2;
+    }
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strncmp(line, words[i], strlen(words[i])) == 0) {
+            line += strlen(words[i]);
+        }
+    }
+    return line;
+}
+
+/* The lines of a complaint as one. */
+static void put_complaint(const ear *e, const char *name, char *ret, size_t size)
+{
+    char text[700];
+    char *rest = text;
+    size_t n = 0;
+    (void)snprintf(text, sizeof text, "%s", stk_text_or(e->said.data, ""));
+    ret[0] = '\0';
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL && n < size;
+         line = strtok_r(NULL, "\n", &rest)) {
+        n += (size_t)snprintf(ret + n, size - n, "%s%s", stk_text_when(n > 0, "; "),
+                              said_by(line, name));
     }
     stk_text_tame(ret);
 }
 
 static int judge(const char *name, bool was_in_time, int status, const ear *wrong, stk_err *err)
 {
-    char text[700];
+    char text[760];
     if (!was_in_time) {
         return stk_err_set(err, STK_E_ENV, "%s: Slurm didn't answer within %d s", name,
                            CALL_MS / 1000);
@@ -163,9 +184,13 @@ static int judge(const char *name, bool was_in_time, int status, const ear *wron
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         return 0;
     }
-    put_complaint(wrong, text, sizeof text);
-    return stk_err_set(err, STK_E_ENV, "%s: %s", name,
-                       stk_text_or(stk_text_if_any(text), "it failed without a word"));
+    put_complaint(wrong, name, text, sizeof text);
+    stk_err_set(err, STK_E_ENV, "%s: %s", name,
+                stk_text_or(stk_text_if_any(text), "it failed without a word"));
+    if (strstr(text, "configuration source") != NULL) {
+        stk_err_hint(err, "set SLURM_CONF to the cluster's slurm.conf, or use a submit host");
+    }
+    return STK_E_ENV;
 }
 
 int stk_slurm_call(const char *const *argv, const char *const *more, const char *input,

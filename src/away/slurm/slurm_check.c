@@ -24,13 +24,19 @@ static void tell(checker *c, bool is_good, const char *text)
     }
 }
 
+static void tell_error(checker *c, const stk_err *why)
+{
+    char text[1400];
+    tell(c, false, stk_arena_dup(c->arena, stk_err_format(why, text, (int)sizeof text)));
+}
+
 /* Its answer on one line; NULL: it failed, which is told. */
 static const char *ask_slurm(checker *c, const char *const *argv)
 {
     const char *out = NULL;
     stk_err why = {0};
     if (stk_slurm_call(argv, NULL, NULL, c->arena, &out, &why) < 0) {
-        tell(c, false, stk_arena_dup(c->arena, why.text));
+        tell_error(c, &why);
         return NULL;
     }
     char *text = stk_arena_dup(c->arena, out);
@@ -97,7 +103,7 @@ static void check_job(checker *c)
     }
     if (stk_slurm_script(c->config, &job, c->arena, &script, &why) < 0 ||
         stk_slurm_call(argv, NULL, script, c->arena, &out, &why) < 0) {
-        tell(c, false, stk_arena_dup(c->arena, why.text));
+        tell_error(c, &why);
     } else {
         tell(c, true, "Slurm would take a job with the stack's options");
     }

@@ -86,7 +86,7 @@ static void put_number(const script *s, const char *name, int64_t number, const 
 
 static const char *log_path(const script *s, const char *name)
 {
-    return stk_arena_printf(s->arena, "%s/%s/%s", stk_text_or(s->config->share_url, ""),
+    return stk_arena_printf(s->arena, "%s/%s/%s", stk_text_or(s->config->share_url, "STORE"),
                             stk_text_or(s->job->key, s->job->name), name);
 }
 
@@ -243,7 +243,7 @@ static int put_nest(const script *s, stk_err *err)
 static int put_job_variables(const script *s, stk_err *err)
 {
     const stk_remote_job *job = s->job;
-    const char *unpack = NULL;
+    const char *share = stk_text_or(s->config->share_url, "STORE"), *unpack = NULL;
     for (const char *const *e = job->env; e != NULL && *e != NULL; e++) {
         const char *name = stk_arena_dupn(s->arena, *e, strcspn(*e, "="));
         STK_TRY(stk_err_if_null(name, err));
@@ -255,13 +255,12 @@ static int put_job_variables(const script *s, stk_err *err)
         unpack = "cp -a \"$STOKER_CARRY/.\" \"$at/stoker\"";
     } else {
         const char *digest = stk_text_or(s->config->carry_digest, "DIGEST");
-        const char *tar =
-            stk_arena_printf(s->arena, "%s/carry/%s.tar", s->config->share_url, digest);
+        const char *tar = stk_arena_printf(s->arena, "%s/carry/%s.tar", share, digest);
         STK_TRY(stk_err_if_null(tar, err));
         put_export_line(s->out, "STOKER_CARRY", tar);
         unpack = "tar -xf \"$STOKER_CARRY\" -C \"$at/stoker\"";
     }
-    put_export_line(s->out, "STOKER_STORE", s->config->share_url);
+    put_export_line(s->out, "STOKER_STORE", share);
     put_export_line(s->out, "STOKER_KEY", stk_text_or(job->key, "KEY"));
     stk_buf_text(s->out, "STOKER_START=$(cat <<'STOKER_END'\n");
     for (const char *at = of_node; *at != '\0';) {

@@ -333,8 +333,8 @@ static int place_elsewhere(const stk_stack *stack, const char *step, const stk_s
                     "step '%s' runs on %s (stack '%.80s'), but the stack has no store that its "
                     "machines share with this one",
                     step, stk_place_word(stack->kind), stack->name);
-        stk_err_hint(err, "add `store: s3://BUCKET/PREFIX` (or a shared folder) to the stack in "
-                          "stoker.yaml, or set STOKER_SHARE");
+        stk_err_hint(err, "%s to the stack in stoker.yaml, or set STOKER_SHARE",
+                     stk_place_store_way(stack->kind));
         return STK_E_SPEC;
     }
     int64_t nodes = MAX(settings->gang.nodes, 1);

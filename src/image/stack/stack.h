@@ -25,6 +25,12 @@ static inline bool stk_place_is_elsewhere(stk_place_kind kind)
 {
     return kind >= STK_PLACE_KUBERNETES;
 }
+/* What to write for a stack's store: Slurm's nodes share a folder, the others reach S3 as well. */
+static inline const char *stk_place_store_way(stk_place_kind kind)
+{
+    return kind == STK_PLACE_SLURM ? "add `store: /FOLDER`, which this machine and all nodes have,"
+                                   : "add `store: s3://BUCKET/PREFIX` (or a shared folder)";
+}
 /* Slurm's jobs run on the node's own system, the others' in an image. */
 static inline bool stk_place_has_image(stk_place_kind kind)
 {
