@@ -15,7 +15,10 @@ static int find_taker(stk_cli_read *read, stk_err *err)
         return 0;
     }
     stk_run_shared_taker(read->store, run->id, who, stack);
-    return *who == '\0' ? 0 : stk_view_set_taker(read->view, who, stack, err);
+    if (*who == '\0') {
+        return 0;
+    }
+    return stk_view_set_taker(read->view, who, stack, err);
 }
 
 static int run_show(const stk_cli *cli, stk_buf *out, stk_err *err)

@@ -148,7 +148,10 @@ static int check_option(const char *who, const char *name, const stk_json *value
         return stk_err_set(err, STK_E_SPEC, "%soption '%s' of Slurm must be %s, not %s", who, name,
                            form, stk_text_or(value->text, stk_json_kind_words(value->kind)));
     }
-    return strcmp(name, "flags") == 0 ? check_flags(who, value, err) : 0;
+    if (strcmp(name, "flags") != 0) {
+        return 0;
+    }
+    return check_flags(who, value, err);
 }
 
 static int read_layer(const char *who, const char *text, stk_arena *arena, const stk_json **ret,
@@ -175,7 +178,7 @@ int stk_slurm_options_read(const char *step, const char *options, const char *st
     STK_TRY(
         read_layer("the stack: ", stk_text_or(stack_options, "{}"), arena, &ret->layers[1], err));
     /* A step's options are merged with the stack's, so options of stacks are valid there, too. */
-    return read_layer(step != NULL ? "" : "the stack: ", stk_text_or(options, "{}"), arena,
+    return read_layer(stk_text_when(step == NULL, "the stack: "), stk_text_or(options, "{}"), arena,
                       &ret->layers[0], err);
 }
 

@@ -69,7 +69,7 @@ static void put_flag(void *arg, const char *name, const char *value)
     if (value != NULL) {
         stk_buf_text(out, "=\"");
         for (; *value != '\0'; value++) {
-            stk_buf_text(out, strchr("\"\\", *value) != NULL ? "\\" : "");
+            stk_buf_text(out, stk_text_when(strchr("\"\\", *value) != NULL, "\\"));
             stk_buf_char(out, *value);
         }
         stk_buf_char(out, '"');
@@ -155,7 +155,8 @@ static void put_time(const script *s)
     double signal = stk_slurm_number(&s->options, "signal", 0);
     if (signal > 0) {
         char text[40];
-        (void)snprintf(text, sizeof text, "%sTERM@%.0f", s->job->nodes > 1 ? "" : "B:", signal);
+        (void)snprintf(text, sizeof text, "%sTERM@%.0f", stk_text_when(s->job->nodes <= 1, "B:"),
+                       signal);
         put_flag(s->out, "signal", text);
     }
 }

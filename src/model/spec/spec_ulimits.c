@@ -49,7 +49,10 @@ static int check_item(stk_spec_reader *r, const stk_json *item, const char *key)
     if (soft != NULL) {
         STK_TRY(stk_spec_read_int(r, soft, name->text, -1, INT64_MAX, &number));
     }
-    return hard == NULL ? 0 : stk_spec_read_int(r, hard, name->text, -1, INT64_MAX, &number);
+    if (hard == NULL) {
+        return 0;
+    }
+    return stk_spec_read_int(r, hard, name->text, -1, INT64_MAX, &number);
 }
 
 int stk_spec_check_ulimits(stk_spec_reader *r, const stk_json *node, const char *key)
