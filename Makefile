@@ -13,7 +13,7 @@ export NINJA = $(firstword $(wildcard /usr/bin/ninja) ninja)
 PY := .venv/bin/python
 STAMPS := .venv/.stamps
 
-.PHONY: help build all demo demo-torch test test-all test-gpu test-vm lint format wheel release test-release bench bench-peers record-metaflow crash fuzz sim tsan clean \
+.PHONY: help build all demo demo-torch test test-all test-gpu test-vm lint format wheel release test-release bench bench-peers record-metaflow record-zenml site crash fuzz sim tsan clean \
 	deps-test deps-test-all
 
 help:
@@ -42,7 +42,7 @@ $(STAMPS)/venv: tools/bootstrap.sh | build/.debian
 	@tools/bootstrap.sh venv .venv
 	@mkdir -p $(STAMPS) && touch $@
 
-$(STAMPS)/demo $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/tensorflow: $(STAMPS)/%: tools/requirements-%.txt | $(STAMPS)/venv
+$(STAMPS)/demo $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/tensorflow $(STAMPS)/site: $(STAMPS)/%: tools/requirements-%.txt | $(STAMPS)/venv
 	@echo "installing into .venv from PyPI: $$(sed 's/#.*//' $< | xargs)"
 	@if [ $* = torch ] || [ $* = tensorflow ]; then $(PY) tools/download_size.py $<; fi
 	@tools/bootstrap.sh python .venv $<
@@ -83,10 +83,20 @@ build/metaflow/pyvenv.cfg: tools/requirements-metaflow.txt | build/.debian
 	@$(PYTHON) -m venv build/metaflow
 	@tools/bootstrap.sh python build/metaflow $< || { rm -rf build/metaflow; echo "going on without Metaflow: tests that run it are skipped"; }
 
+build/metaflow-extensions/.installed: tools/requirements-metaflow-extensions.txt $(STAMPS)/venv
+	@.venv/bin/pip install -q --no-deps --target build/metaflow-extensions -r $< && touch $@ || echo "going on without extensions of Metaflow: tests that use them are skipped"
+
 record-metaflow: deps-test build/metaflow/pyvenv.cfg ## what real Metaflow does with tests/compat/flows, into tests/data/metaflow
 	@$(PY) tools/record_metaflow.py build/metaflow/bin/python
 
-deps-test-all: deps-test build-tsan/build.ninja build/metaflow/pyvenv.cfg $(STAMPS)/torch build/.debian-lint build/.debian-test-all build/docker/usr/sbin/dockerd build/docker-cdi/usr/sbin/dockerd
+build/zenml/pyvenv.cfg: tools/requirements-zenml.txt | build/.debian
+	@$(PYTHON) -m venv build/zenml
+	@tools/bootstrap.sh python build/zenml $< || { rm -rf build/zenml; echo "ZenML can't be installed"; exit 1; }
+
+record-zenml: deps-test build/zenml/pyvenv.cfg ## what real ZenML tells of tests/compat/zenml, into tests/data/zenml
+	@$(PY) tools/record_zenml.py build/zenml/bin/python
+
+deps-test-all: deps-test build-tsan/build.ninja build/metaflow/pyvenv.cfg build/metaflow-extensions/.installed $(STAMPS)/torch $(STAMPS)/site build/.debian-lint build/.debian-test-all build/docker/usr/sbin/dockerd build/docker-cdi/usr/sbin/dockerd
 	@$(NINJA) -C build-tsan
 
 test: deps-test ## everything that takes minutes; ends in `N passed, N failed`
@@ -128,6 +138,9 @@ release: build build/zig/pyvenv.cfg build/.debian-release ## dist/release: wheel
 
 test-release: release $(STAMPS)/test build/qemu/usr/bin/qemu-aarch64-static ## that, built twice, and run: aarch64 under QEMU
 	@$(PY) tools/run_tests.py release
+
+site: build $(STAMPS)/site ## build/site/html: the documentation, from docs/, docstrings, schemas and the tables of the command line
+	@$(PY) tools/make_site.py build/site
 
 bench: all $(STAMPS)/test ## figures against the other side, into docs/benchmarks.md
 	@$(PY) bench/bench.py $(if $(wildcard build/peers/bin/python),--peers build/peers/bin/python)

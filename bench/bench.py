@@ -294,6 +294,41 @@ class Bench:
             "µs",
         )
 
+    def metrics(self) -> None:
+        """A million values of log_metrics: what one costs the step, and reading all of them."""
+        n = 20_000 if self.args.quick else 500_000
+        folder = self.fresh("metrics")
+        lines = (
+            "import os, time, stoker",
+            "def cpu(f):",
+            f"    t = time.process_time(); [f(i) for i in range({n})]",
+            f"    return (time.process_time() - t) / {2 * n} * 1e6",
+            "log = cpu(lambda i: stoker.log_metrics({'loss': 1 / (i + 1), 'accuracy': i}, step=i))",
+            "fd = os.open('beside', os.O_WRONLY | os.O_CREAT | os.O_APPEND)",
+            "print('us', log, cpu(lambda i: os.write(fd, b'x' * 90)))",
+        )
+        (folder / "log.py").write_text("\n".join(lines))
+        (folder / "p.yaml").write_text(
+            f"stoker: 1\nname: p\nsteps:\n  a: {{run: '{self.args.python} log.py'}}\n"
+        )
+        words = [str(self.args.stoker), "run", "p.yaml"]
+        done = subprocess.run(words, cwd=folder, env=self.env, capture_output=True, check=True)
+        said = next(line for line in done.stdout.decode().splitlines() if line.startswith("us "))
+        log, write = map(float, said.split()[1:])
+        what = f"CPU of a value that log_metrics logs, of {2 * n:,}"
+        self.add("metrics", what, f"{log:.1f} µs", f"a write {write:.1f} µs", log, 20, "µs")
+        read = self.stoker(folder, "metrics").cpu
+        what = f"reading {2 * n:,} values for their table"
+        per = f"{read / (2 * n) * 1e6:.2f} µs a value"
+        self.add("metrics", what, f"{read:.2f} s", per, read, 2.0 if n > 100_000 else 0.1, "s")
+
+    def ui(self) -> None:
+        """Pages of `stoker ui` for a store of 10,000 runs."""
+        import ui_pages
+
+        n = 500 if self.args.quick else 10_000
+        ui_pages.measure(self.fresh("ui"), str(self.args.stoker), self.env, n, self.add)
+
     def peers(self) -> None:
         """A step of ZenML and of Metaflow, and how long a program with two steps takes from nothing to its end."""
         if not self.args.peers:
@@ -562,10 +597,30 @@ class Bench:
 
         shared.rows(self)
 
+    def hosts(self) -> None:
+        import hosts
+
+        hosts.rows(self)
+
     def elsewhere(self) -> None:
         import elsewhere
 
         elsewhere.rows(self)
+
+    def over_ssh(self) -> None:
+        import over_ssh
+
+        over_ssh.rows(self)
+
+    def whole(self) -> None:
+        import whole
+
+        whole.rows(self)
+
+    def slurm(self) -> None:
+        import slurm
+
+        slurm.rows(self)
 
     # --- the page ---
 
@@ -664,7 +719,10 @@ def main() -> int:
         "python_steps",
         "prints",
         "reads",
+        "metrics",
+        "ui",
         "peers",
+        "whole",
         "array",
         "million",
         "placement",
@@ -674,7 +732,10 @@ def main() -> int:
         "containers",
         "flows",
         "s3",
+        "hosts",
         "elsewhere",
+        "over_ssh",
+        "slurm",
     ]
     figures = [name for name in figures if not args.only or name in args.only]
     if args.beside:

@@ -35,6 +35,7 @@ LICENCES = {
     "libyaml": "MIT",
     "openssl": "Apache-2.0",
     "cmark-gfm": "BSD-2-Clause",
+    "libevent": "BSD-3-Clause",
 }
 FLAGS = ["-O2", "-g0", "-fPIC", "-fno-sanitize=undefined", "-ffunction-sections", "-w"]
 SQLITE = [
@@ -51,6 +52,10 @@ SQLITE = [
 NO_CRYPTO = """aria async bf blake2 camellia cast cmp cms ct des dgram dsa dso ec2m engine filenames gost idea legacy
     md4 mdc2 module ocb ocsp rc2 rc4 rmd160 scrypt seed shared siphash siv sm2 sm3 sm4 sock srp srtp ssl-trace tests
     tls ts ui-console whirlpool"""
+# What of libevent is linked in: the loop, buffers, evhttp.
+LIBEVENT = """buffer bufferevent bufferevent_filter bufferevent_pair bufferevent_ratelim bufferevent_sock epoll evdns
+    event event_tagging evmap evrpc evthread evutil evutil_rand evutil_time http listener log poll select signal
+    strlcpy"""
 ALL_MODES = ["-Dbuildtype=release", "-Dwerror_ours=false", "-Ddefault_library=static"]
 PT_DYNAMIC, RPATH, RUNPATH = 2, 15, 29  # of ELF
 
@@ -278,6 +283,33 @@ def build_openssl(machine: Machine, source: Source) -> None:
     machine.describe("libcrypto", upstream(source), "-lcrypto")
 
 
+def build_libevent(machine: Machine, source: Source) -> None:
+    """Its configure looks for what the system has; the rest is plain C."""
+    made = machine.work / "libevent"
+    made.mkdir(exist_ok=True)
+    options = ["shared", "openssl", "samples", "libevent-regress", "dependency-tracking"]
+    call(
+        os.path.relpath(source.folder / "configure", made),
+        f"--host={machine.arch}-linux-gnu",
+        *(f"--disable-{each}" for each in options),
+        cwd=made,
+        **machine.env,
+        CC=f"{machine.arch}-cc",
+        AR=f"{machine.arch}-ar",
+        RANLIB=f"{machine.arch}-ranlib",
+    )
+    config = made / "include" / "event2" / "event-config.h"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(call("sed", "-f", source.folder / "make-event-config.sed", made / "config.h"))
+    folders = [made, made / "include", source.folder / "include", source.folder]
+    flags = ["-DHAVE_CONFIG_H", *(f"-I{folder}" for folder in folders)]
+    own = [source.folder / f"{name}.c" for name in LIBEVENT.split()]
+    machine.archive("event", own, *flags)
+    for folder in folders[1:3]:
+        shutil.copytree(folder / "event2", machine.include / "event2", dirs_exist_ok=True)
+    machine.describe("libevent", upstream(source), "-levent")
+
+
 def cross_file(machine: Machine) -> Path:
     """What Meson must know of the machine."""
     arch = machine.arch
@@ -356,6 +388,7 @@ def build_machine(arch: str, work: Path, sources: dict[str, Source]) -> Path:
         build_yaml(machine, sources["libyaml"])
         build_cmark(machine, sources["cmark-gfm"])
         build_openssl(machine, sources["openssl"])
+        build_libevent(machine, sources["libevent"])
         done.touch()
     return build_engine(machine)
 

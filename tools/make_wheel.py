@@ -35,6 +35,7 @@ LINKED = (
     "libssl-dev",
     "libcmark-gfm-dev",
     "libcmark-gfm-extensions-dev",
+    "libevent-dev",
 )
 TAG = re.compile(r'platform tag:\s*"([a-z0-9_]+)"')
 
@@ -137,7 +138,8 @@ def contents(
     package = ROOT / "python"
     for path in package.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
-            files[str(path.relative_to(package))] = (path.read_bytes(), 0o644)
+            mode = 0o755 if os.access(path, os.X_OK) else 0o644
+            files[str(path.relative_to(package))] = (path.read_bytes(), mode)
     step_h = ROOT / "include" / "stoker" / "step.h"
     files["stoker/include/stoker/step.h"] = (step_h.read_bytes(), 0o644)
     return files

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""The pictures of README.md and docs/gpus.md, from real runs: docs/img/terminal.png, card.png and devices.png.
+"""The pictures of README.md and docs, from real runs: docs/img/terminal.png, devices.png, and of
+examples/lora runs.png, compare.png and lora.png.
 
-.venv/bin/python tools/pictures.py [terminal] [devices]     (after `make demo`; needs Debian's chromium)
+.venv/bin/python tools/pictures.py [terminal] [devices] [pages]     (after `make demo-torch`; needs Debian's
+chromium)
 
 The run of devices.png is real, its two GPUs are not: a file describes them, and changes while the step runs. What
 the step has of PyTorch is an empty file of the name of its library.
@@ -14,6 +16,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -50,7 +53,8 @@ def spans(text: str) -> str:
     return "".join(out)
 
 
-def shoot(page: Path, picture: Path, size: str) -> None:
+def shoot(page: str, picture: Path, size: str) -> None:
+    """A picture of the page at this address."""
     subprocess.run(
         [
             "chromium",
@@ -60,7 +64,7 @@ def shoot(page: Path, picture: Path, size: str) -> None:
             "--hide-scrollbars",
             f"--screenshot={picture}",
             f"--window-size={size}",
-            page.as_uri(),
+            page,
         ],
         check=True,
         capture_output=True,
@@ -168,15 +172,47 @@ def devices(images: Path) -> None:
             f'<meta charset="utf-8">{style[0]}<body style="padding:14px;margin:0">{part[0]}',
             encoding="utf-8",
         )
-        shoot(page, images / "devices.png", "1000,785")
+        shoot(page.as_uri(), images / "devices.png", "1000,785")
+
+
+def pages(images: Path) -> None:
+    """examples/lora with six configurations: the table of runs in `stoker ui`, one run's card, and `stoker diff`."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copytree(ROOT / "examples/lora", folder / "lora")
+        env = {**os.environ, "STOKER_STORE": str(folder / ".stoker"), "STOKER_ACCEL": "none"}
+        stoker = [str(ROOT / ".venv/bin/stoker")]
+        for rank in (2, 8):
+            for lr in (0.003, 0.01, 0.03):
+                words = ["run", "-q", "lora/train.py:lora", "-p", f"rank={rank}", "-p", f"lr={lr}"]
+                subprocess.run([*stoker, *words], cwd=folder, env=env, check=True)
+        words = ["diff", "-p", "lora", "--min", "finetune.unseen"]
+        page = folder / "compare.html"
+        subprocess.run([*stoker, *words, "--html", str(page)], cwd=folder, env=env, check=True)
+        shoot(page.as_uri(), images / "compare.png", "1320,1400")
+        words = ["card", "latest"]
+        found = subprocess.run(
+            [*stoker, *words], cwd=folder, env=env, capture_output=True, text=True, check=True
+        )
+        shoot(Path(found.stdout.strip()).as_uri(), images / "lora.png", "1100,1745")
+        with subprocess.Popen(
+            [*stoker, "ui"], cwd=folder, env=env, stdout=subprocess.PIPE, text=True
+        ) as server:
+            assert server.stdout is not None
+            try:
+                shoot(server.stdout.readline().strip(), images / "runs.png", "1320,680")
+            finally:
+                server.terminate()
 
 
 def main() -> None:
     images = ROOT / "docs" / "img"
     images.mkdir(parents=True, exist_ok=True)
-    wanted = set(sys.argv[1:]) or {"terminal", "devices"}
+    wanted = set(sys.argv[1:]) or {"terminal", "devices", "pages"}
     if "devices" in wanted:
         devices(images)
+    if "pages" in wanted:
+        pages(images)
     if "terminal" in wanted:
         main_job(images)
 
@@ -208,16 +244,7 @@ def main_job(images: Path) -> None:
             f'font:14px/1.45 DejaVu Sans Mono,monospace">{spans(text)}</pre>',
             encoding="utf-8",
         )
-        shoot(page, images / "terminal.png", f"1010,{60 + 21 * text.count(chr(10))}")
-        found = subprocess.run(
-            [str(stoker), "card", "latest"],
-            cwd=ROOT,
-            env=env,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        shoot(Path(found.stdout.strip()), images / "card.png", "1100,1150")
+        shoot(page.as_uri(), images / "terminal.png", f"1010,{60 + 21 * text.count(chr(10))}")
 
 
 if __name__ == "__main__":

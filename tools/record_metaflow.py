@@ -19,10 +19,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "compat" / "flows"))
+sys.path.insert(0, str(ROOT / "tests" / "compat"))
 RECORDED = ROOT / "tests" / "data" / "metaflow" / "recorded.json"
 
 import family  # noqa: E402
 import play  # noqa: E402
+import s3_tools  # noqa: E402
 
 
 def main(python: str, names: list[str]) -> None:
@@ -45,6 +47,7 @@ def main(python: str, names: list[str]) -> None:
 
         with ThreadPoolExecutor(3) as pool:
             made = dict(sorted(pool.map(record, family.cases())))
+        RECORDED.with_name("s3.txt").write_text(s3_tools.record(python, Path(top)))
     RECORDED.write_text(_text(version, made))
 
 

@@ -35,13 +35,15 @@ BIN = ROOT / ".venv" / "bin"
 SILENT_S = 900  # from one test's end to the next
 ALONE = {"crash", "wheel", "backends", "container"}  # folders of tests/ that run one at a time
 # … and that `fast` leaves out, with these:
-FURTHER = ALONE | {"kubernetes", "batch", "slurm", "remote", "share"}
+FURTHER = ALONE | {"kubernetes", "batch", "slurm", "ssh", "remote", "share"}
 LONGEST = [
+    "slurm",
     "kubernetes",
     "python",
     "launch",
     "cli",
     "crossings",
+    "ssh",
     "remote",
     "share",
 ]  # started first, because they take longest

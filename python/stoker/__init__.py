@@ -1,8 +1,7 @@
-"""Stoker: machine-learning pipelines on accelerators.
+"""Stoker: machine-learning pipelines on accelerators."""
 
-Names are loaded on first use (PEP 562), so that ``import stoker`` costs next to nothing. The table
-below is the one list of what the package offers; ``TYPE_CHECKING`` tells type checkers the same.
-"""
+# Names are loaded on first use (PEP 562), so that `import stoker` costs next to nothing. The table
+# below is the one list of what the package offers; TYPE_CHECKING tells type checkers the same.
 
 from __future__ import annotations
 
@@ -47,6 +46,8 @@ _HOME = {
     "load_artifact": "_engine.artifacts",
     "get_step_context": "_worker.context",
     "log_metadata": "_engine.metadata",
+    "log_metrics": "_worker.metrics",
+    "autolog": "callbacks",
     "Materializer": "materializers",
     "register_materializer": "materializers",
     "StokerError": "_base.errors",
@@ -58,13 +59,14 @@ _HOME = {
     "StokerWarning": "_base.errors",
 }
 
-_MODULES = ("checkpoint",)
+_MODULES = ("callbacks", "checkpoint")
 
 __all__ = [*_HOME, *_MODULES, "__version__"]
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from . import callbacks as callbacks
     from . import checkpoint as checkpoint
     from ._base.errors import PipelineInterfaceError as PipelineInterfaceError
     from ._base.errors import SettingsError as SettingsError
@@ -103,6 +105,8 @@ if TYPE_CHECKING:
     from ._worker.context import get_step_context as get_step_context
     from ._worker.memory import cleanup_gpu_memory as cleanup_gpu_memory
     from ._worker.memory import cleanup_memory as cleanup_memory
+    from ._worker.metrics import log_metrics as log_metrics
+    from .callbacks import autolog as autolog
     from .materializers import Materializer as Materializer
     from .materializers import register_materializer as register_materializer
 

@@ -5,32 +5,11 @@ from __future__ import annotations
 import enum
 import json
 import os
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, Optional
 
 from ._base.errors import say
-from ._engine.metadata import log_metadata
 from ._worker import context
 from .materializers import BaseMaterializer, _artifact
-
-
-class VisualizationType(str, enum.Enum):
-    """The format of a visualization file."""
-
-    CSV = "csv"
-    HTML = "html"
-    IMAGE = "image"
-    MARKDOWN = "markdown"
-    JSON = "json"
-
-
-class ModelStages(str, enum.Enum):
-    """Stages of a model version."""
-
-    NONE = "none"
-    STAGING = "staging"
-    PRODUCTION = "production"
-    ARCHIVED = "archived"
-    LATEST = "latest"
 
 
 class ByteUnit(str, enum.Enum):
@@ -49,10 +28,24 @@ class ByteUnit(str, enum.Enum):
 
 
 class Tag(str):
-    """A tag, as its name. The other fields have no effect here."""
+    """A tag: its name, a color, whether only the latest run of a pipeline (or version of an
+    artifact) has it, and whether what a run makes gets it too."""
 
-    def __new__(cls, name: str, **_: Any) -> Tag:
-        return super().__new__(cls, name)
+    color: Optional[str]
+    exclusive: Optional[bool]
+    cascade: Optional[bool]
+
+    def __new__(
+        cls,
+        name: str,
+        color: Any = None,
+        exclusive: Optional[bool] = None,
+        cascade: Optional[bool] = None,
+    ) -> Tag:
+        made = super().__new__(cls, name)
+        made.color = None if color is None else str(getattr(color, "value", color))
+        made.exclusive, made.cascade = exclusive, cascade
+        return made
 
     @property
     def name(self) -> str:
@@ -106,24 +99,6 @@ def copy(source: str, destination: str, overwrite: bool = False) -> None:
     if not overwrite and os.path.exists(destination):
         raise FileExistsError(f"'{destination}' exists; pass overwrite=True to replace it")
     shutil.copyfile(source, destination)
-
-
-def add_tags(
-    tags: Union[str, List[str]], artifact_name: Optional[str] = None, **target: Any
-) -> None:
-    """Attach tags to an output of the running step.
-
-    Raises:
-        RuntimeError: no step is running, or the target is something else.
-    """
-    if any(value for name, value in target.items() if name != "infer_artifact"):
-        raise RuntimeError("add_tags: tags can be attached only to outputs of the running step")
-    context.get_step_context().add_output_tags(tags, artifact_name)
-
-
-def log_model_metadata(metadata: Dict[str, Any], **_: Any) -> None:
-    """Attach metadata to the running step, because Stoker has no store of models."""
-    log_metadata(metadata)
 
 
 def alerter_failure_hook(exception: BaseException) -> None:

@@ -13,7 +13,7 @@ import sys
 from typing import Any, List, Optional
 
 from ._base import registry
-from ._base.errors import StokerError, did_you_mean
+from ._base.errors import StokerError, did_you_mean, end_in_one_line
 from ._decorators.pipeline import Pipeline
 from ._decorators.step import Step
 from ._engine.failures import PipelineFailed
@@ -69,9 +69,13 @@ def main(argv: List[str]) -> int:
     except PipelineFailed:
         return 1  # the engine has reported it
     except StokerError as bad:
-        print(f"stoker: {bad}", file=sys.stderr)
-        return bad.exit_status
+        end_in_one_line(type(bad), bad, bad.__traceback__, _place_of(found))
     return 0
+
+
+def _place_of(found: Any) -> str:
+    code = getattr(getattr(found, "entrypoint", None), "__code__", None)
+    return f"{os.path.relpath(code.co_filename)}:{code.co_firstlineno}: " if code else ""
 
 
 if __name__ == "__main__":

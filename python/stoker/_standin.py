@@ -19,6 +19,11 @@ from ._base.errors import did_you_mean
 Table = Mapping[str, Union[str, Mapping[str, str]]]
 
 
+# How alike a name must be to be suggested: another part of the package is no help.
+_NEAR = 0.86
+_WAY_OUT = "; Stoker doesn't have this part: remove it, or run the program without `stoker compat`"
+
+
 class StandIn:
     """Finder and loader of a shim's modules.
 
@@ -29,6 +34,7 @@ class StandIn:
         special: function of (module, name) that returns the value of a name that no table can list,
             or None.
         is_open: function of a module's name; True: the package exists although the table lacks it.
+        alias: function of a module's name → the name of the module that it is, or None.
     """
 
     def __init__(
@@ -38,7 +44,9 @@ class StandIn:
         later: Mapping[Tuple[str, str], str],
         special: Callable[[str, str], Any],
         is_open: Callable[[str], bool],
+        alias: Callable[[str], Optional[str]],
     ) -> None:
+        self.alias = alias
         self.root, self.modules, self.later = root, modules, later
         self.special, self.is_open = special, is_open
 
@@ -48,7 +56,8 @@ class StandIn:
         if not isinstance(known, str):
             return list(known)
         home = importlib.import_module(known)
-        return list(getattr(home, "__all__", None) or (n for n in vars(home) if n[0] != "_"))
+        named = getattr(home, "NAMES", None) or getattr(home, "__all__", None)
+        return list(named or (n for n in vars(home) if n[0] != "_"))
 
     def find(self, module: str, name: str, caller: types.FrameType) -> Any:
         """A name of a module of the shim.
@@ -58,9 +67,6 @@ class StandIn:
                 sentence.
             AttributeError: any other access to such a name.
         """
-        later = self.later.get((module, name))
-        if later is not None:
-            raise ImportError(later)
         known = self.modules.get(module, {})
         target = f"{known}:{name}" if isinstance(known, str) else known.get(name)
         if target is None or (isinstance(known, str) and name not in self.names(module)):
@@ -69,7 +75,9 @@ class StandIn:
             made = self.special(module, name)
             if made is not None:
                 return made
-            hint = did_you_mean(name, self.names(module))
+            if (module, name) in self.later:
+                raise ImportError(self.later[module, name])
+            hint = did_you_mean(name, self.names(module), _NEAR) or _WAY_OUT
             text = f"Stoker's stand-in for {module} has no '{name}'{hint}"
             # In ``from module import name`` Python replaces the text of an AttributeError by its
             # own.
@@ -85,16 +93,26 @@ class StandIn:
         """Find a module of the table; any other one below the root is an error in one sentence."""
         if not fullname.startswith(f"{self.root}."):
             return None
+        real = self.alias(fullname)
+        if real is not None:
+            found = importlib.import_module(real)
+            return importlib.machinery.ModuleSpec(
+                fullname,
+                _Alias(found),  # type: ignore[arg-type]
+                is_package=hasattr(found, "__path__"),
+            )
         is_open = self.is_open(fullname)
-        if fullname not in self.modules and not is_open:
+        if _plain(fullname) not in self.modules and not is_open:
             if fullname.rpartition(".")[2].startswith("__"):
                 return None
-            raise ModuleNotFoundError(
-                f"Stoker's stand-in for {self.root} has no module '{fullname}'"
-                f"{did_you_mean(fullname, self.modules)}",
+            missing = ModuleNotFoundError(
+                f"Stoker's stand-in for {self.root} has no module '{fullname}'{_WAY_OUT}",
                 name=fullname,
             )
-        package = is_open or any(other.startswith(f"{fullname}.") for other in self.modules)
+            missing._stoker_told = True  # type: ignore[attr-defined]
+            raise missing
+        below = f"{_plain(fullname)}."
+        package = is_open or any(other.startswith(below) for other in self.modules)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=package)  # type: ignore[arg-type]
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
@@ -107,21 +125,40 @@ class StandIn:
         """Do nothing: names are found at their first use."""
 
 
+def _plain(name: str) -> str:
+    """The module's name in the table: ``a._orig.b`` is what ``a.b`` is without an alias."""
+    return name.replace("._orig", "")
+
+
+class _Alias:
+    """A loader that gives a module that there is already."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self.module = module
+        self.spec = module.__spec__
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return self.module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__spec__ = self.spec  # the import has set its own
+
+
 class _Module(types.ModuleType):
     """A module of a table."""
 
     def __getattr__(self, name: str) -> Any:
         known: StandIn = self.__dict__["_stand_in"]
         if name == "__all__":
-            return known.names(self.__name__)
+            return known.names(_plain(self.__name__))
         if name.startswith("__"):
             raise AttributeError(name)
-        value = known.find(self.__name__, name, sys._getframe(1))
+        value = known.find(_plain(self.__name__), name, sys._getframe(1))
         setattr(self, name, value)
         return value
 
     def __dir__(self) -> List[str]:
-        return [*super().__dir__(), *self.__dict__["_stand_in"].names(self.__name__)]
+        return [*super().__dir__(), *self.__dict__["_stand_in"].names(_plain(self.__name__))]
 
 
 def _importing(caller: types.FrameType) -> bool:
@@ -136,10 +173,11 @@ def stand_in(
     later: Optional[Mapping[Tuple[str, str], str]] = None,
     special: Callable[[str, str], Any] = lambda module, name: None,
     is_open: Callable[[str], bool] = lambda module: False,
+    alias: Callable[[str], Optional[str]] = lambda module: None,
 ) -> None:
     """Make a shim of the package with these ``globals()``; see :class:`StandIn`."""
     root = namespace["__name__"]
-    known = StandIn(root, modules, later or {}, special, is_open)
+    known = StandIn(root, modules, later or {}, special, is_open, alias)
 
     def get(name: str) -> Any:
         if name.startswith("__"):

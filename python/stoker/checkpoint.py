@@ -1,5 +1,7 @@
 """Checkpoints: state that one attempt of a step leaves for the next, and notice of preemption.
 
+::
+
     from stoker import checkpoint
 
     state = checkpoint.load(default={"epoch": 0, "model": None})

@@ -70,3 +70,8 @@ void stk_digest_of(const void *data, size_t len, char ret_hex[STK_DIGEST_HEX + 1
     stk_sha256_done(&sha, digest);
     stk_digest_hex(digest, ret_hex);
 }
+
+bool stk_digest_is_hex(const char *text)
+{
+    return strlen(text) == STK_DIGEST_HEX && strspn(text, "0123456789abcdef") == STK_DIGEST_HEX;
+}

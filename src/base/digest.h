@@ -2,6 +2,7 @@
 #ifndef STK_BASE_DIGEST_H
 #define STK_BASE_DIGEST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,5 +27,6 @@ void stk_hmac_sha256(const void *key, size_t n_key, const void *data, size_t n,
 /* 64 lower-case hex digits and a NUL. */
 void stk_digest_hex(const unsigned char digest[STK_DIGEST_BYTES], char ret_hex[STK_DIGEST_HEX + 1]);
 void stk_digest_of(const void *data, size_t len, char ret_hex[STK_DIGEST_HEX + 1]);
+bool stk_digest_is_hex(const char *text); /* exactly STK_DIGEST_HEX lowercase digits */
 
 #endif

@@ -4,20 +4,21 @@
 #define STK_BASE_LIMITS_H
 
 enum {
-    STK_LIMIT_STEPS = 1000000,    /* steps in one spec */
-    STK_LIMIT_TASKS = 2000000,    /* tasks in one run, growth included */
-    STK_LIMIT_INPUTS = 100000,    /* inputs of one step, list members included */
-    STK_LIMIT_OUTPUTS = 10000,    /* outputs of one step */
-    STK_LIMIT_DEPTH = 64,         /* nesting of a document written by a user */
-    STK_LIMIT_NESTED = 2048,      /* nesting of a document written by a program */
-    STK_LIMIT_ALIASES = 10000,    /* YAML alias uses in one document */
-    STK_LIMIT_NAME = 128,         /* bytes of a step, output or pipeline name */
-    STK_LIMIT_RETRIES = 1000,     /* max_retries */
-    STK_LIMIT_PREEMPTIONS = 1000, /* free attempts of one task, each of which made progress */
-    STK_LIMIT_RANKS = 1024,       /* processes of one gang on a node */
-    STK_LIMIT_DEVICES = 256,      /* devices of one host */
-    STK_LIMIT_WORKERS = 10000,    /* --max-workers */
-    STK_LIMIT_ENV = 4096,         /* environment entries of one step */
+    STK_LIMIT_STEPS = 1000000,     /* steps in one spec */
+    STK_LIMIT_TASKS = 2000000,     /* tasks in one run, growth included */
+    STK_LIMIT_INPUTS = 100000,     /* inputs of one step, list members included */
+    STK_LIMIT_OUTPUTS = 10000,     /* outputs of one step */
+    STK_LIMIT_DEPTH = 64,          /* nesting of a document written by a user */
+    STK_LIMIT_NESTED = 2048,       /* nesting of a document written by a program */
+    STK_LIMIT_ALIASES = 10000,     /* YAML alias uses in one document */
+    STK_LIMIT_NAME = 128,          /* bytes of a step, output or pipeline name */
+    STK_LIMIT_ARTIFACT_NAME = 255, /* bytes of a name under which artifacts are stored */
+    STK_LIMIT_RETRIES = 1000,      /* max_retries */
+    STK_LIMIT_PREEMPTIONS = 1000,  /* free attempts of one task, each of which made progress */
+    STK_LIMIT_RANKS = 1024,        /* processes of one gang on a node */
+    STK_LIMIT_DEVICES = 256,       /* devices of one host */
+    STK_LIMIT_WORKERS = 10000,     /* --max-workers */
+    STK_LIMIT_ENV = 4096,          /* environment entries of one step */
     STK_LIMIT_INPUTS_ENV =
         1000, /* with more inputs, a command finds its files only in $STOKER_INPUT */
     STK_LIMIT_INPUT_COPY = 64 << 10, /* a command gets its own copy of inputs up to this size */
@@ -27,7 +28,10 @@ enum {
     STK_LIMIT_ASKS = 8,              /* alternatives of one request (any_of) */
     STK_LIMIT_SAMPLE_MS_MIN = 10,    /* 100 Hz */
     STK_LIMIT_SAMPLE_MS_MAX = 3600000,
-    STK_LIMIT_CPUS_PINNED = 256, /* CPUs one task can be pinned to */
+    STK_LIMIT_CPUS_PINNED = 256,         /* CPUs one task can be pinned to */
+    STK_LIMIT_METRICS = 10000,           /* metrics of one task, of all its ranks */
+    STK_LIMIT_METRIC_NAME = 255,         /* bytes */
+    STK_LIMIT_METRIC_VALUES = 100000000, /* of one task */
 };
 
 #define STK_LIMIT_SPEC_BYTES (512u << 20)      /* a spec document */

@@ -50,6 +50,13 @@ static inline const char *stk_text_behind(const char *text, char c)
     return at == NULL ? text : at + 1;
 }
 
+/* The part after the first `c`, or NULL if it has none. */
+static inline const char *stk_text_behind_first(const char *text, char c)
+{
+    const char *at = strchr(text, c);
+    return at == NULL ? NULL : at + 1;
+}
+
 /* Replaces control characters, which could steer a terminal, with '?'. */
 static inline void stk_text_tame(char *text)
 {

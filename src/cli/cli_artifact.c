@@ -1,4 +1,6 @@
-/* stoker artifact: list, get, path, add, rm. */
+/* stoker artifact: list, get, path, add, mv, rm. */
+#include "cli/cli_artifact.h"
+
 #include <string.h>
 #include <unistd.h>
 
@@ -54,55 +56,6 @@ static int run_list(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_
     return stk_show_artifacts(store, stk_cli_arg(cli, 1), stk_cli_json(cli), arena, out, err);
 }
 
-static int name_artifact(const stk_cli *cli, stk_store *store, const stk_artifact *artifact,
-                         const char *meta, stk_err *err)
-{
-    const char *name = stk_cli_value(cli, "name");
-    const char *format = stk_cli_value(cli, "format"), *type = stk_cli_value(cli, "type");
-    if (!stk_units_is_name(name, true)) {
-        return stk_err_set(err, STK_E_USAGE, "--name '%s' is not a name of letters, digits, _ . -",
-                           name);
-    }
-    STK_BUF_AUTO ref = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
-    stk_json_open(&ref, NULL, '{');
-    stk_json_put_text(&ref, "digest", artifact->digest);
-    stk_json_put_whole(&ref, "size", artifact->size);
-    stk_json_put_text(&ref, "format", stk_text_or(format, artifact->is_dir ? "dir" : "file"));
-    stk_json_put_text(&ref, "type", stk_text_or(type, ""));
-    stk_json_put_raw(&ref, "meta", stk_text_or(meta, "{}"));
-    stk_json_close(&ref, '}');
-    STK_TRY(stk_buf_check(&ref, err));
-    stk_named_row row = {.name = name,
-                         .version = stk_cli_value(cli, "version"),
-                         .digest = artifact->digest,
-                         .ref = ref.data,
-                         .created_ms = stk_clock_wall_ms(&stk_clock_real)};
-    return stk_store_add_named(store, &row, err);
-}
-
-static int run_add(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out,
-                   stk_err *err)
-{
-    const char *meta = stk_cli_value(cli, "meta"), *path = NULL;
-    stk_artifact artifact;
-    int64_t size = 0;
-    stk_json json;
-    if (meta != NULL) {
-        STK_TRY(stk_cli_object(meta, "--meta", arena, &json, err));
-    }
-    STK_TRY(stk_store_copy_path(store, stk_cli_arg(cli, 1), &artifact, err));
-    STK_TRY(stk_store_artifact(store, artifact.digest, arena, &path, &size, err));
-    if (stk_cli_value(cli, "name") != NULL) {
-        STK_TRY(name_artifact(cli, store, &artifact, meta, err));
-    }
-    stk_json_open(out, NULL, '{');
-    stk_json_put_text(out, "digest", artifact.digest);
-    stk_json_put_text(out, "path", path);
-    stk_json_put_whole(out, "size", artifact.size);
-    stk_json_close(out, '}');
-    return 0;
-}
-
 /* Removes a name. Its content stays as long as a run or the cache refers to it. */
 static int run_rm(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out,
                   stk_err *err)
@@ -143,6 +96,7 @@ static const stk_option options[] = {
     {"meta", 0, "JSON", "add: a JSON object to store with it"},
     {"name", 0, "NAME", "add: give it a name"},
     {"version", 0, "V", "add: with --name, the version (default: the next number)"},
+    {"of", 0, "RUN/STEP", "add: with --name, the step that made it"},
     {"all", 0, NULL, "rm: every version of the name"},
     {NULL}};
 
@@ -156,9 +110,12 @@ static int check_options(const stk_cli *cli, const char *word, stk_err *err)
                                  (int)n, o->help, word);
         }
     }
-    if (stk_cli_value(cli, "version") != NULL && stk_cli_value(cli, "name") == NULL) {
-        return stk_cli_usage(cli, err, "--version %s needs --name NAME as well",
-                             stk_cli_value(cli, "version"));
+    static const char *const of_name[] = {"version", "of"};
+    for (size_t i = 0; i < 2 && stk_cli_value(cli, "name") == NULL; i++) {
+        if (stk_cli_value(cli, of_name[i]) != NULL) {
+            return stk_cli_usage(cli, err, "--%s %s needs --name NAME as well", of_name[i],
+                                 stk_cli_value(cli, of_name[i]));
+        }
     }
     return 0;
 }
@@ -178,31 +135,32 @@ static int run_artifact(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     static const struct {
         const char *word, *noun, *more; /* what the word takes, for messages; NULL: maybe a run */
-        int flags;
+        int n_args, flags;
         int (*run)(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out,
                    stk_err *err);
-    } words[] = {{"list", NULL, NULL, STK_STORE_READONLY, run_list},
-                 {"get", "artifact", "ARTIFACT", STK_STORE_READONLY, run_get},
-                 {"path", "artifact", "ARTIFACT", STK_STORE_READONLY, run_get},
-                 {"add", "file", "FILE", STK_STORE_CREATE, run_add},
-                 {"rm", "artifact", "NAME:VERSION", STK_STORE_FREES, run_rm}};
+    } words[] = {{"list", NULL, NULL, 0, STK_STORE_READONLY, run_list},
+                 {"get", "artifact", "ARTIFACT", 2, STK_STORE_READONLY, run_get},
+                 {"path", "artifact", "ARTIFACT", 2, STK_STORE_READONLY, run_get},
+                 {"add", "file", "FILE", 2, STK_STORE_CREATE, stk_cli_artifact_add},
+                 {"mv", "name and another", "NAME NEW-NAME", 3, 0, stk_cli_artifact_mv},
+                 {"rm", "artifact", "NAME:VERSION", 2, STK_STORE_FREES, run_rm}};
     enum { N_WORDS = sizeof words / sizeof words[0] };
     const char *word = stk_cli_arg(cli, 0);
     STK_STORE_AUTO store = NULL;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     size_t i = 0;
     if (word == NULL) {
-        return stk_cli_usage(cli, err, "an action is missing: list, get, path, add or rm");
+        return stk_cli_usage(cli, err, "an action is missing: list, get, path, add, mv or rm");
     }
     while (i < N_WORDS && strcmp(words[i].word, word) != 0) {
         i++;
     }
     if (i == N_WORDS) {
-        return stk_cli_usage(cli, err, "unknown action '%s': it is list, get, path, add or rm",
+        return stk_cli_usage(cli, err, "unknown action '%s': it is list, get, path, add, mv or rm",
                              word);
     }
     STK_TRY(check_options(cli, word, err));
-    if (words[i].noun != NULL && stk_cli_n_args(cli) != 2) {
+    if (words[i].noun != NULL && stk_cli_n_args(cli) != words[i].n_args) {
         return stk_err_set(err, STK_E_USAGE, "name one %s: stoker artifact %s %s", words[i].noun,
                            word, words[i].more);
     }
@@ -216,11 +174,12 @@ const stk_command stk_cmd_artifact = {
     .name = "artifact",
     .summary = "list, fetch and add artifacts",
     .usage = "list [RUN] | get ARTIFACT [--copy-to FILE] | path ARTIFACT | add FILE [options] | "
-             "rm NAME[:VERSION]",
+             "mv NAME NEW-NAME | rm NAME[:VERSION]",
     .text = "ARTIFACT is RUN/STEP.OUTPUT, NAME[:VERSION] or a digest. 'get' and 'path' print the "
             "artifact's path in the store (read it, never change it). 'add' copies a file or "
-            "folder into the store and prints its digest, path and size as JSON. 'rm' removes a "
-            "name; `stoker store gc` removes the content once no run refers to it.",
+            "folder into the store and prints its digest, path and size as JSON. 'mv' gives all "
+            "versions of a name another one. 'rm' "
+            "removes a name; `stoker store gc` removes the content once no run refers to it.",
     .options = options,
     .max_args = -1,
     .run = run_artifact};

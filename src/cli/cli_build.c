@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "cli/cli_run.h"
 #include "cli/cli_words.h"
+#include "host/fit/fit.h"
 #include "run/run_plan.h"
 #include "sys/file.h"
 
@@ -15,7 +16,7 @@ static int make_images(stk_run_plan *b, const stk_run_options *options, stk_err 
     STK_TEXT_AUTO store = NULL;
     STK_TRY(stk_run_places(b->spec, options, b->arena, &b->containers, err));
     STK_TRY(stk_accel_open(NULL, &b->accel, err));
-    STK_TRY(stk_exec_capacity(b->accel, b->arena, &b->capacity, err));
+    STK_TRY(stk_fit_capacity(b->accel, "this machine", b->arena, &b->capacity, err));
     STK_TRY(stk_plan_new(b->spec, &b->capacity, NULL, options->policy, &b->plan, err));
     STK_TRY(stk_store_find(".", STK_STORE_CREATE, &store, err));
     STK_TEXT_AUTO logs = stk_file_join(store, "images");

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/cli_hosts.h"
+#include "cli/cli_live.h"
 #include "cli/cli_read.h"
 #include "cli/cli_redraw.h"
 #include "cli/cli_run.h"
@@ -40,12 +42,13 @@ static int find_device(stk_accel *accel, const char *uuid, uint32_t *ret_i, stk_
                        uuid);
 }
 
-static int put_gpus(void *arg, int rows, stk_buf *out, stk_err *err)
+static int put_gpus(void *arg, const stk_cli_frame *frame, stk_buf *out, stk_err *err)
 {
     const showing *how = arg;
     stk_gpus *gpus = how->gpus;
-    (void)rows;
-    STK_TRY(stk_gpus_look(gpus, err));
+    if (frame->is_due) {
+        STK_TRY(stk_gpus_look(gpus, err));
+    }
     stk_style style = stk_cli_style(stdout);
     if (stk_cli_flag(how->cli, "prometheus")) {
         stk_gpus_prometheus(gpus, out);
@@ -95,29 +98,57 @@ static int check_words(const stk_cli *cli, double *ret_seconds, stk_err *err)
     return 0;
 }
 
-static void gpus_done(stk_gpus *gpus)
+/* The devices of a stack's hosts. */
+static int show_hosts(const stk_cli *cli, const char *stack, double seconds, stk_err *err)
 {
-    stk_accel_close(gpus->accel);
-    stk_arena_free(gpus->arena);
+    static const char *const others[] = {"prometheus", "simulate", "clear"};
+    bool watching = stk_cli_flag(cli, "watch");
+    stk_cli_look look = {
+        .op = "gpus", .form = "text", .period_ms = (int64_t)(seconds * 1000), .n_times = !watching};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (stk_cli_flag(cli, others[i])) {
+            return stk_cli_usage(
+                cli, err, "--%s is of one machine: leave out --stack, and run it on the host",
+                others[i]);
+        }
+    }
+    if (stk_cli_json(cli)) {
+        look.form = "json";
+    } else if (watching && !isatty(fileno(stdout))) {
+        look.form = "lines";
+    }
+    if (stk_cli_flag(cli, "topology")) {
+        look.topology = "yes";
+    }
+    return stk_cli_hosts(cli, stack, &look, err);
+}
+
+static bool has_live_form(const stk_cli *cli)
+{
+    return stk_cli_has_screen() && !stk_cli_json(cli) && !stk_cli_flag(cli, "topology");
 }
 
 static int run_gpus(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     double seconds = 1;
     bool watching = stk_cli_flag(cli, "watch");
-    const char *uuid = stk_cli_value(cli, "clear");
+    const char *uuid = stk_cli_value(cli, "clear"), *stack = stk_cli_value(cli, "stack");
     STK_TRY(check_words(cli, &seconds, err));
-    __attribute__((cleanup(gpus_done))) stk_gpus gpus = {.arena = stk_arena_new(256u << 20)};
-    memset(gpus.xids, 0xff, sizeof gpus.xids);
-    STK_TRY(stk_err_if_null(gpus.arena, err));
+    if (stack != NULL) {
+        return show_hosts(cli, stack, seconds, err);
+    }
     STK_TRY(stk_cli_simulate(cli, err));
-    STK_TRY(stk_accel_open(NULL, &gpus.accel, err));
+    if (watching && uuid == NULL && has_live_form(cli)) {
+        return stk_cli_live(cli, true, (int64_t)(seconds * 1000), 0, err);
+    }
+    __attribute__((cleanup(stk_gpus_close))) stk_gpus gpus = {0};
+    STK_TRY(stk_gpus_open(&gpus, err));
     if (uuid != NULL) {
         return clear_quarantine(gpus.accel, uuid, out, err);
     }
-    stk_accel_history(gpus.accel, stk_gpus_note_xid, &gpus);
     showing how = {.cli = cli, .gpus = &gpus, .lines = watching && !isatty(fileno(stdout))};
-    return stk_cli_redraw(cli, (int64_t)(seconds * 1000), !watching, put_gpus, &how, err);
+    const stk_cli_picture picture = {.draw = put_gpus, .arg = &how};
+    return stk_cli_redraw(cli, (int64_t)(seconds * 1000), !watching, &picture, err);
 }
 
 static const stk_option options[] = {
@@ -125,6 +156,7 @@ static const stk_option options[] = {
      "repeat every second, or every SECONDS; without a terminal one line per device"},
     {"topology", 't', NULL, "also how near devices are to each other, to memory and to CPUs"},
     {"prometheus", 0, NULL, "as text for Prometheus, with dcgm-exporter's names"},
+    {"stack", 0, "STACK", "of all hosts of a stack of machines over SSH"},
     {"simulate", 0, "SPEC", "a machine that isn't here: 8xH100, 2xA100,mig=1g.10gb*7, v5e-8 …"},
     {"clear", 0, "UUID", "put a device that is in quarantine back into the pool"},
     {NULL}};
@@ -137,6 +169,11 @@ const stk_command stk_cmd_gpus = {
             "temperature and power as\ntheir drivers report them ('-': not reported), which run "
             "and step leases each, which other program uses it, and why\none can't be used. An "
             "inherited mask (CUDA_VISIBLE_DEVICES and the like) limits what is shown.\n\n"
+            "--watch on a terminal is a screen with the last minutes of each device and the "
+            "programs on it; its keys are those of\n'stoker top'.\n\n"
+            "--stack shows the hosts of a stack of stoker.yaml whose backend is ssh, one below the "
+            "other. A host that is away\nhas a line that says so; exit status 3: none has "
+            "answered.\n\n"
             "--simulate takes parts joined by '+': COUNTxMODEL or a TPU slice, each with "
             "mig=PROFILE*N, memory=SIZE,\nbusy=PERCENT after commas. The same option of 'stoker "
             "plan' and 'stoker run' plans and runs on such a machine.",

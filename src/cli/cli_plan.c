@@ -110,7 +110,8 @@ static const stk_option options_of_plan[] = {
     {"param", 'p', "NAME=VALUE", "set a parameter of the pipeline", true},
     {"policy", 0, "fit|strict", "as for 'stoker run'"},
     {"with", 0, "STACK",
-     "where steps would run: local, docker, kubernetes, batch, slurm, or a stack of stoker.yaml"},
+     "where steps would run: local, docker, kubernetes, batch, slurm, ssh, or a stack of "
+     "stoker.yaml"},
     {"stack", 0, "STACK", "the same"},
     {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')"},
     {"python", 0, "EXE", "interpreter for Python files"},

@@ -1,107 +1,98 @@
 #include "cli/cli_redraw.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
-#include <termios.h>
+#include <sys/param.h>
 #include <unistd.h>
 
+#include "base/text.h"
+#include "cli/cli_screen.h"
 #include "sys/clock.h"
 
-#define SCREEN_OTHER "\x1b[?1049h\x1b[?25l" /* alternate screen, no cursor */
-#define SCREEN_BACK "\x1b[?25h\x1b[?1049l"
+enum { KEYS = 64, LEAST_ROWS = 3, LEAST_COLUMNS = 20 };
 
-static volatile sig_atomic_t ended;
-
-static void on_signal(int signal)
+bool stk_cli_has_screen(void)
 {
-    (void)signal;
-    ended = 1;
+    return isatty(STDOUT_FILENO) && strcmp(stk_text_or(getenv("TERM"), "dumb"), "dumb") != 0;
 }
 
-static void catch_signals(void)
+static void read_size(stk_cli_frame *frame)
 {
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
-    struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: poll returns */
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
-        (void)sigaction(signals[i], &action, NULL);
+    struct winsize size = {0};
+    frame->rows = 24;
+    frame->columns = 80;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0) {
+        frame->rows = MAX(size.ws_row, LEAST_ROWS);
+        frame->columns = MAX(size.ws_col, LEAST_COLUMNS);
     }
 }
 
-/* Reads keys at once and without echo; Ctrl-C stays a signal. */
-static bool make_raw(struct termios *ret_old)
+static int draw_once(const stk_cli_picture *p, stk_cli_frame *frame, stk_err *err)
 {
-    if (!isatty(STDIN_FILENO) || tcgetattr(STDIN_FILENO, ret_old) != 0) {
-        return false;
+    STK_BUF_AUTO picture = STK_BUF_INIT(64u << 20);
+    if (frame->is_screen) {
+        read_size(frame);
     }
-    struct termios raw = *ret_old;
-    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-    return tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
+    STK_TRY(p->draw(p->arg, frame, &picture, err));
+    STK_TRY(stk_buf_check(&picture, err));
+    if (frame->is_screen) {
+        stk_cli_screen_put(&picture, frame->rows);
+        return 0;
+    }
+    (void)fwrite(picture.data, 1, picture.len, stdout);
+    return fflush(stdout) != 0;
 }
 
-/* Waits until the next picture is due; returns true if the user quits. */
-static bool pause_or_quit(bool keys, int64_t until_ms)
+/* Passes the keys on. Returns true to end. */
+static bool pass_keys(const stk_cli_picture *p, const int *keys, int n)
 {
-    for (int64_t left; !ended && (left = until_ms - stk_clock_mono_ms(&stk_clock_real)) > 0;) {
-        struct pollfd in = {.fd = keys ? STDIN_FILENO : -1, .events = POLLIN};
-        char key;
-        if (poll(&in, 1, (int)left) > 0 &&
-            (read(STDIN_FILENO, &key, 1) <= 0 || key == 'q' || key == 'Q' || key == 4)) {
+    for (int i = 0; i < n; i++) {
+        bool ends = p->key == NULL ? keys[i] == 'q' || keys[i] == 'Q' || keys[i] == 4
+                                   : p->key(p->arg, keys[i]);
+        if (ends) {
             return true;
         }
     }
-    return ended;
+    return false;
 }
 
-static int put_picture(stk_buf *picture, bool screen)
+/* Waits until the next picture is due, and draws meanwhile what has changed. Returns 1: the end. */
+static int pause_or_end(const stk_cli_picture *p, stk_cli_frame *frame, int64_t until_ms,
+                        stk_err *err)
 {
-    if (screen) {
-        (void)fputs("\x1b[H", stdout);
-        for (const char *at = picture->data; at != NULL && *at != '\0'; at++) {
-            if (*at == '\n') {
-                (void)fputs("\x1b[K\r", stdout); /* clears the rest of an earlier, longer line */
-            }
-            (void)fputc(*at, stdout);
+    int keys[KEYS];
+    frame->is_due = false;
+    for (int64_t left; (left = until_ms - stk_clock_mono_ms(&stk_clock_real)) > 0;) {
+        int n = stk_cli_screen_wait(left, keys, KEYS);
+        if (stk_cli_screen_has_ended() || pass_keys(p, keys, n)) {
+            return 1;
         }
-        (void)fputs("\x1b[J", stdout);
-    } else {
-        (void)fwrite(picture->data, 1, picture->len, stdout);
+        if (frame->is_screen && stk_clock_mono_ms(&stk_clock_real) < until_ms) {
+            STK_TRY(draw_once(p, frame, err));
+        }
     }
-    return fflush(stdout);
+    return stk_cli_screen_has_ended();
 }
 
-int stk_cli_redraw(const stk_cli *cli, int64_t period_ms, int64_t n_times, stk_cli_draw draw,
-                   void *arg, stk_err *err)
+int stk_cli_redraw(const stk_cli *cli, int64_t period_ms, int64_t n_times,
+                   const stk_cli_picture *picture, stk_err *err)
 {
-    bool screen = isatty(STDOUT_FILENO) && n_times != 1 && !stk_cli_json(cli);
-    struct termios old;
-    bool keys = screen && make_raw(&old);
+    stk_cli_frame frame = {.is_screen = n_times != 1 && !stk_cli_json(cli) && stk_cli_has_screen()};
     int rc = 0;
     if (n_times != 1) {
-        catch_signals();
+        stk_cli_screen_open(frame.is_screen);
     }
-    (void)fputs(screen ? SCREEN_OTHER : "", stdout);
-    for (int64_t i = 0; rc == 0 && !ended && (n_times == 0 || i < n_times); i++) {
+    for (int64_t i = 0; rc == 0 && !stk_cli_screen_has_ended() && (n_times == 0 || i < n_times);
+         i++) {
         int64_t next_ms = stk_clock_mono_ms(&stk_clock_real) + period_ms;
-        struct winsize size = {0};
-        STK_BUF_AUTO picture = STK_BUF_INIT(64u << 20);
-        bool known = screen && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 1;
-        rc = draw(arg, known ? size.ws_row - 1 : 0, &picture, err);
-        if (rc == 0) {
-            rc = stk_buf_check(&picture, err);
-        }
-        bool more = n_times == 0 || i + 1 < n_times;
-        if (rc < 0 || put_picture(&picture, screen) != 0 ||
-            (more && pause_or_quit(keys, next_ms))) {
-            break;
+        frame.is_due = true;
+        rc = draw_once(picture, &frame, err);
+        if (rc == 0 && (n_times == 0 || i + 1 < n_times)) {
+            rc = pause_or_end(picture, &frame, next_ms, err);
         }
     }
-    (void)fputs(screen ? SCREEN_BACK : "", stdout);
-    (void)fflush(stdout);
-    if (keys) {
-        (void)tcsetattr(STDIN_FILENO, TCSANOW, &old);
-    }
-    return rc;
+    stk_cli_screen_close();
+    return MIN(rc, 0);
 }

@@ -72,7 +72,8 @@ static const stk_option options_of_run[] = {
     {"policy", 0, "fit|strict",
      "if this machine can't grant a request: run with less and say so, or refuse"},
     {"with", 0, "STACK",
-     "where steps run: local, docker, kubernetes, batch, slurm, or a stack of stoker.yaml"},
+     "where steps run: local, docker, kubernetes, batch, slurm, ssh, or a stack of stoker.yaml; "
+     "options may follow: lab:NAME=VALUE,NAME=VALUE"},
     {"stack", 0, "STACK", "the same"},
     {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')"},
     {"max-workers", 'j', "N",
@@ -88,6 +89,8 @@ static const stk_option options_of_run[] = {
     {"spec", 0, "FILE", "a pipeline document (- for standard input)"},
     {"spec-fd", 0, "FD", "the same, from an open descriptor (for front ends)", .hidden = true},
     {"forkserver-fd", 0, "FD", "a connected fork server (for front ends)", .hidden = true},
+    {"in-order", 0, NULL, "one step at a time, in the document's order, if all run on this machine",
+     .hidden = true},
     {"front-fd", 0, "FD", "report the run's begin and end there (for front ends)", .hidden = true},
     {"clone", 0, "RUN", "in a graph that grows: take over that run's finished tasks"},
     {"clone-until", 0, "STEP", "with --clone: but not those of this step and what follows it"},
@@ -115,8 +118,12 @@ const stk_command stk_cmd_run = {
         "--with docker runs each step in its image (docker.parent_image), by Docker or Podman of "
         "this machine; a step\nwithout one runs on the machine itself. stoker.yaml, in the "
         "document's folder or above it up to the project's, names stacks:\nstacks: {lab: {backend: "
-        "docker, default_image: …, image_map: {nvcr.io/: mirror/}, socket: …}}.\n\n"
-        "--with kubernetes, batch, slurm or a stack of these sends steps to other machines, which "
+        "docker, default_image: …, image_map: {nvcr.io/: mirror/}, socket: …}}.\n"
+        "It also names tools that hear of each run, as STOKER_TRACKERS, STOKER_OPENLINEAGE and "
+        "STOKER_OPENTELEMETRY\ndo: trackers: [mlflow, wandb, tensorboard], openlineage: and "
+        "opentelemetry: an address or a file.\n\n"
+        "--with kubernetes, batch, slurm, ssh or a stack of these sends steps to other machines, "
+        "which "
         "share a "
         "store with this one\n(`store:` of the stack, or STOKER_SHARE). They take nothing of this "
         "machine; --policy is strict unless said.\nSIGTERM to the engine leaves them running: "

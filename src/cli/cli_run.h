@@ -10,10 +10,11 @@
 typedef struct stk_cli_run {
     stk_run_options options;
     bool quiet;
-    bool echo;    /* print what steps write in the style of flows */
-    bool plan;    /* only show the plan */
-    bool build;   /* with plan: also make the images ready */
-    int front_fd; /* the front end's, for JSON lines, or -1 */
+    bool echo;      /* print what steps write in the style of flows */
+    bool plan;      /* only show the plan */
+    bool build;     /* with plan: also make the images ready */
+    const char *to; /* with plan: write batch scripts into this folder instead; or NULL */
+    int front_fd;   /* the front end's, for JSON lines, or -1 */
 } stk_cli_run;
 
 /* "file.py" or "file.py:name". */

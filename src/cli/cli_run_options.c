@@ -131,6 +131,7 @@ int stk_cli_run_options(const stk_cli *cli, stk_cli_run *how, stk_err *err)
     STK_TRY(stk_cli_number(cli, "forkserver-fd", 0, 1 << 20, &server, err));
     STK_TRY(stk_cli_number(cli, "front-fd", 0, 1 << 20, &front, err));
     ret->max_workers = (uint32_t)workers;
+    ret->in_order = stk_cli_flag(cli, "in-order");
     ret->server_fd = (int)server;
     how->front_fd = (int)front;
     return 0;

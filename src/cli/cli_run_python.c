@@ -28,6 +28,9 @@ static const char *plan_form(const stk_cli *cli, const stk_cli_run *how)
     if (how->build) {
         return "build";
     }
+    if (how->to != NULL) {
+        return "export";
+    }
     if (stk_cli_flag(cli, "dockerfile")) {
         return "dockerfile";
     }
@@ -46,6 +49,7 @@ static int set_run_options(const stk_cli *cli, const stk_cli_run *how, stk_err *
                  {"with", options->with},
                  {"run_name", options->name},
                  {"plan", how->plan ? plan_form(cli, how) : NULL},
+                 {"to", how->to},
                  {"resume", options->resume}};
     STK_BUF_AUTO out = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
     stk_json_open(&out, NULL, '{');

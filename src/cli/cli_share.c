@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "away/share/share.h"
 #include "base/buf.h"
@@ -11,7 +12,7 @@
 #include "cli/cli_read.h"
 #include "sys/file.h"
 
-enum { LINK_S = 3600, LINK_MAX_S = 7 * 86400, NEW_MAX = 64 << 20 };
+enum { ASKED_MAX = 1 << 30, LINK_S = 3600, LINK_MAX_S = 7 * 86400, NEW_MAX = 64 << 20 };
 
 typedef struct job {
     const stk_cli *cli;
@@ -112,6 +113,15 @@ static int run_pull(job *j, const char *const *words, stk_err *err)
     return stk_store_sync(store, err);
 }
 
+/* For the Python front: requests on stdin, answers on stdout. */
+static int run_answer(stk_buf *out, stk_err *err)
+{
+    STK_TEXT_AUTO text = NULL;
+    size_t n = 0;
+    STK_TRY(stk_file_read_fd(STDIN_FILENO, "standard input", ASKED_MAX, &text, &n, err));
+    return stk_share_answer(text, n, out, err);
+}
+
 static const struct {
     const char *word;
     const char *more; /* its arguments after the URL */
@@ -127,6 +137,9 @@ static int run_share(const stk_cli *cli, stk_buf *out, stk_err *err)
     const char *word = stk_cli_arg(cli, 0);
     size_t i = 0;
     size_t n = sizeof verbs / sizeof *verbs;
+    if (word != NULL && strcmp(word, "answer") == 0 && stk_cli_n_args(cli) == 1) {
+        return run_answer(out, err);
+    }
     while (i < n && (word == NULL || strcmp(verbs[i].word, word) != 0)) {
         i++;
     }
@@ -153,12 +166,16 @@ static const stk_option options[] = {
 
 const stk_command stk_cmd_share = {
     .name = "share",
-    .summary = "look at a store that machines share, a folder or S3",
+    .summary = "look at a store that machines share: a folder, S3, a folder on a host of ssh",
     .usage = "[options] check | ls | get | put | rm | link | push | pull URL …",
     .text =
-        "URL is s3://bucket/prefix, or a folder's whole path. For S3 the variables and files of "
+        "URL is s3://bucket/prefix, a folder's whole path, or ssh://host/folder "
+        "(ssh://host/~/folder "
+        "below the home there). For S3 the variables and files of "
         "AWS's own tools count (AWS_PROFILE, AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, AWS_CA_BUNDLE "
-        "…).\n\n"
+        "…). For a host your ssh, its keys and ~/.ssh/config count; it must let you in without a "
+        "password, and its key must be known. Nothing needs to be installed there: Stoker brings "
+        "itself.\n\n"
         "check writes, lists, reads and removes a small object, and says in one sentence what "
         "fails.\n\nls URL [PREFIX] lists objects. get URL KEY FILE, put URL KEY FILE and rm URL "
         "KEY are for one object. rm URL KEY/ removes all below it: runs/RUN/ is the record of a "

@@ -29,7 +29,8 @@ static int gather(const char *folder, stk_arena *arena, stk_stack **ret, uint32_
             is_there = is_there || strcmp(here.all[i].name, word) == 0;
         }
         if (!is_there) {
-            STK_TRY(stk_stack_find(folder, word, arena, &all[n++], err));
+            STK_TRY(stk_stack_find(folder, word, arena, &all[n], err));
+            n += strcmp(all[n].name, word) == 0; /* "ssh" may mean a stack of the file */
         }
     }
     *ret = all;
@@ -118,7 +119,8 @@ const stk_command stk_cmd_stack = {
     .usage = "[options] [list | show NAME | check NAME]",
     .text =
         "A stack is a place where steps run, with its settings: containers of this machine, "
-        "Kubernetes, AWS Batch, Slurm. stoker.yaml names stacks; it is in the current folder or "
+        "Kubernetes, AWS Batch, Slurm, machines over SSH. stoker.yaml names stacks; it is in the "
+        "current folder or "
         "above it "
         "up to the project's (the nearest folder that is yours and has stoker.yaml, .git or "
         "pyproject.toml). A run of a pipeline document begins to look in the document's folder. "
@@ -128,12 +130,13 @@ const stk_command stk_cmd_stack = {
         "are its options known, can its store be read and written? Exit status 3: something would "
         "stop a run.\n\nThe least that stoker.yaml needs for a cluster ('stoker carry --image "
         "IMAGE' "
-        "makes runner_image), for a queue of AWS Batch, and for Slurm:\n\n"
+        "makes runner_image), for a queue of AWS Batch, for Slurm, and for machines over SSH:\n\n"
         "stacks: {prod: {backend: kubernetes, store: 's3://BUCKET/PREFIX', runner_image: IMAGE, "
         "default_image: IMAGE}}\n\n"
         "stacks: {aws: {backend: batch, store: 's3://BUCKET/PREFIX', default_image: IMAGE, "
         "options: {queue: QUEUE}}}\n\n"
-        "stacks: {lab: {backend: slurm, store: /SHARED/FOLDER}}",
+        "stacks: {lab: {backend: slurm, store: /SHARED/FOLDER}}\n\n"
+        "stacks: {lab: {backend: ssh, hosts: [HOST]}}",
     .options = options,
     .max_args = 2,
     .run = run_stack};

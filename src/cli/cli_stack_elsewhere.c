@@ -103,8 +103,13 @@ static void check_store(const stk_stack *stack, stk_arena *arena, stk_cli_findin
                              stk_place_store_way(stack->kind)));
         return;
     }
-    int rc = stk_share_open(stack->store, &share, &err);
-    rc = rc < 0 ? rc : stk_share_check(share, &err);
+    int rc = stk_stack_check_store(stack, &err);
+    if (rc == 0) {
+        rc = stk_share_open(stack->store, &share, &err);
+    }
+    if (rc == 0) {
+        rc = stk_share_check(share, &err);
+    }
     stk_share_close(share);
     if (rc < 0) {
         say_error(say, arg, "store", &err, arena);

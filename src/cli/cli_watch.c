@@ -106,6 +106,9 @@ static int on_open(void *arg, stk_run *run, stk_err *err)
                                   .usage_arg = w,
                                   .bar = bar,
                                   .bar_arg = w};
+    if (config.tty && !config.quiet) {
+        config.eta = w->eta = stk_eta_new(stk_run_view(run), stk_run_store(run));
+    }
     w->progress = stk_progress_new(&config, stk_run_view(run));
     STK_TRY(stk_err_if_null(w->progress, err));
     STK_TRY(open_prints(w, err));
@@ -187,6 +190,7 @@ static int64_t on_tick(void *arg, int64_t now_ms)
 void stk_cli_watch_end(stk_cli_watcher *w, int signal_fd)
 {
     bool is_on = w->writer != NULL;
+    w->is_over = true;
     while (is_on && w->prints != NULL && stk_prints_is_behind(w->prints)) {
         is_on = stk_writer_wait(w->writer, signal_fd);
         (void)on_tick(w, 0);
@@ -205,6 +209,7 @@ void stk_cli_watch_end(stk_cli_watcher *w, int signal_fd)
 void stk_cli_watch_free(stk_cli_watcher *w)
 {
     stk_progress_done(w->progress);
+    stk_eta_free(w->eta);
     if (w->stderr_out != NULL) {
         (void)fclose(w->stderr_out);
     }
@@ -214,8 +219,18 @@ void stk_cli_watch_free(stk_cli_watcher *w)
 
 static void on_trouble(void *arg, const stk_err *err)
 {
-    (void)arg;
-    fprintf(stderr, "stoker: %s; %s\n", err->text, err->hint);
+    stk_cli_watcher *w = arg;
+    char text[1400];
+    stk_err_format(err, text, (int)sizeof text);
+    if (w->progress == NULL || w->is_over) {
+        fprintf(stderr, "stoker: %s\n", text);
+        return;
+    }
+    stk_progress_clear(w->progress);
+    w->is_erased = true;
+    fprintf(w->stderr_out, "stoker: %s\n", text);
+    fflush(w->stderr_out);
+    stk_writer_go(w->writer);
 }
 
 stk_run_calls stk_cli_watch_calls(stk_cli_watcher *watcher)

@@ -4,6 +4,7 @@
 
 #include "cli/cli_early.h"
 #include "cli/cli_run.h"
+#include "show/eta.h"
 #include "show/prints.h"
 #include "show/show_progress.h"
 
@@ -12,10 +13,12 @@ typedef struct stk_cli_watcher {
     const stk_cli_run *how;
     stk_run *run; /* NULL: not open */
     stk_progress *progress;
+    stk_eta *eta;       /* NULL: nobody sees it */
     stk_writer *writer; /* to our stdout and stderr, from stk_run_open to the run's end */
     FILE *stderr_out;   /* stderr through the writer */
     stk_prints *prints; /* or NULL */
     bool is_erased;     /* the live lines, to make room for prints */
+    bool is_over;       /* from stk_cli_watch_end on what is told goes straight to stderr */
     stk_cli_early early;
 } stk_cli_watcher;
 

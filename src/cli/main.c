@@ -9,6 +9,7 @@
 #include "away/agent/agent.h"
 #include "away/aws/aws.h"
 #include "base/units.h"
+#include "cli/cli_far.h"
 #include "cli/cli_parse.h"
 #include "image/image.h"
 
@@ -112,5 +113,6 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN); /* a closed pipe fails the write instead of killing us */
     signal(SIGXFSZ, SIG_IGN); /* so does a file that grows beyond ulimit -f */
     stk_image_ecr = stk_aws_ecr_login;
+    stk_link_set_program(stk_cli_far_program);
     return run_words(argc, argv);
 }

@@ -2,18 +2,17 @@
 #include "run/run.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "away/remote/remote_log.h"
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "base/units.h"
 #include "run/run_again.h"
 #include "run/run_check.h"
 #include "run/run_plan.h"
 #include "run/run_python.h"
+#include "run/run_tell.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 
@@ -30,12 +29,13 @@ struct stk_run {
     stk_clock clock; /* the clock of the run's times */
     stk_backend *backend;
     stk_view *view;
-    stk_err trouble; /* why the view couldn't take an event */
+    stk_err trouble;      /* why the view couldn't take an event */
+    stk_observe *observe; /* NULL: nobody else hears of the run */
     stk_exec *exec;
 };
 
 enum {
-    FENCE_MS = 1000, /* between checks whether another machine took over the run */
+    FENCE_MS = 1000, /* between checks whether another machine took over the run, and of tools */
     LOG_MS = 60000   /* most time that the end waits for the share */
 };
 
@@ -48,8 +48,11 @@ static void on_event(void *arg, const stk_event_row *row)
     if (e->p.elsewhere.log != NULL) {
         stk_remote_log_told(e->p.elsewhere.log, row->seq);
     }
-    if (e->trouble.code == 0 && stk_view_fold(e->view, row, &e->trouble) == 0 &&
-        calls->on_event != NULL) {
+    if (e->trouble.code != 0 || stk_view_fold(e->view, row, &e->trouble) < 0) {
+        return;
+    }
+    stk_observe_event(e->observe, row);
+    if (calls->on_event != NULL) {
         calls->on_event(calls->arg, row);
     }
 }
@@ -59,7 +62,8 @@ static int64_t on_tick(void *arg, int64_t now_ms)
     stk_run *e = arg;
     const stk_run_calls *calls = &e->config.calls;
     int64_t next = calls->on_tick == NULL ? -1 : calls->on_tick(calls->arg, now_ms);
-    if (e->p.elsewhere.log != NULL && (next < 0 || next > FENCE_MS)) {
+    stk_observe_say(e->observe);
+    if ((e->p.elsewhere.log != NULL || e->observe != NULL) && (next < 0 || next > FENCE_MS)) {
         return FENCE_MS;
     }
     return next;
@@ -298,15 +302,6 @@ static int share_log(stk_run *e, stk_err *err)
     return stk_remote_log_begin(e->p.elsewhere.log, err);
 }
 
-/* STOKER_IDLE_READ: time after which idle reading checks an artifact again; 0 turns it off. */
-static int64_t idle_read_ms(void)
-{
-    const char *text = stk_text_if_any(getenv("STOKER_IDLE_READ"));
-    int64_t ms = STK_LIMIT_IDLE_READ_AGE_MS;
-    bool is_wrong = text != NULL && stk_units_parse_duration(text, &ms, NULL) < 0;
-    return is_wrong ? 0 : ms;
-}
-
 static int open_exec(stk_run *e, stk_err *err)
 {
     const stk_run_options *o = e->options;
@@ -319,7 +314,7 @@ static int open_exec(stk_run *e, stk_err *err)
                               .stack = o->with,
                               .front = stk_run_front(o->program, e->p.arena),
                               .run = e->id,
-                              .name = o->name,
+                              .name = stk_text_or(o->name, stk_view_get_run(e->view)->name),
                               .resumed = o->resume != NULL,
                               .cancelled = o->cancel,
                               .at_once = o->at_once,
@@ -328,8 +323,9 @@ static int open_exec(stk_run *e, stk_err *err)
                               .use_cache = o->use_cache,
                               .policy = e->p.policy,
                               .mode = o->mode >= 0 ? (stk_mode)o->mode : stk_spec_mode(e->p.spec),
-                              .max_workers = o->max_workers,
-                              .idle_read_ms = idle_read_ms(),
+                              .max_workers = stk_run_n_workers(o, e->p.elsewhere.n > 0),
+                              .in_order = stk_run_in_order(o, e->p.elsewhere.n > 0),
+                              .idle_read_ms = stk_run_idle_read_ms(),
                               .signal_fd = e->config.signal_fd,
                               .hangup_fd = e->config.hangup_fd,
                               .on_event = on_event,
@@ -386,6 +382,7 @@ static int open_all(stk_run *e, stk_err *err)
     if (calls->on_open != NULL) {
         STK_TRY(calls->on_open(calls->arg, e, err));
     }
+    STK_TRY(stk_run_tell(&e->p, e->options, calls, e->id, e->view, &e->observe, err));
     return put_on_record(e, err);
 }
 
@@ -431,6 +428,7 @@ int stk_run_sync(stk_run *e, stk_err *err)
 {
     int rc = stk_store_sync_until(e->p.store, e->config.signal_fd, err);
     close_log(e);
+    stk_observe_end(e->observe, e->config.signal_fd);
     return rc < 0 ? say_how_on(e, err) : rc;
 }
 
@@ -440,6 +438,7 @@ void stk_run_close(stk_run *e)
         return;
     }
     stk_exec_close(e->exec);
+    stk_observe_close(e->observe);
     stk_run_end_containers(&e->p.containers, e->view);
     if (e->backend != NULL) {
         e->backend->ops->close(e->backend);

@@ -35,6 +35,7 @@ typedef struct stk_run_options {
     bool has_policy;      /* the user gave `policy` */
     int mode;             /* stk_mode, or -1: the spec's */
     uint32_t max_workers; /* 0: no limit but the CPUs */
+    bool in_order;        /* one at a time, in the document's order, if all steps run here */
     bool use_cache;
     bool use_new_code;  /* with `resume`: go on although the code of a step changed */
     const char *name;   /* of the run, or NULL */
@@ -49,11 +50,25 @@ typedef struct stk_run_options {
     bool clone_only;         /* and stops there */
     int server_fd;           /* fork server, or -1 */
     const char *program;     /* path of this program, which containers get with the Python front */
+    const char *share;       /* instead of the stores of all stacks, or NULL */
     stk_driver_find drivers; /* finds drivers of remote engines; NULL: steps run here only */
     /* Reports slow work before the first task, such as pulling an image; or NULL. */
     void (*say)(void *arg, const char *line);
     void *arg; /* for `say` */
 } stk_run_options;
+
+/* Do these options mean one task at a time, in order? `elsewhere`: some steps run on other
+ * machines. */
+static inline bool stk_run_in_order(const stk_run_options *options, bool elsewhere)
+{
+    return options->in_order && options->max_workers <= 1 && !elsewhere;
+}
+
+/* The limit that these options mean. */
+static inline uint32_t stk_run_n_workers(const stk_run_options *options, bool elsewhere)
+{
+    return stk_run_in_order(options, elsewhere) ? 1 : options->max_workers;
+}
 
 /* Any of these may be NULL. */
 typedef struct stk_run_calls {

@@ -24,6 +24,7 @@
 #include "sys/tar.h"
 
 #define LOADER "/stoker/bin/ld.so"
+#define NAMES ".names" /* of a copy in a share: how many it has */
 
 enum { PROGRAM_BYTES = 256 << 20 };
 
@@ -139,13 +140,15 @@ bool stk_run_carry_curl(void)
     return dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL) != NULL;
 }
 
+const char *const stk_run_carry_roots[] = {"/etc/ssl/certs/ca-certificates.crt",
+                                           "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem",
+                                           NULL};
+
 static int copy_roots(const char *folder, stk_arena *arena, stk_err *err)
 {
-    static const char *const paths[] = {"/etc/ssl/certs/ca-certificates.crt",
-                                        "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"};
     const char *to = stk_arena_printf(arena, "%s/ca.pem", folder);
-    for (size_t i = 0; to != NULL && i < sizeof paths / sizeof *paths; i++) {
-        STK_TEXT_AUTO real = realpath(paths[i], NULL);
+    for (size_t i = 0; to != NULL && stk_run_carry_roots[i] != NULL; i++) {
+        STK_TEXT_AUTO real = realpath(stk_run_carry_roots[i], NULL);
         if (real != NULL) {
             return stk_file_copy_tree(real, to, err);
         }
@@ -281,42 +284,122 @@ static int put_once(stk_share *share, const char *key, const char *path, stk_err
     return stk_share_put_file(share, key, path, err);
 }
 
-static int send_copy(const char *program, const char *folder, const char *tar, stk_share *share,
-                     stk_arena *arena, const char **ret_digest, stk_err *err)
+int stk_run_carry_sum(const char *folder, const char *path, char ret_hex[STK_DIGEST_HEX + 1],
+                      stk_err *err)
 {
     stk_sha256 sha;
     unsigned char digest[STK_DIGEST_BYTES];
-    char hex[STK_DIGEST_HEX + 1];
     stk_sha256_init(&sha);
-    STK_TRY(stk_run_carry_all(program, folder, arena, err));
-    STK_TRY(write_archive(folder, tar, &sha, err));
+    STK_TRY(write_archive(folder, path, &sha, err));
     stk_sha256_done(&sha, digest);
-    stk_digest_hex(digest, hex);
-    *ret_digest = stk_arena_dup(arena, hex);
-    STK_TRY(stk_err_if_null(*ret_digest, err));
+    stk_digest_hex(digest, ret_hex);
+    return 0;
+}
+
+static int send_archive(const char *program, stk_share *share, stk_arena *arena,
+                        const char **ret_digest, stk_err *err)
+{
+    const char *tar = NULL;
+    STK_TRY(stk_run_carry_archive(program, arena, &tar, ret_digest, err));
     const char *key = stk_arena_printf(arena, "carry/%s.tar", *ret_digest);
     STK_TRY(stk_err_if_null(key, err));
     return put_once(share, key, tar, err);
 }
 
-int stk_run_carry_tar(const char *program, const stk_store *store, stk_share *share,
-                      stk_arena *arena, const char **ret_digest, stk_err *err)
+int stk_run_carry_tar(const char *program, stk_share *share, stk_arena *arena,
+                      const char **ret_digest, stk_err *err)
 {
-    const char *folder =
-        stk_arena_printf(arena, "%s/package/carry.%d", stk_store_path(store), (int)getpid());
-    const char *tar = stk_arena_printf(arena, "%s.tar", stk_text_or(folder, ""));
-    if (folder == NULL || tar == NULL) {
-        return stk_err_nomem(err);
+    if (send_archive(program, share, arena, ret_digest, err) < 0) {
+        return stk_err_context(err, "our program for the machines of the stack");
     }
-    (void)stk_run_carry_curl();
-    (void)stk_file_remove_tree(folder, NULL);
-    int rc = send_copy(program, folder, tar, share, arena, ret_digest, err);
-    (void)stk_file_remove_tree(folder, NULL);
-    (void)unlink(tar);
-    if (rc >= 0) {
+    return 0;
+}
+
+/* How many names are below the folder, but for what Python puts there. */
+static int count_names(const char *folder, stk_arena *arena, int64_t *count, stk_err *err)
+{
+    STK_DIR_AUTO dir = {0};
+    STK_TRY(stk_dir_read(folder, &dir, err));
+    for (uint32_t i = 0; i < dir.n; i++) {
+        const char *name = dir.items[i].name;
+        if (strcmp(name, "__pycache__") == 0 || strcmp(name, NAMES) == 0) {
+            continue;
+        }
+        ++*count;
+        if (stk_dir_is_folder(&dir, &dir.items[i])) {
+            const char *below = stk_arena_printf(arena, "%s/%s", folder, name);
+            STK_TRY(stk_err_if_null(below, err));
+            STK_TRY(count_names(below, arena, count, err));
+        }
+    }
+    return 0;
+}
+
+/* Clusters remove files that nobody used for long, one by one. */
+static bool is_whole(const char *folder, stk_arena *arena)
+{
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    int64_t count = 0;
+    const char *names = stk_arena_printf(arena, "%s/" NAMES, folder);
+    return names != NULL && stk_file_read_untrusted(names, 32, &text, &len, NULL) == 0 &&
+           count_names(folder, arena, &count, NULL) == 0 && strtoll(text, NULL, 10) == count;
+}
+
+static int lay_new(const char *program, const char *made, stk_arena *arena, stk_err *err)
+{
+    char text[32];
+    int64_t count = 0;
+    const char *names = stk_arena_printf(arena, "%s/" NAMES, made);
+    STK_TRY(stk_err_if_null(names, err));
+    STK_TRY(stk_run_carry_all(program, made, arena, err));
+    STK_TRY(count_names(made, arena, &count, err));
+    (void)snprintf(text, sizeof text, "%lld\n", (long long)count);
+    STK_TRY(stk_file_write(names, text, strlen(text), 0644, err));
+    return chmod(made, 0755) < 0 ? stk_err_sys(err, STK_E_SYS, errno, "writing %s", made) : 0;
+}
+
+/* Several may lay it out at the same time, and all lay out the same: the first one's stays. What
+ * isn't whole makes room, but stays beside it: jobs may run from there. If it may not be moved,
+ * jobs unpack. */
+static int put_new(const char *made, const char *folder, const char *old, stk_arena *arena,
+                   stk_err *err)
+{
+    if (rename(made, folder) == 0) {
         return 0;
     }
-    return stk_err_context(err, "our program for the machines of the stack");
+    if (!stk_file_exists(folder)) {
+        return stk_err_sys(err, STK_E_SYS, errno, "writing %s", folder);
+    }
+    if (!is_whole(folder, arena) && rename(folder, old) == 0) {
+        (void)rename(made, folder);
+    }
+    return 0;
+}
+
+int stk_run_carry_lay(const char *program, const char *share, const char *digest, stk_arena *arena,
+                      stk_err *err)
+{
+    const char *folder = stk_arena_printf(arena, "%s/carry/%s", share, digest);
+    const char *top = stk_arena_printf(arena, "%s/carry/.%s.XXXXXX", share, digest);
+    if (folder == NULL || top == NULL) {
+        return stk_err_nomem(err);
+    }
+    if (is_whole(folder, arena)) {
+        return 0;
+    }
+    if (mkdtemp((char *)(uintptr_t)top) == NULL) {
+        return stk_err_sys(err, STK_E_SYS, errno, "making %s", top);
+    }
+    const char *made = stk_arena_printf(arena, "%s/new", top);
+    const char *old = stk_arena_printf(arena, "%s/old", top);
+    int rc = made == NULL || old == NULL ? stk_err_nomem(err) : lay_new(program, made, arena, err);
+    if (rc == 0) {
+        rc = put_new(made, folder, old, arena, err);
+    }
+    (void)(made != NULL && stk_file_remove_tree(made, NULL));
+    (void)rmdir(top);
+    return rc;
 }
 
 /* --- as an image --- */

@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "run/run_containers.h"
 #include "run/run_python.h"
 #include "sys/file.h"
@@ -224,4 +225,12 @@ int stk_run_gpu_peaks(const stk_spec *spec, stk_arena *arena, const int64_t **re
     }
     *ret_peaks = peaks;
     return 0;
+}
+
+int64_t stk_run_idle_read_ms(void)
+{
+    const char *text = stk_text_if_any(getenv("STOKER_IDLE_READ"));
+    int64_t ms = STK_LIMIT_IDLE_READ_AGE_MS;
+    bool is_wrong = text != NULL && stk_units_parse_duration(text, &ms, NULL) < 0;
+    return is_wrong ? 0 : ms;
 }

@@ -23,5 +23,7 @@ bool stk_run_allows_cpu_build(const stk_step *step);
  * gives gpu_memory, or there is no store yet. In `arena`. */
 int stk_run_gpu_peaks(const stk_spec *spec, stk_arena *arena, const int64_t **ret_peaks,
                       stk_err *err);
+/* STOKER_IDLE_READ: time after which idle reading checks an artifact again; 0 turns it off. */
+int64_t stk_run_idle_read_ms(void);
 
 #endif

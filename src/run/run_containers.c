@@ -34,6 +34,17 @@ static int check_nodes(const stk_spec *spec, const stk_step *step, stk_err *err)
     return stk_run_at_step(spec, step, err);
 }
 
+/* The place's stack with another store. */
+static int move_store(stk_place *place, const char *share, stk_arena *arena, stk_err *err)
+{
+    stk_stack *stack = stk_arena_alloc(arena, sizeof *stack);
+    STK_TRY(stk_err_if_null(stack, err));
+    *stack = *place->stack;
+    stack->store = share;
+    place->stack = stack;
+    return 0;
+}
+
 int stk_run_places(const stk_spec *spec, const stk_run_options *options, stk_arena *arena,
                    stk_run_containers *ret, stk_err *err)
 {
@@ -51,6 +62,9 @@ int stk_run_places(const stk_spec *spec, const stk_run_options *options, stk_are
         const stk_step *step = stk_spec_step(spec, i);
         if (stk_stack_place(run, step->name, step->settings, arena, &c.places[i], err) < 0) {
             return stk_run_at_step(spec, step, err);
+        }
+        if (options->share != NULL && stk_place_is_elsewhere(c.places[i].kind)) {
+            STK_TRY(move_store(&c.places[i], options->share, arena, err));
         }
         if (c.places[i].kind == STK_PLACE_DOCKER) {
             STK_TRY(check_nodes(spec, step, err));

@@ -376,7 +376,7 @@ int stk_run_elsewhere_images(stk_run_elsewhere *e, const stk_spec *spec,
         if (!stk_run_is_away(e, i)) {
             continue;
         }
-        if (!stk_place_has_image(place->kind)) {
+        if (!stk_place_in_image(place)) {
             STK_TRY(check_carry(e, spec, i, err));
         } else if (stk_image_builds(place->docker) || place->image == NULL) {
             STK_TRY(build_image(e, spec, options, logs, i, plan, soft, err));

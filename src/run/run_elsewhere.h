@@ -44,7 +44,8 @@ int stk_run_elsewhere_images(stk_run_elsewhere *e, const stk_spec *spec,
                              const stk_run_options *options, const char *logs, stk_plan *plan,
                              bool soft, stk_err *err);
 /* Lets the drivers check what each step would be submitted as; STK_E_SPEC: an option that one can't
- * honour. Also checks that the engines are known and, unless `soft`, that the stores are writable.
+ * honour. Also checks that the engines are known, that their machines can hold the requests
+ * (STK_E_RESOURCES) and, unless `soft`, that the stores are writable.
  * If `soft`, each error becomes a note that begins with "refused". */
 int stk_run_elsewhere_check(const stk_run_elsewhere *e, const stk_spec *spec, stk_plan *plan,
                             bool soft, stk_err *err);

@@ -81,6 +81,7 @@ int stk_run_elsewhere_documents(const stk_run_elsewhere *e, const stk_spec *spec
     }
     stk_job_elsewhere away = {.backend = e->away[i].place,
                               .image = place->image,
+                              .image_named = place->image,
                               .options = stk_text_or(place->options, "{}"),
                               .resources = place->resources,
                               .is_many = step->in_foreach};
@@ -163,6 +164,44 @@ static int refuse_or_note(int rc, bool soft, const stk_err *why, stk_plan *plan,
     return rc;
 }
 
+/* Asks the machines of a place whether they can hold what its steps ask for that have no result
+ * yet. */
+static int check_room(const stk_run_elsewhere *e, const stk_spec *spec, uint32_t k, stk_plan *plan,
+                      bool soft, stk_err *err)
+{
+    const stk_driver_kind *kind = NULL;
+    stk_driver_config config;
+    uint32_t n_steps = stk_spec_n_steps(spec), n = 0;
+    stk_remote_ask *asks = stk_arena_array(e->arena, n_steps, sizeof *asks);
+    stk_err *whys = stk_arena_array(e->arena, n_steps, sizeof *whys);
+    uint32_t *steps = stk_arena_array(e->arena, n_steps, sizeof *steps);
+    if (asks == NULL || whys == NULL || steps == NULL) {
+        return stk_err_nomem(err);
+    }
+    STK_TRY(driver_of(e, k, "check", &kind, &config, err));
+    for (uint32_t i = 0; i < n_steps; i++) {
+        const stk_settings *s = stk_spec_step(spec, i)->settings;
+        if (e->away[i].place == k + 1 && !stk_plan_request(plan, i)->is_settled) {
+            const stk_resources *own = e->away[i].resources;
+            asks[n] = (stk_remote_ask){.resources = own != NULL ? own : &s->resources,
+                                       .options = stk_text_or(e->steps[i].options, "{}"),
+                                       .nodes = (uint32_t)MAX(s->gang.nodes, 1)};
+            steps[n++] = i;
+        }
+    }
+    if (kind->holds == NULL || n == 0) {
+        return 0;
+    }
+    STK_TRY(kind->holds(&config, asks, n, whys, err));
+    for (uint32_t i = 0; i < n; i++) {
+        if (whys[i].code != 0) {
+            (void)stk_err_context(&whys[i], "step '%s'", stk_spec_step(spec, steps[i])->name);
+        }
+        STK_TRY(refuse_or_note(whys[i].code, soft, &whys[i], plan, err));
+    }
+    return 0;
+}
+
 int stk_run_elsewhere_check(const stk_run_elsewhere *e, const stk_spec *spec, stk_plan *plan,
                             bool soft, stk_err *err)
 {
@@ -179,6 +218,9 @@ int stk_run_elsewhere_check(const stk_run_elsewhere *e, const stk_spec *spec, st
         stk_err why = {0};
         int rc = check_place(e, k, soft, &why);
         STK_TRY(refuse_or_note(rc, soft, &why, plan, err));
+        if (rc == 0) {
+            STK_TRY(check_room(e, spec, k, plan, soft, err));
+        }
     }
     return 0;
 }
@@ -313,7 +355,7 @@ int stk_run_elsewhere_to_end(stk_run_elsewhere *e, const stk_spec *spec, stk_sto
     e->only_to_end = true;
     e->images = stk_arena_array(e->arena, n, sizeof *e->images);
     for (uint32_t i = 0; e->images != NULL && i < n; i++) {
-        if (stk_place_has_image(e->steps[i].kind)) {
+        if (stk_place_in_image(&e->steps[i])) {
             e->images[i] = stk_text_or(e->steps[i].image, "image");
         }
     }
@@ -324,12 +366,17 @@ int stk_run_elsewhere_to_end(stk_run_elsewhere *e, const stk_spec *spec, stk_sto
 }
 
 /* Puts our program into the share, from where the containers get it. */
-static int carry_program(const char *program, const stk_run_elsewhere *e, uint32_t k,
-                         const stk_store *store, const char **ret_digest, stk_err *err)
+static int carry_program(const char *program, const stk_run_elsewhere *e, uint32_t k, bool lays_out,
+                         const char **ret_digest, stk_err *err)
 {
     STK_SHARE_AUTO share = NULL;
     STK_TRY(stk_share_open(e->stacks[k]->store, &share, err));
-    return stk_run_carry_tar(program, store, share, e->arena, ret_digest, err);
+    STK_TRY(stk_run_carry_tar(program, share, e->arena, ret_digest, err));
+    const char *folder = stk_share_folder(share);
+    if (folder == NULL || !lays_out) {
+        return 0;
+    }
+    return stk_run_carry_lay(program, folder, *ret_digest, e->arena, err);
 }
 
 static int open_place(const stk_run_elsewhere *e, uint32_t k, const char *program,
@@ -346,7 +393,8 @@ static int open_place(const stk_run_elsewhere *e, uint32_t k, const char *progra
                                 .log = e->log};
     STK_TRY(driver_of(e, k, run, &config.kind, &config.driver, err));
     if (!e->only_to_end && strcmp(config.driver.carry, "store") == 0) {
-        STK_TRY(carry_program(program, e, k, store, &config.driver.carry_digest, err));
+        STK_TRY(carry_program(program, e, k, config.kind->starts_in_share,
+                              &config.driver.carry_digest, err));
     }
     return stk_remote_open(&config, ret, err);
 }

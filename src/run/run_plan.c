@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <sys/param.h>
 
+#include "host/fit/fit.h"
 #include "run/run_check.h"
 #include "sys/file.h"
 
@@ -29,7 +30,7 @@ int stk_run_plan_prepare(stk_run_plan *p, const stk_run_options *options, stk_er
     p->devices.arena = p->arena;
     STK_TRY(stk_accel_open(getenv("STOKER_ACCEL"), &p->accel, err));
     STK_TRY(stk_run_check_devices(p->spec, p->accel, &p->devices, err));
-    STK_TRY(stk_exec_capacity(p->accel, p->arena, &p->capacity, err));
+    STK_TRY(stk_fit_capacity(p->accel, "this machine", p->arena, &p->capacity, err));
     stk_run_elsewhere_tell(&p->elsewhere, &p->capacity);
     return stk_run_gpu_peaks(p->spec, p->arena, &p->peaks, err);
 }

@@ -25,6 +25,15 @@ int stk_run_check_python(const stk_spec *spec, const stk_step *step, const char 
                          stk_err *err)
 {
     const char *where = "in a notebook or an interactive session";
+    if (step->interpreter != NULL) {
+        stk_err_set(err, STK_E_SPEC,
+                    "step '%s' has packages of its own (%s), which only this machine has, but it "
+                    "runs in a container or on another machine",
+                    step->name, step->interpreter);
+        stk_err_hint(err, "name an image that has the packages, with the step's @pypi or @conda "
+                          "`disabled=True`; or let it run on this machine (`backend: local`)");
+        return stk_run_at_step(spec, step, err);
+    }
     if (strchr(step->python, '<') != NULL) { /* <locals>, <lambda> */
         where = "inside another function";
     } else if (strncmp(step->python, "__main__:", 9) != 0 || main_file != NULL) {

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "host/fit/fit.h"
 #include "run/run_again.h"
 #include "run/run_check.h"
 #include "sys/clock.h"
@@ -72,7 +73,7 @@ int stk_run_standing_open(stk_store *store, const stk_view *view, stk_arena *are
     const bool *settled = NULL;
     bool any = false, is_new = false;
     STK_TRY(open_pool(run, arena, &s->accel, err));
-    STK_TRY(stk_exec_capacity(s->accel, arena, &s->capacity, err));
+    STK_TRY(stk_fit_capacity(s->accel, "this machine", arena, &s->capacity, err));
     find_places(run, spec, arena, s);
     STK_TRY(stk_run_gpu_peaks(spec, arena, &peaks, err));
     STK_TRY(stk_run_settled(spec, view, arena, &settled, err));

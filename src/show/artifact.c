@@ -5,9 +5,8 @@
 #include "base/units.h"
 #include "show/show_text.h"
 
-void stk_show_artifact_json(const stk_view_found *f, const char *path, int64_t size, stk_buf *out)
+static void put_fields(const stk_view_found *f, const char *path, int64_t size, stk_buf *out)
 {
-    stk_buf_char(out, '{');
     stk_json_put_text(out, "digest", f->ref.digest);
     stk_json_put_text(out, "path", path);
     stk_json_put_text(out, "step", f->step);
@@ -19,6 +18,12 @@ void stk_show_artifact_json(const stk_view_found *f, const char *path, int64_t s
     stk_json_put_whole(out, "size", size);
     stk_json_put_raw(out, "meta", stk_text_or(f->ref.meta, "{}"));
     stk_json_put_raw(out, "metadata", stk_text_or(f->ref.metadata, "{}"));
+}
+
+void stk_show_artifact_json(const stk_view_found *f, const char *path, int64_t size, stk_buf *out)
+{
+    stk_buf_char(out, '{');
+    put_fields(f, path, size, out);
     stk_json_close(out, '}');
 }
 
@@ -74,14 +79,29 @@ static int list_run(bool json, stk_store *store, const char *run, stk_arena *are
     return 0;
 }
 
+/* A named artifact with what its row says besides: when it was named, and by which run. */
+static void put_named(const stk_view_found *found, const stk_named_row *row, stk_buf *out)
+{
+    stk_buf_text(out, out->len == 0 ? "[{" : ",\n {");
+    put_fields(found, NULL, found->ref.size, out);
+    stk_json_put_text(out, "run", row->run);
+    stk_json_put_whole(out, "created_ms", row->created_ms);
+    stk_json_put_raw(out, "tags", stk_text_or(found->ref.tags, "[]"));
+    stk_json_close(out, '}');
+}
+
 static int list_names(bool json, stk_store *store, stk_arena *arena, stk_buf *out, stk_err *err)
 {
     stk_named_row *rows = NULL;
     uint32_t n = 0;
-    STK_TRY(stk_store_list_named(store, NULL, NULL, 10000, arena, &rows, &n, err));
+    STK_TRY(stk_store_list_named(store, NULL, NULL, UINT32_MAX, arena, &rows, &n, err));
     for (uint32_t i = 0; i < n; i++) {
         const stk_view_found found = {rows[i].step, stk_view_named_ref(&rows[i], arena)};
-        put_listed(json, &found, out);
+        if (json) {
+            put_named(&found, &rows[i], out);
+        } else {
+            put_line(&found, out);
+        }
     }
     return 0;
 }

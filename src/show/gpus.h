@@ -36,12 +36,13 @@ typedef struct stk_gpus {
     int64_t time_ms; /* wall clock */
 } stk_gpus;
 
+/* Finds this host's devices, and their last Xids. Close it also after an error. */
+int stk_gpus_open(stk_gpus *ret, stk_err *err);
+void stk_gpus_close(stk_gpus *gpus);
 /* Takes a snapshot of all devices. Its texts live until the next snapshot. */
 int stk_gpus_look(stk_gpus *gpus, stk_err *err);
-/* A callback for stk_accel_history; `arg` is the stk_gpus. */
-void stk_gpus_note_xid(void *arg, const stk_device_event *event);
 /* The link as in JSON: "same" "fabric" "switch" "host" "node" "system", or NULL if unknown. */
-const char *stk_gpus_link_word(stk_link link);
+const char *stk_gpus_link_word(stk_closeness link);
 /* "free", "leased", "claimed" (not leased, but reserved for the claimant), "in use", "split" or
  * "unusable". */
 const char *stk_gpus_status(const stk_gpus_row *row);

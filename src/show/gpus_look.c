@@ -44,7 +44,7 @@ static void read_processes(stk_gpus *gpus, uint32_t i)
     }
 }
 
-void stk_gpus_note_xid(void *arg, const stk_device_event *event)
+static void note_xid(void *arg, const stk_device_event *event)
 {
     stk_gpus *gpus = arg;
     if (event->i_device < stk_accel_n_devices(gpus->accel) && event->xid > 0) {
@@ -56,8 +56,24 @@ static void read_events(stk_gpus *gpus)
 {
     stk_device_event event;
     while (stk_accel_next_event(gpus->accel, &event)) {
-        stk_gpus_note_xid(gpus, &event);
+        note_xid(gpus, &event);
     }
+}
+
+int stk_gpus_open(stk_gpus *ret, stk_err *err)
+{
+    *ret = (stk_gpus){.arena = stk_arena_new(256u << 20)};
+    memset(ret->xids, 0xff, sizeof ret->xids);
+    STK_TRY(stk_err_if_null(ret->arena, err));
+    STK_TRY(stk_accel_open(NULL, &ret->accel, err));
+    stk_accel_history(ret->accel, note_xid, ret);
+    return 0;
+}
+
+void stk_gpus_close(stk_gpus *gpus)
+{
+    stk_accel_close(gpus->accel);
+    stk_arena_free(gpus->arena);
 }
 
 int stk_gpus_look(stk_gpus *gpus, stk_err *err)
@@ -120,7 +136,7 @@ const char *stk_gpus_cuda(const stk_gpus *gpus)
     return stk_arena_printf(gpus->arena, "%d.%d", (int)version / 1000, (int)version % 1000 / 10);
 }
 
-const char *stk_gpus_link_word(stk_link link)
+const char *stk_gpus_link_word(stk_closeness link)
 {
     static const char *const words[] = {
         [STK_LINK_UNKNOWN] = NULL, [STK_LINK_SYSTEM] = "system", [STK_LINK_NODE] = "node",

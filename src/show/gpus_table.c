@@ -189,7 +189,7 @@ static const char *link_cell(stk_gpus *gpus, uint32_t i, uint32_t j, char *ret, 
         [STK_LINK_SAME] = "X",
     };
     int32_t n = -1;
-    stk_link link = stk_accel_link(gpus->accel, i, j, &n);
+    stk_closeness link = stk_accel_link(gpus->accel, i, j, &n);
     if (link == STK_LINK_FABRIC && n > 0) {
         (void)snprintf(ret, size, "%dxL", (int)n);
     } else {

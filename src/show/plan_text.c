@@ -140,7 +140,7 @@ static void put_grant(const stk_run_plan *p, uint32_t i, stk_buf *out)
     if (r->place > 0) {
         stk_buf_separate(&ask, ", ");
         stk_buf_printf(&ask, "on %s (stack '%s')", stk_place_word(place->kind), place->stack->name);
-        if (stk_place_has_image(place->kind)) {
+        if (stk_place_in_image(place)) {
             stk_buf_printf(&ask, ", in %s", image);
         }
     }
@@ -160,9 +160,10 @@ static void put_step(const stk_run_plan *p, uint32_t i, stk_buf *out)
         stk_show_plan_way(p->spec, i, out);
     } else if (p->hits[i]) {
         stk_buf_printf(out, "%-*s", WIDTH, "cached");
+        size_t n = out->len;
         put_needs(p, i, " after ", out);
         if (p->reads[i] != NULL) {
-            stk_buf_printf(out, "; reads %s", p->reads[i]);
+            stk_buf_printf(out, "%s reads %s", stk_text_when(out->len > n, ";"), p->reads[i]);
         }
     } else {
         put_grant(p, i, out);

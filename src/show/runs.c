@@ -1,15 +1,19 @@
 #include "show/runs.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
+#include <sys/stat.h>
 
 #include "base/json.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "store/metrics/metrics.h"
 #include "store/view/view.h"
 
-enum { TEXT_MAX = 60, TASKS_MAX = 200, NAMES_MAX = 256 };
+enum { TEXT_MAX = 60, TASKS_MAX = 200, NAMES_MAX = 256, RANGE_BYTES = 4 << 20 };
 
 /* --- reading --- */
 
@@ -17,6 +21,8 @@ typedef struct reader {
     stk_arena *arena;
     stk_run_value *items;
     uint32_t n, cap;
+    bool ranges;             /* of metrics, too */
+    const stk_metric *range; /* of the value that is added, or NULL */
 } reader;
 
 static const char *shown_text(const stk_json *value, stk_arena *arena)
@@ -63,6 +69,11 @@ static int add(reader *r, const stk_view_task *task, const char *name, const stk
                           .number = stk_json_number(value, 0),
                           .is_number = stk_json_is_number(value),
                           .is_parameter = is_parameter};
+    if (r->range != NULL) {
+        item.has_range = isfinite(r->range->min);
+        item.min = r->range->min;
+        item.max = r->range->max;
+    }
     for (uint32_t i = 0; i < r->n; i++) {
         if (strcmp(r->items[i].name, full) == 0) {
             r->items[i] = item;
@@ -83,6 +94,46 @@ static int add_members(reader *r, const stk_view_task *task, const char *text, b
     return 0;
 }
 
+/* All of the file if that isn't large, else its end. */
+static int read_metrics(stk_metrics *metrics, const reader *r, const char *dir)
+{
+    char path[4200];
+    struct stat st;
+    (void)snprintf(path, sizeof path, "%s/" STK_METRICS_FILE, dir);
+    if (r->ranges && stat(path, &st) == 0 && st.st_size <= RANGE_BYTES) {
+        return stk_metrics_add(metrics, path, 0, NULL);
+    }
+    return stk_metrics_add_last(metrics, dir, NULL);
+}
+
+/* What log_metrics logged last. */
+static int add_last_metrics(reader *r, const stk_view_task *task, const char *dir)
+{
+    STK_METRICS_AUTO metrics = NULL;
+    if (dir == NULL) {
+        return 0;
+    }
+    STK_TRY(stk_metrics_new(&metrics, NULL));
+    if (read_metrics(metrics, r, dir) < 0) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < stk_metrics_n(metrics); i++) {
+        stk_metric one = stk_metrics_get(metrics, i);
+        char digits[32];
+        if (isfinite(one.last)) {
+            stk_json_format_real(one.last, digits);
+            stk_json value = stk_json_of_digits(digits, STK_JSON_REAL);
+            if (r->ranges) {
+                r->range = &one;
+            }
+            int rc = add(r, task, one.name, &value, false);
+            r->range = NULL;
+            STK_TRY(rc);
+        }
+    }
+    return 0;
+}
+
 static int add_task(reader *r, stk_view *view, uint32_t i)
 {
     const stk_view_task *task = stk_view_get_task(view, i);
@@ -92,6 +143,7 @@ static int add_task(reader *r, stk_view *view, uint32_t i)
         return 0; /* many tasks have many values */
     }
     STK_TRY(stk_view_get_details(view, i, scratch, &d, NULL));
+    STK_TRY(add_last_metrics(r, task, d.dir));
     STK_TRY(add_members(r, task, d.metadata, false));
     for (uint32_t k = 0; k < d.n_outputs; k++) {
         const stk_json *value = stk_json_read(scratch, d.outputs[k].value);
@@ -121,13 +173,13 @@ static int read_run(stk_store *store, const stk_run_row *row, reader *r)
     return 0;
 }
 
-int stk_runs_read(stk_store *store, const stk_run_row *rows, uint32_t n, stk_arena *arena,
-                  stk_run_values **ret, stk_err *err)
+static int read_runs(stk_store *store, const stk_run_row *rows, uint32_t n, bool ranges,
+                     stk_arena *arena, stk_run_values **ret, stk_err *err)
 {
     stk_run_values *runs = stk_arena_array(arena, (size_t)n + 1, sizeof *runs);
     STK_TRY(stk_err_if_null(runs, err));
     for (uint32_t i = 0; i < n; i++) {
-        reader r = {.arena = arena};
+        reader r = {.arena = arena, .ranges = ranges};
         int rc = store == NULL ? 0 : read_run(store, &rows[i], &r);
         stk_run_value *items = stk_arena_array(arena, (size_t)r.n + 1, sizeof *items);
         if (rc == 0 && items != NULL && r.n > 0) {
@@ -141,6 +193,18 @@ int stk_runs_read(stk_store *store, const stk_run_row *rows, uint32_t n, stk_are
     }
     *ret = runs;
     return 0;
+}
+
+int stk_runs_read(stk_store *store, const stk_run_row *rows, uint32_t n, stk_arena *arena,
+                  stk_run_values **ret, stk_err *err)
+{
+    return read_runs(store, rows, n, false, arena, ret, err);
+}
+
+int stk_runs_read_ranges(stk_store *store, const stk_run_row *rows, uint32_t n, stk_arena *arena,
+                         stk_run_values **ret, stk_err *err)
+{
+    return read_runs(store, rows, n, true, arena, ret, err);
 }
 
 /* --- asking --- */
@@ -194,6 +258,19 @@ bool stk_runs_get(const stk_run_values *run, const char *name, stk_run_value *re
     return get_column(run->row, name, ret);
 }
 
+/* Two values of a run whose names end with `name`, so that it says neither. */
+static bool find_two(const stk_run_values *run, const char *name, const char *ret_two[2])
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < run->n && n < 2; i++) {
+        const char *dot = strrchr(run->items[i].name, '.');
+        if (dot != NULL && strcmp(dot + 1, name) == 0) {
+            ret_two[n++] = run->items[i].name;
+        }
+    }
+    return n == 2;
+}
+
 /* STK_E_USAGE if no run has a value of this name; names what some run has. */
 static int check_known(const stk_run_values *runs, uint32_t n, const char *name, stk_err *err)
 {
@@ -216,6 +293,13 @@ static int check_known(const stk_run_values *runs, uint32_t n, const char *name,
             const char *dot = strrchr(runs[i].items[k].name, '.');
             names[n_names++] = runs[i].items[k].name;
             names[n_names++] = dot == NULL ? runs[i].items[k].name : dot + 1;
+        }
+    }
+    const char *two[2];
+    for (uint32_t i = 0; i < n; i++) {
+        if (find_two(&runs[i], name, two)) {
+            return stk_err_set(err, STK_E_USAGE, "'%s' may be '%s' or '%s'; say which", name,
+                               two[0], two[1]);
         }
     }
     const char *near = stk_units_nearest(name, names, n_names);

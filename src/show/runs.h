@@ -18,6 +18,8 @@ typedef struct stk_run_value {
     double number;
     bool is_number;
     bool is_parameter;
+    bool has_range; /* logged over time, and read with `ranges` */
+    double min, max;
 } stk_run_value;
 
 typedef struct stk_run_values {
@@ -29,6 +31,9 @@ typedef struct stk_run_values {
 /* Reads n runs of the store (NULL: without values); a run that has gone meanwhile has no values. */
 int stk_runs_read(stk_store *store, const stk_run_row *rows, uint32_t n, stk_arena *arena,
                   stk_run_values **ret, stk_err *err);
+/* The same with the least and the greatest value of each metric, unless its file is large. */
+int stk_runs_read_ranges(stk_store *store, const stk_run_row *rows, uint32_t n, stk_arena *arena,
+                         stk_run_values **ret, stk_err *err);
 /* The value of this name or title: a parameter, a metric ("accuracy" finds "train.accuracy" if the
  * run has only one of that name), or a column (run, name, pipeline, status, created in ms, duration
  * in s). Returns false if the run has none. */

@@ -38,8 +38,25 @@ const char *stk_task_card_path(const stk_view *view, uint32_t i_task, stk_arena 
 
 /* --- links --- */
 
+static void open_task_link(const page *p, uint32_t i_task, const char *target, const char *stream)
+{
+    const char *const pairs[] = {"run",
+                                 p->run->id,
+                                 "task",
+                                 stk_view_get_task(p->view, i_task)->label,
+                                 stream == NULL ? NULL : "stream",
+                                 stream,
+                                 NULL};
+    stk_html_href(p->out, target, pairs);
+}
+
 void stk_html_task_link(const page *p, uint32_t i_task, const char *text)
 {
+    if (p->served) {
+        open_task_link(p, i_task, "task", NULL);
+        stk_html_put(p->out, "%s</a>", text);
+        return;
+    }
     STK_ARENA_AUTO arena = stk_arena_new(0);
     const char *path = NULL;
     if (arena != NULL && p->linked) {
@@ -53,24 +70,44 @@ void stk_html_task_link(const page *p, uint32_t i_task, const char *text)
 }
 
 /* A link to a log, or nothing if it is empty. */
-static void log_link(const page *p, const char *name, const char *path)
+static void log_link(const page *p, uint32_t i_task, const char *name, const char *path)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     const char *folder = arena == NULL ? NULL : folder_of(p->view, arena);
     size_t n = folder == NULL ? 0 : strlen(folder);
     struct stat st;
-    if (path != NULL && n > 0 && strncmp(path, folder, n) == 0 && stat(path, &st) == 0 &&
-        st.st_size > 0) {
+    if (path == NULL || n == 0 || strncmp(path, folder, n) != 0 || stat(path, &st) < 0 ||
+        st.st_size == 0) {
+        return;
+    }
+    if (p->served) {
+        stk_buf_char(p->out, ' ');
+        open_task_link(p, i_task, "log", name);
+        stk_html_put(p->out, "%s</a>", name);
+    } else {
         stk_html_put(p->out, " <a href=\"%s\">%s</a>", path + n + 1, name);
     }
 }
 
-void stk_html_log_links(const page *p, const stk_view_details *d)
+void stk_html_log_links(const page *p, uint32_t i_task, const stk_view_details *d)
 {
-    if (p->linked && d->stdout_path != NULL) {
-        log_link(p, "stdout", d->stdout_path);
-        log_link(p, "stderr", d->stderr_path);
+    if ((p->linked || p->served) && d->stdout_path != NULL) {
+        log_link(p, i_task, "stdout", d->stdout_path);
+        log_link(p, i_task, "stderr", d->stderr_path);
     }
+}
+
+void stk_html_artifact_link(const page *p, const char *step, const stk_view_ref *ref)
+{
+    bool is_link = p->served && ref->digest != NULL;
+    if (is_link) {
+        stk_html_href(p->out, "artifact", (const char *const[]){"digest", ref->digest, NULL});
+    }
+    if (step != NULL) {
+        stk_html_put(p->out, "%s.", step);
+    }
+    stk_html_user(p->out, ref->name);
+    stk_buf_text(p->out, stk_text_when(is_link, "</a>"));
 }
 
 /* The run of the same pipeline that was made before this one and has a card. */
@@ -88,7 +125,7 @@ static const stk_run_row *run_before(const page *p, stk_arena *arena)
     for (i++; i < n; i++) {
         const char *path =
             stk_arena_printf(arena, "%s/runs/%s/card.html", p->run->store, rows[i].id);
-        if (path != NULL && access(path, F_OK) == 0) {
+        if (p->served || (path != NULL && access(path, F_OK) == 0)) {
             return &rows[i];
         }
     }
@@ -98,16 +135,31 @@ static const stk_run_row *run_before(const page *p, stk_arena *arena)
 void stk_html_before_link(const page *p)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    const stk_run_row *before = arena == NULL || !p->linked ? NULL : run_before(p, arena);
+    const stk_run_row *before = NULL;
     char text[32] = "";
+    if (arena != NULL && (p->linked || p->served)) {
+        before = run_before(p, arena);
+    }
     if (before == NULL) {
         return;
     }
     if (before->ended_ms > before->created_ms) {
         stk_units_format_duration(before->ended_ms - before->created_ms, text, sizeof text);
     }
-    stk_html_put(p->out, " · before: <a href=\"../%s/card.html\">%s</a> (%s%s%s)", before->id,
-                 before->name, before->status, stk_text_when(*text != '\0', " in "), text);
+    stk_buf_text(p->out, " · before: ");
+    if (p->served) {
+        stk_html_href(p->out, "run", (const char *const[]){"run", before->id, NULL});
+    } else {
+        stk_html_put(p->out, "<a href=\"../%s/card.html\">", before->id);
+    }
+    stk_html_put(p->out, "%s</a> (%s%s%s)", before->name, before->status,
+                 stk_text_when(*text != '\0', " in "), text);
+    if (p->served) {
+        stk_buf_text(p->out, " · ");
+        stk_html_href(p->out, "compare",
+                      (const char *const[]){"run", p->run->id, "run", before->id, NULL});
+        stk_buf_text(p->out, "compare</a>");
+    }
 }
 
 /* --- pages --- */

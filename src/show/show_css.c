@@ -3,7 +3,7 @@
 
 const char stk_show_css[] =
     ":root{--bg:#f6f7f9;--panel:#fff;--ink:#1b1f24;--soft:#5c6570;--line:#e3e6ea;--faint:#f0f2f5;"
-    "--good:#1a7f4b;--good-bg:#e3f4ea;--bad:#c2293f;--bad-bg:#fdecee;--warn:#9a6000;--warn-bg:"
+    "--good:#166f41;--good-bg:#e3f4ea;--bad:#c2293f;--bad-bg:#fdecee;--warn:#9a6000;--warn-bg:"
     "#fdf3dc;--cached:#2463c9;--cached-bg:#e6eefb;--idle:#7b8490;--idle-bg:#eceef1;--mem:#7a4fd0;"
     "--cpu:#1f7ac4;--gpu:#2c8c4a;--shadow:0 1px 2px rgba(20,30,45,.06),0 1px 8px "
     "rgba(20,30,45,.04);"
@@ -106,6 +106,7 @@ const char stk_show_css[] =
     ".line.mem{stroke:var(--mem)}.area.mem{fill:var(--mem)}\n"
     ".line.cpu{stroke:var(--cpu)}.area.cpu{fill:var(--cpu)}\n"
     ".line.gpu{stroke:var(--gpu)}.area.gpu{fill:var(--gpu)}\n"
+    ".odd{stroke:var(--bad);stroke-width:1.6}\n"
     ".s-succeeded{--c:var(--good);--b:var(--good-bg)}.s-cached{--c:var(--cached);--b:var(--cached-"
     "bg)}"
     "\n"

@@ -1,6 +1,5 @@
 #include "show/show_html.h"
 
-#include <stdarg.h>
 #include <string.h>
 #include <sys/param.h>
 #include <unistd.h>
@@ -19,78 +18,6 @@ int stk_html_details(const page *p, uint32_t i_task, stk_view_details *ret)
 {
     stk_arena_reset(p->arena);
     return stk_show_details(p->view, i_task, p->arena, ret, p->err);
-}
-
-void stk_html_user(stk_buf *out, const char *text)
-{
-    STK_BUF_AUTO safe = STK_BUF_INIT(MAX_CARD_BYTES);
-    stk_text_safe(&safe, text, "");
-    stk_buf_html(out, stk_text_or(safe.data, ""));
-}
-
-void stk_html_put(stk_buf *out, const char *html, ...)
-{
-    va_list args;
-    va_start(args, html);
-    for (const char *at; (at = strstr(html, "%s")) != NULL; html = at + 2) {
-        stk_buf_add(out, html, (size_t)(at - html));
-        stk_html_user(out, stk_text_or(va_arg(args, const char *), ""));
-    }
-    va_end(args);
-    stk_buf_text(out, html);
-}
-
-void stk_html_cell(stk_buf *out, const char *class, const char *text)
-{
-    if (class != NULL) {
-        stk_html_put(out, "<td class=\"%s\">%s</td>", class, text);
-    } else {
-        stk_html_put(out, "<td>%s</td>", text);
-    }
-}
-
-void stk_html_cell_size(stk_buf *out, int64_t bytes)
-{
-    char text[32] = "";
-    if (bytes >= 0) {
-        stk_units_format_memory(bytes, text, sizeof text);
-    }
-    stk_html_cell(out, "num", text);
-}
-
-void stk_html_seconds(stk_buf *out, double s)
-{
-    char text[32];
-    stk_buf_text(out, stk_units_format_duration((int64_t)(s * 1000), text, sizeof text));
-}
-
-void stk_html_status(stk_buf *out, const char *status)
-{
-    stk_ink ink;
-    stk_buf_printf(out, "<span class=\"status s-%s\">%s %s</span>", status,
-                   stk_text_mark(status, true, &ink), status);
-}
-
-void stk_html_panel_open(stk_buf *out, const char *heading)
-{
-    stk_html_put(out, "<section class=\"panel\"><h2>%s</h2>", heading);
-}
-
-void stk_html_panel_close(stk_buf *out)
-{
-    stk_buf_text(out, "</section>\n");
-}
-
-void stk_html_panel(stk_buf *out, const char *heading, const char *before, const stk_buf *body,
-                    const char *behind)
-{
-    if (body->len > 0) {
-        stk_html_panel_open(out, heading);
-        stk_buf_text(out, before);
-        stk_buf_add(out, body->data, body->len);
-        stk_buf_text(out, behind);
-        stk_html_panel_close(out);
-    }
 }
 
 /* --- head --- */
@@ -154,33 +81,20 @@ static int verdict(const page *p)
     return 0;
 }
 
-void stk_html_open(stk_buf *out, const char *more)
-{
-    stk_buf_printf(out,
-                   "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
-                   "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                   "%sstyle-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\"/>\n"
-                   "<meta name=\"referrer\" content=\"no-referrer\"/>\n"
-                   "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
-                   "<meta name=\"generator\" content=\"stoker " STK_VERSION "\"/>\n<title>",
-                   more);
-}
-
 static int head(const page *p)
 {
     stk_buf *out = p->out;
     char text[64];
-    stk_ink ink;
-    const char *status = p->run->status, *mark = stk_text_mark(status, true, &ink);
-    stk_html_open(out, "img-src data:; ");
-    stk_html_put(out, "%s %s</title>\n<style>\n", p->run->pipeline, status);
-    stk_buf_text(out, stk_show_css);
-    stk_buf_text(out, stk_show_alike_css);
-    stk_buf_text(out, stk_show_parts_css);
-    stk_html_put(out,
-                 "</style></head>\n<body><main>\n<header><div class=\"title\"><h1>%s</h1>"
-                 "<span class=\"pill s-%s\">%s %s</span></div>\n",
-                 p->run->pipeline, status, mark, status);
+    if (!p->served) {
+        stk_html_open(out, "img-src data:; ");
+        stk_html_put(out, "%s %s</title>\n<style>\n", p->run->pipeline, p->run->status);
+        stk_buf_text(out, stk_show_css);
+        stk_buf_text(out, stk_show_alike_css);
+        stk_buf_text(out, stk_show_parts_css);
+        stk_buf_text(out, stk_show_lanes_css);
+        stk_buf_text(out, "</style></head>\n<body><main>\n");
+    }
+    stk_html_title(out, p->run->pipeline, p->run->status);
     int rc = verdict(p);
     stk_html_put(out, "<div class=\"meta\">run <code>%s</code>", p->run->id);
     if (strcmp(p->run->name, p->run->id) != 0) {
@@ -200,33 +114,6 @@ static int head(const page *p)
     stk_html_before_link(p);
     stk_buf_text(out, "</div></header>\n");
     return rc;
-}
-
-void stk_html_tile(stk_buf *out, const char *value, const char *what)
-{
-    stk_html_put(out, "<div class=\"tile\"><b>%s</b><span>%s</span></div>\n", value, what);
-}
-
-void stk_html_tile_count(stk_buf *out, uint64_t n, const char *what)
-{
-    char text[32];
-    stk_html_tile(out, stk_text_count(n, text, sizeof text), what);
-}
-
-void stk_html_tile_seconds(stk_buf *out, double s, const char *what)
-{
-    char text[32];
-    if (s >= 0) {
-        stk_html_tile(out, stk_units_format_duration((int64_t)(s * 1000), text, sizeof text), what);
-    }
-}
-
-void stk_html_tile_bytes(stk_buf *out, int64_t bytes, const char *what)
-{
-    char text[32];
-    if (bytes >= 0) {
-        stk_html_tile(out, stk_units_format_memory(bytes, text, sizeof text), what);
-    }
 }
 
 static int tiles(const page *p)
@@ -262,15 +149,6 @@ static int tiles(const page *p)
     }
     stk_buf_text(p->out, "</div>\n");
     return 0;
-}
-
-void stk_html_note(stk_buf *out, const char *step, const char *text)
-{
-    stk_buf_text(out, "<div class=\"note\">");
-    if (step != NULL) {
-        stk_html_put(out, "step %s: ", step);
-    }
-    stk_html_put(out, "%s</div>\n", text);
 }
 
 static int notes(const page *p)
@@ -326,7 +204,7 @@ int stk_html_failure(const page *p, uint32_t i_task)
     }
     if (d.stderr_path != NULL) {
         stk_html_put(out, "<div class=\"meta\">all of it: <code>%s</code>", d.stderr_path);
-        stk_html_log_links(p, &d);
+        stk_html_log_links(p, i_task, &d);
         stk_buf_text(out, "</div>");
     }
     stk_buf_text(out, "</section>\n");
@@ -376,10 +254,7 @@ static int pictures(const page *p)
         }
         stk_html_panel(p->out, "Graph", "<div class=\"scroll\">", &svg, below.data);
     }
-    stk_buf_clear(&svg);
-    STK_TRY(stk_svg_timeline(p->view, p->now_ms, &svg, p->err));
-    stk_html_panel(p->out, "Timeline", "<div class=\"scroll\">", &svg, "</div>");
-    return 0;
+    return stk_html_timelines(p);
 }
 
 static bool is_profiled(const stk_view_task *task)
@@ -461,15 +336,17 @@ static int curves(const page *p)
     return 0;
 }
 
-int stk_html_card(const stk_view *view, stk_store *store, int64_t now_ms, bool linked, stk_buf *out,
-                  stk_err *err)
+static int write_run_page(const stk_view *view, stk_store *store, int64_t now_ms, page *how)
 {
+    stk_buf *out = how->out;
+    stk_err *err = how->err;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     size_t preview_room = MAX_PREVIEWS_BYTES;
     page p = {.view = view,
               .preview_room = &preview_room,
               .store = store,
-              .linked = linked,
+              .linked = how->linked,
+              .served = how->served,
               .run = stk_view_get_run(view),
               .now_ms = now_ms,
               .arena = arena,
@@ -477,9 +354,16 @@ int stk_html_card(const stk_view *view, stk_store *store, int64_t now_ms, bool l
               .err = err};
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(stk_show_total(view, store, now_ms, &p.totals, err));
-    int (*const parts[])(const page *) = {
-        head,   tiles,         notes, failures, pictures, stk_html_steps, stk_html_artifacts,
-        curves, stk_html_facts};
+    int (*const parts[])(const page *) = {head,
+                                          tiles,
+                                          notes,
+                                          failures,
+                                          pictures,
+                                          stk_html_steps,
+                                          stk_html_artifacts,
+                                          stk_html_all_metrics,
+                                          curves,
+                                          stk_html_facts};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         STK_TRY(parts[i](&p));
     }
@@ -489,4 +373,18 @@ int stk_html_card(const stk_view *view, stk_store *store, int64_t now_ms, bool l
                            p.run->id, out->max);
     }
     return 0;
+}
+
+int stk_html_card(const stk_view *view, stk_store *store, int64_t now_ms, bool linked, stk_buf *out,
+                  stk_err *err)
+{
+    page how = {.linked = linked, .out = out, .err = err};
+    return write_run_page(view, store, now_ms, &how);
+}
+
+int stk_html_run_served(const stk_view *view, stk_store *store, int64_t now_ms, stk_buf *out,
+                        stk_err *err)
+{
+    page how = {.served = true, .out = out, .err = err};
+    return write_run_page(view, store, now_ms, &how);
 }

@@ -12,7 +12,7 @@ enum { BIN_W = 6, BIN_H = 26 };
 static const char head[] =
     "<div class=\"scroll\"><table "
     "class=\"steps\"><thead><tr><th>step</th><th>status</th><th>time</th>"
-    "<th>asked</th><th>granted</th><th>used</th><th></th></tr></thead><tbody>\n";
+    "<th>asked</th><th>granted</th><th>used</th><td></td></tr></thead><tbody>\n";
 
 typedef const char *(*format_fn)(double amount, char *buf, size_t size);
 

@@ -3,6 +3,7 @@
 #define STK_SHOW_HTML_PRIVATE_H
 
 #include "show/show_html.h"
+#include "show/show_markup.h"
 #include "show/show_private.h"
 
 /* The most items that a card lists; of further ones it shows the number. */
@@ -14,7 +15,7 @@ enum {
     TAIL_LINES = 30,
     MAX_WIDE = 3
 };
-#define MAX_CARD_BYTES ((size_t)256 << 20)
+#define MAX_CARD_BYTES STK_MARKUP_MAX
 #define MAX_PREVIEWS_BYTES ((size_t)24 << 20) /* of all artifacts on a page */
 
 typedef struct page {
@@ -23,6 +24,7 @@ typedef struct page {
     stk_view_totals totals;
     stk_store *store; /* or NULL */
     bool linked;      /* the page lies in the run's folder */
+    bool served;      /* a part of a page of `stoker ui`, whose pages links lead to */
     int64_t now_ms;
     stk_arena *arena;     /* scratch: reset after each task */
     size_t *preview_room; /* bytes that previews of artifacts may still take */
@@ -32,34 +34,14 @@ typedef struct page {
 
 int stk_html_details(const page *p, uint32_t i_task,
                      stk_view_details *ret); /* uses p->arena and resets it first */
-/* Adds text, escaped and with control characters made visible. Every text that isn't ours must go
- * through this function or stk_html_put. */
-void stk_html_user(stk_buf *out, const char *text);
-/* Adds our own HTML; the text for each %s is escaped as above. */
-void stk_html_put(stk_buf *out, const char *html, ...) __attribute__((format(printf, 2, 3)));
-void stk_html_cell(stk_buf *out, const char *class, const char *text); /* class NULL: none */
-void stk_html_cell_size(stk_buf *out, int64_t bytes);                  /* < 0: empty */
-void stk_html_seconds(stk_buf *out, double s);
 /* Adds how long the task ran, or has been running. */
 void stk_html_took(const page *p, const stk_view_task *task);
-void stk_html_status(stk_buf *out, const char *status);
 /* One task as a row of the table of steps. */
 int stk_html_step_row(const page *p, uint32_t i_task);
 void stk_html_more(const page *p, uint32_t n, uint32_t shown, const char *what);
-/* Begins the page, up to the text of its title. `more`: further sources that the
- * Content-Security-Policy allows. */
-void stk_html_open(stk_buf *out, const char *more);
-/* `step`: the step that the note is about, or NULL: the run. */
-void stk_html_note(stk_buf *out, const char *step, const char *text);
-void stk_html_panel_open(stk_buf *out, const char *heading);
-void stk_html_panel_close(stk_buf *out);
-/* A panel with `before`, `body` and `behind`; nothing if `body` is empty. */
-void stk_html_panel(stk_buf *out, const char *heading, const char *before, const stk_buf *body,
-                    const char *behind);
-void stk_html_tile_count(stk_buf *out, uint64_t n, const char *what);
-void stk_html_tile_seconds(stk_buf *out, double s, const char *what);    /* < 0: none */
-void stk_html_tile_bytes(stk_buf *out, int64_t bytes, const char *what); /* < 0: none */
-void stk_html_tile(stk_buf *out, const char *value, const char *what);
+/* A page that isn't a card, up to the inside of its <header>; its end. --- show_page.c */
+void stk_html_page_open(stk_buf *out, const char *title);
+void stk_html_page_close(stk_buf *out);
 /* Adds the members of a JSON object as rows of two cells, long values cut; and a panel of such
  * rows. */
 void stk_html_pairs_panel(stk_buf *out, const char *heading, const stk_buf *rows);
@@ -69,6 +51,10 @@ int stk_html_failure(const page *p, uint32_t i_task);
 /* The task's usage over time. Opens the panel before the first task that has samples (*n_shown is
  * 0). */
 int stk_html_curves(const page *p, uint32_t i_task, uint32_t *n_shown);
+/* What the task measured over time; opens its panel like stk_html_curves. --- show_html_metrics.c
+ */
+int stk_html_metrics(const page *p, uint32_t i_task, uint32_t *n_shown);
+int stk_html_all_metrics(const page *p);
 /* The table of artifacts. `step` before the name, or NULL; `about`: a text for a value that has no
  * JSON, or NULL. */
 void stk_html_artifacts_open(stk_buf *out);
@@ -76,12 +62,14 @@ void stk_html_artifact_row(const page *p, const char *step, const stk_view_ref *
                            const char *about);
 void stk_html_artifacts_close(stk_buf *out);
 
-/* --- show_cards.c: all add nothing to a page that isn't in the run's folder --- */
+/* --- show_cards.c: links, which only a page in the run's folder or of `stoker ui` has --- */
 
 /* `text`, as a link to the task's card if that is there. */
 void stk_html_task_link(const page *p, uint32_t i_task, const char *text);
 /* " stdout stderr", as links to those that aren't empty. */
-void stk_html_log_links(const page *p, const stk_view_details *d);
+void stk_html_log_links(const page *p, uint32_t i_task, const stk_view_details *d);
+/* The name of an artifact, as a link to its page. */
+void stk_html_artifact_link(const page *p, const char *step, const stk_view_ref *ref);
 void stk_html_before_link(const page *p);
 
 /* --- show_preview.c --- */
@@ -91,6 +79,11 @@ void stk_html_value(stk_buf *out, const stk_view_ref *ref, const char *about);
 /* A row of the table of artifacts with what can be seen of one: a frame's first rows, a picture, a
  * text. Nothing if its value says it all, or it can't be shown. */
 void stk_html_preview(const page *p, stk_buf *out, const stk_view_ref *ref);
+
+/* --- show_html_time.c --- */
+
+/* When each step ran, and what each device and the CPUs did then. */
+int stk_html_timelines(const page *p);
 
 /* --- show_html_alike.c --- */
 

@@ -71,7 +71,7 @@ int stk_html_step_row(const page *p, uint32_t i_task)
             stk_buf_printf(&about, "in %s", d.image);
         }
         stk_html_put(out, "<td class=\"dim\">%s", stk_text_or(about.data, ""));
-        stk_html_log_links(p, &d);
+        stk_html_log_links(p, i_task, &d);
         stk_buf_text(out, "</td>");
     } else {
         const char *about = d.error_text;
@@ -125,10 +125,8 @@ void stk_html_artifact_row(const page *p, const char *step, const stk_view_ref *
 {
     stk_buf *out = p->out;
     stk_buf_text(out, "<tr><td><b>");
-    if (step != NULL) {
-        stk_html_put(out, "%s.", step);
-    }
-    stk_html_put(out, "%s</b>", ref->name);
+    stk_html_artifact_link(p, step, ref);
+    stk_buf_text(out, "</b>");
     if (ref->artifact_name != NULL) {
         stk_html_put(out, "<br/><span class=\"dim\">%s", ref->artifact_name);
         if (ref->artifact_version != NULL) {
@@ -143,6 +141,17 @@ void stk_html_artifact_row(const page *p, const char *step, const stk_view_ref *
     stk_html_put(out, "<td class=\"num\"><code title=\"%s\">", ref->digest);
     stk_buf_printf(out, "%.12s</code></td></tr>\n", stk_text_or(ref->digest, ""));
     stk_html_preview(p, out, ref);
+}
+
+int stk_html_artifact_served(const stk_view_ref *ref, const char *store, stk_buf *out, stk_err *err)
+{
+    size_t room = MAX_PREVIEWS_BYTES;
+    const stk_view_run run = {.store = store};
+    const page p = {.run = &run, .served = true, .preview_room = &room, .out = out, .err = err};
+    stk_html_artifacts_open(out);
+    stk_html_artifact_row(&p, NULL, ref, NULL);
+    stk_html_artifacts_close(out);
+    return 0;
 }
 
 int stk_html_artifacts(const page *p)
@@ -278,6 +287,7 @@ void stk_html_origin(const page *p)
     }
     stk_buf_printf(out,
                    "</tbody></table></section>\n<footer>stoker %s · <code>stoker show %s</code>"
-                   "</footer>\n</main></body></html>\n",
+                   "</footer>\n",
                    STK_VERSION, run->id);
+    stk_buf_text(out, stk_text_when(!p->served, "</main></body></html>\n"));
 }

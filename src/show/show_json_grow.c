@@ -149,14 +149,12 @@ static int put_number(const stk_view *view, const stk_view_artifact *one, stk_ar
 }
 
 /* refs: the list to add the artifacts to, with numbers here; NULL: writes them here in full. */
-static int put_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_arena *arena,
-                     shared *refs, stk_buf *out, stk_err *err)
+static int put_artifacts(const stk_view *view, const stk_view_scope *scope, stk_arena *arena,
+                         shared *refs, stk_buf *out, stk_err *err)
 {
-    stk_view_scope scope;
-    STK_TRY(stk_view_get_scope(view, i_task, rank, arena, &scope, err));
     stk_json_open(out, "artifacts", '{');
-    for (uint32_t i = 0; i < scope.n; i++) {
-        const stk_view_artifact *one = &scope.items[i];
+    for (uint32_t i = 0; i < scope->n; i++) {
+        const stk_view_artifact *one = &scope->items[i];
         stk_json_put_key(out, one->name);
         if (refs != NULL) {
             STK_TRY(put_number(view, one, arena, refs, out, err));
@@ -165,6 +163,39 @@ static int put_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_a
         }
     }
     stk_json_close(out, '}');
+    return 0;
+}
+
+static int put_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_arena *arena,
+                     shared *refs, stk_buf *out, stk_err *err)
+{
+    stk_view_scope scope;
+    STK_TRY(stk_view_get_scope(view, i_task, rank, arena, &scope, err));
+    return put_artifacts(view, &scope, arena, refs, out, err);
+}
+
+/* What the attempts before the last had made, by rank; the newest first. */
+static int put_earlier(const stk_view *view, uint32_t i_task, stk_arena *arena, shared *refs,
+                       stk_buf *out, stk_err *err)
+{
+    const stk_view_task *task = stk_view_get_task(view, i_task);
+    stk_json_open(out, "earlier", '[');
+    for (const stk_view_attempt *one = task->earlier; one != NULL; one = one->before) {
+        stk_json_open(out, NULL, '{');
+        stk_json_put_whole(out, "attempt", one->number);
+        stk_json_put_whole(out, "ended_ms", one->ended_ms);
+        stk_json_open(out, "ranks", '[');
+        for (uint32_t k = 0; k < MAX(task->ranks, 1); k++) {
+            stk_view_scope scope;
+            STK_TRY(stk_view_attempt_scope(view, i_task, k, one, arena, &scope, err));
+            stk_json_open(out, NULL, '{');
+            STK_TRY(put_artifacts(view, &scope, arena, refs, out, err));
+            stk_json_close(out, '}');
+        }
+        stk_json_close(out, ']');
+        stk_json_close(out, '}');
+    }
+    stk_json_close(out, ']');
     return 0;
 }
 
@@ -192,7 +223,7 @@ static int put_inside(const stk_view *view, uint32_t i_task, const stk_view_deta
         stk_json_close(out, '}');
     }
     stk_json_close(out, ']');
-    return 0;
+    return put_earlier(view, i_task, arena, refs, out, err);
 }
 
 static int put_one(const stk_view *view, uint32_t i_task, bool inside, stk_arena *arena,

@@ -248,6 +248,21 @@ static void note_line(stk_progress *p, const char *text)
     }
 }
 
+/* Many jobs wait for the same. */
+static bool was_said(stk_progress *p, const stk_json *data)
+{
+    const char *text = stk_json_get_text(data, "text");
+    if (text == NULL || stk_json_get(data, "waits") == NULL) {
+        return false;
+    }
+    if (p->wait != NULL && strcmp(p->wait, text) == 0) {
+        return true;
+    }
+    free(p->wait);
+    p->wait = strdup(text); /* NULL: it is said again */
+    return false;
+}
+
 void stk_progress_add_cached(stk_progress *p)
 {
     char count[32];
@@ -286,7 +301,9 @@ void stk_progress_event(stk_progress *p, const stk_event_row *row)
     case STK_EV_NOTE: {
         STK_ARENA_AUTO scratch = stk_arena_new(0);
         const stk_json *data = stk_json_read(scratch, row->data);
-        note_line(p, stk_json_get_text(data, "text"));
+        if (!was_said(p, data)) {
+            note_line(p, stk_json_get_text(data, "text"));
+        }
         break;
     }
     case STK_EV_RUN_CREATED: {
@@ -355,5 +372,6 @@ void stk_progress_done(stk_progress *p)
     free(p->running);
     free(p->n_reported);
     free(p->widths);
+    free(p->wait);
     free(p);
 }

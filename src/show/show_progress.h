@@ -36,6 +36,7 @@ typedef struct stk_progress_config {
      * none. May be NULL. */
     const char *(*bar)(void *arg, uint32_t task, uint32_t i);
     void *bar_arg;
+    struct stk_eta *eta; /* how long the run has still to go (eta.h); or NULL */
 } stk_progress_config;
 
 stk_progress *stk_progress_new(const stk_progress_config *config,

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "show/eta.h"
 #include "show/show_private.h"
 #include "show/show_progress_private.h"
 
@@ -181,6 +182,10 @@ static void bar_line(stk_progress *p, int64_t now_ms)
     int64_t start = run->started_ms != 0 ? run->started_ms : run->created_ms;
     if (start > 0 && now_ms >= start) {
         stk_buf_printf(&line, "  %s", stk_units_format_duration(now_ms - start, a, sizeof a));
+    }
+    int64_t left_ms = stk_eta_left_ms(p->config.eta, now_ms);
+    if (left_ms >= 0) {
+        stk_buf_printf(&line, ", %s", stk_eta_text(left_ms, a, sizeof a));
     }
     live_line(p, run->n[STK_TASK_FAILED] > 0 ? STK_INK_BAD : STK_INK_GOOD, line.data);
 }

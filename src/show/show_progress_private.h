@@ -23,6 +23,7 @@ struct stk_progress {
     int64_t drawn_ms;
     uint32_t cached_unreported;
     uint32_t *n_reported; /* by step of a growing run: how many tasks the lines so far cover */
+    char *wait;           /* what a job waits for, as said last */
     bool dirty;
 };
 

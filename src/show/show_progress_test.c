@@ -251,6 +251,27 @@ static void test_piped(void **state)
     stage_close(&s);
 }
 
+/* Jobs of other machines that wait for the same. */
+static void test_waits(void **state)
+{
+    (void)state;
+    stage s;
+    stage_open(&s, three, false, false);
+    feed(&s, STK_EV_RUN_STARTED, UINT32_MAX, 0, "{}");
+    for (uint32_t i = 0; i < 3; i++) {
+        feed(&s, STK_EV_NOTE, i, 10, "{\"text\":\"work waits: A\",\"waits\":\"A\"}");
+    }
+    feed(&s, STK_EV_NOTE, 0, 11, "{\"text\":\"work waits: B\",\"waits\":\"B\"}");
+    feed(&s, STK_EV_NOTE, 0, 12, "{\"waits\":\"\"}");
+    feed(&s, STK_EV_NOTE, 0, 13, "{\"text\":\"again\"}");
+    feed(&s, STK_EV_NOTE, 1, 13, "{\"text\":\"again\"}");
+    (void)stk_progress_tick(s.p, stk_case_ms(3200));
+    (void)stk_progress_tick(s.p, stk_case_ms(3400));
+    assert_string_equal(s.text, "note      work waits: A\nnote      work waits: B\n"
+                                "note      again\nnote      again\n");
+    stage_close(&s);
+}
+
 static void test_quiet(void **state)
 {
     (void)state;
@@ -346,8 +367,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_terminal), cmocka_unit_test(test_resize),
         cmocka_unit_test(test_retry),    cmocka_unit_test(test_piped),
-        cmocka_unit_test(test_quiet),    cmocka_unit_test(test_many),
-        cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_waits),    cmocka_unit_test(test_quiet),
+        cmocka_unit_test(test_many),     cmocka_unit_test(test_wide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

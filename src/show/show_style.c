@@ -29,7 +29,7 @@ stk_style stk_style_of(FILE *out, bool colour)
     stk_style style = {.colour = colour, .utf8 = locale_is_utf8(), .columns = 100};
     struct winsize size;
     if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
-        style.columns = MAX(40, MIN(size.ws_col, 120));
+        style.columns = MAX(40, MIN(size.ws_col, STK_STYLE_COLUMNS_MOST));
     }
     if (getcwd(style.cwd, sizeof style.cwd) == NULL) {
         style.cwd[0] = '\0';
@@ -39,8 +39,8 @@ stk_style stk_style_of(FILE *out, bool colour)
 
 void stk_text_ink(stk_buf *out, const stk_style *style, stk_ink ink, const char *text)
 {
-    static const char *const codes[] = {"",         "\033[32m", "\033[31m",
-                                        "\033[33m", "\033[2m",  "\033[1m"};
+    static const char *const codes[] = {"",        "\033[32m", "\033[31m", "\033[33m",
+                                        "\033[2m", "\033[1m",  "\033[36m", "\033[35m"};
     if (!style->colour || ink == STK_INK_PLAIN) {
         stk_buf_text(out, text);
         return;

@@ -23,6 +23,11 @@ int stk_svg_timeline(const stk_view *view, int64_t now_ms, stk_buf *out, stk_err
 int stk_svg_wide_timeline(const stk_view *view, const stk_alike *alike, int64_t now_ms,
                           stk_buf *out, stk_err *err);
 
+/* What each device and the CPUs did: a lane each, with the tasks that held it, how busy it was, and
+ * marks where an attempt ran out of memory, was preempted or was tried again. Nothing without a
+ * device or a sample. */
+int stk_svg_lanes(const stk_view *view, int64_t now_ms, stk_buf *out, stk_err *err);
+
 /* A stretch of time on the x axis, which begins at `left`. */
 typedef struct stk_svg_span {
     int64_t from_ms;

@@ -89,10 +89,10 @@ static void draw_curve(const svg_curve *c, stk_buf *out)
     }
     double v_max = (end > 0 ? end : 1) * 1.06;
     double h = CURVE_H - PLOT_T - PLOT_B;
-    stk_buf_printf(out,
-                   "<svg class=\"curve\" viewBox=\"0 0 %d %d\" role=\"img\"><text class=\"what\" "
-                   "x=\"%d\" y=\"14\">",
-                   CURVE_W, CURVE_H, PLOT_L);
+    stk_buf_printf(out, "<svg class=\"curve\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"",
+                   CURVE_W, CURVE_H);
+    stk_buf_html(out, c->title);
+    stk_buf_printf(out, "\"><text class=\"what\" x=\"%d\" y=\"14\">", PLOT_L);
     stk_buf_html(out, c->title);
     stk_buf_printf(out, "</text><text class=\"peak\" x=\"%d\" y=\"14\">peak %s", CURVE_W - PLOT_R,
                    value_text(c, top, text, sizeof text));

@@ -41,7 +41,13 @@ static void meta(const sheet *s, const stk_view_details *d)
         stk_buf_printf(out, "_node_%lld", (long long)s->rank);
     }
     stk_buf_text(out, "</code> of ");
-    stk_html_put(out, s->p.linked ? "<a href=\"card.html\">%s</a>" : "%s", s->p.run->pipeline);
+    if (s->p.served) {
+        stk_html_href(out, "run", (const char *const[]){"run", s->p.run->id, NULL});
+    } else if (s->p.linked) {
+        stk_buf_text(out, "<a href=\"card.html\">");
+    }
+    stk_html_user(out, s->p.run->pipeline);
+    stk_buf_text(out, stk_text_when(s->p.served || s->p.linked, "</a>"));
     if (s->task->started_ms > 0) {
         stk_buf_printf(out, " · %s", stk_text_time(s->task->started_ms, false, text, sizeof text));
     }
@@ -55,25 +61,26 @@ static int head(const sheet *s)
 {
     const page *p = &s->p;
     stk_buf *out = p->out;
-    stk_ink ink;
     stk_view_details d;
     const char *status = stk_view_status(p->view, s->task, true);
     const char *title = stk_json_get_text(s->card, "title");
     STK_TRY(stk_html_details(p, s->i_task, &d));
+    title = stk_text_or(title, stk_view_who(p->view, s->i_task, p->arena));
+    if (p->served) {
+        stk_html_title(out, title, status);
+        meta(s, &d);
+        return 0;
+    }
     stk_html_open(out, "img-src data:; ");
-    stk_html_put(out, "%s %s</title>\n", stk_text_or(title, s->task->title), status);
+    stk_html_put(out, "%s %s</title>\n", title, status);
     if (s->reload_s > 0 && is_live(s)) {
         stk_buf_printf(out, "<meta http-equiv=\"refresh\" content=\"%d\"/>\n", s->reload_s);
     }
     stk_buf_text(out, "<style>\n");
     stk_buf_text(out, stk_show_css);
     stk_buf_text(out, stk_show_parts_css);
-    stk_buf_text(out, "</style></head>\n");
-    stk_html_put(out,
-                 "<body><main>\n<header><div class=\"title\"><h1>%s</h1>"
-                 "<span class=\"pill s-%s\">%s %s</span></div>\n",
-                 stk_text_or(title, stk_view_who(p->view, s->i_task, p->arena)), status,
-                 stk_text_mark(status, true, &ink), status);
+    stk_buf_text(out, "</style></head>\n<body><main>\n");
+    stk_html_title(out, title, status);
     meta(s, &d);
     return 0;
 }
@@ -226,7 +233,7 @@ static int resources(const sheet *s)
     stk_html_panel_open(out, "Resources: asked, granted, used");
     stk_buf_text(out, "<div class=\"scroll\"><table "
                       "class=\"steps\"><thead><tr><th>task</th><th>status</th><th>time"
-                      "</th><th>asked</th><th>granted</th><th>used</th><th></th></tr></thead>"
+                      "</th><th>asked</th><th>granted</th><th>used</th><td></td></tr></thead>"
                       "<tbody>\n");
     int rc = stk_html_step_row(&s->p, s->i_task);
     stk_buf_text(out, "</tbody></table></div>");
@@ -238,6 +245,16 @@ static int curves(const sheet *s)
 {
     uint32_t n_shown = 0;
     int rc = stk_html_curves(&s->p, s->i_task, &n_shown);
+    if (n_shown > 0) {
+        stk_html_panel_close(s->p.out);
+    }
+    return rc;
+}
+
+static int metrics(const sheet *s)
+{
+    uint32_t n_shown = 0;
+    int rc = stk_html_metrics(&s->p, s->i_task, &n_shown);
     if (n_shown > 0) {
         stk_html_panel_close(s->p.out);
     }
@@ -270,9 +287,8 @@ static int logs(const sheet *s)
 
 typedef int (*part)(const sheet *s);
 /* The parts of a page, by the card's type. */
-static const part all_parts[] = {head,      tiles,    notes, components, parameters,
-                                 artifacts, metadata, graph, code,       resources,
-                                 curves,    logs,     NULL};
+static const part all_parts[] = {head,     tiles, notes, components, parameters, artifacts, metrics,
+                                 metadata, graph, code,  resources,  curves,     logs,      NULL};
 static const part blank_parts[] = {head, notes, components, NULL};
 static const part device_parts[] = {head, tiles, resources, curves, NULL};
 
@@ -287,10 +303,9 @@ static int write_page(const sheet *s)
     for (size_t i = 0; parts[i] != NULL; i++) {
         STK_TRY(parts[i](s));
     }
-    stk_html_put(
-        s->p.out,
-        "<footer>stoker %s · <code>stoker card %s/%s</code></footer>\n</main></body></html>\n",
-        STK_VERSION, s->p.run->id, s->task->label);
+    stk_html_put(s->p.out, "<footer>stoker %s · <code>stoker card %s/%s</code></footer>\n",
+                 STK_VERSION, s->p.run->id, s->task->label);
+    stk_buf_text(s->p.out, stk_text_when(!s->p.served, "</main></body></html>\n"));
     if (s->p.out->failed) {
         return stk_err_set(s->p.err, STK_E_LIMIT, "the card of task %s is larger than %zu bytes",
                            s->task->label, s->p.out->max);
@@ -356,6 +371,7 @@ int stk_html_task_card(const stk_view *view, uint32_t i_task, const stk_task_car
     sheet s = {.p = {.view = view,
                      .preview_room = &preview_room,
                      .linked = options->linked,
+                     .served = options->served,
                      .run = stk_view_get_run(view),
                      .now_ms = now_ms,
                      .arena = keep,
@@ -368,7 +384,7 @@ int stk_html_task_card(const stk_view *view, uint32_t i_task, const stk_task_car
                .reload_s = options->reload_s};
     const stk_task_card *card = NULL;
     STK_TRY(choose_card(&s, options->id, &card));
-    if (card != NULL && card->html != NULL) {
+    if (card != NULL && card->html != NULL && !options->served) {
         STK_TEXT_AUTO html = NULL;
         size_t len = 0;
         STK_TRY(stk_file_read_untrusted(card->html, MAX_CARD_BYTES, &html, &len, err));

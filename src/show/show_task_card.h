@@ -34,6 +34,8 @@ typedef struct stk_task_card_options {
                        has the default page */
     const stk_buf *graph; /* the run's graph as SVG, for many pages of one run; NULL: it is drawn */
     bool linked;          /* the page lies in the run's folder */
+    bool served;          /* only the page's content, for a page of `stoker ui`; not the HTML page
+                             that a card class wrote */
     int reload_s;         /* how often the page of a live task reloads itself; 0: never */
 } stk_task_card_options;
 

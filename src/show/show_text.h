@@ -14,6 +14,8 @@
 #include "show/runs.h"
 #include "store/view/view.h"
 
+enum { STK_STYLE_COLUMNS_MOST = 120 }; /* of a terminal's lines; files have more */
+
 typedef struct stk_style {
     bool colour;
     bool utf8;
@@ -53,7 +55,9 @@ typedef enum {
     STK_INK_BAD,
     STK_INK_WARN,
     STK_INK_DIM,
-    STK_INK_BOLD
+    STK_INK_BOLD,
+    STK_INK_USE, /* of a device */
+    STK_INK_MEMORY
 } stk_ink;
 
 /* The sign for an unknown value. */

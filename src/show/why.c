@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "host/fit/fit.h"
 #include "run/run_standing.h"
 
 /* The first unfinished step among those whose outputs `inputs` take, or NULL. */
@@ -42,7 +43,7 @@ static void say_devices(const stk_view *view, stk_run_standing *s, const stk_sch
         }
     }
     if (stk_devset_count(&why->outside) > 0) {
-        const char *who = stk_exec_holders(s->accel, &why->outside, arena);
+        const char *who = stk_fit_holders(s->accel, &why->outside, arena);
         stk_buf_printf(out, "%s%s", comma, stk_text_or(who, "others hold some of them"));
     }
 }
@@ -108,8 +109,12 @@ static int why_waiting(stk_store *store, const stk_view *view, uint32_t i_task, 
         stk_buf_printf(out, "step '%s' never ran: the run was %s before its turn came", task->title,
                        stk_view_get_run(view)->status);
     } else if (other != NULL) {
-        stk_buf_printf(out, "step '%s' waits for step '%s', which is %s", task->title, other->title,
-                       stk_state_word(other->state));
+        stk_buf_printf(out, "step '%s' waits for step '%s', which ", task->title, other->title);
+        if (other->state == STK_TASK_RUNNING && other->waits != NULL) {
+            stk_buf_printf(out, "waits itself: %s", other->waits);
+        } else {
+            stk_buf_printf(out, "is %s", stk_state_word(other->state));
+        }
     } else if (grows) {
         /* The record has the tasks' requests, but not the order in which the scheduler would serve
          * them, so this can't say which one comes first. */
@@ -140,6 +145,25 @@ static void say_place(const stk_view_details *d, bool runs, stk_arena *arena, st
     if (backend != NULL && stack != NULL) {
         stk_buf_printf(out, "; it %s on %s (stack '%s')", runs ? "runs" : "ran", backend, stack);
     }
+}
+
+/* The run ended without an end of it: its engine is gone, and a job may go on. */
+static void say_left(const stk_view *view, const char *name, const stk_view_details *d,
+                     stk_arena *arena, stk_buf *out)
+{
+    stk_buf_printf(out, "step '%s' was under way when the run's engine ended", name);
+    say_place(d, true, arena, out);
+    stk_buf_printf(out, "; 'stoker resume %s' goes on with it", stk_view_get_run(view)->id);
+}
+
+/* What was given to other machines, and waits there. */
+static void say_wait(const stk_view_task *task, const char *name, const stk_view_details *d,
+                     stk_arena *arena, stk_buf *out)
+{
+    const stk_json *granted = stk_json_read(arena, d->granted_json);
+    stk_buf_printf(out, "step '%s' waits on %s (stack '%s'): %s", name,
+                   stk_text_or(stk_json_get_text(granted, "backend"), "other machines"),
+                   stk_text_or(stk_json_get_text(granted, "stack"), "?"), task->waits);
 }
 
 int stk_show_why_task(stk_store *store, const stk_view *view, uint32_t i_task, stk_arena *arena,
@@ -192,6 +216,14 @@ int stk_show_why_task(stk_store *store, const stk_view *view, uint32_t i_task, s
         break;
     case STK_TASK_SUCCEEDED:
     case STK_TASK_RUNNING:
+        if (task->state == STK_TASK_RUNNING && task->waits != NULL && stk_view_is_live(view)) {
+            say_wait(task, name, &d, arena, out);
+            break;
+        }
+        if (task->state == STK_TASK_RUNNING && !stk_view_is_live(view)) {
+            say_left(view, name, &d, arena, out);
+            break;
+        }
         stk_buf_printf(out, "step '%s' ran: %s", name, stk_text_or(d.miss, "it was not cached"));
         say_place(&d, task->state == STK_TASK_RUNNING, arena, out);
         break;

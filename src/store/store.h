@@ -185,6 +185,12 @@ int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_
 int stk_store_events(stk_store *store, const char *run, int64_t after,
                      int (*each)(void *arg, const stk_event_row *row), void *arg, stk_err *err);
 
+/* A number that changes when another process has committed something; -1: unknown. Costs
+ * microseconds. */
+int64_t stk_store_changes(stk_store *store);
+/* The number of the run's last event; 0: it has none, or the store can't be read. */
+int64_t stk_store_last_event(stk_store *store, const char *run);
+
 /* The most memory of one device that the last 10 succeeded attempts of a step used, in bytes; -1 if
  * none on record had a device. Searches the pipeline's last 100 runs. */
 int stk_store_peak(stk_store *store, const char *pipeline, const char *step, int64_t *ret_bytes,
@@ -324,6 +330,33 @@ int stk_store_set_named_ref(stk_store *store, const char *name, const char *vers
  * refers to it. STK_E_NOT_FOUND if there was none. */
 int stk_store_remove_named(stk_store *store, const char *name, const char *version, uint32_t *ret_n,
                            stk_err *err);
+/* Gives all versions of a name another one. STK_E_NOT_FOUND: there is none, or the other is taken.
+ */
+int stk_store_rename_named(stk_store *store, const char *name, const char *new_name, stk_err *err);
+
+/* --- records: named JSON objects that a dialect keeps beside its runs, such as models --- */
+
+enum { STK_RECORD_NEW = 0, STK_RECORD_ANY = -1 };
+
+typedef struct stk_record {
+    const char *kind;
+    const char *name;
+    const char *body; /* a JSON object; the store doesn't read it */
+    int64_t revision; /* from 1; each write adds 1 */
+    int64_t created_ms;
+    int64_t updated_ms;
+} stk_record;
+
+/* Records of a kind in order of creation. name NULL: all. */
+int stk_store_list_records(stk_store *store, const char *kind, const char *name, stk_arena *arena,
+                           stk_record **ret_records, uint32_t *ret_n, stk_err *err);
+/* Writes kind, name and body at the time `updated_ms`. `expected`: the revision that it replaces,
+ * STK_RECORD_NEW (there is none yet) or STK_RECORD_ANY. STK_E_BUSY: it isn't so; read it again. */
+int stk_store_put_record(stk_store *store, const stk_record *record, int64_t expected,
+                         int64_t *ret_revision, stk_err *err);
+/* STK_E_NOT_FOUND if there is none. */
+int stk_store_remove_record(stk_store *store, const char *kind, const char *name, stk_err *err);
+
 /* The named artifacts that a run made, in order of creation. */
 int stk_store_run_named(stk_store *store, const char *run, stk_arena *arena,
                         stk_named_row **ret_rows, uint32_t *ret_n, stk_err *err);

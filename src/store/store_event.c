@@ -579,6 +579,20 @@ int stk_store_remove_named(stk_store *store, const char *name, const char *versi
     return rc;
 }
 
+int stk_store_rename_named(stk_store *store, const char *name, const char *new_name, stk_err *err)
+{
+    static const char sql[] = "UPDATE named SET name = ?2 WHERE name = ?1"
+                              " AND NOT EXISTS (SELECT 1 FROM named WHERE name = ?2)";
+    uint32_t n = 0;
+    STK_TRY(change_named(store, sql, (const char *const[4]){name, new_name}, &n, err));
+    if (n == 0) {
+        return stk_err_set(err, STK_E_NOT_FOUND,
+                           "no artifact is named '%s', or there is one named '%s' already", name,
+                           new_name);
+    }
+    return 0;
+}
+
 /* Reads all rows of a query on `named` whose parameters are bound. Finalizes the statement. */
 static int read_named(stk_store *store, sqlite3_stmt *stmt, stk_arena *arena,
                       stk_named_row **ret_rows, uint32_t *ret_n, stk_err *err)

@@ -77,7 +77,7 @@ struct stk_store {
     bool is_fetching;
 };
 
-enum { STK_STORE_FORMAT = 3, STK_STORE_BUSY_MS = 10000 };
+enum { STK_STORE_FORMAT = 4, STK_STORE_BUSY_MS = 10000 };
 
 /* store_sql.c */
 /* Migrates a store. Step i brings it from version i to i + 1; all steps run in one transaction. */

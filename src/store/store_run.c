@@ -40,16 +40,18 @@ static int not_found(const stk_store *store, const char *run, stk_err *err)
     return STK_E_NOT_FOUND;
 }
 
+/* Date and time, then the millisecond (10 bits) and 14 random bits: ids sort by their start. */
 static int make_id(int64_t now_ms, char *id, size_t size)
 {
-    unsigned char r[3];
+    uint16_t r;
     struct tm tm;
     time_t t = (time_t)(now_ms / 1000);
-    if (gmtime_r(&t, &tm) == NULL || getrandom(r, sizeof r, 0) != (ssize_t)sizeof r) {
+    if (gmtime_r(&t, &tm) == NULL || getrandom(&r, sizeof r, 0) != (ssize_t)sizeof r) {
         return errno;
     }
-    (void)snprintf(id, size, "%04d%02d%02d-%02d%02d%02d-%02x%02x%02x", (tm.tm_year + 1900) % 10000,
-                   tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, r[0], r[1], r[2]);
+    uint32_t last = (uint32_t)(now_ms % 1000) << 14 | (r & 0x3fffu);
+    (void)snprintf(id, size, "%04d%02d%02d-%02d%02d%02d-%06x", (tm.tm_year + 1900) % 10000,
+                   tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, last & 0xffffffu);
     return 0;
 }
 
@@ -69,7 +71,7 @@ static int make_run_folder(stk_store *store, int64_t now_ms, char *id, size_t si
             sys = errno;
         }
         if (sys == EEXIST) {
-            continue; /* exists: try the next of 24 random bits per second */
+            continue; /* exists: try the next of 14 random bits per millisecond */
         }
         if (sys == 0) {
             sys = STK_FAILPOINT_ERR("store.run.folder");

@@ -52,6 +52,10 @@ static const char *const migrations[] = {
      * unknown), and when a check last read the content. */
     "ALTER TABLE artifacts ADD COLUMN stamp TEXT;"
     "ALTER TABLE artifacts ADD COLUMN verified_ms INTEGER NOT NULL DEFAULT 0;",
+    /* What a dialect keeps beside runs: models, tags, secrets (store_record.c). */
+    "CREATE TABLE records(id INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL,"
+    " body TEXT NOT NULL, revision INTEGER NOT NULL, created_ms INTEGER NOT NULL,"
+    " updated_ms INTEGER NOT NULL, UNIQUE(kind, name));",
 };
 _Static_assert(sizeof migrations / sizeof migrations[0] == STK_STORE_FORMAT,
                "one migration a version");

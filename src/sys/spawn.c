@@ -181,6 +181,9 @@ IN_CHILD static int run_child(void *arg)
     if (s->new_session) {
         TRY(AT_SESSION, setsid());
     }
+    if (s->new_group) {
+        TRY(AT_SESSION, setpgid(0, 0));
+    }
     if (s->die_with_parent) {
         TRY(AT_SESSION, prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0));
         if (getppid() != c->parent) {

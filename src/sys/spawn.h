@@ -35,6 +35,7 @@ typedef struct stk_spawn {
                              NULL-terminated, or NULL. The caller must be allowed to mount */
     bool die_with_parent; /* PR_SET_PDEATHSIG SIGKILL */
     bool new_session;     /* setsid */
+    bool new_group;       /* setpgid: the terminal's signals don't reach it */
     bool no_new_privs;
 } stk_spawn;
 

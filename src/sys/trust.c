@@ -119,7 +119,7 @@ void stk_trust_make_own(int fd)
 
 /* --- what was named --- */
 
-static char *list_path(void)
+char *stk_trust_config(const char *name)
 {
     const char *config = getenv("XDG_CONFIG_HOME");
     const char *home = getenv("HOME");
@@ -127,13 +127,13 @@ static char *list_path(void)
     struct passwd pw;
     struct passwd *p = NULL;
     if (config != NULL && config[0] == '/') {
-        return stk_file_join(config, "stoker/trusted");
+        return stk_file_printf("%s/stoker/%s", config, name);
     }
     if (home == NULL || home[0] != '/') {
         (void)getpwuid_r(geteuid(), &pw, buf, sizeof buf, &p);
         home = p == NULL ? "/" : p->pw_dir;
     }
-    return stk_file_join(home, ".config/stoker/trusted");
+    return stk_file_printf("%s/.config/stoker/%s", home, name);
 }
 
 /* The file system's own id if it has one, because a device number can change at a reboot. */
@@ -197,7 +197,7 @@ static int add_line(const char *line, stk_trusted **list, size_t *n)
 
 int stk_trust_list(stk_trusted **ret, size_t *ret_n, stk_err *err)
 {
-    STK_TEXT_AUTO file = list_path();
+    STK_TEXT_AUTO file = stk_trust_config("trusted");
     STK_TEXT_AUTO text = NULL;
     stk_trusted *list = NULL;
     size_t n = 0;
@@ -239,7 +239,7 @@ static bool was_named(const char *path, int fd, const struct stat *st)
 
 static int write_list(const stk_trusted *list, size_t n, stk_err *err)
 {
-    STK_TEXT_AUTO file = list_path();
+    STK_TEXT_AUTO file = stk_trust_config("trusted");
     STK_BUF_AUTO out = STK_BUF_INIT(LIST_BYTES);
     STK_TRY(stk_err_if_null(file, err));
     stk_buf_text(&out, "# folders that this user trusts: owner, file system, inode, path\n");
@@ -258,7 +258,7 @@ static int write_list(const stk_trusted *list, size_t n, stk_err *err)
  * may lose one name. */
 static int lock_list(void)
 {
-    STK_TEXT_AUTO file = list_path();
+    STK_TEXT_AUTO file = stk_trust_config("trusted");
     STK_TEXT_AUTO lock = NULL;
     if (file == NULL || asprintf(&lock, "%s.lock", file) < 0) {
         lock = NULL;
@@ -311,7 +311,7 @@ int stk_trust_add(const char *folder, char **ret_path, stk_err *err)
         stk_err_hint(err, "take that right away with 'chmod o-w', or name a folder below it");
         return STK_E_UNTRUSTED;
     }
-    STK_TEXT_AUTO above = list_path();
+    STK_TEXT_AUTO above = stk_trust_config("trusted");
     STK_TRY(stk_err_if_null(above, err));
     *strrchr(above, '/') = '\0';
     STK_TRY(stk_file_mkdirs(above, 0700, err));

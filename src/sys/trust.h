@@ -33,6 +33,9 @@ int stk_trust_open(const char *path, stk_err *err);
 /* Reads such a file whole, as stk_file_read does. */
 int stk_trust_read(const char *path, size_t max, char **ret_data, size_t *ret_len, stk_err *err);
 
+/* Path of a file of this user's configuration, $XDG_CONFIG_HOME/stoker/NAME; malloc'd. */
+char *stk_trust_config(const char *name);
+
 typedef struct stk_trusted {
     char *path; /* malloc'd */
     uint64_t file_system, inode;

@@ -164,6 +164,7 @@ def test_a_store_of_the_format_before_gets_stamps_at_first_use(cli: Cli) -> None
     with sqlite3.connect(cli.store / "store.db") as db:
         db.execute("ALTER TABLE artifacts DROP COLUMN stamp")
         db.execute("ALTER TABLE artifacts DROP COLUMN verified_ms")
+        db.execute("DROP TABLE records")
         db.execute("PRAGMA user_version = 2")
     assert cli.run({"make": make(LARGE)}).statuses == {"make": "cached"}
     with sqlite3.connect(cli.store / "store.db") as db:

@@ -37,6 +37,10 @@ PROGRAMS = {
         BARE + "@pipeline\ndef p():\n    train()",
         ["prog.py:6: ", "'train'", "'lr'", "train(lr=...)"],
     ),
+    "missing parameter": (
+        "@step\ndef a(x: int) -> None: pass\n@pipeline\ndef p(x: int):\n    a(x)",
+        ["prog.py:", "'p'", "'x'", "--param x=VALUE"],
+    ),
     "gpu": (
         "@step(gpu=2)\ndef a() -> None: pass\n@pipeline\ndef p(): a()",
         ["prog.py:2: ", "'a'", "'gpu'", "ResourceSettings(gpu_count=2)"],
@@ -47,13 +51,18 @@ PROGRAMS = {
     ),
 }
 
+DOORS = ["python prog.py", "stoker run prog.py", "stoker run prog.py:p", "stoker plan prog.py:p"]
+
 
 def sentence(cli: Cli, door: str, text: str, status: int) -> str:
     """The only line that a program which can't begin prints, by one of its doors."""
     cli.write("prog.py", text)
-    program = [str(cli.binary), "run", "--python", PYTHON] if door == "stoker run" else [PYTHON]
+    words = door.split()
+    program = [PYTHON, words[1]]
+    if words[0] == "stoker":
+        program = [str(cli.binary), words[1], "--python", PYTHON, words[2]]
     done = subprocess.run(
-        [*program, "prog.py"],
+        program,
         cwd=cli.folder,
         env=cli.env,
         capture_output=True,
@@ -66,7 +75,7 @@ def sentence(cli: Cli, door: str, text: str, status: int) -> str:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("door", ["stoker run", "python"])
+@pytest.mark.parametrize("door", DOORS)
 def test_program(cli: Cli, name: str, door: str) -> None:
     text, parts = PROGRAMS[name]
     line = sentence(cli, door, HEAD + text + END, 2)
@@ -83,7 +92,7 @@ IMPORTS = {
 
 
 @pytest.mark.parametrize("name", IMPORTS)
-@pytest.mark.parametrize("door", ["stoker run", "python"])
+@pytest.mark.parametrize("door", DOORS)
 def test_import(cli: Cli, name: str, door: str) -> None:
     text, parts = IMPORTS[name]
     line = sentence(cli, door, f"{HEAD}{text}\n", 1)

@@ -98,7 +98,7 @@ def test_a_run_and_its_names(cli: Cli, ran: Run) -> None:
         (["artifact", "add", "p.json", "--version", "2"], 2, "--version 2 needs --name"),
         (["artifact", "list", "--all"], 2, "--all is for 'artifact rm', not for 'list'"),
         (["artifact", "add", "p.json", "--copy-to", "x"], 2, "--copy-to is for 'artifact get'"),
-        (["artifact"], 2, "list, get, path, add or rm"),
+        (["artifact"], 2, "list, get, path, add, mv or rm"),
         (["store", "verify", "more"], 2, "'more' is one argument too many"),
         (["cancel", "latest", "more"], 2, "'more' is one argument too many"),
         (["resume", "latest", "more"], 2, "'more' is one argument too many"),

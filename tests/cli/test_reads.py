@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import sqlite3
 import time
 from pathlib import Path
 
@@ -11,7 +13,20 @@ import pytest
 from cli_tools import PYTHON, Cli
 from front_tools import cannot
 
-HEAD = "from __future__ import annotations\nimport os, subprocess, sys\nfrom stoker import CachePolicy, pipeline, step\n"
+from stoker._worker import reads
+
+HEAD = "import os, subprocess, sys\nfrom stoker import CachePolicy, pipeline, step\n"
+# Forks of a process with threads are unsafe, so the step gets an interpreter of its own.
+THREAD = """
+import threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+REMEMBERED = """
+import functools
+@functools.lru_cache
+def remembered(): return open('data/file').read()
+remembered()
+"""
 END = """
 @pipeline
 def p(): read()
@@ -33,7 +48,15 @@ READERS = {
     "child": "subprocess.run([sys.executable, '-c', \"open('data/file').read()\"], check=True)",
     "shell's child": "subprocess.run(f'{sys.executable} child.py', shell=True, check=True)",
     "fork": "(lambda pid: os.waitpid(pid, 0) if pid else (open('data/file').read(), os._exit(0)))(os.fork())",
-    "process": "__import__('multiprocessing').get_context('spawn').Process(target=look).run()",
+    "process": "(lambda p: (p.start(), p.join()))(__import__('multiprocessing').get_context('spawn').Process(target=look))",
+    "thread": "(lambda t: (t.start(), t.join()))(__import__('threading').Thread(target=look))",
+    "folder's descriptor": "os.chdir('data') or open(os.open('file', os.O_RDONLY)).read()",
+    "link that it makes": "os.path.lexists('made') and os.unlink('made'); os.symlink('data/file', 'made'); open('made').read()",
+    "hard link that it makes": "os.path.lexists('made') and os.unlink('made'); os.link('data/file', 'made'); open('made').read()",
+    "file that it moves": "os.rename('data/file', 'data/new'); os.rename('data/new', 'data/file'); open('data/file').read()",
+    "beside a temporary one": "open('data/file').read(); os.chdir('data'); d = __import__('tempfile').TemporaryDirectory(); open(d.name + '/file', 'w').close(); d.cleanup()",
+    "earlier, remembered": "remembered()",
+    "earlier, remembered by a fresh interpreter": "remembered()",
 }
 LISTERS = {
     "listdir": "os.listdir('data')",
@@ -42,7 +65,13 @@ LISTERS = {
     "glob": "__import__('glob').glob('data/*')",
     "iterdir": "list(__import__('pathlib').Path('data').iterdir())",
 }
-NEEDS = {"numpy": "numpy", "numpy map": "numpy", "pandas": "pandas", "torch": "torch"}
+NEEDS = {
+    "numpy": "numpy",
+    "numpy map": "numpy",
+    "pandas": "pandas",
+    "pyarrow": "pyarrow",
+    "torch": "torch",
+}
 
 
 def needs(name: str) -> None:
@@ -53,7 +82,8 @@ def needs(name: str) -> None:
 
 def prepare(cli: Cli, body: str, policy: str = "") -> None:
     cli.write("data/file", "1\n2\n")
-    os.symlink("data/file", cli.folder / "link")
+    if not (cli.folder / "link").is_symlink():
+        os.symlink("data/file", cli.folder / "link")
     cli.write("child.py", "print(len(open('data/file').read()))\n")
     if "torch" in body:
         import torch
@@ -63,7 +93,7 @@ def prepare(cli: Cli, body: str, policy: str = "") -> None:
     old(cli.folder / "data/file")
     cli.write(
         "prog.py",
-        f"{HEAD}\ndef look(): open('data/file').read()\n@step{policy}\ndef read() -> int:\n    {body}\n    return 1\n{END}",
+        f"{HEAD}{REMEMBERED if 'remembered' in body else ''}\ndef look(): open('data/file').read()\n@step{policy}\ndef read() -> int:\n    {body}\n    return 1\n{END}",
     )
 
 
@@ -107,6 +137,9 @@ def change(cli: Cli, kind: str, name: str = "data/file") -> bool:
 def test_every_way_of_reading(cli: Cli, reader: str) -> None:
     needs(reader)
     prepare(cli, READERS[reader])
+    if "fresh" in reader:
+        program = cli.folder / "prog.py"
+        program.write_text(THREAD + program.read_text())
     name = "data/torch" if reader == "torch" else "data/file"
     assert status(cli) == "succeeded"
     assert status(cli) == "cached", cli("why", "latest").out
@@ -159,6 +192,8 @@ ENVIRONMENT = {
     "get": "os.environ.get('LR', '')",
     "getenv": "os.getenv('LR')",
     "in": "'LR' in os.environ",
+    "bytes": "os.environb.get(b'LR')",
+    "expanded": "os.path.expandvars('$LR')",
     "child": "subprocess.run([sys.executable, '-c', \"import os; os.environ['LR']\"], check=True)",
 }
 
@@ -189,8 +224,9 @@ def test_a_copy_of_all_variables_is_no_look_up(cli: Cli, how: str) -> None:
 
 
 def test_imports_list_no_folders(cli: Cli) -> None:
-    """The interpreter searches the program's folder when a step imports something."""
-    prepare(cli, "import fractions, child, traceback; traceback.format_stack()")
+    """The interpreter searches the program's folder when a step imports something, or asks which packages there are."""
+    asks = "import importlib.metadata as m; m.version('pytest')"
+    prepare(cli, f"import fractions, child, traceback; traceback.format_stack(); {asks}")
     assert [status(cli), status(cli)] == ["succeeded", "cached"], cli("why", "latest").out
     cli.write("more.py", "")
     assert status(cli) == "cached", cli("why", "latest").out
@@ -223,6 +259,94 @@ def test_a_file_that_changes_while_the_step_runs(cli: Cli) -> None:
     assert [status(cli), status(cli)] == ["succeeded", "succeeded"]
 
 
+def test_a_state_that_the_step_reads_and_writes(cli: Cli) -> None:
+    """What it read is the old content: it isn't there any more."""
+    prepare(cli, "n = int(open('data/file').read()[0]); open('data/file', 'w').write(str(n + 1))")
+    assert [status(cli), status(cli)] == ["succeeded", "succeeded"]
+    assert (cli.folder / "data/file").read_text() == "3"
+    assert "data/file, which it read, has changed" in cli("why", "read").out
+
+
+def test_a_file_that_was_deleted(cli: Cli) -> None:
+    prepare(cli, "os.path.exists('data/file') and open('data/file').read()")
+    assert [status(cli), status(cli)] == ["succeeded", "cached"]
+    change(cli, "deleted")
+    assert status(cli) == "succeeded"
+    assert "data/file, which it read, has changed" in cli("why", "read").out
+
+
+def test_a_database(cli: Cli) -> None:
+    """By its name or by a URI."""
+    read = "__import__('sqlite3').connect('file:data/db?mode=ro', uri=True).execute('select * from t').fetchall()"
+    prepare(cli, read)
+    with contextlib.closing(sqlite3.connect(cli.folder / "data/db")) as base:
+        base.execute("create table t (x)")
+    old(cli.folder / "data/db")
+    assert [status(cli), status(cli)] == ["succeeded", "cached"], cli("why", "latest").out
+    with contextlib.closing(sqlite3.connect(cli.folder / "data/db")) as base:
+        base.execute("insert into t values (1)")
+        base.commit()
+    assert status(cli) == "succeeded"
+
+
+def test_a_file_that_it_opened_for_both_and_changed(cli: Cli) -> None:
+    prepare(cli, "f = open('data/file', 'r+'); f.read(); f.write('more')")
+    assert [status(cli), status(cli)] == ["succeeded", "cached"]
+    assert "Stoker can't see what it read of" in cli("why", "read").out
+
+
+# How a step starts a program whose reads Stoker doesn't see, and that program's name.
+STARTERS = {
+    "program": ("subprocess.run(['cat', 'data/file'])", "the program 'cat'"),
+    "shell": ("subprocess.run('cat data/file', shell=True)", "the program 'sh'"),
+    "popen": ("os.popen('cat data/file').read()", "the program 'sh'"),
+    "system": ("os.system('cat data/file')", "the commands of os.system"),
+    "spawn": (
+        "os.waitpid(os.posix_spawn('/bin/cat', ['cat', 'data/file'], os.environ), 0)",
+        "'cat'",
+    ),
+    "exec": (
+        "(lambda pid: os.waitpid(pid, 0) if pid else os.execvp('cat', ['cat', 'data/file']))(os.fork())",
+        "'cat'",
+    ),
+    "no variables": (
+        "subprocess.run([sys.executable, '-c', 'pass'], env={'HOME': '/'})",
+        "the program 'python",
+    ),
+    "own PYTHONPATH": (
+        "subprocess.run([sys.executable, '-c', 'pass'], env={**os.environ, 'PYTHONPATH': '.'})",
+        "the program 'python",
+    ),
+    "isolated": ("subprocess.run([sys.executable, '-Ic', 'pass'])", "the program 'python"),
+}
+
+
+@pytest.mark.parametrize("name", STARTERS)
+def test_programs_that_a_step_starts(cli: Cli, name: str) -> None:
+    body, program = STARTERS[name]
+    prepare(cli, body)
+    assert [status(cli), status(cli)] == ["succeeded", "cached"], cli("why", "latest").out
+    why = cli("why", "read").out
+    assert "Stoker can't see what " in why and program in why
+    prepare(cli, body, "(cache_policy=CachePolicy(track='strict'))")
+    assert [status(cli), status(cli)] == ["succeeded", "succeeded"]
+
+
+def test_python_programs_that_a_step_starts_are_seen(cli: Cli) -> None:
+    cli.write("tool", f"#!{PYTHON}\nopen('data/file').read()\n").chmod(0o755)
+    body = "subprocess.run(['./tool'], check=True); subprocess.run([sys.executable, '-X', 'dev', 'child.py'])"
+    prepare(cli, body, "(cache_policy=CachePolicy(track='strict'))")
+    assert [status(cli), status(cli)] == ["succeeded", "cached"], cli("why", "latest").out
+    change(cli, "content")
+    assert status(cli) == "succeeded"
+
+
+def test_what_is_left_out_by_its_folder() -> None:
+    left_out = ["/usr/lib/x", "/usr/share/dict/words", "/lib/x", "/proc/stat", "/run/x"]
+    counts = ["/library/x", "/usr/src/app/x", "/usr/local/data/x", "/run/media/me/disk/x", "/srv/x"]
+    assert [path for path in left_out + counts if reads._is_left_out(path)] == left_out
+
+
 def test_off_and_strict(cli: Cli) -> None:
     prepare(cli, READERS["open"], "(cache_policy=CachePolicy(track=False))")
     assert status(cli) == "succeeded"
@@ -242,12 +366,76 @@ def test_unseen_reads_are_said(cli: Cli) -> None:
     assert "Stoker can't see what its programs read" in cli("why", "read").out
 
 
+# How pandas and pyarrow, which opens files in C++, read data/table or the folder data.
+TABLES = {
+    "pandas": "__import__('pandas').read_parquet('data/table')",
+    "table": "__import__('pyarrow.parquet').parquet.read_table('data/table')",
+    "file": "__import__('pyarrow.parquet').parquet.ParquetFile('data/table').read()",
+    "path": "__import__('pyarrow.parquet').parquet.read_table(__import__('pathlib').Path('data/table'))",
+    "dataset": "__import__('pyarrow.dataset').dataset.dataset('data').to_table()",
+    "feather": "__import__('pyarrow.feather').feather.read_table('feather')",
+    "csv": "__import__('pyarrow.csv').csv.read_csv('csv')",
+    "orc": "__import__('pyarrow.orc').orc.read_table('orc')",
+    "imported before": "parquet.read_table('data/table')",
+    "child": "subprocess.run([sys.executable, '-c', 'from pyarrow import parquet; parquet.read_table(\"data/table\")'], check=True)",
+}
+
+
+def write_tables(cli: Cli, value: int) -> None:
+    import pyarrow
+    from pyarrow import csv, feather, orc, parquet
+
+    table = pyarrow.table({"a": [value]})
+    for name, write in (
+        ("data/table", parquet.write_table),
+        ("csv", csv.write_csv),
+        ("orc", orc.write_table),
+        ("feather", feather.write_feather),
+    ):
+        write(table, cli.folder / name)
+        old(cli.folder / name)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables(cli: Cli, name: str) -> None:
+    needs("pandas")
+    needs("pyarrow")
+    prepare(cli, TABLES[name])
+    (cli.folder / "data/file").unlink()  # no table
+    if name == "imported before":
+        program = cli.folder / "prog.py"
+        program.write_text(
+            program.read_text().replace("import os", "from pyarrow import parquet; import os")
+        )
+    write_tables(cli, 1)
+    assert [status(cli), status(cli)] == ["succeeded", "cached"], cli("why", "latest").out
+    assert "as far as 'pyarrow' reads them" in cli("why", "read").out or name == "child"
+    write_tables(cli, 2)
+    assert status(cli) == "succeeded"
+    assert "which it read, has changed" in cli("why", "read").out
+
+
+def test_tables_that_a_step_writes(cli: Cli) -> None:
+    """They don't keep its result from the cache, though pyarrow was given a file that was there."""
+    needs("pyarrow")
+    write = "parquet.write_table(pyarrow.table({'a': [os.getpid()]}), 'table')"
+    prepare(cli, f"import pyarrow; from pyarrow import parquet; {write}")
+    write_tables(cli, 1)
+    (cli.folder / "csv").rename(cli.folder / "table")
+    assert [status(cli), status(cli)] == ["succeeded", "cached"], cli("why", "latest").out
+
+
 def test_plan_lists_what_was_read(cli: Cli) -> None:
     prepare(cli, "open('data/file'); os.listdir('data'); os.getenv('LR'); os.getenv('UNSET')")
     cli.env["LR"] = "1"
     assert status(cli) == "succeeded"
     text = cli("plan", "prog.py").out
     assert "data/file" in text and "data/" in text and "$LR" in text
+    assert "; reads" not in text  # nothing stands before it
+    prepare(cli, "os.listdir('.')")
+    assert status(cli) == "succeeded" and "reads ./\n" in cli("plan", "prog.py").out
+    prepare(cli, "open('data/file')")
+    assert status(cli) == "succeeded"
     change(cli, "content")
     assert "data/file, which it read, has changed" in cli("plan", "prog.py").out
 

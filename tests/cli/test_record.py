@@ -136,3 +136,19 @@ def test_a_damaged_event_hides_no_other(cli: Cli, change: str) -> None:
         db.execute("UPDATE events SET kind = ?, task = ?, data = ? WHERE id = ?", (*before, row))
         db.commit()
     assert cli("store", "verify").code == 0
+
+
+def test_seal_opens_for_its_own_name_only(cli: Cli) -> None:
+    sealed = call(cli, "record", "seal", "secret", "db", input=b"pa\xc3\xa4ss\n")
+    assert sealed.returncode == 0 and b"ss" not in sealed.stdout, sealed.stderr
+    opened = call(cli, "record", "open", "secret", "db", input=sealed.stdout.strip())
+    assert opened.stdout == b"pa\xc3\xa4ss\n"
+    other = call(cli, "record", "open", "secret", "other", input=sealed.stdout.strip())
+    assert other.returncode == 2 and b"can't be read" in other.stderr
+    assert not other.stdout
+
+
+@pytest.mark.parametrize("text", [b"", b"zz", b"00" * 20, "é".encode()])
+def test_what_was_not_sealed_is_refused(cli: Cli, text: bytes) -> None:
+    done = call(cli, "record", "open", "secret", "db", input=text)
+    assert done.returncode == 2 and not done.stdout, done.stderr

@@ -67,6 +67,14 @@ def test_where_and_sort(four: Cli) -> None:
         assert wrong.code == 2 and part in wrong.err and wrong.out == "", words
 
 
+def test_a_name_of_two_values(cli: Cli) -> None:
+    steps = {name: {"run": "echo '{\"loss\": 1}' >> $STOKER_METRICS"} for name in ("a", "b")}
+    cli.run(steps)
+    wrong = cli("runs", "--sort", "loss")
+    assert wrong.code == 2 and "'loss' may be 'a.loss' or 'b.loss'; say which" in wrong.err
+    assert cli("runs", "--sort", "b.loss").code == 0
+
+
 def test_columns(four: Cli) -> None:
     head, *rows = four("runs", "p").out.splitlines()
     assert head.split()[:7] == ["run", "pipeline", "status", "started", "time", "lr", "kind"]

@@ -41,11 +41,19 @@ def test_list_has_the_files_stacks_and_one_of_each_backend(cli: Cli) -> None:
         ["kubernetes", "kubernetes"],
         ["batch", "batch"],
         ["slurm", "slurm"],
+        ["ssh", "ssh"],
     ]
     assert "no store yet" in lines[4] and str(cli.folder / "share") in lines[0]
     assert cli("stack").out.splitlines() == lines
     told = json.loads(cli("stack", "--json").out)
     assert [stack["name"] for stack in told] == [line.split()[0] for line in lines]
+
+
+def test_a_stack_that_its_backends_word_means_is_listed_once(cli: Cli) -> None:
+    cli.write("stoker.yaml", "stacks: {desk: {backend: ssh, hosts: [gpu1]}}")
+    told = json.loads(cli("stack", "--json").out)
+    assert [one["name"] for one in told if one["backend"] == "ssh"] == ["desk"]
+    assert json.loads(cli("stack", "show", "ssh", "--json").out)["name"] == "desk"
 
 
 def test_show_tells_all_that_a_stack_says(cli: Cli) -> None:
@@ -306,12 +314,12 @@ KUBE = "backend: kubernetes, carry_volume: /opt/stoker"
 @pytest.mark.parametrize(
     ("stack", "why"),
     [
-        ("backend: kubernets", "'backend' must be docker, kubernetes, batch, slurm or local, not 'kubernets'; did you mean 'kubernetes'?"),
+        ("backend: kubernets", "'backend' must be docker, kubernetes, batch, slurm, ssh or local, not 'kubernets'; did you mean 'kubernetes'?"),
         (f"{KUBE}, stor: s3://b", "unknown key 'stor' in 'x'; did you mean 'store'?"),
         (f"{KUBE}, store: 's3:/b/p'", "did you mean 's3://b/p'?"),
         (f"{KUBE}, store: 'S3://b/p'", "did you mean 's3://b/p'?"),
         (f"{KUBE}, store: 's3://'", "'store' is s3://; it must be s3://BUCKET/PREFIX"),
-        (f"{KUBE}, store: 'gs://b/p'", "it must be s3://BUCKET/PREFIX or the absolute path of a folder"),
+        (f"{KUBE}, store: 'gs://b/p'", "it must be s3://BUCKET/PREFIX, the absolute path of a folder"),
         (f"{KUBE}, store: 's3://AKIA:hunter2@b/p'", "has credentials"),
         (f"{KUBE}, store: [", "not valid YAML"),
     ],
@@ -384,7 +392,7 @@ def test_what_is_shown_works(cli: Cli) -> None:
     shown = [
         line for line in cli("stack", "--help").out.splitlines() if line.startswith("stacks: ")
     ]
-    assert len(shown) == 3 and len(examples()) >= 3
+    assert len(shown) == 4 and len(examples()) >= 3
     image = {"docker": {"parent_image": "127.0.0.1:1/i:1"}}
     doc = cli.document({"a": {"run": "true", **image}})
     plain = cli.document({"a": {"run": "true"}}, name="plain.json")

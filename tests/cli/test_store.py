@@ -58,7 +58,7 @@ def test_path(project: Path) -> None:
     below.mkdir(parents=True)
     (project / "pyproject.toml").touch()
     assert stoker(below, "store", "path").stdout == f"{project}/.stoker\n"
-    assert "format 3" in answer(below, "store", "path")["about"]
+    assert "format 4" in answer(below, "store", "path")["about"]
 
 
 def test_usage(project: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_store_from_the_future(project: Path) -> None:
     done = stoker(project, "store", "verify")
     assert done.returncode == 3
     assert (
-        f"store {project}/.stoker was written by a newer Stoker (its format is 9, this Stoker's is 3)"
+        f"store {project}/.stoker was written by a newer Stoker (its format is 9, this Stoker's is 4)"
         in done.stderr
     )
     assert "upgrade Stoker" in done.stderr

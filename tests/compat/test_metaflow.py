@@ -19,7 +19,8 @@ IMPORTS = """
 from metaflow import (FlowSpec, step, Parameter, JSONType, IncludeFile, Config, config_expr, current, resources, retry,
     timeout, catch, environment, secrets, kubernetes, batch, parallel, card, pypi, conda, project, schedule, trigger,
     Flow, Run, Step, Task, DataArtifact, Metaflow, namespace, get_namespace, default_namespace, metadata,
-    get_metadata, Runner, NBRunner)
+    get_metadata, Runner, NBRunner, profile, parallel_map, parallel_imap_unordered, exit_hook, yaml_parser,
+    requirements_txt_parser, pyproject_toml_parser, conda_environment_yml_parser, user_step_decorator, FlowMutator)
 from metaflow.client import Flow as F
 from metaflow.client.core import Run as R
 from metaflow.exception import MetaflowException, MetaflowNotFound, MetaflowInternalError
@@ -50,7 +51,8 @@ def test_the_table_is_true(tmp_path):
     for module, names in metaflow._MODULES.items():
         found = importlib.import_module(module)
         for name in found.__all__:
-            assert getattr(found, name) is not None, (module, name)
+            unset = module == "metaflow.metaflow_config"  # a setting may be None
+            assert getattr(found, name) is not None or unset, (module, name)
         exec(f"from {module} import *")
     assert not hasattr(metaflow, "cache")
     """,
@@ -61,15 +63,65 @@ def test_the_table_is_true(tmp_path):
     "line,sentence",
     [
         ("from metaflow import FlowSpek", "has no 'FlowSpek'; did you mean 'FlowSpec'?"),
+        (
+            "from metaflow import huggingface_hub",
+            "@huggingface_hub isn't there: call huggingface_hub.snapshot_download in the step",
+        ),
         ("from metaflow.exception import Nope", "stand-in for metaflow.exception has no 'Nope'"),
-        ("import metaflow.plugins.argo", "has no module 'metaflow.plugins.argo'"),
-        ("from metaflow import S3", "S3 comes with a later version of Stoker"),
-        ("from metaflow import StepMutator", "decorators of one's own come with a later version"),
+        ("import metaflow.plugins.airflow", "has no module 'metaflow.plugins.airflow'"),
+        (
+            "from metaflow import test_step_decorator",
+            "has no 'test_step_decorator'; Stoker doesn't have this part: remove it, or run the program without "
+            "`stoker compat`",
+        ),
     ],
 )
 def test_what_is_missing_says_so(tmp_path, line, sentence):
     done = run_shimmed(tmp_path, line, ok=False)
     assert done.returncode == 1 and sentence in done.stderr.splitlines()[-1]
+
+
+def test_settings(tmp_path):
+    """Names of metaflow_config: from the environment, the file of METAFLOW_HOME, or their defaults."""
+    home = tmp_path / "home"
+    home.mkdir()
+    told = {"METAFLOW_DATASTORE_SYSROOT_S3": "s3://b/x", "METAFLOW_S3_WORKER_COUNT": "8"}
+    (home / "config_own.json").write_text(json.dumps(told))
+    done = run_shimmed(
+        tmp_path,
+        """
+    from metaflow.metaflow_config import (CARD_NO_WARNING, DATATOOLS_CLIENT_PARAMS, DATATOOLS_S3ROOT, DEFAULT_DATASTORE,
+        S3_RETRY_COUNT, S3_WORKER_COUNT, UI_URL)
+    from metaflow.metaflow_config_funcs import from_conf
+    print(CARD_NO_WARNING, DATATOOLS_CLIENT_PARAMS, DATATOOLS_S3ROOT, DEFAULT_DATASTORE, S3_RETRY_COUNT,
+        S3_WORKER_COUNT, UI_URL, from_conf("OWN", 1.5))
+    """,
+        METAFLOW_HOME=str(home),
+        METAFLOW_PROFILE="own",
+        METAFLOW_S3_RETRY_COUNT="3",
+        METAFLOW_DATATOOLS_CLIENT_PARAMS='{"a": 1}',
+    )
+    assert done.stdout.split("\n")[0] == "False {'a': 1} s3://b/x/data local 3 8 None 1.5"
+
+
+@needs_engine
+def test_a_missing_part_is_not_to_be_installed(tmp_path):
+    """A step that imports it fails with one sentence; no package of that name exists."""
+    (tmp_path / "flow.py").write_text(
+        "from metaflow import FlowSpec, step\nclass F(FlowSpec):\n    @step\n    def start(self):\n"
+        "        import metaflow.plugins.airflow\n        self.next(self.end)\n    @step\n    def end(self): pass\n"
+        "if __name__ == '__main__': F()\n"
+    )
+    done = subprocess.run(
+        [str(engine()), "compat", "--", sys.executable, "flow.py", "run"],
+        cwd=tmp_path,
+        env=environment(tmp_path / ".stoker"),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    assert done.returncode == 1 and "pip install" not in done.stderr
+    assert "has no module 'metaflow.plugins.airflow'; Stoker doesn't have this part" in done.stderr
 
 
 def compat(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -160,3 +212,88 @@ def test_tutorials(tmp_path):
         for line in ("Playlist for movies in genre 'Sci-Fi'", "Metaflow says: Hi!", "Pick 5:"):
             assert (line in theirs_said) == (line in ours_said), line
         assert json.loads(real(look, flow)) == json.loads(compat(ours, look, flow).stdout)
+
+
+@needs_engine
+def test_the_metaflow_command(tmp_path):
+    """`metaflow` under `stoker compat`: what is there, or what takes its place; Metaflow isn't installed."""
+
+    def told(*words, **env):
+        return subprocess.run(
+            [str(engine()), "compat", "--", "metaflow", *words],
+            cwd=tmp_path,
+            env={**environment(tmp_path / ".stoker"), "METAFLOW_USER": "tester", **env},
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+        )
+
+    (tmp_path / "flow.py").write_text(CHECKPOINT)
+    compat(tmp_path, "flow.py", "run")
+    env = {"METAFLOW_SERVICE_AUTH_KEY": "hush", "METAFLOW_HOME": str(tmp_path)}
+    rows = told("status", **env).stdout.splitlines()
+    assert "namespace: user:tester" in rows[1] and f"store: {tmp_path}/.stoker" in rows
+    assert "flow: C, runs: 1" in rows
+    assert "setting: METAFLOW_SERVICE_AUTH_KEY=(hidden) (environment)" in rows
+    assert "setting: METAFLOW_USER=tester (environment)" in told("configure", "show", **env).stdout
+    assert "stoker.yaml" in told("configure").stdout and told("configure", "aws").returncode == 1
+    assert told("tutorials", "list").returncode == 0 and "Usage: metaflow" in told().stdout
+    wrong = told("confgure")
+    assert wrong.returncode == 2 and "did you mean 'configure'?" in wrong.stderr
+
+
+CHECKPOINT = """
+from metaflow import Checkpoint, FlowSpec, checkpoint, step
+class C(FlowSpec):
+    @checkpoint
+    @step
+    def start(self):
+        with Checkpoint() as made:
+            open(made.directory + "/weights", "w").write("one")
+            self.first = made.save(metadata={"epoch": 1})
+            open(made.directory + "/weights", "w").write("two")
+            self.second = made.save(name="best")
+        self.names = [one["name"] for one in Checkpoint().list()]
+        self.next(self.end)
+    @step
+    def end(self):
+        Checkpoint().load(self.first, path="got")
+        self.text = open("got/weights").read()
+        self.refused = []
+        for path in (None, "got"):
+            try:
+                Checkpoint().save(path)
+            except Exception as bad:
+                self.refused.append(str(bad)[:50])
+if __name__ == "__main__":
+    C()
+"""
+
+
+@needs_engine
+def test_checkpoints_by_hand(tmp_path):
+    """`Checkpoint`: in steps, and outside of them those of a task."""
+    (tmp_path / "flow.py").write_text(CHECKPOINT)
+    (tmp_path / "look.py").write_text(
+        "from metaflow import Checkpoint, Flow, namespace\nnamespace(None)\nrun = Flow('C').latest_run\n"
+        "print(run.data.text, run.data.refused)\n"
+        "start = run['start'].task\nprint(start.data.names)\n"
+        "found = Checkpoint().list(task=start, name='best')\n"
+        "print([(one['pathspec'] == start.pathspec, one['attempt']) for one in found])\n"
+        "with Checkpoint() as made:\n    made.load(found[0]); print(open(made.directory + '/weights').read())\n"
+        "for bad in (lambda: Checkpoint().list(), lambda: Checkpoint().save('look.py')):\n"
+        "    try: bad()\n    except Exception as error: print(type(error).__name__)\n"
+    )
+    compat(tmp_path, "flow.py", "run")
+    rows = compat(tmp_path, "look.py").stdout.splitlines()
+    assert rows[0] == (
+        "one ['give a path, or use `with Checkpoint() as …`, whic', "
+        "'Checkpoint.save saves for the task of a step with ']"
+    )
+    assert rows[1:] == [
+        "['best', 'mfchckpt']",
+        "[(True, 0)]",
+        "two",
+        "ValueError",
+        "MetaflowException",
+    ]

@@ -22,6 +22,7 @@ STACKS: dict[str, Object] = {
     "kubernetes": {**OTHER, "backend": "kubernetes", "max_jobs": 100},
     "batch": {**OTHER, "backend": "batch", "carry": "volume", "options": {"queue": "q"}},
     "slurm": {"backend": "slurm", "store": "/shared/stoker", "carry_volume": "/opt/stoker"},
+    "ssh": {"backend": "ssh", "store": "/shared/stoker", "hosts": ["gpu1", "gpu2"]},
 }
 cells: Counter[str] = Counter()  # by their results
 
@@ -106,12 +107,19 @@ def due_elsewhere(form: Form, way: Way, option: Option) -> Any:
         return None
     if option.no_devices or asks[0].impossible:
         return "refused"
+    if cluster.either == "all":  # each host judges by its own devices
+        return [
+            (a.vendor, a.count, a.slice or (a.model and (a.word or a.model)), a.share_gb)
+            for a in asks
+        ]
     default = option.default or "nvidia"
     gpus = ("nvidia", "amd", "intel")
     if option.default and any(a.vendor in gpus and a.vendor != option.default for a in asks):
         return "refused"
     asks = [replace(a, vendor=a.vendor or default) for a in asks]
-    if cluster.either == "one" and len({(a.vendor, a.count, a.model, a.slice) for a in asks}) > 1:
+    flies = option.pilot > 0 and form.nodes == 1
+    kinds = {(a.vendor, a.count, a.model, a.slice, flies and a.share_gb) for a in asks}
+    if cluster.either == "one" and len(kinds) > 1:
         return "refused"
     alike = [
         a for a in asks
@@ -122,7 +130,7 @@ def due_elsewhere(form: Form, way: Way, option: Option) -> Any:
     asks = alike if cluster.either == "first" else asks
     first = asks[0]
     shared = option.instead is not None and option.instead.endswith(".shared")
-    if any(a.share_gb or a.auto for a in asks) and not shared:
+    if any(a.share_gb or a.auto for a in asks) and not (shared or flies):
         return "refused"
     if first.vendor not in cluster.resources or (shared and first.vendor != "nvidia"):
         return "refused"
@@ -147,6 +155,9 @@ def due_elsewhere(form: Form, way: Way, option: Option) -> Any:
         if first.count > option.chips or option.chips % each or option.chips // each != form.nodes:
             return "refused"
         count = each
+    if flies and form.foreach and (not first.share_gb or option.pilot_gpus):
+        most = option.pilot_gpus - option.pilot_gpus % count
+        count = max(min(count * option.pilot, most or count * option.pilot), count)
     resource = cluster.resources[first.vendor]
     if first.slice and cluster.slices:
         resource = cluster.slices.format(first.slice)

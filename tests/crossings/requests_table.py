@@ -186,6 +186,7 @@ CLUSTERS: dict[str, Cluster] = {
         "gpu:{}",
         "one",
     ),
+    "ssh": Cluster(dict.fromkeys(KIND, "device"), frozenset(KIND), "{}", "all"),
 }
 
 
@@ -235,7 +236,10 @@ FORMS: dict[str, Form] = {
     "Batch, an array": Form("batch", foreach=True),
     "Batch, several nodes": Form("batch", 2),
     "Slurm, a job": Form("slurm"),
+    "Slurm, an array": Form("slurm", foreach=True),
     "Slurm, several nodes": Form("slurm", 2),
+    "SSH, a job": Form("ssh"),
+    "SSH, several hosts": Form("ssh", 2),
 }
 
 
@@ -263,6 +267,8 @@ class Option:
     refused: bool = False
     with_other: Optional[Object] = None  # what it means nothing without
     no_devices: bool = False  # machines that have none
+    pilot: int = 0  # tasks that run in one job, at most
+    pilot_gpus: int = 0  # of that job, at most
     here: Optional[Ask] = None  # what it asks for on this machine, where the step names no kind
 
 
@@ -340,15 +346,29 @@ SLURM: dict[str, Option] = {
     **says_nothing(
         ("partition", "p"), ("account", "a"), ("qos", "q"), ("constraint", "c"), ("reservation", "r"), ("time", "2:00:00"), ("licenses", "l:1"),
         ("exclusive", True), ("gres", "shm:1"), ("flags", ["--nice=1"]), ("python", "python3"), ("keep", ["/opt/kept"]),
+        ("array_min", 2), ("image", "127.0.0.1:1/i:1"), ("container", "enroot"),
+        ("pilots", 2), ("pilot_idle", 1),
     ),
+    "pilot": Option(8, pilot=8),
+    "pilot_gpus": Option(2, pilot=8, pilot_gpus=2, with_other={"pilot": 8}),
     "signal": Option(60, with_other={"time": "2:00:00"}),
 }  # fmt: skip
 SLURM_REFUSED = {
-    "image": "i:1", "cpu": 2, "memory": 4096, "mem": "4G", "nodes": 2, "array": "1-3", "dependency": "afterok:1", "requeue": True,
+    "cpu": 2, "memory": 4096, "mem": "4G", "nodes": 2, "array": "1-3", "dependency": "afterok:1", "requeue": True,
 }  # fmt: skip
 SLURM.update({name: Option(value, refused=True) for name, value in SLURM_REFUSED.items()})
 SLURM_OF_STACK = {"poll"}
-OPTIONS = {"kubernetes": KUBERNETES, "batch": BATCH, "slurm": SLURM}
+
+SSH: dict[str, Option] = {
+    "gpu": Option(2, adds=2, here=Ask(2)),
+    **says_nothing(("python", "python3"), ("keep", ["/opt/kept"])),
+}
+SSH_REFUSED = {
+    "image": "i:1", "cpu": 2, "memory": 4096, "nodes": 2, "time": "2:00:00", "user": "ann", "port": 22, "identity_file": "k", "proxy_jump": "j",
+}  # fmt: skip
+SSH.update({name: Option(value, refused=True) for name, value in SSH_REFUSED.items()})
+SSH_OF_STACK = {"hosts", "host", "address", "slots", "poll"}
+OPTIONS = {"kubernetes": KUBERNETES, "batch": BATCH, "slurm": SLURM, "ssh": SSH}
 
 # --- flows: Metaflow's words ---
 

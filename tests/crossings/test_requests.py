@@ -38,6 +38,7 @@ from requests_table import (
     SLURM_OF_STACK,
     SPELT,
     SPLIT,
+    SSH_OF_STACK,
     WAYS,
     Ask,
     Form,
@@ -121,7 +122,20 @@ def of_slurm(script: str) -> Any:
     return f"gpu:{types[0]}" if is_slice else "gpu", int(n), words, told, len(gpus) == 1
 
 
+def of_ssh(order: Any) -> Any:
+    """The alternatives that hosts are asked for: (vendor, how many, class, GB of each)."""
+    said = dict(order["resources"])
+    others = said.pop("any_of", None) or [{}]
+    base = {k: v for k, v in said.items() if k.startswith("gpu_")}
+    if base.get("gpu_count") == 0 or not (base or any(others) or "any_of" in order["resources"]):
+        return None
+    asks = [{**base, **one} for one in others]
+    return [(a.get("gpu_vendor"), a.get("gpu_count", 1), a.get("gpu_class"), int(a.get("gpu_memory", "0B").replace("auto", "0B")[:-1]) / 1e9) for a in asks]  # fmt: skip
+
+
 def asked_by(documents: list[Any]) -> Any:
+    if isinstance(documents[0], dict) and "hosts" in documents[0]:
+        return of_ssh(documents[0])
     if isinstance(documents[0], str):
         return of_slurm(documents[0])
     return of_batch(documents) if "jobDefinitionName" in documents[0] else of_pod(documents[0])
@@ -130,6 +144,11 @@ def asked_by(documents: list[Any]) -> Any:
 def is_due(cluster: str, due: Any, got: Any) -> bool:
     if due in (None, "refused") or got in (None, "refused") or isinstance(got, str):
         return bool(due == got)
+    if cluster == "ssh":
+        return len(due) == len(got) and all(
+            (count, word, share) == (said[1], said[2], said[3]) and said[0] in (vendor, None)
+            for (vendor, count, word, share), said in zip(due, got)
+        )
     vendor, resource, n, models = due
     whole = not any(part in resource for part in ("mig-", ".shared", "neuroncore"))
     agent = [f"{vendor} {n if whole else 1}"]
@@ -253,11 +272,14 @@ def table_of(cluster: str) -> dict[str, str]:
 @pytest.mark.parametrize("cluster", sorted(CLUSTERS))
 def test_the_table_has_every_option(cluster: str) -> None:
     known = table_of(cluster)
-    elsewhere = {"kubernetes": KUBERNETES_FORM, "batch": BATCH_OF_STACK, "slurm": SLURM_OF_STACK}[
-        cluster
-    ]
+    elsewhere = {
+        "kubernetes": KUBERNETES_FORM,
+        "batch": BATCH_OF_STACK,
+        "slurm": SLURM_OF_STACK,
+        "ssh": SSH_OF_STACK,
+    }[cluster]
     assert set(OPTIONS[cluster]) | elsewhere == set(known)
-    assert len(known) > 20
+    assert len(known) > {"ssh": 15}.get(cluster, 20)
     for name, option in OPTIONS[cluster].items():
         assert known[name] != "REFUSED" or option.refused, name
 

@@ -23,7 +23,7 @@ from stoker_binary import find_binary
 PAGE = (ROOT / "docs/kubernetes.md").read_text()
 SECTION = PAGE.split("\n## The first five minutes\n")[1].split("\n## ")[0]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
-TYPED = [text for kind, text in FENCE.findall(SECTION) if kind == ""]
+TYPED = [text for kind, text in FENCE.findall(SECTION) if kind == "console"]
 FILES = {
     text.splitlines()[0].split()[1].rstrip(","): text
     for kind, text in FENCE.findall(SECTION)

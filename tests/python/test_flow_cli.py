@@ -180,7 +180,7 @@ def test_run_help_has_the_parameters(flow: Program) -> None:
         (("--config", "c"), "--config needs 2 values"),
         (("show", "--x=1"), "no such option: --x"),
         (("tag",), "a command is missing"),
-        (("argo-workflows", "create"), "flows can't be deployed to Argo Workflows yet"),
+        (("airflow", "create"), "flows can't be deployed to Airflow"),
         (("kubernetes", "list"), "steps go there by a stack of stoker.yaml (docs/kubernetes.md)"),
         (("tag", "ad", "x"), "no such command: ad; did you mean 'add'?"),
         (("run", "--no-pylint"), "no such option"),

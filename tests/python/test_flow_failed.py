@@ -180,3 +180,22 @@ class F(FlowSpec):
     found = seen(tmp_path)
     assert found["train/2_node_1"][1] == {"x": "0", "node": "1"}
     assert found["train/2"][1]["x"] == "0" and found["train/2"][1].get("node", "0") == "0"
+
+
+def test_a_crash_is_told_in_the_tasks_log(tmp_path):
+    """The process can't say it itself."""
+    run(
+        tmp_path,
+        """
+class F(FlowSpec):
+    @step
+    def start(self):
+        import ctypes
+        ctypes.string_at(0)
+        self.next(self.end)
+    @step
+    def end(self): pass
+""",
+    )
+    log = next((tmp_path / ".stoker" / "runs").glob("*/start/1/1/stderr.log"))
+    assert log.read_text().endswith("Task failed with a segmentation fault.\n")

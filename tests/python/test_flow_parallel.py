@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import textwrap
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -194,6 +195,34 @@ time.sleep(600)
     assert said.count("exit status 3") == 2 and said.count("False)") == 2
     attempts = sorted(tmp_path.glob(".stoker/runs/*/train/2/*/gang.json"))
     assert len(attempts) == 3
+
+
+def test_catch_keeps_what_each_node_set(tmp_path: Path) -> None:
+    """After the last attempt: what failing and healthy nodes set, in the join and for the client."""
+    step = """
+self.tries, self.node = current.retry_count, self.index
+self.large = [self.index] * 3000
+if self.index == 1: raise KeyError("own words")
+self.ended = True
+"""
+    decorators = "@retry(times=1, minutes_between_retries=0)\n    @catch(var='oops')\n    @parallel"
+    join = "print([(i.tries, i.node, len(i.large), hasattr(i, 'ended'), i.oops.type, i.oops.exception) for i in inputs])"
+    play(tmp_path, gang(step, "3", decorators, join))
+    (said,) = logs(tmp_path, "j")
+    oops = ("builtins.KeyError", "'own words'")
+    assert eval(said) == [(1, n, 3000, n != 1, *oops) for n in range(3)]
+    (run,) = (p.name for p in tmp_path.glob(".stoker/runs/*"))
+    program = f"""
+        from stoker.flow import Task, namespace
+        namespace(None)
+        for node in ("2", "2_node_1", "2_node_2"):
+            task = Task("F/{run}/train/" + node)
+            tried = [m.value for m in task.metadata if m.name == "attempt"]
+            first = Task(task.pathspec, attempt=0).data
+            print(task.data.tries, first.tries, first.node, len(first.large), tried, task.current_attempt)
+    """
+    told = run_python(tmp_path, textwrap.dedent(program)).stdout.splitlines()
+    assert told == [f"1 0 {n} 3000 ['0', '1'] 1" for n in range(3)]
 
 
 def test_resume_clones_a_gang(tmp_path: Path) -> None:

@@ -360,7 +360,9 @@ def test_flow_decorators_and_notes() -> None:
         def start(self) -> None:
             self.next(self.end)
 
-    document = compile_flow(Projected, {}, {"branch": "b"})
+    document = compile_flow(
+        Projected, {}, {"branch": "b", "flow_options": {"environment": "local"}}
+    )
     facts = document.compiled.spec["extra"]["flow"]["facts"]
     assert (
         facts["branch_name"] == "test.b" and facts["project_flow_name"] == "proj.test.b.Projected"

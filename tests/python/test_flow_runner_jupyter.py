@@ -1,4 +1,4 @@
-"""NBRunner in a Jupyter kernel: a flow of a cell runs, and only what defines it."""
+"""NBRunner and NBDeployer in a Jupyter kernel: a flow of a cell runs, and only what defines it."""
 
 from __future__ import annotations
 
@@ -37,6 +37,27 @@ def test_a_flow_of_a_cell_runs(tmp_path):
         assert "RESULT 42 True" in out and "] y is 42" in out
         assert out.count("once") == 1  # the rest of the cell isn't run again
         assert not list(tmp_path.glob("N*.py"))
+    finally:
+        kernel.client.stop_channels()
+        kernel.manager.shutdown_kernel(now=True)
+
+
+def test_a_flow_of_a_cell_is_deployed(tmp_path):
+    """Its runs don't need the cell, nor the file made of it."""
+    cell = CELL[: CELL.index('print("once")')].replace("NBRunner", "NBDeployer")
+    cell += """
+made = NBDeployer(N, show_output=False)
+flow = made.machine().create(tags=["cell"])
+made.cleanup()
+run = flow.trigger(x=4)
+run.wait_for_completion(check_interval=0.05, timeout=60)
+print("RESULT", run.status, run.run.data.y, flow.name, sorted(run.run.user_tags))
+"""
+    kernel = test_front_jupyter.Kernel(tmp_path)
+    try:
+        out, failed = kernel.cell(cell)
+        assert failed is None, out
+        assert "RESULT Succeeded 8 n ['cell']" in out
     finally:
         kernel.client.stop_channels()
         kernel.manager.shutdown_kernel(now=True)

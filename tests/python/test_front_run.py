@@ -44,7 +44,7 @@ PIPELINE = program(
 
     @step
     def train(data: list, lr: float = 0.1, extra=None) -> Tuple[Annotated[float, "score"], Annotated[dict, "model"]]:
-        log_metadata({"lr": lr})
+        log_metadata({"lr": lr, "run": get_step_context().pipeline_run.name})
         return lr * sum(data), {"extra": extra, "pid": os.getpid()}
 
     @step
@@ -78,7 +78,7 @@ def test_run_and_look_at_it(tmp_path):
             "score": [v.load() for v in steps["train"].outputs["score"]],
             "extra": steps["train"].outputs["model"].load()["extra"].value,
             "own process": steps["train"].outputs["model"].load()["pid"] != os.getpid(),
-            "metadata": steps["train"].run_metadata,
+            "metadata": steps["train"].run_metadata == {"lr": 2, "run": run.name},
             "parameters": run.config.parameters,
             "named": run.name.startswith("first_2"),
             "found": client.get_pipeline_run(run.id).id == client.get_pipeline_run(run.name).id == run.id,
@@ -98,7 +98,7 @@ def test_run_and_look_at_it(tmp_path):
         "score": [6.0],
         "extra": 4,
         "own process": True,
-        "metadata": {"lr": 2.0},
+        "metadata": True,
         "parameters": {"lr": 2},
         "named": True,
         "found": True,

@@ -24,6 +24,10 @@ KNOWN = {
         "pickle.dumps(buffer_callback)",
     ): "of flows, whose tasks need the front and its Python",
     ("_items.py", "pickle.loads(buffers)"): "as above",
+    ("_util.py", "functools.cached_property"): "as above",
+    ("_config.py", "functools.cache"): "as above",
+    ("_extensions.py", "functools.cache"): "as above",
+    ("_parsers.py", "tomllib"): "within a try that says what is missing",
     ("outputs.py", "typing.get_type_hints(include_extras)"): "within a try that has another way",
     ("reads.py", "sys.addaudithook"): "asked for first",
 }

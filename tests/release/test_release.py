@@ -149,6 +149,7 @@ def test_what_is_linked_is_in_the_bill() -> None:
         "libyaml": {"libyaml.a"},
         "openssl": {"libcrypto.a"},
         "cmark-gfm": {"libcmark-gfm.a", "libcmark-gfm-extensions.a"},
+        "libevent": {"libevent.a"},
     }
     assert parts.keys() == make_release.LICENCES.keys()
     assert made == set().union(*parts.values())

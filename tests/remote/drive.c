@@ -95,7 +95,7 @@ static void show(drive *d, const stk_report *r)
     static const char *const kinds[] = {"started", "ended", "note"};
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
     stk_buf_char(&buf, '{');
-    stk_json_put_text(&buf, "kind", kinds[r->kind]);
+    stk_json_put_text(&buf, "kind", r->waits_no_more ? "waits no more" : kinds[r->kind]);
     stk_json_put_int(&buf, "id", r->id);
     stk_json_put_int(&buf, "attempt", r->attempt);
     if (r->kind == STK_REPORT_ENDED) {

@@ -286,6 +286,7 @@ def test_a_full_share_and_room_again(drive: Drive, full: Full) -> None:
     notes = [r["text"] for r in reports if r["kind"] == "note"]
     assert len(notes) == 1 and "can't put its inputs into the share yet: store" in notes[0], notes
     assert "is full" in notes[0] and "are free" in notes[0], notes
+    assert [r["id"] for r in reports if r["kind"] == "waits no more"] == [first["id"]]
     assert [r["ok"] for r in reports if r["kind"] == "ended"] == [True] * 12
 
 

@@ -17,6 +17,7 @@ from typing import Iterator
 import pytest
 from front_tools import cannot
 from share_tools import REGION, Moto, Proxy, Tool
+from ssh_hosts import all_hosts, lab  # noqa: F401
 
 
 @pytest.fixture(scope="session")

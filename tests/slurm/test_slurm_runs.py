@@ -4,31 +4,19 @@ and code only from the shared folder."""
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
 
 from slurm_cluster import ROOT, Cluster, Project
+from stack_project import check_how_it_failed, check_python, check_two_steps
 from waiting import wait_for
 
 
 def test_two_steps(project: Project) -> None:
-    """Code and values reach the jobs, results come back, and a second run is cached."""
-    (project.folder / "words.txt").write_text("from the project\n")
-    (project.folder / "left.txt").symlink_to("words.txt")
-    steps = {
-        "a": {
-            "run": "cat words.txt; pwd; echo at $SLURM_JOB_ID; echo 42 > $STOKER_OUTPUT/x",
-            "outputs": ["x"],
-            "resources": {"cpu_count": 2, "memory": "300MiB"},
-        },
-        "b": {"run": "cat $STOKER_INPUT_x; echo made > new.txt", "inputs": {"x": {"from": "a.x"}}},
-    }
-    done = project.run(steps)
-    assert done.returncode == 0, done.stderr + done.stdout
-    logs = project.logs()
-    assert "from the project" in logs and "b | 42" in logs and str(project.folder) in logs
-    assert not (project.folder / "new.txt").exists(), "a job wrote into the project itself"
+    """And a second run is cached."""
+    check_two_steps(project, "$SLURM_JOB_ID", cpu_count=2)
     jobs = project.cluster.jobs("s-")
     a = project.cluster.jobs("-a-0-1")[0]
     told = project.cluster.ask("scontrol", "show", "job", "-o", a["id"])
@@ -38,18 +26,8 @@ def test_two_steps(project: Project) -> None:
 
 
 def test_python(project: Project) -> None:
-    """A Python file, with the interpreter that the option names."""
-    (project.folder / "p.py").write_text(
-        "from stoker import pipeline, step\n"
-        "@step\ndef one() -> int:\n    print('one')\n    return 20\n"
-        "@step\ndef two(x: int) -> int:\n    print('two', x + 1)\n    return x + 1\n"
-        "@pipeline\ndef both():\n    two(one())\n"
-        "if __name__ == '__main__':\n    both()\n"
-    )
-    done = project("run", "p.py", "--with", "lab")
-    assert done.returncode == 0, done.stderr + done.stdout
+    check_python(project)
     assert len({job["name"] for job in project.cluster.jobs("-two-")}) >= 1
-    assert "two 21" in project.logs()
 
 
 def test_gpus(project: Project) -> None:
@@ -68,13 +46,7 @@ def test_gpus(project: Project) -> None:
 
 
 def test_how_it_failed(project: Project) -> None:
-    """The exit status is the program's; the machine's faults aren't charged."""
-    done = project.run({"bad": {"run": "echo no >&2; exit 9"}})
-    assert done.returncode == 1
-    told = project.show()["steps"]["bad"]
-    assert (told["error"]["class"], told["attempts"]) == ("exit", 1)
-    assert "exit status 9" in told["error"]["text"]
-    assert "no" in project.logs()
+    check_how_it_failed(project)
 
 
 def test_what_no_node_has(project: Project) -> None:
@@ -195,7 +167,7 @@ def test_secrets(project: Project) -> None:
     assert done.returncode == 0, done.stderr + project.logs()
     (job,) = project.cluster.jobs("-a-0-1")[:1]
     script = project.cluster.ask("scontrol", "write", "batch_script", job["id"], "-")
-    assert "TOKEN_OF_MINE" in script and "very-secret" not in script
+    assert "--export" in script and "very-secret" not in script
     found = [p for p in project.share.rglob("*") if p.is_file() and b"very-secret" in p.read_bytes()]  # fmt: skip
     assert found == []
 
@@ -216,12 +188,18 @@ def test_reasons(project: Project, tmp_path: Path) -> None:
     go = tmp_path / "go"
     waits = f"until [ -e {go} ]; do sleep 0.1; done"
     licensed = {"run": waits, "backend": {"slurm": {"licenses": "matlab:1"}}}
-    steps = {"a": licensed, "b": {**licensed, "after": []}}
-    engine = project.begin("run", project.document(steps), "--with", "lab")
+    then = {f"after_{name}": {"run": "true", "after": [name]} for name in "ab"}
+    document = project.document({"a": licensed, "b": {**licensed, "after": []}, **then})
+    engine = project.begin("run", document, "--with", "lab")
     wait_for(lambda: "(Licenses)" in project("why", "latest").stdout + project("show", "latest").stdout)  # fmt: skip
+    assert "which waits itself: the licences" in project("why", "latest").stdout
+    engine.terminate()
+    engine.communicate(timeout=60)
+    why = project("why", "latest").stdout
+    assert why.count("was under way when the run's engine ended; it runs on slurm") == 2, why
     go.touch()
-    out, err = engine.communicate(timeout=200)
-    assert engine.returncode == 0, out + err
+    done = project("resume", "latest")
+    assert done.returncode == 0, done.stderr
 
 
 def test_foreach(project: Project) -> None:
@@ -259,6 +237,51 @@ def test_another_user(slurm: Cluster) -> None:
                           user=nobody, group=nobody, capture_output=True, text=True)  # fmt: skip
     assert f"a | {nobody}" in logs.stdout, logs.stdout + logs.stderr
     assert not (project.folder / "mine").exists()
+
+
+def test_program_in_the_store(project: Project) -> None:
+    """Jobs start it there. What a cluster removed of it is laid out again by the next run; a job that finds none unpacks."""
+    step = {"run": "echo is $(stat -c %i /stoker/bin/stoker)"}
+    assert project.run({"a": step}).returncode == 0
+    (laid,) = (path for path in (project.share / "carry").iterdir() if path.is_dir())
+    inode = (laid / "bin/stoker").stat().st_ino
+    assert f"is {inode}" in project.logs()
+    (laid / "python/stoker/_base/binary.py").unlink()
+    assert project("run", "p.json", "--with", "lab", "--no-cache").returncode == 0
+    assert (laid / "python/stoker/_base/binary.py").exists()
+    (laid / "python/stoker/__pycache__").mkdir(exist_ok=True)  # as a job's interpreter does
+    inode = (laid / "bin/stoker").stat().st_ino
+    assert project("run", "p.json", "--with", "lab", "--no-cache").returncode == 0
+    assert f"is {inode}" in project.logs(), "it was laid out anew without need"
+    remove = {"run": f"rm -r {laid}", "backend": "local"}
+    assert project.run({"first": remove, "b": {**step, "after": ["first"]}}).returncode == 0
+    logs = project.logs()
+    assert "is " in logs and f"is {inode}" not in logs and not laid.exists()
+    (left,) = (project.share / "carry").glob(".*")  # a job of an earlier run might use it
+    assert not (left / "old/python/stoker/_base/binary.py").exists() and (left / "old/bin").is_dir()
+
+
+def test_environment_of_sbatch(project: Project, tmp_path: Path) -> None:
+    """It may need its libraries, a token and a ticket. A job gets the ticket, and nothing else that isn't listed."""
+    (programs := tmp_path / "programs").mkdir()
+    real = shutil.which("sbatch", path=project.env["PATH"])
+    (programs / "sbatch").write_text(
+        f'#!/bin/sh\nenv >{tmp_path}/env\nunset SLURM_JWT\nexec {real} "$@"\n'
+    )
+    (programs / "sbatch").chmod(0o755)
+    mine = {
+        "LD_LIBRARY_PATH": "/opt/slurm/lib",
+        "KRB5CCNAME": "FILE:/tmp/ticket",
+        "MINE": "1",
+        "SLURM_JWT": "ey.token",
+    }
+    project.env |= {**mine, "PATH": f"{programs}:{project.env['PATH']}"}
+    done = project.run({"a": {"run": "env"}})
+    assert done.returncode == 0, done.stderr
+    asked, logs = (tmp_path / "env").read_text(), project.logs()
+    assert "LD_LIBRARY_PATH=/opt/slurm/lib" in asked and "SLURM_JWT=ey.token" in asked
+    assert "KRB5CCNAME=FILE:/tmp/ticket" in asked and "KRB5CCNAME=FILE:/tmp/ticket" in logs
+    assert "MINE=" not in asked + logs and "LD_LIBRARY_PATH" not in logs
 
 
 def test_kept_folder(project: Project) -> None:

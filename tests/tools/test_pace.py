@@ -29,7 +29,7 @@ def run(*words: str) -> str:
 )
 def test_sleeps(factor: str, s: float, least: float, most: float) -> None:
     said = run("--sleeps", factor, "--", "sh", "-c", SAYS, sys.executable, SLEPT.format(s=s))
-    assert least <= float(said) < most
+    assert least - 0.01 <= float(said) < most  # a clock's tick less
 
 
 def test_frozen() -> None:

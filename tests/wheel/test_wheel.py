@@ -75,7 +75,8 @@ def test_contents_and_tag(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         binary = next(n for n in names if n.endswith(".data/scripts/stoker"))
-        assert archive.getinfo(binary).external_attr >> 16 & 0o777 == 0o755
+        for program in (binary, "stoker/_programs/zenml"):
+            assert archive.getinfo(program).external_attr >> 16 & 0o777 == 0o755
         assert "stoker/__init__.py" in names and "stoker/py.typed" in names
         assert "stoker/_compat/zenml/__init__.py" in names
         assert "stoker/_compat/metaflow/__init__.py" in names

@@ -77,8 +77,11 @@ def answer_of(arguments: Sequence[str]) -> Dict[str, Any]:
     return body if isinstance(body, dict) else {"answer": body}
 
 
-def output_of(arguments: Sequence[str], store: Optional[str] = None) -> str:
-    """Standard output of a ``stoker`` command; ``store`` is the store's folder if it is known.
+def output_of(
+    arguments: Sequence[str], store: Optional[str] = None, text: Optional[str] = None
+) -> str:
+    """Standard output of a ``stoker`` command; ``store`` is the store's folder if it is known,
+    ``text`` its standard input.
 
     Raises:
         EngineError: the command failed; the text is its message.
@@ -90,7 +93,7 @@ def output_of(arguments: Sequence[str], store: Optional[str] = None) -> str:
         environment["STOKER_STORE"] = store
     done = subprocess.run(
         [find(), *arguments],
-        stdin=subprocess.DEVNULL,
+        input=b"" if text is None else text.encode("utf-8", "surrogateescape"),
         capture_output=True,
         env=environment,
         check=False,

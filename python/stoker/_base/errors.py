@@ -113,11 +113,15 @@ def lenient() -> bool:
     return _unknown == "warn"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"`` for the nearest known name, or an empty string."""
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """``"; did you mean 'x'?"`` for the nearest known name, or an empty string.
+
+    Args:
+        cutoff: how alike it must be, from 0 to 1.
+    """
     import difflib
 
-    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=cutoff)
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
@@ -171,17 +175,32 @@ def _is_ours(trace: Any) -> bool:
     return bool(trace.tb_frame.f_code.co_filename.startswith(PACKAGE))
 
 
+def _is_program(frame: Any) -> bool:
+    """Whether the frame is the program's own file, run or imported by ``_runfile``."""
+    by_name = sys.modules.get("stoker._runfile")
+    file = getattr(by_name, "file", None)
+    return bool(frame.f_globals.get("__name__") == "__main__" or frame.f_code.co_filename == file)
+
+
+def _users_part(trace: Any) -> Any:
+    """The traceback without this package's frames above the user's first."""
+    part = trace
+    while part is not None and part.tb_frame.f_code.co_filename.startswith((PACKAGE, "<frozen")):
+        part = part.tb_next
+    return part or trace
+
+
 def say_import(error: ImportError, trace: Any) -> None:
     """One line for an import that fails in the program's own file, else Python's traceback and that line."""
     import os
 
     own = trace
-    while own.tb_next is not None and own.tb_frame.f_globals.get("__name__") != "__main__":
+    while own.tb_next is not None and not _is_program(own.tb_frame):
         own = own.tb_next
     inner = own.tb_next
     while inner is not None and inner.tb_frame.f_code.co_filename.startswith("<frozen"):
         inner = inner.tb_next
-    if own.tb_frame.f_globals.get("__name__") != "__main__" or inner is not None:
+    if not _is_program(own.tb_frame) or inner is not None:
         sys.__excepthook__(type(error), error, trace)
     path = own.tb_frame.f_code.co_filename
     text = str(error)
@@ -210,10 +229,13 @@ def _installed() -> Set[str]:
     return {module.name for module in pkgutil.iter_modules()}
 
 
-def end_in_one_line(kind: Type[BaseException], error: BaseException, trace: Any) -> None:
+def end_in_one_line(
+    kind: Type[BaseException], error: BaseException, trace: Any, place: str = ""
+) -> None:
     """``sys.excepthook`` of programs: prints an exception of this package as one line, without a
     traceback.
 
+    ``place``, "FILE:LINE: ", is named where no line of the user's is on the way to the error.
     Prints nothing if the engine has reported how the run ended, or for Ctrl-C during a run. Raises
     SystemExit with the error's exit status. Interactive sessions, and other exceptions, get
     Python's traceback.
@@ -221,6 +243,8 @@ def end_in_one_line(kind: Type[BaseException], error: BaseException, trace: Any)
     if sys.flags.interactive or hasattr(sys, "ps1"):
         sys.__excepthook__(kind, error, trace)
         return
+    trace = _users_part(trace)
+    error.__traceback__ = trace
     if isinstance(error, KeyboardInterrupt) and _is_ours(trace):
         return  # Python ends by SIGINT
     if isinstance(error, ImportError) and trace is not None:
@@ -233,7 +257,7 @@ def end_in_one_line(kind: Type[BaseException], error: BaseException, trace: Any)
         import os
         import re
 
-        place, text = "", str(error)
+        text = str(error)
         while trace is not None:
             code = trace.tb_frame.f_code
             if not code.co_filename.startswith((PACKAGE, "<frozen")):

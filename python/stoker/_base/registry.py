@@ -16,6 +16,27 @@ decorations: List[Callable[[str, Any, Dict[str, Any]], Optional[Any]]] = []
 # can be run.
 runners: List[Callable[[Any], Optional[Callable[[List[str]], int]]]] = []
 
+# Key of a literal → function of its value that gives the argument when the step starts.
+late: Dict[str, Callable[[Any], Any]] = {}
+
+# Option of a step → whether this program has connected the component that it names.
+connected: Dict[str, Callable[[], bool]] = {}
+# Context managers of a task around its step's function.
+around: List[Callable[[Dict[str, Any]], Any]] = []
+
+
+def is_connected(option: str) -> bool:
+    """Whether the component that a step's option names is there."""
+    return option in connected and connected[option]()
+
+
+def come(value: Any) -> Any:
+    """A literal as the argument that a step gets."""
+    if late and isinstance(value, dict) and len(value) == 1:
+        for key in late.keys() & value.keys():
+            return late[key](value[key])
+    return value
+
 
 def first(kinds: List[Callable[..., Optional[Any]]], *thing: Any) -> Optional[Any]:
     """The first result that isn't None of ``kinds``, called with ``thing``."""

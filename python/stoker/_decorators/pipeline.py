@@ -13,6 +13,7 @@ from typing import (
     Mapping,
     NoReturn,
     Optional,
+    Sequence,
     Tuple,
     Union,
     cast,
@@ -37,7 +38,7 @@ from .._definition.types import Model
 from .._engine.client import PipelineRun
 from .._engine.compiled import Compiled
 from .._engine.emit import compile_graph
-from .._worker.context import in_task
+from .._worker.context import may_start_runs
 
 if TYPE_CHECKING:
     from typing import Generic
@@ -165,7 +166,18 @@ class Pipeline(PipelineDefinition, Generic[P]):
         if not compiled.spec["steps"]:
             warn(f"pipeline '{self.name}' has no steps, so there is nothing to run")
             return cast("PipelineRun", None)
-        return _run(compiled)
+        return self.launch(_named(compiled))
+
+    def launch(
+        self,
+        compiled: Compiled,
+        on_run: Optional[Callable[[str], None]] = None,
+        arguments: Sequence[str] = (),
+    ) -> PipelineRun:
+        """Run a compiled document; see :func:`stoker._engine.launch.launch`."""
+        from .._engine.launch import launch
+
+        return launch(compiled, on_run, arguments)
 
     def _inline(self, outer: Graph, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         _, run = self.folded()
@@ -250,7 +262,7 @@ def _parsed(text: Any, parameter: inspect.Parameter) -> Any:
 
 def refuse_in_worker(what: str) -> None:
     """Pipelines are called by programs, not by steps; raises InWorkerError."""
-    if in_task():
+    if not may_start_runs():
         raise InWorkerError(
             f"{what} is called inside of a running step; call it inside of a pipeline's body instead, "
             "where its steps become part of that pipeline"
@@ -263,9 +275,8 @@ def refuse_in_worker(what: str) -> None:
         )
 
 
-def _run(compiled: Compiled) -> PipelineRun:
-    from .._engine.launch import launch
-
+def _named(compiled: Compiled) -> Compiled:
+    """The document with the run's name filled in."""
     name = compiled.run_name
     if name is not None:
         now = time.time()
@@ -273,7 +284,7 @@ def _run(compiled: Compiled) -> PipelineRun:
         name = name.replace("{date}", time.strftime("%Y_%m_%d", time.gmtime(now)))
         name = name.replace("{time}", stamp)
         compiled = compiled._replace(run_name=name)
-    return launch(compiled)
+    return compiled
 
 
 class PipelineContext:
@@ -334,8 +345,10 @@ def pipeline(
         name: the pipeline's name; else the function's.
         execution_mode: :class:`ExecutionMode`: what happens to the rest when a step fails
             (default ``continue_on_failure``: steps that don't need the failed one still run).
-        enable_cache, cache_policy, settings, retry, timeout, grace, timeout_notice, keep_checkpoints, isolation,
-        environment, secrets, on_start, on_success, on_failure, on_end: defaults for every step, see :func:`stoker.step`.
+        enable_cache, cache_policy, settings, retry, timeout, grace: defaults for every step, see
+            :func:`stoker.step`.
+        timeout_notice, keep_checkpoints, isolation, environment, secrets: the same.
+        on_start, on_success, on_failure, on_end: the same.
         tags, extra, model, description, substitutions: kept with the run's record.
         dynamic: not yet; True is an error that says so.
 

@@ -167,8 +167,10 @@ def step(
         output_materializers: a materializer class, or a mapping from output names.
         on_start, on_success, on_failure, on_end: hooks, functions or ``"module.function"``.
         extra, tags, model, description, substitutions: kept with the run's record.
-        experiment_tracker, step_operator, group, runtime, enable_artifact_metadata,
-        enable_artifact_visualization, enable_step_logs, heartbeat_healthy_threshold: kept, no effect.
+        step_operator: the backend that runs the step, such as ``"docker"`` ("Places" in docs/formats/spec.md).
+        experiment_tracker, group, runtime: kept, no effect.
+        enable_artifact_metadata, enable_artifact_visualization, enable_step_logs: the same.
+        heartbeat_healthy_threshold: the same.
 
     Raises:
         SettingsError: an unknown keyword or a value out of range.

@@ -80,6 +80,7 @@ class Entry:
         output_configs: output name → ``ArtifactConfig`` as a mapping
             (``name``, ``version``, ``tags``, ``run_metadata``, ``artifact_type``; only the given
             ones).
+        patience: seconds that a rank that failed gives the others to end by themselves.
     """
 
     func: Callable[..., Any]
@@ -91,4 +92,5 @@ class Entry:
     annotations: Dict[str, Any] = field(default_factory=dict)
     is_async: bool = False
     output_configs: Dict[str, Dict[str, Any]] = field(default_factory=dict)
+    patience: float = 0.0
     launch: Optional[Launch] = None

@@ -237,6 +237,8 @@ class Graph:
             return value
         if hasattr(value, "artifact_digest"):
             return stored_input(value.body)
+        if hasattr(value, "late_literal"):
+            return {"value": value.late_literal()}
         if hasattr(value, "entrypoint"):
             raise StepInterfaceError(
                 f"step '{step.name}': argument '{key}' is {value!r} itself; call it, "

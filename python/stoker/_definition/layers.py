@@ -23,6 +23,7 @@ from typing import (
     Union,
 )
 
+from .._base import registry
 from .._base.binary import output_of
 from .._base.errors import SettingsError, lenient, refuse_unknown, warn
 from .checked import Checked, plain
@@ -141,7 +142,8 @@ _KEPT = [
 ]
 # Kept too, but with a note that they have no effect, because the user expects one.
 _LOUD = {
-    "experiment_tracker": "no experiment tracker is connected",
+    "experiment_tracker": "no experiment tracker is connected; `trackers` in stoker.yaml sends "
+    "whole runs to MLflow, W&B or TensorBoard",
     "on_init": "init hooks come with dynamic pipelines",
     "on_cleanup": "cleanup hooks come with dynamic pipelines",
     "on_pause": "pausing comes with dynamic pipelines",
@@ -202,7 +204,8 @@ def make_layer(where: str, options: Mapping[str, Any]) -> Layer:
             _keep(layer, key, value)
         elif key in _LOUD:
             if value:
-                warn(f"{where}: {key} is kept but has no effect: {_LOUD[key]}")
+                if not registry.is_connected(key):
+                    warn(f"{where}: {key} is kept but has no effect: {_LOUD[key]}")
                 _keep(layer, key, value)
         else:
             maker = _MAKERS.get(key)
@@ -326,7 +329,16 @@ def _secrets(where: str, value: Any) -> Layer:
 def _tags(where: str, value: Any) -> Layer:
     if isinstance(value, str) or not isinstance(value, (list, tuple, set)):
         raise SettingsError(f"{where}: tags must be a list of strings, not {value!r}")
-    return {"tags": [str(getattr(tag, "name", tag)) for tag in value]}
+    names, told = [], {}
+    for tag in value:
+        fields = tag if isinstance(tag, Mapping) else vars(tag) if hasattr(tag, "__dict__") else {}
+        name = tag.get("name") if isinstance(tag, Mapping) else getattr(tag, "name", tag)
+        names.append(str(name))
+        said = {k: bool(fields[k]) for k in ("exclusive", "cascade") if fields.get(k) is not None}
+        if said:
+            told[str(name)] = said
+    layer: Layer = {"tags": names}
+    return {**layer, "extra": {"zenml": {"tags": told}}} if told else layer
 
 
 def _extra(where: str, value: Any) -> Layer:
@@ -478,14 +490,22 @@ def refuse_schedule(where: str, schedule: Any) -> None:
         )
 
 
+class MissingConfigError(FileNotFoundError, SettingsError):
+    """There is no run configuration at a path."""
+
+
 def load_run_config(path: str) -> Mapping[str, Any]:
     """Read a run configuration; the engine turns YAML into JSON.
 
     Raises:
-        SettingsError: the file can't be read, or isn't a mapping.
+        SettingsError: the file can't be read, or isn't a mapping; without a file it is a
+            FileNotFoundError too.
     """
     import json
+    import os
 
+    if not os.path.exists(path):
+        raise MissingConfigError(f"run configuration {path}: there is no such file")
     if str(path).endswith(".json"):
         try:
             with open(path, encoding="utf-8-sig") as stream:

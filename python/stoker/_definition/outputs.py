@@ -7,7 +7,7 @@ import inspect
 import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, get_type_hints
 
-from .._base.errors import StepInterfaceError
+from .._base.errors import StepInterfaceError, lenient
 from .types import ArtifactConfig
 
 _RESERVED = ("id", "after", "start_after")
@@ -161,7 +161,8 @@ def _one(annotation: Any, default: str, step: str) -> Tuple[str, Output]:
         raise StepInterfaceError(
             f"step '{step}': output '{key}' is also named '{config['name']}' by its ArtifactConfig; keep one"
         )
-    if not name.strip() or "/" in name or name in (".", ".."):
+    slash = "/" in name and not lenient()  # in the shim a name is only the artifact's
+    if not name.strip() or slash or name in (".", ".."):
         raise StepInterfaceError(f"step '{step}': {name!r} can't be an output's name")
     return name, Output(annotation.__origin__, config)
 

@@ -19,6 +19,7 @@ from typing import (
     Union,
 )
 
+from .._base import registry
 from .._base.errors import SettingsError, did_you_mean, refuse_unknown, warn
 from .checked import Checked, dataclass, plain
 from .docker import DockerSettings
@@ -474,6 +475,11 @@ class CachePolicy(Checked):
         if isinstance(value, Mapping):
             made: CachePolicy = cls(**value)
             return made
+        return cls.from_string(value, where)
+
+    @classmethod
+    def from_string(cls, value: Any, where: str = "CachePolicy") -> CachePolicy:
+        """The policy of one of the names ``"default"`` and ``"no_cache"``."""
         if value == "default":
             return cls.default()
         if value in ("no_cache", "none"):
@@ -517,6 +523,7 @@ BACKENDS = {
     "local_docker": "docker",
     "docker": "docker",
     "slurm": "slurm",
+    "ssh": "ssh",
     "kubernetes": "kubernetes",
     "batch": "batch",
     "aws_batch": "batch",
@@ -596,9 +603,11 @@ def _component(
         layer.setdefault("backend", {}).setdefault(backend, {}).update(options)
         return
     kept[key] = options
-    warn(
-        f"{where}: settings with key '{key}' have no effect: there is no such component; they are kept"
-    )
+    if not registry.is_connected(kind):
+        warn(
+            f"{where}: settings with key '{key}' have no effect: there is no such component; they "
+            "are kept"
+        )
 
 
 def _fields_of(value: Any) -> Any:

@@ -37,13 +37,21 @@ class ExecutionStatus(str, enum.Enum):
     """
 
     INITIALIZING = "initializing"
+    PROVISIONING = "provisioning"  # the engine has no such state, and none of those marked *
+    QUEUED = "queued"  # *
     RUNNING = "running"
-    RETRYING = "retrying"
+    FAILED = "failed"
     COMPLETED = "completed"
     CACHED = "cached"
-    FAILED = "failed"
     SKIPPED = "skipped"
+    RETRYING = "retrying"
+    RETRIED = "retried"  # *
+    CANCELLING = "cancelling"  # *
+    CANCELLED = "cancelled"  # *
+    PAUSED = "paused"  # *
+    RESUMING = "resuming"  # *
     STOPPED = "stopped"
+    STOPPING = "stopping"  # *
 
     @classmethod
     def of(cls, engine_word: str) -> ExecutionStatus:
@@ -89,13 +97,13 @@ _STATUS_OF: Dict[str, ExecutionStatus] = {
 class ArtifactType(str, enum.Enum):
     """The kind of an artifact, for display."""
 
-    BASE = "BaseArtifact"
-    DATA = "DataArtifact"
     DATA_ANALYSIS = "DataAnalysisArtifact"
+    DATA = "DataArtifact"
     MODEL = "ModelArtifact"
     SCHEMA = "SchemaArtifact"
     SERVICE = "ServiceArtifact"
     STATISTICS = "StatisticsArtifact"
+    BASE = "BaseArtifact"
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,15 @@ from .._definition.names import plain_name
 from .._definition.types import ExecutionStatus
 from .._worker.profile import PROFILE_TAG
 from ..materializers import _artifact
+from . import curves
 from .config import RunConfiguration
+from .curves import Metric
 from .stored import stored, stored_spec
 
 if TYPE_CHECKING:
     import datetime
+
+    import pandas
 
 _T = TypeVar("_T")
 
@@ -212,6 +216,12 @@ class StepRun:
         return dict(self.body.get("metadata") or {})
 
     @property
+    def metrics(self) -> Names[Metric]:
+        """Metric name → its values over time, as ``log_metrics`` logged them (rank 0's)."""
+        found = {m.name: m for m in curves.metrics_of(self.id, self.run.store) if m.rank == 0}
+        return Names(f"metric of step '{self.name}'", found)
+
+    @property
     def start_time(self) -> Optional[datetime.datetime]:
         """When it began (UTC)."""
         return _time(self.body.get("started_ms"))
@@ -355,6 +365,20 @@ class PipelineRun:
     def run_metadata(self) -> Dict[str, Any]:
         """Metadata that was logged for the run itself."""
         return dict(self.body.get("metadata") or {})
+
+    @property
+    def metrics(self) -> List[Metric]:
+        """What its steps measured over time: a metric for each task and rank that logged it."""
+        return curves.metrics_of(self.id, self.store)
+
+    def metrics_dataframe(self) -> pandas.DataFrame:
+        """The same as a DataFrame with a row for each value: ``step``, ``task``, ``rank``,
+        ``metric``, ``position`` (``log_metrics``'s ``step``), ``time`` (UTC) and ``value``.
+
+        Raises:
+            ImportError: pandas isn't installed.
+        """
+        return curves.frame_of(self.metrics)
 
     @property
     def notes(self) -> List[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from .._base.errors import SettingsError, StepInterfaceError, warn
+from .._base.errors import SettingsError, StepInterfaceError, lenient, warn
 from .._code.digester import Digester
 from .._code.holds import is_data, registered_parts
 from .._definition.entry import Entry
@@ -344,9 +344,11 @@ def _source_object(step: StepDefinition, source: Any) -> Any:
 def _apply_policy(spec: Dict[str, Any], policy: CachePolicy, inputs: Mapping[str, Any]) -> None:
     """Apply the parts of a cache policy that depend on this call's inputs."""
     cache = dict(spec.get("cache") or {})
-    ignored = list(cache.get("ignore_inputs") or ())
+    ignored = list(cache.pop("ignore_inputs", None) or ())
     for key, value in inputs.items():
         is_literal = isinstance(value, dict) and "value" in value
+        if is_literal and lenient() and key in ignored:
+            ignored.remove(key)  # ZenML's ignored inputs are artifacts
         contents = policy.include_artifact_values or policy.include_artifact_ids
         if not (policy.include_step_parameters if is_literal else contents):
             ignored.append(key)
@@ -354,6 +356,7 @@ def _apply_policy(spec: Dict[str, Any], policy: CachePolicy, inputs: Mapping[str
         cache["ignore_inputs"] = list(dict.fromkeys(ignored))
     if policy.cache_func is not None:
         cache["salt"] = _digest_of(policy.cache_func())
+    spec.pop("cache", None)
     if cache:
         spec["cache"] = cache
 

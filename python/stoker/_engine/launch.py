@@ -26,6 +26,8 @@ from typing import (
     NamedTuple,
     NoReturn,
     Optional,
+    Sequence,
+    Tuple,
 )
 
 from .._base.binary import find, json_of, output_of, run_options
@@ -60,6 +62,7 @@ _OPTIONS: Dict[str, Optional[str]] = {
     "resume": None,
     "use_new_code": None,
     "plan": None,
+    "to": None,
 }
 _to_resume: Optional[Dict[str, Any]] = None  # record of the run that `stoker resume` names
 _resumed = False  # a call of this process has resumed it
@@ -123,8 +126,16 @@ def _say_not_resumed() -> None:
         )
 
 
-def launch(compiled: Compiled) -> PipelineRun:
+def launch(
+    compiled: Compiled,
+    on_run: Optional[Callable[[str], None]] = None,
+    more: Sequence[str] = (),
+) -> PipelineRun:
     """Run to the end and return the run.
+
+    Args:
+        on_run: called with the run's id as soon as it is known.
+        more: further options of ``stoker run``.
 
     Raises:
         PipelineFailed: the run failed; has the engine's sentence and the step's exception.
@@ -134,8 +145,10 @@ def launch(compiled: Compiled) -> PipelineRun:
             143).
     """
     options = dict(run_options())
-    arguments = [*engine_arguments(compiled, options), *resume_arguments(compiled)]
-    end = run_engine(compiled, arguments, plan=options)
+    arguments = [*engine_arguments(compiled, options), *resume_arguments(compiled), *more]
+    given = dict(zip(more, more[1:]))  # an active stack is where a plan is made for, too
+    place = options.get("with") or given.get("--with")
+    end = run_engine(compiled, arguments, on_run, plan={**options, "with": place})
     if end.told:
         raise SystemExit(128 + signal.SIGTERM)
     return end.watch.result(end.status)
@@ -149,7 +162,7 @@ class End(NamedTuple):
         told: this process got SIGTERM.
     """
 
-    watch: _Watch
+    watch: Watch
     status: Optional[int]
     told: bool
 
@@ -192,11 +205,11 @@ def run_engine(
         SerializeError: an external artifact can't be stored.
     """
     binary = find()
-    compiled = with_seeds(compiled)
+    compiled = _with_caller(with_seeds(compiled))
     store_externals(compiled.externals)
     if plan and plan.get("plan"):
         show_plan(binary, compiled, dict(plan))
-    watch = _Watch(on_run)
+    watch = Watch(on_run)
     reader, pid = _start(binary, arguments, compiled)
     with _passing_on_sigterm(pid) as told:
         try:
@@ -205,6 +218,16 @@ def run_engine(
             os.close(reader)
             status = _reap(pid)
     return End(watch, status, bool(told))
+
+
+def _with_caller(compiled: Compiled) -> Compiled:
+    """A run that a step starts has a tag that names the step's task."""
+    words = [os.environ.get(f"STOKER_{name}") for name in ("RUN", "STEP", "TASK")]
+    if not all(words) or not os.environ.get("STOKER_TASK_DIR"):
+        return compiled
+    known = list(compiled.spec.get("tags") or ())
+    tag = f"called-by:{'/'.join(map(str, words))}"
+    return compiled._replace(spec={**compiled.spec, "tags": [*known, tag]})
 
 
 @contextmanager
@@ -234,6 +257,8 @@ def show_plan(binary: str, compiled: Compiled, options: Dict[str, Any]) -> NoRet
     spec_fd = _spec_fd(compiled)
     builds = options["plan"] == "build"
     words = [binary, "build" if builds else "plan", "--spec-fd", str(spec_fd)]
+    if options["plan"] == "export":
+        words[1:2] = ["export", "slurm-script", "--to", str(options["to"])]
     if not builds and options.get("policy"):  # the default depends on where the steps run
         words += ["--policy", str(options["policy"])]
     if options.get("with"):
@@ -328,6 +353,13 @@ def _become_engine(
         os._exit(3)
 
 
+def has_ended(reader: int) -> bool:
+    """Whether an engine has closed its end of the front pipe."""
+    poll = select.poll()
+    poll.register(reader, select.POLLIN)
+    return any(event & select.POLLHUP for _, event in poll.poll(0))
+
+
 def _reap(pid: int) -> Optional[int]:
     """Exit status of the engine; None if other code reaped it."""
     while True:
@@ -347,7 +379,7 @@ def _signal(pid: int, number: int) -> None:
         pass
 
 
-class _Watch:
+class Watch:
     """Reads the engine's messages from the front pipe, and handles the user's Ctrl-C meanwhile."""
 
     def __init__(self, on_run: Optional[Callable[[str], None]] = None) -> None:
@@ -373,6 +405,16 @@ class _Watch:
                         return
                 except KeyboardInterrupt:
                     self._interrupted(pid)
+
+    def read_until_run(self, reader: int) -> None:
+        """Read until the run's id is known, or the engine closes its end."""
+        while not self.began:
+            data = os.read(reader, 65536)
+            *lines, self._left = (self._left + data).split(b"\n")
+            for line in lines:
+                self._event(line)
+            if not data:
+                return
 
     def _look(self, poll: Any, reader: int, woken: Optional[int], pid: int) -> bool:
         """Wait for the next message and handle it; False: the engine has closed its end."""
@@ -536,15 +578,21 @@ def _stored(entry: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def add_artifact(
-    entry: Dict[str, Any], name: Optional[str] = None, version: Any = None
+    entry: Dict[str, Any],
+    name: Optional[str] = None,
+    version: Any = None,
+    maker: Optional[Tuple[str, str]] = None,
 ) -> Dict[str, Any]:
-    """Move a written artifact to the store; returns ``{"digest", "path", "size"}``."""
+    """Move a written artifact to the store; returns ``{"digest", "path", "size"}``. ``maker``: the
+    run and step that made it."""
     words = ["artifact", "add", entry["path"], "--format", entry["format"], "--type", entry["type"]]
     words += ["--meta", json.dumps(entry.get("meta") or {})]
     if name is not None:
         words += ["--name", name]
     if version is not None:
         words += ["--version", str(version)]
+    if maker is not None:
+        words += ["--of", "/".join(maker)]
     text = output_of(words)
     try:
         answer = json.loads(text)

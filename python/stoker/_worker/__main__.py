@@ -6,7 +6,7 @@ import json
 import os
 import sys
 
-from . import attempt, frameworks, ranks, stacks
+from . import attempt, frameworks, ranks, reads, stacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def main(argv: List[str]) -> int:
     main_file = argv[2] if len(argv) == 3 else None
     if main_file is not None:
         error = attempt.import_main(main_file)
+        reads.forget_results()
     hook = os.environ.get("STOKER_HOOK")
     said = os.environ.get("STOKER_ERROR", "")
     status = attempt.run_attempt(directory, None, hook, said, error, main_file)

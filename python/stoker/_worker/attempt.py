@@ -13,7 +13,9 @@ import json
 import os
 import sys
 
-from .._base.errors import InWorkerError
+from .._base import registry
+from .._base.binary import json_of
+from .._base.errors import EngineError, InWorkerError, lenient
 from ..materializers import _artifact
 from . import context, frameworks, profile, ranks, seeds, stacks
 from .failures import Stopped, describe, is_preempted, short_path, traceback_of
@@ -227,7 +229,10 @@ class _Attempt:
         arguments = self._load_inputs()
         self.run_hook("on_start", None)
         self._run_script()
-        value = self._call(arguments)
+        if registry.around:
+            value = self._call_within(arguments)
+        else:
+            value = self._call(arguments)
         _told_to_end(self.warnings, failed=False)
         names = self._output_names()
         if self.rank is None:
@@ -238,8 +243,8 @@ class _Attempt:
         else:
             self._store_ranks(names, value)
         self._store_profile()
-        self.run_hook("on_success", None)
-        self.run_hook("on_end", None)
+        for name in _hooks_behind("on_success"):
+            self.run_hook(name, None)
 
     def _load_inputs(self) -> Dict[str, Any]:
         inputs = self.task.get("inputs") or {}
@@ -251,7 +256,7 @@ class _Attempt:
             annotation = self.entry.annotations.get(name)
             try:
                 if "value" in given and "path" not in given:
-                    arguments[name] = fit(_artifact.load(given), annotation)
+                    arguments[name] = fit(registry.come(_artifact.load(given)), annotation)
                     self.context.parameters[name] = arguments[name]
                 else:
                     links = f"{self.directory}/in/{name}"
@@ -283,6 +288,15 @@ class _Attempt:
                     f"'{short_path(options['entrypoint'])}' called sys.exit({exc.code!r})"
                 ).with_traceback(exc.__traceback__) from None
         self.rank.meet()
+
+    def _call_within(self, arguments: Dict[str, Any]) -> Any:
+        """Call the function within what the program's dialect puts around it."""
+        from contextlib import ExitStack
+
+        with ExitStack() as within:
+            for enter in registry.around:
+                within.enter_context(enter(self.task))
+            return self._call(arguments)
 
     def _call(self, arguments: Dict[str, Any]) -> Any:
         try:
@@ -338,14 +352,40 @@ class _Attempt:
             holder = [values.pop(name)]
             spend = "numpy" in sys.modules and _is_last(holder)
             outputs[name] = self._store(name, holder[0], spend)
-        versions = {
-            name: {key: config[key] for key in ("name", "version") if config.get(key) is not None}
-            for name, config in self.entry.output_configs.items()
-            if name in outputs
-        }
-        versions = {name: one for name, one in versions.items() if one}
+        versions = {}
+        for name in outputs:
+            config = self.entry.output_configs.get(name) or {}
+            given = {key: config[key] for key in ("name", "version") if config.get(key) is not None}
+            if lenient():
+                given = self._zenml_name(name, given)
+            if given:
+                versions[name] = given
         if versions:
             self.result["output_names"] = versions
+
+    def _zenml_name(self, output: str, given: Dict[str, Any]) -> Dict[str, Any]:
+        """ZenML gives every output a name and a version."""
+        task = self.task
+        head, _, number = output.partition("_")
+        is_plain = head == "output" and (output == "output" or number.isdigit())
+        kept = (task.get("extra") or {}).get("zenml") or {}
+        step = kept.get("shown") or task.get("step")
+        usual = f"{task.get('pipeline')}::{step}::{output}" if is_plain else output
+        named = (kept.get("names") or {}).get(output)
+        given = {**given, "name": named or given.get("name") or usual}
+        if "version" in given:
+            given["version"] = str(given["version"])
+            self._refuse_taken(given)
+        return given
+
+    def _refuse_taken(self, given: Dict[str, Any]) -> None:
+        """A version that is there already is an error, also with equal content."""
+        named = f"{given['name']}:{given['version']}"
+        try:
+            json_of(["artifact", "get", named])
+        except EngineError:
+            return  # there is none, or no store here
+        raise UsageError(f"artifact '{named}' exists already; give the output another version")
 
     def _store_profile(self) -> None:
         """Store the outputs of ``@gpu_profile``, from the engine's samples so far."""
@@ -469,6 +509,8 @@ class _Attempt:
                 error["message"] = f"preempted, and then: {error['type']}: {error['message']}"
                 error["class"] = "preempted"
             if self.rank is not None and error["class"] != "preempted":
+                if self.entry is not None and self.entry.patience:
+                    self.rank.line.last(self.entry.patience)
                 self.rank.line.fall()
         except Exception as second:  # an exception whose own __str__ raises
             error = {"class": "exception", "type": type(exc).__name__, "message": repr(second)}
@@ -485,12 +527,14 @@ class _Attempt:
         _log(told_of)
 
     def after_failure(self, exc: BaseException) -> None:
-        """Run the failure hooks after the last attempt. For ranks the engine runs them, because the
-        gang may restart."""
+        """Run the failure hooks after the last attempt (in the shim ``on_end`` after each). For
+        ranks the engine runs them, because the gang may restart."""
         preempted = (self.result.get("error") or {}).get("class") == "preempted"
-        if self.rank is None and self.task.get("last_attempt", True) and not preempted:
-            self.run_hook("on_failure", exc)
-            self.run_hook("on_end", exc)
+        last = self.task.get("last_attempt", True)
+        if self.rank is None and not preempted:
+            for name in _hooks_behind("on_failure"):
+                if last or (lenient() and name == "on_end"):  # ZenML's runs at each attempt
+                    self.run_hook(name, exc)
 
     def _devices(self) -> List[Dict[str, Any]]:
         return (self.task.get("granted") or {}).get("devices") or []
@@ -546,6 +590,11 @@ def _is_last(holder: List[Any]) -> bool:
     from ..materializers import _spend
 
     return _spend.is_last(holder)
+
+
+def _hooks_behind(outcome: str) -> Tuple[str, str]:
+    """The hooks after a step's function, in their order: in ZenML ``on_end`` comes first."""
+    return ("on_end", outcome) if lenient() else (outcome, "on_end")
 
 
 def _takes_argument(hook: Callable[..., Any]) -> bool:

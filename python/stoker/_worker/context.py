@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .._definition.entry import Entry
 
 _current: Optional[StepContext] = None
+_may_start_runs = False
 
 
 class Named:
@@ -227,10 +228,21 @@ def _tags(tags: Union[str, Iterable[str]]) -> List[str]:
     return [tags] if isinstance(tags, str) else [str(tag) for tag in tags]
 
 
+def allow_runs() -> None:
+    """From now on this task's code may call a pipeline, as a run of its own: a flow's step does."""
+    global _may_start_runs
+    _may_start_runs = True
+
+
+def may_start_runs() -> bool:
+    """Whether a pipeline that is called in this process would be a run."""
+    return _current is None or _may_start_runs
+
+
 def enter(task: Dict[str, Any], directory: str) -> StepContext:
     """Make the context of this process's task; the worker calls this."""
-    global _current
-    _current = StepContext(task, directory)
+    global _current, _may_start_runs
+    _current, _may_start_runs = StepContext(task, directory), False
     return _current
 
 

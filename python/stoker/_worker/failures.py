@@ -28,6 +28,9 @@ def describe(exc: BaseException, entry: Any = None) -> Dict[str, Any]:
     if is_preempted(exc):
         return {"class": "preempted", "type": name, "message": str(exc)}
     error: Dict[str, Any] = {"class": "exception", "type": name, "message": _message(full or exc)}
+    raw = frameworks.text_of(full or exc)
+    if raw and raw != error["message"]:
+        error["raw"] = raw
     ours = module.startswith("stoker.") and module != "stoker.flow.exception"
     if ours and kind.__name__ == "SerializeError":
         error.update({"class": "serialize", "output": getattr(exc, "output", "")})
@@ -39,7 +42,8 @@ def describe(exc: BaseException, entry: Any = None) -> Dict[str, Any]:
         error["class"] = "usage"
     elif isinstance(exc, ImportError):
         error["class"] = "import"
-        if isinstance(exc, ModuleNotFoundError) and exc.name:
+        told = hasattr(exc, "_stoker_told")  # by a stand-in: nothing can be installed
+        if isinstance(exc, ModuleNotFoundError) and exc.name and not told:
             error["module"] = exc.name  # else the module exists, but something in it is missing
     elif full is not None:
         error["class"] = "device_oom"
@@ -119,8 +123,9 @@ def _short_traceback(exc: OSError, stack: Any) -> str:
 def _is_sentence(exc: BaseException) -> bool:
     """Whether the exception is a message for the flow's author, so that frames of this package
     don't help."""
-    told = type(exc).__module__ == "stoker.flow.exception" or type(exc) is AttributeError
-    return told or hasattr(exc, "_stoker_told")
+    kind = type(exc)
+    told = kind.__module__ == "stoker.flow.exception" or kind is AttributeError
+    return told or "_stoker_renamed" in vars(kind) or hasattr(exc, "_stoker_told")
 
 
 def _user_line(exc: BaseException) -> str:

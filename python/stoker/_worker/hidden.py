@@ -56,7 +56,11 @@ def hide(text: str) -> str:
 def in_error(error: Dict[str, Any]) -> Dict[str, Any]:
     """A result's ``error`` without secrets, cut to the length that the engine keeps."""
     shown = {k: hide(v) if isinstance(v, str) else v for k, v in error.items()}
-    for key, most in (("message", MESSAGE_BYTES), ("traceback", TRACE_BYTES)):
+    for key, most in (
+        ("message", MESSAGE_BYTES),
+        ("raw", MESSAGE_BYTES),
+        ("traceback", TRACE_BYTES),
+    ):
         if isinstance(shown.get(key), str):
             shown[key] = clip(shown[key], most)
     return shown

@@ -68,6 +68,28 @@ class Line:
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
+    def last(self, seconds: float) -> None:
+        """Give the other ranks this long to end, too; for a rank whose function failed. SIGTERM
+        only ends the wait."""
+        import select
+        import signal
+
+        def told(number: int, frame: Any) -> NoReturn:
+            raise InterruptedError
+
+        if not self._fds:
+            return
+        try:
+            signal.signal(signal.SIGTERM, told)
+            self.come(RETURNED)
+            poll = select.poll()
+            poll.register(self._fds[1 + RETURNED], select.POLLIN)
+            poll.poll(int(seconds * 1000))
+        except InterruptedError:
+            pass
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
     def fall(self) -> None:
         """Report that this rank's function failed. From here on ignores SIGTERM, so that the rank
         can report why."""

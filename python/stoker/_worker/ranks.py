@@ -174,6 +174,7 @@ class Rank:
         """Write this rank's result; rank 0 also writes the step's."""
         if "error" in result:
             error = result["error"]
+            error.setdefault("raw", error["message"])
             error["message"] = f"rank {self.number} of {self.world}: {error['message']}"
         write(self.own, "result.json", result)
         if self.number == 0:

@@ -19,23 +19,33 @@ if TYPE_CHECKING:
 MOST = 10000  # files and folders of one process
 _RECENT_NS = 20000000  # a file younger than this may change again without a new time stamp
 _WRITES = os.O_WRONLY | os.O_TRUNC | os.O_CREAT
-_MOVES = {
-    "os.rename": (0, 1),
-    "os.link": (1,),
-    "os.symlink": (1,),
-    "os.remove": (0,),
-    "os.truncate": (0,),
-    "os.mkdir": (0,),
-    "os.rmdir": (0,),
-}
+_CHANGES = {"os.remove": 1, "os.truncate": 2, "os.mkdir": 2, "os.rmdir": 1}  # → place of dir_fd
+_STARTS = {"subprocess.Popen": 3, "os.posix_spawn": 2, "os.exec": 2}  # → place of the environment
+_MACHINE = (
+    "ldconfig",
+    "lscpu",
+    "nproc",
+    "nvidia-smi",
+    "uname",
+)  # programs that tell of the machine
 # Packages that open files without Python.
 _UNSEEN = (
+    "av",
+    "catboost",
     "cv2",
     "decord",
     "duckdb",
+    "faiss",
+    "fasttext",
+    "fiona",
     "h5py",
+    "lance",
+    "lightgbm",
+    "llama_cpp",
     "lmdb",
     "netCDF4",
+    "onnxruntime",
+    "osgeo",
     "polars",
     "pyarrow.csv",
     "pyarrow.dataset",
@@ -43,19 +53,42 @@ _UNSEEN = (
     "pyarrow.fs",
     "pyarrow.orc",
     "pyarrow.parquet",
+    "pyogrio",
+    "pysam",
+    "pyvips",
     "rasterio",
+    "safetensors",
+    "sentencepiece",
+    "soundfile",
+    "tables",
     "tensorflow",
     "tiledb",
+    "tokenizers",
+    "torchaudio",
+    "torchcodec",
+    "torchvision.io",
+    "xgboost",
 )
 
-# Callers whose reads are the interpreter's own: imports, and source lines for messages.
-_INTERNAL = ("<frozen importlib", os.path.dirname(os.__file__) + "/linecache.py")
-_TOKENIZE = os.path.dirname(os.__file__) + "/tokenize.py"
+_PYARROW = ["pyarrow." + name for name in ("util", "lib", "fs", "dataset", "parquet.core")]
+_PYARROW += ["pyarrow." + name for name in ("_fs", "_dataset", "_orc", "_parquet")]
+
+# Callers whose reads are the interpreter's own: imports, what is installed, source lines for messages.
+_STDLIB = os.path.dirname(os.__file__)
+_INTERNAL = ("<frozen importlib", _STDLIB + "/importlib/metadata", _STDLIB + "/linecache.py")
+_TOKENIZE = _STDLIB + "/tokenize.py"
+_REMOVERS = {"rmtree", "_rmtree_unsafe", "_rmtree_safe_fd", "_rmtree_safe_fd_step"}  # of shutil
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_SITE = _HERE + "/_worker/_site"
 _LIBRARIES = [os.path.dirname(os.__file__), sys.prefix + "/lib", sys.base_prefix + "/lib", _HERE]
-_SYSTEM = ["/proc/", "/dev/", "/sys/", "/run/", "/usr/", "/lib", "/bin/", "/sbin/"]
-_SKIP = tuple([name + os.sep for name in _LIBRARIES] + _SYSTEM)
+_SYSTEM = (
+    "/proc/ /dev/ /sys/ /run/ /bin/ /sbin/ /lib/ /lib32/ /lib64/ /usr/bin/ /usr/sbin/ /usr/include/"
+    " /usr/lib/ /usr/lib32/ /usr/lib64/ /usr/libexec/ /usr/share/ /usr/local/bin/ /usr/local/sbin/"
+    " /usr/local/include/ /usr/local/lib/ /usr/local/lib64/ /usr/local/share/"
+)
+_SKIP = tuple([name + os.sep for name in _LIBRARIES] + _SYSTEM.split())
+_DISKS = "/run/media/"  # where desktops mount a user's disks
 
 _ready = False
 _cwd = ""  # "": ask
@@ -81,8 +114,30 @@ def prepare() -> None:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_write_at_once)
     _watch_environment()
+    _watch_pyarrow()
     if hasattr(sys, "addaudithook"):
         sys.addaudithook(_on_event)
+
+
+def forget_results() -> None:
+    """Empty the ``functools.lru_cache`` of the program's functions: what they read before the steps
+    began would reach a step unseen. For the fork server, whose children are the steps."""
+    import functools
+
+    kind = type(functools.lru_cache(len))
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if not isinstance(path, str) or _is_left_out(_absolute(path)):
+            continue
+        spaces = [vars(module)]
+        spaces += [vars(one) for one in spaces[0].values() if issubclass(type(one), type)]
+        for value in [one for space in spaces for one in list(space.values())]:
+            value = getattr(value, "__func__", value) if type(value) in _METHODS else value
+            if type(value) is kind and value.cache_info().currsize:
+                value.cache_clear()
+
+
+_METHODS = (classmethod, staticmethod)
 
 
 def begin(path: str, keep: bool, left_out: Sequence[str] = ()) -> None:
@@ -92,9 +147,10 @@ def begin(path: str, keep: bool, left_out: Sequence[str] = ()) -> None:
         keep: gather records in memory until ``end``; forked children write theirs at once.
         left_out: prefixes of paths that don't count.
     """
-    global _path, _kept, _left_out, _before_ns
+    global _path, _kept, _left_out, _before_ns, _cwd
     prepare()
     _path = path
+    _cwd = ""
     _kept = [] if keep else None
     _left_out = tuple(left_out)
     _before_ns = time.time_ns() - _RECENT_NS if hasattr(time, "time_ns") else 0
@@ -151,7 +207,7 @@ def _on_event(event: str, args: Tuple[Any, ...]) -> None:
     if event == "open":
         if not _busy and _path is not None:
             try:
-                _on_open(args[0], args[2])
+                _on_open(args[0], args[2], args[1] is None)
             except Exception:  # never the user's trouble
                 pass
     elif event == "os.listdir" or event == "os.scandir":
@@ -160,22 +216,51 @@ def _on_event(event: str, args: Tuple[Any, ...]) -> None:
                 _on_list(args[0])
             except Exception:
                 pass
-    elif event in _MOVES:
-        if not _busy and _path is not None:
-            for i in _MOVES[event]:
-                try:
-                    _on_change(args[i])
-                except Exception:
-                    pass
+    elif event == "import":
+        if "pyarrow.util" in sys.modules and _path is not None:
+            _watch_pyarrow()
+    elif event in _OTHERS and not _busy and _path is not None:
+        try:
+            _on_other(event, args)
+        except Exception:
+            pass
+
+
+_OTHERS = {*_CHANGES, *_STARTS, "os.rename", "os.link", "os.symlink", "os.chdir", "os.system"}
+_OTHERS |= {"sqlite3.connect", "ctypes.dlopen"}
+
+
+def _on_other(event: str, args: Tuple[Any, ...]) -> None:
+    if event in _CHANGES:
+        place = _CHANGES[event]
+        _on_change(_at(args[0], args[place] if place < len(args) else -1), "w")
+    elif event == "os.rename":
+        old, new = _at(args[0], args[2]), _at(args[1], args[3])
+        kind = "w" if _known.get(_absolute(old)) in ("w", "s") else ""  # else it may still be read
+        _on_change(old, "w")
+        _on_change(new, kind)
+    elif event == "os.link":
+        _on_open(_at(args[0], args[2]), os.O_RDONLY)  # what will be read by the new name
+        _on_change(_at(args[1], args[3]), "w")
+    elif event == "os.symlink":
+        _on_change(_at(args[1], args[2]), "s")
     elif event == "os.chdir":
         global _cwd
         _cwd = ""
-    elif event == "sqlite3.connect" and _path is not None:
-        try:
-            _on_open(args[0], os.O_RDWR)
-        except Exception:
-            pass
-    elif event == "ctypes.dlopen" and _path is not None:
+    elif event == "os.system":
+        _record("u", "what the commands of os.system read")
+    elif event in _STARTS:
+        _on_start(args[0], args[1], args[_STARTS[event]])
+    elif event == "sqlite3.connect":
+        name = args[0]
+        if isinstance(name, str) and name.startswith("file:"):
+            from urllib.parse import unquote
+
+            name = unquote(name[5:].partition("?")[0].partition("#")[0])
+            name = name[2:] if name.startswith("///") else name
+        if name not in ("", ":memory:"):
+            _on_open(name, os.O_RDWR)
+    elif event == "ctypes.dlopen":
         name = args[0]
         if isinstance(name, str) and "/" in name and not _is_left_out(name):
             _record("u", "what the library '%s' reads" % os.path.basename(name))
@@ -203,7 +288,7 @@ def _is_left_out(path: str) -> bool:
     known = _folders.get(folder)
     if known is None:
         known = _folders[folder] = (
-            folder.startswith(_SKIP)
+            (folder.startswith(_SKIP) and not folder.startswith(_DISKS))
             or folder.startswith(_left_out)
             or "/site-packages/" in folder
             or "/dist-packages/" in folder
@@ -214,11 +299,12 @@ def _is_left_out(path: str) -> bool:
 
 def _is_internal() -> bool:
     """Whether the interpreter itself opens or lists: the caller of the hook's function."""
-    caller = sys._getframe(3).f_code.co_filename
+    code = sys._getframe(3).f_code
+    caller = code.co_filename
     known = _callers.get(caller)
     if known is None:
         known = _callers[caller] = caller.startswith(_INTERNAL) or caller == _TOKENIZE
-    return known
+    return known or code.co_name in _REMOVERS
 
 
 def _stamp(st: os.stat_result) -> int:
@@ -227,11 +313,15 @@ def _stamp(st: os.stat_result) -> int:
     return mtime if mtime < _before_ns or time.time_ns() - mtime >= _RECENT_NS else 0
 
 
-def _on_open(path: Any, flags: int) -> None:
+def _on_open(path: Any, flags: int, by_os: bool = False) -> None:
+    """``by_os``: by ``os.open``, whose ``dir_fd`` isn't told."""
     if isinstance(path, int) or path is None:
         return
     name, path = path, _absolute(path)
     known = _known.get(path)
+    if known == "s":  # a link that the step made: what it points to counts
+        path = os.path.realpath(path)
+        known = _known.get(path)
     if known == "w" or _is_left_out(path) or _is_internal():
         return
     if flags & _WRITES:
@@ -251,6 +341,8 @@ def _on_open(path: Any, flags: int) -> None:
         st = os.stat(name)
     except OSError:
         _record("n", path)
+        if by_os and os.fsdecode(name)[:1] != "/":
+            _record("u", "a file named '%s', if it was opened by dir_fd" % os.fsdecode(name))
         return
     if st.st_mode & 0o170000 != 0o100000:  # a pipe, a device, a folder
         return
@@ -259,7 +351,7 @@ def _on_open(path: Any, flags: int) -> None:
 
 def _on_list(path: Any) -> None:
     if isinstance(path, int):
-        return
+        path = os.readlink("/proc/self/fd/%d" % path)
     path = _absolute(path if path is not None else ".")
     key = path + "/"
     if key in _known or len(_known) >= MOST or _is_left_out(key) or _is_internal():
@@ -272,13 +364,97 @@ def _on_list(path: Any) -> None:
     _record("d", f"{_stamp(st)}:{st.st_ino}:{path}")
 
 
-def _on_change(path: Any) -> None:
+def _at(path: Any, folder_fd: int) -> Any:
+    """The path that a call with ``dir_fd`` means."""
+    if folder_fd < 0 or isinstance(path, int):
+        return path
+    return os.path.join(os.readlink("/proc/self/fd/%d" % folder_fd), os.fsdecode(path))
+
+
+def _on_change(path: Any, kind: str) -> None:
+    """The step made, moved or removed the path. ``kind``: what ``_known`` says of it from now on."""
     if isinstance(path, int) or path is None:
         return
     path = _absolute(path)
     if _known.get(path) != "w":
-        _known[path] = "w"
         _record("w", path)
+    _known[path] = kind
+
+
+def _on_start(program: Any, args: Any, env: Any) -> None:
+    program = os.fsdecode(program)
+    words = [os.fsdecode(one) for one in args] if isinstance(args, (list, tuple)) else []
+    name = os.path.basename(program)
+    if name in _MACHINE or (_is_python(program) and _reaches(words, env)):
+        return
+    text = "what the program '%s' reads" % name
+    if text not in _known:
+        _known[text] = "u"
+        _record("u", text)
+
+
+def _is_python(program: str) -> bool:
+    """Whether it is an interpreter, or a script of one."""
+    global _busy
+    if program == sys.executable or os.path.basename(program).startswith(("python", "pypy")):
+        return True
+    _busy = True
+    try:
+        import shutil
+
+        with open(shutil.which(program) or program, "rb") as file:
+            line = file.readline(200)
+        return line.startswith(b"#!") and b"python" in line
+    except OSError:
+        return False
+    finally:
+        _busy = False
+
+
+def _reaches(words: List[str], env: Any) -> bool:
+    """Whether the program loads ``_site/sitecustomize.py``, which records what it reads."""
+    for word in words[1:]:
+        if word[:1] != "-" or word[:2] in ("--", "-c", "-m"):
+            break
+        if word[:2] not in ("-X", "-W") and any(flag in word for flag in "IES"):
+            return False
+    if env is None:
+        env = os.environ
+    given = {os.fsdecode(key): os.fsdecode(env[key]) for key in list(env)}
+    return "STOKER_READS" in given and _SITE in given.get("PYTHONPATH", "").split(":")
+
+
+def _watch_pyarrow() -> None:
+    """Libraries in C tell no path, but pyarrow's Python code makes a text of each that it is given."""
+    for name in _PYARROW:
+        space = vars(sys.modules[name]) if name in sys.modules else {}
+        stringify = space.get("_stringify_path")
+        if stringify is not None and not hasattr(stringify, "of_stoker"):
+            space["_stringify_path"] = _telling(stringify)
+
+
+def _telling(stringify: Any) -> Any:
+    def stringify_and_tell(path: Any) -> Any:
+        text = stringify(path)
+        if _path is not None and not _busy and isinstance(text, str):
+            try:
+                _on_given(text[7:] if text.startswith("file://") else text)
+            except Exception:
+                pass
+        return text
+
+    stringify_and_tell.of_stoker = True  # type: ignore[attr-defined]
+    return stringify_and_tell
+
+
+def _on_given(path: str) -> None:
+    """A file or folder that pyarrow is to read or to write, which the path doesn't tell."""
+    if os.path.isfile(path):
+        _on_open(path, os.O_RDWR)
+    elif os.path.isdir(path):
+        for folder, _, names in os.walk(path):
+            for name in names:
+                _on_open(os.path.join(folder, name), os.O_RDWR)
 
 
 def _watch_environment() -> None:
@@ -289,15 +465,16 @@ def _watch_environment() -> None:
     own: Set[str] = set()
 
     def getitem(self: Any, name: Any) -> Any:
-        if _path is not None and copied.get(id(name)) is not name and isinstance(name, str):
-            key = "$" + name
-            if key not in _known and name not in own and not name.startswith(("STOKER_", "PYTHON")):
+        if _path is not None and not _busy and copied.get(id(name)) is not name:
+            text = os.fsdecode(name) if isinstance(name, bytes) else name
+            key = f"${text}"
+            if key not in _known and text not in own and not text.startswith(("STOKER_", "PYTHON")):
                 _known[key] = "e"
-                _record("e", name)
+                _record("e", text)
         return get(self, name)
 
     def setitem(self: Any, name: Any, value: Any) -> None:
-        own.add(name)
+        own.add(os.fsdecode(name))
         put(self, name, value)
 
     def iterate(self: Any) -> Iterator[str]:

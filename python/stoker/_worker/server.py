@@ -98,6 +98,7 @@ class _Server:
         self.fitness = fitness.Fitness(facts)
         self.libraries: Optional[fitness.ThreadedLibraries] = None
         self.tasks: Dict[int, int] = {}  # pid → id of the spawn
+        self.folders: Dict[int, str] = {}  # pid → its attempt directory
         self.changed: Dict[str, Optional[str]] = {}  # variable set for tasks → its value before
         self.pid = os.getpid()
         libc = fitness.libc()
@@ -191,6 +192,7 @@ class _Server:
         self.resource = resource
         # ranks have one from before accelerate's import
         reads.prepare()
+        reads.forget_results()
         attempt.baseline = attempt.baseline or seen.Baseline()
         gc.freeze()
 
@@ -291,6 +293,7 @@ class _Server:
         if pid == 0:
             self._child(message, fds, entry, threads, fresh=bool(why) and self.clean)
         self.tasks[pid] = task_id if isinstance(task_id, int) else -1
+        self.folders[pid] = str(message["dir"])
         pidfd = _pidfd_open(pid)
         try:
             text = f'{{"op":"started","id":{self.tasks[pid]},"pid":{pid}}}'
@@ -338,8 +341,11 @@ class _Server:
             if pid == 0:
                 return
             task_id = self.tasks.pop(pid, None)
+            folder = self.folders.pop(pid, None)
             if task_id is None:
                 continue
+            if folder and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGSEGV:
+                _tell_of_crash(folder)
             self.send_text(
                 f'{{"op":"ended","id":{task_id},"status":{status},"utime_us":{used.ru_utime * 1e6:.0f},'
                 f'"stime_us":{used.ru_stime * 1e6:.0f},"maxrss_kb":{used.ru_maxrss}}}'
@@ -491,6 +497,16 @@ def _stream(fd: int, mode: str = "w") -> Any:
     """A text stream on a descriptor whose file changes later; writes whole lines, for readers that
     follow the log."""
     return open(fd, mode, buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def _tell_of_crash(folder: str) -> None:
+    """Say in a task's log what it can't say itself."""
+    try:
+        log = os.open(os.path.join(folder, "stderr.log"), os.O_WRONLY | os.O_APPEND)
+    except OSError:  # its ranks have logs of their own
+        return
+    with os.fdopen(log, "wb", 0) as file:
+        file.write(b"Task failed with a segmentation fault.\n")
 
 
 def _pidfd_open(pid: int) -> int:

@@ -18,6 +18,7 @@ from .._engine.stored import stored_spec
 from ._current import current
 from .exception import MetaflowException
 
+UID = "METAFLOW_CHECKPOINT_UID"  # variable of tasks with @checkpoint: RUN/STEP/TASK
 MARK = "stoker"  # key of our own in the metadata: {"latest": False} or {"type": "model"}
 
 
@@ -169,6 +170,79 @@ class Checkpoints:
         ]
 
 
+class Checkpoint(Checkpoints):
+    """``from metaflow import Checkpoint``: checkpoints by hand, and those of other tasks.
+
+    In a step with ``@checkpoint``, and in programs that it starts, :meth:`save` saves for the
+    step's task. Outside of a step :meth:`list` takes a ``task``. As a context manager it has a ``directory``, removed at
+    the end.
+    """
+
+    def __init__(self, temp_dir_root: Optional[str] = None, init_dir: bool = False) -> None:
+        self._root = temp_dir_root
+        self._folder = ""
+        self._loaded = None
+        if init_dir:
+            self.__enter__()
+
+    def __enter__(self) -> Checkpoint:
+        if not self._folder:
+            import tempfile
+
+            self._folder = tempfile.mkdtemp(prefix="stoker-checkpoint-", dir=self._root)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._end()
+        self._folder = ""
+
+    @property
+    def directory(self) -> Optional[str]:  # type: ignore[override]
+        """The folder of the context manager; None outside of it."""
+        return self._folder or None
+
+    def save(self, path: Any = None, **more: Any) -> Optional[Dict[str, Any]]:  # type: ignore[override]
+        """As :meth:`Checkpoints.save`.
+
+        Raises:
+            ValueError: there is neither ``path`` nor :attr:`directory`.
+            MetaflowException: this is no step with ``@checkpoint``.
+        """
+        self._needs(path)
+        if not os.environ.get(UID):
+            raise MetaflowException(
+                "Checkpoint.save saves for the task of a step with @checkpoint, but this is none"
+            )
+        return super().save(path, **more)
+
+    def load(self, reference: Any, path: Any = None) -> None:
+        """As :meth:`Checkpoints.load`, also outside of a step."""
+        self._needs(path)
+        super().load(reference, path)
+
+    def _needs(self, path: Any) -> None:
+        if path is None and not self._folder:
+            raise ValueError("give a path, or use `with Checkpoint() as …`, which has a directory")
+
+    def list(
+        self,
+        name: Optional[str] = None,
+        task: Any = None,
+        attempt: Optional[int] = None,
+        full_namespace: bool = False,
+    ) -> List[Dict[str, Any]]:
+        """As :meth:`Checkpoints.list`.
+
+        Raises:
+            ValueError: this is no step, and ``task`` isn't given.
+        """
+        if not os.environ.get("STOKER_CHECKPOINT_DIR") and (task is None or full_namespace):
+            raise ValueError(
+                "Checkpoint.list outside of a step needs a task, and no full_namespace"
+            )
+        return super().list(name, task, attempt, full_namespace)
+
+
 def unpack(reference: Any, target: str) -> Dict[str, Any]:
     """Put the files of a checkpoint or model into a folder; returns what ``save`` returned.
 
@@ -252,13 +326,17 @@ def record(one: checkpoint.Checkpoint, kind: str = "checkpoint") -> Dict[str, An
         "type": kind,
         "key": "/".join([run, step, task, parts[-1]]),
         "url": str(one.path),
-        "pathspec": f"{current.flow_name}/{run}/{step}/{task}",
+        "pathspec": f"{_flow_of(run)}/{run}/{step}/{task}",
         "attempt": (one.attempt or 1) - 1,
         "created_on": datetime.fromtimestamp(one.time).isoformat(),
         "metadata": {key: value for key, value in one.metadata.items() if key != MARK},
         "name": one.name,
         "size": one.size,
     }
+
+
+def _flow_of(run: str) -> Any:
+    return current.flow_name or stored_spec(os.path.dirname(_runs()), run).get("name")
 
 
 def _entry_of(reference: Any) -> str:

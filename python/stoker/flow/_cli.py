@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from dataclasses import replace
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from .. import __version__
@@ -59,6 +60,7 @@ def run(flow: Any, words: Optional[Sequence[str]] = None) -> int:
 def _main(flow: Any, words: List[str]) -> int:
     # Read parameters only if they matter: a parameter's default may be computed.
     root = table([])
+    root.options += _options_of(flow)
     path = program()
     if os.environ.get("STOKER_RUN_OPTIONS") and not set(words) & set(root.commands):
         words = ["run", *words]  # stoker run flow.py
@@ -76,6 +78,8 @@ def _main(flow: Any, words: List[str]) -> int:
     command, path, rest = _find(root, path, rest)
     if command.run == "_run:run":
         command = table(_parameters(context)).commands["run"]
+    elif command.run == "_deploy:trigger":
+        command = replace(command, options=[*_parameters(context), *command.options])
     try:
         parsed = parse(command, rest, _prefix(path))
     except HelpAsked:
@@ -86,8 +90,26 @@ def _main(flow: Any, words: List[str]) -> int:
     _notes(top, parsed)
     if command.run != "_graph:show_help":
         context.say(_headline(context))
+    if command.run.partition(":")[0] in ("_graph", "_spin"):
+        _prepare(context)
     status = _function(command.run)(context, parsed.values)
     return int(status or 0)
+
+
+def _options_of(flow: Any) -> List[Option]:
+    """Options that the flow's decorators add before the command."""
+    from ._decorators import flow_decorators_of
+
+    return [
+        Option(
+            f"--{name}",
+            str(said.get("help") or ""),
+            default=said.get("default"),
+            many=bool(said.get("multiple")),
+        )
+        for one in flow_decorators_of(flow)
+        for name, said in getattr(one, "options", {}).items()
+    ]
 
 
 def _find(root: Command, path: str, words: List[str]) -> Any:
@@ -129,6 +151,19 @@ def _parameters(context: Context) -> List[Option]:
     from ._commands._parameters import options
 
     return options(context)
+
+
+def _prepare(context: Context) -> None:
+    """Let mutators change the flow before a command that shows it or runs a step of it."""
+    from ._decorators import attach, has_mutators
+
+    if has_mutators(context.flow):
+        from ._commands._parameters import pre_mutate
+        from ._mutable import mutate
+
+        pre_mutate(context)
+        attach(context.flow, context.top["with"])
+        mutate(context.flow)
 
 
 def _notes(top: Parsed, own: Parsed) -> None:

@@ -11,10 +11,12 @@ from .._definition.entry import Entry
 from .._definition.jsonable import NotJsonError, exact
 from .._engine.compiled import Compiled, External, origin
 from ._current import username
-from ._decorators import attach, decorators_of, flow_decorators_of
+from ._decorators import decorators_of, flow_decorators_of
 from ._decorators._resources import request_of
+from ._environments import Placed, place
 from ._flow import constants_of
 from ._graph import FlowGraph, Node, decorators_info, lint, steps_info, structure
+from ._mutable import attach_all
 from ._parameters import DelayEvaluator, config_names, parameters_of, set_configs
 from ._tags import system_tags
 from ._task import entry_of
@@ -46,10 +48,10 @@ def compile_flow(
     Raises:
         LintWarn: the graph has a fault. MetaflowException: a decorator's attribute is wrong.
     """
-    specs = attach(cls, options.get("with") or ())
+    set_configs(config_names(cls, parameters))
+    specs = attach_all(cls, options.get("with") or (), parameters)
     graph: FlowGraph = cls._graph
     lint(graph)
-    set_configs(config_names(cls, parameters))
     said: Dict[str, Any] = {"stoker": 1, "name": cls.__name__}
     if graph.doc:
         said["description"] = graph.doc
@@ -71,12 +73,17 @@ def compile_flow(
     said["origin"] = origin()
     said["origin"]["code"] = _code_of(cls)
     said["steps"] = {}
+    decorators = {n: [o.bound() for o in decorators_of(cls, n)] for n in graph.sorted_nodes}
+    base = [one.bound() for one in flow_decorators_of(cls)]
+    placed = place(decorators, base, options)
+    notes += placed.notes
     registry: Dict[str, Entry] = {}
     externals: List[External] = []
     for name in graph.sorted_nodes:
         said["steps"][name] = step = _step(
             cls, graph, graph[name], notes, bool(options.get("cache"))
         )
+        _give(step, placed, name)
         first = name == graph.start_step
         step["inputs"] = inputs.of_step(first, externals)
         if not step["inputs"]:
@@ -103,6 +110,8 @@ def _for_tasks(cls: Any, specs: List[str], options: Mapping[str, Any]) -> Dict[s
         "system_tags": system_tags(),
         "origin_run": options.get("origin_run"),
         "file": graph_info(cls)["file"],
+        "deployment": options.get("deployment"),
+        "trigger": options.get("trigger"),
     }
     return {key: value for key, value in told.items() if value}
 
@@ -172,6 +181,22 @@ def _step(cls: Any, graph: FlowGraph, node: Node, notes: List[str], cached: bool
     if cached or (said.get("cache") or {}).get("enabled"):
         said["code"] = _parts_of(cls, node.name)
     return said
+
+
+def _give(step: Dict[str, Any], placed: Placed, name: str) -> None:
+    """Add what a step's own environment says."""
+    settings = placed.settings.get(name)
+    if not settings:
+        return
+    own = step.get("environment") or {}
+    _merge(step, settings)
+    step["environment"].update({k: v for k, v in own.items() if k != "PYTHONPATH"})
+    if "PYTHONPATH" in own:
+        front = settings["environment"]["PYTHONPATH"]
+        step["environment"]["PYTHONPATH"] = os.pathsep.join([front, own["PYTHONPATH"]])
+    step["uses"] = []  # preflight looks at the interpreter that starts the flow
+    if "code" in step:
+        step["code"]["packages"] = placed.locks[name]
 
 
 def _following(cls: Any, graph: FlowGraph, node: Node) -> Dict[str, Any]:

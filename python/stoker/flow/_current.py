@@ -43,6 +43,10 @@ class Current:
     def _add(self, **facts: Any) -> None:
         self._more.update(facts)
 
+    def _update_env(self, env: Dict[str, Any]) -> None:
+        """The name by which Metaflow's extensions add facts."""
+        self._more.update(env)
+
     def _said(self, key: str) -> Any:
         """A fact that the front gave to every task of the run."""
         return ((self._task.get("extra") or {}).get("flow") or {}).get(key)
@@ -156,6 +160,17 @@ class Current:
         from ._compile import graph_info
 
         return graph_info(self._cls)
+
+    @property
+    def trigger(self) -> Any:
+        """The events that started the run (:class:`stoker.flow.events.Trigger`), or None."""
+        events = self._said("trigger")
+        if not events:
+            return None
+        from ._trigger import Trigger
+        from .client import Run
+
+        return Trigger(events, lambda pathspec: Run(pathspec, _namespace_check=False))
 
     @property
     def is_parallel(self) -> bool:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, overload
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Tuple,
+    overload,
+)
 
 from .._base import registry
 from .._base.errors import InWorkerError
@@ -39,6 +50,7 @@ def _marked(func: Any, start: bool, end: bool) -> Any:
     func.is_step = True
     func.is_start_step, func.is_end_step = start, end
     func.decorators = []
+    func.wrappers, func.config_decorators = [], []  # of one's own (_user.py)
     func.name = func.__name__
     return func
 
@@ -54,6 +66,16 @@ class _Graph:
             known = FlowGraph(cls)
             cls._stoker_graph = known
         return known
+
+
+class ForeachFrame(NamedTuple):
+    """One open foreach: the step that it multiplies, its artifact, the number of items, and this task's item."""
+
+    step: str
+    var: Optional[str]
+    num_splits: int
+    index: int  # type: ignore[assignment]
+    value: Any
 
 
 class FlowSpec:
@@ -131,6 +153,18 @@ class FlowSpec:
         """This task's item of the innermost foreach; None outside a foreach."""
         scope = self.__dict__.get("_stoker")
         return scope.item(-1) if scope is not None else None
+
+    @property
+    def _foreach_stack(self) -> List[Any]:
+        """The open foreaches, outermost first; programs written for Metaflow read it."""
+        scope = self.__dict__.get("_stoker")
+        frames = scope.frames if scope is not None else []
+        graph = self._graph
+        found = []
+        for frame, (index, n, item) in zip(frames, self.foreach_stack()):
+            node = graph[frame["step"]]
+            found.append(ForeachFrame(node.out_funcs[0], node.foreach_param, n, index, item))
+        return found
 
     def foreach_stack(self) -> List[Tuple[int, int, Any]]:
         """(index, number of items, item) of each open foreach, outermost first."""

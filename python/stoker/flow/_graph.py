@@ -631,7 +631,7 @@ def decorators_info(decorators: Any) -> List[Dict[str, Any]]:
             "name": one.name,
             "attributes": to_pod(one.attributes),
             "statically_defined": one.statically_defined,
-            "inserted_by": None,
+            "inserted_by": getattr(one, "inserted_by", None),
         }
         for one in decorators
         if not one.name.startswith("_")

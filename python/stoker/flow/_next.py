@@ -110,7 +110,7 @@ def _check(running: Any, said: Transition, condition: Optional[str]) -> None:
     right = grows == kind and set(said.steps) <= set(targets)
     if kind == "all":
         right = right and len(said.steps) == len(targets)
-    elif kind in ("foreach", "switch"):
+    elif kind == "switch" or (kind == "foreach" and not running.may_choose):
         right = right and declared.get("on") == (said.foreach or condition)
     if not right:
         wanted = ", ".join(targets) or "nothing (it is the last step)"

@@ -305,6 +305,18 @@ class IncludeFile(Parameter):
         return _parser_of(self.parser, self.name)(content) if self.parser else content
 
 
+class IncludedFile:
+    """A file that an :class:`IncludeFile` refers to by its place, as Metaflow's runs have it; runs
+    here have the content itself, so no artifact is one.
+
+    Attributes:
+        descriptor: the place, as JSON.
+    """
+
+    def __init__(self, descriptor: Mapping[str, Any]) -> None:
+        self.descriptor = json.dumps(descriptor)
+
+
 # ---------------------------------------------------------------------------- configurations
 
 

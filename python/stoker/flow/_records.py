@@ -50,12 +50,18 @@ def flow_mark(store: Optional[str], run: str) -> Optional[Mapping[str, Any]]:
 
 def listed(store: Optional[str], flow: Optional[str] = None) -> Iterator[Dict[str, Any]]:
     """Runs of flows (or of one flow), the newest first, from ``stoker runs --json``."""
-    if store is None or not os.path.isdir(store):
+    if store is None or not os.path.isdir(store) or _has_only_deployed(store):
         return
     words = ["runs", *([flow] if flow else []), "--no-values", "--limit", "1000000"]
     for row in json_of(words, store):
         if flow_mark(store, row["run"]) is not None:
             yield row
+
+
+def _has_only_deployed(store: str) -> bool:
+    """Whether flows were deployed there, but nothing has run yet."""
+    names = os.listdir(store)
+    return "deployments" in names and "store.db" not in names
 
 
 class _Fresh:
@@ -92,6 +98,14 @@ class TaskRecord:
         self.number = int(brief["id"])
         self.id = f"{self.number}_node_{rank}" if rank else str(self.number)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TaskRecord):
+            return NotImplemented
+        return (self.run, self.step, self.id) == (other.run, other.step, other.id)
+
+    def __hash__(self) -> int:
+        return hash((self.run, self.step, self.id))
+
     @property
     def full(self) -> Mapping[str, Any]:
         """Its entry in the step's record, with artifacts, metadata and cards."""
@@ -103,6 +117,33 @@ class TaskRecord:
         full = self.full
         own = (full.get("ranks") or [])[self.rank] if self.rank else full
         return {**self.run.given, **(own.get("artifacts") or {})}
+
+    def earlier(self, attempt: int) -> Mapping[str, Any]:
+        """What is known of an attempt before the last, from 0; {}: there is no such attempt."""
+        found = (one for one in self.full.get("earlier") or () if one["attempt"] == attempt + 1)
+        return next(found, {})
+
+    def artifacts_of(self, attempt: Optional[int]) -> Dict[str, Dict[str, Any]]:
+        """Name → ref with ``path``, for the artifacts that an attempt (None: the last) left."""
+        if attempt in (None, self.last_attempt):
+            return self.artifacts
+        ranks = self.earlier(int(attempt or 0)).get("ranks")
+        return {**self.run.given, **ranks[self.rank]["artifacts"]} if ranks else {}
+
+    @property
+    def last_attempt(self) -> int:
+        """Its last attempt so far, from 0. In a gang the attempt that only catches the failure of
+        the one before counts with that; if a process was killed, it counts in rank 0 by itself."""
+        last = max(0, int(self.brief.get("attempts") or 1) - 1)
+        return last - 1 if last and self.is_caught_gang else last
+
+    @property
+    def is_caught_gang(self) -> bool:
+        """Whether its last attempt, of several ranks, only caught the failure of the one before."""
+        if not self.brief.get("ranks") or not self.succeeded:
+            return False
+        caught = (self.full.get("metadata") or {}).get("caught") or {}
+        return bool(caught) and (self.rank > 0 or not caught.get("killed"))
 
     @property
     def succeeded(self) -> bool:
@@ -150,6 +191,14 @@ class RunRecord:
         self._known: Optional[_Index] = None
         self._given: Optional[Dict[str, Dict[str, Any]]] = None
         self._spec: Optional[Mapping[str, Any]] = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RunRecord):
+            return NotImplemented
+        return (self.store, self.id) == (other.store, other.id)
+
+    def __hash__(self) -> int:
+        return hash((self.store, self.id))
 
     @property
     def body(self) -> Dict[str, Any]:
@@ -253,7 +302,8 @@ class RunRecord:
         fresh.came()
         refs = answer["refs"]
         for task in answer["tasks"]:
-            for one in (task, *(task.get("ranks") or ())):
+            before = (rank for one in task.get("earlier") or () for rank in one["ranks"])
+            for one in (task, *(task.get("ranks") or ()), *before):
                 one["artifacts"] = {name: refs[i] for name, i in one["artifacts"].items()}
         known = {int(t["id"]): t for t in answer["tasks"]}
         self._details[step] = (fresh, final, known)

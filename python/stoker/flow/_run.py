@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from .._base.binary import run_options
 from .._base.errors import say
 from ._compile import compile_flow
+from ._current import current
+from ._decorators import flow_decorators_of
 from ._parameters import config_names, parameters_of, read_configs, read_parameters
 from ._task import prepare
 
@@ -53,21 +56,83 @@ def run_flow(cls: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
     values = options.get("values")
     if values is None:
         values = read_configs(cls, options.get("configs") or {}, options.get("config_values") or {})
+        for one in flow_decorators_of(cls):
+            if one.name == "project":  # functions of defaults read it
+                current._add(**one.bound().facts(cls, options))
         values.update(read_parameters(cls, parameters))
     document = compile_flow(cls, values, options)
     prepare(cls)
     for note in document.notes:
         say(note)
-    end = run_engine(
-        document.compiled, _arguments(options), options.get("on_run"), plan=run_options()
-    )
+    told: List[str] = []
+    events: List[Any] = []
+    try:
+        end = run_engine(
+            document.compiled,
+            _arguments(options),
+            _teller(told, options, events),
+            plan=_plan_options(options),
+        )
+    finally:
+        for watch in events:
+            watch.end()
     if not end.watch.began and end.error:  # nothing ran, and no other message says why
         say(end.error)
     if end.watch.began and end.word is None and not end.interrupts and not end.told:
         say(end.watch.cut_short(end.status))
     status = _status(end)
+    for one in flow_decorators_of(cls) if told else ():
+        if one.name == "exit_hook":
+            one.bound().ended(cls, told[0], status == 0)
+    if told and status == 0 and options.get("deployment"):
+        _tell_of_end(cls, told[0], options)
     # The run ends with the last clone, although its graph continues.
     return 0 if options.get("clone_only") and end.word == "interrupted" and not end.told else status
+
+
+def _has_deployed_flows() -> bool:
+    """Whether the store has any; without asking the engine, because each run asks."""
+    stores = [os.environ.get("STOKER_STORE")]
+    if not stores[0]:
+        here = os.getcwd()
+        above = [here[:i] for i, one in enumerate(here) if one == "/"]
+        stores = [os.path.join(one or "/", ".stoker") for one in (here, *above)]
+    return any(os.path.isdir(os.path.join(one or "", "deployments")) for one in stores)
+
+
+def _tell_of_end(cls: Any, run: str, options: Mapping[str, Any]) -> None:
+    """Publish the end of a deployed flow's run, for @trigger_on_finish."""
+    from ._deploy._queue import publish
+    from ._trigger import facts_of_run
+    from .client import Run
+
+    projects = [one.bound() for one in flow_decorators_of(cls) if one.name == "project"]
+    full = projects[0].facts(cls, options)["project_flow_name"] if projects else None
+    facts = facts_of_run(Run(f"{cls.__name__}/{run}", _namespace_check=False), full)
+    if facts is None:
+        return
+    try:
+        publish(facts.pop("name"), **facts)
+    except OSError as bad:  # the run itself has succeeded
+        say(f"the end of run {run} can't be published: {bad}")
+
+
+def _teller(
+    told: List[str], options: Mapping[str, Any], events: List[Any]
+) -> Callable[[str], None]:
+    """``on_run``, which also keeps the run's id, and watches for the events of its steps."""
+    also = options.get("on_run")
+
+    def tell(run: str) -> None:
+        told.append(run)
+        if _has_deployed_flows():
+            from ._deploy._queue import Watch
+
+            events.append(Watch())
+        if also is not None:
+            also(run)
+
+    return tell
 
 
 def values_of(
@@ -78,6 +143,12 @@ def values_of(
     values.update(read_parameters(cls, parameters))
     loaded = config_names(cls, values)
     return {one.var: loaded.get(one.var, values.get(one.var)) for one in parameters_of(cls)}
+
+
+def _plan_options(options: Mapping[str, Any]) -> Dict[str, Any]:
+    """What ``stoker plan`` said before the file, under what the flow's own words say behind it."""
+    behind = {"with": options.get("stack"), "policy": options.get("policy")}
+    return {**run_options(), **{key: value for key, value in behind.items() if value}}
 
 
 def _arguments(options: Mapping[str, Any]) -> List[str]:

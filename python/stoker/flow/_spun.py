@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, Iterator, Mapping, Optional
+from collections import namedtuple
+from datetime import datetime
+from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, Optional
 
 from . import _records
 
@@ -65,7 +67,9 @@ class SpunTask:
     @property
     def _refs(self) -> Dict[str, Dict[str, Any]]:
         task, result = self._read("task.json"), self._read("result.json")
-        found = scope_of(task, self._store)
+        found = {"name": {"value": self.path_components[0], "type": "builtins.str"}}
+        found.update(task.get("inputs") or {})
+        found.update(scope_of(task, self._store))
         known = {r.get("digest"): r for r in (task.get("flow") or {}).get("refs") or ()}
         for name, ref in (result.get("outputs") or {}).items():
             if ref.get("artifact"):
@@ -93,6 +97,95 @@ class SpunTask:
 
         error = self._read("result.json").get("error")
         return None if not error else TaskFailure(error)
+
+    @property
+    def path_components(self) -> List[str]:
+        """The parts of the pathspec."""
+        return self.pathspec.split("/")
+
+    @property
+    def artifacts(self) -> Any:
+        """Its artifacts, by name as attributes."""
+        found = list(self)
+        kind = namedtuple("MetaflowArtifacts", [one.id for one in found])  # type: ignore[misc]
+        return kind(*found)
+
+    @property
+    def metadata_dict(self) -> Dict[str, Any]:
+        """Its metadata, name → value: what the step logged, and how it ended."""
+        ended = {"attempt": "0", "attempt-done": "0", "attempt_ok": str(self.successful)}
+        logged = (self._read("result.json").get("metadata") or {}).get("") or {}
+        return {**ended, **logged, "ds-type": "local", "ds-root": self._store, "runtime": "dev"}
+
+    @property
+    def metadata(self) -> List[Any]:
+        """Its metadata, as the client's tasks have it."""
+        from .client._task import Metadata
+
+        at = int(self.finished_at.timestamp() * 1000) if self.finished_at else None
+        return [Metadata(k, v, at, k, self) for k, v in self.metadata_dict.items()]
+
+    @property
+    def index(self) -> Optional[int]:
+        """Index of its item in the innermost foreach, or None."""
+        frames = (self._read("task.json").get("flow") or {}).get("foreach") or ()
+        return frames[-1].get("index") if frames else None
+
+    @property
+    def created_at(self) -> Optional[datetime]:
+        """When it began (local time)."""
+        return self._time_of("task.json")
+
+    @property
+    def finished_at(self) -> Optional[datetime]:
+        """When it ended (local time)."""
+        return self._time_of("result.json")
+
+    def _time_of(self, name: str) -> Optional[datetime]:
+        path = os.path.join(self.folder, name)
+        return datetime.fromtimestamp(os.path.getmtime(path)) if os.path.exists(path) else None
+
+    current_attempt = 0
+    runtime_name = "dev"
+    code = origin_pathspec = environment_info = None
+    user_tags: FrozenSet[str] = frozenset()
+
+    def is_in_namespace(self) -> bool:
+        """True: it is no part of a run, whose tags would say."""
+        return True
+
+    def loglines(
+        self, stream: str, as_unicode: bool = True, meta_dict: Any = None
+    ) -> Iterator[Any]:
+        """Pairs of time and line of ``stdout`` or ``stderr``."""
+        for line in self._log(f"{stream}.log").splitlines():
+            yield self.finished_at, line if as_unicode else line.encode("utf-8")
+
+    @property
+    def stdout_size(self) -> int:
+        """Size of :attr:`stdout` in bytes."""
+        return len(self.stdout.encode("utf-8"))
+
+    @property
+    def stderr_size(self) -> int:
+        """Size of :attr:`stderr` in bytes."""
+        return len(self.stderr.encode("utf-8"))
+
+    @property
+    def parent_task_pathspecs(self) -> Iterator[str]:
+        """None: it is no part of a run."""
+        return iter(())
+
+    parent_tasks = child_tasks = child_task_pathspecs = parent_task_pathspecs
+
+    @property
+    def system_tags(self) -> FrozenSet[str]:
+        """Tags from Stoker: user, versions, date."""
+        from ._tags import system_tags
+
+        return frozenset(system_tags())
+
+    tags = system_tags
 
     @property
     def stdout(self) -> str:

@@ -14,16 +14,23 @@ from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, List, Optional, Tuple
 
 from .._definition.entry import Entry
+from .._worker.context import allow_runs
 from .._worker.resolve import resolve_callable
 from ..materializers import _artifact
 from ._current import current
-from ._decorators import decorators_of
+from ._decorators import decorators_of, flow_decorators_of
+from ._decorators._base import decorated
 from ._flow import FlowSpec, constants_of
 from ._next import Transition
 from ._node import become_node
 from ._parameters import config_names, parameters_of, set_configs
 from ._scope import Given, Inputs, Scope
+from ._user import run_wrapped
 from .exception import FailureHandledByCatch, InvalidNextException, MetaflowException
+
+# If a node of a gang with @catch fails, the others have this long to end by themselves, so that what
+# they set is kept.
+_CATCH_WAITS_S = 3.0
 
 
 @dataclass
@@ -51,6 +58,8 @@ def entry_of(cls: Any, step: str) -> FlowEntry:
     launches = [one.bound().launch() for one in decorators_of(cls, step) if hasattr(one, "launch")]
     entry = FlowEntry(func, [], [], importable=importable, flow=cls, step=step)
     entry.launch = launches[0] if launches else None
+    if any(one.name == "catch" for one in decorators_of(cls, step)):
+        entry.patience = _CATCH_WAITS_S
     return entry
 
 
@@ -83,8 +92,7 @@ def run_flow_task(attempt: Any) -> None:
         Exception: raised by the step, or an error with a sentence of this package.
     """
     running = Running(attempt)
-    if running.last_attempt:
-        attempt.left = running.left
+    attempt.left = running.left
     running.run()
 
 
@@ -95,6 +103,7 @@ class Running:
         flow: the object that is the step's ``self``. cls, step: its class and the step's name.
         task: the content of ``task.json``; declared: its ``flow``, with the possible next steps.
         inputs: the inputs of a join, else None.
+        may_choose: ``self.next`` may name another artifact for foreach than the source.
         transition: the argument of ``self.next``, None before its call.
         entries: outputs of the result that are stored so far.
         attempt: the worker's; ``attempt.directory`` is the attempt directory.
@@ -110,6 +119,7 @@ class Running:
         self.is_join = bool(self.declared.get("join"))
         self.last_attempt = bool(self.task.get("last_attempt", True))
         self.transition: Optional[Transition] = None
+        self.may_choose = False
         self.entries: Dict[str, Any] = {}
         self.constants = _fixed(self.cls)
         self.scope = self._scope()
@@ -125,7 +135,7 @@ class Running:
     def _scope(self) -> Scope:
         said = self.declared
         parents: List[Dict[str, Any]] = said.get("parents") or []
-        names: Dict[str, int] = parents[0]["scope"] if parents else {}
+        names: Dict[str, int] = dict(parents[0]["scope"]) if parents else {}
         if self.is_join:  # it inherits only what steps can't change
             names = {name: names[name] for name in self.constants if name in names}
         given = Given(self.task.get("inputs") or {}, self.task.get("store") or "")
@@ -151,12 +161,13 @@ class Running:
         try:
             fallback = self.declared.get("fallback")
             if fallback:
+                self._take_left()
                 raise FailureHandledByCatch(str(fallback.get("text") or fallback.get("message")))
             for one in decorators:
                 begun.append(one)
                 one.task_begin(self)
             self._call(decorators)
-            for one in reversed(begun):
+            for one in sorted(reversed(begun), key=lambda one: bool(one.ENDS_LATE)):
                 one.task_end(self)
         except Exception as bad:
             handled = False
@@ -167,22 +178,45 @@ class Running:
             self._go_on()
         self._leave()
 
+    def _take_left(self) -> None:
+        """Keep what the failed attempt had set, for ``@catch`` in its place."""
+        left, rank = self.declared.get("left") or [], self.attempt.rank
+        number = 0 if rank is None else rank.number
+        for name, at in (left[number] if number < len(left) else {}).items():
+            if name not in self.constants:
+                self.scope.names[name] = at
+                self.scope.adopted.append(name)
+
     def _configure(self) -> None:
         """Compute expressions of configurations in decorators, if the class was imported again."""
+        current._add(parameter_names=[one.var for one in parameters_of(self.cls)])
         configs = [one for one in parameters_of(self.cls) if one.IS_CONFIG_PARAMETER]
         if configs:
             values = {one.var: self.scope.parameter(one) for one in configs}
             set_configs(config_names(self.cls, values))
+        else:
+            values = {}
+        said = (self.task.get("extra") or {}).get("flow") or {}
+        for one in flow_decorators_of(self.cls):
+            if hasattr(one, "begin"):
+                one.bound().begin(self.cls, said.get("options") or {})
+        if not self.cls.__dict__.get("_stoker_mutated"):
+            from ._mutable import attach_all
+
+            attach_all(self.cls, said.get("with") or (), values)
 
     def _call(self, decorators: List[Any]) -> None:
+        allow_runs()
         func = self.attempt.entry.func
+        wrappers = getattr(func, "wrappers", None)
         for one in reversed(decorators):
-            func = one.task_decorate(func, self)
+            func = decorated(one, func, self)
+        joined = () if self.inputs is None else (self.inputs,)
         try:
-            if self.inputs is not None:
-                func(self.flow, self.inputs)
+            if wrappers and not self.declared.get("skip_decorators"):
+                run_wrapped(wrappers, lambda: func(self.flow, *joined), self)
             else:
-                func(self.flow)
+                func(self.flow, *joined)
         except SystemExit as left:
             from .._worker.failures import Stopped, is_preempted
 
@@ -193,6 +227,32 @@ class Running:
                 "raise an exception to fail"
             ).with_traceback(left.__traceback__) from None
 
+    def go_on_as(self, options: Dict[str, Any]) -> None:
+        """Call ``self.next`` in the step's place, with these options or with those of its source.
+
+        Raises:
+            InvalidNextException: the source doesn't say which (``num_parallel``).
+        """
+        targets = list(self.declared.get("next") or ())
+        if not targets:
+            return
+        self.transition = None
+        node = self.cls._graph[self.step]
+        steps = [getattr(self.flow, one) for one in targets]
+        if options:
+            self.may_choose = True
+            return self.flow.next(*steps, **options)  # type: ignore[no-any-return]
+        if node.parallel_foreach:
+            raise InvalidNextException(
+                f"step '{self.step}' is skipped, and nobody says how many nodes follow: yield a mapping "
+                "such as {'num_parallel': 4}"
+            )
+        if node.type == "split-switch":
+            cases = {case: getattr(self.flow, to) for case, to in node.switch_cases.items()}
+            return self.flow.next(cases, condition=node.condition)  # type: ignore[no-any-return]
+        more = {"foreach": node.foreach_param} if node.foreach_param else {}
+        return self.flow.next(*steps, **more)  # type: ignore[no-any-return]
+
     def _go_on(self) -> None:
         """After ``@catch``: continue with the next steps of the graph."""
         targets = list(self.declared.get("next") or ())
@@ -200,6 +260,9 @@ class Running:
 
     def _leave(self) -> None:
         expected = self.declared.get("next") or []
+        rank = self.attempt.rank
+        if self.transition is None and rank is not None and rank.number:
+            self._go_on()  # node 0 says what follows the gang
         if self.transition is None and expected:
             raise InvalidNextException(
                 f"step '{self.step}' ended without self.next(): in the flow's graph {', '.join(expected)} "
@@ -208,7 +271,8 @@ class Running:
         store(self)
 
     def left(self) -> Dict[str, Any]:
-        """Outputs and ``dropped`` for the result of a step that failed finally, for inspection."""
+        """Outputs and ``dropped`` for the result of an attempt that failed: for inspection, and for
+        ``@catch`` in its place."""
         folder = folder_of(self)
         if folder is None:
             return {}
@@ -340,6 +404,8 @@ def _loop(running: Running, variable: str) -> Dict[str, Any]:
             f"step '{step}': foreach='{variable}' has {n} items, which is more than the {limit} that are allowed; "
             f"allow more by --max-num-splits {n}"
         )
+    if items is None and variable != running.declared.get("on"):
+        items = list(value)  # nobody finds them by the name in the source
     return {"n": n} if items is None else {"n": n, "values": items}
 
 

@@ -16,6 +16,22 @@ from .exception import MetaflowException, TorchrunException
 _WAIT_S = 2.0  # to wait for the file that the leading node's launcher writes at its end
 
 
+def setup_torch_distributed(master_port: Optional[int] = None) -> None:
+    """Set the variables of ``torch.distributed`` for this node of ``num_parallel``; those of the
+    gang are kept, but for a given port."""
+    node = current.parallel
+    given = {
+        "MASTER_ADDR": node.main_ip,
+        "NODE_RANK": str(node.node_index),
+        "WORLD_SIZE": str(node.num_nodes),
+        "NUM_NODES": str(node.num_nodes),
+    }
+    for name, value in given.items():
+        os.environ.setdefault(name, value)
+    if master_port:
+        os.environ["MASTER_PORT"] = str(master_port)
+
+
 def processes(where: str, said: Any, devices: int) -> int:
     """Number of processes on a node.
 

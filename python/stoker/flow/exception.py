@@ -193,15 +193,16 @@ class BadFlowDecoratorException(MetaflowException):
 
 
 class UnknownStepDecoratorException(MetaflowException):
-    """There is no decorator of that name."""
+    """There is no decorator of that name, and none of the stacks, where one could stand."""
 
     headline = "Unknown step decorator"
 
-    def __init__(self, deconame: str, known: Iterable[str]) -> None:
-        names = sorted(known)
+    def __init__(self, deconame: str, known: Iterable[str], stacks: Iterable[str] = ()) -> None:
+        names, places = sorted(known), list(stacks)
+        more = f"; the stacks of stoker.yaml are {', '.join(places)}" if places else ""
         super().__init__(
-            f"there is no decorator '{deconame}' for steps: there are {', '.join(names)}"
-            f"{did_you_mean(deconame, names)}"
+            f"there is no decorator '{deconame}' for steps: there are {', '.join(names)}{more}"
+            f"{did_you_mean(deconame, [*places, *names])}"
         )
 
 
@@ -227,6 +228,12 @@ class CommandException(MetaflowException):
     """A command line is wrong."""
 
     headline = "Invalid command"
+
+
+class InvalidEnvironmentException(MetaflowException):
+    """The packages of a step can't be had."""
+
+    headline = "Incompatible environment"
 
 
 class MetaflowDataMissing(MetaflowException):
@@ -278,6 +285,12 @@ class TimeoutException(MetaflowException):
     """``@timeout``'s time is over."""
 
     headline = "@timeout"
+
+
+class NoRunError(MetaflowException, RuntimeError):
+    """A program that ``Runner`` started has no run."""
+
+    headline = "No run"
 
 
 class TorchrunException(MetaflowException):

@@ -14,16 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, AsyncIterator, Dict, List, Mapping, NoReturn, Optional, Tuple
+from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Tuple
 
-from .exception import MetaflowException
+from .exception import MetaflowException, NoRunError
 
 __all__ = [
-    "Deployer",
     "ExecutingProcess",
     "ExecutingRun",
     "ExecutingTask",
-    "NBDeployer",
     "NBRunner",
     "Runner",
 ]
@@ -39,10 +37,11 @@ class _Process:
         self, words: List[str], env: Mapping[str, str], cwd: str, show: bool, limit_s: float
     ) -> None:
         self.folder = tempfile.mkdtemp(prefix="stoker-runner-")
-        self.command = [*words, "--runner-attribute-file", os.path.join(self.folder, "attributes")]
+        option = "--deployer-attribute-file" if "deploy" in words else "--runner-attribute-file"
+        self.command = [*words, option, os.path.join(self.folder, "attributes")]
         self.limit_s = limit_s
         self.timed_out = False
-        self.logs = {s: os.path.join(self.folder, s) for s in ("stdout", "stderr")}
+        self.logs = self.log_files = {s: os.path.join(self.folder, s) for s in ("stdout", "stderr")}
         self._shown = dict.fromkeys(self.logs, 0) if show else {}
         with open(self.logs["stdout"], "wb") as out, open(self.logs["stderr"], "wb") as err:
             # In its own session, so that it gets Ctrl-C only from the waiting method, and once.
@@ -78,7 +77,7 @@ class _Process:
         """The program's report about its run; None: nothing yet.
 
         Raises:
-            MetaflowException: it ended without a run, or didn't start one in time.
+            NoRunError: it ended without a run, or didn't start one in time.
         """
         ended = self.process.poll() is not None
         try:
@@ -89,19 +88,19 @@ class _Process:
             pass
         if ended:
             if self.process.returncode == 0:
-                raise MetaflowException(
+                raise NoRunError(
                     f"{self.command[1]} ended well, but without a run: it must define a FlowSpec "
                     "class and call it at its end, if __name__ == '__main__': MyFlow()"
                 )
             said = self.text("stderr").strip().splitlines()
             last = f": {said[-1]}" if said else ""
-            raise MetaflowException(
+            raise NoRunError(
                 f"`{' '.join(self.command[1:-2])}` ended with status {self.process.returncode} before it had a "
                 f"run{last}"
             )
         if time.monotonic() - self._began > self.limit_s:
             self.end()
-            raise MetaflowException(
+            raise NoRunError(
                 f"`{' '.join(self.command[1:-2])}` had no run after {self.limit_s} s (file_read_timeout)"
             )
         return None
@@ -324,6 +323,19 @@ class Runner:
         self._processes.append(process)
         return process
 
+    def _deploy(self, options: Mapping[str, Any]) -> Dict[str, Any]:
+        """``deploy create``; what it says of the deployed flow."""
+        line = [sys.executable, self.flow_file, *_words(self.top_level_kwargs), "deploy", "create"]
+        process = _Process(
+            [*line, *_words(options)],
+            self.env_vars,
+            self.cwd,
+            self.show_output,
+            self.file_read_timeout,
+        )
+        self._processes.append(process)
+        return process.wait()
+
     def _interpreter(self) -> List[str]:
         return []
 
@@ -332,7 +344,7 @@ class Runner:
         (``tags=[…]``).
 
         Raises:
-            MetaflowException: it ended before its run existed.
+            NoRunError: it ended before its run existed; a RuntimeError, too.
         """
         process = self._start("run", [], kwargs, self.show_output)
         return ExecutingRun(self, process, process.wait())
@@ -410,9 +422,9 @@ def _options() -> List[Any]:
     from ._commands import table
 
     root = table([])
-    return [
-        o for c in (root, *(root.commands[n] for n in ("run", "resume", "spin"))) for o in c.options
-    ]
+    own = [root.commands[n] for n in ("run", "resume", "spin")]
+    own.append(root.commands["deploy"].commands["create"])
+    return [o for c in (root, *own) for o in c.options]
 
 
 def _dashed() -> Dict[str, bool]:
@@ -446,11 +458,11 @@ class NBRunner:
         file_read_timeout: float = 3600,
         **more: Any,
     ) -> None:
-        text = _cell()
+        text = cell_source(flow, "NBRunner")
         folder = base_dir or os.getcwd()
         handle, self.path = tempfile.mkstemp(prefix=flow.__name__, suffix=".py", dir=folder)
         with open(handle, "w", encoding="utf-8") as file:
-            file.write(f"{text}\n\nif __name__ == '__main__':\n    {flow.__name__}()\n")
+            file.write(text)
         env = {**(env or {}), "JPY_PARENT_PID": ""}  # the program isn't a kernel
         self.runner = Runner(
             self.path, show_output, profile, env, folder, file_read_timeout, **more
@@ -489,8 +501,8 @@ class NBRunner:
             os.remove(self.path)
 
 
-def _cell() -> str:
-    """The source of the running notebook cell, without the lines that start the flow.
+def cell_source(flow: Any, name: str) -> str:
+    """A program of the flow in the running notebook cell; ``name``: who asks.
 
     Raises:
         MetaflowException: this isn't a notebook.
@@ -503,7 +515,7 @@ def _cell() -> str:
         shell = get_ipython()
     if shell is None:
         raise MetaflowException(
-            "NBRunner runs a flow of a notebook's cell, but this is not a notebook: use Runner('flow.py')"
+            f"{name} takes a flow of a notebook's cell, but this is not a notebook: use {name[2:]}('flow.py')"
         )
     import ast
 
@@ -517,6 +529,7 @@ def _cell() -> str:
             keep += ["\n".join(lines[min([node.lineno, *marks]) - 1 : node.end_lineno])]
         elif isinstance(node, ast.Assign) and not _calls(node):
             keep += ["\n".join(lines[node.lineno - 1 : node.end_lineno])]
+    keep += [f"if __name__ == '__main__':\n    {flow.__name__}()\n"]
     return "\n\n".join(keep)
 
 
@@ -533,22 +546,5 @@ def _calls(node: Any) -> bool:
         for n in ast.walk(node)
         if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
     }
-    return bool(names & {"NBRunner", "Runner"} or methods & {"nbrun", "nbresume", "run"})
-
-
-class Deployer:
-    """Always raises: Stoker can't deploy flows to schedulers yet."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        _no_deployer(type(self).__name__)
-
-
-class NBDeployer(Deployer):
-    """The same as :class:`Deployer`, for notebooks."""
-
-
-def _no_deployer(name: str) -> NoReturn:
-    raise MetaflowException(
-        f"{name} hands flows to Argo Workflows or Step Functions, which Stoker doesn't do yet: run the flow here, "
-        "by Runner or `python flow.py run`"
-    )
+    makers = {"NBRunner", "Runner", "NBDeployer", "Deployer"}
+    return bool(names & makers or methods & {"nbrun", "nbresume", "run", "create", "trigger"})

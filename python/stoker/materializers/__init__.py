@@ -111,17 +111,6 @@ class BaseMaterializer:
 
             def load(self, data_type):
                 return data_type.read(self.uri + "/graph")
-
-    Example::
-
-        class Graphs(Materializer):
-            ASSOCIATED_TYPES = (Graph,)
-
-            def save(self, data):
-                data.write(self.uri + "/graph")
-
-            def load(self, data_type):
-                return data_type.read(self.uri + "/graph")
     """
 
     ASSOCIATED_TYPES: ClassVar[Tuple[Any, ...]] = ()
@@ -145,7 +134,14 @@ class BaseMaterializer:
         """Write ``data`` below ``self.uri`` (an empty folder). Writing nothing is an error."""
 
     def load(self, data_type: Any) -> Any:
-        """Read the value; ``data_type`` is the requested type."""
+        """Read the value; ``data_type`` is the requested type. A subclass may call this first: it
+        does nothing.
+
+        Raises:
+            NotImplementedError: the subclass has no ``load``.
+        """
+        if type(self).load is not BaseMaterializer.load:
+            return None
         raise NotImplementedError(f"{type(self).__qualname__} has no load()")
 
     def extract_metadata(self, data: Any) -> Dict[str, Any]:

@@ -13,6 +13,7 @@ import os
 import pickle
 import sys
 
+from .._base.errors import lenient
 from ._errors import LoadError, SerializeError
 from ._files import write_parts
 from ._json import need
@@ -95,6 +96,20 @@ def _pickler(stream: Any, parts: _Parts) -> pickle.Pickler:
     return pickle.Pickler(stream, _PROTOCOL, **options)
 
 
+def _by_value(value: Any) -> Optional[bytes]:
+    """What no pickle can name (a lambda, a local class), as cloudpickle writes it for programs of
+    ZenML; None: it can't either, or isn't installed."""
+    if not lenient():
+        return None
+    try:
+        import cloudpickle
+
+        data: bytes = cloudpickle.dumps(value, _PROTOCOL)
+    except Exception:
+        return None
+    return data
+
+
 def save(value: Any, path: str) -> Tuple[str, Dict[str, Any]]:
     """Write ``value`` at ``path``: a file, or a directory if it has large parts.
 
@@ -114,7 +129,11 @@ def save(value: Any, path: str) -> Tuple[str, Dict[str, Any]]:
     try:
         _pickler(stream, parts).dump(value)
     except Exception as exc:
-        raise SerializeError(explain(value, exc)) from exc
+        data = _by_value(value)
+        if data is None:
+            raise SerializeError(explain(value, exc)) from exc
+        write_parts(path, [data])
+        return "pickle", {}
     if not parts.tensors:
         write_parts(path, [stream.getbuffer()])
         return "pickle", {}

@@ -77,7 +77,7 @@ static int catch_signals(agent *a, stk_err *err)
 static uint32_t find_node(void)
 {
     static const char *const names[] = {"STOKER_GANG_NODE", "JOB_COMPLETION_INDEX",
-                                        "AWS_BATCH_JOB_NODE_INDEX"};
+                                        "AWS_BATCH_JOB_NODE_INDEX", "SLURM_NODEID"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *text = getenv(names[i]);
         if (text != NULL && *text != '\0') {
@@ -87,10 +87,17 @@ static uint32_t find_node(void)
     return 0;
 }
 
+/* Of an array's child; NULL: unknown. */
+static const char *find_index(void)
+{
+    const char *of_batch = getenv("AWS_BATCH_JOB_ARRAY_INDEX");
+    return of_batch != NULL ? of_batch : getenv("SLURM_ARRAY_TASK_ID");
+}
+
 /* A child of an array is told of the list that says whose attempt each of them is. */
 static int find_key(agent *a, stk_err *err)
 {
-    const char *index = getenv("AWS_BATCH_JOB_ARRAY_INDEX"), *dot = strrchr(a->key, '.');
+    const char *index = find_index(), *dot = strrchr(a->key, '.');
     const char **keys = NULL;
     uint32_t n = 0;
     STK_BUF_AUTO list = STK_BUF_INIT(AGENT_LIST_BYTES);
@@ -99,8 +106,9 @@ static int find_key(agent *a, stk_err *err)
     }
     if (index == NULL) {
         return stk_err_set(err, STK_E_PROTOCOL,
-                           "%s is the list of an array job, but AWS_BATCH_JOB_ARRAY_INDEX isn't "
-                           "the index of one of its children",
+                           "%s is the list of an array job, but no variable of its engine says "
+                           "which of its children this is (AWS_BATCH_JOB_ARRAY_INDEX, "
+                           "SLURM_ARRAY_TASK_ID)",
                            a->key);
     }
     STK_TRY(stk_share_get(a->share, a->key, &list, err));
@@ -127,6 +135,9 @@ static int read_order(agent *a, stk_err *err)
     }
     STK_TRY(stk_json_parse(a->order.task_json, strlen(a->order.task_json), "task.json", &limits,
                            a->arena, &a->task, err));
+    if (stk_agent_has_refs()) {
+        STK_TRY(stk_agent_refs(a, err));
+    }
     if (a->order.nodes > 1) {
         a->node = find_node();
         stk_agent_meet();
@@ -243,7 +254,7 @@ static void hide_secrets(agent *a)
     }
 }
 
-static int save(agent *a, stk_err *err)
+int stk_agent_save_end(agent *a, stk_err *err)
 {
     int64_t since_ms = 0;
     hide_secrets(a);
@@ -288,7 +299,7 @@ static int exit_status(const agent *a)
     return MAX(o->exit_status, 1);
 }
 
-static stk_failure class_of(int code)
+stk_failure stk_agent_class_of(int code)
 {
     if (code == STK_E_RESOURCES) {
         return STK_FAIL_RESOURCES;
@@ -296,11 +307,17 @@ static stk_failure class_of(int code)
     return stk_share_is_at_fault(code) ? STK_FAIL_STORE : STK_FAIL_START; /* may be there later */
 }
 
+int stk_agent_claim(agent *a, stk_err *err)
+{
+    STK_TRY(read_order(a, err));
+    STK_TRY(stk_agent_share_host(a, err));
+    return claim(a, err);
+}
+
 static int look_for_work(agent *a, stk_err *err)
 {
     STK_TRY(find_key(a, err));
-    STK_TRY(read_order(a, err));
-    return claim(a, err);
+    return stk_agent_claim(a, err);
 }
 
 static int save_outputs(agent *a, stk_err *err)
@@ -352,9 +369,12 @@ static int run_claimed(agent *a, stk_err *err)
         stk_agent_fail(a, STK_FAIL_PREEMPTED, "stopped before its program started");
     } else if (rc < 0) {
         complain(err);
-        stk_agent_fail(a, class_of(rc), stk_err_format(err, text, (int)sizeof text));
+        stk_agent_fail(a, stk_agent_class_of(rc), stk_err_format(err, text, (int)sizeof text));
     }
-    rc = stk_agent_aside(a, AGENT_TO_THE_END, save, err);
+    rc = stk_agent_aside(a, AGENT_TO_THE_END, stk_agent_save_end, err);
+    if (rc == 0 && stk_agent_has_refs() && exit_status(a) == 0) {
+        rc = stk_agent_aside(a, AGENT_TO_THE_END, stk_agent_results, err);
+    }
     tell_container(a);
     if (rc < 0) {
         complain(err);
@@ -365,11 +385,19 @@ static int run_claimed(agent *a, stk_err *err)
     return exit_status(a);
 }
 
-static int claim_work(agent *a, stk_err *err)
+static int open_share(agent *a, stk_err *err)
 {
     STK_TRY(catch_signals(a, err));
     STK_TRY(stk_err_if_null(a->arena, err));
-    STK_TRY(stk_share_open(a->url, &a->share, err));
+    if (strncmp(a->url, "ssh://", 6) == 0) { /* it has no keys of the user */
+        return stk_err_set(err, STK_E_USAGE, "an agent doesn't reach store '%s' by ssh", a->url);
+    }
+    return stk_share_open(a->url, &a->share, err);
+}
+
+static int claim_work(agent *a, stk_err *err)
+{
+    STK_TRY(open_share(a, err));
     return stk_agent_aside(a, AGENT_SHORTLY, look_for_work, err);
 }
 
@@ -388,12 +416,18 @@ int stk_agent_run(const char *url, const char *key)
                .outcome = STK_OUTCOME_UNKNOWN};
     STK_FAILPOINT("agent.begin");
     int rc = stk_agent_nest(url, key, &err);
+    bool is_pilot = strstr(key, "/pilots/") != NULL;
     if (rc == 0) {
-        rc = claim_work(&a, &err);
+        rc = is_pilot ? open_share(&a, &err) : claim_work(&a, &err);
     }
     int status = STK_AGENT_NO_SHARE;
-    if (rc == 0) {
+    if (rc == 0 && is_pilot) {
+        rc = stk_agent_pilot(&a, &err);
+        status = rc < 0 ? 1 : 0;
+    } else if (rc == 0) {
         status = run_claimed(&a, &err);
+    } else if (a.is_busy) {
+        status = STK_AGENT_BUSY;
     } else if (rc == STK_E_BUSY) {
         status = STK_AGENT_CLAIMED;
     }

@@ -46,6 +46,10 @@ void stk_agent_await(agent *a, int done_fd, agent_patience patience)
     struct pollfd fds[2] = {{.fd = done_fd, .events = POLLIN},
                             {.fd = a->signal_fd, .events = POLLIN}};
     int64_t until = INT64_MAX;
+    if (a->is_of_pilot) { /* the pilot hears signals, and gives up transfers */
+        (void)poll(fds, 1, -1);
+        return;
+    }
     unsigned n_enough = atomic_load(&a->n_told) > 0 ? atomic_load(&a->n_told) + 1 : 2;
     while ((fds[0].revents & POLLIN) == 0) {
         bool is_told = stk_agent_hear(a);
@@ -67,7 +71,7 @@ void stk_agent_await(agent *a, int done_fd, agent_patience patience)
 int stk_agent_go_on(agent *a, stk_err *err)
 {
     uint64_t count;
-    if (!atomic_load(&a->is_stopped)) {
+    if (!atomic_load(&a->is_stopped) || a->is_of_pilot) {
         return 0;
     }
     stk_share *share = NULL; /* one that was cancelled stays so */

@@ -80,7 +80,7 @@ static int take_devices(agent *a, stk_err *err)
 {
     stk_devset set = {0};
     uint32_t n = 0;
-    if (a->order.n_devices == 0) {
+    if (a->order.n_devices == 0 || a->is_shared || a->lease.n > 0) { /* leased before */
         return 0;
     }
     for (uint32_t i = 0; i < stk_accel_n_devices(a->accel) && n < a->order.n_devices; i++) {
@@ -98,7 +98,7 @@ static int take_devices(agent *a, stk_err *err)
     return stk_lease_take(a->accel, &set, 0, label, &a->lease, NULL, err);
 }
 
-static void put_granted_device(const stk_device *d, stk_buf *buf)
+static void put_granted_device(const agent *a, const stk_device *d, stk_buf *buf)
 {
     stk_json_open(buf, NULL, '{');
     stk_json_put_text(buf, "vendor", d->vendor);
@@ -114,16 +114,49 @@ static void put_granted_device(const stk_device *d, stk_buf *buf)
     if (d->profile != NULL) {
         stk_json_put_text(buf, "profile", d->profile);
     }
+    if (a->lease.share_bytes > 0) {
+        stk_json_put_whole(buf, "share_bytes", a->lease.share_bytes);
+    }
     stk_json_close(buf, '}');
 }
 
-/* The CPUs of this container, in thousandths. An engine that doesn't enforce a step's limit grants
- * no more than that. */
+/* A number of Slurm's, which gives a job a part of its node without the kernel's knowledge; 0:
+ * none.
+ */
+static int64_t slurm_number(const char *name)
+{
+    const char *text = getenv(name);
+    return text == NULL ? 0 : MAX(strtoll(text, NULL, 10), 0);
+}
+
+static uint32_t granted_cpus(const agent *a)
+{
+    if (a->limits.n_cpus > 0) {
+        return a->limits.n_cpus;
+    }
+    int64_t n = slurm_number("SLURM_CPUS_ON_NODE"), all = MAX(a->host_milli / 1000, 1);
+    return (uint32_t)(n > 0 ? MIN(n, all) : all);
+}
+
+static int64_t granted_memory(const agent *a)
+{
+    if (a->limits.memory_bytes > 0) {
+        return a->limits.memory_bytes;
+    }
+    int64_t all = a->host_bytes, mib = slurm_number("SLURM_MEM_PER_NODE");
+    if (mib == 0) {
+        mib = slurm_number("SLURM_MEM_PER_CPU") * slurm_number("SLURM_CPUS_ON_NODE");
+    }
+    return mib > 0 && mib < all >> 20 ? mib << 20 : all;
+}
+
+/* The CPUs of this container or job, in thousandths. An engine that doesn't enforce a step's limit
+ * grants no more than that. */
 static int64_t granted_milli(const agent *a)
 {
     const stk_json *asked = stk_json_get(&a->task, "granted");
     double limit = stk_json_get_number(asked, "cpu_count", -1) * 1000;
-    int64_t milli = stk_proc_cpu_milli();
+    int64_t milli = MIN(a->host_milli, (int64_t)granted_cpus(a) * 1000);
     if (limit > 0 && limit < (double)milli && !a->order.gang) {
         milli = (int64_t)(limit + 0.5);
     }
@@ -138,6 +171,10 @@ static int describe_granted(agent *a, stk_err *err)
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
     uint32_t cpus[1024];
     uint32_t n = stk_proc_cpus(cpus, 1024);
+    if (a->limits.n_cpus > 0) {
+        n = MIN(a->limits.n_cpus, 1024);
+        memcpy(cpus, a->limits.cpus, n * sizeof *cpus);
+    }
     stk_json_open(&buf, NULL, '{');
     stk_json_put_real(&buf, "cpu_count", (double)granted_milli(a) / 1000);
     stk_json_open(&buf, "cpus", '[');
@@ -145,11 +182,11 @@ static int describe_granted(agent *a, stk_err *err)
         stk_json_put_int(&buf, NULL, cpus[i]);
     }
     stk_json_close(&buf, ']');
-    stk_json_put_int(&buf, "threads", stk_proc_n_cpus());
-    stk_json_put_whole(&buf, "memory_bytes", stk_proc_memory_bytes());
+    stk_json_put_int(&buf, "threads", granted_cpus(a));
+    stk_json_put_whole(&buf, "memory_bytes", granted_memory(a));
     stk_json_open(&buf, "devices", '[');
     for (uint32_t i = 0; i < a->lease.n; i++) {
-        put_granted_device(stk_accel_device(a->accel, a->lease.devices[i]), &buf);
+        put_granted_device(a, stk_accel_device(a->accel, a->lease.devices[i]), &buf);
     }
     stk_json_close(&buf, ']');
     for (size_t i = 0; i < sizeof of_engine / sizeof *of_engine; i++) {
@@ -163,10 +200,21 @@ static int describe_granted(agent *a, stk_err *err)
     return stk_err_if_null(a->granted, err);
 }
 
+void stk_agent_read_host(agent *a)
+{
+    if (a->host_milli == 0) { /* dozens of files */
+        a->host_milli = stk_proc_cpu_milli();
+        a->host_bytes = stk_proc_memory_bytes();
+    }
+}
+
 int stk_agent_devices(agent *a, stk_err *err)
 {
+    stk_agent_read_host(a);
     read_asked(a);
-    STK_TRY(stk_accel_open(getenv("STOKER_ACCEL"), &a->accel, err));
+    if (a->accel == NULL) {
+        STK_TRY(stk_accel_open(getenv("STOKER_ACCEL"), &a->accel, err));
+    }
     STK_TRY(take_devices(a, err));
     return describe_granted(a, err);
 }

@@ -60,14 +60,20 @@ static int bind(const char *from, const char *to, stk_err *err)
     return 0;
 }
 
-/* One entry of the node's root. */
-static int lay_entry(const char *name, const char *root, stk_err *err)
+static int lay_file(const char *from, const char *to, stk_err *err)
+{
+    STK_TRY(stk_file_write(to, "", 0, 0644, err));
+    return bind(from, to, err);
+}
+
+/* One entry of the node's folder ("" is its root). */
+static int lay_entry(const char *folder, const char *name, const char *root, stk_err *err)
 {
     char from[PATH_MAX], to[PATH_MAX], target[PATH_MAX];
     struct stat st;
-    (void)snprintf(from, sizeof from, "/%s", name);
-    (void)snprintf(to, sizeof to, "%s/%s", root, name);
-    if (lstat(from, &st) < 0 || strcmp(name, "stoker") == 0) {
+    if (snprintf(from, sizeof from, "%s/%s", folder, name) >= PATH_MAX ||
+        snprintf(to, sizeof to, "%s%s/%s", root, folder, name) >= PATH_MAX ||
+        lstat(from, &st) < 0 || (*folder == '\0' && strcmp(name, "stoker") == 0)) {
         return 0;
     }
     if (S_ISLNK(st.st_mode)) {
@@ -77,6 +83,9 @@ static int lay_entry(const char *name, const char *root, stk_err *err)
                    ? stk_err_sys(err, STK_E_ENV, errno, "linking %s", to)
                    : 0;
     }
+    if (S_ISREG(st.st_mode) && *folder != '\0') {
+        return lay_file(from, to, err);
+    }
     if (!S_ISDIR(st.st_mode)) {
         return 0;
     }
@@ -84,19 +93,49 @@ static int lay_entry(const char *name, const char *root, stk_err *err)
     return bind(from, to, err);
 }
 
-static int lay_root(const char *root, stk_err *err)
+/* The entries of a node's folder in one of our own, in which we can make others. */
+static int lay_folder(const char *folder, const char *root, stk_err *err)
 {
+    char to[PATH_MAX];
     STK_DIR_AUTO list = {0};
-    STK_TRY(stk_file_mkdirs(root, 0755, err));
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-        mount("stoker", root, "tmpfs", 0, "mode=0755,size=1m") < 0) {
-        return stk_err_sys(err, STK_E_ENV, errno, "making %s", root);
+    (void)snprintf(to, sizeof to, "%s%s", root, folder);
+    STK_TRY(stk_dir_read(*folder == '\0' ? "/" : folder, &list, err));
+    if (mount("stoker", to, "tmpfs", 0, "mode=0755,size=4m") < 0) {
+        return stk_err_sys(err, STK_E_ENV, errno, "making %s", to);
     }
-    STK_TRY(stk_dir_read("/", &list, err));
     for (uint32_t i = 0; i < list.n; i++) {
-        STK_TRY(lay_entry(list.items[i].name, root, err));
+        STK_TRY(lay_entry(folder, list.items[i].name, root, err));
     }
     return 0;
+}
+
+static int lay_root(const char *root, stk_err *err)
+{
+    STK_TRY(stk_file_mkdirs(root, 0755, err));
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
+        return stk_err_sys(err, STK_E_ENV, errno, "making %s", root);
+    }
+    return lay_folder("", root, err);
+}
+
+/* The node needn't have the user's own folders, and doesn't let everybody make them: the deepest
+ * one that it has is laid out anew, with what is in it. */
+static int make_folder(const char *root, const char *path, stk_err *err)
+{
+    char to[PATH_MAX], there[PATH_MAX];
+    (void)snprintf(to, sizeof to, "%s%s", root, path);
+    if (stk_file_mkdirs(to, 0755, err) == 0) {
+        return 0;
+    }
+    (void)snprintf(there, sizeof there, "%s", path);
+    for (char *slash = NULL; (slash = strrchr(there, '/')) != NULL && slash > there;) {
+        *slash = '\0';
+        if (stk_file_exists(there)) {
+            STK_TRY(lay_folder(there, root, err));
+            return stk_file_mkdirs(to, 0755, err);
+        }
+    }
+    return err->code;
 }
 
 /* Puts `from` at `path` of the new root. */
@@ -104,7 +143,7 @@ static int lay_over(const char *root, const char *from, const char *path, stk_er
 {
     char to[PATH_MAX];
     (void)snprintf(to, sizeof to, "%s%s", root, path);
-    if (stk_file_mkdirs(to, 0755, err) < 0) {
+    if (make_folder(root, path, err) < 0) {
         return stk_err_context(err, "the node has no folder %s, and the job can't make it", path);
     }
     return bind(from, to, err);

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/map.h"
 #include "host/accel/accel.h"
+#include "host/backend/backend.h"
 #include "host/runner/runner_mask.h"
 #include "store/store.h"
 
@@ -74,8 +75,17 @@ typedef struct agent {
     stk_mask *mask; /* hides the secrets; or NULL */
     int64_t n_oom;  /* OOM kills in this container before the program began; -1: unknown */
     stk_outcome outcome;
+    int64_t host_milli, host_bytes; /* CPUs and memory of this container or job; 0: not read */
+    bool is_shared;                 /* others use its host as well */
+    bool is_busy;                   /* … and hold the devices that it needs */
+    struct agent_limits {
+        int64_t memory_bytes, cpu_milli; /* 0: none */
+        const uint32_t *cpus;
+        uint32_t n_cpus;
+    } limits;                     /* on a host that it shares; elsewhere the container's */
     stk_failure class_of_outputs; /* of the error while saving outputs */
     agent_checkpoints checkpoints;
+    bool is_of_pilot; /* the pilot's: its share, store, devices, signals and files of the project */
 } agent;
 
 /* Slow work (files, the share) runs in another thread, so that the first one can handle signals.
@@ -106,8 +116,19 @@ bool stk_agent_try_again(agent *a, int64_t *since_ms, const stk_err *why);
 /* Sets the outcome of an attempt that never ran, or whose results are unusable. */
 void stk_agent_fail(agent *a, stk_failure failure, const char *text);
 
+/* Reads the order, and claims the attempt. STK_E_BUSY: another one has. */
+int stk_agent_claim(agent *a, stk_err *err);
+/* end.json, without secrets; tries for long. */
+int stk_agent_save_end(agent *a, stk_err *err);
+stk_failure stk_agent_class_of(int code);
+
+/* agent_pilot.c: runs the attempts that its orders name until there are none for a while. */
+int stk_agent_pilot(agent *a, stk_err *err);
+
 /* agent_setup.c: provides everything that the program needs. */
 int stk_agent_setup(agent *a, stk_err *err);
+/* Lays out the project's code, which the store has. */
+int stk_agent_lay_out_code(agent *a, stk_err *err);
 /* Moves artifacts with stk_share_pull or stk_share_push, several in parallel. */
 typedef int agent_move(stk_share *share, stk_store *store, const char *digest, stk_err *err);
 int stk_agent_move(agent *a, const char *const *digests, uint32_t n, agent_move *move,
@@ -116,8 +137,16 @@ int stk_agent_move(agent *a, const char *const *digests, uint32_t n, agent_move 
 /* agent_devices.c: counts and leases the devices, writes a->granted. STK_E_RESOURCES: fewer than
  * requested. */
 int stk_agent_devices(agent *a, stk_err *err);
+/* Sets host_milli and host_bytes, once. */
+void stk_agent_read_host(agent *a);
 
-/* agent_task.c: runs the program to its end; fills a->outcome. */
+/* agent_shared.c: on a host that others use as well (STOKER_AGENT_SHARED), leases the job's devices
+ * there and waits for the gang's other nodes. STK_E_BUSY, STK_E_RESOURCES: a->is_busy. */
+int stk_agent_share_host(agent *a, stk_err *err);
+
+/* agent_task.c: writes task.json and names what the backend is to start; takes the lease. */
+int stk_agent_make_job(agent *a, stk_job *ret, stk_err *err);
+/* Runs the program to its end; fills a->outcome. */
 int stk_agent_task(agent *a, stk_err *err);
 
 /* agent_checkpoints.c */
@@ -130,6 +159,13 @@ void stk_agent_checkpoints_end(agent *a);
 int stk_agent_outputs(agent *a, stk_failure *ret_class, stk_err *err);
 /* agent_save.c: writes end.json. */
 int stk_agent_save(agent *a, stk_err *err);
+
+/* agent_refs.c: jobs of `stoker export slurm-script`, which run without an engine. */
+bool stk_agent_has_refs(void);
+/* Puts what earlier steps made into the order. */
+int stk_agent_refs(agent *a, stk_err *err);
+/* Copies the outputs to results/STEP/OUTPUT in the share. */
+int stk_agent_results(agent *a, stk_err *err);
 
 /* Sets STOKER_GANG_RDZV from the environment of the job engine if the driver could only name a port
  * (STOKER_GANG_PORT). */

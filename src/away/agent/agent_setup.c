@@ -30,7 +30,12 @@ static void *move_artifacts(void *arg)
     mover *m = arg;
     stk_store *store = NULL;
     stk_err err = {0};
-    int rc = stk_store_open(m->a->order.store, STK_STORE_CREATE | STK_STORE_OWN, &store, &err);
+    int rc = 0;
+    if (m->a->is_of_pilot) { /* its threads have stores of their own, and move one by one */
+        store = m->a->store;
+    } else {
+        rc = stk_store_open(m->a->order.store, STK_STORE_CREATE | STK_STORE_OWN, &store, &err);
+    }
     for (bool more = true; more && rc == 0;) {
         pthread_mutex_lock(&m->lock);
         const char *digest = m->at < m->n && m->err.code == 0 ? m->digests[m->at++] : NULL;
@@ -47,7 +52,9 @@ static void *move_artifacts(void *arg)
         }
         pthread_mutex_unlock(&m->lock);
     }
-    stk_store_close(store);
+    if (!m->a->is_of_pilot) {
+        stk_store_close(store);
+    }
     return NULL;
 }
 
@@ -56,7 +63,7 @@ int stk_agent_move(agent *a, const char *const *digests, uint32_t n, agent_move 
     mover m = {.a = a, .digests = digests, .n = n, .move = move, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t threads[AGENT_MOVERS];
     uint32_t n_threads = 0;
-    while (n_threads + 1 < AGENT_MOVERS && n_threads + 1 < n &&
+    while (!a->is_of_pilot && n_threads + 1 < AGENT_MOVERS && n_threads + 1 < n &&
            pthread_create(&threads[n_threads], NULL, move_artifacts, &m) == 0) {
         n_threads++;
     }
@@ -104,7 +111,8 @@ static int pull_inputs(agent *a, stk_err *err)
     digests d = {.arena = a->arena, .seen = &seen};
     STK_TRY(stk_remote_each_digest(stk_json_get(&a->task, "inputs"), add_digest, &d, err));
     STK_TRY(stk_remote_each_digest(stk_json_get(&a->task, "flow"), add_digest, &d, err));
-    if (a->order.code_digest != NULL && strlen(a->order.code_digest) == STK_DIGEST_HEX) {
+    bool needs_code = a->order.code_digest != NULL && !a->is_of_pilot;
+    if (needs_code && strlen(a->order.code_digest) == STK_DIGEST_HEX) {
         STK_TRY(add_digest(&d, a->order.code_digest, err));
     }
     return stk_agent_move(a, d.items, d.n, stk_share_pull, err);
@@ -145,7 +153,7 @@ static int move_all(const char *from_folder, const char *to_folder, stk_err *err
 
 /* The root is there already, and empty: a mounted volume. So the view is made within it, and its
  * entries are moved up. */
-static int lay_out_code(agent *a, stk_err *err)
+int stk_agent_lay_out_code(agent *a, stk_err *err)
 {
     const char *root = a->order.code_root;
     char view[PATH_MAX];
@@ -213,11 +221,15 @@ static int find_secrets(agent *a, stk_err *err)
 int stk_agent_setup(agent *a, stk_err *err)
 {
     STK_TRY(find_secrets(a, err));
-    STK_TRY(stk_file_mkdirs(a->order.store, 0755, err));
-    STK_TRY(stk_store_open(a->order.store, STK_STORE_CREATE | STK_STORE_OWN, &a->store, err));
+    if (a->store == NULL) { /* a pilot's threads have theirs */
+        STK_TRY(stk_file_mkdirs(a->order.store, 0755, err));
+        STK_TRY(stk_store_open(a->order.store, STK_STORE_CREATE | STK_STORE_OWN, &a->store, err));
+    }
     STK_FAILPOINT("agent.setup.store");
     STK_TRY(pull_inputs(a, err));
-    STK_TRY(lay_out_code(a, err));
+    if (!a->is_of_pilot) {
+        STK_TRY(stk_agent_lay_out_code(a, err));
+    }
     STK_TRY(make_folders(a, err));
     STK_TRY(make_links(a, err));
     return stk_agent_checkpoints_fetch(a, err);

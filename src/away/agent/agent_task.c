@@ -16,7 +16,6 @@
 #include "base/text.h"
 #include "base/turn.h"
 #include "base/units.h"
-#include "host/backend/backend.h"
 #include "sys/clock.h"
 #include "sys/faults.h"
 #include "sys/file.h"
@@ -212,9 +211,39 @@ static int make_env(agent *a, const char ***ret, stk_err *err)
     return put_ordered(a, env, &n, err);
 }
 
-static int start_program(agent *a, stk_backend **ret, stk_err *err)
+int stk_agent_make_job(agent *a, stk_job *ret, stk_err *err)
 {
     const char **env = NULL;
+    const stk_remote_order *o = &a->order;
+    STK_TRY(write_task(a, err));
+    STK_TRY(make_env(a, &env, err));
+    *ret = (stk_job){.attempt = o->attempt,
+                     .step = o->step,
+                     .gang = o->gang,
+                     .nodes = 1,
+                     .dir = o->dir,
+                     .argv = o->argv,
+                     .cwd = stk_text_or(o->cwd, stk_text_or(o->code_root, o->dir)),
+                     .env = env,
+                     .sample_ms = o->sample_ms,
+                     .reads_samples = o->reads_samples,
+                     .timeout_ms = o->timeout_ms,
+                     .notice_ms = o->notice_ms,
+                     .grace_ms = o->grace_ms,
+                     .checkpoints = o->checkpoints,
+                     .hidden = a->n_secrets > 0 ? (const char *const *)a->secrets : NULL,
+                     .memory_bytes = a->limits.memory_bytes,
+                     .cpu_milli = a->limits.cpu_milli,
+                     .cpus = a->limits.cpus,
+                     .n_cpus = a->limits.n_cpus,
+                     .threads = a->limits.n_cpus,
+                     .lease = a->lease};
+    memset(&a->lease, 0, sizeof a->lease); /* the job has it now */
+    return 0;
+}
+
+static int start_program(agent *a, stk_job *job, stk_backend **ret, stk_err *err)
+{
     const stk_remote_order *o = &a->order;
     /* Not the run's own name: the engine of a run that is on this machine as well (tests) would end
      * what carries it. */
@@ -224,26 +253,8 @@ static int start_program(agent *a, stk_backend **ret, stk_err *err)
                                .accel = a->accel,
                                .sample_ms = o->sample_ms};
     STK_TRY(stk_err_if_null(config.run, err));
-    STK_TRY(make_env(a, &env, err));
     STK_TRY(stk_backend_local_open(&config, ret, err));
-    stk_job job = {.attempt = o->attempt,
-                   .step = o->step,
-                   .gang = o->gang,
-                   .nodes = 1,
-                   .dir = o->dir,
-                   .argv = o->argv,
-                   .cwd = stk_text_or(o->cwd, stk_text_or(o->code_root, o->dir)),
-                   .env = env,
-                   .sample_ms = o->sample_ms,
-                   .reads_samples = o->reads_samples,
-                   .timeout_ms = o->timeout_ms,
-                   .notice_ms = o->notice_ms,
-                   .grace_ms = o->grace_ms,
-                   .checkpoints = o->checkpoints,
-                   .hidden = a->n_secrets > 0 ? (const char *const *)a->secrets : NULL,
-                   .lease = a->lease};
-    memset(&a->lease, 0, sizeof a->lease); /* the backend has it now */
-    return (*ret)->ops->start(*ret, &job, err);
+    return (*ret)->ops->start(*ret, job, err);
 }
 
 /* Orphans come to the first process of a container, and stay as zombies until it looks at them.
@@ -302,13 +313,14 @@ int stk_agent_task(agent *a, stk_err *err)
 {
     stk_backend *backend = NULL;
     tail tails[2];
-    STK_TRY(write_task(a, err));
+    stk_job job;
+    STK_TRY(stk_agent_make_job(a, &job, err));
     name_tails(a, tails);
-    a->n_oom = count_oom();
+    a->n_oom = a->is_shared ? -1 : count_oom(); /* others' processes count as well there */
     STK_FAILPOINT("agent.task.before");
     int64_t began_ms = stk_clock_mono_ms(&stk_clock_real);
     a->started_ms = stk_clock_wall_ms(&stk_clock_real);
-    int rc = start_program(a, &backend, err);
+    int rc = start_program(a, &job, &backend, err);
     if (rc == 0) {
         watch_program(a, backend, tails);
         a->ended_ms = a->started_ms + stk_clock_mono_ms(&stk_clock_real) - began_ms;

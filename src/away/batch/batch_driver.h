@@ -5,13 +5,13 @@
 
 #include "away/batch/batch_calls.h"
 #include "away/batch/batch_private.h"
+#include "away/remote/remote_array.h"
 #include "base/map.h"
 
 typedef struct batch_driver batch_driver;
 typedef struct batch_job batch_job;
 typedef struct batch_find batch_find; /* batch_find.h */
 typedef struct batch_listing batch_listing;
-typedef struct batch_child batch_child;
 typedef struct batch_errand batch_errand;
 typedef struct batch_send batch_send; /* batch_send.h */
 
@@ -84,11 +84,11 @@ struct batch_job {
     batch_definition *definition;
     const char **secret_at;
     uint32_t n_secrets, n_missing;
-    batch_find *find;         /* of BATCH_LOOK: the search that it waits for; NULL: the lists */
-    const batch_child *child; /* the list's entry to look for; NULL: its own name */
-    batch_array *array;       /* the array that it belongs to, or NULL */
-    int64_t since_ms;         /* Batch has it */
-    int64_t state_ms;         /* begin of its state */
+    batch_find *find; /* of BATCH_LOOK: the search that it waits for; NULL: the lists */
+    const stk_remote_child *child; /* the list's entry to look for; NULL: its own name */
+    batch_array *array;            /* the array that it belongs to, or NULL */
+    int64_t since_ms;              /* Batch has it */
+    int64_t state_ms;              /* begin of its state */
     stk_batch_state state;
     bool is_stopped, is_terminated, has_nodes; /* has_nodes: its nodes are read, too */
     stk_failure why;
@@ -120,7 +120,7 @@ struct batch_driver {
     int64_t stops_ms;       /* when to end jobs; 0: none */
     batch_errand *lists;    /* reads the share's lists */
     stk_arena *lists_arena; /* their content; NULL: not read yet */
-    stk_map children;       /* attempt key to batch_child */
+    stk_map children;       /* attempt key to stk_remote_child */
     uint32_t n_errands;     /* under way */
     char *link;             /* recently signed link to the archive of our program, or NULL */
     int64_t link_ms;

@@ -289,7 +289,7 @@ static void look_next(batch_job *job)
         }
         if (job->find == NULL) {
             (void)(job->spec->key != NULL && stk_map_get(&d->children, job->spec->key, &first));
-            job->child = (const batch_child *)(uintptr_t)first;
+            job->child = (const stk_remote_child *)(uintptr_t)first;
         } else {
             job->child = job->child->next;
         }
@@ -338,7 +338,6 @@ static void lists_known(batch_driver *d)
 
 void stk_batch_look(batch_job *job)
 {
-    char prefix[512];
     stk_err err = {0};
     batch_driver *d = job->driver;
     job->phase = BATCH_LOOK;
@@ -346,8 +345,7 @@ void stk_batch_look(batch_job *job)
     if (d->lists_arena != NULL || job->spec->key == NULL) { /* without a key: in no array */
         look_next(job);
     } else if (d->lists == NULL) {
-        (void)snprintf(prefix, sizeof prefix, "runs/%s/arrays/", d->config.run);
-        d->lists = stk_batch_errand_begin(d, prefix, NULL, &err);
+        d->lists = stk_batch_errand_begin(d, NULL, &err);
         if (d->lists == NULL) {
             lists_failed(d, &err);
         }

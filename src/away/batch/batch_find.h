@@ -24,13 +24,6 @@ struct batch_listing {
     uint32_t n;
 };
 
-/* A child of an array, from a list in the share. More lists may name the same attempt. */
-struct batch_child {
-    const struct batch_child *next;
-    const char *array; /* the array's name */
-    uint32_t index;
-};
-
 void stk_batch_look(batch_job *job); /* attaches to the job, submits it, or ends it as lost */
 batch_find *stk_batch_find(batch_driver *driver, batch_queue *queue, const char *name,
                            uint32_t n_tries, int64_t due_ms); /* NULL: no memory */
@@ -40,8 +33,8 @@ void stk_batch_finds_free(batch_driver *driver);
 
 /* --- batch_lists.c: slow requests to the share, on their own thread --- */
 
-/* Starts to write the object, or (text NULL) to read all lists of the run. NULL: out of memory. */
-batch_errand *stk_batch_errand_begin(batch_driver *driver, const char *key, const char *text,
+/* Starts to write the array's list, or (NULL) to read all lists of the run. NULL: an error. */
+batch_errand *stk_batch_errand_begin(batch_driver *driver, const stk_remote_array *array,
                                      stk_err *err);
 bool stk_batch_errand_is_over(const batch_errand *errand);
 /* Ends it, and gives the lists to the driver. */

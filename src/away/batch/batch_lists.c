@@ -4,99 +4,33 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "away/batch/batch_find.h"
-#include "away/remote/remote_order.h"
-
-enum { LIST_BYTES = 4 << 20 };
 
 struct batch_errand {
     pthread_t thread;
     atomic_bool is_over;
     batch_driver *driver;
     stk_share *share;
-    char *key, *text; /* text NULL: reads all lists */
+    stk_remote_array array; /* in `arena`; key NULL: reads all lists */
     int rc;
     stk_err err;
-    stk_arena *arena; /* for the lists read */
+    stk_arena *arena;
     stk_map children;
 };
 
-static int add_list(batch_errand *e, const char *key, stk_err *err)
-{
-    STK_BUF_AUTO text = STK_BUF_INIT(LIST_BYTES);
-    const char **keys = NULL;
-    uint32_t n = 0;
-    STK_TRY(stk_share_get(e->share, key, &text, err));
-    STK_TRY(stk_remote_list_read(text.data, text.len, e->arena, &keys, &n, err));
-    const char *name = key;
-    if (strrchr(key, '/') != NULL) {
-        name = strrchr(key, '/') + 1;
-    }
-    const char *array = stk_arena_dupn(e->arena, name, strlen(name) - strlen(".json"));
-    batch_child *children = stk_arena_array(e->arena, (size_t)n + 1, sizeof *children);
-    STK_TRY(stk_err_if_null(array, err));
-    STK_TRY(stk_err_if_null(children, err));
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t other = 0;
-        (void)stk_map_get(&e->children, keys[i], &other);
-        children[i] = (batch_child){
-            .next = (const batch_child *)(uintptr_t)other, .array = array, .index = i};
-        if (stk_map_put(&e->children, keys[i], (uintptr_t)&children[i]) < 0) {
-            return stk_err_nomem(err);
-        }
-    }
-    return 0;
-}
-
-typedef struct found_keys {
-    stk_arena *arena;
-    const char **keys;
-    uint32_t n, cap;
-} found_keys;
-
-static int each_key(void *arg, const char *key, int64_t size, int64_t mtime_ms)
-{
-    found_keys *f = arg;
-    size_t n = strlen(key);
-    (void)size;
-    (void)mtime_ms;
-    if (n < 5 || strcmp(key + n - 5, ".json") != 0) {
-        return 0;
-    }
-    const char **keys = stk_arena_grow(f->arena, f->keys, f->n, sizeof *keys, &f->cap);
-    const char *copy = stk_arena_dup(f->arena, key);
-    if (keys == NULL || copy == NULL) {
-        return STK_E_NOMEM;
-    }
-    f->keys = keys;
-    keys[f->n++] = copy;
-    return 0;
-}
-
 static int read_lists(batch_errand *e, stk_err *err)
 {
-    e->arena = stk_arena_new(0);
-    found_keys found = {.arena = e->arena};
-    STK_TRY(stk_err_if_null(e->arena, err));
-    STK_TRY(stk_share_list(e->share, e->key, NULL, each_key, &found, err));
-    for (uint32_t i = 0; i < found.n; i++) {
-        STK_TRY(add_list(e, found.keys[i], err));
-    }
-    return 0;
+    return stk_remote_arrays_read(e->share, e->driver->config.run, e->arena, &e->children, err);
 }
 
 static void *run_errand(void *arg)
 {
     batch_errand *e = arg;
-    if (e->text == NULL) {
+    if (e->array.key == NULL) {
         e->rc = read_lists(e, &e->err);
     } else {
-        e->rc = stk_share_put(e->share, e->key, e->text, strlen(e->text), true, &e->err);
-        if (e->rc == STK_E_BUSY) {
-            e->rc = 0; /* its name is its content's digest, so the share has the same object */
-        }
+        e->rc = stk_remote_array_put(e->share, &e->array, &e->err);
     }
     atomic_store(&e->is_over, true);
     return NULL;
@@ -107,20 +41,35 @@ static void free_errand(batch_errand *e)
     stk_share_close(e->share);
     stk_map_done(&e->children);
     stk_arena_free(e->arena);
-    free(e->key);
-    free(e->text);
     free(e);
 }
 
-batch_errand *stk_batch_errand_begin(batch_driver *d, const char *key, const char *text,
-                                     stk_err *err)
+static batch_errand *new_errand(const stk_remote_array *array)
 {
     batch_errand *e = calloc(1, sizeof *e);
-    if (e == NULL || (e->key = strdup(key)) == NULL ||
-        (text != NULL && (e->text = strdup(text)) == NULL)) {
-        if (e != NULL) {
+    stk_arena *arena = stk_arena_new(0);
+    if (e == NULL || arena == NULL) {
+        free(e);
+        stk_arena_free(arena);
+        return NULL;
+    }
+    e->arena = arena;
+    if (array != NULL) {
+        e->array = (stk_remote_array){.name = stk_arena_dup(arena, array->name),
+                                      .key = stk_arena_dup(arena, array->key),
+                                      .text = stk_arena_dup(arena, array->text)};
+        if (e->array.name == NULL || e->array.key == NULL || e->array.text == NULL) {
             free_errand(e);
+            return NULL;
         }
+    }
+    return e;
+}
+
+batch_errand *stk_batch_errand_begin(batch_driver *d, const stk_remote_array *array, stk_err *err)
+{
+    batch_errand *e = new_errand(array);
+    if (e == NULL) {
         (void)stk_err_nomem(err);
         return NULL;
     }
@@ -153,7 +102,7 @@ int stk_batch_errand_end(batch_errand *e, stk_err *err)
     int rc = e->rc;
     if (rc < 0) {
         *err = e->err;
-    } else if (e->text == NULL) {
+    } else if (e->array.key == NULL) {
         d->lists_arena = e->arena;
         d->children = e->children;
         e->arena = NULL;

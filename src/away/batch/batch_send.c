@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/param.h>
 
-#include "away/remote/remote_order.h"
 #include "base/failpoint.h"
 #include "base/text.h"
 
@@ -20,7 +19,6 @@ enum {
     ERRANDS = 8,     /* lists written at once */
     AGAIN_MS = 2000,
     FINDS = 3,
-    LIST_BYTES = 4 << 20,
     LINK_MS = 60000,         /* time for which a link is used */
     LINK_SECONDS = 7 * 86400 /* AWS's most time for a signed link */
 };
@@ -112,29 +110,12 @@ static uint32_t array_min(const batch_job *job)
     return n == 1 ? 2 : (uint32_t)n;
 }
 
-/* "s-<run>-<step>-<task>-<attempt>" → "s-<run>-<step>-array-<which>" */
-static const char *array_name(const char *job, const char *which, stk_arena *arena)
-{
-    size_t n = strlen(job);
-    for (int parts = 0; n > 0 && parts < 2; parts += job[n] == '-') {
-        n--;
-    }
-    return stk_arena_printf(arena, "%.*s-array-%s", (int)n, job, which);
-}
-
-static const char *list_key(const char *run, const char *array, stk_arena *arena)
-{
-    return stk_arena_printf(arena, "runs/%s/arrays/%s.json", run, array);
-}
-
 int stk_batch_array_preview(const stk_batch_ask *ask, const char *definition, stk_arena *arena,
                             const char **ret_request, stk_err *err)
 {
-    const char *name = array_name(ask->job->name, "(digest of its list)", arena);
-    STK_TRY(stk_err_if_null(name, err));
-    const char *list = list_key(ask->job->run, name, arena);
-    STK_TRY(stk_err_if_null(list, err));
-    return array_request(ask, definition, name, list, 0, arena, ret_request, err);
+    stk_remote_array array;
+    STK_TRY(stk_remote_array_preview(ask->job->run, ask->job->name, arena, &array, err));
+    return array_request(ask, definition, array.name, array.key, 0, arena, ret_request, err);
 }
 
 /* --- gathering --- */
@@ -249,7 +230,7 @@ static void live_child(batch_job *job, uint32_t index, void *arg)
 
 static bool is_array(const batch_send *send)
 {
-    return send->list_key != NULL;
+    return send->list.key != NULL;
 }
 
 static void sent(batch_send *send, const char *aws_id)
@@ -315,39 +296,30 @@ static int make_request(batch_send *send, stk_err *err)
     batch_job *first = send->jobs[0];
     first->ask.facts.carry_link = carry_link(send->driver);
     if (is_array(send)) {
-        return array_request(&first->ask, first->definition->arn, send->name, send->list_key,
+        return array_request(&first->ask, first->definition->arn, send->name, send->list.key,
                              send->n, send->arena, &send->request, err);
     }
     return stk_batch_submit(&first->ask, first->definition->arn, send->arena, &send->request, err);
 }
 
-static int make_list(batch_send *send, const char **ret_text, stk_err *err)
+static int make_list(batch_send *send, stk_err *err)
 {
-    STK_BUF_AUTO text = STK_BUF_INIT(LIST_BYTES);
-    char digest[STK_DIGEST_HEX + 1];
     const char **keys = stk_arena_array(send->arena, send->n, sizeof *keys);
     STK_TRY(stk_err_if_null(keys, err));
     for (uint32_t i = 0; i < send->n; i++) {
         keys[i] = send->jobs[i]->spec->key;
     }
-    STK_TRY(stk_remote_list_write(keys, send->n, &text, err));
-    stk_digest_of(text.data, text.len, digest);
-    digest[32] = '\0';
-    const char *name = array_name(send->jobs[0]->name, digest, send->arena);
-    STK_TRY(stk_err_if_null(name, err));
-    (void)snprintf(send->name, sizeof send->name, "%s", name);
-    *ret_text = stk_buf_keep(&text, send->arena);
-    STK_TRY(stk_err_if_null(*ret_text, err));
-    send->list_key = list_key(send->driver->config.run, send->name, send->arena);
-    return stk_err_if_null(send->list_key, err);
+    STK_TRY(stk_remote_array_make(send->driver->config.run, send->jobs[0]->name, keys, send->n,
+                                  send->arena, &send->list, err));
+    (void)snprintf(send->name, sizeof send->name, "%s", send->list.name);
+    return 0;
 }
 
 static void send_array(batch_send *send)
 {
     stk_err err = {0};
-    const char *text = NULL;
-    if (make_list(send, &text, &err) == 0 && make_request(send, &err) == 0) {
-        send->errand = stk_batch_errand_begin(send->driver, send->list_key, text, &err);
+    if (make_list(send, &err) == 0 && make_request(send, &err) == 0) {
+        send->errand = stk_batch_errand_begin(send->driver, &send->list, &err);
     }
     if (send->errand == NULL) {
         let_go(send, fail_plainly, &err);

@@ -17,7 +17,8 @@ struct batch_send {
     batch_job **jobs;              /* by index */
     uint32_t n, cap;
     int64_t first_ms, last_ms; /* when the first and the last one came */
-    const char *list_key, *request;
+    stk_remote_array list;     /* of an array */
+    const char *request;
     batch_errand *errand; /* writes its list */
     batch_find *find;     /* searches the job after a lost answer */
 };

@@ -26,7 +26,10 @@ typedef struct stk_remote_job {
     /* Unique, and always the same for this attempt: "s-<8 of the run>-<step>-<task>-<attempt>", at
      * most 48 bytes of [a-z0-9-]; a digest replaces the rest of a longer one. */
     const char *name;
-    const char *image; /* NULL only for `plan --manifest`, which writes a placeholder */
+    /* NULL: the node's own system (Slurm); else only for `plan --manifest`, which writes a
+     * placeholder. */
+    const char *image;
+    const char *image_named;        /* not pinned to its content: with its tag; NULL: as `image` */
     const stk_resources *resources; /* the step's request */
     const char *options;            /* merged options of this backend, a JSON object; never NULL */
     const char *const *argv;        /* the container's command: the agent with its arguments */
@@ -141,6 +144,13 @@ typedef int (*stk_driver_manifest)(const stk_driver_config *config, const stk_re
                                    stk_arena *arena, const char ***ret_documents, uint32_t *ret_n,
                                    stk_err *err);
 
+/* What one step asks for, without a job. */
+typedef struct stk_remote_ask {
+    const stk_resources *resources; /* of each node */
+    const char *options;            /* as of stk_remote_job */
+    uint32_t nodes;
+} stk_remote_ask;
+
 /* An engine that runs jobs elsewhere. */
 typedef struct stk_driver_kind {
     const char *name;
@@ -150,6 +160,14 @@ typedef struct stk_driver_kind {
      * that we need. Gives sentences to `say`; returns the first obstacle as an error. */
     int (*check)(const stk_driver_config *config,
                  void (*say)(void *arg, bool is_good, const char *text), void *arg, stk_err *err);
+    /* Before a run: asks the machines whether they can hold these requests, now or ever. ret_why[i]
+     * gets STK_E_RESOURCES and what each machine has, or code 0. Machines that don't answer within
+     * some seconds count as able. NULL: only a submission tells. */
+    int (*holds)(const stk_driver_config *config, const stk_remote_ask *asks, uint32_t n,
+                 stk_err *ret_why, stk_err *err);
+    /* Machines start our program in a share that is a folder (carry: store): it is laid out there
+     * beside its archive. */
+    bool starts_in_share;
 } stk_driver_kind;
 extern const stk_driver_kind stk_driver_fake; /* a folder that acts as an engine: remote_fake.c */
 /* Finds the engine of this name ("kubernetes"), or NULL. The program that starts runs has the

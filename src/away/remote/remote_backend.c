@@ -87,6 +87,29 @@ void stk_remote_tell_note(remote_backend *b, const remote_task *t, const char *t
     }
 }
 
+/* Why it waits, also for the record of the task itself. */
+void stk_remote_tell_wait(remote_backend *b, remote_task *t, const char *lead, const char *why)
+{
+    stk_report *r = new_report(b, t, STK_REPORT_NOTE);
+    (void)snprintf(t->reason, sizeof t->reason, "%.255s", why);
+    if (r != NULL) {
+        (void)snprintf(r->text, sizeof r->text, "step '%s': %s", t->job.step, lead);
+        r->why_at = (uint32_t)strlen(r->text);
+        (void)snprintf(r->text + r->why_at, sizeof r->text - r->why_at, "%s", why);
+    }
+}
+
+/* It goes on. An earlier engine may have said why it waits. */
+void stk_remote_tell_no_wait(remote_backend *b, remote_task *t)
+{
+    bool may_be_said = t->reason[0] != '\0' || t->job.look || t->job.attach;
+    stk_report *r = may_be_said ? new_report(b, t, STK_REPORT_NOTE) : NULL;
+    t->reason[0] = '\0';
+    if (r != NULL) {
+        r->waits_no_more = true;
+    }
+}
+
 void stk_remote_tell_started(remote_backend *b, const remote_task *t)
 {
     (void)new_report(b, t, STK_REPORT_STARTED);

@@ -336,7 +336,7 @@ static void take_driver_report(const remote_task *t, bool has_begun, stk_outcome
     if (r->exit_status == STK_AGENT_CLAIMED) {
         stk_buf_text(&sentence, "another pod started this attempt, and its end is unknown");
     } else if (r->signal != 0 || r->exit_status == 128 + 9 || r->exit_status == 128 + 15) {
-        stk_buf_text(&sentence, "its pod was killed before it could report its end");
+        stk_buf_text(&sentence, "its pod or job was killed before it could report its end");
     } else {
         stk_buf_printf(&sentence,
                        "it ended with exit status %d and without an end.json in the share",

@@ -49,11 +49,8 @@ static void add_log(remote_task *t, const stk_remote_report *r)
 
 static void waits(remote_backend *b, remote_task *t, const char *why)
 {
-    if (why[0] != '\0' && strcmp(why, t->reason) != 0) {
-        char text[1200];
-        (void)snprintf(t->reason, sizeof t->reason, "%.255s", why);
-        (void)snprintf(text, sizeof text, "waits: %s", why);
-        stk_remote_tell_note(b, t, text);
+    if (why[0] != '\0' && strncmp(why, t->reason, sizeof t->reason - 1) != 0) {
+        stk_remote_tell_wait(b, t, "waits: ", why);
     }
 }
 
@@ -74,6 +71,9 @@ static void take_report(void *arg, const stk_remote_report *r)
         if (!t->is_running) {
             t->is_running = true;
             stk_remote_tell_started(b, t);
+            stk_remote_tell_no_wait(b, t);
+        } else if (t->reason[0] != '\0') {
+            stk_remote_tell_no_wait(b, t);
         }
         break;
     case STK_REMOTE_LOG: /* the driver has the task, so no other thread uses its log's state */

@@ -20,7 +20,7 @@ static int64_t unit_ms(void)
     return MAX(unit, 1);
 }
 
-static void note(remote_backend *b, const remote_task *t, const stk_err *err, int64_t now)
+static void note(remote_backend *b, remote_task *t, const stk_err *err, int64_t now)
 {
     char text[480], time[32];
     if (b->has_trouble || (b->noted_ms > 0 && now - b->noted_ms < NOTE_MS)) {
@@ -32,7 +32,7 @@ static void note(remote_backend *b, const remote_task *t, const stk_err *err, in
                        ? "can't put its inputs into the share yet"
                        : "it has ended, but its results can't be fetched from the share yet",
                    err->text, time);
-    stk_remote_tell_note(b, t, text);
+    stk_remote_tell_wait(b, t, "", text);
     b->has_trouble = true;
     b->noted_ms = now;
 }

@@ -20,7 +20,8 @@ enum {
     /* Exit status of an agent without a task's status to pass on. Engines show it. */
     STK_AGENT_CLAIMED = 73,  /* another pod has begun this attempt */
     STK_AGENT_NO_SHARE = 74, /* the share couldn't be reached */
-    STK_AGENT_PREEMPTED = 75
+    STK_AGENT_PREEMPTED = 75,
+    STK_AGENT_BUSY = 76 /* others hold the devices of the host that it shares */
 };
 
 /* The name of an attempt's job: "s-<8 hex of the run>-<step>-<task>-<attempt>", of [a-z0-9-]. A

@@ -135,6 +135,8 @@ remote_task *stk_remote_find(remote_backend *b, uint32_t id);
 void stk_remote_queue(remote_backend *b, remote_task *t, remote_phase phase, int64_t due_ms);
 void stk_remote_command(remote_backend *b, remote_verb verb, remote_task *t);
 void stk_remote_tell_note(remote_backend *b, const remote_task *t, const char *text);
+void stk_remote_tell_wait(remote_backend *b, remote_task *t, const char *lead, const char *why);
+void stk_remote_tell_no_wait(remote_backend *b, remote_task *t);
 void stk_remote_tell_started(remote_backend *b, const remote_task *t);
 /* Keeps room for the end of one more task; false: no memory. */
 bool stk_remote_expect_end(remote_backend *b);

@@ -268,6 +268,7 @@ static int fill_task(remote_backend *b, remote_task *t, const stk_job *job, stk_
                               .attempt = job->attempt,
                               .name = t->name,
                               .image = stk_arena_dup(arena, e->image),
+                              .image_named = stk_arena_dup(arena, e->image_named),
                               .resources = copy_resources(arena, e->resources),
                               .options = stk_arena_dup(arena, stk_text_or(e->options, "{}")),
                               .carry = b->config.driver.carry,

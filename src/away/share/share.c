@@ -74,8 +74,14 @@ static int open_url(stk_share *s, stk_err *err)
     if (strncmp(s->url, "s3://", 5) == 0) {
         return stk_share_open_s3(s->url + 5, s, err);
     }
-    stk_err_set(err, STK_E_USAGE, "store '%s' must be a folder or a bucket of S3", s->url);
-    stk_err_hint(err, "write s3://bucket/prefix, or the absolute path of a folder: /mnt/stoker");
+    if (strncmp(s->url, "ssh://", 6) == 0) {
+        return stk_share_open_ssh(s->url + 6, s, err);
+    }
+    stk_err_set(err, STK_E_USAGE,
+                "store '%s' must be a folder, a bucket of S3, or a folder of a host of ssh",
+                s->url);
+    stk_err_hint(err, "write s3://bucket/prefix, ssh://host/folder, or the absolute path of a "
+                      "folder: /mnt/stoker");
     return STK_E_USAGE;
 }
 
@@ -184,8 +190,7 @@ static const char *wrong_with_key(const char *key)
     return wrong;
 }
 
-/* What every request checks first. */
-static int check_key(const stk_share *share, const char *key, stk_err *err)
+int stk_share_check_key(const stk_share *share, const char *key, stk_err *err)
 {
     if (key == NULL) {
         return stk_share_no_memory(share, err);
@@ -211,7 +216,11 @@ int64_t stk_share_patience_ms(void)
 
 bool stk_share_may_pass(const stk_err *err)
 {
-    bool is_refused = err->sys == EACCES || err->sys == EPERM || err->sys == EROFS;
+    static const int refusals[] = {EACCES, EPERM, EROFS, ENXIO, ENOEXEC}; /* the last two: link.h */
+    bool is_refused = false;
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        is_refused = is_refused || err->sys == refusals[i];
+    }
     return !is_refused &&
            (err->code == STK_E_ENV || err->code == STK_E_SYS || err->code == STK_E_FULL);
 }
@@ -223,11 +232,11 @@ bool stk_share_is_at_fault(int code)
 }
 
 /* What didn't fit, and into how much. S3 doesn't say that of itself. */
-static int name_full(const stk_share *share, const char *key, int64_t n, int rc, stk_err *err)
+int stk_share_name_full(const stk_share *share, const char *key, int64_t n, int rc, stk_err *err)
 {
     struct statvfs fs;
     char needs[32], has[64], why[sizeof err->text];
-    if (rc != STK_E_FULL || err == NULL) {
+    if (rc != STK_E_FULL || err == NULL || share->ssh != NULL) { /* the far end has named it */
         return rc;
     }
     int sys = err->sys;
@@ -254,9 +263,9 @@ static int name_full(const stk_share *share, const char *key, int64_t n, int rc,
 int stk_share_put(stk_share *share, const char *key, const void *data, size_t n, bool only_new,
                   stk_err *err)
 {
-    STK_TRY(check_key(share, key, err));
+    STK_TRY(stk_share_check_key(share, key, err));
     int rc = share->ops->put(share, key, data, n, only_new, err);
-    return name_full(share, key, (int64_t)n, rc, err);
+    return stk_share_name_full(share, key, (int64_t)n, rc, err);
 }
 
 int stk_share_send_file(stk_share *share, const char *key, const char *path, const char *digest,
@@ -267,19 +276,19 @@ int stk_share_send_file(stk_share *share, const char *key, const char *path, con
     if (rc == STK_E_FULL) {
         (void)stat(path, &st);
     }
-    return name_full(share, key, st.st_size, rc, err);
+    return stk_share_name_full(share, key, st.st_size, rc, err);
 }
 
 int stk_share_put_file(stk_share *share, const char *key, const char *path, stk_err *err)
 {
-    STK_TRY(check_key(share, key, err));
+    STK_TRY(stk_share_check_key(share, key, err));
     return stk_share_send_file(share, key, path, NULL, err);
 }
 
 static int get_bytes(stk_share *share, const char *key, int64_t from, bool whole, stk_buf *ret,
                      stk_err *err)
 {
-    STK_TRY(check_key(share, key, err));
+    STK_TRY(stk_share_check_key(share, key, err));
     if (ret->max == 0) {
         ret->max = SHARE_GET_MAX;
     }
@@ -300,7 +309,7 @@ int stk_share_get_file(stk_share *share, const char *key, const char *path, stk_
 {
     STK_TEXT_AUTO beside = NULL;
     uint64_t random = 0;
-    STK_TRY(check_key(share, key, err));
+    STK_TRY(stk_share_check_key(share, key, err));
     (void)!getrandom(&random, sizeof random, 0);
     if (asprintf(&beside, "%s.tmp-%016llx", path, (unsigned long long)random) < 0) {
         beside = NULL;
@@ -327,7 +336,7 @@ int stk_share_list(stk_share *share, const char *prefix, const char *after, stk_
 
 int stk_share_delete(stk_share *share, const char *key, stk_err *err)
 {
-    STK_TRY(check_key(share, key, err));
+    STK_TRY(stk_share_check_key(share, key, err));
     return share->ops->remove(share, key, err);
 }
 
@@ -374,7 +383,10 @@ int stk_share_delete_all(stk_share *share, const char *below, stk_err *err)
     STK_ARENA_AUTO arena = stk_arena_new(0);
     found f = {.arena = arena};
     const char *prefix = stk_arena_printf(arena, "%s/", below);
-    STK_TRY(check_key(share, prefix == NULL ? NULL : below, err));
+    STK_TRY(stk_share_check_key(share, prefix == NULL ? NULL : below, err));
+    if (share->ops->remove_all != NULL) {
+        return share->ops->remove_all(share, below, err);
+    }
     int rc = stk_share_list(share, prefix, NULL, find_key, &f, err);
     if (rc == STK_E_NOMEM) {
         return stk_share_no_memory(share, err);
@@ -391,7 +403,7 @@ int stk_share_delete_all(stk_share *share, const char *below, stk_err *err)
 
 int stk_share_link(stk_share *share, const char *key, int64_t seconds, stk_buf *ret, stk_err *err)
 {
-    STK_TRY(check_key(share, key, err));
+    STK_TRY(stk_share_check_key(share, key, err));
     if (share->ops->link == NULL) {
         return stk_err_set(err, STK_E_USAGE, "store '%s' is a folder, so its objects have no URL",
                            share->url);

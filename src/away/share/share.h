@@ -1,5 +1,6 @@
-/* share: objects and artifacts that several machines reach: in a folder (NFS, Lustre, or local), or
- * in S3 (AWS's, or a compatible service: AWS_ENDPOINT_URL).
+/* share: objects and artifacts that several machines reach: in a folder (NFS, Lustre, or local), in
+ * S3 (AWS's, or a compatible service: AWS_ENDPOINT_URL), or in a folder of a host that ssh reaches
+ * (away/link).
  *
  * A key is text with '/' in it, like a path below the store's URL: at most 900 bytes, no empty, "."
  * or ".." part, no control character; parts of at most 255 bytes. It isn't below ".tmp", nor is it
@@ -18,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "away/link/link.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "store/store.h"
@@ -26,7 +28,8 @@ typedef struct stk_share stk_share;
 
 enum { STK_SHARE_KEY_MAX = 900 };
 
-/* "s3://bucket/prefix", "file:///abs" or "/abs". Makes no request and creates nothing.
+/* "s3://bucket/prefix", "file:///abs", "/abs", "ssh://[user@]host[:port]/abs" or
+ * "ssh://[user@]host[:port]/~/below-the-home-there". Makes no request and creates nothing.
  * STK_E_USAGE. */
 int stk_share_open(const char *url, stk_share **ret, stk_err *err);
 void stk_share_close(stk_share *share); /* NULL is fine */
@@ -38,15 +41,15 @@ static inline void stk_share_close_auto(stk_share **share)
 /* Ends running and later calls with STK_E_CANCELLED, within the time of one write to a disk. Any
  * thread and signal handlers may call it. Unfinished objects have no name in the share. */
 void stk_share_cancel(stk_share *share);
-/* Limits S3 requests to two tries of 2 s of silence: for a caller that can't wait and can do
- * without the answer. Call it before threads share the handle. */
+/* Limits S3 requests to two tries of 2 s of silence, requests to a host to 5 s: for a caller that
+ * can't wait and can do without the answer. Call it before threads share the handle. */
 void stk_share_hurry(stk_share *share);
 const char *stk_share_url(const stk_share *share);
-const char *stk_share_folder(const stk_share *share); /* the folder's path; NULL: S3 */
+const char *stk_share_folder(const stk_share *share); /* the folder's path; NULL: none here */
 /* How long to retry after a failure that may pass: 15 minutes, or STOKER_SHARE_WAIT seconds. */
 int64_t stk_share_patience_ms(void);
 /* May this error pass: out of reach, full? Refusals don't (no permission, read-only, invalid
- * credentials, no such bucket): their `sys` is EACCES, EPERM or EROFS. */
+ * credentials, no such bucket or host): their `sys` is EACCES, EPERM, EROFS, ENXIO or ENOEXEC. */
 bool stk_share_may_pass(const stk_err *err);
 /* Is the store at fault: unreachable, or without an object that it should have? */
 bool stk_share_is_at_fault(int code);
@@ -79,6 +82,11 @@ int stk_share_delete_all(stk_share *share, const char *below, stk_err *err);
  * URLs. */
 int stk_share_link(stk_share *share, const char *key, int64_t seconds, stk_buf *ret, stk_err *err);
 
+/* Answers requests on objects of any bucket and key, some at a time: `text` has one in each line,
+ * as JSON; `out` gets as many lines, in the same order (docs/formats/engine-command-line.md).
+ * Failures of single requests are in their answers. STK_E_USAGE: a line isn't a request. */
+int stk_share_answer(const char *text, size_t n, stk_buf *out, stk_err *err);
+
 /* --- artifacts, by digest; `store` belongs to the calling thread --- */
 
 int stk_share_has(stk_share *share, const char *digest, bool *ret, stk_err *err);
@@ -98,5 +106,9 @@ int stk_share_push_path(stk_share *share, const char *under, const char *path, c
 /* Pulls into the empty folder `stage` and verifies. *ret_path: the result's path, malloc'd. */
 int stk_share_pull_path(stk_share *share, const char *under, const char *digest, const char *stage,
                         char **ret_path, stk_err *err);
+
+/* --- the far end of ssh:// stores, for stk_link_serve --- */
+
+extern const stk_link_op stk_share_far_ops[];
 
 #endif

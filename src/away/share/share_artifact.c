@@ -76,14 +76,16 @@ int stk_share_has(stk_share *share, const char *digest, bool *ret, stk_err *err)
 /* --- push --- */
 
 static int push_file(stk_share *share, const char *under, const char *path, const char *digest,
-                     stk_err *err)
+                     int64_t size, stk_err *err)
 {
     char key[KEY_SIZE];
     bool there = false;
     artifact_key(under, digest, "", key);
-    int rc = has_object(share, under, digest, "", &there, err);
-    if (rc < 0 || there) {
-        return rc;
+    if (share->ops->small == 0 || size > share->ops->small) {
+        STK_TRY(has_object(share, under, digest, "", &there, err));
+    }
+    if (there) {
+        return 0;
     }
     return stk_share_send_file(share, key, path, digest, err);
 }
@@ -107,7 +109,7 @@ static int push_one(void *arg, uint64_t i, stk_err *err)
         return stk_share_no_memory(p->share, err);
     }
     STK_TRY(stk_share_sum(p->share, path, p->digests[i], err));
-    return push_file(p->share, p->under, path, p->digests[i], err);
+    return push_file(p->share, p->under, path, p->digests[i], f->size, err);
 }
 
 static bool has_files(const stk_tree *tree, size_t i)

@@ -18,8 +18,6 @@
 #include "sys/faults.h"
 #include "sys/file.h"
 
-enum { LEFTOVER_S = 7 * 86400 };
-
 /* At the top of the folder, and no object. */
 static bool is_of_folder(const char *name)
 {
@@ -27,237 +25,56 @@ static bool is_of_folder(const char *name)
            strcmp(name, ".stokerignore") == 0;
 }
 
-static bool syncs(void)
-{
-    const char *sync = getenv("STOKER_SYNC");
-    return sync == NULL || strcmp(sync, "0") != 0;
-}
-
-static int set_failed(const char *what, const char *path, stk_err *err)
-{
-    int sys = errno;
-    return stk_err_sys(err, sys == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, sys, "can't %s '%s'", what,
-                       path);
-}
-
 static bool is_missing(int sys)
 {
     return sys == ENOENT || sys == ENOTDIR;
 }
 
-/* The error of an object, by its errno; 0: none. */
-static int object_failed(const stk_share *share, const char *key, const char *what, int sys,
-                         stk_err *err)
-{
-    if (sys == 0) {
-        return 0;
-    }
-    if (sys == EEXIST) {
-        return stk_share_taken(share, key, err);
-    }
-    if (sys == ELOOP) {
-        return stk_share_behind_link(share, key, err);
-    }
-    return stk_err_sys(err, STK_E_SYS, sys, "can't %s '%s/%s'", what, share->folder, key);
-}
-
-/* An empty folder in the place of one that we have seen something in: what was mounted there isn't
- * any more, and what we would write into it nobody would find. */
-static int check_mounted(const stk_share *share, stk_err *err)
-{
-    STK_DIR_AUTO dir = {0};
-    bool is_empty = share->seen && stk_dir_read_if(share->folder, &dir, NULL) == 0 && dir.n == 0;
-    if (is_empty) {
-        return stk_err_set(err, STK_E_ENV, "store '%s' is empty now; is it mounted?", share->url);
-    }
-    return 0;
-}
-
-/* What a writer that died has left: nobody writes for a week. */
-static void remove_leftovers(stk_share *share, int tmp)
-{
-    STK_DIR_AUTO dir = {0};
-    int rc = stk_dir_read_fd(tmp, share->folder, &dir, NULL);
-    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
-        const char *name = dir.items[i].name;
-        struct stat st;
-        if (name[0] != '.' && fstatat(dir.fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-            st.st_mtime < time(NULL) - LEFTOVER_S) {
-            (void)unlinkat(dir.fd, name, 0);
-        }
-    }
-}
-
-/* In a project's folder it is no code: neither git nor a code package is to have it. */
-static void keep_out(stk_share *share)
-{
-    static const char *const names[] = {".gitignore", ".stokerignore"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        STK_TEXT_AUTO path = stk_file_join(share->folder, names[i]);
-        if (path != NULL && !stk_file_exists(path)) {
-            (void)stk_file_write(path, "*\n", 2, 0644, NULL);
-        }
-    }
-}
-
-/* Something that is being written, on the store's own file system: a name that nobody else has. */
-typedef struct temporary {
-    int dir;
-    char name[40];
-} temporary;
-
-static void temporary_done(temporary *t)
-{
-    if (t->dir >= 0 && t->name[0] != '\0') {
-        (void)unlinkat(t->dir, t->name, 0);
-    }
-    stk_file_close(&t->dir);
-}
-#define TEMPORARY_AUTO __attribute__((cleanup(temporary_done))) temporary
-
-/* -1 with errno: ELOOP where it is no folder, though the share is one. */
-static int open_tmp(const stk_share *share)
-{
-    STK_FD_AUTO root = open(share->folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (root < 0) {
-        return -1;
-    }
-    int fd = openat(root, ".tmp", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 && errno == ENOTDIR) {
-        errno = ELOOP;
-    }
-    return fd;
-}
-
-static int make_tmp(stk_share *share, int *ret_dir, stk_err *err)
-{
-    STK_TEXT_AUTO tmp = stk_file_join(share->folder, ".tmp");
-    if (tmp == NULL) {
-        return stk_share_no_memory(share, err);
-    }
-    STK_TRY(check_mounted(share, err));
-    STK_TRY(stk_file_mkdirs(tmp, 0777, err));
-    *ret_dir = open_tmp(share);
-    if (*ret_dir >= 0) {
-        return 0;
-    }
-    return set_failed("open", tmp, err);
-}
-
-static int new_temporary(stk_share *share, temporary *ret, stk_err *err)
-{
-    uint64_t random[2] = {0};
-    ret->dir = open_tmp(share);
-    if (ret->dir < 0 && errno == ENOENT) {
-        STK_TRY(make_tmp(share, &ret->dir, err));
-    } else if (ret->dir < 0 && errno == ELOOP) {
-        return stk_share_behind_link(share, ".tmp", err);
-    } else if (ret->dir < 0) {
-        return set_failed("open the folder for temporary files in", share->folder, err);
-    }
-    if (!share->swept) {
-        share->swept = share->seen = true;
-        keep_out(share);
-        remove_leftovers(share, ret->dir);
-    }
-    (void)!getrandom(random, sizeof random, 0);
-    (void)snprintf(ret->name, sizeof ret->name, "%016llx%016llx", (unsigned long long)random[0],
-                   (unsigned long long)random[1]);
-    return 0;
-}
-
-/* What was written gets the name `to` in folder `at`, which must not be there yet. 0 or errno. */
-static int link_new(const temporary *t, int at, const char *to)
-{
-    struct stat st;
-    if (linkat(t->dir, t->name, at, to, 0) == 0) {
-        return 0;
-    }
-    int sys = errno;
-    if (sys == EEXIST && fstatat(t->dir, t->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-        st.st_nlink == 2) {
-        return 0; /* NFS: it was our own, the answer got lost and the question was repeated */
-    }
-    if (sys == EPERM || sys == EOPNOTSUPP || sys == ENOSYS || sys == EMLINK) { /* no hard links */
-        return renameat2(t->dir, t->name, at, to, RENAME_NOREPLACE) == 0 ? 0 : errno;
-    }
-    return sys;
-}
-
-static int sync_folder(int at)
-{
-    STK_FD_AUTO fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        return -1;
-    }
-    return fsync(fd);
-}
-
-/* Gives what was written its name. */
-static int publish(stk_share *share, const temporary *t, const char *key, bool only_new, bool sync,
-                   stk_err *err)
-{
-    const char *last;
-    STK_FD_AUTO at = stk_share_parent(share, key, true, &last);
-    int sys = 0;
-    if (at < 0) {
-        sys = errno;
-    } else if (only_new) {
-        sys = link_new(t, at, last);
-    } else if (renameat(t->dir, t->name, at, last) < 0) {
-        sys = errno;
-    }
-    if (sys == 0 && sync && sync_folder(at) < 0) {
-        return set_failed("sync the folder of", key, err);
-    }
-    return object_failed(share, key, "write", sys, err);
-}
-
 static int put_in_folder(stk_share *share, const char *key, const void *data, size_t n,
                          bool only_new, stk_err *err)
 {
-    TEMPORARY_AUTO t = {.dir = -1};
-    STK_TRY(new_temporary(share, &t, err));
+    STK_SHARE_TEMPORARY_AUTO t = {.dir = -1};
+    STK_TRY(stk_share_new_temporary(share, &t, err));
     STK_FD_AUTO fd = openat(t.dir, t.name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0 || stk_file_write_all(fd, data, n) < 0 || (syncs() && fdatasync(fd) < 0)) {
-        return set_failed("write", key, err);
+    if (fd < 0 || stk_file_write_all(fd, data, n) < 0 || (stk_share_syncs() && fdatasync(fd) < 0)) {
+        return stk_share_failed("write", key, err);
     }
-    return publish(share, &t, key, only_new, syncs(), err);
+    return stk_share_publish(share, &t, key, only_new, stk_share_syncs(), err);
 }
 
 static int copy_in(stk_share *share, const char *key, const char *path, const char *digest,
                    stk_err *err)
 {
-    TEMPORARY_AUTO t = {.dir = -1};
+    STK_SHARE_TEMPORARY_AUTO t = {.dir = -1};
     STK_TREE_AUTO tree = {0};
     struct stat st;
     char to[96];
     if (stat(path, &st) < 0) {
-        return set_failed("read", path, err);
+        return stk_share_failed("read", path, err);
     }
     if (!S_ISREG(st.st_mode)) {
         return stk_err_set(err, STK_E_USAGE, "'%s' isn't a file", path);
     }
     STK_TRY(stk_tree_walk_until(path, false, &share->cancelled, &tree, err));
-    STK_TRY(new_temporary(share, &t, err));
+    STK_TRY(stk_share_new_temporary(share, &t, err));
     (void)snprintf(to, sizeof to, "/proc/self/fd/%d/%s", t.dir,
                    t.name); /* the folder that is open */
     STK_TRY(stk_tree_copy(&tree, to, err));
     STK_FD_AUTO fd = openat(t.dir, t.name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
-        return set_failed("write", key, err);
+        return stk_share_failed("write", key, err);
     }
     if (digest != NULL && fchmod(fd, st.st_mode & 0111 ? 0555 : 0444) < 0) {
-        return set_failed("make read-only", key, err);
+        return stk_share_failed("make read-only", key, err);
     }
-    if (digest == NULL && syncs() && fdatasync(fd) < 0) {
-        return set_failed("sync", key, err);
+    if (digest == NULL && stk_share_syncs() && fdatasync(fd) < 0) {
+        return stk_share_failed("sync", key, err);
     }
-    return publish(share, &t, key, false, digest == NULL && syncs(), err);
+    return stk_share_publish(share, &t, key, false, digest == NULL && stk_share_syncs(), err);
 }
 
-static int open_object(stk_share *share, const char *key, int *ret_fd, struct stat *ret_st,
-                       stk_err *err)
+int stk_share_open_read(stk_share *share, const char *key, int *ret_fd, struct stat *ret_st,
+                        stk_err *err)
 {
     *ret_fd = stk_share_open_object(share, key, ret_st);
     int sys = stk_errno_if(*ret_fd < 0);
@@ -265,7 +82,7 @@ static int open_object(stk_share *share, const char *key, int *ret_fd, struct st
     if (is_missing(sys)) {
         return stk_share_absent(share, key, err);
     }
-    return object_failed(share, key, "read", sys, err);
+    return stk_share_object_failed(share, key, "read", sys, err);
 }
 
 static int get_from_folder(stk_share *share, const char *key, int64_t from, bool whole,
@@ -274,7 +91,7 @@ static int get_from_folder(stk_share *share, const char *key, int64_t from, bool
     STK_FD_AUTO fd = -1;
     struct stat st;
     char part[65536];
-    STK_TRY(open_object(share, key, &fd, &st, err));
+    STK_TRY(stk_share_open_read(share, key, &fd, &st, err));
     size_t room = ret->max - ret->len;
     if (whole && st.st_size > (int64_t)room) {
         return stk_err_set(err, STK_E_LIMIT, "'%s' in store '%s' has more than %zu bytes", key,
@@ -286,7 +103,7 @@ static int get_from_folder(stk_share *share, const char *key, int64_t from, bool
             break;
         }
         if (n < 0 && errno != EINTR) {
-            return set_failed("read", key, err);
+            return stk_share_failed("read", key, err);
         }
         if (n > 0 && stk_buf_add(ret, part, (size_t)n) < 0) {
             return stk_share_no_memory(share, err);
@@ -303,7 +120,7 @@ static int copy_out(stk_share *share, const char *key, const char *path, const c
     (void)size;
     STK_FD_AUTO fd = -1;
     struct stat st;
-    STK_TRY(open_object(share, key, &fd, &st, err));
+    STK_TRY(stk_share_open_read(share, key, &fd, &st, err));
     STK_FD_AUTO to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     /* Of the open file: whoever replaces it meanwhile makes another one. */
     int sys = to < 0 ? errno : stk_tree_copy_data(fd, to, st.st_size, &share->cancelled);
@@ -335,7 +152,7 @@ static int stat_object(stk_share *share, const char *key, int64_t *ret_size, stk
     if (sys == 0 || is_missing(sys)) {
         return stk_share_absent(share, key, err);
     }
-    return object_failed(share, key, "read", sys, err);
+    return stk_share_object_failed(share, key, "read", sys, err);
 }
 
 /* A link itself goes, whatever it names. */
@@ -347,16 +164,16 @@ static int remove_object(stk_share *share, const char *key, stk_err *err)
     if (is_missing(sys) || sys == EISDIR) {
         return 0;
     }
-    return object_failed(share, key, "remove", sys, err);
+    return stk_share_object_failed(share, key, "remove", sys, err);
 }
 
 static int sync_all(stk_share *share, stk_err *err)
 {
-    if (!syncs()) {
+    if (!stk_share_syncs()) {
         return 0;
     }
     STK_FD_AUTO fd = open(share->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 || syncfs(fd) < 0 ? set_failed("sync", share->folder, err) : 0;
+    return fd < 0 || syncfs(fd) < 0 ? stk_share_failed("sync", share->folder, err) : 0;
 }
 
 /* --- listing --- */
@@ -430,7 +247,7 @@ static int add_names(const listing *l, const stk_dir *dir, const char *stem, nam
             continue;
         }
         if (!is_dir && fstatat(dir->fd, last, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno != ENOENT) {
-            return set_failed("read", key, l->err);
+            return stk_share_failed("read", key, l->err);
         }
         if (!is_dir && !S_ISREG(st.st_mode)) {
             continue; /* or just removed */
@@ -456,7 +273,7 @@ static int read_names(const listing *l, const char *stem, names *list)
     STK_FD_AUTO fd = at < 0 ? -1 : openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) { /* gone, or replaced by a link */
         if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP) {
-            return set_failed("list", stem, l->err);
+            return stk_share_failed("list", stem, l->err);
         }
         return 0;
     }

@@ -31,22 +31,28 @@ typedef struct stk_share_ops {
     int (*list)(stk_share *share, const char *prefix, const char *after, stk_share_each *each,
                 void *arg, stk_err *err);
     int (*remove)(stk_share *share, const char *key, stk_err *err);
+    /* Everything below a key, and its folders; NULL: objects are removed one by one. */
+    int (*remove_all)(stk_share *share, const char *below, stk_err *err);
     int (*sync)(stk_share *share, stk_err *err); /* NULL: nothing to do */
     /* NULL: the store has no such URLs. */
     int (*link)(stk_share *share, const char *key, int64_t seconds, stk_buf *ret, stk_err *err);
     void (*close)(stk_share *share); /* NULL: nothing to do */
+    /* Putting a file with a digest up to this size costs no more than asking whether it is there.
+     */
+    int64_t small;
 } stk_share_ops;
 
 struct stk_share {
     const stk_share_ops *ops;
     char *url;
-    char *folder;          /* path of a shared folder; NULL: S3 */
-    struct stk_s3 *s3;     /* NULL: a shared folder */
-    int cancel_fd;         /* readable once cancelled */
-    atomic_bool cancelled; /* the same, for loops that sum or copy */
-    bool hurries;          /* stk_share_hurry */
-    _Atomic bool swept;    /* the folder's leftovers have been removed */
-    _Atomic bool seen;     /* the folder has had an entry */
+    char *folder;              /* path of a shared folder; NULL: S3 or ssh */
+    struct stk_s3 *s3;         /* NULL: no bucket */
+    struct stk_share_ssh *ssh; /* NULL: no host of ssh */
+    int cancel_fd;             /* readable once cancelled */
+    atomic_bool cancelled;     /* the same, for loops that sum or copy */
+    bool hurries;              /* stk_share_hurry */
+    _Atomic bool swept;        /* the folder's leftovers have been removed */
+    _Atomic bool seen;         /* the folder has had an entry */
 };
 
 int stk_share_open_folder(const char *path, stk_share *share, stk_err *err);
@@ -57,7 +63,38 @@ int stk_share_parent(const stk_share *share, const char *key, bool make, const c
 int stk_share_open_object(const stk_share *share, const char *key, struct stat *ret_st);
 /* Sets the STK_E_STORE error for a link on the way. */
 int stk_share_behind_link(const stk_share *share, const char *key, stk_err *err);
-int stk_share_open_s3(const char *where, stk_share *share, stk_err *err); /* bucket/prefix */
+bool stk_share_syncs(void); /* STOKER_SYNC isn't 0 */
+/* "can't `what` 'path'", by errno. */
+int stk_share_failed(const char *what, const char *path, stk_err *err);
+/* The error of an object, by its errno; 0: none. */
+int stk_share_object_failed(const stk_share *share, const char *key, const char *what, int sys,
+                            stk_err *err);
+
+/* A file that is being written, below .tmp. */
+typedef struct stk_share_temporary {
+    int dir;
+    char name[40];
+    bool stays; /* its name is not to be removed */
+} stk_share_temporary;
+
+/* Opens .tmp, and makes it if it's missing. */
+int stk_share_open_tmp(stk_share *share, int *ret_dir, stk_err *err);
+/* A name that nobody else has. */
+int stk_share_new_temporary(stk_share *share, stk_share_temporary *ret, stk_err *err);
+void stk_share_temporary_done(stk_share_temporary *t);
+#define STK_SHARE_TEMPORARY_AUTO                                                                   \
+    __attribute__((cleanup(stk_share_temporary_done))) stk_share_temporary
+/* Gives what was written the name of its key. `only_new`: STK_E_BUSY if there is one; it then keeps
+ * its own name, too. */
+int stk_share_publish(stk_share *share, const stk_share_temporary *t, const char *key,
+                      bool only_new, bool sync, stk_err *err);
+/* Opens an object's file. */
+int stk_share_open_read(stk_share *share, const char *key, int *ret_fd, struct stat *ret_st,
+                        stk_err *err);
+/* Is it a name that a file below .tmp may have? */
+bool stk_share_is_temporary(const char *name);
+int stk_share_open_ssh(const char *where, stk_share *share, stk_err *err); /* host/path */
+int stk_share_open_s3(const char *where, stk_share *share, stk_err *err);  /* bucket/prefix */
 
 /* --- the list of a folder's files --- */
 
@@ -88,6 +125,10 @@ int stk_share_parallel(uint32_t at_once, uint64_t n,
 /* ops->put_file; if the file doesn't fit, the error says how much room it needs. */
 int stk_share_send_file(stk_share *share, const char *key, const char *path, const char *digest,
                         stk_err *err);
+/* What every request checks first. */
+int stk_share_check_key(const stk_share *share, const char *key, stk_err *err);
+/* `rc`; if it is STK_E_FULL, the error says what needs how much room, and how much there is. */
+int stk_share_name_full(const stk_share *share, const char *key, int64_t n, int rc, stk_err *err);
 int stk_share_no_memory(const stk_share *share, stk_err *err);
 /* STK_E_STORE, "'name' was changed", unless `hex` is the digest. */
 int stk_share_check_digest(const char *name, const char *hex, const char *digest, stk_err *err);

@@ -259,7 +259,8 @@ int stk_s3_try(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, 
         }
         name_trouble(share, ask, code, ret, err);
         if (err != NULL && *ret_again == STK_AWS_STOP && ret->status >= 400 && ret->status < 500) {
-            err->sys = EACCES; /* as it is, it won't be another time */
+            bool no_bucket = strcmp(code, "NoSuchBucket") == 0;
+            err->sys = no_bucket ? ENXIO : EACCES; /* as it is, it won't be another time */
         }
     }
     return rc;

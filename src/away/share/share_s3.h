@@ -60,4 +60,17 @@ int stk_s3_get_file(stk_share *share, const char *key, const char *path, const c
 int stk_s3_list(stk_share *share, const char *prefix, const char *after, stk_share_each *each,
                 void *arg, stk_err *err);
 
+typedef struct stk_s3_listing {
+    const char *prefix;
+    const char *after; /* or NULL */
+    bool level;        /* stops at the next '/': each gets "a/b/" with size -1 */
+    bool all;          /* also objects "a/b/", which some tools make as folders */
+    stk_share_each *each;
+    void *arg;
+} stk_s3_listing;
+int stk_s3_list_as(stk_share *share, const stk_s3_listing *q, stk_err *err);
+/* As stk_s3_put_file, with headers that stay with the object; NULL-terminated, at most 4. */
+int stk_s3_put_file_with(stk_share *share, const char *key, const char *path,
+                         const char *const *headers, stk_err *err);
+
 #endif

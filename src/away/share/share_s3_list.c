@@ -36,8 +36,24 @@ static int64_t time_of(const char *text)
     return (int64_t)timegm(&tm) * 1000 + (int64_t)(seconds * 1000);
 }
 
-/* What is in one answer. */
-static int list_answer(stk_share *share, const char *at, stk_share_each *each, void *arg)
+/* The folders of one answer. */
+static int list_folders(const char *at, const stk_s3_listing *q)
+{
+    int rc = 0;
+    while (rc == 0 && (at = strstr(at, "<CommonPrefixes>")) != NULL) {
+        char key[KEY_SIZE];
+        const char *a = at;
+        at += strlen("<CommonPrefixes>");
+        if (stk_aws_xml(&a, "Prefix", key, sizeof key)) {
+            undo_percent(key);
+            rc = q->each(q->arg, key, -1, -1);
+        }
+    }
+    return rc;
+}
+
+/* The objects of one answer. */
+static int list_answer(stk_share *share, const char *at, const stk_s3_listing *q)
 {
     size_t n_prefix = strlen(share->s3->prefix);
     int rc = 0;
@@ -60,32 +76,39 @@ static int list_answer(stk_share *share, const char *at, stk_share_each *each, v
             undo_percent(key);
             size_t n = strlen(key); /* "a/" is some tools' folder */
             if (strncmp(key, share->s3->prefix, n_prefix) == 0 && n > n_prefix &&
-                key[n - 1] != '/') {
-                rc = each(arg, key + n_prefix, strtoll(size, NULL, 10), time_of(when));
+                (q->all || key[n - 1] != '/')) {
+                rc = q->each(q->arg, key + n_prefix, strtoll(size, NULL, 10), time_of(when));
             }
         }
     }
     return rc;
 }
 
-static void write_query(const stk_share *share, const char *prefix, const char *after,
-                        const char *token, stk_buf *query)
+static void write_query(const stk_share *share, const stk_s3_listing *q, const char *token,
+                        stk_buf *query)
 {
+    stk_buf_text(query, stk_text_when(q->level, "delimiter=%2F&"));
     stk_buf_text(query, "encoding-type=url&list-type=2&prefix=");
     stk_aws_encode(query, share->s3->prefix, false);
-    stk_aws_encode(query, prefix, false);
+    stk_aws_encode(query, q->prefix, false);
     if (token[0] != '\0') {
         stk_buf_text(query, "&continuation-token=");
         stk_aws_encode(query, token, false);
-    } else if (after[0] != '\0') {
+    } else if (q->after != NULL && q->after[0] != '\0') {
         stk_buf_text(query, "&start-after=");
         stk_aws_encode(query, share->s3->prefix, false);
-        stk_aws_encode(query, after, false);
+        stk_aws_encode(query, q->after, false);
     }
 }
 
 int stk_s3_list(stk_share *share, const char *prefix, const char *after, stk_share_each *each,
                 void *arg, stk_err *err)
+{
+    stk_s3_listing q = {.prefix = prefix, .after = after, .each = each, .arg = arg};
+    return stk_s3_list_as(share, &q, err);
+}
+
+int stk_s3_list_as(stk_share *share, const stk_s3_listing *q, stk_err *err)
 {
     char token[TOKEN_SIZE] = "";
     char more[16] = "true";
@@ -93,7 +116,7 @@ int stk_s3_list(stk_share *share, const char *prefix, const char *after, stk_sha
     while (rc == 0 && strcmp(more, "true") == 0) {
         STK_BUF_AUTO query = STK_BUF_INIT(QUERY_MAX);
         STK_HTTP_RESPONSE_AUTO r = {0};
-        write_query(share, prefix, after, token, &query);
+        write_query(share, q, token, &query);
         if (query.failed) {
             return stk_share_no_memory(share, err);
         }
@@ -110,7 +133,10 @@ int stk_s3_list(stk_share *share, const char *prefix, const char *after, stk_sha
             return stk_err_set(err, STK_E_ENV, "store '%s' answers a listing with invalid data",
                                share->url);
         }
-        rc = list_answer(share, text, each, arg);
+        rc = list_answer(share, text, q);
+        if (rc == 0 && q->level) {
+            rc = list_folders(text, q);
+        }
     }
     return rc;
 }

@@ -22,7 +22,8 @@ typedef struct upload {
     stk_share *share;
     const char *key;
     const char *path;
-    const char *digest; /* or NULL */
+    const char *digest;         /* or NULL */
+    const char *const *headers; /* of the object, or NULL */
     int fd;
     int64_t size;
     int64_t part_size;
@@ -89,6 +90,13 @@ static int sum_piece(const piece *p, unsigned char sum[STK_DIGEST_BYTES], stk_er
     return 0;
 }
 
+static void add_headers(const upload *u, stk_s3_ask *ask)
+{
+    for (size_t i = 0; u->headers != NULL && u->headers[i] != NULL && i + 1 < STK_S3_HEADERS; i++) {
+        ask->headers[i] = u->headers[i];
+    }
+}
+
 static int put_piece(const upload *u, uint64_t i, const char *query, char etag[ETAG], char code[80],
                      stk_err *err)
 {
@@ -103,6 +111,9 @@ static int put_piece(const upload *u, uint64_t i, const char *query, char etag[E
                       .sha256 = hex,
                       .read_body = read_piece,
                       .read_arg = &p};
+    if (query == NULL) {
+        add_headers(u, &ask);
+    }
     STK_TRY(stk_s3_send(u->share, &ask, &r, code, NULL, err));
     if (etag != NULL && !stk_http_header(&r, "etag", etag, ETAG)) {
         return stk_err_set(err, STK_E_ENV, "store '%s' answers an upload of a part without an ETag",
@@ -145,6 +156,7 @@ static int begin_upload(upload *u, stk_err *err)
     char id[ID_SIZE];
     STK_HTTP_RESPONSE_AUTO r = {0};
     stk_s3_ask ask = {.method = "POST", .key = u->key, .query = "uploads="};
+    add_headers(u, &ask);
     STK_TRY(stk_s3_send(u->share, &ask, &r, NULL, NULL, err));
     const char *at = stk_text_or(r.body.data, "");
     if (!stk_aws_xml(&at, "UploadId", id, sizeof id)) {
@@ -352,12 +364,12 @@ static void upload_done(upload *u)
     free(u->etags);
 }
 
-int stk_s3_put_file(stk_share *share, const char *key, const char *path, const char *digest,
-                    stk_err *err)
+static int put_object_file(stk_share *share, const char *key, const char *path, const char *digest,
+                           const char *const *headers, stk_err *err)
 {
     struct stat st;
     __attribute__((cleanup(upload_done)))
-    upload u = {.share = share, .key = key, .path = path, .digest = digest};
+    upload u = {.share = share, .key = key, .path = path, .digest = digest, .headers = headers};
     u.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (u.fd < 0 || fstat(u.fd, &st) < 0) {
         int sys = errno;
@@ -369,4 +381,16 @@ int stk_s3_put_file(stk_share *share, const char *key, const char *path, const c
     }
     u.size = st.st_size;
     return put_open(&u, err);
+}
+
+int stk_s3_put_file(stk_share *share, const char *key, const char *path, const char *digest,
+                    stk_err *err)
+{
+    return put_object_file(share, key, path, digest, NULL, err);
+}
+
+int stk_s3_put_file_with(stk_share *share, const char *key, const char *path,
+                         const char *const *headers, stk_err *err)
+{
+    return put_object_file(share, key, path, NULL, headers, err);
 }

@@ -573,7 +573,7 @@ static void test_in_a_hurry(void **state)
     (void)unsetenv("AWS_SECRET_ACCESS_KEY");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         T(test_urls),
@@ -595,5 +595,10 @@ int main(void)
         T(test_below_a_key),
         T(test_in_a_hurry),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (argc > 1 && strcmp(argv[1], "--far") == 0) {
+        return share_serve_far();
+    }
+    int failed = cmocka_run_group_tests_name("a folder", tests, NULL, NULL);
+    share_host = "ssh://host";
+    return failed + cmocka_run_group_tests_name("a folder of another host", tests, NULL, NULL);
 }

@@ -2,12 +2,14 @@
 #ifndef STK_SHARE_TESTING_H
 #define STK_SHARE_TESTING_H
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "away/link/link_testing.h"
 #include "away/share/share.h"
 #include "away/share/share_private.h"
 #include "base/testing.h"
@@ -15,12 +17,17 @@
 #include "sys/file.h"
 
 static char dir[64];
+/* Before the share's path: "", or "ssh://host" for the same folder by way of a far end. */
+static const char *share_host = "";
 
 static inline int set_up(void **state)
 {
     (void)state;
     (void)snprintf(dir, sizeof dir, "/tmp/stk-share-XXXXXX");
-    return mkdtemp(dir) == NULL;
+    if (mkdtemp(dir) == NULL) {
+        return -1;
+    }
+    return *share_host == '\0' ? 0 : link_set_up(dir);
 }
 
 static inline int tear_down(void **state)
@@ -42,7 +49,9 @@ static inline stk_share *open_share(void)
 {
     stk_share *s = NULL;
     stk_err err = {0};
-    if (stk_share_open(in("shared"), &s, &err) < 0) {
+    char url[256];
+    (void)snprintf(url, sizeof url, "%s%s", share_host, in("shared"));
+    if (stk_share_open(url, &s, &err) < 0) {
         fail_msg("%s", err.text);
     }
     return s;
@@ -91,6 +100,14 @@ static inline stk_artifact add_folder(void)
     assert_int_equal(stk_store_copy_path(here, in("t"), &a, &err), 0);
     stk_store_close(here);
     return a;
+}
+
+/* The far end of the tests by way of ssh. */
+static inline int share_serve_far(void)
+{
+    static const stk_link_op *const ops[] = {stk_share_far_ops, NULL};
+    (void)signal(SIGPIPE, SIG_IGN);
+    return stk_link_serve(STDIN_FILENO, STDOUT_FILENO, ops, NULL) < 0;
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

@@ -5,5 +5,8 @@
 #include "away/remote/remote.h"
 
 extern const stk_driver_kind stk_driver_slurm;
+/* Writes batch scripts instead of submitting them, for `stoker export slurm-script`: steps/STEP.sh
+ * in the share. Needs no Slurm. */
+extern const stk_driver_kind stk_driver_slurm_export;
 
 #endif

@@ -21,19 +21,46 @@ enum { CALL_MS = 30000, OUT_BYTES = 64 << 20, ERR_BYTES = 64 << 10, TICK_MS = 20
 
 extern char **environ;
 
+const char *const stk_slurm_passed[] = {"PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", NULL};
+
+/* What sbatch itself may need: its libraries, the token of clusters without munge, and the ticket
+ * that a plugin of the cluster sends with the job. The script forgets the first two
+ * (stk_slurm_script). */
+static const char *const of_sbatch[] = {"LD_LIBRARY_PATH", "SLURM_JWT", "KRB5CCNAME", NULL};
+
+static bool is_among(const char *const *names, const char *pair)
+{
+    size_t n = strcspn(pair, "=");
+    for (; *names != NULL; names++) {
+        if (strlen(*names) == n && strncmp(*names, pair, n) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Variables that would win over our flags, or that belong to a job in which we run ourselves. */
 static bool is_of_slurm(const char *pair)
 {
     static const char *const heads[] = {"SBATCH_", "SLURM_", "SQUEUE_", "SCANCEL_", "SACCT_"};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         if (strncmp(pair, heads[i], strlen(heads[i])) == 0) {
-            return strncmp(pair, "SLURM_CONF", strlen("SLURM_CONF")) != 0;
+            return strncmp(pair, "SLURM_CONF", strlen("SLURM_CONF")) != 0 &&
+                   !is_among(of_sbatch, pair);
         }
     }
     return false;
 }
 
-static const char **environment(const char *const *more, stk_arena *arena)
+/* A job gets all variables of its sbatch. With a list of names (--export) Slurm would run a login
+ * shell on the node for each job, to ask it for the others. */
+static bool is_passed(const char *pair)
+{
+    return strncmp(pair, "SLURM_CONF", strlen("SLURM_CONF")) == 0 ||
+           is_among(stk_slurm_passed, pair) || is_among(of_sbatch, pair);
+}
+
+static const char **environment(const char *const *more, bool is_job, stk_arena *arena)
 {
     size_t n = 0, n_more = 0, k = 0;
     while (environ[n] != NULL) {
@@ -44,7 +71,7 @@ static const char **environment(const char *const *more, stk_arena *arena)
     }
     const char **env = stk_arena_array(arena, n + n_more + 1, sizeof *env);
     for (size_t i = 0; env != NULL && i < n; i++) {
-        bool is_over = is_of_slurm(environ[i]);
+        bool is_over = is_of_slurm(environ[i]) || (is_job && !is_passed(environ[i]));
         for (size_t j = 0; j < n_more && !is_over; j++) {
             is_over = strncmp(environ[i], more[j], strcspn(more[j], "=") + 1) == 0;
         }
@@ -91,7 +118,7 @@ static bool listen_to(ear *e)
 }
 
 /* Returns false if it ran too long, and was ended. */
-static bool await(pid_t pid, ear ears[2], int *ret_status)
+static bool await(pid_t pid, ear ears[2], const stk_slurm_meanwhile *also, int *ret_status)
 {
     int64_t until = stk_clock_mono_ms(&stk_clock_real) + CALL_MS;
     bool has_ended = false;
@@ -101,6 +128,9 @@ static bool await(pid_t pid, ear ears[2], int *ret_status)
         (void)poll(fds, 2, TICK_MS);
         for (int i = 0; i < 2; i++) {
             (void)(fds[i].revents != 0 && listen_to(&ears[i]));
+        }
+        if (also != NULL) {
+            also->fn(also->arg);
         }
         bool is_silent = ears[0].fd < 0 && ears[1].fd < 0;
         has_ended = waitpid(pid, ret_status, is_silent ? 0 : WNOHANG) == pid;
@@ -196,11 +226,19 @@ static int judge(const char *name, bool was_in_time, int status, const ear *wron
 int stk_slurm_call(const char *const *argv, const char *const *more, const char *input,
                    stk_arena *arena, const char **ret_out, stk_err *err)
 {
+    return stk_slurm_call_while(argv, more, input, NULL, arena, ret_out, err);
+}
+
+int stk_slurm_call_while(const char *const *argv, const char *const *more, const char *input,
+                         const stk_slurm_meanwhile *also, stk_arena *arena, const char **ret_out,
+                         stk_err *err)
+{
     ear ears[2] = {{-1, STK_BUF_INIT(OUT_BYTES)}, {-1, STK_BUF_INIT(ERR_BYTES)}};
     STK_FD_AUTO fd = -1;
     pid_t pid = -1;
     int status = 0;
-    stk_spawn spawn = {.argv = argv, .env = environment(more, arena), .die_with_parent = false};
+    stk_spawn spawn = {
+        .argv = argv, .env = environment(more, input != NULL, arena), .die_with_parent = false};
     *ret_out = "";
     STK_TRY(stk_err_if_null(spawn.env, err));
     if (input != NULL) {
@@ -212,7 +250,7 @@ int stk_slurm_call(const char *const *argv, const char *const *more, const char 
         rc = stk_err_set(err, STK_E_NOT_FOUND,
                          "this machine has no '%s': Slurm's commands must be in the PATH", argv[0]);
     } else {
-        bool was_in_time = await(pid, ears, &status);
+        bool was_in_time = await(pid, ears, also, &status);
         rc = judge(argv[0], was_in_time, status, &ears[1], err);
     }
     if (rc == 0 && ears[0].said.len > 0) {

@@ -4,21 +4,37 @@
 #define STK_SLURM_DRIVER_H
 
 #include "away/slurm/slurm_private.h"
+#include "base/digest.h"
+#include "base/map.h"
 
 typedef enum {
-    SLURM_NEW,  /* to be submitted, or looked for among the jobs that Slurm has */
-    SLURM_LIVE, /* Slurm has it */
-    SLURM_DONE  /* its end is reported */
+    SLURM_NEW,   /* to be submitted, or looked for among the jobs that Slurm has */
+    SLURM_LIVE,  /* Slurm has it */
+    SLURM_FLIES, /* a pilot has it */
+    SLURM_DONE   /* its end is reported */
 } slurm_state;
 
 typedef struct slurm_job {
     const stk_remote_job *spec;
     slurm_state state;
-    char id[32];     /* Slurm's; "": unknown */
-    bool must_look;  /* it may be there already */
-    bool is_running; /* reported */
-    bool is_seen;    /* by the last look */
-    bool is_stopped, is_killed;
+    char id[32];                   /* Slurm's; "": unknown */
+    bool must_look;                /* it may be there already */
+    const stk_remote_array *array; /* it is child `index` of it; NULL: a job of its own */
+    uint32_t index;
+    char form[STK_DIGEST_HEX + 1]; /* what it has in common with those of its array */
+    int64_t came_ms;
+    char pilot_form[STK_DIGEST_HEX + 1]; /* what it has in common with others of its pilot; "": it
+                                            is none's */
+    uint32_t max_pilots;
+    stk_slurm_load load;
+    int64_t gpu_milli;         /* thousandths of GPUs that it has of its pilot */
+    struct slurm_pilot *pilot; /* that has it; or NULL */
+    int64_t order_at;          /* the pilot's orders up to here name it */
+    struct slurm_pilot *leads; /* it is this pilot's own job; or NULL */
+    bool is_running;           /* reported */
+    bool is_seen;              /* by the last look */
+    bool is_stopped;
+    bool asked_restarts; /* whether it has run before */
     uint32_t n_missing;
     stk_failure why;
     int64_t stop_ms, kill_ms; /* due; 0: not due */
@@ -26,6 +42,7 @@ typedef struct slurm_job {
     int64_t log_due_ms;
     off_t *log_at; /* of each node */
     char told[512], why_text[640];
+    int64_t told_ms;
 } slurm_job;
 
 typedef struct slurm_driver {
@@ -33,13 +50,37 @@ typedef struct slurm_driver {
     stk_driver_config config;
     slurm_job **jobs;
     uint32_t n_jobs, cap_jobs;
+    stk_arena *arena;       /* for what lives as long as the driver */
+    stk_arena *lists_arena; /* the lists of the run's arrays; NULL: not read yet */
+    stk_map children;       /* key of an attempt to stk_remote_child */
+    uint32_t array_max;     /* of an array's children */
+    bool knows_array_max;
+    struct slurm_pilot *pilots;
+    stk_map flown; /* key of an attempt that an earlier engine gave to a pilot, to slurm_flown */
+    bool has_found_pilots;
+    int64_t next_feed_ms;
     int64_t poll_ms, next_look_ms;
     int64_t again_ms; /* not before: Slurm's controller is away */
     bool is_away;     /* … and the user knows */
 } slurm_driver;
 
+typedef struct slurm_pilot slurm_pilot; /* slurm_pilot.h */
+
+typedef struct slurm_flown {
+    slurm_pilot *pilot;
+    int64_t order_at;
+} slurm_flown;
+
 int64_t stk_slurm_now_ms(void);
-void stk_slurm_say(slurm_driver *d, const slurm_job *job, stk_remote_state state, const char *text);
+/* Everything that is said of a job goes this way: a pilot's own job is for its attempts to hear. */
+void stk_slurm_report(slurm_driver *d, slurm_job *job, const stk_remote_report *report);
+/* A command of Slurm's, while attempts of pilots go on: a controller that is away keeps it waiting.
+ * No job comes or goes meanwhile. */
+int stk_slurm_ask(slurm_driver *d, const char *const *argv, const char *const *more,
+                  const char *input, stk_arena *arena, const char **ret_out, stk_err *err);
+int stk_slurm_add_pilot_job(slurm_driver *d, slurm_pilot *p);
+void stk_slurm_drop_pilot_job(slurm_driver *d, slurm_pilot *p);
+void stk_slurm_say(slurm_driver *d, slurm_job *job, stk_remote_state state, const char *text);
 /* Ends a job without a state from Slurm. */
 void stk_slurm_fail(slurm_driver *d, slurm_job *job, stk_failure failure, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -48,10 +89,16 @@ void stk_slurm_live(slurm_driver *d, slurm_job *job, const char *id);
 /* An error that may pass: waits, and tells the jobs once. Returns false for others. */
 bool stk_slurm_wait_out(slurm_driver *d, const stk_err *why);
 
-/* slurm_submit.c */
-void stk_slurm_submit_some(slurm_driver *d);
+/* slurm_find.c: looks for jobs that may be there already; false: Slurm doesn't answer. */
+bool stk_slurm_find_jobs(slurm_driver *d);
+/* slurm_submit.c: submits what has gathered; returns when more is due, or INT64_MAX. */
+int64_t stk_slurm_submit_some(slurm_driver *d);
+/* What jobs of one array have in common; "": it is no child. */
+int stk_slurm_form(const slurm_driver *d, slurm_job *job, stk_err *err);
 /* slurm_watch.c */
 void stk_slurm_look(slurm_driver *d);
+/* Reports a job's end as the accounting database has it; false: there is none, or it has no end. */
+bool stk_slurm_ask_accounting(slurm_driver *d, slurm_job *job);
 void stk_slurm_follow_logs(slurm_driver *d, slurm_job *job);
 /* slurm_stop.c: sends what is due; returns when the next is, or INT64_MAX. */
 int64_t stk_slurm_stop_due(slurm_driver *d);

@@ -2,27 +2,69 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/slurm/slurm_private.h"
 #include "base/text.h"
 
 /* Text, because --json gives the jobs of all users, whatever the filters say, before 23.02. The
  * name comes last: it has no '|', and neither have the others. */
-const char stk_slurm_look_format[] = "%A|%T|%r|%S|%N|%j";
+const char stk_slurm_look_format[] = "%F|%K|%T|%r|%S|%N|%j";
 
+#define STARTS_AT "; Slurm expects it to start at "
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* squeue says "N/A" for the index of what is no child. */
 bool stk_slurm_seen_read(char *line, stk_slurm_seen *ret)
 {
-    const char **fields[] = {&ret->id,    &ret->state, &ret->reason,
-                             &ret->start, &ret->nodes, &ret->name};
+    const char **fields[] = {&ret->state, &ret->reason, &ret->start, &ret->nodes, &ret->name};
     enum { N_FIELDS = sizeof fields / sizeof *fields };
+    char *index = strchr(line, '|');
+    char *rest = index == NULL ? NULL : strchr(index + 1, '|');
+    if (rest == NULL || !is_digit(line[0])) {
+        return false;
+    }
+    *rest++ = '\0';
+    *index = '_';
+    if (!is_digit(index[1])) {
+        *index = '\0';
+    }
+    ret->id = line;
     for (size_t i = 0; i < N_FIELDS; i++) {
-        *fields[i] = line;
-        line = line == NULL ? NULL : strchr(line, '|');
-        if (line != NULL && i + 1 < N_FIELDS) {
-            *line++ = '\0';
+        *fields[i] = rest;
+        rest = rest == NULL ? NULL : strchr(rest, '|');
+        if (rest != NULL && i + 1 < N_FIELDS) {
+            *rest++ = '\0';
         }
     }
-    return ret->name != NULL && ret->id[0] >= '0' && ret->id[0] <= '9';
+    return ret->name != NULL;
+}
+
+static bool number_behind(const char *text, const char *word, uint32_t *ret)
+{
+    const char *at = strstr(text, word);
+    if (at == NULL) {
+        return false;
+    }
+    at += strlen(word);
+    at += strspn(at, " =");
+    *ret = (uint32_t)strtoul(at, NULL, 10);
+    return is_digit(*at);
+}
+
+uint32_t stk_slurm_array_max(const char *config)
+{
+    enum { OF_SLURM = 1001 };
+    uint32_t size = OF_SLURM, tasks = 0;
+    (void)number_behind(config, "MaxArraySize", &size);
+    if (number_behind(config, "max_array_tasks=", &tasks)) {
+        return MIN(size, tasks);
+    }
+    return size;
 }
 
 static bool is_one(const char *state, const char *const *words)
@@ -74,8 +116,18 @@ void stk_slurm_reason(const stk_slurm_seen *seen, char *ret, size_t size)
     int n = snprintf(ret, size, "%s (%s)", sentence, seen->reason);
     bool has_start = seen->start[0] >= '0' && seen->start[0] <= '9';
     if (has_start && n > 0 && (size_t)n < size) {
-        (void)snprintf(ret + n, size - (size_t)n, "; Slurm expects it to start at %s", seen->start);
+        (void)snprintf(ret + n, size - (size_t)n, STARTS_AT "%s", seen->start);
     }
+}
+
+bool stk_slurm_is_other_wait(const char *told, const char *text)
+{
+    const char *start = strstr(text, STARTS_AT);
+    size_t n = start == NULL ? strlen(text) : (size_t)(start - text);
+    bool is_same = strncmp(told, text, n) == 0 &&
+                   (told[n] == '\0' || strncmp(told + n, STARTS_AT, strlen(STARTS_AT)) == 0);
+    bool is_first_start = start != NULL && told[n] == '\0';
+    return !is_same || is_first_start;
 }
 
 bool stk_slurm_field(const char *text, const char *key, char *ret, size_t size)

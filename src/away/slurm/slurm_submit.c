@@ -1,81 +1,67 @@
-/* Submits jobs, or finds those that an earlier engine submitted. */
+/* Submits jobs. Those that differ only in their attempt gather for a moment, so that the tasks of a
+ * wide step become arrays: one sbatch, and a list in the share that names each child's attempt. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 
-#include "away/slurm/slurm_driver.h"
+#include "away/slurm/slurm_pilot.h"
 #include "base/failpoint.h"
-#include "base/map.h"
 #include "base/text.h"
 
-enum { AT_ONCE = 16 /* so that commands of the engine don't wait for long */ };
+enum {
+    AT_ONCE = 16,    /* so that commands of the engine don't wait for long */
+    QUIET_MS = 100,  /* time without a new job of its kind, after which a job goes */
+    LINGER_MS = 500, /* … and the most time for which it gathers */
+    ARRAY_MIN = 8
+};
 
-/* All of our jobs by name: what Slurm still knows, ended ones too. The youngest of a name wins. */
-static int find_by_name(slurm_driver *d, stk_arena *arena, stk_map *ids, stk_err *err)
+/* Jobs of one sbatch. */
+typedef struct group {
+    slurm_job **jobs;
+    uint32_t n;
+    const stk_remote_array *array; /* NULL: one job */
+} group;
+
+uint32_t stk_slurm_array_min(const stk_remote_job *job, const stk_slurm_options *options)
 {
-    static const char *const argv[] = {
-        "squeue", "--me", "--states=all", "--noheader", "-o", stk_slurm_look_format, NULL};
-    const char *out = NULL;
-    (void)d;
-    STK_TRY(stk_slurm_call(argv, NULL, NULL, arena, &out, err));
-    char *text = stk_arena_dup(arena, out);
-    STK_TRY(stk_err_if_null(text, err));
-    for (char *line = strtok_r(text, "\n", &text); line != NULL;
-         line = strtok_r(NULL, "\n", &text)) {
-        stk_slurm_seen seen;
-        uint64_t before = 0, id = 0;
-        if (!stk_slurm_seen_read(line, &seen) || sscanf(seen.id, "%lu", &id) != 1) {
-            continue;
-        }
-        if (!stk_map_get(ids, seen.name, &before) || before < id) {
-            STK_TRY(stk_map_put(ids, seen.name, id) < 0 ? stk_err_nomem(err) : 0);
-        }
+    double n = stk_slurm_number(options, "array_min", ARRAY_MIN);
+    if (job->nodes > 1 || job->key == NULL || n <= 0) {
+        return 0;
     }
+    return (uint32_t)MAX(n, 2);
+}
+
+static uint32_t array_min(const slurm_driver *d, const slurm_job *job)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_slurm_options options;
+    if (stk_slurm_options_read(job->spec->step, job->spec->options, d->config.options, arena,
+                               &options, NULL) < 0) {
+        return 0;
+    }
+    return stk_slurm_array_min(job->spec, &options);
+}
+
+int stk_slurm_form(const slurm_driver *d, slurm_job *job, stk_err *err)
+{
+    static const stk_remote_array none = {.name = "", .key = ""};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_BUF_AUTO all = STK_BUF_INIT(16 << 20);
+    const char *script = NULL;
+    if (array_min(d, job) == 0) {
+        return stk_slurm_script(&d->config, job->spec, arena, &script, err);
+    }
+    STK_TRY(stk_slurm_array_script(&d->config, job->spec, &none, 0, arena, &script, err));
+    stk_buf_text(&all, script);
+    for (const char *const *pair = job->spec->secret; pair != NULL && *pair != NULL; pair++) {
+        (void)stk_buf_add(&all, *pair, strlen(*pair) + 1);
+    }
+    STK_TRY(stk_buf_check(&all, err));
+    stk_digest_of(all.data, all.len, job->form);
     return 0;
 }
 
-static void found_or_not(slurm_driver *d, slurm_job *job, const stk_map *ids)
-{
-    uint64_t id = 0;
-    char text[32];
-    job->must_look = false;
-    if (stk_map_get(ids, job->spec->name, &id)) {
-        (void)snprintf(text, sizeof text, "%lu", (unsigned long)id);
-        stk_slurm_live(d, job, text);
-    } else if (job->is_stopped) {
-        stk_slurm_fail(d, job, job->why, "stopped before its submission");
-    } else if (job->spec->attach || job->spec->reads) {
-        stk_slurm_fail(d, job, STK_FAIL_LOST, "Slurm has no job %s", job->spec->name);
-    }
-}
-
-static bool look_for(slurm_driver *d)
-{
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    STK_MAP_AUTO ids = {0};
-    stk_err err = {0};
-    bool any = false;
-    for (uint32_t i = 0; i < d->n_jobs; i++) {
-        any = any || (d->jobs[i]->state == SLURM_NEW && d->jobs[i]->must_look);
-    }
-    if (!any) {
-        return true;
-    }
-    if (find_by_name(d, arena, &ids, &err) < 0) {
-        bool waits = stk_slurm_wait_out(d, &err);
-        for (uint32_t i = 0; i < d->n_jobs && !waits; i++) {
-            if (d->jobs[i]->state == SLURM_NEW && d->jobs[i]->must_look) {
-                stk_slurm_fail(d, d->jobs[i], STK_FAIL_START, "%s", err.text);
-            }
-        }
-        return false;
-    }
-    for (uint32_t i = 0; i < d->n_jobs; i++) {
-        if (d->jobs[i]->state == SLURM_NEW && d->jobs[i]->must_look) {
-            found_or_not(d, d->jobs[i], &ids);
-        }
-    }
-    return true;
-}
+/* --- one sbatch --- */
 
 static void refused(slurm_driver *d, slurm_job *job, const stk_err *why)
 {
@@ -89,55 +75,193 @@ static void refused(slurm_driver *d, slurm_job *job, const stk_err *why)
         strstr(why->text, "generic resource") != NULL) {
         r.failure = STK_FAIL_RESOURCES;
     }
-    (void)snprintf(r.text, sizeof r.text, "Slurm refuses its job: %s", why->text);
+    (void)snprintf(r.text, sizeof r.text, "Slurm refuses its %s: %s",
+                   job->leads == NULL ? "job" : "pilot", why->text);
     job->state = SLURM_DONE;
-    d->base.say(d->base.say_arg, &r);
+    stk_slurm_report(d, job, &r);
+}
+
+static void is_there(slurm_driver *d, const group *g, const char *id)
+{
+    for (uint32_t i = 0; i < g->n; i++) {
+        char text[48];
+        (void)snprintf(text, sizeof text, g->array == NULL ? "%s" : "%s_%u", id, i);
+        stk_slurm_live(d, g->jobs[i], text);
+    }
 }
 
 /* Its secrets are variables of sbatch, which passes them on by their names. */
-static bool submit_one(slurm_driver *d, slurm_job *job)
+static int call_sbatch(slurm_driver *d, const group *g, char ret_id[32], stk_err *err)
 {
     static const char *const argv[] = {"sbatch", "--parsable", NULL};
     STK_ARENA_AUTO arena = stk_arena_new(0);
+    const stk_remote_job *spec = g->jobs[0]->spec;
+    const slurm_pilot *pilot = g->jobs[0]->leads;
+    const char *const *secret = spec->secret;
     const char *script = NULL, *out = NULL;
+    if (pilot != NULL) {
+        script = pilot->script;
+        secret = pilot->secret;
+    } else if (g->array == NULL) {
+        STK_TRY(stk_slurm_script(&d->config, spec, arena, &script, err));
+    } else {
+        STK_TRY(stk_slurm_array_script(&d->config, spec, g->array, g->n, arena, &script, err));
+    }
+    STK_FAILPOINT("slurm.submit.before");
+    int rc = stk_slurm_ask(d, argv, secret, script, arena, &out, err);
+    STK_FAILPOINT("slurm.submit.after");
+    STK_TRY(rc);
+    (void)snprintf(ret_id, 32, "%.*s", (int)strspn(out, "0123456789"), out);
+    if (ret_id[0] == '\0') {
+        return stk_err_set(err, STK_E_ENV, "sbatch said '%.100s' instead of a number", out);
+    }
+    return 0;
+}
+
+/* False: Slurm doesn't answer. */
+static bool submit_group(slurm_driver *d, const group *g)
+{
     char id[32];
     stk_err err = {0};
-    int rc = stk_slurm_script(&d->config, job->spec, arena, &script, &err);
-    STK_FAILPOINT("slurm.submit.before");
-    if (rc == 0) {
-        rc = stk_slurm_call(argv, job->spec->secret, script, arena, &out, &err);
+    int rc = call_sbatch(d, g, id, &err);
+    bool waits = rc < 0 && stk_slurm_wait_out(d, &err);
+    for (uint32_t i = 0; i < g->n && rc < 0; i++) {
+        if (waits) {
+            g->jobs[i]->must_look = true; /* the answer may be lost, the job not */
+        } else {
+            refused(d, g->jobs[i], &err);
+        }
     }
-    STK_FAILPOINT("slurm.submit.after");
-    if (rc < 0 && stk_slurm_wait_out(d, &err)) {
-        job->must_look = true; /* the answer may be lost, the job not */
+    if (rc == 0) {
+        is_there(d, g, id);
+    }
+    return !waits;
+}
+
+/* --- arrays --- */
+
+/* The list is in the share before the array is there. */
+static int make_array(slurm_driver *d, group *g, stk_err *err)
+{
+    STK_SHARE_AUTO share = NULL;
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const char **keys = stk_arena_array(scratch, g->n, sizeof *keys);
+    stk_remote_array *array = stk_arena_alloc(d->arena, sizeof *array);
+    if (keys == NULL || array == NULL) {
+        return stk_err_nomem(err);
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        keys[i] = g->jobs[i]->spec->key;
+    }
+    STK_TRY(stk_remote_array_make(d->config.run, g->jobs[0]->spec->name, keys, g->n, d->arena,
+                                  array, err));
+    STK_TRY(stk_share_open(d->config.share_url, &share, err));
+    STK_TRY(stk_remote_array_put(share, array, err));
+    for (uint32_t i = 0; i < g->n; i++) {
+        g->jobs[i]->array = array;
+        g->jobs[i]->index = i;
+    }
+    g->array = array;
+    return 0;
+}
+
+static bool submit_array(slurm_driver *d, group *g)
+{
+    stk_err err = {0};
+    if (make_array(d, g, &err) < 0) {
+        for (uint32_t i = 0; i < g->n; i++) {
+            stk_slurm_fail(d, g->jobs[i], STK_FAIL_STORE,
+                           "can't put the list of an array job into the share: %s", err.text);
+        }
+        return true;
+    }
+    return submit_group(d, g);
+}
+
+/* False: Slurm doesn't answer. */
+static bool ask_array_max(slurm_driver *d)
+{
+    static const char *const argv[] = {"scontrol", "show", "config", NULL};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *out = "";
+    stk_err err = {0};
+    if (d->knows_array_max) {
+        return true;
+    }
+    if (stk_slurm_ask(d, argv, NULL, NULL, arena, &out, &err) < 0 && stk_slurm_wait_out(d, &err)) {
         return false;
     }
-    out = stk_text_or(out, "");
-    (void)snprintf(id, sizeof id, "%.*s", (int)strspn(out, "0123456789"), out);
-    if (rc == 0 && id[0] == '\0') {
-        rc = stk_err_set(&err, STK_E_ENV, "sbatch said '%.100s' instead of a number", out);
-    }
-    if (rc < 0) {
-        refused(d, job, &err);
-    } else {
-        stk_slurm_live(d, job, id);
-    }
+    d->array_max = stk_slurm_array_max(out);
+    d->knows_array_max = true;
     return true;
 }
 
-void stk_slurm_submit_some(slurm_driver *d)
+/* --- gathering --- */
+
+static bool is_due(const slurm_job *job)
 {
-    uint32_t n = 0;
-    if (!look_for(d)) {
-        return;
+    return job->state == SLURM_NEW && !job->must_look && job->pilot_form[0] == '\0';
+}
+
+/* The jobs that are like the first one, and when they go. */
+static int64_t gather(slurm_driver *d, slurm_job *first, group *g)
+{
+    int64_t came_ms = first->came_ms, last_ms = first->came_ms;
+    g->n = 0;
+    g->jobs[g->n++] = first;
+    if (first->form[0] == '\0') {
+        return 0;
     }
-    for (uint32_t i = 0; i < d->n_jobs && n < AT_ONCE; i++) {
+    for (uint32_t i = 0; i < d->n_jobs && g->n < d->array_max; i++) {
         slurm_job *job = d->jobs[i];
-        if (job->state == SLURM_NEW && !job->must_look) {
-            n++;
-            if (!submit_one(d, job)) {
-                return;
-            }
+        if (job != first && is_due(job) && strcmp(job->form, first->form) == 0) {
+            g->jobs[g->n++] = job;
+            came_ms = MIN(came_ms, job->came_ms);
+            last_ms = MAX(last_ms, job->came_ms);
         }
     }
+    return g->n >= d->array_max ? 0 : MIN(last_ms + QUIET_MS, came_ms + LINGER_MS);
+}
+
+static bool send_group(slurm_driver *d, group *g)
+{
+    if (g->n > 1 && g->n >= array_min(d, g->jobs[0])) {
+        return submit_array(d, g);
+    }
+    g->n = 1;
+    return submit_group(d, g);
+}
+
+int64_t stk_slurm_submit_some(slurm_driver *d)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    int64_t next = INT64_MAX, now = stk_slurm_now_ms();
+    uint32_t n = 0;
+    group g = {.jobs = stk_arena_array(arena, (size_t)d->n_jobs + 1, sizeof *g.jobs)};
+    if (g.jobs == NULL || !stk_slurm_find_jobs(d)) {
+        return next;
+    }
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        slurm_job *job = d->jobs[i];
+        if (!is_due(job)) {
+            continue;
+        }
+        if (n >= AT_ONCE) {
+            return now;
+        }
+        if (!ask_array_max(d)) {
+            return next;
+        }
+        g.array = NULL;
+        int64_t due = gather(d, job, &g);
+        if (due > now) {
+            next = MIN(next, due);
+            continue;
+        }
+        n++;
+        if (!send_group(d, &g)) {
+            return next;
+        }
+    }
+    return next;
 }

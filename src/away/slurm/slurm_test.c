@@ -8,7 +8,8 @@
 static void test_lines(void **state)
 {
     stk_slurm_seen s = {0};
-    char good[] = "12|PENDING|Resources|2026-11-24T10:00:00||s-1-a-0-1";
+    char good[] = "12|N/A|PENDING|Resources|2026-11-24T10:00:00||s-1-a-0-1";
+    char child[] = "12|3|RUNNING|None|2026-11-24T10:00:00|n1|s-1-a-array-0";
     char short_one[] = "12|PENDING|Resources";
     char words[] = "slurm_load_jobs error: Unable|to|contact|slurm|controller|now";
     char text[256];
@@ -20,8 +21,78 @@ static void test_lines(void **state)
     stk_slurm_reason(&s, text, sizeof text);
     assert_non_null(strstr(text, "(Resources)"));
     assert_non_null(strstr(text, "2026-11-24T10:00:00"));
+    assert_true(stk_slurm_seen_read(child, &s));
+    assert_string_equal(s.id, "12_3");
+    assert_string_equal(s.state, "RUNNING");
+    assert_string_equal(s.nodes, "n1");
     assert_false(stk_slurm_seen_read(short_one, &s));
     assert_false(stk_slurm_seen_read(words, &s));
+}
+
+static void test_array_max(void **state)
+{
+    static const char config[] = "MailProg                = /bin/mail\n"
+                                 "MaxArraySize            = 2001\n"
+                                 "SchedulerParameters     = bf_interval=1,max_array_tasks=50\n";
+    (void)state;
+    assert_int_equal(stk_slurm_array_max(config), 50);
+    assert_int_equal(stk_slurm_array_max("MaxArraySize            = 2001\n"), 2001);
+    assert_int_equal(stk_slurm_array_max("MaxArraySize            = 0\n"), 0);
+    assert_int_equal(stk_slurm_array_max(""), 1001);
+}
+
+static void test_most_gpus(void **state)
+{
+    static const char lines[] = "main*|(null)\n"
+                                "main*|gpu:a100:4(S:0-1),shm:1\n"
+                                "main*|gpu:a100:2(IDX:0,1),gpu:l4:3\n"
+                                "big|gpu:a100:8\n"
+                                "any*|gpu:6\n";
+    (void)state;
+    assert_int_equal(stk_slurm_most_gpus(lines, "a100", true), 4);
+    assert_int_equal(stk_slurm_most_gpus(lines, "A100", false), 8);
+    assert_int_equal(stk_slurm_most_gpus(lines, "l4", true), 3);
+    assert_int_equal(stk_slurm_most_gpus(lines, "a10", false), 0);
+    assert_int_equal(stk_slurm_most_gpus(lines, NULL, true), 6);
+    assert_int_equal(stk_slurm_most_gpus("main*|shm:9,gpumem:7\n", NULL, true), 0);
+    assert_int_equal(stk_slurm_most_gpus("", NULL, false), 0);
+}
+
+/* What a pilot of 8 CPUs asks for. */
+static void test_flight(void **state)
+{
+    static const struct row {
+        int64_t cpu_milli, gpu_count, gpu_bytes;
+        uint32_t wanted, most;
+        uint32_t gpus;
+        int64_t times_memory;
+    } rows[] = {
+        {1000, -1, -1, 0, 0, 0, 8},    /* no devices */
+        {2000, 1, -1, 100, 8, 4, 4},   /* as its CPUs hold */
+        {1000, 1, -1, 100, 4, 4, 4},   /* as a node has */
+        {1000, 1, -1, 3, 4, 3, 3},     /* as there are tasks */
+        {1000, 2, -1, 100, 3, 2, 1},   /* the third is of no use */
+        {1000, 2, -1, 100, 1, 2, 1},   /* as one task needs, at least */
+        {1000, 1, 1 << 30, 0, 4, 1, 8} /* shares */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct row *r = &rows[i];
+        STK_ARENA_AUTO arena = stk_arena_new(0);
+        stk_slurm_options options;
+        stk_resources asked = STK_RESOURCES_UNSET;
+        asked.cpu_milli = r->cpu_milli;
+        asked.memory_bytes = 1000;
+        asked.base.gpu_count = r->gpu_count;
+        asked.base.gpu_memory_bytes = r->gpu_bytes;
+        const stk_remote_job job = {.step = "a", .resources = &asked, .nodes = 1};
+        assert_int_equal(stk_slurm_options_read("a", "{\"pilot\": 8}", "{}", arena, &options, NULL),
+                         0);
+        const stk_slurm_flight f = stk_slurm_flight_of(&job, &options, r->wanted, r->most);
+        assert_int_equal(f.cpu_milli, 8000);
+        assert_int_equal(f.gpus, r->gpus);
+        assert_int_equal(f.memory_bytes, r->times_memory * 1000);
+    }
 }
 
 /* Each known word, and those that begin as one, has a sentence of its own. */
@@ -45,6 +116,26 @@ static void test_reasons(void **state)
     s.reason = "None";
     stk_slurm_reason(&s, text, sizeof text);
     assert_non_null(strstr(text, "powered"));
+}
+
+static void test_other_waits(void **state)
+{
+    char told[256], later[256], other[256], bare[256];
+    stk_slurm_seen s = {.state = "PENDING", .start = "2026-11-24T10:00:00", .reason = "Priority"};
+    (void)state;
+    stk_slurm_reason(&s, told, sizeof told);
+    s.start = "2026-11-24T10:00:30";
+    stk_slurm_reason(&s, later, sizeof later);
+    s.start = "N/A";
+    stk_slurm_reason(&s, bare, sizeof bare);
+    s.reason = "Resources";
+    stk_slurm_reason(&s, other, sizeof other);
+    assert_true(stk_slurm_is_other_wait("", told));
+    assert_false(stk_slurm_is_other_wait(told, told));
+    assert_false(stk_slurm_is_other_wait(told, later));
+    assert_false(stk_slurm_is_other_wait(told, bare));
+    assert_true(stk_slurm_is_other_wait(bare, told));
+    assert_true(stk_slurm_is_other_wait(told, other));
 }
 
 static void test_phases(void **state)
@@ -105,8 +196,11 @@ static void test_fields(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lines), cmocka_unit_test(test_reasons),
-                                       cmocka_unit_test(test_phases), cmocka_unit_test(test_ends),
-                                       cmocka_unit_test(test_fields)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lines),     cmocka_unit_test(test_array_max),
+        cmocka_unit_test(test_most_gpus), cmocka_unit_test(test_flight),
+        cmocka_unit_test(test_reasons),   cmocka_unit_test(test_other_waits),
+        cmocka_unit_test(test_phases),    cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_fields)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,9 @@
 /* Watches jobs: one squeue for all of them, their logs in the share, and how they ended. */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "away/slurm/slurm_driver.h"
@@ -10,7 +12,13 @@
 #include "base/units.h"
 #include "sys/file.h"
 
-enum { LOG_AT_ONCE = 64 << 10, LOG_TURNS = 16, MISSING = 2 };
+enum {
+    LOG_AT_ONCE = 64 << 10,
+    LOG_TURNS = 16,
+    LOG_TAIL = 4096,
+    MISSING = 2,
+    TELL_START_MS = 10 * 60 * 1000
+};
 
 /* --- logs --- */
 
@@ -34,11 +42,20 @@ static void follow_node(slurm_driver *d, slurm_job *job, const char *path, uint3
     }
 }
 
+static const char *log_of_node(const slurm_driver *d, const slurm_job *job, uint32_t node,
+                               stk_arena *arena)
+{
+    if (job->array == NULL) {
+        return stk_slurm_log_path(&d->config, job->spec, node, arena);
+    }
+    return stk_slurm_array_log_path(&d->config, job->array, job->index, arena);
+}
+
 void stk_slurm_follow_logs(slurm_driver *d, slurm_job *job)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     for (uint32_t node = 0; node < job->spec->nodes; node++) {
-        const char *path = stk_slurm_log_path(&d->config, job->spec, node, arena);
+        const char *path = log_of_node(d, job, node, arena);
         if (path != NULL) {
             follow_node(d, job, path, node);
         }
@@ -47,20 +64,42 @@ void stk_slurm_follow_logs(slurm_driver *d, slurm_job *job)
 
 /* --- its end --- */
 
+/* Slurm without control groups (JobAcctGatherParams=OverMemoryKill) calls such a job FAILED, and
+ * only its log says why. */
+static bool exceeded_memory(slurm_driver *d, const slurm_job *job)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    bool is = false;
+    for (uint32_t node = 0; node < job->spec->nodes && !is; node++) {
+        char tail[LOG_TAIL + 1];
+        const char *path = log_of_node(d, job, node, arena);
+        STK_FD_AUTO fd = path == NULL ? -1 : stk_file_open_regular(path, O_RDONLY, 0);
+        off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+        ssize_t n = fd < 0 ? 0 : pread(fd, tail, LOG_TAIL, MAX(size - LOG_TAIL, 0));
+        tail[MAX(n, 0)] = '\0';
+        is = strstr(tail, "error: Exceeded job memory limit") != NULL ||
+             strstr(tail, "error: Exceeded step memory limit") != NULL;
+    }
+    return is;
+}
+
 static void report_end(slurm_driver *d, slurm_job *job, const char *state, const char *exit_code)
 {
     stk_remote_report r = {.id = job->spec->id, .attempt = job->spec->attempt};
     stk_slurm_end(job->id, state, exit_code, &r);
+    if (r.signal == SIGKILL && exceeded_memory(d, job)) {
+        stk_slurm_end(job->id, "OUT_OF_MEMORY", NULL, &r);
+    }
     if (job->is_stopped) {
         r.state = STK_REMOTE_FAILED;
         r.failure = job->why;
         (void)snprintf(r.text, sizeof r.text, "%s", job->why_text);
     }
-    if (job->is_running) {
+    if (job->is_running && job->leads == NULL) {
         stk_slurm_follow_logs(d, job);
     }
     job->state = SLURM_DONE;
-    d->base.say(d->base.say_arg, &r);
+    stk_slurm_report(d, job, &r);
 }
 
 /* Asks the controller for one job; false: it has forgotten it, or doesn't answer. */
@@ -75,17 +114,81 @@ static bool ask_controller(const slurm_job *job, char state[40], char code[40])
            stk_slurm_field(out, "ExitCode", code, 40);
 }
 
-/* … and the accounting database, where there is one. */
-static bool ask_accounting(const slurm_job *job, char state[40], char code[40])
+/* … and the accounting database, where there is one: by the job's number, or by a name, of an array
+ * with the job's index there (-1: no array). The youngest of a name comes last. */
+static bool ask_accounting(slurm_job *job, const char *name, int64_t index, char state[40],
+                           char code[40])
 {
-    const char *const argv[] = {
-        "sacct",  "--noheader", "--parsable2", "--allocations", "--format=State,ExitCode",
-        "--jobs", job->id,      NULL};
+    const char *argv[] = {"sacct",
+                          "--noheader",
+                          "--parsable2",
+                          "--allocations",
+                          "--format=JobID,State,ExitCode",
+                          "--jobs",
+                          job->id,
+                          NULL,
+                          NULL};
+    enum { N_ALWAYS = 5 };
     STK_ARENA_AUTO arena = stk_arena_new(0);
     const char *out = NULL;
+    char id[32] = "", end[32] = "";
     stk_err err = {0};
-    return stk_slurm_call(argv, NULL, NULL, arena, &out, &err) == 0 &&
-           sscanf(out, "%39[^|]|%39s", state, code) == 2;
+    bool found = false;
+    if (name != NULL) {
+        argv[N_ALWAYS] = "--starttime=now-60days";
+        argv[N_ALWAYS + 1] = "--name";
+        argv[N_ALWAYS + 2] = name;
+    }
+    if (index >= 0) {
+        (void)snprintf(end, sizeof end, "_%lld", (long long)index);
+    }
+    if (stk_slurm_call(argv, NULL, NULL, arena, &out, &err) < 0) {
+        return false;
+    }
+    for (const char *line = out; line != NULL && *line != '\0'; line = strchr(line, '\n')) {
+        char one_state[40], one_code[40];
+        line += strspn(line, "\n");
+        if (sscanf(line, "%31[^|]|%39[^|]|%39s", id, one_state, one_code) == 3 &&
+            strcmp(stk_text_or(strchr(id, '_'), ""), name == NULL ? strchrnul(id, '_') : end) ==
+                0) {
+            (void)snprintf(job->id, sizeof job->id, "%s", id);
+            (void)snprintf(state, 40, "%s", one_state);
+            (void)snprintf(code, 40, "%s", one_code);
+            found = true;
+        }
+    }
+    return found;
+}
+
+static bool find_in_accounting(slurm_driver *d, slurm_job *job, char state[40], char code[40])
+{
+    uint64_t first = 0;
+    if (job->id[0] != '\0') {
+        return ask_accounting(job, NULL, -1, state, code);
+    }
+    if (ask_accounting(job, job->spec->name, -1, state, code)) {
+        return true;
+    }
+    if (job->spec->key == NULL || !stk_map_get(&d->children, job->spec->key, &first)) {
+        return false;
+    }
+    for (const stk_remote_child *c = (const stk_remote_child *)(uintptr_t)first; c != NULL;
+         c = c->next) {
+        if (ask_accounting(job, c->array, c->index, state, code)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool stk_slurm_ask_accounting(slurm_driver *d, slurm_job *job)
+{
+    char state[40] = "", code[40] = "";
+    if (!find_in_accounting(d, job, state, code) || stk_slurm_phase_of(state) != SLURM_OVER) {
+        return false;
+    }
+    report_end(d, job, state, code);
+    return true;
 }
 
 static void ended(slurm_driver *d, slurm_job *job, const char *seen_state)
@@ -109,9 +212,7 @@ static void missing(slurm_driver *d, slurm_job *job)
         if (stk_slurm_phase_of(state) == SLURM_OVER) {
             report_end(d, job, state, code);
         }
-    } else if (ask_accounting(job, state, code)) {
-        report_end(d, job, state, code);
-    } else {
+    } else if (!stk_slurm_ask_accounting(d, job)) {
         stk_slurm_fail(d, job, STK_FAIL_LOST, "Slurm no longer knows its job %s", job->id);
     }
 }
@@ -133,15 +234,66 @@ static void check_deadline(slurm_driver *d, slurm_job *job)
     job->stop_ms = job->kill_ms = now;
 }
 
+/* Somebody else, or a failed node, sent the job back to the queue under its number. Its next run
+ * would find that the attempt has begun already, so it is cancelled, and the engine begins another
+ * attempt, as after a preemption. */
+static void was_requeued(slurm_driver *d, slurm_job *job)
+{
+    int64_t now = stk_slurm_now_ms();
+    (void)snprintf(job->why_text, sizeof job->why_text,
+                   "job %s was requeued while it ran; another job goes on", job->id);
+    job->is_stopped = true;
+    job->why = STK_FAIL_PREEMPTED;
+    job->stop_ms = job->kill_ms = now;
+    d->next_look_ms = now;
+}
+
+/* An engine that takes the run up hasn't seen the first run of such a job. Slurm lets it wait for
+ * its begin time, so only those are asked about. */
+static bool has_run_before(slurm_job *job, const stk_slurm_seen *s)
+{
+    const char *const argv[] = {"scontrol", "show", "job", "--oneliner", job->id, NULL};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *out = NULL;
+    char restarts[40] = "";
+    if (job->is_running) {
+        return true;
+    }
+    if (strcmp(s->reason, "BeginTime") != 0 || job->asked_restarts ||
+        stk_slurm_call(argv, NULL, NULL, arena, &out, NULL) < 0) {
+        return false;
+    }
+    job->asked_restarts = true;
+    return stk_slurm_field(out, "Restarts", restarts, sizeof restarts) &&
+           strcmp(restarts, "0") != 0;
+}
+
+/* Slurm expects another start each time that it plans, and of each job that waits: only a new
+ * reason is worth a word at once. */
+static bool says_more(slurm_job *job, const char *text)
+{
+    int64_t now = stk_slurm_now_ms();
+    if (!stk_slurm_is_other_wait(job->told, text) &&
+        (strcmp(text, job->told) == 0 || now - job->told_ms < TELL_START_MS)) {
+        return false;
+    }
+    job->told_ms = now;
+    return true;
+}
+
 static void seen(slurm_driver *d, slurm_job *job, const stk_slurm_seen *s)
 {
     char text[512];
     stk_slurm_phase phase = stk_slurm_phase_of(s->state);
     job->n_missing = 0;
+    if (phase == SLURM_WAITS && !job->is_stopped && has_run_before(job, s)) {
+        was_requeued(d, job);
+        return;
+    }
     if (phase == SLURM_WAITS) {
         stk_slurm_reason(s, text, sizeof text);
         bool is_known = strcmp(s->reason, "None") != 0; /* Slurm hasn't looked at it yet */
-        if (is_known && strcmp(text, job->told) != 0) {
+        if (is_known && says_more(job, text)) {
             (void)snprintf(job->told, sizeof job->told, "%s", text);
             stk_slurm_say(d, job, STK_REMOTE_QUEUED, text);
         }
@@ -190,11 +342,12 @@ static int look_at_lines(slurm_driver *d, char *text, stk_err *err)
 void stk_slurm_look(slurm_driver *d)
 {
     static const char *const argv[] = {
-        "squeue", "--me", "--states=all", "--noheader", "-o", stk_slurm_look_format, NULL};
+        "squeue", "--me", "--array", "--states=all", "--noheader", "-o", stk_slurm_look_format,
+        NULL};
     STK_ARENA_AUTO arena = stk_arena_new(0);
     const char *out = NULL;
     stk_err err = {0};
-    int rc = stk_slurm_call(argv, NULL, NULL, arena, &out, &err);
+    int rc = stk_slurm_ask(d, argv, NULL, NULL, arena, &out, &err);
     char *text = rc < 0 ? NULL : stk_arena_dup(arena, out);
     d->next_look_ms = stk_slurm_now_ms() + d->poll_ms;
     if (text == NULL) {

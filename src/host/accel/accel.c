@@ -370,7 +370,7 @@ static uint32_t whole(const stk_accel *accel, uint32_t i)
     return parent >= 0 ? (uint32_t)parent : i;
 }
 
-stk_link stk_accel_link(stk_accel *accel, uint32_t i, uint32_t j, int32_t *ret_n)
+stk_closeness stk_accel_link(stk_accel *accel, uint32_t i, uint32_t j, int32_t *ret_n)
 {
     int32_t unused;
     if (ret_n == NULL) {
@@ -386,7 +386,7 @@ stk_link stk_accel_link(stk_accel *accel, uint32_t i, uint32_t j, int32_t *ret_n
         return STK_LINK_SAME;
     }
     const stk_accel_part *part = part_of(accel, i);
-    stk_link link = STK_LINK_UNKNOWN;
+    stk_closeness link = STK_LINK_UNKNOWN;
     if (part != NULL && part == part_of(accel, j) && part->provider->ops.link != NULL) {
         uint32_t slot = accel->slots[i].slot, other = accel->slots[j].slot;
         link = part->provider->ops.link(part->self, slot, other, ret_n);

@@ -87,9 +87,9 @@ typedef enum {
     STK_LINK_SWITCH, /* one PCIe switch or board */
     STK_LINK_FABRIC, /* NVLink, XGMI, ICI, NeuronLink */
     STK_LINK_SAME    /* one device, or two slices of one */
-} stk_link;
+} stk_closeness;
 /* ret_n (may be NULL): the number of NVLinks or similar links for FABRIC, else -1. */
-stk_link stk_accel_link(stk_accel *accel, uint32_t i, uint32_t j, int32_t *ret_n);
+stk_closeness stk_accel_link(stk_accel *accel, uint32_t i, uint32_t j, int32_t *ret_n);
 
 /* --- state: read anew at each call; unknown fields are -1 --- */
 

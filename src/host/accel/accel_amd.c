@@ -307,7 +307,7 @@ static int amd_sample(void *opened, uint32_t slot, const pid_t *pids, uint32_t n
     return 0;
 }
 
-static stk_link amd_link(void *opened, uint32_t slot, uint32_t other, int32_t *ret_n)
+static stk_closeness amd_link(void *opened, uint32_t slot, uint32_t other, int32_t *ret_n)
 {
     (void)ret_n; /* the driver doesn't report the lanes of a link */
     const amd *self = opened;

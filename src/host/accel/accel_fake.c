@@ -150,7 +150,7 @@ static int fake_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n_
     return device != NULL ? 0 : STK_E_ENV;
 }
 
-static stk_link fake_link(void *self, uint32_t slot, uint32_t other, int32_t *ret_n)
+static stk_closeness fake_link(void *self, uint32_t slot, uint32_t other, int32_t *ret_n)
 {
     static const char *const words[] = {
         [STK_LINK_SYSTEM] = "system", [STK_LINK_NODE] = "node",     [STK_LINK_HOST] = "host",
@@ -158,11 +158,11 @@ static stk_link fake_link(void *self, uint32_t slot, uint32_t other, int32_t *re
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *links = stk_json_get(ask_fake(self, slot, scratch, NULL), "links");
     const char *word = stk_json_text(stk_json_item(links, other));
-    stk_link link = STK_LINK_UNKNOWN;
+    stk_closeness link = STK_LINK_UNKNOWN;
     for (size_t i = 1; i < sizeof words / sizeof words[0] && word != NULL; i++) {
         size_t len = strlen(words[i]);
         if (strncmp(word, words[i], len) == 0 && (word[len] == '\0' || word[len] == ':')) {
-            link = (stk_link)i;
+            link = (stk_closeness)i;
             *ret_n = -1;
             if (word[len] == ':') {
                 *ret_n = (int32_t)strtol(word + len + 1, NULL, 10);

@@ -225,7 +225,7 @@ static int neuron_sample(void *opened, uint32_t slot, const pid_t *pids, uint32_
     return 0;
 }
 
-static stk_link neuron_link(void *opened, uint32_t slot, uint32_t other, int32_t *ret_n)
+static stk_closeness neuron_link(void *opened, uint32_t slot, uint32_t other, int32_t *ret_n)
 {
     (void)ret_n;
     const neuron *self = opened;

@@ -150,7 +150,7 @@ int stk_nvml_state(void *self, uint32_t slot, stk_device_state *ret, stk_err *er
 int stk_nvml_processes(void *self, uint32_t slot, stk_device_process *ret, uint32_t n_max);
 int stk_nvml_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n_pids,
                     stk_device_sample *ret);
-stk_link stk_nvml_link(void *self, uint32_t slot, uint32_t other, int32_t *ret_n);
+stk_closeness stk_nvml_link(void *self, uint32_t slot, uint32_t other, int32_t *ret_n);
 bool stk_nvml_next_event(void *self, stk_device_event *ret);
 
 #endif

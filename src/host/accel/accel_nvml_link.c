@@ -42,7 +42,7 @@ static void count_links(nvml *lib, uint32_t slot)
     }
 }
 
-stk_link stk_nvml_link(void *self, uint32_t slot, uint32_t other, int32_t *ret_n)
+stk_closeness stk_nvml_link(void *self, uint32_t slot, uint32_t other, int32_t *ret_n)
 {
     nvml *lib = self;
     const nvml_unit *a = &lib->units[slot], *b = &lib->units[other];

@@ -26,7 +26,7 @@ typedef struct stk_accel_ops {
                   stk_device_sample *ret);
     /* For two devices of this provider. STK_LINK_UNKNOWN: the caller compares their PCI addresses
      * and NUMA nodes. */
-    stk_link (*link)(void *self, uint32_t slot, uint32_t other, int32_t *ret_n);
+    stk_closeness (*link)(void *self, uint32_t slot, uint32_t other, int32_t *ret_n);
     /* ret_event->i_device is a slot (UINT32_MAX: no device of this provider); false: no event. */
     bool (*next_event)(void *self, stk_device_event *ret_event);
     void (*close)(void *self);

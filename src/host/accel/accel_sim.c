@@ -398,7 +398,7 @@ static uint32_t ring_distance(uint32_t a, uint32_t b, uint32_t n)
     return n > 2 ? MIN(n - d, d) : d;
 }
 
-static stk_link sim_link(void *self, uint32_t slot, uint32_t other, int32_t *ret_n)
+static stk_closeness sim_link(void *self, uint32_t slot, uint32_t other, int32_t *ret_n)
 {
     const sim *s = self;
     const sim_device *a = &s->devices[slot], *b = &s->devices[other];

@@ -39,7 +39,7 @@ static void test_gpus(void **state)
         assert_true(d->usable);
         for (uint32_t k = 0; k < 8; k++) {
             int32_t n = 0;
-            stk_link link = stk_accel_link(accel, i, k, &n);
+            stk_closeness link = stk_accel_link(accel, i, k, &n);
             assert_int_equal(link, i == k ? STK_LINK_SAME : STK_LINK_FABRIC);
             assert_int_equal(n, i == k ? -1 : 18);
         }

@@ -183,7 +183,7 @@ static bool way(const char *address, char ret[static PATH_MAX])
     return true;
 }
 
-stk_link stk_pci_link(const char *address, const char *other)
+stk_closeness stk_pci_link(const char *address, const char *other)
 {
     char a[PATH_MAX], b[PATH_MAX];
     if (!way(address, a) || !way(other, b)) {

@@ -33,7 +33,7 @@ bool stk_pci_name(const char *address, char ret[static 16]);
 /* The NUMA node (-1 unknown) and the CPUs near it (NULL unknown; arena) of a PCI device. */
 void stk_pci_place(stk_arena *arena, const char *address, int32_t *ret_numa, const char **ret_cpus);
 /* How close two PCI devices are in sysfs's device tree: SWITCH, HOST or UNKNOWN. */
-stk_link stk_pci_link(const char *address, const char *other);
+stk_closeness stk_pci_link(const char *address, const char *other);
 /* Whether we run in a container. There sysfs shows the host's devices; only device nodes show which
  * are ours.
  */

@@ -352,8 +352,8 @@ static void test_pci_links(void **state)
                                  " {\"pci\": \"0000:20:00.0\", \"numa\": 0},"
                                  " {\"pci\": \"0000:a0:00.0\", \"numa\": 0},"
                                  " {\"numa\": 1}, {}]");
-    const stk_link wanted[] = {STK_LINK_SAME, STK_LINK_SWITCH, STK_LINK_HOST,
-                               STK_LINK_NODE, STK_LINK_SYSTEM, STK_LINK_UNKNOWN};
+    const stk_closeness wanted[] = {STK_LINK_SAME, STK_LINK_SWITCH, STK_LINK_HOST,
+                                    STK_LINK_NODE, STK_LINK_SYSTEM, STK_LINK_UNKNOWN};
     for (uint32_t i = 0; i < 6; i++) {
         assert_int_equal(stk_accel_link(accel, 0, i, NULL), wanted[i]);
         assert_int_equal(stk_accel_link(accel, i, 0, NULL), wanted[i]);

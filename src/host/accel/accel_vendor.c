@@ -153,7 +153,7 @@ void stk_vendor_add_peer(stk_vendor_peers *peers, int64_t number)
     }
 }
 
-stk_link stk_vendor_peer_link(const stk_vendor_peers *peers, int32_t number)
+stk_closeness stk_vendor_peer_link(const stk_vendor_peers *peers, int32_t number)
 {
     for (uint32_t i = 0; i < peers->n; i++) {
         if (peers->numbers[i] == number) {

@@ -31,7 +31,7 @@ typedef struct stk_vendor_peers {
 } stk_vendor_peers;
 void stk_vendor_add_peer(stk_vendor_peers *peers, int64_t number); /* ignored when full */
 /* STK_LINK_FABRIC if `number` is one of the peers, else STK_LINK_UNKNOWN. */
-stk_link stk_vendor_peer_link(const stk_vendor_peers *peers, int32_t number);
+stk_closeness stk_vendor_peer_link(const stk_vendor_peers *peers, int32_t number);
 /* The text of a small file below `dir` (arena), or NULL. */
 const char *stk_vendor_text(stk_arena *arena, const char *dir, const char *file);
 

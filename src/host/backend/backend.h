@@ -23,6 +23,7 @@ struct stk_resources;
 typedef struct stk_job_elsewhere {
     uint32_t backend; /* index in the mux; 0: this machine */
     const char *image;
+    const char *image_named;               /* as the step or its stack names it; or NULL */
     const char *options;                   /* the step's options for that backend, a JSON object */
     const struct stk_resources *resources; /* what the step requests */
     const char *const *secrets; /* names in `env` with secret values, NULL-terminated; or NULL */
@@ -46,6 +47,7 @@ typedef struct stk_job {
     const char *const *argv;  /* command steps: NULL-terminated; NULL for Python */
     const char *python;       /* "module:qualname", or NULL */
     bool spawn;               /* Python with a fresh interpreter */
+    const char *interpreter;  /* with spawn: that one instead of the backend's; or NULL */
     const char *cwd;          /* or NULL: the directory the engine was started in */
     const char *const *env;   /* "K=V" to set on top of the inherited environment, NULL-terminated
                                  (devices, STOKER_*, user's, secrets) */
@@ -93,6 +95,8 @@ typedef struct stk_report {
     int64_t time_ms; /* wall clock */
     stk_outcome outcome;
     char text[512];
+    uint32_t why_at;    /* NOTE: > 0: the job waits elsewhere, and why begins at text[why_at] */
+    bool waits_no_more; /* NOTE, without a text: what was said so isn't true any more */
 } stk_report;
 
 typedef struct stk_backend_ops {

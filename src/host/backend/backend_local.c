@@ -136,7 +136,8 @@ static int start_python(local_backend *b, local_task *t, const stk_job *job, stk
     }
     const char *main = b->main_file == NULL ? NULL : "--main";
     /* For a hook, the environment names it. */
-    const char *argv[] = {b->python, "-m", "stoker._worker", t->dir, main, b->main_file, NULL};
+    const char *python = stk_text_or(job->interpreter, b->python);
+    const char *argv[] = {python, "-m", "stoker._worker", t->dir, main, b->main_file, NULL};
     return stk_local_task_exec(b, t, job, argv, err);
 }
 

@@ -76,6 +76,7 @@ static void read_grant(stk_live_task *task, stk_arena *arena)
         stk_json_parse(text, len, path, &limits, arena, &root, NULL) < 0) {
         return; /* the attempt may have ended */
     }
+    task->pipeline = stk_json_get_text(&root, "pipeline");
     const stk_json *devices = stk_json_get(stk_json_get(&root, "granted"), "devices");
     uint32_t n = stk_json_n_items(devices);
     const char **uuids = stk_arena_array(arena, (size_t)n + 1, sizeof *uuids);

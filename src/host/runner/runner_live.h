@@ -14,6 +14,7 @@
 typedef struct stk_live_task {
     const char *dir; /* of the attempt */
     const char *run, *step;
+    const char *pipeline; /* by task.json, or NULL */
     uint32_t task, attempt;
     pid_t pid;      /* the session's leader */
     uint64_t start; /* start of that process in ticks since boot; (pid, start) is unique */

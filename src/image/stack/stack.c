@@ -95,7 +95,7 @@ static int read_wish(const stk_stack *run, const char *step, const stk_settings 
     w.kind = stk_stack_kind(w.name);
     /* of several that it has options for: a container here before here itself before elsewhere */
     static const stk_place_kind order[] = {STK_PLACE_DOCKER, STK_PLACE_LOCAL, STK_PLACE_KUBERNETES,
-                                           STK_PLACE_BATCH, STK_PLACE_SLURM};
+                                           STK_PLACE_BATCH,  STK_PLACE_SLURM, STK_PLACE_SSH};
     for (size_t i = 0; w.name == NULL && w.kind < 0 && i < sizeof order / sizeof *order; i++) {
         if (stk_json_get(&w.backend, stk_place_word(order[i])) != NULL) {
             w.kind = (int)order[i];
@@ -168,6 +168,9 @@ static const char *written_image(const wish *w, const stk_stack *stack, stk_aren
     }
     for (size_t i = 0; image == NULL && i < sizeof holders / sizeof *holders; i++) {
         image = stk_json_get_text(stk_json_get(&w->backend, holders[i]), "image");
+    }
+    if (image == NULL && stack->kind == STK_PLACE_SLURM) {
+        image = stk_json_get_text(stk_json_read(arena, stack->options), "image");
     }
     if (image == NULL && stack->default_image != NULL) {
         image = stack->default_image;
@@ -295,7 +298,7 @@ static int merge_options(const stk_stack *stack, const wish *w, stk_arena *arena
 }
 
 /* What a step says of its image would be lost where steps run without one. */
-static int refuse_image(const stk_stack *stack, const char *step, const wish *w, stk_err *err)
+static int refuse_docker(const stk_stack *stack, const char *step, const wish *w, stk_err *err)
 {
     if (!stk_json_is_map(&w->docker) || w->docker.n == 0) {
         return 0;
@@ -304,8 +307,25 @@ static int refuse_image(const stk_stack *stack, const char *step, const wish *w,
                 "step '%s' has `docker` settings, but on %s (stack '%.80s') it runs on the node's "
                 "own system, without a container",
                 step, stk_place_word(stack->kind), stack->name);
-    stk_err_hint(err, "remove `docker` from it, and prepare what it needs on the nodes (for "
-                      "example an environment that the option `python` names)");
+    stk_err_hint(err,
+                 "%sremove `docker` from it, and prepare what it needs on the nodes (for "
+                 "example an environment that the option `python` names)",
+                 stk_text_when(stack->kind == STK_PLACE_SLURM, "add `parent_image`, or "));
+    return STK_E_SPEC;
+}
+
+int stk_stack_check_store(const stk_stack *stack, stk_err *err)
+{
+    bool has_jobs_of_its_own = stack->kind == STK_PLACE_KUBERNETES ||
+                               stack->kind == STK_PLACE_BATCH || stack->kind == STK_PLACE_SLURM;
+    if (stack->store == NULL || !has_jobs_of_its_own || strncmp(stack->store, "ssh://", 6) != 0) {
+        return 0;
+    }
+    stk_err_set(err, STK_E_SPEC,
+                "the store of stack '%.80s' is %.200s, which your ssh reaches; jobs on %s have no "
+                "keys of yours",
+                stack->name, stack->store, stk_place_word(stack->kind));
+    stk_err_hint(err, "%s", stk_place_store_way(stack->kind));
     return STK_E_SPEC;
 }
 
@@ -314,10 +334,11 @@ static int place_elsewhere(const stk_stack *stack, const char *step, const stk_s
 {
     place->kind = stack->kind;
     bool builds = stk_json_get_text(&w->docker, "dockerfile") != NULL;
-    if (!stk_place_has_image(stack->kind)) {
-        STK_TRY(refuse_image(stack, step, w, err));
-    } else {
+    if (stk_place_has_image(stack->kind) || stack->kind == STK_PLACE_SLURM) {
         place->written = written_image(w, stack, arena, &place->source);
+    }
+    if (!stk_place_has_image(stack->kind) && place->written == NULL) {
+        STK_TRY(refuse_docker(stack, step, w, err));
     }
     if (stk_place_has_image(stack->kind) && place->written == NULL && !builds) {
         stk_err_set(err, STK_E_SPEC, "step '%s' runs on %s (stack '%.80s'), but names no image",
@@ -337,6 +358,7 @@ static int place_elsewhere(const stk_stack *stack, const char *step, const stk_s
                      stk_place_store_way(stack->kind));
         return STK_E_SPEC;
     }
+    STK_TRY(stk_stack_check_store(stack, err));
     int64_t nodes = MAX(settings->gang.nodes, 1);
     stk_resources *asked = with_defaults(stack, &settings->resources, arena);
     place->resources = asked;

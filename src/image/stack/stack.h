@@ -17,6 +17,7 @@ typedef enum {
     STK_PLACE_KUBERNETES,
     STK_PLACE_BATCH,
     STK_PLACE_SLURM,
+    STK_PLACE_SSH,
     STK_PLACE_N
 } stk_place_kind;
 
@@ -25,16 +26,22 @@ static inline bool stk_place_is_elsewhere(stk_place_kind kind)
 {
     return kind >= STK_PLACE_KUBERNETES;
 }
-/* What to write for a stack's store: Slurm's nodes share a folder, the others reach S3 as well. */
+/* What to write for a stack's store: Slurm's nodes share a folder, hosts of SSH can have it on one
+ * of them, the others reach S3 as well. */
 static inline const char *stk_place_store_way(stk_place_kind kind)
 {
-    return kind == STK_PLACE_SLURM ? "add `store: /FOLDER`, which this machine and all nodes have,"
-                                   : "add `store: s3://BUCKET/PREFIX` (or a shared folder)";
+    if (kind == STK_PLACE_SLURM) {
+        return "add `store: /FOLDER`, which this machine and all nodes have,";
+    }
+    if (kind == STK_PLACE_SSH) {
+        return "add `hosts: [HOST]` (whose first has the store)";
+    }
+    return "add `store: s3://BUCKET/PREFIX` (or a shared folder)";
 }
-/* Slurm's jobs run on the node's own system, the others' in an image. */
+/* Jobs of SSH run on the machine's own system, those of Slurm too unless an image is named. */
 static inline bool stk_place_has_image(stk_place_kind kind)
 {
-    return kind != STK_PLACE_LOCAL && kind != STK_PLACE_SLURM;
+    return kind != STK_PLACE_LOCAL && kind != STK_PLACE_SLURM && kind != STK_PLACE_SSH;
 }
 
 /* Machines of one kind in a stack. */
@@ -54,6 +61,12 @@ typedef struct stk_inherited {
     stk_json node;
 } stk_inherited;
 
+/* Other tools that hear of a run, whatever its stack. NULL: they don't. */
+typedef struct stk_tools {
+    const char *trackers;                    /* names of tbl/trackers.def: "mlflow,wandb" */
+    const char *openlineage, *opentelemetry; /* an http(s) URL, or a file's absolute path */
+} stk_tools;
+
 typedef struct stk_stack {
     const char *name; /* "local", "docker", or a name in the file */
     const char *file; /* stoker.yaml; NULL: a built-in stack */
@@ -67,6 +80,7 @@ typedef struct stk_stack {
     const char *store;        /* storage shared by the machines: s3://…, a folder; or NULL */
     const char *store_from;   /* its source, if not the stack: a variable, Metaflow's file */
     const char *store_volume; /* of a folder, how containers mount it: "pvc:NAME[/path]"; or NULL */
+    const char *hosts;        /* of ssh (JSON, a list or one); also in `options`; or NULL */
     const char *options;      /* of the backend (JSON): own_options over inherited ones; or NULL */
     const char *own_options;  /* … as the file has them, or NULL */
     const char *image_registry; /* for images whose name has none, or NULL */
@@ -84,17 +98,19 @@ typedef struct stk_stack {
     /* all stacks of the file, for steps that name another one */
     const struct stk_stack *all;
     uint32_t n_all;
+    stk_tools tools;
     bool is_chosen; /* by the user: steps that only have options for another backend stay here */
 } stk_stack;
 
-/* Finds the project's stack of this name: in `stoker.yaml` of the nearest folder from `folder` up
- * to the project's root (sys/trust.h; STK_E_UNTRUSTED: the file isn't ours), else among the
- * built-in ones (one per backend). NULL: "local". If a stack of other machines names no store,
- * STOKER_SHARE applies, else METAFLOW_DATASTORE_SYSROOT_S3 (from the environment or from Metaflow's
- * file, image/stack/stack_metaflow.h) with /stoker appended. Options of its backend, image and
- * registry that it doesn't set come from src/tbl/metaflow_settings.def. STK_E_NOT_FOUND: with a
- * did-you-mean and the list of stacks; STK_E_SPEC: with file:line of the mistake. Texts live in
- * `arena`. */
+/* Finds the project's stack of this name, with options for its backend behind a colon
+ * ("lab:host=gpu2,keep=/opt"; they come before those of its file, not before a step's): in
+ * `stoker.yaml` of the nearest folder from `folder` up to the project's root (sys/trust.h;
+ * STK_E_UNTRUSTED: the file isn't ours), else among the built-in ones (one per backend). NULL:
+ * "local". If a stack of other machines names no store, STOKER_SHARE applies, else
+ * METAFLOW_DATASTORE_SYSROOT_S3 (from the environment or from Metaflow's file,
+ * image/stack/stack_metaflow.h) with /stoker appended. Options of its backend, image and registry
+ * that it doesn't set come from src/tbl/metaflow_settings.def. STK_E_NOT_FOUND: with a did-you-mean
+ * and the list of stacks; STK_E_SPEC: with file:line of the mistake. Texts live in `arena`. */
 int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_stack *ret,
                    stk_err *err);
 
@@ -113,6 +129,13 @@ typedef struct stk_place {
     const char *note; /* a sentence for the user ("… has no image, it runs locally"), or NULL */
 } stk_place;
 
+/* Slurm's jobs run on the node's own system unless an image is named. */
+static inline bool stk_place_in_image(const stk_place *place)
+{
+    return stk_place_has_image(place->kind) ||
+           (place->kind == STK_PLACE_SLURM && place->image != NULL);
+}
+
 /* Pure. STK_E_SPEC: the step names an unknown backend, or docker or other machines without any
  * image; STK_E_RESOURCES: it requests more than the stack's limits and pools offer. A step that
  * names (or has options for) other machines goes to the run's stack if that has this backend, else
@@ -120,6 +143,9 @@ typedef struct stk_place {
  * chose another stack for the run, the step runs where the run does, with a note. */
 int stk_stack_place(const stk_stack *stack, const char *step, const stk_settings *settings,
                     stk_arena *arena, stk_place *ret, stk_err *err);
+/* STK_E_SPEC: the stack's store is on a host that only this user's ssh reaches, and its jobs aren't
+ * this user's. */
+int stk_stack_check_store(const stk_stack *stack, stk_err *err);
 /* Replaces the longest prefix that matches. If none matches and the image names no registry, puts
  * the stack's image_registry before it; else returns `image` itself. */
 const char *stk_stack_map(const stk_stack *stack, const char *image, stk_arena *arena);

@@ -15,11 +15,10 @@ enum { FILE_BYTES = 1 << 20, FILE_NODES = 20000, STACKS_MAX = 256, FILE_VERSION 
 
 static const stk_json_limits file_limits = {FILE_BYTES, FILE_NODES, STK_LIMIT_DEPTH};
 
-static const char *const words[STK_PLACE_N] = {[STK_PLACE_LOCAL] = "local",
-                                               [STK_PLACE_DOCKER] = "docker",
-                                               [STK_PLACE_KUBERNETES] = "kubernetes",
-                                               [STK_PLACE_BATCH] = "batch",
-                                               [STK_PLACE_SLURM] = "slurm"};
+static const char *const words[STK_PLACE_N] = {
+    [STK_PLACE_LOCAL] = "local",           [STK_PLACE_DOCKER] = "docker",
+    [STK_PLACE_KUBERNETES] = "kubernetes", [STK_PLACE_BATCH] = "batch",
+    [STK_PLACE_SLURM] = "slurm",           [STK_PLACE_SSH] = "ssh"};
 
 enum { MAX_JOBS = 1000, PENDING_MS = 30 * 60 * 1000 };
 
@@ -48,6 +47,7 @@ enum {
     K_SOCKET,
     K_STORE,
     K_STORE_VOLUME,
+    K_HOSTS,
     K_OPTIONS,
     K_CARRY,
     K_RUNNER,
@@ -66,6 +66,7 @@ static const char *const stack_keys[K_N] = {[K_BACKEND] = "backend",
                                             [K_SOCKET] = "socket",
                                             [K_STORE] = "store",
                                             [K_STORE_VOLUME] = "store_volume",
+                                            [K_HOSTS] = "hosts",
                                             [K_OPTIONS] = "options",
                                             [K_CARRY] = "carry",
                                             [K_RUNNER] = "runner_image",
@@ -110,7 +111,7 @@ static int read_backend(stk_spec_reader *r, const stk_json *node, stk_stack *sta
 {
     int kind = stk_stack_kind(stk_json_text(node));
     if (kind < 0) {
-        stk_spec_wrong(r, node, "backend", "docker, kubernetes, batch, slurm or local");
+        stk_spec_wrong(r, node, "backend", "docker, kubernetes, batch, slurm, ssh or local");
         if (stk_json_text(node) != NULL) {
             stk_spec_did_you_mean(r, stk_json_text(node), words, STK_PLACE_N);
         }
@@ -138,10 +139,15 @@ static int read_holds(stk_spec_reader *r, const stk_json *node, const stk_resour
     "the store's URL has credentials, which would end up in logs; write s3://BUCKET/PREFIX "       \
     "and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
 
-/* "scheme://key:secret@bucket": of what is behind the bucket an @ may be part. */
+/* "scheme://key:secret@bucket": of what is behind the bucket an @ may be part. A user of SSH is no
+ * secret, a password behind a colon is one. */
 static bool has_credentials(const char *url)
 {
     const char *host = strstr(url, "://");
+    if (stk_stack_is_on_a_host(url)) {
+        size_t n = strcspn(host + 3, ":/@");
+        return host[3 + n] == ':' && host[3 + strcspn(host + 3, "/@")] == '@';
+    }
     return host != NULL && host[3 + strcspn(host + 3, "/@")] == '@';
 }
 
@@ -157,9 +163,12 @@ static int read_store(stk_spec_reader *r, const stk_json *node, const char **ret
     if (strncmp(*ret, "s3://", 5) == 0 && (*ret)[5] != '\0') {
         return 0;
     }
+    if (stk_stack_is_on_a_host(*ret)) {
+        return 0;
+    }
     int rc = stk_spec_fail(r, node,
-                           "'store' is %.200s; it must be s3://BUCKET/PREFIX or the absolute path "
-                           "of a folder that all machines have",
+                           "'store' is %.200s; it must be s3://BUCKET/PREFIX, the absolute path "
+                           "of a folder that all machines have, or ssh://HOST/PATH",
                            *ret);
     if (strncasecmp(*ret, "s3:", 3) == 0) {
         const char *rest = *ret + 3 + strspn(*ret + 3, "/");
@@ -235,6 +244,8 @@ static int read_key(stk_spec_reader *r, int key, const stk_json *value, stk_stac
         return read_map(r, value, stack);
     case K_STORE:
         return read_store(r, value, &stack->store);
+    case K_HOSTS:
+        return stk_stack_read_hosts(r, value, stack);
     case K_OPTIONS:
         return read_options(r, value, "options", &stack->options);
     case K_CARRY:
@@ -254,10 +265,20 @@ static int read_key(stk_spec_reader *r, int key, const stk_json *value, stk_stac
     }
 }
 
+/* Keys of ways in which Stoker gets into images; ssh brings it to hosts. */
+static bool is_of_carry(int key)
+{
+    return key == K_CARRY || key == K_RUNNER || key == K_VOLUME;
+}
+
+static bool is_of_pods(int key)
+{
+    return key == K_RUNNER || key == K_STORE_VOLUME;
+}
+
 static bool is_of_images(int key)
 {
-    return key == K_IMAGE || key == K_MAP || key == K_REGISTRY || key == K_RUNNER ||
-           key == K_STORE_VOLUME;
+    return key == K_IMAGE || key == K_MAP || key == K_REGISTRY;
 }
 
 /* What a stack says that its backend has no use for: a mistake that would be silent. */
@@ -270,7 +291,10 @@ static int check_kind(stk_spec_reader *r, const stk_json *map, const stk_stack *
         if (stk_json_value(map, i)->kind != STK_JSON_NULL &&
             ((of_elsewhere && !stk_place_is_elsewhere(stack->kind)) ||
              (k == K_SOCKET && stk_place_is_elsewhere(stack->kind)) ||
-             (is_of_images(k) && stack->kind == STK_PLACE_SLURM))) {
+             (is_of_pods(k) && stack->kind == STK_PLACE_SLURM) ||
+             ((is_of_pods(k) || is_of_images(k) || is_of_carry(k)) &&
+              stack->kind == STK_PLACE_SSH) ||
+             (k == K_HOSTS && stack->kind != STK_PLACE_SSH))) {
             return stk_spec_fail(r, key, "stack '%.80s': '%s' has no meaning for backend %s",
                                  stack->name, key->text, words[stack->kind]);
         }
@@ -281,13 +305,18 @@ static int check_kind(stk_spec_reader *r, const stk_json *map, const stk_stack *
 static stk_stack blank(const char *name, const char *file, stk_place_kind kind)
 {
     return (stk_stack){
-        .name = name, .file = file, .kind = kind, .max_jobs = MAX_JOBS, .pending_ms = PENDING_MS};
+        .name = name, .file = file, .kind = kind, .max_jobs = MAX_JOBS, .pending_ms = -1};
 }
 
 /* What isn't said, of other machines. */
 static int complete(stk_stack *stack, stk_arena *arena, stk_err *err)
 {
     const char *share = getenv("STOKER_SHARE");
+    if (stack->pending_ms < 0 && stack->kind == STK_PLACE_SLURM) {
+        stack->pending_ms = 0; /* waiting for days is what its queues are for */
+    } else if (stack->pending_ms < 0) {
+        stack->pending_ms = PENDING_MS;
+    }
     if (!stk_place_is_elsewhere(stack->kind)) {
         return 0;
     }
@@ -295,6 +324,9 @@ static int complete(stk_stack *stack, stk_arena *arena, stk_err *err)
         stack->carry = "volume";
     } else if (stack->carry == NULL) {
         stack->carry = stack->kind == STK_PLACE_KUBERNETES ? "image" : "store";
+    }
+    if (stack->kind == STK_PLACE_SSH) {
+        stack->carry = "ssh";
     }
     if (stack->store == NULL && share != NULL && *share != '\0') {
         if (has_credentials(share)) {
@@ -304,8 +336,9 @@ static int complete(stk_stack *stack, stk_arena *arena, stk_err *err)
         stack->store_from = "STOKER_SHARE";
         STK_TRY(stk_err_if_null(stack->store, err));
     }
+    STK_TRY(stk_stack_lay_hosts(stack, arena, err));
     const char *from = NULL, *metaflow = NULL;
-    if (stack->store == NULL) {
+    if (stack->store == NULL && stack->kind != STK_PLACE_SSH) {
         metaflow = stk_metaflow_setting("METAFLOW_DATASTORE_SYSROOT_S3", &from);
     }
     if (metaflow != NULL) {
@@ -327,7 +360,7 @@ static int read_stack(stk_spec_reader *r, const stk_json *name, const stk_json *
         return stk_spec_fail(
             r, name,
             "stack '%.80s' has no backend; add `backend: docker`, `kubernetes`, `batch`, "
-            "`slurm` or `local`",
+            "`slurm`, `ssh` or `local`",
             name->text);
     }
     if (kind < 0) {
@@ -358,9 +391,11 @@ static bool says_nothing(const char *text)
 }
 
 /* All of it is read, whichever stack is asked for: a mistake is seen when it is made. */
-static int read_stacks(stk_spec_reader *r, const stk_json *root, stk_stack *stacks, uint32_t *ret_n)
+static int read_stacks(stk_spec_reader *r, const stk_json *root, stk_tools *tools,
+                       stk_stack *stacks, uint32_t *ret_n)
 {
-    static const char *const keys[] = {"stoker", "stacks"};
+    static const char *const keys[] = {"stoker", "stacks", "trackers", "openlineage",
+                                       "opentelemetry"};
     int64_t version = FILE_VERSION;
     const stk_json *list = NULL;
     *ret_n = 0;
@@ -370,16 +405,18 @@ static int read_stacks(stk_spec_reader *r, const stk_json *root, stk_stack *stac
     }
     for (uint32_t i = 0; i < root->n; i++) {
         const stk_json *value = stk_json_value(root, i);
-        int key = stk_spec_key(r, stk_json_key(root, i), keys, 2, NULL);
+        int key = stk_spec_key(r, stk_json_key(root, i), keys, STK_SPEC_N(keys), NULL);
         STK_TRY(key);
         if (value->kind == STK_JSON_NULL) {
             continue;
         }
         if (key == 0) {
             STK_TRY(stk_spec_read_int(r, value, "stoker", 1, INT32_MAX, &version));
-        } else {
+        } else if (key == 1) {
             STK_TRY(stk_spec_read_map(r, value, "stacks"));
             list = value;
+        } else {
+            STK_TRY(stk_stack_read_tools(r, (stk_tools_key)(key - 2), value, tools));
         }
         if (version > FILE_VERSION) {
             return stk_spec_fail_code(
@@ -448,13 +485,44 @@ static int not_there(const char *name, const char *file, const char *beyond,
     return STK_E_NOT_FOUND;
 }
 
+/* "NAME:OPTIONS", unless a stack has just this name. */
+static int cut_options(const char **want, const stk_stack *stacks, uint32_t n, const char **given,
+                       stk_arena *arena, stk_err *err)
+{
+    const char *colon = strchr(*want, ':');
+    for (uint32_t i = 0; i < n; i++) {
+        colon = strcmp(stacks[i].name, *want) == 0 ? NULL : colon;
+    }
+    if (colon != NULL) {
+        *given = colon + 1;
+        *want = stk_arena_dupn(arena, *want, (size_t)(colon - *want));
+    }
+    return stk_err_if_null(*want, err);
+}
+
+/* "ssh" without hosts is the file's only stack of this backend; NULL: it has none, or several. */
+static const stk_stack *only_with_hosts(const stk_stack *stacks, uint32_t n, const char *given)
+{
+    const stk_stack *only = NULL;
+    uint32_t n_of_ssh = 0;
+    bool sets_hosts = given != NULL && strstr(given, "hosts=") != NULL;
+    for (uint32_t i = 0; i < n && !sets_hosts; i++) {
+        if (stacks[i].kind == STK_PLACE_SSH) {
+            only = &stacks[i];
+            n_of_ssh++;
+        }
+    }
+    return n_of_ssh == 1 ? only : NULL;
+}
+
 int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_stack *ret,
                    stk_err *err)
 {
     const char *file = NULL;
     const char *beyond = NULL;
-    const char *want = stk_text_or(name, "local");
+    const char *want = stk_text_or(name, "local"), *given = NULL;
     stk_stack *stacks = stk_arena_array(arena, STACKS_MAX, sizeof *stacks);
+    stk_tools tools = {0};
     uint32_t n = 0;
     STK_TRY(stk_err_if_null(stacks, err));
     STK_TRY(find_file(folder, arena, &file, &beyond, err));
@@ -466,9 +534,10 @@ int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_s
         STK_TRY(stk_trust_read(file, FILE_BYTES, &text, &len, err));
         if (!says_nothing(text)) {
             STK_TRY(stk_yaml_or_json_parse(text, len, file, &file_limits, arena, &root, err));
-            STK_TRY(read_stacks(&r, &root, stacks, &n));
+            STK_TRY(read_stacks(&r, &root, &tools, stacks, &n));
         }
     }
+    STK_TRY(cut_options(&want, stacks, n, &given, arena, err));
     int kind = stk_stack_kind(want);
     for (uint32_t i = 0; i < n; i++) { /* a step's own stack knows the others, too */
         stacks[i].all = stacks;
@@ -478,6 +547,11 @@ int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_s
             kind = -2;
         }
     }
+    const stk_stack *only = kind == STK_PLACE_SSH ? only_with_hosts(stacks, n, given) : NULL;
+    if (only != NULL) {
+        *ret = *only;
+        kind = -2;
+    }
     if (kind == -1) {
         return not_there(want, file, beyond, stacks, n, arena, err);
     }
@@ -486,6 +560,12 @@ int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_s
         STK_TRY(stk_err_if_null(ret->name, err));
         STK_TRY(complete(ret, arena, err));
     }
+    if (given != NULL) {
+        STK_TRY(stk_stack_take_given(ret, given, name, arena, err));
+        STK_TRY(complete(ret, arena, err));
+    }
+    STK_TRY(stk_stack_ask_tools(&tools, arena, err));
+    ret->tools = tools;
     ret->all = stacks;
     ret->n_all = n;
     ret->is_chosen = name != NULL;

@@ -108,7 +108,7 @@ static void test_mistakes(void **state)
         const char *words, *hint;
     } cases[] = {
         {"stacks:\n  a: {backend: doker}", STK_E_SPEC, 2,
-         "'backend' must be docker, kubernetes, batch, slurm or local", ""},
+         "'backend' must be docker, kubernetes, batch, slurm, ssh or local", ""},
         {"stacks:\n  a:\n    backend: docker\n    image: x", STK_E_SPEC, 4,
          "unknown key 'image' in 'a'", ""},
         {"stacks:\n  a:\n    backend: docker\n    default_imgae: x", STK_E_SPEC, 4,
@@ -312,6 +312,15 @@ static void test_without_a_store(void **state)
     settings.docker = NULL;
     assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), STK_E_SPEC);
     assert_non_null(strstr(b->err.text, "names no image"));
+    setenv("STOKER_SHARE", "ssh://gpu1/~/store", 1); /* which only this user's ssh reaches */
+    static const char *const places[] = {"kubernetes", "batch", "slurm"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        settings.docker = i < 2 ? "{\"parent_image\":\"i\"}" : NULL;
+        assert_int_equal(find(b, "stacks: {}", places[i], &s), 0);
+        assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err),
+                         STK_E_SPEC);
+        assert_names(b->err.text, "the store of stack '…' is ssh://gpu1/~/store, which your ssh…");
+    }
     unsetenv("STOKER_SHARE");
     unsetenv("METAFLOW_DATASTORE_SYSROOT_S3");
 }
@@ -525,9 +534,63 @@ static void test_sources(void **state)
     assert_string_equal(place.options, "{\"network\":\"none\"}");
 }
 
+/* How long a job may wait, where the file doesn't say. */
+static void test_pending(void **state)
+{
+    bench *b = *state;
+    stk_stack s;
+    assert_int_equal(find(b, "stacks: {cl: {backend: slurm, store: /s}}", "cl", &s), 0);
+    assert_int_equal(s.pending_ms, 0);
+    assert_int_equal(find(b, "stacks: {k: {backend: kubernetes, store: /s}}", "k", &s), 0);
+    assert_int_equal(s.pending_ms, 1800000);
+}
+
+/* Options behind a stack's name come before those of its file. */
+static void test_given(void **state)
+{
+    static const char lab[] = "stacks: {lab: {backend: ssh, hosts: [a, b], options: {gpu: 1}},"
+                              " odd:x: {backend: local}, cl: {backend: slurm, store: /s}}";
+    static const struct given {
+        const char *name, *options, *store;
+    } cases[] = {
+        {"lab:host=b", "{\"gpu\":1,\"hosts\":[\"a\",\"b\"],\"host\":\"b\"}",
+         "ssh://a/~/.local/share/stoker"},
+        {"ssh: gpu = 2", "{\"gpu\":2,\"hosts\":[\"a\",\"b\"]}", "ssh://a/~/.local/share/stoker"},
+        {"lab:hosts=c", "{\"gpu\":1,\"hosts\":\"c\"}", "ssh://c/~/.local/share/stoker"},
+        {"ssh:hosts=[\"c\"]", "{\"hosts\":[\"c\"]}", "ssh://c/~/.local/share/stoker"},
+        {"cl:partition=a,b,exclusive=true,constraint=[x|y]",
+         "{\"partition\":\"a,b\",\"exclusive\":true,\"constraint\":\"[x|y]\"}", "/s"},
+    };
+    static const char *const wrong[][2] = {{"lab:", "sets no option"},
+                                           {"lab:host", "'host' sets no option"},
+                                           {"docker:x=1", "has no options"},
+                                           {"lab:hosts=3", "'hosts' must be a list of hosts"},
+                                           {"lab:hosts=[]", "has no host in `hosts`"},
+                                           {"nix:x=1", "unknown stack 'nix'"}};
+    bench *b = *state;
+    stk_stack s;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(find(b, lab, cases[i].name, &s), 0);
+        assert_string_equal(s.options, cases[i].options);
+        assert_string_equal(s.store, cases[i].store);
+    }
+    assert_int_equal(find(b, lab, "odd:x", &s), 0);
+    assert_string_equal(s.name, "odd:x");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_true(find(b, lab, wrong[i][0], &s) < 0);
+        assert_non_null(strstr(b->err.text, wrong[i][1]));
+    }
+    /* the only host needs no list */
+    assert_int_equal(find(b, "stacks: {}", "ssh:host=b", &s), 0);
+    assert_string_equal(s.options, "{\"host\":\"b\",\"hosts\":[\"b\"]}");
+    assert_string_equal(s.store, "ssh://b/~/.local/share/stoker");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_pending, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_given, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_defaults, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_map_parts, set_up, tear_down),

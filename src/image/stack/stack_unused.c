@@ -61,10 +61,10 @@ static void name_options(const char *backend, const stk_json *options, const stk
 
 static const char *where(stk_place_kind kind)
 {
-    static const char *const words[STK_PLACE_N] = {[STK_PLACE_LOCAL] = "on this machine",
-                                                   [STK_PLACE_DOCKER] = "in a container",
-                                                   [STK_PLACE_KUBERNETES] = "on kubernetes",
-                                                   [STK_PLACE_BATCH] = "on batch"};
+    static const char *const words[STK_PLACE_N] = {
+        [STK_PLACE_LOCAL] = "on this machine",    [STK_PLACE_DOCKER] = "in a container",
+        [STK_PLACE_KUBERNETES] = "on kubernetes", [STK_PLACE_BATCH] = "on batch",
+        [STK_PLACE_SLURM] = "on slurm",           [STK_PLACE_SSH] = "on ssh"};
     return words[kind];
 }
 

@@ -19,7 +19,7 @@ typedef struct stk_pack_device {
 typedef struct stk_pack_host {
     const stk_pack_device *devices;
     uint32_t n;
-    const uint8_t *links; /* n × n, more is nearer (accel's stk_link); NULL: unknown */
+    const uint8_t *links; /* n × n, more is nearer (accel's stk_closeness); NULL: unknown */
 } stk_pack_host;
 
 typedef struct stk_pack_ask {

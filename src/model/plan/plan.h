@@ -75,6 +75,7 @@ typedef struct stk_request {
     bool limit_cpu;           /* the step asked for CPUs: affinity and thread counts are set */
     bool limit_memory;        /* the step asked for memory: the limit is enforced */
     bool clamped;             /* policy fit reduced the request; a note says so */
+    bool is_settled;          /* the step has its result */
     const char
         *refusal; /* for a step that has its result: why it couldn't run here again; or NULL */
 } stk_request;

@@ -222,9 +222,10 @@ static int ask_settled(stk_plan_requester *q, uint32_t i_step)
     int rc = ask_all(q, i_step);
     q->is_settled = false;
     q->err = err;
+    q->plan->requests[i_step].is_settled = true;
     if (rc == STK_E_RESOURCES) {
         const char *text = stk_arena_dup(q->plan->arena, why.text);
-        q->plan->requests[i_step] = (stk_request){.refusal = text};
+        q->plan->requests[i_step] = (stk_request){.refusal = text, .is_settled = true};
         return stk_err_if_null(text, err);
     }
     if (rc < 0 && err != NULL) {

@@ -49,6 +49,9 @@ typedef struct stk_sched_config {
     stk_pack_host
         host; /* copied; uses total_mib, numa and taken (never given out) of its devices */
     uint32_t max_workers; /* most tasks running at once, whatever they ask for; 0: no limit */
+    /* Of the ready tasks the one with the lowest number is next. Only with one worker: a task may
+     * then be overtaken without end. */
+    bool by_number;
     uint32_t max_away[STK_SCHED_PLACES]; /* most of these in each place elsewhere; 0: no limit */
     stk_mode mode;
     uint64_t seed; /* for the retry jitter */
@@ -170,7 +173,8 @@ int stk_sched_fold(stk_sched *sched, const stk_sched_event *event, stk_err *err)
  * max_workers, every STOP gets through at once, whatever else is due. Cheap if nothing was folded
  * or added since a call that returned none.
  *
- * Tasks start in the order in which they became ready; ties go to the lower number. Later, smaller
+ * Tasks start in the order in which they became ready (by_number: in that of their numbers);
+ * ties go to the lower number. Later, smaller
  * work may overtake work that doesn't fit, but not for ever: once STK_SCHED_PATIENCE tasks have
  * started while a request was the first of its kind, nothing that would delay it starts until it
  * has started. (If its devices stay busy in other runs for STK_SCHED_BUSY_TRIES replies, the others

@@ -149,7 +149,7 @@ static void enter(stk_sched *sched, uint32_t task)
         node->grant = NIL;
         use(sched, node, 1);
     } else if (node->state == STK_TASK_READY) {
-        node->seq = ++sched->seq;
+        node->seq = sched->config.by_number ? task + 1 : ++sched->seq;
         if (list->first == NIL) {
             stk_sched_kind *kind = stk_sched_kind_at(sched, node->kind);
             kind->n_starts = sched->n_starts;
@@ -157,10 +157,16 @@ static void enter(stk_sched *sched, uint32_t task)
             sched->live[sched->n_live++] = node->kind;
         }
     }
-    node->prev = list->last;
-    node->next = NIL;
-    *(list->last == NIL ? &list->first : &sched->nodes[list->last].next) = task;
-    list->last = task;
+    uint32_t before = list->last;
+    while (node->state == STK_TASK_READY && before != NIL &&
+           sched->nodes[before].seq > node->seq) { /* only by_number */
+        before = sched->nodes[before].prev;
+    }
+    uint32_t *from = before == NIL ? &list->first : &sched->nodes[before].next;
+    node->prev = before;
+    node->next = *from;
+    *(node->next == NIL ? &list->last : &sched->nodes[node->next].prev) = task;
+    *from = task;
 }
 
 static void leave(stk_sched *sched, uint32_t task)

@@ -543,6 +543,34 @@ static void test_any_cpu(void **state)
     }
 }
 
+/* by_number: of the ready tasks the lowest number is next, in whatever order they became ready. */
+static void test_one_worker_takes_them_in_order(void **state)
+{
+    static const uint32_t first = 0, second = 1;
+    static const uint32_t wanted[] = {0, 1, 2, 3};
+    stk_sched_config config = config_small;
+    stk_sched_task task = {.any_cpu = true};
+    stk_action actions[8];
+    uint32_t n;
+    int64_t wake;
+    (void)state;
+    config.max_workers = 1;
+    config.by_number = true;
+    stk_sched *sched = stk_sched_new(&config);
+    assert_int_equal(stk_sched_add(sched, &task, NULL, 0, NULL, NULL), 0);
+    assert_int_equal(stk_sched_add(sched, &task, NULL, 0, NULL, NULL), 0);
+    assert_int_equal(stk_sched_add(sched, &task, &second, 1, NULL, NULL), 0); /* ready last */
+    assert_int_equal(stk_sched_add(sched, &task, &first, 1, NULL, NULL), 0);
+    for (uint32_t i = 0; i < 4; i++) {
+        stk_sched_next(sched, 0, actions, 8, &n, &wake);
+        assert_int_equal(n, 1);
+        assert_int_equal(actions[0].task, wanted[i]);
+        fold_ok(sched, STK_EV_TASK_STARTED, i, 1);
+        fold_ok(sched, STK_EV_TASK_SUCCEEDED, i, 0);
+    }
+    stk_sched_free(sched);
+}
+
 static void test_refused_tasks(void **state)
 {
     (void)state;
@@ -666,11 +694,11 @@ static void test_limit_of_tasks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scripts),        cmocka_unit_test(test_nothing_starves),
+        cmocka_unit_test(test_scripts),       cmocka_unit_test(test_nothing_starves),
 
-        cmocka_unit_test(test_any_cpu),        cmocka_unit_test(test_refused_tasks),
-        cmocka_unit_test(test_deep_and_wide),  cmocka_unit_test(test_many_requests),
-        cmocka_unit_test(test_limit_of_tasks),
+        cmocka_unit_test(test_any_cpu),       cmocka_unit_test(test_one_worker_takes_them_in_order),
+        cmocka_unit_test(test_refused_tasks), cmocka_unit_test(test_deep_and_wide),
+        cmocka_unit_test(test_many_requests), cmocka_unit_test(test_limit_of_tasks),
     };
     return cmocka_run_group_tests_name("sched", tests, NULL, NULL);
 }

@@ -199,8 +199,9 @@ typedef struct stk_step {
     const char *const
         *argv; /* command: the words to exec (["/bin/sh","-c",text] for a string); else NULL */
     uint32_t n_argv;
-    const char *python; /* "module:qualname", or NULL */
-    const char *cwd;    /* absolute, or NULL */
+    const char *python;      /* "module:qualname", or NULL */
+    const char *interpreter; /* Python with packages of its own: absolute path; or NULL */
+    const char *cwd;         /* absolute, or NULL */
     const stk_input *inputs;
     uint32_t n_inputs;
     const stk_output *outputs;

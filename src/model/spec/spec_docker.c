@@ -158,9 +158,9 @@ static const known always[] = {
 };
 #undef X
 
-static const known backends[] = {{"local", ANY, NULL},      {"docker", ANY, NULL},
-                                 {"kubernetes", ANY, NULL}, {"batch", ANY, NULL},
-                                 {"slurm", ANY, NULL},      {"stack", ANY, NULL}};
+static const known backends[] = {
+    {"local", ANY, NULL}, {"docker", ANY, NULL}, {"kubernetes", ANY, NULL}, {"batch", ANY, NULL},
+    {"slurm", ANY, NULL}, {"ssh", ANY, NULL},    {"stack", ANY, NULL}};
 
 enum { NAMES_MAX = 128 };
 #define N(table) (int)(sizeof(table) / sizeof *(table))

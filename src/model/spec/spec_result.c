@@ -325,6 +325,7 @@ static const stk_spec_field error_fields[] = {
     {.label = "error.class", .at = offsetof(stk_result_error, class), .read = read_class},
     {.label = "type", .at = offsetof(stk_result_error, type), .read = read_words},
     {.label = "message", .at = offsetof(stk_result_error, message), .read = read_words},
+    {.label = "raw", .at = offsetof(stk_result_error, raw), .read = read_words},
     {.label = "traceback", .at = offsetof(stk_result_error, traceback), .read = read_words},
     {.label = "where", .at = offsetof(stk_result_error, where), .read = read_words},
     {.label = "module", .at = offsetof(stk_result_error, module), .read = read_words},

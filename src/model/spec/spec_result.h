@@ -41,6 +41,7 @@ typedef struct stk_result_error {
     stk_failure class;     /* EXCEPTION, IMPORT, SERIALIZE, LOAD, DEVICE_OOM, RESOURCES or USAGE */
     const char *type;      /* "ValueError", or NULL */
     const char *message;   /* never NULL */
+    const char *raw;       /* the exception's own text, where the message is another; or NULL */
     const char *traceback; /* or NULL */
     const char *where;     /* "train.py:41", or NULL */
     const char *module;    /* IMPORT: the module that is missing, or NULL */

@@ -324,9 +324,10 @@ static int read_hooks(stk_spec_reader *r, const stk_json *map, stk_hook hooks[ST
  */
 static bool is_own_setting(const char *key)
 {
-    static const char *const names[] = {"STOKER_RUN",   "STOKER_PIPELINE", "STOKER_STEP",
-                                        "STOKER_TASK",  "STOKER_ATTEMPT",  "STOKER_TASK_DIR",
-                                        "STOKER_INPUT", "STOKER_OUTPUT",   "STOKER_CHECKPOINT_DIR"};
+    static const char *const names[] = {"STOKER_RUN",    "STOKER_PIPELINE", "STOKER_STEP",
+                                        "STOKER_TASK",   "STOKER_ATTEMPT",  "STOKER_TASK_DIR",
+                                        "STOKER_INPUT",  "STOKER_OUTPUT",   "STOKER_CHECKPOINT_DIR",
+                                        "STOKER_METRICS"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(key, names[i]) == 0) {
             return true;
@@ -448,7 +449,7 @@ static int read_merged(stk_spec_reader *r, const stk_json *node, const char *key
 }
 
 /* Backends whose options can ask for devices. */
-static const char *const asking[] = {"kubernetes", "batch", "slurm"};
+static const char *const asking[] = {"kubernetes", "batch", "slurm", "ssh"};
 
 int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const stk_json *map,
                            stk_spec_base *ret_settings)

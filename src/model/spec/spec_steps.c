@@ -11,6 +11,7 @@
 enum {
     K_RUN,
     K_PYTHON,
+    K_INTERPRETER,
     K_CWD,
     K_INPUTS,
     K_OUTPUTS,
@@ -29,15 +30,15 @@ enum {
     K_N
 };
 static const char *const step_keys[K_N] = {
-    [K_RUN] = "run",          [K_PYTHON] = "python",
-    [K_CWD] = "cwd",          [K_INPUTS] = "inputs",
-    [K_OUTPUTS] = "outputs",  [K_AFTER] = "after",
-    [K_CODE] = "code",        [K_USES] = "uses",
-    [K_SOURCE] = "source",    [K_DESCRIPTION] = "description",
-    [K_NEXT] = "next",        [K_FOREACH] = "foreach",
-    [K_SWITCH] = "switch",    [K_NUM_PARALLEL] = "num_parallel",
-    [K_CASES] = "cases",      [K_JOIN] = "join",
-    [K_FALLBACK] = "fallback"};
+    [K_RUN] = "run",           [K_PYTHON] = "python",
+    [K_CWD] = "cwd",           [K_INPUTS] = "inputs",
+    [K_OUTPUTS] = "outputs",   [K_AFTER] = "after",
+    [K_CODE] = "code",         [K_USES] = "uses",
+    [K_SOURCE] = "source",     [K_DESCRIPTION] = "description",
+    [K_NEXT] = "next",         [K_FOREACH] = "foreach",
+    [K_SWITCH] = "switch",     [K_NUM_PARALLEL] = "num_parallel",
+    [K_CASES] = "cases",       [K_JOIN] = "join",
+    [K_FALLBACK] = "fallback", [K_INTERPRETER] = "interpreter"};
 
 enum { FEW = 16 }; /* up to this many names, a linear search */
 
@@ -224,6 +225,16 @@ static int read_step_settings(steps_reader *s, const stk_json *map, stk_step *st
     return stk_spec_read_settings(r, r->spec->base, map, own);
 }
 
+static int read_interpreter(stk_spec_reader *r, const stk_json *node, stk_step *step)
+{
+    const char *path = stk_json_text(node);
+    if (path == NULL || path[0] != '/') {
+        return stk_spec_wrong(r, node, "interpreter", "the absolute path of a Python interpreter");
+    }
+    step->interpreter = path;
+    return 0;
+}
+
 static int read_field(steps_reader *s, int key, const stk_json *value, uint32_t i_step)
 {
     stk_spec_reader *r = s->r;
@@ -233,6 +244,8 @@ static int read_field(steps_reader *s, int key, const stk_json *value, uint32_t 
         return read_command(r, value, step);
     case K_PYTHON:
         return stk_spec_read_entry(r, value, "python", &step->python);
+    case K_INTERPRETER:
+        return read_interpreter(r, value, step);
     case K_CWD:
         return read_cwd(r, value, step);
     case K_OUTPUTS:
@@ -289,6 +302,10 @@ static int read_step(steps_reader *s, uint32_t i_step)
         return stk_spec_fail(
             r, stk_json_get(map, "cwd"),
             "'cwd' is only for commands; a Python step runs in the folder of its pipeline");
+    }
+    if (step->argv != NULL && step->interpreter != NULL) {
+        return stk_spec_fail(r, stk_json_get(map, "interpreter"),
+                             "'interpreter' is only for Python steps; a command names its own");
     }
     if (step->argv != NULL && step->cwd == NULL) {
         step->cwd = r->spec->folder;

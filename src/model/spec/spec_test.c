@@ -91,6 +91,11 @@ static void test_refusals(void **state)
          "p.yaml:5: step 'b': 'run' and 'python' exclude each other"},
         {HEAD "steps:\n  a: {python: train}", STK_E_SPEC,
          "p.yaml:4: step 'a': 'python' must be module:function, not 'train'"},
+        {HEAD "steps:\n  a: {python: 'm:f', interpreter: bin/python}", STK_E_SPEC,
+         "p.yaml:4: step 'a': 'interpreter' must be the absolute path of a Python interpreter, not "
+         "'bin/python'"},
+        {HEAD "steps:\n  a: {run: x, interpreter: /bin/python}", STK_E_SPEC,
+         "p.yaml:4: step 'a': 'interpreter' is only for Python steps; a command names its own"},
         {HEAD "steps:\n  a: {python: 'm:f', cwd: x}", STK_E_SPEC,
          "p.yaml:4: step 'a': 'cwd' is only for commands; a Python step runs in the folder of its "
          "pipeline"},

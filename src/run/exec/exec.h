@@ -83,6 +83,7 @@ typedef struct stk_exec_config {
     stk_policy policy;
     stk_mode mode;
     uint32_t max_workers;
+    bool in_order; /* one task at a time, the lowest number first; max_workers is 1 */
     int64_t
         idle_read_ms; /* an idle engine reads artifacts that weren't read for so long; 0: none */
     int signal_fd;    /* signalfd of SIGINT/SIGTERM/SIGHUP/SIGUSR1, or -1: the first cancels, the
@@ -140,12 +141,11 @@ int stk_forecast_step(stk_forecast *forecast, uint32_t i_step, bool *ret_hit, co
                       stk_err *err);
 void stk_forecast_free(stk_forecast *forecast);
 
-/* This host's CPUs, memory and devices, for stk_plan_new. Text lives in `arena`. */
-int stk_exec_capacity(stk_accel *accel, stk_arena *arena, stk_capacity *ret_capacity, stk_err *err);
 /* Makes the scheduler of a run before its first event: each step is the task of its number. A graph
- * that grows has no tasks yet. */
+ * that grows has no tasks yet. `in_order`: as in the configuration. */
 int stk_exec_schedule(const stk_plan *plan, const stk_capacity *capacity, stk_mode mode,
-                      uint32_t max_workers, const char *run, stk_sched **ret_sched, stk_err *err);
+                      uint32_t max_workers, bool in_order, const char *run, stk_sched **ret_sched,
+                      stk_err *err);
 /* Rebuilds the scheduler from a run's record, for readers that ask what a task waits for
  * (stk_sched_explain). Finds the run's devices by their uuid in `accel`. */
 int stk_exec_refold(stk_store *store, const char *run, const stk_plan *plan,
@@ -155,8 +155,5 @@ int stk_exec_refold(stk_store *store, const char *run, const stk_plan *plan,
  * same as before. */
 int stk_exec_fold_outside(stk_accel *accel, stk_sched *sched, bool *ret_any, bool *ret_new,
                           stk_err *err);
-/* The holders of these devices: "GPU 0 by run … step … (user ann, pid 5)", joined by "; ". In
- * `arena`. */
-const char *stk_exec_holders(stk_accel *accel, const stk_devset *devices, stk_arena *arena);
 
 #endif

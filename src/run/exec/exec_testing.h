@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/failpoint.h"
 #include "base/testing.h"
+#include "host/fit/fit.h"
 #include "run/exec/exec.h"
 #include "sys/file.h"
 
@@ -230,7 +231,7 @@ static inline int teardown(void **state)
 static inline int open_exec(fixture *f, const char *steps, bool resumed)
 {
     if (f->accel != NULL) {
-        OK(stk_exec_capacity(f->accel, f->arena, &f->capacity, &f->err));
+        OK(stk_fit_capacity(f->accel, "this machine", f->arena, &f->capacity, &f->err));
     }
     f->capacity.where = "this test";
     f->capacity.backend = "fake";

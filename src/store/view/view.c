@@ -215,6 +215,8 @@ static int keep_attempt(stk_view *view, stk_view_task *task, stk_err *err)
     *one = (stk_view_attempt){.number = task->attempt,
                               .started_ms = task->started_ms,
                               .ended_ms = MAX(end_ms, task->started_ms),
+                              .start_data = task->start_data,
+                              .end_data = task->end_data,
                               .before = task->earlier};
     task->earlier = one;
     return 0;
@@ -255,6 +257,7 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
             task->first_ms = row->time_ms;
         }
         task->ended_ms = 0;
+        task->waits = NULL;
         task->start_data = text;
         task->end_data = NULL;
         stk_view_set_state(view, task, STK_TASK_RUNNING);
@@ -273,6 +276,16 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
     }
     stk_view_set_state(view, task, state);
     return 0;
+}
+
+static int fold_note(stk_view *view, const stk_event_row *row, const stk_json *data, stk_err *err)
+{
+    const char *waits = stk_json_get_text(data, "waits");
+    if (waits != NULL && row->task < view->n_tasks) {
+        stk_view_task *task = &view->tasks[row->task];
+        task->waits = stk_arena_dup(view->arena, stk_text_if_any(waits));
+    }
+    return add_note(view, stk_json_get_text(data, "text"), err);
 }
 
 /* The key of a task's or output's metadata in view->logged. */
@@ -372,7 +385,7 @@ int stk_view_fold(stk_view *view, const stk_event_row *given, stk_err *err)
         } else if (row->kind == STK_EV_TASK_ADDED) {
             rc = stk_view_fold_added(view, row, data, err);
         } else if (row->kind == STK_EV_NOTE) {
-            rc = add_note(view, stk_json_get_text(data, "text"), err);
+            rc = fold_note(view, row, data, err);
         } else if (row->kind == STK_EV_METADATA) {
             rc = fold_metadata(view, row, err);
         } else if (row->kind == STK_EV_TAGGED) {

@@ -57,6 +57,7 @@ typedef struct stk_view_run {
 typedef struct stk_view_attempt {
     uint32_t number;
     int64_t started_ms, ended_ms;
+    const char *start_data, *end_data;     /* as of the task; end_data NULL: its end is unknown */
     const struct stk_view_attempt *before; /* NULL: this is the first */
 } stk_view_attempt;
 
@@ -81,8 +82,9 @@ typedef struct stk_view_task {
     int64_t first_ms; /* start of the first attempt */
     const stk_view_attempt *earlier; /* the attempt before the last, or NULL */
     int64_t retry_at_ms;             /* RETRYING: when the next attempt is due */
-    const char *start_data;          /* payload of its last TASK_STARTED, JSON or NULL */
-    const char *end_data; /* payload of its last succeeded/cached/failed/skipped/cancelled */
+    const char *waits;      /* RUNNING on other machines, which don't run it yet: why; or NULL */
+    const char *start_data; /* payload of its last TASK_STARTED, JSON or NULL */
+    const char *end_data;   /* payload of its last succeeded/cached/failed/skipped/cancelled */
 } stk_view_task;
 
 /* The tasks of one step. */
@@ -279,6 +281,10 @@ int stk_view_foreach(const stk_view *view, uint32_t i_task, stk_arena *arena,
  * scopes, so that reading all tasks of a step costs no more than their own artifacts. */
 int stk_view_get_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_arena *arena,
                        stk_view_scope *ret_scope, stk_err *err);
+/* The same for an earlier attempt, which failed: with what it had made until then. */
+int stk_view_attempt_scope(const stk_view *view, uint32_t i_task, uint32_t rank,
+                           const stk_view_attempt *attempt, stk_arena *arena,
+                           stk_view_scope *ret_scope, stk_err *err);
 /* Reads the payloads of one task; everything lives in `arena`. */
 int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena,
                          stk_view_details *ret_details, stk_err *err);

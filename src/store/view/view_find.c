@@ -1,15 +1,11 @@
 /* Finds an artifact by a name that a person gives. */
 #include <string.h>
 
+#include "base/digest.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "store/store_digest.h"
 #include "store/view/view.h"
-
-static bool is_digest(const char *text)
-{
-    return strlen(text) == STK_DIGEST_HEX && strspn(text, "0123456789abcdef") == STK_DIGEST_HEX;
-}
 
 stk_view_ref stk_view_named_ref(const stk_named_row *row, stk_arena *arena)
 {
@@ -22,6 +18,7 @@ stk_view_ref stk_view_named_ref(const stk_named_row *row, stk_arena *arena)
                           .meta = stk_json_dump_in(stk_json_get(ref, "meta"), arena),
                           .metadata =
                               stk_json_is_map(metadata) ? stk_json_dump_in(metadata, arena) : NULL,
+                          .tags = stk_json_dump_in(stk_json_get(ref, "tags"), arena),
                           .preview = stk_json_get_text(ref, "preview"),
                           .artifact_name = row->name,
                           .artifact_version = row->version,
@@ -117,7 +114,7 @@ static int find_in_run(stk_store *store, const char *text, stk_arena *arena, stk
 int stk_view_find_artifact(stk_store *store, const char *text, stk_arena *arena,
                            stk_view_found *ret, stk_err *err)
 {
-    if (is_digest(text)) {
+    if (stk_digest_is_hex(text)) {
         ret->ref = (stk_view_ref){.digest = text, .size = -1};
         return 0;
     }

@@ -258,6 +258,12 @@ static int lay_over(const stk_view_scope *before, const stk_json *said, uint32_t
     return 0;
 }
 
+/* A rank's part of an attempt's report; NULL: it has none. */
+static const stk_json *of_rank(const stk_json *end, uint32_t rank)
+{
+    return rank == 0 ? end : stk_json_item(stk_json_get(end, "ranks"), rank - 1);
+}
+
 /* What `rank` of a task reported at its end; NULL: nothing (yet). */
 static const stk_json *said_by(const stk_view *view, uint32_t i_task, uint32_t rank,
                                stk_arena *scratch)
@@ -266,10 +272,7 @@ static const stk_json *said_by(const stk_view *view, uint32_t i_task, uint32_t r
     bool done = task->state == STK_TASK_SUCCEEDED || task->state == STK_TASK_CACHED ||
                 task->state == STK_TASK_FAILED;
     const stk_json *end = done ? stk_json_read(scratch, task->end_data) : NULL;
-    if (rank == 0) {
-        return end;
-    }
-    return stk_json_item(stk_json_get(end, "ranks"), rank - 1);
+    return of_rank(end, rank);
 }
 
 static uint32_t heir_of(const stk_view *view, uint32_t i_task)
@@ -319,8 +322,8 @@ static int keep_scope(const stk_view *view, uint32_t i_task, const stk_view_scop
     return 0;
 }
 
-int stk_view_get_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_arena *arena,
-                       stk_view_scope *ret_scope, stk_err *err)
+static int scope_with(const stk_view *view, uint32_t i_task, const stk_json *said, stk_arena *arena,
+                      stk_view_scope *ret, stk_err *err)
 {
     static const stk_view_scope nothing = {NULL, 0};
     const stk_view_scope *before = &nothing;
@@ -328,7 +331,22 @@ int stk_view_get_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk
     if (heir != UINT32_MAX) {
         STK_TRY(keep_scope(view, heir, &before, err));
     }
+    return lay_over(before, said, i_task, arena, ret, err);
+}
+
+int stk_view_get_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_arena *arena,
+                       stk_view_scope *ret_scope, stk_err *err)
+{
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *said = said_by(view, i_task, rank, scratch);
-    return lay_over(before, said, i_task, arena, ret_scope, err);
+    return scope_with(view, i_task, said, arena, ret_scope, err);
+}
+
+int stk_view_attempt_scope(const stk_view *view, uint32_t i_task, uint32_t rank,
+                           const stk_view_attempt *attempt, stk_arena *arena,
+                           stk_view_scope *ret_scope, stk_err *err)
+{
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *said = of_rank(stk_json_read(scratch, attempt->end_data), rank);
+    return scope_with(view, i_task, said, arena, ret_scope, err);
 }

@@ -6,10 +6,11 @@ them (``stoker._standin`` makes the modules). It has every name of ``stoker.flow
 
 from __future__ import annotations
 
-from typing import Dict, Union
+from typing import Any, Dict, Union
 
 import stoker.flow
 from stoker._standin import stand_in
+from stoker.flow._extensions import module_for
 from stoker.flow._tags import METAFLOW_VERSION
 
 __version__ = METAFLOW_VERSION
@@ -42,14 +43,24 @@ _RUNNER = {
     for name in ("ExecutingProcess", "ExecutingRun", "ExecutingTask", "Runner")
 }
 _NOTEBOOK = {"NBRunner": "stoker.flow.runner:NBRunner"}
-_DEPLOYERS = {"Deployer": "stoker.flow.runner:Deployer"}
+_USER = {
+    name: f"stoker.flow._user:{name}"
+    for name in (
+        *("FlowMutator", "StepMutator", "USER_SKIP_STEP", "UserStepDecorator"),
+        "user_step_decorator",
+    )
+}
+_PEER = "stoker.flow._decorators._peer"
+_DEPLOYERS = {
+    name: f"stoker.flow.deployer:{name}"
+    for name in ("DeployedFlow", "Deployer", "NBDeployer", "TriggeredRun")
+}
+_EVENTS = {name: f"stoker.flow.events:{name}" for name in ("ArgoEvent", "ArgoEventException")}
 
 # Module → {name → "module:name" in Stoker}, or Stoker's module of the same names.
 _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "metaflow": {
         "JSONTypeClass": _PARAMETERS["JSONTypeClass"],
-        "NBDeployer": "stoker.flow.runner:NBDeployer",
-        **_DEPLOYERS,
         **_TOP,
     },
     "metaflow.cards": _CARDS,
@@ -57,9 +68,13 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "metaflow.client.core": _CLIENT,
     "metaflow.decorators": {
         "Decorator": "stoker.flow._decorators._base:Decorator",
-        "FlowDecorator": "stoker.flow._decorators._base:FlowDecorator",
-        "StepDecorator": "stoker.flow._decorators._base:StepDecorator",
+        "FlowDecorator": "stoker.flow._decorators._peer:PeerFlowDecorator",
+        "StepDecorator": "stoker.flow._decorators._peer:PeerStepDecorator",
         "step": "stoker.flow:step",
+    },
+    "metaflow.datatools": "stoker.flow.datatools",
+    "metaflow.events": {
+        name: f"stoker.flow.events:{name}" for name in ("MetaflowEvent", "Trigger")
     },
     "metaflow.exception": "stoker.flow.exception",
     "metaflow.flowspec": {
@@ -67,12 +82,30 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
         "InvalidNextException": "stoker.flow.exception:InvalidNextException",
     },
     "metaflow.graph": {"FlowGraph": "stoker.flow._graph:FlowGraph"},
-    "metaflow.includefile": {"IncludeFile": "stoker.flow:IncludeFile"},
+    "metaflow.integrations": {"ArgoEvent": _EVENTS["ArgoEvent"]},
+    "metaflow.includefile": {
+        "IncludeFile": "stoker.flow:IncludeFile",
+        "IncludedFile": "stoker.flow._parameters:IncludedFile",
+    },
     "metaflow.lint": {"LintWarn": "stoker.flow.exception:LintWarn"},
+    "metaflow.metaflow_config": "stoker.flow._config",
+    "metaflow.metaflow_config_funcs": {"from_conf": "stoker.flow._config:from_conf"},
     "metaflow.metaflow_current": _CURRENT,
     "metaflow.metaflow_version": {"get_version": "stoker.flow._tags:metaflow_version"},
+    "metaflow.metaflow_profile": {"profile": "stoker.flow._util:profile"},
+    "metaflow.multicore_utils": "stoker.flow._many",
     "metaflow.parameters": _PARAMETERS,
     "metaflow.plugins": {},
+    "metaflow.plugins.argo": {},
+    "metaflow.plugins.argo.argo_events": _EVENTS,
+    "metaflow.plugins.aws": {},
+    "metaflow.plugins.aws.aws_utils": {
+        "compute_resource_attributes": "stoker.flow._decorators._resources:compute_resource_attributes"
+    },
+    "metaflow.plugins.aws.batch": {},
+    "metaflow.plugins.aws.batch.batch_decorator": {
+        "BatchDecorator": "stoker.flow._decorators._resources:Batch"
+    },
     "metaflow.plugins.cards": {},
     "metaflow.plugins.cards.card_client": _CARDS,
     "metaflow.plugins.cards.card_decorator": {
@@ -82,16 +115,35 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "metaflow.plugins.cards.card_modules.basic": _CARDS,
     "metaflow.plugins.cards.card_modules.card": _CARDS,
     "metaflow.plugins.cards.card_modules.components": _CARDS,
+    "metaflow.plugins.cards.card_modules.test_cards": "stoker.flow.cards._samples",
+    "metaflow.plugins.cards.exception": "stoker.flow.cards._exception",
     "metaflow.plugins.catch_decorator": {
         "CatchDecorator": "stoker.flow._decorators._control:Catch",
         "FailureHandledByCatch": "stoker.flow.exception:FailureHandledByCatch",
     },
+    "metaflow.plugins.datatools": "stoker.flow.datatools",
+    "metaflow.plugins.datatools.s3": "stoker.flow.datatools",
+    "metaflow.plugins.datatools.s3.s3": "stoker.flow.datatools",
     "metaflow.plugins.environment_decorator": {
         "EnvironmentDecorator": "stoker.flow._decorators._environment:Environment"
     },
-    "metaflow.plugins.parallel_decorator": {
-        "ParallelDecorator": "stoker.flow._decorators._parallel:ParallelDecorator"
+    "metaflow.plugins.frameworks": {},
+    "metaflow.plugins.frameworks.pytorch": {
+        "PytorchParallelDecorator": "stoker.flow._decorators._parallel:PytorchParallel",
+        "setup_torch_distributed": "stoker.flow._torch:setup_torch_distributed",
     },
+    "metaflow.plugins.kubernetes": {},
+    "metaflow.plugins.kubernetes.kubernetes_decorator": {
+        "KubernetesDecorator": "stoker.flow._decorators._resources:Kubernetes"
+    },
+    "metaflow.plugins.parallel_decorator": {
+        "ParallelDecorator": f"{_PEER}:PeerParallelDecorator",
+        "UBF_CONTROL": f"{_PEER}:UBF_CONTROL",
+        "_local_multinode_control_task_step_func": f"{_PEER}:local_multinode_step",
+    },
+    "metaflow.plugins.parsers": {"yaml_parser": "stoker.flow._parsers:yaml_parser"},
+    "metaflow.plugins.pypi": {},
+    "metaflow.plugins.pypi.parsers": "stoker.flow._parsers",
     "metaflow.plugins.resources_decorator": {
         "ResourcesDecorator": "stoker.flow._decorators._resources:Resources"
     },
@@ -102,51 +154,81 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
         "TimeoutDecorator": "stoker.flow._decorators._control:Timeout",
         "TimeoutException": "stoker.flow.exception:TimeoutException",
     },
+    "metaflow.profilers": {"gpu_profile": "stoker.flow:gpu_profile"},
     "metaflow.runner": {},
-    "metaflow.runner.deployer": _DEPLOYERS,
+    "metaflow.runner.deployer": {k: _DEPLOYERS[k] for k in _DEPLOYERS if k != "NBDeployer"},
+    "metaflow.runner.nbdeploy": {"NBDeployer": _DEPLOYERS["NBDeployer"]},
     "metaflow.runner.metaflow_runner": _RUNNER,
     "metaflow.runner.nbrun": _NOTEBOOK,
+    "metaflow.unbounded_foreach": {name: f"{_PEER}:{name}" for name in ("UBF_CONTROL", "UBF_TASK")},
     "metaflow.user_configs": {},
     "metaflow.user_configs.config_parameters": _CONFIGS,
-    "metaflow.util": {"get_username": "stoker.flow._current:username"},
+    "metaflow.user_decorators": {},
+    "metaflow.user_decorators.mutable_flow": {"MutableFlow": "stoker.flow._mutable:MutableFlow"},
+    "metaflow.user_decorators.mutable_step": {"MutableStep": "stoker.flow._mutable:MutableStep"},
+    "metaflow.user_decorators.user_flow_decorator": {"FlowMutator": _USER["FlowMutator"]},
+    "metaflow.user_decorators.user_step_decorator": _USER,
+    "metaflow.util": "stoker.flow._util",
 }
 
 _LATER = {
-    **dict.fromkeys(
-        [("metaflow", name) for name in ("parallel_map", "parallel_imap_unordered", "profile")],
-        "it comes with a later version of Stoker; concurrent.futures and time.perf_counter do the same",
+    ("metaflow", "huggingface_hub"): (
+        "@huggingface_hub isn't there: call huggingface_hub.snapshot_download in the step, and keep "
+        "the files by @model"
     ),
-    **dict.fromkeys(
-        [
-            ("metaflow", name)
-            for name in ("FlowMutator", "StepMutator", "UserStepDecorator", "user_step_decorator")
-        ],
-        "decorators of one's own come with a later version of Stoker; a function that the steps call does the same",
+    ("metaflow", "deepspeed"): "@deepspeed isn't there: start deepspeed in the step by @torchrun",
+    ("metaflow", "metaflow_ray"): (
+        "@metaflow_ray isn't there: call ray.init() in a step that asks for what Ray may use"
     ),
-    (
-        "metaflow",
-        "USER_SKIP_STEP",
-    ): "it comes with decorators of one's own, in a later version of Stoker",
-    (
-        "metaflow",
-        "exit_hook",
-    ): "@exit_hook comes with a later version of Stoker; Runner's result says how a run ended",
-    **dict.fromkeys(
-        [
-            ("metaflow", name)
-            for name in (
-                *("conda_environment_yml_parser", "pyproject_toml_parser"),
-                *("requirements_txt_parser", "yaml_parser"),
-            )
-        ],
-        "it comes with a later version of Stoker; Config(parser=…) takes any function of the file's text",
-    ),
-    **dict.fromkeys(
-        [("metaflow", name) for name in ("DeployedFlow", "namespaced_event_name")],
-        "schedulers and their events aren't there yet: Runner and `python flow.py run` start flows",
-    ),
-    ("metaflow", "S3"): "S3 comes with a later version of Stoker, with its store on S3",
+}
+
+# What runs otherwise than in Metaflow: a name or an option → why.
+DIFFERS = {
+    "Deployer": "flows are deployed on this machine: systemd or cron, and events of its store",
+    "NBDeployer": "flows are deployed on this machine: systemd or cron, and events of its store",
+    "ArgoEvent": "it starts the deployed flows of this machine's store",
+    "schedule": "it needs `deploy create`, which makes a timer of systemd and a line for crontab",
+    "trigger": "it needs `deploy create`; events are those of this machine's store",
+    "trigger_on_finish": "it needs `deploy create`; runs of deployed flows start it",
+    "kubernetes": "the step goes to the project's stack of that kind, else it runs here",
+    "batch": "the step goes to the project's stack of that kind, else it runs here",
+    "inspect_spin": "a spun task belongs to no run: take Runner(FILE).spin(STEP).task",
+    "@conda": "packages come from micromamba, mamba or conda where one is there",
 }
 
 
-stand_in(globals(), _MODULES, _LATER)
+def _of_extensions(module: str, name: str) -> Any:
+    from stoker.flow._decorators import name_in
+
+    return name_in(module, name)
+
+
+stand_in(globals(), _MODULES, _LATER, _of_extensions, alias=module_for)
+
+# Module → errors that programs see under its name, in what the client says of a failure.
+_ERRORS = {
+    "metaflow.decorators": (
+        *("BadFlowDecoratorException", "BadStepDecoratorException"),
+        *("DuplicateFlowDecoratorException", "DuplicateStepDecoratorException"),
+        "UnknownStepDecoratorException",
+    ),
+    "metaflow.flowspec": ("InvalidNextException",),
+    "metaflow.lint": ("LintWarn",),
+    "metaflow.plugins.catch_decorator": ("FailureHandledByCatch",),
+    "metaflow.plugins.timeout_decorator": ("TimeoutException",),
+}
+
+
+def _name_errors() -> None:
+    """Give the errors their names of this package. The one that ``@catch`` stores keeps its own:
+    its artifacts are read without the shim, too."""
+    from stoker.flow import exception
+
+    homes = {name: module for module, names in _ERRORS.items() for name in names}
+    for name, one in vars(exception).items():
+        if isinstance(one, type) and issubclass(one, exception.MetaflowException):
+            one.__module__ = homes.get(name, "metaflow.exception")
+            one._stoker_renamed = True  # type: ignore[attr-defined]
+
+
+_name_errors()

@@ -5,9 +5,19 @@ from __future__ import annotations
 
 from typing import List
 
+from ._deploy_options import deploy_groups
 from ._parse import Argument, Command, Option, group
 
 _PATH = "RUN/STEP or RUN/STEP/TASK"
+
+
+def _datastore(text: str) -> str:
+    if text != "local":
+        raise ValueError(
+            f"{text}: a run keeps its artifacts in the store of this machine; for steps elsewhere, a stack of stoker.yaml "
+            "names the store that machines share (`store: s3://BUCKET/PREFIX`); leave this option out"
+        )
+    return text
 
 
 def top_options() -> List[Option]:
@@ -15,9 +25,9 @@ def top_options() -> List[Option]:
     return [
         Option("--quiet", "Print no unnecessary messages.", "flag", off="--not-quiet"),
         Option("--metadata", "Where runs are on record.", idle=True),
-        Option("--environment", "Where the steps' packages come from.", idle=True),
-        Option("--force-rebuild-environments", "Build environments anew.", "flag", idle=True),
-        Option("--datastore", "Where artifacts are kept.", idle=True),
+        Option("--environment", "local, or pypi or conda: each step has the packages it asks for."),
+        Option("--force-rebuild-environments", "Build environments anew.", "flag"),
+        Option("--datastore", "local: artifacts are kept in the store.", convert=_datastore),
         Option("--datastore-root", "The folder that holds the store (its .stoker)."),
         Option("--package-suffixes", "Files that belong to the code.", idle=True),
         Option("--with", "Add a decorator to all steps: NAME or NAME:KEY=VALUE,...", many=True),
@@ -111,12 +121,10 @@ def _spin_options() -> List[Option]:
     ]
 
 
-_LATER = "flows can't be deployed to {} yet; start runs here"
+_LATER = "flows can't be deployed to {}; `deploy create` lets this machine run one by itself"
 _ELSEWHERE = "steps go there by a stack of stoker.yaml (docs/{}.md); `stoker runs` lists runs, `stoker cancel` ends one"
 # Metaflow's commands that Stoker lacks: why, and what to use instead.
 LATER = {
-    "argo-workflows": _LATER.format("Argo Workflows"),
-    "step-functions": _LATER.format("AWS Step Functions"),
     "airflow": _LATER.format("Airflow"),
     "kubernetes": _ELSEWHERE.format("kubernetes"),
     "batch": _ELSEWHERE.format("batch"),
@@ -192,6 +200,7 @@ def table(parameters: List[Option]) -> Command:
             ],
             path,
         ),
+        *deploy_groups(),
         Command("help", "Show all available commands.", "_graph:show_help"),
         group(
             "logs",

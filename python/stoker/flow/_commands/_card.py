@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List
 
 from .. import client
 from ..cards._client import Card, cards_of
+from ..cards._exception import CardNotPresentException
 from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
 from ._data import tasks_at
 
@@ -64,7 +65,7 @@ def _one(context: Context, values: Dict[str, Any]) -> Card:
     """
     found = _cards(context, values)
     if not found:
-        raise CommandException(
+        raise CardNotPresentException(
             f"no card of {values['pathspec']} matches; `card list {values['pathspec']}` lists them"
         )
     if len(found) > 1:
@@ -79,7 +80,8 @@ def get(context: Context, values: Dict[str, Any]) -> None:
     """The page on stdout, or into a file."""
     card = _one(context, values)
     if values["path"] is not None:
-        card.write(os.path.abspath(values["path"]))
+        with open(values["path"], "w", encoding="utf-8") as file:
+            file.write(card.get())
         return
     sys.stdout.flush()
     sys.stdout.buffer.write(card.get().encode("utf-8"))

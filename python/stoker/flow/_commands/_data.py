@@ -124,8 +124,7 @@ def scrub(context: Context, values: Dict[str, Any]) -> None:
         for attempt in attempts if values["attempt"] is None else [values["attempt"]]:
             task._attempt = attempt
             for stream in _streams(values):
-                path = task._log_path(stream)
-                if path is not None and os.path.getsize(path):
+                for path in filter(os.path.getsize, task._log_paths(stream)):
                     with open(path, "w", encoding="utf-8") as file:
                         file.write("[REDACTED]\n")
             context.say(f"Logs have been scrubbed for {task.pathspec} - attempt {attempt}")

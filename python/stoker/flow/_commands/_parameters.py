@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping
 
 from .. import _parameters
+from .._decorators import has_mutators
 from .._parameters import Parameter, parameters_of
 from ..exception import MetaflowException
 from ._parse import Option
@@ -17,7 +18,7 @@ KEY = "parameter "  # before a parameter's name; no option's key begins so
 
 def options(context: Context) -> List[Option]:
     """One option for each parameter; configurations stand before the command (``--config``)."""
-    read_configs(context)
+    pre_mutate(context)
     found = [p for p in parameters_of(context.flow) if not p.IS_CONFIG_PARAMETER]
     return [_option(p) for p in found]
 
@@ -27,6 +28,16 @@ def read_configs(context: Context) -> Dict[str, Any]:
     return _parameters.read_configs(
         context.flow, dict(context.top["config"]), dict(context.top["config_value"])
     )
+
+
+def pre_mutate(context: Context) -> None:
+    """Read configurations, and call what mutators do with them."""
+    values = read_configs(context)
+    if has_mutators(context.flow):
+        from .._mutable import pre_mutate as changed
+
+        named = _parameters.config_names(context.flow, values)
+        changed(context.flow, {var: named.get(var) for var in values})
 
 
 def given(values: Mapping[str, Any]) -> Dict[str, Any]:

@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 from ..._base.binary import answer_of, run_options
 from ..._base.errors import did_you_mean
 from .. import _records
-from .._decorators import STEP
+from .._decorators import STEP, own_of
+from .._extensions import decorators
 from .._parameters import parameters_of
-from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
+from ..exception import (
+    CommandException,
+    MetaflowNamespaceMismatch,
+    MetaflowNotFound,
+    UnknownStepDecoratorException,
+)
 from . import _parameters
 from ._graph import validate
 
@@ -83,6 +89,7 @@ def _values_of(context: Context, origin: client.Run) -> Dict[str, Any]:
     declared = spec.get("parameters") or {}
     first: Mapping[str, Any] = next(iter((spec.get("steps") or {}).values()), {})
     values: Dict[str, Any] = {}
+    _parameters.pre_mutate(context)
     for name in (p.var for p in parameters_of(context.flow)):
         stored = (first.get("inputs") or {}).get(name)
         if name in declared:
@@ -111,6 +118,7 @@ def _start(
     from .._run import run_flow
 
     options: Dict[str, Any] = {
+        **_started_by(),
         "tags": values["tags"],
         "max_workers": values["max_workers"],
         "max_num_splits": values["max_num_splits"],
@@ -120,6 +128,7 @@ def _start(
         "namespace": values["user_namespace"],
         "branch": context.top["branch"],
         "production": context.top["production"],
+        "flow_options": dict(context.top),
         "quiet": context.quiet,
         "echo": True,
         "configs": dict(context.top["config"]),
@@ -127,30 +136,69 @@ def _start(
         "on_run": teller(context, values),
         **more,
     }
+    if context.top.get("trigger"):
+        options["trigger"] = _triggers(context.top["trigger"])
     validate(context)
     return int(run_flow(context.flow, parameters, options))
 
 
+def _started_by() -> Dict[str, Any]:
+    """The deployed flow that this run is of, and the events that started it."""
+    if "STOKER_DEPLOYMENT" not in os.environ:
+        return {}
+    from .._deploy import taken_from_environment
+
+    return taken_from_environment()
+
+
+def _triggers(runs: List[str]) -> List[Dict[str, Any]]:
+    """Events for ``--trigger FLOW/RUN``, as if the ends of these runs had started this one."""
+    from .. import client
+    from .._trigger import facts_of_run
+
+    found = []
+    for one in runs:
+        if one.count("/") != 1:
+            raise CommandException(f"--trigger: {one!r} is no run; name it by FLOW/RUN")
+        run = client.Run(one, _namespace_check=False)
+        facts = facts_of_run(run) if run.successful else None
+        if facts is None:
+            raise CommandException(f"--trigger: run {one} has not succeeded")
+        found.append(facts)
+    return found
+
+
 def _with(specs: List[str]) -> Dict[str, Any]:
-    """``--with`` names decorators, and at most one stack: ``docker``, or one of ``stoker.yaml``."""
-    stacks = [one for one in specs if one.partition(":")[0].strip() not in STEP and is_stack(one)]
+    """``--with`` names decorators, and at most one stack: a backend that is no decorator, or one of ``stoker.yaml``."""
+    stacks = [one for one in specs if _name(one) not in STEP and is_stack(_name(one))]
     if len(stacks) > 1:
         raise CommandException(
             f"--with {' --with '.join(stacks)}: these are stacks, but a run uses only one"
         )
     rest = [one for one in specs if one not in stacks]
+    for name in map(_name, rest):
+        if name not in STEP and name not in decorators().step and own_of(name) is None:
+            names = sorted(one["name"] for one in _stacks())
+            raise UnknownStepDecoratorException(name, STEP, names)
     # A decorator sends steps to the project's stack of its kind. Without such a stack these words
     # name one themselves.
-    named = {one.partition(":")[0].strip() for one in rest}
+    named = {_name(one) for one in rest}
     clusters = [one for one in ("kubernetes", "batch") if one in named and not stacks]
     backends = {one["backend"] for one in _stacks()} if clusters else set()
     stacks += [one for one in clusters if one not in backends][:1]
     return {"with": rest, **({"stack": stacks[0]} if stacks else {})}
 
 
+def _name(spec: str) -> str:
+    """Of a decorator or stack, which options may follow."""
+    return spec.partition(":")[0].strip()
+
+
 def is_stack(name: str) -> bool:
     """Whether the engine knows a stack of this name."""
-    return name in ("docker", "local") or any(one["name"] == name for one in _stacks())
+    return name in ("docker", "local", "slurm", "ssh") or any(
+        one["name"] == name for one in _stacks()
+    )
 
 
 def _stacks() -> List[Dict[str, Any]]:

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 from ..._base.binary import find, json_of
 from ..._base.errors import did_you_mean
 from .. import client
-from .._decorators import decorators_of
+from .._decorators import decorators_of, flow_decorators_of
 from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
 from ._context import run_id_of
 from ._graph import validate
@@ -48,7 +48,8 @@ def spin(context: Context, values: Dict[str, Any]) -> int:
         _tell(context, values, body, folder, task)
         n_devices = 0 if values["skip_decorators"] else _devices_for(context, step, body)
         path = f"{run}/{step}/{body['task']}"
-        ok = _work(context, folder, path, values["max_log_size"], n_devices)
+        own = _own_packages(context, step, body)
+        ok = _work(context, folder, path, values["max_log_size"], n_devices, own)
         print("Task finished successfully." if ok else "Task failed.", flush=True)
         return 0 if ok else 1
     finally:
@@ -183,14 +184,31 @@ def _devices_for(context: Context, step: str, body: Dict[str, Any]) -> int:
     return min(asked, len(found))
 
 
-def _work(context: Context, folder: str, path: str, most_mb: int, n_devices: int) -> bool:
+def _own_packages(context: Context, step: str, body: Dict[str, Any]) -> Dict[str, Any]:
+    """What the step's own environment says: its ``interpreter`` and ``environment``; or {}."""
+    from .._environments import place
+
+    given = ((body.get("extra") or {}).get("flow") or {}).get("with")
+    decorators = {step: [one.bound() for one in decorators_of(context.flow, step, given)]}
+    base = [one.bound() for one in flow_decorators_of(context.flow)]
+    placed = place(decorators, base, {"flow_options": dict(context.top)})
+    for note in placed.notes:
+        context.say(note)
+    return placed.settings.get(step) or {}
+
+
+def _work(
+    context: Context, folder: str, path: str, most_mb: int, n_devices: int, own: Dict[str, Any]
+) -> bool:
     """Run the worker; its lines go to our streams and to the logs. Returns whether the step ran to
     its end."""
     module = sys.modules[context.flow.__module__]
-    words = [sys.executable, "-m", "stoker._worker", folder, "--main", str(module.__file__)]
+    python = own.get("interpreter") or sys.executable
+    words = [python, "-m", "stoker._worker", folder, "--main", str(module.__file__)]
     words = [find(), "launch", "--hold", str(n_devices), "--", *words]
     run, step = path.split("/")[:2]
     environment = {**os.environ, "STOKER_RUN": run, "STOKER_STEP": step, "PYTHONUNBUFFERED": "1"}
+    environment.update(own.get("environment") or {})
     environment["STOKER_CHECKPOINT_DIR"] = os.path.join(folder, "checkpoints")
     done = subprocess.Popen(
         words,

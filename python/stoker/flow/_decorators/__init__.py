@@ -7,10 +7,9 @@ table.
 from __future__ import annotations
 
 import importlib
-import json
-import re
 from typing import Any, Callable, Dict, Iterable, List, Tuple
 
+from .._user import StepMutator, UserStepDecorator, known_decorator, parse_attributes
 from ..exception import (
     BadFlowDecoratorException,
     BadStepDecoratorException,
@@ -39,18 +38,18 @@ STEP: Dict[str, Tuple[str, str]] = {
     "model": ("_checkpoint", "Model"),
     "gpu_profile": ("_profile", "GpuProfile"),
     "card": ("_card", "Card"),
-    "pypi": ("_kept", "Pypi"),
-    "conda": ("_kept", "Conda"),
+    "pypi": ("_packages", "Pypi"),
+    "conda": ("_packages", "Conda"),
 }
 FLOW: Dict[str, Tuple[str, str]] = {
     "project": ("_flows", "Project"),
     "schedule": ("_flows", "Schedule"),
     "trigger": ("_flows", "Trigger"),
     "trigger_on_finish": ("_flows", "TriggerOnFinish"),
-    "pypi_base": ("_flows", "PypiBase"),
-    "conda_base": ("_flows", "CondaBase"),
+    "pypi_base": ("_packages", "PypiBase"),
+    "conda_base": ("_packages", "CondaBase"),
+    "exit_hook": ("_flows", "ExitHook"),
 }
-_SPEC = re.compile(r",(?=[\s\w]+=)")
 
 
 def class_of(name: str, table: Dict[str, Tuple[str, str]] = STEP) -> Any:
@@ -59,10 +58,16 @@ def class_of(name: str, table: Dict[str, Tuple[str, str]] = STEP) -> Any:
     Raises:
         UnknownStepDecoratorException: there is no decorator of this name.
     """
-    if name not in table:
+    if name in table:
+        module, kind = table[name]
+        return getattr(importlib.import_module(f"{__name__}.{module}"), kind)
+    from .._extensions import decorators
+
+    known = decorators().step if table is STEP else decorators().flow
+    if name not in known:
         raise UnknownStepDecoratorException(name, table)
-    module, kind = table[name]
-    return getattr(importlib.import_module(f"{__name__}.{module}"), kind)
+    module, kind = known[name]
+    return getattr(importlib.import_module(module), kind)
 
 
 def _decorator(name: str, of: str, attach: Callable[[str, Any, Dict[str, Any]], Any]) -> Any:
@@ -72,6 +77,7 @@ def _decorator(name: str, of: str, attach: Callable[[str, Any, Dict[str, Any]], 
         return attach(name, target, attributes)
 
     decorate.__name__ = decorate.__qualname__ = name
+    decorate._stoker_decorates = of  # type: ignore[attr-defined]
     decorate.__doc__ = (
         f"The {of} decorator @{name}; its attributes are those of its class's ``defaults``."
     )
@@ -84,6 +90,26 @@ def _of_steps(name: str) -> Any:
 
 def _of_flows(name: str) -> Any:
     return _decorator(name, "flow", _attach_to_flow)
+
+
+def name_in(module: str, name: str) -> Any:
+    """A name that an extension adds to a module of Metaflow's; None: there is none."""
+    from .._extensions import decorators
+    from .._extensions import name_in as other
+
+    if module == "metaflow" and name in decorators().step:
+        return _of_steps(name)
+    if module == "metaflow" and name in decorators().flow:
+        return _of_flows(name)
+    return other(module, name)
+
+
+def is_decorator(function: Any, of: str) -> Any:
+    """The class of a decorator of this kind (``step`` or ``flow``) as programs import it; else
+    None."""
+    if getattr(function, "_stoker_decorates", None) != of:
+        return None
+    return class_of(str(function.__name__), STEP if of == "step" else FLOW)
 
 
 def attach_to_step(name: str, func: Any, attributes: Dict[str, Any]) -> Any:
@@ -115,29 +141,54 @@ def flow_decorators_of(cls: Any) -> List[Any]:
     return [one for base in cls.__mro__ for one in base.__dict__.get("_stoker_decorators", ())]
 
 
+def mutators_of(cls: Any) -> List[Any]:
+    """Mutators of a flow's class and its base classes."""
+    return [one for base in cls.__mro__ for one in base.__dict__.get("_stoker_mutators", ())]
+
+
+def steps_of(cls: Any) -> List[Tuple[str, Any]]:
+    """(name, function) of each step of a flow's class."""
+    found = [(name, getattr(cls, name, None)) for name in dir(cls) if name[:2] != "__"]
+    return [(n, one) for n, one in found if callable(one) and getattr(one, "is_step", False)]
+
+
+def has_mutators(cls: Any) -> bool:
+    """Whether anything would change this flow before its run (``_mutable.py``)."""
+    return bool(mutators_of(cls)) or any(one.config_decorators for _, one in steps_of(cls))
+
+
 # ---------------------------------------------------------------------------- --with
 
 
 def parse(text: str) -> Any:
     """A decorator from ``name`` or ``name:key=value,key=value``; values are JSON, else texts.
 
+    The name is that of a decorator, or of one of one's own: ``MODULE.NAME`` or its end.
+
     Raises:
         UnknownStepDecoratorException, InvalidDecoratorAttribute, CommandException.
     """
     name, _, said = text.partition(":")
-    attributes: Dict[str, Any] = {}
-    for one in _SPEC.split(said) if said else ():
-        key, equals, value = one.partition("=")
-        if not equals:
-            raise CommandException(
-                f"--with {text}: '{one}' says nothing; write NAME:ATTRIBUTE=VALUE,ATTRIBUTE=VALUE"
-            )
-        value = value.strip()
+    name = name.strip()
+    own = None if name in STEP else own_of(name)
+    if own is not None:
+        made = own.parse_decorator_spec(said)
+        made.statically_defined = False
+        return made
+    return class_of(name)(parse_attributes(said))
+
+
+def own_of(name: str) -> Any:
+    """A decorator of one's own by its name; a dotted one is imported where it isn't yet."""
+    found = known_decorator(name)
+    module, _, kind = name.rpartition(".")
+    if found is None and module:
         try:
-            attributes[key.strip()] = json.loads(value.replace('\\"', '"'))
-        except ValueError:
-            attributes[key.strip()] = value
-    return class_of(name.strip())(attributes)
+            found = getattr(importlib.import_module(module), kind, None)
+        except ImportError as bad:
+            raise CommandException(f"the decorator {name} can't be imported: {bad}") from None
+    right = isinstance(found, type) and issubclass(found, (UserStepDecorator, StepMutator))
+    return found if right else None
 
 
 def attach(cls: Any, specs: Iterable[str]) -> List[str]:
@@ -148,10 +199,22 @@ def attach(cls: Any, specs: Iterable[str]) -> List[str]:
     """
     specs = list(specs)
     if specs != cls.__dict__.get("_stoker_specs", []):
-        cls._stoker_with = [parse(one) for one in specs]
+        parsed = [parse(one) for one in specs]
+        cls._stoker_with = [one for one in parsed if not hasattr(one, "decorator_name")]
+        for spec, one in zip(specs, parsed):
+            if hasattr(one, "decorator_name"):
+                _attach_own(cls, spec, one)
         cls._stoker_specs = specs
         cls._stoker_graph = None
     return specs
+
+
+def _attach_own(cls: Any, spec: str, made: Any) -> None:
+    """Put a decorator of one's own on all steps that don't have it."""
+    for _, func in steps_of(cls):
+        own = [*func.wrappers, *func.config_decorators]
+        if all(one.decorator_name != made.decorator_name for one in own):
+            parse(spec)(func)
 
 
 def decorators_of(cls: Any, step: str, specs: Any = None) -> List[Any]:
@@ -160,11 +223,15 @@ def decorators_of(cls: Any, step: str, specs: Any = None) -> List[Any]:
     Args:
         specs: those that :func:`attach` returned, if the class was imported again since.
     """
-    own = list(getattr(getattr(cls, step), "decorators", ()))
+    func = getattr(cls, step)
+    own = list(getattr(func, "decorators", ()))
+    without = getattr(func, "without", ())  # of --with's, those that a mutator removed
     if specs and cls.__dict__.get("_stoker_specs") != specs:
         attach(cls, specs)
     for one in cls.__dict__.get("_stoker_with", ()):
-        if one.allow_multiple or all(had.name != one.name for had in own):
+        if one.name not in without and (
+            one.allow_multiple or all(had.name != one.name for had in own)
+        ):
             own.append(one)
     return own
 
@@ -194,3 +261,4 @@ trigger = _of_flows("trigger")
 trigger_on_finish = _of_flows("trigger_on_finish")
 pypi_base = _of_flows("pypi_base")
 conda_base = _of_flows("conda_base")
+exit_hook = _of_flows("exit_hook")

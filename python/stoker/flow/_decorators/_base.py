@@ -71,6 +71,7 @@ class StepDecorator(Decorator):
     """A decorator of steps: its part of the step's document, and its actions around the task."""
 
     IS_PARALLEL = False
+    ENDS_LATE = False  # its task_end sees what the other decorators' leave
 
     def check(self, node: Any, graph: Any) -> None:
         """Check that it suits this step of this graph. Raises MetaflowException."""
@@ -97,6 +98,15 @@ class StepDecorator(Decorator):
     def task_failed(self, running: Any, error: Exception) -> bool:
         """Called after an exception. True: it is handled, and the flow continues."""
         return False
+
+
+def decorated(one: StepDecorator, func: Callable[..., Any], running: Any) -> Callable[..., Any]:
+    """The method that the decorator calls instead of ``func``."""
+    return (
+        one.decorate_as(func, running)
+        if hasattr(one, "decorate_as")
+        else one.task_decorate(func, running)
+    )
 
 
 class FlowDecorator(Decorator):

@@ -20,6 +20,7 @@ class Card(StepDecorator):
 
     name = "card"
     allow_multiple = True
+    ENDS_LATE = True
     defaults: Dict[str, Any] = {
         "type": "default",
         "id": None,

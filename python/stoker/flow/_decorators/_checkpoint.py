@@ -3,6 +3,7 @@ task."""
 
 from __future__ import annotations
 
+import os
 from typing import Any, Dict, List
 
 from .._current import current
@@ -36,8 +37,9 @@ class Checkpoint(StepDecorator):
         return {"keep_checkpoints": True}
 
     def task_begin(self, running: Any) -> None:
-        from .._checkpoints import Checkpoints
+        from .._checkpoints import UID, Checkpoints
 
+        os.environ[UID] = f"{current.run_id}/{current.step_name}/{current.task_id}"
         rank = running.attempt.rank
         folder = rank.own if rank is not None else running.attempt.directory
         self._made = Checkpoints(folder, self.attributes["temp_dir_root"])

@@ -140,7 +140,8 @@ class Catch(StepDecorator):
             lines = "".join(f">  {line}\n" for line in str(caught).splitlines())
             sys.stdout.write(f"@catch caught an exception from {running.flow}\n{lines}")
         self._keep(running, caught)
-        log_metadata({"caught": _record_of(caught)})
+        killed = bool(fallback) and not fallback.get("type")
+        log_metadata({"caught": {**_record_of(caught), **({"killed": True} if killed else {})}})
         return True
 
     def _keep(self, running: Any, value: Any) -> None:
@@ -160,7 +161,8 @@ def _tell_of(caught: MetaflowExceptionWrapper, fallback: Dict[str, Any]) -> None
     kind = fallback.get("type")
     if kind:
         caught.type = kind if "." in kind else f"builtins.{kind}"
-        caught.exception = str(fallback.get("message") or fallback.get("text"))
+        known = (fallback.get(key) for key in ("raw", "message", "text"))
+        caught.exception = str(next(filter(None, known), ""))
     else:
         caught.type = _HANDLED
         caught.exception = str(fallback.get("text") or fallback.get("message"))

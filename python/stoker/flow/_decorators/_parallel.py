@@ -20,6 +20,19 @@ from ._base import StepDecorator
 _MAX_PORT = 65535
 
 
+def tell_node() -> None:
+    """Set ``current.parallel``."""
+    said = os.environ
+    current._add(
+        parallel=Parallel(
+            said.get("MF_PARALLEL_MAIN_IP") or "127.0.0.1",
+            int(said.get("MF_PARALLEL_NUM_NODES") or 1),
+            int(said.get("MF_PARALLEL_NODE_INDEX") or 0),
+            said.get("MF_PARALLEL_CONTROL_TASK_ID"),
+        )
+    )
+
+
 class ParallelDecorator(StepDecorator):
     """``@parallel``: ``current.parallel`` has each node's place."""
 
@@ -28,15 +41,7 @@ class ParallelDecorator(StepDecorator):
     IS_PARALLEL = True
 
     def task_begin(self, running: Any) -> None:
-        said = os.environ
-        current._add(
-            parallel=Parallel(
-                said.get("MF_PARALLEL_MAIN_IP") or "127.0.0.1",
-                int(said.get("MF_PARALLEL_NUM_NODES") or 1),
-                int(said.get("MF_PARALLEL_NODE_INDEX") or 0),
-                said.get("MF_PARALLEL_CONTROL_TASK_ID"),
-            )
-        )
+        tell_node()
         self.setup_distributed_env(running.flow)
 
     def setup_distributed_env(self, flow: Any) -> None:

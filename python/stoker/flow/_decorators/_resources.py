@@ -162,6 +162,21 @@ class Batch(_Compute):
     defaults: Dict[str, Any] = dict.fromkeys(_BATCH.split())
 
 
+def compute_resource_attributes(
+    decos: List[Any], compute_deco: Any, resource_defaults: Dict[str, Any]
+) -> Dict[str, str]:
+    """Resource → its value as text: the largest of ``@resources`` and of the decorator that sends
+    the step elsewhere, else the default. For extensions of Metaflow's."""
+    found = {key: value for key, value in resource_defaults.items() if value is not None}
+    known = {**resource_defaults, **compute_deco.attributes}
+    for key in known:
+        said = [one.attributes.get(key) for one in decos if one.name == "resources"]
+        given = [one for one in [*said, compute_deco.attributes.get(key)] if one is not None]
+        if given and (said or key in resource_defaults):
+            found[key] = max(given, key=float) if len(given) > 1 else given[0]
+    return {key: str(value) for key, value in found.items()}
+
+
 def request_of(step: str, decorators: List[Any]) -> Dict[str, Any]:
     """The step's ``resources``: the largest values of all its decorators.
 

@@ -9,13 +9,11 @@ import tempfile
 from typing import Any, Dict, Iterator, List, Optional, Union
 
 from ..._base.binary import output_of
-from ..exception import MetaflowException
-
-
-class CardNotPresentException(MetaflowException):
-    """No card matches."""
-
-    headline = "Card not found"
+from ._exception import (
+    CardNotPresentException,
+    IncorrectArgumentException,
+    IncorrectPathspecException,
+)
 
 
 class Card:
@@ -34,12 +32,19 @@ class Card:
 
     @property
     def hash(self) -> str:
-        """Digest of the card's file."""
+        """Digest of the card's name and file."""
         try:
             with open(self.path, "rb") as file:
-                return hashlib.sha1(file.read()).hexdigest()
+                return hashlib.sha1(self._name.encode() + b"\0" + file.read()).hexdigest()
         except OSError:
             return ""
+
+    def _rendered(self) -> Optional[str]:
+        """The text that a user's class rendered; None: the engine makes the page."""
+        if not self.path.endswith(".html"):
+            return None
+        with open(self.path, encoding="utf-8") as file:
+            return file.read()
 
     def write(self, path: str, reload_s: int = 0) -> None:
         """Write the page to ``path``; the page of a live task reloads itself every ``reload_s``
@@ -49,7 +54,11 @@ class Card:
         output_of(words + (["--reload", str(reload_s)] if reload_s else []), self.task._store)
 
     def get(self, reload_s: int = 0) -> str:
-        """The page as HTML, rendered from the card's current state."""
+        """The page as HTML, rendered from the card's current state; what a user's class rendered is
+        returned as it is."""
+        own = None if reload_s else self._rendered()
+        if own is not None:
+            return own
         with tempfile.TemporaryDirectory(prefix="stoker-card-") as folder:
             path = os.path.join(folder, "card.html")
             self.write(path, reload_s)
@@ -104,7 +113,16 @@ class CardContainer:
 
 def cards_of(task: Any) -> List[Card]:
     """The cards of a client's task."""
-    return [Card(task, one) for one in task._now.full.get("cards") or ()]
+    found = task._now.full.get("cards") or ()
+    rank = task._now.rank
+    return [Card(task, _of_node(one, rank) if rank else one) for one in found]
+
+
+def _of_node(entry: Dict[str, Any], rank: int) -> Dict[str, Any]:
+    """A card's entry for another node of the gang, whose files are in the folder ``rank-K``."""
+    cards, name = os.path.split(str(entry["path"]))
+    own = os.path.join(os.path.dirname(cards), f"rank-{rank}", "cards", name)
+    return {**entry, "path": own} if os.path.exists(own) else entry
 
 
 def get_cards(
@@ -128,10 +146,10 @@ def get_cards(
 
     if isinstance(task, str):
         if task.count("/") != 3:
-            raise MetaflowException(f"a task is FLOW/RUN/STEP/TASK, not '{task}'")
+            raise IncorrectPathspecException(f"a task is FLOW/RUN/STEP/TASK, not '{task}'")
         task = Task(task, _namespace_check=False)
     elif not isinstance(task, Task):
-        raise MetaflowException(
+        raise IncorrectArgumentException(
             f"get_cards takes a Task or FLOW/RUN/STEP/TASK, not a {task.__class__.__name__}"
         )
     origin = task.origin_pathspec if follow_resumed else None

@@ -99,9 +99,21 @@ class Components:
             raise KeyError(f"the card has no component '{key}'; it has {', '.join(self._by_id)}")
         del self._by_id[key]
 
+    def rendered(self) -> List[Any]:
+        """What the components' ``render`` returns, for a user's card; a failing one is an error's
+        JSON."""
+        return [_rendered(one) for one in self if not isinstance(one, Missing)]
+
     def shown(self) -> List[Dict[str, Any]]:
         """The components' JSON."""
         return [written(one) for one in self if not isinstance(one, Missing)]
+
+
+def _rendered(component: Any) -> Any:
+    try:
+        return component.render()
+    except Exception as bad:
+        return failure(f"{type(component).__name__} could not be shown", bad)
 
 
 class OneCard:
@@ -114,6 +126,7 @@ class OneCard:
         self.problem: Optional[str] = None
         self.cls: Any = DefaultCard
         self._data: Any = None
+        self._seq = 0
         self._refreshed = -1e9
         try:
             self.cls = find(self.type)
@@ -161,7 +174,8 @@ class OneCard:
             if not renders_html(self.cls):
                 self._write_json(self._body())
             elif self.cls.RUNTIME_UPDATABLE:
-                self._write_html(self._object().render_runtime(self._task(), data))
+                shown = self._object("render_runtime")
+                self._write_html(shown.render_runtime(self._task(), shown.runtime_data))
         except Exception as bad:
             self.problem = f"{type(bad).__name__}: {bad}"
             warn(f"card '{self.name}' could not be refreshed: {self.problem}")
@@ -190,7 +204,7 @@ class OneCard:
         if not renders_html(self.cls):
             self._write_json({**self._body(), "previews": self._previews()})
         elif not failed:
-            self._write_html(self._object().render(self._task()))
+            self._write_html(self._object("render").render(self._task()))
 
     def _head(self) -> Dict[str, Any]:
         return {"stoker": 1, "type": self.type, "id": self.id, "title": self._title()}
@@ -217,14 +231,23 @@ class OneCard:
         found = {name: short(values[name], _PREVIEW) for name in names[:_PREVIEWS]}
         return {**{n: short(v, _PREVIEW) for n, v in scope.given.values.items()}, **found}
 
-    def _object(self) -> Any:
+    def _object(self, mode: str) -> Any:
         from .._compile import graph_info
 
-        shown: List[Any] = self.components.shown() if self.editable else []
+        shown: List[Any] = self.components.rendered() if self.editable else []
         options = self.said["options"] or {}
         given = {"options": options, "components": shown, "flow": self.running.flow}
         given["graph"] = given["graph_info"] = graph_info(self.running.cls)
-        return build(self.cls, given)
+        made = build(self.cls, given)
+        self._seq += 1
+        made.runtime_data = {
+            "user": self._data,
+            "mode": mode,
+            "components": {},
+            "component_update_ts": time.time(),
+            "render_seq": "final" if mode == "render" else self._seq,
+        }
+        return made
 
     def _task(self) -> TaskNow:
         from .._current import current

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Type
+
+from .._extensions import load_cards
 
 
 class MetaflowCard:
@@ -78,26 +81,15 @@ class ErrorCard(MetaflowCard):
 
 def _all(cls: Type[MetaflowCard]) -> Iterator[Type[MetaflowCard]]:
     for one in cls.__subclasses__():
-        yield one
+        if one.__module__ in sys.modules:  # else its module's import failed
+            yield one
         yield from _all(one)
 
 
-def _extensions() -> None:
-    """Import the cards of installed extensions."""
+def _samples() -> None:
     import importlib
-    import pkgutil
 
-    try:
-        root = importlib.import_module("metaflow_extensions")
-    except ImportError:
-        return
-    for name in (m.name for m in pkgutil.iter_modules(root.__path__)):
-        try:
-            cards = importlib.import_module(f"metaflow_extensions.{name}.plugins.cards")
-        except ImportError:
-            continue
-        for module in pkgutil.walk_packages(cards.__path__, f"{cards.__name__}."):
-            importlib.import_module(module.name)
+    importlib.import_module(f"{__package__}._samples")
 
 
 def find(name: str) -> Type[MetaflowCard]:
@@ -106,7 +98,7 @@ def find(name: str) -> Type[MetaflowCard]:
     Raises:
         LookupError: there is none.
     """
-    for look in (None, _extensions):
+    for look in (None, _samples, load_cards):
         if look is not None:
             look()
         found = [one for one in _all(MetaflowCard) if one.__dict__.get("type") == name]

@@ -9,12 +9,16 @@ from ..._base.errors import did_you_mean
 from .. import _records
 from .._records import RunRecord, TaskRecord
 from ..exception import MetaflowInvalidPathspec, MetaflowNamespaceMismatch, MetaflowNotFound
+from ._number import run_named
 from ._place import get_namespace, store, store_of
 
 
 def time_of(milliseconds: Any) -> Optional[datetime]:
     """A record's time as local time; None: unknown, or still open."""
     return datetime.fromtimestamp(milliseconds / 1000) if milliseconds else None
+
+
+_TASK_PARTS = 4  # of a task's pathspec
 
 
 class MetaflowObject:
@@ -35,10 +39,17 @@ class MetaflowObject:
         self._components = str(pathspec or "").split("/")
         if not all(self._components) or len(self._components) != self._FORM.count("/") + 1:
             raise MetaflowInvalidPathspec(f"Expects {type(self).__name__}('{self._FORM}')")
+        self._attempt = attempt
+        if attempt is not None and len(self._components) < _TASK_PARTS:
+            raise MetaflowNotFound("Attempts can only be specified for Task or DataArtifact")
+        if attempt is not None and int(attempt) < 0:
+            raise MetaflowNotFound("Attempt can only be non-negative")
+        if len(self._components) > 1:
+            self._components[1] = run_named(self._components[1])
         place = (_current_metadata or "").rpartition("@")[2]
         self._store = store_of(place) if place else store()
-        self._attempt = attempt
         self._checks = _namespace_check
+        self._user_tags: Optional[FrozenSet[str]] = None
         self._record = self._look() if _record is None else _record
         if _namespace_check and not self.is_in_namespace():
             raise MetaflowNamespaceMismatch(get_namespace(), repr(self))
@@ -112,8 +123,10 @@ class MetaflowObject:
 
     @property
     def user_tags(self) -> FrozenSet[str]:
-        """The run's tags from users."""
-        return frozenset(self._run.user_tags)
+        """The run's tags from users, as they were when this object was made, or changed them."""
+        if self._user_tags is None:
+            self._user_tags = frozenset(self._run.user_tags)
+        return self._user_tags
 
     @property
     def tags(self) -> FrozenSet[str]:
@@ -164,7 +177,8 @@ class MetaflowObject:
         return hash((type(self).__name__, self.pathspec))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}('{self.pathspec}')"
+        attempt = "" if self._attempt is None else f", attempt={self._attempt}"
+        return f"{type(self).__name__}('{self.pathspec}'{attempt})"
 
     __str__ = __repr__
 
@@ -221,7 +235,7 @@ class DataArtifact(MetaflowObject):
 
     def _look(self) -> TaskRecord:
         task: Optional[TaskRecord] = super()._look().task(self._components[2], self._components[3])
-        if task is None or self._components[4] not in task.artifacts:
+        if task is None or self._components[4] not in task.artifacts_of(self._attempt):
             raise self._missing()
         return task
 
@@ -231,7 +245,7 @@ class DataArtifact(MetaflowObject):
 
     @property
     def _ref(self) -> Mapping[str, Any]:
-        return self._record.artifacts[self.id]  # type: ignore[no-any-return]
+        return self._record.artifacts_of(self._attempt)[self.id]  # type: ignore[no-any-return]
 
     @property
     def data(self) -> Any:
@@ -259,8 +273,10 @@ class DataArtifact(MetaflowObject):
 
     @property
     def finished_at(self) -> Optional[datetime]:
-        """When its task ended (local time)."""
-        return time_of(self._record.brief.get("ended_ms"))
+        """When its task ended (local time); of an earlier attempt, when that failed."""
+        last = self._attempt in (None, self._record.last_attempt)
+        known = self._record.brief if last else self._record.earlier(self._attempt)
+        return time_of(known.get("ended_ms"))
 
     created_at = finished_at
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Optional
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
 
 from .. import _records
 from .._records import RunRecord, TaskRecord
 from ..exception import MetaflowNamespaceMismatch, MetaflowNotFound, MetaflowTaggingError
+from ._number import RunId, run_named
 from ._object import MetaflowData, MetaflowObject, time_of
 from ._place import get_namespace, store, store_of
 from ._task import Task, is_parallel
@@ -114,6 +115,18 @@ class Run(MetaflowObject):
     _FORM = "FlowName/RunID"
     _CHILD = Step
 
+    @property
+    def id(self) -> str:
+        """Its id; ``int()`` makes it a number."""
+        return RunId(self._components[1])
+
+    @property
+    def _graph_endpoints(self) -> Tuple[str, str]:
+        """Names of the flow's first and last step."""
+        steps = self._run.spec.get("steps") or {}
+        last = [name for name in steps if not _records.targets(steps[name])]
+        return next(iter(steps), "start"), (last or ["end"])[-1]
+
     def _names(self) -> Iterable[str]:
         steps = self._run.tasks.items()
         return [k for k, v in sorted(steps, key=lambda s: s[1][0].number, reverse=True)]
@@ -128,23 +141,31 @@ class Run(MetaflowObject):
         return
 
     @property
-    def trigger(self) -> None:
-        """None: runs aren't started by events here."""
-        return
+    def trigger(self) -> Any:
+        """The events that started it (:class:`stoker.flow.events.Trigger`); None: a person did."""
+        from .._trigger import Trigger
+
+        events = self._run.mark.get("trigger")
+        if not events:
+            return None
+        store = f"local@{self._store}"
+        return Trigger(
+            events,
+            lambda spec: Run(spec, _namespace_check=False, _current_metadata=store),
+        )
 
     @property
     def end_task(self) -> Optional[Task]:
         """The task of the flow's last step; None: not reached."""
-        steps = self._run.spec.get("steps") or {}
-        for name in reversed(list(steps)):
-            if not _records.targets(steps[name]) and name in self._run.tasks:
-                return Step(
-                    f"{self.pathspec}/{name}",
-                    _namespace_check=False,
-                    _current_metadata=f"local@{self._store}",
-                    _record=self._run,
-                ).task
-        return None
+        name = self._graph_endpoints[1]
+        if name not in self._run.tasks:
+            return None
+        return Step(
+            f"{self.pathspec}/{name}",
+            _namespace_check=False,
+            _current_metadata=f"local@{self._store}",
+            _record=self._run,
+        ).task
 
     @property
     def data(self) -> Optional[MetaflowData]:
@@ -218,8 +239,12 @@ class Run(MetaflowObject):
                     f"tag '{tag}' of {self.pathspec} is a system tag: it can't be removed"
                 )
         add = [t for t in add if t not in system]
-        if add or remove:
-            self._run.tag(add, remove)
+        if not (add or remove):
+            raise MetaflowTaggingError(f"{self.pathspec}: there is no tag to add or to remove")
+        self._run.tag(add, remove)
+        now = frozenset(self._run.user_tags)
+        # Another process may have changed them since.
+        self._user_tags = now.difference(remove).union(add)
 
 
 def _tag_list(tag: Any) -> List[str]:
@@ -261,10 +286,11 @@ class Flow(MetaflowObject):
             yield self._make(record.id, record)
 
     def __getitem__(self, name: Any) -> Run:
-        record = _records.find_run(self._store, str(name))
+        name = run_named(str(name))
+        record = _records.find_run(self._store, name)
         if record is None or record.flow != self.id:
             raise KeyError(name)
-        run: Run = self._make(str(name), record)
+        run: Run = self._make(name, record)
         if not run.is_in_namespace():
             raise MetaflowNamespaceMismatch(get_namespace(), repr(run))
         return run

@@ -48,13 +48,12 @@ class Task(MetaflowObject):
 
     @property
     def _other(self) -> Optional[int]:
-        """The attempt of this object, if it isn't the last one: such an attempt has only logs and
-        an error."""
-        last = _last_attempt(self._now)
+        """The attempt of this object, if it isn't the last one."""
+        last = self._now.last_attempt
         return None if self._attempt in (None, last) else self._attempt
 
     def _names(self) -> Iterable[str]:
-        return self._now.artifacts if self._other is None else ()
+        return self._now.artifacts_of(self._attempt)
 
     def _child(self, name: str) -> Any:
         return self._make(name, self._now)
@@ -78,14 +77,16 @@ class Task(MetaflowObject):
 
     @property
     def metadata(self) -> List[Metadata]:
-        """Its metadata, one entry for each name."""
+        """Its metadata: one entry for each name, and for each earlier attempt that it failed."""
         task = self._now
         at = task.brief.get("ended_ms") or task.brief.get("started_ms") or None
         facts = _facts(task)
         if self._other is not None:
             done = {"attempt-done": str(self._other), "attempt_ok": "False"}
             facts.update({"attempt": str(self._other), **(done if self._failure() else {})})
-        return [Metadata(k, v, at, _KINDS.get(k, k), self) for k, v in facts.items()]
+        earlier = range(task.last_attempt if self._other is None else 0)
+        before = [entry for n in earlier for entry in _ended_badly(n)]
+        return [Metadata(k, v, at, _KINDS.get(k, k), self) for k, v in [*before, *facts.items()]]
 
     @property
     def metadata_dict(self) -> Dict[str, Any]:
@@ -116,6 +117,8 @@ class Task(MetaflowObject):
     def finished_at(self) -> Optional[datetime]:
         """When it succeeded or failed (local time); None: it still runs, or never ran."""
         brief = self._now.brief
+        if self._other is not None:
+            return time_of(self._now.earlier(self._other).get("ended_ms"))
         ended = brief.get("status") in ("succeeded", "cached", "failed")
         return time_of(brief.get("ended_ms")) if ended else None
 
@@ -142,7 +145,7 @@ class Task(MetaflowObject):
         """The attempt of this object, from 0."""
         if self._attempt is not None:
             return self._attempt
-        return _last_attempt(self._now)
+        return self._now.last_attempt
 
     @property
     def stdout(self) -> str:
@@ -174,29 +177,36 @@ class Task(MetaflowObject):
         """
         from .._logs import timed_lines
 
-        path = self._log_path(stream)
-        for written, line in timed_lines(path, self._log_bytes(stream)) if path else ():
-            yield (
-                datetime.fromtimestamp(written),
-                line.decode("utf-8", "replace") if as_unicode else line,
-            )
+        for path in self._log_paths(stream):
+            with open(path, "rb") as file:
+                lines = timed_lines(path, file.read())
+            for written, line in lines:
+                yield (
+                    datetime.fromtimestamp(written),
+                    line.decode("utf-8", "replace") if as_unicode else line,
+                )
 
-    def _log_path(self, stream: str) -> Optional[str]:
+    def _log_paths(self, stream: str) -> List[str]:
+        """Its files; two if a gang's failure was caught by an attempt of its own."""
         if stream not in ("stdout", "stderr"):
             raise ValueError(f"a task has the streams 'stdout' and 'stderr', not {stream!r}")
-        path = self._now.log_paths.get(stream)
-        folder = self._now.brief.get("dir")
-        if path and folder and self._attempt is not None:
-            inside = os.path.relpath(path, folder)
-            path = os.path.join(os.path.dirname(folder), str(self._attempt + 1), inside)
-        return path if path and os.path.exists(path) else None
+        now = self._now
+        path, folder = now.log_paths.get(stream), now.brief.get("dir")
+        if not path or not folder:
+            return []
+        attempts = [self.current_attempt]
+        if self._other is None and now.is_caught_gang:
+            attempts.append(attempts[0] + 1)
+        home, inside = os.path.dirname(folder), os.path.relpath(path, folder)
+        found = [os.path.join(home, str(one + 1), inside) for one in attempts]
+        return [one for one in found if os.path.exists(one)]
 
     def _log_bytes(self, stream: str) -> bytes:
-        path = self._log_path(stream)
-        if path is None:
-            return b""
-        with open(path, "rb") as file:
-            return file.read()
+        data = b""
+        for path in self._log_paths(stream):
+            with open(path, "rb") as file:
+                data += file.read()
+        return data
 
     def _log(self, stream: str) -> str:
         return self._log_bytes(stream).decode("utf-8", "replace")
@@ -273,7 +283,7 @@ def _error(task: TaskRecord) -> Optional[Mapping[str, Any]]:
     if not error or task.succeeded:
         return None
     own = _own_error(str(task.brief.get("dir")))
-    return {**error, **{k: own[k] for k in ("type", "message", "traceback") if own.get(k)}}
+    return {**error, **{k: own[k] for k in ("type", "message", "traceback", "raw") if own.get(k)}}
 
 
 def _own_error(attempt: str) -> Mapping[str, Any]:
@@ -285,16 +295,16 @@ def _own_error(attempt: str) -> Mapping[str, Any]:
         return {}
 
 
-def _last_attempt(task: TaskRecord) -> int:
-    """Its last attempt so far, from 0."""
-    return max(0, int(task.brief.get("attempts") or 1) - 1)
+def _ended_badly(attempt: int) -> List[Tuple[str, Any]]:
+    """Metadata of an attempt that was followed by another one."""
+    return [("attempt", str(attempt)), ("attempt-done", str(attempt)), ("attempt_ok", "False")]
 
 
 def _facts(task: TaskRecord) -> Dict[str, Any]:
     """A task's metadata under Metaflow's names, then the metadata that its step logged."""
     brief, run = task.brief, task.run
-    facts: Dict[str, Any] = {"attempt": str(_last_attempt(task))}
-    facts["origin-run-id"] = str(brief.get("from_run"))
+    facts: Dict[str, Any] = {"attempt": str(task.last_attempt)}
+    facts["origin-run-id"] = str(brief.get("from_run") or run.mark.get("origin_run"))
     if brief.get("from_run"):
         facts["origin-task-id"] = str(brief.get("from_task"))
     facts.update({"ds-type": "local", "ds-root": run.store, "runtime": "dev"})
@@ -327,7 +337,7 @@ class TaskFailure(Exception):
     def __init__(self, error: Mapping[str, Any]) -> None:
         kind = error.get("type") or error.get("class")
         self.type = f"builtins.{kind}" if kind and hasattr(builtins, str(kind)) else kind
-        said = error.get("message")
+        said = error.get("raw") or error.get("message")
         if said is None:
             said = error.get("cause") or error.get("text")
         self.exception = "" if said == kind else said  # raised without a message

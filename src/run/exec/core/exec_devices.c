@@ -7,6 +7,7 @@
 #include <sys/param.h>
 
 #include "base/text.h"
+#include "host/fit/fit.h"
 #include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_loop.h"
 
@@ -53,28 +54,6 @@ int stk_exec_fold_outside(stk_accel *accel, stk_sched *sched, bool *ret_any, boo
         STK_TRY(stk_sched_fold(sched, &event, err));
     }
     return 0;
-}
-
-const char *stk_exec_holders(stk_accel *accel, const stk_devset *devices, stk_arena *arena)
-{
-    int64_t free_bytes[STK_LIMIT_DEVICES];
-    const char *outside[STK_LIMIT_DEVICES] = {0};
-    STK_BUF_AUTO text = STK_BUF_INIT(64u << 10);
-    (void)stk_lease_free(accel, arena, free_bytes, outside, NULL);
-    for (uint32_t i = 0; i < stk_accel_n_devices(accel); i++) {
-        const stk_device *d = stk_accel_device(accel, i);
-        const char *who = outside[i];
-        if (!stk_devset_has(devices, i)) {
-            continue;
-        }
-        if (who == NULL) {
-            who = stk_lease_who(accel, i, arena);
-        }
-        stk_buf_separate(&text, "; ");
-        stk_buf_printf(&text, "%s %d: %s", stk_text_or(d->noun, "device"), d->index,
-                       stk_text_or(who, "a process that has just released it"));
-    }
-    return stk_buf_keep(&text, arena);
 }
 
 /* --- claims ---
@@ -280,7 +259,7 @@ static int note_wait(stk_exec *x, stk_err *err)
         }
         stk_sched_why why = stk_sched_explain(x->sched, i);
         if (why.what == STK_WHY_DEVICES && stk_devset_count(&why.outside) > 0) {
-            const char *who = stk_exec_holders(x->config.accel, &why.outside, x->tick);
+            const char *who = stk_fit_holders(x->config.accel, &why.outside, x->tick);
             STK_TRY(stk_err_if_null(who, err));
             x->noted_busy = true;
             return stk_exec_emit_note(x,

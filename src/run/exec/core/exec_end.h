@@ -55,6 +55,7 @@ typedef struct exec_failure {
     const char *used;           /* JSON */
     const char *got;            /* JSON; or NULL */
     const char *type, *message; /* of the exception */
+    const char *raw;            /* its own text, where the message is another; or NULL */
     const char *traceback;
     const char *where;
     bool saved;       /* it left a newer checkpoint than it began with */

@@ -191,6 +191,7 @@ int stk_exec_job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
     stk_exec_env_add(env, "STOKER_TASK_DIR", dir);
     stk_exec_env_add(env, "STOKER_INPUT", stk_arena_printf(env->arena, "%s/in", dir));
     stk_exec_env_add(env, "STOKER_OUTPUT", stk_arena_printf(env->arena, "%s/out", dir));
+    stk_exec_env_add(env, "STOKER_METRICS", stk_arena_printf(env->arena, "%s/metrics.jsonl", dir));
     stk_exec_env_add(env, "STOKER_CHECKPOINT_DIR", stk_exec_checkpoints(x, task, env->arena));
     stk_exec_env_add(env, "STOKER_STORE", stk_store_path(x->config.store));
     if (!is_hook) {

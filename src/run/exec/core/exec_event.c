@@ -6,6 +6,7 @@
 #include <sys/param.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_loop.h"
 
@@ -79,6 +80,20 @@ int stk_exec_emit_note(stk_exec *x, const char *text, stk_err *err)
     stk_json_put_text(&buf, "text", text);
     stk_json_close(&buf, '}');
     return stk_exec_emit_plain(x, STK_EV_NOTE, &buf, err);
+}
+
+int stk_exec_emit_word(stk_exec *x, const stk_report *report, stk_err *err)
+{
+    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
+    bool is_known = report->id < x->n_tasks && (report->why_at > 0 || report->waits_no_more);
+    if (!is_known) {
+        return stk_exec_emit_note(x, report->text, err);
+    }
+    stk_json_open(&buf, NULL, '{');
+    stk_json_put_known_text(&buf, "text", stk_text_if_any(report->text));
+    stk_json_put_text(&buf, "waits", report->text + report->why_at);
+    stk_json_close(&buf, '}');
+    return queue(x, STK_EV_NOTE, report->id, report->attempt, &buf, err);
 }
 
 int stk_exec_push_cache(stk_exec *x, const stk_cache_row *row, stk_err *err)

@@ -12,6 +12,8 @@ int stk_exec_emit_task(stk_exec *x, int kind, uint32_t task, const stk_buf *data
 int stk_exec_emit_plain(stk_exec *x, stk_event_kind kind, const stk_buf *data, stk_err *err);
 /* `text` NULL: out of memory. */
 int stk_exec_emit_note(stk_exec *x, const char *text, stk_err *err);
+/* A NOTE of the backend; with it why the task waits elsewhere, or that it waits no more. */
+int stk_exec_emit_word(stk_exec *x, const stk_report *report, stk_err *err);
 int stk_exec_flush(stk_exec *x, stk_err *err);
 int stk_exec_push_cache(stk_exec *x, const stk_cache_row *row, stk_err *err);
 int stk_exec_push_ref(stk_exec *x, const stk_ref_row *row, stk_err *err);

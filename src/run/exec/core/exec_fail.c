@@ -62,7 +62,8 @@ static int emit_retrying(stk_exec *x, uint32_t task, const stk_sched_retrying *n
 }
 
 /* Writes the payload of TASK_FAILED. */
-static void put_failure(stk_exec *x, const exec_failure *failure, bool again, stk_buf *buf)
+static void put_failure(stk_exec *x, uint32_t task, const exec_failure *failure, bool again,
+                        stk_buf *buf)
 {
     stk_json_open(buf, NULL, '{');
     stk_json_put_text(buf, "class", stk_failure_word(failure->class));
@@ -81,8 +82,10 @@ static void put_failure(stk_exec *x, const exec_failure *failure, bool again, st
     stk_json_put_known_raw(buf, "granted", failure->got);
     stk_json_put_known_text(buf, "traceback", failure->traceback);
     stk_json_put_known_text(buf, "where", failure->where);
-    if (failure->ending != NULL && x->graph.grow != NULL && !again) {
+    if (failure->ending != NULL && x->graph.grow != NULL) {
         stk_exec_put_left(x, failure->ending, buf);
+    } else if (x->graph.grow != NULL) {
+        x->graph.grown[task].n_left = 0; /* an earlier attempt's */
     }
     stk_json_close(buf, '}');
 }
@@ -94,6 +97,7 @@ static void hide_all(stk_exec *x, uint32_t task, exec_failure *f)
     f->text = stk_exec_hide(s, f->text, x->scratch);
     f->type = stk_exec_hide(s, f->type, x->scratch);
     f->message = stk_exec_hide(s, f->message, x->scratch);
+    f->raw = stk_exec_hide(s, f->raw, x->scratch);
     f->traceback = stk_exec_hide(s, f->traceback, x->scratch);
     f->where = stk_exec_hide(s, f->where, x->scratch);
 }
@@ -116,7 +120,7 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
     STK_TRY(stk_err_if_null(clipped.text, err));
     STK_BUF_AUTO data =
         STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 3); /* also for the digests of its outputs */
-    put_failure(x, failure, again, &data);
+    put_failure(x, task, failure, again, &data);
     stk_sched_event failed = {.kind = STK_EV_TASK_FAILED,
                               .task = task,
                               .failure = failure->class,
@@ -209,6 +213,7 @@ int stk_exec_fail_ending(stk_exec *x, const exec_ending *e, stk_err *err)
         failure.text = error_text(x, e->task, error, failure.class, x->scratch);
         failure.type = error->type;
         failure.message = error->message;
+        failure.raw = error->raw;
         failure.traceback = error->traceback;
         failure.where = error->where;
     } else if (o->ok) {

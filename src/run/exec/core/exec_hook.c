@@ -68,6 +68,8 @@ static int start_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *e
         job.argv = argv;
     } else {
         job.python = stk_text_or(step->python, hook->python);
+        job.interpreter = step->interpreter;
+        job.spawn = step->interpreter != NULL;
     }
     return x->config.backend->ops->start(x->config.backend, &job, err);
 }

@@ -309,7 +309,7 @@ static int drain(stk_exec *x, stk_err *err)
         if (report.kind == STK_REPORT_ENDED) {
             STK_TRY(take_end(x, &report, err));
         } else if (report.kind == STK_REPORT_NOTE) {
-            STK_TRY(stk_exec_emit_note(x, report.text, err));
+            STK_TRY(stk_exec_emit_word(x, &report, err));
         } else if (report.id < x->n_tasks && x->tasks[report.id].slot != NULL) {
             x->tasks[report.id].slot->pid = report.pid;
             if (x->config.on_started != NULL) {

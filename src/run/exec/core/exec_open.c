@@ -56,6 +56,9 @@ static int emit_created(stk_exec *x, stk_err *err)
     stk_json_put_text(&buf, "mode", stk_mode_word(c->mode));
     stk_json_put_text(&buf, "policy", c->policy == STK_POLICY_STRICT ? "strict" : "fit");
     stk_json_put_whole(&buf, "max_workers", c->max_workers);
+    if (c->in_order) {
+        stk_json_put_bool(&buf, "in_order", true);
+    }
     stk_json_open(&buf, "parameters", '{');
     for (uint32_t i = 0; i < stk_spec_n_params(x->spec); i++) {
         const stk_param *p = stk_spec_param(x->spec, i);
@@ -146,7 +149,8 @@ static int init_exec(stk_exec *x, stk_err *err)
     }
     stk_exec_lookup_init(&x->lookup, c->store, c->plan, x->arena);
     x->lookup.sum = x->sum;
-    return stk_exec_schedule(c->plan, c->capacity, c->mode, c->max_workers, c->run, &x->sched, err);
+    return stk_exec_schedule(c->plan, c->capacity, c->mode, c->max_workers, c->in_order, c->run,
+                             &x->sched, err);
 }
 
 /* Folds or commits the events before the loop's first turn. */

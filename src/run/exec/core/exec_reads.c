@@ -29,28 +29,12 @@ static bool begins_with(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0;
 }
 
-/* The system's programs and devices, installed packages, and our store. */
-static bool is_file_left_out(const stk_exec *x, const char *path)
+/* Our store; _worker/reads.py leaves out what else doesn't count. */
+static bool is_in_store(const stk_exec *x, const char *path)
 {
-    static const char *const starts[] = {"/proc/", "/dev/", "/sys/", "/run/",
-                                         "/usr/",  "/lib",  "/bin/", "/sbin/"};
-    static const char *const parts[] = {"/site-packages/", "/dist-packages/", "/__pycache__/"};
     const char *store = stk_store_path(x->config.store);
     size_t n = strlen(store);
-    if (strncmp(path, store, n) == 0 && (path[n] == '/' || path[n] == '\0')) {
-        return true;
-    }
-    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
-        if (begins_with(path, starts[i])) {
-            return true;
-        }
-    }
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (strstr(path, parts[i]) != NULL) {
-            return true;
-        }
-    }
-    return false;
+    return strncmp(path, store, n) == 0 && (path[n] == '/' || path[n] == '\0');
 }
 
 /* Variables that Stoker sets, that the cache key has already, or that tell terminals and sessions
@@ -112,11 +96,12 @@ static bool is_variable_left_out(const stk_settings *s, const char *name)
 typedef struct collector {
     stk_exec *x;
     const stk_settings *settings;
-    stk_buf out;     /* the JSON object */
-    stk_buf unseen;  /* sentences */
-    stk_map known;   /* members of `seen`, and records that were put */
-    stk_map written; /* paths that the step wrote */
-    size_t left;     /* bytes that may still be summed */
+    stk_buf out;      /* the JSON object */
+    stk_buf unseen;   /* sentences */
+    stk_map known;    /* members of `seen`, and records that were put */
+    stk_map written;  /* paths that the step wrote */
+    int64_t start_ns; /* of the attempt, by the clock of its files */
+    size_t left;      /* bytes that may still be summed */
 } collector;
 
 /* The names in the folder that the step wrote: "a/b/". */
@@ -135,6 +120,21 @@ static const char *own_names(const collector *c, const char *records, size_t len
     return stk_text_or(stk_buf_keep(&names, c->x->arena), "");
 }
 
+static void add_unseen(collector *c, const char *text)
+{
+    if (c->unseen.len == 0 || strstr(c->unseen.data, text) == NULL) {
+        stk_buf_separate(&c->unseen, "; ");
+        stk_buf_text(&c->unseen, text);
+    }
+}
+
+/* Whether the step had written what it read: not if the file is older than the attempt. */
+static bool is_own(const collector *c, const char *path, int64_t mtime_ns)
+{
+    uint64_t value;
+    return stk_map_get(&c->written, path, &value) && (mtime_ns == 0 || mtime_ns >= c->start_ns);
+}
+
 /* A file as the step found it: `text` is "SIZE:MTIME:INODE:PATH". */
 static void take_file(collector *c, const char *text, bool may_change)
 {
@@ -149,14 +149,16 @@ static void take_file(collector *c, const char *text, bool may_change)
         return;
     }
     const char *path = text + n;
-    if (stk_map_get(&c->written, path, &value) || stk_map_get(&c->known, path, &value) ||
-        is_file_left_out(c->x, path)) {
+    if (is_own(c, path, mtime) || stk_map_get(&c->known, path, &value) || is_in_store(c->x, path)) {
         return;
     }
     bool is_same = stat(path, &st) == 0 && st.st_size == size && st.st_ino == inode &&
                    (mtime == 0 || stk_reads_mtime_ns(&st) == mtime);
     if (!is_same && may_change) {
-        return; /* the step wrote it */
+        const char *which =
+            stk_arena_printf(c->x->arena, "what it read of %s, which it changed", path);
+        add_unseen(c, stk_text_or(which, "files that it changed"));
+        return;
     }
     if (is_same && (size_t)size <= c->left) {
         stk_reads_sum_file(path, size, hex);
@@ -188,7 +190,7 @@ static void take_folder(collector *c, const char *text, const char *records, siz
     stk_buf_add(&key, text + n, n_path);
     const char *path = stk_arena_dup(c->x->arena, stk_text_or(key.data, ""));
     stk_buf_char(&key, '/');
-    if (path == NULL || key.failed || is_file_left_out(c->x, key.data) ||
+    if (path == NULL || key.failed || is_in_store(c->x, key.data) ||
         stk_map_get(&c->known, key.data, &value)) {
         return;
     }
@@ -222,17 +224,9 @@ static void take_absent(collector *c, const char *path)
 {
     uint64_t value;
     if (!stk_map_get(&c->written, path, &value) && !stk_map_get(&c->known, path, &value) &&
-        !is_file_left_out(c->x, path) && !stk_file_exists(path)) {
+        !is_in_store(c->x, path) && !stk_file_exists(path)) {
         (void)stk_map_put(&c->known, path, 1);
         stk_json_put_text(&c->out, path, "absent");
-    }
-}
-
-static void add_unseen(collector *c, const char *text)
-{
-    if (c->unseen.len == 0 || strstr(c->unseen.data, text) == NULL) {
-        stk_buf_separate(&c->unseen, "; ");
-        stk_buf_text(&c->unseen, text);
     }
 }
 
@@ -290,7 +284,7 @@ static void add_kind(collector *c, const exec_ending *e)
     } else if (stk_exec_is_contained(c->x, e->task)) {
         add_unseen(c, "what it reads in its container");
     } else if (e->step->python == NULL) {
-        add_unseen(c, "what its programs read, unless they are Python");
+        add_unseen(c, "what its programs read, unless they are Python with Stoker's PYTHONPATH");
     }
 }
 
@@ -304,10 +298,15 @@ int stk_exec_reads_collect(stk_exec *x, const exec_ending *e, const char *seen,
                    .left = SUM_ALL};
     STK_TEXT_AUTO records = NULL;
     size_t len = 0;
+    struct stat st;
     const char *dir = stk_exec_dir(x, e->task, stk_exec_attempt(x, e->task), x->scratch);
     const char *path = stk_arena_printf(x->scratch, "%s/reads", dir);
+    const char *task = stk_arena_printf(x->scratch, "%s/task.json", dir);
     stk_err why = {0};
     *ret_unseen = NULL;
+    if (stat(stk_text_or(task, ""), &st) == 0) {
+        c.start_ns = stk_reads_mtime_ns(&st);
+    }
     take_seen(&c, seen);
     if (e->step->settings->cache.track != STK_TRACK_OFF) {
         add_kind(&c, e);

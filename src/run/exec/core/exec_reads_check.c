@@ -98,7 +98,8 @@ const char *stk_exec_reads_list(const char *seen, stk_arena *arena)
         if (is_read && n++ < SHOWN) {
             stk_buf_separate(&list, ", ");
             bool is_below = n_here > 0 && strncmp(key, here, n_here) == 0 && key[n_here] == '/';
-            stk_buf_text(&list, is_below ? key + n_here + 1 : key);
+            const char *shown = is_below ? key + n_here + 1 : key;
+            stk_buf_text(&list, *shown == '\0' ? "./" : shown);
         }
     }
     if (n > SHOWN) {

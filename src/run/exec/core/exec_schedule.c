@@ -45,7 +45,8 @@ static int add_tasks(stk_sched *sched, const stk_plan *plan, stk_err *err)
 }
 
 int stk_exec_schedule(const stk_plan *plan, const stk_capacity *capacity, stk_mode mode,
-                      uint32_t max_workers, const char *run, stk_sched **ret_sched, stk_err *err)
+                      uint32_t max_workers, bool in_order, const char *run, stk_sched **ret_sched,
+                      stk_err *err)
 {
     stk_pack_device devices[STK_LIMIT_DEVICES];
     stk_plan_pack_devices(capacity, devices);
@@ -53,6 +54,7 @@ int stk_exec_schedule(const stk_plan *plan, const stk_capacity *capacity, stk_mo
                                .memory_bytes = capacity->memory_bytes,
                                .host = {devices, capacity->n_devices, capacity->links},
                                .max_workers = max_workers,
+                               .by_number = in_order,
                                .mode = mode,
                                .seed = stk_hash_bytes(run, strlen(run), 0)};
     for (uint32_t i = 0; i < capacity->n_places; i++) {
@@ -114,6 +116,7 @@ typedef struct refold {
     stk_policy policy;
     stk_mode mode;
     uint32_t max_workers;
+    bool in_order;
     stk_err *err;
 } refold;
 
@@ -191,8 +194,8 @@ static int begin_again(refold *r)
 {
     stk_sched_free(r->sched);
     r->sched = NULL;
-    STK_TRY(stk_exec_schedule(r->plan, r->capacity, r->mode, r->max_workers, r->run, &r->sched,
-                              r->err));
+    STK_TRY(stk_exec_schedule(r->plan, r->capacity, r->mode, r->max_workers, r->in_order, r->run,
+                              &r->sched, r->err));
     for (uint32_t i = 0; i < r->n_tasks; i++) {
         const refold_task *t = &r->tasks[i];
         if (r->grows) {
@@ -220,6 +223,7 @@ static void read_created(refold *r, const stk_json *data)
     bool is_strict = stk_json_is(stk_json_get(data, "policy"), "strict");
     r->policy = is_strict ? STK_POLICY_STRICT : STK_POLICY_FIT;
     r->max_workers = (uint32_t)stk_json_get_whole(data, "max_workers", 0);
+    r->in_order = stk_json_is_true(stk_json_get(data, "in_order"));
 }
 
 static void read_started(const refold *r, const stk_json *data, stk_sched_event *event)

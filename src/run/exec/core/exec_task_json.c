@@ -178,6 +178,9 @@ int stk_exec_put_task(stk_exec *x, uint32_t task, uint32_t attempt, const char *
     stk_json_open(buf, NULL, '{');
     stk_json_put_whole(buf, "stoker", 1);
     stk_json_put_text(buf, "run", x->config.run);
+    if (x->config.name != NULL && strcmp(x->config.name, x->config.run) != 0) {
+        stk_json_put_text(buf, "run_name", x->config.name);
+    }
     stk_json_put_text(buf, "pipeline", stk_spec_name(x->spec));
     stk_json_put_text(buf, "step", step->name);
     stk_json_put_whole(buf, "task", stk_exec_id(x, task));
@@ -186,7 +189,7 @@ int stk_exec_put_task(stk_exec *x, uint32_t task, uint32_t attempt, const char *
     stk_json_put_text(buf, "store", stk_store_path(x->config.store));
     stk_json_put_text(buf, "kind", step->python != NULL ? "python" : "command");
     if (step->python != NULL) {
-        bool spawns = step->settings->isolation == STK_ISOLATION_SPAWN;
+        bool spawns = step->settings->isolation == STK_ISOLATION_SPAWN || step->interpreter != NULL;
         stk_json_put_text(buf, "entry", step->python);
         stk_json_put_text(buf, "isolation", spawns ? "spawn" : "fork");
         if (step->settings->timeout_ms > 0) {

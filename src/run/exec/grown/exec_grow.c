@@ -405,6 +405,7 @@ int stk_exec_keep_failure(stk_exec *x, uint32_t task, const exec_failure *failur
     stk_json_put_text(&buf, "text", failure->text);
     stk_json_put_text(&buf, "type", failure->type);
     stk_json_put_text(&buf, "message", failure->message);
+    stk_json_put_text(&buf, "raw", failure->raw);
     stk_json_put_text(&buf, "traceback", failure->traceback);
     stk_json_close(&buf, '}');
     x->graph.grown[task].fallback = stk_buf_keep(&buf, x->arena);

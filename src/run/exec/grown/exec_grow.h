@@ -48,11 +48,14 @@ bool stk_exec_scope_parent(const stk_exec *x, uint32_t task, uint32_t i, uint32_
                            const exec_scope **ret_scope, uint32_t *ret_rank);
 /* The scope with which a task begins: its parent's; an empty one for a join and the first task. */
 const exec_scope *stk_exec_scope_base(const stk_exec *x, uint32_t task);
-/* The artifact of a parent with that name and content, or NULL. */
+/* The artifact of a parent, or of the failed attempt that a fallback replaces, with that name and
+ * content; or NULL. */
 exec_artifact *stk_exec_scope_inherited(const stk_exec *x, uint32_t task, const char *name,
                                         const char *digest);
 /* Makes the scopes after a finished task. */
 int stk_exec_scope_end(stk_exec *x, uint32_t task, const exec_made *made, stk_err *err);
+/* Keeps what a failed attempt made, for the fallback. */
+int stk_exec_scope_leave(stk_exec *x, uint32_t task, const exec_made *made, stk_err *err);
 /* Finds the artifacts that an input takes from a step's output: one, or for a join a list in the
  * order of its inputs. In x->scratch. STK_E_NOT_FOUND: there is none. */
 int stk_exec_scope_from(stk_exec *x, uint32_t task, const stk_input *in,

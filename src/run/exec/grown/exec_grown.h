@@ -44,7 +44,9 @@ typedef struct exec_grown {
     exec_artifact *items;
     const char *refusal;  /* a sentence: why the task can't run here; or NULL */
     const char *fallback; /* JSON of the final failure that its next attempt replaces, or NULL */
-    uint32_t origin;      /* its counterpart in the cloned run, or STK_GROW_NONE */
+    exec_scope *left; /* what the last failed attempt made, by rank, for the fallback; or NULL */
+    uint32_t n_left;
+    uint32_t origin; /* its counterpart in the cloned run, or STK_GROW_NONE */
     bool is_clone;
 } exec_grown;
 

@@ -376,6 +376,10 @@ void stk_exec_put_left(stk_exec *x, const exec_ending *e, stk_buf *buf)
     }
     put_part(buf, &made.parts[0]);
     put_ranks(buf, &made);
+    if (stk_exec_step(x, e->task)->fallback &&
+        stk_exec_scope_leave(x, e->task, &made, &ignored) < 0) {
+        buf->failed = true;
+    }
 }
 
 /* --- read from an event --- */

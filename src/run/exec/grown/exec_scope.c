@@ -68,6 +68,12 @@ exec_artifact *stk_exec_scope_inherited(const stk_exec *x, uint32_t task, const 
             return (exec_artifact *)(uintptr_t)a; /* this file owns it; const is for readers */
         }
     }
+    for (uint32_t k = 0; k < x->graph.grown[task].n_left; k++) { /* a fallback takes these over */
+        const exec_artifact *a = stk_exec_scope_find(&x->graph.grown[task].left[k], name);
+        if (a != NULL && strcmp(a->ref.digest, digest) == 0) {
+            return (exec_artifact *)(uintptr_t)a;
+        }
+    }
     return NULL;
 }
 
@@ -143,6 +149,20 @@ int stk_exec_scope_end(stk_exec *x, uint32_t task, const exec_made *made, stk_er
     g->scopes = scopes;
     g->n_scopes = made->n_parts;
     g->items = made->items;
+    return 0;
+}
+
+int stk_exec_scope_leave(stk_exec *x, uint32_t task, const exec_made *made, stk_err *err)
+{
+    static const exec_scope nothing;
+    exec_grown *g = &x->graph.grown[task];
+    exec_scope *left = stk_arena_array(x->arena, made->n_parts, sizeof *left);
+    STK_TRY(stk_err_if_null(left, err));
+    for (uint32_t i = 0; i < made->n_parts; i++) {
+        STK_TRY(merge(x, &nothing, &made->parts[i], &left[i], err));
+    }
+    g->left = left;
+    g->n_left = made->n_parts;
     return 0;
 }
 
@@ -290,19 +310,36 @@ static int number_artifact(flow_writer *w, exec_artifact *a)
     return 0;
 }
 
+static int put_scope(flow_writer *w, const char *key, const exec_scope *scope)
+{
+    stk_json_open(w->out, key, '{');
+    for (uint32_t i = 0; i < scope->n; i++) {
+        STK_TRY(number_artifact(w, scope->items[i]));
+        stk_json_put_whole(w->out, scope->items[i]->name, scope->items[i]->number);
+    }
+    stk_json_close(w->out, '}');
+    return 0;
+}
+
 static int put_parent(flow_writer *w, uint32_t task, uint32_t rank, const exec_scope *scope)
 {
     stk_json_open(w->out, NULL, '{');
     stk_json_put_text(w->out, "step", stk_exec_step(w->x, task)->name);
     stk_json_put_whole(w->out, "task", stk_exec_id(w->x, task));
     stk_json_put_whole(w->out, "rank", rank);
-    stk_json_open(w->out, "scope", '{');
-    for (uint32_t i = 0; i < scope->n; i++) {
-        STK_TRY(number_artifact(w, scope->items[i]));
-        stk_json_put_whole(w->out, scope->items[i]->name, scope->items[i]->number);
+    STK_TRY(put_scope(w, "scope", scope));
+    stk_json_close(w->out, '}');
+    return 0;
+}
+
+/* What the failed attempt made, by rank, for the fallback. */
+static int put_left(flow_writer *w, const exec_grown *g)
+{
+    stk_json_open(w->out, "left", '[');
+    for (uint32_t i = 0; g->fallback != NULL && i < g->n_left; i++) {
+        STK_TRY(put_scope(w, NULL, &g->left[i]));
     }
-    stk_json_close(w->out, '}');
-    stk_json_close(w->out, '}');
+    stk_json_close(w->out, ']');
     return 0;
 }
 
@@ -382,8 +419,9 @@ int stk_exec_put_scope(stk_exec *x, uint32_t task, stk_buf *buf, stk_err *err)
     for (uint32_t i = 0; stk_exec_scope_parent(x, task, i, &parent, &scope, &rank); i++) {
         STK_TRY(put_parent(&w, parent, rank, scope));
     }
-    stk_json_close(&refs, ']');
     stk_json_close(&out, ']');
+    STK_TRY(put_left(&w, &x->graph.grown[task]));
+    stk_json_close(&refs, ']');
     STK_TRY(put_frames(&w, task));
     put_next(&w, stk_exec_step(x, task));
     stk_json_open(buf, "flow", '{');

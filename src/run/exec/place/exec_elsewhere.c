@@ -247,6 +247,7 @@ static int new_away(stk_exec *x, uint32_t task, const stk_place *place, stk_job_
     STK_TRY(stk_err_if_null(away, err));
     *away = (stk_job_elsewhere){.backend = number_of_place(x, task),
                                 .image = stk_exec_away_image(x, task),
+                                .image_named = place->image,
                                 .options = stk_text_or(place->options, "{}"),
                                 .resources = resources_of(x, task, place),
                                 .attach = x->tasks[task].attach};

@@ -1,0 +1,266 @@
+"""What the client answers besides runs, artifacts, models, tags and secrets.
+
+Much of it is that there is nothing: a store has one user and one project, and no schedules, services,
+deployments or connectors. A list of these is an empty page; asking for one is a KeyError.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Iterable, Mapping, Optional
+
+from . import artifacts, models, runs, secrets, stacks, tags, targets
+from .configuration import PipelineSnapshotResponse
+from .page import Page, page_of
+from .responses import ProjectResponse, Response, UserResponse, found_by, project, user
+
+# What there is none of → why.
+NONE = {
+    "schedule": "Stoker runs no service; cron or systemd can start the program",
+    "run_template": "a run's program is its template: start it again",
+    "build": "`stoker build` builds images",
+    "code_repository": "a run keeps the digest of its code",
+    "service": "Stoker runs no service",
+    "deployment": "Stoker runs no service, so there is nothing to deploy to",
+    "service_connector": "credentials are those of the machine and of stoker.yaml",
+    "service_account": "a store has no accounts",
+    "api_key": "a store has no accounts",
+    "authorized_device": "a store has no accounts",
+    "webhook": "Stoker runs no service that could be called",
+    "webhook_trigger": "Stoker runs no service that could be called",
+    "schedule_trigger": "Stoker runs no service that could start runs",
+    "platform_event_trigger": "Stoker runs no service that could start runs",
+    "snapshot_trigger": "Stoker runs no service that could start runs",
+    "hook_invocation": "what a hook printed is in its step's log",
+    "resource_request": "`stoker why` says what a step waits for",
+    "run_wait_condition": "wait() asks at the terminal",
+}
+
+
+def _plural(word: str) -> str:
+    return word[:-1] + "ies" if word.endswith("y") else word + "s"
+
+
+LISTS = {f"list_{_plural(word)}": word for word in NONE if word != "api_key"}
+GETS = {f"get_{word}": word for word in NONE}
+
+
+def nothing(name: str) -> Any:
+    """The function of the client that lists, or gets, what there is none of; None for another
+    name."""
+    if name in LISTS:
+
+        def answer(*args: Any, **given: Any) -> Any:
+            return Page([], 0, size=int(given.get("size") or 20))
+
+    elif name in GETS:
+
+        def answer(name_id_or_prefix: Any = None, *args: Any, **given: Any) -> Any:
+            word = GETS[name]
+            shown = word.replace("_", " ")
+            raise KeyError(f"there is no {shown} '{name_id_or_prefix}': {NONE[word]}")
+
+    else:
+        return None
+    answer.why = f"there is none: {NONE[LISTS.get(name) or GETS[name]]}"  # type: ignore
+    return answer
+
+
+class ServerSettingsResponse(Response):
+    """The settings of the store: there is no server."""
+
+    name = server_name = "stoker"
+    active = True
+    enable_analytics = display_announcements = display_updates = False
+    logo_url = last_user_activity = None
+
+    def __init__(self) -> None:
+        self.id = project().id
+
+
+class Answers:
+    """Part of :class:`stoker._zen.client.Client`."""
+
+    # ------------------------------------------------------------------ links of models
+
+    def list_model_version_artifact_links(
+        self, **given: Any
+    ) -> Page[models.ModelVersionArtifactResponse]:
+        """Which artifacts belong to which versions of models."""
+        return models.list_artifact_links(given)
+
+    def list_model_version_pipeline_run_links(
+        self, **given: Any
+    ) -> Page[models.ModelVersionPipelineRunResponse]:
+        """Which runs belong to which versions of models."""
+        return models.list_run_links(given)
+
+    def delete_model_version_artifact_link(
+        self, model_version_id: Any, artifact_version_id: Any
+    ) -> None:
+        """Remove an artifact from a version of a model; it stays in the store. Raises KeyError."""
+        version = targets.model_version({"model_version_id": model_version_id})
+        wanted = str(getattr(artifact_version_id, "id", artifact_version_id))
+        some = [one for one in version._links() if wanted in (str(one.id), one.name)]
+        if not some:
+            raise KeyError(
+                f"version '{version.name}' of model '{version.model.name}' has no artifact '{wanted}'"
+            )
+        version.unlink(some)
+
+    def delete_all_model_version_artifact_links(
+        self, model_version_id: Any, only_links: bool = True
+    ) -> None:
+        """Remove all artifacts from a version of a model, and from the store unless
+        ``only_links``."""
+        version = targets.model_version({"model_version_id": model_version_id})
+        some = version._links()
+        version.unlink(some)
+        if not only_links:
+            for one in some:
+                artifacts.delete_version(one)
+
+    # ------------------------------------------------------------------ tags and metadata by id
+
+    def attach_tag(self, tag: Any, resources: Iterable[Any]) -> None:
+        """Add a tag to objects, each with ``id`` and ``type``; makes the tag. Raises KeyError."""
+        tags.make([tag])
+        for one in resources:
+            targets.tag_by_id(one, tags.named(tag), add=True)
+
+    def detach_tag(self, tag_name_or_id: Any, resources: Iterable[Any]) -> None:
+        """Remove a tag from objects, each with ``id`` and ``type``. Raises KeyError."""
+        name = tags.get(tag_name_or_id).name
+        for one in resources:
+            targets.tag_by_id(one, [name], add=False)
+
+    def create_run_metadata(
+        self, metadata: Dict[str, Any], resources: Iterable[Any], *_: Any, **__: Any
+    ) -> None:
+        """Attach metadata to objects, each with ``id`` and ``type``. Raises KeyError."""
+        for one in resources:
+            targets.log_by_id(one, metadata)
+
+    def prune_artifacts(
+        self, only_versions: bool = True, delete_from_artifact_store: bool = False, **_: Any
+    ) -> None:
+        """Remove the versions of artifacts that no run made or took; content goes once nothing
+        refers to it."""
+        used = artifacts.used()
+        for one in artifacts.versions_of():
+            if one.id not in used:
+                artifacts.delete_version(one)
+
+    # ------------------------------------------------------------------ snapshots
+
+    def list_snapshots(self, **given: Any) -> Page[PipelineSnapshotResponse]:
+        """What runs were started with; none of them has a name."""
+        if given.pop("named_only", True) is not False:
+            return Page([], 0)
+        found = [run.snapshot for run in runs.runs()]
+        asked = {
+            "id": lambda s: s.id,
+            "created": lambda s: s.created,
+            "updated": lambda s: s.updated,
+            "pipeline": lambda s: [s.pipeline.name, s.pipeline.id],
+        }
+        return page_of("snapshots", found, given, asked)
+
+    def get_snapshot(self, name_id_or_prefix: Any, **_: Any) -> PipelineSnapshotResponse:
+        """What a run was started with, by ``run.snapshot.id``; raises KeyError."""
+        wanted = str(getattr(name_id_or_prefix, "id", name_id_or_prefix))
+        for run in reversed(runs.runs()):
+            if str(run.snapshot.id) == wanted:
+                return run.snapshot
+        raise KeyError(f"there is no snapshot '{wanted}': a run's program is its template")
+
+    # ------------------------------------------------------------------ flavors
+
+    def get_flavor(self, name_id_or_prefix: Any, **_: Any) -> stacks.FlavorResponse:
+        """A kind of component; raises KeyError."""
+        return stacks.get_flavor(name_id_or_prefix)
+
+    def get_flavor_by_name_and_type(self, name: str, component_type: Any) -> stacks.FlavorResponse:
+        """A kind of component of a type; raises KeyError."""
+        return stacks.get_flavor(name, component_type)
+
+    def get_flavors_by_type(self, component_type: Any) -> Page[stacks.FlavorResponse]:
+        """The kinds of a type."""
+        return stacks.list_flavors({"type": component_type})
+
+    def list_flavors(self, **given: Any) -> Page[stacks.FlavorResponse]:
+        """The kinds of components."""
+        return stacks.list_flavors(given)
+
+    # ------------------------------------------------------------------ users, projects, settings
+
+    def get_user(self, name_id_or_prefix: Any, *_: Any, **__: Any) -> UserResponse:
+        """The only user; raises KeyError for another."""
+        found: UserResponse = found_by("user", name_id_or_prefix, [user()])
+        return found
+
+    def list_users(self, **given: Any) -> Page[UserResponse]:
+        """The only user."""
+        return page_of("users", [user()], given, _NAMED)
+
+    def get_project(self, name_id_or_prefix: Any = None, *_: Any, **__: Any) -> ProjectResponse:
+        """The only project; raises KeyError for another."""
+        if name_id_or_prefix is None:
+            return project()
+        found: ProjectResponse = found_by("project", name_id_or_prefix, [project()])
+        return found
+
+    def list_projects(self, **given: Any) -> Page[ProjectResponse]:
+        """The only project."""
+        return page_of("projects", [project()], given, _NAMED)
+
+    def set_active_project(self, project_name_or_id: Any) -> ProjectResponse:
+        """The only project; raises KeyError for another."""
+        return self.get_project(project_name_or_id)
+
+    def get_settings(self, **_: Any) -> ServerSettingsResponse:
+        """The settings of the store."""
+        return ServerSettingsResponse()
+
+    @property
+    def config_directory(self) -> Any:
+        """The store's folder as a path, or None."""
+        from pathlib import Path
+
+        folder = artifacts.store_folder()
+        return None if folder is None else Path(folder)
+
+    @property
+    def uses_local_configuration(self) -> bool:
+        """Whether a folder ``.zen`` is here; Stoker needs none."""
+        return os.path.isdir(".zen")
+
+    @staticmethod
+    def is_repository_directory(path: Any) -> bool:
+        """Whether a folder has a store."""
+        return os.path.isdir(os.path.join(path, ".stoker"))
+
+    # ------------------------------------------------------------------ secrets
+
+    def get_secret_by_name_and_private_status(
+        self, name: str, private: Optional[bool] = None, **_: Any
+    ) -> secrets.SecretResponse:
+        """A secret by its whole name; raises KeyError."""
+        found = secrets.get(name, False)
+        if private is not None and found.private != private:
+            raise KeyError(f"there is no {'private' if private else 'public'} secret '{name}'")
+        return found
+
+    def list_secrets_by_private_status(
+        self, private: bool, **_: Any
+    ) -> Page[secrets.SecretResponse]:
+        """The private secrets, or the others."""
+        return secrets.list_secrets({"private": private})
+
+
+_NAMED: Mapping[str, Any] = {
+    "id": lambda one: one.id,
+    "name": lambda one: one.name,
+    "created": lambda one: one.created,
+    "updated": lambda one: one.updated,
+}

@@ -1,0 +1,139 @@
+"""The contexts of steps and pipelines with ZenML's attributes."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from .._decorators import pipeline as front
+from .._definition.graph import active_graph
+from .._worker import context as worker
+from . import errors, models, records, runs
+from . import model as declared
+
+
+class StepContext:
+    """The running step; what isn't here is as in :class:`stoker.StepContext`."""
+
+    def __init__(self, native: worker.StepContext) -> None:
+        self._native = native
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._native, name)
+
+    @property
+    def pipeline(self) -> runs.PipelineResponse:
+        """Its pipeline."""
+        return runs.PipelineResponse(str(self._native._task.get("pipeline", "")))
+
+    @property
+    def pipeline_run(self) -> Run:
+        """Its run."""
+        return Run(self._native)
+
+    @property
+    def step_run(self) -> Step:
+        """The step itself."""
+        return Step(self._native)
+
+    @property
+    def model(self) -> declared.Model:
+        """The version of its model.
+
+        Raises:
+            StepContextError: it has none.
+        """
+        given = self._native.extra.get("model")
+        if not isinstance(given, dict):
+            raise errors.__getattr__("StepContextError")(
+                f"step '{self._native.step_name}' has no model: give one to @step or @pipeline"
+            )
+        found = models.get_model_exactly(str(given["name"]))
+        version = models.get_model_version(found, given.get("version_id") or given.get("version"))
+        return declared.bound(version, given)
+
+    @property
+    def model_version(self) -> models.ModelVersionResponse:
+        """The same, as the client shows it."""
+        return self.model._get_model_version()
+
+    @property
+    def inputs(self) -> Any:
+        """Name → artifact, of the inputs that aren't parameters."""
+        return runs.run_of(self._native.run_id).steps[self._native.step_name].regular_inputs
+
+
+def _head(native: worker.StepContext) -> str:
+    """The run; of a part of a dynamic run, its first part."""
+    kept = native.extra.get("zenml") or {}
+    return str(kept.get("part_of") or native.run_id)
+
+
+class Run:
+    """The run of the running step: its id and name at once, the rest from the store."""
+
+    def __init__(self, native: worker.StepContext) -> None:
+        self._run = _head(native)
+        self.id = records.id_of("run", self._run)
+        kept = native.extra.get("zenml") or {}  # of a part of a dynamic run
+        self.name: str = kept.get("run_name") or native._task.get("run_name") or native.run_id
+        self.pipeline = runs.PipelineResponse(str(native._task.get("pipeline", "")))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(runs.run_of(self._run), name)
+
+
+class Step:
+    """The running step: its id, name and parameters at once, the rest from the store."""
+
+    def __init__(self, native: worker.StepContext) -> None:
+        self._native = native
+        self.id = records.id_of("step", f"{_head(native)}/{native.step_name}")
+        kept = native.extra.get("zenml") or {}
+        self.name = str(kept.get("shown") or native.step_name)
+        self.config = native.step_run.config
+        self.pipeline_run_id = records.id_of("run", _head(native))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(runs.run_of(self._native.run_id).steps[self.name], name)
+
+
+def get_step_context() -> StepContext:
+    """The running step's context.
+
+    Raises:
+        RuntimeError: no step is running in this process.
+    """
+    return StepContext(worker.get_step_context())
+
+
+class PipelineContext(front.PipelineContext):
+    """The pipeline whose body is running, with its model as ZenML has it."""
+
+    @property
+    def pipeline(self) -> PipelineContext:
+        """Itself."""
+        return self
+
+    @property
+    def pipeline_configuration(self) -> PipelineContext:
+        """Itself."""
+        return self
+
+    configuration = pipeline_configuration
+
+
+def get_pipeline_context() -> PipelineContext:
+    """The context of the pipeline whose body is running.
+
+    Raises:
+        RuntimeError: no pipeline is being built.
+    """
+    graph = active_graph()
+    if graph is None:
+        front.get_pipeline_context()  # raises
+        raise AssertionError
+    made = PipelineContext(graph.pipeline)
+    given: Optional[Any] = made.model
+    if given is not None:
+        made.model = declared.Model(**given.given())
+    return made

@@ -1,0 +1,73 @@
+"""ZenML's exceptions: the name, and which of Python's exceptions it also is."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Type
+
+from .._base.errors import StokerError
+
+ZenMLBaseException = StokerError
+
+_ALSO: Dict[str, Type[BaseException]] = {
+    "EntityCreationError": RuntimeError,
+    "GitNotFoundError": ImportError,
+    "SecretsStoreNotConfiguredError": NotImplementedError,
+    "BackupSecretsStoreNotConfiguredError": NotImplementedError,
+    "OAuthError": ValueError,
+}
+_PLAIN = [
+    "ArtifactStoreInterfaceError",
+    "AuthorizationException",
+    "BuildContextTooLargeError",
+    "CredentialsNotValid",
+    "CustomFlavorImportError",
+    "DoesNotExistException",
+    "EntityCorruptedError",
+    "EntityExistsError",
+    "HookExecutionException",
+    "HydrationError",
+    "IllegalOperationError",
+    "InitializationException",
+    "InputResolutionError",
+    "IntegrationError",
+    "MaterializerInterfaceError",
+    "MaxConcurrentTasksError",
+    "MethodNotAllowedError",
+    "RunMonitoringError",
+    "RunStoppedException",
+    "SettingsResolvingError",
+    "StackComponentDeploymentError",
+    "StackComponentInterfaceError",
+    "StackValidationError",
+    "StepContextError",
+    "StepExecutionException",
+    "SubscriptionUpgradeRequiredError",
+    "TunnelError",
+    "WebhookInactiveError",
+]
+
+NAMES = ("StepInterfaceError", "ZenKeyError", "ZenMLBaseException", *_ALSO, *_PLAIN)
+
+
+class ZenKeyError(StokerError, KeyError):
+    """There is no such object."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class EntityExistsError(StokerError):
+    """An object of this name exists already."""
+
+
+class IllegalOperationError(StokerError):
+    """The object doesn't allow this."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in NAMES:
+        raise AttributeError(f"ZenML has no exception '{name}'")
+    bases = (StokerError, *((_ALSO[name],) if name in _ALSO else ()))
+    made = type(name, bases, {"__doc__": "See ZenML's documentation.", "__module__": __name__})
+    globals()[name] = made
+    return made

@@ -1,0 +1,93 @@
+"""Artifacts that a pipeline's body names: which version it is, is known when the step starts."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+from .._base import registry
+
+KEY = "stoker.zenml.lazy"  # of the literal that stands for one in a document
+
+
+class LazyArtifact:
+    """A stored artifact by name, looked up when the step that takes it starts."""
+
+    def __init__(self, name: str, version: Optional[str] = None) -> None:
+        self.name, self.version = name, version
+
+    def late_literal(self) -> Dict[str, Any]:
+        """What stands for it in a document."""
+        return {KEY: {"name": self.name, "version": self.version}}
+
+    def load(self, *_: Any) -> Any:
+        """Its value at present."""
+        from .artifacts import get_version
+
+        return get_version(self.name, self.version).load()
+
+    def __repr__(self) -> str:
+        return f"LazyArtifact({self.name!r}, {self.version!r})"
+
+
+MODEL_KEY = "stoker.zenml.lazy_model"
+
+
+KEYS = {KEY, MODEL_KEY}  # of literals whose value is known when the step starts
+
+
+class LazyOfModel:
+    """Something of a version of a model (an artifact, or metadata), looked up when the step that
+    takes it starts."""
+
+    def __init__(self, given: Dict[str, Any]) -> None:
+        self.given = given
+
+    def late_literal(self) -> Dict[str, Any]:
+        """What stands for it in a document."""
+        return {MODEL_KEY: self.given}
+
+    @property
+    def run_metadata(self) -> LazyMetadata:
+        """The artifact's metadata, as late."""
+        return LazyMetadata(self.given)
+
+    def load(self, *_: Any) -> LazyOfModel:
+        """Itself: a step gets the value."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"LazyOfModel({self.given!r})"
+
+
+class LazyMetadata:
+    """Metadata by name, looked up when the step that takes it starts."""
+
+    def __init__(self, given: Dict[str, Any]) -> None:
+        self.given = given
+
+    def __getitem__(self, key: str) -> LazyOfModel:
+        return LazyOfModel({**self.given, "metadata": key})
+
+
+def _come_of_model(given: Dict[str, Any]) -> Any:
+    from . import models
+
+    model = models.get_model_exactly(given["model"])
+    version = models.get_model_version_exactly(model, given.get("version"))
+    if given.get("artifact") is None:
+        return version.run_metadata[given["metadata"]]
+    found = version.get_artifact(given["artifact"], given.get("artifact_version"))
+    if found is None:
+        raise KeyError(
+            f"version '{version.name}' of model '{given['model']}' has no artifact "
+            f"'{given['artifact']}'"
+        )
+    return found.load() if "metadata" not in given else found.run_metadata[given["metadata"]]
+
+
+def _come(given: Dict[str, Any]) -> Any:
+    return LazyArtifact(given["name"], given.get("version")).load()
+
+
+registry.late[KEY] = _come
+registry.late[MODEL_KEY] = _come_of_model

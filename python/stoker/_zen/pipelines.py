@@ -1,0 +1,503 @@
+"""``@pipeline`` and ``@step`` as ZenML's programs see them: what a run returns, in which order its
+steps run, and which versions of models they belong to."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+
+from .._base import registry
+from .._base.binary import run_options
+from .._base.errors import SettingsError, StepInterfaceError, say
+from .._decorators.pipeline import Pipeline
+from .._decorators.step import Step
+from .._definition.graph import active_graph
+from .._definition.layers import PIPELINE_KEYS, STEP_KEYS
+from .._dialect import Tag
+from .._engine.client import PipelineRun
+from .._engine.compiled import Compiled
+from .._engine.config import RunConfiguration
+from . import connected, lazy, models, secrets, tags, whole
+from .configuration import PipelineConfiguration, StepConfiguration
+from .dynamic import running_body, runs_dynamic
+from .runs import PipelineResponse, PipelineRunResponse, get_pipeline
+from .stacks import chosen_place
+from .templates import run_name, stamped
+
+_told = False
+
+
+class ZenPipeline(Pipeline[...]):
+    """A pipeline whose call returns what ZenML's does."""
+
+    def compile(self, *args: Any, **kwargs: Any) -> Compiled:
+        """As :class:`Pipeline` does, with ZenML's order, and with what artifacts are called."""
+        made = super().compile(*args, **kwargs)
+        in_order(made.spec)
+        self.complete(made.spec, self._invocations)
+        return made
+
+    def complete(self, spec: Dict[str, Any], invocations: Mapping[str, Any]) -> None:
+        """Write into a document what its steps' artifacts are called."""
+        now = time.time()
+        for name, step in spec["steps"].items():
+            called = invocations[name].step
+            known = {**_substitutions(spec), **_substitutions(step)}
+            templates: Dict[str, str] = getattr(called, "templates", {})
+            names = {k: stamped(v, known, now) for k, v in templates.items()}
+            kept = {k: _kept(o.config) for k, o in called.outputs.items()}
+            more: Dict[str, Any] = {"outputs": {k: v for k, v in kept.items() if v}, "names": names}
+            if hasattr(called.entrypoint, "__self__"):
+                more["doc"] = inspect.getdoc(called)  # of the class: its source is the method's
+            if any(more.values()):
+                extra = step.get("extra") or {}
+                more = {k: v for k, v in more.items() if v}
+                step["extra"] = {**extra, "zenml": {**(extra.get("zenml") or {}), **more}}
+            if _waits(step):
+                # what it gets is known when it starts, so a key made before says nothing
+                step["cache"] = {"enabled": False}
+
+    def _body(self, arguments: Dict[str, Any]) -> Any:
+        done = super()._body(arguments)
+        graph = active_graph()
+        self._invocations = {} if graph is None else graph.invocations
+        return done
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it and return the finished run; inside of another pipeline, add its steps to that."""
+        if running_body() is not None:
+            raise RuntimeError(
+                f"pipeline '{self.name}' is called in the body of a dynamic pipeline, which can call "
+                "dynamic ones only; give it dynamic=True"
+            )
+        if active_graph() is not None:
+            return super().__call__(*args, **kwargs)
+        run: Optional[PipelineRun] = super().__call__(*args, **kwargs)
+        return None if run is None else PipelineRunResponse(run.refresh())
+
+    def launch(
+        self,
+        compiled: Compiled,
+        on_run: Optional[Callable[[str], None]] = None,
+        arguments: Sequence[str] = (),
+    ) -> PipelineRun:
+        """Run the document; the versions of its models learn of the run when it begins."""
+        options = run_options()
+        if not options.get("plan") and not options.get("resume"):
+            given = compiled.run_name or options.get("run_name")
+            known = _substitutions(compiled.spec)
+            compiled = compiled._replace(run_name=run_name(given, self.name, known))
+        links = _bind_models(compiled.spec)
+        _make_tags(compiled.spec)
+
+        def begun(run: str) -> None:
+            for version, steps in links:
+                version.link_run(run, steps)
+            tags.begin_run(run, compiled.spec.get("tags") or ())
+
+        words = [*arguments, *_one_by_one(compiled.spec)]
+        with secrets.lending(secrets.lend(compiled.spec)):
+            return super().launch(compiled, begun, words)
+
+    @property
+    def configuration(self) -> PipelineConfiguration:
+        """Its options, with those of run configurations."""
+        layer, run = self.folded()
+        body = {"name": self.name, "parameters": run.parameters}
+        return PipelineConfiguration(RunConfiguration(body, layer), self.name, {})
+
+    @property
+    def enable_cache(self) -> Optional[bool]:
+        """Whether results of its steps are reused; None: not said."""
+        given: Optional[bool] = self.configuration.enable_cache
+        return given
+
+    def write_run_configuration_template(self, path: str, stack: Any = None) -> None:
+        """Write a run configuration whose lines are comments, with every key that it can have."""
+        try:
+            steps: List[str] = list(self.compile().spec["steps"])
+        except ValueError:  # a parameter has no default
+            steps = []
+        lines = [f"# {key}:" for key in sorted({*PIPELINE_KEYS, "run_name", "parameters"})]
+        lines += ["# steps:"] if steps else []
+        for name in steps:
+            lines += [f"#   {name}:", *(f"#     {key}:" for key in sorted(STEP_KEYS))]
+        with open(path, "w", encoding="utf-8") as out:
+            out.write("\n".join(lines) + "\n")
+
+    @property
+    def model(self) -> PipelineResponse:
+        """What the client shows of it.
+
+        Raises:
+            RuntimeError: it has never run.
+        """
+        try:
+            return get_pipeline(self.name)
+        except KeyError:
+            raise RuntimeError(f"pipeline '{self.name}' has never been run") from None
+
+    def register(self, *_: Any, **__: Any) -> Any:
+        """What the client shows of it; a run registers its pipeline by itself."""
+        return PipelineResponse(self.name)
+
+
+class DynamicPipeline(ZenPipeline):
+    """A pipeline whose body runs with the values that its steps give."""
+
+    is_dynamic = True
+
+    def __init__(self, func: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        self.depends_on: List[Any] = list(options.get("depends_on") or ())
+        self.on_init, self.on_cleanup = options.get("on_init"), options.get("on_cleanup")
+        self.on_init_kwargs: Dict[str, Any] = dict(options.get("on_init_kwargs") or {})
+        left = {k: v for k, v in options.items() if k not in _DYNAMIC}
+        super().__init__(func, left)
+
+    def configure(self, merge: bool = True, **options: Any) -> DynamicPipeline:
+        """As :class:`Pipeline` does."""
+        given = {k: options.pop(k) for k in _DYNAMIC if k in options}
+        for key in ("on_init", "on_cleanup", "on_init_kwargs", "depends_on"):
+            if given.get(key) is not None:
+                setattr(self, key, given[key])
+        return super().configure(merge, **options)
+
+    def compile(self, *args: Any, **kwargs: Any) -> Compiled:
+        """Refused: there is no document before the body has run.
+
+        Raises:
+            SettingsError: always.
+        """
+        raise SettingsError(
+            f"pipeline '{self.name}' is dynamic: its steps are known only while it runs, so it has "
+            "no plan and no document; run it"
+        )
+
+    def prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Check the arguments."""
+        _, run = self.folded()
+        self._arguments(args, kwargs, run)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the body and its steps, and return the finished run; in another dynamic pipeline's
+        body, what it returned.
+
+        Raises:
+            Exception: what the body raised; a step's own exception where the body doesn't catch it.
+        """
+        outer = running_body()
+        if outer is not None:
+            return outer.child(self, args, kwargs).result()
+        if active_graph() is not None:
+            raise RuntimeError(
+                f"pipeline '{self.name}' is dynamic, so another pipeline's body can call it only "
+                "if that is dynamic too"
+            )
+        return runs_dynamic(self, args, kwargs)
+
+    def submit(self, *args: Any, after: Any = None, start_after: Any = None, **kwargs: Any) -> Any:
+        """Run it in another dynamic pipeline's body; returns a future, which has ended already.
+
+        Raises:
+            RuntimeError: no dynamic pipeline's body is running.
+        """
+        outer = running_body()
+        if outer is None:
+            raise RuntimeError(
+                f"pipeline '{self.name}' can be submitted in the body of a dynamic pipeline only"
+            )
+        outer.settle([after, start_after])
+        return outer.child(self, args, kwargs)
+
+    def embed(self, *args: Any, **kwargs: Any) -> Any:
+        """Run its steps as steps of the dynamic pipeline whose body is running; returns what its
+        body returns.
+
+        Raises:
+            RuntimeError: no dynamic pipeline's body is running.
+        """
+        if running_body() is None:
+            raise RuntimeError(
+                f"pipeline '{self.name}' can be embedded in the body of a dynamic pipeline only"
+            )
+        return self.entrypoint(*args, **kwargs)
+
+    def told_name(self, run: Optional[str]) -> Optional[str]:
+        """The run's name with its placeholders filled in; without a name the given one."""
+        return self._told_name or run
+
+    def bind_models(self, spec: Dict[str, Any], known: Dict[str, Any]) -> None:
+        """Write the versions of models into a document; ``known`` has those of earlier parts."""
+        for part in [spec, *spec["steps"].values()]:
+            given = (part.get("extra") or {}).get("model")
+            if given:
+                key = repr(sorted(given.items(), key=str))
+                if key not in known:
+                    known[key] = models.resolve(given)
+                _tell(part, known[key])
+
+    _told_name: Optional[str] = None
+
+
+_DYNAMIC = ("dynamic", "depends_on", "on_init", "on_init_kwargs", "on_cleanup")
+
+
+class ZenStep(Step[..., Any]):
+    """A step whose outputs may be called by templates, ``Annotated[int, "{date}_rows"]``, and have
+    any characters in their names.
+
+    A subclass with a method ``entrypoint`` is a step too; its objects take the options.
+
+    Attributes:
+        templates: output → the template of its artifact's name.
+    """
+
+    def __init__(
+        self,
+        func: Optional[Callable[..., Any]] = None,
+        options: Optional[Mapping[str, Any]] = None,
+        **more: Any,
+    ) -> None:
+        cls = type(self)
+        given = {**(options or {}), **more}
+        if func is None:
+            written = vars(cls).get("entrypoint") or getattr(cls, "entrypoint", None)
+            if written is None:
+                raise StepInterfaceError(
+                    f"{cls.__name__} is no step: it has no method 'entrypoint'"
+                )
+            func = written.__get__(self)
+            given["name"] = given.get("name") or cls.__name__
+        assert func is not None
+        super().__init__(func, given)
+        if hasattr(func, "__self__"):
+            self.__name__, self.__qualname__, self.__doc__ = (
+                cls.__name__,
+                cls.__qualname__,
+                cls.__doc__,
+            )
+        self.templates: Dict[str, str] = {}
+        outputs = {}
+        for name, output in self.outputs.items():
+            key = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+            while key != name and (key in outputs or key in self.outputs):
+                key += "_"
+            if key != name:
+                self.templates[key] = name
+            outputs[key] = output
+        self.outputs = outputs
+
+    @property
+    def configuration(self) -> StepConfiguration:
+        """Its options."""
+        native = RunConfiguration(
+            {"name": self.name, "parameters": self.parameters}, {}, self.layer
+        )
+        return StepConfiguration(native, self.name, {})
+
+    @property
+    def enable_cache(self) -> Optional[bool]:
+        """Whether its result is reused; None: not said."""
+        given: Optional[bool] = self.configuration.enable_cache
+        return given
+
+    def submit(self, *args: Any, id: Optional[str] = None, **kwargs: Any) -> Any:
+        """Begin the step in a dynamic pipeline's body; returns a :class:`StepFuture`.
+
+        Raises:
+            RuntimeError: no such body is running.
+        """
+        after = [kwargs.pop("after", None), kwargs.pop("start_after", None)]
+        body = running_body()
+        if body is None:
+            return super().submit()
+        return body.submit(self, args, kwargs, id, after)
+
+    def map(self, *args: Any, **kwargs: Any) -> Any:
+        """Begin it once for each item of what it takes; raises as :meth:`submit`."""
+        return self._map(args, kwargs, product=False)
+
+    def product(self, *args: Any, **kwargs: Any) -> Any:
+        """Begin it once for each combination of items; raises as :meth:`submit`."""
+        return self._map(args, kwargs, product=True)
+
+    def _map(self, args: Any, kwargs: Dict[str, Any], product: bool) -> Any:
+        after = [kwargs.pop("after", None), kwargs.pop("start_after", None)]
+        body = running_body()
+        if body is None:
+            return super().map()
+        return body.map(self, args, kwargs, after, product)
+
+
+def pipeline(_func: Optional[Callable[..., Any]] = None, **options: Any) -> Any:
+    """Make a pipeline of a function; see :func:`stoker.pipeline`."""
+    kind = DynamicPipeline if options.get("dynamic") else ZenPipeline
+    if _func is not None:
+        return kind(_func, options)
+    return lambda func: kind(func, options)
+
+
+def step(_func: Optional[Callable[..., Any]] = None, **options: Any) -> Any:
+    """Make a step of a function; see :func:`stoker.step`."""
+    if _func is not None:
+        return ZenStep(_func, options)
+    return lambda func: ZenStep(func, options)
+
+
+def _substitutions(part: Mapping[str, Any]) -> Dict[str, str]:
+    kept = (part.get("extra") or {}).get("zenml") or {}
+    return dict(kept.get("substitutions") or {})
+
+
+def _waits(step: Mapping[str, Any]) -> bool:
+    values = [v.get("value") for v in (step.get("inputs") or {}).values() if isinstance(v, dict)]
+    return any(isinstance(v, dict) and lazy.KEYS & v.keys() for v in values)
+
+
+def _kept(config: Mapping[str, Any]) -> Dict[str, Any]:
+    kind = config.get("artifact_type")
+    return {} if kind is None else {"artifact_type": str(getattr(kind, "value", kind))}
+
+
+# ---------------------------------------------------------------------------- order
+
+
+def in_order(spec: Dict[str, Any]) -> bool:
+    """Put a document's steps in ZenML's order: layer by layer, by name within one.
+
+    Returns whether a layer has several steps.
+    """
+    steps = spec["steps"]
+    above = {name: _parents(step) & steps.keys() for name, step in steps.items()}
+    below: Dict[str, List[str]] = {name: [] for name in steps}
+    for name, parents in above.items():
+        for parent in parents:
+            below[parent].append(name)
+    left = {name: len(parents) for name, parents in above.items()}
+    layer = sorted(name for name, n in left.items() if n == 0)
+    ordered: List[str] = []
+    wide = False
+    while layer:
+        wide = wide or len(layer) > 1
+        ordered += layer
+        following = []
+        for name in layer:
+            for child in below[name]:
+                left[child] -= 1
+                if left[child] == 0:
+                    following.append(child)
+        layer = sorted(following)
+    if len(ordered) == len(steps):  # else there is a circle, which the engine reports
+        spec["steps"] = {name: steps[name] for name in ordered}
+    return wide
+
+
+def _parents(step: Mapping[str, Any]) -> Any:
+    found = set(step.get("after") or ())
+    for value in (step.get("inputs") or {}).values():
+        origin = value.get("from") if isinstance(value, dict) else None
+        for text in [origin] if isinstance(origin, str) else origin or ():
+            found.add(text.partition(".")[0])
+    return found
+
+
+def _one_by_one(spec: Dict[str, Any]) -> List[str]:
+    """The engine's options for the active stack and for ZenML's order; says so once in a process
+    that could see a difference. A resumed run stays where it was."""
+    global _told
+    options = run_options()
+    if options.get("with"):
+        return []
+    place = [] if options.get("resume") else chosen_place()
+    if place or options.get("max_workers"):
+        return place
+    if in_order(spec) and not _told:
+        _told = True
+        say(
+            "steps run one after another, as ZenML's local orchestrator runs them; "
+            "`stoker run FILE --max-workers N` runs N at a time"
+        )
+    return ["--in-order"]
+
+
+# ---------------------------------------------------------------------------- models
+
+
+def _bind_models(spec: Dict[str, Any]) -> List[Any]:
+    """Make the versions that a document's models mean, and write them into it.
+
+    Returns (version, the steps that belong to it; None: all).
+    """
+    links: List[Any] = []
+    whole = (spec.get("extra") or {}).get("model")
+    if whole:
+        links.append((_bind(spec), None))
+    made: Dict[str, Any] = {}
+    for name, step in spec["steps"].items():
+        given = (step.get("extra") or {}).get("model")
+        if not given or given == whole:
+            continue
+        key = repr(sorted(given.items(), key=str))
+        if key not in made:
+            made[key] = (_bind(step), [])
+            links.append(made[key])
+        else:
+            _tell(step, made[key][0])
+        made[key][1].append(name)
+    return links
+
+
+def _bind(part: Dict[str, Any]) -> models.ModelVersionResponse:
+    version = models.resolve(part["extra"]["model"])
+    _tell(part, version)
+    return version
+
+
+def _tell(part: Dict[str, Any], version: models.ModelVersionResponse) -> None:
+    """Write the version into a document's part; what the definition holds stays as it is."""
+    told = {"version": version.name, "version_id": str(version.id)}
+    part["extra"] = {**part["extra"], "model": {**part["extra"]["model"], **told}}
+
+
+# ---------------------------------------------------------------------------- tags
+
+
+def _make_tags(spec: Mapping[str, Any]) -> None:
+    """Make the tags of a document that say more than their names."""
+    told = whole.kept_of(spec).get("tags") or {}
+    if told:
+        tags.make(Tag(name, exclusive=said.get("exclusive")) for name, said in told.items())
+
+
+def add_tags(tags: Union[str, List[Any]], **target: Any) -> None:
+    """Attach tags; see :func:`_change`."""
+    _change("add_tags", tags, target, add=True)
+
+
+def remove_tags(tags: Union[str, List[Any]], **target: Any) -> None:
+    """Remove tags; see :func:`_change`."""
+    _change("remove_tags", tags, target, add=False)
+
+
+def _change(caller: str, given: Any, target: Dict[str, Any], add: bool) -> None:
+    """Change the tags of what ``target`` names: ``pipeline``, ``run``, ``artifact``,
+    ``artifact_version_id``, ``artifact_name`` with ``artifact_version``, ``infer_artifact``; with
+    none of them, those of the running step's run.
+
+    Raises:
+        ValueError: it names nothing, and no step is running.
+        KeyError: there is no such object.
+    """
+    from .targets import tagged
+
+    several = [given] if isinstance(given, str) or hasattr(given, "name") else list(given or ())
+    if add:
+        tags.make(several)
+    given = tags.named(several)
+    tagged(caller, given, {k: v for k, v in target.items() if v not in (None, False)}, add)
+
+
+registry.connected["experiment_tracker"] = connected.is_connected
+registry.around.append(connected.tracked)

@@ -1,0 +1,207 @@
+"""What all responses have in common, and the small ones: user, project."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import uuid
+from typing import Any, Dict, List, Optional
+
+from .records import id_of
+
+
+def moment(milliseconds: Any) -> Optional[datetime.datetime]:
+    """A time of the store as ZenML gives it: UTC, without a zone."""
+    if not milliseconds:
+        return None
+    zone = datetime.timezone.utc
+    return datetime.datetime.fromtimestamp(milliseconds / 1000, tz=zone).replace(tzinfo=None)
+
+
+class Response:
+    """An object with an ``id``; two of the same class and id are equal.
+
+    Attributes that only ZenML's server keeps are None; those of Stoker's own client are there too.
+    """
+
+    id: uuid.UUID
+    name: str
+    _absent: Any = ()  # what only a server keeps
+    _own: Any = ()  # what only Stoker has
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Response) and type(other) is type(self) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.id))
+
+    def get_hydrated_version(self) -> Any:
+        """Itself: nothing is left to load."""
+        return self
+
+    def get_body(self) -> Any:
+        """Itself: it has all attributes."""
+        return self
+
+    get_metadata = get_resources = get_body
+
+    @property
+    def body(self) -> Any:
+        """Itself, as ``metadata`` and ``resources`` are."""
+        return self
+
+    metadata = resources = body
+
+    @property
+    def user(self) -> UserResponse:
+        """The only user."""
+        return user()
+
+    @property
+    def user_id(self) -> uuid.UUID:
+        """Its id."""
+        return user().id
+
+    @property
+    def project(self) -> ProjectResponse:
+        """The only project."""
+        return project()
+
+    @property
+    def project_id(self) -> uuid.UUID:
+        """Its id."""
+        return project().id
+
+    @property
+    def permission_denied(self) -> bool:
+        """Never: the store is the user's own."""
+        return False
+
+    def yaml(self, **_: Any) -> str:
+        """Its id and name as YAML."""
+        return f"id: {self.id}\nname: {self.name}\n"
+
+    def model_dump(self, **_: Any) -> Dict[str, Any]:
+        """Its id and name."""
+        return {"id": self.id, "name": self.name}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in type(self)._absent:
+            return None
+        if name in type(self)._own:
+            return getattr(self.__dict__["native"], name)
+        raise AttributeError(f"Stoker's {type(self).__name__} has no '{name}'")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id}, name={self.name!r})"
+
+
+class UserResponse(Response):
+    """The only user: a store has no accounts."""
+
+    _absent = (
+        *("email", "email_opted_in", "external_user_id", "avatar_url", "activation_token"),
+        "default_project_id",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = self.full_name = name
+        self.id = id_of("user", name)
+        self.active = self.is_admin = True
+        self.is_service_account = False
+        self.created = self.updated = datetime.datetime(2020, 1, 1)
+        self.user_metadata: Dict[str, Any] = {}
+        self.oidc_claims: Dict[str, Any] = {}
+
+
+class ProjectResponse(Response):
+    """The only project: the store."""
+
+    def __init__(self) -> None:
+        self.name = self.display_name = "default"
+        self.id = id_of("project", "default")
+        self.description = ""
+        self.created = self.updated = datetime.datetime(2020, 1, 1)
+        self.project_metadata: Dict[str, Any] = {}
+
+
+def user() -> UserResponse:
+    """The only user: a store has no accounts."""
+    return UserResponse("default")
+
+
+def project() -> ProjectResponse:
+    """The only project."""
+    return ProjectResponse()
+
+
+class SourceType(enum.Enum):
+    """Whose code it is."""
+
+    USER = "user"
+    BUILTIN = "builtin"
+    INTERNAL = "internal"
+
+
+class Source:
+    """Where code is: ``module`` and ``attribute``."""
+
+    is_module_source = False
+
+    def __init__(self, path: str) -> None:
+        self.module, _, self.attribute = path.rpartition(".")
+
+    @classmethod
+    def from_import_path(cls, import_path: str, is_module_path: bool = False) -> Source:
+        """The source that ``module.attribute`` names."""
+        return cls(import_path)
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is ZenML's own."""
+        return self.module.partition(".")[0] == "zenml"
+
+    @property
+    def type(self) -> SourceType:
+        """Whose code it is: Python's, ZenML's, or the user's."""
+        root = self.module.partition(".")[0]
+        return {"zenml": SourceType.INTERNAL, "builtins": SourceType.BUILTIN}.get(
+            root, SourceType.USER
+        )
+
+    @property
+    def import_path(self) -> str:
+        """``module.attribute``."""
+        return f"{self.module}.{self.attribute}"
+
+    def __str__(self) -> str:
+        return self.import_path
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+def found_by(what: str, text: Any, candidates: List[Any]) -> Any:
+    """The object that an id, a name, or a unique beginning of one of these names.
+
+    Raises:
+        KeyError: there is none, or several.
+    """
+    wanted = str(getattr(text, "id", text))
+    names = [(c, (str(c.id), c.id.hex), (str(c.name),)) for c in candidates]
+    for column in (1, 2):
+        some = [row[0] for row in names if wanted in row[column]]
+        if some:
+            return some[-1]
+    for column in (1, 2):
+        begins = [any(text.startswith(wanted) for text in row[column]) for row in names]
+        some = [row[0] for row, fits in zip(names, begins) if fits and wanted]
+        if len(some) == 1:
+            return some[0]
+        if some:
+            shown = ", ".join(str(c.name) for c in some[:5])
+            raise KeyError(f"{len(some)} {what}s begin with '{wanted}': {shown}")
+    raise KeyError(f"there is no {what} '{wanted}'")

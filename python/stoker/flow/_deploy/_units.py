@@ -1,0 +1,204 @@
+"""Schedules as files: a timer and a service of systemd for the user, and a line for crontab."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from typing import Any, Dict, List, Mapping, Optional
+
+from ..exception import MetaflowException
+
+_DAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 7))
+
+
+def fields_of(cron: str) -> List[str]:
+    """The five fields of a cron expression: a sixth (the year) is left out, ``?`` is ``*``.
+
+    Raises:
+        MetaflowException: it isn't one that cron and systemd both understand.
+    """
+    fields = ["*" if one == "?" else one for one in cron.split()]
+    if len(fields) not in (5, 6):
+        raise MetaflowException(
+            f"@schedule: cron is {cron!r}; it has five fields: minute hour day month weekday"
+        )
+    for text, (name, low, high) in zip(fields, _FIELDS):
+        for part in text.split(","):
+            if not _is_part(name, part, low, high):
+                raise MetaflowException(
+                    f"@schedule: cron is {cron!r}; its {name} {part!r} is none of *, N, N-M, */S, "
+                    f"N-M/S with numbers from {low} to {high}"
+                )
+    return fields[:5]
+
+
+def _is_part(name: str, part: str, low: int, high: int) -> bool:
+    span, slash, step = part.partition("/")
+    if slash and not (step.isdigit() and int(step) > 0):
+        return False
+    if span == "*":
+        return True
+    names = {"month": _MONTHS, "weekday": _DAYS}.get(name, ())
+    numbers = [_number(one, names, low) for one in span.split("-")]
+    right = len(numbers) <= 2 and all(one is not None and low <= one <= high for one in numbers)
+    return right and (len(numbers) == 1 or int(numbers[0] or 0) <= int(numbers[1] or 0))
+
+
+def _number(text: str, names: Any, low: int) -> Optional[int]:
+    known = [one.lower() for one in names]
+    if text.lower() in known:
+        return known.index(text.lower()) + (low if len(known) == len(_MONTHS) else 0)
+    return int(text) if text.isdigit() else None
+
+
+def calendar_of(cron: str, timezone: Optional[str] = None) -> List[str]:
+    """The cron expression as ``OnCalendar=`` of systemd; two where cron means "day or weekday"."""
+    minute, hour, day, month, weekday = fields_of(cron)
+    clock = f"{_numbers('hour', hour)}:{_numbers('minute', minute)}:00"
+    months = _numbers("month", month)
+    tail = f" {timezone}" if timezone else ""
+    dates = [f"*-{months}-{_numbers('day', day)} {clock}{tail}"]
+    if weekday != "*":
+        on_days = f"{_days(weekday)} *-{months}-* {clock}{tail}"
+        dates = [on_days] if day == "*" else [*dates, on_days]
+    return dates
+
+
+def _values(name: str, text: str) -> List[int]:
+    low, high = next((low, high) for known, low, high in _FIELDS if known == name)
+    names = {"month": _MONTHS, "weekday": _DAYS}.get(name, ())
+    found = set()
+    for part in text.split(","):
+        span, _, step = part.partition("/")
+        first, last = low, high - (name == "weekday")
+        if span != "*":
+            ends = [_number(one, names, low) for one in span.split("-")]
+            first = int(ends[0] or 0)
+            last = int(ends[-1] or 0) if len(ends) == 2 or not step else last
+        found |= set(range(first, last + 1, int(step or 1)))
+    return sorted(found)
+
+
+def _numbers(name: str, text: str) -> str:
+    if text == "*":
+        return text
+    values = _values(name, text)
+    first, last = values[0], values[-1]
+    if len(values) > 2 and values == list(range(first, last + 1)):
+        return f"{first:02d}..{last:02d}"
+    return ",".join(f"{one:02d}" for one in values)
+
+
+def _days(text: str) -> str:
+    return ",".join(dict.fromkeys(_DAYS[one % 7] for one in _values("weekday", text)))
+
+
+# ---------------------------------------------------------------------------- files
+
+
+def unit_folder() -> str:
+    """Where systemd looks for the user's own units."""
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return os.path.join(config, "systemd", "user")
+
+
+def _unit_paths(name: str) -> Dict[str, str]:
+    return {
+        kind: os.path.join(unit_folder(), f"stoker-{name}.{kind}") for kind in ("timer", "service")
+    }
+
+
+def _command(record: Mapping[str, Any]) -> List[str]:
+    return [record["python"], "-m", "stoker.flow._deploy", "run", record["name"]]
+
+
+def _variables(record: Mapping[str, Any]) -> Dict[str, str]:
+    store = os.path.dirname(os.path.dirname(record["folder"]))
+    kept = {key: record["env"][key] for key in ("PYTHONPATH", "STOKER_BIN") if key in record["env"]}
+    return {"STOKER_STORE": store, **kept}
+
+
+def _quoted(text: str) -> str:
+    escaped = re.sub(r'(["\\])', r"\\\1", text).replace("%", "%%")
+    return f'"{escaped}"'
+
+
+def write(record: Mapping[str, Any]) -> List[str]:
+    """Write a schedule's files; returns what the user has to know, or to do."""
+    schedule = record["schedule"]
+    calendar = [f"OnCalendar={one}" for one in calendar_of(schedule["cron"], schedule["timezone"])]
+    lines = {
+        "timer": [
+            "[Unit]",
+            f"Description=Stoker: times of {record['name']}",
+            "[Timer]",
+            *calendar,
+            "AccuracySec=1s",
+            "[Install]",
+            "WantedBy=timers.target",
+        ],
+        "service": [
+            "[Unit]",
+            f"Description=Stoker: starts a run of {record['name']}",
+            "[Service]",
+            "Type=oneshot",
+            "KillMode=process",  # the run goes on
+            f"WorkingDirectory={record['folder'].replace('%', '%%')}",
+            *(f"Environment={_quoted(f'{k}={v}')}" for k, v in _variables(record).items()),
+            f"ExecStart={' '.join(_quoted(one.replace('$', '$$')) for one in _command(record))}",
+        ],
+    }
+    paths = _unit_paths(record["name"])
+    os.makedirs(unit_folder(), exist_ok=True)
+    for kind, text in lines.items():
+        with open(paths[kind], "w", encoding="utf-8") as file:
+            file.write("\n".join(text) + "\n")
+    cron = os.path.join(record["folder"], "cron")
+    with open(cron, "w", encoding="utf-8") as file:
+        file.write(_crontab(record))
+    if _systemctl("daemon-reload") and _systemctl(
+        "enable", "--now", os.path.basename(paths["timer"])
+    ):
+        return [
+            f"systemd starts it: {', '.join(record['calendar'])}; without a login only after "
+            "`loginctl enable-linger`"
+        ]
+    return [
+        f"nothing starts it yet, because systemd of this user can't be reached. Its files are {paths['timer']} and "
+        f".service: `systemctl --user enable --now {os.path.basename(paths['timer'])}`; or let cron do it: "
+        f"`(crontab -l; cat {shlex.quote(cron)}) | crontab -`"
+    ]
+
+
+def _crontab(record: Mapping[str, Any]) -> str:
+    schedule = record["schedule"]
+    words = [*(f"{key}={value}" for key, value in _variables(record).items()), *_command(record)]
+    command = " ".join(["env", *map(shlex.quote, words)]).replace("%", r"\%")
+    log = shlex.quote(os.path.join(record["folder"], "log")).replace("%", r"\%")
+    zone = f"CRON_TZ={schedule['timezone']}\n" if schedule["timezone"] else ""
+    return f"# stoker: {record['name']}\n{zone}{' '.join(fields_of(schedule['cron']))} {command} >>{log} 2>&1\n"
+
+
+def remove(name: str) -> None:
+    """Stop a schedule, and remove its units."""
+    paths = _unit_paths(name)
+    if os.path.exists(paths["timer"]):
+        _systemctl("disable", "--now", os.path.basename(paths["timer"]))
+    for path in paths.values():
+        if os.path.exists(path):
+            os.remove(path)
+    _systemctl("daemon-reload")
+
+
+def _systemctl(*words: str) -> bool:
+    if shutil.which("systemctl") is None:
+        return False
+    done = subprocess.run(
+        ["systemctl", "--user", *words], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    return done.returncode == 0

@@ -1,0 +1,78 @@
+"""Names and versions of packages, as pip, uv and conda write them."""
+
+from __future__ import annotations
+
+from typing import Dict, List
+
+from ..exception import InvalidEnvironmentException
+from ._want import Want
+
+# The few packages of conda whose name on PyPI differs.
+_ON_PYPI: Dict[str, str] = {
+    "pytorch": "torch",
+    "pytorch-gpu": "torch",
+    "tensorflow-gpu": "tensorflow",
+    "opencv": "opencv-python",
+    "matplotlib-base": "matplotlib",
+    "py-xgboost": "xgboost",
+    "msgpack-python": "msgpack",
+}
+# Programs, libraries and variants that PyPI lacks.
+_ONLY_CONDA = (
+    "cudatoolkit",
+    "cuda",
+    "pytorch-cuda",
+    "cudnn",
+    "gcc",
+    "gxx",
+    "mkl",
+    "nccl",
+    "r-base",
+)
+
+
+def requirements(want: Want) -> List[str]:
+    """The packages as pip and uv take them.
+
+    Raises:
+        InvalidEnvironmentException: a package of conda has no counterpart on PyPI.
+    """
+    return [
+        _requirement(*(_from_conda(n, v) if want.kind == "conda" else (n, v)))
+        for n, v in want.packages
+    ]
+
+
+def _requirement(name: str, version: str) -> str:
+    version = version.strip()
+    if version.startswith("@"):
+        return f"{name} {version}"
+    if not version or version[0] in "<>!~=":
+        return f"{name}{version}"
+    return f"{name}=={version}"
+
+
+def _from_conda(name: str, version: str) -> List[str]:
+    channel, _, plain = name.rpartition("::")
+    if channel not in ("", "conda-forge", "defaults") or plain in _ONLY_CONDA:
+        raise InvalidEnvironmentException(
+            f"@conda asks for '{name}', which isn't on PyPI: install micromamba, whose channels have it"
+        )
+    if "=" in version.strip().lstrip("<>!~="):
+        raise InvalidEnvironmentException(
+            f"@conda asks for '{name}' in the build '{version}', which PyPI doesn't have: install micromamba, whose "
+            "channels have it, or name the version alone"
+        )
+    return [_ON_PYPI.get(plain, plain), version]
+
+
+def matches(want: Want) -> List[str]:
+    """The packages as conda takes them."""
+    said = []
+    for name, version in want.packages:
+        version = version.strip()
+        if not version or version[0] in "<>=!~":
+            said.append(f"{name}{version}")
+        else:
+            said.append(f"{name}=={version}")
+    return said

@@ -1,0 +1,223 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/param.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "cli/cli_hosts_private.h"
+#include "cli/cli_read.h"
+#include "cli/cli_redraw.h"
+#include "image/stack/stack.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+
+/* Asks for one picture. Takes the lock only to put the answer down. */
+static void ask_host(stk_seat *s, uint64_t round, const char *head)
+{
+    stk_arena *arena = stk_arena_new(0);
+    stk_buf text = STK_BUF_INIT(STK_LINK_BODY_MAX);
+    stk_err why = {0};
+    stk_json answer;
+    const stk_link_ask ask = {
+        .head = head, .cancel_fd = s->all->cancel_fd, .timeout_ms = ANSWER_MS};
+    int rc = stk_err_if_null(arena, &why);
+    if (rc == 0) {
+        rc = stk_link_call(s->link, &ask, arena, &answer, &text, &why);
+    }
+    (void)pthread_mutex_lock(&s->all->lock);
+    stk_buf_done(&s->text);
+    s->text = text;
+    s->why = why;
+    s->answered = round;
+    if (rc == 0) {
+        s->heard_ms = stk_clock_mono_ms(&stk_clock_real);
+    }
+    (void)pthread_cond_broadcast(&s->all->changed);
+    (void)pthread_mutex_unlock(&s->all->lock);
+    stk_arena_free(arena);
+}
+
+static void *serve_seat(void *arg)
+{
+    stk_seat *s = arg;
+    stk_hosts *all = s->all;
+    (void)pthread_mutex_lock(&all->lock);
+    while (!all->has_ended) {
+        if (s->answered == all->round) {
+            (void)pthread_cond_wait(&all->changed, &all->lock);
+            continue;
+        }
+        uint64_t round = all->round;
+        STK_TEXT_AUTO head = strdup(stk_text_or(all->ask.data, "{}"));
+        (void)pthread_mutex_unlock(&all->lock);
+        ask_host(s, round, stk_text_or(head, "{}"));
+        (void)pthread_mutex_lock(&all->lock);
+    }
+    (void)pthread_mutex_unlock(&all->lock);
+    return NULL;
+}
+
+/* --- a picture --- */
+
+static void write_ask(stk_hosts *h, int rows)
+{
+    const stk_style style = stk_cli_style(stdout);
+    bool is_seen = isatty(STDOUT_FILENO); /* a file or pipe has no width to fit */
+    stk_buf_clear(&h->ask);
+    stk_json_open(&h->ask, NULL, '{');
+    stk_json_put_text(&h->ask, "op", h->look->op);
+    stk_json_put_text(&h->ask, "form", h->look->form);
+    stk_json_put_text(&h->ask, "topology", h->look->topology);
+    stk_json_put_bool(&h->ask, "colour", style.colour);
+    stk_json_put_bool(&h->ask, "utf8", style.utf8);
+    stk_json_put_whole(&h->ask, "columns", is_seen ? style.columns : 1075);
+    stk_json_put_whole(&h->ask, "rows", rows);
+    stk_json_close(&h->ask, '}');
+}
+
+/* A host that is away holds up no picture. */
+static bool have_all_answered(const stk_hosts *h)
+{
+    for (uint32_t i = 0; i < h->n; i++) {
+        const stk_seat *s = &h->seats[i];
+        if (s->answered != h->round && s->why.code == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Asks all hosts, and waits for their answers. */
+static void ask_all_hosts(stk_hosts *h, int rows)
+{
+    int64_t patience_ms = EACH_MS;
+    if (h->look->n_times == 1) {
+        patience_ms = ONLY_MS;
+    }
+    int rows_each = 0;
+    if (rows > 0) {
+        rows_each = MAX(rows / (int)h->n - 2, 1); /* beside the host's name and a blank line */
+    }
+    write_ask(h, rows_each);
+    h->round++;
+    (void)pthread_cond_broadcast(&h->changed);
+    const struct timespec until = stk_clock_after(patience_ms);
+    while (!have_all_answered(h) &&
+           pthread_cond_timedwait(&h->changed, &h->lock, &until) != ETIMEDOUT) {
+    }
+}
+
+static int draw_hosts(void *arg, const stk_cli_frame *frame, stk_buf *out, stk_err *err)
+{
+    stk_hosts *h = arg;
+    (void)err;
+    (void)pthread_mutex_lock(&h->lock);
+    if (frame->is_due) {
+        ask_all_hosts(h, frame->rows);
+    }
+    stk_hosts_put(h, out);
+    (void)pthread_mutex_unlock(&h->lock);
+    return 0;
+}
+
+/* --- its begin and end --- */
+
+static int read_hosts(stk_hosts *h, const char *name, stk_err *err)
+{
+    stk_stack stack;
+    const stk_json *list = NULL;
+    STK_TRY(stk_err_if_null(h->arena, err));
+    STK_TRY(stk_stack_find(".", name, h->arena, &stack, err));
+    if (stack.kind != STK_PLACE_SSH) {
+        return stk_err_set(err, STK_E_USAGE,
+                           "stack '%s' has backend %s; --stack takes one of backend ssh, whose "
+                           "hosts are machines of its own",
+                           name, stk_place_word(stack.kind));
+    }
+    const stk_json *options = stk_json_read(h->arena, stack.options);
+    uint32_t n = stk_json_as_list(stk_json_get(options, "hosts"), &list);
+    if (n == 0 || n > HOSTS_MAX) {
+        return stk_err_set(err, STK_E_USAGE,
+                           "stack '%s' has %u hosts; add `hosts: [HOST]` to it in stoker.yaml, at "
+                           "most %d",
+                           name, n, HOSTS_MAX);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        h->seats[i] = (stk_seat){.all = h, .name = stk_text_or(stk_json_text(&list[i]), "")};
+        h->n = i + 1;
+        STK_TRY(stk_link_open(h->seats[i].name, &h->seats[i].link, err));
+    }
+    return 0;
+}
+
+static int start_threads(stk_hosts *h, stk_err *err)
+{
+    h->cancel_fd = eventfd(0, EFD_CLOEXEC);
+    if (h->cancel_fd < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "threads for the hosts");
+    }
+    for (uint32_t i = 0; i < h->n; i++) {
+        int failed = pthread_create(&h->seats[i].thread, NULL, serve_seat, &h->seats[i]);
+        if (failed != 0) {
+            return stk_err_sys(err, STK_E_SYS, failed, "threads for the hosts");
+        }
+        h->seats[i].has_thread = true;
+    }
+    return 0;
+}
+
+static void close_hosts(stk_hosts *h)
+{
+    const uint64_t one = 1;
+    (void)pthread_mutex_lock(&h->lock);
+    h->has_ended = true;
+    (void)pthread_cond_broadcast(&h->changed);
+    (void)pthread_mutex_unlock(&h->lock);
+    if (h->cancel_fd >= 0) {
+        (void)!write(h->cancel_fd, &one, sizeof one);
+    }
+    for (uint32_t i = 0; i < h->n; i++) {
+        if (h->seats[i].has_thread) {
+            (void)pthread_join(h->seats[i].thread, NULL);
+        }
+    }
+    for (uint32_t i = 0; i < h->n; i++) {
+        stk_link_close(h->seats[i].link);
+        stk_buf_done(&h->seats[i].text);
+    }
+    stk_file_close(&h->cancel_fd);
+    stk_buf_done(&h->ask);
+    stk_arena_free(h->arena);
+    free(h);
+}
+
+int stk_cli_hosts(const stk_cli *cli, const char *name, const stk_cli_look *look, stk_err *err)
+{
+    stk_hosts *h = calloc(1, sizeof *h);
+    STK_TRY(stk_err_if_null(h, err));
+    h->cli = cli;
+    h->look = look;
+    h->stack = name;
+    h->cancel_fd = -1;
+    h->ask = STK_BUF_INIT(4096);
+    h->arena = stk_arena_new(0);
+    (void)pthread_mutex_init(&h->lock, NULL);
+    stk_clock_cond_init(&h->changed);
+    int rc = read_hosts(h, name, err);
+    if (rc == 0) {
+        rc = start_threads(h, err);
+    }
+    if (rc == 0) {
+        const stk_cli_picture picture = {.draw = draw_hosts, .arg = h};
+        rc = stk_cli_redraw(cli, look->period_ms, look->n_times, &picture, err);
+    }
+    if (rc == 0 && !h->has_heard) {
+        rc = 3;
+    }
+    close_hosts(h);
+    return rc;
+}

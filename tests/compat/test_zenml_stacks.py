@@ -1,0 +1,236 @@
+"""ZenML's stacks made from stoker.yaml, secrets of steps, and the command `zenml`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from front_tools import WAIT_S, engine, environment, needs_engine
+
+STACKS = """
+stacks:
+  here: {backend: local}
+  boxes: {backend: docker, registry: reg.example.org/team}
+  gpus: {backend: ssh, hosts: [gpu1], store: "ssh://gpu1/data"}
+  cloud:
+    backend: kubernetes
+    registry: reg.example.org/cloud
+    store: s3://bucket/prefix
+    options: {namespace: ml}
+"""
+LOOKS = """
+from zenml.client import Client
+
+client = Client()
+stack = client.active_stack
+def part(one):
+    return one and (one.name, one.flavor, one.config.is_remote)
+print(stack.name, part(stack.orchestrator), part(stack.step_operator), sorted(stack.step_operators))
+print(part(stack.container_registry), stack.artifact_store.flavor, stack.check_local_paths())
+print(getattr(stack.artifact_store.config, "shared", None))
+"""
+RUNS = """
+import os
+from zenml import pipeline, step
+from zenml.client import Client
+
+@step(enable_cache=False, secrets=["login"])
+def look() -> str:
+    print("word is", os.environ["WORD"])
+    return " ".join(sorted(name for name in os.environ if "STOKER_SECRET" in name)) or "none"
+
+@pipeline
+def looking():
+    look()
+
+client = Client()
+if client.list_secrets(name="login").total == 0:
+    client.create_secret("login", {"WORD": "wordthatishidden"})
+run = looking()
+print(run.steps["look"].output.load(), "WORD" in os.environ)
+print(run.steps["look"].logs)
+"""
+
+
+AWAY = """
+import os
+from zenml import pipeline, save_artifact, step
+from zenml.client import Client
+
+@step(enable_cache=False)
+def far() -> str:
+    os.environ["STOKER_STORE"] = "/nonexistent/.stoker"  # as on another machine
+    said = []
+    for ask in (lambda: save_artifact(1, "x"), lambda: Client().list_models()):
+        try:
+            said.append(repr(ask()))
+        except RuntimeError as bad:
+            said.append(str(bad))
+    return "; ".join(said)
+
+@pipeline
+def away():
+    far()
+
+print(away().steps["far"].output.load())
+"""
+
+
+def compat(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(engine()), "compat", "--", *words],
+        cwd=folder,
+        env=environment(folder / ".stoker", XDG_CONFIG_HOME=str(folder / "config"), **more),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "stoker.yaml").write_text(STACKS)
+    (tmp_path / "looks.py").write_text(LOOKS)
+    (tmp_path / "runs.py").write_text(RUNS)
+    return tmp_path
+
+
+DEFAULT = """\
+default ('default', 'local', False) ('gpus', 'ssh', True) ['cloud', 'gpus']
+('reg.example.org/cloud', 'default', True) local True
+None
+"""
+CLOUD = """\
+cloud ('cloud', 'kubernetes', True) None []
+('reg.example.org/cloud', 'default', True) local False
+s3://bucket/prefix
+"""
+BOXES = """\
+boxes ('boxes', 'local_docker', False) None []
+('reg.example.org/team', 'default', True) local True
+None
+"""
+
+
+@needs_engine
+@pytest.mark.parametrize("name, told", [("default", DEFAULT), ("cloud", CLOUD), ("boxes", BOXES)])
+def test_stacks_are_those_of_stoker_yaml(project: Path, name: str, told: str) -> None:
+    done = compat(project, sys.executable, "looks.py", ZENML_ACTIVE_STACK_NAME=name)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == told
+
+
+@needs_engine
+def test_a_stack_that_is_set_is_where_runs_go(project: Path) -> None:
+    assert compat(project, sys.executable, "runs.py").returncode == 0
+    done = compat(project, "zenml", "stack", "set", "here")
+    assert done.returncode == 0, done.stderr
+    assert "'here'" in compat(project, "zenml", "stack", "get").stdout
+    done = compat(project, sys.executable, "runs.py")
+    assert done.returncode == 0, done.stderr
+    # `--with` of a stack that isn't in stoker.yaml is refused: the option reaches the engine
+    (project / "stoker.yaml").write_text(STACKS.replace("here:", "there:"))
+    done = compat(project, sys.executable, "runs.py")
+    assert done.returncode != 0 and "'here'" in done.stderr
+
+
+FAILS_ONCE = """
+import os
+from zenml import pipeline, step
+
+@step(enable_cache=False)
+def once() -> int:
+    if not os.path.exists("mended"):
+        raise ValueError("broken")
+    return 1
+
+@pipeline
+def fails_once():
+    once()
+
+fails_once()
+"""
+
+
+@needs_engine
+def test_plans_are_for_the_stack_that_is_set_and_resumed_runs_stay(project: Path) -> None:
+    (project / "once.py").write_text(FAILS_ONCE)
+    assert compat(project, sys.executable, "once.py").returncode != 0
+    assert compat(project, "zenml", "stack", "set", "gpus").returncode == 0
+    assert "stack 'gpus'" in compat(project, str(engine()), "plan", "once.py").stdout
+    (project / "mended").touch()
+    done = compat(project, str(engine()), "resume")
+    assert done.returncode == 0, done.stderr
+    assert "resumed 1 time" in done.stderr
+
+
+@needs_engine
+def test_a_stack_that_is_not_there_cannot_be_set(project: Path) -> None:
+    done = compat(project, "zenml", "stack", "set", "none")
+    assert done.returncode == 1 and "there is no stack 'none'" in done.stderr
+    done = compat(project, "zenml", "stack", "get", ZENML_ACTIVE_STACK_NAME="defaults")
+    assert done.returncode == 1 and "'defaults', which isn't there" in done.stderr
+
+
+@needs_engine
+def test_the_active_stack_may_have_options(project: Path) -> None:
+    name = "cloud:namespace=other"
+    done = compat(project, "zenml", "stack", "get", ZENML_ACTIVE_STACK_NAME=name)
+    assert done.returncode == 0 and f"'{name}'" in done.stdout
+    done = compat(project, sys.executable, "looks.py", ZENML_ACTIVE_STACK_NAME=name)
+    assert done.stdout == CLOUD, done.stderr
+
+
+@needs_engine
+def test_a_secret_of_the_store_is_a_variable_of_the_step_and_hidden(project: Path) -> None:
+    done = compat(project, sys.executable, "runs.py")
+    assert done.returncode == 0, done.stderr
+    assert "none False\n" in done.stdout
+    assert "word is ****" in done.stdout
+    assert "wordthatishidden" not in done.stdout + done.stderr
+    for file in (project / ".stoker").rglob("*"):
+        if file.is_file():
+            assert b"wordthatishidden" not in file.read_bytes(), file
+
+
+@needs_engine
+def test_a_step_without_the_store_is_told_so(project: Path) -> None:
+    (project / "away.py").write_text(AWAY)
+    done = compat(project, sys.executable, "away.py")
+    assert done.returncode == 0, done.stderr
+    sentence = "step 'far' runs where the store isn't"
+    assert done.stdout.count(sentence) == 2
+
+
+@needs_engine
+def test_the_command_lists_as_json(project: Path) -> None:
+    done = compat(project, "zenml", "stack", "list", "--output", "json")
+    found = json.loads(done.stdout)
+    assert [one["name"] for one in found["items"]] == ["default", "here", "boxes", "gpus", "cloud"]
+    assert found["pagination"]["total"] == 5
+
+
+@needs_engine
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        ("modle list", "there is no command 'modle'; did you mean 'model'?"),
+        ("service-connector register x", "credentials are those of the machine"),
+        ("stack delete x", "stoker.yaml says where steps run"),
+        ("clean", "`stoker rm RUN` removes one"),
+        ("model list --colour red", "list_models() has no filter 'colour'"),
+        ("pipeline list --output xml", "--output xml isn't there"),
+        ("secret create s --values [1]", "--values needs a JSON object"),
+        ("pipeline run nothing", "'nothing' is not a source"),
+    ],
+)
+def test_what_the_command_cannot_do_is_one_sentence(
+    project: Path, words: str, sentence: str
+) -> None:
+    done = compat(project, "zenml", *words.split())
+    assert done.returncode == 1
+    assert sentence in done.stderr and "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1

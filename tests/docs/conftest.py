@@ -1,0 +1,3 @@
+"""Hosts for the pages that send steps to other machines."""
+
+from ssh_hosts import all_hosts, lab  # noqa: F401

@@ -1,0 +1,36 @@
+"""What a step on another machine logs and makes reaches the trackers and the lineage when it ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from cluster import Cluster
+from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+from test_engine import Project
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_metrics_and_lineage(tmp_path: Path, cluster: Cluster, ranks: int) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    project = Project(folder, cluster)
+    project.env |= {"STOKER_TRACKERS": "tensorboard", "STOKER_OPENLINEAGE": "events.jsonl"}
+    project.env["STOKER_PYTHON"] = sys.executable
+    line = '\'{"step":3,"loss":0.5}\''
+    log = f"echo {line} >> $STOKER_METRICS"
+    if ranks > 1:  # rank 0 has the task's file, the others one of their own
+        log = f"test ${{RANK:-0}} != 0 || {log}"
+    step = {"run": f"{log}; echo 5 > $STOKER_OUTPUT/x", "outputs": ["x"]}
+    if ranks > 1:
+        step["gang"] = {"ranks": ranks}
+    done = project("run", "--with", "prod", project.document({"train": step}))
+    assert done.returncode == 0 and "lacks" not in done.stderr, done.stderr
+    run = project.show()["run"]
+    many = EventMultiplexer().AddRunsFromDirectory(str(folder / ".stoker/tensorboard")).Reload()
+    assert [(e.step, e.value) for e in many.Scalars(f"{run}/train", "loss")] == [(3, 0.5)]
+    found = [json.loads(text) for text in (folder / "events.jsonl").read_text().splitlines()]
+    (end,) = (e for e in found if e["job"]["name"] == "p.train" and e["eventType"] == "COMPLETE")
+    assert [o["name"] for o in end["outputs"]] == ["p.train.x"]
