@@ -115,6 +115,24 @@ def test_slow_controller(project: Project, tmp_path: Path) -> None:
     nothing_left(project)
 
 
+def test_controller_refuses(project: Project, tmp_path: Path) -> None:
+    """A queue that can't be read for another reason is told too, and the run goes on once it can be."""
+    (programs := tmp_path / "programs").mkdir()
+    (refuses := tmp_path / "refuses").touch()
+    (programs / "squeue").write_text(
+        f"#!/bin/sh\n[ ! -e {refuses} ] || {{ echo squeue: error: Access denied >&2; exit 1; }}\n"
+        f'PATH={SYSTEM} exec squeue "$@"\n'
+    )
+    (programs / "squeue").chmod(0o755)
+    project.env["PATH"] = f"{programs}:{project.env['PATH']}"
+    engine = project.begin("run", project.document({"a": {"run": "true"}}), "--with", "lab")
+    told = "Slurm's controller refuses, and is asked again: squeue: Access denied"
+    wait_for(lambda: told in project("show", "latest").stdout)
+    refuses.unlink()
+    out, err = engine.communicate(timeout=200)
+    assert engine.returncode == 0, out + err
+
+
 def test_controller_away_at_first(project: Project) -> None:
     """A run that begins while the controller is away waits for it, and says so."""
     project.cluster.stop("slurmctld")

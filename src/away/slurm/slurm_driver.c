@@ -66,21 +66,26 @@ void stk_slurm_live(slurm_driver *d, slurm_job *job, const char *id)
     d->next_look_ms = MIN(d->next_look_ms, job->since_ms + d->poll_ms / 2);
 }
 
+void stk_slurm_is_unanswered(slurm_driver *d, const stk_err *why)
+{
+    d->again_ms = stk_slurm_now_ms() + AGAIN_MS;
+    for (uint32_t i = 0; i < d->n_jobs && !d->is_away; i++) {
+        if (d->jobs[i]->state != SLURM_DONE && d->jobs[i]->leads == NULL) {
+            char text[900];
+            (void)snprintf(text, sizeof text, "Slurm's controller %s, and is asked again: %s",
+                           stk_slurm_may_pass(why) ? "is away" : "refuses", why->text);
+            stk_slurm_say(d, d->jobs[i], STK_REMOTE_NOTE, text);
+            d->is_away = true;
+        }
+    }
+}
+
 bool stk_slurm_wait_out(slurm_driver *d, const stk_err *why)
 {
     if (!stk_slurm_may_pass(why)) {
         return false;
     }
-    d->again_ms = stk_slurm_now_ms() + AGAIN_MS;
-    for (uint32_t i = 0; i < d->n_jobs && !d->is_away; i++) {
-        if (d->jobs[i]->state != SLURM_DONE && d->jobs[i]->leads == NULL) {
-            char text[900];
-            (void)snprintf(text, sizeof text, "Slurm's controller is away, and is asked again: %s",
-                           why->text);
-            stk_slurm_say(d, d->jobs[i], STK_REMOTE_NOTE, text);
-            d->is_away = true;
-        }
-    }
+    stk_slurm_is_unanswered(d, why);
     return true;
 }
 

@@ -86,6 +86,8 @@ void stk_slurm_fail(slurm_driver *d, slurm_job *job, stk_failure failure, const 
     __attribute__((format(printf, 4, 5)));
 /* Slurm has the job. */
 void stk_slurm_live(slurm_driver *d, slurm_job *job, const char *id);
+/* Waits, and tells the jobs once. */
+void stk_slurm_is_unanswered(slurm_driver *d, const stk_err *why);
 /* An error that may pass: waits, and tells the jobs once. Returns false for others. */
 bool stk_slurm_wait_out(slurm_driver *d, const stk_err *why);
 

@@ -351,7 +351,7 @@ void stk_slurm_look(slurm_driver *d)
     char *text = rc < 0 ? NULL : stk_arena_dup(arena, out);
     d->next_look_ms = stk_slurm_now_ms() + d->poll_ms;
     if (text == NULL) {
-        (void)stk_slurm_wait_out(d, &err);
+        stk_slurm_is_unanswered(d, &err);
         return;
     }
     d->is_away = false;
