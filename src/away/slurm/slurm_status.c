@@ -124,10 +124,10 @@ bool stk_slurm_is_other_wait(const char *told, const char *text)
 {
     const char *start = strstr(text, STARTS_AT);
     size_t n = start == NULL ? strlen(text) : (size_t)(start - text);
-    bool is_same = strncmp(told, text, n) == 0 &&
-                   (told[n] == '\0' || strncmp(told + n, STARTS_AT, strlen(STARTS_AT)) == 0);
-    bool is_first_start = start != NULL && told[n] == '\0';
-    return !is_same || is_first_start;
+    bool begins_alike = strncmp(told, text, n) == 0;
+    bool is_same =
+        begins_alike && (told[n] == '\0' || strncmp(told + n, STARTS_AT, strlen(STARTS_AT)) == 0);
+    return !is_same || (start != NULL && told[n] == '\0'); /* or its first start */
 }
 
 bool stk_slurm_field(const char *text, const char *key, char *ret, size_t size)
