@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "away/agent/agent_pilot.h"
+#include "store/metrics/metrics.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 #include "sys/guard.h"
@@ -36,6 +37,13 @@ static void copy_output(const pilot *p, piece *one, int i)
     }
 }
 
+static bool has_metrics(const piece *one)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/%s", one->a.order.dir, STK_METRICS_FILE);
+    return stk_file_exists(path);
+}
+
 /* What ends sooner has its output in end.json. */
 void stk_pilot_follow(pilot *p)
 {
@@ -49,6 +57,9 @@ void stk_pilot_follow(pilot *p)
         if (one->a.order.checkpoints != NULL && !one->a.checkpoints.is_running &&
             stk_file_exists(one->a.order.checkpoints)) {
             stk_agent_checkpoints_begin(&one->a);
+        }
+        if (!one->a.live.is_running && has_metrics(one)) {
+            stk_agent_live_begin(&one->a);
         }
     }
     p->next_log_ms = MAX(p->next_log_ms, now + LOG_MS / 2);
