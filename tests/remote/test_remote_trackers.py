@@ -1,4 +1,4 @@
-"""What a step on another machine logs and makes reaches the trackers and the lineage when it ends."""
+"""What a step on another machine logs and makes has reached the trackers and the lineage at its end."""
 
 from __future__ import annotations
 

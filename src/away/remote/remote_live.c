@@ -47,11 +47,13 @@ bool stk_live_send(stk_share *share, const char *key, const char *dir, stk_live_
         ssize_t n = pread(fd, data, STK_LIVE_PIECE, file->from);
         (void)snprintf(object, sizeof object, "%s/%s/%0*lld", at, file->name, DIGITS,
                        (long long)file->from);
-        if (n <= 0 || file->from + n <= file->until ||
-            stk_share_put(share, object, data, (size_t)n, false, NULL) < 0) {
+        if (n <= 0 || file->from + n <= file->until) {
             break;
         }
         any = true;
+        if (stk_share_put(share, object, data, (size_t)n, false, NULL) < 0) {
+            break;
+        }
         file->until = file->from + n;
         if (n < STK_LIVE_PIECE) {
             break;

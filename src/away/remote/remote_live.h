@@ -33,6 +33,10 @@ void stk_live_key(const char *key, char ret[STK_SHARE_KEY_MAX]);
  * than its own objects. What can't be read or written stays for the next call. */
 int stk_live_fetch(stk_share *share, stk_live_task *tasks, uint32_t n, stk_err *err);
 
+/* The same for a backend's running tasks. The caller has its lock, which is free meanwhile. */
+struct remote_backend;
+void stk_remote_look_live(struct remote_backend *b);
+
 /* One file of an agent, on its way. */
 typedef struct stk_live_file {
     const char *name;    /* "metrics.jsonl", "rank-1/metrics.jsonl" */
@@ -40,7 +44,7 @@ typedef struct stk_live_file {
 } stk_live_file;
 
 /* Puts what is new in <dir>/<name>, at most some pieces. Failures stay for the next call. Returns
- * true if it put something. */
+ * true if there was something new, which the share may have got. */
 bool stk_live_send(stk_share *share, const char *key, const char *dir, stk_live_file *file);
 
 #endif

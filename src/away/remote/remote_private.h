@@ -170,10 +170,6 @@ bool stk_remote_is_s3(const char *share_url);
 /* Fills b->share_env with our own region and endpoint, whatever their source. */
 void stk_remote_share_env(remote_backend *b);
 
-/* remote_live.c: fetches what running tasks have measured. The caller has the lock, which is free
- * meanwhile. */
-void stk_remote_look_live(remote_backend *b);
-
 /* remote_task.c: copies a job. */
 int stk_remote_task_new(remote_backend *b, const stk_job *job, remote_task **ret, stk_err *err);
 
