@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from cluster import Cluster
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
-from test_engine import Project, project
+from test_agent_s3_failpoints import DriveS3, on_s3
+from test_engine import IMAGE, Project, project
 from test_taken_over import Machine, other, wait_for_start
 from waiting import wait_for
 
@@ -79,6 +80,22 @@ def test_seen_while_it_runs(project: Project, training: Training) -> None:
     assert left(project) == []
 
 
+def test_by_s3(project: Project, training: Training, on_s3: DriveS3) -> None:
+    stack = {"backend": "kubernetes", "store": on_s3.share, "default_image": IMAGE}
+    project.write("stoker.yaml", json.dumps({"stacks": {"prod": stack}}))
+    project.env |= {**on_s3.env, "AWS_MAX_ATTEMPTS": "3"}
+    engine = project.begin("run", "--with", "prod", training.document)
+    training.wait_until(1)
+    assert any("/live/train/" in key for key in on_s3.objects("runs/"))
+    training.go_on(1)
+    training.wait_until(3)
+    training.go_on(2)
+    _, err = engine.communicate(timeout=120)
+    assert engine.returncode == 0, err
+    training.wait_until(4)
+    assert not any("/live/" in key for key in on_s3.objects("runs/"))
+
+
 def test_resumed(project: Project, training: Training) -> None:
     engine = project.begin("run", "--with", "prod", training.document)
     training.wait_until(1)
@@ -131,7 +148,7 @@ def test_of_a_lost_pod(project: Project, training: Training, cluster: Cluster) -
 def test_of_ranks(project: Project, training: Training) -> None:
     """A rank's file comes too."""
     text = (
-        'echo \'{"loss":\'$RANK\'}\' >> $STOKER_TASK_DIR/rank-$RANK/metrics.jsonl; '
+        "echo '{\"loss\":'$RANK'}' >> $STOKER_TASK_DIR/rank-$RANK/metrics.jsonl; "
         f"while [ ! -e {training.go}-1 ]; do sleep 0.05; done"
     )
     step = {"run": f"test $RANK = 0 || {{ {text}; }}", "gang": {"ranks": 2}}

@@ -1,4 +1,4 @@
-"""What a step on another machine logs and makes has reached the trackers and the lineage at its end."""
+"""What a step on another machine logs and makes: at its end trackers and the lineage have it."""
 
 from __future__ import annotations
 
