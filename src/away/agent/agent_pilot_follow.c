@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <sys/param.h>
 #include <unistd.h>
 
 #include "away/agent/agent_pilot.h"
@@ -48,7 +47,11 @@ static bool has_metrics(const piece *one)
 void stk_pilot_follow(pilot *p)
 {
     int64_t now = stk_clock_mono_ms(&stk_clock_real);
-    for (piece *one = p->first; one != NULL && now >= p->next_log_ms; one = one->next) {
+    if (now < p->next_log_ms) {
+        return;
+    }
+    p->next_log_ms = now + LOG_MS / 2;
+    for (piece *one = p->first; one != NULL; one = one->next) {
         if (one->phase != PIECE_RUNS || now < one->began_ms + LOG_MS) {
             continue;
         }
@@ -62,7 +65,6 @@ void stk_pilot_follow(pilot *p)
             stk_agent_live_begin(&one->a);
         }
     }
-    p->next_log_ms = MAX(p->next_log_ms, now + LOG_MS / 2);
 }
 
 void stk_pilot_reap(pilot *p)
